@@ -1,0 +1,232 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/httpclient"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+)
+
+// Defaults of [Config] (D9).
+const (
+	DefaultSessionTTL       = 80 * time.Second
+	DefaultRetainBytes      = 1 << 20
+	DefaultRetainTotalBytes = 256 << 20
+)
+
+// maxEnded is how many ended processes are kept for process/read over all
+// sessions; from there on the longest-ended one is forgotten early.
+const maxEnded = 16384
+
+// Files from largeFile on share maxFileMemory while they are read whole, in
+// bytes; it must hold the largest file there can be.
+const (
+	largeFile     = 1 << 20
+	maxFileMemory = fsops.MaxFileSize + 256<<20
+)
+
+// Config is what an [Agent] needs to know. The zero value serves with all
+// defaults and an empty environment.
+type Config struct {
+	// Version is reported as executorVersion (D18).
+	Version string
+	// Environ is the environment that processes may inherit, "K=V".
+	Environ []string
+	// Logger hears of sessions and of faults; nil discards.
+	Logger *slog.Logger
+	// ConcurrentRequests per connection, 0 for 64; 1 is strict order (D8).
+	ConcurrentRequests int
+	// SessionTTL is how long a detached session and an ended process are
+	// kept, 0 for 80 s.
+	SessionTTL time.Duration
+	// RetainBytes of output are kept per process, RetainTotalBytes over all,
+	// 0 for 1 MiB and 256 MiB.
+	RetainBytes, RetainTotalBytes int64
+	// Reaper is set when the agent is PID 1.
+	Reaper *procs.Reaper
+	// Guard ends the commands of an agent that was killed; may be nil.
+	Guard *procs.Guard
+}
+
+// Agent serves connections. Its methods may be called at once.
+type Agent struct {
+	cfg    Config
+	host   *host
+	budget *procs.Budget
+	http   *httpclient.Client
+
+	// fileMemory is the bytes that large files being read may take.
+	fileMemory *semaphore.Weighted
+
+	mu       sync.Mutex // guards what follows
+	sessions map[string]*Session
+	ended    []endedProcess // longest-ended first
+	closed   bool
+
+	ending sync.WaitGroup // sessions that end by themselves
+}
+
+type endedProcess struct {
+	session *Session
+	process *process
+}
+
+// New makes an agent. Close ends it.
+func New(cfg Config) *Agent {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.SessionTTL <= 0 {
+		cfg.SessionTTL = DefaultSessionTTL
+	}
+	if cfg.RetainBytes <= 0 {
+		cfg.RetainBytes = DefaultRetainBytes
+	}
+	if cfg.RetainTotalBytes <= 0 {
+		cfg.RetainTotalBytes = DefaultRetainTotalBytes
+	}
+	h := newHost(cfg.Environ, cfg.Version)
+	return &Agent{
+		cfg:      cfg,
+		host:     h,
+		budget:   procs.NewBudget(cfg.RetainTotalBytes),
+		http:     httpclient.New(httpclient.Config{Env: h.lookup, Denied: procs.Denied}),
+		sessions: map[string]*Session{},
+
+		fileMemory: semaphore.NewWeighted(maxFileMemory),
+	}
+}
+
+// Serve accepts connections until ctx ends or the listener fails, and returns
+// when all of them have ended. Sessions live on until [Agent.Close].
+func (a *Agent) Serve(ctx context.Context, l rpc.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	var connections sync.WaitGroup
+	defer func() {
+		stop()
+		cancel()
+		connections.Wait()
+	}()
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			_ = l.Close()
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		connections.Go(func() {
+			if err := a.ServeConn(ctx, conn); err != nil {
+				a.cfg.Logger.Debug("connection ended", "error", err)
+			}
+		})
+	}
+}
+
+// ServeConn serves one connection until it or ctx ends; an orderly end is nil.
+func (a *Agent) ServeConn(ctx context.Context, conn rpc.Conn) error {
+	return newConnection(a, conn).serve(ctx)
+}
+
+// Close ends all sessions: their processes are killed. Connections should
+// have ended before, else they lose their session.
+func (a *Agent) Close() error {
+	a.mu.Lock()
+	a.closed = true
+	var all []*Session
+	for _, s := range a.sessions {
+		all = append(all, s)
+	}
+	clear(a.sessions)
+	a.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, s := range all {
+		wg.Go(s.end)
+	}
+	wg.Wait()
+	a.ending.Wait()
+	a.http.Close()
+	return nil
+}
+
+// open makes a session for a connection.
+func (a *Agent) open(c *connection) (*Session, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil, protocol.InvalidRequest("the agent is shutting down")
+	}
+	s := newSession(a, uuid.NewString())
+	s.attachTo(c)
+	a.sessions[s.id] = s
+	return s, nil
+}
+
+// resume attaches a connection to a detached session.
+func (a *Agent) resume(id string, c *connection) (*Session, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.sessions[id]
+	if s == nil {
+		return nil, protocol.InvalidRequest("unknown session id %.128s", id)
+	}
+	if !s.attachTo(c) {
+		return nil, protocol.Errorf(protocol.CodeSessionAttached,
+			"session %s is already attached to another connection", id)
+	}
+	return s, nil
+}
+
+// expire ends a session, unless it has been resumed meanwhile.
+func (a *Agent) expire(s *Session) {
+	a.mu.Lock()
+	if a.closed || a.sessions[s.id] != s || s.attached() {
+		a.mu.Unlock()
+		return
+	}
+	delete(a.sessions, s.id)
+	a.ending.Add(1)
+	a.mu.Unlock()
+	defer a.ending.Done()
+	a.cfg.Logger.Info("session expired", "session", s.id)
+	s.end()
+}
+
+// retain keeps an ended process for a while and forgets the longest-ended one
+// where there are too many.
+func (a *Agent) retain(s *Session, p *process) {
+	a.mu.Lock()
+	a.ended = append(a.ended, endedProcess{s, p})
+	var oldest endedProcess
+	if len(a.ended) > maxEnded {
+		oldest = a.ended[0]
+	}
+	a.mu.Unlock()
+	if oldest.session != nil {
+		oldest.session.forget(oldest.process)
+	}
+}
+
+// release is the end of retain.
+func (a *Agent) release(p *process) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if i := slices.IndexFunc(a.ended, func(e endedProcess) bool { return e.process == p }); i >= 0 {
+		a.ended = slices.Delete(a.ended, i, i+1)
+	}
+}

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"sync/atomic"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+)
+
+// connection is one client's connection: the lifecycle of rpc.md 3, and what
+// dies with it.
+type connection struct {
+	agent *Agent
+	peer  *rpc.Peer
+	phase atomic.Int32
+
+	session *Session // set by initialize, which runs before everything else
+	handles fsops.Handles
+
+	mu       sync.Mutex // guards what follows
+	watch    *fsops.Watch
+	watchIDs uint64          // highest id used
+	streams  map[string]bool // request ids of the HTTP bodies being streamed
+
+	notifiers sync.WaitGroup // goroutines that wait for a watch
+}
+
+// Phases of a connection.
+const (
+	phaseNew         int32 = iota
+	phaseInitialized       // initialize has been answered
+	phaseReady             // and the client has said initialized
+)
+
+func newConnection(a *Agent, conn rpc.Conn) *connection {
+	c := &connection{agent: a, streams: map[string]bool{}}
+	c.peer = rpc.NewPeer(conn, rpc.Config{
+		Table:        c.table(),
+		Notification: c.notification,
+		WireError:    WireError,
+		Closing:      c.closing,
+		Concurrency:  a.cfg.ConcurrentRequests,
+		Logger:       a.cfg.Logger,
+	})
+	return c
+}
+
+// serve runs the connection until it ends.
+func (c *connection) serve(ctx context.Context) error {
+	err := c.peer.Serve(ctx)
+	c.setWatch(nil)
+	c.notifiers.Wait()
+	c.handles.CloseAll()
+	return err
+}
+
+// closing detaches the session as soon as the connection is lost, whatever
+// its handlers still do: the client may be on its way back.
+func (c *connection) closing() {
+	if c.session != nil {
+		c.session.detach(c)
+		c.agent.cfg.Logger.Debug("detached", "session", c.session.id)
+	}
+}
+
+// notification takes `initialized`; every other one is fatal (D7.1).
+func (c *connection) notification(_ context.Context, method string, _ json.RawMessage) error {
+	if method != protocol.MethodInitialized {
+		return protocol.InvalidRequest("unknown notification `%.128s`", method)
+	}
+	if c.phase.Load() == phaseNew {
+		return protocol.InvalidRequest("initialized before a successful initialize")
+	}
+	c.phase.Store(phaseReady)
+	return nil
+}
+
+// ready refuses a request that comes before the handshake.
+func (c *connection) ready(family string) error {
+	switch c.phase.Load() {
+	case phaseNew:
+		return protocol.InvalidRequest("client must call initialize before using %s methods", family)
+	case phaseInitialized:
+		return protocol.InvalidRequest("client must send initialized before using %s methods", family)
+	}
+	return nil
+}
+
+// initializeResult lets notifications flow once the client has its answer.
+type initializeResult struct {
+	protocol.InitializeResult
+	connection *connection
+}
+
+func (r *initializeResult) Sent() { r.connection.session.announce(r.connection) }
+
+func (c *connection) initialize(_ context.Context, p protocol.InitializeParams) (*initializeResult, error) {
+	if c.phase.Load() != phaseNew {
+		return nil, protocol.InvalidRequest("initialize may only be sent once per connection")
+	}
+	var err error
+	if p.ResumeSessionID != nil {
+		c.session, err = c.agent.resume(*p.ResumeSessionID, c)
+	} else {
+		c.session, err = c.agent.open(c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.phase.Store(phaseInitialized)
+	c.agent.cfg.Logger.Debug("attached", "session", c.session.id, "client", p.ClientName, "resumed", p.ResumeSessionID != nil)
+	r := &initializeResult{connection: c}
+	r.SessionID = c.session.id
+	r.EnvironmentInfo = c.agent.host.info()
+	return r, nil
+}

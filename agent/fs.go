@@ -1,0 +1,208 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+)
+
+// links is how a request wants symbolic links in its path treated.
+func links(follow *bool) fsops.Links {
+	if follow != nil && !*follow {
+		return fsops.RefuseLinks
+	}
+	return fsops.FollowLinks
+}
+
+// nativePath is the path that a file request names, once its sandbox is seen
+// to leave it alone.
+func nativePath(p protocol.PathURI, s *protocol.Sandbox) (string, error) {
+	if err := confineFiles(s); err != nil {
+		return "", err
+	}
+	return p.Native()
+}
+
+// nativePaths is nativePath for a request with a source and a destination.
+func nativePaths(src, dst protocol.PathURI, s *protocol.Sandbox) (string, string, error) {
+	from, err := nativePath(src, s)
+	if err != nil {
+		return "", "", err
+	}
+	to, err := nativePath(dst, s)
+	return from, to, err
+}
+
+// fileResult reuses its memory when it has been sent.
+type fileResult struct {
+	protocol.ReadFileResult
+	reserved int64
+	agent    *Agent
+}
+
+func (r *fileResult) Sent() {
+	rpc.Recycle(r.Data)
+	r.agent.fileMemory.Release(r.reserved)
+}
+
+// alloc is a buffer for n bytes. Whole files may be half a gigabyte and every
+// connection may ask for many at once, so large ones wait until there is
+// memory.
+func (r *fileResult) alloc(n int) []byte {
+	if n >= largeFile {
+		// It cannot fail without a deadline, and it does not last: whoever
+		// holds memory sends, or loses its connection.
+		_ = r.agent.fileMemory.Acquire(context.Background(), int64(n))
+		r.reserved += int64(n)
+	}
+	return rpc.Buffer(n)[:n]
+}
+
+func (c *connection) readFile(_ context.Context, p protocol.PathParams) (*fileResult, error) {
+	path, err := nativePath(p.Path, p.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	r := &fileResult{agent: c.agent}
+	if r.Data, err = fsops.ReadFile(path, links(p.FollowSymlinks), r.alloc); err != nil {
+		r.Sent()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (c *connection) writeFile(_ context.Context, p protocol.WriteFileParams) (protocol.Empty, error) {
+	path, err := nativePath(p.Path, p.Sandbox)
+	if err == nil && p.DataError != nil {
+		err = protocol.InvalidRequest("dataBase64: %v", p.DataError)
+	}
+	if err == nil {
+		err = fsops.WriteFile(path, p.Data, links(p.FollowSymlinks))
+	}
+	return protocol.Empty{}, err
+}
+
+func (c *connection) createDirectory(_ context.Context, p protocol.CreateDirectoryParams) (protocol.Empty, error) {
+	path, err := nativePath(p.Path, p.Sandbox)
+	if err == nil {
+		err = fsops.CreateDirectory(path, *p.Recursive, links(p.FollowSymlinks))
+	}
+	return protocol.Empty{}, err
+}
+
+func (c *connection) getMetadata(_ context.Context, p protocol.PathParams) (*protocol.FileMetadata, error) {
+	path, err := nativePath(p.Path, p.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	m, err := fsops.Stat(path, links(p.FollowSymlinks))
+	return (*protocol.FileMetadata)(&m), err
+}
+
+func (c *connection) canonicalize(_ context.Context, p protocol.PathParams) (*protocol.CanonicalizeResult, error) {
+	path, err := nativePath(p.Path, p.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	path, err = fsops.Canonicalize(path)
+	return &protocol.CanonicalizeResult{Path: protocol.NewPathURI(path)}, err
+}
+
+func (c *connection) readDirectory(_ context.Context, p protocol.PathParams) (*protocol.ReadDirectoryResult, error) {
+	path, err := nativePath(p.Path, p.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := fsops.ReadDirectory(path)
+	r := &protocol.ReadDirectoryResult{Entries: make([]protocol.DirectoryEntry, len(entries))}
+	for i, e := range entries {
+		r.Entries[i] = protocol.DirectoryEntry{FileName: e.Name, IsDirectory: e.IsDirectory, IsFile: e.IsFile}
+	}
+	return r, err
+}
+
+func (c *connection) remove(ctx context.Context, p protocol.RemoveParams) (protocol.Empty, error) {
+	path, err := nativePath(p.Path, p.Sandbox)
+	if err == nil {
+		err = fsops.Remove(ctx, path, *p.Recursive, *p.Force, links(p.FollowSymlinks))
+	}
+	return protocol.Empty{}, err
+}
+
+func (c *connection) copy(ctx context.Context, p protocol.CopyParams) (protocol.Empty, error) {
+	src, dst, err := nativePaths(p.SourcePath, p.DestinationPath, p.Sandbox)
+	if err == nil {
+		err = fsops.Copy(ctx, src, dst, p.Recursive)
+	}
+	return protocol.Empty{}, err
+}
+
+func (c *connection) rename(_ context.Context, p protocol.RenameParams) (protocol.Empty, error) {
+	src, dst, err := nativePaths(p.SourcePath, p.DestinationPath, p.Sandbox)
+	if err == nil {
+		err = fsops.Rename(src, dst, *p.Replace)
+	}
+	return protocol.Empty{}, err
+}
+
+func (c *connection) open(_ context.Context, p protocol.OpenParams) (*protocol.HandleParams, error) {
+	mode := fsops.ReadMode
+	if p.Mode == protocol.OpenReplace {
+		mode = fsops.ReplaceMode
+	}
+	// The id is checked before the path is looked at (rpc.md 5.5).
+	err := c.handles.Open(p.HandleID, mode, func() (string, error) { return nativePath(p.Path, p.Sandbox) })
+	return &protocol.HandleParams{HandleID: p.HandleID}, err
+}
+
+// blockResult reuses its memory when it has been sent.
+type blockResult struct {
+	protocol.ReadBlockResult
+	buffer []byte
+}
+
+func (r *blockResult) Sent() { rpc.Recycle(r.buffer) }
+
+func (c *connection) readBlock(_ context.Context, p protocol.ReadBlockParams) (*blockResult, error) {
+	if p.Len == 0 || p.Len > fsops.MaxBlock {
+		return nil, protocol.InvalidRequest("len: %d is not 1 to %d", p.Len, fsops.MaxBlock)
+	}
+	r := &blockResult{buffer: rpc.Buffer(int(p.Len))[:p.Len]}
+	var err error
+	r.Chunk, r.EOF, err = c.handles.ReadBlock(p.HandleID, p.Offset, r.buffer)
+	if err != nil {
+		r.Sent()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (c *connection) writeBlock(_ context.Context, p protocol.WriteBlockParams) (protocol.Empty, error) {
+	return protocol.Empty{}, c.handles.WriteBlock(p.HandleID, p.Offset, p.Chunk)
+}
+
+func (c *connection) closeHandle(_ context.Context, p protocol.HandleParams) (protocol.Empty, error) {
+	return protocol.Empty{}, c.handles.Close(p.HandleID)
+}
+
+func (c *connection) walk(ctx context.Context, p protocol.WalkParams) (*protocol.WalkResult, error) {
+	path, err := nativePath(p.Path, p.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	found, err := fsops.Walk(ctx, path, fsops.WalkOptions{
+		MaxDepth:                p.Options.MaxDepth,
+		MaxDirectories:          p.Options.MaxDirectories,
+		MaxEntries:              p.Options.MaxEntries,
+		FollowDirectorySymlinks: p.Options.FollowDirectorySymlinks,
+		PruneHiddenDirectories:  p.Options.PruneHiddenDirectories,
+		PathSize:                protocol.PathURISize,
+		ErrorText:               errorText,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &found, nil
+}

@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+)
+
+// Families name the methods in the errors of the lifecycle.
+const (
+	famProcess = "exec"
+	famFiles   = "filesystem"
+	famHTTP    = "http"
+	famInfo    = "environment info"
+	famStatus  = "environment status"
+	famConfig  = "environment config"
+)
+
+// table is the protocol's table of contents: what there is, and what it may
+// run beside (D8).
+func (c *connection) table() rpc.Table {
+	var (
+		first   = rpc.Order{Inline: true}
+		instant = rpc.Order{Urgent: true}
+		free    = rpc.Order{}
+		process = rpc.Order{Queue: processQueue}
+		control = rpc.Order{Queue: processQueue, Urgent: true}
+		reads   = rpc.Order{Queue: rpc.InQueue("files"), Shared: true}
+		mutates = rpc.Order{Queue: rpc.InQueue("files")}
+		closes  = rpc.Order{Queue: rpc.InQueue("files"), Urgent: true}
+	)
+	return rpc.Table{
+		protocol.MethodInitialize:        {Handle: rpc.Handle(c.initialize), Order: first},
+		protocol.MethodEnvironmentInfo:   {Handle: serve(c, famInfo, c.environmentInfo), Order: instant},
+		protocol.MethodEnvironmentStatus: {Handle: serve(c, famStatus, c.environmentStatus), Order: instant},
+		protocol.MethodConfigRead:        {Handle: serve(c, famConfig, c.readConfig), Order: free},
+
+		protocol.MethodProcessStart:      {Handle: serve(c, famProcess, c.startProcess), Order: process},
+		protocol.MethodProcessRead:       {Handle: serve(c, famProcess, c.readProcess), Order: process},
+		protocol.MethodProcessWrite:      {Handle: serve(c, famProcess, c.writeProcess), Order: process},
+		protocol.MethodProcessCloseStdin: {Handle: serve(c, famProcess, c.closeStdin), Order: process},
+		protocol.MethodProcessResize:     {Handle: serve(c, famProcess, c.resizeProcess), Order: process},
+		protocol.MethodProcessSignal:     {Handle: serve(c, famProcess, c.signalProcess), Order: control},
+		protocol.MethodProcessTerminate:  {Handle: serve(c, famProcess, c.terminateProcess), Order: control},
+		protocol.MethodProcessList:       {Handle: serve(c, famProcess, c.listProcesses), Order: free},
+
+		protocol.MethodReadFile:        {Handle: serve(c, famFiles, c.readFile), Order: reads},
+		protocol.MethodGetMetadata:     {Handle: serve(c, famFiles, c.getMetadata), Order: reads},
+		protocol.MethodCanonicalize:    {Handle: serve(c, famFiles, c.canonicalize), Order: reads},
+		protocol.MethodReadDirectory:   {Handle: serve(c, famFiles, c.readDirectory), Order: reads},
+		protocol.MethodWalk:            {Handle: serve(c, famFiles, c.walk), Order: reads},
+		protocol.MethodReadBlock:       {Handle: serve(c, famFiles, c.readBlock), Order: reads},
+		protocol.MethodOpen:            {Handle: serve(c, famFiles, c.open), Order: mutates},
+		protocol.MethodWriteBlock:      {Handle: serve(c, famFiles, c.writeBlock), Order: mutates},
+		protocol.MethodClose:           {Handle: serve(c, famFiles, c.closeHandle), Order: closes},
+		protocol.MethodWriteFile:       {Handle: serve(c, famFiles, c.writeFile), Order: mutates},
+		protocol.MethodCreateDirectory: {Handle: serve(c, famFiles, c.createDirectory), Order: mutates},
+		protocol.MethodRemove:          {Handle: serve(c, famFiles, c.remove), Order: mutates},
+		protocol.MethodCopy:            {Handle: serve(c, famFiles, c.copy), Order: mutates},
+		protocol.MethodRename:          {Handle: serve(c, famFiles, c.rename), Order: mutates},
+		protocol.MethodWatchMissing:    {Handle: serve(c, famFiles, c.watchMissing), Order: mutates},
+
+		protocol.MethodHTTPRequest: {Handle: serve(c, famHTTP, c.httpRequest), Order: free},
+	}
+}
+
+// processQueue is the queue of the process that a request names.
+func processQueue(params json.RawMessage) string {
+	if id, ok := protocol.StringMember(params, "processId"); ok {
+		return "process " + id
+	}
+	return "" // it will be refused
+}
+
+// serve checks the lifecycle after the params have been read, as the order of
+// checks wants it (rpc.md 2.3).
+func serve[P, R any, PP interface {
+	*P
+	protocol.Unmarshaler
+}](c *connection, family string, handler func(context.Context, P) (R, error)) rpc.Handler {
+	return rpc.Handle[P, R, PP](func(ctx context.Context, params P) (result R, err error) {
+		if err := c.ready(family); err != nil {
+			return result, err
+		}
+		return handler(ctx, params)
+	})
+}

@@ -1,0 +1,234 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"math"
+	"syscall"
+	"time"
+
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+)
+
+// startResult lets a process's events flow once its start has been answered
+// (D7.2).
+type startResult struct {
+	protocol.StartResult
+	process *process
+}
+
+func (r *startResult) Sent() { r.process.Begin() }
+
+func (c *connection) startProcess(_ context.Context, p protocol.StartParams) (*startResult, error) {
+	dir, err := p.Cwd.Native()
+	if err != nil {
+		return nil, protocol.InvalidParams("cwd: %v", err)
+	}
+	if p.HasNetworkProxy {
+		return nil, protocol.InvalidParams("networkProxy: this agent has no managed network")
+	}
+	if err := confineProcess(p.Sandbox); err != nil {
+		return nil, err
+	}
+	spec := procs.Spec{
+		Argv:        p.Argv,
+		Arg0:        p.Arg0,
+		Dir:         dir,
+		Env:         environ(p.EnvPolicy, c.agent.cfg.Environ, p.Env),
+		TTY:         p.TTY,
+		Stdin:       p.PipeStdin,
+		LoginShell:  c.agent.host.shell.Path,
+		RetainBytes: c.agent.cfg.RetainBytes,
+		Budget:      c.agent.budget,
+		Reaper:      c.agent.cfg.Reaper,
+		Guard:       c.agent.cfg.Guard,
+	}
+	if p.Rows != nil {
+		spec.Size.Rows = *p.Rows
+	}
+	if p.Cols != nil {
+		spec.Size.Cols = *p.Cols
+	}
+	started, err := c.session.start(p.ProcessID, spec)
+	if err != nil {
+		return nil, startError(err)
+	}
+	r := &startResult{process: started}
+	r.ProcessID, r.SandboxType = p.ProcessID, protocol.SandboxNone
+	if p.Sandbox != nil {
+		r.SandboxLayers = []string{}
+	}
+	return r, nil
+}
+
+// startError gives every failed start the code of rpc.md 2.2: internal, also
+// where a file request would say otherwise.
+func startError(err error) error {
+	if _, ok := errors.AsType[*protocol.Error](err); ok {
+		return err
+	}
+	return protocol.Errorf(protocol.CodeInternal, "%s", errorText(err))
+}
+
+// environ applies the policy of a request to the agent's environment.
+func environ(p *protocol.EnvPolicy, inherited []string, overlay map[string]string) []string {
+	if p == nil {
+		return (*procs.EnvPolicy)(nil).Environ(nil, overlay)
+	}
+	policy := procs.EnvPolicy{
+		Inherit:               procs.Inherit(p.Inherit),
+		IgnoreDefaultExcludes: p.IgnoreDefaultExcludes,
+		Exclude:               p.Exclude,
+		Set:                   p.Set,
+		IncludeOnly:           p.IncludeOnly,
+	}
+	return policy.Environ(inherited, overlay)
+}
+
+func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*protocol.ReadResult, error) {
+	target := c.session.process(p.ProcessID)
+	if target == nil {
+		return nil, unknownProcess(p.ProcessID)
+	}
+	var after uint64
+	if p.AfterSeq != nil {
+		after = *p.AfterSeq
+	}
+	if p.WaitMs != nil && *p.WaitMs > 0 && !target.Ready(after) {
+		// What is sent behind a read that waits may be what it waits for.
+		if err := rpc.Leave(ctx); err != nil {
+			return nil, err
+		}
+		wait, cancel := context.WithTimeout(ctx, milliseconds(*p.WaitMs))
+		_ = target.Wait(wait, after) // the time is up, or the client is gone: it gets what there is
+		cancel()
+	}
+	snapshot := target.Read(after, p.MaxBytes)
+	r := &protocol.ReadResult{
+		Chunks:  make([]protocol.OutputChunk, len(snapshot.Chunks)),
+		NextSeq: snapshot.NextSeq,
+		Exited:  snapshot.Exited,
+		Closed:  snapshot.Closed,
+	}
+	for i, chunk := range snapshot.Chunks {
+		r.Chunks[i] = protocol.OutputChunk{Seq: chunk.Seq, Stream: chunk.Stream.String(), Chunk: chunk.Data}
+	}
+	if snapshot.Exited {
+		r.ExitCode = new(snapshot.ExitCode)
+	}
+	return r, nil
+}
+
+// milliseconds is a duration that does not overflow.
+func milliseconds(n uint64) time.Duration {
+	return time.Duration(min(n, uint64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+}
+
+func unknownProcess(id string) error {
+	return protocol.InvalidRequest("unknown process id %.256s", id)
+}
+
+func (c *connection) writeProcess(ctx context.Context, p protocol.WriteParams) (*protocol.WriteResult, error) {
+	target := c.session.process(p.ProcessID)
+	if target == nil {
+		return &protocol.WriteResult{Status: protocol.WriteUnknownProcess}, nil
+	}
+	status, err := target.TryWrite(p.WriteID, p.Chunk)
+	if errors.Is(err, procs.ErrStdinFull) {
+		if err := rpc.Block(ctx); err != nil {
+			return nil, err
+		}
+		status, err = target.Write(ctx, p.WriteID, p.Chunk)
+	}
+	return writeResult(status, err)
+}
+
+func (c *connection) closeStdin(ctx context.Context, p protocol.ProcessParams) (*protocol.WriteResult, error) {
+	target := c.session.process(p.ProcessID)
+	if target == nil {
+		return &protocol.WriteResult{Status: protocol.WriteUnknownProcess}, nil
+	}
+	status, err := target.CloseStdin(ctx)
+	if errors.Is(err, procs.ErrTTY) {
+		return nil, protocol.InvalidParams("processId: %.256s runs in a terminal: write 0x04 to end its input", p.ProcessID)
+	}
+	return writeResult(status, err)
+}
+
+func writeResult(status procs.WriteStatus, err error) (*protocol.WriteResult, error) {
+	if errors.Is(err, procs.ErrStdinGone) {
+		return nil, protocol.Errorf(protocol.CodeInternal, "writing to the stdin of a process that has exited")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if status == procs.StdinClosed {
+		return &protocol.WriteResult{Status: protocol.WriteStdinClosed}, nil
+	}
+	return &protocol.WriteResult{Status: protocol.WriteAccepted}, nil
+}
+
+func (c *connection) resizeProcess(_ context.Context, p protocol.ResizeParams) (protocol.Empty, error) {
+	target := c.session.process(p.ProcessID)
+	if target == nil {
+		return protocol.Empty{}, unknownProcess(p.ProcessID)
+	}
+	err := target.Resize(procs.Winsize{Rows: p.Rows, Cols: p.Cols})
+	if errors.Is(err, procs.ErrNotTTY) {
+		err = protocol.InvalidParams("processId: %.256s has no terminal", p.ProcessID)
+	}
+	return protocol.Empty{}, err
+}
+
+// signals are the wire's names for signals.
+var signals = map[protocol.Signal]syscall.Signal{
+	protocol.SignalInterrupt: syscall.SIGINT,
+	protocol.SignalHangup:    syscall.SIGHUP,
+	protocol.SignalQuit:      syscall.SIGQUIT,
+	protocol.SignalTerminate: syscall.SIGTERM,
+	protocol.SignalKill:      syscall.SIGKILL,
+	protocol.SignalUser1:     syscall.SIGUSR1,
+	protocol.SignalUser2:     syscall.SIGUSR2,
+}
+
+func (c *connection) signalProcess(_ context.Context, p protocol.SignalParams) (protocol.Empty, error) {
+	target := c.session.process(p.ProcessID)
+	switch {
+	case target != nil:
+		target.Signal(signals[p.Signal])
+	case p.Signal != protocol.SignalInterrupt:
+		// The signals of D10 are refused where they have no target, as a
+		// server without them would: so nothing changes for its clients.
+		return protocol.Empty{}, protocol.InvalidParams("signal: %s for an unknown process id %.256s", p.Signal, p.ProcessID)
+	}
+	return protocol.Empty{}, nil
+}
+
+func (c *connection) terminateProcess(_ context.Context, p protocol.ProcessParams) (*protocol.TerminateResult, error) {
+	target := c.session.process(p.ProcessID)
+	return &protocol.TerminateResult{Running: target != nil && target.Terminate()}, nil
+}
+
+func (c *connection) listProcesses(_ context.Context, _ protocol.ListParams) (*protocol.ListResult, error) {
+	r := &protocol.ListResult{Processes: []protocol.ListedProcess{}}
+	for _, p := range c.session.list() {
+		state := p.State()
+		listed := protocol.ListedProcess{
+			ProcessID:   p.id,
+			Argv:        p.Argv(),
+			PID:         p.PID(),
+			TTY:         p.TTY(),
+			StartedAtMs: p.StartedAt().UnixMilli(),
+			Exited:      state.Exited,
+			Closed:      state.Closed,
+			NextSeq:     state.NextSeq,
+		}
+		if state.Exited {
+			listed.ExitCode = new(state.ExitCode)
+		}
+		r.Processes = append(r.Processes, listed)
+	}
+	return r, nil
+}

@@ -1,0 +1,236 @@
+package agent
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+)
+
+// Session is what a client comes back to after a lost connection: its
+// processes. It is attached to one connection at a time; while it has none,
+// output is retained and notifications are not made. Detached for longer than
+// the TTL, it ends.
+type Session struct {
+	id    string
+	agent *Agent
+
+	// peer is where notifications go, nil while there is nobody.
+	peer atomic.Pointer[rpc.Peer]
+
+	mu         sync.Mutex // guards what follows
+	connection *connection
+	expiry     *time.Timer
+	ended      bool
+	processes  map[string]*process
+	started    uint64 // processes so far, for their order
+}
+
+// process is one process of a session.
+type process struct {
+	*procs.Process // nil while it is being started
+	id             string
+	order          uint64
+	expiry         *time.Timer // after the end
+}
+
+func newSession(a *Agent, id string) *Session {
+	return &Session{id: id, agent: a, processes: map[string]*process{}}
+}
+
+// attachTo makes c the session's connection; false when there is one.
+func (s *Session) attachTo(c *connection) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.connection != nil || s.ended {
+		return false
+	}
+	s.connection = c
+	if s.expiry != nil {
+		s.expiry.Stop()
+		s.expiry = nil
+	}
+	return true
+}
+
+// announce lets notifications go to the session's connection from now on: its
+// client knows of the session.
+func (s *Session) announce(c *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.connection == c {
+		s.peer.Store(c.peer)
+	}
+}
+
+func (s *Session) attached() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connection != nil
+}
+
+// detach is the end of c's part.
+func (s *Session) detach(c *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.connection != c {
+		return
+	}
+	s.connection = nil
+	s.peer.Store(nil)
+	if s.ended {
+		return
+	}
+	s.expiry = time.AfterFunc(s.agent.cfg.SessionTTL, func() { s.agent.expire(s) })
+}
+
+// end kills the session's processes and forgets them. The session is out of
+// the agent's hands already.
+func (s *Session) end() {
+	s.mu.Lock()
+	s.ended = true
+	if s.expiry != nil {
+		s.expiry.Stop()
+	}
+	var all []*process
+	for id, p := range s.processes {
+		if p.Process != nil {
+			all = append(all, p)
+			delete(s.processes, id)
+		}
+	}
+	s.mu.Unlock()
+	for _, p := range all {
+		p.KillGroup()
+	}
+	for _, p := range all {
+		s.dispose(p)
+	}
+}
+
+// dispose frees a process that is not in the session any more.
+func (s *Session) dispose(p *process) {
+	if p.expiry != nil {
+		p.expiry.Stop()
+	}
+	s.agent.release(p)
+	_ = p.Close()
+}
+
+// start starts a process under an id of the client's choice. Its events flow
+// after [procs.Process.Begin].
+func (s *Session) start(id string, spec procs.Spec) (*process, error) {
+	p := &process{id: id}
+	s.mu.Lock()
+	if _, ok := s.processes[id]; ok || s.ended {
+		ended := s.ended
+		s.mu.Unlock()
+		if ended {
+			return nil, protocol.InvalidRequest("session %s has ended", s.id)
+		}
+		return nil, protocol.InvalidRequest("process %.256s already exists", id)
+	}
+	s.started++
+	p.order = s.started
+	s.processes[id] = p
+	s.mu.Unlock()
+
+	spec.Sink = func(e procs.Event) { s.deliver(p, e) }
+	running, err := procs.Start(spec)
+	s.mu.Lock()
+	if err != nil {
+		delete(s.processes, id)
+		s.mu.Unlock()
+		return nil, err
+	}
+	p.Process = running
+	ended := s.ended
+	if ended {
+		delete(s.processes, id)
+	}
+	s.mu.Unlock()
+	if ended {
+		_ = running.Close()
+		return nil, protocol.InvalidRequest("session %s has ended", s.id)
+	}
+	return p, nil
+}
+
+// process finds a process by its id, nil when there is none.
+func (s *Session) process(id string) *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.processes[id]; p != nil && p.Process != nil {
+		return p
+	}
+	return nil
+}
+
+// list is the session's processes, oldest first.
+func (s *Session) list() []*process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*process
+	for _, p := range s.processes {
+		if p.Process != nil {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, func(a, b *process) int { return int(a.order) - int(b.order) })
+	return all
+}
+
+// deliver announces one event of a process to the attached client, if there
+// is one. It blocks while that client does not read: so the process waits,
+// and no output is lost.
+func (s *Session) deliver(p *process, e procs.Event) {
+	if peer := s.peer.Load(); peer != nil {
+		// An error means that the connection is gone; what it missed is in
+		// the retained output.
+		switch e.Kind {
+		case procs.Output:
+			n := protocol.OutputNotification{ProcessID: p.id}
+			n.Seq, n.Stream, n.Chunk = e.Seq, e.Stream.String(), e.Data
+			_ = peer.Notify(protocol.MethodProcessOutput, &n)
+		case procs.Exited:
+			_ = peer.Notify(protocol.MethodProcessExited,
+				&protocol.ExitedNotification{ProcessID: p.id, Seq: e.Seq, ExitCode: e.ExitCode})
+		case procs.Closed:
+			_ = peer.Notify(protocol.MethodProcessClosed,
+				&protocol.ClosedNotification{ProcessID: p.id, Seq: e.Seq})
+		}
+	}
+	if e.Kind == procs.Closed {
+		s.retain(p)
+	}
+}
+
+// retain keeps a process that has ended for the TTL.
+func (s *Session) retain(p *process) {
+	s.mu.Lock()
+	if s.ended || s.processes[p.id] != p {
+		s.mu.Unlock()
+		return
+	}
+	p.expiry = time.AfterFunc(s.agent.cfg.SessionTTL, func() { s.forget(p) })
+	s.mu.Unlock()
+	s.agent.retain(s, p)
+}
+
+// forget frees the id of an ended process and kills what is left of its
+// group.
+func (s *Session) forget(p *process) {
+	s.mu.Lock()
+	known := s.processes[p.id] == p
+	if known {
+		delete(s.processes, p.id)
+	}
+	s.mu.Unlock()
+	if known {
+		s.dispose(p)
+	}
+}

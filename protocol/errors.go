@@ -1,0 +1,50 @@
+package protocol
+
+import "fmt"
+
+// Code is the code of an error answer.
+type Code int
+
+// The codes of the wire (rpc.md 2.2).
+const (
+	// CodeInvalidRequest: a malformed message (answered with id -1), a request
+	// in the wrong state, a duplicate or unknown id, a limit, and the
+	// InvalidInput and PermissionDenied classes of the file system.
+	CodeInvalidRequest Code = -32600
+	// CodeMethodNotFound: the method is not known.
+	CodeMethodNotFound Code = -32601
+	// CodeInvalidParams: the params do not decode, or a value is not allowed.
+	CodeInvalidParams Code = -32602
+	// CodeInternal: a process could not be started, any other OS error, a
+	// failed HTTP transport.
+	CodeInternal Code = -32603
+	// CodeNotFound: no such file, or no such file handle. Clients rely on it:
+	// they create the missing directory and try again.
+	CodeNotFound Code = -32004
+	// CodeSessionAttached: the session to resume still has a connection.
+	CodeSessionAttached Code = -32010
+)
+
+// Error is the error member of an answer, and the one Go error that a handler
+// returns to choose its code.
+type Error struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s (code %d)", e.Message, e.Code) }
+
+// Errorf makes an [Error] with a formatted text.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// InvalidRequest is an [Error] with [CodeInvalidRequest].
+func InvalidRequest(format string, args ...any) *Error {
+	return Errorf(CodeInvalidRequest, format, args...)
+}
+
+// InvalidParams is an [Error] with [CodeInvalidParams].
+func InvalidParams(format string, args ...any) *Error {
+	return Errorf(CodeInvalidParams, format, args...)
+}

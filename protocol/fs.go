@@ -1,0 +1,411 @@
+package protocol
+
+import "strconv"
+
+// Methods of rpc.md 5; fs/rename is ours (D10).
+const (
+	MethodReadFile        = "fs/readFile"
+	MethodWriteFile       = "fs/writeFile"
+	MethodCreateDirectory = "fs/createDirectory"
+	MethodGetMetadata     = "fs/getMetadata"
+	MethodCanonicalize    = "fs/canonicalize"
+	MethodReadDirectory   = "fs/readDirectory"
+	MethodWalk            = "fs/walk"
+	MethodRemove          = "fs/remove"
+	MethodCopy            = "fs/copy"
+	MethodRename          = "fs/rename"
+	MethodOpen            = "fs/open"
+	MethodReadBlock       = "fs/readBlock"
+	MethodWriteBlock      = "fs/writeBlock"
+	MethodClose           = "fs/close"
+	MethodWatchMissing    = "fs/watchMissing"
+	MethodMissingChanged  = "fs/missingChanged" // notification, server to client
+)
+
+// PathParams are the params of a request about one path: fs/readFile,
+// fs/getMetadata, fs/canonicalize and fs/readDirectory. The last two ignore
+// FollowSymlinks.
+type PathParams struct {
+	Path PathURI `json:"path"`
+	// FollowSymlinks false refuses a link anywhere in the path.
+	FollowSymlinks *bool    `json:"followSymlinks,omitempty"`
+	Sandbox        *Sandbox `json:"sandbox,omitempty"`
+}
+
+// UnmarshalObject reads the params.
+func (p *PathParams) UnmarshalObject(o *Object) {
+	p.Path = o.Path("path")
+	p.FollowSymlinks = follow(o)
+	p.Sandbox = sandbox(o)
+}
+
+func follow(o *Object) *bool {
+	if !o.Has("followSymlinks") {
+		return nil
+	}
+	return new(o.Bool("followSymlinks"))
+}
+
+func sandbox(o *Object) *Sandbox {
+	var s Sandbox
+	if !o.OptIn("sandbox", s.UnmarshalObject) {
+		return nil
+	}
+	return &s
+}
+
+// ReadFileResult answers fs/readFile.
+type ReadFileResult struct {
+	Data []byte `json:"dataBase64"`
+}
+
+// AppendJSON appends the result.
+func (r *ReadFileResult) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"dataBase64":`...)
+	return append(appendBase64(dst, r.Data), '}')
+}
+
+// WriteFileParams replaces the content of a file.
+type WriteFileParams struct {
+	Path           PathURI  `json:"path"`
+	Data           []byte   `json:"dataBase64"`
+	FollowSymlinks *bool    `json:"followSymlinks,omitempty"`
+	Sandbox        *Sandbox `json:"sandbox,omitempty"`
+	// DataError is why dataBase64 could not be decoded: this method answers
+	// it with a code of its own, and after the checks of the lifecycle.
+	DataError error `json:"-"`
+}
+
+// UnmarshalObject reads the params.
+func (p *WriteFileParams) UnmarshalObject(o *Object) {
+	p.Path = o.Path("path")
+	if raw := o.required("dataBase64"); raw != nil && raw[0] != '"' {
+		o.wrongType("dataBase64", raw, "a string")
+	} else if raw != nil {
+		p.Data, p.DataError = decodeBase64(stringContent(raw))
+	}
+	p.FollowSymlinks = follow(o)
+	p.Sandbox = sandbox(o)
+}
+
+// CreateDirectoryParams makes a directory; with Recursive (the default) its
+// parents too.
+type CreateDirectoryParams struct {
+	Path           PathURI  `json:"path"`
+	Recursive      *bool    `json:"recursive,omitempty"`
+	FollowSymlinks *bool    `json:"followSymlinks,omitempty"`
+	Sandbox        *Sandbox `json:"sandbox,omitempty"`
+}
+
+// UnmarshalObject reads the params.
+func (p *CreateDirectoryParams) UnmarshalObject(o *Object) {
+	p.Path = o.Path("path")
+	p.Recursive = new(o.OptBool("recursive", true))
+	p.FollowSymlinks = follow(o)
+	p.Sandbox = sandbox(o)
+}
+
+// FileMetadata describes a file. Values describe the target of a link; IsSymlink tells
+// whether the path itself is one.
+type FileMetadata struct {
+	IsDirectory  bool   `json:"isDirectory"`
+	IsFile       bool   `json:"isFile"`
+	IsSymlink    bool   `json:"isSymlink"`
+	Size         uint64 `json:"size"`         // bytes
+	CreatedAtMs  int64  `json:"createdAtMs"`  // 0 where the file system does not know (D7.6)
+	ModifiedAtMs int64  `json:"modifiedAtMs"` // since 1970
+}
+
+// AppendJSON appends the result of fs/getMetadata.
+func (m *FileMetadata) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"isDirectory":`...)
+	dst = strconv.AppendBool(dst, m.IsDirectory)
+	dst = append(dst, `,"isFile":`...)
+	dst = strconv.AppendBool(dst, m.IsFile)
+	dst = append(dst, `,"isSymlink":`...)
+	dst = strconv.AppendBool(dst, m.IsSymlink)
+	dst = append(dst, `,"size":`...)
+	dst = strconv.AppendUint(dst, m.Size, 10)
+	dst = append(dst, `,"createdAtMs":`...)
+	dst = strconv.AppendInt(dst, m.CreatedAtMs, 10)
+	dst = append(dst, `,"modifiedAtMs":`...)
+	dst = strconv.AppendInt(dst, m.ModifiedAtMs, 10)
+	return append(dst, '}')
+}
+
+// CanonicalizeResult answers fs/canonicalize.
+type CanonicalizeResult struct {
+	Path PathURI `json:"path"`
+}
+
+// ReadDirectoryResult answers fs/readDirectory, in the order of the OS.
+type ReadDirectoryResult struct {
+	Entries []DirectoryEntry `json:"entries"`
+}
+
+// DirectoryEntry is one name in a directory; the flags follow links.
+type DirectoryEntry struct {
+	FileName    string `json:"fileName"` // not UTF-8: lossy
+	IsDirectory bool   `json:"isDirectory"`
+	IsFile      bool   `json:"isFile"`
+}
+
+// AppendJSON appends the result.
+func (r *ReadDirectoryResult) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"entries":[`...)
+	for i, e := range r.Entries {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `{"fileName":`...)
+		dst = appendString(dst, e.FileName)
+		dst = append(dst, `,"isDirectory":`...)
+		dst = strconv.AppendBool(dst, e.IsDirectory)
+		dst = append(dst, `,"isFile":`...)
+		dst = strconv.AppendBool(dst, e.IsFile)
+		dst = append(dst, '}')
+	}
+	return append(dst, "]}"...)
+}
+
+// WalkParams lists a tree (rpc.md 5.4).
+type WalkParams struct {
+	Path    PathURI     `json:"path"`
+	Options WalkOptions `json:"options"`
+	Sandbox *Sandbox    `json:"sandbox,omitempty"`
+}
+
+// WalkOptions bound a walk.
+type WalkOptions struct {
+	MaxDepth                uint64 `json:"maxDepth"`
+	MaxDirectories          uint64 `json:"maxDirectories"`
+	MaxEntries              uint64 `json:"maxEntries"`
+	FollowDirectorySymlinks bool   `json:"followDirectorySymlinks"`
+	PruneHiddenDirectories  bool   `json:"pruneHiddenDirectories"`
+}
+
+// UnmarshalObject reads the params.
+func (p *WalkParams) UnmarshalObject(o *Object) {
+	p.Path = o.Path("path")
+	o.In("options", func(o *Object) {
+		p.Options = WalkOptions{
+			MaxDepth:                o.Uint64("maxDepth"),
+			MaxDirectories:          o.Uint64("maxDirectories"),
+			MaxEntries:              o.Uint64("maxEntries"),
+			FollowDirectorySymlinks: o.Bool("followDirectorySymlinks"),
+			PruneHiddenDirectories:  o.BoolDefault("pruneHiddenDirectories", false),
+		}
+	})
+	p.Sandbox = sandbox(o)
+}
+
+// WalkResult answers fs/walk. Paths are native; they become URIs on the wire.
+type WalkResult struct {
+	Entries   []WalkEntry
+	Errors    []WalkError
+	Truncated bool
+}
+
+// WalkEntry is one file or directory below the root of a walk.
+type WalkEntry struct {
+	Path      string
+	Directory bool
+}
+
+// WalkError is a part of the tree that could not be read.
+type WalkError struct {
+	Path    string
+	Message string
+}
+
+// AppendJSON appends the result.
+func (r *WalkResult) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"entries":[`...)
+	for i, e := range r.Entries {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `{"path":"`...)
+		dst = AppendPathURI(dst, e.Path)
+		if e.Directory {
+			dst = append(dst, `","kind":"directory"}`...)
+		} else {
+			dst = append(dst, `","kind":"file"}`...)
+		}
+	}
+	dst = append(dst, `],"errors":[`...)
+	for i, e := range r.Errors {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `{"path":"`...)
+		dst = AppendPathURI(dst, e.Path)
+		dst = append(dst, `","message":`...)
+		dst = appendString(dst, e.Message)
+		dst = append(dst, '}')
+	}
+	dst = append(dst, `],"truncated":`...)
+	dst = strconv.AppendBool(dst, r.Truncated)
+	return append(dst, '}')
+}
+
+// RemoveParams deletes a file, a link (never its target) or a tree. Both
+// flags are true when nil.
+type RemoveParams struct {
+	Path           PathURI  `json:"path"`
+	Recursive      *bool    `json:"recursive,omitempty"`
+	Force          *bool    `json:"force,omitempty"`
+	FollowSymlinks *bool    `json:"followSymlinks,omitempty"`
+	Sandbox        *Sandbox `json:"sandbox,omitempty"`
+}
+
+// UnmarshalObject reads the params.
+func (p *RemoveParams) UnmarshalObject(o *Object) {
+	p.Path = o.Path("path")
+	p.Recursive = new(o.OptBool("recursive", true))
+	p.Force = new(o.OptBool("force", true))
+	p.FollowSymlinks = follow(o)
+	p.Sandbox = sandbox(o)
+}
+
+// CopyParams copies a file, a link or, with Recursive, a tree.
+type CopyParams struct {
+	SourcePath      PathURI  `json:"sourcePath"`
+	DestinationPath PathURI  `json:"destinationPath"`
+	Recursive       bool     `json:"recursive"`
+	Sandbox         *Sandbox `json:"sandbox,omitempty"`
+}
+
+// UnmarshalObject reads the params.
+func (p *CopyParams) UnmarshalObject(o *Object) {
+	p.SourcePath = o.Path("sourcePath")
+	p.DestinationPath = o.Path("destinationPath")
+	p.Recursive = o.Bool("recursive")
+	p.Sandbox = sandbox(o)
+}
+
+// RenameParams moves a path within one mount (D10). Replace is true when nil.
+type RenameParams struct {
+	SourcePath      PathURI  `json:"sourcePath"`
+	DestinationPath PathURI  `json:"destinationPath"`
+	Replace         *bool    `json:"replace,omitempty"`
+	Sandbox         *Sandbox `json:"sandbox,omitempty"`
+}
+
+// UnmarshalObject reads the params.
+func (p *RenameParams) UnmarshalObject(o *Object) {
+	p.SourcePath = o.Path("sourcePath")
+	p.DestinationPath = o.Path("destinationPath")
+	p.Replace = new(o.BoolDefault("replace", true))
+	p.Sandbox = sandbox(o)
+}
+
+// Modes of fs/open.
+const (
+	OpenRead    = "read"
+	OpenReplace = "replace"
+)
+
+// OpenParams opens a file for block access under an id that the client chose.
+type OpenParams struct {
+	HandleID string   `json:"handleId"`
+	Path     PathURI  `json:"path"`
+	Mode     string   `json:"mode,omitempty"` // read (default) or replace
+	Sandbox  *Sandbox `json:"sandbox,omitempty"`
+}
+
+// UnmarshalObject reads the params.
+func (p *OpenParams) UnmarshalObject(o *Object) {
+	p.HandleID = o.String("handleId")
+	p.Path = o.Path("path")
+	p.Mode = o.OneOfDefault("mode", OpenRead, OpenReplace)
+	p.Sandbox = sandbox(o)
+}
+
+// HandleParams names a file handle: the params of fs/close and the result of
+// fs/open.
+type HandleParams struct {
+	HandleID string `json:"handleId"`
+}
+
+// UnmarshalObject reads the params.
+func (p *HandleParams) UnmarshalObject(o *Object) { p.HandleID = o.String("handleId") }
+
+// ReadBlockParams reads up to Len bytes (1..1,048,576) at Offset.
+type ReadBlockParams struct {
+	HandleID string `json:"handleId"`
+	Offset   uint64 `json:"offset"`
+	Len      uint64 `json:"len"`
+}
+
+// UnmarshalObject reads the params.
+func (p *ReadBlockParams) UnmarshalObject(o *Object) {
+	p.HandleID = o.String("handleId")
+	p.Offset = o.Uint64("offset")
+	p.Len = o.Uint64("len")
+}
+
+// ReadBlockResult answers fs/readBlock. EOF is true when fewer bytes came
+// than were asked for.
+type ReadBlockResult struct {
+	Chunk []byte `json:"chunk"`
+	EOF   bool   `json:"eof"`
+}
+
+// AppendJSON appends the result.
+func (r *ReadBlockResult) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"chunk":`...)
+	dst = appendBase64(dst, r.Chunk)
+	dst = append(dst, `,"eof":`...)
+	dst = strconv.AppendBool(dst, r.EOF)
+	return append(dst, '}')
+}
+
+// WriteBlockParams writes a chunk (1..1,048,576 bytes) at Offset.
+type WriteBlockParams struct {
+	HandleID string `json:"handleId"`
+	Offset   uint64 `json:"offset"`
+	Chunk    []byte `json:"chunk"`
+}
+
+// UnmarshalObject reads the params.
+func (p *WriteBlockParams) UnmarshalObject(o *Object) {
+	p.HandleID = o.String("handleId")
+	p.Offset = o.Uint64("offset")
+	p.Chunk = o.Base64("chunk")
+}
+
+// WatchMissingParams sets the connection's one-shot watch (rpc.md 5.6).
+type WatchMissingParams struct {
+	WatchID uint64    `json:"watchId"`
+	Missing []PathURI `json:"missing"`
+	Present *PathURI  `json:"present"`
+	Sandbox *Sandbox  `json:"sandbox,omitempty"`
+}
+
+// UnmarshalObject reads the params.
+func (p *WatchMissingParams) UnmarshalObject(o *Object) {
+	p.WatchID = o.Uint64("watchId")
+	p.Missing = o.Paths("missing")
+	p.Present = o.OptPath("present")
+	p.Sandbox = sandbox(o)
+}
+
+// WatchMissingResult answers fs/watchMissing. Watching false: no watch is set.
+type WatchMissingResult struct {
+	Watching bool `json:"watching"`
+}
+
+// MissingChangedNotification announces that a watch has fired and is over.
+type MissingChangedNotification struct {
+	WatchID uint64 `json:"watchId"`
+}
+
+// UnmarshalObject reads the params.
+func (n *MissingChangedNotification) UnmarshalObject(o *Object) { n.WatchID = o.Uint64("watchId") }
+
+// Empty is the result {} of a method that has nothing to say.
+type Empty struct{}
+
+// AppendJSON appends the result.
+func (Empty) AppendJSON(dst []byte) []byte { return append(dst, "{}"...) }

@@ -1,0 +1,119 @@
+package protocol
+
+import "strconv"
+
+// Methods of rpc.md 6.
+const (
+	MethodHTTPRequest   = "http/request"
+	MethodHTTPBodyDelta = "http/request/bodyDelta" // notification, server to client
+)
+
+// HTTPRequestParams asks the server to make an HTTP request.
+type HTTPRequestParams struct {
+	Method         string       `json:"method"`
+	URL            string       `json:"url"`
+	Headers        []HTTPHeader `json:"headers"`
+	BodyBase64     []byte       `json:"bodyBase64,omitempty"`
+	TimeoutMs      *uint64      `json:"timeoutMs,omitempty"`
+	RedirectPolicy string       `json:"redirectPolicy,omitempty"` // follow (default) or stop
+	RequestID      string       `json:"requestId"`
+	StreamResponse bool         `json:"streamResponse"`
+}
+
+// HTTPHeader is one header line. ValueEnvVar names a variable of the server
+// whose content is appended to Value.
+type HTTPHeader struct {
+	Name        string  `json:"name"`
+	Value       string  `json:"value"`
+	ValueEnvVar *string `json:"valueEnvVar,omitempty"`
+}
+
+// Redirect policies.
+const (
+	RedirectFollow = "follow"
+	RedirectStop   = "stop"
+)
+
+// UnmarshalObject reads the params.
+func (p *HTTPRequestParams) UnmarshalObject(o *Object) {
+	p.Method = o.String("method")
+	p.URL = o.String("url")
+	if o.raw("headers") != nil {
+		o.Each("headers", func(o *Object) {
+			p.Headers = append(p.Headers, HTTPHeader{
+				Name:        o.String("name"),
+				Value:       o.String("value"),
+				ValueEnvVar: o.OptString("valueEnvVar"),
+			})
+		})
+	}
+	p.BodyBase64 = o.OptBase64("bodyBase64")
+	p.TimeoutMs = o.OptUint64("timeoutMs")
+	p.RedirectPolicy = o.OneOfDefault("redirectPolicy", RedirectFollow, RedirectStop)
+	p.RequestID = o.String("requestId")
+	p.StreamResponse = o.BoolDefault("streamResponse", false)
+}
+
+// HTTPResponse answers http/request. A streamed one has an empty body, which
+// follows in notifications.
+type HTTPResponse struct {
+	Status     int          `json:"status"`
+	Headers    []HTTPHeader `json:"headers"`
+	BodyBase64 []byte       `json:"bodyBase64"`
+}
+
+// AppendJSON appends the response.
+func (r *HTTPResponse) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"status":`...)
+	dst = strconv.AppendInt(dst, int64(r.Status), 10)
+	dst = append(dst, `,"headers":[`...)
+	for i, h := range r.Headers {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `{"name":`...)
+		dst = appendString(dst, h.Name)
+		dst = append(dst, `,"value":`...)
+		dst = appendString(dst, h.Value)
+		dst = append(dst, '}')
+	}
+	dst = append(dst, `],"bodyBase64":`...)
+	dst = appendBase64(dst, r.BodyBase64)
+	return append(dst, '}')
+}
+
+// HTTPBodyDelta is one piece of a streamed body; Seq starts at 1. The last one
+// is empty and done; Error says why a body ended early.
+type HTTPBodyDelta struct {
+	RequestID   string  `json:"requestId"`
+	Seq         uint64  `json:"seq"`
+	DeltaBase64 []byte  `json:"deltaBase64"`
+	Done        bool    `json:"done"`
+	Error       *string `json:"error"`
+}
+
+// AppendJSON appends the notification's params.
+func (d *HTTPBodyDelta) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"requestId":`...)
+	dst = appendString(dst, d.RequestID)
+	dst = append(dst, `,"seq":`...)
+	dst = strconv.AppendUint(dst, d.Seq, 10)
+	dst = append(dst, `,"deltaBase64":`...)
+	dst = appendBase64(dst, d.DeltaBase64)
+	dst = append(dst, `,"done":`...)
+	dst = strconv.AppendBool(dst, d.Done)
+	dst = append(dst, `,"error":`...)
+	if d.Error == nil {
+		return append(dst, "null}"...)
+	}
+	return append(appendString(dst, *d.Error), '}')
+}
+
+// UnmarshalObject reads the params.
+func (d *HTTPBodyDelta) UnmarshalObject(o *Object) {
+	d.RequestID = o.String("requestId")
+	d.Seq = o.Uint64("seq")
+	d.DeltaBase64 = o.Base64("deltaBase64")
+	d.Done = o.Bool("done")
+	d.Error = o.OptString("error")
+}

@@ -1,0 +1,158 @@
+package protocol
+
+import (
+	"encoding/json"
+	"strconv"
+)
+
+// ID is the id of a request: a string or a signed 64-bit integer, echoed with
+// its type. The zero value is the integer 0. IDs can be compared and used as
+// map keys.
+type ID struct {
+	text   string
+	number int64
+	isText bool
+}
+
+// NumberID is the integer id n.
+func NumberID(n int64) ID { return ID{number: n} }
+
+// StringID is the string id s.
+func StringID(s string) ID { return ID{text: s, isText: true} }
+
+// NoID is the id of an answer to a message that could not be read (rpc.md 2.4).
+var NoID = NumberID(-1)
+
+// String is the id as JSON.
+func (id ID) String() string { return string(id.appendJSON(nil)) }
+
+func (id ID) appendJSON(dst []byte) []byte {
+	if id.isText {
+		return appendString(dst, id.text)
+	}
+	return strconv.AppendInt(dst, id.number, 10)
+}
+
+// Kind tells the four shapes of a message apart.
+type Kind int
+
+// The kinds of message, by their members: id and method; method alone; id and
+// result; id and error.
+const (
+	KindRequest Kind = iota
+	KindNotification
+	KindResult
+	KindError
+)
+
+// Message is one decoded message. Which members are set follows from Kind.
+// Params and Result are raw JSON that has been checked, nil when absent; they
+// are slices of the message that was decoded.
+type Message struct {
+	Kind   Kind
+	ID     ID
+	Method string
+	Params json.RawMessage
+	Result json.RawMessage
+	Error  *Error
+}
+
+// Decode reads one message. It accepts exactly what rpc.md 2.1 and 2.4
+// describe; the error's text says what is wrong and where. Members that are
+// not part of a message are ignored, but checked.
+func Decode(data []byte) (Message, error) {
+	var id, method, params, result, failure, trace []byte
+	s := scanner{data: data, values: 1}
+	if s.space(); s.pos >= len(data) {
+		return Message{}, s.fail("end of input where a value was expected")
+	}
+	if data[s.pos] != '{' {
+		s := scanner{data: data}
+		if err := s.value(); err != nil {
+			return Message{}, err
+		}
+		if err := s.end(); err != nil {
+			return Message{}, err
+		}
+		return Message{}, Errorf(CodeInvalidRequest, "expected a JSON-RPC object")
+	}
+	err := s.object(func(name, value []byte) {
+		switch string(name) {
+		case "id":
+			id = value
+		case "method":
+			method = value
+		case "params":
+			params = value
+		case "result":
+			result = value
+		case "error":
+			failure = value
+		case "trace":
+			trace = value
+		}
+	})
+	if err == nil {
+		err = s.end()
+	}
+	if err != nil {
+		return Message{}, err
+	}
+
+	m := Message{Params: params, Result: result}
+	if id != nil {
+		var ok bool
+		if m.ID, ok = parseID(id); !ok {
+			return Message{}, InvalidRequest("id is neither a string nor a signed 64-bit integer")
+		}
+	}
+	switch {
+	case method != nil:
+		if method[0] != '"' {
+			return Message{}, InvalidRequest("method: invalid type: %s, expected a string", typeOf(method))
+		}
+		if trace != nil && trace[0] != '{' && trace[0] != 'n' {
+			return Message{}, InvalidRequest("trace: invalid type: %s, expected an object", typeOf(trace))
+		}
+		m.Method = text(method)
+		m.Kind = KindRequest
+		if id == nil {
+			m.Kind = KindNotification
+		}
+		return m, nil
+	case id == nil:
+		return Message{}, InvalidRequest("missing field `method`, or `id` with `result` or `error`")
+	case result != nil:
+		m.Kind = KindResult
+		return m, nil
+	case failure != nil:
+		m.Kind = KindError
+		m.Error, err = parseError(failure)
+		return m, err
+	default:
+		return Message{}, InvalidRequest("missing field `result` or `error`")
+	}
+}
+
+func parseID(raw []byte) (ID, bool) {
+	if raw[0] == '"' {
+		return StringID(text(raw)), true
+	}
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	return NumberID(n), err == nil
+}
+
+func parseError(raw []byte) (*Error, error) {
+	o, err := ParseObject(raw)
+	if err != nil {
+		return nil, InvalidRequest("error: %s", err.Message)
+	}
+	e := &Error{Code: Code(o.Int64("code")), Message: o.String("message")}
+	if err := o.Err(); err != nil {
+		return nil, InvalidRequest("error: %s", err.Message)
+	}
+	return e, nil
+}
+
+// Number is the id as an integer; ok is false for a string.
+func (id ID) Number() (n int64, ok bool) { return id.number, !id.isText }

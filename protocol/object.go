@@ -1,0 +1,528 @@
+package protocol
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+)
+
+// Object reads the members of a JSON object that [Decode] has checked. Names
+// are compared exactly and unknown members are ignored, as the wire asks;
+// encoding/json can do neither. The first member that is missing or of the
+// wrong type is kept as the error, so that a record is read member by member
+// and checked once:
+//
+//	o.String("processId")
+//	o.Bool("tty")
+//	return o.Err()
+//
+// Accessors come in three forms: the plain one requires the member; Opt also
+// takes null or nothing; Default takes nothing, but not null.
+type Object struct {
+	path    string // of this object inside params, for error texts
+	members []member
+	err     *Error
+}
+
+type member struct {
+	name  []byte
+	value []byte
+}
+
+// Unmarshaler is a params record that reads itself from an Object.
+type Unmarshaler interface {
+	UnmarshalObject(o *Object)
+}
+
+// EmptyParams are the params of a method that has none: absent, null or {}
+// (rpc.md 2.1).
+type EmptyParams struct{}
+
+// UnmarshalObject refuses every member.
+func (*EmptyParams) UnmarshalObject(o *Object) {
+	if len(o.members) > 0 {
+		o.Fail(string(o.members[0].name), "unexpected member, the params must be empty")
+	}
+}
+
+// UnmarshalParams reads a request's params into p. Except for [EmptyParams],
+// they must be an object: absent, null and positional params are refused.
+func UnmarshalParams(raw []byte, p Unmarshaler) error {
+	if _, ok := p.(*EmptyParams); ok && (len(raw) == 0 || raw[0] == 'n') {
+		return nil
+	}
+	o, err := ParseObject(raw)
+	if err != nil {
+		return Errorf(CodeInvalidParams, "params: %s", err.Message)
+	}
+	p.UnmarshalObject(o)
+	if o.err != nil {
+		return o.err
+	}
+	return nil
+}
+
+// ParseObject takes apart a JSON object that has been checked. Members are
+// slices of raw.
+func ParseObject(raw []byte) (*Object, *Error) {
+	if len(raw) == 0 || raw[0] != '{' {
+		return nil, InvalidParams("invalid type: %s, expected an object", typeOf(raw))
+	}
+	o := &Object{members: make([]member, 0, 12)}
+	eachMember(raw, func(name, value []byte) bool {
+		o.members = append(o.members, member{name, value})
+		return true
+	})
+	return o, nil
+}
+
+// eachMember visits the members of a checked object until visit says no.
+func eachMember(raw []byte, visit func(name, value []byte) bool) {
+	s := scanner{data: raw, pos: 1}
+	for {
+		s.space()
+		switch s.data[s.pos] {
+		case '}':
+			return
+		case ',':
+			s.pos++
+			continue
+		}
+		start := s.pos
+		s.skip()
+		name := stringContent(raw[start:s.pos])
+		s.space()
+		s.pos++ // the colon
+		s.space()
+		start = s.pos
+		s.skip()
+		if !visit(name, raw[start:s.pos]) {
+			return
+		}
+	}
+}
+
+// skip passes over one value of a checked text.
+func (s *scanner) skip() {
+	depth := 0
+	for {
+		switch s.data[s.pos] {
+		case '"':
+			s.skipString()
+		case '{', '[':
+			depth++
+			s.pos++
+		case '}', ']':
+			depth--
+			s.pos++
+		case ' ', '\t', '\r', '\n', ',', ':':
+			s.pos++
+			continue
+		default:
+			for s.pos < len(s.data) && bytes.IndexByte([]byte(" \t\r\n,:]}"), s.data[s.pos]) < 0 {
+				s.pos++
+			}
+		}
+		if depth == 0 {
+			return
+		}
+	}
+}
+
+func (s *scanner) skipString() {
+	s.pos++
+	for {
+		s.pos = plainEnd(s.data, s.pos)
+		switch s.data[s.pos] {
+		case '"':
+			s.pos++
+			return
+		case '\\':
+			s.pos += 2
+		default:
+			s.pos++
+		}
+	}
+}
+
+// stringContent is the decoded content of a checked string.
+func stringContent(raw []byte) []byte {
+	content := raw[1 : len(raw)-1]
+	if bytes.IndexByte(content, '\\') >= 0 {
+		return unescape(content)
+	}
+	return content
+}
+
+func text(raw []byte) string { return string(stringContent(raw)) }
+
+// typeOf names a value's type for an error text.
+func typeOf(raw []byte) string {
+	if len(raw) == 0 {
+		return "nothing"
+	}
+	switch raw[0] {
+	case '{':
+		return "map"
+	case '[':
+		return "sequence"
+	case '"':
+		return "string"
+	case 't', 'f':
+		return "boolean"
+	case 'n':
+		return "null"
+	default:
+		return "number"
+	}
+}
+
+// Err is the first error met, nil when all members were fine.
+func (o *Object) Err() *Error { return o.err }
+
+// Fail records an error about a member, unless there is one already.
+func (o *Object) Fail(name, format string, args ...any) {
+	if o.err == nil {
+		o.err = InvalidParams("%s%s: %s", o.path, name, fmt.Sprintf(format, args...))
+	}
+}
+
+// raw is a member's value, nil when it is absent.
+func (o *Object) raw(name string) []byte {
+	for i := range o.members {
+		if string(o.members[i].name) == name {
+			return o.members[i].value
+		}
+	}
+	return nil
+}
+
+// required is a member's value; absence is recorded.
+func (o *Object) required(name string) []byte {
+	raw := o.raw(name)
+	if raw == nil && o.err == nil {
+		o.err = InvalidParams("missing field `%s%s`", o.path, name)
+	}
+	return raw
+}
+
+// Has tells whether the member is there and not null.
+func (o *Object) Has(name string) bool {
+	raw := o.raw(name)
+	return raw != nil && raw[0] != 'n'
+}
+
+func (o *Object) wrongType(name string, raw []byte, want string) {
+	o.Fail(name, "invalid type: %s, expected %s", typeOf(raw), want)
+}
+
+func (o *Object) asString(name string, raw []byte) string {
+	if raw == nil {
+		return ""
+	}
+	if raw[0] != '"' {
+		o.wrongType(name, raw, "a string")
+		return ""
+	}
+	return text(raw)
+}
+
+// String is a required string.
+func (o *Object) String(name string) string { return o.asString(name, o.required(name)) }
+
+// OptString is a string, nil when absent or null.
+func (o *Object) OptString(name string) *string {
+	if !o.Has(name) {
+		return nil
+	}
+	return new(o.String(name))
+}
+
+func (o *Object) asBool(name string, raw []byte) bool {
+	if raw == nil {
+		return false
+	}
+	if raw[0] != 't' && raw[0] != 'f' {
+		o.wrongType(name, raw, "a boolean")
+	}
+	return raw[0] == 't'
+}
+
+// Bool is a required boolean.
+func (o *Object) Bool(name string) bool { return o.asBool(name, o.required(name)) }
+
+// BoolDefault is a boolean that may be absent.
+func (o *Object) BoolDefault(name string, value bool) bool {
+	if raw := o.raw(name); raw != nil {
+		return o.asBool(name, raw)
+	}
+	return value
+}
+
+// OptBool is a boolean that may be absent or null.
+func (o *Object) OptBool(name string, value bool) bool {
+	if !o.Has(name) {
+		return value
+	}
+	return o.Bool(name)
+}
+
+// Int64 is a required signed integer.
+func (o *Object) Int64(name string) int64 {
+	raw := o.required(name)
+	if raw == nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil {
+		o.notInteger(name, raw)
+	}
+	return n
+}
+
+// Uint64 is a required unsigned integer.
+func (o *Object) Uint64(name string) uint64 {
+	raw := o.required(name)
+	if raw == nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(string(raw), 10, 64)
+	if err != nil {
+		o.notInteger(name, raw)
+	}
+	return n
+}
+
+func (o *Object) notInteger(name string, raw []byte) {
+	if typeOf(raw) != "number" {
+		o.wrongType(name, raw, "an integer")
+		return
+	}
+	o.Fail(name, "invalid number %.32s, expected an integer in range", raw)
+}
+
+// OptUint64 is an unsigned integer, nil when absent or null.
+func (o *Object) OptUint64(name string) *uint64 {
+	if !o.Has(name) {
+		return nil
+	}
+	return new(o.Uint64(name))
+}
+
+// OptUint16 is an unsigned 16-bit integer, nil when absent or null.
+func (o *Object) OptUint16(name string) *uint16 {
+	n := o.OptUint64(name)
+	if n == nil {
+		return nil
+	}
+	if *n > 1<<16-1 {
+		o.Fail(name, "%d is out of range, at most 65535", *n)
+	}
+	return new(uint16(*n))
+}
+
+// OneOf is a required string out of a list.
+func (o *Object) OneOf(name string, words ...string) string {
+	s := o.String(name)
+	if o.err != nil {
+		return s
+	}
+	for _, w := range words {
+		if s == w {
+			return s
+		}
+	}
+	o.Fail(name, "unknown variant `%.64s`, expected one of %s", s, quoteAll(words))
+	return s
+}
+
+// OneOfDefault is a string out of a list, the first word when absent.
+func (o *Object) OneOfDefault(name string, words ...string) string {
+	if o.raw(name) == nil {
+		return words[0]
+	}
+	return o.OneOf(name, words...)
+}
+
+func quoteAll(words []string) string {
+	var b []byte
+	for i, w := range words {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(append(append(b, '`'), w...), '`')
+	}
+	return string(b)
+}
+
+// Base64 is a required string of strict base64, decoded.
+func (o *Object) Base64(name string) []byte {
+	raw := o.required(name)
+	if raw == nil {
+		return nil
+	}
+	if raw[0] != '"' {
+		o.wrongType(name, raw, "a string")
+		return nil
+	}
+	b, err := decodeBase64(stringContent(raw))
+	if err != nil {
+		o.Fail(name, "invalid base64: %v", err)
+	}
+	return b
+}
+
+// OptBase64 is base64 that may be absent or null.
+func (o *Object) OptBase64(name string) []byte {
+	if !o.Has(name) {
+		return nil
+	}
+	return o.Base64(name)
+}
+
+// Path is a required path URI.
+func (o *Object) Path(name string) PathURI { return o.asPath(name, o.required(name)) }
+
+func (o *Object) asPath(name string, raw []byte) PathURI {
+	if raw == nil {
+		return PathURI{}
+	}
+	uri := o.asString(name, raw)
+	if o.err != nil {
+		return PathURI{}
+	}
+	p, err := ParsePathURI(uri)
+	if err != nil {
+		o.Fail(name, "%v", err)
+	}
+	return p
+}
+
+// OptPath is a path URI, nil when absent or null.
+func (o *Object) OptPath(name string) *PathURI {
+	if !o.Has(name) {
+		return nil
+	}
+	return new(o.Path(name))
+}
+
+// Paths is a required array of path URIs.
+func (o *Object) Paths(name string) []PathURI {
+	var out []PathURI
+	o.each(name, o.required(name), func(name string, raw []byte) { out = append(out, o.asPath(name, raw)) })
+	return out
+}
+
+// PathsDefault is an array of path URIs that may be absent.
+func (o *Object) PathsDefault(name string) []PathURI {
+	if o.raw(name) == nil {
+		return nil
+	}
+	return o.Paths(name)
+}
+
+// Strings is a required array of strings.
+func (o *Object) Strings(name string) []string {
+	out := []string{}
+	o.each(name, o.required(name), func(name string, raw []byte) { out = append(out, o.asString(name, raw)) })
+	return out
+}
+
+// StringLists is a required array of arrays of strings.
+func (o *Object) StringLists(name string) [][]string {
+	out := [][]string{}
+	o.each(name, o.required(name), func(name string, raw []byte) {
+		list := []string{}
+		o.each(name, raw, func(name string, raw []byte) { list = append(list, o.asString(name, raw)) })
+		out = append(out, list)
+	})
+	return out
+}
+
+// each visits the elements of an array.
+func (o *Object) each(name string, raw []byte, visit func(name string, raw []byte)) {
+	if raw == nil || o.err != nil {
+		return
+	}
+	if raw[0] != '[' {
+		o.wrongType(name, raw, "a sequence")
+		return
+	}
+	s := scanner{data: raw, pos: 1}
+	for i := 0; o.err == nil; {
+		s.space()
+		switch s.data[s.pos] {
+		case ']':
+			return
+		case ',':
+			s.pos++
+			continue
+		}
+		start := s.pos
+		s.skip()
+		visit(name+"["+strconv.Itoa(i)+"]", raw[start:s.pos])
+		i++
+	}
+}
+
+// StringMap is a required object whose members are strings.
+func (o *Object) StringMap(name string) map[string]string {
+	out := map[string]string{}
+	o.In(name, func(inner *Object) {
+		for _, m := range inner.members {
+			key := string(m.name)
+			out[key] = inner.asString(strconv.Quote(key), m.value)
+		}
+	})
+	return out
+}
+
+// In reads a required member that is an object.
+func (o *Object) In(name string, read func(*Object)) { o.inside(name, o.required(name), read) }
+
+// OptIn reads an object that may be absent or null, and tells whether it was
+// there.
+func (o *Object) OptIn(name string, read func(*Object)) bool {
+	if !o.Has(name) {
+		return false
+	}
+	o.In(name, read)
+	return true
+}
+
+// Each reads a required array of objects.
+func (o *Object) Each(name string, read func(*Object)) {
+	o.each(name, o.required(name), func(name string, raw []byte) { o.inside(name, raw, read) })
+}
+
+func (o *Object) inside(name string, raw []byte, read func(*Object)) {
+	if raw == nil || o.err != nil {
+		return
+	}
+	inner, err := ParseObject(raw)
+	if err != nil {
+		o.wrongType(name, raw, "an object")
+		return
+	}
+	inner.path = o.path + name + "."
+	read(inner)
+	o.err = inner.err
+}
+
+// StringMember looks up one string member of params that have been checked,
+// without taking the others apart.
+func StringMember(params []byte, member string) (content string, ok bool) {
+	if len(params) == 0 || params[0] != '{' {
+		return "", false
+	}
+	eachMember(params, func(name, value []byte) bool {
+		if string(name) != member {
+			return true
+		}
+		if ok = value[0] == '"'; ok {
+			content = text(value)
+		}
+		return false
+	})
+	return content, ok
+}

@@ -1,0 +1,387 @@
+package protocol
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path"
+	"strings"
+	"unicode/utf8"
+)
+
+// PathURI is a file URI as it came from the wire (rpc.md 5.1): either a native path, or a URI that is well formed but names
+// nothing on a Linux host (another authority, a drive letter, an escaped unrepresentable path). The difference matters
+// because the first error is one of decoding and the second one of the method's own checks. The zero value is no path at all.
+type PathURI struct {
+	path    string // clean and absolute, or empty
+	foreign string // the URI as sent, or empty
+}
+
+// ForeignPathError says that a well-formed file URI has no meaning on this host. It is refused with -32600, as the cwd of
+// process/start with -32602; every other error of ParsePathURI is one of decoding and always -32602.
+type ForeignPathError struct {
+	URI string // as sent
+}
+
+func (e *ForeignPathError) Error() string {
+	return fmt.Sprintf("path uri %s is invalid on linux", quoteURI(e.URI))
+}
+
+// NewPathURI gives the URI of a native path, which must be absolute and clean.
+func NewPathURI(path string) PathURI { return PathURI{path: path} }
+
+// IsZero reports whether there is no URI, as when an optional member was absent or null.
+func (p PathURI) IsZero() bool { return p.path == "" && p.foreign == "" }
+
+// Native returns the path: absolute, lexically clean, without a trailing slash except for "/", possibly not UTF-8. The error
+// is a *ForeignPathError.
+func (p PathURI) Native() (string, error) {
+	if p.path == "" {
+		return "", &ForeignPathError{URI: p.foreign}
+	}
+	return p.path, nil
+}
+
+// String returns the canonical URI of a native path and the text as it was sent of a foreign one.
+func (p PathURI) String() string {
+	if p.path == "" {
+		return p.foreign
+	}
+	return FormatPathURI(p.path)
+}
+
+// MarshalText is String.
+func (p PathURI) MarshalText() ([]byte, error) {
+	if p.path == "" {
+		return []byte(p.foreign), nil
+	}
+	return AppendPathURI(nil, p.path), nil
+}
+
+// UnmarshalText is ParsePathURI.
+func (p *PathURI) UnmarshalText(text []byte) error {
+	uri, err := ParsePathURI(string(text))
+	if err != nil {
+		return err
+	}
+	*p = uri
+	return nil
+}
+
+// FormatPathURI returns the canonical file URI of an absolute, clean native path; any bytes but NUL may be in it.
+func FormatPathURI(path string) string {
+	var buf [256]byte // keeps the common path to the one allocation of the result
+	return string(AppendPathURI(buf[:0], path))
+}
+
+// AppendPathURI appends FormatPathURI(path) to dst. The result is printable ASCII without quotes and backslashes, so it may
+// stand in a JSON string as it is.
+func AppendPathURI(dst []byte, path string) []byte {
+	dst = append(dst, "file://"...)
+	if path == "" || path[0] != '/' {
+		path = "/" + path
+	}
+	if len(path) > 2 && path[2] == ':' && isDriveSegment(firstSegment(path)) {
+		// A plain "C:" at the top would be read as a drive letter and refused; an encoded letter is read as a name, here
+		// and by the reference, though the reference itself writes an escape form that nobody can use.
+		dst = append(dst, '/', '%', upperHex[path[1]>>4], upperHex[path[1]&15])
+		path = path[2:]
+	}
+	plain := 0
+	for i := 0; i < len(path); i++ {
+		c := path[i]
+		if !needsEncoding(c) {
+			continue
+		}
+		dst = append(dst, path[plain:i]...)
+		dst = append(dst, '%', upperHex[c>>4], upperHex[c&15])
+		plain = i + 1
+	}
+	return append(dst, path[plain:]...)
+}
+
+const upperHex = "0123456789ABCDEF"
+
+// The bytes below 0x80 that results carry percent-encoded, one bit each: controls, blank, "#%<>? and \`{} and DEL. All bytes
+// from 0x80 are encoded too (measured on the reference for all 255 bytes a file name may hold).
+const (
+	encodedBelow40 uint64 = 1<<33 - 1 | 1<<'"' | 1<<'#' | 1<<'%' | 1<<'<' | 1<<'>' | 1<<'?'
+	encodedBelow80 uint64 = 1<<('\\'-64) | 1<<('`'-64) | 1<<('{'-64) | 1<<('}'-64) | 1<<(0x7f-64)
+)
+
+func needsEncoding(c byte) bool {
+	switch {
+	case c < 64:
+		return encodedBelow40>>c&1 != 0
+	case c < 128:
+		return encodedBelow80>>(c-64)&1 != 0
+	}
+	return true
+}
+
+var (
+	errRelativeURI = errors.New("relative text, want a file uri such as file:///tmp/x")
+	errQuery       = errors.New("query parameters are not allowed")
+	errFragment    = errors.New("fragments are not allowed")
+	errHost        = errors.New("bad host")
+	errNUL         = errors.New("nul byte")
+)
+
+// ParsePathURI reads a file URI by the rules of the WHATWG URL standard, section 4.4, restricted to the file scheme: blanks
+// and controls around it do not count, tab and line ends nowhere, `\` separates like `/`, dot segments (also spelled %2e) go
+// away before anything is decoded, a bad percent escape stands for itself. A %2F decodes to a real separator, and the dot
+// segments that it brings to light are removed lexically too. An error is one of decoding (-32602); what parses but means
+// nothing here is reported by PathURI.Native.
+func ParsePathURI(uri string) (PathURI, error) {
+	if p, ok := parsePlain(uri); ok {
+		return PathURI{path: p}, nil
+	}
+	p, err := parseURI(uri)
+	if err != nil {
+		return PathURI{}, fmt.Errorf("path uri %s: %w", quoteURI(uri), err)
+	}
+	return p, nil
+}
+
+// parsePlain recognises a canonical URI in which nothing needs decoding; the path is the end of the URI itself.
+func parsePlain(uri string) (string, bool) {
+	const prefix = "file:///"
+	if len(uri) <= len(prefix) || uri[:len(prefix)] != prefix {
+		return "", false
+	}
+	p := uri[len(prefix)-1:]
+	start := 1 // of the current segment
+	for i := 1; i < len(p); i++ {
+		c := p[i]
+		if c == '/' {
+			if isEmptyOrDots(p[start:i]) {
+				return "", false
+			}
+			start = i + 1
+			continue
+		}
+		if c <= ' ' || c == '%' || c == '\\' || c == '?' || c == '#' {
+			return "", false
+		}
+	}
+	if isEmptyOrDots(p[start:]) || isDriveSegment(firstSegment(p)) {
+		return "", false
+	}
+	return p, true
+}
+
+func isEmptyOrDots(s string) bool {
+	return s == "" || s[0] == '.' && (len(s) == 1 || len(s) == 2 && s[1] == '.')
+}
+
+func parseURI(sent string) (PathURI, error) {
+	uri := strings.TrimFunc(sent, func(r rune) bool { return r <= ' ' })
+	if strings.ContainsAny(uri, "\t\n\r") {
+		uri = strings.NewReplacer("\t", "", "\n", "", "\r", "").Replace(uri)
+	}
+	scheme, rest, ok := cutScheme(uri)
+	if !ok {
+		return PathURI{}, errRelativeURI
+	}
+	if !strings.EqualFold(scheme, "file") {
+		return PathURI{}, fmt.Errorf("scheme %q is not file", scheme)
+	}
+	if i := strings.IndexAny(rest, "?#"); i >= 0 {
+		if rest[i] == '?' {
+			return PathURI{}, errQuery
+		}
+		return PathURI{}, errFragment
+	}
+	rest = strings.ReplaceAll(rest, `\`, "/")
+	host, rest, err := cutHost(rest)
+	if err != nil {
+		return PathURI{}, err
+	}
+	segments := resolveDots(rest)
+	if isEscapeForm(segments) {
+		return PathURI{foreign: sent}, nil
+	}
+	native := decodePercent("/" + strings.Join(segments, "/"))
+	if strings.IndexByte(native, 0) >= 0 {
+		return PathURI{}, errNUL
+	}
+	if host != "" || len(segments) > 0 && isDriveSegment(segments[0]) {
+		return PathURI{foreign: sent}, nil
+	}
+	return PathURI{path: path.Clean(native)}, nil
+}
+
+// cutScheme splits uri at the colon that ends a scheme: a letter, then letters, digits and "+-.".
+func cutScheme(uri string) (scheme, rest string, ok bool) {
+	scheme, rest, ok = strings.Cut(uri, ":")
+	if !ok || scheme == "" || !isLetter(scheme[0]) {
+		return "", "", false
+	}
+	for i := range len(scheme) {
+		c := scheme[i]
+		if !isLetter(c) && (c < '0' || c > '9') && c != '+' && c != '-' && c != '.' {
+			return "", "", false
+		}
+	}
+	return scheme, rest, true
+}
+
+// cutHost takes the authority off what follows "file:" and leaves the path. The host is empty when there is none, when it is
+// localhost, and when the place of the host holds a drive letter, which then belongs to the path.
+func cutHost(rest string) (host, tail string, err error) {
+	after, ok := strings.CutPrefix(rest, "//")
+	if !ok {
+		return "", normalDrive(strings.TrimPrefix(rest, "/")), nil
+	}
+	host, tail = after, ""
+	if i := strings.IndexByte(after, '/'); i >= 0 {
+		host, tail = after[:i], after[i:]
+	}
+	if len(host) == 2 && isLetter(host[0]) && (host[1] == ':' || host[1] == '|') {
+		return "", normalDrive(after), nil
+	}
+	if host, err = decodeHost(host); err != nil {
+		return "", "", err
+	}
+	return host, tail, nil
+}
+
+// normalDrive writes a leading "C|" segment as "C:". The reference does so only where fewer than three slashes stand before.
+func normalDrive(p string) string {
+	if s := firstSegment("/" + p); len(s) == 2 && isLetter(s[0]) && s[1] == '|' {
+		return s[:1] + ":" + p[2:]
+	}
+	return p
+}
+
+// decodeHost checks an authority as the host parser of the standard does, without IDNA: such a name is no name of this host
+// either way. Credentials and ports are not allowed in a file URI.
+func decodeHost(host string) (string, error) {
+	if strings.HasPrefix(host, "[") {
+		literal, closed := strings.CutSuffix(host[1:], "]")
+		addr, err := netip.ParseAddr(literal)
+		if err != nil || !closed || !addr.Is6() || addr.Zone() != "" {
+			return "", errHost
+		}
+		return host, nil
+	}
+	host = decodePercent(host)
+	for _, c := range []byte(host) {
+		if c <= ' ' || c == 0x7f || strings.IndexByte("#/:<>?@[\\]^|%", c) >= 0 {
+			return "", errHost
+		}
+	}
+	if strings.EqualFold(host, "localhost") {
+		return "", nil
+	}
+	return host, nil
+}
+
+// resolveDots splits p into its segments, still encoded, and applies "." and "..", which never leave the root or a drive.
+// Empty segments count for "..", save those in front of the first name.
+func resolveDots(p string) []string {
+	segments := make([]string, 0, strings.Count(p, "/")+1)
+	for s := range strings.SplitSeq(p, "/") {
+		switch dots := dotCount(s); {
+		case dots == 1:
+		case dots == 2:
+			if n := len(segments); n > 1 || n == 1 && !(isDriveSegment(segments[0]) && segments[0][1] == ':') {
+				segments = segments[:n-1]
+			}
+		case s == "" && len(segments) == 0:
+		default:
+			segments = append(segments, s)
+		}
+	}
+	return segments
+}
+
+// dotCount returns 1 for ".", 2 for "..", each dot possibly spelled %2e, and 0 for every other segment.
+func dotCount(s string) int {
+	n := 0
+	for s != "" && n < 3 {
+		switch {
+		case s[0] == '.':
+			s = s[1:]
+		case len(s) >= 3 && s[0] == '%' && s[1] == '2' && s[2]|0x20 == 'e':
+			s = s[3:]
+		default:
+			return 0
+		}
+		n++
+	}
+	if n > 2 {
+		return 0
+	}
+	return n
+}
+
+// isEscapeForm reports whether segments are /%00/bad/path/<base64url>, in which a peer wraps a path of its own that no URI
+// can carry. No path of this host needs it, so it stays foreign.
+func isEscapeForm(segments []string) bool {
+	if len(segments) != 4 || segments[0] != "%00" || segments[1] != "bad" || segments[2] != "path" || segments[3] == "" {
+		return false
+	}
+	_, err := base64.RawURLEncoding.Strict().DecodeString(segments[3])
+	return err == nil
+}
+
+func decodePercent(s string) string {
+	i := strings.IndexByte(s, '%')
+	if i < 0 {
+		return s
+	}
+	out := make([]byte, 0, len(s))
+	for ; i >= 0; i = strings.IndexByte(s, '%') {
+		out = append(out, s[:i]...)
+		s = s[i:]
+		if len(s) >= 3 && isHex(s[1]) && isHex(s[2]) {
+			out = append(out, unhex(s[1])<<4|unhex(s[2]))
+			s = s[3:]
+			continue
+		}
+		out = append(out, '%')
+		s = s[1:]
+	}
+	return string(append(out, s...))
+}
+
+func isHex(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f' }
+
+func unhex(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return c | 0x20 - 'a' + 10
+}
+
+func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+
+// firstSegment returns what stands between the leading slash of p and the next.
+func firstSegment(p string) string {
+	p = p[1:]
+	if i := strings.IndexByte(p, '/'); i >= 0 {
+		return p[:i]
+	}
+	return p
+}
+
+// isDriveSegment reports whether an encoded first segment names a drive: a letter and a colon, which may be encoded.
+func isDriveSegment(s string) bool {
+	return len(s) >= 2 && isLetter(s[0]) && (s[1:] == ":" || len(s) == 4 && s[1] == '%' && s[2] == '3' && s[3]|0x20 == 'a')
+}
+
+// maxQuotedURI is in bytes: errors name the URI at fault, but a URI may be as long as a message.
+const maxQuotedURI = 512
+
+func quoteURI(uri string) string {
+	if len(uri) <= maxQuotedURI {
+		return fmt.Sprintf("%q", uri)
+	}
+	cut := uri[:maxQuotedURI]
+	for !utf8.ValidString(cut) && len(cut) > maxQuotedURI-utf8.UTFMax {
+		cut = cut[:len(cut)-1]
+	}
+	return fmt.Sprintf("%q...", cut)
+}

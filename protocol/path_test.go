@@ -1,0 +1,341 @@
+package protocol
+
+import (
+	"encoding/json"
+	"errors"
+	"path"
+	"strings"
+	"testing"
+)
+
+func TestParsePathURI(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ uri, want string }{
+		{"file:///tmp/x", "/tmp/x"},
+		{"file://", "/"},
+		{"file:///", "/"},
+		{"file:", "/"},
+		{"file:/", "/"},
+		{"file:..", "/"},
+		{"file:/p", "/p"},
+		{"file:d/a", "/d/a"},
+		{"FILE:///p", "/p"},
+		{"fIlE:p", "/p"},
+		{"file://localhost", "/"},
+		{"file://localhost/p", "/p"},
+		{"file://LOCALHOST/p", "/p"},
+		{"file://loc%61lhost/p", "/p"},
+		{`file://localhost\p`, "/p"},
+		{"file:////x", "/x"},
+		{"file://///x/y", "/x/y"},
+		{"file:///x//y", "/x/y"},
+
+		{"file:///x/", "/x"},
+		{"file:///x//", "/x"},
+		{"file:///x/.", "/x"},
+		{"file:///x/./", "/x"},
+		{"file:///x/%2E", "/x"},
+		{"file:///x/..", "/"},
+		{"file:///../../y", "/y"},
+		{"file:///x/y/../z", "/x/z"},
+		{"file:///x/%2E%2e/y", "/y"},
+		{"file:///x/.%2e/y", "/y"},
+		{"file:///x/%2e./y", "/y"},
+		{"file:///x//../y", "/x/y"},
+		{"file:///x/.../y", "/x/.../y"},
+		{"file:///x/..a/.b", "/x/..a/.b"},
+		{"file:///x/..;/y", "/x/..;/y"},
+		{"file:///tmp/.//x", "/tmp/x"},
+
+		{"file:///a%2Fb", "/a/b"},
+		{"file:///%2F", "/"},
+		{"file:///%2Fa", "/a"},
+		{"file:///a%2f%2fb", "/a/b"},
+		{"file:///a%2F", "/a"},
+		{"file:///x/..%2Fq", "/q"},
+		{"file:///x%2F..%2F..%2Fq", "/q"},
+		{"file:///x/y%2F..", "/x"},
+		{"file:///x%2Fy/../q", "/q"},
+		{"file:///a%00/../b", "/b"},
+
+		{"file:///%61", "/a"},
+		{"file:///a%zz", "/a%zz"},
+		{"file:///a%", "/a%"},
+		{"file:///a%4", "/a%4"},
+		{"file:///a%%34", "/a%4"},
+		{"file:///a%2541", "/a%41"},
+		{"file:///%FFx", "/\xffx"},
+		{"file:///\u00e9/%C3%A9", "/\u00e9/\u00e9"},
+		{"file:///a b", "/a b"},
+		{"file:///x\u00a0", "/x\u00a0"},
+		{"file:///x\x01y\x7f", "/x\x01y\x7f"},
+		{"file:///x%3Fq%23f", "/x?q#f"},
+		{`file:///;:@&=+$,!'()*~[]^{|}` + "`<>\"", `/;:@&=+$,!'()*~[]^{|}` + "`<>\""},
+		{" file:///x ", "/x"},
+		{"\x00\tfile:///x\n\x1f", "/x"},
+		{"fi\tle:///x\r/\ny", "/x/y"},
+
+		{`file:\\\x\y`, "/x/y"},
+		{`file:\x`, "/x"},
+		{`file:///x\..\y`, "/y"},
+		{"file:///x%5Cy", `/x\y`},
+
+		{"file:///x/C:/y", "/x/C:/y"},
+		{"file:///C:x", "/C:x"},
+		{"file:///1:/x", "/1:/x"},
+		{"file:///CC:/x", "/CC:/x"},
+		{"file:///%43:/x", "/C:/x"},
+		{"file:///%2FC:/x", "/C:/x"},
+		{"file:///C:%2Fx", "/C:/x"},
+		{"file:///C|/x", "/C|/x"},
+		{"file:////C|/x", "/C|/x"},
+		{"file:///c%7C/x", "/c|/x"},
+		{"file:c%7c", "/c|"},
+		{"file:///c%3A/../y", "/y"},
+		{"file:///x//C:/..", "/x"},
+	}
+	for _, tt := range tests {
+		uri, err := ParsePathURI(tt.uri)
+		if err != nil {
+			t.Errorf("ParsePathURI(%q): %v", tt.uri, err)
+			continue
+		}
+		got, err := uri.Native()
+		if err != nil || got != tt.want {
+			t.Errorf("ParsePathURI(%q).Native() = %q, %v, want %q", tt.uri, got, err, tt.want)
+		}
+	}
+}
+
+func TestParsePathURIForeign(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"file://host/tmp", "file://host", "file://host/x", "file://127.0.0.1/p", "file://[::1]/x", "file://.", "file://..",
+		"file://localhost./x", "file://HOST/a b", "file://\u00e9/x", "file://ho_st/x",
+		"file:///C:", "file:///C:/x", "file:///c%3A/x", "file:///c%3a", "file:C:/x", "file:/C:/x", "file://C:/x",
+		"file:C|/x", "file:/C|/x", "file://C|/x", "file:c|", "file://c|", `file:c:\x`, "file:////C:/x", "file:////c%3A/x",
+		"file:///./C:/x", "file:///%2e%2e/C:", "file:///x/../C:/y", "file:///x/../..//C:/", "file:///C:/../y",
+		"file:///C:/../../y", "file:////C:/../y", "file:C:/../y", "file:///C:/%00/../y", "file://localhost/C:/x", "file://host/C:/x",
+		"file:///%00/bad/path/L3RtcC9h", "file:////%00/bad/path/L3RtcC9h", "file:///./%00/bad/path/L3RtcC9h",
+	} {
+		uri, err := ParsePathURI(text)
+		if err != nil {
+			t.Errorf("ParsePathURI(%q): %v", text, err)
+			continue
+		}
+		got, err := uri.Native()
+		foreign, ok := errors.AsType[*ForeignPathError](err)
+		if !ok || foreign.URI != text || got != "" {
+			t.Errorf("ParsePathURI(%q).Native() = %q, %v, want a ForeignPathError", text, got, err)
+		}
+		if uri.String() != text || uri.IsZero() {
+			t.Errorf("ParsePathURI(%q).String() = %q, want the text as sent", text, uri)
+		}
+	}
+}
+
+func TestParsePathURIErrors(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ uri, want string }{
+		{"", "relative text"},
+		{"a", "relative text"},
+		{"file", "relative text"},
+		{"/tmp/x", "relative text"},
+		{"//localhost/x", "relative text"},
+		{`\\x`, "relative text"},
+		{"1file:///x", "relative text"},
+		{"fi le:///x", "relative text"},
+		{":///x", "relative text"},
+		{"\u00a0file:///x", "relative text"},
+		{"http://x/y", `scheme "http"`},
+		{"foo:bar", `scheme "foo"`},
+		{"file+x:///a", `scheme "file+x"`},
+		{"blob:file:///x", `scheme "blob"`},
+		{"C:/x", `scheme "C"`},
+		{"file:///x?", "query"},
+		{"file:///x?q#f", "query"},
+		{"file:?q", "query"},
+		{"file://c:?", "query"},
+		{"file:///x#", "fragment"},
+		{"file:///x#f?q", "fragment"},
+		{"file:///a%00b", "nul byte"},
+		{"file:///%00", "nul byte"},
+		{"file://host/%00", "nul byte"},
+		{"file:///C:/a%00b", "nul byte"},
+		{"file:///a\x00b", "nul byte"},
+		{"file:///%00/bad/path/", "nul byte"},
+		{"file:///%00/bad/path", "nul byte"},
+		{"file:///%00/bad/path/!!", "nul byte"},
+		{"file:///%00/bad/path/L3RtcC9h=", "nul byte"},
+		{"file:///%00/bad/path/L3", "nul byte"},
+		{"file:///%00/bad/path/L3R%74", "nul byte"},
+		{"file:///%00/bad/path/L3RtcC9h/x", "nul byte"},
+		{"file:///%00/bad/path/L3RtcC9h/", "nul byte"},
+		{"file:///%00/bad//path/L3RtcC9h", "nul byte"},
+		{"file:///x/%00/bad/path/L3RtcC9h", "nul byte"},
+		{"file://user@localhost/p", "bad host"},
+		{"file://localhost:80/p", "bad host"},
+		{"file://localhost:/p", "bad host"},
+		{"file://:80/p", "bad host"},
+		{"file:// /x", "bad host"},
+		{"file://a b/x", "bad host"},
+		{"file://[/x", "bad host"},
+		{"file://[1.2.3.4]/x", "bad host"},
+		{"file://%zz/x", "bad host"},
+		{"file://host%2Fx/", "bad host"},
+		{"file://ho%00st/", "bad host"},
+		{"file://%63:/x", "bad host"},
+	}
+	for _, tt := range tests {
+		uri, err := ParsePathURI(tt.uri)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || !uri.IsZero() {
+			t.Errorf("ParsePathURI(%q) = %v, %v, want an error with %q", tt.uri, uri, err, tt.want)
+		}
+	}
+}
+
+func TestParsePathURIErrorIsBounded(t *testing.T) {
+	t.Parallel()
+	_, err := ParsePathURI("http:" + strings.Repeat("\u00e9", 1<<20))
+	if err == nil || len(err.Error()) > 4*maxQuotedURI {
+		t.Errorf("error of %d bytes, want at most %d", len(err.Error()), 4*maxQuotedURI)
+	}
+}
+
+func TestFormatPathURI(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ path, want string }{
+		{"/", "file:///"},
+		{"/tmp/x", "file:///tmp/x"},
+		{"/a b#?%", "file:///a%20b%23%3F%25"},
+		{"/%41", "file:///%2541"},
+		{"/\u00e9\xff", "file:///%C3%A9%FF"},
+		{"/C:/d", "file:///%43:/d"},
+		{"/z:", "file:///%7A:"},
+		{"/C:d/C:", "file:///C:d/C:"},
+		{"/c|/d", "file:///c|/d"},
+		{"/" + strings.Repeat("\xff", 300), "file:///" + strings.Repeat("%FF", 300)},
+	}
+	for _, tt := range tests {
+		if got := FormatPathURI(tt.path); got != tt.want {
+			t.Errorf("FormatPathURI(%q) = %q, want %q", tt.path, got, tt.want)
+		}
+		if got := string(AppendPathURI([]byte("x"), tt.path)); got != "x"+tt.want {
+			t.Errorf("AppendPathURI(x, %q) = %q, want %q", tt.path, got, "x"+tt.want)
+		}
+	}
+}
+
+// TestFormatPathURIBytes pins which of the 255 bytes of a file name stay plain, as measured on the reference.
+func TestFormatPathURIBytes(t *testing.T) {
+	t.Parallel()
+	const plain = "!$&'()*+,-./0123456789:;=@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_abcdefghijklmnopqrstuvwxyz|~"
+	for i := 1; i < 256; i++ {
+		c := byte(i)
+		want := "%" + upperHex[c>>4:c>>4+1] + upperHex[c&15:c&15+1]
+		if strings.IndexByte(plain, c) >= 0 {
+			want = string(rune(c))
+		}
+		if got := FormatPathURI("/a" + string([]byte{c}) + "b"); got != "file:///a"+want+"b" {
+			t.Errorf("byte %#x: got %q, want it as %q", c, got, want)
+		}
+	}
+}
+
+func TestPathURIJSON(t *testing.T) {
+	t.Parallel()
+	var v struct {
+		A PathURI `json:"a"`
+		B PathURI `json:"b,omitzero"`
+		C PathURI `json:"c"`
+	}
+	const text = `{"a":"file:/tmp/./a b","b":null,"c":"file://host/x"}`
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	if v.A != NewPathURI("/tmp/a b") || !v.B.IsZero() {
+		t.Errorf("decoded %q, %q, want /tmp/a b and nothing", v.A, v.B)
+	}
+	got, err := json.Marshal(v)
+	if want := `{"a":"file:///tmp/a%20b","c":"file://host/x"}`; err != nil || string(got) != want {
+		t.Errorf("encoded %s, %v, want %s", got, err, want)
+	}
+	if err := json.Unmarshal([]byte(`{"a":"/tmp"}`), &v); err == nil {
+		t.Error("native text was decoded, want an error")
+	}
+	if _, err := (PathURI{}).Native(); err == nil {
+		t.Error("the zero PathURI has a native path")
+	}
+}
+
+func FuzzPathURI(f *testing.F) {
+	for _, seed := range []string{
+		"file:///tmp", "file:///usr", "file:///dev/null", "file:///srv/a%00b", "file:///srv/d/sp%20ace%23%3F%25.txt",
+		"file:///srv/d/sub/../a.txt", "file:///srv/d%2Fa.txt", "file:///srv/d/a.txt#f", "file:///srv/d/a.txt/", "file:/srv/d/a.txt",
+		"file://host/tmp", "file:///C:/x", "file:c|", `file:\\\x\..\y`, "file:///%00/bad/path/L3RtcC9h", "file:///a%%34%FF%zz",
+		" fi\tle:////.%2e/%2E/x//", "http://x", "/tmp/x", "file://[::1]/", "file:///%43:/x", "file:///\u00e9/..%2f..",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		// Whatever parses is clean and parses to the same after formatting.
+		if uri, err := ParsePathURI(text); err == nil {
+			native, err := uri.Native()
+			if err == nil {
+				if native == "" || native[0] != '/' || path.Clean(native) != native || strings.Contains(native, "\x00") {
+					t.Fatalf("ParsePathURI(%q) gives the unclean path %q", text, native)
+				}
+				roundTrip(t, native)
+			} else if again, err := ParsePathURI(uri.String()); err != nil || again != uri {
+				t.Fatalf("foreign %q parses again to %v, %v", text, again, err)
+			}
+		}
+		// Every clean native path survives the way there and back.
+		if native := path.Clean("/" + text); !strings.Contains(native, "\x00") {
+			roundTrip(t, native)
+		}
+	})
+}
+
+func roundTrip(t *testing.T, native string) {
+	t.Helper()
+	text := FormatPathURI(native)
+	uri, err := ParsePathURI(text)
+	if err != nil {
+		t.Fatalf("ParsePathURI(FormatPathURI(%q) = %q): %v", native, text, err)
+	}
+	if got, err := uri.Native(); err != nil || got != native {
+		t.Fatalf("ParsePathURI(FormatPathURI(%q) = %q) = %q, %v", native, text, got, err)
+	}
+}
+
+func BenchmarkParsePathURI(b *testing.B) {
+	for name, uri := range map[string]string{
+		"plain":   "file:///srv/work/project/internal/server/handler_test.go",
+		"encoded": "file:///srv/work/My%20Project/internal/server/handler_test.go",
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := ParsePathURI(uri); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkAppendPathURI(b *testing.B) {
+	for name, path := range map[string]string{
+		"plain":   "/srv/work/project/internal/server/handler_test.go",
+		"encoded": "/srv/work/My Project/internal/server/handler_test.go",
+	} {
+		b.Run(name, func(b *testing.B) {
+			buf := make([]byte, 0, 256)
+			b.ReportAllocs()
+			for b.Loop() {
+				buf = AppendPathURI(buf[:0], path)
+			}
+		})
+	}
+}

@@ -1,0 +1,439 @@
+package protocol
+
+import (
+	"strconv"
+
+	"github.com/google/uuid"
+)
+
+// Methods of rpc.md 4; the second group is ours (D10).
+const (
+	MethodProcessStart     = "process/start"
+	MethodProcessRead      = "process/read"
+	MethodProcessWrite     = "process/write"
+	MethodProcessSignal    = "process/signal"
+	MethodProcessTerminate = "process/terminate"
+
+	MethodProcessResize     = "process/resize"
+	MethodProcessCloseStdin = "process/closeStdin"
+	MethodProcessList       = "process/list"
+
+	// Notifications, server to client.
+	MethodProcessOutput = "process/output"
+	MethodProcessExited = "process/exited"
+	MethodProcessClosed = "process/closed"
+)
+
+// Streams of process output.
+const (
+	StreamStdout = "stdout"
+	StreamStderr = "stderr"
+	StreamPTY    = "pty"
+)
+
+// StartParams starts a process (rpc.md 4.1). ProcessID is chosen by the
+// client and names the process inside its session.
+type StartParams struct {
+	ProcessID string            `json:"processId"`
+	Metadata  *Metadata         `json:"metadata,omitempty"`
+	Argv      []string          `json:"argv"`
+	Cwd       PathURI           `json:"cwd"`
+	EnvPolicy *EnvPolicy        `json:"envPolicy,omitempty"`
+	Env       map[string]string `json:"env"`
+	TTY       bool              `json:"tty"`
+	// Rows and Cols are the size of the terminal, 24 and 80 when nil. Only
+	// with TTY, and only where the server has processResize (D10).
+	Rows      *uint16  `json:"rows,omitempty"`
+	Cols      *uint16  `json:"cols,omitempty"`
+	PipeStdin bool     `json:"pipeStdin"`
+	Arg0      *string  `json:"arg0,omitempty"`
+	Sandbox   *Sandbox `json:"sandbox,omitempty"`
+	// HasNetworkProxy tells that the request asks for a managed network.
+	HasNetworkProxy bool `json:"-"`
+}
+
+// Metadata is for telemetry only.
+type Metadata struct {
+	ThreadID   *string `json:"threadId,omitempty"` // a UUID
+	ToolCallID *string `json:"toolCallId,omitempty"`
+}
+
+// EnvPolicy says what a process inherits of the server's environment
+// (rpc.md 4.4).
+type EnvPolicy struct {
+	Inherit               string            `json:"inherit"` // core, all or none
+	IgnoreDefaultExcludes bool              `json:"ignoreDefaultExcludes"`
+	Exclude               []string          `json:"exclude"`
+	Set                   map[string]string `json:"set"`
+	IncludeOnly           []string          `json:"includeOnly"`
+}
+
+// What a process may inherit.
+const (
+	InheritCore = "core"
+	InheritAll  = "all"
+	InheritNone = "none"
+)
+
+// maxSnapshotScope is in bytes (rpc.md 4.11).
+const maxSnapshotScope = 256
+
+// UnmarshalObject reads the params.
+func (p *StartParams) UnmarshalObject(o *Object) {
+	p.ProcessID = o.String("processId")
+	o.OptIn("metadata", func(o *Object) {
+		p.Metadata = &Metadata{ThreadID: o.OptString("threadId"), ToolCallID: o.OptString("toolCallId")}
+		if id := p.Metadata.ThreadID; id != nil && uuid.Validate(*id) != nil {
+			o.Fail("threadId", "%.64q is not a UUID", *id)
+		}
+	})
+	p.Argv = o.Strings("argv")
+	p.Cwd = o.Path("cwd")
+	o.OptIn("envPolicy", func(o *Object) {
+		p.EnvPolicy = &EnvPolicy{
+			Inherit:               o.OneOf("inherit", InheritCore, InheritAll, InheritNone),
+			IgnoreDefaultExcludes: o.Bool("ignoreDefaultExcludes"),
+			Exclude:               o.Strings("exclude"),
+			Set:                   o.StringMap("set"),
+			IncludeOnly:           o.Strings("includeOnly"),
+		}
+	})
+	o.OptIn("shellSnapshot", func(o *Object) {
+		if n := len(o.String("scopeId")); n == 0 || n > maxSnapshotScope {
+			o.Fail("scopeId", "is %d bytes, must be 1 to %d", n, maxSnapshotScope)
+		}
+		o.In("shell", func(o *Object) {
+			o.String("name")
+			o.String("path")
+		})
+	})
+	p.Env = o.StringMap("env")
+	p.TTY = o.Bool("tty")
+	p.Rows, p.Cols = o.OptUint16("rows"), o.OptUint16("cols")
+	checkSize(o, p.Rows, p.Cols)
+	p.PipeStdin = o.BoolDefault("pipeStdin", false)
+	p.Arg0 = o.OptString("arg0")
+	o.OptIn("sandbox", func(o *Object) {
+		p.Sandbox = new(Sandbox)
+		p.Sandbox.UnmarshalObject(o)
+	})
+	o.BoolDefault("enforceManagedNetwork", false)
+	p.HasNetworkProxy = o.OptIn("networkProxy", func(*Object) {})
+	if len(p.Argv) == 0 {
+		o.Fail("argv", "must not be empty")
+	}
+}
+
+func checkSize(o *Object, rows, cols *uint16) {
+	if rows != nil && *rows == 0 {
+		o.Fail("rows", "must be 1 to 65535")
+	}
+	if cols != nil && *cols == 0 {
+		o.Fail("cols", "must be 1 to 65535")
+	}
+}
+
+// StartResult answers process/start.
+type StartResult struct {
+	ProcessID   string `json:"processId"`
+	SandboxType string `json:"sandboxType"`
+	// SandboxLayers is present when the request carried a sandbox (D12).
+	SandboxLayers []string `json:"sandboxLayers,omitempty"`
+}
+
+// SandboxNone is the sandboxType of a process that is not confined.
+const SandboxNone = "none"
+
+// AppendJSON appends the result.
+func (r *StartResult) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"processId":`...)
+	dst = appendString(dst, r.ProcessID)
+	dst = append(dst, `,"sandboxType":`...)
+	dst = appendString(dst, r.SandboxType)
+	if r.SandboxLayers != nil {
+		dst = append(dst, `,"sandboxLayers":`...)
+		dst = appendStrings(dst, r.SandboxLayers)
+	}
+	return append(dst, '}')
+}
+
+// ProcessParams names a process and nothing else: the params of
+// process/terminate and process/closeStdin.
+type ProcessParams struct {
+	ProcessID string `json:"processId"`
+}
+
+// UnmarshalObject reads the params.
+func (p *ProcessParams) UnmarshalObject(o *Object) { p.ProcessID = o.String("processId") }
+
+// TerminateResult answers process/terminate. Running is true when the process
+// had not exited.
+type TerminateResult struct {
+	Running bool `json:"running"`
+}
+
+// ReadParams asks for retained output after sequence number AfterSeq
+// (rpc.md 4.8).
+type ReadParams struct {
+	ProcessID string  `json:"processId"`
+	AfterSeq  *uint64 `json:"afterSeq"`
+	MaxBytes  *uint64 `json:"maxBytes"`
+	WaitMs    *uint64 `json:"waitMs"`
+}
+
+// UnmarshalObject reads the params.
+func (p *ReadParams) UnmarshalObject(o *Object) {
+	p.ProcessID = o.String("processId")
+	p.AfterSeq = o.OptUint64("afterSeq")
+	p.MaxBytes = o.OptUint64("maxBytes")
+	p.WaitMs = o.OptUint64("waitMs")
+}
+
+// OutputChunk is one piece of output, as it was read from the process.
+type OutputChunk struct {
+	Seq    uint64 `json:"seq"`
+	Stream string `json:"stream"`
+	Chunk  []byte `json:"chunk"`
+}
+
+func (c *OutputChunk) append(dst []byte) []byte {
+	dst = append(dst, `"seq":`...)
+	dst = strconv.AppendUint(dst, c.Seq, 10)
+	dst = append(dst, `,"stream":"`...)
+	dst = append(dst, c.Stream...)
+	dst = append(dst, `","chunk":`...)
+	dst = appendBase64(dst, c.Chunk)
+	return append(dst, '}')
+}
+
+// ReadResult answers process/read.
+type ReadResult struct {
+	Chunks        []OutputChunk `json:"chunks"`
+	NextSeq       uint64        `json:"nextSeq"`
+	Exited        bool          `json:"exited"`
+	ExitCode      *int          `json:"exitCode"`
+	Closed        bool          `json:"closed"`
+	Failure       *string       `json:"failure"`
+	SandboxDenied bool          `json:"sandboxDenied"`
+}
+
+// AppendJSON appends the result.
+func (r *ReadResult) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"chunks":[`...)
+	for i := range r.Chunks {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, '{')
+		dst = r.Chunks[i].append(dst)
+	}
+	dst = append(dst, `],"nextSeq":`...)
+	dst = strconv.AppendUint(dst, r.NextSeq, 10)
+	dst = append(dst, `,"exited":`...)
+	dst = strconv.AppendBool(dst, r.Exited)
+	dst = append(dst, `,"exitCode":`...)
+	if r.ExitCode == nil {
+		dst = append(dst, "null"...)
+	} else {
+		dst = strconv.AppendInt(dst, int64(*r.ExitCode), 10)
+	}
+	dst = append(dst, `,"closed":`...)
+	dst = strconv.AppendBool(dst, r.Closed)
+	dst = append(dst, `,"failure":`...)
+	if r.Failure == nil {
+		dst = append(dst, "null"...)
+	} else {
+		dst = appendString(dst, *r.Failure)
+	}
+	dst = append(dst, `,"sandboxDenied":`...)
+	dst = strconv.AppendBool(dst, r.SandboxDenied)
+	return append(dst, '}')
+}
+
+// WriteParams sends bytes to a process's stdin. The server applies a WriteID
+// once, so that a write may be repeated when its answer was lost.
+type WriteParams struct {
+	ProcessID string `json:"processId"`
+	Chunk     []byte `json:"chunk"`
+	WriteID   string `json:"writeId"`
+}
+
+// UnmarshalObject reads the params.
+func (p *WriteParams) UnmarshalObject(o *Object) {
+	p.ProcessID = o.String("processId")
+	p.Chunk = o.Base64("chunk")
+	p.WriteID = o.String("writeId")
+	if p.WriteID == "" {
+		o.Fail("writeId", "must not be empty")
+	}
+}
+
+// WriteStatus is the outcome of process/write and process/closeStdin.
+type WriteStatus string
+
+// The outcomes (rpc.md 4.9).
+const (
+	WriteAccepted       WriteStatus = "accepted"
+	WriteUnknownProcess WriteStatus = "unknownProcess"
+	WriteStdinClosed    WriteStatus = "stdinClosed"
+	WriteStarting       WriteStatus = "starting"
+)
+
+// WriteResult answers process/write and process/closeStdin.
+type WriteResult struct {
+	Status WriteStatus `json:"status"`
+}
+
+// AppendJSON appends the result.
+func (r *WriteResult) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"status":"`...)
+	dst = append(dst, r.Status...)
+	return append(dst, `"}`...)
+}
+
+// SignalParams sends a signal to a process group.
+type SignalParams struct {
+	ProcessID string `json:"processId"`
+	Signal    Signal `json:"signal"`
+}
+
+// Signal is the wire's name of a signal.
+type Signal string
+
+// The signals. Servers without processSignals know SignalInterrupt only (D10).
+const (
+	SignalInterrupt Signal = "interrupt" // SIGINT
+	SignalHangup    Signal = "hangup"    // SIGHUP
+	SignalQuit      Signal = "quit"      // SIGQUIT
+	SignalTerminate Signal = "terminate" // SIGTERM
+	SignalKill      Signal = "kill"      // SIGKILL
+	SignalUser1     Signal = "user1"     // SIGUSR1
+	SignalUser2     Signal = "user2"     // SIGUSR2
+)
+
+// UnmarshalObject reads the params.
+func (p *SignalParams) UnmarshalObject(o *Object) {
+	p.ProcessID = o.String("processId")
+	p.Signal = Signal(o.OneOf("signal", string(SignalInterrupt), string(SignalHangup), string(SignalQuit),
+		string(SignalTerminate), string(SignalKill), string(SignalUser1), string(SignalUser2)))
+}
+
+// ResizeParams sets the size of a process's terminal (D10).
+type ResizeParams struct {
+	ProcessID string `json:"processId"`
+	Rows      uint16 `json:"rows"`
+	Cols      uint16 `json:"cols"`
+}
+
+// UnmarshalObject reads the params.
+func (p *ResizeParams) UnmarshalObject(o *Object) {
+	p.ProcessID = o.String("processId")
+	o.required("rows")
+	o.required("cols")
+	rows, cols := o.OptUint16("rows"), o.OptUint16("cols")
+	checkSize(o, rows, cols)
+	if rows == nil || cols == nil {
+		o.Fail("rows and cols", "must be numbers")
+		return
+	}
+	p.Rows, p.Cols = *rows, *cols
+}
+
+// ListParams asks for the session's processes (D10).
+type ListParams struct{}
+
+// UnmarshalObject accepts any object.
+func (*ListParams) UnmarshalObject(*Object) {}
+
+// ListResult answers process/list, oldest process first.
+type ListResult struct {
+	Processes []ListedProcess `json:"processes"`
+}
+
+// ListedProcess is one process of a session, running or retained.
+type ListedProcess struct {
+	ProcessID     string   `json:"processId"`
+	Argv          []string `json:"argv"`
+	PID           int      `json:"pid"`
+	TTY           bool     `json:"tty"`
+	StartedAtMs   int64    `json:"startedAtMs"`
+	Exited        bool     `json:"exited"`
+	ExitCode      *int     `json:"exitCode"`
+	Closed        bool     `json:"closed"`
+	NextSeq       uint64   `json:"nextSeq"`
+	SandboxLayers []string `json:"sandboxLayers,omitempty"`
+}
+
+// OutputNotification announces one chunk of output.
+type OutputNotification struct {
+	ProcessID string `json:"processId"`
+	OutputChunk
+}
+
+// AppendJSON appends the notification's params.
+func (n *OutputNotification) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"processId":`...)
+	dst = appendString(dst, n.ProcessID)
+	dst = append(dst, ',')
+	return n.OutputChunk.append(dst)
+}
+
+// UnmarshalObject reads the params.
+func (n *OutputNotification) UnmarshalObject(o *Object) {
+	n.ProcessID = o.String("processId")
+	n.Seq = o.Uint64("seq")
+	n.Stream = o.String("stream")
+	n.Chunk = o.Base64("chunk")
+}
+
+// ExitedNotification announces the end of the process itself. Output of other
+// members of its group may still follow.
+type ExitedNotification struct {
+	ProcessID     string `json:"processId"`
+	Seq           uint64 `json:"seq"`
+	ExitCode      int    `json:"exitCode"` // 128+n after signal n
+	SandboxDenied bool   `json:"sandboxDenied"`
+}
+
+// AppendJSON appends the notification's params.
+func (n *ExitedNotification) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"processId":`...)
+	dst = appendString(dst, n.ProcessID)
+	dst = append(dst, `,"seq":`...)
+	dst = strconv.AppendUint(dst, n.Seq, 10)
+	dst = append(dst, `,"exitCode":`...)
+	dst = strconv.AppendInt(dst, int64(n.ExitCode), 10)
+	dst = append(dst, `,"sandboxDenied":`...)
+	dst = strconv.AppendBool(dst, n.SandboxDenied)
+	return append(dst, '}')
+}
+
+// UnmarshalObject reads the params.
+func (n *ExitedNotification) UnmarshalObject(o *Object) {
+	n.ProcessID = o.String("processId")
+	n.Seq = o.Uint64("seq")
+	n.ExitCode = int(o.Int64("exitCode"))
+	n.SandboxDenied = o.OptBool("sandboxDenied", false)
+}
+
+// ClosedNotification announces the end of all output: the last event of a
+// process.
+type ClosedNotification struct {
+	ProcessID string `json:"processId"`
+	Seq       uint64 `json:"seq"`
+}
+
+// AppendJSON appends the notification's params.
+func (n *ClosedNotification) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"processId":`...)
+	dst = appendString(dst, n.ProcessID)
+	dst = append(dst, `,"seq":`...)
+	dst = strconv.AppendUint(dst, n.Seq, 10)
+	return append(dst, '}')
+}
+
+// UnmarshalObject reads the params.
+func (n *ClosedNotification) UnmarshalObject(o *Object) {
+	n.ProcessID = o.String("processId")
+	n.Seq = o.Uint64("seq")
+}

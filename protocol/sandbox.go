@@ -1,0 +1,172 @@
+package protocol
+
+// Sandbox is the context that a request asks to be confined in (sandbox.md 2).
+// It is decoded and checked here; what it means is not decided here.
+type Sandbox struct {
+	Permissions    Permissions `json:"permissions"`
+	Cwd            *PathURI    `json:"cwd,omitempty"`
+	WorkspaceRoots []PathURI   `json:"workspaceRoots,omitempty"`
+	// PolicyContext replaces Cwd and WorkspaceRoots, where it is given.
+	PolicyContext        *PolicyContext `json:"policyContext,omitempty"`
+	UserHomeDir          *PathURI       `json:"userHomeDir,omitempty"`
+	TemporaryDirectories []PathURI      `json:"temporaryDirectories,omitempty"`
+	WindowsSandboxLevel  string         `json:"windowsSandboxLevel"`
+	UseLegacyLandlock    bool           `json:"useLegacyLandlock,omitempty"`
+}
+
+// WindowsSandboxDisabled is what a Linux client sends as WindowsSandboxLevel.
+const WindowsSandboxDisabled = "disabled"
+
+// PolicyContext is the cwd and the roots that a policy is resolved against.
+type PolicyContext struct {
+	Cwd            *PathURI  `json:"cwd,omitempty"`
+	WorkspaceRoots []PathURI `json:"workspaceRoots,omitempty"`
+}
+
+// Kinds of permissions.
+const (
+	PermissionsManaged  = "managed"
+	PermissionsDisabled = "disabled"
+	PermissionsExternal = "external"
+)
+
+// Permissions is a permission profile (sandbox.md 3). FileSystem is set for
+// managed ones, Network for all but disabled ones.
+type Permissions struct {
+	Type       string           `json:"type"`
+	FileSystem *FileSystemRules `json:"file_system,omitempty"`
+	Network    string           `json:"network,omitempty"`
+}
+
+// Values of Permissions.Network and FileSystemRules.Type.
+const (
+	NetworkRestricted      = "restricted"
+	NetworkEnabled         = "enabled"
+	FileSystemRestricted   = "restricted"
+	FileSystemUnrestricted = "unrestricted"
+)
+
+// FileSystemRules say what may be read and written.
+type FileSystemRules struct {
+	Type             string         `json:"type"`
+	Entries          []SandboxEntry `json:"entries,omitempty"`
+	GlobScanMaxDepth *uint64        `json:"glob_scan_max_depth,omitempty"`
+}
+
+// SandboxEntry gives one path an access: read, write, none or deny.
+type SandboxEntry struct {
+	Path   SandboxPath `json:"path"`
+	Access string      `json:"access"`
+	// MissingPathBehavior is "skip" or nil.
+	MissingPathBehavior *string `json:"missing_path_behavior,omitempty"`
+}
+
+// SandboxPath is a path, a glob pattern or a special place, by Type.
+type SandboxPath struct {
+	Type    string        `json:"type"`
+	Path    *PathURI      `json:"path,omitempty"`
+	Pattern string        `json:"pattern,omitempty"`
+	Value   *SpecialPlace `json:"value,omitempty"`
+}
+
+// SpecialPlace is a place that depends on the request: its Kind is one of
+// root, minimal, current_working_directory, project_roots, tmpdir, slash_tmp
+// and unknown.
+type SpecialPlace struct {
+	Kind    string  `json:"kind"`
+	Path    *string `json:"path,omitempty"`
+	Subpath *string `json:"subpath,omitempty"`
+}
+
+// UnmarshalObject reads the context.
+func (s *Sandbox) UnmarshalObject(o *Object) {
+	o.In("permissions", s.Permissions.unmarshal)
+	s.WindowsSandboxLevel = o.OneOf("windowsSandboxLevel", WindowsSandboxDisabled, "restricted-token", "elevated", "mxc")
+	s.Cwd = o.OptPath("cwd")
+	s.WorkspaceRoots = o.PathsDefault("workspaceRoots")
+	o.OptIn("policyContext", func(o *Object) {
+		s.PolicyContext = &PolicyContext{Cwd: o.OptPath("cwd"), WorkspaceRoots: o.PathsDefault("workspaceRoots")}
+	})
+	s.UserHomeDir = o.OptPath("userHomeDir")
+	if o.Has("temporaryDirectories") {
+		s.TemporaryDirectories = o.Paths("temporaryDirectories")
+	}
+	o.OneOfDefault("windowsSandboxProxySettingsMode", "reconcile", "preserve")
+	s.UseLegacyLandlock = o.BoolDefault("useLegacyLandlock", false)
+	o.BoolDefault("windowsSandboxPrivateDesktop", false)
+}
+
+func (p *Permissions) unmarshal(o *Object) {
+	p.Type = o.OneOf("type", PermissionsManaged, PermissionsDisabled, PermissionsExternal)
+	if p.Type == PermissionsManaged {
+		o.In("file_system", func(o *Object) {
+			p.FileSystem = new(FileSystemRules)
+			p.FileSystem.unmarshal(o)
+		})
+	}
+	if p.Type != PermissionsDisabled {
+		p.Network = o.OneOf("network", NetworkRestricted, NetworkEnabled)
+	}
+}
+
+func (r *FileSystemRules) unmarshal(o *Object) {
+	r.Type = o.OneOf("type", FileSystemRestricted, FileSystemUnrestricted)
+	if r.Type != FileSystemRestricted {
+		return
+	}
+	o.Each("entries", func(o *Object) {
+		var e SandboxEntry
+		o.In("path", e.Path.unmarshal)
+		e.Access = o.OneOf("access", "read", "write", "deny", "none")
+		if o.Has("missing_path_behavior") {
+			e.MissingPathBehavior = new(o.OneOf("missing_path_behavior", "skip"))
+		}
+		r.Entries = append(r.Entries, e)
+	})
+	if r.GlobScanMaxDepth = o.OptUint64("glob_scan_max_depth"); r.GlobScanMaxDepth != nil && *r.GlobScanMaxDepth == 0 {
+		o.Fail("glob_scan_max_depth", "invalid value: 0, expected at least 1")
+	}
+}
+
+func (p *SandboxPath) unmarshal(o *Object) {
+	switch p.Type = o.OneOf("type", "path", "glob_pattern", "special"); p.Type {
+	case "path":
+		p.Path = new(o.Path("path"))
+	case "glob_pattern":
+		p.Pattern = o.String("pattern")
+	case "special":
+		o.In("value", func(o *Object) {
+			v := &SpecialPlace{Kind: o.OneOf("kind", "root", "minimal", "current_working_directory",
+				"project_roots", "tmpdir", "slash_tmp", "unknown")}
+			switch v.Kind {
+			case "project_roots":
+				v.Subpath = o.OptString("subpath")
+			case "unknown":
+				v.Path = new(o.String("path"))
+				v.Subpath = o.OptString("subpath")
+			}
+			p.Value = v
+		})
+	}
+}
+
+// Unrestricted tells whether the context asks for no confinement at all.
+func (s *Sandbox) Unrestricted() bool {
+	p := &s.Permissions
+	switch {
+	case s.WindowsSandboxLevel == "mxc":
+		return false
+	case p.Type == PermissionsDisabled:
+		return true
+	case p.FileSystem != nil && p.FileSystem.Type != FileSystemUnrestricted:
+		return false
+	}
+	return p.Network == NetworkEnabled
+}
+
+// UnrestrictedFiles tells whether the context leaves the file system alone;
+// a file request never touches the network.
+func (s *Sandbox) UnrestrictedFiles() bool {
+	p := &s.Permissions
+	return s.WindowsSandboxLevel != "mxc" && (p.FileSystem == nil || p.FileSystem.Type == FileSystemUnrestricted)
+}

@@ -1,0 +1,124 @@
+package protocol
+
+// Methods of the session and of the environment (rpc.md 3).
+const (
+	MethodInitialize        = "initialize"
+	MethodInitialized       = "initialized" // notification, client to server
+	MethodEnvironmentInfo   = "environment/info"
+	MethodEnvironmentStatus = "environment/status"
+	MethodConfigRead        = "environmentConfig/read"
+)
+
+// InitializeParams opens a session, or resumes one.
+type InitializeParams struct {
+	ClientName      string  `json:"clientName"`
+	ResumeSessionID *string `json:"resumeSessionId"`
+}
+
+// UnmarshalObject reads the params.
+func (p *InitializeParams) UnmarshalObject(o *Object) {
+	p.ClientName = o.String("clientName")
+	p.ResumeSessionID = o.OptString("resumeSessionId")
+}
+
+// InitializeResult answers initialize.
+type InitializeResult struct {
+	// SessionID is a random UUID, valid for a resume as long as the server
+	// keeps detached sessions.
+	SessionID string `json:"sessionId"`
+	// EnvironmentInfo is absent from servers that want to be asked for it.
+	EnvironmentInfo *EnvironmentInfo `json:"environmentInfo,omitempty"`
+}
+
+// EnvironmentInfo describes the machine that the server runs on (rpc.md 3.4).
+// Directories are path URIs.
+type EnvironmentInfo struct {
+	Shell                Shell        `json:"shell"`
+	ExecutorVersion      string       `json:"executorVersion"`
+	ProviderID           string       `json:"providerId"`
+	Cwd                  PathURI      `json:"cwd,omitzero"`
+	UserHomeDir          PathURI      `json:"userHomeDir,omitzero"`
+	PlatformOS           string       `json:"platformOs"`
+	PrependPathDirs      []PathURI    `json:"prependPathDirs"`
+	TemporaryDirectories []PathURI    `json:"temporaryDirectories"`
+	TempDir              PathURI      `json:"tempDir"`
+	Capabilities         Capabilities `json:"capabilities"`
+}
+
+// Shell is the user's shell: a name out of zsh, bash, powershell, sh and cmd,
+// and its native path.
+type Shell struct {
+	Name string `json:"name"`
+	Path string `json:"path"`
+}
+
+// Capabilities tell a client what it may ask for; a flag that is missing is
+// false. The flags after the blank line are ours (D10).
+type Capabilities struct {
+	NetworkProxyLaunch                         bool `json:"networkProxyLaunch"`
+	NetworkProxyReviewDomains                  bool `json:"networkProxyReviewDomains"`
+	CredentialMasking                          bool `json:"credentialMasking"`
+	CredentialMaskingCustomProviders           bool `json:"credentialMaskingCustomProviders"`
+	CapabilityDiscoverySandbox                 bool `json:"capabilityDiscoverySandbox"`
+	FSWatchMissing                             bool `json:"fsWatchMissing"`
+	CapabilityDiscoveryV2                      bool `json:"capabilityDiscoveryV2"`
+	EnvironmentConfigRead                      bool `json:"environmentConfigRead"`
+	HTTPHeaderEnvVars                          bool `json:"httpHeaderEnvVars"`
+	SandboxedFileStreaming                     bool `json:"sandboxedFileStreaming"`
+	FileWriteStreaming                         bool `json:"fileWriteStreaming"`
+	ShellSnapshotV2                            bool `json:"shellSnapshotV2"`
+	WindowsMXC                                 bool `json:"windowsMxc"`
+	LinuxRootWritePreservesDevices             bool `json:"linuxRootWritePreservesDevices"`
+	LinuxApprovedRootWritePreservesRestriction bool `json:"linuxApprovedRootWritePreservesRestrictions"`
+
+	ProcessResize     bool `json:"processResize"`
+	ProcessCloseStdin bool `json:"processCloseStdin"`
+	ProcessList       bool `json:"processList"`
+	ProcessSignals    bool `json:"processSignals"`
+	FSRename          bool `json:"fsRename"`
+}
+
+// StatusResult answers environment/status.
+type StatusResult struct {
+	Status string `json:"status"`
+}
+
+// StatusReady is the only status there is.
+const StatusReady = "ready"
+
+// ConfigReadParams asks for parts of the configuration files of the machine
+// (rpc.md 3.6). A key path is a list of TOML keys.
+type ConfigReadParams struct {
+	Cwd               PathURI    `json:"cwd"`
+	ConfigPaths       [][]string `json:"configPaths"`
+	RequirementsPaths [][]string `json:"requirementsPaths"`
+}
+
+// UnmarshalObject reads the params.
+func (p *ConfigReadParams) UnmarshalObject(o *Object) {
+	p.Cwd = o.Path("cwd")
+	p.ConfigPaths = o.StringLists("configPaths")
+	p.RequirementsPaths = o.StringLists("requirementsPaths")
+}
+
+// ConfigReadResult answers environmentConfig/read.
+type ConfigReadResult struct {
+	UserHomeDir  PathURI      `json:"userHomeDir"`
+	CodexHomeDir PathURI      `json:"codexHomeDir"`
+	Hostname     string       `json:"hostname"`
+	Config       ConfigLayers `json:"config"`
+	Requirements ConfigLayers `json:"requirements"`
+}
+
+// ConfigLayers are configuration files in order of precedence, lowest first.
+type ConfigLayers struct {
+	Layers              []ConfigLayer `json:"layers"`
+	CloudInsertionIndex int           `json:"cloudInsertionIndex"`
+}
+
+// ConfigLayer is what one file holds of the selected keys.
+type ConfigLayer struct {
+	Source  string  `json:"source"`
+	BaseDir PathURI `json:"baseDir"`
+	TOML    string  `json:"toml"`
+}

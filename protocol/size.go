@@ -1,0 +1,50 @@
+package protocol
+
+import "encoding/base64"
+
+// SizeHint methods say about how many bytes a large message will take, so
+// that it is written into a buffer of the right size at once.
+
+func base64Size(b []byte) int { return base64.StdEncoding.EncodedLen(len(b)) }
+
+// SizeHint is about how many bytes the JSON takes.
+func (r *ReadFileResult) SizeHint() int { return base64Size(r.Data) }
+
+// SizeHint is about how many bytes the JSON takes.
+func (r *ReadBlockResult) SizeHint() int { return base64Size(r.Chunk) }
+
+// SizeHint is about how many bytes the JSON takes.
+func (n *OutputNotification) SizeHint() int { return len(n.ProcessID) + base64Size(n.Chunk) }
+
+// SizeHint is about how many bytes the JSON takes.
+func (d *HTTPBodyDelta) SizeHint() int { return len(d.RequestID) + base64Size(d.DeltaBase64) }
+
+// SizeHint is about how many bytes the JSON takes.
+func (r *HTTPResponse) SizeHint() int { return 64*len(r.Headers) + base64Size(r.BodyBase64) }
+
+// SizeHint is about how many bytes the JSON takes.
+func (r *ReadResult) SizeHint() int {
+	n := 0
+	for i := range r.Chunks {
+		n += 64 + base64Size(r.Chunks[i].Chunk)
+	}
+	return n
+}
+
+// SizeHint is about how many bytes the JSON takes.
+func (r *ReadDirectoryResult) SizeHint() int { return 72 * len(r.Entries) }
+
+// SizeHint is about how many bytes the JSON takes.
+func (r *WalkResult) SizeHint() int {
+	n := 128 * len(r.Errors)
+	for i := range r.Entries {
+		n += len(r.Entries[i].Path) + 40
+	}
+	return n
+}
+
+// PathURISize is the length of the URI of a native path, in bytes.
+func PathURISize(path string) int {
+	var buf [256]byte
+	return len(AppendPathURI(buf[:0], path))
+}

@@ -1,0 +1,31 @@
+package rpc
+
+import "net"
+
+// Conn carries whole messages between two peers. WebSocket, stdio and the
+// relay's streams implement it; [Pipe] is the in-memory pair for tests. A new
+// implementation proves itself with rpctest.TestConn.
+type Conn interface {
+	// Read returns the next whole message. It is called by one goroutine at
+	// a time. The slice belongs to the caller, who may hand it back with
+	// [Recycle]. An orderly end is io.EOF; after any error every further call
+	// fails too.
+	Read() ([]byte, error)
+	// Write sends one whole message. Any number of goroutines may call it;
+	// messages are never interleaved. It blocks while the other side does
+	// not read, and does not keep the slice.
+	Write(message []byte) error
+	// Close ends the connection at once and unblocks Read and Write. It may
+	// be called more than once, and beside them.
+	Close() error
+}
+
+// Listener yields connections, as net.Listener does.
+type Listener interface {
+	// Accept returns the next connection. After Close it returns net.ErrClosed.
+	Accept() (Conn, error)
+	// Close stops accepting and unblocks Accept; accepted connections live on.
+	Close() error
+	// Addr is the address that is listened on, nil where there is none.
+	Addr() net.Addr
+}

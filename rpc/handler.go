@@ -1,0 +1,53 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// Handler serves one request. The result is written as JSON by
+// [protocol.AppendValue]; one with a method Sent() hears, from the goroutine
+// that wrote it, that its answer is on the wire or never will be. An error
+// goes through [Config.WireError]. Neither params nor slices of them may be
+// kept.
+//
+// The context ends with the connection.
+type Handler func(ctx context.Context, params json.RawMessage) (any, error)
+
+// Table maps the names of methods to how they are served.
+type Table map[string]Method
+
+// Method is one entry of a [Table].
+type Method struct {
+	Handle Handler
+	Order  Order
+}
+
+// Sent is implemented by a result that must know when its answer has been
+// written: to let notifications follow, or to reuse its memory.
+type Sent interface {
+	Sent()
+}
+
+// Sized is implemented by params and results that can be large: the message
+// is then written into a buffer that need not grow.
+type Sized interface {
+	// SizeHint is about how many bytes the value's JSON takes.
+	SizeHint() int
+}
+
+// Handle makes a [Handler] of a function with typed params and result.
+func Handle[P, R any, PP interface {
+	*P
+	protocol.Unmarshaler
+}](serve func(context.Context, P) (R, error)) Handler {
+	return func(ctx context.Context, raw json.RawMessage) (any, error) {
+		var params P
+		if err := protocol.UnmarshalParams(raw, PP(&params)); err != nil {
+			return nil, err
+		}
+		return serve(ctx, params)
+	}
+}

@@ -1,0 +1,418 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// DefaultConcurrency is how many requests of one connection run at once (D8).
+const DefaultConcurrency = 64
+
+// maxAbandoned is how many of our own calls may have been given up without an
+// answer before a connection counts as broken.
+const maxAbandoned = 1024
+
+// ErrClosed is what calls get after the connection has ended.
+var ErrClosed = errors.New("connection closed")
+
+// Config says how a [Peer] serves. The zero value serves nothing and ignores
+// notifications, which is enough to make calls.
+type Config struct {
+	Table Table
+	// Notification takes notifications, in order, in the read loop. An error
+	// is fatal: it is sent with id -1, then the connection is closed. Params
+	// may not be kept. Nil ignores them.
+	Notification func(ctx context.Context, method string, params json.RawMessage) error
+	// WireError turns a handler's error into the one that is sent. Nil: a
+	// *protocol.Error as it is, everything else is internal.
+	WireError func(error) *protocol.Error
+	// Closing is called once, when nothing more can be read and the context
+	// of the handlers has ended, but before they have returned.
+	Closing func()
+	// Concurrency is the number of requests that run at once, 0 for
+	// [DefaultConcurrency]. 1 is strict order: one after another, as sent.
+	Concurrency int
+	// Logger hears of panics; nil discards.
+	Logger *slog.Logger
+}
+
+// Peer speaks JSON-RPC on a [Conn]: it serves requests from a [Table] and
+// makes calls of its own. All methods may be called at once.
+type Peer struct {
+	conn Conn
+	cfg  Config
+
+	mu sync.Mutex // guards what follows
+	// room is signalled when requests may be read again.
+	room      sync.Cond
+	seq       sequence
+	closed    bool
+	lastID    int64
+	calls     map[int64]chan answer // nil channel: given up
+	abandoned int
+
+	handlers sync.WaitGroup
+}
+
+type answer struct {
+	message protocol.Message
+	data    []byte // what message is sliced from
+}
+
+// NewPeer makes a peer; [Peer.Serve] starts it. The peer owns conn.
+func NewPeer(conn Conn, cfg Config) *Peer {
+	if cfg.Concurrency <= 0 {
+		cfg.Concurrency = DefaultConcurrency
+	}
+	if cfg.WireError == nil {
+		cfg.WireError = wireError
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	p := &Peer{conn: conn, cfg: cfg, calls: map[int64]chan answer{}}
+	p.room.L = &p.mu
+	p.seq = sequence{slots: cfg.Concurrency, queues: map[string]*queue{}}
+	return p
+}
+
+func wireError(err error) *protocol.Error {
+	if e, ok := errors.AsType[*protocol.Error](err); ok {
+		return e
+	}
+	return protocol.Errorf(protocol.CodeInternal, "%v", err)
+}
+
+// Close ends the connection. Serve returns soon after.
+func (p *Peer) Close() { _ = p.conn.Close() }
+
+// strict tells whether requests run one after another.
+func (p *Peer) strict() bool { return p.cfg.Concurrency == 1 }
+
+// Serve reads messages until the connection ends or ctx does, and returns
+// when every handler has. An orderly end is a nil error.
+//
+//	Conn.Read → protocol.Decode ┬ request → Table → sequence → handler (goroutine) → answer
+//	                            ├ notification → Config.Notification
+//	                            └ answer → the call that waits for it
+func (p *Peer) Serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(ctx, p.Close)
+	defer stop()
+
+	err := p.read(ctx)
+	p.Close()
+	cancel(ErrClosed)
+	p.mu.Lock()
+	p.closed = true
+	for id, call := range p.calls {
+		if call != nil {
+			close(call)
+		}
+		delete(p.calls, id)
+	}
+	p.mu.Unlock()
+	if p.cfg.Closing != nil {
+		p.cfg.Closing()
+	}
+	p.handlers.Wait()
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+func (p *Peer) read(ctx context.Context) error {
+	for {
+		data, err := p.conn.Read()
+		if err != nil {
+			return err
+		}
+		m, err := protocol.Decode(data)
+		if err != nil {
+			Recycle(data)
+			if err := p.writeError(protocol.NoID, p.malformed(err)); err != nil {
+				return err
+			}
+			continue
+		}
+		switch m.Kind {
+		case protocol.KindRequest:
+			err = p.request(ctx, m, data)
+		case protocol.KindNotification:
+			if p.cfg.Notification != nil {
+				err = p.cfg.Notification(ctx, m.Method, m.Params)
+			}
+			Recycle(data)
+		default:
+			err = p.answered(m, data)
+		}
+		if fatal, ok := errors.AsType[*protocol.Error](err); ok {
+			_ = p.writeError(protocol.NoID, fatal)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// malformed is the answer to a message that does not decode.
+func (p *Peer) malformed(err error) *protocol.Error {
+	reason := err.Error()
+	if e, ok := errors.AsType[*protocol.Error](err); ok {
+		reason = e.Message
+	}
+	if name, ok := p.conn.(fmt.Stringer); ok {
+		return protocol.InvalidRequest("malformed JSON-RPC message from %s: %s", name, reason)
+	}
+	return protocol.InvalidRequest("malformed JSON-RPC message: %s", reason)
+}
+
+// request starts a request, or parks it until its turn.
+func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) error {
+	method, ok := p.cfg.Table[m.Method]
+	if !ok {
+		Recycle(data)
+		return p.writeError(m.ID, protocol.Errorf(protocol.CodeMethodNotFound, "unknown method `%.128s`", m.Method))
+	}
+	t := &ticket{order: method.Order, size: len(data)}
+	if p.strict() {
+		t.order = Order{Queue: InQueue("strict"), Inline: method.Order.Inline}
+	}
+	if t.order.Queue != nil {
+		t.queue = t.order.Queue(m.Params)
+	}
+	p.handlers.Add(1)
+	t.start = func() {
+		defer p.handlers.Done()
+		p.serve(context.WithValue(ctx, ticketKey{}, ticketOf{p, t}), method.Handle, m)
+		Recycle(data)
+		p.mu.Lock()
+		p.seq.finish(t)
+		p.startReady()
+		p.mu.Unlock()
+	}
+	if t.order.Inline {
+		p.inline(t)
+		return nil
+	}
+	p.mu.Lock()
+	err := p.seq.enter(t)
+	p.startReady()
+	for err == nil && p.seq.full() {
+		p.room.Wait()
+	}
+	p.mu.Unlock()
+	if err != nil {
+		p.handlers.Done()
+		Recycle(data)
+		return p.writeError(m.ID, p.cfg.WireError(err))
+	}
+	return nil
+}
+
+// inline runs a request in the read loop; with strict order, after all
+// others.
+func (p *Peer) inline(t *ticket) {
+	if p.strict() {
+		p.mu.Lock()
+		for p.seq.slots == 0 || p.seq.parked > 0 {
+			p.room.Wait()
+		}
+		p.mu.Unlock()
+	}
+	t.queue, t.state = "", running
+	t.start()
+}
+
+// startReady starts what can start. The lock is held.
+func (p *Peer) startReady() {
+	for {
+		t := p.seq.next()
+		if t == nil {
+			break
+		}
+		go t.start()
+	}
+	p.room.Signal()
+}
+
+func (p *Peer) suspend(t *ticket, to state) error {
+	if p.strict() {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.seq.suspend(t, to)
+	p.startReady()
+	return err
+}
+
+// serve calls a handler and writes its answer.
+func (p *Peer) serve(ctx context.Context, handle Handler, m protocol.Message) {
+	result, err := p.invoke(ctx, handle, m)
+	if err == nil {
+		if err = p.writeResult(m.ID, result); err == nil {
+			return
+		}
+	}
+	// Nobody hears of an error on a broken connection; it ends by itself.
+	_ = p.writeError(m.ID, p.cfg.WireError(err))
+}
+
+// invoke calls a handler; a panic is its error.
+func (p *Peer) invoke(ctx context.Context, handle Handler, m protocol.Message) (result any, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			p.cfg.Logger.Error("handler panicked", "method", m.Method, "panic", r, "stack", string(debug.Stack()))
+			err = protocol.Errorf(protocol.CodeInternal, "internal error")
+		}
+	}()
+	return handle(ctx, m.Params)
+}
+
+// smallMessage is the room for a message whose size is not known, in bytes.
+const smallMessage = 512
+
+// bufferFor is a buffer for a message around v.
+func bufferFor(v any) []byte {
+	if s, ok := v.(Sized); ok {
+		return Buffer(smallMessage + s.SizeHint())
+	}
+	return Buffer(smallMessage)
+}
+
+func (p *Peer) writeResult(id protocol.ID, result any) error {
+	if s, ok := result.(Sent); ok {
+		defer s.Sent()
+	}
+	buf, err := protocol.AppendResult(bufferFor(result), id, result)
+	if err == nil {
+		p.write(buf)
+	}
+	Recycle(buf)
+	return err
+}
+
+func (p *Peer) writeError(id protocol.ID, e *protocol.Error) error {
+	buf := protocol.AppendError(Buffer(smallMessage), id, e)
+	err := p.conn.Write(buf)
+	Recycle(buf)
+	return err
+}
+
+// write sends a message. A connection that cannot be written to is of no use:
+// closing it lets the read loop see that too.
+func (p *Peer) write(message []byte) error {
+	err := p.conn.Write(message)
+	if err != nil {
+		p.Close()
+	}
+	return err
+}
+
+// Notify sends a notification. It blocks while the other side does not read.
+func (p *Peer) Notify(method string, params any) error {
+	buf, err := protocol.AppendNotification(bufferFor(params), method, params)
+	if err == nil {
+		err = p.write(buf)
+	}
+	Recycle(buf)
+	return err
+}
+
+// Call sends a request and waits for its answer. The result is read into
+// result: by its own UnmarshalObject, else by encoding/json; nil drops it. An
+// error answer is a *protocol.Error. Serve must be running.
+func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
+	call := make(chan answer, 1)
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return ErrClosed
+	}
+	p.lastID++
+	id := p.lastID
+	p.calls[id] = call
+	p.mu.Unlock()
+
+	buf, err := protocol.AppendRequest(bufferFor(params), protocol.NumberID(id), method, params)
+	if err == nil {
+		err = p.write(buf)
+	}
+	Recycle(buf)
+	if err != nil {
+		p.mu.Lock()
+		delete(p.calls, id)
+		p.mu.Unlock()
+		return err
+	}
+	select {
+	case a, ok := <-call:
+		if !ok {
+			return ErrClosed
+		}
+		return a.read(result)
+	case <-ctx.Done():
+		p.abandon(id)
+		return context.Cause(ctx)
+	}
+}
+
+// abandon gives up on a call whose answer may still come.
+func (p *Peer) abandon(id int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.calls[id]; !ok {
+		return
+	}
+	p.calls[id] = nil
+	if p.abandoned++; p.abandoned > maxAbandoned {
+		p.Close()
+	}
+}
+
+// answered delivers an answer. One that nobody asked for is fatal (rpc.md 2.5).
+func (p *Peer) answered(m protocol.Message, data []byte) error {
+	id, ok := m.ID.Number()
+	p.mu.Lock()
+	call, known := p.calls[id]
+	delete(p.calls, id)
+	if known && call == nil {
+		p.abandoned--
+	}
+	p.mu.Unlock()
+	if !ok || !known {
+		Recycle(data)
+		return protocol.InvalidRequest("unsolicited answer with id %.64s", m.ID)
+	}
+	if call == nil {
+		Recycle(data)
+		return nil
+	}
+	call <- answer{m, data}
+	return nil
+}
+
+func (a *answer) read(result any) error {
+	defer Recycle(a.data)
+	if a.message.Kind == protocol.KindError {
+		return a.message.Error
+	}
+	switch r := result.(type) {
+	case nil:
+		return nil
+	case protocol.Unmarshaler:
+		return protocol.UnmarshalParams(a.message.Result, r)
+	default:
+		return json.Unmarshal(a.message.Result, r)
+	}
+}

@@ -1,0 +1,110 @@
+package rpc_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/rpc/rpctest"
+)
+
+func TestPipe(t *testing.T) {
+	rpctest.TestConn(t, func(*testing.T) (a, b rpc.Conn) { return rpc.Pipe() })
+}
+
+func TestPipeIsSynchronous(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := rpc.Pipe()
+		written := false
+		go func() {
+			if err := a.Write([]byte(`{}`)); err != nil {
+				t.Errorf("Write: %v", err)
+			}
+			written = true
+		}()
+		synctest.Wait()
+		if written {
+			t.Fatal("Write returned before the message was read")
+		}
+		if _, err := b.Read(); err != nil {
+			t.Fatalf("Read: %v", err)
+		}
+		synctest.Wait()
+		if !written {
+			t.Fatal("Write still blocks after the message was read")
+		}
+	})
+}
+
+func TestPipeErrors(t *testing.T) {
+	tests := []struct {
+		name                string
+		closeOwn            bool
+		wantRead, wantWrite error
+	}{
+		{"own end closed", true, net.ErrClosed, net.ErrClosed},
+		{"other end closed", false, io.EOF, io.ErrClosedPipe},
+	}
+	for _, tt := range tests {
+		for _, blocked := range []bool{false, true} {
+			name := tt.name + ", before the calls"
+			if blocked {
+				name = tt.name + ", during the calls"
+			}
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					a, b := rpc.Pipe()
+					end := b
+					if tt.closeOwn {
+						end = a
+					}
+					if !blocked {
+						end.Close()
+					}
+					var readErr, writeErr error
+					go func() { _, readErr = a.Read() }()
+					go func() { writeErr = a.Write([]byte(`{}`)) }()
+					synctest.Wait()
+					if blocked {
+						end.Close()
+						synctest.Wait()
+					}
+					if !errors.Is(readErr, tt.wantRead) || !errors.Is(writeErr, tt.wantWrite) {
+						t.Errorf("Read: %v, want %v; Write: %v, want %v", readErr, tt.wantRead, writeErr, tt.wantWrite)
+					}
+				})
+			})
+		}
+	}
+}
+
+func BenchmarkPipe(b *testing.B) {
+	near, far := rpc.Pipe()
+	go func() {
+		for {
+			message, err := far.Read()
+			if err != nil {
+				return
+			}
+			if far.Write(message) != nil {
+				return
+			}
+			rpc.Recycle(message)
+		}
+	}()
+	defer near.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := near.Write([]byte(`{}`)); err != nil {
+			b.Fatal(err)
+		}
+		message, err := near.Read()
+		if err != nil {
+			b.Fatal(err)
+		}
+		rpc.Recycle(message)
+	}
+}
