@@ -57,7 +57,7 @@ func TestConn(t *testing.T, makePair func(t *testing.T) (a, b rpc.Conn)) {
 
 func testSizes(t *testing.T, a, b rpc.Conn) {
 	sizes := []int{2, 3, 125, 126, 127, 1 << 10, 4095, 4096, 4097, 4110, 65535, 65536, 65537, 1 << 20, 5 << 20}
-	start(t, "writing", func() error {
+	written := start(t, "writing", func() error {
 		for i, n := range sizes {
 			if err := a.Write(message(i, n)); err != nil {
 				return fmt.Errorf("message %d of %d bytes: %w", i, n, err)
@@ -70,20 +70,22 @@ func testSizes(t *testing.T, a, b rpc.Conn) {
 			t.Fatalf("message %d: got %s, want %d bytes that start %.20q", i, describe(got), n, message(i, n))
 		}
 	}
+	await(t, "writing", written)
 }
 
 func testConcurrentWriters(t *testing.T, a, b rpc.Conn) {
 	const writers, each = 8, 50
 	size := func(w, i int) int { return 16 + (w*7919+i*104729)%9000 }
+	var written []<-chan error
 	for w := range writers {
-		start(t, fmt.Sprintf("writer %d", w), func() error {
+		written = append(written, start(t, fmt.Sprintf("writer %d", w), func() error {
 			for i := range each {
 				if err := a.Write(tagged(w, i, size(w, i))); err != nil {
 					return err
 				}
 			}
 			return nil
-		})
+		}))
 	}
 	next := make([]int, writers)
 	for range writers * each {
@@ -101,21 +103,25 @@ func testConcurrentWriters(t *testing.T, a, b rpc.Conn) {
 		next[w]++
 		rpc.Recycle(got)
 	}
+	for _, done := range written {
+		await(t, "writing", done)
+	}
 }
 
 func testBothWays(t *testing.T, a, b rpc.Conn) {
 	const rounds, size = 3, 1 << 20
+	var steps []<-chan error
 	for _, c := range []rpc.Conn{a, b} {
-		start(t, "writing", func() error {
+		steps = append(steps, start(t, "writing", func() error {
 			for i := range rounds {
 				if err := c.Write(message(i, size)); err != nil {
 					return err
 				}
 			}
 			return nil
-		})
+		}))
 	}
-	start(t, "reading", func() error {
+	steps = append(steps, start(t, "reading", func() error {
 		for i := range rounds {
 			got, err := a.Read()
 			if err != nil {
@@ -126,11 +132,14 @@ func testBothWays(t *testing.T, a, b rpc.Conn) {
 			}
 		}
 		return nil
-	})
+	}))
 	for i := range rounds {
 		if got := read(t, b); !bytes.Equal(got, message(i, size)) {
 			t.Fatalf("message %d: got %s", i, describe(got))
 		}
+	}
+	for _, done := range steps {
+		await(t, "both ways", done)
 	}
 }
 
@@ -138,7 +147,7 @@ func testBothWays(t *testing.T, a, b rpc.Conn) {
 // that a slice from Read stays as it is while more messages are read.
 func testSlices(t *testing.T, a, b rpc.Conn) {
 	const n = 20
-	start(t, "writing", func() error {
+	written := start(t, "writing", func() error {
 		buffer := make([]byte, 0, 2000)
 		for i := range n {
 			buffer = append(buffer[:0], message(i, 2000)...)
@@ -164,6 +173,7 @@ func testSlices(t *testing.T, a, b rpc.Conn) {
 			t.Fatalf("message %d changed after Read: now %s", 2*i, describe(got))
 		}
 	}
+	await(t, "writing", written)
 }
 
 func testOrderlyEnd(t *testing.T, a, b rpc.Conn) {
@@ -208,7 +218,7 @@ func testCloseUnblocksRead(t *testing.T, a, _ rpc.Conn) {
 
 func testCloseUnblocksWrite(t *testing.T, a, _ rpc.Conn) {
 	// Nothing but a connection without bound takes so much unread.
-	big := message(0, 32<<20)
+	big := message(0, 16<<20)
 	writing := make(chan struct{})
 	done := start(t, "", func() error {
 		close(writing)
@@ -222,7 +232,7 @@ func testCloseUnblocksWrite(t *testing.T, a, _ rpc.Conn) {
 	<-writing
 	a.Close()
 	if err := await(t, "Write after Close", done); err == nil {
-		t.Error("Write of 128 MiB that nobody reads succeeded")
+		t.Error("Write of 64 MiB that nobody reads succeeded")
 	}
 }
 

@@ -1,0 +1,210 @@
+package transport
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+// What a client is told when its token is refused, with status 401
+// (rpc.md 1.6). The texts are constant: nothing of a token is repeated.
+var (
+	errTokenMissing   = errors.New("missing websocket bearer token")
+	errAuthorization  = errors.New("invalid authorization header")
+	errToken          = errors.New("invalid websocket bearer token")
+	errJWT            = errors.New("invalid websocket jwt")
+	errJWTExpired     = errors.New("expired websocket jwt")
+	errJWTNotYetValid = errors.New("websocket jwt is not valid yet")
+	errJWTIssuer      = errors.New("websocket jwt issuer mismatch")
+	errJWTAudience    = errors.New("websocket jwt audience mismatch")
+)
+
+const (
+	// DefaultClockSkew is the default of --ws-max-clock-skew-seconds.
+	DefaultClockSkew = 30 * time.Second
+
+	minSecret     = 32      // bytes of a HMAC key; rpc.md 1.6
+	maxSecretFile = 1 << 16 // bytes; a larger file is not a secret
+)
+
+// Authenticator decides who may open a WebSocket, by the bearer token of the
+// upgrade request. It does not change and may be used by many goroutines. The
+// zero value lets nobody in.
+type Authenticator struct {
+	digest *[sha256.Size]byte // of the capability token; nil checks a JWT
+	jwt    *jwtVerifier
+}
+
+// CapabilityToken accepts the one token that file holds, without the white
+// space around it. The file is read once, now.
+func CapabilityToken(file string) (*Authenticator, error) {
+	token, err := readSecret(file)
+	if err != nil {
+		return nil, err
+	}
+	return &Authenticator{digest: new(sha256.Sum256(token))}, nil
+}
+
+// CapabilityTokenSHA256 accepts the one token whose SHA-256 is digest, 64 hex
+// digits of either case.
+func CapabilityTokenSHA256(digest string) (*Authenticator, error) {
+	sum, err := hex.DecodeString(strings.TrimSpace(digest))
+	if err != nil || len(sum) != sha256.Size {
+		return nil, errors.New("token digest is not 64 hex digits")
+	}
+	return &Authenticator{digest: new([sha256.Size]byte(sum))}, nil
+}
+
+// SignedBearerConfig says which JWTs to accept.
+type SignedBearerConfig struct {
+	SecretFile   string        // the HMAC key, at least 32 bytes without the white space around it
+	Issuer       string        // wanted iss; "" accepts any and none
+	Audience     string        // wanted aud or an element of it; "" accepts any and none
+	MaxClockSkew time.Duration // whole seconds, added to exp and taken from nbf; 0 is none
+}
+
+// SignedBearer accepts JWTs signed with HS256. The secret is read once, now.
+func SignedBearer(config SignedBearerConfig) (*Authenticator, error) {
+	if config.MaxClockSkew < 0 {
+		return nil, fmt.Errorf("maximum clock skew %v is negative", config.MaxClockSkew)
+	}
+	secret, err := readSecret(config.SecretFile)
+	if err != nil {
+		return nil, err
+	}
+	if len(secret) < minSecret {
+		return nil, fmt.Errorf("secret file %s holds %d bytes, want at least %d", config.SecretFile, len(secret), minSecret)
+	}
+	return &Authenticator{jwt: &jwtVerifier{
+		secret:   secret,
+		issuer:   config.Issuer,
+		audience: config.Audience,
+		skew:     int64(config.MaxClockSkew / time.Second),
+	}}, nil
+}
+
+// readSecret returns the content of file without the white space around it.
+func readSecret(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > maxSecretFile {
+		return nil, fmt.Errorf("secret file %s exceeds %d bytes", file, maxSecretFile)
+	}
+	secret := bytes.TrimSpace(content)
+	if len(secret) == 0 {
+		return nil, fmt.Errorf("secret file %s is empty", file)
+	}
+	return secret, nil
+}
+
+// Check returns nil for a request with a valid token in its Authorization
+// header; else the text of the error is the body of the answer, which has
+// status 401.
+func (a *Authenticator) Check(header http.Header, now time.Time) error {
+	values := header.Values("Authorization")
+	if len(values) == 0 {
+		return errTokenMissing
+	}
+	token, ok := bearer(values[0])
+	if !ok {
+		return errAuthorization
+	}
+	if a.jwt != nil {
+		return a.jwt.check(token, now.Unix())
+	}
+	if a.digest == nil {
+		return errToken
+	}
+	digest := sha256.Sum256([]byte(token))
+	if subtle.ConstantTimeCompare(digest[:], a.digest[:]) != 1 {
+		return errToken
+	}
+	return nil
+}
+
+// bearer takes the token out of the value of an Authorization header.
+func bearer(value string) (token string, ok bool) {
+	for _, b := range []byte(value) {
+		if b != '\t' && (b < ' ' || b > '~') {
+			return "", false
+		}
+	}
+	scheme, token, ok := strings.Cut(value, " ")
+	token = strings.TrimSpace(token)
+	return token, ok && token != "" && strings.EqualFold(scheme, "bearer")
+}
+
+// AuthOptions are the --ws-auth options as they were given; "" and nil stand
+// for an option that was not.
+type AuthOptions struct {
+	Mode         string // capability-token or signed-bearer-token
+	TokenFile    string
+	TokenSHA256  string
+	SecretFile   string
+	Issuer       string
+	Audience     string
+	MaxClockSkew *int64 // seconds; nil is DefaultClockSkew
+}
+
+// Authenticator checks that the options fit together and reads the files they
+// name. It is nil, without an error, when no option was given.
+func (o AuthOptions) Authenticator() (*Authenticator, error) {
+	token := o.TokenFile != "" || o.TokenSHA256 != ""
+	signed := o.SecretFile != "" || o.Issuer != "" || o.Audience != "" || o.MaxClockSkew != nil
+	switch o.Mode {
+	case "":
+		if token || signed {
+			return nil, errors.New("authentication options need --ws-auth")
+		}
+		return nil, nil
+	case "capability-token":
+		switch {
+		case signed:
+			return nil, errors.New("--ws-auth capability-token takes no option of signed-bearer-token")
+		case (o.TokenFile == "") == (o.TokenSHA256 == ""):
+			return nil, errors.New("--ws-auth capability-token needs one of --ws-token-file and --ws-token-sha256")
+		case o.TokenFile != "":
+			return CapabilityToken(o.TokenFile)
+		}
+		return CapabilityTokenSHA256(o.TokenSHA256)
+	case "signed-bearer-token":
+		if token {
+			return nil, errors.New("--ws-auth signed-bearer-token takes no option of capability-token")
+		}
+		if o.SecretFile == "" {
+			return nil, errors.New("--ws-auth signed-bearer-token needs --ws-shared-secret-file")
+		}
+		skew, err := o.skew()
+		if err != nil {
+			return nil, err
+		}
+		return SignedBearer(SignedBearerConfig{SecretFile: o.SecretFile, Issuer: o.Issuer, Audience: o.Audience, MaxClockSkew: skew})
+	}
+	return nil, fmt.Errorf("--ws-auth %q is unknown, want capability-token or signed-bearer-token", o.Mode)
+}
+
+func (o AuthOptions) skew() (time.Duration, error) {
+	if o.MaxClockSkew == nil {
+		return DefaultClockSkew, nil
+	}
+	const limit = int64((1<<63 - 1) / time.Second)
+	if *o.MaxClockSkew < 0 || *o.MaxClockSkew > limit {
+		return 0, fmt.Errorf("--ws-max-clock-skew-seconds %d is not between 0 and %d", *o.MaxClockSkew, limit)
+	}
+	return time.Duration(*o.MaxClockSkew) * time.Second, nil
+}

@@ -1,0 +1,316 @@
+package transport
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"hash"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const testSecret = "0123456789abcdef0123456789abcdef"
+
+// now is the time of every check in these tests.
+const now = 1_700_000_000
+
+func writeFile(t testing.TB, content string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func check(a *Authenticator, authorization ...string) error {
+	header := http.Header{}
+	for _, value := range authorization {
+		header.Add("Authorization", value)
+	}
+	return a.Check(header, time.Unix(now, 0))
+}
+
+func TestCapabilityToken(t *testing.T) {
+	t.Parallel()
+	fromFile, err := CapabilityToken(writeFile(t, " \ttok en1\r\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := fmt.Sprintf("%x", sha256.Sum256([]byte("tok en1")))
+	lower, err := CapabilityTokenSHA256(digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	upper, err := CapabilityTokenSHA256(strings.ToUpper(digest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name   string
+		values []string
+		want   string // "" for success
+	}{
+		{"right", []string{"Bearer tok en1"}, ""},
+		{"other case, more blanks", []string{"bEARER    tok en1  "}, ""},
+		{"first header counts", []string{"Bearer tok en1", "Bearer x"}, ""},
+		{"second header does not", []string{"Bearer x", "Bearer tok en1"}, "invalid websocket bearer token"},
+		{"none", nil, "missing websocket bearer token"},
+		{"wrong", []string{"Bearer x"}, "invalid websocket bearer token"},
+		{"prefix", []string{"Bearer tok en"}, "invalid websocket bearer token"},
+		{"other case of the token", []string{"Bearer TOK EN1"}, "invalid websocket bearer token"},
+		{"other scheme", []string{"Basic tok en1"}, "invalid authorization header"},
+		{"no scheme", []string{"tok"}, "invalid authorization header"},
+		{"no blank", []string{"Bearertok en1"}, "invalid authorization header"},
+		{"tab", []string{"Bearer\ttok en1"}, "invalid authorization header"},
+		{"scheme alone", []string{"Bearer"}, "invalid authorization header"},
+		{"no token", []string{"Bearer  "}, "invalid authorization header"},
+		{"empty", []string{""}, "invalid authorization header"},
+		{"not ASCII", []string{"Bearer \xe9"}, "invalid authorization header"},
+	}
+	for _, tt := range tests {
+		for source, a := range map[string]*Authenticator{"file": fromFile, "digest": lower, "upper case digest": upper} {
+			if got := errText(check(a, tt.values...)); got != tt.want {
+				t.Errorf("%s, by %s: got %q, want %q", tt.name, source, got, tt.want)
+			}
+		}
+	}
+	if got := check(&Authenticator{}, "Bearer tok en1"); got == nil {
+		t.Error("the zero Authenticator lets a token in")
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// sign makes a JWT of any header and payload.
+func sign(header, payload, secret string, newHash func() hash.Hash) string {
+	body := encodePart(header) + "." + encodePart(payload)
+	mac := hmac.New(newHash, []byte(secret))
+	mac.Write([]byte(body))
+	return body + "." + encodePart(string(mac.Sum(nil)))
+}
+
+func encodePart(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
+
+func TestSignedBearer(t *testing.T) {
+	t.Parallel()
+	const (
+		invalid  = "invalid websocket jwt"
+		expired  = "expired websocket jwt"
+		early    = "websocket jwt is not valid yet"
+		issuer   = "websocket jwt issuer mismatch"
+		audience = "websocket jwt audience mismatch"
+		hs256    = `{"alg":"HS256"}`
+	)
+	secretFile := writeFile(t, "\n"+testSecret+" \n")
+	build := func(config SignedBearerConfig) *Authenticator {
+		config.SecretFile = secretFile
+		a, err := SignedBearer(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	plain := build(SignedBearerConfig{})
+	skewed := build(SignedBearerConfig{MaxClockSkew: DefaultClockSkew})
+	widest := build(SignedBearerConfig{MaxClockSkew: 1<<63 - 1})
+	strict := build(SignedBearerConfig{Issuer: "i", Audience: "a"})
+
+	payloads := []struct {
+		name    string
+		a       *Authenticator
+		payload string
+		want    string
+	}{
+		{"exp now", plain, `{"exp":1700000000}`, ""},
+		{"exp past", plain, `{"exp":1699999999}`, expired},
+		{"exp within skew", skewed, `{"exp":1699999970}`, ""},
+		{"exp beyond skew", skewed, `{"exp":1699999969}`, expired},
+		{"exp negative", plain, `{"exp":-1}`, expired},
+		{"exp least", skewed, `{"exp":-9223372036854775808}`, expired},
+		{"exp greatest", skewed, `{"exp":9223372036854775807}`, ""},
+		{"exp above", plain, `{"exp":9223372036854775808}`, invalid},
+		{"exp fraction", plain, `{"exp":1700000100.0}`, invalid},
+		{"exp exponent", plain, `{"exp":17e8}`, invalid},
+		{"exp string", plain, `{"exp":"1700000100"}`, invalid},
+		{"exp null", plain, `{"exp":null}`, invalid},
+		{"exp absent", plain, `{}`, invalid},
+		{"exp in another case", plain, `{"EXP":1700000100}`, invalid},
+		{"exp past, widest skew", widest, `{"exp":0}`, ""},
+		{"nbf now", plain, `{"exp":1700000100,"nbf":1700000000}`, ""},
+		{"nbf future", plain, `{"exp":1700000100,"nbf":1700000001}`, early},
+		{"nbf within skew", skewed, `{"exp":1700000100,"nbf":1700000030}`, ""},
+		{"nbf beyond skew", skewed, `{"exp":1700000100,"nbf":1700000031}`, early},
+		{"nbf greatest", skewed, `{"exp":1700000100,"nbf":9223372036854775807}`, early},
+		{"nbf negative", plain, `{"exp":1700000100,"nbf":-5}`, ""},
+		{"nbf null", plain, `{"exp":1700000100,"nbf":null}`, ""},
+		{"nbf string", plain, `{"exp":1700000100,"nbf":"x"}`, invalid},
+		{"nbf fraction", plain, `{"exp":1700000100,"nbf":1.5}`, invalid},
+		{"iat is not checked", plain, `{"exp":1700000100,"iat":"x"}`, ""},
+		{"iss and aud ignored", plain, `{"exp":1700000100,"iss":"z","aud":"z"}`, ""},
+		{"iss and aud", strict, `{"exp":1700000100,"iss":"i","aud":"a"}`, ""},
+		{"aud list", strict, `{"exp":1700000100,"iss":"i","aud":["b","a"]}`, ""},
+		{"iss absent", strict, `{"exp":1700000100,"aud":"a"}`, issuer},
+		{"iss null", strict, `{"exp":1700000100,"iss":null,"aud":"a"}`, issuer},
+		{"iss different", strict, `{"exp":1700000100,"iss":"I","aud":"a"}`, issuer},
+		{"iss number", strict, `{"exp":1700000100,"iss":3,"aud":"a"}`, invalid},
+		{"iss list", strict, `{"exp":1700000100,"iss":["i"],"aud":"a"}`, invalid},
+		{"aud absent", strict, `{"exp":1700000100,"iss":"i"}`, audience},
+		{"aud different", strict, `{"exp":1700000100,"iss":"i","aud":"b"}`, audience},
+		{"aud list without", strict, `{"exp":1700000100,"iss":"i","aud":["b"]}`, audience},
+		{"aud empty list", strict, `{"exp":1700000100,"iss":"i","aud":[]}`, audience},
+		{"aud number", strict, `{"exp":1700000100,"iss":"i","aud":3}`, invalid},
+		{"aud mixed list", strict, `{"exp":1700000100,"iss":"i","aud":["a",3]}`, invalid},
+		{"aud list with null", strict, `{"exp":1700000100,"iss":"i","aud":["a",null]}`, invalid},
+		{"expired before issuer", strict, `{"exp":1}`, expired},
+		{"expired before early", plain, `{"exp":1,"nbf":1700000100}`, expired},
+		{"early before issuer", strict, `{"exp":1700000100,"nbf":1700000100}`, early},
+		{"issuer before audience", strict, `{"exp":1700000100}`, issuer},
+		{"member twice", plain, `{"exp":1700000100,"exp":1700000200}`, invalid},
+		{"other member twice", plain, `{"exp":1700000100,"q":1,"q":2}`, invalid},
+		{"member twice by an escape", plain, `{"exp":1700000100,"\u0065xp":1700000200}`, invalid},
+		{"data behind", plain, `{"exp":1700000100} x`, invalid},
+		{"two objects", plain, `{"exp":1700000100}{}`, invalid},
+		{"blanks around", plain, " {\"exp\": 1700000100}\n", ""},
+		{"array", plain, `[1700000100]`, invalid},
+		{"not JSON", plain, `exp`, invalid},
+		{"cut off", plain, `{"exp":1700000100`, invalid},
+		{"empty", plain, ``, invalid},
+	}
+	for _, tt := range payloads {
+		token := sign(hs256, tt.payload, testSecret, sha256.New)
+		if got := errText(check(tt.a, "Bearer "+token)); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+
+	const good = `{"exp":1700000100}`
+	token := sign(hs256, good, testSecret, sha256.New)
+	parts := strings.Split(token, ".")
+	tokens := []struct {
+		name, token, want string
+	}{
+		{"good", token, ""},
+		{"typ", sign(`{"typ":"x","alg":"HS256"}`, good, testSecret, sha256.New), ""},
+		{"other secret", sign(hs256, good, strings.ToUpper(testSecret), sha256.New), invalid},
+		{"other secret and expired", sign(hs256, `{"exp":1}`, strings.ToUpper(testSecret), sha256.New), invalid},
+		{"HS384", sign(`{"alg":"HS384"}`, good, testSecret, sha512.New384), invalid},
+		{"HS512", sign(`{"alg":"HS512"}`, good, testSecret, sha512.New), invalid},
+		{"HS384 named HS256", sign(hs256, good, testSecret, sha512.New384), invalid},
+		{"HS256 named HS384", sign(`{"alg":"HS384"}`, good, testSecret, sha256.New), invalid},
+		{"none, signed", sign(`{"alg":"none"}`, good, testSecret, sha256.New), invalid},
+		{"none", encodePart(`{"alg":"none"}`) + "." + encodePart(good) + ".", invalid},
+		{"lower case", sign(`{"alg":"hs256"}`, good, testSecret, sha256.New), invalid},
+		{"no alg", sign(`{}`, good, testSecret, sha256.New), invalid},
+		{"alg twice", sign(`{"alg":"none","alg":"HS256"}`, good, testSecret, sha256.New), invalid},
+		{"crit", sign(`{"alg":"HS256","crit":["x"]}`, good, testSecret, sha256.New), invalid},
+		{"header is no object", sign(`"HS256"`, good, testSecret, sha256.New), invalid},
+		{"data behind the header", sign(hs256+"x", good, testSecret, sha256.New), invalid},
+		{"changed payload", parts[0] + "." + encodePart(`{"exp":1700000200}`) + "." + parts[2], invalid},
+		{"no signature", parts[0] + "." + parts[1] + ".", invalid},
+		{"short signature", token[:len(token)-4], invalid},
+		{"padding", token + "=", invalid},
+		{"signature in other bits", token[:len(token)-1] + nextLetter(token[len(token)-1]), invalid},
+		{"two parts", parts[0] + "." + parts[1], invalid},
+		{"four parts", token + ".", invalid},
+		{"not a token", "abc", invalid},
+		{"too large", sign(hs256, `{"exp":1700000100,"q":"`+strings.Repeat("x", maxJWT)+`"}`, testSecret, sha256.New), invalid},
+	}
+	for _, tt := range tokens {
+		if got := errText(check(plain, "Bearer "+tt.token)); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+	if got := errText(plain.jwt.check(parts[0]+"."+parts[1]+"."+parts[2][:9]+"\n"+parts[2][9:], now)); got != invalid {
+		t.Errorf("line break in the signature: got %q, want %q", got, invalid)
+	}
+	for value, want := range map[string]string{
+		"Basic x": "invalid authorization header",
+		"Bearer":  "invalid authorization header",
+	} {
+		if got := errText(check(plain, value)); got != want {
+			t.Errorf("%q: got %q, want %q", value, got, want)
+		}
+	}
+	if got := check(plain); !errors.Is(got, errTokenMissing) {
+		t.Errorf("no header: got %v, want %v", got, errTokenMissing)
+	}
+}
+
+// nextLetter changes a last base64 letter in the two bits that 32 bytes leave
+// unused.
+func nextLetter(c byte) string {
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	return string(alphabet[strings.IndexByte(alphabet, c)|1])
+}
+
+func TestAuthOptions(t *testing.T) {
+	t.Parallel()
+	token := writeFile(t, "secret-token\n")
+	digest := strings.Repeat("aB", 32)
+	secret := writeFile(t, testSecret)
+	tests := []struct {
+		name string
+		o    AuthOptions
+		want string // in the error; "" for success
+	}{
+		{"nothing", AuthOptions{}, ""},
+		{"token file", AuthOptions{Mode: "capability-token", TokenFile: token}, ""},
+		{"digest", AuthOptions{Mode: "capability-token", TokenSHA256: digest}, ""},
+		{"secret", AuthOptions{Mode: "signed-bearer-token", SecretFile: secret}, ""},
+		{"secret and all", AuthOptions{Mode: "signed-bearer-token", SecretFile: secret, Issuer: "i", Audience: "a", MaxClockSkew: new(int64(0))}, ""},
+		{"unknown mode", AuthOptions{Mode: "magic"}, `"magic"`},
+		{"options without a mode", AuthOptions{TokenFile: token}, "--ws-auth"},
+		{"skew without a mode", AuthOptions{MaxClockSkew: new(int64(0))}, "--ws-auth"},
+		{"no source", AuthOptions{Mode: "capability-token"}, "--ws-token-file"},
+		{"both sources", AuthOptions{Mode: "capability-token", TokenFile: token, TokenSHA256: digest}, "--ws-token-sha256"},
+		{"token with an issuer", AuthOptions{Mode: "capability-token", TokenFile: token, Issuer: "i"}, "signed-bearer-token"},
+		{"no secret", AuthOptions{Mode: "signed-bearer-token"}, "--ws-shared-secret-file"},
+		{"secret with a token", AuthOptions{Mode: "signed-bearer-token", SecretFile: secret, TokenFile: token}, "capability-token"},
+		{"missing file", AuthOptions{Mode: "capability-token", TokenFile: token + "x"}, token + "x"},
+		{"missing secret", AuthOptions{Mode: "signed-bearer-token", SecretFile: token + "x"}, token + "x"},
+		{"empty file", AuthOptions{Mode: "capability-token", TokenFile: writeFile(t, " \r\n")}, "is empty"},
+		{"empty secret", AuthOptions{Mode: "signed-bearer-token", SecretFile: writeFile(t, "")}, "is empty"},
+		{"large file", AuthOptions{Mode: "capability-token", TokenFile: writeFile(t, strings.Repeat("x", maxSecretFile+1))}, "exceeds"},
+		{"endless file", AuthOptions{Mode: "capability-token", TokenFile: "/dev/zero"}, "exceeds"},
+		{"short secret", AuthOptions{Mode: "signed-bearer-token", SecretFile: writeFile(t, testSecret[1:]+"\n")}, "31 bytes"},
+		{"digest too short", AuthOptions{Mode: "capability-token", TokenSHA256: digest[2:]}, "64 hex digits"},
+		{"digest too long", AuthOptions{Mode: "capability-token", TokenSHA256: digest + "00"}, "64 hex digits"},
+		{"digest not hex", AuthOptions{Mode: "capability-token", TokenSHA256: digest[1:] + "g"}, "64 hex digits"},
+		{"negative skew", AuthOptions{Mode: "signed-bearer-token", SecretFile: secret, MaxClockSkew: new(int64(-1))}, "-1"},
+		{"skew overflows", AuthOptions{Mode: "signed-bearer-token", SecretFile: secret, MaxClockSkew: new(int64(1 << 62))}, "4611686018427387904"},
+	}
+	for _, tt := range tests {
+		a, err := tt.o.Authenticator()
+		if (err == nil) != (tt.want == "") || !strings.Contains(errText(err), tt.want) {
+			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
+		}
+		if err == nil && (a == nil) != (tt.o.Mode == "") {
+			t.Errorf("%s: got %v without an error", tt.name, a)
+		}
+		for _, forbidden := range []string{"secret-token", testSecret[1:], digest} {
+			if strings.Contains(errText(err), forbidden) {
+				t.Errorf("%s: the error repeats a secret: %v", tt.name, err)
+			}
+		}
+	}
+	a, err := AuthOptions{Mode: "signed-bearer-token", SecretFile: secret}.Authenticator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := time.Duration(a.jwt.skew) * time.Second; got != DefaultClockSkew {
+		t.Errorf("skew that was not given: got %v, want %v", got, DefaultClockSkew)
+	}
+}

@@ -1,0 +1,257 @@
+package transport
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/rpc"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "echo-lines" {
+		echoLines()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// echoLines is a program at the far end of a Command.
+func echoLines() {
+	c := Stdio(os.Stdin, os.Stdout)
+	for {
+		line, err := c.Read()
+		if err != nil {
+			return
+		}
+		if c.Write(line) != nil {
+			return
+		}
+	}
+}
+
+func startCommand(t testing.TB, config CommandConfig) *Command {
+	t.Helper()
+	c, err := StartCommand(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func shell(t *testing.T, script string) []string {
+	t.Helper()
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("needs sh")
+	}
+	return []string{sh, "-c", script}
+}
+
+func readLine(t *testing.T, c rpc.Conn) string {
+	t.Helper()
+	line, err := c.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(line)
+}
+
+// wantGone waits for the end of a process that need not be a child of ours.
+func wantGone(t *testing.T, pid int) {
+	t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return
+	}
+	if err != nil {
+		t.Fatalf("opening a pidfd of %d: %v", pid, err)
+	}
+	defer unix.Close(fd)
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience/time.Millisecond))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n != 1 {
+			t.Errorf("process %d is still there: %v", pid, err)
+		}
+		return
+	}
+}
+
+func TestCommandRoundTrip(t *testing.T) {
+	t.Parallel()
+	c := startCommand(t, CommandConfig{Argv: []string{os.Args[0], "echo-lines"}})
+	for _, message := range []string{"{}", `{"é":1}`, strings.Repeat("x", 1<<20)} {
+		go c.Write([]byte(message))
+		if got := readLine(t, c); got != message {
+			t.Errorf("got %.40q, want %.40q", got, message)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Errorf("Close again: %v", err)
+	}
+	if _, err := c.Read(); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("Read after Close: %v, want an error other than io.EOF", err)
+	}
+	if got, want := c.String(), "command "+os.Args[0]; got != want {
+		t.Errorf("String: got %q, want %q", got, want)
+	}
+}
+
+func TestCommandSettings(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := startCommand(t, CommandConfig{
+		Argv: shell(t, `echo "$A"; pwd; ps -o pgid= -p $$ 2>/dev/null || cut -d" " -f5 /proc/$$/stat; echo $$; echo last`),
+		Env:  []string{"A=é", "PATH=" + os.Getenv("PATH")},
+		Dir:  dir,
+	})
+	var got []string
+	for range 5 {
+		got = append(got, strings.TrimSpace(readLine(t, c)))
+	}
+	pid := strconv.Itoa(c.cmd.Process.Pid)
+	if diff := cmp.Diff([]string{"é", dir, pid, pid, "last"}, got); diff != "" {
+		t.Errorf("environment, folder, group, process: (-want +got)\n%s", diff)
+	}
+	if _, err := c.Read(); err != io.EOF {
+		t.Errorf("Read after the program's end: %v, want io.EOF", err)
+	}
+}
+
+func TestCommandStderr(t *testing.T) {
+	t.Parallel()
+	lines := make(chan string, 10)
+	c := startCommand(t, CommandConfig{
+		Argv:   shell(t, `printf 'one\r\n\n' >&2; head -c 20000 /dev/zero | tr '\0' x >&2; printf '\nthree' >&2`),
+		Stderr: func(line string) { lines <- line },
+	})
+	if _, err := c.Read(); err != io.EOF {
+		t.Fatalf("Read: %v, want io.EOF", err)
+	}
+	c.Close()
+	close(lines)
+	var got []string
+	for line := range lines {
+		got = append(got, line)
+	}
+	want := []string{"one", "", strings.Repeat("x", maxStderrLine), "three"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lines: (-want +got)\n%s", diff)
+	}
+}
+
+func TestCommandErrors(t *testing.T) {
+	t.Parallel()
+	if _, err := StartCommand(CommandConfig{}); err == nil {
+		t.Error("StartCommand without argv succeeded")
+	}
+	_, err := StartCommand(CommandConfig{Argv: []string{"/nonexistent/program"}})
+	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "/nonexistent/program") {
+		t.Errorf("StartCommand: %v, want the name and %v", err, os.ErrNotExist)
+	}
+}
+
+// What Close has to do until the program ends, and the signal it ends by.
+func TestCommandClose(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, script string
+		grace        time.Duration
+		want         syscall.Signal // 0 for an exit by itself
+	}{
+		{"ends with its input", `echo ready; cat`, patience, 0},
+		{"needs SIGTERM", `echo ready; exec sleep 1000`, 50 * time.Millisecond, syscall.SIGTERM},
+		{"needs SIGKILL", `trap "" TERM; echo ready; while :; do sleep 1000; done`, 50 * time.Millisecond, syscall.SIGKILL},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := startCommand(t, CommandConfig{Argv: shell(t, tt.script), Grace: tt.grace})
+			readLine(t, c)
+			c.Close()
+			status := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
+			if got := max(status.Signal(), 0); got != tt.want {
+				t.Errorf("ended by %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestCommandCloseUnblocks(t *testing.T) {
+	t.Parallel()
+	c := startCommand(t, CommandConfig{Argv: shell(t, `exec sleep 1000`), Grace: time.Millisecond})
+	read, written := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := c.Read()
+		read <- err
+	}()
+	go func() { written <- c.Write(make([]byte, 1<<20)) }()
+	c.Close()
+	if err := <-read; err == nil {
+		t.Error("Read succeeded")
+	}
+	if err := <-written; err == nil {
+		t.Error("Write succeeded")
+	}
+}
+
+// What a program leaves behind in its group is killed when it ends by itself.
+func TestCommandKillsTheGroup(t *testing.T) {
+	t.Parallel()
+	c := startCommand(t, CommandConfig{Argv: shell(t, `sleep 1000 & echo $!`)})
+	pid, err := strconv.Atoi(readLine(t, c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(); err != io.EOF {
+		t.Errorf("Read: %v, want io.EOF", err)
+	}
+	wantGone(t, pid)
+}
+
+// A descendant that left the group and holds the pipes open delays nothing,
+// and what the program wrote before is read.
+func TestCommandEndsDespiteOpenPipes(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Skip("needs setsid")
+	}
+	script := `setsid sh -c 'echo $$; exec sleep 1000' & read ready; echo last`
+	c := startCommand(t, CommandConfig{Argv: shell(t, script)})
+	pid, err := strconv.Atoi(readLine(t, c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(pid, syscall.SIGKILL)
+	if err := c.Write([]byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	<-c.exited
+	if got := readLine(t, c); got != "last" {
+		t.Errorf("got %q, want the last line", got)
+	}
+	if _, err := c.Read(); err != io.EOF {
+		t.Errorf("Read: %v, want io.EOF", err)
+	}
+}

@@ -1,0 +1,114 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// handshakeTimeout bounds the opening of a connection, at both ends
+// (client.md 1.1).
+const handshakeTimeout = 10 * time.Second
+
+// A client sends a message above this size in fragments: it must copy every
+// byte to mask it, and the reference takes no frame above 16 MiB (rpc.md 1.3).
+const clientWriteBuffer = 64 << 10
+
+var clientWriteBuffers sync.Pool
+
+// DialConfig says how to dial. The zero value is usable.
+type DialConfig struct {
+	Header http.Header // for the upgrade request, such as Authorization
+	TLS    *tls.Config // for wss; nil verifies against the system's roots
+
+	HandshakeTimeout time.Duration // for TCP, TLS and upgrade together; 0 is 10 s
+	PingInterval     time.Duration // 0 is 30 s, see [WebSocket]
+	PeerTimeout      time.Duration // 0 is 90 s, see [WebSocket]
+}
+
+// StatusError is the answer of a server that did not upgrade.
+type StatusError struct {
+	Status int    // HTTP status
+	Body   string // the first 256 bytes of the answer
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("upgrade answered with status %d, %q", e.Status, e.Body)
+}
+
+// Dial opens a WebSocket to a ws or wss URL. The context and HandshakeTimeout
+// bound the opening only. The error names the URL without its query and
+// credentials; a server that refused is a [*StatusError]. The caller closes
+// the connection.
+func Dial(ctx context.Context, rawURL string, config DialConfig) (*WebSocket, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, errors.New("websocket URL is malformed") // the cause would quote it
+	}
+	conn, err := dial(ctx, u, config)
+	if err != nil {
+		shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+		return nil, fmt.Errorf("dialing %s: %w", shown.String(), err)
+	}
+	return conn, nil
+}
+
+func dial(ctx context.Context, u *url.URL, config DialConfig) (*WebSocket, error) {
+	if (u.Scheme != "ws" && u.Scheme != "wss") || u.Host == "" {
+		return nil, errors.New("want a URL of the form ws://HOST or wss://HOST")
+	}
+	if u.User != nil {
+		return nil, errors.New("URL holds credentials, which belong in a header")
+	}
+	if config.HandshakeTimeout <= 0 {
+		config.HandshakeTimeout = handshakeTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, config.HandshakeTimeout)
+	defer cancel()
+
+	var tcp *wire
+	stop := func() bool { return true }
+	dialer := websocket.Dialer{
+		TLSClientConfig: config.TLS,
+		WriteBufferSize: clientWriteBuffer,
+		WriteBufferPool: &clientWriteBuffers,
+		NetDialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			var d net.Dialer
+			conn, err := d.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			tcp = &wire{TCPConn: conn.(*net.TCPConn)} // gorilla dials "tcp" only
+			// gorilla heeds the deadline of the context, not its end.
+			stop = context.AfterFunc(ctx, func() { tcp.Close() })
+			return tcp, nil
+		},
+	}
+	ws, response, err := dialer.DialContext(ctx, u.String(), config.Header)
+	if !stop() {
+		if ws != nil {
+			ws.Close()
+		}
+		err = context.Cause(ctx)
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return nil, fmt.Errorf("timed out: %w", err)
+	}
+	if errors.Is(err, websocket.ErrBadHandshake) && response.StatusCode != http.StatusSwitchingProtocols {
+		body, _ := io.ReadAll(io.LimitReader(response.Body, 256)) // a short body says less, no more
+		return nil, &StatusError{Status: response.StatusCode, Body: string(body)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newWebSocket(ws, tcp, config.PingInterval, config.PeerTimeout), nil
+}

@@ -1,0 +1,198 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/execagent/execagent/rpc"
+)
+
+const (
+	maxHeader = 16 << 10 // of one HTTP request, in bytes
+
+	// maxHandshakes is how many connections may be in their HTTP part at
+	// once. More wait in the kernel's queue: each of these ends within
+	// handshakeTimeout.
+	maxHandshakes = 1024
+)
+
+// Config says where to listen and who may connect. Only URL has no usable
+// zero value.
+type Config struct {
+	// URL is ws://IP:PORT, nothing more and nothing else; port 0 lets the
+	// system choose.
+	URL string
+	// Auth checks every upgrade; nil lets everybody in. Without it URL must
+	// name a loopback address, unless AllowUnauthenticated says otherwise
+	// (decision D5).
+	Auth                 *Authenticator
+	AllowUnauthenticated bool
+
+	PingInterval time.Duration // 0 is 30 s, see [WebSocket]
+	PeerTimeout  time.Duration // 0 is 90 s, see [WebSocket]
+
+	Log *slog.Logger // what the HTTP server complains about; nil discards it
+}
+
+// Listener is a [rpc.Listener] that also answers plain HTTP, see rpc.md 1.2.
+type Listener struct {
+	config  Config
+	tcp     *net.TCPListener
+	server  *http.Server
+	slots   chan struct{} // holds an element for each connection in its HTTP part
+	conns   chan *WebSocket
+	running sync.WaitGroup // the server, connections in their HTTP part, hand-overs
+
+	stop sync.Once
+	done chan struct{} // closed when nothing is accepted any more
+	err  error         // why; set before done is closed
+}
+
+// Listen binds the address of config.URL and starts to serve it. The caller
+// closes the Listener.
+func Listen(config Config) (*Listener, error) {
+	address, err := parseListenURL(config.URL)
+	if err != nil {
+		return nil, err
+	}
+	if config.Auth == nil && !config.AllowUnauthenticated && !address.Addr().Unmap().IsLoopback() {
+		return nil, fmt.Errorf("listen URL %q is not a loopback address and no authentication is configured", config.URL)
+	}
+	network := "tcp"
+	if address.Addr().Is4() {
+		network = "tcp4" // "tcp" would make 0.0.0.0 listen on IPv6 as well
+	}
+	var lc net.ListenConfig
+	tcp, err := lc.Listen(context.Background(), network, address.String())
+	if err != nil {
+		return nil, fmt.Errorf("listening on %s: %w", config.URL, err)
+	}
+	l := &Listener{
+		config: config,
+		tcp:    tcp.(*net.TCPListener),
+		slots:  make(chan struct{}, maxHandshakes),
+		conns:  make(chan *WebSocket),
+		done:   make(chan struct{}),
+	}
+	handler := slog.DiscardHandler
+	if config.Log != nil {
+		handler = config.Log.Handler()
+	}
+	l.server = &http.Server{
+		Handler:                      http.HandlerFunc(l.serveHTTP),
+		DisableGeneralOptionsHandler: true, // "OPTIONS *" is one more unknown path
+		ReadTimeout:                  handshakeTimeout,
+		WriteTimeout:                 handshakeTimeout,
+		IdleTimeout:                  handshakeTimeout,
+		MaxHeaderBytes:               maxHeader,
+		ConnState:                    l.connState,
+		ErrorLog:                     slog.NewLogLogger(handler, slog.LevelDebug),
+	}
+	l.running.Go(func() { l.end(l.server.Serve(door{l})) })
+	return l, nil
+}
+
+// parseListenURL accepts ws://IP:PORT exactly (rpc.md 1.1), which rules out
+// what a URL parser would let pass: a path, a query, a zone, capitals.
+func parseListenURL(s string) (netip.AddrPort, error) {
+	rest, ok := strings.CutPrefix(s, "ws://")
+	if !ok {
+		return netip.AddrPort{}, fmt.Errorf("listen URL %q is not supported, want ws://IP:PORT", s)
+	}
+	address, err := netip.ParseAddrPort(rest)
+	if err != nil || address.Addr().Zone() != "" {
+		return netip.AddrPort{}, fmt.Errorf("listen URL %q is invalid, want ws://IP:PORT with a numeric address", s)
+	}
+	return address, nil
+}
+
+// Accept returns the next WebSocket, open and, where Config.Auth is set,
+// authenticated; the caller closes it. After Close it returns net.ErrClosed;
+// when the listener fails by itself, that error.
+func (l *Listener) Accept() (rpc.Conn, error) {
+	select {
+	case <-l.done:
+		return nil, l.err
+	default:
+	}
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.done:
+		return nil, l.err
+	}
+}
+
+// Close stops listening, unblocks Accept, and ends connections that Accept
+// has not returned; those that it has live on. It may be called more than
+// once, and beside Accept.
+func (l *Listener) Close() error {
+	l.end(net.ErrClosed)
+	err := l.server.Close()
+	l.running.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Addr is the bound address, with the real port.
+func (l *Listener) Addr() net.Addr { return l.tcp.Addr() }
+
+// URL is the address to dial, with the real port: "ws://127.0.0.1:37721".
+func (l *Listener) URL() string { return "ws://" + l.tcp.Addr().String() }
+
+func (l *Listener) end(err error) {
+	l.stop.Do(func() {
+		l.err = err
+		close(l.done)
+	})
+}
+
+// connState gives the slot of a connection back when its HTTP part is over.
+func (l *Listener) connState(_ net.Conn, state http.ConnState) {
+	if state == http.StateClosed || state == http.StateHijacked {
+		<-l.slots
+		l.running.Done()
+	}
+}
+
+// handOver gives conn to Accept, or closes it with the Listener.
+func (l *Listener) handOver(conn *WebSocket) {
+	select {
+	case l.conns <- conn:
+	case <-l.done:
+		conn.Close()
+	}
+}
+
+// door is what the HTTP server accepts from: one connection for each slot.
+type door struct{ l *Listener }
+
+func (d door) Accept() (net.Conn, error) {
+	select {
+	case d.l.slots <- struct{}{}:
+	case <-d.l.done:
+		return nil, net.ErrClosed
+	}
+	conn, err := d.l.tcp.AcceptTCP()
+	if err != nil {
+		<-d.l.slots
+		return nil, err
+	}
+	// The server itself is counted until it has left this method for good, so
+	// this cannot meet the Wait of Close at zero.
+	d.l.running.Add(1)
+	return &wire{TCPConn: conn}, nil
+}
+
+func (d door) Close() error   { return d.l.tcp.Close() }
+func (d door) Addr() net.Addr { return d.l.tcp.Addr() }

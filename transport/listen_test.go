@@ -1,0 +1,469 @@
+package transport
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/rpc"
+)
+
+const upgradeHeaders = "Connection: Upgrade\r\nUpgrade: websocket\r\n" +
+	"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+
+var _ rpc.Listener = (*Listener)(nil)
+
+func TestListenURL(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		url  string
+		want string // start of Listener.URL, "" for an error
+	}{
+		{"ws://127.0.0.1:0", "ws://127.0.0.1:"},
+		{"ws://127.0.0.1:00", "ws://127.0.0.1:"},
+		{"ws://127.8.8.8:0", "ws://127.8.8.8:"},
+		{"ws://[::1]:0", "ws://[::1]:"},
+		{"ws://[::ffff:127.0.0.1]:0", "ws://127.0.0.1:"},
+		{"", ""},
+		{"127.0.0.1:0", ""},
+		{"ws:", ""},
+		{"ws://", ""},
+		{"WS://127.0.0.1:0", ""},
+		{" ws://127.0.0.1:0", ""},
+		{"ws://127.0.0.1:0/", ""},
+		{"ws://127.0.0.1:0/ws", ""},
+		{"ws://127.0.0.1:0?x", ""},
+		{"ws://127.0.0.1:0#x", ""},
+		{"ws://127.0.0.1", ""},
+		{"ws://127.0.0.1:", ""},
+		{"ws://127.0.0.1:+1", ""},
+		{"ws://127.0.0.1:65536", ""},
+		{"ws://u@127.0.0.1:0", ""},
+		{"ws://127.1:0", ""},
+		{"ws://0127.0.0.1:0", ""},
+		{"ws://localhost:0", ""},
+		{"ws://::1:0", ""},
+		{"ws://[::1%lo]:0", ""},
+		{"ws://[127.0.0.1]:0", ""},
+		{"wss://127.0.0.1:0", ""},
+		{"http://127.0.0.1:0", ""},
+		{"unix:///run/agent.sock", ""},
+		{"stdio", ""},
+	}
+	for _, tt := range tests {
+		l, err := Listen(Config{URL: tt.url})
+		if err != nil {
+			if tt.want != "" && !(strings.Contains(tt.url, "::1]") && noIPv6(t)) {
+				t.Errorf("Listen(%q): %v", tt.url, err)
+			}
+			continue
+		}
+		if tt.want == "" || !strings.HasPrefix(l.URL(), tt.want) || strings.HasSuffix(l.URL(), ":0") {
+			t.Errorf("Listen(%q): bound %s, want %q", tt.url, l.URL(), tt.want)
+		}
+		l.Close()
+	}
+}
+
+func noIPv6(t *testing.T) bool {
+	t.Helper()
+	l, err := net.Listen("tcp6", "[::1]:0")
+	if err != nil {
+		return true
+	}
+	l.Close()
+	return false
+}
+
+func TestListenNeedsAuthentication(t *testing.T) {
+	t.Parallel()
+	auth, err := CapabilityTokenSHA256(strings.Repeat("0", 64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name   string
+		config Config
+		ok     bool
+	}{
+		{"loopback", Config{URL: "ws://127.0.0.1:0"}, true},
+		{"all addresses", Config{URL: "ws://0.0.0.0:0"}, false},
+		{"all addresses, v6", Config{URL: "ws://[::]:0"}, false},
+		{"all addresses with auth", Config{URL: "ws://0.0.0.0:0", Auth: auth}, true},
+		{"all addresses when told to", Config{URL: "ws://0.0.0.0:0", AllowUnauthenticated: true}, true},
+	}
+	for _, tt := range tests {
+		l, err := Listen(tt.config)
+		if (err == nil) != tt.ok {
+			t.Errorf("%s: Listen: %v, want success: %v", tt.name, err, tt.ok)
+		}
+		if err == nil {
+			l.Close()
+		}
+	}
+}
+
+func TestListenAddressInUse(t *testing.T) {
+	t.Parallel()
+	l := listen(t, Config{})
+	_, err := Listen(Config{URL: l.URL()})
+	if err == nil || !strings.Contains(err.Error(), "address already in use") || !strings.Contains(err.Error(), l.URL()) {
+		t.Errorf("Listen on a taken port: %v, want the URL and the system's error", err)
+	}
+}
+
+// answer is what matters of an HTTP response.
+type answer struct {
+	Status      int
+	Body        string
+	ContentType string
+	Allow       string
+}
+
+func ask(t *testing.T, l *Listener, request string) (answer, http.Header) {
+	t.Helper()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	method, _, _ := strings.Cut(request, " ")
+	response, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
+	if err != nil {
+		t.Fatalf("%q: %v", request, err)
+	}
+	got := answer{Status: response.StatusCode, ContentType: response.Header.Get("Content-Type"), Allow: response.Header.Get("Allow")}
+	if got.Status != http.StatusSwitchingProtocols {
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Body = string(body)
+	}
+	return got, response.Header
+}
+
+func TestHTTP(t *testing.T) {
+	t.Parallel()
+	open := listen(t, Config{})
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(tokenFile, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	auth, err := CapabilityToken(tokenFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guarded := listen(t, Config{Auth: auth})
+	for _, l := range []*Listener{open, guarded} {
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				conn.Close()
+			}
+		}()
+	}
+
+	without := func(name string) string {
+		var kept strings.Builder
+		for line := range strings.Lines(upgradeHeaders) {
+			if !strings.HasPrefix(line, name) {
+				kept.WriteString(line)
+			}
+		}
+		return kept.String()
+	}
+	replaced := func(old, new string) string { return strings.Replace(upgradeHeaders, old, new, 1) }
+	const (
+		noConnection = "Connection header did not include 'upgrade'"
+		noUpgrade    = "`Upgrade` header did not include 'websocket'"
+		noVersion    = "`Sec-WebSocket-Version` header did not include '13'"
+		noKey        = "`Sec-WebSocket-Key` header missing"
+		badKey       = "`Sec-WebSocket-Key` header is not the base64 of 16 bytes"
+		notGet       = "Request method must be `GET`"
+		noToken      = "missing websocket bearer token"
+	)
+	empty := func(status int) answer { return answer{Status: status} }
+	says := func(status int, body string) answer {
+		return answer{Status: status, Body: body, ContentType: "text/plain; charset=utf-8"}
+	}
+	notAllowed := answer{Status: 405, Allow: "GET,HEAD"}
+
+	tests := []struct {
+		name    string
+		l       *Listener
+		line    string // request line without the version
+		headers string
+		want    answer
+	}{
+		{"upgrade", open, "GET /", upgradeHeaders, empty(101)},
+		{"upgrade with a query", open, "GET /?a=b", upgradeHeaders, empty(101)},
+		{"upgrade in other cases", open, "GET /", replaced("websocket", "WebSocket"), empty(101)},
+		{"upgrade among tokens", open, "GET /", replaced("Connection: ", "Connection: keep-alive, "), empty(101)},
+		{"no headers", open, "GET /", "", says(400, noConnection)},
+		{"no Connection", open, "GET /", without("Connection"), says(400, noConnection)},
+		{"only Connection", open, "GET /", "Connection: upgrade\r\n", says(400, noUpgrade)},
+		{"no Upgrade", open, "GET /", without("Upgrade"), says(400, noUpgrade)},
+		{"other Upgrade", open, "GET /", replaced("websocket", "h2c"), says(400, noUpgrade)},
+		{"no version", open, "GET /", without("Sec-WebSocket-Version"), says(400, noVersion)},
+		{"version 8", open, "GET /", replaced("13", "8"), says(400, noVersion)},
+		{"versions", open, "GET /", replaced("13", "13, 8"), says(400, noVersion)},
+		{"no key", open, "GET /", without("Sec-WebSocket-Key"), says(400, noKey)},
+		{"no key and no version", open, "GET /", without("Sec-"), says(400, noVersion)},
+		{"short key", open, "GET /", replaced("dGhlIHNhbXBsZSBub25jZQ==", "abc"), says(400, badKey)},
+		{"post", open, "POST /", "", says(405, notGet)},
+		{"post that upgrades", open, "POST /", upgradeHeaders, says(405, notGet)},
+		{"head", open, "HEAD /", upgradeHeaders, answer{Status: 405, ContentType: "text/plain; charset=utf-8"}},
+		{"options", open, "OPTIONS /", "", says(405, notGet)},
+
+		{"ready", open, "GET /readyz", "", empty(200)},
+		{"ready with a query", open, "GET /readyz?x", "", empty(200)},
+		{"ready, head", open, "HEAD /readyz", "", empty(200)},
+		{"ready, post", open, "POST /readyz", "", notAllowed},
+		{"ready, options", open, "OPTIONS /readyz", "", notAllowed},
+		{"ready, escaped", open, "GET /%72eadyz", "", empty(404)},
+		{"ready, slash", open, "GET /readyz/", "", empty(404)},
+		{"health", open, "GET /healthz", "", empty(404)},
+		{"other path", open, "GET /ws", upgradeHeaders, empty(404)},
+		{"other path, post", open, "POST /x", "", empty(404)},
+		{"two slashes", open, "GET //", upgradeHeaders, empty(404)},
+		{"no path", open, "OPTIONS *", "", empty(404)},
+
+		{"origin", open, "GET /", upgradeHeaders + "Origin: http://x\r\n", empty(403)},
+		{"empty origin", open, "GET /", upgradeHeaders + "Origin:\r\n", empty(403)},
+		{"origin, ready", open, "GET /readyz", "Origin: null\r\n", empty(403)},
+		{"origin, other path", open, "POST /x", "Origin: null\r\n", empty(403)},
+		{"origin before auth", guarded, "GET /", upgradeHeaders + "Origin: null\r\n", empty(403)},
+
+		{"token", guarded, "GET /", upgradeHeaders + "Authorization: Bearer secret\r\n", empty(101)},
+		{"no token", guarded, "GET /", upgradeHeaders, says(401, noToken)},
+		{"token in the query", guarded, "GET /?token=secret", upgradeHeaders, says(401, noToken)},
+		{"wrong token", guarded, "GET /", upgradeHeaders + "Authorization: Bearer x\r\n", says(401, "invalid websocket bearer token")},
+		{"upgrade before auth", guarded, "GET /", "", says(400, noConnection)},
+		{"key before auth", guarded, "GET /", without("Sec-WebSocket-Key"), says(400, noKey)},
+		{"method before auth", guarded, "POST /", "", says(405, notGet)},
+		{"ready without auth", guarded, "GET /readyz", "", empty(200)},
+		{"other path without auth", guarded, "GET /x", "", empty(404)},
+	}
+	for _, tt := range tests {
+		got, header := ask(t, tt.l, tt.line+" HTTP/1.1\r\nHost: x\r\n"+tt.headers+"\r\n")
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
+		}
+		if got.Status == 101 && header.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
+			t.Errorf("%s: got accept key %q", tt.name, header.Get("Sec-Websocket-Accept"))
+		}
+	}
+
+	got, _ := ask(t, open, "GET / HTTP/1.0\r\n"+upgradeHeaders+"\r\n")
+	if got.Status != http.StatusUpgradeRequired {
+		t.Errorf("upgrade over HTTP/1.0: got status %d, want %d", got.Status, http.StatusUpgradeRequired)
+	}
+	_, header := ask(t, open, "GET / HTTP/1.1\r\nHost: x\r\n"+upgradeHeaders+
+		"Sec-WebSocket-Protocol: a, b\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n")
+	for _, name := range []string{"Sec-Websocket-Protocol", "Sec-Websocket-Extensions"} {
+		if values, ok := header[name]; ok {
+			t.Errorf("an offer was taken up: %s %q", name, values)
+		}
+	}
+	got, _ = ask(t, open, "GET / HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("x", 2*maxHeader)+"\r\n\r\n")
+	if got.Status != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("header of %d bytes: got status %d, want %d", 2*maxHeader, got.Status, http.StatusRequestHeaderFieldsTooLarge)
+	}
+}
+
+// Close ends everything but what Accept has returned.
+func TestListenerClose(t *testing.T) {
+	t.Parallel()
+	l := listen(t, Config{})
+	accepted := dialRaw(t, l)
+	conn := accept(t, l)
+	waiting := dialRaw(t, l) // upgraded, but nobody accepts it
+	idle, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	idle.SetDeadline(time.Now().Add(patience))
+	io.WriteString(idle, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+	half := bufio.NewReader(idle)
+	if _, err := http.ReadResponse(half, nil); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(idle, "GET / HTTP/1.1\r\nHo")
+
+	if err := l.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Errorf("Close again: %v", err)
+	}
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept after Close: %v, want %v", err, net.ErrClosed)
+	}
+	waiting.wantDropped(t)
+	if _, err := half.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("HTTP connection after Close: %v, want it closed", err)
+	}
+	go accepted.Write(frame(0x81, []byte("{}")))
+	if got, err := conn.Read(); err != nil || string(got) != "{}" {
+		t.Errorf("accepted connection after Close: got %q, %v", got, err)
+	}
+	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
+		t.Error("the port is still bound")
+	}
+}
+
+func TestListenerCloseUnblocksAccept(t *testing.T) {
+	t.Parallel()
+	l := listen(t, Config{})
+	done := make(chan error, 1)
+	go func() {
+		_, err := l.Accept()
+		done <- err
+	}()
+	l.Close()
+	if err := <-done; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept: %v, want %v", err, net.ErrClosed)
+	}
+}
+
+// Connections that stay in their HTTP part are limited, and the limit is given
+// back when they leave it, one way or the other.
+func TestListenerSlots(t *testing.T) {
+	t.Parallel()
+	l := listen(t, Config{})
+	for range 3 {
+		p := dialRaw(t, l)
+		accept(t, l)
+		p.Close()
+		ask(t, l, "GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	}
+	if n := len(l.slots); n > 4 {
+		t.Errorf("%d slots are taken, want at most one for each HTTP connection and the waiting accept", n)
+	}
+	l.Close()
+	if n := len(l.slots); n != 0 {
+		t.Errorf("%d slots are taken after Close", n)
+	}
+}
+
+// An idle connection is cheap: the reading goroutine's stack, gorilla's read
+// buffer and little else, nothing of the HTTP server.
+func TestIdleMemory(t *testing.T) {
+	const n = 300
+	l := listen(t, Config{})
+	peers := make([]*rawPeer, 0, n)
+	usage := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapInuse + m.StackInuse)
+	}
+	before, goroutines := usage(), runtime.NumGoroutine()
+	for range n {
+		p := dialRaw(t, l)
+		p.r = nil // what the peer uses is not ours
+		peers = append(peers, p)
+		conn := accept(t, l)
+		go conn.Read()
+	}
+	each := (usage() - before) / n
+	if each > 30<<10 {
+		t.Errorf("an idle connection takes %d bytes, want at most 30 KiB", each)
+	}
+	if extra := runtime.NumGoroutine() - goroutines; extra > n+20 {
+		t.Errorf("%d connections run %d goroutines, want one each", n, extra)
+	}
+	t.Logf("%d bytes each", each)
+	runtime.KeepAlive(peers)
+}
+
+func TestDialErrors(t *testing.T) {
+	t.Parallel()
+	l := listen(t, Config{})
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	tests := []struct {
+		name, url string
+		want      []string
+	}{
+		{"malformed", "ws://secret:%zz@x", []string{"malformed"}},
+		{"scheme", "http://127.0.0.1/?token=secret", []string{"http://127.0.0.1/", "ws://HOST"}},
+		{"no host", "ws:///?token=secret", []string{"ws://HOST"}},
+		{"credentials", "ws://u:secret@127.0.0.1:1", []string{"ws://127.0.0.1:1", "credentials"}},
+		{"refused", fmt.Sprintf("ws://%s/?token=secret", gone.Addr()), []string{gone.Addr().String(), "connection refused"}},
+		{"not found", l.URL() + "/x?token=secret", []string{l.URL() + "/x", "404"}},
+		{"silent", fmt.Sprintf("ws://%s/?token=secret", silent.Addr()), []string{silent.Addr().String(), "timed out"}},
+	}
+	for _, tt := range tests {
+		conn, err := Dial(t.Context(), tt.url, DialConfig{HandshakeTimeout: 300 * time.Millisecond})
+		if err == nil {
+			conn.Close()
+			t.Errorf("%s: Dial succeeded", tt.name)
+			continue
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q in it", tt.name, err, want)
+			}
+		}
+		if strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: the error repeats a secret: %v", tt.name, err)
+		}
+	}
+	_, err = Dial(t.Context(), l.URL()+"/x", DialConfig{})
+	if status, ok := errors.AsType[*StatusError](err); !ok || status.Status != 404 {
+		t.Errorf("Dial to an unknown path: %v, want status 404", err)
+	}
+}
+
+func TestDialHeedsContext(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		conn, err := silent.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		cancel()
+		io.Copy(io.Discard, conn)
+	}()
+	if _, err := Dial(ctx, "ws://"+silent.Addr().String(), DialConfig{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Dial: %v, want %v", err, context.Canceled)
+	}
+}

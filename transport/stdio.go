@@ -1,0 +1,204 @@
+package transport
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/execagent/execagent/rpc"
+)
+
+const lineReadBuffer = 64 << 10 // what a Linux pipe holds, pipe(7)
+
+// Lines is a [rpc.Conn] that reads and writes one JSON object a line
+// (rpc.md 1.4). It writes LF and reads LF or CRLF; it skips blank lines, and
+// takes a last line without an ending. [Stdio] and [StartCommand] make them.
+type Lines struct {
+	label string
+	in    *bufio.Reader
+	inEnd io.Closer
+
+	readErr error // of an earlier Read; only the reader uses it
+
+	writing sync.Mutex // held while a line goes out
+	out     io.WriteCloser
+	outErr  error // a line may be half written; protected by writing
+
+	close    sync.Once
+	closed   chan struct{}
+	closeErr error
+}
+
+// Stdio returns a connection over in and out and takes both over: Close closes
+// them. An agent passes os.Stdin and os.Stdout, a test a pipe of any kind.
+//
+// Close unblocks Read and Write where the kernel lets it: on pipes and
+// sockets. To that end an *os.File of these kinds is made non-blocking, for
+// every process that shares its open file description. A Read from a terminal
+// goes on until the next line, one from a regular file never blocks.
+func Stdio(in io.ReadCloser, out io.WriteCloser) *Lines {
+	if f, ok := in.(*os.File); ok {
+		in = pollable(f)
+	}
+	if f, ok := out.(*os.File); ok {
+		out = pollable(f)
+	}
+	return newLines(in, out, "stdio")
+}
+
+func newLines(in io.ReadCloser, out io.WriteCloser, label string) *Lines {
+	return &Lines{
+		label:  label,
+		in:     bufio.NewReaderSize(in, lineReadBuffer),
+		inEnd:  in,
+		out:    out,
+		closed: make(chan struct{}),
+	}
+}
+
+// Read returns the next line without its ending, see [rpc.Conn]. A line above
+// [MaxMessage] is [ErrTooLarge].
+func (c *Lines) Read() ([]byte, error) {
+	for c.readErr == nil {
+		line, err := c.readLine()
+		if err != nil {
+			c.readErr = err
+			if c.isClosed() {
+				c.readErr = net.ErrClosed
+			}
+			break
+		}
+		if len(bytes.TrimSpace(line)) > 0 {
+			return line, nil
+		}
+		rpc.Recycle(line)
+	}
+	return nil, c.readErr
+}
+
+func (c *Lines) readLine() ([]byte, error) {
+	var line []byte
+	for {
+		part, err := c.in.ReadSlice('\n')
+		if len(line)+len(part) > MaxMessage+len("\r\n") {
+			rpc.Recycle(line)
+			return nil, ErrTooLarge
+		}
+		if len(line)+len(part) > cap(line) {
+			line = grow(line, len(part))
+		}
+		line = append(line, part...)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err != nil && (!errors.Is(err, io.EOF) || len(line) == 0):
+			rpc.Recycle(line)
+			return nil, err
+		}
+		line = trimEnding(line)
+		if len(line) > MaxMessage {
+			rpc.Recycle(line)
+			return nil, ErrTooLarge
+		}
+		return line, nil
+	}
+}
+
+func trimEnding(line []byte) []byte {
+	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+}
+
+// Write sends a message as a line, see [rpc.Conn]. It refuses a message that
+// holds a line feed, which would be two.
+func (c *Lines) Write(message []byte) error {
+	if bytes.IndexByte(message, '\n') >= 0 {
+		return errors.New("message holds a line feed")
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if c.outErr == nil {
+		c.outErr = c.writeLine(message)
+	}
+	if c.isClosed() {
+		return net.ErrClosed
+	}
+	return c.outErr
+}
+
+func (c *Lines) writeLine(message []byte) error {
+	if c.isClosed() {
+		return net.ErrClosed
+	}
+	if len(message) >= lineReadBuffer {
+		// Copying would cost more than a second system call.
+		if _, err := c.out.Write(message); err != nil {
+			return err
+		}
+		_, err := c.out.Write([]byte("\n"))
+		return err
+	}
+	line := append(append(rpc.Buffer(len(message)+1), message...), '\n')
+	_, err := c.out.Write(line)
+	rpc.Recycle(line)
+	return err
+}
+
+// Close closes both files, at once.
+func (c *Lines) Close() error {
+	c.close.Do(func() {
+		close(c.closed)
+		c.closeErr = errors.Join(c.inEnd.Close(), c.out.Close())
+	})
+	return c.closeErr
+}
+
+// String is the label of the connection in logs and error texts: "stdio".
+func (c *Lines) String() string { return c.label }
+
+func (c *Lines) isClosed() bool {
+	select {
+	case <-c.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// pollable returns f, or a file that is f but can be closed under a blocked
+// Read or Write. The runtime opens its standard files as blocking ones.
+func pollable(f *os.File) io.ReadWriteCloser {
+	if f.SetDeadline(time.Time{}) == nil {
+		return f
+	}
+	info, err := f.Stat()
+	if err != nil || info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
+		return f
+	}
+	fd, err := syscall.Dup(int(f.Fd()))
+	if err != nil {
+		return f
+	}
+	syscall.CloseOnExec(fd)
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		syscall.Close(fd)
+		return f
+	}
+	return &duplicate{File: os.NewFile(uintptr(fd), f.Name()), original: f}
+}
+
+// duplicate is a descriptor of the same open file description as original,
+// which stays open beside it so that its number is not given to another file.
+type duplicate struct {
+	*os.File
+	original *os.File
+}
+
+func (d *duplicate) Close() error {
+	return errors.Join(d.File.Close(), d.original.Close())
+}

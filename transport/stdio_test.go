@@ -1,0 +1,169 @@
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/rpc/rpctest"
+)
+
+func TestStdioConn(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		pipe func(t *testing.T) (r, w *os.File)
+	}{
+		{"pipes of this runtime", func(t *testing.T) (r, w *os.File) {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r, w
+		}},
+		{"blocking pipes, as inherited", func(t *testing.T) (r, w *os.File) {
+			var fds [2]int
+			if err := syscall.Pipe2(fds[:], syscall.O_CLOEXEC); err != nil {
+				t.Fatal(err)
+			}
+			return os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
+		}},
+		{"blocking sockets, as inherited", func(t *testing.T) (r, w *os.File) {
+			fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			rpctest.TestConn(t, func(t *testing.T) (a, b rpc.Conn) {
+				aIn, bOut := tt.pipe(t)
+				bIn, aOut := tt.pipe(t)
+				return Stdio(aIn, aOut), Stdio(bIn, bOut)
+			})
+		})
+	}
+}
+
+// stdioOver reads input and forgets what is written.
+func stdioOver(input io.Reader) *Lines {
+	return Stdio(io.NopCloser(input), nopWriteCloser{io.Discard})
+}
+
+type nopWriteCloser struct{ io.Writer }
+
+func (nopWriteCloser) Close() error { return nil }
+
+func TestStdioLines(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("x", lineReadBuffer)
+	tests := []struct {
+		name, input string
+		want        []string
+	}{
+		{"nothing", "", nil},
+		{"LF", "{}\n[]\n", []string{"{}", "[]"}},
+		{"CRLF", "{}\r\n[]\r\n", []string{"{}", "[]"}},
+		{"no ending", "{}\n[]", []string{"{}", "[]"}},
+		{"CR at the end", "{}\r", []string{"{}"}},
+		{"one CR belongs to the ending", "{}\r\r\n", []string{"{}\r"}},
+		{"CR inside", "{\r}\n", []string{"{\r}"}},
+		{"blank lines", "\n\r\n \t\n{}\n\n  ", []string{"{}"}},
+		{"blanks around", "  {} \n", []string{"  {} "}},
+		{"two objects", "{}{}\n", []string{"{}{}"}},
+		{"as large as the buffer", large + "\n" + large[1:] + "\n" + large[2:] + "\r\n", []string{large, large[1:], large[2:]}},
+		{"larger than the buffer", large + large + large + "y\n{}\n", []string{large + large + large + "y", "{}"}},
+	}
+	for _, tt := range tests {
+		c := stdioOver(strings.NewReader(tt.input))
+		for i, want := range tt.want {
+			got, err := c.Read()
+			if err != nil || string(got) != want {
+				t.Errorf("%s: line %d: got %.40q, %v; want %.40q", tt.name, i, got, err, want)
+			}
+		}
+		for range 2 {
+			if got, err := c.Read(); err != io.EOF {
+				t.Errorf("%s: at the end: got %.40q, %v; want io.EOF", tt.name, got, err)
+			}
+		}
+	}
+}
+
+func TestStdioLimit(t *testing.T) {
+	t.Parallel()
+	fill := bytes.Repeat([]byte("x"), MaxMessage)
+	tests := []struct {
+		name  string
+		input []io.Reader
+		want  error
+	}{
+		{"largest", []io.Reader{bytes.NewReader(fill), strings.NewReader("\r\n")}, nil},
+		{"one byte more", []io.Reader{bytes.NewReader(fill), strings.NewReader("x\n")}, ErrTooLarge},
+		{"no end in sight", []io.Reader{bytes.NewReader(fill), bytes.NewReader(fill)}, ErrTooLarge},
+	}
+	for _, tt := range tests {
+		c := stdioOver(io.MultiReader(tt.input...))
+		got, err := c.Read()
+		if !errors.Is(err, tt.want) || (err == nil && len(got) != MaxMessage) {
+			t.Errorf("%s: got %d bytes, %v; want %v", tt.name, len(got), err, tt.want)
+		}
+		if _, again := c.Read(); tt.want != nil && again != err {
+			t.Errorf("%s: Read again: %v, want %v", tt.name, again, err)
+		}
+	}
+}
+
+func TestStdioWrites(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	c := Stdio(io.NopCloser(strings.NewReader("")), nopWriteCloser{&out})
+	large := strings.Repeat("x", lineReadBuffer)
+	for _, message := range []string{`{"a":1}`, large, "{}"} {
+		if err := c.Write([]byte(message)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Write([]byte("{\n}")); err == nil {
+		t.Error("a message of two lines was written")
+	}
+	if want := "{\"a\":1}\n" + large + "\n{}\n"; out.String() != want {
+		t.Errorf("wrote %.40q, want %.40q", out.String(), want)
+	}
+	c.Close()
+	if err := c.Write([]byte("{}")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Write after Close: %v, want %v", err, net.ErrClosed)
+	}
+	if c.String() != "stdio" {
+		t.Errorf("String: got %q", c.String())
+	}
+}
+
+// After a write that failed half way, no other line may follow it.
+func TestStdioWriteErrorIsFinal(t *testing.T) {
+	t.Parallel()
+	out := &halfWriter{}
+	c := Stdio(io.NopCloser(strings.NewReader("")), nopWriteCloser{out})
+	first := c.Write([]byte("{}"))
+	second := c.Write([]byte("[]"))
+	if first == nil || second != first || out.String() != "{" {
+		t.Errorf("Write: %v, then %v, wrote %q; want one error twice and half a line", first, second, out)
+	}
+}
+
+// halfWriter takes half of the first write.
+type halfWriter struct{ bytes.Buffer }
+
+func (w *halfWriter) Write(p []byte) (int, error) {
+	n, _ := w.Buffer.Write(p[:len(p)/2])
+	return n, io.ErrShortWrite
+}

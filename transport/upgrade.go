@@ -1,0 +1,109 @@
+package transport
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// A server's frame is its header and up to this much of the message in one
+// buffer; the rest of a larger message is sent from where it is.
+const serverWriteBuffer = 4 << 10
+
+var serverWriteBuffers sync.Pool
+
+// serveHTTP is the table of rpc.md 1.2, in its order: Origin, route, upgrade,
+// authentication.
+func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	if _, ok := r.Header["Origin"]; ok {
+		w.WriteHeader(http.StatusForbidden)
+		return
+	}
+	switch r.URL.EscapedPath() {
+	case "/":
+		l.serveUpgrade(w, r)
+	case "/readyz":
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET,HEAD")
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		}
+	default:
+		w.WriteHeader(http.StatusNotFound)
+	}
+}
+
+func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
+	if status, text := checkUpgrade(r); status != 0 {
+		reply(w, status, text)
+		return
+	}
+	if l.config.Auth != nil {
+		if err := l.config.Auth.Check(r.Header, time.Now()); err != nil {
+			reply(w, http.StatusUnauthorized, err.Error())
+			return
+		}
+	}
+	// Hijacking ends the count of the HTTP part; this one goes on until the
+	// connection is handed over.
+	l.running.Add(1)
+	defer l.running.Done()
+	upgrader := websocket.Upgrader{
+		HandshakeTimeout: handshakeTimeout,
+		WriteBufferSize:  serverWriteBuffer,
+		WriteBufferPool:  &serverWriteBuffers,
+		CheckOrigin:      func(*http.Request) bool { return true }, // there is no Origin: serveHTTP
+		Error: func(w http.ResponseWriter, _ *http.Request, status int, _ error) {
+			// Only the form of the key is left to be wrong.
+			reply(w, status, "`Sec-WebSocket-Key` header is not the base64 of 16 bytes")
+		},
+	}
+	ws, err := upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		return // it has been answered, or there is nobody to answer
+	}
+	l.handOver(newWebSocket(ws, ws.NetConn().(*wire), l.config.PingInterval, l.config.PeerTimeout))
+}
+
+// checkUpgrade returns status 0 for a request that may be upgraded.
+func checkUpgrade(r *http.Request) (status int, text string) {
+	switch {
+	case r.Method != http.MethodGet:
+		return http.StatusMethodNotAllowed, "Request method must be `GET`"
+	case !hasToken(r.Header["Connection"], "upgrade"):
+		return http.StatusBadRequest, "Connection header did not include 'upgrade'"
+	case !hasToken(r.Header["Upgrade"], "websocket"):
+		return http.StatusBadRequest, "`Upgrade` header did not include 'websocket'"
+	case r.Header.Get("Sec-Websocket-Version") != "13":
+		return http.StatusBadRequest, "`Sec-WebSocket-Version` header did not include '13'"
+	case len(r.Header["Sec-Websocket-Key"]) == 0:
+		return http.StatusBadRequest, "`Sec-WebSocket-Key` header missing"
+	case !r.ProtoAtLeast(1, 1):
+		return http.StatusUpgradeRequired, "HTTP/1.0 cannot be upgraded"
+	}
+	return 0, ""
+}
+
+// hasToken looks for token in comma-separated lists, in any case.
+func hasToken(lists []string, token string) bool {
+	for _, list := range lists {
+		for word := range strings.SplitSeq(list, ",") {
+			if strings.EqualFold(strings.TrimSpace(word), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// reply answers with text and nothing behind it, as http.Error does not.
+func reply(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	w.WriteHeader(status)
+	// A client that is gone needs no answer.
+	_, _ = w.Write([]byte(text))
+}

@@ -1,0 +1,245 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gorilla/websocket"
+)
+
+// Timings of a WebSocket (rpc.md 1.3; decision D7.7).
+const (
+	defaultPingInterval = 30 * time.Second
+	defaultPeerTimeout  = 90 * time.Second
+)
+
+var errNotUTF8 = errors.New("text message is not UTF-8")
+
+// WebSocket is a [rpc.Conn] over a WebSocket, at either end. It reads text and
+// binary messages alike and writes text; it never compresses and never sends a
+// close frame. [Listener.Accept] and [Dial] make them.
+//
+// Every PingInterval it sends an empty ping, and a peer that sends nothing for
+// PeerTimeout while Read waits, not even a pong, is dropped. A peer that does
+// not take a message within PeerTimeout is dropped too. Pings of the peer are
+// answered while Read runs; of several that arrive while a message is being
+// written only the last (RFC 6455, 5.5.3).
+type WebSocket struct {
+	ws           *websocket.Conn
+	tcp          *wire
+	pingInterval time.Duration
+	peerTimeout  time.Duration
+
+	readErr error // of an earlier Read; only the reader uses it
+
+	writing sync.Mutex // held while a message or control frame goes out
+
+	mu     sync.Mutex // protects the fields below
+	closed bool
+	ping   *time.Timer
+	due    dueFrames
+}
+
+// dueFrames are control frames that wait for the writer.
+type dueFrames struct {
+	ping, pong bool
+	payload    string // of the pong
+}
+
+// newWebSocket takes over ws and tcp, the connection under it. Zero durations
+// stand for the defaults.
+func newWebSocket(ws *websocket.Conn, tcp *wire, pingInterval, peerTimeout time.Duration) *WebSocket {
+	if pingInterval <= 0 {
+		pingInterval = defaultPingInterval
+	}
+	if peerTimeout <= 0 {
+		peerTimeout = defaultPeerTimeout
+	}
+	tcp.patience = peerTimeout
+	c := &WebSocket{ws: ws, tcp: tcp, pingInterval: pingInterval, peerTimeout: peerTimeout}
+	ws.SetReadLimit(MaxMessage)
+	ws.SetPingHandler(c.answerPing)
+	ws.SetCloseHandler(func(int, string) error { return nil }) // no echo: rpc.md 1.3
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ping = time.AfterFunc(pingInterval, c.sendPing)
+	return c
+}
+
+// Read returns the next message, see [rpc.Conn]. A message above [MaxMessage]
+// is [ErrTooLarge]; that one, like a text message that is not UTF-8 and every
+// other breach of RFC 6455, also closes the connection. A close frame is
+// io.EOF, and so is the end of the stream outside a message.
+func (c *WebSocket) Read() ([]byte, error) {
+	if c.readErr != nil {
+		return nil, c.readErr
+	}
+	message, err := c.readMessage()
+	if err == nil {
+		return message, nil
+	}
+	c.readErr = c.explain(err)
+	if c.readErr != io.EOF {
+		c.Close()
+	}
+	return nil, c.readErr
+}
+
+func (c *WebSocket) readMessage() ([]byte, error) {
+	kind, frames, err := c.ws.NextReader()
+	if err != nil {
+		// gorilla reports the end of the stream, of which it says nothing
+		// else, as the code that no close frame may carry (RFC 6455, 7.4.1).
+		if websocket.IsCloseError(err, websocket.CloseAbnormalClosure) {
+			return nil, io.EOF
+		}
+		return nil, err
+	}
+	message, err := readAll(frames)
+	if err != nil {
+		return nil, err
+	}
+	if kind == websocket.TextMessage && !utf8.Valid(message) {
+		return nil, errNotUTF8
+	}
+	return message, nil
+}
+
+// explain turns an error of a read into the one that Read promises.
+func (c *WebSocket) explain(err error) error {
+	if c.isClosed() {
+		return net.ErrClosed
+	}
+	if errors.Is(err, websocket.ErrReadLimit) {
+		return ErrTooLarge
+	}
+	if closed, ok := errors.AsType[*websocket.CloseError](err); ok {
+		if closed.Code == websocket.CloseAbnormalClosure {
+			return io.ErrUnexpectedEOF
+		}
+		return io.EOF
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return fmt.Errorf("peer sent nothing for %v: %w", c.peerTimeout, os.ErrDeadlineExceeded)
+	}
+	return err
+}
+
+// Write sends a message, see [rpc.Conn]. Any error closes the connection.
+func (c *WebSocket) Write(message []byte) error {
+	c.writing.Lock()
+	err := c.writeFrame(websocket.TextMessage, message)
+	if err == nil {
+		c.writeDue()
+	}
+	c.writing.Unlock()
+	c.flushDue()
+	return err
+}
+
+// writeFrame needs the lock of the writer. WriteMessage serves control frames
+// as well as messages, and at the server it copies no more than the first
+// bytes of a large one.
+func (c *WebSocket) writeFrame(kind int, payload []byte) error {
+	// gorilla only remembers the deadline here; setting it cannot fail.
+	_ = c.ws.SetWriteDeadline(time.Now().Add(c.peerTimeout))
+	err := c.ws.WriteMessage(kind, payload)
+	if err == nil {
+		return nil
+	}
+	if c.isClosed() {
+		return net.ErrClosed
+	}
+	c.Close()
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return fmt.Errorf("peer took no message of %d bytes for %v: %w", len(payload), c.peerTimeout, os.ErrDeadlineExceeded)
+	}
+	return err
+}
+
+// answerPing runs in the reader's goroutine. It must not wait for a writer
+// that itself waits for a peer that does not read.
+func (c *WebSocket) answerPing(payload string) error {
+	c.mu.Lock()
+	c.due.pong, c.due.payload = true, payload
+	c.mu.Unlock()
+	c.flushDue()
+	return nil
+}
+
+// sendPing is the timer's function.
+func (c *WebSocket) sendPing() {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return
+	}
+	c.due.ping = true
+	c.ping.Reset(c.pingInterval)
+	c.mu.Unlock()
+	c.flushDue()
+}
+
+// flushDue sends what is due, unless a writer is at work: that one does it.
+// The loop closes the gap between its last look and its unlocking.
+func (c *WebSocket) flushDue() {
+	for c.isDue() && c.writing.TryLock() {
+		c.writeDue()
+		c.writing.Unlock()
+	}
+}
+
+// writeDue needs the lock of the writer.
+func (c *WebSocket) writeDue() {
+	c.mu.Lock()
+	due := c.due
+	c.due = dueFrames{}
+	c.mu.Unlock()
+	// An error has closed the connection, which the reader will notice.
+	if due.pong {
+		_ = c.writeFrame(websocket.PongMessage, []byte(due.payload))
+	}
+	if due.ping {
+		_ = c.writeFrame(websocket.PingMessage, nil)
+	}
+}
+
+func (c *WebSocket) isDue() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.due.ping || c.due.pong
+}
+
+func (c *WebSocket) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// Close ends the connection at once, without a close frame. What Write has
+// taken before still arrives. A ping that is going out is not waited for; it
+// ends with the connection.
+func (c *WebSocket) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	c.ping.Stop()
+	c.mu.Unlock()
+	return c.tcp.shut()
+}
+
+// String is the label of the connection in logs and error texts, with the
+// peer's address: "websocket 127.0.0.1:44696".
+func (c *WebSocket) String() string {
+	return "websocket " + c.tcp.RemoteAddr().String()
+}

@@ -1,0 +1,414 @@
+package transport
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/rpc/rpctest"
+)
+
+// patience is how long a step of a test may take before it fails.
+const patience = 20 * time.Second
+
+func TestWebSocketConn(t *testing.T) {
+	t.Parallel()
+	rpctest.TestConn(t, func(t *testing.T) (a, b rpc.Conn) {
+		client, server := webSocketPair(t, Config{}, DialConfig{})
+		return client, server
+	})
+}
+
+// A proxy that ends TLS, as agents stand behind, keeps the promises too.
+func TestWebSocketConnOverTLS(t *testing.T) {
+	t.Parallel()
+	l := listen(t, Config{})
+	target, err := url.Parse(strings.Replace(l.URL(), "ws:", "http:", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(target))
+	t.Cleanup(proxy.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(proxy.Certificate())
+	wss := strings.Replace(proxy.URL, "https:", "wss:", 1)
+	t.Run("contract", func(t *testing.T) {
+		rpctest.TestConn(t, func(t *testing.T) (a, b rpc.Conn) {
+			accepted := make(chan rpc.Conn, 1)
+			go func() {
+				conn, err := l.Accept()
+				if err != nil {
+					t.Error(err)
+				}
+				accepted <- conn
+			}()
+			client, err := Dial(t.Context(), wss, DialConfig{TLS: &tls.Config{RootCAs: roots}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return client, <-accepted
+		})
+	})
+	if conn, err := Dial(t.Context(), wss, DialConfig{}); err == nil {
+		conn.Close()
+		t.Error("Dial trusts an unknown certificate")
+	}
+}
+
+// listen starts a Listener on a free port of the loopback address.
+func listen(t testing.TB, config Config) *Listener {
+	t.Helper()
+	if config.URL == "" {
+		config.URL = "ws://127.0.0.1:0"
+	}
+	l, err := Listen(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("closing the listener: %v", err)
+		}
+	})
+	return l
+}
+
+func accept(t testing.TB, l *Listener) *WebSocket {
+	t.Helper()
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn.(*WebSocket)
+}
+
+func webSocketPair(t testing.TB, config Config, dialConfig DialConfig) (client, server *WebSocket) {
+	t.Helper()
+	l := listen(t, config)
+	dialed := make(chan struct{})
+	var err error
+	go func() {
+		defer close(dialed)
+		client, err = Dial(t.Context(), l.URL(), dialConfig)
+	}()
+	server = accept(t, l)
+	<-dialed
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client, server
+}
+
+func readAsync(c rpc.Conn) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		for {
+			message, err := c.Read()
+			if err != nil {
+				done <- err
+				return
+			}
+			rpc.Recycle(message)
+		}
+	}()
+	return done
+}
+
+func TestWebSocketReads(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		frames [][]byte
+		want   string
+	}{
+		{"text", [][]byte{frame(0x81, []byte(`{"é":1}`))}, `{"é":1}`},
+		{"binary", [][]byte{frame(0x82, []byte(`{"é":1}`))}, `{"é":1}`},
+		{"binary need not be UTF-8", [][]byte{frame(0x82, []byte("\xff"))}, "\xff"},
+		{"empty", [][]byte{frame(0x81, nil)}, ""},
+		{"fragments, split inside a character", [][]byte{frame(0x01, []byte("a\xc3")), frame(0x00, []byte("\xa9b")), frame(0x80, nil)}, "aéb"},
+		{"control frames between fragments", [][]byte{frame(0x01, []byte("a")), frame(0x8a, nil), frame(0x80, []byte("b"))}, "ab"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p, server := rawPair(t, Config{})
+			p.send(t, tt.frames...)
+			got, err := server.Read()
+			if err != nil || string(got) != tt.want {
+				t.Errorf("Read: got %q, %v; want %q", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestWebSocketDrops(t *testing.T) {
+	t.Parallel()
+	unmasked := []byte{0x81, 2, '{', '}'}
+	tests := []struct {
+		name   string
+		frames [][]byte
+	}{
+		{"text that is not UTF-8", [][]byte{frame(0x81, []byte("a\xff"))}},
+		{"fragments that are not UTF-8 together", [][]byte{frame(0x01, []byte("\xc3")), frame(0x80, []byte("a"))}},
+		{"unmasked frame", [][]byte{unmasked}},
+		{"reserved bit 1", [][]byte{frame(0xc1, []byte("{}"))}},
+		{"reserved bit 2", [][]byte{frame(0xa1, []byte("{}"))}},
+		{"reserved bit 3", [][]byte{frame(0x91, []byte("{}"))}},
+		{"unknown opcode", [][]byte{frame(0x83, []byte("{}"))}},
+		{"continuation of nothing", [][]byte{frame(0x80, []byte("{}"))}},
+		{"message inside a message", [][]byte{frame(0x01, []byte("{")), frame(0x81, []byte("{}"))}},
+		{"long ping", [][]byte{frame(0x89, make([]byte, 126))}},
+		{"fragmented ping", [][]byte{frame(0x09, nil)}},
+		{"frame above the limit", [][]byte{{0x81, 0xff, 0, 0, 0, 0, 4, 0, 0, 1, 1, 2, 3, 4}}},
+		{"frame of 2^63 bytes", [][]byte{{0x81, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4}}},
+		{"fragments above the limit", [][]byte{frame(0x01, []byte("ab")), {0x80, 0xff, 0, 0, 0, 0, 3, 0xff, 0xff, 0xff, 1, 2, 3, 4}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p, server := rawPair(t, Config{})
+			done := readAsync(server)
+			p.send(t, tt.frames...)
+			p.wantDropped(t)
+			err := <-done
+			if err == nil || errors.Is(err, io.EOF) {
+				t.Errorf("Read: %v, want an error other than io.EOF", err)
+			}
+			if strings.Contains(tt.name, "above the limit") && !errors.Is(err, ErrTooLarge) {
+				t.Errorf("Read: %v, want %v", err, ErrTooLarge)
+			}
+			if _, again := server.Read(); again != err {
+				t.Errorf("Read again: %v, want %v", again, err)
+			}
+		})
+	}
+}
+
+func TestWebSocketTakesTheLargestMessage(t *testing.T) {
+	t.Parallel()
+	p, server := rawPair(t, Config{})
+	// One frame as large as a message may be: decision D7.9.
+	// A mask of zeros needs no masking.
+	header := []byte{0x81, 0xff, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0}
+	go p.Write(append(header, bytes.Repeat([]byte("x"), MaxMessage)...))
+	got, err := server.Read()
+	if err != nil || len(got) != MaxMessage {
+		t.Fatalf("Read: got %d bytes, %v; want %d", len(got), err, MaxMessage)
+	}
+}
+
+func TestWebSocketEnds(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		send    []byte
+		want    error
+		dropped bool // by the server, without being closed
+	}{
+		{"end of the stream", nil, io.EOF, false},
+		{"close frame", frame(0x88, []byte{0x03, 0xe8}), io.EOF, false},
+		{"close frame without a code", frame(0x88, nil), io.EOF, false},
+		{"close frame inside a message", append(frame(0x01, []byte("{")), frame(0x88, nil)...), io.EOF, false},
+		{"end inside a message", frame(0x01, []byte("{")), io.ErrUnexpectedEOF, true},
+		{"end inside a frame", frame(0x81, []byte("{}"))[:7], io.ErrUnexpectedEOF, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p, server := rawPair(t, Config{})
+			done := readAsync(server)
+			p.send(t, tt.send)
+			p.Conn.(*net.TCPConn).CloseWrite()
+			if err := <-done; !errors.Is(err, tt.want) {
+				t.Errorf("Read: %v, want %v", err, tt.want)
+			}
+			if !tt.dropped {
+				server.Close()
+			}
+			p.wantDropped(t)
+		})
+	}
+}
+
+func TestWebSocketWritesOneTextFrame(t *testing.T) {
+	t.Parallel()
+	// U+0208 is C8 88: wherever gorilla cuts the message in two, one of
+	// these starts the second part with the byte of a close frame.
+	for _, lead := range []string{"", "x"} {
+		for _, n := range []int{0, 1, 60, 2000, 2050, 40000, 3 << 20} {
+			p, server := rawPair(t, Config{})
+			message := []byte(lead + strings.Repeat("\u0208", n))
+			go server.Write(message)
+			first, payload, err := p.next()
+			if err != nil || first != 0x81 || !bytes.Equal(payload, message) {
+				t.Errorf("%d bytes: got frame %#x of %d bytes, %v; want one text frame", len(message), first, len(payload), err)
+			}
+		}
+	}
+}
+
+func TestWebSocketAnswersPings(t *testing.T) {
+	t.Parallel()
+	p, server := rawPair(t, Config{})
+	readAsync(server)
+	for _, payload := range []string{"", "ping", strings.Repeat("p", 125)} {
+		p.send(t, frame(0x89, []byte(payload)))
+		first, got, err := p.next()
+		if err != nil || first != 0x8a || string(got) != payload {
+			t.Errorf("got frame %#x %q, %v; want a pong with %q", first, got, err, payload)
+		}
+	}
+}
+
+// A ping that arrives while a message is going out is answered behind it, and
+// the reader goes on meanwhile.
+func TestWebSocketAnswersPingsBehindAMessage(t *testing.T) {
+	t.Parallel()
+	p, server := rawPair(t, Config{})
+	written := make(chan error, 1)
+	go func() { written <- server.Write(make([]byte, 32<<20)) }()
+	if first, err := p.r.Peek(1); err != nil || first[0] != 0x81 {
+		t.Fatalf("got %x, %v; want the start of a message", first, err)
+	}
+	p.send(t, frame(0x89, []byte("one")), frame(0x89, []byte("two")), frame(0x81, []byte("{}")))
+	if got, err := server.Read(); err != nil || string(got) != "{}" {
+		t.Fatalf("Read: got %q, %v", got, err)
+	}
+	if _, payload, err := p.next(); err != nil || len(payload) != 32<<20 {
+		t.Fatalf("got %d bytes, %v", len(payload), err)
+	}
+	if first, payload, err := p.next(); err != nil || first != 0x8a || string(payload) != "two" {
+		t.Errorf("got frame %#x %q, %v; want the pong of the last ping", first, payload, err)
+	}
+	if err := <-written; err != nil {
+		t.Errorf("Write: %v", err)
+	}
+}
+
+func TestWebSocketPings(t *testing.T) {
+	t.Parallel()
+	p, server := rawPair(t, Config{PingInterval: 10 * time.Millisecond})
+	readAsync(server)
+	for range 3 {
+		if first, payload, err := p.next(); err != nil || first != 0x89 || len(payload) != 0 {
+			t.Fatalf("got frame %#x %q, %v; want an empty ping", first, payload, err)
+		}
+	}
+}
+
+func TestWebSocketDropsASilentPeer(t *testing.T) {
+	t.Parallel()
+	p, server := rawPair(t, Config{PingInterval: 10 * time.Millisecond, PeerTimeout: 150 * time.Millisecond})
+	began := time.Now()
+	err := <-readAsync(server)
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Read: %v, want %v", err, os.ErrDeadlineExceeded)
+	}
+	if took := time.Since(began); took < 100*time.Millisecond {
+		t.Errorf("dropped after %v, before its time", took)
+	}
+	for {
+		first, _, err := p.next()
+		if err != nil {
+			break
+		}
+		if first != 0x89 {
+			t.Fatalf("got frame %#x, want pings and then the end", first)
+		}
+	}
+}
+
+func TestWebSocketKeepsAPeerThatOnlyPongs(t *testing.T) {
+	t.Parallel()
+	const timeout = 500 * time.Millisecond
+	p, server := rawPair(t, Config{PingInterval: 20 * time.Millisecond, PeerTimeout: timeout})
+	done := readAsync(server)
+	for began := time.Now(); time.Since(began) < 3*timeout; {
+		if _, _, err := p.next(); err != nil {
+			t.Fatal(err)
+		}
+		p.send(t, frame(0x8a, nil))
+	}
+	select {
+	case err := <-done:
+		t.Errorf("Read: %v, want the connection kept", err)
+	default:
+	}
+}
+
+// A peer is not blamed for the time in which nobody reads.
+func TestWebSocketKeepsAPeerWhileNotReading(t *testing.T) {
+	t.Parallel()
+	const timeout = 50 * time.Millisecond
+	p, server := rawPair(t, Config{PingInterval: 10 * time.Millisecond, PeerTimeout: timeout})
+	p.send(t, frame(0x81, []byte("{}")))
+	if _, err := server.Read(); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < 4*timeout; {
+		if _, _, err := p.next(); err != nil { // a ping; it is not answered
+			t.Fatal(err)
+		}
+	}
+	p.send(t, frame(0x81, []byte("[]")))
+	if got, err := server.Read(); err != nil || string(got) != "[]" {
+		t.Errorf("Read: got %q, %v; want the message", got, err)
+	}
+}
+
+func TestWebSocketDropsAPeerThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	_, server := rawPair(t, Config{PeerTimeout: 100 * time.Millisecond})
+	if err := server.Write(make([]byte, 32<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Write: %v, want %v", err, os.ErrDeadlineExceeded)
+	}
+	if err := server.Write([]byte("{}")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Write again: %v, want %v", err, net.ErrClosed)
+	}
+}
+
+// An answer written right before Close arrives although the peer has sent more
+// than was read (decision D7.1).
+func TestWebSocketLastWordsArrive(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		p, server := rawPair(t, Config{})
+		p.send(t, frame(0x81, []byte("{}")), frame(0x81, make([]byte, 200<<10)))
+		if _, err := server.Read(); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Write([]byte("last words")); err != nil {
+			t.Fatal(err)
+		}
+		server.Close()
+		_, payload, err := p.next()
+		if err != nil || string(payload) != "last words" {
+			t.Fatalf("got %q, %v; want the last words", payload, err)
+		}
+		if _, _, err := p.next(); err != io.EOF {
+			t.Fatalf("behind the last words: %v, want %v", err, io.EOF)
+		}
+		p.Close()
+	}
+}
+
+func TestWebSocketString(t *testing.T) {
+	t.Parallel()
+	p, server := rawPair(t, Config{})
+	if got, want := server.String(), "websocket "+p.LocalAddr().String(); got != want {
+		t.Errorf("String: got %q, want %q", got, want)
+	}
+}

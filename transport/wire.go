@@ -1,0 +1,77 @@
+package transport
+
+import (
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/execagent/execagent/rpc"
+)
+
+// wire is the TCP connection under a WebSocket. It adds what gorilla's
+// websocket.Conn leaves to its user, or does without asking.
+type wire struct {
+	*net.TCPConn // with the method behind net.Buffers: large messages go out by writev
+
+	// patience bounds how long one Read may wait; 0 sets no deadline, as
+	// during the HTTP part, which has its own. It is set once, before the
+	// connection is handed to its reader.
+	patience time.Duration
+}
+
+// closeFrame is the first byte of an unfragmented close frame (RFC 6455, 5.2).
+// No other write starts with it: every write of gorilla's that is not a writev
+// starts with a frame's header, HTTP is ASCII.
+const closeFrame = 0x88
+
+// Write drops close frames. gorilla answers a protocol error with one, and
+// has no setting against it, but a peer that breaks the protocol is dropped
+// without a close frame (rpc.md 1.3).
+func (w *wire) Write(p []byte) (int, error) {
+	if len(p) > 0 && p[0] == closeFrame {
+		return len(p), nil
+	}
+	return w.TCPConn.Write(p)
+}
+
+// Read gives the peer patience to send anything at all. The deadline only runs
+// while somebody reads, so a peer is never blamed for frames that wait in the
+// kernel because our side is busy.
+func (w *wire) Read(p []byte) (int, error) {
+	if w.patience > 0 {
+		if err := w.SetReadDeadline(time.Now().Add(w.patience)); err != nil {
+			return 0, err
+		}
+	}
+	return w.TCPConn.Read(p)
+}
+
+// shut closes the connection at once, such that what was written still
+// arrives: closing a socket with unread bytes in it makes the kernel send a
+// reset and forget what it has not sent (tcp(7); RFC 2525, 2.17).
+func (w *wire) shut() error {
+	// Both are best effort: the peer may be gone already.
+	_ = w.CloseWrite()
+	_ = w.drain()
+	return w.Close()
+}
+
+// drain throws away what the kernel has received, without waiting for more.
+func (w *wire) drain() error {
+	raw, err := w.SyscallConn()
+	if err != nil {
+		return err
+	}
+	buffer := rpc.Buffer(64 << 10)
+	defer rpc.Recycle(buffer)
+	// Control and not Read, which would wait for a Read under way. The bound,
+	// 16 MiB, is for a peer that sends as fast as we drain.
+	return raw.Control(func(fd uintptr) {
+		for range 256 {
+			n, _, err := syscall.Recvfrom(int(fd), buffer[:cap(buffer)], syscall.MSG_DONTWAIT)
+			if n <= 0 || err != nil {
+				return
+			}
+		}
+	})
+}
