@@ -1,0 +1,172 @@
+package fsops_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+func BenchmarkStat(b *testing.B) {
+	root := tree(b, "f =x", "l -> f")
+	for name, links := range map[string]fsops.Links{"follow": fsops.FollowLinks, "refuse": fsops.RefuseLinks} {
+		b.Run(name, func(b *testing.B) {
+			path := filepath.Join(root, "f")
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := fsops.Stat(path, links); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("link", func(b *testing.B) {
+		path := filepath.Join(root, "l")
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := fsops.Stat(path, fsops.FollowLinks); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("missing", func(b *testing.B) {
+		path := filepath.Join(root, "nope")
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := fsops.Stat(path, fsops.FollowLinks); err == nil {
+				b.Fatal("it exists")
+			}
+		}
+	})
+}
+
+func BenchmarkCanonicalize(b *testing.B) {
+	root := tree(b, "d/f", "l -> d")
+	for _, name := range []string{"d/f", "l/f"} {
+		b.Run(name, func(b *testing.B) {
+			path := filepath.Join(root, name)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := fsops.Canonicalize(path); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkReadDirectory(b *testing.B) {
+	root := b.TempDir()
+	for i := range 1000 {
+		grow(b, root, fmt.Sprintf("some-file-%04d.go", i))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		entries, err := fsops.ReadDirectory(root)
+		if err != nil || len(entries) != 1000 {
+			b.Fatal(len(entries), err)
+		}
+	}
+}
+
+// 10,000 files in 100 directories.
+func BenchmarkWalk(b *testing.B) {
+	root := b.TempDir()
+	for i := range 100 {
+		for j := range 100 {
+			grow(b, root, fmt.Sprintf("dir-%02d/file-%02d.go", i, j))
+		}
+	}
+	o := fsops.WalkOptions{MaxDepth: 6, MaxDirectories: 2000, MaxEntries: 20_000}
+	for _, follow := range []bool{false, true} {
+		b.Run(fmt.Sprintf("follow=%v", follow), func(b *testing.B) {
+			o.FollowDirectoryLinks = follow
+			b.ReportAllocs()
+			for b.Loop() {
+				res, err := fsops.Walk(b.Context(), root, o)
+				if err != nil || len(res.Entries) != 10_100 {
+					b.Fatal(len(res.Entries), err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkReadFile(b *testing.B) {
+	for _, size := range []int{1 << 10, 1 << 20, 16 << 20} {
+		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
+			path := filepath.Join(b.TempDir(), "f")
+			if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+				b.Fatal(err)
+			}
+			buf := make([]byte, 0, size)
+			alloc := func(int) []byte { return buf }
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				got, err := fsops.ReadFile(path, fsops.FollowLinks, alloc)
+				if err != nil || len(got) != size {
+					b.Fatal(len(got), err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkWriteFile(b *testing.B) {
+	for _, size := range []int{1 << 10, 1 << 20} {
+		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
+			path := filepath.Join(b.TempDir(), "f")
+			data := make([]byte, size)
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := fsops.WriteFile(path, data, fsops.FollowLinks); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkReadBlock(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "f")
+	if err := os.WriteFile(path, make([]byte, 4*fsops.MaxBlockLength), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	var h fsops.Handles
+	defer h.CloseAll()
+	if err := h.Open("h", path, fsops.ModeRead); err != nil {
+		b.Fatal(err)
+	}
+	buf := make([]byte, 0, fsops.MaxBlockLength)
+	alloc := func(int) []byte { return buf }
+	b.SetBytes(fsops.MaxBlockLength)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := h.ReadBlock("h", fsops.MaxBlockLength, fsops.MaxBlockLength, alloc); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkCopyTree(b *testing.B) {
+	root := b.TempDir()
+	for i := range 10 {
+		for j := range 20 {
+			grow(b, root, fmt.Sprintf("src/%d/%d =some text", i, j))
+		}
+	}
+	dst := filepath.Join(root, "dst")
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := fsops.Copy(b.Context(), filepath.Join(root, "src"), dst, true); err != nil {
+			b.Fatal(err)
+		}
+		if err := fsops.Remove(b.Context(), dst, true, false, fsops.FollowLinks); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,347 @@
+package fsops
+
+import (
+	"cmp"
+	"context"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// copyChunk is how much the kernel copies between two looks at the context.
+const copyChunk = 16 << 20
+
+// Copy copies src to dst. A file keeps its contents and mode and overwrites
+// what dst leads to; a link is made anew as it is. A directory needs
+// recursive; it merges into an existing one, missing parents are made, and
+// fifos, sockets and devices in it are left out. The first error ends the
+// copy and leaves what was copied; so does the context.
+//
+// A file onto itself and a directory into itself, also by way of links, are
+// an [InvalidError] and nothing is touched. Links in the source are never
+// followed, nor is anything below directories that the copy itself made;
+// links that stand in an existing destination are, as for a single file.
+func Copy(ctx context.Context, src, dst string, recursive bool) error {
+	var st unix.Stat_t
+	if err := fstatAt(unix.AT_FDCWD, src, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return pathError("copy", src, err)
+	}
+	var err error
+	switch kindOf(&st) {
+	case unix.DT_LNK:
+		err = copyLink(unix.AT_FDCWD, src, unix.AT_FDCWD, dst)
+	case unix.DT_REG:
+		err = copyFile(ctx, unix.AT_FDCWD, src, copyTarget{dir: unix.AT_FDCWD}, dst)
+	case unix.DT_DIR:
+		if !recursive {
+			return invalidf("source path %q is a directory and recursive is false", src)
+		}
+		err = copyTree(ctx, src, dst)
+	default:
+		return invalidf("source path %q is not a regular file, directory or symbolic link", src)
+	}
+	return pathError("copy", src, err)
+}
+
+// copyTarget is a directory to copy into.
+type copyTarget struct {
+	dir int
+	// fresh tells that the copy made it, so that no link in it was there
+	// before and none is to be followed.
+	fresh bool
+}
+
+func copyLink(srcDir int, src string, dstDir int, dst string) error {
+	var buf [unix.PathMax]byte
+	n, err := unix.Readlinkat(srcDir, src, buf[:])
+	if err != nil {
+		return err
+	}
+	return unix.Symlinkat(string(buf[:n]), dstDir, dst)
+}
+
+func copyFile(ctx context.Context, srcDir int, src string, to copyTarget, dst string) error {
+	in, err := openAt(srcDir, src, unix.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(in)
+	var from, old unix.Stat_t
+	if err := fstat(in, &from); err != nil {
+		return err
+	}
+	if !isRegular(&from) {
+		return notRegular(src)
+	}
+
+	mode := from.Mode & 0o7777
+	flags := unix.O_WRONLY | unix.O_CREAT
+	if to.fresh {
+		flags |= unix.O_EXCL | unix.O_NOFOLLOW
+	}
+	out, err := openAt(to.dir, dst, flags, mode&0o777)
+	if err != nil {
+		return err
+	}
+	if err = fstat(out, &old); err == nil {
+		err = overwrite(ctx, in, &from, out, &old, dst)
+	}
+	if cerr := unix.Close(out); err == nil && cerr != unix.EINTR {
+		err = cerr
+	}
+	return err
+}
+
+// overwrite gives out, which is the file old, the mode and contents of in.
+func overwrite(ctx context.Context, in int, from *unix.Stat_t, out int, old *unix.Stat_t, dst string) error {
+	if idOf(from) == idOf(old) {
+		return invalidf("destination path %q is the source itself", dst)
+	}
+	if isRegular(old) {
+		// The mode comes first: what the source hides is not to be seen in
+		// the copy for a moment.
+		if old.Mode&0o7777 != from.Mode&0o7777 {
+			if err := unix.Fchmod(out, from.Mode&0o7777); err != nil {
+				return err
+			}
+		}
+		if old.Size > 0 {
+			if err := unix.Ftruncate(out, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return copyData(ctx, in, out)
+}
+
+// copyData copies the rest of in to out, inside the kernel where it can: that
+// also shares the blocks where the file system does that.
+func copyData(ctx context.Context, in, out int) error {
+	for copied := false; ; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := unix.CopyFileRange(in, nil, out, nil, copyChunk, 0)
+		switch {
+		case err == unix.EINTR:
+		case n > 0:
+			copied = true
+		case !copied:
+			// Devices, other file systems, files of procfs: by hand. A real
+			// error shows there as well.
+			return copyByHand(ctx, in, out)
+		default:
+			return err // nil at the end
+		}
+	}
+}
+
+func copyByHand(ctx context.Context, in, out int) error {
+	buf := make([]byte, 128<<10)
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := read(in, buf)
+		if err != nil || n == 0 {
+			return err
+		}
+		if err := writeAll(out, buf[:n]); err != nil {
+			return err
+		}
+	}
+}
+
+// copyTree copies the directory src to dst.
+func copyTree(ctx context.Context, src, dst string) error {
+	if err := checkNotWithin(src, dst); err != nil {
+		return err
+	}
+	in, err := openAt(unix.AT_FDCWD, src, dirFlags|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	c := treeCopy{made: map[fileID]bool{}, reader: newDirReader()}
+	defer c.src.close()
+	defer c.dst.close()
+	if err := c.src.push(in); err != nil {
+		return err
+	}
+	fresh, err := makeAll(dst)
+	if err != nil {
+		return err
+	}
+	out, err := openTarget(unix.AT_FDCWD, dst, fresh)
+	if err != nil {
+		return err
+	}
+	if err := c.push(out, fresh, dst); err != nil {
+		return err
+	}
+	return c.run(ctx)
+}
+
+// checkNotWithin refuses a dst that is src or below it once links are
+// resolved. The end of dst need not exist.
+func checkNotWithin(src, dst string) error {
+	realSrc, err := canonicalize(src)
+	if err != nil {
+		return err
+	}
+	existing, missing := dst, ""
+	realDst, err := canonicalize(existing)
+	for err == unix.ENOENT && existing != "/" {
+		parent, name := splitPath(existing)
+		existing, missing = parent, "/"+name+missing
+		realDst, err = canonicalize(existing)
+	}
+	if err != nil {
+		return err
+	}
+	realDst = strings.TrimSuffix(realDst, "/") + missing
+	if realDst == realSrc || strings.HasPrefix(realDst, join(realSrc, "")) {
+		return invalidf("destination path %q is the source directory %q or in it", dst, src)
+	}
+	return nil
+}
+
+func openTarget(dir int, name string, fresh bool) (int, error) {
+	flags := dirFlags
+	if fresh {
+		flags |= unix.O_NOFOLLOW
+	}
+	return openAt(dir, name, flags, 0)
+}
+
+// treeCopy is a copy under way: the directories it is in, on both sides.
+type treeCopy struct {
+	src, dst dirStack
+	levels   []copyLevel
+	// made has every directory copied into. None of them is read as a source,
+	// or a link in the destination that leads into the source would make a
+	// copy without end.
+	made   map[fileID]bool
+	reader *dirReader
+}
+
+type copyLevel struct {
+	pending []string // directories seen and not yet entered
+	offset  int64    // where reading of the source goes on
+	fresh   bool
+}
+
+// push goes into the destination directory out, which it owns, for the
+// source directory that was pushed before.
+func (c *treeCopy) push(out int, fresh bool, name string) error {
+	if err := c.dst.push(out); err != nil {
+		return err
+	}
+	c.made[c.dst.top().id] = true
+	if c.made[c.src.top().id] {
+		return invalidf("destination path %q is in the source directory", name)
+	}
+	c.levels = append(c.levels, copyLevel{fresh: fresh})
+	return nil
+}
+
+func (c *treeCopy) run(ctx context.Context) error {
+	for len(c.levels) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		l := &c.levels[len(c.levels)-1]
+		if n := len(l.pending); n > 0 {
+			name := l.pending[n-1]
+			l.pending = l.pending[:n-1]
+			if err := c.enter(name); err != nil {
+				return err
+			}
+			continue
+		}
+		more, err := c.reader.fill(c.src.top().fd)
+		if err != nil {
+			return err
+		}
+		if more {
+			l.offset = c.reader.offset()
+			if err := c.copyNames(ctx, l); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := c.pop(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyNames copies what the reader holds; directories are left for later.
+func (c *treeCopy) copyNames(ctx context.Context, l *copyLevel) error {
+	in := c.src.top().fd
+	out := copyTarget{dir: c.dst.top().fd, fresh: l.fresh}
+	for raw, kind := range c.reader.all {
+		name := string(raw)
+		if kind == unix.DT_UNKNOWN {
+			var st unix.Stat_t
+			if err := fstatAt(in, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+				return err
+			}
+			kind = kindOf(&st)
+		}
+		var err error
+		switch kind {
+		case unix.DT_DIR:
+			l.pending = append(l.pending, name)
+		case unix.DT_REG:
+			err = copyFile(ctx, in, name, out, name)
+		case unix.DT_LNK:
+			err = copyLink(in, name, out.dir, name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enter goes into the directory name on both sides and makes it in the
+// destination when it is not there.
+func (c *treeCopy) enter(name string) error {
+	in, err := openAt(c.src.top().fd, name, dirFlags|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	if err := c.src.push(in); err != nil {
+		return err
+	}
+	if c.made[c.src.top().id] {
+		return invalidf("destination directory %q is in the source directory", name)
+	}
+	dir := c.dst.top().fd
+	err = mkdirAt(dir, name)
+	fresh := err == nil
+	if !fresh && err != unix.EEXIST {
+		return err
+	}
+	out, err := openTarget(dir, name, fresh)
+	if !fresh && (err == unix.ENOTDIR || err == unix.ENOENT) {
+		err = unix.EEXIST // a file or dangling link stands there
+	}
+	if err != nil {
+		return err
+	}
+	return c.push(out, fresh, name)
+}
+
+// pop leaves the innermost directories and goes on in those around them.
+func (c *treeCopy) pop() error {
+	reopened, err := c.src.pop()
+	_, derr := c.dst.pop()
+	c.levels = c.levels[:len(c.levels)-1]
+	if err := cmp.Or(err, derr); err != nil || !reopened {
+		return err
+	}
+	_, err = unix.Seek(c.src.top().fd, c.levels[len(c.levels)-1].offset, unix.SEEK_SET)
+	return err
+}

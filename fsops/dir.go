@@ -1,0 +1,166 @@
+package fsops
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxDirectorySize bounds what [ReadDirectory] returns: the bytes of all
+// names and an allowance for each. It is far over what a client takes.
+const (
+	maxDirectorySize = 512 << 20
+	entryAllowance   = 64
+)
+
+// DirEntry is one name in a directory.
+type DirEntry struct {
+	// Name has U+FFFD where it is not UTF-8.
+	Name string
+	// IsDirectory and IsFile are about what a link leads to; both are false
+	// for fifos, sockets and devices.
+	IsDirectory, IsFile bool
+}
+
+// ReadDirectory lists the directory at path in the order of the file system,
+// hidden names included. Links that lead nowhere are left out.
+func ReadDirectory(path string) ([]DirEntry, error) {
+	fd, err := openAt(unix.AT_FDCWD, path, dirFlags, 0)
+	if err != nil {
+		return nil, pathError("open", path, err)
+	}
+	defer unix.Close(fd)
+
+	r := newDirReader()
+	entries := []DirEntry{}
+	for size := 0; ; {
+		ok, err := r.fill(fd)
+		if err != nil {
+			return nil, pathError("readdir", path, err)
+		}
+		if !ok {
+			return entries, nil
+		}
+		for name, kind := range r.all {
+			if kind == unix.DT_UNKNOWN || kind == unix.DT_LNK {
+				var st unix.Stat_t
+				if fstatAt(fd, string(name), &st, 0) != nil {
+					continue
+				}
+				kind = kindOf(&st)
+			}
+			if size += len(name) + entryAllowance; size > maxDirectorySize {
+				return nil, invalidf("directory %q is larger than %d bytes", path, maxDirectorySize)
+			}
+			entries = append(entries, DirEntry{
+				Name:        lossy(string(name)),
+				IsDirectory: kind == unix.DT_DIR,
+				IsFile:      kind == unix.DT_REG,
+			})
+		}
+	}
+}
+
+// kindOf gives the type of a file as getdents64(2) has it.
+func kindOf(st *unix.Stat_t) byte { return byte(st.Mode & unix.S_IFMT >> 12) }
+
+// lossy replaces what is not UTF-8 by U+FFFD, one for each longest beginning
+// of a character (Unicode 3.9, "substitution of maximal subparts").
+func lossy(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && n == 1 {
+			for n < 3 && i+n < len(s) && !utf8.FullRuneInString(s[i:i+n+1]) {
+				n++
+			}
+		}
+		b.WriteRune(r)
+		i += n
+	}
+	return b.String()
+}
+
+// dirReader reads names from open directories, a buffer at a time. One
+// reader serves many directories, one after the other.
+type dirReader struct {
+	buf []byte
+	n   int
+}
+
+func newDirReader() *dirReader { return &dirReader{buf: make([]byte, 32<<10)} }
+
+// fill reads the next names of the directory fd, from where it was left. It
+// returns false at the end.
+func (r *dirReader) fill(fd int) (bool, error) {
+	for {
+		n, err := unix.Getdents(fd, r.buf)
+		switch err {
+		case unix.EINTR:
+			continue
+		case unix.ENOENT:
+			n, err = 0, nil // the directory was removed meanwhile
+		}
+		r.n = max(n, 0)
+		return r.n > 0, err
+	}
+}
+
+// all yields the names that fill has read, without "." and "..", each with
+// its type (DT_UNKNOWN on some file systems). The name is only valid during
+// the call.
+func (r *dirReader) all(yield func(name []byte, kind byte) bool) {
+	for rest := r.buf[:r.n]; len(rest) > 0; {
+		name, kind, n := parseDirent(rest)
+		if n == 0 {
+			return
+		}
+		rest = rest[n:]
+		if s := string(name); s == "" || s == "." || s == ".." {
+			continue
+		}
+		if !yield(name, kind) {
+			return
+		}
+	}
+}
+
+// offset is where reading goes on after the names that fill has read; for
+// lseek(2) on the same directory.
+func (r *dirReader) offset() int64 {
+	var off int64
+	for rest := r.buf[:r.n]; len(rest) > 0; {
+		_, _, n := parseDirent(rest)
+		if n == 0 {
+			break
+		}
+		off = int64(binary.NativeEndian.Uint64(rest[8:]))
+		rest = rest[n:]
+	}
+	return off
+}
+
+// parseDirent takes one linux_dirent64 (getdents64(2)) off b: inode and
+// offset of 8 bytes, record length of 2, type of 1, name up to a NUL. The
+// length n is 0 when b does not hold a whole record.
+func parseDirent(b []byte) (name []byte, kind byte, n int) {
+	const header = 19
+	if len(b) < header {
+		return nil, 0, 0
+	}
+	n = int(binary.NativeEndian.Uint16(b[16:]))
+	if n < header || n > len(b) {
+		return nil, 0, 0
+	}
+	name = b[header:n]
+	if i := bytes.IndexByte(name, 0); i >= 0 {
+		name = name[:i]
+	}
+	return name, b[18], n
+}

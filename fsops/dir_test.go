@@ -1,0 +1,94 @@
+package fsops_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+func TestReadDirectory(t *testing.T) {
+	t.Parallel()
+	root := tree(t, standard...)
+	grow(t, root, "d/.hidden", "d/bad\xffname", "d/up -> ..", "empty/")
+	want := []fsops.DirEntry{
+		{Name: ".hidden", IsFile: true},
+		{Name: "a.txt", IsFile: true},
+		{Name: "bad\ufffdname", IsFile: true},
+		{Name: "dl", IsDirectory: true},
+		{Name: "ff"},
+		{Name: "link", IsFile: true},
+		{Name: "sub", IsDirectory: true},
+		{Name: "up", IsDirectory: true},
+	}
+	for _, path := range []string{"d", "dlink"} {
+		got, err := fsops.ReadDirectory(filepath.Join(root, path))
+		checkErr(t, err, nil)
+		slices.SortFunc(got, func(a, b fsops.DirEntry) int { return strings.Compare(a.Name, b.Name) })
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", path, diff)
+		}
+	}
+	got, err := fsops.ReadDirectory(filepath.Join(root, "empty"))
+	if err != nil || got == nil || len(got) != 0 {
+		t.Errorf("empty: %v, %v", got, err)
+	}
+	for path, want := range map[string]error{
+		"nope": unix.ENOENT, "z": unix.ENOTDIR, "d/ff": unix.ENOTDIR, "d/loop": unix.ELOOP, "d/dang": unix.ENOENT,
+	} {
+		_, err := fsops.ReadDirectory(filepath.Join(root, path))
+		checkErr(t, err, want)
+	}
+}
+
+// More names than one buffer holds, in the order that the system gives.
+func TestReadDirectoryLarge(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	const n = 1200
+	for i := range n {
+		grow(t, root, "a-name-of-some-length-"+strconv.Itoa(i))
+	}
+	got, err := fsops.ReadDirectory(root)
+	if err != nil || len(got) != n {
+		t.Fatalf("%d entries, %v, want %d", len(got), err, n)
+	}
+	seen := map[string]bool{}
+	for _, e := range got {
+		if !e.IsFile || e.IsDirectory || seen[e.Name] {
+			t.Fatalf("entry %+v, seen %v", e, seen[e.Name])
+		}
+		seen[e.Name] = true
+	}
+	again, err := fsops.ReadDirectory(root)
+	if err != nil || !slices.Equal(got, again) {
+		t.Errorf("the order changed: %v", err)
+	}
+}
+
+func TestReadDirectoryNoPermission(t *testing.T) {
+	if !asUser(t) {
+		return
+	}
+	root := tree(t, "search/f", "list/f", "list/l -> f")
+	for path, mode := range map[string]uint32{"search": 0o100, "list": 0o400} {
+		path := filepath.Join(root, path)
+		if err := unix.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Chmod(path, 0o700) })
+	}
+	_, err := fsops.ReadDirectory(filepath.Join(root, "search"))
+	checkErr(t, err, unix.EACCES)
+	// The type of f is in the directory; where l leads is not.
+	got, err := fsops.ReadDirectory(filepath.Join(root, "list"))
+	if diff := cmp.Diff([]fsops.DirEntry{{Name: "f", IsFile: true}}, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}

@@ -1,0 +1,16 @@
+// Package fsops does what the file methods of the protocol ask for: native
+// paths in, Go values out. It knows nothing of JSON, URIs or connections.
+//
+// Paths are absolute and lexically clean (no ".", "..", doubled or trailing
+// slash), as a decoded path URI is; they may hold any byte but NUL. Every
+// operation resolves its path once and then works on descriptors, so that a
+// symbolic link that somebody swaps in meanwhile leads nowhere. No open ever
+// blocks on a fifo or a device.
+//
+// Errors of the system are *fs.PathError values around the errno. What the
+// protocol itself refuses is an [InvalidError] or an [UnknownHandleError].
+//
+//	data, err := fsops.ReadFile("/srv/w/a.txt", fsops.FollowLinks, nil)
+//
+// The rules are those of the protocol notes rpc.md, section 5.
+package fsops

@@ -1,0 +1,48 @@
+package fsops
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+// InvalidError is a request that the protocol refuses although the system
+// would have had another answer, or none.
+type InvalidError struct {
+	// Text names the argument at fault and its value.
+	Text string
+}
+
+// Error returns the text.
+func (e InvalidError) Error() string { return e.Text }
+
+func invalidf(format string, args ...any) error {
+	return InvalidError{Text: fmt.Sprintf(format, args...)}
+}
+
+func notRegular(path string) error {
+	return invalidf("path %q is not a regular file", path)
+}
+
+// UnknownHandleError is the use of a file handle that is not open.
+type UnknownHandleError struct {
+	// ID is the handle that was asked for, at most 32 bytes.
+	ID string
+}
+
+// Error names the handle.
+func (e UnknownHandleError) Error() string {
+	return fmt.Sprintf("file handle %q is not open", e.ID)
+}
+
+// pathError gives an errno the shape of the standard library. Errors that are
+// complete already, and nil, pass through.
+func pathError(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[InvalidError](err); ok {
+		return err
+	}
+	return &fs.PathError{Op: op, Path: path, Err: err}
+}

@@ -1,0 +1,243 @@
+package fsops_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+func unknown(t *testing.T, err error, id string) {
+	t.Helper()
+	if e, ok := errors.AsType[fsops.UnknownHandleError](err); !ok || e.ID != id {
+		t.Errorf("error %v, want that handle %q is unknown", err, id)
+	} else if !strings.Contains(err.Error(), strconv.Quote(id)) {
+		t.Errorf("error %q does not name handle %q", err, id)
+	}
+}
+
+func TestHandlesOpen(t *testing.T) {
+	t.Parallel()
+	root := tree(t, standard...)
+	tests := []struct {
+		path string
+		mode fsops.Mode
+		err  error
+	}{
+		{path: "d/a.txt"},
+		{path: "d/link"},
+		{path: "/proc/version"},
+		{path: "d", err: invalid},
+		{path: "d/ff", err: invalid},
+		{path: "/dev/null", err: invalid},
+		{path: "nope", err: unix.ENOENT},
+		{path: "d/loop", err: unix.ELOOP},
+		{path: "d/new", mode: fsops.ModeReplace},
+		{path: "d/dang", mode: fsops.ModeReplace},
+		{path: "d", mode: fsops.ModeReplace, err: unix.EISDIR},
+		{path: "d/ff", mode: fsops.ModeReplace, err: unix.ENXIO},
+		{path: "nope/x", mode: fsops.ModeReplace, err: unix.ENOENT},
+		{path: "/dev/null", mode: fsops.ModeReplace, err: invalid},
+	}
+	var h fsops.Handles
+	defer h.CloseAll()
+	for i, tt := range tests {
+		path := tt.path
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(root, path)
+		}
+		id := strconv.Itoa(i)
+		checkErr(t, h.Open(id, path, tt.mode), tt.err)
+		if err := h.WriteBlock(id, 0, []byte("x")); tt.err != nil {
+			unknown(t, err, id)
+		}
+	}
+	// A fifo with a reader opens, and is refused then.
+	r, err := os.OpenFile(filepath.Join(root, "d/ff"), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	checkErr(t, h.Open("ff", filepath.Join(root, "d/ff"), fsops.ModeReplace), invalid)
+}
+
+// The id is checked before the number of handles, both before the path.
+func TestHandlesIDs(t *testing.T) {
+	t.Parallel()
+	var h fsops.Handles
+	defer h.CloseAll()
+	path := filepath.Join(tree(t, "f =x"), "f")
+	const missing = "/nope/nope"
+	long := strings.Repeat("é", 16) + "x"
+	for name, err := range map[string]error{
+		"Open":       h.Open(long, missing, fsops.ModeRead),
+		"WriteBlock": h.WriteBlock(long, 0, nil),
+		"Close":      h.Close(long),
+	} {
+		if checkErr(t, err, invalid); !strings.Contains(err.Error(), "33") {
+			t.Errorf("%s: %v does not tell the length", name, err)
+		}
+	}
+	_, _, err := h.ReadBlock(long, 0, 0, nil)
+	checkErr(t, err, invalid)
+
+	checkErr(t, h.Open("", path, fsops.ModeRead), nil)
+	checkErr(t, h.Open("", missing, fsops.ModeRead), invalid)
+	checkErr(t, h.Close("never"), nil)
+	_, _, err = h.ReadBlock("never", 0, 1, nil)
+	unknown(t, err, "never")
+	unknown(t, h.WriteBlock("never", 0, []byte("x")), "never")
+
+	for i := 1; i < fsops.MaxHandles; i++ {
+		checkErr(t, h.Open(strconv.Itoa(i), path, fsops.Mode(i%2)), nil)
+	}
+	checkErr(t, h.Open("129", missing, fsops.ModeRead), invalid)
+	checkErr(t, h.Close(""), nil)
+	checkErr(t, h.Open("129", missing, fsops.ModeRead), unix.ENOENT)
+	checkErr(t, h.Open("129", path, fsops.ModeRead), nil)
+	checkErr(t, h.Open("130", path, fsops.ModeRead), invalid)
+	h.CloseAll()
+	checkErr(t, h.Open("131", path, fsops.ModeRead), fs.ErrClosed)
+	_, _, err = h.ReadBlock("129", 0, 1, nil)
+	unknown(t, err, "129")
+}
+
+func TestReadBlock(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(tree(t, "f =hello"), "f")
+	tests := []struct {
+		name           string
+		offset, length uint64
+		want           string
+		eof            bool
+		err            error
+		closes         bool
+	}{
+		{name: "begin", length: 3, want: "hel"},
+		{name: "exactly to the end", length: 5, want: "hello"},
+		{name: "beyond the end", offset: 3, length: 5, want: "lo", eof: true},
+		{name: "at the end", offset: 5, length: 1, eof: true},
+		{name: "far", offset: 1 << 40, length: 1, eof: true},
+		{name: "longest", length: fsops.MaxBlockLength, want: "hello", eof: true},
+		{name: "empty", err: invalid},
+		{name: "too long", length: fsops.MaxBlockLength + 1, err: invalid},
+		{name: "far too long", length: math.MaxUint64, err: invalid},
+		{name: "offset 2^63", offset: 1 << 63, length: 1, err: unix.EINVAL, closes: true},
+		{name: "offset 2^64-1", offset: math.MaxUint64, length: 1, err: unix.EINVAL, closes: true},
+		{name: "end over 2^63-1", offset: math.MaxInt64, length: 5, err: unix.EINVAL, closes: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var h fsops.Handles
+			defer h.CloseAll()
+			checkErr(t, h.Open("h", path, fsops.ModeRead), nil)
+			got, eof, err := h.ReadBlock("h", tt.offset, tt.length, nil)
+			checkErr(t, err, tt.err)
+			if string(got) != tt.want || eof != tt.eof {
+				t.Errorf("got %q, eof %v, want %q, %v", got, eof, tt.want, tt.eof)
+			}
+			_, _, err = h.ReadBlock("h", 0, 1, nil)
+			if tt.closes {
+				unknown(t, err, "h")
+			} else {
+				checkErr(t, err, nil)
+			}
+		})
+	}
+}
+
+func TestWriteBlock(t *testing.T) {
+	t.Parallel()
+	root := tree(t, "old =old text", "r =read only")
+	path := filepath.Join(root, "old")
+	var h fsops.Handles
+	defer h.CloseAll()
+	checkErr(t, h.Open("w", path, fsops.ModeReplace), nil)
+	if fi, err := os.Stat(path); err != nil || fi.Size() != 0 {
+		t.Errorf("%d bytes after open, %v, want it truncated", fi.Size(), err)
+	}
+	checkErr(t, h.WriteBlock("w", 0, []byte("hello")), nil)
+	checkErr(t, h.WriteBlock("w", 7, []byte("gap")), nil)
+	for _, bad := range []struct {
+		offset uint64
+		block  []byte
+		err    error
+	}{
+		{block: nil, err: invalid},
+		{block: make([]byte, fsops.MaxBlockLength+1), err: invalid},
+		{offset: math.MaxInt64, block: []byte("x"), err: invalid},
+		{offset: math.MaxInt64 - 1, block: []byte("xy"), err: invalid},
+		{offset: math.MaxUint64, block: []byte("x"), err: invalid},
+	} {
+		checkErr(t, h.WriteBlock("w", bad.offset, bad.block), bad.err)
+	}
+	checkErr(t, h.WriteBlock("w", 1, []byte("E")), nil)
+	checkErr(t, h.WriteBlock("w", 10, make([]byte, fsops.MaxBlockLength)), nil)
+	checkErr(t, h.Close("w"), nil)
+	want := append([]byte("hEllo\x00\x00gap"), make([]byte, fsops.MaxBlockLength)...)
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("file is %d bytes, %v, want %d", len(got), err, len(want))
+	}
+
+	// Of the wrong kind: a read closes, a write does not.
+	checkErr(t, h.Open("r", filepath.Join(root, "r"), fsops.ModeRead), nil)
+	checkErr(t, h.WriteBlock("r", 0, []byte("x")), unix.EBADF)
+	_, _, err := h.ReadBlock("r", 0, 1, nil)
+	checkErr(t, err, nil)
+	checkErr(t, h.Open("w", path, fsops.ModeReplace), nil)
+	_, _, err = h.ReadBlock("w", 0, 1, nil)
+	checkErr(t, err, unix.EBADF)
+	unknown(t, h.WriteBlock("w", 0, []byte("x")), "w")
+}
+
+// Reads of one handle run at once, and closing under them is safe: each gives
+// the right bytes or finds the handle unknown.
+func TestHandlesConcurrent(t *testing.T) {
+	t.Parallel()
+	root := tree(t, "a")
+	data := bytes.Repeat([]byte("a"), 256<<10)
+	path, other := filepath.Join(root, "a"), filepath.Join(root, "b")
+	for p, b := range map[string][]byte{path: data, other: bytes.ToUpper(data)} {
+		if err := os.WriteFile(p, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var h fsops.Handles
+	defer h.CloseAll()
+	for range 30 {
+		checkErr(t, h.Open("h", path, fsops.ModeRead), nil)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for {
+					got, _, err := h.ReadBlock("h", 0, uint64(len(data)), nil)
+					if err != nil {
+						unknown(t, err, "h")
+						return
+					}
+					if !bytes.Equal(got, data) {
+						t.Error("bytes of another file")
+						return
+					}
+				}
+			})
+		}
+		wg.Go(func() {
+			checkErr(t, h.Close("h"), nil)
+			// The descriptor number is taken again at once.
+			checkErr(t, h.Open("other", other, fsops.ModeRead), nil)
+		})
+		wg.Wait()
+		checkErr(t, h.Close("other"), nil)
+	}
+}

@@ -1,0 +1,211 @@
+package fsops
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The step by step way must answer as the single call does.
+func TestOpenBeneathFallback(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"a/b/c", "x"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, target := range map[string]string{"l": "a", "a/up": "..", "dang": "nope", "loop": "loop"} {
+		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "a/f"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := unix.Open(root, dirFlags, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(dir)
+
+	tests := []struct {
+		path string
+		want error
+	}{
+		{path: "a"}, {path: "a/b/c"}, {path: "x"},
+		{path: "l", want: unix.ENOTDIR}, {path: "l/b", want: unix.ENOTDIR}, {path: "a/up", want: unix.ENOTDIR},
+		{path: "a/up/x", want: unix.ENOTDIR}, {path: "loop", want: unix.ENOTDIR}, {path: "loop/x", want: unix.ENOTDIR},
+		{path: "dang/x", want: unix.ENOTDIR}, {path: "a/f", want: unix.ENOTDIR}, {path: "a/f/x", want: unix.ENOTDIR},
+		{path: "nope", want: unix.ENOENT}, {path: "a/nope/x", want: unix.ENOENT},
+	}
+	for _, tt := range tests {
+		for _, base := range []string{"", root + "/"} {
+			for name, open := range map[string]func(int, string, int) (int, error){"openat2": openBeneath, "steps": stepBeneath} {
+				for _, flags := range []int{dirFlags, unix.O_PATH | unix.O_DIRECTORY} {
+					fd, err := open(dir, base+tt.path, flags)
+					if err != tt.want {
+						t.Errorf("%s of %q: error %v, want %v", name, base+tt.path, err, tt.want)
+					}
+					if err != nil {
+						continue
+					}
+					var got, want unix.Stat_t
+					if err := unix.Fstat(fd, &got); err != nil {
+						t.Fatal(err)
+					}
+					if err := unix.Stat(filepath.Join(root, tt.path), &want); err != nil {
+						t.Fatal(err)
+					}
+					if idOf(&got) != idOf(&want) {
+						t.Errorf("%s of %q opened another file", name, base+tt.path)
+					}
+					if cloexec, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || cloexec != unix.FD_CLOEXEC {
+						t.Errorf("%s of %q: descriptor flags %d, %v", name, base+tt.path, cloexec, err)
+					}
+					unix.Close(fd)
+				}
+			}
+		}
+	}
+	for name, open := range map[string]func(int, string, int) (int, error){"openat2": openBeneath, "steps": stepBeneath} {
+		fd, err := open(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			t.Errorf("%s of /: %v", name, err)
+			continue
+		}
+		unix.Close(fd)
+	}
+}
+
+// A directory that is moved while it is out of the window must be noticed.
+func TestDirStackMoved(t *testing.T) {
+	t.Parallel()
+	for _, move := range []bool{false, true} {
+		root := t.TempDir()
+		var s dirStack
+		fd, err := openAt(unix.AT_FDCWD, root, dirFlags, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const depth = maxOpenDirs + 4
+		for range depth {
+			if err := s.push(fd); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Mkdirat(fd, "d", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if fd, err = openAt(fd, "d", dirFlags, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		unix.Close(fd)
+		open := 0
+		for _, d := range s.dirs {
+			if d.fd >= 0 {
+				open++
+			}
+		}
+		if open != maxOpenDirs+1 {
+			t.Errorf("%d directories are open, want %d", open, maxOpenDirs+1)
+		}
+		if move {
+			// The fourth directory goes elsewhere with all below it.
+			p := filepath.Join(root, "d/d/d")
+			if err := os.Rename(p, filepath.Join(root, "elsewhere")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var reopened int
+		for len(s.dirs) > 1 && err == nil {
+			var again bool
+			if again, err = s.pop(); again {
+				reopened++
+			}
+		}
+		if move != (err == errMoved) || !move && (err != nil || reopened != 3) {
+			t.Errorf("moved %v: %d opened anew, error %v", move, reopened, err)
+		}
+		s.close()
+	}
+}
+
+func TestLossy(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"":                       "",
+		"plain é 世":              "plain é 世",
+		"a\xffb":                 "a\ufffdb",
+		"\xff\xfe":               "\ufffd\ufffd",
+		"\xe4\xb8":               "\ufffd",       // a beginning, cut off
+		"\xe4\xb8A":              "\ufffdA",      // and interrupted
+		"\xf0\x9f\x98x":          "\ufffdx",      // three of four bytes
+		"\xc0\xaf":               "\ufffd\ufffd", // overlong
+		"\xed\xa0\x80":           "\ufffd\ufffd\ufffd",
+		"\xf5\x80":               "\ufffd\ufffd",
+		"ok\x80\xe4\xb8\x96\xe4": "ok\ufffd世\ufffd",
+	} {
+		if got := lossy(in); got != want {
+			t.Errorf("lossy(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func dirent(name string, kind byte, pad int) []byte {
+	b := make([]byte, 19+len(name)+1+pad)
+	binary.NativeEndian.PutUint64(b, 7)
+	binary.NativeEndian.PutUint64(b[8:], 99)
+	binary.NativeEndian.PutUint16(b[16:], uint16(len(b)))
+	b[18] = kind
+	copy(b[19:], name)
+	return b
+}
+
+func FuzzDirReader(f *testing.F) {
+	f.Add(append(dirent(".", unix.DT_DIR, 4), dirent("name", unix.DT_REG, 0)...))
+	f.Add(dirent(strings.Repeat("x", 255), unix.DT_LNK, 7))
+	f.Add(dirent("", unix.DT_REG, 0)[:19])
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 4})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := dirReader{buf: b, n: len(b)}
+		total := 0
+		for name := range r.all {
+			if len(name) == 0 || bytes.IndexByte(name, 0) >= 0 {
+				t.Fatalf("name %q", name)
+			}
+			total += len(name)
+		}
+		if total > len(b) {
+			t.Fatalf("%d bytes of names in %d", total, len(b))
+		}
+		r.offset()
+	})
+}
+
+func FuzzParseEvent(f *testing.F) {
+	event := make([]byte, 32)
+	binary.NativeEndian.PutUint32(event, 1)
+	binary.NativeEndian.PutUint32(event[4:], unix.IN_CREATE)
+	binary.NativeEndian.PutUint32(event[12:], 16)
+	copy(event[16:], "name")
+	f.Add(event)
+	f.Add(event[:16])
+	f.Add(bytes.Repeat([]byte{0xff}, 20))
+	w := &Watch{names: map[int32]map[string]bool{1: {"name": false}}}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, _, name, n := parseEvent(b)
+		if n != 0 && (n < 16 || n > len(b)) || len(name) > max(n-16, 0) {
+			t.Fatalf("%d of %d bytes, name %q", n, len(b), name)
+		}
+		w.matters(b)
+	})
+}

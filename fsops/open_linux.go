@@ -1,0 +1,158 @@
+package fsops
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Links says what an operation does about symbolic links in its path.
+type Links uint8
+
+const (
+	// FollowLinks resolves them, as every system call does by default.
+	FollowLinks Links = iota
+	// RefuseLinks allows none in any component. An intermediate link is
+	// ENOTDIR; a final one is ELOOP where a file would be opened and an
+	// [InvalidError] elsewhere (rpc.md 5.2).
+	RefuseLinks
+)
+
+// Alloc returns an empty slice with room for at least n bytes. It lets a
+// caller recycle what it reads into; nil stands for make.
+type Alloc func(n int) []byte
+
+func (a Alloc) get(n int) []byte {
+	if a == nil {
+		return make([]byte, 0, n)
+	}
+	return a(n)
+}
+
+// fileID tells whether two descriptors are the same file.
+type fileID struct{ dev, ino uint64 }
+
+func idOf(st *unix.Stat_t) fileID { return fileID{dev: uint64(st.Dev), ino: st.Ino} }
+
+func isRegular(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFREG }
+
+// Every open carries these: nothing leaks into a child, nothing blocks, no
+// terminal becomes ours.
+const openFlags = unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
+
+const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY
+
+// openAt is openat(2) with the flags that every open carries. The Go runtime
+// interrupts system calls, and slow file systems answer EINTR to that.
+func openAt(dir int, path string, flags int, mode uint32) (int, error) {
+	for {
+		fd, err := unix.Openat(dir, path, flags|openFlags, mode)
+		if err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
+// openBeneath opens path, relative to dir unless absolute, with no symbolic
+// link in any component: one gives ENOTDIR.
+func openBeneath(dir int, path string, flags int) (int, error) {
+	how := unix.OpenHow{
+		Flags:   uint64(flags | openFlags),
+		Resolve: unix.RESOLVE_NO_SYMLINKS,
+	}
+	if flags&unix.O_PATH != 0 {
+		// openat2 refuses what openat ignores.
+		how.Flags &^= unix.O_NONBLOCK | unix.O_NOCTTY
+	}
+	for {
+		fd, err := unix.Openat2(dir, path, &how)
+		switch err {
+		case unix.EINTR:
+			continue
+		case unix.ELOOP:
+			return -1, unix.ENOTDIR
+		case unix.ENOSYS, unix.EPERM:
+			// Older kernels, and filters that do not know the call.
+			return stepBeneath(dir, path, flags)
+		}
+		return fd, err
+	}
+}
+
+// stepBeneath is openBeneath one component at a time.
+func stepBeneath(dir int, path string, flags int) (int, error) {
+	if strings.HasPrefix(path, "/") {
+		root, err := openAt(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return -1, err
+		}
+		defer unix.Close(root)
+		dir, path = root, strings.TrimLeft(path, "/")
+	}
+	at := dir
+	for path != "" {
+		name, rest, _ := strings.Cut(path, "/")
+		f := unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW
+		if rest == "" {
+			f = flags | unix.O_NOFOLLOW
+		}
+		next, err := openAt(at, name, f, 0)
+		if at != dir {
+			unix.Close(at)
+		}
+		if err == unix.ELOOP {
+			err = unix.ENOTDIR
+		}
+		if err != nil || rest == "" {
+			return next, err
+		}
+		at, path = next, rest
+	}
+	return openAt(dir, ".", flags, 0)
+}
+
+// openParent opens the directory that holds path, refusing links on the way,
+// and returns it with the last name of path. The caller closes it.
+func openParent(path string) (fd int, name string, err error) {
+	dir, name := splitPath(path)
+	if name == "" {
+		return -1, "", invalidf("path %q does not name an entry of a directory", path)
+	}
+	fd, err = openBeneath(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY)
+	return fd, name, err
+}
+
+// splitPath cuts an absolute path before its last name.
+func splitPath(path string) (dir, name string) {
+	i := strings.LastIndexByte(path, '/')
+	return path[:max(i, min(1, len(path)))], path[i+1:]
+}
+
+// openFile opens path for reading or writing as links says.
+func openFile(path string, flags int, links Links) (int, error) {
+	if links == FollowLinks {
+		return openAt(unix.AT_FDCWD, path, flags, 0o666)
+	}
+	dir, name, err := openParent(path)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(dir)
+	return openAt(dir, name, flags|unix.O_NOFOLLOW, 0o666)
+}
+
+func fstat(fd int, st *unix.Stat_t) error {
+	for {
+		if err := unix.Fstat(fd, st); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+func fstatAt(dir int, path string, st *unix.Stat_t, flags int) error {
+	for {
+		if err := unix.Fstatat(dir, path, st, flags); err != unix.EINTR {
+			return err
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package fsops_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+// swap exchanges a and b over and over until stop is called. It returns after
+// the first time.
+func swap(t *testing.T, a, b string) (stop func()) {
+	t.Helper()
+	first, end, done := make(chan error), make(chan struct{}), make(chan struct{})
+	exchange := func() error {
+		return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+	}
+	go func() {
+		defer close(done)
+		first <- exchange()
+		for {
+			select {
+			case <-end:
+				return
+			default:
+				_ = exchange() // fails once they are removed
+			}
+		}
+	}()
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		close(end)
+		<-done
+	}
+}
+
+// While a directory and a link to a directory outside change places, nothing
+// outside is touched.
+func TestSwappedLinks(t *testing.T) {
+	t.Parallel()
+	files := func(prefix string) []string {
+		var out []string
+		for i := range 20 {
+			out = append(out, prefix+strconv.Itoa(i))
+		}
+		return out
+	}
+	const duration = 300 * time.Millisecond
+
+	t.Run("remove", func(t *testing.T) {
+		t.Parallel()
+		root := tree(t, files("outside/")...)
+		want := list(t, filepath.Join(root, "outside"))
+		for end := time.Now().Add(duration); time.Now().Before(end); {
+			grow(t, root, append(files("t/m/d/"), "t/m/e -> ../../outside")...)
+			stop := swap(t, filepath.Join(root, "t/m/d"), filepath.Join(root, "t/m/e"))
+			_ = fsops.Remove(t.Context(), filepath.Join(root, "t"), true, true, fsops.FollowLinks)
+			stop()
+			if err := os.RemoveAll(filepath.Join(root, "t")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff(want, list(t, filepath.Join(root, "outside"))); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+	t.Run("copy", func(t *testing.T) {
+		t.Parallel()
+		root := tree(t, append(files("t/m/d/"), "t/m/e -> ../../outside", "outside/secret =x")...)
+		stop := swap(t, filepath.Join(root, "t/m/d"), filepath.Join(root, "t/m/e"))
+		for end := time.Now().Add(duration); time.Now().Before(end); {
+			_ = fsops.Copy(t.Context(), filepath.Join(root, "t"), filepath.Join(root, "n"), true)
+			for _, line := range list(t, filepath.Join(root, "n")) {
+				if strings.Contains(line, "secret") {
+					t.Fatalf("copied %s", line)
+				}
+			}
+			if err := os.RemoveAll(filepath.Join(root, "n")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stop()
+	})
+	t.Run("walk", func(t *testing.T) {
+		t.Parallel()
+		root := tree(t, append(files("t/m/d/k/"), "t/m/e -> ../../outside", "outside/k/secret =x")...)
+		stop := swap(t, filepath.Join(root, "t/m/d"), filepath.Join(root, "t/m/e"))
+		for end := time.Now().Add(duration); time.Now().Before(end); {
+			res, err := fsops.Walk(t.Context(), filepath.Join(root, "t"), limits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if slices.ContainsFunc(res.Entries, func(e fsops.WalkEntry) bool { return strings.Contains(e.Path, "secret") }) {
+				t.Fatalf("listed %v", res.Entries)
+			}
+		}
+		stop()
+	})
+	t.Run("refuse", func(t *testing.T) {
+		t.Parallel()
+		root := tree(t, "m/d/f =inside", "m/e -> ../outside", "outside/f =secret")
+		stop := swap(t, filepath.Join(root, "m/d"), filepath.Join(root, "m/e"))
+		path := filepath.Join(root, "m/d/f")
+		for end := time.Now().Add(duration); time.Now().Before(end); {
+			got, err := fsops.ReadFile(path, fsops.RefuseLinks, nil)
+			if err == nil && string(got) != "inside" || err != nil && !errors.Is(err, unix.ENOTDIR) {
+				t.Fatalf("read %q, %v", got, err)
+			}
+			err = fsops.WriteFile(path, []byte("inside"), fsops.RefuseLinks)
+			if err != nil && !errors.Is(err, unix.ENOTDIR) {
+				t.Fatal(err)
+			}
+		}
+		stop()
+		if got, err := os.ReadFile(filepath.Join(root, "outside/f")); err != nil || string(got) != "secret" {
+			t.Errorf("outside holds %q, %v", got, err)
+		}
+	})
+}

@@ -1,0 +1,86 @@
+package fsops
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// MaxFileSize is how many bytes [ReadFile] returns at most; rpc.md 5.3.
+const MaxFileSize = 512 << 20
+
+// firstRead is the size of the first buffer for a file that does not say how
+// large it is; procfs(5) writes at most a page at a time.
+const firstRead = 4096
+
+// ReadFile returns the contents of the regular file at path, also of those
+// in procfs, which claim to be empty. Anything that is not a regular file,
+// and one over [MaxFileSize], is an [InvalidError]. The slice comes from
+// alloc and belongs to the caller.
+func ReadFile(path string, links Links, alloc Alloc) ([]byte, error) {
+	fd, err := openFile(path, unix.O_RDONLY, links)
+	if err != nil {
+		return nil, pathError("open", path, err)
+	}
+	defer unix.Close(fd)
+
+	var st unix.Stat_t
+	if err := fstat(fd, &st); err != nil {
+		return nil, pathError("stat", path, err)
+	}
+	if !isRegular(&st) {
+		return nil, notRegular(path)
+	}
+	if st.Size > MaxFileSize {
+		return nil, tooLarge(path)
+	}
+
+	size := int(st.Size)
+	if size == 0 {
+		size = firstRead
+	}
+	buf := alloc.get(size)
+	buf = buf[:min(size, cap(buf))]
+	for n := 0; ; {
+		if n == len(buf) {
+			// Full: usually this is the end, which only a read can tell. It
+			// is not worth a larger buffer.
+			var more [1]byte
+			m, err := read(fd, more[:])
+			if err != nil {
+				return nil, pathError("read", path, err)
+			}
+			if m == 0 {
+				return buf, nil
+			}
+			if n >= MaxFileSize {
+				return nil, tooLarge(path)
+			}
+			larger := alloc.get(min(2*n, MaxFileSize))
+			buf = append(larger[:0], buf...)
+			buf = append(buf, more[0])
+			n++
+			buf = buf[:min(cap(buf), MaxFileSize)]
+			continue
+		}
+		m, err := read(fd, buf[n:])
+		if err != nil {
+			return nil, pathError("read", path, err)
+		}
+		if m == 0 {
+			return buf[:n], nil
+		}
+		n += m
+	}
+}
+
+func tooLarge(path string) error {
+	return invalidf("file %q is larger than %d bytes", path, MaxFileSize)
+}
+
+func read(fd int, p []byte) (int, error) {
+	for {
+		n, err := unix.Read(fd, p)
+		if err != unix.EINTR {
+			return max(n, 0), err
+		}
+	}
+}

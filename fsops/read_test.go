@@ -1,0 +1,151 @@
+package fsops_test
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+func TestReadFile(t *testing.T) {
+	t.Parallel()
+	root := tree(t, standard...)
+	tests := []struct {
+		path  string
+		links fsops.Links
+		want  string
+		err   error
+	}{
+		{path: "d/a.txt", want: "hello"},
+		{path: "d/link", want: "hello"},
+		{path: "dlink/dl/b", want: "b"},
+		{path: "d", err: invalid},
+		{path: "d/ff", err: invalid},
+		{path: "/dev/null", err: invalid},
+		{path: "d/loop", err: unix.ELOOP},
+		{path: "d/dang", err: unix.ENOENT},
+		{path: "nope", err: unix.ENOENT},
+		{path: "z/x", err: unix.ENOTDIR},
+		{path: "d/a.txt", links: fsops.RefuseLinks, want: "hello"},
+		{path: "d/link", links: fsops.RefuseLinks, err: unix.ELOOP},
+		{path: "d/dang", links: fsops.RefuseLinks, err: unix.ELOOP},
+		{path: "dlink", links: fsops.RefuseLinks, err: unix.ELOOP},
+		{path: "dlink/a.txt", links: fsops.RefuseLinks, err: unix.ENOTDIR},
+		{path: "d/dl/b", links: fsops.RefuseLinks, err: unix.ENOTDIR},
+		{path: "d", links: fsops.RefuseLinks, err: invalid},
+		{path: "d/ff", links: fsops.RefuseLinks, err: invalid},
+		{path: "/dev/null", links: fsops.RefuseLinks, err: invalid},
+		{path: "/", links: fsops.RefuseLinks, err: invalid},
+		{path: "nope/x", links: fsops.RefuseLinks, err: unix.ENOENT},
+		{path: "z/x", links: fsops.RefuseLinks, err: unix.ENOTDIR},
+	}
+	for _, tt := range tests {
+		path := tt.path
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(root, path)
+		}
+		got, err := fsops.ReadFile(path, tt.links, nil)
+		checkErr(t, err, tt.err)
+		if string(got) != tt.want {
+			t.Errorf("ReadFile(%q, %v) = %q, want %q", tt.path, tt.links, got, tt.want)
+		}
+	}
+}
+
+func TestReadFileSocket(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = fsops.ReadFile(path, fsops.FollowLinks, nil)
+	checkErr(t, err, unix.ENXIO)
+}
+
+// Files of procfs claim to be empty and may be larger than any first guess.
+func TestReadFileProc(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/proc/self/status", "/proc/self/maps", "/proc/kallsyms", "/proc/version"} {
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := fsops.ReadFile(path, fsops.FollowLinks, nil)
+		if err != nil || len(got) == 0 || len(want) == 0 {
+			t.Errorf("%s: %d bytes, %v", path, len(got), err)
+		}
+		if path == "/proc/version" && !bytes.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
+		if path == "/proc/kallsyms" && len(got) != len(want) {
+			t.Errorf("%s: got %d bytes, want %d", path, len(got), len(want))
+		}
+	}
+}
+
+func TestReadFileLimit(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(tree(t, "big"), "big")
+	if err := os.Truncate(path, fsops.MaxFileSize+1); err != nil {
+		t.Fatal(err)
+	}
+	_, err := fsops.ReadFile(path, fsops.FollowLinks, func(n int) []byte {
+		t.Errorf("%d bytes allocated for a file that is refused", n)
+		return make([]byte, 0, n)
+	})
+	checkErr(t, err, invalid)
+}
+
+// A buffer larger than asked for, smaller than promised and of the exact size
+// all give the same bytes.
+func TestReadFileAlloc(t *testing.T) {
+	t.Parallel()
+	want := bytes.Repeat([]byte("0123456789"), 1000)
+	path := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(path, want, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, room := range []int{-5000, -1, 0, 1, 5000} {
+		var asked []int
+		got, err := fsops.ReadFile(path, fsops.RefuseLinks, func(n int) []byte {
+			asked = append(asked, n)
+			return make([]byte, 0, n+room)
+		})
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("room %d: %d bytes, %v, want %d", room, len(got), err, len(want))
+		}
+		if asked[0] != len(want) || room >= 0 && len(asked) > 1 {
+			t.Errorf("room %d: asked for %v", room, asked)
+		}
+	}
+}
+
+func TestReadFileNoPermission(t *testing.T) {
+	if !asUser(t) {
+		return
+	}
+	root := tree(t, "f =secret", "dir/g =x")
+	for path, mode := range map[string]os.FileMode{"f": 0, "dir": 0o600} {
+		if err := os.Chmod(filepath.Join(root, path), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = os.Chmod(filepath.Join(root, "dir"), 0o700) })
+	for _, links := range []fsops.Links{fsops.FollowLinks, fsops.RefuseLinks} {
+		for _, path := range []string{"f", "dir/g"} {
+			_, err := fsops.ReadFile(filepath.Join(root, path), links, nil)
+			checkErr(t, err, unix.EACCES)
+		}
+		_, err := fsops.Stat(filepath.Join(root, "dir/g"), links)
+		checkErr(t, err, unix.EACCES)
+	}
+	_, err := fsops.Canonicalize(filepath.Join(root, "dir/g"))
+	checkErr(t, err, unix.EACCES)
+}

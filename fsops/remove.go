@@ -1,0 +1,178 @@
+package fsops
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// errRecursiveRefuse is the one combination that has no meaning; rpc.md 5.2.
+var errRecursiveRefuse = errors.New("recursive removal does not go with refused links")
+
+// Remove removes path itself, never what a link leads to. A directory goes
+// with all it holds when recursive is set, else it must be empty. With force
+// a missing path is fine. [RefuseLinks] needs recursive to be false.
+//
+// No link is followed below path, even when one takes the place of a
+// directory meanwhile. The first error ends the removal; so does the context,
+// between directories.
+func Remove(ctx context.Context, path string, recursive, force bool, links Links) error {
+	err := remove(ctx, path, recursive, links)
+	if force && err == unix.ENOENT {
+		return nil
+	}
+	return pathError("remove", path, err)
+}
+
+func remove(ctx context.Context, path string, recursive bool, links Links) error {
+	if path == "/" {
+		return unix.EBUSY
+	}
+	if links == RefuseLinks {
+		if recursive {
+			return errRecursiveRefuse
+		}
+		dir, name, err := openParent(path)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(dir)
+		var st unix.Stat_t
+		if err := fstatAt(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return err
+		}
+		if kindOf(&st) == unix.DT_LNK {
+			return linkRefused(path)
+		}
+		err = unlinkAt(dir, name, 0)
+		if err == unix.EISDIR {
+			err = unlinkAt(dir, name, unix.AT_REMOVEDIR)
+		}
+		return err
+	}
+
+	err := unlinkAt(unix.AT_FDCWD, path, 0)
+	if err != unix.EISDIR {
+		return err
+	}
+	if err = unlinkAt(unix.AT_FDCWD, path, unix.AT_REMOVEDIR); err != unix.ENOTEMPTY || !recursive {
+		return err
+	}
+	parent, name := splitPath(path)
+	dir, err := openAt(unix.AT_FDCWD, parent, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	return removeTree(ctx, dir, name)
+}
+
+func unlinkAt(dir int, path string, flags int) error {
+	for {
+		if err := unix.Unlinkat(dir, path, flags); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// removal is a directory that is being emptied.
+type removal struct {
+	name    string   // in the directory before
+	pending []string // directories in it, seen and not yet entered
+	changed bool     // something was removed since the last look from the start
+}
+
+// removeTree removes the directory name in parent, which it closes.
+func removeTree(ctx context.Context, parent int, name string) error {
+	var stack dirStack
+	defer stack.close()
+	if err := stack.push(parent); err != nil {
+		return err
+	}
+	r := newDirReader()
+	// One for each directory of the stack; the first is the parent, of which
+	// only one name is of interest.
+	todo := []removal{{pending: []string{name}}}
+	for {
+		d := &todo[len(todo)-1]
+		if n := len(d.pending); n > 0 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			name := d.pending[n-1]
+			d.pending = d.pending[:n-1]
+			fd, err := openAt(stack.top().fd, name, dirFlags|unix.O_NOFOLLOW, 0)
+			switch err {
+			case nil:
+				if err := stack.push(fd); err != nil {
+					return err
+				}
+				todo = append(todo, removal{name: name})
+			case unix.ENOENT:
+			case unix.ENOTDIR: // no longer a directory, perhaps a link
+				if err := unlinkAt(stack.top().fd, name, 0); err != nil && err != unix.ENOENT {
+					return err
+				}
+				d.changed = true
+			default:
+				return err
+			}
+			continue
+		}
+		if len(todo) == 1 {
+			return nil
+		}
+		more, err := r.fill(stack.top().fd)
+		if err != nil {
+			return err
+		}
+		if more {
+			if err := d.unlink(stack.top().fd, r); err != nil {
+				return err
+			}
+			continue
+		}
+
+		if d.changed {
+			// Some file systems skip names while others go. Look again until
+			// there was nothing left to remove.
+			d.changed = false
+			if _, err := unix.Seek(stack.top().fd, 0, unix.SEEK_SET); err != nil {
+				return err
+			}
+			continue
+		}
+		name := d.name
+		if _, err := stack.pop(); err != nil {
+			return err
+		}
+		todo = todo[:len(todo)-1]
+		err = unlinkAt(stack.top().fd, name, unix.AT_REMOVEDIR)
+		if err != nil && err != unix.ENOENT {
+			return err
+		}
+		todo[len(todo)-1].changed = true
+	}
+}
+
+// unlink removes what r has read of the directory fd. Directories are left
+// for later.
+func (d *removal) unlink(fd int, r *dirReader) error {
+	for raw, kind := range r.all {
+		name := string(raw)
+		if kind == unix.DT_DIR {
+			d.pending = append(d.pending, name)
+			continue
+		}
+		switch err := unlinkAt(fd, name, 0); err {
+		case nil:
+			d.changed = true
+		case unix.ENOENT:
+		case unix.EISDIR:
+			d.pending = append(d.pending, name)
+		default:
+			return err
+		}
+	}
+	return nil
+}

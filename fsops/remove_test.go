@@ -1,0 +1,143 @@
+package fsops_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+func TestRemove(t *testing.T) {
+	t.Parallel()
+	type args struct {
+		recursive, force bool
+		links            fsops.Links
+	}
+	every := []args{{}, {recursive: true}, {force: true}, {recursive: true, force: true}}
+	refuse := []args{{links: fsops.RefuseLinks}, {force: true, links: fsops.RefuseLinks}}
+	unforced := []args{every[0], every[1], refuse[0]}
+	forced := []args{every[2], every[3], refuse[1]}
+	flat := []args{every[0], every[2]}
+	deep := []args{every[1], every[3]}
+	tests := []struct {
+		path string
+		args []args
+		gone int // lines of the tree that go
+		err  error
+	}{
+		{path: "nope", args: unforced, err: unix.ENOENT},
+		{path: "nope", args: forced},
+		{path: "nope/x", args: unforced, err: unix.ENOENT},
+		{path: "nope/x", args: forced},
+		{path: "z/x", args: append(every, refuse...), err: unix.ENOTDIR},
+		{path: "d/loop/x", args: every, err: unix.ELOOP},
+		{path: "d/loop/x", args: refuse, err: unix.ENOTDIR},
+		{path: "d/a.txt", args: append(every, refuse...), gone: 1},
+		{path: "dlink/a.txt", args: every, gone: 1},
+		{path: "dlink/a.txt", args: refuse, err: unix.ENOTDIR},
+		{path: "d/ff", args: append(every, refuse...), gone: 1},
+		{path: "d/dang", args: every, gone: 1},
+		{path: "d/loop", args: every, gone: 1},
+		{path: "d/dl", args: every, gone: 1},
+		{path: "dlink", args: every, gone: 1},
+		{path: "d/link", args: refuse, err: invalid},
+		{path: "d/dl", args: refuse, err: invalid},
+		{path: "d/sub", args: append(flat, refuse...), err: unix.ENOTEMPTY},
+		{path: "d/sub", args: deep, gone: 2},
+		{path: "d", args: deep, gone: 9},
+		{path: "e", args: append(every, refuse...), gone: 1},
+		{path: "/", args: every, err: unix.EBUSY},
+	}
+	for _, tt := range tests {
+		for _, a := range tt.args {
+			root := tree(t, standard...)
+			grow(t, root, "e/")
+			before := list(t, root)
+			path := tt.path
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(root, path)
+			}
+			err := fsops.Remove(t.Context(), path, a.recursive, a.force, a.links)
+			checkErr(t, err, tt.err)
+			if after := list(t, root); len(before)-len(after) != tt.gone {
+				t.Errorf("Remove(%q, %+v): %d lines went, want %d: %q", tt.path, a, len(before)-len(after), tt.gone, after)
+			}
+		}
+	}
+	path := filepath.Join(tree(t, "d/f"), "d")
+	if err := fsops.Remove(t.Context(), path, true, true, fsops.RefuseLinks); err == nil {
+		t.Error("recursive removal with refused links went through")
+	}
+	if diff := cmp.Diff([]string{"f"}, list(t, path)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A tree deeper than any path and than the descriptors that are held open,
+// and a directory of more names than one buffer.
+func TestRemoveDeepAndWide(t *testing.T) {
+	t.Parallel()
+	root := tree(t, "keep =x", "t/")
+	for i := range 700 {
+		grow(t, root, "t/a-name-of-some-length-"+strconv.Itoa(i)+" -> ../keep")
+	}
+	const depth = 2100
+	fd, err := unix.Open(filepath.Join(root, "t"), unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	for range depth {
+		if err == nil {
+			err = unix.Mkdirat(fd, "deep", 0o755)
+		}
+		var next int
+		if err == nil {
+			next, err = unix.Openat(fd, "deep", unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		}
+		if err == nil {
+			err = unix.Symlinkat("../..", fd, "up")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(fd)
+		fd = next
+	}
+	unix.Close(fd)
+	if err := fsops.Remove(t.Context(), filepath.Join(root, "t"), true, false, fsops.FollowLinks); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"keep =x"}, list(t, root)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestRemoveCancelled(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	root := tree(t, "d/e/f")
+	checkErr(t, fsops.Remove(ctx, filepath.Join(root, "d"), true, true, fsops.FollowLinks), context.Canceled)
+	if diff := cmp.Diff([]string{"d/", "d/e/", "d/e/f"}, list(t, root)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestRemoveNoPermission(t *testing.T) {
+	if !asUser(t) {
+		return
+	}
+	root := tree(t, "r/s/f", "r/u/")
+	if err := os.Chmod(filepath.Join(root, "r/s"), 0o500); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(filepath.Join(root, "r/s"), 0o700) })
+	checkErr(t, fsops.Remove(t.Context(), filepath.Join(root, "r"), true, true, fsops.FollowLinks), unix.EACCES)
+	if _, err := os.Lstat(filepath.Join(root, "r/s/f")); err != nil {
+		t.Error(err)
+	}
+	checkErr(t, fsops.Remove(t.Context(), filepath.Join(root, "r/s/f"), true, true, fsops.FollowLinks), unix.EACCES)
+}

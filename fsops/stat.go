@@ -1,0 +1,145 @@
+package fsops
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Metadata describes a file.
+type Metadata struct {
+	// IsDirectory and IsFile are about what a link leads to; both are false
+	// for fifos, sockets and devices.
+	IsDirectory, IsFile bool
+	// IsSymlink tells whether the path itself is a link.
+	IsSymlink bool
+	Size      uint64 // bytes
+	// Times are milliseconds since 1970, negative before. CreatedAtMs is the
+	// birth time, 0 where the file system keeps none.
+	CreatedAtMs, ModifiedAtMs int64
+}
+
+// Stat describes the file at path. A dangling link is ENOENT, a loop ELOOP;
+// with [RefuseLinks] a link is an [InvalidError].
+func Stat(path string, links Links) (Metadata, error) {
+	m, err := stat(path, links)
+	return m, pathError("stat", path, err)
+}
+
+func stat(path string, links Links) (Metadata, error) {
+	var st unix.Statx_t
+	if links == FollowLinks || path == "/" {
+		if err := statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, &st); err != nil {
+			return Metadata{}, err
+		}
+		isLink := st.Mode&unix.S_IFMT == unix.S_IFLNK
+		if isLink {
+			if err := statx(unix.AT_FDCWD, path, 0, &st); err != nil {
+				return Metadata{}, err
+			}
+		}
+		return metadata(&st, isLink), nil
+	}
+
+	dir, name, err := openParent(path)
+	if err != nil {
+		return Metadata{}, err
+	}
+	defer unix.Close(dir)
+	if err := statx(dir, name, unix.AT_SYMLINK_NOFOLLOW, &st); err != nil {
+		return Metadata{}, err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return Metadata{}, linkRefused(path)
+	}
+	return metadata(&st, false), nil
+}
+
+func linkRefused(path string) error {
+	return invalidf("path %q is a symbolic link and links are refused", path)
+}
+
+func statx(dir int, path string, flags int, st *unix.Statx_t) error {
+	const mask = unix.STATX_TYPE | unix.STATX_SIZE | unix.STATX_MTIME | unix.STATX_BTIME
+	for {
+		if err := unix.Statx(dir, path, flags, mask, st); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+func metadata(st *unix.Statx_t, isLink bool) Metadata {
+	m := Metadata{
+		IsDirectory:  st.Mode&unix.S_IFMT == unix.S_IFDIR,
+		IsFile:       st.Mode&unix.S_IFMT == unix.S_IFREG,
+		IsSymlink:    isLink,
+		Size:         st.Size,
+		ModifiedAtMs: millis(st.Mtime),
+	}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		m.CreatedAtMs = millis(st.Btime)
+	}
+	return m
+}
+
+func millis(t unix.StatxTimestamp) int64 { return t.Sec*1000 + int64(t.Nsec)/1e6 }
+
+// maxLinks is how many links one path may lead through; path_resolution(7).
+const maxLinks = 40
+
+// Canonicalize returns path with every symbolic link resolved. The path must
+// exist.
+func Canonicalize(path string) (string, error) {
+	p, err := canonicalize(path)
+	return p, pathError("canonicalize", path, err)
+}
+
+func canonicalize(path string) (string, error) {
+	// Mostly there is no link at all, which one call can tell.
+	if fd, err := openBeneath(unix.AT_FDCWD, path, unix.O_PATH|unix.O_NOFOLLOW); err == nil {
+		var st unix.Stat_t
+		err = fstat(fd, &st)
+		unix.Close(fd)
+		if err == nil && st.Mode&unix.S_IFMT != unix.S_IFLNK {
+			return path, nil
+		}
+	}
+	// The kernel's own verdict first: the loop below is not asked whether a
+	// link with a trailing slash leads to a directory.
+	var st unix.Stat_t
+	if err := fstatAt(unix.AT_FDCWD, path, &st, 0); err != nil {
+		return "", err
+	}
+
+	var buf [unix.PathMax]byte
+	resolved, rest := "", path
+	for links := 0; rest != ""; {
+		var name string
+		name, rest, _ = strings.Cut(rest, "/")
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			resolved = resolved[:max(strings.LastIndexByte(resolved, '/'), 0)]
+			continue
+		}
+		next := resolved + "/" + name
+		n, err := unix.Readlink(next, buf[:])
+		if err == unix.EINVAL { // not a link
+			resolved = next
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		if links++; links > maxLinks {
+			return "", unix.ELOOP
+		}
+		target := string(buf[:n])
+		if strings.HasPrefix(target, "/") {
+			resolved = ""
+		}
+		rest = target + "/" + rest
+	}
+	return max(resolved, "/"), nil
+}

@@ -1,0 +1,141 @@
+package fsops_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+func TestStat(t *testing.T) {
+	t.Parallel()
+	root := tree(t, standard...)
+	type meta struct {
+		dir, file, link bool
+		size            uint64
+	}
+	tests := []struct {
+		path  string
+		links fsops.Links
+		want  meta
+		err   error
+	}{
+		{path: "d/a.txt", want: meta{file: true, size: 5}},
+		{path: "d/link", want: meta{file: true, link: true, size: 5}},
+		{path: "d/ff"},
+		{path: "dlink/sub/b", want: meta{file: true, size: 1}},
+		{path: "d/dang", err: unix.ENOENT},
+		{path: "d/loop", err: unix.ELOOP},
+		{path: "nope", err: unix.ENOENT},
+		{path: "z/x", err: unix.ENOTDIR},
+		{path: "d/a.txt", links: fsops.RefuseLinks, want: meta{file: true, size: 5}},
+		{path: "d/ff", links: fsops.RefuseLinks},
+		{path: "d/link", links: fsops.RefuseLinks, err: invalid},
+		{path: "d/dang", links: fsops.RefuseLinks, err: invalid},
+		{path: "d/loop", links: fsops.RefuseLinks, err: invalid},
+		{path: "dlink/a.txt", links: fsops.RefuseLinks, err: unix.ENOTDIR},
+		{path: "d/loop/x", links: fsops.RefuseLinks, err: unix.ENOTDIR},
+		{path: "d/nope", links: fsops.RefuseLinks, err: unix.ENOENT},
+		{path: "nope/x", links: fsops.RefuseLinks, err: unix.ENOENT},
+	}
+	for _, tt := range tests {
+		t.Run(tt.path+"/"+strconv.Itoa(int(tt.links)), func(t *testing.T) {
+			m, err := fsops.Stat(filepath.Join(root, tt.path), tt.links)
+			checkErr(t, err, tt.err)
+			if got := (meta{m.IsDirectory, m.IsFile, m.IsSymlink, m.Size}); got != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+	for _, links := range []fsops.Links{fsops.FollowLinks, fsops.RefuseLinks} {
+		for _, path := range []string{"/", filepath.Join(root, "d")} {
+			m, err := fsops.Stat(path, links)
+			if err != nil || !m.IsDirectory || m.IsFile || m.IsSymlink {
+				t.Errorf("Stat(%q, %v) = %+v, %v", path, links, m, err)
+			}
+		}
+	}
+}
+
+func TestStatTimes(t *testing.T) {
+	t.Parallel()
+	before := time.Now().Add(-time.Second).UnixMilli() // file systems use a coarse clock
+	path := filepath.Join(tree(t, "f"), "f")
+	for _, want := range []int64{1_000_000_000_123, -1500} {
+		if err := os.Chtimes(path, time.Time{}, time.UnixMilli(want)); err != nil {
+			t.Fatal(err)
+		}
+		m, err := fsops.Stat(path, fsops.FollowLinks)
+		if err != nil || m.ModifiedAtMs != want {
+			t.Errorf("modified at %d, %v, want %d", m.ModifiedAtMs, err, want)
+		}
+		var st unix.Statx_t
+		if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BTIME, &st); err != nil {
+			t.Fatal(err)
+		}
+		if st.Mask&unix.STATX_BTIME == 0 {
+			if m.CreatedAtMs != 0 {
+				t.Errorf("created at %d without a birth time, want 0", m.CreatedAtMs)
+			}
+		} else if m.CreatedAtMs < before || m.CreatedAtMs > time.Now().UnixMilli() {
+			t.Errorf("created at %d, want a moment after %d", m.CreatedAtMs, before)
+		}
+	}
+	m, err := fsops.Stat("/proc/version", fsops.FollowLinks)
+	if err != nil || m.CreatedAtMs != 0 {
+		t.Errorf("procfs: created at %d, %v, want 0", m.CreatedAtMs, err)
+	}
+}
+
+func TestCanonicalize(t *testing.T) {
+	t.Parallel()
+	root := tree(t, standard...)
+	grow(t, root, "up -> d/../z", "abs -> "+root+"/d/sub", "d/slash -> a.txt/", "nb\xff/f", "nl -> nb\xff")
+	for i := range 41 {
+		grow(t, root, "c"+strconv.Itoa(i+1)+" -> c"+strconv.Itoa(i))
+	}
+	grow(t, root, "c0 =x")
+	tests := []struct {
+		path, want string
+		err        error
+	}{
+		{path: "d/a.txt", want: "d/a.txt"},
+		{path: "d/link", want: "d/a.txt"},
+		{path: "dlink/dl/b", want: "d/sub/b"},
+		{path: "up", want: "z"},
+		{path: "abs/b", want: "d/sub/b"},
+		{path: "nl/f", want: "nb\xff/f"},
+		{path: "c40", want: "c0"},
+		{path: "c41", err: unix.ELOOP},
+		{path: "d/slash", err: unix.ENOTDIR},
+		{path: "d/loop", err: unix.ELOOP},
+		{path: "d/loop/x", err: unix.ELOOP},
+		{path: "d/dang", err: unix.ENOENT},
+		{path: "nope", err: unix.ENOENT},
+		{path: "z/x", err: unix.ENOTDIR},
+	}
+	for _, tt := range tests {
+		got, err := fsops.Canonicalize(filepath.Join(root, tt.path))
+		checkErr(t, err, tt.err)
+		want := ""
+		if tt.err == nil {
+			want = filepath.Join(root, tt.want)
+		}
+		if got != want {
+			t.Errorf("Canonicalize(%q) = %q, want %q", tt.path, got, want)
+		}
+	}
+	if got, err := fsops.Canonicalize("/"); got != "/" || err != nil {
+		t.Errorf("Canonicalize(/) = %q, %v", got, err)
+	}
+	// Links to the root keep the slash.
+	grow(t, root, "r -> /")
+	if got, err := fsops.Canonicalize(filepath.Join(root, "r")); got != "/" || err != nil {
+		t.Errorf("Canonicalize(r -> /) = %q, %v", got, err)
+	}
+}

@@ -1,0 +1,78 @@
+package fsops
+
+import (
+	"cmp"
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxOpenDirs is how many directories of one branch are held open at once.
+const maxOpenDirs = 64
+
+// errMoved is a directory that is not where it was entered: somebody moved
+// it, and going on would work on another tree.
+var errMoved = errors.New("directory was moved during the operation")
+
+// dirStack is a chain of directories, each a child of the one before. Only
+// the outermost and the innermost are held open, so depth costs no
+// descriptors; those between are found again through ".." and must be the
+// same as before.
+type dirStack struct {
+	dirs []stackDir
+}
+
+type stackDir struct {
+	fd int // -1 when not held open
+	id fileID
+}
+
+// push enters fd, which the stack owns from now on, also on error.
+func (s *dirStack) push(fd int) error {
+	var st unix.Stat_t
+	if err := fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	s.dirs = append(s.dirs, stackDir{fd: fd, id: idOf(&st)})
+	if i := len(s.dirs) - 1 - maxOpenDirs; i > 0 {
+		unix.Close(s.dirs[i].fd)
+		s.dirs[i].fd = -1
+	}
+	return nil
+}
+
+// top is the innermost directory.
+func (s *dirStack) top() stackDir { return s.dirs[len(s.dirs)-1] }
+
+// pop leaves the innermost directory. It tells whether the one before had to
+// be opened anew, which starts it from its first name.
+func (s *dirStack) pop() (reopened bool, err error) {
+	inner := s.top()
+	s.dirs = s.dirs[:len(s.dirs)-1]
+	defer unix.Close(inner.fd)
+	if len(s.dirs) == 0 || s.top().fd >= 0 {
+		return false, nil
+	}
+	fd, err := openAt(inner.fd, "..", dirFlags|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false, err
+	}
+	var st unix.Stat_t
+	if err := fstat(fd, &st); err != nil || idOf(&st) != s.top().id {
+		unix.Close(fd)
+		return false, cmp.Or(err, errMoved)
+	}
+	s.dirs[len(s.dirs)-1].fd = fd
+	return true, nil
+}
+
+// close leaves all directories.
+func (s *dirStack) close() {
+	for _, d := range s.dirs {
+		if d.fd >= 0 {
+			unix.Close(d.fd)
+		}
+	}
+	s.dirs = nil
+}

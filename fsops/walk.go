@@ -1,0 +1,318 @@
+package fsops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// Maxima of [WalkOptions], and of the size of a [WalkResult]; rpc.md 5.4.
+const (
+	MaxWalkDepth       = 64
+	MaxWalkDirectories = 10_000
+	MaxWalkEntries     = 50_000
+	MaxWalkSize        = 4 << 20
+)
+
+// ErrNotUTF8 stands in a [WalkError] for a name that has no text form.
+var ErrNotUTF8 = errors.New("file name is not UTF-8")
+
+// WalkOptions bounds a walk. Only the limits are required.
+type WalkOptions struct {
+	// MaxDepth is how deep a directory may be to be entered; the root is
+	// at 0 and always is.
+	MaxDepth uint64
+	// MaxDirectories counts entered directories, the root among them.
+	MaxDirectories uint64
+	// MaxEntries counts the names looked at, listed or not.
+	MaxEntries uint64
+	// FollowDirectoryLinks lists and enters links to directories, each real
+	// directory once. Links to files are never listed.
+	FollowDirectoryLinks bool
+	// PruneHidden lists directories with a leading dot, but enters none.
+	PruneHidden bool
+	// Size is what one entry (err is nil) or error adds to the size of the
+	// answer. It is called once for each, in order; nil counts the bytes of
+	// the path and 64.
+	Size func(path string, err error) int
+}
+
+// WalkEntry is a regular file or a directory.
+type WalkEntry struct {
+	Path        string
+	IsDirectory bool
+}
+
+// WalkError is a name or directory that could not be looked at. Err is an
+// errno or [ErrNotUTF8]; then the name in Path has U+FFFD for what is not UTF-8.
+type WalkError struct {
+	Path string
+	Err  error
+}
+
+// WalkResult is what a walk found, in breadth-first order, the names of one
+// directory in the order of their bytes. The root is not listed.
+type WalkResult struct {
+	Entries []WalkEntry
+	Errors  []WalkError
+	// Truncated tells that a limit was hit and something is missing.
+	Truncated bool
+}
+
+// Walk lists what is under root. A root that is a file is empty, and so is a
+// link when links are not followed; a missing one is an error. A context that
+// ends is noticed between directories.
+//
+// Without FollowDirectoryLinks no link is ever followed, even when it takes
+// the place of a directory during the walk.
+func Walk(ctx context.Context, root string, o WalkOptions) (WalkResult, error) {
+	if o.MaxDirectories == 0 || o.MaxEntries == 0 {
+		return WalkResult{}, invalidf("walk limits must not be zero: maxDirectories %d, maxEntries %d",
+			o.MaxDirectories, o.MaxEntries)
+	}
+	if o.MaxDepth > MaxWalkDepth || o.MaxDirectories > MaxWalkDirectories || o.MaxEntries > MaxWalkEntries {
+		return WalkResult{}, invalidf("walk limits exceed their maxima: maxDepth %d of %d, maxDirectories %d of %d, maxEntries %d of %d",
+			o.MaxDepth, MaxWalkDepth, o.MaxDirectories, MaxWalkDirectories, o.MaxEntries, MaxWalkEntries)
+	}
+
+	var st unix.Stat_t
+	if err := fstatAt(unix.AT_FDCWD, root, &st, 0); err != nil {
+		return WalkResult{}, pathError("walk", root, err)
+	}
+	if kindOf(&st) != unix.DT_DIR {
+		return WalkResult{}, nil
+	}
+	w := walker{o: o, root: root, directories: 1}
+	flags := dirFlags
+	if o.FollowDirectoryLinks {
+		w.seen = map[fileID]bool{idOf(&st): true}
+	} else {
+		flags |= unix.O_NOFOLLOW
+	}
+	fd, err := openAt(unix.AT_FDCWD, root, flags, 0)
+	switch {
+	case err == unix.ENOTDIR:
+		return WalkResult{}, nil // it is a link
+	case err != nil:
+		w.fail(root, err)
+		return w.result, nil
+	}
+	defer unix.Close(fd)
+	err = w.run(ctx, fd)
+	return w.result, err
+}
+
+// walkDir is a directory to enter: its path under the root and its depth.
+type walkDir struct {
+	rel   string
+	depth uint64
+}
+
+type walkName struct {
+	path string // whole; the name is what follows walker.prefix
+	kind byte
+}
+
+type walker struct {
+	o      WalkOptions
+	root   string
+	result WalkResult
+	size   int // of the result, as Options.Size has it
+	full   bool
+
+	queue       []walkDir
+	directories uint64 // entered or in the queue
+	visited     uint64
+	seen        map[fileID]bool // nil when links are not followed
+	reader      *dirReader
+	names       []walkName
+}
+
+// run enters the directories of the queue, from the root on.
+func (w *walker) run(ctx context.Context, root int) error {
+	w.reader = newDirReader()
+	w.queue = []walkDir{{}}
+	for i := 0; i < len(w.queue) && !w.full; i++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		d := w.queue[i]
+		path, fd := w.root, root
+		if d.rel != "" {
+			path = join(w.root, d.rel)
+			var err error
+			if w.seen == nil {
+				fd, err = openBeneath(root, d.rel, dirFlags)
+			} else {
+				fd, err = openAt(root, d.rel, dirFlags, 0)
+			}
+			if err != nil {
+				w.fail(path, err)
+				continue
+			}
+		}
+		err := w.enter(ctx, fd, path, d)
+		if fd != root {
+			unix.Close(fd)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func join(dir, name string) string {
+	if strings.HasSuffix(dir, "/") {
+		return dir + name
+	}
+	return dir + "/" + name
+}
+
+// enter lists one directory and queues those in it.
+func (w *walker) enter(ctx context.Context, fd int, path string, d walkDir) error {
+	prefix := join(path, "")
+	if err := w.read(ctx, fd, prefix); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		w.fail(path, err)
+		return nil
+	}
+	// A directory that may be read but not searched gives names and nothing
+	// else; asking for "." in it is the cheapest way to know.
+	var st unix.Stat_t
+	searchErr := fstatAt(fd, ".", &st, 0)
+
+	for _, n := range w.names {
+		if w.visited == w.o.MaxEntries {
+			w.full = true
+		}
+		if w.full {
+			w.result.Truncated = true
+			return nil
+		}
+		w.visited++
+		name := n.path[len(prefix):]
+		if !utf8.ValidString(name) {
+			w.fail(prefix+lossy(name), ErrNotUTF8)
+			continue
+		}
+		if searchErr != nil {
+			w.fail(n.path, searchErr)
+			continue
+		}
+		kind, id, err := w.kind(fd, name, n.kind)
+		switch {
+		case err != nil:
+			w.fail(n.path, err)
+		case kind == unix.DT_REG:
+			w.list(n.path, false)
+		case kind == unix.DT_DIR:
+			w.list(n.path, true)
+			if d.depth < w.o.MaxDepth && !(w.o.PruneHidden && name[0] == '.') && !w.seen[id] {
+				w.push(walkDir{rel: n.path[len(join(w.root, "")):], depth: d.depth + 1}, id)
+			}
+		}
+	}
+	return nil
+}
+
+// kind returns what name is; the id only of directories and only when links
+// are followed.
+func (w *walker) kind(fd int, name string, kind byte) (byte, fileID, error) {
+	var st unix.Stat_t
+	if kind == unix.DT_UNKNOWN {
+		if err := fstatAt(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return 0, fileID{}, err
+		}
+		kind = kindOf(&st)
+	}
+	if w.seen == nil || kind != unix.DT_DIR && kind != unix.DT_LNK {
+		return kind, fileID{}, nil
+	}
+	err := fstatAt(fd, name, &st, 0)
+	if kind == unix.DT_LNK && (err != nil || kindOf(&st) != unix.DT_DIR) {
+		return unix.DT_LNK, fileID{}, nil
+	}
+	return kindOf(&st), idOf(&st), err
+}
+
+// read collects the names of a directory in order. Of a huge directory it
+// holds no more than the walk may still look at, and one to know that there
+// are more.
+func (w *walker) read(ctx context.Context, fd int, prefix string) error {
+	keep := int(w.o.MaxEntries-w.visited) + 1
+	w.names = w.names[:0]
+	for {
+		ok, err := w.reader.fill(fd)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		for name, kind := range w.reader.all {
+			w.names = append(w.names, walkName{path: prefix + string(name), kind: kind})
+		}
+		if len(w.names) > 2*keep {
+			w.sort(keep)
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+	}
+	w.sort(keep)
+	return nil
+}
+
+func (w *walker) sort(keep int) {
+	slices.SortFunc(w.names, func(a, b walkName) int { return cmp.Compare(a.path, b.path) })
+	w.names = w.names[:min(keep, len(w.names))]
+}
+
+func (w *walker) push(d walkDir, id fileID) {
+	if w.directories == w.o.MaxDirectories {
+		w.result.Truncated = true
+		return
+	}
+	w.directories++
+	w.queue = append(w.queue, d)
+	if w.seen != nil {
+		w.seen[id] = true
+	}
+}
+
+func (w *walker) list(path string, isDirectory bool) {
+	if w.fits(path, nil) {
+		w.result.Entries = append(w.result.Entries, WalkEntry{Path: path, IsDirectory: isDirectory})
+	}
+}
+
+func (w *walker) fail(path string, err error) {
+	if w.fits(path, err) {
+		w.result.Errors = append(w.result.Errors, WalkError{Path: path, Err: err})
+	}
+}
+
+// fits adds to the size of the result. What does not fit ends the walk.
+func (w *walker) fits(path string, err error) bool {
+	if w.full {
+		return false
+	}
+	n := len(path) + entryAllowance
+	if w.o.Size != nil {
+		n = w.o.Size(path, err)
+	}
+	if w.size+n > MaxWalkSize {
+		w.full, w.result.Truncated = true, true
+		return false
+	}
+	w.size += n
+	return true
+}

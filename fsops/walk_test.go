@@ -1,0 +1,249 @@
+package fsops_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+var limits = fsops.WalkOptions{MaxDepth: 10, MaxDirectories: 100, MaxEntries: 1000}
+
+// walk gives a result as one line: entries, directories with a slash, then
+// errors in brackets, then "..." when truncated.
+func walk(t testing.TB, root, path string, o fsops.WalkOptions) (string, error) {
+	t.Helper()
+	res, err := fsops.Walk(t.Context(), filepath.Join(root, path), o)
+	var out []string
+	for _, e := range res.Entries {
+		rel, _ := filepath.Rel(root, e.Path)
+		if e.IsDirectory {
+			rel += "/"
+		}
+		out = append(out, rel)
+	}
+	for _, e := range res.Errors {
+		rel, _ := filepath.Rel(root, e.Path)
+		out = append(out, fmt.Sprintf("[%s: %v]", rel, e.Err))
+	}
+	if res.Truncated {
+		out = append(out, "...")
+	}
+	return strings.Join(out, " "), err
+}
+
+// What is wanted here was observed on the reference.
+func TestWalk(t *testing.T) {
+	t.Parallel()
+	root := tree(t, "t/a/1", "t/b/2", "t/c/3", "t/c/d/4", "t/c/d/e/5", "t/z", "t/la -> a", "t/lz -> z",
+		"t/ld -> nowhere", "t/self -> .", "t/ff |", "t/.h/x", "t/.hf", "tl -> t", "f =f", "fl -> f", "dl -> nope", "lp -> lp")
+	const top = "t/.h/ t/.hf t/a/ t/b/ t/c/ t/z"
+	const topFollowed = "t/.h/ t/.hf t/a/ t/b/ t/c/ t/la/ t/self/ t/z"
+	const below = " t/a/1 t/b/2 t/c/3 t/c/d/ t/c/d/4 t/c/d/e/ t/c/d/e/5"
+	tests := []struct {
+		name string
+		path string
+		set  func(*fsops.WalkOptions)
+		want string
+		err  error
+	}{
+		{name: "plain", path: "t", want: top + " t/.h/x" + below},
+		{name: "follow", path: "t", set: func(o *fsops.WalkOptions) { o.FollowDirectoryLinks = true }, want: topFollowed + " t/.h/x" + below},
+		{name: "depth 0", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDepth = 0 }, want: top},
+		{name: "depth 1", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDepth = 1 }, want: top + " t/.h/x t/a/1 t/b/2 t/c/3 t/c/d/"},
+		{name: "prune", path: "t", set: func(o *fsops.WalkOptions) { o.PruneHidden = true }, want: top + below},
+		{name: "entries 1", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 1 }, want: "t/.h/ ..."},
+		{name: "entries 5", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 5 }, want: "t/.h/ t/.hf t/a/ t/b/ t/c/ ..."},
+		// The fifo and the links are looked at as well.
+		{name: "entries 10", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 10 }, want: top[:len(top)-4] + " ..."},
+		{name: "entries 11", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 11 }, want: top + " ..."},
+		{name: "entries 12", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 12 }, want: top + " t/.h/x ..."},
+		{name: "entries all", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 19 }, want: top + " t/.h/x" + below},
+		{name: "directories 1", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDirectories = 1 }, want: top + " ..."},
+		{name: "directories 2", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDirectories = 2 }, want: top + " t/.h/x ..."},
+		{name: "directories 6", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDirectories = 6 }, want: top + " t/.h/x t/a/1 t/b/2 t/c/3 t/c/d/ t/c/d/4 t/c/d/e/ ..."},
+		{name: "directories all", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDirectories = 7 }, want: top + " t/.h/x" + below},
+		{name: "directories all followed", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDirectories, o.FollowDirectoryLinks = 7, true }, want: topFollowed + " t/.h/x" + below},
+		{name: "unentered by depth", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDirectories, o.MaxDepth = 1, 0 }, want: top},
+		{name: "link", path: "tl"},
+		{name: "link followed", path: "tl", set: func(o *fsops.WalkOptions) { o.FollowDirectoryLinks, o.MaxDepth = true, 0 }, want: strings.ReplaceAll(topFollowed, "t/", "tl/")},
+		{name: "file", path: "f"},
+		{name: "file link followed", path: "fl", set: func(o *fsops.WalkOptions) { o.FollowDirectoryLinks = true }},
+		{name: "fifo", path: "t/ff"},
+		{name: "missing", path: "nope", err: unix.ENOENT},
+		{name: "dangling", path: "dl", err: unix.ENOENT},
+		{name: "loop", path: "lp", err: unix.ELOOP},
+		{name: "under file", path: "f/x", err: unix.ENOTDIR},
+		{name: "no directories", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDirectories = 0 }, err: invalid},
+		{name: "no entries", path: "nope", set: func(o *fsops.WalkOptions) { o.MaxEntries = 0 }, err: invalid},
+		{name: "too deep", path: "nope", set: func(o *fsops.WalkOptions) { o.MaxDepth = 65 }, err: invalid},
+		{name: "too many directories", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDirectories = 10_001 }, err: invalid},
+		{name: "too many entries", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 1 << 63 }, err: invalid},
+		{name: "maxima", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDepth, o.MaxDirectories, o.MaxEntries = 64, 10_000, 50_000 }, want: top + " t/.h/x" + below},
+	}
+	for _, tt := range tests {
+		o := limits
+		if tt.set != nil {
+			tt.set(&o)
+		}
+		got, err := walk(t, root, tt.path, o)
+		checkErr(t, err, tt.err)
+		if got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// A directory is entered once, under the first name met.
+func TestWalkAliases(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		lines []string
+		set   func(*fsops.WalkOptions)
+		want  string
+	}{
+		{name: "alias first", lines: []string{"t/b/x/f", "t/a -> b", "t/m/y -> ../b/x", "t/m/z -> ../b", "t/m/up -> ../.."},
+			want: "t/a/ t/b/ t/m/ t/a/x/ t/m/up/ t/m/y/ t/m/z/ t/a/x/f t/m/up/t/"},
+		{name: "alias takes no directory", lines: []string{"t/b/", "t/a -> b"}, set: func(o *fsops.WalkOptions) { o.MaxDirectories = 2 }, want: "t/a/ t/b/"},
+		{name: "limit", lines: []string{"t/b/x/", "t/a -> .", "t/b/up -> .."}, set: func(o *fsops.WalkOptions) { o.MaxDirectories = 1 }, want: "t/a/ t/b/ ..."},
+		{name: "hidden alias", lines: []string{"t/b/f", "t/.hid -> b"}, want: "t/.hid/ t/b/ t/.hid/f"},
+		{name: "hidden alias pruned", lines: []string{"t/b/f", "t/.hid -> b"}, set: func(o *fsops.WalkOptions) { o.PruneHidden = true }, want: "t/.hid/ t/b/ t/b/f"},
+		{name: "hidden root", lines: []string{"t/f", "t/.in/g"}, set: func(o *fsops.WalkOptions) { o.PruneHidden = true }, want: "t/.in/ t/f"},
+	}
+	for _, tt := range tests {
+		o := limits
+		o.FollowDirectoryLinks = true
+		if tt.set != nil {
+			tt.set(&o)
+		}
+		if got, err := walk(t, tree(t, tt.lines...), "t", o); err != nil || got != tt.want {
+			t.Errorf("%s: %v\n got %s\nwant %s", tt.name, err, got, tt.want)
+		}
+	}
+}
+
+func TestWalkNames(t *testing.T) {
+	t.Parallel()
+	root := tree(t, "t/ok", "t/\xff", "t/a\xffb", "t/d\xff/in", "t/l\xff -> ok", "t/p\xff |", "u\xff/f")
+	const bad = ": file name is not UTF-8]"
+	want := "t/ok [t/a\ufffdb" + bad + " [t/d\ufffd" + bad + " [t/l\ufffd" + bad + " [t/p\ufffd" + bad + " [t/\ufffd" + bad
+	if got, err := walk(t, root, "t", limits); err != nil || got != want {
+		t.Errorf("%v\n got %s\nwant %s", err, got, want)
+	}
+	o := limits
+	o.MaxEntries = 2
+	want = "[t/a\ufffdb" + bad + " [t/d\ufffd" + bad + " ..."
+	if got, err := walk(t, root, "t", o); err != nil || got != want {
+		t.Errorf("%v\n got %s\nwant %s", err, got, want)
+	}
+	if got, err := walk(t, root, "u\xff", limits); err != nil || got != "u\xff/f" {
+		t.Errorf("root with a bad name: %q, %v", got, err)
+	}
+	if got, err := fsops.Walk(t.Context(), "/", fsops.WalkOptions{MaxDirectories: 1, MaxEntries: 1000}); err != nil ||
+		len(got.Entries) == 0 || strings.HasPrefix(got.Entries[0].Path, "//") {
+		t.Errorf("walk of /: %+v, %v", got, err)
+	}
+}
+
+// Of a directory with more names than the limit the first in order are listed,
+// whatever the order of the file system.
+func TestWalkLargeDirectory(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for i := range 300 {
+		grow(t, root, fmt.Sprintf("%03d", i))
+	}
+	o := limits
+	o.MaxEntries = 3
+	if got, err := walk(t, root, "", o); err != nil || got != "000 001 002 ..." {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestWalkSize(t *testing.T) {
+	t.Parallel()
+	root := tree(t, "t/a", "t/b\xff", "t/c", "t/d/e")
+	for most, want := range map[int]string{
+		4: "t/a t/c t/d/ [t/b\ufffd: file name is not UTF-8] ...",
+		5: "t/a t/c t/d/ t/d/e [t/b\ufffd: file name is not UTF-8]",
+		1: "t/a ...",
+		2: "t/a [t/b\ufffd: file name is not UTF-8] ...",
+	} {
+		o := limits
+		var calls []string
+		o.Size = func(path string, err error) int {
+			calls = append(calls, fmt.Sprint(filepath.Base(path), err != nil))
+			return fsops.MaxWalkSize / most
+		}
+		if got, err := walk(t, root, "t", o); err != nil || got != want {
+			t.Errorf("room for %d: %v\n got %s\nwant %s", most, err, got, want)
+		}
+		all := []string{"afalse", "b\ufffdtrue", "cfalse", "dfalse", "efalse"}
+		if got, want := strings.Join(calls, " "), strings.Join(all[:min(most+1, 5)], " "); got != want {
+			t.Errorf("room for %d: Size was called for %s, want %s", most, got, want)
+		}
+	}
+}
+
+func TestWalkCancelled(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	root := tree(t, "a/b/c/d")
+	o := limits
+	o.Size = func(path string, err error) int {
+		if strings.HasSuffix(path, "/b") {
+			cancel()
+		}
+		if strings.HasSuffix(path, "/c") {
+			t.Error("the walk went on")
+		}
+		return 1
+	}
+	if _, err := fsops.Walk(ctx, root, o); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want %v", err, context.Canceled)
+	}
+}
+
+func TestWalkNoPermission(t *testing.T) {
+	if !asUser(t) {
+		return
+	}
+	root := tree(t, "t/a/1", "t/b/2", "t/c/3", "t/d/x", "t/d/y/", "t/lb -> b")
+	for path, mode := range map[string]os.FileMode{"b": 0, "c": 0o100, "d": 0o600} {
+		path := filepath.Join(root, "t", path)
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Chmod(path, 0o700) })
+	}
+	const denied = ": permission denied]"
+	tests := []struct {
+		path   string
+		follow bool
+		want   string
+		err    error
+	}{
+		{path: "t", want: "t/a/ t/b/ t/c/ t/d/ t/a/1 [t/b" + denied + " [t/c" + denied + " [t/d/x" + denied + " [t/d/y" + denied},
+		{path: "t", follow: true, want: "t/a/ t/b/ t/c/ t/d/ t/lb/ t/a/1 [t/b" + denied + " [t/c" + denied + " [t/d/x" + denied + " [t/d/y" + denied},
+		{path: "t/b", want: "[t/b" + denied},
+		{path: "t/d", want: "[t/d/x" + denied + " [t/d/y" + denied},
+		{path: "t/b/x", err: unix.EACCES},
+	}
+	for _, tt := range tests {
+		o := limits
+		o.FollowDirectoryLinks = tt.follow
+		got, err := walk(t, root, tt.path, o)
+		checkErr(t, err, tt.err)
+		if got != tt.want {
+			t.Errorf("%s, follow %v:\n got %s\nwant %s", tt.path, tt.follow, got, tt.want)
+		}
+	}
+}

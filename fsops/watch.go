@@ -1,0 +1,195 @@
+package fsops
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxMissingPaths is how many paths one [Watch] takes; rpc.md 5.6.
+const MaxMissingPaths = 64
+
+// maxWatchedDirs bounds the kernel's watches behind one [Watch]; a user has
+// a limited number of them (inotify(7), max_user_watches).
+const maxWatchedDirs = 1024
+
+// ErrNotWatchable says that there is nothing to wait for: no path was given or
+// too many, one exists already, leads through a link or lies under a file, or
+// the present path is not there.
+var ErrNotWatchable = errors.New("nothing to watch")
+
+// Watch waits once for a path to appear. It is inotify(7) on every directory
+// on the way to the paths, asked only about the names on the way.
+type Watch struct {
+	file *os.File // inotify
+	// names has, for each watched directory, the names that matter in it; true
+	// when a change of contents does too.
+	names   map[int32]map[string]bool
+	changed chan struct{}
+	done    chan struct{}
+}
+
+// WatchMissing watches until one of the missing paths, or the first missing
+// directory above it, appears, or until present (when not empty) is modified,
+// removed or replaced. A directory as present is modified by a change of its
+// mode, owner or times. It also ends when a directory above is moved, removed
+// or changes its mode, since the paths may then be others. Links are not
+// followed.
+//
+// Any error means that nothing is watched; [ErrNotWatchable] is the expected
+// one. The caller closes the watch.
+func WatchMissing(missing []string, present string) (*Watch, error) {
+	if len(missing) == 0 || len(missing) > MaxMissingPaths {
+		return nil, fmt.Errorf("%w: %d missing paths are not between 1 and %d", ErrNotWatchable, len(missing), MaxMissingPaths)
+	}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, os.NewSyscallError("inotify_init1", err)
+	}
+	w := &Watch{
+		file:    os.NewFile(uintptr(fd), "inotify"),
+		names:   map[int32]map[string]bool{},
+		changed: make(chan struct{}),
+		done:    make(chan struct{}),
+	}
+	for _, path := range missing {
+		if err = w.add(fd, path, false); err != nil {
+			break
+		}
+	}
+	if err == nil && present != "" {
+		err = w.add(fd, present, true)
+	}
+	if err != nil {
+		w.file.Close()
+		return nil, err
+	}
+	go w.run()
+	return w, nil
+}
+
+// Changed is closed when something happened. It stays open when the watch is
+// closed before.
+func (w *Watch) Changed() <-chan struct{} { return w.changed }
+
+// Done is closed when the watch has ended, by a change or by Close.
+func (w *Watch) Done() <-chan struct{} { return w.done }
+
+// Close ends the watch and waits until it has. It may be called more than
+// once.
+func (w *Watch) Close() {
+	_ = w.file.Close() // already closed after a change
+	<-w.done
+}
+
+// add watches every directory on the way to path, from the root on, each
+// before the name in it is looked at: so nothing can change unseen.
+func (w *Watch) add(inotify int, path string, present bool) error {
+	dir, rest := "/", strings.TrimPrefix(path, "/")
+	for rest != "" {
+		var name string
+		name, rest, _ = strings.Cut(rest, "/")
+		if err := w.addDir(inotify, dir, name, present && rest == ""); err != nil {
+			return err
+		}
+		dir = join(dir, name)
+		var st unix.Stat_t
+		err := fstatAt(unix.AT_FDCWD, dir, &st, unix.AT_SYMLINK_NOFOLLOW)
+		switch {
+		case err == unix.ENOENT && !present:
+			return nil
+		case err == unix.ENOENT:
+			return fmt.Errorf("%w: present path %q does not exist", ErrNotWatchable, path)
+		case err != nil:
+			return pathError("stat", dir, err)
+		case kindOf(&st) == unix.DT_LNK:
+			return fmt.Errorf("%w: path %q is a symbolic link", ErrNotWatchable, dir)
+		case rest != "" && kindOf(&st) != unix.DT_DIR:
+			return fmt.Errorf("%w: path %q is not a directory", ErrNotWatchable, dir)
+		}
+	}
+	if !present {
+		return fmt.Errorf("%w: path %q exists", ErrNotWatchable, path)
+	}
+	return nil
+}
+
+func (w *Watch) addDir(inotify int, dir, name string, contents bool) error {
+	mask := uint32(unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE | unix.IN_ATTRIB |
+		unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW | unix.IN_MASK_ADD)
+	if contents {
+		mask |= unix.IN_MODIFY
+	}
+	n, err := unix.InotifyAddWatch(inotify, dir, mask)
+	if err != nil {
+		return pathError("inotify_add_watch", dir, err)
+	}
+	wd := int32(n)
+	if w.names[wd] == nil {
+		if len(w.names) == maxWatchedDirs {
+			return fmt.Errorf("%w: the paths pass through more than %d directories", ErrNotWatchable, maxWatchedDirs)
+		}
+		w.names[wd] = map[string]bool{}
+	}
+	w.names[wd][name] = w.names[wd][name] || contents
+	return nil
+}
+
+// run waits for the first event that matters.
+func (w *Watch) run() {
+	defer close(w.done)
+	defer w.file.Close() // gives the kernel's watches back at once
+	var buf [4096]byte
+	for {
+		n, err := w.file.Read(buf[:])
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
+		if err != nil || w.matters(buf[:n]) {
+			close(w.changed)
+			return
+		}
+	}
+}
+
+// matters goes through the events of one read.
+func (w *Watch) matters(events []byte) bool {
+	for len(events) > 0 {
+		wd, mask, name, n := parseEvent(events)
+		if n == 0 {
+			return true // cannot be; better once too often
+		}
+		events = events[n:]
+		if mask&(unix.IN_Q_OVERFLOW|unix.IN_IGNORED|unix.IN_UNMOUNT) != 0 {
+			return true // events were lost, or the directory was
+		}
+		contents, ok := w.names[wd][string(name)]
+		if ok && (contents || mask&unix.IN_MODIFY == 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// parseEvent takes one inotify_event (inotify(7)) off b: watch, mask, cookie
+// and name length of 4 bytes each, name up to a NUL. The length n is 0 when b
+// does not hold a whole event.
+func parseEvent(b []byte) (wd int32, mask uint32, name []byte, n int) {
+	if len(b) < unix.SizeofInotifyEvent {
+		return 0, 0, nil, 0
+	}
+	size := uint64(binary.NativeEndian.Uint32(b[12:])) + unix.SizeofInotifyEvent
+	if size > uint64(len(b)) {
+		return 0, 0, nil, 0
+	}
+	name = b[unix.SizeofInotifyEvent:size]
+	if i := bytes.IndexByte(name, 0); i >= 0 {
+		name = name[:i]
+	}
+	return int32(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint32(b[4:]), name, int(size)
+}

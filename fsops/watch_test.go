@@ -1,0 +1,277 @@
+package fsops_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+// What fires and what does not was observed on the reference.
+func TestWatchMissing(t *testing.T) {
+	t.Parallel()
+	run := func(f func(a, b string) error, a, b string) func(t *testing.T, root string) {
+		return func(t *testing.T, root string) {
+			t.Helper()
+			if err := f(filepath.Join(root, a), filepath.Join(root, b)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	grows := func(lines ...string) func(*testing.T, string) {
+		return func(t *testing.T, root string) { t.Helper(); grow(t, root, lines...) }
+	}
+	removes := func(name string) func(*testing.T, string) {
+		return run(func(a, _ string) error { return os.RemoveAll(a) }, name, "")
+	}
+	chmods := func(name string) func(*testing.T, string) {
+		return run(func(a, _ string) error { return os.Chmod(a, 0o700) }, name, "")
+	}
+	touches := func(name string) func(*testing.T, string) {
+		return run(func(a, _ string) error { return os.Chtimes(a, time.Time{}, time.Unix(1, 0)) }, name, "")
+	}
+	moves := func(a, b string) func(*testing.T, string) { return run(os.Rename, a, b) }
+	reads := func(name string) func(*testing.T, string) {
+		return run(func(a, _ string) error { _, err := os.ReadFile(a); return err }, name, "")
+	}
+	type do = func(*testing.T, string)
+
+	tests := []struct {
+		name    string
+		have    []string
+		missing []string
+		present string
+		quiet   []do // nothing happens
+		fires   do
+	}{
+		{name: "file", missing: []string{"a"}, quiet: []do{grows("b")}, fires: grows("a")},
+		{name: "directory", missing: []string{"a"}, fires: grows("a/")},
+		{name: "dangling link", missing: []string{"a"}, fires: grows("a -> nowhere")},
+		{name: "fifo", missing: []string{"a"}, fires: grows("a |")},
+		{name: "renamed into place", have: []string{"z"}, missing: []string{"a"}, fires: moves("z", "a")},
+		{name: "directory renamed into place", have: []string{"z/b/c"}, missing: []string{"a/b/c"}, fires: moves("z", "a")},
+		{name: "linked", have: []string{"z"}, missing: []string{"a"}, fires: run(os.Link, "z", "a")},
+		{name: "created and removed", missing: []string{"a"}, fires: func(t *testing.T, root string) {
+			grow(t, root, "a")
+			if err := os.Remove(filepath.Join(root, "a")); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{name: "ancestor", missing: []string{"a/b/c"}, quiet: []do{grows("b", "c")}, fires: grows("a/")},
+		{name: "ancestor as a file", missing: []string{"a/b"}, fires: grows("a")},
+		{name: "second of two", have: []string{"x/", "y/"}, missing: []string{"x/a", "y/b"}, quiet: []do{grows("x/b", "y/a")}, fires: grows("y/b")},
+		{name: "names that begin alike", missing: []string{"ab/c"}, quiet: []do{grows("a/", "abc/")}, fires: grows("ab")},
+		{name: "siblings", have: []string{"s", "g/x/"}, missing: []string{"g/x/a"}, fires: grows("g/x/a"), quiet: []do{
+			grows("s =text", "t/", "g/y", "g/x/q/r"), removes("s"), removes("g/y"), moves("t", "u"), chmods("u"), chmods("g/x/q"),
+		}},
+		{name: "parent removed", have: []string{"x/"}, missing: []string{"x/a"}, fires: removes("x")},
+		{name: "parent renamed", have: []string{"x/"}, missing: []string{"x/a"}, fires: moves("x", "y")},
+		{name: "grandparent renamed", have: []string{"g/x/"}, missing: []string{"g/x/a"}, fires: moves("g", "h")},
+		{name: "parent replaced by a link", have: []string{"x/", "y/a"}, missing: []string{"x/a"}, fires: func(t *testing.T, root string) {
+			removes("x")(t, root)
+			grow(t, root, "x -> y")
+		}},
+		{name: "parent mode", have: []string{"x/"}, missing: []string{"x/a"}, fires: chmods("x")},
+		{name: "ancestor mode", have: []string{"g/x/"}, missing: []string{"g/x/a"}, fires: chmods("g")},
+
+		{name: "present written", have: []string{"p"}, missing: []string{"a"}, present: "p", quiet: []do{grows("q =text"), reads("p")}, fires: grows("p =text")},
+		{name: "present touched", have: []string{"p"}, missing: []string{"a"}, present: "p", fires: touches("p")},
+		{name: "present mode", have: []string{"p"}, missing: []string{"a"}, present: "p", fires: chmods("p")},
+		{name: "present removed", have: []string{"p"}, missing: []string{"a"}, present: "p", fires: removes("p")},
+		{name: "present renamed", have: []string{"p"}, missing: []string{"a"}, present: "p", fires: moves("p", "q")},
+		{name: "present replaced", have: []string{"p", "q"}, missing: []string{"a"}, present: "p", fires: moves("q", "p")},
+		{name: "present fifo", have: []string{"p |"}, missing: []string{"a"}, present: "p", fires: chmods("p")},
+		{name: "present directory", have: []string{"p/s/", "p/f"}, missing: []string{"a"}, present: "p",
+			quiet: []do{grows("p/x", "p/s/y", "p/f =text"), removes("p/x")}, fires: chmods("p")},
+		{name: "present directory removed", have: []string{"p/"}, missing: []string{"a"}, present: "p", fires: removes("p")},
+		{name: "present directory renamed", have: []string{"p/"}, missing: []string{"a"}, present: "p", fires: moves("p", "q")},
+		{name: "present parent renamed", have: []string{"g/p/"}, missing: []string{"a"}, present: "g/p", fires: moves("g", "h")},
+		{name: "present beside missing", have: []string{"d/p"}, missing: []string{"d/a"}, present: "d/p", quiet: []do{grows("d/x =text")}, fires: grows("d/p =text")},
+		{name: "present above missing", have: []string{"d/e/"}, missing: []string{"d/e/a"}, present: "d", quiet: []do{grows("d/x", "d/e/x")}, fires: grows("d/e/a")},
+		{name: "missing still fires with present", have: []string{"p"}, missing: []string{"a"}, present: "p", fires: grows("a")},
+		{name: "a path twice", missing: []string{"a", "a"}, fires: grows("a")},
+		{name: "name that is not UTF-8", missing: []string{"a\xff"}, quiet: []do{grows("a\xfe")}, fires: grows("a\xff")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			root := tree(t, tt.have...)
+			w, err := fsops.WatchMissing(under(root, tt.missing...), under(root, tt.present)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			for i, do := range tt.quiet {
+				do(t, root)
+				settle(t, w, root)
+				select {
+				case <-w.Changed():
+					t.Fatalf("fired after quiet step %d", i)
+				default:
+				}
+			}
+			tt.fires(t, root)
+			select {
+			case <-w.Changed():
+			case <-time.After(5 * time.Second):
+				t.Fatal("did not fire")
+			}
+		})
+	}
+}
+
+// under makes names absolute; "" stays.
+func under(root string, names ...string) []string {
+	var out []string
+	for _, name := range names {
+		if name != "" {
+			name = root + "/" + name
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+// settle waits until the system has reported what was done before: a second
+// watch beside w, whose own event comes after.
+func settle(t *testing.T, w *fsops.Watch, root string) {
+	t.Helper()
+	mark := filepath.Join(root, fmt.Sprintf("mark%d", time.Now().UnixNano()))
+	m, err := fsops.WatchMissing([]string{mark}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := os.WriteFile(mark, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-m.Changed():
+	case <-time.After(5 * time.Second):
+		t.Fatal("the mark was not seen")
+	}
+	// w's goroutine may be slower than m's: give it a moment to be wrong.
+	select {
+	case <-w.Changed():
+	case <-time.After(5 * time.Millisecond):
+	}
+}
+
+func TestWatchMissingRefused(t *testing.T) {
+	t.Parallel()
+	root := tree(t, "f", "d/", "l -> d", "dang -> nowhere", "loop -> loop", "p -> f")
+	many := make([]string, fsops.MaxMissingPaths+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("m%d", i)
+	}
+	tests := []struct {
+		name    string
+		missing []string
+		present string
+		ok      bool
+	}{
+		{name: "none"},
+		{name: "exists", missing: []string{"f"}},
+		{name: "second exists", missing: []string{"a", "d"}},
+		{name: "root exists", missing: []string{"../../../../../../../.."}},
+		{name: "dangling link", missing: []string{"dang"}},
+		{name: "loop", missing: []string{"loop/x"}},
+		{name: "through a link", missing: []string{"l/a"}},
+		{name: "under a file", missing: []string{"f/a"}},
+		{name: "present missing", missing: []string{"a"}, present: "q"},
+		{name: "present under a file", missing: []string{"a"}, present: "f/q"},
+		{name: "present link", missing: []string{"a"}, present: "p"},
+		{name: "present through a link", missing: []string{"a"}, present: "l/q"},
+		{name: "65", missing: many},
+		{name: "64", missing: many[1:], ok: true},
+	}
+	for _, tt := range tests {
+		missing := under(root, tt.missing...)
+		for i, m := range missing {
+			missing[i] = filepath.Clean(m)
+		}
+		w, err := fsops.WatchMissing(missing, under(root, tt.present)[0])
+		if tt.ok != (err == nil) || !tt.ok && !errors.Is(err, fsops.ErrNotWatchable) {
+			t.Errorf("%s: error %v", tt.name, err)
+		}
+		if err == nil {
+			w.Close()
+		}
+	}
+}
+
+// Close ends a watch that did not fire, however often it is called, and one
+// that did.
+func TestWatchClose(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	w, err := fsops.WatchMissing(under(root, "a"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	w.Close()
+	grow(t, root, "a")
+	select {
+	case <-w.Changed():
+		t.Error("fired after Close")
+	default:
+	}
+	w, err = fsops.WatchMissing(under(root, "b"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	grow(t, root, "b")
+	<-w.Changed()
+	w.Close()
+}
+
+func TestWatchNoPermission(t *testing.T) {
+	if !asUser(t) {
+		return
+	}
+	root := tree(t, "g/x/")
+	if err := os.Chmod(filepath.Join(root, "g"), 0o300); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(filepath.Join(root, "g"), 0o700) })
+	_, err := fsops.WatchMissing(under(root, "g/x/a"), "")
+	checkErr(t, err, os.ErrPermission)
+}
+
+// A path may appear at any moment of setting up the watch: then either there
+// is no watch or it fires.
+func TestWatchRace(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for i := range 60 {
+		dir := fmt.Sprintf("%s/%d", root, i)
+		made := make(chan error, 1)
+		go func() { made <- os.MkdirAll(dir+"/a", 0o755) }()
+		w, err := fsops.WatchMissing([]string{dir + "/a/f"}, "")
+		if merr := <-made; merr != nil {
+			t.Fatal(merr)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Either it saw the directories come or it watches in them.
+		select {
+		case <-w.Changed():
+		case <-time.After(time.Millisecond):
+			if err := os.WriteFile(dir+"/a/f", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-w.Changed():
+			case <-time.After(5 * time.Second):
+				t.Fatal("did not fire")
+			}
+		}
+		w.Close()
+	}
+}

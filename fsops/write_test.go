@@ -1,0 +1,224 @@
+package fsops_test
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+func TestWriteFile(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		path  string
+		links fsops.Links
+		at    string // where the bytes are found
+		err   error
+	}{
+		{path: "d/a.txt", at: "d/a.txt"},
+		{path: "d/link", at: "d/a.txt"},
+		{path: "d/dang", at: "d/nowhere"},
+		{path: "dlink/new", at: "d/new"},
+		{path: "d", err: unix.EISDIR},
+		{path: "d/loop", err: unix.ELOOP},
+		{path: "nope/x", err: unix.ENOENT},
+		{path: "z/x", err: unix.ENOTDIR},
+		{path: "d/ff", err: unix.ENXIO},
+		{path: "/dev/null"},
+		{path: "/dev/full", err: unix.ENOSPC},
+		{path: "d/a.txt", links: fsops.RefuseLinks, at: "d/a.txt"},
+		{path: "d/new", links: fsops.RefuseLinks, at: "d/new"},
+		{path: "d/link", links: fsops.RefuseLinks, err: unix.ELOOP},
+		{path: "d/dang", links: fsops.RefuseLinks, err: unix.ELOOP},
+		{path: "dlink/new", links: fsops.RefuseLinks, err: unix.ENOTDIR},
+		{path: "d", links: fsops.RefuseLinks, err: unix.EISDIR},
+		{path: "nope/x", links: fsops.RefuseLinks, err: unix.ENOENT},
+		{path: "/dev/null", links: fsops.RefuseLinks, err: invalid},
+		{path: "/", links: fsops.RefuseLinks, err: invalid},
+	}
+	for _, tt := range tests {
+		root := tree(t, standard...)
+		before := list(t, root)
+		path := tt.path
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(root, path)
+		}
+		err := fsops.WriteFile(path, []byte("abc"), tt.links)
+		checkErr(t, err, tt.err)
+		if tt.at != "" {
+			got, err := os.ReadFile(filepath.Join(root, tt.at))
+			if err != nil || string(got) != "abc" {
+				t.Errorf("%s, %v: %s holds %q, %v", tt.path, tt.links, tt.at, got, err)
+			}
+		} else if after := list(t, root); len(after) != len(before) {
+			t.Errorf("%s, %v: tree is %q, was %q", tt.path, tt.links, after, before)
+		}
+	}
+}
+
+func TestWriteFileKeepsModeAndHardLinks(t *testing.T) {
+	t.Parallel()
+	root := tree(t, "a =a long text")
+	a, b := filepath.Join(root, "a"), filepath.Join(root, "b")
+	if err := os.Link(a, b); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(a, 0o751); err != nil {
+		t.Fatal(err)
+	}
+	if err := fsops.WriteFile(a, []byte("short"), fsops.FollowLinks); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(b)
+	if err != nil || string(got) != "short" {
+		t.Errorf("other link holds %q, %v", got, err)
+	}
+	fi, err := os.Stat(a)
+	if err != nil || fi.Mode() != 0o751 {
+		t.Errorf("mode %v, %v, want 0751", fi.Mode(), err)
+	}
+	if err := fsops.WriteFile(filepath.Join(root, "n"), nil, fsops.FollowLinks); err != nil {
+		t.Fatal(err)
+	}
+	umask := unix.Umask(0)
+	unix.Umask(umask)
+	fi, err = os.Stat(filepath.Join(root, "n"))
+	if want := os.FileMode(0o666 &^ umask); err != nil || fi.Mode() != want || fi.Size() != 0 {
+		t.Errorf("new file %v, %d bytes, %v, want %v and empty", fi.Mode(), fi.Size(), err, want)
+	}
+}
+
+// More than a pipe holds gets through as long as somebody reads.
+func TestWriteFileFifoWithReader(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(tree(t, "ff |"), "ff")
+	r, err := os.OpenFile(path, os.O_RDWR, 0) // so that it never ends
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	want := bytes.Repeat([]byte("x"), 1<<20)
+	written := make(chan error, 1)
+	go func() { written <- fsops.WriteFile(path, want, fsops.FollowLinks) }()
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(r, got); err != nil {
+		t.Fatalf("after %d bytes: %v", n, err)
+	}
+	if err := <-written; err != nil || !bytes.Equal(got, want) {
+		t.Errorf("wrote %d of %d bytes: %v", len(got), len(want), err)
+	}
+}
+
+// A reader that does not read holds the writer only for a while.
+func TestWriteFileFullFifo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes the five seconds that a write waits")
+	}
+	t.Parallel()
+	path := filepath.Join(tree(t, "ff |"), "ff")
+	r, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	checkErr(t, fsops.WriteFile(path, make([]byte, 1<<20), fsops.FollowLinks), unix.EAGAIN)
+}
+
+func TestCreateDirectory(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		path      string
+		recursive bool
+		links     fsops.Links
+		err       error
+	}{
+		{path: "n"},
+		{path: "n", recursive: true},
+		{path: "n/o/p", recursive: true},
+		{path: "n/o/p", err: unix.ENOENT},
+		{path: "d", recursive: true},
+		{path: "d", err: unix.EEXIST},
+		{path: "dlink", recursive: true},
+		{path: "dlink/n/o", recursive: true},
+		{path: "z", recursive: true, err: unix.EEXIST},
+		{path: "z", err: unix.EEXIST},
+		{path: "z/x", recursive: true, err: unix.ENOTDIR},
+		{path: "z/x", err: unix.ENOTDIR},
+		{path: "z/x/y", recursive: true, err: unix.ENOTDIR},
+		{path: "d/dang", recursive: true, err: unix.EEXIST},
+		{path: "d/dang/x/y", recursive: true, err: unix.EEXIST},
+		{path: "d/loop/x", recursive: true, err: unix.ELOOP},
+		{path: "/", recursive: true},
+		{path: "/", err: unix.EEXIST},
+		{path: "n/o/p", recursive: true, links: fsops.RefuseLinks},
+		{path: "d/n", links: fsops.RefuseLinks},
+		{path: "n/o", links: fsops.RefuseLinks, err: unix.ENOENT},
+		{path: "d", recursive: true, links: fsops.RefuseLinks},
+		{path: "d", links: fsops.RefuseLinks, err: unix.EEXIST},
+		{path: "d/dl", links: fsops.RefuseLinks, err: unix.EEXIST},
+		{path: "d/dl", recursive: true, links: fsops.RefuseLinks, err: unix.ENOTDIR},
+		{path: "d/a.txt", recursive: true, links: fsops.RefuseLinks, err: unix.ENOTDIR},
+		{path: "d/dang", recursive: true, links: fsops.RefuseLinks, err: unix.ENOTDIR},
+		{path: "dlink/n", recursive: true, links: fsops.RefuseLinks, err: unix.ENOTDIR},
+		{path: "dlink/n", links: fsops.RefuseLinks, err: unix.ENOTDIR},
+		{path: "/", recursive: true, links: fsops.RefuseLinks},
+		{path: "/", links: fsops.RefuseLinks, err: unix.EEXIST},
+	}
+	for _, tt := range tests {
+		path := tt.path
+		if path != "/" {
+			path = filepath.Join(tree(t, standard...), path)
+		}
+		err := fsops.CreateDirectory(path, tt.recursive, tt.links)
+		checkErr(t, err, tt.err)
+		if t.Failed() {
+			t.Fatalf("CreateDirectory(%q, %v, %v)", tt.path, tt.recursive, tt.links)
+		}
+		if fi, serr := os.Stat(path); tt.err == nil && (serr != nil || !fi.IsDir()) {
+			t.Errorf("%s is no directory: %v", tt.path, serr)
+		}
+	}
+}
+
+func TestRename(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		src, dst string
+		replace  bool
+		err      error
+		want     string // a line of the tree afterwards
+	}{
+		{src: "z", dst: "n", want: "n =zz"},
+		{src: "z", dst: "d/a.txt", replace: true, want: "d/a.txt =zz"},
+		{src: "z", dst: "d/a.txt", err: unix.EEXIST, want: "d/a.txt =hello"},
+		{src: "z", dst: "d/link", replace: true, want: "d/link =zz"},
+		{src: "z", dst: "d/dang", err: unix.EEXIST, want: "d/dang -> nowhere"},
+		{src: "dlink", dst: "n", want: "n -> d"},
+		{src: "d", dst: "n", want: "n/a.txt =hello"},
+		{src: "d", dst: "z", replace: true, err: unix.ENOTDIR, want: "z =zz"},
+		{src: "z", dst: "d", replace: true, err: unix.EISDIR, want: "z =zz"},
+		{src: "d/sub", dst: "d", replace: true, err: unix.ENOTEMPTY, want: "d/sub/"},
+		{src: "d", dst: "d/sub/x", replace: true, err: unix.EINVAL, want: "d/sub/"},
+		{src: "nope", dst: "n", replace: true, err: unix.ENOENT, want: "z =zz"},
+		{src: "z", dst: "nope/n", replace: true, err: unix.ENOENT, want: "z =zz"},
+	}
+	for _, tt := range tests {
+		root := tree(t, standard...)
+		err := fsops.Rename(filepath.Join(root, tt.src), filepath.Join(root, tt.dst), tt.replace)
+		checkErr(t, err, tt.err)
+		after := list(t, root)
+		found := false
+		for _, line := range after {
+			found = found || line == tt.want
+		}
+		if !found {
+			t.Errorf("%s to %s: tree is %q, want %q in it", tt.src, tt.dst, after, tt.want)
+		}
+	}
+	checkErr(t, fsops.Rename(filepath.Join(tree(t, "z"), "z"), "/proc/z", true), unix.EXDEV)
+}
