@@ -100,10 +100,14 @@ func New(cfg Config) *Agent {
 	}
 	h := newHost(cfg.Environ, cfg.Version)
 	return &Agent{
-		cfg:      cfg,
-		host:     h,
-		budget:   procs.NewBudget(cfg.RetainTotalBytes),
-		http:     httpclient.New(httpclient.Config{Env: h.lookup, Denied: procs.Denied}),
+		cfg:    cfg,
+		host:   h,
+		budget: &procs.Budget{Max: cfg.RetainTotalBytes},
+		http: httpclient.New(httpclient.Config{
+			Env:    h.lookup,
+			Denied: procs.Denied,
+			Proxy:  httpclient.ProxyFromEnv(h.lookup),
+		}),
 		sessions: map[string]*Session{},
 
 		fileMemory: semaphore.NewWeighted(maxFileMemory),
@@ -215,6 +219,7 @@ func (a *Agent) retain(s *Session, p *process) {
 	var oldest endedProcess
 	if len(a.ended) > maxEnded {
 		oldest = a.ended[0]
+		a.ended = slices.Delete(a.ended, 0, 1)
 	}
 	a.mu.Unlock()
 	if oldest.session != nil {

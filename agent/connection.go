@@ -26,7 +26,7 @@ type connection struct {
 	watchIDs uint64          // highest id used
 	streams  map[string]bool // request ids of the HTTP bodies being streamed
 
-	notifiers sync.WaitGroup // goroutines that wait for a watch
+	notifiers sync.WaitGroup // goroutines that wait for a watch or stream a body
 }
 
 // Phases of a connection.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 
@@ -11,23 +12,26 @@ import (
 
 // host is what the agent reports about the machine it runs on.
 type host struct {
-	environ  map[string]string
-	version  string
-	provider string
-	shell    protocol.Shell
-	home     string
-	cwd      string
+	environ    map[string]string
+	version    string
+	provider   string
+	shell      protocol.Shell
+	loginShell string
+	home       string // empty when there is none
+	cwd        string // empty when there is none
 }
 
 func newHost(environ []string, version string) *host {
-	h := &host{environ: map[string]string{}, version: version, provider: hostenv.ProviderID()}
+	h := &host{environ: map[string]string{}, version: version}
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
 		h.environ[name] = value
 	}
-	h.shell.Name, h.shell.Path = hostenv.Shell()
-	h.home = hostenv.HomeDir(h.environ["HOME"])
-	// Without a working directory of its own the agent still serves paths.
+	executable, _ := os.Executable() // without it the identity is the build's alone
+	h.provider = hostenv.ProviderID(executable)
+	h.shell.Name, h.shell.Path = hostenv.Shell(h.lookup)
+	h.loginShell = hostenv.LoginShell()
+	h.home = hostenv.HomeDir(h.lookup)
 	h.cwd, _ = os.Getwd()
 	return h
 }
@@ -59,19 +63,20 @@ func (h *host) info() *protocol.EnvironmentInfo {
 		Shell:                h.shell,
 		ExecutorVersion:      h.version,
 		ProviderID:           h.provider,
-		UserHomeDir:          protocol.NewPathURI(h.home),
 		PlatformOS:           "linux",
 		PrependPathDirs:      []protocol.PathURI{},
 		TemporaryDirectories: []protocol.PathURI{},
-		TempDir:              protocol.NewPathURI("/tmp"),
+		TempDir:              protocol.NewPathURI(hostenv.TempDir(h.lookup)),
 		Capabilities:         capabilities(),
+	}
+	if h.home != "" {
+		info.UserHomeDir = protocol.NewPathURI(h.home)
 	}
 	if h.cwd != "" {
 		info.Cwd = protocol.NewPathURI(h.cwd)
 	}
-	if dir := hostenv.CleanDir(h.environ["TMPDIR"]); dir != "" {
-		info.TempDir = protocol.NewPathURI(dir)
-		info.TemporaryDirectories = append(info.TemporaryDirectories, info.TempDir)
+	for _, dir := range hostenv.TemporaryDirectories(h.lookup) {
+		info.TemporaryDirectories = append(info.TemporaryDirectories, protocol.NewPathURI(dir))
 	}
 	return info
 }
@@ -84,3 +89,42 @@ func (c *connection) environmentStatus(context.Context, protocol.EmptyParams) (*
 	return &protocol.StatusResult{Status: protocol.StatusReady}, nil
 }
 
+func (c *connection) readConfig(ctx context.Context, p protocol.ConfigReadParams) (*protocol.ConfigReadResult, error) {
+	cwd, err := p.Cwd.Native()
+	if err != nil {
+		return nil, err
+	}
+	h := c.agent.host
+	codexHome, _ := h.lookup("CODEX_HOME")
+	found, err := hostenv.ReadConfig(ctx, hostenv.ConfigQuery{
+		Cwd:               cwd,
+		ConfigPaths:       p.ConfigPaths,
+		RequirementsPaths: p.RequirementsPaths,
+		Home:              h.home,
+		CodexHome:         codexHome,
+	})
+	if errors.Is(err, hostenv.ErrNoConfigPath) || errors.Is(err, hostenv.ErrEmptyConfigPath) {
+		return nil, protocol.InvalidParams("%v", err)
+	}
+	if err != nil {
+		return nil, protocol.Errorf(protocol.CodeInternal, "%v", err)
+	}
+	r := &protocol.ConfigReadResult{
+		CodexHomeDir: protocol.NewPathURI(found.CodexHome),
+		Hostname:     found.Hostname,
+		Config:       configLayers(found.Config),
+		Requirements: configLayers(found.Requirements),
+	}
+	if found.Home != "" {
+		r.UserHomeDir = protocol.NewPathURI(found.Home)
+	}
+	return r, nil
+}
+
+func configLayers(stack hostenv.ConfigStack) protocol.ConfigLayers {
+	r := protocol.ConfigLayers{Layers: []protocol.ConfigLayer{}, CloudInsertionIndex: stack.CloudInsertionIndex}
+	for _, l := range stack.Layers {
+		r.Layers = append(r.Layers, protocol.ConfigLayer{Source: l.Source, BaseDir: protocol.NewPathURI(l.BaseDir), TOML: l.TOML})
+	}
+	return r
+}

@@ -52,12 +52,16 @@ func (r *fileResult) Sent() {
 // memory.
 func (r *fileResult) alloc(n int) []byte {
 	if n >= largeFile {
+		// A file that grows while it is read asks again. What it held is given
+		// back first: two that hold and wait would wait for each other, and one
+		// over half of the memory for itself.
+		r.agent.fileMemory.Release(r.reserved)
+		r.reserved = int64(n)
 		// It cannot fail without a deadline, and it does not last: whoever
 		// holds memory sends, or loses its connection.
-		_ = r.agent.fileMemory.Acquire(context.Background(), int64(n))
-		r.reserved += int64(n)
+		_ = r.agent.fileMemory.Acquire(context.Background(), r.reserved)
 	}
-	return rpc.Buffer(n)[:n]
+	return rpc.Buffer(n)
 }
 
 func (c *connection) readFile(_ context.Context, p protocol.PathParams) (*fileResult, error) {
@@ -148,35 +152,30 @@ func (c *connection) rename(_ context.Context, p protocol.RenameParams) (protoco
 }
 
 func (c *connection) open(_ context.Context, p protocol.OpenParams) (*protocol.HandleParams, error) {
-	mode := fsops.ReadMode
-	if p.Mode == protocol.OpenReplace {
-		mode = fsops.ReplaceMode
+	path, err := nativePath(p.Path, p.Sandbox)
+	if err != nil {
+		return nil, err
 	}
-	// The id is checked before the path is looked at (rpc.md 5.5).
-	err := c.handles.Open(p.HandleID, mode, func() (string, error) { return nativePath(p.Path, p.Sandbox) })
-	return &protocol.HandleParams{HandleID: p.HandleID}, err
+	mode := fsops.ModeRead
+	if p.Mode == protocol.OpenReplace {
+		mode = fsops.ModeReplace
+	}
+	return &protocol.HandleParams{HandleID: p.HandleID}, c.handles.Open(p.HandleID, path, mode)
 }
 
 // blockResult reuses its memory when it has been sent.
 type blockResult struct {
 	protocol.ReadBlockResult
-	buffer []byte
 }
 
-func (r *blockResult) Sent() { rpc.Recycle(r.buffer) }
+func (r *blockResult) Sent() { rpc.Recycle(r.Chunk) }
 
 func (c *connection) readBlock(_ context.Context, p protocol.ReadBlockParams) (*blockResult, error) {
-	if p.Len == 0 || p.Len > fsops.MaxBlock {
-		return nil, protocol.InvalidRequest("len: %d is not 1 to %d", p.Len, fsops.MaxBlock)
-	}
-	r := &blockResult{buffer: rpc.Buffer(int(p.Len))[:p.Len]}
-	var err error
-	r.Chunk, r.EOF, err = c.handles.ReadBlock(p.HandleID, p.Offset, r.buffer)
+	block, eof, err := c.handles.ReadBlock(p.HandleID, p.Offset, p.Len, rpc.Buffer)
 	if err != nil {
-		r.Sent()
 		return nil, err
 	}
-	return r, nil
+	return &blockResult{protocol.ReadBlockResult{Chunk: block, EOF: eof}}, nil
 }
 
 func (c *connection) writeBlock(_ context.Context, p protocol.WriteBlockParams) (protocol.Empty, error) {
@@ -193,16 +192,33 @@ func (c *connection) walk(ctx context.Context, p protocol.WalkParams) (*protocol
 		return nil, err
 	}
 	found, err := fsops.Walk(ctx, path, fsops.WalkOptions{
-		MaxDepth:                p.Options.MaxDepth,
-		MaxDirectories:          p.Options.MaxDirectories,
-		MaxEntries:              p.Options.MaxEntries,
-		FollowDirectorySymlinks: p.Options.FollowDirectorySymlinks,
-		PruneHiddenDirectories:  p.Options.PruneHiddenDirectories,
-		PathSize:                protocol.PathURISize,
-		ErrorText:               errorText,
+		MaxDepth:             p.Options.MaxDepth,
+		MaxDirectories:       p.Options.MaxDirectories,
+		MaxEntries:           p.Options.MaxEntries,
+		FollowDirectoryLinks: p.Options.FollowDirectorySymlinks,
+		PruneHidden:          p.Options.PruneHiddenDirectories,
+		Size:                 walkCost,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &found, nil
+	r := &protocol.WalkResult{Truncated: found.Truncated}
+	r.Entries = make([]protocol.WalkEntry, len(found.Entries))
+	for i, e := range found.Entries {
+		r.Entries[i] = protocol.WalkEntry{Path: e.Path, Directory: e.IsDirectory}
+	}
+	for _, e := range found.Errors {
+		r.Errors = append(r.Errors, protocol.WalkError{Path: e.Path, Message: errorText(e.Err)})
+	}
+	return r, nil
+}
+
+// walkCost is what an entry or error counts against the limit of a walk's
+// answer (rpc.md 5.4).
+func walkCost(path string, err error) int {
+	n := protocol.PathURISize(path) + 64
+	if err != nil {
+		n += len(errorText(err))
+	}
+	return n
 }

@@ -10,12 +10,16 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// maxBodyDelta is how much of a streamed body goes into one notification, in
-// bytes.
-const maxBodyDelta = 256 << 10
+const (
+	// maxBodyDelta is how much of a streamed body goes into one notification,
+	// in bytes.
+	maxBodyDelta = 256 << 10
+	// maxStreams is how many bodies are streamed at once on one connection.
+	maxStreams = 1024
+)
 
-// streamedResponse sends the body after the answer. Its handler still runs
-// while it does, so the body dies with the connection.
+// streamedResponse sends the body after the answer, beside what comes next:
+// also with strict order, for the request is over.
 type streamedResponse struct {
 	protocol.HTTPResponse
 	stream func()
@@ -40,8 +44,8 @@ func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestPara
 		req.Timeout = new(milliseconds(*p.TimeoutMs))
 	}
 	if p.StreamResponse {
-		if !c.beginStream(p.RequestID) {
-			return nil, protocol.InvalidParams("requestId: %.256s is already streaming a response", p.RequestID)
+		if err := c.beginStream(p.RequestID); err != nil {
+			return nil, err
 		}
 	}
 	resp, err := c.agent.http.Do(ctx, req)
@@ -56,32 +60,35 @@ func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestPara
 		answer.Headers = append(answer.Headers, protocol.HTTPHeader(h))
 	}
 	if p.StreamResponse {
-		return &streamedResponse{answer, func() { c.streamBody(p.RequestID, resp.Body) }}, nil
+		return &streamedResponse{answer, func() {
+			c.notifiers.Go(func() { c.streamBody(p.RequestID, resp.Body) })
+		}}, nil
 	}
-	defer resp.Body.Close()
-	if answer.BodyBase64, err = io.ReadAll(resp.Body); err != nil {
-		return nil, protocol.Errorf(protocol.CodeInternal, "http/request: reading the response body: %v", err)
+	if answer.BodyBase64, err = resp.ReadBody(); err != nil {
+		return nil, httpError(err)
 	}
 	return &answer, nil
 }
 
 func httpError(err error) error {
 	if e, ok := errors.AsType[*httpclient.ParamError](err); ok {
-		return protocol.InvalidParams("http/request: %v", e)
+		return protocol.InvalidParams("%v", e)
 	}
-	return protocol.Errorf(protocol.CodeInternal, "http/request: %v", err)
+	return protocol.Errorf(protocol.CodeInternal, "%v", err)
 }
 
-// beginStream claims a request id for a streamed body; false when it is in
-// use.
-func (c *connection) beginStream(id string) bool {
+// beginStream claims a request id for a streamed body.
+func (c *connection) beginStream(id string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.streams[id] {
-		return false
+		return protocol.InvalidParams("requestId: %.256s is already streaming a response", id)
+	}
+	if len(c.streams) >= maxStreams {
+		return protocol.InvalidRequest("requestId: %.256s would be one more than %d streamed responses at once", id, maxStreams)
 	}
 	c.streams[id] = true
-	return true
+	return nil
 }
 
 func (c *connection) endStream(id string) {
@@ -111,7 +118,7 @@ func (c *connection) streamBody(id string, body io.ReadCloser) {
 			continue
 		}
 		if err != io.EOF {
-			delta.Error = new("reading the response body: " + err.Error())
+			delta.Error = new(err.Error())
 		}
 		break
 	}
@@ -121,4 +128,3 @@ func (c *connection) streamBody(id string, body io.ReadCloser) {
 	c.endStream(id)
 	_ = c.peer.Notify(protocol.MethodHTTPBodyDelta, &delta)
 }
-

@@ -38,8 +38,9 @@ func (c *connection) startProcess(_ context.Context, p protocol.StartParams) (*s
 		Dir:         dir,
 		Env:         environ(p.EnvPolicy, c.agent.cfg.Environ, p.Env),
 		TTY:         p.TTY,
+		Size:        procs.Winsize{Rows: 24, Cols: 80}, // rpc.md 4.5
 		Stdin:       p.PipeStdin,
-		LoginShell:  c.agent.host.shell.Path,
+		LoginShell:  c.agent.host.loginShell,
 		RetainBytes: c.agent.cfg.RetainBytes,
 		Budget:      c.agent.budget,
 		Reaper:      c.agent.cfg.Reaper,
@@ -145,12 +146,12 @@ func (c *connection) writeProcess(ctx context.Context, p protocol.WriteParams) (
 	return writeResult(status, err)
 }
 
-func (c *connection) closeStdin(ctx context.Context, p protocol.ProcessParams) (*protocol.WriteResult, error) {
+func (c *connection) closeStdin(_ context.Context, p protocol.ProcessParams) (*protocol.WriteResult, error) {
 	target := c.session.process(p.ProcessID)
 	if target == nil {
 		return &protocol.WriteResult{Status: protocol.WriteUnknownProcess}, nil
 	}
-	status, err := target.CloseStdin(ctx)
+	status, err := target.CloseStdin()
 	if errors.Is(err, procs.ErrTTY) {
 		return nil, protocol.InvalidParams("processId: %.256s runs in a terminal: write 0x04 to end its input", p.ProcessID)
 	}
@@ -214,19 +215,19 @@ func (c *connection) terminateProcess(_ context.Context, p protocol.ProcessParam
 func (c *connection) listProcesses(_ context.Context, _ protocol.ListParams) (*protocol.ListResult, error) {
 	r := &protocol.ListResult{Processes: []protocol.ListedProcess{}}
 	for _, p := range c.session.list() {
-		state := p.State()
+		exited, exitCode, closed, nextSeq := p.State()
 		listed := protocol.ListedProcess{
 			ProcessID:   p.id,
 			Argv:        p.Argv(),
 			PID:         p.PID(),
 			TTY:         p.TTY(),
 			StartedAtMs: p.StartedAt().UnixMilli(),
-			Exited:      state.Exited,
-			Closed:      state.Closed,
-			NextSeq:     state.NextSeq,
+			Exited:      exited,
+			Closed:      closed,
+			NextSeq:     nextSeq,
 		}
-		if state.Exited {
-			listed.ExitCode = new(state.ExitCode)
+		if exited {
+			listed.ExitCode = new(exitCode)
 		}
 		r.Processes = append(r.Processes, listed)
 	}

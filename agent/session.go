@@ -28,6 +28,10 @@ type Session struct {
 	ended      bool
 	processes  map[string]*process
 	started    uint64 // processes so far, for their order
+
+	// forgetting counts the processes that are being disposed of while the
+	// session lives; it grows only before ended is set.
+	forgetting sync.WaitGroup
 }
 
 // process is one process of a session.
@@ -110,6 +114,7 @@ func (s *Session) end() {
 	for _, p := range all {
 		s.dispose(p)
 	}
+	s.forgetting.Wait()
 }
 
 // dispose frees a process that is not in the session any more.
@@ -117,8 +122,8 @@ func (s *Session) dispose(p *process) {
 	if p.expiry != nil {
 		p.expiry.Stop()
 	}
-	s.agent.release(p)
 	_ = p.Close()
+	s.agent.release(p) // after Close, behind which no event can retain it any more
 }
 
 // start starts a process under an id of the client's choice. Its events flow
@@ -228,9 +233,11 @@ func (s *Session) forget(p *process) {
 	known := s.processes[p.id] == p
 	if known {
 		delete(s.processes, p.id)
+		s.forgetting.Add(1)
 	}
 	s.mu.Unlock()
 	if known {
 		s.dispose(p)
+		s.forgetting.Done()
 	}
 }

@@ -2,12 +2,13 @@ package agent
 
 import (
 	"context"
+	"errors"
 
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/protocol"
 )
 
-func (c *connection) watchMissing(_ context.Context, p protocol.WatchMissingParams) (*protocol.WatchMissingResult, error) {
+func (c *connection) watchMissing(_ context.Context, p protocol.WatchMissingParams) (*watchResult, error) {
 	missing := make([]string, len(p.Missing))
 	for i, uri := range p.Missing {
 		path, err := nativePath(uri, p.Sandbox)
@@ -31,22 +32,43 @@ func (c *connection) watchMissing(_ context.Context, p protocol.WatchMissingPara
 	c.watchIDs = max(c.watchIDs, p.WatchID)
 	c.mu.Unlock()
 	if !fresh {
-		return &protocol.WatchMissingResult{}, nil
+		return &watchResult{}, nil
 	}
 	watch, err := fsops.WatchMissing(missing, present)
-	if err != nil || watch == nil {
-		return &protocol.WatchMissingResult{}, err
+	if errors.Is(err, fsops.ErrNotWatchable) {
+		return &watchResult{}, nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	c.setWatch(watch)
-	c.notifiers.Go(func() {
-		select {
-		case <-watch.Changed():
-			_ = c.peer.Notify(protocol.MethodMissingChanged, &protocol.MissingChangedNotification{WatchID: p.WatchID})
-			_ = watch.Close()
-		case <-watch.Done():
-		}
-	})
-	return &protocol.WatchMissingResult{Watching: true}, nil
+	return &watchResult{protocol.WatchMissingResult{Watching: true}, func() {
+		c.notifiers.Go(func() { c.announceChange(watch, p.WatchID) })
+	}}, nil
+}
+
+// watchResult lets the notification follow the answer.
+type watchResult struct {
+	protocol.WatchMissingResult
+	announce func()
+}
+
+func (r *watchResult) Sent() {
+	if r.announce != nil {
+		r.announce()
+	}
+}
+
+// announceChange waits for the end of a watch and tells of it, unless it was
+// cancelled.
+func (c *connection) announceChange(watch *fsops.Watch, id uint64) {
+	<-watch.Done()
+	select {
+	case <-watch.Changed():
+		// An error means that the connection is gone, and the watch with it.
+		_ = c.peer.Notify(protocol.MethodMissingChanged, &protocol.MissingChangedNotification{WatchID: id})
+	default:
+	}
 }
 
 // setWatch replaces the connection's watch.
@@ -56,6 +78,6 @@ func (c *connection) setWatch(w *fsops.Watch) {
 	c.watch = w
 	c.mu.Unlock()
 	if old != nil {
-		_ = old.Close()
+		old.Close()
 	}
 }

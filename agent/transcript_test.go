@@ -1,0 +1,283 @@
+package agent
+
+import (
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/rpc"
+)
+
+var update = flag.Bool("update", false, "rewrite what the server is expected to say in testdata/*.txtar")
+
+// TestTranscripts plays the conversations in testdata. Prose on top of each
+// says what it pins. The file "script" has one step a line:
+//
+//	> TEXT    the client sends a message
+//	< TEXT    the server's next message
+//	<~ TEXT   one of a block of such lines, whose order is not fixed
+//	closed    the server ends the connection
+//	on NAME   go on with another connection, opened by its first use
+//	hello     initialize and initialized, answers unseen
+//	drop      the client's end is lost, and the server has noticed
+//	sh CMD    run a shell command in $DIR
+//
+// An optional file "config" has settings of the agent. $DIR is a fresh
+// directory, $HTTP the address of a web server (http_test.go), $SESSION1 the
+// first session id that was seen.
+func TestTranscripts(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			head, script, ok := strings.Cut(string(data), "-- script --\n")
+			prose, config, _ := strings.Cut(head, "-- config --\n")
+			if !ok || strings.TrimSpace(prose) == "" {
+				t.Fatal("want prose on top that says what is pinned, and a script")
+			}
+			script = newPlayer(t, config).play(script)
+			if *update && !t.Failed() {
+				if err := os.WriteFile(file, []byte(head+"-- script --\n"+script), 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// player plays one transcript.
+type player struct {
+	t        *testing.T
+	rig      *rig
+	dir      string
+	http     string
+	sessions []string
+	lines    map[string]*line
+	now      *line
+}
+
+// line is one connection.
+type line struct {
+	conn     rpc.Conn
+	served   <-chan struct{}
+	messages <-chan string
+}
+
+func newPlayer(t *testing.T, config string) *player {
+	p := &player{t: t, dir: t.TempDir(), lines: map[string]*line{}}
+	server := httptest.NewServer(webHandler())
+	t.Cleanup(server.Close)
+	p.http = strings.TrimPrefix(server.URL, "http://")
+	cfg := Config{Version: "0.169.0+execagent.test", Environ: []string{"PATH=/usr/bin:/bin", "HOME=" + p.dir}}
+	p.configure(&cfg, config)
+	p.rig = newRig(t, cfg)
+	p.on("a")
+	return p
+}
+
+func (p *player) configure(cfg *Config, settings string) {
+	for setting := range strings.Lines(settings) {
+		name, value, _ := strings.Cut(strings.TrimSpace(setting), " ")
+		var err error
+		switch name {
+		case "concurrent-requests":
+			cfg.ConcurrentRequests, err = strconv.Atoi(value)
+		case "session-ttl":
+			cfg.SessionTTL, err = time.ParseDuration(value)
+		case "retain-bytes":
+			cfg.RetainBytes, err = strconv.ParseInt(value, 10, 64)
+		case "env":
+			cfg.Environ = append(cfg.Environ, value)
+		default:
+			p.t.Fatalf("unknown setting %q", name)
+		}
+		if err != nil {
+			p.t.Fatalf("setting %s: %v", name, err)
+		}
+	}
+}
+
+func (p *player) on(name string) {
+	if p.lines[name] == nil {
+		conn, served := p.rig.dial()
+		p.lines[name] = &line{conn, served, drain(conn)}
+	}
+	p.now = p.lines[name]
+}
+
+// play runs a script and returns it with what the server really said.
+func (p *player) play(script string) string {
+	var out strings.Builder
+	lines := strings.Split(strings.TrimSuffix(script, "\n"), "\n")
+	for len(lines) > 0 && !p.t.Failed() {
+		n := 0
+		for n < len(lines) && strings.HasPrefix(lines[n], "<") {
+			n++
+		}
+		for _, l := range p.hear(lines[:n]) {
+			fmt.Fprintln(&out, l)
+		}
+		if lines = lines[n:]; len(lines) > 0 {
+			p.step(lines[0])
+			fmt.Fprintln(&out, lines[0])
+			lines = lines[1:]
+		}
+	}
+	if *update {
+		for _, l := range p.hear(nil) {
+			fmt.Fprintln(&out, l)
+		}
+	}
+	return out.String()
+}
+
+func (p *player) step(text string) {
+	word, rest, _ := strings.Cut(text, " ")
+	switch word {
+	case ">":
+		if err := p.now.conn.Write([]byte(p.expand(rest))); err != nil {
+			p.t.Fatalf("%s: %v", text, err)
+		}
+	case "on":
+		p.on(rest)
+	case "hello":
+		p.step(`> {"id":0,"method":"initialize","params":{"clientName":"transcript"}}`)
+		if got := p.normal(p.next()); !strings.HasPrefix(got, `{"id":0,"result":`) {
+			p.t.Fatalf("hello: %s", got)
+		}
+		p.step(`> {"method":"initialized"}`)
+	case "drop":
+		_ = p.now.conn.Close()
+		waitFor(p.t, p.now.served, "the server to notice a lost connection")
+	case "closed":
+		waitFor(p.t, p.now.served, "the server to end a connection")
+		if m, ok := <-p.now.messages; ok {
+			p.t.Fatalf("the server said something before it ended the connection: %s", m)
+		}
+	case "sh":
+		cmd := exec.Command("/bin/sh", "-ec", p.expand(rest))
+		cmd.Dir = p.dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			p.t.Fatalf("%s: %v\n%s", text, err, out)
+		}
+	case "", "#":
+	default:
+		p.t.Fatalf("unknown step %q", text)
+	}
+}
+
+// hear compares what the server says with a block of expected lines and
+// returns the lines as they should be.
+func (p *player) hear(want []string) []string {
+	if *update {
+		return p.record(want)
+	}
+	for i := 0; i < len(want); {
+		n := i + 1 // the end of a block without order
+		for strings.HasPrefix(want[i], "<~") && n < len(want) && strings.HasPrefix(want[n], "<~") {
+			n++
+		}
+		var got []string
+		for range n - i {
+			got = append(got, p.normal(p.next()))
+		}
+		if open := texts(want[i:n]); !slices.Equal(sorted(got), sorted(open)) {
+			p.t.Fatalf("the server said\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(open, "\n  "))
+		}
+		i = n
+	}
+	return want
+}
+
+// record takes whatever the server says before it falls silent.
+func (p *player) record(want []string) []string {
+	var got []string
+	for {
+		select {
+		case m, ok := <-p.now.messages:
+			if ok {
+				got = append(got, p.normal(m))
+				continue
+			}
+		case <-time.After(500 * time.Millisecond):
+		}
+		if slices.Equal(sorted(got), sorted(texts(want))) {
+			return want
+		}
+		for i := range got {
+			got[i] = "< " + got[i]
+		}
+		return got
+	}
+}
+
+func (p *player) next() string {
+	select {
+	case m, ok := <-p.now.messages:
+		if !ok {
+			p.t.Fatal("the connection has ended")
+		}
+		return m
+	case <-time.After(patience):
+		p.t.Fatalf("the server said nothing for %s", patience)
+	}
+	return ""
+}
+
+func texts(lines []string) []string {
+	out := make([]string, len(lines))
+	for i, l := range lines {
+		_, out[i], _ = strings.Cut(l, " ")
+	}
+	return out
+}
+
+func sorted(lines []string) []string { return slices.Sorted(slices.Values(lines)) }
+
+var (
+	uuids   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}`)
+	infos   = regexp.MustCompile(`"environmentInfo":\{.*"capabilities":\{[^}]*\}\}`)
+	numbers = regexp.MustCompile(`"(pid|startedAtMs|createdAtMs|modifiedAtMs)":[1-9][0-9]*`)
+)
+
+// normal replaces what differs from run to run.
+func (p *player) normal(message string) string {
+	message = uuids.ReplaceAllStringFunc(message, func(id string) string {
+		i := slices.Index(p.sessions, id)
+		if i < 0 {
+			i = len(p.sessions)
+			p.sessions = append(p.sessions, id)
+		}
+		return fmt.Sprintf("$SESSION%d", i+1)
+	})
+	message = infos.ReplaceAllString(message, `"environmentInfo":$$INFO`)
+	message = numbers.ReplaceAllString(message, `"$1":$$N`)
+	message = strings.ReplaceAll(message, p.http, "$HTTP")
+	return strings.ReplaceAll(message, p.dir, "$DIR")
+}
+
+// expand is the inverse of normal, for what the client sends.
+func (p *player) expand(text string) string {
+	text = strings.NewReplacer("$DIR", p.dir, "$HTTP", p.http).Replace(text)
+	for i, id := range p.sessions {
+		text = strings.ReplaceAll(text, fmt.Sprintf("$SESSION%d", i+1), id)
+	}
+	return text
+}
