@@ -1,0 +1,80 @@
+package procs
+
+import (
+	"sync"
+	"testing"
+)
+
+func TestBudgetOrder(t *testing.T) {
+	t.Parallel()
+	const size = 1000
+	cost := costOf(make([]byte, size))
+	b := &Budget{Max: 6 * cost}
+	write := func(l *log, n int) {
+		for range n {
+			l.add(Event{Kind: Output, Data: make([]byte, size)})
+		}
+	}
+	end := func(l *log) {
+		l.add(Event{Kind: Exited})
+		l.add(Event{Kind: Closed})
+	}
+	first, second, third, live, writer := &log{}, &log{}, &log{}, &log{}, &log{}
+	for _, l := range []*log{first, second, third, live, writer} {
+		l.retain, l.budget = DefaultRetainBytes, b
+	}
+	check := func(step string, want ...int) {
+		t.Helper()
+		for i, l := range []*log{first, second, third, live, writer} {
+			if got := len(l.read(0, nil).Chunks); got != want[i] {
+				t.Errorf("%s: log %d keeps %d chunks, want %d", step, i, got, want[i])
+			}
+		}
+		if used := b.Used(); used > b.Max {
+			t.Errorf("%s: %d bytes in use, want at most %d", step, used, b.Max)
+		}
+	}
+	write(first, 1)
+	write(second, 2)
+	write(third, 1)
+	write(live, 2)
+	end(second) // it closed first
+	end(first)
+	end(third)
+	check("full", 1, 2, 1, 2, 0)
+	write(writer, 1)
+	check("the one that closed first sheds its oldest", 1, 1, 1, 2, 1)
+	write(writer, 2)
+	check("then the next", 0, 0, 1, 2, 3)
+	third.free()
+	check("a freed one makes room", 0, 0, 0, 2, 3)
+	write(writer, 4)
+	check("no closed one is left", 0, 0, 0, 2, 4)
+	write(live, 1)
+	check("the one that writes sheds", 0, 0, 0, 2, 4)
+	for _, l := range []*log{first, second, live, writer} {
+		l.free()
+	}
+	if used := b.Used(); used != 0 || b.ended.Len() != 0 {
+		t.Errorf("%d bytes and %d logs after the end", used, b.ended.Len())
+	}
+}
+
+func TestBudgetOfProcesses(t *testing.T) {
+	t.Parallel()
+	b := &Budget{Max: 300_000}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			p, rec := run(t, Spec{Argv: sh("head -c 200000 /dev/zero"), Budget: b})
+			if len(rec.data) != 200_000 {
+				t.Errorf("%d bytes announced, want all", len(rec.data))
+			}
+			p.Read(0, nil)
+		})
+	}
+	all.Wait()
+	if used := b.Used(); used > b.Max || used == 0 {
+		t.Errorf("%d bytes in use, want at most %d", used, b.Max)
+	}
+}

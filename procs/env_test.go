@@ -1,0 +1,125 @@
+package procs
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestEnviron(t *testing.T) {
+	t.Parallel()
+	server := []string{
+		"PATH=/bin", "HOME=/root", "lang=C", "EDITOR=vi", "MY_TOKEN=t", "monkey=m", "secret_sauce=s",
+		"OPENAI_API_KEY=o", "aws_session_token=a", "GOOGLE_APPLICATION_CREDENTIALS=g",
+		"CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE=1", "EQ=a=b", "EMPTY=", "=odd", "noequals", "DUP=1", "DUP=2",
+	}
+	overlay := map[string]string{"A": "1"}
+	for _, tt := range []struct {
+		name    string
+		policy  *EnvPolicy
+		overlay map[string]string
+		want    []string
+	}{
+		{"no policy", nil, overlay, []string{"A=1"}},
+		{"no policy, nothing", nil, nil, []string{}},
+		{"none", &EnvPolicy{Inherit: InheritNone}, overlay, []string{"A=1"}},
+		{"zero policy", &EnvPolicy{}, overlay, []string{"A=1"}},
+		{"core", &EnvPolicy{Inherit: InheritCore}, nil, []string{"HOME=/root", "PATH=/bin", "lang=C"}},
+		{"all", &EnvPolicy{Inherit: InheritAll}, nil, []string{
+			"DUP=2", "EDITOR=vi", "EMPTY=", "EQ=a=b", "HOME=/root", "PATH=/bin", "lang=C",
+		}},
+		{"without default excludes denied names stay out", &EnvPolicy{Inherit: InheritAll, IgnoreDefaultExcludes: true}, nil, []string{
+			"DUP=2", "EDITOR=vi", "EMPTY=", "EQ=a=b", "HOME=/root", "MY_TOKEN=t", "PATH=/bin", "lang=C", "monkey=m", "secret_sauce=s",
+		}},
+		{"exclude", &EnvPolicy{Inherit: InheritAll, Exclude: []string{"e*", "?ome", "DU", "L*G"}}, nil, []string{"DUP=2", "PATH=/bin"}},
+		{"exclude spares set", &EnvPolicy{Inherit: InheritCore, Exclude: []string{"*"}, Set: map[string]string{"PATH": "/x"}}, nil, []string{"PATH=/x"}},
+		{"set beats inherited, secrets pass", &EnvPolicy{
+			Inherit: InheritCore, Set: map[string]string{"HOME": "/h", "OPENAI_API_KEY": "mine"},
+		}, nil, []string{"HOME=/h", "OPENAI_API_KEY=mine", "PATH=/bin", "lang=C"}},
+		{"includeOnly filters set, not the overlay", &EnvPolicy{
+			Inherit: InheritAll, Set: map[string]string{"X": "1", "PATHS": "2"}, IncludeOnly: []string{"path*"},
+		}, overlay, []string{"A=1", "PATH=/bin", "PATHS=2"}},
+		{"overlay wins", &EnvPolicy{Inherit: InheritCore, Set: map[string]string{"HOME": "/h"}},
+			map[string]string{"HOME": "/o", "PATH": ""}, []string{"HOME=/o", "PATH=", "lang=C"}},
+		{"secrets of the overlay pass, the switch never", nil, map[string]string{
+			"CODEX_ACCESS_TOKEN": "c", "codex_exec_server_exit_on_stdin_close": "1", "": "e", "a=b": "c",
+		}, []string{"=e", "CODEX_ACCESS_TOKEN=c", "a=b=c"}},
+		{"brackets are text", &EnvPolicy{Set: map[string]string{"[ab]": "1", "a": "2"}, IncludeOnly: []string{"[ab]"}}, nil, []string{"[ab]=1"}},
+	} {
+		if diff := cmp.Diff(tt.want, tt.policy.Environ(server, tt.overlay)); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestDenied(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"OPENAI_API_KEY": true, "openai_api_key": true, "Aws_Access_Key_Id": true,
+		"CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE": true, "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN": true,
+		"PATH": false, "": false, "OPENAI_API_KEY2": false, "AZURE_CLIENT_ID": false,
+	} {
+		if got := Denied(name); got != want {
+			t.Errorf("Denied(%q) = %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestLoginShellOf(t *testing.T) {
+	t.Parallel()
+	const passwd = "root:x:0:0:root:/root:/bin/bash\nbroken:1\n\nsvc:x:10:10::/:/bin/false\nbare:x:11:11::/:\n"
+	for uid, want := range map[int]string{0: "/bin/bash", 10: "/bin/false", 11: "", 1: ""} {
+		if got := LoginShell(strings.NewReader(passwd), uid); got != want {
+			t.Errorf("LoginShell(%d) = %q, want %q", uid, got, want)
+		}
+	}
+}
+
+// naive says the same as pattern.match, in exponential time.
+func naive(pattern, name []rune) bool {
+	switch {
+	case len(pattern) == 0:
+		return len(name) == 0
+	case pattern[0] == '*':
+		return naive(pattern[1:], name) || len(name) > 0 && naive(pattern, name[1:])
+	}
+	return len(name) > 0 && (pattern[0] == '?' || pattern[0] == name[0]) && naive(pattern[1:], name[1:])
+}
+
+func FuzzEnvPolicy(f *testing.F) {
+	f.Add("*", "", "PATH", "x")
+	f.Add("P?TH", "*KEY*", "path", "y=z")
+	f.Add("*a*a*b", "", "aaaaaaaaaaaaaaaa", "")
+	f.Add("ÄÖ*", "ß?", "äöü", "\xff")
+	f.Add("**?**", "[a]", "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE", "1")
+	f.Fuzz(func(t *testing.T, include, exclude, name, value string) {
+		p := &EnvPolicy{
+			Inherit: InheritAll, IgnoreDefaultExcludes: true,
+			Exclude: []string{exclude}, Set: map[string]string{name: value}, IncludeOnly: []string{include},
+		}
+		env := p.Environ([]string{name + "=server", "FIXED=1"}, nil)
+		if !slices.IsSorted(env) {
+			t.Errorf("not sorted: %q", env)
+		}
+		if len(include) > 8 || len(name) > 12 || !utf8.ValidString(include+name) {
+			return // too much for the model
+		}
+		lower := func(s string) []rune { return []rune(strings.ToLower(s)) }
+		want := naive(lower(include), lower(name)) && !strings.EqualFold(name, neverPassed)
+		if got := slices.Contains(env, name+"="+value); got != want && name+"="+value != "FIXED=1" {
+			t.Errorf("%q under includeOnly %q: kept %v, want %v", name, include, got, want)
+		}
+	})
+}
+
+func BenchmarkEnvironHostile(b *testing.B) {
+	p := &EnvPolicy{Inherit: InheritAll, Exclude: []string{strings.Repeat("*a", 1000) + "b"}}
+	server := []string{strings.Repeat("a", 10_000) + "=1"}
+	b.ReportAllocs()
+	for b.Loop() {
+		p.Environ(server, nil)
+	}
+}

@@ -1,0 +1,220 @@
+package procs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Guard kills the process groups of an agent that died, whatever it died of;
+// the parent-death signal reaches only the leaders (D7.8). A second process
+// waits on a pipe that ends with the agent and then reads which groups there
+// are from memory that both share, so a process costs it nothing. It is
+// started with the first process, and again if it was killed. A nil Guard
+// guards nothing.
+type Guard struct {
+	// Path and Argv start the second process: the agent's own executable, with
+	// arguments that make it call [GuardMain]. Its environment is empty.
+	Path string
+	Argv []string
+	// Reaper is as in Spec.
+	Reaper *Reaper
+
+	mu      sync.Mutex
+	closed  bool
+	alive   *os.File // the pipe's write end, while the second process runs
+	table   *os.File
+	slots   []atomic.Uint64 // the shared memory; 0 is a free slot
+	free    []guardSlot
+	used    guardSlot // slots from here on were never used
+	running sync.WaitGroup
+}
+
+// guardSlot is an index into the table plus one; 0: not guarded.
+type guardSlot uint32
+
+const (
+	// guardSlots bounds the process groups at any one time; only the pages in
+	// use take memory.
+	guardSlots = 1 << 16
+	// orphaned marks a group whose leader was reaped.
+	orphaned = 1 << 32
+)
+
+// ErrGuardFull reports too many process groups at once.
+var ErrGuardFull = fmt.Errorf("more than %d process groups", guardSlots)
+
+// start makes sure that the second process runs and takes a slot.
+func (g *Guard) start() (guardSlot, error) {
+	if g == nil {
+		return 0, nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return 0, os.ErrClosed
+	}
+	if err := g.launchLocked(); err != nil {
+		return 0, fmt.Errorf("starting the guard: %w", err)
+	}
+	if n := len(g.free); n > 0 {
+		slot := g.free[n-1]
+		g.free = g.free[:n-1]
+		return slot, nil
+	}
+	if g.used == guardSlots {
+		return 0, ErrGuardFull
+	}
+	g.used++
+	return g.used, nil
+}
+
+// add guards the group pgid.
+func (g *Guard) add(slot guardSlot, pgid int) { g.set(slot, uint64(pgid)) }
+
+// orphan notes that the leader's number may be given away once its group is
+// empty. It comes before the leader is reaped.
+func (g *Guard) orphan(slot guardSlot) {
+	if slot != 0 {
+		g.slots[slot-1].Or(orphaned)
+	}
+}
+
+// remove gives a slot back: its group is empty, or was killed. Once only, but
+// for the zero slot.
+func (g *Guard) remove(slot guardSlot) {
+	if slot == 0 {
+		return
+	}
+	g.set(slot, 0)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.free = append(g.free, slot)
+}
+
+func (g *Guard) set(slot guardSlot, v uint64) {
+	if slot != 0 {
+		g.slots[slot-1].Store(v)
+	}
+}
+
+// launchLocked starts the second process unless it runs.
+func (g *Guard) launchLocked() error {
+	if g.alive != nil {
+		return nil
+	}
+	if g.table == nil {
+		if err := g.mapLocked(); err != nil {
+			return err
+		}
+	}
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return os.NewSyscallError("pipe2", err)
+	}
+	read, alive := os.NewFile(uintptr(ends[0]), "guard"), os.NewFile(uintptr(ends[1]), "guard")
+	defer read.Close()
+	child, err := newGroup(g.Reaper, g.Path, g.Argv, &syscall.ProcAttr{
+		Env:   []string{},
+		Files: []uintptr{read.Fd(), g.table.Fd(), 2},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return errors.Join(err, alive.Close())
+	}
+	g.alive = alive
+	g.running.Go(func() {
+		child.await()
+		child.reap()
+		child.abandon()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		_ = g.alive.Close() // again, after Close
+		g.alive = nil
+	})
+	return nil
+}
+
+// mapLocked makes the table.
+func (g *Guard) mapLocked() error {
+	fd, err := unix.MemfdCreate("guard", unix.MFD_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("memfd_create", err)
+	}
+	table := os.NewFile(uintptr(fd), "guard")
+	const size = guardSlots * 8
+	if err := table.Truncate(size); err != nil {
+		return errors.Join(err, table.Close())
+	}
+	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return errors.Join(os.NewSyscallError("mmap", err), table.Close())
+	}
+	g.table = table
+	g.slots = unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(&mem[0])), guardSlots)
+	return nil
+}
+
+// Close ends the second process and waits for it. Groups that are still
+// guarded are killed; the processes should have been closed before.
+func (g *Guard) Close() error {
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	g.closed = true
+	if g.alive != nil {
+		_ = g.alive.Close() // that is the signal
+	}
+	g.mu.Unlock()
+	g.running.Wait()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.table == nil {
+		return nil
+	}
+	// The memory stays mapped: a process that is closed late still writes there.
+	err := g.table.Close()
+	g.table = nil
+	return err
+}
+
+// GuardMain is the second process: it waits for the end of alive and kills the
+// groups in table. [Guard] passes them as descriptors 0 and 1.
+func GuardMain(alive io.Reader, table io.ReaderAt) error {
+	// Whoever signals the agent's whole group or container means the agent;
+	// this process has to outlive it.
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
+	if _, err := io.Copy(io.Discard, alive); err != nil {
+		return fmt.Errorf("waiting for the end of the agent: %w", err)
+	}
+	return killGuarded(table)
+}
+
+// killGuarded kills the groups in table.
+func killGuarded(table io.ReaderAt) error {
+	entries, err := io.ReadAll(io.NewSectionReader(table, 0, guardSlots*8))
+	if err != nil {
+		return fmt.Errorf("reading the table of groups: %w", err)
+	}
+	left := leftGroups()
+	for ; len(entries) >= 8; entries = entries[8:] {
+		v := binary.NativeEndian.Uint64(entries)
+		pgid := int(uint32(v))
+		// As in groupLeft: a process of the number of a reaped leader is a stranger.
+		stranger := v&orphaned != 0 && left.pids[pgid]
+		if pgid > 1 && left.groups[pgid] && !stranger {
+			_ = syscall.Kill(-pgid, syscall.SIGKILL) // it may have ended by now
+		}
+	}
+	return nil
+}

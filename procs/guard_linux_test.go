@@ -1,0 +1,207 @@
+package procs
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func testGuard() *Guard {
+	return &Guard{Path: selfPath, Argv: []string{os.Args[0], "guard"}}
+}
+
+// guardedAgent starts a process, tells who there is and waits
+// to be killed.
+func guardedAgent(guard *Guard, script string) error {
+	p, err := Start(Spec{
+		Argv: sh(script), Dir: "/", Env: os.Environ(), Guard: guard,
+		Sink: func(ev Event) { os.Stdout.Write(ev.Data) },
+	})
+	if err != nil {
+		return err
+	}
+	p.Begin()
+	<-p.Done()
+	return errors.New("the process ended before the agent")
+}
+
+// gone waits until nobody is left in the group.
+func gone(t *testing.T, pgid int) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		if err := syscall.Kill(-pgid, 0); err == syscall.ESRCH || zombies(pgid) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("group %d still has members", pgid)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// zombies tells whether all members of a group are dead. Who reaps the orphans
+// of this machine is not our business.
+func zombies(pgid int) bool {
+	for pid := range leftGroups().pids {
+		if group, _, ok := groupOf(pid); ok && group == pgid {
+			stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+			if _, state, _ := bytes.Cut(stat, []byte(") ")); !bytes.HasPrefix(state, []byte("Z")) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// D7.8: whatever the agent dies of, nothing of it stays.
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		role string
+		sig  syscall.Signal
+	}{
+		{"guarded-agent", syscall.SIGKILL},
+		{"guarded-agent", syscall.SIGHUP},
+		{"guarded-agent", syscall.SIGABRT},
+		{"unguarded-agent", syscall.SIGKILL}, // the leader dies all the same
+	} {
+		t.Run(tt.role+"/"+tt.sig.String(), func(t *testing.T) {
+			t.Parallel()
+			agent := self(tt.role)
+			out, err := agent.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := agent.Start(); err != nil {
+				t.Fatal(err)
+			}
+			line, err := bufio.NewReader(out).ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			pgid, err := strconv.Atoi(strings.Fields(line)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := agent.Process.Signal(tt.sig); err != nil {
+				t.Fatal(err)
+			}
+			_ = agent.Wait() // it was killed
+			gone(t, pgid)
+		})
+	}
+}
+
+func TestGuardTable(t *testing.T) {
+	t.Parallel()
+	guard := testGuard()
+	defer guard.Close()
+	value := func(p *Process) uint64 { return guard.slots[p.slot-1].Load() }
+
+	running, _ := launch(t, Spec{Argv: []string{"sleep", "60"}, Guard: guard})
+	running.Begin()
+	if got := value(running); got != uint64(running.PID()) {
+		t.Errorf("slot of a running process is %#x, want its pid %#x", got, running.PID())
+	}
+	left, _ := run(t, Spec{Argv: sh("sleep 60 >/dev/null 2>&1 & exit 0"), Guard: guard})
+	if got := value(left); got != uint64(left.PID())|orphaned {
+		t.Errorf("slot of a leaderless group is %#x, want %#x", got, uint64(left.PID())|orphaned)
+	}
+	slot := left.slot
+	left.Close()
+	if got := guard.slots[slot-1].Load(); got != 0 {
+		t.Errorf("slot of a closed group is %#x, want 0", got)
+	}
+	ended, _ := run(t, Spec{Argv: []string{"true"}, Guard: guard})
+	if ended.slot != 0 {
+		t.Errorf("an ended process without group keeps slot %d", ended.slot)
+	}
+	if _, err := Start(Spec{Argv: []string{"/no/such"}, Dir: "/", Guard: guard}); err == nil {
+		t.Error("a missing program was started")
+	}
+	next, _ := launch(t, Spec{Argv: []string{"sleep", "60"}, Guard: guard})
+	if next.slot != slot || guard.used != 2 {
+		t.Errorf("slot %d of %d used, want the free one %d of 2", next.slot, guard.used, slot)
+	}
+
+	// Closed with a process left: that is killed.
+	if err := guard.Close(); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, running.PID())
+	if _, err := Start(Spec{Argv: []string{"true"}, Dir: "/", Guard: guard}); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Start with a closed guard: %v, want os.ErrClosed", err)
+	}
+}
+
+// A guard that was killed is replaced, and the new one knows the old groups.
+func TestGuardRestart(t *testing.T) {
+	t.Parallel()
+	guard := testGuard()
+	defer guard.Close()
+	old, _ := launch(t, Spec{Argv: []string{"sleep", "60"}, Guard: guard})
+	pipe, err := guard.alive.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := 0
+	for pid := range leftGroups().pids {
+		if isGuard(pid, pipe) {
+			killed++
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if killed != 1 {
+		t.Fatalf("%d processes are our guard, want 1", killed)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		guard.mu.Lock()
+		ended := guard.alive == nil
+		guard.mu.Unlock()
+		if ended {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the end of the guard was not noticed")
+		}
+	}
+	launch(t, Spec{Argv: []string{"sleep", "60"}, Guard: guard})
+	guard.Close()
+	gone(t, old.PID())
+}
+
+// isGuard tells whether pid is the guard that reads from pipe.
+func isGuard(pid int, pipe os.FileInfo) bool {
+	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || !strings.HasSuffix(string(args), "\x00guard\x00") {
+		return false
+	}
+	stdin, err := os.Stat(fmt.Sprintf("/proc/%d/fd/0", pid))
+	return err == nil && os.SameFile(stdin, pipe)
+}
+
+// Entries that name nobody, or a stranger, harm nobody.
+func TestGuardMainSpares(t *testing.T) {
+	t.Parallel()
+	p, _ := launch(t, Spec{Argv: []string{"sleep", "60"}})
+	var table []byte
+	for _, v := range []uint64{0, 1, 1 | orphaned, uint64(p.PID()) | orphaned, 1<<32 - 1} {
+		table = binary.NativeEndian.AppendUint64(table, v)
+	}
+	if err := killGuarded(bytes.NewReader(table)); err != nil {
+		t.Fatal(err)
+	}
+	if !p.Terminate() {
+		t.Error("a process was killed whose number the table gives to a dead leader")
+	}
+}

@@ -1,0 +1,90 @@
+package procs
+
+import (
+	"os"
+	"runtime"
+	"testing"
+)
+
+// Not parallel: it counts what the whole test process has.
+func TestNoLeak(t *testing.T) {
+	fds := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	specs := []Spec{
+		{Argv: []string{"/bin/true"}},
+		{Argv: []string{"/bin/echo", "x"}, Stdin: true},
+		{Argv: []string{"/bin/echo", "x"}, TTY: true},
+		{Argv: []string{"/no/such/program"}, Stdin: true},
+		{Argv: []string{"/no/such/program"}, TTY: true},
+	}
+	round := func() {
+		for i := range 200 {
+			spec := specs[i%len(specs)]
+			spec.Dir = "/"
+			p, err := Start(spec)
+			if err != nil {
+				continue
+			}
+			p.Begin()
+			finish(t, p)
+			if i%2 == 0 {
+				p.KillGroup()
+			}
+			p.Close()
+		}
+	}
+	round()
+	fdsBefore, goroutinesBefore := fds(), runtime.NumGoroutine()
+	round()
+	if n := fds(); n > fdsBefore {
+		t.Errorf("%d descriptors, %d before", n, fdsBefore)
+	}
+	if n := runtime.NumGoroutine(); n > goroutinesBefore {
+		t.Errorf("%d goroutines, %d before", n, goroutinesBefore)
+	}
+}
+
+// An ended process that is kept for its output holds no descriptor and no
+// goroutine. Not parallel, as TestNoLeak.
+func TestEndedHoldsNothing(t *testing.T) {
+	ended := func() {
+		p, _ := run(t, Spec{Argv: []string{"/bin/true"}, Stdin: true})
+		p.running.Wait()
+	}
+	ended() // the first one opens the runtime's poller
+	before, _ := os.ReadDir("/proc/self/fd")
+	for range 20 {
+		ended()
+	}
+	after, _ := os.ReadDir("/proc/self/fd")
+	if len(after) > len(before) {
+		t.Errorf("20 ended processes hold %d descriptors", len(after)-len(before))
+	}
+}
+
+// Not parallel: it measures memory.
+func TestIdleMemory(t *testing.T) {
+	const n = 50
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	goroutines := runtime.NumGoroutine()
+	for range n {
+		p, _ := launch(t, Spec{Argv: []string{"sleep", "60"}, Stdin: true, Dir: "/"})
+		p.Begin()
+	}
+	if got := runtime.NumGoroutine() - goroutines; got > 3*n {
+		t.Errorf("%d goroutines for %d processes, want at most 3 each", got, n)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	used := int64(after.HeapAlloc+after.StackInuse) - int64(before.HeapAlloc+before.StackInuse)
+	if used/n > 30<<10 {
+		t.Errorf("%d bytes for an idle process, want at most 30 KiB", used/n)
+	}
+}

@@ -1,0 +1,208 @@
+package procs
+
+import (
+	"cmp"
+	"container/list"
+	"context"
+	"slices"
+	"sync"
+)
+
+const (
+	// maxChunks is the most chunks kept for one process; rpc.md 4.8.
+	maxChunks = 50_000
+	// chunkCost is what a chunk takes beside its data, in bytes.
+	chunkCost = 64
+)
+
+// Chunk is a piece of output. Data stays as it is for as long as it is
+// referenced, and must not be changed.
+type Chunk struct {
+	Seq    uint64
+	Stream Stream
+	Data   []byte
+}
+
+// Snapshot is what Read returns; rpc.md 4.8.
+type Snapshot struct {
+	Chunks []Chunk
+	// NextSeq is the number of the next event or, with a limit and at least
+	// one chunk, of the event after the last chunk.
+	NextSeq  uint64
+	Exited   bool
+	ExitCode int
+	Closed   bool
+}
+
+// log numbers the events of a process and keeps its newest output.
+type log struct {
+	retain int64 // bytes of data
+	budget *Budget
+
+	mu       sync.Mutex
+	last     uint64  // the number of the newest event
+	chunks   []Chunk // chunks[head:] are kept
+	head     int
+	bytes    int64  // of data in chunks
+	cost     int64  // of memory in chunks
+	lent     uint64 // up to this number chunks were handed out
+	exited   bool
+	exitCode int
+	closed   bool
+	changed  chan struct{} // while somebody waits; closed by the next event
+
+	ended *list.Element // in budget, guarded by its lock
+}
+
+// add keeps ev and returns its number. One call at a time.
+func (l *log) add(ev Event) uint64 {
+	l.mu.Lock()
+	l.last++
+	seq, before := l.last, l.cost
+	switch ev.Kind {
+	case Output:
+		l.chunks = append(l.chunks, Chunk{Seq: seq, Stream: ev.Stream, Data: ev.Data})
+		l.bytes += int64(len(ev.Data))
+		l.cost += costOf(ev.Data)
+		for l.len() > 1 && (l.bytes > l.retain || l.len() > maxChunks) {
+			// The sink is done with older events, so a buffer that no reader
+			// was given is free.
+			if c := l.drop(); c.Seq > l.lent && cap(c.Data) == chunkSize {
+				chunkPool.Put((*[chunkSize]byte)(c.Data[:chunkSize]))
+			}
+		}
+	case Exited:
+		l.exited, l.exitCode = true, ev.ExitCode
+	case Closed:
+		l.closed = true
+	}
+	grown, cost := l.cost-before, l.cost
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
+	l.mu.Unlock()
+
+	switch {
+	case ev.Kind == Output:
+		l.budget.charge(l, grown)
+	case ev.Kind == Closed && cost > 0:
+		l.budget.end(l)
+	}
+	return seq
+}
+
+func costOf(data []byte) int64 { return int64(cap(data)) + chunkCost }
+
+// len is the number of kept chunks. The caller holds l.mu.
+func (l *log) len() int { return len(l.chunks) - l.head }
+
+// drop removes the oldest chunk. The caller holds l.mu.
+func (l *log) drop() Chunk {
+	c := l.chunks[l.head]
+	l.chunks[l.head] = Chunk{}
+	l.head++
+	l.bytes -= int64(len(c.Data))
+	l.cost -= costOf(c.Data)
+	if l.head*2 >= len(l.chunks) {
+		n := copy(l.chunks, l.chunks[l.head:])
+		clear(l.chunks[n:])
+		l.chunks, l.head = l.chunks[:n], 0
+	}
+	return c
+}
+
+// shed drops the oldest chunks until n bytes of memory are free, and reports
+// how many became free and whether nothing is left.
+func (l *log) shed(n int64) (freed int64, empty bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.cost
+	for l.len() > 0 && before-l.cost < n {
+		l.drop()
+	}
+	if l.len() == 0 {
+		l.chunks = nil
+	}
+	return before - l.cost, l.len() == 0
+}
+
+// free drops everything, for good.
+func (l *log) free() {
+	l.mu.Lock()
+	cost := l.cost
+	l.chunks, l.head, l.bytes, l.cost = nil, 0, 0, 0
+	l.mu.Unlock()
+	l.budget.forget(l, cost)
+}
+
+// from is the index of the first kept chunk after the number after. The
+// caller holds l.mu.
+func (l *log) from(after uint64) int {
+	i, found := slices.BinarySearchFunc(l.chunks[l.head:], after, func(c Chunk, seq uint64) int {
+		return cmp.Compare(c.Seq, seq)
+	})
+	if found {
+		i++
+	}
+	return l.head + i
+}
+
+func (l *log) read(after uint64, maxBytes *uint64) Snapshot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := Snapshot{NextSeq: l.last + 1, Exited: l.exited, ExitCode: l.exitCode, Closed: l.closed}
+	chunks := l.chunks[l.from(after):]
+	if len(chunks) == 0 {
+		return s
+	}
+	if maxBytes != nil {
+		n, total := 1, uint64(len(chunks[0].Data))
+		for n < len(chunks) && total+uint64(len(chunks[n].Data)) <= *maxBytes {
+			total += uint64(len(chunks[n].Data))
+			n++
+		}
+		chunks = chunks[:n]
+		s.NextSeq = chunks[n-1].Seq + 1
+	}
+	l.lent = max(l.lent, chunks[len(chunks)-1].Seq)
+	s.Chunks = slices.Clone(chunks)
+	return s
+}
+
+func (l *log) ready(after uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.readyLocked(after)
+}
+
+// readyLocked tells whether a reader after that number need not wait.
+func (l *log) readyLocked(after uint64) bool {
+	return l.closed || l.exited && after < l.last || l.from(after) < len(l.chunks)
+}
+
+func (l *log) wait(ctx context.Context, after uint64) error {
+	for {
+		l.mu.Lock()
+		if l.readyLocked(after) {
+			l.mu.Unlock()
+			return nil
+		}
+		if l.changed == nil {
+			l.changed = make(chan struct{})
+		}
+		changed := l.changed
+		l.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (l *log) state() (exited bool, exitCode int, closed bool, nextSeq uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.exited, l.exitCode, l.closed, l.last + 1
+}

@@ -1,0 +1,152 @@
+package procs
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// filled has "aa" as 1, "bbb" as 2, the exit as 3, "c" as 4.
+func filled() *log {
+	l := &log{retain: DefaultRetainBytes}
+	l.add(Event{Kind: Output, Stream: Stdout, Data: []byte("aa")})
+	l.add(Event{Kind: Output, Stream: Stderr, Data: []byte("bbb")})
+	l.add(Event{Kind: Exited, ExitCode: 9})
+	l.add(Event{Kind: Output, Stream: Stdout, Data: []byte("c")})
+	return l
+}
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	a := Chunk{1, Stdout, []byte("aa")}
+	b := Chunk{2, Stderr, []byte("bbb")}
+	c := Chunk{4, Stdout, []byte("c")}
+	for _, tt := range []struct {
+		name     string
+		after    uint64
+		maxBytes *uint64
+		want     []Chunk
+		next     uint64
+	}{
+		{"all", 0, nil, []Chunk{a, b, c}, 5},
+		{"after the first", 1, nil, []Chunk{b, c}, 5},
+		{"after the second", 2, nil, []Chunk{c}, 5},
+		{"after the exit", 3, nil, []Chunk{c}, 5},
+		{"after the last", 4, nil, nil, 5},
+		{"ahead", 1 << 63, nil, nil, 5},
+		{"no budget gives one", 0, new(uint64(0)), []Chunk{a}, 2},
+		{"never split", 0, new(uint64(4)), []Chunk{a}, 2},
+		{"just enough", 0, new(uint64(5)), []Chunk{a, b}, 3},
+		{"number after the last chunk", 1, new(uint64(4)), []Chunk{b, c}, 5},
+		{"no chunk under a budget", 4, new(uint64(0)), nil, 5},
+		{"huge budget", 0, new(^uint64(0)), []Chunk{a, b, c}, 5},
+	} {
+		want := Snapshot{Chunks: tt.want, NextSeq: tt.next, Exited: true, ExitCode: 9}
+		if diff := cmp.Diff(want, filled().read(tt.after, tt.maxBytes)); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestRetention(t *testing.T) {
+	t.Parallel()
+	t.Run("bytes", func(t *testing.T) {
+		t.Parallel()
+		l := &log{retain: 1000}
+		for i := range 100 {
+			l.add(Event{Kind: Output, Data: bytes.Repeat([]byte{byte(i)}, 300)})
+		}
+		s := l.read(0, nil)
+		if len(s.Chunks) != 3 || s.Chunks[0].Seq != 98 || s.Chunks[2].Data[0] != 99 {
+			t.Errorf("%d chunks kept, first %+v, want the last 3 of 100", len(s.Chunks), s.Chunks[0].Seq)
+		}
+	})
+	t.Run("chunks", func(t *testing.T) {
+		t.Parallel()
+		l := &log{retain: DefaultRetainBytes}
+		for range maxChunks + 10 {
+			l.add(Event{Kind: Output, Data: []byte("x")})
+		}
+		if s := l.read(0, nil); len(s.Chunks) != maxChunks || s.Chunks[0].Seq != 11 {
+			t.Errorf("%d chunks kept from %d on, want %d from 11 on", len(s.Chunks), s.Chunks[0].Seq, maxChunks)
+		}
+	})
+	t.Run("the newest always", func(t *testing.T) {
+		t.Parallel()
+		l := &log{retain: 1}
+		l.add(Event{Kind: Output, Data: []byte("old")})
+		l.add(Event{Kind: Output, Data: []byte("new")})
+		if s := l.read(0, nil); len(s.Chunks) != 1 || string(s.Chunks[0].Data) != "new" {
+			t.Errorf("kept %+v, want the newest chunk", s.Chunks)
+		}
+	})
+}
+
+// What a reader was given stays as it is, though the buffers of dropped chunks
+// are used again.
+func TestChunksStay(t *testing.T) {
+	t.Parallel()
+	p, _ := launch(t, Spec{Argv: sh(`exec awk 'BEGIN { for (i = 0; ; i++) print i }'`), RetainBytes: 128 << 10})
+	p.Begin()
+	type copied struct {
+		chunk Chunk
+		data  []byte
+	}
+	var kept []copied
+	for after := uint64(0); len(kept) < 64; {
+		if err := p.Wait(t.Context(), after); err != nil {
+			t.Fatal(err)
+		}
+		s := p.Read(after, nil)
+		for _, c := range s.Chunks {
+			kept = append(kept, copied{c, bytes.Clone(c.Data)})
+		}
+		after = s.NextSeq - 1
+	}
+	// Let every buffer come by again.
+	_, _, _, from := p.State()
+	for next := from; next < from+200; _, _, _, next = p.State() {
+		if err := p.Wait(t.Context(), next-1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, k := range kept {
+		if !bytes.Equal(k.chunk.Data, k.data) {
+			t.Fatalf("chunk %d changed after it was read", k.chunk.Seq)
+		}
+	}
+}
+
+// A log does what a plain list of all events says.
+func TestLogModel(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		const retain = 50
+		l := &log{retain: retain, budget: &Budget{}}
+		var all []Chunk
+		for range rapid.IntRange(0, 200).Draw(t, "events") {
+			data := bytes.Repeat([]byte("x"), rapid.IntRange(1, 30).Draw(t, "size"))
+			all = append(all, Chunk{Seq: l.add(Event{Kind: Output, Data: data}), Data: data})
+			kept, sum := len(all), 0
+			for kept > 0 && (sum+len(all[kept-1].Data) <= retain || kept == len(all)) {
+				kept--
+				sum += len(all[kept].Data)
+			}
+			after := rapid.Uint64Range(0, uint64(len(all)+1)).Draw(t, "after")
+			want := all[max(kept, min(int(after), len(all))):]
+			got := l.read(after, nil)
+			if len(got.Chunks) != len(want) || len(want) > 0 && got.Chunks[0].Seq != want[0].Seq {
+				t.Fatalf("read(%d) of %d events: %d chunks, want %d", after, len(all), len(got.Chunks), len(want))
+			}
+			if l.budget.Used() != l.cost {
+				t.Fatalf("the budget counts %d bytes, the log %d", l.budget.Used(), l.cost)
+			}
+		}
+		l.free()
+		if used := l.budget.Used(); used != 0 {
+			t.Fatalf("%d bytes in use after the end", used)
+		}
+	})
+}

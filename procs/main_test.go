@@ -1,0 +1,47 @@
+package procs
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain is also the main of the processes that tests start from this
+// binary; the first argument says which.
+func TestMain(m *testing.M) {
+	role := ""
+	if len(os.Args) > 1 {
+		role = os.Args[1]
+	}
+	var err error
+	switch role {
+	case "guard":
+		err = GuardMain(os.Stdin, os.Stdout)
+	case "guarded-agent":
+		err = guardedAgent(testGuard(), "sleep 61 & sleep 62 & (trap '' HUP TERM INT; sleep 63) & echo $$ ready; wait")
+	case "unguarded-agent":
+		err = guardedAgent(nil, "trap '' HUP TERM INT; echo $$ ready; exec sleep 64")
+	case "reaping-agent":
+		err = reapingAgent(os.Args[2])
+	default:
+		if err := CloseOnExec(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		goleak.VerifyTestMain(m)
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// self is a command that runs this binary in a role of TestMain.
+func self(role ...string) *exec.Cmd { return exec.Command(selfPath, role...) }
+
+// The file may have been replaced since.
+const selfPath = "/proc/self/exe"

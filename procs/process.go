@@ -1,0 +1,304 @@
+package procs
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+var (
+	// ErrNoProgram reports an empty argv.
+	ErrNoProgram = errors.New("argv is empty")
+	// ErrNUL reports a NUL byte in argv, the environment or the directory; the
+	// text around it says where.
+	ErrNUL = errors.New("contains a NUL byte")
+	// ErrNotTTY reports a resize of a process without a terminal.
+	ErrNotTTY = errors.New("process has no terminal")
+	// ErrTTY reports the closing of a terminal's input, which has no end of
+	// its own: write 0x04 instead.
+	ErrTTY = errors.New("stdin is a terminal")
+	// ErrStdinFull reports a TryWrite that would have had to wait.
+	ErrStdinFull = errors.New("stdin queue is full")
+	// ErrStdinGone reports a write to the stdin of a process that has exited.
+	ErrStdinGone = errors.New("process has exited")
+)
+
+// DefaultRetainBytes is the output kept for one process, in bytes; rpc.md 7.
+const DefaultRetainBytes = 1 << 20
+
+// Winsize is the size of a terminal in characters.
+type Winsize struct{ Rows, Cols uint16 }
+
+// Spec describes what to start. The slices belong to the process afterwards.
+type Spec struct {
+	// Argv is the command. Its first element is the program: a path, relative
+	// to Dir if need be, when it has a slash, else a name that is searched in
+	// the PATH of Env.
+	Argv []string
+	// Arg0 is the argv[0] that the program sees; nil: Argv[0].
+	Arg0 *string
+	// Dir is the absolute working directory.
+	Dir string
+	// Env is the whole environment, "NAME=value".
+	Env []string
+	// TTY gives the process a controlling terminal instead of pipes.
+	TTY bool
+	// Size is the size of the terminal; zero: 24 rows of 80.
+	Size Winsize
+	// LoginShell becomes SHELL in the environment of a process with a
+	// terminal that has none; rpc.md 4.4. Empty: nothing is added.
+	LoginShell string
+	// Stdin makes stdin a pipe, else it is /dev/null. Ignored with TTY.
+	Stdin bool
+	// Sink is given every event, in order, one at a time. It may block as long
+	// as it likes, which holds back the process; Close waits for it. Data is
+	// valid only during the call. Nil: events are only kept.
+	Sink func(Event)
+	// RetainBytes bounds the output kept for Read; zero: DefaultRetainBytes.
+	// The newest chunk is kept whatever its size.
+	RetainBytes int64
+	// Budget bounds the output of all processes that share it; nil: no bound.
+	Budget *Budget
+	// Reaper must be set when the agent reaps orphans, else nil.
+	Reaper *Reaper
+	// Guard kills the process group if the agent dies; nil: only the leader
+	// is killed then, by its parent-death signal.
+	Guard *Guard
+}
+
+// EventKind tells what happened.
+type EventKind uint8
+
+// The kinds of events, in the order in which a process can have them.
+const (
+	Output EventKind = iota + 1 // Stream and Data are set
+	Exited                      // the leader is reaped, ExitCode is set
+	Closed                      // all output has ended too: the last event
+)
+
+// Stream names where output came from.
+type Stream uint8
+
+// The streams: Stdout and Stderr of a process with pipes, PTY for everything
+// a terminal shows.
+const (
+	Stdout Stream = iota + 1
+	Stderr
+	PTY
+)
+
+// String returns the name of s on the wire; rpc.md 4.6, 4.8.
+func (s Stream) String() string {
+	switch s {
+	case Stdout:
+		return "stdout"
+	case Stderr:
+		return "stderr"
+	case PTY:
+		return "pty"
+	}
+	return "unknown"
+}
+
+// Event is one thing that happened to a process.
+type Event struct {
+	// Seq counts the events of one process from 1, without gaps.
+	Seq    uint64
+	Kind   EventKind
+	Stream Stream
+	// Data is at most 64 KiB.
+	Data []byte
+	// ExitCode is the code of the leader, or 128 and the signal that killed
+	// it; -1 when somebody else took its status.
+	ExitCode int
+}
+
+// Process is a started process and the group it leads. All methods may be
+// called at once and at any time, also after Close.
+type Process struct {
+	argv    []string
+	tty     bool
+	started time.Time
+	sink    func(Event)
+	group   *group
+	guard   *Guard
+	slot    guardSlot
+	streams []*stream
+	stdin   *stdin // nil: /dev/null
+	log     log
+
+	deliver sync.Mutex // held while one event is numbered, kept and announced
+	// open counts what Closed waits for: the streams, and the exit.
+	open    atomic.Int32
+	closing atomic.Bool // by Close: nobody wants events any more
+	begin   sync.Once
+	begun   chan struct{}
+	done    chan struct{}
+	running sync.WaitGroup
+	freed   sync.Once // group and slot, by Close
+}
+
+// Begin lets events flow. Before it the process runs, but its output stays in
+// the kernel, so that a caller can first say that it was started (D7.2).
+func (p *Process) Begin() {
+	p.begin.Do(func() {
+		for _, s := range p.streams {
+			p.running.Go(func() { p.pump(s) })
+		}
+		close(p.begun)
+	})
+}
+
+// emit numbers, keeps and announces one event.
+func (p *Process) emit(ev Event) {
+	p.deliver.Lock()
+	defer p.deliver.Unlock()
+	ev.Seq = p.log.add(ev)
+	if p.sink != nil && !p.closing.Load() {
+		p.sink(ev)
+	}
+}
+
+// part is called once for the exit and once for the end of each stream, after
+// the last event of that part; the last one closes the process.
+func (p *Process) part() {
+	if p.open.Add(-1) > 0 {
+		return
+	}
+	p.emit(Event{Kind: Closed})
+	if p.group.release() {
+		p.unguard()
+	}
+	close(p.done)
+}
+
+// unguard gives the slot back, once. It is called by the last part and, after
+// that, by Close.
+func (p *Process) unguard() {
+	p.guard.remove(p.slot)
+	p.slot = 0
+}
+
+// TryWrite queues data for stdin, or fails with ErrStdinFull when it would
+// have to wait. Otherwise it is like Write.
+func (p *Process) TryWrite(id string, data []byte) (WriteStatus, error) {
+	if p.stdin == nil {
+		return StdinClosed, nil
+	}
+	status, _, err := p.stdin.attempt(id, data)
+	return status, err
+}
+
+// Write queues data for stdin and waits for room if there is none; data may be
+// reused afterwards. The id makes it idempotent: the last 4,096 accepted ones
+// are remembered, and a known one is answered with Accepted and writes
+// nothing. A write that waits when the process ends is answered with Accepted
+// (rpc.md 4.9), a later one fails with ErrStdinGone. What the child does not
+// read any more is dropped.
+func (p *Process) Write(ctx context.Context, id string, data []byte) (WriteStatus, error) {
+	if p.stdin == nil {
+		return StdinClosed, nil
+	}
+	return p.stdin.write(ctx, id, data)
+}
+
+// CloseStdin ends stdin once everything written so far has been delivered. It
+// does not wait for that. On a terminal it fails with ErrTTY.
+func (p *Process) CloseStdin() (WriteStatus, error) {
+	if p.tty {
+		return 0, ErrTTY
+	}
+	if p.stdin == nil {
+		return StdinClosed, nil
+	}
+	return p.stdin.finish(), nil
+}
+
+// Signal sends sig to the process group; nothing happens after the leader's
+// exit.
+func (p *Process) Signal(sig syscall.Signal) { p.group.signal(sig) }
+
+// Terminate kills the group if its leader has not exited, and reports whether
+// it had not. The background children of a leader that has exited are left
+// alone (rpc.md 4.9).
+func (p *Process) Terminate() (running bool) { return p.group.signal(syscall.SIGKILL) }
+
+// KillGroup kills every member of the group, also after the leader's exit.
+// Members that made a session of their own survive.
+func (p *Process) KillGroup() {
+	_ = p.group.kill() // Close reports what cannot be killed
+}
+
+// Resize sets the size of the terminal, ErrNotTTY if there is none. After the
+// end of the output nothing happens.
+func (p *Process) Resize(size Winsize) error {
+	if !p.tty {
+		return ErrNotTTY
+	}
+	return p.streams[0].resize(size)
+}
+
+// Read returns the kept output after the event of number after, oldest first.
+// With maxBytes the chunks together have at most so many bytes, but the first
+// one is always returned; rpc.md 4.8.
+func (p *Process) Read(after uint64, maxBytes *uint64) Snapshot { return p.log.read(after, maxBytes) }
+
+// Wait blocks until there is output after the event of number after, or the
+// process is closed, or it has exited and there was an event after that
+// number; rpc.md 4.8, "returns at once". It fails only when ctx ends first.
+func (p *Process) Wait(ctx context.Context, after uint64) error { return p.log.wait(ctx, after) }
+
+// Ready tells whether Wait would return at once.
+func (p *Process) Ready(after uint64) bool { return p.log.ready(after) }
+
+// Done is closed after the Closed event was delivered.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// State reports what the events so far said: exit, exit code, close, and the
+// number of the next event.
+func (p *Process) State() (exited bool, exitCode int, closed bool, nextSeq uint64) {
+	return p.log.state()
+}
+
+// PID is the process id of the leader, which is the id of its group and
+// session too.
+func (p *Process) PID() int { return p.group.pid }
+
+// Argv returns a copy of the command.
+func (p *Process) Argv() []string { return slices.Clone(p.argv) }
+
+// TTY tells whether the process has a terminal.
+func (p *Process) TTY() bool { return p.tty }
+
+// StartedAt is when the program was executed.
+func (p *Process) StartedAt() time.Time { return p.started }
+
+// Close kills the group, waits until the leader is reaped and all goroutines
+// have ended, and frees the kept output. No event is announced any more, but a
+// Sink that blocks has to return first. A group that may not be killed, of a
+// setuid program, is not waited for: Close returns the error, and a goroutine
+// stays to reap the leader whenever it ends.
+func (p *Process) Close() error {
+	p.closing.Store(true)
+	err := p.group.kill()
+	p.Begin()
+	if p.stdin != nil {
+		p.stdin.end()
+	}
+	for _, s := range p.streams {
+		s.interrupt()
+	}
+	if err == nil {
+		p.running.Wait()
+		p.freed.Do(func() {
+			p.group.abandon()
+			p.unguard()
+		})
+	}
+	p.log.free()
+	return err
+}

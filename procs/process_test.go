@@ -1,0 +1,489 @@
+package procs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// recorder is a Sink that keeps everything and checks the rules that hold for
+// every process.
+type recorder struct {
+	t      *testing.T
+	mu     sync.Mutex
+	events []Event
+	data   []byte
+}
+
+func (r *recorder) sink(ev Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if want := uint64(len(r.events) + 1); ev.Seq != want {
+		r.t.Errorf("event %+v has number %d, want %d", ev.Kind, ev.Seq, want)
+	}
+	if n := len(r.events); n > 0 && r.events[n-1].Kind == Closed {
+		r.t.Errorf("event %+v after Closed", ev)
+	}
+	if len(ev.Data) > chunkSize {
+		r.t.Errorf("chunk of %d bytes, want at most %d", len(ev.Data), chunkSize)
+	}
+	r.data = append(r.data, ev.Data...)
+	ev.Data = bytes.Clone(ev.Data)
+	r.events = append(r.events, ev)
+}
+
+// text joins the output of a stream, of all of them for 0.
+func (r *recorder) text(s Stream) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var b strings.Builder
+	for _, ev := range r.events {
+		if s == 0 || ev.Stream == s {
+			b.Write(ev.Data)
+		}
+	}
+	return b.String()
+}
+
+// order names the kinds of events, neighbouring output as one.
+func (r *recorder) order() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var names []string
+	for _, ev := range r.events {
+		name := map[EventKind]string{Output: "output", Exited: "exited", Closed: "closed"}[ev.Kind]
+		if len(names) == 0 || name != "output" || names[len(names)-1] != name {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// launch starts spec with a recorder (unless it has a Sink) in a fresh folder
+// (unless it has one), and closes it with the test.
+func launch(t *testing.T, spec Spec) (*Process, *recorder) {
+	t.Helper()
+	rec := &recorder{t: t}
+	if spec.Sink == nil {
+		spec.Sink = rec.sink
+	}
+	if spec.Dir == "" {
+		spec.Dir = t.TempDir()
+	}
+	if spec.Env == nil {
+		spec.Env = []string{"PATH=" + os.Getenv("PATH")}
+	}
+	p, err := Start(spec)
+	if err != nil {
+		t.Fatalf("Start(%q): %v", spec.Argv, err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p, rec
+}
+
+// run is launch to the end.
+func run(t *testing.T, spec Spec) (*Process, *recorder) {
+	t.Helper()
+	p, rec := launch(t, spec)
+	p.Begin()
+	finish(t, p)
+	return p, rec
+}
+
+func finish(t *testing.T, p *Process) {
+	t.Helper()
+	select {
+	case <-p.Done():
+	case <-time.After(30 * time.Second):
+		t.Fatalf("process %q is not closed after 30 s", p.Argv())
+	}
+}
+
+// waitFor waits until the output contains text.
+func waitFor(t *testing.T, p *Process, text string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var out []byte
+	for after := uint64(0); ; {
+		if err := p.Wait(ctx, after); err != nil {
+			t.Fatalf("waiting for %q: %v, output %q", text, err, out)
+		}
+		s := p.Read(after, nil)
+		for _, c := range s.Chunks {
+			out = append(out, c.Data...)
+		}
+		if bytes.Contains(out, []byte(text)) {
+			return
+		}
+		if s.Closed {
+			t.Fatalf("closed without %q, output %q", text, out)
+		}
+		after = s.NextSeq - 1
+	}
+}
+
+func sh(script string) []string { return []string{"/bin/sh", "-c", script} }
+
+func TestExitCode(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		script string
+		want   int
+	}{
+		{"success", "exit 0", 0},
+		{"code", "exit 3", 3},
+		{"high code", "exit 255", 255},
+		{"killed", "kill -KILL $$", 137},
+		{"terminated", "kill -TERM $$", 143},
+		{"interrupted", "kill -INT $$", 130},
+	} {
+		for _, tty := range []bool{false, true} {
+			t.Run(tt.name+"/tty="+strconv.FormatBool(tty), func(t *testing.T) {
+				t.Parallel()
+				p, rec := run(t, Spec{Argv: sh(tt.script), TTY: tty})
+				exited, code, closed, next := p.State()
+				if !exited || code != tt.want || !closed || next != 3 {
+					t.Errorf("State() = %v, %d, %v, %d, want true, %d, true, 3", exited, code, closed, next, tt.want)
+				}
+				if got := rec.order(); got != "exited closed" {
+					t.Errorf("events %q, want exited closed", got)
+				}
+				if got := rec.events[0].ExitCode; got != tt.want {
+					t.Errorf("exit code %d in the event, want %d", got, tt.want)
+				}
+			})
+		}
+	}
+}
+
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	_, rec := run(t, Spec{Argv: sh("echo out; echo err >&2; cat")})
+	if got := rec.text(Stdout); got != "out\n" {
+		t.Errorf("stdout %q, want %q", got, "out\n")
+	}
+	if got := rec.text(Stderr); got != "err\n" {
+		t.Errorf("stderr %q, want %q", got, "err\n")
+	}
+}
+
+func TestChildSetup(t *testing.T) {
+	t.Parallel()
+	const show = `echo; ls /proc/self/fd | tr '\n' ' '; set -- $(cat /proc/$$/stat); echo "ids $(($1 == $5)) $(($1 == $6)) tty $(($7 != 0))"`
+	for _, tt := range []struct {
+		tty  bool
+		want string
+	}{
+		// 3 is the folder that ls reads.
+		{false, "0 1 2 3 ids 1 1 tty 0"},
+		{true, "0 1 2 3 ids 1 1 tty 1"},
+	} {
+		_, rec := run(t, Spec{Argv: sh(show), TTY: tt.tty})
+		if got := strings.TrimSpace(rec.text(0)); got != tt.want {
+			t.Errorf("tty %v: child has %q, want %q", tt.tty, got, tt.want)
+		}
+	}
+}
+
+func TestTerminalSize(t *testing.T) {
+	t.Parallel()
+	_, rec := run(t, Spec{Argv: sh("stty size"), TTY: true})
+	if got := rec.text(PTY); got != "24 80\r\n" {
+		t.Errorf("size %q, want 24 80", got)
+	}
+
+	p, rec := launch(t, Spec{
+		Argv: sh("trap 'stty size; exit' WINCH; stty size; while :; do sleep 0.02; done"),
+		TTY:  true, Size: Winsize{Rows: 3, Cols: 333},
+	})
+	p.Begin()
+	waitFor(t, p, "3 333\r\n")
+	if err := p.Resize(Winsize{Rows: 50, Cols: 132}); err != nil {
+		t.Fatal(err)
+	}
+	finish(t, p)
+	if got := rec.text(PTY); got != "3 333\r\n50 132\r\n" {
+		t.Errorf("sizes %q, want 3 333 and 50 132", got)
+	}
+	if err := p.Resize(Winsize{Rows: 1, Cols: 1}); err != nil {
+		t.Errorf("Resize after the end: %v, want nil", err)
+	}
+	p, _ = run(t, Spec{Argv: []string{"true"}})
+	if err := p.Resize(Winsize{Rows: 1, Cols: 1}); err != ErrNotTTY {
+		t.Errorf("Resize without a terminal: %v, want ErrNotTTY", err)
+	}
+}
+
+func TestLoginShell(t *testing.T) {
+	t.Parallel()
+	path := "PATH=" + os.Getenv("PATH")
+	for _, tt := range []struct {
+		name string
+		spec Spec
+		want string
+	}{
+		{"added", Spec{TTY: true, Env: []string{path}}, "SHELL=/bin/x\r\n"},
+		{"given", Spec{TTY: true, Env: []string{path, "SHELL=/bin/y"}}, "SHELL=/bin/y\r\n"},
+		{"pipes", Spec{Env: []string{path}}, ""},
+	} {
+		tt.spec.Argv, tt.spec.LoginShell = []string{"sh", "-c", "env | grep -E '^(SHELL|TERM)='"}, "/bin/x"
+		if _, rec := run(t, tt.spec); rec.text(0) != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, rec.text(0), tt.want)
+		}
+	}
+}
+
+func TestNothingBeforeBegin(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p, rec := launch(t, Spec{Argv: sh("echo hello; echo done > ended"), Dir: dir})
+	// The child has written, exited and been reaped before the caller speaks.
+	for p.group.signal(0) {
+		runtime.Gosched()
+	}
+	p.group.await()
+	if exited, _, _, next := p.State(); exited || next != 1 || len(rec.events) > 0 {
+		t.Errorf("before Begin: exited %v, next event %d, events %v", exited, next, rec.events)
+	}
+	if p.Terminate() {
+		t.Error("Terminate says that a process runs that has exited")
+	}
+	p.Begin()
+	p.Begin()
+	finish(t, p)
+	if got := rec.order(); got != "output exited closed" || rec.text(0) != "hello\n" {
+		t.Errorf("events %q, output %q", got, rec.text(0))
+	}
+}
+
+// D7.3: what the leader wrote comes before its exit, however much it is.
+func TestExitAfterOutput(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		tty  bool
+	}{{"pipes", false}, {"pty", true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			const size = 1 << 20
+			_, rec := run(t, Spec{Argv: sh("exec head -c 1048576 /dev/zero"), TTY: tt.tty})
+			if len(rec.data) != size || rec.order() != "output exited closed" {
+				t.Errorf("%d bytes, events %q, want %d, output exited closed", len(rec.data), rec.order(), size)
+			}
+			for range 64 {
+				_, rec := run(t, Spec{Argv: []string{"echo", "one line"}, TTY: tt.tty})
+				if got := strings.TrimSpace(rec.text(0)); got != "one line" || rec.order() != "output exited closed" {
+					t.Fatalf("output %q, events %q", got, rec.order())
+				}
+			}
+		})
+	}
+}
+
+// A client that does not read must not cost the last bytes of a terminal: the
+// leader's exit hangs it up while they are still in the kernel.
+func TestSlowSinkLosesNothing(t *testing.T) {
+	t.Parallel()
+	for _, tty := range []bool{false, true} {
+		var rec *recorder
+		gate := make(chan struct{})
+		open := sync.OnceFunc(func() { close(gate) })
+		rec = &recorder{t: t}
+		// What fits into the kernel, after a line that occupies the sink.
+		p, _ := launch(t, Spec{
+			Argv: sh("stty raw 2>/dev/null; echo; sleep 0.05; head -c 10000 /dev/zero"), TTY: tty,
+			Sink: func(ev Event) { <-gate; rec.sink(ev) },
+		})
+		t.Cleanup(open)
+		p.Begin()
+		for p.group.signal(0) { // until it has exited
+			time.Sleep(time.Millisecond)
+		}
+		open()
+		finish(t, p)
+		if n := strings.Count(rec.text(0), "\x00"); n != 10000 || rec.order() != "output exited closed" {
+			t.Errorf("tty %v: %d bytes, events %q, want 10000", tty, n, rec.order())
+		}
+	}
+}
+
+func TestGrandchild(t *testing.T) {
+	t.Parallel()
+	t.Run("late output", func(t *testing.T) {
+		t.Parallel()
+		_, rec := run(t, Spec{Argv: sh("echo first; (sleep 0.2; echo late) & exit 4")})
+		if got := rec.order(); got != "output exited output closed" || rec.text(0) != "first\nlate\n" {
+			t.Errorf("events %q, output %q", got, rec.text(0))
+		}
+	})
+	t.Run("endless output", func(t *testing.T) {
+		t.Parallel()
+		p, _ := launch(t, Spec{Argv: sh("cat /dev/zero & exit 0")})
+		p.Begin()
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		for after, exited := uint64(0), false; !exited; exited, _, _, _ = p.State() {
+			if err := p.Wait(ctx, after); err != nil {
+				t.Fatalf("no exit while a grandchild writes: %v", err)
+			}
+			_, _, _, next := p.State()
+			after = next - 1
+		}
+		p.KillGroup()
+		finish(t, p)
+	})
+	t.Run("hangup ends a terminal", func(t *testing.T) {
+		t.Parallel()
+		_, rec := run(t, Spec{Argv: sh("sleep 60 & exit 0"), TTY: true})
+		if got := rec.order(); got != "exited closed" {
+			t.Errorf("events %q", got)
+		}
+	})
+}
+
+// A client that does not read stops its process, and only its output.
+func TestBlockedSink(t *testing.T) {
+	t.Parallel()
+	gate, entered := make(chan struct{}), make(chan struct{})
+	enter := sync.OnceFunc(func() { close(entered) })
+	open := sync.OnceFunc(func() { close(gate) })
+	rec := &recorder{t: t}
+	p, _ := launch(t, Spec{
+		Argv: sh("yes & yes >&2 & exec cat >/dev/null"), Stdin: true,
+		Sink: func(ev Event) { enter(); <-gate; rec.sink(ev) },
+	})
+	t.Cleanup(open)
+	p.Begin()
+	<-entered
+	if s := p.Read(0, nil); len(s.Chunks) == 0 || s.Exited {
+		t.Errorf("Read() = %d chunks, exited %v", len(s.Chunks), s.Exited)
+	}
+	if err := p.Wait(t.Context(), 0); err != nil {
+		t.Errorf("Wait: %v", err)
+	}
+	if status, err := p.Write(t.Context(), "1", make([]byte, 1<<17)); status != Accepted || err != nil {
+		t.Errorf("Write: %v, %v", status, err)
+	}
+	if _, _, _, next := p.State(); next > 3 {
+		t.Errorf("next event is %d while the first is not taken, want at most 3", next)
+	}
+	p.Signal(syscall.SIGWINCH)
+	if !p.Terminate() {
+		t.Error("Terminate: not running")
+	}
+	for p.group.signal(0) {
+		time.Sleep(time.Millisecond)
+	}
+	if p.Terminate() {
+		t.Error("Terminate after the exit: running")
+	}
+	open()
+	finish(t, p)
+	if _, code, _, _ := p.State(); code != 137 {
+		t.Errorf("exit code %d, want 137", code)
+	}
+}
+
+func TestWait(t *testing.T) {
+	t.Parallel()
+	p, _ := launch(t, Spec{Argv: sh("read x; echo $x; read x; sleep 60 & exit 5"), Stdin: true})
+	p.Begin()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := p.Wait(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Wait without output: %v", err)
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- p.Wait(t.Context(), 0) }()
+	p.TryWrite("1", []byte("a\n"))
+	if err := <-waited; err != nil {
+		t.Fatal(err)
+	}
+	if s := p.Read(0, nil); len(s.Chunks) != 1 || s.NextSeq != 2 {
+		t.Fatalf("Read(0) = %+v", s)
+	}
+	p.TryWrite("2", []byte("b\n"))
+	if err := p.Wait(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	want := Snapshot{NextSeq: 3, Exited: true, ExitCode: 5}
+	if diff := cmp.Diff(want, p.Read(1, nil)); diff != "" {
+		t.Fatalf("Read(1) after the exit (-want +got):\n%s", diff)
+	}
+	// Exited, but that is known: only the close is news.
+	go func() { waited <- p.Wait(t.Context(), 2) }()
+	p.KillGroup()
+	if err := <-waited; err != nil {
+		t.Fatal(err)
+	}
+	want.NextSeq, want.Closed = 4, true
+	if diff := cmp.Diff(want, p.Read(2, nil)); diff != "" {
+		t.Fatalf("Read(2) after the close (-want +got):\n%s", diff)
+	}
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		spec  Spec
+		begin bool
+	}{
+		{"running", Spec{Argv: sh("sleep 60"), Stdin: true}, true},
+		{"not begun", Spec{Argv: sh("sleep 60")}, false},
+		{"terminal", Spec{Argv: sh("sleep 60"), TTY: true}, true},
+		{"flood", Spec{Argv: []string{"yes"}}, true},
+		{"escaped from the group", Spec{Argv: sh("setsid sleep 1 & exec sleep 60")}, true},
+		{"ended", Spec{Argv: []string{"true"}}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p, _ := launch(t, tt.spec)
+			if tt.begin {
+				p.Begin()
+			}
+			var all sync.WaitGroup
+			for range 3 {
+				all.Go(func() { p.Close() })
+			}
+			all.Wait()
+			finish(t, p)
+			if err := syscall.Kill(p.PID(), 0); err != syscall.ESRCH {
+				t.Errorf("the leader is still there: %v", err)
+			}
+			if s := p.Read(0, nil); len(s.Chunks) > 0 || !s.Closed {
+				t.Errorf("after Close: %d chunks, closed %v", len(s.Chunks), s.Closed)
+			}
+			if status, err := p.TryWrite("x", []byte("x")); err == nil && status != StdinClosed {
+				t.Errorf("TryWrite after Close: %v", status)
+			}
+		})
+	}
+}
+
+func TestStartedProcess(t *testing.T) {
+	t.Parallel()
+	before := time.Now()
+	p, rec := run(t, Spec{Argv: sh("echo $$")})
+	if got := strings.TrimSpace(rec.text(0)); got != strconv.Itoa(p.PID()) {
+		t.Errorf("pid %d, the child says %s", p.PID(), got)
+	}
+	if at := p.StartedAt(); at.Before(before) || at.After(time.Now()) {
+		t.Errorf("started at %v, want after %v", at, before)
+	}
+	if diff := cmp.Diff(sh("echo $$"), p.Argv()); diff != "" || p.TTY() {
+		t.Errorf("TTY %v, argv (-want +got):\n%s", p.TTY(), diff)
+	}
+}

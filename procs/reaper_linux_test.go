@@ -1,0 +1,123 @@
+package procs
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Orphans are reaped and no managed process loses its exit code.
+func TestReaper(t *testing.T) {
+	t.Parallel()
+	t.Run("subreaper", func(t *testing.T) {
+		t.Parallel()
+		if out, err := self("reaping-agent", "subreaper").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	})
+	t.Run("PID 1", func(t *testing.T) {
+		t.Parallel()
+		unshare := []string{"-pf", "--mount-proc"}
+		if out, err := exec.Command("unshare", append(unshare, "true")...).CombinedOutput(); err != nil {
+			t.Skipf("no PID namespace here: unshare: %v: %s", err, out)
+		}
+		exe, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("unshare", append(unshare, exe, "reaping-agent", "init")...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	})
+}
+
+// reapingAgent has 60 orphans while it runs 200 processes.
+func reapingAgent(mode string) error {
+	if mode == "subreaper" {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			return err
+		}
+	} else if os.Getpid() != 1 {
+		return fmt.Errorf("pid is %d, want 1", os.Getpid())
+	}
+	reaper := NewReaper()
+	defer reaper.Close()
+
+	// A process that is never begun is reaped all the same, and stands in
+	// nobody's way.
+	silent, err := Start(Spec{Argv: []string{"true"}, Dir: "/", Reaper: reaper})
+	if err != nil {
+		return err
+	}
+	defer silent.Close()
+
+	errs := make(chan error, 4)
+	var workers sync.WaitGroup
+	for worker := range 4 {
+		workers.Go(func() {
+			for i := range 50 {
+				if err := reapingRound(reaper, worker*50+i); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+	close(errs)
+	for err := range errs {
+		return err
+	}
+	// All orphans have ended: their last words were read. Reaping the last one
+	// may still be under way.
+	for range 500 {
+		if _, found, err := peek(unix.P_ALL, 0); !found && err == unix.ECHILD {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	children, err := os.ReadFile("/proc/thread-self/children")
+	return fmt.Errorf("children are left: %s (%v)", children, err)
+}
+
+// reapingRound runs a process that leaves an orphan in a part of the cases.
+func reapingRound(reaper *Reaper, i int) error {
+	want := i % 100
+	script := fmt.Sprintf("exit %d", want)
+	if i < 60 {
+		script = "sleep 0.05 & " + script
+	}
+	p, err := Start(Spec{Argv: sh(script), Dir: "/", Reaper: reaper, TTY: i%7 == 0})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	p.Begin()
+	<-p.Done()
+	if _, code, _, _ := p.State(); code != want {
+		return fmt.Errorf("process %d: exit code %d, want %d", i, code, want)
+	}
+	if _, err := Start(Spec{Argv: []string{"/no/such/program"}, Dir: "/", Reaper: reaper}); err == nil ||
+		!strings.Contains(err.Error(), syscall.ENOENT.Error()) {
+		return fmt.Errorf("process %d: starting a missing program: %v", i, err)
+	}
+	return nil
+}
+
+func TestNilReaper(t *testing.T) {
+	t.Parallel()
+	var r *Reaper
+	if pid, err := r.Fork(func() (int, error) { return 7, nil }); pid != 7 || err != nil {
+		t.Errorf("Fork = %d, %v", pid, err)
+	}
+	r.Reaped(7)
+	r.Close()
+}

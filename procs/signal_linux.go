@@ -1,0 +1,173 @@
+package procs
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// group is the process group of a child that made itself session leader, so
+// that pid, group and session have one number.
+//
+// The number is ours as long as the child is not reaped or anybody is left in
+// the group. After that it may name a stranger, so from the reaping on signals
+// go through the pidfd, which never does.
+type group struct {
+	pid    int
+	reaper *Reaper
+
+	mu     sync.Mutex
+	pidfd  *os.File // nil: the kernel has none, or nobody is left
+	reaped bool
+	gone   bool // nobody is left
+}
+
+// signal sends sig to the group if the leader has not exited, and reports
+// whether it had not.
+func (g *group) signal(sig syscall.Signal) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.reaped || exited(g.pid) {
+		return false
+	}
+	// It can only fail for a group of another user, and nobody would hear.
+	_ = syscall.Kill(-g.pid, sig)
+	return true
+}
+
+// kill sends SIGKILL to whoever is in the group. It fails when that is nobody
+// it may kill.
+func (g *group) kill() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	err := error(syscall.ESRCH)
+	switch {
+	case g.gone:
+	case !g.reaped:
+		err = syscall.Kill(-g.pid, syscall.SIGKILL)
+	default:
+		err = g.signalPidfd(syscall.SIGKILL)
+		if err != errNoGroupSignal {
+			break
+		}
+		err = syscall.ESRCH
+		if groupLeft(g.pid) {
+			err = syscall.Kill(-g.pid, syscall.SIGKILL)
+		}
+	}
+	if err == syscall.ESRCH {
+		return nil
+	}
+	return os.NewSyscallError("kill", err)
+}
+
+// release gives up the pidfd of a reaped group if nobody is left in it, and
+// reports that.
+func (g *group) release() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	err := g.signalPidfd(0)
+	if err == errNoGroupSignal {
+		// Too old a kernel: whoever is left is found in /proc later, if need be.
+		g.closePidfd()
+		err = syscall.Kill(-g.pid, 0)
+	}
+	if err == syscall.ESRCH {
+		g.closePidfd()
+		g.gone = true
+	}
+	return g.gone
+}
+
+// abandon gives up the pidfd; who is left has been killed.
+func (g *group) abandon() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closePidfd()
+	g.gone = true
+}
+
+func (g *group) closePidfd() {
+	if g.pidfd != nil {
+		_ = g.pidfd.Close() // nothing is written to it
+		g.pidfd = nil
+	}
+}
+
+// errNoGroupSignal is what pidfd_send_signal(2) says to
+// PIDFD_SIGNAL_PROCESS_GROUP before Linux 6.9.
+const errNoGroupSignal = syscall.EINVAL
+
+// signalPidfd sends sig to the group by its pidfd.
+func (g *group) signalPidfd(sig syscall.Signal) error {
+	if g.pidfd == nil {
+		return errNoGroupSignal
+	}
+	raw, err := g.pidfd.SyscallConn()
+	if err != nil {
+		return errNoGroupSignal
+	}
+	var serr error
+	if err := raw.Control(func(fd uintptr) {
+		serr = unix.PidfdSendSignal(int(fd), sig, nil, unix.PIDFD_SIGNAL_PROCESS_GROUP)
+	}); err != nil {
+		return errNoGroupSignal
+	}
+	if serr == syscall.ENOSYS {
+		return errNoGroupSignal
+	}
+	return serr
+}
+
+// groupLeft tells whether a group whose leader was reaped still has members.
+// As long as it has, its number is not given to a new process; so if there is
+// one of that number, the group is gone.
+func groupLeft(pgid int) bool {
+	left := leftGroups()
+	return left.groups[pgid] && !left.pids[pgid]
+}
+
+// left is what /proc shows: all processes, and the groups that lie in the
+// session of their own number, which ours do.
+type left struct{ pids, groups map[int]bool }
+
+func leftGroups() left {
+	l := left{pids: map[int]bool{}, groups: map[int]bool{}}
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return l
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1) // what was read before an error still counts
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		l.pids[pid] = true
+		if pgrp, session, ok := groupOf(pid); ok && pgrp == session {
+			l.groups[pgrp] = true
+		}
+	}
+	return l
+}
+
+// groupOf reads process group and session, fields 5 and 6 of proc_pid_stat(5);
+// field 2 may contain anything, so count from its closing parenthesis.
+func groupOf(pid int) (pgrp, session int, ok bool) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, 0, false // it has just gone
+	}
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 4 {
+		return 0, 0, false
+	}
+	pgrp, err1 := strconv.Atoi(string(fields[2]))
+	session, err2 := strconv.Atoi(string(fields[3]))
+	return pgrp, session, err1 == nil && err2 == nil
+}

@@ -1,0 +1,353 @@
+package procs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+)
+
+// defaultPath is searched when the environment has no PATH.
+const defaultPath = "/usr/local/bin:/bin:/usr/bin"
+
+// Start starts a process. It returns once the program was executed; its events
+// wait for Begin. The caller has to Close it.
+//
+// Errors are ErrNoProgram, ErrNUL, *fs.PathError for the program and the
+// directory, and *os.SyscallError for the rest, some of them wrapped.
+func Start(spec Spec) (*Process, error) {
+	path, argv, env, err := spec.command()
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{
+		argv:  spec.Argv,
+		tty:   spec.TTY,
+		sink:  spec.Sink,
+		guard: spec.Guard,
+		begun: make(chan struct{}),
+		done:  make(chan struct{}),
+		log:   log{retain: spec.RetainBytes, budget: spec.Budget},
+	}
+	if p.log.retain == 0 {
+		p.log.retain = DefaultRetainBytes
+	}
+	var io stdio
+	if spec.TTY {
+		err = p.openPTY(&io, spec.Size)
+	} else {
+		err = p.openPipes(&io, spec.Stdin)
+	}
+	defer io.closeChild()
+	if err != nil {
+		io.closeOurs()
+		return nil, err
+	}
+	if p.slot, err = p.guard.start(); err != nil {
+		io.closeOurs()
+		return nil, err
+	}
+	p.group, err = newGroup(spec.Reaper, path, argv, &syscall.ProcAttr{
+		Dir:   spec.Dir,
+		Env:   env,
+		Files: io.child[:],
+		Sys: &syscall.SysProcAttr{
+			Setsid:  true,
+			Setctty: spec.TTY,
+			// When the agent dies (D7.8). Strictly, when the thread that forked
+			// dies; Go ends a thread only when a goroutine returns that is still
+			// locked to it, so nothing in the agent may do that.
+			Pdeathsig: syscall.SIGKILL,
+		},
+	})
+	if err != nil {
+		io.closeOurs()
+		p.guard.remove(p.slot)
+		return nil, spec.explain(path, err)
+	}
+	p.guard.add(p.slot, p.group.pid)
+	p.started = time.Now()
+	p.open.Store(int32(len(p.streams)) + 1)
+	p.running.Go(p.wait)
+	return p, nil
+}
+
+// newGroup forks and executes path as the leader of a new session.
+func newGroup(reaper *Reaper, path string, argv []string, attr *syscall.ProcAttr) (*group, error) {
+	fd := -1
+	attr.Sys.PidFD = &fd
+	fork := func() (int, error) { return syscall.ForkExec(path, argv, attr) }
+	pid, err := reaper.Fork(fork)
+	if err == syscall.EINVAL {
+		// Also what a kernel says that does not know CLONE_PIDFD.
+		attr.Sys.PidFD = nil
+		pid, err = reaper.Fork(fork)
+	}
+	if err != nil {
+		return nil, err
+	}
+	g := &group{pid: pid, reaper: reaper}
+	if fd >= 0 { // an old kernel ignores the flag
+		// Non-blocking files go into the poller, so that waiting takes no
+		// thread. If that fails it takes one.
+		_ = syscall.SetNonblock(fd, true)
+		g.pidfd = os.NewFile(uintptr(fd), "pidfd")
+	}
+	return g, nil
+}
+
+// command checks the spec and returns what to execute.
+func (s *Spec) command() (path string, argv, env []string, err error) {
+	if len(s.Argv) == 0 {
+		return "", nil, nil, ErrNoProgram
+	}
+	argv, env = s.Argv, s.Env
+	if s.Arg0 != nil {
+		argv = slices.Clone(argv)
+		argv[0] = *s.Arg0
+	}
+	if strings.Contains(s.Argv[0], "\x00") {
+		return "", nil, nil, fmt.Errorf("argv[0] %w", ErrNUL)
+	}
+	for i, arg := range argv {
+		if strings.Contains(arg, "\x00") {
+			return "", nil, nil, fmt.Errorf("argv[%d] %w", i, ErrNUL)
+		}
+	}
+	for _, kv := range env {
+		if strings.Contains(kv, "\x00") {
+			name, _, _ := strings.Cut(kv, "=") // a value may be a secret
+			return "", nil, nil, fmt.Errorf("environment variable %q %w", name, ErrNUL)
+		}
+	}
+	switch {
+	case strings.Contains(s.Dir, "\x00"):
+		return "", nil, nil, fmt.Errorf("working directory %q %w", s.Dir, ErrNUL)
+	case !filepath.IsAbs(s.Dir):
+		return "", nil, nil, fmt.Errorf("working directory %q is not absolute", s.Dir)
+	}
+	if s.TTY && s.LoginShell != "" && !hasEnv(env, "SHELL") {
+		env = append(slices.Clip(env), "SHELL="+s.LoginShell)
+	}
+	path, err = lookPath(s.Argv[0], s.Dir, env)
+	if err != nil {
+		return "", nil, nil, s.explain(s.Argv[0], err)
+	}
+	return path, argv, env, nil
+}
+
+// explain says whether it was the directory or the program that err is about.
+// The kernel does not tell, and the child enters the directory first.
+func (s *Spec) explain(path string, err error) error {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	if !ok {
+		return err
+	}
+	if errno == syscall.EAGAIN || errno == syscall.ENOMEM {
+		return os.NewSyscallError("fork", errno)
+	}
+	if derr := checkDir(s.Dir); derr != nil {
+		return &fs.PathError{Op: "chdir", Path: s.Dir, Err: derr}
+	}
+	return &fs.PathError{Op: "exec", Path: path, Err: errno}
+}
+
+// checkDir finds out why chdir(2) would fail.
+func checkDir(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return syscall.ENOTDIR
+	}
+	return unix.Access(dir, unix.X_OK)
+}
+
+// lookPath finds a program as execvp(3) does, but for the working directory
+// and environment of the child, and without its fallback to a shell.
+func lookPath(name, dir string, env []string) (string, error) {
+	switch {
+	case name == "":
+		return "", syscall.ENOENT
+	case strings.Contains(name, "/"):
+		return name, nil // the child resolves it in dir
+	}
+	path := defaultPath
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			path = v
+			break // getenv(3) takes the first
+		}
+	}
+	found := syscall.ENOENT
+	for element := range strings.SplitSeq(path, ":") {
+		if !filepath.IsAbs(element) {
+			element = dir + "/" + element
+		}
+		candidate := element + "/" + name
+		switch err := executable(candidate); err {
+		case nil:
+			return candidate, nil
+		case syscall.ENOENT, syscall.ENOTDIR:
+		case syscall.EACCES:
+			found = syscall.EACCES
+		default:
+			return "", err
+		}
+	}
+	return "", found
+}
+
+// executable tells what execve(2) would say to path, as far as its name and
+// permissions go.
+func executable(path string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return syscall.EACCES
+	}
+	return unix.Access(path, unix.X_OK)
+}
+
+func hasEnv(env []string, name string) bool {
+	return slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
+}
+
+// stdio is what is open between the parent and the child while one starts.
+type stdio struct {
+	child     [3]uintptr // descriptors for 0, 1 and 2
+	childFDs  []int      // to close once the child has them
+	childFile *os.File   // the same, of a pty
+	ours      []*os.File // to close if it does not start
+}
+
+func (io *stdio) closeChild() {
+	for _, fd := range io.childFDs {
+		_ = syscall.Close(fd)
+	}
+	if io.childFile != nil {
+		_ = io.childFile.Close()
+	}
+}
+
+func (io *stdio) closeOurs() {
+	for _, f := range io.ours {
+		_ = f.Close()
+	}
+}
+
+// openPipes makes two pipes for the output and, if asked, one for stdin.
+func (p *Process) openPipes(io *stdio, wantStdin bool) error {
+	for i, name := range []Stream{Stdout, Stderr} {
+		file, err := io.pipe(i+1, name.String())
+		if err != nil {
+			return err
+		}
+		s, err := newStream(name, file)
+		if err != nil {
+			return err
+		}
+		p.streams = append(p.streams, s)
+	}
+	if wantStdin {
+		file, err := io.pipe(0, "stdin")
+		if err != nil {
+			return err
+		}
+		p.stdin, err = newStdin(file, false, &p.running)
+		return err
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
+	}
+	io.childFDs = append(io.childFDs, null)
+	io.child[0] = uintptr(null)
+	return nil
+}
+
+// pipe makes the pipe for the child's descriptor n and returns our end of it.
+func (io *stdio) pipe(n int, name string) (*os.File, error) {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return nil, os.NewSyscallError("pipe2", err)
+	}
+	ours, child := ends[0], ends[1]
+	if n == 0 {
+		ours, child = child, ours
+	}
+	io.childFDs = append(io.childFDs, child)
+	io.child[n] = uintptr(child)
+	// Only our end; the child expects blocking ones. NewFile then adds it to
+	// the poller.
+	err := syscall.SetNonblock(ours, true)
+	file := os.NewFile(uintptr(ours), name)
+	io.ours = append(io.ours, file)
+	return file, os.NewSyscallError("fcntl", err)
+}
+
+// openPTY makes a terminal.
+func (p *Process) openPTY(io *stdio, size Winsize) error {
+	ptmx, tty, err := pty.Open()
+	if err != nil {
+		return fmt.Errorf("opening a pty: %w", err)
+	}
+	io.childFile = tty
+	io.ours = append(io.ours, ptmx)
+	// Fd makes the tty blocking, which the child expects.
+	io.child = [3]uintptr{tty.Fd(), tty.Fd(), tty.Fd()}
+
+	s, err := newStream(PTY, ptmx)
+	if err != nil {
+		return err
+	}
+	// pty.Open leaves the ptmx blocking, though known to the poller.
+	if err := s.setNonblock(); err != nil {
+		return err
+	}
+	if size == (Winsize{}) {
+		size = Winsize{Rows: 24, Cols: 80}
+	}
+	if err := s.resize(size); err != nil {
+		return err
+	}
+	p.streams = []*stream{s}
+	p.stdin, err = newStdin(ptmx, true, &p.running)
+	return err
+}
+
+func (s *stream) setNonblock() (err error) {
+	_ = s.raw.Control(func(fd uintptr) { err = syscall.SetNonblock(int(fd), true) }) // the file is open
+	return os.NewSyscallError("fcntl", err)
+}
+
+// CloseOnExec marks every open descriptor but 0, 1 and 2, so that no child
+// inherits what the agent itself inherited; rpc.md 4.5. Call it once, first in
+// main: what Go opens later is marked anyway.
+func CloseOnExec() error {
+	err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+	if err != unix.ENOSYS && err != unix.EINVAL {
+		return os.NewSyscallError("close_range", err)
+	}
+	// Before Linux 5.11.
+	entries, err := os.ReadDir("/proc/self/fd")
+	for _, entry := range entries {
+		if fd, err := strconv.Atoi(entry.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
+	return err
+}

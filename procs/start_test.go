@@ -1,0 +1,142 @@
+package procs
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// script writes a file with the given mode below dir.
+func script(t *testing.T, dir, name, text string, mode fs.FileMode) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestStartErrors(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	plain := script(t, dir, "plain", "text", 0o644)
+	unknown := script(t, dir, "unknown", "text", 0o755)
+	nul := "a\x00b"
+	for _, tt := range []struct {
+		name string
+		spec Spec
+		want error
+		text string
+	}{
+		{"no argv", Spec{}, ErrNoProgram, ""},
+		{"empty program", Spec{Argv: []string{""}}, syscall.ENOENT, "exec"},
+		{"missing by path", Spec{Argv: []string{"/no/such"}}, syscall.ENOENT, "exec /no/such"},
+		{"missing by relative path", Spec{Argv: []string{"./no-such"}}, syscall.ENOENT, "exec ./no-such"},
+		{"missing by name", Spec{Argv: []string{"no-such"}}, syscall.ENOENT, "exec no-such"},
+		{"not executable", Spec{Argv: []string{plain}}, syscall.EACCES, "exec"},
+		{"a folder", Spec{Argv: []string{dir}}, syscall.EACCES, "exec"},
+		{"below a file", Spec{Argv: []string{plain + "/x"}}, syscall.ENOTDIR, "exec"},
+		{"unknown format", Spec{Argv: []string{unknown}}, syscall.ENOEXEC, "exec"},
+		{"too large", Spec{Argv: []string{"true", strings.Repeat("x", 4<<20)}}, syscall.E2BIG, "exec"},
+		{"missing folder", Spec{Argv: []string{"true"}, Dir: dir + "/none"}, syscall.ENOENT, "chdir " + dir},
+		{"folder is a file", Spec{Argv: []string{"true"}, Dir: plain}, syscall.ENOTDIR, "chdir " + plain},
+		{"folder before program", Spec{Argv: []string{"no-such"}, Dir: plain}, syscall.ENOTDIR, "chdir " + plain},
+		{"relative folder", Spec{Argv: []string{"true"}, Dir: "tmp"}, nil, `"tmp" is not absolute`},
+		{"NUL in program", Spec{Argv: []string{nul}}, ErrNUL, "argv[0]"},
+		{"NUL in argument", Spec{Argv: []string{"true", nul}}, ErrNUL, "argv[1]"},
+		{"NUL in arg0", Spec{Argv: []string{"true"}, Arg0: &nul}, ErrNUL, "argv[0]"},
+		{"NUL in env", Spec{Argv: []string{"true"}, Env: []string{"A=b\x00"}}, ErrNUL, `variable "A"`},
+		{"NUL in folder", Spec{Argv: []string{"true"}, Dir: "/" + nul}, ErrNUL, "directory"},
+	} {
+		for _, tty := range []bool{false, true} {
+			spec := tt.spec
+			spec.TTY = tty
+			if spec.Dir == "" {
+				spec.Dir = dir
+			}
+			p, err := Start(spec)
+			if err == nil {
+				p.Close()
+				t.Errorf("%s (tty %v): started", tt.name, tty)
+				continue
+			}
+			if tt.want != nil && !errors.Is(err, tt.want) {
+				t.Errorf("%s (tty %v): %v, want %v", tt.name, tty, err, tt.want)
+			}
+			if !strings.Contains(err.Error(), tt.text) || strings.Contains(err.Error(), "b\x00") {
+				t.Errorf("%s (tty %v): text %q, want %q in it", tt.name, tty, err, tt.text)
+			}
+		}
+	}
+}
+
+func TestLookPath(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	script(t, dir, "a/tool", "", 0o644)
+	tool := script(t, dir, "b/tool", "", 0o755)
+	script(t, dir, "here", "", 0o755)
+	script(t, dir, "c/only/x", "", 0o755) // so c/only is a folder
+	for _, tt := range []struct {
+		name, program string
+		path          []string
+		want          string
+		err           error
+	}{
+		{"first that can be executed", "tool", []string{"PATH=" + dir + "/a:" + dir + "/b"}, tool, nil},
+		{"permission over missing", "tool", []string{"PATH=" + dir + "/a:/none"}, "", syscall.EACCES},
+		{"folder is no program", "only", []string{"PATH=" + dir + "/c"}, "", syscall.EACCES},
+		{"relative element", "tool", []string{"PATH=none:b"}, tool, nil},
+		{"empty element", "here", []string{"PATH=/none:"}, dir + "//here", nil},
+		{"element is a file", "tool", []string{"PATH=" + tool + ":" + dir + "/b"}, tool, nil},
+		{"first PATH counts", "tool", []string{"PATH=/none", "PATH=" + dir + "/b"}, "", syscall.ENOENT},
+		{"default path", "sh", []string{"A=b"}, "/bin/sh", nil},
+		{"slash is not searched", "b/tool", []string{"PATH=" + dir}, "b/tool", nil},
+	} {
+		got, err := lookPath(tt.program, dir, tt.path)
+		if tt.name == "default path" && err == nil && strings.HasSuffix(got, "/sh") {
+			got = tt.want // some have it in /usr/local/bin
+		}
+		if got != tt.want || err != tt.err && !errors.Is(err, tt.err) {
+			t.Errorf("%s: lookPath(%q) = %q, %v, want %q, %v", tt.name, tt.program, got, err, tt.want, tt.err)
+		}
+	}
+}
+
+// D7.4: arg0 changes what the program sees, not what is executed.
+func TestArg0(t *testing.T) {
+	t.Parallel()
+	arg0 := "another name"
+	for _, tty := range []bool{false, true} {
+		p, rec := run(t, Spec{
+			Argv: []string{"cat", "/proc/self/cmdline"}, Arg0: &arg0, TTY: tty,
+		})
+		if got, want := rec.text(0), "another name\x00/proc/self/cmdline\x00"; got != want {
+			t.Errorf("tty %v: command line %q, want %q", tty, got, want)
+		}
+		if got := p.Argv()[0]; got != "cat" {
+			t.Errorf("tty %v: Argv()[0] = %q, want cat", tty, got)
+		}
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, rec := run(t, Spec{Argv: []string{"/usr/bin/env"}, Dir: dir, Env: []string{"B=2", "A=1", "=x", "nothing"}})
+	if got, want := rec.text(Stdout), "B=2\nA=1\n=x\nnothing\n"; got != want {
+		t.Errorf("environment %q, want %q", got, want)
+	}
+	script(t, dir, "tool", "#!/bin/sh\npwd\n", 0o755)
+	_, rec = run(t, Spec{Argv: []string{"./tool"}, Dir: dir})
+	if got := strings.TrimSpace(rec.text(Stdout)); got != dir {
+		t.Errorf("ran in %q, want %q", got, dir)
+	}
+}

@@ -1,0 +1,253 @@
+package procs
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestWriteOrder(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		spec Spec
+		end  string
+	}{
+		{"pipe", Spec{Argv: sh("sleep 0.1; exec sha256sum"), Stdin: true}, ""},
+		{"pty", Spec{Argv: sh("stty raw -echo; echo ready; sleep 0.1; head -c 3000000 | sha256sum"), TTY: true}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p, rec := launch(t, tt.spec)
+			p.Begin()
+			if tt.spec.TTY {
+				waitFor(t, p, "ready")
+			}
+			hash := sha256.New()
+			for i := range 60 {
+				data := bytes.Repeat([]byte(strconv.Itoa(i)+"-"), 50_000)[:50_000]
+				hash.Write(data)
+				if status, err := p.Write(t.Context(), strconv.Itoa(i), data); status != Accepted || err != nil {
+					t.Fatalf("write %d: %v, %v", i, status, err)
+				}
+				clear(data) // the caller may
+			}
+			if !tt.spec.TTY {
+				if status, err := p.CloseStdin(); status != Accepted || err != nil {
+					t.Fatalf("CloseStdin: %v, %v", status, err)
+				}
+			}
+			finish(t, p)
+			if want := fmt.Sprintf("%x", hash.Sum(nil)); !strings.Contains(rec.text(0), want) {
+				t.Errorf("the child read something else: %q, want %s", rec.text(0), want)
+			}
+		})
+	}
+}
+
+func TestWriteStatus(t *testing.T) {
+	t.Parallel()
+	type write struct {
+		id     string
+		status WriteStatus
+		err    error
+	}
+	check := func(t *testing.T, p *Process, step string, writes ...write) {
+		t.Helper()
+		for _, w := range writes {
+			if status, err := p.TryWrite(w.id, []byte("x\n")); status != w.status || err != w.err {
+				t.Errorf("%s: TryWrite(%q) = %v, %v, want %v, %v", step, w.id, status, err, w.status, w.err)
+			}
+			if status, err := p.Write(t.Context(), w.id, []byte("x\n")); status != w.status || err != w.err {
+				t.Errorf("%s: Write(%q) = %v, %v, want %v, %v", step, w.id, status, err, w.status, w.err)
+			}
+		}
+	}
+	t.Run("no stdin", func(t *testing.T) {
+		t.Parallel()
+		p, _ := launch(t, Spec{Argv: []string{"sleep", "60"}})
+		check(t, p, "running", write{"a", StdinClosed, nil})
+		if status, err := p.CloseStdin(); status != StdinClosed || err != nil {
+			t.Errorf("CloseStdin: %v, %v", status, err)
+		}
+		p.Close()
+		check(t, p, "closed", write{"a", StdinClosed, nil})
+	})
+	t.Run("pipe", func(t *testing.T) {
+		t.Parallel()
+		p, rec := launch(t, Spec{Argv: []string{"cat"}, Stdin: true})
+		p.Begin()
+		check(t, p, "running", write{"a", Accepted, nil}, write{"", Accepted, nil})
+		if status, err := p.CloseStdin(); status != Accepted || err != nil {
+			t.Errorf("CloseStdin: %v, %v", status, err)
+		}
+		if status, err := p.CloseStdin(); status != StdinClosed || err != nil {
+			t.Errorf("CloseStdin again: %v, %v", status, err)
+		}
+		check(t, p, "stdin closed", write{"a", Accepted, nil}, write{"b", StdinClosed, nil})
+		finish(t, p)
+		check(t, p, "ended", write{"a", Accepted, nil}, write{"b", StdinClosed, nil})
+		if got := rec.text(0); got != "x\nx\n" {
+			t.Errorf("the child read %q, want each id once", got)
+		}
+	})
+	t.Run("exited", func(t *testing.T) {
+		t.Parallel()
+		p, _ := launch(t, Spec{Argv: sh("read x"), Stdin: true})
+		p.Begin()
+		check(t, p, "running", write{"a", Accepted, nil})
+		finish(t, p)
+		check(t, p, "ended", write{"a", Accepted, nil}, write{"b", 0, ErrStdinGone})
+		if status, err := p.CloseStdin(); status != StdinClosed || err != nil {
+			t.Errorf("CloseStdin: %v, %v", status, err)
+		}
+	})
+	t.Run("terminal", func(t *testing.T) {
+		t.Parallel()
+		p, rec := launch(t, Spec{Argv: []string{"cat"}, TTY: true})
+		p.Begin()
+		check(t, p, "running", write{"a", Accepted, nil})
+		if _, err := p.CloseStdin(); err != ErrTTY {
+			t.Errorf("CloseStdin: %v, want ErrTTY", err)
+		}
+		p.TryWrite("end", []byte{4})
+		finish(t, p)
+		check(t, p, "ended", write{"a", Accepted, nil}, write{"b", 0, ErrStdinGone})
+		if got := rec.text(PTY); got != "x\r\nx\r\n" {
+			t.Errorf("output %q, want the echo and what cat read", got)
+		}
+	})
+	t.Run("child closed its stdin", func(t *testing.T) {
+		t.Parallel()
+		p, _ := launch(t, Spec{Argv: sh("exec 0<&-; echo shut; sleep 60"), Stdin: true})
+		p.Begin()
+		waitFor(t, p, "shut")
+		check(t, p, "shut", write{"a", Accepted, nil}, write{"b", Accepted, nil})
+	})
+}
+
+func TestInterruptByTerminal(t *testing.T) {
+	t.Parallel()
+	p, _ := launch(t, Spec{Argv: sh("echo up; exec sleep 60"), TTY: true})
+	p.Begin()
+	waitFor(t, p, "up")
+	p.TryWrite("1", []byte{3})
+	finish(t, p)
+	if _, code, _, _ := p.State(); code != 130 {
+		t.Errorf("exit code %d after ^C, want 130", code)
+	}
+}
+
+// fill writes until a write would have to wait and returns how much fitted.
+func fillStdin(t *testing.T, p *Process) (n int) {
+	t.Helper()
+	for {
+		_, err := p.TryWrite(strconv.Itoa(n), make([]byte, 1<<16))
+		if err == ErrStdinFull {
+			return n
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+}
+
+func TestFullQueue(t *testing.T) {
+	t.Parallel()
+	blocked := func(t *testing.T, script string) (*Process, chan error) {
+		p, _ := launch(t, Spec{Argv: sh(script), Stdin: true})
+		p.Begin()
+		// The pipe and the queue.
+		if n := fillStdin(t, p); n < 17 || n > 18 {
+			t.Errorf("%d writes of 64 KiB fitted, want 17 or 18", n)
+		}
+		done := make(chan error, 1)
+		go func() {
+			status, err := p.Write(t.Context(), "waits", make([]byte, 2<<20))
+			if err == nil && status != Accepted {
+				err = fmt.Errorf("status %v", status)
+			}
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			t.Fatalf("a write to a full queue did not wait: %v", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+		return p, done
+	}
+	t.Run("context", func(t *testing.T) {
+		t.Parallel()
+		p, _ := blocked(t, "sleep 60")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := p.Write(ctx, "z", nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Write: %v, want the end of its context", err)
+		}
+	})
+	t.Run("room", func(t *testing.T) {
+		t.Parallel()
+		_, done := blocked(t, "sleep 0.1; exec cat >/dev/null")
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("exit", func(t *testing.T) {
+		t.Parallel()
+		p, done := blocked(t, "sleep 60")
+		p.Terminate()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("close", func(t *testing.T) {
+		t.Parallel()
+		p, done := blocked(t, "sleep 60")
+		p.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("exit of a leader whose child keeps stdin", func(t *testing.T) {
+		t.Parallel()
+		_, done := blocked(t, "sleep 60 <&0 & sleep 0.1")
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("terminal", func(t *testing.T) {
+		t.Parallel()
+		p, _ := launch(t, Spec{Argv: sh("stty raw -echo; echo ready; exec sleep 60"), TTY: true})
+		p.Begin()
+		waitFor(t, p, "ready")
+		fillStdin(t, p)
+		p.Terminate()
+		finish(t, p)
+	})
+}
+
+func TestSeenIDs(t *testing.T) {
+	t.Parallel()
+	var s seenIDs
+	for i := range 3 * maxSeen {
+		s.add(keyOf(strconv.Itoa(i)))
+	}
+	for _, tt := range []struct {
+		id   int
+		want bool
+	}{{0, false}, {2*maxSeen - 1, false}, {2 * maxSeen, true}, {3*maxSeen - 1, true}, {3 * maxSeen, false}} {
+		if got := s.has(keyOf(strconv.Itoa(tt.id))); got != tt.want {
+			t.Errorf("after %d ids %d is known: %v, want %v", 3*maxSeen, tt.id, got, tt.want)
+		}
+	}
+	if len(s.known) != maxSeen || len(s.ring) != maxSeen {
+		t.Errorf("%d and %d ids remembered, want %d", len(s.known), len(s.ring), maxSeen)
+	}
+}

@@ -1,0 +1,157 @@
+package procs
+
+import (
+	"bytes"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// chunkSize is the most output of one event, in bytes, and the size of a
+	// read. A pipe holds as much unless somebody changed it.
+	chunkSize = 64 << 10
+	// handOver is from how many bytes on a buffer becomes a chunk as it is;
+	// less is copied, so that a kept chunk wastes at most a quarter.
+	handOver = 48 << 10
+	// ptyPending is an upper bound for what a terminal can hold. FIONREAD (TIOCINQ)
+	// does not tell: it leaves out what the line discipline has not yet seen.
+	ptyPending = 64 << 10
+)
+
+// chunkPool holds the buffers of chunkSize that no read and no chunk uses.
+var chunkPool = sync.Pool{New: func() any { return new([chunkSize]byte) }}
+
+// stream is our end of one output of a process. The pump reads it all the
+// time, the waiter once when the leader has exited.
+type stream struct {
+	name Stream
+	file *os.File // closed by the pump
+	raw  syscall.RawConn
+
+	mu  sync.Mutex // held from a read to the delivery of what it brought
+	eof bool
+}
+
+// newStream takes a file that is non-blocking and known to the poller.
+func newStream(name Stream, file *os.File) (*stream, error) {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return &stream{name: name, file: file, raw: raw}, nil
+}
+
+// pump delivers the output of s to its end.
+func (p *Process) pump(s *stream) {
+	// One call for the whole life: false parks the goroutine until the poller
+	// sees the next edge, which is why a read goes on until EAGAIN.
+	_ = s.raw.Read(func(fd uintptr) bool {
+		for !p.closing.Load() {
+			s.mu.Lock()
+			_, more := p.gather(s, int(fd))
+			eof := s.eof
+			s.mu.Unlock()
+			if eof {
+				return true
+			}
+			if !more {
+				return false
+			}
+		}
+		return true
+	})
+	s.mu.Lock()
+	p.endStream(s) // by Close, or by an error of the poller
+	s.mu.Unlock()
+	_ = s.file.Close() // reading only: nothing can be lost
+}
+
+// drain delivers what s holds now, so that the exit comes after all that the
+// leader wrote, but no more than that: a child left behind may write forever.
+func (p *Process) drain(s *stream) {
+	// It fails if the pump has seen the end.
+	_ = s.raw.Control(func(fd uintptr) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		pending := ptyPending
+		if s.name != PTY {
+			n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+			if err == nil {
+				pending = n
+			}
+		}
+		// One read more than needed finds the end, mostly.
+		for got, more := 0, true; more && got <= pending && !p.closing.Load(); {
+			var n int
+			n, more = p.gather(s, int(fd))
+			got += n
+		}
+	})
+}
+
+// gather delivers what can be read at once, at most one chunk. It reports
+// whether there may be more. The caller holds s.mu.
+func (p *Process) gather(s *stream, fd int) (n int, more bool) {
+	if s.eof {
+		return 0, false
+	}
+	buf := chunkPool.Get().(*[chunkSize]byte)
+	n, more, eof := fill(fd, buf[:])
+	data := buf[:n]
+	if n < handOver {
+		data = bytes.Clone(data)
+		chunkPool.Put(buf)
+	}
+	if n > 0 {
+		p.emit(Event{Kind: Output, Stream: s.name, Data: data})
+	}
+	if eof {
+		p.endStream(s)
+	}
+	return n, more
+}
+
+// endStream notes the end of s once. The caller holds s.mu.
+func (p *Process) endStream(s *stream) {
+	if !s.eof {
+		s.eof = true
+		p.part()
+	}
+}
+
+// fill reads until buf is full (more), there is nothing now, or the end.
+func fill(fd int, buf []byte) (n int, more, eof bool) {
+	for n < len(buf) {
+		m, err := syscall.Read(fd, buf[n:])
+		switch {
+		case err == syscall.EINTR:
+		case err == syscall.EAGAIN:
+			return n, false, false
+		case err != nil || m == 0:
+			// EIO is how a pty ends: the last tty descriptor is closed.
+			return n, false, true
+		default:
+			n += m
+		}
+	}
+	return n, true, false
+}
+
+// interrupt ends the pump of s if it is parked.
+func (s *stream) interrupt() {
+	_ = s.file.SetReadDeadline(time.Unix(1, 0)) // fails if it has ended
+}
+
+// resize sets the size of a terminal.
+func (s *stream) resize(size Winsize) (err error) {
+	// Not File.Fd: it would make the file blocking, and every read a thread.
+	// Control itself fails only after the end, when there is no terminal left.
+	_ = s.raw.Control(func(fd uintptr) {
+		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
+	})
+	return os.NewSyscallError("TIOCSWINSZ", err)
+}

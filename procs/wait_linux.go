@@ -1,0 +1,90 @@
+package procs
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// wait sees the leader out: reaps it, then tells what there is to tell.
+func (p *Process) wait() {
+	p.group.await()
+	// Recorded before the number can go to somebody else.
+	p.guard.orphan(p.slot)
+	code := p.group.reap()
+	if p.stdin != nil {
+		p.stdin.end()
+	}
+	// The exit status must not wait for the caller, or a reaper that sees
+	// this zombie first would never get to the others.
+	<-p.begun
+	for _, s := range p.streams {
+		p.drain(s)
+	}
+	p.emit(Event{Kind: Exited, ExitCode: code})
+	p.part()
+}
+
+// await returns when the leader has exited. It does not reap it.
+func (g *group) await() {
+	// Unguarded use of pidfd: only those who come after the reaping close it.
+	if g.pidfd != nil {
+		raw, err := g.pidfd.SyscallConn()
+		if err == nil && raw.Read(func(uintptr) bool { return exited(g.pid) }) == nil {
+			return
+		}
+		// It cannot be polled, as in gVisor.
+	}
+	for unix.Waitid(unix.P_PID, g.pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+}
+
+// reap takes the exit status of the leader, which has exited: its code, 128
+// and the signal that killed it, or -1 if somebody else took it.
+func (g *group) reap() int {
+	code := -1
+	g.mu.Lock()
+	var status syscall.WaitStatus
+	for {
+		pid, err := syscall.Wait4(g.pid, &status, 0, nil)
+		if err == syscall.EINTR {
+			continue
+		}
+		if pid == g.pid {
+			code = status.ExitStatus()
+			if status.Signaled() {
+				code = 128 + int(status.Signal())
+			}
+		}
+		break
+	}
+	g.reaped = true
+	g.mu.Unlock()
+	g.reaper.Reaped(g.pid)
+	return code
+}
+
+// exited tells whether the child pid has exited; it is not reaped.
+func exited(pid int) bool {
+	_, ok, err := peek(unix.P_PID, pid)
+	return ok || err == unix.ECHILD
+}
+
+// peek looks for a child that has exited, without reaping it.
+func peek(idType, id int) (pid int, ok bool, err error) {
+	// The head of siginfo_t as waitid(2) fills it in, on 64-bit Linux.
+	type siginfo struct {
+		signo, errno, code, _ int32
+		pid                   int32
+	}
+	var info unix.Siginfo
+	for {
+		err = unix.Waitid(idType, id, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	child := (*siginfo)(unsafe.Pointer(&info))
+	return int(child.pid), err == nil && child.pid != 0, err
+}
