@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -18,6 +19,10 @@ const (
 	defaultPingInterval = 30 * time.Second
 	defaultPeerTimeout  = 90 * time.Second
 )
+
+// burstGap is how soon after another one a small message counts as part of a
+// burst: less than a round trip on the same machine takes.
+const burstGap = 15 * time.Microsecond
 
 var errNotUTF8 = errors.New("text message is not UTF-8")
 
@@ -38,7 +43,9 @@ type WebSocket struct {
 
 	readErr error // of an earlier Read; only the reader uses it
 
-	writing sync.Mutex // held while a message or control frame goes out
+	writing   sync.Mutex // held while a message or control frame goes out; guards the next two
+	lastWrite time.Time
+	flushing  bool // a writer is about to flush the batch
 
 	mu     sync.Mutex // protects the fields below
 	closed bool
@@ -133,16 +140,45 @@ func (c *WebSocket) explain(err error) error {
 }
 
 // Write sends a message, see [rpc.Conn]. Any error closes the connection.
+//
+// Small messages in quick succession, the answers to pipelined requests, share
+// a system call: then Write may return before its message is sent, and an
+// error is only seen by the reader and by later writes.
 func (c *WebSocket) Write(message []byte) error {
 	c.writing.Lock()
+	now := time.Now()
+	burst := len(message) <= serverWriteBuffer && now.Sub(c.lastWrite) < burstGap
+	c.lastWrite = now
+	if burst {
+		c.tcp.collect()
+	} else if err := c.flush(); err != nil {
+		c.writing.Unlock()
+		return err
+	}
 	err := c.writeFrame(websocket.TextMessage, message)
 	if err == nil {
 		c.writeDue()
+	}
+	if err == nil && len(c.tcp.batch) >= batchSize {
+		err = c.flush()
+	}
+	if err == nil && burst && !c.flushing {
+		// Whoever has an answer ready puts it into the batch before this
+		// goroutine runs again.
+		c.flushing = true
+		c.writing.Unlock()
+		runtime.Gosched()
+		c.writing.Lock()
+		c.flushing = false
+		err = c.flush()
 	}
 	c.writing.Unlock()
 	c.flushDue()
 	return err
 }
+
+// flush needs the lock of the writer.
+func (c *WebSocket) flush() error { return c.wrote(c.tcp.flush()) }
 
 // writeFrame needs the lock of the writer. WriteMessage serves control frames
 // as well as messages, and at the server it copies no more than the first
@@ -150,7 +186,12 @@ func (c *WebSocket) Write(message []byte) error {
 func (c *WebSocket) writeFrame(kind int, payload []byte) error {
 	// gorilla only remembers the deadline here; setting it cannot fail.
 	_ = c.ws.SetWriteDeadline(time.Now().Add(c.peerTimeout))
-	err := c.ws.WriteMessage(kind, payload)
+	return c.wrote(c.ws.WriteMessage(kind, payload))
+}
+
+// wrote makes what it should be of the outcome of a write: an error is the end
+// of the connection.
+func (c *WebSocket) wrote(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -159,7 +200,7 @@ func (c *WebSocket) writeFrame(kind int, payload []byte) error {
 	}
 	c.Close()
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-		return fmt.Errorf("peer took no message of %d bytes for %v: %w", len(payload), c.peerTimeout, os.ErrDeadlineExceeded)
+		return fmt.Errorf("peer took no message for %v: %w", c.peerTimeout, os.ErrDeadlineExceeded)
 	}
 	return err
 }
@@ -235,6 +276,10 @@ func (c *WebSocket) Close() error {
 	c.closed = true
 	c.ping.Stop()
 	c.mu.Unlock()
+	if c.writing.TryLock() { // else somebody is stuck in a write, or sends the batch
+		c.tcp.sendBatch()
+		c.writing.Unlock()
+	}
 	return c.tcp.shut()
 }
 

@@ -17,7 +17,14 @@ type wire struct {
 	// during the HTTP part, which has its own. It is set once, before the
 	// connection is handed to its reader.
 	patience time.Duration
+
+	// batch holds small messages that go out together; nil while every write
+	// goes out by itself. The writer's lock guards it.
+	batch []byte
 }
+
+// batchSize is from how many bytes on a batch is sent at once.
+const batchSize = 32 << 10
 
 // closeFrame is the first byte of an unfragmented close frame (RFC 6455, 5.2).
 // No other write starts with it: every write of gorilla's that is not a writev
@@ -31,7 +38,30 @@ func (w *wire) Write(p []byte) (int, error) {
 	if len(p) > 0 && p[0] == closeFrame {
 		return len(p), nil
 	}
+	if w.batch != nil {
+		w.batch = append(w.batch, p...)
+		return len(p), nil
+	}
 	return w.TCPConn.Write(p)
+}
+
+// collect makes the writes that follow part of a batch.
+func (w *wire) collect() {
+	if w.batch == nil {
+		w.batch = rpc.Buffer(batchSize)
+	}
+}
+
+// flush sends the batch, if there is one.
+func (w *wire) flush() error {
+	batch := w.batch
+	if batch == nil {
+		return nil
+	}
+	w.batch = nil
+	_, err := w.TCPConn.Write(batch)
+	rpc.Recycle(batch)
+	return err
 }
 
 // Read gives the peer patience to send anything at all. The deadline only runs
@@ -44,6 +74,21 @@ func (w *wire) Read(p []byte) (int, error) {
 		}
 	}
 	return w.TCPConn.Read(p)
+}
+
+// sendBatch sends what it can of the batch without waiting: the connection is
+// about to be closed.
+func (w *wire) sendBatch() {
+	batch := w.batch
+	w.batch = nil
+	raw, err := w.SyscallConn()
+	if err != nil || len(batch) == 0 {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_, _ = syscall.SendmsgN(int(fd), batch, nil, nil, syscall.MSG_DONTWAIT|syscall.MSG_NOSIGNAL)
+	})
+	rpc.Recycle(batch)
 }
 
 // shut closes the connection at once, such that what was written still

@@ -1,0 +1,84 @@
+package transport
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+)
+
+// Small messages in quick succession share system calls; none may be lost,
+// torn or overtaken by one of the same writer.
+func TestWebSocketBurst(t *testing.T) {
+	t.Parallel()
+	client, server := webSocketPair(t, Config{}, DialConfig{})
+	const writers, each = 16, 500
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				if err := server.Write(fmt.Appendf(nil, "%d %d", w, i)); err != nil {
+					t.Errorf("write %d of %d: %v", i, w, err)
+					return
+				}
+			}
+		})
+	}
+	var next [writers]int
+	for range writers * each {
+		message, err := client.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var w, i int
+		if _, err := fmt.Sscanf(string(message), "%d %d", &w, &i); err != nil {
+			t.Fatalf("message %q: %v", message, err)
+		}
+		if i != next[w] {
+			t.Fatalf("message %d of writer %d, want %d", i, w, next[w])
+		}
+		next[w]++
+	}
+	wg.Wait()
+}
+
+// What Write has taken still arrives when the connection is closed, also when
+// another writer was about to send it.
+func TestWebSocketBurstThenClose(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		client, server := webSocketPair(t, Config{}, DialConfig{})
+		const writers, each = 8, 20
+		var wg sync.WaitGroup
+		for range writers {
+			wg.Go(func() {
+				for range each {
+					if err := server.Write([]byte("x")); err != nil {
+						t.Errorf("write: %v", err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if err := server.Write([]byte("last")); err != nil {
+			t.Fatal(err)
+		}
+		server.Close()
+		got := 0
+		for {
+			message, err := client.Read()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got++; got == writers*each+1 && string(message) != "last" {
+				t.Errorf("last message is %q", message)
+			}
+		}
+		if want := writers*each + 1; got != want {
+			t.Fatalf("%d messages arrived, want %d", got, want)
+		}
+	}
+}
