@@ -1,0 +1,84 @@
+# The targets are for people; .ci/run prepares a bare machine and then runs `make check`.
+
+GO       ?= go
+TOOL      = $(GO) tool -modfile=tools/go.mod
+PACKAGES ?= ./...
+
+# The race detector needs a C compiler; without one the tests run all the same. .ci/run makes sure there is one.
+RACE := $(if $(shell command -v $$($(GO) env CC) 2>/dev/null),-race)
+
+# -count=1 everywhere: tests of the built program would be cached although the program has changed.
+
+FUZZTIME ?= 30s
+COUNT    ?= 10
+DURATION ?= 2m
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/agent, static and stripped
+	CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -ldflags '-s -w' -o bin/agent ./cmd/agent
+
+.PHONY: test
+test: ## run all tests, with the race detector where there is a C compiler
+	$(GO) test $(RACE) -shuffle=on -count=1 $(PACKAGES)
+
+.PHONY: race
+race: ## hunt races: all tests but the end-to-end ones, five times over
+	$(GO) test -race -shuffle=on -count=5 $$($(GO) list ./... | grep -v -e /e2e -e /interop -e /conformance)
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (30s) each
+	GO='$(GO)' sh tools/fuzz.sh $(FUZZTIME)
+
+.PHONY: bench
+bench: ## run the benchmarks COUNT (10) times; see docs/bench.md for the comparison
+	$(GO) test -run '^$$' -bench . -benchmem -count=$(COUNT) $(PACKAGES)
+
+.PHONY: lint
+lint: ## gofmt, go vet, go fix, golangci-lint: all must be silent
+	@out=$$(gofmt -l .) && test -z "$$out" || { echo "gofmt -w is needed on:"; echo "$$out"; exit 1; }
+	$(GO) vet $(PACKAGES)
+	@out=$$($(GO) fix -diff $(PACKAGES) 2>&1) && test -z "$$out" || { echo "go fix has something to say:"; echo "$$out"; exit 1; }
+	$(TOOL) golangci-lint run $(PACKAGES)
+
+.PHONY: vuln
+vuln: ## look for known vulnerabilities (needs the internet)
+	$(TOOL) govulncheck $(PACKAGES)
+
+.PHONY: cross
+cross: ## compile for arm64, and the packages that are not bound to Linux for others
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/agent
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./protocol ./rpc ./client
+
+.PHONY: e2e
+e2e: ## run the end-to-end tests: scripts, README commands, the binary itself
+	$(GO) test $(RACE) -shuffle=on -count=1 ./e2e/... ./cmd/...
+
+.PHONY: conformance
+conformance: ## replay the shared contract's cases against a real agent
+	$(GO) test $(RACE) -shuffle=on -count=1 ./conformance
+
+.PHONY: interop
+interop: build ## drive the agent with the real Codex CLI (root, npm)
+	sh interop/interop.sh
+
+.PHONY: soak
+soak: ## work over connections that are cut at random, for DURATION (2m)
+	$(GO) test $(RACE) -run TestSoak -v -timeout 30m ./e2e -soak $(DURATION)
+
+.PHONY: image
+image: build ## build the container image execagent/agent, from scratch
+	$(or $(shell command -v podman),$(shell command -v docker),$(error podman or docker is needed)) build -t execagent/agent .
+
+.PHONY: check
+check: lint build cross test ## what .ci/run runs, besides the network-dependent steps
+	$(MAKE) fuzz FUZZTIME=3s
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin

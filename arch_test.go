@@ -1,0 +1,117 @@
+package execagent_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/execagent/execagent/"
+
+// A rule says which packages of ours a package may import, and why no others. Changing a row means an ADR.
+type rule struct {
+	imports []string
+	why     string
+}
+
+var rules = map[string]rule{
+	"protocol":    {nil, "the wire's types know nothing that runs"},
+	"rpc":         {[]string{"protocol"}, "the engine knows no methods, sockets or files"},
+	"rpc/rpctest": {[]string{"rpc"}, "the contract of rpc.Conn knows only rpc"},
+	"transport":   {[]string{"rpc"}, "a transport carries bytes; it knows nothing of processes, files or methods"},
+	"procs":       {nil, "processes know nothing of JSON or RPC"},
+	"fsops":       {nil, "file operations know nothing of JSON or RPC"},
+	"hostenv":     {nil, "what the host is like is told as plain values"},
+	"httpclient":  {nil, "the HTTP client knows nothing of JSON-RPC"},
+	"agent": {[]string{"protocol", "rpc", "procs", "fsops", "hostenv", "httpclient"},
+		"the agent takes an rpc.Listener and cannot tell transports apart"},
+	"client": {[]string{"protocol", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
+	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client"},
+		"main wires everything and owns nothing"},
+	"conformance": {nil, "tests of a real process"},
+	"e2e":         {nil, "tests of a real process"},
+	"interop":     {nil, "tests of a real process"},
+}
+
+// testOnly are libraries that no product package may import.
+var testOnly = []string{
+	"testing", "github.com/google/go-cmp/", "github.com/rogpeppe/go-internal/", "go.uber.org/goleak", "pgregory.net/rapid",
+}
+
+// rooms are libraries that stay in one or two packages, so that each can be replaced there.
+var rooms = map[string][]string{
+	"github.com/alecthomas/kong":   {"cmd/agent"},
+	"github.com/gorilla/websocket": {"transport"},
+	"github.com/creack/pty":        {"procs", "cmd/agent"},
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+}
+
+// TestArrows holds every import of product code against the tables above.
+func TestArrows(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, p := range list(t) {
+		name := strings.TrimPrefix(p.ImportPath, module)
+		if name+"/" == module {
+			continue // this test's own package
+		}
+		rule, ok := rules[name]
+		if !ok {
+			t.Errorf("%s has no row in the table of arch_test.go: add one, with an ADR", name)
+			continue
+		}
+		seen[name] = true
+		for _, imported := range p.Imports {
+			if ours, ok := strings.CutPrefix(imported, module); ok {
+				if !slices.Contains(rule.imports, ours) {
+					t.Errorf("%s must not import %s: %s", name, ours, rule.why)
+				}
+				continue
+			}
+			if rooms, ok := rooms[imported]; ok && !slices.Contains(rooms, name) {
+				t.Errorf("%s must not import %s: it stays in %s", name, imported, strings.Join(rooms, " and "))
+			}
+			for _, library := range testOnly {
+				if name != "rpc/rpctest" && (imported == library || strings.HasPrefix(imported, library)) {
+					t.Errorf("%s must not import %s: it is for tests", name, imported)
+				}
+			}
+		}
+	}
+	for name := range rules {
+		// The folders of tests may hold no Go package at all; go list then leaves them out.
+		if !seen[name] && name != "interop" {
+			t.Errorf("the table of arch_test.go has a row for %s, which is no package", name)
+		}
+	}
+}
+
+// list returns the packages of the module with the imports of their product code.
+func list(t *testing.T) []listed {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", "./...").Output()
+	if err != nil {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			t.Fatalf("go list: %v\n%s", err, exit.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var packages []listed
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+}

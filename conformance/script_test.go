@@ -1,0 +1,323 @@
+package conformance
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// patience is how long a step waits for its message; only failing cases use it up.
+const patience = 10 * time.Second
+
+// A script is one line of cases.jsonl.
+type script struct {
+	Name  string `json:"name"`
+	Area  string `json:"area"`
+	Steps []step `json:"steps"`
+}
+
+// A step has one of the members but Conn and Bind; the first line of cases.jsonl explains them.
+type step struct {
+	Conn         string            `json:"conn"`
+	Shell        string            `json:"sh"`
+	Sleep        float64           `json:"sleep"` // seconds
+	Connect      json.RawMessage   `json:"connect"`
+	Drop         json.RawMessage   `json:"drop"`
+	Send         json.RawMessage   `json:"send"`
+	SendText     *string           `json:"sendText"`
+	SendBinary   *string           `json:"sendBinary"`
+	ExpectClosed json.RawMessage   `json:"expectClosed"`
+	Expect       json.RawMessage   `json:"expect"`
+	Bind         map[string]string `json:"bind"`
+}
+
+// loadScripts reads the cases; @DIR@ is still in them.
+func loadScripts(path string) ([][]byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var lines [][]byte
+	for line := range bytes.Lines(data) {
+		lines = append(lines, bytes.TrimSpace(line))
+	}
+	return lines[1:], nil // the first line is the description of the format
+}
+
+// A player replays one script over connections to the agent at url.
+type player struct {
+	url   string
+	conns map[string]*conn
+	bound map[string]any
+}
+
+// play runs the steps in order and returns why the first of them failed.
+func play(ctx context.Context, url string, steps []step) error {
+	p := &player{url: url, conns: map[string]*conn{}, bound: map[string]any{}}
+	defer func() {
+		for _, c := range p.conns {
+			c.drop()
+		}
+	}()
+	if err := p.connect("a"); err != nil {
+		return err
+	}
+	for i, s := range steps {
+		if err := p.step(ctx, s); err != nil {
+			return fmt.Errorf("step %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+func (p *player) connect(name string) error {
+	if old := p.conns[name]; old != nil {
+		old.drop()
+	}
+	c, err := dial(p.url)
+	if err != nil {
+		return err
+	}
+	p.conns[name] = c
+	return nil
+}
+
+func (p *player) step(ctx context.Context, s step) error {
+	name := s.Conn
+	if name == "" {
+		name = "a"
+	}
+	switch {
+	case s.Shell != "":
+		if out, err := exec.CommandContext(ctx, "sh", "-c", s.Shell).CombinedOutput(); err != nil {
+			return fmt.Errorf("sh %q: %w: %s", s.Shell, err, out)
+		}
+		return nil
+	case s.Sleep != 0:
+		select {
+		case <-time.After(time.Duration(s.Sleep * float64(time.Second))):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	case s.Connect != nil:
+		return p.connect(name)
+	}
+	c := p.conns[name]
+	if c == nil {
+		// As in the shared contract's own runner, a further connection is opened by its first use.
+		if err := p.connect(name); err != nil {
+			return err
+		}
+		c = p.conns[name]
+	}
+	switch {
+	case s.Drop != nil:
+		c.drop()
+		return nil
+	case s.Send != nil:
+		return p.send(c, s.Send)
+	case s.SendText != nil:
+		return c.ws.WriteMessage(websocket.TextMessage, []byte(*s.SendText))
+	case s.SendBinary != nil:
+		return c.ws.WriteMessage(websocket.BinaryMessage, []byte(*s.SendBinary))
+	case s.ExpectClosed != nil:
+		m, err := c.receive(patience)
+		switch {
+		case errors.Is(err, errClosed):
+			return nil
+		case err != nil:
+			return fmt.Errorf("not closed: %w", err)
+		}
+		return fmt.Errorf("not closed but got %v", m)
+	case s.Expect != nil:
+		return p.expect(c, s.Expect, s.Bind)
+	}
+	return errors.New("step of an unknown kind")
+}
+
+// send writes the object as it stands in the file, unless it names a bound value.
+func (p *player) send(c *conn, message json.RawMessage) error {
+	if len(p.bound) != 0 {
+		v, err := decode(message)
+		if err != nil {
+			return err
+		}
+		if message, err = json.Marshal(p.substitute(v)); err != nil {
+			return err
+		}
+	}
+	return c.ws.WriteMessage(websocket.TextMessage, message)
+}
+
+// substitute replaces every string "$name" by the value bound to name.
+func (p *player) substitute(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name := range v {
+			v[name] = p.substitute(v[name])
+		}
+	case []any:
+		for i := range v {
+			v[i] = p.substitute(v[i])
+		}
+	case string:
+		if name, ok := strings.CutPrefix(v, "$"); ok {
+			if value, ok := p.bound[name]; ok {
+				return value
+			}
+		}
+	}
+	return v
+}
+
+func (p *player) expect(c *conn, raw json.RawMessage, bind map[string]string) error {
+	v, err := decode(raw)
+	if err != nil {
+		return err
+	}
+	want, ok := v.(map[string]any)
+	if !ok {
+		return fmt.Errorf("expect is not an object: %s", raw)
+	}
+	_, isCall := want["method"]
+	got, err := c.next(isCall, patience)
+	if err != nil {
+		return fmt.Errorf("%w; expected %s", err, raw)
+	}
+	for name, path := range bind {
+		var value any = got
+		for member := range strings.SplitSeq(path, ".") {
+			object, _ := value.(map[string]any)
+			value = object[member]
+		}
+		p.bound[name] = value
+	}
+	if !match(want, got) {
+		text, _ := json.Marshal(got) // decoded from JSON: encodes again
+		return fmt.Errorf("expected %s\n     got %s", raw, text)
+	}
+	return nil
+}
+
+// errClosed says that the agent ended the connection.
+var errClosed = errors.New("connection closed by the agent")
+
+// A conn is one connection, its messages in two queues: responses, and notifications and requests of the agent.
+type conn struct {
+	ws       *websocket.Conn
+	incoming chan map[string]any // closed after the last message
+	dropped  chan struct{}
+	queue    []map[string]any // received, of the kind that nobody asked for yet
+}
+
+func dial(url string) (*conn, error) {
+	dialer := websocket.Dialer{HandshakeTimeout: patience}
+	ws, _, err := dialer.Dial(url, nil)
+	if err != nil {
+		return nil, fmt.Errorf("dialing: %w", err)
+	}
+	c := &conn{ws: ws, incoming: make(chan map[string]any), dropped: make(chan struct{})}
+	go c.read()
+	return c, nil
+}
+
+// read hands over messages until the connection ends; gorilla answers the pings meanwhile.
+func (c *conn) read() {
+	defer close(c.incoming)
+	for {
+		_, data, err := c.ws.ReadMessage()
+		if err != nil {
+			return
+		}
+		v, err := decode(data)
+		object, ok := v.(map[string]any)
+		if err != nil || !ok {
+			object = map[string]any{"not an object": string(data)}
+		}
+		select {
+		case c.incoming <- object:
+		case <-c.dropped:
+			return
+		}
+	}
+}
+
+// receive returns the next message of any kind that is not queued.
+func (c *conn) receive(patience time.Duration) (map[string]any, error) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case m, ok := <-c.incoming:
+		if !ok {
+			return nil, errClosed
+		}
+		return m, nil
+	case <-timer.C:
+		return nil, errors.New("no message in time")
+	}
+}
+
+// next returns the next message with a method (isCall) or without one, and queues what comes before it.
+func (c *conn) next(isCall bool, patience time.Duration) (map[string]any, error) {
+	for i, m := range c.queue {
+		if _, has := m["method"]; has == isCall {
+			c.queue = append(c.queue[:i:i], c.queue[i+1:]...)
+			return m, nil
+		}
+	}
+	deadline := time.Now().Add(patience)
+	for {
+		m, err := c.receive(time.Until(deadline))
+		if err != nil {
+			return nil, err
+		}
+		if _, has := m["method"]; has == isCall {
+			return m, nil
+		}
+		c.queue = append(c.queue, m)
+	}
+}
+
+// drop closes the socket without a close frame.
+func (c *conn) drop() {
+	select {
+	case <-c.dropped:
+	default:
+		close(c.dropped)
+		c.ws.Close()
+	}
+}
+
+// startAgent starts the program on a free port and returns its URL and a function that stops it and says how it went.
+func startAgent(program string) (url string, stop func() error, err error) {
+	cmd := exec.Command(program, "--listen", "ws://127.0.0.1:0")
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	stop = func() error {
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			return fmt.Errorf("the agent ended early: %w", errors.Join(err, cmd.Wait()))
+		}
+		return cmd.Wait()
+	}
+	url, err = bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		return "", nil, fmt.Errorf("reading the agent's URL: %w", errors.Join(err, stop()))
+	}
+	return strings.TrimSpace(url), stop, nil
+}

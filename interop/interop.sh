@@ -1,0 +1,39 @@
+#!/bin/sh
+# interop.sh [option of run.sh]...: the real Codex CLI against bin/agent, every bypass scenario.
+#
+# The scenarios of the other modes need the sandbox, which is not built yet.
+#
+# Where the client cannot be had this says SKIP and ends with status 0: the change under test is not at fault. What the
+# rig needs of the machine may be missing on a developer's, but not in CI.
+set -eu
+cd "$(dirname "$0")"
+
+lacks() {
+	if [ "${CI:-}" = true ]; then
+		echo "FAIL interop: needs $1"
+		exit 1
+	fi
+	echo "SKIP interop: needs $1"
+	exit 0
+}
+
+[ "$(id -u)" -eq 0 ] || lacks root
+for program in python3 unshare nsenter curl; do
+	command -v "$program" >/dev/null || lacks "$program"
+done
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || lacks 'Python 3.11'
+unshare -m -u true || lacks 'mount and UTS namespaces'
+
+agent=$(cd .. && pwd)/bin/agent
+if [ ! -x "$agent" ]; then
+	echo 'interop: bin/agent is missing: make build' >&2
+	exit 1
+fi
+if ! CODEX_BIN=${CODEX_BIN:-$(./run.sh --find)}; then
+	echo 'SKIP interop: the Codex CLI is not installed and npm cannot fetch it'
+	exit 0
+fi
+export CODEX_BIN
+export EXECUTOR_CMD="$agent --listen {url}"
+export EXECUTOR_STDIO_CMD="$agent --listen stdio"
+exec ./run.sh self -k '*-bypass' "$@"
