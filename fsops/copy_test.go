@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -214,15 +215,16 @@ func TestCopyData(t *testing.T) {
 func TestCopyDeep(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "s/")
-	path := filepath.Join(root, "s")
+	var path strings.Builder
+	path.WriteString(filepath.Join(root, "s"))
 	const depth = 150 // more than twice what is held open
 	for range depth {
-		path += "/d"
+		path.WriteString("/d")
 	}
-	if err := os.MkdirAll(path, 0o755); err != nil {
+	if err := os.MkdirAll(path.String(), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for p := path; p != root; p = filepath.Dir(p) {
+	for p := path.String(); p != root; p = filepath.Dir(p) {
 		grow(t, p, "f =x", "e/")
 	}
 	if err := fsops.Copy(t.Context(), filepath.Join(root, "s"), filepath.Join(root, "t"), true); err != nil {

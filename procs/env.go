@@ -3,6 +3,7 @@ package procs
 import (
 	"bufio"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,9 +68,7 @@ func (p *EnvPolicy) Environ(server []string, overlay map[string]string) []string
 	env := map[string]string{}
 	if p != nil {
 		p.inherit(env, server)
-		for name, value := range p.Set {
-			env[name] = value
-		}
+		maps.Copy(env, p.Set)
 		if only := compile(p.IncludeOnly); len(only) > 0 {
 			for name := range env {
 				if !matchAny(only, name) {
@@ -78,9 +77,7 @@ func (p *EnvPolicy) Environ(server []string, overlay map[string]string) []string
 			}
 		}
 	}
-	for name, value := range overlay {
-		env[name] = value
-	}
+	maps.Copy(env, overlay)
 	list := make([]string, 0, len(env))
 	for name, value := range env {
 		if !strings.EqualFold(name, neverPassed) {

@@ -1,0 +1,247 @@
+package hostenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// ConfigQuery asks for parts of this host's configuration.
+type ConfigQuery struct {
+	Cwd               string     // whose project layers count; absolute and clean, need not exist
+	ConfigPaths       [][]string // key paths to select from each config layer
+	RequirementsPaths [][]string // and from each requirements layer
+	Home              string     // of the user; may be empty when CodexHome is given
+	CodexHome         string     // content of CODEX_HOME; empty means .codex in Home, which need not exist
+	SystemDir         string     // of the administrator's files; empty means /etc/codex
+}
+
+// ConfigResult is the answer to a ConfigQuery.
+type ConfigResult struct {
+	Home         string // as asked
+	CodexHome    string // links resolved if it was given
+	Hostname     string
+	Config       ConfigStack
+	Requirements ConfigStack
+}
+
+// ConfigStack holds the layers that have something selected, weakest first.
+type ConfigStack struct {
+	Layers []ConfigLayer
+	// CloudInsertionIndex is where the client puts what its own account server adds: above the administrator's layer, below
+	// the rest.
+	CloudInsertionIndex int
+}
+
+// ConfigLayer is the selected part of one file.
+type ConfigLayer struct {
+	Source  string // for people: the kind of layer and its file
+	BaseDir string // against which its relative paths resolve: the directory of the file
+	TOML    string // a document with only the selected keys
+}
+
+// The errors of a query that asks wrongly; they are refused with -32602, all others of ReadConfig with -32603.
+var (
+	ErrNoConfigPath    = errors.New("configPaths and requirementsPaths are both empty, want at least one path")
+	ErrEmptyConfigPath = errors.New("a path of configPaths or requirementsPaths has no key, want at least one")
+)
+
+// ReadConfig returns the selected keys of every layer of configuration on this host (rpc.md 3.6), in this order: the
+// administrator's config.toml in SystemDir, the user's config.toml in CodexHome, .codex/config.toml of each trusted directory
+// from the project's root down to Cwd, and managed_config.toml in SystemDir, which overrides them all. Requirements are
+// requirements.toml in SystemDir and what the managed file implies. A missing file is no layer. A file that is over 1 MiB, not
+// a regular one, unreadable or no TOML is an error even when nothing of it was selected: a client must not run without a layer
+// that somebody thinks is in force.
+func ReadConfig(ctx context.Context, q ConfigQuery) (ConfigResult, error) {
+	if err := q.check(); err != nil {
+		return ConfigResult{}, err
+	}
+	codexHome, err := q.codexHome()
+	if err != nil {
+		return ConfigResult{}, err
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		return ConfigResult{}, fmt.Errorf("reading the host name: %w", err)
+	}
+	files, err := readConfigFiles(ctx, q.systemDir(), codexHome, q.Cwd)
+	if err != nil {
+		return ConfigResult{}, err
+	}
+	result := ConfigResult{Home: q.Home, CodexHome: codexHome, Hostname: hostname}
+
+	var config, requirements stackBuilder
+	config.add("system (%s)", files.system, q.ConfigPaths)
+	config.stack.CloudInsertionIndex = len(config.stack.Layers)
+	config.add("user (%s)", files.user, q.ConfigPaths)
+	for _, f := range files.projects {
+		config.add("project (%s)", f, q.ConfigPaths)
+	}
+	config.add("legacy managed_config.toml (%s)", files.managed, q.ConfigPaths)
+
+	requirements.add("%s", files.requirements, q.RequirementsPaths)
+	requirements.stack.CloudInsertionIndex = len(requirements.stack.Layers)
+	implied, err := impliedRequirements(files.managed)
+	if err != nil {
+		return ConfigResult{}, err
+	}
+	requirements.add("%s", implied, q.RequirementsPaths)
+
+	if err := errors.Join(config.err, requirements.err); err != nil {
+		return ConfigResult{}, err
+	}
+	result.Config, result.Requirements = config.stack, requirements.stack
+	return result, nil
+}
+
+func (q *ConfigQuery) check() error {
+	if len(q.ConfigPaths)+len(q.RequirementsPaths) == 0 {
+		return ErrNoConfigPath
+	}
+	for _, paths := range [][][]string{q.ConfigPaths, q.RequirementsPaths} {
+		for _, p := range paths {
+			if len(p) == 0 {
+				return ErrEmptyConfigPath
+			}
+		}
+	}
+	return nil
+}
+
+func (q *ConfigQuery) systemDir() string {
+	if q.SystemDir == "" {
+		return "/etc/codex"
+	}
+	return q.SystemDir
+}
+
+func (q *ConfigQuery) codexHome() (string, error) {
+	if q.CodexHome == "" {
+		if q.Home == "" {
+			return "", errors.New("no CODEX_HOME and no home directory")
+		}
+		return filepath.Join(q.Home, ".codex"), nil
+	}
+	abs, err := filepath.Abs(q.CodexHome)
+	if err != nil {
+		return "", fmt.Errorf("CODEX_HOME %q: %w", q.CodexHome, err)
+	}
+	dir, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		return "", fmt.Errorf("CODEX_HOME: %w", err)
+	}
+	return dir, nil
+}
+
+// configFiles are the files of all layers; nil where there is none.
+type configFiles struct {
+	system, user, managed, requirements *tomlFile
+	projects                            []*tomlFile // root first
+}
+
+func readConfigFiles(ctx context.Context, systemDir, codexHome, cwd string) (configFiles, error) {
+	var files configFiles
+	for _, f := range []struct {
+		file **tomlFile
+		path string
+	}{
+		{&files.system, filepath.Join(systemDir, "config.toml")},
+		{&files.user, filepath.Join(codexHome, "config.toml")},
+		{&files.managed, filepath.Join(systemDir, "managed_config.toml")},
+		{&files.requirements, filepath.Join(systemDir, "requirements.toml")},
+	} {
+		if err := ctx.Err(); err != nil {
+			return configFiles{}, err
+		}
+		var err error
+		if *f.file, err = readTOML(f.path); err != nil {
+			return configFiles{}, err
+		}
+	}
+	trust, err := newTrust(files.system, files.user, files.managed)
+	if err != nil {
+		return configFiles{}, err
+	}
+	for _, dir := range trust.trustedDirs(cwd) {
+		if err := ctx.Err(); err != nil {
+			return configFiles{}, err
+		}
+		dir = filepath.Join(dir, ".codex")
+		if dir == codexHome {
+			continue // it is the user's layer already
+		}
+		file, err := readTOML(filepath.Join(dir, "config.toml"))
+		if err != nil {
+			return configFiles{}, err
+		}
+		if file == nil {
+			continue
+		}
+		for _, key := range notForProjects() {
+			delete(file.tree, key)
+		}
+		files.projects = append(files.projects, file)
+	}
+	return files, nil
+}
+
+// notForProjects lists the keys that a project's own file cannot set: they would send the user's credentials elsewhere or
+// start programs on his behalf, and a repository must not decide that even when it is trusted otherwise.
+func notForProjects() []string {
+	return []string{
+		"model_provider", "model_providers", "openai_base_url", "chatgpt_base_url", "apps_mcp_product_sku",
+		"experimental_realtime_ws_base_url", "experimental_realtime_webrtc_call_base_url",
+		"profile", "profiles", "notify", "otel",
+	}
+}
+
+// impliedRequirements turns the settings that an older managed file pins into today's requirements.
+func impliedRequirements(managed *tomlFile) (*tomlFile, error) {
+	if managed == nil {
+		return nil, nil
+	}
+	implied := &tomlFile{path: managed.path, tree: map[string]any{}}
+	if v, ok := managed.tree["approval_policy"]; ok {
+		implied.tree["allowed_approval_policies"] = []any{v}
+	}
+	switch v := managed.tree["sandbox_mode"]; v {
+	case nil:
+	case "read-only":
+		implied.tree["allowed_sandbox_modes"] = []any{v}
+	case "workspace-write", "danger-full-access":
+		implied.tree["allowed_sandbox_modes"] = []any{"read-only", v}
+	default:
+		return nil, fmt.Errorf("%s: sandbox_mode %v, want read-only, workspace-write or danger-full-access", managed.path, v)
+	}
+	return implied, nil
+}
+
+// stackBuilder collects layers and keeps the first error.
+type stackBuilder struct {
+	stack ConfigStack
+	err   error
+}
+
+// add appends what paths select from file, if anything; source is a format for the file's path.
+func (b *stackBuilder) add(source string, file *tomlFile, paths [][]string) {
+	if file == nil || b.err != nil {
+		return
+	}
+	selected := map[string]any{}
+	for _, p := range paths {
+		selectKeys(selected, file.tree, p)
+	}
+	if len(selected) == 0 {
+		return
+	}
+	text, err := renderTOML(selected)
+	if err != nil {
+		b.err = fmt.Errorf("%s: %w", file.path, err)
+		return
+	}
+	b.stack.Layers = append(b.stack.Layers, ConfigLayer{
+		Source: fmt.Sprintf(source, file.path), BaseDir: filepath.Dir(file.path), TOML: text,
+	})
+}

@@ -1,0 +1,359 @@
+package hostenv
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// host is a directory that stands for a whole machine: etc/codex, home/.codex and w, where the projects are.
+type host struct {
+	t    *testing.T
+	root string
+}
+
+func newHost(t *testing.T, files map[string]string) *host {
+	t.Helper()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &host{t: t, root: root}
+	for path, text := range files {
+		h.write(path, text)
+	}
+	h.mkdir("w/p/q")
+	return h
+}
+
+func (h *host) path(rel string) string { return filepath.Join(h.root, rel) }
+
+func (h *host) mkdir(rel string) {
+	h.t.Helper()
+	if err := os.MkdirAll(h.path(rel), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// write makes a file; ROOT in text stands for the root.
+func (h *host) write(rel, text string) {
+	h.t.Helper()
+	h.mkdir(filepath.Dir(rel))
+	if err := os.WriteFile(h.path(rel), []byte(strings.ReplaceAll(text, "ROOT", h.root)), 0o644); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *host) query(paths ...[]string) ConfigQuery {
+	return ConfigQuery{Cwd: h.path("w/p/q"), ConfigPaths: paths, Home: h.path("home"), SystemDir: h.path("etc/codex")}
+}
+
+// sources lists the layers with ROOT for the root.
+func (h *host) sources(stack ConfigStack) []string {
+	var sources []string
+	for _, l := range stack.Layers {
+		sources = append(sources, strings.ReplaceAll(l.Source, h.root, "ROOT"))
+	}
+	return sources
+}
+
+func trusted(dirs ...string) string {
+	var text strings.Builder
+	for _, d := range dirs {
+		text.WriteString("[projects.\"ROOT/" + d + "\"]\ntrust_level = \"trusted\"\n")
+	}
+	return text.String()
+}
+
+const (
+	systemFile  = "etc/codex/config.toml"
+	managedFile = "etc/codex/managed_config.toml"
+	reqFile     = "etc/codex/requirements.toml"
+	userFile    = "home/.codex/config.toml"
+)
+
+func TestReadConfigLayers(t *testing.T) {
+	t.Parallel()
+	server := "[mcp_servers.a]\ncommand = \"x\"\n"
+	h := newHost(t, map[string]string{
+		systemFile: server, managedFile: server, reqFile: server, userFile: server + trusted("w/p"),
+		"home/.codex/managed_config.toml": server, "home/.codex/requirements.toml": server,
+		"w/p/.git": "gitdir: /nowhere\n", "w/.codex/config.toml": server, "w/p/.codex/config.toml": server,
+		"w/p/q/.codex/config.toml": server, "w/p/q/r/.codex/config.toml": server, "w/p/q/.codex/requirements.toml": server,
+	})
+	q := h.query([]string{"mcp_servers"})
+	q.RequirementsPaths = q.ConfigPaths
+	got, err := ReadConfig(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hostname, _ := os.Hostname()
+	layer := func(source, dir string) ConfigLayer {
+		return ConfigLayer{
+			Source: strings.ReplaceAll(source, "ROOT", h.root), BaseDir: h.path(dir),
+			TOML: "[mcp_servers]\n[mcp_servers.a]\ncommand = \"x\"\n",
+		}
+	}
+	want := ConfigResult{
+		Home: h.path("home"), CodexHome: h.path("home/.codex"), Hostname: hostname,
+		Config: ConfigStack{CloudInsertionIndex: 1, Layers: []ConfigLayer{
+			layer("system (ROOT/etc/codex/config.toml)", "etc/codex"),
+			layer("user (ROOT/home/.codex/config.toml)", "home/.codex"),
+			layer("project (ROOT/w/p/.codex/config.toml)", "w/p/.codex"),
+			layer("project (ROOT/w/p/q/.codex/config.toml)", "w/p/q/.codex"),
+			layer("legacy managed_config.toml (ROOT/etc/codex/managed_config.toml)", "etc/codex"),
+		}},
+		Requirements: ConfigStack{CloudInsertionIndex: 1, Layers: []ConfigLayer{layer("ROOT/etc/codex/requirements.toml", "etc/codex")}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestReadConfigWithoutFiles(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, nil)
+	got, err := ReadConfig(t.Context(), h.query([]string{"mcp_servers"}))
+	if err != nil || len(got.Config.Layers)+len(got.Requirements.Layers) != 0 || got.CodexHome != h.path("home/.codex") {
+		t.Errorf("got %+v, %v, want no layers", got, err)
+	}
+	h.write(userFile, "model = 1\n")
+	got, err = ReadConfig(t.Context(), h.query([]string{"mcp_servers"}))
+	if err != nil || len(got.Config.Layers) != 0 {
+		t.Errorf("nothing selected: got %+v, %v, want no layers", got, err)
+	}
+	got, err = ReadConfig(t.Context(), h.query([]string{"model"}))
+	if err != nil || len(got.Config.Layers) != 1 || got.Config.CloudInsertionIndex != 0 {
+		t.Errorf("only the user's file: got %+v, %v, want one layer and index 0", got, err)
+	}
+}
+
+func TestReadConfigParams(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, nil)
+	if _, err := ReadConfig(t.Context(), h.query()); !errors.Is(err, ErrNoConfigPath) {
+		t.Errorf("no path: got %v", err)
+	}
+	if _, err := ReadConfig(t.Context(), h.query([]string{"a"}, nil)); !errors.Is(err, ErrEmptyConfigPath) {
+		t.Errorf("path without keys: got %v", err)
+	}
+	q := h.query()
+	q.RequirementsPaths = [][]string{{}}
+	if _, err := ReadConfig(t.Context(), q); !errors.Is(err, ErrEmptyConfigPath) {
+		t.Errorf("requirements path without keys: got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := ReadConfig(ctx, h.query([]string{"a"})); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: got %v", err)
+	}
+}
+
+func TestCodexHome(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, map[string]string{"real/config.toml": "model = 1\n"})
+	if err := os.Symlink("real", h.path("link")); err != nil {
+		t.Fatal(err)
+	}
+	q := h.query([]string{"model"})
+	q.CodexHome = h.path("link")
+	got, err := ReadConfig(t.Context(), q)
+	if err != nil || got.CodexHome != h.path("real") || len(got.Config.Layers) != 1 {
+		t.Errorf("link: got %+v, %v, want the directory it leads to", got, err)
+	}
+	q.CodexHome = h.path("nope")
+	if _, err := ReadConfig(t.Context(), q); err == nil {
+		t.Error("missing CODEX_HOME: no error")
+	}
+	q.CodexHome, q.Home = "", ""
+	if _, err := ReadConfig(t.Context(), q); err == nil {
+		t.Error("no home at all: no error")
+	}
+}
+
+func TestSelection(t *testing.T) {
+	t.Parallel()
+	const text = `
+model = "a\nb\t\"q\""
+n = 255
+f = 1e10
+when = [1979-05-27T07:32:00Z, 1979-05-27T00:32:00.999999-07:00]
+day = 1979-05-27
+time = 07:32:00
+arr = [1, [3, "x"], {a = 1, b = {c = 2}}]
+"" = "empty key"
+"dot.ted" = 1
+[t]
+x = 1
+[t.sub]
+y = 2
+"we ird" = [{a = 1}, {b = 2}]
+[[aot]]
+n = 1
+[empty]
+`
+	tests := []struct {
+		name  string
+		paths [][]string
+		want  string
+	}{
+		{"scalar", [][]string{{"n"}}, "n = 255\n"},
+		{"string", [][]string{{"model"}}, "model = \"a\\nb\\t\\\"q\\\"\"\n"},
+		{"dates", [][]string{{"when"}, {"day"}, {"time"}}, "day = 1979-05-27\ntime = 07:32:00\nwhen = [1979-05-27T07:32:00Z, 1979-05-27T00:32:00.999999-07:00]\n"},
+		{"array", [][]string{{"arr"}}, "arr = [1, [3, \"x\"], {a = 1, b = {c = 2}}]\n"},
+		{"empty key", [][]string{{""}}, "\"\" = \"empty key\"\n"},
+		{"key with a dot", [][]string{{"dot.ted"}}, "\"dot.ted\" = 1\n"},
+		{"dots do not split", [][]string{{"dot", "ted"}}, ""},
+		{"missing", [][]string{{"nope"}}, ""},
+		{"two", [][]string{{"n"}, {"f"}, {"n"}}, "f = 1e+10\nn = 255\n"},
+		{"table", [][]string{{"t"}}, "[t]\nx = 1\n[t.sub]\ny = 2\n\n[[t.sub.\"we ird\"]]\na = 1\n\n[[t.sub.\"we ird\"]]\nb = 2\n"},
+		{"inside", [][]string{{"t", "sub", "y"}}, "[t]\n[t.sub]\ny = 2\n"},
+		{"inside, twice", [][]string{{"t", "sub", "y"}, {"t", "x"}}, "[t]\nx = 1\n[t.sub]\ny = 2\n"},
+		{"whole and part", [][]string{{"empty"}, {"empty", "x"}}, "[empty]\n"},
+		{"part and whole", [][]string{{"t", "x"}, {"t", "sub"}, {"t", "sub", "y"}}, "[t]\nx = 1\n[t.sub]\ny = 2\n\n[[t.sub.\"we ird\"]]\na = 1\n\n[[t.sub.\"we ird\"]]\nb = 2\n"},
+		{"table without the key", [][]string{{"t", "nope", "x"}}, "[t]\n"},
+		{"through a scalar", [][]string{{"n", "x"}}, "n = 255\n"},
+		{"through an array", [][]string{{"arr", "0"}}, "arr = [1, [3, \"x\"], {a = 1, b = {c = 2}}]\n"},
+		{"through an array of tables", [][]string{{"aot", "n"}}, "[[aot]]\nn = 1\n"},
+	}
+	h := newHost(t, map[string]string{userFile: text})
+	for _, tt := range tests {
+		got, err := ReadConfig(t.Context(), h.query(tt.paths...))
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		toml := ""
+		if len(got.Config.Layers) > 0 {
+			toml = got.Config.Layers[0].TOML
+		}
+		if diff := cmp.Diff(tt.want, toml); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestBadFiles(t *testing.T) {
+	t.Parallel()
+	trust := trusted("w/p/q")
+	tests := []struct {
+		name, path, text string
+		want             string // in the error; empty if the file is fine
+	}{
+		{"user", userFile, "x = = 1", "config.toml"},
+		{"system", systemFile, "x = = 1", "config.toml"},
+		{"managed", managedFile, "x = = 1", "managed_config.toml"},
+		{"requirements", reqFile, "x = = 1", "requirements.toml"},
+		{"trusted project", "w/p/q/.codex/config.toml", "x = = 1", ".codex/config.toml"},
+		{"untrusted project", "w/p/.codex/config.toml", "x = = 1", ""},
+		{"same key twice", systemFile, "a = 1\na = 2\n", "a"},
+		{"no utf-8", systemFile, "a = \"\xe9\"", "UTF-8"},
+		{"byte order mark", systemFile, "\ufeffa = 1", ""},
+		{"too large", systemFile, "#" + strings.Repeat("x", maxConfigSize), "over 1048576 bytes"},
+		{"just not too large", systemFile, "#" + strings.Repeat("x", maxConfigSize-1), ""},
+		{"deep arrays", systemFile, "a = " + strings.Repeat("[\n", maxConfigDepth+1) + strings.Repeat("]", maxConfigDepth+1), "deeper than 32"},
+		{"deep tables", systemFile, "a = " + strings.Repeat("{a=", maxConfigDepth+1) + "1" + strings.Repeat("}", maxConfigDepth+1), "deeper than 32"},
+		{"long key", systemFile, "a" + strings.Repeat(".\"b\"", maxConfigDepth+1) + " = 1", "deeper than 32"},
+		{"hidden by quotes", systemFile, "a = [\"\"\"x\"\"\"\"\"," + strings.Repeat("{a=", maxConfigDepth+1) + "1" + strings.Repeat("}", maxConfigDepth+1) + "]", "deeper than 32"},
+		{"brackets in strings", systemFile, "a = '" + strings.Repeat("[", 99) + "'\nb = \"\\\"" + strings.Repeat(".", 99) + "\"\nc = '''" + strings.Repeat("{", 99) + "\n'''#" + strings.Repeat("[", 99), ""},
+		{"many dots", systemFile, "a = [" + strings.Repeat("1.5, ", 99) + "]", ""},
+		{"projects", systemFile, "projects = 5", "projects is 5"},
+		{"project", systemFile, "projects.x = 5", "is 5"},
+		{"trust level", systemFile, "projects.x.trust_level = \"foo\"", "trust_level is foo"},
+		{"markers", systemFile, "project_root_markers = 5", "project_root_markers is 5"},
+		{"marker", systemFile, "project_root_markers = [5]", "project_root_markers has 5"},
+		{"sandbox mode", managedFile, "sandbox_mode = \"foo\"", "sandbox_mode foo"},
+	}
+	for _, tt := range tests {
+		files := map[string]string{userFile: trust, tt.path: tt.text}
+		_, err := ReadConfig(t.Context(), newHost(t, files).query([]string{"model"}))
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: got %v, want an error with %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+func TestNoFile(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		make func(path string) error
+		want string // in the error; empty if it counts as missing
+	}{
+		{"directory", func(path string) error { return os.Mkdir(path, 0o755) }, "not a file"},
+		{"fifo", func(path string) error { return syscall.Mkfifo(path, 0o644) }, "not a file"},
+		{"device", func(path string) error { return os.Symlink("/dev/null", path) }, "not a file"},
+		{"loop", func(path string) error { return os.Symlink("config.toml", path) }, "too many levels"},
+		{"dangling link", func(path string) error { return os.Symlink("nope", path) }, ""},
+	}
+	for _, tt := range tests {
+		h := newHost(t, nil)
+		h.mkdir("home/.codex")
+		if err := tt.make(h.path(userFile)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ReadConfig(t.Context(), h.query([]string{"model"}))
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: got %v, want an error with %q", tt.name, err, tt.want)
+		}
+	}
+	h := newHost(t, map[string]string{userFile: trusted("w/p/q"), "w/p/q/.codex": "a file"})
+	if _, err := ReadConfig(t.Context(), h.query([]string{"model"})); err != nil {
+		t.Errorf(".codex is a file: %v", err)
+	}
+}
+
+func TestProjectKeys(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString("model = 1\nprojects = {}\n")
+	paths := [][]string{{"model"}}
+	for _, key := range notForProjects() {
+		text.WriteString(key + " = 1\n")
+		paths = append(paths, []string{key})
+	}
+	h := newHost(t, map[string]string{userFile: trusted("w/p/q"), "w/p/q/.codex/config.toml": text.String(), systemFile: text.String()})
+	got, err := ReadConfig(t.Context(), h.query(paths...))
+	if err != nil || len(got.Config.Layers) != 2 {
+		t.Fatalf("got %+v, %v, want two layers", got, err)
+	}
+	if n := strings.Count(got.Config.Layers[0].TOML, "\n"); n != len(paths) {
+		t.Errorf("system layer has %d keys, want %d", n, len(paths))
+	}
+	if project := got.Config.Layers[1].TOML; project != "model = 1\n" {
+		t.Errorf("project layer is %q, want only the model", project)
+	}
+}
+
+func TestImpliedRequirements(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ managed, want string }{
+		{"approval_policy = \"never\"\nsandbox_mode = \"read-only\"", "allowed_approval_policies = [\"never\"]\nallowed_sandbox_modes = [\"read-only\"]\n"},
+		{"sandbox_mode = \"workspace-write\"", "allowed_sandbox_modes = [\"read-only\", \"workspace-write\"]\n"},
+		{"sandbox_mode = \"danger-full-access\"", "allowed_sandbox_modes = [\"read-only\", \"danger-full-access\"]\n"},
+		{"model = 1", ""},
+	}
+	for _, tt := range tests {
+		h := newHost(t, map[string]string{managedFile: tt.managed})
+		q := h.query()
+		q.RequirementsPaths = [][]string{{"allowed_approval_policies"}, {"allowed_sandbox_modes"}}
+		got, err := ReadConfig(t.Context(), q)
+		if err != nil {
+			t.Errorf("%q: %v", tt.managed, err)
+			continue
+		}
+		var toml strings.Builder
+		for _, l := range got.Requirements.Layers {
+			toml.WriteString(l.TOML)
+		}
+		if toml.String() != tt.want || got.Requirements.CloudInsertionIndex != 0 {
+			t.Errorf("%q: got %+v, want %q", tt.managed, got.Requirements, tt.want)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package hostenv
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func lookup(pairs map[string]string) LookupEnv {
+	return func(name string) (string, bool) {
+		v, ok := pairs[name]
+		return v, ok
+	}
+}
+
+func TestHomeDir(t *testing.T) {
+	t.Parallel()
+	database := currentUser().home
+	tests := []struct {
+		env  map[string]string
+		want string
+	}{
+		{map[string]string{"HOME": "/home/u"}, "/home/u"},
+		{map[string]string{"HOME": "/tmp/../x//y/"}, "/x/y"},
+		{map[string]string{"HOME": "/nonexistent"}, "/nonexistent"},
+		{map[string]string{"HOME": "rel/x"}, ""},
+		{map[string]string{"HOME": ""}, database},
+		{nil, database},
+	}
+	for _, tt := range tests {
+		if got := HomeDir(lookup(tt.env)); got != tt.want {
+			t.Errorf("HomeDir(%v) = %q, want %q", tt.env, got, tt.want)
+		}
+	}
+}
+
+func TestTempDir(t *testing.T) {
+	t.Parallel()
+	cwd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		env  map[string]string
+		want string
+		list []string
+	}{
+		{nil, "/tmp", nil},
+		{map[string]string{"TMPDIR": ""}, "/tmp", nil},
+		{map[string]string{"TMP": "/a", "TEMP": "/b"}, "/tmp", nil},
+		{map[string]string{"TMPDIR": "/srv/t/"}, "/srv/t", []string{"/srv/t"}},
+		{map[string]string{"TMPDIR": "/a//b/../c"}, "/a/c", []string{"/a/c"}},
+		{map[string]string{"TMPDIR": "rel"}, filepath.Join(cwd, "rel"), []string{filepath.Join(cwd, "rel")}},
+	}
+	for _, tt := range tests {
+		if got := TempDir(lookup(tt.env)); got != tt.want {
+			t.Errorf("TempDir(%v) = %q, want %q", tt.env, got, tt.want)
+		}
+		if diff := cmp.Diff(tt.list, TemporaryDirectories(lookup(tt.env))); diff != "" {
+			t.Errorf("TemporaryDirectories(%v) (-want +got):\n%s", tt.env, diff)
+		}
+	}
+}
+
+func TestProviderID(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := ProviderID(self)
+	if !regexp.MustCompile(`^sha256:[0-9a-f]{64}$`).MatchString(id) {
+		t.Errorf("got %q", id)
+	}
+	text, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := filepath.Join(t.TempDir(), "copy")
+	if err := os.WriteFile(moved, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(moved, time.Time{}, time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if got := ProviderID(moved); got != id {
+		t.Errorf("a copy has %q, the original %q, want the same", got, id)
+	}
+	if got := ProviderID("/bin/sh"); got == id {
+		t.Error("another program has the same id")
+	}
+	if got := ProviderID("/nonexistent"); len(got) != len(id) {
+		t.Errorf("without the file: got %q, want an id all the same", got)
+	}
+}
+
+func BenchmarkProviderID(b *testing.B) {
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		ProviderID(self)
+	}
+}
+
+func BenchmarkShell(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		Shell(os.LookupEnv)
+	}
+}

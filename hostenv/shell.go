@@ -1,0 +1,121 @@
+package hostenv
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// passwdFile is the user database; passwd(5).
+const passwdFile = "/etc/passwd"
+
+// maxPasswdSize is how much of the user database is read, in bytes.
+const maxPasswdSize = 1 << 20
+
+// account is what an entry of the user database says about the user. The zero value is a user without an entry.
+type account struct {
+	home  string
+	shell string
+}
+
+// currentUser returns the entry of the user this process runs as. Only the file is asked: the name service needs cgo.
+func currentUser() account {
+	f, err := os.Open(passwdFile)
+	if err != nil {
+		return account{}
+	}
+	defer f.Close()
+	return findAccount(f, os.Getuid())
+}
+
+// findAccount returns the first well-formed entry of uid.
+func findAccount(passwd io.Reader, uid int) account {
+	lines := bufio.NewScanner(io.LimitReader(passwd, maxPasswdSize))
+	for lines.Scan() {
+		fields := strings.Split(lines.Text(), ":") // name:password:uid:gid:gecos:home:shell
+		if len(fields) != 7 {
+			continue
+		}
+		if id, err := strconv.Atoi(fields[2]); err == nil && id == uid {
+			return account{home: fields[5], shell: fields[6]}
+		}
+	}
+	return account{}
+}
+
+// LoginShell returns the program that the user database names as the user's shell, of whatever kind, or /bin/sh when there is
+// no entry or it cannot be run.
+func LoginShell() string {
+	if shell := currentUser().shell; runnable(shell) {
+		return shell
+	}
+	return "/bin/sh"
+}
+
+// Shell returns the kind and the path of the shell that clients run commands with: the login shell of the user database when
+// it is of a kind they know (zsh, bash, sh, powershell, cmd), else one of that kind from PATH, else bash, else zsh, else
+// /bin/sh, whether or not there is one. The variable SHELL does not count (rpc.md 3.4).
+func Shell(env LookupEnv) (name, path string) {
+	return chooseShell(currentUser().shell, env)
+}
+
+func chooseShell(login string, env LookupEnv) (name, path string) {
+	kind := shellKind(login)
+	if kind != "" && runnable(login) {
+		return kind, login
+	}
+	for _, k := range []string{kind, "bash", "zsh"} {
+		if p := findShell(k, env); p != "" {
+			return k, p
+		}
+	}
+	return "sh", "/bin/sh"
+}
+
+// shellKind returns the wire's word for a shell by the name of its program without suffix, or "" for one the wire has no word
+// for.
+func shellKind(path string) string {
+	base := filepath.Base(path)
+	switch stem := strings.TrimSuffix(base, filepath.Ext(base)); stem {
+	case "zsh", "bash", "sh", "powershell", "cmd":
+		return stem
+	case "pwsh":
+		return "powershell"
+	}
+	return ""
+}
+
+// findShell looks for a shell of a kind on PATH and then in /bin, since PATH may be empty.
+func findShell(kind string, env LookupEnv) string {
+	program := kind
+	switch kind {
+	case "":
+		return ""
+	case "powershell":
+		program = "pwsh"
+	}
+	list, _ := env("PATH")
+	for _, dir := range filepath.SplitList(list) {
+		if p := filepath.Join(dir, program); runnable(p) {
+			return p
+		}
+	}
+	if p := filepath.Join("/bin", program); runnable(p) {
+		return p
+	}
+	return ""
+}
+
+// runnable reports whether path is absolute and a file that this user may execute.
+func runnable(path string) bool {
+	if !filepath.IsAbs(path) {
+		return false
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && unix.Access(path, unix.X_OK) == nil
+}

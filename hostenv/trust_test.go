@@ -1,0 +1,102 @@
+package hostenv
+
+import (
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestTrust(t *testing.T) {
+	t.Parallel()
+	const p, q = "project (ROOT/w/p/.codex/config.toml)", "project (ROOT/w/p/q/.codex/config.toml)"
+	untrusted := func(dir string) string { return "[projects.\"ROOT/" + dir + "\"]\ntrust_level = \"untrusted\"\n" }
+	repository := map[string]string{"w/p/.git/HEAD": "ref: refs/heads/main\n"}
+	worktree := map[string]string{
+		"w/p/.git": "gitdir: ROOT/w/main/.git/worktrees/x\n", "w/main/.git/worktrees/x/gitdir": "ROOT/w/p/.git\n",
+	}
+	tests := []struct {
+		name  string
+		user  string
+		files map[string]string
+		cwd   string // below the root; w/p/q if empty
+		want  []string
+	}{
+		{"nothing trusted", "", repository, "", nil},
+		{"parent without repository", trusted("w/p"), nil, "", nil},
+		{"repository", trusted("w/p"), repository, "", []string{p, q}},
+		{"repository, from below", trusted("w/p"), repository, "w/p/q/r", []string{p, q}},
+		{"only the directory", trusted("w/p/q"), repository, "", []string{q}},
+		{"directory without repository", trusted("w/p/q"), nil, "", []string{q}},
+		{"but not the directory", trusted("w/p") + untrusted("w/p/q"), repository, "", []string{p}},
+		{"but not the repository", trusted("w/p/q") + untrusted("w/p"), repository, "", []string{q}},
+		{"above the repository", trusted("w"), repository, "", nil},
+		{"empty .git", trusted("w/p"), map[string]string{"w/p/.git/x": ""}, "", nil},
+		{".git file", trusted("w/p"), map[string]string{"w/p/.git": ""}, "", []string{p, q}},
+		{"worktree", trusted("w/main"), worktree, "", []string{p, q}},
+		{"relative worktree", trusted("w/main"), map[string]string{
+			"w/p/.git": "gitdir: ../main/.git/worktrees/x\n", "w/main/.git/worktrees/x/gitdir": "../../../../p/.git\n",
+		}, "", []string{p, q}},
+		{"forged worktree", trusted("w/main"), map[string]string{
+			"w/p/.git": "gitdir: ROOT/w/main/.git/worktrees/x\n", "w/main/.git/worktrees/x/gitdir": "ROOT/w/other/.git\n", "w/other/.git": "",
+		}, "", nil},
+		{"worktree of nothing", trusted("w/main"), map[string]string{"w/p/.git": "gitdir: ROOT/w/main/.git/worktrees/x\n"}, "", nil},
+		{"submodule", trusted("w"), map[string]string{"w/p/.git": "gitdir: ../.git/modules/p\n", "w/.git/HEAD": ""}, "", nil},
+		{"other marker", "project_root_markers = [\"MARK\"]\n" + trusted("w/p"), map[string]string{"w/p/MARK": ""}, "", []string{p, q}},
+		{"no marker", "project_root_markers = []\n" + trusted("w/p"), repository, "", nil},
+		{"directory that is not there", trusted("w/p/none"), nil, "w/p/none", nil},
+		{"the user's own .codex", trusted("home"), nil, "home", nil},
+	}
+	for _, tt := range tests {
+		h := newHost(t, map[string]string{
+			userFile: "model = 1\n" + tt.user, "w/.codex/config.toml": "model = 1\n",
+			"w/p/.codex/config.toml": "model = 1\n", "w/p/q/.codex/config.toml": "model = 1\n",
+		})
+		for path, text := range tt.files {
+			h.write(path, text)
+		}
+		query := h.query([]string{"model"})
+		if tt.cwd != "" {
+			query.Cwd = h.path(tt.cwd)
+		}
+		got, err := ReadConfig(t.Context(), query)
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		sources := h.sources(got.Config)
+		if len(sources) == 0 || sources[0] != "user (ROOT/home/.codex/config.toml)" {
+			t.Errorf("%s: first layer of %q is not the user's", tt.name, sources)
+			continue
+		}
+		if diff := cmp.Diff(tt.want, append([]string(nil), sources[1:]...)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestTrustThroughLinks(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, map[string]string{userFile: trusted("w/p/q"), "w/p/q/.codex/config.toml": "model = 1\n"})
+	if err := os.Symlink("p/q", h.path("w/link")); err != nil {
+		t.Fatal(err)
+	}
+	query := h.query([]string{"model"})
+	query.Cwd = h.path("w/link")
+	got, err := ReadConfig(t.Context(), query)
+	if diff := cmp.Diff([]string{"project (ROOT/w/link/.codex/config.toml)"}, h.sources(got.Config)); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestTrustOfStrongerFile(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, map[string]string{
+		systemFile: trusted("w/p/q"), "w/p/q/.codex/config.toml": "model = 1\n",
+		managedFile: "[projects.\"ROOT/w/p/q\"]\ntrust_level = \"untrusted\"\n",
+	})
+	got, err := ReadConfig(t.Context(), h.query([]string{"model"}))
+	if err != nil || len(got.Config.Layers) != 0 {
+		t.Errorf("got %+v, %v, want that the managed file wins", got, err)
+	}
+}

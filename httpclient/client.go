@@ -1,0 +1,174 @@
+// Package httpclient sends the HTTP requests of http/request (rpc.md 6): exactly what was asked and nothing the caller did
+// not see. No cookies, no default user agent, no transparent compression; redirects and proxies by our own rules, connections
+// by net/http.
+package httpclient
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// The bounds of the connection pool and of what a server may send before the body.
+const (
+	maxIdleConns        = 64
+	maxIdleConnsPerHost = 8
+	idleTimeout         = 90 * time.Second
+	maxResponseHeader   = 512 << 10 // bytes
+)
+
+// maxRedirects is how many redirects are followed; one more is an error; rpc.md 6.
+const maxRedirects = 10
+
+// Config is what a Client takes from its surroundings. The zero value sends no environment variable, uses no proxy and trusts
+// the roots of the system.
+type Config struct {
+	// Env reads a variable of the server process for Header.ValueEnvVar.
+	Env func(name string) (string, bool)
+	// Denied reports whether a variable must never leave the process, whatever the case of its name.
+	Denied func(name string) bool
+	// Proxy tells which requests go through which proxy; see ProxyFromEnv.
+	Proxy Proxy
+	// RootCAs, if set, replaces the trusted roots.
+	RootCAs *x509.CertPool
+}
+
+// Client sends requests. It keeps idle connections for later ones; Close drops them. All methods may run at once.
+type Client struct {
+	config Config
+	plain  *http.Transport
+
+	mu     sync.Mutex
+	secure *http.Transport // for whatever needs TLS; built at the first need, as reading the roots takes milliseconds
+}
+
+// New returns a client; the caller closes it.
+func New(config Config) *Client {
+	return &Client{config: config, plain: newTransport(config.Proxy)}
+}
+
+func newTransport(proxy Proxy) *http.Transport {
+	return &http.Transport{
+		Proxy: func(r *http.Request) (*url.URL, error) { return proxy.forURL(r.URL), nil },
+		// Without this a CONNECT would carry the default user agent of net/http.
+		ProxyConnectHeader:     http.Header{"User-Agent": {""}},
+		DisableCompression:     true,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConns:           maxIdleConns,
+		MaxIdleConnsPerHost:    maxIdleConnsPerHost,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxResponseHeader,
+	}
+}
+
+// Close drops the idle connections. Requests and bodies under way go on until their own end or context.
+func (c *Client) Close() {
+	c.plain.CloseIdleConnections()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.secure != nil {
+		c.secure.CloseIdleConnections()
+	}
+}
+
+func (c *Client) secureTransport() *http.Transport {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.secure == nil {
+		c.secure = newTransport(c.config.Proxy)
+		roots := c.config.RootCAs
+		if roots == nil {
+			roots = trustedRoots()
+		}
+		c.secure.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	}
+	return c.secure
+}
+
+// Do sends a request and follows redirects if it asks for it. It returns once the headers of the final answer are there; the
+// caller closes the body. Any status is a success. Errors are *ParamError or *TransportError. The request's timeout and ctx
+// cover the body too.
+func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
+	first, err := c.prepare(req)
+	if err != nil {
+		return nil, err
+	}
+	cancel := context.CancelFunc(func() {})
+	if req.Timeout != nil {
+		ctx, cancel = context.WithTimeoutCause(ctx, *req.Timeout, errTimeout)
+	}
+	resp, err := c.follow(ctx, first, req.FollowRedirects)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return newResponse(cancel, resp), nil
+}
+
+var errTimeout = errors.New("timed out")
+
+// follow sends h, and then whatever the answers redirect to.
+func (c *Client) follow(ctx context.Context, h *hop, redirects bool) (*http.Response, error) {
+	for n := 0; ; n++ {
+		resp, err := c.send(ctx, h)
+		if err != nil {
+			return nil, &TransportError{URL: h.url.String(), Err: err}
+		}
+		if !redirects {
+			return resp, nil
+		}
+		next, err := h.redirect(resp)
+		if next == nil && err == nil {
+			return resp, nil
+		}
+		discard(resp)
+		if err == nil && n == maxRedirects {
+			err = errors.New("too many redirects")
+		}
+		if err != nil {
+			return nil, &TransportError{URL: h.url.String(), Err: err}
+		}
+		h = next
+	}
+}
+
+func (c *Client) send(ctx context.Context, h *hop) (*http.Response, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx) // a timeout of zero fails before anything is sent
+	}
+	r, err := h.request(ctx)
+	if err != nil {
+		return nil, err
+	}
+	transport := c.plain
+	if proxy := c.config.Proxy.forURL(h.url); h.url.Scheme == "https" || proxy != nil && proxy.Scheme == "https" {
+		transport = c.secureTransport()
+	}
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	if resp.StatusCode < 100 || resp.StatusCode > 999 {
+		resp.Body.Close()
+		return nil, errors.New("malformed status code")
+	}
+	return resp, nil
+}
+
+// discard closes an answer that nobody reads, after the little that must be read for the connection to be of further use.
+func discard(resp *http.Response) {
+	const little = 2 << 10
+	if resp.ContentLength <= little {
+		_, _ = io.CopyN(io.Discard, resp.Body, little) // whatever goes wrong ends with the connection
+	}
+	resp.Body.Close()
+}

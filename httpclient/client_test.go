@@ -1,0 +1,469 @@
+package httpclient
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rawServer answers every connection's requests with the bytes that answer returns, and then closes it if asked to.
+type rawServer struct {
+	URL string
+
+	mu       sync.Mutex
+	requests []string // heads as they came over the wire
+}
+
+func newRawServer(t *testing.T, answer func(path string) (reply string, closeAfter bool)) *rawServer {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &rawServer{URL: "http://" + l.Addr().String()}
+	var conns sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	conns.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			stop := context.AfterFunc(ctx, func() { conn.Close() })
+			conns.Go(func() {
+				defer stop()
+				defer conn.Close()
+				s.serve(conn, answer)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		l.Close()
+		conns.Wait()
+	})
+	return s
+}
+
+func (s *rawServer) serve(conn net.Conn, answer func(string) (string, bool)) {
+	buf := make([]byte, 64<<10)
+	for {
+		n := 0
+		for !bytes.Contains(buf[:n], []byte("\r\n\r\n")) {
+			m, err := conn.Read(buf[n:])
+			if err != nil {
+				return
+			}
+			n += m
+		}
+		head := string(buf[:n])
+		s.mu.Lock()
+		s.requests = append(s.requests, head)
+		s.mu.Unlock()
+		reply, closeAfter := answer(strings.Fields(head)[1])
+		if _, err := io.WriteString(conn, reply); err != nil || closeAfter {
+			return
+		}
+	}
+}
+
+func (s *rawServer) seen() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.requests...)
+}
+
+func newClient(t *testing.T, config Config) *Client {
+	t.Helper()
+	c := New(config)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func env(pairs ...string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1], true
+			}
+		}
+		return "", false
+	}
+}
+
+// fetch sends a request and reads the whole answer.
+func fetch(t *testing.T, c *Client, req *Request) (*Response, string, error) {
+	t.Helper()
+	resp, err := c.Do(t.Context(), req)
+	if err != nil {
+		return nil, "", err
+	}
+	text, err := resp.ReadBody()
+	return resp, string(text), err
+}
+
+func get(url string) *Request { return &Request{Method: "GET", URL: url, FollowRedirects: true} }
+
+// echo answers with the request as the server saw it.
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	fmt.Fprintf(w, "%s %s host=%s length=%d\n", r.Method, r.RequestURI, r.Host, r.ContentLength)
+	r.Header.Write(w)
+	fmt.Fprintf(w, "\n%s", body)
+}
+
+func TestRequestOnTheWire(t *testing.T) {
+	t.Parallel()
+	s := newRawServer(t, func(string) (string, bool) { return "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", false })
+	host := strings.TrimPrefix(s.URL, "http://")
+	c := newClient(t, Config{})
+	tests := []struct {
+		name string
+		req  Request
+		want string
+	}{
+		{"get", Request{Method: "GET"}, "GET / HTTP/1.1|Host: HOST|Accept: */*||"},
+		{"post", Request{Method: "POST", Body: []byte("hi")}, "POST / HTTP/1.1|Host: HOST|Content-Length: 2|Accept: */*||hi"},
+		{"get with body", Request{Method: "GET", Body: []byte("x")}, "GET / HTTP/1.1|Host: HOST|Content-Length: 1|Accept: */*||x"},
+		{"case of a method", Request{Method: "get"}, "get / HTTP/1.1|Host: HOST|Accept: */*||"},
+		{"odd method", Request{Method: "F!#"}, "F!# / HTTP/1.1|Host: HOST|Accept: */*||"},
+		{
+			"headers", Request{Method: "GET", Headers: []Header{
+				{Name: "X-One", Value: "1"}, {Name: "accept", Value: "text/html"}, {Name: "x-one", Value: "2"}, {Name: "x-bytes", Value: "\u00e9\t"},
+				{Name: "user-agent", Value: "me"}, {Name: "host", Value: "other.example"},
+			}},
+			"GET / HTTP/1.1|Host: other.example|User-Agent: me|Accept: text/html|X-Bytes: \u00e9|X-One: 1|X-One: 2||",
+		},
+		{
+			"framing is ours", Request{Method: "POST", Body: []byte("hi"), Headers: []Header{
+				{Name: "content-length", Value: "99"}, {Name: "Transfer-Encoding", Value: "chunked"}, {Name: "trailer", Value: "x"},
+			}},
+			"POST / HTTP/1.1|Host: HOST|Content-Length: 2|Accept: */*||hi",
+		},
+	}
+	for i, tt := range tests {
+		tt.req.URL = s.URL
+		if _, _, err := fetch(t, c, &tt.req); err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		got := strings.ReplaceAll(strings.ReplaceAll(s.seen()[i], "\r\n", "|"), host, "HOST")
+		if got != tt.want {
+			t.Errorf("%s: got %s\nwant %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestParamErrors(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, Config{
+		Env:    env("EMPTY", "", "LINES", "a\nsecret", "TOKEN", "secret"),
+		Denied: func(name string) bool { return strings.EqualFold(name, "token") },
+	})
+	header := func(name, value string) []Header { return []Header{{Name: name, Value: value}} }
+	variable := func(name string) []Header {
+		return []Header{{Name: "authorization", Value: "Bearer ", ValueEnvVar: &name}}
+	}
+	const ok = "http://127.0.0.1:1/"
+	tests := []struct {
+		req  Request
+		want string
+	}{
+		{Request{Method: "", URL: ok}, "method"},
+		{Request{Method: "G T", URL: ok}, "method"},
+		{Request{Method: "G\n", URL: ok}, "method"},
+		{Request{Method: "\u00e9", URL: ok}, "method"},
+		{Request{Method: "G/", URL: ok}, "method"},
+		{Request{Method: "GET", URL: ""}, "relative url"},
+		{Request{Method: "GET", URL: "//127.0.0.1/x"}, "relative url"},
+		{Request{Method: "GET", URL: "ftp://x/"}, "scheme ftp"},
+		{Request{Method: "GET", URL: "file:///x"}, "scheme file"},
+		{Request{Method: "GET", URL: "http://"}, "empty host"},
+		{Request{Method: "GET", URL: "http://:80/"}, "empty host"},
+		{Request{Method: "GET", URL: "http://127.0.0.1:99999/"}, "port"},
+		{Request{Method: "GET", URL: "http://[::1/"}, "url"},
+		{Request{Method: "GET", URL: "http://u:secret@a b/"}, "url"},
+		{Request{Method: "GET", URL: ok, Headers: header("", "")}, "header name"},
+		{Request{Method: "GET", URL: ok, Headers: header("a b", "x")}, "header name"},
+		{Request{Method: "GET", URL: ok, Headers: header("x:", "x")}, "header name"},
+		{Request{Method: "GET", URL: ok, Headers: header("x\r\ny", "x")}, "header name"},
+		{Request{Method: "GET", URL: ok, Headers: header("\u00e9", "x")}, "header name"},
+		{Request{Method: "GET", URL: ok, Headers: header("x", "a\r\nb: c")}, `value of header "x"`},
+		{Request{Method: "GET", URL: ok, Headers: header("x", "a\x00")}, `value of header "x"`},
+		{Request{Method: "GET", URL: ok, Headers: header("x", "\x7f")}, `value of header "x"`},
+		{Request{Method: "GET", URL: ok, Headers: variable("NOPE")}, `"NOPE"`},
+		{Request{Method: "GET", URL: ok, Headers: variable("EMPTY")}, `"EMPTY"`},
+		{Request{Method: "GET", URL: ok, Headers: variable("")}, `""`},
+		{Request{Method: "GET", URL: ok, Headers: variable("LINES")}, "control character"},
+		{Request{Method: "GET", URL: ok, Headers: variable("TOKEN")}, `cannot use the environment variable "TOKEN"`},
+		{Request{Method: "GET", URL: ok, Headers: variable("Token")}, "cannot use"},
+	}
+	for _, tt := range tests {
+		_, err := c.Do(t.Context(), &tt.req)
+		if _, ok := errors.AsType[*ParamError](err); !ok || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q %q %v: got %v, want a ParamError with %q", tt.req.Method, tt.req.URL, tt.req.Headers, err, tt.want)
+		}
+	}
+}
+
+func TestHeaderFromEnvironment(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(echo))
+	defer s.Close()
+	c := newClient(t, Config{Env: env("MCP_TOKEN", "abc"), Denied: func(string) bool { return false }})
+	name := "MCP_TOKEN"
+	_, body, err := fetch(t, c, &Request{Method: "GET", URL: s.URL, Headers: []Header{{Name: "authorization", Value: "Bearer ", ValueEnvVar: &name}}})
+	if err != nil || !strings.Contains(body, "Authorization: Bearer abc\r\n") {
+		t.Errorf("got %q, %v, want the content of the variable in the header", body, err)
+	}
+}
+
+func TestResponses(t *testing.T) {
+	t.Parallel()
+	s := newRawServer(t, func(path string) (string, bool) {
+		switch path {
+		case "/headers":
+			return "HTTP/1.1 200 OK\r\nX-B: 1\r\nSet-Cookie: a=b\r\nx-b:  2 \r\nx-a: \xe9\r\nx-c: a\tb\r\nx-d:\r\nx y: 1\r\ncontent-length: 2\r\n\r\nok", false
+		case "/chunked":
+			return "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-t\r\n\r\n3\r\nabc\r\n0\r\nx-t: 1\r\n\r\n", false
+		case "/gzip":
+			return "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 3\r\n\r\n\x1f\x8bx", false
+		case "/early":
+			return "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 599 Odd\r\ncontent-length: 1\r\n\r\nx", false
+		case "/old":
+			return "HTTP/1.0 200 OK\r\n\r\nabc", true
+		case "/upgrade":
+			return "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n", false
+		case "/304":
+			return "HTTP/1.1 304 Not Modified\r\nx: 1\r\n\r\n", false
+		}
+		return "HTTP/1.1 204 No Content\r\n\r\n", false
+	})
+	c := newClient(t, Config{})
+	tests := []struct {
+		path    string
+		status  int
+		headers []Header
+		body    string
+	}{
+		{"/headers", 200, []Header{
+			{Name: "content-length", Value: "2"}, {Name: "set-cookie", Value: "a=b"}, {Name: "x-b", Value: "1"}, {Name: "x-b", Value: "2"},
+			{Name: "x-c", Value: "a\tb"}, {Name: "x-d"},
+		}, "ok"},
+		{"/chunked", 200, []Header{{Name: "trailer", Value: "x-t"}, {Name: "transfer-encoding", Value: "chunked"}}, "abc"},
+		{"/gzip", 200, []Header{{Name: "content-encoding", Value: "gzip"}, {Name: "content-length", Value: "3"}}, "\x1f\x8bx"},
+		{"/early", 599, []Header{{Name: "content-length", Value: "1"}}, "x"},
+		{"/old", 200, []Header{}, "abc"},
+		{"/upgrade", 101, []Header{{Name: "connection", Value: "upgrade"}, {Name: "upgrade", Value: "x"}}, ""},
+		{"/304", 304, []Header{{Name: "x", Value: "1"}}, ""},
+		{"/204", 204, []Header{}, ""},
+	}
+	for _, tt := range tests {
+		resp, body, err := fetch(t, c, get(s.URL+tt.path))
+		if err != nil {
+			t.Errorf("%s: %v", tt.path, err)
+			continue
+		}
+		if resp.Status != tt.status || body != tt.body {
+			t.Errorf("%s: got %d %q, want %d %q", tt.path, resp.Status, body, tt.status, tt.body)
+		}
+		if diff := cmp.Diff(tt.headers, resp.Headers); diff != "" {
+			t.Errorf("%s: headers (-want +got):\n%s", tt.path, diff)
+		}
+	}
+}
+
+func TestBrokenAnswers(t *testing.T) {
+	t.Parallel()
+	s := newRawServer(t, func(path string) (string, bool) {
+		switch path {
+		case "/short":
+			return "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc", true
+		case "/chunks":
+			return "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n", true
+		case "/cut-chunks":
+			return "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nab", true
+		case "/huge":
+			return fmt.Sprintf("HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\nabc", int64(1)<<60), true
+		case "/slow":
+			return "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc", false
+		case "/garbage":
+			return "garbage\r\n\r\n", true
+		case "/status":
+			return "HTTP/1.1 1000 Odd\r\ncontent-length: 0\r\n\r\n", true
+		case "/099":
+			return "HTTP/1.1 099 Odd\r\ncontent-length: 0\r\n\r\n", true
+		case "/header":
+			return "HTTP/1.1 200 OK\r\nx: " + strings.Repeat("a", 2*maxResponseHeader) + "\r\n\r\n", true
+		case "/silent":
+			return "", false
+		}
+		return "", true
+	})
+	c := newClient(t, Config{})
+	timeout := 100 * time.Millisecond
+	body, transport := "body", "transport"
+	tests := []struct {
+		path    string
+		timeout *time.Duration
+		kind    string
+		text    string
+	}{
+		{"/short", nil, body, "unexpected EOF"},
+		{"/chunks", nil, body, "chunk"},
+		{"/cut-chunks", nil, body, "unexpected EOF"},
+		{"/huge", nil, body, "over 536870912 bytes"},
+		{"/slow", &timeout, body, "timed out"},
+		{"/silent", &timeout, transport, "timed out"},
+		{"/any", new(time.Duration), transport, "timed out"},
+		{"/garbage", nil, transport, "malformed"},
+		{"/status", nil, transport, "malformed"},
+		{"/099", nil, transport, "malformed"},
+		{"/header", nil, transport, "header"},
+		{"/closed", nil, transport, "EOF"},
+	}
+	for _, tt := range tests {
+		req := get(s.URL + tt.path)
+		req.Timeout = tt.timeout
+		_, _, err := fetch(t, c, req)
+		_, isBody := errors.AsType[*BodyError](err)
+		_, isTransport := errors.AsType[*TransportError](err)
+		if isBody != (tt.kind == body) || isTransport != (tt.kind == transport) || !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("%s: got %T %v, want a %s error with %q", tt.path, err, err, tt.kind, tt.text)
+		}
+	}
+	for _, head := range s.seen() {
+		if strings.Contains(head, "/any") {
+			t.Error("a timeout of zero sent a request")
+		}
+	}
+}
+
+func TestNoConnection(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	_, err = newClient(t, Config{}).Do(t.Context(), get("http://user:secret@"+address+"/p?q#f"))
+	transport, ok := errors.AsType[*TransportError](err)
+	if !ok || transport.URL != "http://"+address+"/p?q" || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v, want a TransportError for the url without credentials", err)
+	}
+}
+
+func TestCancelledContext(t *testing.T) {
+	t.Parallel()
+	s := newRawServer(t, func(string) (string, bool) { return "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc", false })
+	ctx, cancel := context.WithCancel(t.Context())
+	resp, err := newClient(t, Config{}).Do(ctx, get(s.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if _, err := resp.ReadBody(); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that the context was cancelled", err)
+	}
+}
+
+func TestConnectionsAreReused(t *testing.T) {
+	t.Parallel()
+	var conns atomic.Int32
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.SetCookie(w, &http.Cookie{Name: "a", Value: "b"})
+		if r.URL.Path == "/from" {
+			http.Redirect(w, r, "/to", http.StatusFound)
+			return
+		}
+		fmt.Fprint(w, r.Header.Get("Cookie"))
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	s.Start()
+	defer s.Close()
+	c := newClient(t, Config{})
+	for range 5 {
+		if _, body, err := fetch(t, c, get(s.URL+"/from")); err != nil || body != "" {
+			t.Fatalf("got %q, %v, want no cookie", body, err)
+		}
+	}
+	if n := conns.Load(); n != 1 {
+		t.Errorf("%d connections for ten requests in a row, want 1", n)
+	}
+}
+
+func TestHTTPS(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }))
+	s.EnableHTTP2 = true
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of the refused certificate
+	s.StartTLS()
+	defer s.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	if _, body, err := fetch(t, newClient(t, Config{RootCAs: roots}), get(s.URL)); err != nil || body != "HTTP/2.0" {
+		t.Errorf("trusted: got %q, %v, want HTTP/2.0", body, err)
+	}
+	_, err := newClient(t, Config{RootCAs: x509.NewCertPool()}).Do(t.Context(), get(s.URL))
+	if _, ok := errors.AsType[*TransportError](err); !ok {
+		t.Errorf("untrusted: got %v, want a TransportError", err)
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok {
+		t.Errorf("untrusted: got %v, want that the certificate is refused", err)
+	}
+}
+
+func TestRootsAreReadOnFirstNeed(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(echo))
+	defer s.Close()
+	c := newClient(t, Config{})
+	if _, _, err := fetch(t, c, get(s.URL)); err != nil {
+		t.Fatal(err)
+	}
+	if c.secure != nil {
+		t.Error("a plain request built the transport for tls")
+	}
+	if bundledRoots().Equal(x509.NewCertPool()) {
+		t.Error("no bundled roots")
+	}
+}
+
+func BenchmarkDo(b *testing.B) {
+	s := httptest.NewServer(http.HandlerFunc(echo))
+	defer s.Close()
+	c := New(Config{})
+	defer c.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		resp, err := c.Do(b.Context(), get(s.URL))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := resp.ReadBody(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+package httpclient
+
+import "fmt"
+
+// ParamError says which parameter of a request is wrong and why; it is refused with -32602. It never holds the content of an
+// environment variable.
+type ParamError struct{ text string }
+
+func (e *ParamError) Error() string { return e.text }
+
+func paramErrorf(format string, args ...any) error {
+	return &ParamError{text: fmt.Sprintf(format, args...)}
+}
+
+// TransportError says that no usable answer came: no connection, no TLS, a timeout, garbage, too many redirects; -32603.
+type TransportError struct {
+	URL string // of the request that failed, without credentials
+	Err error
+}
+
+func (e *TransportError) Error() string { return fmt.Sprintf("http request for %s: %v", e.URL, e.Err) }
+
+// Unwrap returns the cause.
+func (e *TransportError) Unwrap() error { return e.Err }
+
+// BodyError says that the body of an answer ended early, broke its framing, timed out or was too large; -32603.
+type BodyError struct{ Err error }
+
+func (e *BodyError) Error() string { return fmt.Sprintf("reading http response body: %v", e.Err) }
+
+// Unwrap returns the cause.
+func (e *BodyError) Unwrap() error { return e.Err }

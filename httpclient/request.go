@@ -1,0 +1,139 @@
+package httpclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Request is one HTTP request. Do does not change it and keeps nothing of it after the body of the answer is closed.
+type Request struct {
+	Method          string // any token; case is kept
+	URL             string // absolute, http or https
+	Headers         []Header
+	Body            []byte         // empty is no body
+	Timeout         *time.Duration // for headers and body together; nil is none, zero fails at once
+	FollowRedirects bool
+}
+
+// Header is one header line.
+type Header struct {
+	Name  string
+	Value string
+	// ValueEnvVar, if set, names a variable of the server process whose content is appended to Value. Answers have none.
+	ValueEnvVar *string
+}
+
+// hop is one request of a chain of redirects.
+type hop struct {
+	method string
+	url    *url.URL // without credentials and fragment
+	header http.Header
+	host   string // replaces that of the URL, if not empty
+	body   []byte
+}
+
+// prepare checks the parameters of a request and reads the variables it names.
+func (c *Client) prepare(req *Request) (*hop, error) {
+	if !isToken(req.Method) {
+		return nil, paramErrorf("method %q is no http token", bounded(req.Method))
+	}
+	u, err := parseURL(req.URL)
+	if err != nil {
+		return nil, paramErrorf("url: %v", err) // not its text, which may hold a password
+	}
+	h := &hop{method: req.Method, url: u, header: make(http.Header, len(req.Headers)+2), body: req.Body}
+	if u.User != nil {
+		password, _ := u.User.Password()
+		credentials := base64.StdEncoding.EncodeToString([]byte(u.User.Username() + ":" + password))
+		h.header.Set("Authorization", "Basic "+credentials)
+		u.User = nil
+	}
+	explicit := http.Header{}
+	for _, f := range req.Headers {
+		if !isToken(f.Name) {
+			return nil, paramErrorf("header name %q is no http token", bounded(f.Name))
+		}
+		value, err := c.headerValue(f)
+		if err != nil {
+			return nil, err
+		}
+		explicit.Add(f.Name, value)
+	}
+	h.host = explicit.Get("Host")
+	// Framing belongs to the transport: a length that is not that of the body would let one request smuggle in another.
+	for _, name := range []string{"Host", "Content-Length", "Transfer-Encoding", "Trailer"} {
+		explicit.Del(name)
+	}
+	maps.Copy(h.header, explicit)
+	if _, ok := h.header["Accept"]; !ok {
+		h.header.Set("Accept", "*/*")
+	}
+	if _, ok := h.header["User-Agent"]; !ok {
+		h.header.Set("User-Agent", "") // keeps net/http from adding its own
+	}
+	return h, nil
+}
+
+func (c *Client) headerValue(f Header) (string, error) {
+	value := f.Value
+	if f.ValueEnvVar != nil {
+		name := *f.ValueEnvVar
+		if c.config.Denied != nil && c.config.Denied(name) {
+			return "", paramErrorf("header %q cannot use the environment variable %q", bounded(f.Name), bounded(name))
+		}
+		var content string
+		if c.config.Env != nil {
+			content, _ = c.config.Env(name)
+		}
+		if content == "" {
+			return "", paramErrorf("header %q needs the environment variable %q, which is not set or empty", bounded(f.Name), bounded(name))
+		}
+		value += content
+	}
+	for i := range len(value) {
+		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return "", paramErrorf("value of header %q holds a control character", bounded(f.Name))
+		}
+	}
+	return value, nil
+}
+
+// request makes what net/http sends. GetBody lets it repeat a request whose reused connection turned out to be dead.
+func (h *hop) request(ctx context.Context) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, h.method, h.url.String(), bytes.NewReader(h.body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header = h.header.Clone()
+	r.Host = h.host
+	return r, nil
+}
+
+// isToken reports whether s is a token of RFC 9110, section 5.6.2.
+func isToken(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case c >= '0' && c <= '9', c|0x20 >= 'a' && c|0x20 <= 'z':
+		case strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
+
+// bounded cuts a text that is named in an error.
+func bounded(s string) string {
+	const limit = 512
+	if len(s) > limit {
+		return s[:limit] + "..."
+	}
+	return s
+}

@@ -1,0 +1,114 @@
+package httpclient
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// MaxBufferedBody is how long a body ReadBody takes, in bytes.
+const MaxBufferedBody = 512 << 20
+
+// Response is the final answer to a request.
+type Response struct {
+	Status int
+	// Headers are sorted by name, which is in lower case; repeats keep their order. Values that are not visible ASCII are
+	// left out.
+	Headers []Header
+	// Body is what came over the wire, without any decoding but that of chunks; never nil. The caller closes it. Read returns
+	// io.EOF or a *BodyError.
+	Body io.ReadCloser
+
+	length int64 // as announced, -1 if unknown
+}
+
+func newResponse(cancel context.CancelFunc, resp *http.Response) *Response {
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body.Close() // what follows belongs to a protocol that the client did not ask for
+		resp.Body = http.NoBody
+	}
+	return &Response{
+		Status:  resp.StatusCode,
+		Headers: responseHeaders(resp),
+		Body:    &body{cancel: cancel, ReadCloser: resp.Body},
+		length:  resp.ContentLength,
+	}
+}
+
+// ReadBody reads the whole body and closes it. A body over MaxBufferedBody is a *BodyError, as is one that breaks.
+func (r *Response) ReadBody() ([]byte, error) {
+	defer r.Body.Close()
+	tooLong := &BodyError{Err: fmt.Errorf("over %d bytes", MaxBufferedBody)}
+	if r.length > MaxBufferedBody {
+		return nil, tooLong
+	}
+	var buf bytes.Buffer
+	buf.Grow(int(min(max(r.length, 0), 1<<20)) + bytes.MinRead) // the server's word is good for a first megabyte
+	n, err := buf.ReadFrom(io.LimitReader(r.Body, MaxBufferedBody+1))
+	if err != nil {
+		return nil, err
+	}
+	if n > MaxBufferedBody {
+		return nil, tooLong
+	}
+	return buf.Bytes(), nil
+}
+
+func responseHeaders(resp *http.Response) []Header {
+	fields := resp.Header
+	// net/http takes these two apart; put them back as they came.
+	if len(resp.TransferEncoding) > 0 {
+		fields["Transfer-Encoding"] = resp.TransferEncoding
+	}
+	if len(resp.Trailer) > 0 {
+		fields["Trailer"] = []string{strings.ToLower(strings.Join(slices.Sorted(maps.Keys(resp.Trailer)), ", "))}
+	}
+	headers := make([]Header, 0, len(fields))
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if !isToken(name) {
+			continue // net/http lets some through that nobody can ask for
+		}
+		for _, value := range fields[name] {
+			if isVisible(value) {
+				headers = append(headers, Header{Name: strings.ToLower(name), Value: value})
+			}
+		}
+	}
+	return headers
+}
+
+// isVisible reports whether a value is visible ASCII, blanks and tabs.
+func isVisible(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < ' ' || c > '~') && c != '\t' {
+			return false
+		}
+	}
+	return true
+}
+
+// body gives the errors of a body their type, and the context's resources back when it is closed.
+type body struct {
+	cancel context.CancelFunc
+	io.ReadCloser
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == nil || errors.Is(err, io.EOF) {
+		return n, err
+	}
+	return n, &BodyError{Err: err}
+}
+
+func (b *body) Close() error {
+	err := b.ReadCloser.Close()
+	b.cancel()
+	return err
+}

@@ -1,0 +1,114 @@
+package httpclient
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// parseURL reads an absolute http or https URL as the WHATWG URL standard does for what people paste: blanks around it do not
+// count, tabs and line ends nowhere, `\` separates like `/`, any number of slashes may follow the scheme, and bytes that may
+// not stand in a URL are encoded. Dot segments are resolved. The result has a path and no fragment.
+func parseURL(text string) (*url.URL, error) {
+	text = clean(text)
+	scheme, rest, ok := strings.Cut(text, ":")
+	if !ok || !isScheme(scheme) {
+		return nil, errors.New("relative url without a base")
+	}
+	scheme = strings.ToLower(scheme)
+	if scheme != "http" && scheme != "https" {
+		return nil, fmt.Errorf("scheme %s is not supported, want http or https", scheme)
+	}
+	u, err := url.Parse(scheme + "://" + strings.TrimLeft(rest, "/"))
+	if err != nil {
+		return nil, plainURLError(err)
+	}
+	return finish(u)
+}
+
+// resolveURL is parseURL for the target of a redirect, which may be relative to base.
+func resolveURL(base *url.URL, text string) (*url.URL, error) {
+	text = clean(text)
+	if scheme, _, ok := strings.Cut(text, ":"); ok && isScheme(scheme) {
+		return parseURL(text)
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, plainURLError(err)
+	}
+	return finish(base.ResolveReference(u))
+}
+
+func finish(u *url.URL) (*url.URL, error) {
+	if u.Hostname() == "" {
+		return nil, errors.New("empty host")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.Atoi(port); err != nil || n > 65535 {
+			return nil, fmt.Errorf("port %s is over 65535", bounded(port))
+		}
+	}
+	u.Host = strings.ToLower(u.Host)
+	u.Fragment, u.RawFragment = "", ""
+	if u.Path == "" {
+		u.Path = "/"
+	}
+	return u.ResolveReference(u), nil // which removes the dot segments
+}
+
+// clean does to a URL text what has no place in net/url.
+func clean(text string) string {
+	text = strings.TrimFunc(text, func(r rune) bool { return r <= ' ' })
+	text, _, _ = strings.Cut(text, "#")
+	var out strings.Builder
+	out.Grow(len(text))
+	query := false
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '\t' || c == '\n' || c == '\r':
+		case c == '?':
+			query = true
+			out.WriteByte(c)
+		case c == '\\' && !query:
+			out.WriteByte('/')
+		case c == '%' && !isEscape(text[i:]), c <= ' ', c == '"', c == '<', c == '>', c == 0x7f:
+			fmt.Fprintf(&out, "%%%02X", c)
+		case c >= 0x80 && query:
+			fmt.Fprintf(&out, "%%%02X", c) // net/url encodes the rest of the URL itself, but sends a query as it is
+		default:
+			out.WriteByte(c)
+		}
+	}
+	return out.String()
+}
+
+func isEscape(s string) bool {
+	if len(s) < 3 {
+		return false
+	}
+	_, err := strconv.ParseUint(s[1:3], 16, 8)
+	return err == nil
+}
+
+// isScheme reports whether s is a scheme of RFC 3986, section 3.1.
+func isScheme(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c|0x20 >= 'a' && c|0x20 <= 'z':
+		case i > 0 && (c >= '0' && c <= '9' || c == '+' || c == '-' || c == '.'):
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
+
+// plainURLError takes the URL out of an error: it may hold a password, and the caller names it anyway.
+func plainURLError(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err
+	}
+	return err
+}

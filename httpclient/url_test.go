@@ -1,0 +1,67 @@
+package httpclient
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestURLs(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %s", r.RequestURI, r.Header.Get("Authorization"))
+	}))
+	defer s.Close()
+	c := newClient(t, Config{})
+	host := strings.TrimPrefix(s.URL, "http://")
+	tests := []struct{ url, want string }{
+		{"http://HOST", "/ "},
+		{"http://HOST?q", "/?q "},
+		{"HTTP://HOST/a b?c d#e", "/a%20b?c%20d "},
+		{"http:HOST/x", "/x "},
+		{"http:///HOST/x", "/x "},
+		{" http://HOST/x\n\ty ", "/xy "},
+		{"http://HOST/a/../b/./c", "/b/c "},
+		{"http://HOST//a//b", "//a//b "},
+		{`http://HOST/a\b?c\d`, `/a/b?c\d `},
+		{`http:\\HOST\x`, "/x "},
+		{"http://HOST/%41%2f", "/%41%2f "},
+		{"http://HOST/\u00e9?\u00e9=\"<>", "/%C3%A9?%C3%A9=%22%3C%3E "},
+		{"http://HOST/%zz", "/%25zz "},
+		{"http://u:p@HOST/", "/ Basic dTpw"},
+		{"http://u@HOST/", "/ Basic dTo="},
+		{"http://:p@HOST/", "/ Basic OnA="},
+		{"http://u%40:p%3a@HOST/", "/ Basic dUA6cDo="},
+	}
+	for _, tt := range tests {
+		_, got, err := fetch(t, c, get(strings.ReplaceAll(tt.url, "HOST", host)))
+		if err != nil || got != tt.want {
+			t.Errorf("%q: server saw %q, %v, want %q", tt.url, got, err, tt.want)
+		}
+	}
+	_, got, err := fetch(t, c, &Request{Method: "GET", URL: "http://u:p@" + host, Headers: []Header{{Name: "authorization", Value: "mine"}}})
+	if err != nil || got != "/ mine" {
+		t.Errorf("explicit authorization: server saw %q, %v", got, err)
+	}
+}
+
+func FuzzParseURL(f *testing.F) {
+	for _, seed := range []string{"http://h/p?q#f", "HTTP:\\\\u:p@h:80\\a/../b", " https:h/%zz \u00e9", "http://[::1]:8/", "ftp://x", "http://"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		u, err := parseURL(text)
+		if err != nil {
+			return
+		}
+		if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Path == "" || strings.ContainsAny(u.RequestURI(), " \r\n\t") {
+			t.Fatalf("parseURL(%q) = %q", text, u)
+		}
+		again, err := parseURL(u.String())
+		if err != nil || again.String() != u.String() {
+			t.Fatalf("parseURL(%q) = %q, which parses again to %v, %v", text, u, again, err)
+		}
+	})
+}
