@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -30,6 +31,9 @@ const (
 // maxEnded is how many ended processes are kept for process/read over all
 // sessions; from there on the longest-ended one is forgotten early.
 const maxEnded = 16384
+
+// idleAfter is how long nobody has to be connected for an agent to be idle.
+const idleAfter = time.Second
 
 // Files from largeFile on share maxFileMemory while they are read whole, in
 // bytes; it must hold the largest file there can be.
@@ -76,6 +80,9 @@ type Agent struct {
 	ended    []endedProcess // longest-ended first
 	closed   bool
 
+	connections int
+	idle        *time.Timer
+
 	ending sync.WaitGroup // sessions that end by themselves
 }
 
@@ -99,6 +106,8 @@ func New(cfg Config) *Agent {
 		cfg.RetainTotalBytes = DefaultRetainTotalBytes
 	}
 	h := newHost(cfg.Environ, cfg.Version)
+	idle := time.AfterFunc(idleAfter, debug.FreeOSMemory)
+	idle.Stop() // nothing to give back yet
 	return &Agent{
 		cfg:    cfg,
 		host:   h,
@@ -109,6 +118,7 @@ func New(cfg Config) *Agent {
 			Proxy:  httpclient.ProxyFromEnv(h.lookup),
 		}),
 		sessions: map[string]*Session{},
+		idle:     idle,
 
 		fileMemory: semaphore.NewWeighted(maxFileMemory),
 	}
@@ -144,7 +154,22 @@ func (a *Agent) Serve(ctx context.Context, l rpc.Listener) error {
 
 // ServeConn serves one connection until it or ctx ends; an orderly end is nil.
 func (a *Agent) ServeConn(ctx context.Context, conn rpc.Conn) error {
+	a.connected(1)
+	defer a.connected(-1)
 	return newConnection(a, conn).serve(ctx)
+}
+
+// connected counts connections. When nobody has been connected for a while,
+// the memory of what they did goes back to the system: an idle agent is small,
+// and collecting so rarely that pools stay filled costs nothing then.
+func (a *Agent) connected(n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.connections += n
+	a.idle.Stop()
+	if a.connections == 0 && !a.closed {
+		a.idle.Reset(idleAfter)
+	}
 }
 
 // Close ends all sessions: their processes are killed. Connections should
@@ -152,6 +177,7 @@ func (a *Agent) ServeConn(ctx context.Context, conn rpc.Conn) error {
 func (a *Agent) Close() error {
 	a.mu.Lock()
 	a.closed = true
+	a.idle.Stop()
 	var all []*Session
 	for _, s := range a.sessions {
 		all = append(all, s)
