@@ -12,7 +12,7 @@ const (
 type HTTPRequestParams struct {
 	Method         string       `json:"method"`
 	URL            string       `json:"url"`
-	Headers        []HTTPHeader `json:"headers"`
+	Headers        []HTTPHeader `json:"headers,omitempty"`
 	BodyBase64     []byte       `json:"bodyBase64,omitempty"`
 	TimeoutMs      *uint64      `json:"timeoutMs,omitempty"`
 	RedirectPolicy string       `json:"redirectPolicy,omitempty"` // follow (default) or stop

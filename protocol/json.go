@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -23,7 +24,9 @@ func AppendValue(dst []byte, v any) ([]byte, error) {
 	case Appender:
 		return v.AppendJSON(dst), nil
 	case json.RawMessage:
-		return append(dst, v...), nil
+		if len(v) > 0 {
+			return append(dst, v...), nil
+		}
 	}
 	buf := bytes.NewBuffer(dst)
 	enc := json.NewEncoder(buf)
@@ -133,31 +136,36 @@ func appendBase64(dst, b []byte) []byte {
 // decodeBase64 decodes text strictly: standard alphabet, padded, no white
 // space, no stray bits in the last symbol.
 func decodeBase64(encoded []byte) ([]byte, error) {
+	if len(encoded)%4 != 0 {
+		return nil, base64Error(encoded)
+	}
 	// The fast decoder is lenient at the end, so the last group goes to the
 	// strict one. White space it would skip cannot hide: the lengths differ.
-	head := max(len(encoded)-4, 0) &^ 3
-	out := make([]byte, head/4*3+3)
+	head := max(len(encoded)-4, 0)
+	out := make([]byte, len(encoded)/4*3)
 	n := 0
 	if head > 0 {
 		var err error
-		if n, err = simd.StdEncoding.Decode(out, encoded[:head]); err != nil {
-			return nil, err
-		}
-		if n != head/4*3 {
-			return nil, base64.CorruptInputError(n)
+		if n, err = simd.StdEncoding.Decode(out, encoded[:head]); err != nil || n != head/4*3 {
+			return nil, base64Error(encoded)
 		}
 	}
-	if tail := encoded[head:]; len(tail) != 0 {
-		if len(tail) != 4 || bytes.ContainsAny(tail, "\r\n") {
-			return nil, base64.CorruptInputError(head)
-		}
-		m, err := base64.StdEncoding.Strict().Decode(out[n:], tail)
-		if err != nil {
-			return nil, err
-		}
-		n += m
+	tail := encoded[head:]
+	m, err := base64.StdEncoding.Strict().Decode(out[n:], tail)
+	if err != nil || bytes.ContainsAny(tail, "\r\n") {
+		return nil, base64Error(encoded)
 	}
-	return out[:n], nil
+	return out[:n+m], nil
+}
+
+// base64Error says what is wrong with text that decodeBase64 refuses.
+func base64Error(encoded []byte) error {
+	for i, c := range bytes.TrimRight(encoded, "=") {
+		if c != '+' && c != '/' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
+			return fmt.Errorf("symbol %q at offset %d", c, i)
+		}
+	}
+	return fmt.Errorf("padding or last symbol of %d bytes", len(encoded))
 }
 
 func appendStrings(dst []byte, list []string) []byte {

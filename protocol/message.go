@@ -111,13 +111,14 @@ func Decode(data []byte) (Message, error) {
 		if method[0] != '"' {
 			return Message{}, InvalidRequest("method: invalid type: %s, expected a string", typeOf(method))
 		}
-		if trace != nil && trace[0] != '{' && trace[0] != 'n' {
-			return Message{}, InvalidRequest("trace: invalid type: %s, expected an object", typeOf(trace))
-		}
 		m.Method = text(method)
-		m.Kind = KindRequest
 		if id == nil {
 			m.Kind = KindNotification
+			return m, nil
+		}
+		m.Kind = KindRequest
+		if err := checkTrace(trace); err != nil {
+			return Message{}, err
 		}
 		return m, nil
 	case id == nil:
@@ -140,6 +141,24 @@ func parseID(raw []byte) (ID, bool) {
 	}
 	n, err := strconv.ParseInt(string(raw), 10, 64)
 	return NumberID(n), err == nil
+}
+
+// checkTrace checks the trace of a request, which is not used: absent, null or
+// an object with two optional strings. That of a notification is not looked at.
+func checkTrace(raw []byte) error {
+	if raw == nil || raw[0] == 'n' {
+		return nil
+	}
+	o, err := ParseObject(raw)
+	if err != nil {
+		return InvalidRequest("trace: %s", err.Message)
+	}
+	o.OptString("traceparent")
+	o.OptString("tracestate")
+	if err := o.Err(); err != nil {
+		return InvalidRequest("trace: %s", err.Message)
+	}
+	return nil
 }
 
 func parseError(raw []byte) (*Error, error) {

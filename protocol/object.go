@@ -41,7 +41,7 @@ type EmptyParams struct{}
 // UnmarshalObject refuses every member.
 func (*EmptyParams) UnmarshalObject(o *Object) {
 	if len(o.members) > 0 {
-		o.Fail(string(o.members[0].name), "unexpected member, the params must be empty")
+		o.Fail("params", "unexpected member %.128q, they must be empty", o.members[0].name)
 	}
 }
 
@@ -129,18 +129,19 @@ func (s *scanner) skip() {
 	}
 }
 
+// skipString passes over a string that has been checked: it ends at the first
+// quote behind an even number of backslashes.
 func (s *scanner) skipString() {
 	s.pos++
+	start := s.pos
 	for {
-		s.pos = plainEnd(s.data, s.pos)
-		switch s.data[s.pos] {
-		case '"':
-			s.pos++
+		s.pos += bytes.IndexByte(s.data[s.pos:], '"') + 1
+		slashes := 0
+		for i := s.pos - 2; i >= start && s.data[i] == '\\'; i-- {
+			slashes++
+		}
+		if slashes%2 == 0 {
 			return
-		case '\\':
-			s.pos += 2
-		default:
-			s.pos++
 		}
 	}
 }
@@ -408,7 +409,7 @@ func (o *Object) OptPath(name string) *PathURI {
 
 // Paths is a required array of path URIs.
 func (o *Object) Paths(name string) []PathURI {
-	var out []PathURI
+	out := []PathURI{}
 	o.each(name, o.required(name), func(name string, raw []byte) { out = append(out, o.asPath(name, raw)) })
 	return out
 }
@@ -470,8 +471,11 @@ func (o *Object) StringMap(name string) map[string]string {
 	out := map[string]string{}
 	o.In(name, func(inner *Object) {
 		for _, m := range inner.members {
-			key := string(m.name)
-			out[key] = inner.asString(strconv.Quote(key), m.value)
+			if m.value[0] != '"' {
+				inner.wrongType(fmt.Sprintf("%.128q", m.name), m.value, "a string")
+				return
+			}
+			out[string(m.name)] = text(m.value)
 		}
 	})
 	return out

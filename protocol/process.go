@@ -118,6 +118,7 @@ func (p *StartParams) UnmarshalObject(o *Object) {
 		p.Sandbox.UnmarshalObject(o)
 	})
 	o.BoolDefault("enforceManagedNetwork", false)
+	o.OptIn("managedNetwork", func(*Object) {})
 	p.HasNetworkProxy = o.OptIn("networkProxy", func(*Object) {})
 	if len(p.Argv) == 0 {
 		o.Fail("argv", "must not be empty")

@@ -49,7 +49,7 @@ const (
 // FileSystemRules say what may be read and written.
 type FileSystemRules struct {
 	Type             string         `json:"type"`
-	Entries          []SandboxEntry `json:"entries,omitempty"`
+	Entries          []SandboxEntry `json:"entries,omitzero"`
 	GlobScanMaxDepth *uint64        `json:"glob_scan_max_depth,omitempty"`
 }
 
@@ -65,7 +65,7 @@ type SandboxEntry struct {
 type SandboxPath struct {
 	Type    string        `json:"type"`
 	Path    *PathURI      `json:"path,omitempty"`
-	Pattern string        `json:"pattern,omitempty"`
+	Pattern *string       `json:"pattern,omitempty"`
 	Value   *SpecialPlace `json:"value,omitempty"`
 }
 
@@ -91,9 +91,11 @@ func (s *Sandbox) UnmarshalObject(o *Object) {
 	if o.Has("temporaryDirectories") {
 		s.TemporaryDirectories = o.Paths("temporaryDirectories")
 	}
-	o.OneOfDefault("windowsSandboxProxySettingsMode", "reconcile", "preserve")
+	if o.Has("windowsSandboxProxySettingsMode") {
+		o.OneOf("windowsSandboxProxySettingsMode", "reconcile", "preserve")
+	}
 	s.UseLegacyLandlock = o.BoolDefault("useLegacyLandlock", false)
-	o.BoolDefault("windowsSandboxPrivateDesktop", false)
+	o.OptBool("windowsSandboxPrivateDesktop", false)
 }
 
 func (p *Permissions) unmarshal(o *Object) {
@@ -114,6 +116,7 @@ func (r *FileSystemRules) unmarshal(o *Object) {
 	if r.Type != FileSystemRestricted {
 		return
 	}
+	r.Entries = []SandboxEntry{}
 	o.Each("entries", func(o *Object) {
 		var e SandboxEntry
 		o.In("path", e.Path.unmarshal)
@@ -133,7 +136,7 @@ func (p *SandboxPath) unmarshal(o *Object) {
 	case "path":
 		p.Path = new(o.Path("path"))
 	case "glob_pattern":
-		p.Pattern = o.String("pattern")
+		p.Pattern = new(o.String("pattern"))
 	case "special":
 		o.In("value", func(o *Object) {
 			v := &SpecialPlace{Kind: o.OneOf("kind", "root", "minimal", "current_working_directory",

@@ -199,7 +199,7 @@ func (s *scanner) remember(name []byte, first int, seen map[string]struct{}) (ma
 	if seen == nil {
 		for _, other := range s.names[first:] {
 			if bytes.Equal(other, name) {
-				return nil, s.fail("duplicate member name %q", name)
+				return nil, s.fail("duplicate member name %.128q", name)
 			}
 		}
 		s.names = append(s.names, name)
@@ -213,7 +213,7 @@ func (s *scanner) remember(name []byte, first int, seen map[string]struct{}) (ma
 		return seen, nil
 	}
 	if _, ok := seen[string(name)]; ok {
-		return nil, s.fail("duplicate member name %q", name)
+		return nil, s.fail("duplicate member name %.128q", name)
 	}
 	seen[string(name)] = struct{}{}
 	return seen, nil

@@ -33,9 +33,9 @@ func InQueue(name string) func(json.RawMessage) string {
 
 // Limits of one connection. Sizes are those of the messages, in bytes.
 const (
-	// maxParked and maxParkedBytes: from here on the peer stops reading.
-	maxParked      = 64
-	maxParkedBytes = 256 << 20
+	// maxParked and maxHeldBytes: from here on the peer stops reading.
+	maxParked    = 64
+	maxHeldBytes = 256 << 20 // of what is parked and of what runs
 	// maxWaiting and maxWaitingBytes: from here on requests are refused (D8).
 	maxWaiting      = 1024
 	maxWaitingBytes = 256 << 20
@@ -52,13 +52,32 @@ const (
 	left                 // its handler waits, outside of any queue
 )
 
+// place says which limits a ticket counts against.
+type place int
+
+// Requests wait for two kinds of reason. Parked ones wait for the peer itself,
+// which soon gets to them: they make it stop reading. Waiting ones are blocked
+// or left, or queued behind one that is blocked: that can last, so they must
+// not stop the reading, and too many are refused.
+const (
+	outside place = iota
+	parked
+	active  // runs in a slot
+	passing // urgent, runs without a slot: bounded as parked ones are
+	waiting
+	places
+)
+
+// tally is what there is in one place.
+type tally struct{ requests, bytes int }
+
 // ticket is one request on its way through the order.
 type ticket struct {
 	order Order
 	queue string
 	size  int // bytes of the message, held until the answer
 	state state
-	slot  bool
+	place place
 	start func()
 }
 
@@ -73,22 +92,33 @@ type sequence struct {
 	slots  int // free ones
 	queues map[string]*queue
 	ready  []*ticket // waiting for a slot, in order
-
-	// Requests wait for two kinds of reason. Parked ones wait for the peer
-	// itself, which soon gets to them: they make it stop reading. Waiting
-	// ones are blocked or left, or queued behind one that is blocked: that
-	// can last, so they must not stop the reading, and too many are refused.
-	parked, parkedBytes   int
-	waiting, waitingBytes int
+	at     [places]tally
 }
 
-// full tells whether reading should stop until parked requests have run.
-func (s *sequence) full() bool { return s.parked >= maxParked || s.parkedBytes >= maxParkedBytes }
+// full tells whether reading should stop until requests have run.
+func (s *sequence) full() bool {
+	held := s.at[parked].bytes + s.at[active].bytes + s.at[passing].bytes
+	return s.at[parked].requests+s.at[passing].requests >= maxParked || held >= maxHeldBytes
+}
+
+// mayWait tells whether t may wait beside those that do.
+func (s *sequence) mayWait(t *ticket) bool {
+	return s.at[waiting].requests < maxWaiting && s.at[waiting].bytes+t.size <= maxWaitingBytes
+}
+
+// move counts t in another place. The tally outside means nothing.
+func (s *sequence) move(t *ticket, to place) {
+	s.at[t.place].requests--
+	s.at[t.place].bytes -= t.size
+	t.place = to
+	s.at[to].requests++
+	s.at[to].bytes += t.size
+}
 
 // enter takes a new ticket in.
 func (s *sequence) enter(t *ticket) error {
+	s.move(t, parked)
 	if t.queue == "" {
-		s.park(t, 1)
 		t.state = ready
 		s.ready = append(s.ready, t)
 		return nil
@@ -98,15 +128,17 @@ func (s *sequence) enter(t *ticket) error {
 		q = &queue{}
 		s.queues[t.queue] = q
 	}
-	if q.blocked == 0 || t.order.Urgent {
-		s.park(t, 1)
-	} else if s.waiting >= maxWaiting || s.waitingBytes+t.size > maxWaitingBytes {
-		return tooManyWaiting()
-	} else {
-		s.wait(t, 1)
-	}
 	q.tickets = append(q.tickets, t)
 	s.advance(q)
+	if t.state != queued || q.blocked == 0 || t.order.Urgent {
+		return nil
+	}
+	if !s.mayWait(t) {
+		s.move(t, outside)
+		q.tickets = slices.Delete(q.tickets, len(q.tickets)-1, len(q.tickets))
+		return tooManyWaiting()
+	}
+	s.move(t, waiting)
 	return nil
 }
 
@@ -115,16 +147,15 @@ func tooManyWaiting() error {
 		maxWaiting, maxWaitingBytes)
 }
 
-func (s *sequence) park(t *ticket, n int) { s.parked += n; s.parkedBytes += n * t.size }
-func (s *sequence) wait(t *ticket, n int) { s.waiting += n; s.waitingBytes += n * t.size }
-
 // advance makes those tickets of a queue ready that nothing before them holds.
 func (s *sequence) advance(q *queue) {
 	shared := true // all before are shared
 	stuck := true  // all before are blocked, or queued behind one that is
 	for i, t := range q.tickets {
-		if t.state == queued && (i == 0 || t.order.Shared && shared || t.order.Urgent && stuck) {
+		turn := (i == 0 || t.order.Shared && shared) && !overtaken(t, q.tickets[i+1:])
+		if t.state == queued && (turn || t.order.Urgent && stuck) {
 			t.state = ready
+			s.move(t, parked)
 			s.ready = append(s.ready, t)
 		}
 		shared = shared && t.order.Shared
@@ -135,6 +166,17 @@ func (s *sequence) advance(q *queue) {
 	}
 }
 
+// overtaken tells whether an urgent request that passed t is under way and
+// does not go together with it.
+func overtaken(t *ticket, behind []*ticket) bool {
+	if t.state != queued {
+		return false
+	}
+	return slices.ContainsFunc(behind, func(b *ticket) bool {
+		return (b.state == ready || b.state == running) && !(b.order.Shared && t.order.Shared)
+	})
+}
+
 // next takes a ticket that can start now, nil when there is none.
 func (s *sequence) next() *ticket {
 	for i, t := range s.ready {
@@ -142,9 +184,11 @@ func (s *sequence) next() *ticket {
 			continue
 		}
 		s.ready = slices.Delete(s.ready, i, i+1)
-		s.park(t, -1)
 		t.state = running
-		if t.slot = !t.order.Urgent; t.slot {
+		if t.order.Urgent {
+			s.move(t, passing)
+		} else {
+			s.move(t, active)
 			s.slots--
 		}
 		return t
@@ -154,20 +198,18 @@ func (s *sequence) next() *ticket {
 
 // finish lets go of a ticket whose request has been answered.
 func (s *sequence) finish(t *ticket) {
-	if t.state == blocked || t.state == left {
-		s.wait(t, -1)
-	}
-	s.freeSlot(t)
+	s.vacate(t, outside)
 	if t.state != left {
 		s.dequeue(t)
 	}
 }
 
-func (s *sequence) freeSlot(t *ticket) {
-	if t.slot {
-		t.slot = false
+// vacate moves a ticket that no longer runs, and frees its slot.
+func (s *sequence) vacate(t *ticket, to place) {
+	if t.place == active {
 		s.slots++
 	}
+	s.move(t, to)
 }
 
 func (s *sequence) dequeue(t *ticket) {
@@ -203,11 +245,9 @@ func (s *sequence) setBlocked(q *queue, n int) {
 			continue
 		}
 		if is {
-			s.park(t, -1)
-			s.wait(t, 1)
+			s.move(t, waiting)
 		} else {
-			s.wait(t, -1)
-			s.park(t, 1)
+			s.move(t, parked)
 		}
 	}
 }
@@ -217,12 +257,11 @@ func (s *sequence) suspend(t *ticket, to state) error {
 	if t.state != running {
 		return nil
 	}
-	if s.waiting >= maxWaiting || s.waitingBytes+t.size > maxWaitingBytes {
+	if !s.mayWait(t) {
 		return tooManyWaiting()
 	}
-	s.wait(t, 1)
+	s.vacate(t, waiting)
 	t.state = to
-	s.freeSlot(t)
 	if to == left {
 		s.dequeue(t)
 	} else if q := s.queues[t.queue]; q != nil {
@@ -243,7 +282,7 @@ type ticketOf struct {
 // Leave tells the order that this request will only wait from now on: it
 // gives back its slot and its place in its queue, so that it delays nothing.
 // It fails when too many requests of the connection wait already. With strict
-// order it does nothing.
+// order it is [Block].
 func Leave(ctx context.Context) error { return suspend(ctx, left) }
 
 // Block is [Leave] for a request whose successors must still wait for it:

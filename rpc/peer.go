@@ -54,7 +54,9 @@ type Peer struct {
 	// room is signalled when requests may be read again.
 	room      sync.Cond
 	seq       sequence
-	closed    bool
+	closing   bool                    // the connection has been closed from this side
+	closed    bool                    // Serve reads no more
+	cancel    context.CancelCauseFunc // of the handlers' context
 	lastID    int64
 	calls     map[int64]chan answer // nil channel: given up
 	abandoned int
@@ -92,7 +94,17 @@ func wireError(err error) *protocol.Error {
 }
 
 // Close ends the connection. Serve returns soon after.
-func (p *Peer) Close() { _ = p.conn.Close() }
+func (p *Peer) Close() {
+	_ = p.conn.Close()
+	p.mu.Lock()
+	p.closing = true
+	cancel := p.cancel
+	p.room.Signal()
+	p.mu.Unlock()
+	if cancel != nil {
+		cancel(ErrClosed)
+	}
+}
 
 // strict tells whether requests run one after another.
 func (p *Peer) strict() bool { return p.cfg.Concurrency == 1 }
@@ -106,11 +118,13 @@ func (p *Peer) strict() bool { return p.cfg.Concurrency == 1 }
 func (p *Peer) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(ctx, p.Close)
-	defer stop()
+	p.mu.Lock()
+	p.cancel = cancel
+	p.mu.Unlock()
 
 	err := p.read(ctx)
+	stop()
 	p.Close()
-	cancel(ErrClosed)
 	p.mu.Lock()
 	p.closed = true
 	for id, call := range p.calls {
@@ -180,8 +194,12 @@ func (p *Peer) malformed(err error) *protocol.Error {
 func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) error {
 	method, ok := p.cfg.Table[m.Method]
 	if !ok {
-		Recycle(data)
-		return p.writeError(m.ID, protocol.Errorf(protocol.CodeMethodNotFound, "unknown method `%.128s`", m.Method))
+		unknown := protocol.Errorf(protocol.CodeMethodNotFound, "unknown method `%.128s`", m.Method)
+		if !p.strict() {
+			Recycle(data)
+			return p.writeError(m.ID, unknown)
+		}
+		method.Handle = func(context.Context, json.RawMessage) (any, error) { return nil, unknown }
 	}
 	t := &ticket{order: method.Order, size: len(data)}
 	if p.strict() {
@@ -207,7 +225,7 @@ func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) err
 	p.mu.Lock()
 	err := p.seq.enter(t)
 	p.startReady()
-	for err == nil && p.seq.full() {
+	for err == nil && p.seq.full() && !p.closing {
 		p.room.Wait()
 	}
 	p.mu.Unlock()
@@ -224,7 +242,7 @@ func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) err
 func (p *Peer) inline(t *ticket) {
 	if p.strict() {
 		p.mu.Lock()
-		for p.seq.slots == 0 || p.seq.parked > 0 {
+		for len(p.seq.queues) > 0 {
 			p.room.Wait()
 		}
 		p.mu.Unlock()
@@ -247,7 +265,9 @@ func (p *Peer) startReady() {
 
 func (p *Peer) suspend(t *ticket, to state) error {
 	if p.strict() {
-		return nil
+		// It keeps its place before all others. Those behind it no longer
+		// stop the reading, so that the end of the connection is noticed.
+		to = blocked
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -258,25 +278,35 @@ func (p *Peer) suspend(t *ticket, to state) error {
 
 // serve calls a handler and writes its answer.
 func (p *Peer) serve(ctx context.Context, handle Handler, m protocol.Message) {
-	result, err := p.invoke(ctx, handle, m)
-	if err == nil {
-		if err = p.writeResult(m.ID, result); err == nil {
-			return
-		}
-	}
+	result, message, err := p.invoke(ctx, handle, m)
 	// Nobody hears of an error on a broken connection; it ends by itself.
-	_ = p.writeError(m.ID, p.cfg.WireError(err))
+	if err != nil {
+		_ = p.writeError(m.ID, p.cfg.WireError(err))
+	} else {
+		_ = p.write(message)
+		Recycle(message)
+	}
+	if s, ok := result.(Sent); ok {
+		s.Sent()
+	}
 }
 
-// invoke calls a handler; a panic is its error.
-func (p *Peer) invoke(ctx context.Context, handle Handler, m protocol.Message) (result any, err error) {
+// invoke calls a handler and encodes its result; a panic of either is its
+// error.
+func (p *Peer) invoke(ctx context.Context, handle Handler, m protocol.Message) (result any, message []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			p.cfg.Logger.Error("handler panicked", "method", m.Method, "panic", r, "stack", string(debug.Stack()))
 			err = protocol.Errorf(protocol.CodeInternal, "internal error")
 		}
 	}()
-	return handle(ctx, m.Params)
+	r, err := handle(ctx, m.Params)
+	if err != nil {
+		return nil, nil, err
+	}
+	result = r
+	message, err = protocol.AppendResult(bufferFor(r), m.ID, r)
+	return result, message, err
 }
 
 // smallMessage is the room for a message whose size is not known, in bytes.
@@ -290,21 +320,9 @@ func bufferFor(v any) []byte {
 	return Buffer(smallMessage)
 }
 
-func (p *Peer) writeResult(id protocol.ID, result any) error {
-	if s, ok := result.(Sent); ok {
-		defer s.Sent()
-	}
-	buf, err := protocol.AppendResult(bufferFor(result), id, result)
-	if err == nil {
-		p.write(buf)
-	}
-	Recycle(buf)
-	return err
-}
-
 func (p *Peer) writeError(id protocol.ID, e *protocol.Error) error {
 	buf := protocol.AppendError(Buffer(smallMessage), id, e)
-	err := p.conn.Write(buf)
+	err := p.write(buf)
 	Recycle(buf)
 	return err
 }
@@ -370,12 +388,14 @@ func (p *Peer) Call(ctx context.Context, method string, params, result any) erro
 // abandon gives up on a call whose answer may still come.
 func (p *Peer) abandon(id int64) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, ok := p.calls[id]; !ok {
-		return
+	_, open := p.calls[id]
+	if open {
+		p.calls[id] = nil
+		p.abandoned++
 	}
-	p.calls[id] = nil
-	if p.abandoned++; p.abandoned > maxAbandoned {
+	broken := p.abandoned > maxAbandoned
+	p.mu.Unlock()
+	if broken {
 		p.Close()
 	}
 }
@@ -411,8 +431,15 @@ func (a *answer) read(result any) error {
 	case nil:
 		return nil
 	case protocol.Unmarshaler:
-		return protocol.UnmarshalParams(a.message.Result, r)
+		// The text only: as a *protocol.Error it would pass for the answer.
+		if err := protocol.UnmarshalParams(a.message.Result, r); err != nil {
+			return fmt.Errorf("decoding the result: %v", err)
+		}
+		return nil
 	default:
-		return json.Unmarshal(a.message.Result, r)
+		if err := json.Unmarshal(a.message.Result, r); err != nil {
+			return fmt.Errorf("decoding the result: %w", err)
+		}
+		return nil
 	}
 }

@@ -1,0 +1,99 @@
+package protocol
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+)
+
+// smallRequest and bigWrite are the usual request and the usual large one: 64
+// KiB for a process's stdin.
+func smallRequest() []byte {
+	return []byte(`{"id":17,"method":"process/read","params":{"processId":"p-17","afterSeq":41,"maxBytes":65536,"waitMs":1000}}`)
+}
+
+func bigWrite() []byte {
+	msg := []byte(`{"id":18,"method":"process/write","params":{"processId":"p-17","writeId":"w-18","chunk":`)
+	msg = appendBase64(msg, bytes.Repeat([]byte("0123456789abcdef"), 4096))
+	return append(msg, "}}"...)
+}
+
+func BenchmarkDecode(b *testing.B) {
+	start := inParams(`{"processId":"p","argv":["/bin/sh","-c","echo hello"],"cwd":"file:///srv/w","env":{"PATH":"/usr/bin:/bin",
+		"HOME":"/root","LANG":"C.UTF-8"},"tty":false,"pipeStdin":true,"sandbox":` + exampleSandbox + `}`)
+	for _, bb := range []struct {
+		name string
+		msg  []byte
+	}{{"small", smallRequest()}, {"start", []byte(start)}, {"write", bigWrite()}} {
+		b.Run(bb.name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(bb.msg)))
+			for b.Loop() {
+				if _, err := Decode(bb.msg); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkUnmarshalParams(b *testing.B) {
+	for _, bb := range []struct {
+		name string
+		msg  []byte
+		make func() Unmarshaler
+	}{
+		{"small", smallRequest(), func() Unmarshaler { return new(ReadParams) }},
+		{"sandbox", []byte(inParams(`{"path":"file:///a","sandbox":` + exampleSandbox + `}`)), func() Unmarshaler { return new(PathParams) }},
+		{"write", bigWrite(), func() Unmarshaler { return new(WriteParams) }},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			m, err := Decode(bb.msg)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			b.SetBytes(int64(len(m.Params)))
+			for b.Loop() {
+				if err := UnmarshalParams(m.Params, bb.make()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkAppend(b *testing.B) {
+	walk := &WalkResult{}
+	for i := range 10_000 {
+		walk.Entries = append(walk.Entries, WalkEntry{Path: fmt.Sprintf("/srv/project/src/dir%d/file%d.go", i/20, i), Directory: i%20 == 0})
+	}
+	block := &ReadBlockResult{Chunk: make([]byte, 1<<20)}
+	chunk := &OutputNotification{ProcessID: "p-17", OutputChunk: OutputChunk{Seq: 5, Stream: StreamStdout, Chunk: make([]byte, 64<<10)}}
+	for _, bb := range []struct {
+		name   string
+		append func(dst []byte) ([]byte, error)
+	}{
+		{"status", func(dst []byte) ([]byte, error) { return AppendResult(dst, NumberID(1), StatusResult{StatusReady}) }},
+		{"write", func(dst []byte) ([]byte, error) {
+			return AppendResult(dst, NumberID(1), &WriteResult{WriteAccepted})
+		}},
+		{"block1M", func(dst []byte) ([]byte, error) {
+			return AppendResult(dst, NumberID(1), block)
+		}},
+		{"output64K", func(dst []byte) ([]byte, error) { return AppendNotification(dst, MethodProcessOutput, chunk) }},
+		{"walk10k", func(dst []byte) ([]byte, error) { return AppendResult(dst, NumberID(1), walk) }},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			b.ReportAllocs()
+			var buf []byte
+			for b.Loop() {
+				var err error
+				if buf, err = bb.append(buf[:0]); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.SetBytes(int64(len(buf)))
+		})
+	}
+}

@@ -1,0 +1,208 @@
+package protocol
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// TestAppendJSON compares every hand-written encoder with encoding/json.
+func TestAppendJSON(t *testing.T) {
+	t.Parallel()
+	tests := []Appender{
+		&StartResult{}, &StartResult{ProcessID: "p\"\\", SandboxType: "linux", SandboxLayers: []string{"a", "b\n"}},
+		&ReadResult{Chunks: []OutputChunk{}},
+		&ReadResult{
+			Chunks:  []OutputChunk{{Seq: 1, Stream: StreamStdout, Chunk: []byte("x")}, {Seq: math.MaxUint64, Stream: StreamPTY, Chunk: []byte{}}},
+			NextSeq: math.MaxUint64, Exited: true, ExitCode: new(-1), Closed: true, Failure: new("f\"\xff"), SandboxDenied: true,
+		},
+		&WriteResult{Status: WriteStdinClosed},
+		&OutputNotification{ProcessID: "p\u2028<&>", OutputChunk: OutputChunk{Seq: 7, Stream: StreamStderr, Chunk: []byte{0, 255}}},
+		&ExitedNotification{ProcessID: "é", Seq: 8, ExitCode: math.MinInt32, SandboxDenied: true}, &ExitedNotification{},
+		&ClosedNotification{ProcessID: "\x00\x7f", Seq: 9},
+		&HTTPResponse{Status: 200, Headers: []HTTPHeader{}, BodyBase64: []byte{}},
+		&HTTPResponse{Status: -1, Headers: []HTTPHeader{{Name: "a", Value: "\""}, {}}, BodyBase64: []byte("body")},
+		&HTTPBodyDelta{RequestID: "r\t", Seq: 1, DeltaBase64: []byte("abcd"), Done: true, Error: new("e\\")},
+		&HTTPBodyDelta{DeltaBase64: []byte{}},
+		&ReadFileResult{Data: []byte{}}, &ReadFileResult{Data: []byte(strings.Repeat("0123456789", 100))},
+		&FileMetadata{}, &FileMetadata{true, true, true, math.MaxUint64, math.MinInt64, math.MaxInt64},
+		&ReadDirectoryResult{Entries: []DirectoryEntry{}},
+		&ReadDirectoryResult{Entries: []DirectoryEntry{{FileName: "a\xff\xfeb", IsDirectory: true}, {FileName: "\"", IsFile: true}}},
+		&ReadBlockResult{Chunk: []byte{}, EOF: true}, &ReadBlockResult{Chunk: []byte{1, 2, 3, 4}},
+		Empty{}, &Empty{},
+	}
+	for _, v := range tests {
+		sameJSON(t, v, v)
+	}
+}
+
+// TestAppendNil pins that lists and bytes are never null on the wire.
+func TestAppendNil(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		v    Appender
+		want string
+	}{
+		{&ReadResult{}, `{"chunks":[],"nextSeq":0,"exited":false,"exitCode":null,"closed":false,"failure":null,"sandboxDenied":false}`},
+		{&HTTPResponse{}, `{"status":0,"headers":[],"bodyBase64":""}`},
+		{&HTTPBodyDelta{}, `{"requestId":"","seq":0,"deltaBase64":"","done":false,"error":null}`},
+		{&ReadFileResult{}, `{"dataBase64":""}`},
+		{&ReadDirectoryResult{}, `{"entries":[]}`},
+		{&ReadBlockResult{}, `{"chunk":"","eof":false}`},
+		{&WalkResult{}, `{"entries":[],"errors":[],"truncated":false}`},
+		{&WalkResult{
+			Entries:   []WalkEntry{{"/a b", false}, {"/\xff\"", true}},
+			Errors:    []WalkError{{"/c\\", "no \"\xff"}, {"/", ""}},
+			Truncated: true,
+		}, `{"entries":[{"path":"file:///a%20b","kind":"file"},{"path":"file:///%FF%22","kind":"directory"}],` +
+			`"errors":[{"path":"file:///c%5C","message":"no \"` + "\ufffd" + `"},{"path":"file:///","message":""}],"truncated":true}`},
+	}
+	for _, tt := range tests {
+		if got := string(tt.v.AppendJSON([]byte("x"))); got != "x"+tt.want {
+			t.Errorf("%T: got %s, want x%s", tt.v, got, tt.want)
+		}
+	}
+}
+
+// sameJSON checks that what v appends means what encoding/json makes of it.
+func sameJSON(t interface{ Errorf(string, ...any) }, v Appender, plain any) {
+	want, err := json.Marshal(plain)
+	if err != nil {
+		t.Errorf("%#v: %v", plain, err)
+		return
+	}
+	got := v.AppendJSON([]byte("x"))
+	if got[0] != 'x' {
+		t.Errorf("%T: what stood before is gone", v)
+	}
+	var a, b any
+	if err := json.Unmarshal(got[1:], &a); err != nil {
+		t.Errorf("%T: %s: %v", v, got[1:], err)
+	}
+	if err := json.Unmarshal(want, &b); err != nil {
+		t.Errorf("%T: %v", v, err)
+	}
+	if diff := cmp.Diff(b, a); diff != "" {
+		t.Errorf("%T (-encoding/json +ours):\n%s", v, diff)
+	}
+}
+
+func TestAppendJSONRandom(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		bytes := rapid.SliceOf(rapid.Byte())
+		text := rapid.Map(bytes, func(b []byte) string { return string(b) })
+		n := &OutputNotification{text.Draw(t, "id"), OutputChunk{Seq: rapid.Uint64().Draw(t, "seq"), Stream: StreamPTY, Chunk: bytes.Draw(t, "chunk")}}
+		if n.Chunk != nil {
+			sameJSON(t, n, n)
+		}
+		back := new(OutputNotification)
+		m, err := Decode([]byte(inParams(string(n.AppendJSON(nil)))))
+		if err == nil {
+			err = UnmarshalParams(m.Params, back)
+		}
+		if err != nil {
+			t.Errorf("reading %#v: %v", n, err)
+		}
+		if back.Seq != n.Seq || string(back.Chunk) != string(n.Chunk) {
+			t.Errorf("got %#v, want %#v", back, n)
+		}
+
+		d := &ReadDirectoryResult{Entries: []DirectoryEntry{{text.Draw(t, "name"), true, false}, {text.Draw(t, "name"), false, true}}}
+		sameJSON(t, d, d)
+		h := &HTTPResponse{Headers: []HTTPHeader{{Name: text.Draw(t, "name"), Value: text.Draw(t, "value")}}, BodyBase64: []byte(text.Draw(t, "body"))}
+		sameJSON(t, h, h)
+	})
+}
+
+func TestAppendString(t *testing.T) {
+	t.Parallel()
+	check := func(t interface{ Errorf(string, ...any) }, s string) {
+		got := appendString(nil, s)
+		var back, want string
+		if err := json.Unmarshal(got, &back); err != nil {
+			t.Errorf("%q: %s: %v", s, got, err)
+		}
+		encoded, _ := json.Marshal(s)
+		_ = json.Unmarshal(encoded, &want)
+		if back != want {
+			t.Errorf("%q reads back as %q, want %q", s, back, want)
+		}
+		raw := append(append([]byte(`{"id":1,"method":`), got...), '}')
+		if m, err := Decode(raw); err != nil || m.Method != want {
+			t.Errorf("Decode(%s) = %q, %v, want %q", raw, m.Method, err, want)
+		}
+	}
+	for c := range 0x180 {
+		check(t, string(rune(c)))
+		check(t, "abc"+string(rune(c))+"def")
+		check(t, "abc"+string([]byte{byte(c)})+"def")
+	}
+	for _, s := range []string{"", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\u2028\u2029", "\ufffd", "😀", "a\xf0\x9f\x98", "<script>&"} {
+		check(t, s)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		check(t, rapid.String().Draw(t, "s"))
+		check(t, string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")))
+	})
+}
+
+func TestAppendMessages(t *testing.T) {
+	t.Parallel()
+	encoded := func(b []byte, err error) string { return fmt.Sprintf("%s %v", b, err) }
+	tests := []struct{ got, want string }{
+		{encoded(AppendRequest(nil, NumberID(1), "m/n", nil)), `{"id":1,"method":"m/n","params":{}} <nil>`},
+		{encoded(AppendRequest([]byte("x"), StringID("a\""), "m\"", Empty{})), `x{"id":"a\"","method":"m\"","params":{}} <nil>`},
+		{encoded(AppendNotification(nil, "m", map[string]int{"a": 1})), `{"method":"m","params":{"a":1}} <nil>`},
+		{encoded(AppendNotification(nil, "m", nil)), `{"method":"m","params":{}} <nil>`},
+		{encoded(AppendResult(nil, NumberID(-3), nil)), `{"id":-3,"result":null} <nil>`},
+		{encoded(AppendResult(nil, StringID(""), json.RawMessage(`[1]`))), `{"id":"","result":[1]} <nil>`},
+		{encoded(AppendResult(nil, NumberID(1), json.RawMessage(nil))), `{"id":1,"result":null} <nil>`},
+		{encoded(AppendResult(nil, NumberID(1), StatusResult{"<&>\u2028"})), `{"id":1,"result":{"status":"<&>\u2028"}} <nil>`},
+		{encoded(AppendResult(nil, NumberID(1), &WriteResult{WriteAccepted})), `{"id":1,"result":{"status":"accepted"}} <nil>`},
+		{string(AppendError(nil, NoID, InvalidRequest("no \"%s\"\n", "x"))), `{"error":{"code":-32600,"message":"no \"x\"\n"},"id":-1}`},
+		{string(AppendError([]byte("x"), StringID("i"), &Error{})), `x{"error":{"code":0,"message":""},"id":"i"}`},
+	}
+	for _, tt := range tests {
+		if tt.got != tt.want {
+			t.Errorf("got %s, want %s", tt.got, tt.want)
+		}
+	}
+	if _, err := AppendResult(nil, NumberID(1), func() {}); err == nil {
+		t.Error("a function was encoded")
+	}
+	if _, err := AppendResult(nil, NumberID(1), json.RawMessage{}); err == nil {
+		t.Error("no JSON at all was encoded")
+	}
+}
+
+func TestSizeHint(t *testing.T) {
+	t.Parallel()
+	data := make([]byte, 1<<20)
+	chunk := OutputChunk{Stream: StreamStdout, Chunk: data}
+	tests := []interface {
+		Appender
+		SizeHint() int
+	}{
+		&ReadFileResult{Data: data}, &ReadBlockResult{Chunk: data}, &OutputNotification{ProcessID: "p", OutputChunk: chunk},
+		&HTTPBodyDelta{RequestID: "r", DeltaBase64: data},
+		&HTTPResponse{Headers: make([]HTTPHeader, 3), BodyBase64: data}, &ReadResult{Chunks: []OutputChunk{chunk, chunk}},
+		&ReadDirectoryResult{Entries: make([]DirectoryEntry, 1000)},
+		&WalkResult{Entries: make([]WalkEntry, 1000), Errors: make([]WalkError, 10)},
+	}
+	for _, v := range tests {
+		if hint, n := v.SizeHint()+512, len(v.AppendJSON(nil)); hint < n || hint > 2*n+4096 {
+			t.Errorf("%T: hint %d for %d bytes", v, hint, n)
+		}
+	}
+	for _, path := range []string{"/", "/a", "/a b/\xff", "/" + strings.Repeat("x%", 300)} {
+		if got, want := PathURISize(path), len(FormatPathURI(path)); got != want {
+			t.Errorf("PathURISize(%q) = %d, want %d", path, got, want)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package protocol
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestDecode(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, in string
+		want     Message
+	}{
+		{"request", `{"id":1,"method":"m","params":{}}`,
+			Message{Kind: KindRequest, ID: NumberID(1), Method: "m", Params: []byte(`{}`)}},
+		{"request without params", `{"id":1,"method":"m"}`,
+			Message{Kind: KindRequest, ID: NumberID(1), Method: "m"}},
+		{"params null", `{"id":1,"method":"m","params":null}`,
+			Message{Kind: KindRequest, ID: NumberID(1), Method: "m", Params: []byte(`null`)}},
+		{"positional params", `{"id":1,"method":"m","params":[ 1 , 2 ]}`,
+			Message{Kind: KindRequest, ID: NumberID(1), Method: "m", Params: []byte(`[ 1 , 2 ]`)}},
+		{"members in any order", `{"params":{"a":1},"method":"m","id":1}`,
+			Message{Kind: KindRequest, ID: NumberID(1), Method: "m", Params: []byte(`{"a":1}`)}},
+		{"white space everywhere", " \t\r\n{ \"id\" : 1 , \"method\" :\n\"m\" } \r\n\t ",
+			Message{Kind: KindRequest, ID: NumberID(1), Method: "m"}},
+		{"empty method", `{"id":1,"method":""}`, Message{Kind: KindRequest, ID: NumberID(1)}},
+		{"escaped method", `{"id":1,"method":"a\u002fb\/c\u00e9\ud83d\ude00"}`,
+			Message{Kind: KindRequest, ID: NumberID(1), Method: "a/b/cé😀"}},
+		{"escaped member names", `{"\u0069d":1,"\u006dethod":"m"}`,
+			Message{Kind: KindRequest, ID: NumberID(1), Method: "m"}},
+		{"names are exact", `{"id":1,"method":"m","Method":"x","ID":{},"PARAMS":1}`,
+			Message{Kind: KindRequest, ID: NumberID(1), Method: "m"}},
+
+		{"id string", `{"id":"a","method":"m"}`, Message{Kind: KindRequest, ID: StringID("a"), Method: "m"}},
+		{"id empty string", `{"id":"","method":"m"}`, Message{Kind: KindRequest, ID: StringID(""), Method: "m"}},
+		{"id string of digits", `{"id":"1","method":"m"}`, Message{Kind: KindRequest, ID: StringID("1"), Method: "m"}},
+		{"id negative", `{"id":-7,"method":"m"}`, Message{Kind: KindRequest, ID: NumberID(-7), Method: "m"}},
+		{"id minus zero", `{"id":-0,"method":"m"}`, Message{Kind: KindRequest, ID: NumberID(0), Method: "m"}},
+		{"id largest", `{"id":9223372036854775807,"method":"m"}`,
+			Message{Kind: KindRequest, ID: NumberID(math.MaxInt64), Method: "m"}},
+		{"id smallest", `{"id":-9223372036854775808,"method":"m"}`,
+			Message{Kind: KindRequest, ID: NumberID(math.MinInt64), Method: "m"}},
+
+		{"jsonrpc is ignored", `{"jsonrpc":[3],"id":1,"method":"m","zzz":{"a":[null]}}`,
+			Message{Kind: KindRequest, ID: NumberID(1), Method: "m"}},
+		{"request with result and error", `{"id":1,"method":"m","result":5,"error":6}`,
+			Message{Kind: KindRequest, ID: NumberID(1), Method: "m", Result: []byte(`5`)}},
+		{"trace", `{"id":1,"method":"m","trace":{"traceparent":"00-1-2-01","tracestate":null,"x":1}}`,
+			Message{Kind: KindRequest, ID: NumberID(1), Method: "m"}},
+		{"trace null", `{"id":1,"method":"m","trace":null}`, Message{Kind: KindRequest, ID: NumberID(1), Method: "m"}},
+		{"trace of a notification is not looked at", `{"method":"m","trace":5}`,
+			Message{Kind: KindNotification, Method: "m"}},
+
+		{"notification", `{"method":"m","params":{"a":1}}`,
+			Message{Kind: KindNotification, Method: "m", Params: []byte(`{"a":1}`)}},
+		{"notification with result", `{"method":"m","result":1}`,
+			Message{Kind: KindNotification, Method: "m", Result: []byte(`1`)}},
+		{"result", `{"id":1,"result":{"a":1}}`, Message{Kind: KindResult, ID: NumberID(1), Result: []byte(`{"a":1}`)}},
+		{"result null", `{"id":"x","result":null}`, Message{Kind: KindResult, ID: StringID("x"), Result: []byte(`null`)}},
+		{"error", `{"error":{"code":-32601,"message":"no","data":[1]},"id":1}`,
+			Message{Kind: KindError, ID: NumberID(1), Error: &Error{Code: CodeMethodNotFound, Message: "no"}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := Decode([]byte(tt.in))
+			if err != nil {
+				t.Fatalf("Decode(%s): %v", tt.in, err)
+			}
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(ID{})); diff != "" {
+				t.Errorf("Decode(%s) (-want +got):\n%s", tt.in, diff)
+			}
+		})
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, in, want string }{
+		{"empty", ``, "end of input where a value was expected at line 1 column 1"},
+		{"blank", " \n ", "end of input where a value was expected at line 2 column 2"},
+		{"not JSON", `hello`, "expected a value at line 1 column 1"},
+		{"byte order mark", "\ufeff{}", "expected a value at line 1 column 1"},
+		{"array", `[]`, "expected a JSON-RPC object"},
+		{"batch", `[{"id":1,"method":"m"}]`, "expected a JSON-RPC object"},
+		{"number", `5`, "expected a JSON-RPC object"},
+		{"null", `null`, "expected a JSON-RPC object"},
+		{"string", `"x"`, "expected a JSON-RPC object"},
+		{"broken array", `[1,]`, "expected a value at line 1 column 4"},
+		{"no object, and more", `5 5`, "trailing characters at line 1 column 3"},
+		{"empty object", `{}`, "missing field `method`"},
+		{"id alone", `{"id":1}`, "missing field `result` or `error`"},
+		{"result without id", `{"result":1}`, "`id`"},
+		{"error without id", `{"error":{"code":1,"message":""}}`, "`id`"},
+		{"two objects", "{\"id\":1,\"method\":\"m\"}\n{}", "trailing characters at line 2 column 1"},
+		{"trailing comma", `{"id":1,"method":"m"},`, "trailing characters at line 1 column 22"},
+		{"trailing vertical tab", "{\"id\":1,\"method\":\"m\"}\v", "trailing characters at line 1 column 22"},
+		{"trailing NUL", "{\"id\":1,\"method\":\"m\"}\x00", "trailing characters at line 1 column 22"},
+		{"cut short", `{"id":1,"method":"m"`, "end of input inside an object at line 1 column 21"},
+
+		{"id null", `{"id":null,"method":"m"}`, "id is neither"},
+		{"id null, notification", `{"id":null,"method":"initialized"}`, "id is neither"},
+		{"id boolean", `{"id":true,"method":"m"}`, "id is neither"},
+		{"id fraction", `{"id":1.5,"method":"m"}`, "id is neither"},
+		{"id integral fraction", `{"id":1.0,"method":"m"}`, "id is neither"},
+		{"id exponent", `{"id":1e2,"method":"m"}`, "id is neither"},
+		{"id too large", `{"id":9223372036854775808,"method":"m"}`, "id is neither"},
+		{"id too small", `{"id":-9223372036854775809,"method":"m"}`, "id is neither"},
+		{"id object", `{"id":{},"method":"m"}`, "id is neither"},
+		{"id array", `{"id":[1],"result":1}`, "id is neither"},
+		{"method number", `{"id":1,"method":5}`, "method: invalid type: number, expected a string"},
+		{"method null", `{"id":1,"method":null}`, "method: invalid type: null, expected a string"},
+		{"method null beside a result", `{"id":1,"method":null,"result":1}`, "method: invalid type: null"},
+		{"notification's method", `{"method":{}}`, "method: invalid type: map, expected a string"},
+		{"trace number", `{"id":1,"method":"m","trace":5}`, "trace: invalid type: number, expected an object"},
+		{"trace array", `{"id":1,"method":"m","trace":[]}`, "trace: invalid type: sequence, expected an object"},
+		{"trace member", `{"id":1,"method":"m","trace":{"traceparent":5}}`, "traceparent: invalid type: number, expected a string"},
+		{"error null", `{"id":1,"error":null}`, "error: invalid type: null, expected an object"},
+		{"error without message", `{"id":1,"error":{"code":1}}`, "error: missing field `message`"},
+		{"error without code", `{"id":1,"error":{"message":""}}`, "error: missing field `code`"},
+		{"error code string", `{"id":1,"error":{"code":"x","message":""}}`, "error: code: invalid type: string"},
+		{"error message number", `{"id":1,"error":{"code":1,"message":2}}`, "error: message: invalid type: number"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			m, err := Decode([]byte(tt.in))
+			if err == nil {
+				t.Fatalf("Decode(%q) = %+v, want an error", tt.in, m)
+			}
+			if got := reason(err); !strings.Contains(got, tt.want) {
+				t.Errorf("Decode(%q): %q, want %q in it", tt.in, got, tt.want)
+			}
+		})
+	}
+}
+
+// reason is an error's text as a peer is told it.
+func reason(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Message
+	}
+	return err.Error()
+}
+
+func TestDecodeErrorIsBounded(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("n", 1<<20)
+	for _, in := range []string{
+		`{"` + long + `":1,"` + long + `":2}`,
+		`{"id":1,"method":"m","params":{"` + long + `":1,"` + long + `":2}}`,
+		`{"id":` + strings.Repeat("9", 1<<20) + `,"method":"m"}`,
+		`{"id":1,"error":{"code":` + strings.Repeat("9", 1<<20) + `,"message":""}}`,
+		long,
+	} {
+		_, err := Decode([]byte(in))
+		if err == nil {
+			t.Fatalf("Decode(%.40q...): no error", in)
+		}
+		if n := len(err.Error()); n > 500 {
+			t.Errorf("Decode(%.40q...): error of %d bytes", in, n)
+		}
+	}
+}
+
+func TestIDString(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		id     ID
+		want   string
+		number int64
+		ok     bool
+	}{
+		{ID{}, `0`, 0, true},
+		{NoID, `-1`, -1, true},
+		{NumberID(math.MinInt64), `-9223372036854775808`, math.MinInt64, true},
+		{StringID(""), `""`, 0, false},
+		{StringID("5"), `"5"`, 0, false},
+		{StringID("a\"\\\n\x00é"), `"a\"\\\n\u0000é"`, 0, false},
+	}
+	for _, tt := range tests {
+		if got := tt.id.String(); got != tt.want {
+			t.Errorf("%#v.String() = %s, want %s", tt.id, got, tt.want)
+		}
+		if n, ok := tt.id.Number(); n != tt.number || ok != tt.ok {
+			t.Errorf("%#v.Number() = %d, %v, want %d, %v", tt.id, n, ok, tt.number, tt.ok)
+		}
+	}
+	if NumberID(5) == StringID("5") {
+		t.Error("the id 5 equals the id \"5\"")
+	}
+}
+
+func TestErrorText(t *testing.T) {
+	t.Parallel()
+	var err error = InvalidParams("%s is bad", "x")
+	if got, want := err.Error(), "x is bad (code -32602)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

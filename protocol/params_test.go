@@ -1,0 +1,259 @@
+package protocol
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// named is a dotted path as error texts write it.
+func named(path string) string {
+	var b strings.Builder
+	for i, key := range strings.Split(path, ".") {
+		switch {
+		case unicode.IsDigit(rune(key[0])):
+			b.WriteString("[" + key + "]")
+		case key == "A" || key == "B": // keys of maps are quoted
+			b.WriteString(`."` + key + `"`)
+		case i > 0:
+			b.WriteString("." + key)
+		default:
+			b.WriteString(key)
+		}
+	}
+	return b.String()
+}
+
+func mustFail(t *testing.T, r record, doc any, what, path string) {
+	t.Helper()
+	err := unmarshal(t, r.make(), doc)
+	e, ok := err.(*Error)
+	switch {
+	case err == nil:
+		t.Errorf("%s %s: accepted", path, what)
+	case !ok || e.Code != CodeInvalidParams:
+		t.Errorf("%s %s: %v, want code %d", path, what, err, CodeInvalidParams)
+	case !strings.Contains(e.Message, named(path)):
+		t.Errorf("%s %s: %q does not name %s", path, what, e.Message, named(path))
+	}
+}
+
+func mustPass(t *testing.T, r record, doc any, what, path string) {
+	t.Helper()
+	if err := unmarshal(t, r.make(), doc); err != nil {
+		t.Errorf("%s %s: %v", path, what, err)
+	}
+}
+
+func TestParams(t *testing.T) {
+	t.Parallel()
+	wrong := map[string]any{
+		"string": "no such word", "number": json.Number("7"), "boolean": true, "map": map[string]any{}, "sequence": []any{},
+	}
+	for _, r := range records {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			doc := example(t, r.full)
+			mustPass(t, r, doc, "the example", "")
+			doc["zzz"] = map[string]any{"unknown": []any{nil}}
+			mustPass(t, r, doc, "unknown member", "zzz")
+
+			for _, f := range r.fields {
+				inList := unicode.IsDigit(rune(f.path[strings.LastIndexByte(f.path, '.')+1]))
+				if !inList {
+					doc = example(t, r.full)
+					change(t, doc, f.path, func(c any, key string) { delete(c.(map[string]any), key) })
+					if f.may == "absent" || f.may == "both" {
+						mustPass(t, r, doc, "absent", f.path)
+					} else {
+						mustFail(t, r, doc, "absent", f.path)
+						// Names are compared exactly: another case is another member.
+						change(t, doc, f.path, func(c any, key string) {
+							set("x")(c, strings.ToUpper(key[:1])+key[1:])
+							set("x")(c, strings.ToUpper(key))
+						})
+						mustFail(t, r, doc, "in other case", f.path)
+					}
+				}
+				doc = example(t, r.full)
+				change(t, doc, f.path, set(nil))
+				if f.may == "null" || f.may == "both" {
+					mustPass(t, r, doc, "null", f.path)
+				} else {
+					mustFail(t, r, doc, "null", f.path)
+				}
+				for kind, value := range wrong {
+					if kind == f.kind {
+						continue
+					}
+					doc = example(t, r.full)
+					change(t, doc, f.path, set(value))
+					mustFail(t, r, doc, "as a "+kind, f.path)
+				}
+			}
+		})
+	}
+}
+
+func TestParamsNumbers(t *testing.T) {
+	t.Parallel()
+	for _, r := range records {
+		for _, f := range r.fields {
+			if f.kind != "number" {
+				continue
+			}
+			bad := []json.Number{"1.5", "1.0", "1e2", "18446744073709551616", "-18446744073709551616"}
+			if f.path != "exitCode" {
+				bad = append(bad, "-1")
+			}
+			for _, n := range bad {
+				doc := example(t, r.full)
+				change(t, doc, f.path, set(n))
+				mustFail(t, r, doc, n.String(), f.path)
+			}
+		}
+	}
+}
+
+func TestParamsValues(t *testing.T) {
+	t.Parallel()
+	byName := map[string]record{}
+	for _, r := range records {
+		byName[r.name] = r
+	}
+	tests := []struct {
+		record, path string
+		value        any
+		ok           bool
+	}{
+		{"process/start", "argv", []any{}, false},
+		{"process/start", "processId", "", true},
+		{"process/start", "metadata.threadId", "x", false},
+		{"process/start", "metadata.threadId", "67e5504410b1426f9247bb680e5fe0c8", true},
+		{"process/start", "envPolicy.inherit", "all", true},
+		{"process/start", "envPolicy.inherit", "none", true},
+		{"process/start", "envPolicy.inherit", "Core", false},
+		{"process/start", "shellSnapshot.scopeId", "", false},
+		{"process/start", "shellSnapshot.scopeId", strings.Repeat("s", 256), true},
+		{"process/start", "shellSnapshot.scopeId", strings.Repeat("s", 257), false},
+		{"process/start", "rows", 0, false},
+		{"process/start", "rows", 65535, true},
+		{"process/start", "rows", 65536, false},
+		{"process/start", "cols", 0, false},
+		{"process/start", "cwd", "/w", false},
+		{"process/start", "cwd", "http://h/", false},
+		{"process/start", "cwd", "file://host/w", true}, // refused when it is used
+		{"process/resize", "rows", 0, false},
+		{"process/resize", "cols", 65536, false},
+		{"process/write", "writeId", "", false},
+		{"process/write", "processId", "", true},
+		{"process/write", "chunk", "", true},
+		{"process/write", "chunk", "AAA", false},
+		{"process/write", "chunk", "AB==", false},
+		{"process/write", "chunk", "AA==\n", false},
+		{"process/signal", "signal", "Interrupt", false},
+		{"process/signal", "signal", "SIGINT", false},
+		{"process/signal", "signal", "hangup", true},
+		{"process/signal", "signal", "quit", true},
+		{"process/signal", "signal", "terminate", true},
+		{"process/signal", "signal", "kill", true},
+		{"process/signal", "signal", "user1", true},
+		{"process/signal", "signal", "user2", true},
+		{"fs/open", "mode", "read", true},
+		{"fs/open", "mode", "write", false},
+		{"fs/open", "path", "", false},
+		{"fs/readFile", "path", "/a", false},
+		{"fs/readFile", "path", "file:///a?q", false},
+		{"fs/readFile", "path", "file:///a%00b", false},
+		{"http/request", "redirectPolicy", "follow", true},
+		{"http/request", "redirectPolicy", "Follow", false},
+		{"http/request", "bodyBase64", "A", false},
+		{"http/request", "requestId", "", true},
+		{"http/request", "timeoutMs", 0, true},
+	}
+	for _, tt := range tests {
+		r := byName[tt.record]
+		doc := example(t, r.full)
+		change(t, doc, tt.path, set(tt.value))
+		if tt.ok {
+			mustPass(t, r, doc, tt.record, tt.path)
+		} else {
+			mustFail(t, r, doc, tt.record, tt.path)
+		}
+	}
+}
+
+func TestParamsDefaults(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		in        string
+		got, want Unmarshaler
+	}{
+		{`{"path":"file:///a"}`, new(CreateDirectoryParams),
+			&CreateDirectoryParams{Path: NewPathURI("/a"), Recursive: new(true)}},
+		{`{"path":"file:///a"}`, new(RemoveParams),
+			&RemoveParams{Path: NewPathURI("/a"), Recursive: new(true), Force: new(true)}},
+		{`{"sourcePath":"file:///a","destinationPath":"file:///b"}`, new(RenameParams),
+			&RenameParams{SourcePath: NewPathURI("/a"), DestinationPath: NewPathURI("/b"), Replace: new(true)}},
+		{`{"handleId":"","path":"file:///a"}`, new(OpenParams), &OpenParams{Path: NewPathURI("/a"), Mode: OpenRead}},
+		{`{"processId":"p"}`, new(ReadParams), &ReadParams{ProcessID: "p"}},
+		{`{"clientName":""}`, new(InitializeParams), &InitializeParams{}},
+		{`{"method":"M","url":"u","requestId":""}`, new(HTTPRequestParams),
+			&HTTPRequestParams{Method: "M", URL: "u", RedirectPolicy: RedirectFollow}},
+		{`{"path":"file:///a","dataBase64":""}`, new(WriteFileParams), &WriteFileParams{Path: NewPathURI("/a"), Data: []byte{}}},
+		{`{"processId":"p","argv":["x"],"cwd":"file:///","env":{},"tty":false}`, new(StartParams),
+			&StartParams{ProcessID: "p", Argv: []string{"x"}, Cwd: NewPathURI("/"), Env: map[string]string{}}},
+		{`{"processId":"p","argv":["x"],"cwd":"file:///","env":{},"tty":false,"networkProxy":{}}`, new(StartParams),
+			&StartParams{ProcessID: "p", Argv: []string{"x"}, Cwd: NewPathURI("/"), Env: map[string]string{}, HasNetworkProxy: true}},
+	}
+	for _, tt := range tests {
+		if err := unmarshal(t, tt.got, json.RawMessage(tt.in)); err != nil {
+			t.Errorf("%s: %v", tt.in, err)
+		} else if diff := cmp.Diff(tt.want, tt.got, cmp.AllowUnexported(PathURI{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.in, diff)
+		}
+	}
+}
+
+// TestWriteFileDataError pins that bad base64 in fs/writeFile is no error of
+// decoding: the method answers it itself, with -32600 (rpc.md 5.3).
+func TestWriteFileDataError(t *testing.T) {
+	t.Parallel()
+	for _, data := range []string{"!", "AAA", "AA=", "AB==", "AA==\n", "AA-_"} {
+		var p WriteFileParams
+		if err := unmarshal(t, &p, map[string]string{"path": "file:///a", "dataBase64": data}); err != nil {
+			t.Errorf("%q: %v", data, err)
+		}
+		if p.DataError == nil || p.Data != nil {
+			t.Errorf("%q: data %q, error %v", data, p.Data, p.DataError)
+		}
+	}
+}
+
+func TestParamsRoundTrip(t *testing.T) {
+	t.Parallel()
+	for _, r := range records {
+		first, second := r.make(), r.make()
+		if err := unmarshal(t, first, example(t, r.full)); err != nil {
+			t.Errorf("%s: %v", r.name, err)
+			continue
+		}
+		encoded, err := AppendValue(nil, first)
+		if err != nil {
+			t.Errorf("%s: %v", r.name, err)
+			continue
+		}
+		if err := unmarshal(t, second, json.RawMessage(encoded)); err != nil {
+			t.Errorf("%s: reading %s: %v", r.name, encoded, err)
+		}
+		if p, ok := first.(*StartParams); ok {
+			p.HasNetworkProxy = false // never sent
+		}
+		if diff := cmp.Diff(first, second, cmp.AllowUnexported(PathURI{})); diff != "" {
+			t.Errorf("%s (-sent +received):\n%s", r.name, diff)
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package protocol
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// field is one member of a record: its place in the full example, whether it
+// may be absent or null, and the JSON types that are wrong for it.
+type field struct {
+	path string // dotted; numbers are indexes
+	kind string // of JSON: string, number, boolean, map, sequence
+	may  string // absent, null, both, or nothing
+}
+
+// record is a type of params with an example in which every member is given.
+type record struct {
+	name   string
+	make   func() Unmarshaler
+	full   string
+	fields []field
+}
+
+// fields reads a list of members: "path kind may", separated by semicolons.
+func fields(list string) []field {
+	var out []field
+	for _, line := range strings.Split(list, ";") {
+		words := strings.Fields(line)
+		f := field{path: words[0], kind: words[1]}
+		if len(words) > 2 {
+			f.may = words[2]
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+const exampleSandbox = `{"permissions":{"type":"managed","file_system":{"type":"restricted","glob_scan_max_depth":3,"entries":[
+	{"path":{"type":"path","path":"file:///srv"},"access":"read","missing_path_behavior":"skip"},
+	{"path":{"type":"glob_pattern","pattern":"**/*.env"},"access":"deny"},
+	{"path":{"type":"special","value":{"kind":"project_roots","subpath":"sub"}},"access":"write"},
+	{"path":{"type":"special","value":{"kind":"unknown","path":"x","subpath":"y"}},"access":"none"}]},"network":"restricted"},
+	"windowsSandboxLevel":"disabled","cwd":"file:///w","workspaceRoots":["file:///w"],
+	"policyContext":{"cwd":"file:///c","workspaceRoots":["file:///r","file:///s"]},"userHomeDir":"file:///h",
+	"temporaryDirectories":["file:///t"],"windowsSandboxProxySettingsMode":"reconcile","useLegacyLandlock":true,
+	"windowsSandboxPrivateDesktop":false}`
+
+// records are all params that are read, by rpc.md 3 to 6; what may be null was
+// asked of the reference.
+var records = []record{
+	{"initialize", func() Unmarshaler { return new(InitializeParams) },
+		`{"clientName":"c","resumeSessionId":"s"}`,
+		fields("clientName string; resumeSessionId string both")},
+	{"environmentConfig/read", func() Unmarshaler { return new(ConfigReadParams) },
+		`{"cwd":"file:///w","configPaths":[["a","b"],[]],"requirementsPaths":[["c"]]}`,
+		fields("cwd string; configPaths sequence; configPaths.0 sequence absent; configPaths.0.1 string absent; requirementsPaths sequence")},
+	{"process/start", func() Unmarshaler { return new(StartParams) },
+		`{"processId":"p","metadata":{"threadId":"67e55044-10b1-426f-9247-bb680e5fe0c8","toolCallId":"t"},
+		"argv":["sh","-c","true"],"cwd":"file:///w","envPolicy":{"inherit":"core","ignoreDefaultExcludes":false,
+		"exclude":["X*"],"set":{"A":"1"},"includeOnly":["A"]},"shellSnapshot":{"scopeId":"s","shell":{"name":"bash","path":"/bin/bash"}},
+		"env":{"B":"2"},"tty":true,"rows":24,"cols":80,"pipeStdin":true,"arg0":"-sh","sandbox":` + exampleSandbox + `,
+		"enforceManagedNetwork":false,"managedNetwork":{},"networkProxy":{"proxy":{}}}`,
+		fields(`processId string; metadata map both; metadata.threadId string both; metadata.toolCallId string both;
+		argv sequence; argv.1 string absent; cwd string; envPolicy map both; envPolicy.inherit string;
+		envPolicy.ignoreDefaultExcludes boolean; envPolicy.exclude sequence; envPolicy.exclude.0 string absent; envPolicy.set map;
+		envPolicy.set.A string absent; envPolicy.includeOnly sequence; shellSnapshot map both; shellSnapshot.scopeId string;
+		shellSnapshot.shell map; shellSnapshot.shell.name string; shellSnapshot.shell.path string; env map; env.B string absent;
+		tty boolean; rows number both; cols number both; pipeStdin boolean absent; arg0 string both; sandbox map both;
+		enforceManagedNetwork boolean absent; managedNetwork map both; networkProxy map both`)},
+	{"process/terminate", func() Unmarshaler { return new(ProcessParams) }, `{"processId":"p"}`, fields("processId string")},
+	{"process/read", func() Unmarshaler { return new(ReadParams) },
+		`{"processId":"p","afterSeq":1,"maxBytes":18446744073709551615,"waitMs":0}`,
+		fields("processId string; afterSeq number both; maxBytes number both; waitMs number both")},
+	{"process/write", func() Unmarshaler { return new(WriteParams) }, `{"processId":"p","chunk":"AQID","writeId":"w"}`,
+		fields("processId string; chunk string; writeId string")},
+	{"process/signal", func() Unmarshaler { return new(SignalParams) }, `{"processId":"p","signal":"interrupt"}`,
+		fields("processId string; signal string")},
+	{"process/resize", func() Unmarshaler { return new(ResizeParams) }, `{"processId":"p","rows":1,"cols":65535}`,
+		fields("processId string; rows number; cols number")},
+	{"process/list", func() Unmarshaler { return new(ListParams) }, `{}`, nil},
+	{"process/output", func() Unmarshaler { return new(OutputNotification) },
+		`{"processId":"p","seq":1,"stream":"stdout","chunk":"AQID"}`,
+		fields("processId string; seq number; stream string; chunk string")},
+	{"process/exited", func() Unmarshaler { return new(ExitedNotification) },
+		`{"processId":"p","seq":2,"exitCode":-1,"sandboxDenied":true}`,
+		fields("processId string; seq number; exitCode number; sandboxDenied boolean both")},
+	{"process/closed", func() Unmarshaler { return new(ClosedNotification) }, `{"processId":"p","seq":3}`,
+		fields("processId string; seq number")},
+	{"http/request", func() Unmarshaler { return new(HTTPRequestParams) },
+		`{"method":"GET","url":"http://h/","headers":[{"name":"a","value":"b","valueEnvVar":"V"}],"bodyBase64":"AQID",
+		"timeoutMs":5,"redirectPolicy":"stop","requestId":"r","streamResponse":true}`,
+		fields(`method string; url string; headers sequence absent; headers.0 map absent; headers.0.name string; headers.0.value string;
+		headers.0.valueEnvVar string both; bodyBase64 string both; timeoutMs number both; redirectPolicy string absent;
+		requestId string; streamResponse boolean absent`)},
+	{"http/request/bodyDelta", func() Unmarshaler { return new(HTTPBodyDelta) },
+		`{"requestId":"r","seq":1,"deltaBase64":"AQID","done":true,"error":"e"}`,
+		fields("requestId string; seq number; deltaBase64 string; done boolean; error string both")},
+	{"fs/readFile", func() Unmarshaler { return new(PathParams) },
+		`{"path":"file:///a","followSymlinks":false,"sandbox":` + exampleSandbox + `}`,
+		fields("path string; followSymlinks boolean both; sandbox map both")},
+	{"fs/writeFile", func() Unmarshaler { return new(WriteFileParams) },
+		`{"path":"file:///a","dataBase64":"AQID","followSymlinks":false,"sandbox":` + exampleSandbox + `}`,
+		fields("path string; dataBase64 string; followSymlinks boolean both; sandbox map both")},
+	{"fs/createDirectory", func() Unmarshaler { return new(CreateDirectoryParams) },
+		`{"path":"file:///a","recursive":false,"followSymlinks":false,"sandbox":` + exampleSandbox + `}`,
+		fields("path string; recursive boolean both; followSymlinks boolean both; sandbox map both")},
+	{"fs/walk", func() Unmarshaler { return new(WalkParams) },
+		`{"path":"file:///a","options":{"maxDepth":1,"maxDirectories":2,"maxEntries":3,"followDirectorySymlinks":true,
+		"pruneHiddenDirectories":true},"sandbox":` + exampleSandbox + `}`,
+		fields(`path string; options map; options.maxDepth number; options.maxDirectories number; options.maxEntries number;
+		options.followDirectorySymlinks boolean; options.pruneHiddenDirectories boolean absent; sandbox map both`)},
+	{"fs/remove", func() Unmarshaler { return new(RemoveParams) },
+		`{"path":"file:///a","recursive":false,"force":false,"followSymlinks":true,"sandbox":` + exampleSandbox + `}`,
+		fields("path string; recursive boolean both; force boolean both; followSymlinks boolean both; sandbox map both")},
+	{"fs/copy", func() Unmarshaler { return new(CopyParams) },
+		`{"sourcePath":"file:///a","destinationPath":"file:///b","recursive":true,"sandbox":` + exampleSandbox + `}`,
+		fields("sourcePath string; destinationPath string; recursive boolean; sandbox map both")},
+	{"fs/rename", func() Unmarshaler { return new(RenameParams) },
+		`{"sourcePath":"file:///a","destinationPath":"file:///b","replace":false,"sandbox":` + exampleSandbox + `}`,
+		fields("sourcePath string; destinationPath string; replace boolean absent; sandbox map both")},
+	{"fs/open", func() Unmarshaler { return new(OpenParams) },
+		`{"handleId":"h","path":"file:///a","mode":"replace","sandbox":` + exampleSandbox + `}`,
+		fields("handleId string; path string; mode string absent; sandbox map both")},
+	{"fs/close", func() Unmarshaler { return new(HandleParams) }, `{"handleId":"h"}`, fields("handleId string")},
+	{"fs/readBlock", func() Unmarshaler { return new(ReadBlockParams) },
+		`{"handleId":"h","offset":18446744073709551615,"len":1}`,
+		fields("handleId string; offset number; len number")},
+	{"fs/writeBlock", func() Unmarshaler { return new(WriteBlockParams) }, `{"handleId":"h","offset":0,"chunk":"AQID"}`,
+		fields("handleId string; offset number; chunk string")},
+	{"fs/watchMissing", func() Unmarshaler { return new(WatchMissingParams) },
+		`{"watchId":1,"missing":["file:///a","file:///b"],"present":"file:///c","sandbox":` + exampleSandbox + `}`,
+		fields("watchId number; missing sequence; missing.1 string absent; present string both; sandbox map both")},
+	{"fs/missingChanged", func() Unmarshaler { return new(MissingChangedNotification) }, `{"watchId":1}`, fields("watchId number")},
+	{"sandbox", func() Unmarshaler { return new(Sandbox) }, exampleSandbox,
+		fields(`permissions map; permissions.type string; permissions.file_system map; permissions.file_system.type string;
+		permissions.file_system.entries sequence; permissions.file_system.entries.0 map absent;
+		permissions.file_system.glob_scan_max_depth number both; permissions.network string;
+		permissions.file_system.entries.0.path map; permissions.file_system.entries.0.access string;
+		permissions.file_system.entries.0.missing_path_behavior string both; permissions.file_system.entries.0.path.type string;
+		permissions.file_system.entries.0.path.path string; permissions.file_system.entries.1.path.pattern string;
+		permissions.file_system.entries.2.path.value map; permissions.file_system.entries.2.path.value.kind string;
+		permissions.file_system.entries.2.path.value.subpath string both; permissions.file_system.entries.3.path.value.path string;
+		permissions.file_system.entries.3.path.value.subpath string both; windowsSandboxLevel string; cwd string both;
+		workspaceRoots sequence absent; workspaceRoots.0 string absent; policyContext map both; policyContext.cwd string both;
+		policyContext.workspaceRoots sequence absent; policyContext.workspaceRoots.1 string absent; userHomeDir string both;
+		temporaryDirectories sequence both; temporaryDirectories.0 string absent; windowsSandboxProxySettingsMode string both;
+		useLegacyLandlock boolean absent; windowsSandboxPrivateDesktop boolean both`)},
+}
+
+// example parses a record's example, so that it can be changed.
+func example(t *testing.T, full string) map[string]any {
+	t.Helper()
+	dec := json.NewDecoder(strings.NewReader(full))
+	dec.UseNumber()
+	var doc map[string]any
+	if err := dec.Decode(&doc); err != nil {
+		t.Fatalf("example %s: %v", full, err)
+	}
+	return doc
+}
+
+// change calls edit with the container of a member, and the member's key.
+func change(t *testing.T, doc any, path string, edit func(container any, key string)) {
+	t.Helper()
+	keys := strings.Split(path, ".")
+	for _, key := range keys[:len(keys)-1] {
+		switch c := doc.(type) {
+		case map[string]any:
+			doc = c[key]
+		case []any:
+			i, _ := strconv.Atoi(key)
+			doc = c[i]
+		default:
+			t.Fatalf("no %s in the example", path)
+		}
+	}
+	edit(doc, keys[len(keys)-1])
+}
+
+func set(value any) func(any, string) {
+	return func(container any, key string) {
+		switch c := container.(type) {
+		case map[string]any:
+			c[key] = value
+		case []any:
+			i, _ := strconv.Atoi(key)
+			c[i] = value
+		}
+	}
+}
+
+// unmarshal passes a document through Decode, as all params are.
+func unmarshal(t *testing.T, p Unmarshaler, doc any) error {
+	t.Helper()
+	var raw bytes.Buffer
+	fmt.Fprint(&raw, `{"id":1,"method":"m","params":`)
+	if err := json.NewEncoder(&raw).Encode(doc); err != nil {
+		t.Fatal(err)
+	}
+	raw.WriteByte('}')
+	m, err := Decode(raw.Bytes())
+	if err != nil {
+		t.Fatalf("Decode(%s): %v", raw.Bytes(), err)
+	}
+	return UnmarshalParams(m.Params, p)
+}

@@ -1,0 +1,178 @@
+package rpc
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// model runs a sequence and keeps its own books, in the plainest way.
+type model struct {
+	t     *rapid.T
+	s     sequence
+	slots int
+	all   []*ticket // not finished, in order of arrival
+	past  map[*ticket]bool
+}
+
+// startAll starts what can start, and checks that it may.
+func (m *model) startAll() {
+	for t := m.s.next(); t != nil; t = m.s.next() {
+		if m.past[t] {
+			m.t.Fatalf("%s started twice", m.label(t))
+		}
+		m.past[t] = true
+		m.mayStart(t)
+	}
+	m.check()
+}
+
+func (m *model) label(t *ticket) string {
+	return fmt.Sprintf("request %d of queue %q %+v", slices.Index(m.all, t), t.queue, t.order)
+}
+
+// neighbours are the requests of t's queue that have not left it.
+func (m *model) neighbours(t *ticket) (before, behind []*ticket) {
+	for i, u := range m.all {
+		if u == t || t.queue == "" || u.queue != t.queue || u.state == left {
+			continue
+		}
+		if i < slices.Index(m.all, t) {
+			before = append(before, u)
+		} else {
+			behind = append(behind, u)
+		}
+	}
+	return before, behind
+}
+
+// mayStart checks the order: what may stand before a request that starts, and
+// what may run beside it.
+func (m *model) mayStart(t *ticket) {
+	before, behind := m.neighbours(t)
+	for _, u := range before {
+		held := u.state == blocked || u.state == queued
+		together := t.order.Shared && u.order.Shared && (m.past[u] || t.order.Urgent && u.state == ready)
+		if !together && !(t.order.Urgent && held) {
+			m.t.Fatalf("%s started before %s, which is in state %d", m.label(t), m.label(u), u.state)
+		}
+	}
+	for _, u := range append(before, behind...) {
+		if u.state == running && !(t.order.Shared && u.order.Shared) {
+			m.t.Fatalf("%s started beside %s", m.label(t), m.label(u))
+		}
+	}
+}
+
+// check compares the sequence's books with a fresh count.
+func (m *model) check() {
+	var want [places]tally
+	inSlots := 0
+	for _, t := range m.all {
+		before, behind := m.neighbours(t)
+		place := parked
+		switch t.state {
+		case running:
+			place = active
+			if t.order.Urgent {
+				place = passing
+			} else {
+				inSlots++
+			}
+		case blocked, left:
+			place = waiting
+		case ready:
+			if m.s.slots > 0 || t.order.Urgent {
+				m.t.Fatalf("%s does not start beside %d free slots", m.label(t), m.s.slots)
+			}
+		case queued:
+			near := append(before, behind...)
+			isBlocked := func(u *ticket) bool { return u.state == blocked }
+			if slices.ContainsFunc(near, isBlocked) && !t.order.Urgent {
+				place = waiting
+			}
+			passes := func(u *ticket) bool { return u.order.Urgent && u.state == running }
+			if len(before) == 0 && !slices.ContainsFunc(behind, passes) {
+				m.t.Fatalf("%s is first and does not start", m.label(t))
+			}
+		}
+		want[place].requests++
+		want[place].bytes += t.size
+	}
+	if inSlots+m.s.slots != m.slots || m.s.slots < 0 {
+		m.t.Fatalf("%d requests run, %d of %d slots are free", inSlots, m.s.slots, m.slots)
+	}
+	for p := outside + 1; p < places; p++ {
+		if m.s.at[p] != want[p] {
+			m.t.Fatalf("place %d: %+v, want %+v", p, m.s.at[p], want[p])
+		}
+	}
+}
+
+func (m *model) in(states ...state) []*ticket {
+	var out []*ticket
+	for _, t := range m.all {
+		if slices.Contains(states, t.state) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func (m *model) finish(t *ticket) {
+	m.all = slices.DeleteFunc(m.all, func(u *ticket) bool { return u == t })
+	m.s.finish(t)
+	m.startAll()
+}
+
+func TestSequenceProperties(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		slots := rapid.IntRange(1, 4).Draw(t, "slots")
+		m := &model{t: t, slots: slots, s: sequence{slots: slots, queues: map[string]*queue{}}, past: map[*ticket]bool{}}
+		pick := func(t *rapid.T, states ...state) *ticket {
+			if some := m.in(states...); len(some) > 0 {
+				return rapid.SampledFrom(some).Draw(t, "request")
+			}
+			t.Skip("none")
+			return nil
+		}
+		suspend := func(to state) func(*rapid.T) {
+			return func(t *rapid.T) {
+				if err := m.s.suspend(pick(t, running, blocked), to); err != nil {
+					t.Fatal(err)
+				}
+				m.startAll()
+			}
+		}
+		enter := func(t *rapid.T) {
+			k := &ticket{
+				order: Order{Shared: rapid.Bool().Draw(t, "shared"), Urgent: rapid.IntRange(0, 3).Draw(t, "urgent") == 0},
+				queue: rapid.SampledFrom([]string{"", "1", "1", "1", "2"}).Draw(t, "queue"),
+				size:  rapid.IntRange(1, 9).Draw(t, "size"),
+			}
+			m.all = append(m.all, k)
+			if err := m.s.enter(k); err != nil {
+				t.Fatal(err)
+			}
+			m.startAll()
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"enter":  enter,
+			"enter2": enter,
+			"finish": func(t *rapid.T) { m.finish(pick(t, running, blocked, left)) },
+			"block":  suspend(blocked),
+			"leave":  suspend(left),
+		})
+		for len(m.all) > 0 {
+			some := m.in(running, blocked, left)
+			if len(some) == 0 {
+				t.Fatalf("%d requests are forgotten", len(m.all))
+			}
+			m.finish(some[0])
+		}
+		atRest(t, &m.s, slots)
+	})
+}

@@ -1,0 +1,237 @@
+package rpc
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// orders are the kinds of request in the scripts of TestSequence.
+var orders = map[byte]Order{'x': {}, 's': {Shared: true}, 'u': {Urgent: true}, 'v': {Urgent: true, Shared: true}}
+
+// script drives a sequence by steps such as
+//
+//	+a x1 > a   request a enters queue 1, exclusive, and starts at once
+//	+b s-  >    request b enters no queue and does not start
+//	-a > b      a is done, which lets b start
+//	a block >   a calls Block; leave likewise
+type script struct {
+	t       *testing.T
+	s       sequence
+	tickets map[string]*ticket
+}
+
+func (c *script) step(step string) {
+	c.t.Helper()
+	what, want, ok := strings.Cut(step, ">")
+	words := strings.Fields(what)
+	if !ok || len(words) == 0 {
+		c.t.Fatalf("bad step %q", step)
+	}
+	name := words[0][1:]
+	switch {
+	case words[0][0] == '+':
+		t := &ticket{order: orders[words[1][0]], queue: strings.Trim(words[1][1:], "-"), size: 10}
+		c.tickets[name] = t
+		if err := c.s.enter(t); err != nil {
+			c.t.Fatalf("%s: %v", step, err)
+		}
+	case words[0][0] == '-':
+		c.s.finish(c.tickets[name])
+	case words[1] == "block" || words[1] == "leave":
+		to := blocked
+		if words[1] == "leave" {
+			to = left
+		}
+		if err := c.s.suspend(c.tickets[words[0]], to); err != nil {
+			c.t.Fatalf("%s: %v", step, err)
+		}
+	default:
+		c.t.Fatalf("bad step %q", step)
+	}
+	var started []string
+	for t := c.s.next(); t != nil; t = c.s.next() {
+		for name, u := range c.tickets {
+			if u == t {
+				started = append(started, name)
+			}
+		}
+	}
+	if got, want := strings.Join(started, " "), strings.TrimSpace(want); got != want {
+		c.t.Fatalf("%s: started %q, want %q", step, got, want)
+	}
+}
+
+func TestSequence(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		slots int
+		steps string // separated by semicolons
+	}{
+		{"no queue", 3, "+a x- > a; +b x- > b; +c x- > c; -b >; -a >; -c >"},
+		{"no slot", 1, "+a x- > a; +b x- >; +c x- >; -a > b; -b > c; -c >"},
+		{"exclusive", 9, "+a x1 > a; +b x1 >; +c x1 >; -a > b; -b > c; -c >"},
+		{"queues do not know each other", 9, "+a x1 > a; +b x2 > b; +c x1 >; +d x2 >; -b > d; -a > c; -c >; -d >"},
+		{"shared", 9, "+a s1 > a; +b s1 > b; -a >; +c s1 > c; -b >; -c >"},
+		{"readers and writers", 9, "+a s1 > a; +b s1 > b; +c x1 >; +d s1 >; +e s1 >; +f x1 >; -a >; -b > c; -c > d e; -e >; -d > f; -f >"},
+		{"slots are given in order", 1, "+a x1 > a; +b s2 >; +c x- >; +d s2 >; -a > b; -b > c; -c > d; -d >"},
+		{"urgent needs no slot", 1, "+a x- > a; +b x- >; +c u- > c; +d u- > d; -c >; -d >; -a > b; -b >"},
+		{"urgent waits for one that runs", 9, "+a x1 > a; +b u1 >; -a > b; -b >"},
+		{"urgent passes a blocked one", 9, "+a x1 > a; +b x1 >; a block >; +c u1 > c; -c >; -a > b; -b >"},
+		{"urgent that stood behind one that blocks", 9, "+a x1 > a; +b x1 >; +c u1 >; a block > c; -c >; -a > b; -b >"},
+		{"urgent ones keep their order", 9, "+a x1 > a; a block >; +b u1 > b; +c u1 >; -b > c; -c >; -a >"},
+		{"shared urgent ones run together", 9, "+a x1 > a; a block >; +b v1 > b; +c v1 >; -b > c; -c >; -a >"},
+		{"none starts beside an urgent one that passed it", 9, "+a x1 > a; a block >; +b x1 >; +c u1 > c; -a >; -c > b; -b >"},
+		{"a shared one neither", 9, "+a x1 > a; a block >; +b s1 >; +d s1 >; +c u1 > c; -a >; -c > b d; -b >; -d >"},
+		{"unless both are shared", 9, "+a x1 > a; a block >; +b s1 >; +c v1 > c; -a > b; -b >; -c >"},
+		{"a passing one that blocks holds nothing", 9, "+a x1 > a; a block >; +b x1 >; +c u1 > c; -a >; c block > b; -b >; -c >"},
+		{"a passing one that leaves holds nothing", 9, "+a x1 > a; a block >; +b x1 >; +c u1 > c; -a >; c leave > b; -b >; -c >"},
+		{"blocked gives its slot", 1, "+a x1 > a; +b x2 >; a block > b; +c x1 >; -b >; -a > c; -c >"},
+		{"left gives slot and place", 1, "+a x1 > a; +b x1 >; a leave > b; -a >; -b >"},
+		{"left without a queue", 1, "+a x- > a; +b x- >; a leave > b; -b >; -a >"},
+		{"blocked without a queue", 1, "+a x- > a; +b x- >; a block > b; -b >; -a >"},
+		{"shared goes on beside a blocked shared one", 9, "+a s1 > a; a block >; +b s1 > b; +c x1 >; -b >; -a > c; -c >"},
+		{"blocked shared holds the exclusive", 9, "+a s1 > a; +b s1 > b; b block >; +c x1 >; +d u1 >; -a > d; -d >; -b > c; -c >"},
+		{"two blocked", 9, "+a s1 > a; +b s1 > b; +c x1 >; a block >; b block >; -a >; -b > c; -c >"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := &script{t: t, s: sequence{slots: tt.slots, queues: map[string]*queue{}}, tickets: map[string]*ticket{}}
+			for step := range strings.SplitSeq(tt.steps, ";") {
+				c.step(step)
+			}
+			atRest(t, &c.s, tt.slots)
+		})
+	}
+}
+
+// atRest checks that a sequence without requests has forgotten all of them.
+func atRest(t interface {
+	Helper()
+	Errorf(string, ...any)
+}, s *sequence, slots int) {
+	t.Helper()
+	if s.slots != slots || len(s.queues) != 0 || len(s.ready) != 0 || s.full() {
+		t.Errorf("at rest: %d of %d slots, %d queues, %d ready, full %v", s.slots, slots, len(s.queues), len(s.ready), s.full())
+	}
+	for p := outside; p < places; p++ {
+		if s.at[p] != (tally{}) {
+			t.Errorf("at rest: %+v in place %d", s.at[p], p)
+		}
+	}
+}
+
+func enterAll(t *testing.T, s *sequence, n int, order Order, queue string, size int) []*ticket {
+	t.Helper()
+	var out []*ticket
+	for i := range n {
+		k := &ticket{order: order, queue: queue, size: size}
+		if err := s.enter(k); err != nil {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		for s.next() != nil {
+		}
+		out = append(out, k)
+	}
+	return out
+}
+
+func TestSequenceFull(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		order  Order
+		queue  string
+		size   int
+		slots  int
+		before int // requests that do not fill it
+	}{
+		{"without slots", Order{}, "", 1, 5, 5 + maxParked - 1},
+		{"behind one that runs", Order{}, "q", 1, 5, 1 + maxParked - 1},
+		{"urgent ones that run", Order{Urgent: true}, "", 1, 5, maxParked - 1},
+		{"large ones that run", Order{}, "", maxHeldBytes / 4, 64, 3},
+		{"large urgent ones", Order{Urgent: true}, "", maxHeldBytes / 4, 64, 3},
+		{"large ones that are parked", Order{}, "q", maxHeldBytes / 8, 64, 7},
+	}
+	for _, tt := range tests {
+		s := &sequence{slots: tt.slots, queues: map[string]*queue{}}
+		all := enterAll(t, s, tt.before, tt.order, tt.queue, tt.size)
+		if s.full() {
+			t.Errorf("%s: full with %d requests", tt.name, tt.before)
+		}
+		all = append(all, enterAll(t, s, 1, tt.order, tt.queue, tt.size)...)
+		if !s.full() {
+			t.Errorf("%s: not full with %d requests", tt.name, tt.before+1)
+		}
+		for _, k := range all {
+			s.finish(k)
+			for s.next() != nil {
+			}
+		}
+		atRest(t, s, tt.slots)
+	}
+}
+
+func TestSequenceWaitingLimits(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		size int
+		n    int // requests that may wait
+	}{
+		{"number", 1, maxWaiting},
+		{"bytes", maxWaitingBytes / 4, 4},
+	}
+	for _, tt := range tests {
+		for _, to := range []state{blocked, left} {
+			t.Run(fmt.Sprintf("%s, suspended %d", tt.name, to), func(t *testing.T) {
+				t.Parallel()
+				s := &sequence{slots: 1, queues: map[string]*queue{}}
+				var all []*ticket
+				for i := range tt.n {
+					k := enterAll(t, s, 1, Order{}, fmt.Sprint(i), tt.size)[0]
+					if err := s.suspend(k, to); err != nil {
+						t.Fatalf("request %d: %v", i, err)
+					}
+					all = append(all, k)
+				}
+				last := enterAll(t, s, 1, Order{}, "last", tt.size)[0]
+				err := s.suspend(last, to)
+				if e, ok := err.(*protocol.Error); !ok || e.Code != protocol.CodeInvalidRequest {
+					t.Errorf("one more: %v, want code %d", err, protocol.CodeInvalidRequest)
+				}
+				if s.full() {
+					t.Error("waiting requests stop the reading")
+				}
+				for _, k := range append(all, last) {
+					s.finish(k)
+				}
+				atRest(t, s, 1)
+			})
+		}
+		t.Run(tt.name+", behind a blocked one", func(t *testing.T) {
+			t.Parallel()
+			s := &sequence{slots: 1, queues: map[string]*queue{}}
+			all := enterAll(t, s, 1, Order{}, "q", tt.size)
+			if err := s.suspend(all[0], blocked); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, enterAll(t, s, tt.n-1, Order{}, "q", tt.size)...)
+			if err := s.enter(&ticket{queue: "q", size: tt.size}); err == nil {
+				t.Error("one more was let in")
+			}
+			all = slices.Insert(all, 1, enterAll(t, s, 1, Order{Urgent: true}, "q", 1)...)
+			for _, k := range all {
+				s.finish(k)
+				for s.next() != nil {
+				}
+			}
+			atRest(t, s, 1)
+		})
+	}
+}

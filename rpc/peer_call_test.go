@@ -1,0 +1,229 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+)
+
+func TestNotify(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, f := serve(t, rpc.Config{}, true)
+		for _, params := range []any{nil, map[string]int{"a": 1}, &protocol.ClosedNotification{ProcessID: "p", Seq: 3}} {
+			if err := p.Notify("m", params); err != nil {
+				t.Errorf("Notify(%v): %v", params, err)
+			}
+		}
+		if err := p.Notify("m", func() {}); err == nil {
+			t.Error("a function was sent")
+		}
+		f.expect(`{"method":"m","params":{}}`, `{"method":"m","params":{"a":1}}`, `{"method":"m","params":{"processId":"p","seq":3}}`)
+	})
+}
+
+func TestCall(t *testing.T) {
+	t.Parallel()
+	type result struct{ A int }
+	tests := []struct {
+		name, answer string
+		result       any
+		want         any    // of result
+		err          string // text, empty for none
+		wire         bool   // the error is the other side's
+	}{
+		{"ignored result", `"result":{"A":5}`, nil, nil, "", false},
+		{"by encoding/json", `"result":{"A":5}`, &result{}, &result{5}, "", false},
+		{"by UnmarshalObject", `"result":{"processId":"p"}`, &protocol.ProcessParams{}, &protocol.ProcessParams{ProcessID: "p"}, "", false},
+		{"error", `"error":{"code":-32004,"message":"gone"}`, &result{}, &result{}, "gone (code -32004)", true},
+		{"bad result", `"result":5`, &result{}, &result{}, "decoding the result: json", false},
+		{"bad result for UnmarshalObject", `"result":{}`, &protocol.ProcessParams{}, &protocol.ProcessParams{},
+			"decoding the result: missing field `processId`", false},
+		{"null for UnmarshalObject", `"result":null`, &protocol.ProcessParams{}, &protocol.ProcessParams{},
+			"decoding the result: params: invalid type: null", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p, f := serve(t, rpc.Config{}, true)
+				var err error
+				var call sync.WaitGroup
+				call.Go(func() { err = p.Call(t.Context(), "m", map[string]int{"x": 1}, tt.result) })
+				f.expect(`{"id":1,"method":"m","params":{"x":1}}`)
+				f.send(`{"id":1,%s}`, tt.answer)
+				call.Wait()
+				if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
+					t.Errorf("Call: %v, want %q", err, tt.err)
+				}
+				if _, wire := errors.AsType[*protocol.Error](err); wire != tt.wire {
+					t.Errorf("Call: %T, the answer of the other side: %v, want %v", err, wire, tt.wire)
+				}
+				if got, want := fmt.Sprint(tt.result), fmt.Sprint(tt.want); got != want {
+					t.Errorf("result %s, want %s", got, want)
+				}
+			})
+		})
+	}
+}
+
+func TestCallParamsThatCannotBeSent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, f := serve(t, rpc.Config{}, true)
+		if err := p.Call(t.Context(), "m", func() {}, nil); err == nil {
+			t.Error("a function was sent")
+		}
+		f.expect()
+		f.send(`{"id":1,"result":{}}`) // nobody waits for it
+		f.answers(`-1 -32600`, "end: EOF")
+	})
+}
+
+func TestCallsBothWays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, b := rpc.Pipe()
+		near := rpc.NewPeer(a, rpc.Config{Table: newStage(t).table()})
+		far := rpc.NewPeer(b, rpc.Config{Table: newStage(t).table()})
+		var all sync.WaitGroup
+		for _, p := range []*rpc.Peer{near, far} {
+			all.Go(func() { _ = p.Serve(context.Background()) })
+		}
+		var calls sync.WaitGroup
+		for i := range 40 {
+			for _, p := range []*rpc.Peer{near, far} {
+				calls.Go(func() {
+					got := -1
+					if err := p.Call(t.Context(), "echo", i, &got); err != nil || got != i {
+						t.Errorf("echo of %d: %d, %v", i, got, err)
+					}
+				})
+			}
+		}
+		calls.Wait()
+		near.Close()
+		all.Wait()
+	})
+}
+
+func TestAbandonedCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, f := serve(t, rpc.Config{Table: newStage(t).table()}, true)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		called := make(chan error, 1)
+		go func() { called <- p.Call(ctx, "m", nil, nil) }()
+		f.answers("1")
+		cancel(errPlain)
+		if err := <-called; !errors.Is(err, errPlain) {
+			t.Errorf("Call: %v, want the cause of the end, %v", err, errPlain)
+		}
+		f.send(`{"id":1,"error":{"code":1,"message":"too late"}}`)
+		f.send(`{"id":"probe","method":"echo"}`)
+		f.answers(`"probe"`)
+		f.send(`{"id":1,"result":{}}`) // once is enough
+		f.answers(`-1 -32600`, "end: EOF")
+	})
+}
+
+// TestManyAbandonedCalls pins that the memory of calls that are never answered
+// is bounded: the connection ends.
+func TestManyAbandonedCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := serve(t, rpc.Config{}, true)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for i := range 1024 {
+			if err := p.Call(ctx, "m", nil, nil); !errors.Is(err, context.Canceled) {
+				t.Fatalf("call %d: %v", i, err)
+			}
+		}
+		synctest.Wait()
+		if err := p.Notify("m", nil); err != nil {
+			t.Fatalf("after 1024 calls: %v", err)
+		}
+		if err := p.Call(ctx, "m", nil, nil); !errors.Is(err, context.Canceled) {
+			t.Fatalf("the last call: %v", err)
+		}
+		synctest.Wait()
+		if err := p.Notify("m", nil); err == nil {
+			t.Error("the connection lives after 1025 calls")
+		}
+	})
+}
+
+func TestEndUnblocksCalls(t *testing.T) {
+	t.Parallel()
+	for _, own := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			p, f := serve(t, rpc.Config{}, false)
+			errs := make(chan error, 3)
+			go func() { errs <- p.Call(t.Context(), "answered never", nil, nil) }()
+			if _, err := f.conn.Read(); err != nil {
+				t.Fatal(err)
+			}
+			go func() { errs <- p.Call(t.Context(), "read never", nil, nil) }()
+			go func() { errs <- p.Notify("read never", nil) }()
+			synctest.Wait()
+			if len(errs) != 0 {
+				t.Fatalf("returned early: %v", <-errs)
+			}
+			if own {
+				p.Close()
+			} else {
+				f.conn.Close()
+			}
+			for range 3 {
+				if err := <-errs; err == nil {
+					t.Error("no error after the end")
+				}
+			}
+		})
+	}
+}
+
+// broken is a connection that can be read but not written to.
+type broken struct{ rpc.Conn }
+
+func (broken) Write([]byte) error { return io.ErrShortWrite }
+
+// TestFailedWriteEndsTheConnection covers each kind of message that is
+// written: a peer whose answers get lost must not live on.
+func TestFailedWriteEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	tests := map[string]string{
+		"result":         `{"id":1,"method":"echo"}`,
+		"error":          `{"id":1,"method":"fail"}`,
+		"unknown method": `{"id":1,"method":"nope"}`,
+		"malformed":      `{`,
+	}
+	for name, in := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				table := newStage(t).table()
+				table["fail"] = rpc.Method{Handle: rpc.Handle(func(context.Context, protocol.EmptyParams) (any, error) { return nil, errPlain })}
+				near, conn := rpc.Pipe()
+				var served sync.WaitGroup
+				served.Go(func() { _ = rpc.NewPeer(broken{near}, rpc.Config{Table: table}).Serve(context.Background()) })
+				if err := conn.Write([]byte(in)); err != nil {
+					t.Fatal(err)
+				}
+				if m, err := conn.Read(); !errors.Is(err, io.EOF) {
+					t.Errorf("Read: %s, %v, want %v", m, err, io.EOF)
+				}
+				served.Wait()
+			})
+		})
+	}
+}
