@@ -264,20 +264,26 @@ func (s *scanner) number() error {
 	return nil
 }
 
-// plainEnd is the index of the first byte from pos that needs a closer look
-// inside a string: a quote, a backslash, a control character or a byte of a
-// multi-byte character. Eight bytes at a time: strings carry whole files.
+// Eight bytes in a word, for looking at them together.
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// special marks, in their highest bits, the bytes of a word that need a closer
+// look inside a string: a quote, a backslash, a control character or a byte of
+// a multi-byte character. Only the lowest mark is exact: a subtraction borrows
+// from the bytes above one that it makes negative.
+func special(w uint64) uint64 {
+	quote := w ^ ones*'"'
+	slash := w ^ ones*'\\'
+	return (w | (w - ones*0x20) | (quote - ones) | (slash - ones)) & highs
+}
+
+// plainEnd is the index of the first special byte from pos.
 func plainEnd(data []byte, pos int) int {
-	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	for pos+8 <= len(data) {
-		w := binary.LittleEndian.Uint64(data[pos:])
-		quote := w ^ ones*'"'
-		slash := w ^ ones*'\\'
-		// A subtraction borrows into the high bit of a byte that is zero (or,
-		// for controls, below 0x20); bytes at or above 0x80 are hits anyway,
-		// and a borrow can only create hits above a real one.
-		hit := (w | (w - ones*0x20) | (quote - ones) | (slash - ones)) & highs
-		if hit != 0 {
+		if hit := special(binary.LittleEndian.Uint64(data[pos:])); hit != 0 {
 			return pos + bits.TrailingZeros64(hit)/8
 		}
 		pos += 8
@@ -291,12 +297,39 @@ func plainEnd(data []byte, pos int) int {
 	return pos
 }
 
+// plainStart is an index up to which data from pos holds no special byte: as
+// far as it can be found out fast. Strings carry whole files, so it is worth
+// to look for quotes and backslashes first, which the library does many bytes
+// at a time, and then four words at a time for the rest. It looks at all of a
+// string once, so it may be asked once for each.
+func plainStart(data []byte, pos int) int {
+	end := bytes.IndexByte(data[pos:], '"')
+	if end < 64 {
+		return pos
+	}
+	plain := data[pos : pos+end]
+	if slash := bytes.IndexByte(plain, '\\'); slash >= 0 {
+		plain = plain[:slash]
+	}
+	for len(plain) >= 32 {
+		a, b := binary.LittleEndian.Uint64(plain), binary.LittleEndian.Uint64(plain[8:])
+		c, d := binary.LittleEndian.Uint64(plain[16:]), binary.LittleEndian.Uint64(plain[24:])
+		if (a|b|c|d|(a-ones*0x20)|(b-ones*0x20)|(c-ones*0x20)|(d-ones*0x20))&highs != 0 {
+			break
+		}
+		plain = plain[32:]
+		pos += 32
+	}
+	return pos
+}
+
 // str skips the string whose quote is next and returns its content: a slice
 // of the text, or a decoded copy where there are escapes.
 func (s *scanner) str() ([]byte, error) {
 	s.pos++
 	start := s.pos
 	escaped := false
+	s.pos = plainStart(s.data, s.pos)
 	for {
 		s.pos = plainEnd(s.data, s.pos)
 		if s.pos >= len(s.data) {
