@@ -21,7 +21,12 @@ func strict(encoded []byte) ([]byte, bool) {
 
 func checkBase64(t interface{ Errorf(string, ...any) }, encoded []byte) {
 	want, ok := strict(encoded)
-	got, err := decodeBase64(encoded)
+	fresh, freshErr := decodeBase64(nil, encoded)
+	inPlace := bytes.Clone(encoded)
+	got, err := decodeBase64(inPlace, inPlace)
+	if !bytes.Equal(got, fresh) || (err == nil) != (freshErr == nil) {
+		t.Errorf("decodeBase64(%q) in place = %q, %v, else %q, %v", encoded, got, err, fresh, freshErr)
+	}
 	switch {
 	case ok != (err == nil):
 		t.Errorf("decodeBase64(%q): %v, encoding/base64 says %v", encoded, err, ok)
@@ -39,7 +44,7 @@ func TestBase64(t *testing.T) {
 		"AA==\n", "\nAA==", "AA\n==", "AA=\n", "\r\n\r\n", "AAAA\n\n\n\n", "AAAA\n\n\n\nAAAA", " AA==", "AA-_", "AA+/", "AAA\x00", "AAA\xff", "ÄAA",
 	} {
 		checkBase64(t, []byte(in))
-		for _, n := range []int{3, 30, 33, 48, 51, 3000} {
+		for _, n := range []int{3, 30, 33, 48, 51, 765, 768, 771, 3000} {
 			checkBase64(t, []byte(base64.StdEncoding.EncodeToString(make([]byte, n))+in))
 		}
 	}
@@ -66,7 +71,8 @@ func TestBase64ErrorNamesThePlace(t *testing.T) {
 		{"AB==", "padding or last symbol of 4 bytes"},
 	}
 	for _, tt := range tests {
-		if _, err := decodeBase64([]byte(tt.in)); err == nil || err.Error() != tt.want {
+		in := []byte(tt.in)
+		if _, err := decodeBase64(in, in); err == nil || err.Error() != tt.want {
 			t.Errorf("%.20q: %v, want %s", tt.in, err, tt.want)
 		}
 	}
@@ -111,7 +117,7 @@ func TestBase64RoundTrip(t *testing.T) {
 		if rest := room[min(len(got), len(room)):]; len(bytes.Trim(rest, "\xEE")) > 0 {
 			t.Errorf("appendBase64 of %d bytes wrote beyond its end", len(data))
 		}
-		back, err := decodeBase64(got[2 : len(got)-1])
+		back, err := decodeBase64(nil, got[2:len(got)-1])
 		if err != nil || !bytes.Equal(back, data) {
 			t.Errorf("%q reads back as %q, %v", data, back, err)
 		}

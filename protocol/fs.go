@@ -65,7 +65,8 @@ func (r *ReadFileResult) AppendJSON(dst []byte) []byte {
 	return append(appendBase64(dst, r.Data), '}')
 }
 
-// WriteFileParams replaces the content of a file.
+// WriteFileParams replaces the content of a file. Data that was decoded lasts
+// as long as the message.
 type WriteFileParams struct {
 	Path           PathURI  `json:"path"`
 	Data           []byte   `json:"dataBase64"`
@@ -82,7 +83,8 @@ func (p *WriteFileParams) UnmarshalObject(o *Object) {
 	if raw := o.required("dataBase64"); raw != nil && raw[0] != '"' {
 		o.wrongType("dataBase64", raw, "a string")
 	} else if raw != nil {
-		p.Data, p.DataError = decodeBase64(stringContent(raw))
+		content := stringContent(raw)
+		p.Data, p.DataError = decodeBase64(content, content)
 	}
 	p.FollowSymlinks = follow(o)
 	p.Sandbox = sandbox(o)
@@ -361,7 +363,8 @@ func (r *ReadBlockResult) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// WriteBlockParams writes a chunk (1..1,048,576 bytes) at Offset.
+// WriteBlockParams writes a chunk (1..1,048,576 bytes) at Offset. A chunk that
+// was decoded lasts as long as the message.
 type WriteBlockParams struct {
 	HandleID string `json:"handleId"`
 	Offset   uint64 `json:"offset"`
@@ -372,7 +375,7 @@ type WriteBlockParams struct {
 func (p *WriteBlockParams) UnmarshalObject(o *Object) {
 	p.HandleID = o.String("handleId")
 	p.Offset = o.Uint64("offset")
-	p.Chunk = o.Base64("chunk")
+	p.Chunk = o.Base64InPlace("chunk")
 }
 
 // WatchMissingParams sets the connection's one-shot watch (rpc.md 5.6).

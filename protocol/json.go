@@ -133,36 +133,43 @@ func appendBase64(dst, b []byte) []byte {
 	return append(dst[:len(dst)+n], '"')
 }
 
+// base64Block is how many symbols are decoded at a time: a multiple of four.
+const base64Block = 1024
+
 // decodeBase64 decodes text strictly: standard alphabet, padded, no white
-// space, no stray bits in the last symbol.
-func decodeBase64(encoded []byte) ([]byte, error) {
+// space, no stray bits in the last symbol. The result lies in out, which may
+// be the text itself: it stays ahead of what is written.
+func decodeBase64(out, encoded []byte) ([]byte, error) {
 	if len(encoded)%4 != 0 {
-		return nil, base64Error(encoded)
+		return nil, base64Error(encoded, 0)
 	}
+	var buf [base64Block / 4 * 3]byte
+	out = out[:0]
 	// The fast decoder is lenient at the end, so the last group goes to the
 	// strict one. White space it would skip cannot hide: the lengths differ.
 	head := max(len(encoded)-4, 0)
-	out := make([]byte, len(encoded)/4*3)
-	n := 0
-	if head > 0 {
-		var err error
-		if n, err = simd.StdEncoding.Decode(out, encoded[:head]); err != nil || n != head/4*3 {
-			return nil, base64Error(encoded)
+	for i := 0; i < head; i += base64Block {
+		block := encoded[i:min(i+base64Block, head)]
+		n, err := simd.StdEncoding.Decode(buf[:len(block)/4*3], block)
+		if err != nil || n != len(block)/4*3 {
+			return nil, base64Error(encoded, i)
 		}
+		out = append(out, buf[:n]...)
 	}
 	tail := encoded[head:]
-	m, err := base64.StdEncoding.Strict().Decode(out[n:], tail)
+	n, err := base64.StdEncoding.Strict().Decode(buf[:], tail)
 	if err != nil || bytes.ContainsAny(tail, "\r\n") {
-		return nil, base64Error(encoded)
+		return nil, base64Error(encoded, head)
 	}
-	return out[:n+m], nil
+	return append(out, buf[:n]...), nil
 }
 
-// base64Error says what is wrong with text that decodeBase64 refuses.
-func base64Error(encoded []byte) error {
-	for i, c := range bytes.TrimRight(encoded, "=") {
+// base64Error says what is wrong with text that decodeBase64 refuses, from
+// the block on that it did not like.
+func base64Error(encoded []byte, from int) error {
+	for i, c := range bytes.TrimRight(encoded[from:], "=") {
 		if c != '+' && c != '/' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
-			return fmt.Errorf("symbol %q at offset %d", c, i)
+			return fmt.Errorf("symbol %q at offset %d", c, from+i)
 		}
 	}
 	return fmt.Errorf("padding or last symbol of %d bytes", len(encoded))

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"strconv"
 )
@@ -357,7 +358,13 @@ func quoteAll(words []string) string {
 }
 
 // Base64 is a required string of strict base64, decoded.
-func (o *Object) Base64(name string) []byte {
+func (o *Object) Base64(name string) []byte { return o.base64(name, false) }
+
+// Base64InPlace is Base64 without a copy: the bytes lie where their text was,
+// so they last as long as the message, and the member can be read but once.
+func (o *Object) Base64InPlace(name string) []byte { return o.base64(name, true) }
+
+func (o *Object) base64(name string, inPlace bool) []byte {
 	raw := o.required(name)
 	if raw == nil {
 		return nil
@@ -366,7 +373,14 @@ func (o *Object) Base64(name string) []byte {
 		o.wrongType(name, raw, "a string")
 		return nil
 	}
-	b, err := decodeBase64(stringContent(raw))
+	content := stringContent(raw)
+	var out []byte
+	if inPlace {
+		out = content
+	} else {
+		out = make([]byte, 0, base64.StdEncoding.DecodedLen(len(content)))
+	}
+	b, err := decodeBase64(out, content)
 	if err != nil {
 		o.Fail(name, "invalid base64: %v", err)
 	}

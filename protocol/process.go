@@ -252,7 +252,8 @@ func (r *ReadResult) AppendJSON(dst []byte) []byte {
 }
 
 // WriteParams sends bytes to a process's stdin. The server applies a WriteID
-// once, so that a write may be repeated when its answer was lost.
+// once, so that a write may be repeated when its answer was lost. A chunk that
+// was decoded lasts as long as the message.
 type WriteParams struct {
 	ProcessID string `json:"processId"`
 	Chunk     []byte `json:"chunk"`
@@ -262,7 +263,7 @@ type WriteParams struct {
 // UnmarshalObject reads the params.
 func (p *WriteParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
-	p.Chunk = o.Base64("chunk")
+	p.Chunk = o.Base64InPlace("chunk")
 	p.WriteID = o.String("writeId")
 	if p.WriteID == "" {
 		o.Fail("writeId", "must not be empty")
