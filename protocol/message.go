@@ -62,7 +62,8 @@ type Message struct {
 // not part of a message are ignored, but checked.
 func Decode(data []byte) (Message, error) {
 	var id, method, params, result, failure, trace []byte
-	s := scanner{data: data, values: 1}
+	var names [16][]byte // enough for most messages
+	s := scanner{data: data, values: 1, names: names[:0]}
 	if s.space(); s.pos >= len(data) {
 		return Message{}, s.fail("end of input where a value was expected")
 	}

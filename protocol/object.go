@@ -22,6 +22,7 @@ import (
 type Object struct {
 	path    string // of this object inside params, for error texts
 	members []member
+	room    [10]member // for members: most records have fewer
 	err     *Error
 }
 
@@ -69,7 +70,8 @@ func ParseObject(raw []byte) (*Object, *Error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, InvalidParams("invalid type: %s, expected an object", typeOf(raw))
 	}
-	o := &Object{members: make([]member, 0, 12)}
+	o := &Object{}
+	o.members = o.room[:0]
 	eachMember(raw, func(name, value []byte) bool {
 		o.members = append(o.members, member{name, value})
 		return true

@@ -84,7 +84,8 @@ type ticket struct {
 // queue is the requests of one queue that are not done, in order of arrival.
 type queue struct {
 	tickets []*ticket
-	blocked int // how many of them are blocked
+	queued  int // how many of them are queued
+	blocked int // and blocked
 }
 
 // sequence decides which requests run. It is guarded by the peer's lock.
@@ -129,6 +130,7 @@ func (s *sequence) enter(t *ticket) error {
 		s.queues[t.queue] = q
 	}
 	q.tickets = append(q.tickets, t)
+	q.queued++
 	s.advance(q)
 	if t.state != queued || q.blocked == 0 || t.order.Urgent {
 		return nil
@@ -136,6 +138,7 @@ func (s *sequence) enter(t *ticket) error {
 	if !s.mayWait(t) {
 		s.move(t, outside)
 		q.tickets = slices.Delete(q.tickets, len(q.tickets)-1, len(q.tickets))
+		q.queued--
 		return tooManyWaiting()
 	}
 	s.move(t, waiting)
@@ -149,12 +152,16 @@ func tooManyWaiting() error {
 
 // advance makes those tickets of a queue ready that nothing before them holds.
 func (s *sequence) advance(q *queue) {
+	if q.queued == 0 {
+		return
+	}
 	shared := true // all before are shared
 	stuck := true  // all before are blocked, or queued behind one that is
 	for i, t := range q.tickets {
 		turn := (i == 0 || t.order.Shared && shared) && !overtaken(t, q.tickets[i+1:])
 		if t.state == queued && (turn || t.order.Urgent && stuck) {
 			t.state = ready
+			q.queued--
 			s.move(t, parked)
 			s.ready = append(s.ready, t)
 		}
@@ -271,14 +278,6 @@ func (s *sequence) suspend(t *ticket, to state) error {
 	return nil
 }
 
-// ticketKey is the context key of a request's ticket and peer.
-type ticketKey struct{}
-
-type ticketOf struct {
-	peer   *Peer
-	ticket *ticket
-}
-
 // Leave tells the order that this request will only wait from now on: it
 // gives back its slot and its place in its queue, so that it delays nothing.
 // It fails when too many requests of the connection wait already. With strict
@@ -290,9 +289,9 @@ func Leave(ctx context.Context) error { return suspend(ctx, left) }
 func Block(ctx context.Context) error { return suspend(ctx, blocked) }
 
 func suspend(ctx context.Context, to state) error {
-	r, ok := ctx.Value(ticketKey{}).(ticketOf)
+	r, ok := ctx.Value(requestKey{}).(*request)
 	if !ok {
 		return nil
 	}
-	return r.peer.suspend(r.ticket, to)
+	return r.peer.suspend(&r.ticket, to)
 }

@@ -201,29 +201,21 @@ func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) err
 		}
 		method.Handle = func(context.Context, json.RawMessage) (any, error) { return nil, unknown }
 	}
-	t := &ticket{order: method.Order, size: len(data)}
+	r := &request{Context: ctx, peer: p, handle: method.Handle, message: m, data: data}
+	r.order, r.size, r.start = method.Order, len(data), r.run
 	if p.strict() {
-		t.order = Order{Queue: InQueue("strict"), Inline: method.Order.Inline}
+		r.order = Order{Queue: InQueue("strict"), Inline: method.Order.Inline}
 	}
-	if t.order.Queue != nil {
-		t.queue = t.order.Queue(m.Params)
+	if r.order.Queue != nil {
+		r.queue = r.order.Queue(m.Params)
 	}
 	p.handlers.Add(1)
-	t.start = func() {
-		defer p.handlers.Done()
-		p.serve(context.WithValue(ctx, ticketKey{}, ticketOf{p, t}), method.Handle, m)
-		Recycle(data)
-		p.mu.Lock()
-		p.seq.finish(t)
-		p.startReady()
-		p.mu.Unlock()
-	}
-	if t.order.Inline {
-		p.inline(t)
+	if r.order.Inline {
+		p.inline(&r.ticket)
 		return nil
 	}
 	p.mu.Lock()
-	err := p.seq.enter(t)
+	err := p.seq.enter(&r.ticket)
 	p.startReady()
 	for err == nil && p.seq.full() && !p.closing {
 		p.room.Wait()
@@ -235,6 +227,39 @@ func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) err
 		return p.writeError(m.ID, p.cfg.WireError(err))
 	}
 	return nil
+}
+
+// request is one request that is being served, and the context of its handler.
+type request struct {
+	ticket
+	context.Context // of the connection
+	peer            *Peer
+	handle          Handler
+	message         protocol.Message
+	data            []byte // what message is sliced from
+}
+
+// requestKey is the context key of the request itself.
+type requestKey struct{}
+
+// Value is the connection's, or the request itself.
+func (r *request) Value(key any) any {
+	if key == (requestKey{}) {
+		return r
+	}
+	return r.Context.Value(key)
+}
+
+// run serves the request from beginning to end.
+func (r *request) run() {
+	p := r.peer
+	defer p.handlers.Done()
+	p.serve(r)
+	Recycle(r.data)
+	p.mu.Lock()
+	p.seq.finish(&r.ticket)
+	p.startReady()
+	p.mu.Unlock()
 }
 
 // inline runs a request in the read loop; with strict order, after all
@@ -276,12 +301,12 @@ func (p *Peer) suspend(t *ticket, to state) error {
 	return err
 }
 
-// serve calls a handler and writes its answer.
-func (p *Peer) serve(ctx context.Context, handle Handler, m protocol.Message) {
-	result, message, err := p.invoke(ctx, handle, m)
+// serve calls the handler and writes its answer.
+func (p *Peer) serve(r *request) {
+	result, message, err := p.invoke(r)
 	// Nobody hears of an error on a broken connection; it ends by itself.
 	if err != nil {
-		_ = p.writeError(m.ID, p.cfg.WireError(err))
+		_ = p.writeError(r.message.ID, p.cfg.WireError(err))
 	} else {
 		_ = p.write(message)
 		Recycle(message)
@@ -291,21 +316,21 @@ func (p *Peer) serve(ctx context.Context, handle Handler, m protocol.Message) {
 	}
 }
 
-// invoke calls a handler and encodes its result; a panic of either is its
+// invoke calls the handler and encodes its result; a panic of either is its
 // error.
-func (p *Peer) invoke(ctx context.Context, handle Handler, m protocol.Message) (result any, message []byte, err error) {
+func (p *Peer) invoke(r *request) (result any, message []byte, err error) {
 	defer func() {
-		if r := recover(); r != nil {
-			p.cfg.Logger.Error("handler panicked", "method", m.Method, "panic", r, "stack", string(debug.Stack()))
+		if e := recover(); e != nil {
+			p.cfg.Logger.Error("handler panicked", "method", r.message.Method, "panic", e, "stack", string(debug.Stack()))
 			err = protocol.Errorf(protocol.CodeInternal, "internal error")
 		}
 	}()
-	r, err := handle(ctx, m.Params)
+	value, err := r.handle(r, r.message.Params)
 	if err != nil {
 		return nil, nil, err
 	}
-	result = r
-	message, err = protocol.AppendResult(bufferFor(r), m.ID, r)
+	result = value
+	message, err = protocol.AppendResult(bufferFor(value), r.message.ID, value)
 	return result, message, err
 }
 

@@ -1,0 +1,245 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type dialFunc = func(context.Context) (rpc.Conn, error)
+
+// newAgent starts an agent that ends with the test.
+func newAgent(t testing.TB) *agent.Agent {
+	t.Helper()
+	a := agent.New(agent.Config{Version: "0.169.0+execagent.test", Environ: os.Environ()})
+	t.Cleanup(func() {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+// overPipe connects to an agent in memory.
+func overPipe(t testing.TB, a *agent.Agent) dialFunc {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var served sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		served.Wait()
+	})
+	return func(context.Context) (rpc.Conn, error) {
+		ours, theirs := rpc.Pipe()
+		// How it ends is seen from the other end.
+		served.Go(func() { _ = a.ServeConn(ctx, theirs) })
+		return ours, nil
+	}
+}
+
+// overWebSocket connects to an agent that listens.
+func overWebSocket(t testing.TB, a *agent.Agent) dialFunc {
+	t.Helper()
+	listener, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- a.Serve(ctx, listener) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return func(ctx context.Context) (rpc.Conn, error) {
+		conn, err := transport.Dial(ctx, listener.URL(), transport.DialConfig{})
+		if err != nil {
+			return nil, err
+		}
+		return conn, nil
+	}
+}
+
+// eachTransport runs a test with a client over every kind of connection.
+func eachTransport(t *testing.T, test func(t *testing.T, c *client.Client)) {
+	t.Helper()
+	for name, over := range map[string]func(testing.TB, *agent.Agent) dialFunc{
+		"pipe": overPipe, "websocket": overWebSocket,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, connect(t, client.Config{Dial: over(t, newAgent(t))}))
+		})
+	}
+}
+
+func connect(t testing.TB, cfg client.Config) *client.Client {
+	t.Helper()
+	c, err := client.Connect(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Parallel()
+	eachTransport(t, func(t *testing.T, c *client.Client) {
+		info, err := c.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.ExecutorVersion != "0.169.0+execagent.test" || !info.Capabilities.ProcessSignals {
+			t.Errorf("Info is %+v", info)
+		}
+		if status, err := c.Status(t.Context()); status != protocol.StatusReady || err != nil {
+			t.Errorf("Status is %q, %v", status, err)
+		}
+		config, err := c.ReadConfig(t.Context(), protocol.ConfigReadParams{
+			Cwd: protocol.NewPathURI(t.TempDir()), ConfigPaths: [][]string{{"model"}},
+		})
+		if err != nil || config.Hostname == "" {
+			t.Errorf("ReadConfig is %+v, %v", config, err)
+		}
+	})
+}
+
+func TestResume(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t)
+	dial := overPipe(t, a)
+	first := connect(t, client.Config{Dial: dial})
+	p, err := first.Start(t.Context(), shell("sleep 100"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	_, err = client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
+	if !isAttached(err) {
+		t.Errorf("resuming an attached session gives %v", err)
+	}
+	_, err = client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: "nobody"})
+	if want := "exec-server rejected request (-32600): unknown session id nobody"; err == nil || err.Error() != want {
+		t.Errorf("resuming an unknown session gives %v, want %s", err, want)
+	}
+
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
+	for isAttached(err) { // the agent has not seen the end of the first connection
+		second, err = client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if second.SessionID() != first.SessionID() {
+		t.Errorf("resumed %s as %s", first.SessionID(), second.SessionID())
+	}
+	processes, err := second.Processes(t.Context())
+	if err != nil || len(processes) != 1 || processes[0].ProcessID != p.ID() || processes[0].Exited {
+		t.Errorf("the session has %+v, %v", processes, err)
+	}
+}
+
+func isAttached(err error) bool {
+	refused, ok := errors.AsType[*client.ServerError](err)
+	return ok && refused.Err.Code == protocol.CodeSessionAttached
+}
+
+func TestConnectErrors(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("no route")
+	_, err := client.Connect(t.Context(), client.Config{Dial: func(context.Context) (rpc.Conn, error) { return nil, cause }})
+	if _, ok := errors.AsType[*client.ConnectError](err); !ok || !errors.Is(err, cause) {
+		t.Errorf("a dial that fails gives %v", err)
+	}
+	_, err = client.Connect(t.Context(), client.Config{
+		ConnectTimeout: time.Millisecond,
+		Dial: func(ctx context.Context) (rpc.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+	})
+	if _, ok := errors.AsType[*client.ConnectError](err); !ok || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a dial that takes too long gives %v", err)
+	}
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+	eachTransport(t, func(t *testing.T, c *client.Client) {
+		p, err := c.Start(t.Context(), shell("sleep 100"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		<-c.Done()
+		for name, err := range map[string]error{
+			"Status": second(c.Status(t.Context())),
+			"Wait":   second(p.Wait(t.Context())),
+			"Start":  second(c.Start(t.Context(), shell("true"))),
+			"HTTP":   second(c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "http://127.0.0.1/"})),
+		} {
+			if _, ok := errors.AsType[*client.DisconnectedError](err); !ok {
+				t.Errorf("after Close %s gives %v", name, err)
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Errorf("closing twice: %v", err)
+		}
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestErrNotExist(t *testing.T) {
+	t.Parallel()
+	eachTransport(t, func(t *testing.T, c *client.Client) {
+		_, err := c.FS(nil).ReadFile(t.Context(), t.TempDir()+"/missing")
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a missing file gives %v", err)
+		}
+		if _, ok := errors.AsType[*protocol.Error](err); !ok {
+			t.Errorf("%v does not wrap the error of the wire", err)
+		}
+		err = c.Call(t.Context(), "no/such", protocol.Empty{}, nil)
+		if refused, ok := errors.AsType[*client.ServerError](err); !ok || refused.Err.Code != protocol.CodeMethodNotFound {
+			t.Errorf("an unknown method gives %v", err)
+		}
+	})
+}
+
+// shell runs a script with sh.
+func shell(script string, args ...any) protocol.StartParams {
+	return protocol.StartParams{
+		Argv:      []string{"/bin/sh", "-c", fmt.Sprintf(script, args...)},
+		Cwd:       protocol.NewPathURI("/"),
+		EnvPolicy: &protocol.EnvPolicy{Inherit: protocol.InheritCore},
+	}
+}

@@ -1,0 +1,187 @@
+package client
+
+import (
+	"context"
+	"io/fs"
+	"strings"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// maxWhole is how large a file may be to pass as one message, in bytes: as
+// base64 it is then below the 64 MiB that a message may have (rpc.md 7).
+const maxWhole = 32 << 20
+
+// FS is the file system of the server. Paths are absolute native paths of the
+// server's. Errors are *fs.PathError around the one of [Client.Call]; where
+// something does not exist, errors.Is with [fs.ErrNotExist] says so.
+type FS struct {
+	client  *Client
+	sandbox *protocol.Sandbox
+}
+
+// FS gives access to files, confined by sandbox; nil does not confine.
+func (c *Client) FS(sandbox *protocol.Sandbox) *FS { return &FS{client: c, sandbox: sandbox} }
+
+// call makes a request about a path.
+func (f *FS) call(ctx context.Context, op, path, method string, params, result any) error {
+	if !strings.HasPrefix(path, "/") {
+		return &fs.PathError{Op: op, Path: path, Err: fs.ErrInvalid}
+	}
+	return pathError(op, path, f.client.Call(ctx, method, params, result))
+}
+
+func pathError(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: path, Err: err}
+}
+
+func (f *FS) path(path string) *protocol.PathParams {
+	return &protocol.PathParams{Path: protocol.NewPathURI(path), Sandbox: f.sandbox}
+}
+
+// ReadFile returns the content of a file. One above 32 MiB is read in blocks.
+func (f *FS) ReadFile(ctx context.Context, path string) ([]byte, error) {
+	info, err := f.Stat(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size > maxWhole {
+		return f.readBlocks(ctx, path)
+	}
+	var r fileData
+	if err := f.call(ctx, "read", path, protocol.MethodReadFile, f.path(path), &r); err != nil {
+		return nil, err
+	}
+	return r.data, nil
+}
+
+// fileData reads the answer of fs/readFile.
+type fileData struct{ data []byte }
+
+func (d *fileData) UnmarshalObject(o *protocol.Object) { d.data = o.Base64("dataBase64") }
+
+// WriteFile creates or replaces a file. Data above 32 MiB is written in
+// blocks: an error then leaves a part of it.
+func (f *FS) WriteFile(ctx context.Context, path string, data []byte) error {
+	if len(data) > maxWhole {
+		return f.writeBlocks(ctx, path, data)
+	}
+	if data == nil {
+		data = []byte{} // nil would be null
+	}
+	params := &protocol.WriteFileParams{Path: protocol.NewPathURI(path), Data: data, Sandbox: f.sandbox}
+	return f.call(ctx, "write", path, protocol.MethodWriteFile, params, nil)
+}
+
+// Stat describes a file; of a link, its target.
+func (f *FS) Stat(ctx context.Context, path string) (*protocol.FileMetadata, error) {
+	r := new(protocol.FileMetadata)
+	if err := f.call(ctx, "stat", path, protocol.MethodGetMetadata, f.path(path), r); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Canonicalize resolves all links of a path that exists.
+func (f *FS) Canonicalize(ctx context.Context, path string) (string, error) {
+	var r protocol.CanonicalizeResult
+	if err := f.call(ctx, "canonicalize", path, protocol.MethodCanonicalize, f.path(path), &r); err != nil {
+		return "", err
+	}
+	real, err := r.Path.Native()
+	return real, pathError("canonicalize", path, err)
+}
+
+// ReadDir lists a directory, in the order of the server's system. What a link
+// leads to counts, and links that lead nowhere are left out.
+func (f *FS) ReadDir(ctx context.Context, path string) ([]protocol.DirectoryEntry, error) {
+	var r protocol.ReadDirectoryResult
+	err := f.call(ctx, "readdir", path, protocol.MethodReadDirectory, f.path(path), &r)
+	return r.Entries, err
+}
+
+// Walk lists a tree, breadth first (rpc.md 5.4).
+func (f *FS) Walk(ctx context.Context, path string, options protocol.WalkOptions) (*protocol.WalkResult, error) {
+	var r walkResult
+	params := &protocol.WalkParams{Path: protocol.NewPathURI(path), Options: options, Sandbox: f.sandbox}
+	if err := f.call(ctx, "walk", path, protocol.MethodWalk, params, &r); err != nil {
+		return nil, err
+	}
+	return &r.WalkResult, nil
+}
+
+// walkResult reads the answer of fs/walk, whose paths are URIs on the wire.
+type walkResult struct{ protocol.WalkResult }
+
+func (r *walkResult) UnmarshalObject(o *protocol.Object) {
+	o.Each("entries", func(o *protocol.Object) {
+		r.Entries = append(r.Entries, protocol.WalkEntry{
+			Path:      nativePath(o),
+			Directory: o.OneOf("kind", "file", "directory") == "directory",
+		})
+	})
+	o.Each("errors", func(o *protocol.Object) {
+		r.Errors = append(r.Errors, protocol.WalkError{Path: nativePath(o), Message: o.String("message")})
+	})
+	r.Truncated = o.Bool("truncated")
+}
+
+func nativePath(o *protocol.Object) string {
+	uri := o.Path("path")
+	if o.Err() != nil {
+		return ""
+	}
+	path, err := uri.Native()
+	if err != nil {
+		o.Fail("path", "%v", err)
+	}
+	return path
+}
+
+// Mkdir makes a directory; with parents also the ones above it, and one that
+// exists is no error then.
+func (f *FS) Mkdir(ctx context.Context, path string, parents bool) error {
+	params := &protocol.CreateDirectoryParams{Path: protocol.NewPathURI(path), Recursive: &parents, Sandbox: f.sandbox}
+	return f.call(ctx, "mkdir", path, protocol.MethodCreateDirectory, params, nil)
+}
+
+// Remove deletes a file, a link or an empty directory.
+func (f *FS) Remove(ctx context.Context, path string) error { return f.remove(ctx, path, false) }
+
+// RemoveAll deletes whatever is there, which may be nothing.
+func (f *FS) RemoveAll(ctx context.Context, path string) error { return f.remove(ctx, path, true) }
+
+func (f *FS) remove(ctx context.Context, path string, all bool) error {
+	params := &protocol.RemoveParams{Path: protocol.NewPathURI(path), Recursive: &all, Force: &all, Sandbox: f.sandbox}
+	return f.call(ctx, "remove", path, protocol.MethodRemove, params, nil)
+}
+
+// Copy copies a file, a link or a tree.
+func (f *FS) Copy(ctx context.Context, source, destination string) error {
+	params := &protocol.CopyParams{
+		SourcePath:      protocol.NewPathURI(source),
+		DestinationPath: protocol.NewPathURI(destination),
+		Recursive:       true,
+		Sandbox:         f.sandbox,
+	}
+	return f.call(ctx, "copy", source, protocol.MethodCopy, params, nil)
+}
+
+// Rename moves a path within one mount; with replace over what is there. It
+// needs the server's fsRename.
+func (f *FS) Rename(ctx context.Context, source, destination string, replace bool) error {
+	err := f.client.require(ctx, "renaming files", func(c *protocol.Capabilities) bool { return c.FSRename })
+	if err != nil {
+		return pathError("rename", source, err)
+	}
+	params := &protocol.RenameParams{
+		SourcePath:      protocol.NewPathURI(source),
+		DestinationPath: protocol.NewPathURI(destination),
+		Replace:         &replace,
+		Sandbox:         f.sandbox,
+	}
+	return f.call(ctx, "rename", source, protocol.MethodRename, params, nil)
+}

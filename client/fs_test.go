@@ -1,0 +1,154 @@
+package client_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+)
+
+func TestFS(t *testing.T) {
+	t.Parallel()
+	eachTransport(t, func(t *testing.T, c *client.Client) {
+		ctx, files := t.Context(), c.FS(nil)
+		dir, err := files.Canonicalize(ctx, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		do := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		do(files.Mkdir(ctx, dir+"/a/b", true))
+		do(files.Mkdir(ctx, dir+"/a/b", true))
+		if err := files.Mkdir(ctx, dir+"/a/b", false); err == nil {
+			t.Error("a directory can be made twice")
+		}
+		do(files.WriteFile(ctx, dir+"/a/one ü", []byte("content")))
+		do(files.WriteFile(ctx, dir+"/a/empty", nil))
+		do(files.Copy(ctx, dir+"/a", dir+"/copy"))
+		do(files.Rename(ctx, dir+"/copy/empty", dir+"/copy/b/moved", true))
+		if err := files.Rename(ctx, dir+"/copy/b/moved", dir+"/a/empty", false); err == nil {
+			t.Error("a rename without replace has replaced")
+		}
+		got, err := files.ReadFile(ctx, dir+"/copy/one ü")
+		do(err)
+		if string(got) != "content" {
+			t.Errorf("read %q", got)
+		}
+		info, err := files.Stat(ctx, dir+"/copy/one ü")
+		do(err)
+		if !info.IsFile || info.Size != 7 {
+			t.Errorf("Stat gives %+v", info)
+		}
+		entries, err := files.ReadDir(ctx, dir+"/a")
+		do(err)
+		slices.SortFunc(entries, func(a, b protocol.DirectoryEntry) int { return bytes.Compare([]byte(a.FileName), []byte(b.FileName)) })
+		want := []protocol.DirectoryEntry{
+			{FileName: "b", IsDirectory: true}, {FileName: "empty", IsFile: true}, {FileName: "one ü", IsFile: true},
+		}
+		if diff := cmp.Diff(want, entries); diff != "" {
+			t.Errorf("ReadDir (-want +got):\n%s", diff)
+		}
+		walked, err := files.Walk(ctx, dir, protocol.WalkOptions{MaxDepth: 9, MaxDirectories: 99, MaxEntries: 99})
+		do(err)
+		wantWalk := &protocol.WalkResult{Entries: []protocol.WalkEntry{
+			{Path: dir + "/a", Directory: true}, {Path: dir + "/copy", Directory: true},
+			{Path: dir + "/a/b", Directory: true}, {Path: dir + "/a/empty"}, {Path: dir + "/a/one ü"},
+			{Path: dir + "/copy/b", Directory: true}, {Path: dir + "/copy/one ü"}, {Path: dir + "/copy/b/moved"},
+		}}
+		if diff := cmp.Diff(wantWalk, walked); diff != "" {
+			t.Errorf("Walk (-want +got):\n%s", diff)
+		}
+		if err := files.Remove(ctx, dir+"/a"); err == nil {
+			t.Error("Remove has removed a directory that was not empty")
+		}
+		do(files.Remove(ctx, dir+"/a/empty"))
+		do(files.RemoveAll(ctx, dir+"/a"))
+		do(files.RemoveAll(ctx, dir+"/a"))
+		if err := files.Remove(ctx, dir+"/a"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("removing what is not there gives %v", err)
+		}
+		if _, err := files.Stat(ctx, "relative"); !errors.Is(err, fs.ErrInvalid) {
+			t.Errorf("a relative path gives %v", err)
+		}
+	})
+}
+
+func TestFile(t *testing.T) {
+	t.Parallel()
+	eachTransport(t, func(t *testing.T, c *client.Client) {
+		ctx, path := t.Context(), filepath.Join(t.TempDir(), "file")
+		data := bytes.Repeat([]byte("0123456789abcdef"), 3<<16) // three blocks
+		out, err := c.FS(nil).Open(ctx, path, protocol.OpenReplace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := out.WriteAt(ctx, data, 4); n != len(data) || err != nil {
+			t.Errorf("WriteAt gives %d, %v", n, err)
+		}
+		if err := errors.Join(out.Close(ctx), out.Close(ctx)); err != nil {
+			t.Error(err)
+		}
+		want := append(make([]byte, 4), data...)
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("the file holds %d bytes, %v, want %d", len(got), err, len(want))
+		}
+
+		in, err := c.FS(nil).Open(ctx, path, protocol.OpenRead)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct {
+			offset, length int
+			err            error
+		}{
+			{0, len(want), nil},
+			{3, 1<<20 + 5, nil},
+			{len(want) - 5, 10, io.EOF},
+			{len(want), 1, io.EOF},
+			{len(want), 0, nil},
+		} {
+			got := make([]byte, tt.length)
+			n, err := in.ReadAt(ctx, got, int64(tt.offset))
+			if err != tt.err || !bytes.Equal(got[:n], want[tt.offset:min(len(want), tt.offset+tt.length)]) {
+				t.Errorf("ReadAt of %d bytes at %d gives %d, %v", tt.length, tt.offset, n, err)
+			}
+		}
+		if _, err := in.WriteAt(ctx, []byte("x"), 0); err == nil {
+			t.Error("a file opened for reading can be written")
+		}
+		if err := in.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if _, err := in.ReadAt(ctx, make([]byte, 1), 0); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("reading a closed file gives %v", err)
+		}
+	})
+}
+
+// TestLargeFile: files that no message can hold are cut into blocks.
+func TestLargeFile(t *testing.T) {
+	t.Parallel()
+	c := connect(t, client.Config{Dial: overWebSocket(t, newAgent(t))})
+	path := filepath.Join(t.TempDir(), "file")
+	want := bytes.Repeat([]byte("0123456789abcde\n"), 33<<16)
+	if err := c.FS(nil).WriteFile(t.Context(), path, want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.FS(nil).ReadFile(t.Context(), path)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("read %d bytes, %v, want %d", len(got), err, len(want))
+	}
+}

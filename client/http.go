@@ -1,0 +1,116 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"sync"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// maxDelta is the largest piece of a streamed body, in bytes (client.md 3.3).
+const maxDelta = 1 << 20
+
+// HTTPResponse is the answer to an HTTP request that the server made.
+type HTTPResponse struct {
+	Status  int
+	Headers []protocol.HTTPHeader
+	// Body must be closed; reading it fails when the transfer does, or the
+	// connection, or the context of the request.
+	Body io.ReadCloser
+}
+
+// HTTP makes an HTTP request from the server. The body of the answer comes as
+// it is read; the context bounds all of it. RequestID and StreamResponse of
+// params are not looked at.
+func (c *Client) HTTP(ctx context.Context, params protocol.HTTPRequestParams) (*HTTPResponse, error) {
+	params.RequestID = "http-" + strconv.FormatUint(c.nextID(), 10)
+	params.StreamResponse = true
+	if params.Headers == nil {
+		params.Headers = []protocol.HTTPHeader{}
+	}
+	b := &body{client: c, id: params.RequestID}
+	// The first pieces may come before the answer has been looked at.
+	c.mu.Lock()
+	c.bodies[b.id] = b
+	c.mu.Unlock()
+	var r protocol.HTTPResponse
+	if err := c.Call(ctx, protocol.MethodHTTPRequest, &params, &r); err != nil {
+		b.fail(err)
+		return nil, err
+	}
+	b.stop = context.AfterFunc(ctx, func() { b.fail(context.Cause(ctx)) })
+	return &HTTPResponse{Status: r.Status, Headers: r.Headers, Body: b}, nil
+}
+
+var errBodyClosed = errors.New("read of a closed HTTP body")
+
+// body is a streamed body. Pieces go through a queue to Read.
+type body struct {
+	client *Client
+	id     string
+	stop   func() bool
+	pieces queue[[]byte]
+	seq    uint64 // of the last piece; only the reader of the connection uses it
+
+	mu   sync.Mutex // held by Read
+	rest []byte     // of a piece
+}
+
+// accept takes a piece from the reader of the connection.
+func (b *body) accept(ctx context.Context, d *protocol.HTTPBodyDelta) {
+	b.seq++
+	switch {
+	case d.Seq != b.seq:
+		b.fail(protocolErrorf("http response stream `%s` received seq %d, expected %d", b.id, d.Seq, b.seq))
+		return
+	case len(d.DeltaBase64) > maxDelta:
+		b.fail(protocolErrorf("http response stream `%s` received %d bytes at once", b.id, len(d.DeltaBase64)))
+		return
+	}
+	if len(d.DeltaBase64) > 0 {
+		b.pieces.put(ctx, d.DeltaBase64, len(d.DeltaBase64))
+	}
+	switch {
+	case d.Error != nil:
+		b.fail(errors.New("http/request: " + *d.Error))
+	case d.Done:
+		b.fail(io.EOF)
+	}
+}
+
+// fail ends the body after what has come.
+func (b *body) fail(err error) {
+	b.pieces.fail(err)
+	b.client.mu.Lock()
+	defer b.client.mu.Unlock()
+	delete(b.client.bodies, b.id)
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if len(b.rest) == 0 {
+		var err error
+		// The context of the request makes it fail, and so ends the wait.
+		if b.rest, err = b.pieces.take(context.Background()); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+// Close drops what has not been read.
+func (b *body) Close() error {
+	b.stop()
+	b.pieces.discard(func([]byte) bool { return true })
+	b.fail(errBodyClosed)
+	return nil
+}

@@ -1,0 +1,98 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+)
+
+func TestHTTP(t *testing.T) {
+	t.Parallel()
+	large := bytes.Repeat([]byte("0123456789abcdef"), 1<<19)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /echo", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Seen", r.Header.Get("X-Sent"))
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = io.Copy(w, r.Body)
+	})
+	mux.HandleFunc("GET /large", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(large) })
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+
+	eachTransport(t, func(t *testing.T, c *client.Client) {
+		r, err := c.HTTP(t.Context(), protocol.HTTPRequestParams{
+			Method: "POST", URL: server.URL + "/echo", BodyBase64: []byte("body"),
+			Headers: []protocol.HTTPHeader{{Name: "x-sent", Value: "sent"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(r.Body)
+		if r.Status != http.StatusTeapot || string(body) != "body" || err != nil || r.Body.Close() != nil {
+			t.Errorf("got %d, %q, %v", r.Status, body, err)
+		}
+		seen := ""
+		for _, h := range r.Headers {
+			if h.Name == "x-seen" {
+				seen = h.Value
+			}
+		}
+		if seen != "sent" {
+			t.Errorf("the headers are %v", r.Headers)
+		}
+
+		r, err = c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: server.URL + "/large"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err = io.ReadAll(r.Body); err != nil || !bytes.Equal(body, large) {
+			t.Errorf("got %d bytes, %v, want %d", len(body), err, len(large))
+		}
+		if err := r.Body.Close(); err != nil {
+			t.Error(err)
+		}
+
+		if _, err := c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "ftp://127.0.0.1/"}); err == nil {
+			t.Error("ftp works")
+		}
+	})
+}
+
+func TestHTTPEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "first")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(server.Close)
+	eachTransport(t, func(t *testing.T, c *client.Client) {
+		cause := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		r, err := c.HTTP(ctx, protocol.HTTPRequestParams{Method: "GET", URL: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := make([]byte, 5)
+		if _, err := io.ReadFull(r.Body, first); string(first) != "first" || err != nil {
+			t.Errorf("read %q, %v", first, err)
+		}
+		cancel(cause)
+		if _, err := r.Body.Read(first); err != cause {
+			t.Errorf("then %v", err)
+		}
+		if err := r.Body.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := r.Body.Read(first); err == nil {
+			t.Error("a closed body can be read")
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package client
+
+import (
+	"context"
+	"sync"
+)
+
+const (
+	// maxQueued is how much a queue holds, in bytes: from here on the reader
+	// of the connection waits.
+	maxQueued = 4 << 20
+	// itemOverhead is what an item counts besides its data.
+	itemOverhead = 128
+)
+
+// queue holds what has arrived until its consumer takes it. Whoever waits for
+// it waits on a channel that is closed and replaced when it changes. The zero
+// value is ready for use.
+type queue[T any] struct {
+	mu      sync.Mutex
+	items   []queued[T]
+	head    int // index of the first item
+	bytes   int
+	drop    func(T) bool
+	err     error // what follows the items
+	changed chan struct{}
+}
+
+type queued[T any] struct {
+	item  T
+	bytes int
+}
+
+// wakeLocked tells whoever waits that something has changed.
+func (q *queue[T]) wakeLocked() {
+	if q.changed != nil {
+		close(q.changed)
+		q.changed = nil
+	}
+}
+
+// changeLocked is closed at the next change.
+func (q *queue[T]) changeLocked() <-chan struct{} {
+	if q.changed == nil {
+		q.changed = make(chan struct{})
+	}
+	return q.changed
+}
+
+// put appends an item with so many bytes of data. It waits while the queue is
+// full, and drops the item when ctx ends or the queue has failed.
+func (q *queue[T]) put(ctx context.Context, item T, bytes int) {
+	bytes += itemOverhead
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		switch {
+		case q.err != nil, q.drop != nil && q.drop(item):
+			return
+		case q.bytes == 0 || q.bytes+bytes <= maxQueued:
+			q.compactLocked()
+			q.items = append(q.items, queued[T]{item, bytes})
+			q.bytes += bytes
+			q.wakeLocked()
+			return
+		}
+		change := q.changeLocked()
+		q.mu.Unlock()
+		select {
+		case <-change:
+		case <-ctx.Done():
+			q.mu.Lock()
+			return
+		}
+		q.mu.Lock()
+	}
+}
+
+// compactLocked makes room for one more item in place, where that pays.
+func (q *queue[T]) compactLocked() {
+	if len(q.items) == cap(q.items) && q.head > len(q.items)/2 {
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
+	}
+}
+
+// take removes the first item. After the last one it returns the error of
+// fail; before there is one, it waits.
+func (q *queue[T]) take(ctx context.Context) (item T, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		if q.head < len(q.items) {
+			first := q.items[q.head]
+			q.items[q.head] = queued[T]{}
+			if q.head++; q.head == len(q.items) {
+				q.items, q.head = q.items[:0], 0
+			}
+			q.bytes -= first.bytes
+			q.wakeLocked()
+			return first.item, nil
+		}
+		if q.err != nil {
+			return item, q.err
+		}
+		change := q.changeLocked()
+		q.mu.Unlock()
+		select {
+		case <-change:
+		case <-ctx.Done():
+			q.mu.Lock()
+			return item, context.Cause(ctx)
+		}
+		q.mu.Lock()
+	}
+}
+
+// fail ends the queue: what it holds can still be taken. Only the first call
+// counts.
+func (q *queue[T]) fail(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.err == nil {
+		q.err = err
+		q.wakeLocked()
+	}
+}
+
+// discard drops the items that drop is true for, now and from now on.
+func (q *queue[T]) discard(drop func(T) bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.drop = drop
+	var kept []queued[T]
+	q.bytes = 0
+	for _, item := range q.items[q.head:] {
+		if !drop(item.item) {
+			kept = append(kept, item)
+			q.bytes += item.bytes
+		}
+	}
+	q.items, q.head = kept, 0
+	q.wakeLocked()
+}

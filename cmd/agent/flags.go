@@ -1,0 +1,170 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/transport"
+)
+
+// commandLine is the grammar of the command line: the only place that reads
+// flags and AGENT_ variables.
+type commandLine struct {
+	ExecServer serverFlags     `cmd:"" default:"withargs" help:"Serve clients over WebSocket or stdio. This is the default command."`
+	Exec       execFlags       `cmd:"" help:"Run a command on an agent, as if it ran here."`
+	Version    versionFlags    `cmd:"" help:"Print the version and what it is compatible with."`
+	Completion completionFlags `cmd:"" help:"Print a completion script for a shell."`
+}
+
+const description = `Runs processes, file operations and HTTP requests for clients that speak the protocol of codex exec-server.
+
+Every flag can also be given as an environment variable, named in its help. Secrets are read from files.
+
+Examples:
+
+  agent exec -- make test                          run a command through an embedded agent
+  agent --listen ws://127.0.0.1:7000               serve on a port
+  agent exec --url ws://127.0.0.1:7000 -t -- bash  and use it
+  agent --listen stdio                             serve on standard input and output`
+
+// newParser makes the parser and what it fills in.
+func newParser(stdout, stderr io.Writer) (*kong.Kong, *commandLine, error) {
+	var grammar commandLine
+	parser, err := kong.New(&grammar,
+		kong.Name("agent"),
+		kong.Description(description),
+		kong.Writers(stdout, stderr),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, FlagsLast: true}),
+		kong.ExplicitGroups([]kong.Group{
+			{Key: "auth", Title: "Authentication of WebSocket clients:"},
+			{Key: "log", Title: "Log:"},
+		}),
+		kong.Vars{
+			"concurrent":   fmt.Sprint(rpc.DefaultConcurrency),
+			"ttl":          agent.DefaultSessionTTL.String(),
+			"retain":       fmt.Sprint(agent.DefaultRetainBytes),
+			"retain_total": fmt.Sprint(agent.DefaultRetainTotalBytes),
+			"skew":         fmt.Sprint(int(transport.DefaultClockSkew / time.Second)),
+		})
+	return parser, &grammar, err
+}
+
+// serverFlags are those of the reference (rpc.md 1) and our own.
+type serverFlags struct {
+	Listen               string `default:"ws://127.0.0.1:0" env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT (port 0 takes a free one), or stdio. The bound URL is printed as one line. Default: ${default}."`
+	AllowUnauthenticated bool   `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth."`
+
+	ConcurrentRequests int           `default:"${concurrent}" env:"AGENT_CONCURRENT_REQUESTS" placeholder:"N" help:"Requests of one connection that run at once; 1 is strict order. Default: ${default}."`
+	RetainBytes        int64         `default:"${retain}" env:"AGENT_RETAIN_BYTES" placeholder:"N" help:"Bytes of output kept for each process. Default: ${default}."`
+	RetainTotalBytes   int64         `default:"${retain_total}" env:"AGENT_RETAIN_TOTAL_BYTES" placeholder:"N" help:"Bytes of output kept for all processes together. Default: ${default}."`
+	SessionTTL         time.Duration `default:"${ttl}" env:"AGENT_SESSION_TTL" name:"session-ttl" placeholder:"DURATION" help:"How long detached sessions and ended processes are kept. Default: ${default}."`
+
+	WSAuth                string `default:"" enum:",capability-token,signed-bearer-token" env:"AGENT_WS_AUTH" name:"ws-auth" group:"auth" placeholder:"MODE" help:"How WebSocket clients prove who they are: capability-token or signed-bearer-token."`
+	WSTokenFile           string `env:"AGENT_WS_TOKEN_FILE" name:"ws-token-file" group:"auth" type:"path" placeholder:"FILE" help:"File with the capability token."`
+	WSTokenSHA256         string `env:"AGENT_WS_TOKEN_SHA256" name:"ws-token-sha256" group:"auth" placeholder:"HEX" help:"SHA-256 of the capability token, instead of the token itself."`
+	WSSharedSecretFile    string `env:"AGENT_WS_SHARED_SECRET_FILE" name:"ws-shared-secret-file" group:"auth" type:"path" placeholder:"FILE" help:"File with the secret, at least 32 bytes, that signs bearer tokens (JWT, HS256)."`
+	WSIssuer              string `env:"AGENT_WS_ISSUER" name:"ws-issuer" group:"auth" placeholder:"TEXT" help:"Issuer that bearer tokens must name."`
+	WSAudience            string `env:"AGENT_WS_AUDIENCE" name:"ws-audience" group:"auth" placeholder:"TEXT" help:"Audience that bearer tokens must name."`
+	WSMaxClockSkewSeconds *int64 `env:"AGENT_WS_MAX_CLOCK_SKEW_SECONDS" name:"ws-max-clock-skew-seconds" group:"auth" placeholder:"N" help:"Tolerance for the times in bearer tokens. Default: ${skew}."`
+
+	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"AGENT_LOG_LEVEL" group:"log" placeholder:"LEVEL" help:"What to log on standard error: debug, info, warn or error. Default: ${default}."`
+	LogFormat string `default:"text" enum:"text,json" env:"AGENT_LOG_FORMAT" group:"log" placeholder:"FORMAT" help:"How to log: text or json. Default: ${default}."`
+}
+
+func (*serverFlags) Help() string {
+	return `Serves until SIGTERM or SIGINT, with stdio also until the end of standard input. Everything it has started is then killed.
+
+Examples:
+
+    agent --listen ws://127.0.0.1:7000
+    agent --listen ws://0.0.0.0:7000 --ws-auth capability-token --ws-token-file /run/secrets/token
+    agent --listen stdio
+
+Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong command line.`
+}
+
+// Validate is called by the parser.
+func (f *serverFlags) Validate() error {
+	switch {
+	case f.ConcurrentRequests < 1:
+		return fmt.Errorf("--concurrent-requests %d is not at least 1", f.ConcurrentRequests)
+	case f.RetainBytes < 1:
+		return fmt.Errorf("--retain-bytes %d is not at least 1", f.RetainBytes)
+	case f.RetainTotalBytes < 1:
+		return fmt.Errorf("--retain-total-bytes %d is not at least 1", f.RetainTotalBytes)
+	case f.SessionTTL <= 0:
+		return fmt.Errorf("--session-ttl %v is not positive", f.SessionTTL)
+	}
+	return nil
+}
+
+func (f *serverFlags) auth() transport.AuthOptions {
+	return transport.AuthOptions{
+		Mode:         f.WSAuth,
+		TokenFile:    f.WSTokenFile,
+		TokenSHA256:  f.WSTokenSHA256,
+		SecretFile:   f.WSSharedSecretFile,
+		Issuer:       f.WSIssuer,
+		Audience:     f.WSAudience,
+		MaxClockSkew: f.WSMaxClockSkewSeconds,
+	}
+}
+
+// execFlags say what to run, where and how.
+type execFlags struct {
+	URL       string   `env:"AGENT_URL" name:"url" placeholder:"URL" help:"Agent to run the command on, ws://HOST:PORT or wss://. Without it an agent is embedded."`
+	TokenFile string   `env:"AGENT_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the bearer token for --url."`
+	TTY       bool     `short:"t" name:"tty" env:"AGENT_TTY" help:"Give the command a terminal, which follows the size of this one."`
+	NoStdin   bool     `short:"n" env:"AGENT_NO_STDIN" help:"Do not pass standard input."`
+	Env       []string `short:"e" sep:"none" env:"AGENT_ENV" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
+	Dir       string   `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: this one; with --url the agent's."`
+
+	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
+}
+
+func (*execFlags) Help() string {
+	return `Standard input, output and error, signals (INT, TERM, HUP, QUIT) and the size of the terminal are passed through. Nothing of the output is lost, however slowly it is read.
+
+Environment: an embedded agent passes the variables of this process on, but for keys of the agent itself such as OPENAI_API_KEY: name those with -e. With --url the command gets the core variables of the agent (HOME, PATH, USER, LANG, SHELL, TMPDIR and the like). -e comes on top; -t adds TERM.
+
+It ends when all output has ended, or one second after the command has exited and its background processes, if any, have been silent. Those are killed: at once, or with --url when the agent gives up the session.
+
+Examples:
+
+    agent exec -- sh -c 'echo $HOME; exit 3'
+    agent exec -t -- bash
+    agent exec --url ws://127.0.0.1:7000 -C /srv/w -e CI=1 -- make test
+    tar c . | agent exec --url ws://127.0.0.1:7000 -- tar x -C /tmp
+
+Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed, 125 when agent itself failed, 2 for a wrong command line.`
+}
+
+// Validate is called by the parser.
+func (f *execFlags) Validate() error {
+	if f.TokenFile != "" && f.URL == "" {
+		return errors.New("--token-file needs --url")
+	}
+	return nil
+}
+
+type versionFlags struct {
+	JSON bool `name:"json" env:"AGENT_VERSION_JSON" help:"Print it as a JSON object."`
+}
+
+type completionFlags struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+}
+
+func (*completionFlags) Help() string {
+	return `Examples:
+
+    source <(agent completion bash)
+    agent completion zsh > "${fpath[1]}/_agent"
+    agent completion fish > ~/.config/fish/completions/agent.fish`
+}

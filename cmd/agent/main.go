@@ -1,0 +1,101 @@
+// Command agent executes processes, file operations and HTTP requests for
+// clients that speak the protocol of codex exec-server, and runs single
+// commands through the same protocol. See agent --help.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/execagent/execagent/procs"
+)
+
+// guardArg as the first argument makes this program the guard of an agent: it
+// outlives the agent to kill what the agent leaves behind. argv[0] stays what
+// it was, so that the program can still be told by its name.
+const guardArg = "process-guard"
+
+// Exit codes; those of the command in exec are its own (see exec.go).
+const (
+	exitOK      = 0
+	exitFailure = 1 // starting up or serving
+	exitUsage   = 2
+)
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == guardArg {
+		if err := procs.GuardMain(os.Stdin, os.Stdout); err != nil {
+			complain(os.Stderr, err)
+			os.Exit(exitFailure)
+		}
+		return
+	}
+	if err := procs.CloseOnExec(); err != nil {
+		complain(os.Stderr, fmt.Errorf("commands inherit the descriptors of this process: %w", err))
+	}
+	environ, err := takeEnviron()
+	if err != nil {
+		// Nothing leaks by this alone, and a command must not fail for it.
+		complain(os.Stderr, fmt.Errorf("keys stay readable in /proc/%d/environ: %w", os.Getpid(), err))
+	}
+	os.Exit(run(system{
+		args:    os.Args[1:],
+		environ: environ,
+		stdin:   os.Stdin,
+		stdout:  os.Stdout,
+		stderr:  os.Stderr,
+	}))
+}
+
+// system is what the program is started with.
+type system struct {
+	args    []string // without the program's name
+	environ []string
+	stdin   *os.File
+	stdout  *os.File
+	stderr  *os.File
+}
+
+// run parses the command line and does what it says. The result is the exit
+// code.
+func run(sys system) int {
+	parser, commands, err := newParser(sys.stdout, sys.stderr)
+	if err != nil {
+		return sys.fail(err)
+	}
+	parsed, err := parser.Parse(sys.args)
+	if err != nil {
+		complain(sys.stderr, err)
+		complain(sys.stderr, "see agent --help")
+		return exitUsage
+	}
+	switch selected := parsed.Selected(); selected.Target.Addr().Interface() {
+	case &commands.Exec:
+		return runExec(sys, &commands.Exec)
+	case &commands.Completion:
+		return runCompletion(sys, &commands.Completion, parser.Model)
+	case &commands.Version:
+		return runVersion(sys, &commands.Version)
+	default:
+		return runServer(sys, &commands.ExecServer)
+	}
+}
+
+// complain writes one line about what went wrong. All of them start with the
+// name of the program; none holds a secret.
+func complain(w io.Writer, what any) {
+	// Where this cannot be written there is nowhere to say so.
+	_, _ = fmt.Fprintf(w, "agent: %v\n", what)
+}
+
+// fail complains and is the exit code.
+func (s system) fail(err error) int {
+	complain(s.stderr, err)
+	return exitFailure
+}
+
+// newGuard is what kills the commands of an agent that was itself killed.
+func newGuard() *procs.Guard {
+	return &procs.Guard{Path: "/proc/self/exe", Argv: []string{os.Args[0], guardArg}}
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// asAgent as the first argument makes the test binary the agent itself.
+const asAgent = "as-agent"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == asAgent {
+		os.Args = append(os.Args[:1], os.Args[2:]...)
+		main()
+		return
+	}
+	if len(os.Args) > 1 && os.Args[1] == guardArg {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// agentCommand runs this test binary as the agent.
+func agentCommand(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, append([]string{asAgent}, args...)...)
+	cmd.Stderr = t.Output()
+	return cmd
+}
+
+// TestEnvironHidesKeys: the agent's own keys are not in /proc/PID/environ, nor in the environment of a command, but the
+// rest is in both.
+func TestEnvironHidesKeys(t *testing.T) {
+	t.Parallel()
+	cmd := agentCommand(t)
+	cmd.Env = append(os.Environ(), "BEFORE=stays", "OPENAI_API_KEY=hidden-1", "aws_Secret_Access_Key=hidden-2",
+		"MY_API_KEY=stays too", "CODEX_API_KEY=", "AFTER=stays")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	url, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	environ, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"BEFORE=stays", "MY_API_KEY=stays too", "AFTER=stays"} {
+		if !bytes.Contains(environ, []byte("\x00"+want+"\x00")) {
+			t.Errorf("%s is not in environ", want)
+		}
+	}
+	for _, hidden := range []string{"hidden-1", "hidden-2", "OPENAI", "aws_Secret", "CODEX_API_KEY"} {
+		if bytes.Contains(environ, []byte(hidden)) {
+			t.Errorf("%s is in environ", hidden)
+		}
+	}
+
+	out, err := agentCommand(t, "exec", "--url", strings.TrimSpace(url), "--", "env").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(out, []byte("hidden")) || bytes.Contains(out, []byte("stays")) {
+		t.Errorf("the environment of a command of a client is\n%s", out)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+}
+
+// TestExecPassesKeysByName: a key of the agent's reaches a command that -e names it for, and only there.
+func TestExecPassesKeysByName(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"without", nil, "KEPT=kept\n"},
+		{"by name", []string{"-e", "OPENAI_API_KEY"}, "KEPT=kept\nOPENAI_API_KEY=passed\n"},
+		{"by value", []string{"-e", "OPENAI_API_KEY=other", "-e", "KEPT="}, "KEPT=\nOPENAI_API_KEY=other\n"},
+		{"missing", []string{"-e", "MISSING"}, "KEPT=kept\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			args := append(append([]string{"exec"}, tt.args...), "--", "/usr/bin/env")
+			cmd := agentCommand(t, args...)
+			cmd.Env = []string{"OPENAI_API_KEY=passed", "KEPT=kept"}
+			out, err := cmd.Output()
+			if string(out) != tt.want || err != nil {
+				t.Errorf("got %q, %v, want %q", out, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestEnvironRegion(t *testing.T) {
+	t.Parallel()
+	start, end, err := environRegion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	environ, err := os.ReadFile("/proc/self/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if end-start != int64(len(environ)) {
+		t.Errorf("the region has %d bytes, environ %d", end-start, len(environ))
+	}
+}

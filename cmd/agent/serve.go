@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/transport"
+)
+
+// shutdownPatience is how long connections may take to end after a signal.
+// Whatever holds them up, the processes are then killed all the same.
+const shutdownPatience = time.Second
+
+// runServer serves until a signal or the end of standard input.
+func runServer(sys system, flags *serverFlags) int {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup(1)
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	// A log whose reader is gone must not end the agent. Ignoring the signal
+	// instead would be inherited by every command.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+
+	received, err := serve(sys, flags, signals)
+	if err != nil {
+		return sys.fail(err)
+	}
+	if received == syscall.SIGHUP {
+		return dieOf(syscall.SIGHUP)
+	}
+	return exitOK
+}
+
+// serve returns the signal that ended it, if one did.
+func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (os.Signal, error) {
+	auth, err := flags.auth().Authenticator()
+	if err != nil {
+		return nil, err
+	}
+	logger := newLogger(sys.stderr, flags)
+	guard := newGuard()
+	cfg := agent.Config{
+		Version:            executorVersion,
+		Environ:            sys.environ,
+		Logger:             logger,
+		ConcurrentRequests: flags.ConcurrentRequests,
+		SessionTTL:         flags.SessionTTL,
+		RetainBytes:        flags.RetainBytes,
+		RetainTotalBytes:   flags.RetainTotalBytes,
+		Guard:              guard,
+	}
+	if os.Getpid() == 1 {
+		cfg.Reaper = procs.NewReaper()
+		defer cfg.Reaper.Close()
+		guard.Reaper = cfg.Reaper
+	}
+
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	serving, err := begin(ctx, sys, flags, auth, cfg)
+	if err != nil {
+		return nil, err
+	}
+	var received os.Signal
+	select {
+	case err = <-serving.done:
+	case received = <-signals:
+		cancel()
+		select {
+		case err = <-serving.done:
+		case <-time.After(shutdownPatience):
+			logger.Warn("connections take too long to end")
+		}
+	}
+	return received, errors.Join(err, serving.agent.Close(), guard.Close())
+}
+
+// serving is an agent at work; done gets how it ended.
+type serving struct {
+	agent *agent.Agent
+	done  <-chan error
+}
+
+// begin starts to serve what --listen says.
+func begin(ctx context.Context, sys system, flags *serverFlags, auth *transport.Authenticator, cfg agent.Config) (*serving, error) {
+	done := make(chan error, 1)
+	if flags.Listen == "stdio" || flags.Listen == "stdio://" {
+		if auth != nil {
+			return nil, errors.New("--ws-auth has no meaning with --listen stdio")
+		}
+		conn := transport.Stdio(sys.stdin, sys.stdout)
+		// Only now: the connection may have made the input non-blocking.
+		rest, err := duplicate(sys.stdin)
+		if err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		a := agent.New(cfg)
+		go func() {
+			defer rest.Close()
+			outliveStdin(a.ServeConn(ctx, conn), rest)
+			done <- nil
+		}()
+		return &serving{a, done}, nil
+	}
+	listener, err := transport.Listen(transport.Config{
+		URL:                  flags.Listen,
+		Auth:                 auth,
+		AllowUnauthenticated: flags.AllowUnauthenticated,
+		Log:                  cfg.Logger,
+	})
+	if err != nil {
+		if auth == nil && !flags.AllowUnauthenticated {
+			err = fmt.Errorf("%w (see --ws-auth and --allow-unauthenticated)", err)
+		}
+		return nil, err
+	}
+	a := agent.New(cfg)
+	go func() { done <- a.Serve(ctx, listener) }()
+	// Clients that wait for the line may connect at once.
+	if _, err := fmt.Fprintln(sys.stdout, listener.URL()); err != nil {
+		return nil, errors.Join(fmt.Errorf("printing the URL: %w", err), listener.Close())
+	}
+	return &serving{a, done}, nil
+}
+
+// outliveStdin returns at the end of standard input. A breach of the protocol
+// ends the connection earlier than that, but not the program (rpc.md 1.4); a
+// line that is too long does.
+func outliveStdin(err error, stdin io.Reader) {
+	if !errors.Is(err, transport.ErrTooLarge) {
+		// How the input ended says nothing that its end does not.
+		_, _ = io.Copy(io.Discard, stdin)
+	}
+}
+
+// duplicate returns another descriptor of the same open file.
+func duplicate(f *os.File) (*os.File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var fd int
+	var dupErr error
+	if err := raw.Control(func(original uintptr) {
+		fd, dupErr = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 0)
+	}); err != nil {
+		return nil, err
+	}
+	if dupErr != nil {
+		return nil, fmt.Errorf("duplicating %s: %w", f.Name(), dupErr)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+func newLogger(w io.Writer, flags *serverFlags) *slog.Logger {
+	var level slog.Level
+	// The parser has checked that it is one of the names.
+	_ = level.UnmarshalText([]byte(flags.LogLevel))
+	options := &slog.HandlerOptions{Level: level}
+	if flags.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// dieOf ends the program by a signal, as if it had never been caught. It
+// returns, with the code that shells give such an end, where the signal does
+// nothing: to PID 1.
+func dieOf(sig syscall.Signal) int {
+	signal.Reset(sig)
+	// A signal to the process itself is delivered before kill(2) returns,
+	// but perhaps to another thread.
+	if err := syscall.Kill(os.Getpid(), sig); err == nil && os.Getpid() != 1 {
+		time.Sleep(time.Second)
+	}
+	return 128 + int(sig)
+}

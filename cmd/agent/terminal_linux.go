@@ -1,0 +1,77 @@
+package main
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is one of the standard files that is a terminal, nil if there is
+// none.
+type terminal struct {
+	fd    int
+	saved *unix.Termios // before raw
+}
+
+// newTerminal finds out whether a file is a terminal.
+func newTerminal(f *os.File) *terminal {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil // closed
+	}
+	var t *terminal
+	// Not Fd, which would make the file blocking for all who share it.
+	_ = raw.Control(func(fd uintptr) {
+		if _, err := unix.IoctlGetTermios(int(fd), unix.TCGETS); err == nil {
+			t = &terminal{fd: int(fd)}
+		}
+	})
+	return t
+}
+
+// size is rows and columns; ok is false where they are not known.
+func (t *terminal) size() (rows, cols uint16, ok bool) {
+	if t == nil {
+		return 0, 0, false
+	}
+	size, err := unix.IoctlGetWinsize(t.fd, unix.TIOCGWINSZ)
+	if err != nil || size.Row == 0 || size.Col == 0 {
+		return 0, 0, false
+	}
+	return size.Row, size.Col, true
+}
+
+// raw lets every byte through as it is, which is what cfmakeraw(3) does: the
+// terminal of the command at the other end does the rest.
+func (t *terminal) raw() error {
+	if t == nil {
+		return nil
+	}
+	saved, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
+	if err != nil {
+		return err
+	}
+	raw := *saved
+	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	raw.Oflag &^= unix.OPOST
+	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	raw.Cflag &^= unix.CSIZE | unix.PARENB
+	raw.Cflag |= unix.CS8
+	raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
+	// TCSETSW: output under way still goes out as it was meant.
+	if err := unix.IoctlSetTermios(t.fd, unix.TCSETSW, &raw); err != nil {
+		return err
+	}
+	t.saved = saved
+	return nil
+}
+
+// restore undoes raw; more than once is no error.
+func (t *terminal) restore() {
+	if t == nil || t.saved == nil {
+		return
+	}
+	// A terminal that is gone needs nothing.
+	_ = unix.IoctlSetTermios(t.fd, unix.TCSETSW, t.saved)
+	t.saved = nil
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"os"
+	"testing"
+
+	"github.com/creack/pty"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+func TestTerminal(t *testing.T) {
+	t.Parallel()
+	ptmx, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ptmx.Close()
+	defer tty.Close()
+	term := newTerminal(tty)
+	if term == nil {
+		t.Fatal("a terminal is not seen as one")
+	}
+	if _, _, ok := term.size(); ok {
+		t.Error("a terminal without a size has one")
+	}
+	if err := pty.Setsize(ptmx, &pty.Winsize{Rows: 33, Cols: 101}); err != nil {
+		t.Fatal(err)
+	}
+	if rows, cols, ok := term.size(); rows != 33 || cols != 101 || !ok {
+		t.Errorf("size is %d, %d, %v", rows, cols, ok)
+	}
+	before := termios(t, term)
+	if err := term.raw(); err != nil {
+		t.Fatal(err)
+	}
+	if raw := termios(t, term); raw.Lflag&(unix.ECHO|unix.ICANON|unix.ISIG) != 0 || raw.Oflag&unix.OPOST != 0 {
+		t.Errorf("raw is %+v", raw)
+	}
+	for range 2 {
+		term.restore()
+		if diff := cmp.Diff(before, termios(t, term)); diff != "" {
+			t.Errorf("restored (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func termios(t *testing.T, term *terminal) unix.Termios {
+	t.Helper()
+	got, err := unix.IoctlGetTermios(term.fd, unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *got
+}
+
+func TestNoTerminal(t *testing.T) {
+	t.Parallel()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	closed.Close()
+	for _, f := range []*os.File{null, closed} {
+		term := newTerminal(f)
+		if term != nil {
+			t.Errorf("%v is a terminal", f)
+		}
+		if _, _, ok := term.size(); ok || term.raw() != nil {
+			t.Error("no terminal has a size, or cannot be left as it is")
+		}
+		term.restore()
+	}
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+)
+
+const (
+	// version is that of the release.
+	version = "0.1.0"
+	// compatible is the version of the protocol's reference; clients gate
+	// features on it.
+	compatible = "0.169.0"
+	// executorVersion is what clients are told (D18).
+	executorVersion = compatible + "+execagent." + version
+)
+
+// build is what agent version prints.
+type build struct {
+	Version    string `json:"version"`
+	Commit     string `json:"commit"`
+	Modified   bool   `json:"modified"` // the tree held changes that are in no commit
+	Compatible string `json:"protocolCompatibility"`
+	Executor   string `json:"executorVersion"`
+	Go         string `json:"go"`
+}
+
+func thisBuild() build {
+	b := build{Version: version, Commit: "unknown", Compatible: compatible, Executor: executorVersion, Go: "unknown"}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	b.Go = info.GoVersion
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+func runVersion(sys system, flags *versionFlags) int {
+	b := thisBuild()
+	var err error
+	if flags.JSON {
+		out := json.NewEncoder(sys.stdout)
+		out.SetIndent("", "  ")
+		err = out.Encode(b)
+	} else {
+		modified := ""
+		if b.Modified {
+			modified = " (modified)"
+		}
+		_, err = fmt.Fprintf(sys.stdout, "agent %s\ncommit %s%s\nprotocol compatible with codex exec-server %s\n%s\n",
+			b.Version, b.Commit, modified, b.Compatible, b.Go)
+	}
+	if err != nil {
+		return sys.fail(err)
+	}
+	return exitOK
+}

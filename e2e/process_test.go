@@ -1,0 +1,325 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// running is an agent with pipes for its standard files.
+type running struct {
+	*exec.Cmd
+	stdin  io.WriteCloser
+	stdout *bufio.Reader
+}
+
+// startAgent starts the agent; what is left of it at the end of the test is killed. The mark is in the environment of the
+// agent and of whatever inherits it.
+func startAgent(t *testing.T, mark string, args ...string) *running {
+	t.Helper()
+	a := &running{Cmd: exec.Command(agentBinary(t), args...)}
+	a.Env = append(os.Environ(), "E2E_MARK="+mark)
+	a.Stderr = t.Output()
+	var err error
+	if a.stdin, err = a.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := a.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.stdout = bufio.NewReader(out)
+	if err := a.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = a.Process.Kill() // it has ended, unless the test failed
+		_ = a.Wait()
+	})
+	return a
+}
+
+// line reads a line of the agent's standard output.
+func (a *running) line(t *testing.T) string {
+	t.Helper()
+	line, err := a.stdout.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSuffix(line, "\n")
+}
+
+// ask sends a line and returns the next one that comes.
+func (a *running) ask(t *testing.T, request string) string {
+	t.Helper()
+	if _, err := io.WriteString(a.stdin, request+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	return a.line(t)
+}
+
+// ended waits for the agent and says how it ended.
+func (a *running) ended(t *testing.T, within time.Duration) string {
+	t.Helper()
+	timer := time.AfterFunc(within, func() { _ = a.Process.Signal(syscall.SIGQUIT) }) // it then says what it does
+	defer timer.Stop()
+	if err := a.Wait(); err != nil {
+		return err.Error()
+	}
+	return "exit status 0"
+}
+
+// marked are the processes, of which only live ones have an environment, with this mark.
+func marked(mark string) []string {
+	var found []string
+	environs, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		panic(err) // the pattern is malformed
+	}
+	for _, path := range environs {
+		// A process that ends meanwhile, or that is not ours to look at, is not one of ours.
+		if env, err := os.ReadFile(path); err == nil && bytes.Contains(env, []byte("E2E_MARK="+mark)) {
+			found = append(found, filepath.Dir(path))
+		}
+	}
+	return found
+}
+
+// noneLeft waits until no process has this mark.
+func noneLeft(t *testing.T, mark string) {
+	t.Helper()
+	eventually(t, 10*time.Second, func() error {
+		if left := marked(mark); len(left) > 0 {
+			return fmt.Errorf("left: %v", left)
+		}
+		return nil
+	})
+}
+
+// occupy makes an agent on stdio run a process, its child and one that ignores what can be ignored.
+func (a *running) occupy(t *testing.T) {
+	t.Helper()
+	if answer := a.ask(t, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`); !strings.Contains(answer, "sessionId") {
+		t.Fatal(answer)
+	}
+	if _, err := io.WriteString(a.stdin, `{"method":"initialized"}`+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	for i, script := range []string{
+		"sleep 300 & echo ready; wait",
+		"trap '' HUP INT TERM QUIT; echo ready; sleep 300 & while :; do wait; done",
+		"sleep 300 & echo ready", // an orphan
+	} {
+		answer := a.ask(t, fmt.Sprintf(`{"id":%d,"method":"process/start","params":{"processId":"%d","argv":["sh","-c",%q],`+
+			`"cwd":"file:///","env":{},"tty":false,"envPolicy":{"inherit":"all","ignoreDefaultExcludes":false,"exclude":[],"set":{},"includeOnly":[]}}}`,
+			i+2, i, script))
+		if !strings.Contains(answer, "sandboxType") {
+			t.Fatal(answer)
+		}
+		for !strings.Contains(a.line(t), "cmVhZHkK") { // ready, in base64
+		}
+	}
+}
+
+// TestSignals: what a signal does to the agent, and that it does the same to all it has started.
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		signal syscall.Signal
+		want   string
+	}{
+		{syscall.SIGTERM, "exit status 0"},
+		{syscall.SIGINT, "exit status 0"},
+		{syscall.SIGHUP, "signal: hangup"},
+		{syscall.SIGKILL, "signal: killed"},
+		{syscall.SIGQUIT, "exit status 2"}, // the runtime's stack trace
+		{syscall.SIGSEGV, "exit status 2"},
+	} {
+		t.Run(tt.signal.String(), func(t *testing.T) {
+			t.Parallel()
+			mark := fmt.Sprintf("signal-%d-%d", tt.signal, os.Getpid())
+			a := startAgent(t, mark, "--listen", "stdio")
+			if tt.signal == syscall.SIGQUIT || tt.signal == syscall.SIGSEGV {
+				a.Stderr = io.Discard
+			}
+			a.occupy(t)
+			if n := len(marked(mark)); n < 6 {
+				t.Fatalf("only %d processes are marked", n)
+			}
+			if err := a.Process.Signal(tt.signal); err != nil {
+				t.Fatal(err)
+			}
+			if got := a.ended(t, 5*time.Second); got != tt.want {
+				t.Errorf("the agent ends with %s, want %s", got, tt.want)
+			}
+			noneLeft(t, mark)
+		})
+	}
+}
+
+// TestListenEndsOnSignals with clients attached, at once.
+func TestListenEndsOnSignals(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			mark := fmt.Sprintf("listen-%d-%d", sig, os.Getpid())
+			a := startAgent(t, mark, "--listen", "ws://127.0.0.1:0")
+			client := startAgent(t, mark, "exec", "--url", a.line(t), "-e", "E2E_MARK", "--", "sh", "-c", "echo ready; sleep 300")
+			if got := client.line(t); got != "ready" {
+				t.Fatal(got)
+			}
+			sent := time.Now()
+			if err := a.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			if got := a.ended(t, 5*time.Second); got != "exit status 0" {
+				t.Errorf("the agent ends with %s", got)
+			}
+			// About 10 ms when nothing else runs; rpc.md 1.5.
+			if took := time.Since(sent); took > time.Second {
+				t.Errorf("the agent took %v to end", took)
+			}
+			if got := client.ended(t, 5*time.Second); got != "exit status 125" {
+				t.Errorf("the client ends with %s", got)
+			}
+			noneLeft(t, mark)
+		})
+	}
+}
+
+func TestStdioEnds(t *testing.T) {
+	t.Parallel()
+	mark := fmt.Sprintf("stdio-%d", os.Getpid())
+	a := startAgent(t, mark, "--listen", "stdio")
+	a.occupy(t)
+	if err := a.stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.ended(t, 5*time.Second); got != "exit status 0" {
+		t.Errorf("the agent ends with %s", got)
+	}
+	noneLeft(t, mark)
+}
+
+// TestStdioBreach: a breach of the protocol ends the connection but not the program, whose input is still open
+// (rpc.md 1.4, D7.1).
+func TestStdioBreach(t *testing.T) {
+	t.Parallel()
+	a := startAgent(t, "none", "--listen", "stdio")
+	if got := a.ask(t, `{"id":1,"result":{}}`); !strings.Contains(got, `"code":-32600`) || !strings.Contains(got, `"id":-1`) {
+		t.Errorf("answered with %s", got)
+	}
+	if rest, err := a.stdout.ReadString('\n'); err != io.EOF || rest != "" {
+		t.Errorf("then there is %q, %v", rest, err)
+	}
+	// More than a pipe holds: somebody still reads.
+	if _, err := a.stdin.Write(bytes.Repeat([]byte("x\n"), 1<<20)); err != nil {
+		t.Errorf("writing to the program: %v", err)
+	}
+	if err := a.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the program has ended: %v", err)
+	}
+	if err := a.stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.ended(t, 5*time.Second); got != "exit status 0" {
+		t.Errorf("the agent ends with %s", got)
+	}
+}
+
+// TestExecPassesSignals, and is killed itself when it cannot.
+func TestExecPassesSignals(t *testing.T) {
+	t.Parallel()
+	const script = `trap 'echo INT; exit 1' INT; trap 'echo TERM; exit 2' TERM; trap 'echo HUP; exit 3' HUP
+		trap 'echo QUIT; exit 4' QUIT; echo ready; while :; do sleep 0.05; done`
+	for _, tt := range []struct {
+		signal syscall.Signal
+		name   string
+		want   string
+	}{
+		{syscall.SIGINT, "INT", "exit status 1"},
+		{syscall.SIGTERM, "TERM", "exit status 2"},
+		{syscall.SIGHUP, "HUP", "exit status 3"},
+		{syscall.SIGQUIT, "QUIT", "exit status 4"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			a := startAgent(t, "none", "exec", "--", "sh", "-c", script)
+			if got := a.line(t); got != "ready" {
+				t.Fatal(got)
+			}
+			if err := a.Process.Signal(tt.signal); err != nil {
+				t.Fatal(err)
+			}
+			if got := a.line(t); got != tt.name {
+				t.Errorf("the command got %s", got)
+			}
+			if got := a.ended(t, 5*time.Second); got != tt.want {
+				t.Errorf("exec ends with %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestExecKilled(t *testing.T) {
+	t.Parallel()
+	mark := fmt.Sprintf("exec-%d", os.Getpid())
+	a := startAgent(t, mark, "exec", "--", "sh", "-c", "trap '' HUP INT TERM; sleep 300 & echo ready; sleep 300; :")
+	if got := a.line(t); got != "ready" {
+		t.Fatal(got)
+	}
+	if err := a.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.ended(t, 5*time.Second); got != "signal: killed" {
+		t.Errorf("exec ends with %s", got)
+	}
+	noneLeft(t, mark)
+}
+
+// TestNoLeaks: fifty commands of fifty clients leave no descriptor behind.
+func TestNoLeaks(t *testing.T) {
+	t.Parallel()
+	a := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--session-ttl", "100ms")
+	url := a.line(t)
+	run := func() {
+		t.Helper()
+		if out, err := exec.CommandContext(t.Context(), agentBinary(t), "exec", "--url", url, "--", "echo", "x").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	run() // the first one also starts the guard
+	var before int
+	settled := func(most int) {
+		t.Helper()
+		eventually(t, 10*time.Second, func() error {
+			n := countFiles(t, a.Process.Pid)
+			if before == 0 || n < before {
+				before = n
+			}
+			if n > most {
+				return fmt.Errorf("%d descriptors are open, %d before", n, most)
+			}
+			return nil
+		})
+	}
+	settled(16)
+	most := max(before, countFiles(t, a.Process.Pid))
+	for range 50 {
+		run()
+	}
+	settled(most)
+	if err := errors.Join(a.Process.Signal(syscall.SIGTERM), a.Wait()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,186 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+// user is somebody at a terminal in which agent exec runs.
+type user struct {
+	*exec.Cmd
+	ptmx   *os.File
+	screen *bufio.Reader
+}
+
+// atTerminal runs a command in a terminal.
+func atTerminal(t *testing.T, size *pty.Winsize, args ...string) *user {
+	t.Helper()
+	u := &user{Cmd: exec.Command(agentBinary(t), args...)}
+	u.Env = append(os.Environ(), "TERM=vt220", "PS1=")
+	var err error
+	if u.ptmx, err = pty.StartWithSize(u.Cmd, size); err != nil {
+		t.Fatal(err)
+	}
+	u.screen = bufio.NewReader(u.ptmx)
+	timer := time.AfterFunc(20*time.Second, func() { _ = u.Process.Kill() })
+	t.Cleanup(func() {
+		timer.Stop()
+		_ = u.Process.Kill() // it has ended, unless the test failed
+		_ = u.Wait()
+		u.ptmx.Close()
+	})
+	return u
+}
+
+// sees reads the screen up to a text.
+func (u *user) sees(t *testing.T, text string) {
+	t.Helper()
+	var seen bytes.Buffer
+	for !strings.HasSuffix(seen.String(), text) {
+		b, err := u.screen.ReadByte()
+		if err != nil {
+			t.Fatalf("waiting for %q: %v, on the screen is %q", text, err, &seen)
+		}
+		seen.WriteByte(b)
+	}
+}
+
+func (u *user) types(t *testing.T, text string) {
+	t.Helper()
+	if _, err := io.WriteString(u.ptmx, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (u *user) ends(t *testing.T, want int) {
+	t.Helper()
+	// A terminal that nobody reads could hold its writer.
+	_, _ = io.Copy(io.Discard, u.screen) // EIO when the program has ended
+	_ = u.Wait()
+	if got := u.ProcessState.ExitCode(); got != want {
+		t.Errorf("exit code %d, want %d", got, want)
+	}
+}
+
+func TestExecTerminal(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		args func(t *testing.T) []string
+	}{
+		{"embedded", func(*testing.T) []string { return []string{"exec", "-t"} }},
+		{"url", func(t *testing.T) []string {
+			return []string{"exec", "-t", "--url", startAgent(t, "none", "--listen", "ws://127.0.0.1:0").line(t)}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			const script = `stty size; echo $TERM; tty >/dev/null && echo terminal
+				while read -r line; do echo "got $line"; done; echo end; exit 7`
+			u := atTerminal(t, &pty.Winsize{Rows: 33, Cols: 101}, append(tt.args(t), "--", "bash", "-c", script)...)
+			u.sees(t, "33 101\r\nvt220\r\nterminal\r\n")
+
+			// The echo is that of the command's terminal, once.
+			u.types(t, "one\r")
+			u.sees(t, "one\r\ngot one\r\n")
+
+			u.types(t, "\x04")
+			u.sees(t, "end\r\n")
+			u.ends(t, 7)
+		})
+	}
+}
+
+func TestExecResize(t *testing.T) {
+	t.Parallel()
+	u := atTerminal(t, &pty.Winsize{Rows: 33, Cols: 101}, "exec", "-t", "--", "sh", "-c",
+		"trap 'stty size' WINCH; trap 'exit 6' INT; echo ready; while :; do sleep 0.05; done")
+	u.sees(t, "ready\r\n")
+	for _, size := range []pty.Winsize{{Rows: 7, Cols: 9}, {Rows: 400, Cols: 300}} {
+		if err := pty.Setsize(u.ptmx, &size); err != nil {
+			t.Fatal(err)
+		}
+		u.sees(t, fmt.Sprintf("%d %d\r\n", size.Rows, size.Cols))
+	}
+	u.types(t, "\x03")
+	u.ends(t, 6)
+}
+
+// TestExecTerminalInterrupt: control-C is for the command, not for exec.
+func TestExecTerminalInterrupt(t *testing.T) {
+	t.Parallel()
+	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--", "sh", "-c",
+		"trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.05; done")
+	u.sees(t, "ready\r\n")
+	u.types(t, "\x03")
+	u.sees(t, "caught\r\n")
+	u.ends(t, 5)
+}
+
+// TestExecInterruptWithoutTTY: control-C is a signal to exec, which passes it on.
+func TestExecInterruptWithoutTTY(t *testing.T) {
+	t.Parallel()
+	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "--", "sh", "-c",
+		"trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.05; done")
+	u.sees(t, "ready\r\n")
+	u.types(t, "\x03")
+	u.sees(t, "caught\r\n")
+	u.ends(t, 5)
+}
+
+// TestExecRestoresTerminal whether the command ends well, is killed, or was never there.
+func TestExecRestoresTerminal(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, command string
+	}{
+		{"ends", `"$0" exec -t -- true`},
+		{"fails", `"$0" exec -t -- /no/such/command`},
+		{"is killed", `"$0" exec -t -- sh -c 'kill -9 $$'`},
+		{"is terminated", `"$0" exec -t -- sh -c 'kill -TERM $PPID; sleep 300' 2>/dev/null`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			script := `before=$(stty -g); ` + tt.command + `; test "$before" = "$(stty -g)" && echo restored`
+			cmd := exec.Command("bash", "-c", script, agentBinary(t))
+			ptmx, err := pty.Start(cmd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ptmx.Close()
+			screen, _ := io.ReadAll(ptmx) // EIO at the end
+			_ = cmd.Wait()                // the code is that of the command
+			if !strings.HasSuffix(string(screen), "restored\r\n") {
+				t.Errorf("on the screen is %q", screen)
+			}
+		})
+	}
+}
+
+// TestExecTerminalWithoutOne: with -t the command has a terminal also when the caller has none.
+func TestExecTerminalWithoutOne(t *testing.T) {
+	t.Parallel()
+	for input, want := range map[string]string{
+		"one\n": "one\r\ngot one\r\nend\r\n",
+		"one":   "onegot one\r\nend\r\n",
+		"":      "end\r\n",
+	} {
+		cmd := exec.CommandContext(t.Context(), agentBinary(t), "exec", "-t", "--", "bash", "-c",
+			`read -r line && echo "got $line" && read -r line; [ "$line" ] && echo "got $line"; echo end`)
+		cmd.Stdin = strings.NewReader(input)
+		cmd.Stderr = t.Output()
+		out, err := cmd.Output()
+		if string(out) != want || err != nil {
+			t.Errorf("with %q as input: %q, %v, want %q", input, out, err, want)
+		}
+	}
+}
