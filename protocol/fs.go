@@ -47,11 +47,12 @@ func follow(o *Object) *bool {
 }
 
 func sandbox(o *Object) *Sandbox {
-	var s Sandbox
-	if !o.OptIn("sandbox", s.UnmarshalObject) {
+	if !o.Has("sandbox") {
 		return nil
 	}
-	return &s
+	s := new(Sandbox)
+	o.In("sandbox", s.UnmarshalObject)
+	return s
 }
 
 // ReadFileResult answers fs/readFile.

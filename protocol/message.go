@@ -62,8 +62,9 @@ type Message struct {
 // not part of a message are ignored, but checked.
 func Decode(data []byte) (Message, error) {
 	var id, method, params, result, failure, trace []byte
-	var names [16][]byte // enough for most messages
-	s := scanner{data: data, values: 1, names: names[:0]}
+	s := scanners.Get().(*scanner)
+	defer s.recycle()
+	*s = scanner{data: data, values: 1, names: s.names[:0]}
 	if s.space(); s.pos >= len(data) {
 		return Message{}, s.fail("end of input where a value was expected")
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strconv"
+	"sync"
 )
 
 // Object reads the members of a JSON object that [Decode] has checked. Names
@@ -22,7 +23,6 @@ import (
 type Object struct {
 	path    string // of this object inside params, for error texts
 	members []member
-	room    [10]member // for members: most records have fewer
 	err     *Error
 }
 
@@ -53,8 +53,10 @@ func UnmarshalParams(raw []byte, p Unmarshaler) error {
 	if _, ok := p.(*EmptyParams); ok && (len(raw) == 0 || raw[0] == 'n') {
 		return nil
 	}
-	o, err := ParseObject(raw)
-	if err != nil {
+	o := objects.Get().(*Object)
+	defer o.recycle()
+	*o = Object{members: o.members[:0]}
+	if err := o.parse(raw); err != nil {
 		return Errorf(CodeInvalidParams, "params: %s", err.Message)
 	}
 	p.UnmarshalObject(o)
@@ -64,19 +66,35 @@ func UnmarshalParams(raw []byte, p Unmarshaler) error {
 	return nil
 }
 
+// objects keep their memory for members from params to params.
+var objects = sync.Pool{New: func() any { return new(Object) }}
+
+// recycle gives an object back.
+func (o *Object) recycle() {
+	if cap(o.members) <= keptMembers {
+		objects.Put(o)
+	}
+}
+
 // ParseObject takes apart a JSON object that has been checked. Members are
 // slices of raw.
 func ParseObject(raw []byte) (*Object, *Error) {
-	if len(raw) == 0 || raw[0] != '{' {
-		return nil, InvalidParams("invalid type: %s, expected an object", typeOf(raw))
+	o := new(Object)
+	if err := o.parse(raw); err != nil {
+		return nil, err
 	}
-	o := &Object{}
-	o.members = o.room[:0]
+	return o, nil
+}
+
+func (o *Object) parse(raw []byte) *Error {
+	if len(raw) == 0 || raw[0] != '{' {
+		return InvalidParams("invalid type: %s, expected an object", typeOf(raw))
+	}
 	eachMember(raw, func(name, value []byte) bool {
 		o.members = append(o.members, member{name, value})
 		return true
 	})
-	return o, nil
+	return nil
 }
 
 // eachMember visits the members of a checked object until visit says no.

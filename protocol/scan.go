@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -39,6 +40,20 @@ type scanner struct {
 	// names holds the member names of all open objects; each object knows
 	// where its own begin.
 	names [][]byte
+}
+
+// scanners keep their memory for names from message to message.
+var scanners = sync.Pool{New: func() any { return new(scanner) }}
+
+// keptMembers is how much memory for names or members a pool keeps, in
+// entries: enough for every honest message.
+const keptMembers = 256
+
+// recycle gives a scanner back.
+func (s *scanner) recycle() {
+	if cap(s.names) <= keptMembers {
+		scanners.Put(s)
+	}
 }
 
 // manyNames is the size from which an object's names are looked up in a map:

@@ -252,6 +252,7 @@ func (r *request) Value(key any) any {
 
 // run serves the request from beginning to end.
 func (r *request) run() {
+	growStack(0)
 	p := r.peer
 	defer p.handlers.Done()
 	p.serve(r)
@@ -260,6 +261,16 @@ func (r *request) run() {
 	p.seq.finish(&r.ticket)
 	p.startReady()
 	p.mu.Unlock()
+}
+
+// growStack makes the stack of a new goroutine as large as handlers need, at
+// once. Growing it step by step, each time with all frames that are on it, took
+// a fifth of the time of small requests.
+//
+//go:noinline
+func growStack(i int) byte {
+	var room [4 << 10]byte
+	return room[i]
 }
 
 // inline runs a request in the read loop; with strict order, after all
