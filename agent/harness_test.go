@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"sync"
@@ -16,7 +15,7 @@ import (
 )
 
 // patience is how long a test waits for what must come, before it fails.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -64,160 +63,11 @@ func (r *rig) dial() (rpc.Conn, <-chan struct{}) {
 	return ours, served
 }
 
-// note is one notification.
-type note struct {
-	method  string
-	id      string // of the process or HTTP request
-	seq     uint64
-	data    []byte
-	exit    int
-	watchID uint64
-	done    bool
-}
-
-// client makes calls and keeps notifications, in order.
-type client struct {
-	t       testing.TB
-	peer    *rpc.Peer
-	served  <-chan struct{} // closed when the agent has let go
-	session string
-	ended   chan struct{}
-
-	mu    sync.Mutex
-	moved sync.Cond
-	notes []note
-	deaf  bool // reads nothing
-	bytes int  // of output and bodies so far
-	lossy bool // keeps no notes
-}
-
-func (r *rig) client() *client {
-	conn, served := r.dial()
-	c := &client{t: r.t, served: served, ended: make(chan struct{})}
-	c.moved.L = &c.mu
-	c.peer = rpc.NewPeer(conn, rpc.Config{Notification: c.take})
-	r.serve.Go(func() {
-		defer close(c.ended)
-		_ = c.peer.Serve(context.Background())
-	})
-	return c
-}
-
-// attach is a client that has said hello, and resumed a session if one is
-// named.
-func (r *rig) attach(session string) *client {
-	r.t.Helper()
-	c := r.client()
-	if err := c.hello(session); err != nil {
-		r.t.Fatalf("initialize with session %q: %v", session, err)
-	}
-	return c
-}
-
-func (c *client) hello(session string) error {
-	params := &protocol.InitializeParams{ClientName: "test"}
-	if session != "" {
-		params.ResumeSessionID = &session
-	}
-	var result struct{ SessionID string }
-	if err := c.call("initialize", params, &result); err != nil {
-		return err
-	}
-	c.session = result.SessionID
-	return c.peer.Notify("initialized", nil)
-}
-
-func (c *client) take(_ context.Context, method string, raw json.RawMessage) error {
-	var p struct {
-		ProcessID, RequestID string
-		Seq, WatchID         uint64
-		Chunk, DeltaBase64   []byte
-		ExitCode             int
-		Done                 bool
-	}
-	if err := json.Unmarshal(raw, &p); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.deaf {
-		c.moved.Wait()
-	}
-	n := note{method, p.ProcessID + p.RequestID, p.Seq, append(p.Chunk, p.DeltaBase64...), p.ExitCode, p.WatchID, p.Done}
-	c.bytes += len(n.data)
-	if !c.lossy || method != protocol.MethodProcessOutput {
-		c.notes = append(c.notes, n)
-	}
-	c.moved.Broadcast()
-	return nil
-}
-
-// listen makes a client read or stop reading.
-func (c *client) listen(on bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.deaf = !on
-	c.moved.Broadcast()
-}
-
-// await waits until the notes so far are enough.
-func (c *client) await(what string, enough func([]note) bool) []note {
-	c.t.Helper()
-	late := false
-	timer := time.AfterFunc(patience, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		late = true
-		c.moved.Broadcast()
-	})
-	defer timer.Stop()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for !enough(c.notes) {
-		if late {
-			c.t.Fatalf("no %s within %s; %d notifications", what, patience, len(c.notes))
-		}
-		c.moved.Wait()
-	}
-	return append([]note(nil), c.notes...)
-}
-
-// awaitNote waits for the first notification of a method about an id.
-func (c *client) awaitNote(method, id string) note {
-	c.t.Helper()
-	var found note
-	c.await(method+" of "+id, func(notes []note) bool {
-		for _, n := range notes {
-			if n.method == method && n.id == id {
-				found = n
-				return true
-			}
-		}
-		return false
-	})
-	return found
-}
-
-func (c *client) call(method string, params, result any) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	return c.peer.Call(ctx, method, params, result)
-}
-
-// must calls and fails the test on an error.
-func (c *client) must(method string, params, result any) {
-	c.t.Helper()
-	if err := c.call(method, params, result); err != nil {
-		c.t.Fatalf("%s: %v", method, err)
-	}
-}
-
-// drop loses the connection and waits until the agent has noticed.
-func (c *client) drop() {
-	c.t.Helper()
-	c.listen(true)
-	c.peer.Close()
-	waitFor(c.t, c.served, "the agent to let go of a connection")
+// session is a session of the agent by its id.
+func (r *rig) session(id string) *Session {
+	r.agent.mu.Lock()
+	defer r.agent.mu.Unlock()
+	return r.agent.sessions[id]
 }
 
 func waitFor(t testing.TB, done <-chan struct{}, what string) {
@@ -241,28 +91,6 @@ func sh(id, command string) object {
 }
 
 func uri(path string) string { return protocol.FormatPathURI(path) }
-
-// read is process/read with optional members as given.
-func (c *client) read(id string, after uint64) *protocol.ReadResult {
-	c.t.Helper()
-	var r protocol.ReadResult
-	c.must("process/read", object{"processId": id, "afterSeq": after}, &r)
-	return &r
-}
-
-// pidOf is the process id of a process, by process/list.
-func (c *client) pidOf(id string) int {
-	c.t.Helper()
-	var list protocol.ListResult
-	c.must("process/list", nil, &list)
-	for _, p := range list.Processes {
-		if p.ProcessID == id {
-			return p.PID
-		}
-	}
-	c.t.Fatalf("process/list does not name %q", id)
-	return 0
-}
 
 // eventually asks until the answer is yes: for what the kernel does in its
 // own time and tells nobody.
@@ -300,21 +128,4 @@ func wantCode(t testing.TB, what string, err error, code protocol.Code) {
 	if !ok || e.Code != code {
 		t.Errorf("%s: error %v, want code %d", what, err, code)
 	}
-}
-
-// drain reads raw messages of a connection until it ends.
-func drain(conn rpc.Conn) <-chan string {
-	messages := make(chan string, 4096) // more than any test sends
-	go func() {
-		defer close(messages)
-		for {
-			data, err := conn.Read()
-			if err != nil {
-				return
-			}
-			messages <- string(data)
-			rpc.Recycle(data)
-		}
-	}()
-	return messages
 }

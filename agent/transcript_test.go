@@ -71,6 +71,7 @@ type player struct {
 	sessions []string
 	lines    map[string]*line
 	now      *line
+	owed     int // answers, for -update
 }
 
 // line is one connection.
@@ -155,6 +156,9 @@ func (p *player) step(text string) {
 		if err := p.now.conn.Write([]byte(p.expand(rest))); err != nil {
 			p.t.Fatalf("%s: %v", text, err)
 		}
+		if strings.HasPrefix(rest, `{"id":`) {
+			p.owed++
+		}
 	case "on":
 		p.on(rest)
 	case "hello":
@@ -210,14 +214,22 @@ func (p *player) hear(want []string) []string {
 func (p *player) record(want []string) []string {
 	var got []string
 	for {
+		silence := 300 * time.Millisecond
+		if p.owed > 0 {
+			silence = 5 * time.Second
+		}
 		select {
 		case m, ok := <-p.now.messages:
 			if ok {
 				got = append(got, p.normal(m))
+				if !strings.HasPrefix(m, `{"method":`) {
+					p.owed--
+				}
 				continue
 			}
-		case <-time.After(500 * time.Millisecond):
+		case <-time.After(silence):
 		}
+		p.owed = 0
 		if slices.Equal(sorted(got), sorted(texts(want))) {
 			return want
 		}
@@ -254,7 +266,8 @@ func sorted(lines []string) []string { return slices.Sorted(slices.Values(lines)
 var (
 	uuids   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}`)
 	infos   = regexp.MustCompile(`"environmentInfo":\{.*"capabilities":\{[^}]*\}\}`)
-	numbers = regexp.MustCompile(`"(pid|startedAtMs|createdAtMs|modifiedAtMs)":[1-9][0-9]*`)
+	numbers = regexp.MustCompile(`"(pid)":[0-9]+|"([a-z]+AtMs)":(?:1[5-9]|2)[0-9]{11}`)
+	sizes   = regexp.MustCompile(`("isDirectory":true,"isFile":false,"isSymlink":[a-z]+,"size":)[0-9]+`)
 )
 
 // normal replaces what differs from run to run.
@@ -268,7 +281,8 @@ func (p *player) normal(message string) string {
 		return fmt.Sprintf("$SESSION%d", i+1)
 	})
 	message = infos.ReplaceAllString(message, `"environmentInfo":$$INFO`)
-	message = numbers.ReplaceAllString(message, `"$1":$$N`)
+	message = numbers.ReplaceAllString(message, `"$1$2":$$N`)
+	message = sizes.ReplaceAllString(message, `$1$$N`)
 	message = strings.ReplaceAll(message, p.http, "$HTTP")
 	return strings.ReplaceAll(message, p.dir, "$DIR")
 }

@@ -1,0 +1,173 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+)
+
+// All benchmarks go over rpc.Pipe: what they measure is the agent, not a
+// transport.
+
+func BenchmarkRoundTrip(b *testing.B) {
+	c := newRig(b, Config{}).attach("")
+	params := &protocol.PathParams{Path: protocol.NewPathURI("/")}
+	b.ReportAllocs()
+	for b.Loop() {
+		c.must(protocol.MethodGetMetadata, params, nil)
+	}
+}
+
+// BenchmarkStart measures a process from its start to its closed.
+func BenchmarkStart(b *testing.B) {
+	r := newRig(b, Config{})
+	conn, _ := r.dial()
+	benchHello(b, conn)
+	b.ReportAllocs()
+	id := 0
+	for b.Loop() {
+		id++
+		benchSend(b, conn, `{"id":%d,"method":"process/start","params":{"processId":"%[1]d","argv":["/bin/true"],"cwd":"file:///","env":{},"tty":false}}`, id)
+		for message := "x"; !hasMethod(message, protocol.MethodProcessClosed); {
+			message = benchRead(b, conn)
+		}
+	}
+}
+
+// BenchmarkFlood measures 64 MiB of output, from the pipe to the client.
+func BenchmarkFlood(b *testing.B) {
+	const size = 64 << 20
+	r := newRig(b, Config{})
+	conn, _ := r.dial()
+	benchHello(b, conn)
+	b.SetBytes(size)
+	b.ReportAllocs()
+	id := 0
+	for b.Loop() {
+		id++
+		benchSend(b, conn, `{"id":%d,"method":"process/start","params":{"processId":"%[1]d","argv":["/usr/bin/head","-c","%d","/dev/zero"],"cwd":"file:///","env":{},"tty":false}}`, id, size)
+		for closed := false; !closed; {
+			message, err := conn.Read()
+			if err != nil {
+				b.Fatal(err)
+			}
+			closed = hasMethod(string(message[:min(len(message), 64)]), protocol.MethodProcessClosed)
+			rpc.Recycle(message)
+		}
+	}
+}
+
+// BenchmarkKeystroke measures one byte to a terminal and its echo back.
+func BenchmarkKeystroke(b *testing.B) {
+	r := newRig(b, Config{})
+	conn, _ := r.dial()
+	benchHello(b, conn)
+	benchSend(b, conn, `{"id":1,"method":"process/start","params":{"processId":"p","argv":["/bin/sleep","600"],"cwd":"file:///","env":{},"tty":true}}`)
+	benchRead(b, conn)
+	b.ReportAllocs()
+	id := 1
+	for b.Loop() {
+		id++
+		// Backspace on an empty line echoes nothing; a letter and a kill
+		// character keep the line short.
+		key := []string{"YQ==", "FQ=="}[id%2]
+		benchSend(b, conn, `{"id":%d,"method":"process/write","params":{"processId":"p","writeId":"%[1]d","chunk":%q}}`, id, key)
+		for answer, echo := false, false; !answer || !echo; {
+			if hasMethod(benchRead(b, conn), protocol.MethodProcessOutput) {
+				echo = true
+			} else {
+				answer = true
+			}
+		}
+	}
+}
+
+func BenchmarkReadBlock(b *testing.B) {
+	const size = 1 << 20
+	path := filepath.Join(b.TempDir(), "f")
+	if err := os.WriteFile(path, make([]byte, size), 0o666); err != nil {
+		b.Fatal(err)
+	}
+	r := newRig(b, Config{})
+	conn, _ := r.dial()
+	benchHello(b, conn)
+	benchSend(b, conn, `{"id":1,"method":"fs/open","params":{"handleId":"h","path":%q}}`, uri(path))
+	benchRead(b, conn)
+	b.SetBytes(size)
+	b.ReportAllocs()
+	for b.Loop() {
+		benchSend(b, conn, `{"id":2,"method":"fs/readBlock","params":{"handleId":"h","offset":0,"len":1048576}}`)
+		message, err := conn.Read()
+		if err != nil || len(message) < size {
+			b.Fatalf("a block of %d bytes: %v", len(message), err)
+		}
+		rpc.Recycle(message)
+	}
+}
+
+// BenchmarkWalk lists a tree of 10,000 entries.
+func BenchmarkWalk(b *testing.B) {
+	root := b.TempDir()
+	for i := range 100 {
+		dir := filepath.Join(root, fmt.Sprint(i))
+		if err := os.Mkdir(dir, 0o777); err != nil {
+			b.Fatal(err)
+		}
+		for j := range 99 {
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(j)), nil, 0o666); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	r := newRig(b, Config{})
+	conn, _ := r.dial()
+	benchHello(b, conn)
+	b.ReportAllocs()
+	for b.Loop() {
+		benchSend(b, conn, `{"id":1,"method":"fs/walk","params":{"path":%q,"options":{"maxDepth":64,"maxDirectories":10000,"maxEntries":50000,"followDirectorySymlinks":false}}}`, uri(root))
+		message, err := conn.Read()
+		if err != nil || len(message) < 10_000*64 {
+			b.Fatalf("a walk of %d bytes: %v", len(message), err)
+		}
+		rpc.Recycle(message)
+	}
+}
+
+func benchHello(b *testing.B, conn rpc.Conn) {
+	b.Helper()
+	benchSend(b, conn, `{"id":0,"method":"initialize","params":{"clientName":"bench"}}`)
+	benchRead(b, conn)
+	benchSend(b, conn, `{"method":"initialized"}`)
+}
+
+func benchSend(b *testing.B, conn rpc.Conn, format string, args ...any) {
+	b.Helper()
+	if err := conn.Write(fmt.Appendf(nil, format, args...)); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// benchRead returns the next message, which must not be an error.
+func benchRead(b *testing.B, conn rpc.Conn) string {
+	b.Helper()
+	data, err := conn.Read()
+	if err != nil {
+		b.Fatal(err)
+	}
+	message := string(data)
+	rpc.Recycle(data)
+	if len(message) > 8 && message[:8] == `{"error"` {
+		b.Fatal(message)
+	}
+	return message
+}
+
+// hasMethod tells whether a message is a notification of that method.
+func hasMethod(message, method string) bool {
+	prefix := `{"method":"` + method + `"`
+	return len(message) >= len(prefix) && message[:len(prefix)] == prefix
+}

@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// TestEnvironmentInfo compares what initialize and environment/info report
+// with rpc.md 3.4. Every flag that is not there is a feature that clients must
+// not ask for.
+func TestEnvironmentInfo(t *testing.T) {
+	t.Parallel()
+	home, temp := t.TempDir(), t.TempDir()
+	c := newRig(t, Config{
+		Version: "0.169.0+execagent.1",
+		Environ: []string{"HOME=" + home, "TMPDIR=" + temp, "OPENAI_API_KEY=secret"},
+	}).attach("")
+	var text json.RawMessage
+	c.must("environment/info", nil, &text)
+	if strings.Contains(string(text), "secret") {
+		t.Errorf("a secret is in the answer: %s", text)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	cwd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, _ := got["providerId"].(string); len(id) != len("sha256:")+64 || !strings.HasPrefix(id, "sha256:") {
+		t.Errorf("providerId %q, want sha256: and 64 hex digits", id)
+	}
+	if shell, _ := got["shell"].(object); shell["name"] == "" || !filepath.IsAbs(shell["path"].(string)) {
+		t.Errorf("shell %v, want a name and a native path", shell)
+	}
+	delete(got, "providerId")
+	delete(got, "shell")
+	want := object{
+		"executorVersion": "0.169.0+execagent.1", "platformOs": "linux", "cwd": uri(cwd), "userHomeDir": uri(home),
+		"prependPathDirs": []any{}, "temporaryDirectories": []any{uri(temp)}, "tempDir": uri(temp),
+		"capabilities": object{
+			"networkProxyLaunch": false, "networkProxyReviewDomains": false, "credentialMasking": false,
+			"credentialMaskingCustomProviders": false, "capabilityDiscoverySandbox": false, "fsWatchMissing": true,
+			"capabilityDiscoveryV2": false, "environmentConfigRead": true, "httpHeaderEnvVars": true,
+			"sandboxedFileStreaming": false, "fileWriteStreaming": true, "shellSnapshotV2": false, "windowsMxc": false,
+			"linuxRootWritePreservesDevices": false, "linuxApprovedRootWritePreservesRestrictions": false,
+			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true,
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("environment/info differs (-want +got):\n%s", diff)
+	}
+}
+
+// TestConfigRead reads parts of a configuration file (rpc.md 3.6).
+func TestConfigRead(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	config := "model = \"m\"\nother = 1\n[table]\nkey = 2\n"
+	if err := os.WriteFile(filepath.Join(home, "config.toml"), []byte(config), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	c := newRig(t, Config{Environ: []string{"HOME=" + home, "CODEX_HOME=" + home}}).attach("")
+	var got struct{ Config protocol.ConfigLayers }
+	params := object{"cwd": uri(t.TempDir()), "configPaths": [][]string{{"model"}, {"table", "key"}, {"absent"}}, "requirementsPaths": [][]string{}}
+	c.must("environmentConfig/read", params, &got)
+	var layer string
+	for _, l := range got.Config.Layers {
+		if strings.Contains(l.Source, home) {
+			layer = l.TOML
+		}
+	}
+	for _, part := range []string{`model = "m"`, "key = 2"} {
+		if !strings.Contains(layer, part) {
+			t.Errorf("the layer of %s is %q, want %q in it", home, layer, part)
+		}
+	}
+	if strings.Contains(layer, "other") {
+		t.Errorf("the layer of %s is %q, with a key that was not asked for", home, layer)
+	}
+	for _, paths := range []string{`[]`, `[[]]`} {
+		params := json.RawMessage(`{"cwd":"file:///","configPaths":` + paths + `,"requirementsPaths":[]}`)
+		wantCode(t, "configPaths "+paths, c.call("environmentConfig/read", params, nil), protocol.CodeInvalidParams)
+	}
+}

@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/protocol"
+)
+
+func TestWireError(t *testing.T) {
+	t.Parallel()
+	_, foreign := protocol.ParsePathURI("file://host/f")
+	if foreign == nil {
+		uri, _ := protocol.ParsePathURI("file://host/f")
+		_, foreign = uri.Native()
+	}
+	own := protocol.Errorf(protocol.CodeSessionAttached, "own text")
+	path := func(errno syscall.Errno) error { return &fs.PathError{Op: "open", Path: "/secret", Err: errno} }
+	tests := []struct {
+		name string
+		err  error
+		code protocol.Code
+		text string // "" is not compared
+	}{
+		{"protocol error as it is", own, own.Code, own.Message},
+		{"wrapped protocol error", fmt.Errorf("around: %w", own), own.Code, own.Message},
+		{"foreign path", foreign, protocol.CodeInvalidRequest, ""},
+		{"refused by fsops", fsops.InvalidError{Text: "no"}, protocol.CodeInvalidRequest, "no"},
+		{"unknown handle", fsops.UnknownHandleError{ID: "h"}, protocol.CodeNotFound, `file handle "h" is not open`},
+		{"ENOENT", path(syscall.ENOENT), protocol.CodeNotFound, "No such file or directory (os error 2)"},
+		{"EINVAL", path(syscall.EINVAL), protocol.CodeInvalidRequest, "Invalid argument (os error 22)"},
+		{"EACCES", path(syscall.EACCES), protocol.CodeInvalidRequest, "Permission denied (os error 13)"},
+		{"EPERM", path(syscall.EPERM), protocol.CodeInvalidRequest, "Operation not permitted (os error 1)"},
+		{"ENOTDIR", path(syscall.ENOTDIR), protocol.CodeInternal, "Not a directory (os error 20)"},
+		{"ESRCH", syscall.ESRCH, protocol.CodeInternal, "No such process (os error 3)"},
+		{"wrapped errno", fmt.Errorf("around: %w", os.NewSyscallError("fork", syscall.EAGAIN)), protocol.CodeInternal, "Resource temporarily unavailable (os error 11)"},
+		{"errno without a text of ours", syscall.Errno(9999), protocol.CodeInternal, "errno 9999 (os error 9999)"},
+		{"lost connection", context.Canceled, protocol.CodeInternal, "the connection has ended"},
+		{"anything else", errors.New("anything else"), protocol.CodeInternal, "anything else"},
+	}
+	for _, tt := range tests {
+		got := WireError(tt.err)
+		if got.Code != tt.code || tt.text != "" && got.Message != tt.text {
+			t.Errorf("%s: WireError(%v) = %d %q, want %d %q", tt.name, tt.err, got.Code, got.Message, tt.code, tt.text)
+		}
+	}
+}
+
+// TestStartError pins that a start has one code for all errors of the system.
+func TestStartError(t *testing.T) {
+	t.Parallel()
+	for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.EPERM, syscall.EINVAL, syscall.ENOEXEC} {
+		got := WireError(startError(&fs.PathError{Op: "exec", Path: "/secret", Err: errno}))
+		if got.Code != protocol.CodeInternal || got.Message != osErrorText(errno) {
+			t.Errorf("start with %v: %d %q, want %d %q", errno, got.Code, got.Message, protocol.CodeInternal, osErrorText(errno))
+		}
+	}
+	own := protocol.InvalidRequest("exists")
+	if got := WireError(startError(own)); got != own {
+		t.Errorf("start with a protocol error: %v, want it as it is", got)
+	}
+}
+
+// TestOSErrorText compares with the table of rpc.md 2.2: the words of musl.
+func TestOSErrorText(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		errno syscall.Errno
+		want  string
+	}{
+		{2, "No such file or directory"},
+		{6, "No such device or address"},
+		{7, "Argument list too long"},
+		{8, "Exec format error"},
+		{9, "Bad file descriptor"},
+		{13, "Permission denied"},
+		{16, "Resource busy"},
+		{17, "File exists"},
+		{20, "Not a directory"},
+		{21, "Is a directory"},
+		{22, "Invalid argument"},
+		{30, "Read-only file system"},
+		{39, "Directory not empty"},
+		{40, "Symbolic link loop"},
+		{98, "Address in use"},
+	}
+	for _, tt := range tests {
+		want := fmt.Sprintf("%s (os error %d)", tt.want, int(tt.errno))
+		if got := osErrorText(tt.errno); got != want {
+			t.Errorf("osErrorText(%d) = %q, want %q", int(tt.errno), got, want)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/protocol"
+)
+
+// TestTooManyHandles opens as many files as a connection may: one more is
+// refused, whatever its path, and one closed makes room (rpc.md 5.5).
+func TestTooManyHandles(t *testing.T) {
+	t.Parallel()
+	c := newRig(t, Config{}).attach("")
+	path := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(path, []byte("x"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for i := range fsops.MaxHandles {
+		mode := []string{"read", "replace"}[i%2]
+		c.must("fs/open", object{"handleId": fmt.Sprint(i), "path": uri(path), "mode": mode}, nil)
+	}
+	for _, p := range []string{path, "/no/such/file"} {
+		err := c.call("fs/open", object{"handleId": "more", "path": uri(p)}, nil)
+		wantCode(t, "handle 129", err, protocol.CodeInvalidRequest)
+	}
+	c.must("fs/close", object{"handleId": "0"}, nil)
+	c.must("fs/open", object{"handleId": "more", "path": uri(path)}, nil)
+}
+
+// TestNumbers sends numbers at and beyond the ends of their ranges.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	c := newRig(t, Config{}).attach("")
+	c.must("process/start", sh("p", "echo; read x"), nil)
+	c.awaitNote("process/output", "p")
+	const ok protocol.Code = 0
+	tests := []struct {
+		method, params string
+		want           protocol.Code
+	}{
+		{"process/read", `{"processId":"p","afterSeq":18446744073709551615}`, ok},
+		{"process/read", `{"processId":"p","afterSeq":18446744073709551616}`, protocol.CodeInvalidParams},
+		{"process/read", `{"processId":"p","maxBytes":18446744073709551615}`, ok},
+		{"process/read", `{"processId":"p","maxBytes":-1}`, protocol.CodeInvalidParams},
+		{"process/read", `{"processId":"p","waitMs":18446744073709551615}`, ok},
+		{"process/read", `{"processId":"p","waitMs":1e3}`, protocol.CodeInvalidParams},
+		{"process/read", `{"processId":"p","waitMs":0.5}`, protocol.CodeInvalidParams},
+		{"process/read", `{"processId":"p","waitMs":` + strings.Repeat("9", 5000) + `}`, protocol.CodeInvalidParams},
+		{"process/read", `{"processId":"p","waitMs":"5"}`, protocol.CodeInvalidParams},
+		{"process/resize", `{"processId":"p","rows":1,"cols":4294967297}`, protocol.CodeInvalidParams},
+		{"fs/walk", `{"path":"file:///proc/self/fd","options":{"maxDepth":18446744073709551615,"maxDirectories":1,"maxEntries":1,"followDirectorySymlinks":false}}`, protocol.CodeInvalidRequest},
+		{"fs/readBlock", `{"handleId":"h","offset":0,"len":18446744073709551615}`, protocol.CodeInvalidRequest},
+		{"fs/writeBlock", `{"handleId":"h","offset":18446744073709551615,"chunk":"YQ=="}`, protocol.CodeInvalidRequest},
+		{"fs/watchMissing", `{"watchId":18446744073709551615,"missing":[]}`, ok},
+		{"http/request", `{"method":"GET","url":"http://127.0.0.1:1/","requestId":"r","timeoutMs":18446744073709551615}`, protocol.CodeInternal},
+	}
+	for _, tt := range tests {
+		err := c.call(tt.method, json.RawMessage(tt.params), nil)
+		if e, isWire := errors.AsType[*protocol.Error](err); err != nil && (!isWire || e.Code != tt.want) || err == nil && tt.want != ok {
+			t.Errorf("%s %.120s: %v, want code %d", tt.method, tt.params, err, tt.want)
+		}
+	}
+}
+
+// TestLongArguments starts what execve(2) refuses.
+func TestLongArguments(t *testing.T) {
+	t.Parallel()
+	c := newRig(t, Config{}).attach("")
+	err := c.call("process/start", sh("p", strings.Repeat("x", 3<<20)), nil)
+	wantCode(t, "an argument of 3 MiB", err, protocol.CodeInternal)
+	if want := "Argument list too long (os error 7)"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("an argument of 3 MiB: %v, want %s", err, want)
+	}
+}
+
+// TestGrowingFile pins that a file which grows while it is read does not wait
+// for the memory that it holds itself, nor for others that do the same.
+func TestGrowingFile(t *testing.T) {
+	t.Parallel()
+	a := New(Config{})
+	defer a.Close()
+	a.fileMemory = semaphore.NewWeighted(8 << 20)
+	done := make(chan struct{}, 2)
+	for range 2 {
+		go func() {
+			r := &fileResult{agent: a}
+			for _, n := range []int{1 << 20, 3 << 20, 5 << 20, 7 << 20} {
+				r.Data = r.alloc(n)
+			}
+			r.Sent()
+			done <- struct{}{}
+		}()
+	}
+	for range 2 {
+		waitFor(t, done, "memory for a file that grows")
+	}
+	if !a.fileMemory.TryAcquire(8 << 20) {
+		t.Error("memory was not given back")
+	}
+}
+
+// TestProxy sends http/request through the proxy of the agent's environment.
+func TestProxy(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 1)
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.String() }))
+	t.Cleanup(proxy.Close)
+	c := newRig(t, Config{Environ: []string{"http_proxy=" + proxy.URL}}).attach("")
+	const url = "http://target.invalid/x"
+	c.must("http/request", object{"method": "GET", "url": url, "requestId": "r"}, nil)
+	if got := <-asked; got != url {
+		t.Errorf("the proxy was asked for %s, want %s", got, url)
+	}
+}
+
+// TestTooManyStreams streams as many bodies as a connection may.
+func TestTooManyStreams(t *testing.T) {
+	t.Parallel()
+	var c connection
+	c.streams = map[string]bool{}
+	for i := range maxStreams {
+		if err := c.beginStream(fmt.Sprint(i)); err != nil {
+			t.Fatalf("stream %d: %v", i, err)
+		}
+	}
+	wantCode(t, "one stream too many", c.beginStream("more"), protocol.CodeInvalidRequest)
+	c.endStream("0")
+	if err := c.beginStream("more"); err != nil {
+		t.Errorf("a stream after another has ended: %v", err)
+	}
+}

@@ -1,0 +1,276 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// TestWritesKeepOrder sends a start and many writes right behind it, all at
+// once: each waits for the start, and none overtakes another (D8).
+func TestWritesKeepOrder(t *testing.T) {
+	t.Parallel()
+	const writes = 300
+	c := newRig(t, Config{}).raw(t)
+	c.call("start", "process/start", sh("p", fmt.Sprintf("exec head -n %d", writes)))
+	var want bytes.Buffer
+	for i := range writes {
+		line := fmt.Sprintf("%d %s\n", i, strings.Repeat("x", i%50*20))
+		want.WriteString(line)
+		c.call(i, "process/write", object{"processId": "p", "writeId": fmt.Sprint(i), "chunk": []byte(line)})
+	}
+	var got bytes.Buffer
+	answers := 0
+	for closed := false; !closed || answers < writes+1; {
+		switch m := c.next(); m.Method {
+		case "process/output":
+			got.Write(m.Params.Chunk)
+		case "process/closed":
+			closed = true
+		case "":
+			answers++
+			if m.Error != nil || m.ID != "start" && string(m.Result) != `{"status":"accepted"}` {
+				t.Errorf("answer %v: %v %s", m.ID, m.Error, m.Result)
+			}
+		}
+	}
+	if got.String() != want.String() {
+		t.Errorf("the child read its lines in another order than they were written")
+	}
+}
+
+// TestReadBehindStart sends requests of every kind behind a start: they find
+// the process.
+func TestReadBehindStart(t *testing.T) {
+	t.Parallel()
+	c := newRig(t, Config{}).raw(t)
+	for i := range 20 {
+		id := fmt.Sprint(i)
+		c.call("start", "process/start", sh(id, "read x; sleep 60"))
+		c.call("read", "process/read", object{"processId": id})
+		c.call("close", "process/closeStdin", object{"processId": id})
+		c.call("signal", "process/signal", object{"processId": id, "signal": "user1"})
+		c.call("terminate", "process/terminate", object{"processId": id})
+	}
+	want := map[any]int{"start": 20, "read": 20, "close": 20, "signal": 20, "terminate": 20}
+	for len(want) > 0 {
+		m := c.next()
+		if m.Method != "" {
+			continue
+		}
+		if m.Error != nil || m.ID == "close" && string(m.Result) != `{"status":"accepted"}` {
+			t.Errorf("%v behind its start: %v %s", m.ID, m.Error, m.Result)
+		}
+		if want[m.ID]--; want[m.ID] == 0 {
+			delete(want, m.ID)
+		}
+	}
+}
+
+// TestTerminatePassesBlockedWrite fills the stdin of a process that does not
+// read: the writes behind wait, requests for others do not, and terminate is
+// answered at once. The write that waited is accepted then (rpc.md 4.9).
+func TestTerminatePassesBlockedWrite(t *testing.T) {
+	t.Parallel()
+	const writes = 40
+	r := newRig(t, Config{})
+	c := r.raw(t)
+	c.call("start", "process/start", sh("p", "exec sleep 600"))
+	chunk := make([]byte, 64<<10)
+	for i := range writes {
+		c.call(i, "process/write", object{"processId": "p", "writeId": fmt.Sprint(i), "chunk": chunk})
+	}
+	c.call("other", "process/start", sh("q", "read x"))
+	c.call("meta", "fs/getMetadata", object{"path": "file:///"})
+	statuses := map[int]string{}
+	answered := map[any]bool{}
+	take := func() message {
+		m := c.next()
+		if i, ok := m.ID.(float64); ok {
+			statuses[int(i)] = string(m.Result)
+			if m.Error != nil {
+				statuses[int(i)] = m.Error.Message
+			}
+		} else if m.ID != nil {
+			answered[m.ID] = true
+			if m.Error != nil {
+				t.Errorf("%v: %v", m.ID, m.Error)
+			}
+		}
+		return m
+	}
+	for !answered["meta"] || !answered["other"] {
+		take()
+	}
+	c.call("list", "process/list", object{})
+	for !answered["list"] {
+		take()
+	}
+	if len(statuses) == writes {
+		t.Fatalf("all %d writes of %d bytes were answered although nobody reads", writes, len(chunk))
+	}
+	before := len(statuses)
+	c.call("terminate", "process/terminate", object{"processId": "p"})
+	for m := take(); m.ID != "terminate"; m = take() {
+	}
+	for len(statuses) < writes {
+		take()
+	}
+	const accepted = `{"status":"accepted"}`
+	for i := range before + 1 {
+		if statuses[i] != accepted {
+			t.Errorf("write %d of %d before terminate: %s, want %s", i, before+1, statuses[i], accepted)
+		}
+	}
+}
+
+// TestWaitingReadDelaysNothing has a process/read wait while everything else
+// goes on, also for its own process (D8).
+func TestWaitingReadDelaysNothing(t *testing.T) {
+	t.Parallel()
+	c := newRig(t, Config{}).raw(t)
+	c.call("start", "process/start", sh("p", "read x; exec sleep 600"))
+	c.call("wait", "process/read", object{"processId": "p", "waitMs": uint64(1) << 62})
+	others := []string{"read", "write", "signal", "list", "status", "meta"}
+	c.call("read", "process/read", object{"processId": "p"})
+	c.call("write", "process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("\n")})
+	c.call("list", "process/list", object{})
+	c.call("status", "environment/status", object{})
+	c.call("meta", "fs/getMetadata", object{"path": "file:///"})
+	c.call("signal", "process/signal", object{"processId": "unknown", "signal": "interrupt"})
+	for len(others) > 0 {
+		m := c.next()
+		if m.ID == "wait" {
+			t.Fatalf("the read was answered although nothing happened: %v %s", m.Error, m.Result)
+		}
+		others = slices.DeleteFunc(others, func(id string) bool { return m.ID == id })
+	}
+	c.call("terminate", "process/terminate", object{"processId": "p"})
+	for m := c.next(); m.ID != "wait"; m = c.next() {
+	}
+}
+
+// TestFilesKeepOrder mutates and reads one file, all sent at once: every read
+// sees the mutation before it and none behind it (D8).
+func TestFilesKeepOrder(t *testing.T) {
+	t.Parallel()
+	c := newRig(t, Config{}).raw(t)
+	file := uri(filepath.Join(t.TempDir(), "f"))
+	const rounds = 100
+	for i := range rounds {
+		c.call("write", "fs/writeFile", object{"path": file, "dataBase64": []byte(fmt.Sprint(i))})
+		for range 3 {
+			c.call(i, "fs/readFile", object{"path": file})
+		}
+	}
+	for answers := 0; answers < 4*rounds; answers++ {
+		m := c.next()
+		var result struct{ DataBase64 []byte }
+		if m.Error != nil || json.Unmarshal(m.Result, &result) != nil {
+			t.Fatalf("answer %v: %v %s", m.ID, m.Error, m.Result)
+		}
+		if i, ok := m.ID.(float64); ok && string(result.DataBase64) != fmt.Sprint(i) {
+			t.Errorf("read behind write %v got %s", i, result.DataBase64)
+		}
+	}
+}
+
+// TestTooManyWait has 1,024 requests wait on one connection: the next is
+// refused, and the others get their answers all the same (D8).
+func TestTooManyWait(t *testing.T) {
+	t.Parallel()
+	const most = 1024
+	c := newRig(t, Config{}).raw(t)
+	c.call("start", "process/start", sh("p", "read x; echo; read x"))
+	for i := range most + 1 {
+		c.call(i, "process/read", object{"processId": "p", "waitMs": 600_000})
+	}
+	m := c.next()
+	for m.ID == "start" {
+		m = c.next()
+	}
+	if m.Error == nil || m.Error.Code != protocol.CodeInvalidRequest {
+		t.Fatalf("request %d: %v %s, want code %d", most+1, m.Error, m.Result, protocol.CodeInvalidRequest)
+	}
+	c.call("status", "environment/status", object{})
+	if m = c.next(); m.ID != "status" || m.Error != nil {
+		t.Errorf("beside %d waiting requests: %v %v %s", most, m.ID, m.Error, m.Result)
+	}
+	c.call("write", "process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("\n")})
+	for answers := 0; answers < most; {
+		if m = c.next(); m.Method != "" || m.ID == "write" {
+			continue
+		}
+		answers++
+		if m.Error != nil {
+			t.Fatalf("waiting request %v: %v", m.ID, m.Error)
+		}
+	}
+}
+
+// TestStrictOrder answers one request after another (D8): a read that waits
+// delays what comes behind it, a streamed body does not.
+func TestStrictOrder(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(webHandler())
+	t.Cleanup(server.Close) // after the connection, which the slow answer waits for
+	r := newRig(t, Config{ConcurrentRequests: 1})
+	conn, _ := r.dial()
+	c := &raw{t, conn, drain(conn)}
+	c.send(`{"id":0,"method":"initialize","params":{"clientName":"raw"}}`)
+	c.send(`{"method":"initialized"}`)
+	c.call(1, "environment/status", object{})
+	c.call(2, "process/start", sh("p", "read x; exec sleep 600"))
+	c.call(3, "process/read", object{"processId": "p", "waitMs": 200})
+	c.call(4, "environment/status", object{})
+	c.call(5, "http/request", object{"method": "GET", "url": server.URL + "/slow", "requestId": "s", "streamResponse": true})
+	c.call(6, "process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("\n")})
+	c.call(7, "process/terminate", object{"processId": "p"})
+	c.call(8, "nope", object{})
+	begin := time.Now()
+	var order []float64
+	for len(order) < 9 {
+		if m := c.next(); m.Method == "" {
+			order = append(order, m.ID.(float64))
+			if waited := time.Since(begin); m.ID == 4.0 && waited < 190*time.Millisecond {
+				t.Errorf("request 4 was answered after %s, before the read in front of it was over", waited)
+			}
+		}
+	}
+	// A method that is unknown needs no turn.
+	order = slices.DeleteFunc(order, func(id float64) bool { return id == 8 })
+	if want := []float64{0, 1, 2, 3, 4, 5, 6, 7}; !slices.Equal(order, want) {
+		t.Errorf("answers in order %v, want %v", order, want)
+	}
+}
+
+// TestWatchBehindChange makes the change right behind the watch: it is always
+// announced, and after the answer.
+func TestWatchBehindChange(t *testing.T) {
+	t.Parallel()
+	c := newRig(t, Config{}).raw(t)
+	dir := t.TempDir()
+	for i := range 200 {
+		path := uri(filepath.Join(dir, fmt.Sprint(i)))
+		c.call("watch", "fs/watchMissing", object{"watchId": i + 1, "missing": []string{path}})
+		c.call("write", "fs/writeFile", object{"path": path, "dataBase64": ""})
+		watching, changed, written := false, false, false
+		for !watching || !changed || !written {
+			m := c.next()
+			watching = watching || m.ID == "watch"
+			changed = changed || m.Method == "fs/missingChanged"
+			written = written || m.ID == "write"
+			if changed && !watching {
+				t.Fatal("the change was announced before the watch was answered")
+			}
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/execagent/execagent/rpc"
+)
+
+// TestRetention pins what is kept of one process: the newest output up to
+// RetainBytes, whole chunks, with their numbers (rpc.md 4.8).
+func TestRetention(t *testing.T) {
+	t.Parallel()
+	const written = 3 << 20
+	r := newRig(t, Config{})
+	c := r.attach("")
+	c.must("process/start", sh("p", fmt.Sprintf("head -c %d /dev/zero", written)), nil)
+	closed := c.awaitNote("process/closed", "p")
+	if c.bytes != written {
+		t.Errorf("notifications carried %d bytes, want %d", c.bytes, written)
+	}
+	got := c.read("p", 0)
+	kept := 0
+	for i, chunk := range got.Chunks {
+		kept += len(chunk.Chunk)
+		if i > 0 && chunk.Seq != got.Chunks[i-1].Seq+1 {
+			t.Errorf("chunk %d follows %d", chunk.Seq, got.Chunks[i-1].Seq)
+		}
+	}
+	if kept > DefaultRetainBytes || kept < DefaultRetainBytes*3/4 {
+		t.Errorf("%d bytes are kept, want nearly %d", kept, DefaultRetainBytes)
+	}
+	if last := got.Chunks[len(got.Chunks)-1].Seq; last != closed.seq-2 {
+		t.Errorf("the last chunk kept is %d, want %d: two before closed", last, closed.seq-2)
+	}
+}
+
+// TestRetainTotal ends 1,000 processes of 1 MiB: what all of them keep stays
+// within RetainTotalBytes, the longest-ended have lost theirs, and the memory
+// is bounded too (D9).
+func TestRetainTotal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes a gigabyte")
+	}
+	const (
+		processes = 1000
+		total     = 32 << 20
+		atOnce    = 8
+		slack     = 96 << 20 // of heap: race detector, buffers on their way
+		// Each stream may be one chunk over while the oldest output goes.
+		over = atOnce * (64<<10 + 64)
+	)
+	r := newRig(t, Config{RetainTotalBytes: total})
+	a := r.attach("")
+	a.drop()
+	// Messages are not decoded: with the race detector that would take minutes.
+	conn, _ := r.dial()
+	var before runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+
+	slots := make(chan struct{}, atOnce)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for closed := 0; closed < processes; {
+			message, err := conn.Read()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			switch {
+			case bytes.HasPrefix(message, []byte(`{"method":"process/closed"`)):
+				closed++
+				<-slots
+				if used := r.agent.budget.Used(); used > total+over {
+					t.Errorf("%d bytes are kept after %d processes, the limit is %d", used, closed, total)
+				}
+			case bytes.HasPrefix(message, []byte(`{"error"`)):
+				t.Errorf("%s", message)
+				closed++
+				<-slots
+			}
+			rpc.Recycle(message)
+		}
+	}()
+	send := func(format string, args ...any) {
+		if err := conn.Write(fmt.Appendf(nil, format, args...)); err != nil {
+			t.Error(err)
+		}
+	}
+	send(`{"id":"","method":"initialize","params":{"clientName":"t","resumeSessionId":%q}}`, a.session)
+	send(`{"method":"initialized"}`)
+	for i := range processes {
+		slots <- struct{}{}
+		send(`{"id":%d,"method":"process/start","params":{"processId":"%[1]d","argv":["/usr/bin/head","-c","1048576","/dev/zero"],"cwd":"file:///","env":{},"tty":false}}`, i)
+	}
+	waitFor(t, ended, "the end of all processes")
+
+	var after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if after.HeapInuse > before.HeapInuse+total+slack {
+		t.Errorf("the heap grew from %d to %d MiB, want at most %d more", before.HeapInuse>>20, after.HeapInuse>>20, (total+slack)>>20)
+	}
+	session := r.session(a.session)
+	if got := session.process("0").Read(0, nil); len(got.Chunks) != 0 || !got.Closed {
+		t.Errorf("the longest-ended process still has %d chunks", len(got.Chunks))
+	}
+	if got := session.process(fmt.Sprint(processes-1)).Read(0, nil); len(got.Chunks) == 0 {
+		t.Error("the last process has lost its output")
+	}
+}

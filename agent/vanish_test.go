@@ -1,0 +1,170 @@
+package agent
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/execagent/execagent/rpc"
+)
+
+// TestVanish lets a client disappear in the middle of things. The agent lets
+// go of the connection and serves the next one; after the session's end no
+// goroutine, descriptor or process is left. Not parallel: it counts.
+func TestVanish(t *testing.T) {
+	server := httptest.NewServer(webHandler())
+	defer server.Close()
+	tree := t.TempDir()
+	for i := range 60 {
+		dir := filepath.Join(tree, fmt.Sprint(i))
+		for j := range 100 {
+			if err := os.MkdirAll(filepath.Join(dir, fmt.Sprint(j)), 0o777); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	chunk := object{"processId": "p", "chunk": make([]byte, 256<<10)}
+	tests := []struct {
+		name string
+		// do sends what the client does not wait for.
+		do func(c *raw)
+	}{
+		{"nothing", func(*raw) {}},
+		{"start", func(c *raw) { c.call(1, "process/start", sh("p", "sleep 600 & sleep 600")) }},
+		{"start on a terminal", func(c *raw) {
+			start := sh("p", "sleep 600")
+			start["tty"] = true
+			c.call(1, "process/start", start)
+		}},
+		{"flood", func(c *raw) {
+			c.call(1, "process/start", sh("p", "cat /dev/zero"))
+			c.next()
+		}},
+		{"blocked write", func(c *raw) {
+			c.call(1, "process/start", sh("p", "exec sleep 600"))
+			for i := range 20 {
+				chunk["writeId"] = fmt.Sprint(i)
+				c.call(2+i, "process/write", chunk)
+			}
+			c.call("b", "process/closeStdin", object{"processId": "p"})
+		}},
+		{"waiting read", func(c *raw) {
+			c.call(1, "process/start", sh("p", "exec sleep 600"))
+			c.call(2, "process/read", object{"processId": "p", "waitMs": 600_000})
+		}},
+		{"walk", func(c *raw) {
+			for i := range 8 {
+				c.call(i, "fs/walk", object{"path": uri(tree), "options": object{
+					"maxDepth": 64, "maxDirectories": 10_000, "maxEntries": 50_000, "followDirectorySymlinks": false}})
+			}
+		}},
+		{"open files", func(c *raw) {
+			for i := range 20 {
+				c.call(i, "fs/open", object{"handleId": fmt.Sprint(i), "path": "file:///etc/passwd"})
+			}
+		}},
+		{"streamed body", func(c *raw) {
+			c.call(1, "http/request", object{"method": "GET", "url": server.URL + "/endless", "requestId": "e", "streamResponse": true})
+			c.call(2, "http/request", object{"method": "GET", "url": server.URL + "/slow", "requestId": "s", "streamResponse": true})
+			c.next()
+		}},
+		{"buffered body", func(c *raw) {
+			c.call(1, "http/request", object{"method": "GET", "url": server.URL + "/slow", "requestId": "s"})
+		}},
+		{"watch", func(c *raw) {
+			c.call(1, "fs/watchMissing", object{"watchId": 1, "missing": []string{uri(filepath.Join(tree, "missing"))}})
+			c.next()
+		}},
+		{"fatal message", func(c *raw) {
+			c.call(1, "process/start", sh("p", "exec sleep 600"))
+			c.send(`{"method":"no/such"}`)
+		}},
+	}
+	vanish := func(t *testing.T, do func(c *raw), read bool) {
+		r := newRig(t, Config{SessionTTL: 10 * time.Millisecond})
+		conn, served := r.dial()
+		c := &raw{t: t, conn: conn}
+		c.messages = drain(conn)
+		c.send(`{"id":"i","method":"initialize","params":{"clientName":"raw"}}`)
+		c.next()
+		c.send(`{"method":"initialized"}`)
+		do(c)
+		if read { // give the last request time to begin
+			c.call("last", "environment/status", object{})
+			for m := c.next(); m.ID != "last"; m = c.next() {
+			}
+		}
+		_ = conn.Close()
+		waitFor(t, served, "the agent to let go")
+		r.attach("").must("environment/status", object{}, nil)
+		r.close()
+		server.CloseClientConnections()
+	}
+	vanish(t, func(c *raw) { // so that what is made once is there
+		c.call(1, "process/start", sh("p", ":"))
+		c.call(2, "fs/watchMissing", object{"watchId": 1, "missing": []string{"file:///missing"}})
+		c.call(3, "http/request", object{"method": "GET", "url": server.URL + "/hello", "requestId": "s"})
+	}, true)
+	for _, tt := range tests {
+		for _, read := range []bool{false, true} {
+			if tt.name == "fatal message" && read {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, read %v", tt.name, read), func(t *testing.T) {
+				goroutines := goleak.IgnoreCurrent()
+				files := descriptors(t)
+				vanish(t, tt.do, read)
+				if err := goleak.Find(goroutines); err != nil {
+					t.Error(err)
+				}
+				eventually(t, "no descriptor is left", func() bool { return descriptors(t) <= files })
+				eventually(t, "no process is left", func() bool { return len(children(t)) == 0 })
+			})
+		}
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// children are the processes that this one has started, zombies too.
+func children(t *testing.T) (pids []string) {
+	t.Helper()
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists {
+		data, _ := os.ReadFile(list) // the thread may have ended
+		pids = append(pids, strings.Fields(string(data))...)
+	}
+	return pids
+}
+
+// TestVanishBeforeReading closes connections at once, without a word.
+func TestVanishBeforeReading(t *testing.T) {
+	r := newRig(t, Config{})
+	for range 50 {
+		conn, served := r.dial()
+		_ = conn.Close()
+		waitFor(t, served, "the agent to let go")
+	}
+	ours, theirs := rpc.Pipe()
+	_ = theirs.Close()
+	if err := r.agent.ServeConn(t.Context(), theirs); err == nil {
+		t.Error("serving a connection that our own side had closed gave no error")
+	}
+	_ = ours.Close()
+}
