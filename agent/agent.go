@@ -12,9 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/sync/semaphore"
 
-	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/httpclient"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
@@ -34,13 +32,6 @@ const maxEnded = 16384
 
 // idleAfter is how long nobody has to be connected for an agent to be idle.
 const idleAfter = time.Second
-
-// Files from largeFile on share maxFileMemory while they are read whole, in
-// bytes; it must hold the largest file there can be.
-const (
-	largeFile     = 1 << 20
-	maxFileMemory = fsops.MaxFileSize + 256<<20
-)
 
 // Config is what an [Agent] needs to know. The zero value serves with all
 // defaults and an empty environment.
@@ -71,9 +62,6 @@ type Agent struct {
 	host   *host
 	budget *procs.Budget
 	http   *httpclient.Client
-
-	// fileMemory is the bytes that large files being read may take.
-	fileMemory *semaphore.Weighted
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*Session
@@ -119,8 +107,6 @@ func New(cfg Config) *Agent {
 		}),
 		sessions: map[string]*Session{},
 		idle:     idle,
-
-		fileMemory: semaphore.NewWeighted(maxFileMemory),
 	}
 }
 
@@ -222,10 +208,11 @@ func (a *Agent) resume(id string, c *connection) (*Session, error) {
 	return s, nil
 }
 
-// expire ends a session, unless it has been resumed meanwhile.
-func (a *Agent) expire(s *Session) {
+// expire ends a session, unless it has been resumed since the attachment of
+// that number.
+func (a *Agent) expire(s *Session, attachment int) {
 	a.mu.Lock()
-	if a.closed || a.sessions[s.id] != s || s.attached() {
+	if a.closed || a.sessions[s.id] != s || !s.detachedSince(attachment) {
 		a.mu.Unlock()
 		return
 	}

@@ -6,7 +6,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/httpclient"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 )
@@ -20,6 +23,9 @@ type connection struct {
 
 	session *Session // set by initialize, which runs before everything else
 	handles fsops.Handles
+	// files and bodies are the bytes that whole files and HTTP responses may
+	// take until they are sent.
+	files, bodies *semaphore.Weighted
 
 	mu       sync.Mutex // guards what follows
 	watch    *fsops.Watch
@@ -29,6 +35,15 @@ type connection struct {
 	notifiers sync.WaitGroup // goroutines that wait for a watch or stream a body
 }
 
+// What is read whole takes memory until the client has it. Files from
+// largeFile on wait for it; their memory holds the largest one there can be.
+// HTTP responses, which wait for nobody, are refused beyond theirs.
+const (
+	largeFile     = 1 << 20
+	maxFileMemory = fsops.MaxFileSize + 256<<20
+	maxBodyMemory = httpclient.MaxBufferedBody + 256<<20
+)
+
 // Phases of a connection.
 const (
 	phaseNew         int32 = iota
@@ -37,7 +52,12 @@ const (
 )
 
 func newConnection(a *Agent, conn rpc.Conn) *connection {
-	c := &connection{agent: a, streams: map[string]bool{}}
+	c := &connection{
+		agent:   a,
+		files:   semaphore.NewWeighted(maxFileMemory),
+		bodies:  semaphore.NewWeighted(maxBodyMemory),
+		streams: map[string]bool{},
+	}
 	c.peer = rpc.NewPeer(conn, rpc.Config{
 		Table:        c.table(),
 		Notification: c.notification,
@@ -74,6 +94,10 @@ func (c *connection) notification(_ context.Context, method string, _ json.RawMe
 	}
 	if c.phase.Load() == phaseNew {
 		return protocol.InvalidRequest("initialized before a successful initialize")
+	}
+	if c.phase.Load() == phaseInitialized {
+		// What was sent before this is refused, however late its handler runs.
+		c.peer.Settle()
 	}
 	c.phase.Store(phaseReady)
 	return nil

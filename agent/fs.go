@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -39,27 +41,26 @@ func nativePaths(src, dst protocol.PathURI, s *protocol.Sandbox) (string, string
 type fileResult struct {
 	protocol.ReadFileResult
 	reserved int64
-	agent    *Agent
+	memory   *semaphore.Weighted
 }
 
 func (r *fileResult) Sent() {
 	rpc.Recycle(r.Data)
-	r.agent.fileMemory.Release(r.reserved)
+	r.memory.Release(r.reserved)
 }
 
-// alloc is a buffer for n bytes. Whole files may be half a gigabyte and every
-// connection may ask for many at once, so large ones wait until there is
-// memory.
+// alloc is a buffer for n bytes. Whole files may be half a gigabyte and a client
+// may ask for many at once, so large ones wait until there is memory.
 func (r *fileResult) alloc(n int) []byte {
 	if n >= largeFile {
 		// A file that grows while it is read asks again. What it held is given
 		// back first: two that hold and wait would wait for each other, and one
 		// over half of the memory for itself.
-		r.agent.fileMemory.Release(r.reserved)
+		r.memory.Release(r.reserved)
 		r.reserved = int64(n)
 		// It cannot fail without a deadline, and it does not last: whoever
 		// holds memory sends, or loses its connection.
-		_ = r.agent.fileMemory.Acquire(context.Background(), r.reserved)
+		_ = r.memory.Acquire(context.Background(), r.reserved)
 	}
 	return rpc.Buffer(n)
 }
@@ -69,7 +70,7 @@ func (c *connection) readFile(_ context.Context, p protocol.PathParams) (*fileRe
 	if err != nil {
 		return nil, err
 	}
-	r := &fileResult{agent: c.agent}
+	r := &fileResult{memory: c.files}
 	if r.Data, err = fsops.ReadFile(path, links(p.FollowSymlinks), r.alloc); err != nil {
 		r.Sent()
 		return nil, err

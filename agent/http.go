@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/execagent/execagent/httpclient"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -64,13 +66,54 @@ func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestPara
 			c.notifiers.Go(func() { c.streamBody(p.RequestID, resp.Body) })
 		}}, nil
 	}
-	if answer.BodyBase64, err = resp.ReadBody(); err != nil {
+	buffered := &bufferedResponse{HTTPResponse: answer, memory: c.bodies}
+	resp.Body = buffered.meter(resp.Body)
+	if buffered.BodyBase64, err = resp.ReadBody(); err != nil {
+		buffered.Sent()
 		return nil, httpError(err)
 	}
-	return &answer, nil
+	return buffered, nil
+}
+
+// bufferedResponse holds memory for its body until it has been sent.
+type bufferedResponse struct {
+	protocol.HTTPResponse
+	reserved int64
+	memory   *semaphore.Weighted
+}
+
+func (r *bufferedResponse) Sent() { r.memory.Release(r.reserved) }
+
+func (r *bufferedResponse) meter(body io.ReadCloser) io.ReadCloser {
+	return &meteredBody{ReadCloser: body, response: r}
+}
+
+// meteredBody reserves memory for a body while it is read, bodyStep at a time.
+type meteredBody struct {
+	io.ReadCloser
+	response *bufferedResponse
+	read     int64
+}
+
+const bodyStep = 1 << 20
+
+func (b *meteredBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
+	for b.read > b.response.reserved {
+		if !b.response.memory.TryAcquire(bodyStep) {
+			return 0, protocol.Errorf(protocol.CodeInternal,
+				"http/request: the responses of this connection would take more than %d bytes", int64(maxBodyMemory))
+		}
+		b.response.reserved += bodyStep
+	}
+	return n, err
 }
 
 func httpError(err error) error {
+	if e, ok := errors.AsType[*protocol.Error](err); ok {
+		return e
+	}
 	if e, ok := errors.AsType[*httpclient.ParamError](err); ok {
 		return protocol.InvalidParams("%v", e)
 	}

@@ -88,13 +88,11 @@ func TestLongArguments(t *testing.T) {
 // for the memory that it holds itself, nor for others that do the same.
 func TestGrowingFile(t *testing.T) {
 	t.Parallel()
-	a := New(Config{})
-	defer a.Close()
-	a.fileMemory = semaphore.NewWeighted(8 << 20)
+	memory := semaphore.NewWeighted(8 << 20)
 	done := make(chan struct{}, 2)
 	for range 2 {
 		go func() {
-			r := &fileResult{agent: a}
+			r := &fileResult{memory: memory}
 			for _, n := range []int{1 << 20, 3 << 20, 5 << 20, 7 << 20} {
 				r.Data = r.alloc(n)
 			}
@@ -105,7 +103,7 @@ func TestGrowingFile(t *testing.T) {
 	for range 2 {
 		waitFor(t, done, "memory for a file that grows")
 	}
-	if !a.fileMemory.TryAcquire(8 << 20) {
+	if !memory.TryAcquire(8 << 20) {
 		t.Error("memory was not given back")
 	}
 }

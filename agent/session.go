@@ -22,12 +22,13 @@ type Session struct {
 	// peer is where notifications go, nil while there is nobody.
 	peer atomic.Pointer[rpc.Peer]
 
-	mu         sync.Mutex // guards what follows
-	connection *connection
-	expiry     *time.Timer
-	ended      bool
-	processes  map[string]*process
-	started    uint64 // processes so far, for their order
+	mu          sync.Mutex // guards what follows
+	connection  *connection
+	attachments int // so far
+	expiry      *time.Timer
+	ended       bool
+	processes   map[string]*process
+	started     uint64 // processes so far, for their order
 
 	// forgetting counts the processes that are being disposed of while the
 	// session lives; it grows only before ended is set.
@@ -54,6 +55,7 @@ func (s *Session) attachTo(c *connection) bool {
 		return false
 	}
 	s.connection = c
+	s.attachments++
 	if s.expiry != nil {
 		s.expiry.Stop()
 		s.expiry = nil
@@ -71,10 +73,12 @@ func (s *Session) announce(c *connection) {
 	}
 }
 
-func (s *Session) attached() bool {
+// detachedSince tells whether nobody has been attached since the attachment of
+// that number ended.
+func (s *Session) detachedSince(attachment int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.connection != nil
+	return s.connection == nil && s.attachments == attachment
 }
 
 // detach is the end of c's part.
@@ -89,7 +93,8 @@ func (s *Session) detach(c *connection) {
 	if s.ended {
 		return
 	}
-	s.expiry = time.AfterFunc(s.agent.cfg.SessionTTL, func() { s.agent.expire(s) })
+	attached := s.attachments
+	s.expiry = time.AfterFunc(s.agent.cfg.SessionTTL, func() { s.agent.expire(s, attached) })
 }
 
 // end kills the session's processes and forgets them. The session is out of

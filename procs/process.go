@@ -134,6 +134,7 @@ type Process struct {
 	deliver sync.Mutex // held while one event is numbered, kept and announced
 	// open counts what Closed waits for: the streams, and the exit.
 	open    atomic.Int32
+	exited  atomic.Bool // the leader is reaped
 	closing atomic.Bool // by Close: nobody wants events any more
 	begin   sync.Once
 	begun   chan struct{}

@@ -74,6 +74,7 @@ func (p *Process) pump(s *stream) {
 // leader wrote, but no more than that: a child left behind may write forever.
 func (p *Process) drain(s *stream) {
 	// It fails if the pump has seen the end.
+	ended := false
 	_ = s.raw.Control(func(fd uintptr) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -90,7 +91,11 @@ func (p *Process) drain(s *stream) {
 			n, more = p.gather(s, int(fd))
 			got += n
 		}
+		ended = s.eof
 	})
+	if ended && s.name == PTY {
+		s.interrupt() // the pump has seen the same end before, and waits for more
+	}
 }
 
 // gather delivers what can be read at once, at most one chunk. It reports
@@ -101,6 +106,11 @@ func (p *Process) gather(s *stream, fd int) (n int, more bool) {
 	}
 	buf := chunkPool.Get().(*[chunkSize]byte)
 	n, more, eof := fill(fd, buf[:])
+	if eof && s.name == PTY && !p.exited.Load() {
+		// Everybody has closed the terminal, as cat does before it exits. It
+		// may still be opened again, and hanging up now would kill the leader.
+		eof = false
+	}
 	data := buf[:n]
 	if n < handOver {
 		data = bytes.Clone(data)

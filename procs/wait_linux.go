@@ -13,6 +13,7 @@ func (p *Process) wait() {
 	// Recorded before the number can go to somebody else.
 	p.guard.orphan(p.slot)
 	code := p.group.reap()
+	p.exited.Store(true)
 	if p.stdin != nil {
 		p.stdin.end()
 	}

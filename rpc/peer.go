@@ -144,6 +144,10 @@ func (p *Peer) Serve(ctx context.Context) error {
 	return err
 }
 
+// Settle waits until every request that was read so far has been answered. It
+// is for [Config.Notification], where the next one cannot arrive meanwhile.
+func (p *Peer) Settle() { p.handlers.Wait() }
+
 func (p *Peer) read(ctx context.Context) error {
 	for {
 		data, err := p.conn.Read()

@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// TestRequestBeforeInitialized pins that a request which was sent before
+// `initialized` is refused, however late its handler runs.
+func TestRequestBeforeInitialized(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	for range 200 {
+		conn, _ := r.dial()
+		sent := make(chan error, 1)
+		go func() {
+			var err error
+			for _, message := range []string{
+				`{"id":1,"method":"initialize","params":{"clientName":"t"}}`,
+				`{"id":2,"method":"environment/status"}`,
+				`{"method":"initialized"}`,
+				`{"id":3,"method":"environment/status"}`,
+			} {
+				if err == nil {
+					err = conn.Write([]byte(message))
+				}
+			}
+			sent <- err
+		}()
+		for range 3 {
+			answer, err := conn.Read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := protocol.Decode(answer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if refused, want := m.Kind == protocol.KindError, m.ID == protocol.NumberID(2); refused != want {
+				t.Fatalf("answer %s", answer)
+			}
+		}
+		if err := <-sent; err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+	}
+}
+
+// TestStaleExpiry pins that the timer of an earlier time without a connection
+// does not end a session that has been resumed and lost again since.
+func TestStaleExpiry(t *testing.T) {
+	t.Parallel()
+	a := New(Config{SessionTTL: time.Hour})
+	defer a.Close()
+	first, second := &connection{}, &connection{}
+	s, err := a.open(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.detach(first)
+	stale := s.attachments
+	if _, err := a.resume(s.id, second); err != nil {
+		t.Fatal(err)
+	}
+	s.detach(second)
+	a.expire(s, stale)
+	if _, err := a.resume(s.id, first); err != nil {
+		t.Errorf("resume after a stale expiry: %v", err)
+	}
+	s.detach(first)
+	a.expire(s, s.attachments)
+	if _, err := a.resume(s.id, second); err == nil {
+		t.Error("resume after the expiry succeeded")
+	}
+}
+
+// TestBodyMemory pins that responses which are read whole share the memory of
+// their connection, and that what is refused gives it back.
+func TestBodyMemory(t *testing.T) {
+	t.Parallel()
+	memory := semaphore.NewWeighted(3 << 20)
+	read := func(n int) (*bufferedResponse, error) {
+		r := &bufferedResponse{memory: memory}
+		_, err := io.Copy(io.Discard, r.meter(io.NopCloser(bytes.NewReader(make([]byte, n)))))
+		return r, err
+	}
+	small, err := read(2<<20 - 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large, err := read(2 << 20)
+	wantCode(t, "a body without room", err, protocol.CodeInternal)
+	large.Sent()
+	small.Sent()
+	if !memory.TryAcquire(3 << 20) {
+		t.Error("memory was not given back")
+	}
+}
+
+// TestBufferedBody fetches a body of several steps of memory.
+func TestBufferedBody(t *testing.T) {
+	t.Parallel()
+	body := strings.Repeat("0123456789abcdef", 3*bodyStep/16)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+	t.Cleanup(server.Close)
+	c := newRig(t, Config{}).attach("")
+	var got protocol.HTTPResponse
+	c.must("http/request", object{"method": "GET", "url": server.URL, "requestId": "r"}, &got)
+	if string(got.BodyBase64) != body {
+		t.Errorf("body of %d bytes, want %d", len(got.BodyBase64), len(body))
+	}
+}
