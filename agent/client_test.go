@@ -201,20 +201,6 @@ func (c *client) read(id string, after uint64) *protocol.ReadResult {
 	return &r
 }
 
-// pidOf is the process id of a process, by process/list.
-func (c *client) pidOf(id string) int {
-	c.t.Helper()
-	var list protocol.ListResult
-	c.must("process/list", nil, &list)
-	for _, p := range list.Processes {
-		if p.ProcessID == id {
-			return p.PID
-		}
-	}
-	c.t.Fatalf("process/list does not name %q", id)
-	return 0
-}
-
 // standsStill waits until a process makes no more events, and returns the
 // number of the next one.
 func (c *client) standsStill(p *process) (next uint64) {

@@ -166,12 +166,12 @@ func TestFilesKeepOrder(t *testing.T) {
 	file := uri(filepath.Join(t.TempDir(), "f"))
 	const rounds = 100
 	for i := range rounds {
-		c.call("write", "fs/writeFile", object{"path": file, "dataBase64": []byte(fmt.Sprint(i))})
+		c.call("write", "fs/writeFile", object{"path": file, "dataBase64": fmt.Append(nil, i)})
 		for range 3 {
 			c.call(i, "fs/readFile", object{"path": file})
 		}
 	}
-	for answers := 0; answers < 4*rounds; answers++ {
+	for range 4 * rounds {
 		m := c.next()
 		var result struct{ DataBase64 []byte }
 		if m.Error != nil || json.Unmarshal(m.Result, &result) != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -96,12 +97,7 @@ const left = "sleep 600 <&- >&- 2>&- & echo $$ $! >PIDS"
 
 func gone(pids []int) func() bool {
 	return func() bool {
-		for _, pid := range pids {
-			if alive(pid) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(pids, alive)
 	}
 }
 

@@ -361,8 +361,8 @@ func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 // firstSegment returns what stands between the leading slash of p and the next.
 func firstSegment(p string) string {
 	p = p[1:]
-	if i := strings.IndexByte(p, '/'); i >= 0 {
-		return p[:i]
+	if before, _, ok := strings.Cut(p, "/"); ok {
+		return before
 	}
 	return p
 }

@@ -28,7 +28,7 @@ type record struct {
 // fields reads a list of members: "path kind may", separated by semicolons.
 func fields(list string) []field {
 	var out []field
-	for _, line := range strings.Split(list, ";") {
+	for line := range strings.SplitSeq(list, ";") {
 		words := strings.Fields(line)
 		f := field{path: words[0], kind: words[1]}
 		if len(words) > 2 {

@@ -119,7 +119,7 @@ func atRest(t interface {
 	if s.slots != slots || len(s.queues) != 0 || len(s.ready) != 0 || s.full() {
 		t.Errorf("at rest: %d of %d slots, %d queues, %d ready, full %v", s.slots, slots, len(s.queues), len(s.ready), s.full())
 	}
-	for p := outside; p < places; p++ {
+	for p := range places {
 		if s.at[p] != (tally{}) {
 			t.Errorf("at rest: %+v in place %d", s.at[p], p)
 		}

@@ -473,7 +473,7 @@ func (a *answer) read(result any) error {
 	case protocol.Unmarshaler:
 		// The text only: as a *protocol.Error it would pass for the answer.
 		if err := protocol.UnmarshalParams(a.message.Result, r); err != nil {
-			return fmt.Errorf("decoding the result: %v", err)
+			return errors.New("decoding the result: " + err.Error())
 		}
 		return nil
 	default:
