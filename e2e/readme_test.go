@@ -27,6 +27,7 @@ type block struct {
 // TestReadme runs the commands of README.md. The info string of a block says how:
 //
 //	sh tested         run here, in an empty folder, with the agent on the PATH; port 7000 becomes a free one
+//	sh tested root    the same in the repository's root
 //	text output       must be what the tested block before it prints to stdout
 //	sh by=ci          make targets, run by .ci/run; here only that they exist
 //	sh by=interop     needs the Codex CLI; the rig in interop/ runs the same
@@ -43,7 +44,7 @@ func TestReadme(t *testing.T) {
 	for i, b := range blocks {
 		name := fmt.Sprintf("line_%d", b.line)
 		switch b.info {
-		case "sh tested":
+		case "sh tested", "sh tested root":
 			tested++
 			var want *string
 			if i+1 < len(blocks) && blocks[i+1].info == "text output" {
@@ -51,7 +52,7 @@ func TestReadme(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				runBlock(t, b.text, want)
+				runBlock(t, b, want)
 			})
 		case "sh by=ci":
 			t.Run(name, func(t *testing.T) {
@@ -88,14 +89,17 @@ func fenced(page string) []block {
 	return blocks
 }
 
-func runBlock(t *testing.T, text string, want *string) {
-	dir := t.TempDir()
-	text = strings.ReplaceAll(text, "127.0.0.1:7000", freeAddress(t))
+func runBlock(t *testing.T, b block, want *string) {
+	dir, home := t.TempDir(), t.TempDir()
+	if strings.HasSuffix(b.info, " root") {
+		dir, home = "..", os.Getenv("HOME") // where Go keeps its caches
+	}
+	text := strings.ReplaceAll(b.text, "127.0.0.1:7000", freeAddress(t))
 	ctx, cancel := context.WithTimeout(t.Context(), blockTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", text)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+dir, "PATH="+filepath.Dir(agentBinary(t))+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "HOME="+home, "PATH="+filepath.Dir(agentBinary(t))+":"+os.Getenv("PATH"))
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	// A block that fails may leave something running in the background, with its pipes open.
