@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/execagent/execagent/httpclient"
 	"github.com/execagent/execagent/procs"
@@ -62,6 +63,8 @@ type Agent struct {
 	host   *host
 	budget *procs.Budget
 	http   *httpclient.Client
+	// content is the memory for what connections read whole.
+	content *semaphore.Weighted
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*Session
@@ -105,6 +108,7 @@ func New(cfg Config) *Agent {
 			Denied: procs.Denied,
 			Proxy:  httpclient.ProxyFromEnv(h.lookup),
 		}),
+		content:  semaphore.NewWeighted(maxContent),
 		sessions: map[string]*Session{},
 		idle:     idle,
 	}
@@ -220,7 +224,7 @@ func (a *Agent) expire(s *Session, attachment int) {
 	a.ending.Add(1)
 	a.mu.Unlock()
 	defer a.ending.Done()
-	a.cfg.Logger.Info("session expired", "session", s.id)
+	a.cfg.Logger.Info("session expired", "session", label(s.id))
 	s.end()
 }
 

@@ -18,7 +18,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	params := &protocol.PathParams{Path: protocol.NewPathURI("/")}
 	b.ReportAllocs()
 	for b.Loop() {
-		c.must(protocol.MethodGetMetadata, params, nil)
+		c.must(protocol.MethodFSGetMetadata, params, nil)
 	}
 }
 

@@ -13,8 +13,9 @@ func confineFiles(s *protocol.Sandbox) error {
 	return errNoSandbox("the file system")
 }
 
-func confineProcess(s *protocol.Sandbox) error {
-	if s == nil || s.Unrestricted() {
+func confineProcess(p *protocol.StartParams) error {
+	s := p.Sandbox
+	if s == nil || s.Unrestricted() && !p.EnforceManagedNetwork {
 		return nil
 	}
 	if s.UnrestrictedFiles() {

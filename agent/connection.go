@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/execagent/execagent/fsops"
-	"github.com/execagent/execagent/httpclient"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 )
@@ -23,8 +22,7 @@ type connection struct {
 
 	session *Session // set by initialize, which runs before everything else
 	handles fsops.Handles
-	// files and bodies are the bytes that whole files and HTTP responses may
-	// take until they are sent.
+	// files and bodies are the memory for what is read whole.
 	files, bodies *semaphore.Weighted
 
 	mu       sync.Mutex // guards what follows
@@ -34,15 +32,6 @@ type connection struct {
 
 	notifiers sync.WaitGroup // goroutines that wait for a watch or stream a body
 }
-
-// What is read whole takes memory until the client has it. Files from
-// largeFile on wait for it; their memory holds the largest one there can be.
-// HTTP responses, which wait for nobody, are refused beyond theirs.
-const (
-	largeFile     = 1 << 20
-	maxFileMemory = fsops.MaxFileSize + 256<<20
-	maxBodyMemory = httpclient.MaxBufferedBody + 256<<20
-)
 
 // Phases of a connection.
 const (
@@ -54,8 +43,8 @@ const (
 func newConnection(a *Agent, conn rpc.Conn) *connection {
 	c := &connection{
 		agent:   a,
-		files:   semaphore.NewWeighted(maxFileMemory),
-		bodies:  semaphore.NewWeighted(maxBodyMemory),
+		files:   semaphore.NewWeighted(maxFiles),
+		bodies:  semaphore.NewWeighted(maxBodies),
 		streams: map[string]bool{},
 	}
 	c.peer = rpc.NewPeer(conn, rpc.Config{
@@ -83,7 +72,7 @@ func (c *connection) serve(ctx context.Context) error {
 func (c *connection) closing() {
 	if c.session != nil {
 		c.session.detach(c)
-		c.agent.cfg.Logger.Debug("detached", "session", c.session.id)
+		c.agent.cfg.Logger.Debug("detached", "session", label(c.session.id))
 	}
 }
 
@@ -136,7 +125,7 @@ func (c *connection) initialize(_ context.Context, p protocol.InitializeParams) 
 		return nil, err
 	}
 	c.phase.Store(phaseInitialized)
-	c.agent.cfg.Logger.Debug("attached", "session", c.session.id, "client", p.ClientName, "resumed", p.ResumeSessionID != nil)
+	c.agent.cfg.Logger.Debug("attached", "session", label(c.session.id), "client", p.ClientName, "resumed", p.ResumeSessionID != nil)
 	r := &initializeResult{connection: c}
 	r.SessionID = c.session.id
 	r.EnvironmentInfo = c.agent.host.info()

@@ -3,8 +3,6 @@ package agent
 import (
 	"context"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -40,38 +38,35 @@ func nativePaths(src, dst protocol.PathURI, s *protocol.Sandbox) (string, string
 // fileResult reuses its memory when it has been sent.
 type fileResult struct {
 	protocol.ReadFileResult
-	reserved int64
-	memory   *semaphore.Weighted
+	share share
 }
 
 func (r *fileResult) Sent() {
 	rpc.Recycle(r.Data)
-	r.memory.Release(r.reserved)
+	r.share.release()
 }
 
-// alloc is a buffer for n bytes. Whole files may be half a gigabyte and a client
-// may ask for many at once, so large ones wait until there is memory.
-func (r *fileResult) alloc(n int) []byte {
+// alloc is a buffer for n bytes. A file that grows while it is read asks
+// again. What it held is given back first: two that hold and wait would wait
+// for each other, and one over half of the memory for itself.
+func (r *fileResult) alloc(ctx context.Context, n int) ([]byte, error) {
 	if n >= largeFile {
-		// A file that grows while it is read asks again. What it held is given
-		// back first: two that hold and wait would wait for each other, and one
-		// over half of the memory for itself.
-		r.memory.Release(r.reserved)
-		r.reserved = int64(n)
-		// It cannot fail without a deadline, and it does not last: whoever
-		// holds memory sends, or loses its connection.
-		_ = r.memory.Acquire(context.Background(), r.reserved)
+		r.share.release()
+		if err := r.share.wait(ctx, int64(n)); err != nil {
+			return nil, err
+		}
 	}
-	return rpc.Buffer(n)
+	return rpc.Buffer(n), nil
 }
 
-func (c *connection) readFile(_ context.Context, p protocol.PathParams) (*fileResult, error) {
+func (c *connection) readFile(ctx context.Context, p protocol.PathParams) (*fileResult, error) {
 	path, err := nativePath(p.Path, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
-	r := &fileResult{memory: c.files}
-	if r.Data, err = fsops.ReadFile(path, links(p.FollowSymlinks), r.alloc); err != nil {
+	r := &fileResult{share: share{own: c.files, total: c.agent.content}}
+	alloc := func(n int) ([]byte, error) { return r.alloc(ctx, n) }
+	if r.Data, err = fsops.ReadFile(path, links(p.FollowSymlinks), alloc); err != nil {
 		r.Sent()
 		return nil, err
 	}
@@ -172,12 +167,14 @@ type blockResult struct {
 func (r *blockResult) Sent() { rpc.Recycle(r.Chunk) }
 
 func (c *connection) readBlock(_ context.Context, p protocol.ReadBlockParams) (*blockResult, error) {
-	block, eof, err := c.handles.ReadBlock(p.HandleID, p.Offset, p.Len, rpc.Buffer)
+	block, eof, err := c.handles.ReadBlock(p.HandleID, p.Offset, p.Len, buffer)
 	if err != nil {
 		return nil, err
 	}
 	return &blockResult{protocol.ReadBlockResult{Chunk: block, EOF: eof}}, nil
 }
+
+func buffer(n int) ([]byte, error) { return rpc.Buffer(n), nil }
 
 func (c *connection) writeBlock(_ context.Context, p protocol.WriteBlockParams) (protocol.Empty, error) {
 	return protocol.Empty{}, c.handles.WriteBlock(p.HandleID, p.Offset, p.Chunk)

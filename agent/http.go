@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/execagent/execagent/httpclient"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -66,8 +64,8 @@ func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestPara
 			c.notifiers.Go(func() { c.streamBody(p.RequestID, resp.Body) })
 		}}, nil
 	}
-	buffered := &bufferedResponse{HTTPResponse: answer, memory: c.bodies}
-	resp.Body = buffered.meter(resp.Body)
+	buffered := &bufferedResponse{HTTPResponse: answer, share: share{own: c.bodies, total: c.agent.content}}
+	resp.Body = &meteredBody{ReadCloser: resp.Body, share: &buffered.share}
 	if buffered.BodyBase64, err = resp.ReadBody(); err != nil {
 		buffered.Sent()
 		return nil, httpError(err)
@@ -78,34 +76,25 @@ func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestPara
 // bufferedResponse holds memory for its body until it has been sent.
 type bufferedResponse struct {
 	protocol.HTTPResponse
-	reserved int64
-	memory   *semaphore.Weighted
+	share share
 }
 
-func (r *bufferedResponse) Sent() { r.memory.Release(r.reserved) }
+func (r *bufferedResponse) Sent() { r.share.release() }
 
-func (r *bufferedResponse) meter(body io.ReadCloser) io.ReadCloser {
-	return &meteredBody{ReadCloser: body, response: r}
-}
-
-// meteredBody reserves memory for a body while it is read, bodyStep at a time.
+// meteredBody takes memory for a body while it is read.
 type meteredBody struct {
 	io.ReadCloser
-	response *bufferedResponse
-	read     int64
+	share *share
+	read  int64
 }
-
-const bodyStep = 1 << 20
 
 func (b *meteredBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.read += int64(n)
-	for b.read > b.response.reserved {
-		if !b.response.memory.TryAcquire(bodyStep) {
-			return 0, protocol.Errorf(protocol.CodeInternal,
-				"http/request: the responses of this connection would take more than %d bytes", int64(maxBodyMemory))
+	for b.read > b.share.held {
+		if err := b.share.try(bodyStep); err != nil {
+			return 0, err
 		}
-		b.response.reserved += bodyStep
 	}
 	return n, err
 }

@@ -88,13 +88,16 @@ func TestLongArguments(t *testing.T) {
 // for the memory that it holds itself, nor for others that do the same.
 func TestGrowingFile(t *testing.T) {
 	t.Parallel()
-	memory := semaphore.NewWeighted(8 << 20)
+	own, total := semaphore.NewWeighted(8<<20), semaphore.NewWeighted(16<<20)
 	done := make(chan struct{}, 2)
 	for range 2 {
 		go func() {
-			r := &fileResult{memory: memory}
+			r := &fileResult{share: share{own: own, total: total}}
 			for _, n := range []int{1 << 20, 3 << 20, 5 << 20, 7 << 20} {
-				r.Data = r.alloc(n)
+				var err error
+				if r.Data, err = r.alloc(t.Context(), n); err != nil {
+					t.Error(err)
+				}
 			}
 			r.Sent()
 			done <- struct{}{}
@@ -103,7 +106,7 @@ func TestGrowingFile(t *testing.T) {
 	for range 2 {
 		waitFor(t, done, "memory for a file that grows")
 	}
-	if !memory.TryAcquire(8 << 20) {
+	if !own.TryAcquire(8<<20) || !total.TryAcquire(16<<20) {
 		t.Error("memory was not given back")
 	}
 }

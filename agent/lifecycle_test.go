@@ -88,10 +88,11 @@ func TestStaleExpiry(t *testing.T) {
 // their connection, and that what is refused gives it back.
 func TestBodyMemory(t *testing.T) {
 	t.Parallel()
-	memory := semaphore.NewWeighted(3 << 20)
+	own, total := semaphore.NewWeighted(3<<20), semaphore.NewWeighted(8<<20)
 	read := func(n int) (*bufferedResponse, error) {
-		r := &bufferedResponse{memory: memory}
-		_, err := io.Copy(io.Discard, r.meter(io.NopCloser(bytes.NewReader(make([]byte, n)))))
+		r := &bufferedResponse{share: share{own: own, total: total}}
+		body := io.NopCloser(bytes.NewReader(make([]byte, n)))
+		_, err := io.Copy(io.Discard, &meteredBody{ReadCloser: body, share: &r.share})
 		return r, err
 	}
 	small, err := read(2<<20 - 1)
@@ -102,7 +103,7 @@ func TestBodyMemory(t *testing.T) {
 	wantCode(t, "a body without room", err, protocol.CodeInternal)
 	large.Sent()
 	small.Sent()
-	if !memory.TryAcquire(3 << 20) {
+	if !own.TryAcquire(3<<20) || !total.TryAcquire(8<<20) {
 		t.Error("memory was not given back")
 	}
 }

@@ -30,6 +30,7 @@ func (c *connection) table() rpc.Table {
 		reads   = rpc.Order{Queue: rpc.InQueue("files"), Shared: true}
 		mutates = rpc.Order{Queue: rpc.InQueue("files")}
 		closes  = rpc.Order{Queue: rpc.InQueue("files"), Urgent: true}
+		lists   = rpc.Order{Queue: rpc.InQueue("list")} // one at a time: they can be long
 	)
 	return rpc.Table{
 		protocol.MethodInitialize:        {Handle: rpc.Handle(c.initialize), Order: first},
@@ -44,23 +45,23 @@ func (c *connection) table() rpc.Table {
 		protocol.MethodProcessResize:     {Handle: serve(c, famProcess, c.resizeProcess), Order: process},
 		protocol.MethodProcessSignal:     {Handle: serve(c, famProcess, c.signalProcess), Order: control},
 		protocol.MethodProcessTerminate:  {Handle: serve(c, famProcess, c.terminateProcess), Order: control},
-		protocol.MethodProcessList:       {Handle: serve(c, famProcess, c.listProcesses), Order: free},
+		protocol.MethodProcessList:       {Handle: serve(c, famProcess, c.listProcesses), Order: lists},
 
-		protocol.MethodReadFile:        {Handle: serve(c, famFiles, c.readFile), Order: reads},
-		protocol.MethodGetMetadata:     {Handle: serve(c, famFiles, c.getMetadata), Order: reads},
-		protocol.MethodCanonicalize:    {Handle: serve(c, famFiles, c.canonicalize), Order: reads},
-		protocol.MethodReadDirectory:   {Handle: serve(c, famFiles, c.readDirectory), Order: reads},
-		protocol.MethodWalk:            {Handle: serve(c, famFiles, c.walk), Order: reads},
-		protocol.MethodReadBlock:       {Handle: serve(c, famFiles, c.readBlock), Order: reads},
-		protocol.MethodOpen:            {Handle: serve(c, famFiles, c.open), Order: mutates},
-		protocol.MethodWriteBlock:      {Handle: serve(c, famFiles, c.writeBlock), Order: mutates},
-		protocol.MethodClose:           {Handle: serve(c, famFiles, c.closeHandle), Order: closes},
-		protocol.MethodWriteFile:       {Handle: serve(c, famFiles, c.writeFile), Order: mutates},
-		protocol.MethodCreateDirectory: {Handle: serve(c, famFiles, c.createDirectory), Order: mutates},
-		protocol.MethodRemove:          {Handle: serve(c, famFiles, c.remove), Order: mutates},
-		protocol.MethodCopy:            {Handle: serve(c, famFiles, c.copy), Order: mutates},
-		protocol.MethodRename:          {Handle: serve(c, famFiles, c.rename), Order: mutates},
-		protocol.MethodWatchMissing:    {Handle: serve(c, famFiles, c.watchMissing), Order: mutates},
+		protocol.MethodFSReadFile:        {Handle: serve(c, famFiles, c.readFile), Order: reads},
+		protocol.MethodFSGetMetadata:     {Handle: serve(c, famFiles, c.getMetadata), Order: reads},
+		protocol.MethodFSCanonicalize:    {Handle: serve(c, famFiles, c.canonicalize), Order: reads},
+		protocol.MethodFSReadDirectory:   {Handle: serve(c, famFiles, c.readDirectory), Order: reads},
+		protocol.MethodFSWalk:            {Handle: serve(c, famFiles, c.walk), Order: reads},
+		protocol.MethodFSReadBlock:       {Handle: serve(c, famFiles, c.readBlock), Order: reads},
+		protocol.MethodFSOpen:            {Handle: serve(c, famFiles, c.open), Order: mutates},
+		protocol.MethodFSWriteBlock:      {Handle: serve(c, famFiles, c.writeBlock), Order: mutates},
+		protocol.MethodFSClose:           {Handle: serve(c, famFiles, c.closeHandle), Order: closes},
+		protocol.MethodFSWriteFile:       {Handle: serve(c, famFiles, c.writeFile), Order: mutates},
+		protocol.MethodFSCreateDirectory: {Handle: serve(c, famFiles, c.createDirectory), Order: mutates},
+		protocol.MethodFSRemove:          {Handle: serve(c, famFiles, c.remove), Order: mutates},
+		protocol.MethodFSCopy:            {Handle: serve(c, famFiles, c.copy), Order: mutates},
+		protocol.MethodFSRename:          {Handle: serve(c, famFiles, c.rename), Order: mutates},
+		protocol.MethodFSWatchMissing:    {Handle: serve(c, famFiles, c.watchMissing), Order: mutates},
 
 		protocol.MethodHTTPRequest: {Handle: serve(c, famHTTP, c.httpRequest), Order: free},
 	}

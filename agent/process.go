@@ -29,7 +29,7 @@ func (c *connection) startProcess(_ context.Context, p protocol.StartParams) (*s
 	if p.HasNetworkProxy {
 		return nil, protocol.InvalidParams("networkProxy: this agent has no managed network")
 	}
-	if err := confineProcess(p.Sandbox); err != nil {
+	if err := confineProcess(&p); err != nil {
 		return nil, err
 	}
 	spec := procs.Spec{

@@ -43,6 +43,9 @@ type process struct {
 	expiry         *time.Timer // after the end
 }
 
+// label names a session in logs: its whole id is all that a resume takes.
+func label(id string) string { return id[:8] }
+
 func newSession(a *Agent, id string) *Session {
 	return &Session{id: id, agent: a, processes: map[string]*process{}}
 }

@@ -102,7 +102,7 @@ func BenchmarkReadFile(b *testing.B) {
 				b.Fatal(err)
 			}
 			buf := make([]byte, 0, size)
-			alloc := func(int) []byte { return buf }
+			alloc := func(int) ([]byte, error) { return buf, nil }
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -142,7 +142,7 @@ func BenchmarkReadBlock(b *testing.B) {
 		b.Fatal(err)
 	}
 	buf := make([]byte, 0, fsops.MaxBlockLength)
-	alloc := func(int) []byte { return buf }
+	alloc := func(int) ([]byte, error) { return buf, nil }
 	b.SetBytes(fsops.MaxBlockLength)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -132,7 +132,12 @@ func (h *Handles) ReadBlock(id string, offset, length uint64, alloc Alloc) (bloc
 	if err != nil {
 		return nil, false, err
 	}
-	buf := alloc.get(int(length))[:length]
+	buf, err := alloc.get(int(length))
+	if err != nil {
+		f.mu.RUnlock()
+		return nil, false, err
+	}
+	buf = buf[:length]
 	n, err := f.pread(buf, offset)
 	f.mu.RUnlock()
 	if err != nil {

@@ -18,13 +18,14 @@ const (
 	RefuseLinks
 )
 
-// Alloc returns an empty slice with room for at least n bytes. It lets a
-// caller recycle what it reads into; nil stands for make.
-type Alloc func(n int) []byte
+// Alloc returns an empty slice with room for at least n bytes, or why there is
+// none. It lets a caller bound and recycle what it reads into; nil stands for
+// make.
+type Alloc func(n int) ([]byte, error)
 
-func (a Alloc) get(n int) []byte {
+func (a Alloc) get(n int) ([]byte, error) {
 	if a == nil {
-		return make([]byte, 0, n)
+		return make([]byte, 0, n), nil
 	}
 	return a(n)
 }

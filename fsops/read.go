@@ -37,7 +37,10 @@ func ReadFile(path string, links Links, alloc Alloc) ([]byte, error) {
 	if size == 0 {
 		size = firstRead
 	}
-	buf := alloc.get(size)
+	buf, err := alloc.get(size)
+	if err != nil {
+		return nil, err
+	}
 	buf = buf[:min(size, cap(buf))]
 	for n := 0; ; {
 		if n == len(buf) {
@@ -54,7 +57,10 @@ func ReadFile(path string, links Links, alloc Alloc) ([]byte, error) {
 			if n >= MaxFileSize {
 				return nil, tooLarge(path)
 			}
-			larger := alloc.get(min(2*n, MaxFileSize))
+			larger, err := alloc.get(min(2*n, MaxFileSize))
+			if err != nil {
+				return nil, err
+			}
 			buf = append(larger[:0], buf...)
 			buf = append(buf, more[0])
 			n++

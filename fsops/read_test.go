@@ -2,6 +2,7 @@ package fsops_test
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -96,9 +97,9 @@ func TestReadFileLimit(t *testing.T) {
 	if err := os.Truncate(path, fsops.MaxFileSize+1); err != nil {
 		t.Fatal(err)
 	}
-	_, err := fsops.ReadFile(path, fsops.FollowLinks, func(n int) []byte {
+	_, err := fsops.ReadFile(path, fsops.FollowLinks, func(n int) ([]byte, error) {
 		t.Errorf("%d bytes allocated for a file that is refused", n)
-		return make([]byte, 0, n)
+		return make([]byte, 0, n), nil
 	})
 	checkErr(t, err, invalid)
 }
@@ -114,9 +115,9 @@ func TestReadFileAlloc(t *testing.T) {
 	}
 	for _, room := range []int{-5000, -1, 0, 1, 5000} {
 		var asked []int
-		got, err := fsops.ReadFile(path, fsops.RefuseLinks, func(n int) []byte {
+		got, err := fsops.ReadFile(path, fsops.RefuseLinks, func(n int) ([]byte, error) {
 			asked = append(asked, n)
-			return make([]byte, 0, n+room)
+			return make([]byte, 0, n+room), nil
 		})
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("room %d: %d bytes, %v, want %d", room, len(got), err, len(want))
@@ -148,4 +149,29 @@ func TestReadFileNoPermission(t *testing.T) {
 	}
 	_, err := fsops.Canonicalize(filepath.Join(root, "dir/g"))
 	checkErr(t, err, unix.EACCES)
+}
+
+// What the caller has no memory for is not read.
+func TestReadFileWithoutMemory(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	short := errors.New("no memory")
+	none := func(int) ([]byte, error) { return nil, short }
+	if _, err := fsops.ReadFile(path, fsops.FollowLinks, none); err != short {
+		t.Errorf("ReadFile: %v, want %v", err, short)
+	}
+	var handles fsops.Handles
+	defer handles.CloseAll()
+	if err := handles.Open("h", path, fsops.ModeRead); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := handles.ReadBlock("h", 0, 1, none); err != short {
+		t.Errorf("ReadBlock: %v, want %v", err, short)
+	}
+	if block, _, err := handles.ReadBlock("h", 0, 1, nil); err != nil || string(block) != "x" {
+		t.Errorf("ReadBlock afterwards: %q, %v", block, err)
+	}
 }

@@ -4,22 +4,22 @@ import "strconv"
 
 // Methods of rpc.md 5; fs/rename is ours (D10).
 const (
-	MethodReadFile        = "fs/readFile"
-	MethodWriteFile       = "fs/writeFile"
-	MethodCreateDirectory = "fs/createDirectory"
-	MethodGetMetadata     = "fs/getMetadata"
-	MethodCanonicalize    = "fs/canonicalize"
-	MethodReadDirectory   = "fs/readDirectory"
-	MethodWalk            = "fs/walk"
-	MethodRemove          = "fs/remove"
-	MethodCopy            = "fs/copy"
-	MethodRename          = "fs/rename"
-	MethodOpen            = "fs/open"
-	MethodReadBlock       = "fs/readBlock"
-	MethodWriteBlock      = "fs/writeBlock"
-	MethodClose           = "fs/close"
-	MethodWatchMissing    = "fs/watchMissing"
-	MethodMissingChanged  = "fs/missingChanged" // notification, server to client
+	MethodFSReadFile        = "fs/readFile"
+	MethodFSWriteFile       = "fs/writeFile"
+	MethodFSCreateDirectory = "fs/createDirectory"
+	MethodFSGetMetadata     = "fs/getMetadata"
+	MethodFSCanonicalize    = "fs/canonicalize"
+	MethodFSReadDirectory   = "fs/readDirectory"
+	MethodFSWalk            = "fs/walk"
+	MethodFSRemove          = "fs/remove"
+	MethodFSCopy            = "fs/copy"
+	MethodFSRename          = "fs/rename"
+	MethodFSOpen            = "fs/open"
+	MethodFSReadBlock       = "fs/readBlock"
+	MethodFSWriteBlock      = "fs/writeBlock"
+	MethodFSClose           = "fs/close"
+	MethodFSWatchMissing    = "fs/watchMissing"
+	MethodMissingChanged    = "fs/missingChanged" // notification, server to client
 )
 
 // PathParams are the params of a request about one path: fs/readFile,
@@ -44,15 +44,6 @@ func follow(o *Object) *bool {
 		return nil
 	}
 	return new(o.Bool("followSymlinks"))
-}
-
-func sandbox(o *Object) *Sandbox {
-	if !o.Has("sandbox") {
-		return nil
-	}
-	s := new(Sandbox)
-	o.In("sandbox", s.UnmarshalObject)
-	return s
 }
 
 // ReadFileResult answers fs/readFile.
@@ -407,9 +398,3 @@ type MissingChangedNotification struct {
 
 // UnmarshalObject reads the params.
 func (n *MissingChangedNotification) UnmarshalObject(o *Object) { n.WatchID = o.Uint64("watchId") }
-
-// Empty is the result {} of a method that has nothing to say.
-type Empty struct{}
-
-// AppendJSON appends the result.
-func (Empty) AppendJSON(dst []byte) []byte { return append(dst, "{}"...) }

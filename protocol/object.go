@@ -47,6 +47,12 @@ func (*EmptyParams) UnmarshalObject(o *Object) {
 	}
 }
 
+// Empty is the result {} of a method that has nothing to say.
+type Empty struct{}
+
+// AppendJSON appends the result.
+func (Empty) AppendJSON(dst []byte) []byte { return append(dst, "{}"...) }
+
 // UnmarshalParams reads a request's params into p. Except for [EmptyParams],
 // they must be an object: absent, null and positional params are refused.
 func UnmarshalParams(raw []byte, p Unmarshaler) error {

@@ -101,6 +101,12 @@ func AppendPathURI(dst []byte, path string) []byte {
 	return append(dst, path[plain:]...)
 }
 
+// PathURISize is the length of the URI of a native path, in bytes.
+func PathURISize(path string) int {
+	var buf [256]byte
+	return len(AppendPathURI(buf[:0], path))
+}
+
 const upperHex = "0123456789ABCDEF"
 
 // The bytes below 0x80 that results carry percent-encoded, one bit each: controls, blank, "#%<>? and \`{} and DEL. All bytes

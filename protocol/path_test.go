@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"path"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -268,7 +269,22 @@ func TestPathURIJSON(t *testing.T) {
 	}
 }
 
+// quotedURI finds the URIs in a message.
+var quotedURI = regexp.MustCompile(`"((?:file|http):[^"\\]*)"`)
+
 func FuzzPathURI(f *testing.F) {
+	uris := map[string]bool{}
+	for _, message := range seeds(f) {
+		for _, found := range quotedURI.FindAllSubmatch(message, -1) {
+			uris[string(found[1])] = true
+		}
+	}
+	if len(uris) < 20 {
+		f.Fatalf("only %d URIs in the conformance cases", len(uris))
+	}
+	for uri := range uris {
+		f.Add(uri)
+	}
 	for _, seed := range []string{
 		"file:///tmp", "file:///usr", "file:///dev/null", "file:///srv/a%00b", "file:///srv/d/sp%20ace%23%3F%25.txt",
 		"file:///srv/d/sub/../a.txt", "file:///srv/d%2Fa.txt", "file:///srv/d/a.txt#f", "file:///srv/d/a.txt/", "file:/srv/d/a.txt",

@@ -35,7 +35,7 @@ const (
 // client and names the process inside its session.
 type StartParams struct {
 	ProcessID string            `json:"processId"`
-	Metadata  *Metadata         `json:"metadata,omitempty"`
+	Metadata  *StartMetadata    `json:"metadata,omitempty"`
 	Argv      []string          `json:"argv"`
 	Cwd       PathURI           `json:"cwd"`
 	EnvPolicy *EnvPolicy        `json:"envPolicy,omitempty"`
@@ -48,12 +48,15 @@ type StartParams struct {
 	PipeStdin bool     `json:"pipeStdin"`
 	Arg0      *string  `json:"arg0,omitempty"`
 	Sandbox   *Sandbox `json:"sandbox,omitempty"`
+	// EnforceManagedNetwork with a sandbox asks for no network but a managed
+	// one (sandbox.md 8); without, it means nothing (rpc.md 4.1).
+	EnforceManagedNetwork bool `json:"enforceManagedNetwork,omitempty"`
 	// HasNetworkProxy tells that the request asks for a managed network.
 	HasNetworkProxy bool `json:"-"`
 }
 
-// Metadata is for telemetry only.
-type Metadata struct {
+// StartMetadata is for telemetry only.
+type StartMetadata struct {
 	ThreadID   *string `json:"threadId,omitempty"` // a UUID
 	ToolCallID *string `json:"toolCallId,omitempty"`
 }
@@ -75,14 +78,21 @@ const (
 	InheritNone = "none"
 )
 
+// MaxProcessID is how long the id of a new process may be, in bytes: every
+// message about the process repeats it.
+const MaxProcessID = 4096
+
 // maxSnapshotScope is in bytes (rpc.md 4.11).
 const maxSnapshotScope = 256
 
 // UnmarshalObject reads the params.
 func (p *StartParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
+	if n := len(p.ProcessID); n > MaxProcessID {
+		o.Fail("processId", "is %d bytes, at most %d", n, MaxProcessID)
+	}
 	o.OptIn("metadata", func(o *Object) {
-		p.Metadata = &Metadata{ThreadID: o.OptString("threadId"), ToolCallID: o.OptString("toolCallId")}
+		p.Metadata = &StartMetadata{ThreadID: o.OptString("threadId"), ToolCallID: o.OptString("toolCallId")}
 		if id := p.Metadata.ThreadID; id != nil && uuid.Validate(*id) != nil {
 			o.Fail("threadId", "%.64q is not a UUID", *id)
 		}
@@ -113,11 +123,8 @@ func (p *StartParams) UnmarshalObject(o *Object) {
 	checkSize(o, p.Rows, p.Cols)
 	p.PipeStdin = o.BoolDefault("pipeStdin", false)
 	p.Arg0 = o.OptString("arg0")
-	o.OptIn("sandbox", func(o *Object) {
-		p.Sandbox = new(Sandbox)
-		p.Sandbox.UnmarshalObject(o)
-	})
-	o.BoolDefault("enforceManagedNetwork", false)
+	p.Sandbox = sandbox(o)
+	p.EnforceManagedNetwork = o.BoolDefault("enforceManagedNetwork", false)
 	o.OptIn("managedNetwork", func(*Object) {})
 	p.HasNetworkProxy = o.OptIn("networkProxy", func(*Object) {})
 	if len(p.Argv) == 0 {

@@ -78,6 +78,16 @@ type SpecialPlace struct {
 	Subpath *string `json:"subpath,omitempty"`
 }
 
+// sandbox reads the optional context of a request.
+func sandbox(o *Object) *Sandbox {
+	if !o.Has("sandbox") {
+		return nil
+	}
+	s := new(Sandbox)
+	o.In("sandbox", s.UnmarshalObject)
+	return s
+}
+
 // UnmarshalObject reads the context.
 func (s *Sandbox) UnmarshalObject(o *Object) {
 	o.In("permissions", s.Permissions.unmarshal)

@@ -42,9 +42,3 @@ func (r *WalkResult) SizeHint() int {
 	}
 	return n
 }
-
-// PathURISize is the length of the URI of a native path, in bytes.
-func PathURISize(path string) int {
-	var buf [256]byte
-	return len(AppendPathURI(buf[:0], path))
-}
