@@ -29,10 +29,11 @@ var ErrTooLarge = errors.New("message exceeds 67108864 bytes")
 // firstBuffer holds nearly every request without growing.
 const firstBuffer = 4 << 10
 
-// readAll returns all that r holds in a pooled buffer. It only grows with what
-// has arrived, never with what a peer announced.
-func readAll(r io.Reader) ([]byte, error) {
-	b := rpc.Buffer(firstBuffer)
+// readAll returns all that r holds in a pooled buffer, which has room for size
+// bytes at first. It only grows with what has arrived, never with what a peer
+// announced.
+func readAll(r io.Reader, size int) ([]byte, error) {
+	b := rpc.Buffer(max(size, firstBuffer))
 	for {
 		if len(b) == cap(b) {
 			b = grow(b, 1)

@@ -41,7 +41,12 @@ type WebSocket struct {
 	pingInterval time.Duration
 	peerTimeout  time.Duration
 
-	readErr error // of an earlier Read; only the reader uses it
+	// Only the reader uses these.
+	readErr error // of an earlier Read
+	// lastSizes are those of the last two messages. Two large ones in a row,
+	// blocks of a file or writes to a process, are mostly followed by another:
+	// its buffer need not grow.
+	lastSizes [2]int
 
 	writing   sync.Mutex // held while a message or control frame goes out; guards the next two
 	lastWrite time.Time
@@ -109,10 +114,11 @@ func (c *WebSocket) readMessage() ([]byte, error) {
 		}
 		return nil, err
 	}
-	message, err := readAll(frames)
+	message, err := readAll(frames, min(c.lastSizes[0], c.lastSizes[1]))
 	if err != nil {
 		return nil, err
 	}
+	c.lastSizes = [2]int{len(message), c.lastSizes[0]}
 	if kind == websocket.TextMessage && !utf8.Valid(message) {
 		return nil, errNotUTF8
 	}
