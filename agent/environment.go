@@ -103,7 +103,7 @@ func (c *connection) readConfig(ctx context.Context, p protocol.ConfigReadParams
 		Home:              h.home,
 		CodexHome:         codexHome,
 	})
-	if errors.Is(err, hostenv.ErrNoConfigPath) || errors.Is(err, hostenv.ErrEmptyConfigPath) {
+	if errors.Is(err, hostenv.ErrNoConfigPath) || errors.Is(err, hostenv.ErrEmptyConfigPath) || errors.Is(err, hostenv.ErrManyConfigKeys) {
 		return nil, protocol.InvalidParams("%v", err)
 	}
 	if err != nil {

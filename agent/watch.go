@@ -66,7 +66,7 @@ func (c *connection) announceChange(watch *fsops.Watch, id uint64) {
 	select {
 	case <-watch.Changed():
 		// An error means that the connection is gone, and the watch with it.
-		_ = c.peer.Notify(protocol.MethodMissingChanged, &protocol.MissingChangedNotification{WatchID: id})
+		_ = c.peer.Notify(protocol.MethodFSMissingChanged, &protocol.MissingChangedNotification{WatchID: id})
 	default:
 	}
 }

@@ -123,7 +123,7 @@ func (c *Client) initialize(parent context.Context, cfg Config) error {
 func (c *Client) SessionID() string { return c.sessionID }
 
 // Done is closed when the connection is gone, lost or closed.
-func (c *Client) Done() <-chan struct{} { return c.connection.done }
+func (c *Client) Done() <-chan struct{} { return c.current().done }
 
 // Close ends the connection and waits for everything that the client has
 // started here. The session lives on at the server until it expires. Handles
@@ -132,7 +132,7 @@ func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	c.connection.close(errClientClosed)
+	c.current().close(errClientClosed)
 	c.cleanups.Wait()
 	return nil
 }
@@ -144,8 +144,8 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 	return c.current().call(ctx, method, params, result)
 }
 
-// current is the one way to the connection. A client that recovers from its
-// loss (client.md 2) waits here for the next one.
+// current is the one way to the connection once the handshake is done. A
+// client that recovers from its loss (client.md 2) waits here for the next one.
 func (c *Client) current() *connection { return c.connection }
 
 // Info describes the machine that the server runs on. It is asked for once, at

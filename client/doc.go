@@ -30,5 +30,8 @@
 // When the connection is lost, every call and every handle fails with a
 // [DisconnectedError], after what had arrived before. The session outlives its
 // connection on the server for a while: [Config.ResumeSessionID] comes back to
-// it.
+// it. A resumed session has no [Process] handles yet: what came while nobody was
+// attached is not sent again, and events of its processes find nobody. Ask with
+// [Client.Call]: process/list names the processes, process/read with afterSeq
+// returns what the server has kept of one.
 package client

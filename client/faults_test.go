@@ -254,9 +254,9 @@ func TestStartGivenUp(t *testing.T) {
 func TestMalformed(t *testing.T) {
 	t.Parallel()
 	s, dial := newServer(t, plainInfo, rpc.Table{
-		protocol.MethodReadBlock: {Handle: answer(json.RawMessage(`{"chunk":"!","eof":false}`))},
-		protocol.MethodOpen:      {Handle: answer(protocol.Empty{})},
-		protocol.MethodClose:     {Handle: answer(protocol.Empty{})},
+		protocol.MethodFSReadBlock: {Handle: answer(json.RawMessage(`{"chunk":"!","eof":false}`))},
+		protocol.MethodFSOpen:      {Handle: answer(protocol.Empty{})},
+		protocol.MethodFSClose:     {Handle: answer(protocol.Empty{})},
 	})
 	c := connect(t, client.Config{Dial: dial})
 	f, err := c.FS(nil).Open(t.Context(), "/a", protocol.OpenRead)

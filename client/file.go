@@ -43,7 +43,7 @@ func (f *FS) Open(ctx context.Context, path, mode string) (*File, error) {
 	}
 	file := &File{client: f.client, id: "f" + strconv.FormatUint(f.client.nextID(), 10), path: path}
 	params := &protocol.OpenParams{HandleID: file.id, Path: protocol.NewPathURI(path), Mode: mode, Sandbox: f.sandbox}
-	err := f.call(ctx, "open", path, protocol.MethodOpen, params, nil)
+	err := f.call(ctx, "open", path, protocol.MethodFSOpen, params, nil)
 	if err == nil {
 		return file, nil
 	}
@@ -108,7 +108,7 @@ func (f *File) ReadAt(ctx context.Context, p []byte, offset int64) (n int, err e
 func (f *File) readBlock(ctx context.Context, offset uint64, length int) (*block, error) {
 	b := new(block)
 	params := &protocol.ReadBlockParams{HandleID: f.id, Offset: offset, Len: uint64(length)}
-	if err := f.client.Call(ctx, protocol.MethodReadBlock, params, b); err != nil {
+	if err := f.client.Call(ctx, protocol.MethodFSReadBlock, params, b); err != nil {
 		return nil, pathError("read", f.path, err)
 	}
 	if len(b.chunk) > length {
@@ -126,7 +126,7 @@ func (f *File) WriteAt(ctx context.Context, p []byte, offset int64) (n int, err 
 	for n < len(p) {
 		chunk := p[n:min(len(p), n+maxBlock)]
 		params := &protocol.WriteBlockParams{HandleID: f.id, Offset: uint64(offset) + uint64(n), Chunk: chunk}
-		if err := f.client.Call(ctx, protocol.MethodWriteBlock, params, nil); err != nil {
+		if err := f.client.Call(ctx, protocol.MethodFSWriteBlock, params, nil); err != nil {
 			return n, pathError("write", f.path, err)
 		}
 		n += len(chunk)
@@ -136,7 +136,7 @@ func (f *File) WriteAt(ctx context.Context, p []byte, offset int64) (n int, err 
 
 // Close closes the file; closing it again is no error.
 func (f *File) Close(ctx context.Context) error {
-	err := f.client.Call(ctx, protocol.MethodClose, &protocol.HandleParams{HandleID: f.id}, nil)
+	err := f.client.Call(ctx, protocol.MethodFSClose, &protocol.HandleParams{HandleID: f.id}, nil)
 	return pathError("close", f.path, err)
 }
 

@@ -52,7 +52,7 @@ func (f *FS) ReadFile(ctx context.Context, path string) ([]byte, error) {
 		return f.readBlocks(ctx, path)
 	}
 	var r fileData
-	if err := f.call(ctx, "read", path, protocol.MethodReadFile, f.path(path), &r); err != nil {
+	if err := f.call(ctx, "read", path, protocol.MethodFSReadFile, f.path(path), &r); err != nil {
 		return nil, err
 	}
 	return r.data, nil
@@ -73,13 +73,13 @@ func (f *FS) WriteFile(ctx context.Context, path string, data []byte) error {
 		data = []byte{} // nil would be null
 	}
 	params := &protocol.WriteFileParams{Path: protocol.NewPathURI(path), Data: data, Sandbox: f.sandbox}
-	return f.call(ctx, "write", path, protocol.MethodWriteFile, params, nil)
+	return f.call(ctx, "write", path, protocol.MethodFSWriteFile, params, nil)
 }
 
 // Stat describes a file; of a link, its target.
 func (f *FS) Stat(ctx context.Context, path string) (*protocol.FileMetadata, error) {
 	r := new(protocol.FileMetadata)
-	if err := f.call(ctx, "stat", path, protocol.MethodGetMetadata, f.path(path), r); err != nil {
+	if err := f.call(ctx, "stat", path, protocol.MethodFSGetMetadata, f.path(path), r); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -88,7 +88,7 @@ func (f *FS) Stat(ctx context.Context, path string) (*protocol.FileMetadata, err
 // Canonicalize resolves all links of a path that exists.
 func (f *FS) Canonicalize(ctx context.Context, path string) (string, error) {
 	var r protocol.CanonicalizeResult
-	if err := f.call(ctx, "canonicalize", path, protocol.MethodCanonicalize, f.path(path), &r); err != nil {
+	if err := f.call(ctx, "canonicalize", path, protocol.MethodFSCanonicalize, f.path(path), &r); err != nil {
 		return "", err
 	}
 	real, err := r.Path.Native()
@@ -99,7 +99,7 @@ func (f *FS) Canonicalize(ctx context.Context, path string) (string, error) {
 // leads to counts, and links that lead nowhere are left out.
 func (f *FS) ReadDir(ctx context.Context, path string) ([]protocol.DirectoryEntry, error) {
 	var r protocol.ReadDirectoryResult
-	err := f.call(ctx, "readdir", path, protocol.MethodReadDirectory, f.path(path), &r)
+	err := f.call(ctx, "readdir", path, protocol.MethodFSReadDirectory, f.path(path), &r)
 	return r.Entries, err
 }
 
@@ -107,7 +107,7 @@ func (f *FS) ReadDir(ctx context.Context, path string) ([]protocol.DirectoryEntr
 func (f *FS) Walk(ctx context.Context, path string, options protocol.WalkOptions) (*protocol.WalkResult, error) {
 	var r walkResult
 	params := &protocol.WalkParams{Path: protocol.NewPathURI(path), Options: options, Sandbox: f.sandbox}
-	if err := f.call(ctx, "walk", path, protocol.MethodWalk, params, &r); err != nil {
+	if err := f.call(ctx, "walk", path, protocol.MethodFSWalk, params, &r); err != nil {
 		return nil, err
 	}
 	return &r.WalkResult, nil
@@ -145,7 +145,7 @@ func nativePath(o *protocol.Object) string {
 // exists is no error then.
 func (f *FS) Mkdir(ctx context.Context, path string, parents bool) error {
 	params := &protocol.CreateDirectoryParams{Path: protocol.NewPathURI(path), Recursive: &parents, Sandbox: f.sandbox}
-	return f.call(ctx, "mkdir", path, protocol.MethodCreateDirectory, params, nil)
+	return f.call(ctx, "mkdir", path, protocol.MethodFSCreateDirectory, params, nil)
 }
 
 // Remove deletes a file, a link or an empty directory.
@@ -156,7 +156,7 @@ func (f *FS) RemoveAll(ctx context.Context, path string) error { return f.remove
 
 func (f *FS) remove(ctx context.Context, path string, all bool) error {
 	params := &protocol.RemoveParams{Path: protocol.NewPathURI(path), Recursive: &all, Force: &all, Sandbox: f.sandbox}
-	return f.call(ctx, "remove", path, protocol.MethodRemove, params, nil)
+	return f.call(ctx, "remove", path, protocol.MethodFSRemove, params, nil)
 }
 
 // Copy copies a file, a link or a tree.
@@ -167,7 +167,7 @@ func (f *FS) Copy(ctx context.Context, source, destination string) error {
 		Recursive:       true,
 		Sandbox:         f.sandbox,
 	}
-	return f.call(ctx, "copy", source, protocol.MethodCopy, params, nil)
+	return f.call(ctx, "copy", source, protocol.MethodFSCopy, params, nil)
 }
 
 // Rename moves a path within one mount; with replace over what is there. It
@@ -183,5 +183,5 @@ func (f *FS) Rename(ctx context.Context, source, destination string, replace boo
 		Replace:         &replace,
 		Sandbox:         f.sandbox,
 	}
-	return f.call(ctx, "rename", source, protocol.MethodRename, params, nil)
+	return f.call(ctx, "rename", source, protocol.MethodFSRename, params, nil)
 }

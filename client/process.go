@@ -95,14 +95,15 @@ func complete(params *protocol.StartParams) {
 // register makes events come to p. It precedes the request, as events may
 // precede the answer.
 func (c *Client) register(p *Process) error {
+	current := c.current()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.processes[p.id]; ok {
 		return protocolErrorf("session already registered for process %.256s", p.id)
 	}
 	select {
-	case <-c.connection.done:
-		return c.connection.err
+	case <-current.done:
+		return current.err
 	default:
 	}
 	c.processes[p.id] = p

@@ -29,7 +29,7 @@ type block struct {
 //	sh tested         run here, in an empty folder, with the agent on the PATH; port 7000 becomes a free one
 //	sh tested root    the same in the repository's root
 //	text output       must be what the tested block before it prints to stdout
-//	sh by=ci          make targets, run by .ci/run; here only that they exist
+//	sh by=ci          make targets, run by .ci/run, and what puts bin on the PATH; here only that the targets exist
 //	sh by=interop     needs the Codex CLI; the rig in interop/ runs the same
 //
 // A block of commands that says nothing of this kind is an error.
@@ -97,7 +97,7 @@ func runBlock(t *testing.T, b block, want *string) {
 	text := strings.ReplaceAll(b.text, "127.0.0.1:7000", freeAddress(t))
 	ctx, cancel := context.WithTimeout(t.Context(), blockTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", text)
+	cmd := exec.CommandContext(ctx, "sh", "-eu", "-c", text)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+home, "PATH="+filepath.Dir(agentBinary(t))+":"+os.Getenv("PATH"))
 	var stdout, stderr bytes.Buffer
@@ -106,6 +106,9 @@ func runBlock(t *testing.T, b block, want *string) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
+	if left, readErr := os.ReadDir(dir); !strings.HasSuffix(b.info, " root") && (readErr != nil || len(left) > 0) {
+		t.Errorf("the block leaves %v behind, %v", left, readErr)
+	}
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	if err != nil {
 		t.Errorf("%v\n%s\nstdout:\n%s\nstderr:\n%s", err, text, &stdout, &stderr)
@@ -133,6 +136,9 @@ func checkTargets(t *testing.T, text string) {
 	}
 	for line := range strings.Lines(text) {
 		command, _, _ := strings.Cut(line, "#")
+		if strings.TrimSpace(command) == "export PATH=$PWD/bin:$PATH" {
+			continue
+		}
 		words := strings.Fields(command)
 		if len(words) < 2 || words[0] != "make" {
 			t.Errorf("%q is not a make command", line)

@@ -19,7 +19,7 @@ const (
 	MethodFSWriteBlock      = "fs/writeBlock"
 	MethodFSClose           = "fs/close"
 	MethodFSWatchMissing    = "fs/watchMissing"
-	MethodMissingChanged    = "fs/missingChanged" // notification, server to client
+	MethodFSMissingChanged  = "fs/missingChanged" // notification, server to client
 )
 
 // PathParams are the params of a request about one path: fs/readFile,

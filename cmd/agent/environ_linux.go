@@ -7,31 +7,34 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"github.com/execagent/execagent/procs"
 )
 
-// takeEnviron returns a copy of the environment and takes the agent's keys and
-// tokens out of the original: out of this process's variables, and out of the
-// memory that /proc/PID/environ shows to every process of the same user (D11).
-// The copy is returned with an error too.
-func takeEnviron() ([]string, error) {
-	environ := os.Environ()
-	denied := false
-	for i, entry := range environ {
-		// The strings of the runtime lie in that very memory.
-		environ[i] = strings.Clone(entry)
-		if name, _, _ := strings.Cut(entry, "="); procs.Denied(name) {
-			denied = true
-			if err := os.Unsetenv(strings.Clone(name)); err != nil {
-				return environ, err
-			}
+// takeEnviron returns a copy of the environment, apart the agent's keys and
+// tokens, and takes those out of the original: out of this process's variables,
+// and out of the memory that /proc/PID/environ shows to every process of the
+// same user (D11). The copies are returned with an error too. Keys are bytes,
+// so that who does not need them can clear them: a client may read the memory
+// of the agent that it uses.
+func takeEnviron() (environ []string, keys [][]byte, err error) {
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if !procs.Denied(name) {
+			environ = append(environ, entry)
+			continue
 		}
+		keys = append(keys, []byte(entry))
+		err = errors.Join(err, os.Unsetenv(name))
+		// What the runtime copied at its start stays on the heap for good.
+		// After Unsetenv nobody looks at it any more.
+		clear(unsafe.Slice(unsafe.StringData(entry), len(entry)))
 	}
-	if !denied {
-		return environ, nil
+	if len(keys) > 0 {
+		err = errors.Join(err, clearDenied())
 	}
-	return environ, clearDenied()
+	return environ, keys, err
 }
 
 // clearDenied overwrites the entries of denied names in the memory that the
@@ -47,6 +50,7 @@ func clearDenied() error {
 	}
 	defer memory.Close()
 	region := make([]byte, end-start)
+	defer clear(region)
 	if _, err := memory.ReadAt(region, start); err != nil {
 		return fmt.Errorf("reading the environment: %w", err)
 	}

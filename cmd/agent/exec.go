@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,13 +39,7 @@ const (
 // runExec runs a command through the protocol. The result is its exit code.
 func runExec(sys system, flags *execFlags) int {
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGWINCH)
-	if !signal.Ignored(syscall.SIGHUP) { // as under nohup(1)
-		signal.Notify(signals, syscall.SIGHUP)
-	}
-	// Writing to a pipe that nobody reads shall be an error, so that the
-	// command can be ended. Ignoring the signal instead would be inherited.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGWINCH)
 	defer signal.Stop(signals)
 
 	e := &execution{sys: sys, flags: flags, signals: signals, stdin: newTerminal(sys.stdin)}
@@ -203,6 +198,11 @@ func (e *execution) lookup(name string) (value string, ok bool) {
 	for _, entry := range e.sys.environ {
 		if n, v, _ := strings.Cut(entry, "="); n == name {
 			value, ok = v, true
+		}
+	}
+	for _, entry := range e.sys.keys {
+		if n, v, _ := bytes.Cut(entry, []byte("=")); string(n) == name {
+			value, ok = string(v), true
 		}
 	}
 	return value, ok

@@ -99,11 +99,8 @@ type embedded struct {
 }
 
 func (e *execution) embed() *embedded {
-	m := &embedded{guard: newGuard(), ended: make(chan struct{})}
-	if os.Getpid() == 1 {
-		m.reaper = procs.NewReaper()
-		m.guard.Reaper = m.reaper
-	}
+	m := &embedded{ended: make(chan struct{})}
+	m.guard, m.reaper = newGuard()
 	m.agent = agent.New(agent.Config{
 		Version: executorVersion,
 		Environ: e.sys.environ,

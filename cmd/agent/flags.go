@@ -20,11 +20,15 @@ type commandLine struct {
 	Exec       execFlags       `cmd:"" help:"Run a command on an agent, as if it ran here."`
 	Version    versionFlags    `cmd:"" help:"Print the version and what it is compatible with."`
 	Completion completionFlags `cmd:"" help:"Print a completion script for a shell."`
+
+	ShowVersion versionFlag `name:"version" help:"Print the version, as agent version does."`
 }
 
 const description = `Runs processes, file operations and HTTP requests for clients that speak the protocol of codex exec-server.
 
-Every flag can also be given as an environment variable, named in its help. Secrets are read from files.
+The options of the server need no command before them: agent exec-server --help lists them (--listen, --ws-auth and the rest).
+
+Every option can also be given as an environment variable, named in its help. Secrets are read from files.
 
 Examples:
 
@@ -150,6 +154,18 @@ func (f *execFlags) Validate() error {
 	if f.TokenFile != "" && f.URL == "" {
 		return errors.New("--token-file needs --url")
 	}
+	return nil
+}
+
+// versionFlag is --version. Like --help it takes effect before anything else.
+type versionFlag bool
+
+// BeforeReset is called by the parser.
+func (versionFlag) BeforeReset(app *kong.Kong) error {
+	if err := thisBuild().print(app.Stdout); err != nil {
+		return err
+	}
+	app.Exit(exitOK)
 	return nil
 }
 

@@ -34,7 +34,7 @@ func main() {
 	if err := procs.CloseOnExec(); err != nil {
 		complain(os.Stderr, fmt.Errorf("commands inherit the descriptors of this process: %w", err))
 	}
-	environ, err := takeEnviron()
+	environ, keys, err := takeEnviron()
 	if err != nil {
 		// Nothing leaks by this alone, and a command must not fail for it.
 		complain(os.Stderr, fmt.Errorf("keys stay readable in /proc/%d/environ: %w", os.Getpid(), err))
@@ -42,6 +42,7 @@ func main() {
 	os.Exit(run(system{
 		args:    os.Args[1:],
 		environ: environ,
+		keys:    keys,
 		stdin:   os.Stdin,
 		stdout:  os.Stdout,
 		stderr:  os.Stderr,
@@ -52,6 +53,7 @@ func main() {
 type system struct {
 	args    []string // without the program's name
 	environ []string
+	keys    [][]byte // variables that are never inherited, see takeEnviron
 	stdin   *os.File
 	stdout  *os.File
 	stderr  *os.File
@@ -67,7 +69,7 @@ func run(sys system) int {
 	parsed, err := parser.Parse(sys.args)
 	if err != nil {
 		complain(sys.stderr, err)
-		complain(sys.stderr, "see agent --help")
+		complain(sys.stderr, "see agent --help, for the options of the server agent exec-server --help")
 		return exitUsage
 	}
 	switch selected := parsed.Selected(); selected.Target.Addr().Interface() {
@@ -95,7 +97,13 @@ func (s system) fail(err error) int {
 	return exitFailure
 }
 
-// newGuard is what kills the commands of an agent that was itself killed.
-func newGuard() *procs.Guard {
-	return &procs.Guard{Path: "/proc/self/exe", Argv: []string{os.Args[0], guardArg}}
+// newGuard is what kills the commands of an agent that was itself killed, and
+// what reaps orphans beside it: nil, unless this process is PID 1. The caller
+// closes the guard, then the reaper.
+func newGuard() (*procs.Guard, *procs.Reaper) {
+	guard := &procs.Guard{Path: "/proc/self/exe", Argv: []string{os.Args[0], guardArg}}
+	if os.Getpid() == 1 {
+		guard.Reaper = procs.NewReaper()
+	}
+	return guard, guard.Reaper
 }

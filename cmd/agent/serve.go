@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -35,15 +33,11 @@ func runServer(sys system, flags *serverFlags) int {
 	if !slices.ContainsFunc(sys.environ, func(v string) bool { return strings.HasPrefix(v, "GOGC=") }) {
 		debug.SetGCPercent(gcPercent)
 	}
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	if !signal.Ignored(syscall.SIGHUP) { // as under nohup(1)
-		signal.Notify(signals, syscall.SIGHUP)
+	for _, key := range sys.keys {
+		clear(key)
 	}
-	// A log whose reader is gone must not end the agent. Ignoring the signal
-	// instead would be inherited by every command.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-
+	signals := make(chan os.Signal, 1)
+	catch(signals, syscall.SIGTERM, syscall.SIGINT)
 	received, err := serve(sys, flags, signals)
 	if err != nil {
 		return sys.fail(err)
@@ -61,7 +55,8 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (os.Signal,
 		return nil, err
 	}
 	logger := newLogger(sys.stderr, flags)
-	guard := newGuard()
+	guard, reaper := newGuard()
+	defer reaper.Close()
 	cfg := agent.Config{
 		Version:            executorVersion,
 		Environ:            sys.environ,
@@ -70,12 +65,8 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (os.Signal,
 		SessionTTL:         flags.SessionTTL,
 		RetainBytes:        flags.RetainBytes,
 		RetainTotalBytes:   flags.RetainTotalBytes,
+		Reaper:             reaper,
 		Guard:              guard,
-	}
-	if os.Getpid() == 1 {
-		cfg.Reaper = procs.NewReaper()
-		defer cfg.Reaper.Close()
-		guard.Reaper = cfg.Reaper
 	}
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -120,7 +111,10 @@ func begin(ctx context.Context, sys system, flags *serverFlags, auth *transport.
 		a := agent.New(cfg)
 		go func() {
 			defer rest.Close()
-			outliveStdin(a.ServeConn(ctx, conn), rest)
+			err := a.ServeConn(ctx, conn)
+			if ctx.Err() == nil { // after a signal nobody waits for the input
+				outliveStdin(err, rest)
+			}
 			done <- nil
 		}()
 		return &serving{a, done}, nil
@@ -184,17 +178,4 @@ func newLogger(w io.Writer, flags *serverFlags) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
-}
-
-// dieOf ends the program by a signal, as if it had never been caught. It
-// returns, with the code that shells give such an end, where the signal does
-// nothing: to PID 1.
-func dieOf(sig syscall.Signal) int {
-	signal.Reset(sig)
-	// A signal to the process itself is delivered before kill(2) returns,
-	// but perhaps to another thread.
-	if err := syscall.Kill(os.Getpid(), sig); err == nil && os.Getpid() != 1 {
-		time.Sleep(time.Second)
-	}
-	return 128 + int(sig)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"runtime/debug"
 )
 
@@ -44,6 +45,17 @@ func thisBuild() build {
 	return b
 }
 
+// print writes it for people.
+func (b build) print(w io.Writer) error {
+	modified := ""
+	if b.Modified {
+		modified = " (modified)"
+	}
+	_, err := fmt.Fprintf(w, "agent %s\ncommit %s%s\nprotocol compatible with codex exec-server %s\n%s\n",
+		b.Version, b.Commit, modified, b.Compatible, b.Go)
+	return err
+}
+
 func runVersion(sys system, flags *versionFlags) int {
 	b := thisBuild()
 	var err error
@@ -52,12 +64,7 @@ func runVersion(sys system, flags *versionFlags) int {
 		out.SetIndent("", "  ")
 		err = out.Encode(b)
 	} else {
-		modified := ""
-		if b.Modified {
-			modified = " (modified)"
-		}
-		_, err = fmt.Fprintf(sys.stdout, "agent %s\ncommit %s%s\nprotocol compatible with codex exec-server %s\n%s\n",
-			b.Version, b.Commit, modified, b.Compatible, b.Go)
+		err = b.print(sys.stdout)
 	}
 	if err != nil {
 		return sys.fail(err)

@@ -1,0 +1,204 @@
+package agent
+
+import (
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// parsed are the files of package protocol but for its tests.
+func parsed(t *testing.T) (*token.FileSet, []*ast.File) {
+	t.Helper()
+	names, err := filepath.Glob("../protocol/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	return fset, files
+}
+
+// methods are the Method constants of package protocol: name and value.
+func methods(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	_, files := parsed(t)
+	for _, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || len(spec.Names) != 1 || len(spec.Values) != 1 || !strings.HasPrefix(spec.Names[0].Name, "Method") {
+				return true
+			}
+			literal, ok := spec.Values[0].(*ast.BasicLit)
+			if !ok {
+				t.Fatalf("%s is no literal", spec.Names[0].Name)
+			}
+			value, err := strconv.Unquote(literal.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found[spec.Names[0].Name] = value
+			return true
+		})
+	}
+	return found
+}
+
+// TestTableIsComplete holds the table of methods against the constants of the
+// protocol: it serves all of them but the notifications, and nothing else.
+func TestTableIsComplete(t *testing.T) {
+	t.Parallel()
+	notifications := []string{
+		protocol.MethodInitialized, protocol.MethodProcessOutput, protocol.MethodProcessExited, protocol.MethodProcessClosed,
+		protocol.MethodFSMissingChanged, protocol.MethodHTTPBodyDelta,
+	}
+	want := slices.Sorted(maps.Values(methods(t)))
+	want = slices.DeleteFunc(want, func(method string) bool { return slices.Contains(notifications, method) })
+	got := slices.Sorted(maps.Keys(new(connection).table()))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the table differs from the constants (-constants +table):\n%s", diff)
+	}
+}
+
+// TestTableRefusesSandboxes: every method that takes a path also takes a
+// sandbox, and refuses one that restricts anything (D12). Which ones these are
+// is found out by asking, with params that hold what any method needs.
+func TestTableRefusesSandboxes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	source, target := filepath.Join(dir, "source"), filepath.Join(dir, "target")
+	if err := os.WriteFile(source, []byte("x"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	paths := object{
+		"path": uri(target), "sourcePath": uri(source), "destinationPath": uri(target),
+		"cwd": uri(dir), "missing": []string{uri(target)}, "present": uri(source),
+	}
+	others := object{
+		"processId": "p", "argv": []string{"/bin/sh", "-c", "echo >target"}, "env": object{}, "tty": false, "recursive": true,
+		"handleId": "h", "mode": "replace", "dataBase64": "eA==", "watchId": 1,
+		"options": object{"maxDepth": 1, "maxDirectories": 1, "maxEntries": 1, "followDirectorySymlinks": false},
+	}
+	restricted := object{
+		"windowsSandboxLevel": "disabled",
+		"permissions":         object{"type": "managed", "network": "restricted", "file_system": object{"type": "restricted", "entries": []any{}}},
+	}
+	// These take a path and no sandbox: what they read of it is fixed.
+	exempt := []string{protocol.MethodConfigRead}
+
+	c := newRig(t, Config{}).attach("")
+	// ask makes a request of all members; the answer is its error.
+	ask := func(method string, members ...object) protocol.Error {
+		t.Helper()
+		params := object{}
+		for _, m := range members {
+			maps.Copy(params, m)
+		}
+		e, _ := errors.AsType[*protocol.Error](c.call(method, params, nil))
+		if e == nil {
+			return protocol.Error{}
+		}
+		return *e
+	}
+	wrongPaths := object{}
+	for name := range paths {
+		wrongPaths[name] = 7
+	}
+	confined := 0
+	for method := range new(connection).table() {
+		e := ask(method, paths, others, object{"sandbox": 7})
+		takesSandbox := e.Code == protocol.CodeInvalidParams && strings.HasPrefix(e.Message, "sandbox")
+		e = ask(method, wrongPaths, others)
+		name, _, _ := strings.Cut(e.Message, ":")
+		_, takesPath := paths[name]
+		if takesPath != (takesSandbox || slices.Contains(exempt, method)) {
+			t.Errorf("%s: takes a path: %v, a sandbox: %v", method, takesPath, takesSandbox)
+		}
+		if !takesSandbox {
+			continue
+		}
+		confined++
+		if e := ask(method, paths, others, object{"sandbox": restricted}); e.Code != protocol.CodeInvalidRequest || !strings.Contains(e.Message, "sandbox") {
+			t.Errorf("%s in a restricted sandbox: %v, want code %d", method, &e, protocol.CodeInvalidRequest)
+		}
+	}
+	if want := 13; confined < want {
+		t.Errorf("%d methods take a sandbox, want at least %d", confined, want)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 1 || entries[0].Name() != "source" {
+		t.Errorf("the folder holds %v, want the source alone", entries)
+	}
+}
+
+// TestReadmeNamesOurFlags holds the README's table of additions against the
+// flags that are ours: those after the blank line in protocol.Capabilities.
+func TestReadmeNamesOurFlags(t *testing.T) {
+	t.Parallel()
+	var ours []string
+	fset, files := parsed(t)
+	for _, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok || spec.Name.Name != "Capabilities" {
+				return true
+			}
+			last := 0
+			for _, field := range spec.Type.(*ast.StructType).Fields.List {
+				line := fset.Position(field.Pos()).Line
+				if len(ours) > 0 || last > 0 && line > last+1 {
+					tag, err := strconv.Unquote(field.Tag.Value)
+					if err != nil {
+						t.Fatal(err)
+					}
+					ours = append(ours, reflect.StructTag(tag).Get("json"))
+				}
+				last = line
+			}
+			return false
+		})
+	}
+	page, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(page), "| flag | adds |\n|---|---|\n")
+	if !found || len(ours) == 0 {
+		t.Fatalf("README.md has a table of flags: %v; flags of ours: %v", found, ours)
+	}
+	table, _, _ = strings.Cut(table, "\n\n")
+	var named []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(table, -1) {
+		named = append(named, row[1])
+	}
+	if diff := cmp.Diff(ours, named); diff != "" {
+		t.Errorf("README.md differs (-flags +table):\n%s", diff)
+	}
+}

@@ -1,0 +1,36 @@
+// Package rpc is the engine between a connection and the methods: it moves
+// whole messages, starts what is asked for in an order that the client cannot
+// tell from the order of arrival, and writes the answers. It knows no methods,
+// no sockets and no files.
+//
+//	transport ─► Conn ─► Peer ─► Order ─► Handler          an agent
+//	             │        │      which of the requests     answers
+//	             │        │      may run now
+//	             │        └─► Config.Notification, in the read loop
+//	             │        └─► Call, Notify: the other way   a client
+//	             └ one message a Read, one a Write
+//
+// [Conn] is what a transport provides, [Pipe] a pair of them in memory, and
+// package rpctest the contract. [Peer] serves a [Table] of methods on one Conn;
+// agent and client are both peers, a client's table is empty. [Order] says of a
+// method what its requests may run beside: the requests of one queue keep their
+// order of arrival, the rest is free.
+//
+// A bounded number of requests runs at once, each in a goroutine that ends with
+// its answer. When more have come than may wait, the Peer stops reading, and
+// the transport pushes back. A handler that from now on only waits says so with
+// [Leave] or [Block] and gives back its slot.
+//
+//	peer := rpc.NewPeer(conn, rpc.Config{Table: rpc.Table{
+//		"environment/status": {
+//			Handle: rpc.Handle(func(context.Context, protocol.EmptyParams) (*protocol.StatusResult, error) {
+//				return &protocol.StatusResult{Status: protocol.StatusReady}, nil
+//			}),
+//			Order: rpc.Order{Urgent: true},
+//		},
+//	}})
+//	err := peer.Serve(ctx) // until the connection or ctx ends; then no handler runs any more
+//
+// Messages live in pooled memory ([Buffer], [Recycle]), so neither params nor
+// slices of them outlive their handler.
+package rpc
