@@ -6,13 +6,31 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
+)
+
+// maxCwd is how long ConfigQuery.Cwd may be, in bytes: PATH_MAX less the NUL at its end (path_resolution(7)).
+const maxCwd = 4095
+
+// maxConfigKeys is how many keys the paths of a ConfigQuery may have together, and maxConfigKeyBytes how many bytes: each is
+// looked up in every layer. Clients ask for a handful.
+const (
+	maxConfigKeys     = 4096
+	maxConfigKeyBytes = 1 << 20
+)
+
+// maxProjectConfig is how large the files of all project layers may be together, in bytes, and maxRendered how large all the
+// layers of a ConfigStack.
+const (
+	maxProjectConfig = 4 << 20
+	maxRendered      = 16 << 20
 )
 
 // ConfigQuery asks for parts of this host's configuration.
 type ConfigQuery struct {
-	Cwd               string     // whose project layers count; absolute and clean, need not exist
-	ConfigPaths       [][]string // key paths to select from each config layer
-	RequirementsPaths [][]string // and from each requirements layer
+	Cwd               string     // whose project layers count; absolute and clean, at most 4095 bytes, need not exist
+	ConfigPaths       [][]string // key paths to select from each config layer; 4096 keys and 1 MiB at most,
+	RequirementsPaths [][]string // with those from each requirements layer
 	Home              string     // of the user; may be empty when CodexHome is given
 	CodexHome         string     // content of CODEX_HOME; empty means .codex in Home, which need not exist
 	SystemDir         string     // of the administrator's files; empty means /etc/codex
@@ -42,10 +60,12 @@ type ConfigLayer struct {
 	TOML    string // a document with only the selected keys
 }
 
-// The errors of a query that asks wrongly; they are refused with -32602, all others of ReadConfig with -32603.
+// The errors of a query that asks wrongly; they are refused with -32602, all others of ReadConfig with -32603. (A Cwd that is
+// too long is syscall.ENAMETOOLONG.)
 var (
 	ErrNoConfigPath    = errors.New("configPaths and requirementsPaths are both empty, want at least one path")
 	ErrEmptyConfigPath = errors.New("a path of configPaths or requirementsPaths has no key, want at least one")
+	ErrManyConfigKeys  = fmt.Errorf("configPaths and requirementsPaths have over %d keys or %d bytes", maxConfigKeys, maxConfigKeyBytes)
 )
 
 // ReadConfig returns the selected keys of every layer of configuration on this host (rpc.md 3.6), in this order: the
@@ -53,7 +73,7 @@ var (
 // from the project's root down to Cwd, and managed_config.toml in SystemDir, which overrides them all. Requirements are
 // requirements.toml in SystemDir and what the managed file implies. A missing file is no layer. A file that is over 1 MiB, not
 // a regular one, unreadable or no TOML is an error even when nothing of it was selected: a client must not run without a layer
-// that somebody thinks is in force.
+// that somebody thinks is in force. So are project layers that are over 4 MiB together, and an answer over 16 MiB.
 func ReadConfig(ctx context.Context, q ConfigQuery) (ConfigResult, error) {
 	if err := q.check(); err != nil {
 		return ConfigResult{}, err
@@ -72,11 +92,14 @@ func ReadConfig(ctx context.Context, q ConfigQuery) (ConfigResult, error) {
 	}
 	result := ConfigResult{Home: q.Home, CodexHome: codexHome, Hostname: hostname}
 
-	var config, requirements stackBuilder
+	config, requirements := stackBuilder{left: maxRendered}, stackBuilder{left: maxRendered}
 	config.add("system (%s)", files.system, q.ConfigPaths)
 	config.stack.CloudInsertionIndex = len(config.stack.Layers)
 	config.add("user (%s)", files.user, q.ConfigPaths)
 	for _, f := range files.projects {
+		if err := ctx.Err(); err != nil {
+			return ConfigResult{}, err
+		}
 		config.add("project (%s)", f, q.ConfigPaths)
 	}
 	config.add("legacy managed_config.toml (%s)", files.managed, q.ConfigPaths)
@@ -100,12 +123,26 @@ func (q *ConfigQuery) check() error {
 	if len(q.ConfigPaths)+len(q.RequirementsPaths) == 0 {
 		return ErrNoConfigPath
 	}
+	keys, size := 0, 0
 	for _, paths := range [][][]string{q.ConfigPaths, q.RequirementsPaths} {
 		for _, p := range paths {
 			if len(p) == 0 {
 				return ErrEmptyConfigPath
 			}
+			for _, key := range p {
+				keys++
+				size += len(key)
+			}
+			if keys > maxConfigKeys || size > maxConfigKeyBytes {
+				return ErrManyConfigKeys
+			}
 		}
+	}
+	if len(q.Cwd) > maxCwd {
+		return fmt.Errorf("cwd of %d bytes: %w", len(q.Cwd), syscall.ENAMETOOLONG)
+	}
+	if !filepath.IsAbs(q.Cwd) {
+		return fmt.Errorf("cwd %q is not absolute", q.Cwd)
 	}
 	return nil
 }
@@ -164,7 +201,12 @@ func readConfigFiles(ctx context.Context, systemDir, codexHome, cwd string) (con
 	if err != nil {
 		return configFiles{}, err
 	}
-	for _, dir := range trust.trustedDirs(cwd) {
+	dirs, err := trust.trustedDirs(ctx, cwd)
+	if err != nil {
+		return configFiles{}, err
+	}
+	size := 0
+	for _, dir := range dirs {
 		if err := ctx.Err(); err != nil {
 			return configFiles{}, err
 		}
@@ -178,6 +220,9 @@ func readConfigFiles(ctx context.Context, systemDir, codexHome, cwd string) (con
 		}
 		if file == nil {
 			continue
+		}
+		if size += file.size; size > maxProjectConfig {
+			return configFiles{}, fmt.Errorf("%s: the project layers up to here are over %d bytes", file.path, maxProjectConfig)
 		}
 		for _, key := range notForProjects() {
 			delete(file.tree, key)
@@ -221,6 +266,7 @@ func impliedRequirements(managed *tomlFile) (*tomlFile, error) {
 // stackBuilder collects layers and keeps the first error.
 type stackBuilder struct {
 	stack ConfigStack
+	left  int // bytes that further layers may have
 	err   error
 }
 
@@ -236,11 +282,12 @@ func (b *stackBuilder) add(source string, file *tomlFile, paths [][]string) {
 	if len(selected) == 0 {
 		return
 	}
-	text, err := renderTOML(selected)
+	text, err := renderTOML(selected, b.left)
 	if err != nil {
 		b.err = fmt.Errorf("%s: %w", file.path, err)
 		return
 	}
+	b.left -= len(text)
 	b.stack.Layers = append(b.stack.Layers, ConfigLayer{
 		Source: fmt.Sprintf(source, file.path), BaseDir: filepath.Dir(file.path), TOML: text,
 	})

@@ -3,8 +3,11 @@ package hostenv
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -148,6 +151,31 @@ func TestReadConfigParams(t *testing.T) {
 	if _, err := ReadConfig(t.Context(), q); !errors.Is(err, ErrEmptyConfigPath) {
 		t.Errorf("requirements path without keys: got %v", err)
 	}
+	many := slices.Repeat([]string{"k"}, maxConfigKeys/2)
+	long := []string{strings.Repeat("k", maxConfigKeyBytes)}
+	for _, paths := range [][][]string{{many, many}, {slices.Concat(many, many)}, {long}} {
+		q = h.query(paths...)
+		if _, err := ReadConfig(t.Context(), q); err != nil {
+			t.Errorf("as many keys as may be: got %v", err)
+		}
+		q.RequirementsPaths = [][]string{{"k"}}
+		if _, err := ReadConfig(t.Context(), q); !errors.Is(err, ErrManyConfigKeys) {
+			t.Errorf("one key more than may be: got %v", err)
+		}
+	}
+	q = h.query([]string{"k"})
+	q.Cwd = strings.Repeat("/a", maxCwd/2) + "b"
+	if _, err := ReadConfig(t.Context(), q); err != nil {
+		t.Errorf("cwd of %d bytes: got %v", len(q.Cwd), err)
+	}
+	q.Cwd += "b"
+	if _, err := ReadConfig(t.Context(), q); !errors.Is(err, syscall.ENAMETOOLONG) {
+		t.Errorf("cwd of %d bytes: got %v", len(q.Cwd), err)
+	}
+	q.Cwd = ""
+	if _, err := ReadConfig(t.Context(), q); err == nil {
+		t.Error("empty cwd: no error")
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := ReadConfig(ctx, h.query([]string{"a"})); !errors.Is(err, context.Canceled) {
@@ -262,6 +290,12 @@ func TestBadFiles(t *testing.T) {
 		{"long key", systemFile, "a" + strings.Repeat(".\"b\"", maxConfigDepth+1) + " = 1", "deeper than 32"},
 		{"hidden by quotes", systemFile, "a = [\"\"\"x\"\"\"\"\"," + strings.Repeat("{a=", maxConfigDepth+1) + "1" + strings.Repeat("}", maxConfigDepth+1) + "]", "deeper than 32"},
 		{"brackets in strings", systemFile, "a = '" + strings.Repeat("[", 99) + "'\nb = \"\\\"" + strings.Repeat(".", 99) + "\"\nc = '''" + strings.Repeat("{", 99) + "\n'''#" + strings.Repeat("[", 99), ""},
+		{"long keys", systemFile, longName("[%s]\n", "k%d={}\n", ""), "over 16777216 bytes"},
+		{"long keys in a table", systemFile, longName("%s = {", "k%d=1,", "z=1}"), "over 16777216 bytes"},
+		{"long keys in an array", systemFile, longName("%s = [", "{},", "]"), "over 16777216 bytes"},
+		{"long keys in a table of a table", systemFile, longName("%s.x = {y = {", "k%d=1,", "z=1}}"), "over 16777216 bytes"},
+		{"long key of plain values", systemFile, longName("%s = [\n", "1,\n", "]"), ""},
+		{"long value", systemFile, longName("long = '%s'\n", "k%d=1\n", ""), ""},
 		{"many dots", systemFile, "a = [" + strings.Repeat("1.5, ", 99) + "]", ""},
 		{"projects", systemFile, "projects = 5", "projects is 5"},
 		{"project", systemFile, "projects.x = 5", "is 5"},
@@ -277,6 +311,16 @@ func TestBadFiles(t *testing.T) {
 			t.Errorf("%s: got %v, want an error with %q", tt.name, err, tt.want)
 		}
 	}
+}
+
+// longName is a document of a long name, many short items, which may have a number, and an end.
+func longName(begin, item, end string) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, begin, strings.Repeat("k", maxConfigSize/3))
+	for i := range 10_000 {
+		text.WriteString(strings.ReplaceAll(item, "%d", strconv.Itoa(i)))
+	}
+	return text.String() + end
 }
 
 func TestNoFile(t *testing.T) {

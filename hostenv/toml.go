@@ -19,8 +19,13 @@ const maxConfigSize = 1 << 20
 // nobody writes more.
 const maxConfigDepth = 32
 
+// maxConfigKeySum is how long all keys of a file may be together, in bytes, each with the names of the tables it is in: one
+// long name with many short ones in it makes the decoder's work, and the rendered text, grow with the square of the file.
+const maxConfigKeySum = 16 << 20
+
 type tomlFile struct {
 	path string
+	size int // of the text, in bytes
 	tree map[string]any
 }
 
@@ -37,11 +42,11 @@ func readTOML(path string) (*tomlFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &tomlFile{path: path, tree: tree}, nil
+	return &tomlFile{path: path, size: len(text), tree: tree}, nil
 }
 
 func parseTOML(text []byte) (map[string]any, error) {
-	if err := checkDepth(text); err != nil {
+	if err := checkShape(text); err != nil {
 		return nil, err
 	}
 	tree := map[string]any{}
@@ -75,10 +80,16 @@ func readBounded(path string) ([]byte, error) {
 	return text, nil
 }
 
-// checkDepth refuses documents that nest too deep before the decoder sees them. It knows only what it must about TOML 1.0:
-// comments, the four kinds of strings, brackets, and the dots of a key. What is no TOML anyway is left to the decoder.
-func checkDepth(text []byte) error {
-	depth, dots := 0, 0
+// checkShape refuses documents that nest too deep, or whose keys are too long together, before the decoder sees them. It knows
+// only what it must about TOML 1.0: comments, the four kinds of strings, brackets, keys and their dots. What is no TOML anyway
+// is left to the decoder.
+func checkShape(text []byte) error {
+	var (
+		keys                 keyCount
+		depth, dots          int
+		start                int // of what may be a key, or of the header of a table
+		isHeader, isAssigned bool
+	)
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; c {
 		case '#':
@@ -90,23 +101,69 @@ func checkDepth(text []byte) error {
 		case '"', '\'':
 			i = stringEnd(text, i)
 		case '[', '{':
-			depth++
-			dots = 0
+			if depth == 0 && !isAssigned {
+				isHeader = true
+			}
+			if depth++; depth > maxConfigDepth {
+				return errTooDeep
+			}
+			keys.open(depth, c == '{')
+			start, dots = i+1, 0
 		case ']', '}':
-			depth--
+			depth = max(depth-1, 0)
+			if depth == 0 && isHeader {
+				isHeader = false
+				keys.header(i - start)
+			}
 			dots = 0
 		case '.':
-			dots++
-		case ',', '=':
-			dots = 0
+			if dots++; dots > maxConfigDepth {
+				return errTooDeep
+			}
+		case '=':
+			keys.assign(depth, i-start)
+			isAssigned, dots = true, 0
+		case ',':
+			start, dots = i+1, 0
 		case '\n':
-			dots = 0
+			start, dots = i+1, 0
+			isAssigned = isAssigned && depth > 0
 		}
-		if depth > maxConfigDepth || dots > maxConfigDepth {
-			return fmt.Errorf("nested deeper than %d", maxConfigDepth)
+		if keys.total > maxConfigKeySum {
+			return fmt.Errorf("the keys, each with those of the tables around it, are over %d bytes", maxConfigKeySum)
 		}
 	}
 	return nil
+}
+
+var errTooDeep = fmt.Errorf("nested deeper than %d", maxConfigDepth)
+
+// keyCount adds up the lengths of all keys of a document, each with those of the tables it is in, as the decoder and the
+// encoder put them together.
+type keyCount struct {
+	total int
+	// At each depth of brackets, the lengths of what is around it and of the key that is being assigned, with that.
+	around, assigned [maxConfigDepth + 1]int
+}
+
+// open begins a table or an array, which is at depth.
+func (k *keyCount) open(depth int, isTable bool) {
+	k.around[depth] = k.assigned[depth-1]
+	k.assigned[depth] = k.around[depth]
+	if isTable {
+		k.total += k.around[depth] // in an array it has no key of its own
+	}
+}
+
+func (k *keyCount) assign(depth, length int) {
+	k.assigned[depth] = k.around[depth] + length
+	k.total += k.assigned[depth]
+}
+
+// header begins a table at the top.
+func (k *keyCount) header(length int) {
+	k.around[0], k.assigned[0] = length, length
+	k.total += length
 }
 
 // stringEnd returns the index of the last byte of the string that begins at i, or of the text if it does not end.
@@ -155,12 +212,27 @@ func selectKeys(dst, src map[string]any, path []string) {
 	}
 }
 
-func renderTOML(tree map[string]any) (string, error) {
-	var text bytes.Buffer
-	enc := toml.NewEncoder(&text)
+// renderTOML writes a document of at most limit bytes.
+func renderTOML(tree map[string]any, limit int) (string, error) {
+	out := boundedBuffer{left: limit}
+	enc := toml.NewEncoder(&out)
 	enc.Indent = ""
 	if err := enc.Encode(tree); err != nil {
 		return "", err
 	}
-	return text.String(), nil
+	return out.text.String(), nil
+}
+
+// boundedBuffer refuses what is over its bound.
+type boundedBuffer struct {
+	text bytes.Buffer
+	left int
+}
+
+func (b *boundedBuffer) Write(p []byte) (int, error) {
+	if len(p) > b.left {
+		return 0, fmt.Errorf("the selected keys of all layers are over %d bytes", maxRendered)
+	}
+	b.left -= len(p)
+	return b.text.Write(p)
 }

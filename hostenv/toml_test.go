@@ -1,6 +1,29 @@
 package hostenv
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
+
+// Rendering repeats the names of tables; what that comes to is bounded, over all layers.
+func TestRenderLimit(t *testing.T) {
+	t.Parallel()
+	const want = "[t]\na = 1\n"
+	tree := map[string]any{"t": map[string]any{"a": 1}}
+	if got, err := renderTOML(tree, len(want)); err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	if got, err := renderTOML(tree, len(want)-1); err == nil {
+		t.Errorf("one byte over the limit: got %q, want an error", got)
+	}
+	b := stackBuilder{left: 3 * len(want) / 2}
+	f := &tomlFile{path: "/d/f", tree: tree}
+	b.add("%s", f, [][]string{{"t"}})
+	b.add("%s", f, [][]string{{"t"}})
+	if b.err == nil || !strings.Contains(b.err.Error(), "/d/f") || len(b.stack.Layers) != 1 {
+		t.Errorf("second layer is over the limit: got %v, %v, want an error", b.stack.Layers, b.err)
+	}
+}
 
 // FuzzTOML checks that whatever can be read can be rendered, and that the rendered document means the same.
 func FuzzTOML(f *testing.F) {
@@ -15,7 +38,7 @@ func FuzzTOML(f *testing.F) {
 		if err != nil {
 			return
 		}
-		once, err := renderTOML(tree)
+		once, err := renderTOML(tree, maxRendered)
 		if err != nil {
 			t.Fatalf("rendering %q: %v", text, err)
 		}
@@ -23,7 +46,7 @@ func FuzzTOML(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q was rendered as %q, which does not parse: %v", text, once, err)
 		}
-		if twice, err := renderTOML(tree); err != nil || twice != once {
+		if twice, err := renderTOML(tree, maxRendered); err != nil || twice != once {
 			t.Fatalf("%q was rendered as %q and then as %q, %v", text, once, twice, err)
 		}
 	})

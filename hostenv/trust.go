@@ -1,7 +1,9 @@
 package hostenv
 
 import (
+	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,54 +70,94 @@ func (t *trust) merge(tree map[string]any) error {
 
 // trustedDirs returns the directories from the root of cwd's project down to cwd that are trusted: by their own entry, or
 // else by that of the root, or else by that of the main worktree of its repository.
-func (t *trust) trustedDirs(cwd string) []string {
-	root := t.projectRoot(cwd)
-	inherited := t.level(root)
+func (t *trust) trustedDirs(ctx context.Context, cwd string) ([]string, error) {
+	way, err := wayTo(ctx, cwd)
+	if err != nil {
+		return nil, err
+	}
+	way, err = t.fromRoot(ctx, way)
+	if err != nil {
+		return nil, err
+	}
+	inherited := t.level(way[0])
 	if inherited == "" {
-		if main := mainWorktree(root); main != "" {
-			inherited = t.level(main)
+		if main := mainWorktree(way[0].name); main != "" {
+			real, _ := filepath.EvalSymlinks(main) // without a real name it still has the one it was called by
+			inherited = t.level(place{main, real})
 		}
 	}
 	var dirs []string
-	for dir := cwd; ; dir = filepath.Dir(dir) {
-		level := t.level(dir)
+	for _, p := range way {
+		level := t.level(p)
 		if level == "" {
 			level = inherited
 		}
 		if level == "trusted" {
-			dirs = append(dirs, dir)
-		}
-		if dir == root {
-			break
+			dirs = append(dirs, p.name)
 		}
 	}
-	slices.Reverse(dirs)
-	return dirs
+	return dirs, nil
 }
 
-// level returns what the files say about dir, by the name it was called or by its real one.
-func (t *trust) level(dir string) string {
-	if level, ok := t.levels[dir]; ok {
+// place is a directory, by the name it was called and by its real one, which is empty where that cannot be found out.
+type place struct{ name, real string }
+
+// wayTo returns the directories from / to dir, which is absolute and clean. It resolves links step by step: to resolve every
+// name as a whole would look up each component again for every directory below it.
+func wayTo(ctx context.Context, dir string) ([]place, error) {
+	way := []place{{"/", "/"}}
+	if dir == "/" {
+		return way, nil
+	}
+	real := "/"
+	for i := 1; i <= len(dir); i++ {
+		if i < len(dir) && dir[i] != '/' {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if real != "" {
+			real = realName(filepath.Join(real, filepath.Base(dir[:i])))
+		}
+		way = append(way, place{dir[:i], real})
+	}
+	return way, nil
+}
+
+// realName resolves a path of which only the last component may be a link; empty if that leads nowhere.
+func realName(path string) string {
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		path, err = filepath.EvalSymlinks(path)
+	}
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// level returns what the files say about p, by the name it was called or by its real one.
+func (t *trust) level(p place) string {
+	if level, ok := t.levels[p.name]; ok || p.real == "" {
 		return level
 	}
-	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
-		return t.levels[resolved]
-	}
-	return ""
+	return t.levels[p.real]
 }
 
-// projectRoot returns the nearest directory at or above cwd that holds a marker, or cwd itself.
-func (t *trust) projectRoot(cwd string) string {
-	for dir := cwd; ; dir = filepath.Dir(dir) {
+// fromRoot cuts way off above the root of the project: the last directory that holds a marker, or else the last one.
+func (t *trust) fromRoot(ctx context.Context, way []place) ([]place, error) {
+	for i, p := range slices.Backward(way) {
 		for _, name := range t.markers {
-			if isMarker(filepath.Join(dir, name), name) {
-				return dir
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			if isMarker(filepath.Join(p.name, name), name) {
+				return way[i:], nil
 			}
 		}
-		if dir == filepath.Dir(dir) {
-			return cwd
-		}
 	}
+	return way[len(way)-1:], nil
 }
 
 // isMarker reports whether path exists. An empty .git directory is no repository.

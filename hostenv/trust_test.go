@@ -1,7 +1,11 @@
 package hostenv
 
 import (
+	"context"
+	"errors"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -98,5 +102,71 @@ func TestTrustOfStrongerFile(t *testing.T) {
 	got, err := ReadConfig(t.Context(), h.query([]string{"model"}))
 	if err != nil || len(got.Config.Layers) != 0 {
 		t.Errorf("got %+v, %v, want that the managed file wins", got, err)
+	}
+}
+
+func TestTrustEndsWithContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := wayTo(ctx, "/a"); !errors.Is(err, context.Canceled) {
+		t.Errorf("way: got %v, want %v", err, context.Canceled)
+	}
+	tr := &trust{markers: []string{".git"}}
+	if _, err := tr.fromRoot(ctx, []place{{"/", "/"}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("root: got %v, want %v", err, context.Canceled)
+	}
+}
+
+func TestWay(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, nil)
+	for name, target := range map[string]string{"w/link": "p", "w/dangling": "nowhere"} {
+		if err := os.Symlink(target, h.path(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := []struct {
+		dir  string
+		want []place
+	}{
+		{"w/p", []place{{"w", "w"}, {"w/p", "w/p"}}},
+		{"w/link/q", []place{{"w", "w"}, {"w/link", "w/p"}, {"w/link/q", "w/p/q"}}},
+		{"w/dangling/q", []place{{"w", "w"}, {"w/dangling", ""}, {"w/dangling/q", ""}}},
+		{"none/q", []place{{"none", ""}, {"none/q", ""}}},
+	}
+	for _, tt := range tests {
+		got, err := wayTo(t.Context(), h.path(tt.dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = got[strings.Count(h.root, "/")+1:]
+		for i, p := range tt.want {
+			tt.want[i].name = h.path(p.name)
+			if p.real != "" {
+				tt.want[i].real = h.path(p.real)
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %v, want %v", tt.dir, got, tt.want)
+		}
+	}
+	if got, err := wayTo(t.Context(), "/"); err != nil || !slices.Equal(got, []place{{"/", "/"}}) {
+		t.Errorf("/: got %v, %v", got, err)
+	}
+}
+
+func TestProjectLayersTogether(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, map[string]string{"w/.git/HEAD": "", userFile: trusted("w")})
+	query := h.query([]string{"model"})
+	query.Cwd = h.path("w/1/2/3/4")
+	big := "a = '" + strings.Repeat("x", maxConfigSize-6) + "'"
+	for _, dir := range []string{"w/1", "w/1/2", "w/1/2/3", "w/1/2/3/4"} {
+		h.write(dir+"/.codex/config.toml", big)
+	}
+	h.write("w/.codex/config.toml", "model = 1\n")
+	if _, err := ReadConfig(t.Context(), query); err == nil || !strings.Contains(err.Error(), "over 4194304 bytes") {
+		t.Errorf("four layers of %d bytes and a small one: got %v, want an error", len(big), err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -208,6 +209,8 @@ func TestParamErrors(t *testing.T) {
 		{Request{Method: "GET", URL: ok, Headers: header("x", "a\r\nb: c")}, `value of header "x"`},
 		{Request{Method: "GET", URL: ok, Headers: header("x", "a\x00")}, `value of header "x"`},
 		{Request{Method: "GET", URL: ok, Headers: header("x", "\x7f")}, `value of header "x"`},
+		{Request{Method: "GET", URL: ok, Headers: header("host", "evil/../ x")}, `value of header "host"`},
+		{Request{Method: "GET", URL: ok, Headers: append(header("host", "a"), header("Host", "b c")...)}, `value of header "Host"`},
 		{Request{Method: "GET", URL: ok, Headers: variable("NOPE")}, `"NOPE"`},
 		{Request{Method: "GET", URL: ok, Headers: variable("EMPTY")}, `"EMPTY"`},
 		{Request{Method: "GET", URL: ok, Headers: variable("")}, `""`},
@@ -220,6 +223,39 @@ func TestParamErrors(t *testing.T) {
 		if _, ok := errors.AsType[*ParamError](err); !ok || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q %q %v: got %v, want a ParamError with %q", tt.req.Method, tt.req.URL, tt.req.Headers, err, tt.want)
 		}
+	}
+}
+
+// What an answer to HEAD announces does not come, so it cannot be too long.
+func TestHeadOfLargeBody(t *testing.T) {
+	t.Parallel()
+	s := newRawServer(t, func(string) (string, bool) {
+		return fmt.Sprintf("HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n", MaxBufferedBody+1), false
+	})
+	_, body, err := fetch(t, newClient(t, Config{}), &Request{Method: "HEAD", URL: s.URL})
+	if err != nil || body != "" {
+		t.Errorf("got %q, %v, want no body", body, err)
+	}
+}
+
+// A body whose length is known takes little more memory than that.
+func TestReadBodyAllocatesOnce(t *testing.T) {
+	t.Parallel()
+	const size = 9 << 20
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", strconv.Itoa(size))
+		for range size >> 20 {
+			_, _ = w.Write(make([]byte, 1<<20)) // an error shows at the other end
+		}
+	}))
+	defer s.Close()
+	resp, err := newClient(t, Config{}).Do(t.Context(), get(s.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := resp.ReadBody()
+	if err != nil || len(body) != size || cap(body) > size+64<<10 {
+		t.Errorf("got %d bytes in %d, %v, want %d and little more", len(body), cap(body), err, size)
 	}
 }
 

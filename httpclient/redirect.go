@@ -11,7 +11,7 @@ import (
 // redirect returns the request that an answer redirects to, nil if the answer is a final one: another status, or no usable
 // Location. It is an error if the target is not http or https.
 func (h *hop) redirect(resp *http.Response) (*hop, error) {
-	next := &hop{method: h.method, header: maps.Clone(h.header), host: h.host, body: h.body}
+	next := &hop{method: h.method, header: maps.Clone(h.header), host: h.host, body: h.body, secret: h.secret}
 	switch resp.StatusCode {
 	case http.StatusMovedPermanently, http.StatusFound:
 		if h.method == http.MethodPost {
@@ -58,9 +58,13 @@ func (h *hop) dropBody() {
 	}
 }
 
-// dropCredentials removes what was meant for one host only. The name of the host is one of those things.
+// dropCredentials removes what was meant for one host only: the usual headers, and any that hold the content of a variable.
+// The name of the host is one of those things.
 func (h *hop) dropCredentials() {
 	for _, name := range []string{"Authorization", "Cookie", "Cookie2", "Proxy-Authorization", "Www-Authenticate"} {
+		h.header.Del(name)
+	}
+	for _, name := range h.secret {
 		h.header.Del(name)
 	}
 	h.host = ""

@@ -119,6 +119,44 @@ func TestRedirectCredentials(t *testing.T) {
 	}
 }
 
+// The content of a variable goes to the origin it was meant for, under whatever name, and does not come back from elsewhere.
+func TestRedirectDropsVariables(t *testing.T) {
+	t.Parallel()
+	first := httptest.NewServer(http.HandlerFunc(redirector))
+	defer first.Close()
+	second := httptest.NewServer(http.HandlerFunc(redirector))
+	defer second.Close()
+	c := newClient(t, Config{Env: env("KEY", "secret")})
+	name := "KEY"
+	to := func(base, next string) string { return base + "/302/?to=" + url.QueryEscape(next) }
+	tests := []struct {
+		name, url string
+		kept      bool
+	}{
+		{"same origin", to(first.URL, "/done"), true},
+		{"same origin, twice", to(first.URL, to(first.URL, "/done")), true},
+		{"other origin", to(first.URL, second.URL+"/done"), false},
+		{"same and then other origin", to(first.URL, to(first.URL, second.URL+"/done")), false},
+		{"there and back", to(first.URL, to(second.URL, first.URL+"/done")), false},
+	}
+	for _, tt := range tests {
+		_, body, err := fetch(t, c, &Request{Method: "GET", URL: tt.url, FollowRedirects: true, Headers: []Header{
+			{Name: "x-api-key", ValueEnvVar: &name}, {Name: "X-Two", Value: "plain"}, {Name: "x-tWO", Value: "Key ", ValueEnvVar: &name},
+			{Name: "x-plain", Value: "1"},
+		}})
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if got := strings.Count(body, "secret"); got != 0 && !tt.kept || got != 2 && tt.kept {
+			t.Errorf("%s: kept: want %v, got %q", tt.name, tt.kept, body)
+		}
+		if !strings.Contains(body, "X-Plain: 1") {
+			t.Errorf("%s: x-plain is lost in %q", tt.name, body)
+		}
+	}
+}
+
 func TestRedirectFromHTTPSHasNoReferer(t *testing.T) {
 	t.Parallel()
 	from, to := &url.URL{Scheme: "https", Host: "a.test", Path: "/secret"}, &url.URL{Scheme: "http", Host: "a.test", Path: "/"}

@@ -25,7 +25,8 @@ type Request struct {
 type Header struct {
 	Name  string
 	Value string
-	// ValueEnvVar, if set, names a variable of the server process whose content is appended to Value. Answers have none.
+	// ValueEnvVar, if set, names a variable of the server process whose content is appended to Value. The header does not
+	// follow a redirect to another origin. Answers have none.
 	ValueEnvVar *string
 }
 
@@ -36,6 +37,7 @@ type hop struct {
 	header http.Header
 	host   string // replaces that of the URL, if not empty
 	body   []byte
+	secret []string // names of headers that hold the content of a variable
 }
 
 // prepare checks the parameters of a request and reads the variables it names.
@@ -63,9 +65,15 @@ func (c *Client) prepare(req *Request) (*hop, error) {
 		if err != nil {
 			return nil, err
 		}
+		if strings.EqualFold(f.Name, "Host") && !isHostPort(strings.Trim(value, " \t")) {
+			return nil, paramErrorf("value of header %q is no host or host:port", bounded(f.Name)) // net/http would send an empty one
+		}
 		explicit.Add(f.Name, value)
+		if f.ValueEnvVar != nil {
+			h.secret = append(h.secret, f.Name)
+		}
 	}
-	h.host = explicit.Get("Host")
+	h.host = strings.Trim(explicit.Get("Host"), " \t")
 	// Framing belongs to the transport: a length that is not that of the body would let one request smuggle in another.
 	for _, name := range []string{"Host", "Content-Length", "Transfer-Encoding", "Trailer"} {
 		explicit.Del(name)

@@ -33,11 +33,15 @@ func newResponse(cancel context.CancelFunc, resp *http.Response) *Response {
 		resp.Body.Close() // what follows belongs to a protocol that the client did not ask for
 		resp.Body = http.NoBody
 	}
+	length := resp.ContentLength
+	if resp.Body == http.NoBody {
+		length = 0 // what the answer to a HEAD announces does not come
+	}
 	return &Response{
 		Status:  resp.StatusCode,
 		Headers: responseHeaders(resp),
 		Body:    &body{cancel: cancel, ReadCloser: resp.Body},
-		length:  resp.ContentLength,
+		length:  length,
 	}
 }
 
@@ -48,13 +52,20 @@ func (r *Response) ReadBody() ([]byte, error) {
 	if r.length > MaxBufferedBody {
 		return nil, tooLong
 	}
+	// The server's word is good for a first megabyte, and once that has come for the rest.
+	const first = 1 << 20
 	var buf bytes.Buffer
-	buf.Grow(int(min(max(r.length, 0), 1<<20)) + bytes.MinRead) // the server's word is good for a first megabyte
-	n, err := buf.ReadFrom(io.LimitReader(r.Body, MaxBufferedBody+1))
-	if err != nil {
+	buf.Grow(int(min(max(r.length, 0), first)) + bytes.MinRead)
+	if _, err := buf.ReadFrom(io.LimitReader(r.Body, first)); err != nil {
 		return nil, err
 	}
-	if n > MaxBufferedBody {
+	if r.length > first && buf.Len() == first {
+		buf.Grow(int(r.length) - first + bytes.MinRead)
+	}
+	if _, err := buf.ReadFrom(io.LimitReader(r.Body, MaxBufferedBody+1-int64(buf.Len()))); err != nil {
+		return nil, err
+	}
+	if buf.Len() > MaxBufferedBody {
 		return nil, tooLong
 	}
 	return buf.Bytes(), nil

@@ -3,6 +3,7 @@ package httpclient
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -90,6 +91,33 @@ func isEscape(s string) bool {
 	}
 	_, err := strconv.ParseUint(s[1:3], 16, 8)
 	return err == nil
+}
+
+// isHostPort reports whether s is what a Host header may hold: a name, an IPv4 address or an IPv6 address in brackets, and
+// perhaps a port (RFC 9110, section 7.2; RFC 3986, section 3.2.2).
+func isHostPort(s string) bool {
+	host := s
+	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, ']') {
+		host = s[:i]
+		if _, err := strconv.ParseUint(s[i+1:], 10, 16); err != nil {
+			return false
+		}
+	}
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		inner, ok = strings.CutSuffix(inner, "]")
+		ip, err := netip.ParseAddr(inner)
+		return ok && err == nil && ip.Is6() && ip.Zone() == ""
+	}
+	for i := range len(host) {
+		switch c := host[i]; {
+		case c >= '0' && c <= '9', c|0x20 >= 'a' && c|0x20 <= 'z':
+		case strings.IndexByte("-._~!$&'()*+,;=", c) >= 0:
+		case c == '%' && isEscape(host[i:]):
+		default:
+			return false
+		}
+	}
+	return host != ""
 }
 
 // isScheme reports whether s is a scheme of RFC 3986, section 3.1.

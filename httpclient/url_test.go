@@ -65,3 +65,23 @@ func FuzzParseURL(f *testing.F) {
 		}
 	})
 }
+
+func TestHostPort(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		host string
+		want bool
+	}{
+		{"example.com", true}, {"Example.com.:80", true}, {"a_b-c~!$&'()*+,;=%41", true}, {"127.0.0.1:65535", true}, {"[::1]", true},
+		{"[::1]:8080", true}, {"[::ffff:127.0.0.1]:1", true},
+		{"", false}, {":80", false}, {"a:", false}, {"a:x", false}, {"a:-1", false}, {"a:+1", false}, {"a:65536", false}, {"a:1:2", false},
+		{"::1", false}, {"[::1", false}, {"[::1]x", false}, {"[::1%lo]", false}, {"[::1%25lo]", false}, {"[127.0.0.1]", false}, {"[]", false},
+		{"evil/../ x", false}, {"a b", false}, {"a/b", false}, {"a\\b", false}, {"u@a", false}, {"a?b", false}, {"a#b", false}, {"a%4", false},
+		{"a%zz", false}, {"\u00e9", false}, {"a\tb", false}, {"a\x00", false}, {"a]", false}, {"a,b", true},
+	}
+	for _, tt := range tests {
+		if got := isHostPort(tt.host); got != tt.want {
+			t.Errorf("isHostPort(%q) = %v, want %v", tt.host, got, tt.want)
+		}
+	}
+}

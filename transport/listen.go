@@ -19,8 +19,7 @@ const (
 	maxHeader = 16 << 10 // of one HTTP request, in bytes
 
 	// maxHandshakes is how many connections may be in their HTTP part at
-	// once. More wait in the kernel's queue: each of these ends within
-	// handshakeTimeout.
+	// once. One more takes the place of the oldest.
 	maxHandshakes = 1024
 )
 
@@ -47,7 +46,7 @@ type Listener struct {
 	config  Config
 	tcp     *net.TCPListener
 	server  *http.Server
-	slots   chan struct{} // holds an element for each connection in its HTTP part
+	lobby   *lobby
 	conns   chan *WebSocket
 	running sync.WaitGroup // the server, connections in their HTTP part, hand-overs
 
@@ -78,7 +77,7 @@ func Listen(config Config) (*Listener, error) {
 	l := &Listener{
 		config: config,
 		tcp:    tcp.(*net.TCPListener),
-		slots:  make(chan struct{}, maxHandshakes),
+		lobby:  newLobby(maxHandshakes),
 		conns:  make(chan *WebSocket),
 		done:   make(chan struct{}),
 	}
@@ -88,10 +87,9 @@ func Listen(config Config) (*Listener, error) {
 	}
 	l.server = &http.Server{
 		Handler:                      http.HandlerFunc(l.serveHTTP),
-		DisableGeneralOptionsHandler: true, // "OPTIONS *" is one more unknown path
-		ReadTimeout:                  handshakeTimeout,
+		DisableGeneralOptionsHandler: true,             // "OPTIONS *" is one more unknown path
+		ReadTimeout:                  handshakeTimeout, // from the beginning: a connection has one request, see serveHTTP
 		WriteTimeout:                 handshakeTimeout,
-		IdleTimeout:                  handshakeTimeout,
 		MaxHeaderBytes:               maxHeader,
 		ConnState:                    l.connState,
 		ErrorLog:                     slog.NewLogLogger(handler, slog.LevelDebug),
@@ -136,6 +134,7 @@ func (l *Listener) Accept() (rpc.Conn, error) {
 // once, and beside Accept.
 func (l *Listener) Close() error {
 	l.end(net.ErrClosed)
+	l.lobby.close()
 	err := l.server.Close()
 	l.running.Wait()
 	if errors.Is(err, net.ErrClosed) {
@@ -157,10 +156,10 @@ func (l *Listener) end(err error) {
 	})
 }
 
-// connState gives the slot of a connection back when its HTTP part is over.
-func (l *Listener) connState(_ net.Conn, state http.ConnState) {
+// connState lets a connection leave the lobby when its HTTP part is over.
+func (l *Listener) connState(conn net.Conn, state http.ConnState) {
 	if state == http.StateClosed || state == http.StateHijacked {
-		<-l.slots
+		l.lobby.leave(conn)
 		l.running.Done()
 	}
 }
@@ -174,24 +173,24 @@ func (l *Listener) handOver(conn *WebSocket) {
 	}
 }
 
-// door is what the HTTP server accepts from: one connection for each slot.
+// door is what the HTTP server accepts from: connections that have a seat in
+// the lobby.
 type door struct{ l *Listener }
 
 func (d door) Accept() (net.Conn, error) {
-	select {
-	case d.l.slots <- struct{}{}:
-	case <-d.l.done:
-		return nil, net.ErrClosed
-	}
-	conn, err := d.l.tcp.AcceptTCP()
+	tcp, err := d.l.tcp.AcceptTCP()
 	if err != nil {
-		<-d.l.slots
 		return nil, err
+	}
+	conn := &wire{TCPConn: tcp}
+	if !d.l.lobby.enter(conn, d.l.done) {
+		_ = conn.Close() // nobody has used it
+		return nil, net.ErrClosed
 	}
 	// The server itself is counted until it has left this method for good, so
 	// this cannot meet the Wait of Close at zero.
 	d.l.running.Add(1)
-	return &wire{TCPConn: conn}, nil
+	return conn, nil
 }
 
 func (d door) Close() error   { return d.l.tcp.Close() }

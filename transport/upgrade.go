@@ -19,6 +19,9 @@ var serverWriteBuffers sync.Pool
 // serveHTTP is the table of rpc.md 1.2, in its order: Origin, route, upgrade,
 // authentication.
 func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	// An answer ends its connection: a second request would start the deadline
+	// of the HTTP part again. An upgrade does not use this header.
+	w.Header().Set("Connection", "close")
 	if _, ok := r.Header["Origin"]; ok {
 		w.WriteHeader(http.StatusForbidden)
 		return

@@ -1,0 +1,109 @@
+package transport
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+)
+
+// A seat is given back when the HTTP part ends, one way or the other.
+func TestLobbyLeave(t *testing.T) {
+	t.Parallel()
+	l := listen(t, Config{})
+	for range 3 {
+		p := dialRaw(t, l)
+		accept(t, l)
+		p.Close()
+		ask(t, l, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+	}
+	if n := len(l.lobby.seats); n > 3 {
+		t.Errorf("%d seats are taken, want at most one for each HTTP connection", n)
+	}
+	l.Close()
+	if n := len(l.lobby.seats); n != 0 || l.lobby.waiting.Len() != 0 || len(l.lobby.places) != 0 {
+		t.Errorf("after Close %d seats are taken, by %d and %d", n, l.lobby.waiting.Len(), len(l.lobby.places))
+	}
+}
+
+// Strangers that stay in their HTTP part keep nobody out and lose their place,
+// the oldest first.
+func TestLobbyFull(t *testing.T) {
+	t.Parallel()
+	l := listen(t, Config{})
+	// Accepted before the crowd, so closed before any of it.
+	silent, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	silent.SetDeadline(time.Now().Add(patience))
+	for range maxHandshakes {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, "GET /readyz HTTP/1.1\r\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin := time.Now()
+	for range 3 {
+		dialRaw(t, l)
+		accept(t, l)
+	}
+	if took := time.Since(begin); took > handshakeTimeout/2 {
+		t.Errorf("three upgrades took %s, want them to wait for nobody", took)
+	}
+	if _, err := silent.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("oldest connection: %v, want it closed", err)
+	}
+}
+
+// Whoever is answered has had their turn: no second request renews the
+// deadline of the first.
+func TestAnswerEndsConnection(t *testing.T) {
+	t.Parallel()
+	l := listen(t, Config{})
+	tests := []struct {
+		request string
+		status  int
+	}{
+		{"GET /readyz HTTP/1.1\r\n", http.StatusOK},
+		{"GET /readyz HTTP/1.1\r\nConnection: keep-alive\r\n", http.StatusOK},
+		{"GET /readyz HTTP/1.0\r\nConnection: keep-alive\r\n", http.StatusOK},
+		{"HEAD /readyz HTTP/1.1\r\n", http.StatusOK},
+		{"GET / HTTP/1.1\r\n", http.StatusBadRequest},
+		{"GET /x HTTP/1.1\r\n", http.StatusNotFound},
+		{"GET / HTTP/1.1\r\nOrigin: x\r\n", http.StatusForbidden},
+		{"POST /readyz HTTP/1.1\r\n", http.StatusMethodNotAllowed},
+	}
+	for _, tt := range tests {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(handshakeTimeout / 2))
+		if _, err := io.WriteString(conn, tt.request+"Host: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		r := bufio.NewReader(conn)
+		response, err := http.ReadResponse(r, &http.Request{Method: tt.request[:4]})
+		if err != nil || response.StatusCode != tt.status || !response.Close {
+			t.Errorf("%q: got %+v, %v, want status %d and a close", tt.request, response, err, tt.status)
+			continue
+		}
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			t.Errorf("%q: body: %v", tt.request, err)
+		}
+		if _, err := r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%q: after the answer: %v, want the end of the connection", tt.request, err)
+		}
+	}
+}
