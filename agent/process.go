@@ -32,11 +32,15 @@ func (c *connection) startProcess(_ context.Context, p protocol.StartParams) (*s
 	if err := confineProcess(&p); err != nil {
 		return nil, err
 	}
+	env, err := environ(p.EnvPolicy, c.agent.cfg.Environ, p.Env)
+	if err != nil {
+		return nil, protocol.InvalidParams("%v", err)
+	}
 	spec := procs.Spec{
 		Argv:        p.Argv,
 		Arg0:        p.Arg0,
 		Dir:         dir,
-		Env:         environ(p.EnvPolicy, c.agent.cfg.Environ, p.Env),
+		Env:         env,
 		TTY:         p.TTY,
 		Size:        procs.Winsize{Rows: 24, Cols: 80}, // rpc.md 4.5
 		Stdin:       p.PipeStdin,
@@ -74,18 +78,21 @@ func startError(err error) error {
 }
 
 // environ applies the policy of a request to the agent's environment.
-func environ(p *protocol.EnvPolicy, inherited []string, overlay map[string]string) []string {
-	if p == nil {
-		return (*procs.EnvPolicy)(nil).Environ(nil, overlay)
+func environ(p *protocol.EnvPolicy, inherited []string, overlay map[string]string) ([]string, error) {
+	var policy *procs.EnvPolicy
+	if p != nil {
+		policy = &procs.EnvPolicy{
+			Inherit:               procs.Inherit(p.Inherit),
+			IgnoreDefaultExcludes: p.IgnoreDefaultExcludes,
+			Exclude:               p.Exclude,
+			Set:                   p.Set,
+			IncludeOnly:           p.IncludeOnly,
+		}
 	}
-	policy := procs.EnvPolicy{
-		Inherit:               procs.Inherit(p.Inherit),
-		IgnoreDefaultExcludes: p.IgnoreDefaultExcludes,
-		Exclude:               p.Exclude,
-		Set:                   p.Set,
-		IncludeOnly:           p.IncludeOnly,
+	if err := policy.Check(inherited, overlay); err != nil {
+		return nil, err
 	}
-	return policy.Environ(inherited, overlay)
+	return policy.Environ(inherited, overlay), nil
 }
 
 func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*protocol.ReadResult, error) {
@@ -136,6 +143,11 @@ func (c *connection) writeProcess(ctx context.Context, p protocol.WriteParams) (
 	if target == nil {
 		return &protocol.WriteResult{Status: protocol.WriteUnknownProcess}, nil
 	}
+	if err := ctx.Err(); err != nil {
+		// The client is gone and will repeat what it has no answer to. This
+		// must not get ahead of an earlier write that it repeats.
+		return nil, err
+	}
 	status, err := target.TryWrite(p.WriteID, p.Chunk)
 	if errors.Is(err, procs.ErrStdinFull) {
 		if err := rpc.Block(ctx); err != nil {
@@ -161,6 +173,9 @@ func (c *connection) closeStdin(_ context.Context, p protocol.ProcessParams) (*p
 func writeResult(status procs.WriteStatus, err error) (*protocol.WriteResult, error) {
 	if errors.Is(err, procs.ErrStdinGone) {
 		return nil, protocol.Errorf(protocol.CodeInternal, "writing to the stdin of a process that has exited")
+	}
+	if errors.Is(err, procs.ErrStdinCut) {
+		return nil, protocol.InvalidRequest("%v: send that write again, with its writeId", err)
 	}
 	if err != nil {
 		return nil, err

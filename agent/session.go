@@ -116,9 +116,11 @@ func (s *Session) end() {
 		}
 	}
 	s.mu.Unlock()
-	for _, p := range all {
-		p.KillGroup()
+	running := make([]*procs.Process, len(all))
+	for i, p := range all {
+		running[i] = p.Process
 	}
+	procs.KillGroups(running...)
 	for _, p := range all {
 		s.dispose(p)
 	}

@@ -2,11 +2,14 @@ package procs
 
 import (
 	"bufio"
+	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Inherit says what of the server's environment an EnvPolicy starts from. The
@@ -37,6 +40,13 @@ type EnvPolicy struct {
 	IncludeOnly []string
 }
 
+// Bounds of what a client may ask for, far above what anybody uses.
+const (
+	maxGlobs   = 4096        // of one list, and names of Set
+	maxGlob    = 1024        // bytes of a pattern, or of a name of Set
+	maxMatches = 100_000_000 // steps: bytes of patterns times bytes of names
+)
+
 // neverPassed is removed even when a client gives it.
 const neverPassed = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 
@@ -61,9 +71,68 @@ func hasName(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
+// Check refuses what would take Environ, of the same arguments, more than about
+// a tenth of a second: a list or Set of more than 4,096 entries, a pattern or
+// name in it of more than 1,024 bytes, more than 1e8 steps of matching, or an
+// overlay beyond what execve(2) takes (E2BIG). The error names the field, as
+// the wire does (rpc.md 4.4), and the sizes, but no value.
+func (p *EnvPolicy) Check(server []string, overlay map[string]string) error {
+	total := 0
+	for name, value := range overlay {
+		total += len(name) + len(value) + 2 + 8 // "=", NUL, and the pointer to it
+	}
+	if total > maxStrings {
+		return fmt.Errorf("env: %d variables of %d bytes: %w", len(overlay), total, syscall.E2BIG)
+	}
+	if p == nil {
+		return nil
+	}
+	exclude, err := checkNames("exclude", len(p.Exclude), slices.Values(p.Exclude))
+	if err != nil {
+		return err
+	}
+	only, err := checkNames("includeOnly", len(p.IncludeOnly), slices.Values(p.IncludeOnly))
+	if err != nil {
+		return err
+	}
+	set, err := checkNames("set", len(p.Set), maps.Keys(p.Set))
+	if err != nil {
+		return err
+	}
+	inherited := 0
+	if p.Inherit == InheritAll || p.Inherit == InheritCore {
+		for _, kv := range server {
+			name, _, _ := strings.Cut(kv, "=")
+			inherited += len(name)
+		}
+	}
+	if exclude*inherited > maxMatches {
+		return fmt.Errorf("exclude: %d bytes of patterns for %d bytes of names", exclude, inherited)
+	}
+	if only*(inherited+set) > maxMatches {
+		return fmt.Errorf("includeOnly: %d bytes of patterns for %d bytes of names", only, inherited+set)
+	}
+	return nil
+}
+
+// checkNames checks n names or patterns and returns their length.
+func checkNames(field string, n int, names iter.Seq[string]) (total int, err error) {
+	if n > maxGlobs {
+		return 0, fmt.Errorf("%s: %d entries, more than %d", field, n, maxGlobs)
+	}
+	for name := range names {
+		if len(name) > maxGlob {
+			return 0, fmt.Errorf("%s: an entry of %d bytes, more than %d", field, len(name), maxGlob)
+		}
+		total += len(name)
+	}
+	return total, nil
+}
+
 // Environ makes an environment, sorted. The overlay comes last and wins; a nil
 // policy makes it the whole environment. Server is "NAME=value" entries, of
-// which denied names are never inherited.
+// which denied names are never inherited. What comes from a client has to pass
+// Check before.
 func (p *EnvPolicy) Environ(server []string, overlay map[string]string) []string {
 	env := map[string]string{}
 	if p != nil {

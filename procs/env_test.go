@@ -1,6 +1,7 @@
 package procs
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -51,6 +52,55 @@ func TestEnviron(t *testing.T) {
 	} {
 		if diff := cmp.Diff(tt.want, tt.policy.Environ(server, tt.overlay)); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestPolicyCheck(t *testing.T) {
+	t.Parallel()
+	names := func(n, size int) map[string]string {
+		set := make(map[string]string, n)
+		for i := range n {
+			set[fmt.Sprintf("%0*d", size, i)] = ""
+		}
+		return set
+	}
+	text := func(n int) string { return strings.Repeat("a", n) }
+	server := slices.Repeat([]string{"A_COMMON_VARIABLE_OF_A_HOST=" + text(100)}, 500)
+	for _, tt := range []struct {
+		name    string
+		policy  *EnvPolicy
+		overlay map[string]string
+		want    string // begins the error; "": none
+	}{
+		{"no policy", nil, map[string]string{"A": text(maxString)}, ""},
+		{"a rich policy", &EnvPolicy{
+			Inherit: InheritAll, Exclude: slices.Repeat([]string{"*_SOMETHING_SECRET_*"}, 100),
+			Set: names(500, 30), IncludeOnly: slices.Repeat([]string{"SOME_PREFIX_OF_NAMES_*"}, 100),
+		}, names(500, 30), ""},
+		{"longest and most", &EnvPolicy{
+			Exclude: []string{text(maxGlob)}, IncludeOnly: slices.Repeat([]string{"a"}, maxGlobs), Set: names(maxGlobs, 4),
+		}, nil, ""},
+		{"the finding", &EnvPolicy{Set: map[string]string{text(50_000): ""}, IncludeOnly: []string{"*" + text(25_000) + "b"}},
+			nil, "includeOnly: an entry of 25002 bytes"},
+		{"long name", &EnvPolicy{Set: map[string]string{text(maxGlob + 1): ""}}, nil, "set: an entry of 1025 bytes"},
+		{"long pattern", &EnvPolicy{Exclude: []string{text(maxGlob + 1)}}, nil, "exclude: an entry of 1025 bytes"},
+		{"many names", &EnvPolicy{Set: names(maxGlobs+1, 4)}, nil, "set: 4097 entries"},
+		{"many patterns", &EnvPolicy{Exclude: make([]string, maxGlobs+1)}, nil, "exclude: 4097 entries"},
+		{"many patterns to keep", &EnvPolicy{IncludeOnly: make([]string, maxGlobs+1)}, nil, "includeOnly: 4097 entries"},
+		{"much to match with what is inherited", &EnvPolicy{Inherit: InheritAll, Exclude: slices.Repeat([]string{text(1000)}, 10)},
+			nil, "exclude: 10000 bytes of patterns for 13500 bytes of names"},
+		{"nothing inherited", &EnvPolicy{Exclude: slices.Repeat([]string{text(1000)}, 10)}, nil, ""},
+		{"much to match with set", &EnvPolicy{Set: names(100, 1000), IncludeOnly: []string{text(1001)}},
+			nil, "includeOnly: 1001 bytes of patterns for 100000 bytes of names"},
+		{"overlay beyond the kernel's", nil, map[string]string{"A": text(maxStrings)}, "env: 1 variables"},
+	} {
+		err := tt.policy.Check(server, tt.overlay)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		}
+		if err != nil && len(err.Error()) > 200 {
+			t.Errorf("%s: an error of %d bytes", tt.name, len(err.Error()))
 		}
 	}
 }
@@ -115,11 +165,17 @@ func FuzzEnvPolicy(f *testing.F) {
 	})
 }
 
+// The worst that passes Check.
 func BenchmarkEnvironHostile(b *testing.B) {
-	p := &EnvPolicy{Inherit: InheritAll, Exclude: []string{strings.Repeat("*a", 1000) + "b"}}
-	server := []string{strings.Repeat("a", 10_000) + "=1"}
+	p := &EnvPolicy{IncludeOnly: slices.Repeat([]string{strings.Repeat("*a", 500) + "b"}, 10), Set: map[string]string{}}
+	for i := range 9 {
+		p.Set[strings.Repeat("a", 1000+i)] = ""
+	}
+	if err := p.Check(nil, nil); err != nil {
+		b.Fatal(err)
+	}
 	b.ReportAllocs()
 	for b.Loop() {
-		p.Environ(server, nil)
+		p.Environ(nil, nil)
 	}
 }

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Guard kills the process groups of an agent that died, whatever it died of;
-// the parent-death signal reaches only the leaders (D7.8). A second process
+// Guard kills the process groups and sessions of an agent that died, whatever
+// it died of; the parent-death signal reaches only the leaders (D7.8). Who is
+// killed and who is not is said at [Process.KillGroup]. A second process
 // waits on a pipe that ends with the agent and then reads which groups there
 // are from memory that both share, so a process costs it nothing. It is
 // started with the first process, and again if it was killed. A nil Guard
@@ -46,8 +47,10 @@ const (
 	// guardSlots bounds the process groups at any one time; only the pages in
 	// use take memory.
 	guardSlots = 1 << 16
-	// orphaned marks a group whose leader was reaped.
-	orphaned = 1 << 32
+	// guardPID is how many bits of an entry are the number of a group, which
+	// is below 2^22; proc(5), pid_max. The others are zero or, once its leader
+	// was reaped, when that was, in ticks.
+	guardPID = 24
 )
 
 // ErrGuardFull reports too many process groups at once.
@@ -81,15 +84,15 @@ func (g *Guard) start() (guardSlot, error) {
 // add guards the group pgid.
 func (g *Guard) add(slot guardSlot, pgid int) { g.set(slot, uint64(pgid)) }
 
-// orphan notes that the leader's number may be given away once its group is
-// empty. It comes before the leader is reaped.
-func (g *Guard) orphan(slot guardSlot) {
+// orphan notes that from now on, in ticks, the leader's number may be given
+// away once its session is empty. It comes before the leader is reaped.
+func (g *Guard) orphan(slot guardSlot, now uint64) {
 	if slot != 0 {
-		g.slots[slot-1].Or(orphaned)
+		g.slots[slot-1].Or(now << guardPID)
 	}
 }
 
-// remove gives a slot back: its group is empty, or was killed. Once only, but
+// remove gives a slot back: its session is empty, or was killed. Once only, but
 // for the zero slot.
 func (g *Guard) remove(slot guardSlot) {
 	if slot == 0 {
@@ -134,7 +137,7 @@ func (g *Guard) launchLocked() error {
 	g.alive = alive
 	g.running.Go(func() {
 		child.await()
-		child.reap()
+		child.reap(ticks())
 		child.abandon()
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -189,7 +192,7 @@ func (g *Guard) Close() error {
 }
 
 // GuardMain is the second process: it waits for the end of alive and kills the
-// groups in table. [Guard] passes them as descriptors 0 and 1.
+// groups and sessions in table. [Guard] passes them as descriptors 0 and 1.
 func GuardMain(alive io.Reader, table io.ReaderAt) error {
 	// Whoever signals the agent's whole group or container means the agent;
 	// this process has to outlive it.
@@ -200,21 +203,31 @@ func GuardMain(alive io.Reader, table io.ReaderAt) error {
 	return killGuarded(table)
 }
 
-// killGuarded kills the groups in table.
+// killGuarded kills the groups in table and the sessions that they began in.
 func killGuarded(table io.ReaderAt) error {
 	entries, err := io.ReadAll(io.NewSectionReader(table, 0, guardSlots*8))
 	if err != nil {
 		return fmt.Errorf("reading the table of groups: %w", err)
 	}
-	left := leftGroups()
+	now, left, until := ticks(), leftGroups(), map[int]uint64{}
 	for ; len(entries) >= 8; entries = entries[8:] {
 		v := binary.NativeEndian.Uint64(entries)
-		pgid := int(uint32(v))
+		pgid, known := int(v&(1<<guardPID-1)), v>>guardPID
+		if pgid <= 1 {
+			continue
+		}
+		reaped := known != 0
+		if !reaped {
+			known = now
+		}
+		until[pgid] = max(until[pgid], known)
 		// As in groupLeft: a process of the number of a reaped leader is a stranger.
-		stranger := v&orphaned != 0 && left.pids[pgid]
-		if pgid > 1 && left.groups[pgid] && !stranger {
+		if left.groups[pgid] && (!reaped || !left.pids[pgid]) {
 			_ = syscall.Kill(-pgid, syscall.SIGKILL) // it may have ended by now
 		}
+	}
+	if len(until) > 0 {
+		killSessions(until)
 	}
 	return nil
 }

@@ -20,9 +20,9 @@ func testGuard() *Guard {
 
 // guardedAgent starts a process, tells who there is and waits
 // to be killed.
-func guardedAgent(guard *Guard, script string) error {
+func guardedAgent(guard *Guard, argv []string) error {
 	p, err := Start(Spec{
-		Argv: sh(script), Dir: "/", Env: os.Environ(), Guard: guard,
+		Argv: argv, Dir: "/", Env: os.Environ(), Guard: guard,
 		Sink: func(ev Event) { os.Stdout.Write(ev.Data) },
 	})
 	if err != nil {
@@ -51,11 +51,8 @@ func gone(t *testing.T, pgid int) {
 // of this machine is not our business.
 func zombies(pgid int) bool {
 	for pid := range leftGroups().pids {
-		if group, _, ok := groupOf(pid); ok && group == pgid {
-			stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-			if _, state, _ := bytes.Cut(stat, []byte(") ")); !bytes.HasPrefix(state, []byte("Z")) {
-				return false
-			}
+		if s, ok := statOf(pid); ok && s.group == pgid && !s.dead {
+			return false
 		}
 	}
 	return true
@@ -112,8 +109,8 @@ func TestGuardTable(t *testing.T) {
 		t.Errorf("slot of a running process is %#x, want its pid %#x", got, running.PID())
 	}
 	left, _ := run(t, Spec{Argv: sh("sleep 60 >/dev/null 2>&1 & exit 0"), Guard: guard})
-	if got := value(left); got != uint64(left.PID())|orphaned {
-		t.Errorf("slot of a leaderless group is %#x, want %#x", got, uint64(left.PID())|orphaned)
+	if want := uint64(left.PID()) | left.group.known<<guardPID; value(left) != want || left.group.known == 0 {
+		t.Errorf("slot of a leaderless group is %#x, want %#x, reaped at %d", value(left), want, left.group.known)
 	}
 	slot := left.slot
 	left.Close()
@@ -139,6 +136,40 @@ func TestGuardTable(t *testing.T) {
 	gone(t, running.PID())
 	if _, err := Start(Spec{Argv: []string{"true"}, Dir: "/", Guard: guard}); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Start with a closed guard: %v, want os.ErrClosed", err)
+	}
+}
+
+// Jobs that lead groups of their own die with the agent too, whether their
+// shell still runs or not.
+func TestGuardJobs(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"stay", "exit"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			agent := self("guarded-jobs", mode)
+			out, err := agent.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := agent.Start(); err != nil {
+				t.Fatal(err)
+			}
+			line, err := bufio.NewReader(out).ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			job, escaped := openJobs(t, line)
+			if err := agent.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = agent.Wait() // it was killed
+			if !endsWithin(t, job, 10_000) {
+				t.Error("a job survived the agent")
+			}
+			if endsWithin(t, escaped, 0) {
+				t.Error("a process in a session of its own was killed")
+			}
+		})
 	}
 }
 
@@ -195,7 +226,7 @@ func TestGuardMainSpares(t *testing.T) {
 	t.Parallel()
 	p, _ := launch(t, Spec{Argv: []string{"sleep", "60"}})
 	var table []byte
-	for _, v := range []uint64{0, 1, 1 | orphaned, uint64(p.PID()) | orphaned, 1<<32 - 1} {
+	for _, v := range []uint64{0, 1, 1 | 1<<guardPID, uint64(p.PID()) | 1<<guardPID, 1<<guardPID - 1} {
 		table = binary.NativeEndian.AppendUint64(table, v)
 	}
 	if err := killGuarded(bytes.NewReader(table)); err != nil {

@@ -23,6 +23,9 @@ var (
 	ErrTTY = errors.New("stdin is a terminal")
 	// ErrStdinFull reports a TryWrite that would have had to wait.
 	ErrStdinFull = errors.New("stdin queue is full")
+	// ErrStdinCut reports a write, or the closing of stdin, while an earlier
+	// write has been delivered only in part: repeat that one first.
+	ErrStdinCut = errors.New("an earlier write was cut short")
 	// ErrStdinGone reports a write to the stdin of a process that has exited.
 	ErrStdinGone = errors.New("process has exited")
 )
@@ -65,7 +68,7 @@ type Spec struct {
 	Budget *Budget
 	// Reaper must be set when the agent reaps orphans, else nil.
 	Reaper *Reaper
-	// Guard kills the process group if the agent dies; nil: only the leader
+	// Guard kills what KillGroup does if the agent dies; nil: only the leader
 	// is killed then, by its parent-death signal.
 	Guard *Guard
 }
@@ -120,7 +123,7 @@ type Event struct {
 // Process is a started process and the group it leads. All methods may be
 // called at once and at any time, also after Close.
 type Process struct {
-	argv    []string
+	argv    []string // clipped
 	tty     bool
 	started time.Time
 	sink    func(Event)
@@ -185,21 +188,28 @@ func (p *Process) unguard() {
 }
 
 // TryWrite queues data for stdin, or fails with ErrStdinFull when it would
-// have to wait. Otherwise it is like Write.
+// have to wait, and then has written nothing. Otherwise it is like Write.
 func (p *Process) TryWrite(id string, data []byte) (WriteStatus, error) {
 	if p.stdin == nil {
 		return StdinClosed, nil
 	}
-	status, _, err := p.stdin.attempt(id, data)
-	return status, err
+	return p.stdin.tryWrite(id, data)
 }
 
-// Write queues data for stdin and waits for room if there is none; data may be
-// reused afterwards. The id makes it idempotent: the last 4,096 accepted ones
-// are remembered, and a known one is answered with Accepted and writes
-// nothing. A write that waits when the process ends is answered with Accepted
-// (rpc.md 4.9), a later one fails with ErrStdinGone. What the child does not
-// read any more is dropped.
+// Write queues data for stdin and returns once the child has taken all but the
+// last 1 MiB of everything that was written; data may be reused afterwards.
+// The id makes it idempotent: the last 4,096 accepted ones are remembered, and
+// a known one is answered with Accepted and writes nothing. A write that waits
+// when the process ends is answered with Accepted (rpc.md 4.9), a later one
+// fails with ErrStdinGone. What the child does not read any more is dropped.
+//
+// A write that has waited keeps its place when stdin is closed, but not before
+// another write: they come one at a time.
+//
+// When ctx ends first, data of up to 1 MiB has not been written. Of a longer
+// one a part may have been, which is remembered with the id: the same write
+// again goes on where it stopped. Until then every other write, and the
+// closing of stdin, fails with ErrStdinCut, so that nothing can get in between.
 func (p *Process) Write(ctx context.Context, id string, data []byte) (WriteStatus, error) {
 	if p.stdin == nil {
 		return StdinClosed, nil
@@ -207,8 +217,9 @@ func (p *Process) Write(ctx context.Context, id string, data []byte) (WriteStatu
 	return p.stdin.write(ctx, id, data)
 }
 
-// CloseStdin ends stdin once everything written so far has been delivered. It
-// does not wait for that. On a terminal it fails with ErrTTY.
+// CloseStdin ends stdin once everything written so far has been delivered,
+// writes that wait included. It does not wait for that. On a terminal it fails
+// with ErrTTY, behind a write that was cut short with ErrStdinCut.
 func (p *Process) CloseStdin() (WriteStatus, error) {
 	if p.tty {
 		return 0, ErrTTY
@@ -216,23 +227,36 @@ func (p *Process) CloseStdin() (WriteStatus, error) {
 	if p.stdin == nil {
 		return StdinClosed, nil
 	}
-	return p.stdin.finish(), nil
+	return p.stdin.finish()
 }
 
-// Signal sends sig to the process group; nothing happens after the leader's
-// exit.
+// Signal sends sig to the process group, and to nobody else in the session;
+// nothing happens after the leader's exit.
 func (p *Process) Signal(sig syscall.Signal) { p.group.signal(sig) }
 
-// Terminate kills the group if its leader has not exited, and reports whether
-// it had not. The background children of a leader that has exited are left
-// alone (rpc.md 4.9).
-func (p *Process) Terminate() (running bool) { return p.group.signal(syscall.SIGKILL) }
-
-// KillGroup kills every member of the group, also after the leader's exit.
-// Members that made a session of their own survive.
-func (p *Process) KillGroup() {
-	_ = p.group.kill() // Close reports what cannot be killed
+// Terminate kills the group and then the rest of the session if the leader has
+// not exited, and reports whether it had not. The background children of a
+// leader that has exited are left alone (rpc.md 4.9).
+func (p *Process) Terminate() (running bool) {
+	if !p.group.signal(syscall.SIGKILL) {
+		return false
+	}
+	p.group.sweep()
+	return true
 }
+
+// KillGroup kills every member of the group, also after the leader's exit, and
+// every other member of its session, such as the jobs of a shell, which are
+// groups of their own.
+//
+// Who made a session of its own survives. So do, if they are in another group
+// and the leader and all of the group are gone already, the members of a
+// session in which nobody is left who was born before the leader was reaped:
+// the number of that session might be a stranger's by now.
+//
+// It looks through all processes of the host, which takes about a microsecond
+// for each, unless nobody is left anyway.
+func (p *Process) KillGroup() { KillGroups(p) }
 
 // Resize sets the size of the terminal, ErrNotTTY if there is none. After the
 // end of the output nothing happens.
@@ -269,7 +293,9 @@ func (p *Process) State() (exited bool, exitCode int, closed bool, nextSeq uint6
 // session too.
 func (p *Process) PID() int { return p.group.pid }
 
-// Argv returns a copy of the command.
+// Argv returns a copy of the command, of which at most 4 KiB are kept: whole
+// arguments, then the beginning of the next one and "…". An argument counts 16
+// bytes beside its text.
 func (p *Process) Argv() []string { return slices.Clone(p.argv) }
 
 // TTY tells whether the process has a terminal.
@@ -278,7 +304,7 @@ func (p *Process) TTY() bool { return p.tty }
 // StartedAt is when the program was executed.
 func (p *Process) StartedAt() time.Time { return p.started }
 
-// Close kills the group, waits until the leader is reaped and all goroutines
+// Close kills as KillGroup does, waits until the leader is reaped and all goroutines
 // have ended, and frees the kept output. No event is announced any more, but a
 // Sink that blocks has to return first. A group that may not be killed, of a
 // setuid program, is not waited for: Close returns the error, and a goroutine
@@ -286,6 +312,9 @@ func (p *Process) StartedAt() time.Time { return p.started }
 func (p *Process) Close() error {
 	p.closing.Store(true)
 	err := p.group.kill()
+	if err == nil {
+		p.group.sweep()
+	}
 	p.Begin()
 	if p.stdin != nil {
 		p.stdin.end()

@@ -1,9 +1,7 @@
 package procs
 
 import (
-	"bytes"
 	"os"
-	"strconv"
 	"sync"
 	"syscall"
 
@@ -14,16 +12,19 @@ import (
 // that pid, group and session have one number.
 //
 // The number is ours as long as the child is not reaped or anybody is left in
-// the group. After that it may name a stranger, so from the reaping on signals
-// go through the pidfd, which never does.
+// the group or session. After that it may name a stranger, so from the reaping
+// on signals to the group go through the pidfd, which never does.
 type group struct {
 	pid    int
 	reaper *Reaper
 
 	mu     sync.Mutex
-	pidfd  *os.File // nil: the kernel has none, or nobody is left
+	pidfd  *os.File // nil: the kernel has none, or nobody is left in the group
 	reaped bool
-	gone   bool // nobody is left
+	known  uint64 // once reaped: the tick up to which the number was surely ours
+	empty  bool   // nobody is left in the group, nor can be ever again
+	gone   bool   // nor in the rest of the session
+	killed bool   // all of them were
 }
 
 // signal sends sig to the group if the leader has not exited, and reports
@@ -46,11 +47,15 @@ func (g *group) kill() error {
 	defer g.mu.Unlock()
 	err := error(syscall.ESRCH)
 	switch {
-	case g.gone:
+	case g.empty:
 	case !g.reaped:
 		err = syscall.Kill(-g.pid, syscall.SIGKILL)
 	default:
+		at := ticks()
 		err = g.signalPidfd(syscall.SIGKILL)
+		if err == nil {
+			g.known = at
+		}
 		if err != errNoGroupSignal {
 			break
 		}
@@ -66,19 +71,21 @@ func (g *group) kill() error {
 }
 
 // release gives up the pidfd of a reaped group if nobody is left in it, and
-// reports that.
+// reports whether nobody is left in the session either.
 func (g *group) release() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	err := g.signalPidfd(0)
-	if err == errNoGroupSignal {
-		// Too old a kernel: whoever is left is found in /proc later, if need be.
-		g.closePidfd()
+	old := err == errNoGroupSignal
+	if old {
 		err = syscall.Kill(-g.pid, 0)
 	}
 	if err == syscall.ESRCH {
+		g.empty = true
+		g.gone = !g.numberUsed()
+	}
+	if g.empty || old { // then whoever is left is found in /proc later, if need be
 		g.closePidfd()
-		g.gone = true
 	}
 	return g.gone
 }
@@ -88,7 +95,7 @@ func (g *group) abandon() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closePidfd()
-	g.gone = true
+	g.empty, g.gone = true, true
 }
 
 func (g *group) closePidfd() {
@@ -137,37 +144,13 @@ type left struct{ pids, groups map[int]bool }
 
 func leftGroups() left {
 	l := left{pids: map[int]bool{}, groups: map[int]bool{}}
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return l
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1) // what was read before an error still counts
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
+	for _, pid := range pids() {
 		l.pids[pid] = true
-		if pgrp, session, ok := groupOf(pid); ok && pgrp == session {
+		pgrp, err1 := unix.Getpgid(pid)
+		session, err2 := unix.Getsid(pid)
+		if err1 == nil && err2 == nil && pgrp == session {
 			l.groups[pgrp] = true
 		}
 	}
 	return l
-}
-
-// groupOf reads process group and session, fields 5 and 6 of proc_pid_stat(5);
-// field 2 may contain anything, so count from its closing parenthesis.
-func groupOf(pid int) (pgrp, session int, ok bool) {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, 0, false // it has just gone
-	}
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 4 {
-		return 0, 0, false
-	}
-	pgrp, err1 := strconv.Atoi(string(fields[2]))
-	session, err2 := strconv.Atoi(string(fields[3]))
-	return pgrp, session, err1 == nil && err2 == nil
 }

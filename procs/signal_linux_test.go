@@ -1,7 +1,6 @@
 package procs
 
 import (
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -117,29 +116,5 @@ func TestReusedNumberIsSpared(t *testing.T) {
 	stranger.kill()
 	if !p.Terminate() {
 		t.Error("a living leader was killed as the rest of a dead one's group")
-	}
-}
-
-func TestGroupOf(t *testing.T) {
-	t.Parallel()
-	pgrp, session, ok := groupOf(os.Getpid())
-	sid, err := unix.Getsid(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !ok || pgrp != syscall.Getpgrp() || session != sid {
-		t.Errorf("groupOf(self) = %d, %d, %v, want %d, %d", pgrp, session, ok, syscall.Getpgrp(), sid)
-	}
-	// A name that looks like the rest of the line.
-	dir := t.TempDir()
-	exe := script(t, dir, "a) R 1 2 3", "#!/bin/sh\necho up; sleep 60\n", 0o755)
-	p, _ := launch(t, Spec{Argv: []string{exe}})
-	p.Begin()
-	waitFor(t, p, "up")
-	if pgrp, session, ok := groupOf(p.PID()); !ok || pgrp != p.PID() || session != p.PID() {
-		t.Errorf("groupOf(%d) = %d, %d, %v", p.PID(), pgrp, session, ok)
-	}
-	if _, _, ok := groupOf(1 << 30); ok {
-		t.Error("groupOf knows a process that does not exist")
 	}
 }

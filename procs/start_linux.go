@@ -20,18 +20,22 @@ import (
 // defaultPath is searched when the environment has no PATH.
 const defaultPath = "/usr/local/bin:/bin:/usr/bin"
 
+// maxPath is how many elements of PATH are searched.
+const maxPath = 4096
+
 // Start starts a process. It returns once the program was executed; its events
 // wait for Begin. The caller has to Close it.
 //
-// Errors are ErrNoProgram, ErrNUL, *fs.PathError for the program and the
-// directory, and *os.SyscallError for the rest, some of them wrapped.
+// Errors are ErrNoProgram, ErrNUL, *fs.PathError for the program (E2BIG for
+// its arguments and environment) and the directory, and *os.SyscallError for
+// the rest, some of them wrapped.
 func Start(spec Spec) (*Process, error) {
 	path, argv, env, err := spec.command()
 	if err != nil {
 		return nil, err
 	}
 	p := &Process{
-		argv:  spec.Argv,
+		argv:  clipArgv(spec.Argv),
 		tty:   spec.TTY,
 		sink:  spec.Sink,
 		guard: spec.Guard,
@@ -139,6 +143,9 @@ func (s *Spec) command() (path string, argv, env []string, err error) {
 	if s.TTY && s.LoginShell != "" && !hasEnv(env, "SHELL") {
 		env = append(slices.Clip(env), "SHELL="+s.LoginShell)
 	}
+	if tooLong(argv, env) {
+		return "", nil, nil, s.explain(s.Argv[0], syscall.E2BIG)
+	}
 	path, err = lookPath(s.Argv[0], s.Dir, env)
 	if err != nil {
 		return "", nil, nil, s.explain(s.Argv[0], err)
@@ -175,7 +182,8 @@ func checkDir(dir string) error {
 }
 
 // lookPath finds a program as execvp(3) does, but for the working directory
-// and environment of the child, and without its fallback to a shell.
+// and environment of the child, and without its fallback to a shell. Of PATH it
+// searches the first 4,096 different elements.
 func lookPath(name, dir string, env []string) (string, error) {
 	switch {
 	case name == "":
@@ -191,7 +199,15 @@ func lookPath(name, dir string, env []string) (string, error) {
 		}
 	}
 	found := syscall.ENOENT
+	seen := make(map[string]struct{})
 	for element := range strings.SplitSeq(path, ":") {
+		if _, ok := seen[element]; ok {
+			continue
+		}
+		if len(seen) == maxPath {
+			break
+		}
+		seen[element] = struct{}{}
 		if !filepath.IsAbs(element) {
 			element = dir + "/" + element
 		}

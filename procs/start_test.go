@@ -5,9 +5,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // script writes a file with the given mode below dir.
@@ -45,6 +48,8 @@ func TestStartErrors(t *testing.T) {
 		{"below a file", Spec{Argv: []string{plain + "/x"}}, syscall.ENOTDIR, "exec"},
 		{"unknown format", Spec{Argv: []string{unknown}}, syscall.ENOEXEC, "exec"},
 		{"too large", Spec{Argv: []string{"true", strings.Repeat("x", 4<<20)}}, syscall.E2BIG, "exec"},
+		{"too large, before the lookup", Spec{Argv: []string{"no-such"}, Env: []string{"PATH=" + strings.Repeat(":", 1<<17)}}, syscall.E2BIG, "exec no-such"},
+		{"too much, before the lookup", Spec{Argv: []string{"no-such"}, Env: slices.Repeat([]string{strings.Repeat("x", 1<<16)}, 100)}, syscall.E2BIG, "exec no-such"},
 		{"missing folder", Spec{Argv: []string{"true"}, Dir: dir + "/none"}, syscall.ENOENT, "chdir " + dir},
 		{"folder is a file", Spec{Argv: []string{"true"}, Dir: plain}, syscall.ENOTDIR, "chdir " + plain},
 		{"folder before program", Spec{Argv: []string{"no-such"}, Dir: plain}, syscall.ENOTDIR, "chdir " + plain},
@@ -107,6 +112,38 @@ func TestLookPath(t *testing.T) {
 		if got != tt.want || err != tt.err && !errors.Is(err, tt.err) {
 			t.Errorf("%s: lookPath(%q) = %q, %v, want %q, %v", tt.name, tt.program, got, err, tt.want, tt.err)
 		}
+	}
+}
+
+// A PATH costs no more than 4,096 lookups, and one for each different element.
+func TestLookPathBound(t *testing.T) {
+	t.Parallel()
+	deep := t.TempDir()
+	for len(deep) < 3900 {
+		deep += "/d"
+	}
+	if err := os.MkdirAll(deep, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if _, err := lookPath("no-such", deep, []string{"PATH=" + strings.Repeat(":", 1<<17)}); err != syscall.ENOENT {
+		t.Errorf("131,072 times the same element: %v, want ENOENT", err)
+	}
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("131,072 times the same element took %v", took)
+	}
+
+	dir := t.TempDir()
+	tool := script(t, dir, "tool", "", 0o755)
+	var path strings.Builder
+	for i := range maxPath - 1 {
+		path.WriteString("/none/" + strconv.Itoa(i) + ":")
+	}
+	if got, err := lookPath("tool", "/", []string{"PATH=" + path.String() + "/none/1:" + dir}); got != tool || err != nil {
+		t.Errorf("in the last element that is searched: %q, %v", got, err)
+	}
+	if got, err := lookPath("tool", "/", []string{"PATH=" + path.String() + "/one-more:" + dir}); err != syscall.ENOENT {
+		t.Errorf("in the first element that is not searched: %q, %v", got, err)
 	}
 }
 

@@ -11,9 +11,12 @@ import (
 )
 
 const (
-	// stdinQueue is from how many queued bytes on a write has to wait. One
-	// write may exceed it.
+	// stdinQueue is the most bytes that are queued, in copies of ours. Of a
+	// longer write the rest stays with the caller, who waits.
 	stdinQueue = 1 << 20
+	// stdinPiece is in what pieces a longer write comes into the queue, and
+	// how much of the queue has to be free before those who wait are woken.
+	stdinPiece = stdinQueue / 4
 	// maxSeen is how many accepted write ids are remembered; rpc.md 4.9.
 	maxSeen = 4096
 )
@@ -41,6 +44,7 @@ func (s WriteStatus) String() string {
 
 // stdin is our end of a pipe or terminal. What it does not take at once is
 // queued, and written by a goroutine that exists only while there is a queue.
+// Only a write longer than the queue is taken in parts.
 type stdin struct {
 	file    *os.File
 	raw     syscall.RawConn
@@ -53,10 +57,20 @@ type stdin struct {
 	queued  int  // bytes
 	writing bool // the goroutine exists
 	closing bool // finish was called
+	waiting int  // writes that wait, before which stdin is not closed
+	cut     cutWrite
 	broken  bool // nobody reads any more: writes are dropped
 	ended   bool // the leader has exited
 	shut    bool // the file is closed
 	room    chan struct{}
+}
+
+// cutWrite is a write of which so far only the first taken bytes are queued or
+// delivered; none if taken is 0.
+type cutWrite struct {
+	key    idKey
+	taken  int
+	active bool // its call is still at it
 }
 
 // newStdin takes a file that is non-blocking and known to the poller.
@@ -68,31 +82,131 @@ func newStdin(file *os.File, shared bool, running *sync.WaitGroup) (*stdin, erro
 	return &stdin{file: file, raw: raw, shared: shared, running: running}, nil
 }
 
-// attempt accepts a write if it need not wait. With ErrStdinFull it returns a
-// channel that is closed when that may have changed.
-func (s *stdin) attempt(id string, data []byte) (WriteStatus, <-chan struct{}, error) {
+// tryWrite accepts a write if it need not wait.
+func (s *stdin) tryWrite(id string, data []byte) (WriteStatus, error) {
 	key := keyOf(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.seen.has(key):
-		return Accepted, nil, nil
-	case s.closing:
-		return StdinClosed, nil, nil
-	case s.ended:
-		return 0, nil, ErrStdinGone
-	case s.queued >= stdinQueue:
-		if s.room == nil {
-			s.room = make(chan struct{})
+	if status, known, err := s.knownLocked(key, false); known {
+		return status, err
+	}
+	if len(data) > stdinQueue && !s.broken || !s.takeLocked(key, data) {
+		return 0, ErrStdinFull
+	}
+	return Accepted, nil
+}
+
+// write accepts a write, and waits until it can.
+func (s *stdin) write(ctx context.Context, id string, data []byte) (WriteStatus, error) {
+	key := keyOf(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.finishLocked() // it may have waited for this write
+	for waited := false; ; waited = true {
+		if status, known, err := s.knownLocked(key, waited); known {
+			return status, err
 		}
-		return 0, s.room, ErrStdinFull
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		if s.takeLocked(key, data) {
+			return Accepted, nil
+		}
+		if err := s.waitLocked(ctx, key); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// waitLocked gives up the lock until there may be room, the process has ended,
+// or ctx has.
+func (s *stdin) waitLocked(ctx context.Context, key idKey) error {
+	if s.room == nil {
+		s.room = make(chan struct{})
+	}
+	room, active := s.room, s.cutIs(key) && !s.cut.active
+	if active {
+		s.cut.active = true
+	}
+	s.waiting++
+	s.mu.Unlock()
+	var err error
+	select {
+	case <-room:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	s.mu.Lock()
+	s.waiting--
+	if active {
+		s.cut.active = false
+		s.wakeLocked() // whoever waits for this one
+	}
+	return err
+}
+
+// knownLocked answers a write of which nothing is to be taken.
+func (s *stdin) knownLocked(key idKey, waited bool) (status WriteStatus, known bool, err error) {
+	waited = waited || s.cutIs(key)
+	switch {
+	case s.seen.has(key), s.ended && waited:
+		return Accepted, true, nil
+	case s.closing && !waited:
+		return StdinClosed, true, nil
+	case s.ended:
+		return 0, true, ErrStdinGone
+	case s.cutOff() && !s.cutIs(key):
+		return 0, true, ErrStdinCut
+	}
+	return 0, false, nil
+}
+
+// cutOff tells whether the rest of a write is missing that nobody is at.
+func (s *stdin) cutOff() bool { return s.cut.taken > 0 && !s.cut.active && !s.broken }
+
+func (s *stdin) cutIs(key idKey) bool { return s.cut.taken > 0 && s.cut.key == key }
+
+// takeLocked queues or delivers data if that takes no more than the queue, and
+// else as much of it as the queue takes. It reports whether that was the rest.
+func (s *stdin) takeLocked(key idKey, data []byte) bool {
+	long := len(data) > stdinQueue || s.cutIs(key)
+	switch {
+	case s.broken:
+	case s.cut.active:
+		return false // another one is being taken
+	case !long && s.queued+len(data) > stdinQueue:
+		return false
+	case !long:
+		s.queueLocked(s.direct(data))
+	default:
+		if s.cutIs(key) {
+			data = data[min(s.cut.taken, len(data)):]
+		} else {
+			s.cut = cutWrite{key: key}
+		}
+		before := len(data)
+		data = s.direct(data)
+		for len(data) > 0 {
+			n := min(len(data), stdinPiece)
+			if s.queued+n > stdinQueue {
+				s.cut.taken += before - len(data)
+				return false
+			}
+			s.queueLocked(data[:n])
+			data = data[n:]
+		}
+	}
+	if s.cut.key == key {
+		s.cut = cutWrite{}
 	}
 	s.seen.add(key)
-	if !s.writing {
-		data = s.direct(data)
-	}
+	return true
+}
+
+// queueLocked queues a copy of data.
+func (s *stdin) queueLocked(data []byte) {
 	if len(data) == 0 || s.broken {
-		return Accepted, nil, nil
+		return
 	}
 	s.queue = append(s.queue, bytes.Clone(data))
 	s.queued += len(data)
@@ -100,35 +214,16 @@ func (s *stdin) attempt(id string, data []byte) (WriteStatus, <-chan struct{}, e
 		s.writing = true
 		s.running.Go(s.drain)
 	}
-	return Accepted, nil, nil
 }
 
-// write is attempt that waits.
-func (s *stdin) write(ctx context.Context, id string, data []byte) (WriteStatus, error) {
-	for waited := false; ; waited = true {
-		status, room, err := s.attempt(id, data)
-		switch err {
-		case ErrStdinFull:
-		case ErrStdinGone:
-			if waited {
-				return Accepted, nil
-			}
-			return status, err
-		default:
-			return status, err
-		}
-		select {
-		case <-room:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	}
-}
-
-// direct writes what fits now and returns the rest. The caller holds s.mu.
+// direct writes what fits now, unless there is a queue, and returns the rest.
+// The caller holds s.mu.
 func (s *stdin) direct(data []byte) []byte {
-	if s.broken || len(data) == 0 {
+	switch {
+	case s.broken || len(data) == 0:
 		return nil
+	case s.writing:
+		return data
 	}
 	var failed bool
 	err := s.raw.Write(func(fd uintptr) bool {
@@ -184,24 +279,29 @@ func (s *stdin) drain() {
 		s.wakeLocked()
 	}
 	s.queue, s.writing = nil, false
-	if s.closing {
-		s.closeLocked()
-	}
+	s.finishLocked()
 }
 
-// finish closes stdin behind the queue.
-func (s *stdin) finish() WriteStatus {
+// finish closes stdin behind the queue and the writes that wait.
+func (s *stdin) finish() (WriteStatus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing || s.ended {
-		return StdinClosed
+	switch {
+	case s.closing || s.ended:
+		return StdinClosed, nil
+	case s.cutOff():
+		return 0, ErrStdinCut
 	}
 	s.closing = true
-	if !s.writing {
+	s.finishLocked()
+	return Accepted, nil
+}
+
+// finishLocked closes the file if finish was called and all is delivered.
+func (s *stdin) finishLocked() {
+	if s.closing && !s.writing && s.waiting == 0 && s.cut.taken == 0 {
 		s.closeLocked()
 	}
-	s.wakeLocked()
-	return Accepted
 }
 
 // end drops the queue, closes the pipe and releases those who wait: the
@@ -234,7 +334,7 @@ func (s *stdin) closeLocked() {
 }
 
 func (s *stdin) wakeLocked() {
-	if s.room != nil && (s.queued < stdinQueue || s.closing || s.ended) {
+	if s.room != nil && (s.queued <= stdinQueue-stdinPiece || s.ended) {
 		close(s.room)
 		s.room = nil
 	}

@@ -6,8 +6,11 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -188,7 +191,7 @@ func TestFullQueue(t *testing.T) {
 		p, _ := blocked(t, "sleep 60")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, err := p.Write(ctx, "z", nil); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := p.Write(ctx, "z", []byte("z")); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Write: %v, want the end of its context", err)
 		}
 	})
@@ -230,6 +233,178 @@ func TestFullQueue(t *testing.T) {
 		fillStdin(t, p)
 		p.Terminate()
 		finish(t, p)
+	})
+}
+
+// A write longer than the queue is the caller's until the rest fits.
+func TestLongWrite(t *testing.T) {
+	t.Parallel()
+	const size = 8 << 20
+	long := bytes.Repeat([]byte("0123456789abcde\n"), size/16)
+	last := []byte("the last line\n")
+	want := fmt.Sprintf("%x", sha256.Sum256(append(bytes.Clone(long), last...)))
+	held := func(t *testing.T, p *Process) {
+		t.Helper()
+		p.stdin.mu.Lock()
+		defer p.stdin.mu.Unlock()
+		total := 0
+		for _, piece := range p.stdin.queue {
+			total += len(piece)
+		}
+		if total > stdinQueue || total != p.stdin.queued {
+			t.Errorf("%d bytes are queued, %d counted, want at most %d", total, p.stdin.queued, stdinQueue)
+		}
+	}
+	short := func(t *testing.T) context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	reader := func(t *testing.T) (p *Process, rec *recorder, read func()) {
+		gate := t.TempDir() + "/gate"
+		if err := syscall.Mkfifo(gate, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p, rec = launch(t, Spec{Argv: sh(": <" + gate + "; exec sha256sum"), Stdin: true})
+		p.Begin()
+		return p, rec, func() {
+			f, err := os.OpenFile(gate, os.O_WRONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Close()
+		}
+	}
+	accepted := func(t *testing.T, status WriteStatus, err error) {
+		t.Helper()
+		if status != Accepted || err != nil {
+			t.Errorf("%v, %v, want accepted", status, err)
+		}
+	}
+	check := func(t *testing.T, p *Process, rec *recorder) {
+		t.Helper()
+		finish(t, p)
+		if got := rec.text(Stdout); !strings.HasPrefix(got, want) {
+			t.Errorf("the child read something else: %q, want %s", got, want)
+		}
+	}
+
+	t.Run("waits", func(t *testing.T) {
+		t.Parallel()
+		p, rec, read := reader(t)
+		if _, err := p.TryWrite("long", long); err != ErrStdinFull {
+			t.Fatalf("TryWrite of %d bytes: %v, want ErrStdinFull", size, err)
+		}
+		done := make(chan struct{})
+		data := bytes.Clone(long)
+		go func() {
+			defer close(done)
+			status, err := p.Write(t.Context(), "long", data)
+			accepted(t, status, err)
+			held(t, p)
+			clear(data) // the caller may
+		}()
+		select {
+		case <-done:
+			t.Fatal("accepted while the child reads nothing")
+		case <-time.After(20 * time.Millisecond):
+		}
+		held(t, p)
+		if _, err := p.TryWrite("other", last); err != ErrStdinFull {
+			t.Errorf("TryWrite beside it: %v, want ErrStdinFull", err)
+		}
+		read()
+		<-done
+		status, err := p.Write(t.Context(), "last", last)
+		accepted(t, status, err)
+		status, err = p.CloseStdin()
+		accepted(t, status, err)
+		check(t, p, rec)
+	})
+	t.Run("stdin is closed behind it", func(t *testing.T) {
+		t.Parallel()
+		p, rec, read := reader(t)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			status, err := p.Write(t.Context(), "long", append(bytes.Clone(long), last...))
+			accepted(t, status, err)
+		}()
+		for waiting := false; !waiting; {
+			p.stdin.mu.Lock()
+			waiting = p.stdin.cut.active
+			p.stdin.mu.Unlock()
+		}
+		status, err := p.CloseStdin()
+		accepted(t, status, err)
+		if status, err := p.TryWrite("late", last); status != StdinClosed || err != nil {
+			t.Errorf("TryWrite behind it: %v, %v, want StdinClosed", status, err)
+		}
+		read()
+		<-done
+		check(t, p, rec)
+	})
+	t.Run("goes on where it was cut short", func(t *testing.T) {
+		t.Parallel()
+		p, rec, read := reader(t)
+		for range 2 {
+			if _, err := p.Write(short(t), "long", long); err != context.DeadlineExceeded {
+				t.Fatalf("Write: %v, want the end of its context", err)
+			}
+			held(t, p)
+		}
+		if _, err := p.TryWrite("last", last); err != ErrStdinCut {
+			t.Errorf("TryWrite behind it: %v, want ErrStdinCut", err)
+		}
+		if _, err := p.Write(t.Context(), "last", last); err != ErrStdinCut {
+			t.Errorf("Write behind it: %v, want ErrStdinCut", err)
+		}
+		if _, err := p.CloseStdin(); err != ErrStdinCut {
+			t.Errorf("CloseStdin behind it: %v, want ErrStdinCut", err)
+		}
+		// Two callers, as when the first has not yet seen the end of its connection.
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				status, err := p.Write(t.Context(), "long", long)
+				accepted(t, status, err)
+			})
+		}
+		read()
+		both.Wait()
+		status, err := p.Write(t.Context(), "long", long) // known
+		accepted(t, status, err)
+		status, err = p.Write(t.Context(), "last", last)
+		accepted(t, status, err)
+		status, err = p.CloseStdin()
+		accepted(t, status, err)
+		check(t, p, rec)
+	})
+	t.Run("the process ends", func(t *testing.T) {
+		t.Parallel()
+		p, _, _ := reader(t)
+		if _, err := p.Write(short(t), "long", long); err != context.DeadlineExceeded {
+			t.Fatalf("Write: %v, want the end of its context", err)
+		}
+		p.Terminate()
+		finish(t, p)
+		status, err := p.Write(t.Context(), "long", long)
+		accepted(t, status, err)
+		if _, err := p.Write(t.Context(), "other", long); err != ErrStdinGone {
+			t.Errorf("another write: %v, want ErrStdinGone", err)
+		}
+		if _, err := p.TryWrite("other", long); err != ErrStdinGone {
+			t.Errorf("another TryWrite: %v, want ErrStdinGone", err)
+		}
+	})
+	t.Run("the child closes its stdin", func(t *testing.T) {
+		t.Parallel()
+		p, _ := launch(t, Spec{Argv: sh("sleep 0.1; exec 0<&-; sleep 60"), Stdin: true})
+		p.Begin()
+		status, err := p.Write(t.Context(), "long", long)
+		accepted(t, status, err)
+		status, err = p.TryWrite("longer", long)
+		accepted(t, status, err)
 	})
 }
 

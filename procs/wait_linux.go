@@ -11,8 +11,9 @@ import (
 func (p *Process) wait() {
 	p.group.await()
 	// Recorded before the number can go to somebody else.
-	p.guard.orphan(p.slot)
-	code := p.group.reap()
+	known := ticks()
+	p.guard.orphan(p.slot, known)
+	code := p.group.reap(known)
 	p.exited.Store(true)
 	if p.stdin != nil {
 		p.stdin.end()
@@ -42,8 +43,9 @@ func (g *group) await() {
 }
 
 // reap takes the exit status of the leader, which has exited: its code, 128
-// and the signal that killed it, or -1 if somebody else took it.
-func (g *group) reap() int {
+// and the signal that killed it, or -1 if somebody else took it. Known is the
+// time now, in ticks.
+func (g *group) reap(known uint64) int {
 	code := -1
 	g.mu.Lock()
 	var status syscall.WaitStatus
@@ -60,7 +62,7 @@ func (g *group) reap() int {
 		}
 		break
 	}
-	g.reaped = true
+	g.reaped, g.known = true, known
 	g.mu.Unlock()
 	g.reaper.Reaped(g.pid)
 	return code

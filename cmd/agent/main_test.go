@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
@@ -73,13 +72,6 @@ func TestEnvironHidesKeys(t *testing.T) {
 		}
 	}
 
-	// A client may read the memory of the agent that it uses.
-	for _, hidden := range []string{"hidden-1", "hidden-2"} {
-		if inMemory(t, cmd.Process.Pid, hidden) {
-			t.Errorf("%s is in the memory of the agent", hidden)
-		}
-	}
-
 	out, err := agentCommand(t, "exec", "--url", strings.TrimSpace(url), "--", "env").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -134,41 +126,4 @@ func TestEnvironRegion(t *testing.T) {
 	if end-start != int64(len(environ)) {
 		t.Errorf("the region has %d bytes, environ %d", end-start, len(environ))
 	}
-}
-
-// inMemory looks for a text in everything that a process may write to.
-func inMemory(t *testing.T, pid int, text string) bool {
-	t.Helper()
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err != nil {
-		t.Skipf("the memory of another process cannot be read here: %v", err)
-	}
-	defer memory.Close()
-	looked := 0
-	for line := range strings.Lines(string(maps)) {
-		var start, end uint64
-		var mode string
-		if _, err := fmt.Sscanf(line, "%x-%x %s", &start, &end, &mode); err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
-		if mode[:2] != "rw" || end-start > 1<<30 {
-			continue
-		}
-		region := make([]byte, end-start)
-		if _, err := memory.ReadAt(region, int64(start)); err != nil {
-			continue // not there yet, or any more
-		}
-		looked += len(region)
-		if bytes.Contains(region, []byte(text)) {
-			return true
-		}
-	}
-	if looked == 0 {
-		t.Error("no memory could be looked at")
-	}
-	return false
 }

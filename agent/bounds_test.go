@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// TestStartBounds refuses starts whose cost would be out of proportion: an
+// attacker's review found each.
+func TestStartBounds(t *testing.T) {
+	t.Parallel()
+	c := newRig(t, Config{}).attach("")
+	many := make([]string, 5000)
+	for i := range many {
+		many[i] = "x"
+	}
+	policy := func(set map[string]string, only ...string) object {
+		return object{
+			"inherit": "none", "ignoreDefaultExcludes": true, "exclude": []string{},
+			"set": set, "includeOnly": append([]string{}, only...),
+		}
+	}
+	tests := []struct {
+		name   string
+		change object
+		code   protocol.Code
+		text   string
+	}{
+		{"long id", object{"processId": strings.Repeat("p", protocol.MaxProcessID+1)}, protocol.CodeInvalidParams, "processId"},
+		{"long pattern", object{"envPolicy": policy(map[string]string{}, "*"+strings.Repeat("a", 25000)+"b")}, protocol.CodeInvalidParams, "includeOnly"},
+		{"many patterns", object{"envPolicy": policy(map[string]string{}, many...)}, protocol.CodeInvalidParams, "includeOnly"},
+		{"long name", object{"envPolicy": policy(map[string]string{strings.Repeat("a", 50000): ""}, "b*")}, protocol.CodeInvalidParams, "set"},
+		{"long PATH", object{"argv": []string{"nope"}, "env": object{"PATH": strings.Repeat(":", 1<<20)}}, protocol.CodeInternal, "os error 7"},
+	}
+	for _, tt := range tests {
+		params := sh("p", "exit 0")
+		for k, v := range tt.change {
+			params[k] = v
+		}
+		err := c.call("process/start", params, nil)
+		wantCode(t, tt.name, err, tt.code)
+		if err == nil || !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("%s: error %.200v, want one about %s", tt.name, err, tt.text)
+		}
+	}
+	c.must("process/start", sh("p", "exit 0"), nil)
+}
+
+// TestListedArgv cuts what process/list shows of a long command.
+func TestListedArgv(t *testing.T) {
+	t.Parallel()
+	c := newRig(t, Config{}).attach("")
+	params := sh("p", "exit 0")
+	params["argv"] = []string{"/bin/true", strings.Repeat("x", 100_000)}
+	c.must("process/start", params, nil)
+	var list protocol.ListResult
+	c.must("process/list", object{}, &list)
+	total := 0
+	for _, arg := range list.Processes[0].Argv {
+		total += len(arg)
+	}
+	if total > 4096 || list.Processes[0].Argv[0] != "/bin/true" {
+		t.Errorf("%d bytes of argv are listed, at most 4096", total)
+	}
+}

@@ -1,0 +1,91 @@
+package procs
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestClipArgv(t *testing.T) {
+	t.Parallel()
+	x := strings.Repeat("x", 10_000)
+	many := make([]string, 1000)
+	for _, tt := range []struct {
+		name string
+		argv []string
+		want []string
+	}{
+		{"short", []string{"ls", "", "-l"}, []string{"ls", "", "-l"}},
+		{"just fits", []string{x[:4080]}, []string{x[:4080]}},
+		{"just does not", []string{x[:4081]}, []string{x[:4077] + "…"}},
+		{"long", []string{"sh", "-c", x, "more"}, []string{"sh", "-c", x[:4096-3*16-4-3] + "…"}},
+		{"by characters", []string{strings.Repeat("ä", 3000)}, []string{strings.Repeat("ä", 2038) + "…"}},
+		{"a long one follows", []string{x[:4040], x}, []string{x[:4040], x[:21] + "…"}},
+		{"no room to follow", []string{x[:4070], "more"}, []string{x[:4070] + "…"}},
+		{"many", many, append(make([]string, 254), "…")},
+	} {
+		got := clipArgv(tt.argv)
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+		size := 0
+		for _, arg := range got {
+			size += 16 + len(arg)
+			if !utf8.ValidString(arg) {
+				t.Errorf("%s: %q is cut inside a character", tt.name, arg)
+			}
+		}
+		if size > keptArgv || cap(got) > keptArgv/16 {
+			t.Errorf("%s: %d bytes kept in %d places", tt.name, size, cap(got))
+		}
+	}
+}
+
+// What is kept of a command does not keep the request that it came in.
+func TestArgvIsCopied(t *testing.T) {
+	t.Parallel()
+	argv := []string{"true", strings.Repeat("x", 100_000)}
+	p, _ := run(t, Spec{Argv: argv})
+	if got := p.Argv(); len(got) != 2 || len(got[1]) > keptArgv {
+		t.Errorf("%d bytes kept of the argument, want at most %d", len(got[1]), keptArgv)
+	}
+	argv[0] = "changed"
+	if got := p.Argv()[0]; got != "true" {
+		t.Errorf("Argv()[0] = %q after the caller changed its slice", got)
+	}
+}
+
+func TestTooLong(t *testing.T) {
+	t.Parallel()
+	full := strings.Repeat("x", maxString-1)
+	part := strings.Repeat("x", 1<<20/16-9) // 16 of them: 1 MiB
+	list := func(n int) []string {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = part
+		}
+		return list
+	}
+	for _, tt := range []struct {
+		name      string
+		argv, env []string
+		want      bool
+	}{
+		{"nothing", nil, nil, false},
+		{"longest argument", []string{full}, nil, false},
+		{"longer argument", []string{full + "x"}, nil, true},
+		{"longest variable", nil, []string{full}, false},
+		{"longer variable", nil, []string{"a", full + "x"}, true},
+		{"most together", list(48), list(48), false},
+		{"more together", list(48), list(49), true},
+		{"many empty", make([]string, maxStrings/9+1), nil, true},
+	} {
+		if got := tooLong(tt.argv, tt.env); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	// The kernel takes what is just not too long.
+	run(t, Spec{Argv: []string{"true", full}, Env: []string{"A=" + full[2:], "PATH=/bin:/usr/bin"}})
+}

@@ -1,0 +1,203 @@
+package procs
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A job of a shell with job control leads a group of its own, but stays in the
+// session, so the members of a session are looked for one by one.
+//
+// The number of a session is not given to a new process as long as anybody is
+// in it, also when its leader has long been reaped. Afterwards it may be that
+// of a stranger's session, and nothing in /proc tells the two apart but the
+// time: who started before the number could go away, and is in the session
+// that it names now, has been in ours all the time, since nobody enters a
+// session but by being born there. That in turn shows that the number has been
+// ours to this day.
+
+// sweepRounds bounds how often killSessions looks for those who were forked
+// while it killed their parents.
+const sweepRounds = 16
+
+// killSessions kills the members of the sessions in until, which says of each
+// up to which tick its number is known to be ours. It
+// leaves out those of the group of the same number, and reports whether the
+// last look found nobody it could kill.
+func killSessions(until map[int]uint64) (done bool) {
+	type process struct {
+		pid   int
+		start uint64
+	}
+	killed := map[process]bool{}
+	for range sweepRounds {
+		before, proved, doubted := len(killed), false, false
+		for _, pid := range pids() {
+			// A system call, since a file of /proc costs fifty times as much.
+			session, err := unix.Getsid(pid)
+			if err != nil {
+				continue
+			}
+			known, ours := until[session]
+			if !ours {
+				continue
+			}
+			at := ticks()
+			child, err := os.FindProcess(pid)
+			if err != nil {
+				continue
+			}
+			// It was read after the pidfd was opened, so if the number has
+			// another owner by now, the pidfd names one who has ended.
+			s, ok := statOf(pid)
+			switch {
+			case !ok || s.session != session:
+			case s.start > known:
+				doubted = true
+			default:
+				proved = true
+				until[session] = max(known, at)
+				p := process{pid, s.start}
+				if !s.dead && s.group != session && !killed[p] && child.Kill() == nil {
+					killed[p] = true
+				}
+			}
+			_ = child.Release() // it fails if the process has ended
+		}
+		// Who was doubted may have been seen before an elder who vouches.
+		if len(killed) == before && !(proved && doubted) {
+			return true
+		}
+	}
+	return false
+}
+
+// ticks is the time since boot in the unit of proc_pid_stat(5), never 0.
+func ticks() uint64 {
+	const tick = 10 * time.Millisecond // USER_HZ is 100
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return 1 // no such clock: nobody is known to be ours
+	}
+	return uint64(max(t.Nano()/int64(tick), 1))
+}
+
+// pids lists all processes.
+func pids() []int {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1) // what was read before an error still counts
+	list := make([]int, 0, len(names))
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			list = append(list, pid)
+		}
+	}
+	return list
+}
+
+// stat is what we need of proc_pid_stat(5).
+type stat struct {
+	dead           bool // a zombie
+	group, session int
+	start          uint64 // in ticks
+}
+
+// statOf reads the stat of a process. Field 2 may contain anything, so count
+// from its closing parenthesis.
+func statOf(pid int) (stat, bool) {
+	line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, false // it has just gone
+	}
+	fields := bytes.Fields(line[bytes.LastIndexByte(line, ')')+1:])
+	if len(fields) < 20 {
+		return stat{}, false
+	}
+	group, err1 := strconv.Atoi(string(fields[2]))
+	session, err2 := strconv.Atoi(string(fields[3]))
+	start, err3 := strconv.ParseUint(string(fields[19]), 10, 64)
+	state := fields[0][0]
+	return stat{dead: state == 'Z' || state == 'X', group: group, session: session, start: start},
+		err1 == nil && err2 == nil && err3 == nil
+}
+
+// sweep kills the members of the session that are in other groups, once the
+// group itself was killed.
+func (g *group) sweep() {
+	if known, ok := g.claim(); ok && killSessions(map[int]uint64{g.pid: known}) {
+		g.swept()
+	}
+}
+
+// claim returns the tick up to which the number is known to be ours; false if
+// nobody is left to be killed.
+func (g *group) claim() (known uint64, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.gone || g.killed:
+		return 0, false
+	case !g.reaped:
+		return ticks(), true
+	}
+	return g.known, true
+}
+
+// swept notes that the group and the rest of the session were killed. Nobody
+// joins either from outside, so there is nobody to look for any more.
+func (g *group) swept() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.killed = true
+}
+
+// numberUsed tells whether the number of a reaped leader still names anything,
+// for which a session with members is enough. Setting the owner of a file
+// checks just that: fcntl(2), F_SETOWN. The caller holds g.mu.
+func (g *group) numberUsed() bool {
+	if g.pidfd == nil {
+		return true // it cannot be told
+	}
+	raw, err := g.pidfd.SyscallConn()
+	if err != nil {
+		return true
+	}
+	used := true
+	_ = raw.Control(func(fd uintptr) { // it fails if the file is closed
+		_, err := unix.FcntlInt(fd, unix.F_SETOWN, g.pid)
+		used = err != syscall.ESRCH
+	})
+	return used
+}
+
+// KillGroups is [Process.KillGroup] for many: it looks through the processes
+// of the host once for all of them.
+func KillGroups(processes ...*Process) {
+	until := map[int]uint64{}
+	var killed []*group
+	for _, p := range processes {
+		err := p.group.kill() // Close reports what cannot be killed
+		known, ok := p.group.claim()
+		if !ok {
+			continue
+		}
+		until[p.group.pid] = max(until[p.group.pid], known)
+		if err == nil {
+			killed = append(killed, p.group)
+		}
+	}
+	if len(until) > 0 && killSessions(until) {
+		for _, g := range killed {
+			g.swept()
+		}
+	}
+}

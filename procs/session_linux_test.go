@@ -1,0 +1,191 @@
+package procs
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// startJobs is what a shell with job control does: it starts a job that leads
+// a group of its own and holds no pipe, and a process with a session of its
+// own, and tells their pids. With "stay" it waits for them. They are younger
+// than itself by a tick.
+func startJobs(mode string) error {
+	for self, _ := statOf(os.Getpid()); ticks() == self.start; {
+		time.Sleep(time.Millisecond)
+	}
+	job := exec.Command("sleep", "60")
+	job.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	escaped := exec.Command("sleep", "61")
+	escaped.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := job.Start(); err != nil {
+		return err
+	}
+	if err := escaped.Start(); err != nil {
+		return err
+	}
+	fmt.Println(job.Process.Pid, escaped.Process.Pid)
+	if mode == "exit" {
+		return nil
+	}
+	return job.Wait()
+}
+
+// openJobs gives the pidfds of the two that startJobs tells of. Both end with
+// the test.
+func openJobs(t *testing.T, line string) (job, escaped int) {
+	t.Helper()
+	var pids [2]int
+	if _, err := fmt.Sscan(line, &pids[0], &pids[1]); err != nil {
+		t.Fatalf("%q: %v", line, err)
+	}
+	var fds [2]int
+	for i, pid := range pids {
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+			_ = unix.Close(fd)
+		})
+		fds[i] = fd
+	}
+	return fds[0], fds[1]
+}
+
+func TestKillSession(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, mode string
+		kill       func(*Process)
+	}{
+		{"Terminate", "stay", func(p *Process) { p.Terminate() }},
+		{"KillGroup", "stay", (*Process).KillGroup},
+		{"Close", "stay", func(p *Process) { p.Close() }},
+		{"KillGroup after the end", "exit", (*Process).KillGroup},
+		{"Close after the end", "exit", func(p *Process) { p.Close() }},
+		{"twice after the end", "exit", func(p *Process) { KillGroups(p, p) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			guard := testGuard()
+			defer guard.Close()
+			p, _ := launch(t, Spec{Argv: []string{selfPath, "jobs", tt.mode}, Guard: guard})
+			p.Begin()
+			waitFor(t, p, "\n")
+			job, escaped := openJobs(t, string(p.Read(0, nil).Chunks[0].Data))
+			if tt.mode == "exit" {
+				finish(t, p)
+				if p.Terminate() || endsWithin(t, job, 20) {
+					t.Fatal("Terminate of an ended process killed its job")
+				}
+				p.group.mu.Lock()
+				if p.group.gone || p.group.pidfd != nil && p.group.empty {
+					t.Errorf("gone %v, empty %v, pidfd %v", p.group.gone, p.group.empty, p.group.pidfd)
+				}
+				p.group.mu.Unlock()
+				if p.slot == 0 {
+					t.Error("the guard does not know of the job any more")
+				}
+			}
+			tt.kill(p)
+			if !endsWithin(t, job, 10_000) {
+				t.Fatal("the job survived")
+			}
+			if endsWithin(t, escaped, 0) {
+				t.Error("a process in a session of its own was killed")
+			}
+			if _, left := p.group.claim(); left {
+				t.Error("the session would be looked for again")
+			}
+		})
+	}
+}
+
+// Who was born after the number could have changed hands is spared, unless
+// somebody older shows that it has not.
+func TestStrangersSessionIsSpared(t *testing.T) {
+	t.Parallel()
+	p, _ := launch(t, Spec{Argv: []string{selfPath, "jobs", "stay"}})
+	p.Begin()
+	waitFor(t, p, "\n")
+	job, _ := openJobs(t, string(p.Read(0, nil).Chunks[0].Data))
+	born, ok := statOf(p.PID())
+	if !ok {
+		t.Fatal("no stat of the leader")
+	}
+	killSessions(map[int]uint64{p.PID(): born.start - 1})
+	if endsWithin(t, job, 20) {
+		t.Fatal("a member of a session was killed that is younger than our claim to its number")
+	}
+	killSessions(map[int]uint64{p.PID(): born.start})
+	if !endsWithin(t, job, 10_000) {
+		t.Error("a member of a session survived whose leader has never changed")
+	}
+}
+
+// Descendants that keep forking are all found.
+func TestKillForkingSession(t *testing.T) {
+	t.Parallel()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash")
+	}
+	p, _ := launch(t, Spec{Argv: []string{bash, "-c",
+		"set -m; for i in 1 2 3 4; do (while :; do sleep 60 & sleep 0.001; done) & done >/dev/null 2>&1; echo up; wait"}})
+	p.Begin()
+	waitFor(t, p, "up")
+	p.KillGroup()
+	finish(t, p)
+	for _, pid := range pids() {
+		if s, ok := statOf(pid); ok && s.session == p.PID() && !s.dead {
+			fd, err := unix.PidfdOpen(pid, 0)
+			if err != nil {
+				continue // it has just ended
+			}
+			if !endsWithin(t, fd, 1000) {
+				t.Errorf("process %d of the session survived", pid)
+			}
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+func TestStatOf(t *testing.T) {
+	t.Parallel()
+	before := ticks()
+	self, ok := statOf(os.Getpid())
+	sid, err := unix.Getsid(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !ok || self.group != syscall.Getpgrp() || self.session != sid || self.dead || self.start > before {
+		t.Errorf("statOf(self) = %+v, %v, want group %d, session %d, start before %d", self, ok, syscall.Getpgrp(), sid, before)
+	}
+	// A name that looks like the rest of the line.
+	exe := script(t, t.TempDir(), "a) R 1 2 3", "#!/bin/sh\necho up; sleep 60\n", 0o755)
+	p, _ := launch(t, Spec{Argv: []string{exe}})
+	p.Begin()
+	waitFor(t, p, "up")
+	s, ok := statOf(p.PID())
+	if !ok || s.group != p.PID() || s.session != p.PID() || s.start < before || s.start > ticks() {
+		t.Errorf("statOf(%d) = %+v, %v, want a start between %d and now", p.PID(), s, ok, before)
+	}
+	if _, ok := statOf(1 << 30); ok {
+		t.Error("statOf knows a process that does not exist")
+	}
+}
+
+func BenchmarkKillSession(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		killSessions(map[int]uint64{1 << 30: 1})
+	}
+	b.ReportMetric(float64(len(pids())), "processes")
+}
