@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -36,9 +37,7 @@ func TestStartBounds(t *testing.T) {
 	}
 	for _, tt := range tests {
 		params := sh("p", "exit 0")
-		for k, v := range tt.change {
-			params[k] = v
-		}
+		maps.Copy(params, tt.change)
 		err := c.call("process/start", params, nil)
 		wantCode(t, tt.name, err, tt.code)
 		if err == nil || !strings.Contains(err.Error(), tt.text) {
