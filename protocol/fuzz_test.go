@@ -80,7 +80,9 @@ func wellFormed(data []byte) bool {
 	}
 	var open []container
 	values := 0
-	for dec := json.NewDecoder(bytes.NewReader(data)); ; {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber() // one that no float64 holds is a number all the same
+	for {
 		token, err := dec.Token()
 		if err != nil {
 			return values <= MaxValues
