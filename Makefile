@@ -77,7 +77,6 @@ image: build ## build the container image execagent/agent, from scratch
 
 .PHONY: check
 check: lint build cross test ## what .ci/run runs, besides the network-dependent steps
-	$(MAKE) fuzz FUZZTIME=3s
 
 .PHONY: clean
 clean: ## remove what was built
