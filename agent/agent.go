@@ -23,8 +23,8 @@ import (
 // Defaults of [Config] (D9).
 const (
 	DefaultSessionTTL       = 80 * time.Second
-	DefaultRetainBytes      = 1 << 20
-	DefaultRetainTotalBytes = 256 << 20
+	DefaultRetainBytes      = procs.DefaultRetainBytes
+	DefaultRetainTotalBytes = procs.DefaultBudget
 )
 
 // maxEnded is how many ended processes are kept for process/read over all

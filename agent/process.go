@@ -42,7 +42,6 @@ func (c *connection) startProcess(_ context.Context, p protocol.StartParams) (*s
 		Dir:         dir,
 		Env:         env,
 		TTY:         p.TTY,
-		Size:        procs.Winsize{Rows: 24, Cols: 80}, // rpc.md 4.5
 		Stdin:       p.PipeStdin,
 		LoginShell:  c.agent.host.loginShell,
 		RetainBytes: c.agent.cfg.RetainBytes,

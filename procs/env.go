@@ -1,13 +1,10 @@
 package procs
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"iter"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 )
@@ -224,18 +221,4 @@ func (p pattern) match(name []rune) bool {
 		i++
 	}
 	return i == len(p)
-}
-
-// LoginShell finds the shell of a user in text of the form of passwd(5), ""
-// if there is none.
-func LoginShell(passwd io.Reader, uid int) string {
-	id := strconv.Itoa(uid)
-	lines := bufio.NewScanner(passwd)
-	for lines.Scan() {
-		fields := strings.Split(lines.Text(), ":")
-		if len(fields) >= 7 && fields[2] == id {
-			return fields[6]
-		}
-	}
-	return ""
 }

@@ -118,16 +118,6 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-func TestLoginShellOf(t *testing.T) {
-	t.Parallel()
-	const passwd = "root:x:0:0:root:/root:/bin/bash\nbroken:1\n\nsvc:x:10:10::/:/bin/false\nbare:x:11:11::/:\n"
-	for uid, want := range map[int]string{0: "/bin/bash", 10: "/bin/false", 11: "", 1: ""} {
-		if got := LoginShell(strings.NewReader(passwd), uid); got != want {
-			t.Errorf("LoginShell(%d) = %q, want %q", uid, got, want)
-		}
-	}
-}
-
 // naive says the same as pattern.match, in exponential time.
 func naive(pattern, name []rune) bool {
 	switch {

@@ -50,7 +50,8 @@ type Spec struct {
 	Env []string
 	// TTY gives the process a controlling terminal instead of pipes.
 	TTY bool
-	// Size is the size of the terminal; zero: 24 rows of 80.
+	// Size is the size of the terminal; what is zero becomes 24 rows or 80
+	// columns.
 	Size Winsize
 	// LoginShell becomes SHELL in the environment of a process with a
 	// terminal that has none; rpc.md 4.4. Empty: nothing is added.

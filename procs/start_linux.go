@@ -1,6 +1,7 @@
 package procs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -334,9 +335,7 @@ func (p *Process) openPTY(io *stdio, size Winsize) error {
 	if err := s.setNonblock(); err != nil {
 		return err
 	}
-	if size == (Winsize{}) {
-		size = Winsize{Rows: 24, Cols: 80}
-	}
+	size = Winsize{Rows: cmp.Or(size.Rows, 24), Cols: cmp.Or(size.Cols, 80)} // rpc.md 4.5
 	if err := s.resize(size); err != nil {
 		return err
 	}
