@@ -24,3 +24,10 @@ require (
 )
 
 require golang.org/x/tools v0.26.0 // indirect; of testscript
+
+require (
+	github.com/bmatcuk/doublestar/v4 v4.10.4 // indirect
+	github.com/landlock-lsm/go-landlock v0.11.0 // indirect
+	github.com/seccomp/libseccomp-golang v0.11.1 // indirect
+	golang.org/x/net v0.62.0 // indirect
+)
