@@ -138,7 +138,7 @@ func BenchmarkReadBlock(b *testing.B) {
 	}
 	var h fsops.Handles
 	defer h.CloseAll()
-	if err := h.Open("h", path, fsops.ModeRead); err != nil {
+	if err := openHandle(&h, "h", path, fsops.ModeRead); err != nil {
 		b.Fatal(err)
 	}
 	buf := make([]byte, 0, fsops.MaxBlockLength)

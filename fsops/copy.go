@@ -22,21 +22,25 @@ const copyChunk = 16 << 20
 // followed, nor is anything below directories that the copy itself made;
 // links that stand in an existing destination are, as for a single file.
 func Copy(ctx context.Context, src, dst string, recursive bool) error {
+	return (*View)(nil).copy(ctx, src, dst, recursive)
+}
+
+func (v *View) copy(ctx context.Context, src, dst string, recursive bool) error {
 	var st unix.Stat_t
-	if err := fstatAt(unix.AT_FDCWD, src, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := v.lstat(workingDir, src, &st); err != nil {
 		return pathError("copy", src, err)
 	}
 	var err error
 	switch kindOf(&st) {
 	case unix.DT_LNK:
-		err = copyLink(unix.AT_FDCWD, src, unix.AT_FDCWD, dst)
+		err = v.copyLink(workingDir, src, workingDir, dst)
 	case unix.DT_REG:
-		err = copyFile(ctx, unix.AT_FDCWD, src, copyTarget{dir: unix.AT_FDCWD}, dst)
+		err = v.copyFile(ctx, workingDir, src, copyTarget{dir: workingDir}, dst)
 	case unix.DT_DIR:
 		if !recursive {
 			return invalidf("source path %q is a directory and recursive is false", src)
 		}
-		err = copyTree(ctx, src, dst)
+		err = v.copyTree(ctx, src, dst)
 	default:
 		return invalidf("source path %q is not a regular file, directory or symbolic link", src)
 	}
@@ -45,23 +49,22 @@ func Copy(ctx context.Context, src, dst string, recursive bool) error {
 
 // copyTarget is a directory to copy into.
 type copyTarget struct {
-	dir int
+	dir
 	// fresh tells that the copy made it, so that no link in it was there
 	// before and none is to be followed.
 	fresh bool
 }
 
-func copyLink(srcDir int, src string, dstDir int, dst string) error {
-	var buf [unix.PathMax]byte
-	n, err := unix.Readlinkat(srcDir, src, buf[:])
+func (v *View) copyLink(srcDir dir, src string, dstDir dir, dst string) error {
+	target, err := v.readLink(srcDir, src)
 	if err != nil {
 		return err
 	}
-	return unix.Symlinkat(string(buf[:n]), dstDir, dst)
+	return v.symlink(target, dstDir, dst)
 }
 
-func copyFile(ctx context.Context, srcDir int, src string, to copyTarget, dst string) error {
-	in, err := openAt(srcDir, src, unix.O_RDONLY|unix.O_NOFOLLOW, 0)
+func (v *View) copyFile(ctx context.Context, srcDir dir, src string, to copyTarget, dst string) error {
+	in, err := v.openSource(srcDir, src)
 	if err != nil {
 		return err
 	}
@@ -74,12 +77,7 @@ func copyFile(ctx context.Context, srcDir int, src string, to copyTarget, dst st
 		return notRegular(src)
 	}
 
-	mode := from.Mode & 0o7777
-	flags := unix.O_WRONLY | unix.O_CREAT
-	if to.fresh {
-		flags |= unix.O_EXCL | unix.O_NOFOLLOW
-	}
-	out, err := openAt(to.dir, dst, flags, mode&0o777)
+	out, err := v.openTarget(to.dir, dst, to.fresh, from.Mode&0o777)
 	if err != nil {
 		return err
 	}
@@ -153,25 +151,25 @@ func copyByHand(ctx context.Context, in, out int) error {
 }
 
 // copyTree copies the directory src to dst.
-func copyTree(ctx context.Context, src, dst string) error {
-	if err := checkNotWithin(src, dst); err != nil {
+func (v *View) copyTree(ctx context.Context, src, dst string) error {
+	if err := v.checkTarget(src, dst); err != nil {
 		return err
 	}
-	in, err := openAt(unix.AT_FDCWD, src, dirFlags|unix.O_NOFOLLOW, 0)
+	in, err := v.openDir(workingDir, src, false)
 	if err != nil {
 		return err
 	}
-	c := treeCopy{made: map[fileID]bool{}, reader: newDirReader()}
+	c := treeCopy{view: v, made: map[fileID]bool{}, reader: newDirReader()}
 	defer c.src.close()
 	defer c.dst.close()
 	if err := c.src.push(in); err != nil {
 		return err
 	}
-	fresh, err := makeAll(dst)
+	fresh, err := v.makeAll(dst)
 	if err != nil {
 		return err
 	}
-	out, err := openTarget(unix.AT_FDCWD, dst, fresh)
+	out, err := v.openDir(workingDir, dst, !fresh)
 	if err != nil {
 		return err
 	}
@@ -181,40 +179,38 @@ func copyTree(ctx context.Context, src, dst string) error {
 	return c.run(ctx)
 }
 
-// checkNotWithin refuses a dst that is src or below it once links are
-// resolved. The end of dst need not exist.
-func checkNotWithin(src, dst string) error {
-	realSrc, err := canonicalize(src)
+// checkTarget refuses a dst that is src or below it once links are resolved,
+// and one that may not be written. The end of dst need not exist.
+func (v *View) checkTarget(src, dst string) error {
+	realSrc, err := v.canonicalize(src)
 	if err != nil {
 		return err
 	}
 	existing, missing := dst, ""
-	realDst, err := canonicalize(existing)
+	realDst, err := v.canonicalize(existing)
 	for err == unix.ENOENT && existing != "/" {
 		parent, name := splitPath(existing)
 		existing, missing = parent, "/"+name+missing
-		realDst, err = canonicalize(existing)
+		realDst, err = v.canonicalize(existing)
 	}
 	if err != nil {
 		return err
 	}
 	realDst = strings.TrimSuffix(realDst, "/") + missing
+	if v != nil {
+		if err := v.rules.Access(realDst).writable(); err != nil {
+			return err
+		}
+	}
 	if realDst == realSrc || strings.HasPrefix(realDst, join(realSrc, "")) {
 		return invalidf("destination path %q is the source directory %q or in it", dst, src)
 	}
 	return nil
 }
 
-func openTarget(dir int, name string, fresh bool) (int, error) {
-	flags := dirFlags
-	if fresh {
-		flags |= unix.O_NOFOLLOW
-	}
-	return openAt(dir, name, flags, 0)
-}
-
 // treeCopy is a copy under way: the directories it is in, on both sides.
 type treeCopy struct {
+	view     *View
 	src, dst dirStack
 	levels   []copyLevel
 	// made has every directory copied into. None of them is read as a source,
@@ -232,7 +228,7 @@ type copyLevel struct {
 
 // push goes into the destination directory out, which it owns, for the
 // source directory that was pushed before.
-func (c *treeCopy) push(out int, fresh bool, name string) error {
+func (c *treeCopy) push(out dir, fresh bool, name string) error {
 	if err := c.dst.push(out); err != nil {
 		return err
 	}
@@ -278,13 +274,16 @@ func (c *treeCopy) run(ctx context.Context) error {
 
 // copyNames copies what the reader holds; directories are left for later.
 func (c *treeCopy) copyNames(ctx context.Context, l *copyLevel) error {
-	in := c.src.top().fd
-	out := copyTarget{dir: c.dst.top().fd, fresh: l.fresh}
+	in := c.src.top().dir
+	out := copyTarget{dir: c.dst.top().dir, fresh: l.fresh}
 	for raw, kind := range c.reader.all {
+		if !c.view.shows(in, raw, kind) {
+			continue
+		}
 		name := string(raw)
 		if kind == unix.DT_UNKNOWN {
 			var st unix.Stat_t
-			if err := fstatAt(in, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			if err := fstatAt(in.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 				return err
 			}
 			kind = kindOf(&st)
@@ -294,9 +293,9 @@ func (c *treeCopy) copyNames(ctx context.Context, l *copyLevel) error {
 		case unix.DT_DIR:
 			l.pending = append(l.pending, name)
 		case unix.DT_REG:
-			err = copyFile(ctx, in, name, out, name)
+			err = c.view.copyFile(ctx, in, name, out, name)
 		case unix.DT_LNK:
-			err = copyLink(in, name, out.dir, name)
+			err = c.view.copyLink(in, name, out.dir, name)
 		}
 		if err != nil {
 			return err
@@ -308,7 +307,7 @@ func (c *treeCopy) copyNames(ctx context.Context, l *copyLevel) error {
 // enter goes into the directory name on both sides and makes it in the
 // destination when it is not there.
 func (c *treeCopy) enter(name string) error {
-	in, err := openAt(c.src.top().fd, name, dirFlags|unix.O_NOFOLLOW, 0)
+	in, err := c.view.openDir(c.src.top().dir, name, false)
 	if err != nil {
 		return err
 	}
@@ -318,16 +317,7 @@ func (c *treeCopy) enter(name string) error {
 	if c.made[c.src.top().id] {
 		return invalidf("destination directory %q is in the source directory", name)
 	}
-	dir := c.dst.top().fd
-	err = mkdirAt(dir, name)
-	fresh := err == nil
-	if !fresh && err != unix.EEXIST {
-		return err
-	}
-	out, err := openTarget(dir, name, fresh)
-	if !fresh && (err == unix.ENOTDIR || err == unix.ENOENT) {
-		err = unix.EEXIST // a file or dangling link stands there
-	}
+	out, fresh, err := c.view.makeDir(c.dst.top().dir, name)
 	if err != nil {
 		return err
 	}

@@ -28,16 +28,20 @@ type DirEntry struct {
 // ReadDirectory lists the directory at path in the order of the file system,
 // hidden names included. Links that lead nowhere are left out.
 func ReadDirectory(path string) ([]DirEntry, error) {
-	fd, err := openAt(unix.AT_FDCWD, path, dirFlags, 0)
+	return (*View)(nil).readDirectory(path)
+}
+
+func (v *View) readDirectory(path string) ([]DirEntry, error) {
+	d, err := v.openDir(workingDir, path, true)
 	if err != nil {
 		return nil, pathError("open", path, err)
 	}
-	defer unix.Close(fd)
+	defer unix.Close(d.fd)
 
 	r := newDirReader()
 	entries := []DirEntry{}
 	for size := 0; ; {
-		ok, err := r.fill(fd)
+		ok, err := r.fill(d.fd)
 		if err != nil {
 			return nil, pathError("readdir", path, err)
 		}
@@ -45,12 +49,14 @@ func ReadDirectory(path string) ([]DirEntry, error) {
 			return entries, nil
 		}
 		for name, kind := range r.all {
+			if !v.shows(d, name, kind) {
+				continue
+			}
 			if kind == unix.DT_UNKNOWN || kind == unix.DT_LNK {
-				var st unix.Stat_t
-				if fstatAt(fd, string(name), &st, 0) != nil {
+				var ok bool
+				if kind, ok = v.entryKind(d, string(name)); !ok {
 					continue
 				}
-				kind = kindOf(&st)
 			}
 			if size += len(name) + entryAllowance; size > maxDirectorySize {
 				return nil, invalidf("directory %q is larger than %d bytes", path, maxDirectorySize)
@@ -62,6 +68,25 @@ func ReadDirectory(path string) ([]DirEntry, error) {
 			})
 		}
 	}
+}
+
+// entryKind is the type of what name leads to, unknown when that is not to be
+// seen. It is false when there is nothing.
+func (v *View) entryKind(d dir, name string) (kind byte, ok bool) {
+	var st unix.Stat_t
+	if v == nil {
+		err := fstatAt(d.fd, name, &st, 0)
+		return kindOf(&st), err == nil
+	}
+	p, err := v.resolve(d, name, followLast)
+	if err != nil {
+		return unix.DT_UNKNOWN, err == unix.EACCES || err == errHidden{}
+	}
+	defer p.close()
+	if p.exists() && p.linked && p.access == Denied {
+		return unix.DT_UNKNOWN, true
+	}
+	return p.fileType(), p.exists()
 }
 
 // kindOf gives the type of a file as getdents64(2) has it.

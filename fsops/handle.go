@@ -42,11 +42,11 @@ type handle struct {
 	fd   int // -1 while opening and after close
 }
 
-// Open opens path under id, following links. Checked in this order: the length
-// of id, that it is not in use, the number of handles, the path. What is not
-// a regular file is an [InvalidError], but for a directory (EISDIR) and a fifo
-// without a reader (ENXIO) in [ModeReplace].
-func (h *Handles) Open(id, path string, mode Mode) error {
+// Open holds under id the descriptor that open returns, and closes it when the
+// handle is. Checked in this order: the length of id, that it is not in use,
+// the number of handles; only then open is called, from this goroutine. What
+// is not a regular file is an [InvalidError]; errors of open pass through.
+func (h *Handles) Open(id string, mode Mode, open func() (fd int, err error)) error {
 	if err := checkHandleID(id); err != nil {
 		return err
 	}
@@ -54,13 +54,10 @@ func (h *Handles) Open(id, path string, mode Mode) error {
 	if err := h.reserve(id, f); err != nil {
 		return err
 	}
-	f.mu.Lock()
-	fd, err := openRegular(path, mode)
-	f.fd = fd
-	f.mu.Unlock()
+	err := f.open(id, open)
 	if err != nil {
 		h.drop(id, f)
-		return pathError("open", path, err)
+		return err
 	}
 	h.mu.Lock()
 	gone := h.open[id] != f
@@ -68,6 +65,26 @@ func (h *Handles) Open(id, path string, mode Mode) error {
 	if gone { // closed while it was being opened
 		f.close()
 	}
+	return nil
+}
+
+// open fills f; whoever finds it meanwhile waits.
+func (f *handle) open(id string, open func() (int, error)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fd, err := open()
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err = fstat(fd, &st); err == nil && !isRegular(&st) {
+		err = invalidf("file handle %q is for what is not a regular file", id)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return pathError("open", id, err)
+	}
+	f.fd = fd
 	return nil
 }
 
@@ -95,26 +112,6 @@ func (h *Handles) reserve(id string, f *handle) error {
 	}
 	h.open[id] = f
 	return nil
-}
-
-func openRegular(path string, mode Mode) (int, error) {
-	flags := unix.O_RDONLY
-	if mode == ModeReplace {
-		flags = unix.O_WRONLY | unix.O_CREAT | unix.O_TRUNC
-	}
-	fd, err := openFile(path, flags, FollowLinks)
-	if err != nil {
-		return -1, err
-	}
-	var st unix.Stat_t
-	if err = fstat(fd, &st); err == nil && !isRegular(&st) {
-		err = notRegular(path)
-	}
-	if err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
 }
 
 // ReadBlock reads length bytes (1 to [MaxBlockLength]) at offset, fewer only

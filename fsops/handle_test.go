@@ -26,6 +26,16 @@ func unknown(t *testing.T, err error, id string) {
 	}
 }
 
+// openHandle opens path under id as the agent does without a policy.
+func openHandle(h *fsops.Handles, id, path string, mode fsops.Mode) error {
+	return h.Open(id, mode, func() (int, error) {
+		if mode == fsops.ModeReplace {
+			return fsops.OpenWrite(path, fsops.FollowLinks)
+		}
+		return fsops.OpenRead(path, fsops.FollowLinks)
+	})
+}
+
 func TestHandlesOpen(t *testing.T) {
 	t.Parallel()
 	root := tree(t, standard...)
@@ -57,7 +67,7 @@ func TestHandlesOpen(t *testing.T) {
 			path = filepath.Join(root, path)
 		}
 		id := strconv.Itoa(i)
-		checkErr(t, h.Open(id, path, tt.mode), tt.err)
+		checkErr(t, openHandle(&h, id, path, tt.mode), tt.err)
 		if err := h.WriteBlock(id, 0, []byte("x")); tt.err != nil {
 			unknown(t, err, id)
 		}
@@ -68,7 +78,7 @@ func TestHandlesOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	checkErr(t, h.Open("ff", filepath.Join(root, "d/ff"), fsops.ModeReplace), invalid)
+	checkErr(t, openHandle(&h, "ff", filepath.Join(root, "d/ff"), fsops.ModeReplace), invalid)
 }
 
 // The id is checked before the number of handles, both before the path.
@@ -80,7 +90,7 @@ func TestHandlesIDs(t *testing.T) {
 	const missing = "/nope/nope"
 	long := strings.Repeat("é", 16) + "x"
 	for name, err := range map[string]error{
-		"Open":       h.Open(long, missing, fsops.ModeRead),
+		"Open":       openHandle(&h, long, missing, fsops.ModeRead),
 		"WriteBlock": h.WriteBlock(long, 0, nil),
 		"Close":      h.Close(long),
 	} {
@@ -91,23 +101,23 @@ func TestHandlesIDs(t *testing.T) {
 	_, _, err := h.ReadBlock(long, 0, 0, nil)
 	checkErr(t, err, invalid)
 
-	checkErr(t, h.Open("", path, fsops.ModeRead), nil)
-	checkErr(t, h.Open("", missing, fsops.ModeRead), invalid)
+	checkErr(t, openHandle(&h, "", path, fsops.ModeRead), nil)
+	checkErr(t, openHandle(&h, "", missing, fsops.ModeRead), invalid)
 	checkErr(t, h.Close("never"), nil)
 	_, _, err = h.ReadBlock("never", 0, 1, nil)
 	unknown(t, err, "never")
 	unknown(t, h.WriteBlock("never", 0, []byte("x")), "never")
 
 	for i := 1; i < fsops.MaxHandles; i++ {
-		checkErr(t, h.Open(strconv.Itoa(i), path, fsops.Mode(i%2)), nil)
+		checkErr(t, openHandle(&h, strconv.Itoa(i), path, fsops.Mode(i%2)), nil)
 	}
-	checkErr(t, h.Open("129", missing, fsops.ModeRead), invalid)
+	checkErr(t, openHandle(&h, "129", missing, fsops.ModeRead), invalid)
 	checkErr(t, h.Close(""), nil)
-	checkErr(t, h.Open("129", missing, fsops.ModeRead), unix.ENOENT)
-	checkErr(t, h.Open("129", path, fsops.ModeRead), nil)
-	checkErr(t, h.Open("130", path, fsops.ModeRead), invalid)
+	checkErr(t, openHandle(&h, "129", missing, fsops.ModeRead), unix.ENOENT)
+	checkErr(t, openHandle(&h, "129", path, fsops.ModeRead), nil)
+	checkErr(t, openHandle(&h, "130", path, fsops.ModeRead), invalid)
 	h.CloseAll()
-	checkErr(t, h.Open("131", path, fsops.ModeRead), fs.ErrClosed)
+	checkErr(t, openHandle(&h, "131", path, fsops.ModeRead), fs.ErrClosed)
 	_, _, err = h.ReadBlock("129", 0, 1, nil)
 	unknown(t, err, "129")
 }
@@ -140,7 +150,7 @@ func TestReadBlock(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var h fsops.Handles
 			defer h.CloseAll()
-			checkErr(t, h.Open("h", path, fsops.ModeRead), nil)
+			checkErr(t, openHandle(&h, "h", path, fsops.ModeRead), nil)
 			got, eof, err := h.ReadBlock("h", tt.offset, tt.length, nil)
 			checkErr(t, err, tt.err)
 			if string(got) != tt.want || eof != tt.eof {
@@ -162,7 +172,7 @@ func TestWriteBlock(t *testing.T) {
 	path := filepath.Join(root, "old")
 	var h fsops.Handles
 	defer h.CloseAll()
-	checkErr(t, h.Open("w", path, fsops.ModeReplace), nil)
+	checkErr(t, openHandle(&h, "w", path, fsops.ModeReplace), nil)
 	if fi, err := os.Stat(path); err != nil || fi.Size() != 0 {
 		t.Errorf("%d bytes after open, %v, want it truncated", fi.Size(), err)
 	}
@@ -190,11 +200,11 @@ func TestWriteBlock(t *testing.T) {
 	}
 
 	// Of the wrong kind: a read closes, a write does not.
-	checkErr(t, h.Open("r", filepath.Join(root, "r"), fsops.ModeRead), nil)
+	checkErr(t, openHandle(&h, "r", filepath.Join(root, "r"), fsops.ModeRead), nil)
 	checkErr(t, h.WriteBlock("r", 0, []byte("x")), unix.EBADF)
 	_, _, err := h.ReadBlock("r", 0, 1, nil)
 	checkErr(t, err, nil)
-	checkErr(t, h.Open("w", path, fsops.ModeReplace), nil)
+	checkErr(t, openHandle(&h, "w", path, fsops.ModeReplace), nil)
 	_, _, err = h.ReadBlock("w", 0, 1, nil)
 	checkErr(t, err, unix.EBADF)
 	unknown(t, h.WriteBlock("w", 0, []byte("x")), "w")
@@ -215,7 +225,7 @@ func TestHandlesConcurrent(t *testing.T) {
 	var h fsops.Handles
 	defer h.CloseAll()
 	for range 30 {
-		checkErr(t, h.Open("h", path, fsops.ModeRead), nil)
+		checkErr(t, openHandle(&h, "h", path, fsops.ModeRead), nil)
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
@@ -235,7 +245,7 @@ func TestHandlesConcurrent(t *testing.T) {
 		wg.Go(func() {
 			checkErr(t, h.Close("h"), nil)
 			// The descriptor number is taken again at once.
-			checkErr(t, h.Open("other", other, fsops.ModeRead), nil)
+			checkErr(t, openHandle(&h, "other", other, fsops.ModeRead), nil)
 		})
 		wg.Wait()
 		checkErr(t, h.Close("other"), nil)

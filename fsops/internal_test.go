@@ -98,7 +98,7 @@ func TestDirStackMoved(t *testing.T) {
 		}
 		const depth = maxOpenDirs + 4
 		for range depth {
-			if err := s.push(fd); err != nil {
+			if err := s.push(dir{fd: fd}); err != nil {
 				t.Fatal(err)
 			}
 			if err := unix.Mkdirat(fd, "d", 0o755); err != nil {

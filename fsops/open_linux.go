@@ -59,7 +59,10 @@ func openAt(dir int, path string, flags int, mode uint32) (int, error) {
 func openBeneath(dir int, path string, flags int) (int, error) {
 	how := unix.OpenHow{
 		Flags:   uint64(flags | openFlags),
-		Resolve: unix.RESOLVE_NO_SYMLINKS,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	if !strings.HasPrefix(path, "/") {
+		how.Resolve |= unix.RESOLVE_BENEATH
 	}
 	if flags&unix.O_PATH != 0 {
 		// openat2 refuses what openat ignores.
@@ -140,6 +143,17 @@ func openFile(path string, flags int, links Links) (int, error) {
 	}
 	defer unix.Close(dir)
 	return openAt(dir, name, flags|unix.O_NOFOLLOW, 0o666)
+}
+
+// readLinkAt reads the link name in dir, or the one that dir is opened as when
+// name is empty.
+func readLinkAt(dir int, name string) (string, error) {
+	var buf [unix.PathMax]byte
+	n, err := unix.Readlinkat(dir, name, buf[:])
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
 }
 
 func fstat(fd int, st *unix.Stat_t) error {

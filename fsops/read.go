@@ -4,24 +4,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxFileSize is how many bytes [ReadFile] returns at most; rpc.md 5.3.
+// MaxFileSize is how many bytes [ReadFrom] returns at most; rpc.md 5.3.
 const MaxFileSize = 512 << 20
 
 // firstRead is the size of the first buffer for a file that does not say how
 // large it is; procfs(5) writes at most a page at a time.
 const firstRead = 4096
 
-// ReadFile returns the contents of the regular file at path, also of those
-// in procfs, which claim to be empty. Anything that is not a regular file,
-// and one over [MaxFileSize], is an [InvalidError]. The slice comes from
-// alloc and belongs to the caller.
+// ReadFile returns the contents of the regular file at path: [OpenRead] and
+// [ReadFrom].
 func ReadFile(path string, links Links, alloc Alloc) ([]byte, error) {
+	fd, err := OpenRead(path, links)
+	if err != nil {
+		return nil, err
+	}
+	return ReadFrom(fd, path, alloc)
+}
+
+// OpenRead opens the file at path for reading. What is not a regular file is
+// an [InvalidError]. The caller closes the descriptor.
+func OpenRead(path string, links Links) (int, error) {
 	fd, err := openFile(path, unix.O_RDONLY, links)
 	if err != nil {
-		return nil, pathError("open", path, err)
+		return -1, pathError("open", path, err)
 	}
-	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err = fstat(fd, &st); err == nil && !isRegular(&st) {
+		err = notRegular(path)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, pathError("stat", path, err)
+	}
+	return fd, nil
+}
 
+// ReadFrom returns the contents of fd, which it closes in all cases, also of
+// files in procfs, which claim to be empty. What is not a regular file, and
+// one over [MaxFileSize], is an [InvalidError]; path is for the texts of
+// errors. The slice comes from alloc and belongs to the caller.
+func ReadFrom(fd int, path string, alloc Alloc) ([]byte, error) {
+	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := fstat(fd, &st); err != nil {
 		return nil, pathError("stat", path, err)

@@ -165,7 +165,7 @@ func TestReadFileWithoutMemory(t *testing.T) {
 	}
 	var handles fsops.Handles
 	defer handles.CloseAll()
-	if err := handles.Open("h", path, fsops.ModeRead); err != nil {
+	if err := openHandle(&handles, "h", path, fsops.ModeRead); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := handles.ReadBlock("h", 0, 1, none); err != short {

@@ -18,7 +18,11 @@ var errRecursiveRefuse = errors.New("recursive removal does not go with refused 
 // directory meanwhile. The first error ends the removal; so does the context,
 // between directories.
 func Remove(ctx context.Context, path string, recursive, force bool, links Links) error {
-	err := remove(ctx, path, recursive, links)
+	return removed(path, force, remove(ctx, path, recursive, links))
+}
+
+// removed makes err the answer of a removal.
+func removed(path string, force bool, err error) error {
 	if force && err == unix.ENOENT {
 		return nil
 	}
@@ -60,11 +64,11 @@ func remove(ctx context.Context, path string, recursive bool, links Links) error
 		return err
 	}
 	parent, name := splitPath(path)
-	dir, err := openAt(unix.AT_FDCWD, parent, unix.O_PATH|unix.O_DIRECTORY, 0)
+	fd, err := openAt(unix.AT_FDCWD, parent, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
-	return removeTree(ctx, dir, name)
+	return (*View)(nil).removeTree(ctx, dir{fd: fd}, name)
 }
 
 func unlinkAt(dir int, path string, flags int) error {
@@ -83,7 +87,7 @@ type removal struct {
 }
 
 // removeTree removes the directory name in parent, which it closes.
-func removeTree(ctx context.Context, parent int, name string) error {
+func (v *View) removeTree(ctx context.Context, parent dir, name string) error {
 	var stack dirStack
 	defer stack.close()
 	if err := stack.push(parent); err != nil {
@@ -101,16 +105,16 @@ func removeTree(ctx context.Context, parent int, name string) error {
 			}
 			name := d.pending[n-1]
 			d.pending = d.pending[:n-1]
-			fd, err := openAt(stack.top().fd, name, dirFlags|unix.O_NOFOLLOW, 0)
+			next, err := v.openDir(stack.top().dir, name, false)
 			switch err {
 			case nil:
-				if err := stack.push(fd); err != nil {
+				if err := stack.push(next); err != nil {
 					return err
 				}
 				todo = append(todo, removal{name: name})
 			case unix.ENOENT:
 			case unix.ENOTDIR: // no longer a directory, perhaps a link
-				if err := unlinkAt(stack.top().fd, name, 0); err != nil && err != unix.ENOENT {
+				if err := v.unlink(stack.top().dir, name, 0); err != nil && err != unix.ENOENT {
 					return err
 				}
 				d.changed = true
@@ -127,7 +131,7 @@ func removeTree(ctx context.Context, parent int, name string) error {
 			return err
 		}
 		if more {
-			if err := d.unlink(stack.top().fd, r); err != nil {
+			if err := v.unlinkAll(stack.top().dir, r, d); err != nil {
 				return err
 			}
 			continue
@@ -147,7 +151,7 @@ func removeTree(ctx context.Context, parent int, name string) error {
 			return err
 		}
 		todo = todo[:len(todo)-1]
-		err = unlinkAt(stack.top().fd, name, unix.AT_REMOVEDIR)
+		err = v.unlink(stack.top().dir, name, unix.AT_REMOVEDIR)
 		if err != nil && err != unix.ENOENT {
 			return err
 		}
@@ -155,16 +159,16 @@ func removeTree(ctx context.Context, parent int, name string) error {
 	}
 }
 
-// unlink removes what r has read of the directory fd. Directories are left
-// for later.
-func (d *removal) unlink(fd int, r *dirReader) error {
+// unlinkAll removes what r has read of the directory at, which is d. The
+// directories in it are left for later.
+func (v *View) unlinkAll(at dir, r *dirReader, d *removal) error {
 	for raw, kind := range r.all {
 		name := string(raw)
 		if kind == unix.DT_DIR {
 			d.pending = append(d.pending, name)
 			continue
 		}
-		switch err := unlinkAt(fd, name, 0); err {
+		switch err := v.unlink(at, name, 0); err {
 		case nil:
 			d.changed = true
 		case unix.ENOENT:

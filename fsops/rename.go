@@ -8,14 +8,17 @@ import (
 // existing dst is EEXIST. Between mounts it is EXDEV. The errors are those of
 // rename(2).
 func Rename(src, dst string, replace bool) error {
+	return pathError("rename", src, renameAt(unix.AT_FDCWD, src, unix.AT_FDCWD, dst, replace))
+}
+
+func renameAt(srcDir int, src string, dstDir int, dst string, replace bool) error {
 	var flags uint
 	if !replace {
 		flags = unix.RENAME_NOREPLACE
 	}
 	for {
-		err := unix.Renameat2(unix.AT_FDCWD, src, unix.AT_FDCWD, dst, flags)
-		if err != unix.EINTR {
-			return pathError("rename", src, err)
+		if err := unix.Renameat2(srcDir, src, dstDir, dst, flags); err != unix.EINTR {
+			return err
 		}
 	}
 }

@@ -94,6 +94,18 @@ func Canonicalize(path string) (string, error) {
 	return p, pathError("canonicalize", path, err)
 }
 
+func (v *View) canonicalize(path string) (string, error) {
+	if v == nil {
+		return canonicalize(path)
+	}
+	p, err := v.find(v.base, path, followLast)
+	if err != nil {
+		return "", err
+	}
+	p.close()
+	return p.path, nil
+}
+
 func canonicalize(path string) (string, error) {
 	// Mostly there is no link at all, which one call can tell.
 	if fd, err := openBeneath(unix.AT_FDCWD, path, unix.O_PATH|unix.O_NOFOLLOW); err == nil {

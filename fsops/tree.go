@@ -23,18 +23,18 @@ type dirStack struct {
 }
 
 type stackDir struct {
-	fd int // -1 when not held open
-	id fileID
+	dir // its fd is -1 when not held open
+	id  fileID
 }
 
-// push enters fd, which the stack owns from now on, also on error.
-func (s *dirStack) push(fd int) error {
+// push enters d, which the stack owns from now on, also on error.
+func (s *dirStack) push(d dir) error {
 	var st unix.Stat_t
-	if err := fstat(fd, &st); err != nil {
-		unix.Close(fd)
+	if err := fstat(d.fd, &st); err != nil {
+		unix.Close(d.fd)
 		return err
 	}
-	s.dirs = append(s.dirs, stackDir{fd: fd, id: idOf(&st)})
+	s.dirs = append(s.dirs, stackDir{dir: d, id: idOf(&st)})
 	if i := len(s.dirs) - 1 - maxOpenDirs; i > 0 {
 		unix.Close(s.dirs[i].fd)
 		s.dirs[i].fd = -1

@@ -71,6 +71,10 @@ type WalkResult struct {
 // Without FollowDirectoryLinks no link is ever followed, even when it takes
 // the place of a directory during the walk.
 func Walk(ctx context.Context, root string, o WalkOptions) (WalkResult, error) {
+	return (*View)(nil).walk(ctx, root, o)
+}
+
+func (v *View) walk(ctx context.Context, root string, o WalkOptions) (WalkResult, error) {
 	if o.MaxDirectories == 0 || o.MaxEntries == 0 {
 		return WalkResult{}, invalidf("walk limits must not be zero: maxDirectories %d, maxEntries %d",
 			o.MaxDirectories, o.MaxEntries)
@@ -81,20 +85,17 @@ func Walk(ctx context.Context, root string, o WalkOptions) (WalkResult, error) {
 	}
 
 	var st unix.Stat_t
-	if err := fstatAt(unix.AT_FDCWD, root, &st, 0); err != nil {
+	if _, err := v.target(workingDir, root, &st); err != nil {
 		return WalkResult{}, pathError("walk", root, err)
 	}
 	if kindOf(&st) != unix.DT_DIR {
 		return WalkResult{}, nil
 	}
-	w := walker{o: o, root: root, directories: 1}
-	flags := dirFlags
+	w := walker{view: v, o: o, root: root, directories: 1}
 	if o.FollowDirectoryLinks {
 		w.seen = map[fileID]bool{idOf(&st): true}
-	} else {
-		flags |= unix.O_NOFOLLOW
 	}
-	fd, err := openAt(unix.AT_FDCWD, root, flags, 0)
+	d, err := v.openDir(workingDir, root, o.FollowDirectoryLinks)
 	switch {
 	case err == unix.ENOTDIR:
 		return WalkResult{}, nil // it is a link
@@ -102,8 +103,8 @@ func Walk(ctx context.Context, root string, o WalkOptions) (WalkResult, error) {
 		w.fail(root, err)
 		return w.result, nil
 	}
-	defer unix.Close(fd)
-	err = w.run(ctx, fd)
+	defer unix.Close(d.fd)
+	err = w.run(ctx, d)
 	return w.result, err
 }
 
@@ -119,6 +120,7 @@ type walkName struct {
 }
 
 type walker struct {
+	view   *View
 	o      WalkOptions
 	root   string
 	result WalkResult
@@ -134,7 +136,7 @@ type walker struct {
 }
 
 // run enters the directories of the queue, from the root on.
-func (w *walker) run(ctx context.Context, root int) error {
+func (w *walker) run(ctx context.Context, root dir) error {
 	w.reader = newDirReader()
 	w.queue = []walkDir{{}}
 	for i := 0; i < len(w.queue) && !w.full; i++ {
@@ -142,29 +144,36 @@ func (w *walker) run(ctx context.Context, root int) error {
 			return err
 		}
 		d := w.queue[i]
-		path, fd := w.root, root
+		path, at := w.root, root
 		if d.rel != "" {
 			path = join(w.root, d.rel)
 			var err error
-			if w.seen == nil {
-				fd, err = openBeneath(root, d.rel, dirFlags)
-			} else {
-				fd, err = openAt(root, d.rel, dirFlags, 0)
-			}
-			if err != nil {
+			if at, err = w.open(root, d.rel); err != nil {
 				w.fail(path, err)
 				continue
 			}
 		}
-		err := w.enter(ctx, fd, path, d)
-		if fd != root {
-			unix.Close(fd)
+		err := w.enter(ctx, at, path, d)
+		if at.fd != root.fd {
+			unix.Close(at.fd)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// open opens a directory under root.
+func (w *walker) open(root dir, rel string) (dir, error) {
+	switch {
+	case w.seen != nil:
+		return w.view.openDir(root, rel, true)
+	case w.view != nil:
+		return w.view.lookupDir(root, rel, refuseLinks)
+	}
+	fd, err := openBeneath(root.fd, rel, dirFlags)
+	return dir{fd: fd}, err
 }
 
 func join(dir, name string) string {
@@ -175,9 +184,9 @@ func join(dir, name string) string {
 }
 
 // enter lists one directory and queues those in it.
-func (w *walker) enter(ctx context.Context, fd int, path string, d walkDir) error {
+func (w *walker) enter(ctx context.Context, at dir, path string, d walkDir) error {
 	prefix := join(path, "")
-	if err := w.read(ctx, fd, prefix); err != nil {
+	if err := w.read(ctx, at, prefix); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -187,7 +196,7 @@ func (w *walker) enter(ctx context.Context, fd int, path string, d walkDir) erro
 	// A directory that may be read but not searched gives names and nothing
 	// else; asking for "." in it is the cheapest way to know.
 	var st unix.Stat_t
-	searchErr := fstatAt(fd, ".", &st, 0)
+	searchErr := fstatAt(at.fd, ".", &st, 0)
 
 	for _, n := range w.names {
 		if w.visited == w.o.MaxEntries {
@@ -207,7 +216,7 @@ func (w *walker) enter(ctx context.Context, fd int, path string, d walkDir) erro
 			w.fail(n.path, searchErr)
 			continue
 		}
-		kind, id, err := w.kind(fd, name, n.kind)
+		kind, id, err := w.kind(at, name, n.kind)
 		switch {
 		case err != nil:
 			w.fail(n.path, err)
@@ -225,10 +234,10 @@ func (w *walker) enter(ctx context.Context, fd int, path string, d walkDir) erro
 
 // kind returns what name is; the id only of directories and only when links
 // are followed.
-func (w *walker) kind(fd int, name string, kind byte) (byte, fileID, error) {
+func (w *walker) kind(at dir, name string, kind byte) (byte, fileID, error) {
 	var st unix.Stat_t
 	if kind == unix.DT_UNKNOWN {
-		if err := fstatAt(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		if err := fstatAt(at.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return 0, fileID{}, err
 		}
 		kind = kindOf(&st)
@@ -236,8 +245,13 @@ func (w *walker) kind(fd int, name string, kind byte) (byte, fileID, error) {
 	if w.seen == nil || kind != unix.DT_DIR && kind != unix.DT_LNK {
 		return kind, fileID{}, nil
 	}
-	err := fstatAt(fd, name, &st, 0)
-	if kind == unix.DT_LNK && (err != nil || kindOf(&st) != unix.DT_DIR) {
+	denied, err := w.view.target(at, name, &st)
+	noDir := err != nil || kindOf(&st) != unix.DT_DIR
+	switch {
+	case kind != unix.DT_LNK:
+	case denied && (err != nil || !noDir):
+		return 0, fileID{}, unix.EACCES
+	case noDir:
 		return unix.DT_LNK, fileID{}, nil
 	}
 	return kindOf(&st), idOf(&st), err
@@ -246,11 +260,11 @@ func (w *walker) kind(fd int, name string, kind byte) (byte, fileID, error) {
 // read collects the names of a directory in order. Of a huge directory it
 // holds no more than the walk may still look at, and one to know that there
 // are more.
-func (w *walker) read(ctx context.Context, fd int, prefix string) error {
+func (w *walker) read(ctx context.Context, at dir, prefix string) error {
 	keep := int(w.o.MaxEntries-w.visited) + 1
 	w.names = w.names[:0]
 	for {
-		ok, err := w.reader.fill(fd)
+		ok, err := w.reader.fill(at.fd)
 		if err != nil {
 			return err
 		}
@@ -258,7 +272,9 @@ func (w *walker) read(ctx context.Context, fd int, prefix string) error {
 			break
 		}
 		for name, kind := range w.reader.all {
-			w.names = append(w.names, walkName{path: prefix + string(name), kind: kind})
+			if w.view.shows(at, name, kind) {
+				w.names = append(w.names, walkName{path: prefix + string(name), kind: kind})
+			}
 		}
 		if len(w.names) > 2*keep {
 			w.sort(keep)

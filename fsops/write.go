@@ -14,27 +14,45 @@ import (
 // so it must not wait for good.
 const pipeTimeout = 5 * time.Second
 
-// WriteFile replaces the contents of the file at path in place: mode and
-// hard links stay. A missing file is created with mode 0666 less the umask,
-// also through a dangling link; a missing parent is not.
-//
-// Devices and fifos are written to. A fifo that nobody reads is ENXIO; one
-// whose reader leaves it full for five seconds is EAGAIN. With [RefuseLinks]
-// only regular files are.
+// WriteFile replaces the contents of the file at path: [OpenWrite] and
+// [WriteTo].
 func WriteFile(path string, data []byte, links Links) error {
-	fd, err := openFile(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, links)
+	fd, err := OpenWrite(path, links)
 	if err != nil {
-		return pathError("open", path, err)
+		return err
 	}
-	if links == RefuseLinks {
+	return WriteTo(fd, path, data)
+}
+
+// OpenWrite opens the file at path for writing and empties it: mode and hard
+// links stay. A missing file is created with mode 0666 less the umask, also
+// through a dangling link; a missing parent is not. The caller closes the
+// descriptor.
+//
+// Devices and fifos are opened too; a fifo that nobody reads is ENXIO. With
+// [RefuseLinks] only regular files are.
+func OpenWrite(path string, links Links) (int, error) {
+	fd, err := openFile(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, links)
+	if err == nil && links == RefuseLinks {
 		var st unix.Stat_t
 		if err = fstat(fd, &st); err == nil && !isRegular(&st) {
 			err = notRegular(path)
 		}
+		if err != nil {
+			unix.Close(fd)
+		}
 	}
-	if err == nil {
-		err = writeAll(fd, data)
+	if err != nil {
+		return -1, pathError("open", path, err)
 	}
+	return fd, nil
+}
+
+// WriteTo writes data to fd, which it closes in all cases; path is for the
+// texts of errors. A fifo whose reader leaves it full for five seconds is
+// EAGAIN.
+func WriteTo(fd int, path string, data []byte) error {
+	err := writeAll(fd, data)
 	// A quota or a network file system may report only here.
 	if cerr := unix.Close(fd); err == nil && cerr != unix.EINTR {
 		err = cerr
@@ -89,7 +107,7 @@ func CreateDirectory(path string, recursive bool, links Links) error {
 	case links == RefuseLinks:
 		err = makeBeneath(path, recursive)
 	case recursive:
-		_, err = makeAll(path)
+		_, err = (*View)(nil).makeAll(path)
 	default:
 		err = mkdirAt(unix.AT_FDCWD, path)
 	}
@@ -106,11 +124,14 @@ func mkdirAt(dir int, path string) error {
 
 // makeAll makes path and its missing parents. It tells whether path itself
 // is new. The depth is bounded by PATH_MAX.
-func makeAll(path string) (created bool, err error) {
+func (v *View) makeAll(path string) (created bool, err error) {
+	if v != nil {
+		return v.makeDirectory(path, true, 0)
+	}
 	err = mkdirAt(unix.AT_FDCWD, path)
 	if err == unix.ENOENT {
 		if parent, _ := splitPath(path); parent != "/" {
-			if _, err := makeAll(parent); err != nil {
+			if _, err := v.makeAll(parent); err != nil {
 				return false, err
 			}
 			err = mkdirAt(unix.AT_FDCWD, path)

@@ -1,5 +1,13 @@
 package sandbox
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
 // Access is what a policy lets somebody do with the object at a path.
 type Access uint8
 
@@ -37,8 +45,10 @@ type Rule struct {
 	Path   string // absolute and clean
 	Access Access
 	Origin Origin
-	// SkipMissing rules add nothing while their path does not exist (D13).
+	// SkipMissing rules say Otherwise while their path does not exist: Hidden
+	// is as if there were no rule (D13). A resolved policy has none.
 	SkipMissing bool
+	Otherwise   Access
 }
 
 // Glob denies the files that it matches.
@@ -47,6 +57,13 @@ type Glob struct {
 	Pattern string // relative to Base, in the syntax of doublestar
 	// MaxDepth is how many names below Base are looked at; 0 is no limit.
 	MaxDepth int
+}
+
+// Link is a symlink on the way to what a policy shows, in a place that it
+// does not show: the link can be read and followed, nothing else.
+type Link struct {
+	Path   string // canonical but for its last name, the link's own
+	Target string // its text
 }
 
 // Network is what a policy says of the network.
@@ -60,15 +77,206 @@ const (
 
 // Policy is a profile with its places resolved to paths: a value that can be
 // compared, printed and sent to another process. The zero value restricts
-// nothing but the network.
+// nothing but the network. Its methods change nothing and may run at once;
+// those that take a path want it absolute and clean and do not look at the
+// file system.
 type Policy struct {
 	// Confined tells whether the file system is restricted. If not, Rules
 	// and Globs are empty.
 	Confined bool
-	// FullRead tells that everything can be read: the root is, and nothing is
-	// denied.
+	// FullRead tells that the profile lets everything be read: the root is, and
+	// nothing is denied but what is Private.
 	FullRead bool
 	Rules    []Rule // sorted by path, one for each
 	Globs    []Glob
 	Network  Network
+	// Links are found by Resolve, sorted by path. A view that is built has to
+	// have them; Access and Leads know them.
+	Links []Link
+	// Private are the paths that are denied wherever the policy shows them.
+	// Rules has what that comes to; the list is what Resolve judges by once
+	// symlinks are followed.
+	Private []string
+}
+
+// Access is what the policy lets be done at path: the rule with the longest
+// prefix of it decides. Globs are not asked, see [Policy.DeniesFile].
+func (p *Policy) Access(path string) Access {
+	if !p.Confined {
+		return Write
+	}
+	if path == "" || path[0] != '/' {
+		return Hidden
+	}
+	access := Hidden
+	for prefix := path; ; prefix = parent(prefix) {
+		if i, ok := p.find(prefix); ok {
+			access = p.Rules[i].Access
+			break
+		}
+		if prefix == "/" {
+			break
+		}
+	}
+	if access < Read && len(p.Links) > 0 {
+		if _, ok := slices.BinarySearchFunc(p.Links, path, compareLink); ok {
+			return Read
+		}
+	}
+	return access
+}
+
+// DeniesFile tells whether a glob denies path. It is to be asked of everything
+// but directories, which no glob denies (sandbox.md 6.5).
+func (p *Policy) DeniesFile(path string) bool {
+	for _, g := range p.Globs {
+		if g.matches(path) {
+			return true
+		}
+	}
+	return false
+}
+
+func (g Glob) matches(path string) bool {
+	if len(path) <= len(g.Base) || path[len(g.Base)] != '/' || path[:len(g.Base)] != g.Base {
+		return false
+	}
+	name := path[len(g.Base)+1:]
+	if g.MaxDepth > 0 && strings.Count(name, "/") >= g.MaxDepth {
+		return false
+	}
+	return doublestar.MatchUnvalidated(g.Pattern, name)
+}
+
+// Leads tells whether something that the policy shows lies strictly below
+// path: a directory on the way there can be passed and listed for what is
+// shown, even where Access says Hidden.
+func (p *Policy) Leads(path string) bool {
+	if !p.Confined {
+		return true
+	}
+	for i := p.below(path); i < len(p.Rules) && beneath(path, p.Rules[i].Path); i++ {
+		if p.Rules[i].Access >= Read {
+			return true
+		}
+	}
+	i, _ := slices.BinarySearchFunc(p.Links, path, func(l Link, dir string) int { return compareBelow(l.Path, dir) })
+	return i < len(p.Links) && beneath(path, p.Links[i].Path)
+}
+
+// Bound tells whether a rule or the base of a glob lies at or below path. It
+// may not be moved or removed then: what the rule says would not go with it
+// (sandbox.md 14.2).
+func (p *Policy) Bound(path string) bool {
+	if _, ok := p.find(path); ok {
+		return true
+	}
+	if i := p.below(path); i < len(p.Rules) && beneath(path, p.Rules[i].Path) {
+		return true
+	}
+	for _, g := range p.Globs {
+		if g.Base == path || beneath(path, g.Base) {
+			return true
+		}
+	}
+	return false
+}
+
+// WritableRoots are the paths of the rules that let write, sorted.
+func (p *Policy) WritableRoots() []string {
+	var roots []string
+	for _, r := range p.Rules {
+		if r.Access == Write {
+			roots = append(roots, r.Path)
+		}
+	}
+	return roots
+}
+
+// String has a line for the network, one for each rule, glob and link.
+func (p *Policy) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "network  %s\n", p.Network)
+	if !p.Confined {
+		b.WriteString("files    unrestricted\n")
+	}
+	for _, r := range p.Rules {
+		fmt.Fprintf(&b, "%-8s %s", r.Access, r.Path)
+		if r.Origin != Asked {
+			fmt.Fprintf(&b, " (%s)", r.Origin)
+		}
+		if r.SkipMissing {
+			fmt.Fprintf(&b, " (%s if missing)", r.Otherwise)
+		}
+		b.WriteByte('\n')
+	}
+	for _, g := range p.Globs {
+		fmt.Fprintf(&b, "%-8s files %s in %s", Denied, g.Pattern, g.Base)
+		if g.MaxDepth > 0 {
+			fmt.Fprintf(&b, " (depth %d)", g.MaxDepth)
+		}
+		b.WriteByte('\n')
+	}
+	for _, l := range p.Links {
+		fmt.Fprintf(&b, "%-8s %s -> %s\n", "link", l.Path, l.Target)
+	}
+	return b.String()
+}
+
+func (a Access) String() string {
+	return [...]string{"hidden", "denied", "read", "write"}[a&3]
+}
+
+func (o Origin) String() string {
+	names := [...]string{"asked", "minimal", "protected", "gitdir", "private"}
+	return names[min(int(o), len(names)-1)]
+}
+
+func (n Network) String() string {
+	if n == NetworkEnabled {
+		return "enabled"
+	}
+	return "restricted"
+}
+
+func (p *Policy) find(path string) (int, bool) {
+	return slices.BinarySearchFunc(p.Rules, path, func(r Rule, path string) int { return strings.Compare(r.Path, path) })
+}
+
+// below is the index of the first rule that can lie strictly below dir; those
+// that do are next to each other.
+func (p *Policy) below(dir string) int {
+	i, _ := slices.BinarySearchFunc(p.Rules, dir, func(r Rule, dir string) int { return compareBelow(r.Path, dir) })
+	return i
+}
+
+func compareLink(l Link, path string) int { return strings.Compare(l.Path, path) }
+
+// compareBelow compares path with dir and a slash, where what lies strictly
+// below dir begins, without making that string.
+func compareBelow(path, dir string) int {
+	if dir == "/" {
+		return len(path) - 2 // "/" is the first rule, all others lie below
+	}
+	n := min(len(path), len(dir))
+	if c := strings.Compare(path[:n], dir[:n]); c != 0 {
+		return c
+	}
+	if len(path) == n {
+		return -1
+	}
+	return int(path[n]) - '/'
+}
+
+// beneath tells whether path lies strictly below dir.
+func beneath(dir, path string) bool {
+	if dir == "/" {
+		return len(path) > 1
+	}
+	return len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
+}
+
+// parent is the directory of an absolute path; "/" is its own.
+func parent(path string) string {
+	return path[:max(strings.LastIndexByte(path, '/'), 1)]
 }

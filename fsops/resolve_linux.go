@@ -1,0 +1,388 @@
+package fsops
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxTurns is how often one path may go up through "..", after which the way
+// down is walked again. It bounds the work that links can ask for.
+const maxTurns = 4 * maxLinks
+
+// resolver finds what paths lead to under rules (sandbox.md 13). It opens one
+// name at a time, on descriptors that it holds, and reads symbolic links
+// itself: so the canonical path of what it found consists of the names that
+// were opened, and the rules are asked about nothing else. ".." takes a name
+// off that path and goes down again from the base; the kernel is never asked
+// for one, nor for a magic link.
+type resolver struct {
+	rules Rules
+	// base is the directory "/" of all paths, an O_PATH descriptor.
+	base dir
+	// self gives the target of the links in procfs that depend on who asks,
+	// "self" and "thread-self"; nil refuses them.
+	self func(name string) (string, error)
+}
+
+// dir is a directory to work in. Without a policy only fd counts.
+type dir struct {
+	fd     int
+	path   string // canonical
+	access Access
+	kind   fsKind
+	// procRoot tells that it is the root of a procfs.
+	procRoot bool
+}
+
+// workingDir stands for no directory at all: for absolute paths.
+var workingDir = dir{fd: unix.AT_FDCWD}
+
+// lookup says how a path is resolved.
+type lookup uint8
+
+const (
+	// followLast resolves a link at the end of the path; those before it are.
+	followLast lookup = 1 << iota
+	// refuseLinks makes a link before the end ENOTDIR; one at the end is the
+	// result.
+	refuseLinks
+	// forWriting refuses whatever lies on a file system of the kernel: EROFS.
+	forWriting
+)
+
+func (l Links) lookup(follow lookup) lookup {
+	if l == RefuseLinks {
+		return refuseLinks
+	}
+	return follow
+}
+
+// place is where a path leads to: an object, or a name that is not taken.
+type place struct {
+	// The embedded directory is the object, of whatever type. Its fd is an
+	// O_PATH descriptor, -1 when nothing is there. Hidden access is that of a
+	// directory on the way to what may be read.
+	dir
+	st unix.Stat_t // of the object
+
+	// in holds the object under name. Its fd is -1 when the path ended in the
+	// base or in "..".
+	in     dir
+	name   string
+	shared bool // in.fd is somebody else's
+
+	linked bool   // the end of the path was a link
+	slash  bool   // the end of the path was a slash: it can only be a directory
+	target string // of a link that is not to be read
+}
+
+// close gives all descriptors back.
+func (p *place) close() {
+	if p.fd >= 0 {
+		unix.Close(p.fd)
+	}
+	if p.in.fd >= 0 && !p.shared {
+		unix.Close(p.in.fd)
+	}
+	p.in.fd, p.fd = -1, -1
+}
+
+func (p *place) exists() bool { return p.fd >= 0 }
+
+func (p *place) fileType() byte { return kindOf(&p.st) }
+
+// errHidden is ENOENT because the rules say so, whatever is there.
+type errHidden struct{}
+
+func (errHidden) Error() string { return unix.ENOENT.Error() }
+
+// visible makes a hidden object a missing one.
+func visible(err error) error {
+	if err == (errHidden{}) {
+		return unix.ENOENT
+	}
+	return err
+}
+
+// walk is one path under way.
+type walk struct {
+	*resolver
+	how  lookup
+	at   dir  // where it stands
+	own  bool // at.fd is the walk's own
+	rest string
+
+	links, turns int
+	linked       bool
+}
+
+// resolve finds what name leads to, from d on unless it is absolute. The caller
+// closes the place. A missing name at the end is no error.
+func (r *resolver) resolve(d dir, name string, how lookup) (place, error) {
+	if len(name) >= unix.PathMax {
+		return place{}, unix.ENAMETOOLONG
+	}
+	w := walk{resolver: r, how: how, at: d}
+	defer w.leave()
+	w.follow(name)
+	return w.run()
+}
+
+func (w *walk) leave() {
+	if w.own {
+		unix.Close(w.at.fd)
+		w.own = false
+	}
+}
+
+func (w *walk) enter(d dir) {
+	w.leave()
+	w.at, w.own = d, true
+}
+
+// follow puts the path target before what is left.
+func (w *walk) follow(target string) {
+	if strings.HasPrefix(target, "/") {
+		w.leave()
+		w.at = w.base
+	}
+	w.rest = target + w.rest
+	w.jump()
+}
+
+func (w *walk) run() (place, error) {
+	for {
+		name, rest, slash := strings.Cut(w.rest, "/")
+		w.rest = rest
+		switch name {
+		case "", ".":
+			if !slash {
+				return w.here()
+			}
+			continue
+		case "..":
+			if err := w.up(); err != nil {
+				return place{}, err
+			}
+			continue
+		}
+		last := strings.Trim(rest, "/") == ""
+		p, err := w.step(name, last)
+		if err != nil {
+			return place{}, err
+		}
+		done, err := w.take(&p, last, slash)
+		if done && err == nil {
+			return p, nil
+		}
+		if err != nil {
+			p.close()
+			return place{}, err
+		}
+	}
+}
+
+// take goes on with what step found. It is done when that is where the path
+// leads to.
+func (w *walk) take(p *place, last, slash bool) (done bool, err error) {
+	if !p.exists() && p.target == "" {
+		if !last {
+			return false, unix.ENOENT
+		}
+		w.finish(p, slash)
+		return true, nil
+	}
+	switch p.fileType() {
+	case unix.DT_LNK:
+		if last && !slash && w.how&followLast == 0 {
+			w.finish(p, slash)
+			return true, nil
+		}
+		return false, w.splice(p, last, slash)
+	case unix.DT_DIR:
+		if last {
+			w.finish(p, slash)
+			return true, nil
+		}
+		w.enter(p.dir)
+		return false, nil
+	}
+	switch {
+	case p.access == Denied && !last:
+		return false, unix.EACCES
+	case !last || slash:
+		return false, unix.ENOTDIR
+	}
+	w.finish(p, slash)
+	return true, nil
+}
+
+// finish hands the directory that holds p over to it.
+func (w *walk) finish(p *place, slash bool) {
+	p.in, p.slash, p.linked, p.shared = w.at, slash, w.linked, !w.own
+	w.own = false
+}
+
+// splice goes on where the link p leads to.
+func (w *walk) splice(p *place, last, slash bool) error {
+	switch {
+	case p.access == Denied:
+		return unix.EACCES
+	case w.how&refuseLinks != 0:
+		return unix.ENOTDIR
+	}
+	if w.links++; w.links > maxLinks {
+		return unix.ELOOP
+	}
+	target := p.target
+	if target == "" {
+		var err error
+		if target, err = readLinkAt(p.fd, ""); err != nil {
+			return err
+		}
+	}
+	p.close()
+	w.linked = w.linked || last
+	if slash {
+		w.rest = "/" + w.rest
+	}
+	w.follow(target)
+	return nil
+}
+
+// up goes to the directory above, for one ".." and those that follow it.
+func (w *walk) up() error {
+	if w.turns++; w.turns > maxTurns {
+		return unix.ELOOP
+	}
+	dir := w.at.path
+	for more := true; more; {
+		dir, _ = splitPath(dir)
+		w.rest, more = strings.CutPrefix(w.rest, "../")
+	}
+	if w.rest != "" || dir != "/" {
+		w.rest = "/" + w.rest
+	}
+	w.follow(dir)
+	return nil
+}
+
+// here is the place where the walk stands.
+func (w *walk) here() (place, error) {
+	p := place{dir: w.at, in: dir{fd: -1}, linked: w.linked}
+	if p.access == Hidden && !w.rules.Leads(p.path) {
+		return place{}, errHidden{}
+	}
+	if !w.own {
+		fd, err := duplicate(w.at.fd)
+		if err != nil {
+			return place{}, err
+		}
+		p.fd = fd
+	}
+	w.own = false
+	if err := fstat(p.fd, &p.st); err != nil {
+		p.close()
+		return place{}, err
+	}
+	return p, nil
+}
+
+// jump goes to the directory before the last name at once where no rule can
+// say no on the way: what lies above a path that may be read may be passed.
+// What it cannot do is left to the steps.
+func (w *walk) jump() {
+	i := strings.LastIndexByte(w.rest, '/')
+	rel := strings.TrimPrefix(w.rest[:max(i, 0)], "/")
+	if !onlyNames(rel) || w.at.kind != ordinary {
+		return
+	}
+	d := dir{path: join(w.at.path, rel)}
+	if d.access = w.rules.Access(d.path); d.access < Read || stepped(d.path) {
+		return
+	}
+	var err error
+	if d.fd, err = openBeneath(w.at.fd, rel, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW); err != nil {
+		return
+	}
+	if d.kind, err = fsKindOf(d.fd); err != nil || d.kind != ordinary {
+		unix.Close(d.fd)
+		return
+	}
+	w.enter(d)
+	w.rest = w.rest[i+1:]
+}
+
+// onlyNames tells whether a path has no "", "." and ".." in it.
+func onlyNames(path string) bool {
+	for name := range strings.SplitSeq(path, "/") {
+		if name == "" || name == "." || name == ".." {
+			return false
+		}
+	}
+	return true
+}
+
+// step opens name, whatever it is, in the directory where the walk stands.
+func (w *walk) step(name string, last bool) (place, error) {
+	p := place{dir: dir{fd: -1, path: join(w.at.path, name)}, in: dir{fd: -1}, name: name}
+	p.access = w.rules.Access(p.path)
+	leads := p.access < Read && w.rules.Leads(p.path)
+	switch {
+	case p.access >= Read || leads:
+	case w.at.access == Denied, p.access == Denied && !last:
+		return place{}, unix.EACCES
+	case p.access == Hidden:
+		return place{}, errHidden{}
+	}
+	if err := w.special(&p); err != nil || p.target != "" {
+		p.st.Mode = unix.S_IFLNK
+		return p, err
+	}
+
+	var err error
+	p.fd, err = openBeneath(w.at.fd, name, unix.O_PATH|unix.O_NOFOLLOW)
+	if err == unix.ENOENT {
+		p.fd = -1
+		return p, nil
+	}
+	if err != nil {
+		return place{}, err
+	}
+	if err = fstat(p.fd, &p.st); err == nil {
+		p.kind, err = fsKindOf(p.fd)
+	}
+	if p.kind == ordinary && w.at.kind != ordinary {
+		p.kind = pseudo // mounted in one, such as the directory of all cgroups
+	}
+	if err == nil {
+		err = w.judge(&p)
+	}
+	if err != nil {
+		p.close()
+		return place{}, err
+	}
+	return p, nil
+}
+
+// judge completes the access of p, of which the type is known now.
+func (w *walk) judge(p *place) error {
+	if p.fileType() == unix.DT_DIR {
+		p.procRoot = p.kind == procfs && w.at.kind != procfs
+		return nil
+	}
+	switch {
+	case p.access == Hidden: // only directories lead on
+		return errHidden{}
+	case w.rules.DeniesFile(p.path):
+		p.access = Denied
+	case p.kind == procfs && w.at.kind != procfs && w.how&forWriting == 0:
+		p.access = Denied // mounted here, and there is no telling which it is
+	}
+	return nil
+}
+
+func duplicate(fd int) (int, error) {
+	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+}

@@ -1,0 +1,196 @@
+package fsops
+
+import (
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Access is what a policy allows with the object at a path.
+type Access uint8
+
+// The kinds of access, from none to all.
+const (
+	// Hidden objects do not exist: ENOENT.
+	Hidden Access = iota
+	// Denied objects exist and cannot be opened: EACCES.
+	Denied
+	// Read objects may be read and listed; writing is EROFS.
+	Read
+	// Write objects may also be changed.
+	Write
+)
+
+// Rules are the policy of a [View]: pure functions of a canonical path, asked
+// for every name of a path, at once by all who use the view. What holds for a
+// path holds for what lies below it, as far as no other rule is nearer.
+type Rules struct {
+	// Access is what may be done at path, whether or not something is there.
+	Access func(path string) Access
+	// DeniesFile tells whether path is denied to be anything but a directory;
+	// nil denies nothing.
+	DeniesFile func(path string) bool
+	// Leads tells whether something strictly below path may be read.
+	Leads func(path string) bool
+	// Bound tells whether a rule lies at or below path, which then may neither
+	// be moved nor removed.
+	Bound func(path string) bool
+	// HiddenPIDs are processes whose directories in procfs are closed.
+	HiddenPIDs []int
+}
+
+// View is the file operations of this package under a policy (sandbox.md 9 and
+// 13). They do what the functions of the same name do, and besides:
+//
+//   - A hidden path is ENOENT, a denied one EACCES, a change of what may only
+//     be read EROFS. A denied object still has a type; its size and times are
+//     0. Directories that only lead to what may be read look the same, and
+//     list nothing else.
+//   - A name comes into being only where both it and the directory around it
+//     may be written. What a rule hangs on is neither moved nor removed
+//     (EBUSY), nor is anything else before that is known.
+//   - Only regular files and directories are opened; others are an
+//     [InvalidError].
+//   - Nothing on a file system of the kernel is written (EROFS). Of procfs
+//     nothing is read that shows the memory, environment or files of a
+//     process, and of /dev only what every process may have is there.
+//
+// A file with several hard links is judged by the path used. The methods may
+// run at once.
+//
+// A nil View restricts nothing: the functions of this package are the
+// unexported methods of one.
+type View struct {
+	resolver
+	// fds is the directory of this process's descriptors in procfs, -1 where
+	// there is none.
+	fds   int
+	globs bool // there is a DeniesFile
+	close sync.Once
+}
+
+// NewView returns a view under r. The caller closes it.
+func NewView(r Rules) (*View, error) {
+	globs := r.DeniesFile != nil
+	if !globs {
+		r.DeniesFile = func(string) bool { return false }
+	}
+	base, err := openAt(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, pathError("open", "/", err)
+	}
+	v := &View{fds: -1, globs: globs, resolver: resolver{rules: r, base: dir{fd: base, path: "/", access: r.Access("/")}}}
+	if v.base.kind, err = fsKindOf(base); err != nil {
+		unix.Close(base)
+		return nil, pathError("statfs", "/", err)
+	}
+	const own = "/proc/self/fd"
+	if fd, err := openAt(unix.AT_FDCWD, own, unix.O_PATH|unix.O_DIRECTORY, 0); err == nil {
+		if kind, err := fsKindOf(fd); err == nil && kind == procfs {
+			v.fds = fd
+		} else {
+			unix.Close(fd)
+		}
+	}
+	return v, nil
+}
+
+// Close gives back what the view holds, once none of its methods runs any
+// more. It may be called more than once.
+func (v *View) Close() error {
+	v.close.Do(func() {
+		unix.Close(v.base.fd)
+		if v.fds >= 0 {
+			unix.Close(v.fds)
+		}
+	})
+	return nil
+}
+
+// reopen opens the object p once more, for reading or writing. The name that
+// led to it may mean another by now and does not matter.
+func (v *View) reopen(p *place, flags int) (int, error) {
+	if v.fds >= 0 {
+		return openAt(v.fds, strconv.Itoa(p.fd), flags, 0)
+	}
+	if p.fileType() == unix.DT_DIR {
+		return openAt(p.fd, ".", flags, 0)
+	}
+	// Nothing but the name is left; O_TRUNC must wait until it is known to
+	// lead to the same file.
+	fd, err := openAt(p.in.fd, p.name, flags&^unix.O_TRUNC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err = fstat(fd, &st); err == nil && idOf(&st) != idOf(&p.st) {
+		err = errMoved
+	}
+	if err == nil && flags&unix.O_TRUNC != 0 {
+		err = unix.Ftruncate(fd, 0)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// readable says why what has this access may not be read.
+func (a Access) readable() error {
+	switch a {
+	case Hidden:
+		return unix.ENOENT
+	case Denied:
+		return unix.EACCES
+	}
+	return nil
+}
+
+// writable says why what has this access may not be changed.
+func (a Access) writable() error {
+	if a == Read {
+		return unix.EROFS
+	}
+	return a.readable()
+}
+
+// writable says why the object may not be changed.
+func (d *dir) writable() error {
+	if err := d.access.writable(); err != nil {
+		return err
+	}
+	if d.kind != ordinary {
+		return unix.EROFS
+	}
+	return nil
+}
+
+// creatable says why the name may not come into being.
+func (v *View) creatable(p *place, isDirectory bool) error {
+	switch {
+	case p.access < Read:
+		return p.access.readable()
+	case !isDirectory && v.rules.DeniesFile(p.path):
+		return unix.EACCES
+	case p.access < Write || p.in.writable() != nil:
+		return unix.EROFS
+	}
+	return nil
+}
+
+// removable says why the object may neither be removed nor moved.
+func (v *View) removable(p *place) error {
+	top := p.in.fd < 0
+	within := !top && p.in.access == Write
+	switch {
+	case v.rules.Bound(p.path) && (within || p.access == Write):
+		return unix.EBUSY
+	case p.access < Write:
+		return p.access.writable()
+	case top || p.kind != ordinary || p.in.writable() != nil:
+		return unix.EROFS
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package fsops
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// fsKind is what there is to know of a file system.
+type fsKind uint8
+
+const (
+	ordinary fsKind = iota
+	// pseudo file systems show the kernel; a write there changes the host.
+	pseudo
+	// procfs is pseudo too, and shows other processes.
+	procfs
+)
+
+// fsKindOf asks for the file system that holds fd.
+func fsKindOf(fd int) (fsKind, error) {
+	var st unix.Statfs_t
+	for {
+		err := unix.Fstatfs(fd, &st)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return pseudo, err
+		}
+		break
+	}
+	switch uint32(st.Type) { // statfs(2)
+	case unix.PROC_SUPER_MAGIC:
+		return procfs, nil
+	case unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC,
+		unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, configfsMagic, unix.BPF_FS_MAGIC, fusectlMagic,
+		unix.BINFMTFS_MAGIC, unix.EFIVARFS_MAGIC:
+		return pseudo, nil
+	}
+	return ordinary, nil
+}
+
+// Numbers that x/sys does not have; fs/configfs/mount.c and fs/fuse/control.c.
+const (
+	configfsMagic = 0x62656570
+	fusectlMagic  = 0x65735543
+)
+
+// devices is where a view has devices of its own: of what is there it shows
+// only names that every process may have.
+const devices = "/dev/"
+
+// stepped tells whether the way to path has a name that special may decide
+// about, where file systems are mounted as they usually are.
+func stepped(path string) bool {
+	return strings.HasPrefix(path, devices) || strings.HasPrefix(path, "/proc/") || strings.HasPrefix(path, "/sys/")
+}
+
+var shownDevices = []string{
+	"null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm",
+	"fd", "stdin", "stdout", "stderr",
+}
+
+// showsDevice tells whether path is there as far as it is a device.
+func showsDevice(path string) bool {
+	name, ok := strings.CutPrefix(path, devices)
+	return !ok || slices.Contains(shownDevices, name)
+}
+
+// special decides about p, a name where the walk stands, when that is a place
+// with rules of its own (sandbox.md 13).
+func (w *walk) special(p *place) error {
+	switch {
+	case w.how&forWriting != 0 && (strings.HasPrefix(p.path, devices) || w.at.kind != ordinary):
+		return unix.EROFS
+	case !showsDevice(p.path):
+		return errHidden{}
+	case w.at.kind == procfs:
+		return w.process(p)
+	}
+	return nil
+}
+
+// ofProcess are the names in the directory of a process that give away its
+// memory, environment and files, or lead into what it sees.
+var ofProcess = []string{
+	"environ", "mem", "maps", "auxv", "fd", "fdinfo", "map_files", "root", "cwd", "exe", "task",
+}
+
+// ofKernel are the names in the root of a procfs that give away the memory and
+// the log of the kernel.
+var ofKernel = []string{
+	"kcore", "kmsg", "keys", "key-users", "kallsyms", "timer_list", "sched_debug",
+}
+
+// process decides about the name p in procfs.
+func (w *walk) process(p *place) error {
+	if slices.Contains(ofProcess, p.name) || strings.HasPrefix(p.name, "smaps") {
+		return unix.EACCES
+	}
+	if !w.at.procRoot {
+		return nil
+	}
+	if p.name == "self" || p.name == "thread-self" {
+		if w.self == nil {
+			return unix.EACCES
+		}
+		var err error
+		p.target, err = w.self(p.name)
+		return err
+	}
+	if slices.Contains(ofKernel, p.name) || w.hiddenProcess(p.name) {
+		return unix.EACCES
+	}
+	return nil
+}
+
+// hiddenProcess tells whether name, in the root of a procfs, is a hidden
+// process or one of its threads, which have names there that are not listed.
+func (w *walk) hiddenProcess(name string) bool {
+	if _, err := strconv.Atoi(name); err != nil {
+		return false
+	}
+	for _, pid := range w.rules.HiddenPIDs {
+		process := strconv.Itoa(pid)
+		var st unix.Stat_t
+		if name == process || fstatAt(w.at.fd, process+"/task/"+name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+			return true
+		}
+	}
+	return false
+}

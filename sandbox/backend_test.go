@@ -1,0 +1,112 @@
+package sandbox
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestBackend(t *testing.T) {
+	t.Parallel()
+	full := Host{UserNS: true, MountNS: true, PIDNS: true, IPCNS: true, NetNS: true, Landlock: 7, Seccomp: true, UserNotify: true}
+	without := func(change func(*Host)) Host {
+		h := full
+		change(&h)
+		return h
+	}
+	container := without(func(h *Host) { h.PIDNS = false })
+	docker := Host{Landlock: 7, Seccomp: true, Reasons: map[string]Reason{"UserNS": {"operation not permitted", "allow user namespaces"}}}
+
+	root := entry(PlaceRoot, Read)
+	readOnly := Profile{Entries: []Entry{root}}
+	workspace := Profile{Entries: []Entry{root, entry(PlacePath, Write, "/repo")}}
+	enabled := Profile{Entries: []Entry{root}, Network: NetworkEnabled}
+	view := Profile{Entries: []Entry{entry(PlaceMinimal, Read), entry(PlacePath, Read, "/repo"), entry(PlacePath, Denied, "/opt")}}
+
+	for _, tt := range []struct {
+		name    string
+		profile Profile
+		host    Host
+		full    bool
+		want    string // layers, or the one that is missing
+	}{
+		{"disabled", Profile{Kind: Disabled}, Host{}, true, ""},
+		{"external, network enabled", Profile{Kind: External, Network: NetworkEnabled}, full, true, ""},
+		{"external", Profile{Kind: External}, full, true, "seccomp"},
+		{"unrestricted", Profile{Unrestricted: true}, docker, true, "seccomp"},
+		{"unrestricted, no filter", Profile{Unrestricted: true}, Host{Landlock: 7}, false, "!seccomp"},
+
+		{"workspace", workspace, full, true, "userns mountns pidns netns landlock:7 seccomp"},
+		{"read only", readOnly, full, false, "userns mountns pidns netns landlock:7 seccomp"},
+		{"enabled", enabled, full, false, "userns mountns pidns landlock:7 seccomp"},
+		{"old Landlock", workspace, without(func(h *Host) { h.Landlock = 3 }), true, "userns mountns pidns netns landlock:3 seccomp"},
+		{"no Landlock", workspace, without(func(h *Host) { h.Landlock = 0 }), true, "userns mountns pidns netns seccomp"},
+		{"no network namespace", workspace, without(func(h *Host) { h.NetNS = false }), true, "userns mountns pidns landlock:7 seccomp"},
+		{"enabled, no notifications", enabled, without(func(h *Host) { h.UserNotify = false }), false, "!seccomp"},
+		{"enabled, old Landlock", enabled, without(func(h *Host) { h.Landlock = 5 }), false, "!landlock"},
+		{"enabled, no Landlock", enabled, without(func(h *Host) { h.Landlock = 0 }), false, "!landlock"},
+		{"container", workspace, container, true, "userns mountns netns landlock:7 seccomp"},
+		{"container, old Landlock", workspace, Host{UserNS: true, MountNS: true, IPCNS: true, NetNS: true, Landlock: 5, Seccomp: true}, false, "!pidns"},
+		{"no filter", workspace, without(func(h *Host) { h.Seccomp = false }), false, "!seccomp"},
+		{"no ipc namespace", workspace, without(func(h *Host) { h.IPCNS = false }), false, "!ipcns"},
+		{"no mount namespace", workspace, without(func(h *Host) { h.MountNS = false }), false, "!mountns"},
+		{"nothing", readOnly, Host{}, false, "!userns"},
+
+		{"docker, read only", readOnly, docker, false, "landlock:7 seccomp"},
+		{"docker, read only, full", readOnly, docker, true, "!userns"},
+		{"docker, view", view, docker, false, "landlock:7 seccomp"},
+		{"docker, nothing to see", Profile{}, docker, false, "landlock:7 seccomp"},
+		{"docker, old Landlock", readOnly, Host{Landlock: 5, Seccomp: true}, false, "!userns"},
+		{"docker, no filter", readOnly, Host{Landlock: 7}, false, "!userns"},
+		{"docker, enabled", enabled, docker, false, "!userns"},
+		{"docker, workspace", workspace, docker, false, "!userns"},
+		{"docker, denied", Profile{Entries: []Entry{root, entry(PlacePath, Denied, "/repo")}}, docker, false, "!userns"},
+		{"docker, denied if it is there", Profile{Entries: []Entry{root, skip(entry(PlacePath, Denied, "/repo"))}}, docker, false, "!userns"},
+		{"docker, denied root", Profile{Entries: []Entry{entry(PlaceRoot, Denied), entry(PlacePath, Read, "/repo")}}, docker, false, "landlock:7 seccomp"},
+		{"docker, glob", Profile{Entries: []Entry{root, entry(PlaceGlob, Denied, "/repo/*")}}, docker, false, "!userns"},
+		{"docker, glob above", Profile{Entries: []Entry{entry(PlacePath, Read, "/repo/a"), entry(PlaceGlob, Denied, "/repo/**")}}, docker, false, "!userns"},
+		{"docker, glob elsewhere", Profile{Entries: []Entry{entry(PlacePath, Read, "/repo"), entry(PlaceGlob, Denied, "/opt/**")}}, docker, false, "landlock:7 seccomp"},
+		{"docker, private in view", Profile{Entries: []Entry{root}, Private: []string{"/run/agent"}}, docker, false, "!userns"},
+		{"docker, private out of view", Profile{Entries: []Entry{entry(PlacePath, Read, "/repo")}, Private: []string{"/run/agent"}}, docker, false, "landlock:7 seccomp"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p, err := tt.profile.Compile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := p.Backend(tt.host, tt.full)
+			if missing, ok := strings.CutPrefix(tt.want, "!"); ok {
+				unenforceable, ok := errors.AsType[*UnenforceableError](err)
+				if !ok || unenforceable.Layer != missing || unenforceable.Reason == "" || !strings.Contains(err.Error(), "sandbox") {
+					t.Errorf("error %v, want one about %s", err, missing)
+				}
+				if b != (Backend{}) {
+					t.Errorf("%+v with an error", b)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(strings.Fields(tt.want), b.Layers()); diff != "" {
+				t.Error(diff)
+			}
+			if b.MountNS != b.IPCNS {
+				t.Errorf("mount namespace %v, IPC namespace %v", b.MountNS, b.IPCNS)
+			}
+		})
+	}
+}
+
+func TestBackendReason(t *testing.T) {
+	t.Parallel()
+	p := &Policy{Confined: true, Rules: rulesOf("write /repo")}
+	_, err := p.Backend(Host{Reasons: map[string]Reason{"UserNS": {"unshare: operation not permitted", "set user.max_user_namespaces"}}}, false)
+	want := "this host cannot enforce the sandbox: userns is missing: unshare: operation not permitted; set user.max_user_namespaces"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}

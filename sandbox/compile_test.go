@@ -1,0 +1,331 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// lines are the rules of a policy, without protected ones but for a count.
+func lines(p *Policy) []string {
+	var out []string
+	protected := 0
+	for line := range strings.Lines(p.String()) {
+		if strings.HasSuffix(line, "(protected)\n") {
+			protected++
+			continue
+		}
+		if !strings.HasPrefix(line, "network") {
+			out = append(out, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	if protected > 0 {
+		out = append(out, fmt.Sprintf("%d protected", protected))
+	}
+	return out
+}
+
+func entry(place Place, access Access, path ...string) Entry {
+	return Entry{Place: place, Access: access, Path: strings.Join(path, "")}
+}
+
+func skip(e Entry) Entry {
+	e.SkipMissing = true
+	return e
+}
+
+func TestCompile(t *testing.T) {
+	t.Parallel()
+	root := entry(PlaceRoot, Read)
+	for _, tt := range []struct {
+		name    string
+		profile Profile
+		want    []string
+	}{
+		{"disabled", Profile{Kind: Disabled}, []string{"files unrestricted"}},
+		{"external", Profile{Kind: External}, []string{"files unrestricted"}},
+		{"unrestricted", Profile{Unrestricted: true}, []string{"files unrestricted"}},
+		{"root write", Profile{Entries: []Entry{entry(PlaceRoot, Write)}}, []string{"files unrestricted"}},
+		{
+			"root write and less that is write", Profile{Entries: []Entry{entry(PlaceRoot, Write), root, entry(PlacePath, Write, "/repo"),
+				entry(PlaceMinimal, Read), entry(PlaceGlob, Write, "/x/*")}, Private: []string{"/own"}},
+			[]string{"files unrestricted"},
+		},
+		{"nothing", Profile{}, nil},
+		{"read only", Profile{Entries: []Entry{root}}, []string{"read /"}},
+		{
+			"root write narrowed", Profile{Entries: []Entry{entry(PlaceRoot, Write), entry(PlacePath, Denied, "/x")}},
+			[]string{"write /", "denied /x", "4 protected"},
+		},
+		{
+			"root write narrowed by what may be missing", Profile{Entries: []Entry{entry(PlaceRoot, Write), skip(entry(PlacePath, Read, "/x"))}},
+			[]string{"write /", "read /x (hidden if missing)", "4 protected"},
+		},
+		{
+			"root write narrowed by a glob", Profile{Entries: []Entry{entry(PlaceRoot, Write), entry(PlaceGlob, Denied, "/x/*")}},
+			[]string{"write /", "denied files * in /x", "4 protected"},
+		},
+		{
+			"workspace write as clients send it", Profile{
+				Entries: []Entry{
+					root, entry(PlaceProjectRoots, Write), entry(PlaceSlashTmp, Write), entry(PlaceTmpDir, Write),
+					skip(entry(PlaceProjectRoots, Read, ".git")), skip(entry(PlaceProjectRoots, Read, ".aws")),
+				},
+				Cwd: "/repo/sub", WorkspaceRoots: []string{"/repo", "/other"}, TmpDir: "/var/tmp/x",
+			},
+			[]string{"read /", "write /other", "write /repo", "write /tmp", "write /var/tmp/x", "16 protected"},
+		},
+		{
+			"project roots without workspace roots", Profile{Entries: []Entry{root, entry(PlaceProjectRoots, Write)}, Cwd: "/repo"},
+			[]string{"read /"},
+		},
+		{
+			"subpaths that leave", Profile{
+				Entries: []Entry{
+					entry(PlaceProjectRoots, Write, "../x"), entry(PlaceProjectRoots, Write, "/x"), entry(PlaceProjectRoots, Read, "a/../b"),
+					entry(PlaceProjectRoots, Read, "a/./b/"),
+				},
+				Cwd: "/", WorkspaceRoots: []string{"/repo"},
+			},
+			[]string{"read /repo/a/b"},
+		},
+		{
+			"what grants nothing", Profile{
+				Entries: []Entry{
+					entry(PlaceCwd, Write), entry(PlaceUnknown, Write, "/x"), entry(PlaceMinimal, Write), entry(PlaceMinimal, Denied),
+					entry(PlaceTmpDir, Write), entry(PlaceGlob, Read, "/x/**"),
+				},
+				Cwd: "/repo", TmpDir: "tmp",
+			},
+			nil,
+		},
+		{
+			"one path", Profile{Entries: []Entry{
+				entry(PlacePath, Write, "/a"), entry(PlacePath, Read, "/a"),
+				entry(PlacePath, Write, "/b"), entry(PlacePath, Denied, "/b/"), entry(PlacePath, Read, "/b"),
+			}},
+			[]string{"write /a", "denied /b", "4 protected"},
+		},
+		{
+			"protected by name", Profile{Entries: []Entry{
+				entry(PlacePath, Write, "/r"), entry(PlacePath, Write, "/r/.git"), entry(PlacePath, Denied, "/r/.aws"),
+				entry(PlacePath, Read, "/r/.codex"),
+			}},
+			[]string{"write /r", "denied /r/.aws", "write /r/.git", "2 protected"},
+		},
+		{
+			"protected by name, if it is there", Profile{Entries: []Entry{
+				entry(PlacePath, Write, "/r"), skip(entry(PlacePath, Write, "/r/.git")), skip(entry(PlacePath, Denied, "/r/.aws")),
+				skip(entry(PlacePath, Read, "/r/.codex")),
+			}},
+			[]string{"write /r", "denied /r/.aws (read if missing)", "write /r/.git (read if missing)", "2 protected"},
+		},
+		{
+			"skipping beside not skipping", Profile{Entries: []Entry{
+				skip(entry(PlacePath, Denied, "/a")), entry(PlacePath, Read, "/a"),
+				skip(entry(PlacePath, Read, "/b")), entry(PlacePath, Read, "/b"),
+				skip(entry(PlacePath, Read, "/c")), entry(PlacePath, Denied, "/c"),
+			}},
+			[]string{"denied /a (read if missing)", "read /b", "denied /c"},
+		},
+		{
+			"nested roots", Profile{Entries: []Entry{
+				entry(PlacePath, Write, "/r"), entry(PlacePath, Denied, "/r/a"), entry(PlacePath, Write, "/r/a/b"),
+			}},
+			[]string{"write /r", "denied /r/a", "write /r/a/b", "8 protected"},
+		},
+		{
+			"minimal", Profile{Entries: []Entry{entry(PlaceMinimal, Read), entry(PlacePath, Denied, "/etc"), entry(PlacePath, Write, "/lib64")}},
+			[]string{
+				"read /bin (minimal) (hidden if missing)", "denied /etc", "read /lib (minimal) (hidden if missing)", "write /lib64",
+				"read /nix/store (minimal) (hidden if missing)", "read /run/current-system/sw (minimal) (hidden if missing)",
+				"read /sbin (minimal) (hidden if missing)", "read /usr (minimal) (hidden if missing)", "4 protected",
+			},
+		},
+		{
+			"minimal where all can be read", Profile{Entries: []Entry{root, entry(PlaceMinimal, Read)}},
+			[]string{"read /"},
+		},
+		{
+			"private", Profile{
+				Entries: []Entry{root, entry(PlacePath, Write, "/run"), entry(PlacePath, Write, "/run/agent/x")},
+				Private: []string{"/run/agent", "/run/agent"},
+			},
+			[]string{"read /", "write /run", "denied /run/agent (private) (hidden if missing)", "4 protected"},
+		},
+		{
+			"private out of view", Profile{
+				Entries: []Entry{entry(PlacePath, Read, "/usr"), entry(PlacePath, Read, "/run/agent/x"), entry(PlacePath, Denied, "/opt")},
+				Private: []string{"/run/agent", "/opt/x"},
+			},
+			[]string{"denied /opt", "read /usr"},
+		},
+		{
+			"private as it was asked for", Profile{Entries: []Entry{root, entry(PlacePath, Write, "/run/agent")}, Private: []string{"/run/agent/"}},
+			[]string{"read /", "denied /run/agent (private) (hidden if missing)"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p, err := tt.profile.Compile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.name == "private as it was asked for" {
+				// Its protected names went with it.
+				if slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Origin == Protected }) {
+					t.Errorf("protected names of what is private:\n%v", p)
+				}
+			}
+			if diff := cmp.Diff(tt.want, lines(p)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestCompileNetwork(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		profile Profile
+		want    Network
+	}{
+		{Profile{Kind: Disabled}, NetworkEnabled},
+		{Profile{Kind: External}, NetworkRestricted},
+		{Profile{Kind: External, Network: NetworkEnabled}, NetworkEnabled},
+		{Profile{Unrestricted: true}, NetworkRestricted},
+		{Profile{Network: NetworkEnabled}, NetworkEnabled},
+		{Profile{Entries: []Entry{entry(PlaceRoot, Write)}}, NetworkRestricted},
+	} {
+		p, err := tt.profile.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Network != tt.want {
+			t.Errorf("%+v: network %v, want %v", tt.profile, p.Network, tt.want)
+		}
+	}
+}
+
+func TestCompileFullRead(t *testing.T) {
+	t.Parallel()
+	root := entry(PlaceRoot, Read)
+	for _, tt := range []struct {
+		name    string
+		profile Profile
+		want    bool
+	}{
+		{"root", Profile{Entries: []Entry{root}}, true},
+		{"workspace", Profile{Entries: []Entry{root, entry(PlacePath, Write, "/r")}}, true},
+		{"private", Profile{Entries: []Entry{root}, Private: []string{"/own"}}, true},
+		{"denied", Profile{Entries: []Entry{root, entry(PlacePath, Denied, "/r")}}, false},
+		{"denied if it is there", Profile{Entries: []Entry{root, skip(entry(PlacePath, Denied, "/r"))}}, false},
+		{"glob", Profile{Entries: []Entry{root, entry(PlaceGlob, Denied, "/r/*")}}, false},
+		{"minimal", Profile{Entries: []Entry{entry(PlaceMinimal, Read)}}, false},
+	} {
+		p, err := tt.profile.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.FullRead != tt.want {
+			t.Errorf("%s: %v", tt.name, p.FullRead)
+		}
+	}
+}
+
+func TestCompileNeedsCwd(t *testing.T) {
+	t.Parallel()
+	for _, e := range []Entry{
+		entry(PlaceGlob, Denied, "**/*.env"), entry(PlaceGlob, Read, "x"), entry(PlaceProjectRoots, Read),
+		entry(PlaceProjectRoots, Read, "../x"), entry(PlaceCwd, Read),
+	} {
+		p := Profile{Entries: []Entry{e}, WorkspaceRoots: []string{"/repo"}}
+		if _, err := p.Compile(); !errors.Is(err, ErrNeedsCwd) {
+			t.Errorf("%+v: %v", e, err)
+		}
+		p.Cwd = "/repo"
+		if _, err := p.Compile(); err != nil {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+}
+
+func TestCompileRefused(t *testing.T) {
+	t.Parallel()
+	many := slices.Repeat([]Entry{entry(PlaceRoot, Read)}, MaxEntries+1)
+	var roots []string
+	for i := range 200 {
+		roots = append(roots, fmt.Sprint("/r", i))
+	}
+	var subpaths []Entry
+	for i := range 100 {
+		subpaths = append(subpaths, entry(PlaceProjectRoots, Read, fmt.Sprint("s", i)))
+	}
+	var globs []Entry
+	for i := range 100 {
+		globs = append(globs, entry(PlaceGlob, Denied, fmt.Sprintf("/repo/%d%s", i, strings.Repeat("*", 4000))))
+	}
+	for _, tt := range []struct {
+		name    string
+		profile Profile
+		want    string
+	}{
+		{"relative path", Profile{Entries: []Entry{entry(PlaceRoot, Read), entry(PlacePath, Read, "x")}}, `entry 1: path "x" is not absolute`},
+		{"dots", Profile{Entries: []Entry{entry(PlacePath, Denied, "/a/../b")}}, `entry 0: path "/a/../b" has a ".."`},
+		{"nul", Profile{Entries: []Entry{entry(PlacePath, Denied, "/a\x00")}}, "has a NUL"},
+		{"long path", Profile{Entries: []Entry{entry(PlacePath, Read, "/"+strings.Repeat("a", MaxPath))}}, "longer than"},
+		{"long subpath", Profile{Entries: []Entry{entry(PlaceProjectRoots, Read, strings.Repeat("a", MaxPath))}, Cwd: "/", WorkspaceRoots: []string{"/r"}}, "longer than"},
+		{"many entries", Profile{Entries: many}, "more than 4096 entries"},
+		{"many paths", Profile{Entries: subpaths, Cwd: "/", WorkspaceRoots: roots}, "more than 16384 paths"},
+		{"much to match", Profile{Entries: globs}, "more to match"},
+		{"no access", Profile{Entries: []Entry{{Place: PlaceRoot}}}, "entry 0: access 0"},
+		{"unknown access", Profile{Entries: []Entry{{Access: Write + 1}}}, "access 4"},
+		{"unknown place", Profile{Entries: []Entry{{Place: PlaceUnknown + 1, Access: Read}}}, "place 9"},
+		{"unknown kind", Profile{Kind: Disabled + 1}, "kind 3"},
+		{"unknown network", Profile{Network: NetworkEnabled + 1}, "network 2"},
+		{"glob depth", Profile{GlobDepth: -1}, "depth -1"},
+		{"relative root", Profile{WorkspaceRoots: []string{"/", "x"}}, `workspace root 1: path "x" is not absolute`},
+		{"relative cwd", Profile{Cwd: "x"}, `cwd: path "x" is not absolute`},
+		{"relative private", Profile{Private: []string{"x"}}, `private path: path "x"`},
+		{"tmpdir", Profile{Entries: []Entry{entry(PlaceTmpDir, Write)}, TmpDir: "/a/../b"}, "temporary directory"},
+		{"glob", Profile{Entries: []Entry{entry(PlaceGlob, Denied, "/**/*.env")}}, `entry 0: glob "/**/*.env" has no fixed prefix`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := tt.profile.Compile(); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestCompileOrder: the order of entries means nothing.
+func TestCompileOrder(t *testing.T) {
+	t.Parallel()
+	p := Profile{
+		Entries: []Entry{
+			entry(PlaceRoot, Read), entry(PlacePath, Write, "/r"), skip(entry(PlacePath, Denied, "/r/.git")), entry(PlacePath, Read, "/r/.git"),
+			skip(entry(PlacePath, Write, "/r/.git")), entry(PlaceMinimal, Read), entry(PlaceGlob, Denied, "/r/*"), entry(PlaceGlob, Denied, "/r/a*"),
+		},
+		Private: []string{"/r/own", "/b"},
+	}
+	want, err := p.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range len(p.Entries) {
+		p.Entries = append(p.Entries[1:], p.Entries[0])
+		slices.Reverse(p.Private)
+		got, err := p.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Key() != want.Key() {
+			t.Errorf("got\n%vwant\n%v", got, want)
+		}
+	}
+}

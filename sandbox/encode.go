@@ -1,0 +1,163 @@
+package sandbox
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Key is equal for equal policies only.
+func (p *Policy) Key() [32]byte { return sha256.Sum256(p.encode()) }
+
+// MarshalText is what a policy is in JSON: an opaque string. A path is bytes,
+// which a JSON string would not keep if they are not UTF-8, and a rule whose
+// path has changed on the way is not enforced.
+func (p Policy) MarshalText() ([]byte, error) {
+	return base64.StdEncoding.AppendEncode(nil, p.encode()), nil
+}
+
+// UnmarshalText is the inverse of MarshalText. It accepts nothing else.
+func (p *Policy) UnmarshalText(text []byte) error {
+	data, err := base64.StdEncoding.Strict().AppendDecode(nil, text)
+	if err != nil {
+		return fmt.Errorf("decoding a policy: %w", err)
+	}
+	d := decoder{rest: data}
+	policy := d.policy()
+	if d.bad || len(d.rest) > 0 {
+		return errors.New("decoding a policy: malformed")
+	}
+	*p = policy
+	return nil
+}
+
+// encoding begins an encoded policy; it changes when the form does.
+const encoding = "execagent policy 1\n"
+
+func (p *Policy) encode() []byte {
+	b := []byte(encoding)
+	b = appendBool(b, p.Confined)
+	b = appendBool(b, p.FullRead)
+	b = append(b, byte(p.Network))
+	b = binary.AppendUvarint(b, uint64(len(p.Rules)))
+	for _, r := range p.Rules {
+		b = appendString(b, r.Path)
+		b = append(b, byte(r.Access), byte(r.Origin))
+		b = appendBool(b, r.SkipMissing)
+		b = append(b, byte(r.Otherwise))
+	}
+	b = binary.AppendUvarint(b, uint64(len(p.Globs)))
+	for _, g := range p.Globs {
+		b = appendString(b, g.Base)
+		b = appendString(b, g.Pattern)
+		b = binary.AppendUvarint(b, uint64(g.MaxDepth))
+	}
+	b = binary.AppendUvarint(b, uint64(len(p.Links)))
+	for _, l := range p.Links {
+		b = appendString(b, l.Path)
+		b = appendString(b, l.Target)
+	}
+	b = binary.AppendUvarint(b, uint64(len(p.Private)))
+	for _, path := range p.Private {
+		b = appendString(b, path)
+	}
+	return b
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func appendBool(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+// decoder takes an encoded policy apart. Once something is wrong it is bad and
+// gives zeros.
+type decoder struct {
+	rest []byte
+	bad  bool
+}
+
+func (d *decoder) policy() Policy {
+	if string(d.bytes(uint64(len(encoding)))) != encoding {
+		d.bad = true
+		return Policy{}
+	}
+	p := Policy{Confined: d.bool(), FullRead: d.bool(), Network: Network(d.below(byte(NetworkEnabled) + 1))}
+	for range d.count(5) {
+		r := Rule{Path: d.string(), Access: Access(d.below(byte(Write) + 1)), Origin: Origin(d.below(byte(Private) + 1))}
+		r.SkipMissing, r.Otherwise = d.bool(), Access(d.below(byte(Write)+1))
+		// The rules are searched by halves.
+		if n := len(p.Rules); n > 0 && p.Rules[n-1].Path >= r.Path {
+			d.bad = true
+		}
+		p.Rules = append(p.Rules, r)
+	}
+	for range d.count(3) {
+		g := Glob{Base: d.string(), Pattern: d.string(), MaxDepth: int(d.uint() & 0x7fffffff)}
+		p.Globs = append(p.Globs, g)
+	}
+	for range d.count(2) {
+		l := Link{Path: d.string(), Target: d.string()}
+		if n := len(p.Links); n > 0 && p.Links[n-1].Path >= l.Path {
+			d.bad = true
+		}
+		p.Links = append(p.Links, l)
+	}
+	for range d.count(1) {
+		p.Private = append(p.Private, d.string())
+	}
+	return p
+}
+
+// bytes takes the next n.
+func (d *decoder) bytes(n uint64) []byte {
+	if d.bad || n > uint64(len(d.rest)) {
+		d.bad = true
+		return nil
+	}
+	b := d.rest[:n]
+	d.rest = d.rest[n:]
+	return b
+}
+
+func (d *decoder) string() string { return string(d.bytes(d.uint())) }
+
+// below takes a byte that has to be less than limit.
+func (d *decoder) below(limit byte) byte {
+	b := d.bytes(1)
+	if len(b) == 0 || b[0] >= limit {
+		d.bad = true
+		return 0
+	}
+	return b[0]
+}
+
+func (d *decoder) bool() bool { return d.below(2) == 1 }
+
+func (d *decoder) uint() uint64 {
+	v, n := binary.Uvarint(d.rest)
+	if d.bad || n <= 0 {
+		d.bad = true
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return v
+}
+
+// count takes the number of things that follow, of at least size bytes each:
+// there cannot be more than what is left has room for.
+func (d *decoder) count(size int) uint64 {
+	n := d.uint()
+	if n > uint64(len(d.rest)/size) {
+		d.bad = true
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,1032 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// viewCase is what a child needs to know.
+type viewCase struct {
+	UID      int
+	Binds    []bindMount // made before the namespaces of the view
+	Profile  *Profile    // compiled and resolved in the child; else Policy is entered
+	Policy   Policy
+	Missing  []Missing
+	Options  ViewOptions
+	Attempts []attempt
+	Rounds   int // of a benchmark
+}
+
+// bindMount binds From to To in the mount namespace around the view.
+type bindMount struct {
+	From, To string
+	ReadOnly bool
+}
+
+// attempt is one system call, or a few that belong together.
+type attempt struct {
+	Do       string
+	Path, To string
+	// Want is the name of an errno, or what was read; "" is success.
+	Want string
+}
+
+// The outer child makes mounts; the inner one enters the view in namespaces of
+// its own, and makes the attempts without capabilities.
+var (
+	_ = register("view/outer", func(args []string) error {
+		var c viewCase
+		if err := json.Unmarshal([]byte(args[0]), &c); err != nil {
+			return err
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return err
+		}
+		for _, b := range c.Binds {
+			if err := unix.Mount(b.From, b.To, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+				return fmt.Errorf("binding %s: %w", b.To, err)
+			}
+			if b.ReadOnly {
+				if err := unix.Mount("", b.To, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+					return fmt.Errorf("remounting %s: %w", b.To, err)
+				}
+			}
+		}
+		cmd := exec.Command("/proc/self/exe", childArg, "view/inner", args[0])
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: c.UID, HostID: c.UID, Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: c.UID, HostID: c.UID, Size: 1}},
+			Credential:  &syscall.Credential{Uid: uint32(c.UID), Gid: uint32(c.UID), NoSetGroups: true},
+			AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_DAC_OVERRIDE},
+			Pdeathsig:   syscall.SIGKILL,
+		}
+		runtime.LockOSThread() // for Pdeathsig
+		return cmd.Run()
+	})
+	_ = register("view/inner", func(args []string) error {
+		var c viewCase
+		if err := json.Unmarshal([]byte(args[0]), &c); err != nil {
+			return err
+		}
+		r := &Resolved{Policy: &c.Policy, Missing: c.Missing}
+		if c.Profile != nil {
+			policy, err := c.Profile.Compile()
+			if err != nil {
+				return err
+			}
+			if r, err = policy.Resolve(); err != nil {
+				return err
+			}
+			defer r.Close()
+		}
+		for range c.Rounds {
+			begin := time.Now()
+			if err := r.EnterView(c.Options); err != nil {
+				return err
+			}
+			fmt.Println(time.Since(begin).Nanoseconds())
+			return nil
+		}
+		if err := r.EnterView(c.Options); err != nil {
+			return json.NewEncoder(os.Stdout).Encode([]string{err.Error()})
+		}
+		runtime.LockOSThread()
+		var none [2]unix.CapUserData
+		if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
+			return err
+		}
+		var got []string
+		for _, a := range c.Attempts {
+			got = append(got, a.try())
+		}
+		return json.NewEncoder(os.Stdout).Encode(got)
+	})
+)
+
+// try returns what is compared with Want.
+func (a attempt) try() string {
+	content, err := a.do()
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
+		return unix.ErrnoName(errno)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return content
+}
+
+func (a attempt) do() (string, error) {
+	closing := func(fd int, err error) (string, error) {
+		if err == nil {
+			unix.Close(fd)
+		}
+		return "", err
+	}
+	switch a.Do {
+	case "read":
+		data, err := os.ReadFile(a.Path)
+		return strings.TrimSpace(string(data)), err
+	case "open":
+		return closing(unix.Open(a.Path, unix.O_RDONLY, 0))
+	case "write":
+		return closing(unix.Open(a.Path, unix.O_WRONLY, 0))
+	case "shell-write": // as "> path" does
+		return closing(unix.Open(a.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, 0o644))
+	case "create":
+		return closing(unix.Open(a.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o644))
+	case "tmpfile":
+		return closing(unix.Open(a.Path, unix.O_WRONLY|unix.O_TMPFILE, 0o600))
+	case "list":
+		entries, err := os.ReadDir(a.Path)
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return strings.Join(names, " "), err
+	case "mode":
+		info, err := os.Lstat(a.Path)
+		if err != nil {
+			return "", err
+		}
+		return info.Mode().String(), nil
+	case "mkdir":
+		return "", unix.Mkdir(a.Path, 0o755)
+	case "mkfifo":
+		return "", unix.Mkfifo(a.Path, 0o644)
+	case "mknod":
+		return "", unix.Mknod(a.Path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3)))
+	case "rmdir":
+		return "", unix.Rmdir(a.Path)
+	case "unlink":
+		return "", unix.Unlink(a.Path)
+	case "rename":
+		return "", unix.Rename(a.Path, a.To)
+	case "exchange":
+		return "", unix.Renameat2(unix.AT_FDCWD, a.Path, unix.AT_FDCWD, a.To, unix.RENAME_EXCHANGE)
+	case "link":
+		return "", unix.Link(a.Path, a.To)
+	case "chmod":
+		return "", unix.Chmod(a.Path, 0o700)
+	case "chown":
+		return "", unix.Lchown(a.Path, os.Getuid(), os.Getgid())
+	case "utime":
+		return "", unix.Utimes(a.Path, make([]unix.Timeval, 2))
+	case "truncate":
+		return "", unix.Truncate(a.Path, 0)
+	case "setxattr":
+		return "", unix.Setxattr(a.Path, "user.x", []byte("y"), 0)
+	case "readlink":
+		return os.Readlink(a.Path)
+	case "getcwd":
+		return os.Getwd()
+	case "connect":
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return "", err
+		}
+		defer unix.Close(fd)
+		return "", unix.Connect(fd, &unix.SockaddrUnix{Name: a.Path})
+	case "descriptors":
+		// Without the standard streams, the listing itself and the files of
+		// the runtime, which reads the limits of its cgroup.
+		entries, err := os.ReadDir("/proc/self/fd")
+		var rest []string
+		for _, e := range entries {
+			to, _ := os.Readlink("/proc/self/fd/" + e.Name())
+			if strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "/proc/") && !strings.HasPrefix(to, "/sys/fs/cgroup/") && e.Name() > "2" {
+				rest = append(rest, to)
+			}
+		}
+		return strings.Join(rest, " "), err
+	case "umount":
+		return "", unix.Unmount(a.Path, unix.MNT_DETACH)
+	}
+	return "", fmt.Errorf("unknown attempt %q", a.Do)
+}
+
+// enter runs the case as an ordinary user and as uid 0, each in a tree of its
+// own, which make fills.
+func enter(t *testing.T, c func(t *testing.T, root string, uid int) viewCase) {
+	t.Helper()
+	for _, uid := range []int{0, 1000} {
+		t.Run("uid "+strconv.Itoa(uid), func(t *testing.T) {
+			t.Parallel()
+			if os.Getuid() != 0 {
+				t.Skip("mapping other users needs uid 0")
+			}
+			root, err := os.MkdirTemp("", "view")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(root) })
+			// Anybody may pass; where /tmp is a symlink the paths are not.
+			root, err = filepath.EvalSymlinks(root)
+			if err == nil {
+				err = os.Chmod(root, 0o755)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			vc := c(t, root, uid)
+			vc.UID, vc.Policy.Confined = uid, true
+			slices.SortFunc(vc.Policy.Rules, func(a, b Rule) int { return strings.Compare(a.Path, b.Path) })
+			filepath.WalkDir(root, func(name string, _ os.DirEntry, err error) error {
+				if err != nil {
+					return err
+				}
+				return os.Lchown(name, uid, uid)
+			})
+			got := runView(t, vc)
+			if len(got) == 1 && len(vc.Attempts) == 0 {
+				t.Fatalf("EnterView: %s", got[0])
+			}
+			if len(got) != len(vc.Attempts) {
+				t.Fatalf("EnterView: %s", got)
+			}
+			for i, a := range vc.Attempts {
+				if got[i] != a.Want {
+					t.Errorf("%s %s %s: got %q, want %q", a.Do, a.Path, a.To, got[i], a.Want)
+				}
+			}
+		})
+	}
+}
+
+func runView(t testing.TB, c viewCase) []string {
+	t.Helper()
+	out := runOuter(t, c)
+	var got []string
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("child said %q: %v", out, err)
+	}
+	return got
+}
+
+func runOuter(t testing.TB, c viewCase) []byte {
+	t.Helper()
+	arg, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", childArg, "view/outer", string(arg))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	cmd.Stderr = t.Output()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("child: %v\n%s", err, out)
+	}
+	return out
+}
+
+// plant makes files and directories; names that end in a slash are directories,
+// "a -> b" is a symlink. Files contain their base name.
+func plant(t *testing.T, root string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		name, link, symlink := strings.Cut(name, " -> ")
+		full := filepath.Join(root, name)
+		err := os.MkdirAll(filepath.Dir(full), 0o755)
+		switch {
+		case err != nil:
+		case symlink:
+			err = os.Symlink(link, full)
+		case strings.HasSuffix(name, "/"):
+			err = os.MkdirAll(full, 0o755)
+		default:
+			err = os.WriteFile(full, []byte(filepath.Base(name)), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func listen(t *testing.T, name string) {
+	t.Helper()
+	l, err := net.Listen("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	if err := os.Chmod(name, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestViewReadOnly(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		plant(t, root, "repo/f", "repo/d/")
+		repo := root + "/repo"
+		return viewCase{
+			Policy:  Policy{Rules: []Rule{{Path: "/", Access: Read}}},
+			Options: ViewOptions{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "getcwd", Want: "/"},
+				{Do: "descriptors"},
+				{Do: "read", Path: repo + "/f", Want: "f"},
+				{Do: "write", Path: repo + "/f", Want: "EROFS"},
+				{Do: "create", Path: repo + "/new", Want: "EROFS"},
+				{Do: "create", Path: "/tmp/new", Want: "EROFS"},
+				{Do: "create", Path: "/new", Want: "EROFS"},
+				{Do: "create", Path: "/etc/new", Want: "EROFS"},
+				{Do: "tmpfile", Path: repo, Want: "EROFS"},
+				{Do: "mkdir", Path: repo + "/new", Want: "EROFS"},
+				{Do: "mkfifo", Path: repo + "/new", Want: "EROFS"},
+				{Do: "rename", Path: repo + "/f", To: repo + "/g", Want: "EROFS"},
+				{Do: "link", Path: repo + "/f", To: repo + "/g", Want: "EROFS"},
+				{Do: "unlink", Path: repo + "/f", Want: "EROFS"},
+				{Do: "rmdir", Path: repo + "/d", Want: "EROFS"},
+				{Do: "chmod", Path: repo + "/f", Want: "EROFS"},
+				{Do: "chown", Path: repo + "/f", Want: "EROFS"},
+				{Do: "utime", Path: repo + "/f", Want: "EROFS"},
+				{Do: "setxattr", Path: repo + "/f", Want: "EROFS"},
+				{Do: "truncate", Path: repo + "/f", Want: "EROFS"},
+				{Do: "write", Path: "/proc/self/root" + repo + "/f", Want: "EROFS"},
+				{Do: "write", Path: "/.." + repo + "/f", Want: "EROFS"},
+				{Do: "write", Path: "/proc/self/cwd/.." + repo + "/f", Want: "EROFS"},
+				{Do: "read", Path: "/etc/.." + repo + "/f", Want: "f"},
+				{Do: "umount", Path: "/proc", Want: "EPERM"},
+			},
+		}
+	})
+}
+
+func TestViewPseudoFilesystems(t *testing.T) {
+	t.Parallel()
+	for _, fresh := range []bool{true, false} {
+		t.Run("fresh "+strconv.FormatBool(fresh), func(t *testing.T) {
+			enter(t, func(t *testing.T, root string, uid int) viewCase {
+				comm := ""
+				if !fresh {
+					comm = "EROFS"
+				}
+				return viewCase{
+					Policy:  Policy{Rules: []Rule{{Path: "/", Access: Read}}},
+					Options: ViewOptions{FreshProc: fresh, ShmBytes: 1 << 20},
+					Attempts: []attempt{
+						{Do: "write", Path: "/proc/sys/kernel/core_pattern", Want: map[int]string{0: "EROFS", 1000: "EACCES"}[uid]},
+						{Do: "chmod", Path: "/proc/irq", Want: "EROFS"},
+						{Do: "chmod", Path: "/proc/bus", Want: "EROFS"},
+						{Do: "chmod", Path: "/proc/sys/kernel/core_pattern", Want: "EROFS"},
+						{Do: "read", Path: "/proc/kallsyms"},
+						{Do: "read", Path: "/proc/keys"},
+						{Do: "read", Path: "/proc/timer_list"},
+						{Do: "write", Path: "/proc/kallsyms", Want: "EROFS"},
+						{Do: "write", Path: "/proc/self/comm", Want: comm},
+						{Do: "list", Path: "/sys/kernel/debug"},
+						{Do: "list", Path: "/sys/firmware"},
+						{Do: "mode", Path: "/sys/fs/bpf", Want: "dr-xr-xr-x"},
+						{Do: "chmod", Path: "/sys/kernel/mm", Want: "EROFS"},
+						{Do: "mkdir", Path: "/sys/fs/cgroup/x", Want: "EROFS"},
+						{Do: "list", Path: "/dev", Want: "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero"},
+						{Do: "shell-write", Path: "/dev/null"},
+						{Do: "chmod", Path: "/dev/null", Want: "EROFS"},
+						{Do: "open", Path: "/dev/zero"},
+						{Do: "open", Path: "/dev/full"},
+						{Do: "open", Path: "/dev/random"},
+						{Do: "open", Path: "/dev/urandom"},
+						{Do: "open", Path: "/dev/tty", Want: "ENXIO"},
+						{Do: "open", Path: "/dev/kmsg", Want: "ENOENT"},
+						{Do: "open", Path: "/dev/mem", Want: "ENOENT"},
+						{Do: "list", Path: "/dev/pts", Want: "ptmx"},
+						{Do: "open", Path: "/dev/ptmx"},
+						{Do: "mode", Path: "/dev/shm", Want: "dtrwxrwxrwx"},
+						{Do: "list", Path: "/dev/shm"},
+						{Do: "create", Path: "/dev/shm/x"},
+						{Do: "mknod", Path: "/dev/shm/n", Want: "EPERM"},
+						{Do: "readlink", Path: "/dev/fd", Want: "/proc/self/fd"},
+					},
+				}
+			})
+		})
+	}
+}
+
+func TestViewWorkspace(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		plant(t, root, "repo/f", "repo/d/g", "repo/.git/HEAD", "repo/.git/objects/", "repo/.codex/", "repo/vault/x",
+			"repo/secret", "repo/sub/deep/.git/HEAD", "repo/sub/deep/h", "repo/docs/man/page", "repo/held",
+			"other/o", "repo/link -> ../other/o", "single", "repo/.agents/")
+		repo := root + "/repo"
+		return viewCase{
+			Policy: Policy{Rules: []Rule{
+				{Path: "/", Access: Read},
+				{Path: repo, Access: Write},
+				{Path: repo + "/.git", Access: Read, Origin: Protected},
+				{Path: repo + "/.codex", Access: Read, Origin: Protected},
+				{Path: repo + "/.agents", Access: Read, Origin: Protected},
+				{Path: repo + "/vault", Access: Denied},
+				{Path: repo + "/secret", Access: Denied},
+				{Path: repo + "/sub/deep/.git", Access: Read},
+				{Path: repo + "/docs/man", Access: Read},
+				{Path: repo + "/held/below/it", Access: Denied}, // by the placeholder "held"
+				{Path: repo + "/gone", Access: Write},
+				{Path: root + "/single", Access: Write},
+			}},
+			Missing: []Missing{{Parent: repo, Name: ".codex", Dir: true}, {Parent: repo, Name: ".agents", Dir: true},
+				{Parent: repo, Name: "held"}},
+			Options: ViewOptions{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "write", Path: repo + "/f"},
+				{Do: "create", Path: repo + "/new"},
+				{Do: "mkfifo", Path: repo + "/fifo"},
+				{Do: "mknod", Path: repo + "/null", Want: "EPERM"},
+				{Do: "write", Path: root + "/other/o", Want: "EROFS"},
+				{Do: "create", Path: "/tmp/new", Want: "EROFS"},
+				{Do: "write", Path: repo + "/link", Want: "EROFS"},
+				{Do: "link", Path: root + "/other/o", To: repo + "/p", Want: "EXDEV"},
+				{Do: "rename", Path: root + "/other/o", To: repo + "/p", Want: "EXDEV"},
+
+				{Do: "read", Path: repo + "/.git/HEAD", Want: "HEAD"},
+				{Do: "write", Path: repo + "/.git/HEAD", Want: "EROFS"},
+				{Do: "create", Path: repo + "/.git/new", Want: "EROFS"},
+				{Do: "rename", Path: repo + "/.git", To: repo + "/x", Want: "EBUSY"},
+				{Do: "rename", Path: repo + "/f", To: repo + "/.git/HEAD", Want: "EXDEV"},
+				{Do: "link", Path: repo + "/f", To: repo + "/.git/l", Want: "EROFS"},
+				{Do: "exchange", Path: repo + "/.git", To: repo + "/d", Want: "EBUSY"},
+				{Do: "rmdir", Path: repo + "/.git", Want: "EBUSY"},
+				{Do: "chmod", Path: repo + "/.git", Want: "EROFS"},
+
+				{Do: "mode", Path: repo + "/.codex", Want: "dr-xr-xr-x"},
+				{Do: "list", Path: repo + "/.codex"},
+				{Do: "create", Path: repo + "/.codex/x", Want: "EROFS"},
+				{Do: "mkdir", Path: repo + "/.codex", Want: "EEXIST"},
+				{Do: "rmdir", Path: repo + "/.codex", Want: "EBUSY"},
+				{Do: "rename", Path: repo + "/.agents", To: repo + "/x", Want: "EBUSY"},
+
+				{Do: "list", Path: repo + "/vault", Want: "EACCES"},
+				{Do: "read", Path: repo + "/vault/x", Want: "EACCES"},
+				{Do: "mode", Path: repo + "/vault", Want: "d---------"},
+				{Do: "chmod", Path: repo + "/vault", Want: "EROFS"},
+				{Do: "rename", Path: repo + "/vault", To: repo + "/x", Want: "EBUSY"},
+				{Do: "rmdir", Path: repo + "/vault", Want: "EBUSY"},
+				{Do: "read", Path: repo + "/secret", Want: "EACCES"},
+				{Do: "write", Path: repo + "/secret", Want: "EACCES"},
+				{Do: "chmod", Path: repo + "/secret", Want: "EROFS"},
+				{Do: "unlink", Path: repo + "/secret", Want: "EBUSY"},
+				{Do: "rename", Path: repo + "/secret", To: repo + "/x", Want: "EBUSY"},
+				{Do: "link", Path: repo + "/secret", To: repo + "/x", Want: "EXDEV"},
+
+				{Do: "write", Path: repo + "/sub/deep/h"},
+				{Do: "create", Path: repo + "/sub/n"},
+				{Do: "write", Path: repo + "/sub/deep/.git/HEAD", Want: "EROFS"},
+				{Do: "rename", Path: repo + "/sub", To: repo + "/x", Want: "EBUSY"},
+				{Do: "rename", Path: repo + "/sub/deep", To: repo + "/sub/x", Want: "EBUSY"},
+				{Do: "rename", Path: repo + "/sub/deep", To: repo + "/x", Want: "EXDEV"},
+				{Do: "exchange", Path: repo + "/sub", To: repo + "/d", Want: "EBUSY"},
+				{Do: "rename", Path: repo + "/docs", To: repo + "/x", Want: "EBUSY"},
+				{Do: "write", Path: repo + "/docs/man/page", Want: "EROFS"},
+				{Do: "create", Path: repo + "/docs/x"},
+				{Do: "rename", Path: repo + "/d", To: repo + "/e"},
+
+				{Do: "read", Path: repo + "/held", Want: "held"},
+				{Do: "write", Path: repo + "/held", Want: "EROFS"},
+				{Do: "unlink", Path: repo + "/held", Want: "EBUSY"},
+				{Do: "mkdir", Path: repo + "/held", Want: "EEXIST"},
+
+				{Do: "write", Path: root + "/single"},
+				{Do: "truncate", Path: root + "/single"},
+				{Do: "unlink", Path: root + "/single", Want: "EROFS"},
+				{Do: "rename", Path: repo, To: root + "/x", Want: "EROFS"},
+			},
+		}
+	})
+}
+
+func TestViewNested(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		plant(t, root, "repo/a/b/f", "repo/a/x", "repo/a/c/d/g", "repo/a/c/s", "repo/r/w/h", "repo/r/o", "repo/n/k", "repo/n/s", "repo/a/file")
+		repo := root + "/repo"
+		return viewCase{
+			Policy: Policy{Rules: []Rule{
+				{Path: "/", Access: Read},
+				{Path: repo, Access: Write},
+				{Path: repo + "/a", Access: Denied},
+				{Path: repo + "/a/b", Access: Write},
+				{Path: repo + "/a/file", Access: Write},
+				{Path: repo + "/a/c/d", Access: Read},
+				{Path: repo + "/r", Access: Read},
+				{Path: repo + "/r/w", Access: Write},
+				{Path: repo + "/n", Access: Write}, // says nothing new
+				{Path: repo + "/n/s", Access: Denied},
+			}},
+			Options: ViewOptions{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "list", Path: repo + "/a", Want: "EACCES"},
+				{Do: "mode", Path: repo + "/a", Want: "d--x--x--x"},
+				{Do: "read", Path: repo + "/a/x", Want: "ENOENT"},
+				{Do: "create", Path: repo + "/a/n", Want: "EROFS"},
+				{Do: "read", Path: repo + "/a/b/f", Want: "f"},
+				{Do: "create", Path: repo + "/a/b/n"},
+				{Do: "write", Path: repo + "/a/file"},
+				{Do: "list", Path: repo + "/a/c", Want: "EACCES"},
+				{Do: "read", Path: repo + "/a/c/d/g", Want: "g"},
+				{Do: "write", Path: repo + "/a/c/d/g", Want: "EROFS"},
+				{Do: "rename", Path: repo + "/a", To: repo + "/z", Want: "EBUSY"},
+				{Do: "rename", Path: repo + "/a/b", To: repo + "/z", Want: "EXDEV"},
+				{Do: "list", Path: repo + "/r", Want: "o w"},
+				{Do: "write", Path: repo + "/r/o", Want: "EROFS"},
+				{Do: "create", Path: repo + "/r/w/n"},
+				{Do: "rename", Path: repo + "/r/w", To: repo + "/r/z", Want: "EROFS"},
+				{Do: "rename", Path: repo + "/n", To: repo + "/z", Want: "EBUSY"},
+				{Do: "write", Path: repo + "/n/k"},
+				{Do: "read", Path: repo + "/n/s", Want: "EACCES"},
+			},
+		}
+	})
+}
+
+func TestViewMinimal(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		plant(t, root, "repo/f", "repo/v/x", "other/o", "w/x", "w/one", "hid/x")
+		plant(t, root, "hid/below/y", "hid/gone/")
+		rules := []Rule{
+			{Path: root + "/repo", Access: Read},
+			{Path: root + "/repo/v", Access: Denied},
+			{Path: root + "/w", Access: Write},
+			{Path: root + "/w/one", Access: Read},
+			{Path: root + "/hid", Access: Denied},
+			{Path: root + "/hid/below", Access: Read},
+			{Path: "/usr", Access: Read, Origin: Minimal},
+			{Path: "/etc/passwd", Access: Read},
+		}
+		return viewCase{
+			Policy: Policy{Rules: rules, Links: []Link{{Path: root + "/hid/link", Target: "below"},
+				{Path: "/zoo/link", Target: "../usr/bin"}}},
+			Options: ViewOptions{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "open", Path: "/usr/bin/env"},
+				{Do: "list", Path: "/..", Want: "dev etc proc tmp usr zoo"},
+				{Do: "open", Path: "/zoo/link/env"},
+				{Do: "read", Path: root + "/hid/link/y", Want: "y"},
+				{Do: "read", Path: root + "/repo/f", Want: "f"},
+				{Do: "write", Path: root + "/repo/f", Want: "EROFS"},
+				{Do: "list", Path: root + "/repo/v", Want: "EACCES"},
+				{Do: "read", Path: root + "/other/o", Want: "ENOENT"},
+				{Do: "list", Path: root, Want: "hid repo w"},
+				{Do: "mode", Path: root, Want: "drwx------"},
+				{Do: "list", Path: root + "/hid", Want: "EACCES"},
+				{Do: "open", Path: root + "/hid/gone", Want: "ENOENT"},
+				{Do: "open", Path: "/etc/passwd"},
+				{Do: "write", Path: "/etc/passwd", Want: map[int]string{0: "EROFS", 1000: "EACCES"}[uid]},
+				{Do: "list", Path: "/etc", Want: "passwd"},
+				{Do: "open", Path: "/root", Want: "ENOENT"},
+				{Do: "open", Path: "/sys", Want: "ENOENT"},
+				{Do: "open", Path: "/var", Want: "ENOENT"},
+				{Do: "create", Path: "/new", Want: "EROFS"},
+				{Do: "chmod", Path: root, Want: "EROFS"},
+				{Do: "create", Path: root + "/w/n"},
+				{Do: "write", Path: root + "/w/one", Want: "EROFS"},
+				{Do: "unlink", Path: root + "/w/one", Want: "EBUSY"},
+				{Do: "read", Path: "/proc/sys/kernel/ostype", Want: "Linux"},
+				{Do: "chmod", Path: "/proc/sys/kernel/ostype", Want: "EROFS"},
+				{Do: "open", Path: "/dev/null"},
+			},
+		}
+	})
+}
+
+// The whole way from a profile, with what only Resolve finds out.
+func TestViewOfProfile(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		plant(t, root, "real/repo/f", "real/repo/.agents/", "real/repo/.codex/", "real/repo/.aws/c", "way -> real",
+			"store/wt/HEAD", "store/other", "private/key")
+		if err := os.WriteFile(root+"/real/repo/.git", []byte("gitdir: "+root+"/store/wt\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		// For the directories themselves there is no .git and so on.
+		for _, name := range protectedNames {
+			plant(t, root, "store/"+name+"/")
+		}
+		return viewCase{
+			Profile: &Profile{
+				Entries: []Entry{
+					{Place: PlaceMinimal, Access: Read},
+					{Place: PlaceProjectRoots, Access: Write},
+					{Place: PlacePath, Path: root + "/store", Access: Write},
+					{Place: PlacePath, Path: root + "/nothing", Access: Write},
+				},
+				Cwd: root + "/way/repo", WorkspaceRoots: []string{root + "/way/repo"}, Private: []string{root + "/private"},
+			},
+			Options: ViewOptions{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "write", Path: root + "/real/repo/f"},
+				{Do: "write", Path: root + "/way/repo/f"},
+				{Do: "write", Path: root + "/real/repo/.git", Want: "EROFS"},
+				{Do: "unlink", Path: root + "/real/repo/.git", Want: "EBUSY"},
+				{Do: "write", Path: root + "/store/wt/HEAD", Want: "EROFS"},
+				{Do: "write", Path: root + "/store/other"},
+				{Do: "rename", Path: root + "/store/wt", To: root + "/store/x", Want: "EBUSY"},
+				{Do: "mode", Path: root + "/real/repo/.codex", Want: "dr-xr-xr-x"},
+				{Do: "write", Path: root + "/real/repo/.aws/c", Want: "EROFS"},
+				{Do: "open", Path: "/bin/sh"},
+				{Do: "open", Path: "/etc/passwd"},
+				{Do: "open", Path: root + "/private", Want: "ENOENT"},
+				{Do: "create", Path: root + "/nothing", Want: "EROFS"},
+			},
+		}
+	})
+}
+
+func TestViewEmpty(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		return viewCase{
+			Options:  ViewOptions{}, // the old procfs
+			Attempts: []attempt{{Do: "list", Path: "/", Want: "dev proc"}, {Do: "write", Path: "/proc/self/comm", Want: "EROFS"}},
+		}
+	})
+}
+
+func TestViewWholeRootWritable(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		plant(t, root, "a/x", "b/y")
+		return viewCase{
+			Policy: Policy{Rules: []Rule{{Path: "/", Access: Write}, {Path: root + "/a", Access: Denied},
+				{Path: "/proc", Access: Write}, {Path: "/dev", Access: Write}, {Path: "/sys", Access: Write}}},
+			Options: ViewOptions{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "write", Path: root + "/b/y"},
+				{Do: "list", Path: root + "/a", Want: "EACCES"},
+				{Do: "rename", Path: root, To: "/tmp/z", Want: "EBUSY"},
+				{Do: "chmod", Path: "/proc/sys/kernel/ostype", Want: "EROFS"},
+				{Do: "chmod", Path: "/sys/kernel/mm", Want: "EROFS"},
+				{Do: "open", Path: "/dev/kmsg", Want: "ENOENT"},
+			},
+		}
+	})
+}
+
+func TestViewGlobs(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		plant(t, root, "repo/a.env", "repo/d/.e/b.env", "repo/d/f", "repo/dir.env/x", "repo/l.env -> d/f", "elsewhere/t",
+			"repo/m.env -> ../elsewhere/t", "repo/dangling.env -> none", "sym/s.env", "repo/into -> ../sym", "repo/deny/c.env",
+			"depth/1.env", "depth/a/2.env")
+		repo := root + "/repo"
+		return viewCase{
+			Policy: Policy{
+				Rules: []Rule{{Path: "/", Access: Read}, {Path: repo, Access: Write}, {Path: repo + "/deny", Access: Denied}},
+				Globs: []Glob{{Base: repo, Pattern: "**/*.env"}, {Base: root + "/depth", Pattern: "**/*.env", MaxDepth: 1},
+					{Base: root + "/none", Pattern: "*"}},
+			},
+			Options: ViewOptions{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "read", Path: repo + "/a.env", Want: "EACCES"},
+				{Do: "read", Path: repo + "/d/.e/b.env", Want: "EACCES"},
+				{Do: "read", Path: repo + "/dir.env/x", Want: "x"},
+				{Do: "read", Path: repo + "/l.env", Want: "EACCES"},
+				{Do: "read", Path: repo + "/d/f", Want: "EACCES"},
+				{Do: "read", Path: root + "/elsewhere/t", Want: "EACCES"},
+				{Do: "read", Path: repo + "/into/s.env", Want: "s.env"},
+				{Do: "rename", Path: repo + "/d", To: repo + "/z", Want: "EBUSY"},
+				{Do: "rename", Path: repo + "/a.env", To: repo + "/z", Want: "EBUSY"},
+				{Do: "read", Path: root + "/depth/1.env", Want: "EACCES"},
+				{Do: "read", Path: root + "/depth/a/2.env", Want: "2.env"},
+				{Do: "create", Path: repo + "/later.env"},
+			},
+		}
+	})
+}
+
+func TestViewSubmounts(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		plant(t, root, "repo/ro/", "repo/rw/", "src/f", "out/", "repo/d/f", "repo/d/sub/")
+		repo := root + "/repo"
+		return viewCase{
+			Binds: []bindMount{{root + "/src", repo + "/ro", true}, {root + "/src", repo + "/rw", false},
+				{root + "/src", root + "/out", false}, {root + "/src", repo + "/d/sub", false}},
+			Policy: Policy{Rules: []Rule{{Path: "/", Access: Read}, {Path: repo, Access: Write},
+				{Path: repo + "/d", Access: Read}}},
+			Options: ViewOptions{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "create", Path: repo + "/new"},
+				{Do: "write", Path: repo + "/ro/f", Want: "EROFS"},
+				{Do: "write", Path: repo + "/rw/f"},
+				{Do: "write", Path: root + "/out/f", Want: "EROFS"},
+				{Do: "write", Path: repo + "/d/sub/f", Want: "EROFS"},
+			},
+		}
+	})
+}
+
+// What is private is so wherever a mount shows it.
+func TestViewPrivateAliases(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		plant(t, root, "home/own/key", "home/f", "alias/", "repo/d/in/")
+		return viewCase{
+			Binds: []bindMount{{root + "/home", root + "/alias", false}, {root + "/home/own", root + "/repo/d/in", false}},
+			Policy: Policy{Rules: []Rule{{Path: "/", Access: Read}, {Path: root + "/repo", Access: Write},
+				{Path: root + "/home/own", Access: Denied, Origin: Private}}, Private: []string{root + "/home/own"}},
+			Options: ViewOptions{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "read", Path: root + "/home/own/key", Want: "EACCES"},
+				{Do: "read", Path: root + "/alias/own/key", Want: "EACCES"},
+				{Do: "read", Path: root + "/alias/f", Want: "f"},
+				{Do: "read", Path: root + "/repo/d/in/key", Want: "EACCES"},
+				{Do: "rename", Path: root + "/repo/d", To: root + "/repo/e", Want: "EBUSY"},
+			},
+		}
+	})
+}
+
+func TestViewSockets(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		plant(t, root, "repo/", "run/plain", "hid/")
+		sockets := []string{root + "/run/s", root + "/repo/s", root + "/hid/s"}
+		for _, name := range sockets {
+			listen(t, name)
+		}
+		return viewCase{
+			Policy: Policy{Rules: []Rule{{Path: "/", Access: Read}, {Path: root + "/repo", Access: Write},
+				{Path: root + "/hid", Access: Denied}}},
+			Options: ViewOptions{FreshProc: true,
+				Sockets: append(sockets, root+"/run/gone", root+"/nowhere/s", root+"/run/plain")},
+			Attempts: []attempt{
+				{Do: "connect", Path: root + "/run/s", Want: "ECONNREFUSED"},
+				{Do: "connect", Path: root + "/repo/s"},
+				{Do: "connect", Path: root + "/hid/s", Want: "EACCES"},
+				{Do: "read", Path: root + "/run/plain", Want: "plain"},
+			},
+		}
+	})
+}
+
+func TestViewShm(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/dev/shm"); err != nil {
+		t.Skip(err)
+	}
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		dir, err := os.MkdirTemp("/dev/shm", "view")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		plant(t, dir, "w/f", "private/f")
+		for _, name := range []string{dir, dir + "/w", dir + "/w/f"} {
+			if err := os.Chown(name, uid, uid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return viewCase{
+			Policy: Policy{Rules: []Rule{{Path: "/", Access: Read}, {Path: dir + "/w", Access: Write},
+				{Path: dir + "/private", Access: Denied, Origin: Private}}},
+			Options: ViewOptions{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "list", Path: dir, Want: "w"},
+				{Do: "write", Path: dir + "/w/f"},
+				{Do: "create", Path: "/dev/shm/x"},
+				{Do: "read", Path: dir + "/private/f", Want: "ENOENT"},
+			},
+		}
+	})
+}
+
+// What cannot be built is refused, with what and where.
+func TestViewRefused(t *testing.T) {
+	t.Parallel()
+	write := func(root string, more ...Rule) Policy {
+		return Policy{Confined: true, Rules: append([]Rule{{Path: "/", Access: Read}, {Path: root, Access: Write}}, more...)}
+	}
+	tests := []struct {
+		name  string
+		files []string
+		c     func(root string) viewCase
+		want  string
+	}{
+		{"root swapped for a symlink", []string{"a/", "w -> a"}, func(root string) viewCase {
+			return viewCase{Policy: write(root + "/w")}
+		}, "mounting the rule at $/w: open: too many levels of symbolic links"},
+		{"parent swapped for a symlink", []string{"a/w/", "b -> a"}, func(root string) viewCase {
+			return viewCase{Policy: write(root + "/b/w")}
+		}, "mounting the rule at $/b/w: open: too many levels of symbolic links"},
+		{"no placeholder", []string{"w/"}, func(root string) viewCase {
+			return viewCase{Policy: write(root+"/w", Rule{Path: root + "/w/.git", Access: Read}),
+				Missing: []Missing{{Parent: root + "/w", Name: ".git", Dir: true}}}
+		}, "mounting over $/w/.git: its placeholder is gone"},
+		{"missing and not held", []string{"w/"}, func(root string) viewCase {
+			return viewCase{Policy: write(root+"/w", Rule{Path: root + "/w/.git", Access: Read})}
+		}, "mounting over $/w/.git: it does not exist, has no placeholder and could come into being"},
+		{"glob in procfs", nil, func(root string) viewCase {
+			p := write(root)
+			p.Globs = []Glob{{Base: "/proc", Pattern: "*/environ"}}
+			return viewCase{Policy: p}
+		}, "expanding the glob /proc/*/environ: what is in /proc cannot be listed ahead"},
+		{"not a terminal", []string{"x"}, func(root string) viewCase {
+			return viewCase{Policy: write(root), Options: ViewOptions{Terminal: root + "/x"}}
+		}, "mounting $/x at /dev/console: the host has another object there, mode 0100644, number 0:0"},
+		{"not confined", nil, func(string) viewCase { return viewCase{} }, "mounting the view: the policy does not restrict files"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if os.Getuid() != 0 {
+				t.Skip("a mount namespace needs uid 0")
+			}
+			root := t.TempDir()
+			plant(t, root, tt.files...)
+			want := []string{strings.ReplaceAll(tt.want, "$", root)}
+			if diff := cmp.Diff(want, runView(t, tt.c(root))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// However fast a directory and a symlink take each other's place, what the
+// symlink leads to is not made writable.
+func TestViewOfSwappedRoot(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("a mount namespace needs uid 0")
+	}
+	root := t.TempDir()
+	plant(t, root, "victim/f", "w/f", "link -> victim")
+	done := make(chan struct{})
+	var swapper sync.WaitGroup
+	swapper.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				if err := unix.Renameat2(unix.AT_FDCWD, root+"/w", unix.AT_FDCWD, root+"/link", unix.RENAME_EXCHANGE); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	})
+	defer swapper.Wait()
+	defer close(done)
+	c := viewCase{
+		Policy:   Policy{Confined: true, Rules: []Rule{{Path: "/", Access: Read}, {Path: root + "/w", Access: Write}}},
+		Options:  ViewOptions{FreshProc: true},
+		Attempts: []attempt{{Do: "write", Path: root + "/victim/f"}},
+	}
+	entered := 0
+	for range 40 {
+		switch got := runView(t, c)[0]; {
+		case got == "EROFS":
+			entered++
+		case !strings.HasSuffix(got, "too many levels of symbolic links"):
+			t.Errorf("got %q", got)
+		}
+	}
+	t.Logf("%d of 40 entered", entered)
+}
+
+func TestViewTooManyGlobbed(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for i := range maxGlobbed + 1 {
+		if err := os.WriteFile(filepath.Join(root, strconv.Itoa(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	p := &Policy{Confined: true, Rules: []Rule{{Path: "/", Access: Read}}, Globs: []Glob{{Base: root, Pattern: "*"}}}
+	if _, err := deniedFiles(fd, p); err == nil || !strings.Contains(err.Error(), "more than 8192 files") {
+		t.Errorf("deniedFiles: %v, want a refusal of more than 8192 files", err)
+	}
+	if err := os.Remove(filepath.Join(root, "0")); err != nil {
+		t.Fatal(err)
+	}
+	files, err := deniedFiles(fd, p)
+	if err != nil || len(files) != maxGlobbed {
+		t.Errorf("deniedFiles: %d files, %v; want %d", len(files), err, maxGlobbed)
+	}
+}
+
+// A terminal of the host is shown as the console, and nothing else of it.
+func TestViewConsole(t *testing.T) {
+	t.Parallel()
+	ptmx, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { ptmx.Close() })
+	n, err := unix.IoctlGetInt(int(ptmx.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(ptmx.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal := "/dev/pts/" + strconv.Itoa(n)
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		c := viewCase{
+			Policy:  Policy{Rules: []Rule{{Path: "/", Access: Read}}},
+			Options: ViewOptions{FreshProc: true, Terminal: terminal},
+			Attempts: []attempt{
+				{Do: "open", Path: terminal, Want: "ENOENT"},
+				{Do: "mode", Path: "/dev/console", Want: "Dcrw-------"},
+			},
+		}
+		if uid == 0 {
+			c.Attempts = append(c.Attempts, attempt{Do: "write", Path: "/dev/console"})
+		}
+		return c
+	})
+}
+
+func TestSocketPaths(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	plant(t, root, "real dir/", "alias -> real dir", "gone/")
+	listen(t, root+"/alias/with space")
+	listen(t, root+"/gone/s")
+	if err := os.Remove(root + "/gone/s"); err != nil {
+		t.Fatal(err)
+	}
+	paths, err := SocketPaths()
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths = slices.DeleteFunc(paths, func(name string) bool { return !within(name, root) })
+	if diff := cmp.Diff([]string{root + "/real dir/with space"}, paths); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func FuzzBoundPaths(f *testing.F) {
+	const head = "Num       RefCount Protocol Flags    Type St Inode Path\n"
+	f.Add([]byte(head + "0000000038f00a21: 00000003 00000000 00000000 0001 03    38\n0000000038f00a21: 00000002 00000000 00010000 0001 01 17 /run/a b\n"))
+	f.Add([]byte(head + "0: 0 0 0 0 0 0 @abstract\n0: 0 0 0 0 0 0 relative\n0: 0 0 0 0 0 0 /x"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, name := range boundPaths(text) {
+			if !strings.HasPrefix(name, "/") || strings.Contains(name, "\n") || !strings.Contains(string(text), name) {
+				t.Errorf("boundPaths gave %q", name)
+			}
+		}
+	})
+}
+
+func BenchmarkEnterView(b *testing.B) {
+	if os.Getuid() != 0 {
+		b.Skip("a mount namespace needs uid 0")
+	}
+	root := b.TempDir()
+	rules := []Rule{{Path: "/", Access: Read}}
+	var missing []Missing
+	for _, name := range []string{"a", "b", "c"} {
+		dir := filepath.Join(root, name)
+		rules = append(rules, Rule{Path: dir, Access: Write})
+		for _, protected := range []string{".agents", ".aws", ".codex", ".git"} {
+			if err := os.MkdirAll(filepath.Join(dir, protected), 0o755); err != nil {
+				b.Fatal(err)
+			}
+			rules = append(rules, Rule{Path: filepath.Join(dir, protected), Access: Read, Origin: Protected})
+			if protected != ".git" {
+				missing = append(missing, Missing{Parent: dir, Name: protected, Dir: true})
+			}
+		}
+	}
+	c := viewCase{Policy: Policy{Confined: true, Rules: rules}, Missing: missing, Options: ViewOptions{FreshProc: true}, Rounds: 1}
+	var times []int
+	for b.Loop() {
+		n, err := strconv.Atoi(strings.TrimSpace(string(runOuter(b, c))))
+		if err != nil {
+			b.Fatal(err)
+		}
+		times = append(times, n)
+	}
+	slices.Sort(times)
+	b.ReportMetric(float64(times[len(times)/2])/1e3, "µs-median/view")
+	b.ReportMetric(float64(times[len(times)*95/100])/1e3, "µs-p95/view")
+}

@@ -1,0 +1,208 @@
+package sandbox
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The filters of processes, by what they have in common.
+var (
+	everyProcess  = []Filter{FilterRestricted, FilterEnabled, FilterEnabledNotify, FilterLandlock}
+	withoutSocket = []Filter{FilterRestricted, FilterLandlock, FilterNetwork}
+	withSocket    = []Filter{FilterEnabled, FilterEnabledNotify}
+)
+
+// wants are calls of interest, written down without the tables.
+var wants = []struct {
+	filters []Filter
+	calls   []string
+	args    [6]uint64
+	want    verdict
+	amd64   bool // not on arm64
+}{
+	// What every program needs.
+	{filters: append(everyProcess, FilterNetwork, FilterSharedPIDs), calls: []string{
+		"read", "write", "openat", "openat2", "close", "fstat", "mmap", "mprotect", "munmap", "execve", "execveat", "exit_group",
+		"wait4", "waitid", "kill", "tgkill", "pipe2", "dup3", "ioctl", "fcntl", "futex", "epoll_pwait", "memfd_create", "mkdirat",
+		"unlinkat", "renameat2", "linkat", "truncate", "getrandom", "prctl", "seccomp", "landlock_restrict_self", "setsid", "setpgid",
+		"sendmsg", "recvmsg", "recvfrom", "shutdown", "getsockopt", "getsockname", "getpeername", "pidfd_open", "inotify_init1",
+		"setuid", "capset", "rseq", "cachestat", "map_shadow_stack", "futex_wait", "futex_wake", "futex_requeue", "mseal",
+		"lsm_get_self_attr", "getxattrat", "listxattrat", "file_getattr", "futex_waitv", "memfd_secret", "name_to_handle_at",
+	}, want: allow},
+	{filters: everyProcess, calls: []string{"clone"}, args: [6]uint64{unix.CLONE_CHILD_CLEARTID | unix.CLONE_CHILD_SETTID | uint64(unix.SIGCHLD)}, want: allow},
+	{filters: everyProcess, calls: []string{"clone"}, args: [6]uint64{unix.CLONE_VM | unix.CLONE_VFORK | uint64(unix.SIGCHLD)}, want: allow},
+	{filters: everyProcess, calls: []string{"clone"}, args: [6]uint64{0x3d0f00}, want: allow},
+	{filters: everyProcess, calls: []string{"unshare"}, args: [6]uint64{unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SYSVSEM}, want: allow},
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, unix.TIOCGWINSZ}, want: allow},
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, unix.TIOCINQ}, want: allow},
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, unix.TIOCSCTTY}, want: allow},
+
+	// Namespaces and mounts.
+	{filters: everyProcess, calls: []string{"clone3"}, want: errno(unix.ENOSYS)},
+	{filters: everyProcess, calls: []string{"clone", "unshare"}, args: [6]uint64{unix.CLONE_NEWUSER}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"clone", "unshare"}, args: [6]uint64{unix.CLONE_NEWNS}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"clone", "unshare"}, args: [6]uint64{unix.CLONE_NEWPID}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"clone", "unshare"}, args: [6]uint64{unix.CLONE_NEWNET}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"clone", "unshare"}, args: [6]uint64{unix.CLONE_NEWIPC}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"clone", "unshare"}, args: [6]uint64{unix.CLONE_NEWUTS}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"clone", "unshare"}, args: [6]uint64{unix.CLONE_NEWCGROUP}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"clone", "unshare"}, args: [6]uint64{1<<40 | unix.CLONE_VM | unix.CLONE_NEWUSER}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"unshare"}, args: [6]uint64{unix.CLONE_NEWTIME}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{
+		"setns", "mount", "umount2", "pivot_root", "chroot", "move_mount", "open_tree", "open_tree_attr", "fsopen", "fsconfig",
+		"fsmount", "fspick", "mount_setattr",
+	}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"statmount", "listmount"}, want: errno(unix.ENOSYS)},
+
+	// The kernel and the machine.
+	{filters: everyProcess, calls: []string{
+		"bpf", "perf_event_open", "userfaultfd", "keyctl", "add_key", "request_key", "open_by_handle_at", "init_module",
+		"finit_module", "delete_module", "kexec_load", "kexec_file_load", "swapon", "swapoff", "reboot", "acct", "quotactl",
+		"quotactl_fd", "syslog", "settimeofday", "clock_settime", "adjtimex", "clock_adjtime", "sethostname", "setdomainname",
+		"vhangup", "nfsservctl", "lookup_dcookie", "fanotify_init", "pidfd_getfd", "process_madvise", "move_pages",
+		"migrate_pages", "lsm_set_self_attr", "io_uring_setup", "io_uring_enter", "io_uring_register",
+	}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"iopl", "ioperm", "uselib"}, want: errno(unix.EPERM), amd64: true},
+
+	// The terminal: only the low half of the request counts.
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, unix.TIOCSTI}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 1<<32 | unix.TIOCSTI}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0xdeadbeef_00000000 | unix.TIOCLINUX}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, unix.TIOCSETD}, want: errno(unix.EPERM)},
+
+	// personality.
+	{filters: everyProcess, calls: []string{"personality"}, args: [6]uint64{0}, want: allow},
+	{filters: everyProcess, calls: []string{"personality"}, args: [6]uint64{0x8}, want: allow},
+	{filters: everyProcess, calls: []string{"personality"}, args: [6]uint64{0x20000}, want: allow},
+	{filters: everyProcess, calls: []string{"personality"}, args: [6]uint64{0x20008}, want: allow},
+	{filters: everyProcess, calls: []string{"personality"}, args: [6]uint64{0xffffffff}, want: allow},
+	{filters: everyProcess, calls: []string{"personality"}, args: [6]uint64{0x0400000}, want: errno(unix.EPERM)}, // READ_IMPLIES_EXEC
+	{filters: everyProcess, calls: []string{"personality"}, args: [6]uint64{0x80400000}, want: errno(unix.EPERM)},
+	{filters: withSocket, calls: []string{"personality"}, args: [6]uint64{0x40000}, want: allow},
+	{filters: []Filter{FilterRestricted, FilterLandlock}, calls: []string{"personality"}, args: [6]uint64{0x40000}, want: errno(unix.EPERM)},
+
+	// Restricted network.
+	{filters: withoutSocket, calls: []string{
+		"connect", "accept", "accept4", "bind", "listen", "sendto", "sendmmsg", "recvmmsg", "setsockopt",
+		"ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "io_uring_setup", "io_uring_enter", "io_uring_register",
+	}, want: errno(unix.EPERM)},
+	{filters: withoutSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_INET, unix.SOCK_STREAM}, want: errno(unix.EPERM)},
+	{filters: withoutSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_INET6, unix.SOCK_DGRAM}, want: errno(unix.EPERM)},
+	{filters: withoutSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_NETLINK, unix.SOCK_RAW}, want: errno(unix.EPERM)},
+	{filters: withoutSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_PACKET, unix.SOCK_RAW}, want: errno(unix.EPERM)},
+	{filters: withoutSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_VSOCK, unix.SOCK_STREAM}, want: errno(unix.EPERM)},
+	{filters: withoutSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNSPEC, unix.SOCK_STREAM}, want: errno(unix.EPERM)},
+	{filters: withoutSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, want: allow},
+	{filters: withoutSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK}, want: allow},
+	{filters: withoutSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_SEQPACKET | unix.SOCK_CLOEXEC}, want: allow},
+	{filters: append(withoutSocket, withSocket...), calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_DGRAM}, want: errno(unix.EPERM)},
+	{filters: append(withoutSocket, withSocket...), calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC}, want: errno(unix.EPERM)},
+	{filters: append(withoutSocket, withSocket...), calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_RAW}, want: errno(unix.EPERM)},
+	{filters: append(withoutSocket, withSocket...), calls: []string{"socket"}, args: [6]uint64{1<<32 | unix.AF_UNIX, 1<<32 | unix.SOCK_DGRAM}, want: errno(unix.EPERM)},
+
+	// Enabled network.
+	{filters: withSocket, calls: []string{
+		"accept4", "bind", "listen", "sendto", "sendmmsg", "recvmmsg", "setsockopt", "ptrace", "process_vm_readv", "kcmp",
+	}, want: allow},
+	{filters: withSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_VSOCK, unix.SOCK_STREAM}, want: errno(unix.EPERM)},
+	{filters: withSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{1<<32 | unix.AF_VSOCK, unix.SOCK_STREAM}, want: errno(unix.EPERM)},
+	{filters: withSocket, calls: []string{"socket"}, args: [6]uint64{unix.AF_INET, unix.SOCK_DGRAM}, want: allow},
+	{filters: withSocket, calls: []string{"socket"}, args: [6]uint64{unix.AF_NETLINK, unix.SOCK_RAW}, want: allow},
+	{filters: withSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, want: allow},
+	{filters: []Filter{FilterEnabled}, calls: []string{"connect"}, want: allow},
+	{filters: []Filter{FilterEnabledNotify}, calls: []string{"connect"}, want: notify},
+
+	// Only the network.
+	{filters: []Filter{FilterNetwork}, calls: []string{"mount", "setns", "clone3", "bpf", "keyctl", "fchmodat2", "statmount", "personality"}, want: allow},
+	{filters: []Filter{FilterNetwork}, calls: []string{"clone", "unshare"}, args: [6]uint64{unix.CLONE_NEWUSER}, want: allow},
+
+	// Landlock alone.
+	{filters: []Filter{FilterLandlock}, calls: []string{
+		"fchmod", "fchmodat", "fchmodat2", "fchown", "fchownat", "utimensat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat",
+		"removexattr", "lremovexattr", "fremovexattr", "removexattrat", "file_setattr",
+	}, want: errno(unix.EROFS)},
+	{filters: []Filter{FilterLandlock}, calls: []string{"chmod", "chown", "lchown", "utime", "utimes", "futimesat"}, want: errno(unix.EROFS), amd64: true},
+	{filters: []Filter{FilterRestricted, FilterEnabled, FilterNetwork}, calls: []string{"fchmod", "fchownat", "utimensat", "setxattr", "shmget", "mq_open", "semget"}, want: allow},
+	{filters: []Filter{FilterLandlock}, calls: []string{"shmget", "shmat", "msgget", "msgsnd", "semget", "semop", "mq_open", "mq_unlink"}, want: errno(unix.EPERM)},
+	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FS_IOC_SETFLAGS}, want: errno(unix.EROFS)},
+	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, 1<<33 | unix.FS_IOC_SETFLAGS}, want: errno(unix.EROFS)},
+	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, 0x401c5820}, want: errno(unix.EROFS)}, // FS_IOC_FSSETXATTR
+	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FS_IOC_ENABLE_VERITY}, want: errno(unix.EROFS)},
+	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, 0x5000940e}, want: errno(unix.EROFS)}, // BTRFS_IOC_SUBVOL_CREATE
+	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FS_IOC_GETFLAGS}, want: allow},
+	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, 0x801c581f}, want: allow}, // FS_IOC_FSGETXATTR
+	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FICLONE}, want: allow},
+	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FICLONERANGE}, want: allow},
+	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FIDEDUPERANGE}, want: allow},
+
+	// Other processes in sight.
+	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"prlimit64"}, args: [6]uint64{1234, unix.RLIMIT_CPU, 0x7f0012345678}, want: errno(unix.EPERM)},
+	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"prlimit64"}, args: [6]uint64{1234, unix.RLIMIT_CPU, 0x7f00_00000000}, want: errno(unix.EPERM)},
+	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"prlimit64"}, args: [6]uint64{1234, unix.RLIMIT_CPU, 0, 0x7f0012345678}, want: allow},
+	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"prlimit64"}, args: [6]uint64{0, unix.RLIMIT_CPU, 0x7f0012345678}, want: allow},
+	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"}, args: [6]uint64{1}, want: errno(unix.EPERM)},
+	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"}, args: [6]uint64{1 << 32}, want: allow},
+	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"setpriority"}, args: [6]uint64{unix.PRIO_USER}, want: errno(unix.EPERM)},
+	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"setpriority"}, args: [6]uint64{unix.PRIO_PROCESS, 7}, want: errno(unix.EPERM)},
+	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"setpriority"}, args: [6]uint64{unix.PRIO_PROCESS, 0}, want: allow},
+	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"ioprio_set"}, args: [6]uint64{1, 0}, want: allow},
+	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"ioprio_set"}, args: [6]uint64{3, 0}, want: errno(unix.EPERM)},
+	{filters: []Filter{FilterRestricted, FilterEnabled}, calls: []string{"prlimit64", "sched_setaffinity", "setpriority"}, args: [6]uint64{1234, 1, 1}, want: allow},
+
+	// The helper.
+	{filters: []Filter{FilterHelper}, calls: []string{
+		"read", "write", "openat2", "openat", "close", "fstat", "statx", "newfstatat", "fstatfs", "getdents64", "readlinkat",
+		"mkdirat", "unlinkat", "renameat2", "linkat", "symlinkat", "copy_file_range", "ftruncate", "fchmod", "lseek",
+		"sendmsg", "recvmsg", "munmap", "madvise", "futex", "epoll_pwait", "eventfd2", "nanosleep", "rt_sigreturn", "exit_group",
+	}, want: allow},
+	{filters: []Filter{FilterHelper}, calls: []string{
+		"execve", "execveat", "socket", "socketpair", "connect", "bind", "sendto", "recvfrom", "ptrace", "mount", "unshare", "setns",
+		"ioctl", "kill", "tkill", "rt_sigqueueinfo", "pidfd_send_signal", "pidfd_open", "clone", "chroot", "fchown", "fchownat", "setxattr", "mknodat",
+		"truncate", "memfd_create", "bpf", "io_uring_setup", "setuid", "capset", "prlimit64", "process_vm_readv", "seccomp",
+		"open_by_handle_at", "name_to_handle_at", "cachestat", "fchmodat2", "file_setattr", "fchmodat", "utimensat",
+	}, want: kill},
+	{filters: []Filter{FilterHelper}, calls: []string{"clone3"}, want: errno(unix.ENOSYS)},
+	{filters: []Filter{FilterHelper}, calls: []string{"mmap", "mprotect"}, args: [6]uint64{0, 4096, unix.PROT_READ | unix.PROT_WRITE}, want: allow},
+	{filters: []Filter{FilterHelper}, calls: []string{"mmap", "mprotect"}, args: [6]uint64{0, 4096, unix.PROT_READ | unix.PROT_EXEC}, want: kill},
+	{filters: []Filter{FilterHelper}, calls: []string{"clone"}, args: [6]uint64{0xd0f00}, want: allow},  // the runtime's
+	{filters: []Filter{FilterHelper}, calls: []string{"clone"}, args: [6]uint64{0x3d0f00}, want: allow}, // libc's
+	{filters: []Filter{FilterHelper}, calls: []string{"clone"}, args: [6]uint64{uint64(unix.SIGCHLD)}, want: kill},
+	{filters: []Filter{FilterHelper}, calls: []string{"clone"}, args: [6]uint64{unix.CLONE_VM | unix.CLONE_VFORK | uint64(unix.SIGCHLD)}, want: kill},
+	{filters: []Filter{FilterHelper}, calls: []string{"clone"}, args: [6]uint64{0x3d0f00 | unix.CLONE_NEWUSER}, want: kill},
+	{filters: []Filter{FilterHelper}, calls: []string{"prctl"}, args: [6]uint64{unix.PR_SET_VMA}, want: allow},
+	{filters: []Filter{FilterHelper}, calls: []string{"prctl"}, args: [6]uint64{unix.PR_SET_DUMPABLE}, want: kill},
+	{filters: []Filter{FilterHelper}, calls: []string{"fcntl"}, args: [6]uint64{0, unix.F_DUPFD_CLOEXEC}, want: allow},
+	{filters: []Filter{FilterHelper}, calls: []string{"fcntl"}, args: [6]uint64{0, unix.F_SETOWN}, want: kill},
+	{filters: []Filter{FilterHelper}, calls: []string{"tgkill"}, args: [6]uint64{ownPID, ownPID, uint64(unix.SIGURG)}, want: allow},
+	{filters: []Filter{FilterHelper}, calls: []string{"tgkill"}, args: [6]uint64{1, 1, uint64(unix.SIGKILL)}, want: kill},
+}
+
+// TestFilterWants runs the calls of interest through the programs.
+func TestFilterWants(t *testing.T) {
+	t.Parallel()
+	numbers := systemCalls(t)
+	for arch := range architectures {
+		machines := map[Filter]*machine{}
+		for _, w := range wants {
+			if w.amd64 && arch != "amd64" {
+				continue
+			}
+			for _, filter := range w.filters {
+				if machines[filter] == nil {
+					machines[filter] = newMachine(t, arch, filter)
+				}
+				for _, call := range w.calls {
+					number, ok := numbers[arch][call]
+					if !ok {
+						t.Errorf("%s has no system call %s", arch, call)
+						continue
+					}
+					if got := machines[filter].run(t, number, w.args); got != w.want {
+						t.Errorf("%s/%s: %s(%#x): %v, want %v", arch, filter, call, w.args, got, w.want)
+					}
+				}
+			}
+		}
+	}
+}

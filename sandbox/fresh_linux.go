@@ -1,0 +1,116 @@
+package sandbox
+
+import (
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// watch is one thing that Resolve saw.
+type watch struct {
+	path string // canonical
+	// dir is the descriptor of the directory that has it, if that is pinned,
+	// else -1. A pin has a watch of its own.
+	dir  int
+	name string
+	// want is what was seen; the zero value is nothing.
+	want  unix.Stat_t
+	depth depth
+}
+
+// depth is how much of what was seen matters.
+type depth uint8
+
+const (
+	kind     depth = iota // whether it exists, and as what
+	identity              // that it is the same
+	content               // that it was not changed
+)
+
+// Fresh tells whether what Resolve saw is still there: the objects that the
+// policy grants, the symlinks on the way, the .git pointer files, and nothing
+// where nothing was. A placeholder counts as nothing. It is false after Close.
+// It costs one or two calls of the kernel for each rule.
+func (r *Resolved) Fresh() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.closed {
+		return false
+	}
+	for i := range r.watches {
+		if !r.watches[i].same() {
+			return false
+		}
+	}
+	return true
+}
+
+// watches are what Fresh has to look at.
+func (s *resolution) watches() []watch {
+	var all []watch
+	add := func(name string, want unix.Stat_t, d depth) {
+		w := watch{path: name, dir: -1, name: path.Base(name), want: want, depth: d}
+		if fd, ok := s.pins[parent(name)]; ok {
+			w.dir = fd
+		}
+		all = append(all, w)
+	}
+	for _, o := range s.seen {
+		for _, link := range o.links {
+			add(link.Path, link.stat, content)
+		}
+		_, pinned := s.pins[o.path]
+		switch {
+		case o.path == "/", o.barred:
+		case !o.exists():
+			add(path.Join(o.at, o.missing[0]), unix.Stat_t{}, kind)
+		case o.pointer:
+			add(o.path, o.stat, content)
+		case pinned:
+			add(o.path, o.stat, identity)
+		default:
+			add(o.path, o.stat, kind)
+		}
+	}
+	return all
+}
+
+// same looks again.
+func (w *watch) same() bool {
+	var st unix.Stat_t
+	switch err := w.look(&st); {
+	case err == unix.ENOENT, err == unix.ENOTDIR:
+		return w.want.Mode == 0
+	case err != nil:
+		return false
+	case w.want.Mode == 0:
+		return isPlaceholder(&st)
+	}
+	if st.Mode&unix.S_IFMT != w.want.Mode&unix.S_IFMT || isPlaceholder(&st) {
+		return false
+	}
+	if w.depth >= identity && (st.Dev != w.want.Dev || st.Ino != w.want.Ino) {
+		return false
+	}
+	return w.depth < content || st.Mtim == w.want.Mtim && st.Ctim == w.want.Ctim && st.Size == w.want.Size
+}
+
+// look finds the object by its canonical path, which has become another one if
+// there is a symlink in it now.
+func (w *watch) look(st *unix.Stat_t) error {
+	if w.dir >= 0 {
+		return unix.Fstatat(w.dir, w.name, st, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if len(w.path) == len(w.name)+1 {
+		return unix.Fstatat(unix.AT_FDCWD, w.path, st, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, parent(w.path), &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return unix.Fstatat(fd, w.name, st, unix.AT_SYMLINK_NOFOLLOW)
+}

@@ -1,0 +1,156 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+func TestFresh(t *testing.T) {
+	t.Parallel()
+	rename := func(from, to string) func(string) error {
+		return func(base string) error { return os.Rename(filepath.Join(base, from), filepath.Join(base, to)) }
+	}
+	remove := func(name string) func(string) error {
+		return func(base string) error { return os.RemoveAll(filepath.Join(base, name)) }
+	}
+	makeDir := func(name string) func(string) error {
+		return func(base string) error { return os.Mkdir(filepath.Join(base, name), 0o755) }
+	}
+	write := func(name, text string) func(string) error {
+		return func(base string) error { return os.WriteFile(filepath.Join(base, name), []byte(text), 0o644) }
+	}
+	link := func(target, name string) func(string) error {
+		return func(base string) error { return os.Symlink(target, filepath.Join(base, name)) }
+	}
+	all := func(steps ...func(string) error) func(string) error {
+		return func(base string) error {
+			for _, step := range steps {
+				if err := step(base); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(base string) error
+		fresh  bool
+	}{
+		{"nothing", all(), true},
+		{"a file in a root", write("repo/x", ""), true},
+		{"a directory in a root", makeDir("repo/d"), true},
+		{"what is denied is written", write("repo/denied/x", ""), true},
+		{"what is denied is made again", all(remove("repo/denied"), makeDir("repo/denied")), true},
+		{"root removed", remove("repo"), false},
+		{"root made again", all(rename("ro", "old"), makeDir("ro")), false},
+		{"root moved behind a link", all(rename("ro", "old"), link("old", "ro")), false},
+		{"parent moved behind a link", all(rename("deep", "old"), link("old", "deep")), false},
+		{"missing root appears", makeDir("gone"), false},
+		{"missing protected name appears", makeDir("repo/.aws"), false},
+		{"missing protected name appears as a link", link("x", "repo/.aws"), false},
+		{"skipped path appears", write("repo/skipped", ""), false},
+		{"skipped path goes", remove("repo/there"), false},
+		{"denied path goes", remove("repo/denied"), false},
+		{"denied path becomes a link", all(remove("repo/denied"), link("x", "repo/denied")), false},
+		{"pointer file is written", write("repo/.git", "gitdir: ../y"), false},
+		{"pointer file is replaced", all(write("new", "gitdir: ../x"), rename("new", "repo/.git")), false},
+		{"pointer file goes", remove("repo/.git"), false},
+		{"link is turned", all(remove("link"), link("ro", "link")), false},
+		{"link is made again", all(remove("link"), link("linked", "link")), false},
+		{"private path appears", makeDir("private"), false},
+		{"base of a glob becomes a link", all(rename("globbed", "old"), link("old", "globbed")), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			base := plant(t, "repo/.git=gitdir: ../x", "repo/denied/", "repo/there", "ro/", "deep/er/root/", "linked/", "link -> linked", "globbed/")
+			r, err := resolve(t, asked(base, "write $/repo", "denied $/repo/denied", "read $/ro", "read $/deep/er/root", "read $/gone",
+				"skip read $/repo/skipped", "skip read $/repo/there", "read $/link", "private $/private", "glob $/globbed/*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !r.Fresh() {
+				t.Fatal("not fresh at first")
+			}
+			if err := tt.change(base); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.Fresh(); got != tt.fresh {
+				t.Errorf("fresh: %v", got)
+			}
+		})
+	}
+}
+
+// TestFreshAtOnce closes while others ask.
+func TestFreshAtOnce(t *testing.T) {
+	t.Parallel()
+	base := plant(t, "repo/")
+	r, err := resolve(t, asked(base, "read /", "write $/repo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for r.Fresh() {
+			}
+		})
+	}
+	r.Close()
+	wg.Wait()
+	if r.Fresh() {
+		t.Error("fresh after Close")
+	}
+}
+
+// ordinary resolves the policy of an ordinary request in real directories.
+func ordinary(b *testing.B) (*Policy, *Resolved) {
+	b.Helper()
+	base := b.TempDir()
+	repo := filepath.Join(base, "home", "user", "src", "project")
+	if err := os.MkdirAll(filepath.Join(repo, ".git"), 0o755); err != nil {
+		b.Fatal(err)
+	}
+	p, err := Profile{
+		Entries: []Entry{
+			{Place: PlaceRoot, Access: Read},
+			{Place: PlaceProjectRoots, Access: Write},
+			{Place: PlaceSlashTmp, Access: Write},
+			{Place: PlaceProjectRoots, Path: ".git", Access: Read, SkipMissing: true},
+		},
+		Cwd:            repo,
+		WorkspaceRoots: []string{repo},
+	}.Compile()
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, err := p.Resolve()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(r.Close)
+	return p, r
+}
+
+func BenchmarkResolve(b *testing.B) {
+	p, _ := ordinary(b)
+	for b.Loop() {
+		r, err := p.Resolve()
+		if err != nil {
+			b.Fatal(err)
+		}
+		r.Close()
+	}
+}
+
+func BenchmarkFresh(b *testing.B) {
+	_, r := ordinary(b)
+	for b.Loop() {
+		if !r.Fresh() {
+			b.Fatal("not fresh")
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package sandbox
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// maxChoices bounds the patterns that one with braces stands for.
+const maxChoices = 1024
+
+// newGlobs gives the globs of a pattern: one for each choice that its braces
+// leave, so that what is matched is simple. A relative one starts at cwd.
+func newGlobs(pattern, cwd string, depth int) ([]Glob, error) {
+	if len(pattern) > MaxPath {
+		return nil, fmt.Errorf("glob %q... is longer than %d bytes", pattern[:64], MaxPath)
+	}
+	if pattern == "" || strings.ContainsRune(pattern, 0) || !doublestar.ValidatePattern(pattern) {
+		return nil, fmt.Errorf("glob %q is malformed", pattern)
+	}
+	if countChoices(pattern, maxChoices+1) > maxChoices {
+		return nil, fmt.Errorf("glob %q stands for more than %d patterns", pattern, maxChoices)
+	}
+	var globs []Glob
+	for _, choice := range expandBraces(pattern) {
+		base, rest := splitGlob(choice)
+		if !path.IsAbs(choice) {
+			base = path.Join(cwd, base)
+		}
+		base = path.Clean(base)
+		rest, ok := cleanGlob(rest)
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("glob %q is ambiguous: it has empty names or dots behind its first wildcard", pattern)
+		case base == "/":
+			return nil, fmt.Errorf("glob %q has no fixed prefix but the root: it would have to be looked for everywhere", pattern)
+		case len(base) > MaxPath:
+			return nil, fmt.Errorf("glob %q is longer than %d bytes with its cwd", pattern, MaxPath)
+		}
+		globs = append(globs, Glob{Base: base, Pattern: rest, MaxDepth: depth})
+	}
+	return globs, nil
+}
+
+// size is what the glob adds to the work of matching a path, see MaxGlobs.
+func (g Glob) size() int { return len(g.Base) + len(g.Pattern) }
+
+// splitGlob splits before the first name that has a wildcard, or before the
+// last name. The prefix is literal: its escapes are undone.
+func splitGlob(pattern string) (base, rest string) {
+	var literal strings.Builder
+	end, split := 0, 0 // of the prefix: its length in literal, where the rest begins
+	for i := 0; i < len(pattern) && !strings.ContainsRune("*?[", rune(pattern[i])); i++ {
+		if pattern[i] == '\\' {
+			i++
+		}
+		if pattern[i] == '/' {
+			end, split = literal.Len(), i+1
+		}
+		literal.WriteByte(pattern[i])
+	}
+	if split > 0 && end == 0 {
+		return "/", pattern[split:]
+	}
+	return literal.String()[:end], pattern[split:]
+}
+
+// cleanGlob makes a pattern one of clean paths, which have no empty names and
+// no dots, and one of what lies below a directory where it ends in "**": the
+// directory itself is no file. It cannot look into classes.
+func cleanGlob(pattern string) (string, bool) {
+	pattern = strings.TrimRight(pattern, "/")
+	clean := path.Clean(pattern)
+	if clean != pattern && strings.ContainsAny(pattern, `[]\`) || clean == "." || hasDotDot(clean) || !doublestar.ValidatePattern(clean) {
+		return "", false
+	}
+	if strings.HasSuffix(clean, "/**") {
+		clean += "/*"
+	}
+	return clean, true
+}
+
+// countChoices is how many patterns without braces a valid pattern stands for;
+// limit if it is more.
+func countChoices(pattern string, limit int) int {
+	// Each open brace has the choices of its alternatives that are complete,
+	// and those of the current one.
+	type level struct{ complete, current int }
+	levels := []level{{0, 1}}
+	for _, c := range special(pattern) {
+		top := &levels[len(levels)-1]
+		switch {
+		case c == '{':
+			levels = append(levels, level{0, 1})
+		case len(levels) == 1:
+			// A comma that separates nothing.
+		case c == ',':
+			top.complete = min(top.complete+top.current, limit)
+			top.current = 1
+		case c == '}':
+			choices := min(top.complete+top.current, limit)
+			levels = levels[:len(levels)-1]
+			below := &levels[len(levels)-1]
+			below.current = min(below.current*choices, limit)
+		}
+	}
+	return levels[0].current
+}
+
+// expandBraces writes the braces of a valid pattern out, as a shell does.
+func expandBraces(pattern string) []string {
+	var cuts []int // the first brace, its commas and its end
+	depth := 0
+	for i, c := range special(pattern) {
+		switch {
+		case c == '{':
+			depth++
+			if depth == 1 {
+				cuts = append(cuts, i)
+			}
+		case depth == 1:
+			cuts = append(cuts, i)
+		}
+		if c == '}' {
+			depth--
+			if depth == 0 {
+				break
+			}
+		}
+	}
+	if len(cuts) == 0 {
+		return []string{pattern}
+	}
+	var all []string
+	before, after := pattern[:cuts[0]], pattern[cuts[len(cuts)-1]+1:]
+	for i, cut := range cuts[1:] {
+		all = append(all, expandBraces(before+pattern[cuts[i]+1:cut]+after)...)
+	}
+	return all
+}
+
+// special yields the braces and commas of a pattern that are neither escaped
+// nor in a class, as doublestar sees them.
+func special(pattern string) iter.Seq2[int, byte] {
+	return func(yield func(int, byte) bool) {
+		inClass := false
+		for i := 0; i < len(pattern); i++ {
+			switch c := pattern[i]; {
+			case c == '\\':
+				i++
+			case inClass:
+				inClass = c != ']'
+			case c == '[':
+				inClass = true
+			case c == '{' || c == ',' || c == '}':
+				if !yield(i, c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// compactGlobs sorts the globs and leaves each once.
+func compactGlobs(globs []Glob) []Glob {
+	slices.SortFunc(globs, func(a, b Glob) int {
+		return cmp.Or(cmp.Compare(a.Base, b.Base), cmp.Compare(a.Pattern, b.Pattern), cmp.Compare(a.MaxDepth, b.MaxDepth))
+	})
+	return slices.Compact(globs)
+}

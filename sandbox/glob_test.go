@@ -1,0 +1,241 @@
+package sandbox
+
+import (
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestGlob(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		pattern, cwd string
+		depth        int
+		base, rest   string
+		yes, no      []string
+	}{
+		{
+			pattern: "/repo/**/*.env", base: "/repo", rest: "**/*.env",
+			yes: []string{"/repo/a.env", "/repo/d/e/.env", "/repo/.hidden/x.env"},
+			no:  []string{"/repo", "/repo/env", "/repo/a.env/b", "/repox/a.env", "/a.env", "/repo/a.ENV"},
+		},
+		{
+			pattern: "/repo/*.env", base: "/repo", rest: "*.env",
+			yes: []string{"/repo/a.env", "/repo/.env"}, no: []string{"/repo/d/a.env"},
+		},
+		{
+			pattern: "/repo/**.env", base: "/repo", rest: "**.env",
+			yes: []string{"/repo/a.env"}, no: []string{"/repo/d/a.env"},
+		},
+		{
+			pattern: "/repo/secrets/**", base: "/repo/secrets", rest: "**",
+			yes: []string{"/repo/secrets/a", "/repo/secrets/a/b"}, no: []string{"/repo/secrets", "/repo/secretsx/a"},
+		},
+		{
+			pattern: "/repo/*/**", base: "/repo", rest: "*/**/*",
+			yes: []string{"/repo/a/b", "/repo/a/b/c"}, no: []string{"/repo/a"},
+		},
+		{
+			pattern: "/repo/**/d/**/", base: "/repo", rest: "**/d/**/*",
+			yes: []string{"/repo/d/b", "/repo/a/d/b/c"}, no: []string{"/repo/d", "/repo/a/d"},
+		},
+		{
+			pattern: "/repo/**/*.env", depth: 2, base: "/repo", rest: "**/*.env",
+			yes: []string{"/repo/a.env", "/repo/d/a.env"}, no: []string{"/repo/d/e/a.env"},
+		},
+		{
+			pattern: "**/*.env", cwd: "/repo[1]*", base: "/repo[1]*", rest: "**/*.env",
+			yes: []string{"/repo[1]*/a.env"}, no: []string{"/repo1/a.env"},
+		},
+		{pattern: "../x/*", cwd: "/repo/a", base: "/repo/x", rest: "*", yes: []string{"/repo/x/y"}},
+		{pattern: "/repo/d/../*", base: "/repo", rest: "*", yes: []string{"/repo/y"}},
+		{pattern: "/repo/*/../x*", base: "/repo", rest: "x*", yes: []string{"/repo/xy"}},
+		{pattern: "/repo//./**//x", base: "/repo", rest: "**/x", yes: []string{"/repo/x", "/repo/a/x"}},
+		{pattern: "/repo/secret", base: "/repo", rest: "secret", yes: []string{"/repo/secret"}, no: []string{"/repo/secret/x"}},
+		{pattern: "secret", cwd: "/repo", base: "/repo", rest: "secret", yes: []string{"/repo/secret"}},
+		{pattern: `/re\po/\*/*`, base: "/repo/*", rest: "*", yes: []string{"/repo/*/x"}, no: []string{"/repo/a/x"}},
+		{pattern: "/repo/{a,b/c}.env", base: "/repo", rest: "a.env", yes: []string{"/repo/a.env", "/repo/b/c.env"}, no: []string{"/repo/b.env"}},
+		{pattern: "/{repo,src}/{,**/}x", base: "/repo", rest: "x", yes: []string{"/repo/x", "/repo/a/x", "/src/x", "/src/a/x"}, no: []string{"/x"}},
+		{pattern: "/repo/{a,b/../c,d/.}/*", base: "/repo/a", rest: "*", yes: []string{"/repo/a/x", "/repo/c/x", "/repo/d/x"}},
+		{pattern: `/repo/\{a,b\}*`, base: "/repo", rest: `\{a,b\}*`, yes: []string{"/repo/{a,b}c"}, no: []string{"/repo/ac"}},
+		{pattern: "/repo/[{,}]{a,[},]}", base: "/repo", rest: "[{,}]a", yes: []string{"/repo/{a", "/repo/,}", "/repo/},"}},
+		{pattern: "/repo/[!a]?[x-z]", base: "/repo", rest: "[!a]?[x-z]", yes: []string{"/repo/b.y"}, no: []string{"/repo/a.y", "/repo/b/y"}},
+	} {
+		t.Run(tt.pattern, func(t *testing.T) {
+			t.Parallel()
+			globs, err := newGlobs(tt.pattern, tt.cwd, tt.depth)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g := globs[0]; g.Base != tt.base || g.Pattern != tt.rest {
+				t.Errorf("base %q, pattern %q, want %q and %q", globs[0].Base, globs[0].Pattern, tt.base, tt.rest)
+			}
+			p := Policy{Confined: true, Globs: globs}
+			for _, path := range tt.yes {
+				if !p.DeniesFile(path) {
+					t.Errorf("%s is not denied", path)
+				}
+			}
+			for _, path := range tt.no {
+				if p.DeniesFile(path) {
+					t.Errorf("%s is denied", path)
+				}
+			}
+		})
+	}
+}
+
+func TestGlobRefused(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string]string{
+		"/repo/{a,/../../b}*":                  "prefix",
+		"/repo/" + strings.Repeat("{a,b}", 11): "stands for more",
+		"":                                     "malformed",
+		"/repo/[":                              "malformed",
+		"/repo/{a":                             "malformed",
+		"/repo/a}":                             "malformed",
+		`/repo/\`:                              "malformed",
+		"/repo/\x00":                           "malformed",
+		"/**/*.env":                            "prefix",
+		"/*":                                   "prefix",
+		"/file":                                "prefix",
+		"/":                                    "ambiguous",
+		"/repo/*/..":                           "ambiguous",
+		"/repo/*/../../x":                      "ambiguous",
+		"/repo/[a/./b]":                        "ambiguous",
+		"/repo/../*":                           "prefix",
+		"../../*":                              "prefix",
+		strings.Repeat("a", MaxPath+1):         "longer",
+	} {
+		if _, err := newGlobs(pattern, "/cwd", 0); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", pattern, err, want)
+		}
+	}
+}
+
+func TestGlobChoices(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string]int{
+		"a":                          1,
+		"{a,b}":                      2,
+		"{a,b}{c,d,e}":               6,
+		"{a,{b,c}d,{e,{f,g}}}":       6,
+		"{}":                         1,
+		"{,}":                        2,
+		`\{a,b\}`:                    1,
+		"[{,}]{a,b}":                 2,
+		`[\],]{a,b}`:                 2,
+		"a,b":                        1,
+		strings.Repeat("{a,b}", 100): 1000,
+		strings.Repeat("{a,", 1000) + strings.Repeat("}", 1000): 1000,
+	} {
+		if got := countChoices(pattern, 1000); got != want {
+			t.Errorf("%.40q: %d, want %d", pattern, got, want)
+		}
+	}
+}
+
+// TestGlobTime takes the patterns that are the most work and still accepted.
+func TestGlobTime(t *testing.T) {
+	t.Parallel()
+	name := "/repo/" + strings.Repeat(strings.Repeat("a", 200)+"/", 19) + "b"
+	for _, pattern := range []string{
+		"/repo/" + strings.Repeat("**/*a", 700),
+		"/repo/" + strings.Repeat("**/a*", 700) + "/c",
+		"/repo/" + strings.Repeat("a*", 2000) + "c",
+		"/repo/**/" + strings.Repeat("{a,*}", 8) + "c",
+		"/repo/" + strings.Repeat("{**/,*}", 8) + "c",
+	} {
+		p, err := Profile{Entries: []Entry{entry(PlaceGlob, Denied, pattern)}}.Compile()
+		if err != nil {
+			t.Errorf("%.40q: %v", pattern, err)
+			continue
+		}
+		start := time.Now()
+		p.DeniesFile(name)
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("%.40q took %v", pattern, took)
+		}
+	}
+}
+
+// naiveGlob matches names one by one, and those letter by letter.
+func naiveGlob(pattern, name []string) bool {
+	if len(pattern) == 0 {
+		return len(name) == 0
+	}
+	if pattern[0] == "**" {
+		return naiveGlob(pattern[1:], name) || len(name) > 0 && naiveGlob(pattern, name[1:])
+	}
+	return len(name) > 0 && naiveName(pattern[0], name[0]) && naiveGlob(pattern[1:], name[1:])
+}
+
+func naiveName(pattern, name string) bool {
+	if pattern == "" {
+		return name == ""
+	}
+	switch pattern[0] {
+	case '*':
+		return naiveName(pattern[1:], name) || name != "" && naiveName(pattern, name[1:])
+	case '?':
+		return name != "" && naiveName(pattern[1:], name[1:])
+	}
+	return name != "" && name[0] == pattern[0] && naiveName(pattern[1:], name[1:])
+}
+
+// naiveExpand writes the braces of a pattern without nested ones out.
+func naiveExpand(pattern string) []string {
+	before, rest, ok := strings.Cut(pattern, "{")
+	if !ok {
+		return []string{pattern}
+	}
+	choices, after, _ := strings.Cut(rest, "}")
+	var all []string
+	for choice := range strings.SplitSeq(choices, ",") {
+		for _, a := range naiveExpand(after) {
+			all = append(all, before+choice+a)
+		}
+	}
+	return all
+}
+
+// naive tells whether the pattern, below a directory, matches a file there.
+func naive(pattern, name string) bool {
+	for _, choice := range naiveExpand(pattern) {
+		names := components(path.Clean(choice))
+		for i, n := range names {
+			if strings.Contains(n, "**") && n != "**" {
+				names[i] = strings.ReplaceAll(n, "**", "*")
+			}
+		}
+		if names[len(names)-1] == "**" {
+			names = append(names, "*")
+		}
+		if naiveGlob(names, components(name)) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestGlobModel(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		parts := []string{"a", "b", ".", "*", "?", "/", "/**/", "{a,b}", "{*,b/a}", "{a/**/b,?}", "{,a}"}
+		pattern := strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 7).Draw(t, "pattern"), "")
+		name := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "..", "a/", "b/"}), 1, 9).Draw(t, "name"), "")
+		name = strings.TrimSuffix(name, "/")
+		// With a wildcard in the first name the base is fixed.
+		globs, err := newGlobs("/r/x*/"+pattern, "", 0)
+		if err != nil {
+			t.Skip(err)
+		}
+		p := Policy{Confined: true, Globs: globs}
+		if got, want := p.DeniesFile("/r/x/"+name), naive("x*/"+pattern, "x/"+name); got != want {
+			t.Fatalf("%q matches %q: %v, want %v", pattern, name, got, want)
+		}
+	})
+}

@@ -1,0 +1,374 @@
+package sandbox
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+// objectKind is what was found at a path, symlinks not followed.
+type objectKind uint8
+
+const (
+	absent objectKind = iota
+	directory
+	emptyDirectory // told apart only at protected names
+	file           // anything else
+)
+
+// sights are the facts that a plan depends on.
+type sights struct {
+	// kinds are those of the paths of rules and of what is missing. What is
+	// absent has those of the directories above it as well.
+	kinds      map[string]objectKind
+	globbed    []string // existing files that a glob denies, canonical
+	aliases    []string // other paths of what is private, which are denied too
+	sockets    []string // to cover where they can be seen but not written
+	runtimeDir string   // /run/user/N, covered as the sockets in it; "" none
+}
+
+// action is how a path comes to look as the policy says.
+type action uint8
+
+const (
+	// bindWrite and bindRead show the object of the original root where the
+	// view would not, or not as it should be.
+	bindWrite action = iota
+	bindRead
+	// seal binds what the view shows onto itself, read-only.
+	seal
+	// pin binds it onto itself as it is: what is a mount point refuses to be
+	// renamed or removed (EBUSY), so that no carve-out below can be moved away
+	// and forged (sandbox.md 14.2).
+	pin
+	// deny covers it with an empty object of mode 0.
+	deny
+	// hollow covers it with an empty read-only directory of mode 0555.
+	hollow
+	// mute covers a socket with a file.
+	mute
+	devices // a private /dev
+	procfs  // /proc, fresh or the one that is there
+)
+
+// step makes one mount, or those of one pseudo file system.
+type step struct {
+	path string
+	do   action
+	// optional steps are left out where the view has nothing at the path.
+	optional bool
+	// inside is what has to exist in the file system that this step mounts,
+	// for later steps to be mounted on.
+	inside []spot
+}
+
+// spot is a place for a mount in a file system of ours.
+type spot struct {
+	path string // absolute, in the view
+	dir  bool
+	link string // a symlink with this text, not a place
+}
+
+// viewPlan is a root directory to be built: the base, then the steps from the
+// shallowest to the deepest, as each is mounted on what those before it made.
+type viewPlan struct {
+	// base is what the root shows: Write and Read are the original one, else
+	// it is empty but for inside.
+	base   Access
+	inside []spot
+	steps  []step
+}
+
+// maskedSysfs is what is hidden of /sys (sandbox.md 14.3).
+var maskedSysfs = []string{
+	"/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/firmware",
+	"/sys/fs/bpf", "/sys/devices/virtual/powercap",
+}
+
+// accesses has the access of each path that has a rule.
+type accesses map[string]Access
+
+// at is the access of what is at name: the longest prefix decides.
+func (a accesses) at(name string) Access {
+	for {
+		access, ok := a[name]
+		if ok || name == "/" {
+			return access
+		}
+		name = parent(name)
+	}
+}
+
+// above is the access that name would have without a rule of its own.
+func (a accesses) above(name string) Access {
+	return a.at(parent(name))
+}
+
+// planner collects the steps of a plan.
+type planner struct {
+	accesses
+	sights
+	links   []Link
+	missing map[string]bool // names that a placeholder keeps from coming into being
+	steps   map[string]*step
+}
+
+// planView gives the mounts that make the root look as the policy says
+// (sandbox.md 14.2). It fails where the policy could not be kept.
+func planView(r *Resolved, s sights) (*viewPlan, error) {
+	p := &planner{accesses: effective(r.Policy.Rules), sights: s, links: r.Policy.Links,
+		missing: map[string]bool{}, steps: map[string]*step{}}
+	for _, m := range r.Missing {
+		p.missing[path.Join(m.Parent, m.Name)] = true
+	}
+	p.denyAliases()
+	p.coverRuntimeDir()
+	for _, name := range slices.Sorted(maps.Keys(p.accesses)) {
+		if err := p.rule(name, p.accesses[name]); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.missing)) {
+		if err := p.placeholder(name); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range s.globbed {
+		if p.at(name) >= Read {
+			p.steps[name] = &step{path: name, do: deny, optional: within(name, "/dev")}
+		}
+	}
+	p.cover()
+	p.pinAncestors()
+	return p.plan(), nil
+}
+
+// effective returns the rules as they are for a view with a /dev of its own,
+// where nothing of /proc and /sys can be written whatever the policy says.
+func effective(rules []Rule) accesses {
+	a := accesses{}
+	for _, rule := range rules {
+		access := rule.Access
+		switch {
+		case within(rule.Path, "/dev/shm"):
+			// A grant is of the host's; without one the directory is private.
+		case within(rule.Path, "/dev"), within(rule.Path, "/proc"):
+			if access >= Read {
+				continue
+			}
+		case within(rule.Path, "/sys"):
+			access = min(access, Read)
+		}
+		a[rule.Path] = access
+	}
+	if a["/dev"] != Denied {
+		a["/dev"] = Hidden
+	}
+	if a["/proc"] != Denied {
+		a["/proc"] = Read
+	}
+	if a.at("/sys") == Write {
+		a["/sys"] = Read // though nobody asked for it
+	}
+	return a
+}
+
+// denyAliases gives rules to what is private and can be seen somewhere else.
+func (p *planner) denyAliases() {
+	for _, alias := range p.aliases {
+		maps.DeleteFunc(p.accesses, func(name string, _ Access) bool { return beneath(alias, name) })
+		if p.at(alias) >= Read {
+			p.accesses[alias] = Denied
+		}
+	}
+}
+
+// coverRuntimeDir hides the directory where the sockets of a user's services
+// are, unless a rule names it. What rules grant below it stays.
+func (p *planner) coverRuntimeDir() {
+	name := p.runtimeDir
+	if _, ruled := p.accesses[name]; name == "" || ruled || p.at(name) != Read {
+		return
+	}
+	p.accesses[name] = Hidden
+	p.steps[name] = &step{path: name, do: hollow, optional: true}
+}
+
+// rule adds the step of one rule, if it changes what its surroundings show.
+func (p *planner) rule(name string, access Access) error {
+	around := p.above(name)
+	switch {
+	case name == "/", p.steps[name] != nil:
+		return nil
+	case name == "/dev" && access != Denied:
+		p.steps[name] = &step{path: name, do: devices}
+		return nil
+	case name == "/proc" && access != Denied:
+		p.steps[name] = &step{path: name, do: procfs}
+		return nil
+	case name == "/sys" && access == Read && around == Write:
+		p.steps[name] = &step{path: name, do: seal, optional: true}
+		return nil
+	case beneath("/proc", name):
+		// A fresh /proc has other things than the one that was looked at.
+		p.steps[name] = &step{path: name, do: deny, optional: true}
+		return nil
+	}
+	if p.kinds[name] == absent {
+		return p.nothing(name, access)
+	}
+	do := deny
+	switch {
+	case access == around && access != Hidden:
+		return nil
+	case access == Write:
+		do = bindWrite
+	case access == Read && around == Write:
+		do = p.carveOut(name)
+	case access == Read:
+		do = bindRead
+	case beneath("/dev", name) && around < Read:
+		return nil // nothing of the host's is there
+	}
+	p.steps[name] = &step{path: name, do: do}
+	return nil
+}
+
+// nothing checks that what does not exist at name cannot come into being if it
+// may not be changed.
+func (p *planner) nothing(name string, access Access) error {
+	if access == Write {
+		return nil
+	}
+	at := name
+	for at != "/" && p.kinds[at] == absent {
+		if p.missing[at] {
+			return nil // where a placeholder has to be, which is looked at by itself
+		}
+		at = parent(at)
+	}
+	switch {
+	case p.missing[at], p.at(at) != Write, p.kinds[at] == file:
+		return nil
+	case access == Read && slices.Contains(protectedNames, path.Base(name)) && at != parent(name):
+		return nil // the writable root is missing: there is none
+	}
+	return fmt.Errorf("mounting over %s: it does not exist, has no placeholder and could come into being", name)
+}
+
+// carveOut is how a name that may not be changed is covered in a writable
+// directory: a placeholder, or an empty directory that looks like one, shows
+// nothing that others put into it.
+func (p *planner) carveOut(name string) action {
+	if kind := p.kinds[name]; kind == emptyDirectory || kind == directory && p.missing[name] {
+		return hollow
+	}
+	return seal
+}
+
+// placeholder adds the step of a name that must not come into being.
+func (p *planner) placeholder(name string) error {
+	if p.kinds[name] == absent {
+		return fmt.Errorf("mounting over %s: its placeholder is gone", name)
+	}
+	if p.steps[name] == nil && p.at(name) == Write {
+		p.steps[name] = &step{path: name, do: p.carveOut(name)}
+	}
+	// Below a placeholder that is there by the rule of a path under it.
+	return nil
+}
+
+// cover adds what is the same in every view.
+func (p *planner) cover() {
+	add := func(name string, do action) {
+		if _, ruled := p.accesses[name]; !ruled && p.at(name) == Read && p.steps[name] == nil {
+			p.steps[name] = &step{path: name, do: do, optional: true}
+		}
+	}
+	for _, name := range p.sockets {
+		add(name, mute)
+	}
+	for _, name := range maskedSysfs {
+		add(name, hollow)
+	}
+}
+
+// pinAncestors adds pins between the writable roots and the carve-outs.
+func (p *planner) pinAncestors() {
+	for _, carved := range slices.Collect(maps.Values(p.steps)) {
+		if carved.do == bindWrite {
+			continue
+		}
+		for name := parent(carved.path); name != "/"; name = parent(name) {
+			if p.at(name) == Write && p.steps[name] == nil {
+				p.steps[name] = &step{path: name, do: pin}
+			}
+		}
+	}
+}
+
+// plan orders the steps and gives each one that is mounted in a file system of
+// ours its place there.
+func (p *planner) plan() *viewPlan {
+	v := &viewPlan{base: p.at("/")}
+	place := func(s spot) {
+		if holder := p.holder(s.path); holder != nil {
+			holder.inside = append(holder.inside, s)
+		} else if v.base < Read && !p.shown(s.path) {
+			v.inside = append(v.inside, s)
+		}
+	}
+	for _, s := range p.steps {
+		place(p.spot(s))
+	}
+	for _, l := range p.links {
+		place(spot{path: l.Path, link: l.Target})
+	}
+	bySpot := func(a, b spot) int { return strings.Compare(a.path, b.path) }
+	slices.SortFunc(v.inside, bySpot)
+	for _, s := range p.steps {
+		slices.SortFunc(s.inside, bySpot)
+		v.steps = append(v.steps, *s)
+	}
+	slices.SortFunc(v.steps, func(a, b step) int {
+		return cmp.Or(cmp.Compare(strings.Count(a.path, "/"), strings.Count(b.path, "/")), strings.Compare(a.path, b.path))
+	})
+	return v
+}
+
+// holder is the nearest step around name, if it mounts a file system of ours.
+func (p *planner) holder(name string) *step {
+	for name != "/" {
+		name = parent(name)
+		if s := p.steps[name]; s != nil {
+			switch s.do {
+			case deny, hollow, devices:
+				return s
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// shown tells whether a step around name shows the host's directories.
+func (p *planner) shown(name string) bool {
+	for name != "/" {
+		name = parent(name)
+		if p.steps[name] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *planner) spot(s *step) spot {
+	kind := p.kinds[s.path]
+	return spot{path: s.path, dir: s.do == devices || s.do == procfs || kind == directory || kind == emptyDirectory}
+}
+
+// within tells whether name is dir or lies below it.
+func within(name, dir string) bool { return name == dir || beneath(dir, name) }

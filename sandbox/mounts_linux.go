@@ -1,0 +1,466 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// ViewOptions say what a view shows besides what the policy grants.
+type ViewOptions struct {
+	// FreshProc mounts a procfs of the caller's pid namespace, which must be
+	// new. Without it the one that is there stays, read-only.
+	FreshProc bool
+	// Terminal is the path of the terminal to be shown as /dev/console; "" none.
+	Terminal string
+	// Sockets are pathname sockets, canonical, to be covered where they can be
+	// seen but not written. Those that are gone are skipped.
+	Sockets []string
+	// ShmBytes is the size of /dev/shm; 0 is 256 MiB.
+	ShmBytes int64
+}
+
+// EnterView gives the calling process, all threads of it, a root directory in
+// which every path has the access of the policy (sandbox.md 14.2 and 14.3), and
+// lets go of the old one. The working directory is "/" afterwards.
+//
+// The process must be alone in new user and mount namespaces, with
+// CAP_SYS_ADMIN, and CAP_DAC_OVERRIDE if what it owns may be closed to it. It
+// needs open_tree, move_mount and mount_setattr (Linux 5.12). After an error
+// the process is of no use: the root may be half made.
+//
+// r must have been resolved in these namespaces. What stands for its missing
+// names must exist.
+func (r *Resolved) EnterView(o ViewOptions) error {
+	if !r.Policy.Confined {
+		return errors.New("mounting the view: the policy does not restrict files")
+	}
+	b := &builder{resolved: r, options: o, found: map[string]int{}}
+	defer b.close()
+	defer unix.Umask(unix.Umask(0))
+	err := b.enter()
+	if errors.Is(err, unix.ENOSYS) {
+		err = fmt.Errorf("%w (the mount calls of Linux 5.12 are needed)", err)
+	}
+	return err
+}
+
+// builder builds a view. Its descriptors are closed by close.
+type builder struct {
+	resolved *Resolved
+	options  ViewOptions
+	original int            // the root as it was
+	found    map[string]int // what the rules name there, O_PATH
+	view     int            // the new root
+	masks    masks
+	fds      []int
+}
+
+// mount is a descriptor of a mount that attach can mount somewhere.
+type mount int
+
+func (b *builder) enter() error {
+	// What is mounted elsewhere from here on does not show up, and what is
+	// mounted here is not seen elsewhere.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return mountError("nothing", "/", "making it private", err)
+	}
+	var err error
+	if b.original, err = b.keep(unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)); err != nil {
+		return mountError("the base", "/", "open", err)
+	}
+	plan, err := b.look()
+	if err != nil {
+		return err
+	}
+	sources, err := b.sources(plan)
+	if err != nil {
+		return err
+	}
+	if err := b.makeMasks(plan); err != nil {
+		return err
+	}
+	// On top of the old root: the calls below need mounts that are attached
+	// in this namespace, and "/" is the one place that is always there.
+	if err := attach(mount(b.view), b.original); err != nil {
+		return mountError("the base", "/", "move_mount", err)
+	}
+	for i := range plan.steps {
+		if err := b.step(&plan.steps[i], sources); err != nil {
+			return err
+		}
+	}
+	if plan.base < Read {
+		if err := restrict(mount(b.view), unix.MOUNT_ATTR_RDONLY, 0); err != nil {
+			return mountError("the base", "/", "making it read-only", err)
+		}
+	}
+	return b.pivot()
+}
+
+// look finds out what is at the paths of the policy, and plans.
+func (b *builder) look() (*viewPlan, error) {
+	s := sights{
+		kinds:      map[string]objectKind{},
+		sockets:    b.options.Sockets,
+		runtimeDir: "/run/user/" + strconv.Itoa(os.Getuid()),
+	}
+	for _, rule := range b.resolved.Policy.Rules {
+		if err := b.find(rule.Path, s.kinds); err != nil {
+			return nil, err
+		}
+		for dir := rule.Path; s.kinds[dir] == absent && dir != "/"; {
+			dir = parent(dir)
+			if err := b.find(dir, s.kinds); err != nil {
+				return nil, err
+			}
+		}
+		if rule.Origin == Protected && s.kinds[rule.Path] == directory {
+			empty, err := isEmpty(b.found[rule.Path])
+			if err != nil {
+				return nil, mountError("the rule", rule.Path, "listing it", err)
+			}
+			if empty {
+				s.kinds[rule.Path] = emptyDirectory
+			}
+		}
+	}
+	for _, m := range b.resolved.Missing {
+		if err := b.find(path.Join(m.Parent, m.Name), s.kinds); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if s.aliases, err = privateAliases(b.original, b.resolved.Policy.Private); err != nil {
+		return nil, err
+	}
+	for _, name := range s.aliases {
+		if err := b.find(name, s.kinds); err != nil {
+			return nil, err
+		}
+	}
+	if s.globbed, err = deniedFiles(b.original, b.resolved.Policy); err != nil {
+		return nil, err
+	}
+	return planView(b.resolved, s)
+}
+
+// find opens what is at name in the original root. A canonical path has no
+// symlinks; one that is met now was put there meanwhile.
+func (b *builder) find(name string, kinds map[string]objectKind) error {
+	if _, known := kinds[name]; known {
+		return nil
+	}
+	kinds[name] = absent
+	fd, err := openBeneath(b.original, name, 0)
+	switch err {
+	case nil:
+	case unix.ENOENT, unix.ENOTDIR:
+		return nil
+	case unix.EACCES:
+		// What we cannot reach the confined process cannot either, which has
+		// fewer capabilities; but who owns a directory on the way might let
+		// it: a rule that needs a placeholder there fails for the lack of it.
+		return nil
+	default:
+		return mountError("the rule", name, "open", err)
+	}
+	b.found[name] = fd
+	b.fds = append(b.fds, fd)
+	switch mode, err := modeOf(fd); {
+	case err != nil:
+		return mountError("the rule", name, "fstat", err)
+	case mode == unix.S_IFDIR:
+		kinds[name] = directory
+	default:
+		kinds[name] = file
+	}
+	return nil
+}
+
+// sources makes the base and clones what is shown of the original root, before
+// anything is attached.
+func (b *builder) sources(plan *viewPlan) (map[string]mount, error) {
+	base, err := b.base(plan)
+	if err != nil {
+		return nil, err
+	}
+	if b.view, err = b.keep(int(base), nil); err != nil {
+		return nil, err
+	}
+	sources := map[string]mount{}
+	for i := range plan.steps {
+		s := &plan.steps[i]
+		if s.do != bindWrite && s.do != bindRead {
+			continue
+		}
+		m, err := clone(b.found[s.path], attrsOf(s.do == bindWrite))
+		if err != nil {
+			return nil, mountError(s.do.String(), s.path, "", err)
+		}
+		b.fds = append(b.fds, int(m))
+		sources[s.path] = m
+	}
+	return sources, nil
+}
+
+// base is the mount that the root is.
+func (b *builder) base(plan *viewPlan) (mount, error) {
+	if plan.base >= Read {
+		m, err := clone(b.original, attrsOf(plan.base == Write))
+		return m, mountError("the base", "/", "", err)
+	}
+	fd, err := newFilesystem("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0755", "size", "1m")
+	if err != nil {
+		return -1, mountError("an empty base", "/", "", err)
+	}
+	err = makeSpots(fd, "", "/", plan.inside, 0o700)
+	if err == nil && plan.base == Denied {
+		err = unix.Fchmodat(fd, ".", 0o111, 0)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, mountError("an empty base", "/", "", err)
+	}
+	return mount(fd), nil
+}
+
+// step makes the mounts of one step.
+func (b *builder) step(s *step, sources map[string]mount) error {
+	target, err := openBeneath(b.view, s.path, 0)
+	if (err == unix.ENOENT || err == unix.ENOTDIR) && s.optional {
+		return nil
+	}
+	if err != nil {
+		return mountError(s.do.String(), s.path, "opening the place", err)
+	}
+	defer unix.Close(target)
+	var m mount
+	switch s.do {
+	case bindWrite, bindRead:
+		m = sources[s.path]
+	case seal:
+		m, err = clone(target, unix.MOUNT_ATTR_RDONLY)
+	case pin:
+		m, err = clone(target, 0)
+	case deny, hollow, mute:
+		if m, err = b.masks.cover(s, target); m < 0 && err == nil {
+			return nil
+		}
+	case devices:
+		return b.devices(s, target)
+	case procfs:
+		return b.procfs(target)
+	}
+	if err != nil {
+		return mountError(s.do.String(), s.path, "", err)
+	}
+	err = attach(m, target)
+	if s.do != bindWrite && s.do != bindRead {
+		unix.Close(int(m))
+	}
+	return mountError(s.do.String(), s.path, "move_mount", err)
+}
+
+// pivot makes the view the root of the process.
+func (b *builder) pivot() error {
+	if err := unix.Fchdir(b.view); err != nil {
+		return mountError("the view", "/", "fchdir", err)
+	}
+	// The old root ends up on top of the new one, whence it is taken away.
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return mountError("the view", "/", "pivot_root", err)
+	}
+	if err := b.uncover(); err != nil {
+		return mountError("the view", "/", "detaching the old root", err)
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return mountError("the view", "/", "chdir", err)
+	}
+	return nil
+}
+
+// maxStacked is how many mounts there may be on top of the new root: the old
+// one, the masks on it, and what the host had there.
+const maxStacked = 16
+
+// uncover takes everything off the new root. The kernel begins with the mount
+// on top, and ".." would lead to what was left.
+func (b *builder) uncover() error {
+	var view, top unix.Statx_t
+	if err := unix.Statx(b.view, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &view); err != nil {
+		return fmt.Errorf("statx: %w", err)
+	}
+	if view.Mask&unix.STATX_MNT_ID == 0 {
+		return fmt.Errorf("statx gives no mount id: %w", unix.ENOSYS)
+	}
+	for range maxStacked {
+		if err := unix.Statx(unix.AT_FDCWD, "/..", 0, unix.STATX_MNT_ID, &top); err != nil {
+			return fmt.Errorf("statx: %w", err)
+		}
+		if top.Mnt_id == view.Mnt_id {
+			return nil
+		}
+		if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("there are more than %d mounts on it", maxStacked)
+}
+
+// clone copies the mounts at fd, with attrs added to all of them. Attributes
+// are never cleared: what was read-only stays so. The caller closes the mount.
+func clone(fd int, attrs uint64) (mount, error) {
+	m, err := unix.OpenTree(fd, "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return -1, fmt.Errorf("open_tree: %w", err)
+	}
+	if attrs == 0 {
+		return mount(m), nil
+	}
+	if err := restrict(mount(m), attrs, unix.AT_RECURSIVE); err != nil {
+		unix.Close(m)
+		return -1, fmt.Errorf("mount_setattr: %w", err)
+	}
+	return mount(m), nil
+}
+
+// keep has fd closed at the end.
+func (b *builder) keep(fd int, err error) (int, error) {
+	if err != nil {
+		return -1, err
+	}
+	b.fds = append(b.fds, fd)
+	return fd, nil
+}
+
+func (b *builder) close() {
+	for _, fd := range b.fds {
+		unix.Close(fd)
+	}
+}
+
+// attrsOf are the attributes of what is shown of the original root.
+func attrsOf(writable bool) uint64 {
+	if writable {
+		return unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+	}
+	return unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+}
+
+// restrict adds attributes to a mount.
+func restrict(m mount, attrs uint64, flags uint) error {
+	return unix.MountSetattr(int(m), "", unix.AT_EMPTY_PATH|flags, &unix.MountAttr{Attr_set: attrs})
+}
+
+// attach mounts m on what target refers to.
+func attach(m mount, target int) error {
+	return unix.MoveMount(int(m), "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}
+
+// attachAt mounts m on the name in dir, a directory of ours.
+func attachAt(m mount, dir int, name string) error {
+	if err := unix.MoveMount(int(m), "", dir, name, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("move_mount: %w", err)
+	}
+	return nil
+}
+
+// openBeneath opens the absolute path name below root, as it stands: a symlink
+// on the way or at the end is ELOOP. Without flags the descriptor is O_PATH.
+func openBeneath(root int, name string, flags uint64) (int, error) {
+	name = name[1:]
+	if name == "" {
+		name = "."
+	}
+	if flags == 0 {
+		flags = unix.O_PATH
+	}
+	for {
+		fd, err := unix.Openat2(root, name, &unix.OpenHow{
+			Flags:   flags | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+		})
+		if err != unix.EAGAIN && err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
+// modeOf is the type of what fd refers to, as S_IFMT has it.
+func modeOf(fd int) (uint32, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	return st.Mode & unix.S_IFMT, err
+}
+
+// isEmpty tells whether the directory that fd, an O_PATH descriptor, refers to
+// has nothing in it.
+func isEmpty(fd int) (bool, error) {
+	dir, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err == unix.EACCES {
+		return false, nil // nor can the confined process see what is in it
+	}
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(dir)
+	buf := make([]byte, 1<<10)
+	for {
+		n, err := unix.Getdents(dir, buf)
+		if err != nil || n == 0 {
+			return err == nil, err
+		}
+		for rest := buf[:n]; len(rest) > 0; {
+			var name string
+			if name, _, rest = nextEntry(rest); name != "." && name != ".." {
+				return false, nil
+			}
+		}
+	}
+}
+
+// newFilesystem makes a file system of its own, with pairs of options. The
+// caller closes the mount.
+func newFilesystem(kind string, attrs int, options ...string) (int, error) {
+	config, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("fsopen %s: %w", kind, err)
+	}
+	defer unix.Close(config)
+	for option := range slices.Chunk(options, 2) {
+		if err := unix.FsconfigSetString(config, option[0], option[1]); err != nil {
+			return -1, fmt.Errorf("fsconfig %s %s=%s: %w", kind, option[0], option[1], err)
+		}
+	}
+	if err := unix.FsconfigCreate(config); err != nil {
+		return -1, fmt.Errorf("fsconfig %s create: %w", kind, err)
+	}
+	fd, err := unix.Fsmount(config, unix.FSMOUNT_CLOEXEC, attrs)
+	if err != nil {
+		return -1, fmt.Errorf("fsmount %s: %w", kind, err)
+	}
+	return fd, nil
+}
+
+// mountError is nil without an error.
+func mountError(what, where, step string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case step == "":
+		return fmt.Errorf("mounting %s at %s: %w", what, where, err)
+	}
+	return fmt.Errorf("mounting %s at %s: %s: %w", what, where, step, err)
+}
+
+// String is for errors.
+func (a action) String() string {
+	return [...]string{"a writable directory", "a readable directory", "it read-only", "it onto itself",
+		"a denial", "an empty directory", "a cover", "devices", "procfs"}[a]
+}

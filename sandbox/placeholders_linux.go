@@ -1,0 +1,302 @@
+package sandbox
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Placeholders keeps names from coming into being: the protected and denied
+// ones that are missing in a writable root. There is no way to do that for a
+// process without a real object at the name (sandbox.md 14.2), so there is one,
+// empty and read-only, as long as a confined process needs it.
+//
+// What makes an object ours, and thus one that may be removed, can be seen on
+// it: it is empty, nobody may write to it, and its modification time is
+// placeholderTime, which is gone as soon as anything is put into it. Who needs
+// it holds a shared lock on it (flock(2)), whichever agent, user or container
+// he is of, and a lock ends with its process. Who removes it has to get the
+// exclusive one. The journal only says where to look after a crash.
+//
+// Methods may be called at once.
+type Placeholders struct {
+	journal *journal
+
+	mu     sync.Mutex
+	closed bool
+	held   map[Missing]*placeholder
+	// left are those that somebody else needed when we were done with them.
+	left map[slot]record
+
+	// step is told in tests which step comes next.
+	step func(string)
+}
+
+// placeholder is one that this agent holds, or the attempt.
+type placeholder struct {
+	users int // guarded by Placeholders.mu
+
+	mu     sync.Mutex // held while the object is made or removed
+	fd     int        // the object, locked; -1: there is none of ours
+	slot   slot
+	record record
+}
+
+// maxPlaceTries bounds how often a name is looked at while others make and
+// remove things there.
+const maxPlaceTries = 64
+
+// OpenPlaceholders removes what agents left that died, and begins a journal in
+// dir, which StateDir chose. The caller has to Close it.
+func OpenPlaceholders(dir string) (*Placeholders, error) {
+	own, err := newJournal(dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening the journal of placeholders: %w", err)
+	}
+	p := &Placeholders{journal: own, held: map[Missing]*placeholder{}, left: map[slot]record{}}
+	if err := p.sweep(dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("sweeping placeholders: %w", err), p.Close())
+	}
+	return p, nil
+}
+
+// sweep settles the journals of dead agents.
+func (p *Placeholders) sweep(dir string) error {
+	dead, err := deadJournals(dir)
+	for _, file := range dead {
+		err = errors.Join(err, p.adopt(file), file.Close())
+	}
+	return err
+}
+
+// adopt settles one journal, and takes over what cannot be removed yet.
+func (p *Placeholders) adopt(file *os.File) error {
+	records, err := readJournal(file)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		if r.settle() {
+			continue
+		}
+		at, err := p.journal.add(r)
+		if err != nil {
+			return err // the journal stays
+		}
+		p.left[at] = r
+	}
+	return os.Remove(file.Name())
+}
+
+// Hold makes sure that something is at each of the names, until release is
+// called, which may be done more than once. What is there already, and is no
+// placeholder, stays as it is. A name whose parent nobody can create anything
+// in, being read-only or somebody else's, needs nothing.
+//
+// The error names the path that could not be held; nothing is held then. It is
+// os.ErrClosed after Close.
+func (p *Placeholders) Hold(missing []Missing) (release func(), err error) {
+	users := make([]Missing, 0, len(missing))
+	release = sync.OnceFunc(func() {
+		parent := parentDir{fd: -1}
+		defer parent.close()
+		for _, m := range users {
+			p.release(m, &parent)
+		}
+		p.retry()
+	})
+	parent := parentDir{fd: -1}
+	defer parent.close()
+	for _, m := range missing {
+		h, err := p.user(m)
+		if err == nil {
+			users = append(users, m)
+			err = h.hold(p, &parent, m)
+		}
+		if err != nil {
+			release()
+			return nil, fmt.Errorf("holding %s/%s: %w", m.Parent, m.Name, err)
+		}
+	}
+	return release, nil
+}
+
+// Close removes what is held still, and what others needed if they do not any
+// more. Nothing can be held afterwards, and releasing does nothing.
+func (p *Placeholders) Close() error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil
+	}
+	p.closed = true
+	held := p.held
+	p.held = map[Missing]*placeholder{}
+	p.mu.Unlock()
+	parent := parentDir{fd: -1}
+	defer parent.close()
+	for _, h := range held {
+		h.mu.Lock()
+		h.remove(p, &parent)
+		h.mu.Unlock()
+	}
+	p.retry()
+	return p.journal.close(len(p.left) == 0)
+}
+
+// user counts one more user of m.
+func (p *Placeholders) user(m Missing) (*placeholder, error) {
+	if !validName(m.Name) {
+		return nil, fmt.Errorf("%q is not a name", m.Name)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, os.ErrClosed
+	}
+	h := p.held[m]
+	if h == nil {
+		h = &placeholder{fd: -1}
+		p.held[m] = h
+	}
+	h.users++
+	return h, nil
+}
+
+// release counts one user less, and removes the object behind the last.
+func (p *Placeholders) release(m Missing, parent *parentDir) {
+	p.mu.Lock()
+	h := p.held[m]
+	p.mu.Unlock()
+	if h == nil {
+		return // closed
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p.mu.Lock()
+	h.users--
+	last := h.users == 0
+	p.mu.Unlock()
+	if !last {
+		return
+	}
+	h.remove(p, parent)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h.users == 0 && p.held[m] == h {
+		delete(p.held, m)
+	}
+}
+
+// retry looks again at what others needed.
+func (p *Placeholders) retry() {
+	p.mu.Lock()
+	if len(p.left) == 0 {
+		p.mu.Unlock()
+		return
+	}
+	left := p.left
+	p.left = map[slot]record{}
+	p.mu.Unlock()
+	for at, r := range left {
+		if r.settle() {
+			p.journal.drop(at)
+		} else {
+			p.leave(at, r)
+		}
+	}
+}
+
+func (p *Placeholders) leave(at slot, r record) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left[at] = r
+}
+
+func (p *Placeholders) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
+func (p *Placeholders) at(step string) {
+	if p.step != nil {
+		p.step(step)
+	}
+}
+
+// hold makes the object, or joins those who hold it.
+func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p.isClosed() {
+		return os.ErrClosed // what is made now nobody would remove
+	}
+	if err := parent.open(m.Parent); err != nil {
+		return err
+	}
+	if h.fd >= 0 {
+		var st unix.Stat_t
+		if err := unix.Fstat(h.fd, &st); err != nil {
+			return os.NewSyscallError("fstat", err)
+		}
+		if sameObject(parent.fd, m.Name, &st) {
+			return nil
+		}
+		h.remove(p, parent) // somebody took it away
+		if err := parent.open(m.Parent); err != nil {
+			return err
+		}
+	}
+	r := record{parent: m.Parent, name: m.Name, temp: tempPrefix + rand.Text(), dir: m.Dir}
+	at, err := p.journal.add(r)
+	if err != nil {
+		return err
+	}
+	p.at("recorded")
+	for range maxPlaceTries {
+		fd, err := r.join(parent.fd)
+		if err == unix.ENOENT {
+			fd, err = r.make(parent.fd, p.at)
+		}
+		switch {
+		case err == nil:
+			h.fd, h.slot, h.record = fd, at, r
+			return nil
+		case err == errNotOurs:
+			p.journal.drop(at)
+			return nil
+		case err != errChanged && err != unix.EEXIST:
+			if !r.settle() {
+				p.leave(at, r)
+			} else {
+				p.journal.drop(at)
+			}
+			if cannotCreate(parent.fd, err) {
+				return nil
+			}
+			return err
+		}
+	}
+	p.journal.drop(at)
+	return errors.New("others keep changing what is there")
+}
+
+// remove gives the object up and removes it, unless somebody else needs it.
+// The caller holds h.mu.
+func (h *placeholder) remove(p *Placeholders, parent *parentDir) {
+	if h.fd < 0 {
+		return
+	}
+	if h.record.retire(parent, h.fd, p.at) {
+		p.journal.drop(h.slot)
+	} else {
+		p.leave(h.slot, h.record)
+	}
+	_ = unix.Close(h.fd)
+	h.fd = -1
+}

@@ -1,0 +1,309 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// rulesOf makes rules of lines such as "write /repo".
+func rulesOf(lines ...string) []Rule {
+	var rules []Rule
+	for _, line := range lines {
+		access, path, _ := strings.Cut(line, " ")
+		i := slices.Index([]string{"hidden", "denied", "read", "write"}, access)
+		rules = append(rules, Rule{Path: path, Access: Access(i)})
+	}
+	slices.SortFunc(rules, func(a, b Rule) int { return strings.Compare(a.Path, b.Path) })
+	return rules
+}
+
+func TestPolicyAccess(t *testing.T) {
+	t.Parallel()
+	p := &Policy{
+		Confined: true,
+		Rules: rulesOf("read /usr", "write /repo", "denied /repo/a", "write /repo/a/b", "read /repo-x/y",
+			"denied /gone/x", "read /repo/.git"),
+		Globs: []Glob{{Base: "/etc/keys/deep", Pattern: "*"}},
+		Links: []Link{{Path: "/bin", Target: "usr/bin"}, {Path: "/opt/x/link", Target: "/usr"}},
+	}
+	for _, tt := range []struct {
+		path         string
+		access       Access
+		leads, bound bool
+	}{
+		{"/", Hidden, true, true},
+		{"/usr", Read, false, true},
+		{"/usr/bin/sh", Read, false, false},
+		{"/usrx", Hidden, false, false},
+		{"/us", Hidden, false, false},
+		{"/repo", Write, true, true},
+		{"/repo/", Write, true, true},
+		{"/repo/x", Write, false, false},
+		{"/repo/a", Denied, true, true},
+		{"/repo/a/c", Denied, false, false},
+		{"/repo/ab", Write, false, false},
+		{"/repo/a/b", Write, false, true},
+		{"/repo/a/b/c/d", Write, false, false},
+		{"/repo/.git", Read, false, true},
+		{"/repo/.git/HEAD", Read, false, false},
+		{"/repo/.gitignore", Write, false, false},
+		{"/repo-x", Hidden, true, true},
+		{"/repo-x/y", Read, false, true},
+		{"/repo-x/z", Hidden, false, false},
+		{"/gone", Hidden, false, true},
+		{"/gone/x", Denied, false, true},
+		{"/etc", Hidden, false, true},
+		{"/etc/keys/deep", Hidden, false, true},
+		{"/etc/keys/deep/er", Hidden, false, false},
+		{"/bin", Read, false, false},
+		{"/bin/sh", Hidden, false, false},
+		{"/opt", Hidden, true, false},
+		{"/opt/x", Hidden, true, false},
+		{"/opt/x/link", Read, false, false},
+		{"", Hidden, false, false},
+		{"usr", Hidden, false, false},
+	} {
+		path := tt.path
+		if got := p.Access(path); got != tt.access {
+			t.Errorf("Access(%q) = %v, want %v", path, got, tt.access)
+		}
+		if !strings.HasPrefix(path, "/") || len(path) > 1 && strings.HasSuffix(path, "/") {
+			continue // a mistake of the caller, in which nothing is granted
+		}
+		if got := p.Leads(path); got != tt.leads {
+			t.Errorf("Leads(%q) = %v, want %v", path, got, tt.leads)
+		}
+		if got := p.Bound(path); got != tt.bound {
+			t.Errorf("Bound(%q) = %v, want %v", path, got, tt.bound)
+		}
+	}
+	if diff := cmp.Diff([]string{"/repo", "/repo/a/b"}, p.WritableRoots()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPolicyUnconfined(t *testing.T) {
+	t.Parallel()
+	var p Policy
+	if p.Access("/x") != Write || !p.Leads("/x") || p.Bound("/x") || p.DeniesFile("/x") || p.WritableRoots() != nil {
+		t.Error("the zero policy restricts files")
+	}
+	if p.Network != NetworkRestricted {
+		t.Error("the zero policy does not restrict the network")
+	}
+}
+
+// drawPath draws a path of names that are prefixes of each other.
+func drawPath(t *rapid.T, label string) string {
+	names := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "ab", "a-", "a.", ".git", "b", "0"}), 0, 4).Draw(t, label)
+	return "/" + strings.Join(names, "/")
+}
+
+func drawPolicy(t *rapid.T) *Policy {
+	rules := ruleSet{}
+	for range rapid.IntRange(0, 12).Draw(t, "rules") {
+		r := Rule{Path: drawPath(t, "path"), Access: rapid.SampledFrom([]Access{Denied, Read, Write}).Draw(t, "access")}
+		rules.add(r)
+	}
+	p := &Policy{Confined: true}
+	p.set(rules, nil)
+	return p
+}
+
+// components is a path as a list of names.
+func components(path string) []string {
+	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
+}
+
+func prefixOf(prefix, path []string) bool {
+	return len(prefix) <= len(path) && slices.Equal(prefix, path[:len(prefix)])
+}
+
+// TestPolicyModel compares with the words of sandbox.md 5 taken literally.
+func TestPolicyModel(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		p, path := drawPolicy(t), drawPath(t, "looked up")
+		names := components(path)
+		access, longest, leads, bound := Hidden, -1, false, false
+		for _, r := range p.Rules {
+			rule := components(r.Path)
+			if prefixOf(rule, names) && len(rule) > longest {
+				access, longest = r.Access, len(rule)
+			}
+			if prefixOf(names, rule) {
+				bound = true
+				leads = leads || len(rule) > len(names) && r.Access >= Read
+			}
+		}
+		if got := p.Access(path); got != access {
+			t.Errorf("Access(%s) = %v, want %v in\n%v", path, got, access, p)
+		}
+		if got := p.Leads(path); got != leads {
+			t.Errorf("Leads(%s) = %v, want %v in\n%v", path, got, leads, p)
+		}
+		if got := p.Bound(path); got != bound {
+			t.Errorf("Bound(%s) = %v, want %v in\n%v", path, got, bound, p)
+		}
+	})
+}
+
+func TestPolicyString(t *testing.T) {
+	t.Parallel()
+	p := &Policy{
+		Confined: true,
+		Rules: []Rule{
+			{Path: "/", Access: Read},
+			{Path: "/repo", Access: Write},
+			{Path: "/repo/.git", Access: Read, Origin: Protected},
+			{Path: "/repo/.x", Access: Read, SkipMissing: true},
+		},
+		Globs: []Glob{{Base: "/repo", Pattern: "**/*.env", MaxDepth: 3}},
+		Links: []Link{{"/bin", "usr/bin"}},
+	}
+	want := `network  restricted
+read     /
+write    /repo
+read     /repo/.git (protected)
+read     /repo/.x (hidden if missing)
+denied   files **/*.env in /repo (depth 3)
+link     /bin -> usr/bin
+`
+	if diff := cmp.Diff(want, p.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPolicyText(t *testing.T) {
+	t.Parallel()
+	p := Policy{
+		Confined: true, FullRead: true, Network: NetworkEnabled,
+		Rules: []Rule{
+			{Path: "/", Access: Read},
+			{Path: "/repo\xff\n", Access: Denied, Origin: GitDir, SkipMissing: true, Otherwise: Read},
+		},
+		Globs:   []Glob{{Base: "/r\xfe", Pattern: "*", MaxDepth: 7}},
+		Links:   []Link{{"/l", "\xff"}},
+		Private: []string{"/p"},
+	}
+	type envelope struct{ Policy Policy }
+	data, err := json.Marshal(envelope{p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got envelope
+	if err := json.Unmarshal(data, &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(p, got.Policy); diff != "" {
+		t.Error(diff)
+	}
+	if got.Policy.Key() != p.Key() {
+		t.Error("the key has changed on the way")
+	}
+}
+
+// TestPolicyKey changes one thing at a time.
+func TestPolicyKey(t *testing.T) {
+	t.Parallel()
+	policies := []Policy{
+		{},
+		{Network: NetworkEnabled},
+		{Confined: true},
+		{FullRead: true},
+		{Rules: []Rule{{Path: "/a"}}},
+		{Rules: []Rule{{Path: "/b"}}},
+		{Rules: []Rule{{Path: "/a", Access: Read}}},
+		{Rules: []Rule{{Path: "/a", Origin: Private}}},
+		{Rules: []Rule{{Path: "/a", SkipMissing: true}}},
+		{Rules: []Rule{{Path: "/a", SkipMissing: true, Otherwise: Read}}},
+		{Rules: []Rule{{Path: "/a"}, {Path: "/b"}}},
+		{Globs: []Glob{{Base: "/a", Pattern: "b"}}},
+		{Globs: []Glob{{Base: "/ab", Pattern: ""}}},
+		{Globs: []Glob{{Base: "/a", Pattern: "b", MaxDepth: 1}}},
+		{Links: []Link{{"/a", "b"}}},
+		{Private: []string{"/a", "b"}},
+		{Private: []string{"/ab"}},
+	}
+	keys := map[[32]byte]int{}
+	for i, p := range policies {
+		if j, ok := keys[p.Key()]; ok {
+			t.Errorf("policies %d and %d have one key", j, i)
+		}
+		keys[p.Key()] = i
+	}
+}
+
+func TestPolicyTextRefused(t *testing.T) {
+	t.Parallel()
+	good, err := Policy{Confined: true, Rules: rulesOf("read /a", "write /b")}.MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unsorted, err := Policy{Confined: true, Rules: []Rule{{Path: "/b"}, {Path: "/a"}}}.MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"empty": "", "not base64": "%%", "truncated": string(good[:len(good)-8]), "unsorted": string(unsorted),
+		"trailing": string(good) + "AAAA",
+	} {
+		if err := new(Policy).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// workspace is the policy that most requests have.
+func workspace(b *testing.B) *Policy {
+	b.Helper()
+	p, err := Profile{
+		Entries: []Entry{
+			{Place: PlaceRoot, Access: Read},
+			{Place: PlaceProjectRoots, Access: Write},
+			{Place: PlaceSlashTmp, Access: Write},
+			{Place: PlaceProjectRoots, Path: ".git", Access: Read, SkipMissing: true},
+			{Place: PlaceGlob, Path: "**/*.env", Access: Denied},
+		},
+		Cwd:            "/home/user/src/project",
+		WorkspaceRoots: []string{"/home/user/src/project"},
+		Private:        []string{"/run/agent"},
+	}.Compile()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return p
+}
+
+func BenchmarkPolicyAccess(b *testing.B) {
+	p := workspace(b)
+	for b.Loop() {
+		p.Access("/home/user/src/project/internal/server/handler.go")
+	}
+}
+
+func BenchmarkPolicyLeads(b *testing.B) {
+	p := workspace(b)
+	for b.Loop() {
+		p.Leads("/home/user/src/project/internal")
+	}
+}
+
+func BenchmarkPolicyBound(b *testing.B) {
+	p := workspace(b)
+	for b.Loop() {
+		p.Bound("/home/user/src/project/internal")
+	}
+}
+
+func BenchmarkPolicyDeniesFile(b *testing.B) {
+	p := workspace(b)
+	for b.Loop() {
+		p.DeniesFile("/home/user/src/project/internal/server/handler.go")
+	}
+}

@@ -1,0 +1,351 @@
+package sandbox
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// defaultShm is the size of /dev/shm in bytes.
+const defaultShm = 256 << 20
+
+// deviceNodes are the devices of a view, with their numbers, which Linux never
+// changes (Documentation/admin-guide/devices.txt).
+var deviceNodes = []struct {
+	name         string
+	major, minor uint32
+}{
+	{"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
+}
+
+// deviceLinks are the symlinks in /dev, in pairs.
+var deviceLinks = []string{
+	"fd", "/proc/self/fd",
+	"stdin", "/proc/self/fd/0",
+	"stdout", "/proc/self/fd/1",
+	"stderr", "/proc/self/fd/2",
+	"ptmx", "pts/ptmx",
+}
+
+// sealedProcfs is what nobody may write in a fresh procfs: uid 0 of this host
+// owns it, in whichever namespace it runs (sandbox.md 6.8 and 14.3).
+var sealedProcfs = []string{
+	"sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "mtrr", "scsi",
+	"asound", "driver", "dynamic_debug", "pressure", "slabinfo", "tty",
+}
+
+// mutedProcfs is what is shown empty, as it tells of the kernel or of others.
+var mutedProcfs = []string{
+	"kcore", "keys", "key-users", "timer_list", "timer_stats", "sched_debug", "kallsyms",
+	"kmsg", "latency_stats", "vmcore",
+}
+
+// devices mounts a private /dev.
+func (b *builder) devices(s *step, target int) error {
+	dev, err := b.keep(newFilesystem("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "mode", "0755", "size", "1m"))
+	if err != nil {
+		return mountError("devices", s.path, "", err)
+	}
+	// Mounts can be made only on what is attached (until Linux 6.15).
+	if err := attach(mount(dev), target); err != nil {
+		return mountError("devices", s.path, "move_mount", err)
+	}
+	host, err := b.keep(openBeneath(b.original, "/dev", 0))
+	if err != nil {
+		return mountError("devices", s.path, "open", err)
+	}
+	for _, node := range deviceNodes {
+		if err := b.device(host, node.name, dev, node.name, unix.Mkdev(node.major, node.minor)); err != nil {
+			return mountError("a device", "/dev/"+node.name, "", err)
+		}
+	}
+	if b.options.Terminal != "" {
+		if err := b.device(b.original, b.options.Terminal[1:], dev, "console", 0); err != nil {
+			return mountError(b.options.Terminal, "/dev/console", "", err)
+		}
+	}
+	for i := 0; i < len(deviceLinks); i += 2 {
+		if err := unix.Symlinkat(deviceLinks[i+1], dev, deviceLinks[i]); err != nil {
+			return mountError("a symlink", "/dev/"+deviceLinks[i], "symlinkat", err)
+		}
+	}
+	if err := b.terminals(dev); err != nil {
+		return mountError("terminals", "/dev/pts", "", err)
+	}
+	if err := b.sharedMemory(dev, s.inside); err != nil {
+		return mountError("shared memory", "/dev/shm", "", err)
+	}
+	return nil
+}
+
+// device binds the character device at from in dir to the name to in dev. Its
+// number must be number, unless that is 0. It is read-only as a file: who owns
+// it could change its mode for the whole host.
+func (b *builder) device(dir int, from string, dev int, to string, number uint64) error {
+	fd, err := unix.Openat2(dir, from, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("fstat: %w", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR || number != 0 && uint64(st.Rdev) != number {
+		return fmt.Errorf("the host has another object there, mode %#o, number %d:%d",
+			st.Mode, unix.Major(uint64(st.Rdev)), unix.Minor(uint64(st.Rdev)))
+	}
+	m, err := clone(fd, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(int(m))
+	if err := unix.Mknodat(dev, to, unix.S_IFREG|0o600, 0); err != nil {
+		return fmt.Errorf("mknodat: %w", err)
+	}
+	return attachAt(m, dev, to)
+}
+
+// terminals mounts an instance of devpts of its own.
+func (b *builder) terminals(dev int) error {
+	pts, err := b.keep(newFilesystem("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "ptmxmode", "0666", "mode", "0620"))
+	if err != nil {
+		return err
+	}
+	if err := unix.Mkdirat(dev, "pts", 0o755); err != nil {
+		return fmt.Errorf("mkdirat: %w", err)
+	}
+	return attachAt(mount(pts), dev, "pts")
+}
+
+// sharedMemory mounts /dev/shm.
+func (b *builder) sharedMemory(dev int, inside []spot) error {
+	size := cmp.Or(b.options.ShmBytes, defaultShm)
+	shm, err := b.keep(newFilesystem("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV,
+		"mode", "1777", "size", strconv.FormatInt(size, 10)))
+	if err != nil {
+		return err
+	}
+	if err := makeSpots(shm, "", "/dev/shm", inside, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mkdirat(dev, "shm", 0o755); err != nil {
+		return fmt.Errorf("mkdirat: %w", err)
+	}
+	return attachAt(mount(shm), dev, "shm")
+}
+
+// procfs mounts /proc.
+func (b *builder) procfs(target int) error {
+	proc, err := b.newProc()
+	if err != nil {
+		return mountError("procfs", "/proc", "", err)
+	}
+	if err := attach(proc, target); err != nil {
+		return mountError("procfs", "/proc", "move_mount", err)
+	}
+	if b.options.FreshProc {
+		for _, name := range sealedProcfs {
+			if err := overlay(int(proc), name, func(place int) (mount, error) {
+				return clone(place, unix.MOUNT_ATTR_RDONLY)
+			}); err != nil {
+				return mountError("it read-only", "/proc/"+name, "", err)
+			}
+		}
+	}
+	for _, name := range mutedProcfs {
+		if err := overlay(int(proc), name, func(int) (mount, error) { return b.masks.object("blank") }); err != nil {
+			return mountError("an empty file", "/proc/"+name, "", err)
+		}
+	}
+	return nil
+}
+
+// newProc is a procfs of this pid namespace, or the one of the old root.
+func (b *builder) newProc() (mount, error) {
+	const attrs = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
+	if b.options.FreshProc {
+		fd, err := b.keep(newFilesystem("proc", attrs))
+		return mount(fd), err
+	}
+	host, err := b.keep(openBeneath(b.original, "/proc", 0))
+	if err != nil {
+		return -1, fmt.Errorf("open: %w", err)
+	}
+	m, err := clone(host, attrs|unix.MOUNT_ATTR_RDONLY)
+	if err == nil {
+		b.fds = append(b.fds, int(m))
+	}
+	return m, err
+}
+
+// overlay mounts what make returns on name in dir, if that exists.
+func overlay(dir int, name string, make func(place int) (mount, error)) error {
+	place, err := openBeneath(dir, "/"+name, 0)
+	if err == unix.ENOENT {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer unix.Close(place)
+	m, err := make(place)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(int(m))
+	if err := attach(m, place); err != nil {
+		return fmt.Errorf("move_mount: %w", err)
+	}
+	return nil
+}
+
+// masks is a file system of empty objects to cover others with, read-only.
+type masks struct {
+	mount
+	holders map[*step]string // what has places for the mounts of later steps
+}
+
+// makeMasks mounts the masks of a plan on the old root, where they go with it.
+func (b *builder) makeMasks(plan *viewPlan) error {
+	fd, err := b.keep(newFilesystem("tmpfs",
+		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, "mode", "0700", "size", "1m"))
+	if err != nil {
+		return mountError("masks", "/", "", err)
+	}
+	b.masks = masks{mount: mount(fd), holders: map[*step]string{}}
+	for _, object := range []struct {
+		name string
+		mode uint32
+	}{
+		{"denied", unix.S_IFDIR}, {"empty", unix.S_IFDIR | 0o555},
+		// Who connects to a file that may be written gets ECONNREFUSED.
+		{"secret", unix.S_IFREG}, {"blank", unix.S_IFREG | 0o666},
+	} {
+		if object.mode&unix.S_IFMT == unix.S_IFDIR {
+			err = unix.Mkdirat(fd, object.name, object.mode&^unix.S_IFMT)
+		} else {
+			err = unix.Mknodat(fd, object.name, object.mode, 0)
+		}
+		if err != nil {
+			return mountError("masks", "/", "making "+object.name, err)
+		}
+	}
+	for i := range plan.steps {
+		s := &plan.steps[i]
+		if len(s.inside) == 0 || s.do != deny && s.do != hollow {
+			continue
+		}
+		if err := b.masks.hold(s, strconv.Itoa(i)); err != nil {
+			return mountError(s.do.String(), s.path, "", err)
+		}
+	}
+	// What is cloned from it is read-only too.
+	if err := restrict(b.masks.mount, unix.MOUNT_ATTR_RDONLY, 0); err != nil {
+		return mountError("masks", "/", "mount_setattr", err)
+	}
+	return mountError("masks", "/", "move_mount", attach(b.masks.mount, b.original))
+}
+
+// hold makes a directory for a step with nothing in it but places for mounts.
+func (m *masks) hold(s *step, name string) error {
+	if err := unix.Mkdirat(int(m.mount), name, 0o700); err != nil {
+		return fmt.Errorf("mkdirat: %w", err)
+	}
+	mode := uint32(0o555)
+	if s.do == deny {
+		mode = 0o111
+	}
+	if err := makeSpots(int(m.mount), name, s.path, s.inside, mode); err != nil {
+		return err
+	}
+	if err := unix.Fchmodat(int(m.mount), name, mode, 0); err != nil {
+		return fmt.Errorf("chmod: %w", err)
+	}
+	m.holders[s] = name
+	return nil
+}
+
+// object is a mount of one object; the caller closes it.
+func (m *masks) object(name string) (mount, error) {
+	fd, err := unix.OpenTree(int(m.mount), name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("open_tree of a mask: %w", err)
+	}
+	return mount(fd), nil
+}
+
+// cover is the mount that covers target for a step, -1 when none is needed.
+func (m *masks) cover(s *step, target int) (mount, error) {
+	mode, err := modeOf(target)
+	if err != nil {
+		return -1, fmt.Errorf("fstat: %w", err)
+	}
+	dir := mode == unix.S_IFDIR
+	switch {
+	case s.do == mute && mode != unix.S_IFSOCK:
+		return -1, nil
+	case s.do == mute:
+		return m.object("blank")
+	case s.do == deny && !dir:
+		return m.object("secret")
+	case !dir:
+		return -1, unix.ENOTDIR
+	case m.holders[s] != "":
+		return m.object(m.holders[s])
+	case s.do == deny:
+		return m.object("denied")
+	}
+	return m.object("empty")
+}
+
+// makeSpots makes the spots, which lie below root in the view, below the
+// directory at of the file system fs, with the directories that lead to them.
+func makeSpots(fs int, at, root string, spots []spot, mode uint32) error {
+	var made []string
+	for _, s := range spots {
+		name := strings.Trim(strings.TrimPrefix(s.path, root), "/")
+		if name == "" {
+			continue // the root itself is there
+		}
+		for i := range name {
+			if name[i] != '/' {
+				continue
+			}
+			parent := path.Join(at, name[:i])
+			switch err := unix.Mkdirat(fs, parent, 0o700); err {
+			case nil:
+				made = append(made, parent)
+			case unix.EEXIST:
+			default:
+				return fmt.Errorf("making the parents of %s: mkdirat: %w", s.path, err)
+			}
+		}
+		var err error
+		name = path.Join(at, name)
+		switch {
+		case s.link != "":
+			err = unix.Symlinkat(s.link, fs, name)
+		case s.dir:
+			err = unix.Mkdirat(fs, name, 0o700)
+		default:
+			err = unix.Mknodat(fs, name, unix.S_IFREG|0o600, 0)
+		}
+		if err != nil && err != unix.EEXIST {
+			return fmt.Errorf("making a place for %s: %w", s.path, err)
+		}
+	}
+	for _, name := range made {
+		if err := unix.Fchmodat(fs, name, mode, 0); err != nil {
+			return fmt.Errorf("chmod of %s: %w", name, err)
+		}
+	}
+	return nil
+}

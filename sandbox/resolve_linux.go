@@ -1,0 +1,353 @@
+package sandbox
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Missing is a name under a writable root that does not exist and must not
+// come into being: a process that can write its parent needs a placeholder
+// there (sandbox.md 14.2).
+type Missing struct {
+	Parent string // canonical, exists
+	Name   string
+	Dir    bool // the placeholder is a directory, else an empty file
+}
+
+// Resolved is a policy of canonical paths, and what has to stay as it is for
+// it to hold. Its methods may run at once.
+type Resolved struct {
+	// Policy has only canonical paths: symlinks are followed, the rules of .git
+	// pointer files added, entries that skip missing paths decided. None of its
+	// rules skips. A rule whose path does not exist stays.
+	Policy *Policy
+	// Missing is what needs a placeholder while a process runs, sorted. It has
+	// the names of other processes' placeholders too. A protected name in a
+	// writable root that is itself missing is not there: for a process there is
+	// no such root (sandbox.md 6.2).
+	Missing []Missing
+
+	watches []watch // constant
+
+	mu     sync.RWMutex // held while pins are used
+	pins   []int        // O_PATH, so that inode numbers of roots are not reused
+	closed bool
+}
+
+const (
+	// maxPins bounds the descriptors of a Resolved.
+	maxPins = 1024
+	// maxPointer is the most bytes of a .git pointer file: a path and what is
+	// around it.
+	maxPointer = 4096
+)
+
+// Resolve looks the paths of the policy up in the file system as this process
+// sees it, name by name on descriptors. The error names the path that could
+// not be resolved, or the symlink that leads there and could be changed under
+// the policy: what it leads to now is not what it would lead to later
+// (sandbox.md 6.3, 12). The caller has to Close the result.
+func (p *Policy) Resolve() (*Resolved, error) {
+	r := &Resolved{Policy: p}
+	if !p.Confined {
+		return r, nil
+	}
+	s := resolution{rules: ruleSet{}, pointers: map[string]string{}, pins: map[string]int{}}
+	defer s.closePins()
+	policy, err := s.resolve(p)
+	if err != nil {
+		return nil, err
+	}
+	missing, err := s.missing(policy)
+	if err != nil {
+		return nil, err
+	}
+	r.Policy, r.Missing, r.watches = policy, missing, s.watches()
+	for _, fd := range s.pins {
+		r.pins = append(r.pins, fd)
+	}
+	s.pins = nil
+	return r, nil
+}
+
+// Close lets go of what Resolve holds open. The policy stays valid.
+func (r *Resolved) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, fd := range r.pins {
+		_ = unix.Close(fd)
+	}
+	r.pins, r.closed = nil, true
+}
+
+// resolution is what becomes of the paths of a policy.
+type resolution struct {
+	rules ruleSet // by canonical path
+	seen  []sighting
+	// pointers has the text of .git pointer files by canonical path.
+	pointers map[string]string
+	pins     map[string]int // descriptors of what is granted, by canonical path
+}
+
+// sighting is a path of the policy and what it leads to.
+type sighting struct {
+	*object
+	asked  string // the path that was looked up
+	what   string // for errors
+	origin Origin // of a rule
+	// rule: path has a rule. Others are the bases of globs, what is private
+	// and what an entry skips.
+	rule    bool
+	skipped bool
+	pointer bool
+}
+
+// see looks a path up and remembers what was seen; the descriptor is only valid
+// until use returns.
+func (s *resolution) see(what, name string, use func(*sighting) error) error {
+	o, err := lookup(name)
+	if err != nil {
+		return fmt.Errorf("resolving the sandbox path %s: %w", name, err)
+	}
+	seen := sighting{object: o, asked: name, what: what}
+	err = use(&seen)
+	if fd, ok := s.pins[o.path]; !ok || fd != o.fd {
+		o.close()
+	}
+	s.seen = append(s.seen, seen)
+	return err
+}
+
+// resolve gives the policy of canonical paths.
+func (s *resolution) resolve(p *Policy) (*Policy, error) {
+	policy := &Policy{Confined: true, Network: p.Network}
+	for _, rule := range p.Rules {
+		if rule.Origin == Private {
+			continue // it follows from the list
+		}
+		if err := s.see(rule.Access.String(), rule.Path, func(o *sighting) error { return s.rule(rule, o) }); err != nil {
+			return nil, err
+		}
+	}
+	s.judgeProtected()
+	if err := s.gitDirs(); err != nil {
+		return nil, err
+	}
+	for _, glob := range p.Globs {
+		if err := s.see("glob", glob.Base, func(o *sighting) error {
+			if glob.Base = o.path; glob.Base == "/" {
+				return fmt.Errorf("the glob %s has no fixed prefix but a symlink to the root", glob.Pattern)
+			}
+			policy.Globs = append(policy.Globs, glob)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	policy.Globs = compactGlobs(policy.Globs)
+	var private []string
+	for _, name := range p.Private {
+		if err := s.see("private", name, func(o *sighting) error {
+			policy.Private = append(policy.Private, o.path)
+			if o.exists() || o.barred {
+				private = append(private, o.path)
+			}
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(policy.Private)
+	policy.Private = slices.Compact(policy.Private)
+	policy.set(s.rules, private)
+	for i := range policy.Rules {
+		policy.Rules[i].SkipMissing = false
+	}
+	if err := s.checkLinks(policy); err != nil {
+		return nil, err
+	}
+	policy.Links = s.links(policy, p.Links)
+	return policy, nil
+}
+
+// judgeProtected looks again at what is protected, now that it is known what
+// paths lead to. A root that turned out to be denied or only readable has
+// nothing to protect, and must not get something to see.
+func (s *resolution) judgeProtected() {
+	for name, r := range s.rules {
+		switch {
+		case r.Origin == Protected && s.rules.access(parent(name)) != Write:
+			delete(s.rules, name)
+		case r.Origin == Asked && r.Access == Read && s.rules.isProtectedName(name):
+			r.Origin = Protected
+			s.rules[name] = r
+		}
+	}
+}
+
+// rule adds a rule for what its path leads to.
+func (s *resolution) rule(r Rule, o *sighting) error {
+	o.rule, o.origin = true, r.Origin
+	if r.SkipMissing {
+		if !o.exists() && !o.barred {
+			r.Access = r.Otherwise
+		}
+		r.SkipMissing, r.Otherwise = false, Hidden
+		if r.Access == Hidden {
+			o.rule, o.skipped = false, true
+			return nil
+		}
+	}
+	r.Path = o.path
+	s.rules.add(r)
+	if !o.exists() {
+		return nil
+	}
+	if _, ok := s.pins[o.path]; r.Access >= Read && !ok && o.path != "/" && r.Origin != Protected {
+		if len(s.pins) >= maxPins {
+			return fmt.Errorf("the sandbox has more than %d paths that exist", maxPins)
+		}
+		s.pins[o.path] = o.fd
+	}
+	if r.Access != Write && path.Base(o.path) == ".git" && o.stat.Mode&unix.S_IFMT == unix.S_IFREG {
+		o.pointer = true
+		text, err := readPointer(o.fd)
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", o.path, err)
+		}
+		s.pointers[o.path] = text
+	}
+	return nil
+}
+
+// readPointer reads a .git pointer file through its O_PATH descriptor.
+func readPointer(fd int) (string, error) {
+	f, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(fd), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", errors.Unwrap(err)
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, maxPointer+1))
+	if err != nil {
+		return "", err
+	}
+	if len(text) > maxPointer {
+		return "", fmt.Errorf("it is longer than %d bytes", maxPointer)
+	}
+	return string(text), nil
+}
+
+// gitDirs makes read-only what the .git pointer files at the top of writable
+// roots name, if it could be written (sandbox.md 6.3, gitrepository-layout(5)).
+func (s *resolution) gitDirs() error {
+	for _, pointer := range slices.Sorted(maps.Keys(s.pointers)) {
+		root := parent(pointer)
+		if s.rules[root].Access != Write || s.rules[pointer].Access == Write {
+			continue
+		}
+		dir, ok := strings.CutPrefix(s.pointers[pointer], "gitdir: ")
+		if dir = strings.TrimRight(dir, "\r\n"); !ok || dir == "" {
+			continue
+		}
+		if strings.ContainsRune(dir, 0) {
+			return fmt.Errorf("the pointer file %s has a NUL", pointer)
+		}
+		if !path.IsAbs(dir) {
+			dir = root + "/" + dir
+		}
+		if err := s.see("git directory", dir, func(o *sighting) error {
+			if explicit, ok := s.rules[o.path]; ok && explicit.Access == Write {
+				return nil
+			}
+			if s.rules.access(o.path) == Write {
+				o.rule, o.origin = true, GitDir
+				s.rules.add(Rule{Path: o.path, Access: Read, Origin: GitDir})
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkLinks refuses paths that cross a symlink which can be written under the
+// policy.
+func (s *resolution) checkLinks(policy *Policy) error {
+	for _, o := range s.seen {
+		if _, ok := s.rules[o.path]; o.skipped || o.rule && !ok {
+			continue // nothing depends on it
+		}
+		for _, link := range o.links {
+			if policy.Access(link.Path) == Write {
+				return fmt.Errorf("cannot enforce the sandbox path %s (%s): it crosses the writable symlink %s", o.asked, o.what, link.Path)
+			}
+		}
+	}
+	return nil
+}
+
+// links are the symlinks on the way to what is shown that are not shown
+// themselves, and those that were known before.
+func (s *resolution) links(policy *Policy, known []Link) []Link {
+	links := slices.Clone(known)
+	for _, o := range s.seen {
+		if !o.rule || policy.Access(o.path) < Read {
+			continue
+		}
+		for _, link := range o.links {
+			links = append(links, link.Link)
+		}
+	}
+	links = slices.DeleteFunc(links, func(l Link) bool { return policy.Access(l.Path) >= Read })
+	slices.SortFunc(links, func(a, b Link) int { return cmp.Compare(a.Path, b.Path) })
+	return slices.CompactFunc(links, func(a, b Link) bool { return a.Path == b.Path })
+}
+
+// missing are the names that need a placeholder. The error is about a path
+// where there can be none.
+func (s *resolution) missing(policy *Policy) ([]Missing, error) {
+	var all []Missing
+	for _, o := range s.seen {
+		r, ok := s.rules[o.path]
+		if !o.rule || !ok || r.Access == Write || o.exists() || policy.Access(o.at) != Write {
+			continue
+		}
+		root := s.rules[o.at]
+		switch {
+		case r.Origin == Protected && len(o.missing) > 1:
+			continue
+		case o.barred:
+			return nil, fmt.Errorf("cannot enforce the sandbox path %s (%s): %s cannot be searched", o.asked, o.what, o.at)
+		case o.stat.Mode&unix.S_IFMT != unix.S_IFDIR && !isPlaceholder(&o.stat):
+			if root.Access == Write {
+				continue // a file that is writable by itself stays one
+			}
+			return nil, fmt.Errorf("cannot enforce the sandbox path %s (%s): %s is not a directory", o.asked, o.what, o.at)
+		}
+		dir := s.rules[path.Join(o.at, o.missing[0])].Origin == Protected
+		all = append(all, Missing{Parent: o.at, Name: o.missing[0], Dir: dir})
+	}
+	slices.SortFunc(all, func(a, b Missing) int {
+		return cmp.Or(cmp.Compare(a.Parent, b.Parent), cmp.Compare(a.Name, b.Name))
+	})
+	return slices.Compact(all), nil
+}
+
+// closePins closes the descriptors that were not handed on.
+func (s *resolution) closePins() {
+	for _, fd := range s.pins {
+		_ = unix.Close(fd)
+	}
+}

@@ -1,0 +1,431 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// plant makes files in a new directory from lines such as "dir/", "file" or
+// "link -> target", where $ is the directory, and returns its canonical path.
+func plant(t *testing.T, lines ...string) string {
+	t.Helper()
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range lines {
+		grow(t, base, line)
+	}
+	return base
+}
+
+func grow(t *testing.T, base, line string) {
+	t.Helper()
+	name, target, isLink := strings.Cut(line, " -> ")
+	name, content, _ := strings.Cut(name, "=")
+	full := filepath.Join(base, name)
+	err := os.MkdirAll(filepath.Dir(full), 0o755)
+	switch {
+	case err != nil:
+	case isLink:
+		err = os.Symlink(strings.ReplaceAll(target, "$", base), full)
+	case strings.HasSuffix(name, "/"):
+		err = os.MkdirAll(full, 0o755)
+	default:
+		err = os.WriteFile(full, []byte(strings.ReplaceAll(content, "$", base)), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// asked makes a profile of lines such as "write $/repo", "skip read $/x",
+// "glob $/x/*" and "private $/x".
+func asked(base string, lines ...string) Profile {
+	var p Profile
+	for _, line := range lines {
+		line, skipped := strings.CutPrefix(strings.ReplaceAll(line, "$", base), "skip ")
+		word, path, _ := strings.Cut(line, " ")
+		e := Entry{Path: path, SkipMissing: skipped}
+		switch word {
+		case "private":
+			p.Private = append(p.Private, path)
+			continue
+		case "minimal":
+			e.Place, e.Access = PlaceMinimal, Read
+		case "glob":
+			e.Place, e.Access = PlaceGlob, Denied
+		default:
+			e.Access = rulesOf(word + " /")[0].Access
+		}
+		p.Entries = append(p.Entries, e)
+	}
+	return p
+}
+
+func resolve(t *testing.T, p Profile) (*Resolved, error) {
+	t.Helper()
+	policy, err := p.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := policy.Resolve()
+	if err == nil {
+		t.Cleanup(r.Close)
+	}
+	return r, err
+}
+
+// resolvedLines are the rules and links without base, and what is missing.
+func resolvedLines(base string, r *Resolved) []string {
+	out := lines(r.Policy)
+	for _, m := range r.Missing {
+		slash := ""
+		if m.Dir {
+			slash = "/"
+		}
+		out = append(out, fmt.Sprintf("missing %s %s%s", m.Parent, m.Name, slash))
+	}
+	for i := range out {
+		out[i] = strings.ReplaceAll(out[i], base, "$")
+	}
+	return out
+}
+
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	four := func(root string, except ...string) []string {
+		var out []string
+		for _, name := range protectedNames {
+			if len(except) == 0 || !strings.Contains(except[0], name) {
+				out = append(out, fmt.Sprintf("missing %s %s/", root, name))
+			}
+		}
+		return out
+	}
+	join := func(lists ...[]string) []string {
+		var all []string
+		for _, l := range lists {
+			all = append(all, l...)
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name  string
+		tree  []string
+		asked []string
+		want  []string
+	}{
+		{"nothing is there", nil, []string{"read /", "write $/repo"}, []string{"read /", "write $/repo", "4 protected"}},
+		{
+			"workspace", []string{"repo/.git/"}, []string{"read /", "write $/repo"},
+			join([]string{"read /", "write $/repo", "4 protected"}, four("$/repo", ".git")),
+		},
+		{
+			"as clients send it", []string{"repo/.git/"},
+			[]string{"read /", "write $/repo", "skip read $/repo/.git", "skip read $/repo/.aws", "skip read $/repo/x", "skip denied $/repo/y/z"},
+			join([]string{"read /", "write $/repo", "4 protected"}, four("$/repo", ".git")),
+		},
+		{
+			"skipping what is there", []string{"repo/x/", "repo/y/z"},
+			[]string{"write $/repo", "skip read $/repo/x", "skip denied $/repo/y/z", "skip write $/repo/x/sub"},
+			join([]string{"write $/repo", "read $/repo/x", "denied $/repo/y/z", "4 protected"}, four("$/repo")),
+		},
+		{
+			"protected opened if it is there", []string{"repo/.git/"},
+			[]string{"write $/repo", "skip write $/repo/.git", "skip write $/repo/.aws", "skip denied $/repo/.codex"},
+			join([]string{"write $/repo", "write $/repo/.git", "3 protected"}, four("$/repo", ".git")),
+		},
+		{
+			"protected opened or denied", []string{"repo/"},
+			[]string{"write $/repo", "write $/repo/.git", "denied $/repo/.aws"},
+			[]string{
+				"write $/repo", "denied $/repo/.aws", "write $/repo/.git", "2 protected",
+				"missing $/repo .agents/", "missing $/repo .aws", "missing $/repo .codex/",
+			},
+		},
+		{
+			"deep and missing", []string{"repo/sub/"},
+			[]string{"write $/repo", "denied $/repo/a/b/c", "read $/repo/a/x", "read $/repo/sub/y"},
+			join([]string{"write $/repo", "denied $/repo/a/b/c", "read $/repo/a/x", "read $/repo/sub/y", "4 protected"}, four("$/repo"),
+				[]string{"missing $/repo a", "missing $/repo/sub y"}),
+		},
+		{
+			"missing where nothing can be made", []string{"ro/"},
+			[]string{"read /", "denied $/ro/x", "write $/ro/new/root"},
+			[]string{"read /", "write $/ro/new/root", "denied $/ro/x", "4 protected"},
+		},
+		{
+			"missing root in a root", []string{"repo/"},
+			[]string{"write $/repo", "write $/repo/new"},
+			join([]string{"write $/repo", "write $/repo/new", "8 protected"}, four("$/repo")),
+		},
+		{
+			"missing root in a root with something denied in it", []string{"repo/"},
+			[]string{"write $/repo", "write $/repo/new", "denied $/repo/new/x"},
+			join([]string{"write $/repo", "write $/repo/new", "denied $/repo/new/x", "8 protected"}, four("$/repo"), []string{"missing $/repo new"}),
+		},
+		{"root is a file", []string{"file"}, []string{"write $/file"}, []string{"write $/file", "4 protected"}},
+		{
+			"symlinked root", []string{"data/", "link -> data"}, []string{"read /", "write $/link"},
+			join([]string{"read /", "write $/data", "4 protected"}, four("$/data")),
+		},
+		{
+			"symlinked root in a small view", []string{"a/data/x/", "b/link -> ../c/link2", "c/link2 -> $/a/data"}, []string{"read $/b/link/x"},
+			[]string{"read $/a/data/x", "link $/b/link -> ../c/link2", "link $/c/link2 -> $/a/data"},
+		},
+		{
+			"two names for one", []string{"data/sub/", "link -> $/data"},
+			[]string{"write $/data", "read $/link", "denied $/link/sub", "read $/data/sub", "denied $/data/x", "write $/link/x"},
+			join([]string{"write $/data", "denied $/data/sub", "denied $/data/x", "link $/link -> $/data", "4 protected"}, four("$/data"), []string{"missing $/data x"}),
+		},
+		{
+			"protected opened by another name", []string{"data/.git/", "link -> data"},
+			[]string{"write $/data", "write $/link/.git"},
+			join([]string{"write $/data", "write $/data/.git", "link $/link -> data", "7 protected"}, four("$/data", ".git"), four("$/data/.git")),
+		},
+		{
+			"pointer file", []string{"repo/.git=gitdir: $/main/.git/worktrees/x\n", "main/.git/worktrees/x/"},
+			[]string{"write $/repo", "write $/main", "write $/main/.git"},
+			join([]string{"write $/main", "write $/main/.git", "read $/main/.git/worktrees/x (gitdir)", "write $/repo", "7 protected"},
+				four("$/main", ".git"), four("$/repo", ".git")),
+		},
+		{
+			"relative pointer file", []string{"w/repo/.git=gitdir: ../m/x\r\n", "w/m/x/"},
+			[]string{"write $/w", "write $/w/repo"},
+			join([]string{"write $/w", "read $/w/m/x (gitdir)", "write $/w/repo", "8 protected"}, four("$/w"), four("$/w/repo", ".git")),
+		},
+		{
+			"pointer file to nothing", []string{"w/repo/.git=gitdir: $/w/gone/x"},
+			[]string{"write $/w", "write $/w/repo"},
+			join([]string{"write $/w", "read $/w/gone/x (gitdir)", "write $/w/repo", "8 protected"}, four("$/w"), []string{"missing $/w gone"}, four("$/w/repo", ".git")),
+		},
+		{
+			"pointer file out of view", []string{"repo/.git=gitdir: $/main\n", "main/"},
+			[]string{"write $/repo"},
+			join([]string{"write $/repo", "4 protected"}, four("$/repo", ".git")),
+		},
+		{
+			"pointer file to what was opened", []string{"repo/.git=gitdir: $/main\n", "main/"},
+			[]string{"write $/repo", "write $/main"},
+			join([]string{"write $/main", "write $/repo", "8 protected"}, four("$/main"), four("$/repo", ".git")),
+		},
+		{
+			"opened pointer file", []string{"repo/.git=gitdir: $/w/x\n", "w/x/"},
+			[]string{"write $/repo", "write $/w", "write $/repo/.git"},
+			join([]string{"write $/repo", "write $/repo/.git", "write $/w", "7 protected"}, four("$/repo", ".git"), four("$/w")),
+		},
+		{
+			"no pointer file", []string{"repo/.git=git $/w/x\n", "w/x/"},
+			[]string{"write $/repo", "write $/w"},
+			join([]string{"write $/repo", "write $/w", "8 protected"}, four("$/repo", ".git"), four("$/w")),
+		},
+		{
+			"glob", []string{"data/", "link -> data"}, []string{"read /", "glob $/link/**/*.env", "glob $/data/**/*.env", "glob $/gone/*"},
+			[]string{"read /", "denied files **/*.env in $/data", "denied files * in $/gone"},
+		},
+		{
+			"private", []string{"run/agent/", "link -> run"},
+			[]string{"read /", "write $/run", "write $/link/agent/x", "private $/run/agent", "private $/run/gone"},
+			join([]string{"read /", "write $/run", "denied $/run/agent (private)", "4 protected"}, four("$/run")),
+		},
+		{
+			"private by another name", []string{"run/agent/x/", "alias -> run/agent"},
+			[]string{"read $/alias", "write $/alias/x", "private $/run/agent"},
+			nil,
+		},
+		{
+			"links in what is denied", []string{"data/", "d/link -> $/data", "e/link -> $/data"},
+			[]string{"read /", "denied $/d", "read $/d/link", "denied $/e", "denied $/e/link/x"},
+			[]string{"read /", "denied $/d", "read $/data", "denied $/data/x", "denied $/e", "link $/d/link -> $/data"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			base := plant(t, tt.tree...)
+			r, err := resolve(t, asked(base, tt.asked...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, resolvedLines(base, r)); diff != "" {
+				t.Error(diff)
+			}
+			if !r.Fresh() {
+				t.Error("not fresh")
+			}
+			// What was resolved stays as it is.
+			again, err := r.Policy.Resolve()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer again.Close()
+			if again.Policy.Key() != r.Policy.Key() {
+				t.Errorf("resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
+			}
+			if diff := cmp.Diff(r.Missing, again.Missing); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestResolveRefused(t *testing.T) {
+	t.Parallel()
+	long := "gitdir: /" + strings.Repeat("x/", maxPointer/2)
+	for _, tt := range []struct {
+		name  string
+		tree  []string
+		asked []string
+		want  string
+	}{
+		{"protected", []string{"repo/", "repo/.git -> $/data", "data/"}, []string{"write $/repo"}, "$/repo/.git (read): it crosses the writable symlink $/repo/.git"},
+		{"protected, dangling", []string{"repo/", "repo/.aws -> gone"}, []string{"write $/repo"}, "writable symlink $/repo/.aws"},
+		{"denied", []string{"repo/link -> $/data", "data/x"}, []string{"write $/repo", "denied $/repo/link/x"}, "$/repo/link/x (denied): it crosses the writable symlink $/repo/link"},
+		{"denied, far away", []string{"repo/link -> $/data", "data/x"}, []string{"write $/repo", "denied $/repo/link/gone"}, "writable symlink $/repo/link"},
+		{"read", []string{"repo/link -> a", "repo/a/"}, []string{"write $/repo", "skip read $/repo/link"}, "writable symlink $/repo/link"},
+		{"root", []string{"repo/link -> $/data", "data/"}, []string{"write $/repo", "write $/repo/link"}, "writable symlink $/repo/link"},
+		{"root by two links", []string{"first -> repo/link", "repo/link -> $/data", "data/"}, []string{"write $/repo", "write $/first"}, "writable symlink $/repo/link"},
+		{"area by another name", []string{"area/link -> $/data", "data/", "alias -> area"}, []string{"write $/alias", "denied $/area/link"}, "writable symlink $/area/link"},
+		{"glob", []string{"repo/link -> $/data", "data/"}, []string{"write $/repo", "glob $/repo/link/*"}, "glob): it crosses the writable symlink $/repo/link"},
+		{"private", []string{"repo/link -> $/data", "data/"}, []string{"write $/repo", "private $/repo/link"}, "private): it crosses the writable symlink $/repo/link"},
+		{"git directory", []string{"w/r/.git=gitdir: $/w/link", "w/link -> x", "w/x/"}, []string{"write $/w", "write $/w/r"}, "git directory): it crosses the writable symlink $/w/link"},
+		{"loop", []string{"a -> b", "b -> a"}, []string{"read $/a"}, "$/a: too many levels of symbolic links"},
+		{"below a file", []string{"repo/file=x"}, []string{"write $/repo", "denied $/repo/file/x"}, "$/repo/file is not a directory"},
+		{"glob of the root", []string{"link -> /"}, []string{"read /usr", "glob $/link/*"}, "no fixed prefix"},
+		{"long pointer file", []string{"repo/.git=" + long}, []string{"write $/repo"}, "longer than 4096 bytes"},
+		{"pointer file with a NUL", []string{"repo/.git=gitdir: /a\x00"}, []string{"write $/repo"}, "has a NUL"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			base := plant(t, tt.tree...)
+			_, err := resolve(t, asked(base, tt.asked...))
+			if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), base, "$"), tt.want) {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestResolveUnconfined(t *testing.T) {
+	t.Parallel()
+	p := &Policy{Network: NetworkEnabled}
+	r, err := p.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Policy.Key() != p.Key() || r.Missing != nil || !r.Fresh() {
+		t.Errorf("%+v", r)
+	}
+	if r.Close(); r.Fresh() {
+		t.Error("fresh after Close")
+	}
+}
+
+// TestResolveMinimal looks at the real system: every distribution has /usr,
+// and most have links to it.
+func TestResolveMinimal(t *testing.T) {
+	t.Parallel()
+	r, err := resolve(t, asked("", "minimal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"/usr/bin/env", "/etc/passwd", "/bin"} {
+		if got := r.Policy.Access(name); got != Read {
+			t.Errorf("%s is %v", name, got)
+		}
+	}
+	if got := r.Policy.Access("/root"); got != Hidden {
+		t.Errorf("/root is %v", got)
+	}
+	for _, rule := range r.Policy.Rules {
+		if _, err := os.Lstat(rule.Path); err != nil {
+			t.Error(err)
+		}
+		for dir := parent(rule.Path); dir != "/"; dir = parent(dir) {
+			if _, ok := r.Policy.find(dir); ok {
+				t.Errorf("%s adds nothing to %s", rule.Path, dir)
+			}
+		}
+	}
+	info, err := os.Lstat("/bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode()&os.ModeSymlink != 0 && !strings.Contains(r.Policy.String(), "link     /bin -> ") {
+		t.Errorf("no link /bin in\n%v", r.Policy)
+	}
+	again, err := r.Policy.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if again.Policy.Key() != r.Policy.Key() {
+		t.Errorf("resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
+	}
+}
+
+// TestResolvePlaceholders: what another process holds is as good as missing.
+func TestResolvePlaceholders(t *testing.T) {
+	t.Parallel()
+	base := plant(t, "repo/")
+	p := asked(base, "write $/repo", "denied $/repo/a/b", "denied $/repo/c", "skip read $/repo/a", "skip read $/repo/.git")
+	before, err := resolve(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holders := openPlaceholders(t, t.TempDir())
+	release, err := holders.Hold(before.Missing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !before.Fresh() {
+		t.Error("not fresh while they are held")
+	}
+	held, err := resolve(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before.Missing, held.Missing); diff != "" {
+		t.Error(diff)
+	}
+	if before.Policy.Key() != held.Policy.Key() {
+		t.Errorf("held:\n%v, before:\n%v", held.Policy, before.Policy)
+	}
+	release()
+	if !before.Fresh() || !held.Fresh() {
+		t.Error("not fresh when they are gone")
+	}
+}
+
+func TestResolveDescriptors(t *testing.T) {
+	t.Parallel()
+	base := plant(t, "repo/")
+	var lines []string
+	for i := range maxPins + 1 {
+		grow(t, base, fmt.Sprintf("d/%d/", i))
+		lines = append(lines, fmt.Sprintf("read $/d/%d", i))
+	}
+	if _, err := resolve(t, asked(base, lines...)); err == nil || !strings.Contains(err.Error(), "more than 1024 paths") {
+		t.Errorf("error %v", err)
+	}
+	r, err := resolve(t, asked(base, "write $/repo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.pins) != 1 {
+		t.Fatalf("%d pins", len(r.pins))
+	}
+	fd := r.pins[0]
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	if err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("flags %#x, %v", flags, err)
+	}
+	r.Close()
+	r.Close()
+}

@@ -1,0 +1,96 @@
+package sandbox
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxUnixTable bounds what is read of /proc/net/unix, in bytes.
+const maxUnixTable = 16 << 20
+
+// SocketPaths returns the canonical paths of the UNIX sockets that are bound
+// to a path in the network namespace of the calling thread and that the caller
+// could reach, sorted: what [ViewOptions.Sockets] wants (sandbox.md 14.5).
+// Sockets that were bound to a relative path cannot be found.
+func SocketPaths() ([]string, error) {
+	table, err := os.Open("/proc/thread-self/net/unix")
+	if err != nil {
+		return nil, fmt.Errorf("listing sockets: %w", err)
+	}
+	defer table.Close()
+	text, err := io.ReadAll(io.LimitReader(table, maxUnixTable+1))
+	if err != nil {
+		return nil, fmt.Errorf("listing sockets: %w", err)
+	}
+	if len(text) > maxUnixTable {
+		return nil, fmt.Errorf("listing sockets: more than %d bytes", maxUnixTable)
+	}
+	bound := boundPaths(text)
+	paths := bound[:0]
+	for _, name := range bound {
+		canonical, err := socketPath(name)
+		if err != nil {
+			return nil, fmt.Errorf("listing sockets: %w", err)
+		}
+		if canonical != "" {
+			paths = append(paths, canonical)
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths), nil
+}
+
+// boundPaths returns the absolute paths in the text of /proc/net/unix, each
+// once. The path is the eighth field (unix_seq_show), and may have spaces.
+func boundPaths(text []byte) []string {
+	var paths []string
+	for line := range bytes.Lines(text) {
+		line = bytes.TrimSuffix(line, []byte{'\n'})
+		for range 7 {
+			line = bytes.TrimLeft(line, " ")
+			if i := bytes.IndexByte(line, ' '); i >= 0 {
+				line = line[i:]
+			} else {
+				line = nil
+			}
+		}
+		if len(line) > 1 && line[1] == '/' {
+			paths = append(paths, string(line[1:]))
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+// socketPath is the canonical path of the socket that name leads to; "" when
+// there is none, or none that we could reach.
+func socketPath(name string) (string, error) {
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	switch err {
+	case nil:
+	case unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.ELOOP, unix.ENAMETOOLONG:
+		return "", nil
+	default:
+		return "", &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer unix.Close(fd)
+	mode, err := modeOf(fd)
+	if err != nil {
+		return "", &os.PathError{Op: "fstat", Path: name, Err: err}
+	}
+	if mode != unix.S_IFSOCK {
+		return "", nil
+	}
+	canonical, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return "", err
+	}
+	return canonical, nil
+}
