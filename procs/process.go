@@ -72,6 +72,14 @@ type Spec struct {
 	// Guard kills what KillGroup does if the agent dies; nil: only the leader
 	// is killed then, by its parent-death signal.
 	Guard *Guard
+	// Stage, if not nil, is called once by Start for what to execute in the
+	// place of the command, once that was checked. The program is not searched:
+	// that is up to the stage, which sees what the command will see.
+	Stage func(Program) (*Stage, error)
+	// Cgroup is what the process is born into, so that killing it and its group
+	// reaches also who left the session; nil: nothing of its own. If Start
+	// succeeds, Close closes it.
+	Cgroup *Cgroup
 }
 
 // EventKind tells what happened.
@@ -129,6 +137,8 @@ type Process struct {
 	started time.Time
 	sink    func(Event)
 	group   *group
+	leash   *leash // nil: no stage, or one without
+	cgroup  *Cgroup
 	guard   *Guard
 	slot    guardSlot
 	streams []*stream
@@ -232,18 +242,31 @@ func (p *Process) CloseStdin() (WriteStatus, error) {
 }
 
 // Signal sends sig to the process group, and to nobody else in the session;
-// nothing happens after the leader's exit.
-func (p *Process) Signal(sig syscall.Signal) { p.group.signal(sig) }
+// nothing happens after the leader's exit. SIGKILL to a stage reaches all that it
+// started, for which it waits as long as [Stage] Grace.
+func (p *Process) Signal(sig syscall.Signal) {
+	if sig == syscall.SIGKILL {
+		p.leash.pull()
+	} else if p.leash.keep(sig) {
+		return
+	}
+	p.group.signal(sig)
+}
 
 // Terminate kills the group and then the rest of the session if the leader has
 // not exited, and reports whether it had not. The background children of a
 // leader that has exited are left alone (rpc.md 4.9).
 func (p *Process) Terminate() (running bool) {
-	if !p.group.signal(syscall.SIGKILL) {
-		return false
+	if p.leash.lingers() && p.group.signal(0) {
+		p.leash.pull()
+		running = true
 	}
-	p.group.sweep()
-	return true
+	running = p.group.signal(syscall.SIGKILL) || running
+	if running {
+		_ = p.cgroup.Kill() // Close reports who does not end
+		p.group.sweep()
+	}
+	return running
 }
 
 // KillGroup kills every member of the group, also after the leader's exit, and
@@ -309,9 +332,12 @@ func (p *Process) StartedAt() time.Time { return p.started }
 // have ended, and frees the kept output. No event is announced any more, but a
 // Sink that blocks has to return first. A group that may not be killed, of a
 // setuid program, is not waited for: Close returns the error, and a goroutine
-// stays to reap the leader whenever it ends.
+// stays to reap the leader whenever it ends. So it is with a Cgroup in which
+// somebody does not end; closing again tries again.
 func (p *Process) Close() error {
 	p.closing.Store(true)
+	p.leash.pull()
+	_ = p.cgroup.Kill() // it is tried again below
 	err := p.group.kill()
 	if err == nil {
 		p.group.sweep()
@@ -329,6 +355,7 @@ func (p *Process) Close() error {
 			p.group.abandon()
 			p.unguard()
 		})
+		err = p.cgroup.Close()
 	}
 	p.log.free()
 	return err

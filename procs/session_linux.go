@@ -184,8 +184,14 @@ func (g *group) numberUsed() bool {
 func KillGroups(processes ...*Process) {
 	until := map[int]uint64{}
 	var killed []*group
+	leashes := make([]*leash, len(processes))
+	for i, p := range processes {
+		leashes[i] = p.leash
+	}
+	pull(leashes...)
 	for _, p := range processes {
-		err := p.group.kill() // Close reports what cannot be killed
+		_ = p.cgroup.Kill()   // Close reports who does not end
+		err := p.group.kill() // and what cannot be killed
 		known, ok := p.group.claim()
 		if !ok {
 			continue

@@ -31,7 +31,18 @@ const maxPath = 4096
 // its arguments and environment) and the directory, and *os.SyscallError for
 // the rest, some of them wrapped.
 func Start(spec Spec) (*Process, error) {
-	path, argv, env, err := spec.command()
+	argv, env, err := spec.command()
+	if err != nil {
+		return nil, err
+	}
+	var path string
+	var stage *Stage
+	if spec.Stage == nil {
+		path, err = lookPath(spec.Argv[0], spec.Dir, env)
+		err = spec.explain(spec.Argv[0], err)
+	} else {
+		stage, err = spec.Stage(Program{Argv: spec.Argv, Arg0: spec.Arg0, Env: env, Dir: spec.Dir, TTY: spec.TTY})
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +50,6 @@ func Start(spec Spec) (*Process, error) {
 		argv:  clipArgv(spec.Argv),
 		tty:   spec.TTY,
 		sink:  spec.Sink,
-		guard: spec.Guard,
 		begun: make(chan struct{}),
 		done:  make(chan struct{}),
 		log:   log{retain: spec.RetainBytes, budget: spec.Budget},
@@ -47,6 +57,22 @@ func Start(spec Spec) (*Process, error) {
 	if p.log.retain == 0 {
 		p.log.retain = DefaultRetainBytes
 	}
+	if err := p.launch(&spec, stage, path, argv, env); err != nil {
+		stage.close()
+		return nil, err
+	}
+	stage.closeFiles()
+	p.started = time.Now()
+	p.open.Store(int32(len(p.streams)) + 1)
+	if p.leash != nil {
+		p.running.Go(func() { p.leash.deliver(p.group.signal) })
+	}
+	p.running.Go(p.wait)
+	return p, nil
+}
+
+// launch forks and executes path or, if there is one, the stage.
+func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []string) (err error) {
 	var io stdio
 	if spec.TTY {
 		err = p.openPTY(&io, spec.Size)
@@ -56,35 +82,48 @@ func Start(spec Spec) (*Process, error) {
 	defer io.closeChild()
 	if err != nil {
 		io.closeOurs()
-		return nil, err
+		return err
+	}
+	p.leash = newLeash(stage)
+	if !p.leash.lingers() { // a guard would kill it before it has killed the rest
+		p.guard = spec.Guard
 	}
 	if p.slot, err = p.guard.start(); err != nil {
 		io.closeOurs()
-		return nil, err
+		return err
 	}
-	p.group, err = newGroup(spec.Reaper, path, argv, &syscall.ProcAttr{
+	attr := &syscall.ProcAttr{
 		Dir:   spec.Dir,
 		Env:   env,
 		Files: io.child[:],
 		Sys: &syscall.SysProcAttr{
 			Setsid:  true,
-			Setctty: spec.TTY,
+			Setctty: spec.TTY && stage == nil,
 			// When the agent dies (D7.8). Strictly, when the thread that forked
 			// dies; Go ends a thread only when a goroutine returns that is still
 			// locked to it, so nothing in the agent may do that.
 			Pdeathsig: syscall.SIGKILL,
 		},
-	})
+	}
+	if p.leash.lingers() {
+		attr.Sys.Pdeathsig = 0 // the end of the leash says the same
+	}
+	if p.cgroup = spec.Cgroup; p.cgroup != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, p.cgroup.FD()
+	}
+	if stage == nil {
+		p.group, err = newGroup(spec.Reaper, path, argv, attr)
+		err = spec.explain(path, err)
+	} else {
+		p.group, err = newStage(spec.Reaper, stage, attr)
+	}
 	if err != nil {
 		io.closeOurs()
 		p.guard.remove(p.slot)
-		return nil, spec.explain(path, err)
+		return err
 	}
 	p.guard.add(p.slot, p.group.pid)
-	p.started = time.Now()
-	p.open.Store(int32(len(p.streams)) + 1)
-	p.running.Go(p.wait)
-	return p, nil
+	return nil
 }
 
 // newGroup forks and executes path as the leader of a new session.
@@ -111,10 +150,10 @@ func newGroup(reaper *Reaper, path string, argv []string, attr *syscall.ProcAttr
 	return g, nil
 }
 
-// command checks the spec and returns what to execute.
-func (s *Spec) command() (path string, argv, env []string, err error) {
+// command checks the spec and returns what the program is to see.
+func (s *Spec) command() (argv, env []string, err error) {
 	if len(s.Argv) == 0 {
-		return "", nil, nil, ErrNoProgram
+		return nil, nil, ErrNoProgram
 	}
 	argv, env = s.Argv, s.Env
 	if s.Arg0 != nil {
@@ -122,36 +161,32 @@ func (s *Spec) command() (path string, argv, env []string, err error) {
 		argv[0] = *s.Arg0
 	}
 	if strings.Contains(s.Argv[0], "\x00") {
-		return "", nil, nil, fmt.Errorf("argv[0] %w", ErrNUL)
+		return nil, nil, fmt.Errorf("argv[0] %w", ErrNUL)
 	}
 	for i, arg := range argv {
 		if strings.Contains(arg, "\x00") {
-			return "", nil, nil, fmt.Errorf("argv[%d] %w", i, ErrNUL)
+			return nil, nil, fmt.Errorf("argv[%d] %w", i, ErrNUL)
 		}
 	}
 	for _, kv := range env {
 		if strings.Contains(kv, "\x00") {
 			name, _, _ := strings.Cut(kv, "=") // a value may be a secret
-			return "", nil, nil, fmt.Errorf("environment variable %q %w", name, ErrNUL)
+			return nil, nil, fmt.Errorf("environment variable %q %w", name, ErrNUL)
 		}
 	}
 	switch {
 	case strings.Contains(s.Dir, "\x00"):
-		return "", nil, nil, fmt.Errorf("working directory %q %w", s.Dir, ErrNUL)
+		return nil, nil, fmt.Errorf("working directory %q %w", s.Dir, ErrNUL)
 	case !filepath.IsAbs(s.Dir):
-		return "", nil, nil, fmt.Errorf("working directory %q is not absolute", s.Dir)
+		return nil, nil, fmt.Errorf("working directory %q is not absolute", s.Dir)
 	}
 	if s.TTY && s.LoginShell != "" && !hasEnv(env, "SHELL") {
 		env = append(slices.Clip(env), "SHELL="+s.LoginShell)
 	}
 	if tooLong(argv, env) {
-		return "", nil, nil, s.explain(s.Argv[0], syscall.E2BIG)
+		return nil, nil, s.explain(s.Argv[0], syscall.E2BIG)
 	}
-	path, err = lookPath(s.Argv[0], s.Dir, env)
-	if err != nil {
-		return "", nil, nil, s.explain(s.Argv[0], err)
-	}
-	return path, argv, env, nil
+	return argv, env, nil
 }
 
 // explain says whether it was the directory or the program that err is about.

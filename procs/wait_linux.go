@@ -15,6 +15,7 @@ func (p *Process) wait() {
 	p.guard.orphan(p.slot, known)
 	code := p.group.reap(known)
 	p.exited.Store(true)
+	p.leash.end()
 	if p.stdin != nil {
 		p.stdin.end()
 	}

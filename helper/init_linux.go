@@ -1,0 +1,205 @@
+package helper
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+const (
+	// setupFailed is the exit code when the command was not run (sandbox.md 9.2).
+	setupFailed = 101
+	// killed is the exit code when the leash was let go: 128 and SIGKILL.
+	killed = 128 + int(unix.SIGKILL)
+
+	configFD, leashFD = 3, 4
+)
+
+// InitMain runs the command that the agent described on descriptor 3, and
+// returns its exit code, or 128 and the signal that ended it. It is for a
+// process of its own: see [Command.Prepare].
+func InitMain() int {
+	debug.SetGCPercent(-1) // it allocates little and does not live for long
+	code, err := initMain()
+	if err != nil {
+		line := strings.ReplaceAll(err.Error(), "\n", ": ")
+		_, _ = fmt.Fprintf(os.Stderr, "sandbox: %s\n", line) // the code says it too
+		return setupFailed
+	}
+	return code
+}
+
+// initMain goes through the steps in their order. Each relies on those before
+// it, and on failure none of those after it is done.
+func initMain() (code int, err error) {
+	if err := closeOnExec(); err != nil {
+		return 0, err
+	}
+	if err := refusalIn(os.Args); err != nil {
+		return 0, err
+	}
+	cfg, err := readConfig()
+	if err != nil {
+		return 0, err
+	}
+	if len(os.Args) > 2 { // procs.Stage, Cloneflags
+		return 0, fmt.Errorf("creating namespaces: %s", os.Args[2])
+	}
+	if !cfg.Policy.Confined {
+		return 0, cfg.become()
+	}
+	if err := cfg.enter(); err != nil {
+		return 0, err
+	}
+	s, err := newSupervisor(cfg)
+	if err != nil {
+		return 0, err
+	}
+	resolved, err := cfg.Policy.Resolve()
+	if err != nil {
+		return 0, fmt.Errorf("resolving the policy: %w", err)
+	}
+	defer resolved.Close()
+	if cfg.Backend.MountNS {
+		if err := cfg.enterView(resolved); err != nil {
+			return 0, err
+		}
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
+	}
+	t := &target{config: cfg, policy: resolved.Policy}
+	if err := t.start(s); err != nil {
+		s.killRest()
+		return 0, err
+	}
+	letGo(null)
+	if t.listener > 0 {
+		n := newNotifier(t.listener, t.policy)
+		go n.serve()
+	}
+	return s.attend()
+}
+
+// closeOnExec keeps everything but descriptors 0 to 2 from the command. The
+// agent passes nothing but those and our own two, so this is to be sure.
+func closeOnExec() error {
+	err := unix.CloseRange(configFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+	if err == unix.ENOSYS || err == unix.EINVAL { // before Linux 5.11
+		unix.CloseOnExec(configFD)
+		unix.CloseOnExec(leashFD)
+		return nil
+	}
+	return os.NewSyscallError("close_range", err)
+}
+
+// letGo replaces descriptors 0 to 2, as a pipe that the command closes has to
+// be closed everywhere, and leaves the working directory.
+func letGo(null int) {
+	for fd := range 3 {
+		_ = unix.Dup3(null, fd, 0) // both exist
+	}
+	unix.Close(null)
+	_ = unix.Chdir("/") // it would only be busy
+}
+
+// readConfig takes the command from its descriptor.
+func readConfig() (*config, error) {
+	f := os.NewFile(configFD, "config")
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("reading the command: %w", err)
+	}
+	if info.Size() > maxConfig {
+		return nil, fmt.Errorf("reading the command: %d bytes, more than %d", info.Size(), maxConfig)
+	}
+	encoded := make([]byte, info.Size())
+	if _, err := f.ReadAt(encoded, 0); err != nil {
+		return nil, fmt.Errorf("reading the command: %w", err)
+	}
+	return decodeConfig(encoded)
+}
+
+// enter makes this process one that belongs to its namespaces.
+func (c *config) enter() error {
+	if c.Backend.UserNS {
+		// While it is dumpable, its files in /proc belong to it.
+		if err := mapIDs(c.UID, c.GID); err != nil {
+			return err
+		}
+	}
+	// T1 will be in the command's Landlock domain for a moment, and uid 0 is
+	// the same inside. What keeps the command out of our memory is this.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("hiding the memory of init: %w", os.NewSyscallError("prctl", err))
+	}
+	if c.Backend.PIDNS {
+		if pid := os.Getpid(); pid != 1 {
+			return fmt.Errorf("creating a pid namespace: this is process %d of it", pid)
+		}
+		return nil
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("becoming a subreaper: %w", os.NewSyscallError("prctl", err))
+	}
+	if _, err := os.ReadFile("/proc/thread-self/children"); err != nil {
+		return fmt.Errorf("listing children, to kill them, without a pid namespace: %w", err)
+	}
+	return nil
+}
+
+// mapIDs maps the agent's ids onto themselves, which anybody may do for a
+// namespace of his own; user_namespaces(7).
+func mapIDs(uid, gid int) error {
+	line := func(id int) string { n := strconv.Itoa(id); return n + " " + n + " 1\n" }
+	for _, m := range []struct{ file, content string }{
+		{"setgroups", "deny"},
+		{"uid_map", line(uid)},
+		{"gid_map", line(gid)},
+	} {
+		if err := writeFile("/proc/self/"+m.file, m.content); err != nil {
+			return fmt.Errorf("mapping ids: %w", err)
+		}
+	}
+	if unix.Geteuid() != uid || unix.Getegid() != gid {
+		return fmt.Errorf("mapping ids: they are %d and %d, not %d and %d", unix.Geteuid(), unix.Getegid(), uid, gid)
+	}
+	return nil
+}
+
+// writeFile writes a file that exists.
+func writeFile(path, content string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	return errors.Join(err, f.Close())
+}
+
+// enterView makes the policy's view the root of this process.
+func (c *config) enterView(resolved *sandbox.Resolved) error {
+	view := sandbox.ViewOptions{FreshProc: c.Backend.PIDNS, Sockets: c.Sockets}
+	if c.TTY {
+		terminal, err := os.Readlink("/proc/self/fd/0")
+		if err != nil {
+			return fmt.Errorf("finding the terminal: %w", err)
+		}
+		view.Terminal = terminal
+	}
+	if err := resolved.EnterView(view); err != nil {
+		return fmt.Errorf("building the view: %w", err)
+	}
+	return nil
+}

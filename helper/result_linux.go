@@ -1,0 +1,138 @@
+package helper
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+// What the answers to one request may hold in all. A listing is bounded as
+// fsops bounds it, in bytes of names and an allowance for each; but there the
+// names are counted before what is not UTF-8 in them is replaced, which makes
+// them up to three times as long.
+const (
+	maxListing     = 3 * (512 << 20)
+	maxWalk        = fsops.MaxWalkSize
+	entryAllowance = 64
+)
+
+// result is what the answer to a request says.
+type result struct {
+	fd       int // -1: none
+	metadata fsops.Metadata
+	path     string
+	entries  []fsops.DirEntry // of readDirectory
+	items    []walkItem
+	// truncated is of a walk.
+	truncated bool
+	size      int // of entries or items, as the bounds count it
+}
+
+// take adds the body of one answer to a request for o. It tells whether that
+// was the last one, and which error the helper tells then. The other error is
+// an answer that o cannot have. A descriptor that o is to return is taken from
+// fd, which is -1 then.
+func (r *result) take(o op, s status, body []byte, fd *int) (last bool, told, err error) {
+	opens := s == statusDone && (o == opOpenRead || o == opOpenWrite)
+	if opens != (*fd >= 0) {
+		return false, nil, fmt.Errorf("status %d with or without a descriptor: %w", s, errPacket)
+	}
+	switch s {
+	case statusFailed:
+		told, err = decodeFailed(body)
+		return true, told, err
+	case statusRefused:
+		text, err := decodeText(body)
+		return true, fsops.InvalidError{Text: text}, err
+	case statusDone, statusMore:
+	default:
+		return false, nil, fmt.Errorf("status %d: %w", s, errPacket)
+	}
+	if s == statusMore && o != opReadDirectory && o != opWalk {
+		return false, nil, fmt.Errorf("more than one packet: %w", errPacket)
+	}
+	d := decoder{rest: body}
+	switch o {
+	case opOpenRead, opOpenWrite:
+		if err := checkFile(*fd, o); err != nil {
+			return false, nil, err
+		}
+		r.fd, *fd = *fd, -1
+	case opStat:
+		r.metadata = d.metadata()
+	case opCanonicalize:
+		r.path = d.string(maxPacket)
+	case opReadDirectory:
+		err = r.takeEntries(&d)
+	case opWalk:
+		r.truncated = d.bool()
+		d.bad = d.bad || r.truncated && s != statusDone
+		err = r.takeItems(&d)
+	}
+	if err == nil {
+		err = d.end()
+	}
+	return s == statusDone, nil, err
+}
+
+func (r *result) takeEntries(d *decoder) error {
+	for len(d.rest) > 0 && !d.bad {
+		e := d.entry()
+		if r.size += len(e.Name) + entryAllowance; r.size > maxListing {
+			return fmt.Errorf("a listing of more than %d bytes", maxListing)
+		}
+		r.entries = append(r.entries, e)
+	}
+	return nil
+}
+
+func (r *result) takeItems(d *decoder) error {
+	for len(d.rest) > 0 && !d.bad {
+		i := d.walkItem()
+		if r.size += len(i.path) + entryAllowance; r.size > maxWalk {
+			return fmt.Errorf("a walk of more than %d bytes", maxWalk)
+		}
+		r.items = append(r.items, i)
+	}
+	return nil
+}
+
+// close closes the descriptor that nobody will ask for.
+func (r *result) close() {
+	if r.fd >= 0 {
+		unix.Close(r.fd)
+		r.fd = -1
+	}
+}
+
+// forget drops the lists that nobody will ask for.
+func (r *result) forget() { r.entries, r.items = nil, nil }
+
+// checkFile makes sure that fd is what it is said to be: a regular file that
+// is open for what was asked and for nothing else. On anything else the agent
+// could hang, or write where it must not.
+func checkFile(fd int, o op) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("looking at a descriptor: %w", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return fmt.Errorf("a descriptor of file type %#o: %w", st.Mode&unix.S_IFMT, errPacket)
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		return fmt.Errorf("looking at a descriptor: %w", err)
+	}
+	want := unix.O_RDONLY
+	if o == opOpenWrite {
+		want = unix.O_WRONLY
+	}
+	// O_LARGEFILE of the kernel; the constant of the package is zero here.
+	const harmless = unix.O_NONBLOCK | unix.O_NOFOLLOW | unix.O_CLOEXEC | 0o100000 | 0o400000
+	if flags&^harmless != want {
+		return fmt.Errorf("a descriptor with flags %#o: %w", flags, errPacket)
+	}
+	return nil
+}

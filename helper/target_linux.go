@@ -1,0 +1,157 @@
+package helper
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+// target is the command, as it is started.
+type target struct {
+	config *config
+	policy *sandbox.Policy // with canonical paths
+
+	listener int // of connect, if the filter asks
+}
+
+// start confines T1 and forks the command from it. T1 is no thread that stays:
+// the command shares its Landlock domain and could signal it. Nor is it the
+// main thread, which a signal to init as a whole is judged by.
+func (t *target) start(s *supervisor) error {
+	started := make(chan error, 1)
+	var run func()
+	run = func() {
+		// It is not unlocked, so the thread ends with the goroutine.
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			// Held here, this cannot be the thread of the other one.
+			other := make(chan struct{})
+			go func() { defer close(other); run() }()
+			<-other
+			runtime.UnlockOSThread()
+			return
+		}
+		started <- t.startHere(s)
+	}
+	go run()
+	return <-started
+}
+
+// startHere confines the calling thread and forks the command from it.
+func (t *target) startHere(s *supervisor) error {
+	if err := dropCapabilities(); err != nil {
+		return err
+	}
+	// Only now: with capabilities it could enter what the command could not.
+	if err := t.config.enterDir(); err != nil {
+		return err
+	}
+	if err := t.confine(); err != nil {
+		return err
+	}
+	return s.bear(t.fork)
+}
+
+// confine puts the layers of the backend on the calling thread, in this order:
+// a filter could keep the others from being put on.
+func (t *target) confine() (err error) {
+	l := t.config.Backend
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("setting no_new_privs: %w", os.NewSyscallError("prctl", err))
+	}
+	if l.Landlock > 0 {
+		if err := t.policy.ProcessRuleset(l.Landlock, l.MountNS).RestrictThread(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case t.policy.Network == sandbox.NetworkEnabled:
+		t.listener, err = sandbox.FilterEnabledNotify.LoadNotify()
+	case l.MountNS:
+		err = sandbox.FilterRestricted.LoadThread()
+	default:
+		err = sandbox.FilterLandlock.LoadThread()
+	}
+	return err
+}
+
+// fork starts the command as a child of the calling thread. There may be one
+// with an error too.
+func (t *target) fork() (pid int, err error) {
+	c := t.config
+	attr := &syscall.ProcAttr{
+		Env:   c.Env,
+		Files: []uintptr{0, 1, 2},
+		Sys:   &syscall.SysProcAttr{Setsid: c.NewSession, Setctty: c.NewSession && c.TTY},
+	}
+	restore, err := c.Limits.set()
+	if err != nil {
+		return 0, err
+	}
+	err = execute(c.Argv[0], c.Env, func(path string) (err error) {
+		pid, err = syscall.ForkExec(path, c.argv(), attr)
+		return err
+	})
+	return pid, errors.Join(c.explain(err), restore(pid))
+}
+
+// become replaces init by a command whose files are not confined: it only gets
+// a filter, and keeps everything else (sandbox.md 3).
+func (c *config) become() error {
+	runtime.LockOSThread()
+	if err := c.enterDir(); err != nil {
+		return err
+	}
+	if c.TTY && c.NewSession {
+		if err := unix.IoctlSetInt(0, unix.TIOCSCTTY, 0); err != nil {
+			return fmt.Errorf("taking the terminal: %w", os.NewSyscallError("ioctl", err))
+		}
+	}
+	for _, l := range c.Limits.list() {
+		if err := unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.value, Max: l.value}); err != nil {
+			return l.explain(err)
+		}
+	}
+	if err := sandbox.FilterNetwork.LoadThread(); err != nil {
+		return err
+	}
+	return c.explain(execute(c.Argv[0], c.Env, func(path string) error {
+		return syscall.Exec(path, c.argv(), c.Env)
+	}))
+}
+
+// argv is what the program sees.
+func (c *config) argv() []string {
+	if c.Arg0 == nil {
+		return c.Argv
+	}
+	argv := slices.Clone(c.Argv)
+	argv[0] = *c.Arg0
+	return argv
+}
+
+func (c *config) enterDir() error {
+	if err := unix.Chdir(c.Dir); err != nil {
+		return fmt.Errorf("entering the working directory inside the sandbox: %w", &fs.PathError{Op: "chdir", Path: c.Dir, Err: err})
+	}
+	return nil
+}
+
+// explain says what could not be executed.
+func (c *config) explain(err error) error {
+	switch err {
+	case nil:
+		return nil
+	case syscall.EAGAIN, syscall.ENOMEM:
+		return fmt.Errorf("starting the command inside the sandbox: %w", os.NewSyscallError("fork", err))
+	}
+	return fmt.Errorf("starting the command inside the sandbox: %w", &fs.PathError{Op: "exec", Path: c.Argv[0], Err: err})
+}

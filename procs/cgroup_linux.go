@@ -1,0 +1,420 @@
+package procs
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotDelegated reports that the control group of this process is not its
+// own to divide; the text around it says why.
+var ErrNotDelegated = errors.New("cgroup v2 is not delegated")
+
+// CgroupLimits bound the processes of one group together; sandbox.md 16.
+type CgroupLimits struct {
+	PIDs       uint64 // pids.max, processes and threads; 0: no limit
+	MemoryMax  uint64 // memory.max, in bytes; 0: no limit
+	MemoryHigh uint64 // memory.high, in bytes; 0: no limit
+	CPUMax     string // cpu.max, "QUOTA PERIOD" in microseconds; "": no limit
+}
+
+// files are what to write where, and the controllers that takes.
+func (l CgroupLimits) files() (values map[string]string, controllers []string) {
+	values = map[string]string{}
+	add := func(controller, file, value string) {
+		if value == "" || value == "0" {
+			return
+		}
+		values[file] = value
+		if !slices.Contains(controllers, controller) {
+			controllers = append(controllers, controller)
+		}
+	}
+	add("pids", "pids.max", strconv.FormatUint(l.PIDs, 10))
+	add("memory", "memory.max", strconv.FormatUint(l.MemoryMax, 10))
+	add("memory", "memory.high", strconv.FormatUint(l.MemoryHigh, 10))
+	add("cpu", "cpu.max", l.CPUMax)
+	return values, controllers
+}
+
+// Cgroups makes a control group for each process, in one of its own, which lies
+// in the group that this process was started in:
+//
+//	execagent-RANDOM     locked (flock(2)) as long as its agent lives
+//	├ agent              this process, if a limit needs a controller
+//	└ p-1, p-2, ...      one for each process
+//
+// Methods may be called at once.
+type Cgroups struct {
+	base   *os.File // the directory
+	limits map[string]string
+	last   atomic.Uint64
+}
+
+// cgroupPrefix begins the name of an agent's group, and processPrefix that of
+// a process's group in it.
+const (
+	cgroupPrefix  = "execagent-"
+	processPrefix = "p-"
+)
+
+// How long the killed may take to be gone: those of a process, and those of a
+// dead agent, for which the start of a new one waits.
+const (
+	maxCgroupWait  = 10 * time.Second
+	maxCgroupSweep = time.Second
+)
+
+// NewCgroups finds out, by doing it, whether control groups can be made here
+// with the limits asked for. If any is, this process moves into a group of its
+// own: call it before other processes are started. What agents left that died
+// is killed and removed. The caller has to Close it.
+//
+// Errors are ErrNotDelegated, wrapped, and those that name a limit and its
+// controller, which is not to be had or refused the value.
+func NewCgroups(l CgroupLimits) (*Cgroups, error) {
+	dir, err := ownCgroup("/proc/self/cgroup", "/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	if err := checkClone3(); err != nil {
+		return nil, err
+	}
+	sweepCgroups(dir)
+	base, err := makeBase(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotDelegated, err)
+	}
+	c := &Cgroups{base: base}
+	if err := c.prepare(dir, l); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// makeBase makes and locks a group for this agent.
+func makeBase(dir string) (*os.File, error) {
+	for {
+		path := filepath.Join(dir, cgroupPrefix+rand.Text())
+		if err := os.Mkdir(path, 0o755); err != nil {
+			return nil, err
+		}
+		base, err := os.Open(path)
+		if err == nil {
+			if err = unix.Flock(int(base.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+				_, err = os.Lstat(path)
+			}
+			if err == nil {
+				return base, nil
+			}
+			_ = base.Close() // nothing is written to it
+		}
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), os.Remove(path))
+		}
+		// Another agent that starts took it for a dead one's.
+	}
+}
+
+// prepare enables what the limits take and tries them on a group.
+func (c *Cgroups) prepare(dir string, l CgroupLimits) error {
+	values, controllers := l.files()
+	if len(controllers) == 0 {
+		// A process is born into another group if it could also be moved there,
+		// for which it has to be allowed to enter the group they both are in.
+		if err := writeCgroup(dir, "cgroup.procs", "0"); err != nil {
+			return fmt.Errorf("%w: %w", ErrNotDelegated, err)
+		}
+	} else if err := c.enable(dir, controllers); err != nil {
+		return err
+	}
+	c.limits = values
+	trial, err := c.New()
+	if err != nil {
+		return err
+	}
+	return trial.Close()
+}
+
+// enable gives the controllers to the groups of processes. A group with
+// processes of its own cannot do that, but for the root of all.
+func (c *Cgroups) enable(dir string, controllers []string) error {
+	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotDelegated, err)
+	}
+	for _, name := range controllers {
+		if !slices.Contains(strings.Fields(string(have)), name) {
+			return fmt.Errorf("limits of the controller %q are asked for, but %s has only %q", name, dir, strings.TrimSpace(string(have)))
+		}
+	}
+	leaf := filepath.Join(c.base.Name(), "agent")
+	if err := os.Mkdir(leaf, 0o755); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotDelegated, err)
+	}
+	if err := writeCgroup(leaf, "cgroup.procs", "0"); err != nil {
+		return fmt.Errorf("%w: moving the agent: %w", ErrNotDelegated, err)
+	}
+	for _, group := range []string{dir, c.base.Name()} {
+		for _, name := range controllers {
+			err := writeCgroup(group, "cgroup.subtree_control", "+"+name)
+			if errors.Is(err, unix.EBUSY) {
+				err = fmt.Errorf("there are other processes in the agent's group: %w", err)
+			}
+			if err != nil {
+				// Back to where we came from, so that our groups can go.
+				back := writeCgroup(dir, "cgroup.procs", "0")
+				return errors.Join(fmt.Errorf("%w: enabling the controller %q: %w", ErrNotDelegated, name, err), back)
+			}
+		}
+	}
+	return nil
+}
+
+// New makes a group with the limits. The caller has to Close it.
+func (c *Cgroups) New() (*Cgroup, error) {
+	path := filepath.Join(c.base.Name(), processPrefix+strconv.FormatUint(c.last.Add(1), 10))
+	if err := os.Mkdir(path, 0o755); err != nil {
+		return nil, err
+	}
+	for file, value := range c.limits {
+		if err := writeCgroup(path, file, value); err != nil {
+			return nil, errors.Join(fmt.Errorf("setting a limit: %w", err), os.Remove(path))
+		}
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(path))
+	}
+	return &Cgroup{dir: dir}, nil
+}
+
+// Close removes the agent's group, once those of all processes are closed. The
+// group that this process has moved into stays as long as it lives, and goes
+// when the next agent starts.
+func (c *Cgroups) Close() error {
+	path := c.base.Name()
+	errs := []error{c.base.Close()}
+	leaf := filepath.Join(path, "agent")
+	if members, err := os.ReadFile(filepath.Join(leaf, "cgroup.procs")); err == nil {
+		if len(members) > 0 {
+			return errors.Join(errs...)
+		}
+		errs = append(errs, os.Remove(leaf))
+	}
+	return errors.Join(append(errs, os.Remove(path))...)
+}
+
+// Cgroup is a control group, which a process is born into. All methods may be
+// called at once, and on a nil Cgroup, which has no members.
+type Cgroup struct {
+	mu     sync.Mutex
+	dir    *os.File
+	closed bool
+}
+
+// FD is the directory of the group, for syscall.SysProcAttr; it belongs to the
+// Cgroup.
+func (g *Cgroup) FD() int { return int(g.dir.Fd()) }
+
+// Kill kills every process in the group, whatever session it is in. It does not
+// wait for them to be gone.
+func (g *Cgroup) Kill() error {
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil
+	}
+	return killCgroup(g.dir.Name())
+}
+
+// Close kills every process in the group, waits for them to be gone, at most
+// ten seconds, and removes it. The error of one that is not empty then names
+// it; closing it again tries again.
+func (g *Cgroup) Close() error {
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil
+	}
+	path := g.dir.Name()
+	err := killCgroup(path)
+	if err == nil {
+		err = awaitEmpty(path, maxCgroupWait)
+	}
+	if err == nil {
+		err = os.Remove(path)
+	}
+	if err != nil {
+		return err
+	}
+	g.closed = true
+	return g.dir.Close()
+}
+
+// killCgroup kills the members of a group.
+func killCgroup(path string) error {
+	err := writeCgroup(path, "cgroup.kill", "1")
+	if errors.Is(err, fs.ErrNotExist) {
+		return killMembers(path) // before Linux 5.14
+	}
+	return err
+}
+
+// killMembers kills the members one by one, while none of them can fork.
+func killMembers(path string) error {
+	if err := writeCgroup(path, "cgroup.freeze", "1"); err != nil {
+		return err
+	}
+	for range sweepRounds {
+		list, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+		if err != nil {
+			return err
+		}
+		killed := false
+		for line := range strings.Lines(string(list)) {
+			pid, err := strconv.Atoi(strings.TrimSpace(line))
+			if err != nil || pid <= 0 {
+				continue // of another pid namespace
+			}
+			killed = unix.Kill(pid, unix.SIGKILL) == nil || killed
+		}
+		if !killed {
+			break
+		}
+	}
+	return writeCgroup(path, "cgroup.freeze", "0")
+}
+
+// awaitEmpty waits until nobody is in the group, which cgroup.events tells.
+func awaitEmpty(path string, limit time.Duration) error {
+	events, err := os.Open(filepath.Join(path, "cgroup.events"))
+	if err != nil {
+		return err
+	}
+	defer events.Close()
+	buf := make([]byte, 256)
+	for deadline := time.Now().Add(limit); ; {
+		n, err := events.ReadAt(buf, 0)
+		if n == 0 {
+			return err
+		}
+		if bytes.Contains(buf[:n], []byte("populated 0\n")) {
+			return nil
+		}
+		left := time.Until(deadline)
+		if left <= 0 {
+			return fmt.Errorf("%s has processes that do not end", path)
+		}
+		poll := []unix.PollFd{{Fd: int32(events.Fd()), Events: unix.POLLPRI}}
+		if _, err := unix.Poll(poll, int(left.Milliseconds())+1); err != nil && err != unix.EINTR {
+			return os.NewSyscallError("poll", err)
+		}
+	}
+}
+
+// writeCgroup writes to a file that the kernel has made.
+func writeCgroup(dir, name, value string) error {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+// sweepCgroups kills and removes what dead agents left in dir. What cannot be
+// removed, such as where a dead agent's unconfined children still run, stays.
+func sweepCgroups(dir string) {
+	agents, _ := filepath.Glob(filepath.Join(dir, cgroupPrefix+"*"))
+	for _, agent := range agents {
+		base, err := os.Open(agent)
+		if err != nil {
+			continue
+		}
+		if unix.Flock(int(base.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			groups, _ := filepath.Glob(filepath.Join(agent, processPrefix+"*"))
+			for _, group := range groups {
+				if killCgroup(group) == nil && awaitEmpty(group, maxCgroupSweep) == nil {
+					_ = os.Remove(group)
+				}
+			}
+			_ = os.Remove(filepath.Join(agent, "agent"))
+			_ = os.Remove(agent)
+		}
+		_ = base.Close() // nothing is written to it
+	}
+}
+
+// checkClone3 tells whether a process can be born into a group: clone3(2),
+// which does not look at its arguments when it is given none.
+func checkClone3() error {
+	if _, _, errno := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); errno != unix.EINVAL {
+		return fmt.Errorf("%w: clone3: %w", ErrNotDelegated, errno)
+	}
+	return nil
+}
+
+// ownCgroup finds the directory of this process's group in the v2 hierarchy,
+// which beside v1 ones may be mounted somewhere below them. The files are as in
+// cgroups(7) and proc_pid_mountinfo(5).
+func ownCgroup(cgroupFile, mountinfoFile string) (string, error) {
+	lines, err := os.ReadFile(cgroupFile)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNotDelegated, err)
+	}
+	group := ""
+	for line := range strings.Lines(string(lines)) {
+		if path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
+			group = path
+		}
+	}
+	if !filepath.IsAbs(group) || strings.HasPrefix(group, "/..") {
+		return "", fmt.Errorf("%w: %s has no group of this process that can be seen here", ErrNotDelegated, cgroupFile)
+	}
+	mounts, err := os.Open(mountinfoFile)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNotDelegated, err)
+	}
+	defer mounts.Close()
+	scanner := bufio.NewScanner(mounts)
+	for scanner.Scan() {
+		before, after, _ := strings.Cut(scanner.Text(), " - ")
+		fields := strings.Fields(before)
+		if len(fields) < 5 || !strings.HasPrefix(after, "cgroup2 ") {
+			continue
+		}
+		root, point := unescapeMount(fields[3]), unescapeMount(fields[4])
+		if rel, err := filepath.Rel(root, group); err == nil && filepath.IsLocal(rel) {
+			return filepath.Join(point, rel), nil
+		}
+	}
+	if err := scanner.Err(); err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNotDelegated, err)
+	}
+	return "", fmt.Errorf("%w: no cgroup2 file system with %s is mounted", ErrNotDelegated, group)
+}
+
+// unescapeMount undoes the escapes of mountinfo.
+func unescapeMount(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}

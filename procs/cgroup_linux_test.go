@@ -1,0 +1,570 @@
+package procs
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cgroupRoles are what a child does in a control group that a test has made for
+// it. It prints what the test then looks at.
+var cgroupRoles = map[string]func() error{
+	"daemon":     cgroupDaemon,
+	"members":    cgroupMembers,
+	"enable":     cgroupEnable,
+	"limits":     cgroupLimits,
+	"crash":      cgroupCrash,
+	"new":        cgroupNew,
+	"read-only":  cgroupReadOnly,
+	"strangers":  cgroupStrangers,
+	"close-held": cgroupClose,
+}
+
+// inCgroup returns the command of a child in a new control group below ours,
+// and the directory of that.
+func inCgroup(t *testing.T, role ...string) (cmd *exec.Cmd, dir string) {
+	t.Helper()
+	own, err := ownCgroup("/proc/self/cgroup", "/proc/self/mountinfo")
+	if err != nil {
+		t.Skip(err)
+	}
+	dir, err = os.MkdirTemp(own, "procs-test-")
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	group, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removeCgroups(t, dir); _ = group.Close() })
+	cmd = exec.CommandContext(t.Context(), selfPath, append([]string{"cgroup"}, role...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
+	return cmd, dir
+}
+
+// removeCgroups removes a control group with all below it.
+func removeCgroups(t *testing.T, dir string) {
+	t.Helper()
+	if err := errors.Join(killCgroup(dir), awaitEmpty(dir, maxCgroupWait)); err != nil {
+		t.Error(err)
+	}
+	var all []string
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			all = append(all, path)
+		}
+		return nil
+	})
+	for i := len(all) - 1; i >= 0; i-- {
+		if err := os.Remove(all[i]); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// groupsIn lists the control groups in dir.
+func groupsIn(dir string) []string {
+	entries, _ := os.ReadDir(dir)
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// membersOf has the processes in a control group.
+func membersOf(dir string) []string {
+	list, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	return strings.Fields(string(list))
+}
+
+func runInCgroup(t *testing.T, role ...string) (out, dir string) {
+	t.Helper()
+	cmd, dir := inCgroup(t, role...)
+	printed, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, printed)
+	}
+	return string(printed), dir
+}
+
+// TestCgroupTerminate: who left session and group of a process dies with it,
+// and nothing is left of its group.
+func TestCgroupTerminate(t *testing.T) {
+	t.Parallel()
+	out, dir := runInCgroup(t, "daemon")
+	if !strings.Contains(out, "terminated: 2 members, then 0\nclosed: 1 members, then 0\n") {
+		t.Error(out)
+	}
+	if left := groupsIn(dir); len(left) != 0 {
+		t.Errorf("%q are left", left)
+	}
+}
+
+func cgroupDaemon() error {
+	c, err := NewCgroups(CgroupLimits{})
+	if err != nil {
+		return err
+	}
+	for _, tt := range []struct {
+		name, script string
+		end          func(*Process) error
+	}{
+		{"terminated", "setsid sh -c 'echo ready; exec sleep 60' & wait", func(p *Process) error {
+			p.Terminate()
+			<-p.Done()
+			return nil
+		}},
+		// Its leader has ended, which Close does not mind.
+		{"closed", "setsid sh -c 'echo ready; exec sleep 60' & exec true", func(p *Process) error { return nil }},
+	} {
+		group, err := c.New()
+		if err != nil {
+			return err
+		}
+		ready := make(chan struct{})
+		p, err := Start(Spec{
+			Argv: sh(tt.script), Dir: "/", Env: os.Environ(), Cgroup: group,
+			Sink: func(ev Event) {
+				if ev.Kind == Output {
+					close(ready)
+				}
+			},
+		})
+		if err != nil {
+			return err
+		}
+		p.Begin()
+		<-ready
+		if tt.name == "closed" {
+			if err := p.Wait(context.Background(), 1); err != nil { // the exit
+				return err
+			}
+		}
+		before := len(membersOf(group.dir.Name()))
+		if err := tt.end(p); err != nil {
+			return err
+		}
+		if tt.name == "terminated" {
+			if err := awaitEmpty(group.dir.Name(), maxCgroupWait); err != nil {
+				return err
+			}
+		}
+		if err := errors.Join(p.Close(), p.Close(), group.Kill()); err != nil {
+			return err
+		}
+		fmt.Printf("%s: %d members, then %d\n", tt.name, before, len(membersOf(group.dir.Name())))
+	}
+	return c.Close()
+}
+
+// TestCgroupOldKernel: without cgroup.kill, those who fork as fast as they can
+// are killed too.
+func TestCgroupOldKernel(t *testing.T) {
+	t.Parallel()
+	out, _ := runInCgroup(t, "members")
+	if out != "killed\n" {
+		t.Error(out)
+	}
+}
+
+func cgroupMembers() error {
+	c, err := NewCgroups(CgroupLimits{})
+	if err != nil {
+		return err
+	}
+	group, err := c.New()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("sh", "-c", "forks() { for i in 1 2 3 4 5 6 7 8; do sh -c 'while :; do true & wait; done' & done; wait; }; echo ready; forks")
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.FD()}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		return err
+	}
+	if err := errors.Join(killMembers(group.dir.Name()), awaitEmpty(group.dir.Name(), maxCgroupWait)); err != nil {
+		return err
+	}
+	if err := cmd.Wait(); err == nil {
+		return errors.New("the first one was not killed")
+	}
+	fmt.Println("killed")
+	return errors.Join(group.Close(), c.Close())
+}
+
+// controller gives the groups below ours a controller, whatever there is, until
+// the test ends: which one makes no difference here.
+func controller(t *testing.T) string {
+	t.Helper()
+	own, err := ownCgroup("/proc/self/cgroup", "/proc/self/mountinfo")
+	if err != nil {
+		t.Skip(err)
+	}
+	have, err1 := os.ReadFile(filepath.Join(own, "cgroup.controllers"))
+	enabled, err2 := os.ReadFile(filepath.Join(own, "cgroup.subtree_control"))
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	names := strings.Fields(string(have))
+	if len(names) == 0 {
+		t.Skip("cgroup v2 has no controllers here")
+	}
+	if !slices.Contains(strings.Fields(string(enabled)), names[0]) {
+		if err := writeCgroup(own, "cgroup.subtree_control", "+"+names[0]); err != nil {
+			t.Skip(err)
+		}
+		t.Cleanup(func() {
+			if err := writeCgroup(own, "cgroup.subtree_control", "-"+names[0]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return names[0]
+}
+
+// TestCgroupEnable: a controller is there for the groups of processes, and the
+// agent has made room for that.
+func TestCgroupEnable(t *testing.T) {
+	out, dir := runInCgroup(t, "enable", controller(t))
+	if !strings.Contains(out, "moved and enabled\n") {
+		t.Error(out)
+	}
+	// The next agent clears away.
+	if len(groupsIn(dir)) == 0 {
+		t.Fatal("there is nothing to be swept")
+	}
+	sweepCgroups(dir)
+	if left := groupsIn(dir); len(left) != 0 {
+		t.Errorf("%q are left", left)
+	}
+}
+
+func cgroupEnable() error {
+	dir, err := ownCgroup("/proc/self/cgroup", "/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	name := os.Args[3]
+	base, err := makeBase(dir)
+	if err != nil {
+		return err
+	}
+	c := &Cgroups{base: base}
+	if err := c.enable(dir, []string{name}); err != nil {
+		return err
+	}
+	group, err := c.New()
+	if err != nil {
+		return err
+	}
+	enabled, err := os.ReadFile(filepath.Join(group.dir.Name(), "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(string(enabled)) != name {
+		return fmt.Errorf("a group has %q, want %q", enabled, name)
+	}
+	if got := membersOf(filepath.Join(base.Name(), "agent")); len(got) != 1 || got[0] != strconv.Itoa(os.Getpid()) {
+		return fmt.Errorf("%q are in the agent's leaf", got)
+	}
+	fmt.Println("moved and enabled")
+	return errors.Join(group.Close(), c.Close())
+}
+
+// TestCgroupLimits: a limit holds, or is refused by the name of what it takes.
+func TestCgroupLimits(t *testing.T) {
+	t.Parallel()
+	out, dir := runInCgroup(t, "limits")
+	switch {
+	case strings.Contains(out, `limits of the controller "pids" are asked for`):
+		if left := groupsIn(dir); len(left) != 0 {
+			t.Errorf("%q are left", left)
+		}
+		t.Skip(out)
+	case !strings.Contains(out, "bounded\n"):
+		t.Error(out)
+	}
+}
+
+func cgroupLimits() error {
+	c, err := NewCgroups(CgroupLimits{PIDs: 8})
+	if err != nil {
+		fmt.Println(err)
+		return nil
+	}
+	group, err := c.New()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do sleep 60 & done")
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.FD()}
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "fork") {
+		return fmt.Errorf("nine more could be started: %v %s", err, out)
+	}
+	fmt.Println("bounded")
+	return errors.Join(group.Close(), c.Close())
+}
+
+// TestCgroupCrash: what an agent left in its groups when it was killed dies
+// when the next one starts.
+func TestCgroupCrash(t *testing.T) {
+	t.Parallel()
+	cmd, dir := inCgroup(t, "crash")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemon, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// While it lives nobody sweeps it.
+	sweepCgroups(dir)
+	if err := syscall.Kill(daemon, 0); err != nil {
+		t.Errorf("the daemon of an agent that lives: %v", err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	sweepCgroups(dir)
+	if left := groupsIn(dir); len(left) != 0 {
+		t.Errorf("%q are left", left)
+	}
+	if s, ok := statOf(daemon); ok && !s.dead {
+		t.Error("the daemon of the dead agent lives")
+	}
+}
+
+func cgroupCrash() error {
+	c, err := NewCgroups(CgroupLimits{})
+	if err != nil {
+		return err
+	}
+	group, err := c.New()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("setsid", "sh", "-c", "echo $$; exec sleep 60")
+	cmd.Stdout = os.Stdout
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.FD()}
+	return cmd.Run()
+}
+
+// TestCgroupNotDelegated: the reason is in the error, and nothing is left.
+func TestCgroupNotDelegated(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount and to become somebody else")
+	}
+	for _, tt := range []struct {
+		name, role, want string
+		attr             func(*syscall.SysProcAttr)
+	}{
+		{"ordinary user", "new", "permission denied", func(a *syscall.SysProcAttr) {
+			a.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+		}},
+		{"read-only", "read-only", "read-only file system", func(a *syscall.SysProcAttr) { a.Unshareflags = syscall.CLONE_NEWNS }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cmd, dir := inCgroup(t, tt.role)
+			tt.attr(cmd.SysProcAttr)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if !strings.HasPrefix(string(out), ErrNotDelegated.Error()) || !strings.Contains(string(out), tt.want) {
+				t.Errorf("%s, want %q", out, tt.want)
+			}
+			if left := groupsIn(dir); len(left) != 0 {
+				t.Errorf("%q are left", left)
+			}
+		})
+	}
+}
+
+func cgroupNew() error {
+	c, err := NewCgroups(CgroupLimits{})
+	if err == nil {
+		return c.Close()
+	}
+	if !errors.Is(err, ErrNotDelegated) {
+		return err
+	}
+	fmt.Println(err)
+	return nil
+}
+
+func cgroupReadOnly() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.MountSetattr(unix.AT_FDCWD, "/sys/fs/cgroup", unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return err
+	}
+	return cgroupNew()
+}
+
+// TestCgroupStrangers: with other processes in the agent's group no controller
+// can be enabled, which is said, and the agent is where it was.
+func TestCgroupStrangers(t *testing.T) {
+	out, dir := runInCgroup(t, "strangers", controller(t))
+	if !strings.Contains(out, "other processes in the agent's group") {
+		t.Error(out)
+	}
+	if left := groupsIn(dir); len(left) != 0 {
+		t.Errorf("%q are left", left)
+	}
+}
+
+func cgroupStrangers() error {
+	dir, err := ownCgroup("/proc/self/cgroup", "/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	name := os.Args[3]
+	stranger := exec.Command("sleep", "60")
+	if err := stranger.Start(); err != nil {
+		return err
+	}
+	base, err := makeBase(dir)
+	if err != nil {
+		return err
+	}
+	c := &Cgroups{base: base}
+	fmt.Println(c.enable(dir, []string{name}))
+	err = c.Close()
+	return errors.Join(err, stranger.Process.Kill())
+}
+
+// TestCgroupClose: a group is removed only when it is empty, and closing a nil
+// one does nothing.
+func TestCgroupClose(t *testing.T) {
+	t.Parallel()
+	var none *Cgroup
+	if err := errors.Join(none.Kill(), none.Close()); err != nil {
+		t.Error(err)
+	}
+	out, _ := runInCgroup(t, "close-held")
+	if out != "closed\n" {
+		t.Error(out)
+	}
+}
+
+func cgroupClose() error {
+	c, err := NewCgroups(CgroupLimits{})
+	if err != nil {
+		return err
+	}
+	group, err := c.New()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.FD()}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if err := os.Remove(group.dir.Name()); !errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("removing a group with members: %w", err)
+	}
+	if err := errors.Join(group.Close(), group.Close(), c.Close()); err != nil {
+		return err
+	}
+	if err := cmd.Wait(); err == nil {
+		return errors.New("the member was not killed")
+	}
+	fmt.Println("closed")
+	return nil
+}
+
+func TestOwnCgroup(t *testing.T) {
+	t.Parallel()
+	const (
+		unified = "35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n"
+		hybrid  = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n39 31 0:36 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+		bound   = "35 24 0:30 /a\\040b /mnt/c\\134d rw - cgroup2 cgroup2 rw\n"
+	)
+	for _, tt := range []struct{ name, cgroup, mounts, want string }{
+		{"unified", "0::/user.slice/x\n", unified, "/sys/fs/cgroup/user.slice/x"},
+		{"namespace", "0::/\n", unified, "/sys/fs/cgroup"},
+		{"hybrid", "8:pids:/x\n1:name=systemd:/y\n0::/z\n", hybrid, "/sys/fs/cgroup/unified/z"},
+		{"part", "0::/a b/e\n", bound, "/mnt/c\\d/e"},
+		{"another part", "0::/f\n", bound, ""},
+		{"outside", "0::/../x\n", unified, ""},
+		{"v1 only", "8:pids:/x\n", hybrid, ""},
+		{"not mounted", "0::/\n", "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n", ""},
+		{"short line", "0::/\n", "31 23 - cgroup2 cgroup2 rw\n", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := errors.Join(
+				os.WriteFile(dir+"/cgroup", []byte(tt.cgroup), 0o600),
+				os.WriteFile(dir+"/mountinfo", []byte(tt.mounts), 0o600),
+			); err != nil {
+				t.Fatal(err)
+			}
+			got, err := ownCgroup(dir+"/cgroup", dir+"/mountinfo")
+			if got != tt.want || (err == nil) != (tt.want != "") || err != nil && !errors.Is(err, ErrNotDelegated) {
+				t.Errorf("got %q, %v, want %q", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestCgroupLimitFiles(t *testing.T) {
+	t.Parallel()
+	values, controllers := CgroupLimits{PIDs: 4096, MemoryMax: 1 << 30, MemoryHigh: 1 << 29, CPUMax: "50000 100000"}.files()
+	if got, want := fmt.Sprint(values, controllers), "map[cpu.max:50000 100000 memory.high:536870912 memory.max:1073741824 pids.max:4096] [pids memory cpu]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if values, controllers := (CgroupLimits{}).files(); len(values)+len(controllers) != 0 {
+		t.Errorf("without limits: %v %v", values, controllers)
+	}
+}
+
+// TestCgroupEvents: waiting for a group that does not end is bounded.
+func TestCgroupEvents(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/cgroup.events", []byte("populated 1\nfrozen 0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := awaitEmpty(dir, 50*time.Millisecond); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("got %v, want one that names %s", err, dir)
+	}
+}

@@ -1,0 +1,174 @@
+package procs
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Program is what a stage has to run: the command of a Spec, checked, but for
+// whether it exists.
+type Program struct {
+	// Argv, Arg0 and Dir are as in Spec, and so is TTY.
+	Argv []string
+	Arg0 *string
+	// Env is the whole environment, SHELL included where Spec adds it.
+	Env []string
+	Dir string
+	TTY bool
+}
+
+// Stage is what Start executes in the place of a command: a process that
+// confines the command, starts it and ends with its status. It leads a session
+// in "/" and has the descriptors 0 to 2 of the command, but not its terminal
+// as a controlling one.
+type Stage struct {
+	Path string
+	Argv []string
+	Env  []string
+	// Files are descriptors 3 and up. They belong to procs, as Leash does.
+	Files []*os.File
+	// Cloneflags are the namespaces to make, and AmbientCaps what it may do
+	// there; ids are not mapped. If the kernel refuses them the stage is
+	// started without, and with the refusal as one more argument, to say so
+	// where the command would.
+	Cloneflags  uintptr
+	AmbientCaps []uintptr
+	// Leash, if not nil, is our end of a socket. Signals are kept until the
+	// stage has sent one byte or closed its end, which says that it takes
+	// them. When our end is closed, it kills what it started and ends.
+	Leash *os.File
+	// Grace is how long it may take for that before it is killed. If zero, it
+	// is killed at once, also by the death of the agent, and all that it
+	// started has to die with it. Needs a Leash.
+	Grace time.Duration
+}
+
+func (s *Stage) closeFiles() {
+	if s == nil {
+		return
+	}
+	for _, f := range s.Files {
+		_ = f.Close() // the child has its own
+	}
+}
+
+// close is for a stage that was not started.
+func (s *Stage) close() {
+	s.closeFiles()
+	if s != nil && s.Leash != nil {
+		_ = s.Leash.Close()
+	}
+}
+
+// newStage forks and executes a stage.
+func newStage(reaper *Reaper, stage *Stage, attr *syscall.ProcAttr) (*group, error) {
+	for _, f := range stage.Files {
+		attr.Files = append(attr.Files, f.Fd())
+	}
+	attr.Dir, attr.Env = "/", stage.Env
+	attr.Sys.Cloneflags, attr.Sys.AmbientCaps = stage.Cloneflags, stage.AmbientCaps
+	g, err := newGroup(reaper, stage.Path, stage.Argv, attr)
+	if err != nil && stage.Cloneflags != 0 && err != syscall.EAGAIN && err != syscall.ENOMEM {
+		attr.Sys.Cloneflags, attr.Sys.AmbientCaps = 0, nil
+		g, err = newGroup(reaper, stage.Path, append(slices.Clip(stage.Argv), err.Error()), attr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("starting the sandbox: %w", os.NewSyscallError("fork", err))
+	}
+	return g, nil
+}
+
+// leash is what a stage is held by. All of a nil leash's methods do nothing.
+type leash struct {
+	file   *os.File
+	grace  time.Duration
+	exited chan struct{} // closed once the stage is reaped
+
+	mu    sync.Mutex
+	ready bool
+	kept  []syscall.Signal // until ready, each once
+}
+
+func newLeash(stage *Stage) *leash {
+	if stage == nil || stage.Leash == nil {
+		return nil
+	}
+	return &leash{file: stage.Leash, grace: stage.Grace, exited: make(chan struct{})}
+}
+
+// keep reports whether sig has to wait until the stage takes signals.
+func (l *leash) keep(sig syscall.Signal) bool {
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ready && !slices.Contains(l.kept, sig) {
+		l.kept = append(l.kept, sig)
+	}
+	return !l.ready
+}
+
+// deliver waits until the stage takes signals, or has ended, and sends it what
+// was kept.
+func (l *leash) deliver(send func(syscall.Signal) bool) {
+	_, _ = l.file.Read(make([]byte, 1)) // an error is an end too
+	for {
+		l.mu.Lock()
+		kept := l.kept
+		l.kept = nil
+		l.ready = len(kept) == 0
+		l.mu.Unlock()
+		if len(kept) == 0 {
+			return
+		}
+		for _, sig := range kept {
+			send(sig)
+		}
+	}
+}
+
+// lingers tells whether the stage has to be told to end before it is killed.
+func (l *leash) lingers() bool { return l != nil && l.grace > 0 }
+
+// pull tells a stage that lingers to end, and waits for its exit as long as
+// that may take.
+func (l *leash) pull() { pull(l) }
+
+// pull is leash.pull for many at once.
+func pull(leashes ...*leash) {
+	var grace time.Duration
+	for _, l := range leashes {
+		if l.lingers() {
+			_ = l.file.Close() // again, after the first time
+			grace = max(grace, l.grace)
+		}
+	}
+	if grace == 0 {
+		return
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	for _, l := range leashes {
+		if !l.lingers() {
+			continue
+		}
+		select {
+		case <-l.exited:
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// end is called once, when the stage was reaped.
+func (l *leash) end() {
+	if l != nil {
+		close(l.exited)
+		_ = l.file.Close() // again, after pull
+	}
+}
