@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/httpclient"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
@@ -55,6 +56,20 @@ type Config struct {
 	Reaper *procs.Reaper
 	// Guard ends the commands of an agent that was killed; may be nil.
 	Guard *procs.Guard
+
+	// StateDir holds records of what is in workspaces for the time of a
+	// command, for the next agent to clean up; empty: a usual place of the
+	// user (sandbox.StateDirs).
+	StateDir string
+	// Secrets are files that nothing confined may see.
+	Secrets []string
+	// RequireNamespaces refuses commands where Landlock and seccomp alone would
+	// confine them, even if that is exact (sandbox.md 15).
+	RequireNamespaces bool
+	// Limits are those of every confined command.
+	Limits helper.Limits
+	// Cgroups is where confined commands get a control group each; nil: none.
+	Cgroups *procs.Cgroups
 }
 
 // Agent serves connections. Its methods may be called at once.
@@ -65,6 +80,7 @@ type Agent struct {
 	http   *httpclient.Client
 	// content is the memory for what connections read whole.
 	content *semaphore.Weighted
+	*sandboxes
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*Session
@@ -108,9 +124,10 @@ func New(cfg Config) *Agent {
 			Denied: procs.Denied,
 			Proxy:  httpclient.ProxyFromEnv(h.lookup),
 		}),
-		content:  semaphore.NewWeighted(maxContent),
-		sessions: map[string]*Session{},
-		idle:     idle,
+		content:   semaphore.NewWeighted(maxContent),
+		sandboxes: newSandboxes(&cfg, h),
+		sessions:  map[string]*Session{},
+		idle:      idle,
 	}
 }
 
@@ -181,7 +198,7 @@ func (a *Agent) Close() error {
 	wg.Wait()
 	a.ending.Wait()
 	a.http.Close()
-	return nil
+	return a.sandboxes.close()
 }
 
 // open makes a session for a connection.

@@ -1,29 +1,135 @@
 package agent
 
-import "github.com/execagent/execagent/protocol"
+import (
+	"errors"
+	"path/filepath"
 
-// A request that asks for confinement must get it or be refused, never run
-// without (fail closed, D12). This agent has no sandbox, so only
-// contexts that confine nothing pass.
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/sandbox"
+)
 
-func confineFiles(s *protocol.Sandbox) error {
+// This file turns the sandbox of a request into a policy. A request that asks
+// for confinement gets it exactly or is refused, never run with less (fail
+// closed, D12).
+
+// Profile is what the sandbox of a request asks for. The policy context wins
+// over the members beside it; cwd is used where neither names one, and may be
+// empty; tmpdir is TMPDIR of whoever is confined. The error of a path that is
+// not one of this system is a *protocol.ForeignPathError.
+func Profile(s *protocol.Sandbox, cwd, tmpdir string) (sandbox.Profile, error) {
+	p := sandbox.Profile{Cwd: cwd, TmpDir: tmpdir}
+	if s.WindowsSandboxLevel == "mxc" {
+		return p, errNoMXC
+	}
+	switch s.Permissions.Type {
+	case protocol.PermissionsDisabled:
+		p.Kind = sandbox.Disabled
+	case protocol.PermissionsExternal:
+		p.Kind = sandbox.External
+	default:
+		p.Kind = sandbox.Managed
+	}
+	if s.Permissions.Network == protocol.NetworkEnabled {
+		p.Network = sandbox.NetworkEnabled
+	}
+
+	uri, roots := s.Cwd, s.WorkspaceRoots
+	if c := s.PolicyContext; c != nil {
+		roots = c.WorkspaceRoots
+		if c.Cwd != nil {
+			uri = c.Cwd
+		}
+	}
+	var err error
+	if uri != nil {
+		if p.Cwd, err = uri.Native(); err != nil {
+			return p, err
+		}
+	}
+	for _, root := range roots {
+		path, err := root.Native()
+		if err != nil {
+			return p, err
+		}
+		p.WorkspaceRoots = append(p.WorkspaceRoots, path)
+	}
+	rules := s.Permissions.FileSystem
+	if rules == nil {
+		return p, nil
+	}
+	p.Unrestricted = rules.Type == protocol.FileSystemUnrestricted
+	if depth := rules.GlobScanMaxDepth; depth != nil {
+		p.GlobDepth = int(min(*depth, maxGlobDepth))
+	}
+	p.Entries = make([]sandbox.Entry, len(rules.Entries))
+	for i := range rules.Entries {
+		if p.Entries[i], err = entry(&rules.Entries[i]); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+var errNoMXC = errors.New("windowsSandboxLevel: there is no MXC sandbox on this system")
+
+// maxGlobDepth is deeper than any path is long.
+const maxGlobDepth = 1 << 20
+
+func entry(e *protocol.SandboxEntry) (sandbox.Entry, error) {
+	r := sandbox.Entry{Access: accesses[e.Access], SkipMissing: e.MissingPathBehavior != nil}
+	switch e.Path.Type {
+	case "path":
+		path, err := e.Path.Path.Native()
+		r.Place, r.Path = sandbox.PlacePath, path
+		return r, err
+	case "glob_pattern":
+		r.Place, r.Path = sandbox.PlaceGlob, *e.Path.Pattern
+	default:
+		r.Place = places[e.Path.Value.Kind]
+		if e.Path.Value.Subpath != nil {
+			r.Path = *e.Path.Value.Subpath
+		}
+	}
+	return r, nil
+}
+
+var accesses = map[string]sandbox.Access{
+	"read": sandbox.Read, "write": sandbox.Write, "deny": sandbox.Denied, "none": sandbox.Denied,
+}
+
+var places = map[string]sandbox.Place{
+	"root": sandbox.PlaceRoot, "minimal": sandbox.PlaceMinimal, "current_working_directory": sandbox.PlaceCwd,
+	"project_roots": sandbox.PlaceProjectRoots, "tmpdir": sandbox.PlaceTmpDir, "slash_tmp": sandbox.PlaceSlashTmp,
+	"unknown": sandbox.PlaceUnknown,
+}
+
+// filePolicy is the policy of a file request; nil: it restricts no file.
+func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
 	if s == nil || s.UnrestrictedFiles() {
-		return nil
+		return nil, nil
 	}
-	return errNoSandbox("the file system")
+	profile, err := Profile(s, "", a.tmpDir)
+	if err != nil {
+		return nil, protocol.InvalidRequest("sandbox: %v", err)
+	}
+	profile.Private = a.private
+	policy, err := profile.Compile()
+	if errors.Is(err, sandbox.ErrNeedsCwd) {
+		return nil, protocol.InvalidParams("sandbox.cwd: %v", err)
+	}
+	if err != nil {
+		return nil, protocol.InvalidRequest("sandbox: %v", err)
+	}
+	if !policy.Confined {
+		return nil, nil
+	}
+	return policy, nil
 }
 
-func confineProcess(p *protocol.StartParams) error {
-	s := p.Sandbox
-	if s == nil || s.Unrestricted() && !p.EnforceManagedNetwork {
-		return nil
+// absolute is path, if it is a clean absolute path, else empty.
+func absolute(path string) string {
+	if !filepath.IsAbs(path) {
+		return ""
 	}
-	if s.UnrestrictedFiles() {
-		return errNoSandbox("the network")
-	}
-	return errNoSandbox("the file system")
-}
-
-func errNoSandbox(what string) error {
-	return protocol.InvalidRequest("sandbox: this agent cannot restrict access to %s yet; nothing was run", what)
+	return filepath.Clean(path)
 }

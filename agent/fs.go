@@ -16,23 +16,23 @@ func links(follow *bool) fsops.Links {
 	return fsops.FollowLinks
 }
 
-// nativePath is the path that a file request names, once its sandbox is seen
-// to leave it alone.
-func nativePath(p protocol.PathURI, s *protocol.Sandbox) (string, error) {
-	if err := confineFiles(s); err != nil {
-		return "", err
+// file is where a file request works and what it names there.
+func (c *connection) file(p protocol.PathURI, s *protocol.Sandbox) (fileSystem, string, error) {
+	files, err := c.agent.files(s)
+	if err != nil {
+		return nil, "", err
 	}
-	return p.Native()
+	path, err := p.Native()
+	return files, path, err
 }
 
-// nativePaths is nativePath for a request with a source and a destination.
-func nativePaths(src, dst protocol.PathURI, s *protocol.Sandbox) (string, string, error) {
-	from, err := nativePath(src, s)
-	if err != nil {
-		return "", "", err
+// twoFiles is file for a request with a source and a destination.
+func (c *connection) twoFiles(src, dst protocol.PathURI, s *protocol.Sandbox) (files fileSystem, from, to string, err error) {
+	files, from, err = c.file(src, s)
+	if err == nil {
+		to, err = dst.Native()
 	}
-	to, err := nativePath(dst, s)
-	return from, to, err
+	return files, from, to, err
 }
 
 // fileResult reuses its memory when it has been sent.
@@ -60,62 +60,62 @@ func (r *fileResult) alloc(ctx context.Context, n int) ([]byte, error) {
 }
 
 func (c *connection) readFile(ctx context.Context, p protocol.PathParams) (*fileResult, error) {
-	path, err := nativePath(p.Path, p.Sandbox)
+	files, path, err := c.file(p.Path, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
 	r := &fileResult{share: share{own: c.files, total: c.agent.content}}
 	alloc := func(n int) ([]byte, error) { return r.alloc(ctx, n) }
-	if r.Data, err = fsops.ReadFile(path, links(p.FollowSymlinks), alloc); err != nil {
+	if r.Data, err = files.ReadFile(ctx, path, links(p.FollowSymlinks), alloc); err != nil {
 		r.Sent()
 		return nil, err
 	}
 	return r, nil
 }
 
-func (c *connection) writeFile(_ context.Context, p protocol.WriteFileParams) (protocol.Empty, error) {
-	path, err := nativePath(p.Path, p.Sandbox)
+func (c *connection) writeFile(ctx context.Context, p protocol.WriteFileParams) (protocol.Empty, error) {
+	files, path, err := c.file(p.Path, p.Sandbox)
 	if err == nil && p.DataError != nil {
 		err = protocol.InvalidRequest("dataBase64: %v", p.DataError)
 	}
 	if err == nil {
-		err = fsops.WriteFile(path, p.Data, links(p.FollowSymlinks))
+		err = files.WriteFile(ctx, path, p.Data, links(p.FollowSymlinks))
 	}
 	return protocol.Empty{}, err
 }
 
-func (c *connection) createDirectory(_ context.Context, p protocol.CreateDirectoryParams) (protocol.Empty, error) {
-	path, err := nativePath(p.Path, p.Sandbox)
+func (c *connection) createDirectory(ctx context.Context, p protocol.CreateDirectoryParams) (protocol.Empty, error) {
+	files, path, err := c.file(p.Path, p.Sandbox)
 	if err == nil {
-		err = fsops.CreateDirectory(path, *p.Recursive, links(p.FollowSymlinks))
+		err = files.CreateDirectory(ctx, path, *p.Recursive, links(p.FollowSymlinks))
 	}
 	return protocol.Empty{}, err
 }
 
-func (c *connection) getMetadata(_ context.Context, p protocol.PathParams) (*protocol.FileMetadata, error) {
-	path, err := nativePath(p.Path, p.Sandbox)
+func (c *connection) getMetadata(ctx context.Context, p protocol.PathParams) (*protocol.FileMetadata, error) {
+	files, path, err := c.file(p.Path, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
-	m, err := fsops.Stat(path, links(p.FollowSymlinks))
+	m, err := files.Stat(ctx, path, links(p.FollowSymlinks))
 	return (*protocol.FileMetadata)(&m), err
 }
 
-func (c *connection) canonicalize(_ context.Context, p protocol.PathParams) (*protocol.CanonicalizeResult, error) {
-	path, err := nativePath(p.Path, p.Sandbox)
+func (c *connection) canonicalize(ctx context.Context, p protocol.PathParams) (*protocol.CanonicalizeResult, error) {
+	files, path, err := c.file(p.Path, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
-	path, err = fsops.Canonicalize(path)
+	path, err = files.Canonicalize(ctx, path)
 	return &protocol.CanonicalizeResult{Path: protocol.NewPathURI(path)}, err
 }
 
-func (c *connection) readDirectory(_ context.Context, p protocol.PathParams) (*protocol.ReadDirectoryResult, error) {
-	path, err := nativePath(p.Path, p.Sandbox)
+func (c *connection) readDirectory(ctx context.Context, p protocol.PathParams) (*protocol.ReadDirectoryResult, error) {
+	files, path, err := c.file(p.Path, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := fsops.ReadDirectory(path)
+	entries, err := files.ReadDirectory(ctx, path)
 	r := &protocol.ReadDirectoryResult{Entries: make([]protocol.DirectoryEntry, len(entries))}
 	for i, e := range entries {
 		r.Entries[i] = protocol.DirectoryEntry{FileName: e.Name, IsDirectory: e.IsDirectory, IsFile: e.IsFile}
@@ -124,39 +124,41 @@ func (c *connection) readDirectory(_ context.Context, p protocol.PathParams) (*p
 }
 
 func (c *connection) remove(ctx context.Context, p protocol.RemoveParams) (protocol.Empty, error) {
-	path, err := nativePath(p.Path, p.Sandbox)
+	files, path, err := c.file(p.Path, p.Sandbox)
 	if err == nil {
-		err = fsops.Remove(ctx, path, *p.Recursive, *p.Force, links(p.FollowSymlinks))
+		err = files.Remove(ctx, path, *p.Recursive, *p.Force, links(p.FollowSymlinks))
 	}
 	return protocol.Empty{}, err
 }
 
 func (c *connection) copy(ctx context.Context, p protocol.CopyParams) (protocol.Empty, error) {
-	src, dst, err := nativePaths(p.SourcePath, p.DestinationPath, p.Sandbox)
+	files, src, dst, err := c.twoFiles(p.SourcePath, p.DestinationPath, p.Sandbox)
 	if err == nil {
-		err = fsops.Copy(ctx, src, dst, p.Recursive)
+		err = files.Copy(ctx, src, dst, p.Recursive)
 	}
 	return protocol.Empty{}, err
 }
 
-func (c *connection) rename(_ context.Context, p protocol.RenameParams) (protocol.Empty, error) {
-	src, dst, err := nativePaths(p.SourcePath, p.DestinationPath, p.Sandbox)
+func (c *connection) rename(ctx context.Context, p protocol.RenameParams) (protocol.Empty, error) {
+	files, src, dst, err := c.twoFiles(p.SourcePath, p.DestinationPath, p.Sandbox)
 	if err == nil {
-		err = fsops.Rename(src, dst, *p.Replace)
+		err = files.Rename(ctx, src, dst, *p.Replace)
 	}
 	return protocol.Empty{}, err
 }
 
-func (c *connection) open(_ context.Context, p protocol.OpenParams) (*protocol.HandleParams, error) {
-	path, err := nativePath(p.Path, p.Sandbox)
+func (c *connection) open(ctx context.Context, p protocol.OpenParams) (*protocol.HandleParams, error) {
+	files, path, err := c.file(p.Path, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
-	mode := fsops.ModeRead
+	mode, open := fsops.ModeRead, files.OpenRead
 	if p.Mode == protocol.OpenReplace {
-		mode = fsops.ModeReplace
+		mode, open = fsops.ModeReplace, files.OpenWrite
 	}
-	return &protocol.HandleParams{HandleID: p.HandleID}, c.handles.Open(p.HandleID, path, mode)
+	return &protocol.HandleParams{HandleID: p.HandleID}, c.handles.Open(p.HandleID, mode, func() (int, error) {
+		return open(ctx, path, fsops.FollowLinks)
+	})
 }
 
 // blockResult reuses its memory when it has been sent.
@@ -185,11 +187,11 @@ func (c *connection) closeHandle(_ context.Context, p protocol.HandleParams) (pr
 }
 
 func (c *connection) walk(ctx context.Context, p protocol.WalkParams) (*protocol.WalkResult, error) {
-	path, err := nativePath(p.Path, p.Sandbox)
+	files, path, err := c.file(p.Path, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
-	found, err := fsops.Walk(ctx, path, fsops.WalkOptions{
+	found, err := files.Walk(ctx, path, fsops.WalkOptions{
 		MaxDepth:             p.Options.MaxDepth,
 		MaxDirectories:       p.Options.MaxDirectories,
 		MaxEntries:           p.Options.MaxEntries,

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 )
@@ -17,7 +18,20 @@ import (
 // patience is how long a test waits for what must come, before it fails.
 const patience = 60 * time.Second
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain is also what the agents under test start to confine.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case helper.InitArg:
+			os.Exit(helper.InitMain())
+		case helper.FSArg:
+			os.Exit(helper.FSMain())
+		case helper.ProbeArg:
+			os.Exit(helper.ProbeMain())
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // rig is an agent under test and the connections to it.
 type rig struct {

@@ -29,8 +29,8 @@ func (c *connection) startProcess(_ context.Context, p protocol.StartParams) (*s
 	if p.HasNetworkProxy {
 		return nil, protocol.InvalidParams("networkProxy: this agent has no managed network")
 	}
-	if err := confineProcess(&p); err != nil {
-		return nil, err
+	if p.EnforceManagedNetwork && p.Sandbox != nil {
+		return nil, protocol.InvalidRequest("sandbox: enforceManagedNetwork: this agent has no managed network; nothing was run")
 	}
 	env, err := environ(p.EnvPolicy, c.agent.cfg.Environ, p.Env)
 	if err != nil {
@@ -55,14 +55,20 @@ func (c *connection) startProcess(_ context.Context, p protocol.StartParams) (*s
 	if p.Cols != nil {
 		spec.Size.Cols = *p.Cols
 	}
-	started, err := c.session.start(p.ProcessID, spec)
+	var box *confinement
+	if p.Sandbox != nil {
+		if box, err = c.agent.confine(p.Sandbox, &spec); err != nil {
+			return nil, err
+		}
+	}
+	started, err := c.session.start(p.ProcessID, spec, box)
 	if err != nil {
 		return nil, startError(err)
 	}
 	r := &startResult{process: started}
 	r.ProcessID, r.SandboxType = p.ProcessID, protocol.SandboxNone
-	if p.Sandbox != nil {
-		r.SandboxLayers = []string{}
+	if box != nil {
+		r.SandboxType, r.SandboxLayers = protocol.SandboxLinuxSeccomp, box.layers
 	}
 	return r, nil
 }
@@ -124,6 +130,7 @@ func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*p
 	}
 	if snapshot.Exited {
 		r.ExitCode = new(snapshot.ExitCode)
+		r.SandboxDenied = target.sandboxDenied(snapshot.ExitCode)
 	}
 	return r, nil
 }

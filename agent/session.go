@@ -40,7 +40,20 @@ type process struct {
 	*procs.Process // nil while it is being started
 	id             string
 	order          uint64
-	expiry         *time.Timer // after the end
+	expiry         *time.Timer  // after the end
+	box            *confinement // nil: the request had no sandbox
+	judge          sync.Once
+	denied         bool // by judge
+}
+
+// sandboxDenied guesses whether the process, which has exited with code,
+// failed because of its sandbox.
+func (p *process) sandboxDenied(code int) bool {
+	if p.box == nil {
+		return false
+	}
+	p.judge.Do(func() { p.denied = looksDenied(code, p.Read(0, nil).Chunks) })
+	return p.denied
 }
 
 // label names a session in logs: its whole id is all that a resume takes.
@@ -133,13 +146,20 @@ func (s *Session) dispose(p *process) {
 		p.expiry.Stop()
 	}
 	_ = p.Close()
+	p.box.release()
 	s.agent.release(p) // after Close, behind which no event can retain it any more
 }
 
 // start starts a process under an id of the client's choice. Its events flow
-// after [procs.Process.Begin].
-func (s *Session) start(id string, spec procs.Spec) (*process, error) {
-	p := &process{id: id}
+// after [procs.Process.Begin]. The confinement, nil without a sandbox, belongs
+// to the process, also on error.
+func (s *Session) start(id string, spec procs.Spec, box *confinement) (_ *process, err error) {
+	p := &process{id: id, box: box}
+	defer func() {
+		if err != nil {
+			box.release()
+		}
+	}()
 	s.mu.Lock()
 	if _, ok := s.processes[id]; ok || s.ended {
 		ended := s.ended
@@ -156,6 +176,9 @@ func (s *Session) start(id string, spec procs.Spec) (*process, error) {
 
 	spec.Sink = func(e procs.Event) { s.deliver(p, e) }
 	running, err := procs.Start(spec)
+	if err != nil {
+		_ = spec.Cgroup.Close() // nobody was born there
+	}
 	s.mu.Lock()
 	if err != nil {
 		delete(s.processes, id)
@@ -203,6 +226,9 @@ func (s *Session) list() []*process {
 // is one. It blocks while that client does not read: so the process waits,
 // and no output is lost.
 func (s *Session) deliver(p *process, e procs.Event) {
+	if e.Kind == procs.Exited {
+		p.box.release()
+	}
 	if peer := s.peer.Load(); peer != nil {
 		// An error means that the connection is gone; what it missed is in
 		// the retained output.
@@ -212,8 +238,8 @@ func (s *Session) deliver(p *process, e procs.Event) {
 			n.Seq, n.Stream, n.Chunk = e.Seq, e.Stream.String(), e.Data
 			_ = peer.Notify(protocol.MethodProcessOutput, &n)
 		case procs.Exited:
-			_ = peer.Notify(protocol.MethodProcessExited,
-				&protocol.ExitedNotification{ProcessID: p.id, Seq: e.Seq, ExitCode: e.ExitCode})
+			_ = peer.Notify(protocol.MethodProcessExited, &protocol.ExitedNotification{
+				ProcessID: p.id, Seq: e.Seq, ExitCode: e.ExitCode, SandboxDenied: p.sandboxDenied(e.ExitCode)})
 		case procs.Closed:
 			_ = peer.Notify(protocol.MethodProcessClosed,
 				&protocol.ClosedNotification{ProcessID: p.id, Seq: e.Seq})

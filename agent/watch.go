@@ -9,18 +9,19 @@ import (
 )
 
 func (c *connection) watchMissing(_ context.Context, p protocol.WatchMissingParams) (*watchResult, error) {
+	files, err := c.agent.files(p.Sandbox)
+	if err != nil {
+		return nil, err
+	}
 	missing := make([]string, len(p.Missing))
 	for i, uri := range p.Missing {
-		path, err := nativePath(uri, p.Sandbox)
-		if err != nil {
+		if missing[i], err = watchable(files, uri); err != nil {
 			return nil, err
 		}
-		missing[i] = path
 	}
 	var present string
 	if p.Present != nil {
-		var err error
-		if present, err = nativePath(*p.Present, p.Sandbox); err != nil {
+		if present, err = watchable(files, *p.Present); err != nil {
 			return nil, err
 		}
 	}
@@ -45,6 +46,15 @@ func (c *connection) watchMissing(_ context.Context, p protocol.WatchMissingPara
 	return &watchResult{protocol.WatchMissingResult{Watching: true}, func() {
 		c.notifiers.Go(func() { c.announceChange(watch, p.WatchID) })
 	}}, nil
+}
+
+// watchable is the path of uri if the request may watch it.
+func watchable(files fileSystem, uri protocol.PathURI) (string, error) {
+	path, err := uri.Native()
+	if err != nil {
+		return "", err
+	}
+	return path, files.Watchable(path)
 }
 
 // watchResult lets the notification follow the answer.

@@ -1,7 +1,7 @@
 #!/bin/sh
-# interop.sh [option of run.sh]...: the real Codex CLI against bin/agent, every bypass scenario.
+# interop.sh [option of run.sh]...: the real Codex CLI against bin/agent, in every mode.
 #
-# The scenarios of the other modes need the sandbox, which is not built yet.
+# The scenarios left out need the managed network, which is not built yet.
 #
 # Where the client cannot be had this says SKIP and ends with status 0: the change under test is not at fault. What the
 # rig needs of the machine may be missing on a developer's, but not in CI.
@@ -36,4 +36,8 @@ fi
 export CODEX_BIN
 export EXECUTOR_CMD="$agent --listen {url}"
 export EXECUTOR_STDIO_CMD="$agent --listen stdio"
-exec ./run.sh self -k '*-bypass' "$@"
+names=$(./run.sh --list | awk '$1 !~ /^(managed_network|network_proxy)/ { print $1 }')
+for name in $names; do
+	set -- "$@" -k "$name"
+done
+exec ./run.sh self "$@"

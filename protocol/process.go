@@ -149,8 +149,12 @@ type StartResult struct {
 	SandboxLayers []string `json:"sandboxLayers,omitempty"`
 }
 
-// SandboxNone is the sandboxType of a process that is not confined.
-const SandboxNone = "none"
+// Values of sandboxType: of a process that was started without a sandbox, and
+// with one, whatever it asks for (sandbox.md 1).
+const (
+	SandboxNone         = "none"
+	SandboxLinuxSeccomp = "linuxSeccomp"
+)
 
 // AppendJSON appends the result.
 func (r *StartResult) AppendJSON(dst []byte) []byte {

@@ -86,7 +86,7 @@ func newGrammarFlag(flag *kong.Flag) grammarFlag {
 		help:     oneLine(flag.Help),
 		argument: !flag.IsBool(),
 		files:    flag.Tag.Type == "path",
-		dirs:     flag.Name == "dir",
+		dirs:     flag.Name == "dir" || flag.Name == "workspace",
 	}
 	if flag.Short != 0 {
 		f.short = "-" + string(flag.Short)

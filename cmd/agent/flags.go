@@ -18,6 +18,8 @@ import (
 type commandLine struct {
 	ExecServer serverFlags     `cmd:"" default:"withargs" help:"Serve clients over WebSocket or stdio. This is the default command."`
 	Exec       execFlags       `cmd:"" help:"Run a command on an agent, as if it ran here."`
+	Sandbox    sandboxFlags    `cmd:"" help:"Run a command here, confined."`
+	Doctor     doctorFlags     `cmd:"" help:"Tell what this host can enforce, and how to get what is missing."`
 	Version    versionFlags    `cmd:"" help:"Print the version and what it is compatible with."`
 	Completion completionFlags `cmd:"" help:"Print a completion script for a shell."`
 
@@ -35,7 +37,9 @@ Examples:
   agent exec -- make test                          run a command through an embedded agent
   agent --listen ws://127.0.0.1:7000               serve on a port
   agent exec --url ws://127.0.0.1:7000 -t -- bash  and use it
-  agent --listen stdio                             serve on standard input and output`
+  agent --listen stdio                             serve on standard input and output
+  agent sandbox --workspace . -- make test         run a command that can write only here
+  agent doctor                                     tell which sandboxes can be enforced here`
 
 // newParser makes the parser and what it fills in.
 func newParser(stdout, stderr io.Writer) (*kong.Kong, *commandLine, error) {
@@ -155,6 +159,54 @@ func (f *execFlags) Validate() error {
 		return errors.New("--token-file needs --url")
 	}
 	return nil
+}
+
+// sandboxFlags say what to run, and what it may do.
+type sandboxFlags struct {
+	ReadOnly  bool     `env:"AGENT_SANDBOX_READ_ONLY" help:"Read everything, write nothing. This is the default."`
+	Workspace []string `sep:"none" env:"AGENT_SANDBOX_WORKSPACE" placeholder:"DIR" help:"Write in this directory too, in /tmp and in TMPDIR. Can be repeated."`
+	Policy    string   `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Do what the policy in a JSON file says; - is standard input."`
+	Network   string   `default:"" enum:",on,off" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off" help:"Whether the network of this host can be used. Default: off."`
+
+	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
+}
+
+func (*sandboxFlags) Help() string {
+	return `The command runs as if agent sandbox were not there: same terminal, same standard input, output and error, same directory, same environment but for keys of the agent itself such as OPENAI_API_KEY. What the policy forbids fails with "Read-only file system", "Permission denied" or "Operation not permitted". Names like .git at the top of a workspace stay read-only, whether they exist or not. A policy that this host cannot enforce exactly is refused, and nothing runs: see agent doctor.
+
+A policy file has what the member sandbox of a request has: permissions, cwd, workspaceRoots and the rest. cwd is the current directory if it is not given.
+
+Examples:
+
+    agent sandbox -- git log
+    agent sandbox --workspace . -- make test
+    agent sandbox --workspace . --workspace ~/.cache --network on -- npm install
+    agent sandbox --policy policy.json -- sh
+
+Exit codes: that of the command, 128+n when signal n ended it, 101 when it was not run because of the sandbox, 2 for a wrong command line.`
+}
+
+// Validate is called by the parser.
+func (f *sandboxFlags) Validate() error {
+	switch {
+	case f.ReadOnly && len(f.Workspace) > 0:
+		return errors.New("--read-only and --workspace exclude each other")
+	case f.Policy != "" && (f.ReadOnly || len(f.Workspace) > 0):
+		return errors.New("--policy says what can be read and written: --read-only and --workspace have no meaning with it")
+	case f.Policy != "" && f.Network != "":
+		return errors.New("--policy says whether there is a network: --network has no meaning with it")
+	}
+	return nil
+}
+
+type doctorFlags struct {
+	JSON bool `name:"json" env:"AGENT_DOCTOR_JSON" help:"Print it as a JSON object."`
+}
+
+func (*doctorFlags) Help() string {
+	return `Every layer is tried in a process that ends at once; nothing is inferred from versions. For each kind of policy it says whether it is enforced exactly, for processes and for file requests, or refused.
+
+Exit codes: 0 when everything can be enforced, 1 when something cannot, 2 for a wrong command line.`
 }
 
 // versionFlag is --version. Like --help it takes effect before anything else.

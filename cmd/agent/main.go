@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/procs"
 )
 
@@ -24,6 +25,16 @@ const (
 )
 
 func main() {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case helper.InitArg:
+			os.Exit(helper.InitMain())
+		case helper.FSArg:
+			os.Exit(helper.FSMain())
+		case helper.ProbeArg:
+			os.Exit(helper.ProbeMain())
+		}
+	}
 	if len(os.Args) == 2 && os.Args[1] == guardArg {
 		if err := procs.GuardMain(os.Stdin, os.Stdout); err != nil {
 			complain(os.Stderr, err)
@@ -75,6 +86,10 @@ func run(sys system) int {
 	switch selected := parsed.Selected(); selected.Target.Addr().Interface() {
 	case &commands.Exec:
 		return runExec(sys, &commands.Exec)
+	case &commands.Sandbox:
+		return runSandbox(sys, &commands.Sandbox)
+	case &commands.Doctor:
+		return runDoctor(sys, &commands.Doctor)
 	case &commands.Completion:
 		return runCompletion(sys, &commands.Completion, parser.Model)
 	case &commands.Version:

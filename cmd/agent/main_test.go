@@ -5,10 +5,13 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/execagent/execagent/helper"
 )
 
 // asAgent as the first argument makes the test binary the agent itself.
@@ -20,7 +23,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	if len(os.Args) > 1 && os.Args[1] == guardArg {
+	if len(os.Args) > 1 && slices.Contains([]string{guardArg, helper.InitArg, helper.FSArg, helper.ProbeArg}, os.Args[1]) {
 		main()
 		return
 	}

@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// confinement is what a process with a sandbox holds while it runs.
+type confinement struct {
+	layers []string // sandboxLayers
+	free   []func()
+	once   sync.Once
+}
+
+// release gives back what the process held, once nothing of it runs any more.
+// It may be called often, also on nil.
+func (c *confinement) release() {
+	if c == nil {
+		return
+	}
+	c.once.Do(func() {
+		for _, free := range slices.Backward(c.free) {
+			free()
+		}
+	})
+}
+
+// confine prepares spec to run under the sandbox of its request. What the
+// request got wrong is an error. What this host cannot enforce is not: such a
+// process starts, says so and exits with 101 (sandbox.md 9.2, D12), and
+// nothing of the command runs.
+func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec) (*confinement, error) {
+	profile, err := Profile(s, spec.Dir, absolute(variable(spec.Env, "TMPDIR")))
+	if err != nil {
+		return nil, protocol.InvalidParams("sandbox: %v", err)
+	}
+	profile.Private = a.private
+	box := &confinement{layers: []string{}}
+	if err := a.enter(box, profile, spec); err != nil {
+		box.release()
+		spec.Stage = refuse(err)
+		return &confinement{layers: []string{}}, nil
+	}
+	return box, nil
+}
+
+// enter chooses the layers that enforce profile, takes what they need and lets
+// spec start through them.
+func (a *Agent) enter(box *confinement, profile sandbox.Profile, spec *procs.Spec) error {
+	policy, err := profile.Compile()
+	if err != nil {
+		return err
+	}
+	if !policy.Confined && policy.Network == sandbox.NetworkEnabled {
+		return nil
+	}
+	backend, err := policy.Backend(a.probed(), a.cfg.RequireNamespaces)
+	if err != nil {
+		return err
+	}
+	box.layers = backend.Layers()
+	if policy.Confined {
+		resolved, err := policy.Resolve()
+		if err != nil {
+			return err
+		}
+		missing := resolved.Missing
+		resolved.Close()
+		if backend.MountNS && len(missing) > 0 {
+			if a.placeholders == nil {
+				return errors.Join(errors.New("protected names that do not exist cannot be held"), a.placeholdersErr)
+			}
+			release, err := a.placeholders.Hold(missing)
+			if err != nil {
+				return err
+			}
+			box.free = append(box.free, release)
+		}
+	}
+	if a.cfg.Cgroups != nil {
+		if spec.Cgroup, err = a.cfg.Cgroups.New(); err != nil {
+			return err
+		}
+	}
+	spec.Stage = stage(helper.Command{Policy: policy, Backend: backend, Limits: a.cfg.Limits})
+	return nil
+}
+
+// variable is the value of a variable, as getenv(3) finds it.
+func variable(env []string, name string) string {
+	for _, entry := range env {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}

@@ -1,0 +1,100 @@
+package agent
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// outcome is what a process with a sandbox came to.
+type outcome struct {
+	exit   int
+	output string
+	denied bool
+	layers []string
+}
+
+// runIn runs a shell script with a sandbox to its end.
+func (c *client) runIn(id, script, dir string, sandbox any) outcome {
+	c.t.Helper()
+	var started protocol.StartResult
+	c.must("process/start", object{
+		"processId": id, "argv": []string{"/bin/sh", "-c", script}, "cwd": uri(dir),
+		"env": object{"PATH": "/usr/local/bin:/usr/bin:/bin"}, "tty": false, "arg0": nil, "sandbox": sandbox,
+	}, &started)
+	if started.SandboxType != protocol.SandboxLinuxSeccomp {
+		c.t.Errorf("sandboxType %q", started.SandboxType)
+	}
+	c.awaitNote("process/closed", id)
+	r := c.read(id, 0)
+	o := outcome{exit: *r.ExitCode, denied: r.SandboxDenied, layers: started.SandboxLayers}
+	for _, chunk := range r.Chunks {
+		o.output += string(chunk.Chunk)
+	}
+	return o
+}
+
+// TestConfinedProcesses goes through the rows of sandbox.md 6, 9.1 and 9.2
+// that the wire shows.
+func TestConfinedProcesses(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	c := newRig(t, Config{StateDir: t.TempDir() + "/state"}).attach("")
+	for _, tt := range []struct {
+		name, script string
+		sandbox      object
+		exit         int
+		output       string // part of it
+		denied       bool
+	}{
+		{"ro reads", "cat a.txt", b.readOnly(), 0, "a", false},
+		{"ro write", "echo x > n", b.readOnly(), 2, "Read-only file system", true},
+		{"ro exit 2 alone", "exit 2", b.readOnly(), 2, "", false},
+		{"ro exit 1 alone", "exit 1", b.readOnly(), 1, "", false},
+		{"ro exit 159", "exit 159", b.readOnly(), 159, "", true},
+		{"ro success is never denied", "echo sandbox", b.readOnly(), 0, "sandbox", false},
+		{"ww writes", "echo x > n && cat n", b.workspaceWrite(), 0, "x", false},
+		{"ww outside", "echo x > " + b.out + "/n", b.workspaceWrite(), 2, "Read-only file system", true},
+		{"ww vault", "cat vault/x", b.workspaceWrite(), 1, "Permission denied", true},
+		{"ww protected missing", "mkdir .codex", b.workspaceWrite(), 1, "File exists", false},
+		{"ww protected", "echo x > .git/config", b.workspaceWrite(), 2, "Read-only file system", true},
+		{"nested", "ls d; cat d/e/b.txt; echo y > d/e/n; echo y > d/n", b.nested(), 2, "Permission denied", true},
+		{"view hides", "cat " + b.out + "/f", b.view(), 1, "No such file or directory", false},
+		{"glob", "cat a.env", b.globs(), 1, "Permission denied", true},
+		{"bad glob", "true", managed("restricted", special("root", "read"), glob("/**/*.env")), 101, "sandbox", true},
+		{"disabled", "echo permission denied; exit 3", object{"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled"}, 3, "permission denied", true},
+		{"by signal", "kill -TERM $$", b.readOnly(), 143, "", false},
+		{"environment", "env | grep -v ^PWD=", b.readOnly(), 0, "PATH=/usr/local/bin:/usr/bin:/bin\n", false},
+	} {
+		o := c.runIn(tt.name, tt.script, b.repo, tt.sandbox)
+		if o.exit != tt.exit || !strings.Contains(o.output, tt.output) || o.denied != tt.denied {
+			t.Errorf("%s: exit %d, denied %t, output %q; want %d, %t, %q", tt.name, o.exit, o.denied, o.output, tt.exit, tt.denied, tt.output)
+		}
+	}
+	for _, name := range []string{".codex", ".agents", ".aws"} {
+		if _, err := os.Lstat(b.repo + "/" + name); err == nil {
+			t.Errorf("%s was left behind", name)
+		}
+	}
+
+	layers := strings.Join(c.runIn("layers", "true", b.repo, b.workspaceWrite()).layers, " ")
+	if want := "userns mountns pidns netns landlock:"; !strings.HasPrefix(layers, want) || !strings.HasSuffix(layers, " seccomp") {
+		t.Errorf("layers %q, want %s… seccomp", layers, want)
+	}
+
+	var started protocol.StartResult
+	c.must("process/start", object{"processId": "gone", "argv": []string{"no-such-program"}, "cwd": uri(b.repo),
+		"env": object{"PATH": "/bin"}, "tty": false, "arg0": nil, "sandbox": b.readOnly()}, &started)
+	if n := c.awaitNote("process/exited", "gone"); n.exit != 101 {
+		t.Errorf("missing program: exit %d", n.exit)
+	}
+	foreign := b.readOnly()
+	foreign["cwd"] = "file://host/x"
+	err := c.call("process/start", object{"processId": "foreign", "argv": []string{"true"}, "cwd": uri(b.repo),
+		"env": object{}, "tty": false, "arg0": nil, "sandbox": foreign}, nil)
+	if err == nil || !strings.Contains(err.Error(), "file://host/x") {
+		t.Errorf("foreign cwd: %v", err)
+	}
+}

@@ -1,0 +1,41 @@
+package agent
+
+import (
+	"bytes"
+
+	"github.com/execagent/execagent/procs"
+)
+
+// denials are what programs say when a sandbox stops them, and what sandboxes
+// say themselves (sandbox.md 9.1).
+var denials = [][]byte{
+	[]byte("operation not permitted"), []byte("permission denied"), []byte("read-only file system"),
+	[]byte("seccomp"), []byte("sandbox"), []byte("landlock"), []byte("failed to write file"),
+}
+
+// exitSIGSYS is the exit code of a program that made a call which kills.
+const exitSIGSYS = 128 + 31
+
+// looksDenied guesses whether a process failed because of its sandbox, from
+// its exit code and the output that is kept, by the rule that clients of the
+// reference know (sandbox.md 9.1).
+func looksDenied(code int, output []procs.Chunk) bool {
+	if code == 0 {
+		return false
+	}
+	var text []byte
+	for _, c := range output {
+		text = append(text, c.Data...)
+	}
+	text = bytes.ToLower(text)
+	for _, d := range denials {
+		if bytes.Contains(text, d) {
+			return true
+		}
+	}
+	switch code {
+	case 2, 126, 127:
+		return false
+	}
+	return code == exitSIGSYS
+}

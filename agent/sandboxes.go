@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// sandboxes is what an agent keeps to confine with.
+type sandboxes struct {
+	helpers *helper.Pool
+	// probed is what can be enforced here, found out by the first who asks.
+	probed func() sandbox.Host
+	// placeholders is nil where there is no place for its records; then
+	// placeholdersErr says why.
+	placeholders    *sandbox.Placeholders
+	placeholdersErr error
+	tmpDir          string   // TMPDIR of the agent, for file requests
+	private         []string // what nothing confined may see
+	prober          sync.WaitGroup
+}
+
+func newSandboxes(cfg *Config, h *host) *sandboxes {
+	tmpdir, _ := h.lookup("TMPDIR")
+	s := &sandboxes{
+		helpers: helper.NewPool(helper.Config{
+			Argv0: os.Args[0], Fork: cfg.Reaper.Fork, Reaped: cfg.Reaper.Reaped, Log: cfg.Logger,
+		}),
+		tmpDir:  absolute(tmpdir),
+		private: cfg.Secrets,
+	}
+	s.probed = sync.OnceValue(func() sandbox.Host {
+		host, err := helper.Probe(context.Background(), os.Args[0])
+		if err != nil {
+			cfg.Logger.Warn("this host's sandbox cannot be examined; confined commands are refused", "error", err)
+		}
+		return host
+	})
+	dirs := sandbox.StateDirs()
+	if cfg.StateDir != "" {
+		dirs = []string{cfg.StateDir}
+	}
+	dir, err := sandbox.StateDir(dirs...)
+	if err == nil {
+		s.placeholders, err = sandbox.OpenPlaceholders(dir)
+	}
+	if err != nil {
+		s.placeholdersErr = err
+		cfg.Logger.Warn("names that a sandbox protects cannot be held; commands that need it are refused", "error", err)
+	} else if !strings.HasPrefix(dir, "/dev/") { // which no view shows
+		s.private = append([]string{dir}, s.private...)
+	}
+	return s
+}
+
+// begin looks at the host before anybody asks: that takes as long as a start
+// of a few programs.
+func (s *sandboxes) begin() { s.prober.Go(func() { s.probed() }) }
+
+// close ends the helpers. What is confined has ended before.
+func (s *sandboxes) close() error {
+	s.prober.Wait()
+	s.helpers.Close()
+	if s.placeholders == nil {
+		return nil
+	}
+	return s.placeholders.Close()
+}
+
+// stage lets a process start through the first stage of a confined command.
+func stage(command helper.Command) func(procs.Program) (*procs.Stage, error) {
+	return func(p procs.Program) (*procs.Stage, error) {
+		command.Argv, command.Arg0, command.Env, command.Dir, command.TTY = p.Argv, p.Arg0, p.Env, p.Dir, p.TTY
+		command.NewSession = true
+		command.Argv0 = os.Args[0]
+		ready, err := command.Prepare()
+		if err != nil {
+			ready = helper.Refuse(os.Args[0], err)
+		}
+		return stageOf(ready), nil
+	}
+}
+
+// refuse lets a process say why it does not run.
+func refuse(why error) func(procs.Program) (*procs.Stage, error) {
+	return func(procs.Program) (*procs.Stage, error) { return stageOf(helper.Refuse(os.Args[0], why)), nil }
+}
+
+func stageOf(p *helper.Prepared) *procs.Stage {
+	return &procs.Stage{
+		Path: p.Path, Argv: p.Argv, Env: p.Env, Files: p.Files, Cloneflags: p.Cloneflags,
+		AmbientCaps: p.AmbientCaps, Leash: p.Leash, Grace: p.Grace,
+	}
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+// everything is a host on which nothing is missing.
+func everything() sandbox.Host {
+	return sandbox.Host{
+		UserNS: true, MountNS: true, PIDNS: true, IPCNS: true, NetNS: true, Landlock: 7, Seccomp: true, UserNotify: true,
+		Reasons: map[string]sandbox.Reason{},
+	}
+}
+
+// TestProcessEnforcement: what agent doctor says of each example is what becomes of it.
+func TestProcessEnforcement(t *testing.T) {
+	t.Parallel()
+	const all = "read-only workspace-write workspace-write-network deny view-only network-only"
+	for _, tt := range []struct {
+		name     string
+		take     func(h *sandbox.Host)
+		enforced string
+	}{
+		{"everything", func(*sandbox.Host) {}, all},
+		{"no pid namespace", func(h *sandbox.Host) { h.PIDNS = false }, all},
+		{"no user namespace", func(h *sandbox.Host) {
+			h.UserNS, h.MountNS, h.PIDNS, h.IPCNS, h.NetNS = false, false, false, false, false
+			h.Reasons["UserNS"] = sandbox.Reason{Error: "no", Remedy: "ask for it"}
+		}, "read-only view-only network-only"},
+		{"no listener", func(h *sandbox.Host) { h.UserNotify = false }, "read-only workspace-write deny view-only network-only"},
+		{"no filter", func(h *sandbox.Host) { h.Seccomp = false }, ""},
+		{"nothing", func(h *sandbox.Host) { *h = sandbox.Host{} }, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			host := everything()
+			tt.take(&host)
+			var enforced []string
+			for _, e := range examples() {
+				policy, err := e.profile.Compile()
+				if err != nil {
+					t.Fatalf("%s: %v", e.name, err)
+				}
+				got := processEnforcement(policy, host)
+				if got.OK {
+					enforced = append(enforced, e.name)
+				}
+				if got.OK != (got.Error == "") || got.OK != (len(got.Layers) > 0) {
+					t.Errorf("%s: %+v", e.name, got)
+				}
+				if reason, ok := host.Reasons["UserNS"]; ok && !got.OK && (!strings.Contains(got.Error, "userns") || got.Remedy != reason.Remedy) {
+					t.Errorf("%s: %+v, want the layer and the remedy", e.name, got)
+				}
+			}
+			if got := strings.Join(enforced, " "); got != tt.enforced {
+				t.Errorf("enforced %q, want %q", got, tt.enforced)
+			}
+		})
+	}
+}
+
+// TestDiagnosisKeys pins the names that scripts rely on.
+func TestDiagnosisKeys(t *testing.T) {
+	t.Parallel()
+	d := diagnosis{Layers: layersOf(everything()), Policies: []policyDiagnosis{{}}, Notes: []noteDiagnosis{{}}}
+	encoded, err := json.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var top map[string]any
+	if err := json.Unmarshal(encoded, &top); err != nil {
+		t.Fatal(err)
+	}
+	keys := func(v any) string { return strings.Join(slices.Sorted(maps.Keys(v.(map[string]any))), " ") }
+	first := func(name string) any { return top[name].([]any)[0] }
+	for _, tt := range []struct {
+		of   any
+		want string
+	}{
+		{top, "enforceable layers notes policies"},
+		{first("layers"), "abi error name ok remedy tried"},
+		{first("policies"), "description files name processes"},
+		{first("policies").(map[string]any)["files"], "error layers ok remedy"},
+		{first("policies").(map[string]any)["processes"], "error layers ok remedy"},
+		{first("notes"), "name ok text"},
+	} {
+		if got := keys(tt.of); got != tt.want {
+			t.Errorf("keys %q, want %q", got, tt.want)
+		}
+	}
+	var names []string
+	for _, l := range d.Layers {
+		names = append(names, l.Name)
+	}
+	if got, want := strings.Join(names, " "), "userns mountns pidns ipcns netns landlock seccomp usernotify"; got != want {
+		t.Errorf("layers %q, want %q", got, want)
+	}
+}
+
+// TestDiagnosisPage: every remedy stands there once, beside all that it brings.
+func TestDiagnosisPage(t *testing.T) {
+	t.Parallel()
+	host := everything()
+	host.UserNS, host.MountNS, host.Landlock = false, false, 0
+	host.Reasons = map[string]sandbox.Reason{
+		"UserNS":   {Error: "clone: refused", Remedy: "allow it"},
+		"MountNS":  {Error: "no user namespace", Remedy: "allow it"},
+		"Landlock": {Error: "not there", Remedy: "boot it"},
+	}
+	d := diagnosis{
+		Layers: layersOf(host),
+		Policies: []policyDiagnosis{
+			{Name: "first", Processes: enforcement{OK: true, Layers: []string{"seccomp"}}, Files: enforcement{Error: "no helper"}},
+			{Name: "second", Processes: enforcement{Error: "userns is missing"}, Files: enforcement{OK: true}},
+		},
+		Notes: []noteDiagnosis{{Name: "cgroups", Text: "none"}},
+	}
+	var page strings.Builder
+	if err := d.print(&page); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"userns: clone: refused\nmountns: no user namespace\nTo get that: allow it.\n", "landlock: not there\nTo get that: boot it.\n",
+		"second is refused for processes: userns is missing\n", "first is refused for file requests: no helper\n", "cgroups: none\n",
+	} {
+		if strings.Count(page.String(), want) != 1 {
+			t.Errorf("%q is not there once:\n%s", want, page.String())
+		}
+	}
+}
+
+func TestLandlockNote(t *testing.T) {
+	t.Parallel()
+	for abi, ok := range map[int]bool{0: false, 1: false, 5: false, 6: true, 7: true} {
+		if got := landlockNote(sandbox.Host{Landlock: abi}); got.OK != ok || got.Text == "" {
+			t.Errorf("ABI %d: %+v, want %v", abi, got, ok)
+		}
+	}
+}

@@ -1,0 +1,338 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// exitSandbox is the code when the command was not run because of the sandbox,
+// as for processes of clients (sandbox.md 9.2).
+const exitSandbox = 101
+
+// maxPolicy bounds a policy file, in bytes.
+const maxPolicy = 1 << 20
+
+// runSandbox runs a command under a policy. The result is its exit code.
+func runSandbox(sys system, flags *sandboxFlags) int {
+	code, err := confine(sys, flags)
+	if err != nil {
+		complain(sys.stderr, fmt.Errorf("sandbox: %w", err))
+		return max(code, exitSandbox)
+	}
+	return code
+}
+
+// confine returns the exit code of the command, or why it was not run.
+func confine(sys system, flags *sandboxFlags) (code int, err error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return 0, err
+	}
+	profile, err := flags.profile(sys, dir)
+	if err != nil {
+		return 0, err
+	}
+	stateDir, err := sandbox.StateDir(sandbox.StateDirs()...)
+	if err == nil && !strings.HasPrefix(stateDir, "/dev/") { // which no view shows
+		profile.Private = append(profile.Private, stateDir)
+	}
+	noState := err
+	policy, err := profile.Compile()
+	if err != nil {
+		return 0, err
+	}
+	command := helper.Command{
+		Policy: policy,
+		Argv:   flags.argv(),
+		Env:    sys.environ,
+		Dir:    dir,
+		TTY:    isShownTerminal(sys.stdin),
+		Argv0:  os.Args[0],
+	}
+	if len(command.Argv) == 0 || command.Argv[0] == "" {
+		return 0, errors.New("the command is empty")
+	}
+	if !policy.Confined && policy.Network == sandbox.NetworkEnabled {
+		return 0, become(command)
+	}
+	host, err := helper.Probe(context.Background(), os.Args[0])
+	if err != nil {
+		return 0, err
+	}
+	if command.Backend, err = policy.Backend(host, false); err != nil {
+		return 0, err
+	}
+	release, err := holdMissing(policy, command.Backend, stateDir, noState)
+	if err != nil {
+		return 0, err
+	}
+	code, err = runConfined(sys, command)
+	return code, errors.Join(err, release())
+}
+
+// argv is the command with its arguments.
+func (f *sandboxFlags) argv() []string {
+	if len(f.Command) > 0 && f.Command[0] == "--" {
+		return f.Command[1:]
+	}
+	return f.Command
+}
+
+// profile is what the flags ask for, in the directory dir.
+func (f *sandboxFlags) profile(sys system, dir string) (sandbox.Profile, error) {
+	tmp := tmpDir(sys.environ)
+	if f.Policy != "" {
+		asked, err := readPolicy(f.Policy, sys.stdin)
+		if err != nil {
+			return sandbox.Profile{}, fmt.Errorf("reading the policy %s: %w", f.Policy, err)
+		}
+		return agent.Profile(asked, dir, tmp)
+	}
+	p := sandbox.Profile{
+		Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}},
+		Cwd:     dir,
+		TmpDir:  tmp,
+	}
+	if f.Network == "on" {
+		p.Network = sandbox.NetworkEnabled
+	}
+	for _, workspace := range f.Workspace {
+		path, err := filepath.Abs(workspace)
+		if err == nil {
+			_, err = os.Stat(path)
+		}
+		if err != nil {
+			return p, fmt.Errorf("--workspace: %w", err)
+		}
+		p.WorkspaceRoots = append(p.WorkspaceRoots, path)
+	}
+	if len(p.WorkspaceRoots) > 0 {
+		p.Entries = append(p.Entries,
+			sandbox.Entry{Place: sandbox.PlaceProjectRoots, Access: sandbox.Write},
+			sandbox.Entry{Place: sandbox.PlaceSlashTmp, Access: sandbox.Write},
+			sandbox.Entry{Place: sandbox.PlaceTmpDir, Access: sandbox.Write})
+	}
+	return p, nil
+}
+
+// tmpDir is TMPDIR, if it is an absolute path, else empty.
+func tmpDir(environ []string) string {
+	for _, entry := range slices.Backward(environ) {
+		if dir, ok := strings.CutPrefix(entry, "TMPDIR="); ok && filepath.IsAbs(dir) {
+			return filepath.Clean(dir)
+		}
+	}
+	return ""
+}
+
+// readPolicy reads what a request has as its sandbox, and as strictly.
+func readPolicy(path string, stdin io.Reader) (*protocol.Sandbox, error) {
+	from := stdin
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		from = file
+	}
+	raw, err := io.ReadAll(io.LimitReader(from, maxPolicy+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(raw) > maxPolicy:
+		return nil, fmt.Errorf("more than %d bytes", maxPolicy)
+	case !json.Valid(raw):
+		return nil, errors.New("not a JSON value")
+	}
+	// Only whole messages can be checked for what the wire refuses.
+	message, err := protocol.Decode(slices.Concat([]byte(`{"method":"sandbox","params":`), raw, []byte("}")))
+	if err != nil {
+		return nil, err
+	}
+	asked := new(protocol.Sandbox)
+	return asked, protocol.UnmarshalParams(message.Params, asked)
+}
+
+// isShownTerminal tells whether a file is a terminal that a view of the file
+// system can show: one that can be found by its name.
+func isShownTerminal(f *os.File) bool {
+	if newTerminal(f) == nil {
+		return false
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(name)
+	return err == nil && os.SameFile(info, named)
+}
+
+// become runs a command that nothing confines in the place of this process.
+func become(c helper.Command) error {
+	path, err := exec.LookPath(c.Argv[0])
+	if err != nil {
+		return err
+	}
+	return &os.PathError{Op: "exec", Path: path, Err: syscall.Exec(path, c.Argv, c.Env)}
+}
+
+// holdMissing keeps the names from coming into being that the policy protects,
+// until release is called. noState is why there is no state directory.
+func holdMissing(policy *sandbox.Policy, backend sandbox.Backend, stateDir string, noState error) (release func() error, err error) {
+	nothing := func() error { return nil }
+	if !backend.MountNS {
+		return nothing, nil
+	}
+	resolved, err := policy.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	missing := resolved.Missing
+	resolved.Close()
+	if len(missing) == 0 {
+		return nothing, nil
+	}
+	if noState != nil {
+		return nil, fmt.Errorf("names that the policy protects cannot be held: %w", noState)
+	}
+	placeholders, err := sandbox.OpenPlaceholders(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	free, err := placeholders.Hold(missing)
+	if err != nil {
+		return nil, errors.Join(err, placeholders.Close())
+	}
+	return func() error {
+		free()
+		return placeholders.Close()
+	}, nil
+}
+
+// runConfined starts a command and sees it out.
+func runConfined(sys system, command helper.Command) (code int, err error) {
+	tty := controllingTerminal()
+	defer tty.close()
+	// Who has no terminal gets his signals from us alone, and passes them on
+	// to all that he has started.
+	command.NewSession = tty == nil
+	ready, err := command.Prepare()
+	if err != nil {
+		return 0, err
+	}
+	defer ready.Close()
+
+	signals := make(chan os.Signal, 8)
+	catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	defer signal.Stop(signals)
+
+	attr := &os.ProcAttr{
+		Dir:   "/",
+		Env:   ready.Env,
+		Files: append([]*os.File{sys.stdin, sys.stdout, sys.stderr}, ready.Files...),
+		Sys:   &syscall.SysProcAttr{Cloneflags: ready.Cloneflags, AmbientCaps: ready.AmbientCaps},
+	}
+	if ready.Grace == 0 {
+		attr.Sys.Pdeathsig = syscall.SIGKILL
+		// The signal comes when this thread ends.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+	}
+	process, err := os.StartProcess(ready.Path, ready.Argv, attr)
+	if err != nil {
+		return 0, fmt.Errorf("starting the sandbox: %w", err)
+	}
+	for _, file := range ready.Files {
+		_ = file.Close() // the child has its own
+	}
+	passed := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(passed)
+		passSignals(process, ready.Leash, signals, ended)
+	}()
+	state, err := process.Wait()
+	close(ended)
+	_ = ready.Leash.Close() // unblocks who waits for it
+	<-passed
+	tty.reclaim()
+	if err != nil {
+		return 0, fmt.Errorf("waiting for the command: %w", err)
+	}
+	if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
+		return exitSignal + int(status.Signal()), nil
+	}
+	return state.ExitCode(), nil
+}
+
+// passSignals sends a process the signals that this one gets, from when it
+// takes them until it has ended.
+func passSignals(process *os.Process, leash *os.File, signals <-chan os.Signal, ended <-chan struct{}) {
+	// One byte says that it does; the end of the file that it has become what
+	// takes them, or is gone.
+	_, _ = leash.Read(make([]byte, 1))
+	for {
+		select {
+		case sig := <-signals:
+			_ = process.Signal(sig) // it may have ended
+		case <-ended:
+			return
+		}
+	}
+}
+
+// foreground is the controlling terminal of this process; nil: it has none.
+type foreground struct {
+	fd   int
+	held bool // our process group was in the foreground
+}
+
+func controllingTerminal() *foreground {
+	fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	return &foreground{fd: fd, held: err == nil && group == unix.Getpgrp()}
+}
+
+// reclaim brings the group of this process back to the foreground. A shell that
+// was run cannot do so itself where it could not see that group.
+func (f *foreground) reclaim() {
+	if f == nil || !f.held {
+		return
+	}
+	signal.Ignore(syscall.SIGTTOU)
+	defer signal.Reset(syscall.SIGTTOU)
+	// If the terminal is gone there is nothing to bring back.
+	_ = unix.IoctlSetPointerInt(f.fd, unix.TIOCSPGRP, unix.Getpgrp())
+}
+
+func (f *foreground) close() {
+	if f != nil {
+		_ = unix.Close(f.fd)
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+func TestReadPolicy(t *testing.T) {
+	t.Parallel()
+	const fine = `{"permissions":{"type":"external","network":"restricted"},"windowsSandboxLevel":"disabled"}`
+	for _, tt := range []struct {
+		name, raw, want string // want is in the error; "": none
+	}{
+		{"fine", fine, ""},
+		{"fine with space around", "\n " + fine + "\n", ""},
+		{"nothing", "", "not a JSON value"},
+		{"cut short", fine[:40], "not a JSON value"},
+		{"two values", fine + fine, "not a JSON value"},
+		{"out of the frame", fine + `,"id":1`, "not a JSON value"},
+		{"no object", `"read-only"`, "expected an object"},
+		{"a name twice", `{"permissions":{"type":"disabled","type":"disabled"},"windowsSandboxLevel":"disabled"}`, "type"},
+		{"a member missing", `{"permissions":{"type":"disabled"}}`, "windowsSandboxLevel"},
+		{"a wrong word", strings.Replace(fine, "external", "full", 1), "full"},
+		{"too long", fine + strings.Repeat(" ", maxPolicy), "more than 1048576 bytes"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "policy.json")
+			if err := os.WriteFile(path, []byte(tt.raw), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, fromFile := readPolicy(path, nil)
+			_, fromStdin := readPolicy("-", strings.NewReader(tt.raw))
+			for _, err := range []error{fromFile, fromStdin} {
+				if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+					t.Errorf("error %v, want %q", err, tt.want)
+				}
+			}
+		})
+	}
+	if _, err := readPolicy(filepath.Join(t.TempDir(), "none"), nil); err == nil {
+		t.Error("a file that is not there")
+	}
+}
+
+// FuzzReadPolicy: whatever the file holds, it is refused or is a policy.
+func FuzzReadPolicy(f *testing.F) {
+	for _, seed := range []string{
+		`{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled"}`,
+		`{"permissions":{"type":"managed","file_system":{"type":"restricted","entries":[{"path":{"type":"special","value":{"kind":"root"}},` +
+			`"access":"read"}]},"network":"enabled"},"windowsSandboxLevel":"disabled","cwd":"file:///a"}`,
+		`{}`, `[]`, `{"permissions":null}`, `{},"id":1`,
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		asked, err := readPolicy("-", strings.NewReader(raw))
+		if err == nil && asked.Permissions.Type == "" {
+			t.Errorf("%q is a policy without a type", raw)
+		}
+	})
+}
+
+func TestSandboxProfile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	sys := system{environ: []string{"TMPDIR=relative", "TMPDIR=" + dir + "/tmp/"}}
+	access := func(t *testing.T, flags sandboxFlags, path string) sandbox.Access {
+		t.Helper()
+		profile, err := flags.profile(sys, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy, err := profile.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return policy.Access(path)
+	}
+	workspace := sandboxFlags{Workspace: []string{dir}}
+	for _, tt := range []struct {
+		name  string
+		flags sandboxFlags
+		path  string
+		want  sandbox.Access
+	}{
+		{"nothing said", sandboxFlags{}, dir, sandbox.Read},
+		{"read-only", sandboxFlags{ReadOnly: true}, "/tmp", sandbox.Read},
+		{"workspace", workspace, dir + "/file", sandbox.Write},
+		{"workspace: protected", workspace, dir + "/.git", sandbox.Read},
+		{"workspace: elsewhere", workspace, "/etc", sandbox.Read},
+		{"workspace: /tmp", workspace, "/tmp/file", sandbox.Write},
+		{"workspace: TMPDIR", workspace, dir + "/tmp/file", sandbox.Write},
+	} {
+		if got := access(t, tt.flags, tt.path); got != tt.want {
+			t.Errorf("%s: access to %s is %v, want %v", tt.name, tt.path, got, tt.want)
+		}
+	}
+	for network, want := range map[string]sandbox.Network{
+		"": sandbox.NetworkRestricted, "off": sandbox.NetworkRestricted, "on": sandbox.NetworkEnabled,
+	} {
+		profile, err := (&sandboxFlags{Network: network}).profile(sys, dir)
+		if err != nil || profile.Network != want {
+			t.Errorf("--network %q: %v, %v", network, profile.Network, err)
+		}
+	}
+	if _, err := (&sandboxFlags{Workspace: []string{dir + "/none"}}).profile(sys, dir); err == nil {
+		t.Error("a workspace that is not there")
+	}
+}
+
+func TestTmpDir(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		environ []string
+		want    string
+	}{
+		{nil, ""},
+		{[]string{"TMPDIR="}, ""},
+		{[]string{"TMPDIR=a/b"}, ""},
+		{[]string{"TMPDIR=/a/../b/"}, "/b"},
+		{[]string{"TMPDIR=/a", "TMPDIR=/b"}, "/b"},
+		{[]string{"XTMPDIR=/a"}, ""},
+	} {
+		if got := tmpDir(tt.environ); got != tt.want {
+			t.Errorf("%q: %q, want %q", tt.environ, got, tt.want)
+		}
+	}
+}
