@@ -208,6 +208,7 @@ func (a *Agent) open(c *connection) (*Session, error) {
 	if a.closed {
 		return nil, protocol.InvalidRequest("the agent is shutting down")
 	}
+	a.begin()
 	s := newSession(a, uuid.NewString())
 	s.attachTo(c)
 	a.sessions[s.id] = s

@@ -38,6 +38,9 @@ func (c *confinement) release() {
 // nothing of the command runs.
 func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec) (*confinement, error) {
 	profile, err := Profile(s, spec.Dir, absolute(variable(spec.Env, "TMPDIR")))
+	if errors.Is(err, errNoMXC) {
+		return nil, protocol.InvalidRequest("sandbox: %v", err)
+	}
 	if err != nil {
 		return nil, protocol.InvalidParams("sandbox: %v", err)
 	}

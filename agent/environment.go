@@ -45,10 +45,11 @@ func (h *host) lookup(name string) (string, bool) {
 // capabilities are the features that work (rpc.md 3.4, D10).
 func capabilities() protocol.Capabilities {
 	return protocol.Capabilities{
-		FSWatchMissing:        true,
-		EnvironmentConfigRead: true,
-		HTTPHeaderEnvVars:     true,
-		FileWriteStreaming:    true,
+		FSWatchMissing:         true,
+		EnvironmentConfigRead:  true,
+		HTTPHeaderEnvVars:      true,
+		FileWriteStreaming:     true,
+		SandboxedFileStreaming: true,
 
 		ProcessResize:     true,
 		ProcessCloseStdin: true,

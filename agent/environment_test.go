@@ -50,7 +50,7 @@ func TestEnvironmentInfo(t *testing.T) {
 			"networkProxyLaunch": false, "networkProxyReviewDomains": false, "credentialMasking": false,
 			"credentialMaskingCustomProviders": false, "capabilityDiscoverySandbox": false, "fsWatchMissing": true,
 			"capabilityDiscoveryV2": false, "environmentConfigRead": true, "httpHeaderEnvVars": true,
-			"sandboxedFileStreaming": false, "fileWriteStreaming": true, "shellSnapshotV2": false, "windowsMxc": false,
+			"sandboxedFileStreaming": true, "fileWriteStreaming": true, "shellSnapshotV2": false, "windowsMxc": false,
 			"linuxRootWritePreservesDevices": false, "linuxApprovedRootWritePreservesRestrictions": false,
 			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true,
 		},

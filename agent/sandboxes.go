@@ -22,6 +22,7 @@ type sandboxes struct {
 	placeholdersErr error
 	tmpDir          string   // TMPDIR of the agent, for file requests
 	private         []string // what nothing confined may see
+	first           sync.Once
 	prober          sync.WaitGroup
 }
 
@@ -58,9 +59,11 @@ func newSandboxes(cfg *Config, h *host) *sandboxes {
 	return s
 }
 
-// begin looks at the host before anybody asks: that takes as long as a start
-// of a few programs.
-func (s *sandboxes) begin() { s.prober.Go(func() { s.probed() }) }
+// begin looks at the host when there is a client, which may ask soon: it takes
+// as long as a start of a few programs.
+func (s *sandboxes) begin() {
+	s.first.Do(func() { s.prober.Go(func() { s.probed() }) })
+}
 
 // close ends the helpers. What is confined has ended before.
 func (s *sandboxes) close() error {

@@ -142,7 +142,7 @@ func TestEnvironmentInfo(t *testing.T) {
 
 			"networkProxyLaunch": false, "networkProxyReviewDomains": false, "credentialMasking": false,
 			"credentialMaskingCustomProviders": false, "capabilityDiscoverySandbox": false, "capabilityDiscoveryV2": false,
-			"sandboxedFileStreaming": false, "shellSnapshotV2": false, "windowsMxc": false,
+			"sandboxedFileStreaming": true, "shellSnapshotV2": false, "windowsMxc": false,
 			"linuxRootWritePreservesDevices": false, "linuxApprovedRootWritePreservesRestrictions": false,
 		},
 	}

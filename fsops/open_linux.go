@@ -68,11 +68,18 @@ func openBeneath(dir int, path string, flags int) (int, error) {
 		// openat2 refuses what openat ignores.
 		how.Flags &^= unix.O_NONBLOCK | unix.O_NOCTTY
 	}
-	for {
+	for races := 0; ; {
 		fd, err := unix.Openat2(dir, path, &how)
 		switch err {
 		case unix.EINTR:
 			continue
+		case unix.EXDEV:
+			// It was moved out of dir between the kernel's look at the name and
+			// at where that is now.
+			if races++; races < maxRaces {
+				continue
+			}
+			return -1, unix.ENOENT
 		case unix.ELOOP:
 			return -1, unix.ENOTDIR
 		case unix.ENOSYS, unix.EPERM:

@@ -100,8 +100,9 @@ func closeStray() error {
 // lives for long uses up any. Nor on the size of files: it copies larger ones
 // than it reads.
 const (
-	// maxDescriptors is what the requests of a helper may have open in all.
-	maxDescriptors = 4096
+	// maxDescriptors is what the requests of a helper may have open in all: a
+	// copy has 65 directories of each side, two files, and what it looks at.
+	maxDescriptors = (maxInFlight + 1) * 160
 	// maxMemory is address space, in bytes, over what is mapped at the start:
 	// the largest listing, twice.
 	maxMemory = 4 << 30

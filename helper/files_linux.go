@@ -147,7 +147,8 @@ func here[T any](f *Files, read func(*fsops.View) (T, error)) (T, error) {
 	return read(e.view)
 }
 
-// hold returns the entry, or the one that has taken its place, held.
+// hold returns the entry, or the one that has taken its place, held. That has
+// a view if the entry has: it is of the same policy.
 func (f *Files) hold() (*entry, error) {
 	e := f.entry
 	for !e.hold() {

@@ -79,7 +79,11 @@ func initMain() (code int, err error) {
 		return 0, &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
 	}
 	t := &target{config: cfg, policy: resolved.Policy}
-	if err := t.start(s); err != nil {
+	err = t.start(s)
+	if err == nil {
+		err = cfg.Limits.finish(s.pid, s.pidNS)
+	}
+	if err != nil {
 		s.killRest()
 		return 0, err
 	}

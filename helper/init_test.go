@@ -552,14 +552,24 @@ func agentChildMain() int {
 	}
 	return 99
 }
+// The time from start to the end of a command that does nothing.
 func BenchmarkTrue(b *testing.B) {
 	root := b.TempDir()
-	c := confined{policy: workspaceWrite(b, root, sandbox.NetworkRestricted), backend: full(), held: true}
-	c.Spec = procs.Spec{Argv: []string{"/bin/true"}, Dir: root}
-	hold(b, c.policy)
-	for b.Loop() {
-		if out, code := c.start(b).end(); code != 0 {
-			b.Fatal(code, out)
-		}
+	commands := map[string]confined{"network only": networkOnly()}
+	for _, row := range rows() {
+		commands[row.name] = row.command(b, root)
+	}
+	for name, c := range commands {
+		b.Run(name, func(b *testing.B) {
+			c.Argv, c.Dir, c.held = []string{"/bin/true"}, root, true
+			hold(b, c.policy)
+			for b.Loop() {
+				r := c.start(b)
+				if out, code := r.end(); code != 0 {
+					b.Fatal(code, out)
+				}
+				r.Close()
+			}
+		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,7 +20,7 @@ func (l limit) explain(err error) error {
 	return fmt.Errorf("limiting %s to %d: %w", l.name, l.value, os.NewSyscallError("prlimit", err))
 }
 
-// list has those that are set, none above what is inherited.
+// list has those that are set.
 func (l Limits) list() []limit {
 	var set []limit
 	for _, limit := range []limit{
@@ -34,23 +35,17 @@ func (l Limits) list() []limit {
 	return set
 }
 
-// set lowers the soft limits of this process, for a child to be born with.
-// The hard ones would hold for init too, whose runtime could not live with
-// them. restore undoes it and makes them final for the child pid, if not 0.
-func (l Limits) set() (restore func(pid int) error, err error) {
+// lower sets the soft limits of this process, for a child to be born with, and
+// returns what undoes that. The hard ones would hold for init too, whose
+// runtime could not live with them: they come with finish.
+func (l Limits) lower() (restore func() error, err error) {
 	type saved struct {
 		limit
 		was unix.Rlimit
 	}
 	var done []saved
-	restore = func(pid int) (err error) {
+	restore = func() (err error) {
 		for _, s := range done {
-			if pid != 0 {
-				final := unix.Rlimit{Cur: s.value, Max: s.value}
-				if e := unix.Prlimit(pid, s.resource, &final, nil); e != nil && e != unix.ESRCH {
-					err = errors.Join(err, s.explain(e))
-				}
-			}
 			if e := unix.Setrlimit(s.resource, &s.was); e != nil {
 				err = errors.Join(err, s.explain(e))
 			}
@@ -60,13 +55,59 @@ func (l Limits) set() (restore func(pid int) error, err error) {
 	for _, limit := range l.list() {
 		s := saved{limit: limit}
 		if err := unix.Getrlimit(limit.resource, &s.was); err != nil {
-			return nil, limit.explain(err)
+			return nil, errors.Join(limit.explain(err), restore())
 		}
-		s.value = min(s.value, s.was.Max)
-		if err := unix.Setrlimit(limit.resource, &unix.Rlimit{Cur: s.value, Max: s.was.Max}); err != nil {
-			return nil, errors.Join(limit.explain(err), restore(0))
+		if err := unix.Setrlimit(limit.resource, &unix.Rlimit{Cur: min(limit.value, s.was.Max), Max: s.was.Max}); err != nil {
+			return nil, errors.Join(limit.explain(err), restore())
 		}
 		done = append(done, s)
 	}
 	return restore, nil
+}
+
+// finish sets the hard limits of the command. It may have raised its soft ones
+// meanwhile, and passed that on, so in a PID namespace all that there is
+// stands still for a moment and gets the same. Elsewhere that could hit others,
+// and only the command itself is bound.
+func (l Limits) finish(command int, pidNS bool) error {
+	limits := l.list()
+	if len(limits) == 0 {
+		return nil
+	}
+	pids := []int{command}
+	if pidNS {
+		// Stopped by this, nobody can fork any more; kill(2) spares init.
+		if err := unix.Kill(-1, unix.SIGSTOP); err != nil && err != unix.ESRCH {
+			return fmt.Errorf("limiting what runs: %w", os.NewSyscallError("kill", err))
+		}
+		defer unix.Kill(-1, unix.SIGCONT)
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			return fmt.Errorf("limiting what runs: %w", err)
+		}
+		pids = pids[:0]
+		for _, entry := range entries {
+			if pid, err := strconv.Atoi(entry.Name()); err == nil && pid != os.Getpid() {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	for _, pid := range pids {
+		for _, l := range limits {
+			if err := l.bind(pid); err != nil && err != unix.ESRCH {
+				return l.explain(err)
+			}
+		}
+	}
+	return nil
+}
+
+// bind makes the limit final for a process. What was inherited may be lower.
+func (l limit) bind(pid int) error {
+	var was unix.Rlimit
+	if err := unix.Prlimit(pid, l.resource, nil, &was); err != nil {
+		return err
+	}
+	value := min(l.value, was.Max)
+	return unix.Prlimit(pid, l.resource, &unix.Rlimit{Cur: value, Max: value}, nil)
 }

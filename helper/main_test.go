@@ -2,6 +2,7 @@ package helper
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -9,6 +10,9 @@ import (
 
 // TestMain is also the main of the helpers: the tests start this binary again.
 func TestMain(m *testing.M) {
+	if way, ok := strings.CutPrefix(os.Args[0], garbageArgv0); ok {
+		os.Exit(garbageMain(way))
+	}
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case InitArg:
@@ -17,11 +21,20 @@ func TestMain(m *testing.M) {
 			os.Exit(ProbeMain())
 		case FSArg:
 			os.Exit(FSMain())
+		case mortalArg:
+			os.Exit(mortalMain())
+		case connectChild:
+			os.Exit(connectChildMain())
 		case agentChild:
 			os.Exit(agentChildMain())
 		case probeChild:
 			os.Exit(probeChildMain())
 		}
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		for _, dir := range binaries {
+			os.RemoveAll(dir)
+		}
+		os.Exit(code)
+	}))
 }

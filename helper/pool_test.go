@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -374,6 +375,155 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	}
 	pool.Close()
 	children.check(t, 1)
+}
+
+// slowCopy has f copy what takes long, and returns once that is under way.
+func slowCopy(ctx context.Context, t *testing.T, f *Files, dir string) <-chan error {
+	t.Helper()
+	// Sparse; what is written of the copy in a moment is all the space it takes.
+	if err := os.WriteFile(dir+"/huge", nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(dir+"/huge", 16<<30); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- f.Copy(ctx, dir+"/huge", dir+"/vast", false) }()
+	eventually(t, "the copy begins", func() bool {
+		_, err := os.Stat(dir + "/vast")
+		return err == nil
+	})
+	return failed
+}
+
+// TestRecycledHelperFinishes: what a helper has when it gets nothing new any
+// more is not disturbed.
+func TestRecycledHelperFinishes(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{Requests: 1})
+	dir := t.TempDir()
+	f, err := pool.Files(workspace(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := slowCopy(ctx, t, f, dir)
+	old := children.last()
+	if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
+		t.Fatal(err)
+	}
+	if children.last() == old {
+		t.Error("it was not replaced")
+	}
+	select {
+	case err := <-failed:
+		t.Errorf("the copy ended: %v", err)
+	default:
+	}
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	eventually(t, "the old helper ends", func() bool {
+		children.mu.Lock()
+		defer children.mu.Unlock()
+		return children.reaped >= 1
+	})
+}
+
+// TestKilledHelperFailsItsOwn: nobody else's requests notice.
+func TestKilledHelperFailsItsOwn(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{})
+	dirs := []string{t.TempDir(), t.TempDir()}
+	var failed []<-chan error
+	var pids []int
+	ctx, cancel := context.WithCancel(t.Context())
+	for _, dir := range dirs {
+		f, err := pool.Files(workspace(t, dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		failed = append(failed, slowCopy(ctx, t, f, dir))
+		pids = append(pids, children.last())
+	}
+	if err := unix.Kill(pids[0], unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	err := <-failed[0]
+	if _, ok := errors.AsType[*HelperError](err); !ok {
+		t.Errorf("the killed one's request got %v", err)
+	}
+	for _, dir := range dirs {
+		if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
+			t.Error(err)
+		}
+	}
+	cancel()
+	if err := <-failed[1]; !errors.Is(err, context.Canceled) {
+		t.Errorf("the other's request got %v", err)
+	}
+	pool.Close()
+	children.check(t, 3)
+}
+
+// mortalArg makes the test binary an agent that is killed: it has a helper,
+// which is the executable of the second argument, write the file of the third,
+// prints the helper's pid, and waits.
+const mortalArg = "mortal-agent"
+
+func mortalMain() int {
+	dir := filepath.Dir(os.Args[3])
+	policy, err := sandbox.Profile{Entries: []sandbox.Entry{
+		{Place: sandbox.PlaceRoot, Access: sandbox.Read},
+		{Place: sandbox.PlacePath, Path: dir, Access: sandbox.Write},
+	}}.Compile()
+	if err != nil {
+		return 1
+	}
+	c := &children{}
+	f, err := NewPool(c.config(Config{Path: os.Args[2]})).Files(policy)
+	if err != nil {
+		return 1
+	}
+	if _, err = f.OpenWrite(context.Background(), os.Args[3], fsops.FollowLinks); err != nil {
+		return 1
+	}
+	fmt.Println(c.last())
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
+}
+
+// TestHelperDiesWithTheAgent, whatever that dies of.
+func TestHelperDiesWithTheAgent(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "x")
+	agent := exec.CommandContext(t.Context(), "/proc/self/exe", mortalArg, helperPath(t), path)
+	stdin, err := agent.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	stdout, err := agent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscan(stdout, &pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = agent.Wait() // it was killed
+	eventually(t, "the helper ends", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		_, state, _ := strings.Cut(string(stat), ") ")
+		return err != nil || state[0] == 'Z' // whoever inherits it may not reap
+	})
 }
 
 func TestUnconfinedPolicyIsRefused(t *testing.T) {

@@ -39,7 +39,7 @@ func newSupervisor(cfg *config) (*supervisor, error) {
 	}
 	s.leash = os.NewFile(leashFD, "leash")
 	if _, err := s.leash.Write([]byte{1}); err != nil {
-		return nil, fmt.Errorf("taking the leash: %w", err)
+		os.Exit(killed) // the other end is closed already
 	}
 	go s.heed()
 	return s, nil

@@ -8,12 +8,10 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// What the answers to one request may hold in all. A listing is bounded as
-// fsops bounds it, in bytes of names and an allowance for each; but there the
-// names are counted before what is not UTF-8 in them is replaced, which makes
-// them up to three times as long.
+// What the answers to one request may hold in all, counted as fsops counts it:
+// bytes of names and paths, and an allowance for each.
 const (
-	maxListing     = 3 * (512 << 20)
+	maxListing     = 512 << 20
 	maxWalk        = fsops.MaxWalkSize
 	entryAllowance = 64
 )
@@ -129,8 +127,9 @@ func checkFile(fd int, o op) error {
 	if o == opOpenWrite {
 		want = unix.O_WRONLY
 	}
-	// O_LARGEFILE of the kernel; the constant of the package is zero here.
-	const harmless = unix.O_NONBLOCK | unix.O_NOFOLLOW | unix.O_CLOEXEC | 0o100000 | 0o400000
+	// The last is O_LARGEFILE, which the kernel sets; that of the package is 0.
+	// On arm64 the two have changed places.
+	const harmless = unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOFOLLOW | 0o100000 | 0o400000
 	if flags&^harmless != want {
 		return fmt.Errorf("a descriptor with flags %#o: %w", flags, errPacket)
 	}

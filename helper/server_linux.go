@@ -18,11 +18,12 @@ const (
 	// costs no switch between threads. There is always one that waits while
 	// others work.
 	idleReaders = 2
-	// gcPercent keeps the heap small: a request needs next to nothing.
-	gcPercent = 50
+	// gcPercent keeps the heap at a mebibyte, which is enough for a thousand
+	// requests.
+	gcPercent = 25
 	// largeAnswer is an answer, in bytes, after which the helper gives memory
 	// back at once.
-	largeAnswer = 1 << 20
+	largeAnswer = 256 << 10
 )
 
 // server is the helper's end: it does what the requests ask for.
@@ -225,6 +226,12 @@ func (a *answer) room(n int, head ...byte) {
 const itemHeader = 9
 
 func (a *answer) list(entries []fsops.DirEntry, err error) error {
+	size := 0
+	for _, e := range entries {
+		if size += len(e.Name) + entryAllowance; size > maxListing {
+			return fsops.InvalidError{Text: fmt.Sprintf("directory listing is larger than %d bytes", maxListing)}
+		}
+	}
 	for _, e := range entries {
 		a.room(itemHeader + len(e.Name))
 		a.packet = appendEntry(a.packet, e)

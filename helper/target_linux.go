@@ -92,7 +92,7 @@ func (t *target) fork() (pid int, err error) {
 		Files: []uintptr{0, 1, 2},
 		Sys:   &syscall.SysProcAttr{Setsid: c.NewSession, Setctty: c.NewSession && c.TTY},
 	}
-	restore, err := c.Limits.set()
+	restore, err := c.Limits.lower()
 	if err != nil {
 		return 0, err
 	}
@@ -100,7 +100,7 @@ func (t *target) fork() (pid int, err error) {
 		pid, err = syscall.ForkExec(path, c.argv(), attr)
 		return err
 	})
-	return pid, errors.Join(c.explain(err), restore(pid))
+	return pid, errors.Join(c.explain(err), restore())
 }
 
 // become replaces init by a command whose files are not confined: it only gets
@@ -116,7 +116,7 @@ func (c *config) become() error {
 		}
 	}
 	for _, l := range c.Limits.list() {
-		if err := unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.value, Max: l.value}); err != nil {
+		if err := l.bind(0); err != nil {
 			return l.explain(err)
 		}
 	}

@@ -75,8 +75,16 @@ func newWorker(socket *os.File, p *process, quiet, hang time.Duration) (*worker,
 		over:  make(chan struct{}),
 		free:  1<<maxInFlight - 1,
 	}
-	w.running.Go(w.read)
-	w.running.Go(func() { w.fail(fmt.Errorf("the helper has ended: %w", p.wait())) })
+	read := make(chan struct{})
+	w.running.Go(func() {
+		defer close(read)
+		w.read()
+	})
+	w.running.Go(func() {
+		ended := p.wait()
+		<-read // its last words may say more
+		w.fail(fmt.Errorf("the helper has ended: %w", ended))
+	})
 	return w, nil
 }
 

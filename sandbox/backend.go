@@ -86,7 +86,7 @@ func (b Backend) Layers() []string {
 //     reach; without one Landlock has to (14.3). Other processes' abstract UNIX
 //     sockets are out of reach if there is a network namespace or, with the
 //     network restricted, by the filter; with the network enabled Landlock has
-//     to do it.
+//     to do it, and a filter that asks keeps those with a path out of reach.
 //   - Landlock: where it is exact, see landlockExact. It keeps files,
 //     signals and sockets, and the filter what Landlock does not know.
 //

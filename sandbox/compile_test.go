@@ -267,7 +267,7 @@ func TestCompileRefused(t *testing.T) {
 	}
 	var globs []Entry
 	for i := range 100 {
-		globs = append(globs, entry(PlaceGlob, Denied, fmt.Sprintf("/repo/%d%s", i, strings.Repeat("*", 4000))))
+		globs = append(globs, entry(PlaceGlob, Denied, fmt.Sprintf("/repo/%d%s", i, strings.Repeat("?", 4000))))
 	}
 	for _, tt := range []struct {
 		name    string

@@ -65,7 +65,7 @@ func TestFresh(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			base := plant(t, "repo/.git=gitdir: ../x", "repo/denied/", "repo/there", "ro/", "deep/er/root/", "linked/", "link -> linked", "globbed/")
+			base := sow(t, "repo/.git=gitdir: ../x", "repo/denied/", "repo/there", "ro/", "deep/er/root/", "linked/", "link -> linked", "globbed/")
 			r, err := resolve(t, asked(base, "write $/repo", "denied $/repo/denied", "read $/ro", "read $/deep/er/root", "read $/gone",
 				"skip read $/repo/skipped", "skip read $/repo/there", "read $/link", "private $/private", "glob $/globbed/*"))
 			if err != nil {
@@ -87,7 +87,7 @@ func TestFresh(t *testing.T) {
 // TestFreshAtOnce closes while others ask.
 func TestFreshAtOnce(t *testing.T) {
 	t.Parallel()
-	base := plant(t, "repo/")
+	base := sow(t, "repo/")
 	r, err := resolve(t, asked(base, "read /", "write $/repo"))
 	if err != nil {
 		t.Fatal(err)

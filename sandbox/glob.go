@@ -79,10 +79,41 @@ func cleanGlob(pattern string) (string, bool) {
 	if clean != pattern && strings.ContainsAny(pattern, `[]\`) || clean == "." || hasDotDot(clean) || !doublestar.ValidatePattern(clean) {
 		return "", false
 	}
+	clean = cleanStars(clean)
 	if strings.HasSuffix(clean, "/**") {
 		clean += "/*"
 	}
 	return clean, true
+}
+
+// cleanStars leaves one star of several in a name, and two where they are the
+// whole name. doublestar does not see that three can match nothing.
+func cleanStars(pattern string) string {
+	var clean strings.Builder
+	inClass := false
+	for i := 0; i < len(pattern); i++ {
+		c := pattern[i]
+		clean.WriteByte(c)
+		switch {
+		case c == '\\':
+			i++
+			clean.WriteByte(pattern[i])
+		case inClass:
+			inClass = c != ']'
+		case c == '[':
+			inClass = true
+		case c == '*':
+			begin := i
+			for i+1 < len(pattern) && pattern[i+1] == '*' {
+				i++
+			}
+			whole := (begin == 0 || pattern[begin-1] == '/') && (i+1 == len(pattern) || pattern[i+1] == '/')
+			if whole && i > begin {
+				clean.WriteByte('*')
+			}
+		}
+	}
+	return clean.String()
 }
 
 // countChoices is how many patterns without braces a valid pattern stands for;

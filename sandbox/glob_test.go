@@ -27,7 +27,7 @@ func TestGlob(t *testing.T) {
 			yes: []string{"/repo/a.env", "/repo/.env"}, no: []string{"/repo/d/a.env"},
 		},
 		{
-			pattern: "/repo/**.env", base: "/repo", rest: "**.env",
+			pattern: "/repo/**.env", base: "/repo", rest: "*.env",
 			yes: []string{"/repo/a.env"}, no: []string{"/repo/d/a.env"},
 		},
 		{
@@ -55,6 +55,8 @@ func TestGlob(t *testing.T) {
 		{pattern: "/repo/*/../x*", base: "/repo", rest: "x*", yes: []string{"/repo/xy"}},
 		{pattern: "/repo//./**//x", base: "/repo", rest: "**/x", yes: []string{"/repo/x", "/repo/a/x"}},
 		{pattern: "/repo/secret", base: "/repo", rest: "secret", yes: []string{"/repo/secret"}, no: []string{"/repo/secret/x"}},
+		{pattern: "/repo/a***/***/b", base: "/repo", rest: "a*/**/b", yes: []string{"/repo/a/b", "/repo/ab/c/d/b"}, no: []string{"/repo/b", "/repo/b/b"}},
+		{pattern: `/repo/[**]\***`, base: "/repo", rest: `[**]\**`, yes: []string{"/repo/**", "/repo/**x"}, no: []string{"/repo/*", "/repo/x*"}},
 		{pattern: "secret", cwd: "/repo", base: "/repo", rest: "secret", yes: []string{"/repo/secret"}},
 		{pattern: `/re\po/\*/*`, base: "/repo/*", rest: "*", yes: []string{"/repo/*/x"}, no: []string{"/repo/a/x"}},
 		{pattern: "/repo/{a,b/c}.env", base: "/repo", rest: "a.env", yes: []string{"/repo/a.env", "/repo/b/c.env"}, no: []string{"/repo/b.env"}},
@@ -207,8 +209,8 @@ func naive(pattern, name string) bool {
 	for _, choice := range naiveExpand(pattern) {
 		names := components(path.Clean(choice))
 		for i, n := range names {
-			if strings.Contains(n, "**") && n != "**" {
-				names[i] = strings.ReplaceAll(n, "**", "*")
+			if strings.Trim(n, "*") == "" && len(n) > 1 {
+				names[i] = "**"
 			}
 		}
 		if names[len(names)-1] == "**" {

@@ -6,19 +6,18 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"syscall"
-	"unsafe"
 
+	landlock "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 )
 
 // LandlockABI is the version that the kernel speaks; 0 without Landlock.
 func LandlockABI() int {
-	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno != 0 {
+	abi, err := landlock.LandlockGetABIVersion()
+	if err != nil {
 		return 0
 	}
-	return int(abi)
+	return abi
 }
 
 // RestrictThread sets no_new_privs and restricts the calling thread, to which
@@ -35,15 +34,13 @@ func (r Ruleset) RestrictThread() error {
 	if err := setNoNewPrivs(); err != nil {
 		return err
 	}
-	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(fd), 0, 0); errno != 0 {
-		return fmt.Errorf("restricting by landlock: %w", errno)
+	if err := landlock.LandlockRestrictSelf(fd, 0); err != nil {
+		return fmt.Errorf("restricting by landlock: %w", err)
 	}
 	return nil
 }
 
-// RestrictProcess is RestrictThread for all threads of this process. Before
-// ABI 8 the runtime does it thread by thread, which a build with cgo cannot:
-// the error then wraps ENOTSUP.
+// RestrictProcess is RestrictThread for all threads of this process.
 func (r Ruleset) RestrictProcess() error {
 	fd, err := r.open()
 	if err != nil {
@@ -56,16 +53,17 @@ func (r Ruleset) RestrictProcess() error {
 		if err := setNoNewPrivs(); err != nil {
 			return err
 		}
-		if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(fd), unix.LANDLOCK_RESTRICT_SELF_TSYNC, 0); errno != 0 {
-			return fmt.Errorf("restricting all threads by landlock: %w", errno)
+		if err := landlock.LandlockRestrictSelf(fd, unix.LANDLOCK_RESTRICT_SELF_TSYNC); err != nil {
+			return fmt.Errorf("restricting all threads by landlock: %w", err)
 		}
 		return nil
 	}
-	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
-		return fmt.Errorf("setting no_new_privs on all threads: %w", errno)
+	// Thread by thread; the domains that this makes are equal, but siblings.
+	if err := landlock.AllThreadsPrctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("setting no_new_privs on all threads: %w", err)
 	}
-	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(fd), 0, 0); errno != 0 {
-		return fmt.Errorf("restricting all threads by landlock: %w", errno)
+	if err := landlock.AllThreadsLandlockRestrictSelf(fd, 0); err != nil {
+		return fmt.Errorf("restricting all threads by landlock: %w", err)
 	}
 	return nil
 }
@@ -77,12 +75,10 @@ func (r Ruleset) open() (fd int, err error) {
 	}
 	// Only what is not zero may be longer than the kernel's struct, so an old
 	// kernel takes this as well.
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: r.FS, Scoped: r.Scoped}
-	n, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
-	if errno != 0 {
-		return -1, fmt.Errorf("making a landlock ruleset: %w", errno)
+	fd, err = landlock.LandlockCreateRuleset(&landlock.RulesetAttr{HandledAccessFS: r.FS, Scoped: r.Scoped}, 0)
+	if err != nil {
+		return -1, fmt.Errorf("making a landlock ruleset: %w", err)
 	}
-	fd = int(n)
 	for _, rule := range r.Rules {
 		if err := rule.add(fd); err != nil {
 			unix.Close(fd)
@@ -152,11 +148,8 @@ func addPath(ruleset int, path string, rights uint64) error {
 	if rights == 0 {
 		return nil
 	}
-	attr := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(fd)}
-	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH,
-		uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
-	if errno != 0 {
-		return fmt.Errorf("adding %s: %w", path, errno)
+	if err := landlock.LandlockAddPathBeneathRule(ruleset, &landlock.PathBeneathAttr{AllowedAccess: rights, ParentFd: fd}, 0); err != nil {
+		return fmt.Errorf("adding %s: %w", path, err)
 	}
 	return nil
 }

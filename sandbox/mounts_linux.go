@@ -233,8 +233,8 @@ func (b *builder) base(plan *viewPlan) (mount, error) {
 // step makes the mounts of one step.
 func (b *builder) step(s *step, sources map[string]mount) error {
 	target, err := openBeneath(b.view, s.path, 0)
-	if (err == unix.ENOENT || err == unix.ENOTDIR) && s.optional {
-		return nil
+	if s.optional && (err == unix.ENOENT || err == unix.ENOTDIR || err == unix.EACCES) {
+		return nil // what we cannot reach the confined process cannot either
 	}
 	if err != nil {
 		return mountError(s.do.String(), s.path, "opening the place", err)

@@ -98,9 +98,9 @@ func (b *builder) device(dir int, from string, dev int, to string, number uint64
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("fstat: %w", err)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFCHR || number != 0 && uint64(st.Rdev) != number {
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR || number != 0 && st.Rdev != number {
 		return fmt.Errorf("the host has another object there, mode %#o, number %d:%d",
-			st.Mode, unix.Major(uint64(st.Rdev)), unix.Minor(uint64(st.Rdev)))
+			st.Mode, unix.Major(st.Rdev), unix.Minor(st.Rdev))
 	}
 	m, err := clone(fd, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {

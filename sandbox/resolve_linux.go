@@ -286,7 +286,7 @@ func (s *resolution) gitDirs() error {
 // policy.
 func (s *resolution) checkLinks(policy *Policy) error {
 	for _, o := range s.seen {
-		if _, ok := s.rules[o.path]; o.skipped || o.rule && !ok {
+		if o.skipped {
 			continue // nothing depends on it
 		}
 		for _, link := range o.links {

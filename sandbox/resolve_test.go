@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plant makes files in a new directory from lines such as "dir/", "file" or
+// sow makes files in a new directory from lines such as "dir/", "file" or
 // "link -> target", where $ is the directory, and returns its canonical path.
-func plant(t *testing.T, lines ...string) string {
+func sow(t *testing.T, lines ...string) string {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -248,7 +248,7 @@ func TestResolve(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			base := plant(t, tt.tree...)
+			base := sow(t, tt.tree...)
 			r, err := resolve(t, asked(base, tt.asked...))
 			if err != nil {
 				t.Fatal(err)
@@ -303,7 +303,7 @@ func TestResolveRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			base := plant(t, tt.tree...)
+			base := sow(t, tt.tree...)
 			_, err := resolve(t, asked(base, tt.asked...))
 			if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), base, "$"), tt.want) {
 				t.Errorf("error %v, want %q", err, tt.want)
@@ -373,7 +373,7 @@ func TestResolveMinimal(t *testing.T) {
 // TestResolvePlaceholders: what another process holds is as good as missing.
 func TestResolvePlaceholders(t *testing.T) {
 	t.Parallel()
-	base := plant(t, "repo/")
+	base := sow(t, "repo/")
 	p := asked(base, "write $/repo", "denied $/repo/a/b", "denied $/repo/c", "skip read $/repo/a", "skip read $/repo/.git")
 	before, err := resolve(t, p)
 	if err != nil {
@@ -405,7 +405,7 @@ func TestResolvePlaceholders(t *testing.T) {
 
 func TestResolveDescriptors(t *testing.T) {
 	t.Parallel()
-	base := plant(t, "repo/")
+	base := sow(t, "repo/")
 	var lines []string
 	for i := range maxPins + 1 {
 		grow(t, base, fmt.Sprintf("d/%d/", i))

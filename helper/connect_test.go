@@ -1,0 +1,431 @@
+package helper
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+const connectChild = "connect-child"
+
+// connecting starts a process that does what it is told by ask, with the
+// network of the host and a writable root.
+func connecting(t *testing.T, root string) *asked {
+	t.Helper()
+	row := row{"network", full(), true, sandbox.NetworkEnabled}
+	c := row.command(t, root, "/proc/self/exe")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Argv = []string{self, connectChild}
+	c.Env = []string{"GORACE=atexit_sleep_ms=0"}
+	c.Stdin = true
+	a := &asked{run: c.start(t)}
+	a.until("ready\n")
+	return a
+}
+
+// asked is such a process.
+type asked struct {
+	*run
+	n int
+}
+
+// ask has it do one thing; the answer is the name of an errno, or "ok" and
+// more.
+func (a *asked) ask(what ...any) string {
+	a.t.Helper()
+	a.n++
+	line := strings.TrimSuffix(fmt.Sprintln(append([]any{a.n}, what...)...), "\n")
+	if _, err := a.Write(a.t.Context(), strconv.Itoa(a.n), []byte(line+"\n")); err != nil {
+		a.t.Fatal(err)
+	}
+	head := fmt.Sprintf("answer %d: ", a.n)
+	a.until(head)
+	a.until(fmt.Sprintf("answered %d\n", a.n))
+	_, rest, _ := strings.Cut(a.text(), head)
+	answer, _, _ := strings.Cut(rest, "\n")
+	return answer
+}
+
+// connectChildMain is that process.
+func connectChildMain() int {
+	fmt.Println("ready")
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		words := strings.Split(lines.Text(), " ")
+		answer := func() {
+			fmt.Printf("answer %s: %s\nanswered %s\n", words[0], connectAs(words[1], words[2:]), words[0])
+		}
+		if words[1] == "block" {
+			go answer()
+		} else {
+			answer()
+		}
+	}
+	return 0
+}
+
+// connectAs does one thing that was asked for.
+func connectAs(what string, args []string) string {
+	switch what {
+	case "chdir":
+		return outcome(os.Chdir(args[0]))
+	case "tcp", "tcp6", "udp", "nonblocking":
+		return performInet(what, args)
+	case "unix", "block":
+		return onSocket(unix.AF_UNIX, unix.SOCK_STREAM, func(fd int) error {
+			return rawConnect(fd, sockaddrUnix(args[0]), -1)
+		})
+	case "seqpacket":
+		return onSocket(unix.AF_UNIX, unix.SOCK_SEQPACKET, func(fd int) error {
+			return rawConnect(fd, sockaddrUnix(args[0]), -1)
+		})
+	case "abstract":
+		return onSocket(unix.AF_UNIX, unix.SOCK_STREAM, func(fd int) error {
+			return rawConnect(fd, sockaddrUnix("\x00" + args[0])[:2+1+len(args[0])], -1)
+		})
+	case "raw": // domain, family, length, fd
+		var n [3]int
+		for i := range n {
+			n[i], _ = strconv.Atoi(args[i])
+		}
+		return onSocket(n[0], unix.SOCK_STREAM, func(fd int) error {
+			if args[3] != "" {
+				fd, _ = strconv.Atoi(args[3])
+			}
+			addr := make([]byte, maxSockaddr+2)
+			binary.NativeEndian.PutUint16(addr, uint16(n[1]))
+			return rawConnect(fd, addr, n[2])
+		})
+	case "fault":
+		return onSocket(unix.AF_UNIX, unix.SOCK_STREAM, func(fd int) error {
+			_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), 8, 16)
+			return errno
+		})
+	case "unmapped":
+		return onSocket(unix.AF_INET, unix.SOCK_STREAM, func(fd int) error {
+			_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), 0, 0)
+			return errno
+		})
+	case "race":
+		return performRace(args[0], args[1])
+	}
+	return "unknown"
+}
+
+func outcome(err error) string {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	switch {
+	case err == nil || ok && errno == 0:
+		return "ok"
+	case ok:
+		return unix.ErrnoName(errno)
+	}
+	return err.Error()
+}
+
+func onSocket(domain, kind int, use func(fd int) error) string {
+	fd, err := unix.Socket(domain, kind, 0)
+	if err != nil {
+		return "socket " + outcome(err)
+	}
+	defer unix.Close(fd)
+	return outcome(use(fd))
+}
+
+// rawConnect passes length bytes of addr, all if negative.
+func rawConnect(fd int, addr []byte, length int) error {
+	if length < 0 {
+		length = len(addr)
+	}
+	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&addr[0])), uintptr(length))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func sockaddrUnix(path string) []byte {
+	return append(append(binary.NativeEndian.AppendUint16(nil, unix.AF_UNIX), path...), 0)
+}
+
+// performInet connects, and for TCP reads what the other side sends.
+func performInet(what string, args []string) string {
+	port, _ := strconv.Atoi(args[0])
+	domain, kind := unix.AF_INET, unix.SOCK_STREAM
+	var addr unix.Sockaddr = &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}
+	switch what {
+	case "tcp6":
+		domain, addr = unix.AF_INET6, &unix.SockaddrInet6{Port: port, Addr: [16]byte{15: 1}}
+	case "udp":
+		kind = unix.SOCK_DGRAM
+	case "nonblocking":
+		kind |= unix.SOCK_NONBLOCK
+	}
+	var greeting string
+	result := onSocket(domain, kind, func(fd int) error {
+		err := unix.Connect(fd, addr)
+		if what == "nonblocking" && err == unix.EINPROGRESS {
+			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			_, _ = unix.Poll(fds, 10_000)
+			greeting, err = " after EINPROGRESS", nil
+		}
+		if err != nil || what == "udp" {
+			return err
+		}
+		b := make([]byte, 100)
+		n, err := unix.Read(fd, b)
+		greeting += " " + string(b[:max(n, 0)])
+		return err
+	})
+	return result + greeting
+}
+
+// performRace connects again and again, while another thread changes the
+// address between the two paths, of which one must not be reached.
+func performRace(good, bad string) string {
+	addr := sockaddrUnix(good)
+	other := sockaddrUnix(bad)
+	if len(addr) != len(other) {
+		return "the paths differ in length"
+	}
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		mine := sockaddrUnix(good)
+		for !stop.Load() {
+			rewrite(addr, other)
+			rewrite(addr, mine)
+		}
+	}()
+	count := map[string]int{}
+	for begun := time.Now(); time.Since(begun) < 2*time.Second; {
+		count[onSocket(unix.AF_UNIX, unix.SOCK_STREAM, func(fd int) error { return rawConnect(fd, addr, -1) })]++
+	}
+	stop.Store(true)
+	<-done
+	return fmt.Sprint("ok ", count["ok"] > 0, " ", count["EPERM"] > 0)
+}
+
+// rewrite changes memory that the kernel reads meanwhile, which is the point.
+//
+//go:norace
+func rewrite(addr, with []byte) {
+	for i := range addr {
+		addr[i] = with[i]
+	}
+}
+
+// greeter accepts and says hello until the test ends.
+func greeter(t *testing.T, network, address string) net.Listener {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "hello")
+			_ = conn.Close()
+		}
+	}()
+	return l
+}
+
+func TestConnect(t *testing.T) {
+	t.Parallel()
+	root, outside := t.TempDir(), t.TempDir()
+	for _, dir := range []string{"sub", ".git"} {
+		if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// So that its own protection, and no placeholder, is what is tested.
+	if err := os.WriteFile(filepath.Join(root, ".git", "HEAD"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	early := greeter(t, "unix", filepath.Join(outside, "early"))
+	a := connecting(t, root)
+
+	tcp := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
+	tcp6 := greeter(t, "tcp6", "[::1]:0").Addr().(*net.TCPAddr).Port
+	greeter(t, "unix", filepath.Join(root, "sock"))
+	greeter(t, "unix", filepath.Join(root, "sub", "sock"))
+	greeter(t, "unix", filepath.Join(root, ".git", "sock"))
+	greeter(t, "unixpacket", filepath.Join(root, "packet"))
+	greeter(t, "unix", filepath.Join(outside, "sock"))
+	abstract := greeter(t, "unix", fmt.Sprintf("@execagent-%d", os.Getpid())).Addr().String()[1:]
+	closed, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	for link, to := range map[string]string{
+		"out": filepath.Join(outside, "sock"), "in": "sub/sock", "dir": outside,
+	} {
+		if err := os.Symlink(to, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Join(root, "sock"), filepath.Join(outside, "back")); err != nil {
+		t.Fatal(err)
+	}
+	plain := filepath.Join(root, "plain")
+	if err := os.WriteFile(plain, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const af = "raw"
+	for _, tt := range []struct {
+		what []any
+		want string
+	}{
+		{[]any{"tcp", tcp}, "ok hello"},
+		{[]any{"tcp6", tcp6}, "ok hello"},
+		{[]any{"nonblocking", tcp}, "ok after EINPROGRESS hello"},
+		{[]any{"tcp", closed.Addr().(*net.TCPAddr).Port}, "ECONNREFUSED"},
+		{[]any{"udp", 9}, "ok"},
+		{[]any{"unix", root + "/sock"}, "ok"},
+		{[]any{"unix", root + "/sub/../sock"}, "ok"},
+		{[]any{"unix", root + "/in"}, "ok"},
+		{[]any{"unix", outside + "/back"}, "ok"},
+		{[]any{"unix", "sock"}, "ok"},
+		{[]any{"unix", "./sub/sock"}, "ok"},
+		{[]any{"seqpacket", root + "/packet"}, "ok"},
+		{[]any{"seqpacket", root + "/sock"}, "EPROTOTYPE"},
+		{[]any{"unix", outside + "/sock"}, "EPERM"},
+		{[]any{"unix", early.Addr().String()}, "EPERM"},
+		{[]any{"unix", root + "/out"}, "EPERM"},
+		{[]any{"unix", root + "/dir/sock"}, "EPERM"},
+		{[]any{"unix", root + "/.git/sock"}, "EPERM"},
+		{[]any{"unix", "../" + filepath.Base(outside) + "/sock"}, "EPERM"},
+		{[]any{"unix", "/proc/self/root" + root + "/sock"}, "ELOOP"},
+		{[]any{"unix", root + "/none"}, "ENOENT"},
+		{[]any{"unix", plain}, "ECONNREFUSED"},
+		{[]any{"unix", "/etc/passwd"}, "EPERM"},
+		{[]any{"abstract", abstract}, "EPERM"},
+		{[]any{"chdir", root + "/sub"}, "ok"},
+		{[]any{"unix", "sock"}, "ok"},
+		{[]any{"unix", "../sock"}, "ok"},
+		{[]any{"unix", "none"}, "ENOENT"},
+		{[]any{"chdir", outside}, "ok"},
+		{[]any{"unix", "sock"}, "EPERM"},
+		// Domain, family, length and descriptor: what the kernel says.
+		{[]any{af, unix.AF_UNIX, unix.AF_UNIX, 2, ""}, "EINVAL"},
+		{[]any{af, unix.AF_UNIX, unix.AF_UNIX, 111, ""}, "EINVAL"},
+		{[]any{af, unix.AF_UNIX, unix.AF_INET, 16, ""}, "EINVAL"},
+		{[]any{af, unix.AF_INET, unix.AF_UNIX, 16, ""}, "EAFNOSUPPORT"},
+		{[]any{af, unix.AF_INET, unix.AF_INET, 4, ""}, "EINVAL"},
+		{[]any{af, unix.AF_INET, unix.AF_INET, 129, ""}, "EINVAL"},
+		{[]any{af, unix.AF_INET, unix.AF_INET, -5, ""}, "EINVAL"},
+		{[]any{af, unix.AF_INET, unix.AF_UNSPEC, 16, ""}, "ok"},
+		{[]any{af, unix.AF_UNIX, unix.AF_UNIX, 16, 99}, "EBADF"},
+		{[]any{af, unix.AF_UNIX, unix.AF_UNIX, 16, 1}, "ENOTSOCK"},
+		{[]any{"fault"}, "EFAULT"},
+		{[]any{"unmapped"}, "EINVAL"},
+	} {
+		if got := a.ask(tt.what...); got != tt.want {
+			t.Errorf("%v: %s, want %s", tt.what, got, tt.want)
+		}
+	}
+}
+
+// A call that blocks holds up no other, and its process can be killed.
+func TestConnectBlocks(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	full, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(full)
+	if err := unix.Bind(full, &unix.SockaddrUnix{Name: filepath.Join(root, "full")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Listen(full, 0); err != nil {
+		t.Fatal(err)
+	}
+	filler, err := net.Dial("unix", filepath.Join(root, "full"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer filler.Close()
+	greeter(t, "unix", filepath.Join(root, "sock"))
+	a := connecting(t, root)
+	a.n++
+	blocked := fmt.Sprintf("answer %d: ", a.n)
+	if _, err := a.Write(t.Context(), "block", fmt.Appendf(nil, "%d block %s/full\n", a.n, root)); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if got := a.ask("unix", root+"/sock"); got != "ok" {
+			t.Errorf("beside a call that blocks: %s", got)
+		}
+	}
+	if strings.Contains(a.text(), blocked) {
+		t.Errorf("the call did not block: %q", a.text())
+	}
+	accepted, _, err := unix.Accept(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(accepted)
+	a.until(blocked + "ok\n")
+	if _, err := a.Write(t.Context(), "block again", fmt.Appendf(nil, "99 block %s/full\n", root)); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.ask("unix", root+"/sock"); got != "ok" {
+		t.Errorf("beside another call that blocks: %s", got)
+	}
+	a.Terminate()
+	if _, code := a.end(); code != killed {
+		t.Errorf("code %d", code)
+	}
+}
+
+// Whoever changes an address while it is looked at gets what was looked at.
+func TestConnectRace(t *testing.T) {
+	t.Parallel()
+	root, outside := t.TempDir(), t.TempDir()
+	greeter(t, "unix", filepath.Join(root, "sock"))
+	a := connecting(t, root)
+	l, err := net.Listen("unix", filepath.Join(outside, "sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if got := a.ask("race", filepath.Join(root, "sock"), filepath.Join(outside, "sock")); got != "ok true true" {
+		t.Errorf("both outcomes were to be seen: %s", got)
+	}
+	if err := l.(*net.UnixListener).SetDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := l.Accept(); err == nil {
+		conn.Close()
+		t.Error("a call got through")
+	}
+}
