@@ -184,11 +184,12 @@ func TestGarbage(t *testing.T) {
 	before := openDescriptors(t)
 	for _, tt := range tests {
 		t.Run(tt.way, func(t *testing.T) {
+			config := Config{Argv0: garbageArgv0 + tt.way, Quiet: 100 * time.Millisecond, Hang: 2 * time.Second}
+			if tt.way == "silent" {
+				config.Hang = 200 * time.Millisecond
+			}
 			children := &children{}
-			pool := NewPool(children.config(Config{
-				Argv0: garbageArgv0 + tt.way,
-				Quiet: 100 * time.Millisecond, Hang: 300 * time.Millisecond,
-			}))
+			pool := NewPool(children.config(config))
 			defer pool.Close()
 			for range 2 { // the second has another helper
 				f, err := pool.Files(policy)

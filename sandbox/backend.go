@@ -140,15 +140,17 @@ func (p *Policy) missingForNamespaces(h Host) string {
 
 // landlockExact tells whether Landlock, which can only add to what a parent
 // directory allows, says what the policy says: nothing may be written, nothing
-// is denied below what can be read. The agent's own files count too: where it
-// has some in view it needs a mount to cover them. Nothing may be sent: a
-// network is out of Landlock's reach but for TCP.
+// is denied below what can be read. The agent's own files are an exception:
+// they are left out by allowing what lies beside them, one by one, which only
+// costs what comes to lie there later (PathRule). Nothing may be sent: a network
+// is out of Landlock's reach but for TCP.
 func (p *Policy) landlockExact() bool {
 	if p.Network != NetworkRestricted {
 		return false
 	}
 	for _, r := range p.Rules {
 		switch {
+		case r.Origin == Private:
 		case r.Access == Write || r.Otherwise == Write:
 			return false
 		case r.Access == Denied || r.Otherwise == Denied:

@@ -68,7 +68,7 @@ func TestBackend(t *testing.T) {
 		{"docker, glob", Profile{Entries: []Entry{root, entry(PlaceGlob, Denied, "/repo/*")}}, docker, false, "!userns"},
 		{"docker, glob above", Profile{Entries: []Entry{entry(PlacePath, Read, "/repo/a"), entry(PlaceGlob, Denied, "/repo/**")}}, docker, false, "!userns"},
 		{"docker, glob elsewhere", Profile{Entries: []Entry{entry(PlacePath, Read, "/repo"), entry(PlaceGlob, Denied, "/opt/**")}}, docker, false, "landlock:7 seccomp"},
-		{"docker, private in view", Profile{Entries: []Entry{root}, Private: []string{"/run/agent"}}, docker, false, "!userns"},
+		{"docker, private in view", Profile{Entries: []Entry{root}, Private: []string{"/run/agent"}}, docker, false, "landlock:7 seccomp"},
 		{"docker, private out of view", Profile{Entries: []Entry{entry(PlacePath, Read, "/repo")}, Private: []string{"/run/agent"}}, docker, false, "landlock:7 seccomp"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

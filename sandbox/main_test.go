@@ -61,7 +61,7 @@ func childCommand(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{childArg, name}, args...)...)
 	// The race detector would have every child sleep for a second at its end.
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "GODEBUG=containermaxprocs=0")
 	return cmd
 }
 

@@ -20,6 +20,9 @@ var (
 	errNotOurs = errors.New("not a placeholder")
 	// errChanged says that others did something at the name meanwhile.
 	errChanged = errors.New("changed by others")
+	// errLocked says that somebody has the exclusive lock, so that nobody has a
+	// share: he is removing it, or is a process that keeps it from us.
+	errLocked = errors.New("locked by others")
 )
 
 // isPlaceholder tells whether an object is one of ours and was not changed
@@ -63,26 +66,45 @@ func (r record) join(parent int) (fd int, err error) {
 // share locks the object fd and makes sure that it is still what is at the
 // name.
 func (r record) share(parent, fd int) error {
-	var st unix.Stat_t
-	err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB)
-	if err != nil && err != unix.EWOULDBLOCK {
+	switch err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err {
+	case nil:
+	case unix.EWOULDBLOCK:
+		return errLocked
+	default:
 		return os.NewSyscallError("flock", err)
 	}
+	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return os.NewSyscallError("fstat", err)
-	}
-	if err == unix.EWOULDBLOCK {
-		// Somebody has the exclusive lock, so nobody has a share: it is being
-		// removed, or kept from us by a process that can read it. Either way it
-		// can be replaced.
-		r.discard(parent, &st)
-		return errChanged
 	}
 	if !isPlaceholder(&st) {
 		return errNotOurs
 	}
 	if !sameObject(parent, r.name, &st) {
 		return errChanged
+	}
+	return nil
+}
+
+// replace removes a placeholder that somebody keeps locked. Only one agent at a
+// time does that, as it must not take the next one's new object for this one:
+// the lock on the directory of the journals is for that.
+func (r record) replace(parent int, journals string) error {
+	dir, err := os.Open(journals)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return &os.PathError{Op: "flock", Path: journals, Err: err}
+	}
+	fd, err := r.join(parent)
+	if err == nil {
+		return unix.Close(fd) // it is free now, to be joined again
+	}
+	var st unix.Stat_t
+	if err == errLocked && unix.Fstatat(parent, r.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && isPlaceholder(&st) {
+		r.discard(parent, &st)
 	}
 	return nil
 }
@@ -143,7 +165,7 @@ func mark(fd int, mode uint32) error {
 	case nil:
 		return nil
 	case unix.EWOULDBLOCK:
-		return errChanged
+		return errLocked
 	default:
 		return os.NewSyscallError("flock", err)
 	}

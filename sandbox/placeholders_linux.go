@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,9 +48,12 @@ type placeholder struct {
 	record record
 }
 
-// maxPlaceTries bounds how often a name is looked at while others make and
-// remove things there.
-const maxPlaceTries = 64
+// How often a name is looked at while others make and remove things there, and
+// how long, in milliseconds, somebody may keep a placeholder locked.
+const (
+	maxPlaceTries = 512
+	maxLocked     = 100
+)
 
 // OpenPlaceholders removes what agents left that died, and begins a journal in
 // dir, which StateDir chose. The caller has to Close it.
@@ -258,7 +263,7 @@ func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error 
 		return err
 	}
 	p.at("recorded")
-	for range maxPlaceTries {
+	for locked, tries := 0, 0; tries < maxPlaceTries; tries++ {
 		fd, err := r.join(parent.fd)
 		if err == unix.ENOENT {
 			fd, err = r.make(parent.fd, p.at)
@@ -270,6 +275,18 @@ func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error 
 		case err == errNotOurs:
 			p.journal.drop(at)
 			return nil
+		case err == errLocked && locked < maxLocked:
+			// Removing takes microseconds, and no lock can be waited for with a
+			// limit, which it needs: anybody who can read the object can lock it.
+			locked++
+			time.Sleep(time.Millisecond)
+		case err == errLocked:
+			err = r.replace(parent.fd, filepath.Dir(p.journal.file.Name()))
+			if err != nil {
+				p.journal.drop(at)
+				return err
+			}
+			locked = 0
 		case err != errChanged && err != unix.EEXIST:
 			if !r.settle() {
 				p.leave(at, r)
