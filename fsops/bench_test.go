@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/execagent/execagent/fsops"
 )
 
@@ -167,6 +169,38 @@ func BenchmarkCopyTree(b *testing.B) {
 		}
 		if err := fsops.Remove(b.Context(), dst, true, false, fsops.FollowLinks); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// A file five names below the root, a rule at each end of the way.
+func BenchmarkView(b *testing.B) {
+	root := tree(b, "a/b/f =text", "a/l -> b")
+	v := workspace.view(b, root)
+	ops := map[string]func(string) error{
+		"OpenRead": func(path string) error {
+			fd, err := v.OpenRead(path, fsops.FollowLinks)
+			if err == nil {
+				err = unix.Close(fd)
+			}
+			return err
+		},
+		"Stat": func(path string) error {
+			_, err := v.Stat(path, fsops.FollowLinks)
+			return err
+		},
+	}
+	for name, op := range ops {
+		for _, path := range []string{"a/b/f", "a/l/f"} {
+			b.Run(name+"/"+path, func(b *testing.B) {
+				path := filepath.Join(root, path)
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := op(path); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
 		}
 	}
 }

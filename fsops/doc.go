@@ -12,5 +12,8 @@
 //
 //	data, err := fsops.ReadFile("/srv/w/a.txt", fsops.FollowLinks, nil)
 //
+// A [View] has the same operations under a policy, which it asks about every
+// name of a path.
+//
 // The rules are those of the protocol notes rpc.md, section 5.
 package fsops

@@ -86,6 +86,108 @@ func TestOpenBeneathFallback(t *testing.T) {
 	}
 }
 
+// A name that is a link is opened as such, both ways.
+func TestOpenBeneathLink(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	if err := os.Symlink("nowhere", filepath.Join(root, "l")); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := unix.Open(root, dirFlags, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(dir)
+	for name, open := range map[string]func(int, string, int) (int, error){"openat2": openBeneath, "steps": stepBeneath} {
+		fd, err := open(dir, "l", unix.O_PATH|unix.O_NOFOLLOW)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if target, err := readLinkAt(fd, ""); err != nil || target != "nowhere" {
+			t.Errorf("%s leads to %q, %v", name, target, err)
+		}
+		unix.Close(fd)
+	}
+}
+
+// Without procfs a view opens objects by name, and only if they are the same.
+func TestViewWithoutProcfs(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"f", "other"} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := func(string) Access { return Write }
+	none := func(string) bool { return false }
+	v, err := NewView(Rules{Access: all, Leads: none, Bound: none})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	unix.Close(v.fds)
+	v.fds = -1
+
+	path := filepath.Join(root, "f")
+	if entries, err := v.ReadDirectory(root); err != nil || len(entries) != 2 {
+		t.Errorf("directory has %v, %v", entries, err)
+	}
+	fd, err := v.OpenWrite(path, FollowLinks)
+	if err == nil {
+		err = WriteTo(fd, path, []byte("new"))
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	fd, err = v.OpenRead(path, FollowLinks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := ReadFrom(fd, path, nil); err != nil || string(data) != "new" {
+		t.Errorf("file holds %q, %v", data, err)
+	}
+
+	p, err := v.find(v.base, path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	if err := os.Rename(filepath.Join(root, "other"), path); err != nil {
+		t.Fatal(err)
+	}
+	if fd, err := v.reopen(&p, unix.O_WRONLY|unix.O_TRUNC); err != errMoved {
+		unix.Close(fd)
+		t.Errorf("opened another file: %v", err)
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != "other" {
+		t.Errorf("the other file holds %q, %v", data, err)
+	}
+}
+
+// What depends on who asks is read as the resolver is told.
+func TestResolveSelf(t *testing.T) {
+	t.Parallel()
+	v, err := NewView(Rules{
+		Access: func(string) Access { return Read }, Leads: func(string) bool { return true }, Bound: func(string) bool { return false },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	v.self = func(string) (string, error) { return "1", nil }
+	if got, err := v.Canonicalize("/proc/self/status"); err != nil || got != "/proc/1/status" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := v.OpenRead("/proc/self/environ", FollowLinks); err == nil {
+		t.Error("its environment can be read")
+	}
+}
+
 // A directory that is moved while it is out of the window must be noticed.
 func TestDirStackMoved(t *testing.T) {
 	t.Parallel()

@@ -14,22 +14,27 @@ const firstRead = 4096
 // ReadFile returns the contents of the regular file at path: [OpenRead] and
 // [ReadFrom].
 func ReadFile(path string, links Links, alloc Alloc) ([]byte, error) {
-	fd, err := OpenRead(path, links)
+	var st unix.Stat_t
+	fd, err := openRead(path, links, &st)
 	if err != nil {
 		return nil, err
 	}
-	return ReadFrom(fd, path, alloc)
+	return readFrom(fd, &st, path, alloc)
 }
 
 // OpenRead opens the file at path for reading. What is not a regular file is
 // an [InvalidError]. The caller closes the descriptor.
 func OpenRead(path string, links Links) (int, error) {
+	var st unix.Stat_t
+	return openRead(path, links, &st)
+}
+
+func openRead(path string, links Links, st *unix.Stat_t) (int, error) {
 	fd, err := openFile(path, unix.O_RDONLY, links)
 	if err != nil {
 		return -1, pathError("open", path, err)
 	}
-	var st unix.Stat_t
-	if err = fstat(fd, &st); err == nil && !isRegular(&st) {
+	if err = fstat(fd, st); err == nil && !isRegular(st) {
 		err = notRegular(path)
 	}
 	if err != nil {
@@ -44,14 +49,21 @@ func OpenRead(path string, links Links) (int, error) {
 // one over [MaxFileSize], is an [InvalidError]; path is for the texts of
 // errors. The slice comes from alloc and belongs to the caller.
 func ReadFrom(fd int, path string, alloc Alloc) ([]byte, error) {
-	defer unix.Close(fd)
 	var st unix.Stat_t
-	if err := fstat(fd, &st); err != nil {
+	err := fstat(fd, &st)
+	if err == nil && !isRegular(&st) {
+		err = notRegular(path)
+	}
+	if err != nil {
+		unix.Close(fd)
 		return nil, pathError("stat", path, err)
 	}
-	if !isRegular(&st) {
-		return nil, notRegular(path)
-	}
+	return readFrom(fd, &st, path, alloc)
+}
+
+// readFrom reads fd, which is the regular file st, and closes it.
+func readFrom(fd int, st *unix.Stat_t, path string, alloc Alloc) ([]byte, error) {
+	defer unix.Close(fd)
 	if st.Size > MaxFileSize {
 		return nil, tooLarge(path)
 	}

@@ -94,6 +94,7 @@ var ofProcess = []string{
 // the log of the kernel.
 var ofKernel = []string{
 	"kcore", "kmsg", "keys", "key-users", "kallsyms", "timer_list", "sched_debug",
+	"kpagecount", "kpageflags", "kpagecgroup",
 }
 
 // process decides about the name p in procfs.

@@ -30,7 +30,8 @@ type rule struct {
 
 // covers tells whether path is dir or below it.
 func covers(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+	rest, ok := strings.CutPrefix(path, dir)
+	return ok && (rest == "" || rest[0] == '/' || dir == "/")
 }
 
 func (p policy) access(path string) fsops.Access {

@@ -54,7 +54,7 @@ func BenchmarkFirstRequest(b *testing.B) {
 	_, policy, dir := benchPool(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		pool := NewPool(Config{Path: helperPath(b)})
+		pool := NewPool(Config{})
 		f, err := pool.Files(policy)
 		if err != nil {
 			b.Fatal(err)
@@ -92,7 +92,7 @@ func benchPool(b *testing.B) (*Pool, *sandbox.Policy, string) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o666); err != nil {
 		b.Fatal(err)
 	}
-	pool := NewPool(Config{Path: helperPath(b)})
+	pool := NewPool(Config{})
 	b.Cleanup(pool.Close)
 	return pool, workspace(b, dir), dir
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
+	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -26,14 +26,11 @@ func dropCapabilities() error {
 		return fmt.Errorf("dropping ambient capabilities: %w", os.NewSyscallError("prctl", err))
 	}
 	header, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
-	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
-	if errno == unix.ENOTSUP {
-		// Built with cgo, as the race detector is. Only this thread starts
-		// the command.
-		errno, _ = unix.Capset(&header, &none[0]).(syscall.Errno)
-	}
-	if errno != 0 {
-		return fmt.Errorf("dropping capabilities: %w", os.NewSyscallError("capset", errno))
+	err := allThreads("dropping capabilities", unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
+	runtime.KeepAlive(&header)
+	runtime.KeepAlive(&none)
+	if err != nil {
+		return err
 	}
 	return checkCapabilities()
 }
@@ -45,7 +42,7 @@ func dropBounding() error {
 	if err != nil || !may {
 		return err
 	}
-	for c := uintptr(0); c < maxCapability; c++ {
+	for c := range uintptr(maxCapability) {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		if err == unix.EINVAL { // the kernel has no more
 			return nil

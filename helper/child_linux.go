@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/psx"
 
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/sandbox"
@@ -28,7 +28,9 @@ func FSMain() int {
 	// of its cgroup, which it does through a descriptor that goes in the next
 	// step. Two: one request must not wait for the collector or another.
 	runtime.GOMAXPROCS(2)
+	runtime.LockOSThread() // the main thread is the one that procfs shows
 	view, layers, err := confine()
+	runtime.UnlockOSThread()
 	if err != nil {
 		s := server{socket: serverSocket}
 		s.send(appendString(appendAnswer(nil, 0, statusRefused), clip(err.Error(), maxText)))
@@ -173,35 +175,19 @@ func readAll(fd, limit int) ([]byte, error) {
 	}
 }
 
-// dropEverywhere empties the capability sets of all threads.
+// dropEverywhere empties the capability sets of all threads. The bounding set,
+// which only matters to what is executed, is emptied on this thread alone: the
+// filter lets no thread execute anything, and every call on all threads stops
+// the process for as long as a request takes.
 func dropEverywhere() error {
-	// The bounding set only matters to what is executed, and nothing ever is;
-	// without CAP_SETPCAP it stays.
-	may, err := capability(unix.CAP_SETPCAP)
-	if err != nil {
+	if err := dropBounding(); err != nil {
 		return err
 	}
-	for c := uintptr(0); may && c < maxCapability; c++ {
-		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
-		if err == unix.EINVAL { // the kernel has no more
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("reading the bounding set: %w", err)
-		}
-		if has == 0 {
-			continue
-		}
-		if err := allThreads("dropping a capability of the bounding set", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
-			return err
-		}
-	}
-	if err := allThreads("clearing ambient capabilities", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+	if err := allThreads("clearing ambient capabilities", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0); err != nil {
 		return err
 	}
 	header, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
-	err = allThreads("dropping capabilities", unix.SYS_CAPSET,
-		uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0, 0, 0)
+	err := allThreads("dropping capabilities", unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
 	runtime.KeepAlive(&header)
 	runtime.KeepAlive(&none)
 	if err != nil {
@@ -210,10 +196,10 @@ func dropEverywhere() error {
 	return checkCapabilities()
 }
 
-// allThreads makes a system call on every thread. A build with cgo has threads
-// that the runtime does not know, and fails with ENOTSUP.
-func allThreads(step string, call uintptr, a ...uintptr) error {
-	if _, _, errno := syscall.AllThreadsSyscall6(call, a[0], a[1], a[2], a[3], a[4], 0); errno != 0 {
+// allThreads makes a system call on every thread, also on those that cgo made:
+// a build for the race detector has some.
+func allThreads(step string, call, a, b, c uintptr) error {
+	if _, _, errno := psx.Syscall6(call, a, b, c, 0, 0, 0); errno != 0 {
 		return fmt.Errorf("%s on all threads: %w", step, errno)
 	}
 	return nil

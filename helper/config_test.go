@@ -35,8 +35,8 @@ func fill(v reflect.Value, n *int) {
 			fill(v.Index(i), n)
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			fill(v.Field(i), n)
+		for _, field := range v.Fields() {
+			fill(field, n)
 		}
 	default:
 		panic(v.Kind())

@@ -307,14 +307,8 @@ func (c *connection) connectUndisturbed() syscall.Errno {
 
 // errnoOf is what the command gets for err.
 func errnoOf(err error) syscall.Errno {
-	for {
-		switch e := err.(type) {
-		case syscall.Errno:
-			return e
-		case interface{ Unwrap() error }:
-			err = e.Unwrap()
-		default:
-			return unix.EPERM
-		}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno
 	}
+	return unix.EPERM
 }

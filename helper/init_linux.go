@@ -22,13 +22,17 @@ const (
 	killed = 128 + int(unix.SIGKILL)
 
 	configFD, leashFD = 3, 4
+
+	// memoryLimit is from how many bytes on it collects garbage after all.
+	memoryLimit = 32 << 20
 )
 
 // InitMain runs the command that the agent described on descriptor 3, and
 // returns its exit code, or 128 and the signal that ended it. It is for a
 // process of its own: see [Command.Prepare].
 func InitMain() int {
-	debug.SetGCPercent(-1) // it allocates little and does not live for long
+	debug.SetGCPercent(-1) // nearly all of them allocate less than one collection costs
+	debug.SetMemoryLimit(memoryLimit)
 	code, err := initMain()
 	if err != nil {
 		line := strings.ReplaceAll(err.Error(), "\n", ": ")

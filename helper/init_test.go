@@ -1,248 +1,24 @@
 package helper
 
 import (
-	"bytes"
-	"context"
+	"bufio"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 )
-
-// full is the backend of a host that has everything.
-func full() sandbox.Backend {
-	return sandbox.Backend{UserNS: true, MountNS: true, PIDNS: true, IPCNS: true, NetNS: true, Landlock: sandbox.LandlockABI(), Seccomp: true}
-}
-
-// withoutPIDNS is that of a container that refuses a fresh procfs.
-func withoutPIDNS() sandbox.Backend {
-	l := full()
-	l.PIDNS = false
-	return l
-}
-
-// landlockOnly is that of a host without namespaces.
-func landlockOnly() sandbox.Backend {
-	return sandbox.Backend{Landlock: sandbox.LandlockABI(), Seccomp: true}
-}
-
-// workspaceWrite may read everything and write in root.
-func workspaceWrite(t testing.TB, root string, network sandbox.Network) *sandbox.Policy {
-	t.Helper()
-	return policyOf(t, sandbox.Profile{
-		Entries: []sandbox.Entry{
-			{Place: sandbox.PlaceRoot, Access: sandbox.Read},
-			{Place: sandbox.PlacePath, Path: root, Access: sandbox.Write},
-		},
-		Network: network,
-	})
-}
-
-// readOnly may read everything.
-func readOnly(t testing.TB) *sandbox.Policy {
-	t.Helper()
-	return policyOf(t, sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}})
-}
-
-func policyOf(t testing.TB, profile sandbox.Profile) *sandbox.Policy {
-	t.Helper()
-	policy, err := profile.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return policy
-}
-
-// confined is a command under test.
-type confined struct {
-	procs.Spec
-	policy  *sandbox.Policy
-	backend sandbox.Backend
-	limits  Limits
-	flags   uintptr // more of clone(2)
-	held    bool    // the placeholders are there
-}
-
-// start starts it as the agent does. What it writes is kept.
-func (c confined) start(t testing.TB) *run {
-	t.Helper()
-	r := &run{t: t}
-	if !c.held {
-		hold(t, c.policy)
-	}
-	if c.Dir == "" {
-		c.Dir = "/"
-	}
-	if c.Env == nil {
-		c.Env = []string{"PATH=/usr/bin:/bin"}
-	}
-	c.Sink = r.sink
-	c.Stage = func(p procs.Program) (*procs.Stage, error) {
-		prepared, err := Command{
-			Policy: c.policy, Backend: c.backend,
-			Argv: p.Argv, Arg0: p.Arg0, Env: p.Env, Dir: p.Dir, TTY: p.TTY,
-			NewSession: true, Limits: c.limits, Argv0: os.Args[0],
-		}.Prepare()
-		if err != nil {
-			return nil, err
-		}
-		// The race detector would wait for a second at the end of init.
-		env := append(prepared.Env, "GORACE=atexit_sleep_ms=0")
-		return &procs.Stage{
-			Path: prepared.Path, Argv: prepared.Argv, Env: env, Files: prepared.Files,
-			Cloneflags: prepared.Cloneflags | c.flags, AmbientCaps: prepared.AmbientCaps,
-			Leash: prepared.Leash, Grace: prepared.Grace,
-		}, nil
-	}
-	p, err := procs.Start(c.Spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
-	r.Process = p
-	p.Begin()
-	return r
-}
-
-// run is a command that runs.
-type run struct {
-	*procs.Process
-	t testing.TB
-
-	mu     sync.Mutex
-	out    bytes.Buffer
-	code   int
-	output chan struct{} // closed at the next output
-}
-
-func (r *run) sink(ev procs.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.out.Write(ev.Data)
-	if ev.Kind == procs.Exited {
-		r.code = ev.ExitCode
-	}
-	if r.output != nil {
-		close(r.output)
-		r.output = nil
-	}
-}
-
-// until waits for text in what was written.
-func (r *run) until(text string) {
-	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	for {
-		r.mu.Lock()
-		out, next := r.out.String(), r.output
-		if next == nil {
-			next = make(chan struct{})
-			r.output = next
-		}
-		r.mu.Unlock()
-		if strings.Contains(out, text) {
-			return
-		}
-		select {
-		case <-next:
-		case <-r.Done():
-			r.t.Fatalf("it ended without %q: %q", text, out)
-		case <-ctx.Done():
-			r.t.Fatalf("no %q in %q", text, out)
-		}
-	}
-}
-
-// text is what was written so far.
-func (r *run) text() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.out.String()
-}
-
-// end waits for the end and returns what was written, and the exit code.
-func (r *run) end() (out string, code int) {
-	r.t.Helper()
-	select {
-	case <-r.Done():
-	case <-time.After(20 * time.Second):
-		r.t.Fatalf("it does not end: %q", r.out.String())
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.out.String(), r.code
-}
-
-// hold makes the placeholders that the view of policy needs, as the agent does.
-func hold(t testing.TB, policy *sandbox.Policy) {
-	t.Helper()
-	resolved, err := policy.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resolved.Close()
-	if len(resolved.Missing) == 0 {
-		return
-	}
-	state := t.TempDir()
-	if err := os.Chmod(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	placeholders, err := sandbox.OpenPlaceholders(state)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { placeholders.Close() })
-	if _, err := placeholders.Hold(resolved.Missing); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// rows are the kinds of confinement that a command can be started with. Their
-// policies let read everything; the writable root is not there for all.
-type row struct {
-	name    string
-	backend sandbox.Backend
-	writes  bool // to the root
-	network sandbox.Network
-}
-
-func rows() []row {
-	return []row{
-		{"full", full(), true, sandbox.NetworkRestricted},
-		{"network", full(), true, sandbox.NetworkEnabled},
-		{"no pid namespace", withoutPIDNS(), true, sandbox.NetworkRestricted},
-		{"landlock only", landlockOnly(), false, sandbox.NetworkRestricted},
-	}
-}
-
-// command is argv under the confinement of the row.
-func (r row) command(t testing.TB, root string, argv ...string) confined {
-	t.Helper()
-	c := confined{policy: readOnly(t), backend: r.backend, Spec: procs.Spec{Argv: argv, Dir: root}}
-	if r.writes {
-		c.policy = workspaceWrite(t, root, r.network)
-	}
-	return c
-}
-
-// networkOnly is a command that only the network is taken from.
-func networkOnly(argv ...string) confined {
-	return confined{policy: &sandbox.Policy{}, backend: sandbox.Backend{Seccomp: true}, Spec: procs.Spec{Argv: argv}}
-}
 
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
@@ -296,7 +72,8 @@ func TestCommand(t *testing.T) {
 			{"stdin is empty", procs.Spec{Argv: []string{"cat"}}, ""},
 			{"ids", procs.Spec{Argv: []string{"sh", "-c", "id -u; id -g"}}, fmt.Sprintf("%d\n%d\n", os.Getuid(), os.Getgid())},
 			{"umask", procs.Spec{Argv: []string{"sh", "-c", "umask"}}, fmt.Sprintf("%04o\n", umask())},
-			{"signals", procs.Spec{Argv: []string{"grep", "-h", "-E", "Sig(Blk|Ign)", "/proc/self/status"}}, signals(t)},
+			{"open files", procs.Spec{Argv: []string{"sh", "-c", "ulimit -S -n; ulimit -H -n"}}, unconfined(t, "sh", "-c", "ulimit -S -n; ulimit -H -n")},
+			{"signals", procs.Spec{Argv: []string{"grep", "-h", "-E", "Sig(Blk|Ign)", "/proc/self/status"}}, unconfined(t, "grep", "-h", "-E", "Sig(Blk|Ign)", "/proc/self/status")},
 		} {
 			c := row.command(t, root)
 			c.Argv, c.Arg0, c.Env = tt.spec.Argv, tt.spec.Arg0, tt.spec.Env
@@ -320,10 +97,10 @@ func umask() int {
 	return int(mask)
 }
 
-// signals is what a command that is started without a sandbox says.
-func signals(t *testing.T) string {
+// unconfined is what a command says that is started without a sandbox.
+func unconfined(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	out, err := exec.Command("grep", "-h", "-E", "Sig(Blk|Ign)", "/proc/self/status").Output()
+	out, err := exec.Command(name, args...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -414,7 +191,10 @@ func TestRefused(t *testing.T) {
 		wantRefused(t, tt.name, confined{policy: policy, backend: full(), Spec: procs.Spec{Argv: []string{"true"}, Dir: tt.dir}}, "chdir "+tt.dir+": "+tt.want)
 	}
 	minimal := policyOf(t, sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceMinimal, Access: sandbox.Read}}})
-	wantRefused(t, "hidden directory", confined{policy: minimal, backend: full(), Spec: procs.Spec{Argv: []string{"true"}, Dir: hidden}}, "chdir "+hidden+": no such file or directory")
+	for name, backend := range map[string]sandbox.Backend{"": full(), ", landlock only": landlockOnly()} {
+		c := confined{policy: minimal, backend: backend, Spec: procs.Spec{Argv: []string{"true"}, Dir: hidden}}
+		wantRefused(t, "hidden directory"+name, c, "chdir "+hidden+": no such file or directory")
+	}
 	nothing := policyOf(t, sandbox.Profile{})
 	wantRefused(t, "empty view", confined{policy: nothing, backend: full(), Spec: procs.Spec{Argv: []string{"true"}}}, "exec true: no such file or directory")
 	none := full()
@@ -499,59 +279,94 @@ func TestOrdinaryUser(t *testing.T) {
 	}
 }
 
-// agentCommand is a process that starts script in a shell, as an agent that
-// does nothing else. It ends with it.
-func agentCommand(row, root, script string) *exec.Cmd {
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = []string{os.Args[0], agentChild, row, root, script}
-	return cmd
-}
-
-const agentChild = "agent-child"
-
-// childTB is what the helpers of tests need in a process that is no test.
-type childTB struct {
-	testing.TB
-	cleanups []func()
-}
-
-func (t *childTB) Helper()          {}
-func (t *childTB) Cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
-func (t *childTB) Fatal(args ...any) {
-	fmt.Println(args...)
-	os.Exit(98)
-}
-
-func (t *childTB) TempDir() string {
-	dir, err := os.MkdirTemp("/tmp", "execagent-helper")
+// The connections of an ordinary user are judged and done as well.
+func TestOrdinaryUserConnects(t *testing.T) {
+	t.Parallel()
+	const nobody = 65534
+	if os.Getuid() != 0 {
+		t.Skip("becoming another user takes root, and this is one already")
+	}
+	root, err := os.MkdirTemp("/tmp", "execagent-helper")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
-func (t *childTB) end() {
-	for _, f := range slices.Backward(t.cleanups) {
-		f()
+	t.Cleanup(func() { os.RemoveAll(root) })
+	outside := filepath.Join(t.TempDir(), "sock")
+	greeter(t, "unix", outside)
+	inside := filepath.Join(root, "sock")
+	greeter(t, "unix", inside)
+	port := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-// agentChildMain is the process of agentCommand.
-func agentChildMain() int {
-	t := &childTB{}
-	defer t.end()
-	for _, row := range rows() {
-		if row.name == os.Args[2] {
-			r := row.command(t, os.Args[3], "sh", "-c", os.Args[4]).start(t)
-			<-r.Done()
-			_, code, _, _ := r.State()
-			fmt.Print(r.text())
-			return code
+	if err := os.WriteFile(filepath.Join(root, "self"), self, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{root, inside} {
+		if err := os.Chown(path, nobody, nobody); err != nil {
+			t.Fatal(err)
 		}
 	}
-	return 99
+	cmd := agentCommand("network", root, fmt.Sprintf("printf '1 unix sock\\n2 unix /etc/passwd\\n3 tcp %d\\n' | GORACE=atexit_sleep_ms=0 ./self %s", port, connectChild))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	for _, want := range []string{"answer 1: ok\n", "answer 2: EPERM\n", "answer 3: ok hello\n"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("no %q in %q, %v", want, out, err)
+		}
+	}
 }
+
+// For the command line, a command stays in the session of its caller.
+func TestSameSession(t *testing.T) {
+	t.Parallel()
+	for _, row := range rows() {
+		root := t.TempDir()
+		c := row.command(t, root)
+		hold(t, c.policy)
+		p, err := Command{
+			Policy: c.policy, Backend: c.backend, Argv0: os.Args[0], Dir: root, Env: []string{"PATH=/usr/bin:/bin"},
+			Argv: []string{"sh", "-c", "trap 'echo int' INT; trap 'echo term; exit 4' TERM; cut -d' ' -f5,6 /proc/self/stat; while :; do sleep 0.01; done"},
+		}.Prepare()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := &exec.Cmd{Path: p.Path, Args: p.Argv, Env: append(p.Env, "GORACE=atexit_sleep_ms=0"), Dir: "/", ExtraFiles: p.Files}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: p.Cloneflags, AmbientCaps: p.AmbientCaps, Setpgid: true}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewReader(out)
+		line, err := lines.ReadString('\n')
+		want := "1 0\n" // the group of init; the session is outside the pid namespace
+		if !row.backend.PIDNS {
+			session, _ := unix.Getsid(0)
+			want = fmt.Sprintf("%d %d\n", cmd.Process.Pid, session)
+		}
+		if line != want {
+			t.Errorf("%s: group and session %q, want %q, %v", row.name, line, want, err)
+		}
+		// What a terminal would send to the command by itself is not passed on.
+		for _, sig := range []os.Signal{unix.SIGINT, unix.SIGTERM} {
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Error(err)
+			}
+		}
+		rest, _ := io.ReadAll(lines)
+		_ = cmd.Wait() // its code says it
+		if string(rest) != "term\n" || cmd.ProcessState.ExitCode() != 4 {
+			t.Errorf("%s: %q, %v", row.name, rest, cmd.ProcessState)
+		}
+		p.Close()
+	}
+}
+
 // The time from start to the end of a command that does nothing.
 func BenchmarkTrue(b *testing.B) {
 	root := b.TempDir()

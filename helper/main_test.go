@@ -31,10 +31,5 @@ func TestMain(m *testing.M) {
 			os.Exit(probeChildMain())
 		}
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		for _, dir := range binaries {
-			os.RemoveAll(dir)
-		}
-		os.Exit(code)
-	}))
+	goleak.VerifyTestMain(m)
 }

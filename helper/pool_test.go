@@ -40,44 +40,6 @@ func compile(tb testing.TB, entries ...sandbox.Entry) *sandbox.Policy {
 	return policy
 }
 
-// helperPath is an executable with the main of this one, built without cgo: the
-// race detector needs cgo, and a helper cannot confine the threads of such a
-// process.
-func helperPath(tb testing.TB) string {
-	tb.Helper()
-	path, err := staticHelper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return path
-}
-
-var staticHelper = sync.OnceValues(func() (string, error) {
-	if !builtWithCgo() {
-		return "/proc/self/exe", nil
-	}
-	dir, err := os.MkdirTemp("", "helper")
-	if err != nil {
-		return "", err
-	}
-	binaries = append(binaries, dir)
-	path := filepath.Join(dir, "helper.test")
-	build := exec.Command("go", "test", "-c", "-o", path, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the helper: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
-// binaries are what TestMain removes.
-var binaries []string
-
-func builtWithCgo() bool {
-	_, _, errno := syscall.AllThreadsSyscall(syscall.SYS_GETPID, 0, 0, 0)
-	return errno == syscall.ENOTSUP
-}
-
 // children counts the processes of a pool.
 type children struct {
 	mu             sync.Mutex
@@ -153,7 +115,6 @@ func openDescriptors(t *testing.T) int {
 func testPool(t *testing.T, config Config) (*Pool, *children) {
 	t.Helper()
 	c := &children{}
-	config.Path = helperPath(t)
 	pool := NewPool(c.config(config))
 	t.Cleanup(func() {
 		pool.Close()
@@ -331,18 +292,6 @@ func TestStartFails(t *testing.T) {
 		}
 		pool.Close()
 	}
-	if !builtWithCgo() {
-		return
-	}
-	pool := NewPool(Config{})
-	defer pool.Close()
-	err := write(t, pool, workspace(t, dir), dir+"/x")
-	if _, ok := errors.AsType[*HelperError](err); !ok || !strings.Contains(err.Error(), "on all threads") {
-		t.Errorf("a build with cgo: %v", err)
-	}
-	if _, err := os.Stat(dir + "/x"); err == nil {
-		t.Error("something was written")
-	}
 }
 
 func TestCloseEndsWhatIsUnderWay(t *testing.T) {
@@ -467,13 +416,12 @@ func TestKilledHelperFailsItsOwn(t *testing.T) {
 	children.check(t, 3)
 }
 
-// mortalArg makes the test binary an agent that is killed: it has a helper,
-// which is the executable of the second argument, write the file of the third,
-// prints the helper's pid, and waits.
+// mortalArg makes the test binary an agent that is killed: it has a helper
+// write the file of the second argument, prints the helper's pid, and waits.
 const mortalArg = "mortal-agent"
 
 func mortalMain() int {
-	dir := filepath.Dir(os.Args[3])
+	dir := filepath.Dir(os.Args[2])
 	policy, err := sandbox.Profile{Entries: []sandbox.Entry{
 		{Place: sandbox.PlaceRoot, Access: sandbox.Read},
 		{Place: sandbox.PlacePath, Path: dir, Access: sandbox.Write},
@@ -482,11 +430,11 @@ func mortalMain() int {
 		return 1
 	}
 	c := &children{}
-	f, err := NewPool(c.config(Config{Path: os.Args[2]})).Files(policy)
+	f, err := NewPool(c.config(Config{})).Files(policy)
 	if err != nil {
 		return 1
 	}
-	if _, err = f.OpenWrite(context.Background(), os.Args[3], fsops.FollowLinks); err != nil {
+	if _, err = f.OpenWrite(context.Background(), os.Args[2], fsops.FollowLinks); err != nil {
 		return 1
 	}
 	fmt.Println(c.last())
@@ -498,7 +446,7 @@ func mortalMain() int {
 func TestHelperDiesWithTheAgent(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "x")
-	agent := exec.CommandContext(t.Context(), "/proc/self/exe", mortalArg, helperPath(t), path)
+	agent := exec.CommandContext(t.Context(), "/proc/self/exe", mortalArg, path)
 	stdin, err := agent.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

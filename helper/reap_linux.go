@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,7 +34,8 @@ func newSupervisor(cfg *config) (*supervisor, error) {
 		// What comes before the command is born waits there.
 		signals: make(chan os.Signal, 2*len(caught())),
 	}
-	signal.Notify(s.signals, caught()...)
+	// What the agent was started to ignore (nohup(1)) the command ignores too.
+	signal.Notify(s.signals, slices.DeleteFunc(caught(), signal.Ignored)...)
 	if err := unix.SetNonblock(leashFD, true); err != nil {
 		return nil, fmt.Errorf("taking the leash: %w", os.NewSyscallError("fcntl", err))
 	}
@@ -66,9 +68,12 @@ func fromTerminal(sig os.Signal) bool {
 // heed ends everything once the other end of the leash is closed.
 func (s *supervisor) heed() {
 	_, _ = s.leash.Read(make([]byte, 1)) // nothing is sent: whatever comes is the end
+	if s.pidNS {
+		os.Exit(killed)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pidNS || s.pid == 0 {
+	if s.pid == 0 {
 		os.Exit(killed)
 	}
 	if !s.ended { // then attend kills the others

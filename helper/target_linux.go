@@ -54,10 +54,31 @@ func (t *target) startHere(s *supervisor) error {
 	if err := t.config.enterDir(); err != nil {
 		return err
 	}
+	if err := t.judgeDir(); err != nil {
+		return err
+	}
 	if err := t.confine(); err != nil {
 		return err
 	}
 	return s.bear(t.fork)
+}
+
+// judgeDir refuses a working directory that Landlock alone would not keep the
+// command from entering.
+func (t *target) judgeDir() error {
+	if t.config.Backend.MountNS {
+		return nil
+	}
+	dir, err := syscall.Getwd()
+	if err == nil {
+		switch access := t.policy.Access(dir); {
+		case access == sandbox.Denied:
+			err = syscall.EACCES
+		case access == sandbox.Hidden && !t.policy.Leads(dir):
+			err = syscall.ENOENT
+		}
+	}
+	return t.config.explainDir(err)
 }
 
 // confine puts the layers of the backend on the calling thread, in this order:
@@ -138,11 +159,14 @@ func (c *config) argv() []string {
 	return argv
 }
 
-func (c *config) enterDir() error {
-	if err := unix.Chdir(c.Dir); err != nil {
-		return fmt.Errorf("entering the working directory inside the sandbox: %w", &fs.PathError{Op: "chdir", Path: c.Dir, Err: err})
+func (c *config) enterDir() error { return c.explainDir(unix.Chdir(c.Dir)) }
+
+// explainDir says what could not be entered.
+func (c *config) explainDir(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("entering the working directory inside the sandbox: %w", &fs.PathError{Op: "chdir", Path: c.Dir, Err: err})
 }
 
 // explain says what could not be executed.
