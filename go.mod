@@ -30,4 +30,5 @@ require (
 	github.com/landlock-lsm/go-landlock v0.11.0 // indirect
 	github.com/seccomp/libseccomp-golang v0.11.1 // indirect
 	golang.org/x/net v0.62.0 // indirect
+	kernel.org/pub/linux/libs/security/libcap/psx v1.2.77 // indirect
 )

@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -218,7 +218,7 @@ func (s *Session) list() []*process {
 			all = append(all, p)
 		}
 	}
-	slices.SortFunc(all, func(a, b *process) int { return int(a.order) - int(b.order) })
+	sort.Slice(all, func(i, j int) bool { return all[i].order < all[j].order })
 	return all
 }
 

@@ -10,12 +10,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // What is released is small; decision D3.
 const (
 	maxBinary = 12_000_000 // bytes, stripped
 	maxIdle   = 15 << 10   // KiB resident
+	maxHelper = 6 << 10    // KiB of an idle file helper's own
 )
 
 // TestBinary holds what is released to its promises: static, for both machines, and small.
@@ -87,6 +89,77 @@ func TestIdleMemory(t *testing.T) {
 		t.Errorf("%d KiB resident, more than %d", resident, maxIdle)
 	}
 	t.Logf("%d KiB resident", resident)
+}
+
+// TestIdleHelper: what serves the files of a policy is small when it has done much and waits.
+func TestIdleHelper(t *testing.T) {
+	t.Parallel()
+	a := startAgent(t, "none", "--listen", "stdio")
+	a.ask(t, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`)
+	if _, err := fmt.Fprintln(a.stdin, `{"method":"initialized"}`); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	sandbox := `{"windowsSandboxLevel":"disabled","permissions":{"type":"managed","network":"restricted","file_system":{"type":"restricted","entries":[` +
+		`{"path":{"type":"special","value":{"kind":"minimal"}},"access":"read"},{"path":{"type":"path","path":"file://` + dir + `"},"access":"write"}]}}}`
+	request := func(format string, args ...any) {
+		t.Helper()
+		answer := a.ask(t, fmt.Sprintf(`{"id":2,"method":"fs/`+format, args...))
+		if !strings.Contains(answer, `"result"`) {
+			t.Fatal(answer)
+		}
+	}
+	for i := range 1000 {
+		request(`writeFile","params":{"path":"file://%s/%d","dataBase64":"eA==","sandbox":%s}}`, dir, i, sandbox)
+		request(`readFile","params":{"path":"file://%s/%d","sandbox":%s}}`, dir, i, sandbox)
+	}
+	for range 3 {
+		request(`walk","params":{"path":"file:///usr/lib","sandbox":%s,"options":{"maxDepth":64,"maxDirectories":10000,"maxEntries":50000,"followDirectorySymlinks":false}}}`, sandbox)
+	}
+	// The memory of large answers goes back a little later.
+	own := 0
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		if own = helperMemory(t, a.Process.Pid); own <= maxHelper {
+			t.Logf("%d KiB of its own", own)
+			return
+		}
+	}
+	t.Errorf("%d KiB of its own, more than %d", own, maxHelper)
+}
+
+// helperMemory is the private memory of the file helper of an agent, in KiB: proc(5), smaps_rollup.
+func helperMemory(t *testing.T, agent int) int {
+	t.Helper()
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", agent, agent))
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", agent))
+	for _, task := range tasks {
+		more, _ := os.ReadFile(task)
+		children = append(children, more...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range strings.Fields(string(children)) {
+		args, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+		if !strings.Contains(string(args), "fs-helper") {
+			continue
+		}
+		rollup, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := 0
+		for _, m := range regexp.MustCompile(`(?m)^Private_\w+:\s+(\d+) kB$`).FindAllSubmatch(rollup, -1) {
+			n, err := strconv.Atoi(string(m[1]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += n
+		}
+		return sum
+	}
+	t.Fatal("the agent has no file helper")
+	return 0
 }
 
 // TestDockerfile: the image is made of what the build leaves, and its context lets that in.

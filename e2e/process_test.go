@@ -35,6 +35,13 @@ func startProgram(t *testing.T, mark string, argv ...string) *running {
 	a := &running{Cmd: exec.Command(argv[0], argv[1:]...)}
 	a.Env = append(os.Environ(), "E2E_MARK="+mark)
 	a.Stderr = t.Output()
+	a.connect(t)
+	return a
+}
+
+// connect starts the program and takes its standard input and output.
+func (a *running) connect(t *testing.T) {
+	t.Helper()
 	var err error
 	if a.stdin, err = a.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -51,7 +58,6 @@ func startProgram(t *testing.T, mark string, argv ...string) *running {
 		_ = a.Process.Kill() // it has ended, unless the test failed
 		_ = a.Wait()
 	})
-	return a
 }
 
 // line reads a line of the agent's standard output.

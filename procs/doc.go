@@ -20,13 +20,14 @@
 //
 // A running process has a waiter and one pump for each stream, all parked in
 // the runtime's poller without a thread or a buffer, and a stdin writer while
-// the child does not read what was written. [Process.Close] waits for them.
+// the child does not read what was written. One with a [Stage] has another
+// until that takes signals. [Process.Close] waits for them.
 //
 // # Locks
 //
 // In the order in which they nest: stream.mu (one read and its delivery),
-// Process.deliver (one event), then log.mu, stdin.mu, group.mu or Budget.mu,
-// none of which is held while another is taken.
+// Process.deliver (one event), then log.mu, stdin.mu, leash.mu, group.mu or
+// Budget.mu, none of which is held while another is taken.
 //
 //	p, err := procs.Start(procs.Spec{
 //		Argv: []string{"make", "test"}, Dir: "/srv/w", Env: env,

@@ -1,10 +1,10 @@
 package sandbox
 
 import (
-	"cmp"
 	"fmt"
 	"path"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -320,5 +320,5 @@ func (p *Policy) set(rules ruleSet, private []string) {
 			p.FullRead = false
 		}
 	}
-	slices.SortFunc(p.Rules, func(a, b Rule) int { return cmp.Compare(a.Path, b.Path) })
+	sort.Slice(p.Rules, func(i, j int) bool { return p.Rules[i].Path < p.Rules[j].Path })
 }

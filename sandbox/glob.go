@@ -6,6 +6,7 @@ import (
 	"iter"
 	"path"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -199,8 +200,9 @@ func special(pattern string) iter.Seq2[int, byte] {
 
 // compactGlobs sorts the globs and leaves each once.
 func compactGlobs(globs []Glob) []Glob {
-	slices.SortFunc(globs, func(a, b Glob) int {
-		return cmp.Or(cmp.Compare(a.Base, b.Base), cmp.Compare(a.Pattern, b.Pattern), cmp.Compare(a.MaxDepth, b.MaxDepth))
+	sort.Slice(globs, func(i, j int) bool {
+		a, b := globs[i], globs[j]
+		return cmp.Or(cmp.Compare(a.Base, b.Base), cmp.Compare(a.Pattern, b.Pattern), cmp.Compare(a.MaxDepth, b.MaxDepth)) < 0
 	})
 	return slices.Compact(globs)
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -327,16 +328,20 @@ func (p *planner) plan() *viewPlan {
 	for _, l := range p.links {
 		place(spot{path: l.Path, link: l.Target})
 	}
-	bySpot := func(a, b spot) int { return strings.Compare(a.path, b.path) }
-	slices.SortFunc(v.inside, bySpot)
+	sortSpots(v.inside)
 	for _, s := range p.steps {
-		slices.SortFunc(s.inside, bySpot)
+		sortSpots(s.inside)
 		v.steps = append(v.steps, *s)
 	}
-	slices.SortFunc(v.steps, func(a, b step) int {
-		return cmp.Or(cmp.Compare(strings.Count(a.path, "/"), strings.Count(b.path, "/")), strings.Compare(a.path, b.path))
+	sort.Slice(v.steps, func(i, j int) bool {
+		a, b := v.steps[i].path, v.steps[j].path
+		return cmp.Or(cmp.Compare(strings.Count(a, "/"), strings.Count(b, "/")), strings.Compare(a, b)) < 0
 	})
 	return v
+}
+
+func sortSpots(spots []spot) {
+	sort.Slice(spots, func(i, j int) bool { return spots[i].path < spots[j].path })
 }
 
 // holder is the nearest step around name, if it mounts a file system of ours.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -311,7 +312,7 @@ func (s *resolution) links(policy *Policy, known []Link) []Link {
 		}
 	}
 	links = slices.DeleteFunc(links, func(l Link) bool { return policy.Access(l.Path) >= Read })
-	slices.SortFunc(links, func(a, b Link) int { return cmp.Compare(a.Path, b.Path) })
+	sort.Slice(links, func(i, j int) bool { return links[i].Path < links[j].Path })
 	return slices.CompactFunc(links, func(a, b Link) bool { return a.Path == b.Path })
 }
 
@@ -339,8 +340,8 @@ func (s *resolution) missing(policy *Policy) ([]Missing, error) {
 		dir := s.rules[path.Join(o.at, o.missing[0])].Origin == Protected
 		all = append(all, Missing{Parent: o.at, Name: o.missing[0], Dir: dir})
 	}
-	slices.SortFunc(all, func(a, b Missing) int {
-		return cmp.Or(cmp.Compare(a.Parent, b.Parent), cmp.Compare(a.Name, b.Name))
+	sort.Slice(all, func(i, j int) bool {
+		return cmp.Or(cmp.Compare(all[i].Parent, all[j].Parent), cmp.Compare(all[i].Name, all[j].Name)) < 0
 	})
 	return slices.Compact(all), nil
 }

@@ -51,6 +51,7 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, *commandLine, error) {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, FlagsLast: true}),
 		kong.ExplicitGroups([]kong.Group{
 			{Key: "auth", Title: "Authentication of WebSocket clients:"},
+			{Key: "sandbox", Title: "Confined commands:"},
 			{Key: "log", Title: "Log:"},
 		}),
 		kong.Vars{
@@ -80,6 +81,15 @@ type serverFlags struct {
 	WSIssuer              string `env:"AGENT_WS_ISSUER" name:"ws-issuer" group:"auth" placeholder:"TEXT" help:"Issuer that bearer tokens must name."`
 	WSAudience            string `env:"AGENT_WS_AUDIENCE" name:"ws-audience" group:"auth" placeholder:"TEXT" help:"Audience that bearer tokens must name."`
 	WSMaxClockSkewSeconds *int64 `env:"AGENT_WS_MAX_CLOCK_SKEW_SECONDS" name:"ws-max-clock-skew-seconds" group:"auth" placeholder:"N" help:"Tolerance for the times in bearer tokens. Default: ${skew}."`
+
+	SandboxMinimum  string `default:"" enum:",full" env:"AGENT_SANDBOX_MINIMUM" group:"sandbox" placeholder:"LAYERS" help:"full refuses commands that could only be confined without namespaces, even where that is exact."`
+	StateDir        string `env:"AGENT_STATE_DIR" group:"sandbox" type:"path" placeholder:"DIR" help:"Private folder for notes of what is in workspaces while a command runs. Default: one in /dev/shm, XDG_RUNTIME_DIR, /run or /tmp."`
+	MaxProcesses    uint64 `env:"AGENT_MAX_PROCESSES" group:"sandbox" placeholder:"N" help:"Processes and threads that the user of a confined command may have (RLIMIT_NPROC). Default: as inherited."`
+	MaxAddressSpace uint64 `env:"AGENT_MAX_ADDRESS_SPACE" group:"sandbox" placeholder:"BYTES" help:"Memory that each process of a confined command may map (RLIMIT_AS). Default: as inherited."`
+	MaxCPUSeconds   uint64 `env:"AGENT_MAX_CPU_SECONDS" name:"max-cpu-seconds" group:"sandbox" placeholder:"N" help:"CPU time of each process of a confined command (RLIMIT_CPU). Default: as inherited."`
+	CgroupPIDs      uint64 `env:"AGENT_CGROUP_PIDS" name:"cgroup-pids" group:"sandbox" placeholder:"N" help:"Processes and threads of each confined command together, where a cgroup v2 is delegated (pids.max)."`
+	CgroupMemory    uint64 `env:"AGENT_CGROUP_MEMORY" group:"sandbox" placeholder:"BYTES" help:"Memory of each confined command together, where a cgroup v2 is delegated (memory.max)."`
+	CgroupCPU       string `env:"AGENT_CGROUP_CPU" name:"cgroup-cpu" group:"sandbox" placeholder:"QUOTA PERIOD" help:"CPU time of each confined command together, in microseconds, where a cgroup v2 is delegated (cpu.max)."`
 
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"AGENT_LOG_LEVEL" group:"log" placeholder:"LEVEL" help:"What to log on standard error: debug, info, warn or error. Default: ${default}."`
 	LogFormat string `default:"text" enum:"text,json" env:"AGENT_LOG_FORMAT" group:"log" placeholder:"FORMAT" help:"How to log: text or json. Default: ${default}."`

@@ -15,8 +15,6 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/protocol"
@@ -172,24 +170,6 @@ func readPolicy(path string, stdin io.Reader) (*protocol.Sandbox, error) {
 	return asked, protocol.UnmarshalParams(message.Params, asked)
 }
 
-// isShownTerminal tells whether a file is a terminal that a view of the file
-// system can show: one that can be found by its name.
-func isShownTerminal(f *os.File) bool {
-	if newTerminal(f) == nil {
-		return false
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
-	if err != nil {
-		return false
-	}
-	named, err := os.Stat(name)
-	return err == nil && os.SameFile(info, named)
-}
-
 // become runs a command that nothing confines in the place of this process.
 func become(c helper.Command) error {
 	path, err := exec.LookPath(c.Argv[0])
@@ -301,38 +281,5 @@ func passSignals(process *os.Process, leash *os.File, signals <-chan os.Signal, 
 		case <-ended:
 			return
 		}
-	}
-}
-
-// foreground is the controlling terminal of this process; nil: it has none.
-type foreground struct {
-	fd   int
-	held bool // our process group was in the foreground
-}
-
-func controllingTerminal() *foreground {
-	fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
-	return &foreground{fd: fd, held: err == nil && group == unix.Getpgrp()}
-}
-
-// reclaim brings the group of this process back to the foreground. A shell that
-// was run cannot do so itself where it could not see that group.
-func (f *foreground) reclaim() {
-	if f == nil || !f.held {
-		return
-	}
-	signal.Ignore(syscall.SIGTTOU)
-	defer signal.Reset(syscall.SIGTTOU)
-	// If the terminal is gone there is nothing to bring back.
-	_ = unix.IoctlSetPointerInt(f.fd, unix.TIOCSPGRP, unix.Getpgrp())
-}
-
-func (f *foreground) close() {
-	if f != nil {
-		_ = unix.Close(f.fd)
 	}
 }

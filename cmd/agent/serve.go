@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -49,12 +51,19 @@ func runServer(sys system, flags *serverFlags) int {
 }
 
 // serve returns the signal that ended it, if one did.
-func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (os.Signal, error) {
+func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received os.Signal, err error) {
 	auth, err := flags.auth().Authenticator()
 	if err != nil {
 		return nil, err
 	}
 	logger := newLogger(sys.stderr, flags)
+	cgroups, err := flags.cgroups(logger)
+	if err != nil {
+		return nil, err
+	}
+	if cgroups != nil {
+		defer func() { err = errors.Join(err, cgroups.Close()) }()
+	}
 	guard, reaper := newGuard()
 	defer reaper.Close()
 	cfg := agent.Config{
@@ -67,6 +76,11 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (os.Signal,
 		RetainTotalBytes:   flags.RetainTotalBytes,
 		Reaper:             reaper,
 		Guard:              guard,
+		StateDir:           flags.StateDir,
+		Secrets:            flags.secrets(),
+		RequireNamespaces:  flags.SandboxMinimum == "full",
+		Limits:             helper.Limits{Processes: flags.MaxProcesses, AddressSpace: flags.MaxAddressSpace, CPUSeconds: flags.MaxCPUSeconds},
+		Cgroups:            cgroups,
 	}
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -75,7 +89,6 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (os.Signal,
 	if err != nil {
 		return nil, err
 	}
-	var received os.Signal
 	select {
 	case err = <-serving.done:
 	case received = <-signals:
@@ -87,6 +100,33 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (os.Signal,
 		}
 	}
 	return received, errors.Join(err, serving.agent.Close(), guard.Close())
+}
+
+// cgroups is where confined commands get a control group each. Where none is
+// delegated the end of a namespace does what is needed, but the limits that were
+// asked for cannot be had.
+func (f *serverFlags) cgroups(log *slog.Logger) (*procs.Cgroups, error) {
+	limits := procs.CgroupLimits{PIDs: f.CgroupPIDs, MemoryMax: f.CgroupMemory, CPUMax: f.CgroupCPU}
+	cgroups, err := procs.NewCgroups(limits)
+	if errors.Is(err, procs.ErrNotDelegated) && limits == (procs.CgroupLimits{}) {
+		log.Debug("no control groups for commands", "reason", err)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("control groups: %w", err)
+	}
+	return cgroups, nil
+}
+
+// secrets are the files that say who may use the agent.
+func (f *serverFlags) secrets() []string {
+	var paths []string
+	for _, path := range []string{f.WSTokenFile, f.WSSharedSecretFile} {
+		if path != "" {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
 
 // serving is an agent at work; done gets how it ended.

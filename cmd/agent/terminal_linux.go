@@ -1,7 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -74,4 +77,55 @@ func (t *terminal) restore() {
 	// A terminal that is gone needs nothing.
 	_ = unix.IoctlSetTermios(t.fd, unix.TCSETSW, t.saved)
 	t.saved = nil
+}
+
+// isShownTerminal tells whether a file is a terminal that a view of the file
+// system can show: one that can be found by its name.
+func isShownTerminal(f *os.File) bool {
+	if newTerminal(f) == nil {
+		return false
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(name)
+	return err == nil && os.SameFile(info, named)
+}
+
+// foreground is the controlling terminal of this process; nil: it has none.
+type foreground struct {
+	fd   int
+	held bool // our process group was in the foreground
+}
+
+func controllingTerminal() *foreground {
+	fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	return &foreground{fd: fd, held: err == nil && group == unix.Getpgrp()}
+}
+
+// reclaim brings the group of this process back to the foreground. A shell that
+// was run cannot do so itself where it could not see that group.
+func (f *foreground) reclaim() {
+	if f == nil || !f.held {
+		return
+	}
+	signal.Ignore(syscall.SIGTTOU)
+	defer signal.Reset(syscall.SIGTTOU)
+	// If the terminal is gone there is nothing to bring back.
+	_ = unix.IoctlSetPointerInt(f.fd, unix.TIOCSPGRP, unix.Getpgrp())
+}
+
+func (f *foreground) close() {
+	if f != nil {
+		_ = unix.Close(f.fd)
+	}
 }

@@ -1,0 +1,249 @@
+package e2e
+
+import (
+	"archive/tar"
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestMain removes what the tests of containers share.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if containerDir != "" {
+		if err := os.RemoveAll(containerDir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// containerDir is where podman keeps the images of the tests and their containers, once there are any. It is short: podman
+// allows its run root 50 bytes.
+var containerDir string
+
+// containerProfile is a way in which engines and operators confine a container.
+type containerProfile struct {
+	name  string
+	uid   int      // of the programs in it
+	flags []string // of podman run
+}
+
+const (
+	containerUser = 1000
+	// containerSeconds is when a container that does not end by itself is ended.
+	containerSeconds = "120"
+)
+
+// containerProfiles are those of the issue, from the one that is asked for to the one that most people run.
+func containerProfiles(t *testing.T) (hardened, noUserNS, unmasked, plain containerProfile) {
+	t.Helper()
+	filter, err := filepath.Abs("container/no-userns.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := fmt.Sprintf("--user=%d:%d", containerUser, containerUser)
+	hard := []string{"--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", user}
+	with := func(more ...string) []string { return append(append([]string{}, hard...), more...) }
+	return containerProfile{"hardened", containerUser, hard},
+		// An engine whose filter forbids user namespaces and mounts.
+		containerProfile{"no user namespaces", containerUser, with("--security-opt=seccomp=" + filter)},
+		// Nothing of /proc is masked, so that a fresh one may be mounted.
+		containerProfile{"unmasked proc", containerUser, with("--security-opt=unmask=ALL")},
+		containerProfile{"plain root", 0, nil}
+}
+
+// containers runs programs in containers of one image: the agent as /agent, a shell and tools of busybox in /bin, and the
+// volume /repo, which is the folder repo here and belongs to the user of the container.
+//
+// It needs root, podman with an OCI runtime, and a static busybox; nothing is pulled. Every podman runs in a mount namespace of
+// its own with a cgroup2 file system over /sys/fs/cgroup, since podman cannot do with the hybrid layout. All methods may be
+// called at once.
+type containers struct{ repo string }
+
+// newContainers returns containers with a volume of their own.
+func newContainers(t *testing.T) *containers {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("containers are run by root here")
+	}
+	if _, err := exec.LookPath("podman"); err != nil {
+		t.Skipf("no podman: %v", err)
+	}
+	if err := static(busybox); err != nil {
+		t.Skipf("no static busybox for the image: %v", err)
+	}
+	if err := buildImages(); err != nil {
+		t.Fatal(err)
+	}
+	return &containers{repo: t.TempDir()}
+}
+
+// buildImages builds the image of the Dockerfile at the top, and the tests' upon it.
+var buildImages = sync.OnceValue(func() error {
+	if _, err := buildOnce(); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "ctr")
+	if err != nil {
+		return err
+	}
+	containerDir = dir
+	context := filepath.Join(dir, "image")
+	// Locks in files, not in shared memory: nothing is shared with the podman of the machine.
+	const config = "[engine]\nlock_type = \"file\"\nevents_logger = \"none\"\n"
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(dir, "containers.conf"), []byte(config), 0o600),
+		os.Mkdir(context, 0o700),
+		writeRoot(filepath.Join(context, "root.tar")),
+	); err != nil {
+		return err
+	}
+	for _, build := range [][]string{
+		{"-f", "../Dockerfile", "-t", "execagent/agent", ".."},
+		{"-f", "container/Dockerfile", "-t", "exectest", "--pull=never", context},
+	} {
+		if out, err := podman(append([]string{"build", "-q"}, build...)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("podman build %s: %w\n%s", build, err, out)
+		}
+	}
+	return nil
+})
+
+// podman is a podman of the tests' own.
+func podman(args ...string) *exec.Cmd {
+	const enter = `mount -t cgroup2 none /sys/fs/cgroup && exec podman "$@"`
+	cmd := exec.Command("unshare", append([]string{"-m", "sh", "-c", enter, "podman",
+		"--root", filepath.Join(containerDir, "store"), "--runroot", filepath.Join(containerDir, "run"),
+		"--tmpdir", filepath.Join(containerDir, "tmp"), "--cgroup-manager=cgroupfs"}, args...)...)
+	cmd.Env = append(os.Environ(), "STORAGE_DRIVER=vfs", "CONTAINERS_CONF="+filepath.Join(containerDir, "containers.conf"))
+	return cmd
+}
+
+// command is a program in a new container, which ends with it. mounts are host paths that are shown read-only under the same
+// base name in /host.
+func (c *containers) command(t *testing.T, profile containerProfile, mounts []string, argv ...string) *exec.Cmd {
+	t.Helper()
+	args := []string{"run", "--rm", "-i", "--pull=never", "--timeout=" + containerSeconds, "--cgroups=disabled", "--network=none",
+		"--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096", "--volume=" + c.repo + ":/repo"}
+	for _, m := range mounts {
+		args = append(args, "--volume="+m+":/host/"+filepath.Base(m)+":ro")
+	}
+	c.own(t, profile)
+	return podman(append(append(append(args, profile.flags...), "localhost/exectest"), argv...)...)
+}
+
+// containerResult is what a program in a container left.
+type containerResult struct {
+	stdout, stderr string
+	code           int
+}
+
+// run runs a program in a new container to its end.
+func (c *containers) run(t *testing.T, profile containerProfile, argv ...string) containerResult {
+	t.Helper()
+	cmd := c.command(t, profile, nil, argv...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+		t.Fatalf("%s: %v\n%s", argv, err, stderr.Bytes())
+	}
+	// podman's own codes; a command of the tests' own never ends so.
+	if code := cmd.ProcessState.ExitCode(); code != 125 {
+		return containerResult{stdout.String(), stderr.String(), code}
+	}
+	t.Fatalf("podman cannot run %s: %s", argv, stderr.Bytes())
+	return containerResult{}
+}
+
+// own gives the volume, and what is in it, to the user of a profile.
+func (c *containers) own(t *testing.T, profile containerProfile) {
+	t.Helper()
+	if err := filepath.WalkDir(c.repo, func(path string, _ os.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, profile.uid, profile.uid))
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const busybox = "/bin/busybox"
+
+// static tells why a program cannot run by itself.
+func static(path string) error {
+	f, err := elf.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return fmt.Errorf("%s needs a loader", path)
+		}
+	}
+	return nil
+}
+
+// writeRoot writes the root of the image but for the agent, as a tar archive.
+func writeRoot(path string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(archiveRoot(file), file.Close())
+}
+
+func archiveRoot(to io.Writer) error {
+	program, err := os.ReadFile(busybox)
+	if err != nil {
+		return err
+	}
+	applets, err := exec.Command(busybox, "--list").Output()
+	if err != nil {
+		return err
+	}
+	archive := tar.NewWriter(to)
+	put := func(kind byte, name, link string, mode int64, content []byte) {
+		err = errors.Join(err, archive.WriteHeader(&tar.Header{
+			Typeflag: kind, Name: name, Linkname: link, Mode: mode, Size: int64(len(content)),
+		}))
+		_, failed := archive.Write(content)
+		err = errors.Join(err, failed)
+	}
+	for _, dir := range []string{"bin", "dev", "etc", "home", "host", "proc", "repo", "sys", "var"} {
+		put(tar.TypeDir, dir, "", 0o755, nil)
+	}
+	for _, dir := range []string{"tmp", "var/tmp"} {
+		put(tar.TypeDir, dir, "", 0o1777, nil)
+	}
+	put(tar.TypeReg, "bin/busybox", "", 0o755, program)
+	for name := range strings.FieldsSeq(string(applets)) {
+		if name != "busybox" {
+			put(tar.TypeSymlink, "bin/"+name, "busybox", 0o777, nil)
+		}
+	}
+	for name, content := range map[string]string{
+		"home/hidden": "hidden\n",
+		"etc/passwd":  fmt.Sprintf("root:x:0:0::/:/bin/sh\nagent:x:%d:%d::/home:/bin/sh\n", containerUser, containerUser),
+		"etc/group":   fmt.Sprintf("root:x:0:\nagent:x:%d:\n", containerUser),
+	} {
+		put(tar.TypeReg, name, "", 0o644, []byte(content))
+	}
+	return errors.Join(err, archive.Close())
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,242 @@
+// Command escape runs inside a sandbox and tries to get out: the list of
+// sandbox.md 17 and more. It prints one line of JSON for each attempt and
+// judges nothing; the test that starts it knows what each has to end with.
+//
+// It does not start unless it is confined: some attempts would harm a machine
+// on which they succeed, although each does the least that shows success. Where
+// things are is told in the environment, by the names of the fields of places.
+// The setting below keeps the runtime from opening files of its control group.
+//
+//go:debug containermaxprocs=0
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// attempt is one try; nil says that it has succeeded.
+type attempt struct {
+	name string // sandbox.md 17 by number, ours by "x"
+	try  func(p *places) error
+}
+
+// places are where things are.
+type places struct {
+	repo, out  string // workspace; a directory outside, of the same user
+	stream     string // a listening socket outside, by path
+	dgram      string // a datagram socket outside, by path
+	abstract   string // a listening socket outside, by abstract name
+	tcp        string // a listening port outside
+	pts        string // a terminal of the host
+	suid       string // this program, set-user-ID root
+	secret     string // is in the environment and memory of the agent
+	agent, pid int    // of the agent and of another process of the user
+	shm        int    // key of a System V segment outside
+}
+
+func fromEnv() *places {
+	number := func(name string) int {
+		n, _ := strconv.Atoi(os.Getenv(name)) // 0 is nobody
+		return n
+	}
+	return &places{
+		repo: os.Getenv("ESCAPE_REPO"), out: os.Getenv("ESCAPE_OUT"),
+		stream: os.Getenv("ESCAPE_STREAM"), dgram: os.Getenv("ESCAPE_DGRAM"),
+		abstract: os.Getenv("ESCAPE_ABSTRACT"), tcp: os.Getenv("ESCAPE_TCP"),
+		pts: os.Getenv("ESCAPE_PTS"), suid: os.Getenv("ESCAPE_SUID"), secret: os.Getenv("ESCAPE_SECRET"),
+		agent: number("ESCAPE_AGENT"), pid: number("ESCAPE_PID"), shm: number("ESCAPE_SHM"),
+	}
+}
+
+func main() {
+	if err := confined(); err != nil {
+		fmt.Fprintln(os.Stderr, "escape: refusing to run:", err)
+		os.Exit(3)
+	}
+	inherited := openDescriptors() // before we open any
+	p := fromEnv()
+	attempts := []attempt{{"56 inherited descriptor", func(*places) error { return inherited }}}
+	for _, group := range [][]attempt{fileAttempts, linkAttempts, procAttempts, processAttempts, privilegeAttempts, callAttempts, archAttempts, networkAttempts} {
+		attempts = append(attempts, group...)
+	}
+	if len(os.Args) > 1 {
+		os.Exit(child(p, os.Args[1:], attempts))
+	}
+	out := json.NewEncoder(os.Stdout)
+	for _, a := range attempts {
+		if err := out.Encode(result(a.name, a.try(p))); err != nil {
+			os.Exit(4)
+		}
+	}
+}
+
+// result is the line of one attempt.
+func result(name string, err error) map[string]any {
+	n, rest, _ := strings.Cut(name, " ")
+	line := map[string]any{"n": n, "name": rest, "errno": "", "ok": err == nil}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		line["errno"] = unix.ErrnoName(errno)
+	} else if err != nil {
+		line["errno"] = err.Error()
+	}
+	return line
+}
+
+// child is a process that we start: to sleep, to tell whether it is
+// privileged, or to make one attempt that may end it.
+func child(p *places, args []string, attempts []attempt) int {
+	switch args[0] {
+	case "sleep":
+		fmt.Println("ready")
+		wait()
+	case "privileged":
+		if err := privileged(); err != nil {
+			return 13
+		}
+		return 0
+	case "daemon":
+		return daemon(args[1:])
+	}
+	attempts = append(attempts, attempt{"int80", func(*places) error { return narrow() }})
+	for _, a := range attempts {
+		if len(args) > 1 && a.name == args[1] {
+			err := a.try(p)
+			if errno, ok := errors.AsType[syscall.Errno](err); ok {
+				return 100 + int(errno)%100
+			}
+			return 0
+		}
+	}
+	return 5
+}
+
+// daemon leaves n processes behind that have left session and group, and says
+// when they are there. Its argument is their mark.
+func daemon(args []string) int {
+	for range 3 {
+		cmd := exec.Command("/proc/self/exe", append([]string{"sleep"}, args...)...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		if _, err := out.Read(make([]byte, 6)); err != nil {
+			return 1
+		}
+	}
+	fmt.Println("ready")
+	wait()
+	return 0
+}
+
+// wait waits until somebody kills us.
+func wait() {
+	for {
+		time.Sleep(time.Hour)
+	}
+}
+
+// confined tells why this process is not, as far as it can see itself.
+func confined() error {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return err
+	}
+	for _, want := range []string{"NoNewPrivs:\t1", "Seccomp:\t2"} {
+		if !bytes.Contains(status, []byte("\n"+want+"\n")) {
+			return fmt.Errorf("/proc/self/status has no %q", want)
+		}
+	}
+	return nil
+}
+
+// openDescriptors is nil if we have inherited any but the first three.
+func openDescriptors() error {
+	for fd := 3; fd < 1024; fd++ {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+			continue
+		}
+		name, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+		if name != "anon_inode:[eventpoll]" && name != "anon_inode:[eventfd]" { // of our runtime
+			return nil
+		}
+	}
+	return syscall.EBADF
+}
+
+// privileged is nil if this process may do more than its user.
+func privileged() error {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return err
+	}
+	if unix.Getuid() != unix.Geteuid() || !bytes.Contains(status, []byte("\nCapEff:\t0000000000000000\n")) {
+		return nil
+	}
+	return syscall.EPERM
+}
+
+// run starts this program again for something that may end it, and returns the
+// errno of it, or the signal.
+func run(path string, args ...string) error {
+	cmd := exec.Command(path, args...)
+	err := cmd.Run()
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
+		return err
+	}
+	if status := exit.Sys().(syscall.WaitStatus); status.Signaled() {
+		return errors.New(unix.SignalName(status.Signal()))
+	}
+	switch code := exit.ExitCode(); {
+	case code == 13:
+		return syscall.EPERM
+	case code > 100:
+		return syscall.Errno(code - 100)
+	}
+	return err
+}
+
+// alone runs f on a thread that ends with it, for what a thread cannot undo.
+func alone(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		done <- f()
+	}()
+	return <-done
+}
+
+// call makes a system call.
+func call(number uintptr, args ...uintptr) error {
+	var a [6]uintptr
+	copy(a[:], args)
+	if _, _, errno := unix.Syscall6(number, a[0], a[1], a[2], a[3], a[4], a[5]); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// closing closes a descriptor that should not be there, and returns err.
+func closing(fd int, err error) error {
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return err
+}

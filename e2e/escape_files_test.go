@@ -1,0 +1,223 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+)
+
+// TestEscapeFiles tries the file requests of sandbox.md 17 and more, over the wire. Each names the code and the text that it has
+// to be refused with.
+func TestEscapeFiles(t *testing.T) {
+	const (
+		readOnly = "-32603 Read-only file system (os error 30)"
+		denied   = "-32600 Permission denied (os error 13)"
+		busy     = "-32603 Resource busy (os error 16)"
+		gone     = "-32004 No such file or directory (os error 2)"
+	)
+	for _, uid := range escapeUsers(t) {
+		for _, mode := range []string{"ro", "ww"} {
+			t.Run(fmt.Sprintf("%s/uid %d", mode, uid), func(t *testing.T) {
+				r := newEscapeRig(t, uid)
+				agent := fmt.Sprint("/proc/", r.agent.Process.Pid)
+				ctx, fs := t.Context(), r.client.FS(r.policy(mode))
+				removed := readOnly
+				if mode == "ww" {
+					removed = busy
+				}
+				if err := os.Symlink(r.repo+"/vault", r.repo+"/to-vault"); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Symlink(r.repo+"/.git", r.repo+"/to-git"); err != nil {
+					t.Fatal(err)
+				}
+				if err := syscall.Mkfifo(r.repo+"/fifo", 0o666); err != nil {
+					t.Fatal(err)
+				}
+				before := r.protected(t, mode)
+				data := []byte("escaped")
+				for _, tt := range []struct {
+					name, want string
+					try        func() error
+				}{
+					{"63 write through a link", readOnly, func() error { return fs.WriteFile(ctx, r.repo+"/link", data) }},
+					{"64a read a device", "is not a regular file", func() error { return readAll(ctx, fs, "/dev/zero") }},
+					{"64b read a pipe with a name", "is not a regular file", func() error { return readAll(ctx, fs, r.repo+"/fifo") }},
+					{"65 copy into .git", readOnly, func() error { return fs.Copy(ctx, r.repo+"/dir", r.repo+"/.git/dir") }},
+					{"66 remove the workspace", removed, func() error { return fs.RemoveAll(ctx, r.repo) }},
+					{"67 make a protected directory", readOnly, func() error { return fs.Mkdir(ctx, r.repo+"/.agents/skills", true) }},
+					{"70 write a sysctl", readOnly, func() error { return fs.WriteFile(ctx, "/proc/sys/kernel/printk", data) }},
+					{"71a own environment", denied, func() error { return readAll(ctx, fs, "/proc/self/environ") }},
+					{"71b the agent's environment", denied, func() error { return readAll(ctx, fs, agent+"/environ") }},
+					{"x1a the agent's memory", denied, func() error { return readAll(ctx, fs, agent+"/mem") }},
+					{"x1b the agent's descriptors", denied, func() error { _, err := fs.ReadDir(ctx, agent+"/fd"); return err }},
+					{"x1c the agent's root", denied, func() error { return readAll(ctx, fs, agent+"/root"+r.repo+"/vault/x") }},
+					{"x1d the agent's directory", denied, func() error { return readAll(ctx, fs, agent+"/cwd"+r.repo+"/vault/x") }},
+					{"x1e a task of the agent", denied, func() error {
+						return readAll(ctx, fs, fmt.Sprintf("%s/task/%d/environ", agent, r.agent.Process.Pid))
+					}},
+					{"x1f root of self", denied, func() error { return readAll(ctx, fs, "/proc/self/root"+r.repo+"/vault/x") }},
+					{"x1g root of the thread", denied, func() error { return readAll(ctx, fs, "/proc/thread-self/root"+r.repo+"/vault/x") }},
+					{"x1h root of another process", denied, func() error {
+						return readAll(ctx, fs, fmt.Sprintf("/proc/%d/root%s/vault/x", r.victim.Process.Pid, r.repo))
+					}},
+					{"x1i environment of another process", denied, func() error {
+						return readAll(ctx, fs, fmt.Sprintf("/proc/%d/environ", r.victim.Process.Pid))
+					}},
+					{"x1j standard input by /dev", denied, func() error { return readAll(ctx, fs, "/dev/stdin") }},
+					{"x1k descriptors by /dev", denied, func() error { _, err := fs.ReadDir(ctx, "/dev/fd/"); return err }},
+					{"x2a a denied file", denied, func() error { return readAll(ctx, fs, r.repo+"/vault/x") }},
+					{"x2b a denied file by dots", denied, func() error { return readAll(ctx, fs, r.repo+"/dir/../vault/./x") }},
+					{"x2c a denied file by a link", denied, func() error { return readAll(ctx, fs, r.repo+"/to-vault/x") }},
+					{"x2d a file that a glob denies", denied, func() error { return readAll(ctx, fs, r.repo+"/a.env") }},
+					{"x2e list a denied directory by a link", denied, func() error { _, err := fs.ReadDir(ctx, r.repo+"/to-vault"); return err }},
+					{"x2f copy a denied file", denied, func() error { return fs.Copy(ctx, r.repo+"/a.env", r.repo+"/copy") }},
+					{"x2g open a denied file", denied, func() error {
+						f, err := fs.Open(ctx, r.repo+"/a.env", "read")
+						if err == nil {
+							err = f.Close(ctx)
+						}
+						return err
+					}},
+					{"x2h write a denied file", denied, func() error { return fs.WriteFile(ctx, r.repo+"/a.env", data) }},
+					{"x3a write to .git by a link", readOnly, func() error { return fs.WriteFile(ctx, r.repo+"/to-git/config", data) }},
+					{"x3b remove from .git", readOnly, func() error { return fs.Remove(ctx, r.repo+"/.git/HEAD") }},
+					{"x3c remove .git", removed, func() error { return fs.RemoveAll(ctx, r.repo+"/.git") }},
+					{"x3d rename .git", removed, func() error { return fs.Rename(ctx, r.repo+"/.git", r.repo+"/moved", true) }},
+					{"x3e rename an ancestor of a carve-out", removed, func() error { return fs.Rename(ctx, r.repo+"/a", r.repo+"/moved", true) }},
+					{"x3f remove an ancestor of a carve-out", removed, func() error { return fs.RemoveAll(ctx, r.repo+"/a") }},
+					{"x3g rename over .git/HEAD", readOnly, func() error { return fs.Rename(ctx, r.repo+"/file", r.repo+"/.git/HEAD", true) }},
+					{"x3h rename a file outside", readOnly, func() error { return fs.Rename(ctx, r.out+"/file", r.repo+"/taken", true) }},
+					{"x3i make .codex", readOnly, func() error { return fs.Mkdir(ctx, r.repo+"/.codex", false) }},
+					{"x3j write to .aws", readOnly, func() error { return fs.WriteFile(ctx, r.repo+"/.aws", data) }},
+					{"x4a write outside", readOnly, func() error { return fs.WriteFile(ctx, r.out+"/new", data) }},
+					{"x4b write over a program", readOnly, func() error { return fs.WriteFile(ctx, r.base+"/agent", data) }},
+					{"x4c copy a tree outside", readOnly, func() error { return fs.Copy(ctx, r.repo+"/dir", r.out+"/dir") }},
+					{"x4d write to /proc/self", readOnly + "|" + denied, func() error { return fs.WriteFile(ctx, "/proc/self/comm", data) }},
+					{"x4e write to a control group", readOnly + "|" + gone, func() error {
+						return fs.WriteFile(ctx, "/sys/fs/cgroup/unified/cgroup.procs", []byte("0"))
+					}},
+				} {
+					err := within(t, tt.name, tt.try)
+					if !refusedWith(err, tt.want) {
+						t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
+					}
+				}
+				escapeWalk(t, fs, r)
+				sameState(t, before, r.protected(t, mode))
+			})
+		}
+	}
+}
+
+func readAll(ctx context.Context, fs *client.FS, path string) error {
+	_, err := fs.ReadFile(ctx, path)
+	return err
+}
+
+// within runs a request that must not hang.
+func within(t *testing.T, name string, try func() error) error {
+	t.Helper()
+	timer := time.AfterFunc(20*time.Second, func() { panic(name + " hangs") })
+	defer timer.Stop()
+	return try()
+}
+
+// refusedWith tells whether err has the code and the text, or one of them.
+func refusedWith(err error, want string) bool {
+	refusal, ok := errors.AsType[*client.ServerError](err)
+	if !ok {
+		return false
+	}
+	text := fmt.Sprintf("%d %s", refusal.Err.Code, refusal.Err.Message)
+	for one := range strings.SplitSeq(want, "|") {
+		if strings.Contains(text, one) {
+			return true
+		}
+	}
+	return false
+}
+
+// escapeWalk is 68: a walk that follows links lists nothing that is denied.
+func escapeWalk(t *testing.T, fs *client.FS, r *escapeRig) {
+	t.Helper()
+	result, err := fs.Walk(t.Context(), r.repo, protocol.WalkOptions{
+		MaxDepth: 16, MaxDirectories: 1000, MaxEntries: 1000, FollowDirectorySymlinks: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range result.Entries {
+		if strings.HasPrefix(entry.Path, r.repo+"/vault/") || strings.HasPrefix(entry.Path, r.repo+"/to-vault/") {
+			t.Errorf("the walk lists %s", entry.Path)
+		}
+	}
+	reported := false
+	for _, e := range result.Errors {
+		reported = reported || strings.Contains(e.Message, "Permission denied (os error 13)")
+	}
+	if !reported {
+		t.Errorf("the walk does not report what is denied: %v", result.Errors)
+	}
+}
+
+// TestEscapeSwap is 63 and 69 against the clock: a link that leads into and out of the workspace by turns never lets a write
+// out, and two policies for the same path never get each other's rights.
+func TestEscapeSwap(t *testing.T) {
+	r := newEscapeRig(t, escapeUsers(t)[0])
+	before := r.protected(t, "ww")
+	inside := r.repo + "/dir"
+	turn := r.repo + "/turn"
+	stop := make(chan struct{})
+	var turning sync.WaitGroup
+	turning.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			target := inside
+			if i%2 == 1 {
+				target = r.out
+			}
+			_ = os.Symlink(target, turn+"-next")
+			_ = os.Rename(turn+"-next", turn)
+		}
+	})
+	writer, reader := r.client.FS(r.policy("ww")), r.client.FS(r.policy("ro"))
+	var requests sync.WaitGroup
+	end := time.Now().Add(3 * time.Second)
+	for n := range 4 {
+		requests.Go(func() {
+			for i := 0; time.Now().Before(end); i++ {
+				name := fmt.Sprintf("%s/swapped-%d", turn, n)
+				if err := writer.WriteFile(t.Context(), name, []byte("x")); err != nil && !refusedWith(err, "(os error 30)|(os error 2)") {
+					t.Errorf("writing: %v", err)
+				}
+				if err := reader.WriteFile(t.Context(), filepath.Join(inside, fmt.Sprint("mixed-", n)), []byte("x")); !refusedWith(err, "(os error 30)") {
+					t.Errorf("writing under the read-only policy: %v", err)
+				}
+				data, err := reader.ReadFile(t.Context(), r.repo+"/vault/x")
+				if !refusedWith(err, "(os error 13)") || bytes.Contains(data, []byte(r.secret)) {
+					t.Errorf("reading what is denied: %v", err)
+				}
+			}
+		})
+	}
+	requests.Wait()
+	close(stop)
+	turning.Wait()
+	sameState(t, before, r.protected(t, "ww"))
+}

@@ -1,0 +1,162 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+// TestSandboxTerminal: a shell in the sandbox has the terminal of agent sandbox, and its jobs have it in turn.
+func TestSandboxTerminal(t *testing.T) {
+	t.Parallel()
+	u := atTerminal(t, &pty.Winsize{Rows: 33, Cols: 101}, "sandbox", "--", "env", "PS1=prompt>", "bash", "--norc", "--noprofile", "-i")
+	u.types(t, "stty size; test -t 0 && echo a terminal; echo its own >/dev/tty\r")
+	u.sees(t, "33 101\r\na terminal\r\nits own\r\n")
+	u.types(t, "sh -c 'trap \"exit 9\" INT; echo job; while :; do sleep 0.05; done'\r")
+	u.sees(t, "job\r\n")
+	u.types(t, "\x03")
+	u.sees(t, "prompt>") // what is typed before is lost
+	u.types(t, "echo ended $?\r")
+	u.sees(t, "ended 9\r\n")
+	u.types(t, "exit 6\r")
+	u.ends(t, 6)
+}
+
+// TestSandboxInterrupt: control-C is for the command, once, and agent sandbox waits for what comes of it.
+func TestSandboxInterrupt(t *testing.T) {
+	t.Parallel()
+	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "sandbox", "--", "sh", "-c",
+		"trap 'n=$((n+1))' INT; echo ready; while [ ! $n ]; do sleep 0.05; done; sleep 0.3; echo caught $n; exit 5")
+	u.sees(t, "ready\r\n")
+	u.types(t, "\x03")
+	u.sees(t, "caught 1\r\n")
+	u.ends(t, 5)
+}
+
+// TestSandboxJob: for the shell that runs it, agent sandbox is a job as any other.
+func TestSandboxJob(t *testing.T) {
+	t.Parallel()
+	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--", "env", "PS1=prompt>", "bash", "--norc", "--noprofile", "-i")
+	u.types(t, agentBinary(t)+" sandbox -- sh -c 'trap \"echo back\" CONT; echo job; while ! read line; do :; done; echo got $line; exit 4'\r")
+	u.sees(t, "job\r\n")
+	u.types(t, "\x1a")
+	u.sees(t, "Stopped")
+	u.sees(t, "prompt>")
+	u.types(t, "fg\r")
+	u.sees(t, "back\r\n")
+	u.types(t, "words\r")
+	u.sees(t, "got words\r\n")
+	// A shell in the sandbox that took the terminal gives it back.
+	u.types(t, agentBinary(t)+" sandbox -- bash --norc -ic 'echo inner'; echo code $?; cat\r")
+	u.sees(t, "code 0\r\n")
+	u.types(t, "more\r")
+	u.sees(t, "more\r\nmore\r\n")
+	u.types(t, "\x04")
+	u.types(t, "exit 7\r")
+	u.ends(t, 7)
+}
+
+// withoutTerminal runs agent sandbox as a service would.
+func withoutTerminal(t *testing.T, mark, script string, flags ...string) *running {
+	t.Helper()
+	argv := append(append([]string{agentBinary(t), "sandbox"}, flags...), "--", "sh", "-c", script)
+	return startProgram(t, mark, append([]string{"setsid"}, argv...)...)
+}
+
+// TestSandboxSignals: what agent sandbox is sent, its command gets.
+func TestSandboxSignals(t *testing.T) {
+	t.Parallel()
+	for name, sig := range map[string]syscall.Signal{
+		"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			caught := withoutTerminal(t, "none", "trap 'echo caught; exit 5' "+name+"; echo ready; while :; do sleep 0.05; done")
+			if line := caught.line(t); line != "ready" {
+				t.Fatal(line)
+			}
+			if err := caught.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			if line := caught.line(t); line != "caught" {
+				t.Error(line)
+			}
+			if got := caught.ended(t, 5*time.Second); got != "exit status 5" {
+				t.Errorf("caught, it ends with %s", got)
+			}
+
+			deadly := withoutTerminal(t, "none", "echo ready; exec sleep 300")
+			if line := deadly.line(t); line != "ready" {
+				t.Fatal(line)
+			}
+			if err := deadly.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := deadly.ended(t, 5*time.Second), fmt.Sprintf("exit status %d", 128+int(sig)); got != want {
+				t.Errorf("not caught, it ends with %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// TestSandboxKilled: nothing of the command outlives agent sandbox, and the names that it kept from coming into being do not
+// outlive the next one.
+func TestSandboxKilled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	mark := fmt.Sprintf("sandbox-killed-%d", os.Getpid())
+	a := withoutTerminal(t, mark, "setsid sleep 300 & trap '' TERM HUP; echo ready; wait; sleep 300", "--workspace", dir)
+	if line := a.line(t); line != "ready" {
+		t.Fatal(line)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, ".git")); err != nil {
+		t.Errorf("nothing keeps .git from coming into being: %v", err)
+	}
+	if err := a.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	noneLeft(t, mark)
+	if out, err := exec.CommandContext(t.Context(), agentBinary(t), "sandbox", "--workspace", dir, "--", "true").CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left in the workspace: %v, %v", left, err)
+	}
+}
+
+// TestSandboxOrphans: what the command leaves behind ends with it, and what it still says is not waited for.
+func TestSandboxOrphans(t *testing.T) {
+	t.Parallel()
+	mark := fmt.Sprintf("sandbox-orphans-%d", os.Getpid())
+	a := withoutTerminal(t, mark, "setsid sleep 300 & exit 3")
+	if got := a.ended(t, 5*time.Second); got != "exit status 3" {
+		t.Error(got)
+	}
+	noneLeft(t, mark)
+}
+
+// TestSandboxStdin passes standard input on as it is, to its end.
+func TestSandboxStdin(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), agentBinary(t), "sandbox", "--", "wc", "-c")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, _ = io.WriteString(stdin, strings.Repeat("x", 1<<20)) // wc says if it did not come
+		stdin.Close()
+	}()
+	if out, err := cmd.Output(); err != nil || strings.TrimSpace(string(out)) != "1048576" {
+		t.Errorf("%q, %v", out, err)
+	}
+}

@@ -1,0 +1,221 @@
+package procs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// leashEnds are ours and that of a stage.
+func leashEnds(t *testing.T) (ours, theirs *os.File) {
+	t.Helper()
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(ends[0], true); err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(ends[0]), "ours"), os.NewFile(uintptr(ends[1]), "theirs")
+}
+
+// staged is a spec of which a shell runs script instead, with its end of a
+// leash as descriptor 3.
+func staged(t *testing.T, script string, grace time.Duration) (spec Spec, stage *Stage) {
+	t.Helper()
+	ours, theirs := leashEnds(t)
+	stage = &Stage{
+		Path: "/bin/sh", Argv: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"},
+		Files: []*os.File{theirs}, Leash: ours, Grace: grace,
+	}
+	return Spec{
+		Argv: []string{"/no/such/program"}, Dir: "/no/such/dir",
+		Stage: func(Program) (*Stage, error) { return stage, nil },
+	}, stage
+}
+
+// The stage is given the command as it was checked, but not looked up.
+func TestStageProgram(t *testing.T) {
+	t.Parallel()
+	arg0, calls := "zero", 0
+	var got Program
+	p, output := launch(t, Spec{
+		Argv: []string{"no-such-program", "a"}, Arg0: &arg0, Dir: "/no/such/dir", Env: []string{"A=b"},
+		TTY: true, LoginShell: "/bin/login-shell",
+		Stage: func(program Program) (*Stage, error) {
+			calls, got = calls+1, program
+			return &Stage{Path: "/bin/sh", Argv: []string{"sh", "-c", "pwd; env; tty; : < /dev/tty"}, Env: []string{"STAGE=1"}}, nil
+		},
+	})
+	p.Begin()
+	finish(t, p)
+	if calls != 1 || !slices.Equal(got.Argv, []string{"no-such-program", "a"}) || got.Arg0 != &arg0 ||
+		!slices.Equal(got.Env, []string{"A=b", "SHELL=/bin/login-shell"}) || got.Dir != "/no/such/dir" || !got.TTY {
+		t.Errorf("%d calls, the last with %+v", calls, got)
+	}
+	if !slices.Equal(p.Argv(), got.Argv) {
+		t.Errorf("the command is shown as %q", p.Argv())
+	}
+	out := output.text(PTY)
+	if !strings.Contains(out, "STAGE=1") || strings.Contains(out, "A=b") || !strings.Contains(out, "/dev/pts/") {
+		t.Errorf("the stage saw %q", out)
+	}
+	if !strings.Contains(out, "No such device") { // ENXIO
+		t.Errorf("the stage has a controlling terminal: %q", out)
+	}
+}
+
+func TestStageErrors(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("refused")
+	for name, tt := range map[string]struct {
+		spec Spec
+		want error
+	}{
+		"by the stage": {Spec{Argv: []string{"true"}, Dir: "/", Stage: func(Program) (*Stage, error) { return nil, refused }}, refused},
+		"no stage": {Spec{
+			Argv: []string{"true"}, Dir: "/",
+			Stage: func(Program) (*Stage, error) { return &Stage{Path: "/no/such/stage", Argv: []string{"x"}}, nil },
+		}, syscall.ENOENT},
+		"before the stage": {Spec{
+			Argv: []string{"a\x00b"}, Dir: "/",
+			Stage: func(Program) (*Stage, error) { t.Error("called for a command that is none"); return nil, refused },
+		}, ErrNUL},
+	} {
+		if p, err := Start(tt.spec); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", name, err, tt.want)
+			if err == nil {
+				p.Close()
+			}
+		}
+	}
+	spec, stage := staged(t, "", 0)
+	stage.Path = "/no/such/stage"
+	if _, err := Start(spec); !errors.Is(err, syscall.ENOENT) {
+		t.Errorf("%v", err)
+	}
+	for _, f := range []*os.File{stage.Files[0], stage.Leash} {
+		if _, err := f.Stat(); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s is still open: %v", f.Name(), err)
+		}
+	}
+}
+
+func TestStageFiles(t *testing.T) {
+	t.Parallel()
+	spec, stage := staged(t, "readlink /proc/$$/fd/3", 0)
+	extra, err := os.Open("/etc/passwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stage.Argv[2] += " /proc/$$/fd/4; ls /proc/$$/fd | wc -l"
+	stage.Files = append(stage.Files, extra)
+	p, output := launch(t, spec)
+	p.Begin()
+	finish(t, p)
+	lines := strings.Split(output.text(Stdout), "\n")
+	if len(lines) != 4 || !strings.HasPrefix(lines[0], "socket:") || lines[1] != "/etc/passwd" || lines[2] != "5" {
+		t.Errorf("descriptors: %q", lines)
+	}
+	for _, f := range append(stage.Files, stage.Leash) {
+		if _, err := f.Stat(); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s is still open: %v", f.Name(), err)
+		}
+	}
+}
+
+// Namespaces that the kernel does not make are told to the stage.
+func TestStageFlagsRefused(t *testing.T) {
+	t.Parallel()
+	spec, stage := staged(t, `echo "$# $1"`, 0)
+	stage.Argv = append(stage.Argv, "sh")
+	stage.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_SIGHAND // not without CLONE_VM
+	p, output := launch(t, spec)
+	p.Begin()
+	finish(t, p)
+	if out := output.text(Stdout); out != "1 invalid argument\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+// A signal waits until the stage can take it, and none is sent twice.
+func TestStageKeepsSignals(t *testing.T) {
+	t.Parallel()
+	for _, ready := range []string{"printf x >&3", "exec 3>&-"} {
+		dir := t.TempDir()
+		fifo := filepath.Join(dir, "fifo")
+		if err := unix.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		spec, _ := staged(t, "read go < "+fifo+"; trap 'echo one' USR1; trap 'echo two; exit 3' USR2; "+ready+"; while :; do sleep 0.01; done", 0)
+		p, output := launch(t, spec)
+		p.Begin()
+		for _, sig := range []syscall.Signal{unix.SIGUSR1, unix.SIGUSR2, unix.SIGUSR1} {
+			p.Signal(sig)
+		}
+		if err := os.WriteFile(fifo, []byte("\n"), 0); err != nil {
+			t.Fatal(err)
+		}
+		finish(t, p)
+		if out := output.text(Stdout); strings.Count(out, "one") > 1 || !strings.HasSuffix(out, "two\n") {
+			t.Errorf("%s: %q", ready, out)
+		}
+		if _, code, _, _ := p.State(); code != 3 {
+			t.Errorf("%s: code %d", ready, code)
+		}
+	}
+}
+
+// A stage that has to kill what it started gets the time for that, but not for
+// ever; one that has not is killed at once.
+func TestStageGrace(t *testing.T) {
+	t.Parallel()
+	const heeds, ignores = "printf x >&3; echo up; cat <&3; exit 5", "printf x >&3; echo up; sleep 1000"
+	ends := map[string]func(*Process){
+		"Terminate": func(p *Process) {
+			if !p.Terminate() {
+				t.Error("it was not running")
+			}
+		},
+		"Signal":     func(p *Process) { p.Signal(syscall.SIGKILL) },
+		"KillGroup":  func(p *Process) { p.KillGroup() },
+		"KillGroups": func(p *Process) { KillGroups(p) },
+	}
+	for name, end := range ends {
+		for _, tt := range []struct {
+			name   string
+			script string
+			grace  time.Duration
+			want   int
+		}{
+			{"heeds", heeds, time.Minute, 5},
+			{"ignores", ignores, 10 * time.Millisecond, 137},
+			{"has no time", heeds, 0, 137},
+		} {
+			spec, _ := staged(t, tt.script, tt.grace)
+			p, _ := launch(t, spec)
+			p.Begin()
+			waitFor(t, p, "up\n")
+			end(p)
+			finish(t, p)
+			if _, code, _, _ := p.State(); code != tt.want {
+				t.Errorf("%s, a stage that %s: code %d, want %d", name, tt.name, code, tt.want)
+			}
+		}
+	}
+	spec, _ := staged(t, heeds, time.Minute)
+	p, _ := launch(t, spec)
+	p.Begin()
+	waitFor(t, p, "up\n")
+	begun := time.Now()
+	if err := p.Close(); err != nil || time.Since(begun) > 30*time.Second {
+		t.Errorf("Close: %v after %v", err, time.Since(begun))
+	}
+}
