@@ -1,6 +1,7 @@
 package helper
 
 import (
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -19,9 +20,7 @@ func judge(reports []probeReport, facts func() hostFacts) sandbox.Host {
 		for layer := range r.Done {
 			all.Done[layer] = true
 		}
-		for layer, failure := range r.Failed {
-			all.Failed[layer] = failure
-		}
+		maps.Copy(all.Failed, r.Failed)
 		all.Landlock = max(all.Landlock, r.Landlock)
 	}
 	if _, failed := all.Failed[layerUserNS]; !failed && !all.Done[layerUserNS] {

@@ -38,6 +38,9 @@ func runServer(sys system, flags *serverFlags) int {
 	for _, key := range sys.keys {
 		clear(key)
 	}
+	if err := hideMemory(); err != nil {
+		complain(sys.stderr, err)
+	}
 	signals := make(chan os.Signal, 1)
 	catch(signals, syscall.SIGTERM, syscall.SIGINT)
 	received, err := serve(sys, flags, signals)
@@ -48,6 +51,16 @@ func runServer(sys system, flags *serverFlags) int {
 		return dieOf(syscall.SIGHUP)
 	}
 	return exitOK
+}
+
+// hideMemory keeps what this process holds from others of its user that have no
+// capability for it, such as confined commands in a container that shares its
+// processes with them; and out of core files.
+func hideMemory() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("the memory of this process can be read by others of its user: %w", err)
+	}
+	return nil
 }
 
 // serve returns the signal that ended it, if one did.
