@@ -45,7 +45,7 @@ func TestSandboxInterrupt(t *testing.T) {
 func TestSandboxJob(t *testing.T) {
 	t.Parallel()
 	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--", "env", "PS1=prompt>", "bash", "--norc", "--noprofile", "-i")
-	u.types(t, agentBinary(t)+" sandbox -- sh -c 'trap \"echo back\" CONT; echo job; while ! read line; do :; done; echo got $line; exit 4'\r")
+	u.types(t, agentBinary(t)+" sandbox -- sh -c 'trap \"on=1\" CONT; echo job; until [ $on ]; do sleep 0.05; done; echo back; read line; echo got $line; exit 4'\r")
 	u.sees(t, "job\r\n")
 	u.types(t, "\x1a")
 	u.sees(t, "Stopped")
