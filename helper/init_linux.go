@@ -209,5 +209,34 @@ func (c *config) enterView(resolved *sandbox.Resolved) error {
 	if err := resolved.EnterView(view); err != nil {
 		return fmt.Errorf("building the view: %w", err)
 	}
+	return reopenNull()
+}
+
+// reopenNull replaces those of the descriptors 0 to 2 that are the null device by
+// that of the view: through the one of the host, which is on a mount that may be
+// written to, the command could change mode and times of the device.
+func reopenNull() error {
+	for fd := range 3 {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return fmt.Errorf("looking at descriptor %d: %w", fd, err)
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(1, 3) {
+			continue
+		}
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+		if err != nil {
+			return fmt.Errorf("looking at descriptor %d: %w", fd, err)
+		}
+		null, err := unix.Open(os.DevNull, flags&unix.O_ACCMODE|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
+		}
+		err = unix.Dup3(null, fd, 0)
+		unix.Close(null)
+		if err != nil {
+			return fmt.Errorf("replacing descriptor %d: %w", fd, err)
+		}
+	}
 	return nil
 }

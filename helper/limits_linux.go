@@ -1,6 +1,7 @@
 package helper
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -76,20 +77,10 @@ func (l Limits) finish(command int, pidNS bool) error {
 	}
 	pids := []int{command}
 	if pidNS {
-		// Stopped by this, nobody can fork any more; kill(2) spares init.
-		if err := unix.Kill(-1, unix.SIGSTOP); err != nil && err != unix.ESRCH {
-			return fmt.Errorf("limiting what runs: %w", os.NewSyscallError("kill", err))
-		}
-		defer unix.Kill(-1, unix.SIGCONT)
-		entries, err := os.ReadDir("/proc")
-		if err != nil {
+		defer unix.Kill(-1, unix.SIGCONT) // kill(2) spares init
+		var err error
+		if pids, err = stopAll(command); err != nil {
 			return fmt.Errorf("limiting what runs: %w", err)
-		}
-		pids = pids[:0]
-		for _, entry := range entries {
-			if pid, err := strconv.Atoi(entry.Name()); err == nil && pid != os.Getpid() {
-				pids = append(pids, pid)
-			}
 		}
 	}
 	for _, pid := range pids {
@@ -100,6 +91,47 @@ func (l Limits) finish(command int, pidNS bool) error {
 		}
 	}
 	return nil
+}
+
+// stopAll stops every other process of the PID namespace and returns all of
+// them. A fork that is under way goes on, and its child has the limits from
+// before, so it looks again until nobody moves.
+func stopAll(command int) ([]int, error) {
+	const looks = 10_000 // nearly always the first is enough, after waiting
+	if err := unix.Kill(-1, unix.SIGSTOP); err != nil && err != unix.ESRCH {
+		return nil, os.NewSyscallError("kill", err)
+	}
+	for unix.Waitid(unix.P_PID, command, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+	for range looks {
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			return nil, err
+		}
+		var pids []int
+		still := true
+		for _, entry := range entries {
+			if pid, err := strconv.Atoi(entry.Name()); err == nil && pid != os.Getpid() {
+				pids = append(pids, pid)
+				still = still && stopped(pid)
+			}
+		}
+		if still {
+			return pids, nil
+		}
+	}
+	return nil, errors.New("it does not stand still")
+}
+
+// stopped tells whether a process can fork nobody: it is stopped, dead, or
+// waits for one that it has forked; proc_pid_stat(5).
+func stopped(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return true // it has ended
+	}
+	_, fields, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
+	return len(fields) > 0 && bytes.IndexByte([]byte("TtZXD"), fields[0]) >= 0
 }
 
 // bind makes the limit final for a process. What was inherited may be lower.

@@ -93,6 +93,12 @@ func (t *target) confine() (err error) {
 			return err
 		}
 	}
+	if l.MountNS && !l.PIDNS {
+		// FilterLandlock has it in itself.
+		if err := sandbox.FilterSharedPIDs.LoadThread(); err != nil {
+			return err
+		}
+	}
 	switch {
 	case t.policy.Network == sandbox.NetworkEnabled:
 		t.listener, err = sandbox.FilterEnabledNotify.LoadNotify()
