@@ -19,17 +19,18 @@ type rule struct {
 }
 
 var rules = map[string]rule{
-	"protocol":    {nil, "the wire's types know nothing that runs"},
-	"rpc":         {[]string{"protocol"}, "the engine knows no methods, sockets or files"},
-	"rpc/rpctest": {[]string{"rpc"}, "the contract of rpc.Conn knows only rpc"},
-	"transport":   {[]string{"rpc"}, "a transport carries bytes; it knows nothing of processes, files or methods"},
-	"procs":       {nil, "processes know nothing of JSON or RPC"},
-	"fsops":       {nil, "file operations know nothing of JSON or RPC"},
-	"sandbox":     {nil, "a policy is a value and the kernel calls that enforce it; it knows nothing of requests"},
+	"protocol":                 {nil, "the wire's types know nothing that runs"},
+	"rpc":                      {[]string{"protocol"}, "the engine knows no methods, sockets or files"},
+	"rpc/rpctest":              {[]string{"rpc"}, "the contract of rpc.Conn knows only rpc"},
+	"transport":                {[]string{"rpc"}, "a transport carries bytes; it knows nothing of processes, files or methods"},
+	"procs":                    {nil, "processes know nothing of JSON or RPC"},
+	"fsops":                    {nil, "file operations know nothing of JSON or RPC"},
+	"sandbox":                  {nil, "a policy is a value and the kernel calls that enforce it; it knows nothing of requests"},
+	"sandbox/internal/seccomp": {nil, "the tables of the filters, for the generator and the tests"},
 	"helper": {[]string{"sandbox", "fsops"},
 		"what runs confined knows policies and files, not requests, sessions or configuration"},
-	"hostenv":     {nil, "what the host is like is told as plain values"},
-	"httpclient":  {nil, "the HTTP client knows nothing of JSON-RPC"},
+	"hostenv":    {nil, "what the host is like is told as plain values"},
+	"httpclient": {nil, "the HTTP client knows nothing of JSON-RPC"},
 	"agent": {[]string{"protocol", "rpc", "procs", "fsops", "hostenv", "httpclient", "helper", "sandbox"},
 		"the agent takes an rpc.Listener and cannot tell transports apart"},
 	"client": {[]string{"protocol", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
@@ -37,19 +38,23 @@ var rules = map[string]rule{
 		"main wires everything and owns nothing"},
 	"conformance": {nil, "tests of a real process"},
 	"e2e":         {nil, "tests of a real process"},
+	"e2e/escape":  {nil, "what runs confined and tries to get out"},
 	"interop":     {nil, "tests of a real process"},
 }
 
 // testOnly are libraries that no product package may import.
 var testOnly = []string{
-	"testing", "github.com/google/go-cmp/", "github.com/rogpeppe/go-internal/", "go.uber.org/goleak", "pgregory.net/rapid",
+	"testing", "golang.org/x/net/", "github.com/google/go-cmp/", "github.com/rogpeppe/go-internal/", "go.uber.org/goleak", "pgregory.net/rapid",
 }
 
 // rooms are libraries that stay in one or two packages, so that each can be replaced there.
 var rooms = map[string][]string{
-	"github.com/alecthomas/kong":   {"cmd/agent"},
-	"github.com/gorilla/websocket": {"transport"},
-	"github.com/creack/pty":        {"procs", "cmd/agent"},
+	"github.com/alecthomas/kong":                           {"cmd/agent"},
+	"github.com/gorilla/websocket":                         {"transport"},
+	"github.com/creack/pty":                                {"procs", "cmd/agent", "e2e/escape"},
+	"github.com/bmatcuk/doublestar/v4":                     {"sandbox"},
+	"github.com/landlock-lsm/go-landlock/landlock/syscall": {"sandbox"},
+	"kernel.org/pub/linux/libs/security/libcap/psx":        {"helper"},
 }
 
 type listed struct {

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/base64"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -157,9 +158,7 @@ func TestConfinedFiles(t *testing.T) {
 		{"glob beside", "readFile", read(b.repo + "/a.txt"), globs, ok},
 	} {
 		params := object{"sandbox": tt.sandbox}
-		for k, v := range tt.params {
-			params[k] = v
-		}
+		maps.Copy(params, tt.params)
 		err := c.call("fs/"+tt.method, params, nil)
 		got := ""
 		if e, ok := errors.AsType[*protocol.Error](err); ok {

@@ -139,7 +139,7 @@ func helperMemory(t *testing.T, agent int) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pid := range strings.Fields(string(children)) {
+	for pid := range strings.FieldsSeq(string(children)) {
 		args, _ := os.ReadFile("/proc/" + pid + "/cmdline")
 		if !strings.Contains(string(args), "fs-helper") {
 			continue

@@ -1,6 +1,7 @@
 package helper
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -37,7 +38,7 @@ func FSMain() int {
 		return 1
 	}
 	s := &server{socket: serverSocket, view: view}
-	if err := s.send(appendReady(nil, layers)); err != nil {
+	if err := s.send(encodeReady(layers)); err != nil {
 		return 1 // the agent has gone
 	}
 	return s.serve()
@@ -239,8 +240,12 @@ func enforce(p *sandbox.Policy) (layers []string, err error) {
 func checkRefused(p *sandbox.Policy, abi int) error {
 	if abi >= 6 {
 		// Scoped signals reach nobody outside, whoever the user is.
-		if err := unix.Kill(os.Getppid(), 0); err != unix.EPERM {
-			return fmt.Errorf("landlock does not hold: a signal to the agent gave %v", err)
+		switch err := unix.Kill(os.Getppid(), 0); err {
+		case unix.EPERM:
+		case nil:
+			return errors.New("landlock does not hold: the agent can be sent signals")
+		default:
+			return fmt.Errorf("trying whether landlock holds: %w", os.NewSyscallError("kill", err))
 		}
 	}
 	const own = "/proc/self/comm"

@@ -40,7 +40,7 @@ var garbage = map[string]func(r request) (packet []byte, fds []int){
 	"header cut off":  func(r request) ([]byte, []int) { return appendAnswer(nil, r.id, statusDone)[:4], nil },
 	"wrong number":    func(r request) ([]byte, []int) { return stat(r.id + maxInFlight), nil },
 	"free number":     func(r request) ([]byte, []int) { return stat(r.id + 1), nil },
-	"ready again":     func(request) ([]byte, []int) { return appendReady(nil, []string{"x"}), nil },
+	"ready again":     func(request) ([]byte, []int) { return encodeReady([]string{"x"}), nil },
 	"refused late":    func(request) ([]byte, []int) { return appendString(appendAnswer(nil, 0, statusRefused), "no"), nil },
 	"cut off":         func(r request) ([]byte, []int) { return stat(r.id)[:10], nil },
 	"too long":        func(r request) ([]byte, []int) { return append(stat(r.id), make([]byte, maxPacket)...), nil },
@@ -102,7 +102,7 @@ func garbageMain(way string) int {
 		time.Sleep(time.Minute)
 	}
 	s := server{socket: serverSocket}
-	_ = s.send(appendReady(nil, []string{seccompLayer}))
+	_ = s.send(encodeReady([]string{seccompLayer}))
 	buf := make([]byte, maxRequest)
 	for first := true; ; first = false {
 		n, err := receive(serverSocket, buf)
@@ -242,8 +242,8 @@ func TestLogIsBounded(t *testing.T) {
 
 // FuzzPackets reads whatever bytes a helper sends as its packets.
 func FuzzPackets(f *testing.F) {
-	f.Add(appendReady(nil, []string{"a"}), stat(1<<slotBits))
-	f.Add(appendReady(nil, []string{"a"}), appendError(nil, 1<<slotBits, io.EOF))
+	f.Add(encodeReady([]string{"a"}), stat(1<<slotBits))
+	f.Add(encodeReady([]string{"a"}), appendError(nil, 1<<slotBits, io.EOF))
 	f.Add(stat(0), stat(0))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		w := &worker{

@@ -95,7 +95,8 @@ func (l Limits) finish(command int, pidNS bool) error {
 
 // stopAll stops every other process of the PID namespace and returns all of
 // them. A fork that is under way goes on, and its child has the limits from
-// before, so it looks again until nobody moves.
+// before, so it looks again until nobody moves. To wait for that would be for
+// ever where one waits for its vfork(2) child, which is stopped.
 func stopAll(command int) ([]int, error) {
 	const looks = 10_000 // nearly always the first is enough, after waiting
 	if err := unix.Kill(-1, unix.SIGSTOP); err != nil && err != unix.ESRCH {

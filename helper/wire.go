@@ -251,8 +251,8 @@ func decodeText(body []byte) (string, error) {
 // Layers cross as one string.
 const layerSeparator = ","
 
-func appendReady(b []byte, layers []string) []byte {
-	return appendString(appendAnswer(b, 0, statusReady), strings.Join(layers, layerSeparator))
+func encodeReady(layers []string) []byte {
+	return appendString(appendAnswer(nil, 0, statusReady), strings.Join(layers, layerSeparator))
 }
 
 // decodeLayers is the body of a ready answer, which has at least one layer.

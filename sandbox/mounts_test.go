@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -151,9 +152,7 @@ func TestPlanViewRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			kinds := map[string]objectKind{"/": directory, "/repo": directory}
-			for name, kind := range tt.kinds {
-				kinds[name] = kind
-			}
+			maps.Copy(kinds, tt.kinds)
 			p := &Policy{Confined: true, Rules: append([]Rule{{Path: "/", Access: Read}, {Path: "/repo", Access: Write}}, tt.rules...)}
 			if plan, err := planView(&Resolved{Policy: p, Missing: tt.missing}, sights{kinds: kinds}); err == nil {
 				t.Errorf("planned\n%s", plan.show())

@@ -46,7 +46,7 @@ var callAttempts = []attempt{
 		return unix.MountSetattr(unix.AT_FDCWD, "/", 0, &attr)
 	}},
 	{"x41a process_madvise", func(*places) error {
-		return pidfd(1, func(fd int) error { return call(unix.SYS_PROCESS_MADVISE, uintptr(fd), 0, 0, unix.MADV_COLD, 0) })
+		return pidfdOfInit(func(fd int) error { return call(unix.SYS_PROCESS_MADVISE, uintptr(fd), 0, 0, unix.MADV_COLD, 0) })
 	}},
 	{"x41b move_pages", func(*places) error { return call(unix.SYS_MOVE_PAGES, 1, 0, 0, 0, 0, 0) }},
 	{"x42a init_module", func(*places) error { return call(unix.SYS_INIT_MODULE, 0, 0, path("")) }},

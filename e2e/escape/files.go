@@ -241,7 +241,7 @@ func sameMode(path string) error {
 	if err := unix.Stat(path, &st); err != nil {
 		return err
 	}
-	return unix.Chmod(path, uint32(st.Mode)&0o7777)
+	return unix.Chmod(path, st.Mode&0o7777)
 }
 
 func sameModeFD(fd int) error {
@@ -250,7 +250,7 @@ func sameModeFD(fd int) error {
 		if err := unix.Fstat(fd, &st); err != nil {
 			return err
 		}
-		return unix.Fchmod(fd, uint32(st.Mode)&0o7777)
+		return unix.Fchmod(fd, st.Mode&0o7777)
 	})
 }
 

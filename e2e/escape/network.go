@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net"
 	"os"
 	"syscall"
@@ -61,16 +62,10 @@ func serve(name string) error {
 
 // cause is the errno in an error of package net.
 func cause(err error) error {
-	for {
-		if errno, ok := err.(syscall.Errno); ok {
-			return errno
-		}
-		u, ok := err.(interface{ Unwrap() error })
-		if !ok {
-			return err
-		}
-		err = u.Unwrap()
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno
 	}
+	return err
 }
 
 var networkAttempts = []attempt{

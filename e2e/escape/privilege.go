@@ -57,7 +57,7 @@ var privilegeAttempts = []attempt{
 	{"36a enter the mount namespace of init", func(*places) error { return enter("/proc/1/ns/mnt", unix.CLONE_NEWNS) }},
 	{"36b enter the own user namespace", func(*places) error { return enter("/proc/self/ns/user", unix.CLONE_NEWUSER) }},
 	{"36c enter the namespaces of init by descriptor", func(*places) error {
-		return pidfd(1, func(fd int) error { return alone(func() error { return unix.Setns(fd, unix.CLONE_NEWNS) }) })
+		return pidfdOfInit(func(fd int) error { return alone(func() error { return unix.Setns(fd, unix.CLONE_NEWNS) }) })
 	}},
 	{"54a clear no_new_privs", func(*places) error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 0, 0, 0, 0) }},
 	{"54b raise an ambient capability", func(*places) error {

@@ -41,8 +41,8 @@ func vm(pid int) error {
 	return err
 }
 
-func pidfd(pid int, f func(fd int) error) error {
-	fd, err := unix.PidfdOpen(pid, 0)
+func pidfdOfInit(f func(fd int) error) error {
+	fd, err := unix.PidfdOpen(1, 0)
 	if err != nil {
 		return err
 	}
@@ -67,10 +67,10 @@ var processAttempts = []attempt{
 	{"x30a trace init", func(*places) error { return unix.PtraceSeize(1) }},
 	{"x30b signal init", func(*places) error { return unix.Kill(1, harmless) }},
 	{"x30c signal init by descriptor", func(*places) error {
-		return pidfd(1, func(fd int) error { return unix.PidfdSendSignal(fd, harmless, nil, 0) })
+		return pidfdOfInit(func(fd int) error { return unix.PidfdSendSignal(fd, harmless, nil, 0) })
 	}},
 	{"x30d take a descriptor of init", func(*places) error {
-		return pidfd(1, func(fd int) error { return call(unix.SYS_PIDFD_GETFD, uintptr(fd), 0, 0) })
+		return pidfdOfInit(func(fd int) error { return call(unix.SYS_PIDFD_GETFD, uintptr(fd), 0, 0) })
 	}},
 	{"x30e read the memory of init", func(*places) error {
 		b := []byte{0}
