@@ -31,6 +31,10 @@ test: ## run all tests, with the race detector where there is a C compiler
 race: ## hunt races: all tests but the end-to-end ones, five times over
 	$(GO) test -race -shuffle=on -count=5 $$($(GO) list ./... | grep -v -e /e2e -e /interop -e /conformance)
 
+.PHONY: gen
+gen: ## compile the system call filters again (needs libseccomp)
+	$(GO) generate ./...
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (30s) each
 	GO='$(GO)' sh tools/fuzz.sh $(FUZZTIME)
