@@ -85,7 +85,7 @@ func initMain() (code int, err error) {
 	t := &target{config: cfg, policy: resolved.Policy}
 	err = t.start(s)
 	if err == nil {
-		err = cfg.Limits.finish(s.pid, s.pidNS)
+		err = cfg.Limits.bindAll(s.pid, s.pidNS)
 	}
 	if err != nil {
 		s.killRest()

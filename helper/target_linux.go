@@ -1,7 +1,6 @@
 package helper
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -119,15 +118,11 @@ func (t *target) fork() (pid int, err error) {
 		Files: []uintptr{0, 1, 2},
 		Sys:   &syscall.SysProcAttr{Setsid: c.NewSession, Setctty: c.NewSession && c.TTY},
 	}
-	restore, err := c.Limits.lower()
-	if err != nil {
-		return 0, err
-	}
 	err = execute(c.Argv[0], c.Env, func(path string) (err error) {
 		pid, err = syscall.ForkExec(path, c.argv(), attr)
 		return err
 	})
-	return pid, errors.Join(c.explain(err), restore())
+	return pid, c.explain(err)
 }
 
 // become replaces init by a command whose files are not confined: it only gets
