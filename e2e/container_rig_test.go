@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -129,17 +130,16 @@ func podman(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// command is a program in a new container, which ends with it. mounts are host paths that are shown read-only under the same
-// base name in /host.
-func (c *containers) command(t *testing.T, profile containerProfile, mounts []string, argv ...string) *exec.Cmd {
+// runFlags are those of every podman run here.
+var runFlags = []string{"--rm", "-i", "--pull=never", "--timeout=" + containerSeconds, "--cgroups=disabled", "--network=none",
+	"--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096"}
+
+// command is a program in a new container, which ends with it. The options are podman's, besides those of the profile.
+func (c *containers) command(t *testing.T, profile containerProfile, options []string, argv ...string) *exec.Cmd {
 	t.Helper()
-	args := []string{"run", "--rm", "-i", "--pull=never", "--timeout=" + containerSeconds, "--cgroups=disabled", "--network=none",
-		"--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096", "--volume=" + c.repo + ":/repo"}
-	for _, m := range mounts {
-		args = append(args, "--volume="+m+":/host/"+filepath.Base(m)+":ro")
-	}
 	c.own(t, profile)
-	return podman(append(append(append(args, profile.flags...), "localhost/exectest"), argv...)...)
+	return podman(slices.Concat([]string{"run", "--volume=" + c.repo + ":/repo"}, runFlags, options, profile.flags,
+		[]string{"localhost/exectest"}, argv)...)
 }
 
 // containerResult is what a program in a container left.
@@ -219,7 +219,7 @@ func archiveRoot(to io.Writer) error {
 		_, failed := archive.Write(content)
 		err = errors.Join(err, failed)
 	}
-	for _, dir := range []string{"bin", "dev", "etc", "home", "host", "proc", "repo", "sys", "var"} {
+	for _, dir := range []string{"bin", "dev", "etc", "home", "proc", "repo", "sys", "usr", "var"} {
 		put(tar.TypeDir, dir, "", 0o755, nil)
 	}
 	for _, dir := range []string{"tmp", "var/tmp"} {

@@ -20,17 +20,26 @@ import (
 // TestEscapeFiles tries the file requests of sandbox.md 17 and more, over the wire. Each names the code and the text that it has
 // to be refused with.
 func TestEscapeFiles(t *testing.T) {
+	tryFiles(t, machineSites())
+}
+
+// TestEscapeFilesContainer is the same in containers of every kind. There are no exceptions.
+func TestEscapeFilesContainer(t *testing.T) {
+	tryFiles(t, containerSites(t))
+}
+
+func tryFiles(t *testing.T, sites []escapeSite) {
 	const (
 		readOnly = "-32603 Read-only file system (os error 30)"
 		denied   = "-32600 Permission denied (os error 13)"
 		busy     = "-32603 Resource busy (os error 16)"
 		gone     = "-32004 No such file or directory (os error 2)"
 	)
-	for _, uid := range escapeUsers(t) {
+	for _, site := range sites {
 		for _, mode := range []string{"ro", "ww"} {
-			t.Run(fmt.Sprintf("%s/uid %d", mode, uid), func(t *testing.T) {
-				r := newEscapeRig(t, uid)
-				agent := fmt.Sprint("/proc/", r.agent.Process.Pid)
+			t.Run(site.name+"/"+mode, func(t *testing.T) {
+				r := newEscapeRig(t, site)
+				agent := fmt.Sprint("/proc/", r.agentPID())
 				ctx, fs := t.Context(), r.client.FS(r.policy(mode))
 				removed := readOnly
 				if mode == "ww" {
@@ -65,15 +74,15 @@ func TestEscapeFiles(t *testing.T) {
 					{"x1c the agent's root", denied, func() error { return readAll(ctx, fs, agent+"/root"+r.repo+"/vault/x") }},
 					{"x1d the agent's directory", denied, func() error { return readAll(ctx, fs, agent+"/cwd"+r.repo+"/vault/x") }},
 					{"x1e a task of the agent", denied, func() error {
-						return readAll(ctx, fs, fmt.Sprintf("%s/task/%d/environ", agent, r.agent.Process.Pid))
+						return readAll(ctx, fs, fmt.Sprintf("%s/task/%d/environ", agent, r.agentPID()))
 					}},
 					{"x1f root of self", denied, func() error { return readAll(ctx, fs, "/proc/self/root"+r.repo+"/vault/x") }},
 					{"x1g root of the thread", denied, func() error { return readAll(ctx, fs, "/proc/thread-self/root"+r.repo+"/vault/x") }},
 					{"x1h root of another process", denied, func() error {
-						return readAll(ctx, fs, fmt.Sprintf("/proc/%d/root%s/vault/x", r.victim.Process.Pid, r.repo))
+						return readAll(ctx, fs, fmt.Sprintf("/proc/%d/root%s/vault/x", r.outside.pid, r.repo))
 					}},
 					{"x1i environment of another process", denied, func() error {
-						return readAll(ctx, fs, fmt.Sprintf("/proc/%d/environ", r.victim.Process.Pid))
+						return readAll(ctx, fs, fmt.Sprintf("/proc/%d/environ", r.outside.pid))
 					}},
 					{"x1j standard input by /dev", denied, func() error { return readAll(ctx, fs, "/dev/stdin") }},
 					{"x1k descriptors by /dev", denied, func() error { _, err := fs.ReadDir(ctx, "/dev/fd/"); return err }},
@@ -175,7 +184,7 @@ func escapeWalk(t *testing.T, fs *client.FS, r *escapeRig) {
 // TestEscapeSwap is 63 and 69 against the clock: a link that leads into and out of the workspace by turns never lets a write
 // out, and two policies for the same path never get each other's rights.
 func TestEscapeSwap(t *testing.T) {
-	r := newEscapeRig(t, escapeUsers(t)[0])
+	r := newEscapeRig(t, machineSites()[0])
 	before := r.protected(t, "ww")
 	inside := r.repo + "/dir"
 	turn := r.repo + "/turn"

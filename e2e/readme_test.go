@@ -31,6 +31,8 @@ type block struct {
 //	text output       must be what the tested block before it prints to stdout
 //	sh by=ci          make targets, run by .ci/run, and what puts bin on the PATH; here only that the targets exist
 //	sh by=interop     needs the Codex CLI; the rig in interop/ runs the same
+//	sh by=container   run by TestReadmeContainer in containers of the image that it builds of the block
+//	dockerfile tested
 //
 // A block of commands that says nothing of this kind is an error.
 func TestReadme(t *testing.T) {
@@ -60,7 +62,7 @@ func TestReadme(t *testing.T) {
 				checkTargets(t, b.text)
 			})
 		case "sh", "bash", "shell", "console":
-			t.Errorf("README.md:%d: block %q must say who tests it: sh tested, sh by=ci or sh by=interop", b.line, b.info)
+			t.Errorf("README.md:%d: block %q must say who tests it: sh tested, sh by=ci, sh by=interop or sh by=container", b.line, b.info)
 		}
 	}
 	if tested == 0 {

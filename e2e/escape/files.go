@@ -73,6 +73,7 @@ var fileAttempts = []attempt{
 	{"20e /dev/net/tun", func(*places) error { return open("/dev/net/tun", unix.O_RDWR) }},
 	{"20f /dev/kvm", func(*places) error { return open("/dev/kvm", unix.O_RDWR) }},
 	{"52 a terminal of the host", func(p *places) error { return open(p.pts, unix.O_RDWR|unix.O_NOCTTY) }},
+	{"x52 read a terminal of the host", func(p *places) error { return open(p.pts, unix.O_RDONLY|unix.O_NOCTTY) }},
 	{"60a create in /dev/shm", func(*places) error { return create("/dev/shm/escape-new") }},
 	{"60b /dev/shm without a bound", func(*places) error {
 		var st unix.Statfs_t
@@ -212,6 +213,18 @@ var fileAttempts = []attempt{
 	{"x8h chmod /dev/tty", func(*places) error { return sameMode("/dev/tty") }},
 	{"x8i unlink /dev/null", func(*places) error { return unix.Unlink("/dev/null") }},
 	{"x8j rename /dev/null", func(*places) error { return unix.Rename("/dev/null", "/dev/shm/null") }},
+	{"x70a whether a file outside exists", func(p *places) error {
+		var st unix.Stat_t
+		return unix.Lstat(p.out+"/file", &st)
+	}},
+	{"x70b where a link leads", func(p *places) error {
+		_, err := unix.Readlink(p.repo+"/link", make([]byte, 64))
+		return err
+	}},
+	{"x70c attributes of a file outside", func(p *places) error {
+		_, err := unix.Listxattr(p.out+"/file", make([]byte, 64))
+		return err
+	}},
 	{"x6 the agent's records", func(p *places) error { return list("/dev/shm/execagent-0") }},
 }
 

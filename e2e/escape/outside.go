@@ -104,6 +104,9 @@ func listen(p *places, reached *atomic.Int64) (tcp string, err error) {
 
 // vacate removes the socket that one of us has left, which was killed.
 func vacate(path string) error {
+	if path[0] != '/' {
+		return nil
+	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -67,6 +67,16 @@ var procAttempts = []attempt{
 		}
 		return syscall.ENOENT
 	}},
+	{"x57a memory of another process of the user", func(p *places) error { return open("/proc/"+itoa(p.pid)+"/mem", unix.O_RDONLY) }},
+	{"x57b environment of another process of the user", func(p *places) error { return read("/proc/" + itoa(p.pid) + "/environ") }},
+	{"x57c where a descriptor of another process of the user leads", func(p *places) error {
+		_, err := unix.Readlink("/proc/"+itoa(p.pid)+"/fd/0", make([]byte, 64))
+		return err
+	}},
+	{"x57d root of another process of the user", func(p *places) error { return list("/proc/" + itoa(p.pid) + "/root/") }},
+	{"x57e oom score of another process of the user", func(p *places) error { return write("/proc/" + itoa(p.pid) + "/oom_score_adj") }},
+	{"x57f name of a thread of another process of the user", func(p *places) error { return write("/proc/" + itoa(p.pid) + "/comm") }},
+	{"x57g a descriptor of another process of the user", func(p *places) error { return open("/proc/"+itoa(p.pid)+"/fd/0", unix.O_RDONLY) }},
 	{"x20a binfmt_misc", func(*places) error { return write("/proc/sys/fs/binfmt_misc/register") }},
 	{"x20b hostname by sysctl", func(*places) error { return write("/proc/sys/kernel/hostname") }},
 	{"x20c modprobe by sysctl", func(*places) error { return write("/proc/sys/kernel/modprobe") }},
@@ -74,7 +84,13 @@ var procAttempts = []attempt{
 	{"x20e sysctl through /proc/self/root", func(*places) error { return write("/proc/self/root/proc/sys/kernel/core_pattern") }},
 	{"x20f sysctl through another task", func(*places) error { return write("/proc/thread-self/root/proc/sys/kernel/core_pattern") }},
 	{"x21a /proc/kcore", func(*places) error { return read("/proc/kcore") }},
-	{"x21b /proc/kallsyms", func(*places) error { return read("/proc/kallsyms") }},
+	{"x21b an address in /proc/kallsyms", func(*places) error {
+		page, err := os.ReadFile("/proc/kallsyms")
+		if err == nil && len(bytes.Trim(page[:min(16, len(page))], "0")) == 0 {
+			return syscall.EIO
+		}
+		return err
+	}},
 	{"x21c /proc/keys", func(*places) error { return read("/proc/keys") }},
 	{"x21d /proc/kmsg", func(*places) error { return read("/proc/kmsg") }},
 	{"x21e /proc/timer_list", func(*places) error { return read("/proc/timer_list") }},

@@ -14,7 +14,7 @@ const harmless = unix.SIGWINCH
 
 // sleeper starts a child of ours and ends it behind f.
 func sleeper(f func(pid int) error) error {
-	cmd := exec.Command("/proc/self/exe", "sleep")
+	cmd := exec.Command(os.Args[0], "sleep")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -79,24 +79,67 @@ var processAttempts = []attempt{
 	}},
 	{"x30f compare with the agent", func(p *places) error { return call(unix.SYS_KCMP, uintptr(os.Getpid()), uintptr(p.agent), 1, 0, 0) }},
 	{"x30g trace the agent", func(p *places) error { return unix.PtraceSeize(p.agent) }},
+	// What is set is what there is.
 	{"x31a limits of the agent", func(p *places) error {
 		var lim unix.Rlimit
-		return unix.Prlimit(p.agent, unix.RLIMIT_NOFILE, nil, &lim)
+		if err := unix.Prlimit(p.agent, unix.RLIMIT_CORE, nil, &lim); err != nil {
+			return err
+		}
+		return unix.Prlimit(p.agent, unix.RLIMIT_CORE, &lim, nil)
 	}},
-	{"x31b priority of the agent", func(p *places) error { return unix.Setpriority(unix.PRIO_PROCESS, p.agent, 5) }},
+	{"x31b priority of the agent", func(p *places) error {
+		priority, err := unix.Getpriority(unix.PRIO_PROCESS, p.agent)
+		if err != nil {
+			return err
+		}
+		return unix.Setpriority(unix.PRIO_PROCESS, p.agent, 20-priority)
+	}},
 	{"x31c processors of the agent", func(p *places) error {
 		var set unix.CPUSet
-		return unix.SchedGetaffinity(p.agent, &set)
+		if err := unix.SchedGetaffinity(p.agent, &set); err != nil {
+			return err
+		}
+		return unix.SchedSetaffinity(p.agent, &set)
 	}},
-	{"x31d signals of a pipe to the agent", func(p *places) error {
+	{"x31d signals of a pipe to another process of the user", func(p *places) error {
 		r, w, err := os.Pipe()
 		if err != nil {
 			return err
 		}
 		defer r.Close()
 		defer w.Close()
-		_, err = unix.FcntlInt(r.Fd(), unix.F_SETOWN, p.agent)
+		for _, set := range []struct{ command, value int }{
+			{unix.F_SETSIG, int(harmless)}, {unix.F_SETOWN, p.pid}, {unix.F_SETFL, unix.O_ASYNC},
+		} {
+			if _, err := unix.FcntlInt(r.Fd(), set.command, set.value); err != nil {
+				return err
+			}
+		}
+		_, err = w.WriteString("x")
 		return err
+	}},
+	{"x31f scheduling of the agent", func(p *places) error {
+		attr, err := unix.SchedGetAttr(p.agent, 0)
+		if err != nil {
+			return err
+		}
+		return unix.SchedSetAttr(p.agent, attr, 0)
+	}},
+	{"x31g disk priority of the agent", func(p *places) error {
+		const process = 1
+		priority, _, errno := unix.Syscall(unix.SYS_IOPRIO_GET, process, uintptr(p.agent), 0)
+		if errno != 0 {
+			return errno
+		}
+		return call(unix.SYS_IOPRIO_SET, process, uintptr(p.agent), priority)
+	}},
+	{"x31h session and group of another process of the user", func(p *places) error { return unix.Setpgid(p.pid, p.pid) }},
+	{"x31i limits of another process of the user", func(p *places) error {
+		var lim unix.Rlimit
+		if err := unix.Prlimit(p.pid, unix.RLIMIT_CORE, nil, &lim); err != nil {
+			return err
+		}
+		return unix.Prlimit(p.pid, unix.RLIMIT_CORE, &lim, nil)
 	}},
 	{"x31e limits of init", func(*places) error {
 		lim := unix.Rlimit{Cur: 64, Max: 64}
@@ -107,7 +150,7 @@ var processAttempts = []attempt{
 		return err
 	}},
 	{"40 write outside from memory", func(p *places) error {
-		self, err := os.Open("/proc/self/exe")
+		self, err := os.Open(os.Args[0])
 		if err != nil {
 			return err
 		}
@@ -136,7 +179,7 @@ var processAttempts = []attempt{
 		c := byte('x')
 		return call(unix.SYS_IOCTL, 0, 1<<32|unix.TIOCSTI, uintptr(unsafe.Pointer(&c)))
 	}},
-	{"61 32-bit socket", func(*places) error { return run("/proc/self/exe", "one", "int80") }},
+	{"61 32-bit socket", func(*places) error { return run(os.Args[0], "one", "int80") }},
 	{"x33 one more filter loosens nothing", func(*places) error {
 		return alone(func() error {
 			allow := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0x7fff0000}}

@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestReadmeContainer builds the image of README.md on the tests' own base and runs the commands for it, with the flags of the tests
+// added. TestReadme says which blocks these are.
+func TestReadmeContainer(t *testing.T) {
+	t.Parallel()
+	newContainers(t)
+	page, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, path := t.TempDir(), t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(agentBinary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "bin", "agent"), string(program))
+	if err := os.WriteFile(filepath.Join(path, "podman"), []byte(podmanScript()), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	images, commands := 0, 0
+	blocks := fenced(string(page))
+	for i, b := range blocks {
+		switch b.info {
+		case "dockerfile tested":
+			images++
+			write(t, filepath.Join(dir, "Dockerfile"), b.text)
+		case "sh by=container":
+			commands++
+			ctx, cancel := context.WithTimeout(t.Context(), blockTime)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, "sh", "-eu", "-c", b.text)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"))
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			if err := cmd.Run(); err != nil {
+				t.Fatalf("README.md:%d: %v\n%s%s", b.line, err, &stdout, &stderr)
+			}
+			if i+1 == len(blocks) || blocks[i+1].info != "text output" {
+				continue
+			}
+			if got, want := anyLandlock(stdout.String()), anyLandlock(blocks[i+1].text); got != want {
+				t.Errorf("README.md:%d prints\n%s\nwant\n%s\nstderr:\n%s", b.line, got, want, &stderr)
+			}
+		}
+	}
+	if images != 1 || commands == 0 {
+		t.Errorf("README.md has %d blocks dockerfile tested and %d sh by=container", images, commands)
+	}
+}
+
+// anyLandlock replaces the version of Landlock, which is the kernel's.
+func anyLandlock(text string) string {
+	return regexp.MustCompile(`landlock:\d+`).ReplaceAllString(text, "landlock:N")
+}
+
+// podmanScript is a podman of the tests' own as a script: build takes their base, and run their flags.
+func podmanScript() string {
+	quote := func(words []string) string {
+		var quoted []string
+		for _, w := range words {
+			quoted = append(quoted, "'"+strings.ReplaceAll(w, "'", `'\''`)+"'")
+		}
+		return strings.Join(quoted, " ")
+	}
+	cmd := podman()
+	// The script is the first podman on the PATH.
+	env := append(cmd.Env[len(cmd.Env)-2:], "PATH="+os.Getenv("PATH"))
+	return `#!/bin/sh
+verb=$1
+shift
+case $verb in
+build) set -- --build-arg=BASE=localhost/exectest --pull=never "$@" ;;
+run) set -- ` + quote(runFlags) + ` "$@" ;;
+esac
+exec env ` + quote(env) + " " + quote(cmd.Args) + ` "$verb" "$@"
+`
+}

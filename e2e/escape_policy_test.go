@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// policy is one of those that the list is tried under. Of them plain, view and ro allow no writing; plain denies nothing, and
+// view shows less instead.
+func (r *escapeRig) policy(mode string) *protocol.Sandbox {
+	entry := func(access, kind, path string) protocol.SandboxEntry {
+		uri := protocol.NewPathURI(path)
+		e := protocol.SandboxEntry{Access: access, Path: protocol.SandboxPath{Type: kind}}
+		switch kind {
+		case "path":
+			e.Path.Path = &uri
+		case "glob_pattern":
+			e.Path.Pattern = &path
+		default:
+			e.Path.Value = &protocol.SpecialPlace{Kind: path}
+		}
+		return e
+	}
+	rules := &protocol.FileSystemRules{Type: protocol.FileSystemRestricted}
+	switch mode {
+	case "view":
+		rules.Entries = append(rules.Entries, entry("read", "special", "minimal"))
+		for _, shown := range []string{"escape", "repo/.git", "repo/dir", "repo/a", "repo/file"} {
+			rules.Entries = append(rules.Entries, entry("read", "path", filepath.Join(r.base, shown)))
+		}
+	case "plain":
+		rules.Entries = append(rules.Entries, entry("read", "special", "root"))
+	default:
+		rules.Entries = append(rules.Entries,
+			entry("read", "special", "root"),
+			entry("deny", "path", r.repo+"/vault"),
+			entry("deny", "glob_pattern", r.repo+"/*.env"),
+		)
+	}
+	if writes(mode) {
+		rules.Entries = append(rules.Entries,
+			entry("write", "special", "project_roots"),
+			entry("read", "path", r.repo+"/a/b/locked"),
+			entry("deny", "path", r.repo+"/secret"),
+		)
+	}
+	network := protocol.NetworkRestricted
+	if mode == "net" {
+		network = protocol.NetworkEnabled
+	}
+	cwd := protocol.NewPathURI(r.repo)
+	return &protocol.Sandbox{
+		Permissions:         protocol.Permissions{Type: protocol.PermissionsManaged, FileSystem: rules, Network: network},
+		WorkspaceRoots:      []protocol.PathURI{cwd},
+		Cwd:                 &cwd,
+		WindowsSandboxLevel: protocol.WindowsSandboxDisabled,
+	}
+}
+
+// writes tells whether the workspace is writable in a mode.
+func writes(mode string) bool { return mode == "ww" || mode == "net" || mode == "tty" }
+
+// protected says in one text what everything is like that nobody inside may change.
+func (r *escapeRig) protected(t *testing.T, mode string) map[string]string {
+	t.Helper()
+	state := map[string]string{}
+	writable := func(path string) bool {
+		rel, err := filepath.Rel(r.repo, path)
+		if !writes(mode) || err != nil || rel == "." || strings.HasPrefix(rel, "..") {
+			return false
+		}
+		for _, kept := range []string{".git", ".agents", ".codex", ".aws", "vault", "a", "a/b", "a/b/locked", "a.env", "secret"} {
+			if rel == kept || (kept == ".git" || kept == "vault" || kept == "a/b/locked") && strings.HasPrefix(rel, kept+"/") {
+				return false
+			}
+		}
+		return true
+	}
+	err := filepath.WalkDir(r.base, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || writable(path) {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		line := fmt.Sprint(info.Mode(), st.Uid, st.Gid)
+		if changes := writes(mode) && (path == r.repo || path == r.repo+"/a" || path == r.repo+"/a/b"); !changes {
+			line += fmt.Sprint(st.Nlink, info.Size(), info.ModTime())
+		}
+		if info.Mode().IsRegular() {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			line += fmt.Sprintf(" %x", sha256.Sum256(data))
+		}
+		names := make([]byte, 4096)
+		n, err := unix.Llistxattr(path, names)
+		if err == nil {
+			line += fmt.Sprintf(" %q", names[:n])
+		}
+		state[path] = line
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What only who is there can see, the agent tells.
+	unconfined := r.client.FS(nil)
+	for _, file := range []string{"core_pattern", "printk", "hostname", "modprobe"} {
+		value, err := unconfined.ReadFile(t.Context(), "/proc/sys/kernel/"+file)
+		state[file] = fmt.Sprintf("%s %v", value, err) // not every kernel has them all
+	}
+	for _, dir := range []string{"/tmp", "/etc", "/usr", "/var/tmp", "/dev/shm"} {
+		info, err := unconfined.Stat(t.Context(), dir+"/escape-new")
+		state[dir] = fmt.Sprint(info, err)
+	}
+	return state
+}
+
+// sameState reports what differs.
+func sameState(t *testing.T, before, after map[string]string) {
+	t.Helper()
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		if after[key] != before[key] {
+			t.Errorf("%s was\n%s\nand is\n%s", key, before[key], after[key])
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(after)) {
+		if _, ok := before[key]; !ok {
+			t.Errorf("%s has appeared: %s", key, after[key])
+		}
+	}
+}

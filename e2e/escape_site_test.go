@@ -1,0 +1,105 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// nobody is the ordinary user of these tests.
+const nobody = 65534
+
+// escapeSite is where the list is tried: on this machine, or in a kind of container.
+type escapeSite struct {
+	name       string
+	uid        int
+	containers *containers // nil: on this machine
+	profile    containerProfile
+	flags      []string // of the agent
+	through    []string // a command that executes the agent
+
+	// What it cannot have.
+	noPIDNS, noUserNS bool
+}
+
+// machineSites are this machine, as root and as an ordinary user.
+func machineSites() []escapeSite {
+	if uid := os.Geteuid(); uid != 0 {
+		return []escapeSite{{name: fmt.Sprint("uid ", uid), uid: uid}}
+	}
+	return []escapeSite{{name: "uid 0"}, {name: fmt.Sprint("uid ", nobody), uid: nobody}}
+}
+
+// containerSites are the kinds of containers.
+func containerSites(t *testing.T) []escapeSite {
+	t.Helper()
+	c := newContainers(t)
+	hardened, noUserNS, unmasked, plain := containerProfiles(t)
+	site := func(p containerProfile) escapeSite {
+		return escapeSite{name: p.name, uid: p.uid, containers: c, profile: p}
+	}
+	sites := []escapeSite{site(hardened), site(unmasked), site(plain), site(noUserNS)}
+	sites[0].noPIDNS, sites[2].noPIDNS, sites[3].noPIDNS = true, true, true
+	sites[3].noUserNS = true
+	return sites
+}
+
+// modes are those policies that are enforced for processes there; the others are refused.
+func (s escapeSite) modes() (enforced, refused []string) {
+	if s.noUserNS {
+		return []string{"plain", "view"}, []string{"ro", "ww", "net", "tty"}
+	}
+	return []string{"ro", "ww", "net", "tty", "plain", "view"}, nil
+}
+
+// agent is the agent of a rig there.
+func (s escapeSite) agent(t *testing.T, r *escapeRig) *exec.Cmd {
+	t.Helper()
+	argv := slices.Concat(s.through, []string{r.base + "/agent", "--listen", "stdio", "--log-level", "warn"}, s.flags)
+	env := []string{"PATH=/usr/bin:/bin", "E2E_SECRET=" + r.secret, "E2E_MARK=" + r.secret}
+	if s.containers != nil {
+		options := []string{"--volume=" + r.base + ":" + r.base}
+		for _, variable := range env {
+			options = append(options, "--env="+variable)
+		}
+		return s.containers.command(t, s.profile, options, argv...)
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env, cmd.Dir = env, "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(s.uid), Gid: uint32(s.uid), NoSetGroups: os.Geteuid() != 0}}
+	return cmd
+}
+
+// agentPID is what those call the agent that are where it is.
+func (r *escapeRig) agentPID() int {
+	if r.site.containers != nil {
+		return 1
+	}
+	return r.agent.Process.Pid
+}
+
+// killAgent kills the agent, and with it the container.
+func (r *escapeRig) killAgent(t *testing.T) {
+	t.Helper()
+	pids := []string{strconv.Itoa(r.agent.Process.Pid)}
+	if r.site.containers != nil {
+		pids = marked(r.secret)
+	}
+	if len(pids) == 0 {
+		t.Fatal("there is no agent")
+	}
+	for _, pid := range pids {
+		n, err := strconv.Atoi(strings.TrimPrefix(pid, "/proc/"))
+		if err == nil {
+			err = syscall.Kill(n, syscall.SIGKILL)
+		}
+		if err != nil && err != syscall.ESRCH {
+			t.Fatal(err)
+		}
+	}
+}
