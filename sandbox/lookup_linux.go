@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"os"
 	"path"
 	"strings"
 
@@ -27,6 +28,13 @@ type object struct {
 	// barred: what is below at is not ours to see (EACCES).
 	barred bool
 	links  []crossing // on the way, in order
+}
+
+// closed tells whether at is a directory of somebody else, or on a read-only file
+// system, that this user cannot write to.
+func (o *object) closed() bool {
+	err := unix.Faccessat2(o.fd, "", unix.W_OK, unix.AT_EACCESS|unix.AT_EMPTY_PATH)
+	return err == unix.EROFS || err == unix.EACCES && int(o.stat.Uid) != os.Geteuid()
 }
 
 // crossing is a symlink that was followed.

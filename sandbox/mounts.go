@@ -114,6 +114,7 @@ type planner struct {
 	sights
 	links   []Link
 	missing map[string]bool // names that a placeholder keeps from coming into being
+	barred  map[string]bool // names that cannot come into being anyway
 	steps   map[string]*step
 }
 
@@ -121,9 +122,13 @@ type planner struct {
 // (sandbox.md 14.2). It fails where the policy could not be kept.
 func planView(r *Resolved, s sights) (*viewPlan, error) {
 	p := &planner{accesses: effective(r.Policy.Rules), sights: s, links: r.Policy.Links,
-		missing: map[string]bool{}, steps: map[string]*step{}}
+		missing: map[string]bool{}, barred: map[string]bool{}, steps: map[string]*step{}}
 	for _, m := range r.Missing {
-		p.missing[path.Join(m.Parent, m.Name)] = true
+		names := p.missing
+		if m.Barred {
+			names = p.barred
+		}
+		names[path.Join(m.Parent, m.Name)] = true
 	}
 	p.denyAliases()
 	p.coverRuntimeDir()
@@ -246,8 +251,8 @@ func (p *planner) nothing(name string, access Access) error {
 	}
 	at := name
 	for at != "/" && p.kinds[at] == absent {
-		if p.missing[at] {
-			return nil // where a placeholder has to be, which is looked at by itself
+		if p.missing[at] || p.barred[at] {
+			return nil // where a placeholder has to be, which is looked at by itself, or none
 		}
 		at = parent(at)
 	}

@@ -117,6 +117,9 @@ func (p *Placeholders) Hold(missing []Missing) (release func(), err error) {
 	parent := parentDir{fd: -1}
 	defer parent.close()
 	for _, m := range missing {
+		if m.Barred {
+			continue
+		}
 		h, err := p.user(m)
 		if err == nil {
 			users = append(users, m)

@@ -21,8 +21,8 @@ import (
 // four are the protected names of root, as directories, and a denied file.
 func four(root string) []Missing {
 	return []Missing{
-		{root, ".git", true}, {root, ".agents", true}, {root, ".codex", true},
-		{root, ".aws", true}, {root, "secret", false},
+		{Parent: root, Name: ".git", Dir: true}, {Parent: root, Name: ".agents", Dir: true}, {Parent: root, Name: ".codex", Dir: true},
+		{Parent: root, Name: ".aws", Dir: true}, {Parent: root, Name: "secret"},
 	}
 }
 
@@ -121,7 +121,7 @@ var _ = register("placeholders/umask", func(args []string) error {
 	if err != nil {
 		return err
 	}
-	release, err := p.Hold([]Missing{{args[1], "dir", true}, {args[1], "file", false}})
+	release, err := p.Hold([]Missing{{Parent: args[1], Name: "dir", Dir: true}, {Parent: args[1], Name: "file"}})
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func TestHoldLeavesUserData(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			release := hold(t, p, Missing{root, "x", true})
+			release := hold(t, p, Missing{Parent: root, Name: "x", Dir: true})
 			if tt.while != nil {
 				if err := tt.while(path); err != nil {
 					t.Fatal(err)
@@ -194,7 +194,7 @@ func touch(path string) error { return os.WriteFile(path, nil, 0o644) }
 func TestHoldAgain(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	m := Missing{root, "x", true}
+	m := Missing{Parent: root, Name: "x", Dir: true}
 	p := openPlaceholders(t, t.TempDir())
 	first := hold(t, p, m)
 	if err := os.Remove(root + "/x"); err != nil {
@@ -237,16 +237,16 @@ func TestHoldRefused(t *testing.T) {
 	}
 	p := openPlaceholders(t, t.TempDir())
 	for _, m := range []Missing{
-		{root + "/gone", "x", true},
-		{root + "/link", "x", true},
-		{root + "/file", "x", true},
-		{"relative", "x", true},
-		{root, "", true},
-		{root, "..", true},
-		{root, "a/b", true},
-		{root, strings.Repeat("n", 256), true},
+		{Parent: root + "/gone", Name: "x", Dir: true},
+		{Parent: root + "/link", Name: "x", Dir: true},
+		{Parent: root + "/file", Name: "x", Dir: true},
+		{Parent: "relative", Name: "x", Dir: true},
+		{Parent: root, Name: "", Dir: true},
+		{Parent: root, Name: "..", Dir: true},
+		{Parent: root, Name: "a/b", Dir: true},
+		{Parent: root, Name: strings.Repeat("n", 256), Dir: true},
 	} {
-		release, err := p.Hold([]Missing{{root, "fine", true}, m})
+		release, err := p.Hold([]Missing{{Parent: root, Name: "fine", Dir: true}, m})
 		if err == nil {
 			release()
 			t.Errorf("%+v was held", m)
@@ -258,7 +258,7 @@ func TestHoldRefused(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Hold([]Missing{{root, "x", true}}); !errors.Is(err, os.ErrClosed) {
+	if _, err := p.Hold([]Missing{{Parent: root, Name: "x", Dir: true}}); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Hold after Close: %v", err)
 	}
 }
@@ -417,7 +417,7 @@ var _ = register("placeholders/crash", func(args []string) error {
 		return err
 	}
 	missing := slices.DeleteFunc(four(args[1]), func(m Missing) bool { return m.Name == ".aws" })
-	missing = append(missing, Missing{args[1], "fifth", true})
+	missing = append(missing, Missing{Parent: args[1], Name: "fifth", Dir: true})
 	crash := func(step string) {
 		if step != args[2] {
 			return
@@ -582,7 +582,7 @@ func TestLockedByOthers(t *testing.T) {
 		}
 		return f
 	}
-	m := Missing{root, "x", true}
+	m := Missing{Parent: root, Name: "x", Dir: true}
 	startHolderOf(t, root).kill(t)
 	p := openPlaceholders(t, t.TempDir())
 	exclusive := lock(unix.LOCK_EX)

@@ -24,6 +24,9 @@ type Missing struct {
 	Parent string // canonical, exists
 	Name   string
 	Dir    bool // the placeholder is a directory, else an empty file
+	// Barred says that this user cannot make anything in Parent, nor give
+	// itself the permission: no placeholder is needed.
+	Barred bool
 }
 
 // Resolved is a policy of canonical paths, and what has to stay as it is for
@@ -338,7 +341,7 @@ func (s *resolution) missing(policy *Policy) ([]Missing, error) {
 			return nil, fmt.Errorf("cannot enforce the sandbox path %s (%s): %s is not a directory", o.asked, o.what, o.at)
 		}
 		dir := s.rules[path.Join(o.at, o.missing[0])].Origin == Protected
-		all = append(all, Missing{Parent: o.at, Name: o.missing[0], Dir: dir})
+		all = append(all, Missing{Parent: o.at, Name: o.missing[0], Dir: dir, Barred: o.closed()})
 	}
 	sort.Slice(all, func(i, j int) bool {
 		return cmp.Or(cmp.Compare(all[i].Parent, all[j].Parent), cmp.Compare(all[i].Name, all[j].Name)) < 0

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -429,3 +430,44 @@ func TestResolveDescriptors(t *testing.T) {
 	r.Close()
 	r.Close()
 }
+
+// Where this user can make nothing, nothing has to be kept from coming into
+// being: the names are known, and barred.
+func TestResolveBarred(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := childCommand(t, "resolve/barred", dir)
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	} else {
+		dir = "/usr" // somebody else's
+		cmd = childCommand(t, "resolve/barred", dir)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+var _ = register("resolve/barred", func(args []string) error {
+	policy, err := Profile{Entries: []Entry{{Place: PlaceRoot, Access: Read}, {Place: PlacePath, Path: args[0], Access: Write}}}.Compile()
+	if err != nil {
+		return err
+	}
+	resolved, err := policy.Resolve()
+	if err != nil {
+		return err
+	}
+	defer resolved.Close()
+	if len(resolved.Missing) != 4 {
+		return fmt.Errorf("missing: %v", resolved.Missing)
+	}
+	for _, m := range resolved.Missing {
+		if !m.Barred {
+			return fmt.Errorf("%v is not barred", m)
+		}
+	}
+	return nil
+})
