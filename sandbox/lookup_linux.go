@@ -30,9 +30,9 @@ type object struct {
 	links  []crossing // on the way, in order
 }
 
-// closed tells whether at is a directory of somebody else, or on a read-only file
-// system, that this user cannot write to.
-func (o *object) closed() bool {
+// cannotWrite tells whether at is a directory of somebody else, or on a
+// read-only file system, that this user cannot write to.
+func (o *object) cannotWrite() bool {
 	err := unix.Faccessat2(o.fd, "", unix.W_OK, unix.AT_EACCESS|unix.AT_EMPTY_PATH)
 	return err == unix.EROFS || err == unix.EACCES && int(o.stat.Uid) != os.Geteuid()
 }

@@ -115,6 +115,8 @@ type sighting struct {
 	rule    bool
 	skipped bool
 	pointer bool
+	// sealed: nothing can be made where the path would have to be.
+	sealed bool
 }
 
 // see looks a path up and remembers what was seen; the descriptor is only valid
@@ -216,6 +218,7 @@ func (s *resolution) rule(r Rule, o *sighting) error {
 	r.Path = o.path
 	s.rules.add(r)
 	if !o.exists() {
+		o.sealed = o.cannotWrite()
 		return nil
 	}
 	if _, ok := s.pins[o.path]; r.Access >= Read && !ok && o.path != "/" && r.Origin != Protected {
@@ -341,7 +344,7 @@ func (s *resolution) missing(policy *Policy) ([]Missing, error) {
 			return nil, fmt.Errorf("cannot enforce the sandbox path %s (%s): %s is not a directory", o.asked, o.what, o.at)
 		}
 		dir := s.rules[path.Join(o.at, o.missing[0])].Origin == Protected
-		all = append(all, Missing{Parent: o.at, Name: o.missing[0], Dir: dir, Barred: o.closed()})
+		all = append(all, Missing{Parent: o.at, Name: o.missing[0], Dir: dir, Barred: o.sealed})
 	}
 	sort.Slice(all, func(i, j int) bool {
 		return cmp.Or(cmp.Compare(all[i].Parent, all[j].Parent), cmp.Compare(all[i].Name, all[j].Name)) < 0
