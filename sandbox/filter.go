@@ -31,6 +31,10 @@ const (
 	// FilterLandlock is FilterRestricted without what Landlock does not cover:
 	// modes, owners, times, attributes, and IPC that has no namespace.
 	FilterLandlock Filter = "landlock"
+	// FilterHiddenPaths is loaded beside FilterLandlock where not everything
+	// may be read: it refuses most of what can be learnt of a path without
+	// opening it. What stat(2) and readlink(2) tell remains.
+	FilterHiddenPaths Filter = "hidden-paths"
 	// FilterSharedPIDs is loaded beside another one where there is no PID
 	// namespace: it keeps a process from changing limits and scheduling of
 	// others of the same user. FilterLandlock includes it.

@@ -48,6 +48,11 @@ var kernelTries = map[Filter][]try{
 		{"setns", unix.SYS_SETNS, [6]uintptr{nowhere}, unix.EBADF},
 		{"fchmod", unix.SYS_FCHMOD, [6]uintptr{nowhere}, unix.EBADF},
 	}, offline...),
+	FilterHiddenPaths: {
+		{"listxattr", unix.SYS_LISTXATTR, [6]uintptr{nowhere}, unix.EACCES},
+		{"inotify_add_watch", unix.SYS_INOTIFY_ADD_WATCH, [6]uintptr{nowhere, nowhere}, unix.EACCES},
+		{"flistxattr", unix.SYS_FLISTXATTR, [6]uintptr{nowhere}, unix.EBADF},
+	},
 	FilterSharedPIDs: {
 		{"sched_setparam", unix.SYS_SCHED_SETPARAM, [6]uintptr{1}, unix.EPERM},
 		{"sched_setparam of itself", unix.SYS_SCHED_SETPARAM, [6]uintptr{}, unix.EINVAL},

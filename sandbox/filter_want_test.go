@@ -150,6 +150,12 @@ var wants = []struct {
 	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"ioprio_set"}, args: [6]uint64{3, 0}, want: errno(unix.EPERM)},
 	{filters: []Filter{FilterRestricted, FilterEnabled}, calls: []string{"prlimit64", "sched_setaffinity", "setpriority"}, args: [6]uint64{1234, 1, 1}, want: allow},
 
+	// Paths that may not be opened.
+	{filters: []Filter{FilterHiddenPaths}, calls: []string{
+		"getxattr", "lgetxattr", "listxattr", "llistxattr", "getxattrat", "listxattrat", "inotify_add_watch", "name_to_handle_at",
+	}, want: errno(unix.EACCES)},
+	{filters: []Filter{FilterHiddenPaths}, calls: []string{"fgetxattr", "flistxattr", "statx", "readlinkat", "openat"}, want: allow},
+
 	// The helper.
 	{filters: []Filter{FilterHelper}, calls: []string{
 		"read", "write", "openat2", "openat", "close", "fstat", "statx", "newfstatat", "fstatfs", "getdents64", "readlinkat",

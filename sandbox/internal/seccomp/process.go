@@ -107,6 +107,15 @@ func sharedPIDs() []Rule {
 		})
 }
 
+// hiddenPaths keeps a process from what Landlock shows of paths that it does not
+// let it open, as far as programs can do without. What stays is what stat(2)
+// and readlink(2) tell.
+func hiddenPaths() []Rule {
+	return []Rule{{Calls: []string{
+		"getxattr", "getxattrat", "lgetxattr", "listxattr", "listxattrat", "llistxattr", "inotify_add_watch", "name_to_handle_at",
+	}, Action: Errno(eacces)}}
+}
+
 // network takes the network away, and the ways around it through other
 // processes. It is a filter of its own for processes that are not restricted
 // otherwise. shutdown, getsockopt, getsockname and getpeername stay: they can

@@ -21,6 +21,7 @@ func Errno(errno uint16) Action { return 0x00050000 | Action(errno) }
 const (
 	eperm  = 1
 	erofs  = 30
+	eacces = 13
 	enosys = 38
 )
 
@@ -98,6 +99,7 @@ func Tables() []Table {
 		{Name: "enabled", Default: Allow, Rules: enabled()},
 		{Name: "enabled-notify", Default: Allow, Rules: enabledNotify()},
 		{Name: "landlock", Default: Allow, Rules: landlock()},
+		{Name: "hidden-paths", Default: Allow, Rules: hiddenPaths()},
 		{Name: "shared-pids", Default: Allow, Rules: sharedPIDs()},
 		{Name: "network", Default: Allow, Rules: network()},
 	}
