@@ -213,21 +213,24 @@ type row struct {
 	backend sandbox.Backend
 	writes  bool // to the root
 	network sandbox.Network
+	limits  Limits
 }
 
 func rows() []row {
 	return []row{
-		{"full", full(), true, sandbox.NetworkRestricted},
-		{"network", full(), true, sandbox.NetworkEnabled},
-		{"no pid namespace", withoutPIDNS(), true, sandbox.NetworkRestricted},
-		{"landlock only", landlockOnly(), false, sandbox.NetworkRestricted},
+		{"full", full(), true, sandbox.NetworkRestricted, Limits{}},
+		{"network", full(), true, sandbox.NetworkEnabled, Limits{}},
+		{"no pid namespace", withoutPIDNS(), true, sandbox.NetworkRestricted, Limits{}},
+		{"landlock only", landlockOnly(), false, sandbox.NetworkRestricted, Limits{}},
+		{"limited", full(), true, sandbox.NetworkRestricted, Limits{CPUSeconds: 3600}},
+		{"limited network without a pid namespace", withoutPIDNS(), true, sandbox.NetworkEnabled, Limits{CPUSeconds: 3600}},
 	}
 }
 
 // command is argv under the confinement of the row.
 func (r row) command(t testing.TB, root string, argv ...string) confined {
 	t.Helper()
-	c := confined{policy: readOnly(t), backend: r.backend, Spec: procs.Spec{Argv: argv, Dir: root}}
+	c := confined{policy: readOnly(t), backend: r.backend, limits: r.limits, Spec: procs.Spec{Argv: argv, Dir: root}}
 	if r.writes {
 		c.policy = workspaceWrite(t, root, r.network)
 	}

@@ -27,9 +27,9 @@ const connectChild = "connect-child"
 
 // connecting starts a process that does what it is told by ask, with the
 // network of the host and a writable root.
-func connecting(t *testing.T, root string) *asked {
+func connecting(t *testing.T, root string, limits Limits) *asked {
 	t.Helper()
-	row := row{"network", full(), true, sandbox.NetworkEnabled}
+	row := row{"network", full(), true, sandbox.NetworkEnabled, limits}
 	c := row.command(t, root, "/proc/self/exe")
 	self, err := os.Executable()
 	if err != nil {
@@ -270,7 +270,7 @@ func TestConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	early := greeter(t, "unix", filepath.Join(outside, "early"))
-	a := connecting(t, root)
+	a := connecting(t, root, Limits{})
 
 	tcp := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
 	tcp6 := greeter(t, "tcp6", "[::1]:0").Addr().(*net.TCPAddr).Port
@@ -354,6 +354,20 @@ func TestConnect(t *testing.T) {
 	}
 }
 
+// The second process of a command with limits hands its listener over.
+func TestConnectLimited(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	greeter(t, "unix", filepath.Join(root, "sock"))
+	a := connecting(t, root, Limits{CPUSeconds: 3600})
+	if got := a.ask("unix", "sock"); got != "ok" {
+		t.Errorf("inside: %s", got)
+	}
+	if got := a.ask("unix", "/etc/passwd"); got != "EPERM" {
+		t.Errorf("outside: %s", got)
+	}
+}
+
 // A call that blocks holds up no other, and its process can be killed.
 func TestConnectBlocks(t *testing.T) {
 	t.Parallel()
@@ -375,7 +389,7 @@ func TestConnectBlocks(t *testing.T) {
 	}
 	defer filler.Close()
 	greeter(t, "unix", filepath.Join(root, "sock"))
-	a := connecting(t, root)
+	a := connecting(t, root, Limits{})
 	a.n++
 	blocked := fmt.Sprintf("answer %d: ", a.n)
 	if _, err := a.Write(t.Context(), "block", fmt.Appendf(nil, "%d block %s/full\n", a.n, root)); err != nil {
@@ -412,7 +426,7 @@ func TestConnectRace(t *testing.T) {
 	t.Parallel()
 	root, outside := t.TempDir(), t.TempDir()
 	greeter(t, "unix", filepath.Join(root, "sock"))
-	a := connecting(t, root)
+	a := connecting(t, root, Limits{})
 	l, err := net.Listen("unix", filepath.Join(outside, "sock"))
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,8 @@
 // capabilities, and then puts Landlock and a system call filter on one thread
 // only, T1, which forks the command and ends. The command inherits both, and
 // no thread that is left shares its Landlock domain, so it can neither signal
-// nor trace the init that watches it, while that forwards signals to it.
+// nor trace the init that watches it, while that forwards signals to it. A
+// command with [Limits] takes the place of a second init instead of T1.
 //
 // Any step that fails ends it with code 101 and one line on stderr that starts
 // with "sandbox: "; the command does not run then (sandbox.md 9.2).

@@ -3,6 +3,7 @@ package helper
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -55,11 +56,14 @@ func initMain() (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if len(os.Args) > 2 { // procs.Stage, Cloneflags
+	if len(os.Args) == 3 { // procs.Stage, Cloneflags
 		return 0, fmt.Errorf("creating namespaces: %s", os.Args[2])
 	}
 	if !cfg.Policy.Confined {
 		return 0, cfg.become()
+	}
+	if isApart(os.Args) {
+		return 0, cfg.becomeApart()
 	}
 	if err := cfg.enter(); err != nil {
 		return 0, err
@@ -73,21 +77,19 @@ func initMain() (code int, err error) {
 		return 0, fmt.Errorf("resolving the policy: %w", err)
 	}
 	defer resolved.Close()
-	if cfg.Backend.MountNS {
+	t := &target{config: cfg, policy: resolved.Policy}
+	start := t.startApart
+	if cfg.Limits == (Limits{}) {
 		if err := cfg.enterView(resolved); err != nil {
 			return 0, err
 		}
+		start = t.start
 	}
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
 	}
-	t := &target{config: cfg, policy: resolved.Policy}
-	err = t.start(s)
-	if err == nil {
-		err = cfg.Limits.bindAll(s.pid, s.pidNS)
-	}
-	if err != nil {
+	if err := start(s); err != nil {
 		s.killRest()
 		return 0, err
 	}
@@ -112,29 +114,35 @@ func closeOnExec() error {
 }
 
 // letGo replaces descriptors 0 to 2, as a pipe that the command closes has to
-// be closed everywhere, and leaves the working directory.
+// be closed everywhere, and lets go of what else there is.
 func letGo(null int) {
 	for fd := range 3 {
 		_ = unix.Dup3(null, fd, 0) // both exist
 	}
 	unix.Close(null)
+	unix.Close(configFD)
 	_ = unix.Chdir("/") // it would only be busy
 }
 
-// readConfig takes the command from its descriptor.
+// readConfig reads the command from its descriptor, which stays open.
 func readConfig() (*config, error) {
-	f := os.NewFile(configFD, "config")
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("reading the command: %w", err)
+	var st unix.Stat_t
+	if err := unix.Fstat(configFD, &st); err != nil {
+		return nil, fmt.Errorf("reading the command: %w", os.NewSyscallError("fstat", err))
 	}
-	if info.Size() > maxConfig {
-		return nil, fmt.Errorf("reading the command: %d bytes, more than %d", info.Size(), maxConfig)
+	if st.Size > maxConfig {
+		return nil, fmt.Errorf("reading the command: %d bytes, more than %d", st.Size, maxConfig)
 	}
-	encoded := make([]byte, info.Size())
-	if _, err := f.ReadAt(encoded, 0); err != nil {
-		return nil, fmt.Errorf("reading the command: %w", err)
+	encoded := make([]byte, st.Size)
+	for n := 0; n < len(encoded); {
+		m, err := unix.Pread(configFD, encoded[n:], int64(n))
+		if err == nil && m == 0 {
+			return nil, fmt.Errorf("reading the command: %w", io.ErrUnexpectedEOF)
+		}
+		if err != nil && err != unix.EINTR {
+			return nil, fmt.Errorf("reading the command: %w", os.NewSyscallError("pread", err))
+		}
+		n += max(m, 0)
 	}
 	return decodeConfig(encoded)
 }
@@ -196,8 +204,12 @@ func writeFile(path, content string) error {
 	return errors.Join(err, f.Close())
 }
 
-// enterView makes the policy's view the root of this process.
+// enterView makes the policy's view the root of this process, if the backend
+// has views.
 func (c *config) enterView(resolved *sandbox.Resolved) error {
+	if !c.Backend.MountNS {
+		return nil
+	}
 	view := sandbox.ViewOptions{FreshProc: c.Backend.PIDNS, Sockets: c.Sockets}
 	if c.TTY {
 		terminal, err := os.Readlink("/proc/self/fd/0")

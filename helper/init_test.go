@@ -331,7 +331,7 @@ func TestSameSession(t *testing.T) {
 		c := row.command(t, root)
 		hold(t, c.policy)
 		p, err := Command{
-			Policy: c.policy, Backend: c.backend, Argv0: os.Args[0], Dir: root, Env: []string{"PATH=/usr/bin:/bin"},
+			Policy: c.policy, Backend: c.backend, Limits: c.limits, Argv0: os.Args[0], Dir: root, Env: []string{"PATH=/usr/bin:/bin"},
 			Argv: []string{"sh", "-c", "trap 'echo int' INT; trap 'echo term; exit 4' TERM; cut -d' ' -f5,6 /proc/self/stat; while :; do sleep 0.01; done"},
 		}.Prepare()
 		if err != nil {

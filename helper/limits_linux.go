@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,37 +17,70 @@ type limit struct {
 	value    uint64
 }
 
-// impose sets the limits of this process for good, none above what it has
-// inherited. It is to execute the command next: the runtime cannot live within
-// a limit of its address space, as it reserves more than it uses.
-func (l Limits) impose() error {
-	if l == (Limits{}) {
-		return nil
-	}
-	// What executing takes comes out of this: the heap will not grow.
-	const spare = 8 << 20
-	runtime.KeepAlive(make([]byte, spare))
-	runtime.GC()
-	for _, limit := range []limit{
+// list has the address space last.
+func (l Limits) list() []limit {
+	return []limit{
 		{unix.RLIMIT_NPROC, "processes", l.Processes},
 		{unix.RLIMIT_CPU, "processor time", l.CPUSeconds},
 		{unix.RLIMIT_AS, "the address space", l.AddressSpace},
-	} {
-		if limit.value == 0 {
-			continue
-		}
-		if err := limit.impose(); err != nil {
-			return fmt.Errorf("limiting %s to %d: %w", limit.name, limit.value, os.NewSyscallError("prlimit", err))
-		}
+	}
+}
+
+// impose sets the limit for good, but not above what is inherited.
+func (l limit) impose() error {
+	if l.value == 0 {
+		return nil
+	}
+	var was unix.Rlimit
+	err := unix.Getrlimit(l.resource, &was)
+	if err == nil {
+		value := min(l.value, was.Max)
+		err = unix.Setrlimit(l.resource, &unix.Rlimit{Cur: value, Max: value})
+	}
+	if err != nil {
+		return fmt.Errorf("limiting %s to %d: %w", l.name, l.value, os.NewSyscallError("prlimit", err))
 	}
 	return nil
 }
 
-func (l limit) impose() error {
-	var was unix.Rlimit
-	if err := unix.Getrlimit(l.resource, &was); err != nil {
+// execLimited imposes the limits and executes the first of the paths that can
+// be. The runtime cannot grow within a limit of its address space, as it
+// reserves more than it uses, so all that has to be allocated is so before.
+func (l Limits) execLimited(paths, argv, env []string) error {
+	programs, err := syscall.SlicePtrFromStrings(paths)
+	if err != nil {
 		return err
 	}
-	value := min(l.value, was.Max)
-	return unix.Setrlimit(l.resource, &unix.Rlimit{Cur: value, Max: value})
+	argp, err := syscall.SlicePtrFromStrings(argv)
+	if err != nil {
+		return err
+	}
+	envp, err := syscall.SlicePtrFromStrings(env)
+	if err != nil {
+		return err
+	}
+	// It fails, having put the number of files back that the runtime raised
+	// for itself.
+	_ = syscall.Exec("", nil, nil)
+	for _, limit := range l.list() {
+		if err := limit.impose(); err != nil {
+			return err
+		}
+	}
+	found := syscall.ENOENT
+	for _, program := range programs[:len(paths)] {
+		_, _, errno := syscall.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(program)),
+			uintptr(unsafe.Pointer(&argp[0])), uintptr(unsafe.Pointer(&envp[0])))
+		switch errno {
+		case syscall.ENOENT, syscall.ENOTDIR:
+		case syscall.EACCES:
+			found = errno
+		default:
+			return errno
+		}
+	}
+	runtime.KeepAlive(programs)
+	runtime.KeepAlive(argp)
+	runtime.KeepAlive(envp)
+	return found
 }

@@ -46,6 +46,14 @@ func (t *target) start(s *supervisor) error {
 
 // startHere confines the calling thread and forks the command from it.
 func (t *target) startHere(s *supervisor) error {
+	if err := t.become(); err != nil {
+		return err
+	}
+	return s.bear(t.fork)
+}
+
+// become makes the calling thread what the command is to be.
+func (t *target) become() error {
 	if err := dropCapabilities(); err != nil {
 		return err
 	}
@@ -56,10 +64,7 @@ func (t *target) startHere(s *supervisor) error {
 	if err := t.judgeDir(); err != nil {
 		return err
 	}
-	if err := t.confine(); err != nil {
-		return err
-	}
-	return s.bear(t.fork)
+	return t.confine()
 }
 
 // judgeDir refuses a working directory that Landlock alone would not keep the
@@ -104,13 +109,17 @@ func (t *target) confine() (err error) {
 	case l.MountNS:
 		err = sandbox.FilterRestricted.LoadThread()
 	default:
+		if !t.policy.FullRead {
+			if err := sandbox.FilterHiddenPaths.LoadThread(); err != nil {
+				return err
+			}
+		}
 		err = sandbox.FilterLandlock.LoadThread()
 	}
 	return err
 }
 
-// fork starts the command as a child of the calling thread. There may be one
-// with an error too.
+// fork starts the command as a child of the calling thread.
 func (t *target) fork() (pid int, err error) {
 	c := t.config
 	attr := &syscall.ProcAttr{
@@ -137,17 +146,28 @@ func (c *config) become() error {
 			return fmt.Errorf("taking the terminal: %w", os.NewSyscallError("ioctl", err))
 		}
 	}
-	for _, l := range c.Limits.list() {
-		if err := l.bind(0); err != nil {
-			return l.explain(err)
-		}
-	}
 	if err := sandbox.FilterNetwork.LoadThread(); err != nil {
 		return err
 	}
-	return c.explain(execute(c.Argv[0], c.Env, func(path string) error {
-		return syscall.Exec(path, c.argv(), c.Env)
-	}))
+	return c.exec()
+}
+
+// exec executes the command in the place of this process.
+func (c *config) exec() error {
+	if c.Limits == (Limits{}) {
+		return c.explain(execute(c.Argv[0], c.Env, func(path string) error {
+			return syscall.Exec(path, c.argv(), c.Env)
+		}))
+	}
+	var paths []string
+	err := execute(c.Argv[0], c.Env, func(path string) error {
+		paths = append(paths, path)
+		return syscall.EACCES // so that the next one is looked for too
+	})
+	if len(paths) > 0 {
+		err = c.Limits.execLimited(paths, c.argv(), c.Env)
+	}
+	return c.explain(err)
 }
 
 // argv is what the program sees.
