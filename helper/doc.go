@@ -22,6 +22,16 @@
 //
 // The leash ends with the agent. What is confined then dies: at once with its
 // PID namespace, else by the init, which is the subreaper of all of it.
+//
+// # Confined file requests
+//
+//	agent: Pool.Files(policy) ── one packet a request ──► fs-helper: fsops.View
+//	                          ◄── an answer, or a descriptor ──
+//
+// A [Pool] keeps one such process for each policy in use, as long as the paths
+// of the policy lead where they did. The helper opens files and hands their
+// descriptors over; what is in them it never sees. The table at the top of
+// wire.go says who sends what.
 package helper
 
 // The first arguments that make the agent's executable one of the helpers.
