@@ -40,11 +40,21 @@ func Profile(s *protocol.Sandbox, cwd, tmpdir string) (sandbox.Profile, error) {
 			uri = c.Cwd
 		}
 	}
+	rules := s.Permissions.FileSystem
+	if rules == nil {
+		return p, nil
+	}
+	// A path of another system is only refused where it is used: the working
+	// directory of a process always is (sandbox.md 2).
+	dynamic, projects := dependence(rules.Entries)
 	var err error
-	if uri != nil {
+	if uri != nil && (dynamic || cwd != "") {
 		if p.Cwd, err = uri.Native(); err != nil {
 			return p, err
 		}
+	}
+	if !projects {
+		roots = nil
 	}
 	for _, root := range roots {
 		path, err := root.Native()
@@ -52,10 +62,6 @@ func Profile(s *protocol.Sandbox, cwd, tmpdir string) (sandbox.Profile, error) {
 			return p, err
 		}
 		p.WorkspaceRoots = append(p.WorkspaceRoots, path)
-	}
-	rules := s.Permissions.FileSystem
-	if rules == nil {
-		return p, nil
 	}
 	p.Unrestricted = rules.Type == protocol.FileSystemUnrestricted
 	if depth := rules.GlobScanMaxDepth; depth != nil {
@@ -68,6 +74,22 @@ func Profile(s *protocol.Sandbox, cwd, tmpdir string) (sandbox.Profile, error) {
 		}
 	}
 	return p, nil
+}
+
+// dependence tells whether entries depend on a working directory, and whether
+// on workspace roots.
+func dependence(entries []protocol.SandboxEntry) (dynamic, projects bool) {
+	for i := range entries {
+		switch e := &entries[i].Path; {
+		case e.Type == "glob_pattern":
+			dynamic = dynamic || !filepath.IsAbs(*e.Pattern)
+		case e.Type == "special" && e.Value.Kind == "project_roots":
+			dynamic, projects = true, true
+		case e.Type == "special" && e.Value.Kind == "current_working_directory":
+			dynamic = true
+		}
+	}
+	return dynamic, projects
 }
 
 var errNoMXC = errors.New("windowsSandboxLevel: there is no MXC sandbox on this system")

@@ -176,6 +176,17 @@ func TestConfinedFiles(t *testing.T) {
 		}
 	}
 
+	// A path of another system is refused only where it is used.
+	for kind, want := range map[string]protocol.Code{"root": 0, "project_roots": protocol.CodeInvalidRequest} {
+		foreign := managed("restricted", special("root", "read"), special(kind, "read"))
+		foreign["cwd"] = "file://host/x"
+		err := c.call("fs/readFile", object{"path": uri(b.repo + "/a.txt"), "sandbox": foreign}, nil)
+		e, _ := errors.AsType[*protocol.Error](err)
+		if e == nil && want != 0 || e != nil && e.Code != want {
+			t.Errorf("a foreign cwd and %s: %v, want code %d", kind, err, want)
+		}
+	}
+
 	var m protocol.FileMetadata
 	c.must("fs/getMetadata", object{"path": uri(b.repo + "/vault"), "sandbox": ww}, &m)
 	if !m.IsDirectory || m.Size != 0 || m.ModifiedAtMs != 0 || m.CreatedAtMs != 0 {

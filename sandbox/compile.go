@@ -39,7 +39,7 @@ func (p Profile) Compile() (*Policy, error) {
 	policy := &Policy{Confined: true, Network: p.Network}
 	rules := ruleSet{}
 	minimal := false
-	globBytes := 0
+	globBytes, ruleBytes := 0, 0
 	for i, e := range p.Entries {
 		switch {
 		case e.Place == PlaceMinimal:
@@ -64,11 +64,15 @@ func (p Profile) Compile() (*Policy, error) {
 				return nil, fmt.Errorf("sandbox entry %d: %w", i, err)
 			}
 			for _, name := range paths {
+				ruleBytes += len(name)
 				rules.add(Rule{Path: name, Access: e.Access, SkipMissing: e.SkipMissing})
 			}
 		}
 		if len(rules) > MaxRules {
 			return nil, fmt.Errorf("sandbox entry %d: there are more than %d paths", i, MaxRules)
+		}
+		if ruleBytes > MaxRuleBytes {
+			return nil, fmt.Errorf("sandbox entry %d: there are more than %d bytes of paths", i, MaxRuleBytes)
 		}
 	}
 	if rules.fullWrite() && len(policy.Globs) == 0 {

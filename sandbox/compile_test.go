@@ -329,3 +329,20 @@ func TestCompileOrder(t *testing.T) {
 		}
 	}
 }
+
+// A few entries and roots can come to a great many long paths.
+func TestCompileBoundsBytes(t *testing.T) {
+	t.Parallel()
+	p := Profile{Cwd: "/"}
+	for i := range 500 {
+		p.WorkspaceRoots = append(p.WorkspaceRoots, fmt.Sprintf("/%d/%s", i, strings.Repeat("r", 800)))
+	}
+	p.Entries = []Entry{{Place: PlaceProjectRoots, Path: strings.Repeat("s", 250), Access: Read}}
+	if _, err := p.Compile(); err != nil {
+		t.Errorf("half a mebibyte: %v", err)
+	}
+	p.Entries = append(p.Entries, Entry{Place: PlaceProjectRoots, Path: "deep/" + strings.Repeat("x", 3000), Access: Read})
+	if _, err := p.Compile(); err == nil || !strings.Contains(err.Error(), "bytes of paths") {
+		t.Errorf("two mebibytes: %v", err)
+	}
+}

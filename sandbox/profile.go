@@ -67,6 +67,8 @@ const (
 	// MaxRules bounds the rules that the entries come to: a subpath of the
 	// workspace roots is a rule for each of them.
 	MaxRules = 16384
+	// MaxRuleBytes bounds the paths of these rules together.
+	MaxRuleBytes = 1 << 20
 	// MaxGlobs bounds the work of matching a path: the sum of the lengths of
 	// the patterns in bytes, their braces written out.
 	MaxGlobs = 256 << 10
