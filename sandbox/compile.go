@@ -78,6 +78,7 @@ func (p Profile) Compile() (*Policy, error) {
 	if rules.fullWrite() && len(policy.Globs) == 0 {
 		return &Policy{Network: p.Network}, nil
 	}
+	rules.readPseudo()
 	rules.protect()
 	if minimal {
 		for _, name := range minimalPaths {
@@ -276,7 +277,7 @@ func (s ruleSet) fullWrite() bool {
 func (s ruleSet) protect() {
 	var roots []string
 	for _, r := range s {
-		if r.Access == Write && !s.isProtectedName(r.Path) {
+		if r.Access == Write && !s.isProtectedName(r.Path) && !isPseudo(r.Path) {
 			roots = append(roots, r.Path)
 		}
 	}
@@ -285,6 +286,28 @@ func (s ruleSet) protect() {
 			s.add(Rule{Path: path.Join(root, name), Access: Read, Origin: Protected})
 		}
 	}
+}
+
+// readPseudo makes what is granted of the kernel's file systems read-only,
+// which is all that they are under any policy (sandbox.md 13, 14.3).
+func (s ruleSet) readPseudo() {
+	for name, r := range s {
+		s[name] = r.readPseudo()
+	}
+}
+
+func (r Rule) readPseudo() Rule {
+	if within(r.Path, "/proc") || within(r.Path, "/sys") {
+		r.Access, r.Otherwise = min(r.Access, Read), min(r.Otherwise, Read)
+	}
+	return r
+}
+
+// isPseudo tells whether name is in /proc, /sys or /dev: every view has its own,
+// or one that nobody can write to, so that nothing has to be kept from coming
+// into being there. What is granted of /dev/shm is the host's.
+func isPseudo(name string) bool {
+	return within(name, "/proc") || within(name, "/sys") || within(name, "/dev") && !within(name, "/dev/shm")
 }
 
 // isProtectedName tells whether name is one at the top of a writable root.

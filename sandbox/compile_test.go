@@ -70,6 +70,19 @@ func TestCompile(t *testing.T) {
 			[]string{"write /", "denied files * in /x", "4 protected"},
 		},
 		{
+			"pseudo file systems", Profile{Entries: []Entry{
+				root, entry(PlacePath, Write, "/proc"), entry(PlacePath, Write, "/proc/sys"), entry(PlacePath, Write, "/sys/fs"),
+				entry(PlacePath, Write, "/dev"), entry(PlacePath, Write, "/dev/pts"), entry(PlacePath, Write, "/dev/shm/x"), entry(PlacePath, Write, "/system"),
+				skip(entry(PlacePath, Denied, "/sys/x")), entry(PlacePath, Write, "/sys/x"),
+			}},
+			[]string{"read /", "write /dev", "write /dev/pts", "write /dev/shm/x", "read /proc", "read /proc/sys",
+				"read /sys/fs", "denied /sys/x (read if missing)", "write /system", "8 protected"},
+		},
+		{
+			"pseudo file systems of a writable root", Profile{Entries: []Entry{entry(PlaceRoot, Write), entry(PlacePath, Write, "/proc")}},
+			[]string{"files unrestricted"},
+		},
+		{
 			"workspace write as clients send it", Profile{
 				Entries: []Entry{
 					root, entry(PlaceProjectRoots, Write), entry(PlaceSlashTmp, Write), entry(PlaceTmpDir, Write),

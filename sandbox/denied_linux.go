@@ -28,8 +28,8 @@ type globber struct {
 }
 
 // deniedFiles returns the files below root, the original one, that the globs of
-// the policy deny, and what is meant by symlinks that they match: canonical,
-// sorted (sandbox.md 6.5). Directories of others that cannot be read are not
+// the policy deny, and what symlinks that they match lead to, if that is meant
+// (covers): canonical, sorted (sandbox.md 6.5). Directories of others that cannot be read are not
 // searched, as the confined process can read no more. Files that nothing grants are left out.
 func deniedFiles(root int, p *Policy) ([]string, error) {
 	g := globber{policy: p, found: map[string]bool{}}
@@ -143,7 +143,7 @@ func (g *globber) file(name string, symlink bool) error {
 			return nil // to nothing
 		}
 		info, err := os.Lstat(target)
-		if err != nil || info.IsDir() {
+		if err != nil || info.IsDir() || !g.covers(name, target) {
 			return nil
 		}
 		name = target
@@ -156,6 +156,21 @@ func (g *globber) file(name string, symlink bool) error {
 		return fmt.Errorf("it denies more than %d files", maxGlobbed)
 	}
 	return nil
+}
+
+// covers tells whether what a matching symlink leads to is denied with it. A
+// link that a command can make must not take from later ones what it could not
+// change itself, the shell for one: its target has to lie below the base of
+// the glob or be writable too. What is in /proc is never meant: it is another
+// one inside, and goes when its process does.
+func (g *globber) covers(link, target string) bool {
+	switch {
+	case within(target, "/proc"):
+		return false
+	case g.policy.Access(link) != Write, g.policy.Access(target) == Write:
+		return true
+	}
+	return slices.ContainsFunc(g.policy.Globs, func(glob Glob) bool { return beneath(glob.Base, target) && glob.matches(link) })
 }
 
 // nextEntry is the first of the linux_dirent64 records of getdents64(2).

@@ -165,6 +165,13 @@ func (a attempt) do() (string, error) {
 			return "", err
 		}
 		return info.Mode().String(), nil
+	case "fill": // with files that have nothing in them
+		for i := range 2048 {
+			if err := unix.Mknod(a.Path+"/fill"+strconv.Itoa(i), unix.S_IFREG|0o600, 0); err != nil {
+				return "", err
+			}
+		}
+		return "", nil
 	case "mkdir":
 		return "", unix.Mkdir(a.Path, 0o755)
 	case "mkfifo":
@@ -415,6 +422,8 @@ func TestViewPseudoFilesystems(t *testing.T) {
 						{Do: "create", Path: "/dev/shm/x"},
 						{Do: "mknod", Path: "/dev/shm/n", Want: "EPERM"},
 						{Do: "readlink", Path: "/dev/fd", Want: "/proc/self/fd"},
+						{Do: "fill", Path: "/dev/shm", Want: "ENOSPC"},
+						{Do: "fill", Path: "/dev", Want: "ENOSPC"},
 					},
 				}
 			})
@@ -682,17 +691,39 @@ func TestViewWholeRootWritable(t *testing.T) {
 	})
 }
 
+// What is granted of the kernel's file systems is read-only, and needs nothing
+// to be there; /dev is the view's own.
+func TestViewPseudoFilesystemsGranted(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		p := asked("", "read /", "write /proc", "write /proc/sys", "write /sys", "write /sys/kernel", "write /dev", "denied /proc/gone")
+		return viewCase{
+			Profile: &p,
+			Options: ViewOptions{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "chmod", Path: "/proc/sys/kernel/ostype", Want: "EROFS"},
+				{Do: "chmod", Path: "/sys/kernel/mm", Want: "EROFS"},
+				{Do: "mkdir", Path: "/sys/fs/cgroup/x", Want: "EROFS"},
+				{Do: "create", Path: "/dev/x"},
+				{Do: "open", Path: "/dev/kmsg", Want: "ENOENT"},
+			},
+		}
+	})
+}
+
 func TestViewGlobs(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
 		viewTree(t, root, "repo/a.env", "repo/d/.e/b.env", "repo/d/f", "repo/dir.env/x", "repo/l.env -> d/f", "elsewhere/t",
-			"repo/m.env -> ../elsewhere/t", "repo/dangling.env -> none", "sym/s.env", "repo/into -> ../sym", "repo/deny/c.env",
+			"repo/m.env -> ../elsewhere/t", "repo/sh.env -> /bin/sh", "repo/gone.env -> /proc/"+strconv.Itoa(os.Getpid())+"/status",
+			"repo/dev.env -> /dev/null", "repo/sys.env -> /sys/kernel/profiling", "ours/o", "repo/o.env -> ../ours/o", "theirs/t", "ro/t.env -> ../theirs/t", "repo/dangling.env -> none", "sym/s.env", "repo/into -> ../sym", "repo/deny/c.env",
 			"depth/1.env", "depth/a/2.env")
 		repo := root + "/repo"
 		return viewCase{
 			Policy: Policy{
-				Rules: []Rule{{Path: "/", Access: Read}, {Path: repo, Access: Write}, {Path: repo + "/deny", Access: Denied}},
-				Globs: []Glob{{Base: repo, Pattern: "**/*.env"}, {Base: root + "/depth", Pattern: "**/*.env", MaxDepth: 1},
+				Rules: []Rule{{Path: "/", Access: Read}, {Path: repo, Access: Write}, {Path: repo + "/deny", Access: Denied},
+					{Path: root + "/ours", Access: Write}},
+				Globs: []Glob{{Base: root + "/ro", Pattern: "**/*.env"}, {Base: repo, Pattern: "**/*.env"}, {Base: root + "/depth", Pattern: "**/*.env", MaxDepth: 1},
 					{Base: root + "/none", Pattern: "*"}},
 			},
 			Options: ViewOptions{FreshProc: true},
@@ -702,7 +733,14 @@ func TestViewGlobs(t *testing.T) {
 				{Do: "read", Path: repo + "/dir.env/x", Want: "x"},
 				{Do: "read", Path: repo + "/l.env", Want: "EACCES"},
 				{Do: "read", Path: repo + "/d/f", Want: "EACCES"},
-				{Do: "read", Path: root + "/elsewhere/t", Want: "EACCES"},
+				{Do: "read", Path: root + "/elsewhere/t", Want: "t"},
+				{Do: "read", Path: repo + "/o.env", Want: "EACCES"},
+				{Do: "read", Path: root + "/ours/o", Want: "EACCES"},
+				{Do: "read", Path: root + "/theirs/t", Want: "EACCES"},
+				{Do: "open", Path: "/bin/sh"},
+				{Do: "open", Path: "/dev/null"},
+				{Do: "open", Path: "/proc/self/status"},
+				{Do: "write", Path: repo + "/d", Want: "EISDIR"},
 				{Do: "read", Path: repo + "/into/s.env", Want: "s.env"},
 				{Do: "rename", Path: repo + "/d", To: repo + "/z", Want: "EBUSY"},
 				{Do: "rename", Path: repo + "/a.env", To: repo + "/z", Want: "EBUSY"},
@@ -993,6 +1031,51 @@ func TestSocketPaths(t *testing.T) {
 	paths = slices.DeleteFunc(paths, func(name string) bool { return !within(name, root) })
 	if diff := cmp.Diff([]string{root + "/real dir/with space"}, paths); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Nobody keeps commands from starting by binding many sockets.
+func TestSocketPathsOfMany(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("a network namespace needs uid 0")
+	}
+	cmd := childCommand(t, "sockets/many", t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+var _ = register("sockets/many", func(args []string) error {
+	const many = maxSockets + 100
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: many + 100, Max: many + 100}); err != nil {
+		return err
+	}
+	for i := range many {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(args[0], strconv.Itoa(i))}); err != nil {
+			return err
+		}
+	}
+	paths, err := SocketPaths()
+	if err == nil && len(paths) != maxSockets {
+		err = fmt.Errorf("%d paths", len(paths))
+	}
+	return err
+})
+
+func TestTableHead(t *testing.T) {
+	t.Parallel()
+	const line = "0: 0 0 0 0 0 0 /x\n"
+	for _, n := range []int{0, 1, maxUnixTable/len(line) + 1, maxUnixTable} {
+		text, err := tableHead(strings.NewReader(strings.Repeat(line, n)))
+		if want := min(n, maxUnixTable/len(line)) * len(line); err != nil || len(text) != want {
+			t.Errorf("of %d lines: %d bytes, %v; want %d", n, len(text), err, want)
+		}
 	}
 }
 

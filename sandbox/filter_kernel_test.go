@@ -70,6 +70,7 @@ var (
 		{"keyctl", unix.SYS_KEYCTL, [6]uintptr{nowhere}, unix.EPERM},
 		{"personality", unix.SYS_PERSONALITY, [6]uintptr{0x0400000}, unix.EPERM},
 		{"TIOCSTI", unix.SYS_IOCTL, [6]uintptr{nowhere, 1<<32 | unix.TIOCSTI}, unix.EPERM},
+		{"KDSKBSENT", unix.SYS_IOCTL, [6]uintptr{nowhere, 1<<32 | 0x4b49}, unix.EPERM},
 		{"TIOCGWINSZ", unix.SYS_IOCTL, [6]uintptr{nowhere, unix.TIOCGWINSZ}, unix.EBADF},
 		{"io_uring_setup", unix.SYS_IO_URING_SETUP, [6]uintptr{}, unix.EPERM},
 		{"a call from the future", 500, [6]uintptr{}, unix.ENOSYS},

@@ -58,6 +58,11 @@ func TestFresh(t *testing.T) {
 		{"pointer file is written", write("repo/.git", "gitdir: ../y"), false},
 		{"pointer file is replaced", all(write("new", "gitdir: ../x"), rename("new", "repo/.git")), false},
 		{"pointer file goes", remove("repo/.git"), false},
+		{"git directory gets a common one", write("plain.git/commondir", "../common"), false},
+		{"common directory is named anew", write("work.git/commondir", "../other"), false},
+		{"common directory is not named any more", remove("work.git/commondir"), false},
+		{"file in the common directory", write("common/config", ""), true},
+		{"common directory goes", remove("common"), false},
 		{"link is turned", all(remove("link"), link("ro", "link")), false},
 		{"link is made again", all(remove("link"), link("linked", "link")), false},
 		{"private path appears", makeDir("private"), false},
@@ -65,8 +70,9 @@ func TestFresh(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			base := sow(t, "repo/.git=gitdir: ../x", "repo/denied/", "repo/there", "ro/", "deep/er/root/", "linked/", "link -> linked", "globbed/")
-			r, err := resolve(t, asked(base, "write $/repo", "denied $/repo/denied", "read $/ro", "read $/deep/er/root", "read $/gone",
+			base := sow(t, "repo/.git=gitdir: ../x", "repo/denied/", "repo/there", "ro/", "deep/er/root/", "linked/", "link -> linked", "globbed/",
+				"plain/.git=gitdir: ../plain.git", "plain.git/HEAD", "work/.git=gitdir: ../work.git", "work.git/commondir=../common", "common/")
+			r, err := resolve(t, asked(base, "write $/repo", "write $/plain", "write $/work", "denied $/repo/denied", "read $/ro", "read $/deep/er/root", "read $/gone",
 				"skip read $/repo/skipped", "skip read $/repo/there", "read $/link", "private $/private", "glob $/globbed/*"))
 			if err != nil {
 				t.Fatal(err)

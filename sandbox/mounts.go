@@ -144,7 +144,7 @@ func planView(r *Resolved, s sights) (*viewPlan, error) {
 	}
 	for _, name := range s.globbed {
 		if p.at(name) >= Read {
-			p.steps[name] = &step{path: name, do: deny, optional: within(name, "/dev")}
+			p.steps[name] = &step{path: name, do: deny, optional: isPseudo(name) || within(name, "/dev/shm")}
 		}
 	}
 	p.cover()

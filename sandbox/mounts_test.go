@@ -101,6 +101,9 @@ func TestPlanView(t *testing.T) {
 				sockets: []string{"/dev/log", "/hid/s", "/repo/s", "/run/s", "/run/user/7/s"}, runtimeDir: "/run/user/7"},
 			want: "base read\ndevices /dev\ndeny /hid\nprocfs /proc\nbindWrite /repo\npin /repo/d\ndeny /repo/w.env\nmute /run/s?\n" +
 				"deny /repo/d/x.env\nhollow /run/user/7?\n"},
+		{name: "what a glob denies may be gone", rules: []Rule{read}, kinds: "/",
+			sights: sights{globbed: []string{"/dev/x", "/dev/shm/x", "/f", "/sys/x"}},
+			want:   "base read\ndevices /dev\ndeny /f\nprocfs /proc\ndeny /sys/x?\n"},
 		{name: "aliases of what is private", rules: []Rule{read, write, {Path: "/own", Access: Denied}, {Path: "/repo/o/x", Access: Read}},
 			kinds: "/ /repo /repo/o /own /hid /mnt/o= /repo/o/x", sights: sights{aliases: []string{"/mnt/o", "/own/o", "/repo/o"}},
 			want: "base read\ndevices /dev\ndeny /own\nprocfs /proc\nbindWrite /repo\ndeny /mnt/o\ndeny /repo/o\n"},

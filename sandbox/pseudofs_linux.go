@@ -10,8 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultShm is the size of /dev/shm in bytes.
-const defaultShm = 256 << 20
+const (
+	// defaultShm is the size of /dev/shm in bytes.
+	defaultShm = 256 << 20
+	// shmPerInode is how many bytes of the size allow one more file there, as an
+	// empty one takes memory of the kernel that the size does not count.
+	shmPerInode = 4 << 10
+	// deviceInodes bounds the files in /dev, which the process can make too.
+	deviceInodes = "1024"
+)
 
 // deviceNodes are the devices of a view, with their numbers, which Linux never
 // changes (Documentation/admin-guide/devices.txt).
@@ -47,7 +54,8 @@ var mutedProcfs = []string{
 
 // devices mounts a private /dev.
 func (b *builder) devices(s *step, target int) error {
-	dev, err := b.keep(newFilesystem("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "mode", "0755", "size", "1m"))
+	dev, err := b.keep(newFilesystem("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "mode", "0755", "size", "1m",
+		"nr_inodes", deviceInodes))
 	if err != nil {
 		return mountError("devices", s.path, "", err)
 	}
@@ -129,8 +137,12 @@ func (b *builder) terminals(dev int) error {
 // sharedMemory mounts /dev/shm.
 func (b *builder) sharedMemory(dev int, inside []spot) error {
 	size := cmp.Or(b.options.ShmBytes, defaultShm)
+	inodes := size/shmPerInode + 1
+	for _, spot := range inside {
+		inodes += int64(strings.Count(spot.path, "/"))
+	}
 	shm, err := b.keep(newFilesystem("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV,
-		"mode", "1777", "size", strconv.FormatInt(size, 10)))
+		"mode", "1777", "size", strconv.FormatInt(size, 10), "nr_inodes", strconv.FormatInt(inodes, 10)))
 	if err != nil {
 		return err
 	}

@@ -2,16 +2,10 @@ package sandbox
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"os"
 	"path"
 	"slices"
 	"sort"
-	"strconv"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -49,25 +43,28 @@ type Resolved struct {
 	closed bool
 }
 
-const (
-	// maxPins bounds the descriptors of a Resolved.
-	maxPins = 1024
-	// maxPointer is the most bytes of a .git pointer file: a path and what is
-	// around it.
-	maxPointer = 4096
-)
+// maxPins bounds the descriptors of a Resolved.
+const maxPins = 1024
 
 // Resolve looks the paths of the policy up in the file system as this process
 // sees it, name by name on descriptors. The error names the path that could
 // not be resolved, or the symlink that leads there and could be changed under
 // the policy: what it leads to now is not what it would lead to later
-// (sandbox.md 6.3, 12). The caller has to Close the result.
-func (p *Policy) Resolve() (*Resolved, error) {
+// (sandbox.md 6.3, 12). It looks at not more than 131072 names, and holds not
+// more than 1024 descriptors. What it cannot bound is how long a file system
+// takes to answer. The caller has to Close the result.
+func (p *Policy) Resolve() (*Resolved, error) { return p.ResolveWithin(maxPins) }
+
+// ResolveWithin is Resolve that holds not more than so many descriptors.
+func (p *Policy) ResolveWithin(descriptors int) (*Resolved, error) {
 	r := &Resolved{Policy: p}
 	if !p.Confined {
 		return r, nil
 	}
-	s := resolution{rules: ruleSet{}, pointers: map[string]string{}, pins: map[string]int{}}
+	s := resolution{
+		rules: ruleSet{}, pointers: map[string]string{}, pins: map[string]int{},
+		maxPins: min(descriptors, maxPins), left: maxSteps,
+	}
 	defer s.closePins()
 	policy, err := s.resolve(p)
 	if err != nil {
@@ -102,6 +99,8 @@ type resolution struct {
 	// pointers has the text of .git pointer files by canonical path.
 	pointers map[string]string
 	pins     map[string]int // descriptors of what is granted, by canonical path
+	maxPins  int
+	left     budget
 }
 
 // sighting is a path of the policy and what it leads to.
@@ -122,7 +121,7 @@ type sighting struct {
 // see looks a path up and remembers what was seen; the descriptor is only valid
 // until use returns.
 func (s *resolution) see(what, name string, use func(*sighting) error) error {
-	o, err := lookup(name)
+	o, err := lookup(name, &s.left)
 	if err != nil {
 		return fmt.Errorf("resolving the sandbox path %s: %w", name, err)
 	}
@@ -193,7 +192,7 @@ func (s *resolution) resolve(p *Policy) (*Policy, error) {
 func (s *resolution) judgeProtected() {
 	for name, r := range s.rules {
 		switch {
-		case r.Origin == Protected && s.rules.access(parent(name)) != Write:
+		case r.Origin == Protected && (s.rules.access(parent(name)) != Write || isPseudo(name)):
 			delete(s.rules, name)
 		case r.Origin == Asked && r.Access == Read && s.rules.isProtectedName(name):
 			r.Origin = Protected
@@ -216,14 +215,15 @@ func (s *resolution) rule(r Rule, o *sighting) error {
 		}
 	}
 	r.Path = o.path
+	r = r.readPseudo()
 	s.rules.add(r)
 	if !o.exists() {
 		o.sealed = o.cannotWrite()
 		return nil
 	}
 	if _, ok := s.pins[o.path]; r.Access >= Read && !ok && o.path != "/" && r.Origin != Protected {
-		if len(s.pins) >= maxPins {
-			return fmt.Errorf("the sandbox has more than %d paths that exist", maxPins)
+		if len(s.pins) >= s.maxPins {
+			return fmt.Errorf("the sandbox has more than %d paths that exist", s.maxPins)
 		}
 		s.pins[o.path] = o.fd
 	}
@@ -234,57 +234,6 @@ func (s *resolution) rule(r Rule, o *sighting) error {
 			return fmt.Errorf("reading %s: %w", o.path, err)
 		}
 		s.pointers[o.path] = text
-	}
-	return nil
-}
-
-// readPointer reads a .git pointer file through its O_PATH descriptor.
-func readPointer(fd int) (string, error) {
-	f, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(fd), os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return "", errors.Unwrap(err)
-	}
-	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxPointer+1))
-	if err != nil {
-		return "", err
-	}
-	if len(text) > maxPointer {
-		return "", fmt.Errorf("it is longer than %d bytes", maxPointer)
-	}
-	return string(text), nil
-}
-
-// gitDirs makes read-only what the .git pointer files at the top of writable
-// roots name, if it could be written (sandbox.md 6.3, gitrepository-layout(5)).
-func (s *resolution) gitDirs() error {
-	for _, pointer := range slices.Sorted(maps.Keys(s.pointers)) {
-		root := parent(pointer)
-		if s.rules[root].Access != Write || s.rules[pointer].Access == Write {
-			continue
-		}
-		dir, ok := strings.CutPrefix(s.pointers[pointer], "gitdir: ")
-		if dir = strings.TrimRight(dir, "\r\n"); !ok || dir == "" {
-			continue
-		}
-		if strings.ContainsRune(dir, 0) {
-			return fmt.Errorf("the pointer file %s has a NUL", pointer)
-		}
-		if !path.IsAbs(dir) {
-			dir = root + "/" + dir
-		}
-		if err := s.see("git directory", dir, func(o *sighting) error {
-			if explicit, ok := s.rules[o.path]; ok && explicit.Access == Write {
-				return nil
-			}
-			if s.rules.access(o.path) == Write {
-				o.rule, o.origin = true, GitDir
-				s.rules.add(Rule{Path: o.path, Access: Read, Origin: GitDir})
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -328,7 +277,7 @@ func (s *resolution) missing(policy *Policy) ([]Missing, error) {
 	var all []Missing
 	for _, o := range s.seen {
 		r, ok := s.rules[o.path]
-		if !o.rule || !ok || r.Access == Write || o.exists() || policy.Access(o.at) != Write {
+		if !o.rule || !ok || r.Access == Write || o.exists() || policy.Access(o.at) != Write || isPseudo(o.at) {
 			continue
 		}
 		root := s.rules[o.at]

@@ -223,6 +223,54 @@ func TestResolve(t *testing.T) {
 			join([]string{"write $/repo", "write $/repo/.git", "write $/w", "7 protected"}, four("$/repo", ".git"), four("$/w")),
 		},
 		{
+			"common directory of a worktree", []string{"src/x/.git=gitdir: $/src/bare/worktrees/x\n", "src/bare/worktrees/x/commondir=../..\n", "src/bare/hooks/"},
+			[]string{"write $/src", "write $/src/x"},
+			join([]string{"write $/src", "read $/src/bare (gitdir)", "read $/src/bare/worktrees/x (gitdir)", "write $/src/x", "8 protected"},
+				four("$/src"), four("$/src/x", ".git")),
+		},
+		{
+			"common directory somewhere else", []string{"x/.git=gitdir: $/ro/x", "ro/x/commondir=$/w/common\r\n", "w/common/"},
+			[]string{"read /", "write $/x", "write $/w"},
+			join([]string{"read /", "write $/w", "read $/w/common (gitdir)", "write $/x", "8 protected"}, four("$/w"), four("$/x", ".git")),
+		},
+		{
+			"common directory that is missing", []string{"x/.git=gitdir: $/ro/x", "ro/x/commondir=$/w/gone/common", "w/"},
+			[]string{"read /", "write $/x", "write $/w"},
+			join([]string{"read /", "write $/w", "read $/w/gone/common (gitdir)", "write $/x", "8 protected"}, four("$/w"), []string{"missing $/w gone"}, four("$/x", ".git")),
+		},
+		{
+			"common directory of two worktrees", []string{"x/.git=gitdir: $/w/c/x", "y/.git=gitdir: $/w/c/y", "w/c/x/commondir=..", "w/c/y/commondir=.."},
+			[]string{"write $/w", "write $/x", "write $/y"},
+			join([]string{"write $/w", "read $/w/c (gitdir)", "read $/w/c/x (gitdir)", "write $/x", "write $/y", "12 protected"},
+				four("$/w"), four("$/x", ".git"), four("$/y", ".git")),
+		},
+		{
+			"common directory that is protected anyway", []string{"x/.git=gitdir: $/main/.git/worktrees/x", "main/.git/worktrees/x/commondir=../.."},
+			[]string{"write $/x", "write $/main"},
+			join([]string{"write $/main", "write $/x", "8 protected"}, four("$/main", ".git"), four("$/x", ".git")),
+		},
+		{
+			"common directory that was opened", []string{"x/.git=gitdir: $/main/.git/worktrees/x", "main/.git/worktrees/x/commondir=../.."},
+			[]string{"write $/x", "write $/main", "write $/main/.git"},
+			join([]string{"write $/main", "write $/main/.git", "read $/main/.git/worktrees/x (gitdir)", "write $/x", "7 protected"},
+				four("$/main", ".git"), four("$/x", ".git")),
+		},
+		{
+			"common directory of what was opened", []string{"x/.git=gitdir: $/w/g", "w/g/commondir=../src", "w/src/"},
+			[]string{"write $/x", "write $/w", "write $/w/g"},
+			join([]string{"write $/w", "write $/w/g", "write $/x", "12 protected"}, four("$/w"), four("$/w/g"), four("$/x", ".git")),
+		},
+		{
+			"common directory that is none", []string{"x/.git=gitdir: ../g", "g/commondir/"},
+			[]string{"read /", "write $/x"},
+			join([]string{"read /", "write $/x", "4 protected"}, four("$/x", ".git")),
+		},
+		{
+			"pseudo file systems", []string{"p -> /proc", "s -> /sys/kernel", "d -> /dev"},
+			[]string{"read /", "write $/p", "write $/s", "write $/d", "write /dev/pts", "denied /dev/gone", "denied /proc/gone"},
+			[]string{"read /", "write /dev", "denied /dev/gone", "write /dev/pts", "read /proc", "denied /proc/gone", "read /sys/kernel"},
+		},
+		{
 			"no pointer file", []string{"repo/.git=git $/w/x\n", "w/x/"},
 			[]string{"write $/repo", "write $/w"},
 			join([]string{"write $/repo", "write $/w", "8 protected"}, four("$/repo", ".git"), four("$/w")),
@@ -300,6 +348,9 @@ func TestResolveRefused(t *testing.T) {
 		{"below a file", []string{"repo/file=x"}, []string{"write $/repo", "denied $/repo/file/x"}, "$/repo/file is not a directory"},
 		{"glob of the root", []string{"link -> /"}, []string{"read /usr", "glob $/link/*"}, "no fixed prefix"},
 		{"long pointer file", []string{"repo/.git=" + long}, []string{"write $/repo"}, "longer than 4096 bytes"},
+		{"common directory by a symlink", []string{"x/.git=gitdir: $/ro", "ro/commondir=$/w/link", "w/link -> x", "w/x/"}, []string{"read /", "write $/x", "write $/w"}, "git directory): it crosses the writable symlink $/w/link"},
+		{"long common directory", []string{"x/.git=gitdir: $/ro", "ro/commondir=" + long}, []string{"write $/x"}, "reading $/ro/commondir: it is longer than 4096 bytes"},
+		{"common directory with a NUL", []string{"x/.git=gitdir: $/ro", "ro/commondir=/a\x00"}, []string{"write $/x"}, "$/ro/commondir has a NUL"},
 		{"pointer file with a NUL", []string{"repo/.git=gitdir: /a\x00"}, []string{"write $/repo"}, "has a NUL"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

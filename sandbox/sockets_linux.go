@@ -12,29 +12,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxUnixTable bounds what is read of /proc/net/unix, in bytes.
-const maxUnixTable = 16 << 20
+const (
+	// maxUnixTable is how much of /proc/net/unix is read, in bytes.
+	maxUnixTable = 4 << 20
+	// maxSockets is how many sockets are covered; each costs a mount.
+	maxSockets = 4096
+)
 
 // SocketPaths returns the canonical paths of the UNIX sockets that are bound
 // to a path in the network namespace of the calling thread and that the caller
 // could reach, sorted: what [ViewOptions.Sockets] wants (sandbox.md 14.5).
 // Sockets that were bound to a relative path cannot be found.
+//
+// Of a table of more than 4 MiB the rest is left out, and of more than 4096
+// sockets. Anybody who may bind some could keep every command from starting
+// otherwise, and no policy depends on the covers: with the network restricted
+// the filter refuses to connect, with the network enabled whoever answers
+// [FilterEnabledNotify] refuses what lies outside the writable roots.
 func SocketPaths() ([]string, error) {
 	table, err := os.Open("/proc/thread-self/net/unix")
 	if err != nil {
 		return nil, fmt.Errorf("listing sockets: %w", err)
 	}
 	defer table.Close()
-	text, err := io.ReadAll(io.LimitReader(table, maxUnixTable+1))
+	text, err := tableHead(table)
 	if err != nil {
 		return nil, fmt.Errorf("listing sockets: %w", err)
-	}
-	if len(text) > maxUnixTable {
-		return nil, fmt.Errorf("listing sockets: more than %d bytes", maxUnixTable)
 	}
 	bound := boundPaths(text)
 	paths := bound[:0]
 	for _, name := range bound {
+		if len(paths) == maxSockets {
+			break
+		}
 		canonical, err := socketPath(name)
 		if err != nil {
 			return nil, fmt.Errorf("listing sockets: %w", err)
@@ -45,6 +55,15 @@ func SocketPaths() ([]string, error) {
 	}
 	slices.Sort(paths)
 	return slices.Compact(paths), nil
+}
+
+// tableHead reads the whole lines in the first maxUnixTable bytes.
+func tableHead(table io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(table, maxUnixTable))
+	if len(text) == maxUnixTable {
+		text = text[:bytes.LastIndexByte(text, '\n')+1]
+	}
+	return text, err
 }
 
 // boundPaths returns the absolute paths in the text of /proc/net/unix, each

@@ -1,0 +1,113 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxPointer is the most bytes of a pointer file: a path and what is around it.
+const maxPointer = 4096
+
+// gitDirs makes read-only what the .git pointer files at the top of writable
+// roots name, if it could be written (sandbox.md 6.3), and the common directory
+// behind it, where the hooks and the configuration are (gitrepository-layout(5)).
+func (s *resolution) gitDirs() error {
+	for _, pointer := range slices.Sorted(maps.Keys(s.pointers)) {
+		root := parent(pointer)
+		if s.rules[root].Access != Write || s.rules[pointer].Access == Write {
+			continue
+		}
+		text, ok := strings.CutPrefix(s.pointers[pointer], "gitdir: ")
+		if !ok {
+			continue
+		}
+		dir, err := s.seal(pointer, root, text)
+		if err != nil {
+			return err
+		}
+		if dir == "" {
+			continue
+		}
+		second, text, err := s.commonDir(dir)
+		if err == nil {
+			_, err = s.seal(second, dir, text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// seal makes the directory read-only that text, which is what the file pointer
+// says, names relative to base. It returns its path; "" if it does not exist,
+// or was opened, as then whoever writes there decides what git uses.
+func (s *resolution) seal(pointer, base, text string) (dir string, err error) {
+	name := strings.TrimRight(text, "\r\n")
+	switch {
+	case name == "":
+		return "", nil
+	case strings.ContainsRune(name, 0):
+		return "", fmt.Errorf("the pointer file %s has a NUL", pointer)
+	case !path.IsAbs(name):
+		name = base + "/" + name
+	}
+	err = s.see("git directory", name, func(o *sighting) error {
+		if s.rules[o.path].Access == Write {
+			return nil
+		}
+		if s.rules.access(o.path) == Write {
+			o.rule, o.origin = true, GitDir
+			s.rules.add(Rule{Path: o.path, Access: Read, Origin: GitDir})
+		}
+		if o.exists() && !o.barred {
+			dir = o.path
+		}
+		return nil
+	})
+	return dir, err
+}
+
+// commonDir returns the file in a git directory that names another one, and
+// its text, "" if there is none.
+func (s *resolution) commonDir(dir string) (pointer, text string, err error) {
+	pointer = path.Join(dir, "commondir")
+	err = s.see("git directory", pointer, func(o *sighting) error {
+		if !o.exists() || o.stat.Mode&unix.S_IFMT != unix.S_IFREG {
+			return nil
+		}
+		o.pointer = true
+		var err error
+		if text, err = readPointer(o.fd); err != nil {
+			return fmt.Errorf("reading %s: %w", o.path, err)
+		}
+		return nil
+	})
+	return pointer, text, err
+}
+
+// readPointer reads a pointer file through its O_PATH descriptor.
+func readPointer(fd int) (string, error) {
+	f, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(fd), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", errors.Unwrap(err)
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, maxPointer+1))
+	if err != nil {
+		return "", err
+	}
+	if len(text) > maxPointer {
+		return "", fmt.Errorf("it is longer than %d bytes", maxPointer)
+	}
+	return string(text), nil
+}
