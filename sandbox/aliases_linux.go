@@ -54,6 +54,19 @@ func privateAliases(root int, private []string) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
+// aliasesHere is privateAliases in the root of this process.
+func aliasesHere(private []string) ([]string, error) {
+	if len(private) == 0 {
+		return nil, nil
+	}
+	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("looking for aliases of private paths: %w", &os.PathError{Op: "open", Path: "/", Err: err})
+	}
+	defer unix.Close(root)
+	return privateAliases(root, private)
+}
+
 // aliases are the paths at which mounts show what is at name, which is in the
 // mount of the id, or something below it; without name itself.
 func aliases(mounts []mountLine, name string, id uint64) []string {

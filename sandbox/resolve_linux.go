@@ -175,7 +175,11 @@ func (s *resolution) resolve(p *Policy) (*Policy, error) {
 	}
 	slices.Sort(policy.Private)
 	policy.Private = slices.Compact(policy.Private)
-	policy.set(s.rules, private)
+	others, err := aliasesHere(private)
+	if err != nil {
+		return nil, err
+	}
+	policy.set(s.rules, append(private, others...))
 	for i := range policy.Rules {
 		policy.Rules[i].SkipMissing = false
 	}

@@ -515,3 +515,44 @@ var _ = register("resolve/barred", func(args []string) error {
 	}
 	return nil
 })
+
+// What is private is denied at every path at which a mount shows it, also to
+// file requests, which have no view of mounts.
+func TestResolveAliases(t *testing.T) {
+	t.Parallel()
+	dir := sow(t, "own/key", "alias/")
+	cmd := childCommand(t, "resolve/aliases", dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+var _ = register("resolve/aliases", func(args []string) error {
+	dir := args[0]
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount(dir+"/own", dir+"/alias", "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	policy, err := Profile{Entries: []Entry{{Place: PlaceRoot, Access: Read}}, Private: []string{dir + "/own"}}.Compile()
+	if err != nil {
+		return err
+	}
+	resolved, err := policy.Resolve()
+	if err != nil {
+		return err
+	}
+	defer resolved.Close()
+	for _, name := range []string{"/own/key", "/alias/key", "/alias"} {
+		if access := resolved.Policy.Access(dir + name); access != Denied {
+			return fmt.Errorf("%s: %v", name, access)
+		}
+	}
+	return nil
+})
