@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"os"
-	"strings"
 	"sync"
 
 	"github.com/execagent/execagent/helper"
@@ -48,13 +47,13 @@ func newSandboxes(cfg *Config, h *host) *sandboxes {
 	}
 	dir, err := sandbox.StateDir(dirs...)
 	if err == nil {
+		// Also below /dev: a grant on /dev/shm shows the host's.
+		s.private = append([]string{dir}, s.private...)
 		s.placeholders, err = sandbox.OpenPlaceholders(dir)
 	}
 	if err != nil {
 		s.placeholdersErr = err
 		cfg.Logger.Warn("names that a sandbox protects cannot be held; commands that need it are refused", "error", err)
-	} else if !strings.HasPrefix(dir, "/dev/") { // which no view shows
-		s.private = append([]string{dir}, s.private...)
 	}
 	return s
 }

@@ -45,6 +45,13 @@ func (r *Resolved) Fresh() bool {
 	return true
 }
 
+// Descriptors is how many descriptors Resolve holds open until Close.
+func (r *Resolved) Descriptors() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return len(r.pins)
+}
+
 // watches are what Fresh has to look at.
 func (s *resolution) watches() []watch {
 	var all []watch

@@ -21,6 +21,8 @@ import (
 // the file has to outlive the process, not the kernel.
 type journal struct {
 	file *os.File
+	// step is told in tests which step comes next.
+	step func(string)
 
 	mu   sync.Mutex
 	free []slot
@@ -30,14 +32,24 @@ type journal struct {
 // slot is the number of a record in a journal.
 type slot int64
 
-// record is one placeholder, written before the first step of making it.
+// record is one placeholder, written before the first step of making it and
+// again when more is known.
 type record struct {
-	parent string // canonical
+	parent string   // canonical
+	in     objectID // of the parent
 	name   string
-	// temp is where it is made and, with a "-" behind, where it is removed.
-	// Nobody else has chosen such a name.
-	temp string
-	dir  bool
+	// temp is where it is made, or removed: chosen anew and written each time
+	// before it is used, so that nobody can have put anything there.
+	temp   string
+	object objectID // zero until it is made
+}
+
+// note is a record and where it is written. Its methods may not be called at
+// once.
+type note struct {
+	record
+	journal *journal
+	slot    slot
 }
 
 const (
@@ -45,9 +57,10 @@ const (
 	// tempPrefix is what a temporary name begins with.
 	tempPrefix = ".execagent-"
 	// slotSize is in bytes: a path (PATH_MAX), a name (NAME_MAX), a temporary
-	// name and the header.
+	// name, the identities and the header.
 	slotSize   = 4608
 	slotHeader = 8 // length and checksum of what follows; length 0: free
+	identities = 4 * 8
 	// maxJournal bounds what is read of the journal of a dead agent, in slots.
 	maxJournal = 1 << 16
 )
@@ -88,8 +101,16 @@ func lockJournal(file *os.File) (bool, error) {
 	return st.Nlink > 0, nil
 }
 
-// deadJournals opens and locks the journals in dir whose agents are dead. The
-// caller has to close them.
+// isJournal tells whether file is one that an agent of this user can have made,
+// and nobody else.
+func isJournal(file *os.File) bool {
+	var st unix.Stat_t
+	return unix.Fstat(int(file.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG &&
+		st.Nlink == 1 && int(st.Uid) == os.Geteuid() && st.Mode&0o7177 == 0
+}
+
+// deadJournals opens and locks the journals in dir whose agents are dead. What
+// is no journal is left alone. The caller has to close them.
 func deadJournals(dir string) ([]*os.File, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -97,7 +118,7 @@ func deadJournals(dir string) ([]*os.File, error) {
 	}
 	var dead []*os.File
 	for _, entry := range entries {
-		if !strings.HasPrefix(entry.Name(), journalPrefix) {
+		if !strings.HasPrefix(entry.Name(), journalPrefix) || !entry.Type().IsRegular() {
 			continue
 		}
 		file, err := os.OpenFile(filepath.Join(dir, entry.Name()), os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
@@ -106,6 +127,10 @@ func deadJournals(dir string) ([]*os.File, error) {
 		}
 		if err != nil {
 			return dead, err
+		}
+		if !isJournal(file) {
+			_ = file.Close()
+			continue
 		}
 		switch ok, err := lockJournal(file); {
 		case err != nil:
@@ -140,35 +165,45 @@ func readJournal(file *os.File) ([]record, error) {
 	return records, nil
 }
 
-// add writes a record.
-func (j *journal) add(r record) (slot, error) {
-	data, err := r.encode()
-	if err != nil {
-		return 0, err
-	}
+// note finds a place for a record, which put has to write.
+func (j *journal) note(r record) *note {
 	j.mu.Lock()
+	defer j.mu.Unlock()
 	at := j.end
 	if n := len(j.free); n > 0 {
 		at, j.free = j.free[n-1], j.free[:n-1]
 	} else {
 		j.end++
 	}
-	j.mu.Unlock()
-	if _, err := j.file.WriteAt(data, int64(at)*slotSize); err != nil {
-		j.drop(at)
-		return 0, fmt.Errorf("recording the placeholder %s/%s: %w", r.parent, r.name, err)
-	}
-	return at, nil
+	return &note{record: r, journal: j, slot: at}
 }
 
-// drop forgets a record, whose object is gone or not ours any more.
-func (j *journal) drop(at slot) {
+// put writes the record as it is now.
+func (n *note) put() error {
+	data, err := n.encode()
+	if err == nil {
+		_, err = n.journal.file.WriteAt(data, int64(n.slot)*slotSize)
+	}
+	if err != nil {
+		return fmt.Errorf("recording the placeholder %s/%s: %w", n.parent, n.name, err)
+	}
+	return nil
+}
+
+// drop forgets a note, whose object is gone or not ours any more.
+func (n *note) drop() {
 	// If it cannot be written, a sweep looks at what is there and finds
 	// nothing of ours.
-	_, _ = j.file.WriteAt(make([]byte, slotHeader), int64(at)*slotSize)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.free = append(j.free, at)
+	_, _ = n.journal.file.WriteAt(make([]byte, slotHeader), int64(n.slot)*slotSize)
+	n.journal.mu.Lock()
+	defer n.journal.mu.Unlock()
+	n.journal.free = append(n.journal.free, n.slot)
+}
+
+func (j *journal) at(step string) {
+	if j.step != nil {
+		j.step(step)
+	}
 }
 
 // close ends the journal. One that still has records stays for who sweeps.
@@ -181,14 +216,13 @@ func (j *journal) close(empty bool) error {
 }
 
 func (r record) encode() ([]byte, error) {
-	kind := "file"
-	if r.dir {
-		kind = "dir"
+	data := make([]byte, slotHeader, slotHeader+identities+len(r.parent)+len(r.name)+len(r.temp)+2)
+	for _, n := range []uint64{r.in.dev, r.in.ino, r.object.dev, r.object.ino} {
+		data = binary.NativeEndian.AppendUint64(data, n)
 	}
-	fields := []string{r.parent, r.name, r.temp, kind}
-	data := append(make([]byte, slotHeader), strings.Join(fields, "\x00")...)
+	data = append(data, r.parent+"\x00"+r.name+"\x00"+r.temp...)
 	if len(data) > slotSize {
-		return nil, fmt.Errorf("the path of the placeholder %s/%s is too long", r.parent, r.name)
+		return nil, errors.New("the path is too long")
 	}
 	binary.NativeEndian.PutUint32(data, uint32(len(data)-slotHeader))
 	binary.NativeEndian.PutUint32(data[4:], crc32.ChecksumIEEE(data[slotHeader:]))
@@ -201,16 +235,24 @@ func decodeRecord(data []byte) (record, bool) {
 	}
 	size, sum := binary.NativeEndian.Uint32(data), binary.NativeEndian.Uint32(data[4:])
 	data = data[slotHeader:]
-	if size == 0 || uint64(size) > uint64(len(data)) || crc32.ChecksumIEEE(data[:size]) != sum {
+	if size < identities || uint64(size) > uint64(len(data)) || crc32.ChecksumIEEE(data[:size]) != sum {
 		return record{}, false
 	}
-	fields := bytes.Split(data[:size], []byte{0})
-	if len(fields) != 4 {
+	number := func(i int) uint64 { return binary.NativeEndian.Uint64(data[8*i:]) }
+	fields := bytes.Split(data[identities:size], []byte{0})
+	if len(fields) != 3 {
 		return record{}, false
 	}
-	r := record{parent: string(fields[0]), name: string(fields[1]), temp: string(fields[2]), dir: string(fields[3]) == "dir"}
-	plain := filepath.IsAbs(r.parent) && validName(r.name) && validName(r.temp) && strings.HasPrefix(r.temp, tempPrefix)
-	return r, plain
+	r := record{
+		parent: string(fields[0]), name: string(fields[1]), temp: string(fields[2]),
+		in: objectID{number(0), number(1)}, object: objectID{number(2), number(3)},
+	}
+	return r, plainPath(r.parent) && validName(r.name) && validName(r.temp) && strings.HasPrefix(r.temp, tempPrefix)
+}
+
+// plainPath tells whether path is absolute and says so in the only way.
+func plainPath(path string) bool {
+	return filepath.IsAbs(path) && filepath.Clean(path) == path && !strings.Contains(path, "\x00")
 }
 
 // validName tells whether name can be one of a directory's.

@@ -2,18 +2,35 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// The bounds of following a path.
 const (
-	maxLinks = 40    // as path_resolution(7)
-	maxSteps = 16384 // names opened
+	// maxLinks bounds the symlinks of a path, as path_resolution(7) does.
+	maxLinks = 40
+	// maxSteps bounds the names that are looked up for all paths of a policy
+	// and all symlinks on the way. It is some tenths of a second.
+	maxSteps = 1 << 18
 )
+
+// budget is how many steps a resolution has left.
+type budget int
+
+var errBudget = fmt.Errorf("the sandbox paths take more than %d steps", maxSteps)
+
+func (b *budget) take() error {
+	if *b == 0 {
+		return errBudget
+	}
+	*b--
+	return nil
+}
 
 // object is what a path leads to.
 type object struct {
@@ -43,20 +60,25 @@ type crossing struct {
 	stat unix.Stat_t
 }
 
-// lookup follows a clean absolute path name by name. It is not an error if it
-// leads nowhere. The caller has to close the object.
-func lookup(name string) (*object, error) {
+// lookup follows an absolute path name by name, with what is left of the
+// budget. It is not an error if it leads nowhere; a canonical path of more than
+// MaxPath bytes is one. The caller has to close the object.
+func lookup(name string, left *budget) (*object, error) {
 	o := &object{at: "/"}
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	o.fd = fd
-	if err := o.follow(strings.Split(name, "/")); err != nil {
+	if err := o.follow(name, left); err != nil {
 		o.close()
 		return nil, err
 	}
 	o.path = path.Join(o.at, path.Join(o.missing...))
+	if len(o.path) > MaxPath {
+		o.close()
+		return nil, unix.ENAMETOOLONG
+	}
 	if err := unix.Fstat(o.fd, &o.stat); err != nil {
 		o.close()
 		return nil, err
@@ -74,20 +96,22 @@ func (o *object) close() { _ = unix.Close(o.fd) }
 // exists tells whether the path leads somewhere.
 func (o *object) exists() bool { return len(o.missing) == 0 }
 
-// follow goes from at to where the names lead. A ".." can only come from the
-// text of a symlink; at has no symlinks, so what is above it is its parent.
-func (o *object) follow(names []string) error {
-	for range maxSteps {
-		if len(names) == 0 {
-			return nil
+// follow goes from at to where the names of a path lead. A ".." can only come
+// from the text of a symlink; at has no symlinks, so what is above it is its
+// parent. That is found from the root again: at may have been moved.
+func (o *object) follow(name string, left *budget) error {
+	pending := push(nil, name) // the next one last
+	for len(pending) > 0 {
+		if err := left.take(); err != nil {
+			return err
 		}
-		name := names[0]
-		names = names[1:]
+		name := pending[len(pending)-1]
+		pending = pending[:len(pending)-1]
 		switch name {
 		case "", ".":
 			continue
 		case "..":
-			names = append(strings.Split(parent(o.at), "/"), names...)
+			pending = push(pending, parent(o.at))
 			if err := o.restart(); err != nil {
 				return err
 			}
@@ -97,7 +121,7 @@ func (o *object) follow(names []string) error {
 		switch {
 		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EACCES):
 			o.barred = err == unix.EACCES
-			return o.stop(name, names)
+			return o.stop(append(pending, name))
 		case err != nil:
 			return err
 		case ok:
@@ -106,14 +130,24 @@ func (o *object) follow(names []string) error {
 		if len(o.links) > maxLinks {
 			return unix.ELOOP
 		}
-		names = append(strings.Split(target, "/"), names...)
+		pending = push(pending, target)
 		if path.IsAbs(target) {
 			if err := o.restart(); err != nil {
 				return err
 			}
 		}
 	}
-	return unix.ELOOP
+	return nil
+}
+
+// push adds the names of a path to those that are pending.
+func push(pending []string, name string) []string {
+	n := len(pending)
+	for element := range strings.SplitSeq(name, "/") {
+		pending = append(pending, element)
+	}
+	slices.Reverse(pending[n:])
+	return pending
 }
 
 // enter makes name, which is in at, the new at. If it is a symlink, ok is false
@@ -129,6 +163,10 @@ func (o *object) enter(name string) (target string, ok bool, err error) {
 		return "", false, err
 	}
 	full := path.Join(o.at, name)
+	if len(full) > MaxPath {
+		_ = unix.Close(fd)
+		return "", false, unix.ENAMETOOLONG
+	}
 	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
 		o.close()
 		o.fd, o.at = fd, full
@@ -159,9 +197,9 @@ func (o *object) restart() error {
 	return nil
 }
 
-// stop keeps the names that lead nowhere.
-func (o *object) stop(name string, names []string) error {
-	for _, n := range append([]string{name}, names...) {
+// stop keeps the pending names, which lead nowhere.
+func (o *object) stop(pending []string) error {
+	for _, n := range slices.Backward(pending) {
 		switch n {
 		case "", ".":
 		case "..":

@@ -1,11 +1,11 @@
 package sandbox
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -36,27 +36,28 @@ func isPlaceholder(st *unix.Stat_t) bool {
 	return kind == unix.S_IFDIR || kind == unix.S_IFREG && st.Size == 0
 }
 
-// away is where a placeholder is removed.
-func (r record) away() string { return r.temp + "-" }
-
 // join takes a share in the placeholder at the name. The error is ENOENT when
 // there is nothing, errNotOurs when there is something else.
-func (r record) join(parent int) (fd int, err error) {
+func (n *note) join(parent int) (fd int, err error) {
 	var st unix.Stat_t
-	if err := unix.Fstatat(parent, r.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := unix.Fstatat(parent, n.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return -1, err
 	}
 	if !isPlaceholder(&st) {
 		return -1, errNotOurs
 	}
-	fd, err = unix.Openat(parent, r.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err = unix.Openat(parent, n.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err == unix.ELOOP {
 		return -1, errChanged
 	}
 	if err != nil {
 		return -1, err
 	}
-	if err := r.share(parent, fd); err != nil {
+	err = n.share(parent, fd)
+	if err == nil {
+		err = n.put()
+	}
+	if err != nil {
 		_ = unix.Close(fd)
 		return -1, err
 	}
@@ -64,8 +65,8 @@ func (r record) join(parent int) (fd int, err error) {
 }
 
 // share locks the object fd and makes sure that it is still what is at the
-// name.
-func (r record) share(parent, fd int) error {
+// name, and remembers which it is.
+func (n *note) share(parent, fd int) error {
 	switch err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err {
 	case nil:
 	case unix.EWOULDBLOCK:
@@ -80,16 +81,17 @@ func (r record) share(parent, fd int) error {
 	if !isPlaceholder(&st) {
 		return errNotOurs
 	}
-	if !sameObject(parent, r.name, &st) {
+	if !sameObject(parent, n.name, &st) {
 		return errChanged
 	}
+	n.object = identityOf(&st)
 	return nil
 }
 
 // replace removes a placeholder that somebody keeps locked. Only one agent at a
 // time does that, as it must not take the next one's new object for this one:
 // the lock on the directory of the journals is for that.
-func (r record) replace(parent int, journals string) error {
+func (n *note) replace(parent int, journals string) error {
 	dir, err := os.Open(journals)
 	if err != nil {
 		return err
@@ -98,94 +100,110 @@ func (r record) replace(parent int, journals string) error {
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
 		return &os.PathError{Op: "flock", Path: journals, Err: err}
 	}
-	fd, err := r.join(parent)
+	fd, err := n.join(parent)
 	if err == nil {
 		return unix.Close(fd) // it is free now, to be joined again
 	}
 	var st unix.Stat_t
-	if err == errLocked && unix.Fstatat(parent, r.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && isPlaceholder(&st) {
-		r.discard(parent, &st)
+	if err == errLocked && unix.Fstatat(parent, n.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && isPlaceholder(&st) {
+		n.remove(parent, &st)
 	}
 	return nil
 }
 
-// make makes the placeholder. Only when it is complete does it get its name,
-// if nothing else has it: EEXIST.
-func (r record) make(parent int, at func(step string)) (fd int, err error) {
+// make makes the placeholder. Only when it is complete, and the journal knows
+// it, does it get its name, if nothing else has it: EEXIST.
+func (n *note) make(parent int, dir bool) (fd int, err error) {
+	n.temp, n.object = tempName(), objectID{}
+	if err := n.put(); err != nil {
+		return -1, err
+	}
+	n.journal.at("recorded")
 	mode, flags := uint32(0o444), unix.O_CREAT|unix.O_EXCL
-	if r.dir {
+	if dir {
 		mode, flags = 0o555, unix.O_DIRECTORY
-		if err := unix.Mkdirat(parent, r.temp, mode); err != nil {
+		if err := unix.Mkdirat(parent, n.temp, mode); err != nil {
 			return -1, err
 		}
 	}
-	fd, err = unix.Openat(parent, r.temp, flags|unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+	fd, err = unix.Openat(parent, n.temp, flags|unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 	if err != nil {
-		r.unmake(parent)
+		n.unmake(parent)
 		return -1, err
 	}
-	at("made")
-	err = mark(fd, mode)
+	n.journal.at("made")
+	st, err := mark(fd, mode)
 	if err == nil {
-		at("marked")
-		err = unix.Renameat2(parent, r.temp, parent, r.name, unix.RENAME_NOREPLACE)
+		n.journal.at("marked")
+		n.object = identityOf(&st)
+		err = n.put()
+	}
+	if err == nil {
+		n.journal.at("known")
+		err = unix.Renameat2(parent, n.temp, parent, n.name, unix.RENAME_NOREPLACE)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
-		r.unmake(parent)
+		n.unmake(parent)
 		return -1, err
 	}
-	at("placed")
+	n.journal.at("placed")
 	return fd, nil
 }
 
 // mark makes an empty object a placeholder and takes a share in it.
-func mark(fd int, mode uint32) error {
+func mark(fd int, mode uint32) (st unix.Stat_t, err error) {
 	times := [2]unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: placeholderTime}}
 	// futimens(3): golang.org/x/sys has no call for a descriptor alone.
 	if _, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times)), 0, 0, 0); errno != 0 {
-		return os.NewSyscallError("utimensat", errno)
+		return st, os.NewSyscallError("utimensat", errno)
 	}
-	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return os.NewSyscallError("fstat", err)
+		return st, os.NewSyscallError("fstat", err)
 	}
 	if st.Mode&0o777 != mode { // the umask
 		if err := unix.Fchmod(fd, mode); err != nil {
-			return os.NewSyscallError("fchmod", err)
+			return st, os.NewSyscallError("fchmod", err)
 		}
 		if err := unix.Fstat(fd, &st); err != nil {
-			return os.NewSyscallError("fstat", err)
+			return st, os.NewSyscallError("fstat", err)
 		}
 	}
 	if !isPlaceholder(&st) {
-		return errors.New("the file system does not keep modes and times")
+		return st, errors.New("the file system does not keep modes and times")
 	}
 	switch err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err {
 	case nil:
-		return nil
+		return st, nil
 	case unix.EWOULDBLOCK:
-		return errLocked
+		return st, errLocked
 	default:
-		return os.NewSyscallError("flock", err)
+		return st, os.NewSyscallError("flock", err)
 	}
 }
 
-// unmake removes what make has begun. The name is one that only we have made.
+// unmake removes what has the temporary name: the object, if it is known
+// already which, and in any case nothing that has content. Nothing that others
+// put there gets another name by it.
 func (r record) unmake(parent int) {
 	var st unix.Stat_t
 	if unix.Fstatat(parent, r.temp, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return
 	}
-	kind := st.Mode & unix.S_IFMT
-	if kind == unix.S_IFDIR || kind == unix.S_IFREG && st.Size == 0 {
-		_ = unlinkEmpty(parent, r.temp, &st) // else somebody has put something into it
+	if r.object != (objectID{}) && r.object != identityOf(&st) {
+		return
+	}
+	switch kind := st.Mode & unix.S_IFMT; {
+	case kind == unix.S_IFDIR:
+		_ = unix.Unlinkat(parent, r.temp, unix.AT_REMOVEDIR)
+	case kind == unix.S_IFREG && st.Size == 0:
+		_ = unix.Unlinkat(parent, r.temp, 0)
 	}
 }
 
 // retire gives up the share that fd has and removes the placeholder, wherever
 // it was moved. It is false if somebody else still needs it.
-func (r record) retire(parent *parentDir, fd int, at func(step string)) bool {
+func (n *note) retire(parent *parentDir, fd int) bool {
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return false
 	}
@@ -193,41 +211,44 @@ func (r record) retire(parent *parentDir, fd int, at func(step string)) bool {
 	if unix.Fstat(fd, &st) != nil || !isPlaceholder(&st) || st.Nlink == 0 {
 		return true // somebody uses it for something else, or removed it
 	}
-	if parent.open(r.parent) != nil || !sameObject(parent.fd, r.name, &st) {
+	if parent.open(n.parent) != nil || !sameObject(parent.fd, n.name, &st) {
 		// Its name, or that of a directory above it, was changed.
 		path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 		if err != nil || !filepath.IsAbs(path) {
 			return true
 		}
-		r.parent, r.name = filepath.Dir(path), filepath.Base(path)
-		if parent.open(r.parent) != nil {
+		n.parent, n.name = filepath.Dir(path), filepath.Base(path)
+		if parent.open(n.parent) != nil {
 			return true
 		}
+		n.in = parent.id
 	}
-	at("locked")
-	return r.moveAway(parent.fd, &st)
+	n.journal.at("locked")
+	return n.remove(parent.fd, &st)
 }
 
 // settle removes what is left of a placeholder after a crash, or after somebody
-// else needed it. It is false if somebody still does.
-func (r record) settle() bool {
+// else needed it, and nothing but that object. It is false if somebody still
+// does.
+func (n *note) settle() bool {
 	parent := parentDir{fd: -1}
 	defer parent.close()
-	switch err := parent.open(r.parent); {
+	switch err := parent.open(n.parent); {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 		return true
 	case err != nil:
 		return false
 	}
-	r.unmake(parent.fd)
-	var st unix.Stat_t
-	if unix.Fstatat(parent.fd, r.away(), &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
-		r.finish(parent.fd, &st)
+	if parent.id != n.in {
+		return true // the directory was moved, and its name is another's
 	}
-	if err := unix.Fstatat(parent.fd, r.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || !isPlaceholder(&st) {
+	n.unmake(parent.fd)
+	var st unix.Stat_t
+	ours := func() bool { return identityOf(&st) == n.object && isPlaceholder(&st) }
+	if unix.Fstatat(parent.fd, n.name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || !ours() {
 		return true
 	}
-	fd, err := unix.Openat(parent.fd, r.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(parent.fd, n.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err == unix.ENOENT || err == unix.ELOOP
 	}
@@ -235,54 +256,80 @@ func (r record) settle() bool {
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return false
 	}
-	if unix.Fstat(fd, &st) != nil || !isPlaceholder(&st) {
+	if unix.Fstat(fd, &st) != nil || !ours() {
 		return true
 	}
-	return r.discard(parent.fd, &st)
+	return n.remove(parent.fd, &st)
 }
 
-// discard removes the object at the name if it is st. As nothing removes an
-// object by what it is, it gets a name first that nobody else knows.
-func (r record) discard(parent int, st *unix.Stat_t) bool {
-	return !sameObject(parent, r.name, st) || r.moveAway(parent, st)
-}
-
-// moveAway is discard for an object that was just seen at the name.
-func (r record) moveAway(parent int, st *unix.Stat_t) bool {
-	if err := unix.Renameat2(parent, r.name, parent, r.away(), unix.RENAME_NOREPLACE); err != nil {
-		return err == unix.ENOENT
+// remove removes the placeholder st, if it is what is at the name. It is false
+// if there is still something to be done.
+//
+// Nothing removes an object by what it is. For a directory that does no harm:
+// one that has something in it stays, and if somebody makes an empty one at the
+// name between two system calls of ours, that is what goes. What is at the name
+// of a file could be anything by then, so it is moved away first.
+func (n *note) remove(parent int, st *unix.Stat_t) bool {
+	if !sameObject(parent, n.name, st) {
+		return true
 	}
-	return r.finish(parent, st)
+	n.journal.at("seen")
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return n.moveAway(parent, st)
+	}
+	switch unix.Unlinkat(parent, n.name, unix.AT_REMOVEDIR) {
+	case nil, unix.ENOENT, unix.ENOTDIR, unix.ENOTEMPTY, unix.EEXIST:
+		return true
+	}
+	return false
 }
 
-// finish removes what was moved away if it is st and a placeholder, else it
-// puts it back. It is false if there is still something to be done.
-func (r record) finish(parent int, st *unix.Stat_t) bool {
-	var now unix.Stat_t
-	if err := unix.Fstatat(parent, r.away(), &now, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return err == unix.ENOENT
-	}
-	ours := now.Dev == st.Dev && now.Ino == st.Ino && isPlaceholder(&now)
-	if ours {
-		switch unlinkEmpty(parent, r.away(), &now) {
-		case nil, unix.ENOENT:
-			return true
-		case unix.ENOTEMPTY:
-			ours = false // somebody puts something into it just now
+// moveAway gives what is at the name, which was st, a name that nobody could
+// know before, and removes it there if it is.
+func (n *note) moveAway(parent int, st *unix.Stat_t) bool {
+	n.object = identityOf(st)
+	err := error(unix.EEXIST)
+	for tries := 0; err == unix.EEXIST && tries < maxPlaceTries; tries++ {
+		n.temp = tempName()
+		if n.put() != nil {
+			return false
 		}
+		err = unix.Renameat2(parent, n.name, parent, n.temp, unix.RENAME_NOREPLACE)
 	}
-	err := unix.Renameat2(parent, r.away(), parent, r.name, unix.RENAME_NOREPLACE)
-	return !ours && (err == nil || err == unix.ENOENT)
+	if err != nil {
+		return err == unix.ENOENT
+	}
+	fd, err := unix.Openat(parent, n.temp, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err == unix.ENOENT
+	}
+	defer unix.Close(fd)
+	n.journal.at("away")
+	var now unix.Stat_t
+	if unix.Fstat(fd, &now) != nil {
+		return false
+	}
+	if identityOf(&now) == n.object && isPlaceholder(&now) {
+		err := unix.Unlinkat(parent, n.temp, 0)
+		return err == nil || err == unix.ENOENT
+	}
+	// Somebody's file, which he put there just now. The descriptor keeps it from
+	// becoming another's number. What others put in its place since must not
+	// come to the name by us, which is not for them: it gets yet another one.
+	err = unix.Renameat2(parent, n.temp, parent, n.name, unix.RENAME_NOREPLACE)
+	if err == nil && !sameObject(parent, n.name, &now) {
+		_ = unix.Renameat2(parent, n.name, parent, tempName(), unix.RENAME_NOREPLACE)
+	}
+	return true
 }
 
-// unlinkEmpty removes the name of a directory, if that is empty, or a file.
-func unlinkEmpty(parent int, name string, st *unix.Stat_t) error {
-	flags := 0
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		flags = unix.AT_REMOVEDIR
-	}
-	return unix.Unlinkat(parent, name, flags)
-}
+// tempName is a name that nobody else has chosen.
+func tempName() string { return tempPrefix + rand.Text() }
+
+// objectID says which object something is; zero: not known.
+type objectID struct{ dev, ino uint64 }
+
+func identityOf(st *unix.Stat_t) objectID { return objectID{dev: st.Dev, ino: st.Ino} }
 
 // sameObject tells whether st is what is at name.
 func sameObject(parent int, name string, st *unix.Stat_t) bool {
@@ -309,6 +356,7 @@ func cannotCreate(parent int, err error) bool {
 type parentDir struct {
 	fd   int // O_PATH; -1: none
 	path string
+	id   objectID
 }
 
 // open opens path, in which no component may be a symlink.
@@ -317,8 +365,8 @@ func (d *parentDir) open(path string) error {
 		return nil
 	}
 	d.close()
-	if !filepath.IsAbs(path) || strings.Contains(path, "\x00") {
-		return fmt.Errorf("%q is not an absolute path", path)
+	if !plainPath(path) {
+		return fmt.Errorf("%q is not a clean absolute path", path)
 	}
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
@@ -327,7 +375,12 @@ func (d *parentDir) open(path string) error {
 	if err != nil {
 		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	d.fd, d.path = fd, path
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		_ = unix.Close(fd)
+		return &os.PathError{Op: "fstat", Path: path, Err: err}
+	}
+	d.fd, d.path, d.id = fd, path, identityOf(&st)
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -22,7 +21,14 @@ import (
 // placeholderTime, which is gone as soon as anything is put into it. Who needs
 // it holds a shared lock on it (flock(2)), whichever agent, user or container
 // he is of, and a lock ends with its process. Who removes it has to get the
-// exclusive one. The journal only says where to look after a crash.
+// exclusive one. The journal says where to look after a crash and for which
+// object (device and inode number); nothing else is removed, and nothing gets a
+// protected name that did not have it just before.
+//
+// A process that can read a placeholder can lock it as well, from a sandbox too,
+// and so keep the empty object on the host while it lives. What is left in that
+// way is looked at again at each release and by Close, then by the next agent of
+// this user.
 //
 // Methods may be called at once.
 type Placeholders struct {
@@ -32,20 +38,18 @@ type Placeholders struct {
 	closed bool
 	held   map[Missing]*placeholder
 	// left are those that somebody else needed when we were done with them.
-	left map[slot]record
+	left []*note
 
-	// step is told in tests which step comes next.
-	step func(string)
+	retrying sync.Mutex // held while what is left is looked at
 }
 
 // placeholder is one that this agent holds, or the attempt.
 type placeholder struct {
 	users int // guarded by Placeholders.mu
 
-	mu     sync.Mutex // held while the object is made or removed
-	fd     int        // the object, locked; -1: there is none of ours
-	slot   slot
-	record record
+	mu   sync.Mutex // held while the object is made or removed
+	fd   int        // the object, locked; -1: there is none of ours
+	note *note      // of the object, where there is one
 }
 
 // How often a name is looked at while others make and remove things there, and
@@ -62,7 +66,7 @@ func OpenPlaceholders(dir string) (*Placeholders, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the journal of placeholders: %w", err)
 	}
-	p := &Placeholders{journal: own, held: map[Missing]*placeholder{}, left: map[slot]record{}}
+	p := &Placeholders{journal: own, held: map[Missing]*placeholder{}}
 	if err := p.sweep(dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("sweeping placeholders: %w", err), p.Close())
 	}
@@ -85,14 +89,12 @@ func (p *Placeholders) adopt(file *os.File) error {
 		return err
 	}
 	for _, r := range records {
-		if r.settle() {
-			continue
-		}
-		at, err := p.journal.add(r)
-		if err != nil {
+		n := p.journal.note(r)
+		if err := n.put(); err != nil {
+			n.drop()
 			return err // the journal stays
 		}
-		p.left[at] = r
+		p.settle(n)
 	}
 	return os.Remove(file.Name())
 }
@@ -202,39 +204,36 @@ func (p *Placeholders) release(m Missing, parent *parentDir) {
 
 // retry looks again at what others needed.
 func (p *Placeholders) retry() {
+	p.retrying.Lock()
+	defer p.retrying.Unlock()
 	p.mu.Lock()
-	if len(p.left) == 0 {
-		p.mu.Unlock()
-		return
-	}
 	left := p.left
-	p.left = map[slot]record{}
+	p.left = nil
 	p.mu.Unlock()
-	for at, r := range left {
-		if r.settle() {
-			p.journal.drop(at)
-		} else {
-			p.leave(at, r)
-		}
+	for _, n := range left {
+		p.settle(n)
 	}
 }
 
-func (p *Placeholders) leave(at slot, r record) {
+// settle removes what is at the places of a note, or keeps the note.
+func (p *Placeholders) settle(n *note) {
+	if n.settle() {
+		n.drop()
+	} else {
+		p.leave(n)
+	}
+}
+
+func (p *Placeholders) leave(n *note) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.left[at] = r
+	p.left = append(p.left, n)
 }
 
 func (p *Placeholders) isClosed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.closed
-}
-
-func (p *Placeholders) at(step string) {
-	if p.step != nil {
-		p.step(step)
-	}
 }
 
 // hold makes the object, or joins those who hold it.
@@ -260,23 +259,18 @@ func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error 
 			return err
 		}
 	}
-	r := record{parent: m.Parent, name: m.Name, temp: tempPrefix + rand.Text(), dir: m.Dir}
-	at, err := p.journal.add(r)
-	if err != nil {
-		return err
-	}
-	p.at("recorded")
+	n := p.journal.note(record{parent: m.Parent, in: parent.id, name: m.Name, temp: tempName()})
 	for locked, tries := 0, 0; tries < maxPlaceTries; tries++ {
-		fd, err := r.join(parent.fd)
+		fd, err := n.join(parent.fd)
 		if err == unix.ENOENT {
-			fd, err = r.make(parent.fd, p.at)
+			fd, err = n.make(parent.fd, m.Dir)
 		}
 		switch {
 		case err == nil:
-			h.fd, h.slot, h.record = fd, at, r
+			h.fd, h.note = fd, n
 			return nil
 		case err == errNotOurs:
-			p.journal.drop(at)
+			n.drop()
 			return nil
 		case err == errLocked && locked < maxLocked:
 			// Removing takes microseconds, and no lock can be waited for with a
@@ -284,25 +278,21 @@ func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error 
 			locked++
 			time.Sleep(time.Millisecond)
 		case err == errLocked:
-			err = r.replace(parent.fd, filepath.Dir(p.journal.file.Name()))
+			err = n.replace(parent.fd, filepath.Dir(p.journal.file.Name()))
 			if err != nil {
-				p.journal.drop(at)
+				n.drop()
 				return err
 			}
 			locked = 0
 		case err != errChanged && err != unix.EEXIST:
-			if !r.settle() {
-				p.leave(at, r)
-			} else {
-				p.journal.drop(at)
-			}
+			p.settle(n)
 			if cannotCreate(parent.fd, err) {
 				return nil
 			}
 			return err
 		}
 	}
-	p.journal.drop(at)
+	n.drop()
 	return errors.New("others keep changing what is there")
 }
 
@@ -312,10 +302,10 @@ func (h *placeholder) remove(p *Placeholders, parent *parentDir) {
 	if h.fd < 0 {
 		return
 	}
-	if h.record.retire(parent, h.fd, p.at) {
-		p.journal.drop(h.slot)
+	if h.note.retire(parent, h.fd) {
+		h.note.drop()
 	} else {
-		p.leave(h.slot, h.record)
+		p.leave(h.note)
 	}
 	_ = unix.Close(h.fd)
 	h.fd = -1

@@ -50,7 +50,7 @@ const maxPins = 1024
 // sees it, name by name on descriptors. The error names the path that could
 // not be resolved, or the symlink that leads there and could be changed under
 // the policy: what it leads to now is not what it would lead to later
-// (sandbox.md 6.3, 12). It looks at not more than 131072 names, and holds not
+// (sandbox.md 6.3, 12). It looks at not more than 262144 names, and holds not
 // more than 1024 descriptors. What it cannot bound is how long a file system
 // takes to answer. The caller has to Close the result.
 func (p *Policy) Resolve() (*Resolved, error) { return p.ResolveWithin(maxPins) }

@@ -11,8 +11,8 @@ import (
 )
 
 // StateDirs are the usual candidates for StateDir, best first: what is in
-// /dev/shm can be seen by no sandbox, for each has a /dev of its own, and costs
-// no disk.
+// /dev/shm can be seen by no sandbox that has no grant on it, for each has a /dev
+// of its own, and costs no disk.
 func StateDirs() []string {
 	uid := strconv.Itoa(os.Geteuid())
 	dirs := []string{"/dev/shm/execagent-" + uid}
@@ -25,7 +25,8 @@ func StateDirs() []string {
 // StateDir returns the first of the candidates, which are absolute paths, that
 // is a directory of ours alone, or can be made one: it belongs to our effective
 // user, nobody else may enter it, and its name is no symlink. Every agent of a
-// user has to choose the same one. The error says why each was refused.
+// user has to choose the same one, and pass it as Profile.Private wherever it
+// is. The error says why each was refused.
 func StateDir(candidates ...string) (string, error) {
 	var refused []error
 	for _, dir := range candidates {

@@ -1,0 +1,57 @@
+package agent
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// TestStateDirUnseen: a grant on the host's /dev/shm does not show the agent's
+// own directory there, neither to processes nor to requests for files.
+func TestStateDirUnseen(t *testing.T) {
+	t.Parallel()
+	shm, err := os.MkdirTemp("/dev/shm", "state")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(shm) })
+	if err := os.WriteFile(shm+"/beside", []byte("shown"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	state := shm + "/state"
+	c := newRig(t, Config{StateDir: state}).attach("")
+	root := special("root", "read")
+	for name, box := range map[string]object{
+		"read":   managed("restricted", root, at(shm, "read")),
+		"write":  managed("restricted", root, at(shm, "write")),
+		"inside": managed("restricted", root, at(state, "write")),
+		"tmpdir": managed("restricted", root, special("tmpdir", "write")),
+		"alone":  managed("restricted", special("minimal", "read"), at(shm, "write")),
+	} {
+		script := "cd " + shm + "; cat beside; ls state | sed s/^/listed:/; echo x > state/placeholders-FORGED; mv state moved"
+		c.must("process/start", object{
+			"processId": name, "argv": []string{"/bin/sh", "-c", script}, "cwd": uri("/"), "tty": false, "arg0": nil,
+			"env": object{"PATH": "/usr/bin:/bin", "TMPDIR": shm}, "sandbox": box,
+		}, new(protocol.StartResult))
+		c.awaitNote("process/closed", name)
+		var output string
+		for _, chunk := range c.read(name, 0).Chunks {
+			output += string(chunk.Chunk)
+		}
+		if strings.Contains(output, "listed:") || name != "inside" && !strings.Contains(output, "shown") {
+			t.Errorf("%s: %s", name, output)
+		}
+		if err := c.call("fs/readDirectory", object{"path": uri(state), "sandbox": box}, nil); err == nil {
+			t.Errorf("%s: the directory is listed", name)
+		}
+		if err := c.call("fs/writeFile", object{"path": uri(state + "/placeholders-FORGED"), "dataBase64": "eA==", "sandbox": box}, nil); err == nil {
+			t.Errorf("%s: a file is written", name)
+		}
+		entries, err := os.ReadDir(state)
+		if err != nil || len(entries) != 1 {
+			t.Errorf("%s: the directory has %v now, %v", name, entries, err)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestResolveIsBounded: not each path has a bound, but all of them together.
+func TestResolveIsBounded(t *testing.T) {
+	t.Parallel()
+	base := sow(t, "d/x/", "plain/")
+	// A link is a walk of 1400 names, and each ".." begins at the root again.
+	walk := strings.Repeat("x/../", 700)
+	for i := range 10 {
+		grow(t, base, fmt.Sprintf("d/%d -> %s%d", i, walk, i+1))
+	}
+	grow(t, base, "d/10/")
+	grow(t, base, "d/one -> "+walk+"10")
+
+	r, err := resolve(t, asked(base, "write $/plain", "read $/d/one"))
+	if err != nil {
+		t.Fatalf("one long way: %v", err)
+	}
+	if got := r.Policy.Access(base + "/d/10"); got != Read {
+		t.Errorf("the long way leads to %v", got)
+	}
+	var lines []string
+	for i := range 1000 {
+		lines = append(lines, fmt.Sprintf("read $/d/0/%d", i))
+	}
+	if _, err := resolve(t, asked(base, lines...)); !errors.Is(err, errBudget) {
+		t.Errorf("a thousand paths through ten long links: %v", err)
+	}
+}
+
+// TestResolveMany: what is large but ordinary is resolved.
+func TestResolveMany(t *testing.T) {
+	t.Parallel()
+	base := sow(t, "a/b/c/d/e/f/g/h/i/")
+	var lines []string
+	for i := range 1000 {
+		grow(t, base, fmt.Sprintf("a/b/c/d/e/f/g/h/i/%d/", i))
+		lines = append(lines, fmt.Sprintf("write $/a/b/c/d/e/f/g/h/i/%d", i))
+	}
+	r, err := resolve(t, asked(base, lines...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Descriptors(); got != len(lines) {
+		t.Errorf("%d descriptors", got)
+	}
+	r.Close()
+	if got := r.Descriptors(); got != 0 {
+		t.Errorf("%d descriptors after Close", got)
+	}
+}
+
+func TestResolveWithin(t *testing.T) {
+	t.Parallel()
+	base := sow(t, "a/", "b/", "c/")
+	policy, err := asked(base, "read $/a", "read $/b", "read $/c").Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := policy.ResolveWithin(2); err == nil || !strings.Contains(err.Error(), "more than 2 paths that exist") {
+		t.Errorf("error %v", err)
+	}
+	r, err := policy.ResolveWithin(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+}
+
+// TestResolveLongPath: links lead where no path can, to something and to nothing.
+func TestResolveLongPath(t *testing.T) {
+	t.Parallel()
+	base := sow(t, "top/")
+	name := strings.Repeat("n", 250)
+	if err := os.MkdirAll(filepath.Join(base, "top", filepath.Join(repeat(name, 10)...)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	grow(t, base, "far -> top/"+strings.Join(repeat(name, 10), "/"))
+	for _, last := range []string{name, "missing"} {
+		long := "$/far/" + strings.Join(repeat(last, 12*250/len(last)), "/")
+		if _, err := resolve(t, asked(base, "read "+long)); !errors.Is(err, unix.ENAMETOOLONG) {
+			t.Errorf("%s...: %v", last, err)
+		}
+	}
+}
+
+func repeat(name string, n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = name
+	}
+	return names
+}
