@@ -35,7 +35,7 @@ type fileSystem interface {
 
 // files is the file system that a request with this sandbox may use: decided
 // here and nowhere else.
-func (a *Agent) files(s *protocol.Sandbox) (fileSystem, error) {
+func (a *Agent) files(ctx context.Context, s *protocol.Sandbox) (fileSystem, error) {
 	policy, err := a.filePolicy(s)
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (a *Agent) files(s *protocol.Sandbox) (fileSystem, error) {
 	if policy == nil {
 		return hostFiles{}, nil
 	}
-	files, err := a.helpers.Files(policy)
+	files, err := a.helpers.Files(ctx, policy)
 	if err != nil {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}

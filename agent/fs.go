@@ -17,8 +17,8 @@ func links(follow *bool) fsops.Links {
 }
 
 // file is where a file request works and what it names there.
-func (c *connection) file(p protocol.PathURI, s *protocol.Sandbox) (fileSystem, string, error) {
-	files, err := c.agent.files(s)
+func (c *connection) file(ctx context.Context, p protocol.PathURI, s *protocol.Sandbox) (fileSystem, string, error) {
+	files, err := c.agent.files(ctx, s)
 	if err != nil {
 		return nil, "", err
 	}
@@ -27,8 +27,8 @@ func (c *connection) file(p protocol.PathURI, s *protocol.Sandbox) (fileSystem, 
 }
 
 // twoFiles is file for a request with a source and a destination.
-func (c *connection) twoFiles(src, dst protocol.PathURI, s *protocol.Sandbox) (files fileSystem, from, to string, err error) {
-	files, from, err = c.file(src, s)
+func (c *connection) twoFiles(ctx context.Context, src, dst protocol.PathURI, s *protocol.Sandbox) (files fileSystem, from, to string, err error) {
+	files, from, err = c.file(ctx, src, s)
 	if err == nil {
 		to, err = dst.Native()
 	}
@@ -60,7 +60,7 @@ func (r *fileResult) alloc(ctx context.Context, n int) ([]byte, error) {
 }
 
 func (c *connection) readFile(ctx context.Context, p protocol.PathParams) (*fileResult, error) {
-	files, path, err := c.file(p.Path, p.Sandbox)
+	files, path, err := c.file(ctx, p.Path, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (c *connection) readFile(ctx context.Context, p protocol.PathParams) (*file
 }
 
 func (c *connection) writeFile(ctx context.Context, p protocol.WriteFileParams) (protocol.Empty, error) {
-	files, path, err := c.file(p.Path, p.Sandbox)
+	files, path, err := c.file(ctx, p.Path, p.Sandbox)
 	if err == nil && p.DataError != nil {
 		err = protocol.InvalidRequest("dataBase64: %v", p.DataError)
 	}
@@ -85,7 +85,7 @@ func (c *connection) writeFile(ctx context.Context, p protocol.WriteFileParams) 
 }
 
 func (c *connection) createDirectory(ctx context.Context, p protocol.CreateDirectoryParams) (protocol.Empty, error) {
-	files, path, err := c.file(p.Path, p.Sandbox)
+	files, path, err := c.file(ctx, p.Path, p.Sandbox)
 	if err == nil {
 		err = files.CreateDirectory(ctx, path, *p.Recursive, links(p.FollowSymlinks))
 	}
@@ -93,7 +93,7 @@ func (c *connection) createDirectory(ctx context.Context, p protocol.CreateDirec
 }
 
 func (c *connection) getMetadata(ctx context.Context, p protocol.PathParams) (*protocol.FileMetadata, error) {
-	files, path, err := c.file(p.Path, p.Sandbox)
+	files, path, err := c.file(ctx, p.Path, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (c *connection) getMetadata(ctx context.Context, p protocol.PathParams) (*p
 }
 
 func (c *connection) canonicalize(ctx context.Context, p protocol.PathParams) (*protocol.CanonicalizeResult, error) {
-	files, path, err := c.file(p.Path, p.Sandbox)
+	files, path, err := c.file(ctx, p.Path, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -110,21 +110,40 @@ func (c *connection) canonicalize(ctx context.Context, p protocol.PathParams) (*
 	return &protocol.CanonicalizeResult{Path: protocol.NewPathURI(path)}, err
 }
 
-func (c *connection) readDirectory(ctx context.Context, p protocol.PathParams) (*protocol.ReadDirectoryResult, error) {
-	files, path, err := c.file(p.Path, p.Sandbox)
+// directoryResult holds memory until it has been sent.
+type directoryResult struct {
+	protocol.ReadDirectoryResult
+	share share
+}
+
+func (r *directoryResult) Sent() { r.share.release() }
+
+func (c *connection) readDirectory(ctx context.Context, p protocol.PathParams) (*directoryResult, error) {
+	files, path, err := c.file(ctx, p.Path, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
 	entries, err := files.ReadDirectory(ctx, path)
-	r := &protocol.ReadDirectoryResult{Entries: make([]protocol.DirectoryEntry, len(entries))}
+	if err != nil {
+		return nil, err
+	}
+	var cost int64
+	for _, e := range entries {
+		cost += listedCost(len(e.Name))
+	}
+	r := &directoryResult{share: share{own: c.files, total: c.agent.content}}
+	if err := r.share.list(ctx, cost); err != nil {
+		return nil, err
+	}
+	r.Entries = make([]protocol.DirectoryEntry, len(entries))
 	for i, e := range entries {
 		r.Entries[i] = protocol.DirectoryEntry{FileName: e.Name, IsDirectory: e.IsDirectory, IsFile: e.IsFile}
 	}
-	return r, err
+	return r, nil
 }
 
 func (c *connection) remove(ctx context.Context, p protocol.RemoveParams) (protocol.Empty, error) {
-	files, path, err := c.file(p.Path, p.Sandbox)
+	files, path, err := c.file(ctx, p.Path, p.Sandbox)
 	if err == nil {
 		err = files.Remove(ctx, path, *p.Recursive, *p.Force, links(p.FollowSymlinks))
 	}
@@ -132,7 +151,7 @@ func (c *connection) remove(ctx context.Context, p protocol.RemoveParams) (proto
 }
 
 func (c *connection) copy(ctx context.Context, p protocol.CopyParams) (protocol.Empty, error) {
-	files, src, dst, err := c.twoFiles(p.SourcePath, p.DestinationPath, p.Sandbox)
+	files, src, dst, err := c.twoFiles(ctx, p.SourcePath, p.DestinationPath, p.Sandbox)
 	if err == nil {
 		err = files.Copy(ctx, src, dst, p.Recursive)
 	}
@@ -140,7 +159,7 @@ func (c *connection) copy(ctx context.Context, p protocol.CopyParams) (protocol.
 }
 
 func (c *connection) rename(ctx context.Context, p protocol.RenameParams) (protocol.Empty, error) {
-	files, src, dst, err := c.twoFiles(p.SourcePath, p.DestinationPath, p.Sandbox)
+	files, src, dst, err := c.twoFiles(ctx, p.SourcePath, p.DestinationPath, p.Sandbox)
 	if err == nil {
 		err = files.Rename(ctx, src, dst, *p.Replace)
 	}
@@ -148,7 +167,7 @@ func (c *connection) rename(ctx context.Context, p protocol.RenameParams) (proto
 }
 
 func (c *connection) open(ctx context.Context, p protocol.OpenParams) (*protocol.HandleParams, error) {
-	files, path, err := c.file(p.Path, p.Sandbox)
+	files, path, err := c.file(ctx, p.Path, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -186,8 +205,16 @@ func (c *connection) closeHandle(_ context.Context, p protocol.HandleParams) (pr
 	return protocol.Empty{}, c.handles.Close(p.HandleID)
 }
 
-func (c *connection) walk(ctx context.Context, p protocol.WalkParams) (*protocol.WalkResult, error) {
-	files, path, err := c.file(p.Path, p.Sandbox)
+// walkResult holds memory until it has been sent.
+type walkResult struct {
+	protocol.WalkResult
+	share share
+}
+
+func (r *walkResult) Sent() { r.share.release() }
+
+func (c *connection) walk(ctx context.Context, p protocol.WalkParams) (*walkResult, error) {
+	files, path, err := c.file(ctx, p.Path, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +229,18 @@ func (c *connection) walk(ctx context.Context, p protocol.WalkParams) (*protocol
 	if err != nil {
 		return nil, err
 	}
-	r := &protocol.WalkResult{Truncated: found.Truncated}
+	var cost int64
+	for _, e := range found.Entries {
+		cost += listedCost(len(e.Path))
+	}
+	for _, e := range found.Errors {
+		cost += listedCost(len(e.Path))
+	}
+	r := &walkResult{share: share{own: c.files, total: c.agent.content}}
+	if err := r.share.list(ctx, cost); err != nil {
+		return nil, err
+	}
+	r.Truncated = found.Truncated
 	r.Entries = make([]protocol.WalkEntry, len(found.Entries))
 	for i, e := range found.Entries {
 		r.Entries[i] = protocol.WalkEntry{Path: e.Path, Directory: e.IsDirectory}

@@ -10,16 +10,17 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// What is read whole, a file or an HTTP body, takes memory until the client
-// has it. The limits are in bytes of content; the message around it takes 4/3
-// as much again.
+// What is read whole, a file, a listing or an HTTP body, takes memory until the
+// client has it. The limits are in bytes of content; the message around that of
+// a file or body takes 4/3 as much again, that around a listing is counted.
 const (
-	// largeFile is from where on a file counts.
+	// largeFile is from where on a file or listing counts.
 	largeFile = 1 << 20
 	// bodyStep is how a body counts, whose length nobody has to say.
 	bodyStep = 1 << 20
-	// maxFiles and maxBodies are for one connection. They hold the largest
-	// file and body there can be.
+	// maxFiles, which listings take from too, and maxBodies are for one
+	// connection. They hold the largest file and body there can be, and the
+	// largest listing.
 	maxFiles  = fsops.MaxFileSize + 256<<20
 	maxBodies = httpclient.MaxBufferedBody + 256<<20
 	// maxContent is for all connections.
@@ -60,6 +61,19 @@ func (s *share) try(n int64) error {
 	s.held += n
 	return nil
 }
+
+// list takes what a listing costs, if it is large.
+func (s *share) list(ctx context.Context, cost int64) error {
+	if cost < largeFile {
+		return nil
+	}
+	return s.wait(ctx, cost)
+}
+
+// listedCost is what a name of n bytes costs in a listing: once as it was read
+// and once in the message, which has some 50 bytes around it, and the entries
+// of both lists.
+func listedCost(n int) int64 { return 2*int64(n) + 128 }
 
 // release gives everything back.
 func (s *share) release() {

@@ -8,8 +8,8 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-func (c *connection) watchMissing(_ context.Context, p protocol.WatchMissingParams) (*watchResult, error) {
-	files, err := c.agent.files(p.Sandbox)
+func (c *connection) watchMissing(ctx context.Context, p protocol.WatchMissingParams) (*watchResult, error) {
+	files, err := c.agent.files(ctx, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}

@@ -9,12 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDirectorySize bounds what [ReadDirectory] returns: the bytes of all
-// names and an allowance for each. It is far over what a client takes.
-const (
-	maxDirectorySize = 512 << 20
-	entryAllowance   = 64
-)
+// MaxDirectorySize bounds what [ReadDirectory] returns: the bytes of all names
+// and an allowance of 64 for each. More than that no message can carry.
+const MaxDirectorySize = 48 << 20
+
+const entryAllowance = 64
+
+// maxLinkWork bounds what the links in one directory cost under a policy: the
+// bytes of the paths that its rules are asked about.
+const maxLinkWork = 64 << 20
 
 // DirEntry is one name in a directory.
 type DirEntry struct {
@@ -40,7 +43,7 @@ func (v *View) readDirectory(path string) ([]DirEntry, error) {
 
 	r := newDirReader()
 	entries := []DirEntry{}
-	for size := 0; ; {
+	for size, work := 0, 0; ; {
 		ok, err := r.fill(d.fd)
 		if err != nil {
 			return nil, pathError("readdir", path, err)
@@ -54,15 +57,20 @@ func (v *View) readDirectory(path string) ([]DirEntry, error) {
 			}
 			if kind == unix.DT_UNKNOWN || kind == unix.DT_LNK {
 				var ok bool
-				if kind, ok = v.entryKind(d, string(name)); !ok {
+				kind, ok = v.entryKind(d, string(name), &work)
+				if work > maxLinkWork {
+					return nil, invalidf("links in directory %q lead through too many names", path)
+				}
+				if !ok {
 					continue
 				}
 			}
-			if size += len(name) + entryAllowance; size > maxDirectorySize {
-				return nil, invalidf("directory %q is larger than %d bytes", path, maxDirectorySize)
+			text := lossy(string(name))
+			if size += len(text) + entryAllowance; size > MaxDirectorySize {
+				return nil, invalidf("directory %q is larger than %d bytes", path, MaxDirectorySize)
 			}
 			entries = append(entries, DirEntry{
-				Name:        lossy(string(name)),
+				Name:        text,
 				IsDirectory: kind == unix.DT_DIR,
 				IsFile:      kind == unix.DT_REG,
 			})
@@ -71,14 +79,15 @@ func (v *View) readDirectory(path string) ([]DirEntry, error) {
 }
 
 // entryKind is the type of what name leads to, unknown when that is not to be
-// seen. It is false when there is nothing.
-func (v *View) entryKind(d dir, name string) (kind byte, ok bool) {
+// seen. It is false when there is nothing. What it cost is added to work.
+func (v *View) entryKind(d dir, name string, work *int) (kind byte, ok bool) {
 	var st unix.Stat_t
 	if v == nil {
 		err := fstatAt(d.fd, name, &st, 0)
 		return kindOf(&st), err == nil
 	}
-	p, err := v.resolve(d, name, followLast)
+	p, asked, err := v.measure(d, name, followLast)
+	*work += asked
 	if err != nil {
 		return unix.DT_UNKNOWN, err == unix.EACCES || err == errHidden{}
 	}

@@ -10,6 +10,10 @@ import (
 // down is walked again. It bounds the work that links can ask for.
 const maxTurns = 4 * maxLinks
 
+// maxNames is how many names one path may lead through, those of its links and
+// those walked again after ".." among them. More than a path has room for.
+const maxNames = unix.PathMax
+
 // resolver finds what paths lead to under rules (sandbox.md 13). It opens one
 // name at a time, on descriptors that it holds, and reads symbolic links
 // itself: so the canonical path of what it found consists of the names that
@@ -113,20 +117,32 @@ type walk struct {
 	own  bool // at.fd is the walk's own
 	rest string
 
-	links, turns int
-	linked       bool
+	links, turns, names int
+	linked              bool
+	asked               int // bytes of the paths that the rules were asked about
 }
 
 // resolve finds what name leads to, from d on unless it is absolute. The caller
 // closes the place. A missing name at the end is no error.
+//
+// As the kernel refuses a longer path it refuses what has a longer canonical
+// one, ENAMETOOLONG: asking the rules costs time for each name of it.
 func (r *resolver) resolve(d dir, name string, how lookup) (place, error) {
+	p, _, err := r.measure(d, name, how)
+	return p, err
+}
+
+// measure is resolve. It also tells how many bytes the paths had that the
+// rules were asked about, which is what it costs.
+func (r *resolver) measure(d dir, name string, how lookup) (p place, asked int, err error) {
 	if len(name) >= unix.PathMax {
-		return place{}, unix.ENAMETOOLONG
+		return place{}, 0, unix.ENAMETOOLONG
 	}
 	w := walk{resolver: r, how: how, at: d}
 	defer w.leave()
 	w.follow(name)
-	return w.run()
+	p, err = w.run()
+	return p, w.asked, err
 }
 
 func (w *walk) leave() {
@@ -160,6 +176,9 @@ func (w *walk) run() (place, error) {
 			if !slash {
 				return w.here()
 			}
+			if err := w.count(len(name)); err != nil {
+				return place{}, err
+			}
 			continue
 		case "..":
 			if err := w.up(); err != nil {
@@ -167,7 +186,10 @@ func (w *walk) run() (place, error) {
 			}
 			continue
 		}
-		last := strings.Trim(rest, "/") == ""
+		if err := w.count(1); err != nil {
+			return place{}, err
+		}
+		last := strings.TrimLeft(rest, "/") == ""
 		p, err := w.step(name, last)
 		if err != nil {
 			return place{}, err
@@ -181,6 +203,14 @@ func (w *walk) run() (place, error) {
 			return place{}, err
 		}
 	}
+}
+
+// count takes n names off what the path has left.
+func (w *walk) count(n int) error {
+	if w.names += n; w.names > maxNames {
+		return unix.ELOOP
+	}
+	return nil
 }
 
 // take goes on with what step found. It is done when that is where the path
@@ -204,6 +234,9 @@ func (w *walk) take(p *place, last, slash bool) (done bool, err error) {
 		if last {
 			w.finish(p, slash)
 			return true, nil
+		}
+		if w.closed(p) {
+			return false, unix.EACCES
 		}
 		w.enter(p.dir)
 		return false, nil
@@ -258,6 +291,9 @@ func (w *walk) up() error {
 	}
 	dir := w.at.path
 	for more := true; more; {
+		if err := w.count(1); err != nil {
+			return err
+		}
 		dir, _ = splitPath(dir)
 		w.rest, more = strings.CutPrefix(w.rest, "../")
 	}
@@ -289,44 +325,13 @@ func (w *walk) here() (place, error) {
 	return p, nil
 }
 
-// jump goes to the directory before the last name at once where no rule can
-// say no on the way: what lies above a path that may be read may be passed.
-// What it cannot do is left to the steps.
-func (w *walk) jump() {
-	i := strings.LastIndexByte(w.rest, '/')
-	rel := strings.TrimPrefix(w.rest[:max(i, 0)], "/")
-	if !onlyNames(rel) || w.at.kind != ordinary {
-		return
-	}
-	d := dir{path: join(w.at.path, rel)}
-	if d.access = w.rules.Access(d.path); d.access < Read || stepped(d.path) {
-		return
-	}
-	var err error
-	if d.fd, err = openBeneath(w.at.fd, rel, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW); err != nil {
-		return
-	}
-	if d.kind, err = fsKindOf(d.fd); err != nil || d.kind != ordinary {
-		unix.Close(d.fd)
-		return
-	}
-	w.enter(d)
-	w.rest = w.rest[i+1:]
-}
-
-// onlyNames tells whether a path has no "", "." and ".." in it.
-func onlyNames(path string) bool {
-	for name := range strings.SplitSeq(path, "/") {
-		if name == "" || name == "." || name == ".." {
-			return false
-		}
-	}
-	return true
-}
-
 // step opens name, whatever it is, in the directory where the walk stands.
 func (w *walk) step(name string, last bool) (place, error) {
 	p := place{dir: dir{fd: -1, path: join(w.at.path, name)}, in: dir{fd: -1}, name: name}
+	if len(p.path) >= unix.PathMax {
+		return place{}, unix.ENAMETOOLONG
+	}
+	w.asked += len(p.path)
 	p.access = w.rules.Access(p.path)
 	leads := p.access < Read && w.rules.Leads(p.path)
 	switch {
@@ -370,6 +375,9 @@ func (w *walk) step(name string, last bool) (place, error) {
 func (w *walk) judge(p *place) error {
 	if p.fileType() == unix.DT_DIR {
 		p.procRoot = p.kind == procfs && w.at.kind != procfs
+		if w.closed(p) {
+			p.access = min(p.access, Denied)
+		}
 		return nil
 	}
 	switch {
@@ -379,6 +387,8 @@ func (w *walk) judge(p *place) error {
 		p.access = Denied
 	case p.kind == procfs && w.at.kind != procfs && w.how&forWriting == 0:
 		p.access = Denied // mounted here, and there is no telling which it is
+	case w.closed(p):
+		p.access = Denied
 	}
 	return nil
 }

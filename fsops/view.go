@@ -80,20 +80,29 @@ func NewView(r Rules) (*View, error) {
 	if err != nil {
 		return nil, pathError("open", "/", err)
 	}
-	v := &View{fds: -1, globs: globs, resolver: resolver{rules: r, base: dir{fd: base, path: "/", access: r.Access("/")}}}
+	v := &View{globs: globs, resolver: resolver{rules: r, base: dir{fd: base, path: "/", access: r.Access("/")}}}
 	if v.base.kind, err = fsKindOf(base); err != nil {
 		unix.Close(base)
 		return nil, pathError("statfs", "/", err)
 	}
-	const own = "/proc/self/fd"
-	if fd, err := openAt(unix.AT_FDCWD, own, unix.O_PATH|unix.O_DIRECTORY, 0); err == nil {
-		if kind, err := fsKindOf(fd); err == nil && kind == procfs {
-			v.fds = fd
-		} else {
-			unix.Close(fd)
-		}
-	}
+	v.fds = openOwnFDs()
 	return v, nil
+}
+
+// ownFDs has the descriptors of this process, as links to what they are.
+const ownFDs = "/proc/self/fd"
+
+// openOwnFDs opens ownFDs. It returns -1 where there is no procfs.
+func openOwnFDs() int {
+	fd, err := openAt(unix.AT_FDCWD, ownFDs, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return -1
+	}
+	if kind, err := fsKindOf(fd); err != nil || kind != procfs {
+		unix.Close(fd)
+		return -1
+	}
+	return fd
 }
 
 // Close gives back what the view holds, once none of its methods runs any

@@ -37,7 +37,7 @@ func fsKindOf(fd int) (fsKind, error) {
 		return procfs, nil
 	case unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC,
 		unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, configfsMagic, unix.BPF_FS_MAGIC, fusectlMagic,
-		unix.BINFMTFS_MAGIC, unix.EFIVARFS_MAGIC:
+		unix.BINFMTFS_MAGIC, unix.EFIVARFS_MAGIC, unix.PSTOREFS_MAGIC:
 		return pseudo, nil
 	}
 	return ordinary, nil
@@ -84,17 +84,39 @@ func (w *walk) special(p *place) error {
 	return nil
 }
 
-// ofProcess are the names in the directory of a process that give away its
-// memory, environment and files, or lead into what it sees.
-var ofProcess = []string{
-	"environ", "mem", "maps", "auxv", "fd", "fdinfo", "map_files", "root", "cwd", "exe", "task",
+// closed tells whether p is on a file system of the kernel and not for every
+// user. The agent may be root, those it works for are not: what is there for
+// root alone are keys, addresses and memory.
+func (w *walk) closed(p *place) bool {
+	if p.kind == ordinary || w.how&forWriting != 0 {
+		return false
+	}
+	switch p.fileType() {
+	case unix.DT_DIR:
+		return p.st.Mode&unix.S_IXOTH == 0
+	case unix.DT_REG:
+		return p.st.Mode&unix.S_IROTH == 0
+	}
+	return false
 }
 
-// ofKernel are the names in the root of a procfs that give away the memory and
-// the log of the kernel.
+// ofProcess are the names in the directory of a process that give away its
+// memory, addresses, environment and files, or lead into what it sees: what
+// the kernel asks for the right to trace the process for, whatever the mode
+// of the file (proc(5)).
+var ofProcess = []string{
+	"environ", "mem", "maps", "auxv", "fd", "fdinfo", "map_files", "root", "cwd", "exe", "task",
+	"stack", "syscall", "wchan", "numa_maps", "pagemap", "clear_refs", "personality", "timers", "timerslack_ns",
+	"patch_state", "io", "mountstats", "ksm_stat", "ksm_merging_pages", "seccomp_cache",
+}
+
+// ofKernel are the names in the root of a procfs that give away the memory,
+// the addresses and the log of the kernel. Some are for every user, but say
+// less to one who is not root.
 var ofKernel = []string{
-	"kcore", "kmsg", "keys", "key-users", "kallsyms", "timer_list", "sched_debug",
-	"kpagecount", "kpageflags", "kpagecgroup",
+	"kcore", "vmcore", "kmsg", "keys", "key-users", "kallsyms", "modules", "timer_list", "sched_debug",
+	"kpagecount", "kpageflags", "kpagecgroup", "pagetypeinfo", "allocinfo",
+	"iomem", "ioports", "vmallocinfo", "slabinfo", "slab_allocators", "mtrr", "lockdep", "lockdep_chains", "lock_stat",
 }
 
 // process decides about the name p in procfs.

@@ -66,7 +66,7 @@ type WalkResult struct {
 
 // Walk lists what is under root. A root that is a file is empty, and so is a
 // link when links are not followed; a missing one is an error. A context that
-// ends is noticed between directories.
+// ends is noticed between names.
 //
 // Without FollowDirectoryLinks no link is ever followed, even when it takes
 // the place of a directory during the walk.
@@ -215,6 +215,9 @@ func (w *walker) enter(ctx context.Context, at dir, path string, d walkDir) erro
 		if searchErr != nil {
 			w.fail(n.path, searchErr)
 			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err // links may lead a long way
 		}
 		kind, id, err := w.kind(at, name, n.kind)
 		switch {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +21,7 @@ const maxWatchedDirs = 1024
 
 // ErrNotWatchable says that there is nothing to wait for: no path was given or
 // too many, one exists already, leads through a link or lies under a file, or
-// the present path is not there.
+// the present path is not there. It tells nothing of where a link leads.
 var ErrNotWatchable = errors.New("nothing to watch")
 
 // Watch waits once for a path to appear. It is inotify(7) on every directory
@@ -57,13 +58,17 @@ func WatchMissing(missing []string, present string) (*Watch, error) {
 		changed: make(chan struct{}),
 		done:    make(chan struct{}),
 	}
+	fds := openOwnFDs()
+	if fds >= 0 {
+		defer unix.Close(fds)
+	}
 	for _, path := range missing {
-		if err = w.add(fd, path, false); err != nil {
+		if err = w.add(fd, path, false, fds >= 0); err != nil {
 			break
 		}
 	}
 	if err == nil && present != "" {
-		err = w.add(fd, present, true)
+		err = w.add(fd, present, true, fds >= 0)
 	}
 	if err != nil {
 		w.file.Close()
@@ -88,25 +93,41 @@ func (w *Watch) Close() {
 }
 
 // add watches every directory on the way to path, from the root on, each
-// before the name in it is looked at: so nothing can change unseen.
-func (w *Watch) add(inotify int, path string, present bool) error {
+// before the name in it is looked at: so nothing can change unseen. It goes
+// from directory to directory, since a link that takes the place of one on the
+// way would lead it where the answer tells what is there.
+func (w *Watch) add(inotify int, path string, present, byFD bool) error {
+	at, err := openAt(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return pathError("open", "/", err)
+	}
+	defer func() { unix.Close(at) }()
 	dir, rest := "/", strings.TrimPrefix(path, "/")
 	for rest != "" {
 		var name string
 		name, rest, _ = strings.Cut(rest, "/")
-		if err := w.addDir(inotify, dir, name, present && rest == ""); err != nil {
+		watched := dir
+		if byFD {
+			watched = join(ownFDs, strconv.Itoa(at))
+		}
+		if err := w.addDir(inotify, watched, dir, name, present && rest == ""); err != nil {
 			return err
 		}
 		dir = join(dir, name)
 		var st unix.Stat_t
-		err := fstatAt(unix.AT_FDCWD, dir, &st, unix.AT_SYMLINK_NOFOLLOW)
+		next, err := openAt(at, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+		if err == nil {
+			unix.Close(at)
+			at = next
+			err = fstat(at, &st)
+		}
 		switch {
 		case err == unix.ENOENT && !present:
 			return nil
 		case err == unix.ENOENT:
 			return fmt.Errorf("%w: present path %q does not exist", ErrNotWatchable, path)
 		case err != nil:
-			return pathError("stat", dir, err)
+			return pathError("open", dir, err)
 		case kindOf(&st) == unix.DT_LNK:
 			return fmt.Errorf("%w: path %q is a symbolic link", ErrNotWatchable, dir)
 		case rest != "" && kindOf(&st) != unix.DT_DIR:
@@ -119,14 +140,22 @@ func (w *Watch) add(inotify int, path string, present bool) error {
 	return nil
 }
 
-func (w *Watch) addDir(inotify int, dir, name string, contents bool) error {
-	mask := uint32(unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE | unix.IN_ATTRIB |
-		unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW | unix.IN_MASK_ADD)
+// addDir watches name in the directory dir, which the kernel finds at watched:
+// dir itself, or the descriptor that it is open as.
+func (w *Watch) addDir(inotify int, watched, dir, name string, contents bool) error {
+	mask := uint32(unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE | unix.IN_ATTRIB | unix.IN_ONLYDIR | unix.IN_MASK_ADD)
+	if watched == dir {
+		mask |= unix.IN_DONT_FOLLOW
+	}
 	if contents {
 		mask |= unix.IN_MODIFY
 	}
-	n, err := unix.InotifyAddWatch(inotify, dir, mask)
-	if err != nil {
+	n, err := unix.InotifyAddWatch(inotify, watched, mask)
+	switch err {
+	case nil:
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
+		return fmt.Errorf("%w: path %q is no longer a directory", ErrNotWatchable, dir)
+	default:
 		return pathError("inotify_add_watch", dir, err)
 	}
 	wd := int32(n)

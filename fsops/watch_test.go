@@ -204,6 +204,32 @@ func TestWatchMissingRefused(t *testing.T) {
 	}
 }
 
+// While a directory and a link to one elsewhere change places, the answer
+// tells nothing of what is where the link leads: a name on the way that is a
+// file, a directory or nothing there is the directory it is here, or nothing to
+// watch.
+func TestWatchSwapped(t *testing.T) {
+	t.Parallel()
+	root := tree(t, "a/dir/x/", "a/file/x/", "a/nothing/x/", "vault/dir/y/", "vault/file =f", "vault/dir/x -> y", "b -> vault")
+	defer swap(t, root+"/a", root+"/b")()
+	for _, name := range []string{"dir", "file", "nothing"} {
+		watched := 0
+		for range 60 {
+			w, err := fsops.WatchMissing(under(root, "a/"+name+"/x/m"), "")
+			switch {
+			case err == nil:
+				watched++
+				w.Close()
+			case !errors.Is(err, fsops.ErrNotWatchable):
+				t.Fatalf("%s: error %v", name, err)
+			}
+		}
+		if watched == 0 {
+			t.Errorf("%s was never watched", name)
+		}
+	}
+}
+
 // Close ends a watch that did not fire, however often it is called, and one
 // that did.
 func TestWatchClose(t *testing.T) {

@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// TestListingMemory runs out of the memory for what clients have not read yet:
+// large listings and walks count there, small ones do not, and what they took
+// is given back.
+func TestListingMemory(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	c := r.attach("")
+	b := newBox(t)
+	large := b.repo + "/large"
+	if err := os.Mkdir(large, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3000 {
+		if err := os.WriteFile(fmt.Sprintf("%s/%d%s", large, i, strings.Repeat("n", 200)), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func(path string) object { return object{"path": uri(path)} }
+	walk := func(path string) object {
+		return object{"path": uri(path), "options": object{
+			"maxDepth": 1, "maxDirectories": 10, "maxEntries": 50000, "followDirectorySymlinks": false, "pruneHiddenDirectories": false,
+		}}
+	}
+	requests := []struct {
+		name, method  string
+		params, small object
+	}{
+		{"list", "fs/readDirectory", list(large), list(b.repo + "/d")},
+		{"walk", "fs/walk", walk(large), walk(b.repo + "/d")},
+	}
+	free := func() bool {
+		ok := r.agent.content.TryAcquire(maxContent)
+		if ok {
+			r.agent.content.Release(maxContent)
+		}
+		return ok
+	}
+	for _, q := range requests {
+		for name, sandbox := range map[string]object{"host": nil, "full read": b.readOnly(), "confined": b.view()} {
+			what := q.name + " " + name
+			params, small := maps.Clone(q.params), maps.Clone(q.small)
+			if sandbox != nil {
+				params["sandbox"], small["sandbox"] = sandbox, sandbox
+			}
+			eventually(t, what+": the memory is free before", free)
+			r.agent.content.TryAcquire(maxContent)
+			wantCode(t, what, c.call(q.method, params, nil), protocol.CodeInternal)
+			c.must(q.method, small, nil)
+			r.agent.content.Release(maxContent)
+			var got struct{ Entries []struct{} }
+			c.must(q.method, params, &got)
+			if len(got.Entries) != 3000 {
+				t.Errorf("%s: %d entries, want 3000", what, len(got.Entries))
+			}
+			eventually(t, what+": the memory is free again", free)
+		}
+	}
+}

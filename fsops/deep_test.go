@@ -1,0 +1,141 @@
+package fsops_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+// dig makes a chain of directories x below root. Each that is a multiple of
+// stride deep, but for the last, has the links in it that are given: name,
+// target. It is deeper than paths can be, so the test removes it itself.
+func dig(t *testing.T, root string, depth, stride int, links map[string]string) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := fsops.Remove(context.Background(), root+"/x", true, true, fsops.FollowLinks); err != nil {
+			t.Error(err)
+		}
+	})
+	fd, err := unix.Open(root, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	for i := 0; i < depth && err == nil; i++ {
+		if i%stride == 0 {
+			for name, target := range links {
+				err = errors.Join(err, unix.Symlinkat(target, fd, name))
+			}
+		}
+		next := -1
+		if err = errors.Join(err, unix.Mkdirat(fd, "x", 0o755)); err == nil {
+			next, err = unix.Openat(fd, "x", unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		}
+		unix.Close(fd)
+		fd = next
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(fd)
+}
+
+// within fails when an answer takes longer than anybody should wait for one.
+func within(t *testing.T, what string, begin time.Time) {
+	t.Helper()
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("%s took %s", what, took)
+	}
+}
+
+// Links that lead from one to the next, each through many directories, to
+// where no path leads: what the view answers it answers soon. An attacker's
+// review found tens of seconds.
+func TestViewDeepLinks(t *testing.T) {
+	t.Parallel()
+	root := tree(t, "f =f")
+	const stride = 600
+	dig(t, root, 8*stride, stride, map[string]string{
+		"dots": strings.Repeat("x/./", stride) + "dots",
+		"l":    strings.Repeat("x/", stride) + "l",
+		"here": strings.Repeat("x/", 500) + "../x",
+	})
+	v := everything.view(t, root)
+	for _, line := range []string{"read dots", "real l", "stat dots/x", "walk l", "mkdirs dots/a/b/c", "cpr dots/x copy"} {
+		begin := time.Now()
+		_, err := operation(t.Context(), v, root, line)
+		within(t, line, begin)
+		checkErr(t, err, unix.ENAMETOOLONG)
+	}
+	begin := time.Now()
+	if got, err := operation(t.Context(), v, root, "real here"); err != nil || len(got) < 990 {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	within(t, "what a path may do", begin)
+}
+
+// A link that goes up and down far from the base asks for all names again each
+// time.
+func TestViewManyNames(t *testing.T) {
+	t.Parallel()
+	root := tree(t)
+	down := strings.Repeat("x/", 300)
+	dig(t, root, 302, 400, map[string]string{
+		"few": down + strings.Repeat("x/../", 5), "many": down + strings.Repeat("x/../", 40),
+	})
+	v := everything.view(t, root)
+	for line, want := range map[string]error{"real few": nil, "real many": unix.ELOOP} {
+		begin := time.Now()
+		if _, err := operation(t.Context(), v, root, line); !errors.Is(err, want) {
+			t.Errorf("%s: error %v, want %v", line, err, want)
+		}
+		within(t, line, begin)
+	}
+}
+
+// A directory full of links, each at its bounds, is refused in the end, and
+// one with as many that lead nearby is not.
+func TestViewManyLinks(t *testing.T) {
+	t.Parallel()
+	root := tree(t, "far/", "near/", "f")
+	dig(t, root, 900, 890, map[string]string{"here": "."})
+	steps := root + "/" + strings.Repeat("x/", 890) + "here/here/"
+	for i := range 2000 {
+		grow(t, root, fmt.Sprintf("far/%d -> %s", i, steps), fmt.Sprintf("near/%d -> ../f", i))
+	}
+	v := everything.view(t, root)
+	if entries, err := v.ReadDirectory(root + "/near"); err != nil || len(entries) != 2000 || !entries[0].IsFile {
+		t.Errorf("near: %d entries, %v", len(entries), err)
+	}
+	_, err := v.ReadDirectory(root + "/far")
+	checkErr(t, err, invalid)
+}
+
+// More names than a message can carry, counted as they are answered.
+func TestReadDirectoryTooLarge(t *testing.T) {
+	t.Parallel()
+	root, err := os.MkdirTemp("/dev/shm", "fsops-test")
+	if err != nil {
+		root = t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	const length = 250
+	n := fsops.MaxDirectorySize/(3*length+64) + 1
+	for i := range n {
+		name := fmt.Sprintf("%s/%06d%s", root, i, strings.Repeat("\xff", length))[:len(root)+1+length+5]
+		if err := unix.Mknod(name, unix.S_IFREG|0o600, 0); err != nil {
+			t.Fatal(err)
+		}
+		if i == n*9/10 {
+			if _, err := fsops.ReadDirectory(root); err != nil {
+				t.Errorf("nine tenths: %v", err)
+			}
+		}
+	}
+	_, err = fsops.ReadDirectory(root)
+	checkErr(t, err, invalid)
+}

@@ -1,0 +1,60 @@
+package fsops
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// jump goes to the directory before the last name, or before "..", at once
+// where no rule can say no on the way: what lies above a path that may be read
+// may be passed. What it cannot do is left to the steps.
+func (w *walk) jump() {
+	if w.at.kind != ordinary {
+		return
+	}
+	rel, n, rest := leading(w.rest)
+	d := dir{path: join(w.at.path, rel)}
+	if n == 0 || len(d.path) >= unix.PathMax {
+		return
+	}
+	w.asked += len(d.path)
+	if d.access = w.rules.Access(d.path); d.access < Read || stepped(d.path) {
+		return
+	}
+	var err error
+	if d.fd, err = openBeneath(w.at.fd, rel, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW); err != nil {
+		return
+	}
+	if d.kind, err = fsKindOf(d.fd); err != nil || d.kind != ordinary {
+		unix.Close(d.fd)
+		return
+	}
+	w.enter(d)
+	w.rest = rest
+	w.names += n
+}
+
+// leading cuts path before its last name or the first "..". It returns what
+// is before that without "" and ".", of how many names that is, and the rest.
+// There are none when they are longer than a path can be.
+func leading(path string) (names string, n int, rest string) {
+	var b strings.Builder
+	for rest = path; ; {
+		name, after, more := strings.Cut(rest, "/")
+		if !more || name == ".." {
+			return b.String(), n, rest
+		}
+		rest = after
+		if name == "" || name == "." {
+			continue
+		}
+		if n++; n > 1 {
+			b.WriteByte('/')
+		}
+		b.WriteString(name)
+		if b.Len() >= unix.PathMax {
+			return "", 0, path
+		}
+	}
+}
