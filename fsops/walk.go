@@ -1,7 +1,6 @@
 package fsops
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -114,11 +113,6 @@ type walkDir struct {
 	depth uint64
 }
 
-type walkName struct {
-	path string // whole; the name is what follows walker.prefix
-	kind byte
-}
-
 type walker struct {
 	view   *View
 	o      WalkOptions
@@ -132,7 +126,9 @@ type walker struct {
 	visited     uint64
 	seen        map[fileID]bool // nil when links are not followed
 	reader      *dirReader
-	names       []walkName
+	// names has whole paths, each with a NUL and the type of the file behind
+	// it: they are sorted as the strings they are.
+	names []string
 }
 
 // run enters the directories of the queue, from the root on.
@@ -198,7 +194,7 @@ func (w *walker) enter(ctx context.Context, at dir, path string, d walkDir) erro
 	var st unix.Stat_t
 	searchErr := fstatAt(at.fd, ".", &st, 0)
 
-	for _, n := range w.names {
+	for _, entry := range w.names {
 		if w.visited == w.o.MaxEntries {
 			w.full = true
 		}
@@ -207,28 +203,29 @@ func (w *walker) enter(ctx context.Context, at dir, path string, d walkDir) erro
 			return nil
 		}
 		w.visited++
-		name := n.path[len(prefix):]
+		whole := entry[:len(entry)-2]
+		name := whole[len(prefix):]
 		if !utf8.ValidString(name) {
 			w.fail(prefix+lossy(name), ErrNotUTF8)
 			continue
 		}
 		if searchErr != nil {
-			w.fail(n.path, searchErr)
+			w.fail(whole, searchErr)
 			continue
 		}
 		if err := ctx.Err(); err != nil {
 			return err // links may lead a long way
 		}
-		kind, id, err := w.kind(at, name, n.kind)
+		kind, id, err := w.kind(at, name, entry[len(entry)-1])
 		switch {
 		case err != nil:
-			w.fail(n.path, err)
+			w.fail(whole, err)
 		case kind == unix.DT_REG:
-			w.list(n.path, false)
+			w.list(whole, false)
 		case kind == unix.DT_DIR:
-			w.list(n.path, true)
+			w.list(whole, true)
 			if d.depth < w.o.MaxDepth && !(w.o.PruneHidden && name[0] == '.') && !w.seen[id] {
-				w.push(walkDir{rel: n.path[len(join(w.root, "")):], depth: d.depth + 1}, id)
+				w.push(walkDir{rel: whole[len(join(w.root, "")):], depth: d.depth + 1}, id)
 			}
 		}
 	}
@@ -276,7 +273,7 @@ func (w *walker) read(ctx context.Context, at dir, prefix string) error {
 		}
 		for name, kind := range w.reader.all {
 			if w.view.shows(at, name, kind) {
-				w.names = append(w.names, walkName{path: prefix + string(name), kind: kind})
+				w.names = append(w.names, prefix+string(name)+string([]byte{0, kind}))
 			}
 		}
 		if len(w.names) > 2*keep {
@@ -291,7 +288,7 @@ func (w *walker) read(ctx context.Context, at dir, prefix string) error {
 }
 
 func (w *walker) sort(keep int) {
-	slices.SortFunc(w.names, func(a, b walkName) int { return cmp.Compare(a.path, b.path) })
+	slices.Sort(w.names)
 	w.names = w.names[:min(keep, len(w.names))]
 }
 

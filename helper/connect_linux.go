@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -256,7 +257,8 @@ func leaderOf(thread int) (pid int, err error) {
 		return 0, errnoOf(err)
 	}
 	_, rest, _ := strings.Cut(string(status), "\nTgid:")
-	if _, err := fmt.Sscan(rest, &pid); err != nil {
+	line, _, _ := strings.Cut(rest, "\n")
+	if pid, err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
 		return 0, unix.ESRCH
 	}
 	return pid, nil

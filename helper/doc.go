@@ -25,12 +25,12 @@
 //
 // # Confined file requests
 //
-//	agent: Pool.Files(policy) ── one packet a request ──► fs-helper: fsops.View
-//	                          ◄── an answer, or a descriptor ──
+//	agent: Pool.Files(ctx, policy) ── one packet a request ──► fs-helper: fsops.View
+//	                               ◄── an answer, or a descriptor ──
 //
 // A [Pool] keeps one such process for each policy in use, as long as the paths
 // of the policy lead where they did. The helper opens files and hands their
-// descriptors over; what is in them it never sees. The table at the top of
+// descriptors over; but for copies it never sees what is in them. The table at the top of
 // wire.go says who sends what.
 package helper
 

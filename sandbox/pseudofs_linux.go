@@ -48,7 +48,7 @@ var sealedProcfs = []string{
 // mutedProcfs is what is shown empty, as it tells of the kernel or of others.
 var mutedProcfs = []string{
 	"kcore", "keys", "key-users", "timer_list", "timer_stats", "sched_debug", "kallsyms",
-	"kpagecount", "kpageflags", "kpagecgroup",
+	"kpagecount", "kpageflags", "kpagecgroup", "iomem", "ioports", "vmallocinfo", "modules", "pagetypeinfo", "allocinfo",
 	"kmsg", "latency_stats", "vmcore",
 }
 

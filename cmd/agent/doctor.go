@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"golang.org/x/sys/unix"
 
@@ -63,7 +62,7 @@ type enforcement struct {
 
 // noteDiagnosis is something that helps, or that one should know.
 type noteDiagnosis struct {
-	Name string `json:"name"` // "cgroups", "landlock", "procfs"
+	Name string `json:"name"` // "cgroups", "landlock", "procfs", "state"
 	OK   bool   `json:"ok"`
 	Text string `json:"text"`
 }
@@ -71,7 +70,7 @@ type noteDiagnosis struct {
 // runDoctor tells what can be enforced on this host. The result is the exit
 // code.
 func runDoctor(sys system, flags *doctorFlags) int {
-	d, err := diagnose(context.Background())
+	d, err := diagnose(context.Background(), &flags.hostFlags)
 	if err != nil {
 		return sys.fail(err)
 	}
@@ -93,14 +92,15 @@ func runDoctor(sys system, flags *doctorFlags) int {
 }
 
 // diagnose tries everything.
-func diagnose(ctx context.Context) (*diagnosis, error) {
+func diagnose(ctx context.Context, operator *hostFlags) (*diagnosis, error) {
 	host, err := helper.Probe(ctx, os.Args[0])
 	if err != nil {
 		return nil, err
 	}
 	pool := helper.NewPool(helper.Config{Argv0: os.Args[0], Max: len(examples())})
 	defer pool.Close()
-	d := &diagnosis{Enforceable: true, Layers: layersOf(host), Notes: notes(host)}
+	_, noState := operator.stateDir()
+	d := &diagnosis{Enforceable: true, Layers: layersOf(host), Notes: notes(host, noState)}
 	for _, e := range examples() {
 		policy, err := e.profile.Compile()
 		if err != nil {
@@ -108,7 +108,7 @@ func diagnose(ctx context.Context) (*diagnosis, error) {
 		}
 		p := policyDiagnosis{
 			Name: e.name, Description: e.description,
-			Processes: processEnforcement(policy, host), Files: fileEnforcement(ctx, pool, policy),
+			Processes: processEnforcement(policy, host, operator, noState), Files: fileEnforcement(ctx, pool, policy),
 		}
 		d.Enforceable = d.Enforceable && p.Processes.OK && p.Files.OK
 		d.Policies = append(d.Policies, p)
@@ -169,9 +169,13 @@ func examples() []example {
 	}
 }
 
-// processEnforcement decides as process/start does.
-func processEnforcement(policy *sandbox.Policy, host sandbox.Host) enforcement {
-	backend, err := policy.Backend(host, false)
+// processEnforcement decides as process/start does, of a workspace where no
+// protected name exists.
+func processEnforcement(policy *sandbox.Policy, host sandbox.Host, operator *hostFlags, noState error) enforcement {
+	backend, err := policy.Backend(host, operator.requireNamespaces())
+	if err == nil && noState != nil && len(policy.WritableRoots()) > 0 {
+		return enforcement{Layers: []string{}, Error: "there is no place for records of placeholders", Remedy: "make one writable, or name one with --state-dir"}
+	}
 	if err == nil {
 		return enforcement{OK: true, Layers: backend.Layers()}
 	}
@@ -189,7 +193,7 @@ func fileEnforcement(ctx context.Context, pool *helper.Pool, policy *sandbox.Pol
 	if !policy.Confined {
 		return result
 	}
-	files, err := pool.Files(policy)
+	files, err := pool.Files(ctx, policy)
 	if err == nil {
 		err = files.CreateDirectory(ctx, fmt.Sprintf("/.agent-doctor-%d", os.Getpid()), false, fsops.FollowLinks)
 	}
@@ -204,22 +208,26 @@ func fileEnforcement(ctx context.Context, pool *helper.Pool, policy *sandbox.Pol
 }
 
 // notes are about what no policy depends on.
-func notes(h sandbox.Host) []noteDiagnosis {
-	cgroups := noteDiagnosis{Name: "cgroups", OK: true, Text: "each process gets a control group, and terminate reaches all that is in it"}
+func notes(h sandbox.Host, noState error) []noteDiagnosis {
+	cgroups := noteDiagnosis{Name: "cgroups", OK: true, Text: "each confined process of a serving agent gets a control group, and terminate reaches all that is in it"}
 	groups, err := procs.NewCgroups(procs.CgroupLimits{})
 	if err == nil {
 		err = groups.Close()
 	}
 	if err != nil {
-		cgroups.OK, cgroups.Text = false, "processes get no control group of their own, and limits on them cannot be set: "+err.Error()
+		cgroups.OK, cgroups.Text = false, "confined processes get no control group of their own, and limits on them cannot be set: "+err.Error()
 	}
-	return append([]noteDiagnosis{cgroups}, landlockNote(h), procfsNote(h))
+	state := noteDiagnosis{Name: "state", OK: noState == nil, Text: "records of placeholders have a place"}
+	if noState != nil {
+		state.Text = strings.ReplaceAll(noState.Error(), "\n", "; ")
+	}
+	return append([]noteDiagnosis{cgroups}, landlockNote(h), procfsNote(h), state)
 }
 
 // landlockNote tells what a version of Landlock cannot do; landlock(7).
 func landlockNote(h sandbox.Host) noteDiagnosis {
 	const scopes, ioctls = 6, 5
-	n := noteDiagnosis{Name: "landlock", OK: h.Landlock >= scopes, Text: fmt.Sprintf("ABI %d has all that is used", h.Landlock)}
+	n := noteDiagnosis{Name: "landlock", OK: h.Landlock >= scopes, Text: fmt.Sprintf("ABI %d has all that policies need", h.Landlock)}
 	switch {
 	case h.Landlock == 0:
 		n.Text = "there is none: namespaces and filters confine without this second wall"
@@ -235,7 +243,7 @@ func landlockNote(h sandbox.Host) noteDiagnosis {
 func procfsNote(h sandbox.Host) noteDiagnosis {
 	n := noteDiagnosis{Name: "procfs", OK: h.PIDNS, Text: "processes that are confined see only themselves in /proc"}
 	if !h.PIDNS {
-		n.Text = "processes that are confined see the names of others in /proc, but can neither read nor signal them"
+		n.Text = "processes that are confined see others in /proc, with command line and status; they can neither signal them nor read their memory, environment and descriptors"
 	}
 	return n
 }
@@ -243,21 +251,20 @@ func procfsNote(h sandbox.Host) noteDiagnosis {
 // print writes it for people.
 func (d *diagnosis) print(w io.Writer) error {
 	var page bytes.Buffer
-	table := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "LAYER\tSTATE\tTRIED")
+	const layer, policy = "%-12s%-9s%s\n", "%-25s%-11s%-15s%s\n"
+	fmt.Fprintf(&page, layer, "LAYER", "STATE", "TRIED")
 	for _, l := range d.Layers {
 		name := l.Name
 		if l.ABI > 0 {
 			name = fmt.Sprintf("%s:%d", l.Name, l.ABI)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", name, state(l.OK, "ok", "missing"), l.Tried)
+		fmt.Fprintf(&page, layer, name, state(l.OK, "ok", "missing"), l.Tried)
 	}
-	fmt.Fprintln(table, "\nPOLICY\tPROCESSES\tFILE REQUESTS\tLAYERS OF PROCESSES")
+	fmt.Fprintf(&page, "\n"+policy, "POLICY", "PROCESSES", "FILE REQUESTS", "LAYERS OF PROCESSES")
 	for _, p := range d.Policies {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", p.Name, state(p.Processes.OK, "enforced", "refused"), state(p.Files.OK, "enforced", "refused"),
+		fmt.Fprintf(&page, policy, p.Name, state(p.Processes.OK, "enforced", "refused"), state(p.Files.OK, "enforced", "refused"),
 			strings.Join(p.Processes.Layers, " "))
 	}
-	_ = table.Flush() // to memory
 	d.printMissing(&page)
 	fmt.Fprintln(&page, "\nNOTES")
 	for _, n := range d.Notes {

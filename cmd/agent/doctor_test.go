@@ -47,7 +47,7 @@ func TestProcessEnforcement(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: %v", e.name, err)
 				}
-				got := processEnforcement(policy, host)
+				got := processEnforcement(policy, host, &hostFlags{}, nil)
 				if got.OK {
 					enforced = append(enforced, e.name)
 				}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -82,8 +83,7 @@ type serverFlags struct {
 	WSAudience            string `env:"AGENT_WS_AUDIENCE" name:"ws-audience" group:"auth" placeholder:"TEXT" help:"Audience that bearer tokens must name."`
 	WSMaxClockSkewSeconds *int64 `env:"AGENT_WS_MAX_CLOCK_SKEW_SECONDS" name:"ws-max-clock-skew-seconds" group:"auth" placeholder:"N" help:"Tolerance for the times in bearer tokens. Default: ${skew}."`
 
-	SandboxMinimum  string `default:"" enum:",full" env:"AGENT_SANDBOX_MINIMUM" group:"sandbox" placeholder:"LAYERS" help:"full refuses commands that could only be confined without namespaces, even where that is exact."`
-	StateDir        string `env:"AGENT_STATE_DIR" group:"sandbox" type:"path" placeholder:"DIR" help:"Private folder for notes of what is in workspaces while a command runs. Default: one in /dev/shm, XDG_RUNTIME_DIR, /run or /tmp."`
+	hostFlags
 	MaxProcesses    uint64 `env:"AGENT_MAX_PROCESSES" group:"sandbox" placeholder:"N" help:"Processes and threads that the user of a confined command may have (RLIMIT_NPROC). Default: as inherited."`
 	MaxAddressSpace uint64 `env:"AGENT_MAX_ADDRESS_SPACE" group:"sandbox" placeholder:"BYTES" help:"Memory that each process of a confined command may map (RLIMIT_AS). Default: as inherited."`
 	MaxCPUSeconds   uint64 `env:"AGENT_MAX_CPU_SECONDS" name:"max-cpu-seconds" group:"sandbox" placeholder:"N" help:"CPU time of each process of a confined command (RLIMIT_CPU). Default: as inherited."`
@@ -177,12 +177,13 @@ type sandboxFlags struct {
 	Workspace []string `sep:"none" env:"AGENT_SANDBOX_WORKSPACE" placeholder:"DIR" help:"Write in this directory too, in /tmp and in TMPDIR. Can be repeated."`
 	Policy    string   `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Do what the policy in a JSON file says; - is standard input."`
 	Network   string   `default:"" enum:",on,off" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off" help:"Whether the network of this host can be used. Default: off."`
+	hostFlags
 
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 }
 
 func (*sandboxFlags) Help() string {
-	return `The command runs as if agent sandbox were not there: same terminal, same standard input, output and error, same directory, same environment but for keys of the agent itself such as OPENAI_API_KEY. What the policy forbids fails with "Read-only file system", "Permission denied" or "Operation not permitted". Names like .git at the top of a workspace stay read-only, whether they exist or not. A policy that this host cannot enforce exactly is refused, and nothing runs: see agent doctor.
+	return `The command runs as if agent sandbox were not there: same terminal, same standard input, output and error, same directory, same environment but for keys of the agent itself such as OPENAI_API_KEY. What the policy forbids fails with errors such as "Read-only file system", "Permission denied" or "Operation not permitted". Names like .git at the top of a workspace stay read-only, whether they exist or not. A policy that this host cannot enforce exactly is refused, and nothing runs: see agent doctor.
 
 A policy file has what the member sandbox of a request has: permissions, cwd, workspaceRoots and the rest. cwd is the current directory if it is not given.
 
@@ -193,7 +194,7 @@ Examples:
     agent sandbox --workspace . --workspace ~/.cache --network on -- npm install
     agent sandbox --policy policy.json -- sh
 
-Exit codes: that of the command, 128+n when signal n ended it, 101 when it was not run because of the sandbox, 2 for a wrong command line.`
+Exit codes: that of the command, 128+n when signal n ended it, 101 when it was not run because of the sandbox or could not be started in it, 2 for a wrong command line.`
 }
 
 // Validate is called by the parser.
@@ -211,7 +212,26 @@ func (f *sandboxFlags) Validate() error {
 
 type doctorFlags struct {
 	JSON bool `name:"json" env:"AGENT_DOCTOR_JSON" help:"Print it as a JSON object."`
+	hostFlags
 }
+
+// hostFlags are what the operator of a host says to everything that confines
+// commands there.
+type hostFlags struct {
+	SandboxMinimum string `default:"" enum:",full" env:"AGENT_SANDBOX_MINIMUM" group:"sandbox" placeholder:"LAYERS" help:"full refuses commands that could only be confined without namespaces, even where that is exact."`
+	StateDir       string `env:"AGENT_STATE_DIR" group:"sandbox" type:"path" placeholder:"DIR" help:"Private folder for records of placeholders (an empty .git and the like, while a command runs), to clean up after a crash. All agents of a user need the same. Default: one in /dev/shm, XDG_RUNTIME_DIR, /run or /tmp."`
+}
+
+// stateDir is where the records of placeholders go.
+func (f *hostFlags) stateDir() (string, error) {
+	if f.StateDir != "" {
+		return sandbox.StateDir(f.StateDir)
+	}
+	return sandbox.StateDir(sandbox.StateDirs()...)
+}
+
+// requireNamespaces tells whether Landlock and seccomp alone will not do.
+func (f *hostFlags) requireNamespaces() bool { return f.SandboxMinimum == "full" }
 
 func (*doctorFlags) Help() string {
 	return `Every layer is tried in a process that ends at once; nothing is inferred from versions. For each kind of policy it says whether it is enforced exactly, for processes and for file requests, or refused.

@@ -48,7 +48,7 @@ func confine(sys system, flags *sandboxFlags) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	stateDir, err := sandbox.StateDir(sandbox.StateDirs()...)
+	stateDir, err := flags.stateDir()
 	if err == nil { // also below /dev: a grant on /dev/shm shows the host's
 		profile.Private = append(profile.Private, stateDir)
 	}
@@ -75,7 +75,7 @@ func confine(sys system, flags *sandboxFlags) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if command.Backend, err = policy.Backend(host, false); err != nil {
+	if command.Backend, err = policy.Backend(host, flags.requireNamespaces()); err != nil {
 		return 0, err
 	}
 	release, err := holdMissing(policy, command.Backend, stateDir, noState)
@@ -83,7 +83,10 @@ func confine(sys system, flags *sandboxFlags) (code int, err error) {
 		return 0, err
 	}
 	code, err = runConfined(sys, command)
-	return code, errors.Join(err, release())
+	if free := release(); free != nil {
+		complain(sys.stderr, free) // the command has run all the same
+	}
+	return code, err
 }
 
 // argv is the command with its arguments.
@@ -133,9 +136,13 @@ func (f *sandboxFlags) profile(sys system, dir string) (sandbox.Profile, error) 
 
 // tmpDir is TMPDIR, if it is an absolute path, else empty.
 func tmpDir(environ []string) string {
-	for _, entry := range slices.Backward(environ) {
-		if dir, ok := strings.CutPrefix(entry, "TMPDIR="); ok && filepath.IsAbs(dir) {
+	for _, entry := range environ {
+		dir, ok := strings.CutPrefix(entry, "TMPDIR=")
+		if ok && filepath.IsAbs(dir) {
 			return filepath.Clean(dir)
+		}
+		if ok {
+			return "" // getenv(3) takes the first
 		}
 	}
 	return ""
@@ -196,7 +203,7 @@ func holdMissing(policy *sandbox.Policy, backend sandbox.Backend, stateDir strin
 		return nothing, nil
 	}
 	if noState != nil {
-		return nil, fmt.Errorf("names that the policy protects cannot be held: %w", noState)
+		return nil, fmt.Errorf("names that the policy protects cannot be held, see --state-dir: %w", noState)
 	}
 	placeholders, err := sandbox.OpenPlaceholders(stateDir)
 	if err != nil {

@@ -123,7 +123,7 @@ func TestTmpDir(t *testing.T) {
 		{[]string{"TMPDIR="}, ""},
 		{[]string{"TMPDIR=a/b"}, ""},
 		{[]string{"TMPDIR=/a/../b/"}, "/b"},
-		{[]string{"TMPDIR=/a", "TMPDIR=/b"}, "/b"},
+		{[]string{"TMPDIR=/a", "TMPDIR=/b"}, "/a"},
 		{[]string{"XTMPDIR=/a"}, ""},
 	} {
 		if got := tmpDir(tt.environ); got != tt.want {

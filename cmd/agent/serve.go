@@ -91,7 +91,7 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received o
 		Guard:              guard,
 		StateDir:           flags.StateDir,
 		Secrets:            flags.secrets(),
-		RequireNamespaces:  flags.SandboxMinimum == "full",
+		RequireNamespaces:  flags.requireNamespaces(),
 		Limits:             helper.Limits{Processes: flags.MaxProcesses, AddressSpace: flags.MaxAddressSpace, CPUSeconds: flags.MaxCPUSeconds},
 		Cgroups:            cgroups,
 	}
