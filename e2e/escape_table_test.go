@@ -204,8 +204,8 @@ var escapes = map[string]ends{
 	"x8a":  {ro: kept},
 	"x8b":  {ro: kept},
 	"x8c":  {ro: kept},
-	"x8d":  {ro: "EROFS ESPIPE", tty: "ok EPERM"}, // its own terminal
-	"x8e":  {ro: "EROFS ESPIPE", tty: "ok"},
+	"x8d":  {ro: "EROFS ESPIPE", tty: "EROFS EPERM"},
+	"x8e":  {ro: "EROFS ESPIPE", tty: "EROFS EPERM"},
 	"x8f":  {ro: kept},
 	"x8g":  {ro: "EROFS EPERM"},
 	"x8h":  {ro: "EROFS"},

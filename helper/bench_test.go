@@ -43,7 +43,7 @@ func BenchmarkFilesOfPool(b *testing.B) {
 	pool, policy, _ := benchPool(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := pool.Files(policy); err != nil {
+		if _, err := pool.Files(b.Context(), policy); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -55,7 +55,7 @@ func BenchmarkFirstRequest(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		pool := NewPool(Config{})
-		f, err := pool.Files(policy)
+		f, err := pool.Files(b.Context(), policy)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func BenchmarkFirstRequest(b *testing.B) {
 
 func benchmark(b *testing.B, do func(f *Files, dir string) error) {
 	pool, policy, dir := benchPool(b)
-	f, err := pool.Files(policy)
+	f, err := pool.Files(b.Context(), policy)
 	if err != nil {
 		b.Fatal(err)
 	}

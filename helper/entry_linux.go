@@ -19,10 +19,16 @@ type entry struct {
 	pool *Pool
 	key  [32]byte
 
-	resolved chan struct{} // closed when the next three are set
-	err      error
-	places   *sandbox.Resolved
-	view     *fsops.View // of a policy with FullRead: its reads are done here
+	waiting int           // callers that the pool has given it; Pool.mu
+	left    chan struct{} // closed when nobody waits for it to be resolved
+
+	resolved    chan struct{} // closed when the next four are set
+	err         error
+	places      *sandbox.Resolved
+	view        *fsops.View // of a policy with FullRead: its reads are done here
+	descriptors int         // of places
+
+	disposed chan struct{} // closed when nothing is left of it
 
 	used     atomic.Int64 // when the last request ended, in ns since 1970
 	requests atomic.Int64 // that the helper got
@@ -30,33 +36,81 @@ type entry struct {
 	mu       sync.Mutex
 	holds    int // requests, and a helper that is being started
 	retired  bool
+	aborted  bool // no helper may be started
 	idle     *time.Timer
 	starting chan struct{} // nil until a helper is needed, closed when the next three are set
 	worker   *worker
 	started  time.Time
 	startErr error
+	ended    chan struct{} // closed when the helper is reaped, or there is none and will be none
 }
 
 func newEntry(p *Pool, key [32]byte) *entry {
-	e := &entry{pool: p, key: key, resolved: make(chan struct{})}
+	e := &entry{
+		pool: p, key: key,
+		left: make(chan struct{}), resolved: make(chan struct{}), disposed: make(chan struct{}), ended: make(chan struct{}),
+	}
 	e.used.Store(time.Now().UnixNano())
 	return e
 }
 
 // resolve looks the policy's places up. It is called once.
 func (e *entry) resolve(policy *sandbox.Policy) {
-	e.places, e.err = policy.Resolve()
-	if e.err == nil && e.places.Policy.FullRead {
-		e.view, e.err = newView(e.places.Policy, os.Getpid())
-	}
+	e.err = e.tryLookUp(policy)
 	e.mu.Lock()
-	if e.err == nil && !e.retired {
+	keep := e.err == nil && !e.retired
+	if keep {
 		e.idle = time.AfterFunc(e.pool.config.Idle, e.expire)
+		e.holds++
 	}
 	e.mu.Unlock()
 	close(e.resolved)
-	if e.err != nil {
+	switch {
+	case keep:
+		e.pool.fit(e)
+		e.release()
+	case e.err != nil:
 		e.retire()
+	}
+}
+
+// tryLookUp waits for its turn and looks up, a second time when others had all
+// the descriptors.
+func (e *entry) tryLookUp(policy *sandbox.Policy) error {
+	end, err := e.pool.lookups.begin(e.left, e.pool.closing)
+	if err != nil {
+		return err
+	}
+	defer end()
+	err = e.lookUp(policy)
+	if exhausted(err) {
+		e.pool.reclaim(e)
+		err = e.lookUp(policy)
+	}
+	return err
+}
+
+func (e *entry) lookUp(policy *sandbox.Policy) error {
+	places, err := policy.ResolveWithin(e.pool.config.Descriptors / 2)
+	if err != nil {
+		return err
+	}
+	if places.Policy.FullRead {
+		if e.view, err = newView(places.Policy, os.Getpid()); err != nil {
+			places.Close()
+			return err
+		}
+	}
+	e.places, e.descriptors = places, places.Descriptors()
+	return nil
+}
+
+func (e *entry) isResolved() bool {
+	select {
+	case <-e.resolved:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -109,41 +163,67 @@ func (e *entry) release() {
 }
 
 // retire keeps new requests from the entry. What it has goes once the last
-// request is done.
+// request is done, and what only new ones would need goes now.
 func (e *entry) retire() {
 	e.pool.forget(e)
 	e.mu.Lock()
-	last := !e.retired && e.holds == 0
+	defer e.mu.Unlock()
+	if e.retired {
+		return
+	}
 	e.retired = true
 	if e.idle != nil {
 		e.idle.Stop()
 	}
-	e.mu.Unlock()
-	if last {
+	if e.holds > 0 {
+		e.pool.running.Go(e.places.Close)
+	} else {
 		e.dispose()
 	}
 }
 
-// abort ends the entry and what it is doing.
-func (e *entry) abort() {
-	<-e.resolved
-	e.retire()
+// retireIdle retires the entry if it is resolved and does nothing, and tells
+// whether it was so.
+func (e *entry) retireIdle() bool {
+	if !e.isResolved() {
+		return false
+	}
 	e.mu.Lock()
+	busy := e.holds > 0
+	e.mu.Unlock()
+	if !busy {
+		e.retire()
+	}
+	return !busy
+}
+
+// abort ends the entry and what it is doing. The channel is closed once it has
+// no process any more, and will have none.
+func (e *entry) abort() <-chan struct{} {
+	e.mu.Lock()
+	if !e.aborted && e.starting == nil {
+		close(e.ended)
+	}
+	e.aborted = true
 	w := e.worker
 	e.mu.Unlock()
+	e.retire()
 	if w != nil {
 		w.fail(errClosed)
 	}
+	return e.ended
 }
 
 // dispose lets go of all that a retired entry has, without waiting for it.
 func (e *entry) dispose() {
 	go func() {
-		defer e.pool.disposed(e)
+		defer e.pool.remove(e)
 		<-e.resolved
 		if e.worker != nil {
 			e.worker.Close()
-			<-e.pool.processes
+		}
+		if e.starting != nil {
+			<-e.ended
 		}
 		if e.view != nil {
 			_ = e.view.Close() // descriptors without data
@@ -168,14 +248,40 @@ func (e *entry) expire() {
 	}
 }
 
+// worth is the greater, the later the entry was used. Once only counts as if it
+// had been a little earlier: who asks for new policies all the time replaces
+// his own.
+func (e *entry) worth() int64 {
+	const little = 2 * time.Second
+	used := e.used.Load()
+	if e.requests.Load() <= 1 {
+		used -= int64(little)
+	}
+	return used
+}
+
+// helpers is how many the entry has.
+func (e *entry) helpers() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.worker == nil {
+		return 0
+	}
+	return 1
+}
+
 // helper returns the entry's helper. The first request that needs it has it
 // started; it is not given up when that request is.
 func (e *entry) helper(ctx context.Context) (*worker, error) {
 	e.mu.Lock()
 	if e.starting == nil {
+		if e.aborted {
+			e.mu.Unlock()
+			return nil, errClosed
+		}
 		e.starting = make(chan struct{})
 		e.holds++
-		e.pool.running.Go(e.start)
+		go e.start() // until ended
 	}
 	e.mu.Unlock()
 	select {
@@ -186,8 +292,9 @@ func (e *entry) helper(ctx context.Context) (*worker, error) {
 	}
 }
 
-// start starts the helper and, until it ends, has the entry retired by its end.
+// start starts the helper, has the entry retired by its end, and reaps it.
 func (e *entry) start() {
+	defer close(e.ended)
 	w, err := e.spawn()
 	e.mu.Lock()
 	e.worker, e.started = w, time.Now()
@@ -196,34 +303,41 @@ func (e *entry) start() {
 	}
 	e.mu.Unlock()
 	close(e.starting)
-	if err == nil {
-		e.pool.admit(w)
-		e.pool.trim(e.pool.config.Max, e, (*entry).hasHelper)
+	if err != nil {
+		e.release()
+		e.retire()
+		return
 	}
+	e.pool.admit(w)
+	e.pool.fit(e)
 	e.release()
-	if err == nil {
-		<-w.over
-	}
+	<-w.over
 	e.retire()
+	w.Close()
+	<-e.pool.processes
 }
 
-// spawn waits until one more process may run.
+// spawn waits until one more process may run, and starts it, a second time when
+// others had all the descriptors.
 func (e *entry) spawn() (*worker, error) {
-	select {
-	case e.pool.processes <- struct{}{}:
-	case <-e.pool.closing:
-		return nil, errClosed
-	}
-	w, err := e.pool.config.spawn(e.places.Policy, e.pool.closing)
-	if err != nil {
-		<-e.pool.processes
+	if err := take(e.pool.processes, nil, e.pool.closing); err != nil {
 		return nil, err
 	}
-	return w, nil
+	w, err := e.spawnInTurn()
+	if exhausted(err) {
+		e.pool.reclaim(e)
+		w, err = e.spawnInTurn()
+	}
+	if err != nil {
+		<-e.pool.processes
+	}
+	return w, err
 }
 
-func (e *entry) hasHelper() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.worker != nil
+func (e *entry) spawnInTurn() (*worker, error) {
+	if err := take(e.pool.starts, nil, e.pool.closing); err != nil {
+		return nil, err
+	}
+	defer func() { <-e.pool.starts }()
+	return e.pool.config.spawn(e.places.Policy, e.pool.closing)
 }

@@ -29,7 +29,7 @@ func (f *Files) Policy() *sandbox.Policy { return f.entry.places.Policy }
 // descriptor.
 func (f *Files) OpenRead(ctx context.Context, path string, links fsops.Links) (int, error) {
 	if f.readsHere() {
-		return here(f, func(v *fsops.View) (int, error) { return v.OpenRead(path, links) })
+		return here(ctx, f, func(v *fsops.View) (int, error) { return v.OpenRead(path, links) })
 	}
 	r, err := f.call(ctx, request{op: opOpenRead, path: path, links: links})
 	return r.fd, err
@@ -51,7 +51,7 @@ func (f *Files) CreateDirectory(ctx context.Context, path string, recursive bool
 // Stat describes the file at path.
 func (f *Files) Stat(ctx context.Context, path string, links fsops.Links) (fsops.Metadata, error) {
 	if f.readsHere() {
-		return here(f, func(v *fsops.View) (fsops.Metadata, error) { return v.Stat(path, links) })
+		return here(ctx, f, func(v *fsops.View) (fsops.Metadata, error) { return v.Stat(path, links) })
 	}
 	r, err := f.call(ctx, request{op: opStat, path: path, links: links})
 	return r.metadata, err
@@ -60,7 +60,7 @@ func (f *Files) Stat(ctx context.Context, path string, links fsops.Links) (fsops
 // Canonicalize returns path without symbolic links.
 func (f *Files) Canonicalize(ctx context.Context, path string) (string, error) {
 	if f.readsHere() {
-		return here(f, func(v *fsops.View) (string, error) { return v.Canonicalize(path) })
+		return here(ctx, f, func(v *fsops.View) (string, error) { return v.Canonicalize(path) })
 	}
 	r, err := f.call(ctx, request{op: opCanonicalize, path: path})
 	return r.path, err
@@ -69,7 +69,7 @@ func (f *Files) Canonicalize(ctx context.Context, path string) (string, error) {
 // ReadDirectory lists the directory at path.
 func (f *Files) ReadDirectory(ctx context.Context, path string) ([]fsops.DirEntry, error) {
 	if f.readsHere() {
-		return here(f, func(v *fsops.View) ([]fsops.DirEntry, error) { return v.ReadDirectory(path) })
+		return here(ctx, f, func(v *fsops.View) ([]fsops.DirEntry, error) { return v.ReadDirectory(path) })
 	}
 	r, err := f.call(ctx, request{op: opReadDirectory, path: path})
 	if err != nil {
@@ -85,7 +85,7 @@ func (f *Files) ReadDirectory(ctx context.Context, path string) ([]fsops.DirEntr
 // the path and 64, which is what a helper counts.
 func (f *Files) Walk(ctx context.Context, root string, o fsops.WalkOptions) (fsops.WalkResult, error) {
 	if f.readsHere() {
-		return here(f, func(v *fsops.View) (fsops.WalkResult, error) { return v.Walk(ctx, root, o) })
+		return here(ctx, f, func(v *fsops.View) (fsops.WalkResult, error) { return v.Walk(ctx, root, o) })
 	}
 	r, err := f.call(ctx, request{op: opWalk, path: root, walk: o})
 	if err != nil {
@@ -137,8 +137,8 @@ func (f *Files) Rename(ctx context.Context, src, dst string, replace bool) error
 func (f *Files) readsHere() bool { return f.entry.view != nil }
 
 // here runs a read in this process.
-func here[T any](f *Files, read func(*fsops.View) (T, error)) (T, error) {
-	e, err := f.hold()
+func here[T any](ctx context.Context, f *Files, read func(*fsops.View) (T, error)) (T, error) {
+	e, err := f.hold(ctx)
 	if err != nil {
 		var none T
 		return none, err
@@ -149,11 +149,11 @@ func here[T any](f *Files, read func(*fsops.View) (T, error)) (T, error) {
 
 // hold returns the entry, or the one that has taken its place, held. That has
 // a view if the entry has: it is of the same policy.
-func (f *Files) hold() (*entry, error) {
+func (f *Files) hold(ctx context.Context) (*entry, error) {
 	e := f.entry
 	for !e.hold() {
 		var err error
-		if e, err = f.pool.entry(f.asked); err != nil {
+		if e, err = f.pool.entry(ctx, f.asked); err != nil {
 			return nil, err
 		}
 	}
@@ -181,7 +181,7 @@ func (f *Files) call(ctx context.Context, r request) (result, error) {
 }
 
 func (f *Files) try(ctx context.Context, r request) (result, error) {
-	e, err := f.hold()
+	e, err := f.hold(ctx)
 	if err != nil {
 		return result{fd: -1}, err
 	}

@@ -176,7 +176,7 @@ func TestHelperDoesWhatViewDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer view.Close()
-	files, err := pool.Files(workspace(t, there))
+	files, err := pool.Files(t.Context(), workspace(t, there))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestReadsUnderFullReadStayHere(t *testing.T) {
 	pool, children := testPool(t, Config{})
 	dir := tree(t)
 	policy := compile(t, sandbox.Entry{Place: sandbox.PlaceRoot, Access: sandbox.Read})
-	f, err := pool.Files(policy)
+	f, err := pool.Files(t.Context(), policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestLongLists(t *testing.T) {
 	if err := os.Mkdir(dir+"/0100-\xff", 0o777); err != nil {
 		t.Fatal(err)
 	}
-	f, err := pool.Files(workspace(t, dir))
+	f, err := pool.Files(t.Context(), workspace(t, dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +307,7 @@ func TestCancel(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})
 	dir := t.TempDir()
-	f, err := pool.Files(workspace(t, dir))
+	f, err := pool.Files(t.Context(), workspace(t, dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +335,7 @@ func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})
 	dir := t.TempDir()
-	f, err := pool.Files(workspace(t, dir))
+	f, err := pool.Files(t.Context(), workspace(t, dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +369,7 @@ func TestManyAtOnce(t *testing.T) {
 func TestPathTooLong(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})
-	f, err := pool.Files(workspace(t, t.TempDir()))
+	f, err := pool.Files(t.Context(), workspace(t, t.TempDir()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,6 +67,8 @@ var garbage = map[string]func(r request) (packet []byte, fds []int){
 	"a socket":     opened(func() []int { return []int{serverSocket} }),
 	"a path":       opened(func() []int { return []int{open("/etc/passwd", unix.O_PATH)} }),
 	"for writing":  opened(func() []int { return []int{open(os.TempDir(), unix.O_TMPFILE|unix.O_RDWR)} }),
+	"waiting":      opened(func() []int { return []int{open("/etc/passwd", 0)} }),
+	"the kernel":   opened(func() []int { return []int{open("/proc/self/comm", unix.O_WRONLY|unix.O_NONBLOCK)} }),
 	"to append to": opened(func() []int { return []int{open(os.TempDir(), unix.O_TMPFILE|unix.O_WRONLY|unix.O_APPEND)} }),
 	"endless": func(r request) ([]byte, []int) {
 		packet := append(appendAnswer(nil, r.id, statusMore), 0)
@@ -141,6 +143,13 @@ func TestGarbage(t *testing.T) {
 		}
 		return err
 	}
+	write := func(ctx context.Context, f *Files) error {
+		fd, err := f.OpenWrite(ctx, dir+"/x", fsops.FollowLinks)
+		if err == nil {
+			unix.Close(fd)
+		}
+		return err
+	}
 	status := func(ctx context.Context, f *Files) error {
 		_, err := f.Stat(ctx, dir, fsops.FollowLinks)
 		return err
@@ -179,6 +188,8 @@ func TestGarbage(t *testing.T) {
 		{"a path", read, "with flags"},
 		{"for writing", read, "with flags"},
 		{"to append to", read, "with flags"},
+		{"waiting", read, "with flags"},
+		{"the kernel", write, "on file system 0x9fa0"},
 		{"endless", walk, "a walk of more than"},
 	}
 	before := openDescriptors(t)
@@ -192,7 +203,7 @@ func TestGarbage(t *testing.T) {
 			pool := NewPool(children.config(config))
 			defer pool.Close()
 			for range 2 { // the second has another helper
-				f, err := pool.Files(policy)
+				f, err := pool.Files(t.Context(), policy)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -223,7 +234,7 @@ func TestLogIsBounded(t *testing.T) {
 		Argv0: garbageArgv0 + "chatty",
 		Log:   slog.New(slog.NewTextHandler(&log, nil)),
 	})
-	f, err := pool.Files(workspace(t, dir))
+	f, err := pool.Files(t.Context(), workspace(t, dir))
 	if err != nil {
 		t.Fatal(err)
 	}

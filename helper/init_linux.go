@@ -77,10 +77,17 @@ func initMain() (code int, err error) {
 		return 0, fmt.Errorf("resolving the policy: %w", err)
 	}
 	defer resolved.Close()
+	watch, err := newMountWatch(cfg.Backend, resolved)
+	if err != nil {
+		return 0, err
+	}
 	t := &target{config: cfg, policy: resolved.Policy}
 	start := t.startApart
 	if cfg.Limits == (Limits{}) {
 		if err := cfg.enterView(resolved); err != nil {
+			return 0, err
+		}
+		if err := watch.record(); err != nil {
 			return 0, err
 		}
 		start = t.start
@@ -89,7 +96,11 @@ func initMain() (code int, err error) {
 	if err != nil {
 		return 0, &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
 	}
-	if err := start(s); err != nil {
+	err = start(s)
+	if err == nil {
+		err = watch.begin(s)
+	}
+	if err != nil {
 		s.killRest()
 		return 0, err
 	}
@@ -210,45 +221,14 @@ func (c *config) enterView(resolved *sandbox.Resolved) error {
 	if !c.Backend.MountNS {
 		return nil
 	}
-	view := sandbox.ViewOptions{FreshProc: c.Backend.PIDNS, Sockets: c.Sockets}
-	if c.TTY {
-		terminal, err := os.Readlink("/proc/self/fd/0")
-		if err != nil {
-			return fmt.Errorf("finding the terminal: %w", err)
-		}
-		view.Terminal = terminal
+	stdio, err := takeStdio(resolved.Policy)
+	if err != nil {
+		return err
 	}
+	defer stdio.close()
+	view := sandbox.ViewOptions{FreshProc: c.Backend.PIDNS, Terminal: stdio.terminal, Sockets: c.Sockets}
 	if err := resolved.EnterView(view); err != nil {
 		return fmt.Errorf("building the view: %w", err)
 	}
-	return reopenNull()
-}
-
-// reopenNull replaces those of the descriptors 0 to 2 that are the null device by
-// that of the view: through the one of the host, which is on a mount that may be
-// written to, the command could change mode and times of the device.
-func reopenNull() error {
-	for fd := range 3 {
-		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil {
-			return fmt.Errorf("looking at descriptor %d: %w", fd, err)
-		}
-		if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(1, 3) {
-			continue
-		}
-		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-		if err != nil {
-			return fmt.Errorf("looking at descriptor %d: %w", fd, err)
-		}
-		null, err := unix.Open(os.DevNull, flags&unix.O_ACCMODE|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
-		}
-		err = unix.Dup3(null, fd, 0)
-		unix.Close(null)
-		if err != nil {
-			return fmt.Errorf("replacing descriptor %d: %w", fd, err)
-		}
-	}
-	return nil
+	return stdio.replace()
 }

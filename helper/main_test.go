@@ -25,8 +25,14 @@ func TestMain(m *testing.M) {
 			os.Exit(mortalMain())
 		case connectChild:
 			os.Exit(connectChildMain())
+		case exhaustChild:
+			os.Exit(exhaustChildMain())
 		case agentChild:
 			os.Exit(agentChildMain())
+		case renamesChild:
+			os.Exit(renamesChildMain())
+		case stdioChild:
+			os.Exit(stdioChildMain())
 		case probeChild:
 			os.Exit(probeChildMain())
 		}

@@ -2,6 +2,7 @@ package helper
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"maps"
@@ -32,6 +33,10 @@ type Config struct {
 	// used one goes first. Those that go finish their requests; for them there
 	// is room for three times as many.
 	Max int
+	// Descriptors is how many of them the policies that are looked up hold in
+	// all, a single one half of that; the lesser of 2048 and an eighth of
+	// RLIMIT_NOFILE if zero. The least recently used one lets go first.
+	Descriptors int
 	// Idle is how long a helper is kept without requests, 60 s if zero; Age
 	// how long it gets new ones, 10 min if zero; and Requests how many it gets
 	// in its life, 10,000 if zero. sandbox.md 13.1.
@@ -48,6 +53,7 @@ func (c Config) withDefaults() Config {
 	c.Argv0 = cmp.Or(c.Argv0, os.Args[0])
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.Max = cmp.Or(c.Max, 8)
+	c.Descriptors = cmp.Or(c.Descriptors, defaultDescriptors())
 	c.Idle = cmp.Or(c.Idle, time.Minute)
 	c.Age = cmp.Or(c.Age, 10*time.Minute)
 	c.Requests = cmp.Or(c.Requests, 10_000)
@@ -68,6 +74,8 @@ func (c Config) withDefaults() Config {
 type Pool struct {
 	config    Config
 	processes chan struct{} // holds one for each helper process
+	starts    chan struct{} // and for each that is being started
+	lookups   *lookups
 	closing   chan struct{} // closed by Close
 	running   sync.WaitGroup
 
@@ -78,12 +86,23 @@ type Pool struct {
 	told    bool                // the lack of a layer was logged
 }
 
+const (
+	// maxStarts is how many helpers are started at once, in the order in which
+	// they were needed: one takes some milliseconds of a processor, and who
+	// asks for many policies at once delays others by so many of them only.
+	maxStarts = 4
+	// patience is how long Close waits for a file system.
+	patience = 2 * time.Second
+)
+
 // NewPool returns a pool without helpers.
 func NewPool(c Config) *Pool {
 	c = c.withDefaults()
 	return &Pool{
 		config:    c,
 		processes: make(chan struct{}, 4*c.Max),
+		starts:    make(chan struct{}, maxStarts),
+		lookups:   newLookups(),
 		closing:   make(chan struct{}),
 		entries:   map[[32]byte]*entry{},
 		live:      map[*entry]struct{}{},
@@ -101,9 +120,11 @@ var errClosed = errors.New("the file helpers are shut down")
 // that has changed since the last one is noticed.
 //
 // No process is started before an operation needs one. Errors are
-// [ErrUnconfined] and what [sandbox.Policy.Resolve] returns.
-func (p *Pool) Files(policy *sandbox.Policy) (*Files, error) {
-	e, err := p.entry(policy)
+// [ErrUnconfined], what [sandbox.Policy.Resolve] returns, also of a policy that
+// needs more than half of [Config.Descriptors], and that of ctx when it ends
+// while the places are looked up.
+func (p *Pool) Files(ctx context.Context, policy *sandbox.Policy) (*Files, error) {
+	e, err := p.entry(ctx, policy)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +132,7 @@ func (p *Pool) Files(policy *sandbox.Policy) (*Files, error) {
 }
 
 // entry finds or makes the entry of a policy.
-func (p *Pool) entry(policy *sandbox.Policy) (*entry, error) {
+func (p *Pool) entry(ctx context.Context, policy *sandbox.Policy) (*entry, error) {
 	if !policy.Confined {
 		return nil, ErrUnconfined
 	}
@@ -122,9 +143,16 @@ func (p *Pool) entry(policy *sandbox.Policy) (*entry, error) {
 			return nil, err
 		}
 		if isNew {
-			e.resolve(policy)
+			go e.resolve(policy) // running has it until it is disposed of
 		}
-		<-e.resolved
+		select {
+		case <-e.resolved:
+		case <-p.closing:
+			return nil, errClosed
+		case <-ctx.Done():
+			p.leave(e)
+			return nil, ctx.Err()
+		}
 		switch {
 		case e.err != nil:
 			return nil, e.err
@@ -138,39 +166,86 @@ func (p *Pool) entry(policy *sandbox.Policy) (*entry, error) {
 // find returns the entry of a key. A new one has to be resolved by the caller.
 func (p *Pool) find(key [32]byte) (e *entry, isNew bool, err error) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.closed {
-		p.mu.Unlock()
 		return nil, false, errClosed
 	}
 	if e = p.entries[key]; e != nil {
-		p.mu.Unlock()
+		e.waiting++
 		return e, false, nil
 	}
 	e = newEntry(p, key)
+	e.waiting++
 	p.entries[key], p.live[e] = e, struct{}{}
 	p.running.Add(1) // until it is disposed of
-	p.mu.Unlock()
-	p.trim(4*p.config.Max, e, func(*entry) bool { return true })
 	return e, true, nil
 }
 
-// trim retires the least recently used entry of some kind but for e when there
-// are more than n.
-func (p *Pool) trim(n int, e *entry, kind func(*entry) bool) {
-	var oldest *entry
+// leave takes note that one caller does not wait for e to be resolved any more.
+// Without any it is not begun.
+func (p *Pool) leave(e *entry) {
 	p.mu.Lock()
-	for _, other := range p.entries {
-		if !kind(other) {
-			continue
-		}
-		n--
-		if other != e && (oldest == nil || other.used.Load() < oldest.used.Load()) {
-			oldest = other
-		}
+	e.waiting--
+	left := e.waiting == 0 && p.entries[e.key] == e && !e.isResolved()
+	if left {
+		delete(p.entries, e.key)
+		close(e.left)
 	}
 	p.mu.Unlock()
-	if n < 0 && oldest != nil {
-		oldest.retire()
+	if left {
+		e.retire()
+	}
+}
+
+// fit retires what is least used until neither policies, nor descriptors that
+// they hold, nor helpers are too many. It lets e be.
+func (p *Pool) fit(e *entry) {
+	p.trim(4*p.config.Max, e, func(*entry) int { return 1 })
+	p.trim(p.config.Descriptors, e, func(e *entry) int { return e.descriptors })
+	p.trim(p.config.Max, e, (*entry).helpers)
+}
+
+// trim retires resolved entries but for e, as long as there is more than limit
+// of what they weigh, and any that weighs something.
+func (p *Pool) trim(limit int, e *entry, weigh func(*entry) int) {
+	for {
+		total := 0
+		var least *entry
+		p.mu.Lock()
+		for _, other := range p.entries {
+			if !other.isResolved() {
+				continue
+			}
+			weight := weigh(other)
+			total += weight
+			if weight > 0 && other != e && (least == nil || other.worth() < least.worth()) {
+				least = other
+			}
+		}
+		p.mu.Unlock()
+		if total <= limit || least == nil {
+			return
+		}
+		least.retire()
+	}
+}
+
+// reclaim frees the descriptors of all that is idle but for e.
+func (p *Pool) reclaim(e *entry) {
+	p.mu.Lock()
+	live := slices.Collect(maps.Keys(p.live))
+	p.mu.Unlock()
+	live = slices.DeleteFunc(live, func(other *entry) bool { return other == e || !other.retireIdle() })
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for _, other := range live {
+		select {
+		case <-other.disposed:
+		case <-p.closing:
+			return
+		case <-late.C:
+			return
+		}
 	}
 }
 
@@ -183,11 +258,12 @@ func (p *Pool) forget(e *entry) {
 	}
 }
 
-// disposed takes note that nothing is left of e.
-func (p *Pool) disposed(e *entry) {
+// remove takes note that nothing is left of e.
+func (p *Pool) remove(e *entry) {
 	p.mu.Lock()
 	delete(p.live, e)
 	p.mu.Unlock()
+	close(e.disposed)
 	p.running.Done()
 }
 
@@ -206,6 +282,11 @@ func (p *Pool) admit(w *worker) {
 }
 
 // Close ends all helpers, whatever they are doing, and waits for them.
+//
+// It waits 2 s at most for what this process does itself: a file system that
+// does not answer (nfs(5), a dead FUSE daemon) cannot be interrupted. Goroutines
+// that look something up there stay behind until it does; then they let go of
+// what they have and end.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	if !p.closed {
@@ -214,8 +295,23 @@ func (p *Pool) Close() {
 	}
 	live := slices.Collect(maps.Keys(p.live))
 	p.mu.Unlock()
+	var helpers []<-chan struct{}
 	for _, e := range live {
-		e.abort()
+		helpers = append(helpers, e.abort())
 	}
-	p.running.Wait()
+	for _, ended := range helpers {
+		<-ended
+	}
+	all := make(chan struct{})
+	go func() {
+		p.running.Wait()
+		close(all)
+	}()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-all:
+	case <-late.C:
+		p.config.Log.Warn("a file system does not answer; what waits for it is left behind")
+	}
 }

@@ -130,7 +130,7 @@ func testPool(t *testing.T, config Config) (*Pool, *children) {
 // write is a request that takes a helper.
 func write(t *testing.T, pool *Pool, policy *sandbox.Policy, path string) error {
 	t.Helper()
-	f, err := pool.Files(policy)
+	f, err := pool.Files(t.Context(), policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})
 	dir := t.TempDir()
-	f, err := pool.Files(workspace(t, dir))
+	f, err := pool.Files(t.Context(), workspace(t, dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	if _, err := f.Stat(t.Context(), dir, fsops.FollowLinks); err == nil {
 		t.Error("a closed pool serves")
 	}
-	if _, err := pool.Files(workspace(t, dir)); err == nil {
+	if _, err := pool.Files(t.Context(), workspace(t, dir)); err == nil {
 		t.Error("a closed pool gives files")
 	}
 	pool.Close()
@@ -351,7 +351,7 @@ func TestRecycledHelperFinishes(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{Requests: 1})
 	dir := t.TempDir()
-	f, err := pool.Files(workspace(t, dir))
+	f, err := pool.Files(t.Context(), workspace(t, dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -389,7 +389,7 @@ func TestKilledHelperFailsItsOwn(t *testing.T) {
 	var pids []int
 	ctx, cancel := context.WithCancel(t.Context())
 	for _, dir := range dirs {
-		f, err := pool.Files(workspace(t, dir))
+		f, err := pool.Files(t.Context(), workspace(t, dir))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -430,7 +430,7 @@ func mortalMain() int {
 		return 1
 	}
 	c := &children{}
-	f, err := NewPool(c.config(Config{})).Files(policy)
+	f, err := NewPool(c.config(Config{})).Files(context.Background(), policy)
 	if err != nil {
 		return 1
 	}
@@ -477,7 +477,7 @@ func TestHelperDiesWithTheAgent(t *testing.T) {
 func TestUnconfinedPolicyIsRefused(t *testing.T) {
 	t.Parallel()
 	pool, _ := testPool(t, Config{})
-	if _, err := pool.Files(&sandbox.Policy{}); !errors.Is(err, ErrUnconfined) {
+	if _, err := pool.Files(t.Context(), &sandbox.Policy{}); !errors.Is(err, ErrUnconfined) {
 		t.Errorf("got %v", err)
 	}
 }

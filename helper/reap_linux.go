@@ -23,6 +23,7 @@ type supervisor struct {
 	mu    sync.Mutex
 	pid   int  // of the command; 0 before it is born
 	ended bool // it is being reaped, so its number may be a stranger's
+	lost  *loss
 }
 
 // newSupervisor catches signals and then says so: whoever started init keeps
@@ -109,6 +110,9 @@ func (s *supervisor) attend() (code int, err error) {
 			continue
 		}
 		s.killRest()
+		if s.lost != nil {
+			return s.lost.tell(), nil
+		}
 		if status.Signaled() {
 			return 128 + int(status.Signal()), nil
 		}

@@ -11,7 +11,7 @@ import (
 // What the answers to one request may hold in all, counted as fsops counts it:
 // bytes of names and paths, and an allowance for each.
 const (
-	maxListing     = 512 << 20
+	maxListing     = fsops.MaxDirectorySize
 	maxWalk        = fsops.MaxWalkSize
 	entryAllowance = 64
 )
@@ -54,10 +54,7 @@ func (r *result) take(o op, s status, body []byte, fd *int) (last bool, told, er
 	d := decoder{rest: body}
 	switch o {
 	case opOpenRead, opOpenWrite:
-		if err := checkFile(*fd, o); err != nil {
-			return false, nil, err
-		}
-		r.fd, *fd = *fd, -1
+		r.fd, *fd = *fd, -1 // looked at by who asked: see own
 	case opStat:
 		r.metadata = d.metadata()
 	case opCanonicalize:
@@ -107,31 +104,3 @@ func (r *result) close() {
 
 // forget drops the lists that nobody will ask for.
 func (r *result) forget() { r.entries, r.items = nil, nil }
-
-// checkFile makes sure that fd is what it is said to be: a regular file that
-// is open for what was asked and for nothing else. On anything else the agent
-// could hang, or write where it must not.
-func checkFile(fd int, o op) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("looking at a descriptor: %w", err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return fmt.Errorf("a descriptor of file type %#o: %w", st.Mode&unix.S_IFMT, errPacket)
-	}
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-	if err != nil {
-		return fmt.Errorf("looking at a descriptor: %w", err)
-	}
-	want := unix.O_RDONLY
-	if o == opOpenWrite {
-		want = unix.O_WRONLY
-	}
-	// The last is O_LARGEFILE, which the kernel sets; that of the package is 0.
-	// On arm64 the two have changed places.
-	const harmless = unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOFOLLOW | 0o100000 | 0o400000
-	if flags&^harmless != want {
-		return fmt.Errorf("a descriptor with flags %#o: %w", flags, errPacket)
-	}
-	return nil
-}

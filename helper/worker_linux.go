@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/bits"
 	"os"
 	"sync"
@@ -114,11 +115,28 @@ func (w *worker) do(ctx context.Context, r request) (result, error) {
 	}
 	select {
 	case <-c.done:
-		return c.result, c.err
+		return w.finish(c)
 	case <-ctx.Done():
 	}
 	w.leave(c)
 	return result{fd: -1}, ctx.Err()
+}
+
+// finish returns what has come of c. The descriptor of its result becomes the
+// agent's own; one that cannot be right ends the helper.
+func (w *worker) finish(c *call) (result, error) {
+	if c.err != nil || c.result.fd < 0 {
+		return c.result, c.err
+	}
+	fd, err := own(c.result.fd, c.request.op)
+	switch {
+	case errors.Is(err, errPacket):
+		w.fail(fmt.Errorf("answer to operation %d: %w", c.request.op, err))
+		return result{fd: -1}, &HelperError{Err: w.broken}
+	case err != nil:
+		return result{fd: -1}, &fs.PathError{Op: c.request.op.verb(), Path: c.request.path, Err: err}
+	}
+	return result{fd: fd}, nil
 }
 
 // send gives c, for which a slot was taken, a number and its packet to the

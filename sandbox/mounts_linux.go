@@ -264,6 +264,9 @@ func (b *builder) step(s *step, sources map[string]mount) error {
 	if s.do != bindWrite && s.do != bindRead {
 		unix.Close(int(m))
 	}
+	if s.optional && err == unix.ENOENT {
+		return nil // it was removed meanwhile
+	}
 	return mountError(s.do.String(), s.path, "move_mount", err)
 }
 

@@ -1,0 +1,248 @@
+package helper
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+// What hides or protects a path in the view is a mount on the object there.
+// The command can neither take it off nor move the object. Somebody outside
+// can: the kernel detaches a mount, in whichever namespace, when the object
+// below it is removed or replaced (since Linux 3.18), and lets it go along when
+// the object is renamed. The path is bare then, so the command is ended.
+
+// maxMountInfo bounds the list of mounts, in bytes.
+const maxMountInfo = 64 << 20
+
+// mountWatch looks after the mounts of the policy's paths.
+type mountWatch struct {
+	policy  *sandbox.Policy
+	carved  map[string]bool // paths that exist, whose mounts make the view what it is
+	root    uint64          // the mount that was the root before
+	self    int             // /proc/self of before, as the view may have none
+	renames int             // inotify(7)
+
+	list   *os.File       // the mounts of this namespace
+	mounts map[int]string // where those of the policy are, by their ids
+}
+
+// newMountWatch is called before the view is built. It is nil without one.
+func newMountWatch(l sandbox.Backend, resolved *sandbox.Resolved) (w *mountWatch, err error) {
+	if !l.MountNS {
+		return nil, nil
+	}
+	w = &mountWatch{policy: resolved.Policy, carved: carvedPaths(resolved)}
+	if w.root, err = rootMount(); err != nil {
+		return nil, fmt.Errorf("watching the mounts: %w", err)
+	}
+	if w.self, err = unix.Open("/proc/self", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, fmt.Errorf("watching the mounts: %w", &os.PathError{Op: "open", Path: "/proc/self", Err: err})
+	}
+	if w.renames, err = watchRenames(w.carved); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// rootMount is the id of what is mounted as the root.
+func rootMount() (uint64, error) {
+	var root unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, "/", 0, unix.STATX_MNT_ID, &root); err != nil {
+		return 0, os.NewSyscallError("statx", err)
+	}
+	return root.Mnt_id, nil // EnterView fails where it is not known
+}
+
+// carvedPaths are those that exist and are shown in another way than what is
+// around them. A view has its own /dev and /proc, and /sys is the kernel's.
+func carvedPaths(resolved *sandbox.Resolved) map[string]bool {
+	carved := map[string]bool{}
+	add := func(path string, access sandbox.Access) {
+		for _, own := range []string{"/dev/", "/proc/", "/sys/"} {
+			if strings.HasPrefix(path+"/", own) {
+				return
+			}
+		}
+		var st unix.Stat_t
+		if path != "/" && resolved.Policy.Access(filepath.Dir(path)) != access && unix.Lstat(path, &st) == nil {
+			carved[path] = true
+		}
+	}
+	for _, rule := range resolved.Policy.Rules {
+		add(rule.Path, rule.Access)
+	}
+	for _, m := range resolved.Missing {
+		if !m.Barred {
+			add(filepath.Join(m.Parent, m.Name), sandbox.Read)
+		}
+	}
+	return carved
+}
+
+// record finds the mounts, once the view is there.
+func (w *mountWatch) record() error {
+	if w == nil {
+		return nil
+	}
+	defer unix.Close(w.self)
+	w.mounts = map[int]string{}
+	fd, err := unix.Openat(w.self, "mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("watching the mounts: %w", &os.PathError{Op: "open", Path: "/proc/self/mountinfo", Err: err})
+	}
+	w.list = os.NewFile(uintptr(fd), "mountinfo")
+	if root, err := rootMount(); err != nil || root == w.root {
+		return err // a second init could not build the view, and has said why
+	}
+	all, err := w.read()
+	if err != nil {
+		return fmt.Errorf("watching the mounts: %w", err)
+	}
+	mounted := map[string]bool{}
+	for id, path := range all {
+		mounted[path] = true
+		if w.carved[path] || w.policy.DeniesFile(path) {
+			w.mounts[id] = path
+		}
+	}
+	for path := range w.carved {
+		if !mounted[path] {
+			return replaced(path)
+		}
+	}
+	return nil
+}
+
+// begin has s end the command when one of the mounts is gone.
+func (w *mountWatch) begin(s *supervisor) error {
+	if w == nil {
+		return nil
+	}
+	if w.mounts == nil { // a second init has built the view
+		if err := w.record(); err != nil {
+			return err
+		}
+	}
+	var stderr unix.Stat_t
+	if err := unix.Fstat(2, &stderr); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	go func() { s.lose(w.wait(), &stderr) }()
+	return nil
+}
+
+func replaced(path string) error {
+	return fmt.Errorf("%s was replaced by somebody outside; the command was ended", path)
+}
+
+// wait returns why the view is not any more what it was.
+func (w *mountWatch) wait() error {
+	events := []unix.PollFd{
+		{Fd: int32(w.list.Fd()), Events: unix.POLLPRI},
+		{Fd: int32(w.renames), Events: unix.POLLIN},
+	}
+	buf := make([]byte, 4<<10)
+	for {
+		if _, err := unix.Poll(events, -1); err != nil && err != unix.EINTR {
+			return fmt.Errorf("watching the mounts: %w", os.NewSyscallError("poll", err))
+		}
+		// What the events say does not matter.
+		for n := 1; n > 0; {
+			n, _ = unix.Read(w.renames, buf)
+		}
+		all, err := w.read()
+		if err != nil {
+			return fmt.Errorf("watching the mounts: %w", err)
+		}
+		for id, path := range w.mounts {
+			if all[id] != path {
+				return replaced(path)
+			}
+		}
+	}
+}
+
+// read returns where all mounts are, by their ids; proc_pid_mountinfo(5).
+func (w *mountWatch) read() (map[int]string, error) {
+	if _, err := w.list.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(w.list, maxMountInfo))
+	if err != nil {
+		return nil, err
+	}
+	all := map[int]string{}
+	for line := range bytes.Lines(text) {
+		fields := bytes.SplitN(line, []byte(" "), 6)
+		if len(fields) < 6 {
+			return nil, errors.New("reading the list of mounts: a line is incomplete")
+		}
+		id, err := strconv.Atoi(string(fields[0]))
+		if err != nil {
+			return nil, fmt.Errorf("reading the list of mounts: %w", err)
+		}
+		all[id] = unescape(string(fields[4]))
+	}
+	return all, nil
+}
+
+// unescape takes back what the kernel writes for blanks and backslashes.
+func unescape(path string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace(path)
+}
+
+// tellWithin is how long who reads the command's errors can hold up its end.
+const tellWithin = 100 * time.Millisecond
+
+// loss is the end of a command whose view is not any more what it was.
+type loss struct {
+	reason error
+	stderr int // the command's, -1 none
+}
+
+// lose ends everything for that reason. Init holds no stderr: it says why on the
+// command's, if that is still the one that it was given.
+func (s *supervisor) lose(reason error, given *unix.Stat_t) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.lost = &loss{reason: reason, stderr: -1}
+	if fd, err := duplicate(s.pid, 2); err == nil {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) == nil && st.Dev == given.Dev && st.Ino == given.Ino {
+			s.lost.stderr = fd
+		}
+	}
+	if s.pidNS {
+		_ = unix.Kill(-1, unix.SIGKILL) // everybody but init; then attend returns
+	} else {
+		_ = unix.Kill(s.pid, unix.SIGKILL) // and attend kills the others
+	}
+}
+
+// tell says why the command was ended, and returns its exit code.
+func (l *loss) tell() (code int) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = unix.Write(l.stderr, []byte("sandbox: "+l.reason.Error()+"\n")) // the code says it too
+	}()
+	select {
+	case <-done:
+	case <-time.After(tellWithin):
+	}
+	return setupFailed
+}
