@@ -36,12 +36,12 @@ func TestStateDirUnseen(t *testing.T) {
 			"env": object{"PATH": "/usr/bin:/bin", "TMPDIR": shm}, "sandbox": box,
 		}, new(protocol.StartResult))
 		c.awaitNote("process/closed", name)
-		var output string
+		var output strings.Builder
 		for _, chunk := range c.read(name, 0).Chunks {
-			output += string(chunk.Chunk)
+			output.WriteString(string(chunk.Chunk))
 		}
-		if strings.Contains(output, "listed:") || name != "inside" && !strings.Contains(output, "shown") {
-			t.Errorf("%s: %s", name, output)
+		if strings.Contains(output.String(), "listed:") || name != "inside" && !strings.Contains(output.String(), "shown") {
+			t.Errorf("%s: %s", name, output.String())
 		}
 		if err := c.call("fs/readDirectory", object{"path": uri(state), "sandbox": box}, nil); err == nil {
 			t.Errorf("%s: the directory is listed", name)

@@ -31,7 +31,7 @@ func dropCapabilities() error {
 		// A build with cgo, as for the race detector. psx looks for threads in
 		// /proc, which the view may hide; and only this thread starts the
 		// command.
-		errno, _ = unix.Capset(&header, &none[0]).(syscall.Errno)
+		_, _, errno = unix.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
 	}
 	if errno != 0 {
 		return fmt.Errorf("dropping capabilities: %w", os.NewSyscallError("capset", errno))

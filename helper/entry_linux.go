@@ -19,8 +19,9 @@ type entry struct {
 	pool *Pool
 	key  [32]byte
 
-	waiting int           // callers that the pool has given it; Pool.mu
-	left    chan struct{} // closed when nobody waits for it to be resolved
+	waiting int           // callers that the pool gave it to, less those that left; Pool.mu
+	begun   bool          // to be resolved; Pool.mu
+	left    chan struct{} // closed when nobody waits for it to be begun
 
 	resolved    chan struct{} // closed when the next four are set
 	err         error
@@ -82,6 +83,7 @@ func (e *entry) tryLookUp(policy *sandbox.Policy) error {
 		return err
 	}
 	defer end()
+	e.pool.begin(e)
 	err = e.lookUp(policy)
 	if exhausted(err) {
 		e.pool.reclaim(e)

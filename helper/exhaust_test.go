@@ -261,8 +261,15 @@ func deadMount(t *childTB) error {
 			return fmt.Errorf("asking for a dead mount: %w", err)
 		}
 	}
+	for range 20 { // which takes no place
+		if err := ask(0, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("asking for the same again: %w", err)
+		}
+	}
 	// All places are taken, by what does nothing.
-	if err := statRoot(context.Background(), pool, roots(t, 1)); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := statRoot(ctx, pool, roots(t, 1)); err != nil {
 		return fmt.Errorf("another policy: %w", err)
 	}
 	// Those that are given up before their turn leave nothing behind.

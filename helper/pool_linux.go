@@ -182,11 +182,11 @@ func (p *Pool) find(key [32]byte) (e *entry, isNew bool, err error) {
 }
 
 // leave takes note that one caller does not wait for e to be resolved any more.
-// Without any it is not begun.
+// Without any it is not begun. Once it is, who asks next waits for the same.
 func (p *Pool) leave(e *entry) {
 	p.mu.Lock()
 	e.waiting--
-	left := e.waiting == 0 && p.entries[e.key] == e && !e.isResolved()
+	left := e.waiting == 0 && !e.begun && p.entries[e.key] == e
 	if left {
 		delete(p.entries, e.key)
 		close(e.left)
@@ -195,6 +195,13 @@ func (p *Pool) leave(e *entry) {
 	if left {
 		e.retire()
 	}
+}
+
+// begin takes note that e is being resolved.
+func (p *Pool) begin(e *entry) {
+	p.mu.Lock()
+	e.begun = true
+	p.mu.Unlock()
 }
 
 // fit retires what is least used until neither policies, nor descriptors that
