@@ -57,6 +57,10 @@ type Config struct {
 	// Guard ends the commands of an agent that was killed; may be nil.
 	Guard *procs.Guard
 
+	// Confines tells that this program calls the mains of package helper for
+	// their arguments. The agent starts it again as its helpers only then; else
+	// requests that ask for confinement are refused.
+	Confines bool
 	// StateDir holds records of what is in workspaces for the time of a
 	// command, for the next agent to clean up; empty: a usual place of the
 	// user (sandbox.StateDirs).

@@ -44,6 +44,9 @@ func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec) (*confinement, er
 	if err != nil {
 		return nil, protocol.InvalidParams("sandbox: %v", err)
 	}
+	if !a.confines {
+		return nil, errNoHelpers
+	}
 	profile.Private = a.private
 	box := &confinement{layers: []string{}}
 	if err := a.enter(box, profile, spec); err != nil {

@@ -98,3 +98,21 @@ func TestConfinedProcesses(t *testing.T) {
 		t.Errorf("foreign cwd: %v", err)
 	}
 }
+
+// An agent in a program without the helpers' mains starts nothing and confines
+// nothing.
+func TestNoHelpers(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	r := &rig{t: t, agent: New(Config{})}
+	t.Cleanup(r.close)
+	c := r.attach("")
+	for method, params := range map[string]object{
+		"fs/readFile":   {"path": uri(b.repo + "/a.txt"), "sandbox": b.readOnly()},
+		"process/start": {"processId": "p", "argv": []string{"true"}, "cwd": uri(b.repo), "env": object{}, "tty": false, "arg0": nil, "sandbox": b.readOnly()},
+	} {
+		if err := c.call(method, params, nil); err == nil || !strings.Contains(err.Error(), "cannot confine") {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+}

@@ -45,6 +45,7 @@ type rig struct {
 
 func newRig(t testing.TB, cfg Config) *rig {
 	t.Helper()
+	cfg.Confines = true // see TestMain
 	r := &rig{t: t, agent: New(cfg)}
 	t.Cleanup(r.close)
 	return r

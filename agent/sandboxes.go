@@ -7,12 +7,14 @@ import (
 
 	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )
 
 // sandboxes is what an agent keeps to confine with.
 type sandboxes struct {
-	helpers *helper.Pool
+	confines bool // see Config
+	helpers  *helper.Pool
 	// probed is what can be enforced here, found out by the first who asks.
 	probed func() sandbox.Host
 	// placeholders is nil where there is no place for its records; then
@@ -28,6 +30,7 @@ type sandboxes struct {
 func newSandboxes(cfg *Config, h *host) *sandboxes {
 	tmpdir, _ := h.lookup("TMPDIR")
 	s := &sandboxes{
+		confines: cfg.Confines,
 		helpers: helper.NewPool(helper.Config{
 			Argv0: os.Args[0], Fork: cfg.Reaper.Fork, Reaped: cfg.Reaper.Reaped, Log: cfg.Logger,
 		}),
@@ -58,9 +61,15 @@ func newSandboxes(cfg *Config, h *host) *sandboxes {
 	return s
 }
 
+// errNoHelpers is for an agent in a program that has no helpers in itself.
+var errNoHelpers = protocol.InvalidRequest("sandbox: this program cannot confine: it is no agent's own; nothing was run")
+
 // begin looks at the host when there is a client, which may ask soon: it takes
 // as long as a start of a few programs.
 func (s *sandboxes) begin() {
+	if !s.confines {
+		return
+	}
 	s.first.Do(func() { s.prober.Go(func() { s.probed() }) })
 }
 

@@ -102,11 +102,12 @@ func (e *execution) embed() *embedded {
 	m := &embedded{ended: make(chan struct{})}
 	m.guard, m.reaper = newGuard()
 	m.agent = agent.New(agent.Config{
-		Version: executorVersion,
-		Environ: e.sys.environ,
-		Logger:  slog.New(slog.NewTextHandler(e.sys.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Reaper:  m.reaper,
-		Guard:   m.guard,
+		Confines: true,
+		Version:  executorVersion,
+		Environ:  e.sys.environ,
+		Logger:   slog.New(slog.NewTextHandler(e.sys.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Reaper:   m.reaper,
+		Guard:    m.guard,
 	})
 	return m
 }

@@ -89,6 +89,7 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received o
 		RetainTotalBytes:   flags.RetainTotalBytes,
 		Reaper:             reaper,
 		Guard:              guard,
+		Confines:           true,
 		StateDir:           flags.StateDir,
 		Secrets:            flags.secrets(),
 		RequireNamespaces:  flags.requireNamespaces(),
