@@ -132,7 +132,7 @@ var escapes = map[string]ends{
 	"47b":  {ro: refused},
 	"47c":  {ro: refused},
 	"48a":  {ro: refused, net: "EACCES EPERM ECONNREFUSED"},
-	"48b":  {ro: refused, net: "EACCES EPERM ECONNREFUSED ELOOP"},
+	"48b":  {ro: refused, net: "EACCES EPERM ECONNREFUSED ELOOP ENOENT"},
 	"48c":  {ro: refused, net: "EACCES EPERM ECONNREFUSED"},
 	"48d":  {ro: kept, ww: refused, net: "EACCES EPERM ECONNREFUSED"},
 	"48e":  {ro: refused, net: "EACCES EPERM ECONNREFUSED"},

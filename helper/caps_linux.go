@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -19,6 +20,8 @@ const maxCapability = 64
 //
 // capabilities(7)
 func dropCapabilities() error {
+	runtime.LockOSThread() // in case of a build with cgo, see below
+	defer runtime.UnlockOSThread()
 	if err := dropBounding(); err != nil {
 		return err
 	}

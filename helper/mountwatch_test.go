@@ -128,13 +128,15 @@ func TestOthersReplaced(t *testing.T) {
 	}
 }
 
-// The way for users without inotify sees the same renames.
-func TestWatchDirectories(t *testing.T) {
+// Both ways see the same renames.
+func TestWatchRenames(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = []string{os.Args[0], renamesChild, t.TempDir()}
-	if out, err := cmd.CombinedOutput(); string(out) != "" || err != nil {
-		t.Errorf("%s, %v", out, err)
+	for _, way := range []string{"directories", "objects"} {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Args = []string{os.Args[0], renamesChild, t.TempDir(), way}
+		if out, err := cmd.CombinedOutput(); string(out) != "" || err != nil {
+			t.Errorf("%s: %s, %v", way, out, err)
+		}
 	}
 }
 
@@ -143,9 +145,12 @@ const renamesChild = "renames-child"
 // renamesChildMain is a process of its own because it watches to its end.
 func renamesChildMain() int {
 	root := os.Args[2]
-	paths := map[string]bool{root + "/a": true, root + "/a/b": true, root + "/a/b/file": true, root + "/none/file": true}
+	watch, paths := watchObjects, map[string]bool{root + "/a": true, root + "/a/b": true, root + "/a/b/file": true, root + "/none/file": true}
+	if os.Args[3] == "directories" {
+		watch, paths = watchDirectories, map[string]bool{root: true, root + "/a": true, root + "/a/b": true, root + "/none": true}
+	}
 	err := first(os.MkdirAll(root+"/a/b", 0o755), os.WriteFile(root+"/a/b/file", nil, 0o600))
-	fd, watchErr := watchDirectories(paths)
+	fd, watchErr := watch(paths)
 	if err := first(err, watchErr); err != nil {
 		fmt.Println(err)
 	}
@@ -160,7 +165,7 @@ func renamesChildMain() int {
 				fmt.Printf("%v: %d events, %v\n", rename, n, err)
 			}
 		}
-		_, _ = unix.Read(fd, make([]byte, 8))
+		_, _ = unix.Read(fd, make([]byte, 4<<10))
 	}
 	return 0
 }

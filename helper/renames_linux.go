@@ -1,6 +1,7 @@
 package helper
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -10,28 +11,74 @@ import (
 )
 
 // watchRenames has a descriptor readable after one of the paths, or what is on
-// the way to it, was renamed: the list of mounts changes then, but it is not
-// told. What this user may not read is left out; it is not his to rename.
+// the way to it, may have been renamed: the list of mounts changes then, but it
+// is not told. What this user may not read is left out; it is not his to
+// rename.
+//
+// F_NOTIFY of fcntl(2) is older and less exact than inotify(7). But nobody has
+// more than 128 instances of that as a rule, for all of his programs together,
+// and the kernel takes ten milliseconds to let go of one, which every command
+// would end later by.
 func watchRenames(paths map[string]bool) (fd int, err error) {
-	on := map[string]bool{}
+	on, in := map[string]bool{}, map[string]bool{}
 	for path := range paths {
 		for ; path != "/"; path = filepath.Dir(path) {
-			on[path] = true
+			on[path], in[filepath.Dir(path)] = true, true
 		}
 	}
-	fd, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err == unix.EMFILE {
-		return watchDirectories(on)
+	fd, err = watchDirectories(in)
+	if errors.Is(err, unix.EINVAL) { // the kernel has been built without it
+		fd, err = watchObjects(on)
 	}
+	return fd, err
+}
+
+// watchDirectories watches for what is renamed in them, to the end of this
+// process.
+func watchDirectories(paths map[string]bool) (fd int, err error) {
+	const (
+		dnDelete    = 0x8
+		dnRename    = 0x10
+		dnMultishot = 0x80000000
+	)
+	what := dnRename | dnMultishot
+	if kernelBefore(5, 17) { // then that is only a rename in the same directory
+		what |= dnDelete
+	}
+	fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return -1, fmt.Errorf("watching for renames: %w", os.NewSyscallError("eventfd", err))
+	}
+	events := make(chan os.Signal, 1)
+	signal.Notify(events, unix.SIGIO)
+	for path := range paths {
+		// It stays open: closed, it would not be watched.
+		dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err == nil {
+			_, err = unix.FcntlInt(uintptr(dir), unix.F_NOTIFY, what)
+		}
+		if err != nil && !passable(err) {
+			signal.Stop(events)
+			unix.Close(fd)
+			return -1, fmt.Errorf("watching for renames in %s: %w", path, os.NewSyscallError("fcntl", err))
+		}
+	}
+	go func() {
+		for range events {
+			_, _ = unix.Write(fd, []byte{7: 1}) // it fails if it is readable anyway
+		}
+	}()
+	return fd, nil
+}
+
+// watchObjects watches for what is itself renamed.
+func watchObjects(paths map[string]bool) (fd int, err error) {
+	fd, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return -1, fmt.Errorf("watching for renames: %w", os.NewSyscallError("inotify_init1", err))
 	}
-	for path := range on {
+	for path := range paths {
 		_, err := unix.InotifyAddWatch(fd, path, unix.IN_MOVE_SELF|unix.IN_DONT_FOLLOW)
-		if err == unix.ENOSPC {
-			unix.Close(fd)
-			return watchDirectories(on)
-		}
 		if err != nil && !passable(err) {
 			unix.Close(fd)
 			return -1, fmt.Errorf("watching for renames of %s: %w", path, os.NewSyscallError("inotify_add_watch", err))
@@ -50,40 +97,15 @@ func passable(err error) bool {
 	return false
 }
 
-// watchDirectories is watchRenames for a user who has no instances of inotify
-// left, of which all of his programs together have 128 as a rule. What comes
-// before inotify, F_NOTIFY of fcntl(2), has no such limit, but knows nothing
-// more exact than that something was renamed in a directory.
-func watchDirectories(paths map[string]bool) (fd int, err error) {
-	const (
-		dnDelete    = 0x8 // a rename to another directory, before Linux 5.17
-		dnRename    = 0x10
-		dnMultishot = 0x80000000
-	)
-	fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return -1, fmt.Errorf("watching for renames: %w", os.NewSyscallError("eventfd", err))
+// kernelBefore is also true of what names itself in another way.
+func kernelBefore(major, minor int) bool {
+	var name unix.Utsname
+	var x, y int
+	if unix.Uname(&name) != nil {
+		return true
 	}
-	events := make(chan os.Signal, 1)
-	signal.Notify(events, unix.SIGIO)
-	go func() {
-		for range events {
-			_, _ = unix.Write(fd, []byte{7: 1}) // it fails if it is readable anyway
-		}
-	}()
-	directories := map[string]bool{}
-	for path := range paths {
-		directories[filepath.Dir(path)] = true
+	if n, _ := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &x, &y); n != 2 {
+		return true
 	}
-	for path := range directories {
-		// It stays open: closed, it would not be watched.
-		dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		if err == nil {
-			_, err = unix.FcntlInt(uintptr(dir), unix.F_NOTIFY, dnDelete|dnRename|dnMultishot)
-		}
-		if err != nil && !passable(err) {
-			return -1, fmt.Errorf("watching for renames in %s: %w", path, os.NewSyscallError("fcntl", err))
-		}
-	}
-	return fd, nil
+	return x < major || x == major && y < minor
 }
