@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -100,12 +102,12 @@ func passable(err error) bool {
 // kernelBefore is also true of what names itself in another way.
 func kernelBefore(major, minor int) bool {
 	var name unix.Utsname
-	var x, y int
 	if unix.Uname(&name) != nil {
 		return true
 	}
-	if n, _ := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &x, &y); n != 2 {
-		return true
-	}
-	return x < major || x == major && y < minor
+	first, rest, _ := strings.Cut(unix.ByteSliceToString(name.Release[:]), ".")
+	second := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
+	x, errX := strconv.Atoi(first)
+	y, errY := strconv.Atoi(second)
+	return errX != nil || errY != nil || x < major || x == major && y < minor
 }
