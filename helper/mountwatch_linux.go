@@ -31,10 +31,11 @@ type mountWatch struct {
 	carved  map[string]bool // paths that exist, whose mounts make the view what it is
 	root    uint64          // the mount that was the root before
 	self    int             // /proc/self of before, as the view may have none
-	renames int             // inotify(7)
+	renames int             // readable after what may have been a rename
 
-	list   *os.File       // the mounts of this namespace
-	mounts map[int]string // where those of the policy are, by their ids
+	list   *os.File          // the mounts of this namespace
+	mounts map[int]string    // where those of the policy are, by their ids
+	tops   map[string]uint64 // of those the ones on top
 }
 
 // newMountWatch is called before the view is built. It is nil without one.
@@ -43,7 +44,7 @@ func newMountWatch(l sandbox.Backend, resolved *sandbox.Resolved) (w *mountWatch
 		return nil, nil
 	}
 	w = &mountWatch{policy: resolved.Policy, carved: carvedPaths(resolved)}
-	if w.root, err = rootMount(); err != nil {
+	if w.root, err = mountAt("/"); err != nil {
 		return nil, fmt.Errorf("watching the mounts: %w", err)
 	}
 	if w.self, err = unix.Open("/proc/self", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
@@ -55,13 +56,11 @@ func newMountWatch(l sandbox.Backend, resolved *sandbox.Resolved) (w *mountWatch
 	return w, nil
 }
 
-// rootMount is the id of what is mounted as the root.
-func rootMount() (uint64, error) {
-	var root unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, "/", 0, unix.STATX_MNT_ID, &root); err != nil {
-		return 0, os.NewSyscallError("statx", err)
-	}
-	return root.Mnt_id, nil // EnterView fails where it is not known
+// mountAt is the id of the mount that path is on, statx(2).
+func mountAt(path string) (uint64, error) {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_MNT_ID, &st)
+	return st.Mnt_id, os.NewSyscallError("statx", err) // EnterView fails where it is not known
 }
 
 // carvedPaths are those that exist and are shown in another way than what is
@@ -96,13 +95,13 @@ func (w *mountWatch) record() error {
 		return nil
 	}
 	defer unix.Close(w.self)
-	w.mounts = map[int]string{}
+	w.mounts, w.tops = map[int]string{}, map[string]uint64{}
 	fd, err := unix.Openat(w.self, "mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("watching the mounts: %w", &os.PathError{Op: "open", Path: "/proc/self/mountinfo", Err: err})
 	}
 	w.list = os.NewFile(uintptr(fd), "mountinfo")
-	if root, err := rootMount(); err != nil || root == w.root {
+	if root, err := mountAt("/"); err != nil || root == w.root {
 		return err // a second init could not build the view, and has said why
 	}
 	all, err := w.read()
@@ -114,6 +113,7 @@ func (w *mountWatch) record() error {
 		mounted[path] = true
 		if w.carved[path] || w.policy.DeniesFile(path) {
 			w.mounts[id] = path
+			w.tops[path], _ = mountAt(path) // else it is never intact
 		}
 	}
 	for path := range w.carved {
@@ -161,6 +161,9 @@ func (w *mountWatch) wait() error {
 		for n := 1; n > 0; {
 			n, _ = unix.Read(w.renames, buf)
 		}
+		if events[0].Revents == 0 && w.intact() {
+			continue
+		}
 		all, err := w.read()
 		if err != nil {
 			return fmt.Errorf("watching the mounts: %w", err)
@@ -171,6 +174,17 @@ func (w *mountWatch) wait() error {
 			}
 		}
 	}
+}
+
+// intact tells whether no mount has gone along with a rename, for less than it
+// takes to read the list: it may be asked often.
+func (w *mountWatch) intact() bool {
+	for path, top := range w.tops {
+		if id, err := mountAt(path); err != nil || id != top {
+			return false
+		}
+	}
+	return true
 }
 
 // read returns where all mounts are, by their ids; proc_pid_mountinfo(5).

@@ -6,8 +6,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,18 +33,12 @@ func watchRenames(paths map[string]bool) (fd int, err error) {
 	return fd, err
 }
 
-// watchDirectories watches for what is renamed in them, to the end of this
-// process.
+// watchDirectories watches for what leaves them, to the end of this process.
 func watchDirectories(paths map[string]bool) (fd int, err error) {
 	const (
-		dnDelete    = 0x8
-		dnRename    = 0x10
+		dnDelete    = 0x8 // also by being renamed
 		dnMultishot = 0x80000000
 	)
-	what := dnRename | dnMultishot
-	if kernelBefore(5, 17) { // then that is only a rename in the same directory
-		what |= dnDelete
-	}
 	fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return -1, fmt.Errorf("watching for renames: %w", os.NewSyscallError("eventfd", err))
@@ -57,7 +49,11 @@ func watchDirectories(paths map[string]bool) (fd int, err error) {
 		// It stays open: closed, it would not be watched.
 		dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err == nil {
-			_, err = unix.FcntlInt(uintptr(dir), unix.F_NOTIFY, what)
+			// Else it would be the calling thread, which cannot be one.
+			_, err = unix.FcntlInt(uintptr(dir), unix.F_SETOWN, os.Getpid())
+		}
+		if err == nil {
+			_, err = unix.FcntlInt(uintptr(dir), unix.F_NOTIFY, dnDelete|dnMultishot)
 		}
 		if err != nil && !passable(err) {
 			signal.Stop(events)
@@ -97,17 +93,4 @@ func passable(err error) bool {
 		return true
 	}
 	return false
-}
-
-// kernelBefore is also true of what names itself in another way.
-func kernelBefore(major, minor int) bool {
-	var name unix.Utsname
-	if unix.Uname(&name) != nil {
-		return true
-	}
-	first, rest, _ := strings.Cut(unix.ByteSliceToString(name.Release[:]), ".")
-	second := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
-	x, errX := strconv.Atoi(first)
-	y, errY := strconv.Atoi(second)
-	return errX != nil || errY != nil || x < major || x == major && y < minor
 }
