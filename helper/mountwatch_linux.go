@@ -113,7 +113,14 @@ func (w *mountWatch) record() error {
 		mounted[path] = true
 		if w.carved[path] || w.policy.DeniesFile(path) {
 			w.mounts[id] = path
-			w.tops[path], _ = mountAt(path) // else it is never intact
+		}
+	}
+	for _, path := range w.mounts {
+		// Without one it is never intact.
+		if id, err := mountAt(path); err == nil && w.mounts[int(id)] == path {
+			w.tops[path] = id
+		} else {
+			w.tops[path] = 0
 		}
 	}
 	for path := range w.carved {
