@@ -33,9 +33,5 @@ func looksDenied(code int, output []procs.Chunk) bool {
 			return true
 		}
 	}
-	switch code {
-	case 2, 126, 127:
-		return false
-	}
 	return code == exitSIGSYS
 }

@@ -54,6 +54,11 @@ type Limits struct {
 	CPUSeconds   uint64
 }
 
+// viewCaps are what building a view takes, and giving all of it up again.
+func viewCaps() []uintptr {
+	return []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_DAC_OVERRIDE, unix.CAP_SETPCAP}
+}
+
 // Prepared is a command that is ready to be started: execute Path with Argv
 // and Env in "/", descriptors 0 to 2 being those of the command, followed by
 // Files, in the namespaces of Cloneflags without any mapping of ids, with
@@ -130,8 +135,7 @@ func (c Command) Prepare() (*Prepared, error) {
 		Cloneflags: c.namespaces(),
 	}
 	if c.Backend.UserNS {
-		// What building the view takes, and giving all of it up again.
-		p.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_DAC_OVERRIDE, unix.CAP_SETPCAP}
+		p.AmbientCaps = viewCaps()
 	}
 	if c.Policy.Confined && !c.Backend.PIDNS {
 		p.Grace = grace

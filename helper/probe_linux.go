@@ -213,7 +213,7 @@ func (p prober) run(ctx context.Context, what string, flags uintptr, layers ...s
 	if flags&unix.CLONE_NEWUSER != 0 {
 		// The child writes its maps by itself: only root may write those of a
 		// child, when the agent cannot be read.
-		cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_DAC_OVERRIDE, unix.CAP_SETPCAP}
+		cmd.SysProcAttr.AmbientCaps = viewCaps()
 	}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

@@ -70,27 +70,10 @@ func loadProbeFilter(call, action uint32, flags uintptr) (int, error) {
 // answerOne takes one call from a listener and answers it with EPERM,
 // seccomp_unotify(2).
 func answerOne(listener int) error {
-	var asked struct {
-		id         uint64
-		pid, flags uint32
-		data       struct {
-			nr   int32
-			arch uint32
-			ip   uint64
-			args [6]uint64
-		}
+	asked, err := receiveCall(listener)
+	if err != nil {
+		return fmt.Errorf("receiving it: %w", err)
 	}
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&asked))); errno != 0 {
-		return fmt.Errorf("receiving it: %w", errno)
-	}
-	answer := struct {
-		id    uint64
-		val   int64
-		err   int32
-		flags uint32
-	}{id: asked.id, err: -int32(unix.EPERM)}
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer))); errno != 0 {
-		return fmt.Errorf("sending the answer: %w", errno)
-	}
+	respond(listener, asked.id, unix.EPERM)
 	return nil
 }

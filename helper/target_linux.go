@@ -105,7 +105,7 @@ func (t *target) confine() (err error) {
 	}
 	switch {
 	case t.policy.Network == sandbox.NetworkEnabled:
-		t.listener, err = sandbox.FilterEnabledNotify.LoadNotify()
+		t.listener, err = sandbox.FilterEnabled.LoadNotify()
 	case l.MountNS:
 		err = sandbox.FilterRestricted.LoadThread()
 	default:

@@ -24,10 +24,8 @@ const (
 	// FilterRestricted is for processes without a network.
 	FilterRestricted Filter = "restricted"
 	// FilterEnabled is for processes with the host's network and a restricted
-	// file system.
+	// file system. It takes a listener, who decides where connect may go.
 	FilterEnabled Filter = "enabled"
-	// FilterEnabledNotify is FilterEnabled, but connect asks the listener.
-	FilterEnabledNotify Filter = "enabled-notify"
 	// FilterLandlock is FilterRestricted without what Landlock does not cover:
 	// modes, owners, times, attributes, and IPC that has no namespace.
 	FilterLandlock Filter = "landlock"

@@ -33,9 +33,8 @@ const nowhere = ^uintptr(0) - 4095
 
 // kernelTries are made under each filter that is loaded here.
 var kernelTries = map[Filter][]try{
-	FilterRestricted:    append(refused, offline...),
-	FilterEnabled:       append(refused, online...),
-	FilterEnabledNotify: append(refused, online...),
+	FilterRestricted: append(refused, offline...),
+	FilterEnabled:    append(refused, online...),
 	FilterLandlock: append(append([]try{
 		{"fchmod", unix.SYS_FCHMOD, [6]uintptr{nowhere}, unix.EROFS},
 		{"fsetxattr", unix.SYS_FSETXATTR, [6]uintptr{nowhere}, unix.EROFS},
@@ -203,7 +202,7 @@ var _ = register("filter/notify", func([]string) error {
 	result, answers := make(chan loaded), make(chan unix.Errno)
 	go func() {
 		runtime.LockOSThread() // and never unlocked
-		listener, err := FilterEnabledNotify.LoadNotify()
+		listener, err := FilterEnabled.LoadNotify()
 		result <- loaded{listener, err}
 		if err != nil {
 			return

@@ -8,9 +8,9 @@ import (
 
 // The filters of processes, by what they have in common.
 var (
-	everyProcess  = []Filter{FilterRestricted, FilterEnabled, FilterEnabledNotify, FilterLandlock}
+	everyProcess  = []Filter{FilterRestricted, FilterEnabled, FilterLandlock}
 	withoutSocket = []Filter{FilterRestricted, FilterLandlock, FilterNetwork}
-	withSocket    = []Filter{FilterEnabled, FilterEnabledNotify}
+	withSocket    = []Filter{FilterEnabled}
 )
 
 // wants are calls of interest, written down without the tables.
@@ -116,8 +116,7 @@ var wants = []struct {
 	{filters: withSocket, calls: []string{"socket"}, args: [6]uint64{unix.AF_INET, unix.SOCK_DGRAM}, want: allow},
 	{filters: withSocket, calls: []string{"socket"}, args: [6]uint64{unix.AF_NETLINK, unix.SOCK_RAW}, want: allow},
 	{filters: withSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, want: allow},
-	{filters: []Filter{FilterEnabled}, calls: []string{"connect"}, want: allow},
-	{filters: []Filter{FilterEnabledNotify}, calls: []string{"connect"}, want: notify},
+	{filters: []Filter{FilterEnabled}, calls: []string{"connect"}, want: notify},
 
 	// Only the network.
 	{filters: []Filter{FilterNetwork}, calls: []string{"mount", "setns", "clone3", "bpf", "keyctl", "fchmodat2", "statmount", "personality"}, want: allow},

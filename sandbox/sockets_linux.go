@@ -28,7 +28,7 @@ const (
 // sockets. Anybody who may bind some could keep every command from starting
 // otherwise, and no policy depends on the covers: with the network restricted
 // the filter refuses to connect, with the network enabled whoever answers
-// [FilterEnabledNotify] refuses what lies outside the writable roots.
+// [FilterEnabled] refuses what lies outside the writable roots.
 func SocketPaths() ([]string, error) {
 	table, err := os.Open("/proc/thread-self/net/unix")
 	if err != nil {

@@ -39,12 +39,8 @@ func enabled() []Rule {
 		{Calls: []string{"socket", "socketpair"}, Action: Errno(eperm), When: []Cond{int32Is(0, afUnix), {1, sockTypeMask, sockDgram}}},
 		{Calls: []string{"socket", "socketpair"}, Action: Errno(eperm), When: []Cond{int32Is(0, afUnix), {1, sockTypeMask, sockRaw}}},
 		{Calls: ioUring, Action: Errno(eperm)},
+		{Calls: []string{"connect"}, Action: Notify}, // the listener looks where it goes
 	}, personality(addrNoRandomize), common()) // debuggers set it
-}
-
-// enabledNotify is enabled, with a listener that looks where connect goes.
-func enabledNotify() []Rule {
-	return append(enabled(), Rule{Calls: []string{"connect"}, Action: Notify})
 }
 
 // landlock is restricted for where there is no mount view and no namespace: it

@@ -97,7 +97,6 @@ func Tables() []Table {
 		{Name: "helper", Default: Kill, Rules: helper()},
 		{Name: "restricted", Default: Allow, Rules: restricted()},
 		{Name: "enabled", Default: Allow, Rules: enabled()},
-		{Name: "enabled-notify", Default: Allow, Rules: enabledNotify()},
 		{Name: "landlock", Default: Allow, Rules: landlock()},
 		{Name: "hidden-paths", Default: Allow, Rules: hiddenPaths()},
 		{Name: "shared-pids", Default: Allow, Rules: sharedPIDs()},
