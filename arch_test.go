@@ -33,24 +33,39 @@ var rules = map[string]rule{
 	"httpclient": {nil, "the HTTP client knows nothing of JSON-RPC"},
 	"agent": {[]string{"protocol", "rpc", "procs", "fsops", "hostenv", "httpclient", "helper", "sandbox"},
 		"the agent takes an rpc.Listener and cannot tell transports apart"},
+	"relay/frame":   {nil, "a frame is bytes"},
+	"relay/relaypb": {nil, "generated"},
+	"relay/socket":  {[]string{"rpc"}, "a websocket carries bytes; it knows neither frames nor streams"},
+	"relay": {[]string{"protocol", "rpc", "auth", "relay/frame", "relay/socket"},
+		"the relay carries messages; it knows neither the agent nor the registry's insides"},
+	"auth": {nil, "credentials know nothing of what they are shown to"},
+	"registry": {[]string{"protocol", "auth", "relay/frame", "relay/socket"},
+		"the registry passes frames on and cannot read them"},
 	"client": {[]string{"protocol", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
-	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "sandbox"},
+	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "sandbox", "relay", "auth"},
 		"main wires everything and owns nothing"},
-	"conformance": {nil, "tests of a real process"},
-	"e2e":         {nil, "tests of a real process"},
-	"e2e/escape":  {nil, "what runs confined and tries to get out"},
-	"interop":     {nil, "tests of a real process"},
+	"cmd/registry": {[]string{"registry", "protocol"}, "main wires everything and owns nothing"},
+	"conformance":  {nil, "tests of a real process"},
+	"e2e":          {nil, "tests of a real process"},
+	"e2e/escape":   {nil, "what runs confined and tries to get out"},
+	"interop":      {nil, "tests of a real process"},
 }
 
 // testOnly are libraries that no product package may import.
 var testOnly = []string{
 	"testing", "golang.org/x/net/", "github.com/google/go-cmp/", "github.com/rogpeppe/go-internal/", "go.uber.org/goleak", "pgregory.net/rapid",
+	"sigs.k8s.io/yaml",
 }
 
 // rooms are libraries that stay in one or two packages, so that each can be replaced there.
 var rooms = map[string][]string{
-	"github.com/alecthomas/kong":                           {"cmd/agent"},
-	"github.com/gorilla/websocket":                         {"transport"},
+	"github.com/alecthomas/kong":                           {"cmd/agent", "cmd/registry"},
+	"github.com/gorilla/websocket":                         {"transport", "relay/socket"},
+	"github.com/flynn/noise":                               {"relay"},
+	"github.com/nats-io/nats.go":                           {"registry"},
+	"github.com/nats-io/nats.go/jetstream":                 {"registry"},
+	"github.com/nats-io/nats-server/v2/server":             {"registry"},
+	"google.golang.org/protobuf/encoding/protowire":        {"relay/frame"},
 	"github.com/creack/pty":                                {"procs", "cmd/agent", "e2e/escape"},
 	"github.com/bmatcuk/doublestar/v4":                     {"sandbox"},
 	"github.com/landlock-lsm/go-landlock/landlock/syscall": {"sandbox"},

@@ -8,14 +8,24 @@ require (
 	github.com/alecthomas/kong v1.17.0 // command line: flags and variables from one struct
 	github.com/bmatcuk/doublestar/v4 v4.10.4 // deny globs
 	github.com/creack/pty v1.1.24 // terminals: opening a pty, its size
+	github.com/flynn/noise v1.1.0 // the relay's ciphers, and cipher states
 	github.com/google/uuid v1.6.0 // session ids
-	github.com/gorilla/websocket v1.5.3 // both ends of the WebSocket transport
+	github.com/gorilla/websocket v1.5.3 // both ends of every WebSocket
 	github.com/landlock-lsm/go-landlock v0.11.0 // Landlock rulesets
 	github.com/segmentio/asm v1.2.1 // base64 with vector instructions
+	golang.org/x/crypto v0.58.0 // sealed boxes of agent identities
 	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d // trusted roots where the host has none
 	golang.org/x/sync v0.24.0 // weighted semaphores: bounds on bytes in flight
 	golang.org/x/sys v0.49.0 // Linux calls that syscall no longer grows
+	google.golang.org/protobuf v1.36.12 // the relay's frames
 	kernel.org/pub/linux/libs/security/libcap/psx v1.2.77 // system calls on all threads, also of builds with cgo
+)
+
+// The registry, never the agent.
+require (
+	github.com/nats-io/nats-server/v2 v2.15.2 // state and routing, embedded
+	github.com/nats-io/nats.go v1.55.0 // the same, of a cluster
+	golang.org/x/time v0.16.0 // limits of rates
 )
 
 // Test dependencies.
@@ -25,9 +35,21 @@ require (
 	go.uber.org/goleak v1.3.0 // no goroutine outlives its test
 	golang.org/x/net v0.62.0 // an interpreter for the filters
 	pgregory.net/rapid v1.3.0 // properties, with counterexamples made small
+	sigs.k8s.io/yaml v1.6.0 // the manifests in deploy
 )
 
 // The compiler of the filters, for sandbox/filtergen alone (cgo).
 require github.com/seccomp/libseccomp-golang v0.11.1
 
-require golang.org/x/tools v0.26.0 // indirect; of testscript
+require golang.org/x/tools v0.42.0 // indirect; of testscript
+
+require (
+	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
+	github.com/google/go-tpm v0.9.8 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/minio/highwayhash v1.0.4 // indirect
+	github.com/nats-io/jwt/v2 v2.8.2 // indirect
+	github.com/nats-io/nkeys v0.4.16 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
+	go.yaml.in/yaml/v2 v2.4.2 // indirect
+)

@@ -32,9 +32,10 @@ func TestBinary(t *testing.T) {
 	} {
 		t.Run(tt.arch, func(t *testing.T) {
 			t.Parallel()
-			path := filepath.Join(t.TempDir(), "agent")
-			build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "../cmd/agent")
-			build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+tt.arch)
+			dir := t.TempDir()
+			path := filepath.Join(dir, "agent")
+			build := exec.CommandContext(t.Context(), "make", "-C", "..", "build-agent", "BIN="+dir)
+			build.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+tt.arch)
 			if out, err := build.CombinedOutput(); err != nil {
 				t.Fatalf("building: %v\n%s", err, out)
 			}

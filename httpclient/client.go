@@ -54,12 +54,15 @@ func New(config Config) *Client {
 }
 
 func newTransport(proxy Proxy) *http.Transport {
+	// HTTP/2 would be a twentieth of the agent's binary, and every server speaks this.
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
 	return &http.Transport{
-		Proxy: func(r *http.Request) (*url.URL, error) { return proxy.forURL(r.URL), nil },
+		Protocols: &protocols,
+		Proxy:     func(r *http.Request) (*url.URL, error) { return proxy.forURL(r.URL), nil },
 		// Without this a CONNECT would carry the default user agent of net/http.
 		ProxyConnectHeader:     http.Header{"User-Agent": {""}},
 		DisableCompression:     true,
-		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           maxIdleConns,
 		MaxIdleConnsPerHost:    maxIdleConnsPerHost,
 		IdleConnTimeout:        idleTimeout,
@@ -84,7 +87,7 @@ func (c *Client) secureTransport() *http.Transport {
 		c.secure = newTransport(c.config.Proxy)
 		roots := c.config.RootCAs
 		if roots == nil {
-			roots = trustedRoots()
+			roots = TrustedRoots()
 		}
 		c.secure.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	}

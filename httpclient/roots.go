@@ -6,9 +6,9 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// trustedRoots returns the roots of the system, or the ones compiled in when it has none, as in a container made from scratch.
+// TrustedRoots returns the roots of the system, or the ones compiled in when it has none, as in a container made from scratch.
 // The package that installs the latter by itself would parse them at every start.
-func trustedRoots() *x509.CertPool {
+func TrustedRoots() *x509.CertPool {
 	pool, err := x509.SystemCertPool()
 	if err == nil && !pool.Equal(x509.NewCertPool()) {
 		return pool

@@ -25,6 +25,9 @@ func takeEnviron() (environ []string, keys [][]byte, err error) {
 			environ = append(environ, entry)
 			continue
 		}
+		if name == exitOnStdinClose {
+			continue // no key, and the parser of the command line has yet to read it
+		}
 		keys = append(keys, []byte(entry))
 		err = errors.Join(err, os.Unsetenv(name))
 		// What the runtime copied at its start stays on the heap for good.

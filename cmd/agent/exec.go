@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -137,7 +136,7 @@ func (e *execution) params() (protocol.StartParams, error) {
 	if len(p.Argv) == 0 || p.Argv[0] == "" {
 		return p, errors.New("the command is empty")
 	}
-	if e.flags.URL == "" {
+	if !e.flags.elsewhere() {
 		p.EnvPolicy.Inherit, p.EnvPolicy.IgnoreDefaultExcludes = protocol.InheritAll, true
 	}
 	dir, err := e.dir()
@@ -146,7 +145,7 @@ func (e *execution) params() (protocol.StartParams, error) {
 	}
 	p.Cwd = protocol.NewPathURI(dir)
 	if e.flags.TTY {
-		if term, ok := e.lookup("TERM"); ok {
+		if term, ok := e.sys.lookup("TERM"); ok {
 			p.Env["TERM"] = term
 		}
 		if rows, cols, ok := e.size(); ok && e.info.Capabilities.ProcessResize {
@@ -160,7 +159,7 @@ func (e *execution) params() (protocol.StartParams, error) {
 		}
 		if !ok {
 			// As docker run does: a name alone passes on what there is.
-			if value, ok = e.lookup(name); !ok {
+			if value, ok = e.sys.lookup(name); !ok {
 				continue
 			}
 		}
@@ -169,10 +168,10 @@ func (e *execution) params() (protocol.StartParams, error) {
 	return p, nil
 }
 
-// dir is where the command runs: relative to here, or to where the agent at
-// the URL is.
+// dir is where the command runs: relative to here, or to where the agent is
+// that is not embedded.
 func (e *execution) dir() (string, error) {
-	if e.flags.URL == "" {
+	if !e.flags.elsewhere() {
 		return filepath.Abs(e.flags.Dir)
 	}
 	if path.IsAbs(e.flags.Dir) {
@@ -190,22 +189,6 @@ func (e *execution) dir() (string, error) {
 		return "", err
 	}
 	return path.Join(native, e.flags.Dir), nil
-}
-
-// lookup finds a variable of the environment that the program was started
-// with.
-func (e *execution) lookup(name string) (value string, ok bool) {
-	for _, entry := range e.sys.environ {
-		if n, v, _ := strings.Cut(entry, "="); n == name {
-			value, ok = v, true
-		}
-	}
-	for _, entry := range e.sys.keys {
-		if n, v, _ := bytes.Cut(entry, []byte("=")); string(n) == name {
-			value, ok = string(v), true
-		}
-	}
-	return value, ok
 }
 
 // hasStdin tells whether there is any input to pass on. An empty one needs no

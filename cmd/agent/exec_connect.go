@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
-	"os"
 	"strings"
 
 	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
 )
@@ -21,20 +21,23 @@ const (
 	clientName = "execagent-exec"
 	// maxToken is how long a token file may be, in bytes.
 	maxToken = 64 << 10
+	// registryTokenName is the variable with the token of a harness. Like
+	// other keys it reaches no command.
+	registryTokenName = "AGENT_REGISTRY_TOKEN"
 )
 
-// connect connects to the agent at the URL, or to one that it embeds. The
-// caller calls disconnect, which ends the embedded one too.
+// connect connects to the agent at the URL or behind the registry, or to one
+// that it embeds. The caller calls disconnect, which ends the embedded one too.
 func (e *execution) connect(ctx context.Context) (disconnect func(), err error) {
-	if e.flags.URL != "" {
+	switch {
+	case e.flags.URL != "":
 		dial, err := e.dialer()
 		if err != nil {
 			return nil, err
 		}
-		if e.client, err = client.Connect(ctx, client.Config{Dial: dial, ClientName: clientName}); err != nil {
-			return nil, err
-		}
-		return func() { _ = e.client.Close() }, nil
+		return e.connectBy(ctx, dial)
+	case e.flags.Registry != "":
+		return e.connectThroughRegistry(ctx)
 	}
 	embedded := e.embed()
 	e.client, err = client.Connect(ctx, client.Config{Dial: embedded.dial, ClientName: clientName})
@@ -46,6 +49,67 @@ func (e *execution) connect(ctx context.Context) (disconnect func(), err error) 
 		_ = e.client.Close()
 		embedded.close()
 	}, nil
+}
+
+func (e *execution) connectBy(ctx context.Context, dial func(context.Context) (rpc.Conn, error)) (disconnect func(), err error) {
+	if e.client, err = client.Connect(ctx, client.Config{Dial: dial, ClientName: clientName}); err != nil {
+		return nil, err
+	}
+	return func() { _ = e.client.Close() }, nil
+}
+
+// connectThroughRegistry connects as a harness (remote.md 9).
+func (e *execution) connectThroughRegistry(ctx context.Context) (disconnect func(), err error) {
+	token, err := e.registryToken()
+	if err != nil {
+		return nil, err
+	}
+	lookup := func(name string) string {
+		value, _ := e.sys.lookup(name)
+		return value
+	}
+	roots, err := trustedRoots(lookup("SSL_CERT_FILE"), lookup("CODEX_CA_CERTIFICATE"))
+	if err != nil {
+		return nil, err
+	}
+	registry, err := relay.NewRegistry(relay.RegistryConfig{
+		BaseURL:       e.flags.Registry,
+		EnvironmentID: strings.TrimSpace(*e.flags.EnvironmentID),
+		Tokens:        auth.Bearer(token),
+		RootCAs:       roots,
+		Proxy:         http.ProxyFromEnvironment,
+	})
+	if err != nil {
+		return nil, err
+	}
+	identity, err := relay.NewIdentity()
+	if err != nil {
+		registry.Close()
+		return nil, err
+	}
+	dialer := &relay.Dialer{Registry: registry, Identity: identity}
+	closeClient, err := e.connectBy(ctx, dialer.Dial)
+	if err != nil {
+		registry.Close()
+		return nil, err
+	}
+	return func() {
+		closeClient()
+		registry.Close()
+	}, nil
+}
+
+// registryToken is what a harness proves with that it may connect.
+func (e *execution) registryToken() (string, error) {
+	if e.flags.RegistryTokenFile != "" {
+		return readToken(e.flags.RegistryTokenFile)
+	}
+	for _, name := range []string{registryTokenName, "CODEX_API_KEY"} {
+		if token, _ := e.sys.lookup(name); strings.TrimSpace(token) != "" {
+			return strings.TrimSpace(token), nil
+		}
+	}
+	return "", fmt.Errorf("--registry needs a token: set %s or CODEX_API_KEY, or name a file with --registry-token-file", registryTokenName)
 }
 
 // dialer dials the URL, with the token as its bearer.
@@ -69,19 +133,12 @@ func (e *execution) dialer() (func(context.Context) (rpc.Conn, error), error) {
 
 // readToken reads a bearer token. What it holds is never repeated.
 func readToken(file string) (string, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, maxToken+1))
+	content, err := readBounded(file, maxToken)
 	if err != nil {
 		return "", err
 	}
 	token := strings.TrimSpace(string(content))
 	switch {
-	case len(content) > maxToken:
-		return "", fmt.Errorf("token file %s exceeds %d bytes", file, maxToken)
 	case token == "":
 		return "", fmt.Errorf("token file %s is empty", file)
 	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):

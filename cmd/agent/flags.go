@@ -18,6 +18,7 @@ import (
 // flags and AGENT_ variables.
 type commandLine struct {
 	ExecServer serverFlags     `cmd:"" default:"withargs" help:"Serve clients over WebSocket or stdio. This is the default command."`
+	Forward    forwardFlags    `cmd:"" help:"Register a WebSocket exec-server as a remote environment."`
 	Exec       execFlags       `cmd:"" help:"Run a command on an agent, as if it ran here."`
 	Sandbox    sandboxFlags    `cmd:"" help:"Run a command here, confined."`
 	Doctor     doctorFlags     `cmd:"" help:"Tell what this host can enforce, and how to get what is missing."`
@@ -39,8 +40,12 @@ Examples:
   agent --listen ws://127.0.0.1:7000               serve on a port
   agent exec --url ws://127.0.0.1:7000 -t -- bash  and use it
   agent --listen stdio                             serve on standard input and output
+  agent --remote https://HOST --environment-id ID  serve as a remote environment
   agent sandbox --workspace . -- make test         run a command that can write only here
   agent doctor                                     tell which sandboxes can be enforced here`
+
+// defaultListen is where the server listens unless it is told otherwise.
+const defaultListen = "ws://127.0.0.1:0"
 
 // newParser makes the parser and what it fills in.
 func newParser(stdout, stderr io.Writer) (*kong.Kong, *commandLine, error) {
@@ -51,38 +56,44 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, *commandLine, error) {
 		kong.Writers(stdout, stderr),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, FlagsLast: true}),
 		kong.ExplicitGroups([]kong.Group{
+			{Key: "remote", Title: "Remote mode:"},
 			{Key: "auth", Title: "Authentication of WebSocket clients:"},
 			{Key: "sandbox", Title: "Confined commands:"},
 			{Key: "log", Title: "Log:"},
 		}),
 		kong.Vars{
+			"listen":       defaultListen,
 			"concurrent":   fmt.Sprint(rpc.DefaultConcurrency),
 			"ttl":          agent.DefaultSessionTTL.String(),
 			"retain":       fmt.Sprint(agent.DefaultRetainBytes),
 			"retain_total": fmt.Sprint(agent.DefaultRetainTotalBytes),
 			"skew":         fmt.Sprint(int(transport.DefaultClockSkew / time.Second)),
 		})
-	return parser, &grammar, err
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, command := range parser.Model.Children {
+		for _, flag := range command.Flags {
+			// Forward takes them only to say that they have no meaning.
+			flag.Hidden = flag.Hidden || command.Name == "forward" && flag.Group != nil && flag.Group.Key == "auth"
+		}
+	}
+	return parser, &grammar, nil
 }
 
 // serverFlags are those of the reference (rpc.md 1) and our own.
 type serverFlags struct {
-	Listen               string `default:"ws://127.0.0.1:0" env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT (port 0 takes a free one), or stdio. The bound URL is printed as one line. Default: ${default}."`
-	AllowUnauthenticated bool   `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth."`
+	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT (port 0 takes a free one), or stdio. The bound URL is printed as one line. Default: ${listen}."`
+	AllowUnauthenticated bool    `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth."`
+	healthFlags
 
 	ConcurrentRequests int           `default:"${concurrent}" env:"AGENT_CONCURRENT_REQUESTS" placeholder:"N" help:"Requests of one connection that run at once; 1 is strict order. Default: ${default}."`
 	RetainBytes        int64         `default:"${retain}" env:"AGENT_RETAIN_BYTES" placeholder:"N" help:"Bytes of output kept for each process. Default: ${default}."`
 	RetainTotalBytes   int64         `default:"${retain_total}" env:"AGENT_RETAIN_TOTAL_BYTES" placeholder:"N" help:"Bytes of output kept for all processes together. Default: ${default}."`
 	SessionTTL         time.Duration `default:"${ttl}" env:"AGENT_SESSION_TTL" name:"session-ttl" placeholder:"DURATION" help:"How long detached sessions and ended processes are kept. Default: ${default}."`
 
-	WSAuth                string `default:"" enum:",capability-token,signed-bearer-token" env:"AGENT_WS_AUTH" name:"ws-auth" group:"auth" placeholder:"MODE" help:"How WebSocket clients prove who they are: capability-token or signed-bearer-token."`
-	WSTokenFile           string `env:"AGENT_WS_TOKEN_FILE" name:"ws-token-file" group:"auth" type:"path" placeholder:"FILE" help:"File with the capability token."`
-	WSTokenSHA256         string `env:"AGENT_WS_TOKEN_SHA256" name:"ws-token-sha256" group:"auth" placeholder:"HEX" help:"SHA-256 of the capability token, instead of the token itself."`
-	WSSharedSecretFile    string `env:"AGENT_WS_SHARED_SECRET_FILE" name:"ws-shared-secret-file" group:"auth" type:"path" placeholder:"FILE" help:"File with the secret, at least 32 bytes, that signs bearer tokens (JWT, HS256)."`
-	WSIssuer              string `env:"AGENT_WS_ISSUER" name:"ws-issuer" group:"auth" placeholder:"TEXT" help:"Issuer that bearer tokens must name."`
-	WSAudience            string `env:"AGENT_WS_AUDIENCE" name:"ws-audience" group:"auth" placeholder:"TEXT" help:"Audience that bearer tokens must name."`
-	WSMaxClockSkewSeconds *int64 `env:"AGENT_WS_MAX_CLOCK_SKEW_SECONDS" name:"ws-max-clock-skew-seconds" group:"auth" placeholder:"N" help:"Tolerance for the times in bearer tokens. Default: ${skew}."`
-
+	remoteFlags
+	authFlags
 	hostFlags
 	MaxProcesses    uint64 `env:"AGENT_MAX_PROCESSES" group:"sandbox" placeholder:"N" help:"Processes and threads that the user of a confined command may have (RLIMIT_NPROC). Default: as inherited."`
 	MaxAddressSpace uint64 `env:"AGENT_MAX_ADDRESS_SPACE" group:"sandbox" placeholder:"BYTES" help:"Memory that each process of a confined command may map (RLIMIT_AS). Default: as inherited."`
@@ -91,18 +102,20 @@ type serverFlags struct {
 	CgroupMemory    uint64 `env:"AGENT_CGROUP_MEMORY" group:"sandbox" placeholder:"BYTES" help:"Memory of each confined command together, where a cgroup v2 is delegated (memory.max)."`
 	CgroupCPU       string `env:"AGENT_CGROUP_CPU" name:"cgroup-cpu" group:"sandbox" placeholder:"QUOTA PERIOD" help:"CPU time of each confined command together, in microseconds, where a cgroup v2 is delegated (cpu.max)."`
 
-	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"AGENT_LOG_LEVEL" group:"log" placeholder:"LEVEL" help:"What to log on standard error: debug, info, warn or error. Default: ${default}."`
-	LogFormat string `default:"text" enum:"text,json" env:"AGENT_LOG_FORMAT" group:"log" placeholder:"FORMAT" help:"How to log: text or json. Default: ${default}."`
+	logFlags
 }
 
 func (*serverFlags) Help() string {
 	return `Serves until SIGTERM or SIGINT, with stdio also until the end of standard input. Everything it has started is then killed.
+
+With --remote it registers with a registry and serves what comes through its relay, encrypted end to end. It signs in with one of the flags below, else with CODEX_API_KEY, with CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN, or with auth.json in CODEX_HOME (~/.codex), in this order.
 
 Examples:
 
     agent --listen ws://127.0.0.1:7000
     agent --listen ws://0.0.0.0:7000 --ws-auth capability-token --ws-token-file /run/secrets/token
     agent --listen stdio
+    CODEX_API_KEY=... agent --remote https://registry.example.com --environment-id build-1
 
 Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong command line.`
 }
@@ -118,11 +131,32 @@ func (f *serverFlags) Validate() error {
 		return fmt.Errorf("--retain-total-bytes %d is not at least 1", f.RetainTotalBytes)
 	case f.SessionTTL <= 0:
 		return fmt.Errorf("--session-ttl %v is not positive", f.SessionTTL)
+	case f.Remote != nil && f.Listen != nil:
+		return errors.New("--remote and --listen (AGENT_LISTEN) exclude each other")
 	}
-	return nil
+	return f.remoteFlags.usage()
 }
 
-func (f *serverFlags) auth() transport.AuthOptions {
+// listen is the URL to listen on.
+func (f *serverFlags) listen() string {
+	if f.Listen == nil {
+		return defaultListen
+	}
+	return *f.Listen
+}
+
+// authFlags say which WebSocket clients may connect.
+type authFlags struct {
+	WSAuth                string `default:"" enum:",capability-token,signed-bearer-token" env:"AGENT_WS_AUTH" name:"ws-auth" group:"auth" placeholder:"MODE" help:"How WebSocket clients prove who they are: capability-token or signed-bearer-token."`
+	WSTokenFile           string `env:"AGENT_WS_TOKEN_FILE" name:"ws-token-file" group:"auth" type:"path" placeholder:"FILE" help:"File with the capability token."`
+	WSTokenSHA256         string `env:"AGENT_WS_TOKEN_SHA256" name:"ws-token-sha256" group:"auth" placeholder:"HEX" help:"SHA-256 of the capability token, instead of the token itself."`
+	WSSharedSecretFile    string `env:"AGENT_WS_SHARED_SECRET_FILE" name:"ws-shared-secret-file" group:"auth" type:"path" placeholder:"FILE" help:"File with the secret, at least 32 bytes, that signs bearer tokens (JWT, HS256)."`
+	WSIssuer              string `env:"AGENT_WS_ISSUER" name:"ws-issuer" group:"auth" placeholder:"TEXT" help:"Issuer that bearer tokens must name."`
+	WSAudience            string `env:"AGENT_WS_AUDIENCE" name:"ws-audience" group:"auth" placeholder:"TEXT" help:"Audience that bearer tokens must name."`
+	WSMaxClockSkewSeconds *int64 `env:"AGENT_WS_MAX_CLOCK_SKEW_SECONDS" name:"ws-max-clock-skew-seconds" group:"auth" placeholder:"N" help:"Tolerance for the times in bearer tokens. Default: ${skew}."`
+}
+
+func (f *authFlags) auth() transport.AuthOptions {
 	return transport.AuthOptions{
 		Mode:         f.WSAuth,
 		TokenFile:    f.WSTokenFile,
@@ -134,24 +168,50 @@ func (f *serverFlags) auth() transport.AuthOptions {
 	}
 }
 
+// refuse refuses these flags where nothing is listened to. Who gave half of
+// them hears of that first.
+func (f *authFlags) refuse() error {
+	if _, err := f.auth().Authenticator(); err != nil {
+		return err
+	}
+	if *f != (authFlags{}) {
+		return errors.New("--ws-auth and what belongs to it have no meaning in remote mode: the registry says who may connect")
+	}
+	return nil
+}
+
+// logFlags say what to log.
+type logFlags struct {
+	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"AGENT_LOG_LEVEL" group:"log" placeholder:"LEVEL" help:"What to log on standard error: debug, info, warn or error. Default: ${default}."`
+	LogFormat string `default:"text" enum:"text,json" env:"AGENT_LOG_FORMAT" group:"log" placeholder:"FORMAT" help:"How to log: text or json. Default: ${default}."`
+}
+
 // execFlags say what to run, where and how.
 type execFlags struct {
-	URL       string   `env:"AGENT_URL" name:"url" placeholder:"URL" help:"Agent to run the command on, ws://HOST:PORT or wss://. Without it an agent is embedded."`
-	TokenFile string   `env:"AGENT_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the bearer token for --url."`
-	TTY       bool     `short:"t" name:"tty" env:"AGENT_TTY" help:"Give the command a terminal, which follows the size of this one."`
-	NoStdin   bool     `short:"n" env:"AGENT_NO_STDIN" help:"Do not pass standard input."`
-	Env       []string `short:"e" sep:"none" env:"AGENT_ENV" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
-	Dir       string   `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: this one; with --url the agent's."`
+	URL       string `env:"AGENT_URL" name:"url" placeholder:"URL" help:"Agent to run the command on, ws://HOST:PORT or wss://. Without it an agent is embedded."`
+	TokenFile string `env:"AGENT_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the bearer token for --url."`
+
+	Registry          string  `env:"AGENT_REGISTRY" placeholder:"URL" help:"Base URL of the registry through which the agent is reached. It needs a token in CODEX_API_KEY or AGENT_REGISTRY_TOKEN."`
+	EnvironmentID     *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" placeholder:"ID" help:"Environment that --registry is asked for."`
+	RegistryTokenFile string  `env:"AGENT_REGISTRY_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token for --registry, instead of the variables."`
+
+	TTY     bool     `short:"t" name:"tty" env:"AGENT_TTY" help:"Give the command a terminal, which follows the size of this one."`
+	NoStdin bool     `short:"n" env:"AGENT_NO_STDIN" help:"Do not pass standard input."`
+	Env     []string `short:"e" sep:"none" env:"AGENT_ENV" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
+	Dir     string   `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: this one; elsewhere the agent's."`
 
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 }
 
+// elsewhere tells whether the command runs on an agent that is not embedded.
+func (f *execFlags) elsewhere() bool { return f.URL != "" || f.Registry != "" }
+
 func (*execFlags) Help() string {
 	return `Standard input, output and error, signals (INT, TERM, HUP, QUIT) and the size of the terminal are passed through. Nothing of the output is lost, however slowly it is read.
 
-Environment: an embedded agent passes the variables of this process on, but for keys of the agent itself such as OPENAI_API_KEY: name those with -e. With --url the command gets the core variables of the agent (HOME, PATH, USER, LANG, SHELL, TMPDIR and the like). -e comes on top; -t adds TERM.
+Environment: an embedded agent passes the variables of this process on, but for keys of the agent itself such as OPENAI_API_KEY: name those with -e. With --url or --registry the command gets the core variables of the agent (HOME, PATH, USER, LANG, SHELL, TMPDIR and the like). -e comes on top; -t adds TERM.
 
-It ends when all output has ended, or one second after the command has exited and its background processes, if any, have been silent. Those are killed: at once, or with --url when the agent gives up the session.
+It ends when all output has ended, or one second after the command has exited and its background processes, if any, have been silent. Those are killed: at once, or with --url and --registry when the agent gives up the session.
 
 Examples:
 
@@ -159,14 +219,22 @@ Examples:
     agent exec -t -- bash
     agent exec --url ws://127.0.0.1:7000 -C /srv/w -e CI=1 -- make test
     tar c . | agent exec --url ws://127.0.0.1:7000 -- tar x -C /tmp
+    CODEX_API_KEY=... agent exec --registry https://registry.example.com --environment-id build-1 -- make test
 
 Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed, 125 when agent itself failed, 2 for a wrong command line.`
 }
 
 // Validate is called by the parser.
 func (f *execFlags) Validate() error {
-	if f.TokenFile != "" && f.URL == "" {
+	switch {
+	case f.URL != "" && f.Registry != "":
+		return errors.New("--url and --registry exclude each other")
+	case f.TokenFile != "" && f.URL == "":
 		return errors.New("--token-file needs --url")
+	case f.RegistryTokenFile != "" && f.Registry == "":
+		return errors.New("--registry-token-file needs --registry")
+	case f.Registry != "" && f.EnvironmentID == nil:
+		return errors.New("--registry needs --environment-id")
 	}
 	return nil
 }

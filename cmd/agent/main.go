@@ -4,9 +4,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/procs"
@@ -70,6 +72,29 @@ type system struct {
 	stderr  *os.File
 }
 
+// lookup finds a variable of the environment that the program was started
+// with.
+func (s system) lookup(name string) (value string, ok bool) {
+	for _, entry := range s.environ {
+		if n, v, _ := strings.Cut(entry, "="); n == name {
+			value, ok = v, true
+		}
+	}
+	for _, entry := range s.keys {
+		if n, v, _ := bytes.Cut(entry, []byte("=")); string(n) == name {
+			value, ok = string(v), true
+		}
+	}
+	return value, ok
+}
+
+// clearKeys overwrites the variables that are never inherited.
+func (s system) clearKeys() {
+	for _, key := range s.keys {
+		clear(key)
+	}
+}
+
 // run parses the command line and does what it says. The result is the exit
 // code.
 func run(sys system) int {
@@ -77,13 +102,19 @@ func run(sys system) int {
 	if err != nil {
 		return sys.fail(err)
 	}
-	parsed, err := parser.Parse(sys.args)
+	args := sys.args
+	if len(args) > 1 && args[0] == "exec-server" && args[1] == "forward" {
+		args = args[1:] // as the reference has it
+	}
+	parsed, err := parser.Parse(args)
 	if err != nil {
 		complain(sys.stderr, err)
 		complain(sys.stderr, "see agent --help, for the options of the server agent exec-server --help")
 		return exitUsage
 	}
 	switch selected := parsed.Selected(); selected.Target.Addr().Interface() {
+	case &commands.Forward:
+		return runForward(sys, &commands.Forward)
 	case &commands.Exec:
 		return runExec(sys, &commands.Exec)
 	case &commands.Sandbox:

@@ -32,18 +32,23 @@ const gcPercent = 50
 
 // runServer serves until a signal or the end of standard input.
 func runServer(sys system, flags *serverFlags) int {
+	return untilSignal(sys, func(signals <-chan os.Signal) (os.Signal, error) {
+		return serve(sys, flags, signals)
+	})
+}
+
+// untilSignal runs a server in a process that is set up for it. The server
+// returns the signal that ended it, if one did.
+func untilSignal(sys system, server func(<-chan os.Signal) (os.Signal, error)) int {
 	if !slices.ContainsFunc(sys.environ, func(v string) bool { return strings.HasPrefix(v, "GOGC=") }) {
 		debug.SetGCPercent(gcPercent)
-	}
-	for _, key := range sys.keys {
-		clear(key)
 	}
 	if err := hideMemory(); err != nil {
 		complain(sys.stderr, err)
 	}
 	signals := make(chan os.Signal, 1)
 	catch(signals, syscall.SIGTERM, syscall.SIGINT)
-	received, err := serve(sys, flags, signals)
+	received, err := server(signals)
 	if err != nil {
 		return sys.fail(err)
 	}
@@ -65,12 +70,13 @@ func hideMemory() error {
 
 // serve returns the signal that ended it, if one did.
 func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received os.Signal, err error) {
-	auth, err := flags.auth().Authenticator()
-	if err != nil {
+	s := &server{sys: sys, flags: flags, logger: flags.logger(sys.stderr)}
+	if err := s.configure(); err != nil {
 		return nil, err
 	}
-	logger := newLogger(sys.stderr, flags)
-	cgroups, err := flags.cgroups(logger)
+	sys.clearKeys()
+	defer func() { s.health.Close() }()
+	cgroups, err := flags.cgroups(s.logger)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +88,7 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received o
 	cfg := agent.Config{
 		Version:            executorVersion,
 		Environ:            sys.environ,
-		Logger:             logger,
+		Logger:             s.logger,
 		ConcurrentRequests: flags.ConcurrentRequests,
 		SessionTTL:         flags.SessionTTL,
 		RetainBytes:        flags.RetainBytes,
@@ -91,7 +97,7 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received o
 		Guard:              guard,
 		Confines:           true,
 		StateDir:           flags.StateDir,
-		Secrets:            flags.secrets(),
+		Secrets:            s.secrets(),
 		RequireNamespaces:  flags.requireNamespaces(),
 		Limits:             helper.Limits{Processes: flags.MaxProcesses, AddressSpace: flags.MaxAddressSpace, CPUSeconds: flags.MaxCPUSeconds},
 		Cgroups:            cgroups,
@@ -99,7 +105,7 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received o
 
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	serving, err := begin(ctx, sys, flags, auth, cfg)
+	serving, err := s.begin(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +116,7 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received o
 		select {
 		case err = <-serving.done:
 		case <-time.After(shutdownPatience):
-			logger.Warn("connections take too long to end")
+			s.logger.Warn("connections take too long to end")
 		}
 	}
 	return received, errors.Join(err, serving.agent.Close(), guard.Close())
@@ -132,13 +138,41 @@ func (f *serverFlags) cgroups(log *slog.Logger) (*procs.Cgroups, error) {
 	return cgroups, nil
 }
 
-// secrets are the files that say who may use the agent.
-func (f *serverFlags) secrets() []string {
+// server is what a server is made of, besides its agent.
+type server struct {
+	sys    system
+	flags  *serverFlags
+	logger *slog.Logger
+	auth   *transport.Authenticator // of who connects; nil: everybody
+	remote *remote                  // nil: it listens
+	health *health
+}
+
+// configure checks what can be checked before anything is started, and begins
+// to answer probes.
+func (s *server) configure() (err error) {
+	if s.flags.Remote != nil {
+		s.remote, err = newRemote(s.sys, &s.flags.remoteFlags, &s.flags.authFlags, s.logger)
+	} else {
+		s.auth, err = s.flags.auth().Authenticator()
+	}
+	if err != nil {
+		return err
+	}
+	s.health, err = listenHealth(s.flags.HealthListen, s.logger)
+	return err
+}
+
+// secrets are the files that say who may use the agent, or as whom it serves.
+func (s *server) secrets() []string {
 	var paths []string
-	for _, path := range []string{f.WSTokenFile, f.WSSharedSecretFile} {
+	for _, path := range []string{s.flags.WSTokenFile, s.flags.WSSharedSecretFile} {
 		if path != "" {
 			paths = append(paths, path)
 		}
+	}
+	if s.remote != nil {
+		paths = append(paths, s.remote.signIn.secrets(s.remote.flags)...)
 	}
 	return paths
 }
@@ -149,46 +183,67 @@ type serving struct {
 	done  <-chan error
 }
 
-// begin starts to serve what --listen says.
-func begin(ctx context.Context, sys system, flags *serverFlags, auth *transport.Authenticator, cfg agent.Config) (*serving, error) {
-	done := make(chan error, 1)
-	if flags.Listen == "stdio" || flags.Listen == "stdio://" {
-		if auth != nil {
-			return nil, errors.New("--ws-auth has no meaning with --listen stdio")
-		}
-		conn := transport.Stdio(sys.stdin, sys.stdout)
-		// Only now: the connection may have made the input non-blocking.
-		rest, err := duplicate(sys.stdin)
-		if err != nil {
-			return nil, errors.Join(err, conn.Close())
-		}
-		a := agent.New(cfg)
-		go func() {
-			defer rest.Close()
-			err := a.ServeConn(ctx, conn)
-			if ctx.Err() == nil { // after a signal nobody waits for the input
-				outliveStdin(err, rest)
-			}
-			done <- nil
-		}()
-		return &serving{a, done}, nil
+// begin starts to serve what the flags say.
+func (s *server) begin(ctx context.Context, cfg agent.Config) (*serving, error) {
+	switch listen := s.flags.listen(); {
+	case s.remote != nil:
+		return s.beginRemote(ctx, cfg), nil
+	case listen == "stdio", listen == "stdio://":
+		return s.beginStdio(ctx, cfg)
 	}
+	return s.beginListener(ctx, cfg)
+}
+
+func (s *server) beginRemote(ctx context.Context, cfg agent.Config) *serving {
+	done := make(chan error, 1)
+	a := agent.New(cfg)
+	go func() { done <- s.remote.run(ctx, s.health, a.Serve) }()
+	return &serving{a, done}
+}
+
+func (s *server) beginStdio(ctx context.Context, cfg agent.Config) (*serving, error) {
+	if s.auth != nil {
+		return nil, errors.New("--ws-auth has no meaning with --listen stdio")
+	}
+	conn := transport.Stdio(s.sys.stdin, s.sys.stdout)
+	// Only now: the connection may have made the input non-blocking.
+	rest, err := duplicate(s.sys.stdin)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	done := make(chan error, 1)
+	a := agent.New(cfg)
+	go func() {
+		defer rest.Close()
+		err := a.ServeConn(ctx, conn)
+		if ctx.Err() == nil { // after a signal nobody waits for the input
+			outliveStdin(err, rest)
+		}
+		done <- nil
+	}()
+	s.health.follow(func() bool { return ctx.Err() == nil })
+	return &serving{a, done}, nil
+}
+
+func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving, error) {
 	listener, err := transport.Listen(transport.Config{
-		URL:                  flags.Listen,
-		Auth:                 auth,
-		AllowUnauthenticated: flags.AllowUnauthenticated,
-		Log:                  cfg.Logger,
+		URL:                  s.flags.listen(),
+		Auth:                 s.auth,
+		AllowUnauthenticated: s.flags.AllowUnauthenticated,
+		Log:                  s.logger,
 	})
 	if err != nil {
-		if auth == nil && !flags.AllowUnauthenticated {
+		if s.auth == nil && !s.flags.AllowUnauthenticated {
 			err = fmt.Errorf("%w (see --ws-auth and --allow-unauthenticated)", err)
 		}
 		return nil, err
 	}
+	done := make(chan error, 1)
 	a := agent.New(cfg)
 	go func() { done <- a.Serve(ctx, listener) }()
+	s.health.follow(func() bool { return ctx.Err() == nil })
 	// Clients that wait for the line may connect at once.
-	if _, err := fmt.Fprintln(sys.stdout, listener.URL()); err != nil {
+	if _, err := fmt.Fprintln(s.sys.stdout, listener.URL()); err != nil {
 		return nil, errors.Join(fmt.Errorf("printing the URL: %w", err), listener.Close())
 	}
 	return &serving{a, done}, nil
@@ -223,12 +278,13 @@ func duplicate(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-func newLogger(w io.Writer, flags *serverFlags) *slog.Logger {
+// logger makes what the flags say.
+func (f *logFlags) logger(w io.Writer) *slog.Logger {
 	var level slog.Level
 	// The parser has checked that it is one of the names.
-	_ = level.UnmarshalText([]byte(flags.LogLevel))
+	_ = level.UnmarshalText([]byte(f.LogLevel))
 	options := &slog.HandlerOptions{Level: level}
-	if flags.LogFormat == "json" {
+	if f.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))

@@ -1,0 +1,213 @@
+package auth
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// vectors is what the reference said live.
+type vectors struct {
+	Seed       string         `json:"ed25519_seed_hex"`
+	PrivateKey string         `json:"private_key_pkcs8_base64"`
+	RuntimeID  string         `json:"agent_runtime_id"`
+	Header     map[string]any `json:"jwt_header"`
+	Claims     map[string]any `json:"jwt_claims"`
+	Task       struct {
+		Timestamp, Signature string
+	} `json:"task_registration"`
+	Assertion struct {
+		TaskID    string `json:"task_id"`
+		Timestamp string
+		Text      string `json:"signed_text"`
+		JSON      string
+		Header    string `json:"authorization_header"`
+	}
+	Encrypted struct {
+		ID        string `json:"encrypted_task_id"`
+		Plaintext string
+	} `json:"encrypted_task_id_example"`
+}
+
+func readVectors(t testing.TB) *vectors {
+	t.Helper()
+	data, err := os.ReadFile("testdata/agent-identity.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := new(vectors)
+	if err := json.Unmarshal(data, v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// testKeys are those of the vectors.
+func testKeys(t testing.TB) (ed25519.PublicKey, ed25519.PrivateKey) {
+	t.Helper()
+	seed, err := hex.DecodeString(readVectors(t).Seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := ed25519.NewKeyFromSeed(seed)
+	return key.Public().(ed25519.PublicKey), key
+}
+
+func TestAssertionVector(t *testing.T) {
+	t.Parallel()
+	v := readVectors(t)
+	public, private := testKeys(t)
+	at, err := time.Parse(time.RFC3339, v.Assertion.Timestamp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Assertion{RuntimeID: v.RuntimeID, TaskID: v.Assertion.TaskID, Time: at.Add(999 * time.Millisecond)}
+	if got := string(a.text()); got != v.Assertion.Text {
+		t.Errorf("signed text = %q, want %q", got, v.Assertion.Text)
+	}
+	header, err := a.header(private)
+	if err != nil || header != v.Assertion.Header {
+		t.Errorf("header = %q, %v, want %q", header, err, v.Assertion.Header)
+	}
+	parsed, err := ParseAssertion(v.Assertion.Header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if parsed.RuntimeID != v.RuntimeID || parsed.TaskID != v.Assertion.TaskID || !parsed.Time.Equal(at) {
+		t.Errorf("parsed %+v", parsed)
+	}
+	if err := parsed.Verify(public); err != nil {
+		t.Errorf("Verify: %v", err)
+	}
+}
+
+func TestVerifyAssertion(t *testing.T) {
+	t.Parallel()
+	public, private := testKeys(t)
+	another, _, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := func(change func(*Assertion)) *Assertion {
+		a := &Assertion{RuntimeID: "agent-rt-1", TaskID: "task", Time: time.Now().UTC()}
+		if _, err := a.header(private); err != nil {
+			t.Fatal(err)
+		}
+		change(a)
+		return a
+	}
+	for _, tt := range []struct {
+		name string
+		a    *Assertion
+		key  ed25519.PublicKey
+		ok   bool
+	}{
+		{"good", made(func(*Assertion) {}), public, true},
+		{"another key", made(func(*Assertion) {}), another, false},
+		{"no key", made(func(*Assertion) {}), nil, false},
+		{"key too short", made(func(*Assertion) {}), public[:31], false},
+		{"runtime id", made(func(a *Assertion) { a.RuntimeID += "0" }), public, false},
+		{"task id", made(func(a *Assertion) { a.TaskID += "0" }), public, false},
+		{"time", made(func(a *Assertion) { a.Time = a.Time.Add(time.Second) }), public, false},
+		{"signature", made(func(a *Assertion) { a.signature[63] ^= 1 }), public, false},
+		{"no signature", made(func(a *Assertion) { a.signature = nil }), public, false},
+	} {
+		if err := tt.a.Verify(tt.key); (err == nil) != tt.ok {
+			t.Errorf("%s: Verify = %v, want success %v", tt.name, err, tt.ok)
+		}
+	}
+}
+
+func TestParseAssertionStrict(t *testing.T) {
+	t.Parallel()
+	v := readVectors(t)
+	encode := func(text string) string { return assertionScheme + base64.RawURLEncoding.EncodeToString([]byte(text)) }
+	change := func(old, new string) string {
+		if !strings.Contains(v.Assertion.JSON, old) {
+			t.Fatalf("no %q in the vector", old)
+		}
+		return encode(strings.Replace(v.Assertion.JSON, old, new, 1))
+	}
+	for name, header := range map[string]string{
+		"empty":                "",
+		"scheme":               "Bearer " + strings.TrimPrefix(v.Assertion.Header, assertionScheme),
+		"scheme of other case": "agentassertion " + strings.TrimPrefix(v.Assertion.Header, assertionScheme),
+		"two blanks":           "AgentAssertion  " + strings.TrimPrefix(v.Assertion.Header, assertionScheme),
+		"padding":              v.Assertion.Header + "=",
+		"line break":           v.Assertion.Header[:40] + "\r\n" + v.Assertion.Header[40:],
+		"standard alphabet":    assertionScheme + base64.RawStdEncoding.EncodeToString([]byte(v.Assertion.JSON+"\xff\xff\xff")),
+		"too long":             encode(v.Assertion.JSON + strings.Repeat(" ", maxAssertion)),
+		"not JSON":             encode("x"),
+		"array":                encode("[]"),
+		"member missing":       change(`"task_id":"task-sealed-1",`, ""),
+		"member unknown":       change(`"task_id"`, `"x":1,"task_id"`),
+		"member twice":         change(`"task_id"`, `"task_id":"task-sealed-1","task_id"`),
+		"member respelled":     change(`"task_id"`, `"Task_id"`),
+		"something behind":     encode(v.Assertion.JSON + "{}"),
+		"runtime empty":        change(`"agent-rt-1"`, `""`),
+		"runtime with colon":   change(`"agent-rt-1"`, `"agent:rt"`),
+		"runtime with slash":   change(`"agent-rt-1"`, `"agent/rt"`),
+		"runtime dots":         change(`"agent-rt-1"`, `".."`),
+		"runtime with blank":   change(`"agent-rt-1"`, `"agent rt"`),
+		"runtime too long":     change(`"agent-rt-1"`, `"`+strings.Repeat("a", maxRuntimeID+1)+`"`),
+		"runtime no text":      change(`"agent-rt-1"`, `1`),
+		"task empty":           change(`"task-sealed-1"`, `""`),
+		"task null":            change(`"task-sealed-1"`, `null`),
+		"task with control":    change(`"task-sealed-1"`, `"a\u0000b"`),
+		"task too long":        change(`"task-sealed-1"`, `"`+strings.Repeat("a", maxTaskID+1)+`"`),
+		"time with fraction":   change(`31:11Z`, `31:11.5Z`),
+		"time with comma":      change(`31:11Z`, `31:11,0Z`),
+		"time with offset":     change(`31:11Z`, `31:11+00:00`),
+		"time lower case":      change(`31:11Z`, `31:11z`),
+		"time impossible":      change(`2026-11-20`, `2026-02-30`),
+		"time short":           change(`T12:`, `T2:`),
+		"signature short":      change(`evYBYx8B`, ``),
+		"signature unpadded":   change(`==`, ``),
+		"signature line break": change(`evYB`, `evYB\n`),
+		"signature loose bits": change(`TCw==`, `TCx==`),
+	} {
+		if _, err := ParseAssertion(header); err == nil {
+			t.Errorf("%s: accepted %q", name, header)
+		}
+	}
+	// Order and blanks are the sender's business; the reference's registry may be as lenient.
+	if _, err := ParseAssertion(encode(" " + strings.Replace(v.Assertion.JSON, ",", ", ", 1))); err != nil {
+		t.Errorf("with blanks: %v", err)
+	}
+}
+
+func FuzzParseAssertion(f *testing.F) {
+	v := readVectors(f)
+	f.Add(v.Assertion.JSON)
+	f.Add(`{"agent_runtime_id":"a","signature":"","task_id":"b","timestamp":"2026-11-20T12:31:11Z"}`)
+	public, private := testKeys(f)
+	f.Fuzz(func(t *testing.T, text string) {
+		a, err := ParseAssertion(assertionScheme + base64.RawURLEncoding.EncodeToString([]byte(text)))
+		if err != nil {
+			return
+		}
+		valid := a.Verify(public) == nil
+		if parts := strings.SplitN(string(a.text()), ":", 2); parts[0] != a.RuntimeID {
+			t.Errorf("the signed text %q can be read in two ways", a.text())
+		}
+		header, err := a.header(private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ParseAssertion(header)
+		if err != nil {
+			t.Fatalf("what %q became is refused: %v", text, err)
+		}
+		if again.RuntimeID != a.RuntimeID || again.TaskID != a.TaskID || !again.Time.Equal(a.Time) {
+			t.Errorf("%q became %+v", text, again)
+		}
+		if valid && again.Verify(public) != nil {
+			t.Error("no longer valid")
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+// firstFrame is how long the first credential may take; remote.md 12.5.
+const firstFrame = 30 * time.Second
+
+// Credentials is a [TokenSource] of bearer tokens that are replaced through stdin (remote.md 12.5). The newest counts from the
+// next request on. All methods may run at once.
+type Credentials struct {
+	redacted
+
+	environmentID string
+	stdin         *os.File
+	done          chan struct{}
+
+	mu      sync.Mutex
+	current *frame // never nil once ReadCredentials has returned
+	closed  bool
+	err     error
+}
+
+// ReadCredentials waits at most 30 s for the first frame on stdin and then reads on until stdin ends, a frame is invalid or
+// Close. environmentID is what frames must be for.
+//
+// A read of a descriptor that knows no deadlines, as inherited ones mostly are, cannot be interrupted: its goroutine then
+// stays until the read returns or the process ends.
+func ReadCredentials(ctx context.Context, stdin *os.File, environmentID string) (*Credentials, error) {
+	return readCredentials(ctx, stdin, environmentID, firstFrame)
+}
+
+func readCredentials(ctx context.Context, stdin *os.File, environmentID string, patience time.Duration) (*Credentials, error) {
+	c := &Credentials{environmentID: environmentID, stdin: stdin, done: make(chan struct{})}
+	first := make(chan struct{})
+	go c.run(first)
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	var err error
+	select {
+	case <-first:
+		return c, nil
+	case <-c.done:
+		select {
+		case <-first: // and the end right behind it
+			return c, nil
+		default:
+		}
+		if err = c.Err(); err == nil {
+			err = errors.New("stdin ended before the first executor credential")
+		}
+	case <-timer.C:
+		err = fmt.Errorf("no executor credential on stdin within %v", patience)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	c.Close()
+	return nil, err
+}
+
+// run is the reader; it closes first after the first frame.
+func (c *Credentials) run(first chan struct{}) {
+	defer close(c.done)
+	l := &lines{r: c.stdin, buf: make([]byte, maxFrameLine)}
+	defer clear(l.buf)
+	for n := 0; ; n++ {
+		line, err := l.next()
+		if err == nil {
+			err = c.take(line)
+		}
+		if err != nil {
+			c.mu.Lock()
+			if !c.closed && !errors.Is(err, io.EOF) {
+				c.err = fmt.Errorf("executor credential on stdin: %w", err)
+			}
+			c.mu.Unlock()
+			return
+		}
+		if n == 0 {
+			close(first)
+		}
+	}
+}
+
+// take makes a frame the current credential.
+func (c *Credentials) take(line []byte) error {
+	f, err := parseFrame(line, c.environmentID, time.Now())
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.current = f
+	return nil
+}
+
+// frame is one line of stdin that was found valid.
+type frame struct {
+	redacted
+
+	token   string
+	expires int64 // Unix seconds
+}
+
+func parseFrame(line []byte, environmentID string, now time.Time) (*frame, error) {
+	var version, expires int64
+	var environment, token string
+	err := decodeObject(line, map[string]any{
+		"version": &version, "environment_id": &environment, "token": &token, "expires_at": &expires,
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("line %w", err)
+	case version != 1:
+		return nil, errors.New("version is not 1")
+	case environment != environmentID:
+		return nil, errors.New("environment_id is of another environment")
+	case now.Unix() >= expires:
+		return nil, errors.New("expires_at is past")
+	}
+	if err := checkToken(token); err != nil {
+		return nil, fmt.Errorf("token %w", err)
+	}
+	return &frame{token: token, expires: expires}, nil
+}
+
+// Authorize sets the newest bearer, or fails with [ErrExpired].
+func (c *Credentials) Authorize(_ context.Context, header http.Header) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Now().Unix() >= c.current.expires {
+		return ErrExpired
+	}
+	header.Set("Authorization", "Bearer "+c.current.token)
+	return nil
+}
+
+// Unauthorized has nothing fresher to offer: whoever writes to stdin decides when.
+func (c *Credentials) Unauthorized(context.Context) (bool, error) { return false, nil }
+
+// Done is closed when nothing more is read from stdin: [Credentials.Err] tells why. Either way the reference ends its process:
+// with status 1 when there is an error, else 0.
+func (c *Credentials) Done() <-chan struct{} { return c.done }
+
+// Err is the first frame that was invalid, expired or foreign, or a read that failed. It is nil while stdin is read, after
+// stdin ended between two frames, and after Close.
+func (c *Credentials) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Close stops reading; the newest credential stays usable. It may be called more than once.
+func (c *Credentials) Close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	if interrupt(c.stdin) {
+		<-c.done
+	}
+}

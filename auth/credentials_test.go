@@ -1,0 +1,222 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// frameLine is one frame that is valid for a minute.
+func frameLine(token string) string { return frameUntil(token, time.Now().Add(time.Minute)) }
+
+func frameUntil(token string, expires time.Time) string {
+	return fmt.Sprintf(`{"version":1,"environment_id":"env-1","token":%q,"expires_at":%d}`+"\n", token, expires.Unix())
+}
+
+func TestParseFrame(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1795177927, 999)
+	fill := func(n int) string {
+		return `{"version":1,"environment_id":"env-1","token":"` + strings.Repeat("t", n) + `","expires_at":1795177928}`
+	}
+	for _, tt := range []struct{ name, line, want, wantErr string }{
+		{"exact", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":1795177928}`, "tok1", ""},
+		{"another order and blanks", " {\"expires_at\" : 1795177928, \"token\":\"tok1\", \"environment_id\":\"env-1\",\"version\":1}\r\n", "tok1", ""},
+		{"very far", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":9223372036854775807}`, "tok1", ""},
+		{"long", fill(15000), strings.Repeat("t", 15000), ""},
+		{"escapes", `{"version":1,"environment_id":"env-1","token":"\u0074ok1","expires_at":1795177928}`, "tok1", ""},
+		{"expires now", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":1795177927}`, "", "expires_at"},
+		{"expired", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":-1}`, "", "expires_at"},
+		{"null expiry", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":null}`, "", "expires_at"},
+		{"fraction", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":1795177928.0}`, "", "JSON"},
+		{"expiry as text", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":"1795177928"}`, "", "JSON"},
+		{"expiry too large", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":9223372036854775808}`, "", "JSON"},
+		{"version 2", `{"version":2,"environment_id":"env-1","token":"tok1","expires_at":1795177928}`, "", "version"},
+		{"version null", `{"version":null,"environment_id":"env-1","token":"tok1","expires_at":1795177928}`, "", "version"},
+		{"foreign", `{"version":1,"environment_id":"env-2","token":"tok1","expires_at":1795177928}`, "", "environment_id"},
+		{"foreign by case", `{"version":1,"environment_id":"ENV-1","token":"tok1","expires_at":1795177928}`, "", "environment_id"},
+		{"empty token", `{"version":1,"environment_id":"env-1","token":"","expires_at":1795177928}`, "", "token"},
+		{"null token", `{"version":1,"environment_id":"env-1","token":null,"expires_at":1795177928}`, "", "token"},
+		{"token with blank", `{"version":1,"environment_id":"env-1","token":"tok 1","expires_at":1795177928}`, "", "token"},
+		{"token with newline", `{"version":1,"environment_id":"env-1","token":"tok\n1","expires_at":1795177928}`, "", "token"},
+		{"unknown member", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":1795177928,"x":1}`, "", "JSON"},
+		{"missing member", `{"version":1,"environment_id":"env-1","token":"tok1"}`, "", "JSON"},
+		{"member twice", `{"version":1,"version":1,"environment_id":"env-1","token":"tok1","expires_at":1795177928}`, "", "JSON"},
+		{"other spelling", `{"Version":1,"environment_id":"env-1","token":"tok1","expires_at":1795177928}`, "", "JSON"},
+		{"two objects", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":1795177928}{}`, "", "JSON"},
+		{"array", `[1]`, "", "JSON"}, {"text", `"tok1"`, "", "JSON"}, {"null", `null`, "", "JSON"}, {"empty", "\n", "", "JSON"},
+		{"cut", `{"version":1`, "", "JSON"}, {"empty object", `{}`, "", "JSON"}, {"no JSON", `tok1`, "", "JSON"},
+	} {
+		f, err := parseFrame([]byte(tt.line), "env-1", now)
+		switch {
+		case tt.wantErr != "":
+			if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "tok1") {
+				t.Errorf("%s: error %v, want one with %q", tt.name, err, tt.wantErr)
+			}
+		case err != nil || f.token != tt.want:
+			t.Errorf("%s: error %v", tt.name, err)
+		}
+	}
+}
+
+// openCredentials gives a reader of frames and the end to write them to.
+func openCredentials(t *testing.T, first string) (*Credentials, *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	write(t, w, first)
+	c, err := ReadCredentials(t.Context(), r, "env-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c, w
+}
+
+func write(t *testing.T, w io.Writer, text string) {
+	t.Helper()
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCredentialsRotate(t *testing.T) {
+	t.Parallel()
+	c, w := openCredentials(t, frameLine("tok1"))
+	if got := headersOf(t, c).Get("Authorization"); got != "Bearer tok1" {
+		t.Errorf("Authorization = %q, want tok1", got)
+	}
+	long := strings.Repeat("t", maxFrameLine-len(frameLine("")))
+	write(t, w, frameLine("tok2")+frameLine(long)+frameLine("tok3"))
+	w.Close()
+	<-c.Done() // everything has been read
+	if err := c.Err(); err != nil {
+		t.Errorf("Err after an orderly end: %v", err)
+	}
+	if got := headersOf(t, c).Get("Authorization"); got != "Bearer tok3" {
+		t.Errorf("Authorization = %.20q, want tok3", got)
+	}
+}
+
+func TestCredentialsEnd(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, later, wantErr string }{
+		{"invalid", "{}\n", "JSON"},
+		{"empty line", "\n", "JSON"},
+		{"expired", frameUntil("tok2", time.Unix(1, 0)), "expires_at"},
+		{"foreign", strings.Replace(frameLine("tok2"), "env-1", "env-2", 1), "environment_id"},
+		{"too long", frameLine(strings.Repeat("t", maxFrameLine-len(frameLine(""))+1)), "too long"},
+		{"cut", strings.TrimSpace(frameLine("tok2")), "no newline"},
+		{"end", "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c, w := openCredentials(t, frameLine("tok1"))
+			write(t, w, tt.later)
+			w.Close()
+			<-c.Done()
+			switch err := c.Err(); {
+			case tt.wantErr == "" && err != nil, tt.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tt.wantErr)):
+				t.Errorf("Err = %v, want one with %q", err, tt.wantErr)
+			case err != nil && strings.Contains(err.Error(), "tok"):
+				t.Errorf("Err = %v shows a token", err)
+			}
+			if got := headersOf(t, c).Get("Authorization"); got != "Bearer tok1" {
+				t.Errorf("Authorization = %q, want tok1 still", got)
+			}
+		})
+	}
+}
+
+func TestCredentialsWithoutFirst(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, stdin string
+		wantErr     string
+	}{
+		{"nothing", "", "ended before"},
+		{"invalid", "{}\n", "JSON"},
+		{"expired", frameUntil("tok1", time.Unix(1, 0)), "expires_at"},
+		{"no newline", strings.TrimSpace(frameLine("tok1")), "no newline"},
+	} {
+		_, err := ReadCredentials(t.Context(), pipe(t, tt.stdin, true), "env-1")
+		if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
+			t.Errorf("%s: error %v, want one with %q", tt.name, err, tt.wantErr)
+		}
+	}
+	cause := errors.New("told to end")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	if _, err := ReadCredentials(ctx, pipe(t, "", false), "env-1"); !errors.Is(err, cause) {
+		t.Errorf("interrupted: error %v, want %v", err, cause)
+	}
+	if _, err := readCredentials(t.Context(), pipe(t, "", false), "env-1", time.Millisecond); err == nil || !strings.Contains(err.Error(), "within 1ms") {
+		t.Errorf("late: error %v, want one that names the time", err)
+	}
+}
+
+func TestCredentialsClose(t *testing.T) {
+	t.Parallel()
+	c, w := openCredentials(t, frameLine("tok1"))
+	c.Close()
+	c.Close()
+	<-c.Done()
+	if err := c.Err(); err != nil {
+		t.Errorf("Err after Close = %v", err)
+	}
+	write(t, w, "{}\n")
+	if got := headersOf(t, c).Get("Authorization"); got != "Bearer tok1" {
+		t.Errorf("Authorization after Close = %q, want tok1", got)
+	}
+}
+
+func TestCredentialsExpire(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &Credentials{environmentID: "env-1"}
+		take := func(token string, d time.Duration) {
+			if err := c.take([]byte(frameUntil(token, time.Now().Add(d)))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		take("tok1", 10*time.Second)
+		time.Sleep(9999 * time.Millisecond)
+		if got := headersOf(t, c).Get("Authorization"); got != "Bearer tok1" {
+			t.Errorf("just before: Authorization = %q", got)
+		}
+		time.Sleep(time.Millisecond)
+		h := http.Header{}
+		if err := c.Authorize(t.Context(), h); !errors.Is(err, ErrExpired) || len(h) != 0 {
+			t.Errorf("at the expiry: error %v, headers %v, want ErrExpired and none", err, h)
+		}
+		take("tok2", time.Second)
+		if got := headersOf(t, c).Get("Authorization"); got != "Bearer tok2" {
+			t.Errorf("after a new frame: Authorization = %q", got)
+		}
+	})
+}
+
+func FuzzParseFrame(f *testing.F) {
+	f.Add([]byte(`{"version":1,"environment_id":"env-1","token":"tok1","expires_at":1795177928}`))
+	f.Add([]byte(`{"version":1,"version":1}`))
+	f.Add([]byte("\xff"))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		got, err := parseFrame(line, "env-1", time.Unix(1795177927, 0))
+		if err != nil {
+			return
+		}
+		if got.token == "" || strings.ContainsAny(got.token, " \r\n\t\x00") || got.expires <= 1795177927 {
+			t.Errorf("parseFrame(%q) gives a token that fits no header, or an expired one", line)
+		}
+	})
+}

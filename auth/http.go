@@ -1,0 +1,100 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"runtime"
+	"time"
+)
+
+// Bounds of one call to a service that issues tokens (remote.md 12.6).
+const (
+	maxAnswer       = 1 << 20  // bytes of a body
+	maxAnswerHeader = 64 << 10 // bytes
+	keySetTimeout   = 10 * time.Second
+	issueTimeout    = 30 * time.Second
+)
+
+// HTTPConfig says how a source reaches the services that issue its tokens. The zero value is usable.
+type HTTPConfig struct {
+	// RootCAs, if set, replaces the trusted roots of the system.
+	RootCAs *x509.CertPool
+	// Proxy tells the proxy of a request; nil: none is used.
+	Proxy func(*http.Request) (*url.URL, error)
+	// UserAgent is sent with each request; empty: one of the compatible version.
+	UserAgent string
+}
+
+// originator is what these services know the reference as; remote.md 12.2, 12.6.
+const originator = "codex_cli_rs"
+
+// issuer calls the services that issue tokens: no redirects, no cookies, no connection kept.
+type issuer struct {
+	transport *http.Transport
+	userAgent string
+}
+
+func newIssuer(cfg HTTPConfig) *issuer {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	i := &issuer{userAgent: cfg.UserAgent, transport: &http.Transport{
+		Proxy:                  cfg.Proxy,
+		TLSClientConfig:        &tls.Config{RootCAs: cfg.RootCAs, MinVersion: tls.VersionTLS12},
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxAnswerHeader,
+		Protocols:              protocols,
+	}}
+	if i.userAgent == "" {
+		i.userAgent = originator + "/0.169.0 (" + runtime.GOOS + "; " + runtime.GOARCH + ") unknown"
+	}
+	return i
+}
+
+// call sends one request, with a JSON body unless it is nil, and returns the answer whatever its status. Errors wrap
+// [ErrTemporary] unless another try cannot help; they name neither path nor query.
+func (i *issuer) call(ctx context.Context, method, target string, body []byte, timeout time.Duration) (int, []byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no full answer within %v", timeout))
+	defer cancel()
+	defer i.transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, errors.New("the address of the service is not a URL") // the cause quotes it
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Accept", "*/*")
+	req.Header.Set("Originator", originator)
+	req.Header.Set("User-Agent", i.userAgent)
+	resp, err := i.transport.RoundTrip(req)
+	if err != nil {
+		return 0, nil, temporary(ctx, err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return 0, nil, temporary(ctx, err)
+	case len(answer) > maxAnswer:
+		return 0, nil, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+	}
+	return resp.StatusCode, answer, nil
+}
+
+// temporary marks an error of the network, but not one of trust.
+func temporary(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrTemporary, err)
+}

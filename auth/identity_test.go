@@ -1,0 +1,322 @@
+package auth
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// recorder is a service that notes what it is asked and answers what the test says.
+type recorder struct {
+	server *httptest.Server
+
+	mu    sync.Mutex
+	asked []asked
+}
+
+type asked struct {
+	method, path string
+	header       http.Header
+	body         string
+}
+
+func newRecorder(t *testing.T, answer func(n int, w http.ResponseWriter, r *http.Request)) *recorder {
+	t.Helper()
+	rec := new(recorder)
+	rec.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Errorf("reading a request: %v", err)
+		}
+		rec.mu.Lock()
+		n := len(rec.asked)
+		rec.asked = append(rec.asked, asked{r.Method, r.URL.EscapedPath(), r.Header, string(body)})
+		rec.mu.Unlock()
+		answer(n, w, r)
+	}))
+	t.Cleanup(rec.server.Close)
+	return rec
+}
+
+func (rec *recorder) requests() []asked {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	return rec.asked
+}
+
+// identityClaims are those of the vectors, not expired; nil removes one.
+func identityClaims(t *testing.T, changes map[string]any) map[string]any {
+	t.Helper()
+	claims := readVectors(t).Claims
+	claims["exp"] = time.Now().Add(time.Hour).Unix()
+	maps.Copy(claims, changes)
+	maps.DeleteFunc(claims, func(_ string, v any) bool { return v == nil })
+	return claims
+}
+
+// identityService answers with the key set and then, n times, with what task says.
+func identityService(t *testing.T, task func(n int, w http.ResponseWriter)) *recorder {
+	t.Helper()
+	return newRecorder(t, func(n int, w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/jwks") {
+			_, _ = w.Write(keySetJSON(nil))
+			return
+		}
+		task(n, w)
+	})
+}
+
+func answerText(text string) func(int, http.ResponseWriter) {
+	return func(_ int, w http.ResponseWriter) { _, _ = io.WriteString(w, text) }
+}
+
+func TestAgentIdentity(t *testing.T) {
+	t.Parallel()
+	v := readVectors(t)
+	public, _ := testKeys(t)
+	service := identityService(t, func(_ int, w http.ResponseWriter) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"encrypted_task_id": v.Encrypted.ID})
+	})
+	token := signedJWT(t, v.Header, identityClaims(t, map[string]any{"chatgpt_account_is_fedramp": true}))
+	s, err := NewAgentIdentity(t.Context(), IdentityConfig{
+		Token: " " + token + "\n", JWKSBase: service.server.URL + "/backend-api/", AuthAPIBase: service.server.URL + "/accounts//",
+		HTTP: HTTPConfig{UserAgent: "codex_cli_rs/0.169.0 (Test)"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	requests := service.requests()
+	if len(requests) != 2 {
+		t.Fatalf("%d requests, want 2", len(requests))
+	}
+	for i, want := range []string{"GET /backend-api/wham/agent-identities/jwks", "POST /accounts/v1/agent/agent-rt-1/task/register"} {
+		r := requests[i]
+		if got := r.method + " " + r.path; got != want {
+			t.Errorf("request %d is %s, want %s", i, got, want)
+		}
+		if got := r.header.Get("Originator"); got != "codex_cli_rs" {
+			t.Errorf("request %d: originator %q", i, got)
+		}
+		if got := r.header.Get("User-Agent"); got != "codex_cli_rs/0.169.0 (Test)" {
+			t.Errorf("request %d: user agent %q", i, got)
+		}
+		if got := r.header.Get("Authorization"); got != "" {
+			t.Errorf("request %d: authorization %q, want none", i, got)
+		}
+	}
+	var registration struct{ Timestamp, Signature string }
+	if err := json.Unmarshal([]byte(requests[1].body), &registration); err != nil {
+		t.Fatal(err)
+	}
+	signature, err := base64.StdEncoding.DecodeString(registration.Signature)
+	if err != nil || !ed25519.Verify(public, []byte("agent-rt-1:"+registration.Timestamp), signature) {
+		t.Errorf("task registration %s is not signed", requests[1].body)
+	}
+
+	h := headersOf(t, s)
+	a, err := ParseAssertion(h.Get("Authorization"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Verify(public); err != nil {
+		t.Error(err)
+	}
+	if age := time.Since(a.Time); a.TaskID != v.Encrypted.Plaintext || age < 0 || age > time.Minute {
+		t.Errorf("assertion %+v", a)
+	}
+	delete(h, "Authorization")
+	if diff := cmp.Diff(http.Header{"Chatgpt-Account-Id": {"acct-1"}, "X-Openai-Fedramp": {"true"}}, h); diff != "" {
+		t.Errorf("headers (-want +got):\n%s", diff)
+	}
+}
+
+func TestTaskRegistrationVector(t *testing.T) {
+	t.Parallel()
+	v := readVectors(t)
+	_, key := testKeys(t)
+	service := newRecorder(t, func(_ int, w http.ResponseWriter, _ *http.Request) { answerText(`{"taskId":"task-1"}`)(0, w) })
+	at, err := time.Parse(time.RFC3339, v.Task.Timestamp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := &identity{runtimeID: v.RuntimeID, key: &key}
+	base, err := url.Parse(service.server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := id.registerTask(t.Context(), newIssuer(HTTPConfig{}), base, at)
+	if err != nil || task != "task-1" {
+		t.Errorf("registerTask = %q, %v", task, err)
+	}
+	want := `{"timestamp":"` + v.Task.Timestamp + `","signature":"` + v.Task.Signature + `"}`
+	if got := service.requests()[0].body; got != want {
+		t.Errorf("body = %s, want %s", got, want)
+	}
+	if got := service.requests()[0].header.Get("User-Agent"); !strings.HasPrefix(got, "codex_cli_rs/0.169.0 (") {
+		t.Errorf("user agent %q", got)
+	}
+	opened, err := openTask(key, v.Encrypted.ID)
+	if err != nil || opened != v.Encrypted.Plaintext {
+		t.Errorf("openTask = %q, %v, want %q", opened, err, v.Encrypted.Plaintext)
+	}
+}
+
+func TestTaskAnswers(t *testing.T) {
+	t.Parallel()
+	v := readVectors(t)
+	_, key := testKeys(t)
+	id := &identity{runtimeID: v.RuntimeID, key: &key}
+	sealed := []byte(v.Encrypted.ID)
+	sealed[60] ^= 1
+	for _, tt := range []struct{ answer, want string }{
+		{`{"task_id":"a"}`, "a"}, {`{"taskId":"a","x":1}`, "a"}, {`{"task_id":"","taskId":"b"}`, "b"}, {`{"task_id":null,"taskId":"b"}`, "b"},
+		{`{"encrypted_task_id":"` + v.Encrypted.ID + `"}`, "task-sealed-1"}, {`{"encryptedTaskId":"` + v.Encrypted.ID + `"}`, "task-sealed-1"},
+		{`{"encrypted_task_id":"` + string(sealed) + `"}`, ""}, {`{"encrypted_task_id":"AAAA"}`, ""}, {`{"encrypted_task_id":"!"}`, ""},
+		{`{}`, ""}, {`[]`, ""}, {`null`, ""}, {``, ""}, {`{"task_id":1}`, ""}, {`{"task_id":"a b"}`, ""}, {`{"Task_id":"a"}`, ""},
+		{`{"task_id":"` + strings.Repeat("a", maxTaskID+1) + `"}`, ""},
+		{`{"encrypted_task_id":"` + strings.Repeat("AAAA", 1000) + `"}`, ""},
+	} {
+		got, err := id.taskOf([]byte(tt.answer))
+		if got != tt.want || (err == nil) != (tt.want != "") {
+			t.Errorf("taskOf(%.60s) = %q, %v, want %q", tt.answer, got, err, tt.want)
+		}
+	}
+}
+
+func TestAgentIdentityTries(t *testing.T) {
+	t.Parallel()
+	v := readVectors(t)
+	for _, tt := range []struct {
+		name      string
+		failures  int
+		status    int
+		wantTries int
+		wantErr   string
+	}{
+		{"twice 500", 2, 500, 3, ""},
+		{"three times 500", 3, 500, 3, "500"},
+		{"403", 1, 403, 1, "403"},
+		{"redirect", 1, 302, 1, "302"},
+	} {
+		service := identityService(t, func(n int, w http.ResponseWriter) {
+			if n <= tt.failures {
+				w.Header().Set("Location", "/elsewhere")
+				w.WriteHeader(tt.status)
+				return
+			}
+			answerText(`{"task_id":"task-1"}`)(n, w)
+		})
+		_, err := NewAgentIdentity(t.Context(), IdentityConfig{
+			Token: signedJWT(t, v.Header, identityClaims(t, nil)), JWKSBase: service.server.URL, AuthAPIBase: service.server.URL,
+		})
+		if tt.wantErr == "" && err != nil || tt.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tt.wantErr)) {
+			t.Errorf("%s: error %v, want one with %q", tt.name, err, tt.wantErr)
+		}
+		requests := service.requests()
+		if got := len(requests) - 1; got != tt.wantTries {
+			t.Errorf("%s: %d tries, want %d", tt.name, got, tt.wantTries)
+		}
+		for _, r := range requests[1:] {
+			if r.body != requests[1].body {
+				t.Errorf("%s: body changed to %s", tt.name, r.body)
+			}
+		}
+		if got := requests[0].path; got != "/agent-identities/jwks" {
+			t.Errorf("%s: key set at %s", tt.name, got)
+		}
+	}
+}
+
+func TestAgentIdentityRefused(t *testing.T) {
+	t.Parallel()
+	v := readVectors(t)
+	rsaDER, err := x509.MarshalPKCS8PrivateKey(rsaKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, foreign, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := identityService(t, answerText(`{"task_id":"task-1"}`))
+	base := service.server.URL
+	token := func(changes map[string]any) string { return signedJWT(t, v.Header, identityClaims(t, changes)) }
+	for _, tt := range []struct {
+		name    string
+		cfg     IdentityConfig
+		wantErr string
+	}{
+		{"no token", IdentityConfig{JWKSBase: base, AuthAPIBase: base}, "needs a token"},
+		{"opaque token", IdentityConfig{Token: "s3cret", JWKSBase: base, AuthAPIBase: base}, "not a JWT"},
+		{"plain http for keys", IdentityConfig{Token: token(nil), JWKSBase: "http://example.com", AuthAPIBase: base}, "plain http"},
+		{"plain http for tasks", IdentityConfig{Token: token(nil), JWKSBase: base, AuthAPIBase: "http://example.com"}, "plain http"},
+		{"unsigned", IdentityConfig{Token: unsignedJWT(identityClaims(t, nil)), JWKSBase: base, AuthAPIBase: base}, "names no key"},
+		{"issuer", IdentityConfig{Token: token(map[string]any{"iss": "https://example.com"}), JWKSBase: base, AuthAPIBase: base}, "another issuer"},
+		{"no issuer", IdentityConfig{Token: token(map[string]any{"iss": nil}), JWKSBase: base, AuthAPIBase: base}, "another issuer"},
+		{"audience", IdentityConfig{Token: token(map[string]any{"aud": "x"}), JWKSBase: base, AuthAPIBase: base}, "somebody else"},
+		{"expired", IdentityConfig{Token: token(map[string]any{"exp": time.Now().Unix() - 1}), JWKSBase: base, AuthAPIBase: base}, "expired"},
+		{"no expiry", IdentityConfig{Token: token(map[string]any{"exp": nil}), JWKSBase: base, AuthAPIBase: base}, "expired"},
+		{"no runtime", IdentityConfig{Token: token(map[string]any{"agent_runtime_id": nil}), JWKSBase: base, AuthAPIBase: base}, "agent_runtime_id"},
+		{"runtime with path", IdentityConfig{Token: token(map[string]any{"agent_runtime_id": "../x"}), JWKSBase: base, AuthAPIBase: base}, "agent_runtime_id"},
+		{"no account", IdentityConfig{Token: token(map[string]any{"account_id": nil}), JWKSBase: base, AuthAPIBase: base}, "account_id"},
+		{"no key", IdentityConfig{Token: token(map[string]any{"agent_private_key": nil}), JWKSBase: base, AuthAPIBase: base}, "Ed25519"},
+		{"key no base64", IdentityConfig{Token: token(map[string]any{"agent_private_key": "!"}), JWKSBase: base, AuthAPIBase: base}, "agent_private_key"},
+		{"bare key", IdentityConfig{Token: token(map[string]any{"agent_private_key": base64.StdEncoding.EncodeToString(foreign)}), JWKSBase: base, AuthAPIBase: base}, "Ed25519"},
+		{"RSA key", IdentityConfig{Token: token(map[string]any{"agent_private_key": base64.StdEncoding.EncodeToString(rsaDER)}), JWKSBase: base, AuthAPIBase: base}, "Ed25519"},
+		{"keys unreachable", IdentityConfig{Token: token(nil), JWKSBase: "http://127.0.0.1:1", AuthAPIBase: base}, "fetching"},
+		{"tasks unreachable", IdentityConfig{Token: token(nil), JWKSBase: base, AuthAPIBase: "http://127.0.0.1:1"}, "registering"},
+	} {
+		_, err := NewAgentIdentity(t.Context(), tt.cfg)
+		if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: error %v, want one with %q", tt.name, err, tt.wantErr)
+		}
+		if unreachable := strings.Contains(tt.name, "unreachable"); unreachable != errors.Is(err, ErrTemporary) {
+			t.Errorf("%s: error %v, want temporary %v", tt.name, err, unreachable)
+		}
+	}
+}
+
+// TestIssuerBounds cuts off answers without end and services without answers.
+func TestIssuerBounds(t *testing.T) {
+	t.Parallel()
+	service := newRecorder(t, func(_ int, w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/silent" {
+			<-r.Context().Done()
+			return
+		}
+		chunk := make([]byte, 64<<10)
+		for range maxAnswer/len(chunk) + 1 {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	i := newIssuer(HTTPConfig{})
+	if _, _, err := i.call(t.Context(), http.MethodGet, service.server.URL+"/long", nil, time.Minute); err == nil || !strings.Contains(err.Error(), "longer than") {
+		t.Errorf("endless answer: error %v", err)
+	}
+	if _, _, err := i.call(t.Context(), http.MethodGet, service.server.URL+"/silent?sig=s3cret", nil, time.Millisecond); !errors.Is(err, ErrTemporary) || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("no answer: error %v, want a temporary one", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := i.call(ctx, http.MethodGet, service.server.URL+"/silent", nil, time.Minute); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: error %v", err)
+	}
+}

@@ -1,0 +1,217 @@
+package auth
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func encodePart(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return base64.RawURLEncoding.EncodeToString(data)
+}
+
+// unsignedJWT is a token that nobody verifies.
+func unsignedJWT(claims map[string]any) string {
+	return encodePart(map[string]any{"alg": "RS256", "typ": "JWT"}) + "." + encodePart(claims) + ".c2ln"
+}
+
+// rsaKey is one key for all tests, as it takes long to make.
+var rsaKey = sync.OnceValue(func() *rsa.PrivateKey {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		panic(err)
+	}
+	return key
+})
+
+func signedJWT(t *testing.T, header, claims map[string]any) string {
+	t.Helper()
+	signed := encodePart(header) + "." + encodePart(claims)
+	digest := sha256.Sum256([]byte(signed))
+	signature, err := rsa.SignPKCS1v15(nil, rsaKey(), crypto.SHA256, digest[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signed + "." + base64.RawURLEncoding.EncodeToString(signature)
+}
+
+// keySetJSON is a JWK set with the test key; changes replace members of its key, nil removes one.
+func keySetJSON(changes map[string]any) []byte {
+	key := map[string]any{
+		"kty": "RSA", "kid": "kid-1", "alg": "RS256", "use": "sig",
+		"n": base64.RawURLEncoding.EncodeToString(rsaKey().N.Bytes()),
+		"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(rsaKey().E)).Bytes()),
+	}
+	for name, value := range changes {
+		if key[name] = value; value == nil {
+			delete(key, name)
+		}
+	}
+	data, err := json.Marshal(map[string]any{"keys": []any{map[string]any{"kty": "EC", "kid": "kid-0", "crv": "P-256"}, key}})
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+func TestVerifyJWT(t *testing.T) {
+	t.Parallel()
+	header := map[string]any{"alg": "RS256", "kid": "kid-1", "typ": "JWT"}
+	claims := map[string]any{"a": "b"}
+	good := signedJWT(t, header, claims)
+	other := func(name string, value any) string {
+		h := map[string]any{"alg": "RS256", "kid": "kid-1"}
+		if h[name] = value; value == nil {
+			delete(h, name)
+		}
+		return signedJWT(t, h, claims)
+	}
+	flip := func(token string, i int) string {
+		b := []byte(token)
+		if b[i] == 'A' {
+			b[i] = 'B'
+		} else {
+			b[i] = 'A'
+		}
+		return string(b)
+	}
+	for _, tt := range []struct {
+		name, token string
+		set         []byte
+		wantErr     string
+	}{
+		{"good", good, keySetJSON(nil), ""},
+		{"key without alg and use", good, keySetJSON(map[string]any{"alg": nil, "use": nil}), ""},
+		{"alg none", other("alg", "none"), keySetJSON(nil), "RS256"},
+		{"alg HS256", other("alg", "HS256"), keySetJSON(nil), "RS256"},
+		{"alg missing", other("alg", nil), keySetJSON(nil), "RS256"},
+		{"alg of another spelling", other("alg", "rs256"), keySetJSON(nil), "RS256"},
+		{"alg of another kind", other("alg", 1), keySetJSON(nil), "RS256"},
+		{"kid missing", other("kid", nil), keySetJSON(nil), "names no key"},
+		{"kid unknown", other("kid", "kid-2"), keySetJSON(nil), "does not have"},
+		{"kid of a key of another kind", other("kid", "kid-0"), keySetJSON(nil), "does not have"},
+		{"payload changed", flip(good, strings.IndexByte(good, '.')+2), keySetJSON(nil), ""},
+		{"signature changed", flip(good, len(good)-20), keySetJSON(nil), "not signed"},
+		{"signature cut", good[:len(good)-4], keySetJSON(nil), "not signed"},
+		{"key for encryption", good, keySetJSON(map[string]any{"use": "enc"}), "does not have"},
+		{"key of another algorithm", good, keySetJSON(map[string]any{"alg": "PS256"}), "does not have"},
+		{"key too short", good, keySetJSON(map[string]any{"n": base64.RawURLEncoding.EncodeToString(rsaKey().N.Bytes()[:128])}), "weak"},
+		{"key too long", good, keySetJSON(map[string]any{"n": strings.Repeat("AQAB", 400)}), "not readable"},
+		{"key no base64", good, keySetJSON(map[string]any{"n": "!"}), "not readable"},
+		{"exponent 1", good, keySetJSON(map[string]any{"e": "AQ"}), "weak"},
+		{"exponent even", good, keySetJSON(map[string]any{"e": "BA"}), "weak"},
+		{"exponent too long", good, keySetJSON(map[string]any{"e": "AQABAAA"}), "not readable"},
+		{"exponent empty", good, keySetJSON(map[string]any{"e": ""}), "not readable"},
+		{"another exponent", good, keySetJSON(map[string]any{"e": "Aw"}), "not signed"},
+		{"no set", good, []byte("[]"), "not one"},
+		{"empty set", good, []byte("{}"), "does not have"},
+	} {
+		j, err := parseJWT(tt.token)
+		if tt.name == "payload changed" {
+			if err == nil && j.verify(tt.set) == nil {
+				t.Errorf("%s: verified", tt.name)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		switch err := j.verify(tt.set); {
+		case tt.wantErr == "" && err != nil, tt.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tt.wantErr)):
+			t.Errorf("%s: error %v, want one with %q", tt.name, err, tt.wantErr)
+		}
+	}
+}
+
+func TestParseJWT(t *testing.T) {
+	t.Parallel()
+	object := encodePart(map[string]any{})
+	for _, token := range []string{
+		"", ".", "..", "a.b", "a.b.c.d", object + "." + object, object + "." + object + ".!", object + ".!." + "c2ln",
+		"!." + object + ".c2ln", encodePart("text") + "." + object + ".c2ln", object + "." + encodePart(nil) + ".c2ln",
+		object + "." + encodePart([]int{1}) + ".c2ln", object + "." + object + ".c2ln=", strings.Repeat("a", maxToken) + "..",
+	} {
+		if _, err := parseJWT(token); err == nil {
+			t.Errorf("parseJWT(%.40q): no error", token)
+		}
+	}
+}
+
+func TestJWTClaims(t *testing.T) {
+	t.Parallel()
+	parse := func(claims string) *jwt {
+		t.Helper()
+		token := encodePart(map[string]any{}) + "." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
+		j, err := parseJWT(token)
+		if err != nil {
+			t.Fatalf("%s: %v", claims, err)
+		}
+		return j
+	}
+	for _, tt := range []struct {
+		claims string
+		want   int64
+		wantOK bool
+	}{
+		{`{"exp":1795181470}`, 1795181470, true}, {`{"exp":1795181470.9}`, 1795181470, true}, {`{"exp":-0.5}`, -1, true},
+		{`{"exp":1e300}`, 1 << 40, true}, {`{"exp":-1e300}`, -(1 << 40), true}, {`{}`, 0, false}, {`{"exp":null}`, 0, false},
+		{`{"exp":"1795181470"}`, 0, false}, {`{"EXP":1795181470}`, 0, false}, {`{"exp":1e999}`, 0, false},
+	} {
+		got, ok := parse(tt.claims).expiry()
+		if ok != tt.wantOK || ok && got.Unix() != tt.want {
+			t.Errorf("expiry of %s = %v, %v, want %v, %v", tt.claims, got.Unix(), ok, tt.want, tt.wantOK)
+		}
+	}
+	for claims, want := range map[string]bool{
+		`{"aud":"a"}`: true, `{"aud":["b","a"]}`: true, `{"aud":"b"}`: false, `{"aud":["b"]}`: false, `{"aud":[1,"a"]}`: false,
+		`{}`: false, `{"aud":null}`: false, `{"aud":{"a":"a"}}`: false, `{"Aud":"a"}`: false,
+	} {
+		if got := parse(claims).audience("a"); got != want {
+			t.Errorf("audience of %s = %v, want %v", claims, got, want)
+		}
+	}
+	for claims, want := range map[string]account{
+		`{"chatgpt_account_id":"x","chatgpt_account_is_fedramp":true}`:   {"x", true},
+		`{"chatgpt_account_id":"x","chatgpt_account_is_fedramp":"true"}`: {"x", false},
+		`{"chatgpt_account_id":"x"}`:                                     {"x", false},
+		`{"chatgpt_account_id":1,"chatgpt_account_is_fedramp":true}`:     {},
+		`[]`: {},
+	} {
+		if got := parse(fmt.Sprintf(`{%q:%s}`, claimAuth, claims)).account(); got != want {
+			t.Errorf("account of %s = %+v, want %+v", claims, got, want)
+		}
+	}
+}
+
+func FuzzParseJWT(f *testing.F) {
+	f.Add(unsignedJWT(map[string]any{"exp": 1795181470, "aud": []string{"a"}, claimAuth: map[string]any{"chatgpt_account_id": "x"}}), keySetJSON(nil))
+	f.Add("a.b.c", []byte("{}"))
+	f.Fuzz(func(t *testing.T, token string, set []byte) {
+		j, err := parseJWT(token)
+		if err != nil {
+			return
+		}
+		j.account()
+		j.audience("a")
+		if at, ok := j.expiry(); ok && at.Format(time.RFC3339) == "" {
+			t.Error("an expiry that cannot be formatted")
+		}
+		if j.verify(set) == nil {
+			t.Errorf("verified %q, which nobody has signed", token)
+		}
+	})
+}

@@ -1,0 +1,262 @@
+package auth
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// When and where a ChatGPT sign-in is refreshed (remote.md 12.2; the two ages seen on the reference).
+const (
+	defaultRefreshURL = "https://auth.openai.com/oauth/token"
+	clientID          = "app_EMoamEEZ73f0CkXaXp7hrann"
+
+	refreshBefore = 5 * time.Minute    // of the access token's expiry
+	refreshAfter  = 8 * 24 * time.Hour // when the access token does not tell its expiry
+	// refreshPause is how long nothing is refreshed after a failure, unless the registry insists: every request would wait.
+	refreshPause = 30 * time.Second
+	// refreshFresh is how long a refresh counts as the answer to a 401: the request that got it may be older.
+	refreshFresh = 10 * time.Second
+)
+
+const (
+	reasonExpiry    = "proactive_expiry"
+	reasonScheduled = "scheduled"
+	reasonForced    = "forced"
+)
+
+// SignInConfig is what [OpenSignIn] needs beside the folder. It holds a secret.
+type SignInConfig struct {
+	// APIKey is used instead of what the folder holds, unless it is blank.
+	APIKey string `json:"-"`
+	// RefreshURL is the OAuth token endpoint; empty: OpenAI's.
+	RefreshURL string
+	HTTP       HTTPConfig
+	// Logger is told what goes wrong with a refresh that is not needed at once; nil: nothing is logged.
+	Logger *slog.Logger
+}
+
+// Format hides the key.
+func (SignInConfig) Format(f fmt.State, verb rune) { redacted{}.Format(f, verb) }
+
+// OpenSignIn returns the API key of cfg, or else what auth.json in home holds: an API key or a ChatGPT sign-in, which is
+// refreshed when it is due and written back (remote.md 12.1, 12.2). [ErrNoCredential] if there is neither.
+func OpenSignIn(home string, cfg SignInConfig) (TokenSource, error) {
+	if strings.TrimSpace(cfg.APIKey) != "" {
+		return APIKey(cfg.APIKey), nil
+	}
+	if home == "" {
+		return nil, ErrNoCredential
+	}
+	path := filepath.Join(home, "auth.json")
+	f, err := readAuthFile(path)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading the sign-in: %w", err)
+	case f == nil || f.apiKey == "" && f.signIn == nil:
+		return nil, ErrNoCredential
+	case f.apiKey != "":
+		return APIKey(f.apiKey), nil
+	}
+	if strings.TrimSpace(cfg.RefreshURL) == "" {
+		cfg.RefreshURL = defaultRefreshURL
+	}
+	refreshURL, err := CheckURL(cfg.RefreshURL)
+	if err != nil {
+		return nil, fmt.Errorf("address of the token service %w", err)
+	}
+	logger := cfg.Logger
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return &signIn{
+		path: path, refreshURL: refreshURL, issuer: newIssuer(cfg.HTTP), logger: logger,
+		turn: make(chan struct{}, 1), tokens: f.signIn,
+	}, nil
+}
+
+// signIn is a ChatGPT sign-in that lives in auth.json, which other programs may refresh as well.
+type signIn struct {
+	redacted
+
+	path       string
+	refreshURL *url.URL
+	issuer     *issuer
+	logger     *slog.Logger
+	turn       chan struct{} // one refreshes, others wait as long as their context lasts
+
+	mu      sync.Mutex
+	tokens  *tokens
+	renewed time.Time // when tokens were last replaced
+	failed  time.Time // when that last failed
+}
+
+// Authorize refreshes the tokens first when they are due. Should that fail, the old ones are used: the registry decides.
+func (s *signIn) Authorize(ctx context.Context, header http.Header) error {
+	t := s.current()
+	if reason := t.due(time.Now()); reason != "" && !s.paused() {
+		fresh, err := s.renew(ctx, t, reason)
+		switch {
+		case err == nil:
+			t = fresh
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		default:
+			s.logger.WarnContext(ctx, "sign-in is due but cannot be refreshed", "reason", reason, "error", err)
+		}
+	}
+	header.Set("Authorization", "Bearer "+t.access)
+	t.account.set(header)
+	return nil
+}
+
+// Unauthorized refreshes, unless that has just happened.
+func (s *signIn) Unauthorized(ctx context.Context) (bool, error) {
+	t := s.current()
+	if s.fresh() {
+		return true, nil
+	}
+	if _, err := s.renew(ctx, t, reasonForced); err != nil {
+		return false, fmt.Errorf("refreshing the sign-in: %w", err)
+	}
+	return true, nil
+}
+
+func (s *signIn) current() *tokens {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tokens
+}
+
+func (s *signIn) paused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.failed.IsZero() && time.Since(s.failed) < refreshPause
+}
+
+func (s *signIn) fresh() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.renewed.IsZero() && time.Since(s.renewed) < refreshFresh
+}
+
+// due says why tokens should be refreshed, if they should.
+func (t *tokens) due(now time.Time) string {
+	switch {
+	case !t.expiry.IsZero():
+		if now.Add(refreshBefore).After(t.expiry) {
+			return reasonExpiry
+		}
+	case now.Sub(t.lastRefresh) > refreshAfter:
+		return reasonScheduled
+	}
+	return ""
+}
+
+// renew replaces old, which the caller found wanting, unless somebody else has done so: another caller, or another program in
+// the file. A refresh token works only once.
+func (s *signIn) renew(ctx context.Context, old *tokens, reason string) (*tokens, error) {
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-s.turn }()
+	if t := s.current(); t != old {
+		return t, nil
+	}
+	if reason != reasonForced && s.paused() {
+		return nil, fmt.Errorf("%w: the last try was moments ago", ErrTemporary)
+	}
+	file, err := readAuthFile(s.path)
+	if err == nil && (file == nil || file.signIn == nil || file.signIn.accountID != old.accountID) {
+		err = errors.New("auth.json has changed to another sign-in")
+	}
+	var t *tokens
+	switch {
+	case err != nil:
+	case file.signIn.access != old.access && file.signIn.due(time.Now()) == "":
+		t = file.signIn
+	default:
+		t, err = s.refresh(ctx, file, reason)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.failed = time.Now()
+		return nil, err
+	}
+	s.tokens, s.renewed, s.failed = t, time.Now(), time.Time{}
+	return t, nil
+}
+
+// refresh gets new tokens for those of file and writes them back.
+func (s *signIn) refresh(ctx context.Context, file *authFile, reason string) (*tokens, error) {
+	old := file.signIn
+	if old.refresh == "" {
+		return nil, errors.New("there is no refresh token; sign in again")
+	}
+	body, err := json.Marshal(struct {
+		ClientID     string `json:"client_id"`
+		GrantType    string `json:"grant_type"`
+		Reason       string `json:"refresh_reason"`
+		RefreshToken string `json:"refresh_token"`
+	}{clientID, "refresh_token", reason, old.refresh})
+	if err != nil {
+		return nil, err
+	}
+	defer clear(body)
+	status, answer, err := s.issuer.call(ctx, http.MethodPost, s.refreshURL.String(), body, issueTimeout)
+	defer clear(answer)
+	if err == nil {
+		err = checkStatus(status)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t, err := old.replaced(answer, time.Now())
+	if err != nil {
+		return nil, fmt.Errorf("the answer of the token service: %w", err)
+	}
+	data, err := file.encode(t)
+	if err == nil {
+		err = writeAuthFile(s.path, data)
+		clear(data)
+	}
+	if err != nil { // the tokens are good all the same
+		s.logger.ErrorContext(ctx, "new sign-in cannot be saved", "error", err)
+	}
+	return t, nil
+}
+
+// replaced returns t with what the token service answered; what it leaves out stays as it was.
+func (t *tokens) replaced(answer []byte, now time.Time) (*tokens, error) {
+	m, err := decodeMembers(answer)
+	if err != nil {
+		return nil, fmt.Errorf("the content %w", err)
+	}
+	fresh := &tokens{id: t.id, access: t.access, refresh: t.refresh, accountID: t.accountID, lastRefresh: now}
+	for name, into := range map[string]*string{"id_token": &fresh.id, "access_token": &fresh.access, "refresh_token": &fresh.refresh} {
+		value, err := m.text(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s %w", name, err)
+		}
+		if value != "" {
+			*into = value
+		} else if name == "access_token" {
+			return nil, errors.New("access_token is missing")
+		}
+	}
+	if err := fresh.derive(); err != nil {
+		return nil, err
+	}
+	return fresh, nil
+}

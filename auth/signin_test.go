@@ -1,0 +1,451 @@
+package auth
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	idToken  = unsignedJWT(map[string]any{claimAuth: map[string]any{"chatgpt_account_id": "acct-1", "chatgpt_account_is_fedramp": true}})
+	newToken = unsignedJWT(map[string]any{"exp": time.Now().Add(time.Hour).Unix(), "new": true})
+)
+
+func accessToken(left time.Duration) string {
+	return unsignedJWT(map[string]any{"exp": time.Now().Add(left).Unix()})
+}
+
+// home makes a CODEX_HOME with an auth.json of a ChatGPT sign-in; changes replace members, "tokens." ones inside tokens.
+func home(t *testing.T, changes map[string]any) string {
+	t.Helper()
+	tokens := map[string]any{
+		"id_token": idToken, "access_token": accessToken(time.Hour), "refresh_token": "ref", "account_id": "acct-1", "theirs": []int{1},
+	}
+	file := map[string]any{
+		"OPENAI_API_KEY": nil, "tokens": tokens, "last_refresh": time.Now().UTC().Format(time.RFC3339Nano), "unknown": map[string]any{"<a>": 1.50},
+	}
+	for name, value := range changes {
+		in := file
+		if inner, ok := strings.CutPrefix(name, "tokens."); ok {
+			in, name = tokens, inner
+		}
+		if in[name] = value; value == nil {
+			delete(in, name)
+		}
+	}
+	dir := t.TempDir()
+	data, err := json.Marshal(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "auth.json"), data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func readJSON(t *testing.T, path string) map[string]any {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m map[string]any
+	if err := json.Unmarshal(data, &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// tokenService answers a refresh with new tokens.
+func tokenService(t *testing.T) *recorder {
+	t.Helper()
+	return newRecorder(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"id_token": idToken, "access_token": newToken, "refresh_token": "ref2", "expires_in": 1})
+	})
+}
+
+func open(t *testing.T, dir string, service *recorder) TokenSource {
+	t.Helper()
+	s, err := OpenSignIn(dir, SignInConfig{RefreshURL: service.server.URL + "/oauth/token"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestOpenSignIn(t *testing.T) {
+	t.Parallel()
+	access := accessToken(time.Hour)
+	account := http.Header{"Authorization": {"Bearer " + access}, "Chatgpt-Account-Id": {"acct-1"}, "X-Openai-Fedramp": {"true"}}
+	for _, tt := range []struct {
+		name    string
+		key     string
+		changes map[string]any
+		want    http.Header
+		wantErr string
+	}{
+		{name: "key of the environment wins", key: " sk-env ", changes: map[string]any{"OPENAI_API_KEY": "sk-file"}, want: http.Header{"Authorization": {"Bearer sk-env"}}},
+		{name: "blank key of the environment", key: " ", changes: map[string]any{"OPENAI_API_KEY": "sk-file"}, want: http.Header{"Authorization": {"Bearer sk-file"}}},
+		{name: "key in the file goes before tokens", changes: map[string]any{"OPENAI_API_KEY": "sk-file"}, want: http.Header{"Authorization": {"Bearer sk-file"}}},
+		{name: "auth_mode chatgpt", changes: map[string]any{"OPENAI_API_KEY": "sk-file", "auth_mode": "chatgpt"}, want: account},
+		{name: "auth_mode apikey without key", changes: map[string]any{"auth_mode": "apikey"}, wantErr: "no credential"},
+		{name: "tokens", want: account},
+		{name: "empty key", changes: map[string]any{"OPENAI_API_KEY": ""}, want: account},
+		{name: "no account", changes: map[string]any{"tokens.account_id": nil}, want: http.Header{"Authorization": {"Bearer " + access}}},
+		{name: "not FedRAMP", changes: map[string]any{"tokens.id_token": unsignedJWT(map[string]any{})},
+			want: http.Header{"Authorization": {"Bearer " + access}, "Chatgpt-Account-Id": {"acct-1"}}},
+		{name: "no last_refresh", changes: map[string]any{"last_refresh": nil}, want: account},
+		{name: "no tokens", changes: map[string]any{"tokens": nil}, wantErr: "no credential"},
+		{name: "tokens of another kind", changes: map[string]any{"tokens": "s3cret"}, wantErr: "tokens is not"},
+		{name: "no access token", changes: map[string]any{"tokens.access_token": nil}, wantErr: "access_token is empty"},
+		{name: "access token of another kind", changes: map[string]any{"tokens.access_token": 1}, wantErr: "access_token is not a string"},
+		{name: "access token with blanks", changes: map[string]any{"tokens.access_token": "s3cret s3cret"}, wantErr: "access_token has blanks"},
+		{name: "opaque id token", changes: map[string]any{"tokens.id_token": "s3cret"}, wantErr: "id_token is not a JWT"},
+		{name: "account that is no header", changes: map[string]any{"tokens.account_id": "s3cret\n"}, wantErr: "account_id has blanks"},
+		{name: "key of another kind", changes: map[string]any{"OPENAI_API_KEY": 1}, wantErr: "OPENAI_API_KEY is not a string"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			changes := map[string]any{"tokens.access_token": access}
+			maps.Copy(changes, tt.changes)
+			s, err := OpenSignIn(home(t, changes), SignInConfig{APIKey: tt.key})
+			if tt.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
+					t.Fatalf("OpenSignIn: error %v, want one with %q", err, tt.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, headersOf(t, s)); diff != "" {
+				t.Errorf("headers (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOpenSignInFiles(t *testing.T) {
+	t.Parallel()
+	for name, content := range map[string][]byte{
+		"no JSON": []byte("s3cret"), "array": []byte("[]"), "null": []byte("null"), "empty": nil,
+		"too long": bytes.Repeat([]byte(" "), maxAuthFile+1),
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "auth.json"), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenSignIn(dir, SignInConfig{}); err == nil || errors.Is(err, ErrNoCredential) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: error %v, want one that names the file", name, err)
+		}
+	}
+	dir := t.TempDir()
+	for _, home := range []string{"", dir, filepath.Join(dir, "missing")} {
+		if _, err := OpenSignIn(home, SignInConfig{}); !errors.Is(err, ErrNoCredential) {
+			t.Errorf("OpenSignIn(%q): error %v, want ErrNoCredential", home, err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "auth.json"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenSignIn(dir, SignInConfig{}); err == nil || !strings.Contains(err.Error(), "regular file") {
+		t.Errorf("auth.json is a folder: error %v", err)
+	}
+	if _, err := OpenSignIn(home(t, nil), SignInConfig{RefreshURL: "http://example.com/s3cret"}); err == nil || !strings.Contains(err.Error(), "plain http") {
+		t.Errorf("plain http to another host: error %v", err)
+	}
+}
+
+func TestDue(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, tt := range []struct {
+		name   string
+		tokens tokens
+		want   string
+	}{
+		{"expires in an hour", tokens{expiry: now.Add(time.Hour), lastRefresh: now}, ""},
+		{"expires in an hour, old", tokens{expiry: now.Add(time.Hour), lastRefresh: now.AddDate(0, 0, -49)}, ""},
+		{"expires in six minutes", tokens{expiry: now.Add(6 * time.Minute), lastRefresh: now}, ""},
+		{"expires in four minutes", tokens{expiry: now.Add(4 * time.Minute), lastRefresh: now}, "proactive_expiry"},
+		{"expired", tokens{expiry: now.Add(-time.Hour), lastRefresh: now}, "proactive_expiry"},
+		{"opaque, new", tokens{lastRefresh: now.Add(-8*24*time.Hour + time.Minute)}, ""},
+		{"opaque, old", tokens{lastRefresh: now.Add(-8*24*time.Hour - time.Minute)}, "scheduled"},
+		{"opaque, unknown age", tokens{}, "scheduled"},
+	} {
+		if got := tt.tokens.due(now); got != tt.want {
+			t.Errorf("%s: due = %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestRefresh(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		changes map[string]any
+		forced  bool
+		reason  string
+	}{
+		{name: "expired", changes: map[string]any{"tokens.access_token": accessToken(-time.Hour)}, reason: "proactive_expiry"},
+		{name: "opaque and old", changes: map[string]any{"tokens.access_token": "opaque", "last_refresh": "2026-01-02T03:04:05Z"}, reason: "scheduled"},
+		{name: "forced", forced: true, reason: "forced"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			service := tokenService(t)
+			dir := home(t, tt.changes)
+			// The file is a link, as some keep it elsewhere.
+			path := filepath.Join(dir, "auth.json")
+			if err := os.Rename(path, filepath.Join(dir, "real.json")); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink("real.json", path); err != nil {
+				t.Fatal(err)
+			}
+			before := readJSON(t, path)
+			s := open(t, dir, service)
+			if tt.forced {
+				if retry, err := s.Unauthorized(t.Context()); !retry || err != nil {
+					t.Fatalf("Unauthorized = %v, %v", retry, err)
+				}
+			}
+			want := http.Header{"Authorization": {"Bearer " + newToken}, "Chatgpt-Account-Id": {"acct-1"}, "X-Openai-Fedramp": {"true"}}
+			for range 2 {
+				if diff := cmp.Diff(want, headersOf(t, s)); diff != "" {
+					t.Errorf("headers (-want +got):\n%s", diff)
+				}
+			}
+
+			requests := service.requests()
+			if len(requests) != 1 {
+				t.Fatalf("%d refreshes, want 1", len(requests))
+			}
+			r := requests[0]
+			wantBody := `{"client_id":"app_EMoamEEZ73f0CkXaXp7hrann","grant_type":"refresh_token","refresh_reason":"` + tt.reason + `","refresh_token":"ref"}`
+			if r.method+r.path != "POST/oauth/token" || r.body != wantBody || r.header.Get("Content-Type") != "application/json" ||
+				r.header.Get("Originator") != "codex_cli_rs" || r.header.Get("Authorization") != "" {
+				t.Errorf("refresh request %+v, want body %s", r, wantBody)
+			}
+
+			after := readJSON(t, path)
+			last, err := time.Parse(time.RFC3339Nano, after["last_refresh"].(string))
+			if err != nil || time.Since(last) > time.Minute {
+				t.Errorf("last_refresh = %v", after["last_refresh"])
+			}
+			wantFile := before
+			wantFile["last_refresh"] = after["last_refresh"]
+			maps.Copy(wantFile["tokens"].(map[string]any), map[string]any{"access_token": newToken, "refresh_token": "ref2"})
+			if diff := cmp.Diff(wantFile, after); diff != "" {
+				t.Errorf("auth.json (-want +got):\n%s", diff)
+			}
+			info, err := os.Stat(path)
+			if err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("auth.json has mode %v, %v, want 0600", info.Mode(), err)
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil || len(entries) != 2 {
+				t.Errorf("%d files in the folder, %v, want 2", len(entries), err)
+			}
+			if link, err := os.Readlink(path); err != nil || link != "real.json" {
+				t.Errorf("auth.json is no link any more: %v", err)
+			}
+		})
+	}
+}
+
+// TestRefreshOnce lets many requests find the same tokens wanting.
+func TestRefreshOnce(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]func(TokenSource) error{
+		"due": func(s TokenSource) error { return s.Authorize(t.Context(), http.Header{}) },
+		"401": func(s TokenSource) error {
+			retry, err := s.Unauthorized(t.Context())
+			if err == nil && !retry {
+				err = errors.New("not to be repeated")
+			}
+			return err
+		},
+	} {
+		service := tokenService(t)
+		s := open(t, home(t, map[string]any{"tokens.access_token": accessToken(-time.Hour)}), service)
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				if err := f(s); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+		}
+		wg.Wait()
+		if got := len(service.requests()); got != 1 {
+			t.Errorf("%s: %d refreshes, want 1", name, got)
+		}
+	}
+}
+
+// TestRefreshByAnother takes over what another program has written meanwhile.
+func TestRefreshByAnother(t *testing.T) {
+	t.Parallel()
+	service := tokenService(t)
+	dir := home(t, nil)
+	s := open(t, dir, service)
+	theirs := accessToken(2 * time.Hour)
+	other := home(t, map[string]any{"tokens.access_token": theirs})
+	if err := os.Rename(filepath.Join(other, "auth.json"), filepath.Join(dir, "auth.json")); err != nil {
+		t.Fatal(err)
+	}
+	if retry, err := s.Unauthorized(t.Context()); !retry || err != nil {
+		t.Fatalf("Unauthorized = %v, %v", retry, err)
+	}
+	if got := headersOf(t, s).Get("Authorization"); got != "Bearer "+theirs {
+		t.Errorf("Authorization = %q, want the other program's", got)
+	}
+	if got := len(service.requests()); got != 0 {
+		t.Errorf("%d refreshes, want none", got)
+	}
+	stranger := home(t, map[string]any{"tokens.account_id": "acct-2"})
+	if err := os.Rename(filepath.Join(stranger, "auth.json"), filepath.Join(dir, "auth.json")); err != nil {
+		t.Fatal(err)
+	}
+	fresh := open(t, home(t, nil), service).(*signIn)
+	fresh.path = filepath.Join(dir, "auth.json")
+	if _, err := fresh.Unauthorized(t.Context()); err == nil || !strings.Contains(err.Error(), "another sign-in") {
+		t.Errorf("another account: error %v", err)
+	}
+}
+
+func TestRefreshFails(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name      string
+		status    int
+		answer    string
+		wantErr   string
+		temporary bool
+	}{
+		{"500", 500, `{"error":"s3cret"}`, "500", true},
+		{"429", 429, "", "429", true},
+		{"401", 401, `s3cret`, "401", false},
+		{"400", 400, "", "400", false},
+		{"redirect", 302, "", "302", false},
+		{"no JSON", 200, "s3cret", "JSON", false},
+		{"no access token", 200, `{"refresh_token":"s3cret"}`, "access_token is missing", false},
+		{"access token of another kind", 200, `{"access_token":1}`, "access_token is not a string", false},
+		{"access token with blanks", 200, `{"access_token":"s3cret s3cret"}`, "access_token has blanks", false},
+		{"id token no JWT", 200, `{"access_token":"a","id_token":"s3cret"}`, "id_token is not a JWT", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			service := newRecorder(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Location", "/elsewhere")
+				w.WriteHeader(tt.status)
+				_, _ = io.WriteString(w, tt.answer)
+			})
+			stale := accessToken(-time.Hour)
+			dir := home(t, map[string]any{"tokens.access_token": stale})
+			before := readJSON(t, filepath.Join(dir, "auth.json"))
+			var log bytes.Buffer
+			s, err := OpenSignIn(dir, SignInConfig{RefreshURL: service.server.URL, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 3 { // the registry is asked with what there is; the token service is left alone for a while
+				if got := headersOf(t, s).Get("Authorization"); got != "Bearer "+stale {
+					t.Errorf("Authorization = %q, want the old token", got)
+				}
+			}
+			if got := len(service.requests()); got != 1 {
+				t.Errorf("%d refreshes, want 1", got)
+			}
+			if !strings.Contains(log.String(), "cannot be refreshed") || strings.Contains(log.String(), "s3cret") {
+				t.Errorf("log: %s", log.String())
+			}
+			retry, err := s.Unauthorized(t.Context())
+			if retry || err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") ||
+				errors.Is(err, ErrTemporary) != tt.temporary {
+				t.Errorf("Unauthorized = %v, %v, want an error with %q, temporary %v", retry, err, tt.wantErr, tt.temporary)
+			}
+			if got := len(service.requests()); got != 2 {
+				t.Errorf("%d refreshes after a 401, want 2", got)
+			}
+			if diff := cmp.Diff(before, readJSON(t, filepath.Join(dir, "auth.json"))); diff != "" {
+				t.Errorf("auth.json changed:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRefreshUnsaved goes on with tokens that cannot be written.
+func TestRefreshUnsaved(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() == 0 {
+		t.Log("running as root: the folder is removed rather than made read-only")
+	}
+	dir := home(t, map[string]any{"tokens.access_token": accessToken(-time.Hour)})
+	service := newRecorder(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"access_token": newToken})
+	})
+	var log bytes.Buffer
+	s, err := OpenSignIn(dir, SignInConfig{RefreshURL: service.server.URL, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := headersOf(t, s).Get("Authorization"); got != "Bearer "+newToken {
+		t.Errorf("Authorization = %q, want the new token", got)
+	}
+	if !strings.Contains(log.String(), "cannot be saved") {
+		t.Errorf("log: %s", log.String())
+	}
+}
+
+func TestRefreshWithoutRefreshToken(t *testing.T) {
+	t.Parallel()
+	service := tokenService(t)
+	s := open(t, home(t, map[string]any{"tokens.refresh_token": nil}), service)
+	if _, err := s.Unauthorized(t.Context()); err == nil || !strings.Contains(err.Error(), "sign in again") {
+		t.Errorf("Unauthorized: error %v", err)
+	}
+}
+
+func FuzzParseAuthFile(f *testing.F) {
+	f.Add([]byte(`{"OPENAI_API_KEY":"sk"}`))
+	f.Add([]byte(`{"OPENAI_API_KEY":null,"tokens":{"id_token":"` + idToken + `","access_token":"a","refresh_token":"r","account_id":"x","y":1},"last_refresh":"2026-11-20T12:25:53.013661716Z","z":[1.50]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := parseAuthFile(data)
+		if err != nil || file.signIn == nil {
+			return
+		}
+		fresh := &tokens{id: idToken, access: "new", refresh: "ref2", lastRefresh: time.Unix(1795177927, 0)}
+		encoded, err := file.encode(fresh)
+		if err != nil {
+			t.Fatalf("%q cannot be written: %v", data, err)
+		}
+		again, err := parseAuthFile(encoded)
+		if err != nil || again.signIn == nil {
+			t.Fatalf("%q became %q: %v", data, encoded, err)
+		}
+		if again.signIn.access != "new" || again.signIn.refresh != "ref2" || again.signIn.accountID != file.signIn.accountID {
+			t.Errorf("%q became %q", data, encoded)
+		}
+		if len(again.all) != len(file.all) || len(again.tokens) != len(file.tokens) {
+			t.Errorf("%q lost members: %q", data, encoded)
+		}
+	})
+}

@@ -1,0 +1,120 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+)
+
+// Headers of requests to a registry (remote.md 3).
+const (
+	headerAccountID = "ChatGPT-Account-ID"
+	headerFedRAMP   = "X-OpenAI-Fedramp"
+)
+
+// maxToken is how long a token may be, wherever it is from, in bytes.
+const maxToken = 64 << 10
+
+var (
+	// ErrTemporary is wrapped by errors of a [TokenSource] that may be gone when the same is tried again.
+	ErrTemporary = errors.New("temporary failure")
+	// ErrExpired says that the credential has run out and that no newer one has come. It is final for a call, as in the
+	// reference: who registers gives up, who opens a stream is refused; a newer one helps later calls (remote.md 12.5).
+	ErrExpired = errors.New("the credential has expired")
+	// ErrNoCredential says that there is nothing to sign in with.
+	ErrNoCredential = errors.New("no credential: set CODEX_API_KEY or sign in")
+)
+
+// TokenSource signs the requests that an executor or a harness sends to a registry. All methods may run at once. Where a
+// source may be used says [CheckBase]. No source prints what it holds.
+type TokenSource interface {
+	// Authorize sets the headers of one request; it is called anew for each. It may call an authorization service first.
+	// Errors: [ErrExpired], or one that wraps [ErrTemporary] when another try may help; every other is final.
+	Authorize(ctx context.Context, header http.Header) error
+	// Unauthorized is told that the registry answered 401 to what Authorize made last. It returns true when there is a
+	// fresh token, and the same request should be sent again, once.
+	Unauthorized(ctx context.Context) (retry bool, err error)
+}
+
+// APIKey returns a source of one API key, blanks around it trimmed (remote.md 12.1).
+func APIKey(key string) TokenSource { return &bearer{name: "API key", token: new(strings.TrimSpace(key))} }
+
+// Bearer returns a source of one bearer token, such as the older CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN or a harness's (D16,
+// remote.md 9).
+func Bearer(token string) TokenSource { return &bearer{name: "bearer", token: &token} }
+
+// bearer is a token that never changes.
+type bearer struct {
+	redacted
+
+	name      string
+	token     *string
+	account   account // of a ChatGPT token, else empty
+	httpsOnly bool    // not even plain http to loopback (remote.md 12.4)
+}
+
+func (b *bearer) Authorize(_ context.Context, header http.Header) error {
+	if err := checkToken(*b.token); err != nil {
+		return fmt.Errorf("%s %w", b.name, err)
+	}
+	header.Set("Authorization", "Bearer "+*b.token)
+	b.account.set(header)
+	return nil
+}
+
+// Unauthorized has nothing fresher to offer.
+func (b *bearer) Unauthorized(context.Context) (bool, error) { return false, nil }
+
+// account is the ChatGPT account that a token speaks for.
+type account struct {
+	id      string
+	fedRAMP bool
+}
+
+// set adds the headers of the account; without an id there are none, as in the reference.
+func (a account) set(header http.Header) {
+	if a.id == "" {
+		return
+	}
+	header.Set(headerAccountID, a.id)
+	if a.fedRAMP {
+		header.Set(headerFedRAMP, "true")
+	}
+}
+
+// checkToken holds a token to what fits a header as one word: printable ASCII without blanks.
+func checkToken(token string) error {
+	switch {
+	case token == "":
+		return errors.New("is empty")
+	case len(token) > maxToken:
+		return fmt.Errorf("is longer than %d bytes", maxToken)
+	}
+	for _, c := range []byte(token) {
+		if c <= ' ' || c > '~' {
+			return errors.New("has blanks or characters that are not printable ASCII")
+		}
+	}
+	return nil
+}
+
+// redacted is embedded by what holds secrets: no verb of fmt and no handler of slog prints them. As fmt cannot call methods on
+// what it finds in unexported fields, types that live long keep secrets behind one more pointer: there fmt prints an address.
+type redacted struct{}
+
+const redaction = "[redacted]"
+
+// Format prints the same word for every verb.
+func (redacted) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, redaction) // fmt has nowhere to tell an error
+}
+
+// LogValue is the same for slog.
+func (redacted) LogValue() slog.Value { return slog.StringValue(redaction) }
+
+// MarshalJSON is the same for handlers that print JSON.
+func (redacted) MarshalJSON() ([]byte, error) { return []byte(`"` + redaction + `"`), nil }

@@ -1,0 +1,119 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// headersOf authorizes one request and returns what was set.
+func headersOf(t *testing.T, s TokenSource) http.Header {
+	t.Helper()
+	h := http.Header{}
+	if err := s.Authorize(t.Context(), h); err != nil {
+		t.Fatalf("Authorize: %v", err)
+	}
+	return h
+}
+
+func TestBearer(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, want string
+		source     TokenSource
+	}{
+		{"API key", "Bearer sk-test", APIKey("sk-test")},
+		{"API key with blanks around it", "Bearer sk-test", APIKey(" sk-test\n")},
+		{"bearer", "Bearer tok", Bearer("tok")},
+		{"bearer of odd characters", `Bearer t"k,x:y;`, Bearer(`t"k,x:y;`)},
+	} {
+		want := http.Header{"Authorization": {tt.want}}
+		if diff := cmp.Diff(want, headersOf(t, tt.source)); diff != "" {
+			t.Errorf("%s: headers (-want +got):\n%s", tt.name, diff)
+		}
+		if retry, err := tt.source.Unauthorized(t.Context()); retry || err != nil {
+			t.Errorf("%s: Unauthorized = %v, %v, want false, nil", tt.name, retry, err)
+		}
+	}
+}
+
+func TestBearerThatFitsNoHeader(t *testing.T) {
+	t.Parallel()
+	for _, token := range []string{"", "secret one", "secret\n", "secret\r\nX: y", "sécret", "secret\x7f", "secret\x00", strings.Repeat("s", maxToken+1)} {
+		h := http.Header{}
+		err := Bearer(token).Authorize(t.Context(), h)
+		if err == nil || errors.Is(err, ErrTemporary) {
+			t.Errorf("Authorize with %.20q: error %v, want a final one", token, err)
+		}
+		if len(h) != 0 {
+			t.Errorf("Authorize with %.20q: headers %v, want none", token, h)
+		}
+		if err != nil && strings.Contains(err.Error(), "ecret") {
+			t.Errorf("Authorize with %.20q: error %q shows the token", token, err)
+		}
+	}
+}
+
+// TestSecretsAreNotPrinted holds every type that keeps a secret to printing none, by any verb and any handler of slog.
+func TestSecretsAreNotPrinted(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cr3t"
+	_, key := testKeys(t)
+	c := &Credentials{environmentID: "env-1", current: &frame{token: secret, expires: time.Now().Add(time.Hour).Unix()}}
+	values := map[string]any{
+		"APIKey":         APIKey(secret),
+		"Bearer":         Bearer(secret),
+		"ChatGPT token":  &bearer{token: new(secret), httpsOnly: true},
+		"signIn":         &signIn{tokens: &tokens{access: secret, refresh: secret, id: secret}},
+		"tokens":         &tokens{access: secret, refresh: secret, id: secret},
+		"authFile":       &authFile{apiKey: secret, all: members{secret: nil}},
+		"SignInConfig":   SignInConfig{APIKey: secret},
+		"*SignInConfig":  &SignInConfig{APIKey: secret},
+		"IdentityConfig": IdentityConfig{Token: secret},
+		"identity":       &identity{runtimeID: secret, taskID: secret, key: &key},
+		"Credentials":    c,
+		"frame":          &frame{token: secret},
+		"in a struct":    struct{ S TokenSource }{Bearer(secret)},
+		"deep":           []any{map[string]TokenSource{"a": Bearer(secret)}, struct{ s TokenSource }{Bearer(secret)}, struct{ s TokenSource }{c}},
+		"deep key":       struct{ s TokenSource }{&identity{key: &key}},
+		"deep sign-in":   struct{ s TokenSource }{&signIn{tokens: &tokens{access: secret}}},
+	}
+	for name, v := range values {
+		var printed strings.Builder
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t"} {
+			fmt.Fprintf(&printed, verb+"\n", v)
+		}
+		var log bytes.Buffer
+		slog.New(slog.NewTextHandler(&log, nil)).Info("m", "v", v)
+		slog.New(slog.NewJSONHandler(&log, nil)).Info("m", "v", v, slog.Group("g", "v", v))
+		asJSON, _ := json.Marshal(v)
+		all := printed.String() + log.String() + string(asJSON)
+		for _, form := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret), fmt.Sprintf("%d", []byte(secret)), fmt.Sprint([]byte(key)[:4])} {
+			if strings.Contains(all, strings.Trim(form, "[]")) {
+				t.Errorf("%s shows %q:\n%s", name, form, all)
+			}
+		}
+	}
+}
+
+func TestUnauthorizedOfStaticSources(t *testing.T) {
+	t.Parallel()
+	_, key := testKeys(t)
+	for _, s := range []TokenSource{APIKey("k"), Bearer("t"), &Credentials{}, &identity{key: &key}} {
+		if retry, err := s.Unauthorized(context.Background()); retry || err != nil {
+			t.Errorf("%T: Unauthorized = %v, %v, want false, nil", s, retry, err)
+		}
+	}
+}

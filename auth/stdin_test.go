@@ -1,0 +1,212 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// pipe returns the reading end of a pipe with text in it; its writing end is open unless ended.
+func pipe(t *testing.T, text string, ended bool) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		_, _ = io.WriteString(w, text) // the reader may stop early
+		if ended {
+			w.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		r.Close()
+		w.Close()
+		<-written
+	})
+	return r
+}
+
+func TestReadBearer(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", maxBearerLine-1)
+	for _, tt := range []struct {
+		name, stdin string
+		ended       bool
+		want        string
+		wantErr     string
+	}{
+		{name: "line", stdin: "tok\n", want: "tok"},
+		{name: "more behind it", stdin: "tok\nrest\n", want: "tok"},
+		{name: "carriage return", stdin: "tok\r\n", want: "tok"},
+		{name: "longest", stdin: long + "\n", want: long},
+		{name: "too long", stdin: long + "a\n", wantErr: "too long"},
+		{name: "endless", stdin: long + "aaaaaaaaaaaaaaaaaaaaa", wantErr: "too long"},
+		{name: "no newline", stdin: "s3cret", ended: true, wantErr: "no newline"},
+		{name: "nothing", ended: true, wantErr: "ended before"},
+		{name: "empty", stdin: "\n", wantErr: "empty"},
+		{name: "blank before", stdin: " s3cret\n", wantErr: "blanks"},
+		{name: "blank behind", stdin: "s3cret \n", wantErr: "blanks"},
+		{name: "blank inside", stdin: "s3cret two\n", wantErr: "blanks"},
+		{name: "tab", stdin: "s3cret\ttwo\n", wantErr: "blanks"},
+		{name: "two carriage returns", stdin: "s3cret\r\r\n", wantErr: "blanks"},
+		{name: "not ASCII", stdin: "s3crét\n", wantErr: "ASCII"},
+		{name: "delete", stdin: "s3cret\x7f\n", wantErr: "ASCII"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s, err := ReadBearer(t.Context(), pipe(t, tt.stdin, tt.ended))
+			if tt.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cr") {
+					t.Fatalf("ReadBearer: error %v, want one with %q", err, tt.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := headersOf(t, s).Get("Authorization"), "Bearer "+tt.want; got != want {
+				t.Errorf("Authorization = %.40q, want %.40q", got, want)
+			}
+		})
+	}
+}
+
+func TestReadBearerInterrupted(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("told to end")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	stdin := pipe(t, "", false)
+	if _, err := ReadBearer(ctx, stdin); !errors.Is(err, cause) {
+		t.Errorf("ReadBearer: error %v, want %v", err, cause)
+	}
+}
+
+func TestReadBearerOfFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte("tok\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if s, err := ReadBearer(t.Context(), f); err != nil || headersOf(t, s).Get("Authorization") != "Bearer tok" {
+		t.Errorf("ReadBearer of a file: %v", err)
+	}
+	if _, err := ReadChatGPTToken(t.Context(), f, ""); err == nil || !strings.Contains(err.Error(), "pipe or socket") {
+		t.Errorf("ReadChatGPTToken of a file: error %v, want one that asks for a pipe", err)
+	}
+}
+
+func TestReadChatGPTToken(t *testing.T) {
+	t.Parallel()
+	claim := map[string]any{"chatgpt_account_id": "acct-1"}
+	good := unsignedJWT(map[string]any{claimAuth: claim})
+	for _, tt := range []struct {
+		name, stdin, account string
+		want                 http.Header
+		wantErr              string
+	}{
+		{name: "line", stdin: good + "\n",
+			want: http.Header{"Authorization": {"Bearer " + good}, "Chatgpt-Account-Id": {"acct-1"}}},
+		{name: "account asked for", stdin: good + "\r\n", account: "acct-1",
+			want: http.Header{"Authorization": {"Bearer " + good}, "Chatgpt-Account-Id": {"acct-1"}}},
+		{name: "another account asked for", stdin: good + "\n", account: "acct-2", wantErr: "another account"},
+		{name: "opaque", stdin: "s3cret\n", account: "acct-1", wantErr: "not a JWT"},
+		{name: "no claim", stdin: unsignedJWT(map[string]any{"sub": "x"}) + "\n", account: "acct-1", wantErr: "account"},
+		{name: "claim of another kind", stdin: unsignedJWT(map[string]any{claimAuth: "acct-1"}) + "\n", wantErr: "account"},
+		{name: "account of another kind", stdin: unsignedJWT(map[string]any{claimAuth: map[string]any{"chatgpt_account_id": 1}}) + "\n", wantErr: "account"},
+		{name: "empty account", stdin: unsignedJWT(map[string]any{claimAuth: map[string]any{"chatgpt_account_id": ""}}) + "\n", wantErr: "account"},
+		{name: "account that is no header", stdin: unsignedJWT(map[string]any{claimAuth: map[string]any{"chatgpt_account_id": "a\r\nX: y"}}) + "\n", wantErr: "account"},
+		{name: "no newline", stdin: good, wantErr: "no newline"},
+		{name: "too long", stdin: strings.Repeat("s", maxToken) + "\n", wantErr: "too long"},
+		{name: "blanks", stdin: " " + good + "\n", wantErr: "blanks"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s, err := ReadChatGPTToken(t.Context(), pipe(t, tt.stdin, true), tt.account)
+			if tt.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
+					t.Fatalf("ReadChatGPTToken: error %v, want one with %q", err, tt.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, headersOf(t, s)); diff != "" {
+				t.Errorf("headers (-want +got):\n%s", diff)
+			}
+			if _, err := CheckBase("http://127.0.0.1", s); err == nil {
+				t.Error("CheckBase allows plain http, want https only")
+			}
+		})
+	}
+}
+
+func TestReadChatGPTTokenOfSocket(t *testing.T) {
+	t.Parallel()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far := os.NewFile(uintptr(fds[0]), "near"), os.NewFile(uintptr(fds[1]), "far")
+	defer near.Close()
+	defer far.Close()
+	token := unsignedJWT(map[string]any{claimAuth: map[string]any{"chatgpt_account_id": "acct-1", "chatgpt_account_is_fedramp": true}})
+	if _, err := io.WriteString(far, token+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	s, err := ReadChatGPTToken(t.Context(), near, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := http.Header{"Authorization": {"Bearer " + token}, "Chatgpt-Account-Id": {"acct-1"}, "X-Openai-Fedramp": {"true"}}
+	if diff := cmp.Diff(want, headersOf(t, s)); diff != "" {
+		t.Errorf("headers (-want +got):\n%s", diff)
+	}
+}
+
+// TestLines reads lines byte by byte and at once, to the byte of the limit.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	const text = "12345678\n\nab\n1234567\nlong-tail"
+	for _, r := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text)), iotest.DataErrReader(strings.NewReader(text))} {
+		l := &lines{r: r, buf: make([]byte, 9)}
+		var got []string
+		var err error
+		for {
+			var line []byte
+			if line, err = l.next(); err != nil {
+				break
+			}
+			got = append(got, string(line))
+		}
+		if diff := cmp.Diff([]string{"12345678\n", "\n", "ab\n", "1234567\n"}, got); diff != "" {
+			t.Errorf("lines (-want +got):\n%s", diff)
+		}
+		if err != errLineLong {
+			t.Errorf("end of lines: %v, want %v", err, errLineLong)
+		}
+	}
+	l := &lines{r: iotest.ErrReader(net.ErrClosed), buf: make([]byte, 9)}
+	if _, err := l.next(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("next: %v, want %v", err, net.ErrClosed)
+	}
+}

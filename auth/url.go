@@ -1,0 +1,54 @@
+package auth
+
+import (
+	"errors"
+	"net/netip"
+	"net/url"
+	"strings"
+)
+
+// IsLoopback tells whether a host, without port and brackets, is this machine for certain: localhost or an address literal.
+// Other names are not looked up, since what they mean may change.
+func IsLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}
+
+// CheckURL reads the address of a service that credentials are sent to, blanks around it trimmed: absolute, https, or http
+// to loopback (D16), without userinfo and fragment. Errors never quote it.
+func CheckURL(raw string) (*url.URL, error) {
+	u, err := url.Parse(strings.TrimSpace(raw))
+	switch {
+	case err != nil:
+		return nil, errors.New("is not a URL") // the parser's own text quotes it
+	case u.Scheme != "http" && u.Scheme != "https", u.Opaque != "", u.Hostname() == "":
+		return nil, errors.New("is not an absolute http or https URL")
+	case u.User != nil:
+		return nil, errors.New("must not contain a user name or password")
+	case u.Fragment != "" || strings.Contains(raw, "#"):
+		return nil, errors.New("must not contain a fragment")
+	case u.Scheme == "http" && !IsLoopback(u.Hostname()):
+		return nil, errors.New("is plain http to another host; only https is allowed there")
+	}
+	return u, nil
+}
+
+// CheckBase is [CheckURL] for the base that paths are appended to: no query either, and trailing slashes are cut off. tokens
+// may be stricter: the ChatGPT token from stdin is sent over https only, also on loopback (remote.md 12.4).
+func CheckBase(raw string, tokens TokenSource) (*url.URL, error) {
+	u, err := CheckURL(raw)
+	if err != nil {
+		return nil, err
+	}
+	if u.RawQuery != "" || u.ForceQuery {
+		return nil, errors.New("must not contain a query")
+	}
+	if b, ok := tokens.(*bearer); ok && b.httpsOnly && u.Scheme != "https" {
+		return nil, errors.New("is not https, which this credential needs")
+	}
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
+	return u, nil
+}

@@ -1,0 +1,90 @@
+package auth
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestIsLoopback(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]bool{
+		"localhost": true, "LOCALHOST": true, "127.0.0.1": true, "127.255.1.2": true, "::1": true, "::ffff:127.0.0.1": true,
+		"": false, "example.com": false, "localhost.example.com": false, "127.0.0.1.example.com": false, "10.0.0.1": false,
+		"0.0.0.0": false, "::": false, "127.1": false, "2130706433": false, "localhost.": false, "[::1]": false,
+	} {
+		if got := IsLoopback(host); got != want {
+			t.Errorf("IsLoopback(%q) = %v, want %v", host, got, want)
+		}
+	}
+}
+
+func TestCheckURL(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ raw, want, wantErr string }{
+		{raw: "https://example.com/oauth/token?a=b", want: "https://example.com/oauth/token?a=b"},
+		{raw: " \thttp://127.0.0.1:7270/x\n", want: "http://127.0.0.1:7270/x"},
+		{raw: "http://[::1]:7270", want: "http://[::1]:7270"},
+		{raw: "http://localhost", want: "http://localhost"},
+		{raw: "HTTPS://Example.com", want: "https://Example.com"},
+		{raw: "http://example.com", wantErr: "plain http"},
+		{raw: "http://localhost.s3cret.com", wantErr: "plain http"},
+		{raw: "https://s3cret@example.com", wantErr: "user name"},
+		{raw: "https://u:s3cret@example.com", wantErr: "user name"},
+		{raw: "https://u:s3cret/x@example.com", wantErr: "not a URL"},
+		{raw: "https://example.com/#s3cret", wantErr: "fragment"},
+		{raw: "https://example.com/#", wantErr: "fragment"},
+		{raw: "", wantErr: "absolute"},
+		{raw: "example.com/s3cret", wantErr: "absolute"},
+		{raw: "/s3cret", wantErr: "absolute"},
+		{raw: "//example.com", wantErr: "absolute"},
+		{raw: "https:s3cret", wantErr: "absolute"},
+		{raw: "https:///s3cret", wantErr: "absolute"},
+		{raw: "https://:443/s3cret", wantErr: "absolute"},
+		{raw: "ws://127.0.0.1/", wantErr: "absolute"},
+		{raw: "file:///s3cret", wantErr: "absolute"},
+		{raw: "https://example.com/%s3cret", wantErr: "not a URL"},
+		{raw: "https://example.com\n/s3cret", wantErr: "not a URL"},
+	} {
+		u, err := CheckURL(tt.raw)
+		if tt.wantErr != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("CheckURL(%q): error %v, want one with %q", tt.raw, err, tt.wantErr)
+			}
+			continue
+		}
+		if err != nil || u.String() != tt.want {
+			t.Errorf("CheckURL(%q) = %v, %v, want %q", tt.raw, u, err, tt.want)
+		}
+	}
+}
+
+func TestCheckBase(t *testing.T) {
+	t.Parallel()
+	token := &bearer{token: new("t"), httpsOnly: true}
+	for _, tt := range []struct {
+		raw           string
+		tokens        TokenSource
+		want, wantErr string
+	}{
+		{raw: " https://example.com/a%20b/// ", want: "https://example.com/a%20b"},
+		{raw: "https://example.com/a%2Fb/", want: "https://example.com/a%2Fb"},
+		{raw: "http://127.0.0.1:1/", want: "http://127.0.0.1:1"},
+		{raw: "http://127.0.0.1:1/", tokens: Bearer("t"), want: "http://127.0.0.1:1"},
+		{raw: "https://127.0.0.1:1/", tokens: token, want: "https://127.0.0.1:1"},
+		{raw: "http://127.0.0.1:1/", tokens: token, wantErr: "not https"},
+		{raw: "https://example.com/?sig=1", wantErr: "query"},
+		{raw: "https://example.com/?", wantErr: "query"},
+		{raw: "http://example.com/", wantErr: "plain http"},
+	} {
+		u, err := CheckBase(tt.raw, tt.tokens)
+		if tt.wantErr != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
+				t.Errorf("CheckBase(%q, %T): error %v, want one with %q", tt.raw, tt.tokens, err, tt.wantErr)
+			}
+			continue
+		}
+		if err != nil || u.String() != tt.want {
+			t.Errorf("CheckBase(%q, %T) = %v, %v, want %q", tt.raw, tt.tokens, u, err, tt.want)
+		}
+	}
+}

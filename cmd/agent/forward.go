@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"sync"
+
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/transport"
+)
+
+// forwardFlags say which exec-server to offer, and where (remote.md 11).
+type forwardFlags struct {
+	Connect string `required:"" env:"AGENT_CONNECT" placeholder:"URL" help:"The exec-server: ws://HOST:PORT, or wss."`
+	healthFlags
+	remoteFlags
+	authFlags // refused, see newParser
+	logFlags
+}
+
+func (*forwardFlags) Help() string {
+	return `Registers like agent --remote, but passes each connection on to an exec-server that listens on a WebSocket, one connection there for each. Messages are passed through as they are.
+
+Example:
+
+    CODEX_API_KEY=... agent forward --connect ws://127.0.0.1:7000 --remote https://registry.example.com --environment-id build-1
+
+Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong command line.`
+}
+
+// Validate is called by the parser.
+func (f *forwardFlags) Validate() error {
+	if f.Remote == nil {
+		return errors.New("forward needs --remote")
+	}
+	return f.remoteFlags.usage()
+}
+
+// runForward forwards until a signal.
+func runForward(sys system, flags *forwardFlags) int {
+	return untilSignal(sys, func(signals <-chan os.Signal) (os.Signal, error) {
+		return forward(sys, flags, signals)
+	})
+}
+
+func forward(sys system, flags *forwardFlags, signals <-chan os.Signal) (received os.Signal, err error) {
+	logger := flags.logger(sys.stderr)
+	r, err := newRemote(sys, &flags.remoteFlags, &flags.authFlags, logger)
+	if err != nil {
+		return nil, err
+	}
+	target, err := url.Parse(flags.Connect)
+	if err != nil || target.Scheme != "ws" && target.Scheme != "wss" || target.Host == "" {
+		return nil, errors.New("--connect is not of the form ws://HOST:PORT or wss://HOST:PORT")
+	}
+	probes, err := listenHealth(flags.HealthListen, logger)
+	if err != nil {
+		return nil, err
+	}
+	defer probes.Close()
+
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	f := &forwarder{target: flags.Connect, roots: r.signIn.roots, logger: logger}
+	done := make(chan error, 1)
+	go func() { done <- r.run(ctx, probes, f.serve) }()
+	select {
+	case err = <-done:
+		return nil, err
+	case received = <-signals:
+		cancel()
+		return received, <-done
+	}
+}
+
+// forwarder passes connections on to an exec-server.
+type forwarder struct {
+	target string
+	roots  *x509.CertPool
+	logger *slog.Logger
+}
+
+// serve forwards what the listener yields until ctx or the listener ends, and
+// returns when all of it has ended.
+func (f *forwarder) serve(ctx context.Context, l rpc.Listener) error {
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	var streams sync.WaitGroup
+	defer streams.Wait()
+	defer cancel()
+	for {
+		stream, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		streams.Go(func() { f.forward(ctx, stream) })
+	}
+}
+
+// forward dials the target and passes messages both ways until one side ends;
+// then the other one ends too.
+func (f *forwarder) forward(ctx context.Context, stream rpc.Conn) {
+	defer stream.Close()
+	var secure *tls.Config // nothing of it for ws
+	if f.roots != nil {
+		secure = &tls.Config{RootCAs: f.roots, MinVersion: tls.VersionTLS12}
+	}
+	target, err := transport.Dial(ctx, f.target, transport.DialConfig{TLS: secure})
+	if err != nil {
+		f.logger.Warn("the exec-server cannot be reached", "error", err)
+		return
+	}
+	both := func() {
+		_ = target.Close()
+		_ = stream.Close()
+	}
+	stop := context.AfterFunc(ctx, both)
+	defer stop()
+	var answers sync.WaitGroup
+	answers.Go(func() {
+		pump(stream, target)
+		both()
+	})
+	pump(target, stream)
+	both()
+	answers.Wait()
+}
+
+// pump passes messages on until one of the two ends.
+func pump(to, from rpc.Conn) {
+	for {
+		message, err := from.Read()
+		if err != nil {
+			return
+		}
+		err = to.Write(message)
+		rpc.Recycle(message)
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	healthPatience  = 5 * time.Second // for one request
+	maxHealthHeader = 4 << 10         // bytes
+	// maxProbes is how many may be asked at once; one more waits.
+	maxProbes = 16
+)
+
+// healthFlags say where to tell how the server is.
+type healthFlags struct {
+	HealthListen string `env:"AGENT_HEALTH_LISTEN" placeholder:"HOST:PORT" help:"Answer GET /healthz with 200, and GET /readyz with 200 while clients can come, else 503. Nothing else can be asked there."`
+}
+
+// health answers the probes of who runs the server. The nil one answers none.
+type health struct {
+	server  *http.Server
+	ready   atomic.Pointer[func() bool] // nil: not yet
+	running sync.WaitGroup
+}
+
+// listenHealth starts to answer; the caller closes it. Nil without an address.
+func listenHealth(address string, log *slog.Logger) (*health, error) {
+	if address == "" {
+		return nil, nil
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(context.Background(), "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listening for probes: %w", err)
+	}
+	h := &health{}
+	h.server = &http.Server{
+		Handler:        h,
+		ReadTimeout:    healthPatience,
+		WriteTimeout:   healthPatience,
+		MaxHeaderBytes: maxHealthHeader,
+		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	h.server.SetKeepAlivesEnabled(false)
+	probes := &bounded{Listener: listener, seats: make(chan struct{}, maxProbes), done: make(chan struct{})}
+	h.running.Go(func() {
+		// It is closed, or nobody can be told but by the answers that stay away.
+		_ = h.server.Serve(probes)
+	})
+	log.Info("answering probes", "address", listener.Addr().String())
+	return h, nil
+}
+
+// follow lets ready say whether clients can come.
+func (h *health) follow(ready func() bool) {
+	if h != nil {
+		h.ready.Store(&ready)
+	}
+}
+
+// ServeHTTP answers one probe.
+func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ready := h.ready.Load()
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.WriteHeader(http.StatusMethodNotAllowed)
+	case r.URL.Path == "/healthz":
+	case r.URL.Path != "/readyz":
+		w.WriteHeader(http.StatusNotFound)
+	case ready == nil || !(*ready)():
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+}
+
+func (h *health) Close() {
+	if h == nil {
+		return
+	}
+	_ = h.server.Close() // nothing is lost with a probe
+	h.running.Wait()
+}
+
+// bounded is a listener with so many connections at once.
+type bounded struct {
+	net.Listener
+	seats chan struct{}
+	stop  sync.Once
+	done  chan struct{}
+}
+
+func (b *bounded) Accept() (net.Conn, error) {
+	select {
+	case b.seats <- struct{}{}:
+	case <-b.done:
+		return nil, net.ErrClosed
+	}
+	conn, err := b.Listener.Accept()
+	if err != nil {
+		<-b.seats
+		return nil, err
+	}
+	return &seated{Conn: conn, leave: sync.OnceFunc(func() { <-b.seats })}, nil
+}
+
+func (b *bounded) Close() error {
+	b.stop.Do(func() { close(b.done) })
+	return b.Listener.Close()
+}
+
+type seated struct {
+	net.Conn
+	leave func()
+}
+
+func (s *seated) Close() error {
+	defer s.leave()
+	return s.Conn.Close()
+}

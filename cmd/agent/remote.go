@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/rpc"
+)
+
+// errStdinClosed is an orderly end.
+var errStdinClosed = errors.New("standard input has ended")
+
+// remote is the life of an executor behind a registry, be it an agent or a
+// forwarder.
+type remote struct {
+	flags  *remoteFlags
+	signIn *signIn
+	stdin  *os.File
+	logger *slog.Logger
+}
+
+// exitOnStdinClose is the reference's variable for the flag of the same words.
+const exitOnStdinClose = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
+
+// newRemote checks what can be checked without waiting for anything.
+func newRemote(sys system, flags *remoteFlags, listening *authFlags, logger *slog.Logger) (*remote, error) {
+	if err := listening.refuse(); err != nil {
+		return nil, err
+	}
+	if err := flags.configuration(); err != nil {
+		return nil, err
+	}
+	if _, err := auth.CheckBase(*flags.Remote, nil); err != nil {
+		return nil, fmt.Errorf("--remote %w", err)
+	}
+	s, err := newSignIn(sys, flags)
+	if err != nil {
+		return nil, err
+	}
+	return &remote{flags: flags, signIn: s, stdin: sys.stdin, logger: logger}, nil
+}
+
+// run signs in, registers and lets serve have the link, which probes are told
+// of, until ctx ends (nil),
+// standard input ends where that is the end (nil), the registry refuses the
+// executor, or its credentials are void.
+func (r *remote) run(ctx context.Context, probes *health, serve func(context.Context, rpc.Listener) error) error {
+	err := r.work(ctx, probes, serve)
+	if ctx.Err() != nil || errors.Is(err, errStdinClosed) {
+		return nil
+	}
+	return err
+}
+
+func (r *remote) work(ctx context.Context, probes *health, serve func(context.Context, rpc.Listener) error) error {
+	source, err := r.signIn.source(ctx, r.stdin, r.flags)
+	if err != nil {
+		return err
+	}
+	if rotating, ok := source.(*auth.Credentials); ok {
+		defer rotating.Close()
+	}
+	registry, err := relay.NewRegistry(relay.RegistryConfig{
+		BaseURL:       *r.flags.Remote,
+		EnvironmentID: r.flags.environmentID(),
+		Tokens:        source,
+		Logger:        r.logger,
+		RootCAs:       r.signIn.roots,
+		Proxy:         http.ProxyFromEnvironment,
+	})
+	if err != nil {
+		return err
+	}
+	defer registry.Close()
+	identity, err := relay.NewIdentity()
+	if err != nil {
+		return err
+	}
+	link := relay.NewLink(relay.LinkConfig{Registry: registry, Identity: identity, Logger: r.logger})
+	probes.follow(link.Ready)
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return serve(ctx, link) })
+	group.Go(func() error { return link.Run(ctx) })
+	group.Go(func() error { return r.watchInput(ctx, source) })
+	return group.Wait()
+}
+
+// watchInput returns when what comes on standard input, or its end, is the end.
+// With rotating credentials it always is, as in the reference: nobody is left
+// who could renew them.
+func (r *remote) watchInput(ctx context.Context, source auth.TokenSource) error {
+	var ended <-chan struct{}
+	rotating, ok := source.(*auth.Credentials)
+	switch {
+	case ok:
+		ended = rotating.Done()
+	case r.flags.ExitOnStdinClose:
+		ended = endOf(r.stdin)
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-ended:
+	}
+	if ok && rotating.Err() != nil {
+		return rotating.Err()
+	}
+	return errStdinClosed
+}
+
+// endOf returns a channel that is closed at the end of the input, which nobody
+// else reads. Its goroutine may outlive everything: a read of a terminal or of
+// a file cannot be interrupted.
+func endOf(input io.Reader) <-chan struct{} {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		// How the input ended says nothing that its end does not.
+		_, _ = io.Copy(io.Discard, input)
+	}()
+	return closed
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// remoteFlags are those of remote mode (remote.md 2), of the server and of
+// forward alike. A pointer tells what was given from what was not.
+type remoteFlags struct {
+	Remote          *string `env:"AGENT_REMOTE" group:"remote" placeholder:"URL" help:"Serve as a remote environment instead of listening: base URL of the registry, https, or http to loopback."`
+	EnvironmentID   *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" group:"remote" placeholder:"ID" help:"Environment to register as."`
+	Name            string  `env:"AGENT_NAME" group:"remote" placeholder:"TEXT" help:"Accepted for compatibility; sent nowhere."`
+	RemoteTransport string  `default:"" enum:",noise,direct" env:"AGENT_REMOTE_TRANSPORT" group:"remote" placeholder:"NAME" help:"noise, the default and the only one that is built, or direct."`
+
+	UseAgentIdentityAuth    bool   `env:"AGENT_USE_AGENT_IDENTITY_AUTH" group:"remote" help:"Sign in with the agent identity in CODEX_ACCESS_TOKEN."`
+	RegistrationBearerStdin bool   `env:"AGENT_REGISTRATION_BEARER_STDIN" group:"remote" help:"Sign in with the bearer token on the first line of standard input."`
+	ExecutorCredentialStdin bool   `env:"AGENT_EXECUTOR_CREDENTIAL_STDIN" group:"remote" help:"Sign in with the newest of the credentials on standard input, one JSON object a line."`
+	ChatGPTTokenStdin       bool   `env:"AGENT_CHATGPT_TOKEN_STDIN" name:"chatgpt-token-stdin" group:"remote" help:"Sign in with the ChatGPT access token on the first line of standard input; https only."`
+	ChatGPTAccountID        string `env:"AGENT_CHATGPT_ACCOUNT_ID" name:"chatgpt-account-id" group:"remote" placeholder:"ID" help:"Account that this token must be for."`
+
+	AWSSigV4   bool   `env:"AGENT_AWS_SIGV4" name:"aws-sigv4" hidden:""`
+	AWSProfile string `env:"AGENT_AWS_PROFILE" name:"aws-profile" hidden:""`
+	AWSRegion  string `env:"AGENT_AWS_REGION" name:"aws-region" hidden:""`
+	AWSService string `env:"AGENT_AWS_SERVICE" name:"aws-service" hidden:""`
+
+	ExitOnStdinClose bool `env:"AGENT_EXIT_ON_STDIN_CLOSE,CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE" group:"remote" help:"End, with exit code 0, at the end of standard input."`
+}
+
+// usage finds what makes a wrong command line, with exit code 2.
+func (f *remoteFlags) usage() error {
+	if f.Remote == nil {
+		if given := f.given(); given != "" {
+			return fmt.Errorf("%s needs --remote", given)
+		}
+		return nil
+	}
+	sources := f.sources()
+	switch {
+	case f.EnvironmentID == nil:
+		return errors.New("--remote needs --environment-id")
+	case len(sources) > 1:
+		return fmt.Errorf("%s and %s exclude each other", sources[0], sources[1])
+	case f.UseAgentIdentityAuth && f.AWSSigV4:
+		return errors.New("--use-agent-identity-auth and --aws-sigv4 exclude each other")
+	case f.RemoteTransport == "direct" && !f.AWSSigV4:
+		return errors.New("--remote-transport direct needs --aws-sigv4")
+	case !f.AWSSigV4 && (f.AWSProfile != "" || f.AWSRegion != "" || f.AWSService != ""):
+		return errors.New("--aws-profile, --aws-region and --aws-service need --aws-sigv4")
+	case f.ChatGPTAccountID != "" && !f.ChatGPTTokenStdin:
+		return errors.New("--chatgpt-account-id needs --chatgpt-token-stdin")
+	}
+	return nil
+}
+
+// given is a flag that has no meaning without --remote. The environment id and
+// the name are ignored then (remote.md 2).
+func (f *remoteFlags) given() string {
+	if sources := f.sources(); len(sources) > 0 {
+		return sources[0]
+	}
+	for _, flag := range []struct {
+		name  string
+		given bool
+	}{
+		{"--remote-transport", f.RemoteTransport != ""},
+		{"--chatgpt-account-id", f.ChatGPTAccountID != ""},
+		{"--exit-on-stdin-close", f.ExitOnStdinClose},
+		{"--aws-sigv4", f.AWSSigV4},
+		{"--aws-profile", f.AWSProfile != ""},
+		{"--aws-region", f.AWSRegion != ""},
+		{"--aws-service", f.AWSService != ""},
+	} {
+		if flag.given {
+			return flag.name
+		}
+	}
+	return ""
+}
+
+// sources are the flags that name a credential.
+func (f *remoteFlags) sources() []string {
+	var names []string
+	for _, flag := range []struct {
+		name  string
+		given bool
+	}{
+		{"--use-agent-identity-auth", f.UseAgentIdentityAuth},
+		{"--registration-bearer-stdin", f.RegistrationBearerStdin},
+		{"--executor-credential-stdin", f.ExecutorCredentialStdin},
+		{"--chatgpt-token-stdin", f.ChatGPTTokenStdin},
+	} {
+		if flag.given {
+			names = append(names, flag.name)
+		}
+	}
+	return names
+}
+
+// configuration finds what cannot be done, with exit code 1.
+func (f *remoteFlags) configuration() error {
+	switch {
+	case f.RemoteTransport == "direct":
+		return errors.New("the direct transport is not built: use --remote-transport noise, without the --aws flags")
+	case f.AWSSigV4:
+		return errors.New("--aws-sigv4 signs requests of the direct transport only, which is not built")
+	case !protocol.ValidEnvironmentID(f.environmentID()):
+		return errors.New("--environment-id must be 1 to 256 of A-Z, a-z, 0-9, _ and -")
+	}
+	return nil
+}
+
+// environmentID is what was given, without blanks around it.
+func (f *remoteFlags) environmentID() string { return strings.TrimSpace(*f.EnvironmentID) }

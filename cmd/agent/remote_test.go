@@ -1,0 +1,257 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRemoteCommandLine goes through the table of remote.md 2: what makes a wrong command line (2), what cannot be
+// done (1). None of it says anything to the registry.
+func TestRemoteCommandLine(t *testing.T) {
+	t.Parallel()
+	registry := silentRegistry(t)
+	const key = "CODEX_API_KEY=sk-secret-value"
+	remote := func(more ...string) []string {
+		return append([]string{"--remote", "http://" + registry, "--environment-id", "env-1"}, more...)
+	}
+	forward := func(more ...string) []string { return append([]string{"forward"}, more...) }
+	for _, tt := range []struct {
+		name  string
+		args  []string
+		env   string
+		stdin string
+		code  int
+		want  string
+	}{
+		{"no environment id", []string{"--remote", "http://" + registry}, key, "", 2, "--remote needs --environment-id"},
+		{"transport without remote", []string{"--remote-transport", "noise"}, "", "", 2, "--remote-transport needs --remote"},
+		{"identity without remote", []string{"--use-agent-identity-auth"}, "", "", 2, "--use-agent-identity-auth needs --remote"},
+		{"bearer without remote", []string{"--registration-bearer-stdin"}, "", "", 2, "--registration-bearer-stdin needs --remote"},
+		{"frames without remote", []string{"--executor-credential-stdin"}, "", "", 2, "--executor-credential-stdin needs --remote"},
+		{"token without remote", []string{"--chatgpt-token-stdin"}, "", "", 2, "--chatgpt-token-stdin needs --remote"},
+		{"account without remote", []string{"--chatgpt-account-id", "a"}, "", "", 2, "--chatgpt-account-id needs --remote"},
+		{"sigv4 without remote", []string{"--aws-sigv4"}, "", "", 2, "--aws-sigv4 needs --remote"},
+		{"region without remote", []string{"--aws-region", "eu"}, "", "", 2, "--aws-region needs --remote"},
+		{"stdin close without remote", []string{"--exit-on-stdin-close"}, "", "", 2, "--exit-on-stdin-close needs --remote"},
+		{"the same by variable", nil, "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE=true", "", 2, "--exit-on-stdin-close needs --remote"},
+		{"stdin close is no word", remote(), "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE=maybe", "", 2, "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"},
+		{"listen", remote("--listen", "ws://127.0.0.1:0"), key, "", 2, "--remote and --listen"},
+		{"listen, its default", remote("--listen", defaultListen), key, "", 2, "--remote and --listen"},
+		{"listen by variable", remote(), "AGENT_LISTEN=stdio", "", 2, "--remote and --listen"},
+		{"unknown transport", remote("--remote-transport", "carrier-pigeon"), key, "", 2, "--remote-transport"},
+		{"no requests at once", remote("--concurrent-requests", "0"), key, "", 2, "--concurrent-requests 0"},
+		{"direct", remote("--remote-transport", "direct"), key, "", 2, "--remote-transport direct needs --aws-sigv4"},
+		{"identity and sigv4", remote("--use-agent-identity-auth", "--aws-sigv4"), key, "", 2, "exclude each other"},
+		{"region without sigv4", remote("--aws-region", "eu"), key, "", 2, "need --aws-sigv4"},
+		{"account without token", remote("--chatgpt-account-id", "a"), key, "", 2, "--chatgpt-account-id needs --chatgpt-token-stdin"},
+		{"identity and bearer", remote("--use-agent-identity-auth", "--registration-bearer-stdin"), key, "", 2, "exclude each other"},
+		{"identity and frames", remote("--use-agent-identity-auth", "--executor-credential-stdin"), key, "", 2, "exclude each other"},
+		{"identity and token", remote("--use-agent-identity-auth", "--chatgpt-token-stdin"), key, "", 2, "exclude each other"},
+		{"bearer and frames", remote("--registration-bearer-stdin", "--executor-credential-stdin"), key, "", 2, "exclude each other"},
+		{"bearer and token", remote("--registration-bearer-stdin", "--chatgpt-token-stdin"), key, "", 2, "exclude each other"},
+		{"frames and token", remote("--executor-credential-stdin", "--chatgpt-token-stdin"), key, "", 2, "exclude each other"},
+		{"forward to nowhere", forward("--remote", "http://"+registry, "--environment-id", "e"), key, "", 2, "--connect"},
+		{"forward without remote", forward("--connect", "ws://127.0.0.1:1"), key, "", 2, "forward needs --remote"},
+		{"the same, the long way", []string{"exec-server", "forward", "--connect", "ws://127.0.0.1:1"}, key, "", 2, "forward needs --remote"},
+		{"forward without environment id", forward("--connect", "ws://127.0.0.1:1", "--remote", "http://"+registry), key, "", 2, "--remote needs --environment-id"},
+
+		{"sigv4 and noise", remote("--aws-sigv4"), key, "", 1, "direct transport only"},
+		{"direct, complete", remote("--remote-transport", "direct", "--aws-sigv4"), key, "", 1, "the direct transport is not built"},
+		{"forward direct", forward(remote("--connect", "ws://127.0.0.1:1", "--remote-transport", "direct", "--aws-sigv4")...), key, "", 1, "the direct transport is not built"},
+		{"forward to http", forward(remote("--connect", "http://127.0.0.1:1")...), key, "", 1, "--connect is not of the form"},
+		{"listener auth", remote("--ws-auth", "capability-token", "--ws-token-sha256", strings.Repeat("0", 64)), key, "", 1, "no meaning in remote mode"},
+		{"listener auth, half", remote("--ws-auth", "capability-token"), key, "", 1, "--ws-"},
+		{"listener auth of forward", forward(remote("--connect", "ws://127.0.0.1:1", "--ws-auth", "capability-token", "--ws-token-sha256", strings.Repeat("0", 64))...), key, "", 1, "no meaning in remote mode"},
+		{"no credential", remote(), "", "", 1, "no credential"},
+		{"OPENAI_API_KEY does not count", remote(), "OPENAI_API_KEY=sk-secret-value", "", 1, "no credential"},
+		{"an access token does not count", remote(), "CODEX_ACCESS_TOKEN=sk-secret-value", "", 1, "no credential"},
+		{"identity without token", remote("--use-agent-identity-auth"), key, "", 1, "CODEX_ACCESS_TOKEN"},
+		{"environment id is empty", []string{"--remote", "http://" + registry, "--environment-id", ""}, key, "", 1, "--environment-id must be"},
+		{"environment id is blank", []string{"--remote", "http://" + registry, "--environment-id", " "}, key, "", 1, "--environment-id must be"},
+		{"environment id has a slash", []string{"--remote", "http://" + registry, "--environment-id", "a/b"}, key, "", 1, "--environment-id must be"},
+		{"URL is not absolute", []string{"--remote", "registry", "--environment-id", "e"}, key, "", 1, "absolute"},
+		{"URL is empty", []string{"--remote", "", "--environment-id", "e"}, key, "", 1, "absolute"},
+		{"URL has another scheme", []string{"--remote", "ftp://127.0.0.1", "--environment-id", "e"}, key, "", 1, "absolute"},
+		{"plain http elsewhere", []string{"--remote", "http://192.0.2.1", "--environment-id", "e"}, key, "", 1, "plain http"},
+		{"bearer over plain http elsewhere", []string{"--remote", "http://192.0.2.1", "--environment-id", "e", "--registration-bearer-stdin"}, "", "sk-secret-value\n", 1, "plain http"},
+		{"no bearer", remote("--registration-bearer-stdin"), "", "", 1, ""},
+		{"bearer without a newline", remote("--registration-bearer-stdin"), "", "sk-secret-value", 1, ""},
+		{"bearer with blanks", remote("--registration-bearer-stdin"), "", "sk-secret-value and more\n", 1, ""},
+		{"no frame", remote("--executor-credential-stdin"), "", "", 1, ""},
+		{"a frame that is none", remote("--executor-credential-stdin"), "", `{"token":"sk-secret-value"}` + "\n", 1, ""},
+		{"an opaque token", remote("--chatgpt-token-stdin"), "", "sk-secret-value\n", 1, ""},
+		{"probes nowhere", remote("--health-listen", "256.0.0.1:1"), key, "", 1, "probes"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cmd := agentCommand(t, tt.args...)
+			cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), tt.env)
+			stdin, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			// The program may have ended without a look at it.
+			_, _ = stdin.Write([]byte(tt.stdin))
+			stdin.Close()
+			err = cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); code != tt.code {
+				t.Errorf("exit code %d (%v), want %d", code, err, tt.code)
+			}
+			if !strings.Contains(stderr.String(), tt.want) {
+				t.Errorf("it says\n%s\nwant %q in it", &stderr, tt.want)
+			}
+			if strings.Contains(stderr.String(), "sk-secret-value") {
+				t.Errorf("it tells the secret:\n%s", &stderr)
+			}
+			if tt.code == exitFailure && strings.Count(stderr.String(), "\n") != 1 {
+				t.Errorf("more than one line:\n%s", &stderr)
+			}
+			if stdout.Len() != 0 {
+				t.Errorf("it prints %q", &stdout)
+			}
+		})
+	}
+}
+
+// silentRegistry is the address of a server that nobody may connect to.
+func silentRegistry(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+			t.Error("somebody has connected to the registry")
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-ended
+	})
+	return l.Addr().String()
+}
+
+// TestEnvironmentIDAlone: without --remote it is ignored, like the name.
+func TestEnvironmentIDAlone(t *testing.T) {
+	t.Parallel()
+	cmd := agentCommand(t, "--environment-id", "", "--name", "", "--listen", "stdio")
+	if err := cmd.Run(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHealthOfListener: the probes of an agent that listens, and nothing else.
+func TestHealthOfListener(t *testing.T) {
+	t.Parallel()
+	address := freeAddress(t)
+	cmd := agentCommand(t, "--health-listen", address)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := stdout.Read(make([]byte, 64)); err != nil { // the URL
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		method, path string
+		want         string
+	}{
+		{"GET", "/healthz", "200"}, {"GET", "/readyz", "200"}, {"HEAD", "/readyz", "200"}, {"GET", "/", "404"},
+		{"POST", "/readyz", "405"},
+	} {
+		if got := probe(t, address, tt.method, tt.path); got != tt.want {
+			t.Errorf("%s %s is answered with %s, want %s", tt.method, tt.path, got, tt.want)
+		}
+	}
+}
+
+// probe returns the status of an answer.
+func probe(t *testing.T, address, method, path string) string {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp", address, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte(method + " " + path + " HTTP/1.1\r\nHost: probe\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, len("HTTP/1.1 200"))
+	if _, err := conn.Read(answer); err != nil {
+		t.Fatal(err)
+	}
+	return string(answer[len("HTTP/1.1 "):])
+}
+
+// freeAddress returns a local address on which nothing listens at the moment.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// TestExecRegistryCommandLine: what exec says before it asks anybody.
+func TestExecRegistryCommandLine(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		args []string
+		env  string
+		code int
+		want string
+	}{
+		{"two ways", []string{"--url", "ws://127.0.0.1:1", "--registry", "http://127.0.0.1:1", "--environment-id", "e"}, "", 2, "exclude each other"},
+		{"no environment id", []string{"--registry", "http://127.0.0.1:1"}, "", 2, "--registry needs --environment-id"},
+		{"token file alone", []string{"--registry-token-file", "f"}, "", 2, "--registry-token-file needs --registry"},
+		{"no token", []string{"--registry", "http://127.0.0.1:1", "--environment-id", "e"}, "", 125, "needs a token"},
+		{"no token file", []string{"--registry", "http://127.0.0.1:1", "--environment-id", "e", "--registry-token-file", "/nonexistent"}, "", 125, "/nonexistent"},
+		{"plain http elsewhere", []string{"--registry", "http://192.0.2.1", "--environment-id", "e"}, "AGENT_REGISTRY_TOKEN=sk-secret-value", 125, "plain http"},
+		{"environment id", []string{"--registry", "http://127.0.0.1:1", "--environment-id", "a/b"}, "CODEX_API_KEY=sk-secret-value", 125, "environment"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cmd := agentCommand(t, append(append([]string{"exec"}, tt.args...), "--", "true")...)
+			cmd.Env = append(os.Environ(), tt.env)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			err := cmd.Run()
+			if _, ok := err.(*exec.ExitError); !ok || cmd.ProcessState.ExitCode() != tt.code {
+				t.Errorf("%v, want exit code %d", err, tt.code)
+			}
+			if !strings.Contains(stderr.String(), tt.want) || strings.Contains(stderr.String(), "sk-secret-value") {
+				t.Errorf("it says\n%s\nwant %q in it", &stderr, tt.want)
+			}
+		})
+	}
+}

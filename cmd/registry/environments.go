@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/execagent/execagent/registry"
+)
+
+type environmentsFlags struct {
+	JSON bool `name:"json" env:"REGISTRY_JSON" help:"Print a JSON array."`
+	storeFlags
+}
+
+func (*environmentsFlags) Help() string {
+	return `Those are listed whose executor has its websocket open, at whichever registry process; nodes are the processes.`
+}
+
+// Validate is called by the parser.
+func (f *environmentsFlags) Validate() error { return f.check() }
+
+func (f *environmentsFlags) run(sys system) error {
+	return f.withStore(sys, func(ctx context.Context, store *registry.Store) error {
+		environments, err := store.Environments(ctx)
+		if err != nil {
+			return err
+		}
+		if f.JSON {
+			return printJSON(sys.stdout, environments)
+		}
+		return printTable(sys.stdout, "ENVIRONMENT\tSINCE\tPRINCIPAL\tREGISTRATION\tNODE", len(environments), func(i int) []any {
+			e := environments[i]
+			return []any{e.ID, e.Since.UTC().Format(time.RFC3339), e.Principal, e.RegistrationID, e.Node}
+		})
+	})
+}

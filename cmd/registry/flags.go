@@ -1,0 +1,188 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/execagent/execagent/registry"
+)
+
+// commandLine is the grammar of the command line: the only place that reads
+// flags and REGISTRY_ variables.
+type commandLine struct {
+	Serve serveFlags `cmd:"" default:"withargs" help:"Serve executors and harnesses. This is the default command."`
+	Keys  struct {
+		Create keysCreateFlags `cmd:"" help:"Make an API key and print it, once."`
+		List   keysListFlags   `cmd:"" help:"List API keys, without the keys themselves."`
+		Revoke keysRevokeFlags `cmd:"" help:"Make an API key invalid, at once."`
+	} `cmd:"" help:"API keys of executors and harnesses."`
+	Identities struct {
+		Add    identitiesAddFlags    `cmd:"" help:"Let an agent identity be an executor."`
+		List   identitiesListFlags   `cmd:"" help:"List agent identities."`
+		Remove identitiesRemoveFlags `cmd:"" help:"Make an agent identity invalid, at once."`
+	} `cmd:"" help:"Agents that prove with a key of their own who they are."`
+	Environments environmentsFlags `cmd:"" help:"List the environments that are online."`
+	Demo         demoFlags         `cmd:"" help:"Show remote mode at work, on this machine."`
+}
+
+const description = `Runs the registry and rendezvous of remote mode: executors register and wait here, harnesses find them here. What they say to each other passes through encrypted; the registry cannot read it.
+
+The options of the server need no command before them: registry serve --help lists them.
+
+Every option can also be given as an environment variable, named in its help.
+
+Examples:
+
+  registry --listen 127.0.0.1:8080                            serve on this machine
+  registry keys create --role executor --environment 'ci-*'   make a key for executors
+  registry keys create --role harness --environment 'ci-*'    and one for those who use them
+  registry environments                                       tell who is online`
+
+// newParser makes the parser and what it fills in.
+func newParser(sys system) (*kong.Kong, *commandLine, error) {
+	state := sys.state
+	if state == "" {
+		state = filepath.Join(sys.home, ".local", "state")
+	}
+	var grammar commandLine
+	parser, err := kong.New(&grammar,
+		kong.Name("registry"),
+		kong.Description(description),
+		kong.Writers(sys.stdout, sys.stderr),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, FlagsLast: true}),
+		kong.ExplicitGroups([]kong.Group{
+			{Key: "store", Title: "Where keys, identities and registrations are:"},
+			{Key: "web", Title: "How clients come in:"},
+			{Key: "limits", Title: "Limits of a principal, at each registry process; negative: none:"},
+			{Key: "log", Title: "Log:"},
+		}),
+		kong.Vars{
+			"data":          filepath.Join(state, "execagent-registry"),
+			"requests":      fmt.Sprint(registry.DefaultRequests),
+			"request_burst": fmt.Sprint(registry.DefaultRequestBurst),
+			"connections":   fmt.Sprint(registry.DefaultConnections),
+			"streams":       fmt.Sprint(registry.DefaultStreams),
+			"bytes":         fmt.Sprint(registry.DefaultBytes),
+			"grace":         registry.DefaultGrace.String(),
+			"skew":          registry.DefaultClockSkew.String(),
+		})
+	return parser, &grammar, err
+}
+
+// storeFlags say where the state is.
+type storeFlags struct {
+	Data         string `default:"${data}" env:"REGISTRY_DATA" type:"path" group:"store" placeholder:"DIR" help:"Folder for an embedded NATS server. Not used with --nats-url. Default: ${default}."`
+	NATSURL      string `env:"REGISTRY_NATS_URL" name:"nats-url" group:"store" placeholder:"URL" help:"NATS cluster with JetStream, 2.11 or newer; several servers are separated by commas."`
+	NATSCreds    string `env:"REGISTRY_NATS_CREDS" name:"nats-creds" type:"path" group:"store" placeholder:"FILE" help:"Credentials file for --nats-url."`
+	NATSReplicas int    `env:"REGISTRY_NATS_REPLICAS" name:"nats-replicas" group:"store" placeholder:"N" help:"In how many servers of the cluster everything is, 1 to 5. Default: as it is, 1 at first."`
+}
+
+// check is for Validate of those who embed it, which the parser would not call.
+func (f *storeFlags) check() error {
+	switch {
+	case f.NATSURL == "" && f.NATSCreds != "":
+		return errors.New("--nats-creds needs --nats-url")
+	case f.NATSURL == "" && f.NATSReplicas != 0:
+		return errors.New("--nats-replicas needs --nats-url")
+	case f.NATSReplicas < 0 || f.NATSReplicas > 5:
+		return fmt.Errorf("--nats-replicas %d is not 1 to 5", f.NATSReplicas)
+	case f.NATSURL == "" && f.Data == "":
+		return errors.New("--data is empty")
+	}
+	return nil
+}
+
+func (f *storeFlags) config(logger *slog.Logger) registry.StoreConfig {
+	cfg := registry.StoreConfig{URL: f.NATSURL, CredentialsFile: f.NATSCreds, Replicas: f.NATSReplicas, Logger: logger}
+	if f.NATSURL == "" {
+		cfg.Dir = f.Data
+	}
+	return cfg
+}
+
+// serveFlags are those of the server.
+type serveFlags struct {
+	Listen       string        `default:"127.0.0.1:8080" env:"REGISTRY_LISTEN" group:"web" placeholder:"HOST:PORT" help:"Where to listen; port 0 takes a free one. The bound URL is printed as one line. Default: ${default}."`
+	PublicURL    string        `env:"REGISTRY_PUBLIC_URL" name:"public-url" group:"web" placeholder:"URL" help:"What clients know the registry by; the rendezvous URLs start with it. Default: what the request came to."`
+	TLSCert      string        `env:"REGISTRY_TLS_CERT" name:"tls-cert" type:"path" group:"web" placeholder:"FILE" help:"Certificate chain (PEM)."`
+	TLSKey       string        `env:"REGISTRY_TLS_KEY" name:"tls-key" type:"path" group:"web" placeholder:"FILE" help:"Its private key (PEM)."`
+	BehindProxy  bool          `env:"REGISTRY_BEHIND_PROXY" group:"web" help:"Serve plain http on an address that is not a loopback one: TLS ends at a proxy in front, and nobody else can reach the port."`
+	TrustProxy   bool          `env:"REGISTRY_TRUST_PROXY" group:"web" help:"Believe X-Forwarded-Proto and X-Forwarded-Host, which the proxy sets or removes on every request."`
+	DrainTimeout time.Duration `default:"25s" env:"REGISTRY_DRAIN_TIMEOUT" group:"web" placeholder:"DURATION" help:"How long streams may take to move to another registry process after SIGTERM. Default: ${default}."`
+	Grace        time.Duration `default:"${grace}" env:"REGISTRY_GRACE" group:"web" placeholder:"DURATION" help:"How long a stream that can be resumed is kept without one of its websockets. Default: ${default}."`
+	ClockSkew    time.Duration `default:"${skew}" env:"REGISTRY_CLOCK_SKEW" group:"web" placeholder:"DURATION" help:"How far the clocks of agent identities may be off. Default: ${default}."`
+
+	Requests     float64 `default:"${requests}" env:"REGISTRY_REQUESTS" group:"limits" placeholder:"N" help:"API requests per second. Default: ${default}."`
+	RequestBurst int     `default:"${request_burst}" env:"REGISTRY_REQUEST_BURST" group:"limits" placeholder:"N" help:"API requests at once. Default: ${default}."`
+	Connections  int     `default:"${connections}" env:"REGISTRY_CONNECTIONS" group:"limits" placeholder:"N" help:"Open websockets. Default: ${default}."`
+	Streams      int     `default:"${streams}" env:"REGISTRY_STREAMS" group:"limits" placeholder:"N" help:"Streams of its websockets. Default: ${default}."`
+	Bytes        int64   `default:"${bytes}" env:"REGISTRY_BYTES" group:"limits" placeholder:"N" help:"Bytes relayed per second. Default: ${default}."`
+
+	storeFlags
+
+	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"REGISTRY_LOG_LEVEL" group:"log" placeholder:"LEVEL" help:"What to log on standard error: debug, info, warn or error. Default: ${default}."`
+	LogFormat string `default:"text" enum:"text,json" env:"REGISTRY_LOG_FORMAT" group:"log" placeholder:"FORMAT" help:"How to log: text or json. Default: ${default}."`
+}
+
+func (*serveFlags) Help() string {
+	return `Serves until SIGTERM or SIGINT. Then it refuses new websockets, lets streams move to other processes on the same NATS cluster, and ends; a second signal ends it at once.
+
+/healthz, /readyz and /metrics need no key.
+
+Examples:
+
+    registry --listen 127.0.0.1:8080
+    registry --listen :8443 --tls-cert cert.pem --tls-key key.pem --public-url https://registry.example.com:8443
+    registry --listen :8080 --behind-proxy --trust-proxy --nats-url nats://nats:4222 --nats-replicas 3
+
+Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong command line.`
+}
+
+// Validate is called by the parser.
+func (f *serveFlags) Validate() error {
+	host, _, err := net.SplitHostPort(f.Listen)
+	switch {
+	case err != nil:
+		return fmt.Errorf("--listen %.100q is not HOST:PORT", f.Listen)
+	case (f.TLSCert == "") != (f.TLSKey == ""):
+		return errors.New("--tls-cert and --tls-key need each other")
+	case f.TLSCert == "" && !f.BehindProxy && !loopback(host):
+		return fmt.Errorf("--listen %s is not a loopback address, and keys would travel in clear text: give --tls-cert and --tls-key, or --behind-proxy where TLS ends at a proxy in front", f.Listen)
+	case f.TLSCert != "" && f.BehindProxy:
+		return errors.New("--behind-proxy has no meaning with --tls-cert")
+	case f.DrainTimeout < 0:
+		return fmt.Errorf("--drain-timeout %v is negative", f.DrainTimeout)
+	case f.Grace <= 0:
+		return fmt.Errorf("--grace %v is not positive", f.Grace)
+	case f.ClockSkew <= 0:
+		return fmt.Errorf("--clock-skew %v is not positive", f.ClockSkew)
+	}
+	for _, limit := range []struct {
+		name string
+		zero bool
+	}{
+		{"requests", f.Requests == 0}, {"request-burst", f.RequestBurst == 0}, {"connections", f.Connections == 0},
+		{"streams", f.Streams == 0}, {"bytes", f.Bytes == 0},
+	} {
+		if limit.zero {
+			return fmt.Errorf("--%s 0 would let nobody in; a negative number is no limit", limit.name)
+		}
+	}
+	return f.check()
+}
+
+// loopback tells whether only this machine can reach a listener on host.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (f *serveFlags) limits() registry.Limits {
+	return registry.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: f.Bytes}
+}

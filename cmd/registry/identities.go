@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/execagent/execagent/registry"
+)
+
+type identitiesAddFlags struct {
+	RuntimeID   string `arg:"" name:"runtime-id" help:"The agent's runtime id."`
+	PublicKey   string `required:"" env:"REGISTRY_IDENTITY_PUBLIC_KEY" placeholder:"BASE64" help:"The agent's Ed25519 public key: base64 of its 32 bytes or of its SubjectPublicKeyInfo (DER)."`
+	Environment string `required:"" env:"REGISTRY_IDENTITY_ENVIRONMENT" placeholder:"PATTERN" help:"Ids of the environments that it may register; * stands for any characters."`
+
+	limitFlags
+	storeFlags
+}
+
+func (*identitiesAddFlags) Help() string {
+	return `An identity with the same runtime id is replaced.`
+}
+
+// Validate is called by the parser.
+func (f *identitiesAddFlags) Validate() error {
+	if _, err := parsePublicKey(f.PublicKey); err != nil {
+		return err
+	}
+	return f.check()
+}
+
+func parsePublicKey(text string) (ed25519.PublicKey, error) {
+	data, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, errors.New("--public-key is not base64")
+	}
+	if len(data) == ed25519.PublicKeySize {
+		return data, nil
+	}
+	parsed, err := x509.ParsePKIXPublicKey(data)
+	if err != nil {
+		return nil, fmt.Errorf("--public-key is neither %d bytes nor a public key in DER", ed25519.PublicKeySize)
+	}
+	key, ok := parsed.(ed25519.PublicKey)
+	if !ok {
+		return nil, errors.New("--public-key is not one of Ed25519")
+	}
+	return key, nil
+}
+
+func (f *identitiesAddFlags) run(sys system) error {
+	key, err := parsePublicKey(f.PublicKey)
+	if err != nil {
+		return err
+	}
+	return f.withStore(sys, func(ctx context.Context, store *registry.Store) error {
+		return store.AddIdentity(ctx, registry.Identity{
+			RuntimeID: f.RuntimeID, PublicKey: key, Environments: f.Environment, Limits: f.limits(),
+		})
+	})
+}
+
+type identitiesListFlags struct {
+	JSON bool `name:"json" env:"REGISTRY_JSON" help:"Print a JSON array."`
+	storeFlags
+}
+
+// Validate is called by the parser.
+func (f *identitiesListFlags) Validate() error { return f.check() }
+
+func (f *identitiesListFlags) run(sys system) error {
+	return f.withStore(sys, func(ctx context.Context, store *registry.Store) error {
+		identities, err := store.Identities(ctx)
+		if err != nil {
+			return err
+		}
+		if f.JSON {
+			return printJSON(sys.stdout, identities)
+		}
+		return printTable(sys.stdout, "RUNTIME ID\tENVIRONMENTS\tADDED\tPUBLIC KEY", len(identities), func(i int) []any {
+			id := identities[i]
+			return []any{id.RuntimeID, id.Environments, id.Created.Format(time.RFC3339), base64.StdEncoding.EncodeToString(id.PublicKey)}
+		})
+	})
+}
+
+type identitiesRemoveFlags struct {
+	RuntimeID string `arg:"" name:"runtime-id" help:"The agent's runtime id."`
+	storeFlags
+}
+
+// Validate is called by the parser.
+func (f *identitiesRemoveFlags) Validate() error { return f.check() }
+
+func (f *identitiesRemoveFlags) run(sys system) error {
+	return f.withStore(sys, func(ctx context.Context, store *registry.Store) error {
+		if err := store.RemoveIdentity(ctx, f.RuntimeID); err != nil {
+			return fmt.Errorf("identity %.64q: %w", f.RuntimeID, err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/execagent/execagent/registry"
+)
+
+// limitFlags are limits of one principal's own.
+type limitFlags struct {
+	Requests     float64 `group:"limits" placeholder:"N" help:"API requests per second. Default: that of the server, as for the others."`
+	RequestBurst int     `group:"limits" placeholder:"N" help:"API requests at once."`
+	Connections  int     `group:"limits" placeholder:"N" help:"Open websockets."`
+	Streams      int     `group:"limits" placeholder:"N" help:"Streams of its websockets."`
+	Bytes        int64   `group:"limits" placeholder:"N" help:"Bytes relayed per second."`
+}
+
+func (f *limitFlags) limits() registry.Limits {
+	return registry.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: f.Bytes}
+}
+
+type keysCreateFlags struct {
+	Role        string `required:"" enum:"executor,harness" env:"REGISTRY_KEY_ROLE" placeholder:"ROLE" help:"executor registers environments, harness connects to them."`
+	Environment string `required:"" env:"REGISTRY_KEY_ENVIRONMENT" placeholder:"PATTERN" help:"Ids of the environments that the key is for; * stands for any characters."`
+	Label       string `env:"REGISTRY_KEY_LABEL" placeholder:"TEXT" help:"What the list of keys shows beside it."`
+	Expires     string `env:"REGISTRY_KEY_EXPIRES" placeholder:"WHEN" help:"Until when it is valid: a duration such as 720h, a date such as 2027-01-31, or a time of RFC 3339. Default: until it is revoked."`
+
+	limitFlags
+	storeFlags
+}
+
+func (*keysCreateFlags) Help() string {
+	return `The key is printed on standard output, and cannot be printed again: the registry stores only its hash. Its id, which list shows and revoke takes, goes to standard error. It works with a registry that is running, and without.
+
+Examples:
+
+    registry keys create --role executor --environment 'ci-*' --label 'build machines' > executor.key
+    registry keys create --role harness --environment ci-1 --expires 24h`
+}
+
+// Validate is called by the parser.
+func (f *keysCreateFlags) Validate() error {
+	if _, err := parseExpiry(f.Expires, time.Now()); err != nil {
+		return err
+	}
+	return f.check()
+}
+
+// parseExpiry is zero for no text.
+func parseExpiry(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		at, err = time.ParseInLocation(time.DateOnly, text, time.Local)
+	}
+	if err != nil {
+		var d time.Duration
+		if d, err = time.ParseDuration(text); err == nil {
+			at = now.Add(d)
+		}
+	}
+	switch {
+	case err != nil:
+		return time.Time{}, fmt.Errorf("--expires %.100q is neither a duration nor a date nor a time", text)
+	case !at.After(now):
+		return time.Time{}, fmt.Errorf("--expires %s is over", text)
+	}
+	return at.UTC().Truncate(time.Second), nil
+}
+
+func (f *keysCreateFlags) run(sys system) error {
+	expires, err := parseExpiry(f.Expires, time.Now())
+	if err != nil {
+		return err
+	}
+	return f.withStore(sys, func(ctx context.Context, store *registry.Store) error {
+		text, key, err := store.CreateKey(ctx, registry.Key{
+			Label: f.Label, Role: f.Role, Environments: f.Environment, Expires: expires, Limits: f.limits(),
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(sys.stdout, text); err != nil {
+			// Nobody has it, so nobody should be able to use it.
+			_, revokeErr := store.RevokeKey(ctx, key.ID)
+			return errors.Join(fmt.Errorf("printing the key: %w", err), revokeErr)
+		}
+		sys.complain("the id of the key is " + key.ID)
+		return nil
+	})
+}
+
+type keysListFlags struct {
+	JSON bool `name:"json" env:"REGISTRY_JSON" help:"Print a JSON array."`
+	storeFlags
+}
+
+// Validate is called by the parser.
+func (f *keysListFlags) Validate() error { return f.check() }
+
+func (f *keysListFlags) run(sys system) error {
+	return f.withStore(sys, func(ctx context.Context, store *registry.Store) error {
+		keys, err := store.Keys(ctx)
+		if err != nil {
+			return err
+		}
+		if f.JSON {
+			return printJSON(sys.stdout, keys)
+		}
+		now := time.Now()
+		return printTable(sys.stdout, "ID\tROLE\tENVIRONMENTS\tCREATED\tSTATE\tLABEL", len(keys), func(i int) []any {
+			k := keys[i]
+			state := "valid"
+			switch {
+			case !k.Revoked.IsZero():
+				state = "revoked " + k.Revoked.Format(time.RFC3339)
+			case !k.Expires.IsZero() && !now.Before(k.Expires):
+				state = "expired " + k.Expires.Format(time.RFC3339)
+			case !k.Expires.IsZero():
+				state = "valid until " + k.Expires.Format(time.RFC3339)
+			}
+			return []any{k.ID, k.Role, k.Environments, k.Created.Format(time.RFC3339), state, printable(k.Label)}
+		})
+	})
+}
+
+type keysRevokeFlags struct {
+	ID string `arg:"" help:"Id of the key, as list shows it."`
+	storeFlags
+}
+
+// Validate is called by the parser.
+func (f *keysRevokeFlags) Validate() error { return f.check() }
+
+func (f *keysRevokeFlags) run(sys system) error {
+	return f.withStore(sys, func(ctx context.Context, store *registry.Store) error {
+		if _, err := store.RevokeKey(ctx, f.ID); err != nil {
+			return fmt.Errorf("key %.64q: %w", f.ID, err)
+		}
+		return nil
+	})
+}
+
+// printJSON prints a list; without members it is [].
+func printJSON[T any](w io.Writer, list []T) error {
+	if list == nil {
+		list = []T{}
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(list)
+}
+
+// printTable prints n rows under a heading, all separated by tabs.
+func printTable(w io.Writer, heading string, n int, row func(i int) []any) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if _, err := fmt.Fprintln(t, heading); err != nil {
+		return err
+	}
+	for i := range n {
+		for j, cell := range row(i) {
+			separator := "\t"
+			if j == 0 {
+				separator = ""
+			}
+			if _, err := fmt.Fprintf(t, "%s%v", separator, cell); err != nil {
+				return err
+			}
+		}
+		if _, err := fmt.Fprintln(t); err != nil {
+			return err
+		}
+	}
+	return t.Flush()
+}
+
+// printable keeps a label from moving what is printed around it.
+func printable(text string) string {
+	for _, r := range text {
+		if r < ' ' || r == 0x7f {
+			return fmt.Sprintf("%q", text)
+		}
+	}
+	return text
+}

@@ -1,0 +1,132 @@
+// Command registry is the other side of remote mode: executors register with it,
+// harnesses ask it for them, and both meet at its rendezvous. See registry --help.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/execagent/execagent/registry"
+)
+
+// Exit codes.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+func main() {
+	// A log whose reader has gone must not end the registry.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	os.Exit(run(system{
+		args:    os.Args[1:],
+		home:    os.Getenv("HOME"),
+		state:   os.Getenv("XDG_STATE_HOME"),
+		signals: signals,
+		stdout:  os.Stdout,
+		stderr:  os.Stderr,
+	}))
+}
+
+// system is what the program is started with.
+type system struct {
+	args        []string // without the program's name
+	home, state string   // HOME and XDG_STATE_HOME
+	signals     <-chan os.Signal
+	stdout      io.Writer
+	stderr      io.Writer
+}
+
+// run parses the command line and does what it says. The result is the exit
+// code.
+func run(sys system) int {
+	parser, commands, err := newParser(sys)
+	if err != nil {
+		return sys.fail(err)
+	}
+	parsed, err := parser.Parse(sys.args)
+	if err != nil {
+		sys.complain(err)
+		sys.complain("see registry --help, for the options of the server registry serve --help")
+		return exitUsage
+	}
+	switch selected := parsed.Selected(); selected.Target.Addr().Interface() {
+	case &commands.Keys.Create:
+		err = commands.Keys.Create.run(sys)
+	case &commands.Keys.List:
+		err = commands.Keys.List.run(sys)
+	case &commands.Keys.Revoke:
+		err = commands.Keys.Revoke.run(sys)
+	case &commands.Identities.Add:
+		err = commands.Identities.Add.run(sys)
+	case &commands.Identities.List:
+		err = commands.Identities.List.run(sys)
+	case &commands.Identities.Remove:
+		err = commands.Identities.Remove.run(sys)
+	case &commands.Environments:
+		err = commands.Environments.run(sys)
+	case &commands.Demo:
+		ctx, cancel := sys.context()
+		defer cancel()
+		err = runDemo(ctx, sys.stdout, &commands.Demo)
+	default:
+		err = commands.Serve.run(sys)
+	}
+	if err != nil {
+		return sys.fail(err)
+	}
+	return exitOK
+}
+
+// complain writes one line about what went wrong. All of them start with the
+// name of the program; none holds a secret.
+func (s system) complain(what any) {
+	// Where this cannot be written there is nowhere to say so.
+	_, _ = fmt.Fprintf(s.stderr, "registry: %v\n", what)
+}
+
+// fail complains and is the exit code.
+func (s system) fail(err error) int {
+	s.complain(err)
+	return exitFailure
+}
+
+// context ends with the first signal.
+func (s system) context() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	go func() {
+		select {
+		case received := <-s.signals:
+			cancel(fmt.Errorf("ended by signal: %v", received))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// withStore opens the store beside a registry that may be running, for one
+// command.
+func (f *storeFlags) withStore(sys system, do func(context.Context, *registry.Store) error) (err error) {
+	logger := slog.New(slog.NewTextHandler(sys.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	cfg := f.config(logger)
+	cfg.Shared = true
+	ctx, cancel := sys.context()
+	defer cancel()
+	store, err := registry.OpenStore(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	err = do(ctx, store)
+	if closeErr := store.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}

@@ -1,0 +1,313 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/registry"
+)
+
+// command runs the program and returns what it prints.
+func command(t testing.TB, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, complaints bytes.Buffer
+	code = run(system{args: args, home: t.TempDir(), stdout: &out, stderr: &complaints})
+	return code, out.String(), complaints.String()
+}
+
+// mustRun is for what has to work.
+func mustRun(t testing.TB, args ...string) (stdout string) {
+	t.Helper()
+	code, stdout, stderr := command(t, args...)
+	if code != exitOK {
+		t.Fatalf("%q: exit code %d: %s", args, code, stderr)
+	}
+	return stdout
+}
+
+// running is a server in this process.
+type running struct {
+	url     string
+	signals chan os.Signal
+	code    chan int
+	log     *bytes.Buffer // whole once code was received from
+}
+
+func start(t testing.TB, args ...string) *running {
+	t.Helper()
+	out, in := io.Pipe()
+	r := &running{signals: make(chan os.Signal, 2), code: make(chan int, 1), log: new(bytes.Buffer)}
+	go func() {
+		r.code <- run(system{args: args, home: "/nonexistent", signals: r.signals, stdout: in, stderr: r.log})
+		in.Close()
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("%v, exit code %d: %s", err, <-r.code, r.log)
+	}
+	r.url = strings.TrimSpace(line)
+	return r
+}
+
+func (r *running) stop(t testing.TB) {
+	t.Helper()
+	r.signals <- syscall.SIGTERM
+	select {
+	case code := <-r.code:
+		if code != exitOK {
+			t.Errorf("after SIGTERM the exit code is %d: %s", code, r.log)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not end")
+	}
+}
+
+// TestServeAndCommands: an operator's commands work beside a running server, and without one.
+func TestServeAndCommands(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	before := strings.TrimSpace(mustRun(t, "keys", "create", "--role=executor", "--environment=env-*", "--label=before", "--data", data))
+	server := start(t, "--listen=127.0.0.1:0", "--data", data)
+	after := strings.TrimSpace(mustRun(t, "keys", "create", "--role=harness", "--environment=env-1", "--expires=1h", "--streams=3", "--data", data))
+
+	status := func(key, operation string) int {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), "POST", server.url+"/cloud/environment/env-1/"+operation, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+key)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		return response.StatusCode
+	}
+	// 400: the key is good, and its role; the body is not.
+	for _, tt := range []struct {
+		key, operation string
+		want           int
+	}{{before, "register", 400}, {after, "connect", 400}, {before, "connect", 403}, {"xa_", "connect", 401}} {
+		if got := status(tt.key, tt.operation); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.operation, got, tt.want)
+		}
+	}
+
+	var keys []registry.Key
+	if err := json.Unmarshal([]byte(mustRun(t, "keys", "list", "--json", "--data", data)), &keys); err != nil {
+		t.Fatal(err)
+	}
+	if len(keys) != 2 {
+		t.Fatalf("keys are %+v", keys)
+	}
+	executor, harness := keys[0], keys[1]
+	if executor.Role != "executor" {
+		executor, harness = harness, executor // made in the same second
+	}
+	if executor.Label != "before" || executor.Environments != "env-*" || !executor.Expires.IsZero() ||
+		harness.Role != "harness" || harness.Limits != (registry.Limits{Streams: 3}) || time.Until(harness.Expires) < 59*time.Minute {
+		t.Errorf("keys are %+v", keys)
+	}
+	mustRun(t, "keys", "revoke", executor.ID, "--data", data)
+	if got := status(before, "register"); got != 401 {
+		t.Errorf("a revoked key: %d", got)
+	}
+	list := mustRun(t, "keys", "list", "--data", data)
+	if !strings.Contains(list, "revoked ") || !strings.Contains(list, "valid until ") || !strings.HasPrefix(list, "ID ") {
+		t.Errorf("keys are\n%s", list)
+	}
+	if code, _, stderr := command(t, "keys", "revoke", "0123456789abcdef", "--data", data); code != exitFailure || !strings.Contains(stderr, "not found") {
+		t.Errorf("revoking what is not there: %d, %s", code, stderr)
+	}
+
+	public, _, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := base64.StdEncoding.EncodeToString(public)
+	mustRun(t, "identities", "add", "agent-1", "--public-key", raw, "--environment=*", "--data", data)
+	mustRun(t, "identities", "add", "agent-2", "--public-key", base64.StdEncoding.EncodeToString(der), "--environment=env-*", "--data", data)
+	if list := mustRun(t, "identities", "list", "--data", data); strings.Count(list, raw) != 2 {
+		t.Errorf("identities are\n%s", list)
+	}
+	mustRun(t, "identities", "remove", "agent-1", "--data", data)
+	var identities []registry.Identity
+	if err := json.Unmarshal([]byte(mustRun(t, "identities", "list", "--json", "--data", data)), &identities); err != nil {
+		t.Fatal(err)
+	}
+	if len(identities) != 1 || identities[0].RuntimeID != "agent-2" {
+		t.Errorf("identities are %+v", identities)
+	}
+	if code, _, _ := command(t, "identities", "remove", "agent-1", "--data", data); code != exitFailure {
+		t.Errorf("removing what is not there: %d", code)
+	}
+	if got := mustRun(t, "environments", "--json", "--data", data); got != "[]\n" {
+		t.Errorf("environments are %q", got)
+	}
+	if got := mustRun(t, "environments", "--data", data); !strings.HasPrefix(got, "ENVIRONMENT ") || strings.Count(got, "\n") != 1 {
+		t.Errorf("environments are %q", got)
+	}
+
+	if code, _, stderr := command(t, "--listen=127.0.0.1:0", "--data", data); code != exitFailure || !strings.Contains(stderr, "another process") {
+		t.Errorf("a second server: %d, %s", code, stderr)
+	}
+	server.stop(t)
+	for _, key := range []string{before, after} {
+		if strings.Contains(server.log.String(), key) || strings.Contains(list, key) {
+			t.Errorf("a key was printed again")
+		}
+	}
+	if list := mustRun(t, "keys", "list", "--data", data); !strings.Contains(list, executor.ID) {
+		t.Errorf("after the server keys are\n%s", list)
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	raw := base64.StdEncoding.EncodeToString(make([]byte, 32))
+	for _, tt := range []struct {
+		args string
+		want string // in the complaint
+	}{
+		{"--listen=0.0.0.0:8080", "clear text"},
+		{"--listen=:8080", "clear text"},
+		{"--listen=[::]:8080", "clear text"},
+		{"--listen=registry.example:8080", "clear text"},
+		{"--listen=8080", "HOST:PORT"},
+		{"--tls-cert=x", "need each other"},
+		{"--tls-key=x", "need each other"},
+		{"--tls-key=x --tls-cert=x --behind-proxy", "no meaning"},
+		{"--drain-timeout=-1s", "negative"},
+		{"--grace=0s", "not positive"},
+		{"--clock-skew=0s", "not positive"},
+		{"--streams=0", "--streams 0"},
+		{"--nats-creds=x", "needs --nats-url"},
+		{"--nats-replicas=3", "needs --nats-url"},
+		{"--nats-replicas=6 --nats-url=nats://h", "not 1 to 5"},
+		{"--log-level=loud", "--log-level"},
+		{"keys", "expected one of"},
+		{"keys create --environment=*", "--role"},
+		{"keys create --role=executor", "--environment"},
+		{"keys create --role=admin --environment=*", "--role"},
+		{"keys create --role=executor --environment=* --expires=soon", "neither a duration"},
+		{"keys create --role=executor --environment=* --expires=-1h", "is over"},
+		{"keys create --role=executor --environment=* --expires=2020-01-01", "is over"},
+		{"keys revoke", "id"},
+		{"identities add a --environment=*", "--public-key"},
+		{"identities add a --environment=* --public-key=!", "not base64"},
+		{"identities add a --environment=* --public-key=AAAA", "neither 32 bytes"},
+		{"identities add a --public-key=" + raw, "--environment"},
+		{"environments --nats-creds=x", "needs --nats-url"},
+		{"unknown", "unexpected argument"},
+	} {
+		code, _, stderr := command(t, strings.Fields(tt.args)...)
+		if code != exitUsage || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%s: exit code %d, %q, want %q", tt.args, code, stderr, tt.want)
+		}
+	}
+	for _, args := range []string{
+		"--public-url=registry.example --listen=127.0.0.1:0 --data=" + filepath.Join(t.TempDir(), "d"),
+		"--clock-skew=1h --listen=127.0.0.1:0 --data=" + filepath.Join(t.TempDir(), "d"),
+		"--tls-cert=/nonexistent --tls-key=/nonexistent",
+		"--data=/dev/null/x --listen=127.0.0.1:0",
+		"keys list --data=/dev/null/x",
+		"keys create --role=executor --environment=a.b --data=" + filepath.Join(t.TempDir(), "d"),
+	} {
+		if code, stdout, stderr := command(t, strings.Fields(args)...); code != exitFailure || stdout != "" || stderr == "" {
+			t.Errorf("%s: exit code %d, %q, %q", args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestParseExpiry(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"":                          {},
+		"90m":                       now.Add(90 * time.Minute),
+		"2026-05-01T14:00:01+01:00": now.Add(time.Hour + time.Second),
+		"2026-06-01":                time.Date(2026, 6, 1, 0, 0, 0, 0, time.Local).UTC(),
+	} {
+		if got, err := parseExpiry(text, now); err != nil || !got.Equal(want) {
+			t.Errorf("%q is %v, %v, want %v", text, got, err, want)
+		}
+	}
+}
+
+// TestServeTLS: with a certificate any address will do.
+func TestServeTLS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	privateDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certPath, keyPath := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for path, block := range map[string]*pem.Block{certPath: {Type: "CERTIFICATE", Bytes: der}, keyPath: {Type: "PRIVATE KEY", Bytes: privateDER}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := start(t, "serve", "--listen=0.0.0.0:0", "--tls-cert", certPath, "--tls-key", keyPath, "--data", filepath.Join(dir, "data"))
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(certificate)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}
+	defer client.CloseIdleConnections()
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(server.url, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), "GET", "https://127.0.0.1:"+port+"/readyz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK || response.ProtoMajor != 1 {
+		t.Errorf("got %d by %s", response.StatusCode, response.Proto)
+	}
+	server.stop(t)
+}

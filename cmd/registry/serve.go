@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/execagent/execagent/registry"
+)
+
+// Bounds of one HTTP exchange. They end with the upgrade to a websocket.
+const (
+	headerTimeout  = 10 * time.Second
+	readTimeout    = 20 * time.Second
+	writeTimeout   = 20 * time.Second
+	idleTimeout    = 5 * time.Minute // executors keep their connection for the next handshake
+	maxHeaderBytes = 16 << 10
+
+	// startTimeout is for the store and what the server does there at first.
+	startTimeout = 30 * time.Second
+	// lonelyPatience is the longest drain of a server whose store is its own:
+	// there is nobody to move to.
+	lonelyPatience = time.Second
+	// shutdownPatience is for requests that are being answered at the end.
+	shutdownPatience = 5 * time.Second
+)
+
+// run serves until a signal.
+func (f *serveFlags) run(sys system) (err error) {
+	logger := newLogger(sys.stderr, f)
+	listener, scheme, err := f.listen()
+	if err != nil {
+		return err
+	}
+	// Once it serves, Shutdown closes it, too.
+	defer func() {
+		if closeErr := listener.Close(); !errors.Is(closeErr, net.ErrClosed) {
+			err = errors.Join(err, closeErr)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	store, err := registry.OpenStore(ctx, f.config(logger))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	server, err := registry.New(ctx, registry.Config{
+		Store:      store,
+		PublicURL:  f.PublicURL,
+		TrustProxy: f.TrustProxy,
+		Logger:     logger,
+		Limits:     f.limits(),
+		Grace:      f.Grace,
+		ClockSkew:  f.ClockSkew,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	return f.serve(sys, server, listener, scheme, logger)
+}
+
+// listen also makes sure of the certificate, before anybody can connect.
+func (f *serveFlags) listen() (listener net.Listener, scheme string, err error) {
+	var config *tls.Config
+	if f.TLSCert != "" {
+		certificate, err := tls.LoadX509KeyPair(f.TLSCert, f.TLSKey)
+		if err != nil {
+			return nil, "", fmt.Errorf("reading the certificate: %w", err)
+		}
+		config = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	}
+	if listener, err = net.Listen("tcp", f.Listen); err != nil {
+		return nil, "", err
+	}
+	if config != nil {
+		return tls.NewListener(listener, config), "https", nil
+	}
+	return listener, "http", nil
+}
+
+// serve answers requests until a signal, then drains.
+func (f *serveFlags) serve(sys system, server *registry.Server, listener net.Listener, scheme string, logger *slog.Logger) error {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true) // websockets need it
+	web := &http.Server{
+		Handler:           server,
+		Protocols:         &protocols,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug), // strangers' broken handshakes
+	}
+	done := make(chan error, 1)
+	go func() { done <- web.Serve(listener) }()
+	// Clients that wait for the line may connect at once.
+	if _, err := fmt.Fprintf(sys.stdout, "%s://%s\n", scheme, listener.Addr()); err != nil {
+		return errors.Join(fmt.Errorf("printing the URL: %w", err), web.Close(), ended(<-done))
+	}
+	select {
+	case err := <-done:
+		return err
+	case received := <-sys.signals:
+		logger.Info("draining", "reason", received.String())
+	}
+
+	patience := f.DrainTimeout
+	if f.NATSURL == "" {
+		patience = min(patience, lonelyPatience)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	stopped := make(chan struct{})
+	defer close(stopped)
+	go func() {
+		select {
+		case <-sys.signals: // again: at once
+			cancel()
+		case <-stopped:
+		}
+	}()
+	if err := server.Drain(ctx); err != nil {
+		logger.Warn("websockets are closed that could not be drained", "error", err)
+	}
+	ctx, cancel = context.WithTimeout(context.Background(), shutdownPatience)
+	defer cancel()
+	if err := web.Shutdown(ctx); err != nil {
+		logger.Warn("requests take too long to end", "error", err)
+		if err := web.Close(); err != nil {
+			return err
+		}
+	}
+	return ended(<-done)
+}
+
+// ended is how serving ended, if not because it was told to.
+func ended(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+func newLogger(w io.Writer, flags *serveFlags) *slog.Logger {
+	var level slog.Level
+	// The parser has checked that it is one of the names.
+	_ = level.UnmarshalText([]byte(flags.LogLevel))
+	options := &slog.HandlerOptions{Level: level}
+	if flags.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}

@@ -1,0 +1,151 @@
+// Package deploy_test holds the manifests against what hardened clusters ask
+// for, and against the flags that the programs really have.
+package deploy_test
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// manifest is what the tests look at. Unknown members are kept out of it, not
+// refused: Kubernetes knows them.
+type manifest struct {
+	Kind string
+	Spec struct {
+		Replicas int
+		Template struct {
+			Spec struct {
+				AutomountServiceAccountToken  *bool
+				TerminationGracePeriodSeconds int
+				SecurityContext               struct {
+					RunAsNonRoot   bool
+					RunAsUser      int
+					SeccompProfile struct{ Type string }
+				}
+				Containers []container
+			}
+		}
+	}
+}
+
+type container struct {
+	Args []string
+	Env  []struct {
+		Name, Value string
+		ValueFrom   struct {
+			SecretKeyRef struct{ Name, Key string }
+		}
+	}
+	ReadinessProbe, LivenessProbe struct {
+		HTTPGet struct{ Path, Port string }
+	}
+	Ports []struct {
+		Name          string
+		ContainerPort int
+	}
+	SecurityContext struct {
+		AllowPrivilegeEscalation *bool
+		ReadOnlyRootFilesystem   bool
+		Privileged               bool
+		Capabilities             struct{ Drop, Add []string }
+	}
+}
+
+// workloads are the documents of a file that run containers.
+func workloads(t *testing.T, file string) (found []manifest) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range bytes.SplitSeq(data, []byte("\n---\n")) {
+		var m manifest
+		if err := yaml.Unmarshal(document, &m); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if m.Kind == "" {
+			t.Fatalf("%s: a document without kind:\n%s", file, document)
+		}
+		if len(m.Spec.Template.Spec.Containers) > 0 {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+func TestHardened(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"registry.yaml", "worker.yaml"} {
+		found := workloads(t, file)
+		if len(found) != 1 {
+			t.Fatalf("%s: %d workloads, want 1", file, len(found))
+		}
+		pod := found[0].Spec.Template.Spec
+		if s := pod.SecurityContext; !s.RunAsNonRoot || s.RunAsUser == 0 || s.SeccompProfile.Type != "RuntimeDefault" {
+			t.Errorf("%s: pod's security context is %+v", file, s)
+		}
+		if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
+			t.Errorf("%s: the pod gets a token of the cluster", file)
+		}
+		for _, c := range pod.Containers {
+			s := c.SecurityContext
+			if s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || !s.ReadOnlyRootFilesystem || s.Privileged {
+				t.Errorf("%s: container's security context is %+v", file, s)
+			}
+			if len(s.Capabilities.Add) > 0 || strings.Join(s.Capabilities.Drop, "") != "ALL" {
+				t.Errorf("%s: capabilities are %+v", file, s.Capabilities)
+			}
+			if p := c.ReadinessProbe.HTTPGet; p.Path != "/readyz" || p.Port != c.Ports[0].Name {
+				t.Errorf("%s: readiness probe is %+v", file, p)
+			}
+			if p := c.LivenessProbe.HTTPGet; p.Path != "/healthz" || p.Port != c.Ports[0].Name {
+				t.Errorf("%s: liveness probe is %+v", file, p)
+			}
+		}
+	}
+}
+
+// TestSecrets: keys come from secrets, never as a value or an argument.
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	for file, name := range map[string]string{"registry.yaml": "REGISTRY_NATS_URL", "worker.yaml": "CODEX_API_KEY"} {
+		c := workloads(t, file)[0].Spec.Template.Spec.Containers[0]
+		seen := false
+		for _, e := range c.Env {
+			if e.Name == name {
+				seen = e.Value == "" && e.ValueFrom.SecretKeyRef.Name != ""
+			}
+		}
+		if !seen {
+			t.Errorf("%s: %s is not from a secret", file, name)
+		}
+		if strings.Contains(strings.Join(c.Args, " "), "xa_") {
+			t.Errorf("%s: an argument holds a key", file)
+		}
+	}
+}
+
+// TestDrain: the kubelet waits longer than the registry drains.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	pod := workloads(t, "registry.yaml")[0].Spec.Template.Spec
+	for _, e := range pod.Containers[0].Env {
+		if e.Name != "REGISTRY_DRAIN_TIMEOUT" {
+			continue
+		}
+		drain, err := time.ParseDuration(e.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if grace := time.Duration(pod.TerminationGracePeriodSeconds) * time.Second; grace < drain+10*time.Second {
+			t.Errorf("pod ends %v after SIGTERM, the drain takes up to %v", grace, drain)
+		}
+		return
+	}
+	t.Error("REGISTRY_DRAIN_TIMEOUT is not set")
+}

@@ -1,0 +1,360 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestRemoteExec runs commands on an agent behind a registry, all of them real programs.
+func TestRemoteExec(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	executor := s.serve(t, "ci-1", "--health-listen", "127.0.0.1:0")
+
+	if out := s.run(t, "ci-1", "sh", "-c", "echo out; id -u"); !strings.HasPrefix(out, "out\n") {
+		t.Errorf("the output is %q", out)
+	}
+	err := s.exec(t, "ci-1", "sh", "-c", "exit 3").Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 3 {
+		t.Errorf("%v, want exit code 3", err)
+	}
+
+	sent := make([]byte, 16<<20)
+	_, _ = rand.Read(sent) // it has no error
+	cmd := s.exec(t, "ci-1", "cat")
+	cmd.Stdin = bytes.NewReader(sent)
+	if out, err := cmd.Output(); err != nil || !bytes.Equal(out, sent) {
+		t.Errorf("%d of %d bytes come back, or others: %v", len(out), len(sent), err)
+	}
+
+	// An agent prints no URL, and its environment shows no key.
+	if out := executor.printed.String(); strings.Contains(out, "ws://") {
+		t.Errorf("it prints a URL:\n%s", out)
+	}
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", executor.Process.Pid))
+	if err == nil && bytes.Contains(environ, []byte(s.executor)) {
+		t.Error("the key is in the environment of the agent")
+	}
+	began := time.Now()
+	executor.terminate(t)
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("it takes %v to end", took)
+	}
+
+	// Nobody is there any more.
+	cmd = s.exec(t, "ci-1", "true")
+	err = cmd.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
+		t.Errorf("%v without an executor, want exit code 125", err)
+	}
+}
+
+// TestRemoteRefused: what a registry does not let in ends at once and says why, in one line besides its log.
+func TestRemoteRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, tt := range []struct {
+		name, environment, key string
+	}{
+		{"unknown key", "ci-1", "xa_nobody"},
+		{"key of a harness", "ci-1", s.harness},
+		{"another environment", "prod-1", s.executor},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := s.start(t, agentBinary(t), []string{"CODEX_API_KEY=" + tt.key}, nil, "--remote", s.url(), "--environment-id", tt.environment)
+			if code := p.exit(t); code != 1 {
+				t.Errorf("exit code %d, want 1", code)
+			}
+			if out := p.printed.String(); strings.Count(out, "agent: ") != 1 || strings.Contains(out, tt.key) {
+				t.Errorf("it says\n%s", out)
+			}
+		})
+	}
+	t.Run("harness", func(t *testing.T) {
+		cmd := s.exec(t, "ci-1", "true")
+		cmd.Env = append(cmd.Env, "AGENT_REGISTRY_TOKEN="+s.executor)
+		began := time.Now()
+		err := cmd.Run()
+		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
+			t.Errorf("%v with an executor's key, want exit code 125", err)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("it takes %v: it is tried again", took)
+		}
+	})
+}
+
+// TestRemoteRegistryKilled: a registry that is killed and started again on its data has its executors back by itself,
+// and probes see it.
+func TestRemoteRegistryKilled(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	probes := freeAddress(t)
+	executor := s.serve(t, "ci-1", "--health-listen", probes)
+	ready := func(want int) func() bool {
+		return func() bool { return status("http://"+probes+"/readyz") == want }
+	}
+	executor.until(t, "it is ready", ready(http.StatusOK))
+	if got := status("http://" + probes + "/healthz"); got != http.StatusOK {
+		t.Errorf("/healthz is answered with %d", got)
+	}
+	s.run(t, "ci-1", "true")
+
+	if err := s.registry.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.registry.exit(t)
+	executor.until(t, "it is not ready", ready(http.StatusServiceUnavailable))
+	if got := status("http://" + probes + "/healthz"); got != http.StatusOK {
+		t.Errorf("/healthz is answered with %d", got)
+	}
+	s.startRegistry(t)
+	executor.until(t, "it is ready again", ready(http.StatusOK))
+	if out := s.run(t, "ci-1", "echo", "again"); out != "again\n" {
+		t.Errorf("the output is %q", out)
+	}
+	executor.terminate(t)
+}
+
+// TestRemoteSessionSurvives: a command whose registry is killed under it goes on, and none of its output is lost.
+func TestRemoteSessionSurvives(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	executor := s.serve(t, "ci-1")
+	cmd := s.exec(t, "ci-1", "sh", "-c", "seq 1000; read go; seq 1001 2000")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := &transcript{}
+	cmd.Stdout = stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	executor.until(t, "the first half is there", func() bool { return strings.HasSuffix(stdout.String(), "\n1000\n") })
+	if err := s.registry.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.registry.exit(t)
+	if _, err := io.WriteString(stdin, "go\n"); err != nil {
+		t.Fatal(err)
+	}
+	s.startRegistry(t)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, s.printed)
+	}
+	var want strings.Builder
+	for n := range 2000 {
+		fmt.Fprintln(&want, n+1)
+	}
+	if stdout.String() != want.String() {
+		t.Errorf("the output has %d bytes, want %d", len(stdout.String()), want.Len())
+	}
+	executor.terminate(t)
+}
+
+// TestRemoteStdin: credentials from standard input, and its end.
+func TestRemoteStdin(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	frame := func(token string, life time.Duration) string {
+		return fmt.Sprintf(`{"version":1,"environment_id":"ci-1","token":%q,"expires_at":%d}`+"\n", token, time.Now().Add(life).Unix())
+	}
+	for _, tt := range []struct {
+		name         string
+		flags        []string
+		environ      string
+		first        string // before it is connected
+		then         string // what ends it; empty: the end of the input
+		code         int
+		stays        bool // through the end of the input
+		secretOfThen string
+	}{
+		{name: "bearer", flags: []string{"--registration-bearer-stdin"}, first: s.executor + "\nignored\n", stays: true},
+		{name: "bearer, until the end", flags: []string{"--registration-bearer-stdin", "--exit-on-stdin-close"}, first: s.executor + "\n"},
+		{name: "key, until the end", flags: []string{"--exit-on-stdin-close"}, environ: "CODEX_API_KEY=" + s.executor},
+		{name: "key, until the end by variable", environ: "CODEX_API_KEY=" + s.executor + "\x00CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE=true"},
+		{name: "older variable", environ: "CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN=" + s.executor, stays: true},
+		{name: "frames", flags: []string{"--executor-credential-stdin"}, first: frame(s.executor, time.Hour) + frame(s.executor, time.Hour)},
+		{name: "frames, a bad one", flags: []string{"--executor-credential-stdin"}, first: frame(s.executor, time.Hour),
+			then: frame("not-a-secret-but-expired", -time.Hour), code: 1, secretOfThen: "not-a-secret-but-expired"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			input, feed, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer feed.Close()
+			defer input.Close()
+			if _, err := io.WriteString(feed, tt.first); err != nil {
+				t.Fatal(err)
+			}
+			var environ []string
+			if tt.environ != "" {
+				environ = strings.Split(tt.environ, "\x00")
+			}
+			p := s.start(t, agentBinary(t), environ, input, append([]string{"--remote", s.url(), "--environment-id", "ci-1"}, tt.flags...)...)
+			input.Close()
+			p.says(t, "connected to the rendezvous", 1)
+			s.run(t, "ci-1", "true")
+			if _, err := io.WriteString(feed, tt.then); err != nil {
+				t.Fatal(err)
+			}
+			if tt.then == "" {
+				feed.Close()
+			}
+			if tt.stays {
+				s.run(t, "ci-1", "true")
+				p.terminate(t)
+			} else if code := p.exit(t); code != tt.code {
+				t.Errorf("exit code %d, want %d", code, tt.code)
+			}
+			if tt.secretOfThen != "" && strings.Contains(p.printed.String(), tt.secretOfThen) {
+				t.Errorf("it tells the credential:\n%s", p.printed)
+			}
+		})
+	}
+}
+
+// TestForward: an exec-server that only listens is reached through the registry, and its end is the end of the streams.
+func TestForward(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	target := freeAddress(t)
+	listening := s.start(t, agentBinary(t), nil, nil, "--listen", "ws://"+target)
+	listening.says(t, "ws://", 1)
+	forwarder := s.start(t, agentBinary(t), []string{"CODEX_API_KEY=" + s.executor}, nil,
+		"exec-server", "forward", "--connect", "ws://"+target, "--remote", s.url(), "--environment-id", "ci-1")
+	forwarder.says(t, "connected to the rendezvous", 1)
+
+	if out := s.run(t, "ci-1", "echo", "forwarded"); out != "forwarded\n" {
+		t.Errorf("the output is %q", out)
+	}
+	cmd := s.exec(t, "ci-1", "cat")
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
+	cmd.Stdin = bytes.NewReader(sent)
+	if out, err := cmd.Output(); err != nil || !bytes.Equal(out, sent) {
+		t.Errorf("%d of %d bytes come back, or others: %v", len(out), len(sent), err)
+	}
+
+	// The server ends under a command.
+	cmd = s.exec(t, "ci-1", "sh", "-c", "echo up; sleep 60")
+	stdout := &transcript{}
+	cmd.Stdout = stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	forwarder.until(t, "the command runs", func() bool { return stdout.String() == "up\n" })
+	listening.terminate(t)
+	err := cmd.Wait()
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
+		t.Errorf("%v after the end of the server, want exit code 125", err)
+	}
+	// Nor can it be reached: the handshake succeeds, the stream ends.
+	err = s.exec(t, "ci-1", "true").Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
+		t.Errorf("%v without the server, want exit code 125", err)
+	}
+	forwarder.says(t, "the exec-server cannot be reached", 1)
+	forwarder.terminate(t)
+}
+
+// TestRemoteSecrets searches everything that is printed, shown in the process list or counted for what nobody may see:
+// keys, bearers, authorizations and the signatures of URLs.
+func TestRemoteSecrets(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "--log-level", "debug")
+	executor := s.serve(t, "ci-1", "--log-level", "debug", "--log-format", "json")
+	s.run(t, "ci-1", "true")
+	cmd := s.exec(t, "ci-1", "sleep", "60")
+	cmd.Stdout = s.printed
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	executor.says(t, "stream opened", 2)
+	var shown bytes.Buffer
+	for _, pid := range []int{s.registry.Process.Pid, executor.Process.Pid, cmd.Process.Pid} {
+		for _, file := range []string{"cmdline", "environ"} {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			shown.Write(text)
+		}
+	}
+	// What is refused is told about too.
+	refused := s.start(t, agentBinary(t), []string{"CODEX_API_KEY=" + s.harness}, nil, "--remote", s.url(), "--environment-id", "ci-1", "--log-level", "debug")
+	refused.exit(t)
+	_ = s.exec(t, "ci-2", "true").Run() // offline
+	if err := s.registry.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.registry.exit(t)
+	s.startRegistry(t)
+	executor.says(t, "connected to the rendezvous", 2)
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	response, err := http.Get(s.url() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(&shown, response.Body); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(shown.String(), "registry_") {
+		t.Error("there are no metrics: the search is broken")
+	}
+	executor.terminate(t)
+	s.registry.terminate(t)
+
+	shown.WriteString(s.printed.String())
+	text := shown.String()
+	for name, secret := range map[string]string{
+		"executor's key": s.executor, "harness's key": s.harness, "executor's key in base64": base64.StdEncoding.EncodeToString([]byte(s.executor)),
+		"prefix of a key": s.executor[:len(s.executor)/2], "bearer": "Bearer ", "signature of a URL": "signature=", "expiry of a URL": "expiry=",
+		"authorization": "harness_key_authorization", "role of a URL": "role=environment", "role of another URL": "role=harness",
+	} {
+		if at := strings.Index(text, secret); at >= 0 {
+			t.Errorf("%s is shown: %.200q", name, text[max(0, at-100):])
+		}
+	}
+}
+
+// TestDemo: the one command of the README for remote mode.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	temporary := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), registryBinary(t), "demo", "--agent", agentBinary(t))
+	cmd.Env = append(os.Environ(), "TMPDIR="+temporary)
+	began := time.Now()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%v\n%s", time.Since(began), out)
+	for _, want := range []string{"registered its public key", "websocket to the rendezvous is up", "3,424 bytes back", "hello from", "exit code 0", "nothing of the command"} {
+		if !bytes.Contains(out, []byte(want)) {
+			t.Errorf("it does not say %q:\n%s", want, out)
+		}
+	}
+	if bytes.Contains(out, []byte("xa_")) {
+		t.Errorf("it shows a key:\n%s", out)
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v behind, %v", left, err)
+	}
+}

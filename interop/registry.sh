@@ -1,0 +1,27 @@
+#!/bin/sh
+# registry.sh [option of run.sh]...: the real Codex CLI as harness, bin/registry between, bin/agent --remote behind it.
+#
+# Called by interop.sh, which has checked what the machine needs and found the CLI.
+set -eu
+cd "$(dirname "$0")"
+
+bin=$(cd .. && pwd)/bin
+work=$(mktemp -d)
+port=${RC_REGISTRY_PORT:-7790}
+registry=
+trap '[ -z "$registry" ] || { kill "$registry"; wait "$registry" || :; }; rm -rf "$work"' EXIT
+
+executor_key=$("$bin/registry" keys create --data "$work/data" --role executor --environment 'interop')
+RC_REGISTRY_TOKEN=$("$bin/registry" keys create --data "$work/data" --role harness --environment 'interop')
+"$bin/registry" serve --listen "127.0.0.1:$port" --data "$work/data" --log-level warn &
+registry=$!
+for _ in $(seq 100); do
+	curl -fs "http://127.0.0.1:$port/readyz" >/dev/null && break
+	sleep 0.1
+done
+
+export RC_REGISTRY="127.0.0.1:$port" RC_REGISTRY_ENVIRONMENT=interop RC_REGISTRY_TOKEN
+# The port of the health check tells the rig that the executor is there.
+export EXECUTOR_CMD="env CODEX_API_KEY=$executor_key $bin/agent --remote http://127.0.0.1:$port --environment-id interop --health-listen 127.0.0.1:{port}"
+./run.sh self "$@" -k 'simple-bypass' -k 'patch_*-bypass' -k 'tty_session-bypass' -k 'network_drop_while_polling-bypass' \
+	-k 'network_drop_within_call-bypass' -k 'network_drop_idle-bypass'

@@ -1,0 +1,326 @@
+package registry
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/mlkem"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// maxBody is the largest request body in bytes; an honest one has 6 KiB.
+const maxBody = 64 << 10
+
+// apiTimeout bounds what a request may take; executors give up after 10 s.
+const apiTimeout = 8 * time.Second
+
+// Codes of error answers, beside those of protocol.
+const (
+	codeBadRequest   = "bad_request"
+	codeUnauthorized = "unauthorized"
+	codeForbidden    = "forbidden"
+	codeNotFound     = "not_found"
+	codeMethod       = "method_not_allowed"
+	codeTooLarge     = "payload_too_large"
+	codeRateLimited  = "rate_limited"
+	codeUnavailable  = "store_unavailable"
+	codeInternal     = "internal_error"
+)
+
+// apiError is an answer that is not 200. Its message is for whoever runs the
+// client, and holds nothing that they have not sent.
+type apiError struct {
+	status     int
+	code       string
+	message    string
+	retryAfter time.Duration
+}
+
+// operation is one path below an environment.
+type operation struct {
+	name  string
+	role  role // who may
+	serve func(*Server, context.Context, *call) (any, *apiError)
+}
+
+// call is a request that is allowed.
+type call struct {
+	request       *http.Request
+	principal     *principal
+	environmentID string
+}
+
+// operationOf finds what the rest of a path after the environment id asks for.
+func operationOf(suffix string) (operation, bool) {
+	switch suffix {
+	case protocol.RegistryPathRegister:
+		return operation{"register", roleExecutor, (*Server).register}, true
+	case protocol.RegistryPathValidate:
+		return operation{"validate", roleExecutor, (*Server).validate}, true
+	case protocol.RegistryPathConnect:
+		return operation{"connect", roleHarness, (*Server).connect}, true
+	}
+	return operation{}, false
+}
+
+// serveAPI answers what is below protocol.RegistryPathPrefix.
+func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
+	rest := strings.TrimPrefix(r.URL.Path, protocol.RegistryPathPrefix)
+	environmentID, suffix := rest, ""
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		environmentID, suffix = rest[:i], rest[i:]
+	}
+	op, ok := operationOf(suffix)
+	if !ok {
+		s.fail(w, "other", &apiError{status: http.StatusNotFound, code: codeNotFound, message: "no such path"})
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), apiTimeout)
+	defer cancel()
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	result, failure := s.perform(ctx, r, op, environmentID)
+	if failure != nil {
+		if failure.status == http.StatusMethodNotAllowed {
+			w.Header().Set("Allow", http.MethodPost)
+		}
+		s.log.Debug("request refused", "operation", op.name, "environment", loggable(environmentID), "status", failure.status, "reason", failure.code)
+		s.fail(w, op.name, failure)
+		return
+	}
+	s.answer(w, op.name, http.StatusOK, result)
+}
+
+// perform checks who asks before it looks at what they ask.
+func (s *Server) perform(ctx context.Context, r *http.Request, op operation, environmentID string) (any, *apiError) {
+	if r.Method != http.MethodPost {
+		return nil, &apiError{status: http.StatusMethodNotAllowed, code: codeMethod, message: "the method is not POST"}
+	}
+	p, err := s.authenticate(ctx, r)
+	if errors.Is(err, errUnauthorized) {
+		return nil, &apiError{status: http.StatusUnauthorized, code: codeUnauthorized, message: errUnauthorized.Error()}
+	}
+	if err != nil {
+		return nil, s.broken(op.name, environmentID, err)
+	}
+	if wait, ok := s.limits.request(p); !ok {
+		return nil, &apiError{status: http.StatusTooManyRequests, code: codeRateLimited, message: "too many requests", retryAfter: wait}
+	}
+	if !protocol.ValidEnvironmentID(environmentID) {
+		return nil, &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "environment id is not 1 to 256 of [A-Za-z0-9_-]"}
+	}
+	if !p.may(op.role, environmentID) {
+		return nil, &apiError{status: http.StatusForbidden, code: codeForbidden, message: "the credential is not for this operation and environment"}
+	}
+	return op.serve(s, ctx, &call{request: r, principal: p, environmentID: environmentID})
+}
+
+// register is remote.md 3.1.
+func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
+	var request protocol.RegisterRequest
+	if failure := c.decode(&request); failure != nil {
+		return nil, failure
+	}
+	if request.SecurityProfile != protocol.SecurityProfile {
+		return nil, &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "security_profile is not " + protocol.SecurityProfile}
+	}
+	if failure := checkKey("executor_public_key", request.ExecutorPublicKey); failure != nil {
+		return nil, failure
+	}
+	base, failure := s.baseFor(c)
+	if failure != nil {
+		return nil, failure
+	}
+	reg, conflict, err := s.store.register(ctx, c.environmentID, request.ExecutorPublicKey, c.principal.ID)
+	if err != nil {
+		return nil, s.broken("register", c.environmentID, err)
+	}
+	if conflict {
+		return nil, &apiError{status: http.StatusServiceUnavailable, code: protocol.RegistryCodeConflict, message: "another executor of this environment is online"}
+	}
+	s.log.Info("executor registered", "environment", c.environmentID, "registration", reg.ID, "principal", c.principal.ID)
+	link := s.signer.ticketURL(base, ticket{
+		role: roleExecutor, environmentID: c.environmentID, registrationID: reg.ID,
+		principal: c.principal.ID, expires: time.Now().Add(executorTicketLife),
+	})
+	return protocol.RegisterResponse{
+		EnvironmentID: &c.environmentID, URL: &link,
+		SecurityProfile: new(protocol.SecurityProfile), ExecutorRegistrationID: &reg.ID,
+	}, nil
+}
+
+// validate is remote.md 3.2. The caller need not be who has registered, as an
+// executor's credential may change while it runs (remote.md 12.5); another
+// executor of the environment learns nothing, as it would have to know the
+// authorization.
+func (s *Server) validate(ctx context.Context, c *call) (any, *apiError) {
+	var request protocol.ValidateRequest
+	if failure := c.decode(&request); failure != nil {
+		return nil, failure
+	}
+	if failure := checkKey("harness_public_key", request.HarnessPublicKey); failure != nil {
+		return nil, failure
+	}
+	if len(request.HarnessKeyAuthorization) > protocol.MaxAuthorization {
+		return nil, &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "harness_key_authorization is too long"}
+	}
+	refused := protocol.ValidateResponse{}
+	harness, ok := s.signer.openAuthorization(request.HarnessKeyAuthorization, c.environmentID,
+		request.ExecutorRegistrationID, request.HarnessPublicKey, time.Now())
+	if !ok {
+		return refused, nil
+	}
+	// What was true when the harness connected may not be any more.
+	var current, allowed bool
+	var currentErr, allowedErr error
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		var reg registration
+		reg, current, currentErr = s.store.registration(ctx, c.environmentID)
+		current = current && subtle.ConstantTimeCompare([]byte(reg.ID), []byte(request.ExecutorRegistrationID)) == 1
+	})
+	var p *principal
+	p, allowed, allowedErr = s.store.principal(ctx, harness)
+	wg.Wait()
+	if err := cmp.Or(currentErr, allowedErr); err != nil {
+		return nil, s.broken("validate", c.environmentID, err)
+	}
+	return protocol.ValidateResponse{Valid: current && allowed && p.may(roleHarness, c.environmentID)}, nil
+}
+
+// connect is remote.md 9.
+func (s *Server) connect(ctx context.Context, c *call) (any, *apiError) {
+	var request protocol.ConnectRequest
+	if failure := c.decode(&request); failure != nil {
+		return nil, failure
+	}
+	if failure := checkKey("harness_public_key", request.HarnessPublicKey); failure != nil {
+		return nil, failure
+	}
+	base, failure := s.baseFor(c)
+	if failure != nil {
+		return nil, failure
+	}
+	var reg registration
+	var found bool
+	var foundErr error
+	var wg sync.WaitGroup
+	wg.Go(func() { reg, found, foundErr = s.store.registration(ctx, c.environmentID) })
+	p, online, err := s.store.online(ctx, c.environmentID)
+	wg.Wait()
+	if err := cmp.Or(err, foundErr); err != nil {
+		return nil, s.broken("connect", c.environmentID, err)
+	}
+	if !found || !online || p.RegistrationID != reg.ID {
+		return nil, &apiError{status: http.StatusConflict, code: protocol.RegistryCodeEnvironmentOffline, message: "no executor of this environment is online"}
+	}
+	now := time.Now()
+	return protocol.ConnectResponse{
+		EnvironmentID: c.environmentID,
+		URL: s.signer.ticketURL(base, ticket{
+			role: roleHarness, environmentID: c.environmentID, registrationID: reg.ID,
+			principal: c.principal.ID, expires: now.Add(harnessTicketLife),
+		}),
+		SecurityProfile:        protocol.SecurityProfile,
+		ExecutorRegistrationID: reg.ID,
+		ExecutorPublicKey:      reg.Key,
+		HarnessKeyAuthorization: s.signer.authorization(c.environmentID, reg.ID, request.HarnessPublicKey, c.principal.ID,
+			now.Add(authorizationLife)),
+	}, nil
+}
+
+// decode reads the body.
+func (c *call) decode(v any) *apiError {
+	text, err := io.ReadAll(c.request.Body)
+	if err == nil {
+		err = protocol.DecodeStrict(bytes.NewReader(text), v)
+	}
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return &apiError{status: http.StatusRequestEntityTooLarge, code: codeTooLarge, message: "the body is larger than " + strconv.Itoa(maxBody) + " bytes"}
+	}
+	return &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "the body is not what this operation takes"}
+}
+
+// checkKey refuses what could not be used in a handshake; protocol.PublicKey has
+// checked suite and lengths.
+func checkKey(member string, key *protocol.PublicKey) *apiError {
+	message := member + " is missing"
+	if key != nil {
+		if _, err := mlkem.NewEncapsulationKey768(key.MLKEM768); err == nil {
+			return nil
+		}
+		message = member + " has no valid ML-KEM-768 key"
+	}
+	return &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: message}
+}
+
+func (s *Server) baseFor(c *call) (base *url.URL, failure *apiError) {
+	u, err := s.base(c.request)
+	if err != nil {
+		return nil, &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: err.Error()}
+	}
+	return u, nil
+}
+
+// broken is the answer when the store fails. An executor that registers must come
+// again by itself, and 502 with this code is, beside a conflict, the only answer
+// that the reference does not end at (remote.md 3.4); nothing has been replaced
+// by then that it would have to know of.
+func (s *Server) broken(operation, environmentID string, err error) *apiError {
+	s.log.Warn("the store fails", "operation", operation, "environment", loggable(environmentID), "error", err)
+	switch {
+	case !errors.Is(err, errUnavailable):
+		return &apiError{status: http.StatusInternalServerError, code: codeInternal, message: "internal error"}
+	case operation == "register":
+		return &apiError{status: http.StatusBadGateway, code: protocol.RegistryCodeAuthUnavailable, message: errUnavailable.Error(), retryAfter: time.Second}
+	}
+	return &apiError{status: http.StatusServiceUnavailable, code: codeUnavailable, message: errUnavailable.Error(), retryAfter: time.Second}
+}
+
+// loggable bounds what a stranger writes into the log.
+func loggable(environmentID string) string {
+	if protocol.ValidEnvironmentID(environmentID) {
+		return environmentID
+	}
+	return "not valid"
+}
+
+func (s *Server) fail(w http.ResponseWriter, operation string, e *apiError) {
+	if e.retryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.FormatFloat(math.Ceil(e.retryAfter.Seconds()), 'f', 0, 64))
+	}
+	if e.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	var body protocol.RegistryError
+	body.Error.Code, body.Error.Message = e.code, e.message
+	s.answer(w, operation, e.status, body)
+}
+
+func (s *Server) answer(w http.ResponseWriter, operation string, status int, body any) {
+	s.metrics.answered(operation, status)
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // only for types that JSON does not have
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(text)))
+	h.Set("Cache-Control", "no-store") // URLs and authorizations are credentials
+	w.WriteHeader(status)
+	_, _ = w.Write(text) // a client that has gone needs no answer
+}

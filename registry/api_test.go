@@ -1,0 +1,573 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// testServer is a registry on a real port.
+type testServer struct {
+	*Server
+	url string
+	log *bytes.Buffer // complete after the test's requests are answered
+}
+
+func startServer(t testing.TB, cfg Config) *testServer {
+	t.Helper()
+	log := new(bytes.Buffer)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	s, err := New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(s)
+	t.Cleanup(func() {
+		web.Close()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &testServer{Server: s, url: web.URL, log: log}
+}
+
+func createKey(t testing.TB, st *Store, r role, environments string, limits Limits) (text, id string) {
+	t.Helper()
+	text, key, err := st.CreateKey(t.Context(), Key{Role: string(r), Environments: environments, Limits: limits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text, key.ID
+}
+
+// post sends a request as executors and harnesses do and returns status, error code and body.
+func (s *testServer) post(t testing.TB, authorization, path string, body any) (status int, code string, answer []byte) {
+	t.Helper()
+	text, ok := body.(string)
+	if !ok {
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = string(encoded)
+	}
+	status, _, answer = s.do(t, http.MethodPost, path, text, http.Header{"Authorization": {authorization}})
+	var failure protocol.RegistryError
+	if status != http.StatusOK {
+		if err := json.Unmarshal(answer, &failure); err != nil || failure.Error.Message == "" {
+			t.Errorf("answer %d is %q", status, answer)
+		}
+	}
+	return status, failure.Error.Code, answer
+}
+
+func (s *testServer) do(t testing.TB, method, path, body string, header http.Header) (int, http.Header, []byte) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if header != nil {
+		request.Header = header
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, response.Header, answer
+}
+
+func registerBody(key *protocol.PublicKey) protocol.RegisterRequest {
+	return protocol.RegisterRequest{SecurityProfile: protocol.SecurityProfile, ExecutorPublicKey: key}
+}
+
+func (s *testServer) mustRegister(t testing.TB, key, environmentID string, public *protocol.PublicKey) (id, link string) {
+	t.Helper()
+	status, _, answer := s.post(t, "Bearer "+key, "/cloud/environment/"+environmentID+"/register", registerBody(public))
+	if status != http.StatusOK {
+		t.Fatalf("register: %d %s", status, answer)
+	}
+	var response protocol.RegisterResponse
+	if err := json.Unmarshal(answer, &response); err != nil {
+		t.Fatal(err)
+	}
+	if *response.EnvironmentID != environmentID || *response.SecurityProfile != protocol.SecurityProfile {
+		t.Fatalf("answer is %s", answer)
+	}
+	return *response.ExecutorRegistrationID, *response.URL
+}
+
+// goOnline stands for an open websocket.
+func (s *testServer) goOnline(t testing.TB, environmentID, registrationID string) {
+	t.Helper()
+	if _, err := s.store.setOnline(t.Context(), presence{EnvironmentID: environmentID, RegistrationID: registrationID, Node: s.node, Since: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *testServer) mustConnect(t testing.TB, key, environmentID string, public *protocol.PublicKey) protocol.ConnectResponse {
+	t.Helper()
+	status, _, answer := s.post(t, "Bearer "+key, "/cloud/environment/"+environmentID+"/connect", protocol.ConnectRequest{HarnessPublicKey: public})
+	if status != http.StatusOK {
+		t.Fatalf("connect: %d %s", status, answer)
+	}
+	var response protocol.ConnectResponse
+	if err := json.Unmarshal(answer, &response); err != nil {
+		t.Fatal(err)
+	}
+	return response
+}
+
+func (s *testServer) validate(t testing.TB, key, environmentID string, request protocol.ValidateRequest) bool {
+	t.Helper()
+	status, _, answer := s.post(t, "Bearer "+key, "/cloud/environment/"+environmentID+"/validate", request)
+	if status != http.StatusOK {
+		t.Fatalf("validate: %d %s", status, answer)
+	}
+	var response protocol.ValidateResponse
+	if err := json.Unmarshal(answer, &response); err != nil {
+		t.Fatal(err)
+	}
+	return response.Valid
+}
+
+// TestConversation goes the way of remote.md 1, over two servers.
+func TestConversation(t *testing.T) {
+	t.Parallel()
+	st, dir := openTestStore(t)
+	one := startServer(t, Config{Store: st})
+	two := startServer(t, Config{Store: openBeside(t, dir), PublicURL: "https://registry.example/base/"})
+	executor, executorID := createKey(t, st, roleExecutor, "env-*", Limits{})
+	harness, harnessID := createKey(t, st, roleHarness, "*", Limits{})
+	executorKey, harnessKey := testKey(t), testKey(t)
+
+	id, link := one.mustRegister(t, executor, "env-1", executorKey)
+	if !strings.HasPrefix(link, strings.Replace(one.url, "http", "ws", 1)+RendezvousPath) {
+		t.Errorf("the executor's URL does not lead back to where it came from")
+	}
+	again, link2 := two.mustRegister(t, executor, "env-1", executorKey)
+	if again != id {
+		t.Errorf("registration %q, then %q", id, again)
+	}
+	if !strings.HasPrefix(link2, "wss://registry.example/base"+RendezvousPath) {
+		t.Errorf("the executor's URL does not lead to the public one")
+	}
+	u, err := url.Parse(link2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, rejection := one.signer.openTicket(u.Query(), time.Now())
+	if want := (ticket{roleExecutor, "env-1", id, keyPrincipal + executorID, got.expires}); got != want || rejection != "" {
+		t.Errorf("ticket is %+v, %q, want %+v", got, rejection, want)
+	}
+
+	connect := protocol.ConnectRequest{HarnessPublicKey: harnessKey}
+	if status, code, _ := two.post(t, "Bearer "+harness, "/cloud/environment/env-1/connect", connect); status != http.StatusConflict || code != protocol.RegistryCodeEnvironmentOffline {
+		t.Errorf("connect before the executor is online: %d %s", status, code)
+	}
+	one.goOnline(t, "env-1", id)
+	if status, code, _ := two.post(t, "Bearer "+executor, "/cloud/environment/env-1/register", registerBody(testKey(t))); status != http.StatusServiceUnavailable || code != protocol.RegistryCodeConflict {
+		t.Errorf("another executor registers: %d %s", status, code)
+	}
+	connected := two.mustConnect(t, harness, "env-1", harnessKey)
+	if connected.EnvironmentID != "env-1" || connected.ExecutorRegistrationID != id || connected.SecurityProfile != protocol.SecurityProfile ||
+		!connected.ExecutorPublicKey.Equal(executorKey) || connected.HarnessKeyAuthorization == "" {
+		t.Errorf("connect answered %+v", connected)
+	}
+	if u, err = url.Parse(connected.URL); err != nil {
+		t.Fatal(err)
+	}
+	got, rejection = one.signer.openTicket(u.Query(), time.Now())
+	if want := (ticket{roleHarness, "env-1", id, keyPrincipal + harnessID, got.expires}); got != want || rejection != "" {
+		t.Errorf("ticket is %+v, %q, want %+v", got, rejection, want)
+	}
+	if life := time.Until(got.expires); life <= 0 || life > harnessTicketLife {
+		t.Errorf("the harness's ticket is good for %v", life)
+	}
+
+	good := protocol.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: harnessKey, HarnessKeyAuthorization: connected.HarnessKeyAuthorization}
+	if !one.validate(t, executor, "env-1", good) {
+		t.Error("an honest harness is not valid")
+	}
+	for name, change := range map[string]func(*protocol.ValidateRequest){
+		"another key":           func(r *protocol.ValidateRequest) { r.HarnessPublicKey = testKey(t) },
+		"another registration":  func(r *protocol.ValidateRequest) { r.ExecutorRegistrationID += "0" },
+		"no registration":       func(r *protocol.ValidateRequest) { r.ExecutorRegistrationID = "" },
+		"no authorization":      func(r *protocol.ValidateRequest) { r.HarnessKeyAuthorization = "" },
+		"another authorization": func(r *protocol.ValidateRequest) { r.HarnessKeyAuthorization = "auth-for-harness" },
+	} {
+		request := good
+		change(&request)
+		if one.validate(t, executor, "env-1", request) {
+			t.Errorf("%s is valid", name)
+		}
+	}
+	// The same triple in another environment.
+	two.mustRegister(t, executor, "env-2", executorKey)
+	if one.validate(t, executor, "env-2", good) {
+		t.Error("the authorization is valid in another environment")
+	}
+	// Nothing that lets anybody in was logged.
+	for _, log := range []string{one.log.String(), two.log.String()} {
+		for _, secret := range []string{executor, harness, connected.HarnessKeyAuthorization, u.Query().Get(paramSignature)} {
+			if strings.Contains(log, secret) {
+				t.Errorf("the log holds a credential:\n%s", log)
+			}
+		}
+	}
+}
+
+// TestRefusals is a table of every answer that is not 200, but those that need a broken store.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	s := startServer(t, Config{Store: st})
+	executor, _ := createKey(t, st, roleExecutor, "env-*", Limits{})
+	harness, _ := createKey(t, st, roleHarness, "env-*", Limits{})
+	expired, _, err := st.CreateKey(t.Context(), Key{Role: "executor", Environments: "*", Expires: time.Now().Add(-time.Second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limited, _ := createKey(t, st, roleExecutor, "env-*", Limits{Requests: 0.001, RequestBurst: 1})
+	s.post(t, "Bearer "+limited, "/cloud/environment/env-1/register", "{}")
+
+	key, err := json.Marshal(testKey(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	register := `{"security_profile":"noise_hybrid_ik_v1","executor_public_key":` + string(key) + `}`
+	badKEM := testKey(t)
+	for i := range badKEM.MLKEM768 {
+		badKEM.MLKEM768[i] = 0xff // coefficients beyond the modulus
+	}
+	badKEMText, err := json.Marshal(badKEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const path = "/cloud/environment/env-1/"
+	for _, tt := range []struct {
+		name, authorization, path, body string
+		wantStatus                      int
+		wantCode                        string
+	}{
+		{"no credential", "", path + "register", register, 401, "unauthorized"},
+		{"no scheme", executor, path + "register", register, 401, "unauthorized"},
+		{"other scheme", "Basic " + executor, path + "register", register, 401, "unauthorized"},
+		{"unknown key", "Bearer xa_" + strings.Repeat("A", 43), path + "register", register, 401, "unauthorized"},
+		{"key with another end", "Bearer " + executor[:len(executor)-1] + "_", path + "register", register, 401, "unauthorized"},
+		{"key of another length", "Bearer " + executor + "A", path + "register", register, 401, "unauthorized"},
+		{"foreign key", "Bearer sk-test", path + "register", register, 401, "unauthorized"},
+		{"two keys", "Bearer " + executor + " " + executor, path + "register", register, 401, "unauthorized"},
+		{"expired key", "Bearer " + expired, path + "register", register, 401, "unauthorized"},
+		{"unknown assertion", "AgentAssertion e30", path + "register", register, 401, "unauthorized"},
+		{"no assertion", "AgentAssertion", path + "register", register, 401, "unauthorized"},
+		{"harness registers", "Bearer " + harness, path + "register", register, 403, "forbidden"},
+		{"harness validates", "Bearer " + harness, path + "validate", register, 403, "forbidden"},
+		{"executor connects", "Bearer " + executor, path + "connect", register, 403, "forbidden"},
+		{"other environment", "Bearer " + executor, "/cloud/environment/prod/register", register, 403, "forbidden"},
+		{"bad environment", "Bearer " + executor, "/cloud/environment/env-1%20/register", register, 400, "bad_request"},
+		{"dotted environment", "Bearer " + executor, "/cloud/environment/env-1.x/register", register, 400, "bad_request"},
+		{"wildcard environment", "Bearer " + executor, "/cloud/environment/env-*/register", register, 400, "bad_request"},
+		{"no environment", "Bearer " + executor, "/cloud/environment//register", register, 400, "bad_request"},
+		{"long environment", "Bearer " + executor, "/cloud/environment/env-" + strings.Repeat("a", 256) + "/register", register, 400, "bad_request"},
+		{"environment with a slash", "Bearer " + executor, "/cloud/environment/env-1/x/register", register, 404, "not_found"},
+		{"direct", "Bearer " + executor, path + "direct/register", register, 404, "not_found"},
+		{"no operation", "Bearer " + executor, "/cloud/environment/env-1", register, 404, "not_found"},
+		{"other path", "Bearer " + executor, "/", register, 404, "not_found"},
+		{"too many", "Bearer " + limited, path + "register", register, 429, "rate_limited"},
+		{"no body", "Bearer " + executor, path + "register", "", 400, "bad_request"},
+		{"no JSON", "Bearer " + executor, path + "register", "register", 400, "bad_request"},
+		{"null", "Bearer " + executor, path + "register", "null", 400, "bad_request"},
+		{"empty", "Bearer " + executor, path + "register", "{}", 400, "bad_request"},
+		{"list", "Bearer " + executor, path + "register", "[]", 400, "bad_request"},
+		{"trailing", "Bearer " + executor, path + "register", register + "{}", 400, "bad_request"},
+		{"unknown member", "Bearer " + executor, path + "register", `{"transport":"x",` + register[1:], 400, "bad_request"},
+		{"other profile", "Bearer " + executor, path + "register", strings.Replace(register, "ik_v1", "ik_v2", 1), 400, "bad_request"},
+		{"no profile", "Bearer " + executor, path + "register", `{"executor_public_key":` + string(key) + `}`, 400, "bad_request"},
+		{"no key", "Bearer " + executor, path + "register", `{"security_profile":"noise_hybrid_ik_v1"}`, 400, "bad_request"},
+		{"null key", "Bearer " + executor, path + "register", `{"security_profile":"noise_hybrid_ik_v1","executor_public_key":null}`, 400, "bad_request"},
+		{"other suite", "Bearer " + executor, path + "register", strings.Replace(register, "AESGCM", "ChaChaPoly", 1), 400, "bad_request"},
+		{"unknown key member", "Bearer " + executor, path + "register", strings.Replace(register, `"suite"`, `"x":1,"suite"`, 1), 400, "bad_request"},
+		{"short key", "Bearer " + executor, path + "register", strings.Replace(register, `"mlkem768_public_key":"`, `"mlkem768_public_key":"AAAA`, 1), 400, "bad_request"},
+		{"impossible key", "Bearer " + executor, path + "register", strings.Replace(register, string(key), string(badKEMText), 1), 400, "bad_request"},
+		{"too large", "Bearer " + executor, path + "register", strings.Repeat(" ", maxBody) + register, 413, "payload_too_large"},
+		{"too large behind", "Bearer " + executor, path + "register", register + strings.Repeat(" ", maxBody), 413, "payload_too_large"},
+		{"validate without key", "Bearer " + executor, path + "validate", `{"executor_registration_id":"r","harness_key_authorization":"a"}`, 400, "bad_request"},
+		{"validate with too much", "Bearer " + executor, path + "validate", `{"executor_registration_id":"r","harness_public_key":` + string(key) + `,"harness_key_authorization":"` + strings.Repeat("a", 4097) + `"}`, 400, "bad_request"},
+		{"connect without key", "Bearer " + harness, path + "connect", `{}`, 400, "bad_request"},
+		{"connect with more", "Bearer " + harness, path + "connect", `{"harness_public_key":` + string(key) + `,"x":1}`, 400, "bad_request"},
+		{"connect to nobody", "Bearer " + harness, path + "connect", `{"harness_public_key":` + string(key) + `}`, 409, "environment_offline"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			status, code, answer := s.post(t, tt.authorization, tt.path, tt.body)
+			if status != tt.wantStatus || code != tt.wantCode {
+				t.Errorf("got %d %s (%s), want %d %s", status, code, answer, tt.wantStatus, tt.wantCode)
+			}
+			if status == http.StatusUnauthorized && !bytes.Contains(answer, []byte(`"message":"`+errUnauthorized.Error()+`"`)) {
+				t.Errorf("the answer tells why: %s", answer)
+			}
+		})
+	}
+	if environments, err := all[registration](t.Context(), st.registrations); err != nil || len(environments) != 0 {
+		t.Errorf("refused requests have registered %v, %v", environments, err)
+	}
+
+	status, header, _ := s.do(t, http.MethodPost, path+"register", register, http.Header{"Authorization": {"Bearer " + limited}})
+	if after := header.Get("Retry-After"); status != 429 || after == "" || after == "0" {
+		t.Errorf("got %d, Retry-After %q", status, after)
+	}
+	for _, method := range []string{"GET", "PUT", "DELETE", "OPTIONS"} {
+		status, header, _ := s.do(t, method, path+"register", "", nil)
+		if status != 405 || header.Get("Allow") != "POST" {
+			t.Errorf("%s: %d, Allow %q", method, status, header.Get("Allow"))
+		}
+	}
+	if status, _, _ := s.do(t, http.MethodPost, path+"register", register, http.Header{"Authorization": {"Bearer " + executor, "Bearer " + executor}}); status != 401 {
+		t.Errorf("two Authorization headers: %d", status)
+	}
+}
+
+// TestRevocation: at another server, and from one request to the next.
+func TestRevocation(t *testing.T) {
+	t.Parallel()
+	st, dir := openTestStore(t)
+	other := openBeside(t, dir)
+	s := startServer(t, Config{Store: other})
+	executor, _ := createKey(t, st, roleExecutor, "*", Limits{})
+	harness, harnessID := createKey(t, st, roleHarness, "*", Limits{})
+	id, _ := s.mustRegister(t, executor, "env", testKey(t))
+	s.goOnline(t, "env", id)
+	harnessKey := testKey(t)
+	connected := s.mustConnect(t, harness, "env", harnessKey)
+	request := protocol.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: harnessKey, HarnessKeyAuthorization: connected.HarnessKeyAuthorization}
+	if !s.validate(t, executor, "env", request) {
+		t.Fatal("an honest harness is not valid")
+	}
+
+	// Whoever watches hears of it.
+	ctx, cancel := context.WithCancel(t.Context())
+	revocations, err := other.watchRevocations(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan string, 4)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		revocations.run(ctx, func(id string) { gone <- id })
+	}()
+
+	if _, err := st.RevokeKey(t.Context(), harnessID); err != nil {
+		t.Fatal(err)
+	}
+	if status, code, _ := s.post(t, "Bearer "+harness, "/cloud/environment/env/connect", protocol.ConnectRequest{HarnessPublicKey: harnessKey}); status != 401 || code != codeUnauthorized {
+		t.Errorf("a revoked key connects: %d %s", status, code)
+	}
+	if s.validate(t, executor, "env", request) {
+		t.Error("the authorization outlives its key")
+	}
+	if got, want := <-gone, keyPrincipal+harnessID; got != want {
+		t.Errorf("%q is gone, want %q", got, want)
+	}
+	if err := st.AddIdentity(t.Context(), Identity{RuntimeID: "agent/1", Environments: "*", PublicKey: make([]byte, ed25519.PublicKeySize)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.RemoveIdentity(t.Context(), "agent/1"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := <-gone, agentPrincipal+"agent/1"; got != want {
+		t.Errorf("%q is gone, want %q", got, want)
+	}
+	cancel()
+	<-done
+}
+
+// TestStoreGone: an executor that registers is told what makes it come again, harnesses get a 503.
+func TestStoreGone(t *testing.T) {
+	t.Parallel()
+	st, dir := openTestStore(t)
+	s := startServer(t, Config{Store: openBeside(t, dir)})
+	executor, _ := createKey(t, st, roleExecutor, "*", Limits{})
+	harness, _ := createKey(t, st, roleHarness, "*", Limits{})
+	if status, _, body := s.do(t, "GET", "/readyz", "", nil); status != 200 {
+		t.Errorf("readyz: %d %s", status, body)
+	}
+	st.embedded.server.Shutdown()
+	st.embedded.server.WaitForShutdown()
+	for _, tt := range []struct {
+		key, path  string
+		wantStatus int
+		wantCode   string
+	}{
+		{executor, "register", 502, protocol.RegistryCodeAuthUnavailable},
+		{executor, "validate", 503, codeUnavailable},
+		{harness, "connect", 503, codeUnavailable},
+	} {
+		if status, code, _ := s.post(t, "Bearer "+tt.key, "/cloud/environment/env/"+tt.path, "{}"); status != tt.wantStatus || code != tt.wantCode {
+			t.Errorf("%s: %d %s, want %d %s", tt.path, status, code, tt.wantStatus, tt.wantCode)
+		}
+	}
+	if status, _, _ := s.do(t, "GET", "/readyz", "", nil); status != 503 {
+		t.Errorf("readyz: %d", status)
+	}
+	if status, _, _ := s.do(t, "GET", "/healthz", "", nil); status != 200 {
+		t.Errorf("healthz: %d", status)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	s := startServer(t, Config{Store: st})
+	key, id := createKey(t, st, roleExecutor, "*", Limits{})
+	s.mustRegister(t, key, "env", testKey(t))
+	s.metrics.frames.Add(3)
+	s.metrics.refused(rejectExpired)
+	status, header, body := s.do(t, "GET", "/metrics", "", nil)
+	if status != 200 || !strings.HasPrefix(header.Get("Content-Type"), "text/plain; version=0.0.4") {
+		t.Errorf("metrics: %d %s", status, header.Get("Content-Type"))
+	}
+	for _, want := range []string{
+		"# TYPE registry_websockets gauge\n",
+		"registry_websockets{role=\"executor\"} 0\n",
+		"registry_frames_total 3\n",
+		"registry_requests_total{operation=\"register\",status=\"200\"} 1\n",
+		"registry_rejected_upgrades_total{reason=\"expired\"} 1\n",
+	} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("metrics have no %q:\n%s", want, body)
+		}
+	}
+	for _, private := range []string{key, id, "env"} {
+		if slices.Contains(strings.FieldsFunc(string(body), func(r rune) bool { return strings.ContainsRune(" {}=\"\n", r) }), private) {
+			t.Errorf("metrics tell %q", private)
+		}
+	}
+	if status, _, _ := s.do(t, "POST", "/healthz", "", nil); status != 405 {
+		t.Errorf("POST: %d", status)
+	}
+	s.draining.Store(true)
+	if status, _, body := s.do(t, "GET", "/readyz", "", nil); status != 503 || string(body) != "draining\n" {
+		t.Errorf("readyz while draining: %d %s", status, body)
+	}
+	if status, _, _ := s.do(t, "GET", "/healthz", "", nil); status != 200 {
+		t.Errorf("healthz while draining: %d", status)
+	}
+}
+
+func TestBase(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, public, host string
+		trust              bool
+		header             http.Header
+		want               string // "": refused
+	}{
+		{"host of the request", "", "h:1", false, nil, "ws://h:1"},
+		{"proxy not trusted", "", "h:1", false, http.Header{"X-Forwarded-Proto": {"https"}, "X-Forwarded-Host": {"x"}}, "ws://h:1"},
+		{"proxy trusted", "", "h:1", true, http.Header{"X-Forwarded-Proto": {"https"}, "X-Forwarded-Host": {"x"}}, "wss://x"},
+		{"proxy says nothing", "", "h:1", true, nil, "ws://h:1"},
+		{"public", "https://r.example/a/", "h:1", true, http.Header{"X-Forwarded-Proto": {"http"}}, "wss://r.example/a"},
+		{"public plain", "http://127.0.0.1:8", "h:1", false, nil, "ws://127.0.0.1:8"},
+		{"no host", "", "", false, nil, ""},
+		{"host with a path", "", "h/x", false, nil, ""},
+		{"host with a user", "", "u@h", false, nil, ""},
+		{"host with a query", "", "h?x", false, nil, ""},
+		{"host with a blank", "", "h x", false, nil, ""},
+		{"forwarded host with a path", "", "h", true, http.Header{"X-Forwarded-Host": {"h/x"}}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := &Server{trustProxy: tt.trust}
+			if tt.public != "" {
+				var err error
+				if s.publicURL, err = parsePublicURL(tt.public); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := s.base(&http.Request{Host: tt.host, Header: tt.header})
+			if (err == nil) != (tt.want != "") || err == nil && got.String() != tt.want {
+				t.Errorf("got %v, %v, want %q", got, err, tt.want)
+			}
+		})
+	}
+	for _, public := range []string{"r.example", "ftp://r.example", "https://", "https://u:p@r.example", "https://r.example/?q", "https://r.example/#f", "https://r.example:p%zz/"} {
+		if _, err := parsePublicURL(public); err == nil {
+			t.Errorf("%s is accepted", public)
+		} else if strings.Contains(err.Error(), "u:p") {
+			t.Errorf("%s is in %v", public, err)
+		}
+	}
+}
+
+func BenchmarkConnect(b *testing.B) {
+	s, _, harness, _, _ := benchServer(b)
+	request := protocol.ConnectRequest{HarnessPublicKey: testKey(b)}
+	b.ReportAllocs()
+	for b.Loop() {
+		if status, _, answer := s.post(b, "Bearer "+harness, "/cloud/environment/env/connect", request); status != 200 {
+			b.Fatalf("%d %s", status, answer)
+		}
+	}
+}
+
+func BenchmarkValidate(b *testing.B) {
+	s, executor, _, id, harnessID := benchServer(b)
+	key := testKey(b)
+	request := protocol.ValidateRequest{
+		ExecutorRegistrationID: id, HarnessPublicKey: key,
+		HarnessKeyAuthorization: s.signer.authorization("env", id, key, keyPrincipal+harnessID, time.Now().Add(time.Hour)),
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if !s.validate(b, executor, "env", request) {
+			b.Fatal("not valid")
+		}
+	}
+}
+
+func benchServer(b *testing.B) (s *testServer, executor, harness, registrationID, harnessID string) {
+	b.Helper()
+	st, _ := openTestStore(b)
+	s = startServer(b, Config{Store: st, Limits: Limits{Requests: -1}, Logger: slog.New(slog.DiscardHandler)})
+	executor, _ = createKey(b, st, roleExecutor, "*", Limits{})
+	harness, harnessID = createKey(b, st, roleHarness, "*", Limits{})
+	id, _ := s.mustRegister(b, executor, "env", testKey(b))
+	s.goOnline(b, "env", id)
+	return s, executor, harness, id, harnessID
+}
+
+// assertionHeader is what an agent identity sends (remote.md 12.6).
+func assertionHeader(t testing.TB, private ed25519.PrivateKey, runtimeID, taskID string, at time.Time) string {
+	t.Helper()
+	timestamp := at.UTC().Format("2006-01-02T15:04:05Z")
+	signature := ed25519.Sign(private, []byte(runtimeID+":"+taskID+":"+timestamp))
+	text, err := json.Marshal(map[string]string{
+		"agent_runtime_id": runtimeID, "task_id": taskID, "timestamp": timestamp,
+		"signature": base64.StdEncoding.EncodeToString(signature),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "AgentAssertion " + base64.RawURLEncoding.EncodeToString(text)
+}

@@ -1,0 +1,259 @@
+package registry
+
+import (
+	"time"
+
+	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/socket"
+)
+
+const (
+	// defaultPatience is how long a receiver that does not take what a stream has
+	// for it may hold up the sender's websocket.
+	defaultPatience = 10 * time.Second
+	// hopWindow is how many bytes of a stream that does not acknowledge may be
+	// between two servers: those that its receiver's lane has not taken yet.
+	// NATS has no other way to hold up the sender.
+	hopWindow = 2 << 20
+	// hopCredit is how many bytes a server takes before it says so.
+	hopCredit = hopWindow / 8
+)
+
+// side says where a frame goes, and who is sent a reset.
+type side uint8
+
+const (
+	nobody     side = 0
+	toExecutor side = 1
+	toHarness  side = 2
+	both       side = toExecutor | toHarness
+)
+
+// path is where the frames of a route go at the moment: into a lane of a
+// websocket here, or to another server, or nowhere.
+type path struct {
+	to      side
+	lane    *socket.Lane
+	node    string
+	patient bool // the stream does not acknowledge: losing a frame would end it
+}
+
+// inspect decodes what a rendezvous has to know of a frame; the rest is passed
+// on as it is. Nothing else than what both ends would take as a frame of that
+// stream gets through.
+func inspect(message *socket.Message) (f frame.Frame, ok bool) {
+	if len(message.Bytes) > frame.MaxMessage {
+		return f, false
+	}
+	if err := frame.Decode(message.Bytes, &f); err != nil {
+		return f, false
+	}
+	return f, len(f.StreamID) <= maxStreamID
+}
+
+// send passes a frame on, in the goroutine that has read it, and takes over the
+// hold on it. For a stream that does not acknowledge it waits until there is
+// room, and so holds up the sender; one that does has a window of its own, and
+// what cannot be delivered is sent again.
+func (rs *routes) send(rt *route, p path, message *socket.Message) {
+	switch {
+	case p.lane != nil && !p.patient:
+		if !p.lane.TrySend(message) {
+			rt.meeting.overflow(rt, p.lane)
+		}
+	case p.lane != nil:
+		if !rs.sendPatiently(p.lane, message) {
+			rt.meeting.overflow(rt, p.lane)
+		}
+	case p.node == "":
+		rs.drop(message)
+	case p.patient && !rt.meeting.reserve(rt, len(message.Bytes)):
+		rs.drop(message)
+	default:
+		if err := rs.hop.send(p.node, p.to, rt.meeting.id, message); err != nil && p.patient {
+			rt.meeting.lose(rt)
+		}
+	}
+}
+
+// sendPatiently tells whether the lane has taken the message. When it has not in
+// time, it takes none any more.
+func (rs *routes) sendPatiently(lane *socket.Lane, message *socket.Message) bool {
+	message.Retain()
+	if lane.TrySend(message) {
+		message.Release()
+		return true
+	}
+	late := time.AfterFunc(rs.patience, lane.Close)
+	defer late.Stop()
+	return lane.Send(message) == nil
+}
+
+// overflow ends a stream whose receiver does not keep up, and does nothing when
+// the lane has failed because its websocket has ended or was replaced.
+func (m *meeting) overflow(rt *route, lane *socket.Lane) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.overflowed(rt, lane)
+}
+
+// overflowed is overflow with the mutex held.
+func (m *meeting) overflowed(rt *route, lane *socket.Lane) {
+	m.rs.s.metrics.dropped.Add(1)
+	switch {
+	case rt.ended:
+		return
+	case lane == rt.up && m.executor.socket.Err() == nil:
+	case lane == rt.down && rt.harness.socket.Err() == nil:
+	default:
+		return
+	}
+	m.rs.s.log.Warn("a stream's receiver is too slow", "environment", m.environmentID, "registration", m.id)
+	m.end(rt, resetTooSlow, both)
+}
+
+// lose ends a stream that has lost a frame on the way between servers and would
+// wait for it forever.
+func (m *meeting) lose(rt *route) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.end(rt, resetRouteLost, both)
+}
+
+// passReset sends a reset of one end to the other, which ends the route. The
+// mutex is held.
+func (m *meeting) passReset(rt *route, to side, message *socket.Message) {
+	lane, node := rt.up, m.node
+	var control *socket.Lane
+	switch {
+	case to == toExecutor && m.executor != nil:
+		control = m.executor.control
+	case to == toHarness && rt.harness != nil:
+		control = rt.harness.control
+	}
+	if to == toHarness {
+		lane, node = rt.down, rt.node
+	}
+	switch {
+	case lane != nil:
+		message.Retain()
+		if lane.TrySend(message) {
+			message.Release()
+		} else {
+			control.TrySend(message)
+		}
+	case node != "":
+		// An error is that of a connection whose end resets the stream as well.
+		_ = m.rs.hop.send(node, to, m.id, message)
+	default:
+		m.rs.drop(message)
+	}
+	m.end(rt, "", nobody)
+}
+
+// reserve waits until n more bytes may go to the other server. Only the one
+// goroutine that reads the sender's websocket does.
+func (m *meeting) reserve(rt *route, n int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var late <-chan time.Time
+	for rt.sent >= hopWindow && !rt.ended && !rt.acknowledges {
+		if late == nil {
+			timer := time.NewTimer(m.rs.patience)
+			defer timer.Stop()
+			late = timer.C
+		}
+		if rt.room == nil {
+			rt.room = make(chan struct{})
+		}
+		room := rt.room
+		m.mu.Unlock()
+		select {
+		case <-room:
+			m.mu.Lock()
+		case <-late:
+			m.mu.Lock()
+			m.end(rt, resetTooSlow, both)
+		}
+	}
+	rt.sent += n
+	return !rt.ended
+}
+
+// credit is that the other server has passed on n bytes.
+func (m *meeting) credit(rt *route, n int) {
+	rt.sent = max(rt.sent-n, 0)
+	if rt.room != nil && rt.sent < hopWindow {
+		close(rt.room)
+		rt.room = nil
+	}
+}
+
+// arrive passes on a frame from another server. It never waits, since the frames
+// of all streams come one after the other: what a lane does not take at once
+// waits in the route, within the window. The mutex is held.
+func (m *meeting) arrive(rt *route, to side, from string, message *socket.Message) {
+	lane := rt.up
+	if to == toHarness {
+		lane = rt.down
+	}
+	n := len(message.Bytes)
+	switch {
+	case rt.pumping:
+	case rt.acknowledges:
+		if !lane.TrySend(message) {
+			m.overflowed(rt, lane)
+		}
+		return
+	default:
+		message.Retain()
+		if lane.TrySend(message) {
+			message.Release()
+			m.take(rt, from, n)
+			return
+		}
+		rt.pumping = true
+		m.rs.serving.Go(func() { m.pump(rt, lane, from) })
+	}
+	if rt.arriving+n > hopWindow+frame.MaxMessage {
+		message.Release()
+		m.overflowed(rt, lane)
+		return
+	}
+	rt.arrived = append(rt.arrived, message)
+	rt.arriving += n
+}
+
+// pump waits for the lane on behalf of a route.
+func (m *meeting) pump(rt *route, lane *socket.Lane, from string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for len(rt.arrived) > 0 && !rt.ended && (lane == rt.up || lane == rt.down) {
+		message := rt.arrived[0]
+		n := len(message.Bytes)
+		rt.arrived = rt.arrived[1:]
+		m.mu.Unlock()
+		taken := m.rs.sendPatiently(lane, message)
+		m.mu.Lock()
+		rt.arriving -= n
+		if !taken {
+			m.overflowed(rt, lane)
+			break
+		}
+		m.take(rt, from, n)
+	}
+	for _, message := range rt.arrived {
+		m.rs.drop(message)
+	}
+	rt.arrived, rt.arriving, rt.pumping = nil, 0, false
+}
+
+// take is that n bytes from another server have been passed on, which it is told
+// of now and then. The mutex is held.
+func (m *meeting) take(rt *route, from string, n int) {
+	rt.taken += n
+	if rt.taken >= hopCredit {
+		m.rs.hop.tell(from, notice{Kind: noticeTaken, Registration: m.id, Stream: rt.stream, Bytes: rt.taken})
+		rt.taken = 0
+	}
+}

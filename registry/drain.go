@@ -1,0 +1,129 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// drainTime is how long Drain takes to close all websockets, if its context
+	// does not end before.
+	drainTime = 10 * time.Second
+	// drainShare is the part of the context's time that is used for it; the rest
+	// is for the last of them to end.
+	drainShare = 0.8
+	// flushTime bounds how long what waits for a websocket may take before it is
+	// closed.
+	flushTime = time.Second
+)
+
+// Drain lets executors and harnesses move to other servers: upgrades and readyz
+// are refused from now on, then the websockets are closed one by one, evenly
+// over 10 s or most of the time that ctx has, executors first. Streams that
+// acknowledge go on at the servers where their ends turn up (D15). It returns
+// when all have ended, or ctx has; Close comes after it.
+func (s *Server) Drain(ctx context.Context) error {
+	s.draining.Store(true)
+	rs := s.routes
+	rs.mu.Lock()
+	if rs.drained == nil {
+		rs.drained = make(chan struct{})
+		if len(rs.sockets) == 0 {
+			close(rs.drained)
+		}
+	}
+	var executors, harnesses []*peer
+	for p := range rs.sockets {
+		if p.role == roleExecutor {
+			executors = append(executors, p)
+		} else {
+			harnesses = append(harnesses, p)
+		}
+	}
+	rs.mu.Unlock()
+	all := append(executors, harnesses...)
+
+	total := drainTime
+	if deadline, ok := ctx.Deadline(); ok {
+		total = min(total, time.Duration(float64(time.Until(deadline))*drainShare))
+	}
+	var dismissing sync.WaitGroup
+	defer dismissing.Wait()
+	started := time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for i, p := range all {
+		timer.Reset(time.Until(started.Add(total * time.Duration(i) / time.Duration(len(all)))))
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("draining: %w", context.Cause(ctx))
+		case <-timer.C:
+		}
+		dismissing.Go(func() { p.dismiss(ctx) })
+	}
+	select {
+	case <-rs.drained:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("draining: %w", context.Cause(ctx))
+	}
+}
+
+// dismiss closes the websocket when what waits for it has gone out.
+func (p *peer) dismiss(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, flushTime)
+	defer cancel()
+	_ = p.socket.Flush(ctx) // who does not read in time loses what waits
+	p.kick("the server is draining")
+}
+
+// close ends all websockets at once, and with them the way between servers.
+func (rs *routes) close() error {
+	rs.mu.Lock()
+	if rs.closed {
+		rs.mu.Unlock()
+		rs.serving.Wait()
+		rs.hop.wg.Wait()
+		return nil
+	}
+	rs.closed = true
+	all := make([]*peer, 0, len(rs.sockets))
+	for p := range rs.sockets {
+		all = append(all, p)
+	}
+	rs.mu.Unlock()
+	rs.stop()
+	for _, p := range all {
+		_ = p.socket.Close() // never fails
+	}
+	rs.serving.Wait()
+	rs.each(func(m *meeting) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, rt := range m.routes {
+			m.end(rt, "", nobody)
+		}
+		if m.away != nil {
+			m.away.Stop()
+		}
+	})
+	rs.hop.broadcast(notice{Kind: noticeLeave})
+	return rs.hop.close()
+}
+
+// disconnect closes the websockets of a principal that may do nothing any more.
+func (rs *routes) disconnect(principalID string) {
+	rs.mu.Lock()
+	var peers []*peer
+	for p := range rs.sockets {
+		if p.principal.ID == principalID {
+			peers = append(peers, p)
+		}
+	}
+	rs.mu.Unlock()
+	for _, p := range peers {
+		p.kick("its principal was revoked")
+	}
+}

@@ -1,0 +1,100 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// TestDrain: both ends move to another server, and a stream that acknowledges
+// goes on there.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a, b := c.server(Config{}), c.server(Config{})
+	e, h, plain := a.executor(), a.harness(), a.harness()
+	opened(h, e, "acknowledged", 1)
+	opened(plain, e, "plain", 0)
+	ready := func(want int) {
+		t.Helper()
+		resp, err := http.Get(a.http.URL + pathReady)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("readyz answers %d, want %d", resp.StatusCode, want)
+		}
+	}
+	ready(http.StatusOK)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	drained := make(chan error, 1)
+	started := time.Now()
+	go func() { drained <- a.Drain(ctx) }()
+	e.wantEnd()
+	ready(http.StatusServiceUnavailable)
+	plain.wantEnd() // it has nothing to wait for
+	e = b.executor()
+	h.want(e.sendFrame(acked(resume("acknowledged"), 1)))
+	h.wantEnd() // later, in its turn
+	h = b.harness()
+	e.want(h.sendFrame(acked(resume("acknowledged"), 1)))
+	exchange(h, e, "acknowledged", 1)
+	if err := <-drained; err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(started); took < time.Second || took > 4*time.Second {
+		t.Errorf("drained in %v", took)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	exchange(h, e, "acknowledged", 1)
+}
+
+func TestDrainCancelled(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.server(Config{})
+	e, h := s.executor(), s.harness()
+	opened(h, e, "stream", 1)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("no time")
+	cancel(stop)
+	if err := s.Drain(ctx); !errors.Is(err, stop) {
+		t.Fatalf("got %v, want %v", err, stop)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e.wantEnd()
+	h.wantEnd()
+}
+
+func TestDrainNothing(t *testing.T) {
+	t.Parallel()
+	s := newCluster(t).server(Config{})
+	for range 2 {
+		if err := s.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRevoked: a revoked key's websockets end.
+func TestRevoked(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.server(Config{})
+	e, h := s.executor(), s.harness()
+	opened(h, e, "stream", 0)
+	if _, err := c.st.RevokeKey(t.Context(), c.harnessKey[len(keyPrincipal):]); err != nil {
+		t.Fatal(err)
+	}
+	h.wantEnd()
+	e.wantReset("stream", resetHarnessGone)
+}

@@ -1,0 +1,241 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/socket"
+)
+
+// errReplaced is that an executor has a newer websocket.
+var errReplaced = errors.New("a newer websocket has taken its place")
+
+// executor is the websocket of a registration's executor.
+type executor struct {
+	peer
+	revision uint64 // of its presence, 0 before it has one; the meeting's mutex protects it
+}
+
+// serve runs an executor's websocket until it ends.
+func (e *executor) serve() {
+	m := e.meeting
+	e.rs.s.metrics.executors.Add(1)
+	defer e.rs.s.metrics.executors.Add(-1)
+	m.seat(e)
+	err := m.goOnline(e.rs.background, e)
+	if err == nil {
+		e.info("executor connected")
+		err = e.read(e.forward)
+	}
+	e.ended("executor disconnected", err)
+	m.vacate(e)
+	m.goOffline(e.rs.background)
+	if errors.Is(err, errReplaced) {
+		e.rs.locateLater(m)
+	}
+}
+
+// seat makes e the executor of the meeting; an older websocket is closed, since
+// the executor opens a new one only when it has given up the old.
+func (m *meeting) seat(e *executor) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.executor != nil {
+		m.executor.kick("a newer websocket has taken its place")
+	}
+	m.executor, m.node = e, ""
+	m.renew()
+}
+
+// vacate is that the executor's websocket has ended.
+func (m *meeting) vacate(e *executor) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.executor == e {
+		m.executor = nil
+		m.bereave()
+	}
+}
+
+// goOnline tells the store and the other servers that e is here. One after the
+// other for each registration, so that the newest websocket has the last word.
+func (m *meeting) goOnline(ctx context.Context, e *executor) error {
+	m.presence.Lock()
+	defer m.presence.Unlock()
+	if !m.seats(e) {
+		return errReplaced
+	}
+	revision, err := m.rs.s.store.setOnline(ctx, presence{
+		EnvironmentID:  m.environmentID,
+		RegistrationID: m.id,
+		Node:           m.rs.s.node,
+		Principal:      e.principal.ID,
+		Since:          time.Now().UTC(),
+	})
+	if err != nil {
+		return err
+	}
+	m.published = revision
+	m.mu.Lock()
+	e.revision = revision
+	newer := m.revision > revision
+	m.revision = max(m.revision, revision)
+	m.mu.Unlock()
+	if newer {
+		return errReplaced
+	}
+	m.rs.hop.broadcast(notice{Kind: noticeOnline, Registration: m.id, Revision: revision})
+	return nil
+}
+
+func (m *meeting) seats(e *executor) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.executor == e
+}
+
+// goOffline takes back what goOnline has told, unless there is a newer websocket
+// here.
+func (m *meeting) goOffline(ctx context.Context) {
+	m.presence.Lock()
+	defer m.presence.Unlock()
+	if !m.seats(nil) || m.published == 0 {
+		return
+	}
+	revision := m.published
+	m.published = 0
+	if ctx.Err() != nil {
+		return // the server ends, and all that was here with it
+	}
+	m.rs.hop.broadcast(notice{Kind: noticeOffline, Registration: m.id, Revision: revision})
+	if err := m.rs.s.store.setOffline(ctx, m.environmentID, revision); err != nil {
+		m.rs.s.log.Warn("executor's presence stays in the store", "environment", m.environmentID, "registration", m.id, "error", err)
+	}
+}
+
+// renew is that the executor has another websocket than before, here or at
+// another server. It knows the streams that acknowledge; the others have ended
+// with the old one. The mutex is held.
+func (m *meeting) renew() {
+	if m.away != nil {
+		m.away.Stop()
+		m.away = nil
+	}
+	for _, rt := range m.routes {
+		if rt.up != nil {
+			rt.up.Close()
+			rt.up = nil
+		}
+		h := rt.harness
+		if !rt.acknowledges {
+			m.end(rt, resetExecutorGone, rt.harnessHere())
+			if h != nil && len(h.routes) == 0 {
+				h.kick("its executor has gone")
+			}
+			continue
+		}
+		m.freeWaiting(rt)
+		if m.executor != nil {
+			rt.up = m.executor.socket.NewLane(laneLimit)
+			continue
+		}
+		if rt.node == "" {
+			m.rs.hop.announce(m, rt)
+		}
+		if h == nil {
+			// The server of the harness, or that of the executor if there is no
+			// harness, knows it; this one need not.
+			m.end(rt, "", nobody)
+		}
+	}
+}
+
+// bereave is that the executor is nowhere. Streams that acknowledge wait for it
+// as long as it waits for them (D15). The mutex is held.
+func (m *meeting) bereave() {
+	for _, rt := range m.routes {
+		if rt.up != nil {
+			rt.up.Close()
+			rt.up = nil
+		}
+		m.freeWaiting(rt)
+		m.dropHeld(rt)
+		if !rt.acknowledges {
+			m.end(rt, resetExecutorGone, rt.harnessHere())
+		}
+	}
+	for h := range m.harnesses {
+		if len(h.routes) == 0 {
+			h.kick("its executor has gone")
+		}
+	}
+	if m.away != nil {
+		m.away.Stop()
+	}
+	m.away = time.AfterFunc(m.rs.s.grace, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if !m.online() {
+			m.abandon("its executor has not come back")
+		}
+	})
+}
+
+// harnessHere is who is told of the executor's end: a harness at another server
+// learns it from that one.
+func (rt *route) harnessHere() side {
+	if rt.harness != nil {
+		return toHarness
+	}
+	return nobody
+}
+
+// abandon ends everything but the executor's websocket. The mutex is held.
+func (m *meeting) abandon(why string) {
+	for _, rt := range m.routes {
+		m.end(rt, resetExecutorGone, both)
+	}
+	for h := range m.harnesses {
+		h.kick(why)
+	}
+}
+
+// forward passes a frame of the executor on to the stream's harness.
+func (e *executor) forward(message *socket.Message) {
+	f, ok := inspect(message)
+	if !ok {
+		e.rs.drop(message)
+		return
+	}
+	m := e.meeting
+	m.mu.Lock()
+	rt := m.routes[string(f.StreamID)]
+	if rt == nil && m.executor == e && f.Body == frame.Resume && len(m.routes) < maxMeetingStreams {
+		// The executor has come from another server, or the server of the harness
+		// has died: the harness will be heard of, or the stream ends.
+		rt = m.add(string(f.StreamID))
+		rt.acknowledges = true
+		m.wait(rt)
+	}
+	if rt == nil || m.executor != e {
+		m.mu.Unlock()
+		e.rs.drop(message)
+		return
+	}
+	rt.observe(&f)
+	if rt.principal == "" && !rt.there() && f.Body != frame.Reset {
+		m.hold(rt, message)
+		m.mu.Unlock()
+		return
+	}
+	p := path{to: toHarness, lane: rt.down, node: rt.node, patient: !rt.acknowledges}
+	if f.Body == frame.Reset {
+		m.passReset(rt, toHarness, message)
+		m.mu.Unlock()
+		return
+	}
+	m.mu.Unlock()
+	e.rs.send(rt, p, message)
+}

@@ -1,0 +1,349 @@
+package registry
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/relaypb"
+	"github.com/execagent/execagent/relay/socket"
+)
+
+// startNATS starts a server of its own; port 0 is any.
+func startNATS(t testing.TB, dir string, port int) *server.Server {
+	t.Helper()
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	if !s.ReadyForConnections(soon) {
+		t.Fatal("NATS does not start")
+	}
+	return s
+}
+
+func openTestURL(t testing.TB, url string) *Store {
+	t.Helper()
+	st, err := OpenStore(t.Context(), StoreConfig{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return st
+}
+
+// TestNATSRestart: streams inside one server do not notice; between servers those
+// go on that acknowledge, and the others are reset.
+func TestNATSRestart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ns := startNATS(t, dir, 0)
+	defer func() { ns.Shutdown(); ns.WaitForShutdown() }()
+	url := ns.ClientURL()
+	port := ns.Addr().(*net.TCPAddr).Port
+	c := newClusterOn(t, openTestURL(t, url), func() *Store { return openTestURL(t, url) })
+	a, b := c.server(Config{}), c.server(Config{})
+	e := a.executor()
+	local, plain, far := a.harness(), b.harness(), b.harness()
+	opened(local, e, "local", 0)
+	opened(plain, e, "plain", 0)
+	opened(far, e, "acknowledged", 1)
+
+	ns.Shutdown()
+	ns.WaitForShutdown()
+	exchange(local, e, "local", 0)
+	exchange(local, e, "local", 0)
+	far.sendFrame(acked(data("acknowledged", 1, "lost"), 1))
+	ns = startNATS(t, dir, port)
+
+	e.wantReset("plain", resetRouteLost)
+	plain.wantReset("plain", resetRouteLost)
+	// An end repeats what was lost until it arrives.
+	again := data("acknowledged", 1, "again")
+	repeat(t, e, func() []byte { return far.sendFrame(acked(again, 1)) })
+	repeat(t, far, func() []byte { return e.sendFrame(acked(again, 1)) })
+	exchange(local, e, "local", 0)
+	c.eventually("a harness can connect", func() bool {
+		s, err := socket.Dial(t.Context(), b.url(b.ticket(roleHarness)), nil, socket.Config{})
+		if err != nil {
+			return false
+		}
+		s.Close()
+		return true
+	})
+}
+
+// repeat sends until to has got it.
+func repeat(t *testing.T, to *end, send func() []byte) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(soon)
+	for {
+		want := send()
+		select {
+		case got := <-to.messages:
+			if !bytes.Equal(got, want) {
+				t.Fatalf("got %s, want %s", printable(got), printable(want))
+			}
+			// What was sent too often.
+			fence := time.After(100 * time.Millisecond)
+			for {
+				select {
+				case <-to.messages:
+					continue
+				case <-fence:
+				}
+				return
+			}
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("nothing came")
+		}
+	}
+}
+
+// TestServerDies: one that just stops is found dead, and what it knew is found
+// out elsewhere.
+func TestServerDies(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a, b, third := c.server(Config{}), c.server(Config{}), c.server(Config{})
+	e := a.executor()
+	plain, far := b.harness(), b.harness()
+	opened(plain, e, "plain", 0)
+	opened(far, e, "acknowledged", 1)
+	c.eventually("they have heard of each other", func() bool {
+		b.routes.hop.mu.Lock()
+		defer b.routes.hop.mu.Unlock()
+		return len(b.routes.hop.heard) == 2
+	})
+	a.routes.stop() // no beat, no answer any more
+	plain.wantEnd()
+	e = third.executor()
+	far.want(e.sendFrame(acked(resume("acknowledged"), 1)))
+	exchange(far, e, "acknowledged", 1)
+}
+
+// TestServerCloses: the others learn at once of a server that ends.
+func TestServerCloses(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a, b, third := c.server(Config{}), c.server(Config{Grace: 300 * time.Millisecond}), c.server(Config{})
+	e := b.executor()
+	plain, far := a.harness(), a.harness()
+	opened(plain, e, "plain", 0)
+	opened(far, e, "acknowledged", 1)
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e.wantReset("plain", resetHarnessGone)
+	e.wantReset("acknowledged", resetHarnessGone)
+
+	far = third.harness()
+	plain = third.harness()
+	opened(plain, e, "plain", 0)
+	opened(far, e, "acknowledged", 1)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	plain.wantEnd()
+	e = third.dial(third.ticket(roleExecutor))
+	far.want(e.sendFrame(acked(resume("acknowledged"), 1)))
+	exchange(far, e, "acknowledged", 1)
+}
+
+// TestExecutorMovesUnderLoad: the executor changes servers again and again while
+// a stream is in use. Nothing is out of order, and nothing is lost for good.
+func TestExecutorMovesUnderLoad(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	servers := []*relayServer{c.server(Config{}), c.server(Config{})}
+	e := servers[0].executor()
+	h := servers[0].harness()
+	opened(h, e, "stream", 1)
+
+	stop := make(chan struct{})
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for seq := uint32(1); ; seq++ {
+			select {
+			case <-stop:
+				return
+			default:
+				h.sendFrame(acked(data("stream", seq, "x"), 1))
+			}
+		}
+	})
+	var last uint32
+	for n := range 6 {
+		e = servers[(n+1)%2].dial(servers[(n+1)%2].ticket(roleExecutor))
+		e.sendFrame(acked(resume("stream"), 1))
+		for range 100 {
+			var f frame.Frame
+			if err := frame.Decode(e.receive(), &f); err != nil {
+				t.Fatal(err)
+			}
+			if f.Body != frame.Data || f.Seq <= last {
+				t.Fatalf("got %d seq %d after %d", f.Body, f.Seq, last)
+			}
+			last = f.Seq
+		}
+		c.waitOnline(servers[(n+1)%2].node)
+	}
+	close(stop)
+	sending.Wait()
+}
+
+// TestPresenceOrder: what is heard late of an older websocket changes nothing.
+func TestPresenceOrder(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.server(Config{})
+	e, h := s.executor(), s.harness()
+	opened(h, e, "stream", 0)
+	m := s.routes.find(c.registration.ID)
+	defer s.routes.leave(m)
+	nc := c.st.conn()
+	for _, text := range []string{
+		`{"kind":"online","registration":%q,"revision":1}`, `{"kind":"offline","registration":%q,"revision":1}`,
+		`{"kind":"absent","registration":%q}`, `{"kind":"moved","registration":%q,"stream":"stream"}`,
+		`{"kind":"refused","registration":%q,"stream":"stream","intruder":true}`, `{"kind":"detach","registration":%q,"stream":"stream"}`,
+		`{"kind":"taken","registration":%q,"stream":"stream","bytes":-1}`,
+	} {
+		if err := nc.PublishRequest(hopSubject, "impostor", fmt.Appendf(nil, text, c.registration.ID)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := nc.PublishRequest(hopSubject, "impostor", []byte(`{"kind":"beat"}`)); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("all of it was heard", func() bool {
+		s.routes.hop.mu.Lock()
+		defer s.routes.hop.mu.Unlock()
+		_, ok := s.routes.hop.heard["impostor"]
+		return ok
+	})
+	exchange(h, e, "stream", 0)
+}
+
+// TestNoLeak: a closed server leaves nothing behind.
+func TestNoLeak(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	func() {
+		st, err := OpenStore(t.Context(), StoreConfig{Dir: t.TempDir() + "/data"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newClusterOn(t, st, func() *Store { return st })
+		a, b := c.server(Config{}), c.server(Config{})
+		e, h := a.executor(), b.harness()
+		opened(h, e, "plain", 0)
+		opened(h, e, "acknowledged", 1)
+		near := a.harness()
+		opened(near, e, "near", 1)
+		near.socket.Close()
+		near.wantEnd()
+		for _, s := range []*relayServer{a, b} {
+			s.http.Close()
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if n := s.metrics.streams.Load() + s.metrics.executors.Load() + s.metrics.harnesses.Load(); n != 0 || len(s.routes.meetings) != 0 {
+				t.Errorf("%d things and %d meetings are left", n, len(s.routes.meetings))
+			}
+		}
+		e.wantEnd()
+		h.wantEnd()
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	goleak.VerifyNone(t, before)
+}
+
+// FuzzInspect: what gets through is a frame of that stream for a second decoder
+// too, so that a harness cannot have one stream's frame taken for another's.
+func FuzzInspect(f *testing.F) {
+	for _, fr := range []frame.Frame{resume("a"), handshake("b"), acked(data("c", 3, "d"), 4), {StreamID: []byte("e"), Body: frame.Reset, Reason: []byte("f")}} {
+		b := fr.Append(nil)
+		f.Add(b)
+		f.Add(append(b, 0x12, 1, 'x')) // another stream id at the end
+		f.Add(b[:len(b)-1])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, ok := inspect(&socket.Message{Bytes: b})
+		if !ok {
+			return
+		}
+		var want relaypb.RelayMessageFrame
+		if err := proto.Unmarshal(b, &want); err != nil {
+			t.Fatalf("let through what does not decode: %v", err)
+		}
+		if string(got.StreamID) != want.GetStreamId() || len(got.StreamID) > maxStreamID {
+			t.Fatalf("stream %q, want %q", got.StreamID, want.GetStreamId())
+		}
+		if (got.Body == frame.Reset) != (want.GetReset_() != nil) {
+			t.Fatalf("body %d of %v", got.Body, &want)
+		}
+	})
+}
+
+// FuzzNotice: whatever comes from other servers breaks nothing here.
+func FuzzNotice(f *testing.F) {
+	c := newCluster(f)
+	s := c.server(Config{})
+	e, h := s.executor(), s.harness()
+	opened(h, e, "stream", 1)
+	for _, kind := range []noticeKind{noticeOpen, noticeDetach, noticeMoved, noticeRefused, noticeAbsent, noticeTaken, noticeBeat, noticeOnline, noticeOffline} {
+		f.Add(uint8(0), fmt.Appendf(nil, `{"kind":%q,"registration":%q,"stream":"stream","revision":2,"bytes":9}`, kind, c.registration.ID))
+	}
+	fr := data("stream", 1, "x")
+	f.Add(uint8(1), fr.Append(nil))
+	f.Add(uint8(2), fr.Append(nil))
+	f.Fuzz(func(t *testing.T, way uint8, b []byte) {
+		message := &nats.Msg{Subject: hopSubject + "." + s.node + "." + hopNotice, Reply: "elsewhere", Data: bytes.Clone(b)}
+		switch way {
+		case 1:
+			message.Subject = hopSubject + "." + s.node + "." + hopExecutor + "." + c.registration.ID
+		case 2:
+			message.Subject = hopSubject + "." + s.node + "." + hopHarness + "." + c.registration.ID
+		case 3:
+			s.routes.hop.fromAll(message)
+			return
+		}
+		s.routes.hop.fromServer(message)
+		m := s.routes.find(c.registration.ID)
+		if m == nil {
+			return
+		}
+		defer s.routes.leave(m)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if len(m.routes) > maxMeetingStreams {
+			t.Fatal("too many routes")
+		}
+		for _, rt := range m.routes {
+			if (rt.up != nil) != (m.executor != nil) || (rt.down != nil) != (rt.harness != nil) || rt.harness != nil && rt.node != "" {
+				t.Fatalf("route %+v", rt)
+			}
+		}
+	})
+}

@@ -1,0 +1,177 @@
+package registry
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/execagent/execagent/auth"
+)
+
+// maxRuntimeID is in bytes.
+const maxRuntimeID = 256
+
+// replayWindow is how much older than the newest assertion of its task one may
+// be. Assertions are made anew for each request with the current second, and
+// requests overtake each other; as they have whole seconds and signatures are
+// deterministic, two honest requests of one second are the same byte for byte, so
+// that a repeated assertion cannot be told from a second request.
+const replayWindow = 5 * time.Second
+
+// Identity is an agent that proves with a key of its own who it is
+// (remote.md 12.6). It may be an executor.
+type Identity struct {
+	RuntimeID    string            `json:"runtime_id"`
+	PublicKey    ed25519.PublicKey `json:"public_key"`
+	Environments string            `json:"environments"` // pattern; * stands for any characters
+	Created      time.Time         `json:"created"`
+	Limits       Limits            `json:"limits,omitzero"`
+}
+
+type identityRecord struct{ Identity }
+
+func (i *identityRecord) principal() *principal {
+	return &principal{ID: agentPrincipal + i.RuntimeID, Role: roleExecutor, Environments: i.Environments, Limits: i.Limits}
+}
+
+// identityKey names an identity in the store, where names are of few characters.
+func identityKey(runtimeID string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(runtimeID))
+}
+
+// runtimeID undoes identityKey; "" for what it has not made.
+func runtimeID(key string) string {
+	text, err := base64.RawURLEncoding.DecodeString(key)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+func checkRuntimeID(id string) error {
+	if id == "" || len(id) > maxRuntimeID {
+		return fmt.Errorf("runtime id is empty or longer than %d bytes", maxRuntimeID)
+	}
+	for _, c := range []byte(id) {
+		if c <= ' ' || c > '~' {
+			return errors.New("runtime id may hold only visible ASCII characters")
+		}
+	}
+	return nil
+}
+
+// AddIdentity stores an identity, in place of one with the same runtime id.
+func (st *Store) AddIdentity(ctx context.Context, i Identity) error {
+	if err := checkRuntimeID(i.RuntimeID); err != nil {
+		return err
+	}
+	if err := checkPattern(i.Environments); err != nil {
+		return err
+	}
+	if len(i.PublicKey) != ed25519.PublicKeySize {
+		return fmt.Errorf("public key is %d bytes, not %d", len(i.PublicKey), ed25519.PublicKeySize)
+	}
+	i.Created = time.Now().UTC().Truncate(time.Second)
+	key := identityKey(i.RuntimeID)
+	for range casRetries {
+		_, revision, _, err := get[identityRecord](ctx, st.identities, key)
+		if err != nil {
+			return err
+		}
+		if _, ok, err := put(ctx, st.identities, key, identityRecord{i}, revision); err != nil || ok {
+			return err
+		}
+	}
+	return unavailable("adding the identity", errors.New("too many others do the same"))
+}
+
+// Identities returns all identities, by runtime id.
+func (st *Store) Identities(ctx context.Context) ([]Identity, error) {
+	records, err := all[identityRecord](ctx, st.identities)
+	if err != nil {
+		return nil, err
+	}
+	identities := make([]Identity, 0, len(records))
+	for _, record := range records {
+		identities = append(identities, record.Identity)
+	}
+	slices.SortFunc(identities, func(a, b Identity) int { return strings.Compare(a.RuntimeID, b.RuntimeID) })
+	return identities, nil
+}
+
+// RemoveIdentity forgets an identity, which makes it invalid for all processes.
+// It returns ErrNotFound when there is none with this runtime id.
+func (st *Store) RemoveIdentity(ctx context.Context, runtimeID string) error {
+	if checkRuntimeID(runtimeID) != nil {
+		return ErrNotFound
+	}
+	key := identityKey(runtimeID)
+	_, _, found, err := get[identityRecord](ctx, st.identities, key)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return ErrNotFound
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	return unavailable("removing the identity", st.identities.Purge(ctx, key, jetstream.PurgeTTL(markerTTL)))
+}
+
+// authenticateAgent checks an assertion: signature, clock and replay, in this
+// order, so that only the agent itself can make the store remember anything.
+func (st *Store) authenticateAgent(ctx context.Context, a *auth.Assertion, skew time.Duration) (*principal, error) {
+	if checkRuntimeID(a.RuntimeID) != nil {
+		return nil, errUnauthorized
+	}
+	record, _, found, err := get[identityRecord](ctx, st.identities, identityKey(a.RuntimeID))
+	if err != nil {
+		return nil, err
+	}
+	if !found || a.Verify(record.PublicKey) != nil {
+		return nil, errUnauthorized
+	}
+	if time.Since(a.Time).Abs() > skew {
+		return nil, errUnauthorized
+	}
+	replayed, err := st.replayed(ctx, a.RuntimeID, a.TaskID, a.Time)
+	if err != nil {
+		return nil, err
+	}
+	if replayed {
+		return nil, errUnauthorized
+	}
+	return record.principal(), nil
+}
+
+// replayed tells whether a task has been heard of with a timestamp that is newer
+// than this one by more than replayWindow, and remembers the newest: one write a
+// second for a task at most, shared by all processes.
+func (st *Store) replayed(ctx context.Context, runtimeID, taskID string, at time.Time) (bool, error) {
+	hash := sha256.New()
+	writeField(hash, []byte(runtimeID))
+	writeField(hash, []byte(taskID))
+	key := hex.EncodeToString(hash.Sum(nil)[:16])
+	for range casRetries {
+		newest, revision, found, err := get[int64](ctx, st.replay, key)
+		if err != nil {
+			return false, err
+		}
+		if found && at.Unix() <= newest {
+			return at.Unix() < newest-int64(replayWindow/time.Second), nil
+		}
+		if _, ok, err := put(ctx, st.replay, key, at.Unix(), revision); err != nil || ok {
+			return false, err
+		}
+	}
+	return false, unavailable("remembering the assertion", errors.New("too many others do the same"))
+}

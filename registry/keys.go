@@ -1,0 +1,152 @@
+package registry
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// An API key is keyPrefix and the base64url of random bytes. It has so much
+// entropy that its plain SHA-256 can be stored: there is nothing to guess, and
+// nothing that a slow hash would make slower.
+const (
+	keyPrefix = "xa_"
+	keySize   = 32 // random bytes
+	keyIDSize = 8  // bytes of the hash that are its id
+)
+
+// maxLabel is in bytes.
+const maxLabel = 256
+
+// ErrNotFound is that there is no such key or identity.
+var ErrNotFound = errors.New("not found")
+
+// Key is an API key as it is listed: all but the key itself, which nobody has but
+// whom it was given to.
+type Key struct {
+	ID           string    `json:"id"`
+	Label        string    `json:"label,omitempty"`
+	Role         string    `json:"role"`         // executor or harness
+	Environments string    `json:"environments"` // pattern; * stands for any characters
+	Created      time.Time `json:"created"`
+	Expires      time.Time `json:"expires,omitzero"` // zero: never
+	Revoked      time.Time `json:"revoked,omitzero"` // zero: not
+	Limits       Limits    `json:"limits,omitzero"`
+}
+
+// keyRecord is a key in the store, by its id, which is the start of its hash.
+type keyRecord struct {
+	Key
+	Hash []byte `json:"sha256"`
+}
+
+func (k *keyRecord) valid(now time.Time) bool {
+	return k.Revoked.IsZero() && (k.Expires.IsZero() || now.Before(k.Expires))
+}
+
+func (k *keyRecord) principal(id string) *principal {
+	return &principal{ID: keyPrincipal + id, Role: role(k.Role), Environments: k.Environments, Limits: k.Limits}
+}
+
+// CreateKey stores a new key with the label, role, environments, expiry and
+// limits of k. The text is the key, and there is no way to get it again.
+func (st *Store) CreateKey(ctx context.Context, k Key) (text string, created Key, err error) {
+	if k.Role != string(roleExecutor) && k.Role != string(roleHarness) {
+		return "", Key{}, fmt.Errorf("role %.32q is neither executor nor harness", k.Role)
+	}
+	if err := checkPattern(k.Environments); err != nil {
+		return "", Key{}, err
+	}
+	if len(k.Label) > maxLabel {
+		return "", Key{}, fmt.Errorf("label is longer than %d bytes", maxLabel)
+	}
+	for range casRetries {
+		var secret [keySize]byte
+		rand.Read(secret[:])
+		text := keyPrefix + base64.RawURLEncoding.EncodeToString(secret[:])
+		clear(secret[:])
+		hash := sha256.Sum256([]byte(text))
+		k.ID = hex.EncodeToString(hash[:keyIDSize])
+		k.Created, k.Revoked = time.Now().UTC().Truncate(time.Second), time.Time{}
+		if _, ok, err := put(ctx, st.keys, k.ID, keyRecord{Key: k, Hash: hash[:]}, 0); err != nil || ok {
+			return text, k, err
+		}
+	}
+	return "", Key{}, errors.New("making a key with an id of its own")
+}
+
+// Keys returns all keys, also those that are revoked or have expired, the oldest
+// first.
+func (st *Store) Keys(ctx context.Context) ([]Key, error) {
+	records, err := all[keyRecord](ctx, st.keys)
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]Key, 0, len(records))
+	for _, record := range records {
+		keys = append(keys, record.Key)
+	}
+	slices.SortFunc(keys, func(a, b Key) int {
+		if c := a.Created.Compare(b.Created); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return keys, nil
+}
+
+// RevokeKey makes a key invalid from now on, for all processes. It returns
+// ErrNotFound when there is no key with this id.
+func (st *Store) RevokeKey(ctx context.Context, id string) (Key, error) {
+	if !validKeyID(id) {
+		return Key{}, ErrNotFound
+	}
+	for range casRetries {
+		record, revision, found, err := get[keyRecord](ctx, st.keys, id)
+		if err != nil {
+			return Key{}, err
+		}
+		if !found {
+			return Key{}, ErrNotFound
+		}
+		if !record.Revoked.IsZero() {
+			return record.Key, nil
+		}
+		record.Revoked = time.Now().UTC().Truncate(time.Second)
+		if _, ok, err := put(ctx, st.keys, id, record, revision); err != nil || ok {
+			return record.Key, err
+		}
+	}
+	return Key{}, unavailable("revoking the key", errors.New("too many others do the same"))
+}
+
+// authenticateKey finds whose key the text is. Every request asks the store, so
+// that a revocation counts at once everywhere.
+func (st *Store) authenticateKey(ctx context.Context, text string) (*principal, error) {
+	if len(text) != len(keyPrefix)+base64.RawURLEncoding.EncodedLen(keySize) || !strings.HasPrefix(text, keyPrefix) {
+		return nil, errUnauthorized
+	}
+	hash := sha256.Sum256([]byte(text))
+	id := hex.EncodeToString(hash[:keyIDSize])
+	record, _, found, err := get[keyRecord](ctx, st.keys, id)
+	if err != nil {
+		return nil, err
+	}
+	if !found || subtle.ConstantTimeCompare(record.Hash, hash[:]) != 1 || !record.valid(time.Now()) {
+		return nil, errUnauthorized
+	}
+	return record.principal(id), nil
+}
+
+func validKeyID(id string) bool {
+	_, err := hex.DecodeString(id)
+	return err == nil && len(id) == 2*keyIDSize && strings.ToLower(id) == id
+}

@@ -1,0 +1,210 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Defaults of [Limits]. A fleet shares one key as a rule, and comes back all at
+// once after an outage; the reference executor ends for good at a 429.
+const (
+	DefaultRequests     = 500
+	DefaultRequestBurst = 5_000
+	DefaultConnections  = 10_000
+	DefaultStreams      = 20_000
+	DefaultBytes        = 1 << 30
+)
+
+// minByteBurst lets the largest message through whatever the rate is.
+const minByteBurst = 1 << 20
+
+// maxAllowances bounds how many principals a server keeps account of. Beyond it
+// those go who have nothing open and have been silent for idleAllowance.
+const (
+	maxAllowances = 4096
+	idleAllowance = time.Minute
+)
+
+// Limits are what one principal may do at one registry process: each process
+// counts for itself. Zero is the default, a negative value no limit.
+type Limits struct {
+	Requests     float64 `json:"requests,omitempty"`      // API requests per second
+	RequestBurst int     `json:"request_burst,omitempty"` // of them at once
+	Connections  int     `json:"connections,omitempty"`   // open websockets
+	Streams      int     `json:"streams,omitempty"`       // streams of its websockets
+	Bytes        int64   `json:"bytes,omitempty"`         // relayed for it, per second
+}
+
+// or fills in what l does not say.
+func (l Limits) or(other Limits) Limits {
+	if l.Requests == 0 {
+		l.Requests = other.Requests
+	}
+	if l.RequestBurst == 0 {
+		l.RequestBurst = other.RequestBurst
+	}
+	if l.Connections == 0 {
+		l.Connections = other.Connections
+	}
+	if l.Streams == 0 {
+		l.Streams = other.Streams
+	}
+	if l.Bytes == 0 {
+		l.Bytes = other.Bytes
+	}
+	return l
+}
+
+// limiter holds principals to their limits.
+type limiter struct {
+	defaults Limits
+
+	mu         sync.Mutex
+	allowances map[string]*allowance // by principal; at most maxAllowances
+}
+
+// allowance is what one principal has used up. Its counts belong to the
+// limiter's mutex.
+type allowance struct {
+	limits      Limits
+	requests    *rate.Limiter // nil: no limit
+	bytes       *rate.Limiter
+	connections int
+	streams     int
+	used        time.Time // last time
+}
+
+func newLimiter(defaults Limits) *limiter {
+	return &limiter{
+		defaults: defaults.or(Limits{
+			Requests: DefaultRequests, RequestBurst: DefaultRequestBurst,
+			Connections: DefaultConnections, Streams: DefaultStreams, Bytes: DefaultBytes,
+		}),
+		allowances: make(map[string]*allowance),
+	}
+}
+
+// request takes one request. Without ok the principal should come again after
+// retryAfter.
+func (l *limiter) request(p *principal) (retryAfter time.Duration, ok bool) {
+	l.mu.Lock()
+	a := l.allowance(p)
+	if a == nil {
+		l.mu.Unlock()
+		return time.Second, false
+	}
+	requests := a.requests
+	l.mu.Unlock()
+	if requests == nil {
+		return 0, true
+	}
+	r := requests.Reserve()
+	if !r.OK() {
+		return time.Second, false
+	}
+	if delay := r.Delay(); delay > 0 {
+		r.Cancel()
+		return delay, false
+	}
+	return 0, true
+}
+
+// connect takes a websocket, unless there are too many; release gives it back
+// and may be called once.
+func (l *limiter) connect(p *principal) (release func(), ok bool) {
+	return l.take(p, func(a *allowance) (*int, int) { return &a.connections, a.limits.Connections })
+}
+
+// stream takes a stream as connect takes a websocket.
+func (l *limiter) stream(p *principal) (release func(), ok bool) {
+	return l.take(p, func(a *allowance) (*int, int) { return &a.streams, a.limits.Streams })
+}
+
+func (l *limiter) take(p *principal, of func(*allowance) (count *int, limit int)) (release func(), ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.allowance(p)
+	if a == nil {
+		return nil, false
+	}
+	count, limit := of(a)
+	if limit >= 0 && *count >= limit {
+		return nil, false
+	}
+	*count++
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		*count--
+		a.used = time.Now()
+	}, true
+}
+
+// bytes waits until n more bytes may be relayed for the principal, or ctx ends.
+func (l *limiter) bytes(ctx context.Context, p *principal, n int) error {
+	l.mu.Lock()
+	a := l.allowance(p)
+	if a == nil {
+		l.mu.Unlock()
+		return fmt.Errorf("more than %d principals at once", maxAllowances)
+	}
+	bytes := a.bytes
+	l.mu.Unlock()
+	if bytes == nil {
+		return nil
+	}
+	for n > minByteBurst {
+		if err := bytes.WaitN(ctx, minByteBurst); err != nil {
+			return err
+		}
+		n -= minByteBurst
+	}
+	return bytes.WaitN(ctx, n)
+}
+
+// allowance finds or makes the principal's, with its limits of today; nil when
+// there are too many. The mutex is held.
+func (l *limiter) allowance(p *principal) *allowance {
+	now := time.Now()
+	limits := p.Limits.or(l.defaults)
+	a := l.allowances[p.ID]
+	if a == nil {
+		if len(l.allowances) >= maxAllowances && !l.forget(now) {
+			return nil
+		}
+		a = &allowance{}
+		l.allowances[p.ID] = a
+	}
+	if a.limits != limits {
+		a.limits = limits
+		a.requests, a.bytes = nil, nil
+		if limits.Requests >= 0 {
+			burst := limits.RequestBurst
+			if burst < 0 {
+				burst = max(1, int(limits.Requests))
+			}
+			a.requests = rate.NewLimiter(rate.Limit(limits.Requests), burst)
+		}
+		if limits.Bytes >= 0 {
+			a.bytes = rate.NewLimiter(rate.Limit(limits.Bytes), int(max(limits.Bytes, minByteBurst)))
+		}
+	}
+	a.used = now
+	return a
+}
+
+// forget drops those that an unknown principal would be no better off than, and
+// tells whether there were any.
+func (l *limiter) forget(now time.Time) bool {
+	n := len(l.allowances)
+	for id, a := range l.allowances {
+		if a.connections == 0 && a.streams == 0 && now.Sub(a.used) >= idleAllowance {
+			delete(l.allowances, id)
+		}
+	}
+	return len(l.allowances) < n
+}

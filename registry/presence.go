@@ -1,0 +1,272 @@
+package registry
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// heartbeatInterval leaves room for two lost ones within nodeTTL.
+const heartbeatInterval = 5 * time.Second
+
+// sweepInterval is how often a server looks for what dead ones have left.
+const sweepInterval = time.Hour
+
+// errSuperseded is that an environment has another registration by now.
+var errSuperseded = errors.New("the environment has another registration")
+
+// registration is what an executor has told about itself. The id stays while the
+// key stays.
+type registration struct {
+	ID        string              `json:"id"`
+	Key       *protocol.PublicKey `json:"key"`
+	Principal string              `json:"principal"` // who has registered last
+	Created   time.Time           `json:"created"`
+}
+
+// presence is an executor's open websocket.
+type presence struct {
+	EnvironmentID  string    `json:"environment_id"`
+	RegistrationID string    `json:"registration_id"`
+	Node           string    `json:"node"` // the server that has it
+	Principal      string    `json:"principal"`
+	Since          time.Time `json:"since"`
+}
+
+// registration returns what is registered for an environment, whether its
+// executor is online or not.
+func (st *Store) registration(ctx context.Context, environmentID string) (reg registration, found bool, err error) {
+	reg, _, found, err = get[registration](ctx, st.registrations, environmentID)
+	return reg, found, err
+}
+
+// register makes the key that of the environment. The same key gets the same
+// registration again; another one replaces it unless its executor is online,
+// then conflict is true.
+func (st *Store) register(ctx context.Context, environmentID string, key *protocol.PublicKey, principal string) (reg registration, conflict bool, err error) {
+	for range casRetries {
+		old, revision, found, err := get[registration](ctx, st.registrations, environmentID)
+		if err != nil {
+			return registration{}, false, err
+		}
+		next := registration{Key: key, Principal: principal, Created: time.Now().UTC()}
+		if found && old.Key.Equal(key) {
+			next.ID, next.Created = old.ID, old.Created
+		} else {
+			// Read after the registration: a websocket that opens after this touches
+			// the registration, and the revision below is no longer the last.
+			if _, online, err := st.online(ctx, environmentID); err != nil || online {
+				return registration{}, online, err
+			}
+			var id [16]byte
+			rand.Read(id[:])
+			next.ID = "reg_" + hex.EncodeToString(id[:])
+		}
+		if _, ok, err := put(ctx, st.registrations, environmentID, next, revision); err != nil || ok {
+			return next, false, err
+		}
+	}
+	return registration{}, false, unavailable("registering", errors.New("too many others do the same"))
+}
+
+// setOnline says that an executor's websocket is open. The newest one counts;
+// the revision is what setOffline needs. It returns errSuperseded when the
+// environment belongs to another registration, and the websocket must not stay.
+func (st *Store) setOnline(ctx context.Context, p presence) (revision uint64, err error) {
+	// Seen before the registration is touched, see register.
+	revision, err = st.putPresence(ctx, p)
+	if err != nil {
+		return 0, err
+	}
+	if err := st.touch(ctx, p.EnvironmentID, p.RegistrationID); err != nil {
+		return 0, errors.Join(err, st.setOffline(context.WithoutCancel(ctx), p.EnvironmentID, revision))
+	}
+	return revision, nil
+}
+
+func (st *Store) putPresence(ctx context.Context, p presence) (uint64, error) {
+	for range casRetries {
+		_, revision, _, err := get[presence](ctx, st.presence, p.EnvironmentID)
+		if err != nil {
+			return 0, err
+		}
+		if next, ok, err := put(ctx, st.presence, p.EnvironmentID, p, revision); err != nil || ok {
+			return next, err
+		}
+	}
+	return 0, unavailable("going online", errors.New("too many others do the same"))
+}
+
+// touch writes the registration as it is, for its time to live and so that
+// nobody replaces it who has not seen this.
+func (st *Store) touch(ctx context.Context, environmentID, registrationID string) error {
+	for range casRetries {
+		reg, revision, found, err := get[registration](ctx, st.registrations, environmentID)
+		if err != nil {
+			return err
+		}
+		if !found || reg.ID != registrationID {
+			return errSuperseded
+		}
+		if _, ok, err := put(ctx, st.registrations, environmentID, reg, revision); err != nil || ok {
+			return err
+		}
+	}
+	return unavailable("going online", errors.New("too many others do the same"))
+}
+
+// setOffline takes back what setOnline has said, unless a newer websocket has
+// said it again.
+func (st *Store) setOffline(ctx context.Context, environmentID string, revision uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	err := st.presence.Purge(ctx, environmentID, jetstream.LastRevision(revision), jetstream.PurgeTTL(markerTTL))
+	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists) {
+		return nil
+	}
+	return unavailable("going offline", err)
+}
+
+// online returns the executor of an environment, if its websocket is open on a
+// server that lives.
+func (st *Store) online(ctx context.Context, environmentID string) (presence, bool, error) {
+	p, _, found, err := get[presence](ctx, st.presence, environmentID)
+	if err != nil || !found {
+		return presence{}, false, err
+	}
+	_, _, alive, err := get[time.Time](ctx, st.nodes, p.Node)
+	return p, alive, err
+}
+
+// presences returns all executors that are online, by environment.
+func (st *Store) presences(ctx context.Context) ([]presence, error) {
+	nodes, err := all[time.Time](ctx, st.nodes)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := all[presence](ctx, st.presence)
+	if err != nil {
+		return nil, err
+	}
+	var online []presence
+	for _, p := range entries {
+		if _, alive := nodes[p.Node]; alive {
+			online = append(online, p)
+		}
+	}
+	slices.SortFunc(online, func(a, b presence) int { return strings.Compare(a.EnvironmentID, b.EnvironmentID) })
+	return online, nil
+}
+
+// Environment is one that is online.
+type Environment struct {
+	ID             string    `json:"id"`
+	RegistrationID string    `json:"registration_id"`
+	Node           string    `json:"node"`      // the server that its executor is connected to
+	Principal      string    `json:"principal"` // of the executor
+	Since          time.Time `json:"since"`
+}
+
+// Environments returns those that are online, by id.
+func (st *Store) Environments(ctx context.Context) ([]Environment, error) {
+	online, err := st.presences(ctx)
+	if err != nil {
+		return nil, err
+	}
+	environments := make([]Environment, 0, len(online))
+	for _, p := range online {
+		environments = append(environments, Environment{
+			ID: p.EnvironmentID, RegistrationID: p.RegistrationID, Node: p.Node, Principal: p.Principal, Since: p.Since,
+		})
+	}
+	return environments, nil
+}
+
+// announce says that a node lives, for nodeTTL.
+func (st *Store) announce(ctx context.Context, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	text, err := time.Now().UTC().MarshalJSON()
+	if err != nil {
+		return err
+	}
+	_, err = st.nodes.Put(ctx, node, text)
+	return unavailable("announcing the node", err)
+}
+
+// withdraw says that a node lives no longer.
+func (st *Store) withdraw(ctx context.Context, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	return unavailable("withdrawing the node", st.nodes.Purge(ctx, node))
+}
+
+// heartbeat announces a node until ctx ends, and sweeps from time to time.
+func (st *Store) heartbeat(ctx context.Context, node string) {
+	beat, sweep := time.NewTicker(heartbeatInterval), time.NewTicker(sweepInterval)
+	defer beat.Stop()
+	defer sweep.Stop()
+	// After an outage of NATS others must not wait for the next beat to see that
+	// this node lives.
+	back := st.nc.StatusChanged(nats.CONNECTED)
+	defer st.nc.RemoveStatusListener(back)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+		case <-back:
+		case <-sweep.C:
+			if err := st.sweep(ctx, node); err != nil && ctx.Err() == nil {
+				st.log.Warn("sweeping the store", "error", err)
+			}
+		}
+		if err := st.announce(ctx, node); err != nil && ctx.Err() == nil {
+			st.log.Warn("announcing the node", "error", err)
+		}
+	}
+}
+
+// sweep forgets executors of dead servers, and keeps the registrations of those
+// of this one from expiring.
+func (st *Store) sweep(ctx context.Context, node string) error {
+	nodes, err := all[time.Time](ctx, st.nodes)
+	if err != nil {
+		return err
+	}
+	entries, err := all[presence](ctx, st.presence)
+	if err != nil {
+		return err
+	}
+	for environmentID, p := range entries {
+		_, alive := nodes[p.Node]
+		switch {
+		case p.Node == node:
+			err = st.touch(ctx, environmentID, p.RegistrationID)
+			if errors.Is(err, errSuperseded) {
+				err = nil // its websocket is about to be closed
+			}
+		case !alive:
+			var now presence
+			var revision uint64
+			var found bool
+			now, revision, found, err = get[presence](ctx, st.presence, environmentID)
+			if err == nil && found && now.Node == p.Node {
+				err = st.setOffline(ctx, environmentID, revision)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,246 @@
+package registry
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/relay/socket"
+)
+
+// peer is what executors and harnesses have in common: a websocket in a meeting.
+type peer struct {
+	rs        *routes
+	role      role
+	meeting   *meeting
+	principal *principal
+	socket    *socket.Socket
+	control   *socket.Lane // for resets whose stream is stuck
+	release   func()       // gives the principal's place for a websocket back
+}
+
+// refusal is why an upgrade is refused. An executor registers again at a status
+// of 4xx and comes back with the same URL at any other (remote.md 3.5); a harness
+// always asks for another URL.
+type refusal struct {
+	status int
+	reason string
+}
+
+// refusals says which status goes with the reasons that a ticket can give; those
+// that are not here are 400.
+var refusals = map[string]int{
+	rejectExpired:          http.StatusUnauthorized,
+	rejectInvalidSignature: http.StatusUnauthorized,
+}
+
+// serveRendezvous answers a request for a rendezvous websocket (remote.md 4).
+// The websocket lives on after it has returned.
+func (s *Server) serveRendezvous(w http.ResponseWriter, r *http.Request) {
+	p, t, no := s.admit(r)
+	if no == nil {
+		no = s.routes.welcome(w, r, p, t)
+	}
+	if no != nil {
+		s.metrics.refused(no.reason)
+		s.log.Info("websocket refused", "environment", t.environmentID, "registration", t.registrationID,
+			"status", no.status, "reason", no.reason)
+		w.Header().Set(protocol.HeaderRejectionReason, no.reason)
+		http.Error(w, no.reason, no.status)
+	}
+}
+
+// admit finds out what the request may, without a word to the store before the
+// signature is known to be good. The ticket in a refusal is empty unless it is.
+func (s *Server) admit(r *http.Request) (*principal, ticket, *refusal) {
+	if s.draining.Load() {
+		return nil, ticket{}, &refusal{http.StatusServiceUnavailable, rejectDraining}
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, ticket{}, &refusal{http.StatusBadRequest, rejectMalformedQuery}
+	}
+	t, rejection := s.signer.openTicket(query, time.Now())
+	if rejection != "" {
+		status, ok := refusals[rejection]
+		if !ok {
+			status = http.StatusBadRequest
+		}
+		return nil, ticket{}, &refusal{status, rejection}
+	}
+	if !protocol.ValidEnvironmentID(t.environmentID) || !validSubject(t.registrationID) {
+		return nil, ticket{}, &refusal{http.StatusBadRequest, rejectMalformedQuery}
+	}
+	unavailable := &refusal{http.StatusServiceUnavailable, rejectRouteUnavailable}
+	p, found, err := s.store.principal(r.Context(), t.principal)
+	switch {
+	case err != nil:
+		s.log.Warn("looking for a principal", "error", err)
+		return nil, t, unavailable
+	case !found || !p.may(t.role, t.environmentID):
+		return nil, t, &refusal{http.StatusForbidden, rejectInvalidRole}
+	}
+	reg, found, err := s.store.registration(r.Context(), t.environmentID)
+	switch {
+	case err != nil:
+		s.log.Warn("looking for a registration", "environment", t.environmentID, "error", err)
+		return nil, t, unavailable
+	case !found || reg.ID != t.registrationID:
+		return nil, t, &refusal{http.StatusGone, rejectUnknownRoute}
+	}
+	return p, t, nil
+}
+
+// validSubject tells whether a registration id may be part of a subject of NATS.
+func validSubject(id string) bool {
+	return 0 < len(id) && len(id) <= 128 && !strings.ContainsFunc(id, func(c rune) bool {
+		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-')
+	})
+}
+
+// welcome upgrades the request and leaves its websocket to a goroutine. Without
+// a refusal it has answered.
+func (rs *routes) welcome(w http.ResponseWriter, r *http.Request, who *principal, t ticket) *refusal {
+	release, ok := rs.s.limits.connect(who)
+	if !ok {
+		// The reference executor would end if registering again met a 429.
+		if t.role == roleExecutor {
+			return &refusal{http.StatusServiceUnavailable, rejectRouteUnavailable}
+		}
+		return &refusal{http.StatusTooManyRequests, rejectRouteUnavailable}
+	}
+	p := peer{rs: rs, role: t.role, meeting: rs.enter(t.environmentID, t.registrationID), principal: who, release: release}
+	if t.role == roleHarness {
+		if err := rs.findExecutor(r, p.meeting); err != nil {
+			p.quit()
+			rs.s.log.Info("no executor for a harness", "environment", t.environmentID, "error", err)
+			return &refusal{http.StatusServiceUnavailable, rejectRouteUnavailable}
+		}
+	}
+	var err error
+	if p.socket, err = socket.Upgrade(w, r, socket.Config{}); err != nil {
+		p.quit()
+		rs.s.log.Info("websocket not opened", "environment", t.environmentID, "error", err)
+		return nil
+	}
+	p.control = p.socket.NewLane(0)
+	if t.role == roleExecutor {
+		e := &executor{peer: p}
+		rs.start(&e.peer, e.serve)
+	} else {
+		h := &harness{peer: p}
+		rs.start(&h.peer, h.serve)
+	}
+	return nil
+}
+
+// findExecutor makes sure that there is an executor for a harness.
+func (rs *routes) findExecutor(r *http.Request, m *meeting) error {
+	if m.isOnline() {
+		return nil
+	}
+	if err := rs.locate(r.Context(), m); err != nil {
+		return err
+	}
+	if !m.isOnline() {
+		return errAbsent
+	}
+	return nil
+}
+
+// isOnline is online without the mutex.
+func (m *meeting) isOnline() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.online()
+}
+
+// start runs serve in a goroutine of its own, unless the server is about to end.
+func (rs *routes) start(p *peer, serve func()) {
+	rs.mu.Lock()
+	open := !rs.closed && !rs.s.draining.Load()
+	if open {
+		rs.sockets[p] = struct{}{}
+		rs.serving.Go(func() {
+			serve()
+			p.quit()
+			rs.remove(p)
+		})
+	}
+	rs.mu.Unlock()
+	if !open {
+		p.quit()
+	}
+}
+
+func (rs *routes) remove(p *peer) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	delete(rs.sockets, p)
+	if rs.drained != nil && len(rs.sockets) == 0 {
+		close(rs.drained)
+	}
+}
+
+// quit gives back what a peer has taken.
+func (p *peer) quit() {
+	if p.socket != nil {
+		_ = p.socket.Close() // never fails
+	}
+	p.release()
+	p.rs.leave(p.meeting)
+}
+
+// read calls forward with every message until the websocket ends; forward takes
+// over the hold on it. Whoever sends faster than its principal may waits.
+func (p *peer) read(forward func(*socket.Message)) error {
+	s := p.rs.s
+	warned := false
+	for {
+		message, err := p.socket.Read()
+		if err == socket.ErrText { // remote.md 4
+			if !warned {
+				s.log.Warn("text message dropped", p.attrs()...)
+				warned = true
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		n := len(message.Bytes)
+		if err := s.limits.bytes(p.rs.background, p.principal, n); err != nil {
+			message.Release()
+			return err
+		}
+		s.metrics.frames.Add(1)
+		s.metrics.bytes.Add(uint64(n))
+		forward(message)
+	}
+}
+
+// kick closes the websocket; the goroutine that reads it does the rest. It may be
+// called with the meeting's mutex held.
+func (p *peer) kick(why string) {
+	p.rs.s.log.Info("closing a websocket", append(p.attrs(), "reason", why)...)
+	_ = p.socket.Close() // never fails
+}
+
+func (p *peer) attrs() []any {
+	return []any{"environment", p.meeting.environmentID, "registration", p.meeting.id, "principal", p.principal.ID}
+}
+
+func (p *peer) info(message string) { p.rs.s.log.Info(message, p.attrs()...) }
+
+// ended logs the end of a websocket.
+func (p *peer) ended(message string, err error) {
+	level := slog.LevelInfo
+	if errors.Is(err, errUnavailable) {
+		level = slog.LevelWarn
+	}
+	p.rs.s.log.Log(p.rs.background, level, message, append(p.attrs(), "error", err)...)
+}

@@ -1,0 +1,434 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/socket"
+)
+
+// Bounds of what peers can make a rendezvous remember.
+const (
+	// maxStreamID is in bytes. A stream id is a UUID as a rule, and an executor
+	// takes 5,000 bytes (remote.md 5).
+	maxStreamID = 1024
+	// maxHarnessStreams is for one websocket; the reference opens one.
+	maxHarnessStreams = 16
+	// maxMeetingStreams is for one registration. Its executor serves 128 at once
+	// (remote.md 8.2).
+	maxMeetingStreams = 1024
+	// maxHeld is in bytes: what an executor repeats on a new websocket before it is
+	// known where the harness is, for one stream and for all of a registration.
+	maxHeldStream  = 4 << 20
+	maxHeldMeeting = 16 << 20
+)
+
+// laneLimit is in bytes: a stream that acknowledges has at most 4 MiB under way
+// (D15), frames in front of it and answers between.
+const laneLimit = 6 << 20
+
+// Reasons in the resets that a rendezvous sends; nobody acts on them.
+const (
+	resetHarnessGone  = "harness_disconnected"
+	resetExecutorGone = "executor_disconnected"
+	resetTooSlow      = "receiver_too_slow"
+	resetRouteLost    = "route_lost"
+	resetRefused      = "too_many_streams"
+)
+
+// errIntruder is a harness that opens a stream which is another one's. errAbsent
+// is that no executor is there to open a stream to, errCrowded that there are too
+// many.
+var (
+	errIntruder = errors.New("the stream belongs to another harness")
+	errAbsent   = errors.New("no executor is connected")
+	errCrowded  = errors.New("too many streams")
+)
+
+// routes are the websockets and streams of one server: a meeting for every
+// registration that has any here.
+type routes struct {
+	s        *Server
+	hop      *hop
+	patience time.Duration // defaultPatience but in tests
+	opening  time.Duration // defaultOpening but in tests
+
+	// background ends with close. It is the base of what outlives the request
+	// that opened a websocket.
+	background context.Context
+	stop       context.CancelFunc
+	serving    sync.WaitGroup // websockets, and what they started
+
+	mu       sync.Mutex // protects the fields below; taken after a meeting's
+	closed   bool
+	meetings map[string]*meeting // by registration id
+	sockets  map[*peer]struct{}
+	drained  chan struct{} // made by Drain, closed when no socket is left
+}
+
+func newRoutes(s *Server) (*routes, error) {
+	rs := &routes{
+		s: s, patience: defaultPatience, opening: defaultOpening,
+		meetings: make(map[string]*meeting), sockets: make(map[*peer]struct{}),
+	}
+	rs.background, rs.stop = context.WithCancel(context.Background())
+	var err error
+	if rs.hop, err = openHop(rs); err != nil {
+		rs.stop()
+		return nil, err
+	}
+	return rs, nil
+}
+
+// enter returns the meeting of a registration for somebody who will leave it.
+func (rs *routes) enter(environmentID, registrationID string) *meeting {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	m := rs.meetings[registrationID]
+	if m == nil {
+		m = &meeting{rs: rs, id: registrationID, environmentID: environmentID}
+		rs.meetings[registrationID] = m
+	}
+	m.holders++
+	return m
+}
+
+// leave undoes one enter; nothing remembers a meeting that all have left.
+func (rs *routes) leave(m *meeting) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if m.holders--; m.holders == 0 {
+		delete(rs.meetings, m.id)
+	}
+}
+
+// find enters a meeting if there is one.
+func (rs *routes) find(registrationID string) *meeting {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	m := rs.meetings[registrationID]
+	if m != nil {
+		m.holders++
+	}
+	return m
+}
+
+// each calls f with every meeting.
+func (rs *routes) each(f func(*meeting)) {
+	rs.mu.Lock()
+	all := make([]*meeting, 0, len(rs.meetings))
+	for _, m := range rs.meetings {
+		m.holders++
+		all = append(all, m)
+	}
+	rs.mu.Unlock()
+	for _, m := range all {
+		f(m)
+		rs.leave(m)
+	}
+}
+
+// meeting is where an executor and its harnesses find each other: what this
+// server knows of one registration. The executor is here (executor), at another
+// server (node), or nowhere.
+//
+// A route is at most at two servers, the one of its harness and the one of its
+// executor. That of the harness asks for it anew wherever the executor turns up;
+// when the harness has gone, that of the executor waits for it to come back.
+type meeting struct {
+	rs            *routes
+	id            string
+	environmentID string
+	holders       int // belongs to routes.mu
+
+	presence  sync.Mutex // held while the store and the others are told of an executor here
+	published uint64     // revision of what they were told last, 0 when it was taken back
+
+	mu        sync.Mutex // protects the fields below
+	executor  *executor
+	node      string
+	revision  uint64 // of the newest presence that was heard of
+	away      *time.Timer
+	routes    map[string]*route // by stream id
+	harnesses map[*harness]struct{}
+	held      int  // bytes in all routes
+	locating  bool // somebody asks the store where the executor is
+}
+
+// route is one stream. All of it belongs to its meeting's mutex.
+type route struct {
+	meeting *meeting
+	stream  string
+
+	// principal may have the route: whose harness opened it, "" when only the
+	// executor has spoken of the stream.
+	principal    string
+	acknowledges bool // D15: one of the ends has
+	ended        bool
+
+	harness *harness // whose stream it is, when it is here
+	node    string   // of the server that has the harness, when it is not
+	grace   *time.Timer
+	release func() // gives the principal's place for a stream back
+
+	up, down *socket.Lane // to the executor and to the harness, of those that are here
+
+	held      []*socket.Message // for the harness, until it is known where it is
+	heldBytes int
+
+	sent     int           // bytes on the way to the other server, of a stream that does not acknowledge
+	room     chan struct{} // closed when there are fewer; nil when nobody waits
+	arrived  []*socket.Message
+	arriving int  // bytes in arrived
+	pumping  bool // somebody waits for a lane to take what has arrived
+	taken    int  // bytes that the other server has not been told of
+}
+
+// there tells whether the harness is connected, as far as is known.
+func (rt *route) there() bool { return rt.harness != nil || rt.node != "" }
+
+// online tells whether the executor is connected, as far as is known.
+func (m *meeting) online() bool { return m.executor != nil || m.node != "" }
+
+// add makes a route that leads nowhere yet. The mutex is held.
+func (m *meeting) add(stream string) *route {
+	rt := &route{meeting: m, stream: stream}
+	if m.executor != nil {
+		rt.up = m.executor.socket.NewLane(laneLimit)
+	}
+	if m.routes == nil {
+		m.routes = make(map[string]*route)
+	}
+	m.routes[stream] = rt
+	m.rs.mu.Lock()
+	m.holders++
+	m.rs.mu.Unlock()
+	m.rs.s.metrics.streams.Add(1)
+	return rt
+}
+
+// open gives a harness of this server the route of a stream that it names first.
+// The mutex is held.
+func (m *meeting) open(h *harness, f *frame.Frame) (*route, error) {
+	rt := m.routes[string(f.StreamID)]
+	switch {
+	case rt == nil && len(m.routes) >= maxMeetingStreams, len(h.routes) >= maxHarnessStreams:
+		return nil, errCrowded
+	case rt != nil && !rt.mayTake(h.principal.ID):
+		return nil, errIntruder
+	case !m.online() && !f.Acknowledges() && (rt == nil || !rt.acknowledges):
+		return nil, errAbsent
+	}
+	release, ok := m.rs.s.limits.stream(h.principal)
+	if !ok {
+		return nil, errCrowded
+	}
+	if rt == nil {
+		rt = m.add(string(f.StreamID))
+	}
+	rt.observe(f)
+	m.unseat(rt)
+	rt.principal, rt.harness, rt.release = h.principal.ID, h, release
+	rt.down = h.socket.NewLane(laneLimit)
+	if h.routes == nil {
+		h.routes = make(map[*route]struct{})
+	}
+	h.routes[rt] = struct{}{}
+	h.opening.Stop()
+	m.deliverHeld(rt)
+	if m.node != "" {
+		m.rs.hop.announce(m, rt)
+	}
+	return rt, nil
+}
+
+// observe looks for what shows that the ends acknowledge. The mutex is held.
+func (rt *route) observe(f *frame.Frame) {
+	if !rt.acknowledges && f.Acknowledges() {
+		rt.acknowledges = true
+		rt.meeting.freeWaiting(rt) // nobody counts its bytes any more
+	}
+}
+
+// mayTake tells whether a harness of the principal may have the route. One that
+// acknowledges can be taken from a websocket that is still open: the server may
+// learn long after the harness that it is dead.
+func (rt *route) mayTake(principal string) bool {
+	if rt.principal != "" && rt.principal != principal {
+		return false
+	}
+	return !rt.there() || rt.acknowledges
+}
+
+// unseat takes the route from its harness, wherever that is. The mutex is held.
+func (m *meeting) unseat(rt *route) {
+	if rt.grace != nil {
+		rt.grace.Stop()
+		rt.grace = nil
+	}
+	if rt.node != "" {
+		m.rs.hop.tell(rt.node, notice{Kind: noticeMoved, Registration: m.id, Stream: rt.stream})
+		rt.node = ""
+	}
+	if h := rt.harness; h != nil {
+		h.forget(rt)
+		if len(h.routes) == 0 {
+			h.kick("its stream has a newer websocket")
+		}
+	}
+}
+
+// detach is that the route's harness is gone. The mutex is held.
+func (m *meeting) detach(rt *route) {
+	if rt.harness != nil {
+		rt.harness.forget(rt)
+	}
+	rt.node = ""
+	switch {
+	case !rt.acknowledges:
+		m.end(rt, resetHarnessGone, toExecutor)
+	case m.node != "":
+		// The server of the executor waits for it, so that this one can go.
+		m.rs.hop.tell(m.node, notice{Kind: noticeDetach, Registration: m.id, Stream: rt.stream})
+		m.end(rt, "", nobody)
+	default:
+		m.wait(rt)
+	}
+}
+
+// wait ends the route unless its harness comes back within the grace time. The
+// mutex is held.
+func (m *meeting) wait(rt *route) {
+	if rt.grace != nil {
+		rt.grace.Stop()
+	}
+	m.freeWaiting(rt)
+	rt.grace = time.AfterFunc(m.rs.s.grace, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if !rt.ended && !rt.there() {
+			m.end(rt, resetHarnessGone, toExecutor)
+		}
+	})
+}
+
+// end forgets a route and sends resets for its stream. The mutex is held.
+func (m *meeting) end(rt *route, reason string, tell side) {
+	if rt.ended {
+		return
+	}
+	rt.ended = true
+	if tell&toExecutor != 0 {
+		m.resetExecutor(rt, reason)
+	}
+	if tell&toHarness != 0 {
+		m.resetHarness(rt, reason)
+	}
+	delete(m.routes, rt.stream)
+	if rt.harness != nil {
+		rt.harness.forget(rt)
+	}
+	if rt.up != nil {
+		rt.up.Close()
+	}
+	if rt.grace != nil {
+		rt.grace.Stop()
+	}
+	m.freeWaiting(rt)
+	m.dropHeld(rt)
+	m.rs.leave(m)
+	m.rs.s.metrics.streams.Add(-1)
+}
+
+// freeWaiting wakes who waits for the other server of the route, which has
+// changed. The mutex is held.
+func (m *meeting) freeWaiting(rt *route) {
+	rt.sent, rt.taken = 0, 0
+	if rt.room != nil {
+		close(rt.room)
+		rt.room = nil
+	}
+}
+
+func (m *meeting) resetExecutor(rt *route, reason string) {
+	switch {
+	case m.executor != nil:
+		m.rs.sendReset(rt.up, m.executor.control, rt.stream, reason)
+	case m.node != "":
+		m.rs.hop.reset(m.node, toExecutor, m.id, rt.stream, reason)
+	}
+}
+
+func (m *meeting) resetHarness(rt *route, reason string) {
+	switch {
+	case rt.harness != nil:
+		m.rs.sendReset(rt.down, rt.harness.control, rt.stream, reason)
+	case rt.node != "":
+		m.rs.hop.reset(rt.node, toHarness, m.id, rt.stream, reason)
+	}
+}
+
+// sendReset puts a reset behind the frames of its stream or, when they are stuck,
+// in front of them.
+func (rs *routes) sendReset(lane, control *socket.Lane, stream, reason string) {
+	rs.s.metrics.resets.Add(1)
+	message := resetMessage(stream, reason)
+	message.Retain()
+	if lane != nil && lane.TrySend(message) {
+		message.Release()
+		return
+	}
+	control.TrySend(message)
+}
+
+func resetMessage(stream, reason string) *socket.Message {
+	f := frame.Frame{StreamID: []byte(stream), Body: frame.Reset, Reason: []byte(reason)}
+	message := socket.NewMessage(len(stream) + len(reason) + frame.MaxDataHeader)
+	message.Bytes = f.Append(message.Bytes)
+	return message
+}
+
+// hold keeps what an executor says of a stream whose harness is not known here
+// yet, in a bounded way; more is dropped, and repeated by the executor (D15). It
+// takes over the hold on message. The mutex is held.
+func (m *meeting) hold(rt *route, message *socket.Message) {
+	n := len(message.Bytes)
+	if rt.heldBytes+n > maxHeldStream || m.held+n > maxHeldMeeting {
+		m.rs.drop(message)
+		return
+	}
+	rt.held = append(rt.held, message)
+	rt.heldBytes += n
+	m.held += n
+}
+
+// deliverHeld passes on what was held, now that the route leads somewhere. The
+// mutex is held, so that nothing overtakes it.
+func (m *meeting) deliverHeld(rt *route) {
+	for _, message := range rt.held {
+		if rt.down != nil {
+			rt.down.TrySend(message)
+		} else {
+			_ = m.rs.hop.send(rt.node, toHarness, m.id, message) // lost like any other; D15 repeats it
+		}
+	}
+	m.held -= rt.heldBytes
+	rt.held, rt.heldBytes = nil, 0
+}
+
+func (m *meeting) dropHeld(rt *route) {
+	for _, message := range rt.held {
+		m.rs.drop(message)
+	}
+	m.held -= rt.heldBytes
+	rt.held, rt.heldBytes = nil, 0
+}
+
+// drop releases a frame that has nowhere to go.
+func (rs *routes) drop(message *socket.Message) {
+	rs.s.metrics.dropped.Add(1)
+	message.Release()
+}

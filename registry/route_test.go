@@ -1,0 +1,489 @@
+package registry
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/socket"
+)
+
+// TestRoute: frames of many streams go both ways as they are and in order.
+func TestRoute(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			var all []*relayServer
+			for range servers {
+				all = append(all, c.server(Config{}))
+			}
+			testRoute(t, all[0], all[servers-1])
+		})
+	}
+}
+
+func testRoute(t *testing.T, forExecutor, forHarnesses *relayServer) {
+	e := forExecutor.executor()
+	const streams, frames = 4, 100
+	harnesses := make(map[string]*end)
+	for i := range streams {
+		stream := fmt.Sprintf("stream %d", i)
+		harnesses[stream] = forHarnesses.harness()
+		opened(harnesses[stream], e, stream, uint32(i%2)) // half of them acknowledge
+	}
+	// A rendezvous does not touch what it does not know.
+	strange := func(stream string, seq int) []byte {
+		f := data(stream, uint32(seq), strings.Repeat("x", rand.IntN(70_000)+1))
+		return append(f.Append(nil), 0x9a, 0x01, 0x03, 'a', 'b', 'c') // field 19
+	}
+	sent := make(map[string][][]byte)
+	for n := range frames {
+		for stream, h := range harnesses {
+			b := strange(stream, n)
+			sent[stream] = append(sent[stream], b)
+			h.send(b)
+			e.send(b)
+		}
+	}
+	atExecutor := make(map[string]int)
+	for range streams * frames {
+		got := e.receive()
+		var f frame.Frame
+		if err := frame.Decode(got, &f); err != nil {
+			t.Fatal(err)
+		}
+		stream := string(f.StreamID)
+		if want := sent[stream][atExecutor[stream]]; !bytes.Equal(got, want) {
+			t.Fatalf("executor got %s as number %d", printable(got), atExecutor[stream])
+		}
+		atExecutor[stream]++
+	}
+	for stream, h := range harnesses {
+		for _, want := range sent[stream] {
+			h.want(want)
+		}
+		h.wantNothing()
+	}
+}
+
+// TestIsolation: a harness reaches nothing but its own streams.
+func TestIsolation(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			s := c.server(Config{})
+			other := s
+			if servers == 2 {
+				other = c.server(Config{})
+			}
+			stranger := other.ticket(roleHarness)
+			stranger.principal = c.principal(Key{Role: string(roleHarness), Environments: "*"})
+
+			e := s.executor()
+			h := s.harness()
+			opened(h, e, "mine", 0)
+			opened(h, e, "acknowledged", 1)
+
+			t.Run("frames of other streams", func(t *testing.T) {
+				thief := other.dial(stranger)
+				opened(thief, e, "yours", 0)
+				for _, f := range []frame.Frame{
+					data("mine", 1, "forged"), {StreamID: []byte("mine"), Body: frame.Reset, Reason: []byte("forged")},
+					{StreamID: []byte("mine"), Body: frame.Ack, Ack: 7}, {StreamID: []byte("mine"), Body: frame.Heartbeat},
+					data("nobody's", 0, "forged"),
+				} {
+					thief.sendFrame(f)
+				}
+				e.want(thief.sendFrame(data("yours", 1, "fence")))
+				exchange(h, e, "mine", 0)
+				thief.wantNothing()
+			})
+			for _, stream := range []string{"mine", "acknowledged"} {
+				for name, f := range map[string]frame.Frame{"resume": resume(stream), "handshake": handshake(stream)} {
+					t.Run(name+" of "+stream, func(t *testing.T) {
+						thief := other.dial(stranger)
+						thief.sendFrame(f)
+						thief.wantEnd()
+						exchange(h, e, stream, 1)
+					})
+				}
+			}
+			t.Run("same principal, live stream", func(t *testing.T) {
+				opened(h, e, "plain", 0)
+				thief := other.harness()
+				thief.sendFrame(resume("plain"))
+				thief.wantEnd()
+				exchange(h, e, "plain", 0)
+			})
+			t.Run("other registration", func(t *testing.T) {
+				reg := c.register("other")
+				k := other.ticket(roleExecutor)
+				k.environmentID, k.registrationID = "other", reg.ID
+				e2 := other.dial(k)
+				c.eventually("it is online", func() bool { _, ok, err := c.st.online(t.Context(), "other"); return ok && err == nil })
+				k = other.ticket(roleHarness)
+				k.environmentID, k.registrationID = "other", reg.ID
+				h2 := other.dial(k)
+				opened(h2, e2, "mine", 0) // the same name, another stream
+				e2.sendFrame(data("acknowledged", 9, "forged"))
+				exchange(h2, e2, "mine", 0)
+				exchange(h, e, "mine", 0)
+				h.wantNothing()
+				e.wantNothing()
+			})
+		})
+	}
+}
+
+// TestInvalidFrames: what is not a frame goes nowhere and harms nobody.
+func TestInvalidFrames(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.server(Config{})
+	e, h := s.executor(), s.harness()
+	opened(h, e, "stream", 0)
+	long := frame.Frame{StreamID: bytes.Repeat([]byte("x"), maxStreamID+1), Body: frame.Resume}
+	for _, from := range []*end{h, e} {
+		for _, bad := range [][]byte{{}, {0xff}, []byte("text"), long.Append(nil), {0x08, 0x02}} {
+			from.send(bad)
+		}
+	}
+	exchange(h, e, "stream", 0)
+	longest := string(long.StreamID[:maxStreamID])
+	opened(h, e, longest, 0)
+}
+
+func TestTooManyStreams(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.server(Config{Limits: Limits{Streams: maxHarnessStreams + 1}})
+	e, h := s.executor(), s.harness()
+	for i := range maxHarnessStreams {
+		opened(h, e, fmt.Sprint(i), 0)
+	}
+	h.sendFrame(resume("one too many"))
+	h.wantReset("one too many", resetRefused)
+	another := s.harness()
+	opened(another, e, "last of the principal", 0)
+	another.sendFrame(resume("beyond"))
+	another.wantReset("beyond", resetRefused)
+	// A place is free as soon as its stream has ended.
+	e.want(h.sendFrame(frame.Frame{StreamID: []byte("0"), Body: frame.Reset, Reason: []byte("done")}))
+	opened(another, e, "beyond", 0)
+}
+
+func TestHarnessWithoutStream(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.server(Config{})
+	s.routes.opening = 50 * time.Millisecond
+	e, h, silent := s.executor(), s.harness(), s.harness()
+	opened(h, e, "stream", 0)
+	silent.wantEnd()
+	exchange(h, e, "stream", 0)
+	h.want(e.sendFrame(frame.Frame{StreamID: []byte("stream"), Body: frame.Reset, Reason: []byte("done")}))
+	h.wantEnd()
+}
+
+// TestReset: a reset of either end is passed on and ends the route; the id can be
+// used again at once.
+func TestReset(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			s := c.server(Config{})
+			other := s
+			if servers == 2 {
+				other = c.server(Config{})
+			}
+			e, h := s.executor(), other.harness()
+			reset := frame.Frame{StreamID: []byte("stream"), Body: frame.Reset, Reason: []byte("any")}
+			for _, ack := range []uint32{0, 1} {
+				opened(h, e, "stream", ack)
+				e.want(h.sendFrame(reset))
+				opened(h, e, "stream", ack)
+				h.want(e.sendFrame(reset))
+				opened(h, e, "stream", ack)
+				e.want(h.sendFrame(reset))
+			}
+			h.wantNothing()
+		})
+	}
+}
+
+// TestHarnessGone: a stream is reset when its harness goes, but for one that
+// acknowledges; that one is reset after the grace time.
+func TestHarnessGone(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			cfg := Config{Grace: 300 * time.Millisecond}
+			s := c.server(cfg)
+			other := s
+			if servers == 2 {
+				other = c.server(cfg)
+			}
+			e, h := s.executor(), other.harness()
+			opened(h, e, "plain", 0)
+			opened(h, e, "acknowledged", 1)
+			gone := time.Now()
+			h.socket.Close()
+			e.wantReset("plain", resetHarnessGone)
+			e.sendFrame(acked(data("acknowledged", 1, "into the void"), 1))
+			e.wantReset("acknowledged", resetHarnessGone)
+			if waited := time.Since(gone); waited < cfg.Grace {
+				t.Errorf("reset after %v, grace time is %v", waited, cfg.Grace)
+			}
+			for _, ts := range c.servers {
+				c.eventually("the routes are forgotten", func() bool { return ts.metrics.streams.Load() == 0 })
+			}
+		})
+	}
+}
+
+// TestAttachAgain: a harness that acknowledges comes back to its stream, at the
+// same or at another server, also while its old websocket seems to be open.
+func TestAttachAgain(t *testing.T) {
+	t.Parallel()
+	for _, old := range []string{"closed", "open"} {
+		for _, places := range [][3]int{{0, 0, 0}, {0, 1, 1}, {0, 0, 1}, {0, 1, 0}, {0, 1, 2}} {
+			t.Run(fmt.Sprintf("%s, executor at %d, harness from %d to %d", old, places[0], places[1], places[2]), func(t *testing.T) {
+				t.Parallel()
+				c := newCluster(t)
+				var servers []*relayServer
+				for range 3 {
+					servers = append(servers, c.server(Config{}))
+				}
+				e := servers[places[0]].executor()
+				h := servers[places[1]].harness()
+				opened(h, e, "stream", 1)
+				if old == "closed" {
+					h.socket.Close()
+					c.eventually("the harness is gone", func() bool { return servers[places[1]].metrics.harnesses.Load() == 0 })
+				}
+				again := servers[places[2]].harness()
+				e.want(again.sendFrame(acked(resume("stream"), 1)))
+				exchange(again, e, "stream", 1)
+				h.wantEnd()
+				exchange(again, e, "stream", 1)
+				e.wantNothing()
+				c.eventually("there is one route at each end", func() bool {
+					var n int64
+					for _, s := range servers {
+						n += s.metrics.streams.Load()
+					}
+					want := int64(2)
+					if places[0] == places[2] {
+						want = 1
+					}
+					return n == want
+				})
+			})
+		}
+	}
+}
+
+// TestExecutorNewest: the newest websocket of an executor is the one; its older
+// one and streams that do not acknowledge end.
+func TestExecutorNewest(t *testing.T) {
+	t.Parallel()
+	for _, places := range [][3]int{{0, 0, 0}, {0, 1, 0}, {0, 1, 1}, {0, 0, 1}, {0, 1, 2}} {
+		t.Run(fmt.Sprintf("executor from %d to %d, harness at %d", places[0], places[1], places[2]), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			var servers []*relayServer
+			for range 3 {
+				servers = append(servers, c.server(Config{}))
+			}
+			old := servers[places[0]].executor()
+			plain, mixed := servers[places[2]].harness(), servers[places[2]].harness()
+			opened(plain, old, "plain", 0)
+			opened(mixed, old, "other plain", 0)
+			opened(mixed, old, "acknowledged", 1)
+
+			e := servers[places[1]].dial(servers[places[1]].ticket(roleExecutor))
+			// What it says at once is not lost, wherever the harness is.
+			repeated := [][]byte{e.sendFrame(acked(resume("acknowledged"), 1)), e.sendFrame(acked(data("acknowledged", 1, "again"), 1))}
+			old.wantEnd()
+			plain.wantEnd()
+			mixed.wantReset("other plain", resetExecutorGone)
+			for _, want := range repeated {
+				mixed.want(want)
+			}
+			c.waitOnline(servers[places[1]].node)
+			exchange(mixed, e, "acknowledged", 1)
+			exchange(mixed, e, "acknowledged", 1)
+			again := servers[places[2]].harness()
+			opened(again, e, "new", 0)
+		})
+	}
+}
+
+// TestExecutorGone: without its executor a harness is closed, but one whose
+// streams acknowledge waits.
+func TestExecutorGone(t *testing.T) {
+	t.Parallel()
+	for _, places := range [][3]int{{0, 0, 0}, {0, 1, 0}, {0, 1, 1}, {0, 0, 1}, {0, 1, 2}} {
+		t.Run(fmt.Sprintf("executor at %d, harness at %d, executor back at %d", places[0], places[2], places[1]), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			var servers []*relayServer
+			for range 3 {
+				servers = append(servers, c.server(Config{Grace: time.Second}))
+			}
+			e := servers[places[0]].executor()
+			idle, plain, patient := servers[places[2]].harness(), servers[places[2]].harness(), servers[places[2]].harness()
+			opened(plain, e, "plain", 0)
+			opened(patient, e, "acknowledged", 1)
+			e.socket.Close()
+			plain.wantEnd()
+			idle.wantEnd()
+			c.eventually("the store knows", func() bool {
+				_, online, err := c.st.online(t.Context(), c.environmentID)
+				return err == nil && !online
+			})
+			patient.sendFrame(acked(data("acknowledged", 1, "lost"), 1))
+
+			e = servers[places[1]].executor()
+			patient.want(e.sendFrame(acked(resume("acknowledged"), 1)))
+			exchange(patient, e, "acknowledged", 1)
+
+			e.socket.Close()
+			gone := time.Now()
+			patient.wantEnd()
+			if waited := time.Since(gone); waited < time.Second {
+				t.Errorf("closed after %v, grace time is 1 s", waited)
+			}
+		})
+	}
+}
+
+// TestUnknownResume: an executor names a stream that no harness comes back for,
+// because a server died with what it knew.
+func TestUnknownResume(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.server(Config{Grace: 200 * time.Millisecond})
+	e := s.executor()
+	e.sendFrame(resume("orphan"))
+	e.wantReset("orphan", resetHarnessGone)
+
+	e.sendFrame(resume("found"))
+	held := e.sendFrame(acked(data("found", 3, "kept"), 2))
+	h := s.harness()
+	e.want(h.sendFrame(acked(resume("found"), 2)))
+	h.want((&frame.Frame{StreamID: []byte("found"), Body: frame.Resume}).Append(nil))
+	h.want(held)
+	exchange(h, e, "found", 1)
+}
+
+// TestSlowHarness: one that does not read loses its stream, in the end, and
+// nobody else is harmed.
+func TestSlowHarness(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		for _, ack := range []uint32{0, 1} {
+			t.Run(fmt.Sprintf("%d servers, ack %d", servers, ack), func(t *testing.T) {
+				t.Parallel()
+				c := newCluster(t)
+				s := c.server(Config{})
+				other := s
+				if servers == 2 {
+					other = c.server(Config{})
+				}
+				s.routes.patience, other.routes.patience = 300*time.Millisecond, 300*time.Millisecond
+				e, h := s.executor(), other.harness()
+				opened(h, e, "quick", ack)
+
+				// This one is never read from.
+				slow, err := socket.Dial(t.Context(), other.url(other.ticket(roleHarness)), nil, socket.Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer slow.Close()
+				lane := slow.NewLane(0)
+				for _, f := range []frame.Frame{resume("slow"), acked(data("slow", 0, "x"), ack)} {
+					m := socket.NewMessage(64)
+					m.Bytes = f.Append(m.Bytes)
+					if err := lane.Send(m); err != nil {
+						t.Fatal(err)
+					}
+					e.receive()
+				}
+				payload := strings.Repeat("x", 61_000)
+				for n := range 600 { // 36 MB
+					e.sendFrame(acked(data("slow", uint32(n), payload), ack))
+				}
+				e.wantReset("slow", resetTooSlow)
+				exchange(h, e, "quick", ack)
+			})
+		}
+	}
+}
+
+// TestHoldUp: a harness that reads slowly holds up a stream that does not
+// acknowledge, and gets all of it.
+func TestHoldUp(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			s := c.server(Config{})
+			other := s
+			if servers == 2 {
+				other = c.server(Config{})
+			}
+			e := s.executor()
+			h, err := socket.Dial(t.Context(), other.url(other.ticket(roleHarness)), nil, socket.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer h.Close()
+			m := socket.NewMessage(64)
+			open := resume("stream")
+			m.Bytes = open.Append(m.Bytes)
+			if err := h.NewLane(0).Send(m); err != nil {
+				t.Fatal(err)
+			}
+			e.receive()
+			const frames = 800 // 49 MB: more than sockets, lanes and window hold
+			payload := strings.Repeat("x", 61_000)
+			sent := make(chan struct{})
+			go func() {
+				defer close(sent)
+				for n := range frames {
+					e.sendFrame(data("stream", uint32(n), payload))
+				}
+			}()
+			pause := time.NewTicker(200 * time.Microsecond)
+			defer pause.Stop()
+			for n := range frames {
+				<-pause.C
+				m, err := h.Read()
+				if err != nil {
+					t.Fatal(err)
+				}
+				var f frame.Frame
+				if err := frame.Decode(m.Bytes, &f); err != nil || f.Seq != uint32(n) {
+					t.Fatalf("got %s, want frame %d: %v", printable(m.Bytes), n, err)
+				}
+				m.Release()
+			}
+			<-sent
+			e.wantNothing()
+		})
+	}
+}

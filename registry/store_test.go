@@ -1,0 +1,425 @@
+package registry
+
+import (
+	"crypto/mlkem"
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// openTestStore opens a store on an embedded server. Others can be opened on the
+// same server with openBeside.
+func openTestStore(t testing.TB) (st *Store, dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "data")
+	st, err := OpenStore(t.Context(), StoreConfig{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return st, dir
+}
+
+// openBeside is another process's store on the same NATS server.
+func openBeside(t testing.TB, dir string) *Store {
+	t.Helper()
+	st, err := OpenStore(t.Context(), StoreConfig{Dir: dir, Shared: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return st
+}
+
+// testKey makes a key as an executor or harness has it.
+func testKey(t testing.TB) *protocol.PublicKey {
+	t.Helper()
+	secret, err := mlkem.GenerateKey768()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := &protocol.PublicKey{Suite: protocol.KeySuite, X25519: make([]byte, 32), MLKEM768: secret.EncapsulationKey().Bytes()}
+	rand.Read(key.X25519)
+	return key
+}
+
+func TestStoreFolder(t *testing.T) {
+	t.Parallel()
+	_, dir := openTestStore(t)
+	for path, want := range map[string]fs.FileMode{dir: 0o700, filepath.Join(dir, addressFile): 0o600, filepath.Join(dir, lockFile): 0o600} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%s has mode %v, want %v", path, got, want)
+		}
+	}
+	if _, err := OpenStore(t.Context(), StoreConfig{Dir: dir}); !errors.Is(err, ErrInUse) {
+		t.Errorf("a second store in the folder: %v, want %v", err, ErrInUse)
+	}
+	for _, cfg := range []StoreConfig{{}, {Dir: dir, URL: "nats://127.0.0.1:1"}} {
+		if _, err := OpenStore(t.Context(), cfg); err == nil {
+			t.Errorf("%+v is accepted", cfg)
+		}
+	}
+}
+
+// TestStoreSharedNeedsToken: the port is open to all users of the machine, the store is not.
+func TestStoreSharedNeedsToken(t *testing.T) {
+	t.Parallel()
+	_, dir := openTestStore(t)
+	a, err := readAddress(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenStore(t.Context(), StoreConfig{URL: a.URL}); err == nil {
+		t.Error("the store opens without the token")
+	}
+	if strings.Contains(a.URL, a.Token) {
+		t.Error("the URL has the token in it")
+	}
+}
+
+// TestStoreErrorHidesURL: a URL may have a password in it.
+func TestStoreErrorHidesURL(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"nats://me:hunter2@127.0.0.1:1", "nats://me:hunter2@127.0.0.1:port", "nats://me:hunter2@[", "nats://me:hunter2%zz@h"} {
+		_, err := OpenStore(t.Context(), StoreConfig{URL: url})
+		if err == nil {
+			t.Fatalf("%s is accepted", url)
+		}
+		if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("the error tells the password: %v", err)
+		}
+	}
+}
+
+// TestStoreReopen: what an operator and executors have stored outlives the process; who was online does not.
+func TestStoreReopen(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	st, err := OpenStore(t.Context(), StoreConfig{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := st.sharedKey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, created, err := st.CreateKey(t.Context(), Key{Role: "executor", Environments: "*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	executorKey := testKey(t)
+	reg, _, err := st.register(t.Context(), "env", executorKey, "key:x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.announce(t.Context(), "node"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.setOnline(t.Context(), presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "node"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	if st, err = OpenStore(t.Context(), StoreConfig{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	again, err := st.sharedKey(t.Context())
+	if err != nil || string(again) != string(key) {
+		t.Errorf("another shared key, %v", err)
+	}
+	keys, err := st.Keys(t.Context())
+	if err != nil || len(keys) != 1 || keys[0].ID != created.ID {
+		t.Errorf("keys are %+v, %v", keys, err)
+	}
+	if _, online, err := st.online(t.Context(), "env"); online || err != nil {
+		t.Errorf("online: %v, %v", online, err)
+	}
+	same, conflict, err := st.register(t.Context(), "env", executorKey, "key:x")
+	if err != nil || conflict || same.ID != reg.ID {
+		t.Errorf("the same key got %q, %v, %v, want %q", same.ID, conflict, err, reg.ID)
+	}
+}
+
+// TestSharedKeyIsOne: whoever starts first, all have the same.
+func TestSharedKeyIsOne(t *testing.T) {
+	t.Parallel()
+	one, dir := openTestStore(t)
+	two := openBeside(t, dir)
+	keys := make([]string, 8)
+	var wg sync.WaitGroup
+	for i := range keys {
+		st := one
+		if i%2 == 1 {
+			st = two
+		}
+		wg.Go(func() {
+			key, err := st.sharedKey(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			keys[i] = string(key)
+		})
+	}
+	wg.Wait()
+	for _, key := range keys {
+		if key != keys[0] || len(key) != 32 {
+			t.Fatalf("keys are %q", keys)
+		}
+	}
+}
+
+func TestRegister(t *testing.T) {
+	t.Parallel()
+	one, dir := openTestStore(t)
+	two := openBeside(t, dir)
+	ctx := t.Context()
+	if err := one.announce(ctx, "n1"); err != nil {
+		t.Fatal(err)
+	}
+	a, b := testKey(t), testKey(t)
+	register := func(st *Store, key *protocol.PublicKey, wantConflict bool) registration {
+		t.Helper()
+		reg, conflict, err := st.register(ctx, "env", key, "key:x")
+		if err != nil || conflict != wantConflict {
+			t.Fatalf("registering: conflict %v, %v, want %v", conflict, err, wantConflict)
+		}
+		return reg
+	}
+	first := register(one, a, false)
+	if again := register(two, a, false); again.ID != first.ID {
+		t.Errorf("the same key got %q, then %q", first.ID, again.ID)
+	}
+	revision, err := one.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	register(two, b, true)
+	if again := register(two, a, false); again.ID != first.ID {
+		t.Errorf("the same key got %q while online, not %q", again.ID, first.ID)
+	}
+	// A newer websocket at another server: the end of the older one changes nothing.
+	if err := two.announce(ctx, "n2"); err != nil {
+		t.Fatal(err)
+	}
+	newer, err := two.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := one.setOffline(ctx, "env", revision); err != nil {
+		t.Fatal(err)
+	}
+	if p, online, err := one.online(ctx, "env"); !online || p.Node != "n2" || err != nil {
+		t.Errorf("got %+v, %v, %v, want online at n2", p, online, err)
+	}
+	if err := two.setOffline(ctx, "env", newer); err != nil {
+		t.Fatal(err)
+	}
+	if _, online, err := one.online(ctx, "env"); online || err != nil {
+		t.Errorf("online %v, %v after the last websocket", online, err)
+	}
+	second := register(two, b, false)
+	if second.ID == first.ID {
+		t.Error("another key got the same registration")
+	}
+	if _, err := one.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"}); !errors.Is(err, errSuperseded) {
+		t.Errorf("the old executor goes online: %v, want %v", err, errSuperseded)
+	}
+	if _, online, err := one.online(ctx, "env"); online || err != nil {
+		t.Errorf("online %v, %v after that", online, err)
+	}
+	// And after both ends of all that the environment can be used as before.
+	if _, err := one.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: second.ID, Node: "n1"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRegisterRace: of executors with keys of their own that register and go online at once, one is online in the
+// end, and the environment's registration is its.
+func TestRegisterRace(t *testing.T) {
+	t.Parallel()
+	one, dir := openTestStore(t)
+	stores := []*Store{one, openBeside(t, dir)}
+	ctx := t.Context()
+	if err := one.announce(ctx, "n"); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	won := make(map[string]bool)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		st, key := stores[i%2], testKey(t)
+		wg.Go(func() {
+			for range 20 {
+				reg, conflict, err := st.register(ctx, "env", key, "key:x")
+				if errors.Is(err, errUnavailable) || conflict {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, err = st.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"})
+				if err == nil {
+					mu.Lock()
+					won[reg.ID] = true
+					mu.Unlock()
+					return
+				}
+				if !errors.Is(err, errSuperseded) && !errors.Is(err, errUnavailable) {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if len(won) > 1 {
+		t.Errorf("%d executors are online at once", len(won))
+	}
+	reg, found, err := one.registration(ctx, "env")
+	if err != nil || !found {
+		t.Fatalf("registration: %v, %v", found, err)
+	}
+	for id := range won {
+		if id != reg.ID {
+			t.Errorf("%s is online, but the registration is %s", id, reg.ID)
+		}
+	}
+}
+
+// TestDeadNode: who was online at a server that died is not, and is forgotten.
+func TestDeadNode(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	ctx := t.Context()
+	for _, node := range []string{"dead", "alive"} {
+		if err := st.announce(ctx, node); err != nil {
+			t.Fatal(err)
+		}
+		reg, _, err := st.register(ctx, "env-"+node, testKey(t), "key:x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := st.setOnline(ctx, presence{EnvironmentID: "env-" + node, RegistrationID: reg.ID, Node: node}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if online, err := st.presences(ctx); err != nil || len(online) != 2 {
+		t.Fatalf("online are %+v, %v", online, err)
+	}
+	if err := st.withdraw(ctx, "dead"); err != nil {
+		t.Fatal(err)
+	}
+	online, err := st.presences(ctx)
+	if err != nil || len(online) != 1 || online[0].EnvironmentID != "env-alive" {
+		t.Errorf("online are %+v, %v", online, err)
+	}
+	if _, online, err := st.online(ctx, "env-dead"); online || err != nil {
+		t.Errorf("online %v, %v at a dead server", online, err)
+	}
+	if _, conflict, err := st.register(ctx, "env-dead", testKey(t), "key:x"); conflict || err != nil {
+		t.Errorf("conflict %v, %v with an executor of a dead server", conflict, err)
+	}
+	if err := st.sweep(ctx, "alive"); err != nil {
+		t.Fatal(err)
+	}
+	left, err := all[presence](ctx, st.presence)
+	if err != nil || len(left) != 1 {
+		t.Errorf("after the sweep there are %+v, %v", left, err)
+	}
+}
+
+// TestSweepKeepsRegistration: an executor that stays online for longer than registrationTTL stays registered.
+func TestSweepKeepsRegistration(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	ctx := t.Context()
+	if err := st.announce(ctx, "n"); err != nil {
+		t.Fatal(err)
+	}
+	reg, _, err := st.register(ctx, "env", testKey(t), "key:x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := st.registrations.Get(ctx, "env")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.sweep(ctx, "n"); err != nil {
+		t.Fatal(err)
+	}
+	after, err := st.registrations.Get(ctx, "env")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Revision() == before.Revision() || string(after.Value()) != string(before.Value()) {
+		t.Errorf("revision %d, then %d", before.Revision(), after.Revision())
+	}
+}
+
+// TestMarkersPass: environments that come and go leave nothing behind in the buckets.
+func TestMarkersPass(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	for _, tt := range []struct {
+		kv        jetstream.KeyValue
+		ttl, mark time.Duration
+	}{
+		{st.keys, 0, 0},
+		{st.identities, 0, markerTTL},
+		{st.registrations, registrationTTL, 0},
+		{st.presence, 0, markerTTL},
+		{st.nodes, nodeTTL, 0},
+		{st.secrets, 0, 0},
+		{st.replay, replayTTL, 0},
+	} {
+		status, err := tt.kv.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status.TTL() != tt.ttl || status.LimitMarkerTTL() != tt.mark {
+			t.Errorf("%s: TTL %v and markers %v, want %v and %v", status.Bucket(), status.TTL(), status.LimitMarkerTTL(), tt.ttl, tt.mark)
+		}
+	}
+}
+
+func BenchmarkStoreGet(b *testing.B) {
+	st, _ := openTestStore(b)
+	if _, _, err := st.register(b.Context(), "env", testKey(b), "key:x"); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, found, err := st.registration(b.Context(), "env"); !found || err != nil {
+			b.Fatal(found, err)
+		}
+	}
+}

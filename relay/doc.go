@@ -1,0 +1,23 @@
+// Package relay is remote mode of the executor and of the harness: JSON-RPC
+// connections, end to end encrypted, through a rendezvous that both reach by
+// websocket and that neither trusts.
+//
+// The executor runs a [Link]: it registers its key with a [Registry], keeps one
+// websocket to the rendezvous and yields every harness that completes its
+// handshake as an [rpc.Conn]. A harness has a [Dialer], whose connections each
+// use one stream on a websocket of their own.
+//
+//	Registry  HTTP: register, validate (executor), connect (harness)
+//	Link      one websocket after another ── many streams
+//	Dialer    one websocket after another ── one stream
+//	stream    rpc.Conn: messages ↔ records ↔ data frames, in order, repeated
+//	          after a loss when the peer acknowledges
+//	session   the two cipher states that a handshake leaves behind
+//
+// An [Identity] is made once in a process and never stored. Who may connect is
+// the registry's decision; that nobody else reads or writes a stream is the
+// handshake's (Noise hybridIK: X25519 and ML-KEM-768 for both ends).
+//
+// The wire is specified in remote.md; where we decide differently, a comment
+// names the decision (D15: acknowledgements, D19: reconnect).
+package relay

@@ -1,0 +1,208 @@
+package frame
+
+import (
+	"bytes"
+	"errors"
+	"unicode/utf8"
+)
+
+// What [Decode] refuses. The texts are constant: whoever can send frames decides
+// how often they are made.
+var (
+	errWire     = errors.New("decoding frame: not protobuf")
+	errType     = errors.New("decoding frame: a field has another wire type")
+	errText     = errors.New("decoding frame: a string is not UTF-8")
+	errVersion  = errors.New("decoding frame: version is not 1")
+	errStreamID = errors.New("decoding frame: stream_id is blank")
+	errBody     = errors.New("decoding frame: there is no body")
+	errSegment  = errors.New("decoding frame: data is not one whole segment")
+	errPayload  = errors.New("decoding frame: payload is empty")
+	errReason   = errors.New("decoding frame: reason is empty")
+)
+
+// Decode reads message into f and checks it as remote.md section 5 says. What f
+// held before is gone. The slices of f alias message.
+//
+// It decodes as proto3 asks: fields in any order, the last of a repeated field
+// counts, a repeated body is merged into the one before it if it is of the same
+// kind and replaces it otherwise, unknown fields are skipped. As in the
+// reference, a known field of another wire type is an error.
+func Decode(message []byte, f *Frame) error {
+	*f = Frame{}
+	var got, segmentIndex, segmentCount uint32 // got is the version
+	for b := message; len(b) > 0; {
+		num, typ, n, ok := consumeTag(b)
+		if !ok {
+			return errWire
+		}
+		b = b[n:]
+
+		switch num {
+		case numVersion, numAck, numAckBits:
+			v, n, err := consumeUint32(b, typ)
+			if err != nil {
+				return err
+			}
+			b = b[n:]
+			switch num {
+			case numVersion:
+				got = v
+			case numAck:
+				f.Ack = v
+			case numAckBits:
+				f.AckBits = v
+			}
+
+		case numStreamID, numTraceparent, numTracestate:
+			v, n, err := consumeText(b, typ)
+			if err != nil {
+				return err
+			}
+			b = b[n:]
+			if num == numStreamID {
+				f.StreamID = v
+			}
+
+		case numData, numAckFrame, numResume, numReset, numHeartbeat, numHandshake:
+			v, n, err := consumeBytes(b, typ)
+			if err != nil {
+				return err
+			}
+			b = b[n:]
+			body := Body(num - numData + 1)
+			if body != f.Body {
+				*f = Frame{StreamID: f.StreamID, Ack: f.Ack, AckBits: f.AckBits, Body: body}
+				segmentIndex, segmentCount = 0, 0
+			}
+			switch body {
+			case Data:
+				err = f.mergeData(v, &segmentIndex, &segmentCount)
+			default:
+				err = f.merge(v)
+			}
+			if err != nil {
+				return err
+			}
+
+		default:
+			n, err := skip(num, typ, b)
+			if err != nil {
+				return err
+			}
+			b = b[n:]
+		}
+	}
+
+	switch {
+	case got != version:
+		return errVersion
+	case len(bytes.TrimSpace(f.StreamID)) == 0:
+		return errStreamID
+	case f.Body == 0:
+		return errBody
+	case f.Body == Data && (segmentIndex != 0 || segmentCount != 1):
+		return errSegment
+	case (f.Body == Data || f.Body == Handshake) && len(f.Payload) == 0:
+		return errPayload
+	case f.Body == Reset && len(f.Reason) == 0:
+		return errReason
+	}
+	return nil
+}
+
+// mergeData reads a RelayData over what an earlier one has set.
+func (f *Frame) mergeData(b []byte, segmentIndex, segmentCount *uint32) error {
+	for len(b) > 0 {
+		num, typ, n, ok := consumeTag(b)
+		if !ok {
+			return errWire
+		}
+		b = b[n:]
+		var err error
+		switch num {
+		case numSeq:
+			f.Seq, n, err = consumeUint32(b, typ)
+		case numSegmentIndex:
+			*segmentIndex, n, err = consumeUint32(b, typ)
+		case numSegmentCount:
+			*segmentCount, n, err = consumeUint32(b, typ)
+		case numPayload:
+			f.Payload, n, err = consumeBytes(b, typ)
+		default:
+			n, err = skip(num, typ, b)
+		}
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// merge reads any other body, each of which has one field at most.
+func (f *Frame) merge(b []byte) error {
+	for len(b) > 0 {
+		num, typ, n, ok := consumeTag(b)
+		if !ok {
+			return errWire
+		}
+		b = b[n:]
+		var err error
+		switch {
+		case f.Body == Resume && num == numNextSeq:
+			f.NextSeq, n, err = consumeUint32(b, typ)
+		case f.Body == Reset && num == numReason:
+			f.Reason, n, err = consumeText(b, typ)
+		case f.Body == Handshake && num == numHandshakeMsg:
+			f.Payload, n, err = consumeBytes(b, typ)
+		default:
+			n, err = skip(num, typ, b)
+		}
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// consumeUint32 reads a varint; as in every proto3 decoder the bits above 32 of
+// a longer one are dropped.
+func consumeUint32(b []byte, typ wireType) (v uint32, n int, err error) {
+	if typ != varintType {
+		return 0, 0, errType
+	}
+	long, n, ok := consumeVarint(b)
+	if !ok {
+		return 0, 0, errWire
+	}
+	return uint32(long), n, nil
+}
+
+func consumeBytes(b []byte, typ wireType) (v []byte, n int, err error) {
+	if typ != bytesType {
+		return nil, 0, errType
+	}
+	v, n, ok := consumeLengthDelimited(b)
+	if !ok {
+		return nil, 0, errWire
+	}
+	return v, n, nil
+}
+
+func consumeText(b []byte, typ wireType) (v []byte, n int, err error) {
+	v, n, err = consumeBytes(b, typ)
+	if err == nil && !utf8.Valid(v) {
+		return nil, 0, errText
+	}
+	return v, n, err
+}
+
+// skip returns the length of the value of a field that nobody knows.
+func skip(num number, typ wireType, b []byte) (n int, err error) {
+	n, ok := sizeOfValue(num, typ, b, maxGroups)
+	if !ok {
+		return 0, errWire
+	}
+	return n, nil
+}

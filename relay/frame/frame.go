@@ -1,0 +1,166 @@
+// Package frame encodes and decodes the protobuf frames that go through a
+// relay's websocket, one frame a binary message (remote.md section 5). It is
+// written by hand because a frame is read and made for every record: no
+// reflection, nothing allocated, payloads never copied.
+package frame
+
+import "encoding/binary"
+
+// MaxMessage is how large one websocket message of a relay may be, in bytes
+// (remote.md section 4).
+const MaxMessage = 262144
+
+// MaxDataHeader bounds what [AppendDataHeader] appends, in bytes and without
+// the stream id: room for it is enough in front of any payload.
+const MaxDataHeader = 40
+
+// version is the only version of frames there is.
+const version = 1
+
+// Body tells which of a frame's bodies is present.
+type Body uint8
+
+// The bodies of a frame (remote.md section 5). The zero Body is none of them.
+const (
+	Data Body = iota + 1
+	Ack
+	Resume
+	Reset
+	Heartbeat
+	Handshake
+)
+
+// Field numbers of RelayMessageFrame.
+const (
+	numVersion     number = 1
+	numStreamID    number = 2
+	numAck         number = 3
+	numAckBits     number = 4
+	numData        number = 5
+	numAckFrame    number = 6
+	numResume      number = 7
+	numReset       number = 8
+	numHeartbeat   number = 9
+	numHandshake   number = 10
+	numTraceparent number = 11
+	numTracestate  number = 12
+)
+
+// Field numbers of the bodies.
+const (
+	numSeq          number = 1 // RelayData
+	numSegmentIndex number = 2
+	numSegmentCount number = 3
+	numPayload      number = 4
+	numNextSeq      number = 1 // RelayResume
+	numReason       number = 1 // RelayReset
+	numHandshakeMsg number = 1 // RelayHandshake
+)
+
+// A Frame is one message of a relay. Fields of another body than Body's are
+// zero after [Decode] and ignored by [Frame.Append].
+type Frame struct {
+	StreamID []byte // UTF-8, not blank
+	Ack      uint32 // D15; 0 with AckBits 0 acknowledges nothing, see Acknowledges
+	AckBits  uint32
+	Body     Body
+	Seq      uint32 // Data
+	NextSeq  uint32 // Resume
+	Payload  []byte // Data, Handshake: not empty
+	Reason   []byte // Reset: UTF-8, not empty
+}
+
+// Acknowledges tells whether the frame says what its sender has received (D15).
+// Sequence numbers start at 0 and proto3 leaves zeros out, so an ack of 0 with
+// no bits means something in an Ack body only.
+func (f *Frame) Acknowledges() bool {
+	return f.Ack != 0 || f.AckBits != 0 || f.Body == Ack
+}
+
+// Append appends the frame as the reference encodes it: fields in order, zeros
+// left out. It checks nothing: a frame that section 5 calls invalid is encoded
+// all the same.
+func (f *Frame) Append(dst []byte) []byte {
+	if f.Body == Data {
+		dst = AppendDataHeader(dst, f.StreamID, f.Ack, f.AckBits, f.Seq, len(f.Payload))
+		return append(dst, f.Payload...)
+	}
+	dst = appendEnvelope(dst, f.StreamID, f.Ack, f.AckBits)
+	switch f.Body {
+	case Ack:
+		dst = appendBody(dst, numAckFrame, 0)
+	case Resume:
+		dst = appendBody(dst, numResume, sizeUint32(numNextSeq, f.NextSeq))
+		dst = appendUint32(dst, numNextSeq, f.NextSeq)
+	case Reset:
+		dst = appendBody(dst, numReset, sizeBytes(numReason, len(f.Reason)))
+		dst = appendBytes(dst, numReason, f.Reason)
+	case Heartbeat:
+		dst = appendBody(dst, numHeartbeat, 0)
+	case Handshake:
+		dst = appendBody(dst, numHandshake, sizeBytes(numHandshakeMsg, len(f.Payload)))
+		dst = appendBytes(dst, numHandshakeMsg, f.Payload)
+	}
+	return dst
+}
+
+// AppendDataHeader appends all of a data frame that stands before its payload,
+// so that a record of payloadSize bytes can be sealed in place behind it.
+func AppendDataHeader(dst, streamID []byte, ack, ackBits, seq uint32, payloadSize int) []byte {
+	dst = appendEnvelope(dst, streamID, ack, ackBits)
+	dst = appendBody(dst, numData,
+		sizeUint32(numSeq, seq)+sizeUint32(numSegmentCount, 1)+sizeBytes(numPayload, payloadSize))
+	dst = appendUint32(dst, numSeq, seq)
+	dst = appendUint32(dst, numSegmentCount, 1)
+	if payloadSize > 0 {
+		dst = appendTag(dst, numPayload, bytesType)
+		dst = binary.AppendUvarint(dst, uint64(payloadSize))
+	}
+	return dst
+}
+
+// appendEnvelope appends what stands before the body of every frame.
+func appendEnvelope(dst, streamID []byte, ack, ackBits uint32) []byte {
+	dst = appendUint32(dst, numVersion, version)
+	dst = appendBytes(dst, numStreamID, streamID)
+	dst = appendUint32(dst, numAck, ack)
+	return appendUint32(dst, numAckBits, ackBits)
+}
+
+// appendBody appends the tag and the length of a body, which is there even when
+// it is empty.
+func appendBody(dst []byte, num number, size int) []byte {
+	dst = appendTag(dst, num, bytesType)
+	return binary.AppendUvarint(dst, uint64(size))
+}
+
+func appendUint32(dst []byte, num number, v uint32) []byte {
+	if v == 0 {
+		return dst
+	}
+	dst = appendTag(dst, num, varintType)
+	return binary.AppendUvarint(dst, uint64(v))
+}
+
+func appendBytes(dst []byte, num number, v []byte) []byte {
+	if len(v) == 0 {
+		return dst
+	}
+	dst = appendTag(dst, num, bytesType)
+	dst = binary.AppendUvarint(dst, uint64(len(v)))
+	return append(dst, v...)
+}
+
+func sizeUint32(num number, v uint32) int {
+	if v == 0 {
+		return 0
+	}
+	return sizeTag(num) + sizeVarint(uint64(v))
+}
+
+func sizeBytes(num number, n int) int {
+	if n == 0 {
+		return 0
+	}
+	return sizeTag(num) + sizeVarint(uint64(n)) + n
+}

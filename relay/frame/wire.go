@@ -1,0 +1,107 @@
+package frame
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+)
+
+// The wire format of protobuf, as far as frames need it. The library's own
+// package for it pulls in one that opens the program's file at every start,
+// also of the agent's helpers, which have no use for the runtime's poller and
+// close what it stands on.
+
+// number is that of a field.
+type number int32
+
+// wireType tells how long the value of a field is.
+type wireType uint8
+
+const (
+	varintType     wireType = 0
+	fixed64Type    wireType = 1
+	bytesType      wireType = 2
+	startGroupType wireType = 3
+	endGroupType   wireType = 4
+	fixed32Type    wireType = 5
+)
+
+// maxGroups is how deep groups, which are only ever skipped, may lie in one
+// another; the library has the same limit.
+const maxGroups = 10000
+
+func appendTag(dst []byte, num number, typ wireType) []byte {
+	return binary.AppendUvarint(dst, uint64(num)<<3|uint64(typ))
+}
+
+func sizeTag(num number) int { return sizeVarint(uint64(num) << 3) }
+
+func sizeVarint(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
+
+// consumeVarint returns how many bytes v takes, none if it is not whole or has
+// more than 64 bits.
+func consumeVarint(b []byte) (v uint64, n int, ok bool) {
+	v, n = binary.Uvarint(b)
+	return v, n, n > 0
+}
+
+func consumeTag(b []byte) (num number, typ wireType, n int, ok bool) {
+	v, n, ok := consumeVarint(b)
+	if !ok || v>>3 == 0 || v>>3 > math.MaxInt32 {
+		return 0, 0, 0, false
+	}
+	return number(v >> 3), wireType(v & 7), n, true
+}
+
+// consumeLengthDelimited returns the content and the length of it with its own
+// length before it.
+func consumeLengthDelimited(b []byte) (v []byte, n int, ok bool) {
+	length, n, ok := consumeVarint(b)
+	if !ok || length > uint64(len(b)-n) {
+		return nil, 0, false
+	}
+	n += int(length)
+	return b[n-int(length) : n], n, true
+}
+
+// sizeOfValue returns the length of a value, whatever it is, at the start of b;
+// groups is how deep it may go on.
+func sizeOfValue(num number, typ wireType, b []byte, groups int) (n int, ok bool) {
+	switch typ {
+	case varintType:
+		_, n, ok = consumeVarint(b)
+		return n, ok
+	case fixed32Type:
+		return 4, len(b) >= 4
+	case fixed64Type:
+		return 8, len(b) >= 8
+	case bytesType:
+		_, n, ok = consumeLengthDelimited(b)
+		return n, ok
+	case startGroupType:
+		return sizeOfGroup(num, b, groups)
+	default:
+		return 0, false
+	}
+}
+
+// sizeOfGroup returns the length of a group that has begun, with its end.
+func sizeOfGroup(num number, b []byte, groups int) (n int, ok bool) {
+	if groups < 0 {
+		return 0, false
+	}
+	for {
+		inner, typ, size, ok := consumeTag(b[n:])
+		if !ok {
+			return 0, false
+		}
+		n += size
+		if typ == endGroupType {
+			return n, inner == num
+		}
+		if size, ok = sizeOfValue(inner, typ, b[n:], groups-1); !ok {
+			return 0, false
+		}
+		n += size
+	}
+}

@@ -1,0 +1,322 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/gorilla/websocket"
+
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/relay/relaypb"
+	"github.com/execagent/execagent/rpc"
+)
+
+func newDialer(t *testing.T, s *service, timing timing) *Dialer {
+	t.Helper()
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.log.checkSecrets(t) })
+	return &Dialer{Registry: s.client(), Identity: id, Logger: s.log.logger(), timing: timing}
+}
+
+// answering plays the executor on a harness's websocket.
+type answering struct {
+	t  *testing.T
+	s  *service
+	d  *Dialer
+	id *Identity // the executor's
+}
+
+func newAnswering(t *testing.T, timing timing) *answering {
+	t.Helper()
+	s := newService(t)
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.executorKey = id.PublicKey()
+	return &answering{t: t, s: s, d: newDialer(t, s, timing), id: id}
+}
+
+// dial starts a Dial and returns its outcome and the websocket, whose first
+// frames have been read and checked.
+func (x *answering) dial(ctx context.Context) (dialed <-chan any, p *peer, stream string, message1 []byte) {
+	x.t.Helper()
+	outcome := make(chan any, 1)
+	go func() {
+		c, err := x.d.Dial(ctx)
+		if err != nil {
+			outcome <- err
+			return
+		}
+		outcome <- c
+	}()
+	p = x.s.next()
+	resume := p.read()
+	if resume.GetResume() == nil || resume.GetResume().NextSeq != 0 {
+		x.t.Fatalf("got %.300s, want resume from 0", resume)
+	}
+	if id, err := uuid.Parse(resume.StreamId); err != nil || id.Version() != 4 || id.String() != resume.StreamId {
+		x.t.Errorf("stream id %q is not a random UUID", resume.StreamId)
+	}
+	shake := p.read()
+	if shake.StreamId != resume.StreamId || shake.GetHandshake() == nil {
+		x.t.Fatalf("got %.300s, want a handshake", shake)
+	}
+	return outcome, p, resume.StreamId, shake.GetHandshake().Payload
+}
+
+// respond completes a handshake.
+func (x *answering) respond(p *peer, stream string, message1 []byte) *session {
+	x.t.Helper()
+	r, err := readInitiation(x.id, prologue(testEnvironment, testRegistration, []byte(stream)), message1)
+	if err != nil {
+		x.t.Fatalf("readInitiation: %v", err)
+	}
+	if r.authorization != testAuthority || !r.harnessKey.Equal(x.d.Identity.PublicKey()) {
+		x.t.Errorf("message 1 says %q, %v", r.authorization, r.harnessKey)
+	}
+	message2, keys, err := r.respond()
+	if err != nil {
+		x.t.Fatalf("respond: %v", err)
+	}
+	p.send(handshakeFrame(stream, message2))
+	return keys
+}
+
+// open completes a Dial.
+func (x *answering) open() (rpc.Conn, *peer, string, *session) {
+	x.t.Helper()
+	dialed, p, stream, message1 := x.dial(x.t.Context())
+	keys := x.respond(p, stream, message1)
+	c, ok := (<-dialed).(rpc.Conn)
+	if !ok {
+		x.t.Fatal("Dial failed")
+	}
+	x.t.Cleanup(func() { c.Close() })
+	return c, p, stream, keys
+}
+
+func (x *answering) say(p *peer, keys *session, id string, seq uint32, text string) {
+	(&script{t: x.t, p: p}).say(keys, id, seq, text)
+}
+
+func TestDialRefused(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(p *peer, stream string){
+		"reset":         func(p *peer, stream string) { p.send(resetFrame(stream, "noise_relay_protocol_error")) },
+		"early data":    func(p *peer, stream string) { p.send(dataFrame(stream, 0, []byte("data"))) },
+		"text":          func(p *peer, _ string) { _ = p.ws.WriteMessage(websocket.TextMessage, []byte("text")) },
+		"invalid frame": func(p *peer, stream string) { p.send(resetFrame(stream, "")) },
+		"bad handshake": func(p *peer, stream string) { p.send(handshakeFrame(stream, make([]byte, responseSize))) },
+		"short":         func(p *peer, stream string) { p.send(handshakeFrame(stream, []byte("short"))) },
+		"loss":          func(p *peer, _ string) { p.ws.Close() },
+	}
+	for name, answer := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := newAnswering(t, timing{})
+			dialed, p, stream, _ := x.dial(t.Context())
+			// What concerns other streams concerns nobody here.
+			p.send(dataFrame("other", 0, []byte("data")))
+			p.send(handshakeFrame("other", []byte("handshake")))
+			p.send(resetFrame("other", "reason"))
+			p.send(resetFrame("other", ""))
+			p.send(resumeFrame(stream, 0))
+			answer(p, stream)
+			if err, ok := (<-dialed).(error); !ok {
+				t.Error("Dial succeeded")
+			} else if strings.Contains(err.Error(), "sig=") {
+				t.Errorf("Dial: %v", err)
+			}
+			p.ends()
+		})
+	}
+}
+
+func TestDialPatience(t *testing.T) {
+	t.Parallel()
+	t.Run("its own", func(t *testing.T) {
+		t.Parallel()
+		x := newAnswering(t, timing{handshake: 50 * time.Millisecond})
+		dialed, p, _, _ := x.dial(t.Context())
+		if err, ok := (<-dialed).(error); !ok || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Dial: got %v, want a timeout", err)
+		}
+		p.ends()
+	})
+	t.Run("the caller's", func(t *testing.T) {
+		t.Parallel()
+		x := newAnswering(t, timing{})
+		ctx, cancel := context.WithCancel(t.Context())
+		dialed, p, _, _ := x.dial(ctx)
+		cancel()
+		if err, ok := (<-dialed).(error); !ok || !errors.Is(err, context.Canceled) {
+			t.Errorf("Dial: got %v, want %v", err, context.Canceled)
+		}
+		p.ends()
+	})
+	t.Run("outlived", func(t *testing.T) {
+		t.Parallel()
+		x := newAnswering(t, timing{})
+		ctx, cancel := context.WithCancel(t.Context())
+		dialed, p, stream, message1 := x.dial(ctx)
+		keys := x.respond(p, stream, message1)
+		c, ok := (<-dialed).(rpc.Conn)
+		if !ok {
+			t.Fatal("Dial failed")
+		}
+		defer c.Close()
+		cancel()
+		x.say(p, keys, stream, 0, `"still here"`)
+		wantMessage(t, c, `"still here"`)
+	})
+}
+
+func TestHarnessEnds(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		event func(p *peer, stream string)
+		want  error
+		told  bool // the executor is
+	}{
+		{"reset", func(p *peer, stream string) { p.send(resetFrame(stream, "any text")) }, io.EOF, false},
+		{"text", func(p *peer, _ string) { _ = p.ws.WriteMessage(websocket.TextMessage, []byte("text")) }, errTextMessage, true},
+		{"invalid frame", func(p *peer, stream string) { p.send(resetFrame(stream, "")) }, errInvalidFrame, true},
+		{"second handshake", func(p *peer, stream string) { p.send(handshakeFrame(stream, make([]byte, responseSize))) },
+			errHandshakeTwice, true},
+		{"bad record", func(p *peer, stream string) { p.send(dataFrame(stream, 1, make([]byte, 40))) }, nil, true},
+		// An executor that has not acknowledged is not waited for.
+		{"loss", func(p *peer, _ string) { p.ws.Close() }, nil, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			x := newAnswering(t, timing{})
+			c, p, stream, keys := x.open()
+			p.send(dataFrame("other", 0, []byte("data")))
+			p.send(resetFrame("other", "reason"))
+			p.send(resetFrame("other", ""))
+			x.say(p, keys, stream, 0, `"before"`)
+			wantMessage(t, c, `"before"`)
+			tt.event(p, stream)
+			wantEnd(t, c, tt.want)
+			for tt.told {
+				if f := p.read(); f.GetReset_() != nil {
+					if f.StreamId != stream || f.GetReset_().Reason != resetReason {
+						t.Errorf("got %.300s, want a reset of %s", f, stream)
+					}
+					break
+				}
+			}
+			p.ends()
+			if err := c.Write([]byte(`1`)); err == nil {
+				t.Error("Write after the end: got nil")
+			}
+		})
+	}
+}
+
+func TestHarnessCloseFreesTheStream(t *testing.T) {
+	t.Parallel()
+	x := newAnswering(t, timing{})
+	c, p, stream, keys := x.open()
+	if err := c.Write([]byte(`"last words"`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if text, err := keys.open(p.read().GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
+		t.Errorf("record: got %q, %v", text, err)
+	}
+	if f := p.read(); f.StreamId != stream || f.GetReset_() == nil {
+		t.Errorf("got %.300s, want a reset", f)
+	}
+	p.ends()
+	if got := c.(fmt.Stringer).String(); !strings.Contains(got, stream) {
+		t.Errorf("String: got %q, want something with %q", got, stream)
+	}
+}
+
+// proven is an open connection whose executor has shown that it acknowledges.
+func (x *answering) proven() (rpc.Conn, *peer, string) {
+	x.t.Helper()
+	c, p, stream, keys := x.open()
+	if err := c.Write([]byte(`"one"`)); err != nil {
+		x.t.Fatal(err)
+	}
+	p.read()
+	p.send(&relaypb.RelayMessageFrame{StreamId: stream, Ack: 0,
+		Body: &relaypb.RelayMessageFrame_AckFrame{AckFrame: &relaypb.RelayAck{}}})
+	x.say(p, keys, stream, 0, `"two"`)
+	wantMessage(x.t, c, `"two"`)
+	return c, p, stream
+}
+
+func TestHarnessPinsTheExecutor(t *testing.T) {
+	t.Parallel()
+	other, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]func(answer *protocol.ConnectResponse, w http.ResponseWriter) bool{
+		"another key": func(answer *protocol.ConnectResponse, _ http.ResponseWriter) bool {
+			answer.ExecutorPublicKey = other.PublicKey()
+			return false
+		},
+		"another registration": func(answer *protocol.ConnectResponse, _ http.ResponseWriter) bool {
+			answer.ExecutorRegistrationID = "reg-2"
+			return false
+		},
+		"refused": func(_ *protocol.ConnectResponse, w http.ResponseWriter) bool {
+			return errorAnswer(w, http.StatusUnauthorized, "no")
+		},
+	}
+	for name, connect := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := newAnswering(t, timing{})
+			x.s.connect = func(n int, answer *protocol.ConnectResponse, w http.ResponseWriter) bool {
+				return n > 0 && connect(answer, w)
+			}
+			c, p, _ := x.proven()
+			p.ws.Close()
+			wantEnd(t, c, errNoWebsocket)
+		})
+	}
+}
+
+func TestHarnessResumes(t *testing.T) {
+	t.Parallel()
+	x := newAnswering(t, timing{least: time.Millisecond, most: 2 * time.Millisecond})
+	x.s.upgrade = func(_ string, n int, w http.ResponseWriter) bool {
+		refused := n == 1 || n == 2
+		if refused {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		return refused
+	}
+	_, p, stream := x.proven()
+	p.ws.Close()
+	p = x.s.next()
+	f := p.read()
+	if f.StreamId != stream || f.GetResume() == nil || f.GetResume().NextSeq != 1 {
+		t.Errorf("got %.300s, want resume of %s from 1", f, stream)
+	}
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	if x.s.connects != 4 { // a new address for every attempt
+		t.Errorf("got %d connect calls, want 4", x.s.connects)
+	}
+}

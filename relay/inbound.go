@@ -1,0 +1,288 @@
+package relay
+
+import (
+	"errors"
+	"math"
+	"sync"
+
+	"github.com/execagent/execagent/rpc"
+)
+
+// Bounds of what waits for the reader of a stream.
+const (
+	maxUnread = 128 // messages (remote.md 8.2)
+	// maxUnreadBytes is reached when the reader is late with large messages. A
+	// peer that acknowledges is made to wait from patientUnreadBytes on.
+	maxUnreadBytes     = 2 * maxMessage
+	patientUnreadBytes = 1 << 20
+	// maxBacklog is in bytes of memory. It is twice what our own sender leaves
+	// unacknowledged, so that one of ours never reaches it.
+	maxBacklog = 2 * maxKeptBytes
+	// backlogPiece is the least memory of one piece, in bytes: small records
+	// share one.
+	backlogPiece = 4 << 10
+)
+
+var (
+	errUnread    = errors.New("receiving data: too many messages wait to be read")
+	errBacklog   = errors.New("receiving data: the peer does not wait for the reader")
+	errExhausted = errors.New("the stream has carried as many records as it may")
+)
+
+// inbound is the receiving half of a stream.
+type inbound struct {
+	keys *session
+
+	mu      sync.Mutex // protects the fields below
+	arrived sync.Cond  // a message, room in the backlog or the end
+	err     error      // the end; io.EOF when it was orderly
+	// patient says that the peer sends again what is dropped, and waits when
+	// its records are not acknowledged (D15).
+	patient bool
+	next    uint32 // sequence number of the next record in order
+	taken   uint32 // records below it are all in assembler and unread
+	early   reorder
+	// backlog holds the plaintext of the records from taken to next, for which
+	// there was no room in unread.
+	backlog      fifo[piece]
+	backlogBytes int // of memory
+	assembler    assembler
+	unread       fifo[[]byte]
+	unreadBytes  int
+}
+
+// piece is the plaintext of one or more records.
+type piece struct {
+	data []byte
+	used int    // bytes that the assembler has
+	end  uint32 // sequence number after its last record
+}
+
+// progress is what the other half has to tell the peer.
+type progress struct {
+	taken    uint32 // see inbound
+	bits     uint32 // bit i: record taken+i is here (D15)
+	received int    // bytes of records that came or were taken
+	again    bool   // a record came again: its acknowledgement may be lost
+	early    bool   // a record came before its turn
+}
+
+func (p *progress) news() bool { return p.received > 0 || p.again || p.early }
+
+func (in *inbound) init(keys *session) {
+	in.keys = keys
+	in.arrived.L = &in.mu
+}
+
+// read returns the next message. An error that is not in.err is a violation
+// that was found now.
+func (in *inbound) read() (message []byte, got progress, err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for {
+		if in.unread.len() > 0 {
+			message = in.unread.pop()
+			in.unreadBytes -= len(message)
+			if in.backlog.len() > 0 {
+				got = in.refill()
+			}
+			return message, got, nil
+		}
+		if in.err != nil {
+			return nil, progress{}, in.err
+		}
+		in.arrived.Wait()
+	}
+}
+
+// receive takes the record with the sequence number seq, see stream.receive.
+func (in *inbound) receive(seq uint32, record []byte, patient bool) (progress, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.err != nil {
+		return progress{}, nil
+	}
+	in.patient = in.patient || patient
+	var got progress
+	var err error
+	switch {
+	case seq < in.next:
+		got.again = true // unread: the first copy wins
+	case seq > in.next:
+		got.early = true
+		if err = in.early.hold(in.next, seq, record); in.patient {
+			err = nil // without room it is dropped, and comes again
+		}
+	default:
+		err = in.record(record, &got)
+		for err == nil {
+			if record = in.early.take(in.next); record == nil {
+				break
+			}
+			err = in.record(record, &got)
+			rpc.Recycle(record)
+		}
+	}
+	if err != nil {
+		return progress{}, err
+	}
+	in.report(&got)
+	return got, nil
+}
+
+// record opens the record whose turn it is.
+func (in *inbound) record(record []byte, got *progress) error {
+	if in.next == math.MaxUint32 {
+		return errExhausted
+	}
+	size := len(record)
+	plaintext, err := openRecord(in.keys, record)
+	if err != nil {
+		return err
+	}
+	in.next++
+	if in.backlog.len() == 0 {
+		plaintext, err = in.deliver(plaintext)
+		if err != nil {
+			return err
+		}
+		if len(plaintext) == 0 {
+			in.taken = in.next
+			got.received += size
+			return nil
+		}
+	}
+	got.early = true
+	return in.postpone(plaintext)
+}
+
+// deliver makes messages of plaintext. It returns what a patient peer's have no
+// room for; any other's are a violation then.
+func (in *inbound) deliver(plaintext []byte) (rest []byte, err error) {
+	for len(plaintext) > 0 {
+		full := in.full()
+		if full && in.patient {
+			return plaintext, nil
+		}
+		var message []byte
+		message, plaintext, err = in.assembler.next(plaintext)
+		switch {
+		case err != nil:
+			return nil, err
+		case message == nil:
+			return nil, nil
+		case full:
+			rpc.Recycle(message)
+			return nil, errUnread
+		}
+		in.unread.push(message)
+		in.unreadBytes += len(message)
+		in.arrived.Signal()
+	}
+	return nil, nil
+}
+
+func (in *inbound) full() bool {
+	limit := maxUnreadBytes
+	if in.patient {
+		limit = patientUnreadBytes
+	}
+	n := in.unread.len()
+	return n > 0 && (n >= maxUnread || in.unreadBytes >= limit)
+}
+
+// postpone keeps plaintext, which may be empty, of the record before in.next.
+func (in *inbound) postpone(plaintext []byte) error {
+	if n := in.backlog.len(); n > 0 {
+		last := in.backlog.at(n - 1)
+		if len(last.data)+len(plaintext) <= cap(last.data) {
+			last.data = append(last.data, plaintext...)
+			last.end = in.next
+			return nil
+		}
+	}
+	data := append(rpc.Buffer(max(len(plaintext), backlogPiece)), plaintext...)
+	if in.backlogBytes+cap(data) > maxBacklog {
+		rpc.Recycle(data)
+		return errBacklog
+	}
+	in.backlog.push(piece{data: data, end: in.next})
+	in.backlogBytes += cap(data)
+	return nil
+}
+
+// refill delivers what waits in the backlog, as far as there is room.
+func (in *inbound) refill() progress {
+	var got progress
+	for in.backlog.len() > 0 {
+		first := in.backlog.at(0)
+		rest, err := in.deliver(first.data[first.used:])
+		if err != nil {
+			if in.err == nil {
+				in.err = err
+			}
+			in.dropBacklog()
+			return progress{}
+		}
+		first.used = len(first.data) - len(rest)
+		if len(rest) > 0 {
+			break
+		}
+		in.taken = first.end
+		got.received += len(first.data)
+		in.dropPiece()
+	}
+	in.report(&got)
+	return got
+}
+
+func (in *inbound) dropPiece() {
+	data := in.backlog.pop().data
+	in.backlogBytes -= cap(data)
+	rpc.Recycle(data)
+}
+
+func (in *inbound) dropBacklog() {
+	for in.backlog.len() > 0 {
+		in.dropPiece()
+	}
+}
+
+// report completes got with what is here by now.
+func (in *inbound) report(got *progress) {
+	got.taken = in.taken
+	if in.next == in.taken && in.early.records == nil {
+		return
+	}
+	for i := range uint32(32) {
+		if seq := in.taken + i; seq >= in.taken && seq < in.next || in.early.has(seq) {
+			got.bits |= 1 << i
+		}
+	}
+}
+
+// end lets the reader have what has arrived, and then err.
+func (in *inbound) end(err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.err == nil {
+		in.err = err
+	}
+	in.early.drop()
+	in.arrived.Broadcast()
+}
+
+// drop forgets what is unread. The reader gets err.
+func (in *inbound) drop(err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.err = err
+	in.early.drop()
+	in.dropBacklog()
+	in.assembler.drop()
+	for in.unread.len() > 0 {
+		rpc.Recycle(in.unread.pop())
+	}
+	in.unreadBytes = 0
+	in.arrived.Broadcast()
+}

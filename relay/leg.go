@@ -1,0 +1,244 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/socket"
+)
+
+// resetReason is all that a peer learns from us about why its stream ended
+// (remote.md 8.2).
+const resetReason = "noise_relay_protocol_error"
+
+// leg is one websocket of a link, from its opening to its end.
+//
+//	reader   decodes frames and hands them to streams; never waits for one
+//	attempt  one goroutine per handshake: read it, ask the registry, answer
+//	linger   one goroutine per ended stream that has more to send than fits
+type leg struct {
+	link           *Link
+	registrationID string
+	socket         *socket.Socket
+	control        *socket.Lane // resets outside of a stream's lane
+	wg             sync.WaitGroup
+
+	frame frame.Frame // the reader's
+}
+
+// read serves the frames of the websocket until it ends.
+func (g *leg) read(ctx context.Context) error {
+	warned := false
+	for {
+		m, err := g.socket.Read()
+		if errors.Is(err, socket.ErrText) {
+			level := slog.LevelWarn
+			if warned { // a peer cannot flood the log
+				level = slog.LevelDebug
+			}
+			warned = true
+			g.link.log.Log(ctx, level, "text message from the rendezvous dropped")
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		// What is no valid frame is dropped without a word (remote.md 5).
+		if frame.Decode(m.Bytes, &g.frame) == nil {
+			g.receive(ctx, m, &g.frame)
+		}
+		m.Release()
+	}
+}
+
+// receive applies the table of remote.md 8.2 to one frame.
+func (g *leg) receive(ctx context.Context, m *socket.Message, f *frame.Frame) {
+	t := &g.link.streams
+	switch f.Body {
+	case frame.Handshake:
+		g.admit(ctx, m, f)
+	case frame.Reset:
+		g.reset(f)
+	case frame.Data, frame.Ack, frame.Resume:
+		s, pending := t.find(f.StreamID)
+		switch {
+		case s != nil:
+			// A violation has ended the stream, and its end told the link.
+			_ = s.receive(f)
+		case pending:
+			if f.Body == frame.Data && t.disturb(f.StreamID, true) {
+				g.refuse(ctx, f.StreamID, errEarlyData)
+			}
+		case unknownToPeer(f):
+		default:
+			g.sendReset(f.StreamID)
+		}
+	}
+}
+
+// unknownToPeer tells whether a frame of an unknown stream shows that its
+// sender does not take the stream for an active one: a harness resumes before
+// its handshake. One that resumes what it had here before has to hear that it
+// is gone (D15).
+func unknownToPeer(f *frame.Frame) bool {
+	return f.Body == frame.Ack || f.Body == frame.Resume && f.NextSeq == 0 && !f.Acknowledges()
+}
+
+// admit takes up a handshake or refuses it.
+func (g *leg) admit(ctx context.Context, m *socket.Message, f *frame.Frame) {
+	ctx, cancel := context.WithCancel(ctx)
+	h, err := g.link.streams.admit(f.StreamID, cancel)
+	if err != nil {
+		cancel()
+		g.refuse(ctx, f.StreamID, err)
+		return
+	}
+	m.Retain()
+	message1 := f.Payload
+	g.wg.Go(func() {
+		defer m.Release()
+		defer g.link.streams.released()
+		defer cancel()
+		g.attempt(ctx, h, message1)
+	})
+}
+
+// attempt leads a handshake to an active stream or to a reset.
+func (g *leg) attempt(ctx context.Context, h *attempt, message1 []byte) {
+	message2, s, err := g.agree(ctx, h, message1)
+	if err != nil {
+		if g.link.streams.fail(h) {
+			g.refuse(ctx, []byte(h.id), err)
+		}
+		return
+	}
+	if err := g.open(h, s, message2); err != nil {
+		s.wipe()
+		if err != errDropped {
+			g.refuse(ctx, []byte(h.id), err)
+		}
+		return
+	}
+	g.link.cfg.Identity.prepare()
+}
+
+// agree reads message 1, asks the registry whether its sender may connect, and
+// meanwhile makes message 2.
+func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 []byte, s *session, err error) {
+	registry := g.link.cfg.Registry
+	id := []byte(h.id)
+	r, err := readInitiation(g.link.cfg.Identity, prologue(registry.EnvironmentID(), g.registrationID, id), message1)
+	if err != nil {
+		return nil, nil, err
+	}
+	key, authorization := r.harnessKey, r.authorization
+	validated := make(chan error, 1)
+	go func() { validated <- registry.Validate(ctx, g.registrationID, key, authorization, id) }()
+	message2, s, err = r.respond()
+	if invalid := <-validated; err == nil && invalid != nil {
+		s.wipe()
+		err = fmt.Errorf("validating the harness: %w", invalid)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return message2, s, nil
+}
+
+// open makes an active stream of a handshake and answers it. The stream is
+// active first: a harness may send at once when it has the answer.
+func (g *leg) open(h *attempt, keys *session, message2 []byte) error {
+	l := g.link
+	id := []byte(h.id)
+	member := &member{id: h.id, lane: g.socket.NewLane(0)}
+	member.stream = newStream(streamConfig{
+		id:      id,
+		session: keys,
+		send:    member.lane.Send,
+		ended:   func(s *stream, err error) { l.streamEnded(h.id, s, err) },
+	})
+	err := l.streams.activate(h, member)
+	if err != nil {
+		member.stream.end(err)
+		member.lane.Close()
+		return err
+	}
+	// An error is the end of the websocket, of which the reader hears too.
+	_ = member.lane.Send(newFrame(&frame.Frame{StreamID: id, Body: frame.Handshake, Payload: message2}))
+	if !l.offer(member.stream) {
+		_ = member.stream.Close() // its reset is all that can be done
+		l.log.Warn("stream refused", "stream", label(id), "error", errNoListener)
+		return nil
+	}
+	l.log.Info("stream opened", "stream", label(id))
+	return nil
+}
+
+// reset ends what the peer says is over; nothing is answered.
+func (g *leg) reset(f *frame.Frame) {
+	member := g.link.streams.take(f.StreamID)
+	if member == nil {
+		g.link.streams.disturb(f.StreamID, false)
+		return
+	}
+	member.lane.Close()
+	member.stream.end(nil)
+	g.link.log.Info("stream ended", "stream", label(f.StreamID), "reason", "the harness has ended it")
+}
+
+// refuse answers a handshake with a reset. What cost a place among the failures
+// is worth a warning; the rest comes as fast as a peer likes.
+func (g *leg) refuse(ctx context.Context, id []byte, err error) {
+	g.sendReset(id)
+	level := slog.LevelWarn
+	if err == errPaused || err == errBusy || err == errFull || err == errActive {
+		level = slog.LevelDebug
+	}
+	g.link.log.Log(ctx, level, "handshake refused", "stream", label(id), "error", err)
+}
+
+// sendReset tells the peer that a stream is over. A peer that asks for more of
+// them than it takes gets no more: it must not make us hold what it does not
+// read.
+func (g *leg) sendReset(id []byte) { g.control.TrySend(newReset(id)) }
+
+// farewell sends the reset of a stream behind what it has already sent, and
+// gives up its lane.
+func (g *leg) farewell(member *member) {
+	reset := newReset([]byte(member.id))
+	reset.Retain()
+	if member.lane.TrySend(reset) {
+		reset.Release()
+		member.lane.Close()
+		return
+	}
+	lingers := g.link.streams.linger(g, func() {
+		// Not for long: somebody may still be stuck in a write to the lane.
+		limit := time.AfterFunc(orDefault(g.link.cfg.timing.farewell, defaultFarewell), member.lane.Close)
+		defer limit.Stop()
+		if member.lane.Send(reset) != nil {
+			g.sendReset([]byte(member.id))
+		}
+		member.lane.Close()
+	})
+	if !lingers {
+		member.lane.Close()
+		g.control.TrySend(reset)
+	}
+}
+
+func newReset(id []byte) *socket.Message {
+	return newFrame(&frame.Frame{StreamID: id, Body: frame.Reset, Reason: []byte(resetReason)})
+}
+
+// newFrame encodes one of the rare frames; data frames are the streams' own.
+func newFrame(f *frame.Frame) *socket.Message {
+	m := socket.NewMessage(len(f.StreamID) + len(f.Payload) + len(f.Reason) + frame.MaxDataHeader)
+	m.Bytes = f.Append(m.Bytes)
+	return m
+}

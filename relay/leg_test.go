@@ -1,0 +1,488 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/gorilla/websocket"
+
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/relay/relaypb"
+	"github.com/execagent/execagent/rpc"
+)
+
+// script is a harness that a test plays by hand, on the executor's websocket.
+type script struct {
+	t  *testing.T
+	s  *service
+	l  *Link
+	p  *peer
+	id *Identity
+}
+
+func newScript(t *testing.T, s *service, l *Link) *script {
+	t.Helper()
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.harnessKey = id.PublicKey()
+	s.mu.Unlock()
+	return &script{t: t, s: s, l: l, p: s.next(), id: id}
+}
+
+// begin sends the first frames of a harness; the stream id is also the
+// authorization when that is not given.
+func (x *script) begin(id, authorization string) *initiator {
+	x.t.Helper()
+	x.s.mu.Lock()
+	executor := x.s.executorKey
+	x.s.mu.Unlock()
+	i, message1, err := initiate(x.id, executor, prologue(testEnvironment, testRegistration, []byte(id)), []byte(authorization))
+	if err != nil {
+		x.t.Fatalf("initiate: %v", err)
+	}
+	x.p.send(resumeFrame(id, 0))
+	x.p.send(handshakeFrame(id, message1))
+	return i
+}
+
+// answered reads message 2 of a stream.
+func (x *script) answered(id string, i *initiator) *session {
+	x.t.Helper()
+	f := x.p.read()
+	if f.StreamId != id || f.GetHandshake() == nil {
+		x.t.Fatalf("got %.300s, want the handshake of %s", f, id)
+	}
+	keys, err := i.finish(f.GetHandshake().Payload)
+	if err != nil {
+		x.t.Fatalf("finish: %v", err)
+	}
+	return keys
+}
+
+// open completes a handshake and accepts its stream.
+func (x *script) open(id string) (*session, rpc.Conn) {
+	x.t.Helper()
+	keys := x.answered(id, x.begin(id, testAuthority))
+	c, err := x.l.Accept()
+	if err != nil {
+		x.t.Fatalf("Accept: %v", err)
+	}
+	return keys, c
+}
+
+func (x *script) wantReset(id string) {
+	x.t.Helper()
+	f := x.p.read()
+	if f.StreamId != id || f.GetReset_() == nil {
+		x.t.Fatalf("got %.300s, want a reset of %s", f, id)
+	}
+	if got := f.GetReset_().Reason; got != resetReason {
+		x.t.Errorf("reset reason: got %q, want %q", got, resetReason)
+	}
+}
+
+// quiet checks that nothing was sent so far: what is sent next comes next.
+func (x *script) quiet() {
+	x.t.Helper()
+	id := uuid.NewString()
+	x.p.send(dataFrame(id, 0, []byte("unknown")))
+	x.wantReset(id)
+}
+
+// say sends a message as one record.
+func (x *script) say(keys *session, id string, seq uint32, text string) {
+	x.t.Helper()
+	plaintext := append([]byte{0, 0, 0, byte(len(text))}, text...)
+	record, err := keys.seal(nil, plaintext)
+	if err != nil {
+		x.t.Fatalf("seal: %v", err)
+	}
+	x.p.send(dataFrame(id, seq, record))
+}
+
+func wantMessage(t *testing.T, c rpc.Conn, want string) {
+	t.Helper()
+	got, err := c.Read()
+	if err != nil || string(got) != want {
+		t.Fatalf("Read: got %.80q, %v; want %.80q", got, err, want)
+	}
+}
+
+func wantEnd(t *testing.T, c rpc.Conn, want error) {
+	t.Helper()
+	if got, err := c.Read(); err == nil || want != nil && !errors.Is(err, want) {
+		t.Errorf("Read: got %.80q, %v; want the end, %v", got, err, want)
+	}
+}
+
+// validation answers by authorization: "hang" until the test ends, "no" as the
+// registry's word, a number as a status.
+func (s *service) validation(t *testing.T) {
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	s.validate = func(_ int, r *protocol.ValidateRequest, w http.ResponseWriter) bool {
+		switch r.HarnessKeyAuthorization {
+		case "hang":
+			<-release
+		case "no":
+			fmt.Fprint(w, `{"valid":false}`)
+		case "missing":
+			fmt.Fprint(w, `{}`)
+		case "302":
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(http.StatusFound)
+		case "500":
+			w.WriteHeader(http.StatusInternalServerError)
+		default:
+			return false
+		}
+		return true
+	}
+}
+
+// TestLinkFrames has the rows of remote.md 8.2. Each is done eight times, which
+// is a pause if it counts as a failed handshake (8.3).
+func TestLinkFrames(t *testing.T) {
+	t.Parallel()
+	bad := func(authorization string) func(x *script, id string) {
+		return func(x *script, id string) {
+			x.begin(id, authorization)
+			x.wantReset(id)
+		}
+	}
+	hanging := func(next func(x *script, id string)) func(x *script, id string) {
+		return func(x *script, id string) {
+			x.s.mu.Lock()
+			before := x.s.validates
+			x.s.mu.Unlock()
+			x.begin(id, "hang")
+			await(x.t, "validate", func() bool { x.s.mu.Lock(); defer x.s.mu.Unlock(); return x.s.validates > before })
+			next(x, id)
+			if s, pending := x.l.streams.find([]byte(id)); s != nil || pending {
+				x.t.Errorf("the handshake is still there: %v, %v", s, pending)
+			}
+		}
+	}
+	tests := []struct {
+		name   string
+		event  func(x *script, id string)
+		counts bool
+	}{
+		{"data for an unknown stream", func(x *script, id string) {
+			x.p.send(dataFrame(id, 0, []byte("data")))
+			x.wantReset(id)
+		}, false},
+		{"resume, ack, heartbeat and reset for an unknown stream", func(x *script, id string) {
+			x.p.send(resumeFrame(id, 0))
+			x.p.send(&relaypb.RelayMessageFrame{StreamId: id, Ack: 99, AckBits: 0xffffffff,
+				Body: &relaypb.RelayMessageFrame_AckFrame{AckFrame: &relaypb.RelayAck{}}})
+			x.p.send(&relaypb.RelayMessageFrame{StreamId: id,
+				Body: &relaypb.RelayMessageFrame_Heartbeat{Heartbeat: &relaypb.RelayHeartbeat{}}})
+			x.p.send(resetFrame(id, "why not"))
+			x.quiet()
+		}, false},
+		{"resume of what an unknown stream was", func(x *script, id string) {
+			x.p.send(resumeFrame(id, 7))
+			x.wantReset(id)
+		}, false},
+		{"data while validate is running", hanging(func(x *script, id string) {
+			x.p.send(dataFrame(id, 0, []byte("data")))
+			x.wantReset(id)
+		}), true},
+		{"ack and resume while validate is running", func(x *script, id string) {
+			i := x.begin(id, testAuthority)
+			x.p.send(resumeFrame(id, 0))
+			x.answered(id, i)
+			if _, err := x.l.Accept(); err != nil {
+				x.t.Error(err)
+			}
+		}, false},
+		{"handshake on an active stream", func(x *script, id string) {
+			keys, c := x.open(id)
+			x.begin(id, testAuthority)
+			x.wantReset(id)
+			x.say(keys, id, 0, `"alive"`)
+			wantMessage(x.t, c, `"alive"`)
+			x.p.send(resetFrame(id, "done"))
+		}, false},
+		{"second handshake while validate runs", hanging(func(x *script, id string) {
+			x.begin(id, testAuthority)
+			x.wantReset(id)
+		}), true},
+		{"reset while validate runs", hanging(func(x *script, id string) {
+			x.p.send(resetFrame(id, "done"))
+			x.quiet()
+		}), false},
+		{"handshake that cannot be decrypted", func(x *script, id string) {
+			x.p.send(handshakeFrame(id, make([]byte, initiationSize+10)))
+			x.wantReset(id)
+		}, true},
+		{"handshake that is too short", func(x *script, id string) {
+			x.p.send(handshakeFrame(id, []byte("short")))
+			x.wantReset(id)
+		}, true},
+		{"handshake that is too long", func(x *script, id string) {
+			x.p.send(handshakeFrame(id, make([]byte, 65536)))
+			x.wantReset(id)
+		}, true},
+		{"handshake for another stream", func(x *script, id string) {
+			_, message1, err := initiate(x.id, x.l.cfg.Identity.PublicKey(),
+				prologue(testEnvironment, testRegistration, []byte("other")), []byte(testAuthority))
+			if err != nil {
+				x.t.Fatal(err)
+			}
+			x.p.send(handshakeFrame(id, message1))
+			x.wantReset(id)
+		}, true},
+		{"validate refused", bad("no"), true},
+		{"validate without valid", bad("missing"), true},
+		{"validate answered 500", bad("500"), true},
+		{"validate redirected", bad("302"), true},
+		{"record that cannot be decrypted", func(x *script, id string) {
+			_, c := x.open(id)
+			x.p.send(dataFrame(id, 0, make([]byte, 100)))
+			x.wantReset(id)
+			wantEnd(x.t, c, nil)
+		}, false},
+		{"bad framing", func(x *script, id string) {
+			keys, c := x.open(id)
+			record, err := keys.seal(nil, make([]byte, 4))
+			if err != nil {
+				x.t.Fatal(err)
+			}
+			x.p.send(dataFrame(id, 0, record))
+			x.wantReset(id)
+			wantEnd(x.t, c, nil)
+		}, false},
+		{"window exceeded", func(x *script, id string) {
+			_, c := x.open(id)
+			x.p.send(dataFrame(id, 65, []byte("early")))
+			x.wantReset(id)
+			wantEnd(x.t, c, nil)
+		}, false},
+		{"inbound queue full", func(x *script, id string) {
+			keys, _ := x.open(id)
+			for seq := range uint32(129) {
+				x.say(keys, id, seq, `"unread"`)
+			}
+			x.wantReset(id)
+		}, false},
+		{"reset from the peer", func(x *script, id string) {
+			keys, c := x.open(id)
+			x.say(keys, id, 0, `"before"`)
+			x.p.send(resetFrame(id, "any text"))
+			x.quiet()
+			wantMessage(x.t, c, `"before"`)
+			wantEnd(x.t, c, io.EOF)
+		}, false},
+		{"local end", func(x *script, id string) {
+			keys, c := x.open(id)
+			if err := c.Write([]byte(`"last words"`)); err != nil {
+				x.t.Error(err)
+			}
+			if err := c.Close(); err != nil {
+				x.t.Error(err)
+			}
+			f := x.p.read()
+			if text, err := keys.open(f.GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
+				x.t.Errorf("record: got %q, %v", text, err)
+			}
+			x.wantReset(id)
+		}, false},
+		{"reuse of an id", func(x *script, id string) {
+			x.open(id)
+			x.p.send(resetFrame(id, "done"))
+			keys, c := x.open(id)
+			x.say(keys, id, 0, `"second"`)
+			wantMessage(x.t, c, `"second"`)
+			x.p.send(resetFrame(id, "done"))
+		}, false},
+		{"invalid frames and text", func(x *script, id string) {
+			keys, c := x.open(id)
+			x.p.write([]byte("\xff\xff\xff"))
+			x.p.send(&relaypb.RelayMessageFrame{Version: 2, StreamId: id,
+				Body: &relaypb.RelayMessageFrame_Reset_{Reset_: &relaypb.RelayReset{Reason: "x"}}})
+			x.p.send(resetFrame(id, ""))
+			x.p.send(resetFrame(" ", "blank"))
+			x.p.send(&relaypb.RelayMessageFrame{StreamId: id})
+			x.p.send(handshakeFrame(id, nil))
+			x.p.send(dataFrame(id, 0, nil))
+			if err := x.p.ws.WriteMessage(websocket.TextMessage, []byte("text")); err != nil {
+				x.t.Error(err)
+			}
+			x.quiet()
+			x.say(keys, id, 0, `"alive"`)
+			wantMessage(x.t, c, `"alive"`)
+			x.p.send(resetFrame(id, "done"))
+		}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t)
+			s.validation(t)
+			l := startLink(t, s, timing{})
+			x := newScript(t, s, l)
+			for range maxFailures {
+				tt.event(x, uuid.NewString())
+			}
+			id := uuid.NewString()
+			if tt.counts {
+				x.begin(id, testAuthority)
+				x.wantReset(id)
+				return
+			}
+			keys, c := x.open(id)
+			x.say(keys, id, 0, `"works"`)
+			wantMessage(t, c, `"works"`)
+		})
+	}
+}
+
+func TestLinkLimitOfHandshakes(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.validation(t)
+	x := newScript(t, s, startLink(t, s, timing{}))
+	for range maxPending {
+		x.begin(uuid.NewString(), "hang")
+	}
+	for range maxFailures { // more of them are refused, and do not count
+		id := uuid.NewString()
+		x.begin(id, testAuthority)
+		x.wantReset(id)
+	}
+	// A place that is freed can be used at once.
+	x.l.streams.mu.Lock()
+	var first string
+	for first = range x.l.streams.pending {
+		break
+	}
+	x.l.streams.mu.Unlock()
+	x.p.send(resetFrame(first, "freed"))
+	keys, c := x.open("next")
+	x.say(keys, "next", 0, `"works"`)
+	wantMessage(t, c, `"works"`)
+}
+
+func TestLinkLimitOfStreams(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	x := newScript(t, s, startLink(t, s, timing{}))
+	var last rpc.Conn
+	for i := range maxActive {
+		_, last = x.open(fmt.Sprint("stream ", i))
+	}
+	for range maxFailures {
+		x.begin("one more", testAuthority)
+		x.wantReset("one more")
+	}
+	x.p.send(resetFrame("stream 0", "freed"))
+	keys, c := x.open("one more")
+	x.say(keys, "one more", 0, `"works"`)
+	wantMessage(t, c, `"works"`)
+	last.Close()
+	x.wantReset("stream 127")
+	x.open("yet another")
+	if got, want := c.(fmt.Stringer).String(), `"one more"`; !strings.Contains(got, want) {
+		t.Errorf("String: got %s, want something with %s", got, want)
+	}
+}
+
+func TestLinkPause(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.validation(t)
+	x := newScript(t, s, startLink(t, s, timing{pause: 2 * time.Second}))
+	keys, c := x.open("active")
+	for range maxFailures {
+		x.begin("bad", "no")
+		x.wantReset("bad")
+	}
+	paused := time.Now()
+	x.begin("new", testAuthority)
+	x.wantReset("new")
+	x.say(keys, "active", 0, `"goes on"`)
+	wantMessage(t, c, `"goes on"`)
+	for {
+		i := x.begin("again", testAuthority)
+		f := x.p.read()
+		if f.GetHandshake() != nil {
+			if _, err := i.finish(f.GetHandshake().Payload); err != nil {
+				t.Error(err)
+			}
+			break
+		}
+		if time.Since(paused) > patience {
+			t.Fatal("the pause does not end")
+		}
+	}
+	if took := time.Since(paused); took < time.Second {
+		t.Errorf("the pause ended after %v, want about 2s", took)
+	}
+}
+
+// TestLinkSlowValidation pins that a registry that takes its time holds up
+// nobody but those it is asked about, and that message 2 waits for its word.
+func TestLinkSlowValidation(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	release := make(chan struct{})
+	asked := make(chan struct{})
+	s.validate = func(n int, _ *protocol.ValidateRequest, _ http.ResponseWriter) bool {
+		if n == 1 {
+			close(asked)
+			<-release
+		}
+		return false
+	}
+	x := newScript(t, s, startLink(t, s, timing{}))
+	keys, c := x.open("first")
+	i := x.begin("slow", testAuthority)
+	<-asked
+	x.say(keys, "first", 0, `"meanwhile"`)
+	wantMessage(t, c, `"meanwhile"`)
+	x.open("third")
+	x.quiet()
+	close(release)
+	x.answered("slow", i)
+}
+
+// TestLinkClosesBusyStream pins that a stream that nobody reads can be closed:
+// its writer returns, and the peer finds a reset when it reads again.
+func TestLinkClosesBusyStream(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	x := newScript(t, s, startLink(t, s, timing{farewell: 50 * time.Millisecond}))
+	_, c := x.open("stream")
+	written := make(chan error, 1)
+	go func() {
+		var err error
+		for err == nil {
+			err = c.Write(make([]byte, 1<<20))
+		}
+		written <- err
+	}()
+	// One frame has come; the writer is soon where the socket takes no more.
+	x.p.read()
+	if err := c.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	select {
+	case <-written:
+	case <-time.After(patience):
+		t.Fatal("Write does not return")
+	}
+	for x.p.read().GetReset_() == nil {
+	}
+	x.open("stream")
+}

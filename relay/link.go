@@ -1,0 +1,328 @@
+package relay
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/rpc"
+)
+
+const (
+	// defaultSteady is how long a websocket has to be up for the pace of
+	// attempts to start over (D19).
+	defaultSteady = 30 * time.Second
+	// defaultGrace is how long a stream lives without a websocket (D15).
+	defaultGrace = 30 * time.Second
+	// defaultFarewell bounds how long an orderly end waits for what was
+	// written before to go out.
+	defaultFarewell = time.Second
+)
+
+// LinkConfig says what a [Link] serves. All fields but Logger are required.
+type LinkConfig struct {
+	// Registry is where the executor registers and asks about harnesses. The
+	// caller closes it after Run.
+	Registry *Registry
+	// Identity is the executor's key pair, the same for every registration.
+	Identity *Identity
+	// Logger gets the life of the connection: registered, connected, lost and
+	// why, streams, refused handshakes. Never a key, an authorization or a
+	// signed URL. Nil: nothing is logged.
+	Logger *slog.Logger
+
+	timing timing
+	socket socket.Config
+}
+
+// timing has durations that tests shorten; zero stands for the default.
+type timing struct {
+	steady, grace, farewell, pause, handshake, least, most time.Duration
+}
+
+// Link is the executor's side of a relay: an [rpc.Listener] whose connections
+// are the streams of harnesses that have completed their handshake, all over
+// one websocket to the rendezvous. [Link.Run] keeps it up.
+//
+// A stream whose harness acknowledges (D15) outlives the websocket by 30 s and
+// goes on with the next one; others end with it.
+type Link struct {
+	cfg     LinkConfig
+	log     *slog.Logger
+	streams streams
+	ready   atomic.Bool
+
+	accepted chan rpc.Conn // room for every active stream
+	closing  sync.Once
+	closed   chan struct{}
+}
+
+// NewLink returns a link that does nothing until [Link.Run].
+func NewLink(cfg LinkConfig) *Link {
+	l := &Link{
+		cfg:      cfg,
+		log:      cfg.Logger,
+		accepted: make(chan rpc.Conn, maxActive),
+		closed:   make(chan struct{}),
+	}
+	if l.log == nil {
+		l.log = slog.New(slog.DiscardHandler)
+	}
+	l.log = l.log.With("environment", cfg.Registry.EnvironmentID())
+	l.streams.pause = cfg.timing.pause
+	return l
+}
+
+// Run registers, connects to the rendezvous, serves streams and reconnects for
+// as long as ctx lives (remote.md 3.4, 3.5; D19). It may be called once. When
+// it returns, all streams have ended, Accept returns net.ErrClosed, and all its
+// goroutines are gone.
+//
+// It returns nil when ctx ends: then the websocket is dropped without a close
+// frame, but what was written before still goes out, for up to a second. It
+// returns an error when the registry refuses the registration, the first or
+// a later one.
+func (l *Link) Run(ctx context.Context) error {
+	defer func() { _ = l.Close() }() // it has no error
+	var expiring sync.WaitGroup
+	defer expiring.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer l.endStreams(nil, net.ErrClosed)
+
+	registration, err := l.register(ctx)
+	if err != nil {
+		return unlessDone(ctx, err)
+	}
+	l.cfg.Identity.prepare()
+	pace := backoff{least: l.cfg.timing.least, most: l.cfg.timing.most}
+	for {
+		g, err := l.connect(ctx, registration)
+		var up time.Duration
+		if g != nil {
+			began := time.Now()
+			err = l.serve(ctx, g)
+			up = time.Since(began)
+			expiring.Go(func() { l.expire(ctx, g) })
+		}
+		if ctx.Err() != nil {
+			l.log.Info("disconnected from the rendezvous")
+			return nil
+		}
+		if up >= orDefault(l.cfg.timing.steady, defaultSteady) {
+			pace.reset()
+		}
+		// A websocket that was up has waited that long already.
+		delay := max(0, pace.next()-up)
+		if g != nil {
+			l.log.Warn("connection to the rendezvous lost", "error", err, "delay", delay)
+		} else {
+			l.log.Warn("connection to the rendezvous not made", "error", err, "delay", delay)
+		}
+		if refusedForGood(err) {
+			if registration, err = l.register(ctx); err != nil {
+				return unlessDone(ctx, err)
+			}
+		}
+		if sleep(ctx, delay) != nil {
+			return nil
+		}
+	}
+}
+
+// register announces the executor's key; what is worth a retry has been retried.
+func (l *Link) register(ctx context.Context) (*Registration, error) {
+	registration, err := l.cfg.Registry.Register(ctx, l.cfg.Identity.PublicKey())
+	if err != nil {
+		return nil, fmt.Errorf("registering the executor: %w", err)
+	}
+	l.log.Info("registered", "registration", label([]byte(registration.ID)))
+	return registration, nil
+}
+
+// connect makes one attempt at a websocket.
+func (l *Link) connect(ctx context.Context, registration *Registration) (*leg, error) {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // it has no error
+	header := http.Header{}
+	header.Set(protocol.HeaderRequestID, "req_"+hex.EncodeToString(id[:]))
+	s, err := socket.Dial(ctx, registration.URL, header, l.cfg.socket)
+	if err != nil {
+		return nil, err
+	}
+	return &leg{link: l, registrationID: registration.ID, socket: s, control: s.NewLane(0)}, nil
+}
+
+// serve runs a websocket until it ends. Streams that wait for one go on with
+// it, and those that can wait for the next one do so afterwards.
+func (l *Link) serve(ctx context.Context, g *leg) error {
+	waited, orphans := l.streams.attach(g)
+	l.ready.Store(true)
+	l.log.Info("connected to the rendezvous", "registration", label([]byte(g.registrationID)))
+	over := make(chan struct{})
+	g.wg.Go(func() {
+		select {
+		case <-ctx.Done():
+			l.endStreams(nil, net.ErrClosed)
+			flush(ctx, g.socket, orDefault(l.cfg.timing.farewell, defaultFarewell))
+		case <-over:
+		}
+		_ = g.socket.Close() // it is over whatever Close says
+	})
+	for _, id := range orphans {
+		g.sendReset([]byte(id))
+	}
+	for _, m := range waited {
+		m.stream.resume(m.lane.Send)
+	}
+
+	attempts, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err := g.read(attempts)
+	l.ready.Store(false)
+	close(over)
+	cancel()
+	members := l.streams.detach()
+	g.wg.Wait()
+	for _, m := range members {
+		m.lane.Close()
+		if !m.stream.suspend() && l.streams.forget(m) {
+			l.log.Info("stream ended", "stream", label([]byte(m.id)), "reason", "connection to the rendezvous lost")
+		}
+	}
+	return err
+}
+
+// expire ends the streams that have waited too long for a websocket after g.
+func (l *Link) expire(ctx context.Context, g *leg) {
+	if sleep(ctx, orDefault(l.cfg.timing.grace, defaultGrace)) == nil {
+		l.endStreams(g, errNoWebsocket)
+	}
+}
+
+var errNoWebsocket = errors.New("relay connection was lost and did not come back")
+
+// endStreams ends all streams, or with lost only if no websocket has come after
+// that one.
+func (l *Link) endStreams(lost *leg, err error) {
+	for _, m := range l.streams.clear(lost) {
+		m.stream.end(err)
+		m.lane.Close()
+		l.log.Info("stream ended", "stream", label([]byte(m.id)), "reason", err.Error())
+	}
+}
+
+// streamEnded is called by a stream that has ended by itself.
+func (l *Link) streamEnded(id string, s *stream, err error) {
+	m, g := l.streams.remove(id, s)
+	if m == nil {
+		return
+	}
+	if err != nil {
+		l.log.Warn("stream ended", "stream", label([]byte(id)), "error", err)
+	} else {
+		l.log.Info("stream ended", "stream", label([]byte(id)), "reason", "closed")
+	}
+	if g != nil {
+		g.farewell(m)
+	}
+}
+
+// offer hands a stream to Accept.
+func (l *Link) offer(s rpc.Conn) bool {
+	select {
+	case <-l.closed:
+		return false
+	default:
+	}
+	select {
+	case l.accepted <- s:
+	default: // full of streams that have ended unaccepted
+		return false
+	}
+	select {
+	case <-l.closed:
+		l.refuseAccepted() // Close may have looked before this one was there
+	default:
+	}
+	return true
+}
+
+// Accept returns the next stream whose handshake is complete. Its String is a
+// label for logs.
+func (l *Link) Accept() (rpc.Conn, error) {
+	select {
+	case <-l.closed:
+		return nil, net.ErrClosed
+	default:
+	}
+	select {
+	case c := <-l.accepted:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close makes Accept return net.ErrClosed and refuses new streams. It does not
+// end Run, nor the streams that were accepted.
+func (l *Link) Close() error {
+	l.closing.Do(func() { close(l.closed) })
+	l.refuseAccepted()
+	return nil
+}
+
+// refuseAccepted closes what waits for an Accept that will not come.
+func (l *Link) refuseAccepted() {
+	for {
+		select {
+		case c := <-l.accepted:
+			_ = c.Close() // nobody would hear of its error
+		default:
+			return
+		}
+	}
+}
+
+// Addr is nil: a link listens nowhere.
+func (l *Link) Addr() net.Addr { return nil }
+
+// Ready tells whether the websocket to the rendezvous is up.
+func (l *Link) Ready() bool { return l.ready.Load() }
+
+// refusedForGood tells whether only a new registration can help (remote.md 3.5).
+func refusedForGood(err error) bool {
+	refused, ok := errors.AsType[*socket.RefusedError](err)
+	return ok && 400 <= refused.Status && refused.Status < 500
+}
+
+// flush waits until what was written before has gone out, but not for long.
+func flush(ctx context.Context, s *socket.Socket, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	_ = s.Flush(ctx) // the end comes either way
+}
+
+func unlessDone(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func orDefault(d, fallback time.Duration) time.Duration {
+	if d <= 0 {
+		return fallback
+	}
+	return d
+}

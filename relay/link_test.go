@@ -1,0 +1,318 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"go.uber.org/goleak"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// startLink runs a link until the test ends; what Run returned is then checked.
+func startLink(t *testing.T, s *service, timing timing) *Link {
+	t.Helper()
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := NewLink(LinkConfig{Registry: s.client(), Identity: id, Logger: s.log.logger(), timing: timing})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("Run did not return")
+		}
+		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Accept after Run: got %v, want net.ErrClosed", err)
+		}
+		s.log.checkSecrets(t)
+	})
+	return l
+}
+
+// TestLinkUpgrade has the rows of remote.md 3.5 for an upgrade that is refused.
+func TestLinkUpgrade(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		status int
+		anew   bool
+	}{
+		{400, true}, {401, true}, {403, true}, {404, true}, {409, true}, {410, true}, {429, true},
+		{200, false}, {302, false}, {500, false}, {503, false},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprint(tt.status), func(t *testing.T) {
+			t.Parallel()
+			s := newService(t)
+			s.upgrade = func(_ string, n int, w http.ResponseWriter) bool {
+				if n < 2 {
+					w.Header().Set(protocol.HeaderRejectionReason, "expired")
+					w.WriteHeader(tt.status)
+				}
+				return n < 2
+			}
+			l := startLink(t, s, timing{least: time.Millisecond, most: 2 * time.Millisecond})
+			s.next()
+			want := 1
+			if tt.anew {
+				want = 3
+			}
+			if registers, upgrades := s.counts(); registers != want || upgrades != 3 {
+				t.Errorf("got %d registrations and %d upgrades, want %d and 3", registers, upgrades, want)
+			}
+			await(t, "ready", l.Ready)
+			if !strings.Contains(s.log.String(), "expired") {
+				t.Errorf("log does not name the reason:\n%s", s.log)
+			}
+		})
+	}
+}
+
+// TestLinkURL has the rows of remote.md 3.5 for a URL that leads nowhere: the
+// same one is tried for ever.
+func TestLinkURL(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	tests := []struct{ name, url string }{
+		{"empty", ""},
+		{"http", "http://127.0.0.1/?sig=" + testSignature},
+		{"unparsable", "ws://127.0.0.1:x/%zz?sig=" + testSignature},
+		{"refused", "ws://" + closed.Addr().String() + "/?sig=" + testSignature},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t)
+			s.url = func(string, int) string { return tt.url }
+			l := startLink(t, s, timing{least: time.Millisecond, most: 2 * time.Millisecond})
+			await(t, "three attempts", func() bool {
+				return strings.Count(s.log.String(), "rendezvous not made") >= 3
+			})
+			if registers, _ := s.counts(); registers != 1 {
+				t.Errorf("got %d registrations, want 1", registers)
+			}
+			if l.Ready() {
+				t.Error("Ready without a websocket")
+			}
+		})
+	}
+}
+
+// TestLinkLoss has the rows of remote.md 3.5 for a websocket that ends.
+func TestLinkLoss(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(p *peer){
+		"tcp":      func(p *peer) { p.ws.Close() },
+		"oversize": func(p *peer) { p.write(make([]byte, 262145)) },
+		"garbage":  func(p *peer) { _, _ = p.ws.NetConn().Write([]byte("garbage, not a frame")) },
+	}
+	for _, code := range []int{1000, 1001, 1008, 1011, 1012, 4000, 4001, 4009, 4401} {
+		tests[fmt.Sprint(code)] = func(p *peer) {
+			message := websocket.FormatCloseMessage(code, "secret reason")
+			_ = p.ws.WriteControl(websocket.CloseMessage, message, time.Now().Add(patience))
+		}
+	}
+	for name, cut := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t)
+			// The first attempt is immediate; a second one would never come.
+			l := startLink(t, s, timing{least: time.Hour, most: time.Hour})
+			x := newScript(t, s, l)
+			_, c := x.open("stream")
+			cut(x.p)
+			x.p.ends()
+			// The peer has not shown that it acknowledges.
+			wantEnd(t, c, nil)
+			x.p = s.next()
+			x.quiet()
+			x.open("stream")
+			if registers, upgrades := s.counts(); registers != 1 || upgrades != 2 {
+				t.Errorf("got %d registrations and %d upgrades, want 1 and 2", registers, upgrades)
+			}
+			if log := s.log.String(); strings.Contains(log, "secret reason") || !strings.Contains(log, "delay=0s") {
+				t.Errorf("log of the loss:\n%s", log)
+			}
+		})
+	}
+}
+
+func TestLinkSteadyStartsOver(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	startLink(t, s, timing{steady: time.Nanosecond, least: time.Hour, most: time.Hour})
+	for range 5 {
+		s.next().ws.Close()
+	}
+	s.next()
+}
+
+func TestLinkRequestIDs(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	startLink(t, s, timing{least: time.Millisecond, most: time.Millisecond})
+	seen := map[string]bool{}
+	for range 3 {
+		p := s.next()
+		id := p.header.Get(protocol.HeaderRequestID)
+		if !regexp.MustCompile(`^req_[0-9a-f]{32}$`).MatchString(id) || seen[id] {
+			t.Errorf("request id %q, seen %v", id, seen)
+		}
+		seen[id] = true
+		for name := range p.header {
+			switch name {
+			case "Connection", "Upgrade", "Sec-Websocket-Version", "Sec-Websocket-Key", protocol.HeaderRequestID:
+			default:
+				t.Errorf("header %s is sent", name)
+			}
+		}
+		p.ws.Close()
+	}
+}
+
+// TestLinkRegistration has the rows of remote.md 3.4 that end the process, at
+// the first registration and at a later one.
+func TestLinkRegistration(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{302, 401, 403, 404, 409, 429, 500, 502, 503} {
+		for _, later := range []int{0, 1} {
+			t.Run(fmt.Sprintf("%d at %d", status, later), func(t *testing.T) {
+				t.Parallel()
+				s := newService(t)
+				s.register = func(n int, w http.ResponseWriter) bool {
+					return n == later && errorAnswer(w, status, "some_code")
+				}
+				s.upgrade = func(_ string, _ int, w http.ResponseWriter) bool {
+					w.WriteHeader(http.StatusConflict)
+					return true
+				}
+				id, err := NewIdentity()
+				if err != nil {
+					t.Fatal(err)
+				}
+				l := NewLink(LinkConfig{Registry: s.client(), Identity: id, Logger: s.log.logger()})
+				err = l.Run(t.Context())
+				if refused, ok := errors.AsType[*RegistryError](err); !ok || refused.Status != status {
+					t.Errorf("Run: got %v, want the status %d", err, status)
+				}
+				if registers, _ := s.counts(); registers != later+1 {
+					t.Errorf("got %d registrations, want %d", registers, later+1)
+				}
+				if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+					t.Errorf("Accept: got %v, want net.ErrClosed", err)
+				}
+				s.log.checkSecrets(t)
+			})
+		}
+	}
+}
+
+func TestLinkEnd(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := NewLink(LinkConfig{Registry: s.client(), Identity: id})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	x := newScript(t, s, l)
+	keys, c := x.open("stream")
+	if l.Addr() != nil || !l.Ready() {
+		t.Errorf("Addr %v, Ready %v; want nil, true", l.Addr(), l.Ready())
+	}
+	if err := c.Write([]byte(`"last words"`)); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	f := x.p.read()
+	if text, err := keys.open(f.GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
+		t.Errorf("record: got %q, %v", text, err)
+	}
+	x.p.ends()
+	if err := <-done; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	wantEnd(t, c, nil)
+	if err := c.Write([]byte(`1`)); err == nil {
+		t.Error("Write after Run: got nil")
+	}
+	if l.Ready() {
+		t.Error("Ready after Run")
+	}
+}
+
+// TestLinkEndsBusy pins that a peer that does not read cannot hold up the end.
+func TestLinkEndsBusy(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := NewLink(LinkConfig{Registry: s.client(), Identity: id, timing: timing{farewell: 50 * time.Millisecond}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	x := newScript(t, s, l)
+	_, c := x.open("stream")
+	written := make(chan error, 1)
+	go func() {
+		for {
+			if err := c.Write(make([]byte, 1<<20)); err != nil {
+				written <- err
+				return
+			}
+		}
+	}()
+	x.begin("pending", testAuthority)
+	cancel()
+	for _, c := range []<-chan error{done, written} {
+		select {
+		case <-c:
+		case <-time.After(patience):
+			t.Fatal("something still runs")
+		}
+	}
+}
+
+func TestLinkClose(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	x := newScript(t, s, startLink(t, s, timing{}))
+	keys, c := x.open("stream")
+	x.answered("unaccepted", x.begin("unaccepted", testAuthority))
+	x.l.Close()
+	x.wantReset("unaccepted")
+	if _, err := x.l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept: got %v, want net.ErrClosed", err)
+	}
+	x.say(keys, "stream", 0, `"goes on"`)
+	wantMessage(t, c, `"goes on"`)
+	x.answered("new", x.begin("new", testAuthority))
+	x.wantReset("new")
+}

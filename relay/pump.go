@@ -1,0 +1,256 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/socket"
+)
+
+// When an acknowledgement goes out on its own, because no data frame has
+// carried it (D15).
+const (
+	ackRecords = 32
+	ackBytes   = 256 << 10
+	ackDelay   = 20 * time.Millisecond
+)
+
+// acknowledgement is what a frame says of the other direction.
+type acknowledgement struct {
+	ack, bits uint32
+	taken     uint32 // records; 0 means that there is nothing to acknowledge
+}
+
+// expressible tells whether a frame other than an ack frame can say it: ack 0
+// with no bits means nothing there.
+func (a acknowledgement) expressible() bool { return a.ack != 0 || a.bits != 0 }
+
+// owed is what the peer has not been told yet.
+type owed struct {
+	taken, bits uint32    // see progress
+	told        uint32    // records
+	bytes       int       // of records since it was told
+	at          time.Time // when it is told at the latest; zero: nothing is owed
+	now         bool      // at once
+	introduced  bool      // a harness has shown that it acknowledges
+}
+
+// paid notes that the peer is being told.
+func (d *owed) paid(a acknowledgement) {
+	d.told, d.bytes, d.at, d.now = a.taken, 0, time.Time{}, false
+}
+
+// pump is the state of what is sent that nobody writes. It runs in a goroutine
+// of its own, or the timer's, while there is such a thing.
+type pump struct {
+	running  bool
+	started  bool // its goroutine was started, but does not run yet
+	resuming bool // a resume frame is due
+
+	timer    *time.Timer   // nil until it is needed first
+	firesAt  time.Time     // zero: not set
+	resendAt time.Time     // when the first frame is repeated; zero: nothing is unacknowledged
+	patience time.Duration // of resendAt; zero: resendAfter
+}
+
+// acknowledgement returns what can be said now.
+func (o *outbound) acknowledgement() acknowledgement {
+	if o.owed.taken == 0 {
+		return acknowledgement{}
+	}
+	return acknowledgement{ack: o.owed.taken - 1, bits: o.owed.bits, taken: o.owed.taken}
+}
+
+// received notes what the other half has got.
+func (o *outbound) received(got progress) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	d := &o.owed
+	// The reader and the receiver may bring their news in the wrong order.
+	switch {
+	case got.taken > d.taken:
+		d.taken, d.bits = got.taken, got.bits
+	case got.taken == d.taken:
+		d.bits |= got.bits
+	}
+	d.bytes += got.received
+	switch {
+	case o.err != nil || d.taken == 0:
+	case o.proven:
+		o.owePeer(time.Time{})
+	case o.harness && !d.introduced:
+		d.introduced, d.now = true, true
+		o.wake()
+	}
+}
+
+// owePeer has a peer that acknowledges told what has arrived, soon or now. A
+// zero now is looked up if needed.
+func (o *outbound) owePeer(now time.Time) {
+	d := &o.owed
+	if d.taken == 0 {
+		return
+	}
+	if d.now || d.taken-d.told >= ackRecords || d.bytes >= ackBytes {
+		d.now = true
+		o.wake()
+		return
+	}
+	if d.at.IsZero() {
+		if now.IsZero() {
+			now = time.Now()
+		}
+		d.at = now.Add(ackDelay)
+		o.schedule(d.at, now)
+	}
+}
+
+// expectProgress sets the time until which the peer has to acknowledge
+// something new.
+func (o *outbound) expectProgress(now time.Time) {
+	p := &o.pump
+	if o.acked == o.next {
+		p.resendAt = time.Time{}
+		return
+	}
+	if p.patience == 0 {
+		p.patience = resendAfter
+	}
+	p.resendAt = now.Add(p.patience)
+	o.schedule(p.resendAt, now)
+}
+
+// schedule has the timer fire at the latest at that time.
+func (o *outbound) schedule(at, now time.Time) {
+	p := &o.pump
+	if !p.firesAt.IsZero() && !at.Before(p.firesAt) {
+		return
+	}
+	p.firesAt = at
+	if p.timer == nil {
+		p.timer = time.AfterFunc(at.Sub(now), o.fire)
+		return
+	}
+	p.timer.Reset(at.Sub(now))
+}
+
+// fire is the timer's function.
+func (o *outbound) fire() {
+	o.mu.Lock()
+	o.pump.firesAt = time.Time{}
+	o.mu.Unlock()
+	o.run()
+}
+
+// wake has the pump run, or look again if it does.
+func (o *outbound) wake() {
+	if o.pump.running || o.pump.started || o.send == nil {
+		return
+	}
+	o.pump.started = true
+	go o.run()
+}
+
+// run sends what is due and sets the timer for what will be.
+func (o *outbound) run() {
+	o.mu.Lock()
+	p := &o.pump
+	p.started = false
+	if p.running {
+		o.mu.Unlock()
+		return
+	}
+	p.running = true
+	failure := o.sendDue()
+	p.running = false
+	o.ready.Broadcast()
+	if o.err == nil && o.send != nil {
+		now := time.Now()
+		if !o.owed.at.IsZero() {
+			o.schedule(o.owed.at, now)
+		}
+		if !p.resendAt.IsZero() {
+			o.schedule(p.resendAt, now)
+		}
+	}
+	o.mu.Unlock()
+	if failure != nil {
+		o.fail(failure)
+	}
+}
+
+// sendDue sends, with the lock held but while it does so, until nothing is due
+// any more. An error is the end of the stream.
+func (o *outbound) sendDue() error {
+	for o.err == nil && o.send != nil {
+		now := time.Now()
+		if err := o.expire(now); err != nil {
+			return err
+		}
+		if !o.due() {
+			return nil
+		}
+		if o.sending {
+			o.ready.Wait()
+			continue
+		}
+		m := o.take(now)
+		send, attempt := o.send, o.attempt
+		o.sending = true
+		o.mu.Unlock()
+		err := send(m)
+		o.mu.Lock()
+		o.sent()
+		if err != nil {
+			_ = o.sendFailed(attempt, err) // the link will say so
+		}
+	}
+	return nil
+}
+
+// expire does what the time has come for.
+func (o *outbound) expire(now time.Time) error {
+	p, d := &o.pump, &o.owed
+	if !d.at.IsZero() && !now.Before(d.at) {
+		d.at, d.now = time.Time{}, true
+	}
+	if p.resendAt.IsZero() || now.Before(p.resendAt) {
+		return nil
+	}
+	if o.misses() && !o.firstHeld && p.patience >= maxResendAfter {
+		return errUnkept
+	}
+	o.kept.setDue(o.acked)
+	o.recover = o.next
+	p.patience = min(2*p.patience, maxResendAfter)
+	o.expectProgress(now)
+	return nil
+}
+
+func (o *outbound) due() bool { return o.pump.resuming || o.owed.now || o.kept.due > 0 }
+
+// take returns the frame that is due next.
+func (o *outbound) take(now time.Time) *socket.Message {
+	f := frame.Frame{StreamID: o.id}
+	a := o.acknowledgement()
+	f.Ack, f.AckBits = a.ack, a.bits
+	switch {
+	case o.pump.resuming:
+		o.pump.resuming = false
+		f.Body, f.NextSeq = frame.Resume, o.next
+		o.kept.setAllDue()
+		o.pump.patience = 0
+		o.expectProgress(now)
+		if a.expressible() {
+			o.owed.paid(a)
+		}
+	case o.owed.now:
+		f.Body = frame.Ack
+		o.owed.paid(a)
+	default:
+		return o.kept.takeDue(now)
+	}
+	m := socket.NewMessage(frame.MaxDataHeader + len(o.id))
+	m.Bytes = f.Append(m.Bytes)
+	return m
+}

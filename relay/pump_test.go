@@ -1,0 +1,215 @@
+package relay
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/execagent/execagent/relay/frame"
+)
+
+// TestSilentPeer: towards a peer that never acknowledges nothing is sent on its
+// own or again, and nothing is kept for long. Data frames acknowledge all the
+// same.
+func TestSilentPeer(t *testing.T) {
+	t.Parallel()
+	bubble(t, false, func(t *testing.T, r *remote) {
+		r.write("{}")
+		r.messages(0, 1)
+		r.write("{}")
+		r.messages(1, 40)
+		r.write("{}")
+		pass(time.Minute)
+		r.wantSent("data 0 (0 0)", "data 1 (0 0)", "data 2 (40 0)")
+		for range 13 {
+			r.write("{}")
+		}
+		if _, out := r.stream.held(); out == 0 || out > maxUnprovenBytes {
+			t.Errorf("%d bytes are kept of 16 frames", out)
+		}
+		r.write("{}")
+		if _, out := r.stream.held(); out != 0 {
+			t.Errorf("%d bytes are kept of 17 frames", out)
+		}
+		pass(time.Minute)
+		if sent, _ := r.frames(); len(sent) != 14 {
+			t.Errorf("%d frames were sent, want 14", len(sent))
+		}
+		// A resume frame and an acknowledgement of what was never sent mean
+		// nothing, as in the reference.
+		for _, f := range []frame.Frame{{Body: frame.Resume}, {Body: frame.Resume, Ack: 99}, {Body: frame.Ack, Ack: 17}, {Body: frame.Ack, Ack: 1<<32 - 1, AckBits: 1<<32 - 1}} {
+			if err := r.stream.receive(&f); err != nil {
+				t.Error(err)
+			}
+		}
+		pass(time.Minute)
+		r.wantSent()
+		if r.stream.suspend() {
+			t.Error("waits for another websocket")
+		}
+		r.wantEnd(errLaneLost)
+		if ends := r.told(); len(ends) != 0 {
+			t.Errorf("ended was told %v", ends)
+		}
+	})
+	t.Run("bytes", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, false, func(t *testing.T, r *remote) {
+			r.write(strings.Repeat("x", 1<<20))
+			if _, out := r.stream.held(); out != 0 {
+				t.Errorf("%d bytes are kept", out)
+			}
+		})
+	})
+}
+
+// TestProof: what shows that a peer acknowledges.
+func TestProof(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		frame  frame.Frame
+		proven bool
+	}{
+		{"nothing", frame.Frame{Body: frame.Resume}, false},
+		{"ack 0 in an ack frame", frame.Frame{Body: frame.Ack}, true},
+		{"ack 1", frame.Frame{Body: frame.Resume, Ack: 1}, true},
+		{"bits", frame.Frame{Body: frame.Resume, AckBits: 0b10}, true},
+		{"the last one sent", frame.Frame{Body: frame.Ack, Ack: 1, AckBits: 1}, true},
+		{"bits too far", frame.Frame{Body: frame.Ack, Ack: 1, AckBits: 0b10}, false},
+		{"too far", frame.Frame{Body: frame.Ack, Ack: 3}, false},
+		{"99", frame.Frame{Body: frame.Ack, Ack: 99, AckBits: 1<<32 - 1}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRemote(t, false)
+			r.write("0", "1", "2")
+			if err := r.stream.receive(&tt.frame); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.stream.provenPeer(); got != tt.proven {
+				t.Errorf("proven: %v", got)
+			}
+		})
+	}
+}
+
+// TestAcknowledge: when an acknowledgement goes out on its own.
+func TestAcknowledge(t *testing.T) {
+	t.Parallel()
+	t.Run("20 ms", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, false, func(t *testing.T, r *remote) {
+			r.messages(0, 3)
+			r.prove() // only now is there somebody to tell
+			pass(ackDelay - 1)
+			r.wantSent("data 0 (2 0)")
+			pass(1)
+			r.wantSent("ack (2 0)")
+			r.messages(3, 2)
+			pass(ackDelay - 1)
+			r.wantSent()
+			pass(1)
+			r.wantSent("ack (4 0)")
+			pass(time.Minute)
+			r.wantSent()
+		})
+	})
+	t.Run("carried", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, false, func(t *testing.T, r *remote) {
+			r.messages(0, 3)
+			r.prove()
+			r.messages(3, 1)
+			r.write("{}")
+			if err := r.ack(2, 0); err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Minute)
+			r.wantSent("data 0 (2 0)", "data 1 (3 0)")
+		})
+	})
+	t.Run("zero cannot be carried", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, false, func(t *testing.T, r *remote) {
+			r.prove()
+			r.messages(0, 1)
+			r.write("{}")
+			if err := r.ack(2, 0); err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Minute)
+			r.wantSent("data 0 (0 0)", "data 1 (0 0)", "ack (0 0)")
+		})
+	})
+	t.Run("32 records", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, false, func(t *testing.T, r *remote) {
+			r.prove()
+			r.messages(0, 31)
+			synctest.Wait()
+			r.wantSent("data 0 (0 0)")
+			r.messages(31, 1)
+			synctest.Wait()
+			r.wantSent("ack (31 0)")
+		})
+	})
+	t.Run("256 KiB", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, false, func(t *testing.T, r *remote) {
+			r.prove()
+			for seq := range uint32(5) {
+				if err := r.data(seq, r.record(framed(strings.Repeat("x", 60_000)))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait()
+			r.wantSent("data 0 (0 0)", "ack (4 0)")
+		})
+	})
+	t.Run("holes", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, false, func(t *testing.T, r *remote) {
+			r.prove()
+			records := r.records(6)
+			for _, seq := range []uint32{1, 5, 3} {
+				if err := r.data(seq, records[seq]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pass(ackDelay) // nothing is taken: there is no way to say what is here
+			r.wantSent("data 0 (0 0)")
+			if err := r.data(0, records[0]); err != nil {
+				t.Fatal(err)
+			}
+			pass(ackDelay)
+			r.wantSent("ack (1 1010)")
+			if err := r.data(0, records[0]); err != nil { // the acknowledgement was lost
+				t.Fatal(err)
+			}
+			pass(ackDelay)
+			r.wantSent("ack (1 1010)")
+			for _, seq := range []uint32{2, 4} {
+				if err := r.data(seq, records[seq]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pass(ackDelay)
+			r.wantSent("ack (5 0)")
+		})
+	})
+	t.Run("a harness introduces itself", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, true, func(t *testing.T, r *remote) {
+			r.write("{}")
+			pass(time.Minute)
+			r.messages(0, 1)
+			synctest.Wait()
+			r.wantSent("data 0 (0 0)", "ack (0 0)")
+			r.messages(1, 100)
+			pass(time.Minute)
+			r.wantSent()
+		})
+	})
+}

@@ -1,0 +1,238 @@
+package relay
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/rpc"
+)
+
+// TestRecords are the rows of remote.md section 7.
+func TestRecords(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 100_000)
+	tests := []struct {
+		name    string
+		records []string
+		want    []string
+		err     error
+	}{
+		{"one message", []string{framed("{}")}, []string{"{}"}, nil},
+		{"several in a record", []string{framed("a", "bc", "def")}, []string{"a", "bc", "def"}, nil},
+		{"one over many", []string{framed(long)[:61440], framed(long)[61440:100_000], framed(long)[100_000:]}, []string{long}, nil},
+		{"byte by byte", strings.Split(framed("ab", "c"), ""), []string{"ab", "c"}, nil},
+		{"prefix split", []string{framed("ab") + framed("cd")[:3], framed("cd")[3:]}, []string{"ab", "cd"}, nil},
+		{"prefix at the end", []string{framed("ab") + framed("cd")[:4], "c", "d"}, []string{"ab", "cd"}, nil},
+		{"empty record", []string{"", framed("ab")[:5], "", "b", ""}, []string{"ab"}, nil},
+		{"61440", []string{framed(strings.Repeat("y", 61436))}, []string{strings.Repeat("y", 61436)}, nil},
+		{"61441", []string{framed(strings.Repeat("y", 61437))}, nil, errLongRecord},
+		{"length 0", []string{framed("ab", "")}, []string{"ab"}, errNoLength},
+		{"64 MiB", []string{"\x04\x00\x00\x00abc"}, nil, nil},
+		{"64 MiB and one", []string{framed("ab") + "\x04\x00\x00\x01abc"}, []string{"ab"}, errLength},
+		{"largest length", []string{"\xff\xff\xff\xff"}, nil, errLength},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRemote(t, false)
+			for i, plaintext := range tt.records {
+				err := r.data(uint32(i), r.record(plaintext))
+				if last := i == len(tt.records)-1; !errors.Is(err, tt.err) && last || err != nil && !last {
+					t.Fatalf("record %d: %v, want %v", i, err, tt.err)
+				}
+			}
+			for _, want := range tt.want {
+				r.wantRead(want)
+			}
+			if tt.err != nil {
+				r.wantEnd(tt.err)
+				if ends := r.told(); !slices.Equal(ends, []error{tt.err}) {
+					t.Errorf("ended was told %v", ends)
+				}
+			} else if in, _ := r.stream.held(); in > 1<<10 {
+				t.Errorf("%d bytes are held", in)
+			}
+		})
+	}
+}
+
+// TestCiphertexts: what is no record is a violation.
+func TestCiphertexts(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func([]byte) []byte{
+		"no tag":    func(b []byte) []byte { return b[:tagSize-1] },
+		"one byte":  func(b []byte) []byte { return b[:1] },
+		"truncated": func(b []byte) []byte { return b[:len(b)-1] },
+		"flipped":   func(b []byte) []byte { b[3] ^= 1; return b },
+		"longer":    func(b []byte) []byte { return append(b, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRemote(t, false)
+			if err := r.data(0, spoil(r.record(framed("{}")))); !errors.Is(err, errRecord) {
+				t.Errorf("got %v, want %v", err, errRecord)
+			}
+			r.wantEnd(errRecord)
+		})
+	}
+}
+
+// TestWriteRecords: a message of n bytes is cut as the reference does.
+func TestWriteRecords(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		size int
+		want []int
+	}{
+		{1, []int{5}},
+		{61436, []int{61440}},
+		{61437, []int{61440, 1}},
+		{266_703, []int{61440, 61440, 61440, 61440, 20947}},
+		{2*61440 - 4, []int{61440, 61440}},
+	} {
+		r := newRemote(t, false)
+		message := bytes.Repeat([]byte("0123456789"), tt.size/10+1)[:tt.size]
+		if err := r.stream.Write(message); err != nil {
+			t.Fatal(err)
+		}
+		sent, _ := r.frames()
+		var sizes []int
+		var text []byte
+		for i, f := range sent {
+			if f.Body != frame.Data || f.Seq != uint32(i) || string(f.StreamID) != string(testStreamID) {
+				t.Fatalf("frame %d: %+v", i, f)
+			}
+			plaintext, err := r.keys.open(f.Payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sizes = append(sizes, len(plaintext))
+			text = append(text, plaintext...)
+		}
+		if !slices.Equal(sizes, tt.want) {
+			t.Errorf("%d bytes: records of %v, want %v", tt.size, sizes, tt.want)
+		}
+		if string(text) != framed(string(message)) {
+			t.Errorf("%d bytes: damaged", tt.size)
+		}
+	}
+}
+
+// TestLargestMessage: 64 MiB pass, and the room for them grows as they arrive.
+func TestLargestMessage(t *testing.T) {
+	t.Parallel()
+	var a assembler
+	prefix := binary.BigEndian.AppendUint32(nil, maxMessage)
+	if m, rest, err := a.next(prefix); m != nil || len(rest) > 0 || err != nil {
+		t.Fatal(m, rest, err)
+	}
+	chunk := make([]byte, maxRecord)
+	for arrived := 0; arrived < maxMessage; {
+		n := min(len(chunk), maxMessage-arrived)
+		arrived += n
+		message, rest, err := a.next(chunk[:n])
+		if err != nil || len(rest) > 0 || (message != nil) != (arrived == maxMessage) {
+			t.Fatalf("after %d bytes: %d, %d, %v", arrived, len(message), len(rest), err)
+		}
+		if a.held() > 8*arrived {
+			t.Fatalf("after %d bytes: %d held", arrived, a.held())
+		}
+	}
+}
+
+// FuzzAssembler: however a byte stream is cut into records, the messages are
+// the same, and no more is allocated than a few times what came.
+func FuzzAssembler(f *testing.F) {
+	f.Add([]byte(framed("{}", "abc")), uint8(3))
+	f.Add([]byte(framed("{}", "")), uint8(1))
+	f.Add([]byte("\x00\x00\x00\x05ab"), uint8(2))
+	f.Add([]byte("\x04\x00\x00\x01ab"), uint8(200))
+	f.Fuzz(func(t *testing.T, stream []byte, step uint8) {
+		messages := func(step int) (out []string, failure error) {
+			var a assembler
+			for arrived := 0; arrived < len(stream); {
+				n := min(step, len(stream)-arrived)
+				rest := stream[arrived:][:n]
+				arrived += n
+				for len(rest) > 0 {
+					m, after, err := a.next(rest)
+					if err != nil {
+						return out, err
+					}
+					if m == nil && len(after) > 0 {
+						t.Fatalf("stopped before %d bytes", len(after))
+					}
+					if len(m) > 0 {
+						out = append(out, string(m))
+						rpc.Recycle(m)
+					}
+					rest = after
+				}
+				if a.held() > max(8*arrived, 1<<10) {
+					t.Fatalf("%d bytes held after %d", a.held(), arrived)
+				}
+			}
+			a.drop()
+			return out, nil
+		}
+		want, wantErr := messages(len(stream) + 1)
+		got, err := messages(int(step) + 1)
+		if !slices.Equal(got, want) || err != wantErr {
+			t.Fatalf("in steps of %d: %q, %v; at once: %q, %v", step+1, got, err, want, wantErr)
+		}
+		if again := framed(want...); wantErr == nil && !strings.HasPrefix(string(stream), again) {
+			t.Fatalf("read %q as %q", stream, want)
+		}
+	})
+}
+
+// FuzzReceive: no sequence of frames makes a stream panic or hold more than its
+// bounds. Each operation is four bytes.
+func FuzzReceive(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 0, 0, 1, 0, 9, 1, 0, 1, 0, 2, 0, 3, 0})
+	f.Add([]byte{0, 5, 0, 9, 0, 64, 200, 9, 3, 0, 0, 0, 4, 1, 1, 1})
+	f.Add([]byte{5, 0, 0, 0, 0, 1, 0, 9, 1, 0, 1, 0, 2, 0, 3, 0, 4, 0, 0, 0, 6, 0, 0, 0, 0, 0, 1, 0})
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		r := newRemote(t, len(ops)%2 == 0)
+		defer r.stream.Close()
+		const records = 8
+		var sealed [records][]byte
+		for i := range sealed {
+			sealed[i] = r.record(framed(strings.Repeat("m", i*7+1)))
+		}
+		for ; len(ops) >= 4; ops = ops[4:] {
+			fr := frame.Frame{StreamID: testStreamID, Ack: uint32(ops[2] >> 4), AckBits: uint32(ops[3] >> 4)}
+			switch ops[0] % 8 {
+			case 0, 1:
+				fr.Body, fr.Seq = frame.Data, uint32(ops[1])
+				fr.Payload = slices.Clone(sealed[ops[1]%records])
+			case 2:
+				fr.Body, fr.Seq = frame.Data, uint32(ops[1])
+				fr.Payload = bytes.Repeat(ops[1:4], 1+int(ops[2])*40)
+			case 3:
+				fr.Body = frame.Ack
+			case 4:
+				fr.Body, fr.NextSeq = frame.Resume, uint32(ops[1])
+			case 5:
+				_ = r.stream.Write(ops[:4]) // fails after the end
+				continue
+			case 6:
+				if r.stream.suspend() {
+					r.stream.resume(r.send)
+				}
+				continue
+			case 7:
+				fr.Body = frame.Heartbeat
+			}
+			_ = r.stream.receive(&fr)
+			if in, out := r.stream.held(); in > 2*maxEarlyBytes+maxUnread<<10 || out > maxKeptBytes {
+				t.Fatalf("%d and %d bytes are held", in, out)
+			}
+		}
+	})
+}

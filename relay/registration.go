@@ -1,0 +1,276 @@
+package relay
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/protocol"
+)
+
+// Pace of repeated calls (remote.md 3.4).
+const (
+	registryFirstDelay = 500 * time.Millisecond
+	registryMostDelay  = 5 * time.Second
+)
+
+// ErrNotValid is a registry's plain no to a harness.
+var ErrNotValid = errors.New("the registry does not let this harness connect")
+
+// RegistryConfig says which registry is called, about which environment and by whom. BaseURL, EnvironmentID and Tokens are
+// required.
+type RegistryConfig struct {
+	// BaseURL is https, or http to loopback, without userinfo, query and fragment; blanks around it and slashes at its end do
+	// not count (D16).
+	BaseURL string
+	// EnvironmentID is one that protocol.ValidEnvironmentID accepts; blanks around it do not count.
+	EnvironmentID string
+	Tokens        auth.TokenSource
+	// Logger is told of every call that is repeated; nil: nothing is logged.
+	Logger *slog.Logger
+	// RootCAs, if set, replaces the trusted roots of the system.
+	RootCAs *x509.CertPool
+	// Proxy tells the proxy of a request; nil: none is used.
+	Proxy func(*http.Request) (*url.URL, error)
+}
+
+// Registry is the client of a registry's HTTP API, about one environment. It keeps connections open; Close drops them. All
+// methods may run at once. No error or log of it shows a credential, an authorization or the URL of a rendezvous.
+type Registry struct {
+	base          string // up to the name of the call
+	environmentID string
+	tokens        auth.TokenSource
+	logger        *slog.Logger
+	transport     *http.Transport
+}
+
+// Registration is where an executor is expected after it has registered.
+type Registration struct {
+	// URL is the rendezvous, unchecked and maybe empty; it is a credential.
+	URL string `json:"-"`
+	ID  string // may be empty
+}
+
+// Format leaves the URL out.
+func (r Registration) Format(f fmt.State, _ rune) { writeString(f, "registration "+r.ID) }
+
+// LogValue leaves the URL out.
+func (r Registration) LogValue() slog.Value { return slog.StringValue(r.ID) }
+
+// Connection is what a harness needs for one websocket. No part of it is empty.
+type Connection struct {
+	URL            string `json:"-"` // the rendezvous; a credential
+	RegistrationID string
+	ExecutorKey    *protocol.PublicKey
+	Authorization  string `json:"-"` // for the handshake; at most protocol.MaxAuthorization bytes
+}
+
+// Format leaves the credentials out.
+func (c Connection) Format(f fmt.State, _ rune) { writeString(f, "connection to "+c.RegistrationID) }
+
+// LogValue leaves the credentials out.
+func (c Connection) LogValue() slog.Value { return slog.StringValue(c.RegistrationID) }
+
+func writeString(f fmt.State, text string) {
+	_, _ = io.WriteString(f, text) // fmt has nowhere to tell an error
+}
+
+// NewRegistry checks cfg; nothing is sent yet.
+func NewRegistry(cfg RegistryConfig) (*Registry, error) {
+	id := strings.TrimSpace(cfg.EnvironmentID)
+	if !protocol.ValidEnvironmentID(id) {
+		return nil, errors.New("environment id is not 1 to 256 of A-Z, a-z, 0-9, _ and -")
+	}
+	if cfg.Tokens == nil {
+		return nil, auth.ErrNoCredential
+	}
+	base, err := auth.CheckBase(cfg.BaseURL, cfg.Tokens)
+	if err != nil {
+		return nil, fmt.Errorf("registry URL %w", err)
+	}
+	logger := cfg.Logger
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return &Registry{
+		base:          base.String() + protocol.RegistryPathPrefix + id,
+		environmentID: id,
+		tokens:        cfg.Tokens,
+		logger:        logger.With("environment", id),
+		transport:     newRegistryTransport(cfg.RootCAs, cfg.Proxy),
+	}, nil
+}
+
+// EnvironmentID is the environment that the calls are about.
+func (r *Registry) EnvironmentID() string { return r.environmentID }
+
+// Close drops the idle connections; calls under way go on.
+func (r *Registry) Close() { r.transport.CloseIdleConnections() }
+
+// Register tells the registry the executor's key. It is repeated without limit while the registry says that another
+// registration is in the way or that it cannot check credentials just now, and when the credential itself could not be had for
+// a passing reason. Everything else is final, since an answer that got lost may already have replaced a newer registration
+// (remote.md 3.4).
+func (r *Registry) Register(ctx context.Context, key *protocol.PublicKey) (*Registration, error) {
+	request := protocol.RegisterRequest{SecurityProfile: protocol.SecurityProfile, ExecutorPublicKey: key}
+	var response protocol.RegisterResponse
+	err := r.repeat(ctx, "registration is repeated", registerAgain, func() error {
+		response = protocol.RegisterResponse{}
+		r.transport.CloseIdleConnections() // one that the registry is just closing would end it all
+		return r.call(ctx, protocol.RegistryPathRegister, &request, &response, nil)
+	})
+	if err == nil {
+		switch {
+		case response.EnvironmentID == nil || response.URL == nil || response.SecurityProfile == nil ||
+			response.ExecutorRegistrationID == nil:
+			err = errors.New("registry's answer lacks environment_id, url, security_profile or executor_registration_id")
+		default:
+			err = r.check(*response.EnvironmentID, *response.SecurityProfile)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Registration{URL: *response.URL, ID: *response.ExecutorRegistrationID}, nil
+}
+
+// Validate asks whether a harness with this key and authorization may open the stream: nil is yes, [ErrNotValid] no. Every other
+// error means no as well. It takes at most 10 s (remote.md 3.2).
+func (r *Registry) Validate(ctx context.Context, registrationID string, key *protocol.PublicKey, authorization string, streamID []byte) error {
+	ctx, cancel := withTimeout(ctx)
+	defer cancel()
+	request := protocol.ValidateRequest{
+		ExecutorRegistrationID: registrationID, HarnessPublicKey: key, HarnessKeyAuthorization: authorization,
+	}
+	// Asking twice does no harm: with a name that is not sent, net/http repeats what met a connection just closed.
+	header := http.Header{"Idempotency-Key": {}}
+	if id := canonicalUUID(streamID); id != "" {
+		header.Set(protocol.HeaderNoiseStreamID, id)
+	}
+	var response protocol.ValidateResponse
+	err := r.call(ctx, protocol.RegistryPathValidate, &request, &response, header)
+	if refused, ok := errors.AsType[*RegistryError](err); ok {
+		refused.Code, refused.Message = "", ""
+	}
+	if err == nil && !response.Valid {
+		err = ErrNotValid
+	}
+	return err
+}
+
+// Connect asks for a way to the executor. It is repeated until ctx ends while the executor is offline and after failures of the
+// network and of the registry itself (remote.md 9).
+func (r *Registry) Connect(ctx context.Context, key *protocol.PublicKey) (*Connection, error) {
+	request := protocol.ConnectRequest{HarnessPublicKey: key}
+	var response protocol.ConnectResponse
+	err := r.repeat(ctx, "connect is repeated", connectAgain, func() error {
+		response = protocol.ConnectResponse{}
+		return r.call(ctx, protocol.RegistryPathConnect, &request, &response, http.Header{"Idempotency-Key": {}})
+	})
+	if err == nil {
+		err = r.check(response.EnvironmentID, response.SecurityProfile)
+	}
+	if err == nil {
+		switch {
+		case strings.TrimSpace(response.URL) == "":
+			err = errors.New("url of the registry's answer is blank")
+		case strings.TrimSpace(response.ExecutorRegistrationID) == "":
+			err = errors.New("executor_registration_id of the registry's answer is blank")
+		case response.ExecutorPublicKey == nil:
+			err = errors.New("executor_public_key of the registry's answer is missing")
+		case strings.TrimSpace(response.HarnessKeyAuthorization) == "":
+			err = errors.New("harness_key_authorization of the registry's answer is blank")
+		case len(response.HarnessKeyAuthorization) > protocol.MaxAuthorization:
+			err = fmt.Errorf("harness_key_authorization of the registry's answer is longer than %d bytes", protocol.MaxAuthorization)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Connection{
+		URL: response.URL, RegistrationID: response.ExecutorRegistrationID,
+		ExecutorKey: response.ExecutorPublicKey, Authorization: response.HarnessKeyAuthorization,
+	}, nil
+}
+
+// check refuses an answer about something else than what was asked.
+func (r *Registry) check(environmentID, profile string) error {
+	switch {
+	case environmentID != r.environmentID:
+		return errors.New("environment_id of the registry's answer is of another environment")
+	case profile != protocol.SecurityProfile:
+		return fmt.Errorf("security_profile of the registry's answer is not %s", protocol.SecurityProfile)
+	}
+	return nil
+}
+
+// canonicalUUID returns a stream id that is a UUID, with hyphens or without, in lower case with hyphens; else "".
+func canonicalUUID(id []byte) string {
+	if len(id) != 36 && len(id) != 32 {
+		return ""
+	}
+	parsed, err := uuid.ParseBytes(id)
+	if err != nil {
+		return ""
+	}
+	return parsed.String()
+}
+
+// registerAgain tells whether a failed register may be repeated.
+func registerAgain(err error) bool {
+	if refused, ok := errors.AsType[*RegistryError](err); ok {
+		switch refused.Status {
+		case http.StatusServiceUnavailable:
+			return refused.Code == protocol.RegistryCodeConflict
+		case http.StatusBadGateway:
+			return refused.Code == protocol.RegistryCodeAuthUnavailable
+		}
+	}
+	return errors.Is(err, auth.ErrTemporary)
+}
+
+// connectAgain tells whether a failed connect may be repeated.
+func connectAgain(err error) bool {
+	if refused, ok := errors.AsType[*RegistryError](err); ok {
+		switch status := refused.Status; {
+		case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status/100 == 5:
+			return true
+		case status == http.StatusConflict:
+			return refused.Code == protocol.RegistryCodeEnvironmentOffline
+		}
+	}
+	_, network := errors.AsType[*networkError](err)
+	return network || errors.Is(err, auth.ErrTemporary)
+}
+
+// repeat calls f until it succeeds, its error is final or ctx ends, which leaves the last error to be seen.
+func (r *Registry) repeat(ctx context.Context, what string, again func(error) bool, f func() error) error {
+	for n := 0; ; n++ {
+		err := f()
+		if err == nil || ctx.Err() != nil || !again(err) {
+			return err
+		}
+		delay := registryDelay(n)
+		r.logger.WarnContext(ctx, what, "delay", delay, "error", err)
+		if sleep(ctx, delay) != nil {
+			return fmt.Errorf("%w, after: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+// registryDelay is the pause after attempt n, counted from 0.
+func registryDelay(n int) time.Duration {
+	base := min(registryFirstDelay<<min(n, 4), registryMostDelay)
+	return base + rand.N(base/2+1)
+}

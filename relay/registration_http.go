@@ -1,0 +1,187 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// Bounds of one call to a registry (remote.md 3).
+const (
+	registryTimeout   = 10 * time.Second // headers and body of one attempt
+	maxRegistryAnswer = 1 << 20          // bytes of a body
+	maxRegistryHeader = 64 << 10         // bytes
+	maxErrorText      = 4096             // characters that are shown of an answer that is not 2xx (remote.md 3.4)
+	// A connection is given up before most servers would; 32 harnesses may be asked about at once, but seldom are.
+	registryIdleTimeout = 50 * time.Second
+	registryIdleConns   = 4
+)
+
+func newRegistryTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error)) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		Proxy:                  proxy,
+		ProxyConnectHeader:     http.Header{"User-Agent": {""}},
+		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		DisableCompression:     true,
+		MaxIdleConns:           registryIdleConns,
+		MaxIdleConnsPerHost:    registryIdleConns,
+		IdleConnTimeout:        registryIdleTimeout,
+		MaxResponseHeaderBytes: maxRegistryHeader,
+		Protocols:              protocols,
+	}
+}
+
+// networkError is a call that got no full answer.
+type networkError struct{ cause error }
+
+func (e *networkError) Error() string { return "calling the registry: " + e.cause.Error() }
+func (e *networkError) Unwrap() error { return e.cause }
+
+var errRegistryTimeout = fmt.Errorf("no full answer within %v", registryTimeout)
+
+func withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, registryTimeout, errRegistryTimeout)
+}
+
+// call sends request and reads the answer into response, twice if the first answer is 401 and the token source has a fresh
+// token.
+func (r *Registry) call(ctx context.Context, path string, request, response any, extra http.Header) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	for repeated := false; ; repeated = true {
+		err := r.attempt(ctx, path, body, response, extra)
+		refused, ok := errors.AsType[*RegistryError](err)
+		if !ok || refused.Status != http.StatusUnauthorized || repeated {
+			return err
+		}
+		fresh, cause := r.tokens.Unauthorized(ctx)
+		switch {
+		case cause != nil:
+			return fmt.Errorf("%w; %w", refused, cause)
+		case !fresh:
+			return refused
+		}
+	}
+}
+
+// attempt sends one request: exactly the headers of remote.md 3, no redirect followed.
+func (r *Registry) attempt(ctx context.Context, path string, body []byte, response any, extra http.Header) error {
+	header := http.Header{
+		"Content-Type": {"application/json"},
+		"Accept":       {"*/*"},
+		"User-Agent":   {""}, // net/http then sends none
+	}
+	for name, values := range extra {
+		header[name] = values
+	}
+	if err := r.tokens.Authorize(ctx, header); err != nil {
+		return fmt.Errorf("signing the request: %w", err)
+	}
+	ctx, cancel := withTimeout(ctx)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.base+path, bytes.NewReader(body))
+	if err != nil {
+		return errors.New("registry URL is not valid") // the cause quotes it
+	}
+	req.Header = header
+	resp, err := r.transport.RoundTrip(req)
+	if err != nil {
+		return lost(ctx, err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxRegistryAnswer+1))
+	switch {
+	case err != nil:
+		return lost(ctx, err)
+	case resp.StatusCode/100 != 2:
+		_, secret, _ := strings.Cut(header.Get("Authorization"), " ")
+		return newRegistryError(resp.StatusCode, answer, secret)
+	case len(answer) > maxRegistryAnswer:
+		return fmt.Errorf("registry's answer is longer than %d bytes", maxRegistryAnswer)
+	}
+	if json.Unmarshal(answer, response) != nil {
+		return errors.New("registry's answer is not the JSON object that was expected") // the cause may quote it
+	}
+	return nil
+}
+
+// lost is a failure of the network, unless the registry is not who it should be.
+func lost(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return fmt.Errorf("calling the registry: %w", err)
+	}
+	return &networkError{err}
+}
+
+// RegistryError is an answer of a registry that is not 2xx.
+type RegistryError struct {
+	Status int
+	// Code and Message are what the registry says, printable and at most 4096 characters each; often empty, and always so
+	// for validate, where the text could repeat what was asked.
+	Code, Message string
+}
+
+func (e *RegistryError) Error() string {
+	text := fmt.Sprintf("registry answered %d", e.Status)
+	if e.Code != "" {
+		text += " " + e.Code
+	}
+	if e.Message != "" {
+		text += ": " + e.Message
+	}
+	return text
+}
+
+// newRegistryError reads an answer. A registry may repeat what it was sent: secret is taken out of the text.
+func newRegistryError(status int, body []byte, secret string) *RegistryError {
+	e := &RegistryError{Status: status}
+	var known protocol.RegistryError
+	if json.Unmarshal(body, &known) == nil && (known.Error.Code != "" || known.Error.Message != "") {
+		e.Code, e.Message = known.Error.Code, known.Error.Message
+	} else {
+		e.Message = string(body)
+	}
+	e.Code, e.Message = printable(e.Code, secret), printable(e.Message, secret)
+	return e
+}
+
+// printable makes text fit for a line of a log.
+func printable(text, secret string) string {
+	if secret != "" {
+		text = strings.ReplaceAll(text, secret, "[redacted]")
+	}
+	var b strings.Builder
+	n := 0
+	for _, c := range strings.TrimSpace(text) {
+		if n++; n > maxErrorText {
+			break
+		}
+		switch {
+		case unicode.IsSpace(c):
+			c = ' '
+		case !unicode.IsPrint(c):
+			c = unicode.ReplacementChar
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}

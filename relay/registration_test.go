@@ -1,0 +1,822 @@
+package relay
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/protocol"
+)
+
+// registryToken is the bearer of these tests; nothing that is printed may show it.
+const registryToken = "tok-s3cret"
+
+// plainKey is a public key of the right lengths; a registry of these tests does not use it.
+func plainKey() *protocol.PublicKey {
+	return &protocol.PublicKey{
+		Suite: protocol.KeySuite, X25519: make([]byte, protocol.X25519KeySize), MLKEM768: make([]byte, protocol.MLKEM768KeySize),
+	}
+}
+
+func newTestRegistry(t *testing.T, cfg RegistryConfig) *Registry {
+	t.Helper()
+	if cfg.EnvironmentID == "" {
+		cfg.EnvironmentID = "env-1"
+	}
+	if cfg.Tokens == nil {
+		cfg.Tokens = auth.Bearer(registryToken)
+	}
+	r, err := NewRegistry(cfg)
+	if err != nil {
+		t.Fatalf("NewRegistry: %v", err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// answers starts a registry that answers request n by the n-th function, and all later ones by the last.
+func answers(t *testing.T, functions ...http.HandlerFunc) (base string, asked *atomic.Int32) {
+	t.Helper()
+	asked = new(atomic.Int32)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := int(asked.Add(1))
+		functions[min(n, len(functions))-1](w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, asked
+}
+
+func answer(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+const (
+	registered = `{"environment_id":"env-1","url":"ws://127.0.0.1:7270/rv?sig=s3cret","security_profile":"noise_hybrid_ik_v1","executor_registration_id":"reg-1"}`
+	conflict   = `{"error":{"code":"registration_conflict","message":"another one"}}`
+	offline    = `{"error":{"code":"environment_offline","message":"nobody there"}}`
+)
+
+func connected(change func(map[string]any)) string {
+	m := map[string]any{
+		"environment_id": "env-1", "url": "ws://127.0.0.1:7274/rv/h?role=harness&sig=s3cret", "security_profile": "noise_hybrid_ik_v1",
+		"executor_registration_id": "reg-h", "executor_public_key": plainKey(), "harness_key_authorization": "auth-s3cret", "more": 1,
+	}
+	if change != nil {
+		change(m)
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
+func TestNewRegistry(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		base, id string
+		tokens   auth.TokenSource
+		wantErr  string
+	}{
+		{base: " https://example.com/base// ", id: " env_1-Z "},
+		{base: "http://127.0.0.1:1"}, {base: "http://[::1]:1"}, {base: "http://localhost:1"},
+		{base: "https://example.com", id: strings.Repeat("a", 256)},
+		{base: "http://example.com", wantErr: "plain http"},
+		{base: "http://u:s3cret@127.0.0.1", wantErr: "user name"},
+		{base: "https://example.com/?a=s3cret", wantErr: "query"},
+		{base: "https://example.com/#s3cret", wantErr: "fragment"},
+		{base: "example.com", wantErr: "absolute"},
+		{base: "", wantErr: "absolute"},
+		{base: "ws://127.0.0.1", wantErr: "absolute"},
+		{base: "http://127.0.0.1", id: " ", wantErr: "environment id"},
+		{base: "http://127.0.0.1", id: "a/b", wantErr: "environment id"},
+		{base: "http://127.0.0.1", id: "a b", wantErr: "environment id"},
+		{base: "http://127.0.0.1", id: strings.Repeat("a", 257), wantErr: "environment id"},
+	} {
+		cfg := RegistryConfig{BaseURL: tt.base, EnvironmentID: tt.id, Tokens: auth.Bearer("t")}
+		if tt.id == "" {
+			cfg.EnvironmentID = "env-1"
+		}
+		r, err := NewRegistry(cfg)
+		if tt.wantErr != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("NewRegistry(%q, %q): error %v, want one with %q", tt.base, tt.id, err, tt.wantErr)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("NewRegistry(%q, %q): %v", tt.base, tt.id, err)
+			continue
+		}
+		if got := r.EnvironmentID(); got != strings.TrimSpace(cfg.EnvironmentID) {
+			t.Errorf("EnvironmentID = %q", got)
+		}
+	}
+	if _, err := NewRegistry(RegistryConfig{BaseURL: "http://127.0.0.1", EnvironmentID: "env-1"}); !errors.Is(err, auth.ErrNoCredential) {
+		t.Errorf("NewRegistry without tokens: error %v", err)
+	}
+}
+
+// rawRegistry answers each request on one connection after another and keeps every byte it was sent.
+func rawRegistry(t *testing.T, bodies ...string) (base string, requests func() []string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	connections := 0
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for len(got) < len(bodies) {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			connections++
+			var seen bytes.Buffer
+			in := bufio.NewReader(io.TeeReader(conn, &seen))
+			for len(got) < len(bodies) {
+				r, err := http.ReadRequest(in)
+				if err != nil {
+					break
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+				got = append(got, seen.String())
+				seen.Reset()
+				body := bodies[len(got)-1]
+				fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			}
+			conn.Close()
+		}
+	}()
+	t.Cleanup(func() { l.Close(); <-done })
+	return "http://" + l.Addr().String(), func() []string {
+		<-done
+		return append(got, fmt.Sprint(connections))
+	}
+}
+
+// TestRegistryOnTheWire holds every byte of the requests to remote.md 3.
+func TestRegistryOnTheWire(t *testing.T) {
+	t.Parallel()
+	base, requests := rawRegistry(t, registered, `{"valid":true}`, `{"valid":true,"x":1}`, connected(nil))
+	r := newTestRegistry(t, RegistryConfig{BaseURL: base + "/"})
+	registration, err := r.Register(t.Context(), plainKey())
+	if err != nil || registration.URL != "ws://127.0.0.1:7270/rv?sig=s3cret" || registration.ID != "reg-1" {
+		t.Fatalf("Register = %v, %v", registration, err)
+	}
+	if err := r.Validate(t.Context(), "reg-1", plainKey(), "auth<1>", []byte("4FAA9B06FEF2463F8E45A01233809670")); err != nil {
+		t.Fatalf("Validate: %v", err)
+	}
+	if err := r.Validate(t.Context(), "reg-1", plainKey(), "", []byte("no uuid")); err != nil {
+		t.Fatalf("Validate: %v", err)
+	}
+	connection, err := r.Connect(t.Context(), plainKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if connection.URL != "ws://127.0.0.1:7274/rv/h?role=harness&sig=s3cret" || connection.RegistrationID != "reg-h" ||
+		connection.Authorization != "auth-s3cret" || !connection.ExecutorKey.Equal(plainKey()) {
+		t.Errorf("Connect = %v", connection)
+	}
+
+	key, err := json.Marshal(plainKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := requests()
+	if connections := got[4]; connections != "1" {
+		t.Errorf("%s connections, want one that is kept", connections)
+	}
+	for i, want := range []struct {
+		path, streamID string
+		body           map[string]any
+	}{
+		{"register", "", map[string]any{"security_profile": "noise_hybrid_ik_v1", "executor_public_key": json.RawMessage(key)}},
+		{"validate", "4faa9b06-fef2-463f-8e45-a01233809670", map[string]any{
+			"executor_registration_id": "reg-1", "harness_public_key": json.RawMessage(key), "harness_key_authorization": "auth<1>"}},
+		{"validate", "", map[string]any{
+			"executor_registration_id": "reg-1", "harness_public_key": json.RawMessage(key), "harness_key_authorization": ""}},
+		{"connect", "", map[string]any{"harness_public_key": json.RawMessage(key)}},
+	} {
+		head, body, _ := strings.Cut(got[i], "\r\n\r\n")
+		lines := strings.Split(head, "\r\n")
+		wantLines := []string{
+			"accept: */*", "authorization: Bearer " + registryToken, fmt.Sprintf("content-length: %d", len(body)),
+			"content-type: application/json", "host: " + strings.TrimPrefix(base, "http://"),
+		}
+		if want.streamID != "" {
+			wantLines = append(wantLines, "x-codex-noise-stream-id: "+want.streamID)
+		}
+		if first := "POST /cloud/environment/env-1/" + want.path + " HTTP/1.1"; lines[0] != first {
+			t.Errorf("request %d begins %q, want %q", i, lines[0], first)
+		}
+		var headers []string
+		for _, line := range lines[1:] {
+			name, value, _ := strings.Cut(line, ":")
+			headers = append(headers, strings.ToLower(name)+":"+value)
+		}
+		slices.Sort(headers)
+		if diff := cmp.Diff(wantLines, headers); diff != "" {
+			t.Errorf("headers of request %d (-want +got):\n%s", i, diff)
+		}
+		wantBody, err := json.Marshal(want.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !sameJSON(t, wantBody, []byte(body)) {
+			t.Errorf("body of request %d is %.200s, want %.200s", i, body, wantBody)
+		}
+	}
+}
+
+func sameJSON(t *testing.T, a, b []byte) bool {
+	t.Helper()
+	var x, y any
+	if err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)); err != nil {
+		t.Fatal(err)
+	}
+	return cmp.Equal(x, y)
+}
+
+func TestCanonicalUUID(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{
+		"4faa9b06-fef2-463f-8e45-a01233809670":          "4faa9b06-fef2-463f-8e45-a01233809670",
+		"4FAA9B06-FEF2-463F-8E45-A01233809670":          "4faa9b06-fef2-463f-8e45-a01233809670",
+		"4faa9b06fef2463f8e45a01233809670":              "4faa9b06-fef2-463f-8e45-a01233809670",
+		"00000000-0000-0000-0000-000000000000":          "00000000-0000-0000-0000-000000000000",
+		"":                                              "",
+		"stream":                                        "",
+		"4faa9b06-fef2-463f-8e45-a0123380967":           "",
+		"4faa9b06-fef2-463f-8e45-a0123380967g":          "",
+		"4faa9b06fef2-463f-8e45-a01233809670--":         "",
+		" 4faa9b06-fef2-463f-8e45-a01233809670":         "",
+		"{4faa9b06-fef2-463f-8e45-a01233809670}":        "",
+		"urn:uuid:4faa9b06-fef2-463f-8e45-a01233809670": "",
+	} {
+		if got := canonicalUUID([]byte(id)); got != want {
+			t.Errorf("canonicalUUID(%q) = %q, want %q", id, got, want)
+		}
+	}
+}
+
+// TestRegisterIsFinal has one row for each answer that ends an executor.
+func TestRegisterIsFinal(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name       string
+		status     int
+		body       string
+		wantErr    string
+		wantStatus int
+	}{
+		{"other environment", 200, strings.Replace(registered, "env-1", "env-2", 1), "another environment", 0},
+		{"other profile", 200, strings.Replace(registered, "hybrid_ik_v1", "none", 1), "security_profile", 0},
+		{"no environment", 200, `{"url":"u","security_profile":"noise_hybrid_ik_v1","executor_registration_id":"r"}`, "lacks", 0},
+		{"no url", 200, `{"environment_id":"env-1","security_profile":"noise_hybrid_ik_v1","executor_registration_id":"r"}`, "lacks", 0},
+		{"null url", 200, strings.Replace(registered, `"ws://127.0.0.1:7270/rv?sig=s3cret"`, "null", 1), "lacks", 0},
+		{"no profile", 200, `{"environment_id":"env-1","url":"u","executor_registration_id":"r"}`, "lacks", 0},
+		{"no registration", 200, `{"environment_id":"env-1","url":"u","security_profile":"noise_hybrid_ik_v1"}`, "lacks", 0},
+		{"url of another kind", 200, strings.Replace(registered, `"ws://127.0.0.1:7270/rv?sig=s3cret"`, "1", 1), "JSON", 0},
+		{"no JSON", 200, "s3cret", "JSON", 0},
+		{"nothing", 204, "", "JSON", 0},
+		{"endless", 200, strings.Repeat(" ", maxRegistryAnswer+1), "longer than", 0},
+		{"conflict of another status", 409, conflict, "registration_conflict", 409},
+		{"503 with another code", 503, `{"error":{"code":"x"}}`, "answered 503 x", 503},
+		{"503 without code", 503, "busy", "answered 503: busy", 503},
+		{"503 with the code of 502", 503, `{"error":{"code":"authentication_service_unavailable"}}`, "503", 503},
+		{"502 with the code of 503", 502, conflict, "502", 502},
+		{"502 without code", 502, "", "answered 502", 502},
+		{"401", 401, "", "401", 401}, {"403", 403, "", "403", 403}, {"404", 404, "", "404", 404}, {"429", 429, "", "429", 429},
+		{"500", 500, "", "500", 500}, {"302", 302, "", "302", 302}, {"304", 304, "", "304", 304},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			base, asked := answers(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Location", "/elsewhere")
+				answer(tt.status, tt.body)(w, r)
+			})
+			_, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).Register(t.Context(), plainKey())
+			if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("Register: error %v, want one with %q", err, tt.wantErr)
+			}
+			refused, ok := errors.AsType[*RegistryError](err)
+			if ok != (tt.wantStatus != 0) || ok && refused.Status != tt.wantStatus {
+				t.Errorf("Register: error %#v, want status %d", err, tt.wantStatus)
+			}
+			if got := asked.Load(); got != 1 {
+				t.Errorf("%d requests, want 1", got)
+			}
+		})
+	}
+}
+
+func TestRegisterAccepts(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		status int
+		body   string
+		want   Registration
+	}{
+		"201 and unknown members": {201, strings.Replace(registered, "{", `{"transport_policy":{},`, 1), Registration{URL: "ws://127.0.0.1:7270/rv?sig=s3cret", ID: "reg-1"}},
+		"empty registration":      {200, strings.Replace(registered, "reg-1", "", 1), Registration{URL: "ws://127.0.0.1:7270/rv?sig=s3cret"}},
+		"empty url":               {200, strings.Replace(registered, "ws://127.0.0.1:7270/rv?sig=s3cret", "", 1), Registration{ID: "reg-1"}},
+	} {
+		base, _ := answers(t, answer(tt.status, tt.body))
+		got, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).Register(t.Context(), plainKey())
+		if err != nil || *got != tt.want {
+			t.Errorf("%s: Register = %#v, %v", name, got, err)
+		}
+	}
+}
+
+func TestRegisterUnreachable(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	r := newTestRegistry(t, RegistryConfig{BaseURL: "http://" + l.Addr().String()})
+	if _, err := r.Register(t.Context(), plainKey()); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("Register: error %v, want a refused connection, once", err)
+	}
+}
+
+// virtual gives r a registry in memory, so that time can be the bubble's. It must run in a bubble.
+func virtual(t *testing.T, r *Registry, handler http.HandlerFunc) {
+	t.Helper()
+	l := &memoryListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	r.transport.DialContext = l.dial
+	s := &http.Server{Handler: handler}
+	done := make(chan error)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() {
+		r.Close()
+		s.Close()
+		<-done
+	})
+}
+
+type memoryListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (l *memoryListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case l.conns <- far:
+		return near, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *memoryListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *memoryListener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
+func (l *memoryListener) Addr() net.Addr { return &net.IPAddr{} }
+
+// TestRegisterRepeats watches the pace of 3.4 through every step, for both codes and for a token that is not to be had.
+func TestRegisterRepeats(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range map[string]http.HandlerFunc{
+		"registration_conflict":              answer(503, conflict),
+		"authentication_service_unavailable": answer(502, `{"error":{"code":"authentication_service_unavailable"}}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				r := newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				var at []time.Time
+				virtual(t, r, func(w http.ResponseWriter, req *http.Request) {
+					if at = append(at, time.Now()); len(at) < 8 {
+						refuse(w, req)
+						return
+					}
+					answer(200, registered)(w, req)
+				})
+				if _, err := r.Register(t.Context(), plainKey()); err != nil {
+					t.Fatal(err)
+				}
+				for i, base := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second} {
+					if pause := at[i+1].Sub(at[i]); pause < base || pause > base*3/2 {
+						t.Errorf("pause %d is %v, want %v to %v", i, pause, base, base*3/2)
+					}
+				}
+				if got := strings.Count(log.String(), "environment=env-1"); got != 7 || strings.Contains(log.String(), "s3cret") {
+					t.Errorf("%d lines in the log, want 7:\n%s", got, log.String())
+				}
+			})
+		})
+	}
+}
+
+// sometimes is a token source that fails as often as it says.
+type sometimes struct {
+	failures int
+	err      error
+	fresh    []bool // answers to Unauthorized
+	freshErr error
+	made     int
+}
+
+func (s *sometimes) Authorize(_ context.Context, h http.Header) error {
+	if s.failures--; s.failures >= 0 {
+		return s.err
+	}
+	s.made++
+	h.Set("Authorization", fmt.Sprintf("Bearer token-%d", s.made))
+	h.Set(protocol.HeaderAccountID, "acct-1")
+	h.Set(protocol.HeaderFedRAMP, "true")
+	return nil
+}
+
+func (s *sometimes) Unauthorized(context.Context) (bool, error) {
+	if s.freshErr != nil {
+		return false, s.freshErr
+	}
+	fresh := s.fresh[0]
+	s.fresh = s.fresh[1:]
+	return fresh, nil
+}
+
+func TestRegisterWithoutToken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		passing := fmt.Errorf("asking for a token: %w", auth.ErrTemporary)
+		r := newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1", Tokens: &sometimes{failures: 3, err: passing}})
+		var headers []http.Header
+		virtual(t, r, func(w http.ResponseWriter, req *http.Request) {
+			headers = append(headers, req.Header)
+			answer(200, registered)(w, req)
+		})
+		start := time.Now()
+		if _, err := r.Register(t.Context(), plainKey()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took < 3500*time.Millisecond || len(headers) != 1 {
+			t.Errorf("%d requests after %v, want one after three pauses", len(headers), took)
+		}
+		if h := headers[0]; h.Get("ChatGPT-Account-ID") != "acct-1" || h.Get("X-OpenAI-Fedramp") != "true" {
+			t.Errorf("headers %v lack the account", h)
+		}
+
+		r = newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1", Tokens: &sometimes{failures: 1, err: auth.ErrExpired}})
+		if _, err := r.Register(t.Context(), plainKey()); !errors.Is(err, auth.ErrExpired) {
+			t.Errorf("Register with an expired credential: error %v", err)
+		}
+	})
+}
+
+func TestUnauthorized(t *testing.T) {
+	t.Parallel()
+	gone := errors.New("sign-in is gone")
+	for _, tt := range []struct {
+		name      string
+		tokens    *sometimes
+		refusals  int
+		wantAsked int32
+		wantErr   error
+	}{
+		{"fresh token", &sometimes{fresh: []bool{true}}, 1, 2, nil},
+		{"fresh token, refused again", &sometimes{fresh: []bool{true}}, 9, 2, nil},
+		{"no fresh token", &sometimes{fresh: []bool{false}}, 9, 1, nil},
+		{"no token any more", &sometimes{freshErr: gone}, 9, 1, gone},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			var bodies, tokens []string
+			base, asked := answers(t, func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				mu.Lock()
+				bodies, tokens = append(bodies, string(body)), append(tokens, r.Header.Get("Authorization"))
+				n := len(bodies)
+				mu.Unlock()
+				if n <= tt.refusals {
+					answer(401, "")(w, r)
+					return
+				}
+				answer(200, registered)(w, r)
+			})
+			_, err := newTestRegistry(t, RegistryConfig{BaseURL: base, Tokens: tt.tokens}).Register(t.Context(), plainKey())
+			refused, ok := errors.AsType[*RegistryError](err)
+			if wantOK := tt.refusals > 1; ok != wantOK || ok && refused.Status != 401 || tt.wantErr != nil && !errors.Is(err, tt.wantErr) {
+				t.Errorf("Register: error %v", err)
+			}
+			if got := asked.Load(); got != tt.wantAsked {
+				t.Errorf("%d requests, want %d", got, tt.wantAsked)
+			}
+			if len(bodies) == 2 && (bodies[0] != bodies[1] || tokens[0] != "Bearer token-1" || tokens[1] != "Bearer token-2") {
+				t.Errorf("the repeated request is not the same with another token: %v", tokens)
+			}
+		})
+	}
+}
+
+// silent reads a request and lets it wait. A server notices only after the body that its client has gone.
+func silent(_ http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	<-r.Context().Done()
+}
+
+// TestRegistryTimeout stops waiting after 10 s, whether for headers or for the rest of a body.
+func TestRegistryTimeout(t *testing.T) {
+	t.Parallel()
+	for name, handler := range map[string]http.HandlerFunc{
+		"headers": silent,
+		"body": func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, `{"valid":`)
+			_ = http.NewResponseController(w).Flush()
+			silent(w, r)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1"})
+				virtual(t, r, handler)
+				for call, f := range map[string]func() error{
+					"register": func() error { _, err := r.Register(t.Context(), plainKey()); return err },
+					"validate": func() error {
+						return r.Validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))
+					},
+				} {
+					start := time.Now()
+					err := f()
+					if took := time.Since(start); took != 10*time.Second || err == nil || !strings.Contains(err.Error(), "within 10s") {
+						t.Errorf("%s: %v after %v, want an error after 10s", call, err, took)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		status int
+		body   string
+		want   string // "" is valid
+	}{
+		{"valid", 200, `{"valid":true,"more":[]}`, ""},
+		{"valid, 201", 201, `{"valid":true}`, ""},
+		{"not valid", 200, `{"valid":false}`, "does not let"},
+		{"null", 200, `{"valid":null}`, "does not let"},
+		{"missing", 200, `{}`, "does not let"},
+		{"of another kind", 200, `{"valid":"true"}`, "JSON"},
+		{"no JSON", 200, `s3cret`, "JSON"},
+		{"403", 403, `{"error":{"code":"s3cret","message":"s3cret"}}`, "registry answered 403"},
+		{"500", 500, `s3cret`, "registry answered 500"},
+		{"redirect", 302, `{"valid":true}`, "registry answered 302"},
+		{"401", 401, `s3cret`, "registry answered 401"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			base, asked := answers(t, answer(tt.status, tt.body))
+			err := newTestRegistry(t, RegistryConfig{BaseURL: base}).Validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cret")) {
+				t.Errorf("Validate: error %v, want one with %q", err, tt.want)
+			}
+			if errors.Is(err, ErrNotValid) != (tt.want == "does not let") {
+				t.Errorf("Validate: error %v, ErrNotValid or not", err)
+			}
+			if got := asked.Load(); got != 1 {
+				t.Errorf("%d requests, want 1", got)
+			}
+		})
+	}
+}
+
+// TestValidateExpired asks nobody when the credential has run out.
+func TestValidateExpired(t *testing.T) {
+	t.Parallel()
+	base, asked := answers(t, answer(200, `{"valid":true}`))
+	r := newTestRegistry(t, RegistryConfig{BaseURL: base, Tokens: &sometimes{failures: 1, err: auth.ErrExpired}})
+	if err := r.Validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); !errors.Is(err, auth.ErrExpired) || asked.Load() != 0 {
+		t.Errorf("Validate: error %v after %d requests, want ErrExpired after none", err, asked.Load())
+	}
+	if err := r.Validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); err != nil {
+		t.Errorf("Validate with a new credential: %v", err)
+	}
+}
+
+// TestValidateOnDyingConnection repeats the question when the registry closes a kept connection just then.
+func TestValidateOnDyingConnection(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan int, 1)
+	go func() {
+		n := 0
+		defer func() { served <- n }()
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n++
+			in := bufio.NewReader(conn)
+			for i := range 2 {
+				r, err := http.ReadRequest(in)
+				if err != nil {
+					break
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+				if i == 0 {
+					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n{\"valid\":true}")
+				}
+			}
+			conn.Close()
+		}
+	}()
+	r := newTestRegistry(t, RegistryConfig{BaseURL: "http://" + l.Addr().String()})
+	for range 3 {
+		if err := r.Validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); err != nil {
+			t.Errorf("Validate: %v", err)
+		}
+	}
+	r.Close()
+	l.Close()
+	if got := <-served; got != 3 {
+		t.Errorf("%d connections, want 3", got)
+	}
+}
+
+func TestConnectRepeats(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1"})
+		cut := func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, `{"environment_id":`)
+		}
+		steps := []http.HandlerFunc{
+			answer(409, offline), answer(408, ""), answer(429, ""), answer(500, ""), answer(503, "x"), cut,
+			silent,
+			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			answer(200, connected(nil)),
+		}
+		var asked atomic.Int32
+		virtual(t, r, func(w http.ResponseWriter, req *http.Request) {
+			steps[min(int(asked.Add(1)), len(steps))-1](w, req)
+		})
+		connection, err := r.Connect(t.Context(), plainKey())
+		if err != nil || connection.RegistrationID != "reg-h" {
+			t.Fatalf("Connect = %v, %v after %d requests", connection, err, asked.Load())
+		}
+		if n := int(asked.Load()); n < len(steps) {
+			t.Errorf("%d requests, want %d", n, len(steps))
+		}
+	})
+}
+
+func TestConnectUntilContextEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1"})
+		virtual(t, r, answer(409, offline))
+		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := r.Connect(ctx, plainKey())
+		if took := time.Since(start); took != 25*time.Second || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Connect: error %v after %v", err, took)
+		}
+		if refused, ok := errors.AsType[*RegistryError](err); !ok || refused.Code != protocol.RegistryCodeEnvironmentOffline {
+			t.Errorf("Connect: error %v does not tell the last refusal", err)
+		}
+	})
+}
+
+func TestConnectIsFinal(t *testing.T) {
+	t.Parallel()
+	without := func(name string) string { return connected(func(m map[string]any) { delete(m, name) }) }
+	with := func(name string, value any) string { return connected(func(m map[string]any) { m[name] = value }) }
+	for _, tt := range []struct {
+		name    string
+		status  int
+		body    string
+		wantErr string
+	}{
+		{"401", 401, "", "401"}, {"403", 403, "", "403"}, {"404", 404, "", "404"}, {"302", 302, "", "302"}, {"400", 400, "", "400"},
+		{"409 with another code", 409, conflict, "409"}, {"409 without code", 409, "environment_offline", "409"},
+		{"no JSON", 200, "s3cret", "JSON"}, {"nothing", 204, "", "JSON"}, {"endless", 200, strings.Repeat(" ", maxRegistryAnswer+1), "longer than"},
+		{"other environment", 200, with("environment_id", "env-2"), "another environment"}, {"no environment", 200, without("environment_id"), "another environment"},
+		{"other profile", 200, with("security_profile", "x"), "security_profile"}, {"no profile", 200, without("security_profile"), "security_profile"},
+		{"no url", 200, without("url"), "url"}, {"blank url", 200, with("url", " "), "url"},
+		{"no registration", 200, without("executor_registration_id"), "executor_registration_id"}, {"blank registration", 200, with("executor_registration_id", "\t"), "executor_registration_id"},
+		{"no key", 200, without("executor_public_key"), "executor_public_key"}, {"null key", 200, with("executor_public_key", nil), "executor_public_key"},
+		{"short key", 200, with("executor_public_key", map[string]any{"suite": protocol.KeySuite, "x25519_public_key": "AA==", "mlkem768_public_key": "AA=="}), "JSON"},
+		{"no authorization", 200, without("harness_key_authorization"), "harness_key_authorization"}, {"blank authorization", 200, with("harness_key_authorization", " "), "harness_key_authorization"},
+		{"long authorization", 200, with("harness_key_authorization", strings.Repeat("a", protocol.MaxAuthorization+1)), "harness_key_authorization"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			base, asked := answers(t, answer(tt.status, tt.body))
+			_, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).Connect(t.Context(), plainKey())
+			if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("Connect: error %v, want one with %q", err, tt.wantErr)
+			}
+			if got := asked.Load(); got != 1 {
+				t.Errorf("%d requests, want 1", got)
+			}
+		})
+	}
+}
+
+func TestRegistryErrorText(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, body, wantCode, wantMessage string }{
+		{"both", `{"error":{"code":"c","message":"m"}}`, "c", "m"},
+		{"code only", `{"error":{"code":"c"}}`, "c", ""},
+		{"message only", `{"error":{"message":"m"},"x":1}`, "", "m"},
+		{"neither", `{"error":{}}`, "", `{"error":{}}`},
+		{"another shape", `{"error":"text"}`, "", `{"error":"text"}`},
+		{"text", " not\r\nhere\x00\x1b[31m\xff ", "", "not  here\ufffd\ufffd[31m\ufffd"},
+		{"empty", "", "", ""},
+		{"long", strings.Repeat("ä", maxErrorText+1), "", strings.Repeat("ä", maxErrorText)},
+		{"long message", `{"error":{"message":"` + strings.Repeat("ä", maxErrorText+1) + `"}}`, "", strings.Repeat("ä", maxErrorText)},
+		{"what was sent", `{"error":{"code":"tok-s3cret","message":"no tok-s3cret here"}}`, "[redacted]", "no [redacted] here"},
+		{"what was sent, as text", "Bearer tok-s3cret", "", "Bearer [redacted]"},
+	} {
+		got := newRegistryError(403, []byte(tt.body), registryToken)
+		if diff := cmp.Diff(&RegistryError{403, tt.wantCode, tt.wantMessage}, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+	for want, e := range map[string]*RegistryError{
+		"registry answered 403": {403, "", ""}, "registry answered 403 c": {403, "c", ""},
+		"registry answered 403: m": {403, "", "m"}, "registry answered 403 c: m": {403, "c", "m"},
+	} {
+		if got := e.Error(); got != want {
+			t.Errorf("Error = %q, want %q", got, want)
+		}
+	}
+}
+
+// TestRegistryPrintsNoSecret prints everything that a caller may hold, by every way there is.
+func TestRegistryPrintsNoSecret(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cret"
+	registration := Registration{URL: "wss://h/?sig=" + secret, ID: "reg-1"}
+	connection := Connection{URL: "wss://h/?sig=" + secret, RegistrationID: "reg-1", Authorization: secret, ExecutorKey: plainKey()}
+	r := newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1"})
+	values := []any{
+		registration, &registration, connection, &connection, r, RegistryConfig{Tokens: auth.Bearer(secret)},
+		struct{ C *Connection }{&connection}, map[string]Registration{"a": registration},
+	}
+	var all bytes.Buffer
+	for _, v := range values {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d"} {
+			fmt.Fprintf(&all, verb+"\n", v)
+		}
+		fmt.Fprintf(&all, "%x\n", v)
+		slog.New(slog.NewTextHandler(&all, nil)).Info("m", "v", v)
+		slog.New(slog.NewJSONHandler(&all, nil)).Info("m", "v", v)
+	}
+	for _, form := range []string{secret, fmt.Sprintf("%x", secret), strings.Trim(fmt.Sprint([]byte(secret)), "[]")} {
+		if i := strings.Index(all.String(), form); i >= 0 {
+			t.Errorf("shows %q: ...%s", form, all.String()[max(0, i-200):i+20])
+		}
+	}
+}

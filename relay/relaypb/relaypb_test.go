@@ -1,0 +1,48 @@
+package relaypb_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestGenerated: relay.pb.go is what the tools make of relay.proto, but for the
+// versions of the tools that it notes.
+func TestGenerated(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"protoc", "protoc-gen-go"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			if os.Getenv("CI") == "true" {
+				t.Fatal(err)
+			}
+			t.Skip(err)
+		}
+	}
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "protoc", "--go_out="+dir, "--go_opt=paths=source_relative", "relay.proto")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	made, committed := read(t, filepath.Join(dir, "relay.pb.go")), read(t, "relay.pb.go")
+	if !bytes.Equal(made, committed) {
+		t.Error("relay.pb.go is out of date: run go generate")
+	}
+}
+
+// read returns a generated file without the lines that name versions.
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []byte
+	for line := range bytes.Lines(text) {
+		if !bytes.HasPrefix(line, []byte("// \tproto")) {
+			out = append(out, line...)
+		}
+	}
+	return out
+}

@@ -1,0 +1,82 @@
+package relay
+
+import (
+	"errors"
+
+	"github.com/execagent/execagent/rpc"
+)
+
+// Bounds of what may wait for a frame before it (remote.md 8.1).
+const (
+	maxDistance   = 64      // of an early frame from the expected one
+	maxEarlyBytes = 1 << 20 // of ciphertext
+)
+
+var (
+	errDistance   = errors.New("receiving data: too far from the expected sequence number")
+	errEarlyBytes = errors.New("receiving data: too many bytes wait for a frame before them")
+)
+
+// reorder holds records that have come before their turn, as they came. The
+// zero value holds none.
+type reorder struct {
+	records map[uint32][]byte // by sequence number; nil when there are none
+	bytes   int
+}
+
+// hold copies a record whose turn has not come; expected is the one whose turn
+// it is. The first copy wins. An error means that there is no room, and nothing
+// has changed.
+func (r *reorder) hold(expected, seq uint32, record []byte) error {
+	if seq-expected > maxDistance {
+		return errDistance
+	}
+	if r.has(seq) {
+		return nil
+	}
+	if r.bytes+len(record) > maxEarlyBytes {
+		return errEarlyBytes
+	}
+	if r.records == nil {
+		r.records = make(map[uint32][]byte)
+	}
+	r.records[seq] = append(rpc.Buffer(len(record)), record...)
+	r.bytes += len(record)
+	return nil
+}
+
+func (r *reorder) has(seq uint32) bool {
+	_, ok := r.records[seq]
+	return ok
+}
+
+// take removes and returns a record, nil if it is not there. The caller may
+// recycle it.
+func (r *reorder) take(seq uint32) []byte {
+	record := r.records[seq]
+	if record == nil {
+		return nil
+	}
+	r.bytes -= len(record)
+	delete(r.records, seq)
+	if len(r.records) == 0 {
+		r.records = nil // a map does not shrink
+	}
+	return record
+}
+
+// held is how much memory the waiting records take, in bytes.
+func (r *reorder) held() (bytes int) {
+	for _, record := range r.records {
+		bytes += cap(record)
+	}
+	return bytes
+}
+
+// drop forgets all of them.
+func (r *reorder) drop() {
+	for _, record := range r.records {
+		rpc.Recycle(record)
+	}
+	*r = reorder{}
+}

@@ -1,0 +1,285 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/execagent/execagent/relay/frame"
+)
+
+// records seals n records, each with one short message.
+func (r *remote) records(n int) [][]byte {
+	records := make([][]byte, n)
+	for i := range records {
+		records[i] = r.record(framed(fmt.Sprint("message ", i)))
+	}
+	return records
+}
+
+// TestEarlyFrames: a peer that does not acknowledge has the window of remote.md
+// 8.1.
+func TestEarlyFrames(t *testing.T) {
+	t.Parallel()
+	t.Run("in reverse", func(t *testing.T) {
+		t.Parallel()
+		r := newRemote(t, false)
+		records := r.records(65)
+		for seq := 64; seq >= 0; seq-- {
+			if err := r.data(uint32(seq), records[seq]); err != nil {
+				t.Fatalf("%d: %v", seq, err)
+			}
+		}
+		for i := range records {
+			r.wantRead(fmt.Sprint("message ", i))
+		}
+		if in, _ := r.stream.held(); in != 0 {
+			t.Errorf("%d bytes are held", in)
+		}
+	})
+	for distance, want := range map[uint32]error{63: nil, 64: nil, 65: errDistance, 1<<32 - 1: errDistance} {
+		t.Run(fmt.Sprint("distance ", distance), func(t *testing.T) {
+			t.Parallel()
+			r := newRemote(t, false)
+			if err := r.data(distance, []byte("a payload that nobody looks at")); err != want {
+				t.Errorf("got %v, want %v", err, want)
+			}
+			if want != nil {
+				r.wantEnd(want)
+			}
+		})
+	}
+	t.Run("bytes", func(t *testing.T) {
+		t.Parallel()
+		r := newRemote(t, false)
+		big := []byte(strings.Repeat("c", 65_535))
+		for seq := uint32(1); seq <= 16; seq++ {
+			if err := r.data(seq, big); err != nil {
+				t.Fatalf("frame %d: %v", seq, err)
+			}
+		}
+		if err := r.data(17, big); err != errEarlyBytes {
+			t.Errorf("17th frame: %v", err)
+		}
+	})
+	t.Run("exactly 1 MiB", func(t *testing.T) {
+		t.Parallel()
+		r := newRemote(t, false)
+		quarter := make([]byte, 1<<18)
+		for seq := uint32(1); seq <= 4; seq++ {
+			if err := r.data(seq, quarter); err != nil {
+				t.Fatalf("frame %d: %v", seq, err)
+			}
+		}
+		if err := r.data(5, []byte{1}); err != errEarlyBytes {
+			t.Errorf("one byte more: %v", err)
+		}
+	})
+}
+
+// TestOldFrames: an old or repeated frame is not looked at; the first copy wins.
+func TestOldFrames(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, false)
+	records := r.records(4)
+	for _, step := range []struct {
+		seq    uint32
+		record []byte
+	}{
+		{0, records[0]},
+		{0, []byte("garbage")},
+		{0, records[0]},
+		{2, records[2]},
+		{2, []byte("garbage")}, // the copy that waits wins
+		{1, records[1]},
+		{2, []byte("x")},
+		{1, records[3]},
+		{3, records[3]},
+	} {
+		if err := r.data(step.seq, step.record); err != nil {
+			t.Fatalf("%d: %v", step.seq, err)
+		}
+	}
+	for i := range records {
+		r.wantRead(fmt.Sprint("message ", i))
+	}
+}
+
+// TestEarlyGarbage: what waits is only found to be garbage in its turn.
+func TestEarlyGarbage(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, false)
+	if err := r.data(1, []byte("garbage")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.data(0, r.record(framed("{}"))); !errors.Is(err, errRecord) {
+		t.Fatalf("got %v", err)
+	}
+	r.wantRead("{}")
+	r.wantEnd(errRecord)
+}
+
+// TestUnread: 128 messages may wait to be read.
+func TestUnread(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, false)
+	for seq := range uint32(maxUnread) {
+		if err := r.data(seq, r.record(framed("{}"))); err != nil {
+			t.Fatalf("%d: %v", seq, err)
+		}
+	}
+	r.wantRead("{}")
+	if err := r.data(maxUnread, r.record(framed("last"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.data(maxUnread+1, r.record(framed("{}")[:5])); err != nil {
+		t.Fatalf("part of a message: %v", err)
+	}
+	if err := r.data(maxUnread+2, r.record("}")); err != errUnread {
+		t.Fatalf("129 unread: %v", err)
+	}
+}
+
+// prove has the peer acknowledge.
+func (r *remote) prove() {
+	r.t.Helper()
+	r.write("{}")
+	if err := r.ack(1, 0); err != nil || !r.stream.provenPeer() {
+		r.t.Fatal("no proof", err)
+	}
+}
+
+// TestPatientPeer: a peer that acknowledges may send what it likes; what has no
+// room is dropped, or waits unacknowledged until the reader takes it.
+func TestPatientPeer(t *testing.T) {
+	t.Parallel()
+	t.Run("too far", func(t *testing.T) {
+		t.Parallel()
+		r := newRemote(t, false)
+		r.prove()
+		records := r.records(66)
+		for _, seq := range []uint32{65, 64} {
+			if err := r.data(seq, records[seq]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r.stream.in.early.has(65) || !r.stream.in.early.has(64) {
+			t.Error("the wrong frame was dropped")
+		}
+		for seq := range uint32(66) {
+			if err := r.data(seq, records[seq]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range records {
+			r.wantRead(fmt.Sprint("message ", i))
+		}
+	})
+	t.Run("too much", func(t *testing.T) {
+		t.Parallel()
+		r := newRemote(t, false)
+		r.prove()
+		for seq := uint32(1); seq < 30; seq++ {
+			if err := r.data(seq, make([]byte, 65_535)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if in, _ := r.stream.held(); in > 2<<20 {
+			t.Errorf("%d bytes are held", in)
+		}
+	})
+	t.Run("slow reader", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			r := newRemote(t, false)
+			r.prove()
+			const n = 200
+			for seq := range uint32(n) {
+				if err := r.data(seq, r.record(framed(fmt.Sprint("message ", seq)))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pass(2 * ackDelay)
+			sent, _ := r.frames()
+			last := sent[len(sent)-1]
+			if last.Body != frame.Ack || last.Ack != maxUnread-1 || last.AckBits != 1<<32-1 {
+				t.Errorf("128 unread: sent %+v", last)
+			}
+			for i := range n {
+				r.wantRead(fmt.Sprint("message ", i))
+			}
+			pass(2 * ackDelay)
+			sent, _ = r.frames()
+			last = sent[len(sent)-1]
+			if last.Body != frame.Ack || last.Ack != n-1 || last.AckBits != 0 {
+				t.Errorf("all read: sent %+v", last)
+			}
+			r.stream.Close()
+		})
+	})
+	t.Run("many messages in a record", func(t *testing.T) {
+		t.Parallel()
+		r := newRemote(t, false)
+		r.prove()
+		var all []string
+		for i := range 5000 {
+			all = append(all, fmt.Sprint(i))
+		}
+		if err := r.data(0, r.record(framed(all...))); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.data(1, r.record("")); err != nil {
+			t.Fatal(err)
+		}
+		if in, _ := r.stream.held(); in > 130<<10 {
+			t.Errorf("%d bytes are held", in)
+		}
+		for _, want := range all {
+			r.wantRead(want)
+		}
+		if r.stream.in.taken != 2 {
+			t.Errorf("%d records are taken", r.stream.in.taken)
+		}
+	})
+	t.Run("violation in the backlog", func(t *testing.T) {
+		t.Parallel()
+		r := newRemote(t, false)
+		r.prove()
+		for seq := range uint32(maxUnread) {
+			if err := r.data(seq, r.record(framed("{}"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.data(maxUnread, r.record(framed("last", "")+"rest")); err != nil {
+			t.Fatal(err)
+		}
+		for range maxUnread {
+			r.wantRead("{}")
+		}
+		r.wantRead("last")
+		r.wantEnd(errNoLength)
+		if ends := r.told(); len(ends) != 1 || ends[0] != errNoLength {
+			t.Errorf("ended was told %v", ends)
+		}
+	})
+	t.Run("never waits", func(t *testing.T) {
+		t.Parallel()
+		r := newRemote(t, false)
+		r.prove()
+		record := framed(strings.Repeat("x", 61436))
+		for seq := uint32(0); ; seq++ {
+			err := r.data(seq, r.record(record))
+			if err == errBacklog {
+				break
+			}
+			if err != nil || seq > 1000 {
+				t.Fatalf("record %d: %v", seq, err)
+			}
+			if in, _ := r.stream.held(); in > maxBacklog+2*patientUnreadBytes {
+				t.Fatalf("%d bytes are held", in)
+			}
+		}
+	})
+}

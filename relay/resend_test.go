@@ -1,0 +1,380 @@
+package relay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/execagent/execagent/relay/frame"
+)
+
+// pass lets time pass in a bubble.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// bubble runs a test with a remote in a synctest bubble.
+func bubble(t *testing.T, harness bool, test func(t *testing.T, r *remote)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote(t, harness)
+		test(t, r)
+		r.stream.Close()
+	})
+}
+
+// summary is what a frame says, without its payload.
+func summary(f frame.Frame) string {
+	switch f.Body {
+	case frame.Data:
+		return fmt.Sprintf("data %d (%d %b)", f.Seq, f.Ack, f.AckBits)
+	case frame.Ack:
+		return fmt.Sprintf("ack (%d %b)", f.Ack, f.AckBits)
+	case frame.Resume:
+		return fmt.Sprintf("resume %d (%d %b)", f.NextSeq, f.Ack, f.AckBits)
+	default:
+		return fmt.Sprint("body ", f.Body)
+	}
+}
+
+// wantSent compares what was sent since the last look.
+func (r *remote) wantSent(want ...string) [][]byte {
+	r.t.Helper()
+	sent, raw := r.frames()
+	var got []string
+	for _, f := range sent {
+		got = append(got, summary(f))
+	}
+	if !slices.Equal(got, want) {
+		r.t.Errorf("sent %q, want %q", got, want)
+	}
+	return raw
+}
+
+// messages has the stream receive n short messages from seq on, and reads them.
+func (r *remote) messages(seq, n int) {
+	r.t.Helper()
+	for i := range n {
+		if err := r.data(uint32(seq+i), r.record(framed("{}"))); err != nil {
+			r.t.Fatal(err)
+		}
+		r.wantRead("{}")
+	}
+}
+
+// TestResendAfterLoss: without progress the first unacknowledged frame goes out
+// again, and it is the same one.
+func TestResendAfterLoss(t *testing.T) {
+	t.Parallel()
+	bubble(t, false, func(t *testing.T, r *remote) {
+		r.prove()
+		r.wantSent("data 0 (0 0)")
+		r.write("1", "2")
+		raw := r.wantSent("data 1 (0 0)", "data 2 (0 0)")
+		for _, after := range []time.Duration{500, 1000, 2000, 4000, 5000, 5000} {
+			pass(after*time.Millisecond - 1)
+			r.wantSent()
+			pass(1)
+			if again := r.wantSent("data 1 (0 0)"); len(again) == 1 && !bytes.Equal(again[0], raw[0]) {
+				t.Fatal("not the same frame again")
+			}
+		}
+		if err := r.ack(2, 0); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the next one may be lost as well
+		if again := r.wantSent("data 2 (0 0)"); len(again) == 1 && !bytes.Equal(again[0], raw[1]) {
+			t.Error("not the same frame again")
+		}
+		pass(resendAfter)
+		r.wantSent("data 2 (0 0)")
+		if err := r.ack(3, 0); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Hour)
+		r.wantSent()
+		if _, out := r.stream.held(); out != 0 {
+			t.Errorf("%d bytes are kept", out)
+		}
+	})
+}
+
+// TestResendHoles: bits that show a hole have it filled at once, but not with
+// every acknowledgement.
+func TestResendHoles(t *testing.T) {
+	t.Parallel()
+	bubble(t, false, func(t *testing.T, r *remote) {
+		r.prove()
+		r.write("1", "2", "3", "4", "5")
+		r.frames()
+		for range 3 {
+			if err := r.ack(1, 0b1010); err != nil { // 2 and 4 are there
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		r.wantSent("data 1 (0 0)", "data 3 (0 0)")
+		pass(holeInterval)
+		if err := r.ack(2, 0b101); err != nil { // 3 is still missing
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r.wantSent("data 3 (0 0)", "data 5 (0 0)") // 5 may have been dropped because of the hole
+		if err := r.ack(1, 0b1010); err != nil {   // an old one, delayed
+			t.Fatal(err)
+		}
+		if err := r.ack(6, 0); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Hour)
+		r.wantSent()
+	})
+}
+
+// TestResume: on a new websocket the resume frame comes first, then what is
+// unacknowledged, byte for byte, then what is written.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	bubble(t, false, func(t *testing.T, r *remote) {
+		r.messages(0, 4)
+		r.prove()
+		r.write("1", "2", "3")
+		raw := r.wantSent("data 0 (3 0)", "data 1 (3 0)", "data 2 (3 0)", "data 3 (3 0)")
+		if err := r.ack(2, 0b10); err != nil { // 0, 1 and 3
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r.wantSent("data 2 (3 0)") // the hole
+		if !r.stream.suspend() {
+			t.Fatal("does not wait for a websocket")
+		}
+		r.messages(4, 1)
+		r.write("4")
+		pass(20 * time.Second)
+		r.wantSent()
+		r.stream.resume(r.send)
+		r.write("5")
+		synctest.Wait() // the write may have been first, but not on the wire
+		again := r.wantSent("resume 6 (4 0)", "data 2 (3 0)", "data 4 (4 0)", "data 5 (4 0)")
+		if !bytes.Equal(again[1], raw[2]) {
+			t.Error("not the same frame again")
+		}
+		if r.stream.in.next != 5 || r.stream.out.next != 6 {
+			t.Errorf("next %d and %d", r.stream.in.next, r.stream.out.next)
+		}
+	})
+}
+
+// TestPeerResumes: the other end's new websocket gets all that its old one may
+// have lost.
+func TestPeerResumes(t *testing.T) {
+	t.Parallel()
+	bubble(t, false, func(t *testing.T, r *remote) {
+		r.messages(0, 1)
+		r.prove()
+		r.write("1", "2")
+		r.frames()
+		if err := r.stream.receive(&frame.Frame{Body: frame.Resume, Ack: 1, NextSeq: 1}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r.wantSent("ack (0 0)", "data 2 (0 0)")
+	})
+	t.Run("nothing to acknowledge", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, false, func(t *testing.T, r *remote) {
+			r.prove()
+			r.write("1")
+			r.frames()
+			if err := r.stream.receive(&frame.Frame{Body: frame.Resume}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			r.wantSent("data 1 (0 0)")
+		})
+	})
+}
+
+// TestForgottenFrames: what was sent before the proof is not always kept. That
+// only matters when it is missed.
+func TestForgottenFrames(t *testing.T) {
+	t.Parallel()
+	flood := func(r *remote) {
+		for range 40 {
+			r.write("{}")
+		}
+		if err := r.ack(1, 0); err != nil || !r.stream.provenPeer() {
+			r.t.Fatal("no proof", err)
+		}
+	}
+	t.Run("arrives", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, false, func(t *testing.T, r *remote) {
+			flood(r)
+			r.write("40")
+			if err := r.ack(40, 0); err != nil {
+				t.Fatal(err)
+			}
+			if !r.stream.suspend() {
+				t.Error("does not wait for a websocket")
+			}
+		})
+	})
+	t.Run("cut", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, false, func(t *testing.T, r *remote) {
+			flood(r)
+			if r.stream.suspend() {
+				t.Error("waits for a websocket")
+			}
+			r.wantEnd(errUnkept)
+		})
+	})
+	t.Run("the peer's cut", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, false, func(t *testing.T, r *remote) {
+			flood(r)
+			if err := r.stream.receive(&frame.Frame{Body: frame.Resume, Ack: 1}); err != errUnkept {
+				t.Error(err)
+			}
+			if ends := r.told(); !slices.Equal(ends, []error{errUnkept}) {
+				t.Errorf("ended was told %v", ends)
+			}
+		})
+	})
+	t.Run("lost", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, false, func(t *testing.T, r *remote) {
+			flood(r)
+			pass(time.Minute)
+			if ends := r.told(); !slices.Equal(ends, []error{errUnkept}) {
+				t.Errorf("ended was told %v", ends)
+			}
+		})
+	})
+	t.Run("waits for its reader", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, false, func(t *testing.T, r *remote) {
+			flood(r)
+			if err := r.ack(1, 1); err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Minute)
+			if ends := r.told(); len(ends) != 0 {
+				t.Errorf("ended was told %v", ends)
+			}
+		})
+	})
+}
+
+// TestWindow: of a peer that acknowledges, 4 MiB may be unacknowledged, with a
+// websocket or without.
+func TestWindow(t *testing.T) {
+	t.Parallel()
+	for _, cut := range []bool{false, true} {
+		t.Run(fmt.Sprint("cut ", cut), func(t *testing.T) {
+			t.Parallel()
+			bubble(t, false, func(t *testing.T, r *remote) {
+				r.prove()
+				if cut && !r.stream.suspend() {
+					t.Fatal("does not wait for a websocket")
+				}
+				var wg sync.WaitGroup
+				var written int
+				wg.Go(func() {
+					for r.stream.Write(make([]byte, 60_000)) == nil {
+						written++
+					}
+				})
+				synctest.Wait()
+				_, out := r.stream.held()
+				if out > maxKeptBytes || out < maxKeptBytes-2*largestFrame {
+					t.Errorf("%d bytes are kept", out)
+				}
+				if cut {
+					r.stream.resume(r.send)
+				}
+				synctest.Wait()
+				if err := r.data(0, r.record(framed("{}"))); err != nil {
+					t.Error(err)
+				}
+				before := written
+				if err := r.ack(11, 0); err != nil {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if written != before+10 {
+					t.Errorf("10 acknowledged, %d more written", written-before)
+				}
+				r.stream.Close()
+				wg.Wait()
+			})
+		})
+	}
+}
+
+// TestLostLane: an error of the lane is that of a write only if the peer does
+// not acknowledge.
+func TestLostLane(t *testing.T) {
+	t.Parallel()
+	lost := errors.New("lane lost")
+	t.Run("silent", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, false, func(t *testing.T, r *remote) {
+			r.errOf = lost
+			if err := r.stream.Write([]byte("{}")); !errors.Is(err, lost) {
+				t.Errorf("got %v", err)
+			}
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if err := r.stream.Write([]byte("{}")); err != errLaneLost {
+					t.Errorf("got %v", err)
+				}
+			})
+			synctest.Wait()
+			if r.stream.suspend() {
+				t.Error("waits for a websocket")
+			}
+			wg.Wait()
+		})
+	})
+	t.Run("proven", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, false, func(t *testing.T, r *remote) {
+			r.prove()
+			r.frames()
+			r.errOf = lost
+			r.write("1", "2")
+			pass(time.Minute)
+			if !r.stream.suspend() {
+				t.Error("does not wait for a websocket")
+			}
+			r.errOf = nil
+			r.stream.resume(r.send)
+			synctest.Wait()
+			r.wantSent("resume 3 (0 0)", "data 1 (0 0)", "data 2 (0 0)")
+		})
+	})
+}
+
+// TestSequenceEnds: sequence numbers never wrap.
+func TestSequenceEnds(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, false)
+	r.stream.out.next = 1<<32 - 1
+	if err := r.stream.Write([]byte("{}")); err != errExhausted {
+		t.Errorf("Write: %v", err)
+	}
+	r = newRemote(t, false)
+	r.stream.in.next = 1<<32 - 1
+	if err := r.data(1<<32-1, r.record(framed("{}"))); err != errExhausted {
+		t.Errorf("receive: %v", err)
+	}
+	r.wantEnd(errExhausted)
+}

@@ -1,0 +1,246 @@
+package relay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/flynn/noise"
+)
+
+// pairOfSessions returns both ends of a session with known keys.
+func pairOfSessions() (a, b *session) {
+	state := func(key byte) *noise.CipherState {
+		suite := noise.NewCipherSuite(noise.DH25519, noise.CipherAESGCM, noise.HashSHA256)
+		return noise.UnsafeNewCipherState(suite, [32]byte(bytes.Repeat([]byte{key}, 32)), 0)
+	}
+	return newSession(state(1), state(2)), newSession(state(2), state(1))
+}
+
+func TestSession(t *testing.T) {
+	t.Parallel()
+	harness, executor := shakeHands(t)
+	for range 3 {
+		exchange(t, harness, executor)
+	}
+}
+
+// TestSealInPlace: a record is sealed behind a header without being copied, and
+// opened where it lies.
+func TestSealInPlace(t *testing.T) {
+	t.Parallel()
+	tx, rx := pairOfSessions()
+	text := bytes.Repeat([]byte("0123456789"), 100)
+	b := make([]byte, 7, 7+len(text)+tagSize)
+	copy(b, "header:")
+	plaintext := append(b[7:], text...)
+	out, err := tx.seal(b, plaintext)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if &out[0] != &b[0] || len(out) != cap(b) || string(out[:7]) != "header:" {
+		t.Fatalf("sealed somewhere else: %d bytes", len(out))
+	}
+	got, err := rx.open(out[7:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "plaintext", got, text)
+	if &got[0] != &out[7] {
+		t.Error("opened somewhere else")
+	}
+}
+
+// TestSessionFailure: what cannot be opened ends that direction and no other.
+func TestSessionFailure(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(first, second []byte) []byte{
+		"empty":            func(_, _ []byte) []byte { return nil },
+		"shorter than tag": func(first, _ []byte) []byte { return first[:tagSize-1] },
+		"cut":              func(first, _ []byte) []byte { return first[:len(first)-1] },
+		"cut at the front": func(first, _ []byte) []byte { return first[1:] },
+		"extended":         func(first, _ []byte) []byte { return append(first, 0) },
+		"out of order":     func(_, second []byte) []byte { return second },
+		"only a tag":       func(first, _ []byte) []byte { return first[len(first)-tagSize:] },
+	} {
+		tx, rx := pairOfSessions()
+		first, err := tx.seal(nil, []byte("first"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := tx.seal(nil, []byte("second"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := rx.open(spoil(bytes.Clone(first), bytes.Clone(second))); !errors.Is(err, errRecord) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := rx.open(bytes.Clone(first)); !errors.Is(err, errRecord) {
+			t.Errorf("%s: the direction lives on: %v", name, err)
+		}
+		if record, err := rx.seal(nil, []byte("other way")); err != nil {
+			t.Errorf("%s: the other direction died: %v", name, err)
+		} else if _, err := tx.open(record); err != nil {
+			t.Errorf("%s: the other direction died: %v", name, err)
+		}
+	}
+}
+
+// TestReplay: a record is good once.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	tx, rx := pairOfSessions()
+	record, err := tx.seal(nil, []byte("once"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rx.open(bytes.Clone(record)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rx.open(record); !errors.Is(err, errRecord) {
+		t.Errorf("a record can be opened twice: %v", err)
+	}
+}
+
+// TestMaxRecords: the last record that may be sealed is number 2^32-2, counted
+// from 0, in both directions.
+func TestMaxRecords(t *testing.T) {
+	t.Parallel()
+	tx, rx := pairOfSessions()
+	tx.tx.state.SetNonce(maxRecords - 1)
+	rx.rx.state.SetNonce(maxRecords - 1)
+	record, err := tx.seal(nil, []byte("last"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rx.open(record); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.seal(nil, []byte("one more")); !errors.Is(err, errMaxRecords) {
+		t.Errorf("sealing one more: %v", err)
+	}
+	if _, err := rx.open(record); !errors.Is(err, errMaxRecords) {
+		t.Errorf("opening one more: %v", err)
+	}
+}
+
+// TestSessionWipe: keys are gone after wipe and after a failure, and what failed
+// first stays the reason.
+func TestSessionWipe(t *testing.T) {
+	t.Parallel()
+	a, b := pairOfSessions()
+	tx, rx, failed := a.tx.state, a.rx.state, b.rx.state
+	if _, err := b.open([]byte("no record at all")); !errors.Is(err, errRecord) {
+		t.Fatal(err)
+	}
+	a.wipe()
+	a.wipe()
+	b.wipe()
+	for n, state := range []*noise.CipherState{tx, rx, failed} {
+		if state.UnsafeKey() != [32]byte{} {
+			t.Errorf("key %d is still there", n)
+		}
+	}
+	if _, err := a.seal(nil, nil); !errors.Is(err, errSessionOver) {
+		t.Errorf("sealing: %v", err)
+	}
+	if _, err := a.open(make([]byte, 20)); !errors.Is(err, errSessionOver) {
+		t.Errorf("opening: %v", err)
+	}
+	if _, err := b.open(make([]byte, 20)); !errors.Is(err, errRecord) {
+		t.Errorf("opening after a failure: %v", err)
+	}
+}
+
+// TestSessionAtOnce: both directions run at once, and wipe may come at any time.
+func TestSessionAtOnce(t *testing.T) {
+	t.Parallel()
+	a, b := pairOfSessions()
+	var wg sync.WaitGroup
+	started := make(chan struct{}, 2)
+	for _, way := range []struct{ from, to *session }{{a, b}, {b, a}} {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				if n == 10 {
+					started <- struct{}{}
+				}
+				record, err := way.from.seal(nil, fmt.Append(nil, n))
+				if err == nil {
+					_, err = way.to.open(record)
+				}
+				if errors.Is(err, errSessionOver) {
+					return
+				}
+				if err != nil {
+					t.Errorf("record %d: %v", n, err)
+					return
+				}
+			}
+		})
+	}
+	<-started
+	<-started
+	a.wipe()
+	wg.Wait()
+}
+
+// FuzzOpen: of all that may come first, only the first record is opened.
+func FuzzOpen(f *testing.F) {
+	tx, _ := pairOfSessions()
+	first, err := tx.seal(nil, []byte("first"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	second, err := tx.seal(nil, []byte("second"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(first)
+	f.Add(second)
+	f.Add([]byte{})
+	f.Add(make([]byte, tagSize))
+	f.Fuzz(func(t *testing.T, record []byte) {
+		_, rx := pairOfSessions()
+		want := bytes.Equal(record, first)
+		plaintext, err := rx.open(bytes.Clone(record))
+		switch {
+		case want && (err != nil || string(plaintext) != "first"):
+			t.Errorf("the record is refused: %v", err)
+		case !want && !errors.Is(err, errRecord):
+			t.Errorf("%x is opened: %v", record, err)
+		}
+	})
+}
+
+// The largest record of remote.md section 7.
+func BenchmarkSession(b *testing.B) {
+	const size = 61440
+	b.Run("seal", func(b *testing.B) {
+		tx, _ := pairOfSessions()
+		buf := make([]byte, 50+size+tagSize)
+		b.ReportAllocs()
+		b.SetBytes(size)
+		for b.Loop() {
+			if _, err := tx.seal(buf[:50], buf[50:50+size]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("seal and open", func(b *testing.B) {
+		tx, rx := pairOfSessions()
+		buf := make([]byte, 50+size+tagSize)
+		b.ReportAllocs()
+		b.SetBytes(size)
+		for b.Loop() {
+			out, err := tx.seal(buf[:50], buf[50:50+size])
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := rx.open(out[50:]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

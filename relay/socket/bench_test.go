@@ -1,0 +1,304 @@
+package socket
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// recordSize is a frame with the largest record of a stream, as it comes here.
+const recordSize = 61_526
+
+// sized returns a message of n bytes.
+func sized(n int) *Message {
+	m := NewMessage(n)
+	m.Bytes = m.Bytes[:n]
+	return m
+}
+
+// echo sends everything that comes back, until the socket ends.
+func echo(s *Socket) {
+	lane := s.NewLane(0)
+	for {
+		m, err := s.Read()
+		if err != nil {
+			return
+		}
+		if lane.Send(m) != nil {
+			return
+		}
+	}
+}
+
+// One small frame there and back, nothing else under way.
+func BenchmarkRoundTrip(b *testing.B) {
+	client, server := pair(b, Config{}, Config{})
+	go echo(server)
+	lane := client.NewLane(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := lane.Send(sized(200)); err != nil {
+			b.Fatal(err)
+		}
+		m, err := client.Read()
+		if err != nil {
+			b.Fatal(err)
+		}
+		m.Release()
+	}
+}
+
+// 64 requests outstanding, each on its own lane, answered as they come.
+func BenchmarkOutstanding(b *testing.B) {
+	client, server := pair(b, Config{}, Config{})
+	// The executor's side: a goroutine for every request, as handlers are.
+	go func() {
+		lanes := make([]*Lane, 64)
+		work := make([]chan *Message, 64)
+		for i := range lanes {
+			lanes[i] = server.NewLane(0)
+			work[i] = make(chan *Message, 4)
+			go func() {
+				for m := range work[i] {
+					if lanes[i].Send(m) != nil {
+						return
+					}
+				}
+			}()
+		}
+		for {
+			m, err := server.Read()
+			if err != nil {
+				for _, c := range work {
+					close(c)
+				}
+				return
+			}
+			work[m.Bytes[0]] <- m
+		}
+	}()
+	answers := make([]chan *Message, 64)
+	for i := range answers {
+		answers[i] = make(chan *Message, 1)
+	}
+	go func() {
+		for {
+			m, err := client.Read()
+			if err != nil {
+				return
+			}
+			answers[m.Bytes[0]] <- m
+		}
+	}()
+	b.ReportAllocs()
+	b.ResetTimer()
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var running sync.WaitGroup
+	for i := range answers {
+		running.Go(func() {
+			lane := client.NewLane(0)
+			for left.Add(-1) >= 0 {
+				m := sized(200)
+				m.Bytes[0] = byte(i)
+				if err := lane.Send(m); err != nil {
+					b.Error(err)
+					return
+				}
+				(<-answers[i]).Release()
+			}
+		})
+	}
+	running.Wait()
+}
+
+// 64 lanes with 200 bytes each, as fast as they go, one way.
+func BenchmarkManySenders(b *testing.B) {
+	for _, direction := range []string{"up", "down"} {
+		b.Run(direction, func(b *testing.B) {
+			from, to := pair(b, Config{}, Config{})
+			if direction == "down" {
+				from, to = to, from
+			}
+			flood(b, from, to, 64, 200)
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "frames/s")
+		})
+	}
+}
+
+// One lane with the largest records.
+func BenchmarkBulk(b *testing.B) {
+	for _, unsent := range []int{0, 16 << 10, 32 << 10, 64 << 10, 128 << 10} {
+		for _, direction := range []string{"up", "down"} {
+			b.Run(fmt.Sprintf("%s/%dK", direction, unsent>>10), func(b *testing.B) {
+				from, to := pair(b, Config{}, Config{})
+				if direction == "down" {
+					from, to = to, from
+				}
+				limitUnsent(b, unsent, from)
+				b.SetBytes(recordSize)
+				flood(b, from, to, 1, recordSize)
+			})
+		}
+	}
+}
+
+// flood sends b.N messages of size bytes on as many lanes as told.
+func flood(b *testing.B, from, to *Socket, lanes, size int) {
+	b.Helper()
+	b.ReportAllocs()
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var running sync.WaitGroup
+	running.Go(func() {
+		for range b.N {
+			m, err := to.Read()
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			m.Release()
+		}
+	})
+	b.ResetTimer()
+	for range lanes {
+		running.Go(func() {
+			lane := from.NewLane(0)
+			for left.Add(-1) >= 0 {
+				if err := lane.Send(sized(size)); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+}
+
+// 32 lanes with the largest records: how even are their shares?
+func BenchmarkFairness(b *testing.B) {
+	client, server := pair(b, Config{}, Config{})
+	var shares [32]int
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	for i := range shares {
+		running.Go(func() {
+			lane := client.NewLane(0)
+			for {
+				m := sized(recordSize)
+				m.Bytes[0] = byte(i)
+				select {
+				case <-stop:
+					m.Release()
+					return
+				default:
+				}
+				if lane.Send(m) != nil {
+					return
+				}
+			}
+		})
+	}
+	b.SetBytes(recordSize)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		m, err := server.Read()
+		if err != nil {
+			b.Fatal(err)
+		}
+		shares[m.Bytes[0]]++
+		m.Release()
+	}
+	b.StopTimer()
+	close(stop)
+	client.Close()
+	server.Close()
+	running.Wait()
+	if b.N >= 1000 {
+		b.ReportMetric(float64(slices.Max(shares[:]))/float64(max(slices.Min(shares[:]), 1)), "max/min")
+	}
+}
+
+// A small frame there and back on one lane while another floods, as through a
+// relay: the peer passes bulk on to a third one and sends small frames back.
+func BenchmarkLatencyUnderFlood(b *testing.B) {
+	for _, unsent := range []int{0, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20} {
+		for _, direction := range []string{"up", "down"} {
+			b.Run(fmt.Sprintf("%s/%dK", direction, unsent>>10), func(b *testing.B) {
+				near, far := pair(b, Config{}, Config{})
+				sink, out := pair(b, Config{}, Config{})
+				if direction == "down" {
+					near, far, sink, out = far, near, out, sink
+				}
+				limitUnsent(b, unsent, near, far, sink, out)
+				measureFlood(b, near, far, out, sink)
+			})
+		}
+	}
+}
+
+func measureFlood(b *testing.B, near, far, out, sink *Socket) {
+	go func() {
+		small, bulk := far.NewLane(0), out.NewLane(0)
+		for {
+			m, err := far.Read()
+			if err != nil {
+				return
+			}
+			if len(m.Bytes) > smallMessage {
+				err = bulk.Send(m)
+			} else {
+				err = small.Send(m)
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	var passed atomic.Int64
+	go func() {
+		for {
+			m, err := sink.Read()
+			if err != nil {
+				return
+			}
+			passed.Add(int64(len(m.Bytes)))
+			m.Release()
+		}
+	}()
+	var running sync.WaitGroup
+	running.Go(func() {
+		lane := near.NewLane(0)
+		for lane.Send(sized(recordSize)) == nil {
+		}
+	})
+	lane := near.NewLane(0)
+	var times []time.Duration
+	runtime.GC()
+	b.ResetTimer()
+	start, before := time.Now(), passed.Load()
+	for b.Loop() {
+		begin := time.Now()
+		if err := lane.Send(sized(100)); err != nil {
+			b.Fatal(err)
+		}
+		m, err := near.Read()
+		if err != nil {
+			b.Fatal(err)
+		}
+		m.Release()
+		times = append(times, time.Since(begin))
+	}
+	rate := float64(passed.Load()-before) / time.Since(start).Seconds() / 1e6
+	near.Close()
+	running.Wait()
+	slices.Sort(times)
+	b.ReportMetric(float64(times[len(times)/2].Microseconds()), "p50-us")
+	b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "p99-us")
+	b.ReportMetric(rate, "MB/s")
+}

@@ -1,0 +1,148 @@
+package socket
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+
+	"github.com/gorilla/websocket"
+)
+
+// RefusedError is the answer of a server that did not upgrade, whatever its
+// status.
+type RefusedError struct {
+	Status int    // of the HTTP answer
+	Reason string // its x-codex-rendezvous-rejection-reason: printable ASCII, at most 64 bytes, or none
+}
+
+func (e *RefusedError) Error() string {
+	if e.Reason == "" {
+		return fmt.Sprintf("upgrade answered with status %d", e.Status)
+	}
+	return fmt.Sprintf("upgrade answered with status %d, %s", e.Status, e.Reason)
+}
+
+// maxReason is in bytes; the longest known one has 39 (remote.md 4).
+const maxReason = 64
+
+// reason is the rejection reason of an answer if it is fit for a log.
+func reason(h http.Header) string {
+	text := h.Get("X-Codex-Rendezvous-Rejection-Reason")
+	if len(text) > maxReason {
+		return ""
+	}
+	for i := range len(text) {
+		if text[i] <= ' ' || text[i] > '~' {
+			return ""
+		}
+	}
+	return text
+}
+
+// Dial opens a WebSocket to a ws or wss URL, through the proxy that the
+// environment names for it, unless the host is a loopback one. The request has
+// the headers that RFC 6455 asks for and those of header, no more. ctx bounds
+// the opening only, as do 10 s for TCP, TLS and HTTP together.
+//
+// A server that answers with another status than 101 is a [*RefusedError]. No
+// error holds more of the URL than scheme and host: the URL is a credential.
+func Dial(ctx context.Context, rawURL string, header http.Header, cfg Config) (*Socket, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, errors.New("websocket URL is malformed") // the cause would quote it
+	}
+	if (u.Scheme != "ws" && u.Scheme != "wss") || u.Host == "" {
+		return nil, errors.New("websocket URL is not of the form ws://HOST or wss://HOST")
+	}
+	if u.User != nil {
+		return nil, errors.New("websocket URL holds credentials")
+	}
+	ctx, cancel := context.WithTimeout(ctx, upgradeTimeout)
+	defer cancel()
+	s, err := dial(ctx, u, header, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("dialing %s://%s: %w", u.Scheme, u.Host, err)
+	}
+	return s, nil
+}
+
+func dial(ctx context.Context, u *url.URL, header http.Header, cfg Config) (*Socket, error) {
+	conn, err := connect(ctx, u, cfg)
+	if err != nil {
+		return nil, timely(ctx, err)
+	}
+	w := newWire(conn)
+	given := func(context.Context, string, string) (net.Conn, error) { return w, nil }
+	dialer := websocket.Dialer{
+		NetDialContext:    given,
+		NetDialTLSContext: given, // with TLS done
+		ReadBufferSize:    readBuffer,
+		WriteBufferPool:   &upgradeBuffers,
+	}
+	header = header.Clone()
+	if header == nil {
+		header = http.Header{}
+	}
+	if _, ok := header["User-Agent"]; !ok {
+		header["User-Agent"] = []string{""} // else net/http adds its own
+	}
+	// gorilla heeds the deadline of the context, not its end.
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	ws, response, err := dialer.DialContext(ctx, u.String(), header)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	switch {
+	case err == nil:
+		return newSocket(ws, w, true, cfg), nil
+	case errors.Is(err, websocket.ErrBadHandshake) && response.StatusCode != http.StatusSwitchingProtocols:
+		conn.Close()
+		return nil, &RefusedError{Status: response.StatusCode, Reason: reason(response.Header)}
+	default:
+		conn.Close()
+		return nil, timely(ctx, err)
+	}
+}
+
+// timely returns why ctx ended instead of what that looked like.
+func timely(ctx context.Context, err error) error {
+	if ctx.Err() == nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("timed out: %w", context.DeadlineExceeded)
+}
+
+// connect opens TCP, and TLS for wss, to the host of u.
+func connect(ctx context.Context, u *url.URL, cfg Config) (net.Conn, error) {
+	conn, err := connectTCP(ctx, u, cfg)
+	if err != nil || u.Scheme == "ws" {
+		return conn, err
+	}
+	return secure(ctx, conn, cfg.TLS, u.Hostname())
+}
+
+// secure takes conn over and does the TLS handshake of a client.
+func secure(ctx context.Context, conn net.Conn, config *tls.Config, host string) (net.Conn, error) {
+	if config == nil {
+		config = &tls.Config{}
+	}
+	config = config.Clone()
+	config.NextProtos = nil // HTTP/1.1 alone can be upgraded this way
+	if config.ServerName == "" {
+		config.ServerName = host
+	}
+	c := tls.Client(conn, config)
+	if err := c.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("tls handshake: %w", err)
+	}
+	return c, nil
+}

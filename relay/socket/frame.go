@@ -1,0 +1,63 @@
+package socket
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+)
+
+// First bytes of the frames that are sent, all unfragmented (RFC 6455, 5.2).
+const (
+	binaryFrame = 0x82
+	pingFrame   = 0x89
+	pongFrame   = 0x8a
+)
+
+// maxHeader is the length of the longest frame header.
+const maxHeader = 14
+
+// appendFrame appends a frame. A client's is masked, by a key that a peer
+// cannot foretell (RFC 6455, 5.3).
+func appendFrame(b []byte, first byte, payload []byte, client bool) []byte {
+	b = appendHeader(b, first, len(payload), client)
+	if !client {
+		return append(b, payload...)
+	}
+	key := rand.Uint32()
+	b = binary.LittleEndian.AppendUint32(b, key)
+	n := len(b)
+	b = append(b, payload...)
+	mask(b[n:], key)
+	return b
+}
+
+// appendHeader appends the header of a frame with n bytes, without the key of
+// a mask.
+func appendHeader(b []byte, first byte, n int, client bool) []byte {
+	var masked byte
+	if client {
+		masked = 0x80
+	}
+	switch {
+	case n < 126:
+		return append(b, first, masked|byte(n))
+	case n < 1<<16:
+		return binary.BigEndian.AppendUint16(append(b, first, masked|126), uint16(n))
+	default:
+		return binary.BigEndian.AppendUint64(append(b, first, masked|127), uint64(n))
+	}
+}
+
+// mask turns b into its masked form in place.
+func mask(b []byte, key uint32) {
+	wide := uint64(key)<<32 | uint64(key)
+	for len(b) >= 32 {
+		binary.LittleEndian.PutUint64(b, binary.LittleEndian.Uint64(b)^wide)
+		binary.LittleEndian.PutUint64(b[8:], binary.LittleEndian.Uint64(b[8:])^wide)
+		binary.LittleEndian.PutUint64(b[16:], binary.LittleEndian.Uint64(b[16:])^wide)
+		binary.LittleEndian.PutUint64(b[24:], binary.LittleEndian.Uint64(b[24:])^wide)
+		b = b[32:]
+	}
+	for i := range b {
+		b[i] ^= byte(key >> (8 * (i & 3)))
+	}
+}

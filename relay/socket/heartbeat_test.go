@@ -1,0 +1,162 @@
+package socket
+
+import (
+	"errors"
+	"io"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// An unanswered ping ends the socket after 60 s, and is the only one.
+func TestNoPong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, s := rawPipe(t, Config{})
+		start := time.Now()
+		reading := drainAll(s)
+		first, payload, err := p.frame()
+		if first != pingFrame || payload != "" || err != nil || time.Since(start) != 30*time.Second {
+			t.Errorf("after %v: frame %#x %q, %v", time.Since(start), first, payload, err)
+		}
+		if _, _, err := p.frame(); !errors.Is(err, io.EOF) {
+			t.Errorf("after the ping: %v, want the end", err)
+		}
+		if d := time.Since(start); d != 90*time.Second {
+			t.Errorf("ended after %v", d)
+		}
+		if err := <-reading; !errors.Is(err, errNoPong) || s.Err() != err {
+			t.Errorf("Read: %v, Err: %v", err, s.Err())
+		}
+		<-s.Done()
+	})
+}
+
+// A ping every 30 s when each is answered, and none while one is open.
+func TestPings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, s := rawPipe(t, Config{})
+		start := time.Now()
+		drainAll(s)
+		ping := func(want time.Duration) {
+			t.Helper()
+			first, _, err := p.frame()
+			if first != pingFrame || err != nil || time.Since(start) != want {
+				t.Fatalf("after %v: frame %#x, %v; want a ping after %v", time.Since(start), first, err, want)
+			}
+		}
+		ping(30 * time.Second)
+		time.Sleep(29 * time.Second)
+		p.send(t, pongFrame, "")
+		ping(60 * time.Second)
+		time.Sleep(59 * time.Second) // the pings of 90 s is left out
+		p.send(t, pongFrame, "anything")
+		ping(120 * time.Second)
+		p.send(t, pongFrame, "")
+		ping(150 * time.Second)
+	})
+}
+
+// Both ends keep each other up, idle or busy, for as long as they like.
+func TestHeartbeats(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, server := pipePair(t, Config{}, Config{})
+		drainAll(client)
+		drainAll(server)
+		time.Sleep(10 * time.Minute)
+		lane := server.NewLane(0)
+		for range 6000 {
+			if err := lane.Send(sized(recordSize)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if client.Err() != nil || server.Err() != nil {
+			t.Errorf("client: %v, server: %v", client.Err(), server.Err())
+		}
+	})
+}
+
+// An answer that lies unread because our own reader is held up is one.
+func TestHeldReader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, s := rawPipe(t, Config{})
+		go func() {
+			if first, _, err := p.frame(); first == pingFrame && err == nil {
+				_, _ = p.Write(appendFrame(nil, pongFrame, nil, true))
+			}
+			_, _ = io.Copy(io.Discard, p.r)
+		}()
+		time.Sleep(100 * time.Second)
+		if err := s.Err(); err != nil {
+			t.Fatal(err)
+		}
+		reading := drainAll(s)
+		synctest.Wait()
+		if !s.beat.asked.IsZero() {
+			t.Error("the pong was not seen")
+		}
+		s.Close()
+		<-reading
+	})
+}
+
+// A peer that takes nothing ends the socket after 60 s.
+func TestStuckWrite(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, s := rawPipe(t, Config{})
+		start := time.Now()
+		reading := drainAll(s)
+		waiting := make(chan error, 1)
+		other := s.NewLane(1)
+		go func() {
+			synctest.Wait()
+			other.TrySend(message("waits"))
+			waiting <- other.Send(message("blocks"))
+		}()
+		err := s.NewLane(0).Send(sized(100))
+		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != 60*time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		if err := <-waiting; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a sender that waited: %v", err)
+		}
+		if err := <-reading; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("Read: %v", err)
+		}
+	})
+}
+
+// Pings of the peer are answered, and a peer that sends many and reads nothing
+// makes nothing pile up.
+func TestAnswersPings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, s := rawPipe(t, Config{})
+		drainAll(s)
+		p.send(t, pingFrame, "one")
+		if first, payload, err := p.frame(); first != pongFrame || payload != "one" || err != nil {
+			t.Errorf("got %#x %q, %v", first, payload, err)
+		}
+		for range 1000 {
+			p.send(t, pingFrame, "flood")
+		}
+		p.send(t, pingFrame, "last")
+		var got []string
+		for len(got) == 0 || got[len(got)-1] != "last" {
+			first, payload, err := p.frame()
+			if first != pongFrame || err != nil {
+				t.Fatalf("got %#x, %v", first, err)
+			}
+			got = append(got, payload)
+		}
+		if len(got) > 3 {
+			t.Errorf("%d pongs waited", len(got))
+		}
+	})
+}

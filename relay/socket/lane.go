@@ -1,0 +1,171 @@
+package socket
+
+import "sync"
+
+// defaultLaneLimit is in bytes: two of the largest records of a stream.
+const defaultLaneLimit = 128 << 10
+
+// Lane is a queue of messages to one Socket. The frames of one lane keep their
+// order, if one goroutine sends; a lane that waits for its turn delays no
+// other. Lanes are light, and one that is no longer used needs no Close.
+type Lane struct {
+	socket *Socket
+	limit  int
+
+	// Socket.mu protects the rest.
+	closed  bool
+	queue   []*Message // from first on
+	first   int
+	waiting int       // bytes in queue
+	blocked int       // senders that wait for room
+	room    sync.Cond // for those
+	next    *Lane     // in the list of lanes it is in, see scheduler
+}
+
+// NewLane returns a lane in which limit bytes may wait before Send blocks; 0
+// or less is 128 KiB. The message that reaches the limit is still taken, so a
+// lane holds at most limit bytes and one message.
+func (s *Socket) NewLane(limit int) *Lane {
+	if limit <= 0 {
+		limit = defaultLaneLimit
+	}
+	l := &Lane{socket: s, limit: limit}
+	l.room.L = &s.mu
+	return l
+}
+
+// Send queues m, or writes it at once when nothing else is being written. It
+// blocks while limit bytes of the lane wait. It takes over one hold on m,
+// whatever it returns: [ErrLaneClosed], [ErrTooLarge], or the reason of the
+// socket's end. No error does not mean that the peer got it.
+func (l *Lane) Send(m *Message) error {
+	s := l.socket
+	if len(m.Bytes) > s.maxMessage {
+		m.Release()
+		return ErrTooLarge
+	}
+	s.mu.Lock()
+	if err := l.waitForRoom(); err != nil {
+		s.mu.Unlock()
+		m.Release()
+		return err
+	}
+	if s.sched.writing || s.sched.inBurst(m) {
+		l.push(m)
+		s.wakeWriter()
+		s.mu.Unlock()
+		return nil
+	}
+	s.sched.writing = true
+	s.mu.Unlock()
+	return s.writeInline(m)
+}
+
+// TrySend is Send for those who must not wait, neither for room nor for the
+// network. It reports false when the limit is reached, the message is too
+// large, or the lane is closed or the socket has ended; the hold on m is taken
+// over then as well.
+func (l *Lane) TrySend(m *Message) bool {
+	s := l.socket
+	s.mu.Lock()
+	if l.refusal() != nil || l.isFull() || len(m.Bytes) > s.maxMessage {
+		s.mu.Unlock()
+		m.Release()
+		return false
+	}
+	l.push(m)
+	s.wakeWriter()
+	s.mu.Unlock()
+	return true
+}
+
+// Close makes every further Send fail, and those that wait for room. What the
+// lane has taken still goes out.
+func (l *Lane) Close() {
+	l.socket.mu.Lock()
+	defer l.socket.mu.Unlock()
+	l.closed = true
+	l.room.Broadcast()
+}
+
+// The methods below need Socket.mu.
+
+// refusal is why the lane takes no message.
+func (l *Lane) refusal() error {
+	if l.socket.err != nil {
+		return l.socket.err
+	}
+	if l.closed {
+		return ErrLaneClosed
+	}
+	return nil
+}
+
+func (l *Lane) isFull() bool { return l.waiting >= l.limit }
+
+// waitForRoom returns nil when the lane can take a message.
+func (l *Lane) waitForRoom() error {
+	if l.isFull() || l.blocked > 0 { // no overtaking of those who wait
+		l.blocked++
+		for {
+			if l.refusal() != nil {
+				break
+			}
+			l.room.Wait()
+			if !l.isFull() {
+				break
+			}
+		}
+		l.blocked--
+	}
+	if err := l.refusal(); err != nil {
+		l.room.Broadcast()
+		return err
+	}
+	if l.blocked > 0 && !l.isFull() {
+		// The next one looks once this message has found its place.
+		l.room.Signal()
+	}
+	return nil
+}
+
+// push appends m to the queue, and the lane to those that have something.
+func (l *Lane) push(m *Message) {
+	l.queue = append(l.queue, m)
+	l.waiting += len(m.Bytes)
+	if len(l.queue)-l.first == 1 {
+		l.socket.sched.enlist(l)
+	}
+}
+
+// head is the message whose turn is next; the queue must not be empty.
+func (l *Lane) head() *Message { return l.queue[l.first] }
+
+// keptQueue is how many slots an empty queue keeps.
+const keptQueue = 64
+
+// pop takes the head out and makes room.
+func (l *Lane) pop() *Message {
+	m := l.head()
+	l.queue[l.first] = nil
+	l.first++
+	switch {
+	case l.first == len(l.queue) && cap(l.queue) > keptQueue:
+		l.queue, l.first = nil, 0
+	case l.first == len(l.queue):
+		l.queue, l.first = l.queue[:0], 0
+	case l.first >= keptQueue && 2*l.first >= len(l.queue):
+		// The front half is spent: without this a lane that never runs empty
+		// would grow for ever.
+		n := copy(l.queue, l.queue[l.first:])
+		clear(l.queue[n:])
+		l.queue, l.first = l.queue[:n], 0
+	}
+	l.waiting -= len(m.Bytes)
+	if l.blocked > 0 && !l.isFull() {
+		l.room.Signal()
+	}
+	return m
+}
+
+func (l *Lane) isEmpty() bool { return len(l.queue) == l.first }

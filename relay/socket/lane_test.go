@@ -1,0 +1,412 @@
+package socket
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Frames of a lane arrive in order and whole, whatever other lanes send.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	for _, direction := range []string{"up", "down"} {
+		t.Run(direction, func(t *testing.T) {
+			t.Parallel()
+			from, to := pair(t, Config{}, Config{})
+			if direction == "down" {
+				from, to = to, from
+			}
+			const lanes, frames = 24, 150
+			var running sync.WaitGroup
+			for i := range lanes {
+				running.Go(func() {
+					lane := from.NewLane([]int{1, 10_000, 0}[i%3])
+					for j := range frames {
+						size := 8 + rand.IntN(300)
+						if rand.IntN(4) == 0 {
+							size = 8 + rand.IntN(90_000)
+						}
+						m := sized(size)
+						fill(m.Bytes, i, j)
+						if i%4 == 3 && j%2 == 0 {
+							for m.Retain(); !lane.TrySend(m); m.Retain() {
+								time.Sleep(time.Millisecond) // the lane is full
+							}
+							m.Release()
+							continue
+						}
+						if err := lane.Send(m); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			var next [lanes]int
+			for range lanes * frames {
+				m, err := to.Read()
+				if err != nil {
+					t.Fatal(err)
+				}
+				i, j := int(binary.BigEndian.Uint32(m.Bytes)), int(binary.BigEndian.Uint32(m.Bytes[4:]))
+				want := make([]byte, len(m.Bytes))
+				fill(want, i, j)
+				if i >= lanes || j != next[i] || !slices.Equal(m.Bytes, want) {
+					t.Fatalf("lane %d, frame %d of %d bytes; want frame %v", i, j, len(m.Bytes), next)
+				}
+				next[i]++
+				m.Release()
+			}
+			running.Wait()
+		})
+	}
+}
+
+// fill gives b bytes that only this frame has.
+func fill(b []byte, lane, frame int) {
+	for i := range b {
+		b[i] = byte(lane*31 + frame*7 + i)
+	}
+	binary.BigEndian.PutUint32(b, uint32(lane))
+	binary.BigEndian.PutUint32(b[4:], uint32(frame))
+}
+
+// Small frames go first, but at most a batch of them between two bulk ones,
+// and every lane has its turn.
+func TestRounds(t *testing.T) {
+	t.Parallel()
+	s := &Socket{}
+	push := func(size, n int) *Lane {
+		l := s.NewLane(1 << 30)
+		for range n {
+			l.push(sized(size))
+		}
+		return l
+	}
+	flood := push(200, 10_000)
+	push(recordSize, 20)
+	push(recordSize, 20)
+	push(100, 3)
+	mixed := push(100, 1)
+	mixed.push(sized(smallMessage + 1))
+	mixed.push(sized(smallMessage))
+
+	var r round
+	var bulk []int
+	small := map[int]int{}
+	for i := 0; !s.sched.isEmpty(); i++ {
+		s.sched.next(&r)
+		bytes := 0
+		for _, m := range r.small {
+			bytes += len(m.Bytes)
+			small[len(m.Bytes)]++
+		}
+		if bytes > batchSize+smallMessage {
+			t.Errorf("round %d: %d bytes of small frames", i, bytes)
+		}
+		if bytes < batchSize/2 && !flood.isEmpty() {
+			t.Errorf("round %d: only %d bytes of small frames", i, bytes)
+		}
+		if i == 0 && (small[100] != 4 || r.bulk == nil) {
+			t.Errorf("first round: %d of the short frames, bulk %v", small[100], r.bulk != nil)
+		}
+		if r.bulk != nil {
+			bulk = append(bulk, len(r.bulk.Bytes))
+		}
+		if i < 41 && r.bulk == nil {
+			t.Errorf("round %d: bulk waits", i)
+		}
+		r.release()
+	}
+	if !slices.Equal(bulk[:4], []int{recordSize, recordSize, smallMessage + 1, recordSize}) || len(bulk) != 41 {
+		t.Errorf("bulk frames of %v", bulk)
+	}
+	if small[200] != 10_000 || small[100] != 4 || small[smallMessage] != 1 {
+		t.Errorf("small frames by size: %v", small)
+	}
+}
+
+// The same over a connection: what comes late and small waits for no more than
+// what is being written and one frame of bulk.
+func TestSmallFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, server := pipePair(t, Config{}, Config{})
+		for i := range 8 {
+			lane := server.NewLane(1 << 20)
+			go func() { _ = lane.Send(message(fmt.Sprint(i) + strings.Repeat("b", recordSize))) }()
+			synctest.Wait()
+		}
+		if !server.NewLane(0).TrySend(message("small")) {
+			t.Fatal("TrySend on an empty lane")
+		}
+		got := texts(t, client, 9)
+		at := slices.Index(got, "small")
+		if at < 0 || at > 2 {
+			t.Errorf("the small frame came as number %d", at)
+		}
+		// Bulk lanes had their turns in the order in which they came.
+		bulk := slices.DeleteFunc(got, func(s string) bool { return s == "small" })
+		if !slices.IsSorted(bulk) {
+			t.Error("bulk lanes lost their order")
+		}
+	})
+}
+
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, server := pipePair(t, Config{}, Config{})
+		lane := client.NewLane(1000)
+		var held []*Message
+		try := func() bool {
+			m := message(strings.Repeat("x", 300))
+			m.Retain()
+			held = append(held, m)
+			ok := lane.TrySend(m)
+			synctest.Wait() // the writer has taken what it can
+			return ok
+		}
+		for i := range 5 { // one in the writer's hands, four wait: the last one reaches the limit
+			if !try() {
+				t.Fatalf("TrySend %d refused", i)
+			}
+		}
+		if try() {
+			t.Error("TrySend beyond the limit")
+		}
+		if !client.NewLane(1).TrySend(message("other")) {
+			t.Error("another lane is refused")
+		}
+		blocked := make(chan error, 3)
+		for i := range 3 {
+			m := message(fmt.Sprint(i))
+			m.Retain()
+			held = append(held, m)
+			go func() { blocked <- lane.Send(m) }()
+			synctest.Wait()
+		}
+		if len(blocked) != 0 {
+			t.Error("Send beyond the limit did not wait")
+		}
+		texts(t, server, 6+3)
+		synctest.Wait()
+		if len(blocked) != 3 {
+			t.Errorf("%d of 3 senders went on", len(blocked))
+		}
+		if client.NewLane(0).TrySend(sized(MaxMessage + 1)) {
+			t.Error("TrySend of too large a message")
+		}
+		alone(t, held)
+	})
+}
+
+// alone checks that nobody but the test holds the messages.
+func alone(t *testing.T, held []*Message) {
+	t.Helper()
+	for i, m := range held {
+		if n := m.holders.Load(); n != 1 {
+			t.Errorf("message %d has %d holders, want 1", i, n)
+		}
+		m.Release()
+	}
+}
+
+func TestLaneClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, server := pipePair(t, Config{}, Config{})
+		lane := client.NewLane(1)
+		results := make(chan error, 4)
+		for i := range 4 { // written, waiting, and two that wait for room
+			go func() { results <- lane.Send(message(fmt.Sprint(i))) }()
+			synctest.Wait()
+		}
+		lane.Close()
+		synctest.Wait()
+		for range 2 {
+			if err := <-results; err != nil && err != ErrLaneClosed {
+				t.Error(err)
+			}
+		}
+		if err := lane.Send(message("late")); err != ErrLaneClosed {
+			t.Errorf("Send on a closed lane: %v", err)
+		}
+		if lane.TrySend(message("late")) {
+			t.Error("TrySend on a closed lane")
+		}
+		if got := texts(t, server, 2); !slices.Equal(got, []string{"0", "1"}) {
+			t.Errorf("got %q", got)
+		}
+		if err := client.NewLane(0).TrySend(message("on")); !err {
+			t.Error("another lane is closed too")
+		}
+		if got := texts(t, server, 1); got[0] != "on" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// Close with a peer that never reads: everybody comes back, and nothing is kept.
+func TestCloseUnblocks(t *testing.T) {
+	t.Parallel()
+	for _, over := range []string{"tcp", "pipe"} {
+		for _, direction := range []string{"up", "down"} {
+			t.Run(over+" "+direction, func(t *testing.T) {
+				t.Parallel()
+				join := pair
+				if over == "pipe" {
+					join = pipePair
+				}
+				near, far := join(t, Config{}, Config{})
+				if direction == "down" {
+					near, far = far, near
+				}
+				reading := drainAll(near)
+				var mu sync.Mutex
+				var held []*Message
+				var running sync.WaitGroup
+				var stuck sync.WaitGroup
+				for i := range 20 {
+					stuck.Add(1)
+					running.Go(func() {
+						lane := near.NewLane(0)
+						for n := 0; ; n++ {
+							m := sized([]int{100, 3000, recordSize}[i%3])
+							m.Retain()
+							mu.Lock()
+							held = append(held, m)
+							mu.Unlock()
+							if n == 3 {
+								stuck.Done() // or nearly
+							}
+							if err := lane.Send(m); err != nil {
+								if err != net.ErrClosed {
+									t.Errorf("Send: %v", err)
+								}
+								return
+							}
+						}
+					})
+				}
+				stuck.Wait()
+				near.Close()
+				running.Wait()
+				alone(t, held)
+				if err := within(t, "Read", reading); err != net.ErrClosed {
+					t.Errorf("Read: %v", err)
+				}
+				select {
+				case <-near.Done():
+				default:
+					t.Error("Done is open after Close")
+				}
+				near.Close()
+				if err := near.NewLane(0).Send(message("late")); err != net.ErrClosed {
+					t.Errorf("Send after Close: %v", err)
+				}
+				if near.NewLane(0).TrySend(message("late")) {
+					t.Error("TrySend after Close")
+				}
+			})
+		}
+	}
+}
+
+func TestFlush(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, server := pipePair(t, Config{}, Config{})
+		if err := client.Flush(t.Context()); err != nil {
+			t.Errorf("Flush of nothing: %v", err)
+		}
+		for range 3 {
+			client.NewLane(0).TrySend(sized(recordSize))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := client.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Flush to a peer that does not read: %v", err)
+		}
+		flushed := make(chan error, 1)
+		go func() { flushed <- client.Flush(t.Context()) }()
+		texts(t, server, 2)
+		synctest.Wait()
+		select {
+		case err := <-flushed:
+			t.Errorf("Flush too early: %v", err)
+		default:
+		}
+		texts(t, server, 1)
+		if err := <-flushed; err != nil {
+			t.Error(err)
+		}
+		client.NewLane(0).TrySend(sized(recordSize))
+		go func() { flushed <- client.Flush(t.Context()) }()
+		synctest.Wait()
+		client.Close()
+		if err := <-flushed; err != net.ErrClosed {
+			t.Errorf("Flush of a closed socket: %v", err)
+		}
+	})
+}
+
+// What was flushed arrives although the peer's own bytes lie unread here,
+// which would otherwise make the kernel forget it.
+func TestFlushedArrives(t *testing.T) {
+	t.Parallel()
+	client, server := pair(t, Config{}, Config{})
+	for range 4 {
+		if err := server.NewLane(0).Send(sized(1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lane := client.NewLane(0)
+	for range 20 {
+		if err := lane.Send(sized(recordSize)); err != nil {
+			t.Fatal(err)
+		}
+		m, err := server.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Release()
+	}
+	if err := lane.Send(message("last")); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	client.Close()
+	if got := texts(t, server, 1); got[0] != "last" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A lane that never runs empty does not grow.
+func TestQueueIsBounded(t *testing.T) {
+	t.Parallel()
+	s := &Socket{}
+	l := s.NewLane(0)
+	l.push(message("x"))
+	for i := range 100_000 {
+		l.push(message("x"))
+		if i%1000 < 300 {
+			l.push(message("x"))
+			l.pop().Release()
+		}
+		l.pop().Release()
+	}
+	if cap(l.queue) > 8*keptQueue {
+		t.Errorf("%d slots for %d messages", cap(l.queue), len(l.queue)-l.first)
+	}
+}

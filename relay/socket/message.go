@@ -1,0 +1,38 @@
+package socket
+
+import (
+	"sync/atomic"
+
+	"github.com/execagent/execagent/rpc"
+)
+
+// Message is one binary message in a pooled buffer, shared by those who have
+// yet to write, forward or repeat it. Bytes must not be changed once a second
+// holder exists.
+type Message struct {
+	Bytes []byte
+
+	holders atomic.Int32
+}
+
+// NewMessage returns an empty message with room for n bytes and one holder.
+func NewMessage(n int) *Message {
+	m := &Message{Bytes: rpc.Buffer(n)}
+	m.holders.Store(1)
+	return m
+}
+
+// Retain adds a holder.
+func (m *Message) Retain() { m.holders.Add(1) }
+
+// Release gives up one hold; the last one returns the buffer to the pool.
+// Neither m nor anything sliced from Bytes may be used afterwards.
+func (m *Message) Release() {
+	switch n := m.holders.Add(-1); {
+	case n == 0:
+		rpc.Recycle(m.Bytes)
+		m.Bytes = nil
+	case n < 0:
+		panic("socket: message released more often than retained")
+	}
+}

@@ -1,0 +1,221 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a step of a test on a real network may take.
+const patience = 20 * time.Second
+
+// serve answers every request with Upgrade and returns the URL for Dial.
+func serve(t testing.TB, l net.Listener, cfg Config, accepted chan<- *Socket) string {
+	t.Helper()
+	var running sync.WaitGroup
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, err := Upgrade(w, r, cfg)
+		if err != nil {
+			t.Errorf("Upgrade: %v", err)
+			return
+		}
+		accepted <- s
+	})}
+	running.Go(func() { _ = server.Serve(l) })
+	t.Cleanup(func() {
+		server.Close()
+		running.Wait()
+	})
+	return "ws://" + l.Addr().String() + "/rendezvous/?sig=secret"
+}
+
+func listenTCP(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// pair returns both ends of a socket over TCP.
+func pair(t testing.TB, clientConfig, serverConfig Config) (client, server *Socket) {
+	t.Helper()
+	accepted := make(chan *Socket, 1)
+	url := serve(t, listenTCP(t), serverConfig, accepted)
+	client, err := Dial(t.Context(), url, nil, clientConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server = <-accepted
+	t.Cleanup(func() {
+		client.Close()
+		server.Close()
+	})
+	return client, server
+}
+
+// pipeListener is a listener of in-memory connections.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case l.conns <- far:
+		return near, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return pipeAddr{} }
+
+type pipeAddr struct{}
+
+func (pipeAddr) Network() string { return "pipe" }
+func (pipeAddr) String() string  { return "relay.test" }
+
+// pipePair returns both ends of a socket in memory, for use under synctest.
+func pipePair(t testing.TB, clientConfig, serverConfig Config) (client, server *Socket) {
+	t.Helper()
+	l := newPipeListener()
+	accepted := make(chan *Socket, 1)
+	url := serve(t, l, serverConfig, accepted)
+	clientConfig.DialContext = l.dial
+	client, err := Dial(t.Context(), url, nil, clientConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server = <-accepted
+	t.Cleanup(func() {
+		client.Close()
+		server.Close()
+	})
+	return client, server
+}
+
+// message returns a message with the text given.
+func message(text string) *Message {
+	m := NewMessage(len(text))
+	m.Bytes = append(m.Bytes, text...)
+	return m
+}
+
+// drainAll reads until the socket ends.
+func drainAll(s *Socket) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		for {
+			m, err := s.Read()
+			if err != nil && !errors.Is(err, ErrText) {
+				done <- err
+				return
+			}
+			if err == nil {
+				m.Release()
+			}
+		}
+	}()
+	return done
+}
+
+// texts reads n messages.
+func texts(t testing.TB, s *Socket, n int) []string {
+	t.Helper()
+	var got []string
+	for range n {
+		m, err := s.Read()
+		if err != nil {
+			t.Fatalf("after %d messages: %v", len(got), err)
+		}
+		got = append(got, string(m.Bytes))
+		m.Release()
+	}
+	return got
+}
+
+// within fails the test when c does not deliver.
+func within[T any](t testing.TB, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("%s: nothing for %v", what, patience)
+		panic("unreachable")
+	}
+}
+
+func TestPair(t *testing.T) {
+	t.Parallel()
+	client, server := pair(t, Config{}, Config{})
+	for _, tt := range []struct {
+		name     string
+		from, to *Socket
+	}{{"client to server", client, server}, {"server to client", server, client}} {
+		lane := tt.from.NewLane(0)
+		for _, size := range []int{0, 1, 125, 126, 1023, 1024, 1025, 4096, 4097, 61_526, 65_535, 65_536, MaxMessage - 1, MaxMessage} {
+			text := strings.Repeat("abcdefghijklmnopqrstuvwxyz0123456789", size/36+1)[:size]
+			sent := make(chan error, 1)
+			go func() { sent <- lane.Send(message(text)) }()
+			m, err := tt.to.Read()
+			if err != nil {
+				t.Fatalf("%s, %d bytes: %v", tt.name, size, err)
+			}
+			if string(m.Bytes) != text {
+				t.Errorf("%s: %d bytes arrived as %d others", tt.name, size, len(m.Bytes))
+			}
+			if 4*len(m.Bytes) < cap(m.Bytes) && cap(m.Bytes) > firstBuffer {
+				t.Errorf("%s: %d bytes occupy %d", tt.name, size, cap(m.Bytes))
+			}
+			m.Release()
+			if err := <-sent; err != nil {
+				t.Errorf("%s, %d bytes: %v", tt.name, size, err)
+			}
+		}
+		if err := lane.Send(message(strings.Repeat("x", MaxMessage+1))); err != ErrTooLarge {
+			t.Errorf("%s: sending too much: %v", tt.name, err)
+		}
+	}
+	client.Close()
+	if _, err := server.Read(); !errors.Is(err, io.EOF) {
+		t.Errorf("server after Close of the client: %v", err)
+	}
+	if err := client.Err(); err != net.ErrClosed {
+		t.Errorf("client: Err is %v", err)
+	}
+}

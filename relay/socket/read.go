@@ -1,0 +1,105 @@
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/execagent/execagent/rpc"
+)
+
+// Buffers that a message is read into: most are small, most of the others are
+// the largest record of a stream, and the rest may be [MaxMessage].
+const (
+	firstBuffer  = 1 << 10
+	recordBuffer = 64 << 10
+)
+
+// Read returns the next binary message, which the caller releases. [ErrText]
+// stands for a text message. Any other error is the end of the socket, and
+// every further Read repeats it; io.EOF is in it when the peer ended the
+// connection.
+//
+// Pings are answered, and answers to pings seen, only while Read runs: whoever
+// keeps the peer waiting, to slow it down, should be back soon.
+func (s *Socket) Read() (*Message, error) {
+	if err := s.Err(); err != nil {
+		return nil, err
+	}
+	m, err := s.readMessage()
+	if err == nil || err == ErrText {
+		return m, err
+	}
+	s.fail(explain(err))
+	return nil, s.Err()
+}
+
+func (s *Socket) readMessage() (*Message, error) {
+	kind, r, err := s.ws.NextReader()
+	if err != nil {
+		return nil, err
+	}
+	if kind != websocket.BinaryMessage {
+		if _, err := io.Copy(io.Discard, r); err != nil {
+			return nil, err
+		}
+		return nil, ErrText
+	}
+	b, err := readAll(r)
+	if err != nil {
+		rpc.Recycle(b)
+		return nil, err
+	}
+	m := &Message{Bytes: b}
+	m.holders.Store(1)
+	return m, nil
+}
+
+// readAll returns what it has read also with an error. gorilla does not tell
+// how long a message is, so the buffer grows.
+func readAll(r io.Reader) ([]byte, error) {
+	b := rpc.Buffer(firstBuffer)
+	for {
+		if len(b) == cap(b) {
+			b = moved(b, max(recordBuffer, 2*cap(b)))
+		}
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			if cap(b) >= recordBuffer && len(b) < cap(b)/4 {
+				// It may wait in a queue that counts what it holds, not what
+				// it occupies.
+				b = moved(b, len(b))
+			}
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+	}
+}
+
+// moved returns b in a pooled buffer for n bytes.
+func moved(b []byte, n int) []byte {
+	other := append(rpc.Buffer(n), b...)
+	rpc.Recycle(b)
+	return other
+}
+
+// explain turns an error of gorilla's into one that says what happened. What
+// the peer put into a close frame besides the code is left out.
+func explain(err error) error {
+	if errors.Is(err, websocket.ErrReadLimit) {
+		return ErrTooLarge
+	}
+	if closed, ok := errors.AsType[*websocket.CloseError](err); ok {
+		// gorilla's word for a stream that just ends.
+		if closed.Code == websocket.CloseAbnormalClosure {
+			return fmt.Errorf("peer is gone: %w", io.EOF)
+		}
+		return fmt.Errorf("peer closed with code %d: %w", closed.Code, io.EOF)
+	}
+	return fmt.Errorf("reading: %w", err)
+}

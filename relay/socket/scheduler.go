@@ -1,0 +1,113 @@
+package socket
+
+import "time"
+
+const (
+	// smallMessage is up to which size a message goes before bulk.
+	smallMessage = 4 << 10
+	// batchSize bounds the small frames of one round, and so what goes before
+	// a bulk frame that waits.
+	batchSize = 32 << 10
+	// burstGap is how soon after the end of a write another small message
+	// counts as part of a burst: less than a round trip on the same machine
+	// takes.
+	burstGap = 3 * time.Microsecond
+)
+
+// scheduler decides what goes out next; Socket.mu protects it.
+type scheduler struct {
+	writing bool // somebody writes, or is about to look for more to write
+
+	lastWrite time.Time // end of the last write
+
+	small, bulk laneList // lanes that have something, by their heads
+
+	pingDue, pongDue bool
+	pong             string // payload
+
+	idle chan struct{} // closed when nothing is left; nil if nobody waits for it
+}
+
+// laneList is a queue of lanes.
+type laneList struct{ first, last *Lane }
+
+func (q *laneList) push(l *Lane) {
+	if q.first == nil {
+		q.first = l
+	} else {
+		q.last.next = l
+	}
+	q.last = l
+}
+
+func (q *laneList) pop() *Lane {
+	l := q.first
+	q.first, l.next = l.next, nil
+	return l
+}
+
+// enlist puts a lane whose queue is not empty behind those like it.
+func (c *scheduler) enlist(l *Lane) {
+	if len(l.head().Bytes) <= smallMessage {
+		c.small.push(l)
+	} else {
+		c.bulk.push(l)
+	}
+}
+
+// take takes the next message of the first lane of q.
+func (c *scheduler) take(q *laneList) *Message {
+	l := q.pop()
+	m := l.pop()
+	if !l.isEmpty() {
+		c.enlist(l)
+	}
+	return m
+}
+
+// inBurst tells whether m, though nothing is being written, should wait for
+// others to share a system call with: one for each of the answers to pipelined
+// requests costs more than all else.
+func (c *scheduler) inBurst(m *Message) bool {
+	return len(m.Bytes) <= smallMessage && time.Since(c.lastWrite) < burstGap
+}
+
+func (c *scheduler) isEmpty() bool {
+	return c.small.first == nil && c.bulk.first == nil && !c.pingDue && !c.pongDue
+}
+
+// round is what goes out together: control frames, small messages of as many
+// lanes as have one, and at most one bulk message.
+type round struct {
+	ping, pong bool
+	payload    string // of the pong
+	small      []*Message
+	bulk       *Message
+	size       int // at most, of all frames
+}
+
+// next fills r with the next round.
+func (c *scheduler) next(r *round) {
+	clear(r.small)
+	*r = round{ping: c.pingDue, pong: c.pongDue, payload: c.pong, small: r.small[:0]}
+	c.pingDue, c.pongDue, c.pong = false, false, ""
+	r.size = 2*maxHeader + len(r.payload)
+	for c.small.first != nil && r.size < batchSize {
+		m := c.take(&c.small)
+		r.small = append(r.small, m)
+		r.size += maxHeader + len(m.Bytes)
+	}
+	if c.bulk.first != nil {
+		r.bulk = c.take(&c.bulk)
+		r.size += maxHeader + len(r.bulk.Bytes)
+	}
+}
+
+func (r *round) release() {
+	for _, m := range r.small {
+		m.Release()
+	}
+	if r.bulk != nil {
+		r.bulk.Release()
+	}
+}

@@ -1,0 +1,56 @@
+package socket
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/gorilla/websocket"
+)
+
+// readBuffer is what one system call reads at most, but for the rest of a
+// large message, which goes straight to where it belongs.
+const readBuffer = 4 << 10
+
+// upgradeBuffers make gorilla keep no buffer for what it never writes.
+var upgradeBuffers sync.Pool
+
+// Upgrade answers a request for an upgrade. If it cannot, it has answered with
+// another status, and returns the reason. The caller, who has checked who asks,
+// closes the socket.
+//
+// As long as the handler runs, net/http keeps its own buffers for the
+// connection: a handler should return and leave the socket to a goroutine.
+func Upgrade(w http.ResponseWriter, r *http.Request, cfg Config) (*Socket, error) {
+	h := &hijacker{ResponseWriter: w}
+	upgrader := websocket.Upgrader{
+		HandshakeTimeout: upgradeTimeout,
+		ReadBufferSize:   readBuffer,
+		WriteBufferPool:  &upgradeBuffers,
+		// A page in a browser does not know the signed URL, and there is
+		// nothing else, such as a cookie, that it could make use of.
+		CheckOrigin: func(*http.Request) bool { return true },
+	}
+	ws, err := upgrader.Upgrade(h, r, nil)
+	if err != nil {
+		return nil, fmt.Errorf("upgrading: %w", err)
+	}
+	return newSocket(ws, h.wire, false, cfg), nil
+}
+
+// hijacker puts the wire between gorilla and the connection.
+type hijacker struct {
+	http.ResponseWriter
+	wire *wire
+}
+
+func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffers, err := http.NewResponseController(h.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	h.wire = newWire(conn)
+	return h.wire, buffers, nil
+}

@@ -1,0 +1,109 @@
+package socket
+
+import (
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// maxUpgrade bounds what a peer may send before the WebSocket is open, in
+// bytes: the head of an HTTP answer, which net/http reads without a bound.
+const maxUpgrade = 64 << 10
+
+var errLongUpgrade = errors.New("answer to the upgrade is too long")
+
+// wire is the connection under a Socket, above TLS if there is any. gorilla
+// reads from it, but once the WebSocket is open what gorilla writes is thrown
+// away: it could only be a close frame (remote.md 4: none is ever sent), for
+// which gorilla has no setting. The scheduler writes by write.
+type wire struct {
+	net.Conn
+	gathers bool // write sends both parts in one system call, without a copy
+
+	open    bool // the upgrade is over
+	budget  int  // bytes that may still come before it is
+	reading atomic.Bool
+}
+
+func newWire(conn net.Conn) *wire {
+	_, gathers := conn.(*net.TCPConn)
+	return &wire{Conn: conn, gathers: gathers, budget: maxUpgrade}
+}
+
+// upgraded is called before the wire has a second user.
+func (w *wire) upgraded() {
+	w.open = true
+	tune(w.Conn)
+}
+
+// waiting tells whether a Read waits for the peer.
+func (w *wire) waiting() bool { return w.reading.Load() }
+
+func (w *wire) Read(p []byte) (int, error) {
+	if !w.open {
+		if w.budget <= 0 {
+			return 0, errLongUpgrade
+		}
+		n, err := w.Conn.Read(p[:min(len(p), w.budget)])
+		w.budget -= n
+		return n, err
+	}
+	w.reading.Store(true)
+	n, err := w.Conn.Read(p)
+	w.reading.Store(false)
+	return n, err
+}
+
+// Write is gorilla's.
+func (w *wire) Write(p []byte) (int, error) {
+	if w.open {
+		return len(p), nil
+	}
+	return w.Conn.Write(p)
+}
+
+// SetWriteDeadline is gorilla's.
+func (w *wire) SetWriteDeadline(t time.Time) error {
+	if w.open {
+		return nil
+	}
+	return w.Conn.SetWriteDeadline(t)
+}
+
+// write sends a and then b, which may be empty. TCP takes both at once.
+func (w *wire) write(a, b []byte) error {
+	if len(b) == 0 {
+		_, err := w.Conn.Write(a)
+		return err
+	}
+	buffers := net.Buffers{a, b}
+	_, err := buffers.WriteTo(w.Conn)
+	return err
+}
+
+// tcp is the TCP connection at the bottom of conn, nil if there is none.
+func tcp(conn net.Conn) *net.TCPConn {
+	for conn != nil {
+		if c, ok := conn.(*net.TCPConn); ok {
+			return c
+		}
+		above, ok := conn.(interface{ NetConn() net.Conn }) // such as *tls.Conn
+		if !ok {
+			return nil
+		}
+		conn = above.NetConn()
+	}
+	return nil
+}
+
+// shut closes the connection at once, below TLS, such that what was written
+// still arrives.
+func (w *wire) shut() error {
+	c := tcp(w.Conn)
+	if c == nil {
+		return w.Conn.Close()
+	}
+	linger(c)
+	return c.Close()
+}

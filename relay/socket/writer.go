@@ -1,0 +1,174 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/execagent/execagent/rpc"
+)
+
+// wakeWriter sees to it that what waits is written. It needs Socket.mu.
+func (s *Socket) wakeWriter() {
+	if !s.sched.writing && s.err == nil {
+		s.sched.writing = true
+		s.stopping.Go(s.drain)
+	}
+}
+
+// drain is the writer's goroutine. It ends as soon as nothing waits.
+func (s *Socket) drain() {
+	// Whoever has a message ready queues it before this goroutine runs again.
+	runtime.Gosched()
+	var r round
+	for {
+		s.mu.Lock()
+		if s.finish() {
+			s.mu.Unlock()
+			return
+		}
+		s.sched.next(&r)
+		s.mu.Unlock()
+		err := s.writeRound(&r)
+		r.release()
+		if err != nil {
+			s.fail(err)
+		}
+	}
+}
+
+// finish ends the writing if there is nothing to write. It needs Socket.mu.
+func (s *Socket) finish() bool {
+	if s.err == nil && !s.sched.isEmpty() {
+		return false
+	}
+	s.sched.writing, s.sched.lastWrite = false, time.Now()
+	if s.sched.idle != nil {
+		close(s.sched.idle)
+		s.sched.idle = nil
+	}
+	return true
+}
+
+// writeInline writes the sender's own message. What others have queued
+// meanwhile is left to the writer's goroutine.
+func (s *Socket) writeInline(m *Message) error {
+	err := s.writeMessage(m)
+	m.Release()
+	if err != nil {
+		s.fail(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.finish() {
+		s.stopping.Go(s.drain)
+	}
+	if err != nil {
+		return s.err
+	}
+	return nil
+}
+
+// writeRound needs the role of the writer, as do the next ones.
+func (s *Socket) writeRound(r *round) error {
+	if r.bulk != nil && len(r.small) == 0 && !r.ping && !r.pong {
+		return s.writeMessage(r.bulk)
+	}
+	size := r.size
+	inPlace := r.bulk != nil && s.wire.gathers && !s.client
+	if inPlace {
+		size -= len(r.bulk.Bytes)
+	}
+	b := rpc.Buffer(size)
+	if r.pong {
+		b = appendFrame(b, pongFrame, []byte(r.payload), s.client)
+	}
+	if r.ping {
+		b = appendFrame(b, pingFrame, nil, s.client)
+	}
+	for _, m := range r.small {
+		b = appendFrame(b, binaryFrame, m.Bytes, s.client)
+	}
+	var err error
+	switch {
+	case inPlace:
+		b = appendHeader(b, binaryFrame, len(r.bulk.Bytes), false)
+		err = s.writeBytes(b, r.bulk.Bytes)
+	case r.bulk != nil:
+		b = appendFrame(b, binaryFrame, r.bulk.Bytes, s.client)
+		err = s.writeBytes(b, nil)
+	default:
+		err = s.writeBytes(b, nil)
+	}
+	rpc.Recycle(b)
+	return err
+}
+
+// writeMessage writes one message in one frame.
+func (s *Socket) writeMessage(m *Message) error {
+	if s.wire.gathers && !s.client && len(m.Bytes) > smallMessage {
+		b := appendHeader(rpc.Buffer(maxHeader), binaryFrame, len(m.Bytes), false)
+		err := s.writeBytes(b, m.Bytes)
+		rpc.Recycle(b)
+		return err
+	}
+	b := appendFrame(rpc.Buffer(maxHeader+len(m.Bytes)), binaryFrame, m.Bytes, s.client)
+	err := s.writeBytes(b, nil)
+	rpc.Recycle(b)
+	return err
+}
+
+// writeBytes writes a and b, which may be nil, in one system call if it can.
+func (s *Socket) writeBytes(a, b []byte) error {
+	// A connection that is closed says so when it is written to.
+	_ = s.wire.Conn.SetWriteDeadline(time.Now().Add(s.patience))
+	err := s.wire.write(a, b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("peer took no frame within %v: %w", s.patience, os.ErrDeadlineExceeded)
+	}
+	if err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
+	return nil
+}
+
+// Flush waits until everything that lanes hold has been written. It is for an
+// orderly end, when nothing new is sent. The error is the context's, or the
+// reason of the socket's end.
+func (s *Socket) Flush(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		err, writing := s.err, s.sched.writing
+		if err != nil || !writing {
+			s.mu.Unlock()
+			return err
+		}
+		if s.sched.idle == nil {
+			s.sched.idle = make(chan struct{})
+		}
+		idle := s.sched.idle
+		s.mu.Unlock()
+		select {
+		case <-idle:
+		case <-s.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// dropWaiting releases what lanes hold. It needs Socket.mu.
+func (s *Socket) dropWaiting() {
+	for _, q := range []*laneList{&s.sched.small, &s.sched.bulk} {
+		for q.first != nil {
+			l := q.pop()
+			for !l.isEmpty() {
+				l.pop().Release()
+			}
+			l.room.Broadcast()
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package relay
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+
+	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/socket"
+)
+
+var (
+	errEmptyMessage = errors.New("writing a message: it is empty")
+	errBigMessage   = errors.New("writing a message: it is larger than 64 MiB")
+	errUnkept       = errors.New("the peer misses a frame that is no longer kept")
+	errLaneLost     = errors.New("the websocket was lost and the peer does not acknowledge")
+)
+
+// streamConfig is what a stream is made of.
+type streamConfig struct {
+	id      []byte   // not changed as long as the stream lives
+	session *session // the stream's own from now on, wiped at its end
+	// harness says that this end acknowledges the first record unasked, so that
+	// the other one learns at once that it can (D15).
+	harness bool
+	// send is the lane of the current websocket, see [socket.Lane.Send]; nil
+	// when there is none yet. When the lane ends it must return.
+	send func(*socket.Message) error
+	// ended hears once of an end that came from here: nil after Close, else the
+	// peer's violation or what cannot be made good. It is not called from end
+	// or suspend. No lock is held; it may run in any goroutine.
+	ended func(s *stream, err error)
+}
+
+// stream is one Noise stream through the relay, after its handshake: a
+// [rpc.Conn] at either end (remote.md 7, 8.1, 8.2, 8.4; D15). It has no
+// goroutine of its own: one runs only while something is sent that nobody
+// writes, an acknowledgement or a repeated frame, and ends with its lane.
+//
+//	Write → cut into records → seal → frame ┬ send (the lane)
+//	                                        └ kept until acknowledged → sent again
+//	receive → in order? → open → assembled messages → Read
+//	             └ early: waits         └ no room: waits (flow control)
+//
+// The directions have a lock each, and neither is held while the other is
+// taken, nor while a frame is sent: receive never waits for the peer.
+type stream struct {
+	id    []byte
+	keys  *session
+	ended func(s *stream, err error)
+	over  atomic.Bool // the end has begun
+	in    inbound
+	out   outbound
+}
+
+// newStream makes the stream of a handshake that is complete. Nothing is sent.
+func newStream(cfg streamConfig) *stream {
+	s := &stream{id: cfg.id, keys: cfg.session, ended: cfg.ended}
+	s.in.init(cfg.session)
+	s.out.init(cfg, s.fail)
+	return s
+}
+
+// Read returns the next message, see [rpc.Conn]. After the peer's end it first
+// gives what had arrived.
+func (s *stream) Read() ([]byte, error) {
+	message, got, err := s.in.read()
+	if got.news() {
+		s.out.received(got)
+	}
+	if err != nil && !s.over.Load() { // what waited turned out to be a violation
+		s.fail(err)
+	}
+	return message, err
+}
+
+// Write sends a message of up to 64 MiB, see [rpc.Conn]. It waits for its lane,
+// and for the peer while too much is unacknowledged. Without a websocket, what
+// may be kept is taken and goes out on the next one.
+func (s *stream) Write(message []byte) error {
+	switch n := len(message); {
+	case n == 0:
+		return errEmptyMessage
+	case n > maxMessage:
+		return errBigMessage
+	}
+	return s.out.write(message)
+}
+
+// Close ends the stream at once. What Write has handed to the lane still
+// arrives; what is unread is gone.
+func (s *stream) Close() error {
+	first := s.finish(net.ErrClosed)
+	s.in.drop(net.ErrClosed)
+	if first {
+		s.ended(s, nil)
+	}
+	return nil
+}
+
+// Reject ends the stream because of a message that is none (remote.md 7,
+// "invalid JSON"): the link resets it. [rpc.Peer] calls it, which decodes the
+// messages anyway.
+func (s *stream) Reject(err error) { s.fail(err) }
+
+// String is the label of the connection in logs and error texts.
+func (s *stream) String() string { return "stream " + label(s.id) }
+
+// receive takes a data, ack or resume frame of this stream; others are ignored.
+// One goroutine calls it at a time. It never blocks. The payload is decrypted
+// in place; nothing of f is kept. An error is a violation, of which ended has
+// heard already; after the end frames are ignored.
+func (s *stream) receive(f *frame.Frame) error {
+	patient := s.out.acknowledged(f)
+	var err error
+	switch f.Body {
+	case frame.Data:
+		var got progress
+		got, err = s.in.receive(f.Seq, f.Payload, patient)
+		if got.news() {
+			s.out.received(got)
+		}
+	case frame.Resume:
+		if patient { // else it is a word without meaning, as in the reference
+			err = s.out.repeatAll()
+		}
+	}
+	if err != nil {
+		s.fail(err)
+	}
+	return err
+}
+
+// suspend says that the websocket is gone. It tells whether the stream waits
+// for another one, which it does if its peer acknowledges; else it has ended.
+func (s *stream) suspend() bool {
+	err := s.out.suspend()
+	if err != nil {
+		s.end(err)
+	}
+	return err == nil && !s.over.Load()
+}
+
+// resume says that there is a new websocket: a resume frame goes out on it
+// first, then everything unacknowledged, then what is written. It does not wait
+// for that.
+func (s *stream) resume(send func(*socket.Message) error) { s.out.resume(send) }
+
+// end ends the stream from outside: a reset by the peer (nil), or the end of
+// the link. The reader gets what has arrived, then io.EOF or err.
+func (s *stream) end(err error) { s.finish(err) }
+
+// fail ends the stream from inside.
+func (s *stream) fail(err error) {
+	if s.finish(err) {
+		s.ended(s, err)
+	}
+}
+
+// finish is what all ends have in common. It tells whether this is the first.
+func (s *stream) finish(err error) bool {
+	if !s.over.CompareAndSwap(false, true) {
+		return false
+	}
+	reading, writing := err, err
+	if err == nil {
+		reading, writing = io.EOF, net.ErrClosed
+	}
+	s.in.end(reading)
+	s.out.end(writing)
+	s.keys.wipe()
+	return true
+}

@@ -1,0 +1,83 @@
+package relay
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/rpc"
+)
+
+// adjoining returns two streams without a relay: what one sends, the other
+// receives in the same goroutine. Each frame is copied, as a websocket does.
+func adjoining(b *testing.B) (harness, executor *stream) {
+	keysA, keysB := pairOfSessions()
+	send := func(to **stream) func(*socket.Message) error {
+		var f frame.Frame // whoever sends is alone
+		return func(m *socket.Message) error {
+			defer m.Release()
+			received := append(rpc.Buffer(len(m.Bytes)), m.Bytes...)
+			defer rpc.Recycle(received)
+			if err := frame.Decode(received, &f); err != nil {
+				return err
+			}
+			return (*to).receive(&f)
+		}
+	}
+	ended := func(*stream, error) {}
+	harness = newStream(streamConfig{id: testStreamID, session: keysA, harness: true, send: send(&executor), ended: ended})
+	executor = newStream(streamConfig{id: testStreamID, session: keysB, send: send(&harness), ended: ended})
+	b.Cleanup(func() {
+		harness.Close()
+		executor.Close()
+	})
+	introduce(b, harness, executor)
+	return harness, executor
+}
+
+// BenchmarkStreamRoundTrip is a message of 64 bytes there and back.
+func BenchmarkStreamRoundTrip(b *testing.B) {
+	harness, executor := adjoining(b)
+	message := make([]byte, 64)
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, step := range []struct{ from, to *stream }{{harness, executor}, {executor, harness}} {
+			if err := step.from.Write(message); err != nil {
+				b.Fatal(err)
+			}
+			got, err := step.to.Read()
+			if err != nil {
+				b.Fatal(err)
+			}
+			rpc.Recycle(got)
+		}
+	}
+}
+
+// BenchmarkStreamOneWay is a flood of large messages, each one record, with a
+// reader in a goroutine of its own.
+func BenchmarkStreamOneWay(b *testing.B) {
+	harness, executor := adjoining(b)
+	message := make([]byte, maxRecord-prefixSize)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for {
+			got, err := harness.Read()
+			if err != nil {
+				return
+			}
+			rpc.Recycle(got)
+		}
+	})
+	b.ReportAllocs()
+	b.SetBytes(int64(len(message)))
+	for b.Loop() {
+		if err := executor.Write(message); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.StopTimer()
+	harness.Close()
+	reading.Wait()
+}

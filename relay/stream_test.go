@@ -1,0 +1,491 @@
+package relay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/rpc/rpctest"
+)
+
+var testStreamID = []byte("4faa9b06-fef2-463f-8e45-a01233809670")
+
+// held is the memory that both halves hold for the peer or the reader, in bytes.
+func (s *stream) held() (in, out int) {
+	s.in.mu.Lock()
+	in = s.in.early.held() + s.in.backlogBytes + s.in.assembler.held() + s.in.unreadBytes
+	s.in.mu.Unlock()
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	return in, s.out.kept.bytes
+}
+
+func (s *stream) provenPeer() bool {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	return s.out.proven
+}
+
+// cable is one direction of a relay that loses nothing, with a bounded queue.
+type cable struct {
+	frames chan []byte
+	cut    chan struct{} // what is sent later fails
+	once   sync.Once
+}
+
+func newCable() *cable {
+	return &cable{frames: make(chan []byte, 8), cut: make(chan struct{})}
+}
+
+func (c *cable) send(m *socket.Message) error {
+	defer m.Release()
+	select {
+	case <-c.cut:
+		return net.ErrClosed
+	default:
+	}
+	select {
+	case c.frames <- append(rpc.Buffer(len(m.Bytes)), m.Bytes...): // the sender may keep m
+		return nil
+	case <-c.cut:
+		return net.ErrClosed
+	}
+}
+
+func (c *cable) close() { c.once.Do(func() { close(c.cut) }) }
+
+// deliver hands frames to s, as the reader of a link does, until a reset or
+// done.
+func (c *cable) deliver(s *stream, done <-chan struct{}) {
+	var f frame.Frame
+	for {
+		select {
+		case b := <-c.frames:
+			if err := frame.Decode(b, &f); err != nil {
+				panic(err)
+			}
+			if f.Body == frame.Reset {
+				s.end(nil)
+				return
+			}
+			_ = s.receive(&f) // ended hears of it
+			rpc.Recycle(b)
+		case <-done:
+			return
+		}
+	}
+}
+
+// joined returns two streams with a relay between them. A stream that ends has
+// its peer reset.
+func joined(t testing.TB) (harness, executor *stream) {
+	keysA, keysB := pairOfSessions()
+	there, back := newCable(), newCable()
+	var wg sync.WaitGroup
+	ended := func(to *cable) func(*stream, error) {
+		return func(*stream, error) {
+			reset := &frame.Frame{StreamID: testStreamID, Body: frame.Reset, Reason: []byte(resetReason)}
+			wg.Go(func() {
+				_ = to.send(newFrame(reset)) // fails when the test is over
+				to.close()
+			})
+		}
+	}
+	harness = newStream(streamConfig{id: testStreamID, session: keysA, harness: true, send: there.send, ended: ended(there)})
+	executor = newStream(streamConfig{id: testStreamID, session: keysB, send: back.send, ended: ended(back)})
+	done := make(chan struct{})
+	wg.Go(func() { there.deliver(executor, done) })
+	wg.Go(func() { back.deliver(harness, done) })
+	t.Cleanup(func() {
+		harness.Close()
+		executor.Close()
+		close(done)
+		there.close()
+		back.close()
+		wg.Wait()
+	})
+	introduce(t, harness, executor)
+	return harness, executor
+}
+
+// introduce exchanges messages until both ends know that the other one
+// acknowledges, as the first requests of a connection do.
+func introduce(t testing.TB, harness, executor *stream) {
+	t.Helper()
+	for _, step := range []struct{ from, to *stream }{{harness, executor}, {executor, harness}, {harness, executor}, {executor, harness}, {harness, executor}} {
+		if err := step.from.Write([]byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		message, err := step.to.Read()
+		if err != nil || string(message) != "{}" {
+			t.Fatalf("got %q, %v", message, err)
+		}
+	}
+	if !harness.provenPeer() {
+		t.Fatal("the harness does not know that the executor acknowledges")
+	}
+	for !executor.provenPeer() { // the first acknowledgement may be on its way
+		runtime.Gosched()
+	}
+}
+
+func TestStreamConn(t *testing.T) {
+	t.Parallel()
+	rpctest.TestConn(t, func(t *testing.T) (a, b rpc.Conn) {
+		a, b = joined(t)
+		return a, b
+	})
+}
+
+// A remote is the other end of a stream as a test plays it: it has the keys,
+// sees every frame that is sent and decides about the order of what it sends.
+type remote struct {
+	t      testing.TB
+	keys   *session
+	stream *stream
+
+	mu    sync.Mutex
+	sent  []frame.Frame // by the stream
+	raw   [][]byte
+	ends  []error // what ended was told
+	errOf error   // what send returns
+}
+
+func newRemote(t testing.TB, harness bool) *remote {
+	keys, peer := pairOfSessions()
+	r := &remote{t: t, keys: peer}
+	r.stream = newStream(streamConfig{id: testStreamID, session: keys, harness: harness, send: r.send, ended: r.ended})
+	t.Cleanup(func() { r.stream.Close() })
+	return r
+}
+
+func (r *remote) send(m *socket.Message) error {
+	defer m.Release()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.errOf != nil {
+		return r.errOf
+	}
+	b := slices.Clone(m.Bytes)
+	var f frame.Frame
+	if err := frame.Decode(b, &f); err != nil {
+		r.t.Errorf("sent an invalid frame: %v", err)
+	}
+	r.raw, r.sent = append(r.raw, b), append(r.sent, f)
+	return nil
+}
+
+func (r *remote) ended(s *stream, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s != r.stream {
+		r.t.Error("ended is told of another stream")
+	}
+	r.ends = append(r.ends, err)
+}
+
+// frames returns what was sent since the last call.
+func (r *remote) frames() ([]frame.Frame, [][]byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sent, raw := r.sent, r.raw
+	r.sent, r.raw = nil, nil
+	return sent, raw
+}
+
+// told returns what ended was told.
+func (r *remote) told() []error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.ends)
+}
+
+// record seals plaintext; records must be received in the order of sealing.
+func (r *remote) record(plaintext string) []byte {
+	record, err := r.keys.seal(nil, []byte(plaintext))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return record
+}
+
+func (r *remote) data(seq uint32, record []byte) error {
+	return r.stream.receive(&frame.Frame{StreamID: testStreamID, Body: frame.Data, Seq: seq, Payload: slices.Clone(record)})
+}
+
+// ack acknowledges everything below taken.
+func (r *remote) ack(taken, bits uint32) error {
+	return r.stream.receive(&frame.Frame{StreamID: testStreamID, Body: frame.Ack, Ack: taken - 1, AckBits: bits})
+}
+
+func (r *remote) write(messages ...string) {
+	r.t.Helper()
+	for _, m := range messages {
+		if err := r.stream.Write([]byte(m)); err != nil {
+			r.t.Fatalf("Write: %v", err)
+		}
+	}
+}
+
+func (r *remote) wantRead(want string) {
+	r.t.Helper()
+	got, err := r.stream.Read()
+	if err != nil || string(got) != want {
+		r.t.Fatalf("Read: got %.40q, %v; want %.40q", got, err, want)
+	}
+	rpc.Recycle(got)
+}
+
+func (r *remote) wantEnd(want error) {
+	r.t.Helper()
+	for range 2 {
+		if got, err := r.stream.Read(); !errors.Is(err, want) {
+			r.t.Fatalf("Read: got %.40q, %v; want the error %v", got, err, want)
+		}
+	}
+}
+
+// framed is the plaintext of messages, each with its length.
+func framed(messages ...string) string {
+	var b []byte
+	for _, m := range messages {
+		b = append(b, byte(len(m)>>24), byte(len(m)>>16), byte(len(m)>>8), byte(len(m)))
+		b = append(b, m...)
+	}
+	return string(b)
+}
+
+// TestPeerEnds: a reset lets the reader have what has arrived.
+func TestPeerEnds(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ end, read, write error }{
+		"reset":       {nil, io.EOF, net.ErrClosed},
+		"link closed": {errNoWebsocket, errNoWebsocket, errNoWebsocket},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRemote(t, false)
+			for seq := range uint32(3) {
+				if err := r.data(seq, r.record(framed(fmt.Sprintf("message %d", seq)))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.stream.end(tt.end)
+			r.stream.end(errors.New("a second end"))
+			for seq := range 3 {
+				r.wantRead(fmt.Sprintf("message %d", seq))
+			}
+			r.wantEnd(tt.read)
+			if err := r.stream.Write([]byte("{}")); !errors.Is(err, tt.write) {
+				t.Errorf("Write: %v, want %v", err, tt.write)
+			}
+			if err := r.data(3, []byte("nothing")); err != nil {
+				t.Errorf("a frame after the end: %v", err)
+			}
+			r.stream.Close()
+			r.wantEnd(net.ErrClosed)
+			if ends := r.told(); len(ends) != 0 {
+				t.Errorf("ended was told of the peer's end: %v", ends)
+			}
+			if sent, _ := r.frames(); len(sent) != 0 {
+				t.Errorf("sent after the end: %v", sent)
+			}
+		})
+	}
+}
+
+func TestLocalEnd(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, false)
+	if err := r.data(0, r.record(framed("unread"))); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { r.stream.Close() })
+	}
+	wg.Wait()
+	r.stream.end(nil)
+	r.wantEnd(net.ErrClosed)
+	if err := r.stream.Write([]byte("{}")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Write: %v", err)
+	}
+	if ends := r.told(); !slices.Equal(ends, []error{nil}) {
+		t.Errorf("ended was told %v, want one nil", ends)
+	}
+	if _, err := r.stream.keys.seal(nil, nil); err != errSessionOver {
+		t.Errorf("the keys are still there: %v", err)
+	}
+	if in, out := r.stream.held(); in+out != 0 {
+		t.Errorf("still holds %d and %d bytes", in, out)
+	}
+	if r.stream.suspend() {
+		t.Error("waits for another websocket")
+	}
+	r.stream.resume(r.send)
+	if sent, _ := r.frames(); len(sent) != 0 {
+		t.Errorf("sent after the end: %v", sent)
+	}
+}
+
+// TestReject: what is no JSON-RPC at all is a violation like any other.
+func TestReject(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, false)
+	cause := errors.New("not JSON")
+	r.stream.Reject(cause)
+	r.stream.Reject(cause)
+	r.stream.Close()
+	if ends := r.told(); !slices.Equal(ends, []error{cause}) {
+		t.Errorf("ended was told %v", ends)
+	}
+}
+
+func TestWriteRefuses(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, false)
+	if err := r.stream.Write(nil); err != errEmptyMessage {
+		t.Errorf("empty: %v", err)
+	}
+	if err := r.stream.Write(make([]byte, maxMessage+1)); err != errBigMessage {
+		t.Errorf("64 MiB and a byte: %v", err)
+	}
+	r.write("{}")
+	if sent, _ := r.frames(); len(sent) != 1 || sent[0].Seq != 0 {
+		t.Errorf("the stream is not as before: sent %v", sent)
+	}
+}
+
+// TestWriteKeepsNothing: Write is done with its slice, also when frames are kept.
+func TestWriteKeepsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, false)
+	message := bytes.Repeat([]byte("abc"), 5000)
+	want := bytes.Clone(message)
+	if err := r.stream.Write(message); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(message, want) {
+		t.Error("Write has changed its slice")
+	}
+}
+
+// TestBlockedWriters: who waits for the lane, for its turn or for the window is
+// unblocked by Close, and receive never waits for them.
+func TestBlockedWriters(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		lane := newCable()
+		keys, peer := pairOfSessions()
+		r := &remote{t: t, keys: peer}
+		r.stream = newStream(streamConfig{id: testStreamID, session: keys, send: lane.send, ended: func(*stream, error) { lane.close() }})
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				for {
+					if err := r.stream.Write([]byte("{}")); err != nil {
+						return
+					}
+				}
+			})
+		}
+		synctest.Wait()
+		if len(lane.frames) != cap(lane.frames) {
+			t.Fatalf("%d frames were sent", len(lane.frames))
+		}
+		if err := r.data(0, r.record(framed("hello"))); err != nil {
+			t.Fatal(err)
+		}
+		r.wantRead("hello")
+		r.stream.Close()
+		wg.Wait()
+	})
+}
+
+// TestTurns: a writer that floods the stream lets others have their turn.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var wg sync.WaitGroup
+		gate := make(chan *socket.Message)
+		keys, _ := pairOfSessions()
+		s := newStream(streamConfig{id: testStreamID, session: keys, ended: func(*stream, error) {},
+			send: func(m *socket.Message) error { gate <- m; return nil }})
+		write := func(size, n int) {
+			wg.Go(func() {
+				for range n {
+					if err := s.Write(make([]byte, size)); err != nil {
+						t.Errorf("Write: %v", err)
+					}
+				}
+			})
+			synctest.Wait()
+		}
+		write(5000, 100)
+		write(10, 1)
+		// The flood's next Write comes while the other waits.
+		for i := 0; ; i++ {
+			m := <-gate
+			size := len(m.Bytes)
+			m.Release()
+			if size < 5000 {
+				break
+			}
+			if i > maxOvertaken+1 {
+				t.Fatalf("%d messages have overtaken one that waits", i)
+			}
+		}
+		go func() {
+			for m := range gate {
+				m.Release()
+			}
+		}()
+		wg.Wait()
+		close(gate)
+		s.Close()
+	})
+}
+
+// TestIdleStream: a stream that has been used and is idle is small.
+func TestIdleStream(t *testing.T) {
+	const n = 200
+	const most = 20 << 10
+	streams := make([]*stream, 0, 2*n)
+	memory := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc + m.StackInuse
+	}
+	before := memory()
+	for range n {
+		r := newRemote(t, true)
+		r.write("{}", "{}")
+		for seq := range uint32(200) {
+			if err := r.data(seq, r.record(framed("{}"))); err != nil {
+				t.Fatal(err)
+			}
+			r.wantRead("{}")
+		}
+		r.write("{}", "{}")
+		r.frames()
+		streams = append(streams, r.stream)
+	}
+	if each := (int64(memory()) - int64(before)) / n; each > most {
+		t.Errorf("an idle stream takes %d bytes, want at most %d", each, most)
+	} else {
+		t.Logf("%d bytes a stream", each)
+	}
+	runtime.KeepAlive(streams)
+}

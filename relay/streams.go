@@ -1,0 +1,329 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/execagent/execagent/relay/socket"
+)
+
+// Limits of an executor's link (remote.md 8.2, 8.3).
+const (
+	maxActive     = 128 // streams
+	maxPending    = 32  // handshakes whose validation is under way
+	maxHandshakes = 64  // handshakes at work, those included that were dropped meanwhile
+	maxFailures   = 8   // of handshakes on one websocket, then it pauses
+	maxLingering  = 128 // ended streams that still have something to send
+
+	defaultPause = 10 * time.Second
+)
+
+// maxStreamID is in bytes. remote.md 5 knows no limit; this one leaves room for
+// the largest record in a message, and a reset to every id fits into a lane.
+const maxStreamID = 16 << 10
+
+// Why a handshake was not taken up or came to nothing. The peer is told none
+// of it.
+var (
+	errPaused     = errors.New("too many failed handshakes on this websocket, paused")
+	errActive     = errors.New("handshake on an active stream")
+	errSecond     = errors.New("second handshake while the first is validated")
+	errEarlyData  = errors.New("data before the handshake is complete")
+	errBusy       = errors.New("too many handshakes at once")
+	errFull       = errors.New("too many active streams")
+	errStreamID   = errors.New("stream id is too long")
+	errDropped    = errors.New("handshake was dropped meanwhile")
+	errNoListener = errors.New("connections are no longer accepted")
+)
+
+// streams is what a link knows of its streams: those that are active, with a
+// websocket or waiting for one, and the handshakes on the current websocket. It
+// decides and counts; it sends nothing and calls no stream.
+type streams struct {
+	pause time.Duration // zero: 10 s
+
+	mu     sync.Mutex // protects the fields below
+	active map[string]*member
+	// leg is the current websocket, or the last one when up is false.
+	leg *leg
+	up  bool
+	// orphans ended while no websocket was up; their peers have yet to be told.
+	orphans []string
+
+	// The rest is of the current websocket.
+	pending     map[string]*attempt
+	running     int // goroutines of handshakes
+	lingering   int // goroutines of ended streams
+	failures    int
+	pausedUntil time.Time
+	arrivals    uint64
+	lastFailed  uint64 // the latest arrival among those that failed
+}
+
+// member is an active stream and its lane on the current websocket.
+type member struct {
+	id     string
+	stream *stream
+	lane   *socket.Lane // nil while it waits for a websocket
+}
+
+// attempt is a handshake under way: it is read, answered and validated.
+type attempt struct {
+	id     string
+	number uint64 // in order of arrival
+	cancel context.CancelFunc
+}
+
+// find returns the active stream of that id, or whether a handshake for it is
+// under way.
+func (t *streams) find(id []byte) (s *stream, pending bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m := t.active[string(id)]; m != nil {
+		return m.stream, false
+	}
+	return nil, t.pending[string(id)] != nil
+}
+
+// admit decides about a handshake message. The caller runs the handshake and
+// then calls released. On errSecond the first one is dropped too.
+func (t *streams) admit(id []byte, cancel context.CancelFunc) (*attempt, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.arrivals++
+	switch {
+	case t.pausedLocked():
+		return nil, errPaused
+	case t.active[string(id)] != nil:
+		return nil, errActive
+	case t.pending[string(id)] != nil:
+		t.dropLocked(t.pending[string(id)])
+		t.failedLocked(t.arrivals)
+		return nil, errSecond
+	case len(id) > maxStreamID:
+		t.failedLocked(t.arrivals)
+		return nil, errStreamID
+	case len(t.pending) >= maxPending, t.running >= maxHandshakes:
+		return nil, errBusy
+	case len(t.active) >= maxActive:
+		return nil, errFull
+	}
+	h := &attempt{id: string(id), number: t.arrivals, cancel: cancel}
+	if t.pending == nil {
+		t.pending = make(map[string]*attempt)
+	}
+	t.pending[h.id] = h
+	t.running++
+	return h, nil
+}
+
+// released says that the goroutine of a handshake has ended.
+func (t *streams) released() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.running--
+}
+
+// disturb drops the handshake under way for id; failed says whether that counts
+// as a failure. It tells whether there was one.
+func (t *streams) disturb(id []byte, failed bool) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.pending[string(id)]
+	if h == nil {
+		return false
+	}
+	t.dropLocked(h)
+	if failed {
+		t.failedLocked(h.number)
+	}
+	return true
+}
+
+// fail ends a handshake that failed by itself. It tells whether the peer is to
+// be told: not if it was dropped before.
+func (t *streams) fail(h *attempt) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pending[h.id] != h {
+		return false
+	}
+	delete(t.pending, h.id)
+	t.failedLocked(h.number)
+	return true
+}
+
+// activate makes an active stream of a handshake that is complete. errDropped
+// means that nobody waits for it any more; after the other errors the peer is
+// told.
+func (t *streams) activate(h *attempt, m *member) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.up || t.pending[h.id] != h {
+		return errDropped
+	}
+	delete(t.pending, h.id)
+	// A pause refuses what came after the failures that led to it, also when
+	// this goroutine was faster than theirs.
+	if t.pausedLocked() && h.number > t.lastFailed {
+		return errPaused
+	}
+	if len(t.active) >= maxActive {
+		return errFull
+	}
+	if t.active == nil {
+		t.active = make(map[string]*member)
+	}
+	t.active[m.id] = m
+	return nil
+}
+
+// take removes an active stream by its id, for the peer that ended it.
+func (t *streams) take(id []byte) *member {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := t.active[string(id)]
+	delete(t.active, string(id))
+	return m
+}
+
+// remove removes a stream that has ended by itself. It returns nil when it had
+// been removed before: the id may be another stream's by now. With a websocket
+// up it returns that too; without, the peer is told on the next one.
+func (t *streams) remove(id string, s *stream) (*member, *leg) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := t.active[id]
+	if m == nil || m.stream != s {
+		return nil, nil
+	}
+	delete(t.active, id)
+	if t.up {
+		return m, t.leg
+	}
+	if len(t.orphans) < maxActive {
+		t.orphans = append(t.orphans, id)
+	}
+	return m, nil
+}
+
+// attach makes g the current websocket. It returns the streams that waited for
+// one, each with a lane on it, and the ids of those that ended meanwhile.
+func (t *streams) attach(g *leg) (waited []*member, orphans []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leg, t.up = g, true
+	t.failures, t.pausedUntil = 0, time.Time{}
+	for _, m := range t.active {
+		m.lane = g.socket.NewLane(0)
+		waited = append(waited, m)
+	}
+	orphans, t.orphans = t.orphans, nil
+	return waited, orphans
+}
+
+// detach says that the current websocket is gone, and its handshakes with it.
+// It returns the streams that were active.
+func (t *streams) detach() []*member {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.up = false
+	for _, h := range t.pending {
+		t.dropLocked(h)
+	}
+	members := make([]*member, 0, len(t.active))
+	for _, m := range t.active {
+		members = append(members, m)
+	}
+	return members
+}
+
+// forget removes a stream that ended with its websocket, without a word to its
+// peer. It tells whether the stream was there.
+func (t *streams) forget(m *member) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.active[m.id] != m {
+		return false
+	}
+	delete(t.active, m.id)
+	return true
+}
+
+// clear removes all streams, unless lost is given and is not the last websocket
+// or was followed by another.
+func (t *streams) clear(lost *leg) []*member {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if lost != nil && (t.up || t.leg != lost) {
+		return nil
+	}
+	var members []*member
+	for _, m := range t.active {
+		members = append(members, m)
+	}
+	clear(t.active)
+	t.orphans = nil
+	return members
+}
+
+// linger runs send in a goroutine of g, if that is the current websocket and not
+// too many do so already.
+func (t *streams) linger(g *leg, send func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.up || t.leg != g || t.lingering >= maxLingering {
+		return false
+	}
+	t.lingering++
+	g.wg.Go(func() {
+		send()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.lingering--
+	})
+	return true
+}
+
+func (t *streams) dropLocked(h *attempt) {
+	delete(t.pending, h.id)
+	h.cancel()
+}
+
+func (t *streams) pausedLocked() bool { return time.Now().Before(t.pausedUntil) }
+
+// failedLocked counts a failure; during a pause there is nothing to count.
+func (t *streams) failedLocked(number uint64) {
+	if t.pausedLocked() {
+		return
+	}
+	t.lastFailed = max(t.lastFailed, number)
+	if t.failures++; t.failures < maxFailures {
+		return
+	}
+	t.failures = 0
+	pause := t.pause
+	if pause <= 0 {
+		pause = defaultPause
+	}
+	t.pausedUntil = time.Now().Add(pause)
+}
+
+// label makes a stream id fit for logs: it comes from outside and may hold
+// anything.
+func label(id []byte) string {
+	const most = 64 // bytes
+	cut := id[:min(len(id), most)]
+	for _, c := range cut {
+		if c <= ' ' || c > '~' || c == '"' || c == '\\' {
+			return strconv.QuoteToASCII(string(cut))
+		}
+	}
+	if len(id) > most {
+		return string(cut) + "..."
+	}
+	return string(cut)
+}

@@ -1,0 +1,275 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// table returns streams with a websocket on which nothing is ever sent.
+func table() *streams { return &streams{leg: &leg{}, up: true} }
+
+// begin admits a handshake; its cancel sets the flag that is returned.
+func begin(t *testing.T, s *streams, id string) (h *attempt, cancelled *bool) {
+	t.Helper()
+	cancelled = new(bool)
+	h, err := s.admit([]byte(id), func() { *cancelled = true })
+	if err != nil {
+		t.Fatalf("admit %q: %v", id, err)
+	}
+	return h, cancelled
+}
+
+func activate(t *testing.T, s *streams, id string) *member {
+	t.Helper()
+	h, _ := begin(t, s, id)
+	m := &member{id: id, stream: &stream{}}
+	if err := s.activate(h, m); err != nil {
+		t.Fatalf("activate %q: %v", id, err)
+	}
+	s.released()
+	return m
+}
+
+func TestStreamsPause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := table()
+		fail := func(n int) {
+			t.Helper()
+			for i := range n {
+				h, _ := begin(t, s, fmt.Sprint("bad", i))
+				if !s.fail(h) {
+					t.Errorf("failure %d was dropped before", i)
+				}
+				s.released()
+			}
+		}
+		// Failures do not age, and good handshakes do not clear them.
+		fail(4)
+		time.Sleep(11 * time.Second)
+		activate(t, s, "good")
+		fail(3)
+		begun, _ := begin(t, s, "begun before the pause")
+		late, _ := begin(t, s, "the eighth failure")
+		after, _ := begin(t, s, "begun after that")
+		s.fail(late)
+		refused := func(want error) {
+			t.Helper()
+			if _, err := s.admit([]byte("new"), nil); !errors.Is(err, want) {
+				t.Errorf("admit: got %v, want %v", err, want)
+			}
+		}
+		refused(errPaused)
+		if err := s.activate(begun, &member{id: begun.id, stream: &stream{}}); err != nil {
+			t.Errorf("handshake from before the failures: %v", err)
+		}
+		if err := s.activate(after, &member{id: after.id, stream: &stream{}}); err != errPaused {
+			t.Errorf("handshake from after the failures: got %v, want %v", err, errPaused)
+		}
+		if m, _ := s.find([]byte("good")); m == nil {
+			t.Error("the pause has ended an active stream")
+		}
+		time.Sleep(10*time.Second - time.Nanosecond)
+		refused(errPaused)
+		time.Sleep(time.Nanosecond)
+		// The count has started at 0 again.
+		fail(7)
+		activate(t, s, "good again")
+		fail(1)
+		refused(errPaused)
+	})
+}
+
+func TestStreamsFailuresBelongToAWebsocket(t *testing.T) {
+	t.Parallel()
+	s := table()
+	for i := range maxFailures {
+		h, _ := begin(t, s, fmt.Sprint(i))
+		s.fail(h)
+		s.released()
+	}
+	if _, err := s.admit([]byte("new"), nil); err != errPaused {
+		t.Fatalf("admit: got %v, want %v", err, errPaused)
+	}
+	s.detach()
+	s.attach(&leg{})
+	activate(t, s, "new")
+}
+
+func TestStreamsLimits(t *testing.T) {
+	t.Parallel()
+	t.Run("pending", func(t *testing.T) {
+		t.Parallel()
+		s := table()
+		for i := range maxPending {
+			begin(t, s, fmt.Sprint(i))
+		}
+		if _, err := s.admit([]byte("one more"), nil); err != errBusy {
+			t.Errorf("33rd: got %v, want %v", err, errBusy)
+		}
+		// A place that is freed can be used at once, though its goroutine may
+		// not have noticed; but of those there are not any number.
+		for i := range maxHandshakes - maxPending {
+			if !s.disturb(fmt.Append(nil, i), false) {
+				t.Fatalf("handshake %d is gone", i)
+			}
+			begin(t, s, fmt.Sprint("again", i))
+		}
+		s.disturb([]byte("again0"), false)
+		if _, err := s.admit([]byte("one more"), nil); err != errBusy {
+			t.Errorf("65th goroutine: got %v, want %v", err, errBusy)
+		}
+		s.released()
+		begin(t, s, "one more")
+		if s.failures != 0 {
+			t.Errorf("%d failures were counted, want none", s.failures)
+		}
+	})
+	t.Run("active", func(t *testing.T) {
+		t.Parallel()
+		s := table()
+		late, _ := begin(t, s, "late")
+		for i := range maxActive {
+			activate(t, s, fmt.Sprint(i))
+		}
+		if _, err := s.admit([]byte("129th"), nil); err != errFull {
+			t.Errorf("129th handshake: got %v, want %v", err, errFull)
+		}
+		if err := s.activate(late, &member{id: "late"}); err != errFull {
+			t.Errorf("129th stream: got %v, want %v", err, errFull)
+		}
+		if s.take([]byte("7")) == nil {
+			t.Error("stream 7 is gone")
+		}
+		activate(t, s, "129th")
+		if s.failures != 0 {
+			t.Errorf("%d failures were counted, want none", s.failures)
+		}
+	})
+	t.Run("stream id", func(t *testing.T) {
+		t.Parallel()
+		s := table()
+		begin(t, s, strings.Repeat("x", maxStreamID))
+		if _, err := s.admit([]byte(strings.Repeat("x", maxStreamID+1)), nil); err != errStreamID {
+			t.Errorf("got %v, want %v", err, errStreamID)
+		}
+		if s.failures != 1 {
+			t.Errorf("%d failures were counted, want 1", s.failures)
+		}
+	})
+}
+
+func TestStreamsDrop(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name     string
+		drop     func(s *streams) error
+		failures int
+	}{
+		{"data", func(s *streams) error { s.disturb([]byte("id"), true); return nil }, 1},
+		{"reset", func(s *streams) error { s.disturb([]byte("id"), false); return nil }, 0},
+		{"second handshake", func(s *streams) error {
+			if _, err := s.admit([]byte("id"), nil); err != errSecond {
+				return fmt.Errorf("admit: got %v, want %v", err, errSecond)
+			}
+			return nil
+		}, 1},
+		{"end of the websocket", func(s *streams) error { s.detach(); return nil }, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := table()
+			h, cancelled := begin(t, s, "id")
+			if err := tt.drop(s); err != nil {
+				t.Error(err)
+			}
+			if !*cancelled {
+				t.Error("the validation goes on")
+			}
+			// What the validation says now is ignored.
+			if err := s.activate(h, &member{id: "id"}); err != errDropped {
+				t.Errorf("activate: got %v, want %v", err, errDropped)
+			}
+			if s.fail(h) {
+				t.Error("its failure is reported a second time")
+			}
+			if active, pending := s.find([]byte("id")); active != nil || pending {
+				t.Errorf("find: got %v, %v; want nothing", active, pending)
+			}
+			if s.failures != tt.failures {
+				t.Errorf("%d failures were counted, want %d", s.failures, tt.failures)
+			}
+		})
+	}
+}
+
+func TestStreamsReuseOfAnID(t *testing.T) {
+	t.Parallel()
+	s := table()
+	first := activate(t, s, "id")
+	if _, err := s.admit([]byte("id"), nil); err != errActive {
+		t.Errorf("admit: got %v, want %v", err, errActive)
+	}
+	if m, g := s.remove("id", first.stream); m != first || g != s.leg {
+		t.Errorf("remove: got %v on %v", m, g)
+	}
+	second := activate(t, s, "id")
+	if m, _ := s.remove("id", first.stream); m != nil {
+		t.Error("the end of the first stream has removed the second")
+	}
+	if s.forget(first) {
+		t.Error("the first stream was forgotten instead of the second")
+	}
+	if got, _ := s.find([]byte("id")); got != second.stream {
+		t.Errorf("find: got %p, want %p", got, second.stream)
+	}
+}
+
+func TestStreamsWithoutAWebsocket(t *testing.T) {
+	t.Parallel()
+	s := table()
+	lost := s.leg
+	waits, ends := activate(t, s, "waits"), activate(t, s, "ends")
+	if got := len(s.detach()); got != 2 {
+		t.Errorf("detach: got %d streams, want 2", got)
+	}
+	if m, g := s.remove("ends", ends.stream); m != ends || g != nil {
+		t.Errorf("remove: got %v on %v, want it without a websocket", m, g)
+	}
+	if s.linger(lost, func() {}) {
+		t.Error("something lingers on a websocket that is gone")
+	}
+	if got := s.clear(&leg{}); got != nil {
+		t.Errorf("another websocket's grace has ended %d streams", len(got))
+	}
+	if got := s.clear(lost); len(got) != 1 || got[0] != waits {
+		t.Errorf("clear: got %v, want the stream that waits", got)
+	}
+	if len(s.active) != 0 {
+		t.Errorf("%d streams are left", len(s.active))
+	}
+}
+
+func TestLabel(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ id, want string }{
+		{"4faa9b06-fef2-463f-8e45-a01233809670", "4faa9b06-fef2-463f-8e45-a01233809670"},
+		{"", ""},
+		{" x", `" x"`},
+		{"a\nlevel=ERROR", `"a\nlevel=ERROR"`},
+		{"\x1b[31mé", `"\x1b[31m\u00e9"`},
+		{`a"b`, `"a\"b"`},
+		{strings.Repeat("y", 64), strings.Repeat("y", 64)},
+		{strings.Repeat("y", 5000), strings.Repeat("y", 64) + "..."},
+	}
+	for _, tt := range tests {
+		if got := label([]byte(tt.id)); got != tt.want {
+			t.Errorf("label(%.20q): got %s, want %s", tt.id, got, tt.want)
+		}
+	}
+}
