@@ -286,7 +286,11 @@ func (c *harness) receive(m *socket.Message, f *frame.Frame) (over bool, err err
 	case f.Body == frame.Heartbeat:
 		return false, nil
 	}
-	return false, c.stream.receive(f)
+	if err := c.stream.receive(f); err != nil {
+		return false, err
+	}
+	c.stream.in.waitForRoom()
+	return false, nil
 }
 
 // farewell sends the reset that frees the executor's stream, behind what was

@@ -34,8 +34,12 @@ type inbound struct {
 	keys *session
 
 	mu      sync.Mutex // protects the fields below
-	arrived sync.Cond  // a message, room in the backlog or the end
+	arrived sync.Cond  // a message or the end
+	room    sync.Cond  // for a message, or the end
 	err     error      // the end; io.EOF when it was orderly
+	// pushes says that who calls receive waits for room by itself, see waitForRoom:
+	// a late reader then is no violation of the peer's.
+	pushes bool
 	// patient says that the peer sends again what is dropped, and waits when
 	// its records are not acknowledged (D15).
 	patient bool
@@ -69,9 +73,9 @@ type progress struct {
 
 func (p *progress) news() bool { return p.received > 0 || p.again || p.early }
 
-func (in *inbound) init(keys *session) {
-	in.keys = keys
-	in.arrived.L = &in.mu
+func (in *inbound) init(keys *session, pushes bool) {
+	in.keys, in.pushes = keys, pushes
+	in.arrived.L, in.room.L = &in.mu, &in.mu
 }
 
 // read returns the next message. An error that is not in.err is a violation
@@ -83,6 +87,7 @@ func (in *inbound) read() (message []byte, got progress, err error) {
 		if in.unread.len() > 0 {
 			message = in.unread.pop()
 			in.unreadBytes -= len(message)
+			in.room.Signal()
 			if in.backlog.len() > 0 {
 				got = in.refill()
 			}
@@ -171,7 +176,7 @@ func (in *inbound) deliver(plaintext []byte) (rest []byte, err error) {
 			return nil, err
 		case message == nil:
 			return nil, nil
-		case full:
+		case full && !in.pushes:
 			rpc.Recycle(message)
 			return nil, errUnread
 		}
@@ -182,9 +187,20 @@ func (in *inbound) deliver(plaintext []byte) (rest []byte, err error) {
 	return nil, nil
 }
 
+// waitForRoom waits until the reader of a peer that does not acknowledge has
+// caught up, or the end. The websocket is not read meanwhile, which holds up
+// the peer; it must carry no other stream.
+func (in *inbound) waitForRoom() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for in.err == nil && !in.patient && in.full() {
+		in.room.Wait()
+	}
+}
+
 func (in *inbound) full() bool {
 	limit := maxUnreadBytes
-	if in.patient {
+	if in.patient || in.pushes {
 		limit = patientUnreadBytes
 	}
 	n := in.unread.len()
@@ -270,6 +286,7 @@ func (in *inbound) end(err error) {
 	}
 	in.early.drop()
 	in.arrived.Broadcast()
+	in.room.Broadcast()
 }
 
 // drop forgets what is unread. The reader gets err.
@@ -285,4 +302,5 @@ func (in *inbound) drop(err error) {
 	}
 	in.unreadBytes = 0
 	in.arrived.Broadcast()
+	in.room.Broadcast()
 }

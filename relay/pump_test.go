@@ -213,3 +213,55 @@ func TestAcknowledge(t *testing.T) {
 		})
 	})
 }
+
+// TestHarnessPushesBack: a harness does not read its websocket while a silent
+// executor's messages wait for the reader, instead of giving up the stream.
+func TestHarnessPushesBack(t *testing.T) {
+	t.Parallel()
+	flood := func(r *remote) {
+		for seq := range uint32(maxUnread) {
+			if err := r.data(seq, r.record(framed("{}"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	bubble(t, true, func(t *testing.T, r *remote) {
+		flood(r)
+		// One record may hold more messages than there is room for.
+		if err := r.data(maxUnread, r.record(framed("{}", "{}", "{}"))); err != nil {
+			t.Fatal(err)
+		}
+		waited := make(chan struct{})
+		go func() {
+			defer close(waited)
+			r.stream.in.waitForRoom()
+		}()
+		for range 3 {
+			pass(time.Minute)
+			select {
+			case <-waited:
+				t.Fatal("did not wait for room")
+			default:
+			}
+			if _, err := r.stream.Read(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.wantRead("{}")
+		<-waited
+		if ends := r.told(); len(ends) != 0 {
+			t.Errorf("ended was told %v", ends)
+		}
+	})
+	t.Run("end", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, true, func(t *testing.T, r *remote) {
+			flood(r)
+			go func() {
+				pass(time.Minute)
+				r.stream.Close()
+			}()
+			r.stream.in.waitForRoom()
+		})
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -87,9 +88,7 @@ func (r *Registry) attempt(ctx context.Context, path string, body []byte, respon
 		"Accept":       {"*/*"},
 		"User-Agent":   {""}, // net/http then sends none
 	}
-	for name, values := range extra {
-		header[name] = values
-	}
+	maps.Copy(header, extra)
 	if err := r.tokens.Authorize(ctx, header); err != nil {
 		return fmt.Errorf("signing the request: %w", err)
 	}

@@ -22,7 +22,8 @@ type streamConfig struct {
 	id      []byte   // not changed as long as the stream lives
 	session *session // the stream's own from now on, wiped at its end
 	// harness says that this end acknowledges the first record unasked, so that
-	// the other one learns at once that it can (D15).
+	// the other one learns at once that it can (D15), and that its link reads no
+	// further while there is no room: the websocket carries this stream alone.
 	harness bool
 	// send is the lane of the current websocket, see [socket.Lane.Send]; nil
 	// when there is none yet. When the lane ends it must return.
@@ -57,7 +58,7 @@ type stream struct {
 // newStream makes the stream of a handshake that is complete. Nothing is sent.
 func newStream(cfg streamConfig) *stream {
 	s := &stream{id: cfg.id, keys: cfg.session, ended: cfg.ended}
-	s.in.init(cfg.session)
+	s.in.init(cfg.session, cfg.harness)
 	s.out.init(cfg, s.fail)
 	return s
 }

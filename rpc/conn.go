@@ -20,6 +20,13 @@ type Conn interface {
 	Close() error
 }
 
+// Rejecter is a [Conn] that ends with a message that is not JSON-RPC, instead
+// of one that answers it and goes on.
+type Rejecter interface {
+	// Reject ends the connection because of what was read last.
+	Reject(reason error)
+}
+
 // Listener yields connections, as net.Listener does.
 type Listener interface {
 	// Accept returns the next connection. After Close it returns net.ErrClosed.

@@ -157,6 +157,10 @@ func (p *Peer) read(ctx context.Context) error {
 		m, err := protocol.Decode(data)
 		if err != nil {
 			Recycle(data)
+			if conn, ok := p.conn.(Rejecter); ok {
+				conn.Reject(err)
+				return err
+			}
 			if err := p.writeError(protocol.NoID, p.malformed(err)); err != nil {
 				return err
 			}

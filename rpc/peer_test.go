@@ -313,3 +313,36 @@ func TestSent(t *testing.T) {
 		})
 	}
 }
+
+// rejecting is a Conn that hears of messages that are none.
+type rejecting struct {
+	rpc.Conn
+	reasons chan error
+}
+
+func (c rejecting) Reject(reason error) { c.reasons <- reason }
+
+// TestRejecter: a connection that says so ends with a malformed message; the
+// peer is not answered.
+func TestRejecter(t *testing.T) {
+	t.Parallel()
+	for _, message := range []string{`null`, `{}`, `{`, `[1]`, ``} {
+		near, far := rpc.Pipe()
+		conn := rejecting{near, make(chan error, 1)}
+		p := rpc.NewPeer(conn, rpc.Config{})
+		ended := make(chan error, 1)
+		go func() { ended <- p.Serve(t.Context()) }()
+		if err := far.Write([]byte(message)); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err == nil {
+			t.Errorf("%q: Serve ended without an error", message)
+		}
+		if reason := <-conn.reasons; reason == nil {
+			t.Errorf("%q: rejected for no reason", message)
+		}
+		if answer, err := far.Read(); err == nil {
+			t.Errorf("%q: answered with %s", message, answer)
+		}
+	}
+}

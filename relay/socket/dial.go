@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -105,8 +106,25 @@ func dial(ctx context.Context, u *url.URL, header http.Header, cfg Config) (*Soc
 		return nil, &RefusedError{Status: response.StatusCode, Reason: reason(response.Header)}
 	default:
 		conn.Close()
-		return nil, timely(ctx, err)
+		return nil, timely(ctx, unquoted(err))
 	}
+}
+
+// errMalformedAnswer stands for what net/http says of a broken answer.
+var errMalformedAnswer = errors.New("answer is malformed")
+
+// unquoted returns err, unless it may quote an answer, which in turn may quote
+// the request.
+func unquoted(err error) error {
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return err
+	}
+	for _, known := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, errLongUpgrade, websocket.ErrBadHandshake} {
+		if errors.Is(err, known) {
+			return err
+		}
+	}
+	return errMalformedAnswer
 }
 
 // timely returns why ctx ended instead of what that looked like.

@@ -258,66 +258,73 @@ func TestLaneClose(t *testing.T) {
 // Close with a peer that never reads: everybody comes back, and nothing is kept.
 func TestCloseUnblocks(t *testing.T) {
 	t.Parallel()
-	for _, over := range []string{"tcp", "pipe"} {
-		for _, direction := range []string{"up", "down"} {
-			t.Run(over+" "+direction, func(t *testing.T) {
-				t.Parallel()
-				join := pair
-				if over == "pipe" {
-					join = pipePair
-				}
-				near, far := join(t, Config{}, Config{})
-				if direction == "down" {
-					near, far = far, near
-				}
-				reading := drainAll(near)
-				var mu sync.Mutex
-				var held []*Message
-				var running sync.WaitGroup
-				var stuck sync.WaitGroup
-				for i := range 20 {
-					stuck.Add(1)
-					running.Go(func() {
-						lane := near.NewLane(0)
-						for n := 0; ; n++ {
-							m := sized([]int{100, 3000, recordSize}[i%3])
-							m.Retain()
-							mu.Lock()
-							held = append(held, m)
-							mu.Unlock()
-							if n == 3 {
-								stuck.Done() // or nearly
-							}
-							if err := lane.Send(m); err != nil {
-								if err != net.ErrClosed {
-									t.Errorf("Send: %v", err)
-								}
-								return
-							}
-						}
-					})
-				}
-				stuck.Wait()
-				near.Close()
-				running.Wait()
-				alone(t, held)
-				if err := within(t, "Read", reading); err != net.ErrClosed {
-					t.Errorf("Read: %v", err)
-				}
-				select {
-				case <-near.Done():
-				default:
-					t.Error("Done is open after Close")
-				}
-				near.Close()
-				if err := near.NewLane(0).Send(message("late")); err != net.ErrClosed {
-					t.Errorf("Send after Close: %v", err)
-				}
-				if near.NewLane(0).TrySend(message("late")) {
-					t.Error("TrySend after Close")
-				}
-			})
+	for _, direction := range []string{"up", "down"} {
+		ends := func(a, b *Socket) (near *Socket) {
+			if direction == "up" {
+				return a
+			}
+			return b
 		}
+		t.Run("tcp "+direction, func(t *testing.T) {
+			t.Parallel()
+			closeUnblocks(t, ends(pair(t, Config{}, Config{})), func() {})
+		})
+		t.Run("pipe "+direction, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				closeUnblocks(t, ends(pipePair(t, Config{}, Config{})), synctest.Wait)
+			})
+		})
+	}
+}
+
+// closeUnblocks closes s after settle.
+func closeUnblocks(t *testing.T, s *Socket, settle func()) {
+	reading := drainAll(s)
+	var mu sync.Mutex
+	var held []*Message
+	var running, started sync.WaitGroup
+	for i := range 20 {
+		started.Add(1)
+		running.Go(func() {
+			lane := s.NewLane(0)
+			for n := 0; ; n++ {
+				m := sized([]int{100, 3000, recordSize}[i%3])
+				m.Retain()
+				mu.Lock()
+				held = append(held, m)
+				mu.Unlock()
+				if n == 0 {
+					started.Done()
+				}
+				if err := lane.Send(m); err != nil {
+					if err != net.ErrClosed {
+						t.Errorf("Send: %v", err)
+					}
+					return
+				}
+			}
+		})
+	}
+	started.Wait()
+	settle()
+	s.Close()
+	running.Wait()
+	alone(t, held)
+	if err := <-reading; err != net.ErrClosed {
+		t.Errorf("Read: %v", err)
+	}
+	select {
+	case <-s.Done():
+	default:
+		t.Error("Done is open after Close")
+	}
+	s.Close()
+	if err := s.NewLane(0).Send(message("late")); err != net.ErrClosed {
+		t.Errorf("Send after Close: %v", err)
+	}
+	if s.NewLane(0).TrySend(message("late")) {
+		t.Error("TrySend after Close")
 	}
 }
 

@@ -98,7 +98,7 @@ func askProxy(conn net.Conn, proxy *url.URL, target string) error {
 	r := bufio.NewReaderSize(io.LimitReader(conn, maxUpgrade), 1<<10)
 	response, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect})
 	if err != nil {
-		return err
+		return unquoted(err)
 	}
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("answered with status %d", response.StatusCode)

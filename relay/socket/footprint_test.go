@@ -1,0 +1,87 @@
+package socket
+
+import (
+	"io"
+	"net"
+	"runtime"
+	"sync"
+	"testing"
+)
+
+// An idle socket at the server, with a goroutine that reads, must not cost
+// more than 40 KiB; it costs far less. The raw clients are counted as well.
+func TestIdleFootprint(t *testing.T) {
+	got := footprint(t, 300)
+	t.Logf("%.1f KiB per idle socket", got)
+	if got > 20 {
+		t.Errorf("%.1f KiB per idle socket", got)
+	}
+}
+
+func BenchmarkIdle(b *testing.B) {
+	for b.Loop() {
+		b.ReportMetric(footprint(b, 2000), "KiB/socket")
+	}
+}
+
+// footprint is how much heap and stack n idle sockets occupy each, in KiB.
+func footprint(t testing.TB, n int) float64 {
+	t.Helper()
+	l := listenTCP(t)
+	accepted := make(chan *Socket, n)
+	serve(t, l, Config{}, accepted)
+	before := occupied()
+	var clients []net.Conn
+	var sockets []*Socket
+	var reading sync.WaitGroup
+	answer := make([]byte, 1<<10)
+	for range n {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, conn)
+		if _, err := io.WriteString(conn, upgradeRequest); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(answer); err != nil {
+			t.Fatal(err)
+		}
+		s := <-accepted
+		sockets = append(sockets, s)
+		lane := s.NewLane(0)
+		reading.Go(func() {
+			for {
+				m, err := s.Read()
+				if err != nil {
+					return
+				}
+				_ = lane.Send(m) // the next Read fails if this does
+			}
+		})
+		// One message there and back, so that every buffer has been in use.
+		if _, err := conn.Write(appendFrame(nil, binaryFrame, make([]byte, 100), true)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, answer[:102]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after := occupied()
+	for _, conn := range clients {
+		conn.Close()
+	}
+	reading.Wait()
+	for _, s := range sockets {
+		s.Close()
+	}
+	return float64(after-before) / float64(n) / 1024
+}
+
+func occupied() int64 {
+	runtime.GC()
+	runtime.GC() // what pools held is gone after the second one
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse + m.StackInuse)
+}
