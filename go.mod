@@ -17,7 +17,6 @@ require (
 	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d // trusted roots where the host has none
 	golang.org/x/sync v0.24.0 // weighted semaphores: bounds on bytes in flight
 	golang.org/x/sys v0.49.0 // Linux calls that syscall no longer grows
-	google.golang.org/protobuf v1.36.12 // the relay's frames
 	kernel.org/pub/linux/libs/security/libcap/psx v1.2.77 // system calls on all threads, also of builds with cgo
 )
 
@@ -34,6 +33,7 @@ require (
 	github.com/rogpeppe/go-internal v1.16.0 // testscript: the command line as its users type it
 	go.uber.org/goleak v1.3.0 // no goroutine outlives its test
 	golang.org/x/net v0.62.0 // an interpreter for the filters
+	google.golang.org/protobuf v1.36.12 // a second implementation of the relay's frames
 	pgregory.net/rapid v1.3.0 // properties, with counterexamples made small
 	sigs.k8s.io/yaml v1.6.0 // the manifests in deploy
 )

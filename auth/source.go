@@ -41,7 +41,9 @@ type TokenSource interface {
 }
 
 // APIKey returns a source of one API key, blanks around it trimmed (remote.md 12.1).
-func APIKey(key string) TokenSource { return &bearer{name: "API key", token: new(strings.TrimSpace(key))} }
+func APIKey(key string) TokenSource {
+	return &bearer{name: "API key", token: new(strings.TrimSpace(key))}
+}
 
 // Bearer returns a source of one bearer token, such as the older CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN or a harness's (D16,
 // remote.md 9).

@@ -275,8 +275,19 @@ func TestForward(t *testing.T) {
 func TestRemoteSecrets(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "--log-level", "debug")
-	executor := s.serve(t, "ci-1", "--log-level", "debug", "--log-format", "json")
+	executor := s.start(t, agentBinary(t), []string{"CODEX_API_KEY=" + s.executor, "OPENAI_API_KEY=hidden-1", "CODEX_ACCESS_TOKEN=hidden-2", "STAYS=kept-0"}, nil,
+		"--remote", s.url(), "--environment-id", "ci-1", "--log-level", "debug", "--log-format", "json")
+	executor.says(t, "connected to the rendezvous", 1)
 	s.run(t, "ci-1", "true")
+	// Of its keys it keeps the one that it needs.
+	if !inMemory(t, executor.Process.Pid, "kept-0") {
+		t.Error("a variable that stays was not found: the search is broken")
+	}
+	for _, hidden := range []string{"hidden-1", "hidden-2"} {
+		if inMemory(t, executor.Process.Pid, hidden) {
+			t.Errorf("%s is in the memory of the agent", hidden)
+		}
+	}
 	cmd := s.exec(t, "ci-1", "sleep", "60")
 	cmd.Stdout = s.printed
 	if err := cmd.Start(); err != nil {

@@ -156,7 +156,7 @@ func (l *Link) connect(ctx context.Context, registration *Registration) (*leg, e
 	_, _ = rand.Read(id[:]) // it has no error
 	header := http.Header{}
 	header.Set(protocol.HeaderRequestID, "req_"+hex.EncodeToString(id[:]))
-	s, err := socket.Dial(ctx, registration.URL, header, l.cfg.socket)
+	s, err := socket.Dial(ctx, registration.URL, header, l.cfg.Registry.socketConfig(l.cfg.socket))
 	if err != nil {
 		return nil, err
 	}

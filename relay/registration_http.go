@@ -17,6 +17,7 @@ import (
 	"unicode"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/relay/socket"
 )
 
 // Bounds of one call to a registry (remote.md 3).
@@ -44,6 +45,15 @@ func newRegistryTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.
 		MaxResponseHeaderBytes: maxRegistryHeader,
 		Protocols:              protocols,
 	}
+}
+
+// socketConfig is cfg with the roots that the registry itself is trusted by: who
+// names them for one means both.
+func (r *Registry) socketConfig(cfg socket.Config) socket.Config {
+	if cfg.TLS == nil {
+		cfg.TLS = &tls.Config{RootCAs: r.transport.TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS12}
+	}
+	return cfg
 }
 
 // networkError is a call that got no full answer.

@@ -68,7 +68,7 @@ func (e *execution) connectThroughRegistry(ctx context.Context) (disconnect func
 		value, _ := e.sys.lookup(name)
 		return value
 	}
-	roots, err := trustedRoots(lookup("SSL_CERT_FILE"), lookup("CODEX_CA_CERTIFICATE"))
+	roots, err := trustedRoots(e.flags.Registry, lookup("SSL_CERT_FILE"), lookup("CODEX_CA_CERTIFICATE"))
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ const (
 	maxHeaderBytes = 16 << 10
 
 	// startTimeout is for the store and what the server does there at first.
-	startTimeout = 30 * time.Second
+	startTimeout = 90 * time.Second
 	// lonelyPatience is the longest drain of a server whose store is its own:
 	// there is nobody to move to.
 	lonelyPatience = time.Second

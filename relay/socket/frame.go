@@ -3,6 +3,7 @@ package socket
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 )
 
 // First bytes of the frames that are sent, all unfragmented (RFC 6455, 5.2).
@@ -23,11 +24,7 @@ func appendFrame(b []byte, first byte, payload []byte, client bool) []byte {
 		return append(b, payload...)
 	}
 	key := rand.Uint32()
-	b = binary.LittleEndian.AppendUint32(b, key)
-	n := len(b)
-	b = append(b, payload...)
-	mask(b[n:], key)
-	return b
+	return appendMasked(binary.LittleEndian.AppendUint32(b, key), payload, key)
 }
 
 // appendHeader appends the header of a frame with n bytes, without the key of
@@ -47,17 +44,22 @@ func appendHeader(b []byte, first byte, n int, client bool) []byte {
 	}
 }
 
-// mask turns b into its masked form in place.
-func mask(b []byte, key uint32) {
+// appendMasked appends the masked form of payload, in one pass.
+func appendMasked(b, payload []byte, key uint32) []byte {
+	b = slices.Grow(b, len(payload))
+	start := len(b)
+	b = b[:start+len(payload)]
 	wide := uint64(key)<<32 | uint64(key)
-	for len(b) >= 32 {
-		binary.LittleEndian.PutUint64(b, binary.LittleEndian.Uint64(b)^wide)
-		binary.LittleEndian.PutUint64(b[8:], binary.LittleEndian.Uint64(b[8:])^wide)
-		binary.LittleEndian.PutUint64(b[16:], binary.LittleEndian.Uint64(b[16:])^wide)
-		binary.LittleEndian.PutUint64(b[24:], binary.LittleEndian.Uint64(b[24:])^wide)
-		b = b[32:]
+	to, from := b[start:], payload
+	for len(from) >= 32 && len(to) >= 32 {
+		binary.LittleEndian.PutUint64(to, binary.LittleEndian.Uint64(from)^wide)
+		binary.LittleEndian.PutUint64(to[8:], binary.LittleEndian.Uint64(from[8:])^wide)
+		binary.LittleEndian.PutUint64(to[16:], binary.LittleEndian.Uint64(from[16:])^wide)
+		binary.LittleEndian.PutUint64(to[24:], binary.LittleEndian.Uint64(from[24:])^wide)
+		to, from = to[32:], from[32:]
 	}
-	for i := range b {
-		b[i] ^= byte(key >> (8 * (i & 3)))
+	for i, c := range from {
+		to[i] = c ^ byte(key>>(8*(i&3)))
 	}
+	return b
 }

@@ -107,14 +107,8 @@ func (l *Lane) isFull() bool { return l.waiting >= l.limit }
 func (l *Lane) waitForRoom() error {
 	if l.isFull() || l.blocked > 0 { // no overtaking of those who wait
 		l.blocked++
-		for {
-			if l.refusal() != nil {
-				break
-			}
+		for waited := false; l.refusal() == nil && (!waited || l.isFull()); waited = true {
 			l.room.Wait()
-			if !l.isFull() {
-				break
-			}
 		}
 		l.blocked--
 	}

@@ -25,14 +25,14 @@ func TestOrder(t *testing.T) {
 			if direction == "down" {
 				from, to = to, from
 			}
-			const lanes, frames = 24, 150
+			const lanes, frames = 24, 100
 			var running sync.WaitGroup
 			for i := range lanes {
 				running.Go(func() {
 					lane := from.NewLane([]int{1, 10_000, 0}[i%3])
 					for j := range frames {
 						size := 8 + rand.IntN(300)
-						if rand.IntN(4) == 0 {
+						if rand.IntN(6) == 0 {
 							size = 8 + rand.IntN(90_000)
 						}
 						m := sized(size)
@@ -72,8 +72,9 @@ func TestOrder(t *testing.T) {
 
 // fill gives b bytes that only this frame has.
 func fill(b []byte, lane, frame int) {
-	for i := range b {
-		b[i] = byte(lane*31 + frame*7 + i)
+	pattern := fmt.Appendf(nil, "lane %d frame %d, ", lane, frame)
+	for n := 0; n < len(b); {
+		n += copy(b[n:], pattern)
 	}
 	binary.BigEndian.PutUint32(b, uint32(lane))
 	binary.BigEndian.PutUint32(b[4:], uint32(frame))

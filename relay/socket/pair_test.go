@@ -9,15 +9,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience is how long a step of a test on a real network may take.
-const patience = 20 * time.Second
 
 // serve answers every request with Upgrade and returns the URL for Dial.
 func serve(t testing.TB, l net.Listener, cfg Config, accepted chan<- *Socket) string {
@@ -166,18 +162,6 @@ func texts(t testing.TB, s *Socket, n int) []string {
 		m.Release()
 	}
 	return got
-}
-
-// within fails the test when c does not deliver.
-func within[T any](t testing.TB, what string, c <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(patience):
-		t.Fatalf("%s: nothing for %v", what, patience)
-		panic("unreachable")
-	}
 }
 
 func TestPair(t *testing.T) {

@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRemoteTLS: a registry over https, whose certificate is trusted by a file that either variable names, for the API and
+// for the rendezvous.
+func TestRemoteTLS(t *testing.T) {
+	t.Parallel()
+	cert, key := selfSigned(t)
+	s := &site{address: freeAddress(t), data: filepath.Join(t.TempDir(), "data"), printed: &transcript{}}
+	s.executor, s.harness = s.createKey(t, "executor"), s.createKey(t, "harness")
+	s.registry = s.start(t, registryBinary(t), nil, nil, "serve", "--listen", s.address, "--data", s.data, "--tls-cert", cert, "--tls-key", key)
+	s.registry.says(t, "https://", 1)
+	for _, variable := range []string{"SSL_CERT_FILE", "CODEX_CA_CERTIFICATE"} {
+		t.Run(variable, func(t *testing.T) {
+			executor := s.start(t, agentBinary(t), []string{"CODEX_API_KEY=" + s.executor, variable + "=" + cert}, nil,
+				"--remote", "https://"+s.address, "--environment-id", "ci-1")
+			executor.says(t, "connected to the rendezvous", 1)
+			cmd := s.exec(t, "ci-1", "echo", "encrypted twice")
+			cmd.Args = strings.Split(strings.ReplaceAll(strings.Join(cmd.Args, "\x00"), "http://", "https://"), "\x00")
+			cmd.Env = append(cmd.Env, variable+"="+cert)
+			if out, err := cmd.Output(); err != nil || string(out) != "encrypted twice\n" {
+				t.Errorf("%q, %v\n%s", out, err, s.printed)
+			}
+			executor.terminate(t)
+		})
+	}
+	// Without it nobody is told the key.
+	untrusting := s.start(t, agentBinary(t), []string{"CODEX_API_KEY=" + s.executor}, nil, "--remote", "https://"+s.address, "--environment-id", "ci-1")
+	if code := untrusting.exit(t); code != 1 || !strings.Contains(untrusting.printed.String(), "certificate") {
+		t.Errorf("exit code %d without the certificate\n%s", code, untrusting.printed)
+	}
+	missing := s.start(t, agentBinary(t), []string{"CODEX_API_KEY=" + s.executor, "SSL_CERT_FILE=" + key}, nil, "--remote", "https://"+s.address, "--environment-id", "ci-1")
+	if code := missing.exit(t); code != 1 || !strings.Contains(missing.printed.String(), "holds no certificate") {
+		t.Errorf("exit code %d with a file of another kind\n%s", code, missing.printed)
+	}
+}
+
+// selfSigned writes a certificate for 127.0.0.1 and its key.
+func selfSigned(t *testing.T) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "registry"},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "EC PRIVATE KEY", Bytes: encoded}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
+}
