@@ -103,9 +103,11 @@ func measureDrop(ctx context.Context, e *executor) ([]figure, error) {
 			p = nil
 			session := c.SessionID()
 			c.Close()
-			if c, last, err = e.resume(ctx, environment, session, process, last); err != nil {
+			resumed, seen, err := e.resume(ctx, environment, session, process, last)
+			if err != nil {
 				return nil, err
 			}
+			c, last = resumed, seen
 		}
 		durations[i] = time.Since(start).Seconds() * 1e3
 	}

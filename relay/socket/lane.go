@@ -62,7 +62,8 @@ func (l *Lane) Send(m *Message) error {
 }
 
 // TrySend is Send for those who must not wait, neither for room nor for the
-// network. It reports false when the limit is reached, the message is too
+// network: what that does not take at once is left to another goroutine. It
+// reports false when the limit is reached, the message is too
 // large, or the lane is closed or the socket has ended; the hold on m is taken
 // over then as well.
 func (l *Lane) TrySend(m *Message) bool {
@@ -73,9 +74,15 @@ func (l *Lane) TrySend(m *Message) bool {
 		m.Release()
 		return false
 	}
-	l.push(m)
-	s.wakeWriter()
+	if s.sched.writing || !s.wire.tries() || len(m.Bytes) > smallMessage || s.sched.inBurst(m) {
+		l.push(m)
+		s.wakeWriter()
+		s.mu.Unlock()
+		return true
+	}
+	s.sched.writing = true
 	s.mu.Unlock()
+	s.tryInline(m)
 	return true
 }
 

@@ -418,3 +418,29 @@ func TestQueueIsBounded(t *testing.T) {
 		t.Errorf("%d slots for %d messages", cap(l.queue), len(l.queue)-l.first)
 	}
 }
+
+// TestTrySendUnread: messages that the kernel does not take at once go out
+// later, in order and whole, although nobody waited for them.
+func TestTrySendUnread(t *testing.T) {
+	t.Parallel()
+	near, far := pair(t, Config{}, Config{})
+	const n = 20000 // of 1 KiB: more than the kernel's buffers hold
+	lane := near.NewLane(n << 11)
+	for i := range n {
+		m := NewMessage(1 << 10)
+		m.Bytes = append(binary.BigEndian.AppendUint32(m.Bytes, uint32(i)), make([]byte, 1020)...)
+		if !lane.TrySend(m) {
+			t.Fatalf("message %d was refused", i)
+		}
+	}
+	for i := range n {
+		m, err := far.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := binary.BigEndian.Uint32(m.Bytes); got != uint32(i) || len(m.Bytes) != 1<<10 {
+			t.Fatalf("message %d is %d of %d bytes", i, got, len(m.Bytes))
+		}
+		m.Release()
+	}
+}

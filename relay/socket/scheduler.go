@@ -22,6 +22,9 @@ type scheduler struct {
 
 	small, bulk laneList // lanes that have something, by their heads
 
+	begun   []byte // a frame that has gone out up to begunAt; nil mostly
+	begunAt int
+
 	pingDue, pongDue bool
 	pong             string // payload
 
@@ -73,12 +76,14 @@ func (c *scheduler) inBurst(m *Message) bool {
 }
 
 func (c *scheduler) isEmpty() bool {
-	return c.small.first == nil && c.bulk.first == nil && !c.pingDue && !c.pongDue
+	return c.begun == nil && c.small.first == nil && c.bulk.first == nil && !c.pingDue && !c.pongDue
 }
 
 // round is what goes out together: control frames, small messages of as many
-// lanes as have one, and at most one bulk message.
+// lanes as have one, and at most one bulk message; or what is left of a frame.
 type round struct {
+	begun      []byte
+	begunAt    int
 	ping, pong bool
 	payload    string // of the pong
 	small      []*Message
@@ -89,6 +94,11 @@ type round struct {
 // next fills r with the next round.
 func (c *scheduler) next(r *round) {
 	clear(r.small)
+	if c.begun != nil {
+		*r = round{begun: c.begun, begunAt: c.begunAt, small: r.small[:0]}
+		c.begun = nil
+		return
+	}
 	*r = round{ping: c.pingDue, pong: c.pongDue, payload: c.pong, small: r.small[:0]}
 	c.pingDue, c.pongDue, c.pong = false, false, ""
 	r.size = 2*maxHeader + len(r.payload)

@@ -3,6 +3,7 @@ package socket
 import (
 	"net"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -54,4 +55,52 @@ func linger(c *net.TCPConn) {
 			}
 		}
 	})
+}
+
+// attempt writes without waiting. It is part of the wire so that a write
+// allocates nothing.
+type attempt struct {
+	raw   syscall.RawConn
+	write func(fd uintptr) bool
+	p     []byte
+	n     int
+	err   error
+}
+
+// newAttempt returns nil for what is not TCP alone.
+func newAttempt(conn net.Conn) *attempt {
+	c, ok := conn.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil // it is closed, as its user will see
+	}
+	a := &attempt{raw: raw}
+	a.write = func(fd uintptr) bool {
+		a.n, a.err = syscall.SendmsgN(int(fd), a.p, nil, nil, syscall.MSG_DONTWAIT|syscall.MSG_NOSIGNAL)
+		return true
+	}
+	return a
+}
+
+// tryWrite writes as much of p as the kernel takes at once. It needs the role of
+// the writer.
+func (w *wire) tryWrite(p []byte) (int, error) {
+	a := w.attempt
+	a.p, a.n, a.err = p, 0, nil
+	// A deadline that an earlier write has left behind would fail this one.
+	_ = w.Conn.SetWriteDeadline(time.Time{})
+	err := a.raw.Write(a.write)
+	a.p = nil
+	switch {
+	case err != nil:
+		return 0, err
+	case a.err == syscall.EAGAIN || a.err == syscall.EINTR:
+		return 0, nil
+	case a.err != nil:
+		return 0, a.err
+	}
+	return a.n, nil
 }

@@ -12,3 +12,10 @@ func tune(net.Conn) {}
 func linger(c *net.TCPConn) {
 	_ = c.CloseWrite() // the peer may be gone
 }
+
+// attempt is for Linux.
+type attempt struct{}
+
+func newAttempt(net.Conn) *attempt { return nil }
+
+func (w *wire) tryWrite([]byte) (int, error) { return 0, nil }

@@ -21,15 +21,19 @@ type wire struct {
 	net.Conn
 	gathers bool // write sends both parts in one system call, without a copy
 
-	open    bool // the upgrade is over
-	budget  int  // bytes that may still come before it is
+	attempt *attempt // nil where there is none
+	open    bool     // the upgrade is over
+	budget  int      // bytes that may still come before it is
 	reading atomic.Bool
 }
 
 func newWire(conn net.Conn) *wire {
 	_, gathers := conn.(*net.TCPConn)
-	return &wire{Conn: conn, gathers: gathers, budget: maxUpgrade}
+	return &wire{Conn: conn, gathers: gathers, attempt: newAttempt(conn), budget: maxUpgrade}
 }
+
+// tries tells whether tryWrite can do anything.
+func (w *wire) tries() bool { return w.attempt != nil }
 
 // upgraded is called before the wire has a second user.
 func (w *wire) upgraded() {

@@ -72,8 +72,35 @@ func (s *Socket) writeInline(m *Message) error {
 	return nil
 }
 
+// tryInline writes what the kernel takes at once of a sender's own message. The
+// rest, and what others have queued meanwhile, is left to the writer's
+// goroutine.
+func (s *Socket) tryInline(m *Message) {
+	b := appendFrame(rpc.Buffer(maxHeader+len(m.Bytes)), binaryFrame, m.Bytes, s.client)
+	m.Release()
+	n, err := s.wire.tryWrite(b)
+	if err != nil {
+		s.fail(fmt.Errorf("writing: %w", err))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil || n == len(b) {
+		rpc.Recycle(b)
+	} else {
+		s.sched.begun, s.sched.begunAt = b, n
+	}
+	if !s.finish() {
+		s.stopping.Go(s.drain)
+	}
+}
+
 // writeRound needs the role of the writer, as do the next ones.
 func (s *Socket) writeRound(r *round) error {
+	if r.begun != nil {
+		err := s.writeBytes(r.begun[r.begunAt:], nil)
+		rpc.Recycle(r.begun)
+		return err
+	}
 	if r.bulk != nil && len(r.small) == 0 && !r.ping && !r.pong {
 		return s.writeMessage(r.bulk)
 	}
