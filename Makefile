@@ -49,7 +49,7 @@ race: ## hunt races: all tests but the end-to-end ones, five times over
 	$(GO) test -race -shuffle=on -count=5 $$($(GO) list ./... | grep -v -e /e2e -e /interop -e /conformance)
 
 .PHONY: gen
-gen: ## compile the system call filters again (needs libseccomp)
+gen: ## compile the system call filters and the relay's frames again (needs libseccomp and protoc)
 	$(GO) generate ./...
 
 .PHONY: fuzz
@@ -59,6 +59,10 @@ fuzz: ## run every fuzz target for FUZZTIME (30s) each
 .PHONY: bench
 bench: ## run the benchmarks COUNT (10) times; see docs/bench.md for the comparison
 	$(GO) test -run '^$$' -bench . -benchmem -count=$(COUNT) $(PACKAGES)
+
+.PHONY: bench-relay
+bench-relay: build ## remote mode, ours and (CODEX_BIN) the reference behind our registry, in one run
+	$(GO) run ./relaybench -agent $(BIN)/agent -registry $(BIN)/registry
 
 .PHONY: lint
 lint: ## gofmt, go vet, go fix, golangci-lint: all must be silent
@@ -74,7 +78,8 @@ vuln: ## look for known vulnerabilities (needs the internet)
 .PHONY: cross
 cross: ## compile for arm64, and the packages that are not bound to Linux for others
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/agent
-	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./protocol ./rpc ./client
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/registry
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./protocol ./rpc ./client ./relay/... ./auth
 
 .PHONY: e2e
 e2e: ## run the end-to-end tests: scripts, README commands, the binary itself
@@ -92,9 +97,12 @@ interop: build ## drive the agent with the real Codex CLI (root, npm)
 soak: ## work over connections that are cut at random, for DURATION (2m)
 	$(GO) test $(RACE) -run TestSoak -v -timeout 30m ./e2e -soak $(DURATION)
 
+CONTAINERS = $(or $(shell command -v podman),$(shell command -v docker),$(error podman or docker is needed))
+
 .PHONY: image
-image: build ## build the container image execagent/agent, from scratch
-	$(or $(shell command -v podman),$(shell command -v docker),$(error podman or docker is needed)) build -t execagent/agent .
+image: build ## build the container images execagent/agent and execagent/registry, from scratch
+	$(CONTAINERS) build -t execagent/agent .
+	$(CONTAINERS) build -t execagent/registry -f deploy/registry.Dockerfile .
 
 .PHONY: check
 check: lint build cross test ## what .ci/run runs, besides the network-dependent steps

@@ -9,7 +9,6 @@ tool (
 	github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	golang.org/x/perf/cmd/benchstat
 	golang.org/x/vuln/cmd/govulncheck
-	google.golang.org/protobuf/cmd/protoc-gen-go
 )
 
 require (

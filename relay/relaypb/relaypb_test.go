@@ -12,16 +12,19 @@ import (
 // versions of the tools that it notes.
 func TestGenerated(t *testing.T) {
 	t.Parallel()
-	for _, tool := range []string{"protoc", "protoc-gen-go"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			if os.Getenv("CI") == "true" {
-				t.Fatal(err)
-			}
-			t.Skip(err)
+	if _, err := exec.LookPath("protoc"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
 		}
+		t.Skip(err)
 	}
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "protoc", "--go_out="+dir, "--go_opt=paths=source_relative", "relay.proto")
+	plugin := filepath.Join(dir, "protoc-gen-go")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", plugin, "google.golang.org/protobuf/cmd/protoc-gen-go")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the plugin: %v\n%s", err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), "protoc", "--plugin="+plugin, "--go_out="+dir, "--go_opt=paths=source_relative", "relay.proto")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
