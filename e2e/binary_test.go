@@ -163,15 +163,22 @@ func helperMemory(t *testing.T, agent int) int {
 	return 0
 }
 
-// TestDockerfile: the image is made of what the build leaves, and its context lets that in.
+// TestDockerfile: an image is made of what the build leaves, and its context lets that in.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	agentBinary(t)
-	page, err := os.ReadFile("../Dockerfile")
+	context, err := os.ReadFile("../.dockerignore")
 	if err != nil {
 		t.Fatal(err)
 	}
-	context, err := os.ReadFile("../.dockerignore")
+	for _, file := range []string{"../Dockerfile", "../deploy/registry.Dockerfile"} {
+		checkDockerfile(t, file, string(context))
+	}
+}
+
+func checkDockerfile(t *testing.T, file, context string) {
+	t.Helper()
+	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,12 +193,12 @@ func TestDockerfile(t *testing.T) {
 			if _, err := os.Stat(filepath.Join("..", source)); err != nil {
 				t.Errorf("%s: %v", strings.TrimSpace(line), err)
 			}
-			if !strings.Contains(string(context), "\n!"+source+"\n") {
+			if !strings.Contains(context, "\n!"+source+"\n") {
 				t.Errorf("%s: .dockerignore keeps %s out", strings.TrimSpace(line), source)
 			}
 		}
 	}
 	if copied == 0 {
-		t.Error("the Dockerfile copies nothing")
+		t.Errorf("%s copies nothing", file)
 	}
 }
