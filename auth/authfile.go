@@ -1,13 +1,13 @@
 package auth
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 )
 
@@ -159,26 +159,35 @@ func (f *authFile) encode(t *tokens) ([]byte, error) {
 	return json.MarshalIndent(f.all, "", "  ")
 }
 
-// write puts data in the place of the file at path, whole or not at all, readable by its owner only. A symbolic link stays one.
+// writeAuthFile puts data into the file at path, which stays the same file, readable by its owner only. A new file in its
+// place would, for a moment, be one that confined commands can see, and then end those that it is hidden from: a sandbox hides
+// the file that it has seen. What cannot be written whole is undone.
 func writeAuthFile(path string, data []byte) (err error) {
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".auth-*.json") // mode 0600
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		if err := f.Chmod(mode &^ 0o077); err != nil {
+			return err
+		}
+	}
+	old, err := io.ReadAll(io.LimitReader(f, maxAuthFile))
+	defer clear(old)
+	if err != nil {
+		return err
+	}
+	// Never shorter than it was until all of it is there: whoever reads it meanwhile finds no rest of the old text behind it.
+	padded := append(data, bytes.Repeat([]byte{'\n'}, max(0, len(old)-len(data)))...)
+	defer clear(padded)
+	if _, err = f.WriteAt(padded, 0); err != nil {
+		_, undone := f.WriteAt(old, 0)
+		return errors.Join(err, undone, f.Truncate(int64(len(old))))
+	}
+	return errors.Join(f.Truncate(int64(len(data))), f.Sync())
 }

@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/textproto"
 	"net/url"
 	"runtime"
+	"strings"
 	"time"
 )
 
@@ -26,7 +29,7 @@ const (
 type HTTPConfig struct {
 	// RootCAs, if set, replaces the trusted roots of the system.
 	RootCAs *x509.CertPool
-	// Proxy tells the proxy of a request; nil: none is used.
+	// Proxy tells the proxy of a request; nil, and for loopback: none is used.
 	Proxy func(*http.Request) (*url.URL, error)
 	// UserAgent is sent with each request; empty: one of the compatible version.
 	UserAgent string
@@ -45,7 +48,7 @@ func newIssuer(cfg HTTPConfig) *issuer {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	i := &issuer{userAgent: cfg.UserAgent, transport: &http.Transport{
-		Proxy:                  cfg.Proxy,
+		Proxy:                  Direct(cfg.Proxy),
 		TLSClientConfig:        &tls.Config{RootCAs: cfg.RootCAs, MinVersion: tls.VersionTLS12},
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxAnswerHeader,
@@ -96,5 +99,21 @@ func temporary(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrTemporary, err)
+	return fmt.Errorf("%w: %w", ErrTemporary, Unquoted(err))
+}
+
+var errMalformedAnswer = errors.New("answer is malformed")
+
+// Unquoted returns err, an error of net/http's, unless it may quote an answer, which in turn may quote the request with its
+// credentials.
+func Unquoted(err error) error {
+	if _, ok := errors.AsType[net.Error](err); ok || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	text := err.Error()
+	_, protocol := errors.AsType[textproto.ProtocolError](err)
+	if protocol || strings.Contains(text, "transport connection broken") || strings.Contains(text, `"`) {
+		return errMalformedAnswer
+	}
+	return err
 }

@@ -217,6 +217,10 @@ func TestRefresh(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := readJSON(t, path)
+			original, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
 			s := open(t, dir, service)
 			if tt.forced {
 				if retry, err := s.Unauthorized(t.Context()); !retry || err != nil {
@@ -255,6 +259,10 @@ func TestRefresh(t *testing.T) {
 			info, err := os.Stat(path)
 			if err != nil || info.Mode().Perm() != 0o600 {
 				t.Errorf("auth.json has mode %v, %v, want 0600", info.Mode(), err)
+			}
+			// Another file in its place would be one that a sandbox does not hide.
+			if !os.SameFile(original, info) {
+				t.Error("auth.json is another file")
 			}
 			entries, err := os.ReadDir(dir)
 			if err != nil || len(entries) != 2 {
@@ -448,4 +456,27 @@ func FuzzParseAuthFile(f *testing.F) {
 			t.Errorf("%q lost members: %q", data, encoded)
 		}
 	})
+}
+
+// TestWriteAuthFile writes texts that are longer and shorter than what is there.
+func TestWriteAuthFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "auth.json")
+	if err := os.WriteFile(path, []byte("before"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"much longer than before", "short", ""} {
+		if err := writeAuthFile(path, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); string(got) != text || err != nil {
+			t.Errorf("the file holds %q, %v, want %q", got, err, text)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v, want 0600", info.Mode(), err)
+	}
+	if err := writeAuthFile(path+".missing", nil); err == nil {
+		t.Error("a file was made where there is none")
+	}
 }

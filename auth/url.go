@@ -2,6 +2,7 @@ package auth
 
 import (
 	"errors"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -51,4 +52,18 @@ func CheckBase(raw string, tokens TokenSource) (*url.URL, error) {
 	}
 	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
 	return u, nil
+}
+
+// Direct returns proxy for all but loopback hosts, which need none: what the environment names may not know every spelling of
+// them, and would get what plain http carries. Nil stays nil.
+func Direct(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
+	if proxy == nil {
+		return nil
+	}
+	return func(r *http.Request) (*url.URL, error) {
+		if IsLoopback(r.URL.Hostname()) {
+			return nil, nil
+		}
+		return proxy(r)
+	}
 }

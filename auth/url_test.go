@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -86,5 +88,23 @@ func TestCheckBase(t *testing.T) {
 		if err != nil || u.String() != tt.want {
 			t.Errorf("CheckBase(%q, %T) = %v, %v, want %q", tt.raw, tt.tokens, u, err, tt.want)
 		}
+	}
+}
+
+func TestDirect(t *testing.T) {
+	t.Parallel()
+	proxy := &url.URL{Scheme: "http", Host: "proxy.test"}
+	direct := Direct(func(*http.Request) (*url.URL, error) { return proxy, nil })
+	for host, want := range map[string]*url.URL{"LOCALHOST:1": nil, "localhost": nil, "[::1%25lo]:1": nil, "127.0.0.1:1": nil, "example.com": proxy} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+host+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := direct(r); got != want || err != nil {
+			t.Errorf("%s: proxy %v, %v, want %v", host, got, err, want)
+		}
+	}
+	if Direct(nil) != nil {
+		t.Error("no proxy became one")
 	}
 }

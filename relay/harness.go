@@ -100,7 +100,7 @@ func (d *Dialer) connect(ctx context.Context) (*Connection, *socket.Socket, erro
 	if err != nil {
 		return nil, nil, fmt.Errorf("asking the registry for the executor: %w", err)
 	}
-	s, err := socket.Dial(ctx, connection.URL, nil, d.Registry.socketConfig(d.socket))
+	s, err := d.Registry.dial(ctx, connection.URL, nil, d.socket)
 	if err != nil {
 		return connection, nil, fmt.Errorf("connecting to the rendezvous: %w", err)
 	}

@@ -73,8 +73,8 @@ type progress struct {
 
 func (p *progress) news() bool { return p.received > 0 || p.again || p.early }
 
-func (in *inbound) init(keys *session, pushes bool) {
-	in.keys, in.pushes = keys, pushes
+func (in *inbound) init(keys *session, pushes bool, shared *budget) {
+	in.keys, in.pushes, in.assembler.budget = keys, pushes, shared
 	in.arrived.L, in.room.L = &in.mu, &in.mu
 }
 
@@ -87,6 +87,7 @@ func (in *inbound) read() (message []byte, got progress, err error) {
 		if in.unread.len() > 0 {
 			message = in.unread.pop()
 			in.unreadBytes -= len(message)
+			in.assembler.budget.give(cap(message))
 			in.room.Signal()
 			if in.backlog.len() > 0 {
 				got = in.refill()
@@ -177,6 +178,7 @@ func (in *inbound) deliver(plaintext []byte) (rest []byte, err error) {
 		case message == nil:
 			return nil, nil
 		case full && !in.pushes:
+			in.assembler.budget.give(cap(message))
 			rpc.Recycle(message)
 			return nil, errUnread
 		}
@@ -298,7 +300,9 @@ func (in *inbound) drop(err error) {
 	in.dropBacklog()
 	in.assembler.drop()
 	for in.unread.len() > 0 {
-		rpc.Recycle(in.unread.pop())
+		message := in.unread.pop()
+		in.assembler.budget.give(cap(message))
+		rpc.Recycle(message)
 	}
 	in.unreadBytes = 0
 	in.arrived.Broadcast()

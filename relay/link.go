@@ -60,6 +60,7 @@ type Link struct {
 	cfg     LinkConfig
 	log     *slog.Logger
 	streams streams
+	unread  budget // of all streams
 	ready   atomic.Bool
 
 	accepted chan rpc.Conn // room for every active stream
@@ -156,7 +157,7 @@ func (l *Link) connect(ctx context.Context, registration *Registration) (*leg, e
 	_, _ = rand.Read(id[:]) // it has no error
 	header := http.Header{}
 	header.Set(protocol.HeaderRequestID, "req_"+hex.EncodeToString(id[:]))
-	s, err := socket.Dial(ctx, registration.URL, header, l.cfg.Registry.socketConfig(l.cfg.socket))
+	s, err := l.cfg.Registry.dial(ctx, registration.URL, header, l.cfg.socket)
 	if err != nil {
 		return nil, err
 	}

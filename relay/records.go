@@ -3,6 +3,7 @@ package relay
 import (
 	"encoding/binary"
 	"errors"
+	"sync/atomic"
 
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
@@ -61,6 +62,34 @@ type assembler struct {
 	got     int // bytes of the prefix
 	size    int // of the message; 0 while the prefix is incomplete
 	message []byte
+	budget  *budget // what message takes of it is the reader's to give back; may be nil
+}
+
+// maxLinkUnread bounds what the messages take that the streams of one link are
+// assembling or have not read, in bytes of memory.
+const maxLinkUnread = 512 << 20
+
+var errBudget = errors.New("receiving data: the streams of this link hold too much that is unread")
+
+// budget is a bound that streams share.
+type budget struct{ used atomic.Int64 }
+
+// take tells whether there were n more bytes to be had.
+func (b *budget) take(n int) bool {
+	if b == nil {
+		return true
+	}
+	if b.used.Add(int64(n)) > maxLinkUnread {
+		b.give(n)
+		return false
+	}
+	return true
+}
+
+func (b *budget) give(n int) {
+	if b != nil {
+		b.used.Add(-int64(n))
+	}
 }
 
 // next reads from plaintext up to the end of a message. It returns the message,
@@ -84,29 +113,39 @@ func (a *assembler) next(plaintext []byte) (message, rest []byte, err error) {
 		a.size = int(size)
 	}
 	n := min(a.size-len(a.message), len(plaintext))
-	a.grow(n)
+	if !a.grow(n) {
+		return nil, nil, errBudget
+	}
 	a.message = append(a.message, plaintext[:n]...)
 	plaintext = plaintext[n:]
 	if len(a.message) < a.size {
 		return nil, nil, nil
 	}
 	message = a.message
-	*a = assembler{}
+	*a = assembler{budget: a.budget}
 	return message, plaintext, nil
 }
 
 // grow makes room for n more bytes. Room is never more than a few times what
-// has arrived, whatever length the peer has claimed.
-func (a *assembler) grow(n int) {
+// has arrived, whatever length the peer has claimed. It tells whether there was
+// as much to be had.
+func (a *assembler) grow(n int) bool {
 	need := len(a.message) + n
 	if n == 0 || need <= cap(a.message) {
-		return
+		return true
 	}
-	grown := append(rpc.Buffer(min(a.size, 4*need)), a.message...)
+	grown := rpc.Buffer(min(a.size, 4*need))
+	if !a.budget.take(cap(grown)) {
+		rpc.Recycle(grown)
+		return false
+	}
+	grown = append(grown, a.message...)
 	if a.message != nil {
+		a.budget.give(cap(a.message))
 		rpc.Recycle(a.message)
 	}
 	a.message = grown
+	return true
 }
 
 // held is how much memory the message takes that is being assembled, in bytes.
@@ -114,6 +153,7 @@ func (a *assembler) held() int { return cap(a.message) }
 
 // drop forgets the message that is being assembled.
 func (a *assembler) drop() {
+	a.budget.give(cap(a.message))
 	rpc.Recycle(a.message)
-	*a = assembler{}
+	*a = assembler{budget: a.budget}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -235,4 +236,49 @@ func FuzzReceive(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestBudget: what streams of a link hold unread is bounded for all together,
+// and what is read or given up counts no more.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	shared := new(budget)
+	shared.used.Store(maxLinkUnread - 256<<10)
+	keys, peer := pairOfSessions()
+	var in inbound
+	in.init(keys, false, shared)
+	seq := uint32(0)
+	receive := func(plaintext string) error {
+		record, err := peer.seal(nil, []byte(plaintext))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = in.receive(seq, record, false)
+		seq++
+		return err
+	}
+	for range 20 { // far more than the budget, one after the other
+		if err := receive(framed(strings.Repeat("x", 50<<10))); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := in.read(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if used := shared.used.Load(); used != maxLinkUnread-256<<10 {
+		t.Errorf("%d bytes are not given back", used-(maxLinkUnread-256<<10))
+	}
+	var err error
+	for range 8 {
+		if err = receive(framed(strings.Repeat("x", 50<<10))); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, errBudget) {
+		t.Errorf("got %v, want %v", err, errBudget)
+	}
+	in.drop(net.ErrClosed)
+	if used := shared.used.Load(); used != maxLinkUnread-256<<10 {
+		t.Errorf("%d bytes are not given back at the end", used-(maxLinkUnread-256<<10))
+	}
 }

@@ -41,7 +41,7 @@ type RegistryConfig struct {
 	Logger *slog.Logger
 	// RootCAs, if set, replaces the trusted roots of the system.
 	RootCAs *x509.CertPool
-	// Proxy tells the proxy of a request; nil: none is used.
+	// Proxy tells the proxy of a request; nil, and for loopback: none is used.
 	Proxy func(*http.Request) (*url.URL, error)
 }
 

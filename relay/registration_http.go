@@ -16,6 +16,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -35,7 +36,7 @@ func newRegistryTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Transport{
-		Proxy:                  proxy,
+		Proxy:                  auth.Direct(proxy),
 		ProxyConnectHeader:     http.Header{"User-Agent": {""}},
 		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		DisableCompression:     true,
@@ -47,13 +48,20 @@ func newRegistryTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.
 	}
 }
 
-// socketConfig is cfg with the roots that the registry itself is trusted by: who
-// names them for one means both.
-func (r *Registry) socketConfig(cfg socket.Config) socket.Config {
+var errPlainRendezvous = errors.New("rendezvous is neither wss nor on a loopback address: its URL would travel in clear text")
+
+// dial opens a websocket to a rendezvous that the registry has named. The roots
+// are those that the registry itself is trusted by, and as with the registry
+// clear text goes to this machine only (D16): the URL is a credential.
+func (r *Registry) dial(ctx context.Context, rawURL string, header http.Header, cfg socket.Config) (*socket.Socket, error) {
+	u, err := url.Parse(rawURL)
+	if err == nil && u.Scheme == "ws" && !auth.IsLoopback(u.Hostname()) {
+		return nil, errPlainRendezvous
+	}
 	if cfg.TLS == nil {
 		cfg.TLS = &tls.Config{RootCAs: r.transport.TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS12}
 	}
-	return cfg
+	return socket.Dial(ctx, rawURL, header, cfg) // which has its own words for a malformed URL
 }
 
 // networkError is a call that got no full answer.
@@ -138,7 +146,7 @@ func lost(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return fmt.Errorf("calling the registry: %w", err)
 	}
-	return &networkError{err}
+	return &networkError{auth.Unquoted(err)}
 }
 
 // RegistryError is an answer of a registry that is not 2xx.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/relay/socket"
 )
 
 // registryToken is the bearer of these tests; nothing that is printed may show it.
@@ -364,6 +365,33 @@ func TestRegisterUnreachable(t *testing.T) {
 	r := newTestRegistry(t, RegistryConfig{BaseURL: "http://" + l.Addr().String()})
 	if _, err := r.Register(t.Context(), plainKey()); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("Register: error %v, want a refused connection, once", err)
+	}
+}
+
+// TestRegisterMalformed: net/http quotes what it cannot read, which may be what was sent.
+func TestRegisterMalformed(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []string{
+		"HTTP/1.1 " + registryToken + "\r\n\r\n",
+		registryToken + " 200 OK\r\n\r\n",
+		"HTTP/1.1 200 OK\r\n" + registryToken + "\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: " + registryToken + "\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: " + registryToken + "\r\n\r\n",
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, answer)
+		}))
+		r := newTestRegistry(t, RegistryConfig{BaseURL: s.URL})
+		if _, err := r.Register(t.Context(), plainKey()); err == nil || !strings.Contains(err.Error(), "malformed") || strings.Contains(err.Error(), registryToken) {
+			t.Errorf("Register, answered %q: error %v, want one that does not quote it", answer, err)
+		}
+		s.Close()
 	}
 }
 
@@ -817,6 +845,18 @@ func TestRegistryPrintsNoSecret(t *testing.T) {
 	for _, form := range []string{secret, fmt.Sprintf("%x", secret), strings.Trim(fmt.Sprintf("%d", []byte(secret)), "[]")} {
 		if i := strings.Index(all.String(), form); i >= 0 {
 			t.Errorf("shows %q: ...%s", form, all.String()[max(0, i-200):i+20])
+		}
+	}
+}
+
+// TestPlainRendezvous: a signed URL does not leave the machine in clear text.
+func TestPlainRendezvous(t *testing.T) {
+	t.Parallel()
+	r := new(Registry)
+	for _, u := range []string{"ws://relay.example/x?sig=secret", "ws://192.0.2.1/x?sig=secret", "WS://relay.example:80/?sig=secret"} {
+		_, err := r.dial(t.Context(), u, nil, socket.Config{})
+		if !errors.Is(err, errPlainRendezvous) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: got %v, want %v", u, err, errPlainRendezvous)
 		}
 	}
 }

@@ -25,6 +25,8 @@ type streamConfig struct {
 	// the other one learns at once that it can (D15), and that its link reads no
 	// further while there is no room: the websocket carries this stream alone.
 	harness bool
+	// budget is shared by the streams of a link; nil is none.
+	budget *budget
 	// send is the lane of the current websocket, see [socket.Lane.Send]; nil
 	// when there is none yet. When the lane ends it must return.
 	send func(*socket.Message) error
@@ -58,7 +60,7 @@ type stream struct {
 // newStream makes the stream of a handshake that is complete. Nothing is sent.
 func newStream(cfg streamConfig) *stream {
 	s := &stream{id: cfg.id, keys: cfg.session, ended: cfg.ended}
-	s.in.init(cfg.session, cfg.harness)
+	s.in.init(cfg.session, cfg.harness, cfg.budget)
 	s.out.init(cfg, s.fail)
 	return s
 }

@@ -79,6 +79,11 @@ func forward(sys system, flags *forwardFlags, signals <-chan os.Signal) (receive
 	}
 }
 
+// maxForwards is how many connections there may be to the exec-server, opening
+// ones included. A harness may give up its stream while the exec-server does not
+// answer, and open the next one at once.
+const maxForwards = 128
+
 // forwarder passes connections on to an exec-server.
 type forwarder struct {
 	target string
@@ -95,7 +100,13 @@ func (f *forwarder) serve(ctx context.Context, l rpc.Listener) error {
 	var streams sync.WaitGroup
 	defer streams.Wait()
 	defer cancel()
+	seats := make(chan struct{}, maxForwards)
 	for {
+		select {
+		case seats <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
 		stream, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return nil
@@ -103,7 +114,10 @@ func (f *forwarder) serve(ctx context.Context, l rpc.Listener) error {
 		if err != nil {
 			return err
 		}
-		streams.Go(func() { f.forward(ctx, stream) })
+		streams.Go(func() {
+			defer func() { <-seats }()
+			f.forward(ctx, stream)
+		})
 	}
 }
 

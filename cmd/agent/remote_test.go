@@ -5,6 +5,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -253,5 +255,21 @@ func TestExecRegistryCommandLine(t *testing.T) {
 				t.Errorf("it says\n%s\nwant %q in it", &stderr, tt.want)
 			}
 		})
+	}
+}
+
+// TestSecretsAreAbsolute: a sandbox takes no other paths, and would refuse every
+// command for the sake of one.
+func TestSecretsAreAbsolute(t *testing.T) {
+	t.Parallel()
+	s := &server{flags: &serverFlags{}, remote: &remote{flags: &remoteFlags{}, signIn: &signIn{home: "home"}}}
+	s.flags.WSTokenFile = "token"
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{filepath.Join(dir, "token"), filepath.Join(dir, "home", "auth.json")}
+	if got := s.secrets(); !slices.Equal(got, want) {
+		t.Errorf("secrets %q, want %q", got, want)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -173,6 +174,13 @@ func (s *server) secrets() []string {
 	}
 	if s.remote != nil {
 		paths = append(paths, s.remote.signIn.secrets(s.remote.flags)...)
+	}
+	for i, path := range paths {
+		// A sandbox knows absolute paths only. Without a working directory
+		// confined commands are refused, which says so.
+		if absolute, err := filepath.Abs(path); err == nil {
+			paths[i] = absolute
+		}
 	}
 	return paths
 }

@@ -304,7 +304,7 @@ func TestProxy(t *testing.T) {
 func TestProxyFromEnvironment(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SOCKET_TEST_PROXY") != "" {
-		for _, address := range []string{"ws://127.0.0.1:1/", "ws://localhost/", "wss://[::1]/"} {
+		for _, address := range []string{"ws://127.0.0.1:1/", "ws://localhost/", "ws://LOCALHOST:1/", "wss://[::1]/"} {
 			u, err := url.Parse(address)
 			if err != nil {
 				t.Fatal(err)

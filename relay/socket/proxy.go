@@ -57,7 +57,8 @@ func portOf(u *url.URL) string {
 // proxyFor returns the proxy that the environment names for u, nil for none.
 // There is none for a loopback host.
 func proxyFor(u *url.URL) (*url.URL, error) {
-	asked := &url.URL{Scheme: strings.Replace(u.Scheme, "ws", "http", 1), Host: u.Host}
+	// net/http knows localhost in lower case only.
+	asked := &url.URL{Scheme: strings.Replace(u.Scheme, "ws", "http", 1), Host: strings.ToLower(u.Host)}
 	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: asked})
 	if err != nil {
 		return nil, errors.New("proxy in the environment is malformed") // the cause would quote its password
