@@ -5,6 +5,8 @@ package deploy_test
 import (
 	"bytes"
 	"os"
+	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -126,6 +128,44 @@ func TestSecrets(t *testing.T) {
 		}
 		if strings.Contains(strings.Join(c.Args, " "), "xa_") {
 			t.Errorf("%s: an argument holds a key", file)
+		}
+	}
+}
+
+// TestNames: the programs know the variables and flags that the manifests set.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		file     string
+		help     []string // of the program
+		variable string   // prefix of those that it reads
+		least    int      // names in the manifest
+	}{
+		{"registry.yaml", []string{"run", "../cmd/registry", "serve", "--help"}, "REGISTRY_", 8},
+		{"worker.yaml", []string{"run", "../cmd/agent", "exec-server", "--help"}, "AGENT_", 3},
+	} {
+		help, err := exec.CommandContext(t.Context(), "go", test.help...).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", test.help, err)
+		}
+		var names []string
+		c := workloads(t, test.file)[0].Spec.Template.Spec.Containers[0]
+		for _, e := range c.Env {
+			if strings.HasPrefix(e.Name, test.variable) {
+				names = append(names, "$"+e.Name)
+			}
+		}
+		for _, argument := range c.Args {
+			name, _, _ := strings.Cut(argument, "=")
+			names = append(names, name)
+		}
+		if len(names) < test.least {
+			t.Errorf("%s sets %q, want at least %d", test.file, names, test.least)
+		}
+		for _, name := range names {
+			if !regexp.MustCompile(`(?m)(^|[ (])` + regexp.QuoteMeta(name) + `([ =,)]|$)`).Match(help) {
+				t.Errorf("%s sets %s, which %s does not know", test.file, name, test.help[1])
+			}
 		}
 	}
 }

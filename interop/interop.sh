@@ -1,5 +1,6 @@
 #!/bin/sh
-# interop.sh [option of run.sh]...: the real Codex CLI against bin/agent, in every mode.
+# interop.sh [option of run.sh]...: the real Codex CLI against bin/agent, in every mode; then its executor behind bin/registry,
+# driven by our client; then the CLI against bin/agent by way of bin/registry.
 #
 # The scenarios left out need the managed network, which is not built yet.
 #
@@ -36,8 +37,11 @@ fi
 export CODEX_BIN
 export EXECUTOR_CMD="$agent --listen {url}"
 export EXECUTOR_STDIO_CMD="$agent --listen stdio"
-names=$(./run.sh --list | awk '$1 !~ /^(managed_network|network_proxy)/ { print $1 }')
-for name in $names; do
-	set -- "$@" -k "$name"
+only=
+for name in $(./run.sh --list | awk '$1 !~ /^(managed_network|network_proxy)/ { print $1 }'); do
+	only="$only -k $name"
 done
-exec ./run.sh self "$@"
+# shellcheck disable=SC2086 # names hold no blanks
+./run.sh self "$@" $only
+(cd .. && go test -count=1 -run TestReference ./interop)
+exec sh registry.sh "$@"

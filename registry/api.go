@@ -107,15 +107,20 @@ func (s *Server) perform(ctx context.Context, r *http.Request, op operation, env
 	if r.Method != http.MethodPost {
 		return nil, &apiError{status: http.StatusMethodNotAllowed, code: codeMethod, message: "the method is not POST"}
 	}
-	p, err := s.authenticate(ctx, r)
+	p, assertion, err := s.authenticate(ctx, r)
+	if err == nil {
+		if wait, ok := s.limits.request(p); !ok {
+			return nil, &apiError{status: http.StatusTooManyRequests, code: codeRateLimited, message: "too many requests", retryAfter: wait}
+		}
+		if assertion != nil { // within the limit, since it makes the store remember something
+			err = s.store.refuseReplay(ctx, assertion)
+		}
+	}
 	if errors.Is(err, errUnauthorized) {
 		return nil, &apiError{status: http.StatusUnauthorized, code: codeUnauthorized, message: errUnauthorized.Error()}
 	}
 	if err != nil {
 		return nil, s.broken(op.name, environmentID, err)
-	}
-	if wait, ok := s.limits.request(p); !ok {
-		return nil, &apiError{status: http.StatusTooManyRequests, code: codeRateLimited, message: "too many requests", retryAfter: wait}
 	}
 	if !protocol.ValidEnvironmentID(environmentID) {
 		return nil, &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "environment id is not 1 to 256 of [A-Za-z0-9_-]"}

@@ -13,7 +13,8 @@ const (
 	defaultPatience = 10 * time.Second
 	// hopWindow is how many bytes of a stream that does not acknowledge may be
 	// between two servers: those that its receiver's lane has not taken yet.
-	// NATS has no other way to hold up the sender.
+	// NATS has no other way to hold up the sender. Of one that acknowledges it is
+	// laneLimit, and what goes beyond it is lost, as it would be there.
 	hopWindow = 2 << 20
 	// hopCredit is how many bytes a server takes before it says so.
 	hopCredit = hopWindow / 8
@@ -32,10 +33,11 @@ const (
 // path is where the frames of a route go at the moment: into a lane of a
 // websocket here, or to another server, or nowhere.
 type path struct {
-	to      side
-	lane    *socket.Lane
-	node    string
-	patient bool // the stream does not acknowledge: losing a frame would end it
+	to       side
+	lane     *socket.Lane
+	node     string
+	revision uint64 // of the executor's presence
+	patient  bool   // the stream does not acknowledge: losing a frame would end it
 }
 
 // inspect decodes what a rendezvous has to know of a frame; the rest is passed
@@ -54,25 +56,32 @@ func inspect(message *socket.Message) (f frame.Frame, ok bool) {
 // send passes a frame on, in the goroutine that has read it, and takes over the
 // hold on it. For a stream that does not acknowledge it waits until there is
 // room, and so holds up the sender; one that does has a window of its own, and
-// what cannot be delivered is sent again.
+// what cannot be delivered is sent again (offer).
 func (rs *routes) send(rt *route, p path, message *socket.Message) {
 	switch {
 	case p.lane != nil && !p.patient:
-		if !p.lane.TrySend(message) {
-			rt.meeting.overflow(rt, p.lane)
-		}
+		rs.offer(p.lane, message)
 	case p.lane != nil:
 		if !rs.sendPatiently(p.lane, message) {
 			rt.meeting.overflow(rt, p.lane)
 		}
 	case p.node == "":
 		rs.drop(message)
-	case p.patient && !rt.meeting.reserve(rt, len(message.Bytes)):
+	case !rt.meeting.reserve(rt, len(message.Bytes)):
 		rs.drop(message)
 	default:
-		if err := rs.hop.send(p.node, p.to, rt.meeting.id, message); err != nil && p.patient {
+		if err := rs.hop.send(p.node, p.to, rt.meeting.id, p.revision, message); err != nil && p.patient {
 			rt.meeting.lose(rt)
 		}
+	}
+}
+
+// offer gives a lane a frame of a stream that acknowledges. A full lane loses it,
+// and the stream goes on: the lane may be that of a websocket which is dead while
+// its end is on its way here with a new one, or hold what is repeated now.
+func (rs *routes) offer(lane *socket.Lane, message *socket.Message) {
+	if !lane.TrySend(message) {
+		rs.s.metrics.dropped.Add(1)
 	}
 }
 
@@ -89,8 +98,9 @@ func (rs *routes) sendPatiently(lane *socket.Lane, message *socket.Message) bool
 	return lane.Send(message) == nil
 }
 
-// overflow ends a stream whose receiver does not keep up, and does nothing when
-// the lane has failed because its websocket has ended or was replaced.
+// overflow ends a stream whose receiver has not kept up with a patient sender,
+// and does nothing when the lane has failed because its websocket has ended or
+// was replaced.
 func (m *meeting) overflow(rt *route, lane *socket.Lane) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,15 +154,16 @@ func (m *meeting) passReset(rt *route, to side, message *socket.Message) {
 		}
 	case node != "":
 		// An error is that of a connection whose end resets the stream as well.
-		_ = m.rs.hop.send(node, to, m.id, message)
+		_ = m.rs.hop.send(node, to, m.id, m.revision, message)
 	default:
 		m.rs.drop(message)
 	}
 	m.end(rt, "", nobody)
 }
 
-// reserve waits until n more bytes may go to the other server. Only the one
-// goroutine that reads the sender's websocket does.
+// reserve tells whether n more bytes may go to the other server, and waits for
+// that if the stream does not acknowledge. Only the one goroutine that reads the
+// sender's websocket does.
 func (m *meeting) reserve(rt *route, n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -176,11 +187,14 @@ func (m *meeting) reserve(rt *route, n int) bool {
 			m.end(rt, resetTooSlow, both)
 		}
 	}
+	if rt.ended || rt.acknowledges && rt.sent >= laneLimit {
+		return false
+	}
 	rt.sent += n
-	return !rt.ended
+	return true
 }
 
-// credit is that the other server has passed on n bytes.
+// credit is that the other server has passed on or lost n bytes.
 func (m *meeting) credit(rt *route, n int) {
 	rt.sent = max(rt.sent-n, 0)
 	if rt.room != nil && rt.sent < hopWindow {
@@ -201,9 +215,8 @@ func (m *meeting) arrive(rt *route, to side, from string, message *socket.Messag
 	switch {
 	case rt.pumping:
 	case rt.acknowledges:
-		if !lane.TrySend(message) {
-			m.overflowed(rt, lane)
-		}
+		m.rs.offer(lane, message)
+		m.take(rt, from, n)
 		return
 	default:
 		message.Retain()
@@ -216,6 +229,11 @@ func (m *meeting) arrive(rt *route, to side, from string, message *socket.Messag
 		m.rs.serving.Go(func() { m.pump(rt, lane, from) })
 	}
 	if rt.arriving+n > hopWindow+frame.MaxMessage {
+		if rt.acknowledges { // since its pump began to wait, and its sender knows
+			m.rs.drop(message)
+			m.take(rt, from, n)
+			return
+		}
 		message.Release()
 		m.overflowed(rt, lane)
 		return
@@ -248,8 +266,8 @@ func (m *meeting) pump(rt *route, lane *socket.Lane, from string) {
 	rt.arrived, rt.arriving, rt.pumping = nil, 0, false
 }
 
-// take is that n bytes from another server have been passed on, which it is told
-// of now and then. The mutex is held.
+// take is that n bytes from another server have been passed on or lost, which it
+// is told of now and then. The mutex is held.
 func (m *meeting) take(rt *route, from string, n int) {
 	rt.taken += n
 	if rt.taken >= hopCredit {

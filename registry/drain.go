@@ -84,8 +84,8 @@ func (rs *routes) close() error {
 	rs.mu.Lock()
 	if rs.closed {
 		rs.mu.Unlock()
-		rs.serving.Wait()
 		rs.hop.wg.Wait()
+		rs.serving.Wait()
 		return nil
 	}
 	rs.closed = true
@@ -98,6 +98,7 @@ func (rs *routes) close() error {
 	for _, p := range all {
 		_ = p.socket.Close() // never fails
 	}
+	rs.hop.wg.Wait() // it may start something
 	rs.serving.Wait()
 	rs.each(func(m *meeting) {
 		m.mu.Lock()
@@ -111,19 +112,4 @@ func (rs *routes) close() error {
 	})
 	rs.hop.broadcast(notice{Kind: noticeLeave})
 	return rs.hop.close()
-}
-
-// disconnect closes the websockets of a principal that may do nothing any more.
-func (rs *routes) disconnect(principalID string) {
-	rs.mu.Lock()
-	var peers []*peer
-	for p := range rs.sockets {
-		if p.principal.ID == principalID {
-			peers = append(peers, p)
-		}
-	}
-	rs.mu.Unlock()
-	for _, p := range peers {
-		p.kick("its principal was revoked")
-	}
 }

@@ -90,6 +90,26 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 	return nil
 }
 
+// reassert is goOnline once more if the store has forgotten e: that of a registry
+// with an embedded NATS server keeps presences in memory, and begins with
+// revision 1 again when it is started anew. A store that does not answer has
+// forgotten nothing, as far as is known.
+func (m *meeting) reassert(ctx context.Context, e *executor) {
+	_, _, found, err := get[presence](ctx, m.rs.s.store.presence, m.environmentID)
+	if err != nil || found {
+		return
+	}
+	m.mu.Lock()
+	if m.executor == e {
+		m.revision, m.over, e.revision = 0, 0, 0
+	}
+	m.mu.Unlock()
+	if err := m.goOnline(ctx, e); err != nil && ctx.Err() == nil {
+		m.rs.s.log.Warn("an executor cannot stay", "environment", m.environmentID, "registration", m.id, "error", err)
+		e.kick("the store does not know it")
+	}
+}
+
 func (m *meeting) seats(e *executor) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -216,7 +236,6 @@ func (e *executor) forward(message *socket.Message) {
 		// The executor has come from another server, or the server of the harness
 		// has died: the harness will be heard of, or the stream ends.
 		rt = m.add(string(f.StreamID))
-		rt.acknowledges = true
 		m.wait(rt)
 	}
 	if rt == nil || m.executor != e {
@@ -224,13 +243,13 @@ func (e *executor) forward(message *socket.Message) {
 		e.rs.drop(message)
 		return
 	}
-	rt.observe(&f)
+	rt.observe(&f, toExecutor)
 	if rt.principal == "" && !rt.there() && f.Body != frame.Reset {
 		m.hold(rt, message)
 		m.mu.Unlock()
 		return
 	}
-	p := path{to: toHarness, lane: rt.down, node: rt.node, patient: !rt.acknowledges}
+	p := path{to: toHarness, lane: rt.down, node: rt.node, revision: m.revision, patient: !rt.acknowledges}
 	if f.Body == frame.Reset {
 		m.passReset(rt, toHarness, message)
 		m.mu.Unlock()

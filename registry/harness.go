@@ -87,8 +87,8 @@ func (h *harness) forward(message *socket.Message) {
 			return
 		}
 	}
-	rt.observe(&f)
-	p := path{to: toExecutor, lane: rt.up, node: m.node, patient: !rt.acknowledges}
+	rt.observe(&f, toHarness)
+	p := path{to: toExecutor, lane: rt.up, node: m.node, revision: m.revision, patient: !rt.acknowledges}
 	if f.Body == frame.Reset {
 		m.passReset(rt, toExecutor, message)
 		m.mu.Unlock()

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -21,7 +24,9 @@ import (
 //	execagent.rendezvous.<node>.notice                    one notice for that server
 //	execagent.rendezvous                                  one notice for all servers
 //
-// The reply subject is the sender's node. Each server subscribes once to all of
+// The reply subject is the sender's node; that of a frame for an executor is
+// followed by a dot and the revision of the presence that it was sent for. Each
+// server subscribes once to all of
 // its own, when it starts: nothing is lost because a subscription has not yet
 // spread through a cluster, what one server sends to another keeps its order, and
 // an idle executor costs nothing.
@@ -32,8 +37,8 @@ const (
 	hopNotice   = "notice"
 )
 
-// hopPending bounds what has come from NATS and waits for the goroutine that
-// passes it on, which waits for nobody. More is lost, see [routes.lost].
+// Bounds of what has come from NATS and waits for the goroutine that
+// passes it on, which waits for nobody. More is lost, see [hop.beginAnew].
 const (
 	hopPendingMessages = 1 << 16
 	hopPendingBytes    = 128 << 20
@@ -58,10 +63,11 @@ const (
 	noticeDetach  noticeKind = "detach"  // to the executor's server: it is here no longer
 	noticeMoved   noticeKind = "moved"   // to the harness's server: it has come back elsewhere
 	noticeRefused noticeKind = "refused" // to the harness's server: the answer to an open
-	noticeAbsent  noticeKind = "absent"  // to the harness's server: the executor is not here
+	noticeAbsent  noticeKind = "absent"  // to the harness's server: the executor with that presence is not here
+	noticeUnknown noticeKind = "unknown" // to the harness's server: the executor's does not know of the stream
 	noticeTaken   noticeKind = "taken"   // bytes that have been passed on
 	noticeBeat    noticeKind = "beat"    // the server lives
-	noticeLeave   noticeKind = "leave"   // it ends
+	noticeLeave   noticeKind = "leave"   // it ends, or both have to find out anew what they know of each other
 )
 
 // notice is a message between servers, in JSON. Which members count depends on
@@ -85,6 +91,7 @@ type hop struct {
 	node     string
 	own, all *nats.Subscription
 	statuses chan nats.Status
+	missed   chan struct{} // holds one when messages were lost
 	wg       sync.WaitGroup
 
 	mu    sync.Mutex           // protects the field below
@@ -92,7 +99,7 @@ type hop struct {
 }
 
 func openHop(rs *routes) (*hop, error) {
-	h := &hop{rs: rs, conn: rs.s.store.conn(), node: rs.s.node, heard: make(map[string]time.Time)}
+	h := &hop{rs: rs, conn: rs.s.store.conn(), node: rs.s.node, heard: make(map[string]time.Time), missed: make(chan struct{}, 1)}
 	var err error
 	if h.own, err = h.subscribe(hopSubject + "." + h.node + ".>"); err != nil {
 		return nil, err
@@ -144,7 +151,10 @@ func (h *hop) receive(ctx context.Context, sub *nats.Subscription, take func(*na
 			take(message)
 		case errors.Is(err, nats.ErrSlowConsumer):
 			h.rs.s.log.Warn("messages of other servers were lost", "error", err)
-			h.rs.lost()
+			select {
+			case h.missed <- struct{}{}:
+			default: // it is known
+			}
 		default: // ctx or the connection has ended
 			return
 		}
@@ -160,10 +170,20 @@ func (h *hop) fromServer(message *nats.Msg) {
 	case hopHarness:
 		h.frame(toHarness, registrationID, message)
 	case hopNotice:
-		if n, ok := decodeNotice(message); ok {
+		switch n, ok := decodeNotice(message); {
+		case !ok:
+		case n.Kind == noticeLeave:
+			h.left(message.Reply)
+		default:
 			h.rs.noticed(message.Reply, n)
 		}
 	}
+}
+
+// left is that another server has ended, or counts this one as such.
+func (h *hop) left(node string) {
+	h.forget(node)
+	h.rs.nodeGone(node)
 }
 
 // frame hands a frame to its meeting. The buffer that NATS has made for it
@@ -171,10 +191,16 @@ func (h *hop) fromServer(message *nats.Msg) {
 func (h *hop) frame(to side, registrationID string, message *nats.Msg) {
 	h.rs.s.metrics.hopFrames.Add(1)
 	h.rs.s.metrics.hopBytes.Add(uint64(len(message.Data)))
+	from, presence, _ := strings.Cut(message.Reply, ".")
+	revision, err := strconv.ParseUint(presence, 10, 64)
+	if to == toExecutor && err != nil {
+		h.rs.s.metrics.dropped.Add(1)
+		return
+	}
 	m := h.rs.find(registrationID)
 	if m == nil {
 		if to == toExecutor {
-			h.tell(message.Reply, notice{Kind: noticeAbsent, Registration: registrationID})
+			h.tell(from, notice{Kind: noticeAbsent, Registration: registrationID, Revision: revision})
 		}
 		h.rs.s.metrics.dropped.Add(1)
 		return
@@ -182,7 +208,7 @@ func (h *hop) frame(to side, registrationID string, message *nats.Msg) {
 	defer h.rs.leave(m)
 	content := socket.NewMessage(0)
 	content.Bytes = message.Data
-	m.frame(to, message.Reply, content)
+	m.frame(to, from, revision, content)
 }
 
 func decodeNotice(message *nats.Msg) (n notice, ok bool) {
@@ -200,12 +226,11 @@ func (h *hop) fromAll(message *nats.Msg) {
 		return
 	}
 	if n.Kind == noticeLeave {
-		h.forget(from)
-		h.rs.nodeGone(from)
+		h.left(from)
 		return
 	}
 	if h.hear(from) {
-		h.rs.recall()
+		h.rs.recall(false) // it may have come back, and have forgotten
 	}
 	h.rs.noticed(from, n)
 }
@@ -237,35 +262,43 @@ func (h *hop) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-h.statuses:
-			// What was sent meanwhile is lost, in both directions.
-			h.silent(time.Now(), true)
-			h.rs.lost()
-			h.rs.announceAll()
-			h.rs.recall()
+			h.beginAnew() // what was sent meanwhile is lost, in both directions
+		case <-h.missed:
+			h.beginAnew()
 		case now := <-beat.C:
 			if !h.conn.IsConnected() {
 				continue // nobody can be heard
 			}
 			h.broadcast(notice{Kind: noticeBeat})
-			for _, node := range h.silent(now, false) {
+			for _, node := range h.silent(now) {
 				h.rs.s.log.Warn("another server is silent", "node", node)
+				h.tell(node, notice{Kind: noticeLeave}) // in case it lives
 				h.rs.nodeGone(node)
 			}
 		}
 	}
 }
 
-// silent forgets and returns the servers that were not heard of for too long or,
-// with excuse, starts to wait for all of them anew.
-func (h *hop) silent(now time.Time, excuse bool) []string {
+// beginAnew finds out again what this server and the others know of each other,
+// after notices may have been lost: one would wait for what the other has said
+// and forgotten.
+func (h *hop) beginAnew() {
+	h.rs.lost()
+	for _, node := range h.excuse(time.Now()) {
+		h.tell(node, notice{Kind: noticeLeave})
+		h.rs.nodeGone(node)
+	}
+	h.rs.announceAll()
+	h.rs.recall(true)
+}
+
+// silent forgets and returns the servers that were not heard of for too long.
+func (h *hop) silent(now time.Time) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var nodes []string
 	for node, last := range h.heard {
-		switch {
-		case excuse:
-			h.heard[node] = now
-		case now.Sub(last) > nodeSilence:
+		if now.Sub(last) > nodeSilence {
 			delete(h.heard, node)
 			nodes = append(nodes, node)
 		}
@@ -273,30 +306,42 @@ func (h *hop) silent(now time.Time, excuse bool) []string {
 	return nodes
 }
 
-// send passes a frame to another server and releases it.
-func (h *hop) send(node string, to side, registrationID string, message *socket.Message) error {
+// excuse starts to wait for all servers anew, and returns them.
+func (h *hop) excuse(now time.Time) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	nodes := slices.Collect(maps.Keys(h.heard))
+	for _, node := range nodes {
+		h.heard[node] = now
+	}
+	return nodes
+}
+
+// send passes a frame to another server and releases it. The revision is that of
+// the executor's presence there; it does not count for a frame to a harness.
+func (h *hop) send(node string, to side, registrationID string, revision uint64, message *socket.Message) error {
 	h.rs.s.metrics.hopFrames.Add(1)
 	h.rs.s.metrics.hopBytes.Add(uint64(len(message.Bytes)))
-	kind := hopExecutor
-	if to == toHarness {
-		kind = hopHarness
+	kind, from := hopHarness, h.node
+	if to == toExecutor {
+		kind, from = hopExecutor, h.node+"."+strconv.FormatUint(revision, 10)
 	}
-	err := h.conn.PublishRequest(hopSubject+"."+node+"."+kind+"."+registrationID, h.node, message.Bytes)
+	err := h.conn.PublishRequest(hopSubject+"."+node+"."+kind+"."+registrationID, from, message.Bytes)
 	message.Release()
 	return err
 }
 
 // reset sends another server a reset for one of its websockets.
-func (h *hop) reset(node string, to side, registrationID, stream, reason string) {
+func (h *hop) reset(node string, to side, m *meeting, stream, reason string) {
 	h.rs.s.metrics.resets.Add(1)
-	_ = h.send(node, to, registrationID, resetMessage(stream, reason)) // see publish
+	_ = h.send(node, to, m.id, m.revision, resetMessage(stream, reason)) // see publish
 }
 
 // announce tells the executor's server of a route whose harness is here or, when
 // it is gone, was. The meeting's mutex is held.
 func (h *hop) announce(m *meeting, rt *route) {
 	h.tell(m.node, notice{
-		Kind: noticeOpen, Registration: m.id, Stream: rt.stream,
+		Kind: noticeOpen, Registration: m.id, Revision: m.revision, Stream: rt.stream,
 		Principal: rt.principal, Acknowledges: rt.acknowledges, Detached: rt.harness == nil,
 	})
 }

@@ -73,8 +73,9 @@ func TestNATSRestart(t *testing.T) {
 	far.sendFrame(acked(data("acknowledged", 1, "lost"), 1))
 	ns = startNATS(t, dir, port)
 
-	e.wantReset("plain", resetRouteLost)
-	plain.wantReset("plain", resetRouteLost)
+	// Who is the first to notice gives the reason.
+	e.wantAnyReset("plain", resetRouteLost, resetHarnessGone)
+	plain.wantAnyReset("plain", resetRouteLost, resetExecutorGone)
 	// An end repeats what was lost until it arrives.
 	again := data("acknowledged", 1, "again")
 	repeat(t, e, func() []byte { return far.sendFrame(acked(again, 1)) })
@@ -182,6 +183,8 @@ func TestExecutorMovesUnderLoad(t *testing.T) {
 
 	stop := make(chan struct{})
 	var sending sync.WaitGroup
+	defer sending.Wait()
+	defer close(stop)
 	sending.Go(func() {
 		for seq := uint32(1); ; seq++ {
 			select {
@@ -208,8 +211,91 @@ func TestExecutorMovesUnderLoad(t *testing.T) {
 		}
 		c.waitOnline(servers[(n+1)%2].node)
 	}
-	close(stop)
-	sending.Wait()
+}
+
+// TestForgotten: a server that takes another one for dead, or loses what it was
+// told, finds out as soon as something is sent.
+func TestForgotten(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		forget func(executors, harnesses *relayServer)
+	}{
+		{"harnesses", func(x, h *relayServer) { x.routes.hop.left(h.node) }},
+		{"executor", func(x, h *relayServer) { h.routes.hop.left(x.node) }},
+		{"each other", func(x, h *relayServer) { x.routes.hop.left(h.node); h.routes.hop.left(x.node) }},
+		{"what harnesses were told", func(_, h *relayServer) { h.routes.hop.beginAnew() }},
+		{"what the executor was told", func(x, _ *relayServer) { x.routes.hop.beginAnew() }},
+		{"what both were told", func(x, h *relayServer) { x.routes.hop.beginAnew(); h.routes.hop.beginAnew() }},
+		{"the harness", func(x, h *relayServer) {
+			h.routes.hop.tell(x.node, notice{Kind: noticeDetach, Registration: h.c.registration.ID, Stream: "acknowledged"})
+			h.routes.hop.tell(x.node, notice{Kind: noticeDetach, Registration: h.c.registration.ID, Stream: "plain"})
+		}},
+		{"the presence", func(x, h *relayServer) {
+			if err := h.store.presence.Purge(h.c.t.Context(), h.c.environmentID); err != nil {
+				h.c.t.Error(err)
+			}
+			x.routes.hop.beginAnew()
+			h.routes.hop.beginAnew()
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			a, b := c.server(Config{Grace: time.Hour}), c.server(Config{Grace: time.Hour})
+			e, plain, far := a.executor(), b.harness(), b.harness()
+			opened(plain, e, "plain", 0)
+			opened(far, e, "acknowledged", 1)
+			c.eventually("they have heard of each other", func() bool { return a.hears(b) && b.hears(a) })
+			tt.forget(a, b)
+
+			up, down := acked(data("acknowledged", 1, "up"), 1), acked(data("acknowledged", 1, "down"), 1)
+			e.until(up.Append(nil), func() { far.sendFrame(up) })
+			far.until(down.Append(nil), func() { e.sendFrame(down) })
+			// A stream that cannot go on ends at both sides when either sends.
+			e.untilReset("plain", func() { e.sendFrame(data("plain", 1, "lost")) })
+			plain.untilReset("plain", func() { plain.trySend(data("plain", 1, "lost")) })
+			c.waitOnline(a.node)
+			opened(b.harness(), e, "new", 0)
+		})
+	}
+}
+
+// hears tells whether the server knows that the other one lives.
+func (ts *relayServer) hears(other *relayServer) bool {
+	ts.routes.hop.mu.Lock()
+	defer ts.routes.hop.mu.Unlock()
+	_, ok := ts.routes.hop.heard[other.node]
+	return ok
+}
+
+func presenceRevision(c *cluster) uint64 {
+	c.t.Helper()
+	_, revision, _, err := get[presence](c.t.Context(), c.st.presence, c.environmentID)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return revision
+}
+
+// TestLateAbsent: the answer to what was sent to an executor's older websocket at
+// the same server does no harm to the newer one.
+func TestLateAbsent(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a, b := c.server(Config{}), c.server(Config{})
+	a.executor()
+	first := presenceRevision(c)
+	e := a.dial(a.ticket(roleExecutor))
+	c.eventually("the newer websocket is the one", func() bool { return presenceRevision(c) > first })
+	h := b.harness()
+	opened(h, e, "stream", 0)
+	revision := presenceRevision(c)
+	a.routes.hop.tell(b.node, notice{Kind: noticeAbsent, Registration: c.registration.ID, Revision: first})
+	exchange(h, e, "stream", 0)
+	exchange(h, e, "stream", 0)
+	a.routes.hop.tell(b.node, notice{Kind: noticeAbsent, Registration: c.registration.ID, Revision: revision})
+	h.wantEnd()
 }
 
 // TestPresenceOrder: what is heard late of an older websocket changes nothing.
@@ -312,7 +398,7 @@ func FuzzNotice(f *testing.F) {
 	s := c.server(Config{})
 	e, h := s.executor(), s.harness()
 	opened(h, e, "stream", 1)
-	for _, kind := range []noticeKind{noticeOpen, noticeDetach, noticeMoved, noticeRefused, noticeAbsent, noticeTaken, noticeBeat, noticeOnline, noticeOffline} {
+	for _, kind := range []noticeKind{noticeOpen, noticeDetach, noticeMoved, noticeRefused, noticeAbsent, noticeUnknown, noticeLeave, noticeTaken, noticeBeat, noticeOnline, noticeOffline} {
 		f.Add(uint8(0), fmt.Appendf(nil, `{"kind":%q,"registration":%q,"stream":"stream","revision":2,"bytes":9}`, kind, c.registration.ID))
 	}
 	fr := data("stream", 1, "x")
@@ -322,6 +408,7 @@ func FuzzNotice(f *testing.F) {
 		message := &nats.Msg{Subject: hopSubject + "." + s.node + "." + hopNotice, Reply: "elsewhere", Data: bytes.Clone(b)}
 		switch way {
 		case 1:
+			message.Reply += ".2"
 			message.Subject = hopSubject + "." + s.node + "." + hopExecutor + "." + c.registration.ID
 		case 2:
 			message.Subject = hopSubject + "." + s.node + "." + hopHarness + "." + c.registration.ID

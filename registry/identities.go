@@ -127,8 +127,8 @@ func (st *Store) RemoveIdentity(ctx context.Context, runtimeID string) error {
 	return unavailable("removing the identity", st.identities.Purge(ctx, key, jetstream.PurgeTTL(markerTTL)))
 }
 
-// authenticateAgent checks an assertion: signature, clock and replay, in this
-// order, so that only the agent itself can make the store remember anything.
+// authenticateAgent checks signature and clock of an assertion, not yet whether it
+// was used before.
 func (st *Store) authenticateAgent(ctx context.Context, a *auth.Assertion, skew time.Duration) (*principal, error) {
 	if checkRuntimeID(a.RuntimeID) != nil {
 		return nil, errUnauthorized
@@ -143,14 +143,18 @@ func (st *Store) authenticateAgent(ctx context.Context, a *auth.Assertion, skew 
 	if time.Since(a.Time).Abs() > skew {
 		return nil, errUnauthorized
 	}
-	replayed, err := st.replayed(ctx, a.RuntimeID, a.TaskID, a.Time)
-	if err != nil {
-		return nil, err
-	}
-	if replayed {
-		return nil, errUnauthorized
-	}
 	return record.principal(), nil
+}
+
+// refuseReplay returns errUnauthorized for an assertion that was used before, as
+// far as that can be told. It comes after authenticateAgent, so that only the
+// agent itself can make the store remember anything.
+func (st *Store) refuseReplay(ctx context.Context, a *auth.Assertion) error {
+	replayed, err := st.replayed(ctx, a.RuntimeID, a.TaskID, a.Time)
+	if err == nil && replayed {
+		err = errUnauthorized
+	}
+	return err
 }
 
 // replayed tells whether a task has been heard of with a timestamp that is newer

@@ -181,20 +181,30 @@ func (l *limiter) allowance(p *principal) *allowance {
 	}
 	if a.limits != limits {
 		a.limits = limits
-		a.requests, a.bytes = nil, nil
-		if limits.Requests >= 0 {
-			burst := limits.RequestBurst
-			if burst < 0 {
-				burst = max(1, int(limits.Requests))
-			}
-			a.requests = rate.NewLimiter(rate.Limit(limits.Requests), burst)
+		burst := limits.RequestBurst
+		if burst < 0 {
+			burst = max(1, int(limits.Requests))
 		}
-		if limits.Bytes >= 0 {
-			a.bytes = rate.NewLimiter(rate.Limit(limits.Bytes), int(max(limits.Bytes, minByteBurst)))
-		}
+		a.requests = relimited(a.requests, rate.Limit(limits.Requests), burst)
+		a.bytes = relimited(a.bytes, rate.Limit(limits.Bytes), int(max(limits.Bytes, minByteBurst)))
 	}
 	a.used = now
 	return a
+}
+
+// relimited gives a limiter another limit, negative for none. What was used stays
+// used: an open websocket still says the limits that its principal had, and new
+// requests say others.
+func relimited(l *rate.Limiter, limit rate.Limit, burst int) *rate.Limiter {
+	switch {
+	case limit < 0:
+		return nil
+	case l == nil:
+		return rate.NewLimiter(limit, burst)
+	}
+	l.SetLimit(limit)
+	l.SetBurst(burst)
+	return l
 }
 
 // forget drops those that an unknown principal would be no better off than, and

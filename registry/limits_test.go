@@ -148,3 +148,24 @@ func BenchmarkLimitBytes(b *testing.B) {
 		}
 	}
 }
+
+// TestLimitChangedBack: a websocket that says its principal's old limits while
+// new requests say others does not refill what is used up.
+func TestLimitChangedBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(Limits{Requests: 1, RequestBurst: 3})
+		old, now := &principal{ID: "agent:1"}, &principal{ID: "agent:1", Limits: Limits{Requests: 2, RequestBurst: 4}}
+		allowed := 0
+		for range 100 {
+			for _, p := range []*principal{old, now} {
+				if _, ok := l.request(p); ok {
+					allowed++
+				}
+			}
+		}
+		if allowed > 4 {
+			t.Errorf("%d requests are allowed at once", allowed)
+		}
+	})
+}

@@ -23,6 +23,7 @@ import (
 const (
 	embeddedMemory  = 256 << 20
 	embeddedStorage = 4 << 30
+	embeddedFilled  = 1 << 30          // of it for each of registrations and replay, at most
 	embeddedSync    = 10 * time.Second // of files to disk
 	embeddedStart   = 20 * time.Second
 )
@@ -90,6 +91,14 @@ func lockFolder(dir string) (*os.File, error) {
 }
 
 func (e *embedded) start(log *slog.Logger) error {
+	// What a process that was killed has left leads to a port that may be another
+	// user's by now.
+	next := filepath.Join(e.dir, addressFile+".new")
+	for _, old := range []string{filepath.Join(e.dir, addressFile), next} {
+		if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing an old address of the embedded NATS server: %w", err)
+		}
+	}
 	options := &server.Options{
 		ServerName:             "registry",
 		Host:                   "127.0.0.1",
@@ -118,7 +127,6 @@ func (e *embedded) start(log *slog.Logger) error {
 		return err
 	}
 	// Whoever reads it sees a whole file; the token is for this user alone.
-	next := filepath.Join(e.dir, addressFile+".new")
 	if err := os.WriteFile(next, text, 0o600); err != nil {
 		return fmt.Errorf("writing the address of the embedded NATS server: %w", err)
 	}

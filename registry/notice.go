@@ -8,8 +8,9 @@ import (
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// frame handles a frame from another server, and takes over the hold on it.
-func (m *meeting) frame(to side, from string, message *socket.Message) {
+// frame handles a frame from another server, and takes over the hold on it. The
+// revision is that of the executor that it is for.
+func (m *meeting) frame(to side, from string, revision uint64, message *socket.Message) {
 	f, ok := inspect(message)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -17,10 +18,13 @@ func (m *meeting) frame(to side, from string, message *socket.Message) {
 	switch {
 	case !ok:
 		rt = nil
-	case to == toExecutor && m.executor == nil:
-		m.rs.hop.tell(from, notice{Kind: noticeAbsent, Registration: m.id})
+	case to == toExecutor && m.isOver(revision):
+		m.rs.hop.tell(from, notice{Kind: noticeAbsent, Registration: m.id, Revision: revision})
 		rt = nil
-	case to == toExecutor && rt != nil && rt.node != from:
+	case to == toExecutor && (rt == nil || rt.node != from):
+		if f.Body != frame.Reset {
+			m.rs.hop.tell(from, notice{Kind: noticeUnknown, Registration: m.id, Stream: string(f.StreamID)})
+		}
 		rt = nil
 	case to == toHarness && (rt == nil || rt.harness == nil):
 		if f.Body != frame.Reset {
@@ -32,12 +36,26 @@ func (m *meeting) frame(to side, from string, message *socket.Message) {
 		m.rs.drop(message)
 		return
 	}
-	rt.observe(&f)
+	rt.observe(&f, both&^to)
 	if f.Body == frame.Reset {
 		m.passReset(rt, to, message)
 		return
 	}
 	m.arrive(rt, to, from, message)
+}
+
+// isOver tells whether the executor with the presence of this revision is not
+// here, or not any more: what was sent to it must not overtake, or come behind,
+// what a newer websocket gets. The mutex is held.
+func (m *meeting) isOver(revision uint64) bool {
+	switch e := m.executor; {
+	case e == nil:
+		return true
+	case e.revision == 0: // it has yet to get one
+		return revision <= m.revision
+	default:
+		return revision < e.revision
+	}
 }
 
 // noticed handles a notice of another server.
@@ -48,7 +66,7 @@ func (rs *routes) noticed(from string, n notice) {
 	m := rs.find(n.Registration)
 	if m == nil {
 		if n.Kind == noticeOpen {
-			rs.hop.tell(from, notice{Kind: noticeAbsent, Registration: n.Registration})
+			rs.hop.tell(from, notice{Kind: noticeAbsent, Registration: n.Registration, Revision: n.Revision})
 		}
 		return
 	}
@@ -59,7 +77,8 @@ func (rs *routes) noticed(from string, n notice) {
 	case noticeOffline:
 		m.disappeared(from, n.Revision)
 	case noticeAbsent:
-		m.disappeared(from, 0)
+		// It may be about an older websocket than the one that is there now.
+		m.disappeared(from, n.Revision)
 		rs.locateLater(m)
 	default:
 		m.mu.Lock()
@@ -77,7 +96,7 @@ func (rs *routes) noticed(from string, n notice) {
 func (m *meeting) appeared(node string, revision uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if revision < m.revision || revision == m.revision && m.online() {
+	if revision < m.revision || revision == m.revision && m.online() || revision <= m.over {
 		return
 	}
 	if m.executor != nil && m.executor.revision == 0 {
@@ -93,10 +112,12 @@ func (m *meeting) appeared(node string, revision uint64) {
 }
 
 // disappeared is that the executor's websocket at another server has ended, if
-// that is still the newest; revision 0 does not ask.
+// that is still the newest; revision 0 is whichever is there, which may turn out
+// to be there still.
 func (m *meeting) disappeared(node string, revision uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.over = max(m.over, revision)
 	if m.node != node || revision != 0 && revision != m.revision {
 		return
 	}
@@ -111,7 +132,7 @@ func (m *meeting) opened(from string, n notice) {
 	refuse := notice{Kind: noticeRefused, Registration: m.id, Stream: n.Stream}
 	switch {
 	case m.executor == nil:
-		m.rs.hop.tell(from, notice{Kind: noticeAbsent, Registration: m.id})
+		m.rs.hop.tell(from, notice{Kind: noticeAbsent, Registration: m.id, Revision: n.Revision})
 		return
 	case n.Stream == "" || len(n.Stream) > maxStreamID:
 		return
@@ -131,7 +152,9 @@ func (m *meeting) opened(from string, n notice) {
 	}
 	m.unseat(rt)
 	rt.principal = n.Principal
-	rt.acknowledges = rt.acknowledges || n.Acknowledges
+	if n.Acknowledges {
+		rt.acked, rt.acknowledges = both, true
+	}
 	if n.Detached {
 		m.dropHeld(rt)
 		m.wait(rt)
@@ -151,6 +174,15 @@ func (m *meeting) told(rt *route, from string, n notice) {
 		}
 	case noticeTaken:
 		m.credit(rt, max(n.Bytes, 0))
+	case noticeUnknown:
+		switch {
+		case h == nil || m.node != from:
+		case rt.acknowledges:
+			m.freeWaiting(rt)
+			m.rs.hop.announce(m, rt)
+		default: // it has lost a frame
+			m.end(rt, resetRouteLost, toHarness)
+		}
 	case noticeMoved:
 		if h != nil && m.executor == nil {
 			m.end(rt, "", nobody)
@@ -210,22 +242,44 @@ func (rs *routes) announceAll() {
 	})
 }
 
-// recall looks for the executors that are not here, and tells their servers of
-// the streams that are: another server has come back, and may have forgotten.
-func (rs *routes) recall() {
+// recall finds out anew what this server may have missed: it looks for executors
+// that are nowhere or, with all, for those that should be elsewhere as well, and
+// tells their servers of the streams that are here. With all, it also makes sure
+// that the store knows of the executors here.
+func (rs *routes) recall(all bool) {
 	rs.each(func(m *meeting) {
 		m.mu.Lock()
-		elsewhere := m.executor == nil
+		defer m.mu.Unlock()
 		if m.node != "" {
 			for _, rt := range m.routes {
 				rs.hop.announce(m, rt)
 			}
-		}
-		m.mu.Unlock()
-		if elsewhere {
-			rs.locateLater(m)
+		} else if all && m.executor == nil {
+			m.revision, m.over = 0, 0 // see reassert
 		}
 	})
+	// One after the other, since there may be thousands.
+	rs.serving.Go(func() {
+		rs.each(func(m *meeting) {
+			m.mu.Lock()
+			here := m.executor
+			look := !m.online() || all && here == nil
+			m.mu.Unlock()
+			switch {
+			case look:
+				rs.locateOrLog(m)
+			case all && here != nil:
+				m.reassert(rs.background, here)
+			}
+		})
+	})
+}
+
+// locateOrLog is locate for those who can do nothing about an error.
+func (rs *routes) locateOrLog(m *meeting) {
+	if err := rs.locate(rs.background, m); err != nil && rs.background.Err() == nil {
+		rs.s.log.Warn("looking for an executor", "environment", m.environmentID, "registration", m.id, "error", err)
+	}
 }
 
 // locateLater looks for an executor without holding up the caller, who is in the
@@ -242,13 +296,10 @@ func (rs *routes) locateLater(m *meeting) {
 	rs.mu.Unlock()
 	rs.serving.Go(func() {
 		defer rs.leave(m)
-		err := rs.locate(rs.background, m)
+		rs.locateOrLog(m)
 		m.mu.Lock()
+		defer m.mu.Unlock()
 		m.locating = false
-		m.mu.Unlock()
-		if err != nil && rs.background.Err() == nil {
-			rs.s.log.Warn("looking for an executor", "environment", m.environmentID, "registration", m.id, "error", err)
-		}
 	})
 }
 

@@ -82,26 +82,33 @@ func (st *Store) register(ctx context.Context, environmentID string, key *protoc
 // the revision is what setOffline needs. It returns errSuperseded when the
 // environment belongs to another registration, and the websocket must not stay.
 func (st *Store) setOnline(ctx context.Context, p presence) (revision uint64, err error) {
-	// Seen before the registration is touched, see register.
-	revision, err = st.putPresence(ctx, p)
-	if err != nil {
-		return 0, err
-	}
-	if err := st.touch(ctx, p.EnvironmentID, p.RegistrationID); err != nil {
-		return 0, errors.Join(err, st.setOffline(context.WithoutCancel(ctx), p.EnvironmentID, revision))
-	}
-	return revision, nil
-}
-
-func (st *Store) putPresence(ctx context.Context, p presence) (uint64, error) {
 	for range casRetries {
-		_, revision, _, err := get[presence](ctx, st.presence, p.EnvironmentID)
+		// In this order: who has taken the environment over was registered before it
+		// was online. So either its presence is newer than the revision, or its
+		// registration is seen, and it is not overwritten.
+		_, last, _, err := get[presence](ctx, st.presence, p.EnvironmentID)
 		if err != nil {
 			return 0, err
 		}
-		if next, ok, err := put(ctx, st.presence, p.EnvironmentID, p, revision); err != nil || ok {
-			return next, err
+		reg, found, err := st.registration(ctx, p.EnvironmentID)
+		if err != nil {
+			return 0, err
 		}
+		if !found || reg.ID != p.RegistrationID {
+			return 0, errSuperseded
+		}
+		revision, ok, err := put(ctx, st.presence, p.EnvironmentID, p, last)
+		if err != nil {
+			return 0, err
+		}
+		if !ok {
+			continue
+		}
+		// After the presence, see register.
+		if err := st.touch(ctx, p.EnvironmentID, p.RegistrationID); err != nil {
+			return 0, errors.Join(err, st.setOffline(context.WithoutCancel(ctx), p.EnvironmentID, revision))
+		}
+		return revision, nil
 	}
 	return 0, unavailable("going online", errors.New("too many others do the same"))
 }

@@ -55,25 +55,28 @@ func (st *Store) principal(ctx context.Context, id string) (p *principal, found 
 	return nil, false, nil
 }
 
-// authenticate finds out who makes a request. It returns errUnauthorized, or
-// wraps errUnavailable.
-func (s *Server) authenticate(ctx context.Context, r *http.Request) (*principal, error) {
+// authenticate finds out who makes a request. An assertion that comes with the
+// principal may still be one that was used before, see [Store.refuseReplay]. It
+// returns errUnauthorized, or wraps errUnavailable.
+func (s *Server) authenticate(ctx context.Context, r *http.Request) (*principal, *auth.Assertion, error) {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {
-		return nil, errUnauthorized
+		return nil, nil, errUnauthorized
 	}
 	scheme, credential, _ := strings.Cut(values[0], " ")
 	switch {
 	case strings.EqualFold(scheme, "Bearer"):
-		return s.store.authenticateKey(ctx, strings.TrimLeft(credential, " "))
+		p, err := s.store.authenticateKey(ctx, strings.TrimLeft(credential, " "))
+		return p, nil, err
 	case strings.EqualFold(scheme, "AgentAssertion"):
 		assertion, err := auth.ParseAssertion(values[0])
 		if err != nil {
-			return nil, errUnauthorized
+			return nil, nil, errUnauthorized
 		}
-		return s.store.authenticateAgent(ctx, assertion, s.clockSkew)
+		p, err := s.store.authenticateAgent(ctx, assertion, s.clockSkew)
+		return p, assertion, err
 	}
-	return nil, errUnauthorized
+	return nil, nil, errUnauthorized
 }
 
 // matchEnvironment tells whether a pattern, in which * stands for any

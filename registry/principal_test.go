@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -256,5 +257,33 @@ func TestIdentities(t *testing.T) {
 		if err := st.AddIdentity(ctx, Identity{RuntimeID: "b", PublicKey: public, Environments: "*"}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestAgentFloodIsNotRemembered: requests above the limit of an identity leave
+// nothing in the store.
+func TestAgentFloodIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	s := startServer(t, Config{Store: st})
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := Limits{Requests: 0.001, RequestBurst: 2}
+	if err := st.AddIdentity(t.Context(), Identity{RuntimeID: "agent", PublicKey: public, Environments: "env", Limits: limits}); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	for i := range 5 {
+		header := assertionHeader(t, private, "agent", "task-"+strconv.Itoa(i), now)
+		status, _, _ := s.post(t, header, "/cloud/environment/other/register", "{}")
+		if want := map[bool]int{true: http.StatusForbidden, false: http.StatusTooManyRequests}[i < limits.RequestBurst]; status != want {
+			t.Errorf("request %d: %d, want %d", i, status, want)
+		}
+	}
+	remembered, err := all[int64](t.Context(), st.replay)
+	if err != nil || len(remembered) != limits.RequestBurst {
+		t.Errorf("%d tasks are remembered, want %d; %v", len(remembered), limits.RequestBurst, err)
 	}
 }

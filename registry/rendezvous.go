@@ -47,7 +47,11 @@ func (s *Server) serveRendezvous(w http.ResponseWriter, r *http.Request) {
 	}
 	if no != nil {
 		s.metrics.refused(no.reason)
-		s.log.Info("websocket refused", "environment", t.environmentID, "registration", t.registrationID,
+		level := slog.LevelInfo
+		if t.registrationID == "" { // anybody can do that, as often as they like
+			level = slog.LevelDebug
+		}
+		s.log.Log(r.Context(), level, "websocket refused", "environment", t.environmentID, "registration", t.registrationID,
 			"status", no.status, "reason", no.reason)
 		w.Header().Set(protocol.HeaderRejectionReason, no.reason)
 		http.Error(w, no.reason, no.status)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,16 @@ func (c *cluster) register(environmentID string) registration {
 	return reg
 }
 
+// pair starts n servers, one or two, and returns the first and the last.
+func (c *cluster) pair(n int, cfg Config) (first, last *relayServer) {
+	c.t.Helper()
+	first = c.server(cfg)
+	if n == 1 {
+		return first, first
+	}
+	return first, c.server(cfg)
+}
+
 // relayServer is one registry process, as far as others can tell.
 type relayServer struct {
 	*Server
@@ -119,7 +130,8 @@ type end struct {
 	t        testing.TB
 	socket   *socket.Socket
 	lane     *socket.Lane
-	messages chan []byte // closed with the socket
+	messages chan []byte     // closed with the socket
+	resets   map[string]bool // of streams, that were dropped
 }
 
 func (ts *relayServer) dial(t ticket) *end {
@@ -128,16 +140,20 @@ func (ts *relayServer) dial(t ticket) *end {
 }
 
 func (ts *relayServer) dialURL(rawURL string) *end {
+	ts.c.t.Helper()
+	return ts.dialBuffered(rawURL, 1<<16)
+}
+
+// dialBuffered connects an end that reads so many messages ahead of the test.
+func (ts *relayServer) dialBuffered(rawURL string, ahead int) *end {
 	t := ts.c.t
 	t.Helper()
 	s, err := socket.Dial(t.Context(), rawURL, nil, socket.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &end{t: t, socket: s, lane: s.NewLane(64 << 20), messages: make(chan []byte, 1<<16)}
-	done := make(chan struct{})
+	e := &end{t: t, socket: s, lane: s.NewLane(64 << 20), messages: make(chan []byte, ahead), resets: make(map[string]bool)}
 	go func() {
-		defer close(done)
 		defer close(e.messages)
 		for {
 			m, err := s.Read()
@@ -150,7 +166,8 @@ func (ts *relayServer) dialURL(rawURL string) *end {
 	}()
 	t.Cleanup(func() {
 		s.Close()
-		<-done
+		for range e.messages { // the reader may wait for room
+		}
 	})
 	return e
 }
@@ -201,6 +218,13 @@ func (e *end) send(message []byte) {
 	}
 }
 
+// trySend is for a websocket that may have ended.
+func (e *end) trySend(f frame.Frame) {
+	m := socket.NewMessage(0)
+	m.Bytes = f.Append(m.Bytes)
+	e.lane.TrySend(m)
+}
+
 func (e *end) sendFrame(f frame.Frame) []byte {
 	e.t.Helper()
 	b := f.Append(nil)
@@ -243,6 +267,59 @@ func (e *end) wantReset(stream, reason string) {
 	e.want(f.Append(nil))
 }
 
+// wantAnyReset is wantReset with any of the reasons.
+func (e *end) wantAnyReset(stream string, reasons ...string) {
+	e.t.Helper()
+	var f frame.Frame
+	got := e.receive()
+	if err := frame.Decode(got, &f); err != nil || f.Body != frame.Reset || string(f.StreamID) != stream || !slices.Contains(reasons, string(f.Reason)) {
+		e.t.Fatalf("got %q, want a reset of %s for one of %q", printable(got), stream, reasons)
+	}
+}
+
+// until drops messages until the wanted one comes, which is sent again and again.
+func (e *end) until(message []byte, send func()) {
+	e.t.Helper()
+	if !e.drop(func(got []byte) bool { return bytes.Equal(got, message) }, send) {
+		e.t.Fatalf("websocket has ended: %v", e.socket.Err())
+	}
+}
+
+// untilReset drops messages until the stream is reset or the websocket ends,
+// which send brings about in the end. What was dropped before counts.
+func (e *end) untilReset(stream string, send func()) {
+	e.t.Helper()
+	if !e.resets[stream] {
+		e.drop(func([]byte) bool { return e.resets[stream] }, send)
+	}
+}
+
+// drop drops messages until a wanted one comes, and reports false if the
+// websocket ends before. It sends again and again.
+func (e *end) drop(wanted func(message []byte) bool, send func()) bool {
+	e.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(soon)
+	send()
+	for {
+		select {
+		case got, ok := <-e.messages:
+			var f frame.Frame
+			if ok && frame.Decode(got, &f) == nil && f.Body == frame.Reset {
+				e.resets[string(f.StreamID)] = true
+			}
+			if !ok || wanted(got) {
+				return ok
+			}
+		case <-tick.C:
+			send()
+		case <-deadline:
+			e.t.Fatal("it never came")
+		}
+	}
+}
+
 // wantEnd waits for the end of the websocket; frames before it are dropped.
 func (e *end) wantEnd() {
 	e.t.Helper()
@@ -259,8 +336,7 @@ func (e *end) wantEnd() {
 	}
 }
 
-// wantOpen sees to it that what the server had to say has been said and that the
-// websocket is still open: an echo through the other end.
+// wantNothing comes after something that would have arrived later.
 func (e *end) wantNothing() {
 	e.t.Helper()
 	select {

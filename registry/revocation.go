@@ -3,13 +3,19 @@ package registry
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// auditInterval is how long a websocket may outlive what its principal may, when
+// no revocation says so: keys expire, and one may be revoked while the store does
+// not answer, while this server does not hear of it, or just as the websocket
+// opens.
+const auditInterval = time.Minute
+
 // revocations hear of changed keys and identities, by whichever process.
 type revocations struct {
-	store            *Store
 	keys, identities jetstream.KeyWatcher
 }
 
@@ -24,12 +30,13 @@ func (st *Store) watchRevocations(ctx context.Context) (*revocations, error) {
 	if err != nil {
 		return nil, errors.Join(unavailable("watching identities", err), keys.Stop())
 	}
-	return &revocations{store: st, keys: keys, identities: identities}, nil
+	return &revocations{keys: keys, identities: identities}, nil
 }
 
-// run calls gone with the id of every principal that is revoked or removed, one
-// after the other, until ctx or the connection to NATS ends.
-func (r *revocations) run(ctx context.Context, gone func(principalID string)) {
+// run calls changed with the id of every principal whose key or identity was
+// written or removed, one after the other, until ctx or the connection to NATS
+// ends.
+func (r *revocations) run(ctx context.Context, changed func(principalID string)) {
 	defer func() { _ = r.stop() }() // fails only when the connection has ended, and the watch with it
 	for {
 		var id string
@@ -47,13 +54,51 @@ func (r *revocations) run(ctx context.Context, gone func(principalID string)) {
 			}
 			id = agentPrincipal + runtimeID(entry.Key())
 		}
-		// What the entry said may be old by now. Where the store cannot be asked the
-		// websockets stay; what they ask for next is refused.
-		if _, found, err := r.store.principal(ctx, id); err == nil && !found {
-			gone(id)
-		}
+		changed(id) // what the entry says may be old by now
 	}
 }
 
 // stop is for a watch that does not run.
 func (r *revocations) stop() error { return errors.Join(r.keys.Stop(), r.identities.Stop()) }
+
+// audit looks at all principals again and again until ctx ends.
+func (rs *routes) audit(ctx context.Context) {
+	tick := time.NewTicker(auditInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			rs.review(ctx, "")
+		}
+	}
+}
+
+// review closes the websockets of a principal, or of all with "", that it may not
+// have any more. Where the store cannot be asked they stay until the next audit;
+// what they ask for meanwhile is refused.
+func (rs *routes) review(ctx context.Context, principalID string) {
+	peers := make(map[string][]*peer) // by principal
+	rs.mu.Lock()
+	for p := range rs.sockets {
+		if id := p.principal.ID; principalID == "" || principalID == id {
+			peers[id] = append(peers[id], p)
+		}
+	}
+	rs.mu.Unlock()
+	for id, open := range peers {
+		now, found, err := rs.s.store.principal(ctx, id)
+		if err != nil {
+			if ctx.Err() == nil {
+				rs.s.log.Warn("looking for revoked principals", "error", err)
+			}
+			return
+		}
+		for _, p := range open {
+			if !found || !now.may(p.role, p.meeting.environmentID) {
+				p.kick("its principal may not have it any more")
+			}
+		}
+	}
+}

@@ -151,6 +151,7 @@ type meeting struct {
 	executor  *executor
 	node      string
 	revision  uint64 // of the newest presence that was heard of
+	over      uint64 // of the newest one that was heard to have ended
 	away      *time.Timer
 	routes    map[string]*route // by stream id
 	harnesses map[*harness]struct{}
@@ -166,7 +167,8 @@ type route struct {
 	// principal may have the route: whose harness opened it, "" when only the
 	// executor has spoken of the stream.
 	principal    string
-	acknowledges bool // D15: one of the ends has
+	acked        side // D15: the ends that have acknowledged something
+	acknowledges bool // both have, so that the stream can be resumed
 	ended        bool
 
 	harness *harness // whose stream it is, when it is here
@@ -179,7 +181,7 @@ type route struct {
 	held      []*socket.Message // for the harness, until it is known where it is
 	heldBytes int
 
-	sent     int           // bytes on the way to the other server, of a stream that does not acknowledge
+	sent     int           // bytes on the way to the other server
 	room     chan struct{} // closed when there are fewer; nil when nobody waits
 	arrived  []*socket.Message
 	arriving int  // bytes in arrived
@@ -229,7 +231,7 @@ func (m *meeting) open(h *harness, f *frame.Frame) (*route, error) {
 	if rt == nil {
 		rt = m.add(string(f.StreamID))
 	}
-	rt.observe(f)
+	rt.observe(f, toHarness)
 	m.unseat(rt)
 	rt.principal, rt.harness, rt.release = h.principal.ID, h, release
 	rt.down = h.socket.NewLane(laneLimit)
@@ -245,11 +247,20 @@ func (m *meeting) open(h *harness, f *frame.Frame) (*route, error) {
 	return rt, nil
 }
 
-// observe looks for what shows that the ends acknowledge. The mutex is held.
-func (rt *route) observe(f *frame.Frame) {
-	if !rt.acknowledges && f.Acknowledges() {
-		rt.acknowledges = true
-		rt.meeting.freeWaiting(rt) // nobody counts its bytes any more
+// observe looks for what shows that an end acknowledges. An end resumes a stream,
+// with records sent, only when the other one does. One end alone is not enough:
+// it would keep what the other never asks for, and wait for one that does not
+// come back. The mutex is held.
+func (rt *route) observe(f *frame.Frame, from side) {
+	if rt.acknowledges {
+		return
+	}
+	if f.Acknowledges() {
+		rt.acked |= from
+	}
+	if rt.acked == both || f.Body == frame.Resume && (f.NextSeq > 0 || from == toExecutor) {
+		rt.acked, rt.acknowledges = both, true
+		rt.meeting.freeWaiting(rt) // it may have more under way
 	}
 }
 
@@ -288,12 +299,14 @@ func (m *meeting) detach(rt *route) {
 	}
 	rt.node = ""
 	switch {
-	case !rt.acknowledges:
-		m.end(rt, resetHarnessGone, toExecutor)
 	case m.node != "":
-		// The server of the executor waits for it, so that this one can go.
+		// The server of the executor decides, and waits for it, so that this one
+		// can go: it knows all that the executor has acknowledged, while this one
+		// may have had the stream for a moment only.
 		m.rs.hop.tell(m.node, notice{Kind: noticeDetach, Registration: m.id, Stream: rt.stream})
 		m.end(rt, "", nobody)
+	case !rt.acknowledges:
+		m.end(rt, resetHarnessGone, toExecutor)
 	default:
 		m.wait(rt)
 	}
@@ -358,7 +371,7 @@ func (m *meeting) resetExecutor(rt *route, reason string) {
 	case m.executor != nil:
 		m.rs.sendReset(rt.up, m.executor.control, rt.stream, reason)
 	case m.node != "":
-		m.rs.hop.reset(m.node, toExecutor, m.id, rt.stream, reason)
+		m.rs.hop.reset(m.node, toExecutor, m, rt.stream, reason)
 	}
 }
 
@@ -367,7 +380,7 @@ func (m *meeting) resetHarness(rt *route, reason string) {
 	case rt.harness != nil:
 		m.rs.sendReset(rt.down, rt.harness.control, rt.stream, reason)
 	case rt.node != "":
-		m.rs.hop.reset(rt.node, toHarness, m.id, rt.stream, reason)
+		m.rs.hop.reset(rt.node, toHarness, m, rt.stream, reason)
 	}
 }
 
@@ -410,9 +423,9 @@ func (m *meeting) hold(rt *route, message *socket.Message) {
 func (m *meeting) deliverHeld(rt *route) {
 	for _, message := range rt.held {
 		if rt.down != nil {
-			rt.down.TrySend(message)
+			m.rs.offer(rt.down, message)
 		} else {
-			_ = m.rs.hop.send(rt.node, toHarness, m.id, message) // lost like any other; D15 repeats it
+			_ = m.rs.hop.send(rt.node, toHarness, m.id, m.revision, message) // lost like any other; D15 repeats it
 		}
 	}
 	m.held -= rt.heldBytes

@@ -145,7 +145,8 @@ func (s *Server) start(ctx, background context.Context) error {
 	if err != nil {
 		return errors.Join(err, s.routes.close())
 	}
-	s.wg.Go(func() { revoked.run(background, s.routes.disconnect) })
+	s.wg.Go(func() { revoked.run(background, func(id string) { s.routes.review(background, id) }) })
+	s.wg.Go(func() { s.routes.audit(background) })
 	s.wg.Go(func() { s.store.heartbeat(background, s.node) })
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,8 +19,12 @@ const (
 	// storeTimeout bounds one exchange with NATS. An executor waits 10 s for an
 	// answer, in which there are several.
 	storeTimeout = 2 * time.Second
-	// openTimeout bounds opening a store.
-	openTimeout = 20 * time.Second
+	// openTimeout bounds opening a store, bucketTimeout one attempt at a bucket:
+	// a cluster that has just started takes some seconds to make one.
+	openTimeout   = time.Minute
+	bucketTimeout = 5 * time.Second
+	// listTimeout bounds reading a whole bucket.
+	listTimeout = 20 * time.Second
 	// busyTimeout is how long another process may keep the data folder to itself,
 	// as the commands of an operator do for a moment.
 	busyTimeout = 3 * time.Second
@@ -154,37 +159,48 @@ func (st *Store) openBuckets(ctx context.Context, replicas int) error {
 	if err != nil {
 		return fmt.Errorf("opening JetStream: %w", err)
 	}
-	// What does not outlive the embedded server needs no file.
+	// What does not outlive the embedded server needs no file. What executors can
+	// fill without end must leave room for keys and their revocation; in a cluster
+	// that is up to the limits of its accounts.
 	passing := jetstream.FileStorage
+	var filled int64
 	if st.embedded != nil {
-		passing = jetstream.MemoryStorage
+		passing, filled = jetstream.MemoryStorage, embeddedFilled
 	}
-	for _, b := range []struct {
+	buckets := []struct {
 		to  *jetstream.KeyValue
 		cfg jetstream.KeyValueConfig
 	}{
 		{&st.keys, jetstream.KeyValueConfig{Bucket: "execagent_keys"}},
 		{&st.identities, jetstream.KeyValueConfig{Bucket: "execagent_identities", LimitMarkerTTL: markerTTL}},
-		{&st.registrations, jetstream.KeyValueConfig{Bucket: "execagent_registrations", TTL: registrationTTL}},
+		{&st.registrations, jetstream.KeyValueConfig{Bucket: "execagent_registrations", TTL: registrationTTL, MaxBytes: filled}},
 		{&st.presence, jetstream.KeyValueConfig{Bucket: "execagent_presence", LimitMarkerTTL: markerTTL, Storage: passing}},
 		{&st.nodes, jetstream.KeyValueConfig{Bucket: "execagent_nodes", TTL: nodeTTL, Storage: passing}},
 		{&st.secrets, jetstream.KeyValueConfig{Bucket: "execagent_secrets"}},
-		{&st.replay, jetstream.KeyValueConfig{Bucket: "execagent_replay", TTL: replayTTL}},
-	} {
-		b.cfg.MaxValueSize = maxValueSize
-		b.cfg.Replicas = replicas
-		if *b.to, err = openBucket(ctx, js, b.cfg); err != nil {
-			return fmt.Errorf("opening bucket %s: %w", b.cfg.Bucket, err)
-		}
+		{&st.replay, jetstream.KeyValueConfig{Bucket: "execagent_replay", TTL: replayTTL, MaxBytes: filled}},
 	}
-	return nil
+	// All at once: in a cluster each new one has to elect a leader.
+	errs := make([]error, len(buckets))
+	var wg sync.WaitGroup
+	for i, b := range buckets {
+		wg.Go(func() {
+			b.cfg.MaxValueSize = maxValueSize
+			b.cfg.Replicas = replicas
+			var err error
+			if *b.to, err = openBucket(ctx, js, b.cfg); err != nil {
+				errs[i] = fmt.Errorf("opening bucket %s: %w", b.cfg.Bucket, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // openBucket tries until ctx ends while the cluster has no leader yet, or too
 // few servers: it may be starting just as this process is.
 func openBucket(ctx context.Context, js jetstream.JetStream, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
 	for {
-		attempt, cancel := context.WithTimeout(ctx, storeTimeout)
+		attempt, cancel := context.WithTimeout(ctx, bucketTimeout)
 		kv, err := findOrMakeBucket(attempt, js, cfg)
 		cancel()
 		if err == nil {
@@ -315,7 +331,7 @@ func put(ctx context.Context, kv jetstream.KeyValue, key string, value any, revi
 
 // all reads a whole bucket, in no order.
 func all[T any](ctx context.Context, kv jetstream.KeyValue) (values map[string]T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	w, err := kv.WatchAll(ctx, jetstream.IgnoreDeletes())
 	if err != nil {

@@ -423,3 +423,55 @@ func BenchmarkStoreGet(b *testing.B) {
 		}
 	}
 }
+
+// TestStoreKeepsRoom: what executors can fill cannot take the room of keys.
+func TestStoreKeepsRoom(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	var filled int64
+	for _, kv := range []jetstream.KeyValue{st.registrations, st.replay} {
+		status, err := kv.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit := status.Config().MaxBytes
+		if limit <= 0 {
+			t.Errorf("%s has no limit", kv.Bucket())
+		}
+		filled += limit
+	}
+	if filled > embeddedStorage/2 {
+		t.Errorf("%d of %d bytes can be filled", filled, embeddedStorage)
+	}
+}
+
+// TestStoreAfterKill: an address that a killed process has left, with a mode that
+// it should not have, is not taken over.
+func TestStoreAfterKill(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{addressFile, addressFile + ".new"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(`{"url":"nats://127.0.0.1:1","token":"old"}`), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st, err := OpenStore(t.Context(), StoreConfig{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if a, err := readAddress(dir); err != nil || a.Token != st.embedded.token {
+		t.Errorf("the address is not that of the store: %v", err)
+	}
+	info, err := os.Stat(filepath.Join(dir, addressFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := info.Mode().Perm(); got != 0o600 {
+		t.Errorf("mode %v", got)
+	}
+}

@@ -51,7 +51,6 @@ const (
 	rejectMissingSignature    = "missing_signature"
 	rejectMissingVersion      = "missing_version"
 	rejectMissingRegistration = "missing_executor_registration_id"
-	rejectOtherRegistration   = "unexpected_executor_registration_id"
 	rejectMalformedQuery      = "malformed_query"
 	rejectInvalidRole         = "invalid_role"
 	rejectInvalidExpiry       = "invalid_expiry"

@@ -156,6 +156,8 @@ func (f *serveFlags) Validate() error {
 		return fmt.Errorf("--listen %s is not a loopback address, and keys would travel in clear text: give --tls-cert and --tls-key, or --behind-proxy where TLS ends at a proxy in front", f.Listen)
 	case f.TLSCert != "" && f.BehindProxy:
 		return errors.New("--behind-proxy has no meaning with --tls-cert")
+	case f.BehindProxy && f.PublicURL == "" && !f.TrustProxy:
+		return errors.New("--behind-proxy needs --public-url or --trust-proxy: the rendezvous URLs would send clients past TLS")
 	case f.DrainTimeout < 0:
 		return fmt.Errorf("--drain-timeout %v is negative", f.DrainTimeout)
 	case f.Grace <= 0:

@@ -201,6 +201,7 @@ func TestCommandLine(t *testing.T) {
 		{"--tls-cert=x", "need each other"},
 		{"--tls-key=x", "need each other"},
 		{"--tls-key=x --tls-cert=x --behind-proxy", "no meaning"},
+		{"--listen=:8080 --behind-proxy", "needs --public-url"},
 		{"--drain-timeout=-1s", "negative"},
 		{"--grace=0s", "not positive"},
 		{"--clock-skew=0s", "not positive"},

@@ -1,0 +1,106 @@
+package execagent_test
+
+import (
+	"go/ast"
+	"go/constant"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"os"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// limitRow is a row of a table of limits: what | number and unit | `folder.constant` | beyond it.
+var limitRow = regexp.MustCompile("(?m)^\\| .* \\| ([0-9][0-9,]*)(?: ([A-Za-z]+))? \\| `([a-z/]+)\\.([A-Za-z0-9]+)` \\|")
+
+var units = map[string]int64{
+	"": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
+	"ms": int64(time.Millisecond), "s": int64(time.Second), "min": int64(time.Minute), "h": int64(time.Hour),
+}
+
+// TestLimitsInDocs: the limits of docs/remote.md are the constants that they name.
+func TestLimitsInDocs(t *testing.T) {
+	t.Parallel()
+	const page = "docs/remote.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := limitRow.FindAllStringSubmatch(string(text), -1)
+	const least = 60 // that the expression no longer fits the tables must not pass for success
+	if len(rows) < least {
+		t.Errorf("%s has %d rows of limits, want at least %d", page, len(rows), least)
+	}
+	scopes := map[string]*types.Scope{}
+	for _, row := range rows {
+		number, unit, folder, name := row[1], row[2], row[3], row[4]
+		n, err := strconv.ParseInt(strings.ReplaceAll(number, ",", ""), 10, 64)
+		factor, known := units[unit]
+		if err != nil || !known {
+			t.Errorf("%s: %s.%s: %q of unit %q cannot be read", page, folder, name, number, unit)
+			continue
+		}
+		if scopes[folder] == nil {
+			scopes[folder] = constants(t, folder)
+		}
+		c, ok := scopes[folder].Lookup(name).(*types.Const)
+		if !ok {
+			t.Errorf("%s: %s has no constant %s", page, folder, name)
+			continue
+		}
+		if got, exact := constant.Int64Val(constant.ToInt(c.Val())); !exact || got != n*factor {
+			t.Errorf("%s: %s.%s is %v, the page says %s %s", page, folder, name, c.Val(), number, unit)
+		}
+	}
+}
+
+// constants type-checks a package for the sake of its constants: of what it imports only durations are known.
+func constants(t *testing.T, folder string) *types.Scope {
+	t.Helper()
+	files := token.NewFileSet()
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parsed []*ast.File
+	for _, entry := range entries {
+		if !strings.HasSuffix(entry.Name(), ".go") || strings.HasSuffix(entry.Name(), "_test.go") || strings.HasSuffix(entry.Name(), "_other.go") {
+			continue
+		}
+		f, err := parser.ParseFile(files, path.Join(folder, entry.Name()), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed = append(parsed, f)
+	}
+	config := types.Config{
+		Importer:         onlyDurations{},
+		IgnoreFuncBodies: true,
+		Error:            func(error) {}, // what is unknown is not asked for
+	}
+	checked, _ := config.Check(folder, files, parsed, nil)
+	return checked.Scope()
+}
+
+// onlyDurations stands for everything that a package imports.
+type onlyDurations struct{}
+
+func (onlyDurations) Import(name string) (*types.Package, error) {
+	p := types.NewPackage(name, path.Base(name))
+	if name == "time" {
+		duration := types.NewNamed(types.NewTypeName(token.NoPos, p, "Duration", nil), types.Typ[types.Int64], nil)
+		p.Scope().Insert(duration.Obj())
+		for unit, d := range map[string]time.Duration{
+			"Microsecond": time.Microsecond, "Millisecond": time.Millisecond, "Second": time.Second, "Minute": time.Minute, "Hour": time.Hour,
+		} {
+			p.Scope().Insert(types.NewConst(token.NoPos, p, unit, duration, constant.MakeInt64(int64(d))))
+		}
+	}
+	p.MarkComplete()
+	return p, nil
+}

@@ -1,0 +1,339 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/relay"
+)
+
+const (
+	// faultBound is how late output may come because of a fault: streams wait as long for a websocket (D15).
+	faultBound = 30 * time.Second
+	// faultQuiet is how long output has to come in time for a fault to be over.
+	faultQuiet = time.Second
+)
+
+// A fault is something that fails between an agent and a harness.
+type fault struct {
+	name   string
+	strike func(t *testing.T, f *fabric, c *crew)
+	repair func(f *fabric, t *testing.T) // starts again what has ended
+}
+
+// TestFaults: what fails between an agent and a harness, with three NATS servers and two registries, is a delay to them and
+// nothing else. One connection of one client lives through a group of faults, with a command that writes a line now and then
+// and one that writes all the time.
+//
+// It does not run beside other tests, since it tells how long faults last.
+func TestFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes most of a minute")
+	}
+	existing := goleak.IgnoreCurrent()
+	t.Cleanup(func() { // after all others
+		http.DefaultClient.CloseIdleConnections() // of those that ask whether a registry is ready
+		goleak.VerifyNone(t, existing)
+	})
+	f := newFabric(t)
+	restartNATS, restartRegistries := (*fabric).restartNATS, (*fabric).startRegistries
+	// A link whose websockets are lost all the time comes back more slowly (D19), so that each group has its own.
+	for _, group := range []struct {
+		name   string
+		faults []fault
+	}{
+		{"NATS", []fault{
+			{"a server is killed", func(t *testing.T, f *fabric, _ *crew) { f.nats[0].kill(t) }, restartNATS},
+			{"the leader is killed", func(t *testing.T, f *fabric, _ *crew) { f.nats[f.leader(t)].kill(t) }, restartNATS},
+			{"the leader is killed and the executor is cut", func(t *testing.T, f *fabric, c *crew) {
+				f.nats[f.leader(t)].kill(t)
+				c.executors.cut()
+			}, restartNATS},
+		}},
+		{"registry", []fault{
+			{"that of the executor is killed", func(t *testing.T, f *fabric, c *crew) { f.registries[c.executors.at()].kill(t) }, restartRegistries},
+			{"that of the harness is killed", func(t *testing.T, f *fabric, c *crew) { f.registries[c.harnesses.at()].kill(t) }, restartRegistries},
+			{"that of the executor drains", func(t *testing.T, f *fabric, c *crew) { f.registries[c.executors.at()].terminate(t) }, restartRegistries},
+			{"that of the harness drains", func(t *testing.T, f *fabric, c *crew) { f.registries[c.harnesses.at()].terminate(t) }, restartRegistries},
+		}},
+		{"network", []fault{
+			{"the executor is cut", func(_ *testing.T, _ *fabric, c *crew) { c.executors.cut() }, nil},
+			{"the harness is cut", func(_ *testing.T, _ *fabric, c *crew) { c.harnesses.cut() }, nil},
+			{"both are cut", func(_ *testing.T, _ *fabric, c *crew) {
+				c.executors.cut()
+				c.harnesses.cut()
+			}, nil},
+		}},
+	} {
+		t.Run(group.name, func(outer *testing.T) {
+			c := f.newCrew(outer, "ci-"+group.name)
+			for _, tt := range group.faults {
+				if !outer.Run(tt.name, func(t *testing.T) { c.suffer(t, f, tt) }) {
+					outer.Fatal("what comes next depends on it")
+				}
+				if tt.repair != nil {
+					tt.repair(f, t) // with the test that outlives the group
+				}
+			}
+			outer.Run("the agent is killed", c.replaceAgent)
+		})
+	}
+}
+
+// suffer has a fault strike and looks at what it does to the output.
+func (c *crew) suffer(t *testing.T, f *fabric, tt fault) {
+	c.place(t)
+	c.lines.settle(t, 0)
+	c.lines.forget()
+	before := c.flood.count()
+	began := time.Now()
+	tt.strike(t, f, c)
+	took := time.Since(began).Round(time.Millisecond)
+	c.lines.settle(t, faultQuiet)
+	worst := c.lines.worst().Round(time.Millisecond)
+	t.Logf("recovered in %v; the fault itself took %v; the flood brought %d lines", worst, took, c.flood.count()-before)
+	if worst > faultBound {
+		t.Errorf("a line was %v late", worst)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), faultBound)
+	defer cancel()
+	if _, err := c.client.Status(ctx); err != nil {
+		t.Errorf("asking over the same connection: %v", err)
+	}
+	c.flood.check(t)
+}
+
+// replaceAgent: with an agent its commands end, and the next one is reached in its place.
+func (c *crew) replaceAgent(t *testing.T) {
+	c.agent.kill(t)
+	noneLeft(t, c.mark())
+	again := c.serve(t, c.environment)
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), faultBound)
+	defer cancel()
+	p, err := c.connect(t).Start(ctx, protocol.StartParams{Argv: []string{"/bin/echo", "again"}, Cwd: protocol.NewPathURI("/")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if code, err := p.CopyOutput(ctx, &out, &out); code != 0 || err != nil || out.String() != "again\n" {
+		t.Errorf("exit code %d, output %q, %v", code, &out, err)
+	}
+	t.Logf("works %v after the agent is connected", time.Since(began).Round(time.Millisecond))
+	again.terminate(t)
+}
+
+// A crew is an agent and a client of it, each behind its own balancer of the fabric.
+type crew struct {
+	*site
+	environment string
+	executors   *balancer
+	harnesses   *balancer
+	agent       *program
+	client      *client.Client
+	lines       *flow
+	flood       *flow
+}
+
+// newCrew starts an agent and two commands on it.
+func (f *fabric) newCrew(t *testing.T, environment string) *crew {
+	t.Helper()
+	c := &crew{environment: environment, executors: newBalancer(t, f.backends()), harnesses: newBalancer(t, f.backends())}
+	c.site = &site{address: c.executors.address(), executor: f.executor, harness: f.harness, printed: f.printed}
+	c.agent = c.serve(t, environment)
+	c.client = c.connect(t)
+	c.lines = c.startFlow(t, "line", `exec 3<> <(:); for ((i = 1; ; i++)); do echo "$i $EPOCHREALTIME"; read -t 0.02 -u 3; done`)
+	c.flood = c.startFlow(t, "flood", "exec seq 1 1000000000000")
+	return c
+}
+
+// mark is in the environment of the commands.
+func (c *crew) mark() string { return fmt.Sprintf("%s-%d", c.environment, os.Getpid()) }
+
+// connect opens a session that ends with the test.
+func (c *crew) connect(t *testing.T) *client.Client {
+	t.Helper()
+	identity, err := relay.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry, err := relay.NewRegistry(relay.RegistryConfig{
+		BaseURL: "http://" + c.harnesses.address(), EnvironmentID: c.environment, Tokens: auth.APIKey(c.harness),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(registry.Close)
+	dialer := &relay.Dialer{Registry: registry, Identity: identity, Logger: slog.New(slog.NewTextHandler(c.printed, nil))}
+	connected, err := client.Connect(t.Context(), client.Config{Dial: dialer.Dial, ConnectTimeout: faultBound})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connected.Close() }) // its executor may be gone
+	return connected
+}
+
+// place has the executor's websocket at one registry and the harness's at the other.
+func (c *crew) place(t *testing.T) {
+	t.Helper()
+	if at := c.executors.at(); at < 0 || at == c.harnesses.at() {
+		c.executors.move(t, 1-c.harnesses.at())
+	}
+}
+
+// A flow is the output of a command whose lines are numbered and may have a time behind the number.
+type flow struct {
+	process *client.Process
+
+	mu      sync.Mutex
+	last    int       // line
+	written time.Time // the last line, by the clock of the command
+	late    time.Duration
+	err     error // what is wrong with it
+}
+
+// startFlow starts a command and looks at its output until the end of the test.
+func (c *crew) startFlow(t *testing.T, name, script string) *flow {
+	t.Helper()
+	p, err := c.client.Start(t.Context(), protocol.StartParams{
+		Argv: []string{"/bin/bash", "-c", script}, Cwd: protocol.NewPathURI("/"),
+		Env: map[string]string{"PATH": os.Getenv("PATH"), "LC_ALL": "C", "E2E_MARK": c.mark()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &flow{process: p}
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		if err := f.watch(ctx); err != nil {
+			f.fail(fmt.Errorf("%s: %w", name, err))
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		watching.Wait()
+	})
+	return f
+}
+
+var errFlowEnded = errors.New("the command has ended")
+
+// watch takes the output until ctx ends.
+func (f *flow) watch(ctx context.Context) error {
+	var rest []byte
+	for event, err := range f.process.Events(ctx) {
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		case event.Kind != client.Output:
+			return errFlowEnded
+		}
+		rest = append(rest, event.Data...)
+		if rest, err = f.take(rest, time.Now()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take counts the whole lines of text and returns what is left of it.
+func (f *flow) take(text []byte, now time.Time) (rest []byte, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for {
+		line, after, whole := bytes.Cut(text, []byte("\n"))
+		if !whole {
+			return text, nil
+		}
+		number, clock, timed := bytes.Cut(line, []byte(" "))
+		n, err := strconv.Atoi(string(number))
+		if err != nil || n != f.last+1 {
+			return nil, fmt.Errorf("line %q after %d", line, f.last)
+		}
+		f.last = n
+		if timed {
+			seconds, err := strconv.ParseFloat(string(clock), 64)
+			if err != nil {
+				return nil, fmt.Errorf("the time of line %q: %w", line, err)
+			}
+			f.written = time.UnixMicro(int64(seconds * 1e6))
+			f.late = max(f.late, now.Sub(f.written))
+		}
+		text = after
+	}
+}
+
+func (f *flow) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+// check tells what is wrong with the output so far.
+func (f *flow) check(t *testing.T) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		t.Fatal(f.err)
+	}
+}
+
+func (f *flow) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last
+}
+
+// worst is how late a line was since forget.
+func (f *flow) worst() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.late
+}
+
+func (f *flow) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.late = 0
+}
+
+// settle waits until there is a line that was written that long from now.
+func (f *flow) settle(t *testing.T, quiet time.Duration) {
+	t.Helper()
+	want := time.Now().Add(quiet)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	patience := time.After(2 * faultBound)
+	for {
+		f.check(t)
+		f.mu.Lock()
+		reached := f.written.After(want)
+		f.mu.Unlock()
+		if reached {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-patience:
+			t.Fatal("no more output comes")
+		}
+	}
+}

@@ -1,0 +1,411 @@
+package interop_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/relay"
+)
+
+// TestReference drives the reference, which is an executor behind our registry and rendezvous, with our client.
+func TestReference(t *testing.T) {
+	codex := os.Getenv("CODEX_BIN")
+	if codex == "" {
+		t.Skip("CODEX_BIN does not name the Codex CLI (make interop)")
+	}
+	r := newRig(t, codex)
+	r.serve(t, "work", r.address)
+	c := r.mustConnect(t, "work", r.address)
+	t.Run("environment info", func(t *testing.T) { testInfo(t, c) })
+	t.Run("output", func(t *testing.T) { testOutput(t, c) })
+	t.Run("stdin", func(t *testing.T) { testStdin(t, c) })
+	t.Run("exit code", func(t *testing.T) { testExitCode(t, c) })
+	t.Run("terminal", func(t *testing.T) { testTerminal(t, c) })
+	t.Run("files", func(t *testing.T) { testFiles(t, c) })
+	t.Run("two clients", func(t *testing.T) { testTwoClients(t, r) })
+
+	// Each has an executor of its own.
+	for name, test := range map[string]func(*testing.T, *rig){
+		"harness is cut":     testHarnessCut,
+		"executor is cut":    testExecutorCut,
+		"upgrade is refused": testUpgradeRefused,
+		"executor is gone":   testOffline,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, r)
+		})
+	}
+}
+
+// sh is the start of a shell that runs the script.
+func sh(script string) protocol.StartParams {
+	return protocol.StartParams{
+		Argv: []string{"/bin/sh", "-c", script},
+		Cwd:  protocol.NewPathURI("/"),
+		Env:  map[string]string{"PATH": os.Getenv("PATH"), "TERM": "dumb"},
+	}
+}
+
+func mustStart(t *testing.T, c *client.Client, params protocol.StartParams) *client.Process {
+	t.Helper()
+	p, err := c.Start(t.Context(), params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// output runs a script to its end.
+func output(t *testing.T, c *client.Client, script string) (stdout, stderr string, exitCode int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code, err := mustStart(t, c, sh(script)).CopyOutput(t.Context(), &out, &errs)
+	if err != nil {
+		t.Fatalf("%s: %v", script, err)
+	}
+	return out.String(), errs.String(), code
+}
+
+func testInfo(t *testing.T, c *client.Client) {
+	info, err := c.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("executor version %s, shell %s, capabilities %+v", info.ExecutorVersion, info.Shell, info.Capabilities)
+	if strings.Contains(info.ExecutorVersion, "execagent") {
+		t.Errorf("version %q: that is our own executor", info.ExecutorVersion)
+	}
+	if info.ExecutorVersion == "" || info.Shell.Path == "" || info.PlatformOS != "linux" {
+		t.Errorf("%+v", info)
+	}
+}
+
+func testOutput(t *testing.T, c *client.Client) {
+	const size = 8 << 20
+	var want bytes.Buffer
+	for n := 1; want.Len() < size; n++ {
+		want.WriteString(strconv.Itoa(n) + "\n")
+	}
+	want.Truncate(size)
+	began := time.Now()
+	stdout, stderr, code := output(t, c, fmt.Sprintf("echo to-stderr >&2; seq 1 100000000 | head -c %d", size))
+	t.Logf("%d bytes in %v", len(stdout), time.Since(began))
+	if stdout != want.String() {
+		t.Errorf("the output of %d bytes is not the %d bytes that were written", len(stdout), size)
+	}
+	if stderr != "to-stderr\n" || code != 0 {
+		t.Errorf("stderr %q, exit code %d", stderr, code)
+	}
+}
+
+func testStdin(t *testing.T, c *client.Client) {
+	const size = 1 << 20
+	sent := make([]byte, size)
+	for i := range sent {
+		sent[i] = byte(rand.Uint32())
+	}
+	params := sh(fmt.Sprintf("head -c %d; exit 3", size)) // the reference cannot close standard input
+	params.PipeStdin = true
+	p := mustStart(t, c, params)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for block := sent; len(block) > 0; {
+			n := min(len(block), 64<<10)
+			if err := p.Write(t.Context(), block[:n]); err != nil {
+				t.Error(err)
+				return
+			}
+			block = block[n:]
+		}
+	})
+	var back bytes.Buffer
+	code, err := p.CopyOutput(t.Context(), &back, io.Discard)
+	wg.Wait()
+	if err != nil || code != 3 {
+		t.Errorf("exit code %d, %v", code, err)
+	}
+	if !bytes.Equal(back.Bytes(), sent) {
+		t.Errorf("%d bytes come back, other than those that were written", back.Len())
+	}
+}
+
+func testExitCode(t *testing.T, c *client.Client) {
+	for _, tt := range []struct {
+		script string
+		want   int
+	}{
+		{"exit 0", 0},
+		{"exit 42", 42},
+		{"no-such-program", 127},
+		{"kill -9 $$", 137},
+	} {
+		if _, _, code := output(t, c, tt.script); code != tt.want {
+			t.Errorf("%s: exit code %d, want %d", tt.script, code, tt.want)
+		}
+	}
+	_, err := c.Start(t.Context(), protocol.StartParams{Argv: []string{"/no/such/program"}, Cwd: protocol.NewPathURI("/")})
+	if _, refused := errors.AsType[*client.ServerError](err); !refused {
+		t.Errorf("a program that is not there: %v", err)
+	}
+}
+
+func testTerminal(t *testing.T, c *client.Client) {
+	params := sh(`test -t 0 && test -t 1 && echo "is a" terminal; read x; echo "got <$x>"; exit 7`)
+	params.TTY = true
+	p := mustStart(t, c, params)
+	var text strings.Builder
+	typed := false
+	for event, err := range p.Events(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(event.Data)
+		if !typed && strings.Contains(text.String(), "is a terminal") {
+			typed = true
+			if err := p.Write(t.Context(), []byte("word\n")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if event.Kind == client.Exited && event.ExitCode != 7 {
+			t.Errorf("exit code %d, want 7", event.ExitCode)
+		}
+	}
+	// The terminal's echo, then what the command makes of it.
+	if got, want := text.String(), "is a terminal\r\nword\r\ngot <word>\r\n"; got != want {
+		t.Errorf("the terminal shows %q, want %q", got, want)
+	}
+}
+
+func testFiles(t *testing.T, c *client.Client) {
+	ctx, files := t.Context(), c.FS(nil)
+	path := filepath.Join(t.TempDir(), "zażółć.bin")
+	data := make([]byte, 3<<20)
+	for i := range data {
+		data[i] = byte(rand.Uint32())
+	}
+	if err := files.WriteFile(ctx, path, data); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes were written, others than were sent: %v", len(got), err)
+	}
+	if got, err := files.ReadFile(ctx, path); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes are read, others than there are: %v", len(got), err)
+	}
+	f, err := files.Open(ctx, path, protocol.OpenRead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := make([]byte, 1<<20)
+	for _, offset := range []int{2 << 20, 1, 0} {
+		n, err := f.ReadAt(ctx, block, int64(offset))
+		if err != nil || !bytes.Equal(block[:n], data[offset:offset+n]) || n != len(block) {
+			t.Errorf("block at %d: %d bytes, %v", offset, n, err)
+		}
+	}
+	if n, err := f.ReadAt(ctx, block, int64(len(data)-10)); n != 10 || !errors.Is(err, io.EOF) {
+		t.Errorf("block at the end: %d bytes, %v", n, err)
+	}
+	if err := f.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := files.ReadFile(ctx, path+".missing"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+func testTwoClients(t *testing.T, r *rig) {
+	var wg sync.WaitGroup
+	for i := range 2 {
+		c := r.mustConnect(t, "work", r.address)
+		var out bytes.Buffer
+		p := mustStart(t, c, sh(fmt.Sprintf("seq %d 2 200000", i+1)))
+		wg.Go(func() {
+			code, err := p.CopyOutput(t.Context(), &out, io.Discard)
+			if code != 0 || err != nil {
+				t.Errorf("exit code %d, %v", code, err)
+			}
+			var want strings.Builder
+			for n := i + 1; n <= 200000; n += 2 {
+				fmt.Fprintln(&want, n)
+			}
+			if out.String() != want.String() {
+				t.Errorf("client %d has %d bytes, want %d", i, out.Len(), want.Len())
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A session is a numbered output that goes on while nobody is connected.
+type session struct {
+	client    *client.Client
+	processID string
+	seq       uint64 // of the last event that has arrived
+	text      []byte // that has arrived
+}
+
+// numbered is what the command of a session writes, a line every 10 ms.
+const numbered = 400
+
+func startSession(t *testing.T, c *client.Client) *session {
+	t.Helper()
+	p := mustStart(t, c, sh(fmt.Sprintf("for i in $(seq %d); do echo $i; sleep 0.01; done", numbered)))
+	s := &session{client: c, processID: p.ID()}
+	for event, err := range p.Events(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.seq, s.text = event.Seq, append(s.text, event.Data...)
+		if len(s.text) > 60 {
+			break
+		}
+	}
+	return s
+}
+
+// lose waits until the client has noticed that it has no connection, and takes what had come before.
+func (s *session) lose(t *testing.T) time.Time {
+	t.Helper()
+	select {
+	case <-s.client.Done():
+	case <-time.After(patience):
+		t.Fatal("the client does not notice that its connection was cut")
+	}
+	return time.Now()
+}
+
+// resume comes back by a new stream and reads what was missed, until the end of the command.
+func (s *session) resume(t *testing.T, d *relay.Dialer) {
+	t.Helper()
+	began := s.lose(t)
+	var c *client.Client
+	until(t, "the session is free", func() bool {
+		var err error
+		c, err = connect(t, d, s.client.SessionID())
+		if refused, ok := errors.AsType[*client.ServerError](err); ok && refused.Err.Code == protocol.CodeSessionAttached {
+			return false // the executor has not yet heard of the loss
+		}
+		if _, lost := errors.AsType[*client.DisconnectedError](err); lost {
+			return false // the executor is still losing its own connection
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return true
+	})
+	t.Logf("back after %v", time.Since(began))
+	if c.SessionID() != s.client.SessionID() {
+		t.Fatalf("session %s, want %s", c.SessionID(), s.client.SessionID())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	wait := uint64(1000)
+	for {
+		params := protocol.ReadParams{ProcessID: s.processID, AfterSeq: &s.seq, WaitMs: &wait}
+		var got protocol.ReadResult
+		if err := c.Call(ctx, protocol.MethodProcessRead, &params, &got); err != nil {
+			t.Fatal(err)
+		}
+		for _, chunk := range got.Chunks {
+			if chunk.Seq != s.seq+1 {
+				t.Fatalf("chunk %d after %d", chunk.Seq, s.seq)
+			}
+			s.seq, s.text = chunk.Seq, append(s.text, chunk.Chunk...)
+		}
+		if got.Closed && len(got.Chunks) == 0 {
+			break
+		}
+	}
+	var want strings.Builder
+	for n := range numbered {
+		fmt.Fprintln(&want, n+1)
+	}
+	if string(s.text) != want.String() {
+		t.Errorf("output is lost or doubled: %d bytes, want %d", len(s.text), want.Len())
+	}
+}
+
+func testHarnessCut(t *testing.T, r *rig) {
+	r.serve(t, "harness-cut", r.address)
+	p := newProxy(t, r.address)
+	d := r.dialer(t, "harness-cut", p.address())
+	c, err := connect(t, d, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := startSession(t, c)
+	p.cut()
+	s.resume(t, d)
+}
+
+func testExecutorCut(t *testing.T, r *rig) {
+	p := newProxy(t, r.address)
+	r.serve(t, "executor-cut", p.address())
+	d := r.dialer(t, "executor-cut", r.address)
+	c, err := connect(t, d, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := startSession(t, c)
+	p.cut()
+	s.resume(t, d)
+	if _, registrations := p.seen(); registrations != 1 {
+		t.Errorf("the executor has registered %d times for a cut", registrations)
+	}
+}
+
+// testUpgradeRefused: an executor whose upgrade is refused with a 4xx registers again, and is then the same as before.
+func testUpgradeRefused(t *testing.T, r *rig) {
+	p := newProxy(t, r.address)
+	r.serve(t, "refused", p.address())
+	c := r.mustConnect(t, "refused", r.address)
+	before, _ := p.seen()
+	p.refuseNext(1)
+	p.cut()
+	until(t, "it has registered again", func() bool { _, n := p.seen(); return n == 2 })
+	until(t, "it has connected again", func() bool { n, _ := p.seen(); return n == before+2 })
+	select {
+	case <-c.Done():
+	case <-time.After(patience):
+		t.Fatal("the client does not notice that its connection was cut")
+	}
+	again := r.mustConnect(t, "refused", r.address)
+	if stdout, _, _ := output(t, again, "echo again"); stdout != "again\n" {
+		t.Errorf("the output is %q", stdout)
+	}
+}
+
+// testOffline: an executor that ends is offline, and so it says to a harness.
+func testOffline(t *testing.T, r *rig) {
+	executor := r.serve(t, "gone", r.address)
+	r.mustConnect(t, "gone", r.address)
+	if list := r.environments(t); !strings.Contains(list, "gone") {
+		t.Errorf("who is online does not have it:\n%s", list)
+	}
+	executor.terminate(t)
+	until(t, "it is offline", func() bool { return !strings.Contains(r.environments(t), "gone") })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	d := r.dialer(t, "gone", r.address)
+	_, err := d.Registry.Connect(ctx, d.Identity.PublicKey())
+	refused, ok := errors.AsType[*relay.RegistryError](err)
+	if !ok || refused.Status != http.StatusConflict || refused.Code != protocol.RegistryCodeEnvironmentOffline {
+		t.Errorf("connect: %v, want %s", err, protocol.RegistryCodeEnvironmentOffline)
+	}
+}
