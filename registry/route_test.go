@@ -347,7 +347,7 @@ func TestExecutorNewest(t *testing.T) {
 // streams acknowledge waits.
 func TestExecutorGone(t *testing.T) {
 	t.Parallel()
-	const grace = 4 * time.Second
+	const grace = 8 * time.Second // an executor must be back within it, also on a busy machine
 	for _, places := range [][3]int{{0, 0, 0}, {0, 1, 0}, {0, 1, 1}, {0, 0, 1}, {0, 1, 2}} {
 		t.Run(fmt.Sprintf("executor at %d, harness at %d, executor back at %d", places[0], places[2], places[1]), func(t *testing.T) {
 			t.Parallel()

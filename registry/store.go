@@ -86,7 +86,7 @@ type Store struct {
 	identities    jetstream.KeyValue // encoded runtime id -> identityRecord
 	registrations jetstream.KeyValue // environment -> registration
 	presence      jetstream.KeyValue // environment -> presence
-	nodes         jetstream.KeyValue // node -> nothing, while it lives
+	nodes         jetstream.KeyValue // node -> when it last said that it lives
 	secrets       jetstream.KeyValue // the shared key
 	replay        jetstream.KeyValue // task -> newest timestamp
 }

@@ -49,10 +49,9 @@ func newRemote(sys system, flags *remoteFlags, listening *authFlags, logger *slo
 	return &remote{flags: flags, signIn: s, stdin: sys.stdin, logger: logger}, nil
 }
 
-// run signs in, registers and lets serve have the link, which probes are told
-// of, until ctx ends (nil),
-// standard input ends where that is the end (nil), the registry refuses the
-// executor, or its credentials are void.
+// run signs in, registers and lets serve have the link, which probes are told of,
+// until ctx ends (nil), standard input ends where that is the end (nil), the
+// registry refuses the executor, or its credentials are void.
 func (r *remote) run(ctx context.Context, probes *health, serve func(context.Context, rpc.Listener) error) error {
 	err := r.work(ctx, probes, serve)
 	if ctx.Err() != nil || errors.Is(err, errStdinClosed) {
