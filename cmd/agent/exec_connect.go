@@ -87,7 +87,7 @@ func (e *execution) connectThroughRegistry(ctx context.Context) (disconnect func
 		registry.Close()
 		return nil, err
 	}
-	dialer := &relay.Dialer{Registry: registry, Identity: identity}
+	dialer := &relay.Dialer{Registry: registry, Identity: identity, Logger: e.warnings()}
 	closeClient, err := e.connectBy(ctx, dialer.Dial)
 	if err != nil {
 		registry.Close()
@@ -147,6 +147,11 @@ func readToken(file string) (string, error) {
 	return token, nil
 }
 
+// warnings is a log of what the user of a command has to know.
+func (e *execution) warnings() *slog.Logger {
+	return slog.New(slog.NewTextHandler(e.sys.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
 // embedded is an agent in this process, at the other end of a pipe.
 type embedded struct {
 	agent  *agent.Agent
@@ -162,7 +167,7 @@ func (e *execution) embed() *embedded {
 		Confines: true,
 		Version:  executorVersion,
 		Environ:  e.sys.environ,
-		Logger:   slog.New(slog.NewTextHandler(e.sys.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Logger:   e.warnings(),
 		Reaper:   m.reaper,
 		Guard:    m.guard,
 	})
