@@ -85,7 +85,7 @@ func (s *testServer) do(t testing.TB, method, path, body string, header http.Hea
 	if header != nil {
 		request.Header = header
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := (&http.Client{Timeout: 3 * soon}).Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -386,7 +386,7 @@ func TestRevocation(t *testing.T) {
 	if s.validate(t, executor, "env", request) {
 		t.Error("the authorization outlives its key")
 	}
-	if got, want := <-gone, keyPrincipal+harnessID; got != want {
+	if got, want := within(t, gone), keyPrincipal+harnessID; got != want {
 		t.Errorf("%q is gone, want %q", got, want)
 	}
 	if err := st.AddIdentity(t.Context(), Identity{RuntimeID: "agent/1", Environments: "*", PublicKey: make([]byte, ed25519.PublicKeySize)}); err != nil {
@@ -395,11 +395,11 @@ func TestRevocation(t *testing.T) {
 	if err := st.RemoveIdentity(t.Context(), "agent/1"); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := <-gone, agentPrincipal+"agent/1"; got != want {
+	if got, want := within(t, gone), agentPrincipal+"agent/1"; got != want {
 		t.Errorf("%q is gone, want %q", got, want)
 	}
 	cancel()
-	<-done
+	within(t, done)
 }
 
 // TestStoreGone: an executor that registers is told what makes it come again, harnesses get a 503.

@@ -19,7 +19,7 @@ func TestDrain(t *testing.T) {
 	opened(plain, e, "plain", 0)
 	ready := func(want int) {
 		t.Helper()
-		resp, err := http.Get(a.http.URL + pathReady)
+		resp, err := a.get(a.http.URL + pathReady)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func TestDrain(t *testing.T) {
 	h = b.harness()
 	e.want(h.sendFrame(acked(resume("acknowledged"), 1)))
 	exchange(h, e, "acknowledged", 1)
-	if err := <-drained; err != nil {
+	if err := within(t, drained); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(started); took < time.Second || took > 4*time.Second {

@@ -1,0 +1,149 @@
+package registry
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/relay/frame"
+)
+
+// TestSlowHarness: one that does not read loses its stream, in the end, if it
+// does not acknowledge. If it does, frames are lost and the stream goes on.
+// Nobody else is harmed.
+func TestSlowHarness(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		for _, ack := range []uint32{0, 1} {
+			t.Run(fmt.Sprintf("%d servers, ack %d", servers, ack), func(t *testing.T) {
+				t.Parallel()
+				c := newCluster(t)
+				s, other := c.pair(servers, Config{})
+				s.routes.patience, other.routes.patience = 300*time.Millisecond, 300*time.Millisecond
+				e, h := s.executor(), other.harness()
+				opened(h, e, "quick", ack)
+				slow := other.dialBuffered(other.url(other.ticket(roleHarness)), 0)
+				opened(slow, e, "slow", ack)
+
+				payload := strings.Repeat("x", 61_000)
+				for n := range 600 { // 36 MB
+					e.sendFrame(acked(data("slow", uint32(n), payload), ack))
+				}
+				if ack == 0 {
+					e.wantReset("slow", resetTooSlow)
+					exchange(h, e, "quick", ack)
+					return
+				}
+				exchange(h, e, "quick", ack)
+				e.wantNothing()
+				last := acked(data("slow", 1000, "last"), ack)
+				slow.until(last.Append(nil), func() { e.sendFrame(last) })
+				e.want(slow.sendFrame(last))
+			})
+		}
+	}
+}
+
+// TestStuckExecutor: the websocket of an executor takes nothing any more, and
+// more comes than waits for it. The stream goes on with the next websocket.
+func TestStuckExecutor(t *testing.T) {
+	t.Parallel()
+	for _, places := range [][3]int{{0, 0, 0}, {0, 1, 0}, {0, 1, 1}, {0, 0, 1}, {0, 1, 2}} {
+		t.Run(fmt.Sprintf("executor from %d to %d, harness at %d", places[0], places[1], places[2]), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			var servers []*relayServer
+			for range 3 {
+				servers = append(servers, c.server(Config{}))
+			}
+			first := servers[places[0]]
+			stuck := first.dialBuffered(first.url(first.ticket(roleExecutor)), 0)
+			c.waitOnline(first.node)
+			h := servers[places[2]].harness()
+			opened(h, stuck, "stream", 1)
+			payload := strings.Repeat("x", 61_000)
+			for n := range 600 { // 36 MB
+				h.sendFrame(acked(data("stream", uint32(n), payload), 1))
+			}
+			c.eventually("frames are lost", func() bool {
+				var n uint64
+				for _, s := range servers {
+					n += s.metrics.dropped.Load()
+				}
+				return n > 0
+			})
+			e := servers[places[1]].dial(servers[places[1]].ticket(roleExecutor))
+			h.want(e.sendFrame(acked(resume("stream"), 1)))
+			last := acked(data("stream", 1000, "last"), 1)
+			e.until(last.Append(nil), func() { h.sendFrame(last) })
+			h.want(e.sendFrame(last))
+		})
+	}
+}
+
+// TestHoldUp: who reads slowly holds up a stream that does not acknowledge, or
+// whose receiver alone does, and gets all of it. Such a stream ends with either
+// of its ends, at once.
+func TestHoldUp(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		for _, tt := range []struct {
+			name              string
+			harness, executor uint32 // what they acknowledge
+			down              bool   // the executor floods the harness
+		}{
+			{"nobody acknowledges, down", 0, 0, true},
+			{"nobody acknowledges, up", 0, 0, false},
+			{"harness acknowledges", 1, 0, true},
+			{"executor acknowledges", 0, 1, false},
+		} {
+			t.Run(fmt.Sprintf("%d servers, %s", servers, tt.name), func(t *testing.T) {
+				t.Parallel()
+				c := newCluster(t)
+				s, other := c.pair(servers, Config{Grace: time.Hour})
+				e := s.dialBuffered(s.url(s.ticket(roleExecutor)), 0)
+				c.waitOnline(s.node)
+				h := other.dialBuffered(other.url(other.ticket(roleHarness)), 0)
+				open := func() {
+					e.want(h.sendFrame(resume("stream")))
+					e.want(h.sendFrame(handshake("stream")))
+					h.want(e.sendFrame(handshake("stream")))
+					e.want(h.sendFrame(acked(data("stream", 0, "up"), tt.harness)))
+					h.want(e.sendFrame(acked(data("stream", 0, "down"), tt.executor)))
+				}
+				open()
+				from, to, ack := h, e, tt.harness
+				if tt.down {
+					from, to, ack = e, h, tt.executor
+				}
+				const frames = 800 // 49 MB: more than sockets, lanes and window hold
+				payload := strings.Repeat("x", 61_000)
+				for n := range frames {
+					from.trySend(acked(data("stream", uint32(n), payload), ack))
+				}
+				pause := time.NewTicker(200 * time.Microsecond)
+				defer pause.Stop()
+				for n := range frames {
+					<-pause.C
+					var f frame.Frame
+					if got := to.receive(); frame.Decode(got, &f) != nil || f.Seq != uint32(n) {
+						t.Fatalf("got %s, want frame %d", printable(got), n)
+					}
+				}
+				exchange(h, e, "stream", 0)
+
+				gone := time.Now()
+				h.socket.Close()
+				e.wantReset("stream", resetHarnessGone)
+				h = other.dialBuffered(other.url(other.ticket(roleHarness)), 0)
+				open()
+				e.socket.Close()
+				h.wantEnd()
+				if took := time.Since(gone); took > soon/2 {
+					t.Errorf("the ends were told after %v", took)
+				}
+			})
+		}
+	}
+}
