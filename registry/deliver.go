@@ -20,6 +20,10 @@ const (
 	hopCredit = hopWindow / 8
 )
 
+// charge is what a frame counts in windows and rates, in bytes: a tiny one costs
+// far more than its length.
+func charge(message *socket.Message) int { return len(message.Bytes) + 512 }
+
 // side says where a frame goes, and who is sent a reset.
 type side uint8
 
@@ -67,7 +71,7 @@ func (rs *routes) send(rt *route, p path, message *socket.Message) {
 		}
 	case p.node == "":
 		rs.drop(message)
-	case !rt.meeting.reserve(rt, len(message.Bytes)):
+	case !rt.meeting.reserve(rt, charge(message)):
 		rs.drop(message)
 	default:
 		if err := rs.hop.send(p.node, p.to, rt.meeting.id, p.revision, message); err != nil && p.patient {
@@ -211,7 +215,7 @@ func (m *meeting) arrive(rt *route, to side, from string, message *socket.Messag
 	if to == toHarness {
 		lane = rt.down
 	}
-	n := len(message.Bytes)
+	n := charge(message)
 	switch {
 	case rt.pumping:
 	case rt.acknowledges:
@@ -248,7 +252,7 @@ func (m *meeting) pump(rt *route, lane *socket.Lane, from string) {
 	defer m.mu.Unlock()
 	for len(rt.arrived) > 0 && !rt.ended && (lane == rt.up || lane == rt.down) {
 		message := rt.arrived[0]
-		n := len(message.Bytes)
+		n := charge(message)
 		rt.arrived = rt.arrived[1:]
 		m.mu.Unlock()
 		taken := m.rs.sendPatiently(lane, message)

@@ -22,6 +22,7 @@ type executor struct {
 func (e *executor) serve() {
 	m := e.meeting
 	e.rs.s.metrics.executors.Add(1)
+	e.rs.s.aftermath.connected()
 	defer e.rs.s.metrics.executors.Add(-1)
 	m.seat(e)
 	err := m.goOnline(e.rs.background, e)

@@ -23,6 +23,7 @@ type harness struct {
 func (h *harness) serve() {
 	m := h.meeting
 	h.rs.s.metrics.harnesses.Add(1)
+	h.rs.s.aftermath.connected()
 	defer h.rs.s.metrics.harnesses.Add(-1)
 	m.mu.Lock()
 	h.opening = time.AfterFunc(h.rs.opening, func() {

@@ -217,7 +217,7 @@ func (p *peer) read(forward func(*socket.Message)) error {
 			return err
 		}
 		n := len(message.Bytes)
-		if err := s.limits.bytes(p.rs.background, p.principal, n); err != nil {
+		if err := s.limits.bytes(p.rs.background, p.principal, charge(message)); err != nil {
 			message.Release()
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 // soon is how long a test waits for what must happen.
-const soon = 10 * time.Second
+const soon = 30 * time.Second
 
 // cluster is what servers on one NATS have in common.
 type cluster struct {

@@ -72,6 +72,8 @@ type Server struct {
 	draining atomic.Bool // readyz and upgrades are refused; set by Drain
 	routes   *routes     // the websockets and streams here, see route.go
 
+	aftermath aftermath // of many websockets at once
+
 	cancel context.CancelFunc // ends the goroutines of wg
 	wg     sync.WaitGroup
 }
@@ -200,6 +202,7 @@ func (s *Server) base(r *http.Request) (*url.URL, error) {
 func (s *Server) Close() error {
 	s.draining.Store(true)
 	err := s.routes.close()
+	s.aftermath.stop()
 	s.cancel()
 	s.wg.Wait()
 	if err := s.store.withdraw(context.Background(), s.node); err != nil {

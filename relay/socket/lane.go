@@ -16,14 +16,14 @@ type Lane struct {
 	closed  bool
 	queue   []*Message // from first on
 	first   int
-	waiting int       // bytes in queue
+	waiting int       // cost of what is in queue
 	blocked int       // senders that wait for room
 	room    sync.Cond // for those
 	next    *Lane     // in the list of lanes it is in, see scheduler
 }
 
-// NewLane returns a lane in which limit bytes may wait before Send blocks; 0
-// or less is 128 KiB. The message that reaches the limit is still taken, so a
+// NewLane returns a lane in which limit bytes of memory may wait before Send
+// blocks, see [Message.Cost]; 0 or less is 128 KiB. The message that reaches the limit is still taken, so a
 // lane holds at most limit bytes and one message.
 func (s *Socket) NewLane(limit int) *Lane {
 	if limit <= 0 {
@@ -133,7 +133,7 @@ func (l *Lane) waitForRoom() error {
 // push appends m to the queue, and the lane to those that have something.
 func (l *Lane) push(m *Message) {
 	l.queue = append(l.queue, m)
-	l.waiting += len(m.Bytes)
+	l.waiting += m.Cost()
 	if len(l.queue)-l.first == 1 {
 		l.socket.sched.enlist(l)
 	}
@@ -162,7 +162,7 @@ func (l *Lane) pop() *Message {
 		clear(l.queue[n:])
 		l.queue, l.first = l.queue[:n], 0
 	}
-	l.waiting -= len(m.Bytes)
+	l.waiting -= m.Cost()
 	if l.blocked > 0 && !l.isFull() {
 		l.room.Signal()
 	}

@@ -36,3 +36,7 @@ func (m *Message) Release() {
 		panic("socket: message released more often than retained")
 	}
 }
+
+// Cost is the memory that the message takes, in bytes: more than its length,
+// which bounds on what waits must not be blind to.
+func (m *Message) Cost() int { return cap(m.Bytes) + 64 }
