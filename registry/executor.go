@@ -12,6 +12,12 @@ import (
 // errReplaced is that an executor has a newer websocket.
 var errReplaced = errors.New("a newer websocket has taken its place")
 
+// What an executor's websocket waits for a store that does not answer.
+const (
+	onlinePatience = 15 * time.Second
+	storeRetry     = 250 * time.Millisecond
+)
+
 // executor is the websocket of a registration's executor.
 type executor struct {
 	peer
@@ -25,16 +31,49 @@ func (e *executor) serve() {
 	e.rs.s.aftermath.connected()
 	defer e.rs.s.metrics.executors.Add(-1)
 	m.seat(e)
-	err := m.goOnline(e.rs.background, e)
+	err := e.goOnline()
 	if err == nil {
 		e.info("executor connected")
 		err = e.read(e.forward)
 	}
 	e.ended("executor disconnected", err)
 	m.vacate(e)
-	m.goOffline(e.rs.background)
+	e.goOffline()
 	if errors.Is(err, errReplaced) {
 		e.rs.locateLater(m)
+	}
+}
+
+// goOnline tells the others that the executor is here, while the store does not
+// answer for up to 15 s: without its websocket the executor would come back
+// later, and later each time (D19).
+func (e *executor) goOnline() error {
+	ctx, cancel := context.WithTimeout(e.rs.background, onlinePatience)
+	defer cancel()
+	for {
+		err := e.meeting.goOnline(e.rs.background, e)
+		if !errors.Is(err, errUnavailable) || !pause(ctx) {
+			return err
+		}
+	}
+}
+
+// goOffline takes it back, however long the store does not answer: nobody else
+// may register for the environment until then.
+func (e *executor) goOffline() {
+	for !e.meeting.goOffline(e.rs.background) && pause(e.rs.background) {
+	}
+}
+
+// pause waits before the store is asked again, and tells whether ctx lives.
+func pause(ctx context.Context) bool {
+	timer := time.NewTimer(storeRetry)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 
@@ -119,21 +158,24 @@ func (m *meeting) seats(e *executor) bool {
 
 // goOffline takes back what goOnline has told, unless there is a newer websocket
 // here.
-func (m *meeting) goOffline(ctx context.Context) {
+func (m *meeting) goOffline(ctx context.Context) (done bool) {
 	m.presence.Lock()
 	defer m.presence.Unlock()
 	if !m.seats(nil) || m.published == 0 {
-		return
+		return true
 	}
 	revision := m.published
 	m.published = 0
 	if ctx.Err() != nil {
-		return // the server ends, and all that was here with it
+		return true // the server ends, and all that was here with it
 	}
 	m.rs.hop.broadcast(notice{Kind: noticeOffline, Registration: m.id, Revision: revision})
 	if err := m.rs.s.store.setOffline(ctx, m.environmentID, revision); err != nil {
 		m.rs.s.log.Warn("executor's presence stays in the store", "environment", m.environmentID, "registration", m.id, "error", err)
+		m.published = revision
+		return false
 	}
+	return true
 }
 
 // renew is that the executor has another websocket than before, here or at

@@ -174,6 +174,8 @@ func (h *hop) fromServer(message *nats.Msg) {
 		case !ok:
 		case n.Kind == noticeLeave:
 			h.left(message.Reply)
+			// It has forgotten the executors here, and need not wait for the store.
+			h.rs.announceAll(message.Reply)
 		default:
 			h.rs.noticed(message.Reply, n)
 		}
@@ -285,10 +287,10 @@ func (h *hop) watch(ctx context.Context) {
 func (h *hop) beginAnew() {
 	h.rs.lost()
 	for _, node := range h.excuse(time.Now()) {
+		h.rs.nodeGone(node) // before it answers
 		h.tell(node, notice{Kind: noticeLeave})
-		h.rs.nodeGone(node)
+		h.rs.announceAll(node)
 	}
-	h.rs.announceAll()
 	h.rs.recall(true)
 }
 

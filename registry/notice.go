@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/execagent/execagent/relay/frame"
@@ -230,14 +231,14 @@ func (rs *routes) lost() {
 	})
 }
 
-// announceAll tells the other servers of all executors here.
-func (rs *routes) announceAll() {
+// announceAll tells another server of all executors here.
+func (rs *routes) announceAll(node string) {
 	rs.each(func(m *meeting) {
 		m.mu.Lock()
 		here, revision := m.executor != nil, m.revision
 		m.mu.Unlock()
 		if here && revision != 0 {
-			rs.hop.broadcast(notice{Kind: noticeOnline, Registration: m.id, Revision: revision})
+			rs.hop.tell(node, notice{Kind: noticeOnline, Registration: m.id, Revision: revision})
 		}
 	})
 }
@@ -267,7 +268,9 @@ func (rs *routes) recall(all bool) {
 			m.mu.Unlock()
 			switch {
 			case look:
-				rs.locateOrLog(m)
+				if rs.locateOrLog(m) {
+					rs.locateLater(m)
+				}
 			case all && here != nil:
 				m.reassert(rs.background, here)
 			}
@@ -275,11 +278,15 @@ func (rs *routes) recall(all bool) {
 	})
 }
 
-// locateOrLog is locate for those who can do nothing about an error.
-func (rs *routes) locateOrLog(m *meeting) {
-	if err := rs.locate(rs.background, m); err != nil && rs.background.Err() == nil {
-		rs.s.log.Warn("looking for an executor", "environment", m.environmentID, "registration", m.id, "error", err)
+// locateOrLog is locate for those who can do nothing about an error. It tells
+// whether it is worth another attempt.
+func (rs *routes) locateOrLog(m *meeting) (again bool) {
+	err := rs.locate(rs.background, m)
+	if err == nil || rs.background.Err() != nil {
+		return false
 	}
+	rs.s.log.Warn("looking for an executor", "environment", m.environmentID, "registration", m.id, "error", err)
+	return errors.Is(err, errUnavailable)
 }
 
 // locateLater looks for an executor without holding up the caller, who is in the
@@ -296,7 +303,12 @@ func (rs *routes) locateLater(m *meeting) {
 	rs.mu.Unlock()
 	rs.serving.Go(func() {
 		defer rs.leave(m)
-		rs.locateOrLog(m)
+		// For as long as streams wait for the executor: a cluster that elects a
+		// leader takes some seconds.
+		ctx, cancel := context.WithTimeout(rs.background, rs.s.grace)
+		defer cancel()
+		for rs.locateOrLog(m) && !m.isOnline() && pause(ctx) {
+		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.locating = false

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/execagent/execagent/registry"
@@ -27,12 +29,18 @@ const (
 	// lonelyPatience is the longest drain of a server whose store is its own:
 	// there is nobody to move to.
 	lonelyPatience = time.Second
+	// gcPercent is for a heap of thousands of idle websockets, where garbage is rare
+	// and what it takes counts.
+	gcPercent = 50
 	// shutdownPatience is for requests that are being answered at the end.
 	shutdownPatience = 5 * time.Second
 )
 
 // run serves until a signal.
 func (f *serveFlags) run(sys system) (err error) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	logger := newLogger(sys.stderr, f)
 	listener, scheme, err := f.listen()
 	if err != nil {
