@@ -41,7 +41,7 @@ type path struct {
 	lane     *socket.Lane
 	node     string
 	revision uint64 // of the executor's presence
-	patient  bool   // the stream does not acknowledge: losing a frame would end it
+	plain    bool   // the stream does not acknowledge: losing a frame would end it
 }
 
 // inspect decodes what a rendezvous has to know of a frame; the rest is passed
@@ -63,7 +63,7 @@ func inspect(message *socket.Message) (f frame.Frame, ok bool) {
 // what cannot be delivered is sent again (offer).
 func (rs *routes) send(rt *route, p path, message *socket.Message) {
 	switch {
-	case p.lane != nil && !p.patient:
+	case p.lane != nil && !p.plain:
 		rs.offer(p.lane, message)
 	case p.lane != nil:
 		if !rs.sendPatiently(p.lane, message) {
@@ -74,7 +74,7 @@ func (rs *routes) send(rt *route, p path, message *socket.Message) {
 	case !rt.meeting.reserve(rt, charge(message)):
 		rs.drop(message)
 	default:
-		if err := rs.hop.send(p.node, p.to, rt.meeting.id, p.revision, message); err != nil && p.patient {
+		if err := rs.hop.send(p.node, p.to, rt.meeting.id, p.revision, message); err != nil && p.plain {
 			rt.meeting.lose(rt)
 		}
 	}

@@ -292,7 +292,7 @@ func (e *executor) forward(message *socket.Message) {
 		m.mu.Unlock()
 		return
 	}
-	p := path{to: toHarness, lane: rt.down, node: rt.node, revision: m.revision, patient: !rt.acknowledges}
+	p := path{to: toHarness, lane: rt.down, node: rt.node, revision: m.revision, plain: !rt.acknowledges}
 	if f.Body == frame.Reset {
 		m.passReset(rt, toHarness, message)
 		m.mu.Unlock()

@@ -89,7 +89,7 @@ func (h *harness) forward(message *socket.Message) {
 		}
 	}
 	rt.observe(&f, toHarness)
-	p := path{to: toExecutor, lane: rt.up, node: m.node, revision: m.revision, patient: !rt.acknowledges}
+	p := path{to: toExecutor, lane: rt.up, node: m.node, revision: m.revision, plain: !rt.acknowledges}
 	if f.Body == frame.Reset {
 		m.passReset(rt, toExecutor, message)
 		m.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 
 // Bounds of what peers can make a rendezvous remember.
 const (
-	// maxStreamID is in bytes. A stream id is a UUID as a rule, and an executor
-	// takes 5,000 bytes (remote.md 5).
+	// maxStreamID is in bytes. A stream id is a UUID as a rule; the reference
+	// takes any (remote.md 5).
 	maxStreamID = 1024
 	// maxHarnessStreams is for one websocket; the reference opens one.
 	maxHarnessStreams = 16
