@@ -50,15 +50,30 @@ func (l *Lane) Send(m *Message) error {
 		m.Release()
 		return err
 	}
-	if s.sched.writing || s.sched.inBurst(m) {
-		l.push(m)
-		s.wakeWriter()
-		s.mu.Unlock()
+	if s.wire.tries() || s.sched.writing || s.sched.inBurst(m) {
+		l.dispatch(m)
 		return nil
 	}
 	s.sched.writing = true
 	s.mu.Unlock()
 	return s.writeInline(m)
+}
+
+// dispatch queues m, or writes of it what the kernel takes without waiting: who
+// sends is never held up by a peer that does not read, but in waitForRoom. It
+// needs Socket.mu, and unlocks it.
+func (l *Lane) dispatch(m *Message) {
+	s := l.socket
+	bulk := len(m.Bytes) > smallMessage
+	if s.sched.writing || !s.wire.tries() || bulk && !s.client || s.sched.inBurst(m) {
+		l.push(m)
+		s.wakeWriter()
+		s.mu.Unlock()
+		return
+	}
+	s.sched.writing = true
+	s.mu.Unlock()
+	s.tryInline(m)
 }
 
 // TrySend is Send for those who must not wait, neither for room nor for the
@@ -74,15 +89,7 @@ func (l *Lane) TrySend(m *Message) bool {
 		m.Release()
 		return false
 	}
-	if s.sched.writing || !s.wire.tries() || len(m.Bytes) > smallMessage || s.sched.inBurst(m) {
-		l.push(m)
-		s.wakeWriter()
-		s.mu.Unlock()
-		return true
-	}
-	s.sched.writing = true
-	s.mu.Unlock()
-	s.tryInline(m)
+	l.dispatch(m)
 	return true
 }
 
