@@ -33,38 +33,53 @@ func main() {
 	}
 }
 
+// run measures. Every round has programs of its own: what one leaves behind is
+// not to slow down the next.
 func run(ctx context.Context, cfg rigConfig, rounds int, only string) error {
+	wanted := func(name string) bool { return only == "" || slices.Contains(strings.Split(only, ","), name) }
+	results := map[string]map[string][]float64{} // by metric, then executor
+	for round := range rounds {
+		if err := measureRound(ctx, cfg, round, wanted, results); err != nil {
+			return err
+		}
+	}
+	report(results)
+	if !wanted("registry") {
+		return nil
+	}
 	rig, err := newRig(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer rig.close()
-	results := map[string]map[string][]float64{} // by metric, then executor
-	for round := range rounds {
-		for _, s := range scenarios {
-			if only != "" && !slices.Contains(strings.Split(only, ","), s.name) {
-				continue
+	return rig.measureRegistry(ctx)
+}
+
+func measureRound(ctx context.Context, cfg rigConfig, round int, wanted func(string) bool, results map[string]map[string][]float64) error {
+	rig, err := newRig(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer rig.close()
+	for _, s := range scenarios {
+		if !wanted(s.name) {
+			continue
+		}
+		for _, e := range rig.executors {
+			fmt.Fprintf(os.Stderr, "round %d: %s: %s\n", round+1, s.name, e.name)
+			timed, cancel := context.WithTimeout(ctx, 2*time.Minute)
+			figures, err := s.measure(timed, e)
+			cancel()
+			if err != nil {
+				return fmt.Errorf("%s: %s: %w", s.name, e.name, err)
 			}
-			for _, e := range rig.executors {
-				fmt.Fprintf(os.Stderr, "round %d: %s: %s\n", round+1, s.name, e.name)
-				timed, cancel := context.WithTimeout(ctx, 2*time.Minute)
-				figures, err := s.measure(timed, e)
-				cancel()
-				if err != nil {
-					return fmt.Errorf("%s: %s: %w", s.name, e.name, err)
+			for _, f := range figures {
+				if results[f.metric] == nil {
+					results[f.metric] = map[string][]float64{}
 				}
-				for _, f := range figures {
-					if results[f.metric] == nil {
-						results[f.metric] = map[string][]float64{}
-					}
-					results[f.metric][e.name] = append(results[f.metric][e.name], f.value)
-				}
+				results[f.metric][e.name] = append(results[f.metric][e.name], f.value)
 			}
 		}
-	}
-	report(results)
-	if only == "" || strings.Contains(only, "registry") {
-		return rig.measureRegistry(ctx)
 	}
 	return nil
 }
