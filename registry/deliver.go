@@ -137,25 +137,10 @@ func (m *meeting) lose(rt *route) {
 // passReset sends a reset of one end to the other, which ends the route. The
 // mutex is held.
 func (m *meeting) passReset(rt *route, to side, message *socket.Message) {
-	lane, node := rt.up, m.node
-	var control *socket.Lane
-	switch {
-	case to == toExecutor && m.executor != nil:
-		control = m.executor.control
-	case to == toHarness && rt.harness != nil:
-		control = rt.harness.control
-	}
-	if to == toHarness {
-		lane, node = rt.down, rt.node
-	}
+	lane, control, node := m.way(rt, to)
 	switch {
 	case lane != nil:
-		message.Retain()
-		if lane.TrySend(message) {
-			message.Release()
-		} else {
-			control.TrySend(message)
-		}
+		putReset(lane, control, message)
 	case node != "":
 		// An error is that of a connection whose end resets the stream as well.
 		_ = m.rs.hop.send(node, to, m.id, m.revision, message)
@@ -163,6 +148,35 @@ func (m *meeting) passReset(rt *route, to side, message *socket.Message) {
 		m.rs.drop(message)
 	}
 	m.end(rt, "", nobody)
+}
+
+// way is how an end of a route is reached at the moment: by lanes of a websocket
+// here, by another server, or not at all. The mutex is held.
+func (m *meeting) way(rt *route, to side) (lane, control *socket.Lane, node string) {
+	if to == toHarness {
+		if rt.harness != nil {
+			control = rt.harness.control
+		}
+		return rt.down, control, rt.node
+	}
+	if m.executor != nil {
+		control = m.executor.control
+	}
+	return rt.up, control, m.node
+}
+
+// pass passes on a frame that an end has sent, in the goroutine that has read it.
+// It needs the mutex, and unlocks it.
+func (m *meeting) pass(rt *route, to side, f *frame.Frame, message *socket.Message) {
+	if f.Body == frame.Reset {
+		m.passReset(rt, to, message)
+		m.mu.Unlock()
+		return
+	}
+	lane, _, node := m.way(rt, to)
+	p := path{to: to, lane: lane, node: node, revision: m.revision, plain: !rt.acknowledges}
+	m.mu.Unlock()
+	m.rs.send(rt, p, message)
 }
 
 // reserve tells whether n more bytes may go to the other server, and waits for
@@ -211,10 +225,7 @@ func (m *meeting) credit(rt *route, n int) {
 // of all streams come one after the other: what a lane does not take at once
 // waits in the route, within the window. The mutex is held.
 func (m *meeting) arrive(rt *route, to side, from string, message *socket.Message) {
-	lane := rt.up
-	if to == toHarness {
-		lane = rt.down
-	}
+	lane, _, _ := m.way(rt, to)
 	n := charge(message)
 	switch {
 	case rt.pumping:

@@ -292,12 +292,5 @@ func (e *executor) forward(message *socket.Message) {
 		m.mu.Unlock()
 		return
 	}
-	p := path{to: toHarness, lane: rt.down, node: rt.node, revision: m.revision, plain: !rt.acknowledges}
-	if f.Body == frame.Reset {
-		m.passReset(rt, toHarness, message)
-		m.mu.Unlock()
-		return
-	}
-	m.mu.Unlock()
-	e.rs.send(rt, p, message)
+	m.pass(rt, toHarness, &f, message)
 }

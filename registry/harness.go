@@ -89,14 +89,7 @@ func (h *harness) forward(message *socket.Message) {
 		}
 	}
 	rt.observe(&f, toHarness)
-	p := path{to: toExecutor, lane: rt.up, node: m.node, revision: m.revision, plain: !rt.acknowledges}
-	if f.Body == frame.Reset {
-		m.passReset(rt, toExecutor, message)
-		m.mu.Unlock()
-		return
-	}
-	m.mu.Unlock()
-	h.rs.send(rt, p, message)
+	m.pass(rt, toExecutor, &f, message)
 }
 
 // refuse answers a stream that may not be opened. The meeting's mutex is held.

@@ -335,10 +335,10 @@ func (m *meeting) end(rt *route, reason string, tell side) {
 	}
 	rt.ended = true
 	if tell&toExecutor != 0 {
-		m.resetExecutor(rt, reason)
+		m.reset(rt, toExecutor, reason)
 	}
 	if tell&toHarness != 0 {
-		m.resetHarness(rt, reason)
+		m.reset(rt, toHarness, reason)
 	}
 	delete(m.routes, rt.stream)
 	if rt.harness != nil {
@@ -366,35 +366,30 @@ func (m *meeting) freeWaiting(rt *route) {
 	}
 }
 
-func (m *meeting) resetExecutor(rt *route, reason string) {
-	switch {
-	case m.executor != nil:
-		m.rs.sendReset(rt.up, m.executor.control, rt.stream, reason)
-	case m.node != "":
-		m.rs.hop.reset(m.node, toExecutor, m, rt.stream, reason)
+// reset sends an end of a route the reset of its stream. The mutex is held.
+func (m *meeting) reset(rt *route, to side, reason string) {
+	switch lane, control, node := m.way(rt, to); {
+	case control != nil:
+		m.rs.sendReset(lane, control, rt.stream, reason)
+	case node != "":
+		m.rs.hop.reset(node, to, m, rt.stream, reason)
 	}
 }
 
-func (m *meeting) resetHarness(rt *route, reason string) {
-	switch {
-	case rt.harness != nil:
-		m.rs.sendReset(rt.down, rt.harness.control, rt.stream, reason)
-	case rt.node != "":
-		m.rs.hop.reset(rt.node, toHarness, m, rt.stream, reason)
-	}
-}
-
-// sendReset puts a reset behind the frames of its stream or, when they are stuck,
-// in front of them.
 func (rs *routes) sendReset(lane, control *socket.Lane, stream, reason string) {
 	rs.s.metrics.resets.Add(1)
-	message := resetMessage(stream, reason)
-	message.Retain()
-	if lane != nil && lane.TrySend(message) {
-		message.Release()
+	putReset(lane, control, resetMessage(stream, reason))
+}
+
+// putReset puts a reset behind the frames of its stream or, when they are stuck,
+// in front of them. It takes over the hold on it.
+func putReset(lane, control *socket.Lane, reset *socket.Message) {
+	reset.Retain()
+	if lane != nil && lane.TrySend(reset) {
+		reset.Release()
 		return
 	}
-	control.TrySend(message)
+	control.TrySend(reset)
 }
 
 func resetMessage(stream, reason string) *socket.Message {
