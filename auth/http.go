@@ -45,19 +45,25 @@ type issuer struct {
 }
 
 func newIssuer(cfg HTTPConfig) *issuer {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	i := &issuer{userAgent: cfg.UserAgent, transport: &http.Transport{
-		Proxy:                  Direct(cfg.Proxy),
-		TLSClientConfig:        &tls.Config{RootCAs: cfg.RootCAs, MinVersion: tls.VersionTLS12},
-		DisableCompression:     true,
-		MaxResponseHeaderBytes: maxAnswerHeader,
-		Protocols:              protocols,
-	}}
+	i := &issuer{userAgent: cfg.UserAgent, transport: NewTransport(cfg.RootCAs, cfg.Proxy)}
 	if i.userAgent == "" {
 		i.userAgent = originator + "/0.169.0 (" + runtime.GOOS + "; " + runtime.GOARCH + ") unknown"
 	}
 	return i
+}
+
+// NewTransport returns what requests with credentials go over: HTTP/1.1, proxies as [Direct] has them, headers of an answer
+// bounded to 64 KiB. It follows no redirects, as all transports. Nil roots are those of the system.
+func NewTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error)) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		Proxy:                  Direct(proxy),
+		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxAnswerHeader,
+		Protocols:              protocols,
+	}
 }
 
 // call sends one request, with a JSON body unless it is nil, and returns the answer whatever its status. Errors wrap
@@ -93,20 +99,30 @@ func (i *issuer) call(ctx context.Context, method, target string, body []byte, t
 
 // temporary marks an error of the network, but not one of trust.
 func temporary(ctx context.Context, err error) error {
+	err, passing := Lost(ctx, err)
+	if !passing {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrTemporary, err)
+}
+
+// Lost tells what to say of a request that got no full answer, an error of net/http's, without what that may quote; and
+// whether it may pass, as all do but those of trust. The cause of a context that has ended comes first.
+func Lost(ctx context.Context, err error) (cause error, passing bool) {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return err
+		return err, false
 	}
-	return fmt.Errorf("%w: %w", ErrTemporary, Unquoted(err))
+	return unquoted(err), true
 }
 
 var errMalformedAnswer = errors.New("answer is malformed")
 
-// Unquoted returns err, an error of net/http's, unless it may quote an answer, which in turn may quote the request with its
+// unquoted returns err, an error of net/http's, unless it may quote an answer, which in turn may quote the request with its
 // credentials.
-func Unquoted(err error) error {
+func unquoted(err error) error {
 	if _, ok := errors.AsType[net.Error](err); ok || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
 	}

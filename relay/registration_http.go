@@ -25,7 +25,6 @@ import (
 const (
 	registryTimeout   = 10 * time.Second // headers and body of one attempt
 	maxRegistryAnswer = 1 << 20          // bytes of a body
-	maxRegistryHeader = 64 << 10         // bytes
 	maxErrorText      = 4096             // characters that are shown of an answer that is not 2xx (remote.md 3.4)
 	// A connection is given up before most servers would; 32 harnesses may be asked about at once, but seldom are.
 	registryIdleTimeout = 50 * time.Second
@@ -33,19 +32,11 @@ const (
 )
 
 func newRegistryTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error)) *http.Transport {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	return &http.Transport{
-		Proxy:                  auth.Direct(proxy),
-		ProxyConnectHeader:     http.Header{"User-Agent": {""}},
-		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		DisableCompression:     true,
-		MaxIdleConns:           registryIdleConns,
-		MaxIdleConnsPerHost:    registryIdleConns,
-		IdleConnTimeout:        registryIdleTimeout,
-		MaxResponseHeaderBytes: maxRegistryHeader,
-		Protocols:              protocols,
-	}
+	t := auth.NewTransport(roots, proxy)
+	t.ProxyConnectHeader = http.Header{"User-Agent": {""}}
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = registryIdleConns, registryIdleConns
+	t.IdleConnTimeout = registryIdleTimeout
+	return t
 }
 
 var errPlainRendezvous = errors.New("rendezvous is neither wss nor on a loopback address: its URL would travel in clear text")
@@ -140,13 +131,11 @@ func (r *Registry) attempt(ctx context.Context, path string, body []byte, respon
 
 // lost is a failure of the network, unless the registry is not who it should be.
 func lost(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+	err, passing := auth.Lost(ctx, err)
+	if !passing {
 		return fmt.Errorf("calling the registry: %w", err)
 	}
-	return &networkError{auth.Unquoted(err)}
+	return &networkError{err}
 }
 
 // RegistryError is an answer of a registry that is not 2xx.
