@@ -50,13 +50,13 @@ func (l *Lane) Send(m *Message) error {
 		m.Release()
 		return err
 	}
-	if s.wire.tries() || s.sched.writing || s.sched.inBurst(m) {
-		l.dispatch(m)
-		return nil
+	if !s.wire.tries() && !s.sched.writing && !s.sched.inBurst(m) {
+		s.sched.writing = true
+		s.mu.Unlock()
+		return s.writeInline(m)
 	}
-	s.sched.writing = true
-	s.mu.Unlock()
-	return s.writeInline(m)
+	l.dispatch(m)
+	return nil
 }
 
 // dispatch queues m, or writes of it what the kernel takes without waiting: who
