@@ -67,6 +67,9 @@ type Config struct {
 	StateDir string
 	// Secrets are files that nothing confined may see.
 	Secrets []string
+	// Listening are all TCP listeners of this program: nothing confined may
+	// reach them.
+	Listening []Listening
 	// RequireNamespaces refuses commands where Landlock and seccomp alone would
 	// confine them, even if that is exact (sandbox.md 15).
 	RequireNamespaces bool

@@ -67,6 +67,9 @@ func (a *Agent) enter(box *confinement, profile sandbox.Profile, spec *procs.Spe
 	if !policy.Confined && policy.Network == sandbox.NetworkEnabled {
 		return nil
 	}
+	if err := a.keepClients(policy); err != nil {
+		return err
+	}
 	backend, err := policy.Backend(a.probed(), a.cfg.RequireNamespaces)
 	if err != nil {
 		return err
@@ -95,7 +98,7 @@ func (a *Agent) enter(box *confinement, profile sandbox.Profile, spec *procs.Spe
 			return err
 		}
 	}
-	spec.Stage = stage(helper.Command{Policy: policy, Backend: backend, Limits: a.cfg.Limits})
+	spec.Stage = stage(helper.Command{Policy: policy, Backend: backend, Limits: a.cfg.Limits, AgentPorts: a.ports()})
 	return nil
 }
 

@@ -37,19 +37,21 @@ var differences = []difference{
 	// Without a procfs of their own, the processes of the container are listed, and all that says more of them is refused.
 	{sharedPIDs, "26", "ok"},
 	{sharedPIDs, "x57a x57b x57c x57d x57g", denied},
-	{sharedPIDs, "x57e x57f 25i", foreign},
+	{sharedPIDs, "25a 25b 25c 25d 25e 25f 25g 25h", denied},
+	{sharedPIDs, "36a", "EACCES EPERM"},
+	{sharedPIDs, "x57e x57f 25i x36f x36g", foreign},
 	// Asking for a signal is no signal: Landlock keeps it from being sent, and nobody outside has heard one.
 	{sharedPIDs, "x31d", "ok EPERM"},
 
 	// Landlock knows no read-only file system. What it does not cover the filter refuses, with EROFS.
 	{noMounts, "1 2a 2d 2e 3 4 5 6 7a 7b 8 9 10 11 16 17 18a 18b 19a 19b 24 40 48d x1d x2d x2f x3b x4a x4b x5e x8i " +
-		"x10a x10b x10c x10d x11a x11b x11c x11d x11e x11f x11g x11h x11i x11j x11l x11n x11o x11p", denied},
+		"x80a x80b x80c x80d x80e x80f x80g x80h x80i x10a x10b x10c x10d x11a x11b x11c x11d x11e x11f x11g x11h x11i x11j x11l x11n x11o x11p", denied},
 	// There are no devices of their own, and so no /dev/shm.
 	{noMounts, "52 x52 60a", denied},
 	// Nor is there a namespace for System V segments: they are refused altogether.
 	{noMounts, "x32", refused},
 	// What is not shown is refused, and there is no /proc.
-	{and(noMounts, view), "12 13 53 x3a x3f x4c x5a x5b x5c x5d x5f x5g x5h x24 x46 x47 x70c", denied},
+	{and(noMounts, view), "12 13 53 x3a x3f x4c x5a x5b x5c x5d x5f x5g x5h x24 x46 x47 x70c x82a x82b x82c", denied},
 	{and(noMounts, view), "26", absent},
 	// Whether a path exists, and where a link leads, can be learnt: stat(2) and readlink(2) are in nobody's reach. The
 	// documentation of the sandbox says so, and --sandbox-minimum=full refuses it.

@@ -1,12 +1,15 @@
 package helper
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox"
 )
 
 // A command with limits is not forked from T1, since it would have to be born
@@ -14,6 +17,15 @@ import (
 // itself once more, and that second process builds the view, confines and
 // limits itself, and executes the command in its own place. Init only watches:
 // its root becomes the view too, as pivot_root(2) moves everybody's.
+//
+//	init                                 second process
+//
+//	                                     view + memfd: the mounts that it depends on
+//	go: all of them are there
+//	                                     listener + its descriptor, if the filter asks
+//	                                     the end of the socket: the command is executed
+//
+// Each is a packet of one byte; a memfd, since there may be thousands of mounts.
 
 // apart is the third of four arguments of the second process; the fourth is
 // empty, so that nothing else looks like it.
@@ -21,14 +33,23 @@ const apart = "apart"
 
 func isApart(args []string) bool { return len(args) == 4 && args[2] == apart && args[3] == "" }
 
+// The packets between the two.
+const (
+	apartView     = 'v'
+	apartGo       = 'g'
+	apartListener = 'l'
+)
+
+// maxMade bounds the list of mounts that the second process passes on, in bytes.
+const maxMade = 64 << 20
+
 // startApart starts the second process, which will be the command.
-func (t *target) startApart(s *supervisor) error {
+func (t *target) startApart(s *supervisor, watch *mountWatch) error {
 	c := t.config
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("starting a second init: %w", os.NewSyscallError("socketpair", err))
 	}
-	defer unix.Close(pair[0])
 	err = s.bear(func() (int, error) {
 		return syscall.ForkExec("/proc/self/exe", []string{c.Argv0, InitArg, apart, ""}, &syscall.ProcAttr{
 			Env:   os.Environ(),
@@ -40,9 +61,10 @@ func (t *target) startApart(s *supervisor) error {
 	if err != nil {
 		return fmt.Errorf("starting a second init: %w", os.NewSyscallError("fork", err))
 	}
-	if t.listener, err = awaitApart(pair[0]); err != nil {
-		return err
+	if t.listener, err = awaitApart(pair[0], watch); err != nil {
+		return err // the socket stays open, or the second process would have its say too
 	}
+	unix.Close(pair[0])
 	return dropCapabilities()
 }
 
@@ -58,7 +80,11 @@ func (c *config) becomeApart() error {
 		return fmt.Errorf("resolving the policy: %w", err)
 	}
 	defer resolved.Close()
-	if err := c.enterView(resolved); err != nil {
+	made, err := c.enterView(resolved)
+	if err != nil {
+		return err
+	}
+	if err := passMade(leashFD, made); err != nil {
 		return err
 	}
 	t := &target{config: c, policy: resolved.Policy}
@@ -67,37 +93,125 @@ func (c *config) becomeApart() error {
 	}
 	if t.listener > 0 {
 		// Whoever is to answer has the other end.
-		if err := unix.Sendmsg(leashFD, []byte{0}, unix.UnixRights(t.listener), nil, 0); err != nil {
-			return fmt.Errorf("passing the listener of the filter on: %w", os.NewSyscallError("sendmsg", err))
+		if err := sendApart(leashFD, apartListener, t.listener); err != nil {
+			return fmt.Errorf("passing the listener of the filter on: %w", err)
 		}
 		unix.Close(t.listener)
 	}
 	return c.exec()
 }
 
-// awaitApart waits until the second process executes the command, or has ended
-// and said why. Before that a signal would hit its runtime. The listener is 0
-// if it has sent none.
-func awaitApart(socket int) (listener int, err error) {
-	data, control := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
-	for {
-		n, size, _, _, err := unix.Recvmsg(socket, data, control, unix.MSG_CMSG_CLOEXEC)
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil:
-			return 0, fmt.Errorf("waiting for the second init: %w", os.NewSyscallError("recvmsg", err))
-		case n == 0:
-			return listener, nil
-		}
-		messages, err := unix.ParseSocketControlMessage(control[:size])
-		if err != nil || len(messages) != 1 {
-			return 0, fmt.Errorf("taking the listener of the filter: %d control messages, want 1", len(messages))
-		}
-		fds, err := unix.ParseUnixRights(&messages[0])
-		if err != nil || len(fds) != 1 {
-			return 0, fmt.Errorf("taking the listener of the filter: %d descriptors, want 1", len(fds))
-		}
-		listener = fds[0]
+// passMade tells init which mounts the view depends on, and waits until it has
+// found all of them.
+func passMade(socket int, made []sandbox.Mounted) error {
+	list := appendInt(nil, len(made))
+	for _, m := range made {
+		list = appendInt(appendString(list, m.Path), int(m.ID))
 	}
+	fd, err := sealedFile("mounts", list)
+	if err == nil {
+		err = sendApart(socket, apartView, fd)
+		unix.Close(fd)
+	}
+	if err != nil {
+		return fmt.Errorf("passing the mounts of the view on: %w", err)
+	}
+	what, more, err := receiveApart(socket)
+	if err == nil && (what != apartGo || more >= 0) {
+		err = unix.EPROTO
+	}
+	if err != nil {
+		return fmt.Errorf("waiting for the first init: %w", err)
+	}
+	return nil
+}
+
+// readMade reads what passMade has passed on.
+func readMade(fd int) ([]sandbox.Mounted, error) {
+	list, err := readAt(fd, maxMade)
+	if err != nil {
+		return nil, err
+	}
+	d := decoder{rest: list}
+	var made []sandbox.Mounted
+	for range d.int() {
+		path, id := d.string(maxMade), d.uint64()
+		if d.bad {
+			break
+		}
+		made = append(made, sandbox.Mounted{Path: path, ID: id})
+	}
+	return made, d.end()
+}
+
+// awaitApart lets the second process go on once watch knows its view, and waits
+// until it executes the command, or has ended and said why. Before that a signal
+// would hit its runtime. The listener is 0 if it has sent none.
+func awaitApart(socket int, watch *mountWatch) (listener int, err error) {
+	for {
+		what, fd, err := receiveApart(socket)
+		switch {
+		case errors.Is(err, errApartEnd):
+			return listener, nil
+		case err != nil:
+			return 0, fmt.Errorf("waiting for the second init: %w", err)
+		case what == apartListener && fd >= 0 && listener == 0:
+			listener = fd
+		case what == apartView && fd >= 0:
+			made, err := readMade(fd)
+			unix.Close(fd)
+			if err == nil {
+				err = watch.record(made)
+			}
+			if err == nil {
+				err = sendApart(socket, apartGo, -1)
+			}
+			if err != nil {
+				return 0, err
+			}
+		default:
+			return 0, fmt.Errorf("waiting for the second init: packet %q: %w", what, unix.EPROTO)
+		}
+	}
+}
+
+// sendApart sends a packet, with a descriptor unless that is negative.
+func sendApart(socket int, what byte, fd int) error {
+	var rights []byte
+	if fd >= 0 {
+		rights = unix.UnixRights(fd)
+	}
+	return os.NewSyscallError("sendmsg", unix.Sendmsg(socket, []byte{what}, rights, nil, 0))
+}
+
+// errApartEnd says that the other process has closed its end.
+var errApartEnd = errors.New("the socket has ended")
+
+// receiveApart receives a packet; fd is -1 if it has no descriptor.
+func receiveApart(socket int) (what byte, fd int, err error) {
+	data, control := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
+	var n, size int
+	for {
+		n, size, _, _, err = unix.Recvmsg(socket, data, control, unix.MSG_CMSG_CLOEXEC)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	switch {
+	case err != nil:
+		return 0, -1, os.NewSyscallError("recvmsg", err)
+	case n == 0:
+		return 0, -1, errApartEnd
+	case size == 0:
+		return data[0], -1, nil
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:size])
+	if err != nil || len(messages) != 1 {
+		return 0, -1, fmt.Errorf("packet %q has %d control messages: %w", data[0], len(messages), unix.EPROTO)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return 0, -1, fmt.Errorf("packet %q has %d descriptors: %w", data[0], len(fds), unix.EPROTO)
+	}
+	return data[0], fds[0], nil
 }

@@ -42,6 +42,9 @@ type Command struct {
 	// at the terminal, of whoever started it.
 	NewSession bool
 	Limits     Limits
+	// AgentPorts are the TCP ports that the agent itself listens at. A command
+	// with the network can neither connect to them on this host nor take them.
+	AgentPorts []uint16
 	// Argv0 is the agent's own argv[0], for the helper.
 	Argv0 string
 }
@@ -153,6 +156,8 @@ func (c *Command) check() error {
 		return errors.New("sandbox: the backend has no system call filter")
 	case !c.Policy.Confined && c.Policy.Network == sandbox.NetworkEnabled:
 		return errors.New("sandbox: the policy restricts nothing")
+	case !c.Policy.Confined && l.Landlock == 0:
+		return errors.New("sandbox: the backend has no Landlock domain")
 	case !c.Policy.Confined:
 		return nil
 	case !l.MountNS && l.Landlock == 0:

@@ -3,6 +3,7 @@ package helper
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/execagent/execagent/sandbox"
 )
@@ -43,6 +44,10 @@ func (c *config) encode() ([]byte, error) {
 	b = binary.LittleEndian.AppendUint64(b, c.Limits.Processes)
 	b = binary.LittleEndian.AppendUint64(b, c.Limits.AddressSpace)
 	b = binary.LittleEndian.AppendUint64(b, c.Limits.CPUSeconds)
+	b = appendInt(b, len(c.AgentPorts))
+	for _, port := range c.AgentPorts {
+		b = appendInt(b, int(port))
+	}
 	b = appendString(b, c.Argv0)
 	b = appendInt(b, c.UID)
 	b = appendInt(b, c.GID)
@@ -67,6 +72,7 @@ func decodeConfig(encoded []byte) (*config, error) {
 	c.Dir = d.string(maxConfig)
 	c.TTY, c.NewSession = d.bool(), d.bool()
 	c.Limits = Limits{Processes: d.uint64(), AddressSpace: d.uint64(), CPUSeconds: d.uint64()}
+	c.AgentPorts = d.ports()
 	c.Argv0 = d.string(maxConfig)
 	c.UID, c.GID = d.int(), d.int()
 	c.Sockets = d.strings()
@@ -97,6 +103,17 @@ func (d *decoder) list() uint32 {
 		return 0
 	}
 	return n
+}
+
+func (d *decoder) ports() (ports []uint16) {
+	for range d.int() {
+		port := d.uint64()
+		if d.bad = d.bad || port > math.MaxUint16; d.bad {
+			return nil
+		}
+		ports = append(ports, uint16(port))
+	}
+	return ports
 }
 
 func (d *decoder) strings() []string {

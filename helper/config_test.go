@@ -22,6 +22,8 @@ func fill(v reflect.Value, n *int) {
 		v.SetInt(int64(*n) << 32)
 	case reflect.Uint8:
 		v.SetUint(1)
+	case reflect.Uint16:
+		v.SetUint(uint64(*n))
 	case reflect.Uint64:
 		v.SetUint(uint64(*n) << 40)
 	case reflect.String:

@@ -66,9 +66,13 @@ type confined struct {
 	policy  *sandbox.Policy
 	backend sandbox.Backend
 	limits  Limits
-	flags   uintptr // more of clone(2)
-	held    bool    // the placeholders are there
+	ports   []uint16 // of the agent
+	flags   uintptr  // more of clone(2)
+	held    bool     // the placeholders are there
 }
+
+// enough is how long a test waits for what has to happen, on any machine.
+const enough = 5 * time.Minute
 
 // start starts it as the agent does. What it writes is kept.
 func (c confined) start(t testing.TB) *run {
@@ -88,7 +92,7 @@ func (c confined) start(t testing.TB) *run {
 		prepared, err := Command{
 			Policy: c.policy, Backend: c.backend,
 			Argv: p.Argv, Arg0: p.Arg0, Env: p.Env, Dir: p.Dir, TTY: p.TTY,
-			NewSession: true, Limits: c.limits, Argv0: os.Args[0],
+			NewSession: true, Limits: c.limits, AgentPorts: c.ports, Argv0: os.Args[0],
 		}.Prepare()
 		if err != nil {
 			return nil, err
@@ -138,7 +142,16 @@ func (r *run) sink(ev procs.Event) {
 // until waits for text in what was written.
 func (r *run) until(text string) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	if !r.says(text) {
+		r.t.Fatalf("it ended without %q: %q", text, r.text())
+	}
+}
+
+// says waits for one of the texts in what was written, and is false if the
+// command ends before.
+func (r *run) says(texts ...string) bool {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
 	for {
 		r.mu.Lock()
@@ -148,15 +161,17 @@ func (r *run) until(text string) {
 			r.output = next
 		}
 		r.mu.Unlock()
-		if strings.Contains(out, text) {
-			return
+		for _, text := range texts {
+			if strings.Contains(out, text) {
+				return true
+			}
 		}
 		select {
 		case <-next:
 		case <-r.Done():
-			r.t.Fatalf("it ended without %q: %q", text, out)
+			return false
 		case <-ctx.Done():
-			r.t.Fatalf("no %q in %q", text, out)
+			r.t.Fatalf("none of %q in %q", texts, out)
 		}
 	}
 }
@@ -173,8 +188,8 @@ func (r *run) end() (out string, code int) {
 	r.t.Helper()
 	select {
 	case <-r.Done():
-	case <-time.After(20 * time.Second):
-		r.t.Fatalf("it does not end: %q", r.out.String())
+	case <-time.After(enough):
+		r.t.Fatalf("it does not end: %q", r.text())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -239,7 +254,7 @@ func (r row) command(t testing.TB, root string, argv ...string) confined {
 
 // networkOnly is a command that only the network is taken from.
 func networkOnly(argv ...string) confined {
-	return confined{policy: &sandbox.Policy{}, backend: sandbox.Backend{Seccomp: true}, Spec: procs.Spec{Argv: argv}}
+	return confined{policy: &sandbox.Policy{}, backend: sandbox.Backend{Landlock: sandbox.LandlockABI(), Seccomp: true}, Spec: procs.Spec{Argv: argv}}
 }
 
 // agentCommand is a process that starts script in a shell, as an agent that

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -27,7 +28,7 @@ const connectChild = "connect-child"
 
 // connecting starts a process that does what it is told by ask, with the
 // network of the host and a writable root.
-func connecting(t *testing.T, root string, limits Limits) *asked {
+func connecting(t *testing.T, root string, limits Limits, agentPorts ...uint16) *asked {
 	t.Helper()
 	row := row{"network", full(), true, sandbox.NetworkEnabled, limits}
 	c := row.command(t, root, "/proc/self/exe")
@@ -37,7 +38,7 @@ func connecting(t *testing.T, root string, limits Limits) *asked {
 	}
 	c.Argv = []string{self, connectChild}
 	c.Env = []string{"GORACE=atexit_sleep_ms=0"}
-	c.Stdin = true
+	c.Stdin, c.ports = true, agentPorts
 	a := &asked{run: c.start(t)}
 	a.until("ready\n")
 	return a
@@ -90,6 +91,26 @@ func connectAs(what string, args []string) string {
 		return outcome(os.Chdir(args[0]))
 	case "tcp", "tcp6", "udp", "nonblocking":
 		return performInet(what, args)
+	case "dial": // an address, a type of socket
+		kind, _ := strconv.Atoi(args[1])
+		return onInet(args[0], kind, func(fd int, to unix.Sockaddr) error { return unix.Connect(fd, to) })
+	case "smc": // falls back to TCP
+		return onSocket(unix.AF_SMC, unix.SOCK_STREAM, func(fd int) error { return unix.Connect(fd, inetSockaddr(args[0])) })
+	case "fastopen":
+		return onInet(args[0], unix.SOCK_STREAM, func(fd int, to unix.Sockaddr) error {
+			return unix.Sendto(fd, []byte("hello"), unix.MSG_FASTOPEN, to)
+		})
+	case "take": // bind an address
+		kind, _ := strconv.Atoi(args[1])
+		return onInet(args[0], kind, func(fd int, at unix.Sockaddr) error {
+			if at, ok := at.(*unix.SockaddrInet6); ok {
+				_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+				return unix.Bind(fd, at)
+			}
+			return unix.Bind(fd, at)
+		})
+	case "name": // bind a path, or an abstract name after "@"; the answer has the socket's own name
+		return takeName(args[0])
 	case "unix", "block":
 		return onSocket(unix.AF_UNIX, unix.SOCK_STREAM, func(fd int) error {
 			return rawConnect(fd, sockaddrUnix(args[0]), -1)
@@ -128,7 +149,72 @@ func connectAs(what string, args []string) string {
 	case "race":
 		return performRace(args[0], args[1])
 	}
+	if answer, known := reachAs(what, args); known {
+		return answer
+	}
 	return "unknown"
+}
+
+// onInet does something with a new socket and the address.
+func onInet(address string, kind int, use func(fd int, addr unix.Sockaddr) error) string {
+	addr := inetSockaddr(address)
+	domain := unix.AF_INET
+	if _, ok := addr.(*unix.SockaddrInet6); ok {
+		domain = unix.AF_INET6
+	}
+	return onSocket(domain, kind, func(fd int) error { return use(fd, addr) })
+}
+
+func inetSockaddr(address string) unix.Sockaddr {
+	addr, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return nil
+	}
+	if addr.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(addr.Port()), Addr: addr.Addr().As4()}
+	}
+	zone := uint32(0)
+	if i, err := net.InterfaceByName(addr.Addr().Zone()); err == nil {
+		zone = uint32(i.Index)
+	}
+	return &unix.SockaddrInet6{Port: int(addr.Port()), Addr: addr.Addr().As16(), ZoneId: zone}
+}
+
+// takeName binds a UNIX socket, listens and connects to it once.
+func takeName(name string) string {
+	unix.Umask(0o027)
+	var own string
+	result := onSocket(unix.AF_UNIX, unix.SOCK_STREAM, func(fd int) error {
+		addr := &unix.SockaddrUnix{Name: name}
+		if name == "auto" {
+			_, _, errno := unix.Syscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&[]uint16{unix.AF_UNIX}[0])), 2)
+			if errno != 0 {
+				return errno
+			}
+		} else if err := unix.Bind(fd, addr); err != nil {
+			return err
+		}
+		bound, err := unix.Getsockname(fd)
+		if err != nil {
+			return err
+		}
+		own = bound.(*unix.SockaddrUnix).Name
+		if err := unix.Listen(fd, 1); err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(own, &st); err != nil {
+			return err
+		}
+		own = fmt.Sprintf(" %s %o", own, st.Mode&0o777)
+		peer, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(peer)
+		return unix.Connect(peer, addr)
+	})
+	return result + own
 }
 
 func outcome(err error) string {

@@ -46,6 +46,9 @@ func InitMain() int {
 // initMain goes through the steps in their order. Each relies on those before
 // it, and on failure none of those after it is done.
 func initMain() (code int, err error) {
+	if isBind(os.Args) {
+		return 0, bindMain(os.Args)
+	}
 	if err := closeOnExec(); err != nil {
 		return 0, err
 	}
@@ -82,12 +85,13 @@ func initMain() (code int, err error) {
 		return 0, err
 	}
 	t := &target{config: cfg, policy: resolved.Policy}
-	start := t.startApart
+	start := func(s *supervisor) error { return t.startApart(s, watch) }
 	if cfg.Limits == (Limits{}) {
-		if err := cfg.enterView(resolved); err != nil {
-			return 0, err
+		made, err := cfg.enterView(resolved)
+		if err == nil {
+			err = watch.record(made)
 		}
-		if err := watch.record(); err != nil {
+		if err != nil {
 			return 0, err
 		}
 		start = t.start
@@ -106,7 +110,7 @@ func initMain() (code int, err error) {
 	}
 	letGo(null)
 	if t.listener > 0 {
-		n := newNotifier(t.listener, t.policy)
+		n := newNotifier(t.listener, t.policy, cfg)
 		go n.serve()
 	}
 	return s.attend()
@@ -137,25 +141,35 @@ func letGo(null int) {
 
 // readConfig reads the command from its descriptor, which stays open.
 func readConfig() (*config, error) {
+	encoded, err := readAt(configFD, maxConfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading the command: %w", err)
+	}
+	return decodeConfig(encoded)
+}
+
+// readAt reads a whole file of at most limit bytes from its start, and leaves
+// its offset, which others may share.
+func readAt(fd, limit int) ([]byte, error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(configFD, &st); err != nil {
-		return nil, fmt.Errorf("reading the command: %w", os.NewSyscallError("fstat", err))
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, os.NewSyscallError("fstat", err)
 	}
-	if st.Size > maxConfig {
-		return nil, fmt.Errorf("reading the command: %d bytes, more than %d", st.Size, maxConfig)
+	if st.Size > int64(limit) {
+		return nil, fmt.Errorf("%d bytes, more than %d", st.Size, limit)
 	}
-	encoded := make([]byte, st.Size)
-	for n := 0; n < len(encoded); {
-		m, err := unix.Pread(configFD, encoded[n:], int64(n))
+	content := make([]byte, st.Size)
+	for n := 0; n < len(content); {
+		m, err := unix.Pread(fd, content[n:], int64(n))
 		if err == nil && m == 0 {
-			return nil, fmt.Errorf("reading the command: %w", io.ErrUnexpectedEOF)
+			return nil, io.ErrUnexpectedEOF
 		}
 		if err != nil && err != unix.EINTR {
-			return nil, fmt.Errorf("reading the command: %w", os.NewSyscallError("pread", err))
+			return nil, os.NewSyscallError("pread", err)
 		}
 		n += max(m, 0)
 	}
-	return decodeConfig(encoded)
+	return content, nil
 }
 
 // enter makes this process one that belongs to its namespaces.
@@ -216,19 +230,20 @@ func writeFile(path, content string) error {
 }
 
 // enterView makes the policy's view the root of this process, if the backend
-// has views.
-func (c *config) enterView(resolved *sandbox.Resolved) error {
+// has views, and returns the mounts that it depends on.
+func (c *config) enterView(resolved *sandbox.Resolved) ([]sandbox.Mounted, error) {
 	if !c.Backend.MountNS {
-		return nil
+		return nil, nil
 	}
 	stdio, err := takeStdio(resolved.Policy)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer stdio.close()
 	view := sandbox.ViewOptions{FreshProc: c.Backend.PIDNS, Terminal: stdio.terminal, Sockets: c.Sockets}
-	if err := resolved.EnterView(view); err != nil {
-		return fmt.Errorf("building the view: %w", err)
+	made, err := resolved.EnterView(view)
+	if err != nil {
+		return nil, fmt.Errorf("building the view: %w", err)
 	}
-	return stdio.replace()
+	return made, stdio.replace()
 }

@@ -31,6 +31,10 @@ func TestMain(m *testing.M) {
 			os.Exit(agentChildMain())
 		case renamesChild:
 			os.Exit(renamesChildMain())
+		case maskChild:
+			os.Exit(maskChildMain())
+		case routesChild:
+			os.Exit(routesChildMain())
 		case stdioChild:
 			os.Exit(stdioChildMain())
 		case probeChild:

@@ -25,17 +25,14 @@ import (
 // maxMountInfo bounds the list of mounts, in bytes.
 const maxMountInfo = 64 << 20
 
-// mountWatch looks after the mounts of the policy's paths.
+// mountWatch looks after the mounts that a view depends on.
 type mountWatch struct {
-	policy  *sandbox.Policy
-	carved  map[string]bool // paths that exist, whose mounts make the view what it is
-	root    uint64          // the mount that was the root before
-	self    int             // /proc/self of before, as the view may have none
-	renames int             // readable after what may have been a rename
+	self    int // /proc/self of before, as the view may have none
+	renames int // readable after what may have been a rename
 
 	list   *os.File          // the mounts of this namespace
-	mounts map[int]string    // where those of the policy are, by their ids
-	tops   map[string]uint64 // of those the ones on top
+	mounts map[uint64]string // where those of the view are, by their ids
+	tops   map[string]uint64 // of those the ones on top, where that can be seen; else 0
 }
 
 // newMountWatch is called before the view is built. It is nil without one.
@@ -43,14 +40,11 @@ func newMountWatch(l sandbox.Backend, resolved *sandbox.Resolved) (w *mountWatch
 	if !l.MountNS {
 		return nil, nil
 	}
-	w = &mountWatch{policy: resolved.Policy, carved: carvedPaths(resolved)}
-	if w.root, err = mountAt("/"); err != nil {
-		return nil, fmt.Errorf("watching the mounts: %w", err)
-	}
+	w = &mountWatch{}
 	if w.self, err = unix.Open("/proc/self", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("watching the mounts: %w", &os.PathError{Op: "open", Path: "/proc/self", Err: err})
 	}
-	if w.renames, err = watchRenames(w.carved); err != nil {
+	if w.renames, err = watchRenames(carvedPaths(resolved)); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -89,42 +83,38 @@ func carvedPaths(resolved *sandbox.Resolved) map[string]bool {
 	return carved
 }
 
-// record finds the mounts, once the view is there.
-func (w *mountWatch) record() error {
+// record is told which mounts the view depends on, once it is there, and fails
+// if one of them is gone already: nothing may rely on the view before.
+func (w *mountWatch) record(made []sandbox.Mounted) error {
 	if w == nil {
 		return nil
 	}
 	defer unix.Close(w.self)
-	w.mounts, w.tops = map[int]string{}, map[string]uint64{}
+	w.mounts, w.tops = map[uint64]string{}, map[string]uint64{}
 	fd, err := unix.Openat(w.self, "mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("watching the mounts: %w", &os.PathError{Op: "open", Path: "/proc/self/mountinfo", Err: err})
 	}
 	w.list = os.NewFile(uintptr(fd), "mountinfo")
-	if root, err := mountAt("/"); err != nil || root == w.root {
-		return err // a second init could not build the view, and has said why
+	for _, m := range made {
+		w.mounts[m.ID] = m.Path
+		if id, err := mountAt(m.Path); err == nil && id == m.ID {
+			w.tops[m.Path] = id
+		} else {
+			w.tops[m.Path] = 0 // it is never intact: the list says more
+		}
 	}
+	return w.check()
+}
+
+// check fails if one of the mounts is not where it was.
+func (w *mountWatch) check() error {
 	all, err := w.read()
 	if err != nil {
 		return fmt.Errorf("watching the mounts: %w", err)
 	}
-	mounted := map[string]bool{}
-	for id, path := range all {
-		mounted[path] = true
-		if w.carved[path] || w.policy.DeniesFile(path) {
-			w.mounts[id] = path
-		}
-	}
-	for _, path := range w.mounts {
-		// Without one it is never intact.
-		if id, err := mountAt(path); err == nil && w.mounts[int(id)] == path {
-			w.tops[path] = id
-		} else {
-			w.tops[path] = 0
-		}
-	}
-	for path := range w.carved {
-		if !mounted[path] {
+	for id, path := range w.mounts {
+		if all[id] != path {
 			return replaced(path)
 		}
 	}
@@ -133,13 +123,8 @@ func (w *mountWatch) record() error {
 
 // begin has s end the command when one of the mounts is gone.
 func (w *mountWatch) begin(s *supervisor) error {
-	if w == nil {
+	if w == nil || w.list == nil { // a second init could not build the view, and has said why
 		return nil
-	}
-	if w.mounts == nil { // a second init has built the view
-		if err := w.record(); err != nil {
-			return err
-		}
 	}
 	var stderr unix.Stat_t
 	if err := unix.Fstat(2, &stderr); err != nil {
@@ -171,14 +156,8 @@ func (w *mountWatch) wait() error {
 		if events[0].Revents == 0 && w.intact() {
 			continue
 		}
-		all, err := w.read()
-		if err != nil {
-			return fmt.Errorf("watching the mounts: %w", err)
-		}
-		for id, path := range w.mounts {
-			if all[id] != path {
-				return replaced(path)
-			}
+		if err := w.check(); err != nil {
+			return err
 		}
 	}
 }
@@ -195,7 +174,7 @@ func (w *mountWatch) intact() bool {
 }
 
 // read returns where all mounts are, by their ids; proc_pid_mountinfo(5).
-func (w *mountWatch) read() (map[int]string, error) {
+func (w *mountWatch) read() (map[uint64]string, error) {
 	if _, err := w.list.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
@@ -203,13 +182,13 @@ func (w *mountWatch) read() (map[int]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := map[int]string{}
+	all := map[uint64]string{}
 	for line := range bytes.Lines(text) {
 		fields := bytes.SplitN(line, []byte(" "), 6)
 		if len(fields) < 6 {
 			return nil, errors.New("reading the list of mounts: a line is incomplete")
 		}
-		id, err := strconv.Atoi(string(fields[0]))
+		id, err := strconv.ParseUint(string(fields[0]), 10, 64)
 		if err != nil {
 			return nil, fmt.Errorf("reading the list of mounts: %w", err)
 		}

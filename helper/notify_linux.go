@@ -63,11 +63,16 @@ func hungUp(listener int) bool {
 }
 
 // connect is connect(2) with the address as it is.
-func (c *connection) connect() syscall.Errno {
+func (a *address) connect() syscall.Errno { return a.call(unix.SYS_CONNECT) }
+
+// bind is bind(2) with the address as it is.
+func (a *address) bind() syscall.Errno { return a.call(unix.SYS_BIND) }
+
+func (a *address) call(number uintptr) syscall.Errno {
 	var addr unsafe.Pointer
-	if len(c.addr) > 0 {
-		addr = unsafe.Pointer(&c.addr[0])
+	if len(a.sockaddr) > 0 {
+		addr = unsafe.Pointer(&a.sockaddr[0])
 	}
-	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(c.socket), uintptr(addr), uintptr(len(c.addr)))
+	_, _, errno := unix.Syscall(number, uintptr(a.socket), uintptr(addr), uintptr(len(a.sockaddr)))
 	return errno
 }

@@ -149,7 +149,7 @@ func tryTmpfs() error {
 
 // tryProc mounts the procfs of this process's pid namespace.
 func tryProc() error {
-	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "hidepid=ptraceable"); err != nil {
 		return err
 	}
 	self, err := os.Readlink("/proc/self")

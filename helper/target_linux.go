@@ -97,12 +97,6 @@ func (t *target) confine() (err error) {
 			return err
 		}
 	}
-	if l.MountNS && !l.PIDNS {
-		// FilterLandlock has it in itself.
-		if err := sandbox.FilterSharedPIDs.LoadThread(); err != nil {
-			return err
-		}
-	}
 	switch {
 	case t.policy.Network == sandbox.NetworkEnabled:
 		t.listener, err = sandbox.FilterEnabled.LoadNotify()
@@ -135,7 +129,8 @@ func (t *target) fork() (pid int, err error) {
 }
 
 // become replaces init by a command whose files are not confined: it only gets
-// a filter, and keeps everything else (sandbox.md 3).
+// a filter and a Landlock domain that restricts no file, and keeps everything
+// else (sandbox.md 3).
 func (c *config) become() error {
 	runtime.LockOSThread()
 	if err := c.enterDir(); err != nil {
@@ -145,6 +140,9 @@ func (c *config) become() error {
 		if err := unix.IoctlSetInt(0, unix.TIOCSCTTY, 0); err != nil {
 			return fmt.Errorf("taking the terminal: %w", os.NewSyscallError("ioctl", err))
 		}
+	}
+	if err := sandbox.NetworkRuleset(c.Backend.Landlock).RestrictThread(); err != nil {
+		return err
 	}
 	if err := sandbox.FilterNetwork.LoadThread(); err != nil {
 		return err

@@ -81,7 +81,8 @@ func (b Backend) Layers() []string {
 // where files are restricted, even if Landlock would be exact. The error is an
 // *UnenforceableError.
 //
-//   - Files unrestricted: a filter for a restricted network, else nothing.
+//   - Files unrestricted: for a restricted network a filter and, as that does
+//     not see what is opened in procfs, a Landlock domain; else nothing.
 //   - Namespaces: everything. A pid namespace keeps other processes out of
 //     reach; without one Landlock has to (14.3). Other processes' abstract UNIX
 //     sockets are out of reach if there is a network namespace or, with the
@@ -96,10 +97,12 @@ func (p *Policy) Backend(h Host, minimumFull bool) (Backend, error) {
 		switch {
 		case p.Network == NetworkEnabled:
 			return Backend{}, nil
-		case h.Seccomp:
-			return Backend{Seccomp: true}, nil
+		case !h.Seccomp:
+			return Backend{}, h.lacks("Seccomp", 0)
+		case h.Landlock < networkABI:
+			return Backend{}, h.lacks("Landlock", networkABI)
 		}
-		return Backend{}, h.lacks("Seccomp")
+		return Backend{Landlock: h.Landlock, Seccomp: true}, nil
 	}
 	missing := p.missingForNamespaces(h)
 	if missing == "" {
@@ -112,7 +115,7 @@ func (p *Policy) Backend(h Host, minimumFull bool) (Backend, error) {
 	if !minimumFull && h.Seccomp && h.Landlock >= scopeABI && p.landlockExact() {
 		return Backend{Landlock: h.Landlock, Seccomp: true}, nil
 	}
-	return Backend{}, h.lacks(missing)
+	return Backend{}, h.lacks(missing, scopeABI)
 }
 
 // missingForNamespaces names the first field of Host that the row of
@@ -173,13 +176,13 @@ var layerNames = map[string]string{
 	"NetNS": "netns", "Landlock": "landlock", "Seccomp": "seccomp", "UserNotify": "seccomp",
 }
 
-// lacks is the error for a field of Host.
-func (h Host) lacks(field string) error {
+// lacks is the error for a field of Host. Of Landlock, abi is needed.
+func (h Host) lacks(field string, abi int) error {
 	reason := h.Reasons[field]
 	if reason.Error == "" {
 		reason.Error = "not available"
 		if field == "Landlock" {
-			reason.Error = fmt.Sprintf("ABI %d is too old, %d is needed", h.Landlock, scopeABI)
+			reason.Error = fmt.Sprintf("ABI %d is too old, %d is needed", h.Landlock, abi)
 		}
 	}
 	return &UnenforceableError{Layer: layerNames[field], Reason: reason.Error, Remedy: reason.Remedy}

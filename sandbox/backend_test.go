@@ -34,8 +34,11 @@ func TestBackend(t *testing.T) {
 	}{
 		{"disabled", Profile{Kind: Disabled}, Host{}, true, ""},
 		{"external, network enabled", Profile{Kind: External, Network: NetworkEnabled}, full, true, ""},
-		{"external", Profile{Kind: External}, full, true, "seccomp"},
-		{"unrestricted", Profile{Unrestricted: true}, docker, true, "seccomp"},
+		{"external", Profile{Kind: External}, full, true, "landlock:7 seccomp"},
+		{"unrestricted", Profile{Unrestricted: true}, docker, true, "landlock:7 seccomp"},
+		{"unrestricted, old Landlock", Profile{Unrestricted: true}, Host{Seccomp: true, Landlock: 2}, true, "landlock:2 seccomp"},
+		{"unrestricted, older Landlock", Profile{Unrestricted: true}, Host{Seccomp: true, Landlock: 1}, true, "!landlock"},
+		{"unrestricted, no Landlock", Profile{Unrestricted: true}, Host{Seccomp: true}, true, "!landlock"},
 		{"unrestricted, no filter", Profile{Unrestricted: true}, Host{Landlock: 7}, false, "!seccomp"},
 
 		{"workspace", workspace, full, true, "userns mountns pidns netns landlock:7 seccomp"},

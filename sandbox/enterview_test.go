@@ -98,7 +98,7 @@ var (
 			defer r.Close()
 		}
 		begin := time.Now()
-		err := r.EnterView(c.Options)
+		_, err := r.EnterView(c.Options)
 		if c.Timed {
 			fmt.Println(time.Since(begin).Nanoseconds())
 			return err

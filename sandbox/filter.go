@@ -24,7 +24,8 @@ const (
 	// FilterRestricted is for processes without a network.
 	FilterRestricted Filter = "restricted"
 	// FilterEnabled is for processes with the host's network and a restricted
-	// file system. It takes a listener, who decides where connect may go.
+	// file system. It takes a listener, who decides where connect may go and
+	// which names bind may take.
 	FilterEnabled Filter = "enabled"
 	// FilterLandlock is FilterRestricted without what Landlock does not cover:
 	// modes, owners, times, attributes, and IPC that has no namespace.
@@ -33,12 +34,9 @@ const (
 	// may be read: it refuses most of what can be learnt of a path without
 	// opening it. What stat(2) and readlink(2) tell remains.
 	FilterHiddenPaths Filter = "hidden-paths"
-	// FilterSharedPIDs is loaded beside another one where there is no PID
-	// namespace: it keeps a process from changing limits and scheduling of
-	// others of the same user. FilterLandlock includes it.
-	FilterSharedPIDs Filter = "shared-pids"
 	// FilterNetwork takes the network from processes whose file system is not
-	// restricted, and nothing else.
+	// restricted, with the ways around it through other processes, and nothing
+	// else. [NetworkRuleset] closes what it cannot see: files of procfs.
 	FilterNetwork Filter = "network"
 )
 

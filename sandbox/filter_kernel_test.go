@@ -44,17 +44,13 @@ var kernelTries = map[Filter][]try{
 		{"prlimit64", unix.SYS_PRLIMIT64, [6]uintptr{1, nowhere, 1}, unix.EPERM},
 	}, refused...), offline...),
 	FilterNetwork: append([]try{
-		{"setns", unix.SYS_SETNS, [6]uintptr{nowhere}, unix.EBADF},
+		{"setns", unix.SYS_SETNS, [6]uintptr{nowhere}, unix.EPERM},
 		{"fchmod", unix.SYS_FCHMOD, [6]uintptr{nowhere}, unix.EBADF},
 	}, offline...),
 	FilterHiddenPaths: {
 		{"listxattr", unix.SYS_LISTXATTR, [6]uintptr{nowhere}, unix.EACCES},
 		{"inotify_add_watch", unix.SYS_INOTIFY_ADD_WATCH, [6]uintptr{nowhere, nowhere}, unix.EACCES},
 		{"flistxattr", unix.SYS_FLISTXATTR, [6]uintptr{nowhere}, unix.EBADF},
-	},
-	FilterSharedPIDs: {
-		{"sched_setparam", unix.SYS_SCHED_SETPARAM, [6]uintptr{1}, unix.EPERM},
-		{"sched_setparam of itself", unix.SYS_SCHED_SETPARAM, [6]uintptr{}, unix.EINVAL},
 	},
 }
 
@@ -71,6 +67,13 @@ var (
 		{"TIOCSTI", unix.SYS_IOCTL, [6]uintptr{nowhere, 1<<32 | unix.TIOCSTI}, unix.EPERM},
 		{"KDSKBSENT", unix.SYS_IOCTL, [6]uintptr{nowhere, 1<<32 | 0x4b49}, unix.EPERM},
 		{"TIOCGWINSZ", unix.SYS_IOCTL, [6]uintptr{nowhere, unix.TIOCGWINSZ}, unix.EBADF},
+		{"BTRFS_IOC_SNAP_CREATE_V2", unix.SYS_IOCTL, [6]uintptr{nowhere, 0x50009417}, unix.EPERM},
+		{"FICLONE", unix.SYS_IOCTL, [6]uintptr{nowhere, unix.FICLONE, nowhere}, unix.EBADF},
+		{"F_SETLEASE", unix.SYS_FCNTL, [6]uintptr{nowhere, unix.F_SETLEASE}, unix.EPERM},
+		{"F_SETDELEG", unix.SYS_FCNTL, [6]uintptr{nowhere, 1040}, unix.EPERM},
+		{"F_GETFD", unix.SYS_FCNTL, [6]uintptr{nowhere, unix.F_GETFD}, unix.EBADF},
+		{"sched_setparam", unix.SYS_SCHED_SETPARAM, [6]uintptr{1}, unix.EPERM},
+		{"sched_setparam of itself", unix.SYS_SCHED_SETPARAM, [6]uintptr{}, unix.EINVAL},
 		{"io_uring_setup", unix.SYS_IO_URING_SETUP, [6]uintptr{}, unix.EPERM},
 		{"a call from the future", 500, [6]uintptr{}, unix.ENOSYS},
 		{"an x32 call", x32Bit | 39, [6]uintptr{}, unix.ENOSYS},
@@ -82,12 +85,15 @@ var (
 		{"connect", unix.SYS_CONNECT, [6]uintptr{nowhere}, unix.EPERM},
 		{"getsockopt", unix.SYS_GETSOCKOPT, [6]uintptr{nowhere}, unix.EBADF},
 		{"ptrace", unix.SYS_PTRACE, [6]uintptr{nowhere}, unix.EPERM},
+		{"pidfd_getfd", unix.SYS_PIDFD_GETFD, [6]uintptr{nowhere}, unix.EPERM},
 	}
 	online = []try{
 		{"vsock socket", unix.SYS_SOCKET, [6]uintptr{unix.AF_VSOCK, unix.SOCK_STREAM, 999}, unix.EPERM},
 		{"unix datagram socket", unix.SYS_SOCKET, [6]uintptr{unix.AF_UNIX, unix.SOCK_DGRAM, 999}, unix.EPERM},
 		{"inet socket", unix.SYS_SOCKET, [6]uintptr{unix.AF_INET, unix.SOCK_STREAM, 999}, unix.EINVAL},
-		{"bind", unix.SYS_BIND, [6]uintptr{nowhere}, unix.EBADF},
+		{"sendto, fast open", unix.SYS_SENDTO, [6]uintptr{nowhere, 0, 0, unix.MSG_FASTOPEN}, unix.EOPNOTSUPP},
+		{"sendmsg, fast open", unix.SYS_SENDMSG, [6]uintptr{nowhere, nowhere, unix.MSG_FASTOPEN | unix.MSG_NOSIGNAL}, unix.EOPNOTSUPP},
+		{"sendto", unix.SYS_SENDTO, [6]uintptr{nowhere}, unix.EBADF},
 		{"kcmp", unix.SYS_KCMP, [6]uintptr{0, 0, nowhere}, unix.ESRCH},
 	}
 )

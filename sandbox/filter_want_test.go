@@ -11,6 +11,8 @@ var (
 	everyProcess  = []Filter{FilterRestricted, FilterEnabled, FilterLandlock}
 	withoutSocket = []Filter{FilterRestricted, FilterLandlock, FilterNetwork}
 	withSocket    = []Filter{FilterEnabled}
+	// makers can make files; under Landlock alone nothing can be written.
+	makers = []Filter{FilterRestricted, FilterEnabled}
 )
 
 // wants are calls of interest, written down without the tables.
@@ -22,8 +24,8 @@ var wants = []struct {
 	amd64   bool // not on arm64
 }{
 	// What every program needs.
-	{filters: append(everyProcess, FilterNetwork, FilterSharedPIDs), calls: []string{
-		"read", "write", "openat", "openat2", "close", "fstat", "mmap", "mprotect", "munmap", "execve", "execveat", "exit_group",
+	{filters: append(everyProcess, FilterNetwork), calls: []string{
+		"read", "write", "openat", "close", "fstat", "mmap", "mprotect", "munmap", "execve", "execveat", "exit_group",
 		"wait4", "waitid", "kill", "tgkill", "pipe2", "dup3", "ioctl", "fcntl", "futex", "epoll_pwait", "memfd_create", "mkdirat",
 		"unlinkat", "renameat2", "linkat", "truncate", "getrandom", "prctl", "seccomp", "landlock_restrict_self", "setsid", "setpgid",
 		"sendmsg", "recvmsg", "recvfrom", "shutdown", "getsockopt", "getsockname", "getpeername", "pidfd_open", "inotify_init1",
@@ -109,17 +111,24 @@ var wants = []struct {
 
 	// Enabled network.
 	{filters: withSocket, calls: []string{
-		"accept4", "bind", "listen", "sendto", "sendmmsg", "recvmmsg", "setsockopt", "ptrace", "process_vm_readv", "kcmp",
+		"accept4", "listen", "sendto", "sendmmsg", "recvmmsg", "setsockopt", "ptrace", "process_vm_readv", "kcmp",
 	}, want: allow},
 	{filters: withSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_VSOCK, unix.SOCK_STREAM}, want: errno(unix.EPERM)},
 	{filters: withSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{1<<32 | unix.AF_VSOCK, unix.SOCK_STREAM}, want: errno(unix.EPERM)},
 	{filters: withSocket, calls: []string{"socket"}, args: [6]uint64{unix.AF_INET, unix.SOCK_DGRAM}, want: allow},
 	{filters: withSocket, calls: []string{"socket"}, args: [6]uint64{unix.AF_NETLINK, unix.SOCK_RAW}, want: allow},
 	{filters: withSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, want: allow},
-	{filters: []Filter{FilterEnabled}, calls: []string{"connect"}, want: notify},
+	{filters: []Filter{FilterEnabled}, calls: []string{"bind", "connect"}, want: notify},
+	// TCP Fast Open names its peer without connect.
+	{filters: withSocket, calls: []string{"sendto", "sendmmsg"}, args: [6]uint64{3, 0, 0, unix.MSG_FASTOPEN}, want: errno(unix.EOPNOTSUPP)},
+	{filters: withSocket, calls: []string{"sendto", "sendmmsg"}, args: [6]uint64{3, 0, 0, 1<<32 | unix.MSG_FASTOPEN | unix.MSG_NOSIGNAL}, want: errno(unix.EOPNOTSUPP)},
+	{filters: withSocket, calls: []string{"sendto", "sendmmsg"}, args: [6]uint64{3, 0, 0, unix.MSG_NOSIGNAL | unix.MSG_ZEROCOPY}, want: allow},
+	{filters: withSocket, calls: []string{"sendmsg"}, args: [6]uint64{3, 0, unix.MSG_FASTOPEN}, want: errno(unix.EOPNOTSUPP)},
+	{filters: withSocket, calls: []string{"sendmsg"}, args: [6]uint64{3, 0, unix.MSG_NOSIGNAL, unix.MSG_FASTOPEN}, want: allow},
 
 	// Only the network.
-	{filters: []Filter{FilterNetwork}, calls: []string{"mount", "setns", "clone3", "bpf", "keyctl", "fchmodat2", "statmount", "personality"}, want: allow},
+	{filters: []Filter{FilterNetwork}, calls: []string{"mount", "clone3", "keyctl", "fchmodat2", "statmount", "personality", "openat2"}, want: allow},
+	{filters: []Filter{FilterNetwork}, calls: []string{"pidfd_getfd", "process_madvise", "setns", "bpf", "request_key"}, want: errno(unix.EPERM)},
 	{filters: []Filter{FilterNetwork}, calls: []string{"clone", "unshare"}, args: [6]uint64{unix.CLONE_NEWUSER}, want: allow},
 
 	// Landlock alone.
@@ -129,31 +138,80 @@ var wants = []struct {
 	}, want: errno(unix.EROFS)},
 	{filters: []Filter{FilterLandlock}, calls: []string{"chmod", "chown", "lchown", "utime", "utimes", "futimesat"}, want: errno(unix.EROFS), amd64: true},
 	{filters: []Filter{FilterRestricted, FilterEnabled, FilterNetwork}, calls: []string{"fchmod", "fchownat", "utimensat", "setxattr", "shmget", "mq_open", "semget"}, want: allow},
+	{filters: []Filter{FilterLandlock}, calls: []string{"openat2"}, want: allow},
 	{filters: []Filter{FilterLandlock}, calls: []string{"shmget", "shmat", "msgget", "msgsnd", "semget", "semop", "mq_open", "mq_unlink"}, want: errno(unix.EPERM)},
 	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FS_IOC_SETFLAGS}, want: errno(unix.EROFS)},
 	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, 1<<33 | unix.FS_IOC_SETFLAGS}, want: errno(unix.EROFS)},
 	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, 0x401c5820}, want: errno(unix.EROFS)}, // FS_IOC_FSSETXATTR
 	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FS_IOC_ENABLE_VERITY}, want: errno(unix.EROFS)},
-	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, 0x5000940e}, want: errno(unix.EROFS)}, // BTRFS_IOC_SUBVOL_CREATE
 	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FS_IOC_GETFLAGS}, want: allow},
 	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, 0x801c581f}, want: allow}, // FS_IOC_FSGETXATTR
-	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FICLONE}, want: allow},
-	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FICLONERANGE}, want: allow},
-	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FIDEDUPERANGE}, want: allow},
+
+	// File systems that copy what a mount hides, or close what is open to others.
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x50009401}, want: errno(unix.EPERM)}, // BTRFS_IOC_SNAP_CREATE
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x50009417}, want: errno(unix.EPERM)}, // BTRFS_IOC_SNAP_CREATE_V2
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0xabcd_00000000 | 0x50009417}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x5000940e}, want: errno(unix.EPERM)}, // BTRFS_IOC_SUBVOL_CREATE
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x50009418}, want: errno(unix.EPERM)}, // BTRFS_IOC_SUBVOL_CREATE_V2
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x5000943f}, want: errno(unix.EPERM)}, // BTRFS_IOC_SNAP_DESTROY_V2
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4008941a}, want: errno(unix.EPERM)}, // BTRFS_IOC_SUBVOL_SETFLAGS
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0xd0009412}, want: errno(unix.EPERM)}, // BTRFS_IOC_INO_LOOKUP
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4020bc10}, want: errno(unix.EPERM)}, // BCH_IOCTL_SUBVOLUME_CREATE
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4020bc11}, want: errno(unix.EPERM)}, // BCH_IOCTL_SUBVOLUME_DESTROY
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x8008bc40}, want: errno(unix.EPERM)}, // BCHFS_IOC_REINHERIT_ATTRS
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FICLONE}, want: allow},
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FICLONERANGE}, want: allow},
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FIDEDUPERANGE}, want: allow},
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x40049408}, want: errno(unix.EPERM)}, // beside FICLONE
+	{filters: []Filter{FilterRestricted, FilterEnabled}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FS_IOC_REMOVE_ENCRYPTION_KEY}, want: errno(unix.EPERM)},
+	{filters: []Filter{FilterRestricted, FilterEnabled}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FS_IOC_ADD_ENCRYPTION_KEY}, want: errno(unix.EPERM)},
+	{filters: []Filter{FilterRestricted, FilterEnabled}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FS_IOC_SETFLAGS}, want: allow},
+	{filters: []Filter{FilterNetwork}, calls: []string{"ioctl"}, args: [6]uint64{0, 0x50009417}, want: allow},
+
+	// Leases hold up whoever opens the file.
+	{filters: everyProcess, calls: []string{"fcntl"}, args: [6]uint64{0, unix.F_SETLEASE, unix.F_WRLCK}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"fcntl"}, args: [6]uint64{0, 1<<32 | unix.F_SETLEASE, unix.F_UNLCK}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"fcntl"}, args: [6]uint64{0, unix.F_SETDELEG}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"fcntl"}, args: [6]uint64{0, unix.F_GETLEASE}, want: allow},
+	{filters: everyProcess, calls: []string{"fcntl"}, args: [6]uint64{0, unix.F_OFD_SETLK}, want: allow},
+	{filters: everyProcess, calls: []string{"fcntl"}, args: [6]uint64{0, unix.F_DUPFD_CLOEXEC, 1024}, want: allow},
+
+	// Files that give the ids of their owner to whoever executes them.
+	{filters: makers, calls: []string{"fchmod"}, args: [6]uint64{3, 0o4755}, want: errno(unix.EPERM)},
+	{filters: makers, calls: []string{"fchmod"}, args: [6]uint64{3, 0o2755}, want: errno(unix.EPERM)},
+	{filters: makers, calls: []string{"fchmod"}, args: [6]uint64{3, 0o1777}, want: allow},
+	{filters: makers, calls: []string{"fchmod"}, args: [6]uint64{0o6000, 0o755}, want: allow},
+	{filters: makers, calls: []string{"fchmodat", "fchmodat2", "mknodat"}, args: [6]uint64{3, 0o6000, 0o104755}, want: errno(unix.EPERM)},
+	{filters: makers, calls: []string{"fchmodat", "fchmodat2", "mknodat"}, args: [6]uint64{3, 0o6000, 0o102644}, want: errno(unix.EPERM)},
+	{filters: makers, calls: []string{"fchmodat", "fchmodat2", "mknodat"}, args: [6]uint64{3, 0o6000, 0o100755}, want: allow},
+	{filters: makers, calls: []string{"openat"}, args: [6]uint64{3, 0, unix.O_CREAT | unix.O_WRONLY, 0o4755}, want: errno(unix.EPERM)},
+	{filters: makers, calls: []string{"openat"}, args: [6]uint64{3, 0, unix.O_CREAT | unix.O_WRONLY | 1<<32, 0o2755}, want: errno(unix.EPERM)},
+	{filters: makers, calls: []string{"openat"}, args: [6]uint64{3, 0, unix.O_TMPFILE | unix.O_RDWR, 0o4700}, want: errno(unix.EPERM)},
+	{filters: makers, calls: []string{"openat"}, args: [6]uint64{3, 0, unix.O_CREAT | unix.O_WRONLY, 0o1666}, want: allow},
+	{filters: makers, calls: []string{"openat"}, args: [6]uint64{3, 0, unix.O_RDONLY | unix.O_DIRECTORY, 0xffffffff}, want: allow}, // there is no mode
+	{filters: makers, calls: []string{"openat2"}, want: errno(unix.ENOSYS)},
+	{filters: makers, calls: []string{"mkdirat"}, args: [6]uint64{3, 0, 0o2755}, want: allow}, // the kernel ignores it
+	{filters: makers, calls: []string{"chmod", "creat", "mknod"}, args: [6]uint64{0, 0o4755}, want: errno(unix.EPERM), amd64: true},
+	{filters: makers, calls: []string{"chmod", "creat", "mknod"}, args: [6]uint64{0, 0o2755}, want: errno(unix.EPERM), amd64: true},
+	{filters: makers, calls: []string{"chmod", "creat", "mknod"}, args: [6]uint64{0, 0o755}, want: allow, amd64: true},
+	{filters: makers, calls: []string{"open"}, args: [6]uint64{0, unix.O_CREAT | unix.O_RDWR, 0o4755}, want: errno(unix.EPERM), amd64: true},
+	{filters: makers, calls: []string{"open"}, args: [6]uint64{0, unix.O_TMPFILE, 0o2000}, want: errno(unix.EPERM), amd64: true},
+	{filters: makers, calls: []string{"open"}, args: [6]uint64{0, unix.O_RDWR, 0o4755}, want: allow, amd64: true},
+	{filters: []Filter{FilterNetwork}, calls: []string{"fchmod"}, args: [6]uint64{3, 0o4755}, want: allow},
 
 	// Other processes in sight.
-	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"prlimit64"}, args: [6]uint64{1234, unix.RLIMIT_CPU, 0x7f0012345678}, want: errno(unix.EPERM)},
-	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"prlimit64"}, args: [6]uint64{1234, unix.RLIMIT_CPU, 0x7f00_00000000}, want: errno(unix.EPERM)},
-	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"prlimit64"}, args: [6]uint64{1234, unix.RLIMIT_CPU, 0, 0x7f0012345678}, want: allow},
-	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"prlimit64"}, args: [6]uint64{0, unix.RLIMIT_CPU, 0x7f0012345678}, want: allow},
-	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"}, args: [6]uint64{1}, want: errno(unix.EPERM)},
-	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"}, args: [6]uint64{1 << 32}, want: allow},
-	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"setpriority"}, args: [6]uint64{unix.PRIO_USER}, want: errno(unix.EPERM)},
-	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"setpriority"}, args: [6]uint64{unix.PRIO_PROCESS, 7}, want: errno(unix.EPERM)},
-	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"setpriority"}, args: [6]uint64{unix.PRIO_PROCESS, 0}, want: allow},
-	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"ioprio_set"}, args: [6]uint64{1, 0}, want: allow},
-	{filters: []Filter{FilterLandlock, FilterSharedPIDs}, calls: []string{"ioprio_set"}, args: [6]uint64{3, 0}, want: errno(unix.EPERM)},
-	{filters: []Filter{FilterRestricted, FilterEnabled}, calls: []string{"prlimit64", "sched_setaffinity", "setpriority"}, args: [6]uint64{1234, 1, 1}, want: allow},
+	{filters: everyProcess, calls: []string{"prlimit64"}, args: [6]uint64{1234, unix.RLIMIT_CPU, 0x7f0012345678}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"prlimit64"}, args: [6]uint64{1234, unix.RLIMIT_CPU, 0x7f00_00000000}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"prlimit64"}, args: [6]uint64{1234, unix.RLIMIT_CPU, 0, 0x7f0012345678}, want: allow},
+	{filters: everyProcess, calls: []string{"prlimit64"}, args: [6]uint64{0, unix.RLIMIT_CPU, 0x7f0012345678}, want: allow},
+	{filters: everyProcess, calls: []string{"sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"}, args: [6]uint64{1}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"}, args: [6]uint64{1 << 32}, want: allow},
+	{filters: everyProcess, calls: []string{"setpriority"}, args: [6]uint64{unix.PRIO_USER}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"setpriority"}, args: [6]uint64{unix.PRIO_PROCESS, 7}, want: errno(unix.EPERM)},
+	{filters: everyProcess, calls: []string{"setpriority"}, args: [6]uint64{unix.PRIO_PROCESS, 0}, want: allow},
+	{filters: everyProcess, calls: []string{"ioprio_set"}, args: [6]uint64{1, 0}, want: allow},
+	{filters: everyProcess, calls: []string{"ioprio_set"}, args: [6]uint64{3, 0}, want: errno(unix.EPERM)},
+	{filters: []Filter{FilterNetwork}, calls: []string{"prlimit64", "sched_setaffinity", "setpriority"}, args: [6]uint64{1234, 1, 1}, want: allow},
 
 	// Paths that may not be opened.
 	{filters: []Filter{FilterHiddenPaths}, calls: []string{

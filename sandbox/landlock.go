@@ -11,7 +11,7 @@ import (
 // refused with EACCES, or EXDEV for a rename or link between directories. It is
 // a pure value; RestrictProcess and RestrictThread put it into force.
 type Ruleset struct {
-	FS     uint64 // the LANDLOCK_ACCESS_FS rights that are handled
+	FS     uint64 // the LANDLOCK_ACCESS_FS rights that are handled; may be 0
 	Scoped uint64 // the LANDLOCK_SCOPE restrictions
 	Rules  []PathRule
 }
@@ -123,6 +123,24 @@ func (p *Policy) ProcessRuleset(abi int, mounted bool) Ruleset {
 		}
 	}
 	return newRuleset(abi, rules)
+}
+
+// networkABI is the first whose domains can let everything be done with files:
+// before it, no file could be moved to another directory in any of them.
+const networkABI = 2
+
+// NetworkRuleset is for processes that only the network is taken from. It lets
+// everything be done with files; but from within any Landlock domain the kernel
+// opens neither memory nor descriptors of processes outside, and so no socket
+// of theirs (ptrace(2), "Ptrace access mode checking"). Signals may still be
+// sent. The ABI is networkABI or later; before scopeABI, mounts cannot be
+// changed from within.
+func NetworkRuleset(abi int) Ruleset {
+	if abi >= scopeABI {
+		// The filter refuses to connect to these anyway.
+		return Ruleset{Scoped: unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET}
+	}
+	return Ruleset{FS: unix.LANDLOCK_ACCESS_FS_REFER, Rules: []PathRule{{Path: "/", Rights: unix.LANDLOCK_ACCESS_FS_REFER}}}
 }
 
 // exceptions are the denied paths below path, and the devices, which are

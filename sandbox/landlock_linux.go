@@ -70,7 +70,7 @@ func (r Ruleset) RestrictProcess() error {
 
 // open makes the ruleset in the kernel; the caller closes the descriptor.
 func (r Ruleset) open() (fd int, err error) {
-	if r.FS == 0 {
+	if r.FS == 0 && r.Scoped == 0 {
 		return -1, errors.New("making a landlock ruleset: it handles nothing")
 	}
 	// Only what is not zero may be longer than the kernel's struct, so an old

@@ -66,6 +66,16 @@ type step struct {
 	inside []spot
 }
 
+// keepsAccess tells whether the path has the access of the policy only as long
+// as the mount of the step is there. An optional one covers what no rule names.
+func (s *step) keepsAccess() bool {
+	switch s.do {
+	case bindWrite, bindRead, seal, deny, hollow:
+		return !s.optional
+	}
+	return false
+}
+
 // spot is a place for a mount in a file system of ours.
 type spot struct {
 	path string // absolute, in the view

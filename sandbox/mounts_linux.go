@@ -25,9 +25,21 @@ type ViewOptions struct {
 	ShmBytes int64
 }
 
+// Mounted is a mount that a view depends on: without it, the path would have
+// another access than the policy says.
+type Mounted struct {
+	Path string // where it is in the view, canonical
+	ID   uint64 // statx(2), STATX_MNT_ID; proc_pid_mountinfo(5)
+}
+
 // EnterView gives the calling process, all threads of it, a root directory in
 // which every path has the access of the policy (sandbox.md 14.2 and 14.3), and
 // lets go of the old one. The working directory is "/" afterwards.
+//
+// It returns the mounts that have to stay. The kernel takes one off, or lets it
+// go along, when somebody outside removes, replaces or renames what is below it:
+// from the moment on that it is made. So the caller looks whether all of them
+// are there before it lets anything rely on the view, and from then on.
 //
 // The process must be alone in new user and mount namespaces, with
 // CAP_SYS_ADMIN, and CAP_DAC_OVERRIDE if what it owns may be closed to it. It
@@ -36,9 +48,9 @@ type ViewOptions struct {
 //
 // r must have been resolved in these namespaces. What stands for its missing
 // names must exist.
-func (r *Resolved) EnterView(o ViewOptions) error {
+func (r *Resolved) EnterView(o ViewOptions) ([]Mounted, error) {
 	if !r.Policy.Confined {
-		return errors.New("mounting the view: the policy does not restrict files")
+		return nil, errors.New("mounting the view: the policy does not restrict files")
 	}
 	b := &builder{resolved: r, options: o, found: map[string]int{}}
 	defer b.close()
@@ -47,7 +59,7 @@ func (r *Resolved) EnterView(o ViewOptions) error {
 	if errors.Is(err, unix.ENOSYS) {
 		err = fmt.Errorf("%w (the mount calls of Linux 5.12 are needed)", err)
 	}
-	return err
+	return b.made, err
 }
 
 // builder builds a view. Its descriptors are closed by close.
@@ -58,6 +70,7 @@ type builder struct {
 	found    map[string]int // what the rules name there, O_PATH
 	view     int            // the new root
 	masks    masks
+	made     []Mounted
 	fds      []int
 }
 
@@ -261,6 +274,9 @@ func (b *builder) step(s *step, sources map[string]mount) error {
 		return mountError(s.do.String(), s.path, "", err)
 	}
 	err = attach(m, target)
+	if err == nil && s.keepsAccess() {
+		err = b.note(s.path, m)
+	}
 	if s.do != bindWrite && s.do != bindRead {
 		unix.Close(int(m))
 	}
@@ -268,6 +284,25 @@ func (b *builder) step(s *step, sources map[string]mount) error {
 		return nil // it was removed meanwhile
 	}
 	return mountError(s.do.String(), s.path, "move_mount", err)
+}
+
+// note adds a mount to those that have to stay.
+func (b *builder) note(path string, m mount) error {
+	id, err := mountID(int(m))
+	b.made = append(b.made, Mounted{path, id})
+	return err
+}
+
+// mountID is the id of the mount that fd is on.
+func mountID(fd int) (uint64, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st); err != nil {
+		return 0, fmt.Errorf("statx: %w", err)
+	}
+	if st.Mask&unix.STATX_MNT_ID == 0 {
+		return 0, fmt.Errorf("statx gives no mount id: %w", unix.ENOSYS)
+	}
+	return st.Mnt_id, nil
 }
 
 // pivot makes the view the root of the process.
@@ -295,18 +330,16 @@ const maxStacked = 16
 // uncover takes everything off the new root. The kernel begins with the mount
 // on top, and ".." would lead to what was left.
 func (b *builder) uncover() error {
-	var view, top unix.Statx_t
-	if err := unix.Statx(b.view, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &view); err != nil {
-		return fmt.Errorf("statx: %w", err)
-	}
-	if view.Mask&unix.STATX_MNT_ID == 0 {
-		return fmt.Errorf("statx gives no mount id: %w", unix.ENOSYS)
+	view, err := mountID(b.view)
+	if err != nil {
+		return err
 	}
 	for range maxStacked {
+		var top unix.Statx_t
 		if err := unix.Statx(unix.AT_FDCWD, "/..", 0, unix.STATX_MNT_ID, &top); err != nil {
 			return fmt.Errorf("statx: %w", err)
 		}
-		if top.Mnt_id == view.Mnt_id {
+		if top.Mnt_id == view {
 			return nil
 		}
 		if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {

@@ -181,11 +181,14 @@ func (b *builder) procfs(target int) error {
 	return nil
 }
 
-// newProc is a procfs of this pid namespace, or the one of the old root.
+// newProc is a procfs of this pid namespace, or the one of the old root. The new
+// one shows to each process what it could trace (hidepid, proc(5)), and so
+// neither init nor any of its threads: of a process of the same uid, uid 0 could
+// change the scheduling there, whatever else is refused to it.
 func (b *builder) newProc() (mount, error) {
 	const attrs = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 	if b.options.FreshProc {
-		fd, err := b.keep(newFilesystem("proc", attrs))
+		fd, err := b.keep(newFilesystem("proc", attrs, "hidepid", "ptraceable"))
 		return mount(fd), err
 	}
 	host, err := b.keep(openBeneath(b.original, "/proc", 0))

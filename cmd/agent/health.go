@@ -6,9 +6,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/execagent/execagent/agent"
 )
 
 const (
@@ -26,6 +29,7 @@ type healthFlags struct {
 // health answers the probes of who runs the server. The nil one answers none.
 type health struct {
 	server  *http.Server
+	address netip.AddrPort
 	ready   atomic.Pointer[func() bool] // nil: not yet
 	running sync.WaitGroup
 }
@@ -40,7 +44,7 @@ func listenHealth(address string, log *slog.Logger) (*health, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening for probes: %w", err)
 	}
-	h := &health{}
+	h := &health{address: listener.Addr().(*net.TCPAddr).AddrPort()}
 	h.server = &http.Server{
 		Handler:        h,
 		ReadTimeout:    healthPatience,
@@ -63,6 +67,14 @@ func (h *health) follow(ready func() bool) {
 	if h != nil {
 		h.ready.Store(&ready)
 	}
+}
+
+// listening is where it does. Nobody becomes a client of the agent there.
+func (h *health) listening() []agent.Listening {
+	if h == nil {
+		return nil
+	}
+	return []agent.Listening{{Addr: h.address, Authenticated: true}}
 }
 
 // ServeHTTP answers one probe.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -99,6 +100,7 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received o
 		Confines:           true,
 		StateDir:           flags.StateDir,
 		Secrets:            s.secrets(),
+		Listening:          s.health.listening(),
 		RequireNamespaces:  flags.requireNamespaces(),
 		Limits:             helper.Limits{Processes: flags.MaxProcesses, AddressSpace: flags.MaxAddressSpace, CPUSeconds: flags.MaxCPUSeconds},
 		Cgroups:            cgroups,
@@ -246,6 +248,12 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 		}
 		return nil, err
 	}
+	if s.auth == nil {
+		s.logger.Warn("whoever can connect is a client, and runs anything as the user of this agent: every local user, and every container that shares this network",
+			"url", listener.URL(),
+			"remedy", "(umask 077; head -c 32 /dev/urandom | base64 >TOKEN), then --ws-auth capability-token --ws-token-file TOKEN")
+	}
+	cfg.Listening = append(cfg.Listening, agent.Listening{Addr: listener.Addr().(*net.TCPAddr).AddrPort(), Authenticated: s.auth != nil})
 	done := make(chan error, 1)
 	a := agent.New(cfg)
 	go func() { done <- a.Serve(ctx, listener) }()

@@ -225,6 +225,56 @@ var fileAttempts = []attempt{
 		_, err := unix.Listxattr(p.out+"/file", make([]byte, 64))
 		return err
 	}},
+	// Whoever executes such a file outside gets the ids of its owner.
+	{"x80a chmod to set-user-ID", func(p *places) error {
+		return makeSetID(p, func(name string) error { return unix.Chmod(name, 0o4755) })
+	}},
+	{"x80b chmod to set-group-ID", func(p *places) error {
+		return makeSetID(p, func(name string) error { return unix.Chmod(name, 0o2755) })
+	}},
+	{"x80c fchmod", func(p *places) error {
+		return makeSetID(p, func(name string) error {
+			f, err := os.Open(name)
+			if err != nil {
+				return cause(err)
+			}
+			defer f.Close()
+			return unix.Fchmod(int(f.Fd()), 0o4755)
+		})
+	}},
+	{"x80d fchmodat2", func(p *places) error {
+		return makeSetID(p, func(name string) error { return call(452, ^uintptr(99), path(name), 0o6755, 0) })
+	}},
+	{"x80e open", func(p *places) error {
+		return setID(p, "new", func(name string) error { return create4755(name, unix.O_CREAT) })
+	}},
+	{"x80f open without a name, then link", func(p *places) error {
+		return setID(p, "new", func(name string) error {
+			fd, err := unix.Open(p.repo, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o4755)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			return unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+itoa(fd), unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW)
+		})
+	}},
+	{"x80g mknod", func(p *places) error {
+		return setID(p, "new", func(name string) error { return unix.Mknod(name, unix.S_IFREG|0o4755, 0) })
+	}},
+	{"x80h openat2", func(p *places) error {
+		return setID(p, "new", func(name string) error {
+			fd, err := unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: 0o4755})
+			return closing(fd, err)
+		})
+	}},
+	{"x80i mkdir", func(p *places) error {
+		return setID(p, "new", func(name string) error { return unix.Mkdir(name, 0o2755) })
+	}},
+	{"x81a a lease on a file of the host", func(*places) error { return lease("/etc/passwd", unix.F_SETLEASE) }},
+	{"x81b a delegation of a directory of the host", func(*places) error { return lease("/etc", unix.F_SETDELEG) }},
+	{"x82a a snapshot of Btrfs", func(p *places) error { return request(p.repo, 0x50009417) }},
+	{"x82b a snapshot of bcachefs", func(p *places) error { return request(p.repo, 0x4020bc10) }},
+	{"x82c take the key of an encrypted directory away", func(p *places) error { return request(p.repo, unix.FS_IOC_REMOVE_ENCRYPTION_KEY) }},
 	{"x6 the agent's records", func(p *places) error { return list("/dev/shm/execagent-0") }},
 }
 
@@ -277,4 +327,58 @@ func notPipe(fd int, f func() error) error {
 		return syscall.ESPIPE
 	}
 	return f()
+}
+
+// setID does what makes a file, and has succeeded if that has one of the bits
+// then.
+func setID(p *places, name string, create func(name string) error) error {
+	name = p.repo + "/" + name
+	defer os.Remove(name)
+	if err := create(name); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(name, &st); err != nil {
+		return err
+	}
+	if st.Mode&(unix.S_ISUID|unix.S_ISGID) == 0 {
+		return syscall.EPERM // it has none
+	}
+	return nil
+}
+
+// makeSetID is setID with a file that is there.
+func makeSetID(p *places, change func(name string) error) error {
+	return setID(p, "program", func(name string) error {
+		if err := create(name); err != nil {
+			return err
+		}
+		return change(name)
+	})
+}
+
+func create4755(name string, flags int) error {
+	fd, err := unix.Open(name, flags|unix.O_WRONLY|unix.O_CLOEXEC, 0o4755)
+	return closing(fd, err)
+}
+
+// lease takes a lease on what can be read, by the command of fcntl(2).
+func lease(name string, command int) error {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, err = unix.FcntlInt(uintptr(fd), command, unix.F_WRLCK)
+	return err
+}
+
+// request makes a request to a file system, with an argument that none takes.
+func request(name string, number uintptr) error {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return call(unix.SYS_IOCTL, uintptr(fd), number, 0)
 }

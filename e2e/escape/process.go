@@ -50,6 +50,19 @@ func pidfdOfInit(f func(fd int) error) error {
 	return f(fd)
 }
 
+// initThreads are numbers that threads of init can have: it is started before
+// anything else in its PID namespace.
+func initThreads() []int {
+	if os.Getppid() != 1 {
+		return nil
+	}
+	var pids []int
+	for pid := 1; pid < os.Getpid(); pid++ {
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
 // What one process may do to another.
 var processAttempts = []attempt{
 	{"27a signal the agent", func(p *places) error { return unix.Kill(p.agent, harmless) }},
@@ -144,6 +157,44 @@ var processAttempts = []attempt{
 	{"x31e limits of init", func(*places) error {
 		lim := unix.Rlimit{Cur: 64, Max: 64}
 		return unix.Prlimit(1, unix.RLIMIT_NOFILE, &lim, nil)
+	}},
+	// Whoever slows init down can use what somebody outside uncovers before it
+	// is ended for that. What is set is what there is.
+	{"x36a processors of init", func(*places) error {
+		var set unix.CPUSet
+		if err := unix.SchedGetaffinity(os.Getpid(), &set); err != nil {
+			return err
+		}
+		return unix.SchedSetaffinity(os.Getppid(), &set)
+	}},
+	{"x36b scheduling of init", func(*places) error {
+		attr, err := unix.SchedGetAttr(os.Getpid(), 0)
+		if err != nil {
+			return err
+		}
+		return unix.SchedSetAttr(os.Getppid(), attr, 0)
+	}},
+	{"x36c priority of init", func(*places) error { return unix.Setpriority(unix.PRIO_PROCESS, os.Getppid(), 0) }},
+	{"x36d priority of all processes of the user", func(*places) error { return unix.Setpriority(unix.PRIO_USER, 0, 0) }},
+	{"x36e disk priority of init", func(*places) error {
+		const process, none = 1, 0
+		return call(unix.SYS_IOPRIO_SET, process, uintptr(os.Getppid()), none)
+	}},
+	{"x36f autogroup of init or a thread of it", func(*places) error {
+		for _, pid := range initThreads() {
+			if err := open("/proc/"+itoa(pid)+"/autogroup", unix.O_WRONLY); err == nil {
+				return nil
+			}
+		}
+		return open("/proc/"+itoa(os.Getppid())+"/autogroup", unix.O_WRONLY)
+	}},
+	{"x36g oom score of init or a thread of it", func(*places) error {
+		for _, pid := range initThreads() {
+			if err := open("/proc/"+itoa(pid)+"/oom_score_adj", unix.O_WRONLY); err == nil {
+				return nil
+			}
+		}
+		return open("/proc/"+itoa(os.Getppid())+"/oom_score_adj", unix.O_WRONLY)
 	}},
 	{"x32 a System V segment of the host", func(p *places) error {
 		_, err := unix.SysvShmGet(p.shm, 1, 0)

@@ -22,11 +22,25 @@ const (
 	sockStream, sockDgram, sockRaw, sockSeqpaket = 1, 2, 3, 5
 	// sockTypeMask is what the kernel takes for the type; flags are above it.
 	sockTypeMask = 0xf
+	msgFastopen  = 0x20000000
+
+	// setIDs are S_ISUID and S_ISGID. oTmpfile is __O_TMPFILE: the bit that
+	// makes a file, without those of O_DIRECTORY.
+	setIDs           = 0o6000
+	oCreat, oTmpfile = 0o100, 0o20000000
+
+	fSetLease, fSetDeleg = 1024, 1040
 )
 
 // restricted is for processes without a network: sandbox.md 7 and 14.5.
 func restricted() []Rule {
-	return slices.Concat(network(), personality(), common())
+	return slices.Concat(offline(), setID())
+}
+
+// offline is what processes without a network and with a restricted file system
+// have in common.
+func offline() []Rule {
+	return slices.Concat(network(), personality(), common(), otherProcesses())
 }
 
 // enabled is for processes with the host's network and a restricted file
@@ -38,15 +52,53 @@ func enabled() []Rule {
 		// which no filter can see; the others do so in connect only.
 		{Calls: []string{"socket", "socketpair"}, Action: Errno(eperm), When: []Cond{int32Is(0, afUnix), {1, sockTypeMask, sockDgram}}},
 		{Calls: []string{"socket", "socketpair"}, Action: Errno(eperm), When: []Cond{int32Is(0, afUnix), {1, sockTypeMask, sockRaw}}},
-		{Calls: ioUring, Action: Errno(eperm)},
-		{Calls: []string{"connect"}, Action: Notify}, // the listener looks where it goes
-	}, personality(addrNoRandomize), common()) // debuggers set it
+		{Calls: slices.Concat(ioUring, bypasses), Action: Errno(eperm)},
+		// The listener looks where it goes, and what name is taken.
+		{Calls: []string{"bind", "connect"}, Action: Notify},
+		// TCP Fast Open connects without connect; the error is that of a host
+		// which has it switched off, so that programs fall back.
+		{Calls: []string{"sendmsg"}, Action: Errno(eopnotsupp), When: []Cond{{2, msgFastopen, msgFastopen}}},
+		{Calls: []string{"sendmmsg", "sendto"}, Action: Errno(eopnotsupp), When: []Cond{{3, msgFastopen, msgFastopen}}},
+	}, personality(addrNoRandomize), common(), otherProcesses(), setID()) // debuggers set that personality
+}
+
+// setID keeps processes from making files with the set-user-ID or set-group-ID
+// bit: whoever executes such a file outside gets the ids of the agent's user.
+// The bit of a directory, which only hands its group down, goes with it: no
+// filter can see what a path leads to. mkdir ignores both bits.
+func setID() []Rule {
+	without := func(arg int) []Cond { return []Cond{{arg, setIDs, 0}} }
+	var rules []Rule
+	for _, c := range []struct {
+		calls []string
+		mode  int
+	}{
+		{[]string{"chmod", "creat", "fchmod", "mknod"}, 1},
+		{[]string{"fchmodat", "fchmodat2", "mknodat"}, 2},
+	} {
+		rules = append(rules,
+			Rule{Calls: c.calls, Action: Allow, When: without(c.mode)},
+			Rule{Calls: c.calls, Action: Errno(eperm)})
+	}
+	for _, c := range []struct {
+		call  string
+		flags int
+	}{{"open", 1}, {"openat", 2}} {
+		calls := []string{c.call}
+		rules = append(rules,
+			// Where nothing is made, the mode may be anything.
+			Rule{Calls: calls, Action: Allow, When: []Cond{{c.flags, oCreat | oTmpfile, 0}}},
+			Rule{Calls: calls, Action: Allow, When: without(c.flags + 1)},
+			Rule{Calls: calls, Action: Errno(eperm)})
+	}
+	// Its mode is behind a pointer. Programs fall back, as on Linux before 5.6.
+	return append(rules, Rule{Calls: []string{"openat2"}, Action: Errno(enosys)})
 }
 
 // landlock is restricted for where there is no mount view and no namespace: it
 // refuses what Landlock does not look at. sandbox.md 14.4, supervised.md 5.
 func landlock() []Rule {
-	rules := restricted()
+	rules := offline()
 	// A read-only mount would say EROFS.
 	rules = append(rules, Rule{Calls: []string{
 		"chmod", "fchmod", "fchmodat", "fchmodat2",
@@ -63,28 +115,26 @@ func landlock() []Rule {
 		0xc020660b, // FS_IOC_FIEMAP
 		0x80087601, // FS_IOC_GETVERSION
 		0x801c581f, // FS_IOC_FSGETXATTR
-		0x40049409, // FICLONE
-		0x4020940d, // FICLONERANGE
-		0xc0189436, // FIDEDUPERANGE
 	} {
 		rules = append(rules, Rule{Calls: []string{"ioctl"}, Action: Allow, When: []Cond{int32Is(1, read)}})
 	}
-	for _, kind := range []uint64{'f', 'X', 'v', 'r', 'e', 0x94, 0xf5, 0xcd} {
+	for _, kind := range []uint64{'f', 'X', 'v', 'r', 'e', 0xf5, 0xcd} {
 		rules = append(rules, Rule{Calls: []string{"ioctl"}, Action: Errno(erofs), When: []Cond{{1, 0xff00, kind << 8}}})
 	}
-	rules = append(rules, Rule{Calls: []string{
+	return append(rules, Rule{Calls: []string{
 		"mq_open", "mq_unlink",
 		"msgctl", "msgget", "msgrcv", "msgsnd",
 		"semctl", "semget", "semop", "semtimedop",
 		"shmat", "shmctl", "shmget",
 	}, Action: Errno(eperm)})
-	return append(rules, sharedPIDs()...)
 }
 
-// sharedPIDs keeps processes that see others from changing them in the ways
-// that neither capabilities nor Landlock stop when the user is the same. A
-// thread that names itself by number is refused as well: a filter cannot tell.
-func sharedPIDs() []Rule {
+// otherProcesses keeps a process from changing others in the ways that neither
+// capabilities nor Landlock stop when the user is the same: the scheduling and
+// the limits of its init, which watches over it, and where there is no PID
+// namespace those of all processes of the user. A thread that names itself by
+// number is refused as well: a filter cannot tell.
+func otherProcesses() []Rule {
 	itself := func(calls ...string) []Rule {
 		return []Rule{
 			{Calls: calls, Action: Allow, When: []Cond{int32Is(0, 0)}},
@@ -126,9 +176,14 @@ func network() []Rule {
 			"accept", "accept4", "bind", "connect", "listen", "recvmmsg", "sendmmsg", "sendto", "setsockopt",
 		}, Action: Errno(eperm)},
 		{Calls: []string{"kcmp", "process_vm_readv", "process_vm_writev", "ptrace"}, Action: Errno(eperm)},
-		{Calls: ioUring, Action: Errno(eperm)},
+		{Calls: slices.Concat(ioUring, bypasses), Action: Errno(eperm)},
 	}
 }
+
+// bypasses are ways to sockets of others: their descriptors, their memory, their
+// network namespaces, programs that act in the kernel, and the program that the
+// kernel starts for a key that it has not got, which asks the DNS.
+var bypasses = []string{"bpf", "pidfd_getfd", "process_madvise", "request_key", "setns"}
 
 // ioUring does other calls' work where no filter sees it.
 var ioUring = []string{"io_uring_enter", "io_uring_register", "io_uring_setup"}
@@ -142,9 +197,42 @@ func personality(more ...uint32) []Rule {
 	return append(rules, Rule{Calls: []string{"personality"}, Action: Errno(eperm)})
 }
 
+// fileSystems are requests to file systems that undo what a policy says.
+func fileSystems() []Rule {
+	var rules []Rule
+	// Of Btrfs's type, but for every file system: they copy between descriptors.
+	for _, request := range []uint32{
+		0x40049409, // FICLONE
+		0x4020940d, // FICLONERANGE
+		0xc0189436, // FIDEDUPERANGE
+	} {
+		rules = append(rules, Rule{Calls: []string{"ioctl"}, Action: Allow, When: []Cond{int32Is(1, request)}})
+	}
+	// Whoever owns a subvolume of Btrfs or bcachefs may take a snapshot of it:
+	// what a mount hides at a path is bare in the copy.
+	const btrfs, bcachefs = 0x94, 0xbc
+	for _, kind := range []uint64{btrfs, bcachefs} {
+		rules = append(rules, Rule{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{{1, 0xff00, kind << 8}}})
+	}
+	// Without its key an encrypted directory is closed to everybody.
+	for _, request := range []uint32{
+		0xc0506617, // FS_IOC_ADD_ENCRYPTION_KEY
+		0xc0406618, // FS_IOC_REMOVE_ENCRYPTION_KEY
+		0xc0406619, // FS_IOC_REMOVE_ENCRYPTION_KEY_ALL_USERS
+	} {
+		rules = append(rules, Rule{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, request)}})
+	}
+	// A lease on a file that can be read holds up everybody who opens it, for
+	// 45 s as a rule, and tells of him.
+	for _, command := range []uint32{fSetLease, fSetDeleg} {
+		rules = append(rules, Rule{Calls: []string{"fcntl"}, Action: Errno(eperm), When: []Cond{int32Is(1, command)}})
+	}
+	return rules
+}
+
 // common is refused to every process with a restricted file system.
 func common() []Rule {
-	return []Rule{
+	return append(fileSystems(), []Rule{
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tiocsti)}},
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tioclinux)}},
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tiocsetd)}}, // loads line disciplines
@@ -152,7 +240,7 @@ func common() []Rule {
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{{1, 0xff00, 'K' << 8}}},
 		{Calls: []string{"clone"}, Action: Allow, When: []Cond{{0, cloneNew, 0}}},
 		{Calls: []string{"unshare"}, Action: Allow, When: []Cond{{0, cloneNew | cloneNewTime, 0}}},
-		{Calls: []string{"clone", "unshare", "setns"}, Action: Errno(eperm)},
+		{Calls: []string{"clone", "unshare"}, Action: Errno(eperm)},
 		// Its flags are behind a pointer; libc falls back to clone.
 		{Calls: []string{"clone3"}, Action: Errno(enosys)},
 		{Calls: []string{
@@ -162,11 +250,11 @@ func common() []Rule {
 		// As on the kernels before 6.8: programs read mountinfo instead.
 		{Calls: []string{"listmount", "statmount"}, Action: Errno(enosys)},
 		{Calls: []string{
-			"add_key", "keyctl", "request_key",
-			"bpf", "perf_event_open", "userfaultfd",
+			"add_key", "keyctl",
+			"perf_event_open", "userfaultfd",
 			"fanotify_init", "lookup_dcookie", "open_by_handle_at",
 			"lsm_set_self_attr",
-			"migrate_pages", "move_pages", "pidfd_getfd", "process_madvise",
+			"migrate_pages", "move_pages",
 		}, Action: Errno(eperm)},
 		// The machine's, which no process without capabilities may change.
 		{Calls: []string{
@@ -176,5 +264,5 @@ func common() []Rule {
 			"ioperm", "iopl",
 			"nfsservctl", "setdomainname", "sethostname", "syslog", "vhangup",
 		}, Action: Errno(eperm)},
-	}
+	}...)
 }

@@ -19,10 +19,11 @@ func Errno(errno uint16) Action { return 0x00050000 | Action(errno) }
 
 // The errors that calls fail with; the same on both architectures.
 const (
-	eperm  = 1
-	erofs  = 30
-	eacces = 13
-	enosys = 38
+	eperm      = 1
+	eacces     = 13
+	erofs      = 30
+	enosys     = 38
+	eopnotsupp = 95
 )
 
 // MaxReviewed is the highest call number that was looked at when the tables
@@ -60,8 +61,8 @@ var Unified = map[string]uint32{
 // AMD64Only are calls that arm64 does not have. Any other name that an
 // architecture does not know is a mistake.
 var AMD64Only = map[string]bool{
-	"arch_prctl": true, "chmod": true, "chown": true, "futimesat": true, "ioperm": true, "iopl": true,
-	"lchown": true, "uselib": true, "utime": true, "utimes": true,
+	"arch_prctl": true, "chmod": true, "chown": true, "creat": true, "futimesat": true, "ioperm": true, "iopl": true,
+	"lchown": true, "mknod": true, "open": true, "uselib": true, "utime": true, "utimes": true,
 }
 
 // Table is a filter.
@@ -99,7 +100,6 @@ func Tables() []Table {
 		{Name: "enabled", Default: Allow, Rules: enabled()},
 		{Name: "landlock", Default: Allow, Rules: landlock()},
 		{Name: "hidden-paths", Default: Allow, Rules: hiddenPaths()},
-		{Name: "shared-pids", Default: Allow, Rules: sharedPIDs()},
 		{Name: "network", Default: Allow, Rules: network()},
 	}
 }

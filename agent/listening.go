@@ -1,0 +1,43 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+// Listening is an address at which clients reach an agent by TCP.
+type Listening struct {
+	Addr netip.AddrPort
+	// Authenticated tells that not everybody who connects becomes a client.
+	Authenticated bool
+}
+
+// keepClients refuses a policy under which a command could become a client of
+// this agent, and so do everything. A command that is confined and has the
+// network is kept from the ports of the agent on all addresses of the host. But
+// to a listener that is not on a loopback address published ports and proxies
+// may lead from elsewhere, which nobody here can know.
+func (a *Agent) keepClients(policy *sandbox.Policy) error {
+	if !policy.Confined || policy.Network != sandbox.NetworkEnabled {
+		return nil
+	}
+	for _, l := range a.cfg.Listening {
+		if !l.Authenticated && !l.Addr.Addr().Unmap().IsLoopback() {
+			return fmt.Errorf("this agent cannot enforce the sandbox: it listens at %v without authentication, and a command with the "+
+				"network could become its client by way of a proxy or a published port; start the agent with --ws-auth, or have it "+
+				"listen at a loopback address", l.Addr)
+		}
+	}
+	return nil
+}
+
+// ports are those that the agent listens at.
+func (a *Agent) ports() []uint16 {
+	var ports []uint16
+	for _, l := range a.cfg.Listening {
+		ports = append(ports, l.Addr.Port())
+	}
+	return ports
+}
