@@ -628,7 +628,7 @@ func TestViewOfProfile(t *testing.T) {
 			t.Fatal(err)
 		}
 		// For the directories themselves there is no .git and so on.
-		for _, name := range protectedNames {
+		for _, name := range append(slices.Clone(protectedNames), "HEAD") {
 			viewTree(t, root, "store/"+name+"/")
 		}
 		return viewCase{

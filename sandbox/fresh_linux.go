@@ -54,7 +54,7 @@ func (r *Resolved) Descriptors() int {
 
 // watches are what Fresh has to look at.
 func (s *resolution) watches() []watch {
-	var all []watch
+	all := s.looked
 	add := func(name string, want unix.Stat_t, d depth) {
 		w := watch{path: name, dir: -1, name: path.Base(name), want: want, depth: d}
 		if fd, ok := s.pins[parent(name)]; ok {

@@ -99,6 +99,7 @@ type resolution struct {
 	// pointers has the text of .git pointer files by canonical path.
 	pointers map[string]string
 	pins     map[string]int // descriptors of what is granted, by canonical path
+	looked   []watch        // what decided beside the paths that were looked up
 	maxPins  int
 	left     budget
 }
@@ -147,6 +148,9 @@ func (s *resolution) resolve(p *Policy) (*Policy, error) {
 	}
 	s.judgeProtected()
 	if err := s.gitDirs(); err != nil {
+		return nil, err
+	}
+	if err := s.bareRepositories(); err != nil {
 		return nil, err
 	}
 	for _, glob := range p.Globs {

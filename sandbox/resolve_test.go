@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -101,9 +102,9 @@ func resolvedLines(base string, r *Resolved) []string {
 
 func TestResolve(t *testing.T) {
 	t.Parallel()
-	four := func(root string, except ...string) []string {
+	held := func(root string, except ...string) []string {
 		var out []string
-		for _, name := range protectedNames {
+		for _, name := range append(slices.Clone(protectedNames), "HEAD") {
 			if len(except) == 0 || !strings.Contains(except[0], name) {
 				out = append(out, fmt.Sprintf("missing %s %s/", root, name))
 			}
@@ -126,22 +127,53 @@ func TestResolve(t *testing.T) {
 		{"nothing is there", nil, []string{"read /", "write $/repo"}, []string{"read /", "write $/repo", "4 protected"}},
 		{
 			"workspace", []string{"repo/.git/"}, []string{"read /", "write $/repo"},
-			join([]string{"read /", "write $/repo", "4 protected"}, four("$/repo", ".git")),
+			join([]string{"read /", "write $/repo", "5 protected"}, held("$/repo", ".git")),
+		},
+		{
+			"a repository", []string{"repo/.git/HEAD", "repo/.git/objects/", "repo/.git/refs/"}, []string{"write $/repo"},
+			join([]string{"write $/repo", "4 protected"}, held("$/repo", ".git HEAD")),
+		},
+		{
+			"half a repository", []string{"repo/.git/HEAD", "repo/.git/objects/", "repo/.git/refs"}, []string{"write $/repo"},
+			join([]string{"write $/repo", "5 protected"}, held("$/repo", ".git")),
+		},
+		{
+			"a bare repository", []string{"repo/HEAD", "repo/config", "repo/hooks/", "repo/objects/", "repo/refs/", "repo/a"}, []string{"write $/repo"},
+			join([]string{"write $/repo", "10 protected"}, held("$/repo", "HEAD"), []string{"missing $/repo commondir/", "missing $/repo config.worktree/"}),
+		},
+		{
+			"a bare repository to be", []string{"repo/HEAD", "repo/objects"}, []string{"write $/repo"},
+			join([]string{"write $/repo", "10 protected"}, held("$/repo", "HEAD"),
+				[]string{"missing $/repo commondir/", "missing $/repo config/", "missing $/repo config.worktree/", "missing $/repo hooks/"}),
+		},
+		{
+			"a directory called HEAD", []string{"repo/HEAD/x"}, []string{"write $/repo"},
+			join([]string{"write $/repo", "5 protected"}, held("$/repo", "HEAD")),
+		},
+		{
+			"HEAD opened", []string{"repo/HEAD"}, []string{"write $/repo", "write $/repo/HEAD"},
+			join([]string{"write $/repo", "write $/repo/HEAD", "13 protected"}, held("$/repo", "HEAD"), []string{
+				"missing $/repo commondir/", "missing $/repo config/", "missing $/repo config.worktree/", "missing $/repo hooks/", "missing $/repo objects/"}),
+		},
+		{
+			"inside a repository", []string{"main/.git/HEAD", "main/.git/worktrees/x/HEAD"}, []string{"read /", "write $/main/.git", "write $/main/.git/worktrees/x"},
+			join([]string{"read /", "write $/main/.git", "write $/main/.git/worktrees/x", "8 protected"},
+				held("$/main/.git", "HEAD"), held("$/main/.git/worktrees/x", "HEAD")),
 		},
 		{
 			"as clients send it", []string{"repo/.git/"},
 			[]string{"read /", "write $/repo", "skip read $/repo/.git", "skip read $/repo/.aws", "skip read $/repo/x", "skip denied $/repo/y/z"},
-			join([]string{"read /", "write $/repo", "4 protected"}, four("$/repo", ".git")),
+			join([]string{"read /", "write $/repo", "5 protected"}, held("$/repo", ".git")),
 		},
 		{
 			"skipping what is there", []string{"repo/x/", "repo/y/z"},
 			[]string{"write $/repo", "skip read $/repo/x", "skip denied $/repo/y/z", "skip write $/repo/x/sub"},
-			join([]string{"write $/repo", "read $/repo/x", "denied $/repo/y/z", "4 protected"}, four("$/repo")),
+			join([]string{"write $/repo", "read $/repo/x", "denied $/repo/y/z", "5 protected"}, held("$/repo")),
 		},
 		{
 			"protected opened if it is there", []string{"repo/.git/"},
 			[]string{"write $/repo", "skip write $/repo/.git", "skip write $/repo/.aws", "skip denied $/repo/.codex"},
-			join([]string{"write $/repo", "write $/repo/.git", "3 protected"}, four("$/repo", ".git")),
+			join([]string{"write $/repo", "write $/repo/.git", "3 protected"}, held("$/repo", ".git HEAD")),
 		},
 		{
 			"protected opened or denied", []string{"repo/"},
@@ -154,7 +186,7 @@ func TestResolve(t *testing.T) {
 		{
 			"deep and missing", []string{"repo/sub/"},
 			[]string{"write $/repo", "denied $/repo/a/b/c", "read $/repo/a/x", "read $/repo/sub/y"},
-			join([]string{"write $/repo", "denied $/repo/a/b/c", "read $/repo/a/x", "read $/repo/sub/y", "4 protected"}, four("$/repo"),
+			join([]string{"write $/repo", "denied $/repo/a/b/c", "read $/repo/a/x", "read $/repo/sub/y", "5 protected"}, held("$/repo"),
 				[]string{"missing $/repo a", "missing $/repo/sub y"}),
 		},
 		{
@@ -165,17 +197,17 @@ func TestResolve(t *testing.T) {
 		{
 			"missing root in a root", []string{"repo/"},
 			[]string{"write $/repo", "write $/repo/new"},
-			join([]string{"write $/repo", "write $/repo/new", "8 protected"}, four("$/repo")),
+			join([]string{"write $/repo", "write $/repo/new", "9 protected"}, held("$/repo")),
 		},
 		{
 			"missing root in a root with something denied in it", []string{"repo/"},
 			[]string{"write $/repo", "write $/repo/new", "denied $/repo/new/x"},
-			join([]string{"write $/repo", "write $/repo/new", "denied $/repo/new/x", "8 protected"}, four("$/repo"), []string{"missing $/repo new"}),
+			join([]string{"write $/repo", "write $/repo/new", "denied $/repo/new/x", "9 protected"}, held("$/repo"), []string{"missing $/repo new"}),
 		},
 		{"root is a file", []string{"file"}, []string{"write $/file"}, []string{"write $/file", "4 protected"}},
 		{
 			"symlinked root", []string{"data/", "link -> data"}, []string{"read /", "write $/link"},
-			join([]string{"read /", "write $/data", "4 protected"}, four("$/data")),
+			join([]string{"read /", "write $/data", "5 protected"}, held("$/data")),
 		},
 		{
 			"symlinked root in a small view", []string{"a/data/x/", "b/link -> ../c/link2", "c/link2 -> $/a/data"}, []string{"read $/b/link/x"},
@@ -184,86 +216,86 @@ func TestResolve(t *testing.T) {
 		{
 			"two names for one", []string{"data/sub/", "link -> $/data"},
 			[]string{"write $/data", "read $/link", "denied $/link/sub", "read $/data/sub", "denied $/data/x", "write $/link/x"},
-			join([]string{"write $/data", "denied $/data/sub", "denied $/data/x", "link $/link -> $/data", "4 protected"}, four("$/data"), []string{"missing $/data x"}),
+			join([]string{"write $/data", "denied $/data/sub", "denied $/data/x", "link $/link -> $/data", "5 protected"}, held("$/data"), []string{"missing $/data x"}),
 		},
 		{
 			"protected opened by another name", []string{"data/.git/", "link -> data"},
 			[]string{"write $/data", "write $/link/.git"},
-			join([]string{"write $/data", "write $/data/.git", "link $/link -> data", "7 protected"}, four("$/data", ".git"), four("$/data/.git")),
+			join([]string{"write $/data", "write $/data/.git", "link $/link -> data", "7 protected"}, held("$/data", ".git HEAD"), held("$/data/.git", "HEAD")),
 		},
 		{
 			"pointer file", []string{"repo/.git=gitdir: $/main/.git/worktrees/x\n", "main/.git/worktrees/x/"},
 			[]string{"write $/repo", "write $/main", "write $/main/.git"},
 			join([]string{"write $/main", "write $/main/.git", "read $/main/.git/worktrees/x (gitdir)", "write $/repo", "7 protected"},
-				four("$/main", ".git"), four("$/repo", ".git")),
+				held("$/main", ".git HEAD"), held("$/repo", ".git HEAD")),
 		},
 		{
 			"relative pointer file", []string{"w/repo/.git=gitdir: ../m/x\r\n", "w/m/x/"},
 			[]string{"write $/w", "write $/w/repo"},
-			join([]string{"write $/w", "read $/w/m/x (gitdir)", "write $/w/repo", "8 protected"}, four("$/w"), four("$/w/repo", ".git")),
+			join([]string{"write $/w", "read $/w/m/x (gitdir)", "write $/w/repo", "9 protected"}, held("$/w"), held("$/w/repo", ".git HEAD")),
 		},
 		{
 			"pointer file to nothing", []string{"w/repo/.git=gitdir: $/w/gone/x"},
 			[]string{"write $/w", "write $/w/repo"},
-			join([]string{"write $/w", "read $/w/gone/x (gitdir)", "write $/w/repo", "8 protected"}, four("$/w"), []string{"missing $/w gone"}, four("$/w/repo", ".git")),
+			join([]string{"write $/w", "read $/w/gone/x (gitdir)", "write $/w/repo", "9 protected"}, held("$/w"), []string{"missing $/w gone"}, held("$/w/repo", ".git HEAD")),
 		},
 		{
 			"pointer file out of view", []string{"repo/.git=gitdir: $/main\n", "main/"},
 			[]string{"write $/repo"},
-			join([]string{"write $/repo", "4 protected"}, four("$/repo", ".git")),
+			join([]string{"write $/repo", "4 protected"}, held("$/repo", ".git HEAD")),
 		},
 		{
 			"pointer file to what was opened", []string{"repo/.git=gitdir: $/main\n", "main/"},
 			[]string{"write $/repo", "write $/main"},
-			join([]string{"write $/main", "write $/repo", "8 protected"}, four("$/main"), four("$/repo", ".git")),
+			join([]string{"write $/main", "write $/repo", "9 protected"}, held("$/main"), held("$/repo", ".git HEAD")),
 		},
 		{
 			"opened pointer file", []string{"repo/.git=gitdir: $/w/x\n", "w/x/"},
 			[]string{"write $/repo", "write $/w", "write $/repo/.git"},
-			join([]string{"write $/repo", "write $/repo/.git", "write $/w", "7 protected"}, four("$/repo", ".git"), four("$/w")),
+			join([]string{"write $/repo", "write $/repo/.git", "write $/w", "8 protected"}, held("$/repo", ".git HEAD"), held("$/w")),
 		},
 		{
 			"common directory of a worktree", []string{"src/x/.git=gitdir: $/src/bare/worktrees/x\n", "src/bare/worktrees/x/commondir=../..\n", "src/bare/hooks/"},
 			[]string{"write $/src", "write $/src/x"},
-			join([]string{"write $/src", "read $/src/bare (gitdir)", "read $/src/bare/worktrees/x (gitdir)", "write $/src/x", "8 protected"},
-				four("$/src"), four("$/src/x", ".git")),
+			join([]string{"write $/src", "read $/src/bare (gitdir)", "read $/src/bare/worktrees/x (gitdir)", "write $/src/x", "9 protected"},
+				held("$/src"), held("$/src/x", ".git HEAD")),
 		},
 		{
 			"common directory somewhere else", []string{"x/.git=gitdir: $/ro/x", "ro/x/commondir=$/w/common\r\n", "w/common/"},
 			[]string{"read /", "write $/x", "write $/w"},
-			join([]string{"read /", "write $/w", "read $/w/common (gitdir)", "write $/x", "8 protected"}, four("$/w"), four("$/x", ".git")),
+			join([]string{"read /", "write $/w", "read $/w/common (gitdir)", "write $/x", "9 protected"}, held("$/w"), held("$/x", ".git HEAD")),
 		},
 		{
 			"common directory that is missing", []string{"x/.git=gitdir: $/ro/x", "ro/x/commondir=$/w/gone/common", "w/"},
 			[]string{"read /", "write $/x", "write $/w"},
-			join([]string{"read /", "write $/w", "read $/w/gone/common (gitdir)", "write $/x", "8 protected"}, four("$/w"), []string{"missing $/w gone"}, four("$/x", ".git")),
+			join([]string{"read /", "write $/w", "read $/w/gone/common (gitdir)", "write $/x", "9 protected"}, held("$/w"), []string{"missing $/w gone"}, held("$/x", ".git HEAD")),
 		},
 		{
 			"common directory of two worktrees", []string{"x/.git=gitdir: $/w/c/x", "y/.git=gitdir: $/w/c/y", "w/c/x/commondir=..", "w/c/y/commondir=.."},
 			[]string{"write $/w", "write $/x", "write $/y"},
-			join([]string{"write $/w", "read $/w/c (gitdir)", "read $/w/c/x (gitdir)", "write $/x", "write $/y", "12 protected"},
-				four("$/w"), four("$/x", ".git"), four("$/y", ".git")),
+			join([]string{"write $/w", "read $/w/c (gitdir)", "read $/w/c/x (gitdir)", "write $/x", "write $/y", "13 protected"},
+				held("$/w"), held("$/x", ".git HEAD"), held("$/y", ".git HEAD")),
 		},
 		{
 			"common directory that is protected anyway", []string{"x/.git=gitdir: $/main/.git/worktrees/x", "main/.git/worktrees/x/commondir=../.."},
 			[]string{"write $/x", "write $/main"},
-			join([]string{"write $/main", "write $/x", "8 protected"}, four("$/main", ".git"), four("$/x", ".git")),
+			join([]string{"write $/main", "write $/x", "9 protected"}, held("$/main", ".git"), held("$/x", ".git HEAD")),
 		},
 		{
 			"common directory that was opened", []string{"x/.git=gitdir: $/main/.git/worktrees/x", "main/.git/worktrees/x/commondir=../.."},
 			[]string{"write $/x", "write $/main", "write $/main/.git"},
 			join([]string{"write $/main", "write $/main/.git", "read $/main/.git/worktrees/x (gitdir)", "write $/x", "7 protected"},
-				four("$/main", ".git"), four("$/x", ".git")),
+				held("$/main", ".git HEAD"), held("$/x", ".git HEAD")),
 		},
 		{
 			"common directory of what was opened", []string{"x/.git=gitdir: $/w/g", "w/g/commondir=../src", "w/src/"},
 			[]string{"write $/x", "write $/w", "write $/w/g"},
-			join([]string{"write $/w", "write $/w/g", "write $/x", "12 protected"}, four("$/w"), four("$/w/g"), four("$/x", ".git")),
+			join([]string{"write $/w", "write $/w/g", "write $/x", "14 protected"}, held("$/w"), held("$/w/g"), held("$/x", ".git HEAD")),
 		},
 		{
 			"common directory that is none", []string{"x/.git=gitdir: ../g", "g/commondir/"},
 			[]string{"read /", "write $/x"},
-			join([]string{"read /", "write $/x", "4 protected"}, four("$/x", ".git")),
+			join([]string{"read /", "write $/x", "4 protected"}, held("$/x", ".git HEAD")),
 		},
 		{
 			"pseudo file systems", []string{"p -> /proc", "s -> /sys/kernel", "d -> /dev"},
@@ -273,7 +305,7 @@ func TestResolve(t *testing.T) {
 		{
 			"no pointer file", []string{"repo/.git=git $/w/x\n", "w/x/"},
 			[]string{"write $/repo", "write $/w"},
-			join([]string{"write $/repo", "write $/w", "8 protected"}, four("$/repo", ".git"), four("$/w")),
+			join([]string{"write $/repo", "write $/w", "9 protected"}, held("$/repo", ".git HEAD"), held("$/w")),
 		},
 		{
 			"glob", []string{"data/", "link -> data"}, []string{"read /", "glob $/link/**/*.env", "glob $/data/**/*.env", "glob $/gone/*"},
@@ -282,7 +314,7 @@ func TestResolve(t *testing.T) {
 		{
 			"private", []string{"run/agent/", "link -> run"},
 			[]string{"read /", "write $/run", "write $/link/agent/x", "private $/run/agent", "private $/run/gone"},
-			join([]string{"read /", "write $/run", "denied $/run/agent (private)", "4 protected"}, four("$/run")),
+			join([]string{"read /", "write $/run", "denied $/run/agent (private)", "5 protected"}, held("$/run")),
 		},
 		{
 			"private by another name", []string{"run/agent/x/", "alias -> run/agent"},
@@ -505,7 +537,7 @@ var _ = register("resolve/barred", func(args []string) error {
 		return err
 	}
 	defer resolved.Close()
-	if len(resolved.Missing) != 4 {
+	if len(resolved.Missing) != 5 {
 		return fmt.Errorf("missing: %v", resolved.Missing)
 	}
 	for _, m := range resolved.Missing {

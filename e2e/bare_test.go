@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestBareRepository: a command cannot make its workspace, or the temporary directory, a repository whose configuration git runs
+// something of when somebody outside asks for the status.
+func TestBareRepository(t *testing.T) {
+	const plant = `
+		cd "$1" || exit 9
+		mark=$2
+		{
+			rm -rf HEAD; mv HEAD gone; rmdir HEAD
+			git init -q --bare .
+			mkdir -p objects refs hooks planted/objects planted/refs
+			echo 'ref: refs/heads/main' >HEAD || { echo 'ref: refs/heads/main' >head; mv -fT head HEAD; }
+			printf '[core]\nrepositoryformatversion = 0\nbare = false\nworktree = .\nfsmonitor = "touch %s; false"\n' "$mark" >planted/config
+			cp planted/config config || echo planted >commondir
+		} 2>/dev/null
+		ls -A`
+	for _, tt := range []struct {
+		name string
+		dir  string   // what is planted in
+		make []string // directories and files below the base
+		env  string
+	}{
+		{"a part of a repository", "mono/pkg", []string{"mono/.git/", "mono/pkg/"}, ""},
+		{"a new project", "new", []string{"new/"}, ""},
+		{"a project with an empty .git", "new", []string{"new/.git/"}, ""},
+		{"a project with half a .git", "new", []string{"new/.git/HEAD", "new/.git/objects/"}, ""},
+		{"the temporary directory", "tmp", []string{"tmp/", "work/"}, "tmp"},
+		{"a project with a file HEAD", "new", []string{"new/HEAD"}, ""},
+		{"a bare repository", "bare", []string{"bare/HEAD", "bare/config", "bare/objects/", "bare/refs/"}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			base, err := filepath.EvalSymlinks(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range tt.make {
+				path := filepath.Join(base, name)
+				if strings.HasSuffix(name, "/") {
+					err = os.MkdirAll(path, 0o755)
+				} else if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
+					err = os.WriteFile(path, []byte("ref: refs/heads/main\n"), 0o644)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.name == "a part of a repository" {
+				git(t, base+"/mono", "init", "-q")
+			}
+			dir, mark, workspace := filepath.Join(base, tt.dir), filepath.Join(t.TempDir(), "mark"), filepath.Join(base, tt.dir)
+			environ := append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
+			if tt.env != "" {
+				environ, workspace = append(environ, "TMPDIR="+filepath.Join(base, tt.env)), base+"/work"
+			}
+			if err := os.Mkdir(dir+"/sub", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(agentBinary(t), "sandbox", "--workspace", workspace, "--", "sh", "-c", plant, "sh", dir, mark)
+			cmd.Env = environ
+			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "planted") {
+				t.Fatalf("%v: %s", err, out)
+			}
+			for _, at := range []string{dir, dir + "/sub"} {
+				status := exec.Command("git", "status")
+				status.Dir, status.Env = at, environ
+				out, _ := status.CombinedOutput() // it may be no repository
+				if _, err := os.Stat(mark); err == nil {
+					t.Fatalf("git status in %s ran what the command had planted: %s", at, out)
+				}
+			}
+			if tt.name == "a part of a repository" {
+				if top := git(t, dir, "rev-parse", "--show-toplevel"); top != base+"/mono\n" {
+					t.Errorf("the repository is %q", top)
+				}
+			}
+		})
+	}
+}
+
+// git runs git, of which nobody has configured anything.
+func git(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("git %s: %v", args, err)
+	}
+	return string(out)
+}
