@@ -75,13 +75,19 @@ func (a *Agent) enter(box *confinement, profile sandbox.Profile, spec *procs.Spe
 		return err
 	}
 	box.layers = backend.Layers()
+	command := helper.Command{Policy: policy, Backend: backend, Limits: a.cfg.Limits, AgentPorts: a.ports()}
 	if policy.Confined {
 		resolved, err := policy.Resolve()
 		if err != nil {
 			return err
 		}
+		defer resolved.Close()
+		if err := a.served.Check(resolved); err != nil {
+			return err
+		}
+		a.served.Note(resolved)
+		command.Granted = resolved.Granted()
 		missing := resolved.Missing
-		resolved.Close()
 		if backend.MountNS && len(missing) > 0 {
 			if a.placeholders == nil {
 				return errors.Join(errors.New("protected names that do not exist cannot be held"), a.placeholdersErr)
@@ -98,7 +104,7 @@ func (a *Agent) enter(box *confinement, profile sandbox.Profile, spec *procs.Spe
 			return err
 		}
 	}
-	spec.Stage = stage(helper.Command{Policy: policy, Backend: backend, Limits: a.cfg.Limits, AgentPorts: a.ports()})
+	spec.Stage = stage(command)
 	return nil
 }
 

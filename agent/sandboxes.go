@@ -15,6 +15,7 @@ import (
 type sandboxes struct {
 	confines bool // see Config
 	helpers  *helper.Pool
+	served   *sandbox.Served
 	// probed is what can be enforced here, found out by the first who asks.
 	probed func() sandbox.Host
 	// placeholders is nil where there is no place for its records; then
@@ -29,10 +30,12 @@ type sandboxes struct {
 
 func newSandboxes(cfg *Config, h *host) *sandboxes {
 	tmpdir, _ := h.lookup("TMPDIR")
+	served := &sandbox.Served{Log: cfg.Logger}
 	s := &sandboxes{
 		confines: cfg.Confines,
+		served:   served,
 		helpers: helper.NewPool(helper.Config{
-			Argv0: os.Args[0], Fork: cfg.Reaper.Fork, Reaped: cfg.Reaper.Reaped, Log: cfg.Logger,
+			Argv0: os.Args[0], Fork: cfg.Reaper.Fork, Reaped: cfg.Reaper.Reaped, Served: served, Log: cfg.Logger,
 		}),
 		tmpDir:  absolute(tmpdir),
 		private: cfg.Secrets,

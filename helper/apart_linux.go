@@ -75,9 +75,9 @@ func (c *config) becomeApart() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("hiding the memory of init: %w", os.NewSyscallError("prctl", err))
 	}
-	resolved, err := c.Policy.Resolve()
+	resolved, err := c.resolve()
 	if err != nil {
-		return fmt.Errorf("resolving the policy: %w", err)
+		return err
 	}
 	defer resolved.Close()
 	made, err := c.enterView(resolved)

@@ -45,6 +45,10 @@ type Command struct {
 	// AgentPorts are the TCP ports that the agent itself listens at. A command
 	// with the network can neither connect to them on this host nor take them.
 	AgentPorts []uint16
+	// Granted is what [sandbox.Resolved.Granted] was when somebody decided that
+	// the command may be started. A path that leads somewhere else by the time
+	// that init looks is refused. Nil: nobody has decided on that.
+	Granted []string
 	// Argv0 is the agent's own argv[0], for the helper.
 	Argv0 string
 }

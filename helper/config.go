@@ -48,6 +48,8 @@ func (c *config) encode() ([]byte, error) {
 	for _, port := range c.AgentPorts {
 		b = appendInt(b, int(port))
 	}
+	b = append(b, flag(c.Granted != nil))
+	b = appendStrings(b, c.Granted)
 	b = appendString(b, c.Argv0)
 	b = appendInt(b, c.UID)
 	b = appendInt(b, c.GID)
@@ -73,6 +75,10 @@ func decodeConfig(encoded []byte) (*config, error) {
 	c.TTY, c.NewSession = d.bool(), d.bool()
 	c.Limits = Limits{Processes: d.uint64(), AddressSpace: d.uint64(), CPUSeconds: d.uint64()}
 	c.AgentPorts = d.ports()
+	decided := d.bool()
+	if c.Granted = d.strings(); decided && c.Granted == nil {
+		c.Granted = []string{}
+	}
 	c.Argv0 = d.string(maxConfig)
 	c.UID, c.GID = d.int(), d.int()
 	c.Sockets = d.strings()

@@ -67,8 +67,9 @@ type confined struct {
 	backend sandbox.Backend
 	limits  Limits
 	ports   []uint16 // of the agent
-	flags   uintptr  // more of clone(2)
-	held    bool     // the placeholders are there
+	granted []string
+	flags   uintptr // more of clone(2)
+	held    bool    // the placeholders are there
 }
 
 // enough is how long a test waits for what has to happen, on any machine.
@@ -92,7 +93,7 @@ func (c confined) start(t testing.TB) *run {
 		prepared, err := Command{
 			Policy: c.policy, Backend: c.backend,
 			Argv: p.Argv, Arg0: p.Arg0, Env: p.Env, Dir: p.Dir, TTY: p.TTY,
-			NewSession: true, Limits: c.limits, AgentPorts: c.ports, Argv0: os.Args[0],
+			NewSession: true, Limits: c.limits, AgentPorts: c.ports, Granted: c.granted, Argv0: os.Args[0],
 		}.Prepare()
 		if err != nil {
 			return nil, err

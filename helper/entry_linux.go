@@ -97,6 +97,12 @@ func (e *entry) lookUp(policy *sandbox.Policy) error {
 	if err != nil {
 		return err
 	}
+	if served := e.pool.config.Served; served != nil {
+		if err := served.Check(places); err != nil {
+			places.Close()
+			return err
+		}
+	}
 	if places.Policy.FullRead {
 		if e.view, err = newView(places.Policy, os.Getpid()); err != nil {
 			places.Close()

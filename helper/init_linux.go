@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -75,9 +76,9 @@ func initMain() (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	resolved, err := cfg.Policy.Resolve()
+	resolved, err := cfg.resolve()
 	if err != nil {
-		return 0, fmt.Errorf("resolving the policy: %w", err)
+		return 0, err
 	}
 	defer resolved.Close()
 	watch, err := newMountWatch(cfg.Backend, resolved)
@@ -227,6 +228,20 @@ func writeFile(path, content string) error {
 	}
 	_, err = f.WriteString(content)
 	return errors.Join(err, f.Close())
+}
+
+// resolve looks the paths of the policy up. They have to lead where they led
+// when the agent decided about them.
+func (c *config) resolve() (*sandbox.Resolved, error) {
+	resolved, err := c.Policy.Resolve()
+	if err != nil {
+		return nil, fmt.Errorf("resolving the policy: %w", err)
+	}
+	if c.Granted != nil && !slices.Equal(c.Granted, resolved.Granted()) {
+		resolved.Close()
+		return nil, errors.New("resolving the policy: a path of it was led elsewhere while the command was started")
+	}
+	return resolved, nil
 }
 
 // enterView makes the policy's view the root of this process, if the backend

@@ -175,6 +175,11 @@ func TestRefused(t *testing.T) {
 		c.Spec = tt.spec
 		wantRefused(t, "network only: "+tt.name, c, tt.want)
 	}
+	for _, row := range rows() { // another path by the time that init looks
+		c := row.command(t, t.TempDir(), "true")
+		c.granted = []string{"/", "/elsewhere"}
+		wantRefused(t, row.name+": led elsewhere", c, "a path of it was led elsewhere while the command was started")
+	}
 	for _, tt := range []struct {
 		name   string
 		access sandbox.Access

@@ -26,6 +26,9 @@ type Config struct {
 	// nil calls start. Reaped is told when the pool has waited for it.
 	Fork   func(start func() (pid int, err error)) (int, error)
 	Reaped func(pid int)
+	// Served refuses policies by what earlier commands could have done to their
+	// paths; nil refuses none.
+	Served *sandbox.Served
 	// Log gets what the helpers write to stderr and what they lack; nil
 	// discards it.
 	Log *slog.Logger

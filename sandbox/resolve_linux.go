@@ -36,7 +36,9 @@ type Resolved struct {
 	// no such root (sandbox.md 6.2).
 	Missing []Missing
 
-	watches []watch // constant
+	watches  []watch    // these three are constant
+	writable []objectID // what may be written
+	through  []crossed  // by which symlinks something is granted
 
 	mu     sync.RWMutex // held while pins are used
 	pins   []int        // O_PATH, so that inode numbers of roots are not reused
@@ -75,6 +77,7 @@ func (p *Policy) ResolveWithin(descriptors int) (*Resolved, error) {
 		return nil, err
 	}
 	r.Policy, r.Missing, r.watches = policy, missing, s.watches()
+	s.grants(r)
 	for _, fd := range s.pins {
 		r.pins = append(r.pins, fd)
 	}

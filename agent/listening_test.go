@@ -1,0 +1,59 @@
+package agent
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// A listener without authentication that is not on a loopback address can be
+// reached by addresses that nobody here knows: a confined command with the
+// network is refused beside it, and nothing else is.
+func TestOpenListener(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	network := func(kind string) object { return managed(kind, special("root", "read")) }
+	for _, tt := range []struct {
+		listening []string // "open" at an address, or not
+		refused   bool
+	}{
+		{nil, false},
+		{[]string{"127.0.0.1:7000 open"}, false},
+		{[]string{"[::1]:7000 open", "[::ffff:127.0.0.1]:7000 open"}, false},
+		{[]string{"0.0.0.0:7000"}, false},
+		{[]string{"0.0.0.0:7000 open"}, true},
+		{[]string{"[::]:7000 open"}, true},
+		{[]string{"127.0.0.1:7001 open", "192.0.2.1:7000 open"}, true},
+	} {
+		var cfg Config
+		cfg.StateDir = t.TempDir() + "/state"
+		for _, l := range tt.listening {
+			address, open := strings.CutSuffix(l, " open")
+			cfg.Listening = append(cfg.Listening, Listening{Addr: netip.MustParseAddrPort(address), Authenticated: !open})
+		}
+		c := newRig(t, cfg).attach("")
+		o := c.runIn("network", "echo ran", b.repo, network("enabled"))
+		if refused := o.exit == 101 && strings.Contains(o.output, "--ws-auth") && !strings.Contains(o.output, "ran"); refused != tt.refused {
+			t.Errorf("%v: exit %d, %q", tt.listening, o.exit, o.output)
+		}
+		if o := c.runIn("offline", "echo ran", b.repo, network("restricted")); o.exit != 0 {
+			t.Errorf("%v, without the network: exit %d, %q", tt.listening, o.exit, o.output)
+		}
+		var started protocol.StartResult
+		c.must("process/start", object{"processId": "free", "argv": []string{"true"}, "cwd": uri("/"), "env": object{}, "tty": false, "arg0": nil}, &started)
+		if n := c.awaitNote("process/exited", "free"); n.exit != 0 {
+			t.Errorf("%v, without a sandbox: exit %d", tt.listening, n.exit)
+		}
+	}
+}
+
+func TestPorts(t *testing.T) {
+	t.Parallel()
+	a := &Agent{cfg: Config{Listening: []Listening{{Addr: netip.MustParseAddrPort("127.0.0.1:7000")}, {Addr: netip.MustParseAddrPort("[::]:7300"), Authenticated: true}}}}
+	if got := a.ports(); !slices.Equal(got, []uint16{7000, 7300}) {
+		t.Errorf("%v", got)
+	}
+}

@@ -1,0 +1,175 @@
+package sandbox
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// A command can leave a symlink where a later policy has a root: whoever names
+// that root then means the directory that was there, and gives away what the
+// link leads to. Within one policy such a link is refused (checkLinks); that one
+// which an earlier command could make is, takes a memory.
+
+const (
+	// maxServed is how many writable roots are remembered.
+	maxServed = 4096
+	// maxWarned is how many links are warned of.
+	maxWarned = 256
+)
+
+// Served remembers the writable roots of the commands that an agent has started.
+// Its methods may be called at once. The zero value has nothing to remember yet.
+type Served struct {
+	// Log is warned once of each link that nobody is known to have made, but
+	// that a command of an earlier agent could have; nil discards that.
+	Log *slog.Logger
+
+	mu     sync.Mutex
+	roots  map[objectID]bool
+	order  []objectID // of roots, oldest first
+	warned map[string]bool
+}
+
+// Note remembers what a command may write under r.
+func (s *Served) Note(r *Resolved) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.roots == nil {
+		s.roots = map[objectID]bool{}
+	}
+	for _, root := range r.writable {
+		if s.roots[root] {
+			continue
+		}
+		if len(s.order) == maxServed {
+			delete(s.roots, s.order[0])
+			s.order = slices.Delete(s.order, 0, 1)
+		}
+		s.roots[root] = true
+		s.order = append(s.order, root)
+	}
+}
+
+// Check refuses what r grants by way of a symlink that an earlier command could
+// have made: one of this user, somewhere below a directory that it could write.
+// The error names the path and the link.
+func (s *Served) Check(r *Resolved) error {
+	for _, c := range r.through {
+		below, err := s.isBelowRoot(c.link.Path)
+		if err != nil {
+			return fmt.Errorf("looking at the symlink %s, by which the sandbox path %s is reached: %w", c.link.Path, c.asked, err)
+		}
+		if below {
+			return fmt.Errorf("the sandbox path %s is reached through the symlink %s -> %s, which an earlier command could have made: "+
+				"name what it leads to instead", c.asked, clip(c.link.Path), clip(c.link.Target))
+		}
+		s.warn(c)
+	}
+	return nil
+}
+
+// isBelowRoot tells whether name is somewhere below a root that was served, by
+// whichever path that was.
+func (s *Served) isBelowRoot(name string) (bool, error) {
+	s.mu.Lock()
+	empty := len(s.roots) == 0
+	s.mu.Unlock()
+	if empty {
+		return false, nil
+	}
+	for name != "/" {
+		name = parent(name)
+		var st unix.Stat_t
+		if err := unix.Lstat(name, &st); err != nil {
+			return false, err
+		}
+		s.mu.Lock()
+		served := s.roots[identityOf(&st)]
+		s.mu.Unlock()
+		if served {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// warn says once that a link lies in a directory of this user: commands of an
+// earlier agent are not remembered.
+func (s *Served) warn(c crossed) {
+	var st unix.Stat_t
+	if s.Log == nil || unix.Lstat(parent(c.link.Path), &st) != nil || int(st.Uid) != os.Geteuid() {
+		return
+	}
+	s.mu.Lock()
+	told := s.warned[c.link.Path] || len(s.warned) == maxWarned
+	if !told {
+		if s.warned == nil {
+			s.warned = map[string]bool{}
+		}
+		s.warned[c.link.Path] = true
+	}
+	s.mu.Unlock()
+	if !told {
+		s.Log.Warn("a path of a sandbox is reached through a symlink in a directory of this user: a command of an earlier agent could have made it",
+			"path", clip(c.asked), "symlink", clip(c.link.Path), "target", clip(c.link.Target))
+	}
+}
+
+// crossed is a symlink by which something is granted.
+type crossed struct {
+	asked string // the path in the policy
+	link  Link
+}
+
+// grants finds what r gives away: the writable directories, and the symlinks of
+// this user that lead to what nothing else grants. Those of the platform, as /bin
+// may be one, are not meant.
+func (s *resolution) grants(r *Resolved) {
+	for _, o := range s.seen {
+		rule, ok := s.rules[o.path]
+		if !o.rule || !ok || o.origin == Minimal || rule.Access < Read {
+			continue
+		}
+		if rule.Access == Write && o.exists() && o.stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+			r.writable = append(r.writable, identityOf(&o.stat))
+		}
+		if o.path == "/" || s.rules.access(parent(o.path)) >= rule.Access {
+			continue
+		}
+		for _, link := range o.links {
+			if int(link.stat.Uid) == os.Geteuid() {
+				r.through = append(r.through, crossed{o.asked, link.Link})
+			}
+		}
+	}
+}
+
+// Granted are the canonical paths that the entries of the profile grant, sorted:
+// what has to be the same when the policy is resolved again.
+func (r *Resolved) Granted() []string {
+	var paths []string
+	for _, rule := range r.Policy.Rules {
+		if rule.Origin == Asked && rule.Access >= Read {
+			paths = append(paths, rule.Path)
+		}
+	}
+	return paths
+}
+
+// maxShown is how much of a path an error or a line of the log shows, in bytes.
+const maxShown = 256
+
+// clip shortens a path in its middle.
+func clip(name string) string {
+	if len(name) <= maxShown {
+		return name
+	}
+	const half = maxShown/2 - 2
+	return strings.ToValidUTF8(name[:half], "") + "..." + strings.ToValidUTF8(name[len(name)-half:], "")
+}

@@ -1,0 +1,113 @@
+package sandbox
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestServed(t *testing.T) {
+	t.Parallel()
+	base := sow(t, "repo/pkg.old/", "repo/sub/", "home/", "out/secret/", "home/src -> $/out", "repo/pkg -> $/out", "repo/sub/deep -> ../../out/secret",
+		"via -> $/repo", "out/back -> $/repo")
+	served := &Served{}
+	wide, err := resolve(t, asked(base, "read /", "write $/repo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name  string
+		asked []string
+		after string // the symlink that makes it refused once repo was served; "" none
+	}{
+		{"a root that is a link", []string{"read /", "write $/repo/pkg"}, "$/repo/pkg"},
+		{"below a link", []string{"read /", "write $/repo/pkg/secret"}, "$/repo/pkg"},
+		{"deeper", []string{"read /", "write $/repo/sub/deep"}, "$/repo/sub/deep"},
+		{"by a link from outside", []string{"read /", "write $/via/pkg"}, "$/repo/pkg"},
+		{"to read what else could not be", []string{"read $/repo/pkg"}, "$/repo/pkg"},
+		{"to read what can be anyway", []string{"read /", "read $/repo/pkg"}, ""},
+		{"denied", []string{"read /", "denied $/repo/pkg"}, ""},
+		{"the user's own link", []string{"read /", "write $/home/src"}, ""},
+		{"the user's link to the root", []string{"read /", "write $/via"}, ""},
+		{"a link behind a root that nobody could write", []string{"read /", "write $/out/back/sub"}, ""},
+		{"no link", []string{"read /", "write $/repo/sub"}, ""},
+		{"the same root", []string{"read /", "write $/repo"}, ""},
+	} {
+		r, err := resolve(t, asked(base, tt.asked...))
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		if err := new(Served).Check(r); err != nil {
+			t.Errorf("%s: nobody was served: %v", tt.name, err)
+		}
+		served.Note(wide)
+		err = served.Check(r)
+		if link := strings.ReplaceAll(tt.after, "$", base); (err != nil) != (link != "") || err != nil && !strings.Contains(err.Error(), link+" -> ") {
+			t.Errorf("%s: %v, want one about %q", tt.name, err, link)
+		}
+	}
+	// The directory counts, by whichever name it goes now.
+	if err := os.Rename(base+"/repo", base+"/renamed"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := resolve(t, asked(base, "read /", "write $/renamed/pkg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := served.Check(r); err == nil {
+		t.Error("a root that was renamed is forgotten")
+	}
+}
+
+// What is remembered is bounded; the oldest goes first.
+func TestServedIsBounded(t *testing.T) {
+	t.Parallel()
+	var served Served
+	for i := range maxServed + 10 {
+		r := &Resolved{writable: []objectID{{ino: uint64(i)}}}
+		served.Note(r)
+		served.Note(r)
+	}
+	if len(served.roots) != maxServed || len(served.order) != maxServed || served.roots[objectID{ino: 9}] || !served.roots[objectID{ino: 10}] {
+		t.Errorf("%d roots, %d in order", len(served.roots), len(served.order))
+	}
+}
+
+// Of what an earlier agent's commands could have made the log has a line.
+func TestServedWarns(t *testing.T) {
+	t.Parallel()
+	base := sow(t, "out/", "link -> $/out", "other -> $/out")
+	var log bytes.Buffer
+	served := &Served{Log: slog.New(slog.NewTextHandler(&log, nil))}
+	for _, name := range []string{"link", "link", "other"} {
+		r, err := resolve(t, asked(base, "read /", "write $/"+name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := served.Check(r); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := strings.Count(log.String(), "could have made it"); n != 2 {
+		t.Errorf("%d lines: %s", n, &log)
+	}
+	for _, name := range []string{"link", "other"} {
+		if want := fmt.Sprintf("symlink=%s", filepath.Join(base, name)); !strings.Contains(log.String(), want) {
+			t.Errorf("no %s in %s", want, &log)
+		}
+	}
+}
+
+func TestClip(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "/short", "/" + strings.Repeat("x", 255), "/" + strings.Repeat("é", 4000)} {
+		got := clip(name)
+		if len(name) <= maxShown && got != name || len(got) > maxShown || !strings.HasPrefix(name, got[:min(len(got), 10)]) {
+			t.Errorf("%d bytes become %q", len(name), got)
+		}
+	}
+}
