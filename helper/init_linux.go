@@ -25,6 +25,9 @@ const (
 
 	configFD, leashFD = 3, 4
 
+	// maxLine is how much of an error is told, in bytes: a path can have 4096.
+	maxLine = 1 << 10
+
 	// memoryLimit is from how many bytes on it collects garbage after all.
 	memoryLimit = 32 << 20
 )
@@ -38,6 +41,9 @@ func InitMain() int {
 	code, err := initMain()
 	if err != nil {
 		line := strings.ReplaceAll(err.Error(), "\n", ": ")
+		if len(line) > maxLine {
+			line = line[:maxLine/2] + " ... " + line[len(line)-maxLine/2:]
+		}
 		_, _ = fmt.Fprintf(os.Stderr, "sandbox: %s\n", line) // the code says it too
 		return setupFailed
 	}

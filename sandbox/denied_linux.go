@@ -2,48 +2,52 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 const (
-	// maxGlobbed is how many files globs may deny (sandbox.md 6.5).
+	// maxGlobbed is how many files globs may deny one by one (sandbox.md 6.5).
 	maxGlobbed = 8192
 	// maxGlobDepth is how deep the directories may be that are searched; each
 	// costs a descriptor on the way down.
 	maxGlobDepth = 256
+	// crowd is how many denied files make a directory worth hiding as a whole.
+	crowd = maxGlobbed / 16
 )
 
-// globber searches for files that globs deny.
+// globber searches for files that globs deny. What is too much to look at, or to
+// deny file by file, is hidden with the directory that it lies in: a command can
+// make as much of it as it likes, and must not keep all later ones from running.
 type globber struct {
 	policy *Policy
-	found  map[string]bool
+	files  map[string]bool
+	hidden map[string]bool // directories; nothing below them is in files
 }
 
 // deniedFiles returns the files below root, the original one, that the globs of
 // the policy deny, and what symlinks that they match lead to, if that is meant
 // (covers): canonical, sorted (sandbox.md 6.5). Directories of others that cannot be read are not
 // searched, as the confined process can read no more. Files that nothing grants are left out.
-func deniedFiles(root int, p *Policy) ([]string, error) {
-	g := globber{policy: p, found: map[string]bool{}}
+// The directories are hidden with all that is in them.
+func deniedFiles(root int, p *Policy) (files, directories []string, err error) {
+	g := globber{policy: p, files: map[string]bool{}, hidden: map[string]bool{}}
 	for _, glob := range p.Globs {
 		if err := g.glob(root, glob); err != nil {
-			return nil, fmt.Errorf("expanding the glob %s/%s: %w", glob.Base, glob.Pattern, err)
+			return nil, nil, fmt.Errorf("expanding the glob %s/%s: %w", clip(glob.Base), clip(glob.Pattern), err)
 		}
 	}
-	files := make([]string, 0, len(g.found))
-	for name := range g.found {
-		files = append(files, name)
-	}
-	slices.Sort(files)
-	return files, nil
+	return slices.Sorted(maps.Keys(g.files)), slices.Sorted(maps.Keys(g.hidden)), nil
 }
 
 func (g *globber) glob(root int, glob Glob) error {
@@ -70,16 +74,16 @@ func (g *globber) glob(root int, glob Glob) error {
 func (g *globber) directory(fd int, name string, depth int, bounded bool) error {
 	defer unix.Close(fd)
 	if depth == 0 {
-		if bounded {
-			return nil
+		if !bounded {
+			g.hide(name)
 		}
-		return fmt.Errorf("%s lies deeper than %d directories", name, maxGlobDepth)
+		return nil
 	}
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := unix.Getdents(fd, buf)
 		if err != nil {
-			return &os.PathError{Op: "getdents", Path: name, Err: err}
+			return &os.PathError{Op: "getdents", Path: clip(name), Err: err}
 		}
 		if n == 0 {
 			return nil
@@ -91,7 +95,14 @@ func (g *globber) directory(fd int, name string, depth int, bounded bool) error 
 			if entry == "." || entry == ".." {
 				continue
 			}
-			if err := g.entry(fd, entry, kind, path.Join(name, entry), depth-1, bounded); err != nil {
+			full := path.Join(name, entry)
+			if len(full) >= MaxPath && (kind == unix.DT_DIR || kind == unix.DT_UNKNOWN || g.policy.DeniesFile(full)) {
+				g.hide(name) // the kernel takes no longer path
+			}
+			if g.isHidden(name) {
+				return nil
+			}
+			if err := g.entry(fd, entry, kind, full, depth-1, bounded); err != nil {
 				return err
 			}
 		}
@@ -105,7 +116,7 @@ func (g *globber) entry(dir int, entry string, kind byte, name string, depth int
 		if err := unix.Fstatat(dir, entry, &st, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT {
 			return nil
 		} else if err != nil {
-			return &os.PathError{Op: "fstatat", Path: name, Err: err}
+			return &os.PathError{Op: "fstatat", Path: clip(name), Err: err}
 		}
 		kind = byte(st.Mode & unix.S_IFMT >> 12) // IFTODT of dirent.h
 	}
@@ -128,7 +139,7 @@ func (g *globber) entry(dir int, entry string, kind byte, name string, depth int
 			return nil
 		}
 	}
-	return &os.PathError{Op: "openat", Path: name, Err: err}
+	return &os.PathError{Op: "openat", Path: clip(name), Err: err}
 }
 
 // file notes name if a glob denies it.
@@ -148,14 +159,76 @@ func (g *globber) file(name string, symlink bool) error {
 		}
 		name = target
 	}
-	if g.policy.Access(name) < Read {
+	if g.policy.Access(name) < Read || g.isHidden(name) {
 		return nil
 	}
-	g.found[name] = true
-	if len(g.found) > maxGlobbed {
+	g.files[name] = true
+	if len(g.files)+len(g.hidden) > maxGlobbed {
+		return g.hideCrowd()
+	}
+	return nil
+}
+
+// hide hides a directory instead of what is in it.
+func (g *globber) hide(dir string) {
+	inside := func(name string, _ bool) bool { return beneath(dir, name) }
+	maps.DeleteFunc(g.files, inside)
+	maps.DeleteFunc(g.hidden, inside)
+	g.hidden[dir] = true
+}
+
+// isHidden tells whether name is or lies in a directory that is hidden.
+func (g *globber) isHidden(name string) bool {
+	if len(g.hidden) == 0 {
+		return false
+	}
+	for ; name != "/"; name = parent(name) {
+		if g.hidden[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// hideCrowd hides directories until there is room again: those with many denied
+// files, the deepest first, so that as little as possible goes with them; and
+// where that is not enough, those with the most.
+func (g *globber) hideCrowd() error {
+	count := map[string]int{}
+	for _, names := range []map[string]bool{g.files, g.hidden} {
+		for name := range names {
+			for dir := parent(name); g.mayHide(dir); dir = parent(dir) {
+				count[dir]++
+			}
+		}
+	}
+	order := slices.SortedFunc(maps.Keys(count), func(a, b string) int {
+		depths := cmp.Compare(strings.Count(b, "/"), strings.Count(a, "/"))
+		if count[a] < crowd || count[b] < crowd {
+			depths = 0
+		}
+		return cmp.Or(depths, cmp.Compare(count[b], count[a]), strings.Compare(a, b))
+	})
+	const room = maxGlobbed - maxGlobbed/4
+	for _, dir := range order {
+		if len(g.files)+len(g.hidden) <= room {
+			return nil
+		}
+		if !g.isHidden(dir) {
+			g.hide(dir)
+		}
+	}
+	if len(g.files)+len(g.hidden) > maxGlobbed {
 		return fmt.Errorf("it denies more than %d files", maxGlobbed)
 	}
 	return nil
+}
+
+// mayHide tells whether a directory may be hidden: a glob is about what is in it,
+// or a command could have made it.
+func (g *globber) mayHide(dir string) bool {
+	return dir != "/" && (g.policy.Access(dir) == Write ||
+		slices.ContainsFunc(g.policy.Globs, func(glob Glob) bool { return within(dir, glob.Base) }))
 }
 
 // covers tells whether what a matching symlink leads to is denied with it. A

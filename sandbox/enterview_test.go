@@ -954,30 +954,131 @@ func TestViewOfSwappedRoot(t *testing.T) {
 	t.Logf("%d of 20 entered", entered)
 }
 
+// Whatever a command leaves for a later one's globs, that one starts: what is too
+// much is hidden with its directory.
 func TestViewTooManyGlobbed(t *testing.T) {
 	t.Parallel()
-	root := t.TempDir()
-	for i := range maxGlobbed + 1 {
-		if err := os.WriteFile(filepath.Join(root, strconv.Itoa(i)), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	p := &Policy{Confined: true, Rules: []Rule{{Path: "/", Access: Read}}, Globs: []Glob{{Base: root, Pattern: "*"}}}
-	if _, err := deniedFiles(fd, p); err == nil || !strings.Contains(err.Error(), "more than 8192 files") {
-		t.Errorf("deniedFiles: %v, want a refusal of more than 8192 files", err)
+	fill := func(root string, from, to int) {
+		if err := os.MkdirAll(root, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for i := from; i < to; i++ {
+			if err := os.WriteFile(fmt.Sprintf("%s/%d.env", root, i), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	if err := os.Remove(filepath.Join(root, "0")); err != nil {
+	root := t.TempDir()
+	p := &Policy{Confined: true, Rules: []Rule{{Path: "/", Access: Read}}, Globs: []Glob{{Base: root, Pattern: "**/*.env"}}}
+	check := func(what string, files int, hidden ...string) {
+		t.Helper()
+		got, dirs, err := deniedFiles(fd, p)
+		for i := range hidden {
+			hidden[i] = root + hidden[i]
+		}
+		if err != nil || len(got) != files || !slices.Equal(dirs, hidden) {
+			t.Errorf("%s: %d files and %v, %v; want %d and %v", what, len(got), dirs, err, files, hidden)
+		}
+	}
+	fill(root+"/a/few", 0, 10)
+	fill(root+"/a/many/in", 0, maxGlobbed-10)
+	check("as many as can be", maxGlobbed)
+	fill(root+"/b", 0, 1)
+	check("one more", 11, "/a/many/in")
+	for i := range crowd + 1 { // nowhere many
+		fill(fmt.Sprintf("%s/a/many/%d", root, i), 0, 20)
+	}
+	check("in many directories", 11, "/a/many")
+	fill(root, 0, maxGlobbed)
+	check("at the top", 0, "")
+}
+
+// Deep directories are hidden, as are those with a path that nobody can name.
+func TestViewTooDeep(t *testing.T) {
+	t.Parallel()
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := deniedFiles(fd, p)
-	if err != nil || len(files) != maxGlobbed {
-		t.Errorf("deniedFiles: %d files, %v; want %d", len(files), err, maxGlobbed)
+	defer unix.Close(fd)
+	for _, tt := range []struct {
+		name   string
+		dir    string // of which so many lie in each other
+		depth  int
+		file   string // in the last
+		hidden bool
+	}{
+		{"not too deep", "d", 200, "secret.env", false},
+		{"too deep", "d", 300, "secret.env", true},
+		{"a long path", strings.Repeat("l", 200), 20, strings.Repeat("n", 200) + ".env", true},
+		{"a long path to something else", strings.Repeat("l", 200), 19, strings.Repeat("n", 250), false},
+		{"a directory with a long path", strings.Repeat("l", 200), 22, "secret.env", true},
+	} {
+		root := t.TempDir()
+		p := &Policy{Confined: true, Rules: []Rule{{Path: "/", Access: Read}}, Globs: []Glob{{Base: root, Pattern: "**/*.env"}}}
+		dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		for range tt.depth {
+			var next int
+			if err == nil {
+				if err = unix.Mkdirat(dir, tt.dir, 0o755); err == nil {
+					next, err = unix.Openat(dir, tt.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+				}
+				unix.Close(dir)
+				dir = next
+			}
+		}
+		if err == nil {
+			err = unix.Mknodat(dir, tt.file, unix.S_IFREG|0o600, 0)
+			unix.Close(dir)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, hidden, err := deniedFiles(fd, p)
+		if err != nil || len(hidden) > 1 || tt.hidden != (len(hidden) == 1) {
+			t.Errorf("%s: %d files, %d directories hidden, %v", tt.name, len(files), len(hidden), err)
+		}
+		for _, name := range append(files, hidden...) {
+			if len(name) >= unix.PathMax {
+				t.Errorf("%s: a path of %d bytes", tt.name, len(name))
+			}
+		}
 	}
+}
+
+// A view can be built of what is hidden, whatever lies in it.
+func TestViewCrowded(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		viewTree(t, root, "w/x", "w/deep/keep/f", "w/deep/.git/f")
+		for i := range maxGlobbed + 1 {
+			if err := os.WriteFile(fmt.Sprintf("%s/w/deep/%d.env", root, i), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return viewCase{
+			Policy: Policy{
+				Rules: []Rule{{Path: "/", Access: Read}, {Path: root + "/w", Access: Write}, {Path: root + "/w/deep/keep", Access: Write},
+					{Path: root + "/w/deep/.git", Access: Read, Origin: Protected}},
+				Globs: []Glob{{Base: root + "/w", Pattern: "**/*.env"}},
+			},
+			Options: ViewOptions{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "write", Path: root + "/w/x"},
+				{Do: "list", Path: root + "/w/deep", Want: "EACCES"},
+				{Do: "open", Path: root + "/w/deep/1.env", Want: "ENOENT"},
+				{Do: "create", Path: root + "/w/deep/new", Want: "EROFS"},
+				{Do: "rename", Path: root + "/w/deep", To: root + "/w/shallow", Want: "EBUSY"},
+				{Do: "write", Path: root + "/w/deep/keep/f"},
+				{Do: "write", Path: root + "/w/deep/.git/f", Want: "EROFS"},
+			},
+		}
+	})
 }
 
 // A terminal of the host is shown as the console, and nothing else of it.

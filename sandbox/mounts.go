@@ -26,6 +26,7 @@ type sights struct {
 	// absent has those of the directories above it as well.
 	kinds      map[string]objectKind
 	globbed    []string // existing files that a glob denies, canonical
+	crowded    []string // directories with too much of that, which are denied
 	aliases    []string // other paths of what is private, which are denied too
 	sockets    []string // to cover where they can be seen but not written
 	runtimeDir string   // /run/user/N, covered as the sockets in it; "" none
@@ -141,6 +142,7 @@ func planView(r *Resolved, s sights) (*viewPlan, error) {
 		names[path.Join(m.Parent, m.Name)] = true
 	}
 	p.denyAliases()
+	p.denyCrowded()
 	p.coverRuntimeDir()
 	for _, name := range slices.Sorted(maps.Keys(p.accesses)) {
 		if err := p.rule(name, p.accesses[name]); err != nil {
@@ -198,6 +200,16 @@ func (p *planner) denyAliases() {
 		maps.DeleteFunc(p.accesses, func(name string, _ Access) bool { return beneath(alias, name) })
 		if p.at(alias) >= Read {
 			p.accesses[alias] = Denied
+		}
+	}
+}
+
+// denyCrowded gives rules to directories that are denied instead of the files in
+// them.
+func (p *planner) denyCrowded() {
+	for _, name := range p.crowded {
+		if p.at(name) >= Read && !isPseudo(name) {
+			p.accesses[name], p.kinds[name] = Denied, directory
 		}
 	}
 }

@@ -157,7 +157,7 @@ func (b *builder) look() (*viewPlan, error) {
 			return nil, err
 		}
 	}
-	if s.globbed, err = deniedFiles(b.original, b.resolved.Policy); err != nil {
+	if s.globbed, s.crowded, err = deniedFiles(b.original, b.resolved.Policy); err != nil {
 		return nil, err
 	}
 	return planView(b.resolved, s)
