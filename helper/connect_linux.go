@@ -14,7 +14,9 @@ import (
 )
 
 // A pathname socket can be reached inside the writable roots only (sandbox.md
-// 14.5). An abstract one never can: its peer could be anybody on the host, and
+// 14.5); in a temporary directory only if it was made since the command was
+// started: a session's terminals, displays and agents listen there, and whoever
+// reaches them acts outside. An abstract one never can: its peer could be anybody on the host, and
 // what keeps processes apart there, Landlock's scope, does not bind init. Nor
 // can the agent's own listeners, whose clients are confined by nothing.
 //
@@ -123,14 +125,27 @@ func (n *notifier) judge(fd int) error {
 	if !strings.HasPrefix(canonical, "/") || n.policy.Access(canonical) != sandbox.Write || n.policy.DeniesFile(canonical) {
 		return unix.EPERM
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_TYPE|unix.STATX_BTIME, &st); err != nil {
 		return err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFSOCK:
 		return unix.ECONNREFUSED
+	case n.policy.Temporary(canonical) && !n.isNew(&st):
+		return unix.EPERM
 	}
 	return nil
+}
+
+// isNew tells whether a file was made since the command was started: its birth
+// is the one time that nobody can change. Where the file system keeps none, no
+// file is new.
+func (n *notifier) isNew(st *unix.Statx_t) bool {
+	if st.Mask&unix.STATX_BTIME == 0 {
+		return false
+	}
+	return st.Btime.Sec > n.begun.Sec || st.Btime.Sec == n.begun.Sec && int64(st.Btime.Nsec) >= n.begun.Nsec
 }
 
 // nonblocking tells whether connect returns at once. The flag belongs to the

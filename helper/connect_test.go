@@ -31,13 +31,18 @@ const connectChild = "connect-child"
 func connecting(t *testing.T, root string, limits Limits, agentPorts ...uint16) *asked {
 	t.Helper()
 	row := row{"network", full(), true, sandbox.NetworkEnabled, limits}
-	c := row.command(t, root, "/proc/self/exe")
+	return connectingAs(t, row.command(t, root, "/proc/self/exe"), agentPorts...)
+}
+
+// connectingAs is connecting under another policy.
+func connectingAs(t *testing.T, c confined, agentPorts ...uint16) *asked {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Argv = []string{self, connectChild}
-	c.Env = []string{"GORACE=atexit_sleep_ms=0"}
+	c.Env = []string{"GORACE=atexit_sleep_ms=0", "PATH=/usr/bin:/bin"}
 	c.Stdin, c.ports = true, agentPorts
 	a := &asked{run: c.start(t)}
 	a.until("ready\n")
@@ -437,6 +442,57 @@ func TestConnect(t *testing.T) {
 		if got := a.ask(tt.what...); got != tt.want {
 			t.Errorf("%v: %s, want %s", tt.what, got, tt.want)
 		}
+	}
+}
+
+// In a temporary directory there are sockets of a session's terminals and
+// displays: those that were there before are not to be reached, under any name.
+func TestConnectTemporary(t *testing.T) {
+	t.Parallel()
+	root, tmp := t.TempDir(), t.TempDir()
+	greeter(t, "unix", tmp+"/old")
+	greeter(t, "unix", tmp+"/older")
+	greeter(t, "unix", root+"/old")
+	profile := sandbox.Profile{
+		Entries: []sandbox.Entry{
+			{Place: sandbox.PlaceRoot, Access: sandbox.Read},
+			{Place: sandbox.PlacePath, Path: root, Access: sandbox.Write},
+			{Place: sandbox.PlaceTmpDir, Access: sandbox.Write},
+		},
+		TmpDir: tmp, Network: sandbox.NetworkEnabled,
+	}
+	start := func(profile sandbox.Profile, limits Limits) *asked {
+		c := confined{policy: policyOf(t, profile), backend: full(), limits: limits}
+		c.Dir = root
+		return connectingAs(t, c)
+	}
+	for _, limits := range []Limits{{}, {CPUSeconds: 3600}} {
+		a := start(profile, limits)
+		name := fmt.Sprintf("%s/new%d", tmp, limits.CPUSeconds)
+		greeter(t, "unix", name)
+		for _, tt := range []struct {
+			what []any
+			want string
+		}{
+			{[]any{"unix", tmp + "/old"}, "EPERM"},
+			{[]any{"shell", "cd " + tmp + "; mkdir -p d; mv older d/renamed; ln -f old linked; chmod 777 old; touch old"}, "ok"},
+			{[]any{"unix", tmp + "/d/renamed"}, "EPERM"},
+			{[]any{"unix", tmp + "/linked"}, "EPERM"},
+			{[]any{"unix", tmp + "/old"}, "EPERM"},
+			{[]any{"unix", name}, "ok"},
+			{[]any{"name", name + "own"}, "ok " + name + "own 750"},
+			{[]any{"unix", root + "/old"}, "ok"},
+			{[]any{"shell", "mv " + tmp + "/d/renamed " + tmp + "/older"}, "ok"},
+		} {
+			if got := a.ask(tt.what...); got != tt.want {
+				t.Errorf("%v: %s, want %s", tt.what, got, tt.want)
+			}
+		}
+	}
+	// A directory that somebody has named is no temporary one.
+	profile.Entries = append(profile.Entries, sandbox.Entry{Place: sandbox.PlacePath, Path: tmp, Access: sandbox.Write})
+	if got := start(profile, Limits{}).ask("unix", tmp+"/old"); got != "ok" {
+		t.Errorf("in a directory that was named: %s", got)
 	}
 }
 

@@ -107,7 +107,10 @@ func initMain() (code int, err error) {
 	if err != nil {
 		return 0, &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
 	}
-	err = start(s)
+	n, err := newNotifier(t.policy, cfg)
+	if err == nil {
+		err = start(s)
+	}
 	if err == nil {
 		err = watch.begin(s)
 	}
@@ -117,7 +120,7 @@ func initMain() (code int, err error) {
 	}
 	letGo(null)
 	if t.listener > 0 {
-		n := newNotifier(t.listener, t.policy, cfg)
+		n.listener = t.listener
 		go n.serve()
 	}
 	return s.attend()

@@ -34,16 +34,21 @@ type notifier struct {
 	listener int
 	policy   *sandbox.Policy
 	argv0    string        // of the agent
+	begun    unix.Timespec // before the command was
 	ports    []uint16      // of the agent's own listeners
 	blocked  chan struct{} // holds one for each call that blocks
 	binding  chan struct{} // holds one for each process of bindApart
 }
 
-func newNotifier(listener int, policy *sandbox.Policy, c *config) *notifier {
-	return &notifier{
-		listener: listener, policy: policy, argv0: c.Argv0, ports: c.AgentPorts,
+// newNotifier takes the time of the file systems when the command is not yet
+// there, of which the listener is set later.
+func newNotifier(policy *sandbox.Policy, c *config) (*notifier, error) {
+	n := &notifier{
+		policy: policy, argv0: c.Argv0, ports: c.AgentPorts,
 		blocked: make(chan struct{}, maxConnecting), binding: make(chan struct{}, maxBinding),
 	}
+	err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &n.begun)
+	return n, os.NewSyscallError("clock_gettime", err)
 }
 
 // serve answers until nobody is left who could ask.

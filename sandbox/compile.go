@@ -65,7 +65,8 @@ func (p Profile) Compile() (*Policy, error) {
 			}
 			for _, name := range paths {
 				ruleBytes += len(name)
-				rules.add(Rule{Path: name, Access: e.Access, SkipMissing: e.SkipMissing})
+				temporary := e.Place == PlaceTmpDir || e.Place == PlaceSlashTmp
+				rules.add(Rule{Path: name, Access: e.Access, SkipMissing: e.SkipMissing, Temporary: temporary})
 			}
 		}
 		if len(rules) > MaxRules {
@@ -202,10 +203,11 @@ func (s ruleSet) add(r Rule) {
 		s[r.Path] = r
 		return
 	}
-	missing := stronger(old.whenMissing(), r.whenMissing())
+	missing, temporary := stronger(old.whenMissing(), r.whenMissing()), old.Temporary && r.Temporary
 	if r.rank() > old.rank() {
 		old = r
 	}
+	old.Temporary = temporary
 	old.SkipMissing, old.Otherwise = false, Hidden
 	if missing != old.Access {
 		old.SkipMissing, old.Otherwise = true, missing

@@ -34,7 +34,7 @@ func (p *Policy) UnmarshalText(text []byte) error {
 }
 
 // encoding begins an encoded policy; it changes when the form does.
-const encoding = "execagent policy 1\n"
+const encoding = "execagent policy 2\n"
 
 func (p *Policy) encode() []byte {
 	b := []byte(encoding)
@@ -47,6 +47,7 @@ func (p *Policy) encode() []byte {
 		b = append(b, byte(r.Access), byte(r.Origin))
 		b = appendBool(b, r.SkipMissing)
 		b = append(b, byte(r.Otherwise))
+		b = appendBool(b, r.Temporary)
 	}
 	b = binary.AppendUvarint(b, uint64(len(p.Globs)))
 	for _, g := range p.Globs {
@@ -90,9 +91,10 @@ func (d *decoder) policy() Policy {
 		return Policy{}
 	}
 	p := Policy{Confined: d.bool(), FullRead: d.bool(), Network: Network(d.below(byte(NetworkEnabled) + 1))}
-	for range d.count(5) {
+	for range d.count(6) {
 		r := Rule{Path: d.string(), Access: Access(d.below(byte(Write) + 1)), Origin: Origin(d.below(byte(Private) + 1))}
 		r.SkipMissing, r.Otherwise = d.bool(), Access(d.below(byte(Write)+1))
+		r.Temporary = d.bool()
 		// The rules are searched by halves.
 		if n := len(p.Rules); n > 0 && p.Rules[n-1].Path >= r.Path {
 			d.bad = true

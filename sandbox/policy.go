@@ -49,6 +49,9 @@ type Rule struct {
 	// is as if there were no rule (D13). A resolved policy has none.
 	SkipMissing bool
 	Otherwise   Access
+	// Temporary rules are of the temporary directories alone, which nobody has
+	// named: others keep the sockets of their services there.
+	Temporary bool
 }
 
 // Glob denies the files that it matches.
@@ -124,6 +127,19 @@ func (p *Policy) Access(path string) Access {
 		}
 	}
 	return access
+}
+
+// Temporary tells whether path can only be written because it is in a temporary
+// directory.
+func (p *Policy) Temporary(path string) bool {
+	for prefix := path; ; prefix = parent(prefix) {
+		if i, ok := p.find(prefix); ok {
+			return p.Rules[i].Temporary
+		}
+		if prefix == "/" {
+			return false
+		}
+	}
 }
 
 // DeniesFile tells whether a glob denies path. It is to be asked of everything
