@@ -3,6 +3,7 @@ package helper
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -101,11 +102,9 @@ func closeStray() error {
 
 // Limits of a helper; sandbox.md 16. There is none on CPU time: a helper that
 // lives for long uses up any. Nor on the size of files: it copies larger ones
-// than it reads.
+// than it reads. Nor on open files but the user's: with one below that of commands
+// it could send none while they have as many under way (reserveDescriptors).
 const (
-	// maxDescriptors is what the requests of a helper may have open in all: a
-	// copy has 65 directories of each side, two files, and what it looks at.
-	maxDescriptors = (maxInFlight + 1) * 160
 	// maxMemory is address space, in bytes, over what is mapped at the start:
 	// the largest listing, twice.
 	maxMemory = 4 << 30
@@ -122,7 +121,7 @@ func limitResources() error {
 		value    uint64
 	}{
 		{"core size", unix.RLIMIT_CORE, 0},
-		{"open files", unix.RLIMIT_NOFILE, maxDescriptors},
+		{"open files", unix.RLIMIT_NOFILE, math.MaxUint64},
 		{"address space", unix.RLIMIT_AS, mapped + maxMemory},
 	} {
 		var old unix.Rlimit

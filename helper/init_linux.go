@@ -78,6 +78,9 @@ func initMain() (code int, err error) {
 	if err := cfg.enter(); err != nil {
 		return 0, err
 	}
+	if err := reserveDescriptors(); err != nil {
+		return 0, err
+	}
 	s, err := newSupervisor(cfg)
 	if err != nil {
 		return 0, err

@@ -43,6 +43,32 @@ func (l limit) impose() error {
 	return nil
 }
 
+// reserved is how many descriptors a command may have fewer than its user.
+//
+// The kernel lets a process send no descriptor while its user has more of them
+// under way between processes than the process may have open (unix(7),
+// ETOOMANYREFS). A command could send as many as that to itself, and no helper
+// of the agent could hand a file over any more.
+const reserved = 1024
+
+// reserveDescriptors lowers the limit of this process, and of what it starts, if
+// it is that of the user.
+func reserveDescriptors() error {
+	// It fails, having put the number of files back that the runtime raised for
+	// itself: what is started gets what was inherited.
+	_ = syscall.Exec("", nil, nil)
+	var inherited unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &inherited)
+	if err == nil {
+		most := inherited.Max - min(reserved, inherited.Max/2)
+		err = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(inherited.Cur, most), Max: most})
+	}
+	if err != nil {
+		return fmt.Errorf("limiting open files: %w", os.NewSyscallError("prlimit", err))
+	}
+	return nil
+}
+
 // execLimited imposes the limits and executes the first of the paths that can
 // be. The runtime cannot grow within a limit of its address space, as it
 // reserves more than it uses, so all that has to be allocated is so before.

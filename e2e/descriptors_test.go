@@ -1,0 +1,40 @@
+package e2e
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestDescriptorsUnderWay: a command that sends itself as many descriptors as its user may have under way keeps no helper of the
+// agent from handing files over, and no other command from being started.
+func TestDescriptorsUnderWay(t *testing.T) {
+	for _, site := range machineSites() {
+		for _, limit := range []string{"1024", "4096", "16384"} {
+			t.Run(site.name+"/"+limit, func(t *testing.T) {
+				prlimit, err := exec.LookPath("prlimit")
+				if err != nil {
+					t.Fatal(err)
+				}
+				site.through = []string{prlimit, "--nofile=" + limit, "--"}
+				r := newEscapeRig(t, site)
+				p := r.start(t, "ww", "descriptors")
+				for ev, err := range p.Events(t.Context()) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					if strings.Contains(string(ev.Data), "ready") {
+						break
+					}
+				}
+				content, err := r.client.FS(r.policy("ww")).ReadFile(t.Context(), r.repo+"/file")
+				if err != nil || string(content) != r.secret {
+					t.Errorf("a file request: %q, %v", content, err)
+				}
+				if code, _, stderr := outcome(t, r.start(t, "net", "privileged")); code != 13 {
+					t.Errorf("another command: exit code %d, %s", code, stderr)
+				}
+			})
+		}
+	}
+}
