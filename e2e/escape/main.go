@@ -24,6 +24,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -125,6 +126,8 @@ func child(p *places, args []string, attempts []attempt) int {
 		return daemon(args[1:])
 	case "descriptors":
 		return sendDescriptors()
+	case "snapshot":
+		return snapshot(args[1])
 	}
 	attempts = append(attempts, attempt{"int80", func(*places) error { return narrow() }})
 	for _, a := range attempts {
@@ -159,6 +162,26 @@ func daemon(args []string) int {
 	}
 	fmt.Println("ready")
 	wait()
+	return 0
+}
+
+// snapshot takes one of a subvolume of Btrfs into itself, and tells what became
+// of that: the errno, or what the copy shows of vault/secret.
+func snapshot(dir string) int {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		// struct btrfs_ioctl_vol_args_v2 of linux/btrfs.h, for BTRFS_IOC_SNAP_CREATE_V2.
+		args := struct {
+			fd             int64
+			transid, flags uint64
+			_              [4]uint64
+			name           [4040]byte
+		}{fd: int64(fd)}
+		copy(args.name[:], "snapshot")
+		err = call(unix.SYS_IOCTL, uintptr(fd), 0x50009417, uintptr(unsafe.Pointer(&args)))
+	}
+	secret, _ := os.ReadFile(dir + "/snapshot/vault/secret")
+	fmt.Printf("%v %s", err, secret)
 	return 0
 }
 

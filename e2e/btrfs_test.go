@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestSnapshot: a command does not see what is denied to it in a snapshot of its workspace, which whoever owns a subvolume of Btrfs
+// may take. The file system is an image that is mounted in a namespace of its own.
+func TestSnapshot(t *testing.T) {
+	missing := func(why any) {
+		t.Helper()
+		if os.Getenv("CI") != "" {
+			t.Fatal(why)
+		}
+		t.Skip(why)
+	}
+	if os.Getuid() != 0 {
+		missing("mounting an image needs uid 0")
+	}
+	for _, program := range []string{"mkfs.btrfs", "mount", "unshare", "setpriv"} {
+		if _, err := exec.LookPath(program); err != nil {
+			missing(err)
+		}
+	}
+	base, err := os.MkdirTemp("", "btrfs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(base) })
+	image, repo := base+"/image", base+"/repo"
+	policy, err := json.Marshal(map[string]any{
+		"windowsSandboxLevel": "disabled",
+		"permissions": map[string]any{"type": "managed", "network": "restricted", "file_system": map[string]any{
+			"type": "restricted",
+			"entries": []any{
+				map[string]any{"access": "read", "path": map[string]any{"type": "special", "value": map[string]any{"kind": "root"}}},
+				map[string]any{"access": "write", "path": map[string]any{"type": "path", "path": "file://" + repo}},
+				map[string]any{"access": "deny", "path": map[string]any{"type": "path", "path": "file://" + repo + "/vault"}},
+			},
+		}},
+	})
+	for name, content := range map[string]string{"policy": string(policy), "image": ""} {
+		if err == nil {
+			err = os.WriteFile(base+"/"+name, []byte(content), 0o644)
+		}
+	}
+	if err == nil {
+		err = os.Chmod(base, 0o755)
+	}
+	for from, to := range map[string]string{agentBinary(t): "agent", escapeBinary(t): "escape"} {
+		var program []byte
+		if err == nil {
+			program, err = os.ReadFile(from)
+		}
+		if err == nil {
+			err = os.WriteFile(base+"/"+to, program, 0o755)
+		}
+	}
+	if err == nil {
+		err = os.Mkdir(repo, 0o755)
+	}
+	if err == nil {
+		err = os.Truncate(image, 256<<20)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfs.btrfs", "-q", image).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs.btrfs: %v\n%s", err, out)
+	}
+	// As its owner, the command itself first, to see that it does what it should.
+	const script = `
+		mount -o loop "$1" "$2" || { echo not mounted; exit; }
+		mkdir "$2/vault"; echo TOPSECRET >"$2/vault/secret"; chown -R "$4" "$2"
+		as="setpriv --reuid $4 --regid $4 --clear-groups --no-new-privs"
+		echo "free $($as unshare -Ur "$3/free" "$2")"
+		rm -rf "$2/snapshot" 2>/dev/null || mv "$2/snapshot" "$2/taken"
+		echo "confined $($as "$3/agent" sandbox --state-dir "$3/state-$4" --policy "$3/policy" -- "$3/escape" snapshot "$2" 2>&1)"
+		umount "$2"`
+	// What takes a snapshot without being confined.
+	free := fmt.Sprintf("#!/bin/sh\nbtrfs subvolume snapshot \"$1\" \"$1/snapshot\" >/dev/null 2>&1; cat \"$1/snapshot/vault/secret\"\n")
+	if err := os.WriteFile(base+"/free", []byte(free), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, uid := range []string{"0", "65534"} {
+		if err := os.Mkdir(base+"/state-"+uid, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("chown", uid+":"+uid, base+"/state-"+uid).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		out, err := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", image, repo, base, uid).CombinedOutput()
+		said := string(out)
+		if strings.Contains(said, "not mounted") {
+			missing(said)
+		}
+		if err != nil || !strings.Contains(said, "free TOPSECRET") || !strings.Contains(said, "confined operation not permitted") || strings.Count(said, "TOPSECRET") != 1 {
+			t.Errorf("uid %s: %v: %s", uid, err, said)
+		}
+	}
+}
