@@ -1,0 +1,116 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/transport"
+)
+
+// TestCommandIsNoClient: a command with the network does not run anything unconfined by way of the agent that confines it, which lets
+// everybody in who connects; and that agent says so when it starts.
+func TestCommandIsNoClient(t *testing.T) {
+	for _, tt := range []struct {
+		name, listen string
+		flags        []string
+		refused      bool // the command is not even started
+	}{
+		{"loopback", "ws://127.0.0.1:0", nil, false},
+		{"loopback of IPv6", "ws://[::1]:0", nil, false},
+		{"everywhere", "ws://0.0.0.0:0", []string{"--allow-unauthenticated"}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			work, err := filepath.EvalSymlinks(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(agentBinary(t), append([]string{"--listen", tt.listen, "--state-dir", t.TempDir() + "/state"}, tt.flags...)...)
+			var complaints transcript
+			cmd.Stderr = &complaints
+			stdout, err := cmd.StdoutPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_ = cmd.Process.Signal(syscall.SIGTERM)
+				_ = cmd.Wait()
+				if said := complaints.String(); !strings.Contains(said, "--ws-auth capability-token") || !strings.Contains(said, "every local user") {
+					t.Errorf("it says %q", said)
+				}
+			})
+			url, err := bufio.NewReader(stdout).ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			url = strings.Replace(strings.TrimSpace(url), "0.0.0.0", "127.0.0.1", 1)
+			c, err := client.Connect(t.Context(), client.Config{Dial: func(ctx context.Context) (rpc.Conn, error) {
+				return transport.Dial(ctx, url, transport.DialConfig{})
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			other, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer other.Close()
+
+			r := &escapeRig{repo: work}
+			run := func(argv ...string) (int, string) {
+				t.Helper()
+				p, err := c.Start(t.Context(), protocol.StartParams{
+					Argv: argv, Cwd: protocol.NewPathURI(work), Sandbox: r.policy("net"),
+					Env: map[string]string{"PATH": os.Getenv("PATH"), "HOME": work},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				code, out, stderr := outcome(t, p)
+				return code, out + stderr
+			}
+			_, port, err := net.SplitHostPort(strings.TrimPrefix(url, "ws://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			mark := t.TempDir() + "/ran"
+			for _, host := range []string{"127.0.0.1", "127.9.9.9", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]"} {
+				code, said := run(agentBinary(t), "exec", "--url", "ws://"+host+":"+port, "--", "touch", mark)
+				if _, err := os.Stat(mark); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("by way of %s it ran something: %v", host, err)
+				}
+				if want := 125; tt.refused && (code != 101 || !strings.Contains(said, "--ws-auth")) || !tt.refused && code != want {
+					t.Errorf("%s: exit code %d, %s", host, code, said)
+				}
+			}
+			if tt.refused {
+				return
+			}
+			// Other services it reaches, by the same program.
+			go func() {
+				conn, err := other.Accept()
+				if err == nil {
+					_, _ = conn.Write([]byte("HTTP/1.1 418 reached\r\n\r\n"))
+					_ = conn.Close()
+				}
+			}()
+			if code, said := run(agentBinary(t), "exec", "--url", "ws://"+other.Addr().String(), "--", "true"); code != 125 || !strings.Contains(said, "418") {
+				t.Errorf("another service: exit code %d, %s", code, said)
+			}
+		})
+	}
+}
