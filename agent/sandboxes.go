@@ -5,6 +5,8 @@ import (
 	"os"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
@@ -47,6 +49,13 @@ func newSandboxes(cfg *Config, h *host) *sandboxes {
 		}
 		return host
 	})
+	for _, secret := range cfg.Secrets {
+		var st unix.Stat_t
+		if unix.Stat(secret, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink > 1 {
+			cfg.Logger.Warn("a secret file has other names (hard links): what is confined can read it by those that its policy shows",
+				"file", secret, "names", st.Nlink)
+		}
+	}
 	dirs := sandbox.StateDirs()
 	if cfg.StateDir != "" {
 		dirs = []string{cfg.StateDir}

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -53,5 +55,27 @@ func TestStateDirUnseen(t *testing.T) {
 		if err != nil || len(entries) != 1 {
 			t.Errorf("%s: the directory has %v now, %v", name, entries, err)
 		}
+	}
+}
+
+// Rules are about paths, so the other names of a secret are said.
+func TestSecretWithTwoNames(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"one", "two"} {
+		if err := os.WriteFile(dir+"/"+name, []byte("token"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Link(dir+"/two", dir+"/other"); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	a := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Secrets: []string{dir + "/one", dir + "/two", dir + "/none"}, StateDir: t.TempDir() + "/state"})
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if said := log.String(); strings.Count(said, "hard links") != 1 || !strings.Contains(said, "file="+dir+"/two names=2") {
+		t.Errorf("%s", said)
 	}
 }

@@ -82,7 +82,11 @@ func (v *View) copyFile(ctx context.Context, srcDir dir, src string, to copyTarg
 		return err
 	}
 	if err = fstat(out, &old); err == nil {
-		err = overwrite(ctx, in, &from, out, &old, dst)
+		mode := from.Mode & 0o7777
+		if v != nil {
+			mode &^= unix.S_ISUID | unix.S_ISGID // whoever executes the copy would get the ids of its owner
+		}
+		err = overwrite(ctx, in, &from, mode, out, &old, dst)
 	}
 	if cerr := unix.Close(out); err == nil && cerr != unix.EINTR {
 		err = cerr
@@ -90,16 +94,16 @@ func (v *View) copyFile(ctx context.Context, srcDir dir, src string, to copyTarg
 	return err
 }
 
-// overwrite gives out, which is the file old, the mode and contents of in.
-func overwrite(ctx context.Context, in int, from *unix.Stat_t, out int, old *unix.Stat_t, dst string) error {
+// overwrite gives out, which is the file old, the mode and the contents of in.
+func overwrite(ctx context.Context, in int, from *unix.Stat_t, mode uint32, out int, old *unix.Stat_t, dst string) error {
 	if idOf(from) == idOf(old) {
 		return invalidf("destination path %q is the source itself", dst)
 	}
 	if isRegular(old) {
 		// The mode comes first: what the source hides is not to be seen in
 		// the copy for a moment.
-		if old.Mode&0o7777 != from.Mode&0o7777 {
-			if err := unix.Fchmod(out, from.Mode&0o7777); err != nil {
+		if old.Mode&0o7777 != mode {
+			if err := unix.Fchmod(out, mode); err != nil {
 				return err
 			}
 		}

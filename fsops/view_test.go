@@ -412,3 +412,22 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// A copy under a policy gives nobody the ids of its owner.
+func TestViewCopiesNoSetID(t *testing.T) {
+	t.Parallel()
+	root := tree(t, "f =x", "over =y")
+	v := whole.view(t, root)
+	if err := unix.Chmod(filepath.Join(root, "f"), 0o6755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"new", "over"} {
+		if err := v.Copy(t.Context(), filepath.Join(root, "f"), filepath.Join(root, name), false); err != nil {
+			t.Fatal(err)
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(filepath.Join(root, name), &st); err != nil || st.Mode&0o7777 != 0o755 {
+			t.Errorf("%s has mode %o, %v", name, st.Mode&0o7777, err)
+		}
+	}
+}
