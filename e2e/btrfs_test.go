@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -70,9 +69,6 @@ func TestSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("mkfs.btrfs", "-q", image).CombinedOutput(); err != nil {
-		t.Fatalf("mkfs.btrfs: %v\n%s", err, out)
-	}
 	// As its owner, the command itself first, to see that it does what it should.
 	const script = `
 		mount -o loop "$1" "$2" || { echo not mounted; exit; }
@@ -83,11 +79,14 @@ func TestSnapshot(t *testing.T) {
 		echo "confined $($as "$3/agent" sandbox --state-dir "$3/state-$4" --policy "$3/policy" -- "$3/escape" snapshot "$2" 2>&1)"
 		umount "$2"`
 	// What takes a snapshot without being confined.
-	free := fmt.Sprintf("#!/bin/sh\nbtrfs subvolume snapshot \"$1\" \"$1/snapshot\" >/dev/null 2>&1; cat \"$1/snapshot/vault/secret\"\n")
+	const free = "#!/bin/sh\nbtrfs subvolume snapshot \"$1\" \"$1/snapshot\" >/dev/null 2>&1; cat \"$1/snapshot/vault/secret\"\n"
 	if err := os.WriteFile(base+"/free", []byte(free), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, uid := range []string{"0", "65534"} {
+		if out, err := exec.Command("mkfs.btrfs", "-q", "-f", image).CombinedOutput(); err != nil {
+			t.Fatalf("mkfs.btrfs: %v\n%s", err, out)
+		}
 		if err := os.Mkdir(base+"/state-"+uid, 0o700); err != nil {
 			t.Fatal(err)
 		}
