@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -211,6 +212,15 @@ func routesChildMain() int {
 	} {
 		if out, err := exec.Command(os.Args[2], strings.Fields(args)...).CombinedOutput(); err != nil {
 			fmt.Printf("ip %s: %v: %s", args, err, out)
+		}
+	}
+	// An address of IPv6 becomes one of the host when its link is ready.
+	for _, address := range []string{"2001:db8:1::7", "fe80::7"} {
+		for begun := time.Now(); time.Since(begun) < enough; time.Sleep(time.Millisecond) {
+			table, _ := exec.Command(os.Args[2], "-6", "route", "show", "table", "local").Output()
+			if strings.Contains(string(table), "local "+address+" ") {
+				break
+			}
 		}
 	}
 	wire, err := net.InterfaceByName("wire")
