@@ -310,7 +310,8 @@ func performRace(good, bad string) string {
 		}
 	}()
 	count := map[string]int{}
-	for begun := time.Now(); time.Since(begun) < 2*time.Second; {
+	both := func() bool { return count["ok"] > 0 && count["EPERM"] > 0 }
+	for begun := time.Now(); time.Since(begun) < 2*time.Second || !both() && time.Since(begun) < enough/2; {
 		count[onSocket(unix.AF_UNIX, unix.SOCK_STREAM, func(fd int) error { return rawConnect(fd, addr, -1) })]++
 	}
 	stop.Store(true)

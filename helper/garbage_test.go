@@ -195,9 +195,12 @@ func TestGarbage(t *testing.T) {
 	before := openDescriptors(t)
 	for _, tt := range tests {
 		t.Run(tt.way, func(t *testing.T) {
-			config := Config{Argv0: garbageArgv0 + tt.way, Quiet: 100 * time.Millisecond, Hang: 2 * time.Second}
-			if tt.way == "silent" {
+			config := Config{Argv0: garbageArgv0 + tt.way, Quiet: 100 * time.Millisecond, Hang: enough}
+			switch tt.way {
+			case "silent":
 				config.Hang = 200 * time.Millisecond
+			case "ignore":
+				config.Hang = 8 * time.Second // it has to start within that
 			}
 			children := &children{}
 			pool := NewPool(children.config(config))

@@ -262,7 +262,7 @@ func TestReplacedPlace(t *testing.T) {
 // replaced.
 func TestStoppedHelper(t *testing.T) {
 	t.Parallel()
-	pool, children := testPool(t, Config{Quiet: 50 * time.Millisecond, Hang: time.Second})
+	pool, children := testPool(t, Config{Quiet: 50 * time.Millisecond, Hang: 8 * time.Second})
 	dir := t.TempDir()
 	if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
 		t.Fatal(err)
@@ -485,14 +485,14 @@ func TestUnconfinedPolicyIsRefused(t *testing.T) {
 // eventually waits for what other processes and goroutines bring about.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(enough)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for !done() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("not within 10 s: %s", what)
+			t.Fatalf("not within %v: %s", enough, what)
 		}
 	}
 }

@@ -158,7 +158,7 @@ func TestGlobTime(t *testing.T) {
 		}
 		start := time.Now()
 		p.DeniesFile(name)
-		if took := time.Since(start); took > 2*time.Second {
+		if took := time.Since(start); took > time.Minute { // milliseconds; without the bounds, years
 			t.Errorf("%.40q took %v", pattern, took)
 		}
 	}
