@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/ticket"
 )
 
 // maxBody is the largest request body in bytes; an honest one has 6 KiB.
@@ -25,6 +26,15 @@ const maxBody = 64 << 10
 
 // apiTimeout bounds what a request may take; executors give up after 10 s.
 const apiTimeout = 8 * time.Second
+
+// How long what the registry signs is good for. An executor takes its URL for
+// every websocket until the rendezvous refuses it (remote.md 3.5), and registers
+// again then; a harness gets a new one for each.
+const (
+	executorTicketLife = 24 * time.Hour
+	harnessTicketLife  = time.Minute
+	authorizationLife  = time.Minute
+)
 
 // Codes of error answers, beside those of protocol.
 const (
@@ -51,7 +61,7 @@ type apiError struct {
 // operation is one path below an environment.
 type operation struct {
 	name  string
-	role  role // who may
+	role  ticket.Role // who may
 	serve func(*Server, context.Context, *call) (any, *apiError)
 }
 
@@ -66,11 +76,11 @@ type call struct {
 func operationOf(suffix string) (operation, bool) {
 	switch suffix {
 	case protocol.RegistryPathRegister:
-		return operation{"register", roleExecutor, (*Server).register}, true
+		return operation{"register", ticket.Executor, (*Server).register}, true
 	case protocol.RegistryPathValidate:
-		return operation{"validate", roleExecutor, (*Server).validate}, true
+		return operation{"validate", ticket.Executor, (*Server).validate}, true
 	case protocol.RegistryPathConnect:
-		return operation{"connect", roleHarness, (*Server).connect}, true
+		return operation{"connect", ticket.Harness, (*Server).connect}, true
 	}
 	return operation{}, false
 }
@@ -155,9 +165,9 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 		return nil, &apiError{status: http.StatusServiceUnavailable, code: protocol.RegistryCodeConflict, message: "another executor of this environment is online"}
 	}
 	s.log.Info("executor registered", "environment", c.environmentID, "registration", reg.ID, "principal", c.principal.ID)
-	link := s.signer.ticketURL(base, ticket{
-		role: roleExecutor, environmentID: c.environmentID, registrationID: reg.ID,
-		principal: c.principal.ID, expires: time.Now().Add(executorTicketLife),
+	link := s.signer.URL(base, ticket.Ticket{
+		Role: ticket.Executor, EnvironmentID: c.environmentID, RegistrationID: reg.ID,
+		Principal: c.principal.ID, Expires: time.Now().Add(executorTicketLife),
 	})
 	return protocol.RegisterResponse{
 		EnvironmentID: &c.environmentID, URL: &link,
@@ -181,7 +191,7 @@ func (s *Server) validate(ctx context.Context, c *call) (any, *apiError) {
 		return nil, &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "harness_key_authorization is too long"}
 	}
 	refused := protocol.ValidateResponse{}
-	harness, ok := s.signer.openAuthorization(request.HarnessKeyAuthorization, c.environmentID,
+	harness, ok := s.signer.OpenAuthorization(request.HarnessKeyAuthorization, c.environmentID,
 		request.ExecutorRegistrationID, request.HarnessPublicKey, time.Now())
 	if !ok {
 		return refused, nil
@@ -201,7 +211,7 @@ func (s *Server) validate(ctx context.Context, c *call) (any, *apiError) {
 	if err := cmp.Or(currentErr, allowedErr); err != nil {
 		return nil, s.broken("validate", c.environmentID, err)
 	}
-	return protocol.ValidateResponse{Valid: current && allowed && p.may(roleHarness, c.environmentID)}, nil
+	return protocol.ValidateResponse{Valid: current && allowed && p.may(ticket.Harness, c.environmentID)}, nil
 }
 
 // connect is remote.md 9.
@@ -233,14 +243,14 @@ func (s *Server) connect(ctx context.Context, c *call) (any, *apiError) {
 	now := time.Now()
 	return protocol.ConnectResponse{
 		EnvironmentID: c.environmentID,
-		URL: s.signer.ticketURL(base, ticket{
-			role: roleHarness, environmentID: c.environmentID, registrationID: reg.ID,
-			principal: c.principal.ID, expires: now.Add(harnessTicketLife),
+		URL: s.signer.URL(base, ticket.Ticket{
+			Role: ticket.Harness, EnvironmentID: c.environmentID, RegistrationID: reg.ID,
+			Principal: c.principal.ID, Expires: now.Add(harnessTicketLife),
 		}),
 		SecurityProfile:        protocol.SecurityProfile,
 		ExecutorRegistrationID: reg.ID,
 		ExecutorPublicKey:      reg.Key,
-		HarnessKeyAuthorization: s.signer.authorization(c.environmentID, reg.ID, request.HarnessPublicKey, c.principal.ID,
+		HarnessKeyAuthorization: s.signer.Authorization(c.environmentID, reg.ID, request.HarnessPublicKey, c.principal.ID,
 			now.Add(authorizationLife)),
 	}, nil
 }

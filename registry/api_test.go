@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/ticket"
 )
 
 // testServer is a registry on a real port.
@@ -46,7 +47,7 @@ func startServer(t testing.TB, cfg Config) *testServer {
 	return &testServer{Server: s, url: web.URL, log: log}
 }
 
-func createKey(t testing.TB, st *Store, r role, environments string, limits Limits) (text, id string) {
+func createKey(t testing.TB, st *Store, r ticket.Role, environments string, limits Limits) (text, id string) {
 	t.Helper()
 	text, key, err := st.CreateKey(t.Context(), Key{Role: string(r), Environments: environments, Limits: limits})
 	if err != nil {
@@ -157,27 +158,27 @@ func TestConversation(t *testing.T) {
 	st, dir := openTestStore(t)
 	one := startServer(t, Config{Store: st})
 	two := startServer(t, Config{Store: openBeside(t, dir), PublicURL: "https://registry.example/base/"})
-	executor, executorID := createKey(t, st, roleExecutor, "env-*", Limits{})
-	harness, harnessID := createKey(t, st, roleHarness, "*", Limits{})
+	executor, executorID := createKey(t, st, ticket.Executor, "env-*", Limits{})
+	harness, harnessID := createKey(t, st, ticket.Harness, "*", Limits{})
 	executorKey, harnessKey := testKey(t), testKey(t)
 
 	id, link := one.mustRegister(t, executor, "env-1", executorKey)
-	if !strings.HasPrefix(link, strings.Replace(one.url, "http", "ws", 1)+RendezvousPath) {
+	if !strings.HasPrefix(link, strings.Replace(one.url, "http", "ws", 1)+ticket.RendezvousPath) {
 		t.Errorf("the executor's URL does not lead back to where it came from")
 	}
 	again, link2 := two.mustRegister(t, executor, "env-1", executorKey)
 	if again != id {
 		t.Errorf("registration %q, then %q", id, again)
 	}
-	if !strings.HasPrefix(link2, "wss://registry.example/base"+RendezvousPath) {
+	if !strings.HasPrefix(link2, "wss://registry.example/base"+ticket.RendezvousPath) {
 		t.Errorf("the executor's URL does not lead to the public one")
 	}
 	u, err := url.Parse(link2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, rejection := one.signer.openTicket(u.Query(), time.Now())
-	if want := (ticket{roleExecutor, "env-1", id, keyPrincipal + executorID, got.expires}); got != want || rejection != "" {
+	got, rejection := one.signer.Open(u.Query(), time.Now())
+	if want := (ticket.Ticket{Role: ticket.Executor, EnvironmentID: "env-1", RegistrationID: id, Principal: keyPrincipal + executorID, Expires: got.Expires}); got != want || rejection != "" {
 		t.Errorf("ticket is %+v, %q, want %+v", got, rejection, want)
 	}
 
@@ -197,11 +198,11 @@ func TestConversation(t *testing.T) {
 	if u, err = url.Parse(connected.URL); err != nil {
 		t.Fatal(err)
 	}
-	got, rejection = one.signer.openTicket(u.Query(), time.Now())
-	if want := (ticket{roleHarness, "env-1", id, keyPrincipal + harnessID, got.expires}); got != want || rejection != "" {
+	got, rejection = one.signer.Open(u.Query(), time.Now())
+	if want := (ticket.Ticket{Role: ticket.Harness, EnvironmentID: "env-1", RegistrationID: id, Principal: keyPrincipal + harnessID, Expires: got.Expires}); got != want || rejection != "" {
 		t.Errorf("ticket is %+v, %q, want %+v", got, rejection, want)
 	}
-	if life := time.Until(got.expires); life <= 0 || life > harnessTicketLife {
+	if life := time.Until(got.Expires); life <= 0 || life > harnessTicketLife {
 		t.Errorf("the harness's ticket is good for %v", life)
 	}
 
@@ -229,7 +230,7 @@ func TestConversation(t *testing.T) {
 	}
 	// Nothing that lets anybody in was logged.
 	for _, log := range []string{one.log.String(), two.log.String()} {
-		for _, secret := range []string{executor, harness, connected.HarnessKeyAuthorization, u.Query().Get(paramSignature)} {
+		for _, secret := range []string{executor, harness, connected.HarnessKeyAuthorization, u.Query().Get("signature")} {
 			if strings.Contains(log, secret) {
 				t.Errorf("the log holds a credential:\n%s", log)
 			}
@@ -242,13 +243,13 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	st, _ := openTestStore(t)
 	s := startServer(t, Config{Store: st})
-	executor, _ := createKey(t, st, roleExecutor, "env-*", Limits{})
-	harness, _ := createKey(t, st, roleHarness, "env-*", Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "env-*", Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "env-*", Limits{})
 	expired, _, err := st.CreateKey(t.Context(), Key{Role: "executor", Environments: "*", Expires: time.Now().Add(-time.Second)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	limited, _ := createKey(t, st, roleExecutor, "env-*", Limits{Requests: 0.001, RequestBurst: 1})
+	limited, _ := createKey(t, st, ticket.Executor, "env-*", Limits{Requests: 0.001, RequestBurst: 1})
 	s.post(t, "Bearer "+limited, "/cloud/environment/env-1/register", "{}")
 
 	key, err := json.Marshal(testKey(t))
@@ -353,8 +354,8 @@ func TestRevocation(t *testing.T) {
 	st, dir := openTestStore(t)
 	other := openBeside(t, dir)
 	s := startServer(t, Config{Store: other})
-	executor, _ := createKey(t, st, roleExecutor, "*", Limits{})
-	harness, harnessID := createKey(t, st, roleHarness, "*", Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", Limits{})
+	harness, harnessID := createKey(t, st, ticket.Harness, "*", Limits{})
 	id, _ := s.mustRegister(t, executor, "env", testKey(t))
 	s.goOnline(t, "env", id)
 	harnessKey := testKey(t)
@@ -407,8 +408,8 @@ func TestStoreGone(t *testing.T) {
 	t.Parallel()
 	st, dir := openTestStore(t)
 	s := startServer(t, Config{Store: openBeside(t, dir)})
-	executor, _ := createKey(t, st, roleExecutor, "*", Limits{})
-	harness, _ := createKey(t, st, roleHarness, "*", Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "*", Limits{})
 	if status, _, body := s.do(t, "GET", "/readyz", "", nil); status != 200 {
 		t.Errorf("readyz: %d %s", status, body)
 	}
@@ -439,10 +440,10 @@ func TestHealth(t *testing.T) {
 	t.Parallel()
 	st, _ := openTestStore(t)
 	s := startServer(t, Config{Store: st})
-	key, id := createKey(t, st, roleExecutor, "*", Limits{})
+	key, id := createKey(t, st, ticket.Executor, "*", Limits{})
 	s.mustRegister(t, key, "env", testKey(t))
 	s.metrics.frames.Add(3)
-	s.metrics.refused(rejectExpired)
+	s.metrics.refused(ticket.RejectExpired)
 	status, header, body := s.do(t, "GET", "/metrics", "", nil)
 	if status != 200 || !strings.HasPrefix(header.Get("Content-Type"), "text/plain; version=0.0.4") {
 		t.Errorf("metrics: %d %s", status, header.Get("Content-Type"))
@@ -536,7 +537,7 @@ func BenchmarkValidate(b *testing.B) {
 	key := testKey(b)
 	request := protocol.ValidateRequest{
 		ExecutorRegistrationID: id, HarnessPublicKey: key,
-		HarnessKeyAuthorization: s.signer.authorization("env", id, key, keyPrincipal+harnessID, time.Now().Add(time.Hour)),
+		HarnessKeyAuthorization: s.signer.Authorization("env", id, key, keyPrincipal+harnessID, time.Now().Add(time.Hour)),
 	}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -550,8 +551,8 @@ func benchServer(b *testing.B) (s *testServer, executor, harness, registrationID
 	b.Helper()
 	st, _ := openTestStore(b)
 	s = startServer(b, Config{Store: st, Limits: Limits{Requests: -1}, Logger: slog.New(slog.DiscardHandler)})
-	executor, _ = createKey(b, st, roleExecutor, "*", Limits{})
-	harness, harnessID = createKey(b, st, roleHarness, "*", Limits{})
+	executor, _ = createKey(b, st, ticket.Executor, "*", Limits{})
+	harness, harnessID = createKey(b, st, ticket.Harness, "*", Limits{})
 	id, _ := s.mustRegister(b, executor, "env", testKey(b))
 	s.goOnline(b, "env", id)
 	return s, executor, harness, id, harnessID

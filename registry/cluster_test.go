@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/ticket"
 )
 
 // startCluster starts NATS servers with JetStream that know each other.
@@ -70,8 +71,8 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	s := startServer(t, Config{Store: st})
-	executor, _ := createKey(t, st, roleExecutor, "*", Limits{})
-	harness, _ := createKey(t, st, roleHarness, "*", Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "*", Limits{})
 	id, _ := s.mustRegister(t, executor, "env", testKey(t))
 	s.goOnline(t, "env", id)
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/frame"
 )
 
@@ -23,7 +24,7 @@ func TestSlowHarness(t *testing.T) {
 				s.routes.patience, other.routes.patience = 300*time.Millisecond, 300*time.Millisecond
 				e, h := s.executor(), other.harness()
 				opened(h, e, "quick", ack)
-				slow := other.dialBuffered(other.url(other.ticket(roleHarness)), 0)
+				slow := other.dialBuffered(other.url(other.ticket(ticket.Harness)), 0)
 				opened(slow, e, "slow", ack)
 
 				payload := strings.Repeat("x", 61_000)
@@ -58,7 +59,7 @@ func TestStuckExecutor(t *testing.T) {
 				servers = append(servers, c.server(Config{}))
 			}
 			first := servers[places[0]]
-			stuck := first.dialBuffered(first.url(first.ticket(roleExecutor)), 0)
+			stuck := first.dialBuffered(first.url(first.ticket(ticket.Executor)), 0)
 			c.waitOnline(first.node)
 			h := servers[places[2]].harness()
 			opened(h, stuck, "stream", 1)
@@ -73,7 +74,7 @@ func TestStuckExecutor(t *testing.T) {
 				}
 				return n > 0
 			})
-			e := servers[places[1]].dial(servers[places[1]].ticket(roleExecutor))
+			e := servers[places[1]].dial(servers[places[1]].ticket(ticket.Executor))
 			h.want(e.sendFrame(acked(resume("stream"), 1)))
 			last := acked(data("stream", 1000, "last"), 1)
 			e.until(last.Append(nil), func() { h.sendFrame(last) })
@@ -102,9 +103,9 @@ func TestHoldUp(t *testing.T) {
 				t.Parallel()
 				c := newCluster(t)
 				s, other := c.pair(servers, Config{Grace: time.Hour})
-				e := s.dialBuffered(s.url(s.ticket(roleExecutor)), 0)
+				e := s.dialBuffered(s.url(s.ticket(ticket.Executor)), 0)
 				c.waitOnline(s.node)
-				h := other.dialBuffered(other.url(other.ticket(roleHarness)), 0)
+				h := other.dialBuffered(other.url(other.ticket(ticket.Harness)), 0)
 				open := func() {
 					e.want(h.sendFrame(resume("stream")))
 					e.want(h.sendFrame(handshake("stream")))
@@ -136,7 +137,7 @@ func TestHoldUp(t *testing.T) {
 				gone := time.Now()
 				h.socket.Close()
 				e.wantReset("stream", resetHarnessGone)
-				h = other.dialBuffered(other.url(other.ticket(roleHarness)), 0)
+				h = other.dialBuffered(other.url(other.ticket(ticket.Harness)), 0)
 				open()
 				e.socket.Close()
 				h.wantEnd()

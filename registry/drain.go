@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/execagent/execagent/registry/ticket"
 )
 
 const (
@@ -36,7 +38,7 @@ func (s *Server) Drain(ctx context.Context) error {
 	}
 	var executors, harnesses []*peer
 	for p := range rs.sockets {
-		if p.role == roleExecutor {
+		if p.role == ticket.Executor {
 			executors = append(executors, p)
 		} else {
 			harnesses = append(harnesses, p)

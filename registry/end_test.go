@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -21,7 +22,7 @@ type end struct {
 	resets   map[string]bool // of streams, that were dropped
 }
 
-func (ts *relayServer) dial(t ticket) *end {
+func (ts *relayServer) dial(t ticket.Ticket) *end {
 	ts.c.t.Helper()
 	return ts.dialURL(ts.url(t))
 }
@@ -62,14 +63,14 @@ func (ts *relayServer) dialBuffered(rawURL string, ahead int) *end {
 // executor connects one and waits until the store and the server know it.
 func (ts *relayServer) executor() *end {
 	ts.c.t.Helper()
-	e := ts.dial(ts.ticket(roleExecutor))
+	e := ts.dial(ts.ticket(ticket.Executor))
 	ts.c.waitOnline(ts.node)
 	return e
 }
 
 func (ts *relayServer) harness() *end {
 	ts.c.t.Helper()
-	return ts.dial(ts.ticket(roleHarness))
+	return ts.dial(ts.ticket(ticket.Harness))
 }
 
 func (c *cluster) waitOnline(node string) {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/ticket"
 )
 
 // Paths for those who run a registry. None of them needs a credential, nor tells
@@ -19,7 +20,7 @@ const (
 // health.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
-	case strings.HasPrefix(path, RendezvousPath):
+	case strings.HasPrefix(path, ticket.RendezvousPath):
 		s.serveRendezvous(w, r)
 	case strings.HasPrefix(path, protocol.RegistryPathPrefix):
 		s.serveAPI(w, r)

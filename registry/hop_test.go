@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/relaypb"
 	"github.com/execagent/execagent/relay/socket"
@@ -82,7 +83,7 @@ func TestNATSRestart(t *testing.T) {
 	repeat(t, far, func() []byte { return e.sendFrame(acked(again, 1)) })
 	exchange(local, e, "local", 0)
 	c.eventually("a harness can connect", func() bool {
-		s, err := socket.Dial(t.Context(), b.url(b.ticket(roleHarness)), nil, socket.Config{})
+		s, err := socket.Dial(t.Context(), b.url(b.ticket(ticket.Harness)), nil, socket.Config{})
 		if err != nil {
 			return false
 		}
@@ -166,7 +167,7 @@ func TestServerCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain.wantEnd()
-	e = third.dial(third.ticket(roleExecutor))
+	e = third.dial(third.ticket(ticket.Executor))
 	far.want(e.sendFrame(acked(resume("acknowledged"), 1)))
 	exchange(far, e, "acknowledged", 1)
 }
@@ -197,7 +198,7 @@ func TestExecutorMovesUnderLoad(t *testing.T) {
 	})
 	var last uint32
 	for n := range 6 {
-		e = servers[(n+1)%2].dial(servers[(n+1)%2].ticket(roleExecutor))
+		e = servers[(n+1)%2].dial(servers[(n+1)%2].ticket(ticket.Executor))
 		e.sendFrame(acked(resume("stream"), 1))
 		for range 100 {
 			var f frame.Frame
@@ -286,7 +287,7 @@ func TestLateAbsent(t *testing.T) {
 	a, b := c.server(Config{}), c.server(Config{})
 	a.executor()
 	first := presenceRevision(c)
-	e := a.dial(a.ticket(roleExecutor))
+	e := a.dial(a.ticket(ticket.Executor))
 	c.eventually("the newer websocket is the one", func() bool { return presenceRevision(c) > first })
 	h := b.harness()
 	opened(h, e, "stream", 0)

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/registry/ticket"
 )
 
 // maxRuntimeID is in bytes.
@@ -40,7 +42,7 @@ type Identity struct {
 type identityRecord struct{ Identity }
 
 func (i *identityRecord) principal() *principal {
-	return &principal{ID: agentPrincipal + i.RuntimeID, Role: roleExecutor, Environments: i.Environments, Limits: i.Limits}
+	return &principal{ID: agentPrincipal + i.RuntimeID, Role: ticket.Executor, Environments: i.Environments, Limits: i.Limits}
 }
 
 // identityKey names an identity in the store, where names are of few characters.
@@ -162,8 +164,10 @@ func (st *Store) refuseReplay(ctx context.Context, a *auth.Assertion) error {
 // second for a task at most, shared by all processes.
 func (st *Store) replayed(ctx context.Context, runtimeID, taskID string, at time.Time) (bool, error) {
 	hash := sha256.New()
-	writeField(hash, []byte(runtimeID))
-	writeField(hash, []byte(taskID))
+	for _, name := range []string{runtimeID, taskID} {
+		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(name)))) // they cannot run into one another
+		hash.Write([]byte(name))
+	}
 	key := hex.EncodeToString(hash.Sum(nil)[:16])
 	for range casRetries {
 		newest, revision, found, err := get[int64](ctx, st.replay, key)

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/execagent/execagent/registry/ticket"
 )
 
 // An API key is keyPrefix and the base64url of random bytes. It has so much
@@ -53,13 +55,13 @@ func (k *keyRecord) valid(now time.Time) bool {
 }
 
 func (k *keyRecord) principal(id string) *principal {
-	return &principal{ID: keyPrincipal + id, Role: role(k.Role), Environments: k.Environments, Limits: k.Limits}
+	return &principal{ID: keyPrincipal + id, Role: ticket.Role(k.Role), Environments: k.Environments, Limits: k.Limits}
 }
 
 // CreateKey stores a new key with the label, role, environments, expiry and
 // limits of k. The text is the key, and there is no way to get it again.
 func (st *Store) CreateKey(ctx context.Context, k Key) (text string, created Key, err error) {
-	if k.Role != string(roleExecutor) && k.Role != string(roleHarness) {
+	if k.Role != string(ticket.Executor) && k.Role != string(ticket.Harness) {
 		return "", Key{}, fmt.Errorf("role %.32q is neither executor nor harness", k.Role)
 	}
 	if err := checkPattern(k.Environments); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/registry/ticket"
 )
 
 // errUnauthorized says nothing about what is wrong with a credential.
@@ -16,7 +17,7 @@ var errUnauthorized = errors.New("the credential is missing or not valid")
 // principal is who makes a request or has a websocket open.
 type principal struct {
 	ID           string // "key:..." or "agent:...", no secret
-	Role         role
+	Role         ticket.Role
 	Environments string // pattern, see matchEnvironment
 	Limits       Limits // its own; zero members are the server's
 }
@@ -28,7 +29,7 @@ const (
 )
 
 // may tells whether the principal has the role for the environment.
-func (p *principal) may(r role, environmentID string) bool {
+func (p *principal) may(r ticket.Role, environmentID string) bool {
 	return p.Role == r && matchEnvironment(p.Environments, environmentID)
 }
 

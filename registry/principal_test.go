@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/registry/ticket"
 )
 
 func TestMatchEnvironment(t *testing.T) {
@@ -89,7 +91,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("a key has %d bytes", len(text))
 	}
 	p, err := other.authenticateKey(ctx, text)
-	if want := (principal{keyPrincipal + created.ID, roleHarness, "ci-*", Limits{Streams: 3}}); err != nil || *p != want {
+	if want := (principal{keyPrincipal + created.ID, ticket.Harness, "ci-*", Limits{Streams: 3}}); err != nil || *p != want {
 		t.Fatalf("got %+v, %v, want %+v", p, err, want)
 	}
 	if same, found, err := other.principal(ctx, p.ID); err != nil || !found || *same != *p {

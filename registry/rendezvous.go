@@ -9,13 +9,22 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/socket"
+)
+
+// Reasons of a refused upgrade in the header of protocol.HeaderRejectionReason,
+// beside those that a ticket can give (remote.md 4).
+const (
+	rejectDraining         = "pod_draining"
+	rejectUnknownRoute     = "unknown_route"
+	rejectRouteUnavailable = "route_unavailable"
 )
 
 // peer is what executors and harnesses have in common: a websocket in a meeting.
 type peer struct {
 	rs        *routes
-	role      role
+	role      ticket.Role
 	meeting   *meeting
 	principal *principal
 	socket    *socket.Socket
@@ -34,8 +43,8 @@ type refusal struct {
 // refusals says which status goes with the reasons that a ticket can give; those
 // that are not here are 400.
 var refusals = map[string]int{
-	rejectExpired:          http.StatusUnauthorized,
-	rejectInvalidSignature: http.StatusUnauthorized,
+	ticket.RejectExpired:          http.StatusUnauthorized,
+	ticket.RejectInvalidSignature: http.StatusUnauthorized,
 }
 
 // serveRendezvous answers a request for a rendezvous websocket (remote.md 4).
@@ -48,10 +57,10 @@ func (s *Server) serveRendezvous(w http.ResponseWriter, r *http.Request) {
 	if no != nil {
 		s.metrics.refused(no.reason)
 		level := slog.LevelInfo
-		if t.registrationID == "" { // anybody can do that, as often as they like
+		if t.RegistrationID == "" { // anybody can do that, as often as they like
 			level = slog.LevelDebug
 		}
-		s.log.Log(r.Context(), level, "websocket refused", "environment", t.environmentID, "registration", t.registrationID,
+		s.log.Log(r.Context(), level, "websocket refused", "environment", t.EnvironmentID, "registration", t.RegistrationID,
 			"status", no.status, "reason", no.reason)
 		w.Header().Set(protocol.HeaderRejectionReason, no.reason)
 		http.Error(w, no.reason, no.status)
@@ -60,40 +69,40 @@ func (s *Server) serveRendezvous(w http.ResponseWriter, r *http.Request) {
 
 // admit finds out what the request may, without a word to the store before the
 // signature is known to be good. The ticket in a refusal is empty unless it is.
-func (s *Server) admit(r *http.Request) (*principal, ticket, *refusal) {
+func (s *Server) admit(r *http.Request) (*principal, ticket.Ticket, *refusal) {
 	if s.draining.Load() {
-		return nil, ticket{}, &refusal{http.StatusServiceUnavailable, rejectDraining}
+		return nil, ticket.Ticket{}, &refusal{http.StatusServiceUnavailable, rejectDraining}
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, ticket{}, &refusal{http.StatusBadRequest, rejectMalformedQuery}
+		return nil, ticket.Ticket{}, &refusal{http.StatusBadRequest, ticket.RejectMalformedQuery}
 	}
-	t, rejection := s.signer.openTicket(query, time.Now())
+	t, rejection := s.signer.Open(query, time.Now())
 	if rejection != "" {
 		status, ok := refusals[rejection]
 		if !ok {
 			status = http.StatusBadRequest
 		}
-		return nil, ticket{}, &refusal{status, rejection}
+		return nil, ticket.Ticket{}, &refusal{status, rejection}
 	}
-	if !protocol.ValidEnvironmentID(t.environmentID) || !validSubject(t.registrationID) {
-		return nil, ticket{}, &refusal{http.StatusBadRequest, rejectMalformedQuery}
+	if !protocol.ValidEnvironmentID(t.EnvironmentID) || !validSubject(t.RegistrationID) {
+		return nil, ticket.Ticket{}, &refusal{http.StatusBadRequest, ticket.RejectMalformedQuery}
 	}
 	unavailable := &refusal{http.StatusServiceUnavailable, rejectRouteUnavailable}
-	p, found, err := s.store.principal(r.Context(), t.principal)
+	p, found, err := s.store.principal(r.Context(), t.Principal)
 	switch {
 	case err != nil:
 		s.log.Warn("looking for a principal", "error", err)
 		return nil, t, unavailable
-	case !found || !p.may(t.role, t.environmentID):
-		return nil, t, &refusal{http.StatusForbidden, rejectInvalidRole}
+	case !found || !p.may(t.Role, t.EnvironmentID):
+		return nil, t, &refusal{http.StatusForbidden, ticket.RejectInvalidRole}
 	}
-	reg, found, err := s.store.registration(r.Context(), t.environmentID)
+	reg, found, err := s.store.registration(r.Context(), t.EnvironmentID)
 	switch {
 	case err != nil:
-		s.log.Warn("looking for a registration", "environment", t.environmentID, "error", err)
+		s.log.Warn("looking for a registration", "environment", t.EnvironmentID, "error", err)
 		return nil, t, unavailable
-	case !found || reg.ID != t.registrationID:
+	case !found || reg.ID != t.RegistrationID:
 		return nil, t, &refusal{http.StatusGone, rejectUnknownRoute}
 	}
 	return p, t, nil
@@ -108,31 +117,31 @@ func validSubject(id string) bool {
 
 // welcome upgrades the request and leaves its websocket to a goroutine. Without
 // a refusal it has answered.
-func (rs *routes) welcome(w http.ResponseWriter, r *http.Request, who *principal, t ticket) *refusal {
+func (rs *routes) welcome(w http.ResponseWriter, r *http.Request, who *principal, t ticket.Ticket) *refusal {
 	release, ok := rs.s.limits.connect(who)
 	if !ok {
 		// The reference executor would end if registering again met a 429.
-		if t.role == roleExecutor {
+		if t.Role == ticket.Executor {
 			return &refusal{http.StatusServiceUnavailable, rejectRouteUnavailable}
 		}
 		return &refusal{http.StatusTooManyRequests, rejectRouteUnavailable}
 	}
-	p := peer{rs: rs, role: t.role, meeting: rs.enter(t.environmentID, t.registrationID), principal: who, release: release}
-	if t.role == roleHarness {
+	p := peer{rs: rs, role: t.Role, meeting: rs.enter(t.EnvironmentID, t.RegistrationID), principal: who, release: release}
+	if t.Role == ticket.Harness {
 		if err := rs.findExecutor(r, p.meeting); err != nil {
 			p.quit()
-			rs.s.log.Info("no executor for a harness", "environment", t.environmentID, "error", err)
+			rs.s.log.Info("no executor for a harness", "environment", t.EnvironmentID, "error", err)
 			return &refusal{http.StatusServiceUnavailable, rejectRouteUnavailable}
 		}
 	}
 	var err error
 	if p.socket, err = socket.Upgrade(w, r, socket.Config{}); err != nil {
 		p.quit()
-		rs.s.log.Info("websocket not opened", "environment", t.environmentID, "error", err)
+		rs.s.log.Info("websocket not opened", "environment", t.EnvironmentID, "error", err)
 		return nil
 	}
 	p.control = p.socket.NewLane(0)
-	if t.role == roleExecutor {
+	if t.Role == ticket.Executor {
 		e := &executor{peer: p}
 		rs.start(&e.peer, e.serve)
 	} else {

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -30,7 +31,7 @@ func benchEnds(b *testing.B, servers int, ack uint32) (h, e *socket.Socket) {
 	if servers == 2 {
 		other = c.server(Config{Limits: Limits{Bytes: -1}})
 	}
-	dial := func(ts *relayServer, r role) *socket.Socket {
+	dial := func(ts *relayServer, r ticket.Role) *socket.Socket {
 		end, err := socket.Dial(b.Context(), ts.url(ts.ticket(r)), nil, socket.Config{})
 		if err != nil {
 			b.Fatal(err)
@@ -38,9 +39,9 @@ func benchEnds(b *testing.B, servers int, ack uint32) (h, e *socket.Socket) {
 		b.Cleanup(func() { end.Close() })
 		return end
 	}
-	e = dial(s, roleExecutor)
+	e = dial(s, ticket.Executor)
 	c.waitOnline(s.node)
-	h = dial(other, roleHarness)
+	h = dial(other, ticket.Harness)
 	lane := h.NewLane(0)
 	for _, f := range []frame.Frame{resume("stream"), acked(data("stream", 0, "x"), ack)} {
 		m := socket.NewMessage(64)
@@ -178,12 +179,12 @@ func TestIdleExecutors(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	tickets := make([]ticket, idleExecutors)
+	tickets := make([]ticket.Ticket, idleExecutors)
 	for i := range tickets {
 		env := fmt.Sprintf("idle-%d", i)
 		reg := c.register(env)
-		tickets[i] = ts.ticket(roleExecutor)
-		tickets[i].environmentID, tickets[i].registrationID = env, reg.ID
+		tickets[i] = ts.ticket(ticket.Executor)
+		tickets[i].EnvironmentID, tickets[i].RegistrationID = env, reg.ID
 	}
 	heap, resident := memory(t)
 	started := time.Now()
@@ -206,8 +207,8 @@ func TestIdleExecutors(t *testing.T) {
 
 	var took []time.Duration
 	for i := range 500 {
-		k := ts.ticket(roleHarness)
-		k.environmentID, k.registrationID = tickets[i].environmentID, tickets[i].registrationID
+		k := ts.ticket(ticket.Harness)
+		k.EnvironmentID, k.RegistrationID = tickets[i].EnvironmentID, tickets[i].RegistrationID
 		started := time.Now()
 		conn := rawUpgrade(t, ts.url(k))
 		took = append(took, time.Since(started))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/socket"
 )
 
@@ -38,8 +39,8 @@ func newCluster(t testing.TB) *cluster {
 
 func newClusterOn(t testing.TB, st *Store, open func() *Store) *cluster {
 	c := &cluster{t: t, st: st, open: open, environmentID: "env"}
-	c.executorKey = c.principal(Key{Role: string(roleExecutor), Environments: "*"})
-	c.harnessKey = c.principal(Key{Role: string(roleHarness), Environments: "*"})
+	c.executorKey = c.principal(Key{Role: string(ticket.Executor), Environments: "*"})
+	c.harnessKey = c.principal(Key{Role: string(ticket.Harness), Environments: "*"})
 	c.registration = c.register("env")
 	return c
 }
@@ -116,15 +117,15 @@ func (ts *relayServer) base() *url.URL {
 	return u
 }
 
-func (ts *relayServer) ticket(role role) ticket {
-	t := ticket{role: role, environmentID: ts.c.environmentID, registrationID: ts.c.registration.ID, principal: ts.c.harnessKey, expires: time.Now().Add(time.Hour)}
-	if role == roleExecutor {
-		t.principal = ts.c.executorKey
+func (ts *relayServer) ticket(role ticket.Role) ticket.Ticket {
+	t := ticket.Ticket{Role: role, EnvironmentID: ts.c.environmentID, RegistrationID: ts.c.registration.ID, Principal: ts.c.harnessKey, Expires: time.Now().Add(time.Hour)}
+	if role == ticket.Executor {
+		t.Principal = ts.c.executorKey
 	}
 	return t
 }
 
-func (ts *relayServer) url(t ticket) string { return ts.signer.ticketURL(ts.base(), t) }
+func (ts *relayServer) url(t ticket.Ticket) string { return ts.signer.URL(ts.base(), t) }
 
 func TestRejection(t *testing.T) {
 	t.Parallel()
@@ -135,17 +136,17 @@ func TestRejection(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := c.server(Config{Limits: Limits{Connections: 1}})
-	full.dial(full.ticket(roleExecutor))
+	full.dial(full.ticket(ticket.Executor))
 	c.waitOnline(full.node)
 	full.harness()
 
-	change := func(change func(*ticket)) string {
-		k := s.ticket(roleExecutor)
+	change := func(change func(*ticket.Ticket)) string {
+		k := s.ticket(ticket.Executor)
 		change(&k)
 		return s.url(k)
 	}
 	query := func(change func(url.Values)) string {
-		u, err := url.Parse(s.url(s.ticket(roleExecutor)))
+		u, err := url.Parse(s.url(s.ticket(ticket.Executor)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,13 +156,13 @@ func TestRejection(t *testing.T) {
 		return u.String()
 	}
 	other := c.register("other")
-	narrow := c.principal(Key{Role: string(roleExecutor), Environments: "prod-*"})
-	revoked := c.principal(Key{Role: string(roleExecutor), Environments: "*"})
+	narrow := c.principal(Key{Role: string(ticket.Executor), Environments: "prod-*"})
+	revoked := c.principal(Key{Role: string(ticket.Executor), Environments: "*"})
 	if _, err := c.st.RevokeKey(t.Context(), strings.TrimPrefix(revoked, keyPrincipal)); err != nil {
 		t.Fatal(err)
 	}
-	offline := s.ticket(roleHarness)
-	offline.environmentID, offline.registrationID = "other", other.ID
+	offline := s.ticket(ticket.Harness)
+	offline.EnvironmentID, offline.RegistrationID = "other", other.ID
 
 	tests := []struct {
 		name   string
@@ -169,38 +170,38 @@ func TestRejection(t *testing.T) {
 		status int
 		reason string
 	}{
-		{"expired", change(func(t *ticket) { t.expires = time.Now().Add(-time.Second) }), 401, rejectExpired},
-		{"no query", s.base().String() + RendezvousPath, 400, rejectMissingRole},
-		{"malformed query", s.url(s.ticket(roleExecutor)) + "&%zz", 400, rejectMalformedQuery},
-		{"semicolon", s.url(s.ticket(roleExecutor)) + ";x=1", 400, rejectMalformedQuery},
-		{"no role", query(func(q url.Values) { q.Del(paramRole) }), 400, rejectMissingRole},
-		{"no expiry", query(func(q url.Values) { q.Del(paramExpiry) }), 400, rejectMissingExpiry},
-		{"no signature", query(func(q url.Values) { q.Del(paramSignature) }), 400, rejectMissingSignature},
-		{"no version", query(func(q url.Values) { q.Del(paramVersion) }), 400, rejectMissingVersion},
-		{"no registration", query(func(q url.Values) { q.Del(paramRegistration) }), 400, rejectMissingRegistration},
-		{"no environment", query(func(q url.Values) { q.Del(paramEnvironment) }), 400, rejectMalformedQuery},
-		{"twice", query(func(q url.Values) { q.Add(paramRole, "harness") }), 400, rejectMalformedQuery},
-		{"extra", query(func(q url.Values) { q.Set("x", "1") }), 400, rejectExtraParam},
-		{"other version", query(func(q url.Values) { q.Set(paramVersion, "2") }), 400, rejectMalformedQuery},
-		{"unknown role", query(func(q url.Values) { q.Set(paramRole, "registry") }), 400, rejectInvalidRole},
-		{"bad expiry", query(func(q url.Values) { q.Set(paramExpiry, "tomorrow") }), 400, rejectInvalidExpiry},
-		{"later expiry", query(func(q url.Values) { q.Set(paramExpiry, "99999999999") }), 401, rejectInvalidSignature},
-		{"other role", query(func(q url.Values) { q.Set(paramRole, "harness") }), 401, rejectInvalidSignature},
-		{"other registration", query(func(q url.Values) { q.Set(paramRegistration, other.ID) }), 401, rejectInvalidSignature},
-		{"bad signature", query(func(q url.Values) { q.Set(paramSignature, "AAAA") }), 401, rejectInvalidSignature},
-		{"bad environment id", change(func(t *ticket) { t.environmentID = "a/b" }), 400, rejectMalformedQuery},
-		{"bad registration id", change(func(t *ticket) { t.registrationID = "a.>" }), 400, rejectMalformedQuery},
-		{"unknown environment", change(func(t *ticket) { t.environmentID = "nobody" }), 410, rejectUnknownRoute},
-		{"replaced registration", change(func(t *ticket) { t.registrationID = "reg_old" }), 410, rejectUnknownRoute},
-		{"unknown principal", change(func(t *ticket) { t.principal = "key:0000" }), 403, rejectInvalidRole},
-		{"revoked principal", change(func(t *ticket) { t.principal = revoked }), 403, rejectInvalidRole},
-		{"role of another principal", change(func(t *ticket) { t.principal = c.harnessKey }), 403, rejectInvalidRole},
-		{"environment of another principal", change(func(t *ticket) { t.principal = narrow }), 403, rejectInvalidRole},
+		{"expired", change(func(t *ticket.Ticket) { t.Expires = time.Now().Add(-time.Second) }), 401, ticket.RejectExpired},
+		{"no query", s.base().String() + ticket.RendezvousPath, 400, ticket.RejectMissingRole},
+		{"malformed query", s.url(s.ticket(ticket.Executor)) + "&%zz", 400, ticket.RejectMalformedQuery},
+		{"semicolon", s.url(s.ticket(ticket.Executor)) + ";x=1", 400, ticket.RejectMalformedQuery},
+		{"no role", query(func(q url.Values) { q.Del("role") }), 400, ticket.RejectMissingRole},
+		{"no expiry", query(func(q url.Values) { q.Del("expiry") }), 400, ticket.RejectMissingExpiry},
+		{"no signature", query(func(q url.Values) { q.Del("signature") }), 400, ticket.RejectMissingSignature},
+		{"no version", query(func(q url.Values) { q.Del("version") }), 400, ticket.RejectMissingVersion},
+		{"no registration", query(func(q url.Values) { q.Del("executor_registration_id") }), 400, ticket.RejectMissingRegistration},
+		{"no environment", query(func(q url.Values) { q.Del("environment_id") }), 400, ticket.RejectMalformedQuery},
+		{"twice", query(func(q url.Values) { q.Add("role", "harness") }), 400, ticket.RejectMalformedQuery},
+		{"extra", query(func(q url.Values) { q.Set("x", "1") }), 400, ticket.RejectExtraParam},
+		{"other version", query(func(q url.Values) { q.Set("version", "2") }), 400, ticket.RejectMalformedQuery},
+		{"unknown role", query(func(q url.Values) { q.Set("role", "registry") }), 400, ticket.RejectInvalidRole},
+		{"bad expiry", query(func(q url.Values) { q.Set("expiry", "tomorrow") }), 400, ticket.RejectInvalidExpiry},
+		{"later expiry", query(func(q url.Values) { q.Set("expiry", "99999999999") }), 401, ticket.RejectInvalidSignature},
+		{"other role", query(func(q url.Values) { q.Set("role", "harness") }), 401, ticket.RejectInvalidSignature},
+		{"other registration", query(func(q url.Values) { q.Set("executor_registration_id", other.ID) }), 401, ticket.RejectInvalidSignature},
+		{"bad signature", query(func(q url.Values) { q.Set("signature", "AAAA") }), 401, ticket.RejectInvalidSignature},
+		{"bad environment id", change(func(t *ticket.Ticket) { t.EnvironmentID = "a/b" }), 400, ticket.RejectMalformedQuery},
+		{"bad registration id", change(func(t *ticket.Ticket) { t.RegistrationID = "a.>" }), 400, ticket.RejectMalformedQuery},
+		{"unknown environment", change(func(t *ticket.Ticket) { t.EnvironmentID = "nobody" }), 410, rejectUnknownRoute},
+		{"replaced registration", change(func(t *ticket.Ticket) { t.RegistrationID = "reg_old" }), 410, rejectUnknownRoute},
+		{"unknown principal", change(func(t *ticket.Ticket) { t.Principal = "key:0000" }), 403, ticket.RejectInvalidRole},
+		{"revoked principal", change(func(t *ticket.Ticket) { t.Principal = revoked }), 403, ticket.RejectInvalidRole},
+		{"role of another principal", change(func(t *ticket.Ticket) { t.Principal = c.harnessKey }), 403, ticket.RejectInvalidRole},
+		{"environment of another principal", change(func(t *ticket.Ticket) { t.Principal = narrow }), 403, ticket.RejectInvalidRole},
 		{"harness without executor", s.url(offline), 503, rejectRouteUnavailable},
-		{"draining executor", draining.url(draining.ticket(roleExecutor)), 503, rejectDraining},
-		{"draining harness", draining.url(draining.ticket(roleHarness)), 503, rejectDraining},
-		{"too many executors", full.url(full.ticket(roleExecutor)), 503, rejectRouteUnavailable},
-		{"too many harnesses", full.url(full.ticket(roleHarness)), 429, rejectRouteUnavailable},
+		{"draining executor", draining.url(draining.ticket(ticket.Executor)), 503, rejectDraining},
+		{"draining harness", draining.url(draining.ticket(ticket.Harness)), 503, rejectDraining},
+		{"too many executors", full.url(full.ticket(ticket.Executor)), 503, rejectRouteUnavailable},
+		{"too many harnesses", full.url(full.ticket(ticket.Harness)), 429, rejectRouteUnavailable},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -212,7 +213,7 @@ func TestRejection(t *testing.T) {
 		})
 	}
 	t.Run("no upgrade", func(t *testing.T) {
-		resp, err := s.get(strings.Replace(s.url(s.ticket(roleExecutor)), "ws", "http", 1))
+		resp, err := s.get(strings.Replace(s.url(s.ticket(ticket.Executor)), "ws", "http", 1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,12 +223,12 @@ func TestRejection(t *testing.T) {
 		}
 	})
 	t.Run("header", func(t *testing.T) {
-		resp, err := s.get(s.http.URL + RendezvousPath)
+		resp, err := s.get(s.http.URL + ticket.RendezvousPath)
 		if err != nil {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
-		if got := resp.Header.Get(protocol.HeaderRejectionReason); got != rejectMissingRole {
+		if got := resp.Header.Get(protocol.HeaderRejectionReason); got != ticket.RejectMissingRole {
 			t.Errorf("got reason %q", got)
 		}
 	})
@@ -238,7 +239,7 @@ func TestTicketIsReusable(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s := c.server(Config{})
-	u := s.url(s.ticket(roleExecutor))
+	u := s.url(s.ticket(ticket.Executor))
 	for range 3 {
 		e := s.dialURL(u)
 		c.waitOnline(s.node)

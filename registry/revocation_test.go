@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/registry/ticket"
 )
 
 // TestExpired: an audit ends the websockets of a key that has expired, and
@@ -17,7 +19,7 @@ func TestExpired(t *testing.T) {
 	s := c.server(Config{})
 	expires := time.Now().Add(4 * time.Second)
 	valid := c.harnessKey
-	c.harnessKey = c.principal(Key{Role: string(roleHarness), Environments: "*", Expires: expires})
+	c.harnessKey = c.principal(Key{Role: string(ticket.Harness), Environments: "*", Expires: expires})
 	e, h := s.executor(), s.harness()
 	opened(h, e, "stream", 0)
 	c.harnessKey = valid
@@ -56,7 +58,7 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 	st, _ := openTestStore(t)
 	log := new(bytes.Buffer)
 	s := startServer(t, Config{Store: st, Logger: slog.New(slog.NewTextHandler(log, nil))})
-	for _, path := range []string{RendezvousPath, RendezvousPath + "?role=environment", "/cloud/environment/env/connect", "/"} {
+	for _, path := range []string{ticket.RendezvousPath, ticket.RendezvousPath + "?role=environment", "/cloud/environment/env/connect", "/"} {
 		if status, _, _ := s.do(t, http.MethodGet, path, "", nil); status < 400 {
 			t.Errorf("%s: %d", path, status)
 		}

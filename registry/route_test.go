@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/frame"
 )
 
@@ -83,8 +84,8 @@ func TestIsolation(t *testing.T) {
 			if servers == 2 {
 				other = c.server(Config{})
 			}
-			stranger := other.ticket(roleHarness)
-			stranger.principal = c.principal(Key{Role: string(roleHarness), Environments: "*"})
+			stranger := other.ticket(ticket.Harness)
+			stranger.Principal = c.principal(Key{Role: string(ticket.Harness), Environments: "*"})
 
 			e := s.executor()
 			h := s.harness()
@@ -124,12 +125,12 @@ func TestIsolation(t *testing.T) {
 			})
 			t.Run("other registration", func(t *testing.T) {
 				reg := c.register("other")
-				k := other.ticket(roleExecutor)
-				k.environmentID, k.registrationID = "other", reg.ID
+				k := other.ticket(ticket.Executor)
+				k.EnvironmentID, k.RegistrationID = "other", reg.ID
 				e2 := other.dial(k)
 				c.eventually("it is online", func() bool { _, ok, err := c.st.online(t.Context(), "other"); return ok && err == nil })
-				k = other.ticket(roleHarness)
-				k.environmentID, k.registrationID = "other", reg.ID
+				k = other.ticket(ticket.Harness)
+				k.EnvironmentID, k.RegistrationID = "other", reg.ID
 				h2 := other.dial(k)
 				opened(h2, e2, "mine", 0) // the same name, another stream
 				e2.sendFrame(data("acknowledged", 9, "forged"))
@@ -312,7 +313,7 @@ func TestExecutorNewest(t *testing.T) {
 			opened(mixed, old, "other plain", 0)
 			opened(mixed, old, "acknowledged", 1)
 
-			e := servers[places[1]].dial(servers[places[1]].ticket(roleExecutor))
+			e := servers[places[1]].dial(servers[places[1]].ticket(ticket.Executor))
 			// What it says at once is not lost, wherever the harness is.
 			repeated := [][]byte{e.sendFrame(acked(resume("acknowledged"), 1)), e.sendFrame(acked(data("acknowledged", 1, "again"), 1))}
 			old.wantEnd()

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/execagent/execagent/registry/ticket"
 )
 
 // DefaultGrace is how long a stream whose ends acknowledge may be without one
@@ -65,7 +67,7 @@ type Server struct {
 	grace      time.Duration
 	clockSkew  time.Duration
 	limits     *limiter
-	signer     *signer
+	signer     *ticket.Signer
 	metrics    *metrics
 	node       string // names this server to the others; never used again after it
 
@@ -117,7 +119,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.signer = newSigner(key)
+	s.signer = ticket.NewSigner(key)
 	clear(key)
 
 	background, cancel := context.WithCancel(context.Background())

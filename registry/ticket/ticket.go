@@ -1,0 +1,236 @@
+// Package ticket signs what a registry hands out and checks it when it comes
+// back: the URLs of rendezvous websockets, and the authorizations by which an
+// executor knows that the registry has let a harness connect. It is pure: whom a
+// principal is and which registration is the newest, others ask the store.
+package ticket
+
+import (
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// RendezvousPath is where the rendezvous websockets are.
+const RendezvousPath = "/rendezvous/"
+
+// version is the version parameter of rendezvous URLs, and the first part of
+// authorizations.
+const version = "1"
+
+// Parameters of a rendezvous URL. Their values are the credential: the query is
+// in no log.
+const (
+	paramRole         = "role"
+	paramEnvironment  = "environment_id"
+	paramRegistration = "executor_registration_id"
+	paramPrincipal    = "principal"
+	paramExpiry       = "expiry" // Unix seconds
+	paramVersion      = "version"
+	paramSignature    = "signature"
+)
+
+// Rejections of a URL that [Signer.Open] does not take, in the words of the
+// header protocol.HeaderRejectionReason (remote.md 4).
+const (
+	RejectExpired             = "expired"
+	RejectMissingRole         = "missing_role"
+	RejectMissingExpiry       = "missing_expiry"
+	RejectMissingSignature    = "missing_signature"
+	RejectMissingVersion      = "missing_version"
+	RejectMissingRegistration = "missing_executor_registration_id"
+	RejectMalformedQuery      = "malformed_query"
+	RejectInvalidRole         = "invalid_role"
+	RejectInvalidExpiry       = "invalid_expiry"
+	RejectInvalidSignature    = "invalid_signature"
+	RejectExtraParam          = "extra_query_param"
+)
+
+// Role is what a principal may be, and what a websocket is used as.
+type Role string
+
+// The roles, as keys are created with them.
+const (
+	Executor Role = "executor"
+	Harness  Role = "harness"
+)
+
+// param is what a rendezvous URL calls the role (remote.md 4).
+func (r Role) param() string {
+	if r == Executor {
+		return "environment"
+	}
+	return string(r)
+}
+
+// Ticket says what a rendezvous URL entitles to: one kind of websocket, of one
+// registration, until it expires (whole seconds).
+type Ticket struct {
+	Role           Role
+	EnvironmentID  string
+	RegistrationID string
+	Principal      string // its id
+	Expires        time.Time
+}
+
+// Signer makes and checks what the registry hands out: rendezvous URLs and
+// harness authorizations. All processes on one store have the same key.
+type Signer struct {
+	ticketKey        []byte
+	authorizationKey []byte
+}
+
+// NewSigner derives one key for each purpose; the shared one is not kept.
+func NewSigner(shared []byte) *Signer {
+	derive := func(purpose string) []byte {
+		key, err := hkdf.Expand(sha256.New, shared, "execagent registry "+purpose+" v1", sha256.Size)
+		if err != nil {
+			panic(err) // only for lengths that HKDF cannot give
+		}
+		return key
+	}
+	return &Signer{ticketKey: derive("ticket"), authorizationKey: derive("authorization")}
+}
+
+// sign is the HMAC of fields that cannot run into one another.
+func sign(key []byte, fields ...[]byte) []byte {
+	mac := hmac.New(sha256.New, key)
+	for _, f := range fields {
+		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(f))))
+		mac.Write(f)
+	}
+	return mac.Sum(nil)
+}
+
+func (g *Signer) signTicket(role, environmentID, registrationID, principal, expiry string) []byte {
+	return sign(g.ticketKey, []byte(version), []byte(role), []byte(environmentID), []byte(registrationID),
+		[]byte(principal), []byte(expiry))
+}
+
+// URL is the rendezvous URL below base (ws or wss, host and perhaps a path) that
+// carries the ticket.
+func (g *Signer) URL(base *url.URL, t Ticket) string {
+	expiry := strconv.FormatInt(t.Expires.Unix(), 10)
+	signature := g.signTicket(t.Role.param(), t.EnvironmentID, t.RegistrationID, t.Principal, expiry)
+	u := *base
+	u.Path = strings.TrimRight(u.Path, "/") + RendezvousPath
+	u.RawQuery = url.Values{
+		paramRole:         {t.Role.param()},
+		paramEnvironment:  {t.EnvironmentID},
+		paramRegistration: {t.RegistrationID},
+		paramPrincipal:    {t.Principal},
+		paramExpiry:       {expiry},
+		paramVersion:      {version},
+		paramSignature:    {base64.RawURLEncoding.EncodeToString(signature)},
+	}.Encode()
+	return u.String()
+}
+
+// Open checks the parameters of a rendezvous URL: each exactly once, signed by a
+// registry on the same store, not expired. The rejection is "" for a good ticket,
+// else one of the reasons above.
+func (g *Signer) Open(q url.Values, now time.Time) (t Ticket, rejection string) {
+	for _, required := range []struct{ name, rejection string }{
+		{paramRole, RejectMissingRole},
+		{paramExpiry, RejectMissingExpiry},
+		{paramSignature, RejectMissingSignature},
+		{paramVersion, RejectMissingVersion},
+		{paramRegistration, RejectMissingRegistration},
+		{paramEnvironment, RejectMalformedQuery},
+		{paramPrincipal, RejectMalformedQuery},
+	} {
+		switch values := q[required.name]; {
+		case len(values) == 0 || values[0] == "":
+			return Ticket{}, required.rejection
+		case len(values) > 1:
+			return Ticket{}, RejectMalformedQuery
+		}
+	}
+	if len(q) != 7 {
+		return Ticket{}, RejectExtraParam
+	}
+	if q.Get(paramVersion) != version {
+		return Ticket{}, RejectMalformedQuery
+	}
+	switch q.Get(paramRole) {
+	case Executor.param():
+		t.Role = Executor
+	case Harness.param():
+		t.Role = Harness
+	default:
+		return Ticket{}, RejectInvalidRole
+	}
+	expiry, err := strconv.ParseInt(q.Get(paramExpiry), 10, 64)
+	if err != nil {
+		return Ticket{}, RejectInvalidExpiry
+	}
+	signature, err := base64.RawURLEncoding.Strict().DecodeString(q.Get(paramSignature))
+	if err != nil {
+		return Ticket{}, RejectInvalidSignature
+	}
+	want := g.signTicket(q.Get(paramRole), q.Get(paramEnvironment), q.Get(paramRegistration), q.Get(paramPrincipal), q.Get(paramExpiry))
+	if !hmac.Equal(signature, want) {
+		return Ticket{}, RejectInvalidSignature
+	}
+	// Only now: when a forged ticket would have expired is nobody's business.
+	t.Expires = time.Unix(expiry, 0)
+	if !now.Before(t.Expires) {
+		return Ticket{}, RejectExpired
+	}
+	t.EnvironmentID = q.Get(paramEnvironment)
+	t.RegistrationID = q.Get(paramRegistration)
+	t.Principal = q.Get(paramPrincipal)
+	return t, ""
+}
+
+// Authorization proves to an executor's validate that the registry has just let
+// this harness key connect to this registration (remote.md 9): expiry and
+// principal in clear, and a MAC that covers the key as well.
+func (g *Signer) Authorization(environmentID, registrationID string, key *protocol.PublicKey, principal string, expires time.Time) string {
+	expiry := strconv.FormatInt(expires.Unix(), 10)
+	mac := g.signAuthorization(environmentID, registrationID, key, principal, expiry)
+	return version + "." + expiry + "." + base64.RawURLEncoding.EncodeToString([]byte(principal)) + "." +
+		base64.RawURLEncoding.EncodeToString(mac)
+}
+
+func (g *Signer) signAuthorization(environmentID, registrationID string, key *protocol.PublicKey, principal, expiry string) []byte {
+	return sign(g.authorizationKey, []byte(version), []byte(environmentID), []byte(registrationID),
+		[]byte(key.Suite), key.X25519, key.MLKEM768, []byte(principal), []byte(expiry))
+}
+
+// OpenAuthorization returns whom it was given to, if it is for exactly this
+// environment, registration and key and has not expired.
+func (g *Signer) OpenAuthorization(text, environmentID, registrationID string, key *protocol.PublicKey, now time.Time) (principal string, ok bool) {
+	if len(text) > protocol.MaxAuthorization {
+		return "", false
+	}
+	parts := strings.Split(text, ".")
+	if len(parts) != 4 || parts[0] != version {
+		return "", false
+	}
+	expiry, err := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil {
+		return "", false
+	}
+	encoding := base64.RawURLEncoding.Strict()
+	name, err := encoding.DecodeString(parts[2])
+	if err != nil {
+		return "", false
+	}
+	mac, err := encoding.DecodeString(parts[3])
+	if err != nil {
+		return "", false
+	}
+	want := g.signAuthorization(environmentID, registrationID, key, string(name), parts[1])
+	if !hmac.Equal(mac, want) || !now.Before(time.Unix(expiry, 0)) {
+		return "", false
+	}
+	return string(name), true
+}
