@@ -53,7 +53,7 @@ gen: ## compile the system call filters and the relay's frames again (needs libs
 	$(GO) generate ./...
 
 .PHONY: fuzz
-fuzz: ## run every fuzz target for FUZZTIME (30s) each
+fuzz: ## run every fuzz target for FUZZTIME (30s) each, and say how many
 	GO='$(GO)' sh tools/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench

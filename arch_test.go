@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -39,10 +42,11 @@ var rules = map[string]rule{
 	"relay": {[]string{"protocol", "rpc", "auth", "relay/frame", "relay/socket"},
 		"the relay carries messages; it knows neither the agent nor the registry's insides"},
 	"auth": {nil, "credentials know nothing of what they are shown to"},
-	"registry": {[]string{"protocol", "auth", "registry/ticket", "relay/frame", "relay/socket"},
+	"registry": {[]string{"protocol", "auth", "registry/ticket", "registry/rendezvous/wire", "relay/frame", "relay/socket"},
 		"the registry passes frames on and cannot read them"},
-	"registry/ticket": {[]string{"protocol"}, "what is signed is checked without asking anybody"},
-	"client":          {[]string{"protocol", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
+	"registry/rendezvous/wire": {[]string{"relay/frame"}, "what has arrived is decoded here, and acted on elsewhere"},
+	"registry/ticket":          {[]string{"protocol"}, "what is signed is checked without asking anybody"},
+	"client":                   {[]string{"protocol", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
 	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "sandbox", "relay", "auth"},
 		"main wires everything and owns nothing"},
 	"cmd/registry": {[]string{"registry", "protocol", "relay/frame"}, "main wires everything and owns nothing"},
@@ -75,8 +79,10 @@ var rooms = map[string][]string{
 }
 
 type listed struct {
-	ImportPath string
-	Imports    []string
+	ImportPath                string
+	Imports                   []string
+	Dir                       string
+	TestGoFiles, XTestGoFiles []string
 }
 
 // TestArrows holds every import of product code against the tables above.
@@ -122,7 +128,7 @@ func TestArrows(t *testing.T) {
 // list returns the packages of the module with the imports of their product code.
 func list(t *testing.T) []listed {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", "./...").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Dir,TestGoFiles,XTestGoFiles", "./...").Output()
 	if err != nil {
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			t.Fatalf("go list: %v\n%s", err, exit.Stderr)
@@ -138,5 +144,39 @@ func list(t *testing.T) []listed {
 			t.Fatal(err)
 		}
 		packages = append(packages, p)
+	}
+}
+
+// slowToFuzz is what nobody waits for when a fuzz target is built, since all that it imports is instrumented for it.
+const slowToFuzz = "github.com/nats-io/nats-server/v2/server"
+
+// TestFuzzTargets: every fuzz target is built in seconds.
+func TestFuzzTargets(t *testing.T) {
+	t.Parallel()
+	target := regexp.MustCompile(`(?m)^func Fuzz[A-Z]`)
+	var packages []string
+	for _, p := range list(t) {
+		for _, file := range append(p.TestGoFiles, p.XTestGoFiles...) {
+			text, err := os.ReadFile(filepath.Join(p.Dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if target.Match(text) {
+				packages = append(packages, p.ImportPath)
+				break
+			}
+		}
+	}
+	if len(packages) < 15 {
+		t.Errorf("%d packages have fuzz targets", len(packages)) // that the expression no longer fits must not pass for success
+	}
+	for _, name := range packages {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-test", name).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(strings.Fields(string(out)), slowToFuzz) {
+			t.Errorf("%s has fuzz targets and depends on %s: move what they test to a package of its own", name, slowToFuzz)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package registry
 import (
 	"time"
 
+	"github.com/execagent/execagent/registry/rendezvous/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -42,19 +43,6 @@ type path struct {
 	node     string
 	revision uint64 // of the executor's presence
 	plain    bool   // the stream does not acknowledge: losing a frame would end it
-}
-
-// inspect decodes what a rendezvous has to know of a frame; the rest is passed
-// on as it is. Nothing else than what both ends would take as a frame of that
-// stream gets through.
-func inspect(message *socket.Message) (f frame.Frame, ok bool) {
-	if len(message.Bytes) > frame.MaxMessage {
-		return f, false
-	}
-	if err := frame.Decode(message.Bytes, &f); err != nil {
-		return f, false
-	}
-	return f, len(f.StreamID) <= maxStreamID
 }
 
 // send passes a frame on, in the goroutine that has read it, and takes over the
@@ -286,7 +274,7 @@ func (m *meeting) pump(rt *route, lane *socket.Lane, from string) {
 func (m *meeting) take(rt *route, from string, n int) {
 	rt.taken += n
 	if rt.taken >= hopCredit {
-		m.rs.hop.tell(from, notice{Kind: noticeTaken, Registration: m.id, Stream: rt.stream, Bytes: rt.taken})
+		m.rs.hop.tell(from, wire.Notice{Kind: wire.NoticeTaken, Registration: m.id, Stream: rt.stream, Bytes: rt.taken})
 		rt.taken = 0
 	}
 }

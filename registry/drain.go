@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/execagent/execagent/registry/rendezvous/wire"
 	"github.com/execagent/execagent/registry/ticket"
 )
 
@@ -112,6 +113,6 @@ func (rs *routes) close() error {
 			m.away.Stop()
 		}
 	})
-	rs.hop.broadcast(notice{Kind: noticeLeave})
+	rs.hop.broadcast(wire.Notice{Kind: wire.NoticeLeave})
 	return rs.hop.close()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/execagent/execagent/registry/rendezvous/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -126,7 +127,7 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 	if newer {
 		return errReplaced
 	}
-	m.rs.hop.broadcast(notice{Kind: noticeOnline, Registration: m.id, Revision: revision})
+	m.rs.hop.broadcast(wire.Notice{Kind: wire.NoticeOnline, Registration: m.id, Revision: revision})
 	return nil
 }
 
@@ -169,7 +170,7 @@ func (m *meeting) goOffline(ctx context.Context) (done bool) {
 	if ctx.Err() != nil {
 		return true // the server ends, and all that was here with it
 	}
-	m.rs.hop.broadcast(notice{Kind: noticeOffline, Registration: m.id, Revision: revision})
+	m.rs.hop.broadcast(wire.Notice{Kind: wire.NoticeOffline, Registration: m.id, Revision: revision})
 	if err := m.rs.s.store.setOffline(ctx, m.environmentID, revision); err != nil {
 		m.rs.s.log.Warn("executor's presence stays in the store", "environment", m.environmentID, "registration", m.id, "error", err)
 		m.published = revision
@@ -267,7 +268,7 @@ func (m *meeting) abandon(why string) {
 
 // forward passes a frame of the executor on to the stream's harness.
 func (e *executor) forward(message *socket.Message) {
-	f, ok := inspect(message)
+	f, ok := wire.Inspect(message.Bytes)
 	if !ok {
 		e.rs.drop(message)
 		return

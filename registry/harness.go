@@ -3,6 +3,7 @@ package registry
 import (
 	"time"
 
+	"github.com/execagent/execagent/registry/rendezvous/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -66,7 +67,7 @@ func (h *harness) forget(rt *route) {
 // forward passes a frame of the harness on to the executor, if it belongs to a
 // stream of this websocket or opens one.
 func (h *harness) forward(message *socket.Message) {
-	f, ok := inspect(message)
+	f, ok := wire.Inspect(message.Bytes)
 	if !ok {
 		h.rs.drop(message)
 		return

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/execagent/execagent/registry/rendezvous/wire"
 	"github.com/execagent/execagent/relay/socket"
 )
 
@@ -42,7 +42,6 @@ const (
 const (
 	hopPendingMessages = 1 << 16
 	hopPendingBytes    = 128 << 20
-	maxNotice          = 8 << 10 // bytes; a stream id may grow sixfold in JSON
 )
 
 // A server that has said nothing for nodeSilence is dead for the others. NATS
@@ -52,37 +51,6 @@ const (
 	nodeSilence  = 4 * beatInterval
 	maxNodes     = 1024 // that are remembered
 )
-
-// noticeKind tells notices apart.
-type noticeKind string
-
-const (
-	noticeOnline  noticeKind = "online"  // the executor is here, with the presence of this revision
-	noticeOffline noticeKind = "offline" // it has gone, unless there is a newer presence
-	noticeOpen    noticeKind = "open"    // to the executor's server: the stream's harness is here or, detached, was
-	noticeDetach  noticeKind = "detach"  // to the executor's server: it is here no longer
-	noticeMoved   noticeKind = "moved"   // to the harness's server: it has come back elsewhere
-	noticeRefused noticeKind = "refused" // to the harness's server: the answer to an open
-	noticeAbsent  noticeKind = "absent"  // to the harness's server: the executor with that presence is not here
-	noticeUnknown noticeKind = "unknown" // to the harness's server: the executor's does not know of the stream
-	noticeTaken   noticeKind = "taken"   // bytes that have been passed on
-	noticeBeat    noticeKind = "beat"    // the server lives
-	noticeLeave   noticeKind = "leave"   // it ends, or both have to find out anew what they know of each other
-)
-
-// notice is a message between servers, in JSON. Which members count depends on
-// the kind.
-type notice struct {
-	Kind         noticeKind `json:"kind"`
-	Registration string     `json:"registration,omitempty"`
-	Revision     uint64     `json:"revision,omitempty"`
-	Stream       string     `json:"stream,omitempty"`
-	Principal    string     `json:"principal,omitempty"`
-	Acknowledges bool       `json:"acknowledges,omitempty"`
-	Detached     bool       `json:"detached,omitempty"`
-	Intruder     bool       `json:"intruder,omitempty"` // refused for that reason
-	Bytes        int        `json:"bytes,omitempty"`
-}
 
 // hop is the way between servers.
 type hop struct {
@@ -172,7 +140,7 @@ func (h *hop) fromServer(message *nats.Msg) {
 	case hopNotice:
 		switch n, ok := decodeNotice(message); {
 		case !ok:
-		case n.Kind == noticeLeave:
+		case n.Kind == wire.NoticeLeave:
 			h.left(message.Reply)
 			// It has forgotten the executors here, and need not wait for the store.
 			h.rs.announceAll(message.Reply)
@@ -202,7 +170,7 @@ func (h *hop) frame(to side, registrationID string, message *nats.Msg) {
 	m := h.rs.find(registrationID)
 	if m == nil {
 		if to == toExecutor {
-			h.tell(from, notice{Kind: noticeAbsent, Registration: registrationID, Revision: revision})
+			h.tell(from, wire.Notice{Kind: wire.NoticeAbsent, Registration: registrationID, Revision: revision})
 		}
 		h.rs.s.metrics.dropped.Add(1)
 		return
@@ -213,11 +181,12 @@ func (h *hop) frame(to side, registrationID string, message *nats.Msg) {
 	m.frame(to, from, revision, content)
 }
 
-func decodeNotice(message *nats.Msg) (n notice, ok bool) {
-	if len(message.Data) > maxNotice || message.Reply == "" {
-		return notice{}, false
+// decodeNotice also wants to know who says it.
+func decodeNotice(message *nats.Msg) (n wire.Notice, ok bool) {
+	if message.Reply == "" {
+		return wire.Notice{}, false
 	}
-	return n, json.Unmarshal(message.Data, &n) == nil
+	return wire.DecodeNotice(message.Data)
 }
 
 // fromAll handles what was sent to all servers.
@@ -227,7 +196,7 @@ func (h *hop) fromAll(message *nats.Msg) {
 	if !ok || from == h.node {
 		return
 	}
-	if n.Kind == noticeLeave {
+	if n.Kind == wire.NoticeLeave {
 		h.left(from)
 		return
 	}
@@ -258,7 +227,7 @@ func (h *hop) forget(node string) {
 func (h *hop) watch(ctx context.Context) {
 	beat := time.NewTicker(beatInterval)
 	defer beat.Stop()
-	h.broadcast(notice{Kind: noticeBeat})
+	h.broadcast(wire.Notice{Kind: wire.NoticeBeat})
 	for {
 		select {
 		case <-ctx.Done():
@@ -271,10 +240,10 @@ func (h *hop) watch(ctx context.Context) {
 			if !h.conn.IsConnected() {
 				continue // nobody can be heard
 			}
-			h.broadcast(notice{Kind: noticeBeat})
+			h.broadcast(wire.Notice{Kind: wire.NoticeBeat})
 			for _, node := range h.silent(now) {
 				h.rs.s.log.Warn("another server is silent", "node", node)
-				h.tell(node, notice{Kind: noticeLeave}) // in case it lives
+				h.tell(node, wire.Notice{Kind: wire.NoticeLeave}) // in case it lives
 				h.rs.nodeGone(node)
 			}
 		}
@@ -288,7 +257,7 @@ func (h *hop) beginAnew() {
 	h.rs.lost()
 	for _, node := range h.excuse(time.Now()) {
 		h.rs.nodeGone(node) // before it answers
-		h.tell(node, notice{Kind: noticeLeave})
+		h.tell(node, wire.Notice{Kind: wire.NoticeLeave})
 		h.rs.announceAll(node)
 	}
 	h.rs.recall(true)
@@ -342,27 +311,23 @@ func (h *hop) reset(node string, to side, m *meeting, stream, reason string) {
 // announce tells the executor's server of a route whose harness is here or, when
 // it is gone, was. The meeting's mutex is held.
 func (h *hop) announce(m *meeting, rt *route) {
-	h.tell(m.node, notice{
-		Kind: noticeOpen, Registration: m.id, Revision: m.revision, Stream: rt.stream,
+	h.tell(m.node, wire.Notice{
+		Kind: wire.NoticeOpen, Registration: m.id, Revision: m.revision, Stream: rt.stream,
 		Principal: rt.principal, Acknowledges: rt.acknowledges, Detached: rt.harness == nil,
 	})
 }
 
 // tell sends a notice to one server, broadcast to all others.
-func (h *hop) tell(node string, n notice) {
+func (h *hop) tell(node string, n wire.Notice) {
 	h.publish(hopSubject+"."+node+"."+hopNotice, n)
 }
 
-func (h *hop) broadcast(n notice) { h.publish(hopSubject, n) }
+func (h *hop) broadcast(n wire.Notice) { h.publish(hopSubject, n) }
 
 // publish loses a notice only with the connection, after whose return everything
 // that counts is said anew.
-func (h *hop) publish(subject string, n notice) {
-	text, err := json.Marshal(n)
-	if err != nil {
-		panic(err) // a struct of strings and numbers
-	}
-	if err := h.conn.PublishRequest(subject, h.node, text); err != nil {
+func (h *hop) publish(subject string, n wire.Notice) {
+	if err := h.conn.PublishRequest(subject, h.node, n.Encode()); err != nil {
 		h.rs.s.log.Warn("another server was not told", "kind", string(n.Kind), "error", err)
 	}
 }

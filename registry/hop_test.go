@@ -3,6 +3,8 @@ package registry
 import (
 	"bytes"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"testing"
@@ -11,11 +13,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
-	"google.golang.org/protobuf/proto"
 
+	"github.com/execagent/execagent/registry/rendezvous/wire"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/frame"
-	"github.com/execagent/execagent/relay/relaypb"
 	"github.com/execagent/execagent/relay/socket"
 )
 
@@ -229,8 +230,8 @@ func TestForgotten(t *testing.T) {
 		{"what the executor was told", func(x, _ *relayServer) { x.routes.hop.beginAnew() }},
 		{"what both were told", func(x, h *relayServer) { x.routes.hop.beginAnew(); h.routes.hop.beginAnew() }},
 		{"the harness", func(x, h *relayServer) {
-			h.routes.hop.tell(x.node, notice{Kind: noticeDetach, Registration: h.c.registration.ID, Stream: "acknowledged"})
-			h.routes.hop.tell(x.node, notice{Kind: noticeDetach, Registration: h.c.registration.ID, Stream: "plain"})
+			h.routes.hop.tell(x.node, wire.Notice{Kind: wire.NoticeDetach, Registration: h.c.registration.ID, Stream: "acknowledged"})
+			h.routes.hop.tell(x.node, wire.Notice{Kind: wire.NoticeDetach, Registration: h.c.registration.ID, Stream: "plain"})
 		}},
 		{"the presence", func(x, h *relayServer) {
 			if err := h.store.presence.Purge(h.c.t.Context(), h.c.environmentID); err != nil {
@@ -292,10 +293,10 @@ func TestLateAbsent(t *testing.T) {
 	h := b.harness()
 	opened(h, e, "stream", 0)
 	revision := presenceRevision(c)
-	a.routes.hop.tell(b.node, notice{Kind: noticeAbsent, Registration: c.registration.ID, Revision: first})
+	a.routes.hop.tell(b.node, wire.Notice{Kind: wire.NoticeAbsent, Registration: c.registration.ID, Revision: first})
 	exchange(h, e, "stream", 0)
 	exchange(h, e, "stream", 0)
-	a.routes.hop.tell(b.node, notice{Kind: noticeAbsent, Registration: c.registration.ID, Revision: revision})
+	a.routes.hop.tell(b.node, wire.Notice{Kind: wire.NoticeAbsent, Registration: c.registration.ID, Revision: revision})
 	h.wantEnd()
 }
 
@@ -366,72 +367,78 @@ func TestNoLeak(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-// FuzzInspect: what gets through is a frame of that stream for a second decoder
-// too, so that a harness cannot have one stream's frame taken for another's.
-func FuzzInspect(f *testing.F) {
-	for _, fr := range []frame.Frame{resume("a"), handshake("b"), acked(data("c", 3, "d"), 4), {StreamID: []byte("e"), Body: frame.Reset, Reason: []byte("f")}} {
-		b := fr.Append(nil)
-		f.Add(b)
-		f.Add(append(b, 0x12, 1, 'x')) // another stream id at the end
-		f.Add(b[:len(b)-1])
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		got, ok := inspect(&socket.Message{Bytes: b})
-		if !ok {
-			return
+// TestNotices: whatever comes from other servers, in whatever order, breaks
+// nothing here.
+func TestNotices(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	for round := range 20 {
+		s := c.server(Config{})
+		e, h := s.executor(), s.harness()
+		opened(h, e, "stream", 1)
+		revision := presenceRevision(c)
+		rng := rand.New(rand.NewPCG(uint64(round), 0))
+		notice := func() []byte {
+			return wire.Notice{
+				Kind: pick(rng, wire.NoticeOnline, wire.NoticeOffline, wire.NoticeOpen, wire.NoticeDetach, wire.NoticeMoved, wire.NoticeRefused,
+					wire.NoticeAbsent, wire.NoticeUnknown, wire.NoticeTaken, wire.NoticeBeat, wire.NoticeLeave, "newer"),
+				Registration: pick(rng, c.registration.ID, c.registration.ID, "reg_other", ""),
+				Revision:     pick(rng, 0, 1, revision-1, revision, revision+1, math.MaxUint64),
+				Stream:       pick(rng, "stream", "stream", "another", ""),
+				Principal:    pick(rng, c.harnessKey, "key:0000000000000000", ""),
+				Acknowledges: pick(rng, false, true), Detached: pick(rng, false, true), Intruder: pick(rng, false, true),
+				Bytes: pick(rng, 9, 0, math.MinInt, math.MaxInt),
+			}.Encode()
 		}
-		var want relaypb.RelayMessageFrame
-		if err := proto.Unmarshal(b, &want); err != nil {
-			t.Fatalf("let through what does not decode: %v", err)
+		content := func() []byte {
+			stream := pick(rng, "stream", "another")
+			f := pick(rng, data(stream, 1, "x"), acked(data(stream, 2, "y"), 1), resume(stream), handshake(stream),
+				frame.Frame{StreamID: []byte(stream), Body: frame.Reset, Reason: []byte("why")})
+			return f.Append(nil)
 		}
-		if string(got.StreamID) != want.GetStreamId() || len(got.StreamID) > maxStreamID {
-			t.Fatalf("stream %q, want %q", got.StreamID, want.GetStreamId())
-		}
-		if (got.Body == frame.Reset) != (want.GetReset_() != nil) {
-			t.Fatalf("body %d of %v", got.Body, &want)
-		}
-	})
-}
-
-// FuzzNotice: whatever comes from other servers breaks nothing here.
-func FuzzNotice(f *testing.F) {
-	c := newCluster(f)
-	s := c.server(Config{})
-	e, h := s.executor(), s.harness()
-	opened(h, e, "stream", 1)
-	for _, kind := range []noticeKind{noticeOpen, noticeDetach, noticeMoved, noticeRefused, noticeAbsent, noticeUnknown, noticeLeave, noticeTaken, noticeBeat, noticeOnline, noticeOffline} {
-		f.Add(uint8(0), fmt.Appendf(nil, `{"kind":%q,"registration":%q,"stream":"stream","revision":2,"bytes":9}`, kind, c.registration.ID))
-	}
-	fr := data("stream", 1, "x")
-	f.Add(uint8(1), fr.Append(nil))
-	f.Add(uint8(2), fr.Append(nil))
-	f.Fuzz(func(t *testing.T, way uint8, b []byte) {
-		message := &nats.Msg{Subject: hopSubject + "." + s.node + "." + hopNotice, Reply: "elsewhere", Data: bytes.Clone(b)}
-		switch way {
-		case 1:
-			message.Reply += ".2"
-			message.Subject = hopSubject + "." + s.node + "." + hopExecutor + "." + c.registration.ID
-		case 2:
-			message.Subject = hopSubject + "." + s.node + "." + hopHarness + "." + c.registration.ID
-		case 3:
-			s.routes.hop.fromAll(message)
-			return
-		}
-		s.routes.hop.fromServer(message)
-		m := s.routes.find(c.registration.ID)
-		if m == nil {
-			return
-		}
-		defer s.routes.leave(m)
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if len(m.routes) > maxMeetingStreams {
-			t.Fatal("too many routes")
-		}
-		for _, rt := range m.routes {
-			if (rt.up != nil) != (m.executor != nil) || (rt.down != nil) != (rt.harness != nil) || rt.harness != nil && rt.node != "" {
-				t.Fatalf("route %+v", rt)
+		subject := func(kind string) string { return hopSubject + "." + s.node + "." + kind }
+		for n := range 200 {
+			from, hop := pick(rng, "elsewhere", "somewhere", ""), s.routes.hop
+			switch rng.IntN(5) {
+			case 0:
+				hop.fromAll(&nats.Msg{Reply: from, Data: notice()})
+			case 1:
+				hop.fromServer(&nats.Msg{Subject: subject(hopNotice), Reply: from, Data: notice()})
+			case 2:
+				text := notice()
+				text[rng.IntN(len(text))] = byte(rng.Uint32())
+				hop.fromServer(&nats.Msg{Subject: subject(hopNotice), Reply: from, Data: text})
+			case 3:
+				hop.fromServer(&nats.Msg{Subject: subject(hopHarness) + "." + c.registration.ID, Reply: from, Data: content()})
+			case 4:
+				from += pick(rng, "", ".", ".x", fmt.Sprintf(".%d", revision), ".18446744073709551615")
+				hop.fromServer(&nats.Msg{Subject: subject(hopExecutor) + "." + c.registration.ID, Reply: from, Data: content()})
+			}
+			if err := sound(s, c.registration.ID); err != nil {
+				t.Fatalf("round %d, message %d: %v", round, n, err)
 			}
 		}
-	})
+	}
+}
+
+func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
+
+// sound checks what is always true of a meeting's routes.
+func sound(s *relayServer, registrationID string) error {
+	m := s.routes.find(registrationID)
+	if m == nil {
+		return nil
+	}
+	defer s.routes.leave(m)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.routes) > maxMeetingStreams {
+		return fmt.Errorf("%d routes", len(m.routes))
+	}
+	for _, rt := range m.routes {
+		if (rt.up != nil) != (m.executor != nil) || (rt.down != nil) != (rt.harness != nil) || rt.harness != nil && rt.node != "" {
+			return fmt.Errorf("route %+v", rt)
+		}
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/execagent/execagent/registry/rendezvous/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -12,7 +13,7 @@ import (
 // frame handles a frame from another server, and takes over the hold on it. The
 // revision is that of the executor that it is for.
 func (m *meeting) frame(to side, from string, revision uint64, message *socket.Message) {
-	f, ok := inspect(message)
+	f, ok := wire.Inspect(message.Bytes)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	rt := m.routes[string(f.StreamID)]
@@ -20,16 +21,16 @@ func (m *meeting) frame(to side, from string, revision uint64, message *socket.M
 	case !ok:
 		rt = nil
 	case to == toExecutor && m.isOver(revision):
-		m.rs.hop.tell(from, notice{Kind: noticeAbsent, Registration: m.id, Revision: revision})
+		m.rs.hop.tell(from, wire.Notice{Kind: wire.NoticeAbsent, Registration: m.id, Revision: revision})
 		rt = nil
 	case to == toExecutor && (rt == nil || rt.node != from):
 		if f.Body != frame.Reset {
-			m.rs.hop.tell(from, notice{Kind: noticeUnknown, Registration: m.id, Stream: string(f.StreamID)})
+			m.rs.hop.tell(from, wire.Notice{Kind: wire.NoticeUnknown, Registration: m.id, Stream: string(f.StreamID)})
 		}
 		rt = nil
 	case to == toHarness && (rt == nil || rt.harness == nil):
 		if f.Body != frame.Reset {
-			m.rs.hop.tell(from, notice{Kind: noticeDetach, Registration: m.id, Stream: string(f.StreamID)})
+			m.rs.hop.tell(from, wire.Notice{Kind: wire.NoticeDetach, Registration: m.id, Stream: string(f.StreamID)})
 		}
 		rt = nil
 	}
@@ -60,31 +61,31 @@ func (m *meeting) isOver(revision uint64) bool {
 }
 
 // noticed handles a notice of another server.
-func (rs *routes) noticed(from string, n notice) {
+func (rs *routes) noticed(from string, n wire.Notice) {
 	if n.Registration == "" {
 		return
 	}
 	m := rs.find(n.Registration)
 	if m == nil {
-		if n.Kind == noticeOpen {
-			rs.hop.tell(from, notice{Kind: noticeAbsent, Registration: n.Registration, Revision: n.Revision})
+		if n.Kind == wire.NoticeOpen {
+			rs.hop.tell(from, wire.Notice{Kind: wire.NoticeAbsent, Registration: n.Registration, Revision: n.Revision})
 		}
 		return
 	}
 	defer rs.leave(m)
 	switch n.Kind {
-	case noticeOnline:
+	case wire.NoticeOnline:
 		m.appeared(from, n.Revision)
-	case noticeOffline:
+	case wire.NoticeOffline:
 		m.disappeared(from, n.Revision)
-	case noticeAbsent:
+	case wire.NoticeAbsent:
 		// It may be about an older websocket than the one that is there now.
 		m.disappeared(from, n.Revision)
 		rs.locateLater(m)
 	default:
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if n.Kind == noticeOpen {
+		if n.Kind == wire.NoticeOpen {
 			m.opened(from, n)
 		} else if rt := m.routes[n.Stream]; rt != nil {
 			m.told(rt, from, n)
@@ -128,14 +129,14 @@ func (m *meeting) disappeared(node string, revision uint64) {
 
 // opened is that a harness of another server has a stream, or had when detached.
 // The mutex is held.
-func (m *meeting) opened(from string, n notice) {
+func (m *meeting) opened(from string, n wire.Notice) {
 	rt := m.routes[n.Stream]
-	refuse := notice{Kind: noticeRefused, Registration: m.id, Stream: n.Stream}
+	refuse := wire.Notice{Kind: wire.NoticeRefused, Registration: m.id, Stream: n.Stream}
 	switch {
 	case m.executor == nil:
-		m.rs.hop.tell(from, notice{Kind: noticeAbsent, Registration: m.id, Revision: n.Revision})
+		m.rs.hop.tell(from, wire.Notice{Kind: wire.NoticeAbsent, Registration: m.id, Revision: n.Revision})
 		return
-	case n.Stream == "" || len(n.Stream) > maxStreamID:
+	case n.Stream == "":
 		return
 	case rt != nil && rt.node == from:
 		return
@@ -166,16 +167,16 @@ func (m *meeting) opened(from string, n notice) {
 }
 
 // told handles the other notices on one stream. The mutex is held.
-func (m *meeting) told(rt *route, from string, n notice) {
+func (m *meeting) told(rt *route, from string, n wire.Notice) {
 	h := rt.harness
 	switch n.Kind {
-	case noticeDetach:
+	case wire.NoticeDetach:
 		if rt.node == from {
 			m.detach(rt)
 		}
-	case noticeTaken:
+	case wire.NoticeTaken:
 		m.credit(rt, max(n.Bytes, 0))
-	case noticeUnknown:
+	case wire.NoticeUnknown:
 		switch {
 		case h == nil || m.node != from:
 		case rt.acknowledges:
@@ -184,14 +185,14 @@ func (m *meeting) told(rt *route, from string, n notice) {
 		default: // it has lost a frame
 			m.end(rt, resetRouteLost, toHarness)
 		}
-	case noticeMoved:
+	case wire.NoticeMoved:
 		if h != nil && m.executor == nil {
 			m.end(rt, "", nobody)
 			if len(h.routes) == 0 {
 				h.kick("its stream has a newer websocket")
 			}
 		}
-	case noticeRefused:
+	case wire.NoticeRefused:
 		switch {
 		case h == nil || m.executor != nil:
 		case n.Intruder:
@@ -238,7 +239,7 @@ func (rs *routes) announceAll(node string) {
 		here, revision := m.executor != nil, m.revision
 		m.mu.Unlock()
 		if here && revision != 0 {
-			rs.hop.tell(node, notice{Kind: noticeOnline, Registration: m.id, Revision: revision})
+			rs.hop.tell(node, wire.Notice{Kind: wire.NoticeOnline, Registration: m.id, Revision: revision})
 		}
 	})
 }

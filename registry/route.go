@@ -6,15 +6,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/execagent/execagent/registry/rendezvous/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
 
 // Bounds of what peers can make a rendezvous remember.
 const (
-	// maxStreamID is in bytes. A stream id is a UUID as a rule; the reference
-	// takes any (remote.md 5).
-	maxStreamID = 1024
 	// maxHarnessStreams is for one websocket; the reference opens one.
 	maxHarnessStreams = 16
 	// maxMeetingStreams is for one registration. Its executor serves 128 at once
@@ -281,7 +279,7 @@ func (m *meeting) unseat(rt *route) {
 		rt.grace = nil
 	}
 	if rt.node != "" {
-		m.rs.hop.tell(rt.node, notice{Kind: noticeMoved, Registration: m.id, Stream: rt.stream})
+		m.rs.hop.tell(rt.node, wire.Notice{Kind: wire.NoticeMoved, Registration: m.id, Stream: rt.stream})
 		rt.node = ""
 	}
 	if h := rt.harness; h != nil {
@@ -303,7 +301,7 @@ func (m *meeting) detach(rt *route) {
 		// The server of the executor decides, and waits for it, so that this one
 		// can go: it knows all that the executor has acknowledged, while this one
 		// may have had the stream for a moment only.
-		m.rs.hop.tell(m.node, notice{Kind: noticeDetach, Registration: m.id, Stream: rt.stream})
+		m.rs.hop.tell(m.node, wire.Notice{Kind: wire.NoticeDetach, Registration: m.id, Stream: rt.stream})
 		m.end(rt, "", nobody)
 	case !rt.acknowledges:
 		m.end(rt, resetHarnessGone, toExecutor)

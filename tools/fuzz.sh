@@ -1,17 +1,25 @@
 #!/bin/sh
-# fuzz.sh DURATION: run every fuzz target of the module for that long, one after the other.
+# fuzz.sh DURATION [PACKAGES]: run every fuzz target of the module for that long, one after the other, also after one has failed, and say at
+# the end how many there were.
 set -eu
 duration=$1
+shift
 go=${GO:-go}
+[ $# -gt 0 ] || set -- ./...
 targets=0
-for package in $($go list ./...); do
-	for target in $($go test -list '^Fuzz' "$package" | grep '^Fuzz' || true); do
+failed=
+packages=$($go list "$@")
+for package in $packages; do
+	# A package that does not compile is an error here, and not one without targets.
+	names=$($go test -list '^Fuzz' "$package")
+	for target in $(printf '%s\n' "$names" | grep '^Fuzz' || true); do
 		echo "fuzz: $package $target"
-		$go test -run '^$' -fuzz "^$target\$" -fuzztime "$duration" "$package"
 		targets=$((targets + 1))
+		$go test -run '^$' -fuzz "^$target\$" -fuzztime "$duration" "$package" || failed="$failed $package:$target"
 	done
 done
-if [ "$targets" -eq 0 ]; then
-	echo "fuzz: no fuzz target found" >&2
+echo "fuzz: $targets targets, $duration each"
+if [ "$targets" -eq 0 ] || [ -n "$failed" ]; then
+	echo "fuzz: failed:${failed:- there is no target}" >&2
 	exit 1
 fi

@@ -1,0 +1,84 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+)
+
+var kinds = []NoticeKind{
+	NoticeOnline, NoticeOffline, NoticeOpen, NoticeDetach, NoticeMoved, NoticeRefused,
+	NoticeAbsent, NoticeUnknown, NoticeTaken, NoticeBeat, NoticeLeave,
+}
+
+// TestLargestNotice: whatever a rendezvous has let through can be told to another.
+func TestLargestNotice(t *testing.T) {
+	t.Parallel()
+	for _, kind := range kinds {
+		want := Notice{
+			Kind:         kind,
+			Registration: strings.Repeat("r", 128),
+			Revision:     math.MaxUint64,
+			Stream:       strings.Repeat("\x01", MaxStreamID),
+			Principal:    "agent:" + strings.Repeat("<", 256),
+			Acknowledges: true, Detached: true, Intruder: true,
+			Bytes: math.MaxInt,
+		}
+		text := want.Encode()
+		if got, ok := DecodeNotice(text); !ok || got != want {
+			t.Errorf("%s, %d bytes: %t, got %+v", kind, len(text), ok, got)
+		}
+	}
+}
+
+func TestDecodeNotice(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("s", MaxStreamID+1)
+	for _, tt := range []struct {
+		name, text string
+		want       Notice
+		ok         bool
+	}{
+		{"beat", `{"kind":"beat"}`, Notice{Kind: NoticeBeat}, true},
+		{"of a newer server", `{"kind":"newer","more":[1]}`, Notice{Kind: "newer"}, true},
+		{"longest stream id", `{"kind":"open","stream":"` + long[1:] + `"}`, Notice{Kind: NoticeOpen, Stream: long[1:]}, true},
+		{"longer stream id", `{"kind":"open","stream":"` + long + `"}`, Notice{}, false},
+		{"longest", `{"kind":"beat"}` + strings.Repeat(" ", MaxNotice-15), Notice{Kind: NoticeBeat}, true},
+		{"longer", `{"kind":"beat"}` + strings.Repeat(" ", MaxNotice-14), Notice{}, false},
+		{"negative revision", `{"kind":"online","revision":-1}`, Notice{}, false},
+		{"no object", `[]`, Notice{}, false},
+		{"two", `{"kind":"beat"}{}`, Notice{}, false},
+		{"nothing", "", Notice{}, false},
+	} {
+		if got, ok := DecodeNotice([]byte(tt.text)); ok != tt.ok || got != tt.want {
+			t.Errorf("%s: got %+v, %t, want %+v, %t", tt.name, got, ok, tt.want, tt.ok)
+		}
+	}
+}
+
+// FuzzNotice: what is understood is bounded, and means the same to the next.
+func FuzzNotice(f *testing.F) {
+	for _, kind := range kinds {
+		f.Add(fmt.Appendf(nil, `{"kind":%q,"registration":"reg_1","stream":"stream","revision":2,"bytes":9}`, kind))
+	}
+	f.Add(Notice{Kind: NoticeOpen, Stream: "\x00<\u2028é", Principal: "key:1", Acknowledges: true, Detached: true, Intruder: true, Bytes: -1}.Encode())
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got, ok := DecodeNotice(text)
+		if !ok {
+			if got != (Notice{}) {
+				t.Errorf("%q is refused, but for %+v", text, got)
+			}
+			return
+		}
+		if len(text) > MaxNotice || len(got.Stream) > MaxStreamID {
+			t.Errorf("%d bytes with a stream id of %d", len(text), len(got.Stream))
+		}
+		// Escapes may have made it longer than it may be.
+		if again := got.Encode(); len(again) <= MaxNotice {
+			if back, ok := DecodeNotice(again); !ok || back != got {
+				t.Errorf("%q is %+v, and that %+v", text, got, back)
+			}
+		}
+	})
+}
