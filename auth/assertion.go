@@ -8,6 +8,8 @@ import (
 	"errors"
 	"strings"
 	"time"
+
+	"github.com/execagent/execagent/internal/strictbase64"
 )
 
 // What an assertion looks like (remote.md 12.6).
@@ -45,8 +47,8 @@ func ParseAssertion(header string) (*Assertion, error) {
 	if !ok || len(header) > maxAssertion {
 		return nil, errors.New("authorization is no agent assertion")
 	}
-	data, err := base64.RawURLEncoding.Strict().DecodeString(encoded)
-	if err != nil || strings.ContainsAny(encoded, "\r\n") {
+	data, err := strictbase64.RawURL.Decode(encoded)
+	if err != nil {
 		return nil, errors.New("agent assertion is not base64url without padding")
 	}
 	var w assertionJSON
@@ -65,8 +67,8 @@ func ParseAssertion(header string) (*Assertion, error) {
 	case err != nil || a.Time.Format(assertionTime) != w.Timestamp:
 		return nil, errors.New("timestamp of the agent assertion is not UTC in whole seconds")
 	}
-	a.signature, err = base64.StdEncoding.Strict().DecodeString(w.Signature)
-	if err != nil || len(a.signature) != ed25519.SignatureSize || strings.ContainsAny(w.Signature, "\r\n") {
+	a.signature, err = strictbase64.Std.Decode(w.Signature)
+	if err != nil || len(a.signature) != ed25519.SignatureSize {
 		return nil, errors.New("signature of the agent assertion is not base64 of 64 bytes")
 	}
 	return a, nil

@@ -6,7 +6,6 @@ import (
 	"crypto/ed25519"
 	"crypto/sha512"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/nacl/box"
+
+	"github.com/execagent/execagent/internal/strictbase64"
 )
 
 // Where agent identities come from unless the configuration says otherwise, and what their tokens say (remote.md 12.6).
@@ -144,7 +145,7 @@ func verifyIdentity(j *jwt, set []byte, now time.Time) (*identity, error) {
 	case err3 != nil:
 		return nil, errors.New("has no valid agent_private_key")
 	}
-	der, err := base64.StdEncoding.DecodeString(encoded)
+	der, err := strictbase64.Std.Decode(encoded)
 	defer clear(der)
 	if err != nil {
 		return nil, errors.New("has no valid agent_private_key")
@@ -212,7 +213,7 @@ func (id *identity) taskOf(answer []byte) (string, error) {
 
 // openTask opens a libsodium sealed box in standard base64. The X25519 key is the one that belongs to the Ed25519 seed.
 func openTask(key ed25519.PrivateKey, encoded string) (string, error) {
-	sealed, err := base64.StdEncoding.DecodeString(encoded)
+	sealed, err := strictbase64.Std.Decode(encoded)
 	if err != nil || len(sealed) > maxTaskID+box.AnonymousOverhead {
 		return "", errors.New("is not base64 of a sealed task id")
 	}

@@ -4,7 +4,6 @@ import (
 	"crypto"
 	"crypto/rsa"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"math"
@@ -12,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/execagent/execagent/internal/strictbase64"
 )
 
 // Sizes of an RSA key that signs tokens, in bits: the least that RFC 7518 3.3 allows, and what is still quick to check.
@@ -40,7 +41,7 @@ func parseJWT(token string) (*jwt, error) {
 	dot, last := strings.IndexByte(token, '.'), strings.LastIndexByte(token, '.')
 	header, err1 := decodePart(token[:dot])
 	claims, err2 := decodePart(token[dot+1 : last])
-	signature, err3 := base64.RawURLEncoding.DecodeString(token[last+1:])
+	signature, err3 := strictbase64.RawURL.Decode(token[last+1:])
 	if err1 != nil || err2 != nil || err3 != nil {
 		return nil, errNotJWT
 	}
@@ -48,7 +49,7 @@ func parseJWT(token string) (*jwt, error) {
 }
 
 func decodePart(part string) (members, error) {
-	data, err := base64.RawURLEncoding.DecodeString(part)
+	data, err := strictbase64.RawURL.Decode(part)
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +127,8 @@ func keyOf(set []byte, kid string) (*rsa.PublicKey, error) {
 		if k.Kid != kid || k.Kty != "RSA" || k.Alg != "" && k.Alg != "RS256" || k.Use != "" && k.Use != "sig" {
 			continue
 		}
-		n, err1 := base64.RawURLEncoding.DecodeString(k.N)
-		e, err2 := base64.RawURLEncoding.DecodeString(k.E)
+		n, err1 := strictbase64.RawURL.Decode(k.N)
+		e, err2 := strictbase64.RawURL.Decode(k.E)
 		if err1 != nil || err2 != nil || len(n) > maxModulus/8 || len(e) == 0 || len(e) > 4 {
 			return nil, errors.New("cannot be checked: its key is not readable")
 		}

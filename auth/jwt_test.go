@@ -105,12 +105,13 @@ func TestVerifyJWT(t *testing.T) {
 		{"kid of a key of another kind", other("kid", "kid-0"), keySetJSON(nil), "does not have"},
 		{"payload changed", flip(good, strings.IndexByte(good, '.')+2), keySetJSON(nil), ""},
 		{"signature changed", flip(good, len(good)-20), keySetJSON(nil), "not signed"},
-		{"signature cut", good[:len(good)-4], keySetJSON(nil), "not signed"},
+		{"signature cut", good[:len(good)-2], keySetJSON(nil), "not signed"},
 		{"key for encryption", good, keySetJSON(map[string]any{"use": "enc"}), "does not have"},
 		{"key of another algorithm", good, keySetJSON(map[string]any{"alg": "PS256"}), "does not have"},
 		{"key too short", good, keySetJSON(map[string]any{"n": base64.RawURLEncoding.EncodeToString(rsaKey().N.Bytes()[:128])}), "weak"},
 		{"key too long", good, keySetJSON(map[string]any{"n": strings.Repeat("AQAB", 400)}), "not readable"},
 		{"key no base64", good, keySetJSON(map[string]any{"n": "!"}), "not readable"},
+		{"key with a line break", good, keySetJSON(map[string]any{"e": "AQ\nAB"}), "not readable"},
 		{"exponent 1", good, keySetJSON(map[string]any{"e": "AQ"}), "weak"},
 		{"exponent even", good, keySetJSON(map[string]any{"e": "BA"}), "weak"},
 		{"exponent too long", good, keySetJSON(map[string]any{"e": "AQABAAA"}), "not readable"},
@@ -143,7 +144,7 @@ func TestParseJWT(t *testing.T) {
 	for _, token := range []string{
 		"", ".", "..", "a.b", "a.b.c.d", object + "." + object, object + "." + object + ".!", object + ".!." + "c2ln",
 		"!." + object + ".c2ln", encodePart("text") + "." + object + ".c2ln", object + "." + encodePart(nil) + ".c2ln",
-		object + "." + encodePart([]int{1}) + ".c2ln", object + "." + object + ".c2ln=", strings.Repeat("a", maxToken) + "..",
+		object + "." + encodePart([]int{1}) + ".c2ln", object + "." + object + ".c2\nln", object + "." + object + ".c2l", object + "\r." + object + ".c2ln", object + "." + object + ".c2ln=", strings.Repeat("a", maxToken) + "..",
 	} {
 		if _, err := parseJWT(token); err == nil {
 			t.Errorf("parseJWT(%.40q): no error", token)

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	simd "github.com/segmentio/asm/base64"
+
+	"github.com/execagent/execagent/internal/strictbase64"
 )
 
 // Appender is a value that writes its own JSON. Messages that are large or
@@ -157,11 +159,11 @@ func decodeBase64(out, encoded []byte) ([]byte, error) {
 		out = append(out, buf[:n]...)
 	}
 	tail := encoded[head:]
-	n, err := base64.StdEncoding.Strict().Decode(buf[:], tail)
-	if err != nil || bytes.ContainsAny(tail, "\r\n") {
+	end, err := strictbase64.Std.AppendDecode(buf[:0], tail)
+	if err != nil {
 		return nil, base64Error(encoded, head)
 	}
-	return append(out, buf[:n]...), nil
+	return append(out, end...), nil
 }
 
 // base64Error says what is wrong with text that decodeBase64 refuses, from

@@ -1,13 +1,14 @@
 package protocol
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/netip"
 	"path"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/execagent/execagent/internal/strictbase64"
 )
 
 // PathURI is a file URI as it came from the wire (rpc.md 5.1): either a native path, or a URI that is well formed but names
@@ -329,7 +330,7 @@ func isEscapeForm(segments []string) bool {
 	if len(segments) != 4 || segments[0] != "%00" || segments[1] != "bad" || segments[2] != "path" || segments[3] == "" {
 		return false
 	}
-	_, err := base64.RawURLEncoding.Strict().DecodeString(segments[3])
+	_, err := strictbase64.RawURL.Decode(segments[3])
 	return err == nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/internal/strictbase64"
 	"github.com/execagent/execagent/registry/ticket"
 )
 
@@ -52,7 +53,7 @@ func identityKey(runtimeID string) string {
 
 // runtimeID undoes identityKey; "" for what it has not made.
 func runtimeID(key string) string {
-	text, err := base64.RawURLEncoding.DecodeString(key)
+	text, err := strictbase64.RawURL.Decode(key)
 	if err != nil {
 		return ""
 	}

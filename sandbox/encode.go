@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/execagent/execagent/internal/strictbase64"
 )
 
 // Key is equal for equal policies only.
@@ -20,7 +22,7 @@ func (p Policy) MarshalText() ([]byte, error) {
 
 // UnmarshalText is the inverse of MarshalText. It accepts nothing else.
 func (p *Policy) UnmarshalText(text []byte) error {
-	data, err := base64.StdEncoding.Strict().AppendDecode(nil, text)
+	data, err := strictbase64.Std.AppendDecode(nil, text)
 	if err != nil {
 		return fmt.Errorf("decoding a policy: %w", err)
 	}

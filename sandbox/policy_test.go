@@ -251,7 +251,7 @@ func TestPolicyTextRefused(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"empty": "", "not base64": "%%", "truncated": string(good[:len(good)-8]), "unsorted": string(unsorted),
-		"trailing": string(good) + "AAAA",
+		"trailing": string(good) + "AAAA", "line break": string(good[:8]) + "\n" + string(good[8:]), "line break at the end": string(good) + "\r\n",
 	} {
 		if err := new(Policy).UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%s: accepted", name)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
@@ -12,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/execagent/execagent/internal/strictbase64"
 )
 
 // maxJWT bounds a token in bytes; the HTTP server takes no larger header.
@@ -65,11 +66,11 @@ func (v *jwtVerifier) verify(token string) (map[string]json.RawMessage, error) {
 	if len(token) > maxJWT || len(parts) != 3 {
 		return nil, errors.New("not a compact token")
 	}
-	header, err := decodePart(parts[0])
+	header, err := strictbase64.RawURL.Decode(parts[0])
 	if err != nil {
 		return nil, err
 	}
-	signature, err := decodePart(parts[2])
+	signature, err := strictbase64.RawURL.Decode(parts[2])
 	if err != nil {
 		return nil, err
 	}
@@ -88,20 +89,11 @@ func (v *jwtVerifier) verify(token string) (map[string]json.RawMessage, error) {
 	if _, critical := members["crit"]; critical {
 		return nil, errors.New("crit names extensions we lack") // RFC 7515, 4.1.11
 	}
-	payload, err := decodePart(parts[1])
+	payload, err := strictbase64.RawURL.Decode(parts[1])
 	if err != nil {
 		return nil, err
 	}
 	return object(payload)
-}
-
-// decodePart decodes base64url without padding, in the only way to write it.
-// The decoder of the standard library would skip line breaks.
-func decodePart(s string) ([]byte, error) {
-	if strings.ContainsAny(s, "\r\n") {
-		return nil, errors.New("line break in base64")
-	}
-	return base64.RawURLEncoding.Strict().DecodeString(s)
 }
 
 // object decodes a JSON object with nothing behind it and no member twice.

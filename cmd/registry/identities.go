@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/execagent/execagent/internal/strictbase64"
 	"github.com/execagent/execagent/registry"
 )
 
@@ -34,7 +35,7 @@ func (f *identitiesAddFlags) Validate() error {
 }
 
 func parsePublicKey(text string) (ed25519.PublicKey, error) {
-	data, err := base64.StdEncoding.DecodeString(text)
+	data, err := strictbase64.Std.Decode(text)
 	if err != nil {
 		return nil, errors.New("--public-key is not base64")
 	}

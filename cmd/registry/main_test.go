@@ -220,6 +220,7 @@ func TestCommandLine(t *testing.T) {
 		{"keys revoke", "id"},
 		{"identities add a --environment=*", "--public-key"},
 		{"identities add a --environment=* --public-key=!", "not base64"},
+		{"identities add a --environment=* --public-key=AAB=", "not base64"},
 		{"identities add a --environment=* --public-key=AAAA", "neither 32 bytes"},
 		{"identities add a --public-key=" + raw, "--environment"},
 		{"environments --nats-creds=x", "needs --nats-url"},

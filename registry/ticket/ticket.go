@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/execagent/execagent/internal/strictbase64"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -171,7 +172,7 @@ func (g *Signer) Open(q url.Values, now time.Time) (t Ticket, rejection string) 
 	if err != nil {
 		return Ticket{}, RejectInvalidExpiry
 	}
-	signature, err := base64.RawURLEncoding.Strict().DecodeString(q.Get(paramSignature))
+	signature, err := strictbase64.RawURL.Decode(q.Get(paramSignature))
 	if err != nil {
 		return Ticket{}, RejectInvalidSignature
 	}
@@ -219,12 +220,11 @@ func (g *Signer) OpenAuthorization(text, environmentID, registrationID string, k
 	if err != nil {
 		return "", false
 	}
-	encoding := base64.RawURLEncoding.Strict()
-	name, err := encoding.DecodeString(parts[2])
+	name, err := strictbase64.RawURL.Decode(parts[2])
 	if err != nil {
 		return "", false
 	}
-	mac, err := encoding.DecodeString(parts[3])
+	mac, err := strictbase64.RawURL.Decode(parts[3])
 	if err != nil {
 		return "", false
 	}

@@ -129,6 +129,16 @@ func TestTicketTampering(t *testing.T) {
 			}
 		}
 	}
+	// As would a decoder that passes over line breaks.
+	for i := range len(text) + 1 {
+		for _, c := range "\r\n" {
+			q := clone(query)
+			q.Set(paramSignature, text[:i]+string(c)+text[i:])
+			if _, rejection := g.Open(q, now); rejection != RejectInvalidSignature {
+				t.Errorf("with %q at %d of the signature: %q", c, i, rejection)
+			}
+		}
+	}
 	q := clone(query)
 	q.Set(paramEnvironment, "env-1r")
 	q.Set(paramRegistration, "eg_1")
@@ -166,6 +176,11 @@ func TestAuthorization(t *testing.T) {
 				t.Errorf("with %q at %d it is accepted", c, i)
 			}
 		}
+		for _, c := range "\r\n =" {
+			if _, ok := g.OpenAuthorization(text[:i]+string(c)+text[i:], "env-1", "reg_1", key, now); ok {
+				t.Errorf("with another %q at %d it is accepted", c, i)
+			}
+		}
 		if _, ok := g.OpenAuthorization(text[:i], "env-1", "reg_1", key, now); ok {
 			t.Errorf("cut to %d it is accepted", i)
 		}
@@ -191,12 +206,13 @@ func TestAuthorization(t *testing.T) {
 	}
 }
 
-// FuzzOpenTicket: nothing but what the registry has signed is opened.
+// FuzzOpenTicket: nothing but what the registry has signed is opened, nor with another spelling of its signature.
 func FuzzOpenTicket(f *testing.F) {
 	g := NewSigner(make([]byte, 32))
 	want, query := testTicket(f, g)
 	now := want.Expires.Add(-time.Second)
 	f.Add(query.Encode())
+	f.Add(strings.Replace(query.Encode(), "signature=", "signature=%0A", 1))
 	f.Add("role=environment&expiry=1&version=1")
 	f.Add("signature=%00&role=" + strconv.Itoa(1))
 	f.Fuzz(func(t *testing.T, raw string) {
@@ -204,7 +220,7 @@ func FuzzOpenTicket(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got, rejection := g.Open(q, now); rejection == "" && got != want {
+		if got, rejection := g.Open(q, now); rejection == "" && (got != want || q.Encode() != query.Encode()) {
 			t.Errorf("%q is %+v", raw, got)
 		}
 	})
@@ -217,6 +233,7 @@ func FuzzOpenAuthorization(f *testing.F) {
 	expires := time.Unix(1_800_000_000, 0)
 	good := g.Authorization("env", "reg", key, "key:1", expires)
 	f.Add(good)
+	f.Add(good[:len(good)-8] + "\r" + good[len(good)-8:])
 	f.Add("1..." + good)
 	f.Add("1.1.1.1")
 	f.Fuzz(func(t *testing.T, text string) {

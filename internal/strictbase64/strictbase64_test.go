@@ -1,0 +1,62 @@
+package strictbase64
+
+import (
+	"encoding/base64"
+	"errors"
+	"testing"
+)
+
+func TestDecode(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		encoding Encoding
+		text     string
+		want     string
+		ok       bool
+	}{
+		{"standard", Std, "+/8=", "\xfb\xff", true},
+		{"nothing", Std, "", "", true},
+		{"without padding", Std, "+/8", "", false},
+		{"other alphabet", Std, "-_8=", "", false},
+		{"stray bits", Std, "+/9=", "", false},
+		{"line feed", Std, "+/8=\n", "", false},
+		{"line feed in between", Std, "+/\n8=", "", false},
+		{"line feeds for a group", Std, "+/8=\n\n\n\n", "", false},
+		{"blank", Std, "+/8= ", "", false},
+		{"more", Std, "+/8=AAAA", "", false},
+		{"URL", RawURL, "-_8", "\xfb\xff", true},
+		{"URL, nothing", RawURL, "", "", true},
+		{"URL, padded", RawURL, "-_8=", "", false},
+		{"URL, other alphabet", RawURL, "+/8", "", false},
+		{"URL, stray bits", RawURL, "-_9", "", false},
+		{"URL, carriage return", RawURL, "-\r_8", "", false},
+		{"URL, only line breaks", RawURL, "\r\n", "", false},
+	} {
+		got, err := tt.encoding.Decode(tt.text)
+		if string(got) != tt.want || (err == nil) != tt.ok {
+			t.Errorf("%s: %q is %q, %v", tt.name, tt.text, got, err)
+		}
+		if _, corrupt := errors.AsType[base64.CorruptInputError](err); err != nil && !corrupt {
+			t.Errorf("%s: %v is no base64.CorruptInputError", tt.name, err)
+		}
+		if appended, _ := tt.encoding.AppendDecode([]byte("before"), []byte(tt.text)); string(appended) != "before"+tt.want {
+			t.Errorf("%s: %q is appended as %q", tt.name, tt.text, appended)
+		}
+	}
+}
+
+// FuzzDecode: what can be decoded is what encoding the result gives.
+func FuzzDecode(f *testing.F) {
+	f.Add("+/8=", "-_8")
+	f.Add("AB==", "AB")
+	f.Add("AA\n==", "A\rA")
+	f.Fuzz(func(t *testing.T, std, raw string) {
+		if b, err := Std.Decode(std); err == nil && base64.StdEncoding.EncodeToString(b) != std {
+			t.Errorf("%q is %q", std, b)
+		}
+		if b, err := RawURL.Decode(raw); err == nil && base64.RawURLEncoding.EncodeToString(b) != raw {
+			t.Errorf("%q is %q", raw, b)
+		}
+	})
+}
