@@ -103,6 +103,16 @@ func (o *Object) parse(raw []byte) *Error {
 	return nil
 }
 
+// Only refuses members with any other names, as a member that is spelled in
+// another way has.
+func (o *Object) Only(names ...string) {
+	for _, m := range o.members {
+		if o.err == nil && !slices.Contains(names, string(m.name)) {
+			o.err = InvalidParams("unknown field `%s%.128s`", o.path, m.name)
+		}
+	}
+}
+
 // Err is the first error met, nil when all members were fine.
 func (o *Object) Err() *Error { return o.err }
 

@@ -1,12 +1,6 @@
 package protocol
 
-import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-)
+import "bytes"
 
 // SecurityProfile is the only way in which a harness and an executor protect
 // what they say to each other through a relay (remote.md 6.1).
@@ -75,37 +69,48 @@ type PublicKey struct {
 	MLKEM768 []byte `json:"mlkem768_public_key"`
 }
 
-// UnmarshalJSON refuses members that are unknown, missing or of a wrong length,
+// UnmarshalObject refuses members that are unknown, missing or of a wrong length,
 // and every suite but [KeySuite].
-func (k *PublicKey) UnmarshalJSON(data []byte) error {
-	type plain PublicKey
-	var p plain
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&p); err != nil {
-		return err
-	}
-	switch {
-	case p.Suite != KeySuite:
-		return fmt.Errorf("suite %.64q is not %q", p.Suite, KeySuite)
-	case len(p.X25519) != X25519KeySize:
-		return fmt.Errorf("x25519_public_key is %d bytes, not %d", len(p.X25519), X25519KeySize)
-	case len(p.MLKEM768) != MLKEM768KeySize:
-		return fmt.Errorf("mlkem768_public_key is %d bytes, not %d", len(p.MLKEM768), MLKEM768KeySize)
-	}
-	*k = PublicKey(p)
-	return nil
+func (k *PublicKey) UnmarshalObject(o *Object) {
+	o.Only("suite", "x25519_public_key", "mlkem768_public_key")
+	k.Suite = o.OneOf("suite", KeySuite)
+	k.X25519 = o.keyHalf("x25519_public_key", X25519KeySize)
+	k.MLKEM768 = o.keyHalf("mlkem768_public_key", MLKEM768KeySize)
 }
+
+func (o *Object) keyHalf(name string, size int) []byte {
+	b := o.Base64(name)
+	if len(b) != size {
+		o.Fail(name, "%d bytes, not %d", len(b), size)
+	}
+	return b
+}
+
+// UnmarshalJSON is for encoding/json, and as strict.
+func (k *PublicKey) UnmarshalJSON(data []byte) error { return DecodeStrict(data, k) }
 
 // Equal tells whether two keys are the same.
 func (k *PublicKey) Equal(other *PublicKey) bool {
 	return k.Suite == other.Suite && bytes.Equal(k.X25519, other.X25519) && bytes.Equal(k.MLKEM768, other.MLKEM768)
 }
 
+func (o *Object) publicKey(name string) *PublicKey {
+	k := new(PublicKey)
+	o.In(name, k.UnmarshalObject)
+	return k
+}
+
 // RegisterRequest is what an executor asks a registry (remote.md 3.1).
 type RegisterRequest struct {
 	SecurityProfile   string     `json:"security_profile"`
 	ExecutorPublicKey *PublicKey `json:"executor_public_key"`
+}
+
+// UnmarshalObject requires both members and takes no others.
+func (r *RegisterRequest) UnmarshalObject(o *Object) {
+	o.Only("security_profile", "executor_public_key")
+	r.SecurityProfile = o.String("security_profile")
+	r.ExecutorPublicKey = o.publicKey("executor_public_key")
 }
 
 // RegisterResponse says where the executor's rendezvous is. All members are
@@ -124,6 +129,14 @@ type ValidateRequest struct {
 	HarnessKeyAuthorization string     `json:"harness_key_authorization"`
 }
 
+// UnmarshalObject requires all members and takes no others.
+func (r *ValidateRequest) UnmarshalObject(o *Object) {
+	o.Only("executor_registration_id", "harness_public_key", "harness_key_authorization")
+	r.ExecutorRegistrationID = o.String("executor_registration_id")
+	r.HarnessPublicKey = o.publicKey("harness_public_key")
+	r.HarnessKeyAuthorization = o.String("harness_key_authorization")
+}
+
 // ValidateResponse is the answer; a missing member is false.
 type ValidateResponse struct {
 	Valid bool `json:"valid"`
@@ -132,6 +145,12 @@ type ValidateResponse struct {
 // ConnectRequest is what a harness asks a registry (remote.md 9).
 type ConnectRequest struct {
 	HarnessPublicKey *PublicKey `json:"harness_public_key"`
+}
+
+// UnmarshalObject requires the member and takes no others.
+func (r *ConnectRequest) UnmarshalObject(o *Object) {
+	o.Only("harness_public_key")
+	r.HarnessPublicKey = o.publicKey("harness_public_key")
 }
 
 // ConnectResponse is what a harness needs for one websocket. All members are
@@ -154,16 +173,28 @@ type RegistryError struct {
 	} `json:"error"`
 }
 
-// DecodeStrict reads one JSON value with nothing after it, as a registry reads
-// a request: members that v does not have are refused.
-func DecodeStrict(r io.Reader, v any) error {
-	d := json.NewDecoder(r)
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
+// DecodeStrict reads one JSON object with nothing after it, as a registry reads a
+// request: by the rules of [Decode], so that no name is there twice, and with
+// names that are spelled exactly.
+func DecodeStrict(text []byte, v Unmarshaler) error {
+	s := scanners.Get().(*scanner)
+	defer s.recycle()
+	*s = scanner{data: text, names: s.names[:0]}
+	s.space()
+	start := s.pos
+	if err := s.value(); err != nil {
 		return err
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the JSON value")
+	if err := s.end(); err != nil {
+		return err
+	}
+	o, err := ParseObject(text[start:])
+	if err != nil {
+		return err
+	}
+	v.UnmarshalObject(o)
+	if err := o.Err(); err != nil {
+		return err
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/mlkem"
@@ -256,10 +255,10 @@ func (s *Server) connect(ctx context.Context, c *call) (any, *apiError) {
 }
 
 // decode reads the body.
-func (c *call) decode(v any) *apiError {
+func (c *call) decode(v protocol.Unmarshaler) *apiError {
 	text, err := io.ReadAll(c.request.Body)
 	if err == nil {
-		err = protocol.DecodeStrict(bytes.NewReader(text), v)
+		err = protocol.DecodeStrict(text, v)
 	}
 	if err == nil {
 		return nil
@@ -267,20 +266,20 @@ func (c *call) decode(v any) *apiError {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &apiError{status: http.StatusRequestEntityTooLarge, code: codeTooLarge, message: "the body is larger than " + strconv.Itoa(maxBody) + " bytes"}
 	}
-	return &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "the body is not what this operation takes"}
+	why := err.Error()
+	if e, ok := errors.AsType[*protocol.Error](err); ok {
+		why = e.Message // the code is not one of this API
+	}
+	return &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "the body is not what this operation takes: " + why}
 }
 
 // checkKey refuses what could not be used in a handshake; protocol.PublicKey has
 // checked suite and lengths.
 func checkKey(member string, key *protocol.PublicKey) *apiError {
-	message := member + " is missing"
-	if key != nil {
-		if _, err := mlkem.NewEncapsulationKey768(key.MLKEM768); err == nil {
-			return nil
-		}
-		message = member + " has no valid ML-KEM-768 key"
+	if _, err := mlkem.NewEncapsulationKey768(key.MLKEM768); err != nil {
+		return &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: member + " has no valid ML-KEM-768 key"}
 	}
-	return &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: message}
+	return nil
 }
 
 func (s *Server) baseFor(c *call) (base *url.URL, failure *apiError) {

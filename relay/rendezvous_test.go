@@ -102,9 +102,17 @@ func (s *service) client() *Registry {
 	return r
 }
 
+func decode(r *http.Request, request protocol.Unmarshaler) error {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	return protocol.DecodeStrict(text, request)
+}
+
 func (s *service) serveRegister(w http.ResponseWriter, r *http.Request) {
 	var request protocol.RegisterRequest
-	if err := protocol.DecodeStrict(r.Body, &request); err != nil {
+	if err := decode(r, &request); err != nil {
 		s.t.Errorf("register: %v", err)
 	}
 	s.mu.Lock()
@@ -124,7 +132,7 @@ func (s *service) serveRegister(w http.ResponseWriter, r *http.Request) {
 
 func (s *service) serveValidate(w http.ResponseWriter, r *http.Request) {
 	var request protocol.ValidateRequest
-	if err := protocol.DecodeStrict(r.Body, &request); err != nil {
+	if err := decode(r, &request); err != nil {
 		s.t.Errorf("validate: %v", err)
 	}
 	s.mu.Lock()
@@ -141,7 +149,7 @@ func (s *service) serveValidate(w http.ResponseWriter, r *http.Request) {
 
 func (s *service) serveConnect(w http.ResponseWriter, r *http.Request) {
 	var request protocol.ConnectRequest
-	if err := protocol.DecodeStrict(r.Body, &request); err != nil {
+	if err := decode(r, &request); err != nil {
 		s.t.Errorf("connect: %v", err)
 	}
 	s.mu.Lock()
