@@ -141,23 +141,27 @@ func TestRequestOnTheWire(t *testing.T) {
 		req  Request
 		want string
 	}{
-		{"get", Request{Method: "GET"}, "GET / HTTP/1.1|Host: HOST|Accept: */*||"},
-		{"post", Request{Method: "POST", Body: []byte("hi")}, "POST / HTTP/1.1|Host: HOST|Content-Length: 2|Accept: */*||hi"},
-		{"get with body", Request{Method: "GET", Body: []byte("x")}, "GET / HTTP/1.1|Host: HOST|Content-Length: 1|Accept: */*||x"},
-		{"case of a method", Request{Method: "get"}, "get / HTTP/1.1|Host: HOST|Accept: */*||"},
-		{"odd method", Request{Method: "F!#"}, "F!# / HTTP/1.1|Host: HOST|Accept: */*||"},
+		{"get", Request{Method: "GET"}, "GET / HTTP/1.1|Host: HOST|accept: */*||"},
+		{"post", Request{Method: "POST", Body: []byte("hi")}, "POST / HTTP/1.1|Host: HOST|Content-Length: 2|accept: */*||hi"},
+		{"get with body", Request{Method: "GET", Body: []byte("x")}, "GET / HTTP/1.1|Host: HOST|Content-Length: 1|accept: */*||x"},
+		{"case of a method", Request{Method: "get"}, "get / HTTP/1.1|Host: HOST|accept: */*||"},
+		{"odd method", Request{Method: "F!#"}, "F!# / HTTP/1.1|Host: HOST|accept: */*||"},
 		{
 			"headers", Request{Method: "GET", Headers: []Header{
 				{Name: "X-One", Value: "1"}, {Name: "accept", Value: "text/html"}, {Name: "x-one", Value: "2"}, {Name: "x-bytes", Value: "\u00e9\t"},
 				{Name: "user-agent", Value: "me"}, {Name: "host", Value: "other.example"},
 			}},
-			"GET / HTTP/1.1|Host: other.example|User-Agent: me|Accept: text/html|X-Bytes: \u00e9|X-One: 1|X-One: 2||",
+			"GET / HTTP/1.1|Host: other.example|accept: text/html|user-agent: me|x-bytes: \u00e9|x-one: 1|x-one: 2||",
+		},
+		{
+			"what net/http acts on", Request{Method: "POST", Headers: []Header{{Name: "connection", Value: "close"}, {Name: "idempotency-key", Value: "1"}}},
+			"POST / HTTP/1.1|Host: HOST|Content-Length: 0|Connection: close|Idempotency-Key: 1|accept: */*||",
 		},
 		{
 			"framing is ours", Request{Method: "POST", Body: []byte("hi"), Headers: []Header{
 				{Name: "content-length", Value: "99"}, {Name: "Transfer-Encoding", Value: "chunked"}, {Name: "trailer", Value: "x"},
 			}},
-			"POST / HTTP/1.1|Host: HOST|Content-Length: 2|Accept: */*||hi",
+			"POST / HTTP/1.1|Host: HOST|Content-Length: 2|accept: */*||hi",
 		},
 	}
 	for i, tt := range tests {

@@ -19,7 +19,7 @@ func TestProxyOnTheWire(t *testing.T) {
 		t.Error("refused CONNECT: no error")
 	}
 	want := []string{
-		"GET http://127.0.0.1:1/x?y HTTP/1.1|Host: 127.0.0.1:1|Accept: */*|Proxy-Authorization: Basic dTpw||",
+		"GET http://127.0.0.1:1/x?y HTTP/1.1|Host: 127.0.0.1:1|accept: */*|Proxy-Authorization: Basic dTpw||",
 		"CONNECT example.test:443 HTTP/1.1|Host: example.test:443|Proxy-Authorization: Basic dTpw||",
 	}
 	for i, head := range proxy.seen() {

@@ -43,7 +43,7 @@ func (h *hop) redirect(resp *http.Response) (*hop, error) {
 	next.url = target
 	sameOrigin := target.Scheme == h.url.Scheme && target.Hostname() == h.url.Hostname() && port(target) == port(h.url)
 	if !sameOrigin {
-		next.dropCredentials()
+		next.dropCredentials(upgraded(h.url, target))
 	}
 	next.setReferer(h.url, sameOrigin)
 	return next, nil
@@ -58,28 +58,46 @@ func (h *hop) dropBody() {
 	}
 }
 
-// dropCredentials removes what was meant for one host only: the usual headers, and any that hold the content of a variable.
-// The name of the host is one of those things.
-func (h *hop) dropCredentials() {
+// upgraded reports whether a redirect leads to the same host by https, at the usual ports: what a server answers that no
+// longer speaks http.
+func upgraded(from, to *url.URL) bool {
+	return from.Scheme == "http" && to.Scheme == "https" && from.Hostname() == to.Hostname() && port(from) == "80" && port(to) == "443"
+}
+
+// dropCredentials removes what was meant for one origin only: the usual headers, any that hold the content of a variable, and,
+// unless the host is the same, any whose name says that it is a secret. The name of the host is one of those things.
+func (h *hop) dropCredentials(sameHost bool) {
 	for _, name := range []string{"Authorization", "Cookie", "Cookie2", "Proxy-Authorization", "Www-Authenticate"} {
 		h.header.Del(name)
 	}
 	for _, name := range h.secret {
 		h.header.Del(name)
 	}
+	if !sameHost {
+		maps.DeleteFunc(h.header, func(name string, _ []string) bool { return isSecret(name) })
+	}
 	h.host = ""
 }
 
-// setReferer names the page that redirected: whole for its own origin, only the origin for another one, and nothing when
-// the way leads from https to http (Referrer Policy, strict-origin-when-cross-origin).
+// isSecret reports whether the name of a header says that its value gives access to something, as those of X-Api-Key,
+// Private-Token and X-Amz-Security-Token do.
+func isSecret(name string) bool {
+	name = strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(name))
+	for _, end := range []string{
+		"apikey", "accesskey", "authkey", "secretkey", "subscriptionkey", "token", "secret", "password", "auth", "authorization", "credential", "credentials",
+	} {
+		if strings.HasSuffix(name, end) {
+			return true
+		}
+	}
+	return false
+}
+
+// setReferer names the page that redirected to its own origin. Another one learns nothing of it, as with curl.
 func (h *hop) setReferer(from *url.URL, sameOrigin bool) {
 	h.header.Del("Referer")
-	switch {
-	case from.Scheme == "https" && h.url.Scheme == "http":
-	case sameOrigin:
+	if sameOrigin {
 		h.header.Set("Referer", from.String())
-	default:
-		h.header.Set("Referer", (&url.URL{Scheme: from.Scheme, Host: from.Host, Path: "/"}).String())
 	}
 }
 

@@ -80,8 +80,8 @@ func TestRedirectCredentials(t *testing.T) {
 	second := httptest.NewServer(http.HandlerFunc(redirector))
 	defer second.Close()
 	c := newClient(t, Config{})
-	secrets := []string{"Authorization", "Cookie", "Cookie2", "Proxy-Authorization", "Www-Authenticate"}
-	headers := []Header{{Name: "x-api-key", Value: "k"}, {Name: "referer", Value: "http://orig/"}, {Name: "host", Value: "virtual.example"}}
+	secrets := []string{"Authorization", "Cookie", "Cookie2", "Proxy-Authorization", "Www-Authenticate", "X-Api-Key", "Private-Token", "X_auth"}
+	headers := []Header{{Name: "x-trace", Value: "k"}, {Name: "idempotency-key", Value: "k"}, {Name: "mcp-session-id", Value: "k"}, {Name: "referer", Value: "http://orig/"}, {Name: "host", Value: "virtual.example"}}
 	for _, name := range secrets {
 		headers = append(headers, Header{Name: name, Value: "s"})
 	}
@@ -93,9 +93,9 @@ func TestRedirectCredentials(t *testing.T) {
 		referer string
 	}{
 		{"/done", true, first.URL + "/302/?to=%2Fdone"},
-		{second.URL + "/done", false, first.URL + "/"},
-		{byName + "/done", false, first.URL + "/"},
-		{password + "/done", false, first.URL + "/"},
+		{second.URL + "/done", false, ""},
+		{byName + "/done", false, ""},
+		{password + "/done", false, ""},
 	}
 	for _, tt := range tests {
 		_, body, err := fetch(t, c, &Request{
@@ -113,7 +113,12 @@ func TestRedirectCredentials(t *testing.T) {
 		if got := strings.Contains(body, "host=virtual.example"); got != tt.kept {
 			t.Errorf("to %s: host kept: %v, want %v", tt.to, got, tt.kept)
 		}
-		if !strings.Contains(body, "Referer: "+tt.referer+"\r\n") || !strings.Contains(body, "X-Api-Key: k") {
+		for _, name := range []string{"X-Trace", "Idempotency-Key", "Mcp-Session-Id"} {
+			if !strings.Contains(body, name+": k\r\n") {
+				t.Errorf("to %s: %s is lost in %q", tt.to, name, body)
+			}
+		}
+		if got := strings.Contains(body, "Referer: "); got != (tt.referer != "") || got && !strings.Contains(body, "Referer: "+tt.referer+"\r\n") {
 			t.Errorf("to %s: got %q, want referer %s", tt.to, body, tt.referer)
 		}
 	}
@@ -157,13 +162,53 @@ func TestRedirectDropsVariables(t *testing.T) {
 	}
 }
 
-func TestRedirectFromHTTPSHasNoReferer(t *testing.T) {
+// Only the way to https of the same host is as good as the same origin for a secret that the caller has named as it likes.
+func TestRedirectOrigins(t *testing.T) {
 	t.Parallel()
-	from, to := &url.URL{Scheme: "https", Host: "a.test", Path: "/secret"}, &url.URL{Scheme: "http", Host: "a.test", Path: "/"}
-	h := &hop{url: to, header: http.Header{"Referer": {"http://orig/"}}}
-	h.setReferer(from, false)
-	if got, ok := h.header["Referer"]; ok {
-		t.Errorf("got referer %q, want none", got)
+	for _, tt := range []struct {
+		from, to                  string
+		standard, custom, referer bool // whether they go along
+	}{
+		{"http://a.test/x", "/y", true, true, true},
+		{"http://a.test/x", "http://a.test:80/y", true, true, true},
+		{"http://a.test/x", "https://a.test/y", false, true, false},
+		{"http://a.test:80/x", "https://a.test:443/y", false, true, false},
+		{"http://a.test:8080/x", "https://a.test/y", false, false, false},
+		{"http://a.test/x", "https://a.test:8443/y", false, false, false},
+		{"http://a.test/x", "https://www.a.test/y", false, false, false},
+		{"http://a.test/x", "http://b.test/y", false, false, false},
+		{"http://a.test/x", "http://a.test:8080/y", false, false, false},
+		{"https://a.test/x", "http://a.test/y", false, false, false},
+		{"https://a.test/x", "https://b.test/y", false, false, false},
+	} {
+		from, err := url.Parse(tt.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &hop{method: "GET", url: from, header: http.Header{"Authorization": {"s"}, "X-Api-Key": {"s"}, "Referer": {"http://orig/"}, "Accept": {"*/*"}}}
+		next, err := h.redirect(&http.Response{StatusCode: 302, Header: http.Header{"Location": {tt.to}}})
+		if err != nil || next == nil {
+			t.Fatalf("%s to %s: %v, %v", tt.from, tt.to, next, err)
+		}
+		got := next.header
+		if (got["Authorization"] != nil) != tt.standard || (got["X-Api-Key"] != nil) != tt.custom || (got["Referer"] != nil) != tt.referer || got["Accept"] == nil {
+			t.Errorf("%s to %s: %v", tt.from, tt.to, got)
+		}
+	}
+}
+
+func TestSecretNames(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"X-Api-Key": true, "Api_key": true, "Apikey": true, "X-Goog-Api-Key": true, "Ocp-Apim-Subscription-Key": true, "X-Access-Key": true,
+		"X-Auth-Token": true, "Private-Token": true, "X-Amz-Security-Token": true, "X-Csrf-Token": true, "X-Auth": true, "X-Authorization": true,
+		"X-Client-Secret": true, "X-Password": true, "X-Vault-Token": true,
+		"Idempotency-Key": false, "Mcp-Session-Id": false, "Mcp-Protocol-Version": false, "X-Auth-User": false, "Accept": false, "Content-Type": false,
+		"X-Author": false, "User-Agent": false, "X-Request-Id": false, "Traceparent": false,
+	} {
+		if got := isSecret(name); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 

@@ -82,9 +82,6 @@ func (c *Client) prepare(req *Request) (*hop, error) {
 	if _, ok := h.header["Accept"]; !ok {
 		h.header.Set("Accept", "*/*")
 	}
-	if _, ok := h.header["User-Agent"]; !ok {
-		h.header.Set("User-Agent", "") // keeps net/http from adding its own
-	}
 	return h, nil
 }
 
@@ -118,9 +115,24 @@ func (h *hop) request(ctx context.Context) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Header = h.header.Clone()
+	r.Header = make(http.Header, len(h.header))
+	for name, values := range h.header {
+		if !actedOn[name] {
+			name = strings.ToLower(name) // as the reference does, and some servers expect
+		}
+		r.Header[name] = values
+	}
+	if _, ok := r.Header["User-Agent"]; !ok {
+		r.Header["User-Agent"] = []string{""} // keeps net/http from adding its own
+	}
 	r.Host = h.host
 	return r, nil
+}
+
+// actedOn are the headers that net/http looks up in requests, by these names: whether the connection can be used again, whether
+// the request may be repeated, and what goes to a proxy.
+var actedOn = map[string]bool{
+	"Connection": true, "Expect": true, "Idempotency-Key": true, "X-Idempotency-Key": true, "Proxy-Authorization": true,
 }
 
 // isToken reports whether s is a token of RFC 9110, section 5.6.2.
