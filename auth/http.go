@@ -15,6 +15,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/execagent/execagent/internal/tlsconfig"
 )
 
 // Bounds of one call to a service that issues tokens (remote.md 12.6).
@@ -59,7 +61,7 @@ func NewTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, err
 	protocols.SetHTTP1(true)
 	return &http.Transport{
 		Proxy:                  Direct(proxy),
-		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSClientConfig:        tlsconfig.Client(roots),
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxAnswerHeader,
 		Protocols:              protocols,

@@ -89,6 +89,7 @@ func (c *Client) secureTransport() *http.Transport {
 		if roots == nil {
 			roots = TrustedRoots()
 		}
+		// With suites of CBC, too, where a server has no others: which one it is was the caller's choice.
 		c.secure.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	}
 	return c.secure

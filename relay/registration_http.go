@@ -3,7 +3,6 @@ package relay
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -17,6 +16,7 @@ import (
 	"unicode"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -50,7 +50,7 @@ func (r *Registry) dial(ctx context.Context, rawURL string, header http.Header, 
 		return nil, errPlainRendezvous
 	}
 	if cfg.TLS == nil {
-		cfg.TLS = &tls.Config{RootCAs: r.transport.TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS12}
+		cfg.TLS = tlsconfig.Client(r.transport.TLSClientConfig.RootCAs)
 	}
 	return socket.Dial(ctx, rawURL, header, cfg) // which has its own words for a malformed URL
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/execagent/execagent/internal/tlsconfig"
 )
 
 // handshakeTimeout bounds the opening of a connection, at both ends
@@ -68,6 +70,9 @@ func dial(ctx context.Context, u *url.URL, config DialConfig) (*WebSocket, error
 	}
 	if u.User != nil {
 		return nil, errors.New("URL holds credentials, which belong in a header")
+	}
+	if config.TLS == nil {
+		config.TLS = tlsconfig.Client(nil)
 	}
 	if config.HandshakeTimeout <= 0 {
 		config.HandshakeTimeout = handshakeTimeout

@@ -11,6 +11,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
 )
@@ -127,7 +128,7 @@ func (f *forwarder) forward(ctx context.Context, stream rpc.Conn) {
 	defer stream.Close()
 	var secure *tls.Config // nothing of it for ws
 	if f.roots != nil {
-		secure = &tls.Config{RootCAs: f.roots, MinVersion: tls.VersionTLS12}
+		secure = tlsconfig.Client(f.roots)
 	}
 	target, err := transport.Dial(ctx, f.target, transport.DialConfig{TLS: secure})
 	if err != nil {

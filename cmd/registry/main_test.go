@@ -311,5 +311,13 @@ func TestServeTLS(t *testing.T) {
 	if response.StatusCode != http.StatusOK || response.ProtoMajor != 1 {
 		t.Errorf("got %d by %s", response.StatusCode, response.Proto)
 	}
+	// What does not authenticate what it encrypts is refused.
+	old := &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{
+		tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256,
+	}}
+	if conn, err := tls.Dial("tcp", "127.0.0.1:"+port, old); err == nil {
+		t.Errorf("a client of CBC alone is taken, with %s", tls.CipherSuiteName(conn.ConnectionState().CipherSuite))
+		conn.Close()
+	}
 	server.stop(t)
 }

@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/registry"
 )
 
@@ -83,7 +84,7 @@ func (f *serveFlags) listen() (listener net.Listener, scheme string, err error) 
 		if err != nil {
 			return nil, "", fmt.Errorf("reading the certificate: %w", err)
 		}
-		config = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+		config = tlsconfig.Server(certificate)
 	}
 	if listener, err = net.Listen("tcp", f.Listen); err != nil {
 		return nil, "", err

@@ -12,6 +12,8 @@ import (
 	"os"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/execagent/execagent/internal/tlsconfig"
 )
 
 // RefusedError is the answer of a server that did not upgrade, whatever its
@@ -150,7 +152,7 @@ func connect(ctx context.Context, u *url.URL, cfg Config) (net.Conn, error) {
 // secure takes conn over and does the TLS handshake of a client.
 func secure(ctx context.Context, conn net.Conn, config *tls.Config, host string) (net.Conn, error) {
 	if config == nil {
-		config = &tls.Config{}
+		config = tlsconfig.Client(nil)
 	}
 	config = config.Clone()
 	config.NextProtos = nil // HTTP/1.1 alone can be upgraded this way

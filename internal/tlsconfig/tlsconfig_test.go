@@ -1,0 +1,120 @@
+package tlsconfig
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"math/big"
+	"net"
+	"slices"
+	"testing"
+	"time"
+)
+
+const host = "host.test"
+
+func certify(t *testing.T, key crypto.Signer) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, DNSNames: []string{host},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
+}
+
+// handshake returns what a client and a server agree on.
+func handshake(client, server *tls.Config) (tls.ConnectionState, error) {
+	client = client.Clone()
+	client.ServerName = host
+	near, far := net.Pipe()
+	defer near.Close()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		defer far.Close()
+		_ = tls.Server(far, server).Handshake() // the client has the error too
+	}()
+	c := tls.Client(near, client)
+	err := c.Handshake()
+	near.Close()
+	<-served
+	return c.ConnectionState(), err
+}
+
+func TestSuites(t *testing.T) {
+	t.Parallel()
+	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rs, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, key := range map[string]crypto.Signer{"ECDSA": ec, "RSA": rs} {
+		certificate, roots := certify(t, key)
+		for _, tt := range []struct {
+			name    string
+			version uint16 // the highest of the other end
+			suites  []uint16
+			ok      bool
+		}{
+			{"today", 0, nil, true},
+			{"1.2", tls.VersionTLS12, nil, true},
+			{"1.2 with AES-128", tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256}, true},
+			{"1.2 with AES-256", tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384}, true},
+			{"1.2 with ChaCha20", tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305}, true},
+			{"1.2 with CBC", tls.VersionTLS12, []uint16{
+				tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256,
+				tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA, tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256,
+			}, false},
+			{"1.2 with RSA key exchange", tls.VersionTLS12, []uint16{tls.TLS_RSA_WITH_AES_128_GCM_SHA256}, false},
+			{"1.1", tls.VersionTLS11, nil, false},
+		} {
+			client := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS10, MaxVersion: tt.version, CipherSuites: tt.suites}
+			state, err := handshake(client, Server(certificate))
+			if (err == nil) != tt.ok || err == nil && !aead(state) {
+				t.Errorf("%s, client of %s: %v, suite %s", name, tt.name, err, tls.CipherSuiteName(state.CipherSuite))
+			}
+			server := &tls.Config{
+				Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS10, MaxVersion: tt.version, CipherSuites: tt.suites,
+			}
+			state, err = handshake(Client(roots), server)
+			if (err == nil) != tt.ok || err == nil && !aead(state) {
+				t.Errorf("%s, server of %s: %v, suite %s", name, tt.name, err, tls.CipherSuiteName(state.CipherSuite))
+			}
+		}
+	}
+}
+
+func aead(state tls.ConnectionState) bool {
+	return state.Version == tls.VersionTLS13 || state.Version == tls.VersionTLS12 && slices.Contains(suites, state.CipherSuite)
+}
+
+// TestAllOfThem: no suite that crypto/tls holds for secure, and that authenticates what it encrypts, is missing.
+func TestAllOfThem(t *testing.T) {
+	t.Parallel()
+	for _, suite := range tls.CipherSuites() {
+		cbc := slices.Contains([]uint16{
+			tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA,
+			tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA,
+		}, suite.ID)
+		for12 := slices.Contains(suite.SupportedVersions, tls.VersionTLS12)
+		if want := for12 && !cbc; slices.Contains(suites, suite.ID) != want {
+			t.Errorf("%s: among the suites is %v, want %v", suite.Name, !want, want)
+		}
+	}
+}
