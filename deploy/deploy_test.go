@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +109,28 @@ func TestHardened(t *testing.T) {
 			if p := c.LivenessProbe.HTTPGet; p.Path != "/healthz" || p.Port != c.Ports[0].Name {
 				t.Errorf("%s: liveness probe is %+v", file, p)
 			}
+		}
+	}
+}
+
+// TestImageUser: the images do not run as root, by numbers, as Kubernetes checks runAsNonRoot; the registry's is the manifest's.
+func TestImageUser(t *testing.T) {
+	t.Parallel()
+	registry := workloads(t, "registry.yaml")[0].Spec.Template.Spec.SecurityContext.RunAsUser
+	for file, want := range map[string]int{"../Dockerfile": 0, "registry.Dockerfile": registry} {
+		page, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stages := strings.Split(string(page), "\nFROM ")
+		users := regexp.MustCompile(`(?m)^USER ([0-9]+):([0-9]+)$`).FindAllStringSubmatch(stages[len(stages)-1], -1)
+		if len(users) != 1 {
+			t.Errorf("%s: USER is set %d times, want once, by numbers", file, len(users))
+			continue
+		}
+		uid, gid := users[0][1], users[0][2]
+		if uid == "0" || gid == "0" || want != 0 && uid != strconv.Itoa(want) {
+			t.Errorf("%s: USER %s:%s", file, uid, gid)
 		}
 	}
 }

@@ -185,7 +185,7 @@ func checkDockerfile(t *testing.T, file, context string) {
 	copied := 0
 	for line := range strings.Lines(string(page)) {
 		words := strings.Fields(line)
-		if len(words) == 0 || words[0] != "COPY" && words[0] != "ADD" {
+		if len(words) == 0 || words[0] != "COPY" && words[0] != "ADD" || strings.HasPrefix(words[1], "--from=") {
 			continue
 		}
 		for _, source := range words[1 : len(words)-1] {

@@ -89,7 +89,7 @@ func newContainers(t *testing.T) *containers {
 	return &containers{repo: t.TempDir()}
 }
 
-// buildImages builds the image of the Dockerfile at the top, and the tests' upon it.
+// buildImages builds the images of the Dockerfiles, and the tests' upon the agent's.
 var buildImages = sync.OnceValue(func() error {
 	if _, err := buildOnce(); err != nil {
 		return err
@@ -111,6 +111,7 @@ var buildImages = sync.OnceValue(func() error {
 	}
 	for _, build := range [][]string{
 		{"-f", "../Dockerfile", "-t", "execagent/agent", ".."},
+		{"-f", "../deploy/registry.Dockerfile", "-t", "execagent/registry", ".."},
 		{"-f", "container/Dockerfile", "-t", "exectest", "--pull=never", context},
 	} {
 		if out, err := podman(append([]string{"build", "-q"}, build...)...).CombinedOutput(); err != nil {
