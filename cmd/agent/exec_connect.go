@@ -11,6 +11,7 @@ import (
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/rpc"
@@ -102,7 +103,7 @@ func (e *execution) connectThroughRegistry(ctx context.Context) (disconnect func
 // registryToken is what a harness proves with that it may connect.
 func (e *execution) registryToken() (string, error) {
 	if e.flags.RegistryTokenFile != "" {
-		return readToken(e.flags.RegistryTokenFile)
+		return e.readToken(e.flags.RegistryTokenFile)
 	}
 	for _, name := range []string{registryTokenName, "CODEX_API_KEY"} {
 		if token, _ := e.sys.lookup(name); strings.TrimSpace(token) != "" {
@@ -116,7 +117,7 @@ func (e *execution) registryToken() (string, error) {
 func (e *execution) dialer() (func(context.Context) (rpc.Conn, error), error) {
 	var cfg transport.DialConfig
 	if e.flags.TokenFile != "" {
-		token, err := readToken(e.flags.TokenFile)
+		token, err := e.readToken(e.flags.TokenFile)
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +133,10 @@ func (e *execution) dialer() (func(context.Context) (rpc.Conn, error), error) {
 }
 
 // readToken reads a bearer token. What it holds is never repeated.
-func readToken(file string) (string, error) {
+func (e *execution) readToken(file string) (string, error) {
+	if err := secretfile.Exposed(file); err != nil {
+		complain(e.sys.stderr, err)
+	}
 	content, err := readBounded(file, maxToken)
 	if err != nil {
 		return "", err

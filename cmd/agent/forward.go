@@ -56,6 +56,7 @@ func forward(sys system, flags *forwardFlags, signals <-chan os.Signal) (receive
 	if err != nil {
 		return nil, err
 	}
+	warnOfExposed(logger, r.signIn.secrets(r.flags))
 	target, err := url.Parse(flags.Connect)
 	if err != nil || target.Scheme != "ws" && target.Scheme != "wss" || target.Host == "" {
 		return nil, errors.New("--connect is not of the form ws://HOST:PORT or wss://HOST:PORT")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -255,6 +256,30 @@ func TestExecRegistryCommandLine(t *testing.T) {
 				t.Errorf("it says\n%s\nwant %q in it", &stderr, tt.want)
 			}
 		})
+	}
+}
+
+// TestExposedSignIn: what a remote agent signs in with is a secret like any other.
+func TestExposedSignIn(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	if err := os.WriteFile(filepath.Join(home, "auth.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []os.FileMode{0o600, 0o644} {
+		if err := os.Chmod(filepath.Join(home, "auth.json"), mode); err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		s := &server{sys: system{environ: []string{"CODEX_HOME=" + home}}, flags: &serverFlags{}, logger: slog.New(slog.NewTextHandler(&log, nil))}
+		s.flags.Remote = new("http://127.0.0.1:1")
+		s.flags.EnvironmentID = new("env")
+		if err := s.configure(); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(log.String(), "auth.json has mode 0644"); got != (mode == 0o644) {
+			t.Errorf("mode %04o: the log is %q", mode, &log)
+		}
 	}
 }
 

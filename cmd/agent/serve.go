@@ -19,6 +19,7 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/transport"
 )
@@ -162,8 +163,19 @@ func (s *server) configure() (err error) {
 	if err != nil {
 		return err
 	}
+	warnOfExposed(s.logger, s.secrets())
 	s.health, err = listenHealth(s.flags.HealthListen, s.logger)
 	return err
+}
+
+// warnOfExposed names files with secrets that others can read. They are used
+// all the same: the reference takes them, and a container may have no others.
+func warnOfExposed(logger *slog.Logger, paths []string) {
+	for _, path := range paths {
+		if err := secretfile.Exposed(path); err != nil {
+			logger.Warn("a secret is open to others", "reason", err)
+		}
+	}
 }
 
 // secrets are the files that say who may use the agent, or as whom it serves.

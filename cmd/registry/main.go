@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/registry"
 )
 
@@ -115,6 +116,9 @@ func (s system) context() (context.Context, context.CancelFunc) {
 // withStore opens the store beside a registry that may be running, for one
 // command.
 func (f *storeFlags) withStore(sys system, do func(context.Context, *registry.Store) error) (err error) {
+	if err := secretfile.Exposed(f.NATSCreds); err != nil {
+		sys.complain(err)
+	}
 	logger := slog.New(slog.NewTextHandler(sys.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	cfg := f.config(logger)
 	cfg.Shared = true

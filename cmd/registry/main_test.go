@@ -260,7 +260,7 @@ func TestParseExpiry(t *testing.T) {
 	}
 }
 
-// TestServeTLS: with a certificate any address will do.
+// TestServeTLS: with a certificate any address will do. A key that others can read is used, and named in the log.
 func TestServeTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -285,6 +285,9 @@ func TestServeTLS(t *testing.T) {
 		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := os.Chmod(keyPath, 0o644); err != nil {
+		t.Fatal(err)
 	}
 	server := start(t, "serve", "--listen=0.0.0.0:0", "--tls-cert", certPath, "--tls-key", keyPath, "--data", filepath.Join(dir, "data"))
 	certificate, err := x509.ParseCertificate(der)
@@ -320,4 +323,7 @@ func TestServeTLS(t *testing.T) {
 		conn.Close()
 	}
 	server.stop(t)
+	if want := `msg="a secret is open to others" reason="` + keyPath + ` has mode 0644`; !strings.Contains(server.log.String(), want) {
+		t.Errorf("no %s in\n%s", want, server.log)
+	}
 }

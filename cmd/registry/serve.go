@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/registry"
 )
@@ -43,6 +44,11 @@ func (f *serveFlags) run(sys system) (err error) {
 		debug.SetGCPercent(gcPercent)
 	}
 	logger := newLogger(sys.stderr, f)
+	for _, path := range []string{f.TLSKey, f.NATSCreds} {
+		if err := secretfile.Exposed(path); err != nil {
+			logger.Warn("a secret is open to others", "reason", err)
+		}
+	}
 	listener, scheme, err := f.listen()
 	if err != nil {
 		return err
