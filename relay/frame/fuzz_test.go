@@ -13,8 +13,9 @@ import (
 )
 
 // wrongType tells whether a known field of b, or of a message in b, has another
-// wire type than md says. The generated code takes such a field for an unknown
-// one; the reference and we refuse the frame.
+// wire type than md says, or a group one with too large a number. The generated
+// code takes such a field for an unknown one; the reference and we refuse the
+// frame.
 func wrongType(md protoreflect.MessageDescriptor, b []byte) bool {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -26,6 +27,9 @@ func wrongType(md protoreflect.MessageDescriptor, b []byte) bool {
 			return false
 		}
 		b = value[n:]
+		if typ == protowire.StartGroupType && largeNumber(value[:n]) {
+			return true
+		}
 		fd := md.Fields().ByNumber(num)
 		if fd == nil {
 			continue
@@ -42,6 +46,29 @@ func wrongType(md protoreflect.MessageDescriptor, b []byte) bool {
 				return true
 			}
 		}
+	}
+	return false
+}
+
+// largeNumber tells whether a field of a group has a number that no field may
+// have.
+func largeNumber(group []byte) bool {
+	for len(group) > 0 {
+		num, typ, n := protowire.ConsumeTag(group)
+		if n < 0 || num > protowire.MaxValidNumber {
+			return true
+		}
+		group = group[n:]
+		if typ == protowire.EndGroupType {
+			continue
+		}
+		if n = protowire.ConsumeFieldValue(num, typ, group); n < 0 {
+			return false
+		}
+		if typ == protowire.StartGroupType && largeNumber(group[:n]) {
+			return true
+		}
+		group = group[n:]
 	}
 	return false
 }
@@ -102,11 +129,13 @@ func FuzzDecode(f *testing.F) {
 		f.Add(message)
 		f.Add(append(bytes.Clone(message), message...))
 		f.Add(message[:len(message)-1])
-		f.Add(append(bytes.Clone(message), 0x32, 0))             // another body
-		f.Add(append(bytes.Clone(message), 0x2a, 2, 0x18, 2))    // data of two segments, merged or not
-		f.Add(append(bytes.Clone(message), 0x2a, 2, 0x20, 0))    // a payload that is a number
-		f.Add(append(bytes.Clone(message), 0x8b, 1, 0x8c, 1))    // a group
-		f.Add(append(bytes.Clone(message), 0x18, 0xff, 0xff, 3)) // ack
+		f.Add(append(bytes.Clone(message), 0x32, 0))                         // another body
+		f.Add(append(bytes.Clone(message), 0x2a, 2, 0x18, 2))                // data of two segments, merged or not
+		f.Add(append(bytes.Clone(message), 0x2a, 2, 0x20, 0))                // a payload that is a number
+		f.Add(append(bytes.Clone(message), 0x8b, 1, 0x8c, 1))                // a group
+		f.Add(append(bytes.Clone(message), 0x18, 0xff, 0xff, 3))             // ack
+		f.Add(append(bytes.Clone(message), 0x80, 0x80, 0x80, 0x80, 0x10, 1)) // field 2^29, and in a group
+		f.Add(append(bytes.Clone(message), 0x8b, 1, 0x80, 0x80, 0x80, 0x80, 0x10, 1, 0x8c, 1))
 		f.Add(append(bytes.Clone(message), 0x12, 2, 0xc2, 0xa0)) // a blank stream id
 	}
 	descriptor := (&relaypb.RelayMessageFrame{}).ProtoReflect().Descriptor()

@@ -2,7 +2,6 @@ package frame
 
 import (
 	"encoding/binary"
-	"math"
 	"math/bits"
 )
 
@@ -13,6 +12,10 @@ import (
 
 // number is that of a field.
 type number int32
+
+// maxNumber is the largest that a field may have. The library lets larger ones
+// pass inside of groups, the reference nowhere.
+const maxNumber number = 1<<29 - 1
 
 // wireType tells how long the value of a field is.
 type wireType uint8
@@ -47,7 +50,7 @@ func consumeVarint(b []byte) (v uint64, n int, ok bool) {
 
 func consumeTag(b []byte) (num number, typ wireType, n int, ok bool) {
 	v, n, ok := consumeVarint(b)
-	if !ok || v>>3 == 0 || v>>3 > math.MaxInt32 {
+	if !ok || v>>3 == 0 || v>>3 > uint64(maxNumber) {
 		return 0, 0, 0, false
 	}
 	return number(v >> 3), wireType(v & 7), n, true
