@@ -67,7 +67,7 @@ func (a *Agent) enter(box *confinement, profile sandbox.Profile, spec *procs.Spe
 	if !policy.Confined && policy.Network == sandbox.NetworkEnabled {
 		return nil
 	}
-	if err := a.keepClients(policy); err != nil {
+	if err := a.refuseOpenListeners(policy); err != nil {
 		return err
 	}
 	backend, err := policy.Backend(a.probed(), a.cfg.RequireNamespaces)

@@ -10,16 +10,16 @@ import (
 // Listening is an address at which clients reach an agent by TCP.
 type Listening struct {
 	Addr netip.AddrPort
-	// Authenticated tells that not everybody who connects becomes a client.
+	// Authenticated is false if whoever connects is a client.
 	Authenticated bool
 }
 
-// keepClients refuses a policy under which a command could become a client of
-// this agent, and so do everything. A command that is confined and has the
+// refuseOpenListeners refuses a policy under which a command could become a
+// client of this agent, which is confined by nothing. A command that is confined and has the
 // network is kept from the ports of the agent on all addresses of the host. But
 // to a listener that is not on a loopback address published ports and proxies
 // may lead from elsewhere, which nobody here can know.
-func (a *Agent) keepClients(policy *sandbox.Policy) error {
+func (a *Agent) refuseOpenListeners(policy *sandbox.Policy) error {
 	if !policy.Confined || policy.Network != sandbox.NetworkEnabled {
 		return nil
 	}

@@ -28,6 +28,8 @@ const (
 	stuck  = "EBUSY EROFS EXDEV"
 	denied = "EACCES"
 	absent = "ENOENT"
+	// hidden is what a procfs shows of a process that may not be traced, by whether somebody has looked there before.
+	hidden = "ENOENT EPERM"
 	// unseen is what a process is that lies in another namespace, or another domain of Landlock.
 	unseen = "ESRCH EPERM"
 )
@@ -74,15 +76,15 @@ var escapes = map[string]ends{
 	"23b":  {ro: foreign + " ENOENT"},
 	"23c":  {ro: foreign + " ENOENT"},
 	"24":   {ro: kept},
-	"25a":  {ro: absent},
-	"25b":  {ro: absent},
-	"25c":  {ro: absent},
-	"25d":  {ro: absent},
-	"25e":  {ro: absent},
-	"25f":  {ro: absent},
-	"25g":  {ro: absent},
-	"25h":  {ro: absent},
-	"25i":  {ro: absent},
+	"25a":  {ro: hidden},
+	"25b":  {ro: hidden},
+	"25c":  {ro: hidden},
+	"25d":  {ro: hidden},
+	"25e":  {ro: hidden},
+	"25f":  {ro: hidden},
+	"25g":  {ro: hidden},
+	"25h":  {ro: hidden},
+	"25i":  {ro: hidden},
 	"26":   {ro: absent},
 	"27a":  {ro: unseen},
 	"27b":  {ro: unseen},
@@ -105,7 +107,7 @@ var escapes = map[string]ends{
 	"34h":  {ro: "ENOSYS"},
 	"35a":  {ro: refused},
 	"35b":  {ro: refused},
-	"36a":  {ro: "ENOENT EPERM"},
+	"36a":  {ro: hidden},
 	"36b":  {ro: refused},
 	"36c":  {ro: refused},
 	"37":   {ro: refused},
@@ -283,8 +285,8 @@ var escapes = map[string]ends{
 	"x36c": {ro: refused},
 	"x36d": {ro: refused},
 	"x36e": {ro: refused},
-	"x36f": {ro: absent},
-	"x36g": {ro: absent},
+	"x36f": {ro: hidden},
+	"x36g": {ro: hidden},
 	"x40a": {ro: refused},
 	"x40b": {ro: refused},
 	"x40c": {ro: refused},

@@ -62,7 +62,7 @@ func (t *target) startApart(s *supervisor, watch *mountWatch) error {
 		return fmt.Errorf("starting a second init: %w", os.NewSyscallError("fork", err))
 	}
 	if t.listener, err = awaitApart(pair[0], watch); err != nil {
-		return err // the socket stays open, or the second process would have its say too
+		return err // pair[0] stays open: at its end the second process would print an error beside ours
 	}
 	unix.Close(pair[0])
 	return dropCapabilities()

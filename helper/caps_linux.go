@@ -15,8 +15,8 @@ import (
 const maxCapability = 64
 
 // dropCapabilities takes all capabilities from the calling thread for good,
-// and those it holds from all others. The others are not to execute anything:
-// their bounding sets stay.
+// and those it holds from all others, whose bounding sets stay: what they execute
+// goes through withoutPrivileges.
 //
 // capabilities(7)
 func dropCapabilities() error {
@@ -34,10 +34,19 @@ func dropCapabilities() error {
 		// A build with cgo, as for the race detector. psx looks for threads in
 		// /proc, which the view may hide; and only this thread starts the
 		// command.
-		_, _, errno = unix.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
+		return dropThread()
 	}
 	if errno != 0 {
 		return fmt.Errorf("dropping capabilities: %w", os.NewSyscallError("capset", errno))
+	}
+	return checkCapabilities()
+}
+
+// dropThread takes the capabilities that it holds from the calling thread.
+func dropThread() error {
+	header, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
+	if err := unix.Capset(&header, &none[0]); err != nil {
+		return fmt.Errorf("dropping capabilities: %w", os.NewSyscallError("capset", err))
 	}
 	return checkCapabilities()
 }

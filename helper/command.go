@@ -43,7 +43,7 @@ type Command struct {
 	NewSession bool
 	Limits     Limits
 	// AgentPorts are the TCP ports that the agent itself listens at. A command
-	// with the network can neither connect to them on this host nor take them.
+	// with the network cannot connect to them on this host.
 	AgentPorts []uint16
 	// Granted is what [sandbox.Resolved.Granted] was when somebody decided that
 	// the command may be started. A path that leads somewhere else by the time

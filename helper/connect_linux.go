@@ -25,57 +25,44 @@ import (
 // with SO_PEERCRED name init, a path through a link of procfs is refused, and a
 // call that blocks is only interrupted by fatal signals.
 
-// answerConnect does a call of connect, which owns a.
+// answerConnect does a call of connect, and closes a.
 func (n *notifier) answerConnect(call *notification, a *address) {
-	object, err := n.judgeConnect(call, a)
-	if err != nil {
+	if err := n.judgeConnect(call, a); err != nil {
 		a.close()
 		n.refuse(call, err)
 		return
 	}
-	done := func() {
-		if object >= 0 {
-			unix.Close(object)
-		}
-	}
 	if a.nonblocking() {
 		respond(n.listener, call.id, a.connect())
-		done()
 		a.close()
 		return
 	}
-	n.apart(call, a, func() syscall.Errno {
-		defer done()
-		return a.connectUndisturbed()
-	})
+	n.apart(call, a, a.connectUndisturbed)
 }
 
-// judgeConnect decides on a call of connect. The object is the socket in the
-// file system that the address leads to, and the address names that one then;
-// else it is -1.
-func (n *notifier) judgeConnect(call *notification, a *address) (object int, err error) {
+// judgeConnect decides on a call of connect. An address that leads to a socket in
+// the file system names that object then.
+func (n *notifier) judgeConnect(call *notification, a *address) error {
 	if n.isAgent(a) {
-		return -1, unix.EPERM
+		return unix.EPERM
 	}
 	if a.domain != unix.AF_UNIX {
-		return -1, nil
+		return nil
 	}
 	path, pathname, err := unixPath(a.sockaddr)
 	if err != nil || !pathname {
-		return -1, err
+		return err
 	}
-	dir := unix.AT_FDCWD
 	if !strings.HasPrefix(path, "/") {
-		if dir, err = n.workingDirectory(call); err != nil {
-			return -1, err
+		if err := n.openDir(call, a); err != nil {
+			return err
 		}
-		defer unix.Close(dir)
 	}
-	if object, err = n.open(dir, path); err != nil {
-		return -1, err
+	if err := n.find(a, path); err != nil {
+		return err
 	}
-	a.sockaddr = unixAddr(fmt.Sprintf("/proc/self/fd/%d", object))
-	return object, nil
+	a.sockaddr = unixAddr(fmt.Sprintf("/proc/self/fd/%d", a.object))
+	return nil
 }
 
 // unixPath is the path in an address for a UNIX socket. It is none if the
@@ -100,21 +87,21 @@ func unixAddr(path string) []byte {
 	return append(append(addr, path...), 0)
 }
 
-// open finds the socket at path and decides on where it really is.
-func (n *notifier) open(dir int, path string) (fd int, err error) {
-	fd, err = unix.Openat2(dir, path, &unix.OpenHow{
+// find finds the socket at path and decides on where it really is.
+func (n *notifier) find(a *address, path string) (err error) {
+	dir := unix.AT_FDCWD
+	if a.dir >= 0 {
+		dir = a.dir
+	}
+	a.object, err = unix.Openat2(dir, path, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC,
 		// Of procfs, init has another view than the command.
 		Resolve: unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
-		return -1, err
+		return err
 	}
-	if err := n.judge(fd); err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
+	return n.judge(a.object)
 }
 
 func (n *notifier) judge(fd int) error {

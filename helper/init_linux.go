@@ -78,10 +78,11 @@ func initMain() (code int, err error) {
 	if err := cfg.enter(); err != nil {
 		return 0, err
 	}
-	if err := reserveDescriptors(); err != nil {
+	files, err := reserveDescriptors()
+	if err != nil {
 		return 0, err
 	}
-	s, err := newSupervisor(cfg)
+	s, err := newSupervisor(cfg, files)
 	if err != nil {
 		return 0, err
 	}
@@ -249,11 +250,17 @@ func (c *config) resolve() (*sandbox.Resolved, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resolving the policy: %w", err)
 	}
-	if c.Granted != nil && !slices.Equal(c.Granted, resolved.Granted()) {
-		resolved.Close()
-		return nil, errors.New("resolving the policy: a path of it was led elsewhere while the command was started")
+	granted := resolved.Granted()
+	if c.Granted == nil || slices.Equal(c.Granted, granted) {
+		return resolved, nil
 	}
-	return resolved, nil
+	resolved.Close()
+	for _, path := range append(slices.Clone(c.Granted), granted...) {
+		if !slices.Contains(c.Granted, path) || !slices.Contains(granted, path) {
+			return nil, fmt.Errorf("resolving the policy: %s is not what it was when the command was asked for", path)
+		}
+	}
+	return nil, errors.New("resolving the policy: its paths are not what they were when the command was asked for")
 }
 
 // enterView makes the policy's view the root of this process, if the backend

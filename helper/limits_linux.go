@@ -43,31 +43,49 @@ func (l limit) impose() error {
 	return nil
 }
 
-// reserved is how many descriptors a command may have fewer than its user.
+// reserved is how much lower a command's limit of open files is than the agent's.
 //
 // The kernel lets a process send no descriptor while its user has more of them
 // under way between processes than the process may have open (unix(7),
-// ETOOMANYREFS). A command could send as many as that to itself, and no helper
-// of the agent could hand a file over any more.
+// ETOOMANYREFS). A command could send itself as many as that, and no helper of
+// the agent could hand a file over any more. It still can with many threads that
+// send at once, as the kernel counts late: this makes it harder, no more.
 const reserved = 1024
 
-// reserveDescriptors lowers the limit of this process, and of what it starts, if
-// it is that of the user.
-func reserveDescriptors() error {
-	// It fails, having put the number of files back that the runtime raised for
-	// itself: what is started gets what was inherited.
-	_ = syscall.Exec("", nil, nil)
-	var inherited unix.Rlimit
-	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &inherited)
-	if err == nil {
-		most := inherited.Max - min(reserved, inherited.Max/2)
-		err = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(inherited.Cur, most), Max: most})
+// openFiles are limits of open files: what a command gets, and what init itself
+// uses meanwhile, as it may need many to build a view.
+type openFiles struct{ command, own unix.Rlimit }
+
+// reserveDescriptors lowers the limit of this process, and of what it starts.
+func reserveDescriptors() (f openFiles, err error) {
+	restoreOpenFiles()
+	if err = unix.Getrlimit(unix.RLIMIT_NOFILE, &f.command); err == nil {
+		f.command.Max -= min(reserved, f.command.Max/2)
+		f.own = unix.Rlimit{Cur: f.command.Max, Max: f.command.Max}
+		f.command.Cur = min(f.command.Cur, f.command.Max)
+		err = unix.Setrlimit(unix.RLIMIT_NOFILE, &f.own)
 	}
 	if err != nil {
+		return f, fmt.Errorf("limiting open files: %w", os.NewSyscallError("prlimit", err))
+	}
+	return f, nil
+}
+
+// during starts something with the limit of a command.
+func (f openFiles) during(start func() error) error {
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &f.command); err != nil {
 		return fmt.Errorf("limiting open files: %w", os.NewSyscallError("prlimit", err))
 	}
-	return nil
+	err := start()
+	if again := unix.Setrlimit(unix.RLIMIT_NOFILE, &f.own); again != nil && err == nil {
+		err = os.NewSyscallError("prlimit", again)
+	}
+	return err
 }
+
+// restoreOpenFiles puts the limit of open files back that the runtime raised for
+// itself: the call fails after it has done that.
+func restoreOpenFiles() { _ = syscall.Exec("", nil, nil) }
 
 // execLimited imposes the limits and executes the first of the paths that can
 // be. The runtime cannot grow within a limit of its address space, as it
@@ -85,9 +103,7 @@ func (l Limits) execLimited(paths, argv, env []string) error {
 	if err != nil {
 		return err
 	}
-	// It fails, having put the number of files back that the runtime raised
-	// for itself.
-	_ = syscall.Exec("", nil, nil)
+	restoreOpenFiles()
 	for _, limit := range l.list() {
 		if err := limit.impose(); err != nil {
 			return err

@@ -32,7 +32,9 @@ type mountWatch struct {
 
 	list   *os.File          // the mounts of this namespace
 	mounts map[uint64]string // where those of the view are, by their ids
-	tops   map[string]uint64 // of those the ones on top, where that can be seen; else 0
+	// tops has the mount on top at each path when the view was new, 0 where that
+	// could not be looked at: intact is false then, and check reads the list.
+	tops map[string]uint64
 }
 
 // newMountWatch is called before the view is built. It is nil without one.

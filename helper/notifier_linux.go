@@ -33,15 +33,15 @@ const (
 type notifier struct {
 	listener int
 	policy   *sandbox.Policy
-	argv0    string        // of the agent
+	argv0    string        // the agent's own
 	begun    unix.Timespec // before the command was
 	ports    []uint16      // of the agent's own listeners
 	blocked  chan struct{} // holds one for each call that blocks
 	binding  chan struct{} // holds one for each process of bindApart
 }
 
-// newNotifier takes the time of the file systems when the command is not yet
-// there, of which the listener is set later.
+// newNotifier notes the time before the command starts, on the clock that file
+// systems use for births. The caller sets listener once the filter is loaded.
 func newNotifier(policy *sandbox.Policy, c *config) (*notifier, error) {
 	n := &notifier{
 		policy: policy, argv0: c.Argv0, ports: c.AgentPorts,
@@ -93,7 +93,7 @@ func (n *notifier) refuse(call *notification, err error) {
 }
 
 // apart does a call in a goroutine of its own, of which there is a bounded
-// number; the call owns the socket.
+// number, and closes a.
 func (n *notifier) apart(call *notification, a *address, do func() syscall.Errno) {
 	select {
 	case n.blocked <- struct{}{}:
@@ -109,14 +109,22 @@ func (n *notifier) apart(call *notification, a *address, do func() syscall.Errno
 	}()
 }
 
-// address is what a call of connect or bind is about.
+// address is what a call of connect or bind is about. It owns its descriptors.
 type address struct {
 	socket   int // a duplicate
 	domain   int
 	sockaddr []byte // a copy
+	object   int    // the socket in the file system that it leads to, or -1
+	dir      int    // the caller's working directory, or -1
 }
 
-func (a *address) close() { unix.Close(a.socket) }
+func (a *address) close() {
+	for _, fd := range []int{a.socket, a.object, a.dir} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
 
 // errGone says that the thread which called does not wait any more.
 var errGone = errors.New("the call is gone")
@@ -125,7 +133,7 @@ var errGone = errors.New("the call is gone")
 func (n *notifier) take(call *notification) (*address, error) {
 	fd, addr, length := int32(call.args[0]), call.args[1], int32(call.args[2])
 	// In the order in which the kernel looks.
-	a := &address{}
+	a := &address{object: -1, dir: -1}
 	var err error
 	if a.socket, err = duplicate(int(call.thread), int(fd)); err != nil {
 		return nil, n.ifThere(call, err)
@@ -154,16 +162,10 @@ func (n *notifier) ifThere(call *notification, err error) error {
 	return err
 }
 
-// workingDirectory opens that of the caller.
-func (n *notifier) workingDirectory(call *notification) (fd int, err error) {
-	fd, err = unix.Open(fmt.Sprintf("/proc/%d/cwd", call.thread), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err := n.ifThere(call, err); err != nil {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
-		return -1, err
-	}
-	return fd, nil
+// openDir opens the working directory of the caller.
+func (n *notifier) openDir(call *notification, a *address) (err error) {
+	a.dir, err = unix.Open(fmt.Sprintf("/proc/%d/cwd", call.thread), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return n.ifThere(call, err)
 }
 
 // duplicate takes a descriptor of a thread.
@@ -186,18 +188,22 @@ func duplicate(thread, fd int) (int, error) {
 	return socket, err
 }
 
-// leaderOf is the process that a thread belongs to; proc_pid_status(5).
-func leaderOf(thread int) (pid int, err error) {
+// leaderOf is the process that a thread belongs to.
+func leaderOf(thread int) (pid int, err error) { return statusField(thread, "Tgid", 10) }
+
+// statusField is a number that the kernel tells of a thread; proc_pid_status(5).
+func statusField(thread int, name string, base int) (int, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
 	if err != nil {
 		return 0, errnoOf(err)
 	}
-	_, rest, _ := strings.Cut(string(status), "\nTgid:")
+	_, rest, _ := strings.Cut(string(status), "\n"+name+":")
 	line, _, _ := strings.Cut(rest, "\n")
-	if pid, err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
+	n, err := strconv.ParseInt(strings.TrimSpace(line), base, 32)
+	if err != nil {
 		return 0, unix.ESRCH
 	}
-	return pid, nil
+	return int(n), nil
 }
 
 // readMemory copies n bytes at addr of a thread.

@@ -19,6 +19,7 @@ type supervisor struct {
 	pidNS, newSession bool
 	signals           chan os.Signal
 	leash             *os.File
+	files             openFiles
 
 	mu    sync.Mutex
 	pid   int  // of the command; 0 before it is born
@@ -28,10 +29,11 @@ type supervisor struct {
 
 // newSupervisor catches signals and then says so: whoever started init keeps
 // them until now, as one that comes before would end it, or be lost.
-func newSupervisor(cfg *config) (*supervisor, error) {
+func newSupervisor(cfg *config, files openFiles) (*supervisor, error) {
 	s := &supervisor{
 		pidNS:      cfg.Backend.PIDNS,
 		newSession: cfg.NewSession,
+		files:      files,
 		// What comes before the command is born waits there.
 		signals: make(chan os.Signal, 2*len(caught())),
 	}
@@ -83,11 +85,13 @@ func (s *supervisor) heed() {
 }
 
 // bear starts the command.
-func (s *supervisor) bear(fork func() (pid int, err error)) (err error) {
+func (s *supervisor) bear(fork func() (pid int, err error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pid, err = fork()
-	return err
+	return s.files.during(func() (err error) {
+		s.pid, err = fork()
+		return err
+	})
 }
 
 // attend sees the command out: it passes signals on, reaps every orphan, kills
@@ -103,7 +107,11 @@ func (s *supervisor) attend() (code int, err error) {
 		s.ended = pid == s.pid
 		s.mu.Unlock()
 		var status syscall.WaitStatus
-		if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil {
+		_, err = syscall.Wait4(pid, &status, 0, nil)
+		if err == syscall.ECHILD && pid != s.pid {
+			continue // whoever could not execute it has waited for it
+		}
+		if err != nil {
 			return 0, os.NewSyscallError("wait4", err)
 		}
 		if !s.ended {

@@ -18,7 +18,7 @@ type target struct {
 	config *config
 	policy *sandbox.Policy // with canonical paths
 
-	listener int // of connect, if the filter asks
+	listener int // of the filter's questions about connect and bind; 0: it asks none
 }
 
 // start confines T1 and forks the command from it. T1 is no thread that stays:
@@ -147,7 +147,11 @@ func (c *config) become() error {
 	if err := sandbox.FilterNetwork.LoadThread(); err != nil {
 		return err
 	}
-	return c.exec()
+	files, err := reserveDescriptors()
+	if err != nil {
+		return err
+	}
+	return files.during(c.exec)
 }
 
 // exec executes the command in the place of this process.

@@ -18,10 +18,10 @@ import (
 
 // bareNames are what git runs or believes of a repository that lies there, and
 // what would make it look for that elsewhere (gitrepository-layout(5)).
-var bareNames = []string{"commondir", "config", "config.worktree", "hooks", "objects"}
+var bareNames = []string{"commondir", "config", "config.worktree", "hooks", "objects", "worktrees"}
 
-// bareRepositories adds the rules that keep bare repositories from coming into
-// being at the top of writable roots, and those that are there as they are.
+// bareRepositories adds the rules that keep a command from making a writable root
+// a bare repository, and from changing one that is there.
 func (s *resolution) bareRepositories() error {
 	for _, root := range slices.Sorted(maps.Keys(s.rules)) {
 		if s.rules[root].Access != Write || isPseudo(root) || insideGit(root) {
@@ -69,23 +69,25 @@ func (s *resolution) hasRepository(root string) (bool, error) {
 		defer unix.Close(fd)
 		dir = fd
 	}
+	if kind, err := modeOf(dir); err != nil || kind != unix.S_IFDIR {
+		return true, err // a file that may be written
+	}
 	kinds := map[string]uint32{}
-	for _, name := range []string{".", ".git", ".git/HEAD", ".git/objects", ".git/refs"} {
+	for _, name := range []string{".git", ".git/HEAD", ".git/objects", ".git/refs"} {
 		var st unix.Stat_t
-		if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil && !isPlaceholder(&st) {
+		switch err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); {
+		case err == unix.EACCES:
+			continue // whatever it is: the command may search no more than we do
+		case err == nil && !isPlaceholder(&st):
 			kinds[name] = st.Mode & unix.S_IFMT
 		}
 		w := watch{path: path.Join(root, name), dir: -1, name: name, want: unix.Stat_t{Mode: kinds[name]}}
 		if pinned {
 			w.dir = dir
 		}
-		if name != "." {
-			s.looked = append(s.looked, w)
-		}
+		s.looked = append(s.looked, w)
 	}
 	switch {
-	case kinds["."] != unix.S_IFDIR:
-		return true, nil // a file that may be written
 	case s.rules[path.Join(root, ".git")].Access == Write:
 		return true, nil // it was opened: so could its hooks be changed
 	case kinds[".git"] == unix.S_IFREG:

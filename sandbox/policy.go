@@ -49,8 +49,9 @@ type Rule struct {
 	// is as if there were no rule (D13). A resolved policy has none.
 	SkipMissing bool
 	Otherwise   Access
-	// Temporary rules are of the temporary directories alone, which nobody has
-	// named: others keep the sockets of their services there.
+	// Temporary: the path can only be written because it is TMPDIR or /tmp, and
+	// not because an entry names it. Sockets that were there before a command are
+	// not its to reach.
 	Temporary bool
 }
 

@@ -85,6 +85,18 @@ func (p *Policy) ResolveWithin(descriptors int) (*Resolved, error) {
 	return r, nil
 }
 
+// Granted are the canonical paths that the entries of the profile grant, sorted:
+// what has to be the same when the policy is resolved again.
+func (r *Resolved) Granted() []string {
+	var paths []string
+	for _, rule := range r.Policy.Rules {
+		if rule.Origin == Asked && rule.Access >= Read {
+			paths = append(paths, rule.Path)
+		}
+	}
+	return paths
+}
+
 // Close lets go of what Resolve holds open. The policy stays valid.
 func (r *Resolved) Close() {
 	r.mu.Lock()

@@ -139,12 +139,12 @@ func TestResolve(t *testing.T) {
 		},
 		{
 			"a bare repository", []string{"repo/HEAD", "repo/config", "repo/hooks/", "repo/objects/", "repo/refs/", "repo/a"}, []string{"write $/repo"},
-			join([]string{"write $/repo", "10 protected"}, held("$/repo", "HEAD"), []string{"missing $/repo commondir/", "missing $/repo config.worktree/"}),
+			join([]string{"write $/repo", "11 protected"}, held("$/repo", "HEAD"), []string{"missing $/repo commondir/", "missing $/repo config.worktree/", "missing $/repo worktrees/"}),
 		},
 		{
 			"a bare repository to be", []string{"repo/HEAD", "repo/objects"}, []string{"write $/repo"},
-			join([]string{"write $/repo", "10 protected"}, held("$/repo", "HEAD"),
-				[]string{"missing $/repo commondir/", "missing $/repo config/", "missing $/repo config.worktree/", "missing $/repo hooks/"}),
+			join([]string{"write $/repo", "11 protected"}, held("$/repo", "HEAD"),
+				[]string{"missing $/repo commondir/", "missing $/repo config/", "missing $/repo config.worktree/", "missing $/repo hooks/", "missing $/repo worktrees/"}),
 		},
 		{
 			"a directory called HEAD", []string{"repo/HEAD/x"}, []string{"write $/repo"},
@@ -152,8 +152,8 @@ func TestResolve(t *testing.T) {
 		},
 		{
 			"HEAD opened", []string{"repo/HEAD"}, []string{"write $/repo", "write $/repo/HEAD"},
-			join([]string{"write $/repo", "write $/repo/HEAD", "13 protected"}, held("$/repo", "HEAD"), []string{
-				"missing $/repo commondir/", "missing $/repo config/", "missing $/repo config.worktree/", "missing $/repo hooks/", "missing $/repo objects/"}),
+			join([]string{"write $/repo", "write $/repo/HEAD", "14 protected"}, held("$/repo", "HEAD"), []string{
+				"missing $/repo commondir/", "missing $/repo config/", "missing $/repo config.worktree/", "missing $/repo hooks/", "missing $/repo objects/", "missing $/repo worktrees/"}),
 		},
 		{
 			"inside a repository", []string{"main/.git/HEAD", "main/.git/worktrees/x/HEAD"}, []string{"read /", "write $/main/.git", "write $/main/.git/worktrees/x"},

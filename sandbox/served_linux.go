@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -13,8 +12,9 @@ import (
 
 // A command can leave a symlink where a later policy has a root: whoever names
 // that root then means the directory that was there, and gives away what the
-// link leads to. Within one policy such a link is refused (checkLinks); that one
-// which an earlier command could make is, takes a memory.
+// link leads to. checkLinks refuses links that the policy itself lets be written.
+// To refuse one that an earlier command could have made, the agent has to
+// remember what earlier commands could write.
 
 const (
 	// maxServed is how many writable roots are remembered.
@@ -24,7 +24,8 @@ const (
 )
 
 // Served remembers the writable roots of the commands that an agent has started.
-// Its methods may be called at once. The zero value has nothing to remember yet.
+// A policy is checked before it is noted. The methods may run at once. The zero
+// value is ready to use.
 type Served struct {
 	// Log is warned once of each link that nobody is known to have made, but
 	// that a command of an earlier agent could have; nil discards that.
@@ -148,28 +149,4 @@ func (s *resolution) grants(r *Resolved) {
 			}
 		}
 	}
-}
-
-// Granted are the canonical paths that the entries of the profile grant, sorted:
-// what has to be the same when the policy is resolved again.
-func (r *Resolved) Granted() []string {
-	var paths []string
-	for _, rule := range r.Policy.Rules {
-		if rule.Origin == Asked && rule.Access >= Read {
-			paths = append(paths, rule.Path)
-		}
-	}
-	return paths
-}
-
-// maxShown is how much of a path an error or a line of the log shows, in bytes.
-const maxShown = 256
-
-// clip shortens a path in its middle.
-func clip(name string) string {
-	if len(name) <= maxShown {
-		return name
-	}
-	const half = maxShown/2 - 2
-	return strings.ToValidUTF8(name[:half], "") + "..." + strings.ToValidUTF8(name[len(name)-half:], "")
 }

@@ -45,14 +45,15 @@ type Config struct {
 type Listener struct {
 	config  Config
 	tcp     *net.TCPListener
+	other   *reservation
 	server  *http.Server
 	lobby   *lobby
 	conns   chan *WebSocket
 	running sync.WaitGroup // the server, connections in their HTTP part, hand-overs
 
-	stop sync.Once
-	done chan struct{} // closed when nothing is accepted any more
-	err  error         // why; set before done is closed
+	stop, closing sync.Once
+	done          chan struct{} // closed when nothing is accepted any more
+	err           error         // why; set before done is closed
 }
 
 // Listen binds the address of config.URL and starts to serve it. The caller
@@ -84,6 +85,9 @@ func Listen(config Config) (*Listener, error) {
 	handler := slog.DiscardHandler
 	if config.Log != nil {
 		handler = config.Log.Handler()
+	}
+	if l.other, err = reserve(l.tcp.Addr().(*net.TCPAddr).AddrPort()); err != nil {
+		slog.New(handler).Warn("whoever names this listener localhost may reach another program", "error", err)
 	}
 	l.server = &http.Server{
 		Handler:                      http.HandlerFunc(l.serveHTTP),
@@ -137,6 +141,7 @@ func (l *Listener) Close() error {
 	l.lobby.close()
 	err := l.server.Close()
 	l.running.Wait()
+	l.closing.Do(l.other.release)
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}

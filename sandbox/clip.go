@@ -1,0 +1,15 @@
+package sandbox
+
+import "strings"
+
+// maxShown is how much of a path an error or a line of the log shows, in bytes.
+const maxShown = 256
+
+// clip shortens a path in its middle.
+func clip(name string) string {
+	if len(name) <= maxShown {
+		return name
+	}
+	const half = maxShown/2 - 2
+	return strings.ToValidUTF8(name[:half], "") + "..." + strings.ToValidUTF8(name[len(name)-half:], "")
+}
