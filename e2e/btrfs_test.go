@@ -21,7 +21,7 @@ func TestSnapshot(t *testing.T) {
 	if os.Getuid() != 0 {
 		missing("mounting an image needs uid 0")
 	}
-	for _, program := range []string{"mkfs.btrfs", "mount", "unshare", "setpriv"} {
+	for _, program := range []string{"mkfs.btrfs", "btrfs", "mount", "unshare", "setpriv"} {
 		if _, err := exec.LookPath(program); err != nil {
 			missing(err)
 		}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -19,13 +20,21 @@ func TestDescriptorsUnderWay(t *testing.T) {
 				site.through = []string{prlimit, "--nofile=" + limit, "--"}
 				r := newEscapeRig(t, site)
 				p := r.start(t, "ww", "descriptors")
+				var said string
 				for ev, err := range p.Events(t.Context()) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if strings.Contains(string(ev.Data), "ready") {
+					if said += string(ev.Data); strings.HasSuffix(said, "\n") {
 						break
 					}
+				}
+				var sent, most int
+				if _, err := fmt.Sscanf(said, "ready %d\n", &sent); err != nil {
+					t.Fatalf("%q: %v", said, err)
+				}
+				if _, err := fmt.Sscan(limit, &most); err != nil || sent < most/2 {
+					t.Fatalf("only %d of %s are under way, %v", sent, limit, err)
 				}
 				content, err := r.client.FS(r.policy("ww")).ReadFile(t.Context(), r.repo+"/file")
 				if err != nil || string(content) != r.secret {

@@ -24,11 +24,12 @@ func TestCommandIsNoClient(t *testing.T) {
 	for _, tt := range []struct {
 		name, listen string
 		flags        []string
+		who          string
 		refused      bool // the command is not even started
 	}{
-		{"loopback", "ws://127.0.0.1:0", nil, false},
-		{"loopback of IPv6", "ws://[::1]:0", nil, false},
-		{"everywhere", "ws://0.0.0.0:0", []string{"--allow-unauthenticated"}, true},
+		{"loopback", "ws://127.0.0.1:0", []string{"--health-listen", "127.0.0.1:0"}, "every local user", false},
+		{"loopback of IPv6", "ws://[::1]:0", nil, "every local user", false},
+		{"everywhere", "ws://0.0.0.0:0", []string{"--allow-unauthenticated"}, "everybody who reaches", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			work, err := filepath.EvalSymlinks(t.TempDir())
@@ -48,7 +49,7 @@ func TestCommandIsNoClient(t *testing.T) {
 			t.Cleanup(func() {
 				_ = cmd.Process.Signal(syscall.SIGTERM)
 				_ = cmd.Wait()
-				if said := complaints.String(); !strings.Contains(said, "--ws-auth capability-token") || !strings.Contains(said, "every local user") {
+				if said := complaints.String(); !strings.Contains(said, "--ws-auth capability-token") || !strings.Contains(said, tt.who) {
 					t.Errorf("it says %q", said)
 				}
 			})
@@ -93,12 +94,24 @@ func TestCommandIsNoClient(t *testing.T) {
 				if _, err := os.Stat(mark); !errors.Is(err, os.ErrNotExist) {
 					t.Errorf("by way of %s it ran something: %v", host, err)
 				}
-				if want := 125; tt.refused && (code != 101 || !strings.Contains(said, "--ws-auth")) || !tt.refused && code != want {
+				want, text := 125, "operation not permitted"
+				if tt.refused {
+					want, text = 101, "--ws-auth"
+				}
+				if code != want || !strings.Contains(said, text) {
 					t.Errorf("%s: exit code %d, %s", host, code, said)
 				}
 			}
 			if tt.refused {
 				return
+			}
+			if _, rest, probed := strings.Cut(complaints.String(), `msg="answering probes" address=`); probed {
+				address, _, _ := strings.Cut(rest, "\n")
+				if code, said := run(agentBinary(t), "exec", "--url", "ws://"+address, "--", "true"); code != 125 || !strings.Contains(said, "operation not permitted") {
+					t.Errorf("its probes: exit code %d, %s", code, said)
+				}
+			} else if len(tt.flags) > 0 {
+				t.Errorf("it does not say where it answers probes: %s", complaints.String())
 			}
 			// Other services it reaches, by the same program.
 			go func() {

@@ -114,6 +114,8 @@ func connectAs(what string, args []string) string {
 			}
 			return unix.Bind(fd, at)
 		})
+	case "undumpable":
+		return outcome(unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 	case "name": // bind a path, or an abstract name after "@"; the answer has the socket's own name
 		return takeName(args[0])
 	case "unix", "block":
@@ -561,6 +563,81 @@ func TestConnectBlocks(t *testing.T) {
 	a.Terminate()
 	if _, code := a.end(); code != killed {
 		t.Errorf("code %d", code)
+	}
+}
+
+// Calls that are given up leave nothing open in init.
+func TestConnectKeepsNothingOpen(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	full, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(full)
+	if err := first(unix.Bind(full, &unix.SockaddrUnix{Name: root + "/full"}), unix.Listen(full, 0)); err != nil {
+		t.Fatal(err)
+	}
+	filler, err := net.Dial("unix", root+"/full")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer filler.Close()
+	a := connecting(t, root, Limits{})
+	descriptors := func() int {
+		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", a.PID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	if got := a.ask("unix", root+"/none"); got != "ENOENT" {
+		t.Errorf("%s", got)
+	}
+	before := descriptors()
+	// As many as may block do, with two descriptors each.
+	for i := range maxConnecting {
+		if _, err := a.Write(t.Context(), fmt.Sprint("block", i), fmt.Appendf(nil, "b%d block full\n", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all block", func() bool { return descriptors() >= before+3*maxConnecting })
+	blocked := descriptors()
+	for range 50 {
+		for _, name := range []string{"full", root + "/full"} {
+			if got := a.ask("unix", name); got != "EAGAIN" {
+				t.Errorf("one more: %s", got)
+			}
+		}
+		if got := a.ask("name", "socket"); !strings.HasPrefix(got, "EAGAIN") {
+			t.Errorf("bind beside them: %s", got)
+		}
+		if got := a.ask("unix", "none"); got != "ENOENT" {
+			t.Errorf("what is not there: %s", got)
+		}
+	}
+	if after := descriptors(); after > blocked {
+		t.Errorf("%d descriptors are open in init, %d were before", after, blocked)
+	}
+}
+
+// The socket of a process that has made itself unreadable is out of the reach of
+// init too.
+func TestConnectUndumpable(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	greeter(t, "unix", root+"/sock")
+	a := connecting(t, root, Limits{})
+	for _, tt := range []struct{ what, arg, want string }{
+		{"unix", "sock", "ok"},
+		{"undumpable", "", "ok"},
+		{"unix", "sock", "EPERM"},
+		{"name", "own", "EPERM"},
+		{"take", "127.0.0.1:0 1", "EPERM"},
+	} {
+		if got := a.ask(tt.what, tt.arg); got != tt.want {
+			t.Errorf("%s %s: %s, want %s", tt.what, tt.arg, got, tt.want)
+		}
 	}
 }
 

@@ -127,6 +127,61 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
+// A policy may need more descriptors than a command may have, which gets what its
+// user has, or a little less.
+func TestManyPaths(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	profile := sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceMinimal, Access: sandbox.Read}}}
+	for i := range 900 {
+		path := filepath.Join(root, strconv.Itoa(i))
+		if err := os.Mkdir(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		profile.Entries = append(profile.Entries, sandbox.Entry{Place: sandbox.PlacePath, Path: path, Access: sandbox.Read})
+	}
+	text, err := policyOf(t, profile).MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	prlimit, err := exec.LookPath("prlimit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, limits := range []string{"", "limited"} {
+		cmd := exec.Command(prlimit, "--nofile=1024:8192", "--", self, manyPathsChild, string(text), limits)
+		cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+		if out, err := cmd.CombinedOutput(); string(out) != "1024\n7168\n" || err != nil {
+			t.Errorf("%q: %.500q, %v", limits, out, err)
+		}
+	}
+}
+
+const manyPathsChild = "many-paths-child"
+
+// manyPathsChildMain is an agent with a limit of open files.
+func manyPathsChildMain() int {
+	t := &childTB{}
+	defer t.end()
+	policy := new(sandbox.Policy)
+	if err := policy.UnmarshalText([]byte(os.Args[2])); err != nil {
+		t.Fatal(err)
+	}
+	c := confined{policy: policy, backend: full(), Spec: procs.Spec{Argv: []string{"sh", "-c", "ulimit -S -n; ulimit -H -n"}}}
+	if os.Args[3] != "" {
+		c.limits = Limits{CPUSeconds: 3600}
+	}
+	r := c.start(t)
+	<-r.Done()
+	_, code, _, _ := r.State()
+	fmt.Print(r.text())
+	return code
+}
+
 // A command whose files are not confined keeps everything but the network.
 func TestNetworkOnly(t *testing.T) {
 	t.Parallel()

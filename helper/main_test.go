@@ -31,6 +31,8 @@ func TestMain(m *testing.M) {
 			os.Exit(agentChildMain())
 		case renamesChild:
 			os.Exit(renamesChildMain())
+		case manyPathsChild:
+			os.Exit(manyPathsChildMain())
 		case maskChild:
 			os.Exit(maskChildMain())
 		case routesChild:

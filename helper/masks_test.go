@@ -166,6 +166,60 @@ func TestApartWaits(t *testing.T) {
 	}
 }
 
+// A command with limits does not run before init has seen that all mounts of its
+// view are there, and not at all if one is gone.
+func TestApartStops(t *testing.T) {
+	t.Parallel()
+	caught := false
+	for try := 0; !caught && try < 50; try++ {
+		root := t.TempDir()
+		put(t, root+"/secret.env", "old")
+		put(t, root+"/new", "new")
+		for i := range 500 { // the view takes the second init some time
+			put(t, fmt.Sprintf("%s/%d.env", root, i), "")
+		}
+		c := confined{policy: denyingEnv(t, root), backend: full(), limits: Limits{CPUSeconds: 3600}}
+		c.Argv, c.Dir = []string{"sh", "-c", "echo ran; cat secret.env"}, root
+		r := c.start(t)
+		var second string
+		for second == "" {
+			select {
+			case <-r.Done():
+				t.Fatalf("it has ended: %q", r.text())
+			default:
+			}
+			children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", r.PID(), r.PID()))
+			second = strings.TrimSpace(string(children))
+			if second == "" { // the thread that forks is any of init's
+				threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", r.PID()))
+				for _, thread := range threads {
+					children, _ := os.ReadFile(thread)
+					second += strings.TrimSpace(string(children))
+				}
+			}
+		}
+		if err := unix.Kill(r.PID(), unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		// It waits for init, or runs: then init was stopped too late.
+		asleep := fmt.Sprintf("/proc/%s/syscall", second)
+		eventually(t, "the second init waits, or the command runs", func() bool {
+			call, err := os.ReadFile(asleep)
+			return err != nil || strings.HasPrefix(string(call), fmt.Sprint(unix.SYS_RECVMSG, " ")) || strings.Contains(r.text(), "ran")
+		})
+		caught = !strings.Contains(r.text(), "ran")
+		if err := first(os.Rename(root+"/new", root+"/secret.env"), unix.Kill(r.PID(), unix.SIGCONT)); err != nil {
+			t.Fatal(err)
+		}
+		if out, code := r.end(); caught && (strings.Contains(out, "ran") || code != setupFailed) {
+			t.Errorf("%q, code %d", out, code)
+		}
+	}
+	if !caught {
+		t.Error("the command never waited for init")
+	}
+}
+
 // Whenever somebody outside replaces a denied file while a command starts, the
 // command cannot go on reading it. -starts makes a hunt of it.
 func TestReplacedWhileStarting(t *testing.T) {

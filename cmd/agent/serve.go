@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -260,12 +261,11 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 		}
 		return nil, err
 	}
+	address := listener.Addr().(*net.TCPAddr).AddrPort()
 	if s.auth == nil {
-		s.logger.Warn("whoever can connect is a client, and runs anything as the user of this agent: every local user, and every container that shares this network",
-			"url", listener.URL(),
-			"remedy", "(umask 077; head -c 32 /dev/urandom | base64 >TOKEN), then --ws-auth capability-token --ws-token-file TOKEN")
+		warnOfClients(s.logger, address, listener.URL())
 	}
-	cfg.Listening = append(cfg.Listening, agent.Listening{Addr: listener.Addr().(*net.TCPAddr).AddrPort(), Authenticated: s.auth != nil})
+	cfg.Listening = append(cfg.Listening, agent.Listening{Addr: address, Authenticated: s.auth != nil})
 	done := make(chan error, 1)
 	a := agent.New(cfg)
 	go func() { done <- a.Serve(ctx, listener) }()
@@ -275,6 +275,16 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 		return nil, errors.Join(fmt.Errorf("printing the URL: %w", err), listener.Close())
 	}
 	return &serving{a, done}, nil
+}
+
+// warnOfClients says who becomes a client of a listener without authentication.
+func warnOfClients(log *slog.Logger, address netip.AddrPort, url string) {
+	who := "every local user, and every container that shares this network"
+	if !address.Addr().Unmap().IsLoopback() {
+		who = "everybody who reaches this address; confined commands with the network are refused"
+	}
+	log.Warn("whoever can connect is a client, and runs anything as the user of this agent: "+who, "url", url,
+		"remedy", "(umask 077; head -c 32 /dev/urandom | base64 >TOKEN), then --ws-auth capability-token --ws-token-file TOKEN")
 }
 
 // outliveStdin returns at the end of standard input. A breach of the protocol

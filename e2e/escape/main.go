@@ -196,7 +196,8 @@ func sendDescriptors() int {
 		return 1
 	}
 	many := make([]int, 250)
-	for sent := 0; sent < 1<<17; {
+	sent := 0
+	for sent < 1<<17 {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
 			break
@@ -210,7 +211,7 @@ func sendDescriptors() int {
 			break // there are too many
 		}
 	}
-	fmt.Println("ready")
+	fmt.Println("ready", sent)
 	wait()
 	return 0
 }
