@@ -17,6 +17,9 @@
 // nor trace the init that watches it, while that forwards signals to it. A
 // command with [Limits] takes the place of a second init instead of T1.
 //
+// With the network enabled init also does the command's connect(2) and bind(2), on
+// copies of the addresses: see notifier.
+//
 // Any step that fails ends it with code 101 and one line on stderr that starts
 // with "sandbox: "; the command does not run then (sandbox.md 9.2).
 //
