@@ -98,7 +98,7 @@ func (c *config) becomeApart() error {
 		}
 		unix.Close(t.listener)
 	}
-	return c.exec()
+	return withFewerFiles(c.exec)
 }
 
 // passMade tells init which mounts the view depends on, and waits until it has

@@ -78,11 +78,7 @@ func initMain() (code int, err error) {
 	if err := cfg.enter(); err != nil {
 		return 0, err
 	}
-	files, err := reserveDescriptors()
-	if err != nil {
-		return 0, err
-	}
-	s, err := newSupervisor(cfg, files)
+	s, err := newSupervisor(cfg)
 	if err != nil {
 		return 0, err
 	}

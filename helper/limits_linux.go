@@ -52,35 +52,27 @@ func (l limit) impose() error {
 // send at once, as the kernel counts late: this makes it harder, no more.
 const reserved = 1024
 
-// openFiles are limits of open files: what a command gets, and what init itself
-// uses meanwhile, as it may need many to build a view.
-type openFiles struct{ command, own unix.Rlimit }
-
-// reserveDescriptors lowers the limit of this process, and of what it starts.
-func reserveDescriptors() (f openFiles, err error) {
+// withFewerFiles starts something with the limit of open files that this process
+// has inherited, less what is reserved. It can be done once: who lowered a limit
+// cannot raise it any more. This process goes on with as many as it still may.
+func withFewerFiles(start func() error) error {
 	restoreOpenFiles()
-	if err = unix.Getrlimit(unix.RLIMIT_NOFILE, &f.command); err == nil {
-		f.command.Max -= min(reserved, f.command.Max/2)
-		f.own = unix.Rlimit{Cur: f.command.Max, Max: f.command.Max}
-		f.command.Cur = min(f.command.Cur, f.command.Max)
-		err = unix.Setrlimit(unix.RLIMIT_NOFILE, &f.own)
+	var limit unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
+	if err == nil {
+		limit.Max -= min(reserved, limit.Max/2)
+		limit.Cur = min(limit.Cur, limit.Max)
+		err = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
 	}
 	if err != nil {
-		return f, fmt.Errorf("limiting open files: %w", os.NewSyscallError("prlimit", err))
-	}
-	return f, nil
-}
-
-// during starts something with the limit of a command.
-func (f openFiles) during(start func() error) error {
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &f.command); err != nil {
 		return fmt.Errorf("limiting open files: %w", os.NewSyscallError("prlimit", err))
 	}
-	err := start()
-	if again := unix.Setrlimit(unix.RLIMIT_NOFILE, &f.own); again != nil && err == nil {
-		err = os.NewSyscallError("prlimit", again)
+	started := start()
+	limit.Cur = limit.Max
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil && started == nil {
+		started = os.NewSyscallError("prlimit", err)
 	}
-	return err
+	return started
 }
 
 // restoreOpenFiles puts the limit of open files back that the runtime raised for

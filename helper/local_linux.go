@@ -55,11 +55,15 @@ func inetAddress(sockaddr []byte) (addr netip.AddrPort, zone uint32, ok bool) {
 }
 
 // reachesHere tells whether what is sent to addr arrives at this host: whether
-// the kernel has another route to it than one to somewhere else.
+// the kernel has another route to it than one to somewhere else. It looks at the
+// zone of link-local addresses only, as the kernel does.
 func reachesHere(addr netip.Addr, zone uint32) (bool, error) {
 	addr = addr.Unmap()
 	if addr.IsUnspecified() || addr.IsLoopback() {
 		return true, nil
+	}
+	if !addr.Is6() || !addr.IsLinkLocalUnicast() {
+		zone = 0
 	}
 	route, err := routeTo(addr, zone)
 	switch err {

@@ -60,12 +60,13 @@ func mountAt(path string) (uint64, error) {
 }
 
 // carvedPaths are those that exist and are shown in another way than what is
-// around them. A view has its own /dev and /proc, and /sys is the kernel's.
+// around them. A view has its own /dev and /proc, and /sys is the kernel's; what
+// is granted of /dev/shm is the host's.
 func carvedPaths(resolved *sandbox.Resolved) map[string]bool {
 	carved := map[string]bool{}
 	add := func(path string, access sandbox.Access) {
 		for _, own := range []string{"/dev/", "/proc/", "/sys/"} {
-			if strings.HasPrefix(path+"/", own) {
+			if strings.HasPrefix(path+"/", own) && !strings.HasPrefix(path, "/dev/shm/") {
 				return
 			}
 		}

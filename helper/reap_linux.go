@@ -19,7 +19,6 @@ type supervisor struct {
 	pidNS, newSession bool
 	signals           chan os.Signal
 	leash             *os.File
-	files             openFiles
 
 	mu    sync.Mutex
 	pid   int  // of the command; 0 before it is born
@@ -29,11 +28,10 @@ type supervisor struct {
 
 // newSupervisor catches signals and then says so: whoever started init keeps
 // them until now, as one that comes before would end it, or be lost.
-func newSupervisor(cfg *config, files openFiles) (*supervisor, error) {
+func newSupervisor(cfg *config) (*supervisor, error) {
 	s := &supervisor{
 		pidNS:      cfg.Backend.PIDNS,
 		newSession: cfg.NewSession,
-		files:      files,
 		// What comes before the command is born waits there.
 		signals: make(chan os.Signal, 2*len(caught())),
 	}
@@ -85,13 +83,11 @@ func (s *supervisor) heed() {
 }
 
 // bear starts the command.
-func (s *supervisor) bear(fork func() (pid int, err error)) error {
+func (s *supervisor) bear(fork func() (pid int, err error)) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.files.during(func() (err error) {
-		s.pid, err = fork()
-		return err
-	})
+	s.pid, err = fork()
+	return err
 }
 
 // attend sees the command out: it passes signals on, reaps every orphan, kills

@@ -121,11 +121,13 @@ func (t *target) fork() (pid int, err error) {
 		Files: []uintptr{0, 1, 2},
 		Sys:   &syscall.SysProcAttr{Setsid: c.NewSession, Setctty: c.NewSession && c.TTY},
 	}
-	err = execute(c.Argv[0], c.Env, func(path string) (err error) {
-		pid, err = syscall.ForkExec(path, c.argv(), attr)
-		return err
+	err = withFewerFiles(func() error {
+		return c.explain(execute(c.Argv[0], c.Env, func(path string) (err error) {
+			pid, err = syscall.ForkExec(path, c.argv(), attr)
+			return err
+		}))
 	})
-	return pid, c.explain(err)
+	return pid, err
 }
 
 // become replaces init by a command whose files are not confined: it only gets
@@ -147,11 +149,7 @@ func (c *config) become() error {
 	if err := sandbox.FilterNetwork.LoadThread(); err != nil {
 		return err
 	}
-	files, err := reserveDescriptors()
-	if err != nil {
-		return err
-	}
-	return files.during(c.exec)
+	return withFewerFiles(c.exec)
 }
 
 // exec executes the command in the place of this process.

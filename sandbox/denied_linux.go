@@ -24,6 +24,9 @@ const (
 	maxGlobDepth = 256
 	// crowd is how many denied files make a directory worth hiding as a whole.
 	crowd = maxGlobbed / 16
+	// hiddenWeight is how many files a hidden directory counts as: looking whether
+	// something is in one takes longer, the more there are.
+	hiddenWeight = 16
 )
 
 // globber searches for files that globs deny. What is too much to look at, or to
@@ -74,14 +77,14 @@ func (g *globber) glob(root int, glob Glob) error {
 func (g *globber) directory(fd int, name string, depth int, bounded bool) error {
 	defer unix.Close(fd)
 	if depth == 0 {
-		if !bounded {
-			g.hide(name)
-		}
-		return nil
+		return nil // what lies deeper is not meant
 	}
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := unix.Getdents(fd, buf)
+		if err == unix.ENOENT {
+			return nil // it was removed meanwhile
+		}
 		if err != nil {
 			return &os.PathError{Op: "getdents", Path: clip(name), Err: err}
 		}
@@ -96,8 +99,12 @@ func (g *globber) directory(fd int, name string, depth int, bounded bool) error 
 				continue
 			}
 			full := path.Join(name, entry)
-			if len(full) >= MaxPath && (kind == unix.DT_DIR || kind == unix.DT_UNKNOWN || g.policy.DeniesFile(full)) {
-				g.hide(name) // the kernel takes no longer path
+			maybeDir := kind == unix.DT_DIR || kind == unix.DT_UNKNOWN
+			if maybeDir && depth == 1 && !bounded || len(full) >= MaxPath && (maybeDir || g.policy.DeniesFile(full)) {
+				// It is too deep, or no path that the kernel takes.
+				if err := g.hide(name); err != nil {
+					return err
+				}
 			}
 			if g.isHidden(name) {
 				return nil
@@ -163,19 +170,28 @@ func (g *globber) file(name string, symlink bool) error {
 		return nil
 	}
 	g.files[name] = true
-	if len(g.files)+len(g.hidden) > maxGlobbed {
-		return g.hideCrowd()
-	}
-	return nil
+	return g.makeRoom()
 }
 
 // hide hides a directory instead of what is in it.
-func (g *globber) hide(dir string) {
+func (g *globber) hide(dir string) error {
+	if g.isHidden(dir) {
+		return nil
+	}
+	g.replace(dir)
+	return g.makeRoom()
+}
+
+// replace puts a directory in the place of what is in it.
+func (g *globber) replace(dir string) {
 	inside := func(name string, _ bool) bool { return beneath(dir, name) }
 	maps.DeleteFunc(g.files, inside)
 	maps.DeleteFunc(g.hidden, inside)
 	g.hidden[dir] = true
 }
+
+// weight is what counts against maxGlobbed.
+func (g *globber) weight() int { return len(g.files) + hiddenWeight*len(g.hidden) }
 
 // isHidden tells whether name is or lies in a directory that is hidden.
 func (g *globber) isHidden(name string) bool {
@@ -190,35 +206,42 @@ func (g *globber) isHidden(name string) bool {
 	return false
 }
 
-// hideCrowd hides directories until there is room again: those with many denied
-// files, the deepest first, so that as little as possible goes with them; and
-// where that is not enough, those with the most.
-func (g *globber) hideCrowd() error {
-	count := map[string]int{}
-	for _, names := range []map[string]bool{g.files, g.hidden} {
-		for name := range names {
-			for dir := parent(name); g.mayHide(dir); dir = parent(dir) {
-				count[dir]++
-			}
+// makeRoom hides directories where there is too much, until there is room again:
+// those with many denied files, the deepest first, so that as little as possible
+// goes with them; and where that is not enough, those with the most.
+func (g *globber) makeRoom() error {
+	if g.weight() <= maxGlobbed {
+		return nil
+	}
+	weights := map[string]int{}
+	add := func(name string, weight int) {
+		for dir := parent(name); g.mayHide(dir); dir = parent(dir) {
+			weights[dir] += weight
 		}
 	}
-	order := slices.SortedFunc(maps.Keys(count), func(a, b string) int {
+	for name := range g.files {
+		add(name, 1)
+	}
+	for name := range g.hidden {
+		add(name, hiddenWeight)
+	}
+	order := slices.SortedFunc(maps.Keys(weights), func(a, b string) int {
 		depths := cmp.Compare(strings.Count(b, "/"), strings.Count(a, "/"))
-		if count[a] < crowd || count[b] < crowd {
+		if weights[a] < crowd || weights[b] < crowd {
 			depths = 0
 		}
-		return cmp.Or(depths, cmp.Compare(count[b], count[a]), strings.Compare(a, b))
+		return cmp.Or(depths, cmp.Compare(weights[b], weights[a]), strings.Compare(a, b))
 	})
 	const room = maxGlobbed - maxGlobbed/4
 	for _, dir := range order {
-		if len(g.files)+len(g.hidden) <= room {
+		if g.weight() <= room {
 			return nil
 		}
-		if !g.isHidden(dir) {
-			g.hide(dir)
+		if !g.isHidden(dir) && weights[dir] > hiddenWeight {
+			g.replace(dir)
 		}
 	}
-	if len(g.files)+len(g.hidden) > maxGlobbed {
+	if g.weight() > maxGlobbed {
 		return fmt.Errorf("it denies more than %d files", maxGlobbed)
 	}
 	return nil

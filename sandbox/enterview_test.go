@@ -998,6 +998,31 @@ func TestViewTooManyGlobbed(t *testing.T) {
 	check("at the top", 0, "")
 }
 
+// The time that it takes to look does not grow with what a command leaves in too
+// deep or too many directories.
+func TestViewManyTooDeep(t *testing.T) {
+	t.Parallel()
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	root := t.TempDir()
+	deep := root + strings.Repeat("/d", maxGlobDepth-4)
+	for i := range 3000 {
+		if err := os.MkdirAll(fmt.Sprintf("%s/%d/d/d/d/d", deep, i), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := globber{
+		policy: &Policy{Confined: true, Rules: []Rule{{Path: "/", Access: Read}}, Globs: []Glob{{Base: root, Pattern: "**/*.env"}}},
+		files:  map[string]bool{}, hidden: map[string]bool{},
+	}
+	if err := g.glob(fd, g.policy.Globs[0]); err != nil || g.weight() > maxGlobbed || len(g.hidden) == 0 || g.hidden[root] {
+		t.Errorf("%d directories are hidden, %v", len(g.hidden), err)
+	}
+}
+
 // Deep directories are hidden, as are those with a path that nobody can name.
 func TestViewTooDeep(t *testing.T) {
 	t.Parallel()
@@ -1055,7 +1080,7 @@ func TestViewTooDeep(t *testing.T) {
 func TestViewCrowded(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		viewTree(t, root, "w/x", "w/deep/keep/f", "w/deep/.git/f")
+		viewTree(t, root, "w/x", "w/deep/keep/f", "w/deep/.git/f", "w/deep/vendor/prod.env", "w/deep/sub/prod.env", "w/deep/list")
 		for i := range maxGlobbed + 1 {
 			if err := os.WriteFile(fmt.Sprintf("%s/w/deep/%d.env", root, i), nil, 0o600); err != nil {
 				t.Fatal(err)
@@ -1064,18 +1089,23 @@ func TestViewCrowded(t *testing.T) {
 		return viewCase{
 			Policy: Policy{
 				Rules: []Rule{{Path: "/", Access: Read}, {Path: root + "/w", Access: Write}, {Path: root + "/w/deep/keep", Access: Write},
-					{Path: root + "/w/deep/.git", Access: Read, Origin: Protected}},
+					{Path: root + "/w/deep/.git", Access: Read, Origin: Protected}, {Path: root + "/w/deep/vendor", Access: Read},
+					{Path: root + "/w/deep/sub", Access: Write}, {Path: root + "/w/deep/sub/prod.env", Access: Read}, {Path: root + "/w/deep/list", Access: Read}},
 				Globs: []Glob{{Base: root + "/w", Pattern: "**/*.env"}},
 			},
 			Options: ViewOptions{FreshProc: true},
 			Attempts: []attempt{
 				{Do: "write", Path: root + "/w/x"},
 				{Do: "list", Path: root + "/w/deep", Want: "EACCES"},
-				{Do: "open", Path: root + "/w/deep/1.env", Want: "ENOENT"},
-				{Do: "create", Path: root + "/w/deep/new", Want: "EROFS"},
+				{Do: "open", Path: root + "/w/deep/1.env", Want: "EACCES"},
+				{Do: "create", Path: root + "/w/deep/new", Want: "EACCES"},
 				{Do: "rename", Path: root + "/w/deep", To: root + "/w/shallow", Want: "EBUSY"},
-				{Do: "write", Path: root + "/w/deep/keep/f"},
-				{Do: "write", Path: root + "/w/deep/.git/f", Want: "EROFS"},
+				// Nobody has looked for denied files below the other rules.
+				{Do: "read", Path: root + "/w/deep/vendor/prod.env", Want: "EACCES"},
+				{Do: "read", Path: root + "/w/deep/sub/prod.env", Want: "EACCES"},
+				{Do: "read", Path: root + "/w/deep/list", Want: "EACCES"},
+				{Do: "write", Path: root + "/w/deep/keep/f", Want: "EACCES"},
+				{Do: "write", Path: root + "/w/deep/.git/f", Want: "EACCES"},
 			},
 		}
 	})

@@ -78,6 +78,9 @@ var wants = []struct {
 	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4a4b}, want: allow},
 	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4c4b}, want: allow},
 	{filters: []Filter{FilterNetwork}, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4b49}, want: allow},
+	{filters: []Filter{FilterNetwork}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.TIOCSTI}, want: errno(unix.EPERM)},
+	{filters: []Filter{FilterNetwork}, calls: []string{"ioctl"}, args: [6]uint64{0, 1<<32 | unix.TIOCLINUX}, want: errno(unix.EPERM)},
+	{filters: []Filter{FilterNetwork}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.TIOCSCTTY}, want: allow},
 
 	// personality.
 	{filters: everyProcess, calls: []string{"personality"}, args: [6]uint64{0}, want: allow},

@@ -156,7 +156,7 @@ func planView(r *Resolved, s sights) (*viewPlan, error) {
 	}
 	for _, name := range s.globbed {
 		if p.at(name) >= Read {
-			p.steps[name] = &step{path: name, do: deny, optional: isPseudo(name) || within(name, "/dev/shm")}
+			p.steps[name] = &step{path: name, do: deny, optional: isPseudo(name)}
 		}
 	}
 	p.cover()
@@ -205,10 +205,15 @@ func (p *planner) denyAliases() {
 }
 
 // denyCrowded gives rules to directories that are denied instead of the files in
-// them.
+// them. What rules show below them goes as well: nobody has looked there for
+// what the globs deny.
 func (p *planner) denyCrowded() {
 	for _, name := range p.crowded {
-		if p.at(name) >= Read && !isPseudo(name) {
+		if isPseudo(name) {
+			continue
+		}
+		maps.DeleteFunc(p.accesses, func(below string, _ Access) bool { return beneath(name, below) })
+		if p.at(name) >= Read {
 			p.accesses[name], p.kinds[name] = Denied, directory
 		}
 	}

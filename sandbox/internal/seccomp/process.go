@@ -177,6 +177,9 @@ func network() []Rule {
 		}, Action: Errno(eperm)},
 		{Calls: []string{"kcmp", "process_vm_readv", "process_vm_writev", "ptrace"}, Action: Errno(eperm)},
 		{Calls: slices.Concat(ioUring, bypasses), Action: Errno(eperm)},
+		// What is typed into the terminal is run by the shell that it belongs to.
+		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tiocsti)}},
+		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tioclinux)}},
 	}
 }
 
