@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,6 +84,90 @@ func TestBareRepository(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPartOfRepository: while a command runs in a folder of a repository, git works there as ever, inside and outside; and what it
+// leaves is no repository either, whatever later commands add.
+func TestPartOfRepository(t *testing.T) {
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, mark := base+"/mono/pkg", t.TempDir()+"/mark"
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	git(t, base+"/mono", "init", "-q")
+	git(t, base+"/mono", "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "--allow-empty", "-m", "x")
+	environ := append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
+	start := func(script string) (finish func() string) {
+		t.Helper()
+		cmd := exec.Command(agentBinary(t), "sandbox", "--workspace", dir, "--", "sh", "-c", script+"\necho ready; read -r _ || true", "sh", mark)
+		cmd.Dir, cmd.Env = dir, environ
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewReader(out)
+		var said strings.Builder
+		for {
+			line, err := lines.ReadString('\n')
+			if line == "ready\n" {
+				break
+			}
+			if said.WriteString(line); err != nil {
+				t.Fatalf("%v: %s", err, &said)
+			}
+		}
+		return func() string {
+			_ = in.Close()
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("%v: %s", err, &said)
+			}
+			return said.String()
+		}
+	}
+	unharmed := func(when string) {
+		t.Helper()
+		for _, at := range []string{dir, base + "/mono"} {
+			status := exec.Command("git", "status")
+			status.Dir, status.Env = at, environ
+			out, _ := status.CombinedOutput() // where something was planted, git may fail
+			if _, err := os.Stat(mark); err == nil {
+				t.Fatalf("%s, git status in %s ran what the command had planted: %s", when, at, out)
+			}
+		}
+	}
+	finish := start("git diff HEAD && git log --oneline HEAD && git status --short")
+	if said := git(t, dir, "diff", "HEAD"); said != "" {
+		t.Errorf("%q", said)
+	}
+	if said := git(t, dir, "status", "--short"); said != "" {
+		t.Errorf("git sees %q", said)
+	}
+	if said := finish(); !strings.HasSuffix(said, " x\n") {
+		t.Errorf("inside: %s", said)
+	}
+	const plant = `
+		mkdir -p objects refs refs/heads; rm -rf commondir refs/x
+		echo 'ref: refs/heads/main' >HEAD
+		printf '[core]\nrepositoryformatversion = 0\nbare = false\nworktree = .\nfsmonitor = "touch %s; false"\n' "$1" >config`
+	for _, when := range []string{"during the first", "during the second", "during the third"} {
+		finish := start("{ " + plant + "\n} 2>/dev/null")
+		unharmed(when)
+		finish()
+		unharmed("after what was " + when)
+	}
+	if top := git(t, dir, "rev-parse", "--show-toplevel"); top != base+"/mono\n" {
+		t.Errorf("the repository is %q", top)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -494,6 +495,23 @@ func TestConnectTemporary(t *testing.T) {
 			if got := a.ask(tt.what...); got != tt.want {
 				t.Errorf("%v: %s, want %s", tt.what, got, tt.want)
 			}
+		}
+	}
+	// A name in it at which there is no directory could get what lies beside it.
+	put(t, tmp+"/file", "")
+	nested := profile
+	nested.Entries = append(slices.Clone(profile.Entries),
+		sandbox.Entry{Place: sandbox.PlacePath, Path: tmp + "/none", Access: sandbox.Write},
+		sandbox.Entry{Place: sandbox.PlacePath, Path: tmp + "/file", Access: sandbox.Write})
+	a := start(nested, Limits{})
+	for _, script := range []string{"mkdir " + tmp + "/none; ln " + tmp + "/old " + tmp + "/none/old", "rm -f " + tmp + "/file; ln " + tmp + "/old " + tmp + "/file; true"} {
+		if got := a.ask("shell", script); got != "ok" {
+			t.Fatal(got)
+		}
+	}
+	for _, name := range []string{"/none/old", "/file"} {
+		if got := a.ask("unix", tmp+name); got != "EPERM" && got != "ECONNREFUSED" {
+			t.Errorf("%s: %s", name, got)
 		}
 	}
 	// A directory that somebody has named is no temporary one.

@@ -224,6 +224,8 @@ func routesChildMain() int {
 	}{
 		{"127.0.0.1", 0, true}, {"127.255.0.1", 0, true}, {"0.0.0.0", 0, true}, {"::", 0, true}, {"::1", 0, true},
 		{"192.0.2.7", 0, true}, {"::ffff:192.0.2.7", 0, true}, {"2001:db8:1::7", 0, true}, {"fe80::7", wire.Index, true},
+		// The kernel looks at the zone of link-local addresses only.
+		{"2001:db8:1::7", wire.Index, true}, {"2001:db8:1::7", 99, true}, {"::ffff:192.0.2.7", wire.Index, true},
 		{"198.51.100.200", 0, true}, {"::ffff:198.51.100.1", 0, true}, {"2001:db8:2::1234", 0, true},
 		{"192.0.2.8", 0, false}, {"203.0.113.1", 0, false}, {"2001:db8:1::8", 0, false}, {"fe80::8", wire.Index, false},
 		{"2001:db8:3::1", 0, false},

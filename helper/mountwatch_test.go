@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox"
 )
 
 // A command is ended before it can use that somebody outside has taken a mount
@@ -70,6 +72,47 @@ func TestReplacedOutside(t *testing.T) {
 			want := "up\nsandbox: " + filepath.Join(root, tt.path) + " was replaced by somebody outside; the command was ended\n"
 			if out != want || code != setupFailed {
 				t.Errorf("%s: %s: %q, code %d, want %q", row.name, tt.name, out, code, want)
+			}
+		}
+	}
+}
+
+// What is granted of /dev/shm is the host's, and watched as that.
+func TestReplacedInSharedMemory(t *testing.T) {
+	t.Parallel()
+	for _, row := range viewRows() {
+		root, err := os.MkdirTemp("/dev/shm", "replaced")
+		if err != nil {
+			t.Skip(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(root) })
+		for _, tt := range []struct {
+			path    string
+			replace func() error
+		}{
+			{"one.env", func() error { return os.Rename(root+"/new", root+"/one.env") }},
+			{"vault", func() error { return first(os.Rename(root+"/vault", root+"/old"), os.Mkdir(root+"/vault", 0o755)) }},
+		} {
+			for _, name := range []string{"one.env", "vault/secret", "new"} {
+				put(t, filepath.Join(root, name), "old")
+			}
+			c := row.command(t, root, "sh", "-c", "echo up; exec sleep 1000")
+			c.policy = policyOf(t, sandbox.Profile{Entries: []sandbox.Entry{
+				{Place: sandbox.PlaceRoot, Access: sandbox.Read},
+				{Place: sandbox.PlacePath, Path: root, Access: sandbox.Write},
+				{Place: sandbox.PlacePath, Path: root + "/vault", Access: sandbox.Denied},
+				{Place: sandbox.PlaceGlob, Path: root + "/**/*.env", Access: sandbox.Denied},
+			}, Network: row.network})
+			r := c.start(t)
+			r.until("up\n")
+			if err := tt.replace(); err != nil {
+				t.Fatal(err)
+			}
+			if out, code := r.end(); code != setupFailed || !strings.Contains(out, root+"/"+tt.path+" was replaced") {
+				t.Errorf("%s: %s: %q, code %d", row.name, tt.path, out, code)
+			}
+			if err := os.RemoveAll(root + "/old"); err != nil {
+				t.Fatal(err)
 			}
 		}
 	}

@@ -13,12 +13,20 @@ import (
 // configuration names is run by whoever asks for the status there or below, as
 // the prompts of many shells do. So a command must not be able to make one at
 // the top of a writable root. Where there is a .git, that is the repository; else
-// HEAD is one more protected name: git takes an empty directory of that name for
-// no repository, and looks further up.
+// the root gets one more protected name or two, each of them an empty directory
+// while a command runs, and nothing before and after:
+//
+//   - HEAD: a directory of that name is none that git takes for a repository, so
+//     it looks further up.
+//   - Inside another repository that would not do: "git diff HEAD" means a
+//     revision, and git asks which of both is meant. So refs (or objects, where
+//     there is a refs already) is held, without which there is no repository when
+//     the command has ended; and commondir, whose content git wants to know of a
+//     directory that looks like one, and fails on a directory.
 
 // bareNames are what git runs or believes of a repository that lies there, and
 // what would make it look for that elsewhere (gitrepository-layout(5)).
-var bareNames = []string{"commondir", "config", "config.worktree", "hooks", "objects", "worktrees"}
+var bareNames = []string{"HEAD", "commondir", "config", "config.worktree", "hooks", "objects", "refs", "worktrees"}
 
 // bareRepositories adds the rules that keep a command from making a writable root
 // a bare repository, and from changing one that is there.
@@ -27,22 +35,15 @@ func (s *resolution) bareRepositories() error {
 		if s.rules[root].Access != Write || isPseudo(root) || insideGit(root) {
 			continue
 		}
-		found, err := s.hasRepository(root)
+		names, err := s.bareNames(root)
 		if err != nil {
 			return err
 		}
-		if found {
-			continue
-		}
-		head, err := s.protect(path.Join(root, "HEAD"))
-		if err != nil {
-			return err
-		}
-		if head != unix.S_IFREG && head != unix.S_IFLNK {
-			continue // there is none, or one that git does not take for one
-		}
-		for _, name := range bareNames {
-			if _, err := s.protect(path.Join(root, name)); err != nil {
+		for _, name := range names {
+			err := s.see("protected", path.Join(root, name), func(o *sighting) error {
+				return s.rule(Rule{Path: o.asked, Access: Read, Origin: Protected}, o)
+			})
+			if err != nil {
 				return err
 			}
 		}
@@ -54,57 +55,71 @@ func (s *resolution) bareRepositories() error {
 // a command lets it change the repository.
 func insideGit(name string) bool { return strings.Contains(name+"/", "/.git/") }
 
-// hasRepository tells whether the root has a .git that git uses, or could not be
-// a repository itself.
-func (s *resolution) hasRepository(root string) (bool, error) {
+// bareNames are the names that are to be protected in a writable root.
+func (s *resolution) bareNames(root string) ([]string, error) {
 	dir, pinned := s.pins[root]
 	if !pinned {
 		if root != "/" {
-			return true, nil // it does not exist
+			return nil, nil // it does not exist
 		}
 		fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		defer unix.Close(fd)
 		dir = fd
 	}
 	if kind, err := modeOf(dir); err != nil || kind != unix.S_IFDIR {
-		return true, err // a file that may be written
+		return nil, err // a file that may be written
 	}
-	kinds := map[string]uint32{}
-	for _, name := range []string{".git", ".git/HEAD", ".git/objects", ".git/refs"} {
+	// look tells what is at a name, as S_IFMT has it; 0 is nothing.
+	look := func(name string) uint32 {
 		var st unix.Stat_t
-		switch err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); {
-		case err == unix.EACCES:
-			continue // whatever it is: the command may search no more than we do
-		case err == nil && !isPlaceholder(&st):
-			kinds[name] = st.Mode & unix.S_IFMT
+		err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		if err == unix.EACCES {
+			return 0 // whatever it is: the command may search no more than we do
 		}
-		w := watch{path: path.Join(root, name), dir: -1, name: name, want: unix.Stat_t{Mode: kinds[name]}}
+		w := watch{path: path.Join(root, name), dir: -1, name: name}
+		if err == nil && !isPlaceholder(&st) {
+			w.want.Mode = st.Mode & unix.S_IFMT
+		}
 		if pinned {
 			w.dir = dir
 		}
 		s.looked = append(s.looked, w)
+		return w.want.Mode
+	}
+	isFile := func(kind uint32) bool { return kind == unix.S_IFREG || kind == unix.S_IFLNK }
+	switch git := look(".git"); {
+	case s.rules[path.Join(root, ".git")].Access == Write:
+		return nil, nil // it was opened: so could its hooks be changed
+	case git == unix.S_IFREG:
+		return nil, nil // it points to a repository, or git fails
+	case git == unix.S_IFDIR && isFile(look(".git/HEAD")) && look(".git/objects") == unix.S_IFDIR && look(".git/refs") == unix.S_IFDIR:
+		return nil, nil
 	}
 	switch {
-	case s.rules[path.Join(root, ".git")].Access == Write:
-		return true, nil // it was opened: so could its hooks be changed
-	case kinds[".git"] == unix.S_IFREG:
-		return true, nil // it points to one, or git fails
+	case isFile(look("HEAD")):
+		return bareNames, nil
+	case !insideRepository(root):
+		return []string{"HEAD"}, nil
+	case look("refs") == 0:
+		return []string{"commondir", "refs"}, nil
+	case look("objects") == 0:
+		return []string{"commondir", "objects"}, nil
 	}
-	head := kinds[".git/HEAD"]
-	return (head == unix.S_IFREG || head == unix.S_IFLNK) && kinds[".git/objects"] == unix.S_IFDIR && kinds[".git/refs"] == unix.S_IFDIR, nil
+	return []string{"HEAD"}, nil
 }
 
-// protect adds the rule of a protected name, and returns what is there, as
-// S_IFMT has it; 0 is nothing.
-func (s *resolution) protect(name string) (kind uint32, err error) {
-	err = s.see("protected", name, func(o *sighting) error {
-		if o.exists() {
-			kind = o.stat.Mode & unix.S_IFMT
+// insideRepository tells whether a directory above root has a .git. It decides
+// nothing but how git is kept from taking root for a repository.
+func insideRepository(root string) bool {
+	for root != "/" {
+		root = parent(root)
+		var st unix.Stat_t
+		if unix.Lstat(path.Join(root, ".git"), &st) == nil && !isPlaceholder(&st) {
+			return true
 		}
-		return s.rule(Rule{Path: name, Access: Read, Origin: Protected}, o)
-	})
-	return kind, err
+	}
+	return false
 }

@@ -249,13 +249,13 @@ func stronger(a, b Access) Access {
 }
 
 // access is that of the rule with the longest prefix of name.
-func (s ruleSet) access(name string) Access {
+func (s ruleSet) access(name string) Access { return s.rule(name).Access }
+
+// rule is the one with the longest prefix of name; the zero value if there is none.
+func (s ruleSet) rule(name string) Rule {
 	for {
-		if r, ok := s[name]; ok {
-			return r.Access
-		}
-		if name == "/" {
-			return Hidden
+		if r, ok := s[name]; ok || name == "/" {
+			return r
 		}
 		name = parent(name)
 	}

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"sort"
@@ -198,6 +199,7 @@ func (s *resolution) resolve(p *Policy) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.judgeTemporary()
 	policy.set(s.rules, append(private, others...))
 	for i := range policy.Rules {
 		policy.Rules[i].SkipMissing = false
@@ -219,6 +221,23 @@ func (s *resolution) judgeProtected() {
 			delete(s.rules, name)
 		case r.Origin == Asked && r.Access == Read && s.rules.isProtectedName(name):
 			r.Origin = Protected
+			s.rules[name] = r
+		}
+	}
+}
+
+// judgeTemporary looks again at what can be written inside temporary directories.
+// A name there at which there is no directory is as temporary as they are: a
+// command could put into its place what lies beside it.
+func (s *resolution) judgeTemporary() {
+	for _, name := range slices.Sorted(maps.Keys(s.rules)) { // the outer ones first
+		r := s.rules[name]
+		if name == "/" || r.Access != Write || r.Temporary || !s.rules.rule(parent(name)).Temporary {
+			continue
+		}
+		dir, pinned := s.pins[name]
+		if kind, err := modeOf(dir); !pinned || err != nil || kind != unix.S_IFDIR {
+			r.Temporary = true
 			s.rules[name] = r
 		}
 	}

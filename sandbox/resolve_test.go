@@ -139,12 +139,12 @@ func TestResolve(t *testing.T) {
 		},
 		{
 			"a bare repository", []string{"repo/HEAD", "repo/config", "repo/hooks/", "repo/objects/", "repo/refs/", "repo/a"}, []string{"write $/repo"},
-			join([]string{"write $/repo", "11 protected"}, held("$/repo", "HEAD"), []string{"missing $/repo commondir/", "missing $/repo config.worktree/", "missing $/repo worktrees/"}),
+			join([]string{"write $/repo", "12 protected"}, held("$/repo", "HEAD"), []string{"missing $/repo commondir/", "missing $/repo config.worktree/", "missing $/repo worktrees/"}),
 		},
 		{
 			"a bare repository to be", []string{"repo/HEAD", "repo/objects"}, []string{"write $/repo"},
-			join([]string{"write $/repo", "11 protected"}, held("$/repo", "HEAD"),
-				[]string{"missing $/repo commondir/", "missing $/repo config/", "missing $/repo config.worktree/", "missing $/repo hooks/", "missing $/repo worktrees/"}),
+			join([]string{"write $/repo", "12 protected"}, held("$/repo", "HEAD"),
+				[]string{"missing $/repo commondir/", "missing $/repo config/", "missing $/repo config.worktree/", "missing $/repo hooks/", "missing $/repo refs/", "missing $/repo worktrees/"}),
 		},
 		{
 			"a directory called HEAD", []string{"repo/HEAD/x"}, []string{"write $/repo"},
@@ -152,8 +152,20 @@ func TestResolve(t *testing.T) {
 		},
 		{
 			"HEAD opened", []string{"repo/HEAD"}, []string{"write $/repo", "write $/repo/HEAD"},
-			join([]string{"write $/repo", "write $/repo/HEAD", "14 protected"}, held("$/repo", "HEAD"), []string{
-				"missing $/repo commondir/", "missing $/repo config/", "missing $/repo config.worktree/", "missing $/repo hooks/", "missing $/repo objects/", "missing $/repo worktrees/"}),
+			join([]string{"write $/repo", "write $/repo/HEAD", "15 protected"}, held("$/repo", "HEAD"), []string{
+				"missing $/repo commondir/", "missing $/repo config/", "missing $/repo config.worktree/", "missing $/repo hooks/", "missing $/repo objects/", "missing $/repo refs/", "missing $/repo worktrees/"}),
+		},
+		{
+			"a part of a repository", []string{"mono/.git/HEAD", "mono/pkg/"}, []string{"write $/mono/pkg"},
+			join([]string{"write $/mono/pkg", "6 protected"}, held("$/mono/pkg", "HEAD"), []string{"missing $/mono/pkg commondir/", "missing $/mono/pkg refs/"}),
+		},
+		{
+			"a part of a repository with refs", []string{"mono/.git/HEAD", "mono/pkg/refs/x"}, []string{"write $/mono/pkg"},
+			join([]string{"write $/mono/pkg", "6 protected"}, held("$/mono/pkg", "HEAD"), []string{"missing $/mono/pkg commondir/", "missing $/mono/pkg objects/"}),
+		},
+		{
+			"a part of a repository with refs and objects", []string{"mono/.git/HEAD", "mono/pkg/refs/x", "mono/pkg/objects/x"}, []string{"write $/mono/pkg"},
+			join([]string{"write $/mono/pkg", "5 protected"}, held("$/mono/pkg")),
 		},
 		{
 			"inside a repository", []string{"main/.git/HEAD", "main/.git/worktrees/x/HEAD"}, []string{"read /", "write $/main/.git", "write $/main/.git/worktrees/x"},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -78,7 +79,8 @@ func confine(sys system, flags *sandboxFlags) (code int, err error) {
 	if command.Backend, err = policy.Backend(host, flags.requireNamespaces()); err != nil {
 		return 0, err
 	}
-	release, err := holdMissing(policy, command.Backend, stateDir, noState)
+	log := slog.New(slog.NewTextHandler(sys.stderr, nil))
+	release, err := holdMissing(policy, command.Backend, stateDir, noState, log)
 	if err != nil {
 		return 0, err
 	}
@@ -188,7 +190,7 @@ func become(c helper.Command) error {
 
 // holdMissing keeps the names from coming into being that the policy protects,
 // until release is called. noState is why there is no state directory.
-func holdMissing(policy *sandbox.Policy, backend sandbox.Backend, stateDir string, noState error) (release func() error, err error) {
+func holdMissing(policy *sandbox.Policy, backend sandbox.Backend, stateDir string, noState error, log *slog.Logger) (release func() error, err error) {
 	nothing := func() error { return nil }
 	if !backend.MountNS {
 		return nothing, nil
@@ -198,7 +200,12 @@ func holdMissing(policy *sandbox.Policy, backend sandbox.Backend, stateDir strin
 		return nil, err
 	}
 	missing := resolved.Missing
+	// It remembers no earlier commands, so this only warns.
+	err = (&sandbox.Served{Log: log}).Check(resolved)
 	resolved.Close()
+	if err != nil {
+		return nil, err
+	}
 	if len(missing) == 0 {
 		return nothing, nil
 	}
