@@ -20,18 +20,18 @@ func TestDescriptorsUnderWay(t *testing.T) {
 				site.through = []string{prlimit, "--nofile=" + limit, "--"}
 				r := newEscapeRig(t, site)
 				p := r.start(t, "ww", "descriptors")
-				var said string
+				var said strings.Builder
 				for ev, err := range p.Events(t.Context()) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if said += string(ev.Data); strings.HasSuffix(said, "\n") {
+					if said.Write(ev.Data); strings.HasSuffix(said.String(), "\n") {
 						break
 					}
 				}
 				var sent, most int
-				if _, err := fmt.Sscanf(said, "ready %d\n", &sent); err != nil {
-					t.Fatalf("%q: %v", said, err)
+				if _, err := fmt.Sscanf(said.String(), "ready %d\n", &sent); err != nil {
+					t.Fatalf("%q: %v", said.String(), err)
 				}
 				if _, err := fmt.Sscan(limit, &most); err != nil || sent < most/2 {
 					t.Fatalf("only %d of %s are under way, %v", sent, limit, err)
