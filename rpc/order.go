@@ -261,6 +261,11 @@ func (s *sequence) setBlocked(q *queue, n int) {
 
 // suspend turns a running ticket into a waiting one.
 func (s *sequence) suspend(t *ticket, to state) error {
+	if t.state == blocked && to == left { // it counts as waiting already
+		s.dequeue(t)
+		t.state = left
+		return nil
+	}
 	if t.state != running {
 		return nil
 	}
@@ -280,8 +285,8 @@ func (s *sequence) suspend(t *ticket, to state) error {
 
 // Leave tells the order that this request will only wait from now on: it
 // gives back its slot and its place in its queue, so that it delays nothing.
-// It fails when too many requests of the connection wait already. With strict
-// order it is [Block].
+// It fails when too many requests of the connection wait already. It may come
+// after [Block]. With strict order it is Block.
 func Leave(ctx context.Context) error { return suspend(ctx, left) }
 
 // Block is [Leave] for a request whose successors must still wait for it:

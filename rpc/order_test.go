@@ -92,6 +92,7 @@ func TestSequence(t *testing.T) {
 		{"a passing one that leaves holds nothing", 9, "+a x1 > a; a block >; +b x1 >; +c u1 > c; -a >; c leave > b; -b >; -c >"},
 		{"blocked gives its slot", 1, "+a x1 > a; +b x2 >; a block > b; +c x1 >; -b >; -a > c; -c >"},
 		{"left gives slot and place", 1, "+a x1 > a; +b x1 >; a leave > b; -a >; -b >"},
+		{"left after blocked", 1, "+a x1 > a; +b x1 >; a block >; +c u1 > c; a leave >; -c > b; -a >; -b >"},
 		{"left without a queue", 1, "+a x- > a; +b x- >; a leave > b; -b >; -a >"},
 		{"blocked without a queue", 1, "+a x- > a; +b x- >; a block > b; -b >; -a >"},
 		{"shared goes on beside a blocked shared one", 9, "+a s1 > a; a block >; +b s1 > b; +c x1 >; -b >; -a > c; -c >"},
