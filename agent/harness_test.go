@@ -85,6 +85,19 @@ func (r *rig) session(id string) *Session {
 	return r.agent.sessions[id]
 }
 
+// process is a process of a session that has started.
+func (r *rig) process(session, id string) *process {
+	r.t.Helper()
+	s := r.session(session)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.processes[id]
+	if p == nil || p.Process == nil {
+		r.t.Fatalf("session %s has no process %q", session, id)
+	}
+	return p
+}
+
 func waitFor(t testing.TB, done <-chan struct{}, what string) {
 	t.Helper()
 	select {

@@ -21,7 +21,7 @@ func TestSlowClient(t *testing.T) {
 	slow.quiet()
 	slow.listen(false)
 	slow.must("process/start", sh("p", "exec head -c 67108864 /dev/zero"), nil)
-	p := r.session(slow.session).process("p")
+	p := r.process(slow.session, "p")
 	stuckAt := slow.standsStill(p)
 
 	var delays []time.Duration
@@ -59,7 +59,7 @@ func TestSlowClientVanishes(t *testing.T) {
 	slow := r.attach("")
 	slow.listen(false)
 	slow.must("process/start", sh("p", "head -c 33554432 /dev/zero; read x"), nil)
-	p := r.session(slow.session).process("p")
+	p := r.process(slow.session, "p")
 	slow.standsStill(p)
 	slow.drop()
 	next := r.attach(slow.session)

@@ -21,7 +21,7 @@ type startResult struct {
 
 func (r *startResult) Sent() { r.process.Begin() }
 
-func (c *connection) startProcess(_ context.Context, p protocol.StartParams) (*startResult, error) {
+func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (*startResult, error) {
 	dir, err := p.Cwd.Native()
 	if err != nil {
 		return nil, protocol.InvalidParams("cwd: %v", err)
@@ -55,20 +55,20 @@ func (c *connection) startProcess(_ context.Context, p protocol.StartParams) (*s
 	if p.Cols != nil {
 		spec.Size.Cols = *p.Cols
 	}
-	var box *confinement
-	if p.Sandbox != nil {
-		if box, err = c.agent.confine(p.Sandbox, &spec); err != nil {
-			return nil, err
+	confine := func(spec *procs.Spec) (*confinement, error) {
+		if p.Sandbox == nil {
+			return nil, nil
 		}
+		return c.agent.confine(p.Sandbox, spec)
 	}
-	started, err := c.session.start(p.ProcessID, spec, box)
+	started, err := c.session.start(ctx, c, p.ProcessID, spec, confine)
 	if err != nil {
 		return nil, startError(err)
 	}
 	r := &startResult{process: started}
 	r.ProcessID, r.SandboxType = p.ProcessID, protocol.SandboxNone
-	if box != nil {
-		r.SandboxType, r.SandboxLayers = protocol.SandboxLinuxSeccomp, box.layers
+	if started.box != nil {
+		r.SandboxType, r.SandboxLayers = protocol.SandboxLinuxSeccomp, started.box.layers
 	}
 	return r, nil
 }
@@ -101,7 +101,10 @@ func environ(p *protocol.EnvPolicy, inherited []string, overlay map[string]strin
 }
 
 func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*protocol.ReadResult, error) {
-	target := c.session.process(p.ProcessID)
+	target, err := c.session.process(ctx, p.ProcessID)
+	if err != nil {
+		return nil, err
+	}
 	if target == nil {
 		return nil, unknownProcess(p.ProcessID)
 	}
@@ -145,7 +148,10 @@ func unknownProcess(id string) error {
 }
 
 func (c *connection) writeProcess(ctx context.Context, p protocol.WriteParams) (*protocol.WriteResult, error) {
-	target := c.session.process(p.ProcessID)
+	target, err := c.session.process(ctx, p.ProcessID)
+	if err != nil {
+		return nil, err
+	}
 	if target == nil {
 		return &protocol.WriteResult{Status: protocol.WriteUnknownProcess}, nil
 	}
@@ -164,8 +170,11 @@ func (c *connection) writeProcess(ctx context.Context, p protocol.WriteParams) (
 	return writeResult(status, err)
 }
 
-func (c *connection) closeStdin(_ context.Context, p protocol.ProcessParams) (*protocol.WriteResult, error) {
-	target := c.session.process(p.ProcessID)
+func (c *connection) closeStdin(ctx context.Context, p protocol.ProcessParams) (*protocol.WriteResult, error) {
+	target, err := c.session.process(ctx, p.ProcessID)
+	if err != nil {
+		return nil, err
+	}
 	if target == nil {
 		return &protocol.WriteResult{Status: protocol.WriteUnknownProcess}, nil
 	}
@@ -192,12 +201,15 @@ func writeResult(status procs.WriteStatus, err error) (*protocol.WriteResult, er
 	return &protocol.WriteResult{Status: protocol.WriteAccepted}, nil
 }
 
-func (c *connection) resizeProcess(_ context.Context, p protocol.ResizeParams) (protocol.Empty, error) {
-	target := c.session.process(p.ProcessID)
+func (c *connection) resizeProcess(ctx context.Context, p protocol.ResizeParams) (protocol.Empty, error) {
+	target, err := c.session.process(ctx, p.ProcessID)
+	if err != nil {
+		return protocol.Empty{}, err
+	}
 	if target == nil {
 		return protocol.Empty{}, unknownProcess(p.ProcessID)
 	}
-	err := target.Resize(procs.Winsize{Rows: p.Rows, Cols: p.Cols})
+	err = target.Resize(procs.Winsize{Rows: p.Rows, Cols: p.Cols})
 	if errors.Is(err, procs.ErrNotTTY) {
 		err = protocol.InvalidParams("processId: %.256s has no terminal", p.ProcessID)
 	}
@@ -215,9 +227,11 @@ var signals = map[protocol.Signal]syscall.Signal{
 	protocol.SignalUser2:     syscall.SIGUSR2,
 }
 
-func (c *connection) signalProcess(_ context.Context, p protocol.SignalParams) (protocol.Empty, error) {
-	target := c.session.process(p.ProcessID)
+func (c *connection) signalProcess(ctx context.Context, p protocol.SignalParams) (protocol.Empty, error) {
+	target, err := c.session.process(ctx, p.ProcessID)
 	switch {
+	case err != nil:
+		return protocol.Empty{}, err
 	case target != nil:
 		target.Signal(signals[p.Signal])
 	case p.Signal != protocol.SignalInterrupt:
@@ -228,14 +242,18 @@ func (c *connection) signalProcess(_ context.Context, p protocol.SignalParams) (
 	return protocol.Empty{}, nil
 }
 
-func (c *connection) terminateProcess(_ context.Context, p protocol.ProcessParams) (*protocol.TerminateResult, error) {
-	target := c.session.process(p.ProcessID)
-	return &protocol.TerminateResult{Running: target != nil && target.Terminate()}, nil
+func (c *connection) terminateProcess(ctx context.Context, p protocol.ProcessParams) (*protocol.TerminateResult, error) {
+	running, err := c.session.terminate(ctx, p.ProcessID)
+	return &protocol.TerminateResult{Running: running}, err
 }
 
-func (c *connection) listProcesses(_ context.Context, _ protocol.ListParams) (*protocol.ListResult, error) {
+func (c *connection) listProcesses(ctx context.Context, _ protocol.ListParams) (*protocol.ListResult, error) {
 	r := &protocol.ListResult{Processes: []protocol.ListedProcess{}}
-	for _, p := range c.session.list() {
+	all, err := c.session.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
 		exited, exitCode, closed, nextSeq := p.State()
 		listed := protocol.ListedProcess{
 			ProcessID:   p.id,

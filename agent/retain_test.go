@@ -105,11 +105,10 @@ func TestRetainTotal(t *testing.T) {
 	if after.HeapInuse > before.HeapInuse+total+slack {
 		t.Errorf("the heap grew from %d to %d MiB, want at most %d more", before.HeapInuse>>20, after.HeapInuse>>20, (total+slack)>>20)
 	}
-	session := r.session(a.session)
-	if got := session.process("0").Read(0, nil); len(got.Chunks) != 0 || !got.Closed {
+	if got := r.process(a.session, "0").Read(0, nil); len(got.Chunks) != 0 || !got.Closed {
 		t.Errorf("the longest-ended process still has %d chunks", len(got.Chunks))
 	}
-	if got := session.process(fmt.Sprint(processes-1)).Read(0, nil); len(got.Chunks) == 0 {
+	if got := r.process(a.session, fmt.Sprint(processes-1)).Read(0, nil); len(got.Chunks) == 0 {
 		t.Error("the last process has lost its output")
 	}
 }

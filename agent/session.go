@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"context"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -28,7 +30,7 @@ type Session struct {
 	expiry      *time.Timer
 	ended       bool
 	processes   map[string]*process
-	started     uint64 // processes so far, for their order
+	begun       uint64 // starts so far, for their order
 
 	// forgetting counts the processes that are being disposed of while the
 	// session lives; it grows only before ended is set.
@@ -40,8 +42,11 @@ type process struct {
 	*procs.Process // nil while it is being started
 	id             string
 	order          uint64
-	expiry         *time.Timer  // after the end
-	box            *confinement // nil: the request had no sandbox
+	started        chan struct{} // closed when the start is over, well or not
+	doomed         bool          // to be terminated as soon as it has started
+	running        bool          // what that said; set before started is closed
+	expiry         *time.Timer   // after the end
+	box            *confinement  // nil: the request had no sandbox
 	judge          sync.Once
 	denied         bool // by judge
 }
@@ -152,74 +157,169 @@ func (s *Session) dispose(p *process) {
 
 // start starts a process under an id of the client's choice. Its events flow
 // after [procs.Process.Begin]. The confinement, nil without a sandbox, belongs
-// to the process, also on error.
-func (s *Session) start(id string, spec procs.Spec, box *confinement) (_ *process, err error) {
-	p := &process{id: id, box: box}
-	defer func() {
-		if err != nil {
-			box.release()
-		}
-	}()
-	s.mu.Lock()
-	if _, ok := s.processes[id]; ok || s.ended {
-		ended := s.ended
-		s.mu.Unlock()
-		if ended {
-			return nil, protocol.InvalidRequest("session %s has ended", s.id)
-		}
-		return nil, protocol.InvalidRequest("process %.256s already exists", id)
+// to the process.
+func (s *Session) start(ctx context.Context, c *connection, id string, spec procs.Spec,
+	confine func(*procs.Spec) (*confinement, error),
+) (*process, error) {
+	p, err := s.reserve(ctx, c, id)
+	if err != nil {
+		return nil, err
 	}
-	s.started++
-	p.order = s.started
-	s.processes[id] = p
+	defer s.settle(p)
+	running, err := s.launch(p, spec, confine)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	ended, doomed := s.ended, p.doomed
+	if !ended {
+		p.Process = running
+	}
 	s.mu.Unlock()
+	if ended {
+		_ = running.Close()
+		return nil, s.errEnded()
+	}
+	if doomed {
+		p.running = p.Terminate()
+	}
+	return p, nil
+}
 
+// settle ends the start of p. If nothing has started its id is free again.
+func (s *Session) settle(p *process) {
+	s.mu.Lock()
+	if p.Process == nil {
+		delete(s.processes, p.id)
+		p.box.release()
+	}
+	s.mu.Unlock()
+	close(p.started)
+}
+
+// reserve takes an id for a process that c starts. Where another connection,
+// which was lost, began to start one, it waits for how that ends.
+//
+// A start whose connection has been lost by now is refused: the client may be
+// back already, and has been told that there is no such process.
+func (s *Session) reserve(ctx context.Context, c *connection, id string) (*process, error) {
+	for {
+		s.mu.Lock()
+		if s.ended {
+			s.mu.Unlock()
+			return nil, s.errEnded()
+		}
+		if s.connection != c {
+			s.mu.Unlock()
+			return nil, rpc.ErrClosed
+		}
+		other := s.processes[id]
+		if other == nil {
+			s.begun++
+			p := &process{id: id, order: s.begun, started: make(chan struct{})}
+			s.processes[id] = p
+			s.mu.Unlock()
+			return p, nil
+		}
+		exists := other.Process != nil
+		s.mu.Unlock()
+		if exists {
+			return nil, protocol.InvalidRequest("process %.256s already exists", id)
+		}
+		if err := other.await(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (s *Session) errEnded() error { return protocol.InvalidRequest("session %s has ended", s.id) }
+
+// launch confines and executes what p is to be.
+func (s *Session) launch(p *process, spec procs.Spec, confine func(*procs.Spec) (*confinement, error)) (*procs.Process, error) {
+	var err error
+	if p.box, err = confine(&spec); err != nil {
+		return nil, err
+	}
 	spec.Sink = func(e procs.Event) { s.deliver(p, e) }
 	running, err := procs.Start(spec)
 	if err != nil {
 		_ = spec.Cgroup.Close() // nobody was born there
 	}
-	s.mu.Lock()
-	if err != nil {
-		delete(s.processes, id)
+	return running, err
+}
+
+// await waits until the start of p is over, or ctx. It gives back the slot of
+// the request: starting takes as long as a sandbox, or a busy machine, wants.
+func (p *process) await(ctx context.Context) error {
+	if err := rpc.Block(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-p.started:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// process finds a process by its id, nil when there is none. While it is being
+// started, for which another connection must have asked, it is waited for.
+func (s *Session) process(ctx context.Context, id string) (*process, error) {
+	for {
+		s.mu.Lock()
+		p := s.processes[id]
+		starting := p != nil && p.Process == nil
 		s.mu.Unlock()
-		return nil, err
-	}
-	p.Process = running
-	ended := s.ended
-	if ended {
-		delete(s.processes, id)
-	}
-	s.mu.Unlock()
-	if ended {
-		_ = running.Close()
-		return nil, protocol.InvalidRequest("session %s has ended", s.id)
-	}
-	return p, nil
-}
-
-// process finds a process by its id, nil when there is none.
-func (s *Session) process(id string) *process {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.processes[id]; p != nil && p.Process != nil {
-		return p
-	}
-	return nil
-}
-
-// list is the session's processes, oldest first.
-func (s *Session) list() []*process {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []*process
-	for _, p := range s.processes {
-		if p.Process != nil {
-			all = append(all, p)
+		if !starting {
+			return p, nil
+		}
+		if err := p.await(ctx); err != nil {
+			return nil, err
 		}
 	}
+}
+
+// terminate kills a process as [procs.Process.Terminate] does. One that is
+// being started is killed as soon as it has started, whether or not ctx ends
+// before.
+func (s *Session) terminate(ctx context.Context, id string) (running bool, err error) {
+	s.mu.Lock()
+	p := s.processes[id]
+	starting := p != nil && p.Process == nil
+	if starting {
+		p.doomed = true
+	}
+	s.mu.Unlock()
+	switch {
+	case p == nil:
+		return false, nil
+	case !starting:
+		return p.Terminate(), nil
+	}
+	err = p.await(ctx)
+	return err == nil && p.running, err
+}
+
+// list is the session's processes, oldest first. Those that are being started
+// are waited for.
+func (s *Session) list(ctx context.Context) ([]*process, error) {
+	var all []*process
+	s.mu.Lock()
+	for _, p := range s.processes {
+		all = append(all, p)
+	}
+	s.mu.Unlock()
 	sort.Slice(all, func(i, j int) bool { return all[i].order < all[j].order })
-	return all
+	for _, p := range all {
+		select {
+		case <-p.started:
+		default:
+			if err := p.await(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return slices.DeleteFunc(all, func(p *process) bool { return p.Process == nil }), nil
 }
 
 // deliver announces one event of a process to the attached client, if there

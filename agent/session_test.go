@@ -48,7 +48,7 @@ func TestMissedOutput(t *testing.T) {
 	a.awaitNote("process/output", "p")
 	a.must("process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("\n")}, nil)
 	a.drop()
-	p := r.session(a.session).process("p")
+	p := r.process(a.session, "p")
 	eventually(t, "the process goes on without a client", func() bool {
 		_, _, _, next := p.State()
 		return next == 3
