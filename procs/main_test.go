@@ -30,6 +30,8 @@ func TestMain(m *testing.M) {
 		err = startJobs(os.Args[2])
 	case "reaping-agent":
 		err = reapingAgent(os.Args[2])
+	case "zombies":
+		err = endWithZombies(os.Args[2])
 	case "cgroup":
 		err = cgroupRoles[os.Args[2]]()
 	default:

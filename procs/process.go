@@ -150,6 +150,8 @@ type Process struct {
 	open    atomic.Int32
 	exited  atomic.Bool // the leader is reaped
 	closing atomic.Bool // by Close: nobody wants events any more
+	end     sync.Once   // closes ending
+	ending  chan struct{}
 	begin   sync.Once
 	begun   chan struct{}
 	done    chan struct{}
@@ -187,12 +189,37 @@ func (p *Process) part() {
 	p.emit(Event{Kind: Closed})
 	if p.group.release() {
 		p.unguard()
+	} else if p.group.held() {
+		p.running.Go(p.lookAgain)
 	}
 	close(p.done)
 }
 
-// unguard gives the slot back, once. It is called by the last part and, after
-// that, by Close.
+// firstLook is when a group that was not empty at the end of its process is
+// looked at again. The zombies of those who ended with the leader are gone by
+// then, as a rule.
+const firstLook = 100 * time.Millisecond
+
+// lookAgain gives back what is held for the members of an ended process's group
+// once there are none. The kernel tells nobody of that, so it looks: each time
+// after ten times as long, until Close.
+func (p *Process) lookAgain() {
+	for wait := firstLook; p.group.held(); wait *= 10 {
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-p.ending:
+			timer.Stop()
+			return
+		}
+		if p.group.release() {
+			p.unguard()
+		}
+	}
+}
+
+// unguard gives the slot back, once. It is called by the last part, by lookAgain
+// after that, and last by Close.
 func (p *Process) unguard() {
 	p.guard.remove(p.slot)
 	p.slot = 0
@@ -257,14 +284,8 @@ func (p *Process) Signal(sig syscall.Signal) {
 // not exited, and reports whether it had not. The background children of a
 // leader that has exited are left alone (rpc.md 4.9).
 func (p *Process) Terminate() (running bool) {
-	if p.leash.lingers() && p.group.signal(0) {
-		p.leash.pull()
-		running = true
-	}
-	running = p.group.signal(syscall.SIGKILL) || running
-	if running {
-		_ = p.cgroup.Kill() // Close reports who does not end
-		p.group.sweep()
+	if running = p.group.signal(0); running {
+		p.KillGroup()
 	}
 	return running
 }
@@ -336,6 +357,7 @@ func (p *Process) StartedAt() time.Time { return p.started }
 // somebody does not end; closing again tries again.
 func (p *Process) Close() error {
 	p.closing.Store(true)
+	p.end.Do(func() { close(p.ending) })
 	p.leash.pull()
 	_ = p.cgroup.Kill() // it is tried again below
 	err := p.group.kill()

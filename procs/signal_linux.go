@@ -70,11 +70,22 @@ func (g *group) kill() error {
 	return os.NewSyscallError("kill", err)
 }
 
-// release gives up the pidfd of a reaped group if nobody is left in it, and
-// reports whether nobody is left in the session either.
+// release gives up the pidfd of a reaped group if nobody is left in it, or all
+// were killed, and reports whether the same is true of the session.
+//
+// A zombie is a member until it is reaped. That of a grandchild is the next
+// init's to reap, of which nobody hears.
 func (g *group) release() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	switch {
+	case g.empty:
+		return g.gone
+	case g.killed:
+		g.closePidfd()
+		g.empty, g.gone = true, true
+		return true
+	}
 	err := g.signalPidfd(0)
 	old := err == errNoGroupSignal
 	if old {
@@ -88,6 +99,13 @@ func (g *group) release() bool {
 		g.closePidfd()
 	}
 	return g.gone
+}
+
+// held tells whether the group still has its pidfd.
+func (g *group) held() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.pidfd != nil
 }
 
 // abandon gives up the pidfd; who is left has been killed.

@@ -1,10 +1,15 @@
 package procs
 
 import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -117,4 +122,92 @@ func TestReusedNumberIsSpared(t *testing.T) {
 	if !p.Terminate() {
 		t.Error("a living leader was killed as the rest of a dead one's group")
 	}
+}
+
+// A pidfd is not kept for the zombies of a group: where all were killed at
+// once, else when they have been reaped.
+func TestZombiesHoldNothing(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"terminate", "signal"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			if out, err := self("zombies", how).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+		})
+	}
+}
+
+// endWithZombies ends processes whose children stay zombies: this process is
+// whom the kernel hands them to, and it does not reap them at first.
+func endWithZombies(how string) error {
+	const processes = 20
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	guard := testGuard()
+	defer guard.Close()
+	pidfds := func() (n int) {
+		for _, fd := range openFiles() {
+			if strings.Contains(fd, "pidfd") {
+				n++
+			}
+		}
+		return n
+	}
+	var children []int
+	var kept bool // for groups that have members; not before Linux 6.9
+	for range processes {
+		p, err := Start(Spec{Argv: sh("sleep 600 & echo $!; wait"), Dir: "/", Guard: guard})
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		p.Begin()
+		if err := p.Wait(context.Background(), 0); err != nil {
+			return err
+		}
+		child, err := strconv.Atoi(strings.TrimSpace(string(p.Read(0, nil).Chunks[0].Data)))
+		if err != nil {
+			return err
+		}
+		children = append(children, child)
+		p.group.mu.Lock()
+		kept = p.group.signalPidfd(0) == nil
+		p.group.mu.Unlock()
+		if how == "terminate" {
+			p.Terminate()
+		} else {
+			p.Signal(syscall.SIGTERM)
+		}
+		<-p.Done()
+	}
+	if how == "signal" {
+		if n := pidfds(); kept && n < processes {
+			return fmt.Errorf("%d pidfds are held for %d groups, which consist of zombies", n, processes)
+		}
+		for _, pid := range children {
+			if _, err := syscall.Wait4(pid, nil, 0, nil); err != nil {
+				return fmt.Errorf("reaping %d: %w", pid, err)
+			}
+		}
+	}
+	// One is the guard's.
+	for deadline := time.Now().Add(time.Minute); pidfds() > 1; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d pidfds are held for %d groups without members", pidfds()-1, processes)
+		}
+	}
+	return nil
+}
+
+// openFiles are what the descriptors of this process are.
+func openFiles() (files []string) {
+	links, _ := filepath.Glob("/proc/self/fd/*") // the pattern is right
+	for _, link := range links {
+		if file, err := os.Readlink(link); err == nil {
+			files = append(files, file)
+		}
+	}
+	return files
 }

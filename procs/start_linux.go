@@ -47,12 +47,13 @@ func Start(spec Spec) (*Process, error) {
 		return nil, err
 	}
 	p := &Process{
-		argv:  clipArgv(spec.Argv),
-		tty:   spec.TTY,
-		sink:  spec.Sink,
-		begun: make(chan struct{}),
-		done:  make(chan struct{}),
-		log:   log{retain: spec.RetainBytes, budget: spec.Budget},
+		argv:   clipArgv(spec.Argv),
+		tty:    spec.TTY,
+		sink:   spec.Sink,
+		begun:  make(chan struct{}),
+		ending: make(chan struct{}),
+		done:   make(chan struct{}),
+		log:    log{retain: spec.RetainBytes, budget: spec.Budget},
 	}
 	if p.log.retain == 0 {
 		p.log.retain = DefaultRetainBytes
