@@ -53,8 +53,15 @@ type ReadFileResult struct {
 
 // AppendJSON appends the result.
 func (r *ReadFileResult) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"dataBase64":`...)
-	return append(appendBase64(dst, r.Data), '}')
+	e := encoder{dst: dst}
+	r.encode(&e)
+	return e.dst
+}
+
+func (r *ReadFileResult) encode(e *encoder) {
+	e.dst = append(e.dst, `{"dataBase64":`...)
+	e.bytes(r.Data)
+	e.dst = append(e.dst, '}')
 }
 
 // WriteFileParams replaces the content of a file. Data that was decoded lasts
@@ -348,11 +355,17 @@ type ReadBlockResult struct {
 
 // AppendJSON appends the result.
 func (r *ReadBlockResult) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"chunk":`...)
-	dst = appendBase64(dst, r.Chunk)
-	dst = append(dst, `,"eof":`...)
-	dst = strconv.AppendBool(dst, r.EOF)
-	return append(dst, '}')
+	e := encoder{dst: dst}
+	r.encode(&e)
+	return e.dst
+}
+
+func (r *ReadBlockResult) encode(e *encoder) {
+	e.dst = append(e.dst, `{"chunk":`...)
+	e.bytes(r.Chunk)
+	e.dst = append(e.dst, `,"eof":`...)
+	e.dst = strconv.AppendBool(e.dst, r.EOF)
+	e.dst = append(e.dst, '}')
 }
 
 // WriteBlockParams writes a chunk (1..1,048,576 bytes) at Offset. A chunk that

@@ -64,22 +64,28 @@ type HTTPResponse struct {
 
 // AppendJSON appends the response.
 func (r *HTTPResponse) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"status":`...)
-	dst = strconv.AppendInt(dst, int64(r.Status), 10)
-	dst = append(dst, `,"headers":[`...)
+	e := encoder{dst: dst}
+	r.encode(&e)
+	return e.dst
+}
+
+func (r *HTTPResponse) encode(e *encoder) {
+	e.dst = append(e.dst, `{"status":`...)
+	e.dst = strconv.AppendInt(e.dst, int64(r.Status), 10)
+	e.dst = append(e.dst, `,"headers":[`...)
 	for i, h := range r.Headers {
 		if i > 0 {
-			dst = append(dst, ',')
+			e.dst = append(e.dst, ',')
 		}
-		dst = append(dst, `{"name":`...)
-		dst = appendString(dst, h.Name)
-		dst = append(dst, `,"value":`...)
-		dst = appendString(dst, h.Value)
-		dst = append(dst, '}')
+		e.dst = append(e.dst, `{"name":`...)
+		e.dst = appendString(e.dst, h.Name)
+		e.dst = append(e.dst, `,"value":`...)
+		e.dst = appendString(e.dst, h.Value)
+		e.dst = append(e.dst, '}')
 	}
-	dst = append(dst, `],"bodyBase64":`...)
-	dst = appendBase64(dst, r.BodyBase64)
-	return append(dst, '}')
+	e.dst = append(e.dst, `],"bodyBase64":`...)
+	e.bytes(r.BodyBase64)
+	e.dst = append(e.dst, '}')
 }
 
 // HTTPBodyDelta is one piece of a streamed body; Seq starts at 1. The last one

@@ -208,14 +208,14 @@ type OutputChunk struct {
 	Chunk  []byte `json:"chunk"`
 }
 
-func (c *OutputChunk) append(dst []byte) []byte {
-	dst = append(dst, `"seq":`...)
-	dst = strconv.AppendUint(dst, c.Seq, 10)
-	dst = append(dst, `,"stream":"`...)
-	dst = append(dst, c.Stream...)
-	dst = append(dst, `","chunk":`...)
-	dst = appendBase64(dst, c.Chunk)
-	return append(dst, '}')
+func (c *OutputChunk) encode(e *encoder) {
+	e.dst = append(e.dst, `"seq":`...)
+	e.dst = strconv.AppendUint(e.dst, c.Seq, 10)
+	e.dst = append(e.dst, `,"stream":"`...)
+	e.dst = append(e.dst, c.Stream...)
+	e.dst = append(e.dst, `","chunk":`...)
+	e.bytes(c.Chunk)
+	e.dst = append(e.dst, '}')
 }
 
 // ReadResult answers process/read.
@@ -231,35 +231,41 @@ type ReadResult struct {
 
 // AppendJSON appends the result.
 func (r *ReadResult) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"chunks":[`...)
+	e := encoder{dst: dst}
+	r.encode(&e)
+	return e.dst
+}
+
+func (r *ReadResult) encode(e *encoder) {
+	e.dst = append(e.dst, `{"chunks":[`...)
 	for i := range r.Chunks {
 		if i > 0 {
-			dst = append(dst, ',')
+			e.dst = append(e.dst, ',')
 		}
-		dst = append(dst, '{')
-		dst = r.Chunks[i].append(dst)
+		e.dst = append(e.dst, '{')
+		r.Chunks[i].encode(e)
 	}
-	dst = append(dst, `],"nextSeq":`...)
-	dst = strconv.AppendUint(dst, r.NextSeq, 10)
-	dst = append(dst, `,"exited":`...)
-	dst = strconv.AppendBool(dst, r.Exited)
-	dst = append(dst, `,"exitCode":`...)
+	e.dst = append(e.dst, `],"nextSeq":`...)
+	e.dst = strconv.AppendUint(e.dst, r.NextSeq, 10)
+	e.dst = append(e.dst, `,"exited":`...)
+	e.dst = strconv.AppendBool(e.dst, r.Exited)
+	e.dst = append(e.dst, `,"exitCode":`...)
 	if r.ExitCode == nil {
-		dst = append(dst, "null"...)
+		e.dst = append(e.dst, "null"...)
 	} else {
-		dst = strconv.AppendInt(dst, int64(*r.ExitCode), 10)
+		e.dst = strconv.AppendInt(e.dst, int64(*r.ExitCode), 10)
 	}
-	dst = append(dst, `,"closed":`...)
-	dst = strconv.AppendBool(dst, r.Closed)
-	dst = append(dst, `,"failure":`...)
+	e.dst = append(e.dst, `,"closed":`...)
+	e.dst = strconv.AppendBool(e.dst, r.Closed)
+	e.dst = append(e.dst, `,"failure":`...)
 	if r.Failure == nil {
-		dst = append(dst, "null"...)
+		e.dst = append(e.dst, "null"...)
 	} else {
-		dst = appendString(dst, *r.Failure)
+		e.dst = appendString(e.dst, *r.Failure)
 	}
-	dst = append(dst, `,"sandboxDenied":`...)
-	dst = strconv.AppendBool(dst, r.SandboxDenied)
-	return append(dst, '}')
+	e.dst = append(e.dst, `,"sandboxDenied":`...)
+	e.dst = strconv.AppendBool(e.dst, r.SandboxDenied)
+	e.dst = append(e.dst, '}')
 }
 
 // WriteParams sends bytes to a process's stdin. The server applies a WriteID
@@ -387,8 +393,9 @@ type OutputNotification struct {
 func (n *OutputNotification) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"processId":`...)
 	dst = appendString(dst, n.ProcessID)
-	dst = append(dst, ',')
-	return n.OutputChunk.append(dst)
+	e := encoder{dst: append(dst, ',')}
+	n.OutputChunk.encode(&e)
+	return e.dst
 }
 
 // UnmarshalObject reads the params.
