@@ -378,40 +378,61 @@ func checkClone3() error {
 // which beside v1 ones may be mounted somewhere below them. The files are as in
 // cgroups(7) and proc_pid_mountinfo(5).
 func ownCgroup(cgroupFile, mountinfoFile string) (string, error) {
+	_, dir, err := findCgroup(cgroupFile, mountinfoFile, "")
+	return dir, err
+}
+
+// findCgroup is ownCgroup in the hierarchy of a v1 controller, of v2 if that is
+// empty. It also returns where the hierarchy is mounted, at or above the group.
+func findCgroup(cgroupFile, mountinfoFile, controller string) (mount, dir string, err error) {
 	lines, err := os.ReadFile(cgroupFile)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrNotDelegated, err)
+		return "", "", fmt.Errorf("%w: %w", ErrNotDelegated, err)
 	}
 	group := ""
-	for line := range strings.Lines(string(lines)) {
-		if path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
-			group = path
+	for line := range strings.Lines(string(lines)) { // number:controllers:path
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(fields) == 3 && (fields[0] == "0") == (controller == "") && slices.Contains(strings.Split(fields[1], ","), controller) {
+			group = fields[2]
 		}
 	}
 	if !filepath.IsAbs(group) || strings.HasPrefix(group, "/..") {
-		return "", fmt.Errorf("%w: %s has no group of this process that can be seen here", ErrNotDelegated, cgroupFile)
+		return "", "", fmt.Errorf("%w: %s has no group of this process that can be seen here", ErrNotDelegated, cgroupFile)
 	}
 	mounts, err := os.Open(mountinfoFile)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrNotDelegated, err)
+		return "", "", fmt.Errorf("%w: %w", ErrNotDelegated, err)
 	}
 	defer mounts.Close()
 	scanner := bufio.NewScanner(mounts)
 	for scanner.Scan() {
 		before, after, _ := strings.Cut(scanner.Text(), " - ")
 		fields := strings.Fields(before)
-		if len(fields) < 5 || !strings.HasPrefix(after, "cgroup2 ") {
+		if len(fields) < 5 || !mountsCgroup(after, controller) {
 			continue
 		}
 		root, point := unescapeMount(fields[3]), unescapeMount(fields[4])
 		if rel, err := filepath.Rel(root, group); err == nil && filepath.IsLocal(rel) {
-			return filepath.Join(point, rel), nil
+			return point, filepath.Join(point, rel), nil
 		}
 	}
 	if err := scanner.Err(); err != nil {
-		return "", fmt.Errorf("%w: %w", ErrNotDelegated, err)
+		return "", "", fmt.Errorf("%w: %w", ErrNotDelegated, err)
 	}
-	return "", fmt.Errorf("%w: no cgroup2 file system with %s is mounted", ErrNotDelegated, group)
+	return "", "", fmt.Errorf("%w: no cgroup file system with %s is mounted", ErrNotDelegated, group)
+}
+
+// mountsCgroup tells whether the end of a line of mountinfo, the type, source
+// and options of a mount, is that of a hierarchy.
+func mountsCgroup(mount, controller string) bool {
+	fields := strings.Fields(mount)
+	if len(fields) == 0 {
+		return false
+	}
+	if controller == "" {
+		return fields[0] == "cgroup2"
+	}
+	return len(fields) == 3 && fields[0] == "cgroup" && slices.Contains(strings.Split(fields[2], ","), controller)
 }
 
 // unescapeMount undoes the escapes of mountinfo.

@@ -148,6 +148,12 @@ func (l *log) from(after uint64) int {
 	return l.head + i
 }
 
+func (l *log) kept() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bytes
+}
+
 func (l *log) read(after uint64, maxBytes *uint64) Snapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -317,6 +317,9 @@ func (p *Process) Resize(size Winsize) error {
 // one is always returned; rpc.md 4.8.
 func (p *Process) Read(after uint64, maxBytes *uint64) Snapshot { return p.log.read(after, maxBytes) }
 
+// Kept is how much output Read could return now, in bytes.
+func (p *Process) Kept() int64 { return p.log.kept() }
+
 // Wait blocks until there is output after the event of number after, or the
 // process is closed, or it has exited and there was an event after that
 // number; rpc.md 4.8, "returns at once". It fails only when ctx ends first.

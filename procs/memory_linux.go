@@ -1,0 +1,53 @@
+package procs
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// MemoryLimit is how much memory this process and its children can have
+// together, in bytes: the least limit of its control group and of those above,
+// as far as they can be seen from here, or what the machine has.
+func MemoryLimit() int64 {
+	limit := int64(math.MaxInt64)
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		if total := info.Totalram * uint64(info.Unit); total > 0 && total < math.MaxInt64 {
+			limit = int64(total)
+		}
+	}
+	return min(limit, cgroupMemory("/proc/self/cgroup", "/proc/self/mountinfo"))
+}
+
+// cgroupMemory is the least limit of the control groups, the largest number
+// where there is none. The files are those of ownCgroup.
+func cgroupMemory(cgroupFile, mountinfoFile string) int64 {
+	limit := int64(math.MaxInt64)
+	for _, version := range []struct{ controller, file string }{
+		{"", "memory.max"},
+		{"memory", "memory.limit_in_bytes"}, // v1
+	} {
+		mount, dir, err := findCgroup(cgroupFile, mountinfoFile, version.controller)
+		if err != nil {
+			continue // there is no such hierarchy, or not for us
+		}
+		for {
+			// "max" is no number, and the root of v2 has no such file.
+			if text, err := os.ReadFile(filepath.Join(dir, version.file)); err == nil {
+				if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n > 0 {
+					limit = min(limit, n)
+				}
+			}
+			if dir == mount || len(dir) <= len(mount) {
+				break
+			}
+			dir = filepath.Dir(dir)
+		}
+	}
+	return limit
+}
