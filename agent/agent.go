@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/httpclient"
@@ -52,6 +51,9 @@ type Config struct {
 	// RetainBytes of output are kept per process, RetainTotalBytes over all,
 	// 0 for 1 MiB and 256 MiB.
 	RetainBytes, RetainTotalBytes int64
+	// ContentBytes bounds what clients have asked for and not read yet, files,
+	// listings and HTTP bodies of more than 1 MiB, 0 for 1 GiB.
+	ContentBytes int64
 	// Reaper is set when the agent is PID 1.
 	Reaper *procs.Reaper
 	// Guard ends the commands of an agent that was killed; may be nil.
@@ -86,7 +88,7 @@ type Agent struct {
 	budget *procs.Budget
 	http   *httpclient.Client
 	// content is the memory for what connections read whole.
-	content *semaphore.Weighted
+	content *content
 	*sandboxes
 
 	mu       sync.Mutex // guards what follows
@@ -119,6 +121,9 @@ func New(cfg Config) *Agent {
 	if cfg.RetainTotalBytes <= 0 {
 		cfg.RetainTotalBytes = DefaultRetainTotalBytes
 	}
+	if cfg.ContentBytes <= 0 {
+		cfg.ContentBytes = DefaultContentBytes
+	}
 	h := newHost(cfg.Environ, cfg.Version)
 	idle := time.AfterFunc(idleAfter, debug.FreeOSMemory)
 	idle.Stop() // nothing to give back yet
@@ -131,7 +136,7 @@ func New(cfg Config) *Agent {
 			Denied: procs.Denied,
 			Proxy:  httpclient.ProxyFromEnv(h.lookup),
 		}),
-		content:   semaphore.NewWeighted(maxContent),
+		content:   newContent(cfg.ContentBytes),
 		sandboxes: newSandboxes(&cfg, h),
 		sessions:  map[string]*Session{},
 		idle:      idle,

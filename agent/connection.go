@@ -22,8 +22,8 @@ type connection struct {
 
 	session *Session // set by initialize, which runs before everything else
 	handles fsops.Handles
-	// files and bodies are the memory for what is read whole.
-	files, bodies *semaphore.Weighted
+	// answers, listings and bodies are the memory for what is read whole.
+	answers, listings, bodies *semaphore.Weighted
 
 	mu       sync.Mutex // guards what follows
 	watch    *fsops.Watch
@@ -42,10 +42,11 @@ const (
 
 func newConnection(a *Agent, conn rpc.Conn) *connection {
 	c := &connection{
-		agent:   a,
-		files:   semaphore.NewWeighted(maxFiles),
-		bodies:  semaphore.NewWeighted(maxBodies),
-		streams: map[string]bool{},
+		agent:    a,
+		answers:  semaphore.NewWeighted(maxAnswers),
+		listings: semaphore.NewWeighted(maxListings),
+		bodies:   semaphore.NewWeighted(maxBodies),
+		streams:  map[string]bool{},
 	}
 	c.peer = rpc.NewPeer(conn, rpc.Config{
 		Table:        c.table(),

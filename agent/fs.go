@@ -50,11 +50,9 @@ func (r *fileResult) Sent() {
 // again. What it held is given back first: two that hold and wait would wait
 // for each other, and one over half of the memory for itself.
 func (r *fileResult) alloc(ctx context.Context, n int) ([]byte, error) {
-	if n >= largeFile {
-		r.share.release()
-		if err := r.share.wait(ctx, int64(n)); err != nil {
-			return nil, err
-		}
+	r.share.release()
+	if err := r.share.answer(ctx, int64(n)); err != nil {
+		return nil, err
 	}
 	return rpc.Buffer(n), nil
 }
@@ -64,7 +62,7 @@ func (c *connection) readFile(ctx context.Context, p protocol.PathParams) (*file
 	if err != nil {
 		return nil, err
 	}
-	r := &fileResult{share: share{own: c.files, total: c.agent.content}}
+	r := &fileResult{share: share{own: c.answers, total: c.agent.content}}
 	alloc := func(n int) ([]byte, error) { return r.alloc(ctx, n) }
 	if r.Data, err = files.ReadFile(ctx, path, links(p.FollowSymlinks), alloc); err != nil {
 		r.Sent()
@@ -131,7 +129,7 @@ func (c *connection) readDirectory(ctx context.Context, p protocol.PathParams) (
 	for _, e := range entries {
 		cost += listedCost(len(e.Name))
 	}
-	r := &directoryResult{share: share{own: c.files, total: c.agent.content}}
+	r := &directoryResult{share: share{own: c.listings, total: c.agent.content}}
 	if err := r.share.list(ctx, cost); err != nil {
 		return nil, err
 	}
@@ -183,16 +181,26 @@ func (c *connection) open(ctx context.Context, p protocol.OpenParams) (*protocol
 // blockResult reuses its memory when it has been sent.
 type blockResult struct {
 	protocol.ReadBlockResult
+	share share
 }
 
-func (r *blockResult) Sent() { rpc.Recycle(r.Chunk) }
+func (r *blockResult) Sent() {
+	rpc.Recycle(r.Chunk)
+	r.share.release()
+}
 
-func (c *connection) readBlock(_ context.Context, p protocol.ReadBlockParams) (*blockResult, error) {
-	block, eof, err := c.handles.ReadBlock(p.HandleID, p.Offset, p.Len, buffer)
-	if err != nil {
+func (c *connection) readBlock(ctx context.Context, p protocol.ReadBlockParams) (*blockResult, error) {
+	r := &blockResult{share: share{own: c.answers, total: c.agent.content}}
+	// Before the handle is taken, which can be closed meanwhile.
+	if err := r.share.answer(ctx, int64(min(p.Len, fsops.MaxBlockLength))); err != nil {
 		return nil, err
 	}
-	return &blockResult{protocol.ReadBlockResult{Chunk: block, EOF: eof}}, nil
+	var err error
+	if r.Chunk, r.EOF, err = c.handles.ReadBlock(p.HandleID, p.Offset, p.Len, buffer); err != nil {
+		r.Sent()
+		return nil, err
+	}
+	return r, nil
 }
 
 func buffer(n int) ([]byte, error) { return rpc.Buffer(n), nil }
@@ -236,7 +244,7 @@ func (c *connection) walk(ctx context.Context, p protocol.WalkParams) (*walkResu
 	for _, e := range found.Errors {
 		cost += listedCost(len(e.Path))
 	}
-	r := &walkResult{share: share{own: c.files, total: c.agent.content}}
+	r := &walkResult{share: share{own: c.listings, total: c.agent.content}}
 	if err := r.share.list(ctx, cost); err != nil {
 		return nil, err
 	}

@@ -65,38 +65,33 @@ func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestPara
 		}}, nil
 	}
 	buffered := &bufferedResponse{HTTPResponse: answer, share: share{own: c.bodies, total: c.agent.content}}
-	resp.Body = &meteredBody{ReadCloser: resp.Body, share: &buffered.share}
-	if buffered.BodyBase64, err = resp.ReadBody(); err != nil {
+	if buffered.BodyBase64, err = resp.ReadBody(buffered.alloc); err != nil {
 		buffered.Sent()
 		return nil, httpError(err)
 	}
 	return buffered, nil
 }
 
-// bufferedResponse holds memory for its body until it has been sent.
+// bufferedResponse reuses its memory when it has been sent.
 type bufferedResponse struct {
 	protocol.HTTPResponse
 	share share
 }
 
-func (r *bufferedResponse) Sent() { r.share.release() }
-
-// meteredBody takes memory for a body while it is read.
-type meteredBody struct {
-	io.ReadCloser
-	share *share
-	read  int64
+func (r *bufferedResponse) Sent() {
+	rpc.Recycle(r.BodyBase64)
+	r.share.release()
 }
 
-func (b *meteredBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.read += int64(n)
-	for b.read > b.share.held {
-		if err := b.share.try(bodyStep); err != nil {
-			return 0, err
+// alloc is a buffer for n bytes of a body, in the place of the one before.
+func (r *bufferedResponse) alloc(n int) ([]byte, error) {
+	r.share.release()
+	if n >= leastAnswer {
+		if err := r.share.body(int64(n)); err != nil {
+			return nil, err
 		}
 	}
-	return n, err
+	return rpc.Buffer(n), nil
 }
 
 func httpError(err error) error {

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 
@@ -88,7 +90,7 @@ func TestLongArguments(t *testing.T) {
 // for the memory that it holds itself, nor for others that do the same.
 func TestGrowingFile(t *testing.T) {
 	t.Parallel()
-	own, total := semaphore.NewWeighted(8<<20), semaphore.NewWeighted(16<<20)
+	own, total := semaphore.NewWeighted(maxAnswers), newContent(8<<20)
 	done := make(chan struct{}, 2)
 	for range 2 {
 		go func() {
@@ -106,9 +108,68 @@ func TestGrowingFile(t *testing.T) {
 	for range 2 {
 		waitFor(t, done, "memory for a file that grows")
 	}
-	if !own.TryAcquire(8<<20) || !total.TryAcquire(16<<20) {
+	if !own.TryAcquire(maxAnswers) || !total.TryAcquire(8<<20) {
 		t.Error("memory was not given back")
 	}
+}
+
+// TestAnswersOfAConnection: small answers of a connection are held together, a
+// large one alone, and the next waits until it has been sent. Where other
+// connections hold all the memory for long it is refused.
+func TestAnswersOfAConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		own, total := semaphore.NewWeighted(maxAnswers), newContent(20<<20)
+		take := func(n int64) (*share, <-chan error) {
+			s, done := &share{own: own, total: total}, make(chan error, 1)
+			go func() { done <- s.answer(t.Context(), n) }()
+			synctest.Wait()
+			return s, done
+		}
+		var held []*share
+		for _, n := range []int64{1, leastAnswer, largeAnswer - 1, leastAnswer - 1} {
+			s, done := take(n)
+			if err := <-done; err != nil {
+				t.Fatalf("%d bytes: %v", n, err)
+			}
+			held = append(held, s)
+		}
+		first, firstDone := take(12 << 20)
+		second, secondDone := take(12 << 20)
+		if len(firstDone) > 0 {
+			t.Error("a large answer is held beside small ones")
+		}
+		for _, s := range held {
+			s.release()
+		}
+		synctest.Wait()
+		if err := <-firstDone; err != nil {
+			t.Error(err)
+		}
+		if len(secondDone) > 0 {
+			t.Error("two large answers are held at once")
+		}
+		first.release()
+		if err := <-secondDone; err != nil {
+			t.Error(err)
+		}
+
+		other := &share{own: semaphore.NewWeighted(maxAnswers), total: total}
+		began := time.Now()
+		wantCode(t, "no memory", other.answer(t.Context(), 12<<20), protocol.CodeInternal)
+		if waited := time.Since(began); waited != contentPatience {
+			t.Errorf("refused after %v, want %v", waited, contentPatience)
+		}
+		began = time.Now()
+		wantCode(t, "more than there is", other.answer(t.Context(), 21<<20), protocol.CodeInternal)
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("refused after %v, want at once", waited)
+		}
+		second.release()
+		if !total.TryAcquire(20<<20) || !own.TryAcquire(maxAnswers) || !other.own.TryAcquire(maxAnswers) {
+			t.Error("memory was not given back")
+		}
+	})
 }
 
 // TestProxy sends http/request through the proxy of the agent's environment.

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -88,18 +87,21 @@ func TestStaleExpiry(t *testing.T) {
 // their connection, and that what is refused gives it back.
 func TestBodyMemory(t *testing.T) {
 	t.Parallel()
-	own, total := semaphore.NewWeighted(3<<20), semaphore.NewWeighted(8<<20)
+	own, total := semaphore.NewWeighted(3<<20), newContent(8<<20)
 	read := func(n int) (*bufferedResponse, error) {
 		r := &bufferedResponse{share: share{own: own, total: total}}
-		body := io.NopCloser(bytes.NewReader(make([]byte, n)))
-		_, err := io.Copy(io.Discard, &meteredBody{ReadCloser: body, share: &r.share})
-		return r, err
+		for _, size := range []int{1 << 10, n / 2, n} { // it turns out to be longer
+			if _, err := r.alloc(size); err != nil {
+				return r, err
+			}
+		}
+		return r, nil
 	}
-	small, err := read(2<<20 - 1)
+	small, err := read(2 << 20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	large, err := read(2 << 20)
+	large, err := read(2<<20 + 1)
 	wantCode(t, "a body without room", err, protocol.CodeInternal)
 	large.Sent()
 	small.Sent()
@@ -111,7 +113,7 @@ func TestBodyMemory(t *testing.T) {
 // TestBufferedBody fetches a body of several steps of memory.
 func TestBufferedBody(t *testing.T) {
 	t.Parallel()
-	body := strings.Repeat("0123456789abcdef", 3*bodyStep/16)
+	body := strings.Repeat("0123456789abcdef", 3<<20/16)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
 	t.Cleanup(server.Close)
 	c := newRig(t, Config{}).attach("")

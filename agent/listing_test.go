@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/execagent/execagent/protocol"
 )
@@ -16,6 +17,7 @@ import (
 func TestListingMemory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
+	r.agent.content.patience = time.Millisecond
 	c := r.attach("")
 	b := newBox(t)
 	large := b.repo + "/large"
@@ -41,9 +43,9 @@ func TestListingMemory(t *testing.T) {
 		{"walk", "fs/walk", walk(large), walk(b.repo + "/d")},
 	}
 	free := func() bool {
-		ok := r.agent.content.TryAcquire(maxContent)
+		ok := r.agent.content.TryAcquire(DefaultContentBytes)
 		if ok {
-			r.agent.content.Release(maxContent)
+			r.agent.content.Release(DefaultContentBytes)
 		}
 		return ok
 	}
@@ -55,10 +57,10 @@ func TestListingMemory(t *testing.T) {
 				params["sandbox"], small["sandbox"] = sandbox, sandbox
 			}
 			eventually(t, what+": the memory is free before", free)
-			r.agent.content.TryAcquire(maxContent)
+			r.agent.content.TryAcquire(DefaultContentBytes)
 			wantCode(t, what, c.call(q.method, params, nil), protocol.CodeInternal)
 			c.must(q.method, small, nil)
-			r.agent.content.Release(maxContent)
+			r.agent.content.Release(DefaultContentBytes)
 			var got struct{ Entries []struct{} }
 			c.must(q.method, params, &got)
 			if len(got.Entries) != 3000 {

@@ -100,7 +100,15 @@ func environ(p *protocol.EnvPolicy, inherited []string, overlay map[string]strin
 	return policy.Environ(inherited, overlay), nil
 }
 
-func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*protocol.ReadResult, error) {
+// readResult holds memory until it has been sent.
+type readResult struct {
+	protocol.ReadResult
+	share share
+}
+
+func (r *readResult) Sent() { r.share.release() }
+
+func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*readResult, error) {
 	target, err := c.session.process(ctx, p.ProcessID)
 	if err != nil {
 		return nil, err
@@ -121,8 +129,13 @@ func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*p
 		_ = target.Wait(wait, after) // the time is up, or the client is gone: it gets what there is
 		cancel()
 	}
+	r := &readResult{share: share{own: c.answers, total: c.agent.content}}
+	// The chunks stay in memory although the process may keep them no longer.
+	if err := r.share.answer(ctx, min(target.Kept(), maxAnswers/2)); err != nil {
+		return nil, err
+	}
 	snapshot := target.Read(after, p.MaxBytes)
-	r := &protocol.ReadResult{
+	r.ReadResult = protocol.ReadResult{
 		Chunks:  make([]protocol.OutputChunk, len(snapshot.Chunks)),
 		NextSeq: snapshot.NextSeq,
 		Exited:  snapshot.Exited,

@@ -114,7 +114,7 @@ func (r *escapeRig) startAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.client, err = client.Connect(t.Context(), client.Config{Dial: func(context.Context) (rpc.Conn, error) {
-		return transport.Stdio(out, in), nil
+		return transport.Stdio(out, in, nil), nil
 	}})
 	t.Cleanup(func() {
 		if r.client != nil {

@@ -45,8 +45,10 @@ func newResponse(cancel context.CancelFunc, resp *http.Response) *Response {
 	}
 }
 
-// ReadBody reads the whole body and closes it. A body over MaxBufferedBody is a *BodyError, as is one that breaks.
-func (r *Response) ReadBody() ([]byte, error) {
+// ReadBody reads the whole body and closes it. A body over MaxBufferedBody is a *BodyError, as is one that breaks. The
+// slice comes from alloc, which returns an empty one with room for at least n bytes, or why there is none; it is asked
+// again when a body turns out to be longer, and the slice before is then no longer used.
+func (r *Response) ReadBody(alloc func(n int) ([]byte, error)) ([]byte, error) {
 	defer r.Body.Close()
 	tooLong := &BodyError{Err: fmt.Errorf("over %d bytes", MaxBufferedBody)}
 	if r.length > MaxBufferedBody {
@@ -54,21 +56,41 @@ func (r *Response) ReadBody() ([]byte, error) {
 	}
 	// The server's word is good for a first megabyte, and once that has come for the rest.
 	const first = 1 << 20
-	var buf bytes.Buffer
-	buf.Grow(int(min(max(r.length, 0), first)) + bytes.MinRead)
-	if _, err := buf.ReadFrom(io.LimitReader(r.Body, first)); err != nil {
+	body, err := alloc(int(min(max(r.length, bytes.MinRead), first)))
+	if err != nil {
 		return nil, err
 	}
-	if r.length > first && buf.Len() == first {
-		buf.Grow(int(r.length) - first + bytes.MinRead)
+	for {
+		for len(body) < cap(body) {
+			n, err := r.Body.Read(body[len(body):cap(body)])
+			body = body[:len(body)+n]
+			if err == io.EOF {
+				return body, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		// Full: often this is the end, for which it need not grow.
+		var more [1]byte
+		switch _, err := io.ReadFull(r.Body, more[:]); {
+		case err == io.EOF:
+			return body, nil
+		case err != nil:
+			return nil, err
+		case len(body) >= MaxBufferedBody:
+			return nil, tooLong
+		}
+		size := min(2*len(body), MaxBufferedBody)
+		if int(r.length) > len(body) {
+			size = int(r.length)
+		}
+		larger, err := alloc(size)
+		if err != nil {
+			return nil, err
+		}
+		body = append(append(larger, body...), more[0])
 	}
-	if _, err := buf.ReadFrom(io.LimitReader(r.Body, MaxBufferedBody+1-int64(buf.Len()))); err != nil {
-		return nil, err
-	}
-	if buf.Len() > MaxBufferedBody {
-		return nil, tooLong
-	}
-	return buf.Bytes(), nil
 }
 
 func responseHeaders(resp *http.Response) []Header {

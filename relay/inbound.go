@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/execagent/execagent/rpc"
 )
@@ -26,12 +27,18 @@ const (
 var (
 	errUnread    = errors.New("receiving data: too many messages wait to be read")
 	errBacklog   = errors.New("receiving data: the peer does not wait for the reader")
+	errStalled   = errors.New("receiving data: the peer does not go on with a message")
 	errExhausted = errors.New("the stream has carried as many records as it may")
 )
 
+// messagePatience is how long a peer may take for the next part of a large
+// message, see [rpc.NewIntake].
+const messagePatience = 90 * time.Second
+
 // inbound is the receiving half of a stream.
 type inbound struct {
-	keys *session
+	keys  *session
+	moved func(progress) // told of what receive and read do not return
 
 	mu      sync.Mutex // protects the fields below
 	arrived sync.Cond  // a message or the end
@@ -51,6 +58,8 @@ type inbound struct {
 	backlog      fifo[piece]
 	backlogBytes int // of memory
 	assembler    assembler
+	waits        bool          // a goroutine waits for memory
+	dropped      chan struct{} // closed by drop
 	unread       fifo[[]byte]
 	unreadBytes  int
 }
@@ -73,8 +82,9 @@ type progress struct {
 
 func (p *progress) news() bool { return p.received > 0 || p.again || p.early }
 
-func (in *inbound) init(keys *session, pushes bool, shared *budget) {
-	in.keys, in.pushes, in.assembler.budget = keys, pushes, shared
+func (in *inbound) init(keys *session, pushes bool, memory *rpc.Intake, moved func(progress)) {
+	in.keys, in.pushes, in.assembler.in, in.moved = keys, pushes, memory, moved
+	in.dropped = make(chan struct{})
 	in.arrived.L, in.room.L = &in.mu, &in.mu
 }
 
@@ -87,14 +97,13 @@ func (in *inbound) read() (message []byte, got progress, err error) {
 		if in.unread.len() > 0 {
 			message = in.unread.pop()
 			in.unreadBytes -= len(message)
-			in.assembler.budget.give(cap(message))
 			in.room.Signal()
 			if in.backlog.len() > 0 {
 				got = in.refill()
 			}
 			return message, got, nil
 		}
-		if in.err != nil {
+		if in.err != nil && !in.waits {
 			return nil, progress{}, in.err
 		}
 		in.arrived.Wait()
@@ -162,12 +171,13 @@ func (in *inbound) record(record []byte, got *progress) error {
 	return in.postpone(plaintext)
 }
 
-// deliver makes messages of plaintext. It returns what a patient peer's have no
-// room for; any other's are a violation then.
+// deliver makes messages of plaintext. It returns what there is no memory for,
+// and what a patient peer's have no room for; any other's are a violation then.
 func (in *inbound) deliver(plaintext []byte) (rest []byte, err error) {
 	for len(plaintext) > 0 {
 		full := in.full()
 		if full && in.patient {
+			in.assembler.in.Pause()
 			return plaintext, nil
 		}
 		var message []byte
@@ -176,10 +186,13 @@ func (in *inbound) deliver(plaintext []byte) (rest []byte, err error) {
 		case err != nil:
 			return nil, err
 		case message == nil:
-			return nil, nil
+			if len(plaintext) > 0 && !in.waits {
+				in.waits = true
+				go in.goOn(in.assembler.starved)
+			}
+			return plaintext, nil
 		case full && !in.pushes:
-			in.assembler.budget.give(cap(message))
-			rpc.Recycle(message)
+			in.budget().Recycle(message)
 			return nil, errUnread
 		}
 		in.unread.push(message)
@@ -188,6 +201,27 @@ func (in *inbound) deliver(plaintext []byte) (rest []byte, err error) {
 	}
 	return nil, nil
 }
+
+// goOn takes what waits in the backlog once there is memory for it, or the
+// stream is dropped.
+func (in *inbound) goOn(granted <-chan struct{}) {
+	select {
+	case <-granted:
+	case <-in.dropped:
+		return
+	}
+	in.mu.Lock()
+	in.waits = false
+	got := in.refill()
+	in.arrived.Signal() // also an end has waited for this
+	in.mu.Unlock()
+	if got.news() {
+		in.moved(got)
+	}
+}
+
+// budget is what the messages take from.
+func (in *inbound) budget() *rpc.Budget { return in.assembler.in.Budget() }
 
 // waitForRoom waits until the reader of a peer that does not acknowledge has
 // caught up, or the end. The websocket is not read meanwhile, which holds up
@@ -206,7 +240,7 @@ func (in *inbound) full() bool {
 		limit = patientUnreadBytes
 	}
 	n := in.unread.len()
-	return n > 0 && (n >= maxUnread || in.unreadBytes >= limit)
+	return n > 0 && (n >= maxUnread || in.unreadBytes >= limit || in.assembler.in.Crowded())
 }
 
 // postpone keeps plaintext, which may be empty, of the record before in.next.
@@ -295,14 +329,17 @@ func (in *inbound) end(err error) {
 func (in *inbound) drop(err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.err = err
+	in.err, in.waits = err, false
+	select {
+	case <-in.dropped:
+	default:
+		close(in.dropped)
+	}
 	in.early.drop()
 	in.dropBacklog()
 	in.assembler.drop()
 	for in.unread.len() > 0 {
-		message := in.unread.pop()
-		in.assembler.budget.give(cap(message))
-		rpc.Recycle(message)
+		in.budget().Recycle(in.unread.pop())
 	}
 	in.unreadBytes = 0
 	in.arrived.Broadcast()

@@ -159,7 +159,7 @@ func (g *leg) open(h *attempt, keys *session, message2 []byte) error {
 	member.stream = newStream(streamConfig{
 		id:      id,
 		session: keys,
-		budget:  &l.unread,
+		budget:  l.cfg.Budget,
 		send:    member.lane.Send,
 		ended:   func(s *stream, err error) { l.streamEnded(h.id, s, err) },
 	})

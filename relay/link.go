@@ -29,7 +29,8 @@ const (
 	defaultFarewell = time.Second
 )
 
-// LinkConfig says what a [Link] serves. All fields but Logger are required.
+// LinkConfig says what a [Link] serves. All fields but Logger
+// and Budget are required.
 type LinkConfig struct {
 	// Registry is where the executor registers and asks about harnesses. The
 	// caller closes it after Run.
@@ -40,6 +41,9 @@ type LinkConfig struct {
 	// why, streams, refused handshakes. Never a key, an authorization or a
 	// signed URL. Nil: nothing is logged.
 	Logger *slog.Logger
+	// Budget is what the messages of all streams take from, also of those that
+	// are not read yet. Nil: there is no bound for all of them together.
+	Budget *rpc.Budget
 
 	timing timing
 	socket socket.Config
@@ -60,7 +64,6 @@ type Link struct {
 	cfg     LinkConfig
 	log     *slog.Logger
 	streams streams
-	unread  budget // of all streams
 	ready   atomic.Bool
 
 	accepted chan rpc.Conn // room for every active stream

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"math/bits"
 	"net"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/rpc"
 )
 
 // maxOvertaken is how many writers may overtake those who wait for their turn:
@@ -73,6 +75,47 @@ func (o *outbound) write(message []byte) error {
 	}
 	o.endTurn()
 	return err
+}
+
+// writeParts sends a message of size bytes that comes in parts.
+func (o *outbound) writeParts(size int, parts iter.Seq[[]byte]) error {
+	if err := o.takeTurn(); err != nil {
+		return err
+	}
+	defer o.endTurn()
+	record := rpc.Buffer(maxRecord)[:0]
+	defer func() { rpc.Recycle(record) }()
+	length, left := size, size
+	room := maxRecord - prefixSize
+	send := func() error {
+		err := o.record(length, record)
+		record, length, room = record[:0], 0, maxRecord
+		return err
+	}
+	for part := range parts {
+		if left -= len(part); left < 0 {
+			break
+		}
+		for len(part) > 0 {
+			n := min(room-len(record), len(part))
+			record = append(record, part[:n]...)
+			part = part[n:]
+			if len(record) < room {
+				continue
+			}
+			if err := send(); err != nil {
+				return err
+			}
+		}
+	}
+	if left != 0 {
+		o.fail(errParts)
+		return errParts
+	}
+	if len(record) == 0 {
+		return nil
+	}
+	return send()
 }
 
 func (o *outbound) takeTurn() error {

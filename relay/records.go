@@ -3,7 +3,6 @@ package relay
 import (
 	"encoding/binary"
 	"errors"
-	"sync/atomic"
 
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
@@ -55,46 +54,20 @@ func openRecord(keys *session, record []byte) ([]byte, error) {
 }
 
 // assembler makes messages of the byte stream that records carry: each message
-// has its length in front; neither cares where a record ends. The zero value is
-// at the beginning of a message.
+// has its length in front; neither cares where a record ends.
 type assembler struct {
-	prefix  [prefixSize]byte
-	got     int // bytes of the prefix
-	size    int // of the message; 0 while the prefix is incomplete
-	message []byte
-	budget  *budget // what message takes of it is the reader's to give back; may be nil
-}
-
-// maxLinkUnread bounds what the messages take that the streams of one link are
-// assembling or have not read, in bytes of memory.
-const maxLinkUnread = 512 << 20
-
-var errBudget = errors.New("receiving data: the streams of this link hold too much that is unread")
-
-// budget is a bound that streams share.
-type budget struct{ used atomic.Int64 }
-
-// take tells whether there were n more bytes to be had.
-func (b *budget) take(n int) bool {
-	if b == nil {
-		return true
-	}
-	if b.used.Add(int64(n)) > maxLinkUnread {
-		b.give(n)
-		return false
-	}
-	return true
-}
-
-func (b *budget) give(n int) {
-	if b != nil {
-		b.used.Add(-int64(n))
-	}
+	prefix [prefixSize]byte
+	got    int // bytes of the prefix
+	size   int // of the message; 0 while the prefix is incomplete
+	in     *rpc.Intake
+	// starved is closed once there is memory to go on; nil while there is.
+	starved <-chan struct{}
 }
 
 // next reads from plaintext up to the end of a message. It returns the message,
-// nil if there is more to come, in a buffer of its own that the caller may
-// recycle, and what it has not read. An error is for good.
+// nil if there is more to come, in a buffer of its own that the caller gives
+// back to the budget, and what it has not read: something without a message
+// only if there is no memory for it. An error is for good.
 func (a *assembler) next(plaintext []byte) (message, rest []byte, err error) {
 	if a.size == 0 {
 		n := copy(a.prefix[a.got:], plaintext)
@@ -112,48 +85,25 @@ func (a *assembler) next(plaintext []byte) (message, rest []byte, err error) {
 		}
 		a.size = int(size)
 	}
-	n := min(a.size-len(a.message), len(plaintext))
-	if !a.grow(n) {
-		return nil, nil, errBudget
+	for len(plaintext) > 0 && a.in.Len() < a.size {
+		n := min(a.size-a.in.Len(), len(plaintext))
+		var space []byte
+		if space, a.starved = a.in.TrySpace(n, a.size); a.starved != nil {
+			return nil, plaintext, nil
+		}
+		n = copy(space, plaintext[:n])
+		a.in.Filled(n)
+		plaintext = plaintext[n:]
 	}
-	a.message = append(a.message, plaintext[:n]...)
-	plaintext = plaintext[n:]
-	if len(a.message) < a.size {
+	if a.in.Len() < a.size {
 		return nil, nil, nil
 	}
-	message = a.message
-	*a = assembler{budget: a.budget}
-	return message, plaintext, nil
+	a.got, a.size = 0, 0
+	return a.in.Message(), plaintext, nil
 }
-
-// grow makes room for n more bytes. Room is never more than a few times what
-// has arrived, whatever length the peer has claimed. It tells whether there was
-// as much to be had.
-func (a *assembler) grow(n int) bool {
-	need := len(a.message) + n
-	if n == 0 || need <= cap(a.message) {
-		return true
-	}
-	grown := rpc.Buffer(min(a.size, 4*need))
-	if !a.budget.take(cap(grown)) {
-		rpc.Recycle(grown)
-		return false
-	}
-	grown = append(grown, a.message...)
-	if a.message != nil {
-		a.budget.give(cap(a.message))
-		rpc.Recycle(a.message)
-	}
-	a.message = grown
-	return true
-}
-
-// held is how much memory the message takes that is being assembled, in bytes.
-func (a *assembler) held() int { return cap(a.message) }
 
 // drop forgets the message that is being assembled.
 func (a *assembler) drop() {
-	a.budget.give(cap(a.message))
-	rpc.Recycle(a.message)
-	*a = assembler{budget: a.budget}
+	a.in.Drop()
+	a.got, a.size, a.starved = 0, 0, nil
 }

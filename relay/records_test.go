@@ -127,7 +127,7 @@ func TestWriteRecords(t *testing.T) {
 // TestLargestMessage: 64 MiB pass, and the room for them grows as they arrive.
 func TestLargestMessage(t *testing.T) {
 	t.Parallel()
-	var a assembler
+	a := assembler{in: rpc.NewIntake(nil, 0, nil)}
 	prefix := binary.BigEndian.AppendUint32(nil, maxMessage)
 	if m, rest, err := a.next(prefix); m != nil || len(rest) > 0 || err != nil {
 		t.Fatal(m, rest, err)
@@ -140,8 +140,8 @@ func TestLargestMessage(t *testing.T) {
 		if err != nil || len(rest) > 0 || (message != nil) != (arrived == maxMessage) {
 			t.Fatalf("after %d bytes: %d, %d, %v", arrived, len(message), len(rest), err)
 		}
-		if a.held() > 8*arrived {
-			t.Fatalf("after %d bytes: %d held", arrived, a.held())
+		if a.in.Held() > 8*arrived {
+			t.Fatalf("after %d bytes: %d held", arrived, a.in.Held())
 		}
 	}
 }
@@ -155,7 +155,7 @@ func FuzzAssembler(f *testing.F) {
 	f.Add([]byte("\x04\x00\x00\x01ab"), uint8(200))
 	f.Fuzz(func(t *testing.T, stream []byte, step uint8) {
 		messages := func(step int) (out []string, failure error) {
-			var a assembler
+			a := assembler{in: rpc.NewIntake(nil, 0, nil)}
 			for arrived := 0; arrived < len(stream); {
 				n := min(step, len(stream)-arrived)
 				rest := stream[arrived:][:n]
@@ -174,8 +174,8 @@ func FuzzAssembler(f *testing.F) {
 					}
 					rest = after
 				}
-				if a.held() > max(8*arrived, 1<<10) {
-					t.Fatalf("%d bytes held after %d", a.held(), arrived)
+				if a.in.Held() > max(8*arrived, 1<<10) {
+					t.Fatalf("%d bytes held after %d", a.in.Held(), arrived)
 				}
 			}
 			a.drop()
@@ -238,47 +238,61 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// TestBudget: what streams of a link hold unread is bounded for all together,
-// and what is read or given up counts no more.
+// TestBudget: a stream without memory for its message takes the records as it
+// does when its reader is late, and goes on when there is memory. What was read
+// and given back, or given up, counts no more.
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	shared := new(budget)
-	shared.used.Store(maxLinkUnread - 256<<10)
+	const size = 512 << 10
+	shared := rpc.NewBudget(size)
+	// Somebody else's message takes all there is, and the place beyond it too.
+	other := rpc.NewIntake(shared, 0, nil)
+	if _, err := other.Space(2*size, 2*size); err != nil {
+		t.Fatal(err)
+	}
 	keys, peer := pairOfSessions()
+	moved := make(chan progress, 1)
 	var in inbound
-	in.init(keys, false, shared)
+	in.init(keys, false, rpc.NewIntake(shared, 0, nil), func(got progress) { moved <- got })
 	seq := uint32(0)
-	receive := func(plaintext string) error {
+	receive := func(plaintext string) progress {
+		t.Helper()
 		record, err := peer.seal(nil, []byte(plaintext))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = in.receive(seq, record, false)
+		got, err := in.receive(seq, record, true)
+		if err != nil {
+			t.Fatal(err)
+		}
 		seq++
-		return err
+		return got
 	}
-	for range 20 { // far more than the budget, one after the other
-		if err := receive(framed(strings.Repeat("x", 50<<10))); err != nil {
-			t.Fatal(err)
+	want := strings.Repeat("x", size)
+	stream := framed(want, "next")
+	taken := uint32(0)
+	for len(stream) > 0 {
+		n := min(50<<10, len(stream))
+		taken = receive(stream[:n]).taken
+		stream = stream[n:]
+	}
+	if taken == 0 || taken == seq {
+		t.Errorf("%d of %d records are taken although there is memory for small messages only", taken, seq)
+	}
+	other.Drop()
+	if got := <-moved; got.taken != seq {
+		t.Errorf("%d of %d records are taken with all the memory", got.taken, seq)
+	}
+	for _, want := range []string{want, "next"} {
+		message, _, err := in.read()
+		if err != nil || string(message) != want {
+			t.Fatalf("%d bytes, %v, want %d", len(message), err, len(want))
 		}
-		if _, _, err := in.read(); err != nil {
-			t.Fatal(err)
-		}
+		shared.Recycle(message)
 	}
-	if used := shared.used.Load(); used != maxLinkUnread-256<<10 {
-		t.Errorf("%d bytes are not given back", used-(maxLinkUnread-256<<10))
-	}
-	var err error
-	for range 8 {
-		if err = receive(framed(strings.Repeat("x", 50<<10))); err != nil {
-			break
-		}
-	}
-	if !errors.Is(err, errBudget) {
-		t.Errorf("got %v, want %v", err, errBudget)
-	}
+	receive(framed(strings.Repeat("y", size))[:50<<10])
 	in.drop(net.ErrClosed)
-	if used := shared.used.Load(); used != maxLinkUnread-256<<10 {
-		t.Errorf("%d bytes are not given back at the end", used-(maxLinkUnread-256<<10))
+	if _, granted := other.TrySpace(size, size); granted != nil {
+		t.Error("what was read and dropped is not given back")
 	}
 }

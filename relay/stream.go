@@ -3,16 +3,19 @@ package relay
 import (
 	"errors"
 	"io"
+	"iter"
 	"net"
 	"sync/atomic"
 
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/rpc"
 )
 
 var (
 	errEmptyMessage = errors.New("writing a message: it is empty")
 	errBigMessage   = errors.New("writing a message: it is larger than 64 MiB")
+	errParts        = errors.New("writing a message: its parts are not as long as was said")
 	errUnkept       = errors.New("the peer misses a frame that is no longer kept")
 	errLaneLost     = errors.New("the websocket was lost and the peer does not acknowledge")
 )
@@ -25,8 +28,9 @@ type streamConfig struct {
 	// the other one learns at once that it can (D15), and that its link reads no
 	// further while there is no room: the websocket carries this stream alone.
 	harness bool
-	// budget is shared by the streams of a link; nil is none.
-	budget *budget
+	// budget is what messages take from while they arrive, and until who reads
+	// them gives them back; nil is none.
+	budget *rpc.Budget
 	// send is the lane of the current websocket, see [socket.Lane.Send]; nil
 	// when there is none yet. When the lane ends it must return.
 	send func(*socket.Message) error
@@ -60,7 +64,8 @@ type stream struct {
 // newStream makes the stream of a handshake that is complete. Nothing is sent.
 func newStream(cfg streamConfig) *stream {
 	s := &stream{id: cfg.id, keys: cfg.session, ended: cfg.ended}
-	s.in.init(cfg.session, cfg.harness, cfg.budget)
+	memory := rpc.NewIntake(cfg.budget, messagePatience, func() { s.fail(errStalled) })
+	s.in.init(cfg.session, cfg.harness, memory, s.out.received)
 	s.out.init(cfg, s.fail)
 	return s
 }
@@ -78,6 +83,9 @@ func (s *stream) Read() ([]byte, error) {
 	return message, err
 }
 
+// Budget is what the messages take from, see [rpc.Metered].
+func (s *stream) Budget() *rpc.Budget { return s.in.budget() }
+
 // Write sends a message of up to 64 MiB, see [rpc.Conn]. It waits for its lane,
 // and for the peer while too much is unacknowledged. Without a websocket, what
 // may be kept is taken and goes out on the next one.
@@ -89,6 +97,17 @@ func (s *stream) Write(message []byte) error {
 		return errBigMessage
 	}
 	return s.out.write(message)
+}
+
+// WriteParts is Write of a message in parts, see [rpc.PartsWriter].
+func (s *stream) WriteParts(size int, parts iter.Seq[[]byte]) error {
+	switch {
+	case size <= 0:
+		return errEmptyMessage
+	case size > maxMessage:
+		return errBigMessage
+	}
+	return s.out.writeParts(size, parts)
 }
 
 // Close ends the stream at once. What Write has handed to the lane still

@@ -1,6 +1,9 @@
 package rpc
 
-import "net"
+import (
+	"iter"
+	"net"
+)
 
 // Conn carries whole messages between two peers. WebSocket, stdio and the
 // relay's streams implement it; [Pipe] is the in-memory pair for tests. A new
@@ -25,6 +28,20 @@ type Conn interface {
 type Rejecter interface {
 	// Reject ends the connection because of what was read last.
 	Reject(reason error)
+}
+
+// Metered is a [Conn] whose messages take from a [Budget], nil for none. What
+// Read returns is then given back with [Budget.Recycle].
+type Metered interface {
+	Budget() *Budget
+}
+
+// PartsWriter is a [Conn] that can send a message without its ever being whole.
+type PartsWriter interface {
+	// WriteParts is Write of the message that parts yields, size bytes in all;
+	// other than that is an error and the end of the connection. It does not
+	// keep a part when it asks for the next one.
+	WriteParts(size int, parts iter.Seq[[]byte]) error
 }
 
 // Listener yields connections, as net.Listener does.

@@ -35,7 +35,7 @@ func InQueue(name string) func(json.RawMessage) string {
 const (
 	// maxParked and maxHeldBytes: from here on the peer stops reading.
 	maxParked    = 64
-	maxHeldBytes = 256 << 20 // of what is parked and of what runs
+	maxHeldBytes = 64 << 20 // of what is parked and of what runs: one of the largest
 	// maxWaiting and maxWaitingBytes: from here on requests are refused (D8).
 	maxWaiting      = 1024
 	maxWaitingBytes = 256 << 20
@@ -73,12 +73,15 @@ type tally struct{ requests, bytes int }
 
 // ticket is one request on its way through the order.
 type ticket struct {
-	order Order
-	queue string
-	size  int // bytes of the message, held until the answer
-	state state
-	place place
-	start func()
+	order     Order
+	queue     string
+	size      int // bytes of the message, held until it is served
+	memory    int // that it takes, in bytes
+	state     state
+	place     place
+	suspended bool // its memory counts as that of a request that only waits
+	refused   bool // it is not to be served: there was no memory for it to wait
+	start     func()
 }
 
 // queue is the requests of one queue that are not done, in order of arrival.
@@ -94,6 +97,9 @@ type sequence struct {
 	queues map[string]*queue
 	ready  []*ticket // waiting for a slot, in order
 	at     [places]tally
+
+	budget    *Budget
+	suspended int // memory of the tickets that are
 }
 
 // full tells whether reading should stop until requests have run.
@@ -102,9 +108,31 @@ func (s *sequence) full() bool {
 	return s.at[parked].requests+s.at[passing].requests >= maxParked || held >= maxHeldBytes
 }
 
-// mayWait tells whether t may wait beside those that do.
-func (s *sequence) mayWait(t *ticket) bool {
-	return s.at[waiting].requests < maxWaiting && s.at[waiting].bytes+t.size <= maxWaitingBytes
+// mayWait tells why t may not wait beside those that do.
+func (s *sequence) mayWait(t *ticket) error {
+	if s.at[waiting].requests >= maxWaiting || s.at[waiting].bytes+t.size > maxWaitingBytes {
+		return protocol.InvalidRequest("too many requests of this connection are waiting, at most %d or %d bytes may",
+			maxWaiting, maxWaitingBytes)
+	}
+	return s.suspendMemory(t)
+}
+
+// suspendMemory takes the memory of t out of what the connections' reading
+// waits for: it may be held for long.
+func (s *sequence) suspendMemory(t *ticket) error {
+	if t.suspended {
+		return nil
+	}
+	if !s.budget.suspend(t.memory, s.suspended) {
+		return noMemory(t.memory)
+	}
+	t.suspended = true
+	s.suspended += t.memory
+	return nil
+}
+
+func noMemory(n int) error {
+	return protocol.InvalidRequest("no memory for one more request of %d bytes that waits", n)
 }
 
 // move counts t in another place. The tally outside means nothing.
@@ -114,6 +142,21 @@ func (s *sequence) move(t *ticket, to place) {
 	t.place = to
 	s.at[to].requests++
 	s.at[to].bytes += t.size
+	if to != waiting && t.suspended {
+		t.suspended = false
+		s.suspended -= t.memory
+		s.budget.resume(t.memory)
+	}
+}
+
+// release notes that the message of t is held no more.
+func (s *sequence) release(t *ticket) {
+	if t.suspended {
+		s.suspended -= t.memory
+	}
+	s.budget.give(t.memory, t.suspended)
+	s.at[t.place].bytes -= t.size
+	t.size, t.memory, t.suspended = 0, 0, false
 }
 
 // enter takes a new ticket in.
@@ -135,19 +178,14 @@ func (s *sequence) enter(t *ticket) error {
 	if t.state != queued || q.blocked == 0 || t.order.Urgent {
 		return nil
 	}
-	if !s.mayWait(t) {
+	if err := s.mayWait(t); err != nil {
 		s.move(t, outside)
 		q.tickets = slices.Delete(q.tickets, len(q.tickets)-1, len(q.tickets))
 		q.queued--
-		return tooManyWaiting()
+		return err
 	}
 	s.move(t, waiting)
 	return nil
-}
-
-func tooManyWaiting() error {
-	return protocol.InvalidRequest("too many requests of this connection are waiting, at most %d or %d bytes may",
-		maxWaiting, maxWaitingBytes)
 }
 
 // advance makes those tickets of a queue ready that nothing before them holds.
@@ -247,16 +285,27 @@ func (s *sequence) setBlocked(q *queue, n int) {
 	if was == is {
 		return
 	}
-	for _, t := range q.tickets {
-		if t.state != queued || t.order.Urgent {
-			continue
-		}
-		if is {
-			s.move(t, waiting)
-		} else {
+	for _, t := range slices.Clone(q.tickets) {
+		switch {
+		case t.state != queued || t.order.Urgent:
+		case !is:
 			s.move(t, parked)
+		case s.suspendMemory(t) == nil:
+			s.move(t, waiting)
+		default:
+			s.refuse(q, t)
 		}
 	}
+}
+
+// refuse takes a queued ticket out of its queue. It starts at once, to say so.
+func (s *sequence) refuse(q *queue, t *ticket) {
+	i := slices.Index(q.tickets, t)
+	q.tickets = slices.Delete(q.tickets, i, i+1)
+	q.queued--
+	t.queue, t.order.Urgent = "", true
+	t.state, t.refused = ready, true
+	s.ready = append(s.ready, t)
 }
 
 // suspend turns a running ticket into a waiting one.
@@ -269,8 +318,8 @@ func (s *sequence) suspend(t *ticket, to state) error {
 	if t.state != running {
 		return nil
 	}
-	if !s.mayWait(t) {
-		return tooManyWaiting()
+	if err := s.mayWait(t); err != nil {
+		return err
 	}
 	s.vacate(t, waiting)
 	t.state = to

@@ -186,7 +186,7 @@ func TestSequenceWaitingLimits(t *testing.T) {
 		n    int // requests that may wait
 	}{
 		{"number", 1, maxWaiting},
-		{"bytes", maxWaitingBytes / 4, 4},
+		{"bytes", maxWaitingBytes / 8, 8},
 	}
 	for _, tt := range tests {
 		for _, to := range []state{blocked, left} {

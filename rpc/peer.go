@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"runtime/debug"
 	"sync"
@@ -47,8 +48,9 @@ type Config struct {
 // Peer speaks JSON-RPC on a [Conn]: it serves requests from a [Table] and
 // makes calls of its own. All methods may be called at once.
 type Peer struct {
-	conn Conn
-	cfg  Config
+	conn   Conn
+	cfg    Config
+	budget *Budget // of conn
 
 	mu sync.Mutex // guards what follows
 	// room is signalled when requests may be read again.
@@ -67,6 +69,7 @@ type Peer struct {
 type answer struct {
 	message protocol.Message
 	data    []byte // what message is sliced from
+	budget  *Budget
 }
 
 // NewPeer makes a peer; [Peer.Serve] starts it. The peer owns conn.
@@ -80,9 +83,9 @@ func NewPeer(conn Conn, cfg Config) *Peer {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Peer{conn: conn, cfg: cfg, calls: map[int64]chan answer{}}
+	p := &Peer{conn: conn, cfg: cfg, budget: BudgetOf(conn), calls: map[int64]chan answer{}}
 	p.room.L = &p.mu
-	p.seq = sequence{slots: cfg.Concurrency, queues: map[string]*queue{}}
+	p.seq = sequence{slots: cfg.Concurrency, queues: map[string]*queue{}, budget: p.budget}
 	return p
 }
 
@@ -156,7 +159,7 @@ func (p *Peer) read(ctx context.Context) error {
 		}
 		m, err := protocol.Decode(data)
 		if err != nil {
-			Recycle(data)
+			p.budget.Recycle(data)
 			if conn, ok := p.conn.(Rejecter); ok {
 				conn.Reject(err)
 				return err
@@ -173,7 +176,7 @@ func (p *Peer) read(ctx context.Context) error {
 			if p.cfg.Notification != nil {
 				err = p.cfg.Notification(ctx, m.Method, m.Params)
 			}
-			Recycle(data)
+			p.budget.Recycle(data)
 		default:
 			err = p.answered(m, data)
 		}
@@ -204,13 +207,13 @@ func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) err
 	if !ok {
 		unknown := protocol.Errorf(protocol.CodeMethodNotFound, "unknown method `%.128s`", m.Method)
 		if !p.strict() {
-			Recycle(data)
+			p.budget.Recycle(data)
 			return p.writeError(m.ID, unknown)
 		}
 		method.Handle = func(context.Context, json.RawMessage) (any, error) { return nil, unknown }
 	}
 	r := &request{Context: ctx, peer: p, handle: method.Handle, message: m, data: data}
-	r.order, r.size, r.start = method.Order, len(data), r.run
+	r.order, r.size, r.memory, r.start = method.Order, len(data), cap(data), r.run
 	if p.strict() {
 		r.order = Order{Queue: InQueue("strict"), Inline: method.Order.Inline}
 	}
@@ -231,7 +234,7 @@ func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) err
 	p.mu.Unlock()
 	if err != nil {
 		p.handlers.Done()
-		Recycle(data)
+		p.budget.Recycle(data)
 		return p.writeError(m.ID, p.cfg.WireError(err))
 	}
 	return nil
@@ -262,13 +265,27 @@ func (r *request) Value(key any) any {
 func (r *request) run() {
 	growStack(0)
 	p := r.peer
+	if r.refused {
+		r.handle = func(context.Context, json.RawMessage) (any, error) { return nil, noMemory(r.memory) }
+	}
 	defer p.handlers.Done()
 	p.serve(r)
-	Recycle(r.data)
 	p.mu.Lock()
+	p.seq.release(&r.ticket)
 	p.seq.finish(&r.ticket)
 	p.startReady()
 	p.mu.Unlock()
+	Recycle(r.data)
+}
+
+// release lets go of a request's message.
+func (p *Peer) release(r *request) {
+	p.mu.Lock()
+	p.seq.release(&r.ticket)
+	p.room.Signal()
+	p.mu.Unlock()
+	Recycle(r.data)
+	r.data, r.message.Params = nil, nil
 }
 
 // growStack makes the stack of a new goroutine as large as handlers need, at
@@ -322,22 +339,47 @@ func (p *Peer) suspend(t *ticket, to state) error {
 
 // serve calls the handler and writes its answer.
 func (p *Peer) serve(r *request) {
-	result, message, err := p.invoke(r)
+	result, o, err := p.invoke(r)
+	if r.memory > maxSmall {
+		p.release(r) // however long the client takes to read the answer
+	}
 	// Nobody hears of an error on a broken connection; it ends by itself.
 	if err != nil {
 		_ = p.writeError(r.message.ID, p.cfg.WireError(err))
 	} else {
-		_ = p.write(message)
-		Recycle(message)
+		p.send(&o)
 	}
 	if s, ok := result.(Sent); ok {
 		s.Sent()
 	}
 }
 
-// invoke calls the handler and encodes its result; a panic of either is its
-// error.
-func (p *Peer) invoke(r *request) (result any, message []byte, err error) {
+// outgoing is the message of an answer: as a whole, or in parts that are made
+// in buf.
+type outgoing struct {
+	whole []byte
+	to    PartsWriter // nil: whole
+	size  int
+	parts iter.Seq[[]byte]
+	buf   []byte
+}
+
+// send writes an answer.
+func (p *Peer) send(o *outgoing) {
+	if o.to == nil {
+		_ = p.write(o.whole)
+		Recycle(o.whole)
+		return
+	}
+	if o.to.WriteParts(o.size, o.parts) != nil {
+		p.Close() // as write does
+	}
+	Recycle(o.buf)
+}
+
+// invoke calls the handler and encodes its result, as a whole or, if it is
+// large, when it is sent; a panic of either is its error.
+func (p *Peer) invoke(r *request) (result any, o outgoing, err error) {
 	defer func() {
 		if e := recover(); e != nil {
 			p.cfg.Logger.Error("handler panicked", "method", r.message.Method, "panic", e, "stack", string(debug.Stack()))
@@ -346,11 +388,29 @@ func (p *Peer) invoke(r *request) (result any, message []byte, err error) {
 	}()
 	value, err := r.handle(r, r.message.Params)
 	if err != nil {
-		return nil, nil, err
+		return nil, o, err
 	}
 	result = value
-	message, err = protocol.AppendResult(bufferFor(value), r.message.ID, value)
-	return result, message, err
+	streamed, ok := value.(protocol.Streamed)
+	if ok && large(value) {
+		o.to, _ = p.conn.(PartsWriter)
+	}
+	if o.to != nil {
+		o.buf = Buffer(partSize)
+		o.size, o.parts = protocol.AppendResultParts(o.buf, r.message.ID, streamed)
+	} else {
+		o.whole, err = protocol.AppendResult(bufferFor(value), r.message.ID, value)
+	}
+	return result, o, err
+}
+
+// partSize is how much of a large answer is encoded at a time, in bytes.
+const partSize = 64 << 10
+
+// large tells whether a result is sent in parts, if it can be.
+func large(v any) bool {
+	s, ok := v.(Sized)
+	return ok && s.SizeHint() > partSize
 }
 
 // smallMessage is the room for a message whose size is not known, in bytes.
@@ -455,19 +515,19 @@ func (p *Peer) answered(m protocol.Message, data []byte) error {
 	}
 	p.mu.Unlock()
 	if !ok || !known {
-		Recycle(data)
+		p.budget.Recycle(data)
 		return protocol.InvalidRequest("unsolicited answer with id %.64s", m.ID)
 	}
 	if call == nil {
-		Recycle(data)
+		p.budget.Recycle(data)
 		return nil
 	}
-	call <- answer{m, data}
+	call <- answer{m, data, p.budget}
 	return nil
 }
 
 func (a *answer) read(result any) error {
-	defer Recycle(a.data)
+	defer a.budget.Recycle(a.data)
 	if a.message.Kind == protocol.KindError {
 		return a.message.Error
 	}

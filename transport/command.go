@@ -88,7 +88,7 @@ func StartCommand(config CommandConfig) (*Command, error) {
 	if c.grace <= 0 {
 		c.grace = defaultGrace
 	}
-	c.Lines = newLines(&output{ourOut}, ourIn, "command "+config.Argv[0])
+	c.Lines = newLines(&output{ourOut}, ourIn, "command "+config.Argv[0], nil)
 	c.running.Go(func() { c.wait(ourOut, ourErr) })
 	c.running.Go(func() {
 		passLines(&output{ourErr}, config.Stderr)

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 
 // echoLines is a program at the far end of a Command.
 func echoLines() {
-	c := Stdio(os.Stdin, os.Stdout)
+	c := Stdio(os.Stdin, os.Stdout, nil)
 	for {
 		line, err := c.Read()
 		if err != nil {

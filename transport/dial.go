@@ -115,5 +115,5 @@ func dial(ctx context.Context, u *url.URL, config DialConfig) (*WebSocket, error
 	if err != nil {
 		return nil, err
 	}
-	return newWebSocket(ws, tcp, config.PingInterval, config.PeerTimeout), nil
+	return newWebSocket(ws, tcp, config.PingInterval, config.PeerTimeout, nil), nil
 }

@@ -4,7 +4,7 @@
 //
 //	listener, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0"})
 //	conn, err := transport.Dial(ctx, listener.URL(), transport.DialConfig{})
-//	conn := transport.Stdio(os.Stdin, os.Stdout)
+//	conn := transport.Stdio(os.Stdin, os.Stdout, nil)
 //	conn, err := transport.StartCommand(transport.CommandConfig{Argv: argv})
 //
 // A connection starts no goroutine for itself but a Command's two: it works in
@@ -14,6 +14,8 @@ package transport
 import (
 	"errors"
 	"io"
+	"iter"
+	"net"
 
 	"github.com/execagent/execagent/rpc"
 )
@@ -29,32 +31,65 @@ var ErrTooLarge = errors.New("message exceeds 67108864 bytes")
 // firstBuffer holds nearly every request without growing.
 const firstBuffer = 4 << 10
 
-// readAll returns all that r holds in a pooled buffer, which has room for size
-// bytes at first. It only grows with what has arrived, never with what a peer
-// announced.
-func readAll(r io.Reader, size int) ([]byte, error) {
-	b := rpc.Buffer(max(size, firstBuffer))
-	for {
-		if len(b) == cap(b) {
-			b = grow(b, 1)
+// readAll reads a message, all that r holds. It has room for size bytes at
+// first.
+func readAll(in *rpc.Intake, r io.Reader, size int) ([]byte, error) {
+	for want := max(size, firstBuffer); ; want = 1 {
+		space, err := in.Space(want, MaxMessage)
+		for err == nil && len(space) > 0 {
+			var n int
+			n, err = r.Read(space)
+			in.Filled(n)
+			space = space[n:]
 		}
-		n, err := r.Read(b[len(b):cap(b)])
-		b = b[:len(b)+n]
+		var more [1]byte
+		if err == nil { // full: usually this is the end, for which it need not grow
+			_, err = io.ReadFull(r, more[:])
+		}
 		if err == io.EOF {
-			return b, nil
+			return in.Message(), nil
+		}
+		if err == nil {
+			space, err = in.Space(1, MaxMessage)
 		}
 		if err != nil {
-			rpc.Recycle(b)
+			in.Drop()
 			return nil, err
 		}
+		space[0] = more[0]
+		in.Filled(1)
 	}
 }
 
-// grow returns b in a pooled buffer with room for n more bytes. It quadruples,
-// so that a large message is copied by a third of its size, not wholly.
-func grow(b []byte, n int) []byte {
-	need := len(b) + n
-	larger := append(rpc.Buffer(max(need, min(4*cap(b), MaxMessage+1))), b...)
-	rpc.Recycle(b)
-	return larger
+// errParts is what no caller may see: [rpc.PartsWriter].
+var errParts = errors.New("the parts of a message are not as long as was said")
+
+// writeParts writes a message of size bytes behind head.
+func writeParts(w io.Writer, head []byte, size int, parts iter.Seq[[]byte]) error {
+	for part := range parts {
+		if size -= len(part); size < 0 {
+			return errParts
+		}
+		buffers := net.Buffers{part}
+		if head != nil {
+			buffers = net.Buffers{head, part}
+			head = nil
+		}
+		if _, err := buffers.WriteTo(w); err != nil {
+			return err
+		}
+	}
+	if size > 0 {
+		return errParts
+	}
+	return nil
+}
+
+// whole is what parts yields, in a pooled buffer.
+func whole(size int, parts iter.Seq[[]byte]) []byte {
+	message := rpc.Buffer(size)
+	for part := range parts {
+		message = append(message, part...)
+	}
+	return message
 }

@@ -38,6 +38,8 @@ type Config struct {
 	PingInterval time.Duration // 0 is 30 s, see [WebSocket]
 	PeerTimeout  time.Duration // 0 is 90 s, see [WebSocket]
 
+	Budget *rpc.Budget // of the messages of all connections; nil bounds nothing
+
 	Log *slog.Logger // what the HTTP server complains about; nil discards it
 }
 

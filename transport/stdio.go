@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"iter"
 	"net"
 	"os"
 	"sync"
@@ -24,7 +25,9 @@ type Lines struct {
 	in    *bufio.Reader
 	inEnd io.Closer
 
-	readErr error // of an earlier Read; only the reader uses it
+	// Only the reader uses these.
+	intake  *rpc.Intake // closed with the connection
+	readErr error       // of an earlier Read
 
 	writing sync.Mutex // held while a line goes out
 	out     io.WriteCloser
@@ -36,27 +39,29 @@ type Lines struct {
 }
 
 // Stdio returns a connection over in and out and takes both over: Close closes
-// them. An agent passes os.Stdin and os.Stdout, a test a pipe of any kind.
+// them. An agent passes os.Stdin and os.Stdout, a test a pipe of any kind. Its
+// messages take from budget, which may be nil.
 //
 // Close unblocks Read and Write where the kernel lets it: on pipes and
 // sockets. To that end an *os.File of these kinds is made non-blocking, for
 // every process that shares its open file description. A Read from a terminal
 // goes on until the next line, one from a regular file never blocks.
-func Stdio(in io.ReadCloser, out io.WriteCloser) *Lines {
+func Stdio(in io.ReadCloser, out io.WriteCloser, budget *rpc.Budget) *Lines {
 	if f, ok := in.(*os.File); ok {
 		in = pollable(f)
 	}
 	if f, ok := out.(*os.File); ok {
 		out = pollable(f)
 	}
-	return newLines(in, out, "stdio")
+	return newLines(in, out, "stdio", budget)
 }
 
-func newLines(in io.ReadCloser, out io.WriteCloser, label string) *Lines {
+func newLines(in io.ReadCloser, out io.WriteCloser, label string, budget *rpc.Budget) *Lines {
 	return &Lines{
 		label:  label,
 		in:     bufio.NewReaderSize(in, lineReadBuffer),
 		inEnd:  in,
+		intake: rpc.NewIntake(budget, 0, nil), // there is one peer, and nobody else to wait for it
 		out:    out,
 		closed: make(chan struct{}),
 	}
@@ -77,33 +82,41 @@ func (c *Lines) Read() ([]byte, error) {
 		if len(bytes.TrimSpace(line)) > 0 {
 			return line, nil
 		}
-		rpc.Recycle(line)
+		c.intake.Budget().Recycle(line)
 	}
 	return nil, c.readErr
 }
 
 func (c *Lines) readLine() ([]byte, error) {
-	var line []byte
+	if err := c.intake.Begin(); err != nil {
+		return nil, err
+	}
 	for {
 		part, err := c.in.ReadSlice('\n')
-		if len(line)+len(part) > MaxMessage+len("\r\n") {
-			rpc.Recycle(line)
+		if c.intake.Len()+len(part) > MaxMessage+len("\r\n") {
+			c.intake.Drop()
 			return nil, ErrTooLarge
 		}
-		if len(line)+len(part) > cap(line) {
-			line = grow(line, len(part))
+		for len(part) > 0 {
+			space, err := c.intake.Space(len(part), MaxMessage+len("\r\n"))
+			if err != nil {
+				c.intake.Drop()
+				return nil, err
+			}
+			n := copy(space, part)
+			c.intake.Filled(n)
+			part = part[n:]
 		}
-		line = append(line, part...)
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
-		case err != nil && (!errors.Is(err, io.EOF) || len(line) == 0):
-			rpc.Recycle(line)
+		case err != nil && (!errors.Is(err, io.EOF) || c.intake.Len() == 0):
+			c.intake.Drop()
 			return nil, err
 		}
-		line = trimEnding(line)
+		line := trimEnding(c.intake.Message())
 		if len(line) > MaxMessage {
-			rpc.Recycle(line)
+			c.intake.Budget().Recycle(line)
 			return nil, ErrTooLarge
 		}
 		return line, nil
@@ -149,10 +162,31 @@ func (c *Lines) writeLine(message []byte) error {
 	return err
 }
 
+// WriteParts sends a message as a line, see [rpc.PartsWriter]. It holds no line
+// feed.
+func (c *Lines) WriteParts(size int, parts iter.Seq[[]byte]) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if c.outErr == nil {
+		c.outErr = writeParts(c.out, nil, size, parts)
+	}
+	if c.outErr == nil {
+		_, c.outErr = c.out.Write([]byte("\n"))
+	}
+	if c.isClosed() {
+		return net.ErrClosed
+	}
+	return c.outErr
+}
+
+// Budget is what the messages take from, see [rpc.Metered].
+func (c *Lines) Budget() *rpc.Budget { return c.intake.Budget() }
+
 // Close closes both files, at once.
 func (c *Lines) Close() error {
 	c.close.Do(func() {
 		close(c.closed)
+		c.intake.Close()
 		c.closeErr = errors.Join(c.inEnd.Close(), c.out.Close())
 	})
 	return c.closeErr

@@ -48,7 +48,7 @@ func TestStdioConn(t *testing.T) {
 			rpctest.TestConn(t, func(t *testing.T) (a, b rpc.Conn) {
 				aIn, bOut := tt.pipe(t)
 				bIn, aOut := tt.pipe(t)
-				return Stdio(aIn, aOut), Stdio(bIn, bOut)
+				return Stdio(aIn, aOut, nil), Stdio(bIn, bOut, nil)
 			})
 		})
 	}
@@ -56,7 +56,7 @@ func TestStdioConn(t *testing.T) {
 
 // stdioOver reads input and forgets what is written.
 func stdioOver(input io.Reader) *Lines {
-	return Stdio(io.NopCloser(input), nopWriteCloser{io.Discard})
+	return Stdio(io.NopCloser(input), nopWriteCloser{io.Discard}, nil)
 }
 
 type nopWriteCloser struct{ io.Writer }
@@ -126,7 +126,7 @@ func TestStdioLimit(t *testing.T) {
 func TestStdioWrites(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	c := Stdio(io.NopCloser(strings.NewReader("")), nopWriteCloser{&out})
+	c := Stdio(io.NopCloser(strings.NewReader("")), nopWriteCloser{&out}, nil)
 	large := strings.Repeat("x", lineReadBuffer)
 	for _, message := range []string{`{"a":1}`, large, "{}"} {
 		if err := c.Write([]byte(message)); err != nil {
@@ -152,7 +152,7 @@ func TestStdioWrites(t *testing.T) {
 func TestStdioWriteErrorIsFinal(t *testing.T) {
 	t.Parallel()
 	out := &halfWriter{}
-	c := Stdio(io.NopCloser(strings.NewReader("")), nopWriteCloser{out})
+	c := Stdio(io.NopCloser(strings.NewReader("")), nopWriteCloser{out}, nil)
 	first := c.Write([]byte("{}"))
 	second := c.Write([]byte("[]"))
 	if first == nil || second != first || out.String() != "{" {

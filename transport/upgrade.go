@@ -68,7 +68,9 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // it has been answered, or there is nobody to answer
 	}
-	l.handOver(newWebSocket(ws, ws.NetConn().(*wire), l.config.PingInterval, l.config.PeerTimeout))
+	conn := newWebSocket(ws, ws.NetConn().(*wire), l.config.PingInterval, l.config.PeerTimeout, l.config.Budget)
+	conn.serves = true
+	l.handOver(conn)
 }
 
 // checkUpgrade returns status 0 for a request that may be upgraded.

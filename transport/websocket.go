@@ -1,9 +1,11 @@
 package transport
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"os"
 	"runtime"
@@ -12,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/execagent/execagent/rpc"
 )
 
 // Timings of a WebSocket (rpc.md 1.3; decision D7.7).
@@ -31,18 +35,21 @@ var errNotUTF8 = errors.New("text message is not UTF-8")
 // close frame. [Listener.Accept] and [Dial] make them.
 //
 // Every PingInterval it sends an empty ping, and a peer that sends nothing for
-// PeerTimeout while Read waits, not even a pong, is dropped. A peer that does
-// not take a message within PeerTimeout is dropped too. Pings of the peer are
+// PeerTimeout while Read waits, not even a pong, is dropped. With a budget so is
+// one that does not go on with a large message, see [rpc.NewIntake]. A peer that
+// does not take a message within PeerTimeout is dropped too. Pings of the peer are
 // answered while Read runs; of several that arrive while a message is being
 // written only the last (RFC 6455, 5.5.3).
 type WebSocket struct {
 	ws           *websocket.Conn
 	tcp          *wire
+	serves       bool // it is a server's end: what it writes is not masked
 	pingInterval time.Duration
 	peerTimeout  time.Duration
 
 	// Only the reader uses these.
-	readErr error // of an earlier Read
+	in      *rpc.Intake // closed with the connection
+	readErr error       // of an earlier Read
 	// lastSizes are those of the last two messages. Two large ones in a row,
 	// blocks of a file or writes to a process, are mostly followed by another:
 	// its buffer need not grow.
@@ -54,6 +61,7 @@ type WebSocket struct {
 
 	mu     sync.Mutex // protects the fields below
 	closed bool
+	late   bool // it was closed because a message did not go on
 	ping   *time.Timer
 	due    dueFrames
 }
@@ -65,8 +73,8 @@ type dueFrames struct {
 }
 
 // newWebSocket takes over ws and tcp, the connection under it. Zero durations
-// stand for the defaults.
-func newWebSocket(ws *websocket.Conn, tcp *wire, pingInterval, peerTimeout time.Duration) *WebSocket {
+// stand for the defaults, a nil budget for none.
+func newWebSocket(ws *websocket.Conn, tcp *wire, pingInterval, peerTimeout time.Duration, budget *rpc.Budget) *WebSocket {
 	if pingInterval <= 0 {
 		pingInterval = defaultPingInterval
 	}
@@ -75,6 +83,7 @@ func newWebSocket(ws *websocket.Conn, tcp *wire, pingInterval, peerTimeout time.
 	}
 	tcp.patience = peerTimeout
 	c := &WebSocket{ws: ws, tcp: tcp, pingInterval: pingInterval, peerTimeout: peerTimeout}
+	c.in = rpc.NewIntake(budget, peerTimeout, c.abandon)
 	ws.SetReadLimit(MaxMessage)
 	ws.SetPingHandler(c.answerPing)
 	ws.SetCloseHandler(func(int, string) error { return nil }) // no echo: rpc.md 1.3
@@ -105,6 +114,9 @@ func (c *WebSocket) Read() ([]byte, error) {
 }
 
 func (c *WebSocket) readMessage() ([]byte, error) {
+	if err := c.in.Begin(); err != nil {
+		return nil, err
+	}
 	kind, frames, err := c.ws.NextReader()
 	if err != nil {
 		// gorilla reports the end of the stream, of which it says nothing
@@ -114,12 +126,13 @@ func (c *WebSocket) readMessage() ([]byte, error) {
 		}
 		return nil, err
 	}
-	message, err := readAll(frames, min(c.lastSizes[0], c.lastSizes[1]))
+	message, err := readAll(c.in, frames, min(c.lastSizes[0], c.lastSizes[1]))
 	if err != nil {
 		return nil, err
 	}
 	c.lastSizes = [2]int{len(message), c.lastSizes[0]}
 	if kind == websocket.TextMessage && !utf8.Valid(message) {
+		c.in.Budget().Recycle(message)
 		return nil, errNotUTF8
 	}
 	return message, nil
@@ -127,7 +140,10 @@ func (c *WebSocket) readMessage() ([]byte, error) {
 
 // explain turns an error of a read into the one that Read promises.
 func (c *WebSocket) explain(err error) error {
-	if c.isClosed() {
+	switch closed, late := c.state(); {
+	case late:
+		return fmt.Errorf("peer sent too little of a message in %v: %w", c.peerTimeout, os.ErrDeadlineExceeded)
+	case closed:
 		return net.ErrClosed
 	}
 	if errors.Is(err, websocket.ErrReadLimit) {
@@ -181,6 +197,40 @@ func (c *WebSocket) Write(message []byte) error {
 	c.writing.Unlock()
 	c.flushDue()
 	return err
+}
+
+// WriteParts sends a message in one frame, see [rpc.PartsWriter]. Any error
+// closes the connection.
+func (c *WebSocket) WriteParts(size int, parts iter.Seq[[]byte]) error {
+	if !c.serves {
+		message := whole(size, parts)
+		defer rpc.Recycle(message)
+		return c.Write(message)
+	}
+	c.writing.Lock()
+	err := c.flush()
+	if err == nil {
+		// The whole message has the time that one has which is written at once.
+		_ = c.tcp.SetWriteDeadline(time.Now().Add(c.peerTimeout)) // fails with the writes
+		err = c.wrote(writeParts(c.tcp, frameHeader(size), size, parts))
+		c.writeDue()
+	}
+	c.writing.Unlock()
+	c.flushDue()
+	return err
+}
+
+// frameHeader begins an unfragmented text message of a server (RFC 6455, 5.2).
+func frameHeader(size int) []byte {
+	const final = 0x80
+	header := []byte{final | websocket.TextMessage}
+	switch {
+	case size < 126:
+		return append(header, byte(size))
+	case size < 1<<16:
+		return binary.BigEndian.AppendUint16(append(header, 126), uint16(size))
+	}
+	return binary.BigEndian.AppendUint64(append(header, 127), uint64(size))
 }
 
 // flush needs the lock of the writer.
@@ -265,10 +315,27 @@ func (c *WebSocket) isDue() bool {
 }
 
 func (c *WebSocket) isClosed() bool {
+	closed, _ := c.state()
+	return closed
+}
+
+func (c *WebSocket) state() (closed, late bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.closed
+	return c.closed, c.late
 }
+
+// abandon drops a peer that does not go on with a message. What it holds others
+// may be waiting for.
+func (c *WebSocket) abandon() {
+	c.mu.Lock()
+	c.late = c.late || !c.closed
+	c.mu.Unlock()
+	_ = c.Close() // the reader says why
+}
+
+// Budget is what the messages take from, see [rpc.Metered].
+func (c *WebSocket) Budget() *rpc.Budget { return c.in.Budget() }
 
 // Close ends the connection at once, without a close frame. What Write has
 // taken before still arrives. A ping that is going out is not waited for; it
@@ -282,6 +349,7 @@ func (c *WebSocket) Close() error {
 	c.closed = true
 	c.ping.Stop()
 	c.mu.Unlock()
+	c.in.Close()
 	if c.writing.TryLock() { // else somebody is stuck in a write, or sends the batch
 		c.tcp.sendBatch()
 		c.writing.Unlock()

@@ -89,7 +89,7 @@ type serverFlags struct {
 
 	ConcurrentRequests int           `default:"${concurrent}" env:"AGENT_CONCURRENT_REQUESTS" placeholder:"N" help:"Requests of one connection that run at once; 1 is strict order. Default: ${default}."`
 	RetainBytes        int64         `default:"${retain}" env:"AGENT_RETAIN_BYTES" placeholder:"N" help:"Bytes of output kept for each process. Default: ${default}."`
-	RetainTotalBytes   int64         `default:"${retain_total}" env:"AGENT_RETAIN_TOTAL_BYTES" placeholder:"N" help:"Bytes of output kept for all processes together. Default: ${default}."`
+	RetainTotalBytes   *int64        `env:"AGENT_RETAIN_TOTAL_BYTES" placeholder:"N" help:"Bytes of output kept for all processes together. Default: ${retain_total}, less where memory is limited."`
 	SessionTTL         time.Duration `default:"${ttl}" env:"AGENT_SESSION_TTL" name:"session-ttl" placeholder:"DURATION" help:"How long detached sessions and ended processes are kept. Default: ${default}."`
 
 	remoteFlags
@@ -127,8 +127,8 @@ func (f *serverFlags) Validate() error {
 		return fmt.Errorf("--concurrent-requests %d is not at least 1", f.ConcurrentRequests)
 	case f.RetainBytes < 1:
 		return fmt.Errorf("--retain-bytes %d is not at least 1", f.RetainBytes)
-	case f.RetainTotalBytes < 1:
-		return fmt.Errorf("--retain-total-bytes %d is not at least 1", f.RetainTotalBytes)
+	case f.RetainTotalBytes != nil && *f.RetainTotalBytes < 1:
+		return fmt.Errorf("--retain-total-bytes %d is not at least 1", *f.RetainTotalBytes)
 	case f.SessionTTL <= 0:
 		return fmt.Errorf("--session-ttl %v is not positive", f.SessionTTL)
 	case f.Remote != nil && f.Listen != nil:

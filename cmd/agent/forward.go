@@ -67,6 +67,7 @@ func forward(sys system, flags *forwardFlags, signals <-chan os.Signal) (receive
 	}
 	defer probes.Close()
 
+	r.budget = rpc.NewBudget(planMemory().messages)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	f := &forwarder{target: flags.Connect, roots: r.signIn.roots, logger: logger}
@@ -160,7 +161,7 @@ func pump(to, from rpc.Conn) {
 			return
 		}
 		err = to.Write(message)
-		rpc.Recycle(message)
+		rpc.BudgetOf(from).Recycle(message)
 		if err != nil {
 			return
 		}

@@ -26,6 +26,7 @@ type remote struct {
 	signIn *signIn
 	stdin  *os.File
 	logger *slog.Logger
+	budget *rpc.Budget // of the messages of all streams; nil: none
 }
 
 // exitOnStdinClose is the reference's variable for the flag of the same words.
@@ -84,7 +85,7 @@ func (r *remote) work(ctx context.Context, probes *health, serve func(context.Co
 	if err != nil {
 		return err
 	}
-	link := relay.NewLink(relay.LinkConfig{Registry: registry, Identity: identity, Logger: r.logger})
+	link := relay.NewLink(relay.LinkConfig{Registry: registry, Identity: identity, Logger: r.logger, Budget: r.budget})
 	probes.follow(link.Ready)
 
 	group, ctx := errgroup.WithContext(ctx)

@@ -22,6 +22,7 @@ import (
 	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -47,6 +48,7 @@ func untilSignal(sys system, server func(<-chan os.Signal) (os.Signal, error)) i
 	if !slices.ContainsFunc(sys.environ, func(v string) bool { return strings.HasPrefix(v, "GOGC=") }) {
 		debug.SetGCPercent(gcPercent)
 	}
+	limitMemory(sys.environ)
 	if err := hideMemory(); err != nil {
 		complain(sys.stderr, err)
 	}
@@ -74,7 +76,11 @@ func hideMemory() error {
 
 // serve returns the signal that ended it, if one did.
 func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received os.Signal, err error) {
-	s := &server{sys: sys, flags: flags, logger: flags.logger(sys.stderr)}
+	plan := planMemory()
+	if flags.RetainTotalBytes != nil {
+		plan.output = *flags.RetainTotalBytes
+	}
+	s := &server{sys: sys, flags: flags, logger: flags.logger(sys.stderr), budget: rpc.NewBudget(plan.messages)}
 	if err := s.configure(); err != nil {
 		return nil, err
 	}
@@ -96,7 +102,8 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received o
 		ConcurrentRequests: flags.ConcurrentRequests,
 		SessionTTL:         flags.SessionTTL,
 		RetainBytes:        flags.RetainBytes,
-		RetainTotalBytes:   flags.RetainTotalBytes,
+		RetainTotalBytes:   plan.output,
+		ContentBytes:       plan.content,
 		Reaper:             reaper,
 		Guard:              guard,
 		Confines:           true,
@@ -148,6 +155,7 @@ type server struct {
 	sys    system
 	flags  *serverFlags
 	logger *slog.Logger
+	budget *rpc.Budget              // of the messages of all connections
 	auth   *transport.Authenticator // of who connects; nil: everybody
 	remote *remote                  // nil: it listens
 	health *health
@@ -220,6 +228,7 @@ func (s *server) begin(ctx context.Context, cfg agent.Config) (*serving, error) 
 func (s *server) beginRemote(ctx context.Context, cfg agent.Config) *serving {
 	done := make(chan error, 1)
 	a := agent.New(cfg)
+	s.remote.budget = s.budget
 	go func() { done <- s.remote.run(ctx, s.health, a.Serve) }()
 	return &serving{a, done}
 }
@@ -228,7 +237,7 @@ func (s *server) beginStdio(ctx context.Context, cfg agent.Config) (*serving, er
 	if s.auth != nil {
 		return nil, errors.New("--ws-auth has no meaning with --listen stdio")
 	}
-	conn := transport.Stdio(s.sys.stdin, s.sys.stdout)
+	conn := transport.Stdio(s.sys.stdin, s.sys.stdout, s.budget)
 	// Only now: the connection may have made the input non-blocking.
 	rest, err := duplicate(s.sys.stdin)
 	if err != nil {
@@ -253,6 +262,7 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 		URL:                  s.flags.listen(),
 		Auth:                 s.auth,
 		AllowUnauthenticated: s.flags.AllowUnauthenticated,
+		Budget:               s.budget,
 		Log:                  s.logger,
 	})
 	if err != nil {

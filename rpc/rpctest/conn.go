@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -32,6 +34,7 @@ func TestConn(t *testing.T, makePair func(t *testing.T) (a, b rpc.Conn)) {
 	}{
 		{"sizes", testSizes},
 		{"concurrent writers", testConcurrentWriters},
+		{"messages in parts", testParts},
 		{"both ways at once", testBothWays},
 		{"slices change hands", testSlices},
 		{"orderly end", testOrderlyEnd},
@@ -101,6 +104,58 @@ func testConcurrentWriters(t *testing.T, a, b rpc.Conn) {
 			t.Fatalf("writer %d, message %d is damaged: got %s", w, i, describe(got))
 		}
 		next[w]++
+		rpc.Recycle(got)
+	}
+	for _, done := range written {
+		await(t, "writing", done)
+	}
+}
+
+// testParts sends messages in parts beside whole ones, if an end can.
+func testParts(t *testing.T, a, b rpc.Conn) {
+	parts, ok := a.(rpc.PartsWriter)
+	if !ok {
+		return
+	}
+	sizes := []int{2, 125, 126, 65535, 65536, 200_000, 5 << 20}
+	inParts := func(m []byte) iter.Seq[[]byte] {
+		return func(yield func([]byte) bool) {
+			buf := make([]byte, 0, 60_001)
+			for piece := range slices.Chunk(m, cap(buf)) {
+				if !yield(append(buf, piece...)) {
+					return
+				}
+				clear(buf[:cap(buf)]) // it is not kept
+			}
+		}
+	}
+	var written []<-chan error
+	for w := range 2 {
+		written = append(written, start(t, fmt.Sprintf("writer %d", w), func() error {
+			for i, n := range sizes {
+				m := tagged(w, i, max(n, 16))
+				err := error(nil)
+				if (w+i)%2 == 0 {
+					err = parts.WriteParts(len(m), inParts(m))
+				} else {
+					err = a.Write(m)
+				}
+				if err != nil {
+					return fmt.Errorf("message %d of %d bytes: %w", i, n, err)
+				}
+			}
+			return nil
+		}))
+	}
+	for range 2 * len(sizes) {
+		got := read(t, b)
+		var w, i int
+		if _, err := fmt.Sscanf(string(got), `{"w":%d,"i":%d`, &w, &i); err != nil || i < 0 || i >= len(sizes) {
+			t.Fatalf("interleaved messages: got %s", describe(got))
+		}
+		if !bytes.Equal(got, tagged(w, i, max(sizes[i], 16))) {
+			t.Fatalf("writer %d, message %d is damaged: got %s", w, i, describe(got))
+		}
 		rpc.Recycle(got)
 	}
 	for _, done := range written {

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/procs"
+)
+
+// limitMemory has the garbage collector keep this process within three quarters
+// of what its control group or the machine has, unless GOMEMLIMIT says what it
+// may take. The rest is for the commands. It goes past the environment, which
+// they may inherit.
+func limitMemory(environ []string) {
+	if !slices.ContainsFunc(environ, func(v string) bool { return strings.HasPrefix(v, "GOMEMLIMIT=") }) {
+		debug.SetMemoryLimit(procs.MemoryLimit() / 4 * 3)
+	}
+}
+
+// memory says what may be held for clients, in bytes.
+type memory struct {
+	messages int64 // see rpc.NewBudget
+	content  int64 // see agent.Config.ContentBytes
+	output   int64 // see agent.Config.RetainTotalBytes
+}
+
+const (
+	// ownMemory is set aside: for the program itself and for the one large
+	// message that goes beyond all limits, which is copied once while it grows.
+	ownMemory = 96 << 20
+	// maxMessages is for large messages of all connections together.
+	maxMessages = 256 << 20
+)
+
+// planMemory divides what the limit of the garbage collector leaves. Where there
+// is plenty each gets its usual bound.
+func planMemory() memory { return divide(debug.SetMemoryLimit(-1)) }
+
+func divide(limit int64) memory {
+	spare := max(limit-ownMemory, 0)
+	const least = 4 << 20
+	return memory{
+		messages: min(max(spare/8, least), maxMessages),
+		content:  min(max(spare/2, least), agent.DefaultContentBytes),
+		output:   min(max(spare/4, least), agent.DefaultRetainTotalBytes),
+	}
+}

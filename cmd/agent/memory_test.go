@@ -1,0 +1,48 @@
+package main
+
+import (
+	"math"
+	"runtime/debug"
+	"testing"
+
+	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/procs"
+)
+
+// TestMemory: what is divided is no more than there is, and where there is
+// plenty each bound is the usual one.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	for mib := int64(128); mib <= 64<<10; mib += mib / 8 {
+		limit := mib << 20
+		m := divide(limit)
+		// Small messages have a quarter beside, at least 16 MiB of what is set
+		// aside, and those that wait a half.
+		if sum := m.messages + m.messages/4 + m.messages/2 + m.content + m.output + ownMemory; sum > limit {
+			t.Errorf("of %d MiB %d are given away: %+v", mib, sum>>20, m)
+		}
+		if m.messages > maxMessages || m.content > agent.DefaultContentBytes || m.output > agent.DefaultRetainTotalBytes {
+			t.Errorf("%d MiB: %+v is above the usual bounds", mib, m)
+		}
+	}
+	if m := divide(math.MaxInt64); m != (memory{maxMessages, agent.DefaultContentBytes, agent.DefaultRetainTotalBytes}) {
+		t.Errorf("without a limit: %+v", m)
+	}
+	if m := divide(0); m.messages <= 0 || m.content <= 0 || m.output <= 0 {
+		t.Errorf("without any memory: %+v", m)
+	}
+}
+
+// TestLimitMemory: the garbage collector gets a limit, unless it has one. Not
+// parallel: it is that of this process.
+func TestLimitMemory(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
+	limitMemory([]string{"A=b", "GOMEMLIMIT=1GiB"})
+	if got := debug.SetMemoryLimit(-1); got != math.MaxInt64 {
+		t.Errorf("%d although GOMEMLIMIT was set", got)
+	}
+	limitMemory([]string{"A=b", "XGOMEMLIMIT=1"})
+	if got, all := debug.SetMemoryLimit(-1), procs.MemoryLimit(); got > all/4*3 || got < all/2 {
+		t.Errorf("%d of %d bytes", got, all)
+	}
+}

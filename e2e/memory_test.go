@@ -1,0 +1,258 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/transport"
+)
+
+// memoryPatience is how long a step of these tests may take. They move much, on a machine that may have much else to do.
+const memoryPatience = 5 * time.Minute
+
+// dialAgent is a connection to an agent that has said hello.
+func dialAgent(t *testing.T, url string) rpc.Conn {
+	t.Helper()
+	conn, err := transport.Dial(t.Context(), url, transport.DialConfig{HandshakeTimeout: memoryPatience, PeerTimeout: memoryPatience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if answer := request(t, conn, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`); answer == nil {
+		t.Fatal("no session")
+	}
+	if err := conn.Write([]byte(`{"method":"initialized"}`)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// request sends a request and returns the result of the next answer, nil with an error of the test where there is none.
+func request(t *testing.T, conn rpc.Conn, message string) json.RawMessage {
+	t.Helper()
+	err := conn.Write([]byte(message))
+	for err == nil {
+		var answer []byte
+		if answer, err = conn.Read(); err != nil {
+			break
+		}
+		var m protocol.Message
+		if m, err = protocol.Decode(answer); err == nil && m.Kind != protocol.KindNotification {
+			if m.Kind != protocol.KindResult {
+				t.Errorf("%.300s", answer)
+				return nil
+			}
+			return m.Result
+		}
+	}
+	t.Errorf("%.100s: %v", message, err)
+	return nil
+}
+
+// stillServes has another client ask now and then, until the load has ended.
+func stillServes(t *testing.T, url string, load func()) {
+	t.Helper()
+	other := dialAgent(t, url)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		load()
+	}()
+	for ended := false; !ended; {
+		select {
+		case <-done:
+			ended = true
+		case <-time.After(5 * time.Millisecond):
+		}
+		if request(t, other, `{"id":2,"method":"environment/status"}`) == nil {
+			t.Fatal("the agent no longer serves")
+		}
+	}
+}
+
+// inGroup starts an agent in a control group of its own that has so much memory, where one can be made.
+func inGroup(t *testing.T, memory int) (url string) {
+	t.Helper()
+	group := makeGroup(t, memory)
+	a := startProgram(t, "none", "sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, group, agentBinary(t), "--listen", "ws://127.0.0.1:0")
+	return a.line(t)
+}
+
+// makeGroup makes a control group below the one of this process, v1 or v2, that is removed with the test.
+func makeGroup(t *testing.T, memory int) string {
+	t.Helper()
+	lines, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Skipf("no control groups: %v", err)
+	}
+	own := map[string]string{} // by controllers
+	for line := range strings.Lines(string(lines)) {
+		if fields := strings.SplitN(strings.TrimSpace(line), ":", 3); len(fields) == 3 {
+			own[fields[1]] = fields[2]
+		}
+	}
+	parent, file := filepath.Join("/sys/fs/cgroup", own[""]), "memory.max"
+	if path, ok := own["memory"]; ok {
+		parent, file = filepath.Join("/sys/fs/cgroup/memory", path), "memory.limit_in_bytes"
+	} else if err := os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+memory"), 0); err != nil {
+		t.Skipf("no control group with a limit of its memory can be made here: %v", err)
+	}
+	group := filepath.Join(parent, fmt.Sprintf("e2e-memory-%d", os.Getpid()))
+	if err := os.Mkdir(group, 0o755); err != nil {
+		t.Skipf("no control group can be made here: %v", err)
+	}
+	t.Cleanup(func() {
+		for deadline := time.Now().Add(memoryPatience); syscall.Rmdir(group) == syscall.EBUSY; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Errorf("%s has members that do not end", group)
+				return
+			}
+		}
+	})
+	if err := os.WriteFile(filepath.Join(group, file), []byte(strconv.Itoa(memory)), 0); err != nil {
+		t.Skipf("the memory of a control group cannot be limited here: %v", err)
+	}
+	return group
+}
+
+// TestMemoryOfContainer does to an agent in 256 MiB what must not end it. Not parallel: it takes what memory there is.
+func TestMemoryOfContainer(t *testing.T) {
+	const memory = 256 << 20
+	url := inGroup(t, memory)
+
+	t.Run("environment", func(t *testing.T) {
+		conn := dialAgent(t, url)
+		answer := request(t, conn, `{"id":3,"method":"process/start","params":{"processId":"env","argv":["/usr/bin/env"],"cwd":"file:///","env":{},`+
+			`"envPolicy":{"inherit":"all","ignoreDefaultExcludes":true,"exclude":[],"set":{},"includeOnly":[]},"tty":false}}`)
+		if answer == nil {
+			return
+		}
+		var read protocol.ReadResult
+		for !read.Closed {
+			read = protocol.ReadResult{}
+			if err := json.Unmarshal(request(t, conn, `{"id":4,"method":"process/read","params":{"processId":"env","waitMs":100}}`), &read); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var output []byte
+		for _, chunk := range read.Chunks {
+			output = append(output, chunk.Chunk...)
+		}
+		if !bytes.Contains(output, []byte("E2E_MARK=")) || bytes.Contains(output, []byte("GOMEMLIMIT")) {
+			t.Errorf("a command inherits %q", output)
+		}
+	})
+
+	t.Run("large messages", func(t *testing.T) {
+		const clients, size = 6, 30_000_000 // 40 MB of base64
+		dir := t.TempDir()
+		content := base64.StdEncoding.EncodeToString(make([]byte, size))
+		stillServes(t, url, func() {
+			var all sync.WaitGroup
+			for i := range clients {
+				all.Go(func() {
+					conn := dialAgent(t, url)
+					defer conn.Close()
+					path := filepath.Join(dir, strconv.Itoa(i))
+					request(t, conn, `{"id":5,"method":"fs/writeFile","params":{"path":"file://`+path+`","dataBase64":"`+content+`"}}`)
+					if info, err := os.Stat(path); err != nil || info.Size() != size {
+						t.Errorf("%v, %v, want a file of %d bytes", info, err, size)
+					}
+				})
+			}
+			all.Wait()
+		})
+	})
+
+	t.Run("unread files", func(t *testing.T) {
+		stillServes(t, url, func() { unreadFiles(t, url) })
+	})
+
+	t.Run("floods", func(t *testing.T) {
+		const clients, enough = 100, 1 << 20
+		stillServes(t, url, func() {
+			var all sync.WaitGroup
+			for range clients {
+				all.Go(func() {
+					conn := dialAgent(t, url)
+					defer conn.Close() // the flood goes on, and is kept for its session
+					request(t, conn, `{"id":6,"method":"process/start","params":{"processId":"flood","argv":["/bin/sh","-c","yes 0123456789abcdef; :"],`+
+						`"cwd":"file:///","env":{"PATH":"/usr/bin:/bin"},"tty":false}}`)
+					for got := 0; got < enough; {
+						message, err := conn.Read()
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						got += len(message)
+						rpc.Recycle(message)
+					}
+				})
+			}
+			all.Wait()
+		})
+	})
+}
+
+// unreadFiles has clients ask for large files, again and again, without reading an answer.
+func unreadFiles(t *testing.T, url string) {
+	const clients, requests, size = 20, 8, 12_000_000
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+		t.Error(err)
+		return
+	}
+	var conns []rpc.Conn
+	for range clients {
+		conn := dialAgent(t, url)
+		defer conn.Close()
+		conns = append(conns, conn)
+		for range requests {
+			if err := conn.Write([]byte(`{"id":7,"method":"fs/readFile","params":{"path":"file://` + path + `"}}`)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}
+	// Each has begun to answer, or refused to.
+	for _, conn := range conns {
+		if _, err := conn.Read(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestMemoryOfUnreadFiles: content that clients do not read costs no more than itself.
+func TestMemoryOfUnreadFiles(t *testing.T) {
+	const most = 300 << 10 // KiB
+	a := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
+	url := a.line(t)
+	stillServes(t, url, func() { unreadFiles(t, url) })
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, err := strconv.Atoi(strings.Fields(rest)[0])
+			if err != nil || kib > most {
+				t.Errorf("%d KiB were resident, %v, want at most %d", kib, err, most)
+			}
+			t.Logf("%d MiB were resident", kib>>10)
+			return
+		}
+	}
+	t.Errorf("no VmHWM in\n%s", status)
+}

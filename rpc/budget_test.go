@@ -1,0 +1,424 @@
+package rpc
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+const testMost = 64 << 20 // the longest message
+
+// fill lets n bytes of a message arrive. It returns what to wait for when there
+// is no room for all of them, and how many did not arrive.
+func fill(in *Intake, n int) (left int, granted <-chan struct{}) {
+	for n > 0 {
+		space, granted := in.TrySpace(1, testMost)
+		if granted != nil {
+			return n, granted
+		}
+		k := min(n, len(space))
+		in.Filled(k)
+		n -= k
+	}
+	return 0, nil
+}
+
+// mustFill is fill with all the room that it takes.
+func mustFill(t *testing.T, in *Intake, n int) {
+	t.Helper()
+	if left, _ := fill(in, n); left > 0 {
+		t.Fatalf("no room for %d of %d bytes", left, n)
+	}
+}
+
+// used is what counts in the account of large messages.
+func (b *Budget) used() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.large.used
+}
+
+// TestBudgetWaits: a large message waits for room, which one that has been
+// served makes. Small ones do not wait for it.
+func TestBudgetWaits(t *testing.T) {
+	t.Parallel()
+	b := NewBudget(1 << 20)
+	first, second, small := NewIntake(b, 0, nil), NewIntake(b, 0, nil), NewIntake(b, 0, nil)
+	mustFill(t, first, 1<<20)
+	message := first.Message()
+	mustFill(t, first, maxSmall)
+	// The next one that waits has the place beyond the limit.
+	mustFill(t, second, 1<<20)
+	left, granted := fill(first, 1<<20)
+	if granted == nil {
+		t.Fatal("a third message found room")
+	}
+	mustFill(t, small, maxSmall)
+	b.Recycle(small.Message())
+	select {
+	case <-granted:
+		t.Fatal("room without an end of what took it")
+	default:
+	}
+	b.Recycle(second.Message())
+	b.Recycle(message)
+	<-granted
+	mustFill(t, first, left)
+	b.Recycle(first.Message())
+	if used := b.used(); used != 0 {
+		t.Errorf("%d bytes are not given back", used)
+	}
+}
+
+// TestBudgetOldest fills the budget with messages that have all begun and can
+// go on only if others end: one after the other gets through, and never is more
+// than one of them beyond the limit.
+func TestBudgetOldest(t *testing.T) {
+	t.Parallel()
+	const limit, size, connections = 8 << 20, 16 << 20, 20
+	b := NewBudget(limit)
+	var clients sync.WaitGroup
+	for range connections {
+		clients.Go(func() {
+			in := NewIntake(b, 0, nil)
+			for in.Len() < size {
+				space, err := in.Space(1, testMost)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				// What is held: one message, its copy while it grows, and the others.
+				if used := b.used(); used > limit+size+size/4+1<<20 {
+					t.Errorf("%d MiB are in use", used>>20)
+				}
+				in.Filled(min(len(space), size-in.Len(), 1<<20))
+			}
+			message := in.Message()
+			time.Sleep(time.Millisecond) // it is being served
+			b.Recycle(message)
+		})
+	}
+	clients.Wait()
+	if used := b.used(); used != 0 {
+		t.Errorf("%d bytes are not given back", used)
+	}
+}
+
+// TestBudgetProperties lets messages of any size come in any pieces, be given
+// up, be served and wait. All that is held is bounded, everything is given back,
+// and as long as peers go on and handlers return every message gets through.
+func TestBudgetProperties(t *testing.T) {
+	t.Parallel()
+	const limit, most = 4 << 20, 8 << 20
+	const largest = 16 << 20 // buffer of such a message
+	rapid.Check(t, func(t *rapid.T) {
+		b := NewBudget(limit)
+		type connection struct {
+			in        *Intake
+			size      int    // of the message that arrives, 0: none
+			held      []byte // the message before, not served yet
+			suspended bool
+		}
+		var connections [6]connection
+		for i := range connections {
+			connections[i].in = NewIntake(b, 0, nil)
+		}
+		suspended := int64(0)
+		goOn := func(c *connection, n int) {
+			if n = min(n, c.size-c.in.Len()); n > 0 {
+				fill(c.in, n)
+			}
+			if c.in.Len() == c.size && c.held == nil {
+				c.held, c.size = c.in.Message(), 0
+			}
+		}
+		serve := func(c *connection) {
+			if c.suspended {
+				suspended -= int64(cap(c.held))
+			}
+			b.give(cap(c.held), c.suspended)
+			c.held, c.suspended = nil, false
+		}
+		check := func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			var sum int64 // of what is there
+			unfinished := int64(0)
+			for _, c := range connections {
+				if c.held != nil && !c.suspended && cap(c.held) > maxSmall {
+					sum += int64(cap(c.held))
+				}
+				if c.in.Held() > maxSmall {
+					unfinished += int64(c.in.Held())
+				}
+			}
+			sum += unfinished
+			granted := int64(0) // to those who have not looked yet
+			for _, c := range connections {
+				if c.in.waiting && closed(c.in.granted) {
+					granted += c.in.want
+				}
+			}
+			if b.large.used != sum+granted {
+				t.Fatalf("%d bytes count, %d are held and %d granted", b.large.used, sum, granted)
+			}
+			if b.large.used > limit+largest+largest/4+suspended {
+				t.Fatalf("%d bytes are in use beside %d suspended", b.large.used, suspended)
+			}
+			if b.large.suspended > suspended {
+				t.Fatalf("%d bytes count as suspended, %d are", b.large.suspended, suspended)
+			}
+		}
+		pick := func(t *rapid.T) *connection {
+			return &connections[rapid.IntRange(0, len(connections)-1).Draw(t, "connection")]
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(*rapid.T) { check() },
+			"begin": func(t *rapid.T) {
+				if c := pick(t); c.size == 0 {
+					c.size = rapid.OneOf(rapid.IntRange(1, maxSmall), rapid.IntRange(1, most)).Draw(t, "size")
+				}
+			},
+			"goOn": func(t *rapid.T) {
+				if c := pick(t); c.size > 0 {
+					goOn(c, rapid.IntRange(1, most).Draw(t, "bytes"))
+				}
+			},
+			"giveUp": func(t *rapid.T) {
+				c := pick(t)
+				c.in.Drop()
+				c.size = 0
+			},
+			"serve": func(t *rapid.T) {
+				if c := pick(t); c.held != nil {
+					serve(c)
+				}
+			},
+			"suspend": func(t *rapid.T) {
+				c := pick(t)
+				if c.held != nil && !c.suspended && b.suspend(cap(c.held), ownSuspended) {
+					c.suspended = true
+					suspended += int64(cap(c.held))
+				}
+			},
+			"resume": func(t *rapid.T) {
+				if c := pick(t); c.suspended {
+					b.resume(cap(c.held))
+					suspended -= int64(cap(c.held))
+					c.suspended = false
+				}
+			},
+		})
+		// Everything comes to its end.
+		for left := len(connections); left > 0; {
+			moved := false
+			left = 0
+			for i := range connections {
+				c := &connections[i]
+				if c.held != nil {
+					serve(c)
+					moved = true
+				}
+				if c.size > 0 {
+					before := c.in.Len()
+					goOn(c, most)
+					moved = moved || c.in.Len() != before || c.size == 0
+				}
+				if c.size > 0 || c.held != nil {
+					left++
+				}
+			}
+			if left > 0 && !moved {
+				t.Fatalf("%d messages do not get through", left)
+			}
+		}
+		check()
+		if b.large.used != 0 || b.small.used != 0 || b.large.suspended != 0 || b.small.suspended != 0 || b.first != nil || len(b.queue) > 0 {
+			t.Errorf("at rest: %+v, %+v", b.large, b.small)
+		}
+	})
+}
+
+// TestBudgetPatience: a large message that does not go on is given up after its
+// peer's patience, but not while it waits for memory, nor while nobody can take
+// more of it.
+func TestBudgetPatience(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const patience = 90 * time.Second
+		b := NewBudget(1 << 20)
+		var stalled atomic.Int32
+		in := NewIntake(b, patience, func() { stalled.Add(1) })
+		check := func(what string, want int32) {
+			t.Helper()
+			synctest.Wait()
+			if got := stalled.Load(); got != want {
+				t.Fatalf("%s: given up %d times, want %d", what, got, want)
+			}
+		}
+		mustFill(t, in, maxSmall)
+		time.Sleep(2 * patience)
+		check("a small message", 0)
+		for range 3 {
+			mustFill(t, in, minProgress)
+			time.Sleep(patience - time.Second)
+			check("one that goes on", 0)
+		}
+		in.Pause()
+		time.Sleep(2 * patience)
+		check("one that is not read", 0)
+		mustFill(t, in, 1)
+		for range patience / time.Second * 2 { // far less than enough
+			if stalled.Load() == 1 {
+				break
+			}
+			time.Sleep(time.Second)
+			mustFill(t, in, 1)
+			synctest.Wait()
+		}
+		check("one that hardly goes on", 1)
+		in.Drop()
+
+		// Somebody who takes it all and the place beyond it.
+		other := NewIntake(b, 0, nil)
+		mustFill(t, other, 2<<20)
+		left, granted := fill(in, 1<<20)
+		if granted == nil {
+			t.Fatal("there was room")
+		}
+		time.Sleep(2 * patience)
+		check("one that waits for memory", 1)
+		other.Drop()
+		<-granted
+		mustFill(t, in, left)
+		time.Sleep(2 * patience)
+		check("one that has waited for memory", 2)
+		in.Message()
+		time.Sleep(2 * patience)
+		check("one that has arrived", 2)
+	})
+}
+
+// TestBudgetClose: who waits to read, or for memory, hears of the end of its
+// connection, and gives up its place.
+func TestBudgetClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBudget(1 << 20)
+		first, other := NewIntake(b, 0, nil), NewIntake(b, 0, nil)
+		mustFill(t, first, 4<<20) // beyond the limit: others have to wait
+		waits := NewIntake(b, 0, nil)
+		done := make(chan error, 2)
+		go func() {
+			_, err := waits.Space(1<<20, testMost)
+			waits.Drop()
+			done <- err
+		}()
+		b.account(1).used += b.small.limit
+		go func() { done <- other.Begin() }()
+		synctest.Wait()
+		select {
+		case err := <-done:
+			t.Fatalf("%v without waiting", err)
+		default:
+		}
+		waits.Close()
+		other.Close()
+		for range 2 {
+			if err := <-done; !errors.Is(err, net.ErrClosed) {
+				t.Errorf("%v, want that it is closed", err)
+			}
+		}
+		first.Drop()
+		if used := b.used(); used != 0 || len(b.queue) > 0 {
+			t.Errorf("%d bytes and %d places are not given back", used, len(b.queue))
+		}
+	})
+}
+
+// TestBudgetGivenUp: who gives up a message for which there is room by now
+// leaves that room to others.
+func TestBudgetGivenUp(t *testing.T) {
+	t.Parallel()
+	b := NewBudget(1 << 20)
+	first, waits := NewIntake(b, 0, nil), NewIntake(b, 0, nil)
+	mustFill(t, first, 4<<20)
+	_, granted := fill(waits, 1<<20)
+	if granted == nil {
+		t.Fatal("there was room")
+	}
+	first.Drop()
+	<-granted
+	waits.Drop()
+	if used := b.used(); used != 0 {
+		t.Errorf("%d bytes are not given back", used)
+	}
+}
+
+// TestBudgetGate: nothing more is read while too many small messages are being
+// served.
+func TestBudgetGate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBudget(1 << 20)
+		in := NewIntake(b, 0, nil)
+		var held [][]byte
+		for !in.Crowded() {
+			if err := in.Begin(); err != nil {
+				t.Fatal(err)
+			}
+			mustFill(t, in, 1<<10)
+			held = append(held, in.Message())
+		}
+		if n := int64(len(held)) << 10; n < minSmallLimit/2 || n > minSmallLimit {
+			t.Errorf("reading stops after %d bytes, want %d", n, minSmallLimit)
+		}
+		begun := make(chan error, 1)
+		go func() { begun <- in.Begin() }()
+		synctest.Wait()
+		select {
+		case <-begun:
+			t.Fatal("it did not wait")
+		default:
+		}
+		b.Recycle(held[0])
+		if err := <-begun; err != nil {
+			t.Error(err)
+		}
+		for _, message := range held[1:] {
+			b.Recycle(message)
+		}
+	})
+}
+
+// TestSuspended: requests that only wait hold half as much again as the limit,
+// a single one whatever it takes, and those of each connection a little in any
+// case.
+func TestSuspended(t *testing.T) {
+	t.Parallel()
+	b := NewBudget(16 << 20)
+	const large = 6 << 20
+	b.large.used = 100 << 20 // how it came is not the subject
+	if !b.suspend(large, 0) {
+		t.Error("the first one was refused")
+	}
+	if b.suspend(large, 0) {
+		t.Error("a second one was taken")
+	}
+	if !b.suspend(ownSuspended, 0) || b.suspend(maxSmall+1, ownSuspended) {
+		t.Error("of a connection not just the first bytes were taken")
+	}
+	b.give(large, true)
+	if !b.suspend(maxSmall+1, ownSuspended) {
+		t.Error("what was given back cannot be had")
+	}
+	if b.large.suspended != ownSuspended+maxSmall+1 {
+		t.Errorf("%d bytes are suspended", b.large.suspended)
+	}
+}

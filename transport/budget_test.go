@@ -1,0 +1,146 @@
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/rpc"
+)
+
+// TestBudgetOfManyConnections sends messages over many connections that
+// together are far above their budget: all arrive, one after the other, and so
+// does what is small meanwhile.
+func TestBudgetOfManyConnections(t *testing.T) {
+	t.Parallel()
+	const size = 6 << 20
+	budget := rpc.NewBudget(1 << 20)
+	l := listen(t, Config{Budget: budget})
+	message := bytes.Repeat([]byte("x"), size)
+	var clients sync.WaitGroup
+	for range 8 {
+		client, err := Dial(t.Context(), l.URL(), DialConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Close() })
+		server := accept(t, l)
+		clients.Go(func() {
+			if err := errors.Join(client.Write([]byte("{}")), client.Write(message)); err != nil {
+				t.Error(err)
+			}
+		})
+		clients.Go(func() {
+			for _, want := range []int{2, size} {
+				got, err := server.Read()
+				if err != nil || len(got) != want {
+					t.Errorf("Read: %d bytes, %v; want %d", len(got), err, want)
+					return
+				}
+				budget.Recycle(got)
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// TestWebSocketDropsAPeerThatStopsInAMessage: pongs do not stand for the rest of
+// a message, whose memory others may be waiting for.
+func TestWebSocketDropsAPeerThatStopsInAMessage(t *testing.T) {
+	t.Parallel()
+	budget := rpc.NewBudget(1 << 20)
+	p, server := rawPair(t, Config{PingInterval: 10 * time.Millisecond, PeerTimeout: time.Second, Budget: budget})
+	p.send(t, frame(0x01, make([]byte, 2<<20)))
+	done := readAsync(server)
+	for {
+		if _, _, err := p.next(); err != nil { // a ping
+			break
+		}
+		if _, err := p.Write(frame(0x8a, nil)); err != nil {
+			break
+		}
+	}
+	if err := <-done; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Read: %v, want %v", err, os.ErrDeadlineExceeded)
+	}
+	// What it held is to be had.
+	in := rpc.NewIntake(budget, 0, nil)
+	defer in.Close()
+	for range 2 {
+		if _, granted := in.TrySpace(1<<20, MaxMessage); granted != nil {
+			t.Fatal("the memory of the message was not given back")
+		}
+		in.Drop()
+	}
+}
+
+// TestCloseUnblocksAReadWithoutMemory closes connections whose message waits
+// for memory that nobody gives back.
+func TestCloseUnblocksAReadWithoutMemory(t *testing.T) {
+	t.Parallel()
+	budget := rpc.NewBudget(1 << 20)
+	for range 2 {
+		in := rpc.NewIntake(budget, 0, nil)
+		if _, granted := in.TrySpace(2<<20, MaxMessage); granted != nil {
+			break // the first one has the place beyond the limit
+		}
+	}
+	line := strings.Repeat("x", 1<<20) + "\n"
+	in, out := io.Pipe()
+	defer out.Close()
+	lines := Stdio(in, nopWriteCloser{io.Discard}, budget)
+	go io.WriteString(out, line)
+	p, server := rawPair(t, Config{Budget: budget})
+	go p.Write(frame(0x81, []byte(line)))
+	for _, conn := range []rpc.Conn{lines, server} {
+		done := readAsync(conn)
+		time.Sleep(10 * time.Millisecond) // it may also not have begun to wait
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%v: Read: %v, want %v", conn, err, net.ErrClosed)
+		}
+	}
+}
+
+// TestReadAllGrowsForBytesOnly: a message that fills its buffer exactly does
+// not get a larger one.
+func TestReadAllGrowsForBytesOnly(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{firstBuffer, 5 << 20, 5<<20 + 1} {
+		want := bytes.Repeat([]byte("x"), size)
+		got, err := readAll(rpc.NewIntake(nil, 0, nil), bytes.NewReader(want), 5<<20)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("%d bytes, %v; want %d", len(got), err, size)
+		}
+		if size <= 5<<20 && cap(got) > 8<<20 {
+			t.Errorf("%d bytes lie in %d", size, cap(got))
+		}
+	}
+}
+
+// TestPartsOfAnotherSize: a message that is not as long as was said is the end
+// of its connection, since the peer was told.
+func TestPartsOfAnotherSize(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{99_999, 100_001} {
+		p, server := rawPair(t, Config{})
+		readAsync(server)
+		go io.Copy(io.Discard, p)
+		parts := slices.Values([][]byte{make([]byte, 60_000), make([]byte, 40_000)})
+		if err := server.WriteParts(size, parts); err == nil {
+			t.Errorf("100,000 bytes were written as %d", size)
+		}
+		if err := server.Write([]byte("{}")); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Write behind it: %v, want %v", err, net.ErrClosed)
+		}
+	}
+}
