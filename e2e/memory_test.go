@@ -66,20 +66,22 @@ func stillServes(t *testing.T, url string, load func()) {
 	t.Helper()
 	other := dialAgent(t, url)
 	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		load()
-	}()
-	for ended := false; !ended; {
-		select {
-		case <-done:
-			ended = true
-		case <-time.After(5 * time.Millisecond):
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for ended := false; !ended; {
+			select {
+			case <-done:
+				ended = true // once more
+			case <-time.After(5 * time.Millisecond):
+			}
+			if request(t, other, `{"id":2,"method":"environment/status"}`) == nil {
+				return
+			}
 		}
-		if request(t, other, `{"id":2,"method":"environment/status"}`) == nil {
-			t.Fatal("the agent no longer serves")
-		}
-	}
+	})
+	defer asking.Wait()
+	defer close(done)
+	load()
 }
 
 // inGroup starts an agent in a control group of its own that has so much memory, where one can be made.
@@ -162,8 +164,8 @@ func TestMemoryOfContainer(t *testing.T) {
 		stillServes(t, url, func() {
 			var all sync.WaitGroup
 			for i := range clients {
+				conn := dialAgent(t, url)
 				all.Go(func() {
-					conn := dialAgent(t, url)
 					defer conn.Close()
 					path := filepath.Join(dir, strconv.Itoa(i))
 					request(t, conn, `{"id":5,"method":"fs/writeFile","params":{"path":"file://`+path+`","dataBase64":"`+content+`"}}`)
@@ -185,8 +187,8 @@ func TestMemoryOfContainer(t *testing.T) {
 		stillServes(t, url, func() {
 			var all sync.WaitGroup
 			for range clients {
+				conn := dialAgent(t, url)
 				all.Go(func() {
-					conn := dialAgent(t, url)
 					defer conn.Close() // the flood goes on, and is kept for its session
 					request(t, conn, `{"id":6,"method":"process/start","params":{"processId":"flood","argv":["/bin/sh","-c","yes 0123456789abcdef; :"],`+
 						`"cwd":"file:///","env":{"PATH":"/usr/bin:/bin"},"tty":false}}`)
@@ -211,8 +213,7 @@ func unreadFiles(t *testing.T, url string) {
 	const clients, requests, size = 20, 8, 12_000_000
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
-		t.Error(err)
-		return
+		t.Fatal(err)
 	}
 	var conns []rpc.Conn
 	for range clients {
@@ -221,15 +222,14 @@ func unreadFiles(t *testing.T, url string) {
 		conns = append(conns, conn)
 		for range requests {
 			if err := conn.Write([]byte(`{"id":7,"method":"fs/readFile","params":{"path":"file://` + path + `"}}`)); err != nil {
-				t.Error(err)
-				return
+				t.Fatal(err)
 			}
 		}
 	}
 	// Each has begun to answer, or refused to.
 	for _, conn := range conns {
 		if _, err := conn.Read(); err != nil {
-			t.Error(err)
+			t.Fatal(err)
 		}
 	}
 }
