@@ -31,7 +31,7 @@ const (
 	// message that goes beyond all limits, which is copied once while it grows.
 	ownMemory = 96 << 20
 	// maxMessages is for large messages of all connections together.
-	maxMessages = 256 << 20
+	maxMessages = 128 << 20
 )
 
 // planMemory divides what the limit of the garbage collector leaves. Where there
