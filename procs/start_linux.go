@@ -127,7 +127,14 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 	return nil
 }
 
+// maxBusy is the longest wait for whoever has a program open for writing.
+const maxBusy = 256 * time.Millisecond
+
 // newGroup forks and executes path as the leader of a new session.
+//
+// A program that was written a moment ago may be busy: a child that was forked
+// meanwhile has the file open until it executes something itself. So it tries
+// again, for half a second in all.
 func newGroup(reaper *Reaper, path string, argv []string, attr *syscall.ProcAttr) (*group, error) {
 	fd := -1
 	attr.Sys.PidFD = &fd
@@ -136,6 +143,10 @@ func newGroup(reaper *Reaper, path string, argv []string, attr *syscall.ProcAttr
 	if err == syscall.EINVAL {
 		// Also what a kernel says that does not know CLONE_PIDFD.
 		attr.Sys.PidFD = nil
+		pid, err = reaper.Fork(fork)
+	}
+	for wait := time.Millisecond; err == syscall.ETXTBSY && wait <= maxBusy; wait *= 2 {
+		time.Sleep(wait)
 		pid, err = reaper.Fork(fork)
 	}
 	if err != nil {

@@ -177,3 +177,44 @@ func TestEnvironment(t *testing.T) {
 		t.Errorf("ran in %q, want %q", got, dir)
 	}
 }
+
+// A program that is still open for writing, as it is in a child that was forked
+// while it was written, is waited for, but not for ever.
+func TestBusyProgram(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	spec := Spec{Argv: []string{script(t, dir, "tool", "#!/bin/sh\n", 0o755)}, Dir: dir}
+	busy := func() *os.File {
+		f, err := os.OpenFile(spec.Argv[0], os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	f := busy()
+	if _, err := Start(spec); !errors.Is(err, syscall.ETXTBSY) {
+		t.Errorf("a program that stays open for writing: %v, want %v", err, syscall.ETXTBSY)
+	}
+	f.Close()
+	for range 20 { // on a busy machine it may be closed too late
+		f := busy()
+		closed := make(chan struct{})
+		time.AfterFunc(10*time.Millisecond, func() {
+			f.Close()
+			close(closed)
+		})
+		p, err := Start(spec)
+		if err == nil {
+			p.Close()
+		}
+		select {
+		case <-closed:
+			if err == nil {
+				return
+			}
+		default:
+		}
+		<-closed
+	}
+	t.Error("a program that was closed after a while was never started")
+}
