@@ -201,19 +201,15 @@ func (c *client) read(id string, after uint64) *protocol.ReadResult {
 	return &r
 }
 
-// standsStill waits until a process makes no more events, and returns the
-// number of the next one.
-func (c *client) standsStill(p *process) (next uint64) {
+// stuck is the number of the next event of a process whose client takes no
+// notification: the first one is with the client, the second on its way.
+const stuck = 3
+
+// standsStill waits until a process cannot go on because c does not listen.
+func (c *client) standsStill(p *process) {
 	c.t.Helper()
-	looks := 0
-	eventually(c.t, "the process stands still", func() bool {
-		_, _, _, now := p.State()
-		if now != next || now == 1 {
-			looks = 0
-		}
-		next = now
-		looks++
-		return looks > 50
+	eventually(c.t, "the process waits for its client", func() bool {
+		_, _, _, next := p.State()
+		return next == stuck
 	})
-	return next
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/execagent/execagent/rpc"
 )
@@ -52,7 +53,8 @@ func TestRetainTotal(t *testing.T) {
 		// Each stream may be one chunk over while the oldest output goes.
 		over = atOnce * (64<<10 + 64)
 	)
-	r := newRig(t, Config{RetainTotalBytes: total})
+	// Nobody is forgotten, however long it takes.
+	r := newRig(t, Config{RetainTotalBytes: total, SessionTTL: time.Hour})
 	a := r.attach("")
 	a.drop()
 	// Messages are not decoded: with the race detector that would take minutes.

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/execagent/execagent/protocol"
@@ -44,10 +46,16 @@ func TestMissedOutput(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
 	a := r.attach("")
-	a.must("process/start", sh("p", "echo one; read x; sleep 0.1; echo two; read x; echo three"), nil)
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.must("process/start", sh("p", "echo one; read x <"+gate+"; echo two; read x; echo three"), nil)
 	a.awaitNote("process/output", "p")
-	a.must("process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("\n")}, nil)
 	a.drop()
+	if err := os.WriteFile(gate, []byte("\n"), 0); err != nil {
+		t.Fatal(err)
+	}
 	p := r.process(a.session, "p")
 	eventually(t, "the process goes on without a client", func() bool {
 		_, _, _, next := p.State()
@@ -121,24 +129,39 @@ func TestExpiry(t *testing.T) {
 // TestResumeStopsExpiry resumes within the TTL and stays beyond it.
 func TestResumeStopsExpiry(t *testing.T) {
 	t.Parallel()
-	const ttl = 400 * time.Millisecond
-	r := newRig(t, Config{SessionTTL: ttl})
-	a := r.attach("")
-	a.must("process/start", sh("p", "read x"), nil)
-	a.drop()
-	b := r.attach(a.session)
-	expired := time.After(2 * ttl) // the time is what is tested
-	<-expired
-	if got := b.read("p", 0); got.Exited {
-		t.Error("the process of a resumed session was killed")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = time.Minute
+		a := New(Config{SessionTTL: ttl})
+		defer a.Close()
+		first, second := &connection{}, &connection{}
+		s, err := a.open(first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.detach(first)
+		time.Sleep(ttl - time.Second)
+		if _, err := a.resume(s.id, second); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * ttl)
+		synctest.Wait()
+		if s.ended || a.sessions[s.id] != s {
+			t.Error("a resumed session has ended")
+		}
+		s.detach(second)
+		time.Sleep(ttl + time.Second)
+		synctest.Wait()
+		if !s.ended || a.sessions[s.id] != nil {
+			t.Error("a session that was lost again lives on")
+		}
+	})
 }
 
 // TestEndedProcess pins how long an ended process is known: for the TTL, then
 // its id is free and what is left of its group is killed (rpc.md 4.8).
 func TestEndedProcess(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{SessionTTL: 500 * time.Millisecond})
+	r := newRig(t, Config{SessionTTL: time.Hour})
 	c := r.attach("")
 	pids := family(t, c, "p", left)
 	c.awaitNote("process/closed", "p")
@@ -149,6 +172,13 @@ func TestEndedProcess(t *testing.T) {
 	if !alive(pids[1]) {
 		t.Error("the child that was left behind did not live until its process was forgotten")
 	}
+	p := r.process(c.session, "p")
+	eventually(t, "an ended process has its time", func() bool {
+		s := r.session(c.session)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return p.expiry != nil && p.expiry.Reset(0) // the hour is over
+	})
 	eventually(t, "what is left of the group is killed", gone(pids))
 	eventually(t, "the id is free", func() bool {
 		return c.call("process/read", object{"processId": "p"}, nil) != nil

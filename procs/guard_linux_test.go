@@ -36,7 +36,7 @@ func guardedAgent(guard *Guard, argv []string) error {
 // gone waits until nobody is left in the group.
 func gone(t *testing.T, pgid int) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(patience); ; {
 		if err := syscall.Kill(-pgid, 0); err == syscall.ESRCH || zombies(pgid) {
 			return
 		}
@@ -163,7 +163,7 @@ func TestGuardJobs(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = agent.Wait() // it was killed
-			if !endsWithin(t, job, 10_000) {
+			if !endsWithin(t, job, waitMs) {
 				t.Error("a job survived the agent")
 			}
 			if endsWithin(t, escaped, 0) {
@@ -195,7 +195,7 @@ func TestGuardRestart(t *testing.T) {
 	if killed != 1 {
 		t.Fatalf("%d processes are our guard, want 1", killed)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		guard.mu.Lock()
 		ended := guard.alive == nil
 		guard.mu.Unlock()

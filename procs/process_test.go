@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -15,6 +16,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 )
+
+// patience is how long a test waits for what must come, before it fails. The
+// machine may have much else to do.
+const patience = 5 * time.Minute
 
 // recorder is a Sink that keeps everything and checks the rules that hold for
 // every process.
@@ -100,19 +105,39 @@ func run(t *testing.T, spec Spec) (*Process, *recorder) {
 	return p, rec
 }
 
+// gate is what a script waits at, by reading from path, until the test opens it.
+type gate struct{ path string }
+
+func newGate(t *testing.T) gate {
+	t.Helper()
+	g := gate{filepath.Join(t.TempDir(), "gate")}
+	if err := syscall.Mkfifo(g.path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// open waits until somebody reads.
+func (g gate) open(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile(g.path, []byte("\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func finish(t *testing.T, p *Process) {
 	t.Helper()
 	select {
 	case <-p.Done():
-	case <-time.After(30 * time.Second):
-		t.Fatalf("process %q is not closed after 30 s", p.Argv())
+	case <-time.After(patience):
+		t.Fatalf("process %q is not closed after %v", p.Argv(), patience)
 	}
 }
 
 // waitFor waits until the output contains text.
 func waitFor(t *testing.T, p *Process, text string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var out []byte
 	for after := uint64(0); ; {
@@ -323,7 +348,17 @@ func TestGrandchild(t *testing.T) {
 	t.Parallel()
 	t.Run("late output", func(t *testing.T) {
 		t.Parallel()
-		_, rec := run(t, Spec{Argv: sh("echo first; (sleep 0.2; echo late) & exit 4")})
+		gate := newGate(t)
+		p, rec := launch(t, Spec{Argv: sh("echo first; (read x <" + gate.path + "; echo late) & exit 4")})
+		p.Begin()
+		for after, exited := uint64(0), false; !exited; exited, _, _, _ = p.State() {
+			if err := p.Wait(t.Context(), after); err != nil {
+				t.Fatal(err)
+			}
+			after++
+		}
+		gate.open(t)
+		finish(t, p)
 		if got := rec.order(); got != "output exited output closed" || rec.text(0) != "first\nlate\n" {
 			t.Errorf("events %q, output %q", got, rec.text(0))
 		}
@@ -332,7 +367,7 @@ func TestGrandchild(t *testing.T) {
 		t.Parallel()
 		p, _ := launch(t, Spec{Argv: sh("cat /dev/zero & exit 0")})
 		p.Begin()
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		for after, exited := uint64(0), false; !exited; exited, _, _, _ = p.State() {
 			if err := p.Wait(ctx, after); err != nil {

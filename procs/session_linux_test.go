@@ -95,7 +95,7 @@ func TestKillSession(t *testing.T) {
 				}
 			}
 			tt.kill(p)
-			if !endsWithin(t, job, 10_000) {
+			if !endsWithin(t, job, waitMs) {
 				t.Fatal("the job survived")
 			}
 			if endsWithin(t, escaped, 0) {
@@ -125,7 +125,7 @@ func TestStrangersSessionIsSpared(t *testing.T) {
 		t.Fatal("a member of a session was killed that is younger than our claim to its number")
 	}
 	killSessions(map[int]uint64{p.PID(): born.start})
-	if !endsWithin(t, job, 10_000) {
+	if !endsWithin(t, job, waitMs) {
 		t.Error("a member of a session survived whose leader has never changed")
 	}
 }
@@ -149,7 +149,7 @@ func TestKillForkingSession(t *testing.T) {
 			if err != nil {
 				continue // it has just ended
 			}
-			if !endsWithin(t, fd, 1000) {
+			if !endsWithin(t, fd, waitMs) {
 				t.Errorf("process %d of the session survived", pid)
 			}
 			_ = unix.Close(fd)

@@ -89,7 +89,7 @@ func TestKillGroup(t *testing.T) {
 				t.Fatal("the child of an exited leader was killed by Signal or Terminate")
 			}
 			p.KillGroup()
-			if !endsWithin(t, pidfd, 10_000) {
+			if !endsWithin(t, pidfd, waitMs) {
 				t.Fatal("the child survived KillGroup")
 			}
 			finish(t, p)
@@ -97,6 +97,9 @@ func TestKillGroup(t *testing.T) {
 		})
 	}
 }
+
+// waitMs is patience in milliseconds.
+const waitMs = int(patience / time.Millisecond)
 
 // endsWithin tells whether the process of pidfd ends in so many milliseconds.
 func endsWithin(t *testing.T, pidfd, ms int) bool {
@@ -193,7 +196,7 @@ func endWithZombies(how string) error {
 		}
 	}
 	// One is the guard's.
-	for deadline := time.Now().Add(time.Minute); pidfds() > 1; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); pidfds() > 1; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%d pidfds are held for %d groups without members", pidfds()-1, processes)
 		}

@@ -6,11 +6,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -22,8 +20,8 @@ func TestWriteOrder(t *testing.T) {
 		spec Spec
 		end  string
 	}{
-		{"pipe", Spec{Argv: sh("sleep 0.1; exec sha256sum"), Stdin: true}, ""},
-		{"pty", Spec{Argv: sh("stty raw -echo; echo ready; sleep 0.1; head -c 3000000 | sha256sum"), TTY: true}, ""},
+		{"pipe", Spec{Argv: sh("exec sha256sum"), Stdin: true}, ""},
+		{"pty", Spec{Argv: sh("stty raw -echo; echo ready; head -c 3000000 | sha256sum"), TTY: true}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -162,6 +160,22 @@ func fillStdin(t *testing.T, p *Process) (n int) {
 	}
 }
 
+// someWait waits until so many writes wait.
+func someWait(t *testing.T, p *Process, writes int) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		p.stdin.mu.Lock()
+		waiting := p.stdin.waiting
+		p.stdin.mu.Unlock()
+		if waiting >= writes {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d writes wait, want %d", waiting, writes)
+		}
+	}
+}
+
 func TestFullQueue(t *testing.T) {
 	t.Parallel()
 	blocked := func(t *testing.T, script string) (*Process, chan error) {
@@ -179,10 +193,9 @@ func TestFullQueue(t *testing.T) {
 			}
 			done <- err
 		}()
-		select {
-		case err := <-done:
-			t.Fatalf("a write to a full queue did not wait: %v", err)
-		case <-time.After(20 * time.Millisecond):
+		someWait(t, p, 1)
+		if len(done) > 0 {
+			t.Fatalf("a write to a full queue did not wait: %v", <-done)
 		}
 		return p, done
 	}
@@ -197,7 +210,9 @@ func TestFullQueue(t *testing.T) {
 	})
 	t.Run("room", func(t *testing.T) {
 		t.Parallel()
-		_, done := blocked(t, "sleep 0.1; exec cat >/dev/null")
+		gate := newGate(t)
+		_, done := blocked(t, "read x <"+gate.path+"; exec cat >/dev/null")
+		gate.open(t)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -220,7 +235,9 @@ func TestFullQueue(t *testing.T) {
 	})
 	t.Run("exit of a leader whose child keeps stdin", func(t *testing.T) {
 		t.Parallel()
-		_, done := blocked(t, "sleep 60 <&0 & sleep 0.1")
+		gate := newGate(t)
+		_, done := blocked(t, "sleep 60 <&0 & read x <"+gate.path)
+		gate.open(t)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -255,25 +272,27 @@ func TestLongWrite(t *testing.T) {
 			t.Errorf("%d bytes are queued, %d counted, want at most %d", total, p.stdin.queued, stdinQueue)
 		}
 	}
-	short := func(t *testing.T) context.Context {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		t.Cleanup(cancel)
-		return ctx
+	// cutShort writes until it waits, and then no longer.
+	cutShort := func(t *testing.T, p *Process) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan error, 1)
+		go func() {
+			_, err := p.Write(ctx, "long", long)
+			done <- err
+		}()
+		someWait(t, p, 1)
+		cancel()
+		if err := <-done; err != context.Canceled {
+			t.Fatalf("Write: %v, want the end of its context", err)
+		}
 	}
 	reader := func(t *testing.T) (p *Process, rec *recorder, read func()) {
-		gate := t.TempDir() + "/gate"
-		if err := syscall.Mkfifo(gate, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		p, rec = launch(t, Spec{Argv: sh(": <" + gate + "; exec sha256sum"), Stdin: true})
+		gate := newGate(t)
+		p, rec = launch(t, Spec{Argv: sh("read x <" + gate.path + "; exec sha256sum"), Stdin: true})
 		p.Begin()
-		return p, rec, func() {
-			f, err := os.OpenFile(gate, os.O_WRONLY, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			f.Close()
-		}
+		return p, rec, func() { gate.open(t) }
 	}
 	accepted := func(t *testing.T, status WriteStatus, err error) {
 		t.Helper()
@@ -304,10 +323,11 @@ func TestLongWrite(t *testing.T) {
 			held(t, p)
 			clear(data) // the caller may
 		}()
+		someWait(t, p, 1)
 		select {
 		case <-done:
 			t.Fatal("accepted while the child reads nothing")
-		case <-time.After(20 * time.Millisecond):
+		default:
 		}
 		held(t, p)
 		if _, err := p.TryWrite("other", last); err != ErrStdinFull {
@@ -330,11 +350,7 @@ func TestLongWrite(t *testing.T) {
 			status, err := p.Write(t.Context(), "long", append(bytes.Clone(long), last...))
 			accepted(t, status, err)
 		}()
-		for waiting := false; !waiting; {
-			p.stdin.mu.Lock()
-			waiting = p.stdin.cut.active
-			p.stdin.mu.Unlock()
-		}
+		someWait(t, p, 1)
 		status, err := p.CloseStdin()
 		accepted(t, status, err)
 		if status, err := p.TryWrite("late", last); status != StdinClosed || err != nil {
@@ -348,9 +364,7 @@ func TestLongWrite(t *testing.T) {
 		t.Parallel()
 		p, rec, read := reader(t)
 		for range 2 {
-			if _, err := p.Write(short(t), "long", long); err != context.DeadlineExceeded {
-				t.Fatalf("Write: %v, want the end of its context", err)
-			}
+			cutShort(t, p)
 			held(t, p)
 		}
 		if _, err := p.TryWrite("last", last); err != ErrStdinCut {
@@ -383,9 +397,7 @@ func TestLongWrite(t *testing.T) {
 	t.Run("the process ends", func(t *testing.T) {
 		t.Parallel()
 		p, _, _ := reader(t)
-		if _, err := p.Write(short(t), "long", long); err != context.DeadlineExceeded {
-			t.Fatalf("Write: %v, want the end of its context", err)
-		}
+		cutShort(t, p)
 		p.Terminate()
 		finish(t, p)
 		status, err := p.Write(t.Context(), "long", long)
@@ -399,7 +411,7 @@ func TestLongWrite(t *testing.T) {
 	})
 	t.Run("the child closes its stdin", func(t *testing.T) {
 		t.Parallel()
-		p, _ := launch(t, Spec{Argv: sh("sleep 0.1; exec 0<&-; sleep 60"), Stdin: true})
+		p, _ := launch(t, Spec{Argv: sh("exec 0<&-; sleep 60"), Stdin: true})
 		p.Begin()
 		status, err := p.Write(t.Context(), "long", long)
 		accepted(t, status, err)
