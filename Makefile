@@ -7,6 +7,12 @@ PACKAGES ?= ./...
 # The race detector needs a C compiler; without one the tests run all the same. .ci/run makes sure there is one.
 RACE := $(if $(shell command -v $$($(GO) env CC) 2>/dev/null),-race)
 
+# How long the tests of one package may take. A busy machine needs many times what an idle one does.
+TIMEOUT ?= 60m
+
+# Runs go test, says at its end what was left out and how long it took, and ends what the tests leave behind.
+TESTRUN = $(GO) build -C tools -o $(abspath $(BIN))/testrun ./testrun && $(BIN)/testrun $(GO) test $(RACE) -shuffle=on -count=1 -timeout $(TIMEOUT)
+
 # -count=1 everywhere: tests of the built program would be cached although the program has changed.
 
 FUZZTIME ?= 30s
@@ -41,12 +47,13 @@ demo: build ## registry, agent and a command through the encrypted relay, on thi
 	$(BIN)/registry demo --agent $(BIN)/agent
 
 .PHONY: test
-test: ## run all tests, with the race detector where there is a C compiler
-	$(GO) test $(RACE) -shuffle=on -count=1 $(PACKAGES)
+test: build ## run all tests, with the race detector where there is a C compiler
+	$(GO) test -C tools -count=1 ./testrun
+	@$(TESTRUN) $(PACKAGES)
 
 .PHONY: race
 race: ## hunt races: all tests but the end-to-end ones, five times over
-	$(GO) test -race -shuffle=on -count=5 $$($(GO) list ./... | grep -v -e /e2e -e /interop -e /conformance)
+	$(GO) test -race -shuffle=on -count=5 -timeout $(TIMEOUT) $$($(GO) list ./... | grep -v -e /e2e -e /interop -e /conformance)
 
 .PHONY: gen
 gen: ## compile the system call filters and the relay's frames again (needs libseccomp and protoc)
@@ -76,18 +83,19 @@ vuln: ## look for known vulnerabilities (needs the internet)
 	$(TOOL) govulncheck $(PACKAGES)
 
 .PHONY: cross
-cross: ## compile for arm64, and the packages that are not bound to Linux for others
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/agent
+cross: ## build and check the agent for arm64, and compile what is not bound to Linux for others
+	GOARCH=arm64 $(PRODUCT) -o $(BIN)/arm64/agent ./cmd/agent
+	E2E_BINARY=$(abspath $(BIN))/arm64/agent E2E_BINARY_ARCH=arm64 $(GO) test -count=1 -run '^TestBinary$$' ./e2e
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/registry
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./protocol ./rpc ./client ./relay/... ./auth
 
 .PHONY: e2e
 e2e: ## run the end-to-end tests: scripts, README commands, the binary itself
-	$(GO) test $(RACE) -shuffle=on -count=1 ./e2e/... ./cmd/...
+	@$(TESTRUN) ./e2e/... ./cmd/...
 
 .PHONY: conformance
 conformance: ## replay the shared contract's cases against a real agent
-	$(GO) test $(RACE) -shuffle=on -count=1 ./conformance
+	@$(TESTRUN) ./conformance
 
 .PHONY: interop
 interop: build ## drive the agent with the real Codex CLI (root, npm)

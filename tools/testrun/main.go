@@ -1,0 +1,273 @@
+// Command testrun runs go test and says at its end what was left out and how long it took. Nothing of the tests outlives
+// it, whatever ended them: neither processes nor what lies in their temporary folder.
+//
+//	testrun go test ./...
+//
+// What it prints is what go test prints, and its exit status is that of go test.
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	status, err := run(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testrun:", err)
+		status = cmp.Or(status, 1)
+	}
+	os.Exit(status)
+}
+
+func run(command []string) (status int, err error) {
+	if len(command) < 2 || command[1] != "test" {
+		return 2, errors.New("usage: testrun go test ARGUMENT...")
+	}
+	// What has lost its parent becomes a child of this process.
+	const setChildSubreaper = 36 // prctl(2)
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {
+		return 0, fmt.Errorf("becoming a subreaper: %w", errno)
+	}
+	folder, err := os.MkdirTemp("", "t") // short, for the sake of sockets
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return 0, err
+	}
+	output, theirs, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	// A signal from the terminal is theirs too; this process has something to do behind them.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+
+	environ := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TMPDIR=") })
+	environ = append(environ, "TMPDIR="+folder)
+	began := time.Now()
+	tests, err := syscall.ForkExec(path, slices.Insert(slices.Clone(command), 2, "-json"), &syscall.ProcAttr{
+		Env: environ, Files: []uintptr{0, theirs.Fd(), 2},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("starting %s: %w", path, err)
+	}
+	_ = theirs.Close() // they have it
+	go func() {
+		for s := range signals {
+			_ = syscall.Kill(tests, s.(syscall.Signal)) // it may have ended
+		}
+	}()
+	r := report{out: os.Stdout, held: map[test][]string{}}
+	read := make(chan error, 1)
+	go func() { read <- r.read(output) }()
+	status, err = reap(tests)
+	left := endChildren()
+	if err := errors.Join(err, <-read); err != nil {
+		return status, err
+	}
+	r.summary(left, time.Since(began))
+	return status, nil
+}
+
+// reap waits for the end of a child, and for whatever else comes to this process meanwhile.
+func reap(child int) (status int, err error) {
+	for {
+		var ws syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &ws, 0, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			return 1, fmt.Errorf("waiting: %w", err)
+		case pid == child && ws.Signaled():
+			return 128 + int(ws.Signal()), nil
+		case pid == child:
+			return ws.ExitStatus(), nil
+		}
+	}
+}
+
+// endChildren kills what is left below this process and tells what that was.
+func endChildren() (left []string) {
+	seen := map[int]bool{}
+	for {
+		for _, pid := range children(os.Getpid()) {
+			line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // of a zombie it is empty
+			if err == nil && len(line) > 0 && !seen[pid] {
+				left = append(left, strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " ")))
+			}
+			seen[pid] = true
+			_ = syscall.Kill(pid, syscall.SIGKILL) // its children come to this process
+		}
+		for {
+			pid, err := syscall.Wait4(-1, nil, 0, nil)
+			if err == syscall.ECHILD {
+				return left
+			}
+			if err == nil && pid > 0 {
+				break // look again: there may be its children
+			}
+		}
+	}
+}
+
+func children(pid int) (pids []int) {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is right
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // the thread may have ended
+		for field := range strings.FieldsSeq(string(text)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
+}
+
+// event is a line of go test -json; see go doc test2json.
+type event struct {
+	Action  string
+	Package string
+	Test    string
+	Output  string
+}
+
+// test is one that runs; without a name it is the package.
+type test struct{ pkg, name string }
+
+// report prints what go test prints without -v.
+type report struct {
+	out     io.Writer
+	held    map[test][]string // what tests have said so far
+	skipped []string
+}
+
+func (r *report) read(output io.Reader) error {
+	lines := bufio.NewReader(output)
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			r.line(line)
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading what go test says: %w", err)
+		}
+	}
+}
+
+func (r *report) line(line string) {
+	var e event
+	if json.Unmarshal([]byte(line), &e) != nil {
+		r.print(line) // of go itself
+		return
+	}
+	t := test{e.Package, e.Test}
+	switch e.Action {
+	case "output":
+		if !narrates(e.Output) {
+			r.held[t] = append(r.held[t], e.Output)
+		}
+	case "build-output":
+		r.print(e.Output)
+	case "skip":
+		if e.Test != "" {
+			r.skipped = append(r.skipped, fmt.Sprintf("%s %s: %s", e.Package, e.Test, reason(r.held[t])))
+		} else {
+			r.print(r.held[t]...)
+		}
+		delete(r.held, t)
+	case "pass":
+		if e.Test == "" {
+			last := r.held[t] // "PASS" and the line with the time
+			r.print(last[max(0, len(last)-1):]...)
+		}
+		delete(r.held, t)
+	case "fail":
+		if e.Test == "" {
+			r.failed(e.Package)
+		}
+	}
+}
+
+// failed prints what the tests of a package have said that have not passed.
+func (r *report) failed(pkg string) {
+	var tests []test
+	for t := range r.held {
+		if t.pkg == pkg && t.name != "" {
+			tests = append(tests, t)
+		}
+	}
+	slices.SortFunc(tests, func(a, b test) int { return cmp.Compare(a.name, b.name) })
+	for _, t := range append(tests, test{pkg, ""}) { // the package last: it has the verdict
+		r.print(r.held[t]...)
+		delete(r.held, t)
+	}
+}
+
+// narrates tells whether a line says only that a test goes on, as go test does with -v.
+func narrates(line string) bool {
+	for _, prefix := range []string{"=== RUN ", "=== PAUSE ", "=== CONT ", "=== NAME "} {
+		if strings.HasPrefix(line, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// reason is why a test was skipped: what it said last, without the place.
+func reason(said []string) string {
+	for _, line := range slices.Backward(said) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "--- SKIP") {
+			continue
+		}
+		if _, text, ok := strings.Cut(line, ": "); ok && strings.Contains(line[:len(line)-len(text)], "_test.go:") {
+			return text
+		}
+		return line
+	}
+	return "no reason given"
+}
+
+func (r *report) print(lines ...string) {
+	for _, line := range lines {
+		_, _ = io.WriteString(r.out, line) // where this cannot be written there is nowhere to say so
+	}
+}
+
+// summary says what was left out, which processes the tests have left, and how long all of it took.
+func (r *report) summary(left []string, took time.Duration) {
+	if len(r.skipped) > 0 {
+		r.print(fmt.Sprintf("\nleft out (%d):\n", len(r.skipped)))
+		slices.Sort(r.skipped)
+		for _, s := range r.skipped {
+			r.print("  ", s, "\n")
+		}
+	}
+	if len(left) > 0 {
+		r.print(fmt.Sprintf("\nleft running by the tests, and ended (%d):\n", len(left)))
+		for _, command := range left {
+			r.print("  ", fmt.Sprintf("%.200s", command), "\n")
+		}
+	}
+	r.print(fmt.Sprintf("\ntook %v\n", took.Round(time.Second)))
+}
