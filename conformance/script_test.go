@@ -10,13 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/gorilla/websocket"
 )
 
 // patience is how long a step waits for its message; only failing cases use it up.
-const patience = 10 * time.Second
+const patience = 5 * time.Minute
 
 // A script is one line of cases.jsonl.
 type script struct {
@@ -301,6 +302,7 @@ func (c *conn) drop() {
 // startAgent starts the program on a free port and returns its URL and a function that stops it and says how it went.
 func startAgent(program string) (url string, stop func() error, err error) {
 	cmd := exec.Command(program, "--listen", "ws://127.0.0.1:0")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it ends with this program
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

@@ -6,8 +6,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 )
+
+// patience is how long a test waits for what must come, before it fails. The machine may have much else to do.
+const patience = 5 * time.Minute
 
 // agentBinary returns the path of the agent, built as it is released, once for all tests.
 func agentBinary(t *testing.T) string {
@@ -17,6 +22,12 @@ func agentBinary(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// leash has a program end with this one, also if that ends before its tests do.
+func leash(cmd *exec.Cmd) *exec.Cmd {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
 }
 
 var buildOnce = sync.OnceValues(func() (string, error) {

@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestContainer: what agent doctor says in each kind of container, and that agent sandbox then does or refuses it.
@@ -190,7 +189,7 @@ func TestContainerFiles(t *testing.T) {
 				t.Errorf(".git/config holds %q, %v", raw, err)
 			}
 			a.stdin.Close()
-			if got := a.ended(t, 10*time.Second); got != "exit status 0" {
+			if got := a.ended(t); got != "exit status 0" {
 				t.Errorf("the agent ends with %s", got)
 			}
 		})

@@ -138,7 +138,7 @@ func readAll(ctx context.Context, fs *client.FS, path string) error {
 // within runs a request that must not hang.
 func within(t *testing.T, name string, try func() error) error {
 	t.Helper()
-	timer := time.AfterFunc(20*time.Second, func() { panic(name + " hangs") })
+	timer := time.AfterFunc(patience, func() { panic(name + " hangs") })
 	defer timer.Stop()
 	return try()
 }

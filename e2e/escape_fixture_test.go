@@ -120,7 +120,7 @@ func (r *escapeRig) startAgent(t *testing.T) {
 		if r.client != nil {
 			_ = r.client.Close() // it may be gone
 		}
-		late := time.AfterFunc(10*time.Second, func() { _ = r.agent.Process.Kill() })
+		late := time.AfterFunc(patience, func() { _ = r.agent.Process.Kill() })
 		defer late.Stop()
 		_ = r.agent.Wait()
 	})

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/execagent/execagent/client"
 )
@@ -125,7 +124,7 @@ func tryDaemons(t *testing.T, sites []escapeSite) {
 					t.Fatal(err)
 				}
 				r.daemonEnds(t)
-				eventually(t, 10*time.Second, r.placeholder)
+				eventually(t, patience, r.placeholder)
 			})
 			t.Run(site.name+"/agent killed/"+mode, func(t *testing.T) {
 				r := newEscapeRig(t, site)
@@ -139,7 +138,7 @@ func tryDaemons(t *testing.T, sites []escapeSite) {
 						t.Errorf("after the next start: exit code %d, %s", code, stderr)
 					}
 				}
-				eventually(t, 10*time.Second, r.placeholder)
+				eventually(t, patience, r.placeholder)
 			})
 		}
 	}
@@ -171,7 +170,7 @@ func (r *escapeRig) daemon() string { return "daemon-" + r.secret }
 
 func (r *escapeRig) daemonEnds(t *testing.T) {
 	t.Helper()
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, patience, func() error {
 		if left := withArgument(r.daemon()); len(left) > 0 {
 			return fmt.Errorf("left: %v", left)
 		}

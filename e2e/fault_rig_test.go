@@ -340,7 +340,7 @@ func (b *balancer) at() int {
 // move has the websocket at that backend.
 func (b *balancer) move(t *testing.T, backend int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), remotePatience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

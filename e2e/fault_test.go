@@ -321,7 +321,7 @@ func (f *flow) settle(t *testing.T, quiet time.Duration) {
 	want := time.Now().Add(quiet)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	patience := time.After(2 * faultBound)
+	late := time.After(patience)
 	for {
 		f.check(t)
 		f.mu.Lock()
@@ -332,7 +332,7 @@ func (f *flow) settle(t *testing.T, quiet time.Duration) {
 		}
 		select {
 		case <-tick.C:
-		case <-patience:
+		case <-late:
 			t.Fatal("no more output comes")
 		}
 	}

@@ -19,13 +19,10 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// memoryPatience is how long a step of these tests may take. They move much, on a machine that may have much else to do.
-const memoryPatience = 5 * time.Minute
-
 // dialAgent is a connection to an agent that has said hello.
 func dialAgent(t *testing.T, url string) rpc.Conn {
 	t.Helper()
-	conn, err := transport.Dial(t.Context(), url, transport.DialConfig{HandshakeTimeout: memoryPatience, PeerTimeout: memoryPatience})
+	conn, err := transport.Dial(t.Context(), url, transport.DialConfig{HandshakeTimeout: patience, PeerTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +113,7 @@ func makeGroup(t *testing.T, memory int) string {
 		t.Skipf("no control group can be made here: %v", err)
 	}
 	t.Cleanup(func() {
-		for deadline := time.Now().Add(memoryPatience); syscall.Rmdir(group) == syscall.EBUSY; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); syscall.Rmdir(group) == syscall.EBUSY; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Errorf("%s has members that do not end", group)
 				return

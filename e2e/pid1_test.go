@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // kin is what /proc/PID/stat says about a process.
@@ -87,7 +86,7 @@ func TestPID1(t *testing.T) {
 		t.Fatal(answer)
 	}
 	// Beside the two there is the one that occupy leaves.
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, patience, func() error {
 		if found := sleepers(t, agent); len(found) != 3 {
 			return fmt.Errorf("the agent has adopted %v, want three sleepers", found)
 		}
@@ -100,7 +99,7 @@ func TestPID1(t *testing.T) {
 	if err := syscall.Kill(adopted[0].pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, patience, func() error {
 		if found := sleepers(t, agent); len(found) != 2 {
 			return fmt.Errorf("the agent has not reaped one of %v", found)
 		}
@@ -110,7 +109,7 @@ func TestPID1(t *testing.T) {
 	if err := syscall.Kill(agent, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if got := a.ended(t, 5*time.Second); got != "exit status 0" {
+	if got := a.ended(t); got != "exit status 0" {
 		t.Errorf("the agent ends with %s", got)
 	}
 	noneLeft(t, mark)

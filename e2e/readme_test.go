@@ -16,7 +16,7 @@ import (
 )
 
 // blockTime bounds one block of commands.
-const blockTime = time.Minute
+const blockTime = 2 * patience
 
 // A block is a fenced block of a Markdown page.
 type block struct {

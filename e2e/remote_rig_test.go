@@ -15,9 +15,6 @@ import (
 	"time"
 )
 
-// remotePatience bounds every wait for something that has to happen.
-const remotePatience = 20 * time.Second
-
 // registryBinary returns the path of the registry, built with the agent.
 func registryBinary(t *testing.T) string {
 	t.Helper()
@@ -77,7 +74,7 @@ type program struct {
 func (s *site) start(t *testing.T, path string, environ []string, stdin *os.File, args ...string) *program {
 	t.Helper()
 	// Not with the test's context: what is killed says nothing of how it would have ended.
-	cmd := exec.Command(path, args...)
+	cmd := leash(exec.Command(path, args...))
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, environ...)
 	if stdin != nil {
 		cmd.Stdin = stdin
@@ -108,13 +105,13 @@ func (p *program) until(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	patience := time.After(remotePatience)
+	late := time.After(patience)
 	for !happened() {
 		select {
 		case <-tick.C:
 		case <-p.ended:
 			t.Fatalf("waiting until %s: %v\n%s", what, p.ProcessState, p.printed)
-		case <-patience:
+		case <-late:
 			t.Fatalf("waiting until %s: it takes too long\n%s", what, p.printed)
 		}
 	}
@@ -131,7 +128,7 @@ func (p *program) exit(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(remotePatience):
+	case <-time.After(patience):
 		t.Fatalf("it does not end\n%s", p.printed)
 	}
 	return p.ProcessState.ExitCode()
@@ -203,7 +200,7 @@ func (t *tee) Write(p []byte) (int, error) {
 
 // status is that of the answer to a GET, 0 without one.
 func status(url string) int {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

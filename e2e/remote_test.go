@@ -46,11 +46,7 @@ func TestRemoteExec(t *testing.T) {
 	if err == nil && bytes.Contains(environ, []byte(s.executor)) {
 		t.Error("the key is in the environment of the agent")
 	}
-	began := time.Now()
 	executor.terminate(t)
-	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("it takes %v to end", took)
-	}
 
 	// Nobody is there any more.
 	cmd = s.exec(t, "ci-1", "true")
@@ -89,7 +85,7 @@ func TestRemoteRefused(t *testing.T) {
 		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
 			t.Errorf("%v with an executor's key, want exit code 125", err)
 		}
-		if took := time.Since(began); took > 5*time.Second {
+		if took := time.Since(began); took > 40*time.Second { // it gives up after 45 s
 			t.Errorf("it takes %v: it is tried again", took)
 		}
 	})

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/creack/pty"
 )
@@ -89,7 +88,7 @@ func TestSandboxSignals(t *testing.T) {
 			if line := caught.line(t); line != "caught" {
 				t.Error(line)
 			}
-			if got := caught.ended(t, 5*time.Second); got != "exit status 5" {
+			if got := caught.ended(t); got != "exit status 5" {
 				t.Errorf("caught, it ends with %s", got)
 			}
 
@@ -100,7 +99,7 @@ func TestSandboxSignals(t *testing.T) {
 			if err := deadly.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
-			if got, want := deadly.ended(t, 5*time.Second), fmt.Sprintf("exit status %d", 128+int(sig)); got != want {
+			if got, want := deadly.ended(t), fmt.Sprintf("exit status %d", 128+int(sig)); got != want {
 				t.Errorf("not caught, it ends with %s, want %s", got, want)
 			}
 		})
@@ -138,7 +137,7 @@ func TestSandboxOrphans(t *testing.T) {
 	t.Parallel()
 	mark := fmt.Sprintf("sandbox-orphans-%d", os.Getpid())
 	a := withoutTerminal(t, mark, "setsid sleep 300 & exit 3")
-	if got := a.ended(t, 5*time.Second); got != "exit status 3" {
+	if got := a.ended(t); got != "exit status 3" {
 		t.Error(got)
 	}
 	noneLeft(t, mark)

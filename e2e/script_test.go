@@ -53,7 +53,7 @@ func serveCommand(ts *testscript.TestScript, neg bool, args []string) {
 	defer log.Close()
 	program, err := buildOnce()
 	ts.Check(err)
-	cmd := exec.Command(program, append([]string{"--listen", "ws://127.0.0.1:0"}, args...)...)
+	cmd := leash(exec.Command(program, append([]string{"--listen", "ws://127.0.0.1:0"}, args...)...))
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = []string{"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME")}
 	for _, name := range []string{"OPENAI_API_KEY", "SERVER_VARIABLE"} {

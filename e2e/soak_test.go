@@ -119,7 +119,7 @@ func startSoakAgent(t *testing.T) (url string, pid int) {
 	if program == "" {
 		program = agentBinary(t)
 	}
-	cmd := exec.Command(program, "--listen", "ws://127.0.0.1:0", "--session-ttl", soakTTL.String())
+	cmd := leash(exec.Command(program, "--listen", "ws://127.0.0.1:0", "--session-ttl", soakTTL.String()))
 	cmd.Stderr = t.Output()
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

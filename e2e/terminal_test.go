@@ -31,7 +31,7 @@ func atTerminal(t *testing.T, size *pty.Winsize, args ...string) *user {
 		t.Fatal(err)
 	}
 	u.screen = bufio.NewReader(u.ptmx)
-	timer := time.AfterFunc(20*time.Second, func() { _ = u.Process.Kill() })
+	timer := time.AfterFunc(patience, func() { _ = u.Process.Kill() })
 	t.Cleanup(func() {
 		timer.Stop()
 		_ = u.Process.Kill() // it has ended, unless the test failed

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -17,6 +18,10 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what must come, before it fails. The
+// machine may have much else to do.
+const patience = 5 * time.Minute
 
 // tree makes what is described, one line each, in a new directory:
 //

@@ -117,7 +117,7 @@ func TestWatchMissing(t *testing.T) {
 			tt.fires(t, root)
 			select {
 			case <-w.Changed():
-			case <-time.After(5 * time.Second):
+			case <-time.After(patience):
 				t.Fatal("did not fire")
 			}
 		})
@@ -151,7 +151,7 @@ func settle(t *testing.T, w *fsops.Watch, root string) {
 	}
 	select {
 	case <-m.Changed():
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the mark was not seen")
 	}
 	// w's goroutine may be slower than m's: give it a moment to be wrong.
@@ -294,7 +294,7 @@ func TestWatchRace(t *testing.T) {
 			}
 			select {
 			case <-w.Changed():
-			case <-time.After(5 * time.Second):
+			case <-time.After(patience):
 				t.Fatal("did not fire")
 			}
 		}

@@ -24,7 +24,7 @@ import (
 )
 
 // patience bounds every wait for something that has to happen.
-const patience = 30 * time.Second
+const patience = 5 * time.Minute
 
 // rig is our registry with keys, for any number of reference executors.
 type rig struct {

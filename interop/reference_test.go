@@ -400,7 +400,7 @@ func testOffline(t *testing.T, r *rig) {
 	}
 	executor.terminate(t)
 	until(t, "it is offline", func() bool { return !strings.Contains(r.environments(t), "gone") })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	d := r.dialer(t, "gone", r.address)
 	_, err := d.Registry.Connect(ctx, d.Identity.PublicKey())

@@ -101,7 +101,6 @@ func TestCloseUnblocksAReadWithoutMemory(t *testing.T) {
 	go p.Write(frame(0x81, []byte(line)))
 	for _, conn := range []rpc.Conn{lines, server} {
 		done := readAsync(conn)
-		time.Sleep(10 * time.Millisecond) // it may also not have begun to wait
 		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}

@@ -181,7 +181,7 @@ func TestCommandClose(t *testing.T) {
 		want         syscall.Signal // 0 for an exit by itself
 	}{
 		{"ends with its input", `echo ready; cat`, patience, 0},
-		{"needs SIGTERM", `echo ready; exec sleep 1000`, 50 * time.Millisecond, syscall.SIGTERM},
+		{"needs SIGTERM", `echo ready; exec sleep 1000`, 3 * time.Second, syscall.SIGTERM},
 		{"needs SIGKILL", `trap "" TERM; echo ready; while :; do sleep 1000; done`, 50 * time.Millisecond, syscall.SIGKILL},
 	}
 	for _, tt := range tests {

@@ -401,7 +401,11 @@ func TestDialErrors(t *testing.T) {
 		{"silent", fmt.Sprintf("ws://%s/?token=secret", silent.Addr()), []string{silent.Addr().String(), "timed out"}},
 	}
 	for _, tt := range tests {
-		conn, err := Dial(t.Context(), tt.url, DialConfig{HandshakeTimeout: 300 * time.Millisecond})
+		config := DialConfig{HandshakeTimeout: patience}
+		if tt.name == "silent" {
+			config.HandshakeTimeout = 300 * time.Millisecond
+		}
+		conn, err := Dial(t.Context(), tt.url, config)
 		if err == nil {
 			conn.Close()
 			t.Errorf("%s: Dial succeeded", tt.name)

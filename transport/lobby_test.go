@@ -34,6 +34,18 @@ func TestLobbyLeave(t *testing.T) {
 // the oldest first.
 func TestLobbyFull(t *testing.T) {
 	t.Parallel()
+	for range 5 {
+		if lobbyFull(t) {
+			return
+		}
+	}
+	t.Error("upgrades wait until the crowd has had its time")
+}
+
+// lobbyFull has a crowd in the lobby. It tells whether upgrades succeed before
+// the crowd has had its time, which on a busy machine is no proof.
+func lobbyFull(t *testing.T) bool {
+	t.Helper()
 	l := listen(t, Config{})
 	// Accepted before the crowd, so closed before any of it.
 	silent, err := net.Dial("tcp", l.Addr().String())
@@ -42,27 +54,29 @@ func TestLobbyFull(t *testing.T) {
 	}
 	defer silent.Close()
 	silent.SetDeadline(time.Now().Add(patience))
+	var newest net.Conn
 	for range maxHandshakes {
 		conn, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
+		newest = conn
 		if _, err := io.WriteString(conn, "GET /readyz HTTP/1.1\r\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	begin := time.Now()
 	for range 3 {
 		dialRaw(t, l)
 		accept(t, l)
 	}
-	if took := time.Since(begin); took > handshakeTimeout/2 {
-		t.Errorf("three upgrades took %s, want them to wait for nobody", took)
-	}
+	newest.SetReadDeadline(time.Now().Add(time.Millisecond))
+	_, err = newest.Read(make([]byte, 1))
+	inTime := errors.Is(err, os.ErrDeadlineExceeded) // it is still open
 	if _, err := silent.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("oldest connection: %v, want it closed", err)
 	}
+	return inTime
 }
 
 // Whoever is answered has had their turn: no second request renews the

@@ -19,8 +19,9 @@ import (
 	"github.com/execagent/execagent/rpc/rpctest"
 )
 
-// patience is how long a step of a test may take before it fails.
-const patience = 20 * time.Second
+// patience is how long a step of a test may take before it fails. The machine
+// may have much else to do.
+const patience = 5 * time.Minute
 
 func TestWebSocketConn(t *testing.T) {
 	t.Parallel()
@@ -333,10 +334,10 @@ func TestWebSocketDropsASilentPeer(t *testing.T) {
 
 func TestWebSocketKeepsAPeerThatOnlyPongs(t *testing.T) {
 	t.Parallel()
-	const timeout = 500 * time.Millisecond
+	const timeout = 4 * time.Second // which no pong needs, however busy the machine
 	p, server := rawPair(t, Config{PingInterval: 20 * time.Millisecond, PeerTimeout: timeout})
 	done := readAsync(server)
-	for began := time.Now(); time.Since(began) < 3*timeout; {
+	for began := time.Now(); time.Since(began) < timeout*3/2; {
 		if _, _, err := p.next(); err != nil {
 			t.Fatal(err)
 		}
@@ -352,13 +353,13 @@ func TestWebSocketKeepsAPeerThatOnlyPongs(t *testing.T) {
 // A peer is not blamed for the time in which nobody reads.
 func TestWebSocketKeepsAPeerWhileNotReading(t *testing.T) {
 	t.Parallel()
-	const timeout = 50 * time.Millisecond
+	const timeout = time.Second
 	p, server := rawPair(t, Config{PingInterval: 10 * time.Millisecond, PeerTimeout: timeout})
 	p.send(t, frame(0x81, []byte("{}")))
 	if _, err := server.Read(); err != nil {
 		t.Fatal(err)
 	}
-	for began := time.Now(); time.Since(began) < 4*timeout; {
+	for began := time.Now(); time.Since(began) < 2*timeout; {
 		if _, _, err := p.next(); err != nil { // a ping; it is not answered
 			t.Fatal(err)
 		}

@@ -19,7 +19,7 @@ import (
 
 // patience is how long one step may take before a test gives up on it. It is
 // generous because a machine under test is often a busy one.
-const patience = 30 * time.Second
+const patience = 5 * time.Minute
 
 // TestConn checks every promise of [rpc.Conn]. makePair returns the two ends
 // of a fresh connection, open and idle; TestConn closes both. Messages are
