@@ -47,6 +47,9 @@ func run(command []string) (status int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	if err := os.Chmod(folder, 0o777|os.ModeSticky); err != nil { // as /tmp: tests do things as other users
+		return 0, err
+	}
 	path, err := exec.LookPath(command[0])
 	if err != nil {
 		return 0, err
