@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -82,9 +83,7 @@ func TestStartUnderWay(t *testing.T) {
 	start := sh("p", "exec sleep 600")
 	named := func(more object) object {
 		params := object{"processId": "p"}
-		for name, value := range more {
-			params[name] = value
-		}
+		maps.Copy(params, more)
 		return params
 	}
 	requests := []struct {
