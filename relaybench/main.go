@@ -44,15 +44,32 @@ func run(ctx context.Context, cfg rigConfig, rounds int, only string) error {
 		}
 	}
 	report(results)
-	if !wanted("registry") {
+	if wanted("registry") {
+		if err := cfg.with(ctx, (*rig).measureRegistry); err != nil {
+			return err
+		}
+	}
+	if !wanted("fleet") {
 		return nil
 	}
+	for _, away := range []time.Duration{0, 3 * time.Second} {
+		for range rounds {
+			if err := cfg.with(ctx, func(r *rig, ctx context.Context) error { return r.measureFleet(ctx, away) }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// with measures something with programs of its own.
+func (cfg rigConfig) with(ctx context.Context, measure func(*rig, context.Context) error) error {
 	rig, err := newRig(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer rig.close()
-	return rig.measureRegistry(ctx)
+	return measure(rig, ctx)
 }
 
 func measureRound(ctx context.Context, cfg rigConfig, round int, wanted func(string) bool, results map[string]map[string][]float64) error {
