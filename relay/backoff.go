@@ -10,29 +10,48 @@ import (
 const (
 	defaultLeastDelay = 100 * time.Millisecond
 	defaultMostDelay  = 30 * time.Second
+	// defaultUrgentDelay is the most while a stream waits, which has 30 s before it
+	// ends, and within defaultRecent of a websocket: one that drops every few
+	// seconds must not be away for longer and longer.
+	defaultUrgentDelay = 5 * time.Second
+	defaultRecent      = 60 * time.Second
+	// defaultSteady is how long a websocket has to be up for the pace to start
+	// over.
+	defaultSteady = 30 * time.Second
 )
 
-// backoff paces attempts to connect: the first is immediate, before each
-// further one stands a random part of a limit that doubles, so that a thousand
-// executors whose rendezvous restarts do not come back at one moment. The zero
-// value is ready to use.
+// backoff paces attempts to open a websocket: the first is immediate, before
+// each further one stands a random part of a limit that doubles, so that a
+// thousand executors whose rendezvous restarts do not come back at one moment.
 type backoff struct {
-	least, most time.Duration // zero: 100 ms, 30 s
-	attempts    int
+	timing   timing
+	attempts int
+	opened   time.Time // the last websocket; zero: none
+	up       bool      // and it has not ended yet
 }
 
-// next is how long to wait before the next attempt.
-func (b *backoff) next() time.Duration {
+// connected notes that a websocket was opened.
+func (b *backoff) connected() { b.opened, b.up = time.Now(), true }
+
+// next is how long to wait before the next attempt, now that the last one has
+// failed or its websocket has ended. A websocket that was up has waited that
+// long already. waiting says that a stream waits for the next one.
+func (b *backoff) next(waiting bool) time.Duration {
+	sinceOpened := time.Since(b.opened)
+	var waited time.Duration
+	if b.up {
+		b.up, waited = false, sinceOpened
+		if waited >= orDefault(b.timing.steady, defaultSteady) {
+			b.attempts = 0
+		}
+	}
 	b.attempts++
 	if b.attempts == 1 {
 		return 0
 	}
-	limit, most := b.least, b.most
-	if limit <= 0 {
-		limit = defaultLeastDelay
-	}
-	if most <= 0 {
-		most = defaultMostDelay
+	limit, most := orDefault(b.timing.least, defaultLeastDelay), orDefault(b.timing.most, defaultMostDelay)
+	if waiting || !b.opened.IsZero() && sinceOpened < defaultRecent {
+		most = min(most, orDefault(b.timing.urgent, defaultUrgentDelay))
 	}
 	for range b.attempts - 2 {
 		if limit >= most {
@@ -40,11 +59,8 @@ func (b *backoff) next() time.Duration {
 		}
 		limit *= 2
 	}
-	return rand.N(min(limit, most) + 1)
+	return max(0, rand.N(min(limit, most)+1)-waited)
 }
-
-// reset makes the next attempt a first one.
-func (b *backoff) reset() { b.attempts = 0 }
 
 // sleep returns after d, or earlier with the error of ctx.
 func sleep(ctx context.Context, d time.Duration) error {

@@ -188,10 +188,10 @@ func (c *harness) run(ctx context.Context, s *socket.Socket, lane *socket.Lane) 
 	defer close(c.done)
 	defer c.cancel()
 	c.dialer.Identity.prepare()
-	pace := backoff{least: c.dialer.timing.least, most: c.dialer.timing.most}
+	pace := backoff{timing: c.dialer.timing}
 	first := true
 	for {
-		began := time.Now()
+		pace.connected()
 		lost, err := c.serve(ctx, s, lane, !first)
 		first = false
 		if !lost {
@@ -201,12 +201,9 @@ func (c *harness) run(ctx context.Context, s *socket.Socket, lane *socket.Lane) 
 		if !c.stream.suspend() {
 			return
 		}
-		up := time.Since(began)
-		if up >= orDefault(c.dialer.timing.steady, defaultSteady) {
-			pace.reset()
-		}
-		c.log.Warn("connection to the rendezvous lost", "error", err)
-		s, err = c.reconnect(ctx, &pace, up)
+		delay := pace.next(true)
+		c.log.Warn("connection to the rendezvous lost", "error", err, "delay", delay)
+		s, err = c.reconnect(ctx, &pace, delay)
 		if err != nil {
 			c.stream.end(fmt.Errorf("%w: %w", errNoWebsocket, err))
 			if ctx.Err() == nil {
@@ -305,14 +302,13 @@ func (c *harness) farewell(ctx context.Context, s *socket.Socket, lane *socket.L
 }
 
 // reconnect gets another websocket, for up to 30 s.
-func (c *harness) reconnect(ctx context.Context, pace *backoff, up time.Duration) (*socket.Socket, error) {
+func (c *harness) reconnect(ctx context.Context, pace *backoff, delay time.Duration) (*socket.Socket, error) {
 	ctx, cancel := context.WithTimeout(ctx, orDefault(c.dialer.timing.grace, defaultGrace))
 	defer cancel()
 	for {
-		if err := sleep(ctx, pace.next()-up); err != nil {
+		if err := sleep(ctx, delay); err != nil {
 			return nil, err
 		}
-		up = 0
 		connection, s, err := c.dialer.connect(ctx)
 		if connection == nil {
 			return nil, err // what the registry is asked is retried there
@@ -326,6 +322,7 @@ func (c *harness) reconnect(ctx context.Context, pace *backoff, up time.Duration
 		if err == nil {
 			return s, nil
 		}
-		c.log.Warn("connection to the rendezvous not made", "error", err)
+		delay = pace.next(true)
+		c.log.Warn("connection to the rendezvous not made", "error", err, "delay", delay)
 	}
 }

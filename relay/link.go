@@ -19,9 +19,6 @@ import (
 )
 
 const (
-	// defaultSteady is how long a websocket has to be up for the pace of
-	// attempts to start over (D19).
-	defaultSteady = 30 * time.Second
 	// defaultGrace is how long a stream lives without a websocket (D15).
 	defaultGrace = 30 * time.Second
 	// defaultFarewell bounds how long an orderly end waits for what was
@@ -51,7 +48,7 @@ type LinkConfig struct {
 
 // timing has durations that tests shorten; zero stands for the default.
 type timing struct {
-	steady, grace, farewell, pause, handshake, least, most time.Duration
+	steady, grace, farewell, pause, handshake, least, urgent, most time.Duration
 }
 
 // Link is the executor's side of a relay: an [rpc.Listener] whose connections
@@ -109,25 +106,19 @@ func (l *Link) Run(ctx context.Context) error {
 		return unlessDone(ctx, err)
 	}
 	l.cfg.Identity.prepare()
-	pace := backoff{least: l.cfg.timing.least, most: l.cfg.timing.most}
+	pace := backoff{timing: l.cfg.timing}
 	for {
 		g, err := l.connect(ctx, registration)
-		var up time.Duration
 		if g != nil {
-			began := time.Now()
+			pace.connected()
 			err = l.serve(ctx, g)
-			up = time.Since(began)
 			expiring.Go(func() { l.expire(ctx, g) })
 		}
 		if ctx.Err() != nil {
 			l.log.Info("disconnected from the rendezvous")
 			return nil
 		}
-		if up >= orDefault(l.cfg.timing.steady, defaultSteady) {
-			pace.reset()
-		}
-		// A websocket that was up has waited that long already.
-		delay := max(0, pace.next()-up)
+		delay := pace.next(l.streams.waiting())
 		if g != nil {
 			l.log.Warn("connection to the rendezvous lost", "error", err, "delay", delay)
 		} else {

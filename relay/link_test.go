@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -139,7 +140,7 @@ func TestLinkLoss(t *testing.T) {
 			t.Parallel()
 			s := newService(t)
 			// The first attempt is immediate; a second one would never come.
-			l := startLink(t, s, timing{least: time.Hour, most: time.Hour})
+			l := startLink(t, s, timing{least: time.Hour, urgent: time.Hour, most: time.Hour})
 			x := newScript(t, s, l)
 			_, c := x.open("stream")
 			cut(x.p)
@@ -162,11 +163,38 @@ func TestLinkLoss(t *testing.T) {
 func TestLinkSteadyStartsOver(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	startLink(t, s, timing{steady: time.Nanosecond, least: time.Hour, most: time.Hour})
+	startLink(t, s, timing{steady: time.Nanosecond, least: time.Hour, urgent: time.Hour, most: time.Hour})
 	for range 5 {
 		s.next().ws.Close()
 	}
 	s.next()
+}
+
+// TestLinkFlaps: however often the websocket has dropped, the next one is not long
+// in coming, while those that were never had come further and further apart.
+func TestLinkFlaps(t *testing.T) {
+	t.Parallel()
+	pace := timing{least: time.Millisecond, urgent: 4 * time.Millisecond, most: time.Hour}
+	s := newService(t)
+	startLink(t, s, pace)
+	for range 40 {
+		s.next().ws.Close()
+	}
+	s.next()
+	for _, d := range s.log.delays(t) {
+		if d > pace.urgent {
+			t.Errorf("a delay of %v, want at most %v", d, pace.urgent)
+		}
+	}
+
+	s = newService(t)
+	s.upgrade = func(_ string, _ int, w http.ResponseWriter) bool {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}
+	pace.most = time.Second
+	startLink(t, s, pace)
+	await(t, "a longer delay", func() bool { return slices.Max(append(s.log.delays(t), 0)) > pace.urgent })
 }
 
 func TestLinkRequestIDs(t *testing.T) {

@@ -19,10 +19,11 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Pace of repeated calls (remote.md 3.4).
+// Pace of repeated calls (remote.md 3.4), but for the longest pauses: a stream may
+// wait for the call, see defaultUrgentDelay.
 const (
 	registryFirstDelay = 500 * time.Millisecond
-	registryMostDelay  = 5 * time.Second
+	registryMostDelay  = defaultUrgentDelay
 )
 
 // ErrNotValid is a registry's plain no to a harness.
@@ -269,8 +270,9 @@ func (r *Registry) repeat(ctx context.Context, what string, again func(error) bo
 	}
 }
 
-// registryDelay is the pause after attempt n, counted from 0.
+// registryDelay is the pause after attempt n, counted from 0: doubling, and up
+// to half as much on top.
 func registryDelay(n int) time.Duration {
-	base := min(registryFirstDelay<<min(n, 4), registryMostDelay)
+	base := min(registryFirstDelay<<min(n, 4), registryMostDelay*2/3)
 	return base + rand.N(base/2+1)
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -464,6 +465,20 @@ func (j *journal) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.String()
+}
+
+// delays are the pauses before attempts that were logged.
+func (j *journal) delays(t *testing.T) []time.Duration {
+	t.Helper()
+	var all []time.Duration
+	for _, found := range regexp.MustCompile(` delay=(\S+)`).FindAllStringSubmatch(j.String(), -1) {
+		d, err := time.ParseDuration(found[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, d)
+	}
+	return all
 }
 
 // checkSecrets fails the test if anything that must stay secret was logged.

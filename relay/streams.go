@@ -241,6 +241,13 @@ func (t *streams) detach() []*member {
 	return members
 }
 
+// waiting tells whether streams wait for the next websocket.
+func (t *streams) waiting() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.up && len(t.active) > 0
+}
+
 // forget removes a stream that ended with its websocket, without a word to its
 // peer. It tells whether the stream was there.
 func (t *streams) forget(m *member) bool {
