@@ -254,6 +254,49 @@ func TestHarnessGone(t *testing.T) {
 	}
 }
 
+// TestAcknowledgesFromTheHandshake: ends that say in their handshake that they
+// acknowledge need not have done so for their stream to wait for them.
+func TestAcknowledgesFromTheHandshake(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			first, last := c.pair(servers, Config{})
+			e, h := first.executor(), last.harness()
+			says := handshake("")
+			says.AckBits = frame.WillAcknowledge
+			shake := func(stream string, fromHarness, fromExecutor frame.Frame) {
+				fromHarness.StreamID, fromExecutor.StreamID = []byte(stream), []byte(stream)
+				e.want(h.sendFrame(resume(stream)))
+				e.want(h.sendFrame(fromHarness))
+				h.want(e.sendFrame(fromExecutor))
+			}
+			shake("plain", handshake(""), handshake(""))
+			shake("half", says, handshake(""))
+			shake("stream", says, says)
+			h.socket.Close()
+			resets := map[string]bool{}
+			for range 2 {
+				var f frame.Frame
+				if err := frame.Decode(e.receive(), &f); err != nil || f.Body != frame.Reset {
+					t.Fatalf("got %v, %v; want a reset", f, err)
+				}
+				resets[string(f.StreamID)] = true
+			}
+			if !resets["plain"] || !resets["half"] {
+				t.Errorf("reset were %v", resets)
+			}
+			again := last.harness()
+			f := resume("stream")
+			f.NextSeq = 1
+			e.want(again.sendFrame(f))
+			exchange(again, e, "stream", 1)
+			e.wantNothing()
+		})
+	}
+}
+
 // TestAttachAgain: a harness that acknowledges comes back to its stream, at the
 // same or at another server, also while its old websocket seems to be open.
 func TestAttachAgain(t *testing.T) {

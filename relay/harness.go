@@ -9,103 +9,18 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
-	"github.com/execagent/execagent/rpc"
 )
-
-// defaultHandshakePatience is how long an executor may take to answer the
-// handshake, from the opening of the websocket on (remote.md 9).
-const defaultHandshakePatience = 10 * time.Second
 
 // What ends a harness's connection.
 var (
 	errTextMessage     = errors.New("rendezvous sent a text message")
 	errInvalidFrame    = errors.New("invalid frame for this stream")
-	errDataTooEarly    = errors.New("data before the handshake was answered")
 	errHandshakeTwice  = errors.New("second handshake message")
 	errExecutorChanged = errors.New("registry names another executor than before")
-	errPeerReset       = errors.New("executor has ended the stream")
 )
-
-// Dialer is a harness: it connects to the executor of an environment through a
-// registry (remote.md 9). Registry and Identity are required. Dial may run any
-// number of times at once.
-type Dialer struct {
-	// Registry says where the executor is and which key it has. It has to
-	// outlive the connections.
-	Registry *Registry
-	// Identity is the harness's key pair, one for the whole process.
-	Identity *Identity
-	// Logger gets losses and reconnects, never a key, an authorization or
-	// a signed URL. Nil: nothing is logged.
-	Logger *slog.Logger
-
-	timing timing
-	socket socket.Config
-}
-
-// Dial connects to the executor: it asks the registry, opens a websocket of its
-// own and completes the handshake, which may take 10 s. All of it ends with ctx;
-// the connection does not.
-//
-// A lost websocket is replaced when the executor acknowledges (D15), without
-// the caller seeing more of it than a delay: by another one within 30 s, to
-// the same registration and key. Otherwise the connection ends. Its Close sends
-// what was written before and the reset that frees the executor's stream, for
-// up to a second, and waits for its goroutines.
-func (d *Dialer) Dial(ctx context.Context) (rpc.Conn, error) {
-	connection, s, err := d.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c := &harness{
-		dialer:       d,
-		log:          d.Logger,
-		id:           []byte(uuid.NewString()),
-		registration: connection.RegistrationID,
-		executor:     connection.ExecutorKey,
-		done:         make(chan struct{}),
-	}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
-	}
-	c.log = c.log.With("environment", d.Registry.EnvironmentID(), "stream", string(c.id))
-	lane := s.NewLane(0)
-	keys, err := c.shakeHands(ctx, s, lane, connection.Authorization)
-	if err != nil {
-		_ = s.Close() // the handshake's error says more
-		return nil, fmt.Errorf("handshake with the executor: %w", err)
-	}
-	// The connection outlives the context of its making.
-	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c.cancel = cancel
-	c.stream = newStream(streamConfig{
-		id:      c.id,
-		session: keys,
-		harness: true,
-		send:    lane.Send,
-		ended:   func(*stream, error) { cancel() },
-	})
-	go c.run(running, s, lane)
-	return c, nil
-}
-
-// connect gets the address of a rendezvous and opens a websocket to it.
-func (d *Dialer) connect(ctx context.Context) (*Connection, *socket.Socket, error) {
-	connection, err := d.Registry.Connect(ctx, d.Identity.PublicKey())
-	if err != nil {
-		return nil, nil, fmt.Errorf("asking the registry for the executor: %w", err)
-	}
-	s, err := d.Registry.dial(ctx, connection.URL, nil, d.socket)
-	if err != nil {
-		return connection, nil, fmt.Errorf("connecting to the rendezvous: %w", err)
-	}
-	return connection, s, nil
-}
 
 // harness is a connection to an executor: one stream, on one websocket after
 // another.
@@ -127,60 +42,6 @@ func (c *harness) Close() error {
 	c.cancel()
 	<-c.done
 	return err
-}
-
-// shakeHands sends both first frames and waits for the answer.
-func (c *harness) shakeHands(ctx context.Context, s *socket.Socket, lane *socket.Lane, authorization string) (*session, error) {
-	ctx, cancel := context.WithTimeout(ctx, orDefault(c.dialer.timing.handshake, defaultHandshakePatience))
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
-
-	where := prologue(c.dialer.Registry.EnvironmentID(), c.registration, c.id)
-	i, message1, err := initiate(c.dialer.Identity, c.executor, where, []byte(authorization))
-	if err != nil {
-		return nil, err
-	}
-	defer i.wipe()
-	err = lane.Send(newFrame(&frame.Frame{StreamID: c.id, Body: frame.Resume}))
-	if err == nil {
-		err = lane.Send(newFrame(&frame.Frame{StreamID: c.id, Body: frame.Handshake, Payload: message1}))
-	}
-	var keys *session
-	for err == nil && keys == nil {
-		keys, err = c.readAnswer(s, i)
-	}
-	if err != nil && ctx.Err() != nil {
-		err = ctx.Err()
-	}
-	return keys, err
-}
-
-// readAnswer reads one frame; it returns nothing when that was not the answer.
-func (c *harness) readAnswer(s *socket.Socket, i *initiator) (*session, error) {
-	m, err := s.Read()
-	if errors.Is(err, socket.ErrText) {
-		return nil, errTextMessage
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer m.Release()
-	var f frame.Frame
-	invalid := frame.Decode(m.Bytes, &f)
-	if !bytes.Equal(f.StreamID, c.id) {
-		return nil, nil
-	}
-	switch {
-	case invalid != nil:
-		return nil, errInvalidFrame
-	case f.Body == frame.Handshake:
-		return i.finish(f.Payload)
-	case f.Body == frame.Data:
-		return nil, errDataTooEarly
-	case f.Body == frame.Reset:
-		return nil, fmt.Errorf("%w: reason %.64q", errPeerReset, f.Reason)
-	}
-	return nil, nil
 }
 
 // run serves one websocket after another until the stream is over.
@@ -305,15 +166,19 @@ func (c *harness) farewell(ctx context.Context, s *socket.Socket, lane *socket.L
 func (c *harness) reconnect(ctx context.Context, pace *backoff, delay time.Duration) (*socket.Socket, error) {
 	ctx, cancel := context.WithTimeout(ctx, orDefault(c.dialer.timing.grace, defaultGrace))
 	defer cancel()
+	var last error
 	for {
 		if err := sleep(ctx, delay); err != nil {
+			if last != nil {
+				err = fmt.Errorf("%w, after: %w", err, last)
+			}
 			return nil, err
 		}
 		connection, s, err := c.dialer.connect(ctx)
-		if connection == nil {
-			return nil, err // what the registry is asked is retried there
+		if connection == nil && !connectAgain(err) {
+			return nil, err
 		}
-		if connection.RegistrationID != c.registration || !connection.ExecutorKey.Equal(c.executor) {
+		if connection != nil && (connection.RegistrationID != c.registration || !connection.ExecutorKey.Equal(c.executor)) {
 			if s != nil {
 				_ = s.Close()
 			}
@@ -322,7 +187,9 @@ func (c *harness) reconnect(ctx context.Context, pace *backoff, delay time.Durat
 		if err == nil {
 			return s, nil
 		}
-		delay = pace.next(true)
+		// Whatever a rendezvous has said: the registry, which is asked anew, knows
+		// whether there is a way.
+		last, delay = err, pace.next(true)
 		c.log.Warn("connection to the rendezvous not made", "error", err, "delay", delay)
 	}
 }

@@ -5,16 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/gorilla/websocket"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/relaypb"
+	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -60,7 +64,20 @@ func (x *answering) dial(ctx context.Context) (dialed <-chan any, p *peer, strea
 		}
 		outcome <- c
 	}()
+	p, stream, message1 = x.greeted()
+	return outcome, p, stream, message1
+}
+
+// greeted reads and checks the first frames on the next websocket.
+func (x *answering) greeted() (p *peer, stream string, message1 []byte) {
+	x.t.Helper()
 	p = x.s.next()
+	stream, message1 = x.greeting(p)
+	return p, stream, message1
+}
+
+func (x *answering) greeting(p *peer) (stream string, message1 []byte) {
+	x.t.Helper()
 	resume := p.read()
 	if resume.GetResume() == nil || resume.GetResume().NextSeq != 0 {
 		x.t.Fatalf("got %.300s, want resume from 0", resume)
@@ -69,10 +86,10 @@ func (x *answering) dial(ctx context.Context) (dialed <-chan any, p *peer, strea
 		x.t.Errorf("stream id %q is not a random UUID", resume.StreamId)
 	}
 	shake := p.read()
-	if shake.StreamId != resume.StreamId || shake.GetHandshake() == nil {
+	if shake.StreamId != resume.StreamId || shake.GetHandshake() == nil || shake.AckBits != frame.WillAcknowledge {
 		x.t.Fatalf("got %.300s, want a handshake", shake)
 	}
-	return outcome, p, resume.StreamId, shake.GetHandshake().Payload
+	return resume.StreamId, shake.GetHandshake().Payload
 }
 
 // respond completes a handshake.
@@ -113,13 +130,11 @@ func (x *answering) say(p *peer, keys *session, id string, seq uint32, text stri
 func TestDialRefused(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(p *peer, stream string){
-		"reset":         func(p *peer, stream string) { p.send(resetFrame(stream, "noise_relay_protocol_error")) },
 		"early data":    func(p *peer, stream string) { p.send(dataFrame(stream, 0, []byte("data"))) },
 		"text":          func(p *peer, _ string) { _ = p.ws.WriteMessage(websocket.TextMessage, []byte("text")) },
 		"invalid frame": func(p *peer, stream string) { p.send(resetFrame(stream, "")) },
 		"bad handshake": func(p *peer, stream string) { p.send(handshakeFrame(stream, make([]byte, responseSize))) },
 		"short":         func(p *peer, stream string) { p.send(handshakeFrame(stream, []byte("short"))) },
-		"loss":          func(p *peer, _ string) { p.ws.Close() },
 	}
 	for name, answer := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -143,13 +158,146 @@ func TestDialRefused(t *testing.T) {
 	}
 }
 
+// TestDialRepeats: what fails for a passing reason between the question to the
+// registry and the answer of the executor is begun anew, and nothing of it is
+// left over.
+func TestDialRepeats(t *testing.T) {
+	t.Parallel()
+	refused := func(status int, reason string) func(x *answering) {
+		return func(x *answering) {
+			x.s.upgrade = func(_ string, n int, w http.ResponseWriter) bool {
+				if n == 0 {
+					w.Header().Set(protocol.HeaderRejectionReason, reason)
+					w.WriteHeader(status)
+				}
+				return n == 0
+			}
+		}
+	}
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	tests := map[string]struct {
+		prepare func(x *answering)
+		shaking func(p *peer, stream string) // on the first websocket, if there is one
+	}{
+		"reset": {shaking: func(p *peer, stream string) { p.send(resetFrame(stream, resetReason)) }},
+		"loss":  {shaking: func(p *peer, _ string) { p.ws.Close() }},
+		"close": {shaking: func(p *peer, _ string) {
+			_ = p.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(1012, ""), time.Now().Add(patience))
+		}},
+		"upgrade answered 408": {prepare: refused(408, "")},
+		"upgrade answered 410": {prepare: refused(410, "unknown_route")},
+		"upgrade answered 429": {prepare: refused(429, "route_unavailable")},
+		"upgrade answered 500": {prepare: refused(500, "")},
+		"upgrade answered 503": {prepare: refused(503, "pod_draining")},
+		"nobody listens": {prepare: func(x *answering) {
+			x.s.connect = func(n int, answer *protocol.ConnectResponse, _ http.ResponseWriter) bool {
+				if n == 0 {
+					answer.URL = "ws://" + closed.Addr().String() + "/?sig=" + testSignature
+				}
+				return false
+			}
+		}},
+		"the registry fails in between": {
+			prepare: func(x *answering) {
+				x.s.connect = func(n int, _ *protocol.ConnectResponse, w http.ResponseWriter) bool {
+					return n == 1 && errorAnswer(w, http.StatusServiceUnavailable, "store_unavailable")
+				}
+			},
+			shaking: func(p *peer, _ string) { p.ws.Close() },
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := newAnswering(t, timing{})
+			if tt.prepare != nil {
+				tt.prepare(x)
+			}
+			dialed, p, stream, message1 := x.dial(t.Context())
+			if tt.shaking != nil {
+				tt.shaking(p, stream)
+				p.ends()
+				var again string
+				p, again, message1 = x.greeted()
+				if again == stream {
+					t.Error("the second attempt has the stream id of the first")
+				}
+				stream = again
+			}
+			keys := x.respond(p, stream, message1)
+			c, ok := (<-dialed).(rpc.Conn)
+			if !ok {
+				t.Fatal("Dial failed")
+			}
+			defer c.Close()
+			x.say(p, keys, stream, 0, `"works"`)
+			wantMessage(t, c, `"works"`)
+		})
+	}
+}
+
+// TestDialIsFinal: what another attempt cannot better ends Dial at once.
+func TestDialIsFinal(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{200, 302, 400, 401, 403, 404} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			x := newAnswering(t, timing{})
+			x.s.upgrade = func(_ string, _ int, w http.ResponseWriter) bool {
+				w.WriteHeader(status)
+				return true
+			}
+			_, err := x.d.Dial(t.Context())
+			if refused, ok := errors.AsType[*socket.RefusedError](err); !ok || refused.Status != status {
+				t.Errorf("Dial: got %v, want the status %d", err, status)
+			}
+			if x.s.connects != 1 {
+				t.Errorf("the registry was asked %d times, want once", x.s.connects)
+			}
+		})
+	}
+}
+
+// TestRefusals: an executor that refuses is not asked for ever, however long the
+// caller may be willing to wait.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := refusals{patience: defaultHandshakePatience}
+		refused, lost := fmt.Errorf("handshake: %w", errPeerReset), &lostError{io.EOF}
+		time.Sleep(time.Minute) // it may have been offline for so long
+		for _, tt := range []struct {
+			after time.Duration
+			err   error
+			again bool
+		}{
+			{0, refused, true}, {5 * time.Second, refused, true}, {4 * time.Second, lost, true}, {0, errInvalidFrame, false},
+			{time.Second - 1, refused, true}, {1, refused, false}, {time.Minute, lost, true},
+		} {
+			time.Sleep(tt.after)
+			if got := r.again(tt.err); got != tt.again {
+				t.Errorf("%v later, %v: again %v, want %v", tt.after, tt.err, got, tt.again)
+			}
+		}
+	})
+}
+
 func TestDialPatience(t *testing.T) {
 	t.Parallel()
 	t.Run("its own", func(t *testing.T) {
 		t.Parallel()
 		x := newAnswering(t, timing{handshake: 50 * time.Millisecond})
-		dialed, p, _, _ := x.dial(t.Context())
-		if err, ok := (<-dialed).(error); !ok || !errors.Is(err, context.DeadlineExceeded) {
+		dialed := make(chan error, 1)
+		go func() {
+			_, err := x.d.Dial(t.Context())
+			dialed <- err
+		}()
+		p := x.s.next()
+		if err := <-dialed; !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Dial: got %v, want a timeout", err)
 		}
 		p.ends()

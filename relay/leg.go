@@ -98,6 +98,7 @@ func (g *leg) admit(ctx context.Context, m *socket.Message, f *frame.Frame) {
 		g.refuse(ctx, f.StreamID, err)
 		return
 	}
+	h.acknowledges = f.Acknowledges()
 	m.Retain()
 	message1 := f.Payload
 	g.wg.Go(func() {
@@ -157,11 +158,12 @@ func (g *leg) open(h *attempt, keys *session, message2 []byte) error {
 	id := []byte(h.id)
 	member := &member{id: h.id, lane: g.socket.NewLane(0)}
 	member.stream = newStream(streamConfig{
-		id:      id,
-		session: keys,
-		budget:  l.cfg.Budget,
-		send:    member.lane.Send,
-		ended:   func(s *stream, err error) { l.streamEnded(h.id, s, err) },
+		id:           id,
+		session:      keys,
+		acknowledges: h.acknowledges,
+		budget:       l.cfg.Budget,
+		send:         member.lane.Send,
+		ended:        func(s *stream, err error) { l.streamEnded(h.id, s, err) },
 	})
 	err := l.streams.activate(h, member)
 	if err != nil {
@@ -170,7 +172,7 @@ func (g *leg) open(h *attempt, keys *session, message2 []byte) error {
 		return err
 	}
 	// An error is the end of the websocket, of which the reader hears too.
-	_ = member.lane.Send(newFrame(&frame.Frame{StreamID: id, Body: frame.Handshake, Payload: message2}))
+	_ = member.lane.Send(newHandshake(id, message2))
 	if !l.offer(member.stream) {
 		_ = member.stream.Close() // its reset is all that can be done
 		l.log.Warn("stream refused", "stream", label(id), "error", errNoListener)
@@ -235,6 +237,12 @@ func (g *leg) farewell(member *member) {
 
 func newReset(id []byte) *socket.Message {
 	return newFrame(&frame.Frame{StreamID: id, Body: frame.Reset, Reason: []byte(resetReason)})
+}
+
+// newHandshake makes the frame of a handshake's message. It says that this end
+// acknowledges.
+func newHandshake(id, message []byte) *socket.Message {
+	return newFrame(&frame.Frame{StreamID: id, AckBits: frame.WillAcknowledge, Body: frame.Handshake, Payload: message})
 }
 
 // newFrame encodes one of the rare frames; data frames are the streams' own.

@@ -34,7 +34,7 @@ type outbound struct {
 	send    func(*socket.Message) error
 	attempt int // counts websockets, so that an error of an old one is known as such
 	next    uint32
-	proven  bool   // the peer has acknowledged something
+	proven  bool   // the peer has acknowledged something, or said that it will
 	acked   uint32 // frames below it are acknowledged
 	// firstHeld says that the peer has the frame acked, though it has yet to
 	// take it.
@@ -59,6 +59,7 @@ type outbound struct {
 
 func (o *outbound) init(cfg streamConfig, fail func(error)) {
 	o.id, o.keys, o.harness, o.fail, o.send = cfg.id, cfg.session, cfg.harness, fail, cfg.send
+	o.proven = cfg.acknowledges
 	o.turn.L, o.ready.L = &o.mu, &o.mu
 }
 

@@ -126,7 +126,7 @@ func (r *Registry) Close() { r.transport.CloseIdleConnections() }
 func (r *Registry) Register(ctx context.Context, key *protocol.PublicKey) (*Registration, error) {
 	request := protocol.RegisterRequest{SecurityProfile: protocol.SecurityProfile, ExecutorPublicKey: key}
 	var response protocol.RegisterResponse
-	err := r.repeat(ctx, "registration is repeated", registerAgain, func() error {
+	err := repeat(ctx, r.logger, "registration is repeated", registerAgain, func() error {
 		response = protocol.RegisterResponse{}
 		r.transport.CloseIdleConnections() // one that the registry is just closing would end it all
 		return r.call(ctx, protocol.RegistryPathRegister, &request, &response, nil)
@@ -173,12 +173,19 @@ func (r *Registry) Validate(ctx context.Context, registrationID string, key *pro
 // Connect asks for a way to the executor. It is repeated until ctx ends while the executor is offline and after failures of the
 // network and of the registry itself (remote.md 9).
 func (r *Registry) Connect(ctx context.Context, key *protocol.PublicKey) (*Connection, error) {
+	var c *Connection
+	err := repeat(ctx, r.logger, "connect is repeated", connectAgain, func() (err error) {
+		c, err = r.connect(ctx, key)
+		return err
+	})
+	return c, err
+}
+
+// connect asks once for a way to the executor.
+func (r *Registry) connect(ctx context.Context, key *protocol.PublicKey) (*Connection, error) {
 	request := protocol.ConnectRequest{HarnessPublicKey: key}
 	var response protocol.ConnectResponse
-	err := r.repeat(ctx, "connect is repeated", connectAgain, func() error {
-		response = protocol.ConnectResponse{}
-		return r.call(ctx, protocol.RegistryPathConnect, &request, &response, http.Header{"Idempotency-Key": {}})
-	})
+	err := r.call(ctx, protocol.RegistryPathConnect, &request, &response, http.Header{"Idempotency-Key": {}})
 	if err == nil {
 		err = r.check(response.EnvironmentID, response.SecurityProfile)
 	}
@@ -241,29 +248,15 @@ func registerAgain(err error) bool {
 	return errors.Is(err, auth.ErrTemporary)
 }
 
-// connectAgain tells whether a failed connect may be repeated.
-func connectAgain(err error) bool {
-	if refused, ok := errors.AsType[*RegistryError](err); ok {
-		switch status := refused.Status; {
-		case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status/100 == 5:
-			return true
-		case status == http.StatusConflict:
-			return refused.Code == protocol.RegistryCodeEnvironmentOffline
-		}
-	}
-	_, network := errors.AsType[*networkError](err)
-	return network || errors.Is(err, auth.ErrTemporary)
-}
-
 // repeat calls f until it succeeds, its error is final or ctx ends, which leaves the last error to be seen.
-func (r *Registry) repeat(ctx context.Context, what string, again func(error) bool, f func() error) error {
+func repeat(ctx context.Context, log *slog.Logger, what string, again func(error) bool, f func() error) error {
 	for n := 0; ; n++ {
 		err := f()
 		if err == nil || ctx.Err() != nil || !again(err) {
 			return err
 		}
 		delay := registryDelay(n)
-		r.logger.WarnContext(ctx, what, "delay", delay, "error", err)
+		log.WarnContext(ctx, what, "delay", delay, "error", err)
 		if sleep(ctx, delay) != nil {
 			return fmt.Errorf("%w, after: %w", context.Cause(ctx), err)
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -52,7 +53,15 @@ func (r *Registry) dial(ctx context.Context, rawURL string, header http.Header, 
 	if cfg.TLS == nil {
 		cfg.TLS = tlsconfig.Client(r.transport.TLSClientConfig.RootCAs)
 	}
-	return socket.Dial(ctx, rawURL, header, cfg) // which has its own words for a malformed URL
+	s, err := socket.Dial(ctx, rawURL, header, cfg) // which has its own words for a malformed URL
+	_, network := errors.AsType[net.Error](err)
+	for _, broken := range []error{io.EOF, io.ErrUnexpectedEOF, socket.ErrMalformedAnswer} {
+		network = network || errors.Is(err, broken)
+	}
+	if network {
+		err = &lostError{err}
+	}
+	return s, err
 }
 
 // networkError is a call that got no full answer.

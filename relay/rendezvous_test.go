@@ -324,15 +324,14 @@ func newRouter() *router {
 }
 
 func (r *router) serve(p *peer) {
+	defer r.gone(p)
 	defer p.ws.Close()
 	if r.arrived != nil {
 		r.arrived(p)
 	}
-	if p.role == "harness" {
-		defer r.gone(p)
-	}
 	if p.role == "environment" {
 		r.mu.Lock()
+		r.forsake()
 		r.executor = p
 		r.mu.Unlock()
 	}
@@ -373,16 +372,33 @@ func (r *router) serve(p *peer) {
 	}
 }
 
-// gone tells the executor that a harness is gone, unless it may come back.
+// gone tells the other ends that one is gone, unless it may come back.
 func (r *router) gone(p *peer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if p == r.executor {
+		r.forsake()
+		return
+	}
 	for stream, harness := range r.routes {
-		if harness == p && !r.acks[stream][1] {
+		if harness == p && !r.patient(stream) {
 			r.executor.send(resetFrame(stream, "harness is gone"))
+			delete(r.routes, stream)
 		}
 	}
 }
+
+// forsake tells the harnesses that their executor is gone. The lock is held.
+func (r *router) forsake() {
+	for stream, harness := range r.routes {
+		if !r.patient(stream) {
+			harness.send(resetFrame(stream, "executor is gone"))
+			delete(r.routes, stream)
+		}
+	}
+}
+
+func (r *router) patient(stream string) bool { return r.acks[stream] == [2]bool{true, true} }
 
 // drop cuts the executor's websocket or all of the harnesses'.
 func (r *router) drop(executor bool) {

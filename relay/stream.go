@@ -28,6 +28,9 @@ type streamConfig struct {
 	// the other one learns at once that it can (D15), and that its link reads no
 	// further while there is no room: the websocket carries this stream alone.
 	harness bool
+	// acknowledges is what the peer has said of itself in its handshake. Without
+	// it, only its first acknowledgement shows that it does.
+	acknowledges bool
 	// budget is what messages take from while they arrive, and until who reads
 	// them gives them back; nil is none.
 	budget *rpc.Budget

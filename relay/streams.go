@@ -75,6 +75,8 @@ type attempt struct {
 	id     string
 	number uint64 // in order of arrival
 	cancel context.CancelFunc
+
+	acknowledges bool // the harness has said that it does
 }
 
 // find returns the active stream of that id, or whether a handshake for it is

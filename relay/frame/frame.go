@@ -70,9 +70,14 @@ type Frame struct {
 	Reason   []byte // Reset: UTF-8, not empty
 }
 
-// Acknowledges tells whether the frame says what its sender has received (D15).
-// Sequence numbers start at 0 and proto3 leaves zeros out, so an ack of 0 with
-// no bits means something in an Ack body only.
+// WillAcknowledge is the AckBits of a Handshake by which its sender says that it
+// acknowledges: there is nothing yet that they could be about. The other end can
+// then keep what it sends from the first record on.
+const WillAcknowledge = 1
+
+// Acknowledges tells whether the frame says what its sender has received, or, in
+// a Handshake, that it will (D15). Sequence numbers start at 0 and proto3 leaves
+// zeros out, so an ack of 0 with no bits means something in an Ack body only.
 func (f *Frame) Acknowledges() bool {
 	return f.Ack != 0 || f.AckBits != 0 || f.Body == Ack
 }

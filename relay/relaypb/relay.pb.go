@@ -35,7 +35,8 @@ type RelayMessageFrame struct {
 	// The highest sequence number up to which the sender of this frame has
 	// received everything.
 	Ack uint32 `protobuf:"varint,3,opt,name=ack,proto3" json:"ack,omitempty"`
-	// Bit i: the sequence number ack + 1 + i has been received as well.
+	// Bit i: the sequence number ack + 1 + i has been received as well. In a
+	// handshake, which comes before all of them: 1 if its sender acknowledges.
 	AckBits uint32 `protobuf:"varint,4,opt,name=ack_bits,json=ackBits,proto3" json:"ack_bits,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//

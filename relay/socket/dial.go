@@ -112,8 +112,9 @@ func dial(ctx context.Context, u *url.URL, header http.Header, cfg Config) (*Soc
 	}
 }
 
-// errMalformedAnswer stands for what net/http says of a broken answer.
-var errMalformedAnswer = errors.New("answer is malformed")
+// ErrMalformedAnswer stands for what net/http says of an answer that is broken,
+// perhaps since it broke off.
+var ErrMalformedAnswer = errors.New("answer is malformed")
 
 // unquoted returns err, unless it may quote an answer, which in turn may quote
 // the request.
@@ -126,7 +127,7 @@ func unquoted(err error) error {
 			return err
 		}
 	}
-	return errMalformedAnswer
+	return ErrMalformedAnswer
 }
 
 // timely returns why ctx ended instead of what that looked like.

@@ -1,0 +1,237 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/rpc"
+)
+
+// defaultHandshakePatience is how long an executor may take to answer a
+// handshake, from the opening of the websocket on (remote.md 9), and for how long
+// others are tried after the first that it has refused.
+const defaultHandshakePatience = 10 * time.Second
+
+// Why there is no connection to the executor.
+var (
+	errDataTooEarly = errors.New("data before the handshake was answered")
+	errPeerReset    = errors.New("executor has ended the stream")
+)
+
+// lostError is a websocket that could not be made, or has ended, by a failure on
+// the way.
+type lostError struct{ cause error }
+
+func (e *lostError) Error() string { return e.cause.Error() }
+func (e *lostError) Unwrap() error { return e.cause }
+
+// Dialer is a harness: it connects to the executor of an environment through a
+// registry (remote.md 9). Registry and Identity are required. Dial may run any
+// number of times at once.
+type Dialer struct {
+	// Registry says where the executor is and which key it has. It has to
+	// outlive the connections.
+	Registry *Registry
+	// Identity is the harness's key pair, one for the whole process.
+	Identity *Identity
+	// Logger gets losses and reconnects, never a key, an authorization or
+	// a signed URL. Nil: nothing is logged.
+	Logger *slog.Logger
+
+	timing timing
+	socket socket.Config
+}
+
+// Dial connects to the executor: it asks the registry, opens a websocket of its
+// own and completes the handshake. What fails for a passing reason is begun
+// anew, with the registry, until ctx ends: the executor is offline, the registry
+// or the rendezvous fails, the websocket is lost. A handshake that the executor
+// does not take, since it is busy or the harness may not connect, is repeated for
+// 10 s. The connection outlives ctx.
+//
+// A lost websocket is replaced when the executor acknowledges (D15), without
+// the caller seeing more of it than a delay: by another one within 30 s, to
+// the same registration and key. Otherwise the connection ends. Its Close sends
+// what was written before and the reset that frees the executor's stream, for
+// up to a second, and waits for its goroutines.
+func (d *Dialer) Dial(ctx context.Context) (rpc.Conn, error) {
+	var c *harness
+	refusals := refusals{patience: d.handshakePatience()}
+	err := repeat(ctx, d.logger(), "connecting is repeated", refusals.again, func() (err error) {
+		c, err = d.open(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err // not c, a nil that would not be nil
+	}
+	return c, nil
+}
+
+// refusals are those of one executor: it is not asked for ever.
+type refusals struct {
+	patience time.Duration
+	first    time.Time // zero: none yet
+}
+
+// again tells whether a failed attempt to connect may be repeated.
+func (r *refusals) again(err error) bool {
+	if !errors.Is(err, errPeerReset) {
+		return connectAgain(err)
+	}
+	if r.first.IsZero() {
+		r.first = time.Now()
+	}
+	return time.Since(r.first) < r.patience
+}
+
+func (d *Dialer) logger() *slog.Logger {
+	log := d.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return log.With("environment", d.Registry.EnvironmentID())
+}
+
+func (d *Dialer) handshakePatience() time.Duration {
+	return orDefault(d.timing.handshake, defaultHandshakePatience)
+}
+
+// open makes one attempt at a connection.
+func (d *Dialer) open(ctx context.Context) (*harness, error) {
+	connection, s, err := d.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id := uuid.NewString()
+	c := &harness{
+		dialer:       d,
+		log:          d.logger().With("stream", id),
+		id:           []byte(id),
+		registration: connection.RegistrationID,
+		executor:     connection.ExecutorKey,
+		done:         make(chan struct{}),
+	}
+	lane := s.NewLane(0)
+	keys, acknowledges, err := c.shakeHands(ctx, s, lane, connection.Authorization)
+	if err != nil {
+		_ = s.Close() // the handshake's error says more
+		return nil, fmt.Errorf("handshake with the executor: %w", err)
+	}
+	// The connection outlives the context of its making.
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	c.cancel = cancel
+	c.stream = newStream(streamConfig{
+		id:           c.id,
+		session:      keys,
+		harness:      true,
+		acknowledges: acknowledges,
+		send:         lane.Send,
+		ended:        func(*stream, error) { cancel() },
+	})
+	go c.run(running, s, lane)
+	return c, nil
+}
+
+// connect asks the registry for the address of a rendezvous, once, and opens a
+// websocket to it.
+func (d *Dialer) connect(ctx context.Context) (*Connection, *socket.Socket, error) {
+	connection, err := d.Registry.connect(ctx, d.Identity.PublicKey())
+	if err != nil {
+		return nil, nil, fmt.Errorf("asking the registry for the executor: %w", err)
+	}
+	s, err := d.Registry.dial(ctx, connection.URL, nil, d.socket)
+	if err != nil {
+		return connection, nil, fmt.Errorf("connecting to the rendezvous: %w", err)
+	}
+	return connection, s, nil
+}
+
+// connectAgain tells whether a failed attempt may be repeated, but for a refusal
+// of the executor. What has happened to a websocket is worth another question to the registry, unless
+// the rendezvous does not take what the registry has signed.
+func connectAgain(err error) bool {
+	if refused, ok := errors.AsType[*RegistryError](err); ok {
+		return refused.Status == http.StatusConflict && refused.Code == protocol.RegistryCodeEnvironmentOffline || busy(refused.Status)
+	}
+	if refused, ok := errors.AsType[*socket.RefusedError](err); ok {
+		// Gone: another executor has registered since the registry was asked.
+		return refused.Status == http.StatusGone || busy(refused.Status)
+	}
+	_, network := errors.AsType[*networkError](err)
+	_, lost := errors.AsType[*lostError](err)
+	return network || lost || errors.Is(err, auth.ErrTemporary)
+}
+
+// busy tells whether an answer of that status may be another one later.
+func busy(status int) bool {
+	return status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status/100 == 5
+}
+
+// shakeHands sends both first frames and waits for the answer, which also tells
+// whether the executor acknowledges.
+func (c *harness) shakeHands(ctx context.Context, s *socket.Socket, lane *socket.Lane, authorization string) (keys *session, acknowledges bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.dialer.handshakePatience())
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
+
+	where := prologue(c.dialer.Registry.EnvironmentID(), c.registration, c.id)
+	i, message1, err := initiate(c.dialer.Identity, c.executor, where, []byte(authorization))
+	if err != nil {
+		return nil, false, err
+	}
+	defer i.wipe()
+	err = lane.Send(newFrame(&frame.Frame{StreamID: c.id, Body: frame.Resume}))
+	if err == nil {
+		err = lane.Send(newHandshake(c.id, message1))
+	}
+	if err != nil {
+		err = &lostError{err}
+	}
+	for err == nil && keys == nil {
+		keys, acknowledges, err = c.readAnswer(s, i)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return keys, acknowledges, err
+}
+
+// readAnswer reads one frame; it returns nothing when that was not the answer.
+func (c *harness) readAnswer(s *socket.Socket, i *initiator) (keys *session, acknowledges bool, err error) {
+	m, err := s.Read()
+	if errors.Is(err, socket.ErrText) {
+		return nil, false, errTextMessage
+	}
+	if err != nil {
+		return nil, false, &lostError{err}
+	}
+	defer m.Release()
+	var f frame.Frame
+	invalid := frame.Decode(m.Bytes, &f)
+	if !bytes.Equal(f.StreamID, c.id) {
+		return nil, false, nil
+	}
+	switch {
+	case invalid != nil:
+		return nil, false, errInvalidFrame
+	case f.Body == frame.Handshake:
+		keys, err := i.finish(f.Payload)
+		return keys, f.Acknowledges(), err
+	case f.Body == frame.Data:
+		return nil, false, errDataTooEarly
+	case f.Body == frame.Reset:
+		return nil, false, fmt.Errorf("%w: reason %.64q", errPeerReset, f.Reason)
+	}
+	return nil, false, nil
+}
