@@ -61,6 +61,7 @@ type apiError struct {
 type operation struct {
 	name  string
 	role  ticket.Role // who may
+	limit func(*limiter, *principal) (retryAfter time.Duration, ok bool)
 	serve func(*Server, context.Context, *call) (any, *apiError)
 }
 
@@ -75,11 +76,11 @@ type call struct {
 func operationOf(suffix string) (operation, bool) {
 	switch suffix {
 	case protocol.RegistryPathRegister:
-		return operation{"register", ticket.Executor, (*Server).register}, true
+		return operation{"register", ticket.Executor, (*limiter).request, (*Server).register}, true
 	case protocol.RegistryPathValidate:
-		return operation{"validate", ticket.Executor, (*Server).validate}, true
+		return operation{"validate", ticket.Executor, (*limiter).validation, (*Server).validate}, true
 	case protocol.RegistryPathConnect:
-		return operation{"connect", ticket.Harness, (*Server).connect}, true
+		return operation{"connect", ticket.Harness, (*limiter).request, (*Server).connect}, true
 	}
 	return operation{}, false
 }
@@ -118,7 +119,7 @@ func (s *Server) perform(ctx context.Context, r *http.Request, op operation, env
 	}
 	p, assertion, err := s.authenticate(ctx, r)
 	if err == nil {
-		if wait, ok := s.limits.request(p); !ok {
+		if wait, ok := op.limit(s.limits, p); !ok {
 			return nil, &apiError{status: http.StatusTooManyRequests, code: codeRateLimited, message: "too many requests", retryAfter: wait}
 		}
 		if assertion != nil { // within the limit, since it makes the store remember something

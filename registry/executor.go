@@ -288,6 +288,10 @@ func (e *executor) forward(message *socket.Message) {
 		return
 	}
 	rt.observe(&f, toExecutor)
+	if f.Body == frame.Handshake {
+		m.shaken(rt, false)
+		rt.answered = true
+	}
 	if rt.principal == "" && !rt.there() && f.Body != frame.Reset {
 		m.hold(rt, message)
 		m.mu.Unlock()

@@ -90,7 +90,37 @@ func (h *harness) forward(message *socket.Message) {
 		}
 	}
 	rt.observe(&f, toHarness)
+	if f.Body == frame.Handshake {
+		if err := h.shake(rt); err != nil {
+			m.end(rt, resetHandshakes, both)
+			if err == errFailing {
+				h.kick(err.Error())
+			}
+			m.mu.Unlock()
+			h.rs.drop(message)
+			return
+		}
+	}
 	m.pass(rt, toExecutor, &f, message)
+}
+
+// shake tells why a handshake of the harness is not to reach the executor. It is
+// a request of its principal's, since it makes the executor ask the registry. The
+// meeting's mutex is held.
+func (h *harness) shake(rt *route) error {
+	if _, ok := h.rs.s.limits.request(h.principal); !ok {
+		return errCrowded
+	}
+	if h.meeting.executor == nil {
+		return nil // its server decides
+	}
+	switch ok, failing := h.meeting.shake(rt); {
+	case failing:
+		return errFailing
+	case !ok:
+		return errCrowded
+	}
+	return nil
 }
 
 // refuse answers a stream that may not be opened. The meeting's mutex is held.

@@ -32,7 +32,7 @@ const (
 // Limits are what one principal may do at one registry process: each process
 // counts for itself. Zero is the default, a negative value no limit.
 type Limits struct {
-	Requests     float64 `json:"requests,omitempty"`      // API requests per second
+	Requests     float64 `json:"requests,omitempty"`      // API requests per second, and as many questions about harnesses
 	RequestBurst int     `json:"request_burst,omitempty"` // of them at once
 	Connections  int     `json:"connections,omitempty"`   // open websockets
 	Streams      int     `json:"streams,omitempty"`       // streams of its websockets
@@ -72,6 +72,7 @@ type limiter struct {
 type allowance struct {
 	limits      Limits
 	requests    *rate.Limiter // nil: no limit
+	validations *rate.Limiter // requests that harnesses make executors make
 	bytes       *rate.Limiter
 	connections int
 	streams     int
@@ -91,13 +92,24 @@ func newLimiter(defaults Limits) *limiter {
 // request takes one request. Without ok the principal should come again after
 // retryAfter.
 func (l *limiter) request(p *principal) (retryAfter time.Duration, ok bool) {
+	return l.reserve(p, func(a *allowance) *rate.Limiter { return a.requests })
+}
+
+// validation is request for an executor's question about a harness. Those have an
+// allowance of their own: harnesses decide how many there are, and an executor
+// that may not register because of them would end.
+func (l *limiter) validation(p *principal) (retryAfter time.Duration, ok bool) {
+	return l.reserve(p, func(a *allowance) *rate.Limiter { return a.validations })
+}
+
+func (l *limiter) reserve(p *principal, of func(*allowance) *rate.Limiter) (retryAfter time.Duration, ok bool) {
 	l.mu.Lock()
 	a := l.allowance(p)
 	if a == nil {
 		l.mu.Unlock()
 		return time.Second, false
 	}
-	requests := a.requests
+	requests := of(a)
 	l.mu.Unlock()
 	if requests == nil {
 		return 0, true
@@ -186,6 +198,7 @@ func (l *limiter) allowance(p *principal) *allowance {
 			burst = max(1, int(limits.Requests))
 		}
 		a.requests = relimited(a.requests, rate.Limit(limits.Requests), burst)
+		a.validations = relimited(a.validations, rate.Limit(limits.Requests), burst)
 		a.bytes = relimited(a.bytes, rate.Limit(limits.Bytes), int(max(limits.Bytes, minByteBurst)))
 	}
 	a.used = now

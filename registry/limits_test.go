@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/ticket"
 )
 
 func TestLimitRequests(t *testing.T) {
@@ -42,6 +46,50 @@ func TestLimitRequests(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestValidationsAreApart: however often harnesses make an executor ask about
+// them, its key can still register. An executor ends at a 429.
+func TestValidationsAreApart(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	s := startServer(t, Config{Store: st, Limits: Limits{Requests: 0.001, RequestBurst: 4}})
+	key, _ := createKey(t, st, ticket.Executor, "*", Limits{})
+	id, _ := s.mustRegister(t, key, "env", testKey(t))
+	question := protocol.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: testKey(t), HarnessKeyAuthorization: "not one"}
+	answers := map[int]int{}
+	for range 10 {
+		status, _, _ := s.post(t, "Bearer "+key, "/cloud/environment/env/validate", question)
+		answers[status]++
+	}
+	if answers[http.StatusOK] != 4 || answers[http.StatusTooManyRequests] != 6 {
+		t.Errorf("the questions were answered %v", answers)
+	}
+	s.mustRegister(t, key, "another", testKey(t))
+}
+
+// TestHandshakesAreRequests: a handshake makes the executor ask the registry, so
+// it counts as a request of the harness's principal.
+func TestHandshakesAreRequests(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			first, last := c.pair(servers, Config{Limits: Limits{Requests: 0.001, RequestBurst: 3}})
+			e, h := first.executor(), last.harness()
+			for i := range 3 {
+				opened(h, e, fmt.Sprint(i), 0)
+			}
+			e.want(h.sendFrame(resume("3")))
+			h.sendFrame(handshake("3"))
+			e.wantReset("3", resetHandshakes)
+			h.wantReset("3", resetHandshakes)
+			exchange(h, e, "0", 0)
+			other, _ := last.stranger()
+			opened(other, e, "of another", 0)
+		})
+	}
 }
 
 func TestLimitOpen(t *testing.T) {

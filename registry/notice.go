@@ -39,9 +39,19 @@ func (m *meeting) frame(to side, from string, revision uint64, message *socket.M
 		return
 	}
 	rt.observe(&f, both&^to)
-	if f.Body == frame.Reset {
+	switch {
+	case f.Body == frame.Reset:
 		m.passReset(rt, to, message)
 		return
+	case f.Body == frame.Handshake && to == toExecutor:
+		if ok, failing := m.shake(rt); !ok {
+			if failing {
+				m.rs.hop.tell(from, wire.Notice{Kind: wire.NoticeRefused, Registration: m.id, Stream: rt.stream, Failing: true})
+			}
+			m.end(rt, resetHandshakes, both)
+			m.rs.drop(message)
+			return
+		}
 	}
 	m.arrive(rt, to, from, message)
 }
@@ -146,14 +156,14 @@ func (m *meeting) opened(from string, n wire.Notice) {
 		refuse.Intruder = true
 		m.rs.hop.tell(from, refuse)
 		return
-	case rt == nil && len(m.routes) >= maxMeetingStreams:
+	case rt == nil && !m.mayHave(n.Principal):
 		m.rs.hop.tell(from, refuse)
 		return
 	case rt == nil:
 		rt = m.add(n.Stream)
 	}
 	m.unseat(rt)
-	rt.principal = n.Principal
+	m.assign(rt, n.Principal)
 	if n.Acknowledges {
 		rt.acked, rt.acknowledges = both, true
 	}
@@ -198,6 +208,9 @@ func (m *meeting) told(rt *route, from string, n wire.Notice) {
 		case n.Intruder:
 			m.end(rt, "", nobody)
 			h.kick(errIntruder.Error())
+		case n.Failing:
+			m.end(rt, resetHandshakes, toHarness)
+			h.kick(errFailing.Error())
 		default:
 			m.end(rt, resetRefused, toHarness)
 		}

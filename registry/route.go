@@ -35,13 +35,15 @@ const (
 	resetTooSlow      = "receiver_too_slow"
 	resetRouteLost    = "route_lost"
 	resetRefused      = "too_many_streams"
+	resetHandshakes   = "too_many_handshakes"
 )
 
-// errIntruder is a harness that opens a stream which is another one's. errAbsent
-// is that no executor is there to open a stream to, errCrowded that there are too
-// many.
+// errIntruder is a harness that opens a stream which is another one's, errFailing
+// one whose principal has had too many handshakes fail. errAbsent is that no
+// executor is there to open a stream to, errCrowded that there are too many.
 var (
 	errIntruder = errors.New("the stream belongs to another harness")
+	errFailing  = errors.New("too many handshakes of its principal have failed")
 	errAbsent   = errors.New("no executor is connected")
 	errCrowded  = errors.New("too many streams")
 )
@@ -152,6 +154,7 @@ type meeting struct {
 	over      uint64 // of the newest one that was heard to have ended
 	away      *time.Timer
 	routes    map[string]*route // by stream id
+	claims    map[string]*claim // by principal id
 	harnesses map[*harness]struct{}
 	held      int  // bytes in all routes
 	locating  bool // somebody asks the store where the executor is
@@ -167,6 +170,8 @@ type route struct {
 	principal    string
 	acked        side // D15: the ends that have acknowledged something
 	acknowledges bool // both have, so that the stream can be resumed
+	shaking      bool // a handshake is under way, see claim
+	answered     bool // the executor has answered one
 	ended        bool
 
 	harness *harness // whose stream it is, when it is here
@@ -215,7 +220,7 @@ func (m *meeting) add(stream string) *route {
 func (m *meeting) open(h *harness, f *frame.Frame) (*route, error) {
 	rt := m.routes[string(f.StreamID)]
 	switch {
-	case rt == nil && len(m.routes) >= maxMeetingStreams, len(h.routes) >= maxHarnessStreams:
+	case rt == nil && !m.mayHave(h.principal.ID), len(h.routes) >= maxHarnessStreams:
 		return nil, errCrowded
 	case rt != nil && !rt.mayTake(h.principal.ID):
 		return nil, errIntruder
@@ -231,7 +236,8 @@ func (m *meeting) open(h *harness, f *frame.Frame) (*route, error) {
 	}
 	rt.observe(f, toHarness)
 	m.unseat(rt)
-	rt.principal, rt.harness, rt.release = h.principal.ID, h, release
+	m.assign(rt, h.principal.ID)
+	rt.harness, rt.release = h, release
 	rt.down = h.socket.NewLane(laneLimit)
 	if h.routes == nil {
 		h.routes = make(map[*route]struct{})
@@ -296,6 +302,7 @@ func (m *meeting) detach(rt *route) {
 		rt.harness.forget(rt)
 	}
 	rt.node = ""
+	m.shaken(rt, true)
 	switch {
 	case m.node != "":
 		// The server of the executor decides, and waits for it, so that this one
@@ -350,6 +357,7 @@ func (m *meeting) end(rt *route, reason string, tell side) {
 	}
 	m.freeWaiting(rt)
 	m.dropHeld(rt)
+	m.unclaim(rt)
 	m.rs.leave(m)
 	m.rs.s.metrics.streams.Add(-1)
 }

@@ -93,7 +93,7 @@ type responder struct {
 
 // readInitiation reads message 1. It keeps nothing of it.
 func readInitiation(id *Identity, prologue, message1 []byte) (*responder, error) {
-	if len(message1) < initiationSize || len(message1) > initiationSize+protocol.MaxAuthorization {
+	if !fitsInitiation(message1) {
 		return nil, errMessage1
 	}
 	hs := newHandshakeState(id)
@@ -126,6 +126,11 @@ func (r *responder) respond() (message2 []byte, s *session, err error) {
 
 // wipe gives up the handshake. It must not run while respond does.
 func (r *responder) wipe() { r.hs.wipe() }
+
+// fitsInitiation tells whether message 1 is of a size that it can have.
+func fitsInitiation(message1 []byte) bool {
+	return len(message1) >= initiationSize && len(message1) <= initiationSize+protocol.MaxAuthorization
+}
 
 func validAuthorization(authorization []byte) bool {
 	return len(authorization) <= protocol.MaxAuthorization && utf8.Valid(authorization)

@@ -71,8 +71,8 @@ func (g *leg) receive(ctx context.Context, m *socket.Message, f *frame.Frame) {
 			// A violation has ended the stream, and its end told the link.
 			_ = s.receive(f)
 		case pending:
-			if f.Body == frame.Data && t.disturb(f.StreamID, true) {
-				g.refuse(ctx, f.StreamID, errEarlyData)
+			if f.Body == frame.Data && t.disturb(f.StreamID) {
+				g.refuse(f.StreamID, errEarlyData)
 			}
 		case unknownToPeer(f):
 		default:
@@ -92,10 +92,10 @@ func unknownToPeer(f *frame.Frame) bool {
 // admit takes up a handshake or refuses it.
 func (g *leg) admit(ctx context.Context, m *socket.Message, f *frame.Frame) {
 	ctx, cancel := context.WithCancel(ctx)
-	h, err := g.link.streams.admit(f.StreamID, cancel)
+	h, err := g.link.streams.admit(f.StreamID, f.Payload, cancel)
 	if err != nil {
 		cancel()
-		g.refuse(ctx, f.StreamID, err)
+		g.refuse(f.StreamID, err)
 		return
 	}
 	h.acknowledges = f.Acknowledges()
@@ -114,14 +114,14 @@ func (g *leg) attempt(ctx context.Context, h *attempt, message1 []byte) {
 	message2, s, err := g.agree(ctx, h, message1)
 	if err != nil {
 		if g.link.streams.fail(h) {
-			g.refuse(ctx, []byte(h.id), err)
+			g.refuse([]byte(h.id), err)
 		}
 		return
 	}
 	if err := g.open(h, s, message2); err != nil {
 		s.wipe()
 		if err != errDropped {
-			g.refuse(ctx, []byte(h.id), err)
+			g.refuse([]byte(h.id), err)
 		}
 		return
 	}
@@ -129,18 +129,27 @@ func (g *leg) attempt(ctx context.Context, h *attempt, message1 []byte) {
 }
 
 // agree reads message 1, asks the registry whether its sender may connect, and
-// meanwhile makes message 2.
+// meanwhile makes message 2. Of all handshakes one at a time is computed:
+// whoever sends many, of whatever kind, costs one processor and no more.
 func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 []byte, s *session, err error) {
-	registry := g.link.cfg.Registry
+	registry, computing := g.link.cfg.Registry, &g.link.computing
 	id := []byte(h.id)
+	computing.Lock()
+	if err := ctx.Err(); err != nil { // dropped meanwhile
+		computing.Unlock()
+		return nil, nil, err
+	}
 	r, err := readInitiation(g.link.cfg.Identity, prologue(registry.EnvironmentID(), g.registrationID, id), message1)
+	computing.Unlock()
 	if err != nil {
 		return nil, nil, err
 	}
 	key, authorization := r.harnessKey, r.authorization
 	validated := make(chan error, 1)
 	go func() { validated <- registry.Validate(ctx, g.registrationID, key, authorization, id) }()
+	computing.Lock()
 	message2, s, err = r.respond()
+	computing.Unlock()
 	if invalid := <-validated; err == nil && invalid != nil {
 		s.wipe()
 		err = fmt.Errorf("validating the harness: %w", invalid)
@@ -175,10 +184,10 @@ func (g *leg) open(h *attempt, keys *session, message2 []byte) error {
 	_ = member.lane.Send(newHandshake(id, message2))
 	if !l.offer(member.stream) {
 		_ = member.stream.Close() // its reset is all that can be done
-		l.log.Warn("stream refused", "stream", label(id), "error", errNoListener)
+		l.logStream(slog.LevelWarn, "stream refused", id, "error", errNoListener)
 		return nil
 	}
-	l.log.Info("stream opened", "stream", label(id))
+	l.logStream(slog.LevelInfo, "stream opened", id)
 	return nil
 }
 
@@ -186,23 +195,23 @@ func (g *leg) open(h *attempt, keys *session, message2 []byte) error {
 func (g *leg) reset(f *frame.Frame) {
 	member := g.link.streams.take(f.StreamID)
 	if member == nil {
-		g.link.streams.disturb(f.StreamID, false)
+		g.link.streams.disturb(f.StreamID)
 		return
 	}
 	member.lane.Close()
 	member.stream.end(nil)
-	g.link.log.Info("stream ended", "stream", label(f.StreamID), "reason", "the harness has ended it")
+	g.link.logStream(slog.LevelInfo, "stream ended", f.StreamID, "reason", "the harness has ended it")
 }
 
-// refuse answers a handshake with a reset. What cost a place among the failures
-// is worth a warning; the rest comes as fast as a peer likes.
-func (g *leg) refuse(ctx context.Context, id []byte, err error) {
+// refuse answers a handshake with a reset. That there is no room is not worth
+// a warning.
+func (g *leg) refuse(id []byte, err error) {
 	g.sendReset(id)
 	level := slog.LevelWarn
-	if err == errPaused || err == errBusy || err == errFull || err == errActive {
+	if err == errBusy || err == errFull || err == errActive {
 		level = slog.LevelDebug
 	}
-	g.link.log.Log(ctx, level, "handshake refused", "stream", label(id), "error", err)
+	g.link.logStream(level, "handshake refused", id, "error", err)
 }
 
 // sendReset tells the peer that a stream is over. A peer that asks for more of

@@ -24,6 +24,10 @@ const (
 	// defaultFarewell bounds how long an orderly end waits for what was
 	// written before to go out.
 	defaultFarewell = time.Second
+	// maxStreamLines is how many lines about streams go into the log in
+	// streamLinesInterval: harnesses decide how many there are.
+	maxStreamLines      = 256
+	streamLinesInterval = 10 * time.Second
 )
 
 // LinkConfig says what a [Link] serves. All fields but Logger
@@ -48,7 +52,7 @@ type LinkConfig struct {
 
 // timing has durations that tests shorten; zero stands for the default.
 type timing struct {
-	steady, grace, farewell, pause, handshake, least, urgent, most time.Duration
+	steady, grace, farewell, handshake, least, urgent, most time.Duration
 }
 
 // Link is the executor's side of a relay: an [rpc.Listener] whose connections
@@ -62,6 +66,9 @@ type Link struct {
 	log     *slog.Logger
 	streams streams
 	ready   atomic.Bool
+
+	computing sync.Mutex // held by the handshake that is being computed
+	lines     lineLimit  // of what the log says about streams
 
 	accepted chan rpc.Conn // room for every active stream
 	closing  sync.Once
@@ -80,7 +87,6 @@ func NewLink(cfg LinkConfig) *Link {
 		l.log = slog.New(slog.DiscardHandler)
 	}
 	l.log = l.log.With("environment", cfg.Registry.EnvironmentID())
-	l.streams.pause = cfg.timing.pause
 	return l
 }
 
@@ -192,7 +198,7 @@ func (l *Link) serve(ctx context.Context, g *leg) error {
 	for _, m := range members {
 		m.lane.Close()
 		if !m.stream.suspend() && l.streams.forget(m) {
-			l.log.Info("stream ended", "stream", label([]byte(m.id)), "reason", "connection to the rendezvous lost")
+			l.logStream(slog.LevelInfo, "stream ended", []byte(m.id), "reason", "connection to the rendezvous lost")
 		}
 	}
 	return err
@@ -213,7 +219,7 @@ func (l *Link) endStreams(lost *leg, err error) {
 	for _, m := range l.streams.clear(lost) {
 		m.stream.end(err)
 		m.lane.Close()
-		l.log.Info("stream ended", "stream", label([]byte(m.id)), "reason", err.Error())
+		l.logStream(slog.LevelInfo, "stream ended", []byte(m.id), "reason", err.Error())
 	}
 }
 
@@ -224,13 +230,47 @@ func (l *Link) streamEnded(id string, s *stream, err error) {
 		return
 	}
 	if err != nil {
-		l.log.Warn("stream ended", "stream", label([]byte(id)), "error", err)
+		l.logStream(slog.LevelWarn, "stream ended", []byte(id), "error", err)
 	} else {
-		l.log.Info("stream ended", "stream", label([]byte(id)), "reason", "closed")
+		l.logStream(slog.LevelInfo, "stream ended", []byte(id), "reason", "closed")
 	}
 	if g != nil {
 		g.farewell(m)
 	}
+}
+
+// logStream says something about a stream; at the level debug if too much was said
+// just now.
+func (l *Link) logStream(level slog.Level, what string, id []byte, args ...any) {
+	if level > slog.LevelDebug {
+		ok, first := l.lines.take(time.Now())
+		if first {
+			l.log.Warn("too much to say about streams, the rest is left out", "lines", maxStreamLines, "interval", streamLinesInterval)
+		}
+		if !ok {
+			level = slog.LevelDebug
+		}
+	}
+	l.log.Log(context.Background(), level, what, append([]any{"stream", label(id)}, args...)...)
+}
+
+// lineLimit counts lines of a log. The zero value is ready.
+type lineLimit struct {
+	mu    sync.Mutex // protects the fields below
+	since time.Time
+	n     int
+}
+
+// take tells whether there may be one more line; first, that this is the first one
+// that may not.
+func (l *lineLimit) take(now time.Time) (ok, first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.since) >= streamLinesInterval {
+		l.since, l.n = now, 0
+	}
+	l.n++
+	return l.n <= maxStreamLines, l.n == maxStreamLines+1
 }
 
 // offer hands a stream to Accept.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -15,10 +14,7 @@ const (
 	maxActive     = 128 // streams
 	maxPending    = 32  // handshakes whose validation is under way
 	maxHandshakes = 64  // handshakes at work, those included that were dropped meanwhile
-	maxFailures   = 8   // of handshakes on one websocket, then it pauses
 	maxLingering  = 128 // ended streams that still have something to send
-
-	defaultPause = 10 * time.Second
 )
 
 // maxStreamID is in bytes. remote.md 5 knows no limit; this one leaves room for
@@ -28,7 +24,6 @@ const maxStreamID = 16 << 10
 // Why a handshake was not taken up or came to nothing. The peer is told none
 // of it.
 var (
-	errPaused     = errors.New("too many failed handshakes on this websocket, paused")
 	errActive     = errors.New("handshake on an active stream")
 	errSecond     = errors.New("second handshake while the first is validated")
 	errEarlyData  = errors.New("data before the handshake is complete")
@@ -43,8 +38,6 @@ var (
 // websocket or waiting for one, and the handshakes on the current websocket. It
 // decides and counts; it sends nothing and calls no stream.
 type streams struct {
-	pause time.Duration // zero: 10 s
-
 	mu     sync.Mutex // protects the fields below
 	active map[string]*member
 	// leg is the current websocket, or the last one when up is false.
@@ -54,13 +47,9 @@ type streams struct {
 	orphans []string
 
 	// The rest is of the current websocket.
-	pending     map[string]*attempt
-	running     int // goroutines of handshakes
-	lingering   int // goroutines of ended streams
-	failures    int
-	pausedUntil time.Time
-	arrivals    uint64
-	lastFailed  uint64 // the latest arrival among those that failed
+	pending   map[string]*attempt
+	running   int // goroutines of handshakes
+	lingering int // goroutines of ended streams
 }
 
 // member is an active stream and its lane on the current websocket.
@@ -73,7 +62,6 @@ type member struct {
 // attempt is a handshake under way: it is read, answered and validated.
 type attempt struct {
 	id     string
-	number uint64 // in order of arrival
 	cancel context.CancelFunc
 
 	acknowledges bool // the harness has said that it does
@@ -90,30 +78,27 @@ func (t *streams) find(id []byte) (s *stream, pending bool) {
 	return nil, t.pending[string(id)] != nil
 }
 
-// admit decides about a handshake message. The caller runs the handshake and
-// then calls released. On errSecond the first one is dropped too.
-func (t *streams) admit(id []byte, cancel context.CancelFunc) (*attempt, error) {
+// admit decides about a handshake message, by its size only. The caller runs the
+// handshake and then calls released. On errSecond the first one is dropped too.
+func (t *streams) admit(id, message1 []byte, cancel context.CancelFunc) (*attempt, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.arrivals++
 	switch {
-	case t.pausedLocked():
-		return nil, errPaused
 	case t.active[string(id)] != nil:
 		return nil, errActive
 	case t.pending[string(id)] != nil:
 		t.dropLocked(t.pending[string(id)])
-		t.failedLocked(t.arrivals)
 		return nil, errSecond
 	case len(id) > maxStreamID:
-		t.failedLocked(t.arrivals)
 		return nil, errStreamID
+	case !fitsInitiation(message1):
+		return nil, errMessage1
 	case len(t.pending) >= maxPending, t.running >= maxHandshakes:
 		return nil, errBusy
 	case len(t.active) >= maxActive:
 		return nil, errFull
 	}
-	h := &attempt{id: string(id), number: t.arrivals, cancel: cancel}
+	h := &attempt{id: string(id), cancel: cancel}
 	if t.pending == nil {
 		t.pending = make(map[string]*attempt)
 	}
@@ -129,9 +114,8 @@ func (t *streams) released() {
 	t.running--
 }
 
-// disturb drops the handshake under way for id; failed says whether that counts
-// as a failure. It tells whether there was one.
-func (t *streams) disturb(id []byte, failed bool) bool {
+// disturb drops the handshake under way for id. It tells whether there was one.
+func (t *streams) disturb(id []byte) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h := t.pending[string(id)]
@@ -139,9 +123,6 @@ func (t *streams) disturb(id []byte, failed bool) bool {
 		return false
 	}
 	t.dropLocked(h)
-	if failed {
-		t.failedLocked(h.number)
-	}
 	return true
 }
 
@@ -154,7 +135,6 @@ func (t *streams) fail(h *attempt) bool {
 		return false
 	}
 	delete(t.pending, h.id)
-	t.failedLocked(h.number)
 	return true
 }
 
@@ -168,11 +148,6 @@ func (t *streams) activate(h *attempt, m *member) error {
 		return errDropped
 	}
 	delete(t.pending, h.id)
-	// A pause refuses what came after the failures that led to it, also when
-	// this goroutine was faster than theirs.
-	if t.pausedLocked() && h.number > t.lastFailed {
-		return errPaused
-	}
 	if len(t.active) >= maxActive {
 		return errFull
 	}
@@ -218,7 +193,6 @@ func (t *streams) attach(g *leg) (waited []*member, orphans []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.leg, t.up = g, true
-	t.failures, t.pausedUntil = 0, time.Time{}
 	for _, m := range t.active {
 		m.lane = g.socket.NewLane(0)
 		waited = append(waited, m)
@@ -300,25 +274,6 @@ func (t *streams) linger(g *leg, send func()) bool {
 func (t *streams) dropLocked(h *attempt) {
 	delete(t.pending, h.id)
 	h.cancel()
-}
-
-func (t *streams) pausedLocked() bool { return time.Now().Before(t.pausedUntil) }
-
-// failedLocked counts a failure; during a pause there is nothing to count.
-func (t *streams) failedLocked(number uint64) {
-	if t.pausedLocked() {
-		return
-	}
-	t.lastFailed = max(t.lastFailed, number)
-	if t.failures++; t.failures < maxFailures {
-		return
-	}
-	t.failures = 0
-	pause := t.pause
-	if pause <= 0 {
-		pause = defaultPause
-	}
-	t.pausedUntil = time.Now().Add(pause)
 }
 
 // label makes a stream id fit for logs: it comes from outside and may hold

@@ -1,13 +1,15 @@
 package relay
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
+
+	"github.com/execagent/execagent/protocol"
 )
+
+// anyInitiation is of a size that message 1 can have.
+var anyInitiation = make([]byte, initiationSize)
 
 // table returns streams with a websocket on which nothing is ever sent.
 func table() *streams { return &streams{leg: &leg{}, up: true} }
@@ -16,7 +18,7 @@ func table() *streams { return &streams{leg: &leg{}, up: true} }
 func begin(t *testing.T, s *streams, id string) (h *attempt, cancelled *bool) {
 	t.Helper()
 	cancelled = new(bool)
-	h, err := s.admit([]byte(id), func() { *cancelled = true })
+	h, err := s.admit([]byte(id), anyInitiation, func() { *cancelled = true })
 	if err != nil {
 		t.Fatalf("admit %q: %v", id, err)
 	}
@@ -34,72 +36,6 @@ func activate(t *testing.T, s *streams, id string) *member {
 	return m
 }
 
-func TestStreamsPause(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := table()
-		fail := func(n int) {
-			t.Helper()
-			for i := range n {
-				h, _ := begin(t, s, fmt.Sprint("bad", i))
-				if !s.fail(h) {
-					t.Errorf("failure %d was dropped before", i)
-				}
-				s.released()
-			}
-		}
-		// Failures do not age, and good handshakes do not clear them.
-		fail(4)
-		time.Sleep(11 * time.Second)
-		activate(t, s, "good")
-		fail(3)
-		begun, _ := begin(t, s, "begun before the pause")
-		late, _ := begin(t, s, "the eighth failure")
-		after, _ := begin(t, s, "begun after that")
-		s.fail(late)
-		refused := func(want error) {
-			t.Helper()
-			if _, err := s.admit([]byte("new"), nil); !errors.Is(err, want) {
-				t.Errorf("admit: got %v, want %v", err, want)
-			}
-		}
-		refused(errPaused)
-		if err := s.activate(begun, &member{id: begun.id, stream: &stream{}}); err != nil {
-			t.Errorf("handshake from before the failures: %v", err)
-		}
-		if err := s.activate(after, &member{id: after.id, stream: &stream{}}); err != errPaused {
-			t.Errorf("handshake from after the failures: got %v, want %v", err, errPaused)
-		}
-		if m, _ := s.find([]byte("good")); m == nil {
-			t.Error("the pause has ended an active stream")
-		}
-		time.Sleep(10*time.Second - time.Nanosecond)
-		refused(errPaused)
-		time.Sleep(time.Nanosecond)
-		// The count has started at 0 again.
-		fail(7)
-		activate(t, s, "good again")
-		fail(1)
-		refused(errPaused)
-	})
-}
-
-func TestStreamsFailuresBelongToAWebsocket(t *testing.T) {
-	t.Parallel()
-	s := table()
-	for i := range maxFailures {
-		h, _ := begin(t, s, fmt.Sprint(i))
-		s.fail(h)
-		s.released()
-	}
-	if _, err := s.admit([]byte("new"), nil); err != errPaused {
-		t.Fatalf("admit: got %v, want %v", err, errPaused)
-	}
-	s.detach()
-	s.attach(&leg{})
-	activate(t, s, "new")
-}
-
 func TestStreamsLimits(t *testing.T) {
 	t.Parallel()
 	t.Run("pending", func(t *testing.T) {
@@ -108,26 +44,23 @@ func TestStreamsLimits(t *testing.T) {
 		for i := range maxPending {
 			begin(t, s, fmt.Sprint(i))
 		}
-		if _, err := s.admit([]byte("one more"), nil); err != errBusy {
+		if _, err := s.admit([]byte("one more"), anyInitiation, nil); err != errBusy {
 			t.Errorf("33rd: got %v, want %v", err, errBusy)
 		}
 		// A place that is freed can be used at once, though its goroutine may
 		// not have noticed; but of those there are not any number.
 		for i := range maxHandshakes - maxPending {
-			if !s.disturb(fmt.Append(nil, i), false) {
+			if !s.disturb(fmt.Append(nil, i)) {
 				t.Fatalf("handshake %d is gone", i)
 			}
 			begin(t, s, fmt.Sprint("again", i))
 		}
-		s.disturb([]byte("again0"), false)
-		if _, err := s.admit([]byte("one more"), nil); err != errBusy {
+		s.disturb([]byte("again0"))
+		if _, err := s.admit([]byte("one more"), anyInitiation, nil); err != errBusy {
 			t.Errorf("65th goroutine: got %v, want %v", err, errBusy)
 		}
 		s.released()
 		begin(t, s, "one more")
-		if s.failures != 0 {
-			t.Errorf("%d failures were counted, want none", s.failures)
-		}
 	})
 	t.Run("active", func(t *testing.T) {
 		t.Parallel()
@@ -136,7 +69,7 @@ func TestStreamsLimits(t *testing.T) {
 		for i := range maxActive {
 			activate(t, s, fmt.Sprint(i))
 		}
-		if _, err := s.admit([]byte("129th"), nil); err != errFull {
+		if _, err := s.admit([]byte("129th"), anyInitiation, nil); err != errFull {
 			t.Errorf("129th handshake: got %v, want %v", err, errFull)
 		}
 		if err := s.activate(late, &member{id: "late"}); err != errFull {
@@ -146,19 +79,25 @@ func TestStreamsLimits(t *testing.T) {
 			t.Error("stream 7 is gone")
 		}
 		activate(t, s, "129th")
-		if s.failures != 0 {
-			t.Errorf("%d failures were counted, want none", s.failures)
+	})
+	t.Run("message 1", func(t *testing.T) {
+		t.Parallel()
+		s := table()
+		for _, n := range []int{0, initiationSize - 1, initiationSize + protocol.MaxAuthorization + 1} {
+			if _, err := s.admit([]byte("id"), make([]byte, n), nil); err != errMessage1 {
+				t.Errorf("%d bytes: got %v, want %v", n, err, errMessage1)
+			}
+		}
+		if _, err := s.admit([]byte("id"), make([]byte, initiationSize+protocol.MaxAuthorization), nil); err != nil {
+			t.Error(err)
 		}
 	})
 	t.Run("stream id", func(t *testing.T) {
 		t.Parallel()
 		s := table()
 		begin(t, s, strings.Repeat("x", maxStreamID))
-		if _, err := s.admit([]byte(strings.Repeat("x", maxStreamID+1)), nil); err != errStreamID {
+		if _, err := s.admit([]byte(strings.Repeat("x", maxStreamID+1)), anyInitiation, nil); err != errStreamID {
 			t.Errorf("got %v, want %v", err, errStreamID)
-		}
-		if s.failures != 1 {
-			t.Errorf("%d failures were counted, want 1", s.failures)
 		}
 	})
 }
@@ -166,19 +105,17 @@ func TestStreamsLimits(t *testing.T) {
 func TestStreamsDrop(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name     string
-		drop     func(s *streams) error
-		failures int
+		name string
+		drop func(s *streams) error
 	}{
-		{"data", func(s *streams) error { s.disturb([]byte("id"), true); return nil }, 1},
-		{"reset", func(s *streams) error { s.disturb([]byte("id"), false); return nil }, 0},
+		{"data or reset", func(s *streams) error { s.disturb([]byte("id")); return nil }},
 		{"second handshake", func(s *streams) error {
-			if _, err := s.admit([]byte("id"), nil); err != errSecond {
+			if _, err := s.admit([]byte("id"), anyInitiation, nil); err != errSecond {
 				return fmt.Errorf("admit: got %v, want %v", err, errSecond)
 			}
 			return nil
-		}, 1},
-		{"end of the websocket", func(s *streams) error { s.detach(); return nil }, 0},
+		}},
+		{"end of the websocket", func(s *streams) error { s.detach(); return nil }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -201,9 +138,6 @@ func TestStreamsDrop(t *testing.T) {
 			if active, pending := s.find([]byte("id")); active != nil || pending {
 				t.Errorf("find: got %v, %v; want nothing", active, pending)
 			}
-			if s.failures != tt.failures {
-				t.Errorf("%d failures were counted, want %d", s.failures, tt.failures)
-			}
 		})
 	}
 }
@@ -212,7 +146,7 @@ func TestStreamsReuseOfAnID(t *testing.T) {
 	t.Parallel()
 	s := table()
 	first := activate(t, s, "id")
-	if _, err := s.admit([]byte("id"), nil); err != errActive {
+	if _, err := s.admit([]byte("id"), anyInitiation, nil); err != errActive {
 		t.Errorf("admit: got %v, want %v", err, errActive)
 	}
 	if m, g := s.remove("id", first.stream); m != first || g != s.leg {

@@ -35,6 +35,7 @@ type Notice struct {
 	Acknowledges bool       `json:"acknowledges,omitempty"`
 	Detached     bool       `json:"detached,omitempty"`
 	Intruder     bool       `json:"intruder,omitempty"` // refused for that reason
+	Failing      bool       `json:"failing,omitempty"`  // or for that
 	Bytes        int        `json:"bytes,omitempty"`
 }
 

@@ -22,7 +22,7 @@ func TestLargestNotice(t *testing.T) {
 			Revision:     math.MaxUint64,
 			Stream:       strings.Repeat("\x01", MaxStreamID),
 			Principal:    "agent:" + strings.Repeat("<", 256),
-			Acknowledges: true, Detached: true, Intruder: true,
+			Acknowledges: true, Detached: true, Intruder: true, Failing: true,
 			Bytes: math.MaxInt,
 		}
 		text := want.Encode()
@@ -62,7 +62,7 @@ func FuzzNotice(f *testing.F) {
 	for _, kind := range kinds {
 		f.Add(fmt.Appendf(nil, `{"kind":%q,"registration":"reg_1","stream":"stream","revision":2,"bytes":9}`, kind))
 	}
-	f.Add(Notice{Kind: NoticeOpen, Stream: "\x00<\u2028é", Principal: "key:1", Acknowledges: true, Detached: true, Intruder: true, Bytes: -1}.Encode())
+	f.Add(Notice{Kind: NoticeOpen, Stream: "\x00<\u2028é", Principal: "key:1", Acknowledges: true, Detached: true, Intruder: true, Failing: true, Bytes: -1}.Encode())
 	f.Fuzz(func(t *testing.T, text []byte) {
 		got, ok := DecodeNotice(text)
 		if !ok {

@@ -1,0 +1,119 @@
+package registry
+
+import "time"
+
+// What one principal may have of one executor: something must be left for
+// others.
+const (
+	// maxPrincipalStreams leaves a quarter of the 128 that an executor serves at
+	// once (remote.md 8.2).
+	maxPrincipalStreams = 96
+	// maxShaking is of handshakes that the executor has yet to answer: half of
+	// those that it takes at once.
+	maxShaking = 16
+	// maxFailed is of handshakes that came to nothing. One is forgotten every
+	// failedFor. Each costs the executor some arithmetic and a question to the
+	// registry.
+	maxFailed = 16
+	failedFor = time.Second
+)
+
+// claim is what a principal has of a registration, as the server of the executor
+// counts it. The meeting's mutex protects it.
+type claim struct {
+	streams int       // its routes
+	shaking int       // those among them whose handshake has no answer yet
+	failed  int       // handshakes that came to nothing
+	counted time.Time // when failed was right
+}
+
+// forget counts down what has failed.
+func (c *claim) forget(now time.Time) {
+	n := int(now.Sub(c.counted) / failedFor)
+	if n >= c.failed {
+		c.failed, c.counted = 0, now
+		return
+	}
+	c.failed -= n
+	c.counted = c.counted.Add(time.Duration(n) * failedFor)
+}
+
+// claimOf finds or makes the claim of a principal. The mutex is held.
+func (m *meeting) claimOf(principal string) *claim {
+	if c := m.claims[principal]; c != nil {
+		return c
+	}
+	now := time.Now()
+	for id, c := range m.claims { // few, as a rule, and so are new ones
+		if c.forget(now); c.streams == 0 && c.failed == 0 {
+			delete(m.claims, id)
+		}
+	}
+	c := &claim{counted: now}
+	if m.claims == nil {
+		m.claims = make(map[string]*claim)
+	}
+	m.claims[principal] = c
+	return c
+}
+
+// mayHave tells whether a principal may have another route. The mutex is held.
+func (m *meeting) mayHave(principal string) bool {
+	return len(m.routes) < maxMeetingStreams && m.claimOf(principal).streams < maxPrincipalStreams
+}
+
+// assign makes the route that of a principal, which it stays. The mutex is held.
+func (m *meeting) assign(rt *route, principal string) {
+	if rt.principal == principal {
+		return
+	}
+	rt.principal = principal
+	m.claimOf(principal).streams++
+}
+
+// unclaim takes a route that ends out of its principal's account. The mutex is
+// held.
+func (m *meeting) unclaim(rt *route) {
+	if rt.principal != "" {
+		m.shaken(rt, false)
+		m.claimOf(rt.principal).streams--
+	}
+}
+
+// shake notes a handshake of the route's harness on its way to the executor, which
+// is here. It tells whether that is to have it, and if not, whether too many of
+// its principal's have failed. The mutex is held.
+func (m *meeting) shake(rt *route) (ok, failing bool) {
+	c := m.claimOf(rt.principal)
+	c.forget(time.Now())
+	if rt.shaking || rt.answered { // the executor takes one for each stream
+		c.failed++
+	}
+	switch {
+	case c.failed >= maxFailed:
+		return false, true
+	case rt.shaking:
+		return true, false
+	case c.shaking >= maxShaking:
+		return false, false
+	}
+	rt.shaking = true
+	c.shaking++
+	return true, false
+}
+
+// shaken notes the end of the route's handshake, if one is under way: it has
+// failed, or been answered, or ended by what its principal cannot help. The mutex
+// is held.
+func (m *meeting) shaken(rt *route, failed bool) {
+	if !rt.shaking {
+		return
+	}
+	rt.shaking = false
+	c := m.claimOf(rt.principal)
+	c.shaking--
+	if failed {
+		c.forget(time.Now())
+		c.failed++
+	}
+}
