@@ -48,6 +48,9 @@ type Config struct {
 	// SessionTTL is how long a detached session and an ended process are
 	// kept, 0 for 80 s.
 	SessionTTL time.Duration
+	// KeepRevoked keeps a session whose client has lost the right to it, for as
+	// long as any other that is detached. Else it ends at once.
+	KeepRevoked bool
 	// RetainBytes of output are kept per process, RetainTotalBytes over all,
 	// 0 for 1 MiB and 256 MiB.
 	RetainBytes, RetainTotalBytes int64
@@ -245,17 +248,36 @@ func (a *Agent) resume(id string, c *connection) (*Session, error) {
 // expire ends a session, unless it has been resumed since the attachment of
 // that number.
 func (a *Agent) expire(s *Session, attachment int) {
+	if a.forgetIf(s, func() bool { return s.detachedSince(attachment) }) {
+		a.cfg.Logger.Info("session expired", "session", label(s.id))
+		s.end()
+		a.ending.Done()
+	}
+}
+
+// revoke ends a session whose client may not come back. It does not wait for the
+// end.
+func (a *Agent) revoke(s *Session) {
+	if a.forgetIf(s, func() bool { return true }) {
+		a.cfg.Logger.Info("session revoked", "session", label(s.id))
+		go func() {
+			defer a.ending.Done()
+			s.end()
+		}()
+	}
+}
+
+// forgetIf forgets a session so that the caller can end it, after which comes
+// a.ending.Done, if it is still there and the condition holds.
+func (a *Agent) forgetIf(s *Session, condition func() bool) bool {
 	a.mu.Lock()
-	if a.closed || a.sessions[s.id] != s || !s.detachedSince(attachment) {
-		a.mu.Unlock()
-		return
+	defer a.mu.Unlock()
+	if a.closed || a.sessions[s.id] != s || !condition() {
+		return false
 	}
 	delete(a.sessions, s.id)
 	a.ending.Add(1)
-	a.mu.Unlock()
-	defer a.ending.Done()
-	a.cfg.Logger.Info("session expired", "session", label(s.id))
-	s.end()
+	return true
 }
 
 // retain keeps an ended process for a while and forgets the longest-ended one

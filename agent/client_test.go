@@ -40,8 +40,10 @@ type client struct {
 	gap    bool // in the numbers of the notifications, while silent
 }
 
-func (r *rig) client() *client {
-	conn, served := r.dial()
+func (r *rig) client() *client { return r.clientOn(r.dial()) }
+
+// clientOn is a client on a connection that the agent serves.
+func (r *rig) clientOn(conn rpc.Conn, served <-chan struct{}) *client {
 	c := &client{t: r.t, served: served, ended: make(chan struct{})}
 	c.moved.L = &c.mu
 	c.peer = rpc.NewPeer(conn, rpc.Config{Notification: c.take})

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -69,11 +70,16 @@ func (c *connection) serve(ctx context.Context) error {
 }
 
 // closing detaches the session as soon as the connection is lost, whatever
-// its handlers still do: the client may be on its way back.
-func (c *connection) closing() {
-	if c.session != nil {
-		c.session.detach(c)
-		c.agent.cfg.Logger.Debug("detached", "session", label(c.session.id))
+// its handlers still do: the client may be on its way back. One that may not come
+// back loses its session.
+func (c *connection) closing(err error) {
+	if c.session == nil {
+		return
+	}
+	c.session.detach(c)
+	c.agent.cfg.Logger.Debug("detached", "session", label(c.session.id))
+	if errors.Is(err, rpc.ErrRevoked) && !c.agent.cfg.KeepRevoked {
+		c.agent.revoke(c.session)
 	}
 }
 

@@ -68,6 +68,11 @@ func (r *rig) close() {
 // it.
 func (r *rig) dial() (rpc.Conn, <-chan struct{}) {
 	ours, theirs := rpc.Pipe()
+	return ours, r.accept(ours, theirs)
+}
+
+// accept has the agent serve its end of a connection.
+func (r *rig) accept(ours, theirs rpc.Conn) <-chan struct{} {
 	served := make(chan struct{})
 	r.mu.Lock()
 	r.conns = append(r.conns, ours)
@@ -76,7 +81,7 @@ func (r *rig) dial() (rpc.Conn, <-chan struct{}) {
 		defer close(served)
 		_ = r.agent.ServeConn(context.Background(), theirs) // how it ends is not the subject
 	})
-	return ours, served
+	return served
 }
 
 // session is a session of the agent by its id.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
 )
 
 // TestDetachWhileReading loses a connection while a process/read waits on it:
@@ -123,6 +124,56 @@ func TestExpiry(t *testing.T) {
 	wantCode(t, "resume of an expired session", b.hello(a.session), protocol.CodeInvalidRequest)
 	if err := b.hello(""); err != nil {
 		t.Errorf("initialize after a refused resume: %v", err)
+	}
+}
+
+// revocable is a connection whose end is that of the right to it.
+type revocable struct{ rpc.Conn }
+
+func (c revocable) Read() ([]byte, error) {
+	message, err := c.Conn.Read()
+	if err != nil {
+		err = rpc.ErrRevoked
+	}
+	return message, err
+}
+
+// TestRevoked: a client that may not come back loses its session at once, and with
+// it all of its commands; unless the agent is told to keep it, as any other.
+func TestRevoked(t *testing.T) {
+	t.Parallel()
+	for _, keep := range []bool{false, true} {
+		t.Run(fmt.Sprint("keep ", keep), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, Config{KeepRevoked: keep})
+			innocent := r.attach("")
+			others := family(t, innocent, "both", both)
+			ours, theirs := rpc.Pipe()
+			a := r.clientOn(ours, r.accept(ours, revocable{theirs}))
+			if err := a.hello(""); err != nil {
+				t.Fatal(err)
+			}
+			pids := family(t, a, "both", both)
+			pids = append(pids, family(t, a, "left", left)[1])
+			a.drop()
+			b := r.client()
+			if keep {
+				if err := b.hello(a.session); err != nil {
+					t.Errorf("resume: %v", err)
+				}
+				if gone(pids)() {
+					t.Error("the commands were killed")
+				}
+			} else {
+				wantCode(t, "resume of a revoked session", b.hello(a.session), protocol.CodeInvalidRequest)
+				eventually(t, "the groups of a revoked session are killed", gone(pids))
+			}
+			for _, pid := range others {
+				if !alive(pid) {
+					t.Error("commands of another session were killed")
+				}
+			}
+		})
 	}
 }
 

@@ -28,6 +28,10 @@ const (
 	RegistryPathConnect  = "/connect"
 )
 
+// ResetRevoked is the reason in the reset by which a rendezvous of ours tells an
+// executor that the harness of the stream has lost the right to it.
+const ResetRevoked = "principal_revoked"
+
 // Headers of remote mode.
 const (
 	// HeaderNoiseStreamID is on a validate request whose stream id is a UUID.

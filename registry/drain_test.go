@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/protocol"
 )
 
 // TestDrain: both ends move to another server, and a stream that acknowledges
@@ -96,5 +98,5 @@ func TestRevoked(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.wantEnd()
-	e.wantReset("stream", resetHarnessGone)
+	e.wantReset("stream", protocol.ResetRevoked)
 }

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/ticket"
 )
 
 // auditInterval is how long a websocket may outlive what its principal may, when
@@ -75,19 +78,39 @@ func (rs *routes) audit(ctx context.Context) {
 	}
 }
 
-// review closes the websockets of a principal, or of all with "", that it may not
-// have any more. Where the store cannot be asked they stay until the next audit;
-// what they ask for meanwhile is refused.
+// review takes from a principal, or from all with "", what it may not have any
+// more: its websockets are closed, and executors hear that the streams of their
+// harness are over for good. Where the store cannot be asked all of it stays
+// until the next audit; what they ask for meanwhile is refused.
 func (rs *routes) review(ctx context.Context, principalID string) {
-	peers := make(map[string][]*peer) // by principal
+	type having struct {
+		peers    []*peer
+		meetings []*meeting // in which it has streams, whose harness need not be here
+	}
+	all := make(map[string]*having) // by principal
+	of := func(id string) *having {
+		if all[id] == nil {
+			all[id] = &having{}
+		}
+		return all[id]
+	}
 	rs.mu.Lock()
 	for p := range rs.sockets {
 		if id := p.principal.ID; principalID == "" || principalID == id {
-			peers[id] = append(peers[id], p)
+			of(id).peers = append(of(id).peers, p)
 		}
 	}
 	rs.mu.Unlock()
-	for id, open := range peers {
+	rs.each(func(m *meeting) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for id, c := range m.claims {
+			if c.streams > 0 && (principalID == "" || principalID == id) {
+				of(id).meetings = append(of(id).meetings, m)
+			}
+		}
+	})
+	for id, has := range all {
 		now, found, err := rs.s.store.principal(ctx, id)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -95,10 +118,28 @@ func (rs *routes) review(ctx context.Context, principalID string) {
 			}
 			return
 		}
-		for _, p := range open {
+		for _, m := range has.meetings {
+			if !found || !now.may(ticket.Harness, m.environmentID) {
+				m.revoke(id)
+			}
+		}
+		for _, p := range has.peers {
 			if !found || !now.may(p.role, p.meeting.environmentID) {
 				p.kick("its principal may not have it any more")
 			}
+		}
+	}
+}
+
+// revoke ends the streams of a harness's principal. Its websocket may be here, at
+// another server, or nowhere at the moment. An executor that is not connected
+// learns of it by the grace time only.
+func (m *meeting) revoke(principal string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, rt := range m.routes {
+		if rt.principal == principal {
+			m.end(rt, protocol.ResetRevoked, toExecutor)
 		}
 	}
 }

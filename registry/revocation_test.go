@@ -3,12 +3,16 @@ package registry
 import (
 	"bytes"
 	"crypto/ed25519"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/relay/frame"
 )
 
 // TestExpired: an audit ends the websockets of a key that has expired, and
@@ -28,8 +32,51 @@ func TestExpired(t *testing.T) {
 	<-time.After(time.Until(expires))
 	s.routes.review(t.Context(), "")
 	h.wantEnd()
-	e.wantReset("stream", resetHarnessGone)
+	e.wantReset("stream", protocol.ResetRevoked)
 	e.want(other.sendFrame(data("other", 1, "still here")))
+}
+
+// TestRevokedHarness: the executor of a harness whose key is revoked hears that its
+// streams are over for good, also of those whose harness is away at the moment;
+// the streams of others go on.
+func TestRevokedHarness(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		for _, away := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d servers, away %v", servers, away), func(t *testing.T) {
+				t.Parallel()
+				c := newCluster(t)
+				first, last := c.pair(servers, Config{})
+				e, h := first.executor(), last.harness()
+				other, _ := last.stranger()
+				opened(other, e, "another's", 1)
+				opened(h, e, "plain", 0)
+				opened(h, e, "acknowledged", 1)
+				want := map[string]bool{"plain": true, "acknowledged": true}
+				if away {
+					h.socket.Close()
+					e.wantReset("plain", resetHarnessGone)
+					delete(want, "plain")
+					c.eventually("the harness is gone", func() bool { return last.metrics.harnesses.Load() == 1 })
+				}
+				if _, err := c.st.RevokeKey(t.Context(), strings.TrimPrefix(c.harnessKey, keyPrincipal)); err != nil {
+					t.Fatal(err)
+				}
+				for len(want) > 0 {
+					var f frame.Frame
+					if err := frame.Decode(e.receive(), &f); err != nil || f.Body != frame.Reset || string(f.Reason) != protocol.ResetRevoked || !want[string(f.StreamID)] {
+						t.Fatalf("got %v %q of %q, %v; want a reset of one of %v", f.Body, f.Reason, f.StreamID, err, want)
+					}
+					delete(want, string(f.StreamID))
+				}
+				if !away {
+					h.wantEnd()
+				}
+				exchange(other, e, "another's", 1)
+				e.wantNothing()
+			})
+		}
+	}
 }
 
 // TestNarrowed: an identity that is replaced by one for other environments loses

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -191,7 +192,7 @@ func (g *leg) open(h *attempt, keys *session, message2 []byte) error {
 	return nil
 }
 
-// reset ends what the peer says is over; nothing is answered.
+// reset ends what the peer, or the rendezvous, says is over; nothing is answered.
 func (g *leg) reset(f *frame.Frame) {
 	member := g.link.streams.take(f.StreamID)
 	if member == nil {
@@ -199,8 +200,14 @@ func (g *leg) reset(f *frame.Frame) {
 		return
 	}
 	member.lane.Close()
-	member.stream.end(nil)
-	g.link.logStream(slog.LevelInfo, "stream ended", f.StreamID, "reason", "the harness has ended it")
+	reason := "the harness has ended it"
+	if string(f.Reason) == protocol.ResetRevoked {
+		reason = "the harness may not have it any more"
+		member.stream.revoke()
+	} else {
+		member.stream.end(nil)
+	}
+	g.link.logStream(slog.LevelInfo, "stream ended", f.StreamID, "reason", reason)
 }
 
 // refuse answers a handshake with a reset. That there is no room is not worth

@@ -287,6 +287,13 @@ func TestLinkFrames(t *testing.T) {
 			wantMessage(x.t, c, `"before"`)
 			wantEnd(x.t, c, io.EOF)
 		}},
+		{"reset since the harness was revoked", func(x *script, id string) {
+			keys, c := x.open(id)
+			x.say(keys, id, 0, `"before"`)
+			x.p.send(resetFrame(id, protocol.ResetRevoked))
+			x.quiet()
+			wantEnd(x.t, c, rpc.ErrRevoked) // and nothing of what it has said
+		}},
 		{"local end", func(x *script, id string) {
 			keys, c := x.open(id)
 			if err := c.Write([]byte(`"last words"`)); err != nil {

@@ -176,6 +176,14 @@ func (s *stream) resume(send func(*socket.Message) error) { s.out.resume(send) }
 // the link. The reader gets what has arrived, then io.EOF or err.
 func (s *stream) end(err error) { s.finish(err) }
 
+// revoke ends the stream since its peer has lost the right to it: what is unread is
+// gone, and the reader gets [rpc.ErrRevoked].
+func (s *stream) revoke() {
+	if s.finish(rpc.ErrRevoked) {
+		s.in.drop(rpc.ErrRevoked)
+	}
+}
+
 // fail ends the stream from inside.
 func (s *stream) fail(err error) {
 	if s.finish(err) {

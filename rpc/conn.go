@@ -1,9 +1,14 @@
 package rpc
 
 import (
+	"errors"
 	"iter"
 	"net"
 )
+
+// ErrRevoked is how a [Conn] ends whose other side may not come back: who vouched
+// for it does so no longer. What belongs to it can end too.
+var ErrRevoked = errors.New("the right to this connection was revoked")
 
 // Conn carries whole messages between two peers. WebSocket, stdio and the
 // relay's streams implement it; [Pipe] is the in-memory pair for tests. A new
@@ -11,8 +16,8 @@ import (
 type Conn interface {
 	// Read returns the next whole message. It is called by one goroutine at
 	// a time. The slice belongs to the caller, who may hand it back with
-	// [Recycle]. An orderly end is io.EOF; after any error every further call
-	// fails too.
+	// [Recycle]. An orderly end is io.EOF, and [ErrRevoked] one for good; after
+	// any error every further call fails too.
 	Read() ([]byte, error)
 	// Write sends one whole message. Any number of goroutines may call it;
 	// messages are never interleaved. It blocks while the other side does

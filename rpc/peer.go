@@ -36,8 +36,9 @@ type Config struct {
 	// *protocol.Error as it is, everything else is internal.
 	WireError func(error) *protocol.Error
 	// Closing is called once, when nothing more can be read and the context
-	// of the handlers has ended, but before they have returned.
-	Closing func()
+	// of the handlers has ended, but before they have returned. The error says
+	// why, io.EOF after an orderly end.
+	Closing func(error)
 	// Concurrency is the number of requests that run at once, 0 for
 	// [DefaultConcurrency]. 1 is strict order: one after another, as sent.
 	Concurrency int
@@ -138,7 +139,7 @@ func (p *Peer) Serve(ctx context.Context) error {
 	}
 	p.mu.Unlock()
 	if p.cfg.Closing != nil {
-		p.cfg.Closing()
+		p.cfg.Closing(err)
 	}
 	p.handlers.Wait()
 	if errors.Is(err, io.EOF) {

@@ -219,7 +219,7 @@ func TestStrictPeerNoticesTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		closing := false
-		_, f := serve(t, rpc.Config{Table: s.table(), Concurrency: 1, Closing: func() { closing = true }}, true)
+		_, f := serve(t, rpc.Config{Table: s.table(), Concurrency: 1, Closing: func(error) { closing = true }}, true)
 		f.request("poll", "a", "q")
 		if got := f.flood(500, "free", ""); got != 500 {
 			t.Errorf("%d of 500 requests were read behind one that waits", got)

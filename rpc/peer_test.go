@@ -179,7 +179,7 @@ func TestServeReturns(t *testing.T) {
 					s.record("returns")
 					return nil, nil
 				}}
-				p := rpc.NewPeer(near, rpc.Config{Table: table, Notification: refuse, Closing: func() { s.record("closing") }})
+				p := rpc.NewPeer(near, rpc.Config{Table: table, Notification: refuse, Closing: func(error) { s.record("closing") }})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				var err error
@@ -253,7 +253,7 @@ func TestClosingIsTimely(t *testing.T) {
 			<-s.gate("deaf")
 			return nil, nil
 		}}}
-		p, f := serve(t, rpc.Config{Table: table, Closing: func() { s.record("closing") }}, false)
+		p, f := serve(t, rpc.Config{Table: table, Closing: func(error) { s.record("closing") }}, false)
 		f.flood(200, "deaf", "")
 		p.Close()
 		s.expect("closing")

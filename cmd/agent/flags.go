@@ -93,6 +93,7 @@ type serverFlags struct {
 	SessionTTL         time.Duration `default:"${ttl}" env:"AGENT_SESSION_TTL" name:"session-ttl" placeholder:"DURATION" help:"How long detached sessions and ended processes are kept. Default: ${default}."`
 
 	remoteFlags
+	KeepRevokedSessions bool `env:"AGENT_KEEP_REVOKED_SESSIONS" group:"remote" help:"Keep the commands of a client whose key is revoked for --session-ttl, as after any lost connection, instead of killing them at once."`
 	authFlags
 	hostFlags
 	MaxProcesses    uint64 `env:"AGENT_MAX_PROCESSES" group:"sandbox" placeholder:"N" help:"Processes and threads that the user of a confined command may have (RLIMIT_NPROC). Default: as inherited."`
@@ -133,6 +134,8 @@ func (f *serverFlags) Validate() error {
 		return fmt.Errorf("--session-ttl %v is not positive", f.SessionTTL)
 	case f.Remote != nil && f.Listen != nil:
 		return errors.New("--remote and --listen (AGENT_LISTEN) exclude each other")
+	case f.Remote == nil && f.KeepRevokedSessions:
+		return errors.New("--keep-revoked-sessions needs --remote")
 	}
 	return f.remoteFlags.usage()
 }

@@ -41,6 +41,7 @@ func TestRemoteCommandLine(t *testing.T) {
 		{"sigv4 without remote", []string{"--aws-sigv4"}, "", "", 2, "--aws-sigv4 needs --remote"},
 		{"region without remote", []string{"--aws-region", "eu"}, "", "", 2, "--aws-region needs --remote"},
 		{"stdin close without remote", []string{"--exit-on-stdin-close"}, "", "", 2, "--exit-on-stdin-close needs --remote"},
+		{"kept sessions without remote", []string{"--keep-revoked-sessions"}, "", "", 2, "--keep-revoked-sessions needs --remote"},
 		{"the same by variable", nil, "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE=true", "", 2, "--exit-on-stdin-close needs --remote"},
 		{"stdin close is no word", remote(), "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE=maybe", "", 2, "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"},
 		{"listen", remote("--listen", "ws://127.0.0.1:0"), key, "", 2, "--remote and --listen"},

@@ -101,6 +101,7 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received o
 		Logger:             s.logger,
 		ConcurrentRequests: flags.ConcurrentRequests,
 		SessionTTL:         flags.SessionTTL,
+		KeepRevoked:        flags.KeepRevokedSessions,
 		RetainBytes:        flags.RetainBytes,
 		RetainTotalBytes:   plan.output,
 		ContentBytes:       plan.content,

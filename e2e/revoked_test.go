@@ -1,0 +1,101 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// createSecondKey creates another harness's key, and returns its id too.
+func (s *site) createSecondKey(t *testing.T) (key, id string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), registryBinary(t), "keys", "create", "--data", s.data, "--role", "harness", "--environment", "ci-*")
+	var told bytes.Buffer
+	cmd.Stderr = &told
+	out, err := cmd.Output()
+	found := regexp.MustCompile(`the id of the key is (\S+)`).FindStringSubmatch(told.String())
+	if err != nil || found == nil {
+		t.Fatalf("creating a key: %v\n%s", err, &told)
+	}
+	return strings.TrimSpace(string(out)), found[1]
+}
+
+// TestRemoteRevoked: the commands of a harness whose key is revoked end with it, and those of others do not. An agent can
+// be told to keep them for as long as those of any client that is gone.
+func TestRemoteRevoked(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{"killed": nil, "kept": {"--keep-revoked-sessions"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			executor := s.serve(t, "ci-1", args...)
+			other := s.exec(t, "ci-1", "cat")
+			stdin, err := other.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			echoed := &transcript{}
+			other.Stdout = echoed
+			if err := other.Start(); err != nil {
+				t.Fatal(err)
+			}
+			key, id := s.createSecondKey(t)
+			doomed := s.exec(t, "ci-1", "sh", "-c", "sleep 600 & echo $$ $!; wait")
+			doomed.Env = append(doomed.Env, "AGENT_REGISTRY_TOKEN="+key)
+			printed := &transcript{}
+			doomed.Stdout = printed
+			if err := doomed.Start(); err != nil {
+				t.Fatal(err)
+			}
+			executor.until(t, "the command runs", func() bool { return strings.HasSuffix(printed.String(), "\n") })
+			running := func() (n int) {
+				for pid := range strings.FieldsSeq(printed.String()) {
+					stat, err := os.ReadFile("/proc/" + pid + "/stat")
+					if err == nil && !bytes.Contains(stat, []byte(") Z ")) {
+						n++
+					}
+				}
+				return n
+			}
+			if running() != 2 {
+				t.Fatalf("%d processes run, want 2: %q", running(), printed)
+			}
+
+			revoke := exec.CommandContext(t.Context(), registryBinary(t), "keys", "revoke", "--data", s.data, id)
+			if out, err := revoke.CombinedOutput(); err != nil {
+				t.Fatalf("revoking the key: %v\n%s", err, out)
+			}
+			revoked := time.Now()
+			err = doomed.Wait()
+			if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
+				t.Errorf("%v, want exit code 125", err)
+			}
+			executor.says(t, "the harness may not have it any more", 1)
+			if name == "killed" {
+				executor.until(t, "the command is killed", func() bool { return running() == 0 })
+				t.Logf("killed after %v", time.Since(revoked))
+			} else if running() != 2 {
+				t.Errorf("%d processes run, want 2", running())
+			}
+
+			if _, err := io.WriteString(stdin, "still here\n"); err != nil {
+				t.Error(err)
+			}
+			executor.until(t, "the other command answers", func() bool { return echoed.String() == "still here\n" })
+			stdin.Close()
+			if err := other.Wait(); err != nil {
+				t.Error(err)
+			}
+			executor.terminate(t)
+			if n := running(); n != 0 {
+				t.Errorf("%d processes outlive the agent", n)
+			}
+		})
+	}
+}
