@@ -67,11 +67,39 @@ func (s *site) execThroughCut(t *testing.T, environment string, n int64, strike 
 	if text, err := os.ReadFile(ran); string(text) != "once\n" {
 		t.Errorf("the command ran %q, %v; want once", text, err)
 	}
+	if stderr.Len() > 0 {
+		t.Errorf("agent writes into the command's standard error:\n%s", &stderr)
+	}
 	if !harnesses.struck.Load() {
 		t.Errorf("nothing was cut: the websocket has carried less than %d bytes", n)
 	}
-	if t.Failed() {
-		t.Logf("stderr:\n%s", &stderr)
+}
+
+// TestExecLogs: agent exec says what happens to its connection only when it is asked to.
+func TestExecLogs(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.serve(t, "ci-1")
+	for level, want := range map[string]string{"": "", "warn": "level=WARN msg=\"connecting is repeated\""} {
+		t.Run("level "+level, func(t *testing.T) {
+			t.Parallel()
+			harnesses := newCutter(t, s.address, 5000, nil) // in the handshake
+			cmd := exec.CommandContext(t.Context(), agentBinary(t), "exec", "--registry", "http://"+harnesses.address(),
+				"--environment-id", "ci-1", "--log-level", level, "--", "sh", "-c", "echo of the command >&2")
+			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "AGENT_REGISTRY_TOKEN=" + s.harness, "AGENT_LOG_LEVEL=debug"}
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			if err := cmd.Run(); err != nil {
+				t.Errorf("%v\n%s", err, &stderr)
+			}
+			log, found := strings.CutSuffix(stderr.String(), "of the command\n")
+			if !found || (log == "") != (want == "") || !strings.Contains(log, want) {
+				t.Errorf("standard error is\n%swant %q before that of the command", &stderr, want)
+			}
+			if strings.Contains(log, s.harness) || strings.Contains(log, "signature") {
+				t.Errorf("it shows a secret:\n%s", log)
+			}
+		})
 	}
 }
 

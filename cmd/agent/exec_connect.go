@@ -77,6 +77,7 @@ func (e *execution) connectThroughRegistry(ctx context.Context) (disconnect func
 		BaseURL:       e.flags.Registry,
 		EnvironmentID: strings.TrimSpace(*e.flags.EnvironmentID),
 		Tokens:        auth.Bearer(token),
+		Logger:        e.logger(),
 		RootCAs:       roots,
 		Proxy:         http.ProxyFromEnvironment,
 	})
@@ -88,7 +89,7 @@ func (e *execution) connectThroughRegistry(ctx context.Context) (disconnect func
 		registry.Close()
 		return nil, err
 	}
-	dialer := &relay.Dialer{Registry: registry, Identity: identity, Logger: e.warnings()}
+	dialer := &relay.Dialer{Registry: registry, Identity: identity, Logger: e.logger()}
 	closeClient, err := e.connectBy(ctx, dialer.Dial)
 	if err != nil {
 		registry.Close()
@@ -151,9 +152,13 @@ func (e *execution) readToken(file string) (string, error) {
 	return token, nil
 }
 
-// warnings is a log of what the user of a command has to know.
-func (e *execution) warnings() *slog.Logger {
-	return slog.New(slog.NewTextHandler(e.sys.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+// logger is what the flags ask for: nothing, as a rule, since standard error is the
+// command's.
+func (e *execution) logger() *slog.Logger {
+	if e.flags.LogLevel == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return (&logFlags{LogLevel: e.flags.LogLevel}).logger(e.sys.stderr)
 }
 
 // embedded is an agent in this process, at the other end of a pipe.
@@ -171,7 +176,7 @@ func (e *execution) embed() *embedded {
 		Confines: true,
 		Version:  executorVersion,
 		Environ:  e.sys.environ,
-		Logger:   e.warnings(),
+		Logger:   e.logger(),
 		Reaper:   m.reaper,
 		Guard:    m.guard,
 	})

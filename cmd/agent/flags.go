@@ -203,6 +203,9 @@ type execFlags struct {
 	Env     []string `short:"e" sep:"none" env:"AGENT_ENV" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
 	Dir     string   `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: this one; elsewhere the agent's."`
 
+	// Not that of the server: its variable may be set where a command of its calls this.
+	LogLevel string `default:"" enum:",debug,info,warn,error" env:"AGENT_EXEC_LOG_LEVEL" placeholder:"LEVEL" help:"What to log on standard error, between what the command writes there: debug, info, warn or error. Default: nothing."`
+
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 }
 
@@ -210,7 +213,7 @@ type execFlags struct {
 func (f *execFlags) elsewhere() bool { return f.URL != "" || f.Registry != "" }
 
 func (*execFlags) Help() string {
-	return `Standard input, output and error, signals (INT, TERM, HUP, QUIT) and the size of the terminal are passed through. Nothing of the output is lost, however slowly it is read.
+	return `Standard input, output and error, signals (INT, TERM, HUP, QUIT) and the size of the terminal are passed through. Nothing of the output is lost, however slowly it is read. Of its own, agent writes only lines that begin with "agent:" to standard error: what it warns of, and why it fails.
 
 Environment: an embedded agent passes the variables of this process on, but for keys of the agent itself such as OPENAI_API_KEY: name those with -e. With --url or --registry the command gets the core variables of the agent (HOME, PATH, USER, LANG, SHELL, TMPDIR and the like). -e comes on top; -t adds TERM.
 
