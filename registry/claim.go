@@ -16,26 +16,33 @@ const (
 	// registry.
 	maxFailed = 16
 	failedFor = time.Second
+	// maxHold is how long harnesses that do not read may hold up the websocket of
+	// their executor while others have streams on it, with the streams of all of
+	// them. What was used comes back in holdRegained times as long.
+	maxHold      = 2 * time.Second
+	holdRegained = 10
 )
 
 // claim is what a principal has of a registration, as the server of the executor
 // counts it. The meeting's mutex protects it.
 type claim struct {
-	streams int       // its routes
-	shaking int       // those among them whose handshake has no answer yet
-	failed  int       // handshakes that came to nothing
-	counted time.Time // when failed was right
+	streams  int           // its routes
+	shaking  int           // those among them whose handshake has no answer yet
+	failed   int           // handshakes that came to nothing
+	failedAt time.Time     // when failed was right
+	held     time.Duration // for which the executor's websocket was held up
+	heldAt   time.Time     // when held was right
 }
 
 // forget counts down what has failed.
 func (c *claim) forget(now time.Time) {
-	n := int(now.Sub(c.counted) / failedFor)
+	n := int(now.Sub(c.failedAt) / failedFor)
 	if n >= c.failed {
-		c.failed, c.counted = 0, now
+		c.failed, c.failedAt = 0, now
 		return
 	}
 	c.failed -= n
-	c.counted = c.counted.Add(time.Duration(n) * failedFor)
+	c.failedAt = c.failedAt.Add(time.Duration(n) * failedFor)
 }
 
 // claimOf finds or makes the claim of a principal. The mutex is held.
@@ -45,11 +52,13 @@ func (m *meeting) claimOf(principal string) *claim {
 	}
 	now := time.Now()
 	for id, c := range m.claims { // few, as a rule, and so are new ones
-		if c.forget(now); c.streams == 0 && c.failed == 0 {
+		c.forget(now)
+		c.regain(now)
+		if c.streams == 0 && c.failed == 0 && c.held == 0 {
 			delete(m.claims, id)
 		}
 	}
-	c := &claim{counted: now}
+	c := &claim{failedAt: now, heldAt: now}
 	if m.claims == nil {
 		m.claims = make(map[string]*claim)
 	}
@@ -116,4 +125,32 @@ func (m *meeting) shaken(rt *route, failed bool) {
 		c.forget(time.Now())
 		c.failed++
 	}
+}
+
+// mayHold is how long the harness of the route may hold up the executor's
+// websocket now. With nobody else there that is its own affair. The mutex is
+// held.
+func (m *meeting) mayHold(rt *route) time.Duration {
+	for id, other := range m.claims {
+		if id != rt.principal && other.streams > 0 {
+			c := m.claimOf(rt.principal)
+			c.regain(time.Now())
+			return min(m.rs.patience, maxHold-c.held)
+		}
+	}
+	return m.rs.patience
+}
+
+// hasHeld notes that the harness of the route has held up the executor's
+// websocket. The mutex is held.
+func (m *meeting) hasHeld(rt *route, d time.Duration) {
+	c := m.claimOf(rt.principal)
+	c.regain(time.Now())
+	c.held = min(c.held+d, maxHold)
+}
+
+// regain counts down what was held up.
+func (c *claim) regain(now time.Time) {
+	c.held = max(0, c.held-now.Sub(c.heldAt)/holdRegained)
+	c.heldAt = now
 }

@@ -162,6 +162,37 @@ func TestShareOfAnExecutor(t *testing.T) {
 	}
 }
 
+// TestHoldingUp: who holds up others may do so for two seconds, and for a tenth of
+// the time after that; who is alone, for as long as it is worth waiting for.
+func TestHoldingUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &meeting{rs: &routes{patience: 10 * time.Second}}
+		slow, other := &route{meeting: m}, &route{meeting: m}
+		m.assign(slow, "slow")
+		want := func(want time.Duration) {
+			t.Helper()
+			if got := m.mayHold(slow); got != want {
+				t.Errorf("it may hold up the others for %v, want %v", got, want)
+			}
+		}
+		want(10 * time.Second)
+		m.hasHeld(slow, time.Second) // it counts, but not yet
+		want(10 * time.Second)
+		m.assign(other, "other")
+		want(time.Second)
+		m.hasHeld(slow, 5*time.Second)
+		want(0)
+		time.Sleep(5 * time.Second)
+		want(500 * time.Millisecond)
+		time.Sleep(time.Minute)
+		want(maxHold)
+		m.hasHeld(slow, time.Second)
+		m.unclaim(other)
+		want(10 * time.Second)
+	})
+}
+
 // TestClaimForgets: what has failed is forgotten, one each second, and claims that
 // hold nothing go when another one comes.
 func TestClaimForgets(t *testing.T) {

@@ -54,12 +54,12 @@ func (rs *routes) send(rt *route, p path, message *socket.Message) {
 	case p.lane != nil && !p.plain:
 		rs.offer(p.lane, message)
 	case p.lane != nil:
-		if !rs.sendPatiently(p.lane, message) {
+		if !rs.sendOrHold(rt, p, message) {
 			rt.meeting.overflow(rt, p.lane)
 		}
 	case p.node == "":
 		rs.drop(message)
-	case !rt.meeting.reserve(rt, charge(message)):
+	case !rt.meeting.reserve(rt, p.to, charge(message)):
 		rs.drop(message)
 	default:
 		if err := rs.hop.send(p.node, p.to, rt.meeting.id, p.revision, message); err != nil && p.plain {
@@ -77,15 +77,33 @@ func (rs *routes) offer(lane *socket.Lane, message *socket.Message) {
 	}
 }
 
-// sendPatiently tells whether the lane has taken the message. When it has not in
-// time, it takes none any more.
-func (rs *routes) sendPatiently(lane *socket.Lane, message *socket.Message) bool {
+// sendOrHold tells whether the lane has taken the message. Until it does, the
+// websocket that the message came from is not read: that of a harness is its own,
+// that of an executor has the streams of others too.
+func (rs *routes) sendOrHold(rt *route, p path, message *socket.Message) bool {
 	message.Retain()
-	if lane.TrySend(message) {
+	if p.lane.TrySend(message) {
 		message.Release()
 		return true
 	}
-	late := time.AfterFunc(rs.patience, lane.Close)
+	if p.to == toExecutor {
+		return rs.sendPatiently(p.lane, message, rs.patience)
+	}
+	m, began := rt.meeting, time.Now()
+	m.mu.Lock()
+	patience := m.mayHold(rt)
+	m.mu.Unlock()
+	taken := rs.sendPatiently(p.lane, message, patience)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hasHeld(rt, time.Since(began))
+	return taken
+}
+
+// sendPatiently tells whether the lane has taken the message. When it has not in
+// time, it takes none any more.
+func (rs *routes) sendPatiently(lane *socket.Lane, message *socket.Message, patience time.Duration) bool {
+	late := time.AfterFunc(patience, lane.Close)
 	defer late.Stop()
 	return lane.Send(message) == nil
 }
@@ -169,15 +187,21 @@ func (m *meeting) pass(rt *route, to side, f *frame.Frame, message *socket.Messa
 }
 
 // reserve tells whether n more bytes may go to the other server, and waits for
-// that if the stream does not acknowledge. Only the one goroutine that reads the
-// sender's websocket does.
-func (m *meeting) reserve(rt *route, n int) bool {
+// that if the stream does not acknowledge, see sendOrHold. Only the one goroutine
+// that reads the sender's websocket does.
+func (m *meeting) reserve(rt *route, to side, n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var late <-chan time.Time
 	for rt.sent >= hopWindow && !rt.ended && !rt.acknowledges {
 		if late == nil {
-			timer := time.NewTimer(m.rs.patience)
+			patience := m.rs.patience
+			if to == toHarness {
+				patience = m.mayHold(rt)
+				began := time.Now()
+				defer func() { m.hasHeld(rt, time.Since(began)) }()
+			}
+			timer := time.NewTimer(patience)
 			defer timer.Stop()
 			late = timer.C
 		}
@@ -255,7 +279,7 @@ func (m *meeting) pump(rt *route, lane *socket.Lane, from string) {
 		n := charge(message)
 		rt.arrived = rt.arrived[1:]
 		m.mu.Unlock()
-		taken := m.rs.sendPatiently(lane, message)
+		taken := m.rs.sendPatiently(lane, message, m.rs.patience)
 		m.mu.Lock()
 		rt.arriving -= n
 		if !taken {

@@ -46,6 +46,36 @@ func TestSlowHarness(t *testing.T) {
 	}
 }
 
+// TestStuckHarness: one that does not read, nor acknowledge, holds up the websocket
+// of its executor. If others have streams there it soon may not any more, whatever
+// its own would be worth waiting for, and cannot begin anew at once.
+func TestStuckHarness(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			s, other := c.pair(servers, Config{})
+			s.routes.patience, other.routes.patience = time.Hour, time.Hour
+			e, h := s.executor(), other.harness()
+			opened(h, e, "innocent", 0)
+			slow := other.ticket(ticket.Harness)
+			slow.Principal = c.principal(Key{Role: string(ticket.Harness), Environments: "*"})
+			payload := strings.Repeat("x", 61_000)
+			for round := range 5 {
+				stuck, stream := other.dialBuffered(other.url(slow), 0), fmt.Sprint("stuck ", round)
+				opened(stuck, e, stream, 0)
+				for n := range 600 { // 36 MB
+					e.sendFrame(data(stream, uint32(n), payload))
+				}
+				h.want(e.sendFrame(data("innocent", 1, "behind all that")))
+				e.wantReset(stream, resetTooSlow)
+				exchange(h, e, "innocent", 0)
+			}
+		})
+	}
+}
+
 // TestStuckExecutor: the websocket of an executor takes nothing any more, and
 // more comes than waits for it. The stream goes on with the next websocket.
 func TestStuckExecutor(t *testing.T) {
