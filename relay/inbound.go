@@ -53,6 +53,7 @@ type inbound struct {
 	next    uint32 // sequence number of the next record in order
 	taken   uint32 // records below it are all in assembler and unread
 	early   reorder
+	memory  part // of early and backlog
 	// backlog holds the plaintext of the records from taken to next, for which
 	// there was no room in unread.
 	backlog      fifo[piece]
@@ -85,6 +86,7 @@ func (p *progress) news() bool { return p.received > 0 || p.again || p.early }
 func (in *inbound) init(keys *session, pushes bool, memory *rpc.Intake, moved func(progress)) {
 	in.keys, in.pushes, in.assembler.in, in.moved = keys, pushes, memory, moved
 	in.dropped = make(chan struct{})
+	in.early.memory = &in.memory
 	in.arrived.L, in.room.L = &in.mu, &in.mu
 }
 
@@ -128,6 +130,8 @@ func (in *inbound) receive(seq uint32, record []byte, patient bool) (progress, e
 		if err = in.early.hold(in.next, seq, record); in.patient {
 			err = nil // without room it is dropped, and comes again
 		}
+	case in.patient && in.backlog.len() > 0 && !in.memory.fits(len(record)):
+		got.early = true // dropped as well
 	default:
 		err = in.record(record, &got)
 		for err == nil {
@@ -260,6 +264,7 @@ func (in *inbound) postpone(plaintext []byte) error {
 	}
 	in.backlog.push(piece{data: data, end: in.next})
 	in.backlogBytes += cap(data)
+	in.memory.add(cap(data))
 	return nil
 }
 
@@ -291,6 +296,7 @@ func (in *inbound) refill() progress {
 func (in *inbound) dropPiece() {
 	data := in.backlog.pop().data
 	in.backlogBytes -= cap(data)
+	in.memory.add(-cap(data))
 	rpc.Recycle(data)
 }
 

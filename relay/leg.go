@@ -172,6 +172,8 @@ func (g *leg) open(h *attempt, keys *session, message2 []byte) error {
 		session:      keys,
 		acknowledges: h.acknowledges,
 		budget:       l.cfg.Budget,
+		waiting:      &l.waiting,
+		kept:         &l.kept,
 		send:         member.lane.Send,
 		ended:        func(s *stream, err error) { l.streamEnded(h.id, s, err) },
 	})

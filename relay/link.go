@@ -65,6 +65,8 @@ type Link struct {
 	cfg     LinkConfig
 	log     *slog.Logger
 	streams streams
+	waiting reserve
+	kept    reserve
 	ready   atomic.Bool
 
 	computing sync.Mutex // held by the handshake that is being computed
@@ -82,6 +84,8 @@ func NewLink(cfg LinkConfig) *Link {
 		log:      cfg.Logger,
 		accepted: make(chan rpc.Conn, maxActive),
 		closed:   make(chan struct{}),
+		waiting:  reserve{limit: maxLinkWaiting},
+		kept:     reserve{limit: maxLinkKept},
 	}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)

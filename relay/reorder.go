@@ -17,11 +17,11 @@ var (
 	errEarlyBytes = errors.New("receiving data: too many bytes wait for a frame before them")
 )
 
-// reorder holds records that have come before their turn, as they came. The
-// zero value holds none.
+// reorder holds records that have come before their turn, as they came.
 type reorder struct {
 	records map[uint32][]byte // by sequence number; nil when there are none
 	bytes   int
+	memory  *part // what they take counts there
 }
 
 // hold copies a record whose turn has not come; expected is the one whose turn
@@ -34,14 +34,16 @@ func (r *reorder) hold(expected, seq uint32, record []byte) error {
 	if r.has(seq) {
 		return nil
 	}
-	if r.bytes+len(record) > maxEarlyBytes {
+	if r.bytes+len(record) > maxEarlyBytes || !r.memory.fits(len(record)) {
 		return errEarlyBytes
 	}
 	if r.records == nil {
 		r.records = make(map[uint32][]byte)
 	}
-	r.records[seq] = append(rpc.Buffer(len(record)), record...)
+	held := append(rpc.Buffer(len(record)), record...)
+	r.records[seq] = held
 	r.bytes += len(record)
+	r.memory.add(cap(held))
 	return nil
 }
 
@@ -58,6 +60,7 @@ func (r *reorder) take(seq uint32) []byte {
 		return nil
 	}
 	r.bytes -= len(record)
+	r.memory.add(-cap(record))
 	delete(r.records, seq)
 	if len(r.records) == 0 {
 		r.records = nil // a map does not shrink
@@ -76,7 +79,8 @@ func (r *reorder) held() (bytes int) {
 // drop forgets all of them.
 func (r *reorder) drop() {
 	for _, record := range r.records {
+		r.memory.add(-cap(record))
 		rpc.Recycle(record)
 	}
-	*r = reorder{}
+	*r = reorder{memory: r.memory}
 }

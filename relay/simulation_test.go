@@ -27,6 +27,7 @@ type weather struct {
 	slow              float64       // chance that a reader pauses after a message
 	messages          int           // of each writer
 	largest           int           // message, in bytes
+	crowded           bool          // others have taken what streams share
 }
 
 // simWriters write at each end at once.
@@ -92,7 +93,11 @@ func newSimulation(seed uint64, now weather) *simulation {
 	for i, e := range w.ends {
 		e.peer = w.ends[1-i]
 		e.era.Store(1)
-		e.stream = newStream(streamConfig{id: testStreamID, session: keys[i], harness: i == 0, send: e.lane(), ended: e.ended})
+		cfg := streamConfig{id: testStreamID, session: keys[i], harness: i == 0, send: e.lane(), ended: e.ended}
+		if now.crowded {
+			cfg.waiting, cfg.kept = &reserve{}, &reserve{}
+		}
+		e.stream = newStream(cfg)
 	}
 	return w
 }
@@ -295,6 +300,7 @@ func TestSimulation(t *testing.T) {
 		{"slow readers", weather{slow: 0.2, messages: 100, largest: 400_000}},
 		{"slow readers, overtaking", weather{slow: 0.2, delay: 5 * time.Millisecond, messages: 100, largest: 400_000}},
 		{"slow readers, loss", weather{slow: 0.1, loss: 0.05, messages: 100, largest: 400_000}},
+		{"slow readers, crowded", weather{slow: 0.05, crowded: true, delay: 5 * time.Millisecond, messages: 60, largest: 400_000}},
 		{"short cuts", weather{cuts: 100 * time.Millisecond, outage: 30 * time.Millisecond, delay: 20 * time.Millisecond, messages: 120, largest: 200_000}},
 		{"long cuts", weather{cuts: time.Second, outage: 28 * time.Second, delay: 20 * time.Millisecond, messages: 120, largest: 200_000}},
 		{"cuts of both", weather{cuts: 300 * time.Millisecond, outage: 5 * time.Second, both: true, messages: 120, largest: 200_000}},

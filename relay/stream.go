@@ -34,6 +34,9 @@ type streamConfig struct {
 	// budget is what messages take from while they arrive, and until who reads
 	// them gives them back; nil is none.
 	budget *rpc.Budget
+	// waiting and kept are shared by the streams of a link, see reserve; nil are
+	// none.
+	waiting, kept *reserve
 	// send is the lane of the current websocket, see [socket.Lane.Send]; nil
 	// when there is none yet. When the lane ends it must return.
 	send func(*socket.Message) error
@@ -70,6 +73,7 @@ func newStream(cfg streamConfig) *stream {
 	memory := rpc.NewIntake(cfg.budget, messagePatience, func() { s.fail(errStalled) })
 	s.in.init(cfg.session, cfg.harness, memory, s.out.received)
 	s.out.init(cfg, s.fail)
+	s.in.memory.reserve, s.out.kept.memory.reserve = cfg.waiting, cfg.kept
 	return s
 }
 

@@ -87,8 +87,8 @@ func (c *cable) deliver(s *stream, done <-chan struct{}) {
 }
 
 // joined returns two streams with a relay between them. A stream that ends has
-// its peer reset.
-func joined(t testing.TB) (harness, executor *stream) {
+// its peer reset. The executor's is made of what change leaves of it.
+func joined(t testing.TB, change ...func(*streamConfig)) (harness, executor *stream) {
 	keysA, keysB := pairOfSessions()
 	there, back := newCable(), newCable()
 	var wg sync.WaitGroup
@@ -102,7 +102,11 @@ func joined(t testing.TB) (harness, executor *stream) {
 		}
 	}
 	harness = newStream(streamConfig{id: testStreamID, session: keysA, harness: true, send: there.send, ended: ended(there)})
-	executor = newStream(streamConfig{id: testStreamID, session: keysB, send: back.send, ended: ended(back)})
+	cfg := streamConfig{id: testStreamID, session: keysB, send: back.send, ended: ended(back)}
+	for _, f := range change {
+		f(&cfg)
+	}
+	executor = newStream(cfg)
 	done := make(chan struct{})
 	wg.Go(func() { there.deliver(executor, done) })
 	wg.Go(func() { back.deliver(harness, done) })

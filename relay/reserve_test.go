@@ -1,0 +1,136 @@
+package relay
+
+import (
+	"encoding/binary"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/execagent/execagent/relay/socket"
+)
+
+// hogs is how many streams take what they can get in these tests.
+const hogs = 20
+
+// passed has one end write messages of n bytes in all, and the other read them.
+func passed(t *testing.T, from, to *stream, n int) {
+	t.Helper()
+	const size = 200 << 10
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	writing.Go(func() {
+		for i := range n / size {
+			m := make([]byte, size)
+			binary.BigEndian.PutUint32(m, uint32(i))
+			if err := from.Write(m); err != nil {
+				t.Errorf("writing message %d: %v", i, err)
+				return
+			}
+		}
+	})
+	for i := range n / size {
+		m, err := to.Read()
+		if err != nil || len(m) != size || binary.BigEndian.Uint32(m) != uint32(i) {
+			t.Fatalf("message %d: got %d bytes, %v", i, len(m), err)
+		}
+	}
+}
+
+// TestReserveOfOutput: streams whose peers acknowledge nothing keep no more
+// together than there is for all of them, and one whose peer does goes on beside
+// them.
+func TestReserveOfOutput(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		kept := &reserve{limit: 1 << 20}
+		streams := make([]*stream, hogs)
+		var writing sync.WaitGroup
+		for i := range streams {
+			keys, _ := pairOfSessions()
+			streams[i] = newStream(streamConfig{
+				id: testStreamID, session: keys, acknowledges: true, kept: kept, ended: func(*stream, error) {},
+				send: func(m *socket.Message) error { m.Release(); return nil },
+			})
+			writing.Go(func() {
+				for streams[i].Write(make([]byte, 100<<10)) == nil {
+				}
+			})
+		}
+		synctest.Wait()
+		total := 0
+		for _, s := range streams {
+			_, out := s.held()
+			total += out
+		}
+		// Each may have asked just before the others took it.
+		if most := int(kept.limit) + hogs*(ownPart+largestFrame); total > most {
+			t.Errorf("%d streams keep %d bytes, want at most %d", hogs, total, most)
+		}
+
+		harness, innocent := joined(t, func(cfg *streamConfig) { cfg.kept = kept })
+		passed(t, innocent, harness, 8<<20)
+		harness.Close()
+		innocent.Close()
+		for _, s := range streams {
+			s.Close()
+		}
+		writing.Wait()
+		if used := kept.used.Load(); used != 0 {
+			t.Errorf("%d bytes are not given back", used)
+		}
+	})
+}
+
+// TestReserveOfInput: streams that nobody reads hold no more of what came than
+// there is for all of them, and one that is read goes on beside them. What was
+// dropped comes again: in the end all of it is there.
+func TestReserveOfInput(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		waiting := &reserve{limit: 1 << 20}
+		shared := func(cfg *streamConfig) { cfg.waiting = waiting }
+		const each = 4 << 20
+		var peers, streams [hogs]*stream
+		var passing sync.WaitGroup
+		read := make(chan struct{})
+		for i := range streams {
+			peers[i], streams[i] = joined(t, shared)
+			passing.Go(func() {
+				for range each / (100 << 10) {
+					if err := peers[i].Write(make([]byte, 100<<10)); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			passing.Go(func() {
+				<-read
+				for range each / (100 << 10) {
+					if m, err := streams[i].Read(); err != nil || len(m) != 100<<10 {
+						t.Errorf("got %d bytes, %v", len(m), err)
+					}
+				}
+			})
+		}
+		synctest.Wait()
+		total := 0
+		for _, s := range streams {
+			in, _ := s.held()
+			total += in
+		}
+		const unread = patientUnreadBytes + 200<<10 // each, and what is being put together
+		if most := int(waiting.limit) + hogs*(ownPart+unread); total > most {
+			t.Errorf("%d streams hold %d bytes, want at most %d", hogs, total, most)
+		}
+
+		harness, innocent := joined(t, shared)
+		passed(t, harness, innocent, 8<<20)
+		close(read)
+		passing.Wait()
+		for _, s := range append(streams[:], innocent) {
+			s.Close()
+		}
+		if used := waiting.used.Load(); used != 0 {
+			t.Errorf("%d bytes are not given back", used)
+		}
+	})
+}
