@@ -21,7 +21,7 @@ const fleetSize = 3000
 // measureFleet kills the registry under a fleet of executors and measures how
 // long they take to come back, from the moment at which it is ready again. The
 // executors are the agent's own links, with its pace, in this process.
-func (r *rig) measureFleet(ctx context.Context, away time.Duration) error {
+func (r *rig) measureFleet(ctx context.Context, away time.Duration, must string) error {
 	running, stop := context.WithCancel(ctx)
 	var links sync.WaitGroup
 	defer links.Wait()
@@ -61,9 +61,9 @@ func (r *rig) measureFleet(ctx context.Context, away time.Duration) error {
 		return err
 	}
 	back := f.since(ready)
-	fmt.Printf("%-44s half %.1f s, 99 %% %.1f s, all %.1f s; longest pause chosen %.1f s\n",
+	fmt.Printf("%-44s half %.1f s, 99 %% %.1f s, all %.1f s   %s; longest pause chosen %.1f s\n",
 		fmt.Sprintf("fleet: %d executors, registry away for %v", fleetSize, away),
-		percentile(back, 50)/1e6, percentile(back, 99)/1e6, percentile(back, 100)/1e6, f.longest.Seconds())
+		percentile(back, 50)/1e6, percentile(back, 99)/1e6, percentile(back, 100)/1e6, must, f.longest.Seconds())
 	return nil
 }
 

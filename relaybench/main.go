@@ -52,9 +52,12 @@ func run(ctx context.Context, cfg rigConfig, rounds int, only string) error {
 	if !wanted("fleet") {
 		return nil
 	}
-	for _, away := range []time.Duration{0, 3 * time.Second} {
+	for _, absence := range []struct {
+		away time.Duration
+		must string
+	}{{0, "all <= 2 s"}, {3 * time.Second, "99 % <= 5 s, all <= 8 s"}} {
 		for range rounds {
-			if err := cfg.with(ctx, func(r *rig, ctx context.Context) error { return r.measureFleet(ctx, away) }); err != nil {
+			if err := cfg.with(ctx, func(r *rig, ctx context.Context) error { return r.measureFleet(ctx, absence.away, absence.must) }); err != nil {
 				return err
 			}
 		}
