@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -30,8 +31,7 @@ const (
 	streamLinesInterval = 10 * time.Second
 )
 
-// LinkConfig says what a [Link] serves. All fields but Logger
-// and Budget are required.
+// LinkConfig says what a [Link] serves. Registry and Identity are required.
 type LinkConfig struct {
 	// Registry is where the executor registers and asks about harnesses. The
 	// caller closes it after Run.
@@ -45,6 +45,10 @@ type LinkConfig struct {
 	// Budget is what the messages of all streams take from, also of those that
 	// are not read yet. Nil: there is no bound for all of them together.
 	Budget *rpc.Budget
+	// ReserveBytes bounds what all streams hold unread together, and as much what
+	// they keep unacknowledged, each beyond 256 KiB of its own. Zero:
+	// [DefaultReserveBytes].
+	ReserveBytes int64
 
 	timing timing
 	socket socket.Config
@@ -84,9 +88,9 @@ func NewLink(cfg LinkConfig) *Link {
 		log:      cfg.Logger,
 		accepted: make(chan rpc.Conn, maxActive),
 		closed:   make(chan struct{}),
-		waiting:  reserve{limit: maxLinkWaiting},
-		kept:     reserve{limit: maxLinkKept},
 	}
+	l.waiting.limit = cmp.Or(cfg.ReserveBytes, DefaultReserveBytes)
+	l.kept.limit = l.waiting.limit
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}

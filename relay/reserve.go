@@ -6,9 +6,10 @@ import "sync/atomic"
 // each may hold of its own: so that one harness with many streams takes neither
 // all of the executor's memory nor what the streams of others go on with.
 const (
-	maxLinkWaiting = 64 << 20 // records that wait for those before them, or for their reader
-	maxLinkKept    = 64 << 20 // unacknowledged output
-	ownPart        = 256 << 10
+	// DefaultReserveBytes bounds the records that wait for those before them or
+	// for their reader, and as much the unacknowledged output.
+	DefaultReserveBytes = 64 << 20
+	ownPart             = 256 << 10
 )
 
 // reserve is memory that streams share.

@@ -67,7 +67,8 @@ func forward(sys system, flags *forwardFlags, signals <-chan os.Signal) (receive
 	}
 	defer probes.Close()
 
-	r.budget = rpc.NewBudget(planMemory().messages)
+	plan := planMemory()
+	r.budget, r.reserve = rpc.NewBudget(plan.messages), plan.streams
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	f := &forwarder{target: flags.Connect, roots: r.signIn.roots, logger: logger}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/relay"
 )
 
 // limitMemory has the garbage collector keep this process within three quarters
@@ -24,6 +25,7 @@ type memory struct {
 	messages int64 // see rpc.NewBudget
 	content  int64 // see agent.Config.ContentBytes
 	output   int64 // see agent.Config.RetainTotalBytes
+	streams  int64 // see relay.LinkConfig.ReserveBytes: twice this
 }
 
 const (
@@ -43,7 +45,8 @@ func divide(limit int64) memory {
 	const least = 4 << 20
 	return memory{
 		messages: min(max(spare/8, least), maxMessages),
-		content:  min(max(spare/2, least), agent.DefaultContentBytes),
+		content:  min(max(spare/8*3, least), agent.DefaultContentBytes),
 		output:   min(max(spare/4, least), agent.DefaultRetainTotalBytes),
+		streams:  min(max(spare/16, least/4), relay.DefaultReserveBytes),
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/relay"
 )
 
 // TestMemory: what is divided is no more than there is, and where there is
@@ -18,17 +19,17 @@ func TestMemory(t *testing.T) {
 		m := divide(limit)
 		// Small messages have a quarter beside, at least 16 MiB of what is set
 		// aside, and those that wait a half.
-		if sum := m.messages + m.messages/4 + m.messages/2 + m.content + m.output + ownMemory; sum > limit {
+		if sum := m.messages + m.messages/4 + m.messages/2 + m.content + m.output + 2*m.streams + ownMemory; sum > limit {
 			t.Errorf("of %d MiB %d are given away: %+v", mib, sum>>20, m)
 		}
-		if m.messages > maxMessages || m.content > agent.DefaultContentBytes || m.output > agent.DefaultRetainTotalBytes {
+		if m.messages > maxMessages || m.content > agent.DefaultContentBytes || m.output > agent.DefaultRetainTotalBytes || m.streams > relay.DefaultReserveBytes {
 			t.Errorf("%d MiB: %+v is above the usual bounds", mib, m)
 		}
 	}
-	if m := divide(math.MaxInt64); m != (memory{maxMessages, agent.DefaultContentBytes, agent.DefaultRetainTotalBytes}) {
+	if m := divide(math.MaxInt64); m != (memory{maxMessages, agent.DefaultContentBytes, agent.DefaultRetainTotalBytes, relay.DefaultReserveBytes}) {
 		t.Errorf("without a limit: %+v", m)
 	}
-	if m := divide(0); m.messages <= 0 || m.content <= 0 || m.output <= 0 {
+	if m := divide(0); m.messages <= 0 || m.content <= 0 || m.output <= 0 || m.streams <= 0 {
 		t.Errorf("without any memory: %+v", m)
 	}
 }

@@ -22,11 +22,12 @@ var errStdinClosed = errors.New("standard input has ended")
 // remote is the life of an executor behind a registry, be it an agent or a
 // forwarder.
 type remote struct {
-	flags  *remoteFlags
-	signIn *signIn
-	stdin  *os.File
-	logger *slog.Logger
-	budget *rpc.Budget // of the messages of all streams; nil: none
+	flags   *remoteFlags
+	signIn  *signIn
+	stdin   *os.File
+	logger  *slog.Logger
+	budget  *rpc.Budget // of the messages of all streams; nil: none
+	reserve int64       // see relay.LinkConfig.ReserveBytes
 }
 
 // exitOnStdinClose is the reference's variable for the flag of the same words.
@@ -85,7 +86,9 @@ func (r *remote) work(ctx context.Context, probes *health, serve func(context.Co
 	if err != nil {
 		return err
 	}
-	link := relay.NewLink(relay.LinkConfig{Registry: registry, Identity: identity, Logger: r.logger, Budget: r.budget})
+	link := relay.NewLink(relay.LinkConfig{
+		Registry: registry, Identity: identity, Logger: r.logger, Budget: r.budget, ReserveBytes: r.reserve,
+	})
 	probes.follow(link.Ready)
 
 	group, ctx := errgroup.WithContext(ctx)

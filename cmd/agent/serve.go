@@ -229,7 +229,7 @@ func (s *server) begin(ctx context.Context, cfg agent.Config) (*serving, error) 
 func (s *server) beginRemote(ctx context.Context, cfg agent.Config) *serving {
 	done := make(chan error, 1)
 	a := agent.New(cfg)
-	s.remote.budget = s.budget
+	s.remote.budget, s.remote.reserve = s.budget, planMemory().streams
 	go func() { done <- s.remote.run(ctx, s.health, a.Serve) }()
 	return &serving{a, done}
 }
