@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,10 +47,7 @@ Examples:
 
 // newParser makes the parser and what it fills in.
 func newParser(sys system) (*kong.Kong, *commandLine, error) {
-	state := sys.state
-	if state == "" {
-		state = filepath.Join(sys.home, ".local", "state")
-	}
+	data := defaultData(sys)
 	var grammar commandLine
 	parser, err := kong.New(&grammar,
 		kong.Name("registry"),
@@ -63,7 +61,8 @@ func newParser(sys system) (*kong.Kong, *commandLine, error) {
 			{Key: "log", Title: "Log:"},
 		}),
 		kong.Vars{
-			"data":          filepath.Join(state, "execagent-registry"),
+			"data":          data,
+			"data_help":     cmp.Or(data, "none, without an absolute HOME or XDG_STATE_HOME"),
 			"requests":      fmt.Sprint(registry.DefaultRequests),
 			"request_burst": fmt.Sprint(registry.DefaultRequestBurst),
 			"connections":   fmt.Sprint(registry.DefaultConnections),
@@ -75,9 +74,23 @@ func newParser(sys system) (*kong.Kong, *commandLine, error) {
 	return parser, &grammar, err
 }
 
+// defaultData is where the state is unless flags say otherwise, or "" where that
+// would depend on the working directory: keys that were made in one would not
+// hold in another.
+func defaultData(sys system) string {
+	state := sys.state
+	if state == "" && filepath.IsAbs(sys.home) {
+		state = filepath.Join(sys.home, ".local", "state")
+	}
+	if !filepath.IsAbs(state) {
+		return ""
+	}
+	return filepath.Join(state, "execagent-registry")
+}
+
 // storeFlags say where the state is.
 type storeFlags struct {
-	Data         string `default:"${data}" env:"REGISTRY_DATA" type:"path" group:"store" placeholder:"DIR" help:"Folder for an embedded NATS server. Not used with --nats-url. Default: ${default}."`
+	Data         string `default:"${data}" env:"REGISTRY_DATA" type:"path" group:"store" placeholder:"DIR" help:"Folder for an embedded NATS server. Not used with --nats-url. Default: ${data_help}."`
 	NATSURL      string `env:"REGISTRY_NATS_URL" name:"nats-url" group:"store" placeholder:"URL" help:"NATS cluster with JetStream, 2.11 or newer; several servers are separated by commas."`
 	NATSCreds    string `env:"REGISTRY_NATS_CREDS" name:"nats-creds" type:"path" group:"store" placeholder:"FILE" help:"Credentials file for --nats-url."`
 	NATSReplicas int    `env:"REGISTRY_NATS_REPLICAS" name:"nats-replicas" group:"store" placeholder:"N" help:"In how many servers of the cluster everything is, 1 to 5. Default: as it is, 1 at first."`
@@ -93,7 +106,7 @@ func (f *storeFlags) check() error {
 	case f.NATSReplicas < 0 || f.NATSReplicas > 5:
 		return fmt.Errorf("--nats-replicas %d is not 1 to 5", f.NATSReplicas)
 	case f.NATSURL == "" && f.Data == "":
-		return errors.New("--data is empty")
+		return errors.New("--data is needed: by default it is in XDG_STATE_HOME, else in HOME, which is no absolute path here")
 	}
 	return nil
 }

@@ -245,6 +245,49 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
+// TestDefaultData: without a home the store does not turn up in the working directory.
+func TestDefaultData(t *testing.T) {
+	work, home := t.TempDir(), t.TempDir()
+	t.Chdir(work)
+	for _, tt := range []struct {
+		home, state string
+		want        string // of the folder; "" is refused
+	}{
+		{"", "", ""},
+		{"home", "", ""},
+		{".", "", ""},
+		{home, "state", ""},
+		{"home", "state", ""},
+		{home, "", filepath.Join(home, ".local", "state", "execagent-registry")},
+		{"", filepath.Join(home, "state"), filepath.Join(home, "state", "execagent-registry")},
+		{"home", filepath.Join(home, "other"), filepath.Join(home, "other", "execagent-registry")},
+	} {
+		for _, args := range []string{"keys create --role=executor --environment=*", "keys list", "environments", "serve --listen=127.0.0.1:0 --clock-skew=1h"} {
+			var out, complaints bytes.Buffer
+			code := run(system{args: strings.Fields(args), home: tt.home, state: tt.state, stdout: &out, stderr: &complaints})
+			switch {
+			case tt.want == "" && (code != exitUsage || !strings.Contains(complaints.String(), "--data")):
+				t.Errorf("HOME %q, XDG_STATE_HOME %q, %s: exit code %d, %s", tt.home, tt.state, args, code, &complaints)
+			case tt.want != "" && strings.HasPrefix(args, "keys") && code != exitOK:
+				t.Errorf("HOME %q, XDG_STATE_HOME %q, %s: exit code %d, %s", tt.home, tt.state, args, code, &complaints)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(tt.want, "nats")); tt.want != "" && err != nil {
+			t.Errorf("HOME %q, XDG_STATE_HOME %q: %v", tt.home, tt.state, err)
+		}
+		// Where the folder is named, no home is needed.
+		var out, complaints bytes.Buffer
+		args := []string{"keys", "list", "--data", filepath.Join(home, "named")}
+		if code := run(system{args: args, home: tt.home, state: tt.state, stdout: &out, stderr: &complaints}); code != exitOK {
+			t.Errorf("HOME %q, XDG_STATE_HOME %q, with --data: exit code %d, %s", tt.home, tt.state, code, &complaints)
+		}
+	}
+	left, err := os.ReadDir(work)
+	if err != nil || len(left) != 0 {
+		t.Errorf("the working directory holds %v, %v", left, err)
+	}
+}
+
 func TestParseExpiry(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
