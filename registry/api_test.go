@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -436,11 +437,64 @@ func TestStoreGone(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d %s", tt.path, status, code, tt.wantStatus, tt.wantCode)
 		}
 	}
-	if status, _, _ := s.do(t, "GET", "/readyz", "", nil); status != 503 {
-		t.Errorf("readyz: %d", status)
+	for deadline := time.Now().Add(soon); ; { // what it was before holds for a moment
+		status, _, _ := s.do(t, "GET", "/readyz", "", nil)
+		if status == 503 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("readyz: %d", status)
+		}
 	}
 	if status, _, _ := s.do(t, "GET", "/healthz", "", nil); status != 200 {
 		t.Errorf("healthz: %d", status)
+	}
+}
+
+// TestReadyIsCheap: however many ask at once whether the registry is ready, it
+// writes once in a while, and says so once in a while.
+func TestReadyIsCheap(t *testing.T) {
+	t.Parallel()
+	st, dir := openTestStore(t)
+	log := new(strings.Builder)
+	beside := openBeside(t, dir)
+	beside.log = slog.New(slog.NewTextHandler(log, nil))
+	s := startServer(t, Config{Store: beside})
+	writes, err := st.conn().SubscribeSync("$KV.execagent_health.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.conn().Flush(); err != nil {
+		t.Fatal(err)
+	}
+	flood := func(want int) (most int) {
+		began := time.Now()
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				for range 10 {
+					if status, _, _ := s.do(t, "GET", "/readyz", "", nil); status != want {
+						t.Errorf("readyz: %d, want %d", status, want)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		return 1 + int(time.Since(began)/readyFresh)
+	}
+	most := flood(200)
+	if err := st.conn().Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := writes.Pending(); err != nil || n == 0 || n > most {
+		t.Errorf("%d writes, %v, want 1 to %d", n, err, most)
+	}
+	st.embedded.server.Shutdown()
+	st.embedded.server.WaitForShutdown()
+	time.Sleep(readyFresh) // until the answer is not the one from before
+	most = flood(503)
+	if n := strings.Count(log.String(), "not ready"); n == 0 || n > most {
+		t.Errorf("%d lines in the log, want 1 to %d", n, most)
 	}
 }
 

@@ -133,12 +133,20 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 
 // reassert is goOnline once more if the store has forgotten e: that of a registry
 // with an embedded NATS server keeps presences in memory, and begins with
-// revision 1 again when it is started anew. A store that does not answer has
-// forgotten nothing, as far as is known.
+// revision 1 again when it is started anew. While the store does not answer, it
+// is asked again.
 func (m *meeting) reassert(ctx context.Context, e *executor) {
-	_, _, found, err := get[presence](ctx, m.rs.s.store.presence, m.environmentID)
-	if err != nil || found {
-		return
+	for {
+		_, _, found, err := get[presence](ctx, m.rs.s.store.presence, m.environmentID)
+		if found || !m.seats(e) {
+			return
+		}
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, errUnavailable) || !pause(ctx) {
+			return
+		}
 	}
 	m.mu.Lock()
 	if m.executor == e {

@@ -12,7 +12,7 @@ import (
 // who uses it.
 const (
 	pathHealth  = "/healthz" // the process answers
-	pathReady   = "/readyz"  // it should get requests: the store answers, no drain
+	pathReady   = "/readyz"  // it should get requests: the store can be written, no drain
 	pathMetrics = "/metrics"
 )
 
@@ -49,8 +49,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 		message := "ready\n"
 		if s.draining.Load() {
 			status, message = http.StatusServiceUnavailable, "draining\n"
-		} else if err := s.store.reachable(r.Context()); err != nil {
-			s.log.Warn("not ready", "error", err)
+		} else if s.store.ready(r.Context(), s.node) != nil { // which has logged why
 			status, message = http.StatusServiceUnavailable, errUnavailable.Error()+"\n"
 		}
 		w.WriteHeader(status)

@@ -90,7 +90,7 @@ func (st *Store) AddIdentity(ctx context.Context, i Identity) error {
 		if err != nil {
 			return err
 		}
-		if _, ok, err := put(ctx, st.identities, key, identityRecord{i}, revision); err != nil || ok {
+		if _, ok, err := st.put(ctx, st.identities, key, identityRecord{i}, revision); err != nil || ok {
 			return err
 		}
 	}
@@ -127,7 +127,7 @@ func (st *Store) RemoveIdentity(ctx context.Context, runtimeID string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	return unavailable("removing the identity", st.identities.Purge(ctx, key, jetstream.PurgeTTL(markerTTL)))
+	return unavailable("removing the identity", st.wrote(st.identities.Purge(ctx, key, jetstream.PurgeTTL(markerTTL))))
 }
 
 // authenticateAgent checks signature and clock of an assertion, not yet whether it
@@ -178,7 +178,7 @@ func (st *Store) replayed(ctx context.Context, runtimeID, taskID string, at time
 		if found && at.Unix() <= newest {
 			return at.Unix() < newest-int64(replayWindow/time.Second), nil
 		}
-		if _, ok, err := put(ctx, st.replay, key, at.Unix(), revision); err != nil || ok {
+		if _, ok, err := st.put(ctx, st.replay, key, at.Unix(), revision); err != nil || ok {
 			return false, err
 		}
 	}

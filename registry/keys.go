@@ -78,7 +78,7 @@ func (st *Store) CreateKey(ctx context.Context, k Key) (text string, created Key
 		hash := sha256.Sum256([]byte(text))
 		k.ID = hex.EncodeToString(hash[:keyIDSize])
 		k.Created, k.Revoked = time.Now().UTC().Truncate(time.Second), time.Time{}
-		if _, ok, err := put(ctx, st.keys, k.ID, keyRecord{Key: k, Hash: hash[:]}, 0); err != nil || ok {
+		if _, ok, err := st.put(ctx, st.keys, k.ID, keyRecord{Key: k, Hash: hash[:]}, 0); err != nil || ok {
 			return text, k, err
 		}
 	}
@@ -123,7 +123,7 @@ func (st *Store) RevokeKey(ctx context.Context, id string) (Key, error) {
 			return record.Key, nil
 		}
 		record.Revoked = time.Now().UTC().Truncate(time.Second)
-		if _, ok, err := put(ctx, st.keys, id, record, revision); err != nil || ok {
+		if _, ok, err := st.put(ctx, st.keys, id, record, revision); err != nil || ok {
 			return record.Key, err
 		}
 	}

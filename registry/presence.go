@@ -71,7 +71,7 @@ func (st *Store) register(ctx context.Context, environmentID string, key *protoc
 			rand.Read(id[:])
 			next.ID = "reg_" + hex.EncodeToString(id[:])
 		}
-		if _, ok, err := put(ctx, st.registrations, environmentID, next, revision); err != nil || ok {
+		if _, ok, err := st.put(ctx, st.registrations, environmentID, next, revision); err != nil || ok {
 			return next, false, err
 		}
 	}
@@ -97,7 +97,7 @@ func (st *Store) setOnline(ctx context.Context, p presence) (revision uint64, er
 		if !found || reg.ID != p.RegistrationID {
 			return 0, errSuperseded
 		}
-		revision, ok, err := put(ctx, st.presence, p.EnvironmentID, p, last)
+		revision, ok, err := st.put(ctx, st.presence, p.EnvironmentID, p, last)
 		if err != nil {
 			return 0, err
 		}
@@ -124,7 +124,7 @@ func (st *Store) touch(ctx context.Context, environmentID, registrationID string
 		if !found || reg.ID != registrationID {
 			return errSuperseded
 		}
-		if _, ok, err := put(ctx, st.registrations, environmentID, reg, revision); err != nil || ok {
+		if _, ok, err := st.put(ctx, st.registrations, environmentID, reg, revision); err != nil || ok {
 			return err
 		}
 	}

@@ -124,7 +124,7 @@ func TestKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	record.Hash[31] ^= 1
-	if _, ok, err := put(ctx, st.keys, created.ID, record, entry.Revision()); !ok || err != nil {
+	if _, ok, err := st.put(ctx, st.keys, created.ID, record, entry.Revision()); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	if _, err := other.authenticateKey(ctx, text); !errors.Is(err, errUnauthorized) {

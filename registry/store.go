@@ -40,6 +40,8 @@ const (
 	nodeTTL = 15 * time.Second
 	// replayTTL is how long the newest assertion of a task is remembered.
 	replayTTL = 10 * time.Minute
+	// readyFresh is how long an answer about readiness holds.
+	readyFresh = time.Second
 	// markerTTL is how long it stays known that a key was deleted.
 	markerTTL = time.Minute
 
@@ -79,23 +81,20 @@ type StoreConfig struct {
 // same cluster. Its methods may run at once.
 type Store struct {
 	nc       *nats.Conn
-	embedded *embedded // nil for a cluster
+	folder   string    // "" for a cluster
+	embedded *embedded // nil for a cluster, and beside another process
 	log      *slog.Logger
 
-	keys          jetstream.KeyValue // key id -> keyRecord
-	identities    jetstream.KeyValue // encoded runtime id -> identityRecord
-	registrations jetstream.KeyValue // environment -> registration
-	presence      jetstream.KeyValue // environment -> presence
-	nodes         jetstream.KeyValue // node -> when it last said that it lives
-	secrets       jetstream.KeyValue // the shared key
-	replay        jetstream.KeyValue // task -> newest timestamp
+	buckets
+
+	readiness readiness
 }
 
 // OpenStore connects, and makes what is not there yet.
 func OpenStore(ctx context.Context, cfg StoreConfig) (*Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	st := &Store{log: cfg.Logger}
+	st := &Store{log: cfg.Logger, folder: cfg.Dir}
 	if st.log == nil {
 		st.log = slog.New(slog.DiscardHandler)
 	}
@@ -113,7 +112,7 @@ func OpenStore(ctx context.Context, cfg StoreConfig) (*Store, error) {
 		err = st.openFolder(ctx, cfg)
 	}
 	if err == nil {
-		err = st.openBuckets(ctx, cfg.Replicas)
+		st.buckets, err = openBuckets(ctx, st.nc, cfg.Replicas, cfg.Dir != "")
 	}
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
@@ -123,26 +122,28 @@ func OpenStore(ctx context.Context, cfg StoreConfig) (*Store, error) {
 
 // openFolder starts the embedded server or, for a shared store, connects to the
 // one of the process that has the folder. There is no event for a lock to wait
-// for, and none that says that an address is about to be written.
+// for, and none that says that a socket is about to be there.
 func (st *Store) openFolder(ctx context.Context, cfg StoreConfig) error {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
+	prepare := func(ctx context.Context, nc *nats.Conn) error {
+		_, err := openBuckets(ctx, nc, 0, true)
+		return err
+	}
 	for {
 		var err error
-		if st.embedded, err = startEmbedded(cfg.Dir, st.log); err == nil {
-			st.nc, err = connectNATS(context.WithoutCancel(ctx), st.embedded.server.ClientURL(), st.log,
-				nats.InProcessServer(st.embedded.server), nats.Token(st.embedded.token))
+		if st.embedded, err = startEmbedded(cfg.Dir, st.log, prepare); err == nil {
+			st.nc, err = connectNATS(context.WithoutCancel(ctx), nats.DefaultURL, st.log, nats.InProcessServer(st.embedded))
 			return err
 		}
 		if !errors.Is(err, ErrInUse) {
 			return err
 		}
 		if cfg.Shared {
-			if a, readErr := readAddress(cfg.Dir); readErr == nil {
-				st.nc, readErr = connectNATS(ctx, a.URL, st.log, nats.Token(a.Token))
-				if readErr == nil {
-					return nil
-				}
+			var connectErr error
+			st.nc, connectErr = connectNATS(ctx, nats.DefaultURL, st.log, nats.InProcessServer(neighbour{cfg.Dir}))
+			if connectErr == nil {
+				return nil
 			}
 		}
 		select {
@@ -153,47 +154,61 @@ func (st *Store) openFolder(ctx context.Context, cfg StoreConfig) error {
 	}
 }
 
-// openBuckets makes those that are not there.
-func (st *Store) openBuckets(ctx context.Context, replicas int) error {
-	js, err := jetstream.New(st.nc)
+// buckets are where the state is.
+type buckets struct {
+	keys          jetstream.KeyValue // key id -> keyRecord
+	identities    jetstream.KeyValue // encoded runtime id -> identityRecord
+	registrations jetstream.KeyValue // environment -> registration
+	presence      jetstream.KeyValue // environment -> presence
+	nodes         jetstream.KeyValue // node -> when it last said that it lives
+	secrets       jetstream.KeyValue // the shared key
+	replay        jetstream.KeyValue // task -> newest timestamp
+	health        jetstream.KeyValue // node -> when it last found out that it can write
+}
+
+// openBuckets makes those that are not there. inFolder is for those of an
+// embedded server.
+func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, inFolder bool) (b buckets, err error) {
+	js, err := jetstream.New(nc)
 	if err != nil {
-		return fmt.Errorf("opening JetStream: %w", err)
+		return b, fmt.Errorf("opening JetStream: %w", err)
 	}
 	// What does not outlive the embedded server needs no file. What executors can
 	// fill without end must leave room for keys and their revocation; in a cluster
 	// that is up to the limits of its accounts.
 	passing := jetstream.FileStorage
 	var filled int64
-	if st.embedded != nil {
+	if inFolder {
 		passing, filled = jetstream.MemoryStorage, embeddedFilled
 	}
-	buckets := []struct {
+	table := []struct {
 		to  *jetstream.KeyValue
 		cfg jetstream.KeyValueConfig
 	}{
-		{&st.keys, jetstream.KeyValueConfig{Bucket: "execagent_keys"}},
-		{&st.identities, jetstream.KeyValueConfig{Bucket: "execagent_identities", LimitMarkerTTL: markerTTL}},
-		{&st.registrations, jetstream.KeyValueConfig{Bucket: "execagent_registrations", TTL: registrationTTL, MaxBytes: filled}},
-		{&st.presence, jetstream.KeyValueConfig{Bucket: "execagent_presence", LimitMarkerTTL: markerTTL, Storage: passing}},
-		{&st.nodes, jetstream.KeyValueConfig{Bucket: "execagent_nodes", TTL: nodeTTL, Storage: passing}},
-		{&st.secrets, jetstream.KeyValueConfig{Bucket: "execagent_secrets"}},
-		{&st.replay, jetstream.KeyValueConfig{Bucket: "execagent_replay", TTL: replayTTL, MaxBytes: filled}},
+		{&b.keys, jetstream.KeyValueConfig{Bucket: "execagent_keys"}},
+		{&b.identities, jetstream.KeyValueConfig{Bucket: "execagent_identities", LimitMarkerTTL: markerTTL}},
+		{&b.registrations, jetstream.KeyValueConfig{Bucket: "execagent_registrations", TTL: registrationTTL, MaxBytes: filled}},
+		{&b.presence, jetstream.KeyValueConfig{Bucket: "execagent_presence", LimitMarkerTTL: markerTTL, Storage: passing}},
+		{&b.nodes, jetstream.KeyValueConfig{Bucket: "execagent_nodes", TTL: nodeTTL, Storage: passing}},
+		{&b.secrets, jetstream.KeyValueConfig{Bucket: "execagent_secrets"}},
+		{&b.replay, jetstream.KeyValueConfig{Bucket: "execagent_replay", TTL: replayTTL, MaxBytes: filled}},
+		{&b.health, jetstream.KeyValueConfig{Bucket: "execagent_health", TTL: nodeTTL}}, // a file, unlike that of nodes
 	}
 	// All at once: in a cluster each new one has to elect a leader.
-	errs := make([]error, len(buckets))
+	errs := make([]error, len(table))
 	var wg sync.WaitGroup
-	for i, b := range buckets {
+	for i, row := range table {
 		wg.Go(func() {
-			b.cfg.MaxValueSize = maxValueSize
-			b.cfg.Replicas = replicas
+			row.cfg.MaxValueSize = maxValueSize
+			row.cfg.Replicas = replicas
 			var err error
-			if *b.to, err = openBucket(ctx, js, b.cfg); err != nil {
-				errs[i] = fmt.Errorf("opening bucket %s: %w", b.cfg.Bucket, err)
+			if *row.to, err = openBucket(ctx, js, row.cfg); err != nil {
+				errs[i] = fmt.Errorf("opening bucket %s: %w", row.cfg.Bucket, err)
 			}
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return b, errors.Join(errs...)
 }
 
 // openBucket tries until ctx ends while the cluster has no leader yet, or too
@@ -255,12 +270,67 @@ func (st *Store) Close() error {
 // conn is the connection to NATS, for what is not state.
 func (st *Store) conn() *nats.Conn { return st.nc }
 
-// reachable asks NATS for something.
-func (st *Store) reachable(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+// readiness is what was last found out by [Store.ready].
+type readiness struct {
+	mu  sync.Mutex // held while it is found out
+	at  time.Time
+	err error
+}
+
+// ready writes something, and returns what comes in the way: reading alone shows
+// neither that a disk is full nor that a cluster has no leader. All who ask within
+// readyFresh share one write, so that it does not matter how many they are.
+func (st *Store) ready(ctx context.Context, node string) error {
+	r := &st.readiness
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.at.IsZero() && time.Since(r.at) < readyFresh {
+		return r.err
+	}
+	// Whoever asks first may go, and the others still want to know.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	_, err := st.secrets.Get(ctx, sharedKeyName)
-	return unavailable("asking for the shared key", err)
+	r.err = st.tryWriting(ctx, node)
+	r.at = time.Now()
+	if r.err != nil {
+		st.log.Warn("not ready", "error", r.err)
+	}
+	return r.err
+}
+
+func (st *Store) tryWriting(ctx context.Context, node string) error {
+	if err := st.failing(); err != nil {
+		return err
+	}
+	if st.embedded != nil { // its files may have some room left when the disk has none
+		if err := haveRoom(st.folder, readyRoom); err != nil {
+			return unavailable("writing", err)
+		}
+	}
+	_, err := st.health.Put(ctx, node, []byte(time.Now().UTC().Format(time.RFC3339)))
+	return unavailable("writing "+st.health.Bucket(), st.wrote(err))
+}
+
+// failing is why what is to stay cannot be written, as far as that is known: an
+// attempt would only take its time.
+func (st *Store) failing() error {
+	if st.embedded == nil {
+		return nil
+	}
+	return unavailable("writing", st.embedded.failure())
+}
+
+// wrote returns the error of a write, with its cause where that can be found out.
+func (st *Store) wrote(err error) error {
+	switch {
+	case err == nil || st.folder == "":
+		return err
+	case st.embedded != nil:
+		st.embedded.complained()
+	default: // the server does not say why it does not answer, and its log is elsewhere
+		err = errors.Join(err, haveRoom(st.folder, readyRoom))
+	}
+	return err
 }
 
 const sharedKeyName = "hmac"
@@ -308,9 +378,12 @@ func get[T any](ctx context.Context, kv jetstream.KeyValue, key string) (value T
 
 // put writes a value if the key still has the revision, 0 for none at all; ok
 // is false when it has not.
-func put(ctx context.Context, kv jetstream.KeyValue, key string, value any, revision uint64) (next uint64, ok bool, err error) {
+func (st *Store) put(ctx context.Context, kv jetstream.KeyValue, key string, value any, revision uint64) (next uint64, ok bool, err error) {
 	text, err := json.Marshal(value)
 	if err != nil {
+		return 0, false, err
+	}
+	if err := st.failing(); err != nil && kv != st.presence { // that is in memory
 		return 0, false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -324,7 +397,7 @@ func put(ctx context.Context, kv jetstream.KeyValue, key string, value any, revi
 		return 0, false, nil
 	}
 	if err != nil {
-		return 0, false, unavailable("writing "+kv.Bucket(), err)
+		return 0, false, unavailable("writing "+kv.Bucket(), st.wrote(err))
 	}
 	return next, true, nil
 }

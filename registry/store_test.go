@@ -4,11 +4,15 @@ import (
 	"crypto/mlkem"
 	"crypto/rand"
 	"errors"
+	"io"
 	"io/fs"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,7 +68,7 @@ func testKey(t testing.TB) *protocol.PublicKey {
 func TestStoreFolder(t *testing.T) {
 	t.Parallel()
 	_, dir := openTestStore(t)
-	for path, want := range map[string]fs.FileMode{dir: 0o700, filepath.Join(dir, addressFile): 0o600, filepath.Join(dir, lockFile): 0o600} {
+	for path, want := range map[string]fs.FileMode{dir: 0o700, filepath.Join(dir, besideFile): 0o600, filepath.Join(dir, lockFile): 0o600} {
 		info, err := os.Stat(path)
 		if err != nil {
 			t.Fatal(err)
@@ -83,19 +87,79 @@ func TestStoreFolder(t *testing.T) {
 	}
 }
 
-// TestStoreSharedNeedsToken: the port is open to all users of the machine, the store is not.
-func TestStoreSharedNeedsToken(t *testing.T) {
+// TestStoreIsPrivate: other users of the machine reach neither a port nor the
+// socket, whatever the mode of the folder.
+func TestStoreIsPrivate(t *testing.T) {
 	t.Parallel()
-	_, dir := openTestStore(t)
-	a, err := readAddress(dir)
+	st, dir := openTestStore(t)
+	if addr := st.embedded.server.Addr(); addr != nil {
+		t.Errorf("the embedded server listens on %v", addr)
+	}
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to become somebody else")
+	}
+	// Up to the folder of all temporary ones, which everybody may enter.
+	for path := dir; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
+		if err := os.Chmod(path, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, besideFile)
+	dial := func(uid uint32) error {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDialSocket$")
+		cmd.Env = append(os.Environ(), dialSocketVariable+"="+path)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		cmd.Dir = "/"
+		out, err := cmd.CombinedOutput()
+		t.Logf("%d: %s", uid, out)
+		return err
+	}
+	if err := dial(0); err != nil {
+		t.Errorf("the user of the registry cannot connect: %v", err)
+	}
+	if err := dial(65534); err == nil {
+		t.Error("another user can connect")
+	}
+}
+
+const dialSocketVariable = "REGISTRY_TEST_SOCKET"
+
+// TestDialSocket is for TestStoreIsPrivate, as another user.
+func TestDialSocket(t *testing.T) {
+	path := os.Getenv(dialSocketVariable)
+	if path == "" {
+		t.Skip("for another test")
+	}
+	conn, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenStore(t.Context(), StoreConfig{URL: a.URL}); err == nil {
-		t.Error("the store opens without the token")
+	defer conn.Close()
+	conn.SetReadDeadline(time.Now().Add(soon))
+	greeting := make([]byte, 4)
+	if _, err := io.ReadFull(conn, greeting); err != nil || string(greeting) != "INFO" {
+		t.Fatalf("%q, %v", greeting, err)
 	}
-	if strings.Contains(a.URL, a.Token) {
-		t.Error("the URL has the token in it")
+}
+
+// TestStoreLongPath: a folder whose path is longer than the address of a socket can be shared.
+func TestStoreLongPath(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 150))
+	st, err := OpenStore(t.Context(), StoreConfig{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, besideFile)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the socket is left behind: %v", err)
+		}
+	})
+	if _, _, err := openBeside(t, dir).CreateKey(t.Context(), Key{Role: "executor", Environments: "*"}); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -445,15 +509,17 @@ func TestStoreKeepsRoom(t *testing.T) {
 	}
 }
 
-// TestStoreAfterKill: an address that a killed process has left, with a mode that
-// it should not have, is not taken over.
+// TestStoreAfterKill: the socket that a killed process has left is in nobody's way.
 func TestStoreAfterKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, name := range []string{addressFile, addressFile + ".new"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(`{"url":"nats://127.0.0.1:1","token":"old"}`), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, besideFile), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
 	}
 	st, err := OpenStore(t.Context(), StoreConfig{Dir: dir})
 	if err != nil {
@@ -464,14 +530,7 @@ func TestStoreAfterKill(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if a, err := readAddress(dir); err != nil || a.Token != st.embedded.token {
-		t.Errorf("the address is not that of the store: %v", err)
-	}
-	info, err := os.Stat(filepath.Join(dir, addressFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := info.Mode().Perm(); got != 0o600 {
-		t.Errorf("mode %v", got)
+	if _, err := openBeside(t, dir).sharedKey(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,0 +1,302 @@
+package registry
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// Bounds of the embedded server: it keeps keys, registrations and who is online,
+// a few KiB for each environment.
+const (
+	embeddedMemory  = 256 << 20
+	embeddedStorage = 4 << 30
+	embeddedFilled  = 1 << 30          // of it for each of registrations and replay, at most
+	embeddedSync    = 10 * time.Second // of files to disk
+	embeddedStart   = 20 * time.Second
+)
+
+const (
+	// roomNeeded is how many bytes the data folder must take before a server that
+	// could not write is started anew: what that writes at its start, many times.
+	// readyRoom is how many it must take for readyz, many registrations.
+	roomNeeded = 1 << 20
+	readyRoom  = 64 << 10
+	// roomRetry is how long until the folder is tried again. Nothing tells that a
+	// disk has room again.
+	roomRetry = time.Second
+	// mostRestartRetry bounds the pause after a start that failed, which doubles.
+	mostRestartRetry = 30 * time.Second
+)
+
+const lockFile = "lock"
+
+// ErrInUse is that another process has the data folder open.
+var ErrInUse = errors.New("another process has the data folder open")
+
+// errReopening is that the embedded server is about to be started anew.
+var errReopening = errors.New("the embedded NATS server is being started anew")
+
+// embedded is a NATS server in this process with its files in one folder, which
+// it holds a lock on. It has no port: this process connects in memory, and
+// commands of an operator through a socket in the folder, see [beside].
+//
+// A server whose files could not be written, since the disk was full, writes no
+// more when they can be: each stream keeps its first error. It is then started
+// anew, as soon as the folder takes something. Connections to it come back by
+// themselves, as to one that was restarted elsewhere; websockets and streams of
+// one process do not notice.
+type embedded struct {
+	dir  string
+	lock *os.File
+	log  *slog.Logger
+	// prepare makes what is in memory alone, through a connection to a server that
+	// nobody else has come back to yet.
+	prepare func(context.Context, *nats.Conn) error
+
+	beside *beside
+	doubt  chan struct{} // holds one when the server has complained
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex     // protects the fields below
+	server *server.Server // nil while none runs
+	failed error          // why nothing can be written; nil as a rule
+}
+
+// startEmbedded makes the folder if need be. It returns ErrInUse, perhaps
+// wrapped, when another process has it.
+func startEmbedded(dir string, log *slog.Logger, prepare func(context.Context, *nats.Conn) error) (*embedded, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the data folder: %w", err)
+	}
+	lock, err := lockFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	e := &embedded{dir: dir, lock: lock, log: log, prepare: prepare, doubt: make(chan struct{}, 1)}
+	if e.server, err = e.start(); err == nil {
+		e.beside, err = listenBeside(dir, e)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.close())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	e.stop = cancel
+	e.wg.Go(func() { e.tend(ctx) })
+	return e, nil
+}
+
+// lockFolder holds a lock that the system gives up when the process ends.
+func lockFolder(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the lock of the data folder: %w", err)
+	}
+	raw, err := f.SyscallConn()
+	if err == nil {
+		var lockErr error
+		err = raw.Control(func(fd uintptr) { lockErr = syscall.Flock(int(fd), syscall.LOCK_EX|syscall.LOCK_NB) })
+		err = errors.Join(err, lockErr)
+	}
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = ErrInUse
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("locking the data folder: %w", err), f.Close())
+	}
+	return f, nil
+}
+
+// start starts a server on the files in the folder.
+func (e *embedded) start() (*server.Server, error) {
+	s, err := server.NewServer(&server.Options{
+		ServerName:             "registry",
+		DontListen:             true,
+		NoSigs:                 true,
+		JetStream:              true,
+		StoreDir:               filepath.Join(e.dir, "nats"),
+		JetStreamMaxMemory:     embeddedMemory,
+		JetStreamMaxStore:      embeddedStorage,
+		SyncInterval:           embeddedSync,
+		DisableJetStreamBanner: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the embedded NATS server: %w", err)
+	}
+	s.SetLoggerV2(natsLog{e.log, e.complained}, false, false, false)
+	s.Start()
+	if !s.ReadyForConnections(embeddedStart) {
+		shutDown(s)
+		return nil, fmt.Errorf("the embedded NATS server is not ready after %v", embeddedStart)
+	}
+	return s, nil
+}
+
+// shutDown stops a server and waits for it.
+func shutDown(s *server.Server) {
+	s.Shutdown()
+	s.WaitForShutdown()
+}
+
+// InProcessConn connects to the server that runs at the moment.
+func (e *embedded) InProcessConn() (net.Conn, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.server == nil {
+		return nil, errReopening
+	}
+	return e.server.InProcessConn()
+}
+
+// failure is why nothing can be written at the moment, nil when it can.
+func (e *embedded) failure() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.failed
+}
+
+func (e *embedded) setFailure(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.failed = err
+}
+
+// complained has tend look after the server, which has logged an error.
+func (e *embedded) complained() {
+	select {
+	case e.doubt <- struct{}{}:
+	default: // it is about to
+	}
+}
+
+// tend starts the server anew whenever it cannot write any more, until ctx ends.
+func (e *embedded) tend(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.doubt:
+		}
+		cause := writeError(e.server) // nobody else replaces it
+		if cause == nil {
+			continue // it has complained of something else
+		}
+		e.log.Error("the store cannot be written, and is opened again once there is room", "folder", e.dir, "error", cause)
+		e.setFailure(cause)
+		if !e.reopen(ctx) {
+			return
+		}
+		e.setFailure(nil)
+		e.log.Info("the store can be written again")
+	}
+}
+
+// writeError is why a stream of the server takes nothing any more, if one does
+// not.
+func writeError(s *server.Server) error {
+	health := s.Healthz(nil)
+	// Other statuses are about the start of the server.
+	if health.StatusCode != http.StatusServiceUnavailable {
+		return nil
+	}
+	return errors.New(health.Error)
+}
+
+// reopen puts another server on the same files in the place of the one that
+// cannot write, and reports false when ctx ends before. Until there is room the
+// old one stays, since it can still be read.
+func (e *embedded) reopen(ctx context.Context) bool {
+	retry := roomRetry
+	for {
+		if haveRoom(e.dir, roomNeeded) == nil {
+			err := e.restart(ctx)
+			if err == nil {
+				return true
+			}
+			e.log.Warn("the store was not opened again", "error", err)
+			retry = min(2*retry, mostRestartRetry)
+		}
+		timer := time.NewTimer(retry)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		case <-timer.C:
+		}
+	}
+}
+
+// haveRoom writes n bytes to the folder, for a moment.
+func haveRoom(dir string, n int) error {
+	f, err := os.CreateTemp(dir, "room-")
+	if err != nil {
+		return err
+	}
+	if err = os.Remove(f.Name()); err == nil { // before it takes room, which a kill would not give back
+		text := make([]byte, n)
+		rand.Read(text) // which no file system makes smaller
+		_, err = f.Write(text)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// restart stops the server, if one runs, and starts another one.
+func (e *embedded) restart(ctx context.Context) error {
+	e.mu.Lock()
+	old := e.server
+	e.server = nil
+	e.mu.Unlock()
+	if old != nil {
+		shutDown(old)
+	}
+	s, err := e.start()
+	if err != nil {
+		return err
+	}
+	if err := e.prepareWith(ctx, s); err != nil {
+		shutDown(s)
+		return err
+	}
+	e.mu.Lock()
+	e.server = s
+	e.mu.Unlock()
+	return nil
+}
+
+func (e *embedded) prepareWith(ctx context.Context, s *server.Server) error {
+	nc, err := nats.Connect(nats.DefaultURL, nats.InProcessServer(s), nats.NoReconnect())
+	if err != nil {
+		return fmt.Errorf("connecting to the embedded NATS server: %w", err)
+	}
+	defer nc.Close()
+	return e.prepare(ctx, nc)
+}
+
+// close stops the server, waits for it and gives up the folder.
+func (e *embedded) close() error {
+	if e.stop != nil {
+		e.stop()
+		e.wg.Wait()
+	}
+	var err error
+	if e.beside != nil {
+		err = e.beside.close()
+	}
+	if e.server != nil {
+		shutDown(e.server)
+	}
+	return errors.Join(err, e.lock.Close())
+}

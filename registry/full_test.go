@@ -1,0 +1,193 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// diskVariable names the folder of the disk to a test that was started again in a
+// mount namespace of its own.
+const diskVariable = "REGISTRY_TEST_DISK"
+
+// ownDisk gives the test a small disk, and reports false in the process that only
+// waits for the test to run on it.
+func ownDisk(t *testing.T) (dir string, ok bool) {
+	t.Helper()
+	if dir := os.Getenv(diskVariable); dir != "" {
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=16m"); err != nil {
+			t.Fatal(err)
+		}
+		return dir, true
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), diskVariable+"="+t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if uid, gid := os.Getuid(), os.Getgid(); uid != 0 {
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: gid, Size: 1}}
+	}
+	out, err := cmd.CombinedOutput()
+	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
+		t.Skipf("no mount namespace: %v", err)
+	}
+	t.Logf("%s", out)
+	if err != nil {
+		t.Error(err)
+	}
+	return "", false
+}
+
+// fill takes all room that a disk has; the result gives it back.
+func fill(t *testing.T, dir string) (empty func()) {
+	t.Helper()
+	path := filepath.Join(dir, "filler")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for block := make([]byte, 64<<10); len(block) > 0; {
+		if _, err := f.Write(block); err != nil {
+			if !errors.Is(err, syscall.ENOSPC) {
+				t.Fatal(err)
+			}
+			block = block[:len(block)/2] // to the last byte
+		}
+	}
+	return func() {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDiskFull: a registry whose disk is full says so, goes on with what it has,
+// and takes registrations and keys again by itself once there is room.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	disk, ok := ownDisk(t)
+	if !ok {
+		return
+	}
+	ctx := t.Context()
+	dir := filepath.Join(disk, "data")
+	st, err := OpenStore(ctx, StoreConfig{Dir: dir, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c := newClusterOn(t, st, func() *Store { return st })
+	s := c.server(Config{})
+	web := &testServer{Server: s.Server, url: s.http.URL}
+	executor, _ := createKey(t, st, roleExecutor, "*", Limits{})
+	harness, harnessID := createKey(t, st, roleHarness, "*", Limits{})
+	var keys []string
+	for range 50 {
+		text, _ := createKey(t, st, roleExecutor, "*", Limits{})
+		keys = append(keys, text)
+	}
+	known := testKey(t)
+	registered, _ := web.mustRegister(t, executor, "known", known)
+	e, h, own := s.executor(), s.harness(), s.ticket(roleHarness)
+	own.principal = keyPrincipal + harnessID
+	revoked := s.dial(own)
+	opened(h, e, "plain", 0)
+	opened(h, e, "acknowledged", 1)
+	opened(revoked, e, "revoked", 0)
+
+	readyz := func() int {
+		response, err := s.get(s.http.URL + pathReady)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode
+	}
+	register := func(environmentID string) (status int, code string) {
+		status, code, _ = web.post(t, "Bearer "+executor, "/cloud/environment/"+environmentID+"/register", registerBody(testKey(t)))
+		return status, code
+	}
+	if got := readyz(); got != http.StatusOK {
+		t.Fatalf("readyz is %d before", got)
+	}
+
+	for round := range 2 {
+		empty := fill(t, disk)
+		if round == 0 {
+			c.eventually("readyz tells", func() bool { return readyz() == http.StatusServiceUnavailable })
+			var status int
+			var code string
+			for n := 0; status == 0 || status == http.StatusOK && n < 100; n++ { // pages of files that are not full take some
+				status, code = register(fmt.Sprintf("new-%d", n))
+			}
+			if status != http.StatusBadGateway || code != protocol.RegistryCodeAuthUnavailable {
+				t.Fatalf("registering is answered %d %s", status, code)
+			}
+			// Nobody who has a websocket notices, and executors can be found.
+			exchange(h, e, "plain", 0)
+			exchange(h, e, "acknowledged", 1)
+			web.mustConnect(t, harness, c.environmentID, testKey(t))
+			if got := readyz(); got != http.StatusServiceUnavailable {
+				t.Errorf("readyz is %d", got)
+			}
+		} else {
+			// Nobody but a command of the operator needs the disk.
+			beside, err := openBeside(t, dir), error(nil)
+			for n := 0; err == nil && n < 100; n++ {
+				_, _, err = beside.CreateKey(ctx, Key{Role: string(roleExecutor), Environments: "*"})
+			}
+			if !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("creating a key beside the registry: %v", err)
+			}
+		}
+		empty()
+
+		began := time.Now()
+		c.eventually("an operator can make a key", func() bool {
+			_, _, err := st.CreateKey(ctx, Key{Role: string(roleExecutor), Environments: "*"})
+			return err == nil
+		})
+		c.eventually("it is ready", func() bool { return readyz() == http.StatusOK })
+		t.Logf("ready %v after there was room", time.Since(began))
+		if status, code := register(strings.Repeat("n", round+1)); status != http.StatusOK {
+			t.Errorf("registering is answered %d %s", status, code)
+		}
+		if id, _ := web.mustRegister(t, executor, "known", known); id != registered {
+			t.Errorf("registration %s is %s now", registered, id)
+		}
+		for _, key := range keys {
+			if _, err := st.authenticateKey(ctx, key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.waitOnline(s.node)
+		web.mustConnect(t, harness, c.environmentID, testKey(t))
+		exchange(h, e, "plain", 0)
+		exchange(h, e, "acknowledged", 1)
+	}
+	// What listens for changes hears of them as before.
+	if _, err := st.RevokeKey(ctx, harnessID); err != nil {
+		t.Fatal(err)
+	}
+	revoked.wantEnd()
+}
