@@ -227,17 +227,17 @@ func (s *Server) connect(ctx context.Context, c *call) (any, *apiError) {
 	if failure != nil {
 		return nil, failure
 	}
-	var reg registration
-	var found bool
-	var foundErr error
-	var wg sync.WaitGroup
-	wg.Go(func() { reg, found, foundErr = s.store.registration(ctx, c.environmentID) })
-	p, online, err := s.store.online(ctx, c.environmentID)
-	wg.Wait()
-	if err := cmp.Or(err, foundErr); err != nil {
+	reg, found, err := s.store.registration(ctx, c.environmentID)
+	online := err == nil && found && s.routes.isHere(reg.ID)
+	if err == nil && found && !online {
+		var p presence
+		p, online, err = s.store.online(ctx, c.environmentID)
+		online = online && p.RegistrationID == reg.ID
+	}
+	if err != nil {
 		return nil, s.broken("connect", c.environmentID, err)
 	}
-	if !found || !online || p.RegistrationID != reg.ID {
+	if !online {
 		return nil, &apiError{status: http.StatusConflict, code: protocol.RegistryCodeEnvironmentOffline, message: "no executor of this environment is online"}
 	}
 	now := time.Now()

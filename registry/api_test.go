@@ -122,7 +122,7 @@ func (s *testServer) mustRegister(t testing.TB, key, environmentID string, publi
 // goOnline stands for an open websocket.
 func (s *testServer) goOnline(t testing.TB, environmentID, registrationID string) {
 	t.Helper()
-	if _, err := s.store.setOnline(t.Context(), presence{EnvironmentID: environmentID, RegistrationID: registrationID, Node: s.node, Since: time.Now()}); err != nil {
+	if _, err := s.store.setOnline(t.Context(), presence{EnvironmentID: environmentID, RegistrationID: registrationID, Node: s.node, Since: time.Now()}, seen{}); err != nil {
 		t.Fatal(err)
 	}
 }

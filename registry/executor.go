@@ -1,8 +1,10 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"net"
 	"time"
 
 	"github.com/execagent/execagent/registry/rendezvous/wire"
@@ -22,6 +24,7 @@ const (
 // executor is the websocket of a registration's executor.
 type executor struct {
 	peer
+	seen     seen   // its registration, before the websocket was opened; belongs to meeting.presence
 	revision uint64 // of its presence, 0 before it has one; the meeting's mutex protects it
 }
 
@@ -32,13 +35,29 @@ func (e *executor) serve() {
 	e.rs.s.aftermath.connected()
 	defer e.rs.s.metrics.executors.Add(-1)
 	m.seat(e)
-	err := e.goOnline()
-	if err == nil {
-		e.info("executor connected")
-		err = e.read(e.forward)
+	online := make(chan error, 1)
+	e.rs.serving.Go(func() {
+		err := e.goOnline()
+		if err == nil {
+			e.info("executor connected")
+		} else {
+			_ = e.socket.Close() // never fails
+		}
+		online <- err
+		close(online)
+	})
+	var refusal error
+	if !e.rs.s.store.alone() {
+		// Other servers must have heard of it before they get its frames. Here
+		// harnesses find it already, and it answers them without the store.
+		refusal = <-online
+	}
+	err := e.read(e.forward)
+	m.vacate(e)
+	if refusal = cmp.Or(refusal, <-online); refusal != nil && errors.Is(err, net.ErrClosed) {
+		err = refusal
 	}
 	e.ended("executor disconnected", err)
-	m.vacate(e)
 	e.goOffline()
 	if errors.Is(err, errReplaced) {
 		e.rs.locateLater(m)
@@ -108,13 +127,15 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 	if !m.seats(e) {
 		return errReplaced
 	}
+	reg := e.seen
+	e.seen = seen{} // by the next attempt it is old
 	revision, err := m.rs.s.store.setOnline(ctx, presence{
 		EnvironmentID:  m.environmentID,
 		RegistrationID: m.id,
 		Node:           m.rs.s.node,
 		Principal:      e.principal.ID,
 		Since:          time.Now().UTC(),
-	})
+	}, reg)
 	if err != nil {
 		return err
 	}
@@ -157,6 +178,20 @@ func (m *meeting) reassert(ctx context.Context, e *executor) {
 		m.rs.s.log.Warn("an executor cannot stay", "environment", m.environmentID, "registration", m.id, "error", err)
 		e.kick("the store does not know it")
 	}
+}
+
+// isHere tells whether the executor of a registration is connected to this server,
+// and harnesses that are sent to it will find it: they may come to another server
+// on the same store, which has to know, too.
+func (rs *routes) isHere(registrationID string) bool {
+	m := rs.find(registrationID)
+	if m == nil {
+		return false
+	}
+	defer rs.leave(m)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.executor != nil && (m.executor.revision != 0 || rs.s.store.alone())
 }
 
 func (m *meeting) seats(e *executor) bool {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/ticket"
 )
 
 // diskVariable names the folder of the disk to a test that was started again in a
@@ -96,17 +97,17 @@ func TestDiskFull(t *testing.T) {
 	c := newClusterOn(t, st, func() *Store { return st })
 	s := c.server(Config{})
 	web := &testServer{Server: s.Server, url: s.http.URL}
-	executor, _ := createKey(t, st, roleExecutor, "*", Limits{})
-	harness, harnessID := createKey(t, st, roleHarness, "*", Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", Limits{})
+	harness, harnessID := createKey(t, st, ticket.Harness, "*", Limits{})
 	var keys []string
 	for range 50 {
-		text, _ := createKey(t, st, roleExecutor, "*", Limits{})
+		text, _ := createKey(t, st, ticket.Executor, "*", Limits{})
 		keys = append(keys, text)
 	}
 	known := testKey(t)
 	registered, _ := web.mustRegister(t, executor, "known", known)
-	e, h, own := s.executor(), s.harness(), s.ticket(roleHarness)
-	own.principal = keyPrincipal + harnessID
+	e, h, own := s.executor(), s.harness(), s.ticket(ticket.Harness)
+	own.Principal = keyPrincipal + harnessID
 	revoked := s.dial(own)
 	opened(h, e, "plain", 0)
 	opened(h, e, "acknowledged", 1)
@@ -147,6 +148,15 @@ func TestDiskFull(t *testing.T) {
 			exchange(h, e, "plain", 0)
 			exchange(h, e, "acknowledged", 1)
 			web.mustConnect(t, harness, c.environmentID, testKey(t))
+			again := s.dial(s.ticket(ticket.Executor))
+			h.wantReset("plain", resetExecutorGone)
+			revoked.wantEnd()
+			h.want(again.sendFrame(acked(resume("acknowledged"), 1)))
+			e = again
+			exchange(h, e, "acknowledged", 1)
+			opened(h, e, "plain", 0)
+			revoked = s.dial(own)
+			opened(revoked, e, "revoked", 0)
 			if got := readyz(); got != http.StatusServiceUnavailable {
 				t.Errorf("readyz is %d", got)
 			}
@@ -154,7 +164,7 @@ func TestDiskFull(t *testing.T) {
 			// Nobody but a command of the operator needs the disk.
 			beside, err := openBeside(t, dir), error(nil)
 			for n := 0; err == nil && n < 100; n++ {
-				_, _, err = beside.CreateKey(ctx, Key{Role: string(roleExecutor), Environments: "*"})
+				_, _, err = beside.CreateKey(ctx, Key{Role: string(ticket.Executor), Environments: "*"})
 			}
 			if !errors.Is(err, syscall.ENOSPC) {
 				t.Errorf("creating a key beside the registry: %v", err)
@@ -164,7 +174,7 @@ func TestDiskFull(t *testing.T) {
 
 		began := time.Now()
 		c.eventually("an operator can make a key", func() bool {
-			_, _, err := st.CreateKey(ctx, Key{Role: string(roleExecutor), Environments: "*"})
+			_, _, err := st.CreateKey(ctx, Key{Role: string(ticket.Executor), Environments: "*"})
 			return err == nil
 		})
 		c.eventually("it is ready", func() bool { return readyz() == http.StatusOK })

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -78,54 +79,100 @@ func (st *Store) register(ctx context.Context, environmentID string, key *protoc
 	return registration{}, false, unavailable("registering", errors.New("too many others do the same"))
 }
 
+// seen is a registration as it was read, so that it need not be read again before
+// its executor goes online.
+type seen struct {
+	registration
+	revision uint64 // 0: it has to be read again
+	presence uint64 // revision of the executor's presence, 0 for none
+}
+
+// see reads what setOnline needs, at once.
+func (st *Store) see(ctx context.Context, environmentID string) (reg seen, found bool, err error) {
+	var wg sync.WaitGroup
+	var p presence
+	var online bool
+	var onlineErr error
+	wg.Go(func() { p, reg.presence, online, onlineErr = get[presence](ctx, st.presence, environmentID) })
+	reg.registration, reg.revision, found, err = get[registration](ctx, st.registrations, environmentID)
+	wg.Wait()
+	if online && p.RegistrationID != reg.ID {
+		// Left by who had the environment before, or made since the registration was
+		// read by who has it now, see setOnline.
+		reg.revision = 0
+	}
+	return reg, found, errors.Join(err, onlineErr)
+}
+
+// seeInOrder is see without doubt: who has taken an environment over was
+// registered before it was online. So either its presence is newer than the
+// revision that was read, or its registration is seen.
+func (st *Store) seeInOrder(ctx context.Context, environmentID string) (reg seen, found bool, err error) {
+	_, online, _, err := get[presence](ctx, st.presence, environmentID)
+	if err != nil {
+		return seen{}, false, err
+	}
+	reg.registration, reg.revision, found, err = get[registration](ctx, st.registrations, environmentID)
+	reg.presence = online
+	return reg, found, err
+}
+
 // setOnline says that an executor's websocket is open. The newest one counts;
 // the revision is what setOffline needs. It returns errSuperseded when the
 // environment belongs to another registration, and the websocket must not stay.
-func (st *Store) setOnline(ctx context.Context, p presence) (revision uint64, err error) {
+//
+// What was seen just before saves reading it: storms of executors wait for little
+// else. The zero value is for who has seen nothing.
+func (st *Store) setOnline(ctx context.Context, p presence, reg seen) (revision uint64, err error) {
 	for range casRetries {
-		// In this order: who has taken the environment over was registered before it
-		// was online. So either its presence is newer than the revision, or its
-		// registration is seen, and it is not overwritten.
-		_, last, _, err := get[presence](ctx, st.presence, p.EnvironmentID)
-		if err != nil {
-			return 0, err
+		if reg.revision == 0 {
+			var found bool
+			if reg, found, err = st.seeInOrder(ctx, p.EnvironmentID); err != nil {
+				return 0, err
+			}
+			if !found || reg.ID != p.RegistrationID {
+				return 0, errSuperseded
+			}
 		}
-		reg, found, err := st.registration(ctx, p.EnvironmentID)
-		if err != nil {
-			return 0, err
-		}
-		if !found || reg.ID != p.RegistrationID {
-			return 0, errSuperseded
-		}
-		revision, ok, err := st.put(ctx, st.presence, p.EnvironmentID, p, last)
+		revision, ok, err := st.put(ctx, st.presence, p.EnvironmentID, p, reg.presence)
 		if err != nil {
 			return 0, err
 		}
 		if !ok {
+			reg = seen{}
 			continue
 		}
 		// After the presence, see register.
-		if err := st.touch(ctx, p.EnvironmentID, p.RegistrationID); err != nil {
-			return 0, errors.Join(err, st.setOffline(context.WithoutCancel(ctx), p.EnvironmentID, revision))
+		err = st.touch(ctx, p.EnvironmentID, reg)
+		switch {
+		case err == nil:
+			return revision, nil
+		case !errors.Is(err, errSuperseded) && st.failing() != nil:
+			// Nobody else can have registered either, and when the store can be written
+			// again all presences are made anew, see meeting.reassert.
+			return revision, nil
 		}
-		return revision, nil
+		return 0, errors.Join(err, st.setOffline(context.WithoutCancel(ctx), p.EnvironmentID, revision))
 	}
 	return 0, unavailable("going online", errors.New("too many others do the same"))
 }
 
-// touch writes the registration as it is, for its time to live and so that
+// touch writes a registration as it was seen, for its time to live and so that
 // nobody replaces it who has not seen this.
-func (st *Store) touch(ctx context.Context, environmentID, registrationID string) error {
+func (st *Store) touch(ctx context.Context, environmentID string, reg seen) error {
+	id := reg.ID
 	for range casRetries {
-		reg, revision, found, err := get[registration](ctx, st.registrations, environmentID)
+		if _, ok, err := st.put(ctx, st.registrations, environmentID, reg.registration, reg.revision); err != nil || ok {
+			return err
+		}
+		var found bool
+		var err error
+		reg.registration, reg.revision, found, err = get[registration](ctx, st.registrations, environmentID)
 		if err != nil {
 			return err
 		}
-		if !found || reg.ID != registrationID {
+		if !found || reg.ID != id {
 			return errSuperseded
-		}
-		if _, ok, err := st.put(ctx, st.registrations, environmentID, reg, revision); err != nil || ok {
-			return err
 		}
 	}
 	return unavailable("going online", errors.New("too many others do the same"))
@@ -258,7 +305,11 @@ func (st *Store) sweep(ctx context.Context, node string) error {
 		_, alive := nodes[p.Node]
 		switch {
 		case p.Node == node:
-			err = st.touch(ctx, environmentID, p.RegistrationID)
+			var reg seen
+			reg.registration, reg.revision, _, err = get[registration](ctx, st.registrations, environmentID)
+			if err == nil && reg.ID == p.RegistrationID {
+				err = st.touch(ctx, environmentID, reg)
+			}
 			if errors.Is(err, errSuperseded) {
 				err = nil // its websocket is about to be closed
 			}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/execagent/execagent/protocol"
@@ -50,9 +51,9 @@ var refusals = map[string]int{
 // serveRendezvous answers a request for a rendezvous websocket (remote.md 4).
 // The websocket lives on after it has returned.
 func (s *Server) serveRendezvous(w http.ResponseWriter, r *http.Request) {
-	p, t, no := s.admit(r)
+	p, t, reg, no := s.admit(r)
 	if no == nil {
-		no = s.routes.welcome(w, r, p, t)
+		no = s.routes.welcome(w, r, p, t, reg)
 	}
 	if no != nil {
 		s.metrics.refused(no.reason)
@@ -69,13 +70,13 @@ func (s *Server) serveRendezvous(w http.ResponseWriter, r *http.Request) {
 
 // admit finds out what the request may, without a word to the store before the
 // signature is known to be good. The ticket in a refusal is empty unless it is.
-func (s *Server) admit(r *http.Request) (*principal, ticket.Ticket, *refusal) {
+func (s *Server) admit(r *http.Request) (*principal, ticket.Ticket, seen, *refusal) {
 	if s.draining.Load() {
-		return nil, ticket.Ticket{}, &refusal{http.StatusServiceUnavailable, rejectDraining}
+		return nil, ticket.Ticket{}, seen{}, &refusal{http.StatusServiceUnavailable, rejectDraining}
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, ticket.Ticket{}, &refusal{http.StatusBadRequest, ticket.RejectMalformedQuery}
+		return nil, ticket.Ticket{}, seen{}, &refusal{http.StatusBadRequest, ticket.RejectMalformedQuery}
 	}
 	t, rejection := s.signer.Open(query, time.Now())
 	if rejection != "" {
@@ -83,29 +84,32 @@ func (s *Server) admit(r *http.Request) (*principal, ticket.Ticket, *refusal) {
 		if !ok {
 			status = http.StatusBadRequest
 		}
-		return nil, ticket.Ticket{}, &refusal{status, rejection}
+		return nil, ticket.Ticket{}, seen{}, &refusal{status, rejection}
 	}
 	if !protocol.ValidEnvironmentID(t.EnvironmentID) || !validSubject(t.RegistrationID) {
-		return nil, ticket.Ticket{}, &refusal{http.StatusBadRequest, ticket.RejectMalformedQuery}
+		return nil, ticket.Ticket{}, seen{}, &refusal{http.StatusBadRequest, ticket.RejectMalformedQuery}
 	}
 	unavailable := &refusal{http.StatusServiceUnavailable, rejectRouteUnavailable}
-	p, found, err := s.store.principal(r.Context(), t.Principal)
+	var p *principal
+	var found bool
+	var findErr error
+	var wg sync.WaitGroup
+	wg.Go(func() { p, found, findErr = s.store.principal(r.Context(), t.Principal) })
+	reg, registered, err := s.store.see(r.Context(), t.EnvironmentID)
+	wg.Wait()
 	switch {
-	case err != nil:
-		s.log.Warn("looking for a principal", "error", err)
-		return nil, t, unavailable
+	case findErr != nil:
+		s.log.Warn("looking for a principal", "error", findErr)
+		return nil, t, seen{}, unavailable
 	case !found || !p.may(t.Role, t.EnvironmentID):
-		return nil, t, &refusal{http.StatusForbidden, ticket.RejectInvalidRole}
-	}
-	reg, found, err := s.store.registration(r.Context(), t.EnvironmentID)
-	switch {
+		return nil, t, seen{}, &refusal{http.StatusForbidden, ticket.RejectInvalidRole}
 	case err != nil:
 		s.log.Warn("looking for a registration", "environment", t.EnvironmentID, "error", err)
-		return nil, t, unavailable
-	case !found || reg.ID != t.RegistrationID:
-		return nil, t, &refusal{http.StatusGone, rejectUnknownRoute}
+		return nil, t, seen{}, unavailable
+	case !registered || reg.ID != t.RegistrationID:
+		return nil, t, seen{}, &refusal{http.StatusGone, rejectUnknownRoute}
 	}
-	return p, t, nil
+	return p, t, reg, nil
 }
 
 // validSubject tells whether a registration id may be part of a subject of NATS.
@@ -117,7 +121,7 @@ func validSubject(id string) bool {
 
 // welcome upgrades the request and leaves its websocket to a goroutine. Without
 // a refusal it has answered.
-func (rs *routes) welcome(w http.ResponseWriter, r *http.Request, who *principal, t ticket.Ticket) *refusal {
+func (rs *routes) welcome(w http.ResponseWriter, r *http.Request, who *principal, t ticket.Ticket, reg seen) *refusal {
 	release, ok := rs.s.limits.connect(who)
 	if !ok {
 		// The reference executor would end if registering again met a 429.
@@ -142,7 +146,7 @@ func (rs *routes) welcome(w http.ResponseWriter, r *http.Request, who *principal
 	}
 	p.control = p.socket.NewLane(0)
 	if t.Role == ticket.Executor {
-		e := &executor{peer: p}
+		e := &executor{peer: p, seen: reg}
 		rs.start(&e.peer, e.serve)
 	} else {
 		h := &harness{peer: p}

@@ -267,6 +267,10 @@ func (st *Store) Close() error {
 	return nil
 }
 
+// alone tells whether this process is the only one that has websockets on the
+// store. Commands of an operator beside it have none.
+func (st *Store) alone() bool { return st.embedded != nil }
+
 // conn is the connection to NATS, for what is not state.
 func (st *Store) conn() *nats.Conn { return st.nc }
 

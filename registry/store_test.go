@@ -201,7 +201,7 @@ func TestStoreReopen(t *testing.T) {
 	if err := st.announce(t.Context(), "node"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.setOnline(t.Context(), presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "node"}); err != nil {
+	if _, err := st.setOnline(t.Context(), presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "node"}, seen{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := st.Close(); err != nil {
@@ -278,7 +278,7 @@ func TestRegister(t *testing.T) {
 	if again := register(two, a, false); again.ID != first.ID {
 		t.Errorf("the same key got %q, then %q", first.ID, again.ID)
 	}
-	revision, err := one.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"})
+	revision, err := one.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"}, seen{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func TestRegister(t *testing.T) {
 	if err := two.announce(ctx, "n2"); err != nil {
 		t.Fatal(err)
 	}
-	newer, err := two.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n2"})
+	newer, err := two.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n2"}, seen{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,14 +310,14 @@ func TestRegister(t *testing.T) {
 	if second.ID == first.ID {
 		t.Error("another key got the same registration")
 	}
-	if _, err := one.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"}); !errors.Is(err, errSuperseded) {
+	if _, err := one.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"}, seen{}); !errors.Is(err, errSuperseded) {
 		t.Errorf("the old executor goes online: %v, want %v", err, errSuperseded)
 	}
 	if _, online, err := one.online(ctx, "env"); online || err != nil {
 		t.Errorf("online %v, %v after that", online, err)
 	}
 	// And after both ends of all that the environment can be used as before.
-	if _, err := one.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: second.ID, Node: "n1"}); err != nil {
+	if _, err := one.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: second.ID, Node: "n1"}, seen{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -347,7 +347,7 @@ func TestRegisterRace(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				_, err = st.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"})
+				_, err = st.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"}, seen{})
 				if err == nil {
 					mu.Lock()
 					won[reg.ID] = true
@@ -389,7 +389,7 @@ func TestDeadNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := st.setOnline(ctx, presence{EnvironmentID: "env-" + node, RegistrationID: reg.ID, Node: node}); err != nil {
+		if _, err := st.setOnline(ctx, presence{EnvironmentID: "env-" + node, RegistrationID: reg.ID, Node: node}, seen{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -430,7 +430,7 @@ func TestSweepKeepsRegistration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"}); err != nil {
+	if _, err := st.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"}, seen{}); err != nil {
 		t.Fatal(err)
 	}
 	before, err := st.registrations.Get(ctx, "env")

@@ -1,0 +1,100 @@
+package registry
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/rendezvous/wire"
+	"github.com/execagent/execagent/registry/ticket"
+)
+
+// TestOnlineAtOnce: harnesses find an executor as soon as its websocket is up,
+// however long the store takes to note it, and are answered. At another server
+// it counts once it is noted.
+func TestOnlineAtOnce(t *testing.T) {
+	t.Parallel()
+	st, dir := openTestStore(t)
+	stores := []*Store{openBeside(t, dir), st}
+	c := newClusterOn(t, st, func() *Store { return stores[len(stores)-1] })
+	s := c.server(Config{})
+	stores = stores[:1]
+	other := c.server(Config{})
+	harness, _ := createKey(t, st, ticket.Harness, "*", Limits{})
+	web := func(ts *relayServer) *testServer { return &testServer{Server: ts.Server, url: ts.http.URL} }
+
+	m := s.routes.enter(c.environmentID, c.registration.ID)
+	defer s.routes.leave(m)
+	m.presence.Lock() // nothing of it reaches the store
+	unlock := sync.OnceFunc(m.presence.Unlock)
+	defer unlock()
+	e := s.dial(s.ticket(ticket.Executor))
+	c.eventually("the executor has a seat", m.isOnline)
+	web(s).mustConnect(t, harness, c.environmentID, testKey(t))
+	h := s.harness()
+	opened(h, e, "stream", 1)
+	if status, code, _ := web(other).post(t, "Bearer "+harness, protocol.RegistryPathPrefix+c.environmentID+"/connect",
+		protocol.ConnectRequest{HarnessPublicKey: testKey(t)}); status != http.StatusConflict || code != protocol.RegistryCodeEnvironmentOffline {
+		t.Errorf("at another server: %d %s", status, code)
+	}
+	unlock()
+	c.waitOnline(s.node)
+	web(other).mustConnect(t, harness, c.environmentID, testKey(t))
+	opened(other.harness(), e, "other", 1)
+	exchange(h, e, "stream", 1)
+}
+
+// TestOnlineExchanges: what an executor's websocket asks of the store, it asks at
+// once, and before it is open; then two writes follow.
+func TestOnlineExchanges(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.server(Config{})
+	all, err := c.st.conn().SubscribeSync(">")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.st.conn().Flush(); err != nil {
+		t.Fatal(err)
+	}
+	online, err := c.st.conn().SubscribeSync(hopSubject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.dial(s.ticket(ticket.Executor))
+	for { // what is said when it is online
+		message, err := online.NextMsg(soon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, ok := decodeNotice(message); ok && n.Kind == wire.NoticeOnline {
+			break
+		}
+	}
+	var exchanges []string
+	for {
+		message, err := all.NextMsg(soon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, ok := decodeNotice(message); ok && n.Kind == wire.NoticeOnline {
+			break
+		}
+		of := func(bucket string) bool {
+			return strings.HasPrefix(message.Subject, "$JS.API.DIRECT.GET.KV_execagent_"+bucket) || strings.HasPrefix(message.Subject, "$KV.execagent_"+bucket)
+		}
+		if of("keys") || of("registrations") || of("presence") {
+			exchanges = append(exchanges, message.Subject)
+		}
+	}
+	reads := 0
+	for reads < len(exchanges) && strings.HasPrefix(exchanges[reads], "$JS") {
+		reads++
+	}
+	if writes := exchanges[reads:]; reads != 3 || len(writes) != 2 ||
+		!strings.HasPrefix(writes[0], "$KV.execagent_presence.") || !strings.HasPrefix(writes[1], "$KV.execagent_registrations.") {
+		t.Errorf("the store was asked %q", exchanges)
+	}
+}
