@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/execagent/execagent/internal/lobby"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -49,7 +50,7 @@ type Listener struct {
 	tcp     *net.TCPListener
 	other   *reservation
 	server  *http.Server
-	lobby   *lobby
+	lobby   *lobby.Lobby
 	conns   chan *WebSocket
 	running sync.WaitGroup // the server, connections in their HTTP part, hand-overs
 
@@ -80,7 +81,7 @@ func Listen(config Config) (*Listener, error) {
 	l := &Listener{
 		config: config,
 		tcp:    tcp.(*net.TCPListener),
-		lobby:  newLobby(maxHandshakes),
+		lobby:  lobby.New(maxHandshakes, 0),
 		conns:  make(chan *WebSocket),
 		done:   make(chan struct{}),
 	}
@@ -140,7 +141,7 @@ func (l *Listener) Accept() (rpc.Conn, error) {
 // once, and beside Accept.
 func (l *Listener) Close() error {
 	l.end(net.ErrClosed)
-	l.lobby.close()
+	l.lobby.Close()
 	err := l.server.Close()
 	l.running.Wait()
 	l.closing.Do(l.other.release)
@@ -166,7 +167,7 @@ func (l *Listener) end(err error) {
 // connState lets a connection leave the lobby when its HTTP part is over.
 func (l *Listener) connState(conn net.Conn, state http.ConnState) {
 	if state == http.StateClosed || state == http.StateHijacked {
-		l.lobby.leave(conn)
+		l.lobby.Leave(conn)
 		l.running.Done()
 	}
 }
@@ -190,7 +191,7 @@ func (d door) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	conn := &wire{TCPConn: tcp}
-	if !d.l.lobby.enter(conn, d.l.done) {
+	if !d.l.lobby.Enter(conn, d.l.done) {
 		_ = conn.Close() // nobody has used it
 		return nil, net.ErrClosed
 	}
