@@ -46,7 +46,7 @@ var rules = map[string]rule{
 	"relay": {[]string{"protocol", "rpc", "auth", "internal/tlsconfig", "relay/frame", "relay/socket"},
 		"the relay carries messages; it knows neither the agent nor the registry's insides"},
 	"auth": {[]string{"internal/strictbase64", "internal/tlsconfig"}, "credentials know nothing of what they are shown to"},
-	"registry": {[]string{"protocol", "auth", "internal/strictbase64", "registry/ticket", "registry/rendezvous/wire", "relay/frame", "relay/socket"},
+	"registry": {[]string{"protocol", "auth", "internal/lobby", "internal/strictbase64", "registry/ticket", "registry/rendezvous/wire", "relay/frame", "relay/socket"},
 		"the registry passes frames on and cannot read them"},
 	"registry/rendezvous/wire": {[]string{"relay/frame"}, "what has arrived is decoded here, and acted on elsewhere"},
 	"registry/ticket":          {[]string{"protocol", "internal/strictbase64"}, "what is signed is checked without asking anybody"},

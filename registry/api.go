@@ -100,7 +100,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), apiTimeout)
 	defer cancel()
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	result, failure := s.perform(ctx, r, op, environmentID)
+	result, failure := s.perform(ctx, w, r, op, environmentID)
 	if failure != nil {
 		if failure.status == http.StatusMethodNotAllowed {
 			w.Header().Set("Allow", http.MethodPost)
@@ -113,7 +113,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 }
 
 // perform checks who asks before it looks at what they ask.
-func (s *Server) perform(ctx context.Context, r *http.Request, op operation, environmentID string) (any, *apiError) {
+func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, environmentID string) (any, *apiError) {
 	if r.Method != http.MethodPost {
 		return nil, &apiError{status: http.StatusMethodNotAllowed, code: codeMethod, message: "the method is not POST"}
 	}
@@ -137,6 +137,9 @@ func (s *Server) perform(ctx context.Context, r *http.Request, op operation, env
 	}
 	if !p.may(op.role, environmentID) {
 		return nil, &apiError{status: http.StatusForbidden, code: codeForbidden, message: "the credential is not for this operation and environment"}
+	}
+	if seatOf(r).know(p) {
+		w.Header().Del("Connection")
 	}
 	return op.serve(s, ctx, &call{request: r, principal: p, environmentID: environmentID})
 }

@@ -7,7 +7,7 @@
 //	...
 //	server, err := registry.New(ctx, registry.Config{Store: store})
 //	...
-//	err = http.ListenAndServe("127.0.0.1:8080", server)
+//	err = registry.NewFront(server, listener, nil).Serve()
 //
 // All state is in NATS (D14), embedded or a cluster, and everything that one
 // request leaves for another is read from there: any number of servers on one

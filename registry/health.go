@@ -19,6 +19,14 @@ const (
 // ServeHTTP answers requests to the API and to the rendezvous, and those about
 // health.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	seat, h := seatOf(r), w.Header()
+	seat.attend()
+	h.Set("Connection", "close") // as long as nobody is known to have sent the request
+	defer func() {
+		if h.Get("Connection") != "" {
+			seat.dismiss(w)
+		}
+	}()
 	switch path := r.URL.Path; {
 	case strings.HasPrefix(path, ticket.RendezvousPath):
 		s.serveRendezvous(w, r)

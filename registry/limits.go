@@ -75,6 +75,7 @@ type allowance struct {
 	validations *rate.Limiter // requests that harnesses make executors make
 	bytes       *rate.Limiter
 	connections int
+	kept        int // HTTP connections, see keep
 	streams     int
 	used        time.Time // last time
 }
@@ -129,6 +130,12 @@ func (l *limiter) reserve(p *principal, of func(*allowance) *rate.Limiter) (retr
 // and may be called once.
 func (l *limiter) connect(p *principal) (release func(), ok bool) {
 	return l.take(p, func(a *allowance) (*int, int) { return &a.connections, a.limits.Connections })
+}
+
+// keep takes an HTTP connection that stays open for further requests, of which
+// there may be as many again as websockets.
+func (l *limiter) keep(p *principal) (release func(), ok bool) {
+	return l.take(p, func(a *allowance) (*int, int) { return &a.kept, a.limits.Connections })
 }
 
 // stream takes a stream as connect takes a websocket.
@@ -225,7 +232,7 @@ func relimited(l *rate.Limiter, limit rate.Limit, burst int) *rate.Limiter {
 func (l *limiter) forget(now time.Time) bool {
 	n := len(l.allowances)
 	for id, a := range l.allowances {
-		if a.connections == 0 && a.streams == 0 && now.Sub(a.used) >= idleAllowance {
+		if a.connections == 0 && a.kept == 0 && a.streams == 0 && now.Sub(a.used) >= idleAllowance {
 			delete(l.allowances, id)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -109,13 +108,10 @@ func (d *demo) run(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	rendezvous := &tap{Listener: listener}
-	web := &http.Server{Handler: server, ReadHeaderTimeout: stopPatience}
+	front := registry.NewFront(server, rendezvous, nil)
 	served := make(chan error, 1)
-	go func() { served <- web.Serve(rendezvous) }()
-	defer func() {
-		err = errors.Join(err, web.Close())
-		<-served // http.ErrServerClosed
-	}()
+	go func() { served <- front.Serve() }()
+	defer func() { err = errors.Join(err, front.Close(), <-served) }()
 	url := "http://" + listener.Addr().String()
 	d.step("registry with an embedded NATS on %s, its data in a temporary folder", url)
 

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"runtime/debug"
 	"time"
@@ -18,14 +17,7 @@ import (
 	"github.com/execagent/execagent/registry"
 )
 
-// Bounds of one HTTP exchange. They end with the upgrade to a websocket.
 const (
-	headerTimeout  = 10 * time.Second
-	readTimeout    = 20 * time.Second
-	writeTimeout   = 20 * time.Second
-	idleTimeout    = 5 * time.Minute // executors keep their connection for the next handshake
-	maxHeaderBytes = 16 << 10
-
 	// startTimeout is for the store and what the server does there at first.
 	startTimeout = 90 * time.Second
 	// lonelyPatience is the longest drain of a server whose store is its own:
@@ -49,7 +41,7 @@ func (f *serveFlags) run(sys system) (err error) {
 			logger.Warn("a secret is open to others", "reason", err)
 		}
 	}
-	listener, scheme, err := f.listen()
+	listener, config, err := f.listen()
 	if err != nil {
 		return err
 	}
@@ -79,47 +71,35 @@ func (f *serveFlags) run(sys system) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	return f.serve(sys, server, listener, scheme, logger)
+	return f.serve(sys, server, listener, config, logger)
 }
 
-// listen also makes sure of the certificate, before anybody can connect.
-func (f *serveFlags) listen() (listener net.Listener, scheme string, err error) {
-	var config *tls.Config
+// listen also makes sure of the certificate, before anybody can connect; config is
+// nil without one.
+func (f *serveFlags) listen() (listener net.Listener, config *tls.Config, err error) {
 	if f.TLSCert != "" {
 		certificate, err := tls.LoadX509KeyPair(f.TLSCert, f.TLSKey)
 		if err != nil {
-			return nil, "", fmt.Errorf("reading the certificate: %w", err)
+			return nil, nil, fmt.Errorf("reading the certificate: %w", err)
 		}
 		config = tlsconfig.Server(certificate)
 	}
-	if listener, err = net.Listen("tcp", f.Listen); err != nil {
-		return nil, "", err
-	}
-	if config != nil {
-		return tls.NewListener(listener, config), "https", nil
-	}
-	return listener, "http", nil
+	listener, err = net.Listen("tcp", f.Listen)
+	return listener, config, err
 }
 
 // serve answers requests until a signal, then drains.
-func (f *serveFlags) serve(sys system, server *registry.Server, listener net.Listener, scheme string, logger *slog.Logger) error {
-	var protocols http.Protocols
-	protocols.SetHTTP1(true) // websockets need it
-	web := &http.Server{
-		Handler:           server,
-		Protocols:         &protocols,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug), // strangers' broken handshakes
-	}
+func (f *serveFlags) serve(sys system, server *registry.Server, listener net.Listener, config *tls.Config, logger *slog.Logger) error {
+	front := registry.NewFront(server, listener, config)
 	done := make(chan error, 1)
-	go func() { done <- web.Serve(listener) }()
+	go func() { done <- front.Serve() }()
+	scheme := "http"
+	if config != nil {
+		scheme = "https"
+	}
 	// Clients that wait for the line may connect at once.
 	if _, err := fmt.Fprintf(sys.stdout, "%s://%s\n", scheme, listener.Addr()); err != nil {
-		return errors.Join(fmt.Errorf("printing the URL: %w", err), web.Close(), ended(<-done))
+		return errors.Join(fmt.Errorf("printing the URL: %w", err), front.Close(), <-done)
 	}
 	select {
 	case err := <-done:
@@ -148,21 +128,13 @@ func (f *serveFlags) serve(sys system, server *registry.Server, listener net.Lis
 	}
 	ctx, cancel = context.WithTimeout(context.Background(), shutdownPatience)
 	defer cancel()
-	if err := web.Shutdown(ctx); err != nil {
+	if err := front.Shutdown(ctx); err != nil {
 		logger.Warn("requests take too long to end", "error", err)
-		if err := web.Close(); err != nil {
+		if err := front.Close(); err != nil {
 			return err
 		}
 	}
-	return ended(<-done)
-}
-
-// ended is how serving ended, if not because it was told to.
-func ended(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
+	return <-done
 }
 
 func newLogger(w io.Writer, flags *serveFlags) *slog.Logger {

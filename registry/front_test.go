@@ -1,0 +1,313 @@
+package registry
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/relay/socket"
+)
+
+// startFront serves s behind a front.
+func startFront(t testing.TB, s *Server) (front *Front, address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	front = NewFront(s, l, nil)
+	served := make(chan error, 1)
+	go func() { served <- front.Serve() }()
+	t.Cleanup(func() {
+		if err := front.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := within(t, served); err != nil {
+			t.Error(err)
+		}
+	})
+	return front, l.Addr().String()
+}
+
+// visitor is a connection that the test speaks HTTP on.
+type visitor struct {
+	t    testing.TB
+	conn net.Conn
+	r    *bufio.Reader
+}
+
+func visit(t testing.TB, address string) *visitor {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(soon)); err != nil {
+		t.Fatal(err)
+	}
+	return &visitor{t, conn, bufio.NewReader(conn)}
+}
+
+// ask sends a request and tells how it was answered, and whether the connection
+// is over then.
+func (v *visitor) ask(method, path, authorization string, body any) (status int, over bool) {
+	v.t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(v.conn, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, authorization, len(text), text); err != nil {
+		v.t.Fatal(err)
+	}
+	response, err := http.ReadResponse(v.r, &http.Request{Method: method})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		v.t.Fatal(err)
+	}
+	if response.Close {
+		if _, err := v.r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			v.t.Errorf("%s %s: %v after the answer, want the end of the connection", method, path, err)
+		}
+	}
+	return response.StatusCode, response.Close
+}
+
+// TestStrangersLeave: the connection of who has shown no credential ends with the
+// answer; that of who has stays open, until a stranger comes through it.
+func TestStrangersLeave(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	s := startServer(t, Config{Store: st})
+	front, address := startFront(t, s.Server)
+	executor, _ := createKey(t, st, ticket.Executor, "env", Limits{})
+	const api = protocol.RegistryPathPrefix
+	register := registerBody(testKey(t))
+	for _, tt := range []struct {
+		method, path, key string
+		status            int
+	}{
+		{"POST", api + "env/register", "xa_wrong", 401},
+		{"POST", api + "env/register", "", 401},
+		{"POST", api + "other/register", executor, 403},
+		{"POST", api + "env/connect", executor, 403},
+		{"POST", api + "a.b/register", executor, 400},
+		{"GET", api + "env/register", executor, 405},
+		{"POST", api + "env/unknown", executor, 404},
+		{"GET", "/unknown", "", 404},
+		{"GET", RendezvousPath, "", 400},
+		{"GET", pathHealth, "", 200},
+		{"GET", pathReady, "", 200},
+		{"HEAD", pathMetrics, "", 200},
+		{"POST", pathMetrics, "", 405},
+	} {
+		v := visit(t, address)
+		if status, over := v.ask(tt.method, tt.path, "Bearer "+tt.key, register); status != tt.status || !over {
+			t.Errorf("%s %s: %d, connection ends: %v", tt.method, tt.path, status, over)
+		}
+	}
+	v := visit(t, address)
+	for _, tt := range []struct {
+		path   string
+		status int
+	}{{"env/register", 200}, {"env/validate", 400}, {"env/register", 200}} {
+		if status, over := v.ask("POST", api+tt.path, "Bearer "+executor, register); status != tt.status || over {
+			t.Errorf("%s: %d, connection ends: %v", tt.path, status, over)
+		}
+	}
+	if status, over := v.ask("POST", api+"env/register", "Bearer wrong", register); status != 401 || !over {
+		t.Errorf("a stranger on a principal's connection: %d, connection ends: %v", status, over)
+	}
+	eventually(t, "nobody is left", func() bool { return front.lobby.Len() == 0 && front.taken() == 0 && s.kept() == 0 })
+}
+
+// TestAnsweredStrangersGo: nobody waits for the rest of a body that was answered
+// without it.
+func TestAnsweredStrangersGo(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	s := startServer(t, Config{Store: st})
+	_, address := startFront(t, s.Server)
+	answered, silent := visit(t, address), visit(t, address)
+	head := "POST " + protocol.RegistryPathPrefix + "env/register HTTP/1.1\r\nHost: x\r\nContent-Length: 6000\r\n\r\nhalf of it"
+	if _, err := io.WriteString(answered.conn, head); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.ReadResponse(answered.r, nil)
+	if err != nil || response.StatusCode != http.StatusUnauthorized {
+		t.Fatal(response, err)
+	}
+	if _, err := io.Copy(io.Discard, answered.r); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("it is still open")
+	}
+	// headerTimeout is the end of who says nothing, and readTimeout longer still.
+	if err := silent.conn.SetReadDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := silent.r.ReadByte(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("who has said nothing since has ended before: %v", err)
+	}
+}
+
+// taken is how many connections the front knows of.
+func (f *Front) taken() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.seats)
+}
+
+// kept is how many HTTP connections are counted for principals.
+func (s *testServer) kept() (n int) {
+	s.limits.mu.Lock()
+	defer s.limits.mu.Unlock()
+	for _, a := range s.limits.allowances {
+		n += a.kept
+	}
+	return n
+}
+
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	(&cluster{t: t}).eventually(what, condition)
+}
+
+// TestKeptConnections: a principal's HTTP connections that stay open are counted,
+// through a proxy as that of who has used it last.
+func TestKeptConnections(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	s := startServer(t, Config{Store: st})
+	front, address := startFront(t, s.Server)
+	few, fewID := createKey(t, st, ticket.Executor, "env", Limits{Connections: 2})
+	many, manyID := createKey(t, st, ticket.Executor, "env", Limits{})
+	body := registerBody(testKey(t))
+	ask := func(v *visitor, key string, wantOver bool) {
+		t.Helper()
+		if status, over := v.ask("POST", protocol.RegistryPathPrefix+"env/register", "Bearer "+key, body); status != 200 || over != wantOver {
+			t.Errorf("%d, connection ends: %v, want %v", status, over, wantOver)
+		}
+	}
+	count := func(id string) int {
+		s.limits.mu.Lock()
+		defer s.limits.mu.Unlock()
+		return s.limits.allowances[keyPrincipal+id].kept
+	}
+	first, second := visit(t, address), visit(t, address)
+	for range 3 {
+		ask(first, few, false)
+		ask(second, few, false)
+		ask(visit(t, address), few, true) // beyond the limit it is answered all the same
+	}
+	ask(second, many, false)
+	if count(fewID) != 1 || count(manyID) != 1 {
+		t.Errorf("%d and %d connections are counted", count(fewID), count(manyID))
+	}
+	ask(visit(t, address), few, false)
+	ask(second, few, true) // that of the other principal it would have to take
+	eventually(t, "it is given back", func() bool { return count(manyID) == 0 })
+	first.conn.Close()
+	eventually(t, "it is given back", func() bool { return count(fewID) == 1 })
+	if n := front.lobby.Len(); n != 0 {
+		t.Errorf("%d seats are taken in the lobby", n)
+	}
+}
+
+// TestStrangersAreFew: thousands of strangers, in every state, are bounded and keep
+// nobody out who has a key or a signed URL.
+func TestStrangersAreFew(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.server(Config{})
+	front, address := startFront(t, s.Server)
+	executor, _ := createKey(t, c.st, ticket.Executor, "*", Limits{})
+	strangers := 8000
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	strangers = min(strangers, int(limit.Cur)-3*maxStrangers)
+	if strangers < maxStrangers+1000 {
+		t.Skipf("%d descriptors are too few", limit.Cur)
+	}
+	heads := []string{"", "GET / HTTP/1.1\r\n", "POST " + protocol.RegistryPathPrefix + "env/connect HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer xa_" +
+		strings.Repeat("x", 43) + "\r\nContent-Length: 6000\r\n\r\nhalf of it"}
+	var wg sync.WaitGroup
+	const crowds = 8
+	var dialed atomic.Int32
+	for range crowds {
+		wg.Go(func() {
+			for n := range strangers / crowds {
+				conn, err := (&net.Dialer{Timeout: soon}).Dial("tcp", address)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				t.Cleanup(func() { conn.Close() })
+				_, _ = io.WriteString(conn, heads[n%len(heads)]) // it may be closed by now
+				dialed.Add(1)
+			}
+		})
+	}
+	most := 0
+	body := registerBody(testKey(t))
+	for dialed.Load() < int32(strangers/crowds*crowds) && !t.Failed() {
+		// As ends do, until it works: in a crowd this fast one may be closed in its
+		// turn.
+		eventually(t, "an executor registers", func() bool {
+			most = max(most, front.taken())
+			return try(address, executor, body) == 200
+		})
+	}
+	wg.Wait()
+	eventually(t, "an executor connects", func() bool {
+		most = max(most, front.taken())
+		e, err := socket.Dial(t.Context(), strings.Replace(s.url(s.ticket(ticket.Executor)), s.base().Host, address, 1), nil, socket.Config{})
+		if err == nil {
+			e.Close()
+		}
+		return err == nil
+	})
+	// Those in the lobby, and the few that have just left it.
+	if most > maxStrangers+100 {
+		t.Errorf("%d connections at once", most)
+	}
+	t.Logf("%d connections at most", most)
+}
+
+// try registers, and returns 0 where the connection was lost.
+func try(address, key string, body any) (status int) {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return 0
+	}
+	defer conn.Close()
+	text, err := json.Marshal(body)
+	if err != nil {
+		return 0
+	}
+	_ = conn.SetDeadline(time.Now().Add(soon))
+	if _, err := fmt.Fprintf(conn, "POST %sother/register HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", protocol.RegistryPathPrefix, key, len(text), text); err != nil {
+		return 0
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return 0
+	}
+	response.Body.Close()
+	return response.StatusCode
+}
