@@ -50,7 +50,11 @@ func startServer(t testing.TB, cfg Config) *testServer {
 
 func createKey(t testing.TB, st *Store, r ticket.Role, environments string, limits Limits) (text, id string) {
 	t.Helper()
-	text, key, err := st.CreateKey(t.Context(), Key{Role: string(r), Environments: environments, Limits: limits})
+	var key Key
+	err := persist(t.Context(), func() (err error) {
+		text, key, err = st.CreateKey(t.Context(), Key{Role: string(r), Environments: environments, Limits: limits})
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func startCluster(t *testing.T, n int) (servers []*server.Server, urls string) {
 		}
 		s.Start()
 		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-		if !s.ReadyForConnections(10 * time.Second) {
+		if !s.ReadyForConnections(soon) {
 			t.Fatal("a NATS server is not ready")
 		}
 		servers = append(servers, s)

@@ -110,7 +110,7 @@ func TestStrangersLeave(t *testing.T) {
 		{"GET", api + "env/register", executor, 405},
 		{"POST", api + "env/unknown", executor, 404},
 		{"GET", "/unknown", "", 404},
-		{"GET", RendezvousPath, "", 400},
+		{"GET", ticket.RendezvousPath, "", 400},
 		{"GET", pathHealth, "", 200},
 		{"GET", pathReady, "", 200},
 		{"HEAD", pathMetrics, "", 200},

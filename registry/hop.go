@@ -66,7 +66,8 @@ type hop struct {
 	heard map[string]time.Time // other servers, when they last said something to all
 }
 
-func openHop(rs *routes) (*hop, error) {
+// openHop has a context with a deadline.
+func openHop(ctx context.Context, rs *routes) (*hop, error) {
 	h := &hop{rs: rs, conn: rs.s.store.conn(), node: rs.s.node, heard: make(map[string]time.Time), missed: make(chan struct{}, 1)}
 	var err error
 	if h.own, err = h.subscribe(hopSubject + "." + h.node + ".>"); err != nil {
@@ -76,7 +77,7 @@ func openHop(rs *routes) (*hop, error) {
 		return nil, errors.Join(err, h.own.Unsubscribe())
 	}
 	// Whoever learns of this server must be able to reach it.
-	if err := h.conn.FlushTimeout(storeTimeout); err != nil {
+	if err := h.conn.FlushWithContext(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("subscribing: %w", err), h.own.Unsubscribe(), h.all.Unsubscribe())
 	}
 	h.statuses = h.conn.StatusChanged(nats.CONNECTED)

@@ -69,14 +69,14 @@ type routes struct {
 	drained  chan struct{} // made by Drain, closed when no socket is left
 }
 
-func newRoutes(s *Server) (*routes, error) {
+func newRoutes(ctx context.Context, s *Server) (*routes, error) {
 	rs := &routes{
 		s: s, patience: defaultPatience, opening: defaultOpening,
 		meetings: make(map[string]*meeting), sockets: make(map[*peer]struct{}),
 	}
 	rs.background, rs.stop = context.WithCancel(context.Background())
 	var err error
-	if rs.hop, err = openHop(rs); err != nil {
+	if rs.hop, err = openHop(ctx, rs); err != nil {
 		rs.stop()
 		return nil, err
 	}

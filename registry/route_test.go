@@ -185,10 +185,14 @@ func TestHarnessWithoutStream(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s := c.server(Config{})
-	s.routes.opening = 50 * time.Millisecond
-	e, h, silent := s.executor(), s.harness(), s.harness()
+	e, h := s.executor(), s.harness()
 	opened(h, e, "stream", 0)
-	silent.wantEnd()
+	m := s.routes.find(c.registration.ID)
+	defer s.routes.leave(m)
+	m.mu.Lock()
+	s.routes.opening = 50 * time.Millisecond // not before h has opened its stream
+	m.mu.Unlock()
+	s.harness().wantEnd()
 	exchange(h, e, "stream", 0)
 	h.want(e.sendFrame(frame.Frame{StreamID: []byte("stream"), Body: frame.Reset, Reason: []byte("done")}))
 	h.wantEnd()
@@ -412,7 +416,9 @@ func TestExecutorGone(t *testing.T) {
 				_, online, err := c.st.online(t.Context(), c.environmentID)
 				return err == nil && !online
 			})
+			before := c.dropped()
 			patient.sendFrame(acked(data("acknowledged", 1, "lost"), 1))
+			c.eventually("it is lost", func() bool { return c.dropped() > before })
 
 			e = servers[places[1]].executor()
 			patient.want(e.sendFrame(acked(resume("acknowledged"), 1)))

@@ -80,8 +80,8 @@ type Server struct {
 	wg     sync.WaitGroup
 }
 
-// New makes a server and announces its node to the others on the same store.
-// The context bounds only that.
+// New makes a server and announces its node to the others on the same store. The
+// context bounds only that, as does a minute.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("a registry needs a store")
@@ -115,7 +115,13 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		}
 		s.publicURL = public
 	}
-	key, err := s.store.sharedKey(ctx)
+	ctx, stop := context.WithTimeout(ctx, openTimeout)
+	defer stop()
+	var key []byte
+	err := persist(ctx, func() (err error) {
+		key, err = s.store.sharedKey(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -133,16 +139,20 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 
 // start starts what runs until background ends; ctx bounds only the start.
 func (s *Server) start(ctx, background context.Context) error {
-	if err := s.store.announce(ctx, s.node); err != nil {
+	if err := persist(ctx, func() error { return s.store.announce(ctx, s.node) }); err != nil {
 		return err
 	}
 	var err error
-	if s.routes, err = newRoutes(s); err != nil {
+	if s.routes, err = newRoutes(ctx, s); err != nil {
 		return err
 	}
 	// The watch lives as long as the context that it is made with.
 	stop := context.AfterFunc(ctx, s.cancel)
-	revoked, err := s.store.watchRevocations(background)
+	var revoked *revocations
+	err = persist(ctx, func() (err error) {
+		revoked, err = s.store.watchRevocations(background)
+		return err
+	})
 	if err == nil && !stop() {
 		err = errors.Join(context.Cause(ctx), revoked.stop())
 	}
@@ -153,6 +163,17 @@ func (s *Server) start(ctx, background context.Context) error {
 	s.wg.Go(func() { s.routes.audit(background) })
 	s.wg.Go(func() { s.store.heartbeat(background, s.node) })
 	return nil
+}
+
+// persist repeats what a store does not answer in time, as one that is busy or
+// elects a leader, until ctx ends.
+func persist(ctx context.Context, ask func() error) error {
+	for {
+		err := ask()
+		if !errors.Is(err, errUnavailable) || !pause(ctx) {
+			return err
+		}
+	}
 }
 
 // parsePublicURL returns the base of rendezvous URLs.
