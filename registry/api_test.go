@@ -212,8 +212,10 @@ func TestConversation(t *testing.T) {
 	}
 
 	good := protocol.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: harnessKey, HarnessKeyAuthorization: connected.HarnessKeyAuthorization}
-	if !one.validate(t, executor, "env-1", good) {
-		t.Error("an honest harness is not valid")
+	for _, s := range []*testServer{one, two, one} { // it says who, not how often
+		if !s.validate(t, executor, "env-1", good) {
+			t.Error("an honest harness is not valid")
+		}
 	}
 	for name, change := range map[string]func(*protocol.ValidateRequest){
 		"another key":           func(r *protocol.ValidateRequest) { r.HarnessPublicKey = testKey(t) },
