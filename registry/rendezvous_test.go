@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/socket"
@@ -33,8 +35,24 @@ type cluster struct {
 
 // newCluster has one environment, env, with a registered executor.
 func newCluster(t testing.TB) *cluster {
-	st, dir := openTestStore(t)
-	return newClusterOn(t, st, func() *Store { return openBeside(t, dir) })
+	st, _ := openTestStore(t)
+	return newClusterOn(t, st, func() *Store { return openNear(t, st) })
+}
+
+// openNear is another process's store, but for the way to the NATS server: that of
+// openBeside is slow for all the frames of a test.
+func openNear(t testing.TB, st *Store) *Store {
+	t.Helper()
+	nc, err := connectNATS(t.Context(), nats.DefaultURL, st.log, nats.InProcessServer(st.embedded))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	near := &Store{nc: nc, log: st.log}
+	if near.buckets, err = openBuckets(t.Context(), nc, 0, true); err != nil {
+		t.Fatal(err)
+	}
+	return near
 }
 
 func newClusterOn(t testing.TB, st *Store, open func() *Store) *cluster {
