@@ -14,6 +14,7 @@ type Lane struct {
 
 	// Socket.mu protects the rest.
 	closed  bool
+	budget  *Budget
 	queue   []*Message // from first on
 	first   int
 	waiting int       // cost of what is in queue
@@ -34,6 +35,16 @@ func (s *Socket) NewLane(limit int) *Lane {
 	return l
 }
 
+// Share has what waits in the lane, which must be empty, count in b as well. While
+// that is spent, an empty lane takes a message of up to 4 KiB, and no other lane
+// takes any. A Send that waits for it alone is not woken when there is room again,
+// but by Close.
+func (l *Lane) Share(b *Budget) {
+	l.socket.mu.Lock()
+	defer l.socket.mu.Unlock()
+	l.budget = b
+}
+
 // Send queues m, or writes it at once when nothing else is being written. It
 // blocks while limit bytes of the lane wait. It takes over one hold on m,
 // whatever it returns: [ErrLaneClosed], [ErrTooLarge], or the reason of the
@@ -45,7 +56,7 @@ func (l *Lane) Send(m *Message) error {
 		return ErrTooLarge
 	}
 	s.mu.Lock()
-	if err := l.waitForRoom(); err != nil {
+	if err := l.waitForRoom(m); err != nil {
 		s.mu.Unlock()
 		m.Release()
 		return err
@@ -84,7 +95,7 @@ func (l *Lane) dispatch(m *Message) {
 func (l *Lane) TrySend(m *Message) bool {
 	s := l.socket
 	s.mu.Lock()
-	if l.refusal() != nil || l.isFull() || len(m.Bytes) > s.maxMessage {
+	if l.refusal() != nil || l.isFull(m) || len(m.Bytes) > s.maxMessage {
 		s.mu.Unlock()
 		m.Release()
 		return false
@@ -115,13 +126,19 @@ func (l *Lane) refusal() error {
 	return nil
 }
 
-func (l *Lane) isFull() bool { return l.waiting >= l.limit }
+// hasRoom is about the lane's own limit.
+func (l *Lane) hasRoom() bool { return l.waiting < l.limit }
 
-// waitForRoom returns nil when the lane can take a message.
-func (l *Lane) waitForRoom() error {
-	if l.isFull() || l.blocked > 0 { // no overtaking of those who wait
+// isFull tells whether the lane does not take m.
+func (l *Lane) isFull(m *Message) bool {
+	return !l.hasRoom() || l.budget.Spent() && (l.waiting > 0 || len(m.Bytes) > smallMessage)
+}
+
+// waitForRoom returns nil when the lane can take m.
+func (l *Lane) waitForRoom(m *Message) error {
+	if l.isFull(m) || l.blocked > 0 { // no overtaking of those who wait
 		l.blocked++
-		for waited := false; l.refusal() == nil && (!waited || l.isFull()); waited = true {
+		for waited := false; l.refusal() == nil && (!waited || l.isFull(m)); waited = true {
 			l.room.Wait()
 		}
 		l.blocked--
@@ -130,7 +147,7 @@ func (l *Lane) waitForRoom() error {
 		l.room.Broadcast()
 		return err
 	}
-	if l.blocked > 0 && !l.isFull() {
+	if l.blocked > 0 && l.hasRoom() {
 		// The next one looks once this message has found its place.
 		l.room.Signal()
 	}
@@ -141,6 +158,7 @@ func (l *Lane) waitForRoom() error {
 func (l *Lane) push(m *Message) {
 	l.queue = append(l.queue, m)
 	l.waiting += m.Cost()
+	l.budget.Take(m.Cost())
 	if len(l.queue)-l.first == 1 {
 		l.socket.sched.enlist(l)
 	}
@@ -170,7 +188,8 @@ func (l *Lane) pop() *Message {
 		l.queue, l.first = l.queue[:n], 0
 	}
 	l.waiting -= m.Cost()
-	if l.blocked > 0 && !l.isFull() {
+	l.budget.Give(m.Cost())
+	if l.blocked > 0 && l.hasRoom() {
 		l.room.Signal()
 	}
 	return m

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -41,13 +42,14 @@ func (s *Socket) readMessage() (*Message, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.wire.used(maxHeader)
 	if kind != websocket.BinaryMessage {
-		if _, err := io.Copy(io.Discard, r); err != nil {
+		if err := s.discard(r); err != nil {
 			return nil, err
 		}
 		return nil, ErrText
 	}
-	b, err := readAll(r)
+	b, err := s.readAll(r)
 	if err != nil {
 		rpc.Recycle(b)
 		return nil, err
@@ -59,13 +61,20 @@ func (s *Socket) readMessage() (*Message, error) {
 
 // readAll returns what it has read also with an error. gorilla does not tell
 // how long a message is, so the buffer grows.
-func readAll(r io.Reader) ([]byte, error) {
+func (s *Socket) readAll(r io.Reader) ([]byte, error) {
 	b := rpc.Buffer(firstBuffer)
 	for {
 		if len(b) == cap(b) {
+			if cap(b) < recordBuffer && s.large != nil {
+				if err := s.beginLarge(); err != nil {
+					return b, err
+				}
+				defer s.endLarge()
+			}
 			b = moved(b, max(recordBuffer, 2*cap(b)))
 		}
 		n, err := r.Read(b[len(b):cap(b)])
+		s.wire.used(n)
 		b = b[:len(b)+n]
 		if err == io.EOF {
 			if cap(b) >= recordBuffer && len(b) < cap(b)/4 {
@@ -79,6 +88,38 @@ func readAll(r io.Reader) ([]byte, error) {
 			return b, err
 		}
 	}
+}
+
+func (s *Socket) discard(r io.Reader) error {
+	b := rpc.Buffer(readBuffer)
+	defer rpc.Recycle(b)
+	for {
+		n, err := r.Read(b[:cap(b)])
+		s.wire.used(n)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// beginLarge waits until another large message may be read.
+func (s *Socket) beginLarge() error {
+	select {
+	case s.large <- struct{}{}:
+	case <-s.done:
+		return s.Err()
+	}
+	// A connection that is closed says so when it is read from.
+	_ = s.ws.SetReadDeadline(time.Now().Add(MessageTimeout))
+	return nil
+}
+
+func (s *Socket) endLarge() {
+	_ = s.ws.SetReadDeadline(time.Time{})
+	<-s.large
 }
 
 // moved returns b in a pooled buffer for n bytes.

@@ -19,6 +19,9 @@ const (
 	defaultPingInterval = 30 * time.Second
 	defaultPongTimeout  = 60 * time.Second
 	upgradeTimeout      = 10 * time.Second
+
+	// MessageTimeout is how long the rest of a message may take, see [Config.Large].
+	MessageTimeout = 60 * time.Second
 )
 
 // Errors of a Socket's methods.
@@ -40,6 +43,11 @@ type Config struct {
 	// not take what is written, for so long; 0 is 60 s.
 	PongTimeout time.Duration
 	MaxMessage  int // bytes, either way; 0 is [MaxMessage]
+
+	// Large, if not nil, has room for an element for each message above 1 KiB that
+	// is being read by any of the sockets that share it. Another one waits, and one
+	// that is not whole after [MessageTimeout] ends its socket.
+	Large chan struct{}
 
 	// The rest is for [Dial] alone.
 
@@ -75,6 +83,7 @@ type Socket struct {
 	wire       *wire
 	client     bool
 	maxMessage int
+	large      chan struct{} // Config.Large
 	patience   time.Duration // Config.PongTimeout
 
 	done     chan struct{} // closed by the end
@@ -94,6 +103,7 @@ func newSocket(ws *websocket.Conn, w *wire, client bool, cfg Config) *Socket {
 		wire:       w,
 		client:     client,
 		maxMessage: cfg.MaxMessage,
+		large:      cfg.Large,
 		patience:   cfg.PongTimeout,
 		done:       make(chan struct{}),
 	}

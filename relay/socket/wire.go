@@ -11,6 +11,18 @@ import (
 // bytes: the head of an HTTP answer, which net/http reads without a bound.
 const maxUpgrade = 64 << 10
 
+// maxNoise is how many bytes of a peer may be no content within noiseWindow, but
+// for one header a message: control frames, and pieces of messages that are no
+// bigger than their headers. Each costs nearly as much as a message, and is
+// counted by nobody else; an honest peer sends twelve a minute.
+const (
+	maxNoise    = 64 << 10
+	noiseWindow = 10 * time.Second
+)
+
+// errNoise is the end of a socket whose peer sends too much that is no message.
+var errNoise = errors.New("peer sends too much that is no message")
+
 var errLongUpgrade = errors.New("answer to the upgrade is too long")
 
 // wire is the connection under a Socket, above TLS if there is any. gorilla
@@ -25,6 +37,10 @@ type wire struct {
 	open    bool     // the upgrade is over
 	budget  int      // bytes that may still come before it is
 	reading atomic.Bool
+
+	// For the reader alone.
+	noise int       // bytes that were read, less those that were used
+	since time.Time // since when
 }
 
 func newWire(conn net.Conn) *wire {
@@ -37,7 +53,7 @@ func (w *wire) tries() bool { return w.attempt != nil }
 
 // upgraded is called before the wire has a second user.
 func (w *wire) upgraded() {
-	w.open = true
+	w.open, w.since = true, time.Now()
 	tune(w.Conn)
 }
 
@@ -53,11 +69,23 @@ func (w *wire) Read(p []byte) (int, error) {
 		w.budget -= n
 		return n, err
 	}
+	// Everything but what gorilla may have read ahead, 4 KiB, was used by now.
+	if w.noise > maxNoise {
+		if now := time.Now(); now.Sub(w.since) > noiseWindow {
+			w.noise, w.since = 0, now
+		} else {
+			return 0, errNoise
+		}
+	}
 	w.reading.Store(true)
 	n, err := w.Conn.Read(p)
 	w.reading.Store(false)
+	w.noise += n
 	return n, err
 }
+
+// used tells that n bytes of what was read are content, or a header of such.
+func (w *wire) used(n int) { w.noise -= n }
 
 // Write is gorilla's.
 func (w *wire) Write(p []byte) (int, error) {

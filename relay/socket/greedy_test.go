@@ -1,0 +1,237 @@
+package socket
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A peer that sends little else than headers and control frames loses its socket;
+// one with as many messages does not.
+func TestNoise(t *testing.T) {
+	t.Parallel()
+	fragment := func(payload string) []byte { return appendFrame(nil, 0x00, []byte(payload), true) }
+	tests := []struct {
+		name  string
+		begin []byte
+		piece []byte
+		ends  bool
+	}{
+		{"pings", nil, appendFrame(nil, pingFrame, nil, true), true},
+		{"long pings", nil, appendFrame(nil, pingFrame, make([]byte, 125), true), true},
+		{"pongs", nil, appendFrame(nil, pongFrame, nil, true), true},
+		{"small fragments", appendFrame(nil, 0x02, []byte("x"), true), fragment("x"), true},
+		{"empty fragments", appendFrame(nil, 0x02, nil, true), fragment(""), true},
+		{"empty fragments of a text", appendFrame(nil, 0x01, nil, true), fragment(""), true},
+		{"small messages", nil, appendFrame(nil, binaryFrame, []byte("x"), true), false},
+		{"empty messages", nil, appendFrame(nil, binaryFrame, nil, true), false},
+		{"small texts", nil, appendFrame(nil, 0x81, []byte("x"), true), false},
+		{"large messages in fragments", nil, append(appendFrame(nil, 0x02, make([]byte, 60_000), true), appendFrame(nil, 0x80, make([]byte, 60_000), true)...), false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p, s := rawTCP(t, Config{})
+			ended := make(chan error, 1)
+			go func() {
+				for {
+					m, err := s.Read()
+					if err == nil {
+						m.Release()
+					} else if err != ErrText {
+						ended <- err
+						return
+					}
+				}
+			}()
+			go io.Copy(io.Discard, p.r) // pongs
+			_, err := p.Write(tt.begin)
+			// Four times what is allowed as long as it takes a second or ten.
+			for sent := 0; err == nil && sent < 4*maxNoise; sent += len(tt.piece) * 100 {
+				_, err = p.Write(bytes.Repeat(tt.piece, 100))
+			}
+			if !tt.ends {
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.Close()
+				if err := <-ended; !errors.Is(err, io.EOF) {
+					t.Errorf("it ended by %v", err)
+				}
+				return
+			}
+			select {
+			case err := <-ended:
+				if !errors.Is(err, errNoise) {
+					t.Errorf("it ended by %v", err)
+				}
+			case <-time.After(time.Minute):
+				t.Error("it goes on")
+			}
+		})
+	}
+}
+
+// What is no message is forgotten after a while, so that an idle socket lives.
+func TestNoiseForgotten(t *testing.T) {
+	t.Parallel()
+	p, s := rawTCP(t, Config{})
+	for range 10 {
+		s.wire.since = time.Now().Add(-2 * noiseWindow)
+		p.Write(bytes.Repeat(appendFrame(nil, pongFrame, nil, true), maxNoise/6-1000))
+		p.send(t, binaryFrame, "message")
+		m, err := s.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Release()
+	}
+}
+
+// Messages above 1 KiB take turns, others do not wait for them, and one that is
+// stuck ends.
+func TestLarge(t *testing.T) {
+	t.Parallel()
+	large := make(chan struct{}, 1)
+	stuck, first := rawTCP(t, Config{Large: large})
+	next, second := rawTCP(t, Config{Large: large})
+	read := func(s *Socket) <-chan int {
+		length := make(chan int, 1)
+		go func() {
+			m, err := s.Read()
+			if err != nil {
+				length <- -1
+				return
+			}
+			length <- len(m.Bytes)
+			m.Release()
+		}()
+		return length
+	}
+	stuck.send(t, 0x02, strings.Repeat("x", 5000)) // more is to come
+	begun := read(first)
+	for len(large) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	next.send(t, binaryFrame, "small")
+	if n := <-read(second); n != 5 {
+		t.Errorf("a small message has %d bytes", n)
+	}
+	next.send(t, binaryFrame, strings.Repeat("x", 5000))
+	waiting := read(second)
+	select {
+	case n := <-waiting:
+		t.Errorf("a second large message of %d bytes did not wait", n)
+	case <-time.After(50 * time.Millisecond):
+	}
+	stuck.send(t, 0x80, "x")
+	if n := <-begun; n != 5001 {
+		t.Errorf("the first message has %d bytes", n)
+	}
+	if n := <-waiting; n != 5000 {
+		t.Errorf("the second message has %d bytes", n)
+	}
+	// A socket that ends gives its place back, and the one that waits for it ends.
+	stuck.send(t, 0x02, strings.Repeat("x", 5000))
+	begun = read(first)
+	for len(large) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	next.send(t, binaryFrame, strings.Repeat("x", 5000))
+	waiting = read(second)
+	if err := first.ws.SetReadDeadline(time.Now()); err != nil { // as after MessageTimeout
+		t.Fatal(err)
+	}
+	if n := <-begun; n != -1 {
+		t.Errorf("a message that never ends has %d bytes", n)
+	}
+	if n := <-waiting; n != 5000 {
+		t.Errorf("the next message has %d bytes", n)
+	}
+	large <- struct{}{}
+	next.send(t, binaryFrame, strings.Repeat("x", 5000))
+	waiting = read(second)
+	second.Close()
+	if n := <-waiting; n != -1 {
+		t.Errorf("a message of %d bytes was read from a closed socket", n)
+	}
+}
+
+// What waits in lanes of many sockets is bounded together: whoever has something
+// waiting gets no more in, and an empty lane only little.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	all := NewBudget(3<<20, nil)
+	mine, other := NewBudget(1<<20, all), NewBudget(10<<20, all)
+	var lanes []*Lane
+	for range 4 {
+		from, _ := pair(t, Config{}, Config{}) // which does not read
+		for range 2 {
+			l := from.NewLane(10 << 20)
+			l.Share(mine)
+			lanes = append(lanes, l)
+		}
+	}
+	fill := func(l *Lane) (n int) {
+		for ; l.TrySend(sized(60_000)); n++ {
+			if n > 1000 {
+				t.Fatal("there is no end")
+			}
+		}
+		return n
+	}
+	for _, l := range lanes {
+		fill(l)
+	}
+	if used := mine.used.Load(); used < 1<<20 || used > 1<<20+70_000 || all.used.Load() != used {
+		t.Errorf("%d bytes are used, %d of all", used, all.used.Load())
+	}
+	from, to := pair(t, Config{}, Config{})
+	l := from.NewLane(10 << 20)
+	l.Share(mine)
+	// Of an empty lane, what the kernel takes at once does not wait at all.
+	for n := 0; l.TrySend(sized(4096)); n++ {
+		if n > 10_000 {
+			t.Fatal("there is no end")
+		}
+	}
+	if n := fill(l); n != 0 {
+		t.Errorf("%d large messages are taken", n)
+	}
+	blocked := make(chan error, 1)
+	go func() { blocked <- l.Send(sized(60_000)) }()
+	// Somebody else has room of their own, within what all have.
+	from2, _ := pair(t, Config{}, Config{})
+	others := from2.NewLane(10 << 20)
+	others.Share(other)
+	fill(others)
+	if used := all.used.Load(); used < 3<<20 || used > 3<<20+70_000 {
+		t.Errorf("%d bytes are used of all", used)
+	}
+	l.Close()
+	if err := <-blocked; err != ErrLaneClosed {
+		t.Errorf("the sender that waits: %v", err)
+	}
+	// What is read, and what ends, is given back.
+	go func() {
+		for {
+			m, err := to.Read()
+			if err != nil {
+				return
+			}
+			m.Release()
+		}
+	}()
+	if err := from.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range append(lanes, others) {
+		l.socket.Close()
+	}
+	if mine.used.Load() != 0 || all.used.Load() != 0 {
+		t.Errorf("%d and %d bytes are used in the end", mine.used.Load(), all.used.Load())
+	}
+}
