@@ -20,8 +20,9 @@ import (
 	"github.com/execagent/execagent/registry/ticket"
 )
 
-// maxBody is the largest request body in bytes; an honest one has 6 KiB.
-const maxBody = 64 << 10
+// maxBody is the largest request body in bytes; an honest one has 6 KiB. A principal
+// may be sending as many at once as it may have connections.
+const maxBody = 16 << 10
 
 // apiTimeout bounds what a request may take; executors give up after 10 s.
 const apiTimeout = 8 * time.Second
@@ -138,8 +139,10 @@ func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if !p.may(op.role, environmentID) {
 		return nil, &apiError{status: http.StatusForbidden, code: codeForbidden, message: "the credential is not for this operation and environment"}
 	}
-	if seatOf(r).know(p) {
+	if seat := seatOf(r); seat.know(p) {
 		w.Header().Del("Connection")
+	} else {
+		seat.dismiss(w) // it has a place among strangers, and must not keep it by a slow body
 	}
 	return op.serve(s, ctx, &call{request: r, principal: p, environmentID: environmentID})
 }

@@ -227,6 +227,44 @@ func TestKeptConnections(t *testing.T) {
 	}
 }
 
+// TestSlowBody: a principal that has all the connections it may have cannot keep
+// places of strangers by bodies that do not come.
+func TestSlowBody(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	s := startServer(t, Config{Store: st})
+	front, address := startFront(t, s.Server)
+	key, _ := createKey(t, st, ticket.Executor, "env", Limits{Connections: 1})
+	begin := func() <-chan int {
+		v := visit(t, address)
+		if _, err := fmt.Fprintf(v.conn, "POST %senv/register HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 6000\r\n\r\n{", protocol.RegistryPathPrefix, key); err != nil {
+			t.Fatal(err)
+		}
+		answered := make(chan int, 1)
+		go func() {
+			response, err := http.ReadResponse(v.r, nil)
+			if err != nil {
+				answered <- 0
+				return
+			}
+			response.Body.Close()
+			answered <- response.StatusCode
+		}()
+		return answered
+	}
+	kept := begin()
+	eventually(t, "the first is known", func() bool { return s.kept() == 1 })
+	select {
+	case status := <-begin():
+		if status != http.StatusBadRequest {
+			t.Errorf("the second got %d", status)
+		}
+	case <-kept:
+		t.Error("the second waits for its body as long as the first")
+	}
+	eventually(t, "nobody is in the lobby", func() bool { return front.lobby.Len() == 0 })
+}
+
 // TestStrangersAreFew: thousands of strangers, in every state, are bounded and keep
 // nobody out who has a key or a signed URL.
 func TestStrangersAreFew(t *testing.T) {
