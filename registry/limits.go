@@ -73,6 +73,7 @@ type allowance struct {
 	limits      Limits
 	requests    *rate.Limiter // nil: no limit
 	validations *rate.Limiter // requests that harnesses make executors make
+	upgrades    *rate.Limiter // attempts at a websocket
 	bytes       *rate.Limiter
 	connections int
 	kept        int // HTTP connections, see keep
@@ -126,9 +127,14 @@ func (l *limiter) reserve(p *principal, of func(*allowance) *rate.Limiter) (retr
 	return 0, true
 }
 
-// connect takes a websocket, unless there are too many; release gives it back
-// and may be called once.
+// connect takes a websocket, unless there are too many, or too many came and went:
+// each costs some exchanges with the store. All that a principal may have may come
+// at once, and then as many a second as requests. release gives it back and may be
+// called once.
 func (l *limiter) connect(p *principal) (release func(), ok bool) {
+	if _, ok := l.reserve(p, func(a *allowance) *rate.Limiter { return a.upgrades }); !ok {
+		return nil, false
+	}
 	return l.take(p, func(a *allowance) (*int, int) { return &a.connections, a.limits.Connections })
 }
 
@@ -206,6 +212,7 @@ func (l *limiter) allowance(p *principal) *allowance {
 		}
 		a.requests = relimited(a.requests, rate.Limit(limits.Requests), burst)
 		a.validations = relimited(a.validations, rate.Limit(limits.Requests), burst)
+		a.upgrades = relimited(a.upgrades, rate.Limit(limits.Requests), max(limits.Connections, burst))
 		a.bytes = relimited(a.bytes, rate.Limit(limits.Bytes), int(max(limits.Bytes, minByteBurst)))
 	}
 	a.used = now

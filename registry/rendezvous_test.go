@@ -284,3 +284,27 @@ func TestTicketIsReusable(t *testing.T) {
 		h.wantEnd()
 	}
 }
+
+// TestWebsocketsComeAndGo: a principal whose websockets end as soon as they are open
+// is refused after as many as it may have; others are not.
+func TestWebsocketsComeAndGo(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	const most = 5
+	s := c.server(Config{Limits: Limits{Connections: most, RequestBurst: most, Requests: 1e-6}})
+	e := s.executor()
+	busy := s.ticket(ticket.Harness)
+	busy.Principal = c.principal(Key{Role: string(ticket.Harness), Environments: "*"})
+	for range most {
+		s.dial(busy).socket.Close()
+	}
+	for range 3 {
+		c.eventually("its websockets have ended", func() bool { return s.metrics.harnesses.Load() == 0 })
+		_, err := socket.Dial(t.Context(), s.url(busy), nil, socket.Config{})
+		refused, ok := errors.AsType[*socket.RefusedError](err)
+		if !ok || refused.Status != http.StatusTooManyRequests || refused.Reason != rejectRouteUnavailable {
+			t.Errorf("got %v", err)
+		}
+	}
+	opened(s.harness(), e, "of others", 0)
+}
