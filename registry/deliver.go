@@ -21,8 +21,8 @@ const (
 	hopCredit = hopWindow / 8
 )
 
-// charge is what a frame counts in windows and rates, in bytes: a tiny one costs
-// far more than its length.
+// charge is what a frame counts in windows, in bytes: a tiny one costs far more than
+// its length.
 func charge(message *socket.Message) int { return len(message.Bytes) + 512 }
 
 // side says where a frame goes, and who is sent a reset.

@@ -224,13 +224,17 @@ func (p *peer) read(forward func(*socket.Message)) error {
 				s.log.Warn("text message dropped", p.attrs()...)
 				warned = true
 			}
+			// It may have been as large as any.
+			if err := s.limits.bytes(p.rs.background, p.principal, socket.MaxMessage); err != nil {
+				return err
+			}
 			continue
 		}
 		if err != nil {
 			return err
 		}
 		n := len(message.Bytes)
-		if err := s.limits.bytes(p.rs.background, p.principal, charge(message)); err != nil {
+		if err := s.limits.bytes(p.rs.background, p.principal, n+frameCost); err != nil {
 			message.Release()
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	"github.com/nats-io/nats.go"
 
 	"github.com/execagent/execagent/protocol"
@@ -307,4 +308,49 @@ func TestWebsocketsComeAndGo(t *testing.T) {
 		}
 	}
 	opened(s.harness(), e, "of others", 0)
+}
+
+// TestFramesCount: what costs the processor counts among the bytes a second of who
+// sends it, tiny frames and text messages included.
+func TestFramesCount(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.server(Config{Limits: Limits{Bytes: 1}}) // and minByteBurst at once
+	e := s.executor()
+	left := func(id string) int {
+		s.limits.mu.Lock()
+		defer s.limits.mu.Unlock()
+		return int(s.limits.allowances[id].bytes.Tokens())
+	}
+	h := s.harness()
+	opened(h, e, "stream", 0)
+	const frames = 100
+	for n := range uint32(frames) {
+		e.want(h.sendFrame(data("stream", n, "x")))
+	}
+	if n := left(c.harnessKey); n > minByteBurst-frames*frameCost {
+		t.Errorf("%d frames have left %d of %d bytes", frames, n, minByteBurst)
+	}
+
+	k := s.ticket(ticket.Harness)
+	k.Principal = c.principal(Key{Role: string(ticket.Harness), Environments: "*"})
+	ws, _, err := websocket.DefaultDialer.Dial(s.url(k), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ws.Close()
+	const texts = 3
+	for range texts {
+		if err := ws.WriteMessage(websocket.TextMessage, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := resume("last")
+	if err := ws.WriteMessage(websocket.BinaryMessage, last.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	e.want(last.Append(nil))
+	if n := left(k.Principal); n > minByteBurst-texts*socket.MaxMessage {
+		t.Errorf("%d texts have left %d of %d bytes", texts, n, minByteBurst)
+	}
 }

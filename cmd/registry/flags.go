@@ -135,7 +135,7 @@ type serveFlags struct {
 	RequestBurst int     `default:"${request_burst}" env:"REGISTRY_REQUEST_BURST" group:"limits" placeholder:"N" help:"API requests at once. Default: ${default}."`
 	Connections  int     `default:"${connections}" env:"REGISTRY_CONNECTIONS" group:"limits" placeholder:"N" help:"Open websockets. Default: ${default}."`
 	Streams      int     `default:"${streams}" env:"REGISTRY_STREAMS" group:"limits" placeholder:"N" help:"Streams of its websockets. Default: ${default}."`
-	Bytes        int64   `default:"${bytes}" env:"REGISTRY_BYTES" group:"limits" placeholder:"N" help:"Bytes relayed per second. Default: ${default}."`
+	Bytes        int64   `default:"${bytes}" env:"REGISTRY_BYTES" group:"limits" placeholder:"N" help:"Bytes relayed per second, 4 KiB more than it has for each frame. Default: ${default}."`
 
 	storeFlags
 
