@@ -24,6 +24,10 @@ const (
 // second by default, which is a third of a core.
 const frameCost = 4 << 10
 
+// maxLarge is how many messages above 1 KiB a principal's websockets may be in the
+// middle of, at up to 256 KiB each: honest ones take milliseconds.
+const maxLarge = 1024
+
 // minByteBurst lets the largest message through whatever the rate is.
 const minByteBurst = 1 << 20
 
@@ -80,6 +84,7 @@ type allowance struct {
 	validations *rate.Limiter // requests that harnesses make executors make
 	upgrades    *rate.Limiter // attempts at a websocket
 	bytes       *rate.Limiter
+	large       chan struct{} // of its websockets, see [socket.Config]
 	connections int
 	kept        int // HTTP connections, see keep
 	streams     int
@@ -141,6 +146,13 @@ func (l *limiter) connect(p *principal) (release func(), ok bool) {
 		return nil, false
 	}
 	return l.take(p, func(a *allowance) (*int, int) { return &a.connections, a.limits.Connections })
+}
+
+// large is shared by the websockets of a principal, of which connect has taken one.
+func (l *limiter) large(p *principal) chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.allowances[p.ID].large
 }
 
 // keep takes an HTTP connection that stays open for further requests, of which
@@ -206,7 +218,7 @@ func (l *limiter) allowance(p *principal) *allowance {
 		if len(l.allowances) >= maxAllowances && !l.forget(now) {
 			return nil
 		}
-		a = &allowance{}
+		a = &allowance{large: make(chan struct{}, maxLarge)}
 		l.allowances[p.ID] = a
 	}
 	if a.limits != limits {

@@ -139,7 +139,7 @@ func (rs *routes) welcome(w http.ResponseWriter, r *http.Request, who *principal
 		}
 	}
 	var err error
-	if p.socket, err = socket.Upgrade(w, r, socket.Config{}); err != nil {
+	if p.socket, err = socket.Upgrade(w, r, socket.Config{Large: rs.s.limits.large(who)}); err != nil {
 		p.quit()
 		rs.s.log.Info("websocket not opened", "environment", t.EnvironmentID, "error", err)
 		return nil

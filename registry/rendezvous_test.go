@@ -354,3 +354,26 @@ func TestFramesCount(t *testing.T) {
 		t.Errorf("%d texts have left %d of %d bytes", texts, n, minByteBurst)
 	}
 }
+
+// TestHalfMessages: a principal that is in the middle of too many large messages has
+// to wait with another one, and nobody else has.
+func TestHalfMessages(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.server(Config{})
+	e, h := s.executor(), s.harness()
+	opened(h, e, "stream", 0)
+	large := s.limits.large(&principal{ID: c.harnessKey})
+	for range maxLarge { // as halves of messages do
+		large <- struct{}{}
+	}
+	long := strings.Repeat("x", 60_000)
+	late := h.sendFrame(data("stream", 1, long))
+	k := s.ticket(ticket.Harness)
+	k.Principal = c.principal(Key{Role: string(ticket.Harness), Environments: "*"})
+	other := s.dial(k)
+	opened(other, e, "of others", 0)
+	e.want(other.sendFrame(data("of others", 1, long)))
+	<-large
+	e.want(late)
+}
