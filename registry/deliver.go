@@ -256,7 +256,7 @@ func (m *meeting) arrive(rt *route, to side, from string, message *socket.Messag
 		rt.pumping = true
 		m.rs.serving.Go(func() { m.pump(rt, lane, from) })
 	}
-	if rt.arriving+n > hopWindow+frame.MaxMessage {
+	if rt.arriving+n > hopWindow+frame.MaxMessage || rt.share.Spent() {
 		if rt.acknowledges { // since its pump began to wait, and its sender knows
 			m.rs.drop(message)
 			m.take(rt, from, n)
@@ -268,6 +268,7 @@ func (m *meeting) arrive(rt *route, to side, from string, message *socket.Messag
 	}
 	rt.arrived = append(rt.arrived, message)
 	rt.arriving += n
+	rt.share.Take(n)
 }
 
 // pump waits for the lane on behalf of a route.
@@ -282,6 +283,7 @@ func (m *meeting) pump(rt *route, lane *socket.Lane, from string) {
 		taken := m.rs.sendPatiently(lane, message, m.rs.patience)
 		m.mu.Lock()
 		rt.arriving -= n
+		rt.share.Give(n)
 		if !taken {
 			m.overflowed(rt, lane)
 			break
@@ -291,6 +293,7 @@ func (m *meeting) pump(rt *route, lane *socket.Lane, from string) {
 	for _, message := range rt.arrived {
 		m.rs.drop(message)
 	}
+	rt.share.Give(rt.arriving)
 	rt.arrived, rt.arriving, rt.pumping = nil, 0, false
 }
 

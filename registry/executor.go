@@ -245,7 +245,7 @@ func (m *meeting) renew() {
 		}
 		m.freeWaiting(rt)
 		if m.executor != nil {
-			rt.up = m.executor.socket.NewLane(laneLimit)
+			rt.up = rt.lane(m.executor.socket)
 			continue
 		}
 		if rt.node == "" {
@@ -321,9 +321,13 @@ func (e *executor) forward(message *socket.Message) {
 	rt := m.routes[string(f.StreamID)]
 	if rt == nil && m.executor == e && f.Body == frame.Resume && len(m.routes) < maxMeetingStreams {
 		// The executor has come from another server, or the server of the harness
-		// has died: the harness will be heard of, or the stream ends.
-		rt = m.add(string(f.StreamID))
-		m.wait(rt)
+		// has died: the harness will be heard of, or the stream ends. Until then it
+		// is one of the executor's.
+		if release, ok := e.rs.s.limits.stream(e.principal); ok {
+			rt = m.add(string(f.StreamID))
+			rt.bill(e.principal.ID, release)
+			m.wait(rt)
+		}
 	}
 	if rt == nil || m.executor != e {
 		m.mu.Unlock()

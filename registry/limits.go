@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/execagent/execagent/relay/socket"
 )
 
 // Defaults of [Limits]. A fleet shares one key as a rule, and comes back all at
@@ -27,6 +29,14 @@ const frameCost = 4 << 10
 // maxLarge is how many messages above 1 KiB a principal's websockets may be in the
 // middle of, at up to 256 KiB each: honest ones take milliseconds.
 const maxLarge = 1024
+
+// What may wait in a process for ends that do not read, in bytes: for all, and for
+// the streams of one principal, so that who fills it fills no more than that. A
+// stream alone could have laneLimit, and a principal thousands of streams.
+const (
+	maxWaiting          = 512 << 20
+	maxPrincipalWaiting = 128 << 20
+)
 
 // minByteBurst lets the largest message through whatever the rate is.
 const minByteBurst = 1 << 20
@@ -71,6 +81,7 @@ func (l Limits) or(other Limits) Limits {
 // limiter holds principals to their limits.
 type limiter struct {
 	defaults Limits
+	waiting  *socket.Budget // for ends that do not read, of all
 
 	mu         sync.Mutex
 	allowances map[string]*allowance // by principal; at most maxAllowances
@@ -84,7 +95,8 @@ type allowance struct {
 	validations *rate.Limiter // requests that harnesses make executors make
 	upgrades    *rate.Limiter // attempts at a websocket
 	bytes       *rate.Limiter
-	large       chan struct{} // of its websockets, see [socket.Config]
+	large       chan struct{}  // of its websockets, see [socket.Config]
+	waiting     *socket.Budget // of its streams
 	connections int
 	kept        int // HTTP connections, see keep
 	streams     int
@@ -97,6 +109,7 @@ func newLimiter(defaults Limits) *limiter {
 			Requests: DefaultRequests, RequestBurst: DefaultRequestBurst,
 			Connections: DefaultConnections, Streams: DefaultStreams, Bytes: DefaultBytes,
 		}),
+		waiting:    socket.NewBudget(maxWaiting, nil),
 		allowances: make(map[string]*allowance),
 	}
 }
@@ -153,6 +166,17 @@ func (l *limiter) large(p *principal) chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.allowances[p.ID].large
+}
+
+// share is what a principal's streams may have waiting. One of too many principals
+// has what all have.
+func (l *limiter) share(principalID string) *socket.Budget {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.account(principalID); a != nil {
+		return a.waiting
+	}
+	return l.waiting
 }
 
 // keep takes an HTTP connection that stays open for further requests, of which
@@ -218,7 +242,7 @@ func (l *limiter) allowance(p *principal) *allowance {
 		if len(l.allowances) >= maxAllowances && !l.forget(now) {
 			return nil
 		}
-		a = &allowance{large: make(chan struct{}, maxLarge)}
+		a = &allowance{large: make(chan struct{}, maxLarge), waiting: socket.NewBudget(maxPrincipalWaiting, l.waiting)}
 		l.allowances[p.ID] = a
 	}
 	if a.limits != limits {
@@ -234,6 +258,15 @@ func (l *limiter) allowance(p *principal) *allowance {
 	}
 	a.used = now
 	return a
+}
+
+// account is allowance for one whose limits may not be known, since it is connected
+// elsewhere. The mutex is held.
+func (l *limiter) account(principalID string) *allowance {
+	if a := l.allowances[principalID]; a != nil {
+		return a
+	}
+	return l.allowance(&principal{ID: principalID})
 }
 
 // relimited gives a limiter another limit, negative for none. What was used stays
@@ -256,7 +289,7 @@ func relimited(l *rate.Limiter, limit rate.Limit, burst int) *rate.Limiter {
 func (l *limiter) forget(now time.Time) bool {
 	n := len(l.allowances)
 	for id, a := range l.allowances {
-		if a.connections == 0 && a.kept == 0 && a.streams == 0 && now.Sub(a.used) >= idleAllowance {
+		if a.connections == 0 && a.kept == 0 && a.streams == 0 && a.waiting.Used() == 0 && now.Sub(a.used) >= idleAllowance {
 			delete(l.allowances, id)
 		}
 	}

@@ -164,6 +164,7 @@ func (m *meeting) opened(from string, n wire.Notice) {
 	}
 	m.unseat(rt)
 	m.assign(rt, n.Principal)
+	rt.bill(n.Principal, nil)
 	if n.Acknowledges {
 		rt.acked, rt.acknowledges = both, true
 	}

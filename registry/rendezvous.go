@@ -145,6 +145,7 @@ func (rs *routes) welcome(w http.ResponseWriter, r *http.Request, who *principal
 		return nil
 	}
 	p.control = p.socket.NewLane(0)
+	p.control.Share(rs.s.limits.share(who.ID))
 	if t.Role == ticket.Executor {
 		e := &executor{peer: p, seen: reg}
 		rs.start(&e.peer, e.serve)

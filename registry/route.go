@@ -177,7 +177,8 @@ type route struct {
 	harness *harness // whose stream it is, when it is here
 	node    string   // of the server that has the harness, when it is not
 	grace   *time.Timer
-	release func() // gives the principal's place for a stream back
+	release func()         // gives the principal's place for a stream back
+	share   *socket.Budget // of what waits, see bill
 
 	up, down *socket.Lane // to the executor and to the harness, of those that are here
 
@@ -202,7 +203,7 @@ func (m *meeting) online() bool { return m.executor != nil || m.node != "" }
 func (m *meeting) add(stream string) *route {
 	rt := &route{meeting: m, stream: stream}
 	if m.executor != nil {
-		rt.up = m.executor.socket.NewLane(laneLimit)
+		rt.up = rt.lane(m.executor.socket)
 	}
 	if m.routes == nil {
 		m.routes = make(map[string]*route)
@@ -237,8 +238,9 @@ func (m *meeting) open(h *harness, f *frame.Frame) (*route, error) {
 	rt.observe(f, toHarness)
 	m.unseat(rt)
 	m.assign(rt, h.principal.ID)
-	rt.harness, rt.release = h, release
-	rt.down = h.socket.NewLane(laneLimit)
+	rt.harness = h
+	rt.bill(h.principal.ID, release)
+	rt.down = rt.lane(h.socket)
 	if h.routes == nil {
 		h.routes = make(map[*route]struct{})
 	}
@@ -249,6 +251,30 @@ func (m *meeting) open(h *harness, f *frame.Frame) (*route, error) {
 		m.rs.hop.announce(m, rt)
 	}
 	return rt, nil
+}
+
+// bill makes the route, and what waits for its ends, count for a principal: that of
+// its harness, which sends it or does not read it, and that of its executor as long
+// as nobody else has spoken of the stream. release is nil where the principal has its
+// place for a stream elsewhere. The mutex is held.
+func (rt *route) bill(principalID string, release func()) {
+	if rt.release != nil {
+		rt.release()
+	}
+	waiting := rt.heldBytes + rt.arriving
+	rt.share.Give(waiting)
+	rt.release, rt.share = release, rt.meeting.rs.s.limits.share(principalID)
+	rt.share.Take(waiting)
+	if rt.up != nil {
+		rt.up.Share(rt.share) // nothing has gone that way before there was a harness
+	}
+}
+
+// lane is one of a websocket's for the route. The mutex is held.
+func (rt *route) lane(s *socket.Socket) *socket.Lane {
+	l := s.NewLane(laneLimit)
+	l.Share(rt.share)
+	return l
 }
 
 // observe looks for what shows that an end acknowledges. An end resumes a stream,
@@ -357,6 +383,9 @@ func (m *meeting) end(rt *route, reason string, tell side) {
 	}
 	m.freeWaiting(rt)
 	m.dropHeld(rt)
+	if rt.release != nil {
+		rt.release()
+	}
 	m.unclaim(rt)
 	m.rs.leave(m)
 	m.rs.s.metrics.streams.Add(-1)
@@ -409,19 +438,21 @@ func resetMessage(stream, reason string) *socket.Message {
 // yet, in a bounded way; more is dropped, and repeated by the executor (D15). It
 // takes over the hold on message. The mutex is held.
 func (m *meeting) hold(rt *route, message *socket.Message) {
-	n := len(message.Bytes)
-	if rt.heldBytes+n > maxHeldStream || m.held+n > maxHeldMeeting {
+	n := message.Cost()
+	if rt.heldBytes+n > maxHeldStream || m.held+n > maxHeldMeeting || rt.share.Spent() {
 		m.rs.drop(message)
 		return
 	}
 	rt.held = append(rt.held, message)
 	rt.heldBytes += n
 	m.held += n
+	rt.share.Take(n)
 }
 
 // deliverHeld passes on what was held, now that the route leads somewhere. The
 // mutex is held, so that nothing overtakes it.
 func (m *meeting) deliverHeld(rt *route) {
+	rt.share.Give(rt.heldBytes) // it counts in the lane
 	for _, message := range rt.held {
 		if rt.down != nil {
 			m.rs.offer(rt.down, message)
@@ -434,6 +465,7 @@ func (m *meeting) deliverHeld(rt *route) {
 }
 
 func (m *meeting) dropHeld(rt *route) {
+	rt.share.Give(rt.heldBytes)
 	for _, message := range rt.held {
 		m.rs.drop(message)
 	}

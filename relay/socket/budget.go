@@ -24,6 +24,9 @@ func (b *Budget) Take(n int) {
 // Give gives n bytes back.
 func (b *Budget) Give(n int) { b.Take(-n) }
 
+// Used is how many bytes are taken.
+func (b *Budget) Used() int { return int(b.used.Load()) }
+
 // Spent tells whether there is nothing left, here or of a parent. A nil Budget has
 // no end.
 func (b *Budget) Spent() bool {

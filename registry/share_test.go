@@ -1,0 +1,117 @@
+package registry
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/relay/frame"
+)
+
+// TestShare: what waits for harnesses that do not read counts for their principal,
+// wherever it waits. When there is no more for it, large frames of its other streams
+// are lost, small ones are not, and nobody else notices.
+func TestShare(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			s, other := c.pair(servers, Config{})
+			e, quick := s.executor(), other.harness()
+			opened(quick, e, "quick", 1)
+			k := other.ticket(ticket.Harness)
+			k.Principal = c.principal(Key{Role: string(ticket.Harness), Environments: "*"})
+			innocent := other.dial(k)
+			opened(innocent, e, "innocent", 1)
+			slow := other.dialBuffered(other.url(other.ticket(ticket.Harness)), 0)
+			opened(slow, e, "slow", 1)
+
+			long := strings.Repeat("x", 61_000)
+			for n := range uint32(400) { // 24 MB
+				e.sendFrame(acked(data("slow", n, long), 1))
+			}
+			exchange(innocent, e, "innocent", 1) // behind it
+			share := other.limits.share(c.harnessKey)
+			waits := share.Used()
+			if waits < laneLimit/2 || waits > laneLimit+1<<20 || other.limits.waiting.Used() != waits {
+				t.Errorf("%d bytes are counted, %d of all", waits, other.limits.waiting.Used())
+			}
+			share.Take(maxPrincipalWaiting) // as more of such streams do
+			e.sendFrame(acked(data("quick", 1, long), 1))
+			quick.want(e.sendFrame(acked(data("quick", 2, "small"), 1)))
+			innocent.want(e.sendFrame(acked(data("innocent", 1, long), 1)))
+
+			slow.socket.Close()
+			c.eventually("what waited is given back", func() bool { return share.Used() == maxPrincipalWaiting })
+			share.Give(maxPrincipalWaiting)
+			quick.want(e.sendFrame(acked(data("quick", 3, long), 1)))
+		})
+	}
+}
+
+// TestShareOfArrived: so does what has come from another process.
+func TestShareOfArrived(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s, other := c.pair(2, Config{})
+	other.routes.patience = time.Hour
+	e := s.executor()
+	slow := other.dialBuffered(other.url(other.ticket(ticket.Harness)), 0)
+	opened(slow, e, "slow", 0)
+	long := strings.Repeat("x", 61_000)
+	for n := range uint32(400) {
+		e.trySend(data("slow", n, long))
+	}
+	share := other.limits.share(c.harnessKey)
+	c.eventually("lane and window are full", func() bool { return share.Used() > laneLimit+hopWindow/2 })
+	slow.socket.Close()
+	c.eventually("what waited is given back", func() bool { return share.Used() == 0 })
+}
+
+// TestShareOfUnknown: streams that only an executor has spoken of are its own, and so
+// is what it says of them, until a harness comes for them.
+func TestShareOfUnknown(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			s, other := c.pair(servers, Config{Limits: Limits{Streams: 2}})
+			e := s.executor()
+			open := func(id string) int {
+				s.limits.mu.Lock()
+				defer s.limits.mu.Unlock()
+				if a := s.limits.allowances[id]; a != nil {
+					return a.streams
+				}
+				return 0
+			}
+			var held [][]byte
+			for _, stream := range []string{"a", "b", "one too many"} {
+				held = append(held, e.sendFrame(resume(stream)), e.sendFrame(acked(data(stream, 7, "held"), 1)))
+			}
+			share := s.limits.share(c.executorKey)
+			c.eventually("two are held", func() bool { return s.metrics.dropped.Load() == 2 })
+			waits := share.Used()
+			if waits < 4<<10 || waits > 5<<10 { // four buffers
+				t.Errorf("%d bytes are counted", waits)
+			}
+			if open(c.executorKey) != 2 || s.metrics.streams.Load() != 2 {
+				t.Errorf("%d streams are counted of %d", open(c.executorKey), s.metrics.streams.Load())
+			}
+			h := other.harness()
+			e.want(h.sendFrame(acked(resume("a"), 1)))
+			h.want(held[0])
+			h.want(held[1])
+			c.eventually("one is left", func() bool {
+				return share.Used() == waits/2 && open(c.executorKey) == 1 && s.limits.share(c.harnessKey).Used() == 0
+			})
+			e.sendFrame(frame.Frame{StreamID: []byte("b"), Body: frame.Reset, Reason: []byte("done")})
+			c.eventually("none is left", func() bool { return share.Used() == 0 && open(c.executorKey) == 0 })
+			exchange(h, e, "a", 1)
+		})
+	}
+}
