@@ -163,12 +163,22 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 	if failure != nil {
 		return nil, failure
 	}
-	reg, conflict, err := s.store.register(ctx, c.environmentID, request.ExecutorPublicKey, c.principal.ID)
+	created := false
+	reg, conflict, err := s.store.register(ctx, c.environmentID, request.ExecutorPublicKey, c.principal.ID, func() bool {
+		created = true
+		return s.limits.mayCreate(c.principal)
+	})
+	if errors.Is(err, errCreations) {
+		return nil, &apiError{status: http.StatusTooManyRequests, code: codeRateLimited, message: err.Error(), retryAfter: environmentsTime / maxNewEnvironments}
+	}
 	if err != nil {
 		return nil, s.broken("register", c.environmentID, err)
 	}
 	if conflict {
 		return nil, &apiError{status: http.StatusServiceUnavailable, code: protocol.RegistryCodeConflict, message: "another executor of this environment is online"}
+	}
+	if created {
+		s.limits.created(c.principal)
 	}
 	s.log.Info("executor registered", "environment", c.environmentID, "registration", reg.ID, "principal", c.principal.ID)
 	link := s.signer.URL(base, ticket.Ticket{

@@ -38,6 +38,14 @@ const (
 	maxPrincipalWaiting = 128 << 20
 )
 
+// maxNewEnvironments is how many environments a principal may register within
+// environmentsTime that have no registration yet. Each is kept for registrationTTL:
+// with about 2 KiB for each, one principal alone cannot fill the store for all.
+const (
+	maxNewEnvironments = 10_000
+	environmentsTime   = 24 * time.Hour
+)
+
 // minByteBurst lets the largest message through whatever the rate is.
 const minByteBurst = 1 << 20
 
@@ -94,6 +102,7 @@ type allowance struct {
 	requests    *rate.Limiter // nil: no limit
 	validations *rate.Limiter // requests that harnesses make executors make
 	upgrades    *rate.Limiter // attempts at a websocket
+	created     *rate.Limiter // environments
 	bytes       *rate.Limiter
 	large       chan struct{}  // of its websockets, see [socket.Config]
 	waiting     *socket.Budget // of its streams
@@ -179,6 +188,24 @@ func (l *limiter) share(principalID string) *socket.Budget {
 	return l.waiting
 }
 
+// mayCreate tells whether a principal may register an environment that has no
+// registration; created counts one, once it has: an executor tries again and again
+// while the store fails.
+func (l *limiter) mayCreate(p *principal) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.allowance(p)
+	return a != nil && a.created.Tokens() >= 1
+}
+
+func (l *limiter) created(p *principal) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.allowance(p); a != nil {
+		a.created.Allow()
+	}
+}
+
 // keep takes an HTTP connection that stays open for further requests, of which
 // there may be as many again as websockets.
 func (l *limiter) keep(p *principal) (release func(), ok bool) {
@@ -242,7 +269,11 @@ func (l *limiter) allowance(p *principal) *allowance {
 		if len(l.allowances) >= maxAllowances && !l.forget(now) {
 			return nil
 		}
-		a = &allowance{large: make(chan struct{}, maxLarge), waiting: socket.NewBudget(maxPrincipalWaiting, l.waiting)}
+		a = &allowance{
+			created: rate.NewLimiter(rate.Every(environmentsTime/maxNewEnvironments), maxNewEnvironments),
+			large:   make(chan struct{}, maxLarge),
+			waiting: socket.NewBudget(maxPrincipalWaiting, l.waiting),
+		}
 		l.allowances[p.ID] = a
 	}
 	if a.limits != limits {

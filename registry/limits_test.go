@@ -217,3 +217,31 @@ func TestLimitChangedBack(t *testing.T) {
 		}
 	})
 }
+
+// TestNewEnvironments: a principal that has registered too many new environments is
+// refused another one, and keeps those that it has. Others are not refused.
+func TestNewEnvironments(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	s := startServer(t, Config{Store: st})
+	busy, id := createKey(t, st, ticket.Executor, "*", Limits{})
+	other, _ := createKey(t, st, ticket.Executor, "*", Limits{})
+	public := testKey(t)
+	s.limits.mu.Lock()
+	a := s.limits.account(keyPrincipal + id)
+	a.created.SetLimit(0) // nothing comes back meanwhile
+	s.limits.mu.Unlock()
+	for _, key := range []*protocol.PublicKey{public, public, testKey(t), public} {
+		s.mustRegister(t, busy, "first", key)
+		if left := a.created.Tokens(); left != maxNewEnvironments-1 {
+			t.Errorf("%v are left after the first", left)
+		}
+	}
+	a.created.AllowN(time.Now(), maxNewEnvironments-1)
+	if status, code, _ := s.post(t, "Bearer "+busy, "/cloud/environment/more/register", registerBody(public)); status != http.StatusTooManyRequests || code != codeRateLimited {
+		t.Errorf("got %d %s", status, code)
+	}
+	s.mustRegister(t, busy, "first", public)
+	s.mustRegister(t, other, "more", public)
+	s.mustRegister(t, busy, "more", testKey(t))
+}

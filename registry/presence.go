@@ -25,6 +25,9 @@ const sweepInterval = time.Hour
 // errSuperseded is that an environment has another registration by now.
 var errSuperseded = errors.New("the environment has another registration")
 
+// errCreations is that a principal has registered too many new environments.
+var errCreations = errors.New("too many new environments")
+
 // registration is what an executor has told about itself. The id stays while the
 // key stays.
 type registration struct {
@@ -52,12 +55,16 @@ func (st *Store) registration(ctx context.Context, environmentID string) (reg re
 
 // register makes the key that of the environment. The same key gets the same
 // registration again; another one replaces it unless its executor is online,
-// then conflict is true.
-func (st *Store) register(ctx context.Context, environmentID string, key *protocol.PublicKey, principal string) (reg registration, conflict bool, err error) {
+// then conflict is true. One that has none yet must be allowed, or the error is
+// errCreations.
+func (st *Store) register(ctx context.Context, environmentID string, key *protocol.PublicKey, principal string, allowed func() bool) (reg registration, conflict bool, err error) {
 	for range casRetries {
 		old, revision, found, err := get[registration](ctx, st.registrations, environmentID)
 		if err != nil {
 			return registration{}, false, err
+		}
+		if !found && !allowed() {
+			return registration{}, false, errCreations
 		}
 		next := registration{Key: key, Principal: principal, Created: time.Now().UTC()}
 		if found && old.Key.Equal(key) {
