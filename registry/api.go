@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/url"
@@ -180,7 +181,7 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 	if created {
 		s.limits.created(c.principal)
 	}
-	s.log.Info("executor registered", "environment", c.environmentID, "registration", reg.ID, "principal", c.principal.ID)
+	s.tell(slog.LevelInfo, "executor registered", c.environmentID, reg.ID, c.principal.ID)
 	link := s.signer.URL(base, ticket.Ticket{
 		Role: ticket.Executor, EnvironmentID: c.environmentID, RegistrationID: reg.ID,
 		Principal: c.principal.ID, Expires: time.Now().Add(executorTicketLife),
@@ -312,7 +313,9 @@ func (s *Server) baseFor(c *call) (base *url.URL, failure *apiError) {
 // that the reference does not end at (remote.md 3.4); nothing has been replaced
 // by then that it would have to know of.
 func (s *Server) broken(operation, environmentID string, err error) *apiError {
-	s.log.Warn("the store fails", "operation", operation, "environment", loggable(environmentID), "error", err)
+	s.trouble.Do(func() {
+		s.log.Warn("the store fails", "operation", operation, "environment", loggable(environmentID), "error", err)
+	})
 	switch {
 	case !errors.Is(err, errUnavailable):
 		return &apiError{status: http.StatusInternalServerError, code: codeInternal, message: "internal error"}

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/execagent/execagent/registry/rendezvous/wire"
@@ -128,7 +129,7 @@ func (m *meeting) overflowed(rt *route, lane *socket.Lane) {
 	default:
 		return
 	}
-	m.rs.s.log.Warn("a stream's receiver is too slow", "environment", m.environmentID, "registration", m.id)
+	m.rs.s.tell(slog.LevelWarn, "a stream's receiver is too slow", m.environmentID, m.id, rt.principal)
 	m.end(rt, resetTooSlow, both)
 }
 

@@ -46,6 +46,13 @@ const (
 	environmentsTime   = 24 * time.Hour
 )
 
+// A principal may cause so many lines in the log: three for each of its websockets,
+// which may all come at once, and then a few a second. More are counted.
+const (
+	linesPerConnection = 3
+	linesPerSecond     = 20
+)
+
 // minByteBurst lets the largest message through whatever the rate is.
 const minByteBurst = 1 << 20
 
@@ -104,6 +111,8 @@ type allowance struct {
 	upgrades    *rate.Limiter // attempts at a websocket
 	created     *rate.Limiter // environments
 	bytes       *rate.Limiter
+	lines       *rate.Limiter  // in the log
+	unsaid      int            // lines that were left out since the last one
 	large       chan struct{}  // of its websockets, see [socket.Config]
 	waiting     *socket.Budget // of its streams
 	connections int
@@ -175,6 +184,23 @@ func (l *limiter) large(p *principal) chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.allowances[p.ID].large
+}
+
+// line tells whether a line about a principal may go into the log, and how many could
+// not since the last one.
+func (l *limiter) line(principalID string) (unsaid int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.account(principalID)
+	if a == nil {
+		return 0, false
+	}
+	if !a.lines.Allow() {
+		a.unsaid++
+		return 0, false
+	}
+	unsaid, a.unsaid = a.unsaid, 0
+	return unsaid, true
 }
 
 // share is what a principal's streams may have waiting. One of too many principals
@@ -285,6 +311,7 @@ func (l *limiter) allowance(p *principal) *allowance {
 		a.requests = relimited(a.requests, rate.Limit(limits.Requests), burst)
 		a.validations = relimited(a.validations, rate.Limit(limits.Requests), burst)
 		a.upgrades = relimited(a.upgrades, rate.Limit(limits.Requests), max(limits.Connections, burst))
+		a.lines = relimited(a.lines, linesPerSecond, linesPerConnection*max(limits.Connections, burst))
 		a.bytes = relimited(a.bytes, rate.Limit(limits.Bytes), int(max(limits.Bytes, minByteBurst)))
 	}
 	a.used = now

@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/relay/socket"
 )
 
 func TestLimitRequests(t *testing.T) {
@@ -244,4 +248,59 @@ func TestNewEnvironments(t *testing.T) {
 	s.mustRegister(t, busy, "first", public)
 	s.mustRegister(t, other, "more", public)
 	s.mustRegister(t, busy, "more", testKey(t))
+}
+
+// TestLines: a principal that causes too many lines in the log is told of by their
+// number, and the lines of others are all there.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	s := startServer(t, Config{Store: st, Limits: Limits{Connections: 2, RequestBurst: 2}})
+	register := func(environmentID string) (lines *rate.Limiter, old string) {
+		key, id := createKey(t, st, ticket.Executor, "*", Limits{})
+		s.limits.mu.Lock()
+		lines = s.limits.account(keyPrincipal + id).lines
+		lines.SetLimit(0) // nothing comes back meanwhile
+		s.limits.mu.Unlock()
+		_, old = s.mustRegister(t, key, environmentID, testKey(t))
+		s.mustRegister(t, key, environmentID, testKey(t))
+		return lines, old
+	}
+	refused := func(old string, times int) string {
+		s.log.Reset()
+		for range times {
+			if _, err := socket.Dial(t.Context(), old, nil, socket.Config{}); err == nil {
+				t.Fatal("a websocket of an old registration is open")
+			}
+		}
+		return s.log.String()
+	}
+	const message = `msg="websocket refused"`
+	lines, old := register("busy")
+	_, oldOfOther := register("other")
+	if n := strings.Count(refused(old, 10), message); n != 2*linesPerConnection-2 {
+		t.Errorf("%d of 10 lines are there", n)
+	}
+	if text := refused(oldOfOther, 1); strings.Count(text, message) != 1 || strings.Contains(text, "lines_left_out") {
+		t.Errorf("the other's line is %q", text)
+	}
+	lines.SetLimit(rate.Inf)
+	if text := refused(old, 2); strings.Count(text, message) != 2 || strings.Count(text, "lines_left_out=6\n") != 1 {
+		t.Errorf("later lines are %q", text)
+	}
+}
+
+// TestLinesOfTrouble: a store that fails is told of, but not for each who asks.
+func TestLinesOfTrouble(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	s := startServer(t, Config{Store: st})
+	start := time.Now()
+	for range 1000 {
+		s.broken("connect", "env", errUnavailable)
+	}
+	n, most := strings.Count(s.log.String(), "the store fails"), 101+int(time.Since(start)/time.Second)
+	if n < 100 || n > most {
+		t.Errorf("%d lines, want 100 to %d", n, most)
+	}
 }

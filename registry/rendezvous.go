@@ -61,8 +61,7 @@ func (s *Server) serveRendezvous(w http.ResponseWriter, r *http.Request) {
 		if t.RegistrationID == "" { // anybody can do that, as often as they like
 			level = slog.LevelDebug
 		}
-		s.log.Log(r.Context(), level, "websocket refused", "environment", t.EnvironmentID, "registration", t.RegistrationID,
-			"status", no.status, "reason", no.reason)
+		s.tell(level, "websocket refused", t.EnvironmentID, t.RegistrationID, t.Principal, "status", no.status, "reason", no.reason)
 		w.Header().Set(protocol.HeaderRejectionReason, no.reason)
 		http.Error(w, no.reason, no.status)
 	}
@@ -99,12 +98,12 @@ func (s *Server) admit(r *http.Request) (*principal, ticket.Ticket, seen, *refus
 	wg.Wait()
 	switch {
 	case findErr != nil:
-		s.log.Warn("looking for a principal", "error", findErr)
+		s.trouble.Do(func() { s.log.Warn("looking for a principal", "error", findErr) })
 		return nil, t, seen{}, unavailable
 	case !found || !p.may(t.Role, t.EnvironmentID):
 		return nil, t, seen{}, &refusal{http.StatusForbidden, ticket.RejectInvalidRole}
 	case err != nil:
-		s.log.Warn("looking for a registration", "environment", t.EnvironmentID, "error", err)
+		s.trouble.Do(func() { s.log.Warn("looking for a registration", "environment", t.EnvironmentID, "error", err) })
 		return nil, t, seen{}, unavailable
 	case !registered || reg.ID != t.RegistrationID:
 		return nil, t, seen{}, &refusal{http.StatusGone, rejectUnknownRoute}
@@ -134,14 +133,14 @@ func (rs *routes) welcome(w http.ResponseWriter, r *http.Request, who *principal
 	if t.Role == ticket.Harness {
 		if err := rs.findExecutor(r, p.meeting); err != nil {
 			p.quit()
-			rs.s.log.Info("no executor for a harness", "environment", t.EnvironmentID, "error", err)
+			rs.s.tell(slog.LevelInfo, "no executor for a harness", t.EnvironmentID, t.RegistrationID, t.Principal, "error", err)
 			return &refusal{http.StatusServiceUnavailable, rejectRouteUnavailable}
 		}
 	}
 	var err error
 	if p.socket, err = socket.Upgrade(w, r, socket.Config{Large: rs.s.limits.large(who)}); err != nil {
 		p.quit()
-		rs.s.log.Info("websocket not opened", "environment", t.EnvironmentID, "error", err)
+		rs.s.tell(slog.LevelInfo, "websocket not opened", t.EnvironmentID, t.RegistrationID, t.Principal, "error", err)
 		return nil
 	}
 	p.control = p.socket.NewLane(0)
@@ -222,7 +221,7 @@ func (p *peer) read(forward func(*socket.Message)) error {
 		message, err := p.socket.Read()
 		if err == socket.ErrText { // remote.md 4
 			if !warned {
-				s.log.Warn("text message dropped", p.attrs()...)
+				p.tell(slog.LevelWarn, "text message dropped")
 				warned = true
 			}
 			// It may have been as large as any.
@@ -248,15 +247,16 @@ func (p *peer) read(forward func(*socket.Message)) error {
 // kick closes the websocket; the goroutine that reads it does the rest. It may be
 // called with the meeting's mutex held.
 func (p *peer) kick(why string) {
-	p.rs.s.log.Info("closing a websocket", append(p.attrs(), "reason", why)...)
+	p.tell(slog.LevelInfo, "closing a websocket", "reason", why)
 	_ = p.socket.Close() // never fails
 }
 
-func (p *peer) attrs() []any {
-	return []any{"environment", p.meeting.environmentID, "registration", p.meeting.id, "principal", p.principal.ID}
+// tell logs something about the websocket.
+func (p *peer) tell(level slog.Level, message string, more ...any) {
+	p.rs.s.tell(level, message, p.meeting.environmentID, p.meeting.id, p.principal.ID, more...)
 }
 
-func (p *peer) info(message string) { p.rs.s.log.Info(message, p.attrs()...) }
+func (p *peer) info(message string) { p.tell(slog.LevelInfo, message) }
 
 // ended logs the end of a websocket.
 func (p *peer) ended(message string, err error) {
@@ -264,5 +264,5 @@ func (p *peer) ended(message string, err error) {
 	if errors.Is(err, errUnavailable) {
 		level = slog.LevelWarn
 	}
-	p.rs.s.log.Log(p.rs.background, level, message, append(p.attrs(), "error", err)...)
+	p.tell(level, message, "error", err)
 }

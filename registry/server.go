@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/time/rate"
 
 	"github.com/execagent/execagent/registry/ticket"
 )
@@ -71,6 +72,8 @@ type Server struct {
 	metrics    *metrics
 	node       string // names this server to the others; never used again after it
 
+	trouble rate.Sometimes // lines about a store that fails, which anybody can cause then
+
 	draining atomic.Bool // readyz and upgrades are refused; set by Drain
 	routes   *routes     // the websockets and streams here, see route.go
 
@@ -95,6 +98,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		limits:     newLimiter(cfg.Limits),
 		metrics:    newMetrics(),
 		node:       uuid.NewString(),
+		trouble:    rate.Sometimes{First: 100, Interval: time.Second},
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -217,6 +221,23 @@ func (s *Server) base(r *http.Request) (*url.URL, error) {
 		return nil, errors.New("the host of the request is not one")
 	}
 	return u, nil
+}
+
+// tell logs what a principal has caused, within what it may.
+func (s *Server) tell(level slog.Level, message, environmentID, registrationID, principalID string, more ...any) {
+	ctx := context.Background()
+	if !s.log.Enabled(ctx, level) {
+		return
+	}
+	unsaid, ok := s.limits.line(principalID)
+	if !ok {
+		return
+	}
+	attrs := append([]any{"environment", environmentID, "registration", registrationID, "principal", principalID}, more...)
+	if unsaid > 0 {
+		attrs = append(attrs, "lines_left_out", unsaid)
+	}
+	s.log.Log(ctx, level, message, attrs...)
 }
 
 // Close ends all websockets and waits for what the server has started. It does
