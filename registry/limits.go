@@ -23,7 +23,7 @@ const (
 
 // frameCost is what a frame counts beside its length, in bytes a second: that of
 // the processor. A principal that sends nothing but tiny ones may send 250,000 a
-// second by default, which is a third of a core.
+// second by default, which is most of one core.
 const frameCost = 4 << 10
 
 // maxLarge is how many messages above 1 KiB a principal's websockets may be in the
