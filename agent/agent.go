@@ -54,8 +54,9 @@ type Config struct {
 	// RetainBytes of output are kept per process, RetainTotalBytes over all,
 	// 0 for 1 MiB and 256 MiB.
 	RetainBytes, RetainTotalBytes int64
-	// ContentBytes bounds what clients have asked for and not read yet, files,
-	// listings and HTTP bodies of more than 1 MiB, 0 for 1 GiB.
+	// ContentBytes bounds, over all connections, what was read for clients and not
+	// sent yet: files and listings above 1 MiB, HTTP bodies of 64 KiB and more. 0 is
+	// 1 GiB. What is larger than that is refused.
 	ContentBytes int64
 	// Reaper is set when the agent is PID 1.
 	Reaper *procs.Reaper

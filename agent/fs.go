@@ -46,9 +46,9 @@ func (r *fileResult) Sent() {
 	r.share.release()
 }
 
-// alloc is a buffer for n bytes. A file that grows while it is read asks
-// again. What it held is given back first: two that hold and wait would wait
-// for each other, and one over half of the memory for itself.
+// alloc is a buffer for n bytes. A file that grows while it is read asks again.
+// It gives back what it held before it waits: two files that grow would else wait
+// for each other, and one larger than half of the memory for itself.
 func (r *fileResult) alloc(ctx context.Context, n int) ([]byte, error) {
 	r.share.release()
 	if err := r.share.answer(ctx, int64(n)); err != nil {

@@ -16,18 +16,18 @@ import (
 // the bytes of a file or body is made while it is sent and costs nothing; that
 // around a listing is counted.
 const (
-	// leastAnswer is from where on an answer counts for its connection. Below,
-	// they are bounded by the number of requests that run at once.
+	// An answer of leastAnswer bytes or more counts for its connection. Smaller ones
+	// are bounded by the number of requests that run at once.
 	leastAnswer = 64 << 10
 	// maxAnswers is what the answers of one connection hold together while it
 	// takes them. A larger one is held alone: they are sent one after the other
 	// anyway, so nothing waits longer.
 	maxAnswers = 2 << 20
-	// largeAnswer is from where on an answer also counts for all connections.
+	// An answer of largeAnswer bytes or more also counts for all connections: more
+	// than the largest block or answer of process/read.
 	largeAnswer = 1<<20 + 1
-	// maxListings and maxBodies are for one connection, and bound what is there
-	// before its size is known. They hold the largest listing and body there can
-	// be.
+	// maxListings and maxBodies bound those of one connection. A listing counts once
+	// it has been read, a body as it grows. The largest of either fit.
 	maxListings = 256 << 20
 	maxBodies   = httpclient.MaxBufferedBody + 256<<20
 )
@@ -112,7 +112,12 @@ func (s *share) body(n int64) error {
 func (s *share) await(ctx context.Context, n int64) error {
 	soon, cancel := context.WithTimeout(ctx, s.total.patience)
 	defer cancel()
-	if n > s.total.size || s.total.Acquire(soon, n) != nil {
+	if n > s.total.size {
+		s.release()
+		return protocol.Errorf(protocol.CodeInternal,
+			"an answer of %d bytes is larger than the memory that this agent has for answers, %d bytes", n, s.total.size)
+	}
+	if s.total.Acquire(soon, n) != nil {
 		s.release()
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

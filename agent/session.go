@@ -44,7 +44,7 @@ type process struct {
 	order          uint64
 	started        chan struct{} // closed when the start is over, well or not
 	doomed         bool          // to be terminated as soon as it has started
-	running        bool          // what that said; set before started is closed
+	wasRunning     bool          // what Terminate said of a doomed one; set before started is closed
 	expiry         *time.Timer   // after the end
 	box            *confinement  // nil: the request had no sandbox
 	judge          sync.Once
@@ -155,9 +155,10 @@ func (s *Session) dispose(p *process) {
 	s.agent.release(p) // after Close, behind which no event can retain it any more
 }
 
-// start starts a process under an id of the client's choice. Its events flow
-// after [procs.Process.Begin]. The confinement, nil without a sandbox, belongs
-// to the process.
+// start takes the id, which is the client's choice, then calls confine, which
+// returns nil without a sandbox, and starts the process. Its events flow after
+// [procs.Process.Begin]. The confinement belongs to the process, and is released
+// if the start fails.
 func (s *Session) start(ctx context.Context, c *connection, id string, spec procs.Spec,
 	confine func(*procs.Spec) (*confinement, error),
 ) (*process, error) {
@@ -181,7 +182,7 @@ func (s *Session) start(ctx context.Context, c *connection, id string, spec proc
 		return nil, s.errEnded()
 	}
 	if doomed {
-		p.running = p.Terminate()
+		p.wasRunning = p.Terminate()
 	}
 	return p, nil
 }
@@ -297,7 +298,7 @@ func (s *Session) terminate(ctx context.Context, id string) (running bool, err e
 		return p.Terminate(), nil
 	}
 	err = p.await(ctx)
-	return err == nil && p.running, err
+	return err == nil && p.wasRunning, err
 }
 
 // list is the session's processes, oldest first. Those that are being started

@@ -76,6 +76,9 @@ type WriteFileParams struct {
 	DataError error `json:"-"`
 }
 
+// HoldsMessage says that Data lies in the message.
+func (*WriteFileParams) HoldsMessage() {}
+
 // UnmarshalObject reads the params.
 func (p *WriteFileParams) UnmarshalObject(o *Object) {
 	p.Path = o.Path("path")
@@ -375,6 +378,9 @@ type WriteBlockParams struct {
 	Offset   uint64 `json:"offset"`
 	Chunk    []byte `json:"chunk"`
 }
+
+// HoldsMessage says that Chunk lies in the message.
+func (*WriteBlockParams) HoldsMessage() {}
 
 // UnmarshalObject reads the params.
 func (p *WriteBlockParams) UnmarshalObject(o *Object) {

@@ -34,6 +34,9 @@ const (
 	RedirectStop   = "stop"
 )
 
+// HoldsMessage says that the body may be as large as the message.
+func (*HTTPRequestParams) HoldsMessage() {}
+
 // UnmarshalObject reads the params.
 func (p *HTTPRequestParams) UnmarshalObject(o *Object) {
 	p.Method = o.String("method")

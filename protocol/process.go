@@ -85,6 +85,10 @@ const MaxProcessID = 4096
 // maxSnapshotScope is in bytes (rpc.md 4.11).
 const maxSnapshotScope = 256
 
+// HoldsMessage says that the command line and the environment may be as large as
+// the message.
+func (*StartParams) HoldsMessage() {}
+
 // UnmarshalObject reads the params.
 func (p *StartParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
@@ -276,6 +280,9 @@ type WriteParams struct {
 	Chunk     []byte `json:"chunk"`
 	WriteID   string `json:"writeId"`
 }
+
+// HoldsMessage says that Chunk lies in the message.
+func (*WriteParams) HoldsMessage() {}
 
 // UnmarshalObject reads the params.
 func (p *WriteParams) UnmarshalObject(o *Object) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -207,4 +208,28 @@ func unmarshal(t *testing.T, p Unmarshaler, doc any) error {
 		t.Fatalf("Decode(%s): %v", raw.Bytes(), err)
 	}
 	return UnmarshalParams(m.Params, p)
+}
+
+// TestParamsOutliveTheirMessage: what was read of a message is not changed with it,
+// but where params say that they hold it.
+func TestParamsOutliveTheirMessage(t *testing.T) {
+	t.Parallel()
+	for _, r := range records {
+		read := func(raw []byte) Unmarshaler {
+			p := r.make()
+			if err := UnmarshalParams(raw, p); err != nil {
+				t.Fatalf("%s: %v", r.name, err)
+			}
+			return p
+		}
+		raw := []byte(r.full)
+		got := read(raw)
+		for i := range raw {
+			raw[i] = '#'
+		}
+		_, holds := got.(interface{ HoldsMessage() })
+		if !holds && !reflect.DeepEqual(got, read([]byte(r.full))) {
+			t.Errorf("%s: %+v is what is left", r.name, got)
+		}
+	}
 }

@@ -196,7 +196,7 @@ func (in *inbound) deliver(plaintext []byte) (rest []byte, err error) {
 			}
 			return plaintext, nil
 		case full && !in.pushes:
-			in.budget().Recycle(message)
+			in.assembler.in.Recycle(message)
 			return nil, errUnread
 		}
 		in.unread.push(message)
@@ -223,9 +223,6 @@ func (in *inbound) goOn(granted <-chan struct{}) {
 		in.moved(got)
 	}
 }
-
-// budget is what the messages take from.
-func (in *inbound) budget() *rpc.Budget { return in.assembler.in.Budget() }
 
 // waitForRoom waits until the reader of a peer that does not acknowledge has
 // caught up, or the end. The websocket is not read meanwhile, which holds up
@@ -258,7 +255,7 @@ func (in *inbound) postpone(plaintext []byte) error {
 		}
 	}
 	data := append(rpc.Buffer(max(len(plaintext), backlogPiece)), plaintext...)
-	if in.backlogBytes+cap(data) > maxBacklog {
+	if in.backlogBytes+cap(data) > maxBacklog || !in.patient && in.backlog.len() > 0 && !in.memory.fits(cap(data)) {
 		rpc.Recycle(data)
 		return errBacklog
 	}
@@ -345,7 +342,7 @@ func (in *inbound) drop(err error) {
 	in.dropBacklog()
 	in.assembler.drop()
 	for in.unread.len() > 0 {
-		in.budget().Recycle(in.unread.pop())
+		in.assembler.in.Recycle(in.unread.pop())
 	}
 	in.unreadBytes = 0
 	in.arrived.Broadcast()

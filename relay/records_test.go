@@ -288,7 +288,7 @@ func TestBudget(t *testing.T) {
 		if err != nil || string(message) != want {
 			t.Fatalf("%d bytes, %v, want %d", len(message), err, len(want))
 		}
-		shared.Recycle(message)
+		in.assembler.in.Recycle(message)
 	}
 	receive(framed(strings.Repeat("y", size))[:50<<10])
 	in.drop(net.ErrClosed)

@@ -90,8 +90,8 @@ func (s *stream) Read() ([]byte, error) {
 	return message, err
 }
 
-// Budget is what the messages take from, see [rpc.Metered].
-func (s *stream) Budget() *rpc.Budget { return s.in.budget() }
+// Intake is where the messages come from, see [rpc.Metered].
+func (s *stream) Intake() *rpc.Intake { return s.in.assembler.in }
 
 // Write sends a message of up to 64 MiB, see [rpc.Conn]. It waits for its lane,
 // and for the peer while too much is unacknowledged. Without a websocket, what

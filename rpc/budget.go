@@ -3,6 +3,7 @@ package rpc
 import (
 	"slices"
 	"sync"
+	"time"
 )
 
 // Budget bounds the memory of the messages of all connections that share it:
@@ -11,18 +12,24 @@ import (
 //
 //	        arriving             being served               that only wait (Leave, Block)
 //	large   waits for room ◄──── make it wait                are refused without room
-//	small   counts as nothing    make all reading wait       are refused without room
+//	small   counts as nothing    make reading wait           are refused without room
 //
 // A message of up to 64 KiB is small: what is cut off within it takes no more
 // than a connection does anyway. Of the large ones that wait, the oldest goes
 // beyond the limit, one at a time and only while the others are within it: so
-// messages that wait for each other's memory cannot wait for ever.
+// messages that wait for each other's memory cannot wait for ever. Nobody holds
+// large messages for longer than a patience while others wait for their memory,
+// see [NewIntake]. A connection of which little is being served is read whatever
+// others hold.
 type Budget struct {
-	mu           sync.Mutex // protects the fields below
+	mu           sync.Mutex // protects the fields below, and what intakes hold
 	large, small account
-	queue        []*Intake     // large messages that wait for room, in order
-	first        *Intake       // an unfinished one that need not wait
-	gate         chan struct{} // closed when reading may go on; nil while nobody waits
+	queue        []*Intake            // large messages that wait for room, in order
+	contended    time.Time            // since when there have been some
+	overdue      *time.Timer          // for the first holder that is; nil while nobody waits
+	holders      map[*Intake]struct{} // of large messages
+	beyond       *Intake              // the unfinished one that may go beyond the limit
+	gate         chan struct{}        // closed when reading may go on; nil while nobody waits
 }
 
 // account is what one kind of messages takes, in bytes of memory.
@@ -37,23 +44,22 @@ const (
 	maxSmall = 64 << 10
 	// minSmallLimit is the least limit of small messages together.
 	minSmallLimit = 16 << 20
+	// ownSmall is how much of a connection's small messages may be being served
+	// whatever others hold: those of a client that reads no answers wait for it.
+	ownSmall = 256 << 10
 	// ownSuspended is what the waiting requests of each connection may hold,
 	// whatever those of others do.
-	ownSuspended = 4 << 20
+	ownSuspended = 256 << 10
 )
 
 // NewBudget returns a budget of limit bytes for large messages. Small ones have
 // a quarter of it beside, and at least 16 MiB; requests that only wait have
 // half as much again of either.
 func NewBudget(limit int64) *Budget {
-	return &Budget{large: account{limit: limit}, small: account{limit: max(limit/4, minSmallLimit)}}
-}
-
-// Recycle is the function of that name for a message that was read from a
-// [Metered] connection: it also gives back what the message has taken.
-func (b *Budget) Recycle(message []byte) {
-	b.give(cap(message), false)
-	Recycle(message)
+	return &Budget{
+		large: account{limit: limit}, small: account{limit: max(limit/4, minSmallLimit)},
+		holders: make(map[*Intake]struct{}),
+	}
 }
 
 // account is where a message of n bytes of memory counts.
@@ -64,68 +70,127 @@ func (b *Budget) account(n int) *account {
 	return &b.small
 }
 
-// give gives back n bytes of a message.
-func (b *Budget) give(n int, suspended bool) {
-	if b == nil {
-		return
+// take counts a message of n bytes as being served. The lock is held.
+func (b *Budget) take(in *Intake, n int) {
+	b.account(n).used += int64(n)
+	if n <= maxSmall {
+		in.small += n
+	} else {
+		b.hold(in, n)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if suspended {
-		b.account(n).suspended -= int64(n)
-		return
+}
+
+// hold counts n bytes of large messages as those of in, or no longer if n is
+// negative. The lock is held.
+func (b *Budget) hold(in *Intake, n int) {
+	if in.large == 0 {
+		in.since = time.Now()
 	}
+	if in.large += n; in.large == 0 {
+		delete(b.holders, in)
+	} else {
+		b.holders[in] = struct{}{}
+	}
+}
+
+// untake counts a message of n bytes as no longer being served, and lets go on
+// who can now. The lock is held.
+func (b *Budget) untake(in *Intake, n int) {
 	b.account(n).used -= int64(n)
-	b.dispatch()
-}
-
-// suspend moves the n bytes of a request that only waits from now on; own is
-// what those of its connection hold already. It fails where there is no room.
-func (b *Budget) suspend(n, own int) bool {
-	if b == nil {
-		return true
+	had := in.small
+	if n <= maxSmall {
+		in.small -= n
+	} else {
+		b.hold(in, -n)
+		in.since = time.Now()
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	a := b.account(n)
-	if own+n > ownSuspended && a.suspended > 0 && a.suspended+int64(n) > a.limit/2 {
-		return false
-	}
-	a.suspended += int64(n)
-	a.used -= int64(n)
-	b.dispatch()
-	return true
-}
-
-// resume is the opposite of suspend.
-func (b *Budget) resume(n int) {
-	if b == nil {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	a := b.account(n)
-	a.suspended -= int64(n)
-	a.used += int64(n)
-}
-
-// dispatch lets go on who can. The lock is held.
-func (b *Budget) dispatch() {
-	if b.gate != nil && b.small.used < b.small.limit {
+	if b.gate != nil && (b.small.used < b.small.limit || had >= ownSmall && in.small < ownSmall) {
 		close(b.gate)
 		b.gate = nil
 	}
+	b.dispatch()
+}
+
+// mayRead tells whether the next message of in may be read. The lock is held.
+func (b *Budget) mayRead(in *Intake) bool {
+	return b.small.used < b.small.limit || in.small < ownSmall
+}
+
+// dispatch gives room to the large messages whose turn it is. The lock is held.
+func (b *Budget) dispatch() {
 	for len(b.queue) > 0 {
 		in := b.queue[0]
 		if b.large.used+in.want > b.large.limit {
-			if b.first != nil || b.large.used > b.large.limit {
+			if b.beyond != nil || b.large.used > b.large.limit {
+				b.contend()
 				return
 			}
-			b.first = in
+			b.beyond = in
 		}
 		b.queue = slices.Delete(b.queue, 0, 1)
 		b.large.used += in.want
+		in.since = time.Now()
 		close(in.granted)
+	}
+	if b.overdue != nil {
+		b.overdue.Stop()
+		b.overdue = nil
+	}
+}
+
+// contend notes that somebody waits for the memory of others. The lock is held.
+func (b *Budget) contend() {
+	if b.overdue == nil {
+		b.contended = time.Now()
+		b.watch()
+	}
+}
+
+// watch waits for the first holder that is overdue. The lock is held.
+func (b *Budget) watch() {
+	b.overdue = nil
+	var first time.Time
+	for in := range b.holders {
+		if at, ok := b.due(in); ok && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	if !first.IsZero() {
+		b.overdue = time.AfterFunc(time.Until(first), b.evict)
+	}
+}
+
+// due is until when in may hold what others wait for: for its patience since it
+// began to hold, has given something back, or was kept waiting itself. ok is false
+// where that has no end. The lock is held.
+func (b *Budget) due(in *Intake) (at time.Time, ok bool) {
+	if in.stalled == nil || slices.Contains(b.queue, in) {
+		return at, false
+	}
+	from := in.since
+	if from.Before(b.contended) {
+		from = b.contended
+	}
+	return from.Add(in.patience), true
+}
+
+// evict has the connections end of those who are overdue.
+func (b *Budget) evict() {
+	b.mu.Lock()
+	var late []*Intake
+	if b.overdue != nil { // else the last one that waited is gone
+		now := time.Now()
+		for in := range b.holders {
+			if at, ok := b.due(in); ok && !at.After(now) {
+				in.since = now // an end takes its time
+				late = append(late, in)
+			}
+		}
+		b.watch()
+	}
+	b.mu.Unlock()
+	for _, in := range late {
+		in.stalled()
 	}
 }
 
@@ -135,7 +200,7 @@ func (b *Budget) ask(in *Intake, n int64) (granted <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	in.want = n
-	if b.first == in {
+	if b.beyond == in {
 		b.large.used += n
 		return nil
 	}
@@ -154,6 +219,7 @@ func (b *Budget) grown(in *Intake, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.large.used += int64(n) - in.want - int64(in.held)
+	b.hold(in, n-in.held)
 	in.held = n
 	b.dispatch()
 }
@@ -168,41 +234,11 @@ func (b *Budget) settle(in *Intake, n int) {
 	} else if in.waiting { // it was granted in the meantime
 		b.large.used -= in.want
 	}
-	if b.first == in {
-		b.first = nil
+	if b.beyond == in {
+		b.beyond = nil
 	}
 	b.large.used -= int64(in.held)
-	b.account(n).used += int64(n)
+	b.hold(in, -in.held)
+	b.take(in, n)
 	b.dispatch()
-}
-
-// BudgetOf is what the messages of a connection take from, nil for none.
-func BudgetOf(conn Conn) *Budget {
-	if m, ok := conn.(Metered); ok {
-		return m.Budget()
-	}
-	return nil
-}
-
-// crowded tells whether nothing should be read until more has been served.
-func (b *Budget) crowded() bool {
-	if b == nil {
-		return false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.small.used >= b.small.limit
-}
-
-// closedGate returns what is closed when reading may go on, nil if it may now.
-func (b *Budget) closedGate() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.small.used < b.small.limit {
-		return nil
-	}
-	if b.gate == nil {
-		b.gate = make(chan struct{})
-	}
-	return b.gate
 }

@@ -39,7 +39,7 @@ func (c *metered) Read() ([]byte, error) {
 	return c.in.Message(), nil
 }
 
-func (c *metered) Budget() *Budget { return c.in.Budget() }
+func (c *metered) Intake() *Intake { return c.in }
 
 func (c *metered) Close() error {
 	c.in.Close()
@@ -90,27 +90,29 @@ func send(t *testing.T, c Conn, id int, method string, size int) {
 	}
 }
 
-// TestServedRequestIsGivenBack: what a large request takes is given back when
-// it has been served, however long its client takes to read the answer.
+// TestServedRequestIsGivenBack: what a request takes is given back when it has
+// been served, however long its client takes to read the answer.
 func TestServedRequestIsGivenBack(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := NewBudget(1 << 20)
-		client, end := meteredPeer(t, b)
-		send(t, client, 1, "wait", 1<<20)
-		synctest.Wait()
-		if b.used() < 1<<20 {
-			t.Errorf("%d bytes count while the request is served", b.used())
-		}
-		close(end)
-		synctest.Wait() // the answer is being written
-		if used := b.used(); used != 0 {
-			t.Errorf("%d bytes count for a request that has been served", used)
-		}
-		if _, err := client.Read(); err != nil {
-			t.Error(err)
-		}
-	})
+	for _, size := range []int{1 << 10, 1 << 20} {
+		synctest.Test(t, func(t *testing.T) {
+			b := NewBudget(1 << 20)
+			client, end := meteredPeer(t, b)
+			send(t, client, 1, "wait", size)
+			synctest.Wait()
+			if used := b.account(size).used; used < int64(size) {
+				t.Errorf("%d bytes count while a request of %d is served", used, size)
+			}
+			close(end)
+			synctest.Wait() // the answer is being written
+			if used := b.account(size).used; used != 0 {
+				t.Errorf("%d bytes count for a request of %d that has been served", used, size)
+			}
+			if _, err := client.Read(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // TestWaitingRequestWithoutMemory: of large requests behind one that is blocked
@@ -123,10 +125,11 @@ func TestWaitingRequestWithoutMemory(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := NewBudget(1 << 20)
 			// Another connection's request waits.
-			if !b.suspend(1<<20, 0) {
+			other := NewIntake(b, 0, nil)
+			if !other.suspend(1 << 20) {
 				t.Fatal("no memory at all")
 			}
-			defer b.give(1<<20, true)
+			defer other.give(1<<20, true)
 			b.large.used += 1 << 20 // suspend takes it from there
 			client, end := meteredPeer(t, b)
 			refused := 2
@@ -162,4 +165,97 @@ func TestWaitingRequestWithoutMemory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReadParamsAreGivenBack: the memory of a request whose params hold nothing of
+// it is given back when they have been read, that of others is kept.
+func TestReadParamsAreGivenBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBudget(1 << 20)
+		client, theirs := Pipe()
+		end := make(chan struct{})
+		p := NewPeer(&metered{theirs, NewIntake(b, 0, nil)}, Config{Table: Table{
+			"light": {Handle: Handle(func(context.Context, protocol.HandleParams) (protocol.Empty, error) {
+				<-end
+				return protocol.Empty{}, nil
+			})},
+			"heavy": {Handle: Handle(func(_ context.Context, p protocol.WriteBlockParams) (protocol.Empty, error) {
+				<-end
+				if string(p.Chunk) != "abc" {
+					return protocol.Empty{}, fmt.Errorf("got %q", p.Chunk)
+				}
+				return protocol.Empty{}, nil
+			})},
+		}})
+		done := make(chan error, 1)
+		go func() { done <- p.Serve(t.Context()) }()
+		for i, tt := range []struct {
+			method string
+			holds  bool
+		}{{"light", false}, {"heavy", true}} {
+			const size = 1 << 20
+			if err := client.Write(fmt.Appendf(nil, `{"id":%d,"method":%q,"params":{"handleId":"h","offset":0,"chunk":"YWJj"%s}}`,
+				i, tt.method, strings.Repeat(" ", size))); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if used := b.used(); used >= size != tt.holds {
+				t.Errorf("%s: %d bytes count while it is served", tt.method, used)
+			}
+		}
+		close(end)
+		for range 2 {
+			if answer, err := client.Read(); err != nil || bytes.Contains(answer, []byte("error")) {
+				t.Errorf("%s, %v", answer, err)
+			}
+		}
+		_ = client.Close()
+		<-done
+		if b.large.used != 0 || b.small.used != 0 {
+			t.Errorf("not given back: %+v, %+v", b.large, b.small)
+		}
+	})
+}
+
+// TestEndBesideFullOrder: a peer that reads no further, since too many requests wait
+// for one that takes long, hears of the end of its connection nevertheless.
+func TestEndBesideFullOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, theirs := Pipe()
+		conn := &metered{theirs, NewIntake(NewBudget(1<<20), 0, nil)}
+		closing := make(chan error, 1)
+		p := NewPeer(conn, Config{
+			Table: Table{"wait": {Order: Order{Queue: InQueue("one")}, Handle: func(ctx context.Context, _ json.RawMessage) (any, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}}},
+			Closing: func(err error) { closing <- err },
+		})
+		done := make(chan error, 1)
+		go func() { done <- p.Serve(t.Context()) }()
+		writing := make(chan struct{})
+		go func() {
+			defer close(writing)
+			for i := range 2 * maxParked {
+				if client.Write(fmt.Appendf(nil, `{"id":%d,"method":"wait","params":{}}`, i)) != nil {
+					return
+				}
+			}
+		}()
+		synctest.Wait()
+		select {
+		case <-writing:
+			t.Fatal("everything was read")
+		default:
+		}
+		_ = conn.Close() // as one that was reset is
+		if err := <-closing; err == nil {
+			t.Error("no reason")
+		}
+		<-done
+		_ = client.Close()
+		<-writing
+	})
 }

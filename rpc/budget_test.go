@@ -60,17 +60,17 @@ func TestBudgetWaits(t *testing.T) {
 		t.Fatal("a third message found room")
 	}
 	mustFill(t, small, maxSmall)
-	b.Recycle(small.Message())
+	small.Recycle(small.Message())
 	select {
 	case <-granted:
 		t.Fatal("room without an end of what took it")
 	default:
 	}
-	b.Recycle(second.Message())
-	b.Recycle(message)
+	second.Recycle(second.Message())
+	first.Recycle(message)
 	<-granted
 	mustFill(t, first, left)
-	b.Recycle(first.Message())
+	first.Recycle(first.Message())
 	if used := b.used(); used != 0 {
 		t.Errorf("%d bytes are not given back", used)
 	}
@@ -101,7 +101,7 @@ func TestBudgetOldest(t *testing.T) {
 			}
 			message := in.Message()
 			time.Sleep(time.Millisecond) // it is being served
-			b.Recycle(message)
+			in.Recycle(message)
 		})
 	}
 	clients.Wait()
@@ -142,7 +142,7 @@ func TestBudgetProperties(t *testing.T) {
 			if c.suspended {
 				suspended -= int64(cap(c.held))
 			}
-			b.give(cap(c.held), c.suspended)
+			c.in.give(cap(c.held), c.suspended)
 			c.held, c.suspended = nil, false
 		}
 		check := func() {
@@ -202,14 +202,14 @@ func TestBudgetProperties(t *testing.T) {
 			},
 			"suspend": func(t *rapid.T) {
 				c := pick(t)
-				if c.held != nil && !c.suspended && b.suspend(cap(c.held), ownSuspended) {
+				if c.held != nil && !c.suspended && c.in.suspend(cap(c.held)) {
 					c.suspended = true
 					suspended += int64(cap(c.held))
 				}
 			},
 			"resume": func(t *rapid.T) {
 				if c := pick(t); c.suspended {
-					b.resume(cap(c.held))
+					c.in.resume(cap(c.held))
 					suspended -= int64(cap(c.held))
 					c.suspended = false
 				}
@@ -239,7 +239,7 @@ func TestBudgetProperties(t *testing.T) {
 			}
 		}
 		check()
-		if b.large.used != 0 || b.small.used != 0 || b.large.suspended != 0 || b.small.suspended != 0 || b.first != nil || len(b.queue) > 0 {
+		if b.large.used != 0 || b.small.used != 0 || b.large.suspended != 0 || b.small.suspended != 0 || b.beyond != nil || len(b.queue) > 0 {
 			t.Errorf("at rest: %+v, %+v", b.large, b.small)
 		}
 	})
@@ -305,6 +305,104 @@ func TestBudgetPatience(t *testing.T) {
 	})
 }
 
+// TestBudgetOverdue: who holds large messages while others wait for their memory is
+// ended after its patience, if it does not go on: with a message that comes in drops,
+// or with requests that are not served. Who gives back now and then is not.
+func TestBudgetOverdue(t *testing.T) {
+	t.Parallel()
+	for name, hold := range map[string]func(t *testing.T, in *Intake, size int){
+		"drops": func(t *testing.T, in *Intake, size int) {
+			mustFill(t, in, size)
+			for {
+				select {
+				case <-time.After(59 * time.Second):
+					mustFill(t, in, minProgress)
+					continue
+				case <-in.closed:
+				}
+				in.Drop()
+				return
+			}
+		},
+		"not served": func(t *testing.T, in *Intake, size int) {
+			mustFill(t, in, size)
+			message := in.Message()
+			<-in.closed
+			in.Recycle(message)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const patience = time.Minute
+				b := NewBudget(128 << 20)
+				busy := NewIntake(b, patience, func() { t.Error("one that goes on was ended") })
+				var messages [10][]byte
+				for i := range messages {
+					mustFill(t, busy, 100<<10)
+					messages[i] = busy.Message()
+				}
+				var holding sync.WaitGroup
+				for _, size := range []int{2 << 20, 17 << 20, 17 << 20} { // the last one beyond the limit
+					var in *Intake
+					in = NewIntake(b, patience, func() { in.Close() })
+					holding.Go(func() { hold(t, in, size) })
+					synctest.Wait()
+				}
+
+				time.Sleep(150 * time.Second) // nobody waits
+				holding.Go(func() {
+					for _, message := range messages {
+						time.Sleep(patience / 2)
+						busy.Recycle(message)
+					}
+				})
+				asked := time.Now()
+				waits := NewIntake(b, patience, nil)
+				waitFill(t, waits, 100<<10)
+				if waited := time.Since(asked); waited != patience {
+					t.Errorf("another one has waited for %v", waited)
+				}
+				waits.Recycle(waits.Message())
+				holding.Wait()
+				if b.used() != 0 || len(b.holders) > 0 || b.overdue != nil {
+					t.Errorf("at rest: %+v, %d holders, watch %v", b.large, len(b.holders), b.overdue)
+				}
+			})
+		})
+	}
+}
+
+// waitFill is fill that waits for room.
+func waitFill(t *testing.T, in *Intake, n int) {
+	t.Helper()
+	for n > 0 {
+		left, granted := fill(in, n)
+		if n = left; n > 0 {
+			<-granted
+		}
+	}
+}
+
+// TestBudgetHeldAlone: what nobody waits for may be held for any time.
+func TestBudgetHeldAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBudget(1 << 20)
+		in := NewIntake(b, time.Second, func() { t.Error("it was ended") })
+		mustFill(t, in, 4<<20)
+		message := in.Message()
+		time.Sleep(time.Hour)
+		waits := NewIntake(b, time.Second, nil)
+		_, granted := fill(waits, 1<<20)
+		time.Sleep(time.Second / 2)
+		in.Recycle(message)
+		<-granted
+		waits.Drop()
+		time.Sleep(time.Hour)
+	})
+}
+
 // TestBudgetClose: who waits to read, or for memory, hears of the end of its
 // connection, and gives up its place.
 func TestBudgetClose(t *testing.T) {
@@ -321,6 +419,7 @@ func TestBudgetClose(t *testing.T) {
 			done <- err
 		}()
 		b.account(1).used += b.small.limit
+		other.small = ownSmall
 		go func() { done <- other.Begin() }()
 		synctest.Wait()
 		select {
@@ -361,38 +460,64 @@ func TestBudgetGivenUp(t *testing.T) {
 	}
 }
 
-// TestBudgetGate: nothing more is read while too many small messages are being
-// served.
+// TestBudgetGate: of a connection nothing more is read while too many small
+// messages are being served, and more than a little of its own.
 func TestBudgetGate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBudget(1 << 20)
-		in := NewIntake(b, 0, nil)
-		var held [][]byte
-		for !in.Crowded() {
+		in, other := NewIntake(b, 0, nil), NewIntake(b, 0, nil)
+		const size = 1 << 10
+		serve := func(in *Intake) []byte {
+			t.Helper()
 			if err := in.Begin(); err != nil {
 				t.Fatal(err)
 			}
-			mustFill(t, in, 1<<10)
-			held = append(held, in.Message())
+			mustFill(t, in, size)
+			return in.Message()
 		}
-		if n := int64(len(held)) << 10; n < minSmallLimit/2 || n > minSmallLimit {
+		var held, others [][]byte
+		for !in.Crowded() {
+			held = append(held, serve(in))
+		}
+		if n := len(held) * size; n < minSmallLimit/2 || n > minSmallLimit {
 			t.Errorf("reading stops after %d bytes, want %d", n, minSmallLimit)
 		}
-		begun := make(chan error, 1)
-		go func() { begun <- in.Begin() }()
-		synctest.Wait()
-		select {
-		case <-begun:
-			t.Fatal("it did not wait")
-		default:
+		for !other.Crowded() {
+			others = append(others, serve(other))
 		}
-		b.Recycle(held[0])
+		if n := len(others) * size; n != ownSmall {
+			t.Errorf("reading of another connection stops after %d bytes, want %d", n, ownSmall)
+		}
+		waits := func(in *Intake) chan error {
+			begun := make(chan error, 1)
+			go func() { begun <- in.Begin() }()
+			synctest.Wait()
+			select {
+			case <-begun:
+				t.Fatal("it did not wait")
+			default:
+			}
+			return begun
+		}
+		begun := waits(other)
+		other.Recycle(others[0])
 		if err := <-begun; err != nil {
 			t.Error(err)
 		}
-		for _, message := range held[1:] {
-			b.Recycle(message)
+		others[0] = serve(other)
+		begun = waits(other)
+		for _, message := range held { // until there is room for all
+			in.Recycle(message)
+		}
+		if err := <-begun; err != nil {
+			t.Error(err)
+		}
+		for _, message := range others {
+			other.Recycle(message)
+		}
+		if b.small.used != 0 || in.small != 0 || other.small != 0 {
+			t.Errorf("not given back: %d bytes, %d and %d", b.small.used, in.small, other.small)
 		}
 	})
 }
@@ -403,22 +528,23 @@ func TestBudgetGate(t *testing.T) {
 func TestSuspended(t *testing.T) {
 	t.Parallel()
 	b := NewBudget(16 << 20)
-	const large = 6 << 20
+	in, other, third := NewIntake(b, 0, nil), NewIntake(b, 0, nil), NewIntake(b, 0, nil)
+	const large = 8 << 20
 	b.large.used = 100 << 20 // how it came is not the subject
-	if !b.suspend(large, 0) {
+	if !in.suspend(large) {
 		t.Error("the first one was refused")
 	}
-	if b.suspend(large, 0) {
+	if other.suspend(large) {
 		t.Error("a second one was taken")
 	}
-	if !b.suspend(ownSuspended, 0) || b.suspend(maxSmall+1, ownSuspended) {
+	if !other.suspend(ownSuspended) || other.suspend(maxSmall+1) {
 		t.Error("of a connection not just the first bytes were taken")
 	}
-	b.give(large, true)
-	if !b.suspend(maxSmall+1, ownSuspended) {
+	in.give(large, true)
+	if !other.suspend(maxSmall+1) || !third.suspend(maxSmall+1) {
 		t.Error("what was given back cannot be had")
 	}
-	if b.large.suspended != ownSuspended+maxSmall+1 {
+	if b.large.suspended != ownSuspended+2*(maxSmall+1) {
 		t.Errorf("%d bytes are suspended", b.large.suspended)
 	}
 }

@@ -35,10 +35,10 @@ type Rejecter interface {
 	Reject(reason error)
 }
 
-// Metered is a [Conn] whose messages take from a [Budget], nil for none. What
-// Read returns is then given back with [Budget.Recycle].
+// Metered is a [Conn] whose messages take from a [Budget]. What Read returns is
+// given back with [Intake.Recycle].
 type Metered interface {
-	Budget() *Budget
+	Intake() *Intake
 }
 
 // PartsWriter is a [Conn] that can send a message without its ever being whole.

@@ -34,8 +34,16 @@ type Sent interface {
 // Sized is implemented by params and results that can be large: the message
 // is then written into a buffer that need not grow.
 type Sized interface {
-	// SizeHint is about how many bytes the value's JSON takes.
+	// SizeHint is about how many bytes the value's JSON takes. Above 64 KiB a
+	// [protocol.Streamed] result is sent in parts.
 	SizeHint() int
+}
+
+// Holder is implemented by params that lie in their message, or can take as much
+// memory as it does. The message of such a request counts until it has been served;
+// that of any other is given back when its params have been read.
+type Holder interface {
+	HoldsMessage()
 }
 
 // Handle makes a [Handler] of a function with typed params and result.
@@ -47,6 +55,9 @@ func Handle[P, R any, PP interface {
 		var params P
 		if err := protocol.UnmarshalParams(raw, PP(&params)); err != nil {
 			return nil, err
+		}
+		if _, ok := any(PP(&params)).(Holder); !ok {
+			release(ctx)
 		}
 		return serve(ctx, params)
 	}

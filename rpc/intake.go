@@ -28,33 +28,50 @@ type Intake struct {
 	granted chan struct{}
 	waiting bool // for granted
 
+	// These are the budget's.
+	small     int       // bytes of small messages that are being served
+	large     int       // of large ones that are, or arrive
+	since     time.Time // when it began to hold large ones, or gave one back, or was given room
+	suspended int       // bytes of requests that only wait
+
 	timer  *time.Timer // of the patience with a large message; nil before the first
 	mark   int         // length of the message when it was started
 	paused bool        // it was stopped by Pause
 
-	close  sync.Once
+	mu     sync.Mutex // protects the fields below
 	closed chan struct{}
+	ended  func() // called by Close
 }
 
-// NewIntake makes an intake. A large message of which less than 256 KiB come
-// within patience, and not its end either, calls stalled, from a goroutine of
-// its own; whatever else comes meanwhile, such as pongs, does not count. Nil
-// never does. A nil budget bounds nothing, patience included.
+// NewIntake makes an intake. A connection that tries the patience of others has
+// stalled called, from a goroutine of its own, and must end then; nil never is:
+//
+//   - Of a large message less than 256 KiB come within patience, and not its end
+//     either. Whatever else comes meanwhile, such as pongs, does not count.
+//   - Others have waited for memory throughout patience, while the connection held
+//     large messages, waited for nothing itself and gave none back. One that does
+//     not read its answers is such a connection.
+//
+// A nil budget bounds nothing, patience included.
 func NewIntake(budget *Budget, patience time.Duration, stalled func()) *Intake {
 	return &Intake{budget: budget, patience: patience, stalled: stalled, closed: make(chan struct{})}
 }
 
-// Budget is that of the intake, nil if it has none: see [Metered].
-func (in *Intake) Budget() *Budget { return in.budget }
-
-// Begin waits before the first byte of a message is read, while too much that
-// was read before is being served. It fails with [net.ErrClosed] after Close.
-func (in *Intake) Begin() error {
-	if in.budget == nil {
-		return nil
+// IntakeOf is where the messages of a connection come from, nil for one that is
+// not [Metered].
+func IntakeOf(conn Conn) *Intake {
+	if m, ok := conn.(Metered); ok {
+		return m.Intake()
 	}
+	return nil
+}
+
+// Begin waits before the first byte of a message is read, while too much of all
+// connections is being served, and of this one more than 256 KiB. It fails with
+// [net.ErrClosed] after Close.
+func (in *Intake) Begin() error {
 	for {
-		gate := in.budget.closedGate()
+		gate := in.closedGate()
 		if gate == nil {
 			return nil
 		}
@@ -66,8 +83,33 @@ func (in *Intake) Begin() error {
 	}
 }
 
+// closedGate returns what is closed when it makes sense to look again, nil if
+// the next message may be read now.
+func (in *Intake) closedGate() <-chan struct{} {
+	b := in.budget
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mayRead(in) {
+		return nil
+	}
+	if b.gate == nil {
+		b.gate = make(chan struct{})
+	}
+	return b.gate
+}
+
 // Crowded tells whether Begin would wait.
-func (in *Intake) Crowded() bool { return in.budget.crowded() }
+func (in *Intake) Crowded() bool {
+	if in.budget == nil {
+		return false
+	}
+	in.budget.mu.Lock()
+	defer in.budget.mu.Unlock()
+	return !in.budget.mayRead(in)
+}
 
 // Len is how many bytes of the message have arrived.
 func (in *Intake) Len() int { return len(in.message) }
@@ -170,8 +212,8 @@ func (in *Intake) Pause() {
 	}
 }
 
-// Message ends the message and returns it. The caller gives it back with
-// [Budget.Recycle].
+// Message ends the message and returns it. Whoever gets it gives it back with
+// Recycle.
 func (in *Intake) Message() []byte {
 	message := in.message
 	in.reset(cap(message))
@@ -196,5 +238,86 @@ func (in *Intake) reset(n int) {
 	in.message, in.held, in.waiting, in.paused = nil, 0, false, false
 }
 
-// Close unblocks Begin and Space, for good.
-func (in *Intake) Close() { in.close.Do(func() { close(in.closed) }) }
+// Recycle gives a message back to the budget and, as [Recycle], to the pool. A
+// nil intake has no budget.
+func (in *Intake) Recycle(message []byte) {
+	in.give(cap(message), false)
+	Recycle(message)
+}
+
+// give gives back the memory of a message, n bytes.
+func (in *Intake) give(n int, suspended bool) {
+	if in == nil || in.budget == nil {
+		return
+	}
+	b := in.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !suspended {
+		b.untake(in, n)
+		return
+	}
+	b.account(n).suspended -= int64(n)
+	in.suspended -= n
+}
+
+// suspend moves the n bytes of a request that only waits from now on. It fails
+// where there is no room.
+func (in *Intake) suspend(n int) bool {
+	if in == nil || in.budget == nil {
+		return true
+	}
+	b := in.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.account(n)
+	if in.suspended+n > ownSuspended && a.suspended > 0 && a.suspended+int64(n) > a.limit/2 {
+		return false
+	}
+	a.suspended += int64(n)
+	in.suspended += n
+	b.untake(in, n)
+	return true
+}
+
+// resume is the opposite of suspend.
+func (in *Intake) resume(n int) {
+	if in == nil || in.budget == nil {
+		return
+	}
+	b := in.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.account(n).suspended -= int64(n)
+	in.suspended -= n
+	b.take(in, n)
+}
+
+// Close says that the connection has ended: it unblocks Begin and Space, for good.
+func (in *Intake) Close() {
+	in.mu.Lock()
+	ended := in.ended
+	if closed(in.closed) {
+		ended = nil
+	} else {
+		close(in.closed)
+	}
+	in.mu.Unlock()
+	if ended != nil {
+		ended()
+	}
+}
+
+// onClose has f called when the connection ends, at once if it has.
+func (in *Intake) onClose(f func()) {
+	if in == nil {
+		return
+	}
+	in.mu.Lock()
+	in.ended = f
+	over := closed(in.closed)
+	in.mu.Unlock()
+	if over {
+		f()
+	}
+}

@@ -33,10 +33,13 @@ func InQueue(name string) func(json.RawMessage) string {
 
 // Limits of one connection. Sizes are those of the messages, in bytes.
 const (
-	// maxParked and maxHeldBytes: from here on the peer stops reading.
-	maxParked    = 64
-	maxHeldBytes = 64 << 20 // of what is parked and of what runs: one of the largest
-	// maxWaiting and maxWaitingBytes: from here on requests are refused (D8).
+	// From here on the peer stops reading. What is parked may wait for the client
+	// to read its answers: it is little, since others may wait for the memory.
+	maxParked      = 64
+	maxParkedBytes = 4 << 20
+	maxHeldBytes   = 64 << 20 // of what is parked and of what runs: one of the largest
+	// From here on requests are refused (D8). With a [Budget] its bound on what
+	// waits comes first.
 	maxWaiting      = 1024
 	maxWaitingBytes = 256 << 20
 )
@@ -98,14 +101,13 @@ type sequence struct {
 	ready  []*ticket // waiting for a slot, in order
 	at     [places]tally
 
-	budget    *Budget
-	suspended int // memory of the tickets that are
+	intake *Intake // which their memory is given back to
 }
 
 // full tells whether reading should stop until requests have run.
 func (s *sequence) full() bool {
 	held := s.at[parked].bytes + s.at[active].bytes + s.at[passing].bytes
-	return s.at[parked].requests+s.at[passing].requests >= maxParked || held >= maxHeldBytes
+	return s.at[parked].requests+s.at[passing].requests >= maxParked || s.at[parked].bytes >= maxParkedBytes || held >= maxHeldBytes
 }
 
 // mayWait tells why t may not wait beside those that do.
@@ -123,11 +125,10 @@ func (s *sequence) suspendMemory(t *ticket) error {
 	if t.suspended {
 		return nil
 	}
-	if !s.budget.suspend(t.memory, s.suspended) {
+	if !s.intake.suspend(t.memory) {
 		return noMemory(t.memory)
 	}
 	t.suspended = true
-	s.suspended += t.memory
 	return nil
 }
 
@@ -144,17 +145,13 @@ func (s *sequence) move(t *ticket, to place) {
 	s.at[to].bytes += t.size
 	if to != waiting && t.suspended {
 		t.suspended = false
-		s.suspended -= t.memory
-		s.budget.resume(t.memory)
+		s.intake.resume(t.memory)
 	}
 }
 
 // release notes that the message of t is held no more.
 func (s *sequence) release(t *ticket) {
-	if t.suspended {
-		s.suspended -= t.memory
-	}
-	s.budget.give(t.memory, t.suspended)
+	s.intake.give(t.memory, t.suspended)
 	s.at[t.place].bytes -= t.size
 	t.size, t.memory, t.suspended = 0, 0, false
 }

@@ -157,7 +157,7 @@ func TestSequenceFull(t *testing.T) {
 		{"urgent ones that run", Order{Urgent: true}, "", 1, 5, maxParked - 1},
 		{"large ones that run", Order{}, "", maxHeldBytes / 4, 64, 3},
 		{"large urgent ones", Order{Urgent: true}, "", maxHeldBytes / 4, 64, 3},
-		{"large ones that are parked", Order{}, "q", maxHeldBytes / 8, 64, 7},
+		{"large ones that are parked", Order{}, "q", maxParkedBytes / 4, 64, 1 + 3},
 	}
 	for _, tt := range tests {
 		s := &sequence{slots: tt.slots, queues: map[string]*queue{}}

@@ -51,13 +51,14 @@ type Config struct {
 type Peer struct {
 	conn   Conn
 	cfg    Config
-	budget *Budget // of conn
+	intake *Intake // of conn
 
 	mu sync.Mutex // guards what follows
 	// room is signalled when requests may be read again.
 	room      sync.Cond
 	seq       sequence
 	closing   bool                    // the connection has been closed from this side
+	ended     bool                    // the connection has ended, and is read to its end
 	closed    bool                    // Serve reads no more
 	cancel    context.CancelCauseFunc // of the handlers' context
 	lastID    int64
@@ -70,7 +71,7 @@ type Peer struct {
 type answer struct {
 	message protocol.Message
 	data    []byte // what message is sliced from
-	budget  *Budget
+	intake  *Intake
 }
 
 // NewPeer makes a peer; [Peer.Serve] starts it. The peer owns conn.
@@ -84,9 +85,9 @@ func NewPeer(conn Conn, cfg Config) *Peer {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Peer{conn: conn, cfg: cfg, budget: BudgetOf(conn), calls: map[int64]chan answer{}}
+	p := &Peer{conn: conn, cfg: cfg, intake: IntakeOf(conn), calls: map[int64]chan answer{}}
 	p.room.L = &p.mu
-	p.seq = sequence{slots: cfg.Concurrency, queues: map[string]*queue{}, budget: p.budget}
+	p.seq = sequence{slots: cfg.Concurrency, queues: map[string]*queue{}, intake: p.intake}
 	return p
 }
 
@@ -110,6 +111,15 @@ func (p *Peer) Close() {
 	}
 }
 
+// noteEnd lets reading go on to the end of the connection, however many requests
+// wait: who waits for that end must not wait for them.
+func (p *Peer) noteEnd() {
+	p.mu.Lock()
+	p.ended = true
+	p.room.Broadcast()
+	p.mu.Unlock()
+}
+
 // strict tells whether requests run one after another.
 func (p *Peer) strict() bool { return p.cfg.Concurrency == 1 }
 
@@ -125,6 +135,7 @@ func (p *Peer) Serve(ctx context.Context) error {
 	p.mu.Lock()
 	p.cancel = cancel
 	p.mu.Unlock()
+	p.intake.onClose(p.noteEnd)
 
 	err := p.read(ctx)
 	stop()
@@ -160,7 +171,7 @@ func (p *Peer) read(ctx context.Context) error {
 		}
 		m, err := protocol.Decode(data)
 		if err != nil {
-			p.budget.Recycle(data)
+			p.intake.Recycle(data)
 			if conn, ok := p.conn.(Rejecter); ok {
 				conn.Reject(err)
 				return err
@@ -177,7 +188,7 @@ func (p *Peer) read(ctx context.Context) error {
 			if p.cfg.Notification != nil {
 				err = p.cfg.Notification(ctx, m.Method, m.Params)
 			}
-			p.budget.Recycle(data)
+			p.intake.Recycle(data)
 		default:
 			err = p.answered(m, data)
 		}
@@ -208,7 +219,7 @@ func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) err
 	if !ok {
 		unknown := protocol.Errorf(protocol.CodeMethodNotFound, "unknown method `%.128s`", m.Method)
 		if !p.strict() {
-			p.budget.Recycle(data)
+			p.intake.Recycle(data)
 			return p.writeError(m.ID, unknown)
 		}
 		method.Handle = func(context.Context, json.RawMessage) (any, error) { return nil, unknown }
@@ -229,13 +240,13 @@ func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) err
 	p.mu.Lock()
 	err := p.seq.enter(&r.ticket)
 	p.startReady()
-	for err == nil && p.seq.full() && !p.closing {
+	for err == nil && p.seq.full() && !p.ended && !p.closing {
 		p.room.Wait()
 	}
 	p.mu.Unlock()
 	if err != nil {
 		p.handlers.Done()
-		p.budget.Recycle(data)
+		p.intake.Recycle(data)
 		return p.writeError(m.ID, p.cfg.WireError(err))
 	}
 	return nil
@@ -272,15 +283,23 @@ func (r *request) run() {
 	defer p.handlers.Done()
 	p.serve(r)
 	p.mu.Lock()
-	p.seq.release(&r.ticket)
 	p.seq.finish(&r.ticket)
 	p.startReady()
 	p.mu.Unlock()
-	Recycle(r.data)
 }
 
-// release lets go of a request's message.
+// release lets go of the message of the request whose handler runs with ctx.
+func release(ctx context.Context) {
+	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		r.peer.release(r)
+	}
+}
+
+// release lets go of a request's message, if that has not happened yet.
 func (p *Peer) release(r *request) {
+	if r.data == nil {
+		return
+	}
 	p.mu.Lock()
 	p.seq.release(&r.ticket)
 	p.room.Signal()
@@ -341,9 +360,7 @@ func (p *Peer) suspend(t *ticket, to state) error {
 // serve calls the handler and writes its answer.
 func (p *Peer) serve(r *request) {
 	result, o, err := p.invoke(r)
-	if r.memory > maxSmall {
-		p.release(r) // however long the client takes to read the answer
-	}
+	p.release(r) // before the write: the client may take long to read the answer
 	// Nobody hears of an error on a broken connection; it ends by itself.
 	if err != nil {
 		_ = p.writeError(r.message.ID, p.cfg.WireError(err))
@@ -486,6 +503,13 @@ func (p *Peer) Call(ctx context.Context, method string, params, result any) erro
 		return a.read(result)
 	case <-ctx.Done():
 		p.abandon(id)
+		select {
+		case a, ok := <-call: // it has come in the meantime
+			if ok {
+				a.intake.Recycle(a.data)
+			}
+		default:
+		}
 		return context.Cause(ctx)
 	}
 }
@@ -514,21 +538,21 @@ func (p *Peer) answered(m protocol.Message, data []byte) error {
 	if known && call == nil {
 		p.abandoned--
 	}
+	if call != nil {
+		call <- answer{m, data, p.intake} // there is room
+	}
 	p.mu.Unlock()
+	if call == nil {
+		p.intake.Recycle(data)
+	}
 	if !ok || !known {
-		p.budget.Recycle(data)
 		return protocol.InvalidRequest("unsolicited answer with id %.64s", m.ID)
 	}
-	if call == nil {
-		p.budget.Recycle(data)
-		return nil
-	}
-	call <- answer{m, data, p.budget}
 	return nil
 }
 
 func (a *answer) read(result any) error {
-	defer a.budget.Recycle(a.data)
+	defer a.intake.Recycle(a.data)
 	if a.message.Kind == protocol.KindError {
 		return a.message.Error
 	}

@@ -44,7 +44,7 @@ func TestBudgetOfManyConnections(t *testing.T) {
 					t.Errorf("Read: %d bytes, %v; want %d", len(got), err, want)
 					return
 				}
-				budget.Recycle(got)
+				rpc.IntakeOf(server).Recycle(got)
 			}
 		})
 	}

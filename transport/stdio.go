@@ -82,7 +82,7 @@ func (c *Lines) Read() ([]byte, error) {
 		if len(bytes.TrimSpace(line)) > 0 {
 			return line, nil
 		}
-		c.intake.Budget().Recycle(line)
+		c.intake.Recycle(line)
 	}
 	return nil, c.readErr
 }
@@ -116,7 +116,7 @@ func (c *Lines) readLine() ([]byte, error) {
 		}
 		line := trimEnding(c.intake.Message())
 		if len(line) > MaxMessage {
-			c.intake.Budget().Recycle(line)
+			c.intake.Recycle(line)
 			return nil, ErrTooLarge
 		}
 		return line, nil
@@ -179,8 +179,8 @@ func (c *Lines) WriteParts(size int, parts iter.Seq[[]byte]) error {
 	return c.outErr
 }
 
-// Budget is what the messages take from, see [rpc.Metered].
-func (c *Lines) Budget() *rpc.Budget { return c.intake.Budget() }
+// Intake is where the messages come from, see [rpc.Metered].
+func (c *Lines) Intake() *rpc.Intake { return c.intake }
 
 // Close closes both files, at once.
 func (c *Lines) Close() error {

@@ -132,7 +132,7 @@ func (c *WebSocket) readMessage() ([]byte, error) {
 	}
 	c.lastSizes = [2]int{len(message), c.lastSizes[0]}
 	if kind == websocket.TextMessage && !utf8.Valid(message) {
-		c.in.Budget().Recycle(message)
+		c.in.Recycle(message)
 		return nil, errNotUTF8
 	}
 	return message, nil
@@ -334,8 +334,8 @@ func (c *WebSocket) abandon() {
 	_ = c.Close() // the reader says why
 }
 
-// Budget is what the messages take from, see [rpc.Metered].
-func (c *WebSocket) Budget() *rpc.Budget { return c.in.Budget() }
+// Intake is where the messages come from, see [rpc.Metered].
+func (c *WebSocket) Intake() *rpc.Intake { return c.in }
 
 // Close ends the connection at once, without a close frame. What Write has
 // taken before still arrives. A ping that is going out is not waited for; it

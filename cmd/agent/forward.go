@@ -162,7 +162,7 @@ func pump(to, from rpc.Conn) {
 			return
 		}
 		err = to.Write(message)
-		rpc.BudgetOf(from).Recycle(message)
+		rpc.IntakeOf(from).Recycle(message)
 		if err != nil {
 			return
 		}

@@ -12,8 +12,8 @@ import (
 
 // limitMemory has the garbage collector keep this process within three quarters
 // of what its control group or the machine has, unless GOMEMLIMIT says what it
-// may take. The rest is for the commands. It goes past the environment, which
-// they may inherit.
+// may take. The rest is for the commands. It is set by a call and not
+// in the environment, which they may inherit.
 func limitMemory(environ []string) {
 	if !slices.ContainsFunc(environ, func(v string) bool { return strings.HasPrefix(v, "GOMEMLIMIT=") }) {
 		debug.SetMemoryLimit(procs.MemoryLimit() / 4 * 3)
@@ -25,15 +25,18 @@ type memory struct {
 	messages int64 // see rpc.NewBudget
 	content  int64 // see agent.Config.ContentBytes
 	output   int64 // see agent.Config.RetainTotalBytes
-	streams  int64 // see relay.LinkConfig.ReserveBytes: twice this
+	streams  int64 // of either of a link's two reserves: see relay.LinkConfig.ReserveBytes
 }
 
 const (
-	// ownMemory is set aside: for the program itself and for the one large
-	// message that goes beyond all limits, which is copied once while it grows.
+	// ownMemory is for the program itself, and for the one message of up to 64 MiB
+	// that rpc.Budget lets go beyond its limit, with its copy while it grows.
 	ownMemory = 96 << 20
 	// maxMessages is for large messages of all connections together.
 	maxMessages = 128 << 20
+	// least is what each gets where there is next to nothing; a reserve of streams
+	// gets a quarter, as each stream has a part of its own.
+	least = 4 << 20
 )
 
 // planMemory divides what the limit of the garbage collector leaves. Where there
@@ -42,7 +45,6 @@ func planMemory() memory { return divide(debug.SetMemoryLimit(-1)) }
 
 func divide(limit int64) memory {
 	spare := max(limit-ownMemory, 0)
-	const least = 4 << 20
 	return memory{
 		messages: min(max(spare/8, least), maxMessages),
 		content:  min(max(spare/8*3, least), agent.DefaultContentBytes),

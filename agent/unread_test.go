@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/transport"
+)
+
+// TestOthersOfUnreadAnswers: clients ask for large files, do not read the answers,
+// and send on, long requests or many. Others are served meanwhile, with requests of
+// any length, and those clients get everything when they read after all.
+func TestOthersOfUnreadAnswers(t *testing.T) {
+	t.Parallel()
+	const size = 16 << 20
+	big := filepath.Join(t.TempDir(), "big")
+	if err := os.WriteFile(big, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(big, size); err != nil {
+		t.Fatal(err)
+	}
+	request := func(method string, length int) []byte {
+		return fmt.Appendf(nil, `{"id":7,"method":%q,"params":{"path":"file://%s"}%s}`, method, big, strings.Repeat(" ", length))
+	}
+	for name, more := range map[string]struct {
+		method           string
+		requests, length int
+	}{
+		"long requests": {"fs/readFile", 2, 16 << 20},
+		"many requests": {"fs/getMetadata", 130, 60 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0", Budget: rpc.NewBudget(32 << 20)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := newRig(t, Config{})
+			served := make(chan error, 1)
+			go func() { served <- r.agent.Serve(t.Context(), l) }()
+			dial := func() rpc.Conn {
+				c, err := transport.Dial(t.Context(), l.URL(), transport.DialConfig{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { c.Close() })
+				ask(t, c, []byte(`{"id":7,"method":"initialize","params":{"clientName":"x"}}`))
+				if err := c.Write([]byte(`{"method":"initialized"}`)); err != nil {
+					t.Fatal(err)
+				}
+				return c
+			}
+			var clients []rpc.Conn
+			written := make(chan error)
+			const unread = 6
+			for range unread {
+				c := dial()
+				clients = append(clients, c)
+				go func() {
+					err := c.Write(request("fs/readFile", 0))
+					for range more.requests {
+						if err == nil { // it gets stuck where it is not read further
+							err = c.Write(request(more.method, more.length))
+						}
+					}
+					written <- err
+				}()
+			}
+			for range 50 {
+				other := dial()
+				data := base64.StdEncoding.EncodeToString(make([]byte, 100<<10))
+				ask(t, other, fmt.Appendf(nil, `{"id":7,"method":"fs/writeFile","params":{"path":"file://%s","dataBase64":%q}}`,
+					filepath.Join(filepath.Dir(big), name), data))
+			}
+			for _, c := range clients {
+				for i := range 1 + more.requests {
+					answer, err := c.Read()
+					if err != nil || bytes.Contains(answer[:min(100, len(answer))], []byte("error")) {
+						t.Fatalf("answer %d of a client that reads late is %.100s, %v", i, answer, err)
+					}
+					rpc.Recycle(answer)
+				}
+				if err := <-written; err != nil {
+					t.Error(err)
+				}
+			}
+			for _, c := range clients {
+				c.Close()
+			}
+			l.Close()
+			<-served
+		})
+	}
+}
+
+// ask sends a request and waits for its answer, which must not be an error.
+func ask(t *testing.T, c rpc.Conn, request []byte) {
+	t.Helper()
+	if err := c.Write(request); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := c.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := protocol.Decode(answer); err != nil || m.Kind != protocol.KindResult {
+		t.Fatalf("%.200s, %v", answer, err)
+	}
+}
