@@ -8,9 +8,9 @@ const (
 	// maxPrincipalStreams leaves a quarter of the 128 that an executor serves at
 	// once (remote.md 8.2).
 	maxPrincipalStreams = 96
-	// maxShaking is of handshakes that the executor has yet to answer: half of
+	// maxHandshaking is of handshakes that the executor has yet to answer: half of
 	// those that it takes at once.
-	maxShaking = 16
+	maxHandshaking = 16
 	// maxFailed is of handshakes that came to nothing. One is forgotten every
 	// failedFor. Each costs the executor some arithmetic and a question to the
 	// registry.
@@ -18,7 +18,7 @@ const (
 	failedFor = time.Second
 	// maxHold is how long harnesses that do not read may hold up the websocket of
 	// their executor while others have streams on it, with the streams of all of
-	// them. What was used comes back in holdRegained times as long.
+	// them. Time that was used up comes back at a tenth of the clock's speed.
 	maxHold      = 2 * time.Second
 	holdRegained = 10
 )
@@ -26,12 +26,12 @@ const (
 // claim is what a principal has of a registration, as the server of the executor
 // counts it. The meeting's mutex protects it.
 type claim struct {
-	streams  int           // its routes
-	shaking  int           // those among them whose handshake has no answer yet
-	failed   int           // handshakes that came to nothing
-	failedAt time.Time     // when failed was right
-	held     time.Duration // for which the executor's websocket was held up
-	heldAt   time.Time     // when held was right
+	streams     int           // its routes
+	handshaking int           // those among them whose handshake has no answer yet
+	failed      int           // handshakes that came to nothing
+	failedAt    time.Time     // when failed was right
+	held        time.Duration // for which the executor's websocket was held up
+	heldAt      time.Time     // when held was right
 }
 
 // forget counts down what has failed.
@@ -66,8 +66,8 @@ func (m *meeting) claimOf(principal string) *claim {
 	return c
 }
 
-// mayHave tells whether a principal may have another route. The mutex is held.
-func (m *meeting) mayHave(principal string) bool {
+// mayOpen tells whether a principal may have another route. The mutex is held.
+func (m *meeting) mayOpen(principal string) bool {
 	return len(m.routes) < maxMeetingStreams && m.claimOf(principal).streams < maxPrincipalStreams
 }
 
@@ -84,43 +84,44 @@ func (m *meeting) assign(rt *route, principal string) {
 // held.
 func (m *meeting) unclaim(rt *route) {
 	if rt.principal != "" {
-		m.shaken(rt, false)
+		m.endHandshake(rt, false)
 		m.claimOf(rt.principal).streams--
 	}
 }
 
-// shake notes a handshake of the route's harness on its way to the executor, which
-// is here. It tells whether that is to have it, and if not, whether too many of
-// its principal's have failed. The mutex is held.
-func (m *meeting) shake(rt *route) (ok, failing bool) {
+// beginHandshake notes a handshake of the route's harness on its way to the
+// executor, which is here. It tells whether the executor is to get the handshake;
+// failing: it is not, because too many of this principal's have failed. The mutex
+// is held.
+func (m *meeting) beginHandshake(rt *route) (ok, failing bool) {
 	c := m.claimOf(rt.principal)
 	c.forget(time.Now())
-	if rt.shaking || rt.answered { // the executor takes one for each stream
+	if rt.handshaking || rt.answered { // the executor takes one for each stream
 		c.failed++
 	}
 	switch {
 	case c.failed >= maxFailed:
 		return false, true
-	case rt.shaking:
+	case rt.handshaking:
 		return true, false
-	case c.shaking >= maxShaking:
+	case c.handshaking >= maxHandshaking:
 		return false, false
 	}
-	rt.shaking = true
-	c.shaking++
+	rt.handshaking = true
+	c.handshaking++
 	return true, false
 }
 
-// shaken notes the end of the route's handshake, if one is under way: it has
+// endHandshake notes the end of the route's handshake, if one is under way: it has
 // failed, or been answered, or ended by what its principal cannot help. The mutex
 // is held.
-func (m *meeting) shaken(rt *route, failed bool) {
-	if !rt.shaking {
+func (m *meeting) endHandshake(rt *route, failed bool) {
+	if !rt.handshaking {
 		return
 	}
-	rt.shaking = false
+	rt.handshaking = false
 	c := m.claimOf(rt.principal)
-	c.shaking--
+	c.handshaking--
 	if failed {
 		c.forget(time.Now())
 		c.failed++

@@ -119,7 +119,7 @@ func TestManyHandshakes(t *testing.T) {
 				e.want(h.sendFrame(handshake(stream)))
 			}
 			one, two := last.harness(), last.harness()
-			for i := range maxShaking {
+			for i := range maxHandshaking {
 				begin(one, fmt.Sprint(i))
 			}
 			e.want(two.sendFrame(resume("one too many")))
@@ -203,10 +203,10 @@ func TestClaimForgets(t *testing.T) {
 		m.assign(rt, "bad")
 		fails := func() (n int) {
 			for {
-				if _, failing := m.shake(rt); failing {
+				if _, failing := m.beginHandshake(rt); failing {
 					return n
 				}
-				m.shaken(rt, true)
+				m.endHandshake(rt, true)
 				n++
 			}
 		}

@@ -144,7 +144,7 @@ func (m *meeting) lose(rt *route) {
 // passReset sends a reset of one end to the other, which ends the route. The
 // mutex is held.
 func (m *meeting) passReset(rt *route, to side, message *socket.Message) {
-	m.shaken(rt, true)
+	m.endHandshake(rt, true)
 	lane, control, node := m.way(rt, to)
 	switch {
 	case lane != nil:

@@ -336,7 +336,7 @@ func (e *executor) forward(message *socket.Message) {
 	}
 	rt.observe(&f, toExecutor)
 	if f.Body == frame.Handshake {
-		m.shaken(rt, false)
+		m.endHandshake(rt, false)
 		rt.answered = true
 	}
 	if rt.principal == "" && !rt.there() && f.Body != frame.Reset {

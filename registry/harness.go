@@ -91,7 +91,7 @@ func (h *harness) forward(message *socket.Message) {
 	}
 	rt.observe(&f, toHarness)
 	if f.Body == frame.Handshake {
-		if err := h.shake(rt); err != nil {
+		if err := h.handshake(rt); err != nil {
 			m.end(rt, resetHandshakes, both)
 			if err == errFailing {
 				h.kick(err.Error())
@@ -104,17 +104,17 @@ func (h *harness) forward(message *socket.Message) {
 	m.pass(rt, toExecutor, &f, message)
 }
 
-// shake tells why a handshake of the harness is not to reach the executor. It is
-// a request of its principal's, since it makes the executor ask the registry. The
+// handshake tells why one of the harness is not to reach the executor. It counts as
+// a request of its principal, since it makes the executor ask the registry. The
 // meeting's mutex is held.
-func (h *harness) shake(rt *route) error {
+func (h *harness) handshake(rt *route) error {
 	if _, ok := h.rs.s.limits.request(h.principal); !ok {
 		return errCrowded
 	}
 	if h.meeting.executor == nil {
 		return nil // its server decides
 	}
-	switch ok, failing := h.meeting.shake(rt); {
+	switch ok, failing := h.meeting.beginHandshake(rt); {
 	case failing:
 		return errFailing
 	case !ok:

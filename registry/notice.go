@@ -44,7 +44,7 @@ func (m *meeting) frame(to side, from string, revision uint64, message *socket.M
 		m.passReset(rt, to, message)
 		return
 	case f.Body == frame.Handshake && to == toExecutor:
-		if ok, failing := m.shake(rt); !ok {
+		if ok, failing := m.beginHandshake(rt); !ok {
 			if failing {
 				m.rs.hop.tell(from, wire.Notice{Kind: wire.NoticeRefused, Registration: m.id, Stream: rt.stream, Failing: true})
 			}
@@ -156,7 +156,7 @@ func (m *meeting) opened(from string, n wire.Notice) {
 		refuse.Intruder = true
 		m.rs.hop.tell(from, refuse)
 		return
-	case rt == nil && !m.mayHave(n.Principal):
+	case rt == nil && !m.mayOpen(n.Principal):
 		m.rs.hop.tell(from, refuse)
 		return
 	case rt == nil:

@@ -170,7 +170,7 @@ type route struct {
 	principal    string
 	acked        side // D15: the ends that have acknowledged something
 	acknowledges bool // both have, so that the stream can be resumed
-	shaking      bool // a handshake is under way, see claim
+	handshaking  bool // a handshake is under way, see claim
 	answered     bool // the executor has answered one
 	ended        bool
 
@@ -221,7 +221,7 @@ func (m *meeting) add(stream string) *route {
 func (m *meeting) open(h *harness, f *frame.Frame) (*route, error) {
 	rt := m.routes[string(f.StreamID)]
 	switch {
-	case rt == nil && !m.mayHave(h.principal.ID), len(h.routes) >= maxHarnessStreams:
+	case rt == nil && !m.mayOpen(h.principal.ID), len(h.routes) >= maxHarnessStreams:
 		return nil, errCrowded
 	case rt != nil && !rt.mayTake(h.principal.ID):
 		return nil, errIntruder
@@ -328,7 +328,7 @@ func (m *meeting) detach(rt *route) {
 		rt.harness.forget(rt)
 	}
 	rt.node = ""
-	m.shaken(rt, true)
+	m.endHandshake(rt, true)
 	switch {
 	case m.node != "":
 		// The server of the executor decides, and waits for it, so that this one
