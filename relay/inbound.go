@@ -53,7 +53,7 @@ type inbound struct {
 	next    uint32 // sequence number of the next record in order
 	taken   uint32 // records below it are all in assembler and unread
 	early   reorder
-	memory  part // of early and backlog
+	share   part // early and backlog
 	// backlog holds the plaintext of the records from taken to next, for which
 	// there was no room in unread.
 	backlog      fifo[piece]
@@ -83,10 +83,10 @@ type progress struct {
 
 func (p *progress) news() bool { return p.received > 0 || p.again || p.early }
 
-func (in *inbound) init(keys *session, pushes bool, memory *rpc.Intake, moved func(progress)) {
-	in.keys, in.pushes, in.assembler.in, in.moved = keys, pushes, memory, moved
+func (in *inbound) init(keys *session, pushes bool, intake *rpc.Intake, moved func(progress)) {
+	in.keys, in.pushes, in.assembler.intake, in.moved = keys, pushes, intake, moved
 	in.dropped = make(chan struct{})
-	in.early.memory = &in.memory
+	in.early.share = &in.share
 	in.arrived.L, in.room.L = &in.mu, &in.mu
 }
 
@@ -130,7 +130,7 @@ func (in *inbound) receive(seq uint32, record []byte, patient bool) (progress, e
 		if err = in.early.hold(in.next, seq, record); in.patient {
 			err = nil // without room it is dropped, and comes again
 		}
-	case in.patient && in.backlog.len() > 0 && !in.memory.fits(len(record)):
+	case in.patient && in.backlog.len() > 0 && !in.share.fits(len(record)):
 		got.early = true // dropped as well
 	default:
 		err = in.record(record, &got)
@@ -181,7 +181,7 @@ func (in *inbound) deliver(plaintext []byte) (rest []byte, err error) {
 	for len(plaintext) > 0 {
 		full := in.full()
 		if full && in.patient {
-			in.assembler.in.Pause()
+			in.assembler.intake.Pause()
 			return plaintext, nil
 		}
 		var message []byte
@@ -196,7 +196,7 @@ func (in *inbound) deliver(plaintext []byte) (rest []byte, err error) {
 			}
 			return plaintext, nil
 		case full && !in.pushes:
-			in.assembler.in.Recycle(message)
+			in.assembler.intake.Recycle(message)
 			return nil, errUnread
 		}
 		in.unread.push(message)
@@ -241,7 +241,7 @@ func (in *inbound) full() bool {
 		limit = patientUnreadBytes
 	}
 	n := in.unread.len()
-	return n > 0 && (n >= maxUnread || in.unreadBytes >= limit || in.assembler.in.Crowded())
+	return n > 0 && (n >= maxUnread || in.unreadBytes >= limit || in.assembler.intake.Crowded())
 }
 
 // postpone keeps plaintext, which may be empty, of the record before in.next.
@@ -255,13 +255,13 @@ func (in *inbound) postpone(plaintext []byte) error {
 		}
 	}
 	data := append(rpc.Buffer(max(len(plaintext), backlogPiece)), plaintext...)
-	if in.backlogBytes+cap(data) > maxBacklog || !in.patient && in.backlog.len() > 0 && !in.memory.fits(cap(data)) {
+	if in.backlogBytes+cap(data) > maxBacklog || !in.patient && in.backlog.len() > 0 && !in.share.fits(cap(data)) {
 		rpc.Recycle(data)
 		return errBacklog
 	}
 	in.backlog.push(piece{data: data, end: in.next})
 	in.backlogBytes += cap(data)
-	in.memory.add(cap(data))
+	in.share.add(cap(data))
 	return nil
 }
 
@@ -293,7 +293,7 @@ func (in *inbound) refill() progress {
 func (in *inbound) dropPiece() {
 	data := in.backlog.pop().data
 	in.backlogBytes -= cap(data)
-	in.memory.add(-cap(data))
+	in.share.add(-cap(data))
 	rpc.Recycle(data)
 }
 
@@ -342,7 +342,7 @@ func (in *inbound) drop(err error) {
 	in.dropBacklog()
 	in.assembler.drop()
 	for in.unread.len() > 0 {
-		in.assembler.in.Recycle(in.unread.pop())
+		in.assembler.intake.Recycle(in.unread.pop())
 	}
 	in.unreadBytes = 0
 	in.arrived.Broadcast()

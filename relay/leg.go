@@ -168,14 +168,14 @@ func (g *leg) open(h *attempt, keys *session, message2 []byte) error {
 	id := []byte(h.id)
 	member := &member{id: h.id, lane: g.socket.NewLane(0)}
 	member.stream = newStream(streamConfig{
-		id:           id,
-		session:      keys,
-		acknowledges: h.acknowledges,
-		budget:       l.cfg.Budget,
-		waiting:      &l.waiting,
-		kept:         &l.kept,
-		send:         member.lane.Send,
-		ended:        func(s *stream, err error) { l.streamEnded(h.id, s, err) },
+		id:             id,
+		session:        keys,
+		acknowledges:   h.acknowledges,
+		budget:         l.cfg.Budget,
+		waitingReserve: &l.waitingReserve,
+		keptReserve:    &l.keptReserve,
+		send:           member.lane.Send,
+		ended:          func(s *stream, err error) { l.streamEnded(h.id, s, err) },
 	})
 	err := l.streams.activate(h, member)
 	if err != nil {

@@ -45,8 +45,9 @@ type LinkConfig struct {
 	// Budget is what the messages of all streams take from, also of those that
 	// are not read yet. Nil: there is no bound for all of them together.
 	Budget *rpc.Budget
-	// ReserveBytes bounds what all streams hold unread together, and as much what
-	// they keep unacknowledged, each beyond 256 KiB of its own. Zero:
+	// ReserveBytes bounds the records of all streams that wait for earlier records,
+	// for room or for memory, beyond 256 KiB of each stream; and, separately, as many
+	// bytes of unacknowledged output. Unread messages count in Budget. Zero:
 	// [DefaultReserveBytes].
 	ReserveBytes int64
 
@@ -66,12 +67,12 @@ type timing struct {
 // A stream whose harness acknowledges (D15) outlives the websocket by 30 s and
 // goes on with the next one; others end with it.
 type Link struct {
-	cfg     LinkConfig
-	log     *slog.Logger
-	streams streams
-	waiting reserve
-	kept    reserve
-	ready   atomic.Bool
+	cfg            LinkConfig
+	log            *slog.Logger
+	streams        streams
+	waitingReserve reserve
+	keptReserve    reserve
+	ready          atomic.Bool
 
 	computing sync.Mutex // held by the handshake that is being computed
 	lines     lineLimit  // of what the log says about streams
@@ -89,8 +90,8 @@ func NewLink(cfg LinkConfig) *Link {
 		accepted: make(chan rpc.Conn, maxActive),
 		closed:   make(chan struct{}),
 	}
-	l.waiting.limit = cmp.Or(cfg.ReserveBytes, DefaultReserveBytes)
-	l.kept.limit = l.waiting.limit
+	l.waitingReserve.limit = cmp.Or(cfg.ReserveBytes, DefaultReserveBytes)
+	l.keptReserve.limit = l.waitingReserve.limit
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}
@@ -132,7 +133,7 @@ func (l *Link) Run(ctx context.Context) error {
 			l.log.Info("disconnected from the rendezvous")
 			return nil
 		}
-		delay := pace.next(l.streams.waiting())
+		delay := pace.next(l.streams.stranded())
 		if g != nil {
 			l.log.Warn("connection to the rendezvous lost", "error", err, "delay", delay)
 		} else {

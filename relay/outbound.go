@@ -223,7 +223,7 @@ func (o *outbound) mustWait() bool {
 		return true
 	}
 	if o.proven {
-		return o.kept.bytes > maxKeptBytes-largestFrame || !o.kept.memory.fits(largestFrame)
+		return o.kept.bytes > maxKeptBytes-largestFrame || !o.kept.share.fits(largestFrame)
 	}
 	return o.send == nil
 }

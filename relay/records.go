@@ -59,7 +59,7 @@ type assembler struct {
 	prefix [prefixSize]byte
 	got    int // bytes of the prefix
 	size   int // of the message; 0 while the prefix is incomplete
-	in     *rpc.Intake
+	intake *rpc.Intake
 	// starved is closed once there is memory to go on; nil while there is.
 	starved <-chan struct{}
 }
@@ -85,25 +85,25 @@ func (a *assembler) next(plaintext []byte) (message, rest []byte, err error) {
 		}
 		a.size = int(size)
 	}
-	for len(plaintext) > 0 && a.in.Len() < a.size {
-		n := min(a.size-a.in.Len(), len(plaintext))
+	for len(plaintext) > 0 && a.intake.Len() < a.size {
+		n := min(a.size-a.intake.Len(), len(plaintext))
 		var space []byte
-		if space, a.starved = a.in.TrySpace(n, a.size); a.starved != nil {
+		if space, a.starved = a.intake.TrySpace(n, a.size); a.starved != nil {
 			return nil, plaintext, nil
 		}
 		n = copy(space, plaintext[:n])
-		a.in.Filled(n)
+		a.intake.Filled(n)
 		plaintext = plaintext[n:]
 	}
-	if a.in.Len() < a.size {
+	if a.intake.Len() < a.size {
 		return nil, nil, nil
 	}
 	a.got, a.size = 0, 0
-	return a.in.Message(), plaintext, nil
+	return a.intake.Message(), plaintext, nil
 }
 
 // drop forgets the message that is being assembled.
 func (a *assembler) drop() {
-	a.in.Drop()
+	a.intake.Drop()
 	a.got, a.size, a.starved = 0, 0, nil
 }

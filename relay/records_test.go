@@ -127,7 +127,7 @@ func TestWriteRecords(t *testing.T) {
 // TestLargestMessage: 64 MiB pass, and the room for them grows as they arrive.
 func TestLargestMessage(t *testing.T) {
 	t.Parallel()
-	a := assembler{in: rpc.NewIntake(nil, 0, nil)}
+	a := assembler{intake: rpc.NewIntake(nil, 0, nil)}
 	prefix := binary.BigEndian.AppendUint32(nil, maxMessage)
 	if m, rest, err := a.next(prefix); m != nil || len(rest) > 0 || err != nil {
 		t.Fatal(m, rest, err)
@@ -140,8 +140,8 @@ func TestLargestMessage(t *testing.T) {
 		if err != nil || len(rest) > 0 || (message != nil) != (arrived == maxMessage) {
 			t.Fatalf("after %d bytes: %d, %d, %v", arrived, len(message), len(rest), err)
 		}
-		if a.in.Held() > 8*arrived {
-			t.Fatalf("after %d bytes: %d held", arrived, a.in.Held())
+		if a.intake.Held() > 8*arrived {
+			t.Fatalf("after %d bytes: %d held", arrived, a.intake.Held())
 		}
 	}
 }
@@ -155,7 +155,7 @@ func FuzzAssembler(f *testing.F) {
 	f.Add([]byte("\x04\x00\x00\x01ab"), uint8(200))
 	f.Fuzz(func(t *testing.T, stream []byte, step uint8) {
 		messages := func(step int) (out []string, failure error) {
-			a := assembler{in: rpc.NewIntake(nil, 0, nil)}
+			a := assembler{intake: rpc.NewIntake(nil, 0, nil)}
 			for arrived := 0; arrived < len(stream); {
 				n := min(step, len(stream)-arrived)
 				rest := stream[arrived:][:n]
@@ -174,8 +174,8 @@ func FuzzAssembler(f *testing.F) {
 					}
 					rest = after
 				}
-				if a.in.Held() > max(8*arrived, 1<<10) {
-					t.Fatalf("%d bytes held after %d", a.in.Held(), arrived)
+				if a.intake.Held() > max(8*arrived, 1<<10) {
+					t.Fatalf("%d bytes held after %d", a.intake.Held(), arrived)
 				}
 			}
 			a.drop()
@@ -288,7 +288,7 @@ func TestBudget(t *testing.T) {
 		if err != nil || string(message) != want {
 			t.Fatalf("%d bytes, %v, want %d", len(message), err, len(want))
 		}
-		in.assembler.in.Recycle(message)
+		in.assembler.intake.Recycle(message)
 	}
 	receive(framed(strings.Repeat("y", size))[:50<<10])
 	in.drop(net.ErrClosed)

@@ -21,7 +21,7 @@ var (
 type reorder struct {
 	records map[uint32][]byte // by sequence number; nil when there are none
 	bytes   int
-	memory  *part // what they take counts there
+	share   *part // what they take counts there
 }
 
 // hold copies a record whose turn has not come; expected is the one whose turn
@@ -34,7 +34,7 @@ func (r *reorder) hold(expected, seq uint32, record []byte) error {
 	if r.has(seq) {
 		return nil
 	}
-	if r.bytes+len(record) > maxEarlyBytes || !r.memory.fits(len(record)) {
+	if r.bytes+len(record) > maxEarlyBytes || !r.share.fits(len(record)) {
 		return errEarlyBytes
 	}
 	if r.records == nil {
@@ -43,7 +43,7 @@ func (r *reorder) hold(expected, seq uint32, record []byte) error {
 	held := append(rpc.Buffer(len(record)), record...)
 	r.records[seq] = held
 	r.bytes += len(record)
-	r.memory.add(cap(held))
+	r.share.add(cap(held))
 	return nil
 }
 
@@ -60,7 +60,7 @@ func (r *reorder) take(seq uint32) []byte {
 		return nil
 	}
 	r.bytes -= len(record)
-	r.memory.add(-cap(record))
+	r.share.add(-cap(record))
 	delete(r.records, seq)
 	if len(r.records) == 0 {
 		r.records = nil // a map does not shrink
@@ -79,8 +79,8 @@ func (r *reorder) held() (bytes int) {
 // drop forgets all of them.
 func (r *reorder) drop() {
 	for _, record := range r.records {
-		r.memory.add(-cap(record))
+		r.share.add(-cap(record))
 		rpc.Recycle(record)
 	}
-	*r = reorder{memory: r.memory}
+	*r = reorder{share: r.share}
 }

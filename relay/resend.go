@@ -30,7 +30,7 @@ type kept struct {
 	frames fifo[keptFrame]
 	first  uint32 // sequence number of the first frame, or of the next one
 	bytes  int    // of memory
-	memory part   // which counts there
+	share  part   // which counts there
 	due    int    // frames that are due
 	from   uint32 // none before it is due
 }
@@ -50,7 +50,7 @@ func (k *kept) add(m *socket.Message) {
 	m.Retain()
 	k.frames.push(keptFrame{message: m})
 	k.bytes += cap(m.Bytes)
-	k.memory.add(cap(m.Bytes))
+	k.share.add(cap(m.Bytes))
 }
 
 // release forgets all frames before seq. Without any, the next one is seq.
@@ -61,7 +61,7 @@ func (k *kept) release(seq uint32) {
 			k.due--
 		}
 		k.bytes -= cap(f.message.Bytes)
-		k.memory.add(-cap(f.message.Bytes))
+		k.share.add(-cap(f.message.Bytes))
 		f.message.Release()
 		k.first++
 	}

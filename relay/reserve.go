@@ -6,8 +6,8 @@ import "sync/atomic"
 // each may hold of its own: so that one harness with many streams takes neither
 // all of the executor's memory nor what the streams of others go on with.
 const (
-	// DefaultReserveBytes bounds the records that wait for those before them or
-	// for their reader, and as much the unacknowledged output.
+	// DefaultReserveBytes bounds the records that wait for earlier ones, for room or
+	// for memory, and as much the unacknowledged output.
 	DefaultReserveBytes = 64 << 20
 	ownPart             = 256 << 10
 )
@@ -18,8 +18,8 @@ type reserve struct {
 	used  atomic.Int64
 }
 
-// part is what one stream holds: up to ownPart, and beyond that of a reserve; nil
-// has no limit. The stream calls it with a lock of its own held.
+// part is what one stream holds. The first ownPart bytes are its own, the rest
+// counts in reserve; a nil reserve bounds nothing. The stream's lock is held.
 type part struct {
 	reserve *reserve
 	held    int // bytes

@@ -48,7 +48,7 @@ func TestReserveOfOutput(t *testing.T) {
 		for i := range streams {
 			keys, _ := pairOfSessions()
 			streams[i] = newStream(streamConfig{
-				id: testStreamID, session: keys, acknowledges: true, kept: kept, ended: func(*stream, error) {},
+				id: testStreamID, session: keys, acknowledges: true, keptReserve: kept, ended: func(*stream, error) {},
 				send: func(m *socket.Message) error { m.Release(); return nil },
 			})
 			writing.Go(func() {
@@ -67,7 +67,7 @@ func TestReserveOfOutput(t *testing.T) {
 			t.Errorf("%d streams keep %d bytes, want at most %d", hogs, total, most)
 		}
 
-		harness, innocent := joined(t, func(cfg *streamConfig) { cfg.kept = kept })
+		harness, innocent := joined(t, func(cfg *streamConfig) { cfg.keptReserve = kept })
 		passed(t, innocent, harness, 8<<20)
 		harness.Close()
 		innocent.Close()
@@ -88,7 +88,7 @@ func TestReserveOfInput(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		waiting := &reserve{limit: 1 << 20}
-		shared := func(cfg *streamConfig) { cfg.waiting = waiting }
+		shared := func(cfg *streamConfig) { cfg.waitingReserve = waiting }
 		const each = 4 << 20
 		var peers, streams [hogs]*stream
 		var passing sync.WaitGroup

@@ -95,7 +95,7 @@ func newSimulation(seed uint64, now weather) *simulation {
 		e.era.Store(1)
 		cfg := streamConfig{id: testStreamID, session: keys[i], harness: i == 0, send: e.lane(), ended: e.ended}
 		if now.crowded {
-			cfg.waiting, cfg.kept = &reserve{}, &reserve{}
+			cfg.waitingReserve, cfg.keptReserve = &reserve{}, &reserve{}
 		}
 		e.stream = newStream(cfg)
 	}

@@ -34,9 +34,9 @@ type streamConfig struct {
 	// budget is what messages take from while they arrive, and until who reads
 	// them gives them back; nil is none.
 	budget *rpc.Budget
-	// waiting and kept are shared by the streams of a link, see reserve; nil are
-	// none.
-	waiting, kept *reserve
+	// The reserves are shared by the streams of a link: one for records that wait,
+	// one for unacknowledged output. Nil bounds nothing.
+	waitingReserve, keptReserve *reserve
 	// send is the lane of the current websocket, see [socket.Lane.Send]; nil
 	// when there is none yet. When the lane ends it must return.
 	send func(*socket.Message) error
@@ -70,10 +70,10 @@ type stream struct {
 // newStream makes the stream of a handshake that is complete. Nothing is sent.
 func newStream(cfg streamConfig) *stream {
 	s := &stream{id: cfg.id, keys: cfg.session, ended: cfg.ended}
-	memory := rpc.NewIntake(cfg.budget, messagePatience, func() { s.fail(errStalled) })
-	s.in.init(cfg.session, cfg.harness, memory, s.out.received)
+	intake := rpc.NewIntake(cfg.budget, messagePatience, func() { s.fail(errStalled) })
+	s.in.init(cfg.session, cfg.harness, intake, s.out.received)
 	s.out.init(cfg, s.fail)
-	s.in.memory.reserve, s.out.kept.memory.reserve = cfg.waiting, cfg.kept
+	s.in.share.reserve, s.out.kept.share.reserve = cfg.waitingReserve, cfg.keptReserve
 	return s
 }
 
@@ -91,7 +91,7 @@ func (s *stream) Read() ([]byte, error) {
 }
 
 // Intake is where the messages come from, see [rpc.Metered].
-func (s *stream) Intake() *rpc.Intake { return s.in.assembler.in }
+func (s *stream) Intake() *rpc.Intake { return s.in.assembler.intake }
 
 // Write sends a message of up to 64 MiB, see [rpc.Conn]. It waits for its lane,
 // and for the peer while too much is unacknowledged. Without a websocket, what

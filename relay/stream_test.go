@@ -23,7 +23,7 @@ var testStreamID = []byte("4faa9b06-fef2-463f-8e45-a01233809670")
 // held is the memory that both halves hold for the peer or the reader, in bytes.
 func (s *stream) held() (in, out int) {
 	s.in.mu.Lock()
-	in = s.in.early.held() + s.in.backlogBytes + s.in.assembler.in.Held() + s.in.unreadBytes
+	in = s.in.early.held() + s.in.backlogBytes + s.in.assembler.intake.Held() + s.in.unreadBytes
 	s.in.mu.Unlock()
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()

@@ -217,8 +217,8 @@ func (t *streams) detach() []*member {
 	return members
 }
 
-// waiting tells whether streams wait for the next websocket.
-func (t *streams) waiting() bool {
+// stranded tells whether streams wait for the next websocket.
+func (t *streams) stranded() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.up && len(t.active) > 0
