@@ -11,10 +11,10 @@ const (
 	defaultLeastDelay = 100 * time.Millisecond
 	defaultMostDelay  = 30 * time.Second
 	// defaultUrgentDelay is the most while a stream waits, which has 30 s before it
-	// ends, and within defaultRecent of a websocket: one that drops every few
-	// seconds must not be away for longer and longer.
+	// ends, and for so long (recent) after a websocket was opened: one that drops
+	// every few seconds must not be away for longer and longer.
 	defaultUrgentDelay = 5 * time.Second
-	defaultRecent      = 60 * time.Second
+	recent             = 60 * time.Second
 	// defaultSteady is how long a websocket has to be up for the pace to start
 	// over.
 	defaultSteady = 30 * time.Second
@@ -33,9 +33,9 @@ type backoff struct {
 // connected notes that a websocket was opened.
 func (b *backoff) connected() { b.opened, b.up = time.Now(), true }
 
-// next is how long to wait before the next attempt, now that the last one has
-// failed or its websocket has ended. A websocket that was up has waited that
-// long already. waiting says that a stream waits for the next one.
+// next is the pause before the next attempt, after one failed or a websocket
+// ended. The time that the websocket was up is taken off. waiting: a stream waits
+// for it.
 func (b *backoff) next(waiting bool) time.Duration {
 	sinceOpened := time.Since(b.opened)
 	var waited time.Duration
@@ -50,7 +50,7 @@ func (b *backoff) next(waiting bool) time.Duration {
 		return 0
 	}
 	limit, most := orDefault(b.timing.least, defaultLeastDelay), orDefault(b.timing.most, defaultMostDelay)
-	if waiting || !b.opened.IsZero() && sinceOpened < defaultRecent {
+	if waiting || !b.opened.IsZero() && sinceOpened < recent {
 		most = min(most, orDefault(b.timing.urgent, defaultUrgentDelay))
 	}
 	for range b.attempts - 2 {

@@ -103,8 +103,7 @@ func TestBackoffNeverOverflows(t *testing.T) {
 	}
 }
 
-// TestRegistryDelay: who asks a registry again waits no longer than before a
-// websocket while a stream waits.
+// TestRegistryDelay: who asks a registry again waits for 0.5 to 5 s.
 func TestRegistryDelay(t *testing.T) {
 	t.Parallel()
 	for range 100 {

@@ -19,11 +19,12 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Pace of repeated calls (remote.md 3.4), but for the longest pauses: a stream may
-// wait for the call, see defaultUrgentDelay.
+// The pauses between repeated calls (remote.md 3.4). The longest is shorter than
+// there: somebody waits for a harness to connect, and streams wait for an executor
+// that has to register again.
 const (
 	registryFirstDelay = 500 * time.Millisecond
-	registryMostDelay  = defaultUrgentDelay
+	registryMostDelay  = 5 * time.Second
 )
 
 // ErrNotValid is a registry's plain no to a harness.
