@@ -110,7 +110,7 @@ func reap(child int) (status int, err error) {
 func endChildren() (left []string) {
 	seen := map[int]bool{}
 	for {
-		for _, pid := range children(os.Getpid()) {
+		for _, pid := range children() {
 			line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // of a zombie it is empty
 			if err == nil && len(line) > 0 && !seen[pid] {
 				left = append(left, strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " ")))
@@ -130,8 +130,9 @@ func endChildren() (left []string) {
 	}
 }
 
-func children(pid int) (pids []int) {
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is right
+// children are the processes that this one has started or inherited.
+func children() (pids []int) {
+	lists, _ := filepath.Glob("/proc/self/task/*/children") // the pattern is right
 	for _, list := range lists {
 		text, _ := os.ReadFile(list) // the thread may have ended
 		for field := range strings.FieldsSeq(string(text)) {
