@@ -403,7 +403,7 @@ func testOffline(t *testing.T, r *rig) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	d := r.dialer(t, "gone", r.address)
-	_, err := d.Registry.Connect(ctx, d.Identity.PublicKey())
+	_, err := d.Dial(ctx)
 	refused, ok := errors.AsType[*relay.RegistryError](err)
 	if !ok || refused.Status != http.StatusConflict || refused.Code != protocol.RegistryCodeEnvironmentOffline {
 		t.Errorf("connect: %v, want %s", err, protocol.RegistryCodeEnvironmentOffline)

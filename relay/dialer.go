@@ -18,10 +18,14 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// defaultHandshakePatience is how long an executor may take to answer a
-// handshake, from the opening of the websocket on (remote.md 9), and for how long
-// others are tried after the first that it has refused.
-const defaultHandshakePatience = 10 * time.Second
+const (
+	// defaultHandshakePatience is how long an executor may take to answer a
+	// handshake, from the opening of the websocket on (remote.md 9).
+	defaultHandshakePatience = 10 * time.Second
+	// refusalPatience is for how long others are tried after the first handshake
+	// that the executor has refused.
+	refusalPatience = 10 * time.Second
+)
 
 // Why there is no connection to the executor.
 var (
@@ -29,12 +33,12 @@ var (
 	errPeerReset    = errors.New("executor has ended the stream")
 )
 
-// lostError is a websocket that could not be made, or has ended, by a failure on
-// the way.
-type lostError struct{ cause error }
+// networkError is a failure on the way: a call to the registry without a full
+// answer, a websocket that could not be made or has ended.
+type networkError struct{ cause error }
 
-func (e *lostError) Error() string { return e.cause.Error() }
-func (e *lostError) Unwrap() error { return e.cause }
+func (e *networkError) Error() string { return e.cause.Error() }
+func (e *networkError) Unwrap() error { return e.cause }
 
 // Dialer is a harness: it connects to the executor of an environment through a
 // registry (remote.md 9). Registry and Identity are required. Dial may run any
@@ -67,7 +71,7 @@ type Dialer struct {
 // up to a second, and waits for its goroutines.
 func (d *Dialer) Dial(ctx context.Context) (rpc.Conn, error) {
 	var c *harness
-	refusals := refusals{patience: d.handshakePatience()}
+	var refusals refusals
 	err := repeat(ctx, d.logger(), "connecting is repeated", refusals.again, func() (err error) {
 		c, err = d.open(ctx)
 		return err
@@ -80,8 +84,7 @@ func (d *Dialer) Dial(ctx context.Context) (rpc.Conn, error) {
 
 // refusals are those of one executor: it is not asked for ever.
 type refusals struct {
-	patience time.Duration
-	first    time.Time // zero: none yet
+	first time.Time // zero: none yet
 }
 
 // again tells whether a failed attempt to connect may be repeated.
@@ -92,7 +95,7 @@ func (r *refusals) again(err error) bool {
 	if r.first.IsZero() {
 		r.first = time.Now()
 	}
-	return time.Since(r.first) < r.patience
+	return time.Since(r.first) < refusalPatience
 }
 
 func (d *Dialer) logger() *slog.Logger {
@@ -103,13 +106,9 @@ func (d *Dialer) logger() *slog.Logger {
 	return log.With("environment", d.Registry.EnvironmentID())
 }
 
-func (d *Dialer) handshakePatience() time.Duration {
-	return orDefault(d.timing.handshake, defaultHandshakePatience)
-}
-
 // open makes one attempt at a connection.
 func (d *Dialer) open(ctx context.Context) (*harness, error) {
-	connection, s, err := d.connect(ctx)
+	answer, s, err := d.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -118,12 +117,12 @@ func (d *Dialer) open(ctx context.Context) (*harness, error) {
 		dialer:       d,
 		log:          d.logger().With("stream", id),
 		id:           []byte(id),
-		registration: connection.RegistrationID,
-		executor:     connection.ExecutorKey,
+		registration: answer.RegistrationID,
+		executor:     answer.ExecutorKey,
 		done:         make(chan struct{}),
 	}
 	lane := s.NewLane(0)
-	keys, acknowledges, err := c.shakeHands(ctx, s, lane, connection.Authorization)
+	keys, acknowledges, err := c.shakeHands(ctx, s, lane, answer.Authorization)
 	if err != nil {
 		_ = s.Close() // the handshake's error says more
 		return nil, fmt.Errorf("handshake with the executor: %w", err)
@@ -145,21 +144,22 @@ func (d *Dialer) open(ctx context.Context) (*harness, error) {
 
 // connect asks the registry for the address of a rendezvous, once, and opens a
 // websocket to it.
-func (d *Dialer) connect(ctx context.Context) (*Connection, *socket.Socket, error) {
-	connection, err := d.Registry.connect(ctx, d.Identity.PublicKey())
+func (d *Dialer) connect(ctx context.Context) (*connectAnswer, *socket.Socket, error) {
+	answer, err := d.Registry.connect(ctx, d.Identity.PublicKey())
 	if err != nil {
 		return nil, nil, fmt.Errorf("asking the registry for the executor: %w", err)
 	}
-	s, err := d.Registry.dial(ctx, connection.URL, nil, d.socket)
+	s, err := d.Registry.dial(ctx, answer.URL, nil, d.socket)
 	if err != nil {
-		return connection, nil, fmt.Errorf("connecting to the rendezvous: %w", err)
+		return answer, nil, fmt.Errorf("connecting to the rendezvous: %w", err)
 	}
-	return connection, s, nil
+	return answer, s, nil
 }
 
-// connectAgain tells whether a failed attempt may be repeated, but for a refusal
-// of the executor. What has happened to a websocket is worth another question to the registry, unless
-// the rendezvous does not take what the registry has signed.
+// connectAgain tells whether a failed attempt may be repeated: when the executor is
+// offline, the registry or the rendezvous is busy or fails, or the network does. Not
+// when either says no: the rendezvous, too, was asked with what the registry has
+// just signed. Refusals of the executor are counted in refusals.
 func connectAgain(err error) bool {
 	if refused, ok := errors.AsType[*RegistryError](err); ok {
 		return refused.Status == http.StatusConflict && refused.Code == protocol.RegistryCodeEnvironmentOffline || busy(refused.Status)
@@ -169,8 +169,7 @@ func connectAgain(err error) bool {
 		return refused.Status == http.StatusGone || busy(refused.Status)
 	}
 	_, network := errors.AsType[*networkError](err)
-	_, lost := errors.AsType[*lostError](err)
-	return network || lost || errors.Is(err, auth.ErrTemporary)
+	return network || errors.Is(err, auth.ErrTemporary)
 }
 
 // busy tells whether an answer of that status may be another one later.
@@ -181,7 +180,7 @@ func busy(status int) bool {
 // shakeHands sends both first frames and waits for the answer, which also tells
 // whether the executor acknowledges.
 func (c *harness) shakeHands(ctx context.Context, s *socket.Socket, lane *socket.Lane, authorization string) (keys *session, acknowledges bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.dialer.handshakePatience())
+	ctx, cancel := context.WithTimeout(ctx, orDefault(c.dialer.timing.handshake, defaultHandshakePatience))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
 
@@ -196,7 +195,7 @@ func (c *harness) shakeHands(ctx context.Context, s *socket.Socket, lane *socket
 		err = lane.Send(newHandshake(c.id, message1))
 	}
 	if err != nil {
-		err = &lostError{err}
+		err = &networkError{err}
 	}
 	for err == nil && keys == nil {
 		keys, acknowledges, err = c.readAnswer(s, i)
@@ -214,7 +213,7 @@ func (c *harness) readAnswer(s *socket.Socket, i *initiator) (keys *session, ack
 		return nil, false, errTextMessage
 	}
 	if err != nil {
-		return nil, false, &lostError{err}
+		return nil, false, &networkError{err}
 	}
 	defer m.Release()
 	var f frame.Frame

@@ -174,11 +174,11 @@ func (c *harness) reconnect(ctx context.Context, pace *backoff, delay time.Durat
 			}
 			return nil, err
 		}
-		connection, s, err := c.dialer.connect(ctx)
-		if connection == nil && !connectAgain(err) {
+		answer, s, err := c.dialer.connect(ctx)
+		if answer == nil && !connectAgain(err) {
 			return nil, err
 		}
-		if connection != nil && (connection.RegistrationID != c.registration || !connection.ExecutorKey.Equal(c.executor)) {
+		if answer != nil && (answer.RegistrationID != c.registration || !answer.ExecutorKey.Equal(c.executor)) {
 			if s != nil {
 				_ = s.Close()
 			}

@@ -267,8 +267,8 @@ func TestDialIsFinal(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := refusals{patience: defaultHandshakePatience}
-		refused, lost := fmt.Errorf("handshake: %w", errPeerReset), &lostError{io.EOF}
+		var r refusals
+		refused, lost := fmt.Errorf("handshake: %w", errPeerReset), &networkError{io.EOF}
 		time.Sleep(time.Minute) // it may have been offline for so long
 		for _, tt := range []struct {
 			after time.Duration

@@ -39,7 +39,7 @@ type RegistryConfig struct {
 	// EnvironmentID is one that protocol.ValidEnvironmentID accepts; blanks around it do not count.
 	EnvironmentID string
 	Tokens        auth.TokenSource
-	// Logger is told of every call that is repeated; nil: nothing is logged.
+	// Logger is told of every registration that is repeated; nil: nothing is logged.
 	Logger *slog.Logger
 	// RootCAs, if set, replaces the trusted roots of the system.
 	RootCAs *x509.CertPool
@@ -70,8 +70,8 @@ func (r Registration) Format(f fmt.State, _ rune) { writeString(f, "registration
 // LogValue leaves the URL out.
 func (r Registration) LogValue() slog.Value { return slog.StringValue(r.ID) }
 
-// Connection is what a harness needs for one websocket. No part of it is empty.
-type Connection struct {
+// connectAnswer is what a harness needs for one websocket. No part of it is empty.
+type connectAnswer struct {
 	URL            string `json:"-"` // the rendezvous; a credential
 	RegistrationID string
 	ExecutorKey    *protocol.PublicKey
@@ -79,10 +79,10 @@ type Connection struct {
 }
 
 // Format leaves the credentials out.
-func (c Connection) Format(f fmt.State, _ rune) { writeString(f, "connection to "+c.RegistrationID) }
+func (c connectAnswer) Format(f fmt.State, _ rune) { writeString(f, "connection to "+c.RegistrationID) }
 
 // LogValue leaves the credentials out.
-func (c Connection) LogValue() slog.Value { return slog.StringValue(c.RegistrationID) }
+func (c connectAnswer) LogValue() slog.Value { return slog.StringValue(c.RegistrationID) }
 
 func writeString(f fmt.State, text string) {
 	_, _ = io.WriteString(f, text) // fmt has nowhere to tell an error
@@ -171,19 +171,8 @@ func (r *Registry) Validate(ctx context.Context, registrationID string, key *pro
 	return err
 }
 
-// Connect asks for a way to the executor. It is repeated until ctx ends while the executor is offline and after failures of the
-// network and of the registry itself (remote.md 9).
-func (r *Registry) Connect(ctx context.Context, key *protocol.PublicKey) (*Connection, error) {
-	var c *Connection
-	err := repeat(ctx, r.logger, "connect is repeated", connectAgain, func() (err error) {
-		c, err = r.connect(ctx, key)
-		return err
-	})
-	return c, err
-}
-
 // connect asks once for a way to the executor.
-func (r *Registry) connect(ctx context.Context, key *protocol.PublicKey) (*Connection, error) {
+func (r *Registry) connect(ctx context.Context, key *protocol.PublicKey) (*connectAnswer, error) {
 	request := protocol.ConnectRequest{HarnessPublicKey: key}
 	var response protocol.ConnectResponse
 	err := r.call(ctx, protocol.RegistryPathConnect, &request, &response, http.Header{"Idempotency-Key": {}})
@@ -207,7 +196,7 @@ func (r *Registry) connect(ctx context.Context, key *protocol.PublicKey) (*Conne
 	if err != nil {
 		return nil, err
 	}
-	return &Connection{
+	return &connectAnswer{
 		URL: response.URL, RegistrationID: response.ExecutorRegistrationID,
 		ExecutorKey: response.ExecutorPublicKey, Authorization: response.HarnessKeyAuthorization,
 	}, nil

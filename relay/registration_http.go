@@ -59,16 +59,10 @@ func (r *Registry) dial(ctx context.Context, rawURL string, header http.Header, 
 		network = network || errors.Is(err, broken)
 	}
 	if network {
-		err = &lostError{err}
+		err = &networkError{err}
 	}
 	return s, err
 }
-
-// networkError is a call that got no full answer.
-type networkError struct{ cause error }
-
-func (e *networkError) Error() string { return "calling the registry: " + e.cause.Error() }
-func (e *networkError) Unwrap() error { return e.cause }
 
 var errRegistryTimeout = fmt.Errorf("no full answer within %v", registryTimeout)
 
@@ -141,10 +135,11 @@ func (r *Registry) attempt(ctx context.Context, path string, body []byte, respon
 // lost is a failure of the network, unless the registry is not who it should be.
 func lost(ctx context.Context, err error) error {
 	err, passing := auth.Lost(ctx, err)
-	if !passing {
-		return fmt.Errorf("calling the registry: %w", err)
+	err = fmt.Errorf("calling the registry: %w", err)
+	if passing {
+		return &networkError{err}
 	}
-	return &networkError{err}
+	return err
 }
 
 // RegistryError is an answer of a registry that is not 2xx.

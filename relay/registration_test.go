@@ -195,7 +195,7 @@ func TestRegistryOnTheWire(t *testing.T) {
 	if err := r.Validate(t.Context(), "reg-1", plainKey(), "", []byte("no uuid")); err != nil {
 		t.Fatalf("Validate: %v", err)
 	}
-	connection, err := r.Connect(t.Context(), plainKey())
+	connection, err := askUntil(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -729,7 +729,7 @@ func TestConnectRepeats(t *testing.T) {
 		virtual(t, r, func(w http.ResponseWriter, req *http.Request) {
 			steps[min(int(asked.Add(1)), len(steps))-1](w, req)
 		})
-		connection, err := r.Connect(t.Context(), plainKey())
+		connection, err := askUntil(t.Context(), r)
 		if err != nil || connection.RegistrationID != "reg-h" {
 			t.Fatalf("Connect = %v, %v after %d requests", connection, err, asked.Load())
 		}
@@ -737,6 +737,16 @@ func TestConnectRepeats(t *testing.T) {
 			t.Errorf("%d requests, want %d", n, len(steps))
 		}
 	})
+}
+
+// askUntil asks for a way to the executor as [Dialer.Dial] does.
+func askUntil(ctx context.Context, r *Registry) (answer *connectAnswer, err error) {
+	var refusals refusals
+	err = repeat(ctx, r.logger, "connecting is repeated", refusals.again, func() error {
+		answer, err = r.connect(ctx, plainKey())
+		return err
+	})
+	return answer, err
 }
 
 func TestConnectUntilContextEnds(t *testing.T) {
@@ -747,7 +757,7 @@ func TestConnectUntilContextEnds(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
 		defer cancel()
 		start := time.Now()
-		_, err := r.Connect(ctx, plainKey())
+		_, err := askUntil(ctx, r)
 		if took := time.Since(start); took != 25*time.Second || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Connect: error %v after %v", err, took)
 		}
@@ -782,7 +792,7 @@ func TestConnectIsFinal(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			base, asked := answers(t, answer(tt.status, tt.body))
-			_, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).Connect(t.Context(), plainKey())
+			_, err := askUntil(t.Context(), newTestRegistry(t, RegistryConfig{BaseURL: base}))
 			if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
 				t.Errorf("Connect: error %v, want one with %q", err, tt.wantErr)
 			}
@@ -828,11 +838,11 @@ func TestRegistryPrintsNoSecret(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret"
 	registration := Registration{URL: "wss://h/?sig=" + secret, ID: "reg-1"}
-	connection := Connection{URL: "wss://h/?sig=" + secret, RegistrationID: "reg-1", Authorization: secret, ExecutorKey: plainKey()}
+	connection := connectAnswer{URL: "wss://h/?sig=" + secret, RegistrationID: "reg-1", Authorization: secret, ExecutorKey: plainKey()}
 	r := newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1"})
 	values := []any{
 		registration, &registration, connection, &connection, r, RegistryConfig{Tokens: auth.Bearer(secret)},
-		struct{ C *Connection }{&connection}, map[string]Registration{"a": registration},
+		struct{ C *connectAnswer }{&connection}, map[string]Registration{"a": registration},
 	}
 	var all bytes.Buffer
 	for _, v := range values {
