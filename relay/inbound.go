@@ -39,6 +39,7 @@ const messagePatience = 90 * time.Second
 type inbound struct {
 	keys  *session
 	moved func(progress) // told of what receive and read do not return
+	going sync.WaitGroup // goOn
 
 	mu      sync.Mutex // protects the fields below
 	arrived sync.Cond  // a message or the end
@@ -192,7 +193,8 @@ func (in *inbound) deliver(plaintext []byte) (rest []byte, err error) {
 		case message == nil:
 			if len(plaintext) > 0 && !in.waits {
 				in.waits = true
-				go in.goOn(in.assembler.starved)
+				starved := in.assembler.starved
+				in.going.Go(func() { in.goOn(starved) })
 			}
 			return plaintext, nil
 		case full && !in.pushes:
@@ -326,6 +328,12 @@ func (in *inbound) end(err error) {
 	in.early.drop()
 	in.arrived.Broadcast()
 	in.room.Broadcast()
+}
+
+// close drops what is unread, and waits for goOn. No lock of the stream is held.
+func (in *inbound) close(err error) {
+	in.drop(err)
+	in.going.Wait() // after drop there is nothing that would start another one
 }
 
 // drop forgets what is unread. The reader gets err.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/rpc"
@@ -294,5 +295,65 @@ func TestBudget(t *testing.T) {
 	in.drop(net.ErrClosed)
 	if _, granted := other.TrySpace(size, size); granted != nil {
 		t.Error("what was read and dropped is not given back")
+	}
+}
+
+// TestCloseWaits: who waits for memory is gone when the stream is closed, whatever
+// it has begun by then.
+func TestCloseWaits(t *testing.T) {
+	t.Parallel()
+	for name, granted := range map[string]bool{"without memory": false, "with memory": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const size = 512 << 10
+				shared := rpc.NewBudget(size)
+				other := rpc.NewIntake(shared, 0, nil)
+				if _, err := other.Space(2*size, 2*size); err != nil {
+					t.Fatal(err)
+				}
+				keys, peer := pairOfSessions()
+				release := make(chan struct{})
+				var in inbound
+				in.init(keys, false, rpc.NewIntake(shared, 0, nil), func(progress) { <-release })
+				rest := framed(strings.Repeat("x", size))
+				for seq := uint32(0); len(rest) > 0; seq++ {
+					n := min(50<<10, len(rest))
+					record, err := peer.seal(nil, []byte(rest[:n]))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := in.receive(seq, record, true); err != nil {
+						t.Fatal(err)
+					}
+					rest = rest[n:]
+				}
+				if !in.waits {
+					t.Fatal("nothing waits for memory")
+				}
+				if granted {
+					other.Drop()
+					synctest.Wait()
+				}
+				closed := make(chan struct{})
+				go func() {
+					in.close(net.ErrClosed)
+					close(closed)
+				}()
+				synctest.Wait()
+				select {
+				case <-closed:
+					if granted {
+						t.Error("it is closed while a goroutine of its runs")
+					}
+				default:
+					if !granted {
+						t.Error("it waits for memory that nobody gives")
+					}
+				}
+				close(release)
+				<-closed
+			})
+		})
 	}
 }

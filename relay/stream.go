@@ -48,8 +48,9 @@ type streamConfig struct {
 
 // stream is one Noise stream through the relay, after its handshake: a
 // [rpc.Conn] at either end (remote.md 7, 8.1, 8.2, 8.4; D15). It has no
-// goroutine of its own: one runs only while something is sent that nobody
-// writes, an acknowledgement or a repeated frame, and ends with its lane.
+// goroutine of its own, but for two that seldom run: one while something is sent
+// that nobody writes, an acknowledgement or a repeated frame, which ends with its
+// lane; and one while what has come waits for memory, for which Close waits.
 //
 //	Write → cut into records → seal → frame ┬ send (the lane)
 //	                                        └ kept until acknowledged → sent again
@@ -121,7 +122,7 @@ func (s *stream) WriteParts(size int, parts iter.Seq[[]byte]) error {
 // arrives; what is unread is gone.
 func (s *stream) Close() error {
 	first := s.finish(net.ErrClosed)
-	s.in.drop(net.ErrClosed)
+	s.in.close(net.ErrClosed)
 	if first {
 		s.ended(s, nil)
 	}
