@@ -76,7 +76,7 @@ func TestRemoteRevoked(t *testing.T) {
 			if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
 				t.Errorf("%v, want exit code 125", err)
 			}
-			executor.says(t, "the harness may not have it any more", 1)
+			executor.says(t, "the harness's key was revoked", 1)
 			if name == "killed" {
 				executor.until(t, "the command is killed", func() bool { return running() == 0 })
 				t.Logf("killed after %v", time.Since(revoked))

@@ -204,7 +204,7 @@ func (g *leg) reset(f *frame.Frame) {
 	member.lane.Close()
 	reason := "the harness has ended it"
 	if string(f.Reason) == protocol.ResetRevoked {
-		reason = "the harness may not have it any more"
+		reason = "the harness's key was revoked"
 		member.stream.revoke()
 	} else {
 		member.stream.end(nil)

@@ -6,8 +6,8 @@ import (
 	"net"
 )
 
-// ErrRevoked is how a [Conn] ends whose other side may not come back: who vouched
-// for it does so no longer. What belongs to it can end too.
+// ErrRevoked is the error of Read after the other side's right was revoked: it will
+// not come back, so its session can end.
 var ErrRevoked = errors.New("the right to this connection was revoked")
 
 // Conn carries whole messages between two peers. WebSocket, stdio and the
@@ -16,8 +16,8 @@ var ErrRevoked = errors.New("the right to this connection was revoked")
 type Conn interface {
 	// Read returns the next whole message. It is called by one goroutine at
 	// a time. The slice belongs to the caller, who may hand it back with
-	// [Recycle]. An orderly end is io.EOF, and [ErrRevoked] one for good; after
-	// any error every further call fails too.
+	// [Recycle]. An orderly end is io.EOF; see also [ErrRevoked]. After any
+	// error every further call fails too.
 	Read() ([]byte, error)
 	// Write sends one whole message. Any number of goroutines may call it;
 	// messages are never interleaved. It blocks while the other side does
