@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/rendezvous/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
@@ -330,6 +331,14 @@ func (e *executor) forward(message *socket.Message) {
 		}
 	}
 	if rt == nil || m.executor != e {
+		m.mu.Unlock()
+		e.rs.drop(message)
+		return
+	}
+	if rt.revoked {
+		if f.Body == frame.Resume {
+			m.reset(rt, toExecutor, protocol.ResetRevoked)
+		}
 		m.mu.Unlock()
 		e.rs.drop(message)
 		return

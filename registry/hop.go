@@ -310,11 +310,11 @@ func (h *hop) reset(node string, to side, m *meeting, stream, reason string) {
 }
 
 // announce tells the executor's server of a route whose harness is here or, when
-// it is gone, was. The meeting's mutex is held.
+// it is gone or was revoked, was. The meeting's mutex is held.
 func (h *hop) announce(m *meeting, rt *route) {
 	h.tell(m.node, wire.Notice{
 		Kind: wire.NoticeOpen, Registration: m.id, Revision: m.revision, Stream: rt.stream,
-		Principal: rt.principal, Acknowledges: rt.acknowledges, Detached: rt.harness == nil,
+		Principal: rt.principal, Acknowledges: rt.acknowledges, Detached: rt.harness == nil, Revoked: rt.revoked,
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/rendezvous/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
@@ -147,6 +148,15 @@ func (m *meeting) opened(from string, n wire.Notice) {
 		m.rs.hop.tell(from, wire.Notice{Kind: wire.NoticeAbsent, Registration: m.id, Revision: n.Revision})
 		return
 	case n.Stream == "":
+		return
+	case n.Revoked:
+		if rt == nil && len(m.routes) < maxMeetingStreams {
+			rt = m.add(n.Stream)
+		}
+		if rt != nil && rt.principal == "" && !rt.revoked {
+			m.reset(rt, toExecutor, protocol.ResetRevoked) // it may have resumed the stream by now
+			m.bar(rt)
+		}
 		return
 	case rt != nil && rt.node == from:
 		return

@@ -132,14 +132,27 @@ func (rs *routes) review(ctx context.Context, principalID string) {
 }
 
 // revoke ends the streams of a harness's principal. Its websocket may be here, at
-// another server, or nowhere at the moment. An executor that is not connected
-// learns of it by the grace time only.
+// another server, or nowhere at the moment. So may that of the executor: it may be
+// about to come back, or dead without anybody's knowing. For as long as it may go
+// on with a stream, the stream is barred.
 func (m *meeting) revoke(principal string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, rt := range m.routes {
-		if rt.principal == principal {
-			m.end(rt, protocol.ResetRevoked, toExecutor)
+		if rt.principal != principal {
+			continue
 		}
+		if rt.acknowledges {
+			m.bar(m.add(rt.stream)) // before the end of rt, which may be all that holds the meeting
+		}
+		m.end(rt, protocol.ResetRevoked, toExecutor)
 	}
+}
+
+// bar makes a route that nobody has one that nobody gets: an executor that resumes
+// the stream is told that it was revoked. The mutex is held.
+func (m *meeting) bar(rt *route) {
+	rt.revoked, rt.acknowledges = true, true
+	m.dropHeld(rt)
+	m.wait(rt)
 }

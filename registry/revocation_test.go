@@ -79,6 +79,72 @@ func TestRevokedHarness(t *testing.T) {
 	}
 }
 
+// TestRevokedWhileExecutorIsAway: an executor that resumes a stream, at whichever
+// server, hears that its harness was revoked meanwhile.
+func TestRevokedWhileExecutorIsAway(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		servers, at int  // of the registry; the one that the executor comes back to
+		known       bool // the loss of its websocket
+	}{
+		"one server":                     {1, 0, true},
+		"one server, not known":          {1, 0, false},
+		"its own of three":               {3, 0, true},
+		"its own of three, not known":    {3, 0, false},
+		"that of the harness":            {3, 1, true},
+		"that of the harness, not known": {3, 1, false},
+		"a third one":                    {3, 2, true},
+		"a third one, not known":         {3, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			for range tt.servers {
+				c.server(Config{})
+			}
+			first, second := c.servers[0], c.servers[min(1, tt.servers-1)]
+			e, h := first.executor(), second.harness()
+			other, _ := second.stranger()
+			opened(other, e, "another's", 1)
+			opened(h, e, "revoked", 1)
+			if tt.known {
+				e.socket.Close()
+				c.eventually("nobody has the executor", func() bool {
+					for _, ts := range c.servers {
+						if ts.routes.isThere(c.registration.ID) {
+							return false
+						}
+					}
+					return true
+				})
+			}
+			if _, err := c.st.RevokeKey(t.Context(), strings.TrimPrefix(c.harnessKey, keyPrincipal)); err != nil {
+				t.Fatal(err)
+			}
+			h.wantEnd()
+			if !tt.known {
+				e.wantReset("revoked", protocol.ResetRevoked) // as if it had not arrived
+			}
+			e = c.servers[tt.at].executor()
+			e.trySend(acked(frame.Frame{StreamID: []byte("revoked"), Body: frame.Resume, NextSeq: 1}, 1))
+			e.wantReset("revoked", protocol.ResetRevoked)
+			more := acked(data("another's", 1, "still here"), 1)
+			e.until(more.Append(nil), func() { other.trySend(more) })
+		})
+	}
+}
+
+// isThere tells whether the executor of a registration is at any server, as far as
+// this one knows.
+func (rs *routes) isThere(registrationID string) bool {
+	m := rs.find(registrationID)
+	if m == nil {
+		return false
+	}
+	defer rs.leave(m)
+	return m.isOnline()
+}
+
 // TestNarrowed: an identity that is replaced by one for other environments loses
 // the websockets that it might not open any more.
 func TestNarrowed(t *testing.T) {

@@ -172,6 +172,7 @@ type route struct {
 	acknowledges bool // both have, so that the stream can be resumed
 	handshaking  bool // a handshake is under way, see claim
 	answered     bool // the executor has answered one
+	revoked      bool // its principal has lost the right to it, see bar
 	ended        bool
 
 	harness *harness // whose stream it is, when it is here
@@ -298,7 +299,7 @@ func (rt *route) observe(f *frame.Frame, from side) {
 // acknowledges can be taken from a websocket that is still open: the server may
 // learn long after the harness that it is dead.
 func (rt *route) mayTake(principal string) bool {
-	if rt.principal != "" && rt.principal != principal {
+	if rt.revoked || rt.principal != "" && rt.principal != principal {
 		return false
 	}
 	return !rt.there() || rt.acknowledges
@@ -371,7 +372,9 @@ func (m *meeting) end(rt *route, reason string, tell side) {
 	if tell&toHarness != 0 {
 		m.reset(rt, toHarness, reason)
 	}
-	delete(m.routes, rt.stream)
+	if m.routes[rt.stream] == rt { // revoke has put another one in its place
+		delete(m.routes, rt.stream)
+	}
 	if rt.harness != nil {
 		rt.harness.forget(rt)
 	}

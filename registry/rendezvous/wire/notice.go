@@ -13,7 +13,7 @@ type NoticeKind string
 const (
 	NoticeOnline  NoticeKind = "online"  // the executor is here, with the presence of this revision
 	NoticeOffline NoticeKind = "offline" // it has gone, unless there is a newer presence
-	NoticeOpen    NoticeKind = "open"    // to the executor's server: the stream's harness is here or, detached, was
+	NoticeOpen    NoticeKind = "open"    // to the executor's server: the stream's harness is here or, detached or revoked, was
 	NoticeDetach  NoticeKind = "detach"  // to the executor's server: it is here no longer
 	NoticeMoved   NoticeKind = "moved"   // to the harness's server: it has come back elsewhere
 	NoticeRefused NoticeKind = "refused" // to the harness's server: the answer to an open
@@ -34,6 +34,7 @@ type Notice struct {
 	Principal    string     `json:"principal,omitempty"`
 	Acknowledges bool       `json:"acknowledges,omitempty"`
 	Detached     bool       `json:"detached,omitempty"`
+	Revoked      bool       `json:"revoked,omitempty"`  // the harness may not have it any more
 	Intruder     bool       `json:"intruder,omitempty"` // refused for that reason
 	Failing      bool       `json:"failing,omitempty"`  // or for that
 	Bytes        int        `json:"bytes,omitempty"`

@@ -22,7 +22,7 @@ func TestLargestNotice(t *testing.T) {
 			Revision:     math.MaxUint64,
 			Stream:       strings.Repeat("\x01", MaxStreamID),
 			Principal:    "agent:" + strings.Repeat("<", 256),
-			Acknowledges: true, Detached: true, Intruder: true, Failing: true,
+			Acknowledges: true, Detached: true, Revoked: true, Intruder: true, Failing: true,
 			Bytes: math.MaxInt,
 		}
 		text := want.Encode()
