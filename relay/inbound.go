@@ -61,7 +61,7 @@ type inbound struct {
 	backlogBytes int // of memory
 	assembler    assembler
 	waits        bool          // a goroutine waits for memory
-	dropped      chan struct{} // closed by drop
+	dropped      chan struct{} // closed by stopWaiting
 	unread       fifo[[]byte]
 	unreadBytes  int
 }
@@ -288,6 +288,9 @@ func (in *inbound) refill() progress {
 		got.received += len(first.data)
 		in.dropPiece()
 	}
+	if in.err != nil && in.backlog.len() == 0 {
+		in.assembler.drop() // the rest does not come
+	}
 	in.report(&got)
 	return got
 }
@@ -318,7 +321,8 @@ func (in *inbound) report(got *progress) {
 	}
 }
 
-// end lets the reader have what has arrived, and then err.
+// end lets the reader have what has arrived, and then err. What waits for memory is
+// dropped: it was not acknowledged, and the end is not to wait for it.
 func (in *inbound) end(err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -326,26 +330,42 @@ func (in *inbound) end(err error) {
 		in.err = err
 	}
 	in.early.drop()
+	if in.waits {
+		in.stopWaiting()
+		in.dropBacklog()
+	}
+	if in.backlog.len() == 0 {
+		in.assembler.drop() // the rest does not come
+	}
 	in.arrived.Broadcast()
 	in.room.Broadcast()
 }
 
-// close drops what is unread, and waits for goOn. No lock of the stream is held.
+// close drops what is unread, and waits for goOn. From now on the reader gets err.
+// No lock of the stream is held.
 func (in *inbound) close(err error) {
-	in.drop(err)
+	in.mu.Lock()
+	in.err = err
+	in.mu.Unlock()
+	in.drop()
 	in.going.Wait() // after drop there is nothing that would start another one
 }
 
-// drop forgets what is unread. The reader gets err.
-func (in *inbound) drop(err error) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.err, in.waits = err, false
+// stopWaiting ends goOn. Nothing is delivered after it.
+func (in *inbound) stopWaiting() {
+	in.waits = false
 	select {
 	case <-in.dropped:
 	default:
 		close(in.dropped)
 	}
+}
+
+// drop forgets what is unread; end comes before it.
+func (in *inbound) drop() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.stopWaiting()
 	in.early.drop()
 	in.dropBacklog()
 	in.assembler.drop()

@@ -2,11 +2,15 @@ package relay
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -292,7 +296,8 @@ func TestBudget(t *testing.T) {
 		in.assembler.intake.Recycle(message)
 	}
 	receive(framed(strings.Repeat("y", size))[:50<<10])
-	in.drop(net.ErrClosed)
+	in.end(net.ErrClosed)
+	in.drop()
 	if _, granted := other.TrySpace(size, size); granted != nil {
 		t.Error("what was read and dropped is not given back")
 	}
@@ -356,4 +361,139 @@ func TestCloseWaits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// sender is a peer that does as it likes.
+type sender struct {
+	t    *testing.T
+	keys *session
+	to   *stream
+	seq  uint32
+}
+
+// newSender returns one whose stream is made of cfg.
+func newSender(t *testing.T, cfg streamConfig) *sender {
+	keys, theirs := pairOfSessions()
+	cfg.id, cfg.session = testStreamID, theirs
+	if cfg.ended == nil {
+		cfg.ended = func(*stream, error) {}
+	}
+	return &sender{t: t, keys: keys, to: newStream(cfg)}
+}
+
+// send sends n bytes of a message of length bytes in records.
+func (s *sender) send(length, n int) {
+	s.t.Helper()
+	const size = 60_000
+	for sent := 0; sent < n; sent += size {
+		m, err := sealRecord(s.keys, testStreamID, acknowledgement{}, s.seq, length, make([]byte, min(size, n-sent)))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		length = 0
+		s.seq++
+		var f frame.Frame
+		if err := frame.Decode(m.Bytes, &f); err != nil {
+			s.t.Fatal(err)
+		}
+		_ = s.to.receive(&f)
+		m.Release()
+	}
+}
+
+// TestEndedHalfOfMessage: a stream that has ended holds nothing of a message whose
+// rest does not come, read or not.
+func TestEndedHalfOfMessage(t *testing.T) {
+	t.Parallel()
+	budget := rpc.NewBudget(16 << 20)
+	first := newSender(t, streamConfig{budget: budget})
+	first.send(64<<20, 40<<20) // beyond the limit
+	first.to.end(nil)
+	second := newSender(t, streamConfig{budget: budget})
+	second.send(100_000, 100_000)
+	if message, err := second.to.Read(); err != nil || len(message) != 100_000 {
+		t.Errorf("another stream got %d bytes, %v", len(message), err)
+	}
+	for _, s := range []*sender{first, second} {
+		_ = s.to.Close()
+	}
+}
+
+// TestEndWhileWaitingForMemory: the end of a stream is read at once, though a message
+// before it waits for memory.
+func TestEndWhileWaitingForMemory(t *testing.T) {
+	t.Parallel()
+	budget := rpc.NewBudget(16 << 20)
+	first := newSender(t, streamConfig{budget: budget})
+	first.send(64<<20, 40<<20)
+	second := newSender(t, streamConfig{budget: budget})
+	second.send(10, 10)
+	second.send(100_000, 100_000)
+	second.to.end(nil)
+	if message, err := second.to.Read(); err != nil || len(message) != 10 {
+		t.Errorf("got %d bytes, %v, want what had arrived", len(message), err)
+	}
+	if message, err := second.to.Read(); err != io.EOF {
+		t.Errorf("got %d bytes, %v, want the end", len(message), err)
+	}
+	for _, s := range []*sender{first, second} {
+		_ = s.to.Close()
+	}
+}
+
+// TestReserveOfImpatientInput: streams whose peers do not acknowledge hold no more
+// that waits than there is for all of them, and end instead.
+func TestReserveOfImpatientInput(t *testing.T) {
+	t.Parallel()
+	budget := rpc.NewBudget(4 << 20)
+	waiting := &reserve{limit: 1 << 20}
+	var senders []*sender
+	for range 20 { // the first ones take the budget
+		s := newSender(t, streamConfig{budget: budget, waitingReserve: waiting})
+		s.send(60<<20, 7<<20)
+		senders = append(senders, s)
+	}
+	if used := waiting.used.Load(); used > waiting.limit {
+		t.Errorf("%d bytes are held beyond what each stream may, want at most %d", used, waiting.limit)
+	}
+	for _, s := range senders {
+		_ = s.to.Close()
+	}
+	if used := waiting.used.Load(); used != 0 {
+		t.Errorf("%d bytes are not given back", used)
+	}
+}
+
+// TestRevokedBesideFullOrder: who serves a stream hears that it was revoked although
+// so many requests wait that it reads no further.
+func TestRevokedBesideFullOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		harness, executor := joined(t, func(cfg *streamConfig) { cfg.budget = rpc.NewBudget(16 << 20) })
+		closing := make(chan error, 1)
+		peer := rpc.NewPeer(executor, rpc.Config{
+			Table: rpc.Table{"wait": {Order: rpc.Order{Queue: rpc.InQueue("one")}, Handle: func(ctx context.Context, _ json.RawMessage) (any, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}}},
+			Closing: func(err error) { closing <- err },
+		})
+		var ends sync.WaitGroup
+		ends.Go(func() { _ = peer.Serve(t.Context()) })
+		request := []byte(`{"id":1,"method":"wait","params":{}` + strings.Repeat(" ", 60<<10) + `}`)
+		ends.Go(func() {
+			for harness.Write(request) == nil {
+			}
+		})
+		synctest.Wait()
+		if in, _ := executor.held(); in < patientUnreadBytes {
+			t.Fatalf("%d bytes are unread: it is read further", in)
+		}
+		executor.revoke()
+		if err := <-closing; !errors.Is(err, rpc.ErrRevoked) {
+			t.Errorf("it ends with %v, want %v", err, rpc.ErrRevoked)
+		}
+		_ = harness.Close()
+		ends.Wait()
+	})
 }

@@ -71,7 +71,7 @@ type stream struct {
 // newStream makes the stream of a handshake that is complete. Nothing is sent.
 func newStream(cfg streamConfig) *stream {
 	s := &stream{id: cfg.id, keys: cfg.session, ended: cfg.ended}
-	intake := rpc.NewIntake(cfg.budget, messagePatience, func() { s.fail(errStalled) })
+	intake := rpc.NewIntake(cfg.budget, messagePatience, s.stalled)
 	s.in.init(cfg.session, cfg.harness, intake, s.out.received)
 	s.out.init(cfg, s.fail)
 	s.in.share.reserve, s.out.kept.share.reserve = cfg.waitingReserve, cfg.keptReserve
@@ -185,8 +185,15 @@ func (s *stream) end(err error) { s.finish(err) }
 // gone, and the reader gets [rpc.ErrRevoked].
 func (s *stream) revoke() {
 	if s.finish(rpc.ErrRevoked) {
-		s.in.drop(rpc.ErrRevoked)
+		s.in.drop()
 	}
+}
+
+// stalled ends the stream since others wait for what it holds, if it has not ended
+// yet, and drops that.
+func (s *stream) stalled() {
+	s.fail(errStalled)
+	s.in.drop()
 }
 
 // fail ends the stream from inside.
@@ -206,6 +213,7 @@ func (s *stream) finish(err error) bool {
 		reading, writing = io.EOF, net.ErrClosed
 	}
 	s.in.end(reading)
+	s.in.assembler.intake.Close() // whoever reads may wait elsewhere
 	s.out.end(writing)
 	s.keys.wipe()
 	return true
