@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,9 +28,20 @@ import (
 // A villain is a harness with a key of its own that misbehaves until its context ends.
 type villain struct {
 	t       *testing.T
-	s       *site
 	key     string
 	address string // of the registry, as it sees it
+
+	did      atomic.Int64  // frames sent, streams opened
+	underWay chan struct{} // closed by counts
+	once     sync.Once
+}
+
+// counts notes that it has done n things more. After some it is under way.
+func (v *villain) counts(n int64) {
+	const some = 40
+	if v.did.Add(n) >= some {
+		v.once.Do(func() { close(v.underWay) })
+	}
 }
 
 // url asks for the URL of a rendezvous's websocket, "" when that is refused.
@@ -94,6 +106,7 @@ func (v *villain) frames(ctx context.Context, next func(stream string) []frame.F
 				if err = lane.Send(m); err != nil {
 					break
 				}
+				v.counts(1)
 			}
 		}
 		stop()
@@ -148,6 +161,7 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 			all.Go(func() {
 				for ctx.Err() == nil {
 					if c, err := d.Dial(ctx); err == nil {
+						v.counts(1)
 						_ = c.Close()
 					}
 				}
@@ -163,6 +177,7 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 			all.Go(func() {
 				for ctx.Err() == nil {
 					if c, err := d.Dial(ctx); err == nil {
+						v.counts(1)
 						<-ctx.Done()
 						_ = c.Close()
 					}
@@ -177,23 +192,32 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 		v.address = gate.address()
 		d := v.dialer()
 		defer d.Registry.Close()
+		const streams = 60
+		started := make(chan error, streams)
 		var all sync.WaitGroup
-		for range 60 {
+		for range streams {
 			all.Go(func() {
 				c, err := client.Connect(ctx, client.Config{Dial: d.Dial})
 				if err != nil {
+					started <- err
 					return
 				}
 				defer c.Close()
-				_, _ = c.Start(ctx, protocol.StartParams{Argv: []string{"yes"}, Cwd: protocol.NewPathURI("/"), Env: map[string]string{"PATH": os.Getenv("PATH")}})
+				_, err = c.Start(ctx, protocol.StartParams{Argv: []string{"yes"}, Cwd: protocol.NewPathURI("/"), Env: map[string]string{"PATH": os.Getenv("PATH")}})
+				started <- err
 				<-ctx.Done()
 			})
 		}
-		select {
-		case <-time.After(time.Second): // they are under way
-		case <-ctx.Done():
+		writing := int64(0)
+		for range streams {
+			if err := <-started; err == nil {
+				writing++
+			} else if ctx.Err() == nil {
+				v.t.Logf("a stream less: %v", err) // as on a machine that is busy
+			}
 		}
 		close(gate.shut)
+		v.counts(writing)
 		<-ctx.Done()
 		gate.close()
 		all.Wait()
@@ -280,6 +304,7 @@ func TestMisbehavingHarness(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			executor := s.serve(t, "ci-1")
+			served := time.Now()
 			cat := s.exec(t, "ci-1", "cat")
 			stdin, err := cat.StdinPipe()
 			if err != nil {
@@ -292,14 +317,14 @@ func TestMisbehavingHarness(t *testing.T) {
 			if err := cat.Start(); err != nil {
 				t.Fatal(err)
 			}
-			lines := bufio.NewReader(stdout)
+			answers := bufio.NewReader(stdout)
 			echo := func(text string) time.Duration {
 				t.Helper()
 				began := time.Now()
 				if _, err := io.WriteString(stdin, text+"\n"); err != nil {
 					t.Fatal(err)
 				}
-				if line, err := lines.ReadString('\n'); err != nil || line != text+"\n" {
+				if line, err := answers.ReadString('\n'); err != nil || line != text+"\n" {
 					t.Fatalf("the innocent's command answers %q, %v", line, err)
 				}
 				return time.Since(began)
@@ -308,12 +333,16 @@ func TestMisbehavingHarness(t *testing.T) {
 
 			key, _ := s.createSecondKey(t)
 			ctx, cancel := context.WithCancel(t.Context())
-			v := &villain{t: t, s: s, key: key, address: s.address}
+			v := &villain{t: t, key: key, address: s.address, underWay: make(chan struct{})}
 			var misbehaving sync.WaitGroup
 			misbehaving.Go(func() { misbehave(ctx, v) })
 			defer misbehaving.Wait()
 			defer cancel()
-			<-time.After(2 * time.Second) // it is under way, as a rule
+			select {
+			case <-v.underWay:
+			case <-time.After(patience):
+				t.Fatalf("it has done %d things only", v.did.Load())
+			}
 			began, before := time.Now(), processorTime(executor.Process.Pid)
 			var echoed, ran []time.Duration
 			for i := range 6 {
@@ -332,9 +361,16 @@ func TestMisbehavingHarness(t *testing.T) {
 				<-time.After(300 * time.Millisecond)
 			}
 			took := time.Since(began)
-			log := executor.printed.String()
-			t.Logf("echo %v, commands %v; the executor used %.0f %% of a processor, %s, %d lines of log",
-				echoed, ran, 100*float64(processorTime(executor.Process.Pid)-before)/float64(took), peak(executor.Process.Pid), strings.Count(log, "\n"))
+			lines, memory := strings.Count(executor.printed.String(), "\n"), peak(t, executor.Process.Pid)
+			t.Logf("%d misdeeds; echo %v, commands %v; the executor used %.0f %% of a processor, %d MiB, %d lines of log", v.did.Load(),
+				echoed, ran, 100*float64(processorTime(executor.Process.Pid)-before)/float64(took), memory>>20, lines)
+			// Of streams there are 256 lines in 10 s, and one that says so; of the executor itself a few.
+			if most := 257*(int(time.Since(served)/(10*time.Second))+1) + 20; lines > most {
+				t.Errorf("%d lines of log, want at most %d", lines, most)
+			}
+			if memory > 512<<20 {
+				t.Errorf("the executor took %d MiB, want at most 512", memory>>20)
+			}
 			cancel()
 			misbehaving.Wait()
 			stdin.Close()
@@ -357,13 +393,17 @@ func processorTime(pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// peak is the most memory that a process has had, proc_pid_status(5).
-func peak(pid int) string {
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range strings.Lines(string(status)) {
-		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			return strings.TrimSpace(value)
-		}
+// peak is the most memory that a process has had, in bytes, proc_pid_status(5).
+func peak(t *testing.T, pid int) int64 {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return "?"
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	var kibibytes int64
+	if _, err := fmt.Sscan(rest, &kibibytes); err != nil {
+		t.Fatalf("%v: %s", err, status)
+	}
+	return kibibytes << 10
 }
