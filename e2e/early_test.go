@@ -23,15 +23,23 @@ func TestRemoteEarlyCuts(t *testing.T) {
 	s.serve(t, "ci-0")
 	// The handshake ends at about 8 KB, and the command is started within three more.
 	const most = 14_000
+	// Few at once, however many tests may be: agent exec gives up after ten seconds.
+	turns := make(chan struct{}, 4)
+	turn := func() (end func()) {
+		turns <- struct{}{}
+		return func() { <-turns }
+	}
 	for n := int64(100); n < most; n += 400 {
 		t.Run(fmt.Sprintf("harness after %d", n), func(t *testing.T) {
 			t.Parallel()
+			defer turn()()
 			s.execThroughCut(t, "ci-0", n, nil)
 		})
 	}
 	for n := int64(300); n < most; n += 800 {
 		t.Run(fmt.Sprintf("executor after %d", n), func(t *testing.T) {
 			t.Parallel()
+			defer turn()()
 			executors := newBalancer(t, []string{s.address})
 			environment := fmt.Sprintf("ci-%d", n)
 			executor := s.start(t, agentBinary(t), []string{"CODEX_API_KEY=" + s.executor}, nil,
