@@ -464,10 +464,11 @@ func TestLinkBadHandshakes(t *testing.T) {
 				id := fmt.Sprint("good ", n)
 				i := x.begin(id, testAuthority)
 				f := x.p.read()
-				for f.StreamId != id {
+				// Where too many answers wait they are dropped, and its may be one.
+				for others := 0; f.StreamId != id && others < 1000; others++ {
 					f = x.p.read()
 				}
-				if f.GetHandshake() != nil {
+				if f.StreamId == id && f.GetHandshake() != nil {
 					if _, err := i.finish(f.GetHandshake().Payload); err != nil {
 						t.Error(err)
 					}
