@@ -168,7 +168,7 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 	reg, conflict, err := s.store.register(ctx, c.environmentID, request.ExecutorPublicKey, c.principal.ID, func() bool {
 		created = true
 		return s.limits.mayCreate(c.principal)
-	})
+	}, s.routes.isHere)
 	if errors.Is(err, errCreations) {
 		return nil, &apiError{status: http.StatusTooManyRequests, code: codeRateLimited, message: err.Error(), retryAfter: environmentsTime / maxNewEnvironments}
 	}

@@ -155,12 +155,13 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 
 // reassert is goOnline once more if the store has forgotten e: that of a registry
 // with an embedded NATS server keeps presences in memory, and begins with
-// revision 1 again when it is started anew. While the store does not answer, it
-// is asked again.
+// revision 1 again when it is started anew. By then the environment may be another
+// registration's, and e has to go. While the store does not answer, it is asked
+// again.
 func (m *meeting) reassert(ctx context.Context, e *executor) {
 	for {
-		_, _, found, err := get[presence](ctx, m.rs.s.store.presence, m.environmentID)
-		if found || !m.seats(e) {
+		p, _, found, err := get[presence](ctx, m.rs.s.store.presence, m.environmentID)
+		if found && p.RegistrationID == m.id || !m.seats(e) {
 			return
 		}
 		if err == nil {

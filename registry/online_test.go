@@ -98,3 +98,57 @@ func TestOnlineExchanges(t *testing.T) {
 		t.Errorf("the store was asked %q", exchanges)
 	}
 }
+
+// TestTaken: nobody takes the environment of an executor whose websocket is up,
+// whether the store knows of it yet or has forgotten it.
+func TestTaken(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	c := newClusterOn(t, st, func() *Store { return st })
+	s := c.server(Config{})
+	key, _ := createKey(t, st, ticket.Executor, "*", Limits{})
+	refused := func(when string) {
+		t.Helper()
+		web := &testServer{Server: s.Server, url: s.http.URL}
+		if status, code, _ := web.post(t, "Bearer "+key, protocol.RegistryPathPrefix+c.environmentID+"/register",
+			registerBody(testKey(t))); status != http.StatusServiceUnavailable || code != protocol.RegistryCodeConflict {
+			t.Errorf("another key registers %s: %d %s", when, status, code)
+		}
+	}
+	m := s.routes.enter(c.environmentID, c.registration.ID)
+	defer s.routes.leave(m)
+	m.presence.Lock() // nothing of it reaches the store
+	unlock := sync.OnceFunc(m.presence.Unlock)
+	defer unlock()
+	e := s.dial(s.ticket(ticket.Executor))
+	c.eventually("the executor has a seat", m.isOnline)
+	refused("before the store knows of the executor")
+	unlock()
+	c.waitOnline(s.node)
+	if err := st.presence.Purge(t.Context(), c.environmentID); err != nil { // as when it was opened again
+		t.Fatal(err)
+	}
+	refused("after the store has forgotten the executor")
+	opened(s.harness(), e, "stream", 0)
+}
+
+// TestTakenOver: an executor that the store has forgotten goes when another one has
+// the environment by now.
+func TestTakenOver(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.server(Config{})
+	old := s.executor()
+	m := s.routes.find(c.registration.ID)
+	defer s.routes.leave(m)
+	if err := c.st.presence.Purge(t.Context(), c.environmentID); err != nil {
+		t.Fatal(err)
+	}
+	c.registration = c.register(c.environmentID)
+	s.executor()
+	m.mu.Lock()
+	e := m.executor
+	m.mu.Unlock()
+	m.reassert(t.Context(), e)
+	old.wantEnd()
+}

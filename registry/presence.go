@@ -54,10 +54,10 @@ func (st *Store) registration(ctx context.Context, environmentID string) (reg re
 }
 
 // register makes the key that of the environment. The same key gets the same
-// registration again; another one replaces it unless its executor is online,
-// then conflict is true. One that has none yet must be allowed, or the error is
-// errCreations.
-func (st *Store) register(ctx context.Context, environmentID string, key *protocol.PublicKey, principal string, allowed func() bool) (reg registration, conflict bool, err error) {
+// registration again; another one replaces it unless its executor is online or,
+// before the store knows that, here: then conflict is true. One that has none yet
+// must be allowed, or the error is errCreations.
+func (st *Store) register(ctx context.Context, environmentID string, key *protocol.PublicKey, principal string, allowed func() bool, here func(registrationID string) bool) (reg registration, conflict bool, err error) {
 	for range casRetries {
 		old, revision, found, err := get[registration](ctx, st.registrations, environmentID)
 		if err != nil {
@@ -70,8 +70,11 @@ func (st *Store) register(ctx context.Context, environmentID string, key *protoc
 		if found && old.Key.Equal(key) {
 			next.ID, next.Created = old.ID, old.Created
 		} else {
-			// Read after the registration: a websocket that opens after this touches
-			// the registration, and the revision below is no longer the last.
+			// Both after the registration was read: a websocket that opens after this
+			// touches the registration, and the revision below is no longer the last.
+			if found && here(old.ID) {
+				return registration{}, true, nil
+			}
 			if _, online, err := st.online(ctx, environmentID); err != nil || online {
 				return registration{}, online, err
 			}

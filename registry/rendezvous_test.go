@@ -82,7 +82,7 @@ func (c *cluster) register(environmentID string) registration {
 	var conflict bool
 	key := testKey(c.t)
 	err := persist(c.t.Context(), func() (err error) {
-		reg, conflict, err = c.st.register(c.t.Context(), environmentID, key, c.executorKey, always)
+		reg, conflict, err = c.st.register(c.t.Context(), environmentID, key, c.executorKey, always, never)
 		return err
 	})
 	if err != nil || conflict {

@@ -194,7 +194,7 @@ func TestStoreReopen(t *testing.T) {
 		t.Fatal(err)
 	}
 	executorKey := testKey(t)
-	reg, _, err := st.register(t.Context(), "env", executorKey, "key:x", always)
+	reg, _, err := st.register(t.Context(), "env", executorKey, "key:x", always, never)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestStoreReopen(t *testing.T) {
 	if _, online, err := st.online(t.Context(), "env"); online || err != nil {
 		t.Errorf("online: %v, %v", online, err)
 	}
-	same, conflict, err := st.register(t.Context(), "env", executorKey, "key:x", always)
+	same, conflict, err := st.register(t.Context(), "env", executorKey, "key:x", always, never)
 	if err != nil || conflict || same.ID != reg.ID {
 		t.Errorf("the same key got %q, %v, %v, want %q", same.ID, conflict, err, reg.ID)
 	}
@@ -268,7 +268,7 @@ func TestRegister(t *testing.T) {
 	a, b := testKey(t), testKey(t)
 	register := func(st *Store, key *protocol.PublicKey, wantConflict bool) registration {
 		t.Helper()
-		reg, conflict, err := st.register(ctx, "env", key, "key:x", always)
+		reg, conflict, err := st.register(ctx, "env", key, "key:x", always, never)
 		if err != nil || conflict != wantConflict {
 			t.Fatalf("registering: conflict %v, %v, want %v", conflict, err, wantConflict)
 		}
@@ -339,7 +339,7 @@ func TestRegisterRace(t *testing.T) {
 		st, key := stores[i%2], testKey(t)
 		wg.Go(func() {
 			for range 20 {
-				reg, conflict, err := st.register(ctx, "env", key, "key:x", always)
+				reg, conflict, err := st.register(ctx, "env", key, "key:x", always, never)
 				if errors.Is(err, errUnavailable) || conflict {
 					continue
 				}
@@ -385,7 +385,7 @@ func TestDeadNode(t *testing.T) {
 		if err := st.announce(ctx, node); err != nil {
 			t.Fatal(err)
 		}
-		reg, _, err := st.register(ctx, "env-"+node, testKey(t), "key:x", always)
+		reg, _, err := st.register(ctx, "env-"+node, testKey(t), "key:x", always, never)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -406,7 +406,7 @@ func TestDeadNode(t *testing.T) {
 	if _, online, err := st.online(ctx, "env-dead"); online || err != nil {
 		t.Errorf("online %v, %v at a dead server", online, err)
 	}
-	if _, conflict, err := st.register(ctx, "env-dead", testKey(t), "key:x", always); conflict || err != nil {
+	if _, conflict, err := st.register(ctx, "env-dead", testKey(t), "key:x", always, never); conflict || err != nil {
 		t.Errorf("conflict %v, %v with an executor of a dead server", conflict, err)
 	}
 	if err := st.sweep(ctx, "alive"); err != nil {
@@ -426,7 +426,7 @@ func TestSweepKeepsRegistration(t *testing.T) {
 	if err := st.announce(ctx, "n"); err != nil {
 		t.Fatal(err)
 	}
-	reg, _, err := st.register(ctx, "env", testKey(t), "key:x", always)
+	reg, _, err := st.register(ctx, "env", testKey(t), "key:x", always, never)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -477,7 +477,7 @@ func TestMarkersPass(t *testing.T) {
 
 func BenchmarkStoreGet(b *testing.B) {
 	st, _ := openTestStore(b)
-	if _, _, err := st.register(b.Context(), "env", testKey(b), "key:x", always); err != nil {
+	if _, _, err := st.register(b.Context(), "env", testKey(b), "key:x", always, never); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
@@ -536,3 +536,5 @@ func TestStoreAfterKill(t *testing.T) {
 }
 
 func always() bool { return true }
+
+func never(string) bool { return false }
