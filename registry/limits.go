@@ -1,8 +1,8 @@
 package registry
 
 import (
-	"context"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -27,7 +27,8 @@ const (
 const frameCost = 4 << 10
 
 // maxLarge is how many messages above 1 KiB a principal's websockets may be in the
-// middle of, at up to 256 KiB each: honest ones take milliseconds.
+// middle of, or have read and not passed on yet, at up to 256 KiB each: honest ones
+// take milliseconds.
 const maxLarge = 1024
 
 // What may wait in a process for ends that do not read, in bytes: for all, and for
@@ -263,8 +264,9 @@ func (l *limiter) take(p *principal, of func(*allowance) (count *int, limit int)
 	}, true
 }
 
-// bytes waits until n more bytes may be relayed for the principal, or ctx ends.
-func (l *limiter) bytes(ctx context.Context, p *principal, n int) error {
+// bytes waits until n more bytes may be relayed for the principal, or the websocket
+// that has brought them is done.
+func (l *limiter) bytes(done <-chan struct{}, p *principal, n int) error {
 	l.mu.Lock()
 	a := l.allowance(p)
 	if a == nil {
@@ -276,13 +278,23 @@ func (l *limiter) bytes(ctx context.Context, p *principal, n int) error {
 	if bytes == nil {
 		return nil
 	}
-	for n > minByteBurst {
-		if err := bytes.WaitN(ctx, minByteBurst); err != nil {
-			return err
+	for ; n > 0; n -= minByteBurst {
+		now := time.Now()
+		r := bytes.ReserveN(now, min(n, minByteBurst))
+		delay := r.DelayFrom(now)
+		if delay == 0 {
+			continue
 		}
-		n -= minByteBurst
+		timer := time.NewTimer(delay)
+		select {
+		case <-timer.C:
+		case <-done:
+			timer.Stop()
+			r.Cancel()
+			return net.ErrClosed
+		}
 	}
-	return bytes.WaitN(ctx, n)
+	return nil
 }
 
 // allowance finds or makes the principal's, with its limits of today; nil when

@@ -1,9 +1,9 @@
 package registry
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -136,22 +136,22 @@ func TestLimitBytes(t *testing.T) {
 		p := &principal{ID: "key:1"}
 		start := time.Now()
 		for range 8 {
-			if err := l.bytes(t.Context(), p, 512<<10); err != nil {
+			if err := l.bytes(nil, p, 512<<10); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if took := time.Since(start); took < 3*time.Second-time.Millisecond || took > 3*time.Second+time.Millisecond {
 			t.Errorf("4 MiB at 1 MiB/s after a burst of 1 MiB took %v", took)
 		}
-		if err := l.bytes(t.Context(), p, 5<<20); err != nil {
+		if err := l.bytes(nil, p, 5<<20); err != nil {
 			t.Errorf("more than the burst at once: %v", err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		if err := l.bytes(ctx, p, 1<<20); err == nil {
-			t.Error("it does not end with its context")
+		done := make(chan struct{})
+		time.AfterFunc(time.Millisecond, func() { close(done) })
+		if err := l.bytes(done, p, 1<<20); err == nil {
+			t.Error("it does not end with its websocket")
 		}
-		if err := l.bytes(t.Context(), &principal{ID: "key:2", Limits: Limits{Bytes: -1}}, 1<<40); err != nil {
+		if err := l.bytes(nil, &principal{ID: "key:2", Limits: Limits{Bytes: -1}}, 1<<40); err != nil {
 			t.Errorf("without a limit: %v", err)
 		}
 	})
@@ -174,7 +174,7 @@ func TestLimiterBounded(t *testing.T) {
 		if _, ok := l.request(&principal{ID: "more"}); ok || len(l.allowances) != maxAllowances {
 			t.Errorf("allowed %v with %d allowances", ok, len(l.allowances))
 		}
-		if err := l.bytes(t.Context(), &principal{ID: "more"}, 1); err == nil {
+		if err := l.bytes(nil, &principal{ID: "more"}, 1); err == nil {
 			t.Error("bytes are allowed without an allowance")
 		}
 		time.Sleep(idleAllowance)
@@ -195,7 +195,7 @@ func BenchmarkLimitBytes(b *testing.B) {
 	l, p := newLimiter(Limits{Bytes: 1 << 50}), &principal{ID: "key:1"}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := l.bytes(b.Context(), p, 61_500); err != nil && !errors.Is(err, context.Canceled) {
+		if err := l.bytes(b.Context().Done(), p, 61_500); err != nil && !errors.Is(err, net.ErrClosed) {
 			b.Fatal(err)
 		}
 	}
@@ -302,5 +302,35 @@ func TestLinesOfTrouble(t *testing.T) {
 	n, most := strings.Count(s.log.String(), "the store fails"), 101+int(time.Since(start)/time.Second)
 	if n < 100 || n > most {
 		t.Errorf("%d lines, want 100 to %d", n, most)
+	}
+}
+
+// TestLimitBytesEnds: a websocket that waits for its principal's bytes ends at once
+// when it is closed, and its environment is free.
+func TestLimitBytesEnds(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	c := newClusterOn(t, st, func() *Store { return st })
+	s := c.server(Config{Limits: Limits{Bytes: minByteBurst}})
+	web := &testServer{Server: s.Server, url: s.http.URL}
+	other, _ := createKey(t, st, ticket.Executor, "*", Limits{})
+	e := s.executor()
+	s.limits.mu.Lock()
+	a := s.limits.account(c.executorKey)
+	s.limits.mu.Unlock()
+	a.bytes.SetLimit(0) // nothing comes back meanwhile
+	a.bytes.AllowN(time.Now(), int(a.bytes.Tokens()))
+	e.sendFrame(data("stream", 1, strings.Repeat("x", 60_000)))
+	c.eventually("it waits", func() bool { return a.bytes.Tokens() < 0 && len(a.large) == 1 })
+	if _, err := st.RevokeKey(t.Context(), strings.TrimPrefix(c.executorKey, keyPrincipal)); err != nil {
+		t.Fatal(err)
+	}
+	e.wantEnd()
+	c.eventually("another key has the environment", func() bool {
+		status, _, _ := web.post(t, "Bearer "+other, "/cloud/environment/env/register", registerBody(testKey(t)))
+		return status == http.StatusOK
+	})
+	if len(a.large) != 0 {
+		t.Error("its message still has a place")
 	}
 }

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -225,8 +226,8 @@ func (p *peer) read(forward func(*socket.Message)) error {
 				warned = true
 			}
 			// It may have been as large as any.
-			if err := s.limits.bytes(p.rs.background, p.principal, socket.MaxMessage); err != nil {
-				return err
+			if err := s.limits.bytes(p.socket.Done(), p.principal, socket.MaxMessage); err != nil {
+				return cmp.Or(p.socket.Err(), err)
 			}
 			continue
 		}
@@ -234,9 +235,9 @@ func (p *peer) read(forward func(*socket.Message)) error {
 			return err
 		}
 		n := len(message.Bytes)
-		if err := s.limits.bytes(p.rs.background, p.principal, n+frameCost); err != nil {
+		if err := s.limits.bytes(p.socket.Done(), p.principal, n+frameCost); err != nil {
 			message.Release()
-			return err
+			return cmp.Or(p.socket.Err(), err)
 		}
 		s.metrics.frames.Add(1)
 		s.metrics.bytes.Add(uint64(n))

@@ -92,7 +92,7 @@ func TestNoiseForgotten(t *testing.T) {
 }
 
 // Messages above 1 KiB take turns, others do not wait for them, and one that is
-// stuck ends.
+// stuck ends. A place is taken until the next Read, or the end.
 func TestLarge(t *testing.T) {
 	t.Parallel()
 	large := make(chan struct{}, 1)
@@ -111,6 +111,14 @@ func TestLarge(t *testing.T) {
 		}()
 		return length
 	}
+	waits := func(length <-chan int) {
+		t.Helper()
+		select {
+		case n := <-length:
+			t.Errorf("another large message of %d bytes did not wait", n)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 	stuck.send(t, 0x02, strings.Repeat("x", 5000)) // more is to come
 	begun := read(first)
 	for len(large) == 0 {
@@ -122,19 +130,23 @@ func TestLarge(t *testing.T) {
 	}
 	next.send(t, binaryFrame, strings.Repeat("x", 5000))
 	waiting := read(second)
-	select {
-	case n := <-waiting:
-		t.Errorf("a second large message of %d bytes did not wait", n)
-	case <-time.After(50 * time.Millisecond):
-	}
+	waits(waiting)
 	stuck.send(t, 0x80, "x")
 	if n := <-begun; n != 5001 {
 		t.Errorf("the first message has %d bytes", n)
 	}
+	waits(waiting) // the first one may still be in use
+	small := read(first)
 	if n := <-waiting; n != 5000 {
 		t.Errorf("the second message has %d bytes", n)
 	}
+	stuck.send(t, binaryFrame, "small")
+	if n := <-small; n != 5 {
+		t.Errorf("a small message has %d bytes", n)
+	}
 	// A socket that ends gives its place back, and the one that waits for it ends.
+	next.send(t, binaryFrame, "small")
+	<-read(second)
 	stuck.send(t, 0x02, strings.Repeat("x", 5000))
 	begun = read(first)
 	for len(large) == 0 {
@@ -151,12 +163,25 @@ func TestLarge(t *testing.T) {
 	if n := <-waiting; n != 5000 {
 		t.Errorf("the next message has %d bytes", n)
 	}
-	large <- struct{}{}
-	next.send(t, binaryFrame, strings.Repeat("x", 5000))
-	waiting = read(second)
-	second.Close()
+	another, third := rawTCP(t, Config{Large: large})
+	another.send(t, binaryFrame, strings.Repeat("x", 5000))
+	waiting = read(third)
+	waits(waiting)
+	second.Close() // which has a place, and is not read
+	if n := <-waiting; n != 5000 {
+		t.Errorf("the message after that has %d bytes", n)
+	}
+	last, fourth := rawTCP(t, Config{Large: large})
+	last.send(t, binaryFrame, strings.Repeat("x", 5000))
+	waiting = read(fourth)
+	waits(waiting)
+	fourth.Close()
 	if n := <-waiting; n != -1 {
 		t.Errorf("a message of %d bytes was read from a closed socket", n)
+	}
+	third.Close()
+	if len(large) != 0 {
+		t.Error("a place is still taken")
 	}
 }
 

@@ -26,7 +26,11 @@ const (
 // Pings are answered, and answers to pings seen, only while Read runs: whoever
 // keeps the peer waiting, to slow it down, should be back soon.
 func (s *Socket) Read() (*Message, error) {
-	if err := s.Err(); err != nil {
+	s.mu.Lock()
+	s.freeLarge()
+	err := s.err
+	s.mu.Unlock()
+	if err != nil {
 		return nil, err
 	}
 	m, err := s.readMessage()
@@ -69,7 +73,8 @@ func (s *Socket) readAll(r io.Reader) ([]byte, error) {
 				if err := s.beginLarge(); err != nil {
 					return b, err
 				}
-				defer s.endLarge()
+				// A connection that is closed says so when it is read from.
+				defer func() { _ = s.ws.SetReadDeadline(time.Time{}) }()
 			}
 			b = moved(b, max(recordBuffer, 2*cap(b)))
 		}
@@ -112,14 +117,24 @@ func (s *Socket) beginLarge() error {
 	case <-s.done:
 		return s.Err()
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.isLarge = true
+	if s.err != nil {
+		s.freeLarge()
+		return s.err
+	}
 	// A connection that is closed says so when it is read from.
 	_ = s.ws.SetReadDeadline(time.Now().Add(MessageTimeout))
 	return nil
 }
 
-func (s *Socket) endLarge() {
-	_ = s.ws.SetReadDeadline(time.Time{})
-	<-s.large
+// freeLarge gives the place of the last message back. It needs Socket.mu.
+func (s *Socket) freeLarge() {
+	if s.isLarge {
+		s.isLarge = false
+		<-s.large
+	}
 }
 
 // moved returns b in a pooled buffer for n bytes.

@@ -45,8 +45,9 @@ type Config struct {
 	MaxMessage  int // bytes, either way; 0 is [MaxMessage]
 
 	// Large, if not nil, has room for an element for each message above 1 KiB that
-	// is being read by any of the sockets that share it. Another one waits, and one
-	// that is not whole after [MessageTimeout] ends its socket.
+	// any of the sockets which share it is reading or has read last: until its next
+	// Read, or its end. Another one waits, and one that is not whole after
+	// [MessageTimeout] ends its socket.
 	Large chan struct{}
 
 	// The rest is for [Dial] alone.
@@ -89,10 +90,11 @@ type Socket struct {
 	done     chan struct{} // closed by the end
 	stopping sync.WaitGroup
 
-	mu    sync.Mutex // protects the fields below and those of the lanes
-	err   error      // why it ended; nil before
-	sched scheduler
-	beat  heartbeat
+	mu      sync.Mutex // protects the fields below and those of the lanes
+	err     error      // why it ended; nil before
+	isLarge bool       // the last message has a place in large
+	sched   scheduler
+	beat    heartbeat
 }
 
 // newSocket takes over ws and the connection under it.
@@ -126,6 +128,7 @@ func (s *Socket) fail(err error) {
 	s.err = err
 	close(s.done)
 	s.beat.timer.Stop()
+	s.freeLarge()
 	s.dropWaiting()
 	s.stopping.Add(1)
 	s.mu.Unlock()
