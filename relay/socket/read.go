@@ -64,11 +64,15 @@ func (s *Socket) readMessage() (*Message, error) {
 }
 
 // readAll returns what it has read also with an error. gorilla does not tell
-// how long a message is, so the buffer grows.
+// how long a message is, so the buffer grows, as far as the largest needs.
 func (s *Socket) readAll(r io.Reader) ([]byte, error) {
 	b := rpc.Buffer(firstBuffer)
 	for {
-		if len(b) == cap(b) {
+		space := b[len(b):cap(b)]
+		switch {
+		case len(b) == s.maxMessage:
+			space = make([]byte, 1) // nothing but the end can come, see SetReadLimit
+		case len(space) == 0:
 			if cap(b) < recordBuffer && s.large != nil {
 				if err := s.beginLarge(); err != nil {
 					return b, err
@@ -76,9 +80,10 @@ func (s *Socket) readAll(r io.Reader) ([]byte, error) {
 				// A connection that is closed says so when it is read from.
 				defer func() { _ = s.ws.SetReadDeadline(time.Time{}) }()
 			}
-			b = moved(b, max(recordBuffer, 2*cap(b)))
+			b = moved(b, min(max(recordBuffer, 2*cap(b)), s.maxMessage))
+			space = b[len(b):cap(b)]
 		}
-		n, err := r.Read(b[len(b):cap(b)])
+		n, err := r.Read(space)
 		s.wire.used(n)
 		b = b[:len(b)+n]
 		if err == io.EOF {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math/bits"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -150,4 +151,26 @@ func FuzzRead(f *testing.F) {
 		}
 		s.Close()
 	})
+}
+
+// The largest message takes no more memory than it has bytes, whether its end has
+// come or not.
+func TestLargestBuffer(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{MaxMessage, 100_000, 70_000, 64 << 10, 3000} {
+		p, s := rawTCP(t, Config{MaxMessage: size})
+		go func() {
+			p.Write(appendFrame(nil, 0x02, make([]byte, size), true))
+			p.Write(appendFrame(nil, 0x80, nil, true))
+		}()
+		m, err := s.Read()
+		if err != nil || len(m.Bytes) != size {
+			t.Fatalf("%d bytes: %v", size, err)
+		}
+		// Buffers have powers of two, but for those that have grown.
+		if beyond := 2 << bits.Len(uint(size-1)); cap(m.Bytes) >= beyond {
+			t.Errorf("%d bytes are in a buffer of %d", size, cap(m.Bytes))
+		}
+		m.Release()
+	}
 }
