@@ -260,3 +260,43 @@ func TestBudget(t *testing.T) {
 		t.Errorf("%d and %d bytes are used in the end", mine.used.Load(), all.used.Load())
 	}
 }
+
+// What is being written counts in its budget until the network has taken it, or the
+// socket has ended.
+func TestBudgetOfWrites(t *testing.T) {
+	t.Parallel()
+	p, s := rawPipe(t, Config{})
+	b := NewBudget(1<<20, nil)
+	l := s.NewLane(0)
+	l.Share(b)
+	written := func() {
+		t.Helper()
+		for range 2 {
+			if !l.TrySend(sized(60_000)) {
+				t.Fatal("refused")
+			}
+		}
+		if _, err := p.r.ReadByte(); err != nil { // by now the first one is being written
+			t.Fatal(err)
+		}
+		if n := b.Used(); n < 120_000 {
+			t.Errorf("%d bytes are counted of two messages", n)
+		}
+	}
+	written()
+	go io.Copy(io.Discard, p.r)
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.Used(); n != 0 {
+		t.Errorf("%d bytes are counted of what was written", n)
+	}
+	p, s = rawPipe(t, Config{})
+	l = s.NewLane(0)
+	l.Share(b)
+	written()
+	s.Close()
+	if n := b.Used(); n != 0 {
+		t.Errorf("%d bytes are counted of a socket that has ended", n)
+	}
+}

@@ -35,7 +35,8 @@ func (s *Socket) NewLane(limit int) *Lane {
 	return l
 }
 
-// Share has what waits in the lane, which must be empty, count in b as well. While
+// Share has what waits in the lane, which must be empty, count in b as well, until
+// the network has taken it. While
 // that is spent, an empty lane takes a message of up to 4 KiB, and no other lane
 // takes any. A Send that waits for it alone is not woken when there is room again,
 // but by Close.
@@ -170,8 +171,9 @@ func (l *Lane) head() *Message { return l.queue[l.first] }
 // keptQueue is how many slots an empty queue keeps.
 const keptQueue = 64
 
-// pop takes the head out and makes room.
-func (l *Lane) pop() *Message {
+// pop takes the head out and makes room. In the budget it counts until it is
+// released.
+func (l *Lane) pop() outgoing {
 	m := l.head()
 	l.queue[l.first] = nil
 	l.first++
@@ -188,11 +190,10 @@ func (l *Lane) pop() *Message {
 		l.queue, l.first = l.queue[:n], 0
 	}
 	l.waiting -= m.Cost()
-	l.budget.Give(m.Cost())
 	if l.blocked > 0 && l.hasRoom() {
 		l.room.Signal()
 	}
-	return m
+	return outgoing{m, l.budget}
 }
 
 func (l *Lane) isEmpty() bool { return len(l.queue) == l.first }

@@ -116,13 +116,13 @@ func TestRounds(t *testing.T) {
 		if bytes < batchSize/2 && !flood.isEmpty() {
 			t.Errorf("round %d: only %d bytes of small frames", i, bytes)
 		}
-		if i == 0 && (small[100] != 4 || r.bulk == nil) {
-			t.Errorf("first round: %d of the short frames, bulk %v", small[100], r.bulk != nil)
+		if i == 0 && (small[100] != 4 || r.bulk.Message == nil) {
+			t.Errorf("first round: %d of the short frames, bulk %v", small[100], r.bulk.Message != nil)
 		}
-		if r.bulk != nil {
+		if r.bulk.Message != nil {
 			bulk = append(bulk, len(r.bulk.Bytes))
 		}
-		if i < 41 && r.bulk == nil {
+		if i < 41 && r.bulk.Message == nil {
 			t.Errorf("round %d: bulk waits", i)
 		}
 		r.release()

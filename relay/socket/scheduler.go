@@ -58,8 +58,20 @@ func (c *scheduler) enlist(l *Lane) {
 	}
 }
 
+// outgoing is a message that has left its lane.
+type outgoing struct {
+	*Message
+	budget *Budget // in which it counts
+}
+
+// release is for a message that was written, or will not be.
+func (o outgoing) release() {
+	o.budget.Give(o.Cost())
+	o.Release()
+}
+
 // take takes the next message of the first lane of q.
-func (c *scheduler) take(q *laneList) *Message {
+func (c *scheduler) take(q *laneList) outgoing {
 	l := q.pop()
 	m := l.pop()
 	if !l.isEmpty() {
@@ -86,9 +98,9 @@ type round struct {
 	begunAt    int
 	ping, pong bool
 	payload    string // of the pong
-	small      []*Message
-	bulk       *Message
-	size       int // at most, of all frames
+	small      []outgoing
+	bulk       outgoing // without a message, none
+	size       int      // at most, of all frames
 }
 
 // next fills r with the next round.
@@ -115,9 +127,9 @@ func (c *scheduler) next(r *round) {
 
 func (r *round) release() {
 	for _, m := range r.small {
-		m.Release()
+		m.release()
 	}
-	if r.bulk != nil {
-		r.bulk.Release()
+	if r.bulk.Message != nil {
+		r.bulk.release()
 	}
 }

@@ -101,11 +101,11 @@ func (s *Socket) writeRound(r *round) error {
 		rpc.Recycle(r.begun)
 		return err
 	}
-	if r.bulk != nil && len(r.small) == 0 && !r.ping && !r.pong {
-		return s.writeMessage(r.bulk)
+	if r.bulk.Message != nil && len(r.small) == 0 && !r.ping && !r.pong {
+		return s.writeMessage(r.bulk.Message)
 	}
 	size := r.size
-	inPlace := r.bulk != nil && s.wire.gathers && !s.client
+	inPlace := r.bulk.Message != nil && s.wire.gathers && !s.client
 	if inPlace {
 		size -= len(r.bulk.Bytes)
 	}
@@ -124,7 +124,7 @@ func (s *Socket) writeRound(r *round) error {
 	case inPlace:
 		b = appendHeader(b, binaryFrame, len(r.bulk.Bytes), false)
 		err = s.writeBytes(b, r.bulk.Bytes)
-	case r.bulk != nil:
+	case r.bulk.Message != nil:
 		b = appendFrame(b, binaryFrame, r.bulk.Bytes, s.client)
 		err = s.writeBytes(b, nil)
 	default:
@@ -193,7 +193,7 @@ func (s *Socket) dropWaiting() {
 		for q.first != nil {
 			l := q.pop()
 			for !l.isEmpty() {
-				l.pop().Release()
+				l.pop().release()
 			}
 			l.room.Broadcast()
 		}
