@@ -164,11 +164,17 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 	if failure != nil {
 		return nil, failure
 	}
-	created := false
-	reg, conflict, err := s.store.register(ctx, c.environmentID, request.ExecutorPublicKey, c.principal.ID, func() bool {
-		created = true
-		return s.limits.mayCreate(c.principal)
-	}, s.routes.isHere)
+	var release func() // of a new environment
+	allowed := func() bool {
+		if release == nil {
+			release, _ = s.limits.create(c.principal)
+		}
+		return release != nil
+	}
+	reg, conflict, err := s.store.register(ctx, c.environmentID, request.ExecutorPublicKey, c.principal.ID, allowed, s.routes.isHere)
+	if release != nil {
+		defer release()
+	}
 	if errors.Is(err, errCreations) {
 		return nil, &apiError{status: http.StatusTooManyRequests, code: codeRateLimited, message: err.Error(), retryAfter: environmentsTime / maxNewEnvironments}
 	}
@@ -178,7 +184,7 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 	if conflict {
 		return nil, &apiError{status: http.StatusServiceUnavailable, code: protocol.RegistryCodeConflict, message: "another executor of this environment is online"}
 	}
-	if created {
+	if release != nil {
 		s.limits.created(c.principal)
 	}
 	s.tell(slog.LevelInfo, "executor registered", c.environmentID, reg.ID, c.principal.ID)

@@ -119,6 +119,7 @@ type allowance struct {
 	connections int
 	kept        int // HTTP connections, see keep
 	streams     int
+	creating    int       // environments, at the moment
 	used        time.Time // last time
 }
 
@@ -215,14 +216,12 @@ func (l *limiter) share(principalID string) *socket.Budget {
 	return l.waiting
 }
 
-// mayCreate tells whether a principal may register an environment that has no
-// registration; created counts one, once it has: an executor tries again and again
-// while the store fails.
-func (l *limiter) mayCreate(p *principal) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := l.allowance(p)
-	return a != nil && a.created.Tokens() >= 1
+// create takes a place for registering an environment that has no registration, as
+// connect takes a websocket, of as many as may be created. Once it is registered
+// created counts it, and not before: an executor tries again and again while the
+// store fails.
+func (l *limiter) create(p *principal) (release func(), ok bool) {
+	return l.take(p, func(a *allowance) (*int, int) { return &a.creating, int(a.created.Tokens()) })
 }
 
 func (l *limiter) created(p *principal) {

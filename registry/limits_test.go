@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -332,5 +333,39 @@ func TestLimitBytesEnds(t *testing.T) {
 	})
 	if len(a.large) != 0 {
 		t.Error("its message still has a place")
+	}
+}
+
+// TestNewEnvironmentsAtOnce: so is one that registers them all at once. What comes to
+// nothing counts for nothing.
+func TestNewEnvironmentsAtOnce(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	s := startServer(t, Config{Store: st})
+	key, id := createKey(t, st, ticket.Executor, "*", Limits{})
+	s.limits.mu.Lock()
+	a := s.limits.account(keyPrincipal + id)
+	a.created.SetLimit(0) // nothing comes back meanwhile
+	s.limits.mu.Unlock()
+	a.created.AllowN(time.Now(), maxNewEnvironments-3)
+	public := testKey(t)
+	statuses := make([]int, 100)
+	var wg sync.WaitGroup
+	for i := range statuses {
+		wg.Go(func() {
+			statuses[i], _, _ = s.post(t, "Bearer "+key, fmt.Sprintf("/cloud/environment/env-%d/register", i), registerBody(public))
+		})
+	}
+	wg.Wait()
+	registered := 0
+	for _, status := range statuses {
+		if status == http.StatusOK {
+			registered++
+		}
+	}
+	s.limits.mu.Lock()
+	defer s.limits.mu.Unlock()
+	if registered > 3 || a.creating != 0 || a.created.Tokens() != float64(3-registered) {
+		t.Errorf("%d are registered, %d more under way, %v are left", registered, a.creating, a.created.Tokens())
 	}
 }
