@@ -82,7 +82,7 @@ func (e *executor) goOnline() error {
 // goOffline takes it back, however long the store does not answer: nobody else
 // may register for the environment until then.
 func (e *executor) goOffline() {
-	for !e.meeting.goOffline(e.rs.background) && pause(e.rs.background) {
+	for again := false; !e.meeting.goOffline(e.rs.background, again) && pause(e.rs.background); again = true {
 	}
 }
 
@@ -177,7 +177,9 @@ func (m *meeting) reassert(ctx context.Context, e *executor) {
 	}
 	m.mu.Unlock()
 	if err := m.goOnline(ctx, e); err != nil && ctx.Err() == nil {
-		m.rs.s.log.Warn("an executor cannot stay", "environment", m.environmentID, "registration", m.id, "error", err)
+		m.rs.s.trouble.Do(func() {
+			m.rs.s.log.Warn("an executor cannot stay", "environment", m.environmentID, "registration", m.id, "error", err)
+		})
 		e.kick("the store does not know it")
 	}
 }
@@ -203,8 +205,8 @@ func (m *meeting) seats(e *executor) bool {
 }
 
 // goOffline takes back what goOnline has told, unless there is a newer websocket
-// here.
-func (m *meeting) goOffline(ctx context.Context) (done bool) {
+// here. The other servers are told once, and not again.
+func (m *meeting) goOffline(ctx context.Context, again bool) (done bool) {
 	m.presence.Lock()
 	defer m.presence.Unlock()
 	if !m.seats(nil) || m.published == 0 {
@@ -215,9 +217,13 @@ func (m *meeting) goOffline(ctx context.Context) (done bool) {
 	if ctx.Err() != nil {
 		return true // the server ends, and all that was here with it
 	}
-	m.rs.hop.broadcast(wire.Notice{Kind: wire.NoticeOffline, Registration: m.id, Revision: revision})
+	if !again {
+		m.rs.hop.broadcast(wire.Notice{Kind: wire.NoticeOffline, Registration: m.id, Revision: revision})
+	}
 	if err := m.rs.s.store.setOffline(ctx, m.environmentID, revision); err != nil {
-		m.rs.s.log.Warn("executor's presence stays in the store", "environment", m.environmentID, "registration", m.id, "error", err)
+		m.rs.s.trouble.Do(func() {
+			m.rs.s.log.Warn("executor's presence stays in the store", "environment", m.environmentID, "registration", m.id, "error", err)
+		})
 		m.published = revision
 		return false
 	}

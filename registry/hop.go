@@ -329,6 +329,6 @@ func (h *hop) broadcast(n wire.Notice) { h.publish(hopSubject, n) }
 // that counts is said anew.
 func (h *hop) publish(subject string, n wire.Notice) {
 	if err := h.conn.PublishRequest(subject, h.node, n.Encode()); err != nil {
-		h.rs.s.log.Warn("another server was not told", "kind", string(n.Kind), "error", err)
+		h.rs.s.trouble.Do(func() { h.rs.s.log.Warn("another server was not told", "kind", string(n.Kind), "error", err) })
 	}
 }

@@ -1,8 +1,10 @@
 package registry
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -11,9 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/time/rate"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/rendezvous/wire"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -367,5 +372,96 @@ func TestNewEnvironmentsAtOnce(t *testing.T) {
 	defer s.limits.mu.Unlock()
 	if registered > 3 || a.creating != 0 || a.created.Tokens() != float64(3-registered) {
 		t.Errorf("%d are registered, %d more under way, %v are left", registered, a.creating, a.created.Tokens())
+	}
+}
+
+// logged counts the lines of a log by their messages.
+type logged struct {
+	slog.Handler
+	mu    sync.Mutex
+	lines map[string]int
+}
+
+func (l *logged) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *logged) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines[r.Message]++
+	return nil
+}
+
+func (l *logged) count(message string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines[message]
+}
+
+// TestLinesWhileAway: executors that come, go and are looked for while the store is
+// away are no line each.
+func TestLinesWhileAway(t *testing.T) {
+	t.Parallel()
+	st, dir := openTestStore(t)
+	log := &logged{Handler: slog.DiscardHandler, lines: make(map[string]int)}
+	s := startServer(t, Config{Store: openBeside(t, dir), Logger: slog.New(log)})
+	reg, _, err := st.register(t.Context(), "env", testKey(t), "key:x", always, never)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := s.routes.enter("env", reg.ID)
+	defer s.routes.leave(m)
+	start := time.Now()
+	s.store.nc.Close()
+	for range 300 {
+		m.published = 1
+		if m.goOffline(t.Context(), false) || !s.routes.locateOrLog(m) {
+			t.Fatal("the store is there")
+		}
+	}
+	n := log.count("executor's presence stays in the store") + log.count("looking for an executor") + log.count("another server was not told")
+	if most := 101 + int(time.Since(start)/time.Second); n < 100 || n > most {
+		t.Errorf("%d lines, want 100 to %d: %v", n, most, log.lines)
+	}
+	m.published = 0
+}
+
+// TestOfflineOnce: while the store does not answer, the other servers are not told
+// again and again that an executor has gone.
+func TestOfflineOnce(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	log := &logged{Handler: slog.DiscardHandler, lines: make(map[string]int)}
+	s := c.server(Config{Logger: slog.New(log)})
+	e := s.executor()
+	notices, err := c.st.conn().SubscribeSync(hopSubject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(c.st.conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteKeyValue(t.Context(), c.st.presence.Bucket()); err != nil {
+		t.Fatal(err)
+	}
+	e.socket.Close()
+	c.eventually("it was tried three times", func() bool { return log.count("executor's presence stays in the store") >= 3 })
+	for _, nc := range []*nats.Conn{s.store.conn(), c.st.conn()} {
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told := 0
+	for n, _, _ := notices.Pending(); n > 0; n-- {
+		message, err := notices.NextMsg(soon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if notice, ok := decodeNotice(message); ok && notice.Kind == wire.NoticeOffline {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("the others were told %d times", told)
 	}
 }

@@ -310,7 +310,9 @@ func (rs *routes) locateOrLog(m *meeting) (again bool) {
 	if err == nil || rs.background.Err() != nil {
 		return false
 	}
-	rs.s.log.Warn("looking for an executor", "environment", m.environmentID, "registration", m.id, "error", err)
+	rs.s.trouble.Do(func() {
+		rs.s.log.Warn("looking for an executor", "environment", m.environmentID, "registration", m.id, "error", err)
+	})
 	return errors.Is(err, errUnavailable)
 }
 

@@ -121,7 +121,7 @@ type relayServer struct {
 func (c *cluster) server(cfg Config) *relayServer {
 	c.t.Helper()
 	cfg.Store = c.open()
-	if testing.Verbose() {
+	if testing.Verbose() && cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.NewTextHandler(c.t.Output(), nil)).With("server", len(c.servers))
 	}
 	s, err := New(c.t.Context(), cfg)

@@ -72,7 +72,7 @@ type Server struct {
 	metrics    *metrics
 	node       string // names this server to the others; never used again after it
 
-	trouble rate.Sometimes // lines about a store that fails, which anybody can cause then
+	trouble rate.Sometimes // lines about a store that fails, of which there is one for each who needs it then
 
 	draining atomic.Bool // readyz and upgrades are refused; set by Drain
 	routes   *routes     // the websockets and streams here, see route.go
