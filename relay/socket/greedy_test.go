@@ -261,6 +261,34 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// A sender that waits for the budget alone goes on when others have given back what
+// they had of it.
+func TestBudgetIsFree(t *testing.T) {
+	t.Parallel()
+	p, s := rawPipe(t, Config{})
+	go io.Copy(io.Discard, p.r)
+	b := NewBudget(1<<20, nil)
+	l := s.NewLane(0)
+	l.Share(b)
+	b.Take(1 << 20)
+	sent := make(chan error, 1)
+	go func() { sent <- l.Send(sized(60_000)) }()
+	for waits := false; !waits; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		waits = l.blocked == 1
+		s.mu.Unlock()
+	}
+	b.Give(1 << 20)
+	select {
+	case err := <-sent:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it still waits")
+	}
+}
+
 // What is being written counts in its budget until the network has taken it, or the
 // socket has ended.
 func TestBudgetOfWrites(t *testing.T) {

@@ -1,6 +1,9 @@
 package socket
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // defaultLaneLimit is in bytes: two of the largest records of a stream.
 const defaultLaneLimit = 128 << 10
@@ -38,8 +41,8 @@ func (s *Socket) NewLane(limit int) *Lane {
 // Share has what waits in the lane, which must be empty, count in b as well, until
 // the network has taken it. While
 // that is spent, an empty lane takes a message of up to 4 KiB, and no other lane
-// takes any. A Send that waits for it alone is not woken when there is room again,
-// but by Close.
+// takes any. A Send that waits for it alone looks every 100 ms whether there is room
+// again.
 func (l *Lane) Share(b *Budget) {
 	l.socket.mu.Lock()
 	defer l.socket.mu.Unlock()
@@ -140,7 +143,7 @@ func (l *Lane) waitForRoom(m *Message) error {
 	if l.isFull(m) || l.blocked > 0 { // no overtaking of those who wait
 		l.blocked++
 		for waited := false; l.refusal() == nil && (!waited || l.isFull(m)); waited = true {
-			l.room.Wait()
+			l.await()
 		}
 		l.blocked--
 	}
@@ -153,6 +156,23 @@ func (l *Lane) waitForRoom(m *Message) error {
 		l.room.Signal()
 	}
 	return nil
+}
+
+// budgetRetry is how often a lane that has room looks for some in its budget.
+const budgetRetry = 100 * time.Millisecond
+
+// await waits until it is worth looking for room again. A budget wakes nobody: there
+// may be thousands that wait for it, and room for one.
+func (l *Lane) await() {
+	if l.hasRoom() {
+		again := time.AfterFunc(budgetRetry, func() {
+			l.socket.mu.Lock()
+			defer l.socket.mu.Unlock()
+			l.room.Broadcast()
+		})
+		defer again.Stop()
+	}
+	l.room.Wait()
 }
 
 // push appends m to the queue, and the lane to those that have something.
