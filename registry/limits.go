@@ -58,7 +58,8 @@ const (
 const minByteBurst = 1 << 20
 
 // maxAllowances bounds how many principals a server keeps account of. Beyond it
-// those go who have nothing open and have been silent for idleAllowance.
+// those go who have been silent for idleAllowance, have nothing open and have used up
+// nothing that is not back.
 const (
 	maxAllowances = 4096
 	idleAllowance = time.Minute
@@ -353,14 +354,30 @@ func relimited(l *rate.Limiter, limit rate.Limit, burst int) *rate.Limiter {
 	return l
 }
 
-// forget drops those that an unknown principal would be no better off than, and
+// forget drops principals that have nothing open and whose limits have refilled, and
 // tells whether there were any.
 func (l *limiter) forget(now time.Time) bool {
 	n := len(l.allowances)
 	for id, a := range l.allowances {
-		if a.connections == 0 && a.kept == 0 && a.streams == 0 && a.waiting.Used() == 0 && now.Sub(a.used) >= idleAllowance {
+		if a.isIdle(now) {
 			delete(l.allowances, id)
 		}
 	}
 	return len(l.allowances) < n
+}
+
+// isIdle tells whether the principal would be no better off if it were unknown.
+func (a *allowance) isIdle(now time.Time) bool {
+	if now.Sub(a.used) < idleAllowance {
+		return false
+	}
+	if a.connections > 0 || a.kept > 0 || a.streams > 0 || a.creating > 0 || a.waiting.Used() > 0 {
+		return false
+	}
+	for _, r := range []*rate.Limiter{a.requests, a.validations, a.upgrades, a.created, a.bytes, a.lines} {
+		if r != nil && r.TokensAt(now) < float64(r.Burst()) {
+			return false
+		}
+	}
+	return true
 }

@@ -190,6 +190,17 @@ func TestLimiterBounded(t *testing.T) {
 		if l.allowances["open"].connections != 1 {
 			t.Error("what is open was forgotten")
 		}
+		busy := &principal{ID: "busy"}
+		l.created(busy)
+		l.allowances["busy"].lines.AllowN(time.Now(), 10_000)
+		l.forget(time.Now().Add(idleAllowance))
+		if l.allowances["busy"] == nil {
+			t.Error("what is used up was forgotten")
+		}
+		l.forget(time.Now().Add(10_000 / linesPerSecond * time.Second))
+		if l.allowances["busy"] != nil {
+			t.Error("it was not forgotten once all is back")
+		}
 		release()
 		if l.allowances["open"].connections != 0 {
 			t.Error("what was released is still open")
