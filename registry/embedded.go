@@ -253,8 +253,10 @@ func haveRoom(dir string, n int) error {
 	return errors.Join(err, f.Close())
 }
 
-// restart stops the server, if one runs, and starts another one.
+// restart stops the server, if one runs, and starts another one, within openTimeout.
 func (e *embedded) restart(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
 	e.mu.Lock()
 	old := e.server
 	e.server = nil

@@ -1,11 +1,13 @@
 package registry
 
 import (
+	"context"
 	"crypto/mlkem"
 	"crypto/rand"
 	"errors"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -16,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/execagent/execagent/protocol"
@@ -538,3 +541,23 @@ func TestStoreAfterKill(t *testing.T) {
 func always() bool { return true }
 
 func never(string) bool { return false }
+
+// TestRestartEnds: starting the embedded server anew does not take for ever.
+func TestRestartEnds(t *testing.T) {
+	t.Parallel()
+	bounded := false
+	e, err := startEmbedded(t.TempDir(), slog.New(slog.DiscardHandler), func(ctx context.Context, _ *nats.Conn) error {
+		_, bounded = ctx.Deadline()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	if err := e.restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !bounded {
+		t.Error("what is made then has no deadline")
+	}
+}
