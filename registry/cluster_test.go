@@ -64,7 +64,7 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	for _, kv := range []jetstream.KeyValue{st.keys, st.identities, st.registrations, st.presence, st.nodes, st.secrets, st.replay} {
+	for _, kv := range []jetstream.KeyValue{st.keys, st.identities, st.registrations, st.presence, st.nodes, st.secrets, st.replay, st.health} {
 		status, err := kv.Status(ctx)
 		if err != nil || status.Config().Replicas != 3 {
 			t.Errorf("%s: %v, %v", kv.Bucket(), status, err)
