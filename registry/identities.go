@@ -125,9 +125,15 @@ func (st *Store) RemoveIdentity(ctx context.Context, runtimeID string) error {
 	if !found {
 		return ErrNotFound
 	}
+	if err := st.failing(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	return unavailable("removing the identity", st.wrote(st.identities.Purge(ctx, key, jetstream.PurgeTTL(markerTTL))))
+	if err := st.identities.Purge(ctx, key, jetstream.PurgeTTL(markerTTL)); err != nil {
+		return unavailable("removing the identity", st.writeFailed(err))
+	}
+	return nil
 }
 
 // authenticateAgent checks signature and clock of an assertion, not yet whether it

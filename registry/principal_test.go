@@ -261,6 +261,11 @@ func TestIdentities(t *testing.T) {
 			t.Errorf("identity %d is %+v, want %q", i, identities[i], want)
 		}
 	}
+	st.embedded.setFailure(errors.New("the disk is full"))
+	if err := st.RemoveIdentity(ctx, "a"); !errors.Is(err, errUnavailable) {
+		t.Errorf("removing one from a store that cannot be written: %v", err)
+	}
+	st.embedded.setFailure(nil)
 	// One that comes back after its removal is as good as new.
 	for range 2 {
 		if err := st.RemoveIdentity(ctx, "b"); err != nil {

@@ -311,8 +311,10 @@ func (st *Store) tryWriting(ctx context.Context, node string) error {
 			return unavailable("writing", err)
 		}
 	}
-	_, err := st.health.Put(ctx, node, []byte(time.Now().UTC().Format(time.RFC3339)))
-	return unavailable("writing "+st.health.Bucket(), st.wrote(err))
+	if _, err := st.health.Put(ctx, node, []byte(time.Now().UTC().Format(time.RFC3339))); err != nil {
+		return unavailable("writing "+st.health.Bucket(), st.writeFailed(err))
+	}
+	return nil
 }
 
 // failing is why what is to stay cannot be written, as far as that is known: an
@@ -324,17 +326,18 @@ func (st *Store) failing() error {
 	return unavailable("writing", st.embedded.failure())
 }
 
-// wrote returns the error of a write, with its cause where that can be found out.
-func (st *Store) wrote(err error) error {
+// writeFailed has the embedded server examined after a write that failed, and returns
+// the error, with its cause where that can be found out.
+func (st *Store) writeFailed(err error) error {
 	switch {
-	case err == nil || st.folder == "":
+	case st.folder == "":
 		return err
 	case st.embedded != nil:
 		st.embedded.complained()
-	default: // the server does not say why it does not answer, and its log is elsewhere
-		err = errors.Join(err, haveRoom(st.folder, readyRoom))
+		return err
 	}
-	return err
+	// The server does not say why it does not answer, and its log is elsewhere.
+	return errors.Join(err, haveRoom(st.folder, readyRoom))
 }
 
 const sharedKeyName = "hmac"
@@ -351,7 +354,7 @@ func (st *Store) sharedKey(ctx context.Context) ([]byte, error) {
 		return key, nil
 	}
 	if !errors.Is(err, jetstream.ErrKeyExists) {
-		return nil, unavailable("making the shared key", err)
+		return nil, unavailable("making the shared key", st.writeFailed(err))
 	}
 	entry, err := st.secrets.Get(ctx, sharedKeyName)
 	if err != nil {
@@ -382,6 +385,10 @@ func get[T any](ctx context.Context, kv jetstream.KeyValue, key string) (value T
 
 // put writes a value if the key still has the revision, 0 for none at all; ok
 // is false when it has not.
+//
+// Every write to a bucket with files checks failing first and gives its error to
+// writeFailed, which has the embedded server examined. That of the shared key, at the
+// start, does not check: an older process may have written it.
 func (st *Store) put(ctx context.Context, kv jetstream.KeyValue, key string, value any, revision uint64) (next uint64, ok bool, err error) {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -401,7 +408,7 @@ func (st *Store) put(ctx context.Context, kv jetstream.KeyValue, key string, val
 		return 0, false, nil
 	}
 	if err != nil {
-		return 0, false, unavailable("writing "+kv.Bucket(), st.wrote(err))
+		return 0, false, unavailable("writing "+kv.Bucket(), st.writeFailed(err))
 	}
 	return next, true, nil
 }
