@@ -25,8 +25,8 @@ const (
 // executor is the websocket of a registration's executor.
 type executor struct {
 	peer
-	seen     seen   // its registration, before the websocket was opened; belongs to meeting.presence
-	revision uint64 // of its presence, 0 before it has one; the meeting's mutex protects it
+	seen     seen   // its registration, before the websocket was opened; protected by the mutex presenceMu of the meeting
+	revision uint64 // of its presence, 0 before it has one; protected by the mutex mu of the meeting
 }
 
 // serve runs an executor's websocket until it ends.
@@ -123,8 +123,8 @@ func (m *meeting) vacate(e *executor) {
 // goOnline tells the store and the other servers that e is here. One after the
 // other for each registration, so that the newest websocket has the last word.
 func (m *meeting) goOnline(ctx context.Context, e *executor) error {
-	m.presence.Lock()
-	defer m.presence.Unlock()
+	m.presenceMu.Lock()
+	defer m.presenceMu.Unlock()
 	if !m.seats(e) {
 		return errReplaced
 	}
@@ -207,8 +207,8 @@ func (m *meeting) seats(e *executor) bool {
 // goOffline takes back what goOnline has told, unless there is a newer websocket
 // here. The other servers are told once, and not again.
 func (m *meeting) goOffline(ctx context.Context, again bool) (done bool) {
-	m.presence.Lock()
-	defer m.presence.Unlock()
+	m.presenceMu.Lock()
+	defer m.presenceMu.Unlock()
 	if !m.seats(nil) || m.published == 0 {
 		return true
 	}

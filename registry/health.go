@@ -21,7 +21,7 @@ const (
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	seat, h := seatOf(r), w.Header()
 	seat.attend()
-	h.Set("Connection", "close") // as long as nobody is known to have sent the request
+	h.Set("Connection", "close") // until a credential was accepted
 	defer func() {
 		if h.Get("Connection") != "" {
 			seat.dismiss(w)

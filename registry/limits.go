@@ -72,7 +72,7 @@ type Limits struct {
 	RequestBurst int     `json:"request_burst,omitempty"` // of them at once
 	Connections  int     `json:"connections,omitempty"`   // open websockets
 	Streams      int     `json:"streams,omitempty"`       // streams of its websockets
-	Bytes        int64   `json:"bytes,omitempty"`         // relayed for it, per second; a frame counts 4 KiB more than it has
+	Bytes        int64   `json:"bytes,omitempty"`         // relayed for it, per second; each frame counts its length plus 4 KiB
 }
 
 // or fills in what l does not say.
@@ -182,7 +182,8 @@ func (l *limiter) connect(p *principal) (release func(), ok bool) {
 	return l.take(p, func(a *allowance) (*int, int) { return &a.connections, a.limits.Connections })
 }
 
-// large is shared by the websockets of a principal, of which connect has taken one.
+// large is shared by the websockets of a principal. The caller must have a place from
+// connect; otherwise the allowance may not exist.
 func (l *limiter) large(p *principal) chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

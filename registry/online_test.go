@@ -27,8 +27,8 @@ func TestOnlineAtOnce(t *testing.T) {
 
 	m := s.routes.enter(c.environmentID, c.registration.ID)
 	defer s.routes.leave(m)
-	m.presence.Lock() // nothing of it reaches the store
-	unlock := sync.OnceFunc(m.presence.Unlock)
+	m.presenceMu.Lock() // nothing of it reaches the store
+	unlock := sync.OnceFunc(m.presenceMu.Unlock)
 	defer unlock()
 	e := s.dial(s.ticket(ticket.Executor))
 	c.eventually("the executor has a seat", m.isOnline)
@@ -117,8 +117,8 @@ func TestTaken(t *testing.T) {
 	}
 	m := s.routes.enter(c.environmentID, c.registration.ID)
 	defer s.routes.leave(m)
-	m.presence.Lock() // nothing of it reaches the store
-	unlock := sync.OnceFunc(m.presence.Unlock)
+	m.presenceMu.Lock() // nothing of it reaches the store
+	unlock := sync.OnceFunc(m.presenceMu.Unlock)
 	defer unlock()
 	e := s.dial(s.ticket(ticket.Executor))
 	c.eventually("the executor has a seat", m.isOnline)

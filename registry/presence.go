@@ -93,8 +93,8 @@ func (st *Store) register(ctx context.Context, environmentID string, key *protoc
 // its executor goes online.
 type seen struct {
 	registration
-	revision uint64 // 0: it has to be read again
-	presence uint64 // revision of the executor's presence, 0 for none
+	revision         uint64 // 0: it has to be read again
+	presenceRevision uint64 // of the executor, 0 for none
 }
 
 // see reads what setOnline needs, at once.
@@ -103,7 +103,7 @@ func (st *Store) see(ctx context.Context, environmentID string) (reg seen, found
 	var p presence
 	var online bool
 	var onlineErr error
-	wg.Go(func() { p, reg.presence, online, onlineErr = get[presence](ctx, st.presence, environmentID) })
+	wg.Go(func() { p, reg.presenceRevision, online, onlineErr = get[presence](ctx, st.presence, environmentID) })
 	reg.registration, reg.revision, found, err = get[registration](ctx, st.registrations, environmentID)
 	wg.Wait()
 	if online && p.RegistrationID != reg.ID {
@@ -114,16 +114,16 @@ func (st *Store) see(ctx context.Context, environmentID string) (reg seen, found
 	return reg, found, errors.Join(err, onlineErr)
 }
 
-// seeInOrder is see without doubt: who has taken an environment over was
-// registered before it was online. So either its presence is newer than the
-// revision that was read, or its registration is seen.
+// seeInOrder reads the presence first, so that a takeover in between is noticed: who
+// has taken an environment over was registered before it was online. So either its
+// presence is newer than the revision that was read, or its registration is seen.
 func (st *Store) seeInOrder(ctx context.Context, environmentID string) (reg seen, found bool, err error) {
 	_, online, _, err := get[presence](ctx, st.presence, environmentID)
 	if err != nil {
 		return seen{}, false, err
 	}
 	reg.registration, reg.revision, found, err = get[registration](ctx, st.registrations, environmentID)
-	reg.presence = online
+	reg.presenceRevision = online
 	return reg, found, err
 }
 
@@ -144,7 +144,7 @@ func (st *Store) setOnline(ctx context.Context, p presence, reg seen) (revision 
 				return 0, errSuperseded
 			}
 		}
-		revision, ok, err := st.put(ctx, st.presence, p.EnvironmentID, p, reg.presence)
+		revision, ok, err := st.put(ctx, st.presence, p.EnvironmentID, p, reg.presenceRevision)
 		if err != nil {
 			return 0, err
 		}

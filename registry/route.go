@@ -144,8 +144,8 @@ type meeting struct {
 	environmentID string
 	holders       int // belongs to routes.mu
 
-	presence  sync.Mutex // held while the store and the others are told of an executor here
-	published uint64     // revision of what they were told last, 0 when it was taken back
+	presenceMu sync.Mutex // held while the store and the others are told of an executor here
+	published  uint64     // revision of what they were told last, 0 when it was taken back
 
 	mu        sync.Mutex // protects the fields below
 	executor  *executor

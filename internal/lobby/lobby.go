@@ -111,9 +111,8 @@ func (l *Lobby) Close() {
 // Len is how many seats are taken.
 func (l *Lobby) Len() int { return len(l.seats) }
 
-// closeOldest closes the oldest connection if its turn is over, with the lock
-// held: one that is about to be let in is either closed before or has left. Else
-// the channel tells when its turn is over. A nil channel never does: a seat is
+// closeOldest closes the oldest connection if its turn is over. The lock is held
+// while closing, so a connection that has left is never closed. Else the channel tells when its turn is over. A nil channel never does: a seat is
 // about to be free.
 func (l *Lobby) closeOldest() <-chan time.Time {
 	l.mu.Lock()
