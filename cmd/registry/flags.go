@@ -134,8 +134,8 @@ type serveFlags struct {
 	Requests     float64 `default:"${requests}" env:"REGISTRY_REQUESTS" group:"limits" placeholder:"N" help:"API requests per second. Default: ${default}."`
 	RequestBurst int     `default:"${request_burst}" env:"REGISTRY_REQUEST_BURST" group:"limits" placeholder:"N" help:"API requests at once. Default: ${default}."`
 	Connections  int     `default:"${connections}" env:"REGISTRY_CONNECTIONS" group:"limits" placeholder:"N" help:"Open websockets. Default: ${default}."`
-	Streams      int     `default:"${streams}" env:"REGISTRY_STREAMS" group:"limits" placeholder:"N" help:"Streams of its websockets. Default: ${default}."`
-	Bytes        int64   `default:"${bytes}" env:"REGISTRY_BYTES" group:"limits" placeholder:"N" help:"Bytes relayed per second, 4 KiB more than it has for each frame. Default: ${default}."`
+	Streams      int     `default:"${streams}" env:"REGISTRY_STREAMS" group:"limits" placeholder:"N" help:"Streams of its websockets, and of those of an executor's that no harness has come for. Default: ${default}."`
+	Bytes        int64   `default:"${bytes}" env:"REGISTRY_BYTES" group:"limits" placeholder:"N" help:"Bytes relayed per second; each frame counts its length plus 4 KiB. Default: ${default}."`
 
 	storeFlags
 
