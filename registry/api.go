@@ -171,7 +171,7 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 		}
 		return release != nil
 	}
-	reg, conflict, err := s.store.register(ctx, c.environmentID, request.ExecutorPublicKey, c.principal.ID, allowed, s.routes.isHere)
+	reg, conflict, err := s.store.register(ctx, c.environmentID, request.ExecutorPublicKey, c.principal.ID, allowed, s.routes.hasExecutor)
 	if release != nil {
 		defer release()
 	}

@@ -188,14 +188,31 @@ func (m *meeting) reassert(ctx context.Context, e *executor) {
 // and harnesses that are sent to it will find it: they may come to another server
 // on the same store, which has to know, too.
 func (rs *routes) isHere(registrationID string) bool {
+	revision, ok := rs.executorOf(registrationID)
+	return ok && (revision != 0 || rs.s.store.alone())
+}
+
+// hasExecutor tells whether the executor of a registration has a websocket here,
+// known to the store or not.
+func (rs *routes) hasExecutor(registrationID string) bool {
+	_, ok := rs.executorOf(registrationID)
+	return ok
+}
+
+// executorOf is the revision of the presence of a registration's executor that is
+// connected to this server, 0 if it has none yet.
+func (rs *routes) executorOf(registrationID string) (revision uint64, ok bool) {
 	m := rs.find(registrationID)
 	if m == nil {
-		return false
+		return 0, false
 	}
 	defer rs.leave(m)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.executor != nil && (m.executor.revision != 0 || rs.s.store.alone())
+	if m.executor == nil {
+		return 0, false
+	}
+	return m.executor.revision, true
 }
 
 func (m *meeting) seats(e *executor) bool {

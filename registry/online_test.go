@@ -103,9 +103,19 @@ func TestOnlineExchanges(t *testing.T) {
 // whether the store knows of it yet or has forgotten it.
 func TestTaken(t *testing.T) {
 	t.Parallel()
-	st, _ := openTestStore(t)
-	c := newClusterOn(t, st, func() *Store { return st })
-	s := c.server(Config{})
+	t.Run("embedded store", func(t *testing.T) {
+		t.Parallel()
+		st, _ := openTestStore(t)
+		taken(t, newClusterOn(t, st, func() *Store { return st }))
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		taken(t, newCluster(t))
+	})
+}
+
+func taken(t *testing.T, c *cluster) {
+	s, st := c.server(Config{}), c.st
 	key, _ := createKey(t, st, ticket.Executor, "*", Limits{})
 	refused := func(when string) {
 		t.Helper()
