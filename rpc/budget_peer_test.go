@@ -94,7 +94,7 @@ func send(t *testing.T, c Conn, id int, method string, size int) {
 // been served, however long its client takes to read the answer.
 func TestServedRequestIsGivenBack(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int{1 << 10, 1 << 20} {
+	for _, size := range []int{8 << 10, 1 << 20} {
 		synctest.Test(t, func(t *testing.T) {
 			b := NewBudget(1 << 20)
 			client, end := meteredPeer(t, b)

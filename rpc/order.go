@@ -151,6 +151,9 @@ func (s *sequence) move(t *ticket, to place) {
 
 // release notes that the message of t is held no more.
 func (s *sequence) release(t *ticket) {
+	if t.memory == 0 {
+		return
+	}
 	s.intake.give(t.memory, t.suspended)
 	s.at[t.place].bytes -= t.size
 	t.size, t.memory, t.suspended = 0, 0, false

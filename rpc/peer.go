@@ -283,9 +283,11 @@ func (r *request) run() {
 	defer p.handlers.Done()
 	p.serve(r)
 	p.mu.Lock()
+	p.seq.release(&r.ticket)
 	p.seq.finish(&r.ticket)
 	p.startReady()
 	p.mu.Unlock()
+	Recycle(r.data)
 }
 
 // release lets go of the message of the request whose handler runs with ctx.
@@ -295,9 +297,14 @@ func release(ctx context.Context) {
 	}
 }
 
-// release lets go of a request's message, if that has not happened yet.
+// tiny is the memory of a message, in bytes, that is held until its request has been
+// answered: it is little, and a lock less for most requests.
+const tiny = 4 << 10
+
+// release lets go of a request's message before its end, if that has not happened
+// yet and is worth it.
 func (p *Peer) release(r *request) {
-	if r.data == nil {
+	if r.data == nil || r.memory <= tiny {
 		return
 	}
 	p.mu.Lock()
