@@ -535,26 +535,31 @@ func TestConnectLimited(t *testing.T) {
 	}
 }
 
+// fullListener listens at path until the test ends, with no room for one more
+// connection: connecting to it blocks until somebody accepts from fd.
+func fullListener(t *testing.T, path string) (fd int) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := first(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	filler, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { filler.Close() })
+	return fd
+}
+
 // A call that blocks holds up no other, and its process can be killed.
 func TestConnectBlocks(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	full, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(full)
-	if err := unix.Bind(full, &unix.SockaddrUnix{Name: filepath.Join(root, "full")}); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Listen(full, 0); err != nil {
-		t.Fatal(err)
-	}
-	filler, err := net.Dial("unix", filepath.Join(root, "full"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer filler.Close()
+	listener := fullListener(t, filepath.Join(root, "full"))
 	greeter(t, "unix", filepath.Join(root, "sock"))
 	a := connecting(t, root, Limits{})
 	a.n++
@@ -570,7 +575,7 @@ func TestConnectBlocks(t *testing.T) {
 	if strings.Contains(a.text(), blocked) {
 		t.Errorf("the call did not block: %q", a.text())
 	}
-	accepted, _, err := unix.Accept(full)
+	accepted, _, err := unix.Accept(listener)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -592,19 +597,7 @@ func TestConnectBlocks(t *testing.T) {
 func TestConnectKeepsNothingOpen(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	full, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(full)
-	if err := first(unix.Bind(full, &unix.SockaddrUnix{Name: root + "/full"}), unix.Listen(full, 0)); err != nil {
-		t.Fatal(err)
-	}
-	filler, err := net.Dial("unix", root+"/full")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer filler.Close()
+	fullListener(t, root+"/full")
 	a := connecting(t, root, Limits{})
 	descriptors := func() int {
 		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", a.PID()))
