@@ -110,13 +110,13 @@ func (s *share) body(n int64) error {
 
 // await takes n bytes of the agent's.
 func (s *share) await(ctx context.Context, n int64) error {
-	soon, cancel := context.WithTimeout(ctx, s.total.patience)
-	defer cancel()
 	if n > s.total.size {
 		s.release()
 		return protocol.Errorf(protocol.CodeInternal,
 			"an answer of %d bytes is larger than the memory that this agent has for answers, %d bytes", n, s.total.size)
 	}
+	soon, cancel := context.WithTimeout(ctx, s.total.patience)
+	defer cancel()
 	if s.total.Acquire(soon, n) != nil {
 		s.release()
 		if ctx.Err() != nil {

@@ -237,8 +237,10 @@ func (b *Budget) settle(in *Intake, n int) {
 	if b.beyond == in {
 		b.beyond = nil
 	}
-	b.large.used -= int64(in.held)
-	b.hold(in, -in.held)
+	if in.held > 0 {
+		b.large.used -= int64(in.held)
+		b.hold(in, -in.held)
+	}
 	b.take(in, n)
 	b.dispatch()
 }

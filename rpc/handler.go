@@ -51,12 +51,13 @@ func Handle[P, R any, PP interface {
 	*P
 	protocol.Unmarshaler
 }](serve func(context.Context, P) (R, error)) Handler {
+	_, holds := any(PP(nil)).(Holder)
 	return func(ctx context.Context, raw json.RawMessage) (any, error) {
 		var params P
 		if err := protocol.UnmarshalParams(raw, PP(&params)); err != nil {
 			return nil, err
 		}
-		if _, ok := any(PP(&params)).(Holder); !ok {
+		if !holds {
 			release(ctx)
 		}
 		return serve(ctx, params)

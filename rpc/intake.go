@@ -102,14 +102,7 @@ func (in *Intake) closedGate() <-chan struct{} {
 }
 
 // Crowded tells whether Begin would wait.
-func (in *Intake) Crowded() bool {
-	if in.budget == nil {
-		return false
-	}
-	in.budget.mu.Lock()
-	defer in.budget.mu.Unlock()
-	return !in.budget.mayRead(in)
-}
+func (in *Intake) Crowded() bool { return in.closedGate() != nil }
 
 // Len is how many bytes of the message have arrived.
 func (in *Intake) Len() int { return len(in.message) }
