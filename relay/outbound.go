@@ -110,8 +110,8 @@ func (o *outbound) writeParts(size int, parts iter.Seq[[]byte]) error {
 		}
 	}
 	if left != 0 {
-		o.fail(errParts)
-		return errParts
+		o.fail(rpc.ErrParts)
+		return rpc.ErrParts
 	}
 	if len(record) == 0 {
 		return nil

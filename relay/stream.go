@@ -15,7 +15,6 @@ import (
 var (
 	errEmptyMessage = errors.New("writing a message: it is empty")
 	errBigMessage   = errors.New("writing a message: it is larger than 64 MiB")
-	errParts        = errors.New("writing a message: its parts are not as long as was said")
 	errUnkept       = errors.New("the peer misses a frame that is no longer kept")
 	errLaneLost     = errors.New("the websocket was lost and the peer does not acknowledge")
 )

@@ -41,10 +41,14 @@ type Metered interface {
 	Intake() *Intake
 }
 
+// ErrParts says that the parts of a message are not as long as was said, a fault of
+// who writes it.
+var ErrParts = errors.New("the parts of a message are not as long as was said")
+
 // PartsWriter is a [Conn] that can send a message without its ever being whole.
 type PartsWriter interface {
 	// WriteParts is Write of the message that parts yields, size bytes in all;
-	// other than that is an error and the end of the connection. It does not
+	// other than that is [ErrParts] and the end of the connection. It does not
 	// keep a part when it asks for the next one.
 	WriteParts(size int, parts iter.Seq[[]byte]) error
 }

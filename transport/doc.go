@@ -61,14 +61,11 @@ func readAll(in *rpc.Intake, r io.Reader, size int) ([]byte, error) {
 	}
 }
 
-// errParts is what no caller may see: [rpc.PartsWriter].
-var errParts = errors.New("the parts of a message are not as long as was said")
-
 // writeParts writes a message of size bytes behind head.
 func writeParts(w io.Writer, head []byte, size int, parts iter.Seq[[]byte]) error {
 	for part := range parts {
 		if size -= len(part); size < 0 {
-			return errParts
+			return rpc.ErrParts
 		}
 		buffers := net.Buffers{part}
 		if head != nil {
@@ -80,7 +77,7 @@ func writeParts(w io.Writer, head []byte, size int, parts iter.Seq[[]byte]) erro
 		}
 	}
 	if size > 0 {
-		return errParts
+		return rpc.ErrParts
 	}
 	return nil
 }
