@@ -1,0 +1,128 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// maxAbandoned is how many of our own calls may have been given up without an
+// answer before a connection counts as broken.
+const maxAbandoned = 1024
+
+// ErrClosed is what calls get after the connection has ended.
+var ErrClosed = errors.New("connection closed")
+
+// answer is the one to a call.
+type answer struct {
+	message protocol.Message
+	data    []byte // what message is sliced from
+	intake  *Intake
+}
+
+// Call sends a request and waits for its answer. The result is read into
+// result: by its own UnmarshalObject, else by encoding/json; nil drops it. An
+// error answer is a *protocol.Error. Serve must be running.
+func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
+	call := make(chan answer, 1)
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return ErrClosed
+	}
+	p.lastID++
+	id := p.lastID
+	p.calls[id] = call
+	p.mu.Unlock()
+
+	buf, err := protocol.AppendRequest(bufferFor(params), protocol.NumberID(id), method, params)
+	if err == nil {
+		err = p.write(buf)
+	}
+	Recycle(buf)
+	if err != nil {
+		p.mu.Lock()
+		delete(p.calls, id)
+		p.mu.Unlock()
+		return err
+	}
+	select {
+	case a, ok := <-call:
+		if !ok {
+			return ErrClosed
+		}
+		return a.read(result)
+	case <-ctx.Done():
+		p.abandon(id)
+		select {
+		case a, ok := <-call: // it has come in the meantime
+			if ok {
+				a.intake.Recycle(a.data)
+			}
+		default:
+		}
+		return context.Cause(ctx)
+	}
+}
+
+// abandon gives up on a call whose answer may still come.
+func (p *Peer) abandon(id int64) {
+	p.mu.Lock()
+	_, open := p.calls[id]
+	if open {
+		p.calls[id] = nil
+		p.abandoned++
+	}
+	broken := p.abandoned > maxAbandoned
+	p.mu.Unlock()
+	if broken {
+		p.Close()
+	}
+}
+
+// answered delivers an answer. One that nobody asked for is fatal (rpc.md 2.5).
+func (p *Peer) answered(m protocol.Message, data []byte) error {
+	id, ok := m.ID.Number()
+	p.mu.Lock()
+	call, known := p.calls[id]
+	delete(p.calls, id)
+	if known && call == nil {
+		p.abandoned--
+	}
+	if call != nil {
+		call <- answer{m, data, p.intake} // there is room
+	}
+	p.mu.Unlock()
+	if call == nil {
+		p.intake.Recycle(data)
+	}
+	if !ok || !known {
+		return protocol.InvalidRequest("unsolicited answer with id %.64s", m.ID)
+	}
+	return nil
+}
+
+func (a *answer) read(result any) error {
+	defer a.intake.Recycle(a.data)
+	if a.message.Kind == protocol.KindError {
+		return a.message.Error
+	}
+	switch r := result.(type) {
+	case nil:
+		return nil
+	case protocol.Unmarshaler:
+		// The text only: as a *protocol.Error it would pass for the answer.
+		if err := protocol.UnmarshalParams(a.message.Result, r); err != nil {
+			return errors.New("decoding the result: " + err.Error())
+		}
+		return nil
+	default:
+		if err := json.Unmarshal(a.message.Result, r); err != nil {
+			return fmt.Errorf("decoding the result: %w", err)
+		}
+		return nil
+	}
+}
