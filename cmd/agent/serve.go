@@ -80,7 +80,7 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received o
 	if flags.RetainTotalBytes != nil {
 		plan.output = *flags.RetainTotalBytes
 	}
-	s := &server{sys: sys, flags: flags, logger: flags.logger(sys.stderr), budget: rpc.NewBudget(plan.messages)}
+	s := &server{sys: sys, flags: flags, logger: flags.logger(sys.stderr), memory: plan, budget: rpc.NewBudget(plan.messages)}
 	if err := s.configure(); err != nil {
 		return nil, err
 	}
@@ -156,6 +156,7 @@ type server struct {
 	sys    system
 	flags  *serverFlags
 	logger *slog.Logger
+	memory memory                   // what it may hold for clients
 	budget *rpc.Budget              // of the messages of all connections
 	auth   *transport.Authenticator // of who connects; nil: everybody
 	remote *remote                  // nil: it listens
@@ -229,7 +230,7 @@ func (s *server) begin(ctx context.Context, cfg agent.Config) (*serving, error) 
 func (s *server) beginRemote(ctx context.Context, cfg agent.Config) *serving {
 	done := make(chan error, 1)
 	a := agent.New(cfg)
-	s.remote.budget, s.remote.reserve = s.budget, planMemory().streams
+	s.remote.budget, s.remote.reserve = s.budget, s.memory.streams
 	go func() { done <- s.remote.run(ctx, s.health, a.Serve) }()
 	return &serving{a, done}
 }
