@@ -39,10 +39,9 @@ func (s *Socket) NewLane(limit int) *Lane {
 }
 
 // Share has what waits in the lane, which must be empty, count in b as well, until
-// the network has taken it. While
-// that is spent, an empty lane takes a message of up to 4 KiB, and no other lane
-// takes any. A Send that waits for it alone looks every 100 ms whether there is room
-// again.
+// the network has taken it. While b is spent, an empty lane takes a message of up to
+// 4 KiB, and no other lane takes any. A Send that waits for b alone looks every
+// 100 ms whether there is room again.
 func (l *Lane) Share(b *Budget) {
 	l.socket.mu.Lock()
 	defer l.socket.mu.Unlock()
