@@ -1,5 +1,6 @@
 // Package fsops does what the file methods of the protocol ask for: native
 // paths in, Go values out. It knows nothing of JSON, URIs or connections.
+// Linux only.
 //
 // Paths are absolute and lexically clean (no ".", "..", doubled or trailing
 // slash), as a decoded path URI is; they may hold any byte but NUL. Every
