@@ -1,5 +1,6 @@
 // Package procs runs processes over pipes and pseudo-terminals and turns what
 // they do into one ordered sequence of events. It knows neither JSON nor RPC.
+// Linux only.
 //
 // # One process
 //
