@@ -1,6 +1,6 @@
 // Command agent executes processes, file operations and HTTP requests for
 // clients that speak the protocol of codex exec-server, and runs single
-// commands through the same protocol. See agent --help.
+// commands through the same protocol. See agent --help. Linux only.
 package main
 
 import (
