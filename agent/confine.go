@@ -2,156 +2,118 @@ package agent
 
 import (
 	"errors"
-	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 
+	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )
 
-// This file turns the sandbox of a request into a policy. A request that asks
-// for confinement gets it exactly or is refused, never run with less (fail
-// closed, D12).
-
-// Profile is what the sandbox of a request asks for. The policy context wins
-// over the members beside it; cwd is used where neither names one, and may be
-// empty; tmpdir is TMPDIR of whoever is confined. The error of a path that is
-// not one of this system is a *protocol.ForeignPathError.
-func Profile(s *protocol.Sandbox, cwd, tmpdir string) (sandbox.Profile, error) {
-	p := sandbox.Profile{Cwd: cwd, TmpDir: tmpdir}
-	if s.WindowsSandboxLevel == "mxc" {
-		return p, errNoMXC
-	}
-	switch s.Permissions.Type {
-	case protocol.PermissionsDisabled:
-		p.Kind = sandbox.Disabled
-	case protocol.PermissionsExternal:
-		p.Kind = sandbox.External
-	default:
-		p.Kind = sandbox.Managed
-	}
-	if s.Permissions.Network == protocol.NetworkEnabled {
-		p.Network = sandbox.NetworkEnabled
-	}
-
-	uri, roots := s.Cwd, s.WorkspaceRoots
-	if c := s.PolicyContext; c != nil {
-		roots = c.WorkspaceRoots
-		if c.Cwd != nil {
-			uri = c.Cwd
-		}
-	}
-	rules := s.Permissions.FileSystem
-	if rules == nil {
-		return p, nil
-	}
-	// A path of another system is only refused where it is used: the working
-	// directory of a process always is (sandbox.md 2).
-	dynamic, projects := dependence(rules.Entries)
-	var err error
-	if uri != nil && (dynamic || cwd != "") {
-		if p.Cwd, err = uri.Native(); err != nil {
-			return p, err
-		}
-	}
-	if !projects {
-		roots = nil
-	}
-	for _, root := range roots {
-		path, err := root.Native()
-		if err != nil {
-			return p, err
-		}
-		p.WorkspaceRoots = append(p.WorkspaceRoots, path)
-	}
-	p.Unrestricted = rules.Type == protocol.FileSystemUnrestricted
-	if depth := rules.GlobScanMaxDepth; depth != nil {
-		p.GlobDepth = int(min(*depth, maxGlobDepth))
-	}
-	p.Entries = make([]sandbox.Entry, len(rules.Entries))
-	for i := range rules.Entries {
-		if p.Entries[i], err = entry(&rules.Entries[i]); err != nil {
-			return p, err
-		}
-	}
-	return p, nil
+// confinement is what a process with a sandbox holds while it runs.
+type confinement struct {
+	layers []string // sandboxLayers
+	free   []func()
+	once   sync.Once
 }
 
-// dependence tells whether entries depend on a working directory, and whether
-// on workspace roots.
-func dependence(entries []protocol.SandboxEntry) (dynamic, projects bool) {
-	for i := range entries {
-		switch e := &entries[i].Path; {
-		case e.Type == "glob_pattern":
-			dynamic = dynamic || !filepath.IsAbs(*e.Pattern)
-		case e.Type == "special" && e.Value.Kind == "project_roots":
-			dynamic, projects = true, true
-		case e.Type == "special" && e.Value.Kind == "current_working_directory":
-			dynamic = true
+// release gives back what the process held, once nothing of it runs any more.
+// It may be called often, also on nil.
+func (c *confinement) release() {
+	if c == nil {
+		return
+	}
+	c.once.Do(func() {
+		for _, free := range slices.Backward(c.free) {
+			free()
 		}
-	}
-	return dynamic, projects
+	})
 }
 
-var errNoMXC = errors.New("windowsSandboxLevel: there is no MXC sandbox on this system")
-
-// maxGlobDepth is deeper than any path is long.
-const maxGlobDepth = 1 << 20
-
-func entry(e *protocol.SandboxEntry) (sandbox.Entry, error) {
-	r := sandbox.Entry{Access: accesses[e.Access], SkipMissing: e.MissingPathBehavior != nil}
-	switch e.Path.Type {
-	case "path":
-		path, err := e.Path.Path.Native()
-		r.Place, r.Path = sandbox.PlacePath, path
-		return r, err
-	case "glob_pattern":
-		r.Place, r.Path = sandbox.PlaceGlob, *e.Path.Pattern
-	default:
-		r.Place = places[e.Path.Value.Kind]
-		if e.Path.Value.Subpath != nil {
-			r.Path = *e.Path.Value.Subpath
-		}
-	}
-	return r, nil
-}
-
-var accesses = map[string]sandbox.Access{
-	"read": sandbox.Read, "write": sandbox.Write, "deny": sandbox.Denied, "none": sandbox.Denied,
-}
-
-var places = map[string]sandbox.Place{
-	"root": sandbox.PlaceRoot, "minimal": sandbox.PlaceMinimal, "current_working_directory": sandbox.PlaceCwd,
-	"project_roots": sandbox.PlaceProjectRoots, "tmpdir": sandbox.PlaceTmpDir, "slash_tmp": sandbox.PlaceSlashTmp,
-	"unknown": sandbox.PlaceUnknown,
-}
-
-// filePolicy is the policy of a file request; nil: it restricts no file.
-func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
-	if s == nil || s.UnrestrictedFiles() {
-		return nil, nil
-	}
-	profile, err := Profile(s, "", a.tmpDir)
-	if err != nil {
+// confine prepares spec to run under the sandbox of its request. What the
+// request got wrong is an error. What this host cannot enforce is not: such a
+// process starts, says so and exits with 101 (sandbox.md 9.2, D12), and
+// nothing of the command runs.
+func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec) (*confinement, error) {
+	profile, err := Profile(s, spec.Dir, absolute(variable(spec.Env, "TMPDIR")))
+	if errors.Is(err, errNoMXC) {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
+	}
+	if err != nil {
+		return nil, protocol.InvalidParams("sandbox: %v", err)
+	}
+	if !a.confines {
+		return nil, errNoHelpers
 	}
 	profile.Private = a.private
-	policy, err := profile.Compile()
-	if errors.Is(err, sandbox.ErrNeedsCwd) {
-		return nil, protocol.InvalidParams("sandbox.cwd: %v", err)
+	box := &confinement{layers: []string{}}
+	if err := a.enter(box, profile, spec); err != nil {
+		box.release()
+		spec.Stage = refuse(err)
+		return &confinement{layers: []string{}}, nil
 	}
-	if err != nil {
-		return nil, protocol.InvalidRequest("sandbox: %v", err)
-	}
-	if !policy.Confined {
-		return nil, nil
-	}
-	return policy, nil
+	return box, nil
 }
 
-// absolute is path, if it is a clean absolute path, else empty.
-func absolute(path string) string {
-	if !filepath.IsAbs(path) {
-		return ""
+// enter chooses the layers that enforce profile, takes what they need and lets
+// spec start through them.
+func (a *Agent) enter(box *confinement, profile sandbox.Profile, spec *procs.Spec) error {
+	policy, err := profile.Compile()
+	if err != nil {
+		return err
 	}
-	return filepath.Clean(path)
+	if !policy.Confined && policy.Network == sandbox.NetworkEnabled {
+		return nil
+	}
+	if err := a.refuseOpenListeners(policy); err != nil {
+		return err
+	}
+	backend, err := policy.Backend(a.probed(), a.cfg.RequireNamespaces)
+	if err != nil {
+		return err
+	}
+	box.layers = backend.Layers()
+	command := helper.Command{Policy: policy, Backend: backend, Limits: a.cfg.Limits, AgentPorts: a.ports()}
+	if policy.Confined {
+		resolved, err := policy.Resolve()
+		if err != nil {
+			return err
+		}
+		defer resolved.Close()
+		if err := a.served.Check(resolved); err != nil {
+			return err
+		}
+		a.served.Note(resolved)
+		command.Granted = resolved.Granted()
+		missing := resolved.Missing
+		if backend.MountNS && len(missing) > 0 {
+			if a.placeholders == nil {
+				return errors.Join(errors.New("protected names that do not exist cannot be held"), a.placeholdersErr)
+			}
+			release, err := a.placeholders.Hold(missing)
+			if err != nil {
+				return err
+			}
+			box.free = append(box.free, release)
+		}
+	}
+	if a.cfg.Cgroups != nil {
+		if spec.Cgroup, err = a.cfg.Cgroups.New(); err != nil {
+			return err
+		}
+	}
+	spec.Stage = stage(command)
+	return nil
+}
+
+// variable is the value of a variable, as getenv(3) finds it.
+func variable(env []string, name string) string {
+	for _, entry := range env {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }

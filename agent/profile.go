@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"errors"
+	"path/filepath"
+
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// This file turns the sandbox of a request into a policy. A request that asks
+// for confinement gets it exactly or is refused, never run with less (fail
+// closed, D12).
+
+// Profile is what the sandbox of a request asks for. The policy context wins
+// over the members beside it; cwd is used where neither names one, and may be
+// empty; tmpdir is TMPDIR of whoever is confined. The error of a path that is
+// not one of this system is a *protocol.ForeignPathError.
+func Profile(s *protocol.Sandbox, cwd, tmpdir string) (sandbox.Profile, error) {
+	p := sandbox.Profile{Cwd: cwd, TmpDir: tmpdir}
+	if s.WindowsSandboxLevel == "mxc" {
+		return p, errNoMXC
+	}
+	switch s.Permissions.Type {
+	case protocol.PermissionsDisabled:
+		p.Kind = sandbox.Disabled
+	case protocol.PermissionsExternal:
+		p.Kind = sandbox.External
+	default:
+		p.Kind = sandbox.Managed
+	}
+	if s.Permissions.Network == protocol.NetworkEnabled {
+		p.Network = sandbox.NetworkEnabled
+	}
+
+	uri, roots := s.Cwd, s.WorkspaceRoots
+	if c := s.PolicyContext; c != nil {
+		roots = c.WorkspaceRoots
+		if c.Cwd != nil {
+			uri = c.Cwd
+		}
+	}
+	rules := s.Permissions.FileSystem
+	if rules == nil {
+		return p, nil
+	}
+	// A path of another system is only refused where it is used: the working
+	// directory of a process always is (sandbox.md 2).
+	dynamic, projects := dependence(rules.Entries)
+	var err error
+	if uri != nil && (dynamic || cwd != "") {
+		if p.Cwd, err = uri.Native(); err != nil {
+			return p, err
+		}
+	}
+	if !projects {
+		roots = nil
+	}
+	for _, root := range roots {
+		path, err := root.Native()
+		if err != nil {
+			return p, err
+		}
+		p.WorkspaceRoots = append(p.WorkspaceRoots, path)
+	}
+	p.Unrestricted = rules.Type == protocol.FileSystemUnrestricted
+	if depth := rules.GlobScanMaxDepth; depth != nil {
+		p.GlobDepth = int(min(*depth, maxGlobDepth))
+	}
+	p.Entries = make([]sandbox.Entry, len(rules.Entries))
+	for i := range rules.Entries {
+		if p.Entries[i], err = entry(&rules.Entries[i]); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// dependence tells whether entries depend on a working directory, and whether
+// on workspace roots.
+func dependence(entries []protocol.SandboxEntry) (dynamic, projects bool) {
+	for i := range entries {
+		switch e := &entries[i].Path; {
+		case e.Type == "glob_pattern":
+			dynamic = dynamic || !filepath.IsAbs(*e.Pattern)
+		case e.Type == "special" && e.Value.Kind == "project_roots":
+			dynamic, projects = true, true
+		case e.Type == "special" && e.Value.Kind == "current_working_directory":
+			dynamic = true
+		}
+	}
+	return dynamic, projects
+}
+
+var errNoMXC = errors.New("windowsSandboxLevel: there is no MXC sandbox on this system")
+
+// maxGlobDepth is deeper than any path is long.
+const maxGlobDepth = 1 << 20
+
+func entry(e *protocol.SandboxEntry) (sandbox.Entry, error) {
+	r := sandbox.Entry{Access: accesses[e.Access], SkipMissing: e.MissingPathBehavior != nil}
+	switch e.Path.Type {
+	case "path":
+		path, err := e.Path.Path.Native()
+		r.Place, r.Path = sandbox.PlacePath, path
+		return r, err
+	case "glob_pattern":
+		r.Place, r.Path = sandbox.PlaceGlob, *e.Path.Pattern
+	default:
+		r.Place = places[e.Path.Value.Kind]
+		if e.Path.Value.Subpath != nil {
+			r.Path = *e.Path.Value.Subpath
+		}
+	}
+	return r, nil
+}
+
+var accesses = map[string]sandbox.Access{
+	"read": sandbox.Read, "write": sandbox.Write, "deny": sandbox.Denied, "none": sandbox.Denied,
+}
+
+var places = map[string]sandbox.Place{
+	"root": sandbox.PlaceRoot, "minimal": sandbox.PlaceMinimal, "current_working_directory": sandbox.PlaceCwd,
+	"project_roots": sandbox.PlaceProjectRoots, "tmpdir": sandbox.PlaceTmpDir, "slash_tmp": sandbox.PlaceSlashTmp,
+	"unknown": sandbox.PlaceUnknown,
+}
+
+// filePolicy is the policy of a file request; nil: it restricts no file.
+func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
+	if s == nil || s.UnrestrictedFiles() {
+		return nil, nil
+	}
+	profile, err := Profile(s, "", a.tmpDir)
+	if err != nil {
+		return nil, protocol.InvalidRequest("sandbox: %v", err)
+	}
+	profile.Private = a.private
+	policy, err := profile.Compile()
+	if errors.Is(err, sandbox.ErrNeedsCwd) {
+		return nil, protocol.InvalidParams("sandbox.cwd: %v", err)
+	}
+	if err != nil {
+		return nil, protocol.InvalidRequest("sandbox: %v", err)
+	}
+	if !policy.Confined {
+		return nil, nil
+	}
+	return policy, nil
+}
+
+// absolute is path, if it is a clean absolute path, else empty.
+func absolute(path string) string {
+	if !filepath.IsAbs(path) {
+		return ""
+	}
+	return filepath.Clean(path)
+}
