@@ -93,7 +93,8 @@ type Agent struct {
 	http   *httpclient.Client
 	// content is the memory for what connections read whole.
 	content *content
-	*sandboxes
+	// sandboxes is what requests and commands are confined with.
+	sandboxes *sandboxes
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*Session
@@ -224,7 +225,7 @@ func (a *Agent) open(c *connection) (*Session, error) {
 	if a.closed {
 		return nil, protocol.InvalidRequest("the agent is shutting down")
 	}
-	a.begin()
+	a.sandboxes.probeOnce()
 	s := newSession(a, uuid.NewString())
 	s.attachTo(c)
 	a.sessions[s.id] = s

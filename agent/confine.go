@@ -44,10 +44,10 @@ func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec) (*confinement, er
 	if err != nil {
 		return nil, protocol.InvalidParams("sandbox: %v", err)
 	}
-	if !a.confines {
+	if !a.sandboxes.confines {
 		return nil, errNoHelpers
 	}
-	profile.Private = a.private
+	profile.Private = a.sandboxes.private
 	box := &confinement{layers: []string{}}
 	if err := a.enter(box, profile, spec); err != nil {
 		box.release()
@@ -70,7 +70,7 @@ func (a *Agent) enter(box *confinement, profile sandbox.Profile, spec *procs.Spe
 	if err := a.refuseOpenListeners(policy); err != nil {
 		return err
 	}
-	backend, err := policy.Backend(a.probed(), a.cfg.RequireNamespaces)
+	backend, err := policy.Backend(a.sandboxes.probed(), a.cfg.RequireNamespaces)
 	if err != nil {
 		return err
 	}
@@ -82,17 +82,17 @@ func (a *Agent) enter(box *confinement, profile sandbox.Profile, spec *procs.Spe
 			return err
 		}
 		defer resolved.Close()
-		if err := a.served.Check(resolved); err != nil {
+		if err := a.sandboxes.served.Check(resolved); err != nil {
 			return err
 		}
-		a.served.Note(resolved)
+		a.sandboxes.served.Note(resolved)
 		command.Granted = resolved.Granted()
 		missing := resolved.Missing
 		if backend.MountNS && len(missing) > 0 {
-			if a.placeholders == nil {
-				return errors.Join(errors.New("protected names that do not exist cannot be held"), a.placeholdersErr)
+			if a.sandboxes.placeholders == nil {
+				return errors.Join(errors.New("protected names that do not exist cannot be held"), a.sandboxes.placeholdersErr)
 			}
-			release, err := a.placeholders.Hold(missing)
+			release, err := a.sandboxes.placeholders.Hold(missing)
 			if err != nil {
 				return err
 			}

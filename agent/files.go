@@ -43,10 +43,10 @@ func (a *Agent) files(ctx context.Context, s *protocol.Sandbox) (fileSystem, err
 	if policy == nil {
 		return hostFiles{}, nil
 	}
-	if !a.confines {
+	if !a.sandboxes.confines {
 		return nil, errNoHelpers
 	}
-	files, err := a.helpers.Files(ctx, policy)
+	files, err := a.sandboxes.helpers.Files(ctx, policy)
 	if err != nil {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}

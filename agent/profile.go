@@ -130,11 +130,11 @@ func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
 	if s == nil || s.UnrestrictedFiles() {
 		return nil, nil
 	}
-	profile, err := Profile(s, "", a.tmpDir)
+	profile, err := Profile(s, "", a.sandboxes.tmpDir)
 	if err != nil {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}
-	profile.Private = a.private
+	profile.Private = a.sandboxes.private
 	policy, err := profile.Compile()
 	if errors.Is(err, sandbox.ErrNeedsCwd) {
 		return nil, protocol.InvalidParams("sandbox.cwd: %v", err)

@@ -76,9 +76,10 @@ func newSandboxes(cfg *Config, h *host) *sandboxes {
 // errNoHelpers is for an agent in a program that has no helpers in itself.
 var errNoHelpers = protocol.InvalidRequest("sandbox: this program cannot confine: it is no agent's own; nothing was run")
 
-// begin looks at the host when there is a client, which may ask soon: it takes
-// as long as a start of a few programs.
-func (s *sandboxes) begin() {
+// probeOnce begins to look at the host, the first time that it is called: when
+// there is a client, which may soon ask for a confined command. A probe starts a
+// few programs, and whoever asks first would wait for them.
+func (s *sandboxes) probeOnce() {
 	if !s.confines {
 		return
 	}
