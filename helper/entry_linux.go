@@ -122,6 +122,15 @@ func (e *entry) isResolved() bool {
 	}
 }
 
+// newView converts a policy's answer to the resolver's by its number. The two enumerations lie in
+// packages that must not import each other: when a value of one moves, this does not compile.
+var (
+	_ = [1]int{}[sandbox.Hidden-sandbox.Access(fsops.Hidden)]
+	_ = [1]int{}[sandbox.Denied-sandbox.Access(fsops.Denied)]
+	_ = [1]int{}[sandbox.Read-sandbox.Access(fsops.Read)]
+	_ = [1]int{}[sandbox.Write-sandbox.Access(fsops.Write)]
+)
+
 // newView is the file operations under a policy, in this process.
 func newView(p *sandbox.Policy, hidden ...int) (*fsops.View, error) {
 	return fsops.NewView(fsops.Rules{
