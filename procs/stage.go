@@ -21,15 +21,18 @@ type Program struct {
 	TTY bool
 }
 
-// Stage is what Start executes in the place of a command: a process that
-// confines the command, starts it and ends with its status. It leads a session
-// in "/" and has the descriptors 0 to 2 of the command, but not its terminal
-// as a controlling one.
+// Stage is a process that is executed in the place of a command: it confines the
+// command, starts it and ends with its status. It is started once, in "/", with
+// the descriptors 0 to 2 of the command. Start makes it the leader of a session
+// and does not make the command's terminal its controlling one.
+//
+// A Stage that Start gets from [Spec.Stage] belongs to it. Whoever starts one
+// otherwise, or does not start it, calls Close.
 type Stage struct {
 	Path string
 	Argv []string
 	Env  []string
-	// Files are descriptors 3 and up. They belong to procs, as Leash does.
+	// Files are descriptors 3 and up.
 	Files []*os.File
 	// Cloneflags are the namespaces to make, and AmbientCaps what it may do
 	// there; ids are not mapped. If the kernel refuses them the stage is
@@ -56,8 +59,8 @@ func (s *Stage) closeFiles() {
 	}
 }
 
-// close is for a stage that was not started.
-func (s *Stage) close() {
+// Close closes Files and Leash. It may be called on nil.
+func (s *Stage) Close() {
 	s.closeFiles()
 	if s != nil && s.Leash != nil {
 		_ = s.Leash.Close()

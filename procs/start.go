@@ -59,7 +59,7 @@ func Start(spec Spec) (*Process, error) {
 		p.log.retain = DefaultRetainBytes
 	}
 	if err := p.launch(&spec, stage, path, argv, env); err != nil {
-		stage.close()
+		stage.Close()
 		return nil, err
 	}
 	stage.closeFiles()
