@@ -102,22 +102,15 @@ func stage(command helper.Command) func(procs.Program) (*procs.Stage, error) {
 		command.Argv, command.Arg0, command.Env, command.Dir, command.TTY = p.Argv, p.Arg0, p.Env, p.Dir, p.TTY
 		command.NewSession = true
 		command.Argv0 = os.Args[0]
-		ready, err := command.Prepare()
+		stage, err := command.Prepare()
 		if err != nil {
-			ready = helper.Refuse(os.Args[0], err)
+			stage = helper.Refuse(os.Args[0], err)
 		}
-		return stageOf(ready), nil
+		return stage, nil
 	}
 }
 
 // refuse lets a process say why it does not run.
 func refuse(why error) func(procs.Program) (*procs.Stage, error) {
-	return func(procs.Program) (*procs.Stage, error) { return stageOf(helper.Refuse(os.Args[0], why)), nil }
-}
-
-func stageOf(p *helper.Prepared) *procs.Stage {
-	return &procs.Stage{
-		Path: p.Path, Argv: p.Argv, Env: p.Env, Files: p.Files, Cloneflags: p.Cloneflags,
-		AmbientCaps: p.AmbientCaps, Leash: p.Leash, Grace: p.Grace,
-	}
+	return func(procs.Program) (*procs.Stage, error) { return helper.Refuse(os.Args[0], why), nil }
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -66,40 +67,12 @@ func viewCaps() []uintptr {
 	return []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_DAC_OVERRIDE, unix.CAP_SETPCAP}
 }
 
-// Prepared is a command that is ready to be started: execute Path with Argv
-// and Env in "/", descriptors 0 to 2 being those of the command, followed by
-// Files, in the namespaces of Cloneflags without any mapping of ids, with
-// AmbientCaps. It is to be started once.
-type Prepared struct {
-	Path string
-	Argv []string
-	Env  []string
-	// Files are descriptors 3 and up of the helper.
-	Files []*os.File
-	// Leash is the other end of the last of Files. One byte, or the end, comes
-	// out of it once the helper takes signals; closing it ends the command.
-	Leash       *os.File
-	Cloneflags  uintptr
-	AmbientCaps []uintptr
-	// Grace is how long the helper may take after the leash was closed before
-	// it is killed. If zero it is to be killed at once, also by the death of
-	// the thread that started it.
-	Grace time.Duration
-}
-
-// Close closes Files and Leash. Whoever takes them over does so instead.
-func (p *Prepared) Close() {
-	for _, f := range append(p.Files, p.Leash) {
-		_ = f.Close() // nothing is written any more
-	}
-}
-
 // Prepare makes what it takes to start the command under its policy. The
 // layers are not looked for here: what is missing after all is said by the
 // helper, which then ends with code 101. An error means that the command can
-// not be described to it. The caller closes what is returned, or hands its
-// files on.
-func (c Command) Prepare() (*Prepared, error) {
+// not be described to it. The caller closes the stage, or hands it to
+// [procs.Start].
+func (c Command) Prepare() (*procs.Stage, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
@@ -131,7 +104,7 @@ func (c Command) Prepare() (*Prepared, error) {
 	if err != nil {
 		return nil, errors.Join(err, memfd.Close())
 	}
-	p := &Prepared{
+	p := &procs.Stage{
 		Path: "/proc/self/exe",
 		Argv: []string{c.Argv0, InitArg},
 		// A fixed number of threads also saves the runtime from looking

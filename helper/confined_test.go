@@ -90,7 +90,7 @@ func (c confined) start(t testing.TB) *run {
 	}
 	c.Sink = r.sink
 	c.Stage = func(p procs.Program) (*procs.Stage, error) {
-		prepared, err := Command{
+		stage, err := Command{
 			Policy: c.policy, Backend: c.backend,
 			Argv: p.Argv, Arg0: p.Arg0, Env: p.Env, Dir: p.Dir, TTY: p.TTY,
 			NewSession: true, Limits: c.limits, AgentPorts: c.ports, Granted: c.granted, Argv0: os.Args[0],
@@ -99,12 +99,9 @@ func (c confined) start(t testing.TB) *run {
 			return nil, err
 		}
 		// The race detector would wait for a second at the end of init.
-		env := append(prepared.Env, "GORACE=atexit_sleep_ms=0")
-		return &procs.Stage{
-			Path: prepared.Path, Argv: prepared.Argv, Env: env, Files: prepared.Files,
-			Cloneflags: prepared.Cloneflags | c.flags, AmbientCaps: prepared.AmbientCaps,
-			Leash: prepared.Leash, Grace: prepared.Grace,
-		}, nil
+		stage.Env = append(stage.Env, "GORACE=atexit_sleep_ms=0")
+		stage.Cloneflags |= c.flags
+		return stage, nil
 	}
 	p, err := procs.Start(c.Spec)
 	if err != nil {

@@ -3,6 +3,8 @@ package helper
 import (
 	"errors"
 	"strings"
+
+	"github.com/execagent/execagent/procs"
 )
 
 // refusal is the second argument of an init that is only to say why.
@@ -11,9 +13,9 @@ const refusal = "refuse"
 // Refuse prepares what takes the place of a command that cannot be confined
 // as asked: it says so in one line on stderr that starts with "sandbox: ", and
 // ends with code 101 (sandbox.md 9.2). Nothing of the command is run.
-func Refuse(argv0 string, why error) *Prepared {
+func Refuse(argv0 string, why error) *procs.Stage {
 	text := strings.ReplaceAll(why.Error(), "\x00", " ")
-	return &Prepared{Path: "/proc/self/exe", Argv: []string{argv0, InitArg, refusal, text}}
+	return &procs.Stage{Path: "/proc/self/exe", Argv: []string{argv0, InitArg, refusal, text}}
 }
 
 // refusalIn is why this init is to run nothing, nil if it is to run something.
