@@ -1,76 +1,22 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"os"
-	"slices"
-	"strings"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/execagent/execagent/fsops"
-	"github.com/execagent/execagent/helper"
-	"github.com/execagent/execagent/procs"
-	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/cmd/agent/doctor"
 )
-
-// diagnosis is what agent doctor finds out, and with --json prints. Members
-// keep their names and meaning; there may be more one day.
-type diagnosis struct {
-	// Enforceable tells whether all policies below are, for processes and for
-	// file requests: whether the exit code is 0.
-	Enforceable bool              `json:"enforceable"`
-	Layers      []layerDiagnosis  `json:"layers"`
-	Policies    []policyDiagnosis `json:"policies"`
-	// Notes are about what no policy depends on.
-	Notes []noteDiagnosis `json:"notes"`
-}
-
-// layerDiagnosis is one layer that processes can be confined by.
-type layerDiagnosis struct {
-	Name  string `json:"name"`  // "userns", "mountns", "pidns", "ipcns", "netns", "landlock", "seccomp", "usernotify"
-	OK    bool   `json:"ok"`    // it was seen to work
-	ABI   int    `json:"abi"`   // of Landlock, else 0
-	Tried string `json:"tried"` // what was done to find out
-	// Error and Remedy are of a layer that is missing, else empty.
-	Error  string `json:"error"`
-	Remedy string `json:"remedy"`
-}
-
-// policyDiagnosis is what becomes of one kind of policy on this host.
-type policyDiagnosis struct {
-	Name        string      `json:"name"`
-	Description string      `json:"description"`
-	Processes   enforcement `json:"processes"`
-	Files       enforcement `json:"files"` // file requests
-}
-
-// enforcement tells whether something is enforced exactly; if not, it is
-// refused.
-type enforcement struct {
-	OK     bool     `json:"ok"`
-	Layers []string `json:"layers"` // as sandboxLayers of process/start; none for files
-	// Error and Remedy are of what cannot be enforced, else empty.
-	Error  string `json:"error"`
-	Remedy string `json:"remedy"`
-}
-
-// noteDiagnosis is something that helps, or that one should know.
-type noteDiagnosis struct {
-	Name string `json:"name"` // "cgroups", "landlock", "procfs", "state"
-	OK   bool   `json:"ok"`
-	Text string `json:"text"`
-}
 
 // runDoctor tells what can be enforced on this host. The result is the exit
 // code.
 func runDoctor(sys system, flags *doctorFlags) int {
-	d, err := diagnose(context.Background(), &flags.hostFlags)
+	_, noState := flags.stateDir()
+	d, err := doctor.Diagnose(context.Background(), doctor.Config{
+		Argv0:             os.Args[0],
+		RequireNamespaces: flags.requireNamespaces(),
+		NoState:           noState,
+	})
 	if err != nil {
 		return sys.fail(err)
 	}
@@ -80,7 +26,7 @@ func runDoctor(sys system, flags *doctorFlags) int {
 		out.SetIndent("", "  ")
 		err = out.Encode(d)
 	} else {
-		err = d.print(sys.stdout)
+		err = d.Print(sys.stdout)
 	}
 	switch {
 	case err != nil:
@@ -89,221 +35,4 @@ func runDoctor(sys system, flags *doctorFlags) int {
 		return exitFailure
 	}
 	return exitOK
-}
-
-// diagnose tries everything.
-func diagnose(ctx context.Context, operator *hostFlags) (*diagnosis, error) {
-	host, err := helper.Probe(ctx, os.Args[0])
-	if err != nil {
-		return nil, err
-	}
-	pool := helper.NewPool(helper.Config{Argv0: os.Args[0], Max: len(examples())})
-	defer pool.Close()
-	_, noState := operator.stateDir()
-	d := &diagnosis{Enforceable: true, Layers: layersOf(host), Notes: notes(host, noState)}
-	for _, e := range examples() {
-		policy, err := e.profile.Compile()
-		if err != nil {
-			return nil, fmt.Errorf("compiling the policy %q: %w", e.name, err)
-		}
-		p := policyDiagnosis{
-			Name: e.name, Description: e.description,
-			Processes: processEnforcement(policy, host, operator, noState), Files: fileEnforcement(ctx, pool, policy),
-		}
-		d.Enforceable = d.Enforceable && p.Processes.OK && p.Files.OK
-		d.Policies = append(d.Policies, p)
-	}
-	return d, nil
-}
-
-// layersOf lists the layers of a host.
-func layersOf(h sandbox.Host) []layerDiagnosis {
-	layers := []layerDiagnosis{
-		{Name: "userns", OK: h.UserNS, Tried: "map the own ids in a new user namespace"},
-		{Name: "mountns", OK: h.MountNS, Tried: "pivot to a read-only clone of the root and write to it"},
-		{Name: "pidns", OK: h.PIDNS, Tried: "mount a fresh procfs in a new pid namespace"},
-		{Name: "ipcns", OK: h.IPCNS, Tried: "enter a new ipc namespace"},
-		{Name: "netns", OK: h.NetNS, Tried: "enter a new network namespace"},
-		{Name: "landlock", OK: h.Landlock > 0, ABI: h.Landlock, Tried: "read and create what a ruleset forbids"},
-		{Name: "seccomp", OK: h.Seccomp, Tried: "make a system call that a filter forbids"},
-		{Name: "usernotify", OK: h.UserNotify, Tried: "let a listener answer a system call"},
-	}
-	for i, field := range []string{"UserNS", "MountNS", "PIDNS", "IPCNS", "NetNS", "Landlock", "Seccomp", "UserNotify"} {
-		if reason, ok := h.Reasons[field]; ok {
-			layers[i].Error, layers[i].Remedy = reason.Error, reason.Remedy
-		}
-	}
-	return layers
-}
-
-// example is a policy that clients ask for.
-type example struct {
-	name, description string
-	profile           sandbox.Profile
-}
-
-// examples has one policy for each of the ways to be enforced or not. Whether
-// the workspace exists makes no difference.
-func examples() []example {
-	const workspace = "/workspace"
-	root := sandbox.Entry{Place: sandbox.PlaceRoot, Access: sandbox.Read}
-	write := []sandbox.Entry{
-		root,
-		{Place: sandbox.PlaceProjectRoots, Access: sandbox.Write},
-		{Place: sandbox.PlaceSlashTmp, Access: sandbox.Write},
-	}
-	confined := func(network sandbox.Network, entries ...sandbox.Entry) sandbox.Profile {
-		return sandbox.Profile{Entries: entries, Network: network, Cwd: workspace, WorkspaceRoots: []string{workspace}}
-	}
-	return []example{
-		{"read-only", "read everything, write nothing, no network", confined(sandbox.NetworkRestricted, root)},
-		{"workspace-write", "write below workspaces and /tmp, but for names like .git; no network", confined(sandbox.NetworkRestricted, write...)},
-		{"workspace-write-network", "the same with the host's network", confined(sandbox.NetworkEnabled, write...)},
-		{"deny", "the same as workspace-write, but some paths and patterns denied", confined(sandbox.NetworkRestricted, append(slices.Clone(write),
-			sandbox.Entry{Place: sandbox.PlacePath, Path: workspace + "/secrets", Access: sandbox.Denied},
-			sandbox.Entry{Place: sandbox.PlaceGlob, Path: workspace + "/**/*.env", Access: sandbox.Denied})...)},
-		{"view-only", "see only the platform and a workspace, write nothing, no network", confined(sandbox.NetworkRestricted,
-			sandbox.Entry{Place: sandbox.PlaceMinimal, Access: sandbox.Read},
-			sandbox.Entry{Place: sandbox.PlaceProjectRoots, Access: sandbox.Read})},
-		{"network-only", "all files, no network", sandbox.Profile{Kind: sandbox.External, Network: sandbox.NetworkRestricted}},
-	}
-}
-
-// processEnforcement decides as process/start does, of a workspace where no
-// protected name exists.
-func processEnforcement(policy *sandbox.Policy, host sandbox.Host, operator *hostFlags, noState error) enforcement {
-	backend, err := policy.Backend(host, operator.requireNamespaces())
-	if err == nil && noState != nil && len(policy.WritableRoots()) > 0 {
-		return enforcement{Layers: []string{}, Error: "there is no place for records of placeholders", Remedy: "make one writable, or name one with --state-dir"}
-	}
-	if err == nil {
-		return enforcement{OK: true, Layers: backend.Layers()}
-	}
-	result := enforcement{Layers: []string{}, Error: err.Error()}
-	if missing, ok := errors.AsType[*sandbox.UnenforceableError](err); ok {
-		result.Error, result.Remedy = missing.Layer+" is missing: "+missing.Reason, missing.Remedy
-	}
-	return result
-}
-
-// fileEnforcement lets a helper refuse what none of the policies allows, as it
-// does for file requests. Those that restrict no file have no helper.
-func fileEnforcement(ctx context.Context, pool *helper.Pool, policy *sandbox.Policy) enforcement {
-	result := enforcement{OK: true, Layers: []string{}}
-	if !policy.Confined {
-		return result
-	}
-	files, err := pool.Files(ctx, policy)
-	if err == nil {
-		err = files.CreateDirectory(ctx, fmt.Sprintf("/.agent-doctor-%d", os.Getpid()), false, fsops.FollowLinks)
-	}
-	_, broken := errors.AsType[*helper.HelperError](err)
-	switch {
-	case err == nil:
-		return enforcement{Layers: []string{}, Error: "what the policy forbids was done"}
-	case !broken && (errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOENT)): // ENOENT where the root is hidden
-		return result
-	}
-	return enforcement{Layers: []string{}, Error: err.Error()}
-}
-
-// notes are about what no policy depends on.
-func notes(h sandbox.Host, noState error) []noteDiagnosis {
-	cgroups := noteDiagnosis{Name: "cgroups", OK: true, Text: "each confined process of a serving agent gets a control group, and terminate reaches all that is in it"}
-	groups, err := procs.NewCgroups(procs.CgroupLimits{})
-	if err == nil {
-		err = groups.Close()
-	}
-	if err != nil {
-		cgroups.OK, cgroups.Text = false, "confined processes get no control group of their own, and limits on them cannot be set: "+err.Error()
-	}
-	state := noteDiagnosis{Name: "state", OK: noState == nil, Text: "records of placeholders have a place"}
-	if noState != nil {
-		state.Text = strings.ReplaceAll(noState.Error(), "\n", "; ")
-	}
-	return append([]noteDiagnosis{cgroups}, landlockNote(h), procfsNote(h), state)
-}
-
-// landlockNote tells what a version of Landlock cannot do; landlock(7).
-func landlockNote(h sandbox.Host) noteDiagnosis {
-	const scopes, ioctls = 6, 5
-	n := noteDiagnosis{Name: "landlock", OK: h.Landlock >= scopes, Text: fmt.Sprintf("ABI %d has all that policies need", h.Landlock)}
-	switch {
-	case h.Landlock == 0:
-		n.Text = "there is none: namespaces and filters confine without this second wall"
-	case h.Landlock < ioctls:
-		n.Text = fmt.Sprintf("ABI %d confines neither ioctls of devices (5, Linux 6.10) nor signals and abstract UNIX sockets (6, Linux 6.12)", h.Landlock)
-	case h.Landlock < scopes:
-		n.Text = fmt.Sprintf("ABI %d does not confine signals and abstract UNIX sockets (6, Linux 6.12)", h.Landlock)
-	}
-	return n
-}
-
-// procfsNote tells how processes see /proc.
-func procfsNote(h sandbox.Host) noteDiagnosis {
-	n := noteDiagnosis{Name: "procfs", OK: h.PIDNS, Text: "processes that are confined see only themselves in /proc"}
-	if !h.PIDNS {
-		n.Text = "processes that are confined see others in /proc, with command line and status; they can neither signal them nor read their memory, environment and descriptors"
-	}
-	return n
-}
-
-// print writes it for people.
-func (d *diagnosis) print(w io.Writer) error {
-	var page bytes.Buffer
-	const layer, policy = "%-12s%-9s%s\n", "%-25s%-11s%-15s%s\n"
-	fmt.Fprintf(&page, layer, "LAYER", "STATE", "TRIED")
-	for _, l := range d.Layers {
-		name := l.Name
-		if l.ABI > 0 {
-			name = fmt.Sprintf("%s:%d", l.Name, l.ABI)
-		}
-		fmt.Fprintf(&page, layer, name, state(l.OK, "ok", "missing"), l.Tried)
-	}
-	fmt.Fprintf(&page, "\n"+policy, "POLICY", "PROCESSES", "FILE REQUESTS", "LAYERS OF PROCESSES")
-	for _, p := range d.Policies {
-		fmt.Fprintf(&page, policy, p.Name, state(p.Processes.OK, "enforced", "refused"), state(p.Files.OK, "enforced", "refused"),
-			strings.Join(p.Processes.Layers, " "))
-	}
-	d.printMissing(&page)
-	fmt.Fprintln(&page, "\nNOTES")
-	for _, n := range d.Notes {
-		fmt.Fprintf(&page, "%s: %s\n", n.Name, n.Text)
-	}
-	_, err := w.Write(page.Bytes())
-	return err
-}
-
-// printMissing says what failed, and each remedy once.
-func (d *diagnosis) printMissing(page *bytes.Buffer) {
-	var remedies []string
-	missing := map[string][]string{}
-	for _, l := range d.Layers {
-		if l.OK {
-			continue
-		}
-		why := fmt.Sprintf("%s: %s", l.Name, l.Error)
-		if len(missing[l.Remedy]) == 0 {
-			remedies = append(remedies, l.Remedy)
-		}
-		missing[l.Remedy] = append(missing[l.Remedy], why)
-	}
-	for _, remedy := range remedies {
-		fmt.Fprintf(page, "\nMISSING\n%s\nTo get that: %s.\n", strings.Join(missing[remedy], "\n"), remedy)
-	}
-	for _, p := range d.Policies {
-		if !p.Processes.OK {
-			fmt.Fprintf(page, "\n%s is refused for processes: %s\n", p.Name, p.Processes.Error)
-		}
-		if !p.Files.OK {
-			fmt.Fprintf(page, "\n%s is refused for file requests: %s\n", p.Name, p.Files.Error)
-		}
-	}
-}
-
-func state(ok bool, yes, no string) string {
-	if ok {
-		return yes
-	}
-	return no
 }

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"encoding/json"
@@ -47,7 +47,7 @@ func TestProcessEnforcement(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: %v", e.name, err)
 				}
-				got := processEnforcement(policy, host, &hostFlags{}, nil)
+				got := processEnforcement(policy, host, Config{})
 				if got.OK {
 					enforced = append(enforced, e.name)
 				}
@@ -68,7 +68,7 @@ func TestProcessEnforcement(t *testing.T) {
 // TestDiagnosisKeys pins the names that scripts rely on.
 func TestDiagnosisKeys(t *testing.T) {
 	t.Parallel()
-	d := diagnosis{Layers: layersOf(everything()), Policies: []policyDiagnosis{{}}, Notes: []noteDiagnosis{{}}}
+	d := Diagnosis{Layers: layersOf(everything()), Policies: []Policy{{}}, Notes: []Note{{}}}
 	encoded, err := json.Marshal(d)
 	if err != nil {
 		t.Fatal(err)
@@ -113,16 +113,16 @@ func TestDiagnosisPage(t *testing.T) {
 		"MountNS":  {Error: "no user namespace", Remedy: "allow it"},
 		"Landlock": {Error: "not there", Remedy: "boot it"},
 	}
-	d := diagnosis{
+	d := Diagnosis{
 		Layers: layersOf(host),
-		Policies: []policyDiagnosis{
-			{Name: "first", Processes: enforcement{OK: true, Layers: []string{"seccomp"}}, Files: enforcement{Error: "no helper"}},
-			{Name: "second", Processes: enforcement{Error: "userns is missing"}, Files: enforcement{OK: true}},
+		Policies: []Policy{
+			{Name: "first", Processes: Enforcement{OK: true, Layers: []string{"seccomp"}}, Files: Enforcement{Error: "no helper"}},
+			{Name: "second", Processes: Enforcement{Error: "userns is missing"}, Files: Enforcement{OK: true}},
 		},
-		Notes: []noteDiagnosis{{Name: "cgroups", Text: "none"}},
+		Notes: []Note{{Name: "cgroups", Text: "none"}},
 	}
 	var page strings.Builder
-	if err := d.print(&page); err != nil {
+	if err := d.Print(&page); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
