@@ -179,14 +179,14 @@ func BenchmarkView(b *testing.B) {
 	v := workspace.view(b, root)
 	ops := map[string]func(string) error{
 		"OpenRead": func(path string) error {
-			fd, err := v.OpenRead(path, fsops.FollowLinks)
+			fd, err := v.OpenRead(b.Context(), path, fsops.FollowLinks)
 			if err == nil {
 				err = unix.Close(fd)
 			}
 			return err
 		},
 		"Stat": func(path string) error {
-			_, err := v.Stat(path, fsops.FollowLinks)
+			_, err := v.Stat(b.Context(), path, fsops.FollowLinks)
 			return err
 		},
 	}

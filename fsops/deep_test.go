@@ -123,10 +123,10 @@ func TestViewManyLinks(t *testing.T) {
 		grow(t, root, fmt.Sprintf("far/%d -> %s", i, steps), fmt.Sprintf("near/%d -> ../f", i))
 	}
 	v := everything.view(t, root)
-	if entries, err := v.ReadDirectory(root + "/near"); err != nil || len(entries) != 2000 || !entries[0].IsFile {
+	if entries, err := v.ReadDirectory(t.Context(), root+"/near"); err != nil || len(entries) != 2000 || !entries[0].IsFile {
 		t.Errorf("near: %d entries, %v", len(entries), err)
 	}
-	_, err := v.ReadDirectory(root + "/far")
+	_, err := v.ReadDirectory(t.Context(), root+"/far")
 	checkErr(t, err, invalid)
 }
 

@@ -134,17 +134,17 @@ func TestViewWithoutProcfs(t *testing.T) {
 	v.fds = -1
 
 	path := filepath.Join(root, "f")
-	if entries, err := v.ReadDirectory(root); err != nil || len(entries) != 2 {
+	if entries, err := v.ReadDirectory(t.Context(), root); err != nil || len(entries) != 2 {
 		t.Errorf("directory has %v, %v", entries, err)
 	}
-	fd, err := v.OpenWrite(path, FollowLinks)
+	fd, err := v.OpenWrite(t.Context(), path, FollowLinks)
 	if err == nil {
 		err = WriteTo(fd, path, []byte("new"))
 	}
 	if err != nil {
 		t.Error(err)
 	}
-	fd, err = v.OpenRead(path, FollowLinks)
+	fd, err = v.OpenRead(t.Context(), path, FollowLinks)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,10 +180,10 @@ func TestResolveSelf(t *testing.T) {
 	}
 	defer v.Close()
 	v.self = func(string) (string, error) { return "1", nil }
-	if got, err := v.Canonicalize("/proc/self/status"); err != nil || got != "/proc/1/status" {
+	if got, err := v.Canonicalize(t.Context(), "/proc/self/status"); err != nil || got != "/proc/1/status" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if _, err := v.OpenRead("/proc/self/environ", FollowLinks); err == nil {
+	if _, err := v.OpenRead(t.Context(), "/proc/self/environ", FollowLinks); err == nil {
 		t.Error("its environment can be read")
 	}
 }

@@ -2,20 +2,21 @@ package fsops
 
 import (
 	"cmp"
+	"context"
 
 	"golang.org/x/sys/unix"
 )
 
 // OpenRead opens the regular file at path for reading. The caller closes the
 // descriptor.
-func (v *View) OpenRead(path string, links Links) (fd int, err error) {
+func (v *View) OpenRead(_ context.Context, path string, links Links) (fd int, err error) {
 	fd, err = v.openForRead(v.base, path, links.lookup(followLast))
 	return fd, pathError("open", path, err)
 }
 
 // OpenWrite opens the regular file at path for writing and empties it, or
 // creates it, as the function does. The caller closes the descriptor.
-func (v *View) OpenWrite(path string, links Links) (fd int, err error) {
+func (v *View) OpenWrite(_ context.Context, path string, links Links) (fd int, err error) {
 	how := links.lookup(followLast) | forWriting
 	fd, err = v.openForWrite(v.base, path, how, unix.O_TRUNC, 0o666)
 	return fd, pathError("open", path, err)
@@ -25,7 +26,7 @@ func (v *View) OpenWrite(path string, links Links) (fd int, err error) {
 // unless it is one that a rule keeps from being written in a directory that
 // may be: that is EROFS, as if it were missing. Without recursive an existing
 // name is EEXIST where it may be written, else EROFS.
-func (v *View) CreateDirectory(path string, recursive bool, links Links) error {
+func (v *View) CreateDirectory(_ context.Context, path string, recursive bool, links Links) error {
 	_, err := v.makeDirectory(path, recursive, links.lookup(0))
 	return pathError("mkdir", path, err)
 }
@@ -99,7 +100,7 @@ func (v *View) existing(path string, recursive bool, how lookup) error {
 
 // Stat describes the file at path. Of what is denied, and of directories that
 // only lead to what may be read, it tells no more than the type.
-func (v *View) Stat(path string, links Links) (Metadata, error) {
+func (v *View) Stat(_ context.Context, path string, links Links) (Metadata, error) {
 	m, err := v.stat(path, links)
 	return m, pathError("stat", path, err)
 }
@@ -129,7 +130,7 @@ func (v *View) stat(path string, links Links) (Metadata, error) {
 
 // Canonicalize returns path with every symbolic link resolved. The path must
 // exist.
-func (v *View) Canonicalize(path string) (string, error) {
+func (v *View) Canonicalize(_ context.Context, path string) (string, error) {
 	p, err := v.canonicalize(path)
 	return p, pathError("canonicalize", path, err)
 }

@@ -121,7 +121,7 @@ var viewTree = []string{
 }
 
 func readAll(v *fsops.View, path string, links fsops.Links) (string, error) {
-	fd, err := v.OpenRead(path, links)
+	fd, err := v.OpenRead(context.Background(), path, links)
 	if err != nil {
 		return "", err
 	}
@@ -130,7 +130,7 @@ func readAll(v *fsops.View, path string, links fsops.Links) (string, error) {
 }
 
 func writeAll(v *fsops.View, path, text string, links fsops.Links) error {
-	fd, err := v.OpenWrite(path, links)
+	fd, err := v.OpenWrite(context.Background(), path, links)
 	if err != nil {
 		return err
 	}
@@ -162,11 +162,11 @@ func operation(ctx context.Context, v *fsops.View, root, line string) (string, e
 	case "write":
 		return "", writeAll(v, p, "new", links)
 	case "mkdir":
-		return "", v.CreateDirectory(p, false, links)
+		return "", v.CreateDirectory(ctx, p, false, links)
 	case "mkdirs":
-		return "", v.CreateDirectory(p, true, links)
+		return "", v.CreateDirectory(ctx, p, true, links)
 	case "stat":
-		m, err := v.Stat(p, links)
+		m, err := v.Stat(ctx, p, links)
 		if err != nil {
 			return "", err
 		}
@@ -179,10 +179,10 @@ func operation(ctx context.Context, v *fsops.View, root, line string) (string, e
 		}
 		return kind, nil
 	case "real":
-		got, err := v.Canonicalize(p)
+		got, err := v.Canonicalize(ctx, p)
 		return strings.TrimPrefix(got, root+"/"), err
 	case "list":
-		entries, err := v.ReadDirectory(p)
+		entries, err := v.ReadDirectory(ctx, p)
 		var names []string
 		for _, e := range entries {
 			mark := map[bool]string{e.IsDirectory: "/", e.IsFile: ""}
@@ -213,7 +213,7 @@ func operation(ctx context.Context, v *fsops.View, root, line string) (string, e
 	case "cp", "cpr":
 		return "", v.Copy(ctx, p, words[2], op == "cpr")
 	case "mv", "mvr":
-		return "", v.Rename(p, words[2], op == "mvr")
+		return "", v.Rename(ctx, p, words[2], op == "mvr")
 	}
 	panic("unknown operation " + op)
 }

@@ -8,7 +8,9 @@ import (
 
 // ReadDirectory lists the directory at path. Denied names are listed, hidden
 // ones are not. What a link leads to when that is denied or hidden has no type.
-func (v *View) ReadDirectory(path string) ([]DirEntry, error) { return v.readDirectory(path) }
+func (v *View) ReadDirectory(_ context.Context, path string) ([]DirEntry, error) {
+	return v.readDirectory(path)
+}
 
 // Walk lists what is under root. A directory that may not be read is an entry
 // and an error; a link that leads to one, when links are followed, only an
@@ -74,7 +76,7 @@ func (v *View) removeOnce(ctx context.Context, path string, recursive bool, link
 
 // Rename moves src to dst. A directory that holds files which are denied by
 // their names stays where it is (EACCES): elsewhere they would not be.
-func (v *View) Rename(src, dst string, replace bool) error {
+func (v *View) Rename(_ context.Context, src, dst string, replace bool) error {
 	return pathError("rename", src, v.rename(src, dst, replace))
 }
 

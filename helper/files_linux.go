@@ -29,7 +29,7 @@ func (f *Files) Policy() *sandbox.Policy { return f.entry.places.Policy }
 // descriptor.
 func (f *Files) OpenRead(ctx context.Context, path string, links fsops.Links) (int, error) {
 	if f.readsHere() {
-		return here(ctx, f, func(v *fsops.View) (int, error) { return v.OpenRead(path, links) })
+		return here(ctx, f, func(v *fsops.View) (int, error) { return v.OpenRead(ctx, path, links) })
 	}
 	r, err := f.call(ctx, request{op: opOpenRead, path: path, links: links})
 	return r.fd, err
@@ -51,7 +51,7 @@ func (f *Files) CreateDirectory(ctx context.Context, path string, recursive bool
 // Stat describes the file at path.
 func (f *Files) Stat(ctx context.Context, path string, links fsops.Links) (fsops.Metadata, error) {
 	if f.readsHere() {
-		return here(ctx, f, func(v *fsops.View) (fsops.Metadata, error) { return v.Stat(path, links) })
+		return here(ctx, f, func(v *fsops.View) (fsops.Metadata, error) { return v.Stat(ctx, path, links) })
 	}
 	r, err := f.call(ctx, request{op: opStat, path: path, links: links})
 	return r.metadata, err
@@ -60,7 +60,7 @@ func (f *Files) Stat(ctx context.Context, path string, links fsops.Links) (fsops
 // Canonicalize returns path without symbolic links.
 func (f *Files) Canonicalize(ctx context.Context, path string) (string, error) {
 	if f.readsHere() {
-		return here(ctx, f, func(v *fsops.View) (string, error) { return v.Canonicalize(path) })
+		return here(ctx, f, func(v *fsops.View) (string, error) { return v.Canonicalize(ctx, path) })
 	}
 	r, err := f.call(ctx, request{op: opCanonicalize, path: path})
 	return r.path, err
@@ -69,7 +69,7 @@ func (f *Files) Canonicalize(ctx context.Context, path string) (string, error) {
 // ReadDirectory lists the directory at path.
 func (f *Files) ReadDirectory(ctx context.Context, path string) ([]fsops.DirEntry, error) {
 	if f.readsHere() {
-		return here(ctx, f, func(v *fsops.View) ([]fsops.DirEntry, error) { return v.ReadDirectory(path) })
+		return here(ctx, f, func(v *fsops.View) ([]fsops.DirEntry, error) { return v.ReadDirectory(ctx, path) })
 	}
 	r, err := f.call(ctx, request{op: opReadDirectory, path: path})
 	if err != nil {

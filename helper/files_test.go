@@ -45,7 +45,7 @@ func tree(t *testing.T) string {
 	return dir
 }
 
-// operations is what both fsops.View and Files do, in the shape of Files.
+// operations is what both fsops.View and Files do.
 type operations interface {
 	OpenRead(context.Context, string, fsops.Links) (int, error)
 	OpenWrite(context.Context, string, fsops.Links) (int, error)
@@ -57,40 +57,6 @@ type operations interface {
 	Remove(context.Context, string, bool, bool, fsops.Links) error
 	Copy(context.Context, string, string, bool) error
 	Rename(context.Context, string, string, bool) error
-}
-
-// inProcess is a view in the shape of Files.
-type inProcess struct{ v *fsops.View }
-
-func (p inProcess) OpenRead(_ context.Context, path string, links fsops.Links) (int, error) {
-	return p.v.OpenRead(path, links)
-}
-func (p inProcess) OpenWrite(_ context.Context, path string, links fsops.Links) (int, error) {
-	return p.v.OpenWrite(path, links)
-}
-func (p inProcess) CreateDirectory(_ context.Context, path string, recursive bool, links fsops.Links) error {
-	return p.v.CreateDirectory(path, recursive, links)
-}
-func (p inProcess) Stat(_ context.Context, path string, links fsops.Links) (fsops.Metadata, error) {
-	return p.v.Stat(path, links)
-}
-func (p inProcess) Canonicalize(_ context.Context, path string) (string, error) {
-	return p.v.Canonicalize(path)
-}
-func (p inProcess) ReadDirectory(_ context.Context, path string) ([]fsops.DirEntry, error) {
-	return p.v.ReadDirectory(path)
-}
-func (p inProcess) Walk(ctx context.Context, root string, o fsops.WalkOptions) (fsops.WalkResult, error) {
-	return p.v.Walk(ctx, root, o)
-}
-func (p inProcess) Remove(ctx context.Context, path string, recursive, force bool, links fsops.Links) error {
-	return p.v.Remove(ctx, path, recursive, force, links)
-}
-func (p inProcess) Copy(ctx context.Context, src, dst string, recursive bool) error {
-	return p.v.Copy(ctx, src, dst, recursive)
-}
-func (p inProcess) Rename(_ context.Context, src, dst string, replace bool) error {
-	return p.v.Rename(src, dst, replace)
 }
 
 // perform does a bit of everything in dir and tells what came of each step.
@@ -180,7 +146,7 @@ func TestHelperDoesWhatViewDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := perform(t.Context(), inProcess{view}, here)
+	want := perform(t.Context(), view, here)
 	got := perform(t.Context(), files, there)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("in this process (-) and in a helper (+):\n%s", diff)

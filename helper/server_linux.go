@@ -120,23 +120,23 @@ func (s *server) answer(r *request) error {
 		s.cancel(r.id)
 		return nil
 	case opOpenRead:
-		a.fd, err = s.view.OpenRead(r.path, r.links)
+		a.fd, err = s.view.OpenRead(ctx, r.path, r.links)
 	case opOpenWrite:
-		a.fd, err = s.view.OpenWrite(r.path, r.links)
+		a.fd, err = s.view.OpenWrite(ctx, r.path, r.links)
 	case opCreateDirectory:
-		err = s.view.CreateDirectory(r.path, r.recursive, r.links)
+		err = s.view.CreateDirectory(ctx, r.path, r.recursive, r.links)
 	case opStat:
 		var m fsops.Metadata
-		if m, err = s.view.Stat(r.path, r.links); err == nil {
+		if m, err = s.view.Stat(ctx, r.path, r.links); err == nil {
 			a.packet = appendMetadata(a.packet, m)
 		}
 	case opCanonicalize:
 		var path string
-		if path, err = s.view.Canonicalize(r.path); err == nil {
+		if path, err = s.view.Canonicalize(ctx, r.path); err == nil {
 			a.packet = appendString(a.packet, clip(path, maxText))
 		}
 	case opReadDirectory:
-		err = a.list(s.view.ReadDirectory(r.path))
+		err = a.list(s.view.ReadDirectory(ctx, r.path))
 	case opWalk:
 		err = a.walk(ctx, r)
 	case opRemove:
@@ -144,7 +144,7 @@ func (s *server) answer(r *request) error {
 	case opCopy:
 		err = s.view.Copy(ctx, r.path, r.to, r.recursive)
 	case opRename:
-		err = s.view.Rename(r.path, r.to, r.force)
+		err = s.view.Rename(ctx, r.path, r.to, r.force)
 	}
 	return a.finish(err)
 }
@@ -152,7 +152,7 @@ func (s *server) answer(r *request) error {
 // task gives a request that looks at it a context that cancel ends.
 func (s *server) task(r *request) (context.Context, func()) {
 	if !r.op.cancellable() {
-		return nil, func() {}
+		return context.Background(), func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.mu.Lock()
