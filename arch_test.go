@@ -22,18 +22,21 @@ type rule struct {
 }
 
 var rules = map[string]rule{
-	"protocol":                 {[]string{"internal/strictbase64"}, "the wire's types know nothing that runs"},
-	"internal/strictbase64":    {nil, "bytes from text"},
-	"internal/secretfile":      {nil, "modes and owners"},
-	"internal/tlsconfig":       {nil, "suites and versions"},
-	"rpc":                      {[]string{"protocol"}, "the engine knows no methods, sockets or files"},
-	"rpc/rpctest":              {[]string{"rpc"}, "the contract of rpc.Conn knows only rpc"},
-	"internal/lobby":           {nil, "connections, not what is said on them"},
-	"transport":                {[]string{"rpc", "internal/lobby", "internal/strictbase64", "internal/tlsconfig"}, "a transport carries bytes; it knows nothing of processes, files or methods"},
-	"procs":                    {nil, "processes know nothing of JSON or RPC"},
-	"fsops":                    {nil, "file operations know nothing of JSON or RPC"},
-	"sandbox":                  {[]string{"internal/strictbase64"}, "a policy is a value and the kernel calls that enforce it; it knows nothing of requests"},
-	"sandbox/internal/seccomp": {nil, "the tables of the filters, for the generator and the tests"},
+	"protocol":              {[]string{"internal/strictbase64"}, "the wire's types know nothing that runs"},
+	"internal/strictbase64": {nil, "bytes from text"},
+	"internal/secretfile":   {nil, "modes and owners"},
+	"internal/tlsconfig":    {nil, "suites and versions"},
+	"rpc":                   {[]string{"protocol"}, "the engine knows no methods, sockets or files"},
+	"rpc/rpctest":           {[]string{"rpc"}, "the contract of rpc.Conn knows only rpc"},
+	"internal/lobby":        {nil, "connections, not what is said on them"},
+	"transport":             {[]string{"rpc", "internal/lobby", "internal/strictbase64", "internal/tlsconfig"}, "a transport carries bytes; it knows nothing of processes, files or methods"},
+	"procs":                 {nil, "processes know nothing of JSON or RPC"},
+	"fsops":                 {nil, "file operations know nothing of JSON or RPC"},
+
+	"sandbox":                    {[]string{"internal/strictbase64"}, "a policy is a value and the kernel calls that enforce it; it knows nothing of requests"},
+	"sandbox/internal/childtest": {nil, "processes of tests; it knows nothing of what is tested in them"},
+	"sandbox/internal/seccomp":   {nil, "the tables of the filters, for the generator and the tests"},
+
 	"helper": {[]string{"sandbox", "fsops", "procs"},
 		"what runs confined knows policies, files and how a process is staged, not requests, sessions or configuration"},
 	"hostenv":    {nil, "what the host is like is told as plain values"},
@@ -62,6 +65,9 @@ var rules = map[string]rule{
 	"e2e/escape":       {nil, "what runs confined and tries to get out"},
 	"interop":          {nil, "tests of a real process"},
 }
+
+// forTests are packages that only tests import.
+var forTests = []string{"rpc/rpctest", "sandbox/internal/childtest"}
 
 // testOnly are libraries that no product package may import.
 var testOnly = []string{
@@ -116,7 +122,7 @@ func TestArrows(t *testing.T) {
 				t.Errorf("%s must not import %s: it stays in %s", name, imported, strings.Join(rooms, " and "))
 			}
 			for _, library := range testOnly {
-				if name != "rpc/rpctest" && (imported == library || strings.HasPrefix(imported, library)) {
+				if !slices.Contains(forTests, name) && (imported == library || strings.HasPrefix(imported, library)) {
 					t.Errorf("%s must not import %s: it is for tests", name, imported)
 				}
 			}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/sandbox/internal/childtest"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
@@ -50,7 +51,7 @@ type attempt struct {
 // The outer child makes mounts; the inner one enters the view in namespaces of
 // its own, and makes the attempts without capabilities.
 var (
-	_ = register("view/outer", func(args []string) error {
+	_ = childtest.Register("view/outer", func(args []string) error {
 		var c viewCase
 		if err := json.Unmarshal([]byte(args[0]), &c); err != nil {
 			return err
@@ -68,7 +69,7 @@ var (
 				}
 			}
 		}
-		cmd := exec.Command("/proc/self/exe", childArg, "view/inner", args[0])
+		cmd := exec.Command("/proc/self/exe", childtest.Arg, "view/inner", args[0])
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{
 			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC,
@@ -81,7 +82,7 @@ var (
 		runtime.LockOSThread() // for Pdeathsig
 		return cmd.Run()
 	})
-	_ = register("view/inner", func(args []string) error {
+	_ = childtest.Register("view/inner", func(args []string) error {
 		var c viewCase
 		if err := json.Unmarshal([]byte(args[0]), &c); err != nil {
 			return err
@@ -292,7 +293,7 @@ func runOuter(t testing.TB, c viewCase) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", childArg, "view/outer", string(arg))
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", childtest.Arg, "view/outer", string(arg))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	// The race detector waits a second before its process ends.
 	// This keeps the runtime from holding files of its cgroup.
@@ -1172,14 +1173,14 @@ func TestSocketPathsOfMany(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("a network namespace needs uid 0")
 	}
-	cmd := childCommand(t, "sockets/many", t.TempDir())
+	cmd := childtest.Command(t, "sockets/many", t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-var _ = register("sockets/many", func(args []string) error {
+var _ = childtest.Register("sockets/many", func(args []string) error {
 	const many = maxSockets + 100
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: many + 100, Max: many + 100}); err != nil {
 		return err

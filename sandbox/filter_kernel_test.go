@@ -16,6 +16,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/execagent/execagent/sandbox/internal/childtest"
 	"golang.org/x/sys/unix"
 )
 
@@ -103,13 +104,13 @@ func TestFiltersInTheKernel(t *testing.T) {
 	for filter := range kernelTries {
 		t.Run(string(filter), func(t *testing.T) {
 			t.Parallel()
-			child(t, "filter/process", string(filter))
+			childtest.Run(t, "filter/process", string(filter))
 		})
 	}
 }
 
 // All threads are bound, those that exist already too.
-var _ = register("filter/process", func(args []string) error {
+var _ = childtest.Register("filter/process", func(args []string) error {
 	filter := Filter(args[0])
 	var loaded, tried sync.WaitGroup
 	failures := make(chan error, 8)
@@ -134,11 +135,11 @@ var _ = register("filter/process", func(args []string) error {
 	if err != nil {
 		return err
 	}
-	return exec.Command("/proc/self/exe", childArg, "filter/tries", args[0]).Run()
+	return exec.Command("/proc/self/exe", childtest.Arg, "filter/tries", args[0]).Run()
 })
 
 // What is executed inherits the filter.
-var _ = register("filter/tries", func(args []string) error { return tryAll(kernelTries[Filter(args[0])]) })
+var _ = childtest.Register("filter/tries", func(args []string) error { return tryAll(kernelTries[Filter(args[0])]) })
 
 func tryAll(tries []try) error {
 	for _, c := range tries {
@@ -156,10 +157,10 @@ func tryAll(tries []try) error {
 // TestLoadThread: the other threads stay as they are.
 func TestLoadThread(t *testing.T) {
 	t.Parallel()
-	child(t, "filter/thread")
+	childtest.Run(t, "filter/thread")
 }
 
-var _ = register("filter/thread", func([]string) error {
+var _ = childtest.Register("filter/thread", func([]string) error {
 	result := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with this func
@@ -197,10 +198,10 @@ type (
 // TestLoadNotify: connect waits for the listener, and fails once it is closed.
 func TestLoadNotify(t *testing.T) {
 	t.Parallel()
-	child(t, "filter/notify")
+	childtest.Run(t, "filter/notify")
 }
 
-var _ = register("filter/notify", func([]string) error {
+var _ = childtest.Register("filter/notify", func([]string) error {
 	type loaded struct {
 		listener int
 		err      error
@@ -250,10 +251,10 @@ var _ = register("filter/notify", func([]string) error {
 // garbage is collected and goroutines are preempted.
 func TestFilterHelperLives(t *testing.T) {
 	t.Parallel()
-	child(t, "filter/helper", t.TempDir())
+	childtest.Run(t, "filter/helper", t.TempDir())
 }
 
-var _ = register("filter/helper", func(args []string) error {
+var _ = childtest.Register("filter/helper", func(args []string) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return err
@@ -352,7 +353,7 @@ func TestFilterHelperKills(t *testing.T) {
 	for name := range helperCrimes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, err := childCommand(t, "filter/crime", name).CombinedOutput()
+			out, err := childtest.Command(t, "filter/crime", name).CombinedOutput()
 			exit, ok := errors.AsType[*exec.ExitError](err)
 			if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGSYS {
 				t.Errorf("the child ended with %v, want SIGSYS\n%s", err, out)
@@ -379,7 +380,7 @@ var helperCrimes = map[string]func(){
 	},
 }
 
-var _ = register("filter/crime", func(args []string) error {
+var _ = childtest.Register("filter/crime", func(args []string) error {
 	if err := FilterHelper.LoadProcess(); err != nil {
 		return err
 	}

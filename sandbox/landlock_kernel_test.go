@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/execagent/execagent/sandbox/internal/childtest"
 	"golang.org/x/sys/unix"
 )
 
@@ -153,7 +154,7 @@ func TestLandlock(t *testing.T) {
 	for name := range landlockCases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			child(t, "landlock/thread", name, landlockFiles(t))
+			childtest.Run(t, "landlock/thread", name, landlockFiles(t))
 		})
 	}
 }
@@ -164,7 +165,7 @@ func TestRestrictProcess(t *testing.T) {
 	if abi := LandlockABI(); abi < 6 {
 		t.Skipf("the kernel has Landlock ABI %d, this tests 6 and later", abi)
 	}
-	run := childCommand(t, "landlock/process", landlockFiles(t))
+	run := childtest.Command(t, "landlock/process", landlockFiles(t))
 	// What is shipped is built without cgo, while the race detector needs it.
 	static := filepath.Join(t.TempDir(), "static")
 	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", static, ".")
@@ -230,7 +231,7 @@ func (c landlockCase) try(dir string) error {
 	return failures
 }
 
-var _ = register("landlock/thread", func(args []string) error {
+var _ = childtest.Register("landlock/thread", func(args []string) error {
 	c, dir := landlockCases[args[0]], args[1]
 	result := make(chan error)
 	go func() {
@@ -246,7 +247,7 @@ var _ = register("landlock/thread", func(args []string) error {
 	return errors.Join(err, unix.Kill(os.Getppid(), 0))
 })
 
-var _ = register("landlock/process", func(args []string) error {
+var _ = childtest.Register("landlock/process", func(args []string) error {
 	c, dir := landlockCases["helper"], args[0]
 	var restricted, tried sync.WaitGroup
 	failures := make(chan error, 4)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/sandbox/internal/childtest"
 	"golang.org/x/sys/unix"
 )
 
@@ -110,12 +111,12 @@ func TestHold(t *testing.T) {
 func TestHoldUmask(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	if got, want := child(t, "placeholders/umask", t.TempDir(), root), "dr-xr-xr-x -r--r--r--"; got != want {
+	if got, want := childtest.Run(t, "placeholders/umask", t.TempDir(), root), "dr-xr-xr-x -r--r--r--"; got != want {
 		t.Errorf("modes are %q, want %q", got, want)
 	}
 }
 
-var _ = register("placeholders/umask", func(args []string) error {
+var _ = childtest.Register("placeholders/umask", func(args []string) error {
 	unix.Umask(0o777)
 	p, err := OpenPlaceholders(args[0])
 	if err != nil {
@@ -292,7 +293,7 @@ func TestHoldWithoutRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	for parent, want := range map[string]string{theirs: "held", ours: "permission denied"} {
-		cmd := childCommand(t, "placeholders/hold-once", state, parent)
+		cmd := childtest.Command(t, "placeholders/hold-once", state, parent)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
 		out, err := cmd.CombinedOutput()
 		if !strings.Contains(string(out), want) {
@@ -302,7 +303,7 @@ func TestHoldWithoutRights(t *testing.T) {
 	}
 }
 
-var _ = register("placeholders/hold-once", func(args []string) error {
+var _ = childtest.Register("placeholders/hold-once", func(args []string) error {
 	p, err := OpenPlaceholders(args[0])
 	if err != nil {
 		return err
@@ -331,14 +332,14 @@ func TestReadOnlyParent(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to mount")
 	}
-	cmd := childCommand(t, "placeholders/read-only", t.TempDir(), t.TempDir())
+	cmd := childtest.Command(t, "placeholders/read-only", t.TempDir(), t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-var _ = register("placeholders/read-only", func(args []string) error {
+var _ = childtest.Register("placeholders/read-only", func(args []string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
@@ -375,7 +376,7 @@ func TestCrash(t *testing.T) {
 				if err := mkdir(root + "/.aws"); err != nil { // the user's
 					t.Fatal(err)
 				}
-				cmd := childCommand(t, "placeholders/crash", state, root, step, nth)
+				cmd := childtest.Command(t, "placeholders/crash", state, root, step, nth)
 				out, err := cmd.CombinedOutput()
 				if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 					t.Fatalf("the agent was not killed: %v %s", err, out)
@@ -399,7 +400,7 @@ func TestCrash(t *testing.T) {
 func TestCrashKeepsUserData(t *testing.T) {
 	t.Parallel()
 	root, state := t.TempDir(), t.TempDir()
-	if out, err := childCommand(t, "placeholders/crash", state, root, "held", "1").CombinedOutput(); err == nil {
+	if out, err := childtest.Command(t, "placeholders/crash", state, root, "held", "1").CombinedOutput(); err == nil {
 		t.Fatalf("the agent was not killed: %s", out)
 	}
 	if err := errors.Join(os.Chmod(root+"/.git", 0o755), touch(root+"/.git/HEAD"), os.Remove(root+"/.codex"), mkdir(root+"/.codex")); err != nil {
@@ -410,7 +411,7 @@ func TestCrashKeepsUserData(t *testing.T) {
 	wantListing(t, root+"/.git", "HEAD")
 }
 
-var _ = register("placeholders/crash", func(args []string) error {
+var _ = childtest.Register("placeholders/crash", func(args []string) error {
 	var nth, seen int
 	if _, err := fmt.Sscan(args[3], &nth); err != nil {
 		return err
@@ -449,7 +450,7 @@ type holder struct {
 
 func startHolder(t *testing.T, state, root string) *holder {
 	t.Helper()
-	cmd := childCommand(t, "placeholders/holder", state, root)
+	cmd := childtest.Command(t, "placeholders/holder", state, root)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -485,7 +486,7 @@ func (h *holder) kill(t *testing.T) {
 	}
 }
 
-var _ = register("placeholders/holder", func(args []string) error {
+var _ = childtest.Register("placeholders/holder", func(args []string) error {
 	p, err := OpenPlaceholders(args[0])
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/execagent/execagent/sandbox/internal/childtest"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
@@ -530,7 +531,7 @@ func TestResolveDescriptors(t *testing.T) {
 // being: the names are known, and barred.
 func TestResolveBarred(t *testing.T) {
 	t.Parallel()
-	cmd := childCommand(t, "resolve/barred", "/usr")
+	cmd := childtest.Command(t, "resolve/barred", "/usr")
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
@@ -539,7 +540,7 @@ func TestResolveBarred(t *testing.T) {
 	}
 }
 
-var _ = register("resolve/barred", func(args []string) error {
+var _ = childtest.Register("resolve/barred", func(args []string) error {
 	policy, err := Profile{Entries: []Entry{{Place: PlaceRoot, Access: Read}, {Place: PlacePath, Path: args[0], Access: Write}}}.Compile()
 	if err != nil {
 		return err
@@ -565,7 +566,7 @@ var _ = register("resolve/barred", func(args []string) error {
 func TestResolveAliases(t *testing.T) {
 	t.Parallel()
 	dir := sow(t, "own/key", "alias/")
-	cmd := childCommand(t, "resolve/aliases", dir)
+	cmd := childtest.Command(t, "resolve/aliases", dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
@@ -576,7 +577,7 @@ func TestResolveAliases(t *testing.T) {
 	}
 }
 
-var _ = register("resolve/aliases", func(args []string) error {
+var _ = childtest.Register("resolve/aliases", func(args []string) error {
 	dir := args[0]
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err

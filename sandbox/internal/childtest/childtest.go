@@ -1,0 +1,83 @@
+// Package childtest runs parts of a test in processes of their own. What
+// changes a process for good (a filter, a ruleset, a namespace) is tested in a
+// child: the test binary again, with the name of a registered func as its
+// argument. TestMain of the package calls [Main]; a child is declared beside
+// its test:
+//
+//	var _ = childtest.Register("mounts/read-only", func(args []string) error { ... })
+//
+// and run with childtest.Run(t, "mounts/read-only", args...), or take [Command]
+// to set attributes (namespaces, credentials) or to look at how it ended. The
+// func runs on the main goroutine of a process in which nothing else happens;
+// an error that it returns is printed and makes the test fail.
+package childtest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// Arg marks a process as a child; the name follows it.
+const Arg = "sandbox-test-child"
+
+// children has the registered funcs by name.
+var children = map[string]func(args []string) error{}
+
+// Register makes a func known to Run and Command. Names are path-like: area/case.
+func Register(name string, run func(args []string) error) struct{} {
+	if _, taken := children[name]; taken {
+		panic("two children are called " + name)
+	}
+	children[name] = run
+	return struct{}{}
+}
+
+// Main is what TestMain has to call. It is also the main of the children.
+func Main(m *testing.M) {
+	if len(os.Args) < 3 || os.Args[1] != Arg {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	run, ok := children[os.Args[2]]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "no child is called %q\n", os.Args[2])
+		os.Exit(2)
+	}
+	if err := run(os.Args[3:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// Command is the command that runs the registered func; the caller starts
+// it. It is killed when the test ends.
+func Command(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{Arg, name}, args...)...)
+	// The race detector would have every child sleep for a second at its end.
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "GODEBUG=containermaxprocs=0")
+	return cmd
+}
+
+// Run runs the registered func in a fresh process and returns what it
+// printed on stdout. The test fails at once if the func returned an error or
+// the process ended in any other way than by its return.
+func Run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := Command(t, name, args...).Output()
+	if err != nil {
+		var stderr string
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			stderr = string(exit.Stderr)
+		}
+		t.Fatalf("child %s %s: %v\n%s%s", name, strings.Join(args, " "), err, out, stderr)
+	}
+	return string(out)
+}
