@@ -33,7 +33,8 @@ var rules = map[string]rule{
 	"procs":                 {nil, "processes know nothing of JSON or RPC"},
 	"fsops":                 {nil, "file operations know nothing of JSON or RPC"},
 
-	"sandbox":                    {[]string{"internal/strictbase64"}, "a policy is a value and the kernel calls that enforce it; it knows nothing of requests"},
+	"sandbox":                    {[]string{"sandbox/hold", "internal/strictbase64"}, "a policy is a value and the kernel calls that enforce it; it knows nothing of requests"},
+	"sandbox/hold":               {nil, "a name is held whatever policy asks for it"},
 	"sandbox/internal/childtest": {nil, "processes of tests; it knows nothing of what is tested in them"},
 	"sandbox/internal/seccomp":   {nil, "the tables of the filters, for the generator and the tests"},
 
@@ -41,7 +42,7 @@ var rules = map[string]rule{
 		"what runs confined knows policies, files and how a process is staged, not requests, sessions or configuration"},
 	"hostenv":    {nil, "what the host is like is told as plain values"},
 	"httpclient": {nil, "the HTTP client knows nothing of JSON-RPC"},
-	"agent": {[]string{"protocol", "rpc", "procs", "fsops", "hostenv", "httpclient", "helper", "sandbox"},
+	"agent": {[]string{"protocol", "rpc", "procs", "fsops", "hostenv", "httpclient", "helper", "sandbox", "sandbox/hold"},
 		"the agent takes an rpc.Listener and cannot tell transports apart"},
 	"relay/frame":   {nil, "a frame is bytes"},
 	"relay/relaypb": {nil, "generated"},
@@ -54,7 +55,7 @@ var rules = map[string]rule{
 	"registry/rendezvous/wire": {[]string{"relay/frame"}, "what has arrived is decoded here, and acted on elsewhere"},
 	"registry/ticket":          {[]string{"protocol", "internal/strictbase64"}, "what is signed is checked without asking anybody"},
 	"client":                   {[]string{"protocol", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
-	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "sandbox", "relay", "auth", "internal/secretfile", "internal/tlsconfig", "cmd/agent/doctor"},
+	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "sandbox", "sandbox/hold", "relay", "auth", "internal/secretfile", "internal/tlsconfig", "cmd/agent/doctor"},
 		"main wires everything and owns nothing"},
 	"cmd/agent/doctor": {[]string{"sandbox", "helper", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
 	"cmd/registry":     {[]string{"registry", "protocol", "relay/frame", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig"}, "main wires everything and owns nothing"},

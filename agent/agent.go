@@ -69,7 +69,7 @@ type Config struct {
 	Confines bool
 	// StateDir holds records of what is in workspaces for the time of a
 	// command, for the next agent to clean up; empty: a usual place of the
-	// user (sandbox.StateDirs).
+	// user (hold.StateDirs).
 	StateDir string
 	// Secrets are files that nothing confined may see.
 	Secrets []string

@@ -5,12 +5,12 @@ import (
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/hold"
+	"golang.org/x/sys/unix"
 )
 
 // sandboxes is what an agent keeps to confine with.
@@ -22,7 +22,7 @@ type sandboxes struct {
 	probed func() sandbox.Host
 	// placeholders is nil where there is no place for its records; then
 	// placeholdersErr says why.
-	placeholders    *sandbox.Placeholders
+	placeholders    *hold.Placeholders
 	placeholdersErr error
 	tmpDir          string   // TMPDIR of the agent, for file requests
 	private         []string // what nothing confined may see
@@ -56,15 +56,15 @@ func newSandboxes(cfg *Config, h *host) *sandboxes {
 				"file", secret, "names", st.Nlink)
 		}
 	}
-	dirs := sandbox.StateDirs()
+	dirs := hold.StateDirs()
 	if cfg.StateDir != "" {
 		dirs = []string{cfg.StateDir}
 	}
-	dir, err := sandbox.StateDir(dirs...)
+	dir, err := hold.StateDir(dirs...)
 	if err == nil {
 		// Also below /dev: a grant on /dev/shm shows the host's.
 		s.private = append([]string{dir}, s.private...)
-		s.placeholders, err = sandbox.OpenPlaceholders(dir)
+		s.placeholders, err = hold.Open(dir)
 	}
 	if err != nil {
 		s.placeholdersErr = err

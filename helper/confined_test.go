@@ -14,6 +14,7 @@ import (
 
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/hold"
 )
 
 // full is the backend of a host that has everything.
@@ -80,7 +81,7 @@ func (c confined) start(t testing.TB) *run {
 	t.Helper()
 	r := &run{t: t}
 	if !c.held {
-		hold(t, c.policy)
+		holdMissing(t, c.policy)
 	}
 	if c.Dir == "" {
 		c.Dir = "/"
@@ -194,8 +195,8 @@ func (r *run) end() (out string, code int) {
 	return r.out.String(), r.code
 }
 
-// hold makes the placeholders that the view of policy needs, as the agent does.
-func hold(t testing.TB, policy *sandbox.Policy) {
+// holdMissing makes the placeholders that the view of policy needs, as the agent does.
+func holdMissing(t testing.TB, policy *sandbox.Policy) {
 	t.Helper()
 	resolved, err := policy.Resolve()
 	if err != nil {
@@ -209,7 +210,7 @@ func hold(t testing.TB, policy *sandbox.Policy) {
 	if err := os.Chmod(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	placeholders, err := sandbox.OpenPlaceholders(state)
+	placeholders, err := hold.Open(state)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -389,7 +389,7 @@ func TestSameSession(t *testing.T) {
 	for _, row := range rows() {
 		root := t.TempDir()
 		c := row.command(t, root)
-		hold(t, c.policy)
+		holdMissing(t, c.policy)
 		p, err := Command{
 			Policy: c.policy, Backend: c.backend, Limits: c.limits, Argv0: os.Args[0], Dir: root, Env: []string{"PATH=/usr/bin:/bin"},
 			Argv: []string{"sh", "-c", "trap 'echo int' INT; trap 'echo term; exit 4' TERM; cut -d' ' -f5,6 /proc/self/stat; while :; do sleep 0.01; done"},
@@ -441,7 +441,7 @@ func BenchmarkTrue(b *testing.B) {
 	for name, c := range commands {
 		b.Run(name, func(b *testing.B) {
 			c.Argv, c.Dir, c.held = []string{"/bin/true"}, root, true
-			hold(b, c.policy)
+			holdMissing(b, c.policy)
 			for b.Loop() {
 				r := c.start(b)
 				if out, code := r.end(); code != 0 {

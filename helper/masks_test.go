@@ -46,7 +46,7 @@ func TestMaskLostAtOnce(t *testing.T) {
 		put(t, root+"/secret.env", "old")
 		put(t, root+"/new", "new")
 		policy := denyingEnv(t, root)
-		hold(t, policy)
+		holdMissing(t, policy)
 		text, err := policy.MarshalText()
 		if err != nil {
 			t.Fatal(err)

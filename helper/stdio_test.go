@@ -59,7 +59,7 @@ func stdioChildMain() int {
 // line passes them on.
 func given(t *testing.T, c confined, files [3]*os.File) (out string, code int) {
 	t.Helper()
-	hold(t, c.policy)
+	holdMissing(t, c.policy)
 	p, err := Command{
 		Policy: c.policy, Backend: c.backend, Limits: c.limits, Argv0: os.Args[0], Dir: "/", Argv: c.Argv,
 		Env: []string{"PATH=/usr/bin:/bin", "GORACE=atexit_sleep_ms=0"},

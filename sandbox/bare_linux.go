@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/execagent/execagent/sandbox/hold"
 	"golang.org/x/sys/unix"
 )
 
@@ -80,7 +81,7 @@ func (s *resolution) bareNames(root string) ([]string, error) {
 			return 0 // whatever it is: the command may search no more than we do
 		}
 		w := watch{path: path.Join(root, name), dir: -1, name: name}
-		if err == nil && !isPlaceholder(&st) {
+		if err == nil && !hold.IsPlaceholder(&st) {
 			w.want.Mode = st.Mode & unix.S_IFMT
 		}
 		if pinned {
@@ -117,7 +118,7 @@ func insideRepository(root string) bool {
 	for root != "/" {
 		root = parent(root)
 		var st unix.Stat_t
-		if unix.Lstat(path.Join(root, ".git"), &st) == nil && !isPlaceholder(&st) {
+		if unix.Lstat(path.Join(root, ".git"), &st) == nil && !hold.IsPlaceholder(&st) {
 			return true
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/sandbox/internal/childtest"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -28,7 +29,7 @@ type viewCase struct {
 	Binds    []bindMount // made before the namespaces of the view
 	Profile  *Profile    // compiled and resolved in the child; else Policy is entered
 	Policy   Policy
-	Missing  []Missing
+	Missing  []hold.Missing
 	Options  ViewOptions
 	Attempts []attempt
 	Timed    bool // print the nanoseconds that it took, attempt nothing
@@ -455,7 +456,7 @@ func TestViewWorkspace(t *testing.T) {
 				{Path: repo + "/gone", Access: Write},
 				{Path: root + "/single", Access: Write},
 			}},
-			Missing: []Missing{{Parent: repo, Name: ".codex", Dir: true}, {Parent: repo, Name: ".agents", Dir: true},
+			Missing: []hold.Missing{{Parent: repo, Name: ".codex", Dir: true}, {Parent: repo, Name: ".agents", Dir: true},
 				{Parent: repo, Name: "held"}},
 			Options: ViewOptions{FreshProc: true},
 			Attempts: []attempt{
@@ -882,7 +883,7 @@ func TestViewRefused(t *testing.T) {
 		}, "mounting the rule at $/b/w: open: too many levels of symbolic links"},
 		{"no placeholder", []string{"w/"}, func(root string) viewCase {
 			return viewCase{Policy: write(root+"/w", Rule{Path: root + "/w/.git", Access: Read}),
-				Missing: []Missing{{Parent: root + "/w", Name: ".git", Dir: true}}}
+				Missing: []hold.Missing{{Parent: root + "/w", Name: ".git", Dir: true}}}
 		}, "mounting over $/w/.git: its placeholder is gone"},
 		{"missing and not held", []string{"w/"}, func(root string) viewCase {
 			return viewCase{Policy: write(root+"/w", Rule{Path: root + "/w/.git", Access: Read})}
@@ -1231,7 +1232,7 @@ func BenchmarkEnterView(b *testing.B) {
 	}
 	root := b.TempDir()
 	rules := []Rule{{Path: "/", Access: Read}}
-	var missing []Missing
+	var missing []hold.Missing
 	for _, name := range []string{"a", "b", "c"} {
 		dir := filepath.Join(root, name)
 		rules = append(rules, Rule{Path: dir, Access: Write})
@@ -1241,7 +1242,7 @@ func BenchmarkEnterView(b *testing.B) {
 			}
 			rules = append(rules, Rule{Path: filepath.Join(dir, protected), Access: Read, Origin: Protected})
 			if protected != ".git" {
-				missing = append(missing, Missing{Parent: dir, Name: protected, Dir: true})
+				missing = append(missing, hold.Missing{Parent: dir, Name: protected, Dir: true})
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"path"
 
+	"github.com/execagent/execagent/sandbox/hold"
 	"golang.org/x/sys/unix"
 )
 
@@ -91,9 +92,9 @@ func (w *watch) same() bool {
 	case err != nil:
 		return false
 	case w.want.Mode == 0:
-		return isPlaceholder(&st)
+		return hold.IsPlaceholder(&st)
 	}
-	if st.Mode&unix.S_IFMT != w.want.Mode&unix.S_IFMT || isPlaceholder(&st) {
+	if st.Mode&unix.S_IFMT != w.want.Mode&unix.S_IFMT || hold.IsPlaceholder(&st) {
 		return false
 	}
 	if w.depth >= identity && (st.Dev != w.want.Dev || st.Ino != w.want.Ino) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/execagent/execagent/sandbox/hold"
 	"golang.org/x/sys/unix"
 )
 
@@ -83,7 +84,7 @@ func lookup(name string, left *budget) (*object, error) {
 		o.close()
 		return nil, err
 	}
-	if o.at != "/" && isPlaceholder(&o.stat) {
+	if o.at != "/" && hold.IsPlaceholder(&o.stat) {
 		// It goes when the process that needs it does (placeholders).
 		o.missing = append([]string{path.Base(o.at)}, o.missing...)
 		o.at = parent(o.at)

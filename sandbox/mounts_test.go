@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
@@ -50,7 +51,7 @@ func TestPlanView(t *testing.T) {
 		name    string
 		rules   []Rule
 		links   []Link
-		missing []Missing
+		missing []hold.Missing
 		sights  sights
 		// kinds: a path is a directory, "path!" an empty one, "path=" a file.
 		kinds string
@@ -61,7 +62,7 @@ func TestPlanView(t *testing.T) {
 		{name: "workspace", kinds: "/ /repo /repo/.git /repo/.codex! /repo/.aws /repo/.agents= /single=",
 			rules: []Rule{read, write, {Path: "/repo/.git", Access: Read}, {Path: "/repo/.codex", Access: Read},
 				{Path: "/repo/.aws", Access: Read}, {Path: "/repo/.agents", Access: Read}, {Path: "/single", Access: Write}, {Path: "/none", Access: Write}},
-			missing: []Missing{{Parent: "/repo", Name: ".aws", Dir: true}},
+			missing: []hold.Missing{{Parent: "/repo", Name: ".aws", Dir: true}},
 			want: "base read\ndevices /dev\nprocfs /proc\nbindWrite /repo\nbindWrite /single\n" +
 				"seal /repo/.agents\nhollow /repo/.aws\nhollow /repo/.codex\nseal /repo/.git\n"},
 		{name: "carve-outs are pinned, from the top", kinds: "/ /repo /repo/a/b/c /repo/x/y=",
@@ -91,7 +92,7 @@ func TestPlanView(t *testing.T) {
 		{name: "pseudo file systems denied", rules: []Rule{read, {Path: "/dev", Access: Denied}, {Path: "/proc", Access: Denied}}, kinds: "/ /dev /proc",
 			want: "base read\ndeny /dev\ndeny /proc\n"},
 		{name: "placeholder above a rule", rules: []Rule{read, write, {Path: "/repo/a/b", Access: Denied}}, kinds: "/ /repo /repo/a=",
-			missing: []Missing{{Parent: "/repo", Name: "a"}},
+			missing: []hold.Missing{{Parent: "/repo", Name: "a"}},
 			want:    "base read\ndevices /dev\nprocfs /proc\nbindWrite /repo\nseal /repo/a\n"},
 		{name: "protected names of a missing root", rules: []Rule{read, write, {Path: "/repo/n", Access: Write}, {Path: "/repo/n/.git", Access: Read}},
 			kinds: "/ /repo", want: "base read\ndevices /dev\nprocfs /proc\nbindWrite /repo\n"},
@@ -142,14 +143,14 @@ func TestPlanViewRefuses(t *testing.T) {
 	tests := []struct {
 		name    string
 		rules   []Rule
-		missing []Missing
+		missing []hold.Missing
 		kinds   map[string]objectKind
 	}{
 		{"nothing holds it", []Rule{{Path: "/repo/.git", Access: Read}}, nil, nil},
 		{"nothing holds it, deeper", []Rule{{Path: "/repo/a/b", Access: Denied}}, nil, nil},
 		{"nothing holds it below a denial", []Rule{{Path: "/repo/a", Access: Write}, {Path: "/repo/a/b", Access: Denied}}, nil,
 			map[string]objectKind{"/repo/a": directory}},
-		{"the placeholder is gone", []Rule{{Path: "/repo/.git", Access: Read}}, []Missing{{Parent: "/repo", Name: ".git", Dir: true}}, nil},
+		{"the placeholder is gone", []Rule{{Path: "/repo/.git", Access: Read}}, []hold.Missing{{Parent: "/repo", Name: ".git", Dir: true}}, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

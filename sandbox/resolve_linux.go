@@ -9,20 +9,9 @@ import (
 	"sort"
 	"sync"
 
+	"github.com/execagent/execagent/sandbox/hold"
 	"golang.org/x/sys/unix"
 )
-
-// Missing is a name under a writable root that does not exist and must not
-// come into being: a process that can write its parent needs a placeholder
-// there (sandbox.md 14.2).
-type Missing struct {
-	Parent string // canonical, exists
-	Name   string
-	Dir    bool // the placeholder is a directory, else an empty file
-	// Barred says that this user cannot make anything in Parent, nor give
-	// itself the permission: no placeholder is needed.
-	Barred bool
-}
 
 // Resolved is a policy of canonical paths, and what has to stay as it is for
 // it to hold. Its methods may run at once.
@@ -35,7 +24,7 @@ type Resolved struct {
 	// the names of other processes' placeholders too. A protected name in a
 	// writable root that is itself missing is not there: for a process there is
 	// no such root (sandbox.md 6.2).
-	Missing []Missing
+	Missing []hold.Missing
 
 	watches  []watch    // these three are constant
 	writable []objectID // what may be written
@@ -315,8 +304,8 @@ func (s *resolution) links(policy *Policy, known []Link) []Link {
 
 // missing are the names that need a placeholder. The error is about a path
 // where there can be none.
-func (s *resolution) missing(policy *Policy) ([]Missing, error) {
-	var all []Missing
+func (s *resolution) missing(policy *Policy) ([]hold.Missing, error) {
+	var all []hold.Missing
 	for _, o := range s.seen {
 		r, ok := s.rules[o.path]
 		if !o.rule || !ok || r.Access == Write || o.exists() || policy.Access(o.at) != Write || isPseudo(o.at) {
@@ -328,14 +317,14 @@ func (s *resolution) missing(policy *Policy) ([]Missing, error) {
 			continue
 		case o.barred:
 			return nil, fmt.Errorf("cannot enforce the sandbox path %s (%s): %s cannot be searched", o.asked, o.what, o.at)
-		case o.stat.Mode&unix.S_IFMT != unix.S_IFDIR && !isPlaceholder(&o.stat):
+		case o.stat.Mode&unix.S_IFMT != unix.S_IFDIR && !hold.IsPlaceholder(&o.stat):
 			if root.Access == Write {
 				continue // a file that is writable by itself stays one
 			}
 			return nil, fmt.Errorf("cannot enforce the sandbox path %s (%s): %s is not a directory", o.asked, o.what, o.at)
 		}
 		dir := s.rules[path.Join(o.at, o.missing[0])].Origin == Protected
-		all = append(all, Missing{Parent: o.at, Name: o.missing[0], Dir: dir, Barred: o.sealed})
+		all = append(all, hold.Missing{Parent: o.at, Name: o.missing[0], Dir: dir, Barred: o.sealed})
 	}
 	sort.Slice(all, func(i, j int) bool {
 		return cmp.Or(cmp.Compare(all[i].Parent, all[j].Parent), cmp.Compare(all[i].Name, all[j].Name)) < 0

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/sandbox/internal/childtest"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -476,7 +477,15 @@ func TestResolvePlaceholders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	holders := openPlaceholders(t, t.TempDir())
+	holders, err := hold.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := holders.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	release, err := holders.Hold(before.Missing)
 	if err != nil {
 		t.Fatal(err)

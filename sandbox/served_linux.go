@@ -122,6 +122,11 @@ func (s *Served) warn(c crossed) {
 	}
 }
 
+// objectID says which object something is.
+type objectID struct{ dev, ino uint64 }
+
+func identityOf(st *unix.Stat_t) objectID { return objectID{dev: st.Dev, ino: st.Ino} }
+
 // crossed is a symlink by which something is granted.
 type crossed struct {
 	asked string // the path in the policy

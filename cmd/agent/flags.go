@@ -10,7 +10,7 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/rpc"
-	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -299,9 +299,9 @@ type hostFlags struct {
 // stateDir is where the records of placeholders go.
 func (f *hostFlags) stateDir() (string, error) {
 	if f.StateDir != "" {
-		return sandbox.StateDir(f.StateDir)
+		return hold.StateDir(f.StateDir)
 	}
-	return sandbox.StateDir(sandbox.StateDirs()...)
+	return hold.StateDir(hold.StateDirs()...)
 }
 
 // requireNamespaces tells whether Landlock and seccomp alone will not do.

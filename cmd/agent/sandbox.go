@@ -20,6 +20,7 @@ import (
 	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/hold"
 )
 
 // exitSandbox is the code when the command was not run because of the sandbox,
@@ -212,7 +213,7 @@ func holdMissing(policy *sandbox.Policy, backend sandbox.Backend, stateDir strin
 	if noState != nil {
 		return nil, fmt.Errorf("names that the policy protects cannot be held, see --state-dir: %w", noState)
 	}
-	placeholders, err := sandbox.OpenPlaceholders(stateDir)
+	placeholders, err := hold.Open(stateDir)
 	if err != nil {
 		return nil, err
 	}

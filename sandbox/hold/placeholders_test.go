@@ -1,4 +1,4 @@
-package sandbox
+package hold
 
 import (
 	"bufio"
@@ -29,7 +29,7 @@ func four(root string) []Missing {
 
 func openPlaceholders(t *testing.T, dir string) *Placeholders {
 	t.Helper()
-	p, err := OpenPlaceholders(dir)
+	p, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestHold(t *testing.T) {
 			t.Errorf("%s has mode %v, want %v", m.Name, info.Mode(), want)
 		}
 		st := info.Sys().(*syscall.Stat_t)
-		if !isPlaceholder(&unix.Stat_t{Mode: st.Mode, Size: st.Size, Mtim: unix.Timespec(st.Mtim)}) {
+		if !IsPlaceholder(&unix.Stat_t{Mode: st.Mode, Size: st.Size, Mtim: unix.Timespec(st.Mtim)}) {
 			t.Errorf("%s is no placeholder", m.Name)
 		}
 	}
@@ -118,7 +118,7 @@ func TestHoldUmask(t *testing.T) {
 
 var _ = childtest.Register("placeholders/umask", func(args []string) error {
 	unix.Umask(0o777)
-	p, err := OpenPlaceholders(args[0])
+	p, err := Open(args[0])
 	if err != nil {
 		return err
 	}
@@ -304,7 +304,7 @@ func TestHoldWithoutRights(t *testing.T) {
 }
 
 var _ = childtest.Register("placeholders/hold-once", func(args []string) error {
-	p, err := OpenPlaceholders(args[0])
+	p, err := Open(args[0])
 	if err != nil {
 		return err
 	}
@@ -346,7 +346,7 @@ var _ = childtest.Register("placeholders/read-only", func(args []string) error {
 	if err := unix.Mount("tmpfs", args[1], "tmpfs", unix.MS_RDONLY, ""); err != nil {
 		return err
 	}
-	p, err := OpenPlaceholders(args[0])
+	p, err := Open(args[0])
 	if err != nil {
 		return err
 	}
@@ -416,7 +416,7 @@ var _ = childtest.Register("placeholders/crash", func(args []string) error {
 	if _, err := fmt.Sscan(args[3], &nth); err != nil {
 		return err
 	}
-	p, err := OpenPlaceholders(args[0])
+	p, err := Open(args[0])
 	if err != nil {
 		return err
 	}
@@ -487,7 +487,7 @@ func (h *holder) kill(t *testing.T) {
 }
 
 var _ = childtest.Register("placeholders/holder", func(args []string) error {
-	p, err := OpenPlaceholders(args[0])
+	p, err := Open(args[0])
 	if err != nil {
 		return err
 	}
@@ -738,7 +738,7 @@ func BenchmarkHold(b *testing.B) {
 					b.Fatal(err)
 				}
 				defer os.RemoveAll(state)
-				p, err := OpenPlaceholders(state)
+				p, err := Open(state)
 				if err != nil {
 					b.Fatal(err)
 				}

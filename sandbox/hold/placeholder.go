@@ -1,4 +1,4 @@
-package sandbox
+package hold
 
 import (
 	"crypto/rand"
@@ -25,10 +25,10 @@ var (
 	errLocked = errors.New("locked by others")
 )
 
-// isPlaceholder tells whether an object is one of ours and was not changed
-// since. Resolve takes a name at which there is one for missing: it goes when
+// IsPlaceholder tells whether an object is one of ours and was not changed
+// since. Resolving a policy takes a name at which there is one for missing: it goes when
 // its users do.
-func isPlaceholder(st *unix.Stat_t) bool {
+func IsPlaceholder(st *unix.Stat_t) bool {
 	if st.Mtim.Sec != placeholderTime || st.Mode&0o222 != 0 {
 		return false
 	}
@@ -43,7 +43,7 @@ func (n *note) join(parent int) (fd int, err error) {
 	if err := unix.Fstatat(parent, n.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return -1, err
 	}
-	if !isPlaceholder(&st) {
+	if !IsPlaceholder(&st) {
 		return -1, errNotOurs
 	}
 	fd, err = unix.Openat(parent, n.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -78,7 +78,7 @@ func (n *note) share(parent, fd int) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return os.NewSyscallError("fstat", err)
 	}
-	if !isPlaceholder(&st) {
+	if !IsPlaceholder(&st) {
 		return errNotOurs
 	}
 	if !sameObject(parent, n.name, &st) {
@@ -105,7 +105,7 @@ func (n *note) replace(parent int, journals string) error {
 		return unix.Close(fd) // it is free now, to be joined again
 	}
 	var st unix.Stat_t
-	if err == errLocked && unix.Fstatat(parent, n.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && isPlaceholder(&st) {
+	if err == errLocked && unix.Fstatat(parent, n.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && IsPlaceholder(&st) {
 		n.remove(parent, &st)
 	}
 	return nil
@@ -169,7 +169,7 @@ func mark(fd int, mode uint32) (st unix.Stat_t, err error) {
 			return st, os.NewSyscallError("fstat", err)
 		}
 	}
-	if !isPlaceholder(&st) {
+	if !IsPlaceholder(&st) {
 		return st, errors.New("the file system does not keep modes and times")
 	}
 	switch err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err {
@@ -208,7 +208,7 @@ func (n *note) retire(parent *parentDir, fd int) bool {
 		return false
 	}
 	var st unix.Stat_t
-	if unix.Fstat(fd, &st) != nil || !isPlaceholder(&st) || st.Nlink == 0 {
+	if unix.Fstat(fd, &st) != nil || !IsPlaceholder(&st) || st.Nlink == 0 {
 		return true // somebody uses it for something else, or removed it
 	}
 	if parent.open(n.parent) != nil || !sameObject(parent.fd, n.name, &st) {
@@ -244,7 +244,7 @@ func (n *note) settle() bool {
 	}
 	n.unmake(parent.fd)
 	var st unix.Stat_t
-	ours := func() bool { return identityOf(&st) == n.object && isPlaceholder(&st) }
+	ours := func() bool { return identityOf(&st) == n.object && IsPlaceholder(&st) }
 	if unix.Fstatat(parent.fd, n.name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || !ours() {
 		return true
 	}
@@ -309,7 +309,7 @@ func (n *note) moveAway(parent int, st *unix.Stat_t) bool {
 	if unix.Fstat(fd, &now) != nil {
 		return false
 	}
-	if identityOf(&now) == n.object && isPlaceholder(&now) {
+	if identityOf(&now) == n.object && IsPlaceholder(&now) {
 		err := unix.Unlinkat(parent, n.temp, 0)
 		return err == nil || err == unix.ENOENT
 	}

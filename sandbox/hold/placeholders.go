@@ -1,4 +1,4 @@
-package sandbox
+package hold
 
 import (
 	"errors"
@@ -10,6 +10,18 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// Missing is a name under a writable root that does not exist and must not
+// come into being: a process that can write its parent needs a placeholder
+// there (sandbox.md 14.2).
+type Missing struct {
+	Parent string // canonical, exists
+	Name   string
+	Dir    bool // the placeholder is a directory, else an empty file
+	// Barred says that this user cannot make anything in Parent, nor give
+	// itself the permission: no placeholder is needed.
+	Barred bool
+}
 
 // Placeholders keeps names from coming into being: the protected and denied
 // ones that are missing in a writable root. There is no way to do that for a
@@ -59,9 +71,9 @@ const (
 	maxLocked     = 100
 )
 
-// OpenPlaceholders removes what agents left that died, and begins a journal in
+// Open removes what agents left that died, and begins a journal in
 // dir, which StateDir chose. The caller has to Close it.
-func OpenPlaceholders(dir string) (*Placeholders, error) {
+func Open(dir string) (*Placeholders, error) {
 	own, err := newJournal(dir)
 	if err != nil {
 		return nil, fmt.Errorf("opening the journal of placeholders: %w", err)
