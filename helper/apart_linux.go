@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/caps"
+	"github.com/execagent/execagent/internal/pack"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -65,7 +67,7 @@ func (t *target) startApart(s *supervisor, watch *mountWatch) error {
 		return err // pair[0] stays open: at its end the second process would print an error beside ours
 	}
 	unix.Close(pair[0])
-	return dropCapabilities()
+	return caps.Drop()
 }
 
 // becomeApart is the second process: it returns only if it cannot execute the
@@ -104,11 +106,11 @@ func (c *config) becomeApart() error {
 // passMade tells init which mounts the view depends on, and waits until it has
 // found all of them.
 func passMade(socket int, made []sandbox.Mounted) error {
-	list := appendInt(nil, len(made))
+	list := pack.AppendInt(nil, len(made))
 	for _, m := range made {
-		list = appendInt(appendString(list, m.Path), int(m.ID))
+		list = pack.AppendInt(pack.AppendString(list, m.Path), int(m.ID))
 	}
-	fd, err := sealedFile("mounts", list)
+	fd, err := pack.SealedFile("mounts", list)
 	if err == nil {
 		err = sendApart(socket, apartView, fd)
 		unix.Close(fd)
@@ -132,16 +134,16 @@ func readMade(fd int) ([]sandbox.Mounted, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := decoder{rest: list}
+	d := pack.NewDecoder(list)
 	var made []sandbox.Mounted
-	for range d.int() {
-		path, id := d.string(maxMade), d.uint64()
-		if d.bad {
+	for range d.Int() {
+		path, id := d.String(maxMade), d.Uint64()
+		if !d.OK() {
 			break
 		}
 		made = append(made, sandbox.Mounted{Path: path, ID: id})
 	}
-	return made, d.end()
+	return made, d.End()
 }
 
 // awaitApart lets the second process go on once watch knows its view, and waits

@@ -9,6 +9,10 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/caps"
+	"github.com/execagent/execagent/internal/thread"
+	"github.com/execagent/execagent/internal/usernotify"
 )
 
 // An abstract name is the host's: whoever takes the one of a service that is
@@ -16,9 +20,9 @@ import (
 // command itself would take it.
 
 // answerBind does a call of bind, and closes a.
-func (n *notifier) answerBind(call *notification, a *address) {
+func (n *notifier) answerBind(call *usernotify.Call, a *address) {
 	if a.domain != unix.AF_UNIX || len(a.sockaddr) < 2 || binary.NativeEndian.Uint16(a.sockaddr) != unix.AF_UNIX {
-		respond(n.listener, call.id, a.bind())
+		usernotify.Respond(n.listener, call.ID, a.bind())
 		a.close()
 		return
 	}
@@ -33,7 +37,7 @@ func (n *notifier) answerBind(call *notification, a *address) {
 
 // judgeBind decides on a name for a UNIX socket, and finds out what the caller
 // would make its file with.
-func (n *notifier) judgeBind(call *notification, a *address) (umask int, err error) {
+func (n *notifier) judgeBind(call *usernotify.Call, a *address) (umask int, err error) {
 	if len(a.sockaddr) == 2 {
 		return 0, unix.EPERM // the kernel would choose an abstract name
 	}
@@ -43,7 +47,7 @@ func (n *notifier) judgeBind(call *notification, a *address) (umask int, err err
 	if err := n.openDir(call, a); err != nil {
 		return 0, err
 	}
-	umask, err = statusField(int(call.thread), "Umask", 8)
+	umask, err = thread.Status(int(call.Thread), "Umask", 8)
 	return umask, n.ifThere(call, err)
 }
 
@@ -104,7 +108,7 @@ func withoutPrivileges(execute func() error) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
-	if err := dropThread(); err != nil {
+	if err := caps.DropThread(); err != nil {
 		return err
 	}
 	return execute()
@@ -112,7 +116,7 @@ func withoutPrivileges(execute func() error) error {
 
 // bindMain is that process.
 func bindMain(args []string) error {
-	if err := checkCapabilities(); err != nil {
+	if err := caps.Check(); err != nil {
 		return err
 	}
 	umask, err := strconv.ParseUint(args[3], 8, 16)

@@ -16,6 +16,8 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/psx"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/caps"
+	"github.com/execagent/execagent/internal/pack"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -35,7 +37,7 @@ func FSMain() int {
 	runtime.UnlockOSThread()
 	if err != nil {
 		s := server{socket: serverSocket}
-		s.send(appendString(appendAnswer(nil, 0, statusRefused), clip(err.Error(), maxText)))
+		s.send(pack.AppendString(appendAnswer(nil, 0, statusRefused), clip(err.Error(), maxText)))
 		return 1
 	}
 	s := &server{socket: serverSocket, view: view}
@@ -180,7 +182,7 @@ func readAll(fd, limit int) ([]byte, error) {
 // filter lets no thread execute anything, and every call on all threads stops
 // the process for as long as a request takes.
 func dropEverywhere() error {
-	if err := dropBounding(); err != nil {
+	if err := caps.DropBounding(); err != nil {
 		return err
 	}
 	if err := allThreads("clearing ambient capabilities", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0); err != nil {
@@ -193,7 +195,7 @@ func dropEverywhere() error {
 	if err != nil {
 		return err
 	}
-	return checkCapabilities()
+	return caps.Check()
 }
 
 // allThreads makes a system call on every thread, also on those that cgo made:

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/pack"
+	"github.com/execagent/execagent/internal/userns"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -62,11 +64,6 @@ type Limits struct {
 	CPUSeconds   uint64
 }
 
-// viewCaps are what building a view takes, and giving all of it up again.
-func viewCaps() []uintptr {
-	return []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_DAC_OVERRIDE, unix.CAP_SETPCAP}
-}
-
 // Prepare makes what it takes to start the command under its policy. The
 // layers are not looked for here: what is missing after all is said by the
 // helper, which then ends with code 101. An error means that the command can
@@ -95,7 +92,7 @@ func (c Command) Prepare() (*procs.Stage, error) {
 	if len(encoded) > maxConfig {
 		return nil, fmt.Errorf("describing the command to the sandbox: %d bytes, more than %d: %w", len(encoded), maxConfig, syscall.E2BIG)
 	}
-	fd, err := sealedFile(InitArg, encoded)
+	fd, err := pack.SealedFile(InitArg, encoded)
 	if err != nil {
 		return nil, fmt.Errorf("describing the command to the sandbox: %w", err)
 	}
@@ -115,7 +112,7 @@ func (c Command) Prepare() (*procs.Stage, error) {
 		Cloneflags: c.namespaces(),
 	}
 	if c.Backend.UserNS {
-		p.AmbientCaps = viewCaps()
+		p.AmbientCaps = userns.Caps()
 	}
 	if c.Policy.Confined && !c.Backend.PIDNS {
 		p.Grace = grace

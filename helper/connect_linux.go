@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/usernotify"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -26,14 +27,14 @@ import (
 // call that blocks is only interrupted by fatal signals.
 
 // answerConnect does a call of connect, and closes a.
-func (n *notifier) answerConnect(call *notification, a *address) {
+func (n *notifier) answerConnect(call *usernotify.Call, a *address) {
 	if err := n.judgeConnect(call, a); err != nil {
 		a.close()
 		n.refuse(call, err)
 		return
 	}
 	if a.nonblocking() {
-		respond(n.listener, call.id, a.connect())
+		usernotify.Respond(n.listener, call.ID, a.connect())
 		a.close()
 		return
 	}
@@ -42,7 +43,7 @@ func (n *notifier) answerConnect(call *notification, a *address) {
 
 // judgeConnect decides on a call of connect. An address that leads to a socket in
 // the file system names that object then.
-func (n *notifier) judgeConnect(call *notification, a *address) error {
+func (n *notifier) judgeConnect(call *usernotify.Call, a *address) error {
 	if n.isAgent(a) {
 		return unix.EPERM
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/pack"
 )
 
 // garbageArgv0 begins the argv[0] of a helper that misbehaves; the way follows.
@@ -36,12 +37,14 @@ var garbage = map[string]func(r request) (packet []byte, fds []int){
 		}
 		return nil, nil
 	},
-	"empty":           func(request) ([]byte, []int) { return []byte{}, nil },
-	"header cut off":  func(r request) ([]byte, []int) { return appendAnswer(nil, r.id, statusDone)[:4], nil },
-	"wrong number":    func(r request) ([]byte, []int) { return stat(r.id + maxInFlight), nil },
-	"free number":     func(r request) ([]byte, []int) { return stat(r.id + 1), nil },
-	"ready again":     func(request) ([]byte, []int) { return encodeReady([]string{"x"}), nil },
-	"refused late":    func(request) ([]byte, []int) { return appendString(appendAnswer(nil, 0, statusRefused), "no"), nil },
+	"empty":          func(request) ([]byte, []int) { return []byte{}, nil },
+	"header cut off": func(r request) ([]byte, []int) { return appendAnswer(nil, r.id, statusDone)[:4], nil },
+	"wrong number":   func(r request) ([]byte, []int) { return stat(r.id + maxInFlight), nil },
+	"free number":    func(r request) ([]byte, []int) { return stat(r.id + 1), nil },
+	"ready again":    func(request) ([]byte, []int) { return encodeReady([]string{"x"}), nil },
+	"refused late": func(request) ([]byte, []int) {
+		return pack.AppendString(appendAnswer(nil, 0, statusRefused), "no"), nil
+	},
 	"cut off":         func(r request) ([]byte, []int) { return stat(r.id)[:10], nil },
 	"too long":        func(r request) ([]byte, []int) { return append(stat(r.id), make([]byte, maxPacket)...), nil },
 	"with a file":     func(r request) ([]byte, []int) { return stat(r.id), []int{open("/etc/passwd", 0)} },

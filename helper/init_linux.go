@@ -9,11 +9,11 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/userns"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -186,7 +186,7 @@ func readAt(fd, limit int) ([]byte, error) {
 func (c *config) enter() error {
 	if c.Backend.UserNS {
 		// While it is dumpable, its files in /proc belong to it.
-		if err := mapIDs(c.UID, c.GID); err != nil {
+		if err := userns.MapIDs(c.UID, c.GID); err != nil {
 			return err
 		}
 	}
@@ -208,35 +208,6 @@ func (c *config) enter() error {
 		return fmt.Errorf("listing children, to kill them, without a pid namespace: %w", err)
 	}
 	return nil
-}
-
-// mapIDs maps the agent's ids onto themselves, which anybody may do for a
-// namespace of his own; user_namespaces(7).
-func mapIDs(uid, gid int) error {
-	line := func(id int) string { n := strconv.Itoa(id); return n + " " + n + " 1\n" }
-	for _, m := range []struct{ file, content string }{
-		{"setgroups", "deny"},
-		{"uid_map", line(uid)},
-		{"gid_map", line(gid)},
-	} {
-		if err := writeFile("/proc/self/"+m.file, m.content); err != nil {
-			return fmt.Errorf("mapping ids: %w", err)
-		}
-	}
-	if unix.Geteuid() != uid || unix.Getegid() != gid {
-		return fmt.Errorf("mapping ids: they are %d and %d, not %d and %d", unix.Geteuid(), unix.Getegid(), uid, gid)
-	}
-	return nil
-}
-
-// writeFile writes a file that exists.
-func writeFile(path, content string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(content)
-	return errors.Join(err, f.Close())
 }
 
 // resolve looks the paths of the policy up. They have to lead where they led

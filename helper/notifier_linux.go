@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/thread"
+	"github.com/execagent/execagent/internal/usernotify"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -54,13 +54,13 @@ func newNotifier(policy *sandbox.Policy, c *config) (*notifier, error) {
 // serve answers until nobody is left who could ask.
 func (n *notifier) serve() {
 	for {
-		call, err := receiveCall(n.listener)
+		call, err := usernotify.Receive(n.listener)
 		switch err {
 		case nil:
 			n.answer(call)
 		case unix.EINTR:
 		case unix.ENOENT: // who asked is gone; maybe all are
-			if hungUp(n.listener) {
+			if usernotify.HungUp(n.listener) {
 				return
 			}
 		default:
@@ -72,13 +72,13 @@ func (n *notifier) serve() {
 }
 
 // answer does one call, in a thread of its own if it may block.
-func (n *notifier) answer(call *notification) {
+func (n *notifier) answer(call *usernotify.Call) {
 	a, err := n.take(call)
 	if err != nil {
 		n.refuse(call, err)
 		return
 	}
-	if call.number == unix.SYS_BIND {
+	if call.Number == unix.SYS_BIND {
 		n.answerBind(call, a)
 	} else {
 		n.answerConnect(call, a)
@@ -86,24 +86,24 @@ func (n *notifier) answer(call *notification) {
 }
 
 // refuse ends a call with the error, unless nobody waits for it.
-func (n *notifier) refuse(call *notification, err error) {
+func (n *notifier) refuse(call *usernotify.Call, err error) {
 	if err != errGone {
-		respond(n.listener, call.id, errnoOf(err))
+		usernotify.Respond(n.listener, call.ID, errnoOf(err))
 	}
 }
 
 // apart does a call in a goroutine of its own, of which there is a bounded
 // number, and closes a.
-func (n *notifier) apart(call *notification, a *address, do func() syscall.Errno) {
+func (n *notifier) apart(call *usernotify.Call, a *address, do func() syscall.Errno) {
 	select {
 	case n.blocked <- struct{}{}:
 	default:
-		respond(n.listener, call.id, unix.EAGAIN)
+		usernotify.Respond(n.listener, call.ID, unix.EAGAIN)
 		a.close()
 		return
 	}
 	go func() {
-		respond(n.listener, call.id, do())
+		usernotify.Respond(n.listener, call.ID, do())
 		a.close()
 		<-n.blocked
 	}()
@@ -130,19 +130,19 @@ func (a *address) close() {
 var errGone = errors.New("the call is gone")
 
 // take copies what the call is about.
-func (n *notifier) take(call *notification) (*address, error) {
-	fd, addr, length := int32(call.args[0]), call.args[1], int32(call.args[2])
+func (n *notifier) take(call *usernotify.Call) (*address, error) {
+	fd, addr, length := int32(call.Args[0]), call.Args[1], int32(call.Args[2])
 	// In the order in which the kernel looks.
 	a := &address{object: -1, dir: -1}
 	var err error
-	if a.socket, err = duplicate(int(call.thread), int(fd)); err != nil {
+	if a.socket, err = thread.Duplicate(int(call.Thread), int(fd)); err != nil {
 		return nil, n.ifThere(call, err)
 	}
 	if length < 0 || length > maxSockaddr {
 		a.close()
 		return nil, unix.EINVAL
 	}
-	if a.sockaddr, err = readMemory(int(call.thread), addr, int(length)); err == nil {
+	if a.sockaddr, err = thread.Memory(int(call.Thread), addr, int(length)); err == nil {
 		a.domain, err = unix.GetsockoptInt(a.socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	}
 	// All of it is what the caller had only if it has been there all the time;
@@ -155,73 +155,17 @@ func (n *notifier) take(call *notification) (*address, error) {
 }
 
 // ifThere returns err, or errGone if the caller has ended.
-func (n *notifier) ifThere(call *notification, err error) error {
-	if !valid(n.listener, call.id) {
+func (n *notifier) ifThere(call *usernotify.Call, err error) error {
+	if !usernotify.Valid(n.listener, call.ID) {
 		return errGone
 	}
 	return err
 }
 
 // openDir opens the working directory of the caller.
-func (n *notifier) openDir(call *notification, a *address) (err error) {
-	a.dir, err = unix.Open(fmt.Sprintf("/proc/%d/cwd", call.thread), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+func (n *notifier) openDir(call *usernotify.Call, a *address) (err error) {
+	a.dir, err = unix.Open(fmt.Sprintf("/proc/%d/cwd", call.Thread), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	return n.ifThere(call, err)
-}
-
-// duplicate takes a descriptor of a thread.
-func duplicate(thread, fd int) (int, error) {
-	const ofThread = unix.O_EXCL // PIDFD_THREAD, Linux 6.9
-	pidfd, err := unix.PidfdOpen(thread, ofThread)
-	if err == unix.EINVAL {
-		// Threads nearly always share their descriptors. If not, this is
-		// another one of the same program, and judged as such.
-		var leader int
-		if leader, err = leaderOf(thread); err == nil {
-			pidfd, err = unix.PidfdOpen(leader, 0)
-		}
-	}
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(pidfd)
-	socket, err := unix.PidfdGetfd(pidfd, fd, 0)
-	return socket, err
-}
-
-// leaderOf is the process that a thread belongs to.
-func leaderOf(thread int) (pid int, err error) { return statusField(thread, "Tgid", 10) }
-
-// statusField is a number that the kernel tells of a thread; proc_pid_status(5).
-func statusField(thread int, name string, base int) (int, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
-	if err != nil {
-		return 0, errnoOf(err)
-	}
-	_, rest, _ := strings.Cut(string(status), "\n"+name+":")
-	line, _, _ := strings.Cut(rest, "\n")
-	n, err := strconv.ParseInt(strings.TrimSpace(line), base, 32)
-	if err != nil {
-		return 0, unix.ESRCH
-	}
-	return int(n), nil
-}
-
-// readMemory copies n bytes at addr of a thread.
-func readMemory(thread int, addr uint64, n int) ([]byte, error) {
-	b := make([]byte, n)
-	if n == 0 {
-		return b, nil
-	}
-	local := unix.Iovec{Base: &b[0]}
-	local.SetLen(n)
-	got, err := unix.ProcessVMReadv(thread, []unix.Iovec{local}, []unix.RemoteIovec{{Base: uintptr(addr), Len: n}}, 0)
-	if err != nil {
-		return nil, err
-	}
-	if got != n {
-		return nil, unix.EFAULT
-	}
-	return b, nil
 }
 
 // errnoOf is what the command gets for err.

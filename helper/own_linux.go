@@ -6,12 +6,14 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/pack"
 )
 
 // own checks what a helper opened, opens it again for the agent, and closes the
 // helper's descriptor. The result has an offset and flags that the helper
 // cannot change any more, and begins at the start of the file. A file that
-// cannot be what was asked for is errPacket.
+// cannot be what was asked for is pack.ErrMalformed.
 //
 // What the kernel shows of itself depends on who opened it, so that stays as the
 // helper opened it: without privileges.
@@ -54,7 +56,7 @@ func checkFile(fd int, o op) (pseudo bool, err error) {
 		return false, os.NewSyscallError("fstat", err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return false, fmt.Errorf("a descriptor of file type %#o: %w", st.Mode&unix.S_IFMT, errPacket)
+		return false, fmt.Errorf("a descriptor of file type %#o: %w", st.Mode&unix.S_IFMT, pack.ErrMalformed)
 	}
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {
@@ -64,7 +66,7 @@ func checkFile(fd int, o op) (pseudo bool, err error) {
 	// On arm64 the two have changed places.
 	const harmless = unix.O_CLOEXEC | unix.O_NOFOLLOW | 0o100000 | 0o400000
 	if flags&^harmless != access(o)|unix.O_NONBLOCK {
-		return false, fmt.Errorf("a descriptor with flags %#o: %w", flags, errPacket)
+		return false, fmt.Errorf("a descriptor with flags %#o: %w", flags, pack.ErrMalformed)
 	}
 	return checkFileSystem(fd, o)
 }
@@ -98,7 +100,7 @@ func checkFileSystem(fd int, o op) (pseudo bool, err error) {
 	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC,
 		configfsMagic, unix.BPF_FS_MAGIC, fusectlMagic, unix.BINFMTFS_MAGIC, unix.EFIVARFS_MAGIC:
 		if o == opOpenWrite {
-			return true, fmt.Errorf("a descriptor on file system %#x: %w", st.Type, errPacket)
+			return true, fmt.Errorf("a descriptor on file system %#x: %w", st.Type, pack.ErrMalformed)
 		}
 		return true, nil
 	}

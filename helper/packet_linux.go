@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/pack"
 )
 
 // packetReader takes packets from a socket that is in the poller. One
@@ -40,7 +42,7 @@ func (p *packetReader) next() (packet []byte, fd int, err error) {
 	}
 	fds, err := descriptors(p.control[:controls])
 	if err == nil && (flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 || len(fds) > 1) {
-		err = fmt.Errorf("packet with flags %#x and %d descriptors: %w", flags, len(fds), errPacket)
+		err = fmt.Errorf("packet with flags %#x and %d descriptors: %w", flags, len(fds), pack.ErrMalformed)
 	}
 	if err == nil && n == 0 {
 		err = io.EOF
@@ -71,7 +73,7 @@ func descriptors(control []byte) ([]int, error) {
 	for _, m := range messages {
 		some, err := unix.ParseUnixRights(&m)
 		if err != nil {
-			return fds, errors.Join(errPacket, err)
+			return fds, errors.Join(pack.ErrMalformed, err)
 		}
 		fds = append(fds, some...)
 	}

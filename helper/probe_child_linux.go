@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/userns"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -71,7 +72,7 @@ func ProbeMain() int {
 // mapped yet.
 func (r *probeReport) tryNamespaces(flags uintptr, uid, gid int) {
 	r.Namespaces = namespaceIDs()
-	if !r.note(layerUserNS, stepMaps, mapIDs(uid, gid)) {
+	if !r.note(layerUserNS, stepMaps, userns.MapIDs(uid, gid)) {
 		return
 	}
 	for _, n := range namespaces() {

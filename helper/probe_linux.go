@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/userns"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -213,7 +214,7 @@ func (p prober) run(ctx context.Context, what string, flags uintptr, layers ...s
 	if flags&unix.CLONE_NEWUSER != 0 {
 		// The child writes its maps by itself: only root may write those of a
 		// child, when the agent cannot be read.
-		cmd.SysProcAttr.AmbientCaps = viewCaps()
+		cmd.SysProcAttr.AmbientCaps = userns.Caps()
 	}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/usernotify"
 )
 
 // The calls that the filters of the probe refuse: the runtime makes neither,
@@ -70,10 +72,10 @@ func loadProbeFilter(call, action uint32, flags uintptr) (int, error) {
 // answerOne takes one call from a listener and answers it with EPERM,
 // seccomp_unotify(2).
 func answerOne(listener int) error {
-	asked, err := receiveCall(listener)
+	asked, err := usernotify.Receive(listener)
 	if err != nil {
 		return fmt.Errorf("receiving it: %w", err)
 	}
-	respond(listener, asked.id, unix.EPERM)
+	usernotify.Respond(listener, asked.ID, unix.EPERM)
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/pack"
 )
 
 // What the answers to one request may hold in all, counted as fsops counts it:
@@ -35,7 +36,7 @@ type result struct {
 func (r *result) take(o op, s status, body []byte, fd *int) (last bool, told, err error) {
 	opens := s == statusDone && (o == opOpenRead || o == opOpenWrite)
 	if opens != (*fd >= 0) {
-		return false, nil, fmt.Errorf("status %d with or without a descriptor: %w", s, errPacket)
+		return false, nil, fmt.Errorf("status %d with or without a descriptor: %w", s, pack.ErrMalformed)
 	}
 	switch s {
 	case statusFailed:
@@ -46,34 +47,34 @@ func (r *result) take(o op, s status, body []byte, fd *int) (last bool, told, er
 		return true, fsops.InvalidError{Text: text}, err
 	case statusDone, statusMore:
 	default:
-		return false, nil, fmt.Errorf("status %d: %w", s, errPacket)
+		return false, nil, fmt.Errorf("status %d: %w", s, pack.ErrMalformed)
 	}
 	if s == statusMore && o != opReadDirectory && o != opWalk {
-		return false, nil, fmt.Errorf("more than one packet: %w", errPacket)
+		return false, nil, fmt.Errorf("more than one packet: %w", pack.ErrMalformed)
 	}
-	d := decoder{rest: body}
+	d := newDecoder(body)
 	switch o {
 	case opOpenRead, opOpenWrite:
 		r.fd, *fd = *fd, -1 // looked at by who asked: see own
 	case opStat:
 		r.metadata = d.metadata()
 	case opCanonicalize:
-		r.path = d.string(maxPacket)
+		r.path = d.String(maxPacket)
 	case opReadDirectory:
 		err = r.takeEntries(&d)
 	case opWalk:
-		r.truncated = d.bool()
-		d.bad = d.bad || r.truncated && s != statusDone
+		r.truncated = d.Bool()
+		d.Require(!r.truncated || s == statusDone)
 		err = r.takeItems(&d)
 	}
 	if err == nil {
-		err = d.end()
+		err = d.End()
 	}
 	return s == statusDone, nil, err
 }
 
 func (r *result) takeEntries(d *decoder) error {
-	for len(d.rest) > 0 && !d.bad {
+	for d.More() {
 		e := d.entry()
 		if r.size += len(e.Name) + entryAllowance; r.size > maxListing {
 			return fmt.Errorf("a listing of more than %d bytes", maxListing)
@@ -84,7 +85,7 @@ func (r *result) takeEntries(d *decoder) error {
 }
 
 func (r *result) takeItems(d *decoder) error {
-	for len(d.rest) > 0 && !d.bad {
+	for d.More() {
 		i := d.walkItem()
 		if r.size += len(i.path) + entryAllowance; r.size > maxWalk {
 			return fmt.Errorf("a walk of more than %d bytes", maxWalk)

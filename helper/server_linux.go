@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/pack"
 )
 
 const (
@@ -133,7 +134,7 @@ func (s *server) answer(r *request) error {
 	case opCanonicalize:
 		var path string
 		if path, err = s.view.Canonicalize(ctx, r.path); err == nil {
-			a.packet = appendString(a.packet, clip(path, maxText))
+			a.packet = pack.AppendString(a.packet, clip(path, maxText))
 		}
 	case opReadDirectory:
 		err = a.list(s.view.ReadDirectory(ctx, r.path))
@@ -269,7 +270,7 @@ func (a *answer) walk(ctx context.Context, r *request) error {
 		a.room(itemHeader+len(i.path), 0)
 		a.packet = i.append(a.packet)
 	}
-	a.packet[answerHeader] = flag(found.Truncated)
+	a.packet[answerHeader] = pack.Bool(found.Truncated)
 	return nil
 }
 

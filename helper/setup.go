@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/execagent/execagent/internal/pack"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -25,7 +26,7 @@ func (s *setup) encode() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding the policy: %w", err)
 	}
-	b := appendString(nil, string(policy))
+	b := pack.AppendString(nil, string(policy))
 	for _, pid := range s.hidden {
 		b = binary.LittleEndian.AppendUint32(b, uint32(pid))
 	}
@@ -35,13 +36,13 @@ func (s *setup) encode() ([]byte, error) {
 // decodeSetup is the reverse of encode. A policy that restricts no files is an
 // error.
 func decodeSetup(encoded []byte) (*setup, error) {
-	d := decoder{rest: encoded}
+	d := newDecoder(encoded)
 	s := setup{policy: new(sandbox.Policy)}
-	policy := d.string(maxSetup)
-	for len(d.rest) > 0 && !d.bad {
-		s.hidden = append(s.hidden, int(d.uint32()))
+	policy := d.String(maxSetup)
+	for d.More() {
+		s.hidden = append(s.hidden, int(d.Uint32()))
 	}
-	if err := d.end(); err != nil {
+	if err := d.End(); err != nil {
 		return nil, fmt.Errorf("decoding the setup: %w", err)
 	}
 	if err := s.policy.UnmarshalText([]byte(policy)); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/pack"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -111,7 +112,7 @@ func openPipes(config []byte) (f pipes, err error) {
 	if f.log, err = pollable(ends[0], "fs helper log"); err != nil {
 		return f, err
 	}
-	memfd, err := sealedFile("fs-helper", config)
+	memfd, err := pack.SealedFile("fs-helper", config)
 	if err != nil {
 		return f, err
 	}
@@ -131,28 +132,4 @@ func (f pipes) closeOurs() {
 			_ = file.Close() // nothing was written
 		}
 	}
-}
-
-// sealedFile is a file in memory that nobody can change, read from its start.
-func sealedFile(name string, data []byte) (int, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return -1, os.NewSyscallError("memfd_create", err)
-	}
-	for off := 0; off < len(data) && err == nil; {
-		var n int
-		if n, err = unix.Pwrite(fd, data[off:], int64(off)); err == unix.EINTR {
-			err = nil
-		}
-		off += max(n, 0)
-	}
-	if err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
-			unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
-	}
-	if err != nil {
-		unix.Close(fd)
-		return -1, fmt.Errorf("writing a memfd: %w", err)
-	}
-	return fd, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/caps"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -54,7 +55,7 @@ func (t *target) startHere(s *supervisor) error {
 
 // become makes the calling thread what the command is to be.
 func (t *target) become() error {
-	if err := dropCapabilities(); err != nil {
+	if err := caps.Drop(); err != nil {
 		return err
 	}
 	// Only now: with capabilities it could enter what the command could not.

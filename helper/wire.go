@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/pack"
 )
 
 // What the agent and an fs helper say to each other: packets over one
@@ -124,55 +125,55 @@ func (r *request) append(b []byte) []byte {
 	case opCancel, opPing:
 		return b
 	}
-	b = appendString(b, r.path)
+	b = pack.AppendString(b, r.path)
 	switch r.op {
 	case opOpenRead, opOpenWrite, opStat:
 		b = append(b, byte(r.links))
 	case opCreateDirectory:
-		b = append(b, flag(r.recursive), byte(r.links))
+		b = append(b, pack.Bool(r.recursive), byte(r.links))
 	case opRemove:
-		b = append(b, flag(r.recursive), flag(r.force), byte(r.links))
+		b = append(b, pack.Bool(r.recursive), pack.Bool(r.force), byte(r.links))
 	case opCopy:
-		b = appendString(b, r.to)
-		b = append(b, flag(r.recursive))
+		b = pack.AppendString(b, r.to)
+		b = append(b, pack.Bool(r.recursive))
 	case opRename:
-		b = appendString(b, r.to)
-		b = append(b, flag(r.force))
+		b = pack.AppendString(b, r.to)
+		b = append(b, pack.Bool(r.force))
 	case opWalk:
 		b = binary.LittleEndian.AppendUint64(b, r.walk.MaxDepth)
 		b = binary.LittleEndian.AppendUint64(b, r.walk.MaxDirectories)
 		b = binary.LittleEndian.AppendUint64(b, r.walk.MaxEntries)
-		b = append(b, flag(r.walk.FollowDirectoryLinks), flag(r.walk.PruneHidden))
+		b = append(b, pack.Bool(r.walk.FollowDirectoryLinks), pack.Bool(r.walk.PruneHidden))
 	}
 	return b
 }
 
 // decodeRequest is the reverse of request.append.
 func decodeRequest(packet []byte) (request, error) {
-	d := decoder{rest: packet}
-	r := request{id: d.uint32(), op: op(d.byte())}
+	d := newDecoder(packet)
+	r := request{id: d.Uint32(), op: op(d.Byte())}
 	switch r.op {
 	case opCancel, opPing:
 	case opCanonicalize, opReadDirectory:
-		r.path = d.string(maxPath)
+		r.path = d.String(maxPath)
 	case opOpenRead, opOpenWrite, opStat:
-		r.path, r.links = d.string(maxPath), d.links()
+		r.path, r.links = d.String(maxPath), d.links()
 	case opCreateDirectory:
-		r.path, r.recursive, r.links = d.string(maxPath), d.bool(), d.links()
+		r.path, r.recursive, r.links = d.String(maxPath), d.Bool(), d.links()
 	case opRemove:
-		r.path, r.recursive, r.force, r.links = d.string(maxPath), d.bool(), d.bool(), d.links()
+		r.path, r.recursive, r.force, r.links = d.String(maxPath), d.Bool(), d.Bool(), d.links()
 	case opCopy:
-		r.path, r.to, r.recursive = d.string(maxPath), d.string(maxPath), d.bool()
+		r.path, r.to, r.recursive = d.String(maxPath), d.String(maxPath), d.Bool()
 	case opRename:
-		r.path, r.to, r.force = d.string(maxPath), d.string(maxPath), d.bool()
+		r.path, r.to, r.force = d.String(maxPath), d.String(maxPath), d.Bool()
 	case opWalk:
-		r.path = d.string(maxPath)
-		r.walk.MaxDepth, r.walk.MaxDirectories, r.walk.MaxEntries = d.uint64(), d.uint64(), d.uint64()
-		r.walk.FollowDirectoryLinks, r.walk.PruneHidden = d.bool(), d.bool()
+		r.path = d.String(maxPath)
+		r.walk.MaxDepth, r.walk.MaxDirectories, r.walk.MaxEntries = d.Uint64(), d.Uint64(), d.Uint64()
+		r.walk.FollowDirectoryLinks, r.walk.PruneHidden = d.Bool(), d.Bool()
 	default:
-		d.bad = true
+		d.Require(false)
 	}
-	if err := d.end(); err != nil {
+	if err := d.End(); err != nil {
 		return request{}, fmt.Errorf("request of operation %d: %w", r.op, err)
 	}
 	return r, nil
@@ -200,20 +201,20 @@ func appendAnswer(b []byte, id uint32, s status) []byte {
 // appendError encodes the whole answer that tells err.
 func appendError(b []byte, id uint32, err error) []byte {
 	if invalid, ok := errors.AsType[fsops.InvalidError](err); ok {
-		return appendString(appendAnswer(b, id, statusRefused), clip(invalid.Text, maxText))
+		return pack.AppendString(appendAnswer(b, id, statusRefused), clip(invalid.Text, maxText))
 	}
 	b = appendAnswer(b, id, statusFailed)
 	var call, path string
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		call, path, err = pe.Op, pe.Path, pe.Err
 	}
-	b = appendString(b, clip(call, maxPath))
-	b = appendString(b, clip(path, maxPath))
+	b = pack.AppendString(b, clip(call, maxPath))
+	b = pack.AppendString(b, clip(path, maxPath))
 	if errno, ok := errors.AsType[syscall.Errno](err); ok && errno > 0 && errno <= maxErrno {
 		return binary.LittleEndian.AppendUint32(b, uint32(errno))
 	}
 	b = binary.LittleEndian.AppendUint32(b, 0)
-	return appendString(b, clip(err.Error(), maxText))
+	return pack.AppendString(b, clip(err.Error(), maxText))
 }
 
 // maxErrno is MAX_ERRNO of linux/err.h.
@@ -222,17 +223,17 @@ const maxErrno = 4095
 // decodeFailed is the error that the body of a failed answer tells: as fsops
 // would have returned it. The second error is one of the encoding.
 func decodeFailed(body []byte) (told, bad error) {
-	d := decoder{rest: body}
-	call, path, errno := d.string(maxPath), d.string(maxPath), d.uint32()
+	d := newDecoder(body)
+	call, path, errno := d.String(maxPath), d.String(maxPath), d.Uint32()
 	switch {
 	case errno == 0:
-		told = errors.New(d.string(maxText))
+		told = errors.New(d.String(maxText))
 	case errno <= maxErrno:
 		told = syscall.Errno(errno)
 	default:
-		d.bad = true
+		d.Require(false)
 	}
-	if err := d.end(); err != nil {
+	if err := d.End(); err != nil {
 		return nil, err
 	}
 	if call != "" || path != "" {
@@ -243,29 +244,29 @@ func decodeFailed(body []byte) (told, bad error) {
 
 // decodeText is the body of a refused answer.
 func decodeText(body []byte) (string, error) {
-	d := decoder{rest: body}
-	text := d.string(maxText)
-	return text, d.end()
+	d := newDecoder(body)
+	text := d.String(maxText)
+	return text, d.End()
 }
 
 // Layers cross as one string.
 const layerSeparator = ","
 
 func encodeReady(layers []string) []byte {
-	return appendString(appendAnswer(nil, 0, statusReady), strings.Join(layers, layerSeparator))
+	return pack.AppendString(appendAnswer(nil, 0, statusReady), strings.Join(layers, layerSeparator))
 }
 
 // decodeLayers is the body of a ready answer, which has at least one layer.
 func decodeLayers(body []byte) ([]string, error) {
 	text, err := decodeText(body)
 	if err == nil && text == "" {
-		err = errPacket
+		err = pack.ErrMalformed
 	}
 	return strings.Split(text, layerSeparator), err
 }
 
 func appendMetadata(b []byte, m fsops.Metadata) []byte {
-	b = append(b, flag(m.IsDirectory), flag(m.IsFile), flag(m.IsSymlink))
+	b = append(b, pack.Bool(m.IsDirectory), pack.Bool(m.IsFile), pack.Bool(m.IsSymlink))
 	b = binary.LittleEndian.AppendUint64(b, m.Size)
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.CreatedAtMs))
 	return binary.LittleEndian.AppendUint64(b, uint64(m.ModifiedAtMs))
@@ -273,9 +274,9 @@ func appendMetadata(b []byte, m fsops.Metadata) []byte {
 
 func (d *decoder) metadata() fsops.Metadata {
 	return fsops.Metadata{
-		IsDirectory: d.bool(), IsFile: d.bool(), IsSymlink: d.bool(),
-		Size:        d.uint64(),
-		CreatedAtMs: int64(d.uint64()), ModifiedAtMs: int64(d.uint64()),
+		IsDirectory: d.Bool(), IsFile: d.Bool(), IsSymlink: d.Bool(),
+		Size:        d.Uint64(),
+		CreatedAtMs: int64(d.Uint64()), ModifiedAtMs: int64(d.Uint64()),
 	}
 }
 
@@ -295,14 +296,14 @@ func appendEntry(b []byte, e fsops.DirEntry) []byte {
 	case e.IsFile:
 		kind = kindFile
 	}
-	return appendString(append(b, kind), e.Name)
+	return pack.AppendString(append(b, kind), e.Name)
 }
 
 func (d *decoder) entry() fsops.DirEntry {
-	kind := d.byte()
-	d.bad = d.bad || kind > kindDirectory
+	kind := d.Byte()
+	d.Require(kind <= kindDirectory)
 	return fsops.DirEntry{
-		Name:        d.string(maxPacket),
+		Name:        d.String(maxPacket),
 		IsDirectory: kind == kindDirectory,
 		IsFile:      kind == kindFile,
 	}
@@ -316,7 +317,7 @@ type walkItem struct {
 }
 
 func (i walkItem) append(b []byte) []byte {
-	b = appendString(append(b, i.kind), i.path)
+	b = pack.AppendString(append(b, i.kind), i.path)
 	if i.kind == kindError {
 		// Whatever else View finds has an errno too; 0 stands for a name only.
 		errno, ok := errors.AsType[syscall.Errno](i.err)
@@ -329,97 +330,31 @@ func (i walkItem) append(b []byte) []byte {
 }
 
 func (d *decoder) walkItem() walkItem {
-	i := walkItem{kind: d.byte(), path: d.string(maxPacket)}
+	i := walkItem{kind: d.Byte(), path: d.String(maxPacket)}
 	switch i.kind {
 	case kindFile, kindDirectory:
 	case kindError:
-		errno := d.uint32()
-		d.bad = d.bad || errno > maxErrno
+		errno := d.Uint32()
+		d.Require(errno <= maxErrno)
 		i.err = syscall.Errno(errno)
 		if errno == 0 {
 			i.err = fsops.ErrNotUTF8
 		}
 	default:
-		d.bad = true
+		d.Require(false)
 	}
 	return i
 }
 
-func flag(b bool) byte {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func appendString(b []byte, s string) []byte {
-	return append(binary.LittleEndian.AppendUint32(b, uint32(len(s))), s...)
-}
-
 func clip(s string, n int) string { return s[:min(n, len(s))] }
 
-// errPacket is a packet that is not as the table on top has it.
-var errPacket = errors.New("malformed packet")
+// decoder takes a packet apart.
+type decoder struct{ pack.Decoder }
 
-// decoder takes a packet apart. What is missing reads as zero and makes it bad.
-type decoder struct {
-	rest []byte
-	bad  bool
-}
-
-func (d *decoder) take(n uint32) []byte {
-	if d.bad || uint64(n) > uint64(len(d.rest)) {
-		d.bad = true
-		return nil
-	}
-	b := d.rest[:n]
-	d.rest = d.rest[n:]
-	return b
-}
-
-func (d *decoder) byte() byte {
-	if b := d.take(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
-func (d *decoder) bool() bool {
-	b := d.byte()
-	d.bad = d.bad || b > 1
-	return b == 1
-}
+func newDecoder(packet []byte) decoder { return decoder{pack.NewDecoder(packet)} }
 
 func (d *decoder) links() fsops.Links {
-	l := fsops.Links(d.byte())
-	d.bad = d.bad || l > fsops.RefuseLinks
+	l := fsops.Links(d.Byte())
+	d.Require(l <= fsops.RefuseLinks)
 	return l
-}
-
-func (d *decoder) uint32() uint32 {
-	if b := d.take(4); b != nil {
-		return binary.LittleEndian.Uint32(b)
-	}
-	return 0
-}
-
-func (d *decoder) uint64() uint64 {
-	if b := d.take(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
-}
-
-func (d *decoder) string(limit uint32) string {
-	n := d.uint32()
-	d.bad = d.bad || n > limit
-	return string(d.take(n))
-}
-
-// end checks that all was there and nothing is left.
-func (d *decoder) end() error {
-	if d.bad || len(d.rest) > 0 {
-		return errPacket
-	}
-	return nil
 }

@@ -99,13 +99,13 @@ func TestErrorsCross(t *testing.T) {
 		if len(packet) > maxPacket {
 			t.Errorf("%s: packet of %d bytes", tt.name, len(packet))
 		}
-		d := decoder{rest: packet}
-		if id := d.uint32(); id != 7 {
+		d := newDecoder(packet)
+		if id := d.Uint32(); id != 7 {
 			t.Errorf("%s: number %d", tt.name, id)
 		}
 		none := -1
 		r := result{fd: -1}
-		last, got, err := r.take(opStat, status(d.byte()), d.rest, &none)
+		last, got, err := r.take(opStat, status(d.Byte()), d.Rest(), &none)
 		if err != nil || !last {
 			t.Errorf("%s: last %v, error %v", tt.name, last, err)
 			continue

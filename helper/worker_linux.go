@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/pack"
 )
 
 // HelperError is the end of an fs helper while it had a request, or that none
@@ -130,7 +132,7 @@ func (w *worker) finish(c *call) (result, error) {
 	}
 	fd, err := own(c.result.fd, c.request.op)
 	switch {
-	case errors.Is(err, errPacket):
+	case errors.Is(err, pack.ErrMalformed):
 		w.fail(fmt.Errorf("answer to operation %d: %w", c.request.op, err))
 		return result{fd: -1}, &HelperError{Err: w.broken}
 	case err != nil:
@@ -253,10 +255,10 @@ func (w *worker) handle(packet []byte, fd int) error {
 		}
 	}()
 	if len(packet) < answerHeader {
-		return fmt.Errorf("answer of %d bytes: %w", len(packet), errPacket)
+		return fmt.Errorf("answer of %d bytes: %w", len(packet), pack.ErrMalformed)
 	}
-	d := decoder{rest: packet}
-	id, status := d.uint32(), status(d.byte())
+	d := newDecoder(packet)
+	id, status := d.Uint32(), status(d.Byte())
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -265,16 +267,16 @@ func (w *worker) handle(packet []byte, fd int) error {
 		return w.broken
 	}
 	if w.layers == nil {
-		return w.readyLocked(id, status, d.rest)
+		return w.readyLocked(id, status, d.Rest())
 	}
-	if status == statusPong && id == 0 && len(d.rest) == 0 && fd < 0 {
+	if status == statusPong && id == 0 && len(d.Rest()) == 0 && fd < 0 {
 		return nil
 	}
 	c := w.calls[id%maxInFlight]
 	if c == nil || c.request.id != id {
-		return fmt.Errorf("answer to number %d, which was not asked: %w", id, errPacket)
+		return fmt.Errorf("answer to number %d, which was not asked: %w", id, pack.ErrMalformed)
 	}
-	last, told, err := c.result.take(c.request.op, status, d.rest, &fd)
+	last, told, err := c.result.take(c.request.op, status, d.Rest(), &fd)
 	if err != nil {
 		return fmt.Errorf("answer to operation %d: %w", c.request.op, err)
 	}
@@ -307,7 +309,7 @@ func (w *worker) readyLocked(id uint32, s status, body []byte) error {
 		}
 		return errors.New(text)
 	}
-	return fmt.Errorf("first packet: %w", errPacket)
+	return fmt.Errorf("first packet: %w", pack.ErrMalformed)
 }
 
 // fail ends the helper: it is killed, and every request that it had gets err.

@@ -1,4 +1,4 @@
-package helper
+package caps
 
 import (
 	"errors"
@@ -14,15 +14,13 @@ import (
 // maxCapability is one more than the highest capability that there can be.
 const maxCapability = 64
 
-// dropCapabilities takes all capabilities from the calling thread for good,
-// and those it holds from all others, whose bounding sets stay: what they execute
-// goes through withoutPrivileges.
-//
-// capabilities(7)
-func dropCapabilities() error {
+// Drop takes all capabilities from the calling thread for good, and from all other threads those that
+// they hold. The bounding sets of the others stay: what they execute has to be executed by a thread
+// that went through [DropThread] with no_new_privs set. capabilities(7)
+func Drop() error {
 	runtime.LockOSThread() // in case of a build with cgo, see below
 	defer runtime.UnlockOSThread()
-	if err := dropBounding(); err != nil {
+	if err := DropBounding(); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
@@ -34,26 +32,26 @@ func dropCapabilities() error {
 		// A build with cgo, as for the race detector. psx looks for threads in
 		// /proc, which the view may hide; and only this thread starts the
 		// command.
-		return dropThread()
+		return DropThread()
 	}
 	if errno != 0 {
 		return fmt.Errorf("dropping capabilities: %w", os.NewSyscallError("capset", errno))
 	}
-	return checkCapabilities()
+	return Check()
 }
 
-// dropThread takes the capabilities that it holds from the calling thread.
-func dropThread() error {
+// DropThread takes from the calling thread the capabilities that it holds.
+func DropThread() error {
 	header, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
 	if err := unix.Capset(&header, &none[0]); err != nil {
 		return fmt.Errorf("dropping capabilities: %w", os.NewSyscallError("capset", err))
 	}
-	return checkCapabilities()
+	return Check()
 }
 
-// dropBounding empties the bounding set. Without the capability for that it
+// DropBounding empties the bounding set. Without the capability for that it
 // stays, and no_new_privs keeps programs from getting any of it.
-func dropBounding() error {
+func DropBounding() error {
 	may, err := capability(unix.CAP_SETPCAP)
 	if err != nil || !may {
 		return err
@@ -84,8 +82,8 @@ func capabilities() (sets [2]unix.CapUserData, err error) {
 	return sets, nil
 }
 
-// checkCapabilities makes sure that the calling thread has none.
-func checkCapabilities() error {
+// Check makes sure that the calling thread has no capability.
+func Check() error {
 	sets, err := capabilities()
 	if err == nil && sets != [2]unix.CapUserData{} {
 		err = errors.New("dropping capabilities: some are left")
