@@ -17,7 +17,7 @@ func links(follow *bool) fsops.Links {
 }
 
 // file is where a file request works and what it names there.
-func (c *connection) file(ctx context.Context, p protocol.PathURI, s *protocol.Sandbox) (fileSystem, string, error) {
+func (c *connection) file(ctx context.Context, p protocol.PathURI, s *protocol.Sandbox) (fsops.FS, string, error) {
 	files, err := c.agent.files(ctx, s)
 	if err != nil {
 		return nil, "", err
@@ -27,7 +27,7 @@ func (c *connection) file(ctx context.Context, p protocol.PathURI, s *protocol.S
 }
 
 // twoFiles is file for a request with a source and a destination.
-func (c *connection) twoFiles(ctx context.Context, src, dst protocol.PathURI, s *protocol.Sandbox) (files fileSystem, from, to string, err error) {
+func (c *connection) twoFiles(ctx context.Context, src, dst protocol.PathURI, s *protocol.Sandbox) (files fsops.FS, from, to string, err error) {
 	files, from, err = c.file(ctx, src, s)
 	if err == nil {
 		to, err = dst.Native()
@@ -64,7 +64,7 @@ func (c *connection) readFile(ctx context.Context, p protocol.PathParams) (*file
 	}
 	r := &fileResult{share: share{own: c.answers, total: c.agent.content}}
 	alloc := func(n int) ([]byte, error) { return r.alloc(ctx, n) }
-	if r.Data, err = files.ReadFile(ctx, path, links(p.FollowSymlinks), alloc); err != nil {
+	if r.Data, err = fsops.ReadFile(ctx, files, path, links(p.FollowSymlinks), alloc); err != nil {
 		r.Sent()
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (c *connection) writeFile(ctx context.Context, p protocol.WriteFileParams) 
 		err = protocol.InvalidRequest("dataBase64: %v", p.DataError)
 	}
 	if err == nil {
-		err = files.WriteFile(ctx, path, p.Data, links(p.FollowSymlinks))
+		err = fsops.WriteFile(ctx, files, path, p.Data, links(p.FollowSymlinks))
 	}
 	return protocol.Empty{}, err
 }

@@ -49,7 +49,7 @@ func (c *connection) watchMissing(ctx context.Context, p protocol.WatchMissingPa
 }
 
 // watchable is the path of uri if the request may watch it.
-func watchable(files fileSystem, uri protocol.PathURI) (string, error) {
+func watchable(files fsops.FS, uri protocol.PathURI) (string, error) {
 	path, err := uri.Native()
 	if err != nil {
 		return "", err

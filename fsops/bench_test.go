@@ -18,7 +18,7 @@ func BenchmarkStat(b *testing.B) {
 			path := filepath.Join(root, "f")
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := fsops.Stat(path, links); err != nil {
+				if _, err := host.Stat(b.Context(), path, links); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -28,7 +28,7 @@ func BenchmarkStat(b *testing.B) {
 		path := filepath.Join(root, "l")
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := fsops.Stat(path, fsops.FollowLinks); err != nil {
+			if _, err := host.Stat(b.Context(), path, fsops.FollowLinks); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -37,7 +37,7 @@ func BenchmarkStat(b *testing.B) {
 		path := filepath.Join(root, "nope")
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := fsops.Stat(path, fsops.FollowLinks); err == nil {
+			if _, err := host.Stat(b.Context(), path, fsops.FollowLinks); err == nil {
 				b.Fatal("it exists")
 			}
 		}
@@ -51,7 +51,7 @@ func BenchmarkCanonicalize(b *testing.B) {
 			path := filepath.Join(root, name)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := fsops.Canonicalize(path); err != nil {
+				if _, err := host.Canonicalize(b.Context(), path); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -66,7 +66,7 @@ func BenchmarkReadDirectory(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		entries, err := fsops.ReadDirectory(root)
+		entries, err := host.ReadDirectory(b.Context(), root)
 		if err != nil || len(entries) != 1000 {
 			b.Fatal(len(entries), err)
 		}
@@ -87,7 +87,7 @@ func BenchmarkWalk(b *testing.B) {
 			o.FollowDirectoryLinks = follow
 			b.ReportAllocs()
 			for b.Loop() {
-				res, err := fsops.Walk(b.Context(), root, o)
+				res, err := host.Walk(b.Context(), root, o)
 				if err != nil || len(res.Entries) != 10_100 {
 					b.Fatal(len(res.Entries), err)
 				}
@@ -108,7 +108,7 @@ func BenchmarkReadFile(b *testing.B) {
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				got, err := fsops.ReadFile(path, fsops.FollowLinks, alloc)
+				got, err := fsops.ReadFile(b.Context(), host, path, fsops.FollowLinks, alloc)
 				if err != nil || len(got) != size {
 					b.Fatal(len(got), err)
 				}
@@ -125,7 +125,7 @@ func BenchmarkWriteFile(b *testing.B) {
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := fsops.WriteFile(path, data, fsops.FollowLinks); err != nil {
+				if err := fsops.WriteFile(b.Context(), host, path, data, fsops.FollowLinks); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -164,10 +164,10 @@ func BenchmarkCopyTree(b *testing.B) {
 	dst := filepath.Join(root, "dst")
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := fsops.Copy(b.Context(), filepath.Join(root, "src"), dst, true); err != nil {
+		if err := host.Copy(b.Context(), filepath.Join(root, "src"), dst, true); err != nil {
 			b.Fatal(err)
 		}
-		if err := fsops.Remove(b.Context(), dst, true, false, fsops.FollowLinks); err != nil {
+		if err := host.Remove(b.Context(), dst, true, false, fsops.FollowLinks); err != nil {
 			b.Fatal(err)
 		}
 	}

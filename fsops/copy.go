@@ -21,7 +21,7 @@ const copyChunk = 16 << 20
 // an [InvalidError] and nothing is touched. Links in the source are never
 // followed, nor is anything below directories that the copy itself made;
 // links that stand in an existing destination are, as for a single file.
-func Copy(ctx context.Context, src, dst string, recursive bool) error {
+func (Host) Copy(ctx context.Context, src, dst string, recursive bool) error {
 	return (*View)(nil).copy(ctx, src, dst, recursive)
 }
 

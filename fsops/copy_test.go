@@ -11,8 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
-
-	"github.com/execagent/execagent/fsops"
 )
 
 func TestCopy(t *testing.T) {
@@ -103,7 +101,7 @@ func TestCopy(t *testing.T) {
 				}
 				return filepath.Join(root, p)
 			}
-			err := fsops.Copy(t.Context(), abs(tt.src), abs(tt.dst), !tt.flat)
+			err := host.Copy(t.Context(), abs(tt.src), abs(tt.dst), !tt.flat)
 			checkErr(t, err, tt.err)
 			if tt.err != nil && tt.err != error(invalid) && len(tt.with) > 0 {
 				return // stopped in the middle
@@ -131,7 +129,7 @@ func TestCopyOntoHardLink(t *testing.T) {
 	if err := os.Link(filepath.Join(root, "a"), filepath.Join(root, "d/b")); err != nil {
 		t.Fatal(err)
 	}
-	checkErr(t, fsops.Copy(t.Context(), filepath.Join(root, "a"), filepath.Join(root, "d/b"), false), invalid)
+	checkErr(t, host.Copy(t.Context(), filepath.Join(root, "a"), filepath.Join(root, "d/b"), false), invalid)
 	if diff := cmp.Diff([]string{"a =text", "d/", "d/b =text"}, list(t, root)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -142,7 +140,7 @@ func TestCopyOntoHardLink(t *testing.T) {
 func TestCopyIntoItselfByLinkBelow(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "s/x/deep/f =1", "e/x -> ../s/x/deep")
-	checkErr(t, fsops.Copy(t.Context(), filepath.Join(root, "s"), filepath.Join(root, "e"), true), invalid)
+	checkErr(t, host.Copy(t.Context(), filepath.Join(root, "s"), filepath.Join(root, "e"), true), invalid)
 }
 
 func TestCopyModes(t *testing.T) {
@@ -158,11 +156,11 @@ func TestCopyModes(t *testing.T) {
 		}
 	}
 	for src, dst := range map[string]string{"f": "n", "t": "t2"} {
-		if err := fsops.Copy(t.Context(), filepath.Join(root, src), filepath.Join(root, dst), true); err != nil {
+		if err := host.Copy(t.Context(), filepath.Join(root, src), filepath.Join(root, dst), true); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := fsops.Copy(t.Context(), filepath.Join(root, "f"), filepath.Join(root, "over"), true); err != nil {
+	if err := host.Copy(t.Context(), filepath.Join(root, "f"), filepath.Join(root, "over"), true); err != nil {
 		t.Fatal(err)
 	}
 	umask := unix.Umask(0)
@@ -193,7 +191,7 @@ func TestCopyData(t *testing.T) {
 		dsts = append(dsts, filepath.Join(shm, "dst"))
 	}
 	for _, dst := range dsts {
-		if err := fsops.Copy(t.Context(), src, dst, false); err != nil {
+		if err := host.Copy(t.Context(), src, dst, false); err != nil {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(dst)
@@ -202,7 +200,7 @@ func TestCopyData(t *testing.T) {
 		}
 	}
 	proc := filepath.Join(root, "proc")
-	if err := fsops.Copy(t.Context(), "/proc/version", proc, false); err != nil {
+	if err := host.Copy(t.Context(), "/proc/version", proc, false); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(proc)
@@ -227,7 +225,7 @@ func TestCopyDeep(t *testing.T) {
 	for p := path.String(); p != root; p = filepath.Dir(p) {
 		grow(t, p, "f =x", "e/")
 	}
-	if err := fsops.Copy(t.Context(), filepath.Join(root, "s"), filepath.Join(root, "t"), true); err != nil {
+	if err := host.Copy(t.Context(), filepath.Join(root, "s"), filepath.Join(root, "t"), true); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(list(t, filepath.Join(root, "s")), list(t, filepath.Join(root, "t"))); diff != "" {
@@ -241,7 +239,7 @@ func TestCopyCancelled(t *testing.T) {
 	cancel()
 	root := tree(t, "f =x", "d/g =y")
 	for _, src := range []string{"f", "d"} {
-		checkErr(t, fsops.Copy(ctx, filepath.Join(root, src), filepath.Join(root, "n"+src), true), context.Canceled)
+		checkErr(t, host.Copy(ctx, filepath.Join(root, src), filepath.Join(root, "n"+src), true), context.Canceled)
 	}
 }
 
@@ -258,6 +256,6 @@ func TestCopyNoPermission(t *testing.T) {
 		t.Cleanup(func() { _ = os.Chmod(path, 0o700) })
 	}
 	for src, dst := range map[string]string{"secret": "n", "ok": "closed", "t": "t2"} {
-		checkErr(t, fsops.Copy(t.Context(), filepath.Join(root, src), filepath.Join(root, dst), true), unix.EACCES)
+		checkErr(t, host.Copy(t.Context(), filepath.Join(root, src), filepath.Join(root, dst), true), unix.EACCES)
 	}
 }

@@ -21,7 +21,7 @@ import (
 func dig(t *testing.T, root string, depth, stride int, links map[string]string) {
 	t.Helper()
 	t.Cleanup(func() {
-		if err := fsops.Remove(context.Background(), root+"/x", true, true, fsops.FollowLinks); err != nil {
+		if err := host.Remove(context.Background(), root+"/x", true, true, fsops.FollowLinks); err != nil {
 			t.Error(err)
 		}
 	})
@@ -146,11 +146,11 @@ func TestReadDirectoryTooLarge(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == n*9/10 {
-			if _, err := fsops.ReadDirectory(root); err != nil {
+			if _, err := host.ReadDirectory(t.Context(), root); err != nil {
 				t.Errorf("nine tenths: %v", err)
 			}
 		}
 	}
-	_, err = fsops.ReadDirectory(root)
+	_, err = host.ReadDirectory(t.Context(), root)
 	checkErr(t, err, invalid)
 }

@@ -2,6 +2,7 @@ package fsops
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"strings"
 	"unicode/utf8"
@@ -30,7 +31,7 @@ type DirEntry struct {
 
 // ReadDirectory lists the directory at path in the order of the file system,
 // hidden names included. Links that lead nowhere are left out.
-func ReadDirectory(path string) ([]DirEntry, error) {
+func (Host) ReadDirectory(_ context.Context, path string) ([]DirEntry, error) {
 	return (*View)(nil).readDirectory(path)
 }
 

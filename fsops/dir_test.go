@@ -28,21 +28,21 @@ func TestReadDirectory(t *testing.T) {
 		{Name: "up", IsDirectory: true},
 	}
 	for _, path := range []string{"d", "dlink"} {
-		got, err := fsops.ReadDirectory(filepath.Join(root, path))
+		got, err := host.ReadDirectory(t.Context(), filepath.Join(root, path))
 		checkErr(t, err, nil)
 		slices.SortFunc(got, func(a, b fsops.DirEntry) int { return strings.Compare(a.Name, b.Name) })
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", path, diff)
 		}
 	}
-	got, err := fsops.ReadDirectory(filepath.Join(root, "empty"))
+	got, err := host.ReadDirectory(t.Context(), filepath.Join(root, "empty"))
 	if err != nil || got == nil || len(got) != 0 {
 		t.Errorf("empty: %v, %v", got, err)
 	}
 	for path, want := range map[string]error{
 		"nope": unix.ENOENT, "z": unix.ENOTDIR, "d/ff": unix.ENOTDIR, "d/loop": unix.ELOOP, "d/dang": unix.ENOENT,
 	} {
-		_, err := fsops.ReadDirectory(filepath.Join(root, path))
+		_, err := host.ReadDirectory(t.Context(), filepath.Join(root, path))
 		checkErr(t, err, want)
 	}
 }
@@ -55,7 +55,7 @@ func TestReadDirectoryLarge(t *testing.T) {
 	for i := range n {
 		grow(t, root, "a-name-of-some-length-"+strconv.Itoa(i))
 	}
-	got, err := fsops.ReadDirectory(root)
+	got, err := host.ReadDirectory(t.Context(), root)
 	if err != nil || len(got) != n {
 		t.Fatalf("%d entries, %v, want %d", len(got), err, n)
 	}
@@ -66,7 +66,7 @@ func TestReadDirectoryLarge(t *testing.T) {
 		}
 		seen[e.Name] = true
 	}
-	again, err := fsops.ReadDirectory(root)
+	again, err := host.ReadDirectory(t.Context(), root)
 	if err != nil || !slices.Equal(got, again) {
 		t.Errorf("the order changed: %v", err)
 	}
@@ -84,10 +84,10 @@ func TestReadDirectoryNoPermission(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = unix.Chmod(path, 0o700) })
 	}
-	_, err := fsops.ReadDirectory(filepath.Join(root, "search"))
+	_, err := host.ReadDirectory(t.Context(), filepath.Join(root, "search"))
 	checkErr(t, err, unix.EACCES)
 	// The type of f is in the directory; where l leads is not.
-	got, err := fsops.ReadDirectory(filepath.Join(root, "list"))
+	got, err := host.ReadDirectory(t.Context(), filepath.Join(root, "list"))
 	if diff := cmp.Diff([]fsops.DirEntry{{Name: "f", IsFile: true}}, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}

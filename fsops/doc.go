@@ -11,10 +11,15 @@
 // Errors of the system are *fs.PathError values around the errno. What the
 // protocol itself refuses is an [InvalidError] or an [UnknownHandleError].
 //
-//	data, err := fsops.ReadFile("/srv/w/a.txt", fsops.FollowLinks, nil)
+// The operations are those of [FS]. [Host] has them on the whole file system, a
+// [View] under a policy, which it asks about every name of a path:
 //
-// A [View] has the same operations under a policy, which it asks about every
-// name of a path.
+//	func first(ctx context.Context, files fsops.FS) ([]byte, error) {
+//		return fsops.ReadFile(ctx, files, "/srv/w/a.txt", fsops.FollowLinks, nil)
+//	}
+//
+// [Handles] and [WatchMissing] work on descriptors and paths that an FS has let
+// through.
 //
 // The rules are those of the protocol notes rpc.md, section 5.
 package fsops

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // machine may have much else to do.
 const patience = 5 * time.Minute
 
+// host is what most tests work on.
+var host fsops.Host
+
 // tree makes what is described, one line each, in a new directory:
 //
 //	path            an empty file        path =text       a file

@@ -2,6 +2,7 @@ package fsops_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io/fs"
 	"math"
@@ -30,9 +31,9 @@ func unknown(t *testing.T, err error, id string) {
 func openHandle(h *fsops.Handles, id, path string, mode fsops.Mode) error {
 	return h.Open(id, mode, func() (int, error) {
 		if mode == fsops.ModeReplace {
-			return fsops.OpenWrite(path, fsops.FollowLinks)
+			return host.OpenWrite(context.Background(), path, fsops.FollowLinks)
 		}
-		return fsops.OpenRead(path, fsops.FollowLinks)
+		return host.OpenRead(context.Background(), path, fsops.FollowLinks)
 	})
 }
 

@@ -65,7 +65,7 @@ func TestSwappedLinks(t *testing.T) {
 		for end := time.Now().Add(duration); time.Now().Before(end); {
 			grow(t, root, append(files("t/m/d/"), "t/m/e -> ../../outside")...)
 			stop := swap(t, filepath.Join(root, "t/m/d"), filepath.Join(root, "t/m/e"))
-			_ = fsops.Remove(t.Context(), filepath.Join(root, "t"), true, true, fsops.FollowLinks)
+			_ = host.Remove(t.Context(), filepath.Join(root, "t"), true, true, fsops.FollowLinks)
 			stop()
 			if err := os.RemoveAll(filepath.Join(root, "t")); err != nil {
 				t.Fatal(err)
@@ -80,7 +80,7 @@ func TestSwappedLinks(t *testing.T) {
 		root := tree(t, append(files("t/m/d/"), "t/m/e -> ../../outside", "outside/secret =x")...)
 		stop := swap(t, filepath.Join(root, "t/m/d"), filepath.Join(root, "t/m/e"))
 		for end := time.Now().Add(duration); time.Now().Before(end); {
-			_ = fsops.Copy(t.Context(), filepath.Join(root, "t"), filepath.Join(root, "n"), true)
+			_ = host.Copy(t.Context(), filepath.Join(root, "t"), filepath.Join(root, "n"), true)
 			for _, line := range list(t, filepath.Join(root, "n")) {
 				if strings.Contains(line, "secret") {
 					t.Fatalf("copied %s", line)
@@ -97,7 +97,7 @@ func TestSwappedLinks(t *testing.T) {
 		root := tree(t, append(files("t/m/d/k/"), "t/m/e -> ../../outside", "outside/k/secret =x")...)
 		stop := swap(t, filepath.Join(root, "t/m/d"), filepath.Join(root, "t/m/e"))
 		for end := time.Now().Add(duration); time.Now().Before(end); {
-			res, err := fsops.Walk(t.Context(), filepath.Join(root, "t"), limits)
+			res, err := host.Walk(t.Context(), filepath.Join(root, "t"), limits)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,11 +113,11 @@ func TestSwappedLinks(t *testing.T) {
 		stop := swap(t, filepath.Join(root, "m/d"), filepath.Join(root, "m/e"))
 		path := filepath.Join(root, "m/d/f")
 		for end := time.Now().Add(duration); time.Now().Before(end); {
-			got, err := fsops.ReadFile(path, fsops.RefuseLinks, nil)
+			got, err := fsops.ReadFile(t.Context(), host, path, fsops.RefuseLinks, nil)
 			if err == nil && string(got) != "inside" || err != nil && !errors.Is(err, unix.ENOTDIR) {
 				t.Fatalf("read %q, %v", got, err)
 			}
-			err = fsops.WriteFile(path, []byte("inside"), fsops.RefuseLinks)
+			err = fsops.WriteFile(t.Context(), host, path, []byte("inside"), fsops.RefuseLinks)
 			if err != nil && !errors.Is(err, unix.ENOTDIR) {
 				t.Fatal(err)
 			}

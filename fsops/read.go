@@ -1,6 +1,8 @@
 package fsops
 
 import (
+	"context"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -11,30 +13,26 @@ const MaxFileSize = 512 << 20
 // large it is; procfs(5) writes at most a page at a time.
 const firstRead = 4096
 
-// ReadFile returns the contents of the regular file at path: [OpenRead] and
-// [ReadFrom].
-func ReadFile(path string, links Links, alloc Alloc) ([]byte, error) {
-	var st unix.Stat_t
-	fd, err := openRead(path, links, &st)
+// ReadFile returns the contents of the regular file at path: OpenRead of files
+// and [ReadFrom]. So a helper that is behind files opens it, and this process
+// reads.
+func ReadFile(ctx context.Context, files FS, path string, links Links, alloc Alloc) ([]byte, error) {
+	fd, err := files.OpenRead(ctx, path, links)
 	if err != nil {
 		return nil, err
 	}
-	return readFrom(fd, &st, path, alloc)
+	return ReadFrom(fd, path, alloc)
 }
 
 // OpenRead opens the file at path for reading. What is not a regular file is
 // an [InvalidError]. The caller closes the descriptor.
-func OpenRead(path string, links Links) (int, error) {
-	var st unix.Stat_t
-	return openRead(path, links, &st)
-}
-
-func openRead(path string, links Links, st *unix.Stat_t) (int, error) {
+func (Host) OpenRead(_ context.Context, path string, links Links) (int, error) {
 	fd, err := openFile(path, unix.O_RDONLY, links)
 	if err != nil {
 		return -1, pathError("open", path, err)
 	}
-	if err = fstat(fd, st); err == nil && !isRegular(st) {
+	var st unix.Stat_t
+	if err = fstat(fd, &st); err == nil && !isRegular(&st) {
 		err = notRegular(path)
 	}
 	if err != nil {
@@ -49,21 +47,15 @@ func openRead(path string, links Links, st *unix.Stat_t) (int, error) {
 // one over [MaxFileSize], is an [InvalidError]; path is for the texts of
 // errors. The slice comes from alloc and belongs to the caller.
 func ReadFrom(fd int, path string, alloc Alloc) ([]byte, error) {
+	defer unix.Close(fd)
 	var st unix.Stat_t
 	err := fstat(fd, &st)
 	if err == nil && !isRegular(&st) {
 		err = notRegular(path)
 	}
 	if err != nil {
-		unix.Close(fd)
 		return nil, pathError("stat", path, err)
 	}
-	return readFrom(fd, &st, path, alloc)
-}
-
-// readFrom reads fd, which is the regular file st, and closes it.
-func readFrom(fd int, st *unix.Stat_t, path string, alloc Alloc) ([]byte, error) {
-	defer unix.Close(fd)
 	if st.Size > MaxFileSize {
 		return nil, tooLarge(path)
 	}

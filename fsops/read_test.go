@@ -50,7 +50,7 @@ func TestReadFile(t *testing.T) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(root, path)
 		}
-		got, err := fsops.ReadFile(path, tt.links, nil)
+		got, err := fsops.ReadFile(t.Context(), host, path, tt.links, nil)
 		checkErr(t, err, tt.err)
 		if string(got) != tt.want {
 			t.Errorf("ReadFile(%q, %v) = %q, want %q", tt.path, tt.links, got, tt.want)
@@ -66,7 +66,7 @@ func TestReadFileSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_, err = fsops.ReadFile(path, fsops.FollowLinks, nil)
+	_, err = fsops.ReadFile(t.Context(), host, path, fsops.FollowLinks, nil)
 	checkErr(t, err, unix.ENXIO)
 }
 
@@ -78,7 +78,7 @@ func TestReadFileProc(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := fsops.ReadFile(path, fsops.FollowLinks, nil)
+		got, err := fsops.ReadFile(t.Context(), host, path, fsops.FollowLinks, nil)
 		if err != nil || len(got) == 0 || len(want) == 0 {
 			t.Errorf("%s: %d bytes, %v", path, len(got), err)
 		}
@@ -97,7 +97,7 @@ func TestReadFileLimit(t *testing.T) {
 	if err := os.Truncate(path, fsops.MaxFileSize+1); err != nil {
 		t.Fatal(err)
 	}
-	_, err := fsops.ReadFile(path, fsops.FollowLinks, func(n int) ([]byte, error) {
+	_, err := fsops.ReadFile(t.Context(), host, path, fsops.FollowLinks, func(n int) ([]byte, error) {
 		t.Errorf("%d bytes allocated for a file that is refused", n)
 		return make([]byte, 0, n), nil
 	})
@@ -115,7 +115,7 @@ func TestReadFileAlloc(t *testing.T) {
 	}
 	for _, room := range []int{-5000, -1, 0, 1, 5000} {
 		var asked []int
-		got, err := fsops.ReadFile(path, fsops.RefuseLinks, func(n int) ([]byte, error) {
+		got, err := fsops.ReadFile(t.Context(), host, path, fsops.RefuseLinks, func(n int) ([]byte, error) {
 			asked = append(asked, n)
 			return make([]byte, 0, n+room), nil
 		})
@@ -141,13 +141,13 @@ func TestReadFileNoPermission(t *testing.T) {
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(root, "dir"), 0o700) })
 	for _, links := range []fsops.Links{fsops.FollowLinks, fsops.RefuseLinks} {
 		for _, path := range []string{"f", "dir/g"} {
-			_, err := fsops.ReadFile(filepath.Join(root, path), links, nil)
+			_, err := fsops.ReadFile(t.Context(), host, filepath.Join(root, path), links, nil)
 			checkErr(t, err, unix.EACCES)
 		}
-		_, err := fsops.Stat(filepath.Join(root, "dir/g"), links)
+		_, err := host.Stat(t.Context(), filepath.Join(root, "dir/g"), links)
 		checkErr(t, err, unix.EACCES)
 	}
-	_, err := fsops.Canonicalize(filepath.Join(root, "dir/g"))
+	_, err := host.Canonicalize(t.Context(), filepath.Join(root, "dir/g"))
 	checkErr(t, err, unix.EACCES)
 }
 
@@ -160,7 +160,7 @@ func TestReadFileWithoutMemory(t *testing.T) {
 	}
 	short := errors.New("no memory")
 	none := func(int) ([]byte, error) { return nil, short }
-	if _, err := fsops.ReadFile(path, fsops.FollowLinks, none); err != short {
+	if _, err := fsops.ReadFile(t.Context(), host, path, fsops.FollowLinks, none); err != short {
 		t.Errorf("ReadFile: %v, want %v", err, short)
 	}
 	var handles fsops.Handles

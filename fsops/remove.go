@@ -17,7 +17,7 @@ var errRecursiveRefuse = errors.New("recursive removal does not go with refused 
 // No link is followed below path, even when one takes the place of a
 // directory meanwhile. The first error ends the removal; so does the context,
 // between directories.
-func Remove(ctx context.Context, path string, recursive, force bool, links Links) error {
+func (Host) Remove(ctx context.Context, path string, recursive, force bool, links Links) error {
 	return removed(path, force, remove(ctx, path, recursive, links))
 }
 

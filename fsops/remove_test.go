@@ -63,7 +63,7 @@ func TestRemove(t *testing.T) {
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(root, path)
 			}
-			err := fsops.Remove(t.Context(), path, a.recursive, a.force, a.links)
+			err := host.Remove(t.Context(), path, a.recursive, a.force, a.links)
 			checkErr(t, err, tt.err)
 			if after := list(t, root); len(before)-len(after) != tt.gone {
 				t.Errorf("Remove(%q, %+v): %d lines went, want %d: %q", tt.path, a, len(before)-len(after), tt.gone, after)
@@ -71,7 +71,7 @@ func TestRemove(t *testing.T) {
 		}
 	}
 	path := filepath.Join(tree(t, "d/f"), "d")
-	if err := fsops.Remove(t.Context(), path, true, true, fsops.RefuseLinks); err == nil {
+	if err := host.Remove(t.Context(), path, true, true, fsops.RefuseLinks); err == nil {
 		t.Error("recursive removal with refused links went through")
 	}
 	if diff := cmp.Diff([]string{"f"}, list(t, path)); diff != "" {
@@ -107,7 +107,7 @@ func TestRemoveDeepAndWide(t *testing.T) {
 		fd = next
 	}
 	unix.Close(fd)
-	if err := fsops.Remove(t.Context(), filepath.Join(root, "t"), true, false, fsops.FollowLinks); err != nil {
+	if err := host.Remove(t.Context(), filepath.Join(root, "t"), true, false, fsops.FollowLinks); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"keep =x"}, list(t, root)); diff != "" {
@@ -120,7 +120,7 @@ func TestRemoveCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	root := tree(t, "d/e/f")
-	checkErr(t, fsops.Remove(ctx, filepath.Join(root, "d"), true, true, fsops.FollowLinks), context.Canceled)
+	checkErr(t, host.Remove(ctx, filepath.Join(root, "d"), true, true, fsops.FollowLinks), context.Canceled)
 	if diff := cmp.Diff([]string{"d/", "d/e/", "d/e/f"}, list(t, root)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -135,9 +135,9 @@ func TestRemoveNoPermission(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(root, "r/s"), 0o700) })
-	checkErr(t, fsops.Remove(t.Context(), filepath.Join(root, "r"), true, true, fsops.FollowLinks), unix.EACCES)
+	checkErr(t, host.Remove(t.Context(), filepath.Join(root, "r"), true, true, fsops.FollowLinks), unix.EACCES)
 	if _, err := os.Lstat(filepath.Join(root, "r/s/f")); err != nil {
 		t.Error(err)
 	}
-	checkErr(t, fsops.Remove(t.Context(), filepath.Join(root, "r/s/f"), true, true, fsops.FollowLinks), unix.EACCES)
+	checkErr(t, host.Remove(t.Context(), filepath.Join(root, "r/s/f"), true, true, fsops.FollowLinks), unix.EACCES)
 }

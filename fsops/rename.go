@@ -1,13 +1,14 @@
 package fsops
 
 import (
+	"context"
 	"golang.org/x/sys/unix"
 )
 
 // Rename moves src to dst; links are moved, not followed. Without replace an
 // existing dst is EEXIST. Between mounts it is EXDEV. The errors are those of
 // rename(2).
-func Rename(src, dst string, replace bool) error {
+func (Host) Rename(_ context.Context, src, dst string, replace bool) error {
 	return pathError("rename", src, renameAt(unix.AT_FDCWD, src, unix.AT_FDCWD, dst, replace))
 }
 

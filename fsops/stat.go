@@ -1,6 +1,7 @@
 package fsops
 
 import (
+	"context"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +22,7 @@ type Metadata struct {
 
 // Stat describes the file at path. A dangling link is ENOENT, a loop ELOOP;
 // with [RefuseLinks] a link is an [InvalidError].
-func Stat(path string, links Links) (Metadata, error) {
+func (Host) Stat(_ context.Context, path string, links Links) (Metadata, error) {
 	m, err := stat(path, links)
 	return m, pathError("stat", path, err)
 }
@@ -89,7 +90,7 @@ const maxLinks = 40
 
 // Canonicalize returns path with every symbolic link resolved. The path must
 // exist.
-func Canonicalize(path string) (string, error) {
+func (Host) Canonicalize(_ context.Context, path string) (string, error) {
 	p, err := canonicalize(path)
 	return p, pathError("canonicalize", path, err)
 }

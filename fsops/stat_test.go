@@ -45,7 +45,7 @@ func TestStat(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.path+"/"+strconv.Itoa(int(tt.links)), func(t *testing.T) {
-			m, err := fsops.Stat(filepath.Join(root, tt.path), tt.links)
+			m, err := host.Stat(t.Context(), filepath.Join(root, tt.path), tt.links)
 			checkErr(t, err, tt.err)
 			if got := (meta{m.IsDirectory, m.IsFile, m.IsSymlink, m.Size}); got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
@@ -54,7 +54,7 @@ func TestStat(t *testing.T) {
 	}
 	for _, links := range []fsops.Links{fsops.FollowLinks, fsops.RefuseLinks} {
 		for _, path := range []string{"/", filepath.Join(root, "d")} {
-			m, err := fsops.Stat(path, links)
+			m, err := host.Stat(t.Context(), path, links)
 			if err != nil || !m.IsDirectory || m.IsFile || m.IsSymlink {
 				t.Errorf("Stat(%q, %v) = %+v, %v", path, links, m, err)
 			}
@@ -70,7 +70,7 @@ func TestStatTimes(t *testing.T) {
 		if err := os.Chtimes(path, time.Time{}, time.UnixMilli(want)); err != nil {
 			t.Fatal(err)
 		}
-		m, err := fsops.Stat(path, fsops.FollowLinks)
+		m, err := host.Stat(t.Context(), path, fsops.FollowLinks)
 		if err != nil || m.ModifiedAtMs != want {
 			t.Errorf("modified at %d, %v, want %d", m.ModifiedAtMs, err, want)
 		}
@@ -86,7 +86,7 @@ func TestStatTimes(t *testing.T) {
 			t.Errorf("created at %d, want a moment after %d", m.CreatedAtMs, before)
 		}
 	}
-	m, err := fsops.Stat("/proc/version", fsops.FollowLinks)
+	m, err := host.Stat(t.Context(), "/proc/version", fsops.FollowLinks)
 	if err != nil || m.CreatedAtMs != 0 {
 		t.Errorf("procfs: created at %d, %v, want 0", m.CreatedAtMs, err)
 	}
@@ -120,7 +120,7 @@ func TestCanonicalize(t *testing.T) {
 		{path: "z/x", err: unix.ENOTDIR},
 	}
 	for _, tt := range tests {
-		got, err := fsops.Canonicalize(filepath.Join(root, tt.path))
+		got, err := host.Canonicalize(t.Context(), filepath.Join(root, tt.path))
 		checkErr(t, err, tt.err)
 		want := ""
 		if tt.err == nil {
@@ -130,12 +130,12 @@ func TestCanonicalize(t *testing.T) {
 			t.Errorf("Canonicalize(%q) = %q, want %q", tt.path, got, want)
 		}
 	}
-	if got, err := fsops.Canonicalize("/"); got != "/" || err != nil {
+	if got, err := host.Canonicalize(t.Context(), "/"); got != "/" || err != nil {
 		t.Errorf("Canonicalize(/) = %q, %v", got, err)
 	}
 	// Links to the root keep the slash.
 	grow(t, root, "r -> /")
-	if got, err := fsops.Canonicalize(filepath.Join(root, "r")); got != "/" || err != nil {
+	if got, err := host.Canonicalize(t.Context(), filepath.Join(root, "r")); got != "/" || err != nil {
 		t.Errorf("Canonicalize(r -> /) = %q, %v", got, err)
 	}
 }

@@ -40,8 +40,20 @@ type Rules struct {
 	HiddenPIDs []int
 }
 
+// Watchable tells why a path may not be watched, or nil: a watch would tell when
+// something comes into being there, or changes.
+func (r *Rules) Watchable(path string) error {
+	switch access := r.Access(path); {
+	case access == Hidden && !r.Leads(path):
+		return pathError("watch", path, unix.ENOENT)
+	case access == Denied || r.DeniesFile != nil && r.DeniesFile(path):
+		return pathError("watch", path, unix.EACCES)
+	}
+	return nil
+}
+
 // View is the file operations of this package under a policy (sandbox.md 9 and
-// 13). They do what the functions of the same name do, and besides:
+// 13), an [FS]. They do what those of [Host] do, and besides:
 //
 //   - A hidden path is ENOENT, a denied one EACCES, a change of what may only
 //     be read EROFS. A denied object still has a type; its size and times are
@@ -59,8 +71,8 @@ type Rules struct {
 // A file with several hard links is judged by the path used. The methods may
 // run at once.
 //
-// A nil View restricts nothing: the functions of this package are the
-// unexported methods of one.
+// A nil View restricts nothing: Host has what it does from the unexported methods
+// of one.
 type View struct {
 	resolver
 	// fds is the directory of this process's descriptors in procfs, -1 where

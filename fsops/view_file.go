@@ -134,3 +134,6 @@ func (v *View) Canonicalize(_ context.Context, path string) (string, error) {
 	p, err := v.canonicalize(path)
 	return p, pathError("canonicalize", path, err)
 }
+
+// Watchable tells why path may not be watched.
+func (v *View) Watchable(path string) error { return v.rules.Watchable(path) }

@@ -69,7 +69,7 @@ type WalkResult struct {
 //
 // Without FollowDirectoryLinks no link is ever followed, even when it takes
 // the place of a directory during the walk.
-func Walk(ctx context.Context, root string, o WalkOptions) (WalkResult, error) {
+func (Host) Walk(ctx context.Context, root string, o WalkOptions) (WalkResult, error) {
 	return (*View)(nil).walk(ctx, root, o)
 }
 

@@ -20,7 +20,7 @@ var limits = fsops.WalkOptions{MaxDepth: 10, MaxDirectories: 100, MaxEntries: 10
 // errors in brackets, then "..." when truncated.
 func walk(t testing.TB, root, path string, o fsops.WalkOptions) (string, error) {
 	t.Helper()
-	res, err := fsops.Walk(t.Context(), filepath.Join(root, path), o)
+	res, err := host.Walk(t.Context(), filepath.Join(root, path), o)
 	var out []string
 	for _, e := range res.Entries {
 		rel, _ := filepath.Rel(root, e.Path)
@@ -147,7 +147,7 @@ func TestWalkNames(t *testing.T) {
 	if got, err := walk(t, root, "u\xff", limits); err != nil || got != "u\xff/f" {
 		t.Errorf("root with a bad name: %q, %v", got, err)
 	}
-	if got, err := fsops.Walk(t.Context(), "/", fsops.WalkOptions{MaxDirectories: 1, MaxEntries: 1000}); err != nil ||
+	if got, err := host.Walk(t.Context(), "/", fsops.WalkOptions{MaxDirectories: 1, MaxEntries: 1000}); err != nil ||
 		len(got.Entries) == 0 || strings.HasPrefix(got.Entries[0].Path, "//") {
 		t.Errorf("walk of /: %+v, %v", got, err)
 	}
@@ -207,7 +207,7 @@ func TestWalkCancelled(t *testing.T) {
 		}
 		return 1
 	}
-	if _, err := fsops.Walk(ctx, root, o); !errors.Is(err, context.Canceled) {
+	if _, err := host.Walk(ctx, root, o); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want %v", err, context.Canceled)
 	}
 }

@@ -35,6 +35,9 @@ type Watch struct {
 	done    chan struct{}
 }
 
+// Watchable allows every path.
+func (Host) Watchable(string) error { return nil }
+
 // WatchMissing watches until one of the missing paths, or the first missing
 // directory above it, appears, or until present (when not empty) is modified,
 // removed or replaced. A directory as present is modified by a change of its

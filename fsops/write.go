@@ -1,6 +1,7 @@
 package fsops
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strings"
@@ -14,10 +15,10 @@ import (
 // so it must not wait for good.
 const pipeTimeout = 5 * time.Second
 
-// WriteFile replaces the contents of the file at path: [OpenWrite] and
+// WriteFile replaces the contents of the file at path: OpenWrite of files and
 // [WriteTo].
-func WriteFile(path string, data []byte, links Links) error {
-	fd, err := OpenWrite(path, links)
+func WriteFile(ctx context.Context, files FS, path string, data []byte, links Links) error {
+	fd, err := files.OpenWrite(ctx, path, links)
 	if err != nil {
 		return err
 	}
@@ -31,7 +32,7 @@ func WriteFile(path string, data []byte, links Links) error {
 //
 // Devices and fifos are opened too; a fifo that nobody reads is ENXIO. With
 // [RefuseLinks] only regular files are.
-func OpenWrite(path string, links Links) (int, error) {
+func (Host) OpenWrite(_ context.Context, path string, links Links) (int, error) {
 	fd, err := openFile(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, links)
 	if err == nil && links == RefuseLinks {
 		var st unix.Stat_t
@@ -101,7 +102,7 @@ func writeSlowly(fd int, data []byte) error {
 // CreateDirectory makes a directory with mode 0777 less the umask. With
 // recursive it makes missing parents too, and an existing directory is fine;
 // else that is EEXIST and a missing parent ENOENT.
-func CreateDirectory(path string, recursive bool, links Links) error {
+func (Host) CreateDirectory(_ context.Context, path string, recursive bool, links Links) error {
 	var err error
 	switch {
 	case links == RefuseLinks:

@@ -48,7 +48,7 @@ func TestWriteFile(t *testing.T) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(root, path)
 		}
-		err := fsops.WriteFile(path, []byte("abc"), tt.links)
+		err := fsops.WriteFile(t.Context(), host, path, []byte("abc"), tt.links)
 		checkErr(t, err, tt.err)
 		if tt.at != "" {
 			got, err := os.ReadFile(filepath.Join(root, tt.at))
@@ -71,7 +71,7 @@ func TestWriteFileKeepsModeAndHardLinks(t *testing.T) {
 	if err := os.Chmod(a, 0o751); err != nil {
 		t.Fatal(err)
 	}
-	if err := fsops.WriteFile(a, []byte("short"), fsops.FollowLinks); err != nil {
+	if err := fsops.WriteFile(t.Context(), host, a, []byte("short"), fsops.FollowLinks); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(b)
@@ -82,7 +82,7 @@ func TestWriteFileKeepsModeAndHardLinks(t *testing.T) {
 	if err != nil || fi.Mode() != 0o751 {
 		t.Errorf("mode %v, %v, want 0751", fi.Mode(), err)
 	}
-	if err := fsops.WriteFile(filepath.Join(root, "n"), nil, fsops.FollowLinks); err != nil {
+	if err := fsops.WriteFile(t.Context(), host, filepath.Join(root, "n"), nil, fsops.FollowLinks); err != nil {
 		t.Fatal(err)
 	}
 	umask := unix.Umask(0)
@@ -104,7 +104,7 @@ func TestWriteFileFifoWithReader(t *testing.T) {
 	defer r.Close()
 	want := bytes.Repeat([]byte("x"), 1<<20)
 	written := make(chan error, 1)
-	go func() { written <- fsops.WriteFile(path, want, fsops.FollowLinks) }()
+	go func() { written <- fsops.WriteFile(t.Context(), host, path, want, fsops.FollowLinks) }()
 	got := make([]byte, len(want))
 	if n, err := io.ReadFull(r, got); err != nil {
 		t.Fatalf("after %d bytes: %v", n, err)
@@ -126,7 +126,7 @@ func TestWriteFileFullFifo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	checkErr(t, fsops.WriteFile(path, make([]byte, 1<<20), fsops.FollowLinks), unix.EAGAIN)
+	checkErr(t, fsops.WriteFile(t.Context(), host, path, make([]byte, 1<<20), fsops.FollowLinks), unix.EAGAIN)
 }
 
 func TestCreateDirectory(t *testing.T) {
@@ -174,7 +174,7 @@ func TestCreateDirectory(t *testing.T) {
 		if path != "/" {
 			path = filepath.Join(tree(t, standard...), path)
 		}
-		err := fsops.CreateDirectory(path, tt.recursive, tt.links)
+		err := host.CreateDirectory(t.Context(), path, tt.recursive, tt.links)
 		checkErr(t, err, tt.err)
 		if t.Failed() {
 			t.Fatalf("CreateDirectory(%q, %v, %v)", tt.path, tt.recursive, tt.links)
@@ -209,7 +209,7 @@ func TestRename(t *testing.T) {
 	}
 	for _, tt := range tests {
 		root := tree(t, standard...)
-		err := fsops.Rename(filepath.Join(root, tt.src), filepath.Join(root, tt.dst), tt.replace)
+		err := host.Rename(t.Context(), filepath.Join(root, tt.src), filepath.Join(root, tt.dst), tt.replace)
 		checkErr(t, err, tt.err)
 		after := list(t, root)
 		found := false
@@ -220,5 +220,5 @@ func TestRename(t *testing.T) {
 			t.Errorf("%s to %s: tree is %q, want %q in it", tt.src, tt.dst, after, tt.want)
 		}
 	}
-	checkErr(t, fsops.Rename(filepath.Join(tree(t, "z"), "z"), "/proc/z", true), unix.EXDEV)
+	checkErr(t, host.Rename(t.Context(), filepath.Join(tree(t, "z"), "z"), "/proc/z", true), unix.EXDEV)
 }

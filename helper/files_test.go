@@ -226,7 +226,7 @@ func TestLongLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := fsops.ReadDirectory(dir)
+	want, err := fsops.Host{}.ReadDirectory(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func TestLongLists(t *testing.T) {
 				return n
 			}
 		}
-		want, err := fsops.Walk(t.Context(), dir, o)
+		want, err := fsops.Host{}.Walk(t.Context(), dir, o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,37 @@
+package fsops
+
+import "context"
+
+// FS is the file operations of this package on one file system: all of the host's
+// ([Host]), or what a policy leaves of it ([View], and a client of a helper that
+// has one). [ReadFile] and [WriteFile] work on any of them.
+//
+// Paths are absolute and clean. Errors are those that doc.go lists, and with a
+// helper its own. The context bounds how long the caller waits; an operation that
+// changes something may still be done after the caller was given its error.
+// All methods may run at once.
+type FS interface {
+	// OpenRead and OpenWrite return a descriptor, which the caller closes.
+	OpenRead(ctx context.Context, path string, links Links) (fd int, err error)
+	OpenWrite(ctx context.Context, path string, links Links) (fd int, err error)
+	CreateDirectory(ctx context.Context, path string, recursive bool, links Links) error
+	Stat(ctx context.Context, path string, links Links) (Metadata, error)
+	Canonicalize(ctx context.Context, path string) (string, error)
+	ReadDirectory(ctx context.Context, path string) ([]DirEntry, error)
+	Walk(ctx context.Context, root string, o WalkOptions) (WalkResult, error)
+	Remove(ctx context.Context, path string, recursive, force bool, links Links) error
+	Copy(ctx context.Context, src, dst string, recursive bool) error
+	Rename(ctx context.Context, src, dst string, replace bool) error
+	// Watchable tells why [WatchMissing] may not be asked about path, or nil. A
+	// watch follows no link, so the path is judged as it is written.
+	Watchable(path string) error
+}
+
+// Host is the whole file system of the host, as this process may use it. The zero
+// value is the only one.
+type Host struct{}
+
+var (
+	_ FS = Host{}
+	_ FS = (*View)(nil)
+)
