@@ -38,9 +38,11 @@ var rules = map[string]rule{
 	"procs":                 {nil, "processes know nothing of JSON or RPC"},
 	"fsops":                 {nil, "file operations know nothing of JSON or RPC"},
 
-	"sandbox":                    {[]string{"sandbox/hold", "internal/strictbase64"}, "a policy is a value and the kernel calls that enforce it; it knows nothing of requests"},
+	"sandbox":                    {[]string{"sandbox/hold", "sandbox/internal/openat", "sandbox/internal/pathname", "internal/strictbase64"}, "a policy is a value and the kernel calls that enforce it; it knows nothing of requests"},
 	"sandbox/hold":               {nil, "a name is held whatever policy asks for it"},
 	"sandbox/internal/childtest": {nil, "processes of tests; it knows nothing of what is tested in them"},
+	"sandbox/internal/openat":    {nil, "a path is opened whatever for"},
+	"sandbox/internal/pathname":  {nil, "a path is a text"},
 	"sandbox/internal/seccomp":   {nil, "the tables of the filters, for the generator and the tests"},
 
 	"helper": {[]string{"sandbox", "fsops", "procs", "internal/caps", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns"},

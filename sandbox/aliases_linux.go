@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/execagent/execagent/sandbox/internal/openat"
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,7 +36,7 @@ func privateAliases(root int, private []string) ([]string, error) {
 	}
 	var all []string
 	for _, name := range private {
-		fd, err := openBeneath(root, name, 0)
+		fd, err := openat.Beneath(root, name, 0)
 		switch err {
 		case nil:
 		case unix.ENOENT, unix.ENOTDIR, unix.EACCES:
@@ -71,7 +73,7 @@ func aliasesHere(private []string) ([]string, error) {
 // mount of the id, or something below it; without name itself.
 func aliases(mounts []mountLine, name string, id uint64) []string {
 	i := slices.IndexFunc(mounts, func(m mountLine) bool { return m.id == id })
-	if i < 0 || !within(name, mounts[i].point) {
+	if i < 0 || !pathname.Within(name, mounts[i].point) {
 		return nil
 	}
 	in := join(mounts[i].root, name[len(trimRoot(mounts[i].point)):])
@@ -82,12 +84,12 @@ func aliases(mounts []mountLine, name string, id uint64) []string {
 		}
 		alias := m.point
 		switch {
-		case within(in, m.root):
+		case pathname.Within(in, m.root):
 			alias = join(m.point, in[len(trimRoot(m.root)):])
-		case !within(m.root, in):
+		case !pathname.Within(m.root, in):
 			continue
 		}
-		if !within(alias, name) {
+		if !pathname.Within(alias, name) {
 			all = append(all, alias)
 		}
 	}

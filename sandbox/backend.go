@@ -1,6 +1,10 @@
 package sandbox
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/execagent/execagent/sandbox/internal/pathname"
+)
 
 // Host is what a host can enforce, found out by doing it.
 type Host struct {
@@ -157,7 +161,7 @@ func (p *Policy) landlockExact() bool {
 		case r.Access == Write || r.Otherwise == Write:
 			return false
 		case r.Access == Denied || r.Otherwise == Denied:
-			if r.Path != "/" && p.Access(parent(r.Path)) >= Read {
+			if r.Path != "/" && p.Access(pathname.Parent(r.Path)) >= Read {
 				return false
 			}
 		}

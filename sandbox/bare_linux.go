@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/sandbox/hold"
+	"github.com/execagent/execagent/sandbox/internal/openat"
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"golang.org/x/sys/unix"
 )
 
@@ -33,7 +35,7 @@ var bareNames = []string{"HEAD", "commondir", "config", "config.worktree", "hook
 // a bare repository, and from changing one that is there.
 func (s *resolution) bareRepositories() error {
 	for _, root := range slices.Sorted(maps.Keys(s.rules)) {
-		if s.rules[root].Access != Write || isPseudo(root) || insideGit(root) {
+		if s.rules[root].Access != Write || pathname.IsPseudo(root) || insideGit(root) {
 			continue
 		}
 		names, err := s.bareNames(root)
@@ -70,7 +72,7 @@ func (s *resolution) bareNames(root string) ([]string, error) {
 		defer unix.Close(fd)
 		dir = fd
 	}
-	if kind, err := modeOf(dir); err != nil || kind != unix.S_IFDIR {
+	if kind, err := openat.Kind(dir); err != nil || kind != unix.S_IFDIR {
 		return nil, err // a file that may be written
 	}
 	// look tells what is at a name, as S_IFMT has it; 0 is nothing.
@@ -116,7 +118,7 @@ func (s *resolution) bareNames(root string) ([]string, error) {
 // nothing but how git is kept from taking root for a repository.
 func insideRepository(root string) bool {
 	for root != "/" {
-		root = parent(root)
+		root = pathname.Parent(root)
 		var st unix.Stat_t
 		if unix.Lstat(path.Join(root, ".git"), &st) == nil && !hold.IsPlaceholder(&st) {
 			return true

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 )
 
 // minimalPaths are what a minimal view shows, where they exist (sandbox.md
@@ -257,7 +259,7 @@ func (s ruleSet) rule(name string) Rule {
 		if r, ok := s[name]; ok || name == "/" {
 			return r
 		}
-		name = parent(name)
+		name = pathname.Parent(name)
 	}
 }
 
@@ -279,7 +281,7 @@ func (s ruleSet) fullWrite() bool {
 func (s ruleSet) protect() {
 	var roots []string
 	for _, r := range s {
-		if r.Access == Write && !s.isProtectedName(r.Path) && !isPseudo(r.Path) {
+		if r.Access == Write && !s.isProtectedName(r.Path) && !pathname.IsPseudo(r.Path) {
 			roots = append(roots, r.Path)
 		}
 	}
@@ -299,22 +301,15 @@ func (s ruleSet) readPseudo() {
 }
 
 func (r Rule) readPseudo() Rule {
-	if within(r.Path, "/proc") || within(r.Path, "/sys") {
+	if pathname.Within(r.Path, "/proc") || pathname.Within(r.Path, "/sys") {
 		r.Access, r.Otherwise = min(r.Access, Read), min(r.Otherwise, Read)
 	}
 	return r
 }
 
-// isPseudo tells whether name is in /proc, /sys or /dev: every view has its own,
-// or one that nobody can write to, so that nothing has to be kept from coming
-// into being there. What is granted of /dev/shm is the host's.
-func isPseudo(name string) bool {
-	return within(name, "/proc") || within(name, "/sys") || within(name, "/dev") && !within(name, "/dev/shm")
-}
-
 // isProtectedName tells whether name is one at the top of a writable root.
 func (s ruleSet) isProtectedName(name string) bool {
-	return slices.Contains(protectedNames, path.Base(name)) && s[parent(name)].Access == Write
+	return slices.Contains(protectedNames, path.Base(name)) && s[pathname.Parent(name)].Access == Write
 }
 
 // set gives the policy its rules. Those of a minimal view that show nothing
@@ -325,13 +320,13 @@ func (p *Policy) set(rules ruleSet, private []string) {
 		if r.Origin != Minimal || name == "/" {
 			continue
 		}
-		if rules.access(parent(name)) >= Read {
+		if rules.access(pathname.Parent(name)) >= Read {
 			delete(rules, name)
 		}
 	}
 	for _, own := range private {
 		for name, r := range rules {
-			if r.Origin != Private && (name == own || beneath(own, name)) {
+			if r.Origin != Private && (name == own || pathname.Below(name, own)) {
 				delete(rules, name)
 			}
 		}

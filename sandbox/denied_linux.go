@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/execagent/execagent/sandbox/internal/openat"
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"golang.org/x/sys/unix"
 )
 
@@ -47,17 +49,17 @@ func deniedFiles(root int, p *Policy) (files, directories []string, err error) {
 	g := globber{policy: p, files: map[string]bool{}, hidden: map[string]bool{}}
 	for _, glob := range p.Globs {
 		if err := g.glob(root, glob); err != nil {
-			return nil, nil, fmt.Errorf("expanding the glob %s/%s: %w", clip(glob.Base), clip(glob.Pattern), err)
+			return nil, nil, fmt.Errorf("expanding the glob %s/%s: %w", pathname.Clip(glob.Base), pathname.Clip(glob.Pattern), err)
 		}
 	}
 	return slices.Sorted(maps.Keys(g.files)), slices.Sorted(maps.Keys(g.hidden)), nil
 }
 
 func (g *globber) glob(root int, glob Glob) error {
-	if within(glob.Base, "/proc") {
+	if pathname.Within(glob.Base, "/proc") {
 		return errors.New("what is in /proc cannot be listed ahead")
 	}
-	fd, err := openBeneath(root, glob.Base, unix.O_RDONLY|unix.O_DIRECTORY)
+	fd, err := openat.Beneath(root, glob.Base, unix.O_RDONLY|unix.O_DIRECTORY)
 	switch err {
 	case nil:
 	case unix.ENOENT, unix.ENOTDIR, unix.EACCES:
@@ -86,7 +88,7 @@ func (g *globber) directory(fd int, name string, depth int, bounded bool) error 
 			return nil // it was removed meanwhile
 		}
 		if err != nil {
-			return &os.PathError{Op: "getdents", Path: clip(name), Err: err}
+			return &os.PathError{Op: "getdents", Path: pathname.Clip(name), Err: err}
 		}
 		if n == 0 {
 			return nil
@@ -123,7 +125,7 @@ func (g *globber) entry(dir int, entry string, kind byte, name string, depth int
 		if err := unix.Fstatat(dir, entry, &st, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT {
 			return nil
 		} else if err != nil {
-			return &os.PathError{Op: "fstatat", Path: clip(name), Err: err}
+			return &os.PathError{Op: "fstatat", Path: pathname.Clip(name), Err: err}
 		}
 		kind = byte(st.Mode & unix.S_IFMT >> 12) // IFTODT of dirent.h
 	}
@@ -146,7 +148,7 @@ func (g *globber) entry(dir int, entry string, kind byte, name string, depth int
 			return nil
 		}
 	}
-	return &os.PathError{Op: "openat", Path: clip(name), Err: err}
+	return &os.PathError{Op: "openat", Path: pathname.Clip(name), Err: err}
 }
 
 // file notes name if a glob denies it.
@@ -184,7 +186,7 @@ func (g *globber) hide(dir string) error {
 
 // replace puts a directory in the place of what is in it.
 func (g *globber) replace(dir string) {
-	inside := func(name string, _ bool) bool { return beneath(dir, name) }
+	inside := func(name string, _ bool) bool { return pathname.Below(name, dir) }
 	maps.DeleteFunc(g.files, inside)
 	maps.DeleteFunc(g.hidden, inside)
 	g.hidden[dir] = true
@@ -198,7 +200,7 @@ func (g *globber) isHidden(name string) bool {
 	if len(g.hidden) == 0 {
 		return false
 	}
-	for ; name != "/"; name = parent(name) {
+	for ; name != "/"; name = pathname.Parent(name) {
 		if g.hidden[name] {
 			return true
 		}
@@ -215,7 +217,7 @@ func (g *globber) makeRoom() error {
 	}
 	weights := map[string]int{}
 	add := func(name string, weight int) {
-		for dir := parent(name); g.mayHide(dir); dir = parent(dir) {
+		for dir := pathname.Parent(name); g.mayHide(dir); dir = pathname.Parent(dir) {
 			weights[dir] += weight
 		}
 	}
@@ -251,7 +253,7 @@ func (g *globber) makeRoom() error {
 // or a command could have made it.
 func (g *globber) mayHide(dir string) bool {
 	return dir != "/" && (g.policy.Access(dir) == Write ||
-		slices.ContainsFunc(g.policy.Globs, func(glob Glob) bool { return within(dir, glob.Base) }))
+		slices.ContainsFunc(g.policy.Globs, func(glob Glob) bool { return pathname.Within(dir, glob.Base) }))
 }
 
 // covers tells whether what a matching symlink leads to is denied with it. A
@@ -261,12 +263,12 @@ func (g *globber) mayHide(dir string) bool {
 // one inside, and goes when its process does.
 func (g *globber) covers(link, target string) bool {
 	switch {
-	case within(target, "/proc"):
+	case pathname.Within(target, "/proc"):
 		return false
 	case g.policy.Access(link) != Write, g.policy.Access(target) == Write:
 		return true
 	}
-	return slices.ContainsFunc(g.policy.Globs, func(glob Glob) bool { return beneath(glob.Base, target) && glob.matches(link) })
+	return slices.ContainsFunc(g.policy.Globs, func(glob Glob) bool { return pathname.Below(target, glob.Base) && glob.matches(link) })
 }
 
 // nextEntry is the first of the linux_dirent64 records of getdents64(2).

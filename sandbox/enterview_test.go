@@ -19,6 +19,7 @@ import (
 
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/sandbox/internal/childtest"
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
@@ -1162,7 +1163,7 @@ func TestSocketPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	paths = slices.DeleteFunc(paths, func(name string) bool { return !within(name, root) })
+	paths = slices.DeleteFunc(paths, func(name string) bool { return !pathname.Within(name, root) })
 	if diff := cmp.Diff([]string{root + "/real dir/with space"}, paths); diff != "" {
 		t.Error(diff)
 	}

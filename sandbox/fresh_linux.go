@@ -4,6 +4,7 @@ import (
 	"path"
 
 	"github.com/execagent/execagent/sandbox/hold"
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"golang.org/x/sys/unix"
 )
 
@@ -58,7 +59,7 @@ func (s *resolution) watches() []watch {
 	all := s.looked
 	add := func(name string, want unix.Stat_t, d depth) {
 		w := watch{path: name, dir: -1, name: path.Base(name), want: want, depth: d}
-		if fd, ok := s.pins[parent(name)]; ok {
+		if fd, ok := s.pins[pathname.Parent(name)]; ok {
 			w.dir = fd
 		}
 		all = append(all, w)
@@ -112,7 +113,7 @@ func (w *watch) look(st *unix.Stat_t) error {
 	if len(w.path) == len(w.name)+1 {
 		return unix.Fstatat(unix.AT_FDCWD, w.path, st, unix.AT_SYMLINK_NOFOLLOW)
 	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, parent(w.path), &unix.OpenHow{
+	fd, err := unix.Openat2(unix.AT_FDCWD, pathname.Parent(w.path), &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})

@@ -5,6 +5,8 @@ import (
 	"path"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 )
 
 // profileOf makes a profile of bytes: lines of a place, an access and a path.
@@ -55,10 +57,10 @@ func FuzzCompile(f *testing.F) {
 			if r.Access == Hidden || r.SkipMissing && r.Otherwise == r.Access || !r.SkipMissing && r.Otherwise != Hidden {
 				t.Fatalf("rule %+v", r)
 			}
-			if !p.Bound(r.Path) || r.Path != "/" && !p.Bound(parent(r.Path)) {
+			if !p.Bound(r.Path) || r.Path != "/" && !p.Bound(pathname.Parent(r.Path)) {
 				t.Fatalf("%s is not bound", r.Path)
 			}
-			if r.Access >= Read && r.Path != "/" && !p.Leads(parent(r.Path)) {
+			if r.Access >= Read && r.Path != "/" && !p.Leads(pathname.Parent(r.Path)) {
 				t.Fatalf("nothing leads to %s", r.Path)
 			}
 		}
@@ -67,7 +69,7 @@ func FuzzCompile(f *testing.F) {
 			if a := p.Access(own); a >= Read || p.Leads(own) {
 				t.Fatalf("private %s is %v in\n%v", own, a, p)
 			}
-			if (name == own || beneath(own, name)) && access >= Read {
+			if (name == own || pathname.Below(name, own)) && access >= Read {
 				t.Fatalf("%s is %v in\n%v", name, access, p)
 			}
 		}
@@ -132,7 +134,7 @@ func FuzzGlob(f *testing.F) {
 	f.Add("a**b/**", "ab/c")
 	f.Fuzz(func(t *testing.T, pattern, name string) {
 		name = path.Clean("/r/x/" + name)
-		if strings.ContainsAny(pattern, `[]\`) || len(pattern) > 12 || len(name) > 24 || !beneath("/r/x", name) {
+		if strings.ContainsAny(pattern, `[]\`) || len(pattern) > 12 || len(name) > 24 || !pathname.Below(name, "/r/x") {
 			t.Skip()
 		}
 		if i := strings.IndexByte(pattern, '{'); i >= 0 && strings.ContainsAny(strings.SplitN(pattern[i+1:], "}", 2)[0], "{") {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,7 +23,7 @@ const maxPointer = 4096
 // behind it, where the hooks and the configuration are (gitrepository-layout(5)).
 func (s *resolution) gitDirs() error {
 	for _, pointer := range slices.Sorted(maps.Keys(s.pointers)) {
-		root := parent(pointer)
+		root := pathname.Parent(pointer)
 		if s.rules[root].Access != Write || s.rules[pointer].Access == Write {
 			continue
 		}

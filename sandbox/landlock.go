@@ -2,8 +2,8 @@ package sandbox
 
 import (
 	"slices"
-	"strings"
 
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"golang.org/x/sys/unix"
 )
 
@@ -154,15 +154,10 @@ func (p *Policy) exceptions(path string, mounted bool) []string {
 		except = append(except, "/dev")
 	}
 	for _, rule := range p.Rules {
-		if rule.Access == Denied && liesBelow(rule.Path, path) {
+		if rule.Access == Denied && pathname.Below(rule.Path, path) {
 			except = append(except, rule.Path)
 		}
 	}
 	slices.Sort(except)
 	return except
-}
-
-// liesBelow tells whether path lies strictly below parent; both are clean.
-func liesBelow(path, parent string) bool {
-	return path != parent && strings.HasPrefix(path, strings.TrimSuffix(parent, "/")+"/")
 }

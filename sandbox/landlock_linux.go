@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 	landlock "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 )
@@ -109,7 +110,7 @@ next:
 			if except == inner.Path {
 				continue next
 			}
-			if liesBelow(except, inner.Path) {
+			if pathname.Below(except, inner.Path) {
 				inner.Except = append(inner.Except, except)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/sandbox/hold"
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"golang.org/x/sys/unix"
 )
 
@@ -87,7 +88,7 @@ func lookup(name string, left *budget) (*object, error) {
 	if o.at != "/" && hold.IsPlaceholder(&o.stat) {
 		// It goes when the process that needs it does (placeholders).
 		o.missing = append([]string{path.Base(o.at)}, o.missing...)
-		o.at = parent(o.at)
+		o.at = pathname.Parent(o.at)
 	}
 	return o, nil
 }
@@ -112,7 +113,7 @@ func (o *object) follow(name string, left *budget) error {
 		case "", ".":
 			continue
 		case "..":
-			pending = push(pending, parent(o.at))
+			pending = push(pending, pathname.Parent(o.at))
 			if err := o.restart(); err != nil {
 				return err
 			}

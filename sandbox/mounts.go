@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 )
 
 // objectKind is what was found at a path, symlinks not followed.
@@ -110,13 +112,13 @@ func (a accesses) at(name string) Access {
 		if ok || name == "/" {
 			return access
 		}
-		name = parent(name)
+		name = pathname.Parent(name)
 	}
 }
 
 // above is the access that name would have without a rule of its own.
 func (a accesses) above(name string) Access {
-	return a.at(parent(name))
+	return a.at(pathname.Parent(name))
 }
 
 // planner collects the steps of a plan.
@@ -156,7 +158,7 @@ func planView(r *Resolved, s sights) (*viewPlan, error) {
 	}
 	for _, name := range s.globbed {
 		if p.at(name) >= Read {
-			p.steps[name] = &step{path: name, do: deny, optional: isPseudo(name)}
+			p.steps[name] = &step{path: name, do: deny, optional: pathname.IsPseudo(name)}
 		}
 	}
 	p.cover()
@@ -171,13 +173,13 @@ func effective(rules []Rule) accesses {
 	for _, rule := range rules {
 		access := rule.Access
 		switch {
-		case within(rule.Path, "/dev/shm"):
+		case pathname.Within(rule.Path, "/dev/shm"):
 			// A grant is of the host's; without one the directory is private.
-		case within(rule.Path, "/dev"), within(rule.Path, "/proc"):
+		case pathname.Within(rule.Path, "/dev"), pathname.Within(rule.Path, "/proc"):
 			if access >= Read {
 				continue
 			}
-		case within(rule.Path, "/sys"):
+		case pathname.Within(rule.Path, "/sys"):
 			access = min(access, Read)
 		}
 		a[rule.Path] = access
@@ -197,7 +199,7 @@ func effective(rules []Rule) accesses {
 // denyAliases gives rules to what is private and can be seen somewhere else.
 func (p *planner) denyAliases() {
 	for _, alias := range p.aliases {
-		maps.DeleteFunc(p.accesses, func(name string, _ Access) bool { return beneath(alias, name) })
+		maps.DeleteFunc(p.accesses, func(name string, _ Access) bool { return pathname.Below(name, alias) })
 		if p.at(alias) >= Read {
 			p.accesses[alias] = Denied
 		}
@@ -209,10 +211,10 @@ func (p *planner) denyAliases() {
 // what the globs deny.
 func (p *planner) denyCrowded() {
 	for _, name := range p.crowded {
-		if isPseudo(name) {
+		if pathname.IsPseudo(name) {
 			continue
 		}
-		maps.DeleteFunc(p.accesses, func(below string, _ Access) bool { return beneath(name, below) })
+		maps.DeleteFunc(p.accesses, func(below string, _ Access) bool { return pathname.Below(below, name) })
 		if p.at(name) >= Read {
 			p.accesses[name], p.kinds[name] = Denied, directory
 		}
@@ -245,7 +247,7 @@ func (p *planner) rule(name string, access Access) error {
 	case name == "/sys" && access == Read && around == Write:
 		p.steps[name] = &step{path: name, do: seal, optional: true}
 		return nil
-	case beneath("/proc", name):
+	case pathname.Below(name, "/proc"):
 		// A fresh /proc has other things than the one that was looked at.
 		p.steps[name] = &step{path: name, do: deny, optional: true}
 		return nil
@@ -263,7 +265,7 @@ func (p *planner) rule(name string, access Access) error {
 		do = p.carveOut(name)
 	case access == Read:
 		do = bindRead
-	case beneath("/dev", name) && around < Read:
+	case pathname.Below(name, "/dev") && around < Read:
 		return nil // nothing of the host's is there
 	}
 	p.steps[name] = &step{path: name, do: do}
@@ -281,12 +283,12 @@ func (p *planner) nothing(name string, access Access) error {
 		if p.missing[at] || p.barred[at] {
 			return nil // where a placeholder has to be, which is looked at by itself, or none
 		}
-		at = parent(at)
+		at = pathname.Parent(at)
 	}
 	switch {
 	case p.missing[at], p.at(at) != Write, p.kinds[at] == file:
 		return nil
-	case access == Read && slices.Contains(protectedNames, path.Base(name)) && at != parent(name):
+	case access == Read && slices.Contains(protectedNames, path.Base(name)) && at != pathname.Parent(name):
 		return nil // the writable root is missing: there is none
 	}
 	return fmt.Errorf("mounting over %s: it does not exist, has no placeholder and could come into being", name)
@@ -335,7 +337,7 @@ func (p *planner) pinAncestors() {
 		if carved.do == bindWrite {
 			continue
 		}
-		for name := parent(carved.path); name != "/"; name = parent(name) {
+		for name := pathname.Parent(carved.path); name != "/"; name = pathname.Parent(name) {
 			if p.at(name) == Write && p.steps[name] == nil {
 				p.steps[name] = &step{path: name, do: pin}
 			}
@@ -379,7 +381,7 @@ func sortSpots(spots []spot) {
 // holder is the nearest step around name, if it mounts a file system of ours.
 func (p *planner) holder(name string) *step {
 	for name != "/" {
-		name = parent(name)
+		name = pathname.Parent(name)
 		if s := p.steps[name]; s != nil {
 			switch s.do {
 			case deny, hollow, devices:
@@ -394,7 +396,7 @@ func (p *planner) holder(name string) *step {
 // shown tells whether a step around name shows the host's directories.
 func (p *planner) shown(name string) bool {
 	for name != "/" {
-		name = parent(name)
+		name = pathname.Parent(name)
 		if p.steps[name] != nil {
 			return true
 		}
@@ -406,6 +408,3 @@ func (p *planner) spot(s *step) spot {
 	kind := p.kinds[s.path]
 	return spot{path: s.path, dir: s.do == devices || s.do == procfs || kind == directory || kind == emptyDirectory}
 }
-
-// within tells whether name is dir or lies below it.
-func within(name, dir string) bool { return name == dir || beneath(dir, name) }

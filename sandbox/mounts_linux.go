@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/execagent/execagent/sandbox/internal/openat"
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"golang.org/x/sys/unix"
 )
 
@@ -128,7 +130,7 @@ func (b *builder) look() (*viewPlan, error) {
 			return nil, err
 		}
 		for dir := rule.Path; s.kinds[dir] == absent && dir != "/"; {
-			dir = parent(dir)
+			dir = pathname.Parent(dir)
 			if err := b.find(dir, s.kinds); err != nil {
 				return nil, err
 			}
@@ -170,7 +172,7 @@ func (b *builder) find(name string, kinds map[string]objectKind) error {
 		return nil
 	}
 	kinds[name] = absent
-	fd, err := openBeneath(b.original, name, 0)
+	fd, err := openat.Beneath(b.original, name, 0)
 	switch err {
 	case nil:
 	case unix.ENOENT, unix.ENOTDIR:
@@ -185,7 +187,7 @@ func (b *builder) find(name string, kinds map[string]objectKind) error {
 	}
 	b.found[name] = fd
 	b.fds = append(b.fds, fd)
-	switch mode, err := modeOf(fd); {
+	switch mode, err := openat.Kind(fd); {
 	case err != nil:
 		return mountError("the rule", name, "fstat", err)
 	case mode == unix.S_IFDIR:
@@ -245,7 +247,7 @@ func (b *builder) base(plan *viewPlan) (mount, error) {
 
 // step makes the mounts of one step.
 func (b *builder) step(s *step, sources map[string]mount) error {
-	target, err := openBeneath(b.view, s.path, 0)
+	target, err := openat.Beneath(b.view, s.path, 0)
 	if s.optional && (err == unix.ENOENT || err == unix.ENOTDIR || err == unix.EACCES) {
 		return nil // what we cannot reach the confined process cannot either
 	}
@@ -405,34 +407,6 @@ func attachAt(m mount, dir int, name string) error {
 		return fmt.Errorf("move_mount: %w", err)
 	}
 	return nil
-}
-
-// openBeneath opens the absolute path name below root, as it stands: a symlink
-// on the way or at the end is ELOOP. Without flags the descriptor is O_PATH.
-func openBeneath(root int, name string, flags uint64) (int, error) {
-	name = name[1:]
-	if name == "" {
-		name = "."
-	}
-	if flags == 0 {
-		flags = unix.O_PATH
-	}
-	for {
-		fd, err := unix.Openat2(root, name, &unix.OpenHow{
-			Flags:   flags | unix.O_CLOEXEC,
-			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-		})
-		if err != unix.EAGAIN && err != unix.EINTR {
-			return fd, err
-		}
-	}
-}
-
-// modeOf is the type of what fd refers to, as S_IFMT has it.
-func modeOf(fd int) (uint32, error) {
-	var st unix.Stat_t
-	err := unix.Fstat(fd, &st)
-	return st.Mode & unix.S_IFMT, err
 }
 
 // isEmpty tells whether the directory that fd, an O_PATH descriptor, refers to

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/sandbox/hold"
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
@@ -32,7 +33,7 @@ func (v *viewPlan) show() string {
 	spots(v.inside)
 	names := [...]string{"bindWrite", "bindRead", "seal", "pin", "deny", "hollow", "mute", "devices", "procfs"}
 	for _, s := range v.steps {
-		if beneath("/sys", s.path) && s.do == hollow && s.optional {
+		if pathname.Below(s.path, "/sys") && s.do == hollow && s.optional {
 			continue
 		}
 		fmt.Fprintf(&b, "%s %s", names[s.do], s.path)
@@ -195,7 +196,7 @@ func TestPlanViewMeansThePolicy(t *testing.T) {
 		if got != want {
 			t.Fatalf("%s is %s, want %s; rules %v\n%s", at, got, want, byPath, plan.show())
 		}
-		for dir := parent(at); byPath[at] != Hidden && want < Write && dir != "/"; dir = parent(dir) {
+		for dir := pathname.Parent(at); byPath[at] != Hidden && want < Write && dir != "/"; dir = pathname.Parent(dir) {
 			if accesses(byPath).at(dir) == Write && !plan.mounted(dir) {
 				t.Fatalf("%s is no mount point above %s; rules %v\n%s", dir, at, byPath, plan.show())
 			}
@@ -207,7 +208,7 @@ func TestPlanViewMeansThePolicy(t *testing.T) {
 func (v *viewPlan) access(name string) Access {
 	got := v.base
 	for _, s := range v.steps {
-		if !within(name, s.path) {
+		if !pathname.Within(name, s.path) {
 			continue
 		}
 		switch s.do {

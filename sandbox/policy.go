@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 )
 
 // Access is what a policy lets somebody do with the object at a path.
@@ -113,7 +114,7 @@ func (p *Policy) Access(path string) Access {
 		return Hidden
 	}
 	access := Hidden
-	for prefix := path; ; prefix = parent(prefix) {
+	for prefix := path; ; prefix = pathname.Parent(prefix) {
 		if i, ok := p.find(prefix); ok {
 			access = p.Rules[i].Access
 			break
@@ -133,7 +134,7 @@ func (p *Policy) Access(path string) Access {
 // Temporary tells whether path can only be written because it is in a temporary
 // directory.
 func (p *Policy) Temporary(path string) bool {
-	for prefix := path; ; prefix = parent(prefix) {
+	for prefix := path; ; prefix = pathname.Parent(prefix) {
 		if i, ok := p.find(prefix); ok {
 			return p.Rules[i].Temporary
 		}
@@ -172,13 +173,13 @@ func (p *Policy) Leads(path string) bool {
 	if !p.Confined {
 		return true
 	}
-	for i := p.below(path); i < len(p.Rules) && beneath(path, p.Rules[i].Path); i++ {
+	for i := p.below(path); i < len(p.Rules) && pathname.Below(p.Rules[i].Path, path); i++ {
 		if p.Rules[i].Access >= Read {
 			return true
 		}
 	}
 	i, _ := slices.BinarySearchFunc(p.Links, path, func(l Link, dir string) int { return compareBelow(l.Path, dir) })
-	return i < len(p.Links) && beneath(path, p.Links[i].Path)
+	return i < len(p.Links) && pathname.Below(p.Links[i].Path, path)
 }
 
 // Bound tells whether a rule or the base of a glob lies at or below path. It
@@ -188,11 +189,11 @@ func (p *Policy) Bound(path string) bool {
 	if _, ok := p.find(path); ok {
 		return true
 	}
-	if i := p.below(path); i < len(p.Rules) && beneath(path, p.Rules[i].Path) {
+	if i := p.below(path); i < len(p.Rules) && pathname.Below(p.Rules[i].Path, path) {
 		return true
 	}
 	for _, g := range p.Globs {
-		if g.Base == path || beneath(path, g.Base) {
+		if g.Base == path || pathname.Below(g.Base, path) {
 			return true
 		}
 	}
@@ -283,17 +284,4 @@ func compareBelow(path, dir string) int {
 		return -1
 	}
 	return int(path[n]) - '/'
-}
-
-// beneath tells whether path lies strictly below dir.
-func beneath(dir, path string) bool {
-	if dir == "/" {
-		return len(path) > 1
-	}
-	return len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
-}
-
-// parent is the directory of an absolute path; "/" is its own.
-func parent(path string) string {
-	return path[:max(strings.LastIndexByte(path, '/'), 1)]
 }

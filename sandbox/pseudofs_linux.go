@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/execagent/execagent/sandbox/internal/openat"
 	"golang.org/x/sys/unix"
 )
 
@@ -63,7 +64,7 @@ func (b *builder) devices(s *step, target int) error {
 	if err := attach(mount(dev), target); err != nil {
 		return mountError("devices", s.path, "move_mount", err)
 	}
-	host, err := b.keep(openBeneath(b.original, "/dev", 0))
+	host, err := b.keep(openat.Beneath(b.original, "/dev", 0))
 	if err != nil {
 		return mountError("devices", s.path, "open", err)
 	}
@@ -191,7 +192,7 @@ func (b *builder) newProc() (mount, error) {
 		fd, err := b.keep(newFilesystem("proc", attrs, "hidepid", "ptraceable"))
 		return mount(fd), err
 	}
-	host, err := b.keep(openBeneath(b.original, "/proc", 0))
+	host, err := b.keep(openat.Beneath(b.original, "/proc", 0))
 	if err != nil {
 		return -1, fmt.Errorf("open: %w", err)
 	}
@@ -204,7 +205,7 @@ func (b *builder) newProc() (mount, error) {
 
 // overlay mounts what make returns on name in dir, if that exists.
 func overlay(dir int, name string, make func(place int) (mount, error)) error {
-	place, err := openBeneath(dir, "/"+name, 0)
+	place, err := openat.Beneath(dir, "/"+name, 0)
 	if err == unix.ENOENT {
 		return nil
 	}
@@ -300,7 +301,7 @@ func (m *masks) object(name string) (mount, error) {
 
 // cover is the mount that covers target for a step, -1 when none is needed.
 func (m *masks) cover(s *step, target int) (mount, error) {
-	mode, err := modeOf(target)
+	mode, err := openat.Kind(target)
 	if err != nil {
 		return -1, fmt.Errorf("fstat: %w", err)
 	}

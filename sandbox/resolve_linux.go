@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"github.com/execagent/execagent/sandbox/hold"
+	"github.com/execagent/execagent/sandbox/internal/openat"
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"golang.org/x/sys/unix"
 )
 
@@ -206,7 +208,7 @@ func (s *resolution) resolve(p *Policy) (*Policy, error) {
 func (s *resolution) judgeProtected() {
 	for name, r := range s.rules {
 		switch {
-		case r.Origin == Protected && (s.rules.access(parent(name)) != Write || isPseudo(name)):
+		case r.Origin == Protected && (s.rules.access(pathname.Parent(name)) != Write || pathname.IsPseudo(name)):
 			delete(s.rules, name)
 		case r.Origin == Asked && r.Access == Read && s.rules.isProtectedName(name):
 			r.Origin = Protected
@@ -221,11 +223,11 @@ func (s *resolution) judgeProtected() {
 func (s *resolution) judgeTemporary() {
 	for _, name := range slices.Sorted(maps.Keys(s.rules)) { // the outer ones first
 		r := s.rules[name]
-		if name == "/" || r.Access != Write || r.Temporary || !s.rules.rule(parent(name)).Temporary {
+		if name == "/" || r.Access != Write || r.Temporary || !s.rules.rule(pathname.Parent(name)).Temporary {
 			continue
 		}
 		dir, pinned := s.pins[name]
-		if kind, err := modeOf(dir); !pinned || err != nil || kind != unix.S_IFDIR {
+		if kind, err := openat.Kind(dir); !pinned || err != nil || kind != unix.S_IFDIR {
 			r.Temporary = true
 			s.rules[name] = r
 		}
@@ -308,7 +310,7 @@ func (s *resolution) missing(policy *Policy) ([]hold.Missing, error) {
 	var all []hold.Missing
 	for _, o := range s.seen {
 		r, ok := s.rules[o.path]
-		if !o.rule || !ok || r.Access == Write || o.exists() || policy.Access(o.at) != Write || isPseudo(o.at) {
+		if !o.rule || !ok || r.Access == Write || o.exists() || policy.Access(o.at) != Write || pathname.IsPseudo(o.at) {
 			continue
 		}
 		root := s.rules[o.at]

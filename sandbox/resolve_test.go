@@ -11,6 +11,7 @@ import (
 
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/sandbox/internal/childtest"
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
@@ -445,7 +446,7 @@ func TestResolveMinimal(t *testing.T) {
 		if _, err := os.Lstat(rule.Path); err != nil {
 			t.Error(err)
 		}
-		for dir := parent(rule.Path); dir != "/"; dir = parent(dir) {
+		for dir := pathname.Parent(rule.Path); dir != "/"; dir = pathname.Parent(dir) {
 			if _, ok := r.Policy.find(dir); ok {
 				t.Errorf("%s adds nothing to %s", rule.Path, dir)
 			}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"golang.org/x/sys/unix"
 )
 
@@ -68,7 +69,7 @@ func (s *Served) Check(r *Resolved) error {
 		}
 		if below {
 			return fmt.Errorf("the sandbox path %s is reached through the symlink %s -> %s, which an earlier command could have made: "+
-				"name what it leads to instead", c.asked, clip(c.link.Path), clip(c.link.Target))
+				"name what it leads to instead", c.asked, pathname.Clip(c.link.Path), pathname.Clip(c.link.Target))
 		}
 		s.warn(c)
 	}
@@ -85,7 +86,7 @@ func (s *Served) isBelowRoot(name string) (bool, error) {
 		return false, nil
 	}
 	for name != "/" {
-		name = parent(name)
+		name = pathname.Parent(name)
 		var st unix.Stat_t
 		if err := unix.Lstat(name, &st); err != nil {
 			return false, err
@@ -104,7 +105,7 @@ func (s *Served) isBelowRoot(name string) (bool, error) {
 // earlier agent are not remembered.
 func (s *Served) warn(c crossed) {
 	var st unix.Stat_t
-	if s.Log == nil || unix.Lstat(parent(c.link.Path), &st) != nil || int(st.Uid) != os.Geteuid() {
+	if s.Log == nil || unix.Lstat(pathname.Parent(c.link.Path), &st) != nil || int(st.Uid) != os.Geteuid() {
 		return
 	}
 	s.mu.Lock()
@@ -118,7 +119,7 @@ func (s *Served) warn(c crossed) {
 	s.mu.Unlock()
 	if !told {
 		s.Log.Warn("a path of a sandbox is reached through a symlink in a directory of this user: a command of an earlier agent could have made it",
-			"path", clip(c.asked), "symlink", clip(c.link.Path), "target", clip(c.link.Target))
+			"path", pathname.Clip(c.asked), "symlink", pathname.Clip(c.link.Path), "target", pathname.Clip(c.link.Target))
 	}
 }
 
@@ -145,7 +146,7 @@ func (s *resolution) grants(r *Resolved) {
 		if rule.Access == Write && o.exists() && o.stat.Mode&unix.S_IFMT == unix.S_IFDIR {
 			r.writable = append(r.writable, identityOf(&o.stat))
 		}
-		if o.path == "/" || s.rules.access(parent(o.path)) >= rule.Access {
+		if o.path == "/" || s.rules.access(pathname.Parent(o.path)) >= rule.Access {
 			continue
 		}
 		for _, link := range o.links {

@@ -101,13 +101,3 @@ func TestServedWarns(t *testing.T) {
 		}
 	}
 }
-
-func TestClip(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"", "/short", "/" + strings.Repeat("x", 255), "/" + strings.Repeat("é", 4000)} {
-		got := clip(name)
-		if len(name) <= maxShown && got != name || len(got) > maxShown || !strings.HasPrefix(name, got[:min(len(got), 10)]) {
-			t.Errorf("%d bytes become %q", len(name), got)
-		}
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/execagent/execagent/sandbox/internal/openat"
 	"golang.org/x/sys/unix"
 )
 
@@ -100,7 +101,7 @@ func socketPath(name string) (string, error) {
 		return "", &os.PathError{Op: "open", Path: name, Err: err}
 	}
 	defer unix.Close(fd)
-	mode, err := modeOf(fd)
+	mode, err := openat.Kind(fd)
 	if err != nil {
 		return "", &os.PathError{Op: "fstat", Path: name, Err: err}
 	}

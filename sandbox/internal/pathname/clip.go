@@ -1,12 +1,12 @@
-package sandbox
+package pathname
 
 import "strings"
 
 // maxShown is how much of a path an error or a line of the log shows, in bytes.
 const maxShown = 256
 
-// clip shortens a path in its middle.
-func clip(name string) string {
+// Clip shortens a path in its middle, for an error or a line of the log.
+func Clip(name string) string {
 	if len(name) <= maxShown {
 		return name
 	}
