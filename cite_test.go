@@ -1,0 +1,181 @@
+package execagent_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// contract is the folder of the pages that comments cite by name alone.
+const contract = "docs/protocol"
+
+var (
+	// A citation is a page, with its folder unless that is contract, and what follows it. Pages in capitals (SKILL.md) are
+	// mostly those of others.
+	citedPage = regexp.MustCompile(`(?:^|[^A-Za-z0-9_./-])((?:[A-Za-z0-9_.-]+/)*[a-z0-9-]+\.md)\b`)
+	// Sections follow the page: "rpc.md 4.6", "sandbox.md 6.8 and 14.3", "rpc.md 3 to 6", "sandbox.md, sections 7, 13 and 14.5".
+	citedSections = regexp.MustCompile(`^(?:,? \(?sections?)? ([0-9]+(?:\.[0-9]+)*(?:(?:, | and |, and | to )[0-9]+(?:\.[0-9]+)*)*)`)
+	sectionNumber = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)*`)
+	// numberedHeading is the heading of a section, at any depth.
+	numberedHeading = regexp.MustCompile(`(?m)^#+ ([0-9]+(?:\.[0-9]+)*)\b`)
+	// mdLink is a link to a file of the repository.
+	mdLink = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	// decision is the number of a decision in a page that is not in the tree.
+	decision = regexp.MustCompile(`\bD[1-9][0-9]?(?:\.[0-9]+)?\b`)
+	// machinePath is an absolute path that is nobody's but a machine's where this was written. Examples lie below /srv.
+	machinePath   = regexp.MustCompile("(?:^|[\\s\"'`(=:,])(?:file://)?/(?:work|opt|root)(?:/|\\b)|/srv/[a-z]+")
+	exampleInSrv  = []string{"/srv/w", "/srv/ws", "/srv/project", "/srv/registry", "/srv/cap", "/srv/tmp"}
+	leastCitation = 250 // that an expression no longer fits must not pass for success
+)
+
+// A remark is the text of a comment, or of a document, in one line, and where it begins.
+type remark struct {
+	where string
+	text  string
+}
+
+// TestCitations looks up what comments and documents cite: a page in the tree, and sections that it has. Who follows a
+// citation has nothing but the tree.
+func TestCitations(t *testing.T) {
+	t.Parallel()
+	sections := map[string][]string{} // of each page of the contract
+	pages, err := filepath.Glob(contract + "/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := path.Base(page)
+		sections[name] = []string{}
+		for _, heading := range numberedHeading.FindAllStringSubmatch(string(text), -1) {
+			if slices.Contains(sections[name], heading[1]) {
+				t.Errorf("%s has two sections %s", page, heading[1])
+			}
+			sections[name] = append(sections[name], heading[1])
+		}
+	}
+	count := 0
+	for _, r := range remarks(t) {
+		for _, at := range citedPage.FindAllStringSubmatchIndex(r.text, -1) {
+			page, rest := r.text[at[2]:at[3]], r.text[at[3]:]
+			numbers, ok := sections[page]
+			if !ok {
+				if !exists(page) && !exists(path.Join(path.Dir(strings.SplitN(r.where, ":", 2)[0]), page)) {
+					t.Errorf("%s cites %s, which is not in the tree", r.where, page)
+				}
+				continue
+			}
+			cited := citedSections.FindStringSubmatch(rest)
+			if cited == nil {
+				continue // the page as a whole
+			}
+			for _, number := range sectionNumber.FindAllString(cited[1], -1) {
+				if count++; !slices.Contains(numbers, number) {
+					t.Errorf("%s cites %s %s, which %s does not have", r.where, page, number, path.Join(contract, page))
+				}
+			}
+		}
+	}
+	if count < leastCitation {
+		t.Errorf("%d sections are cited, want at least %d", count, leastCitation)
+	}
+}
+
+// TestLinks: what documents link to is in the tree.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	for _, r := range remarks(t) {
+		if path.Ext(r.where) != ".md" {
+			continue
+		}
+		for _, link := range mdLink.FindAllStringSubmatch(r.text, -1) {
+			if !exists(path.Join(path.Dir(r.where), link[1])) {
+				t.Errorf("%s links to %s, which is not in the tree", r.where, link[1])
+			}
+		}
+	}
+}
+
+// TestNothingFromElsewhere: comments and documents name no number of a decision, and no path of a machine. Both mean
+// something only to whoever sat there.
+func TestNothingFromElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, r := range remarks(t) {
+		for _, number := range decision.FindAllString(r.text, -1) {
+			if !r.waits() {
+				t.Errorf("%s names %s: say what was decided", r.where, number)
+			}
+		}
+		if path.Ext(r.where) != ".md" {
+			continue // tests need paths that do not exist, or that every machine has
+		}
+		for _, name := range machinePath.FindAllString(r.text, -1) {
+			if !slices.Contains(exampleInSrv, name) {
+				t.Errorf("%s names the path %q of some machine", r.where, name)
+			}
+		}
+	}
+}
+
+// remarks are the comments of all Go files, and the documents and other texts whole.
+func remarks(t *testing.T) []remark {
+	t.Helper()
+	var all []remark
+	files := token.NewFileSet()
+	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if base := entry.Name(); base == "bin" || base == "node_modules" || strings.HasPrefix(base, ".") && base != "." && base != ".ci" {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		switch {
+		case path.Ext(name) == ".go":
+			f, err := parser.ParseFile(files, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			for _, group := range f.Comments {
+				all = append(all, remark{files.Position(group.Pos()).String(), oneLine(group.Text())})
+			}
+		case slices.Contains([]string{".md", ".txtar", ".py", ".sh", ".proto", ".yaml", ".yml"}, path.Ext(name)),
+			slices.Contains([]string{"Makefile", "Dockerfile", "run"}, path.Base(name)):
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			all = append(all, remark{name, oneLine(string(text))})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// oneLine joins the lines, so that a citation is found that is broken over two.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// waits tells whether the comments of a package still name decisions.
+func (r remark) waits() bool {
+	return path.Ext(strings.SplitN(r.where, ":", 2)[0]) == ".go" || path.Ext(r.where) == ".txtar"
+}
