@@ -2,13 +2,9 @@ package agent
 
 import (
 	"context"
-	"io/fs"
-	"syscall"
 
 	"github.com/execagent/execagent/fsops"
-	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/sandbox"
 )
 
 // files is the file system that a request with this sandbox may use: decided
@@ -28,20 +24,5 @@ func (a *Agent) files(ctx context.Context, s *protocol.Sandbox) (fsops.FS, error
 	if err != nil {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}
-	return confinedFiles{files}, nil
-}
-
-// confinedFiles is what a policy shows.
-type confinedFiles struct{ *helper.Files }
-
-func (f confinedFiles) Watchable(path string) error {
-	policy := f.Policy()
-	access := policy.Access(path)
-	switch {
-	case access == sandbox.Hidden && !policy.Leads(path):
-		return &fs.PathError{Op: "watch", Path: path, Err: syscall.ENOENT}
-	case access == sandbox.Denied || policy.DeniesFile(path):
-		return &fs.PathError{Op: "watch", Path: path, Err: syscall.EACCES}
-	}
-	return nil
+	return files, nil
 }

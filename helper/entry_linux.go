@@ -122,7 +122,7 @@ func (e *entry) isResolved() bool {
 	}
 }
 
-// newView converts a policy's answer to the resolver's by its number. The two enumerations lie in
+// rulesOf converts a policy's answer to the resolver's by its number. The two enumerations lie in
 // packages that must not import each other: when a value of one moves, this does not compile.
 var (
 	_ = [1]int{}[sandbox.Hidden-sandbox.Access(fsops.Hidden)]
@@ -133,13 +133,19 @@ var (
 
 // newView is the file operations under a policy, in this process.
 func newView(p *sandbox.Policy, hidden ...int) (*fsops.View, error) {
-	return fsops.NewView(fsops.Rules{
+	rules := rulesOf(p)
+	rules.HiddenPIDs = hidden
+	return fsops.NewView(rules)
+}
+
+// rulesOf is what a view asks, answered by a policy.
+func rulesOf(p *sandbox.Policy) fsops.Rules {
+	return fsops.Rules{
 		Access:     func(path string) fsops.Access { return fsops.Access(p.Access(path)) },
 		DeniesFile: p.DeniesFile,
 		Leads:      p.Leads,
 		Bound:      p.Bound,
-		HiddenPIDs: hidden,
-	})
+	}
 }
 
 // fresh tells whether the entry may get another request.

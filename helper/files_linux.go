@@ -9,7 +9,7 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// Files is the operations of [fsops.View] under one policy. Reads that the
+// Files is the operations of [fsops.FS] under one policy. Reads that the
 // policy leaves unrestricted are done in this process, all else by a helper
 // that is confined to the policy (sandbox.md 13). All methods may run at once.
 //
@@ -22,8 +22,7 @@ type Files struct {
 	entry *entry
 }
 
-// Policy returns the policy with its places looked up: canonical paths only.
-func (f *Files) Policy() *sandbox.Policy { return f.entry.places.Policy }
+var _ fsops.FS = (*Files)(nil)
 
 // OpenRead opens the regular file at path for reading. The caller closes the
 // descriptor.
@@ -131,6 +130,13 @@ func (f *Files) Copy(ctx context.Context, src, dst string, recursive bool) error
 func (f *Files) Rename(ctx context.Context, src, dst string, replace bool) error {
 	_, err := f.call(ctx, request{op: opRename, path: src, to: dst, force: replace})
 	return err
+}
+
+// Watchable tells why path may not be watched, by the policy with its places looked
+// up: its paths are canonical.
+func (f *Files) Watchable(path string) error {
+	rules := rulesOf(f.entry.places.Policy)
+	return rules.Watchable(path)
 }
 
 // readsHere tells whether reads are done in this process.

@@ -45,22 +45,8 @@ func tree(t *testing.T) string {
 	return dir
 }
 
-// operations is what both fsops.View and Files do.
-type operations interface {
-	OpenRead(context.Context, string, fsops.Links) (int, error)
-	OpenWrite(context.Context, string, fsops.Links) (int, error)
-	CreateDirectory(context.Context, string, bool, fsops.Links) error
-	Stat(context.Context, string, fsops.Links) (fsops.Metadata, error)
-	Canonicalize(context.Context, string) (string, error)
-	ReadDirectory(context.Context, string) ([]fsops.DirEntry, error)
-	Walk(context.Context, string, fsops.WalkOptions) (fsops.WalkResult, error)
-	Remove(context.Context, string, bool, bool, fsops.Links) error
-	Copy(context.Context, string, string, bool) error
-	Rename(context.Context, string, string, bool) error
-}
-
 // perform does a bit of everything in dir and tells what came of each step.
-func perform(ctx context.Context, o operations, dir string) []string {
+func perform(ctx context.Context, o fsops.FS, dir string) []string {
 	var told []string
 	tell := func(step string, value any, err error) {
 		if e, ok := errors.AsType[syscall.Errno](err); ok {
