@@ -25,6 +25,12 @@ func (Host) Copy(ctx context.Context, src, dst string, recursive bool) error {
 	return (*View)(nil).copy(ctx, src, dst, recursive)
 }
 
+// Copy copies src to dst. What is hidden in src is left out; what is denied is
+// an error, as any other, and so is each name that may not come into being.
+func (v *View) Copy(ctx context.Context, src, dst string, recursive bool) error {
+	return v.copy(ctx, src, dst, recursive)
+}
+
 func (v *View) copy(ctx context.Context, src, dst string, recursive bool) error {
 	var st unix.Stat_t
 	if err := v.lstat(workingDir, src, &st); err != nil {

@@ -35,6 +35,12 @@ func (Host) ReadDirectory(_ context.Context, path string) ([]DirEntry, error) {
 	return (*View)(nil).readDirectory(path)
 }
 
+// ReadDirectory lists the directory at path. Denied names are listed, hidden
+// ones are not. What a link leads to when that is denied or hidden has no type.
+func (v *View) ReadDirectory(_ context.Context, path string) ([]DirEntry, error) {
+	return v.readDirectory(path)
+}
+
 func (v *View) readDirectory(path string) ([]DirEntry, error) {
 	d, err := v.openDir(workingDir, path, true)
 	if err != nil {

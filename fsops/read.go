@@ -42,6 +42,13 @@ func (Host) OpenRead(_ context.Context, path string, links Links) (int, error) {
 	return fd, nil
 }
 
+// OpenRead opens the regular file at path for reading. The caller closes the
+// descriptor.
+func (v *View) OpenRead(_ context.Context, path string, links Links) (fd int, err error) {
+	fd, err = v.openForRead(v.base, path, links.lookup(followLast))
+	return fd, pathError("open", path, err)
+}
+
 // ReadFrom returns the contents of fd, which it closes in all cases, also of
 // files in procfs, which claim to be empty. What is not a regular file, and
 // one over [MaxFileSize], is an [InvalidError]; path is for the texts of

@@ -21,6 +21,11 @@ func (Host) Remove(ctx context.Context, path string, recursive, force bool, link
 	return removed(path, force, remove(ctx, path, recursive, links))
 }
 
+// Remove removes path. Nothing is removed when a rule hangs on something in it.
+func (v *View) Remove(ctx context.Context, path string, recursive, force bool, links Links) error {
+	return removed(path, force, v.remove(ctx, path, recursive, links))
+}
+
 // removed makes err the answer of a removal.
 func removed(path string, force bool, err error) error {
 	if force && err == unix.ENOENT {
@@ -69,6 +74,50 @@ func remove(ctx context.Context, path string, recursive bool, links Links) error
 		return err
 	}
 	return (*View)(nil).removeTree(ctx, dir{fd: fd}, name)
+}
+
+func (v *View) remove(ctx context.Context, path string, recursive bool, links Links) error {
+	if links == RefuseLinks && recursive {
+		return errRecursiveRefuse
+	}
+	for range maxRaces {
+		again, err := v.removeOnce(ctx, path, recursive, links)
+		if !again {
+			return err
+		}
+	}
+	return unix.EBUSY
+}
+
+// removeOnce is to be done again when a directory and something else changed
+// places.
+func (v *View) removeOnce(ctx context.Context, path string, recursive bool, links Links) (again bool, err error) {
+	p, err := v.find(v.base, path, links.lookup(0)|forWriting)
+	if err != nil {
+		return false, err
+	}
+	defer p.close()
+	if p.fileType() == unix.DT_LNK && links == RefuseLinks && p.access != Denied {
+		return false, linkRefused(path)
+	}
+	if err := v.removable(&p); err != nil {
+		return false, err
+	}
+	if p.fileType() != unix.DT_DIR {
+		err := unlinkAt(p.in.fd, p.name, 0)
+		return err == unix.EISDIR, err
+	}
+	if err := unlinkAt(p.in.fd, p.name, unix.AT_REMOVEDIR); err != unix.ENOTEMPTY || !recursive {
+		return err == unix.ENOTDIR, err
+	}
+	if err := v.checkTree(&p); err != nil {
+		return false, err
+	}
+	parent := p.in
+	if parent.fd, err = duplicate(p.in.fd); err != nil {
+		return false, err
+	}
+	return false, v.removeTree(ctx, parent, p.name)
 }
 
 func unlinkAt(dir int, path string, flags int) error {

@@ -2,6 +2,7 @@ package fsops
 
 import (
 	"context"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -10,6 +11,46 @@ import (
 // rename(2).
 func (Host) Rename(_ context.Context, src, dst string, replace bool) error {
 	return pathError("rename", src, renameAt(unix.AT_FDCWD, src, unix.AT_FDCWD, dst, replace))
+}
+
+// Rename moves src to dst. A directory that holds files which are denied by
+// their names stays where it is (EACCES): elsewhere they would not be.
+func (v *View) Rename(_ context.Context, src, dst string, replace bool) error {
+	return pathError("rename", src, v.rename(src, dst, replace))
+}
+
+func (v *View) rename(src, dst string, replace bool) error {
+	from, err := v.find(v.base, src, forWriting)
+	if err != nil {
+		return err
+	}
+	defer from.close()
+	to, err := v.resolve(v.base, dst, forWriting)
+	if err != nil {
+		return visible(err)
+	}
+	defer to.close()
+	isDir := from.fileType() == unix.DT_DIR
+	if err := v.removable(&from); err != nil {
+		return err
+	}
+	if to.exists() {
+		err = v.removable(&to)
+	} else {
+		err = v.creatable(&to, isDir)
+	}
+	switch {
+	case err != nil:
+		return err
+	case isDir:
+		err = v.checkTree(&from)
+	case v.rules.DeniesFile(to.path):
+		err = unix.EACCES
+	}
+	if err != nil {
+		return err
+	}
+	return renameAt(from.in.fd, from.name, to.in.fd, to.name, replace)
 }
 
 func renameAt(srcDir int, src string, dstDir int, dst string, replace bool) error {

@@ -27,6 +27,13 @@ func (Host) Stat(_ context.Context, path string, links Links) (Metadata, error) 
 	return m, pathError("stat", path, err)
 }
 
+// Stat describes the file at path. Of what is denied, and of directories that
+// only lead to what may be read, it tells no more than the type.
+func (v *View) Stat(_ context.Context, path string, links Links) (Metadata, error) {
+	m, err := v.stat(path, links)
+	return m, pathError("stat", path, err)
+}
+
 func stat(path string, links Links) (Metadata, error) {
 	var st unix.Statx_t
 	if links == FollowLinks || path == "/" {
@@ -54,6 +61,29 @@ func stat(path string, links Links) (Metadata, error) {
 		return Metadata{}, linkRefused(path)
 	}
 	return metadata(&st, false), nil
+}
+
+func (v *View) stat(path string, links Links) (Metadata, error) {
+	p, err := v.find(v.base, path, links.lookup(followLast))
+	if err != nil {
+		return Metadata{}, err
+	}
+	defer p.close()
+	if p.fileType() == unix.DT_LNK {
+		if p.access == Denied {
+			return Metadata{}, unix.EACCES
+		}
+		return Metadata{}, linkRefused(path)
+	}
+	if p.access < Read {
+		mode := uint16(p.st.Mode & unix.S_IFMT)
+		return metadata(&unix.Statx_t{Mode: mode}, p.linked), nil
+	}
+	var st unix.Statx_t
+	if err := statx(p.fd, "", unix.AT_EMPTY_PATH, &st); err != nil {
+		return Metadata{}, err
+	}
+	return metadata(&st, p.linked), nil
 }
 
 func linkRefused(path string) error {
@@ -92,6 +122,13 @@ const maxLinks = 40
 // exist.
 func (Host) Canonicalize(_ context.Context, path string) (string, error) {
 	p, err := canonicalize(path)
+	return p, pathError("canonicalize", path, err)
+}
+
+// Canonicalize returns path with every symbolic link resolved. The path must
+// exist.
+func (v *View) Canonicalize(_ context.Context, path string) (string, error) {
+	p, err := v.canonicalize(path)
 	return p, pathError("canonicalize", path, err)
 }
 

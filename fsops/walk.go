@@ -73,6 +73,13 @@ func (Host) Walk(ctx context.Context, root string, o WalkOptions) (WalkResult, e
 	return (*View)(nil).walk(ctx, root, o)
 }
 
+// Walk lists what is under root. A directory that may not be read is an entry
+// and an error; a link that leads to one, when links are followed, only an
+// error.
+func (v *View) Walk(ctx context.Context, root string, o WalkOptions) (WalkResult, error) {
+	return v.walk(ctx, root, o)
+}
+
 func (v *View) walk(ctx context.Context, root string, o WalkOptions) (WalkResult, error) {
 	if o.MaxDirectories == 0 || o.MaxEntries == 0 {
 		return WalkResult{}, invalidf("walk limits must not be zero: maxDirectories %d, maxEntries %d",

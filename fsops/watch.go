@@ -38,6 +38,9 @@ type Watch struct {
 // Watchable allows every path.
 func (Host) Watchable(string) error { return nil }
 
+// Watchable tells why path may not be watched.
+func (v *View) Watchable(path string) error { return v.rules.Watchable(path) }
+
 // WatchMissing watches until one of the missing paths, or the first missing
 // directory above it, appears, or until present (when not empty) is modified,
 // removed or replaced. A directory as present is modified by a change of its

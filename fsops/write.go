@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,6 +46,14 @@ func (Host) OpenWrite(_ context.Context, path string, links Links) (int, error) 
 		return -1, pathError("open", path, err)
 	}
 	return fd, nil
+}
+
+// OpenWrite opens the regular file at path for writing and empties it, or
+// creates it, as the function does. The caller closes the descriptor.
+func (v *View) OpenWrite(_ context.Context, path string, links Links) (fd int, err error) {
+	how := links.lookup(followLast) | forWriting
+	fd, err = v.openForWrite(v.base, path, how, unix.O_TRUNC, 0o666)
+	return fd, pathError("open", path, err)
 }
 
 // WriteTo writes data to fd, which it closes in all cases; path is for the
@@ -97,92 +104,4 @@ func writeSlowly(fd int, data []byte) error {
 		return errno
 	}
 	return err
-}
-
-// CreateDirectory makes a directory with mode 0777 less the umask. With
-// recursive it makes missing parents too, and an existing directory is fine;
-// else that is EEXIST and a missing parent ENOENT.
-func (Host) CreateDirectory(_ context.Context, path string, recursive bool, links Links) error {
-	var err error
-	switch {
-	case links == RefuseLinks:
-		err = makeBeneath(path, recursive)
-	case recursive:
-		_, err = (*View)(nil).makeAll(path)
-	default:
-		err = mkdirAt(unix.AT_FDCWD, path)
-	}
-	return pathError("mkdir", path, err)
-}
-
-func mkdirAt(dir int, path string) error {
-	for {
-		if err := unix.Mkdirat(dir, path, 0o777); err != unix.EINTR {
-			return err
-		}
-	}
-}
-
-// makeAll makes path and its missing parents. It tells whether path itself
-// is new. The depth is bounded by PATH_MAX.
-func (v *View) makeAll(path string) (created bool, err error) {
-	if v != nil {
-		return v.makeDirectory(path, true, 0)
-	}
-	err = mkdirAt(unix.AT_FDCWD, path)
-	if err == unix.ENOENT {
-		if parent, _ := splitPath(path); parent != "/" {
-			if _, err := v.makeAll(parent); err != nil {
-				return false, err
-			}
-			err = mkdirAt(unix.AT_FDCWD, path)
-		}
-	}
-	if err == nil {
-		return true, nil
-	}
-	var st unix.Stat_t
-	if fstatAt(unix.AT_FDCWD, path, &st, 0) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return false, nil
-	}
-	return false, err
-}
-
-// makeBeneath makes path without passing through a link. With recursive
-// whatever is not a directory is ENOTDIR.
-func makeBeneath(path string, recursive bool) error {
-	if !recursive {
-		if path == "/" {
-			return unix.EEXIST
-		}
-		dir, name, err := openParent(path)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(dir)
-		return mkdirAt(dir, name)
-	}
-
-	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW
-	dir, err := openAt(unix.AT_FDCWD, "/", flags, 0)
-	if err != nil {
-		return err
-	}
-	for name := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
-		if name == "" {
-			continue
-		}
-		next, err := openAt(dir, name, flags, 0)
-		if err == unix.ENOENT {
-			if err = mkdirAt(dir, name); err == nil || err == unix.EEXIST {
-				next, err = openAt(dir, name, flags, 0)
-			}
-		}
-		unix.Close(dir)
-		if err != nil {
-			return err
-		}
-		dir = next
-	}
-	return unix.Close(dir)
 }

@@ -1,0 +1,173 @@
+package fsops
+
+import (
+	"cmp"
+	"context"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// CreateDirectory makes a directory with mode 0777 less the umask. With
+// recursive it makes missing parents too, and an existing directory is fine;
+// else that is EEXIST and a missing parent ENOENT.
+func (Host) CreateDirectory(_ context.Context, path string, recursive bool, links Links) error {
+	var err error
+	switch {
+	case links == RefuseLinks:
+		err = makeBeneath(path, recursive)
+	case recursive:
+		_, err = (*View)(nil).makeAll(path)
+	default:
+		err = mkdirAt(unix.AT_FDCWD, path)
+	}
+	return pathError("mkdir", path, err)
+}
+
+// CreateDirectory makes a directory. An existing one is fine with recursive,
+// unless it is one that a rule keeps from being written in a directory that
+// may be: that is EROFS, as if it were missing. Without recursive an existing
+// name is EEXIST where it may be written, else EROFS.
+func (v *View) CreateDirectory(_ context.Context, path string, recursive bool, links Links) error {
+	_, err := v.makeDirectory(path, recursive, links.lookup(0))
+	return pathError("mkdir", path, err)
+}
+
+func mkdirAt(dir int, path string) error {
+	for {
+		if err := unix.Mkdirat(dir, path, 0o777); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// makeAll makes path and its missing parents. It tells whether path itself
+// is new. The depth is bounded by PATH_MAX.
+func (v *View) makeAll(path string) (created bool, err error) {
+	if v != nil {
+		return v.makeDirectory(path, true, 0)
+	}
+	err = mkdirAt(unix.AT_FDCWD, path)
+	if err == unix.ENOENT {
+		if parent, _ := splitPath(path); parent != "/" {
+			if _, err := v.makeAll(parent); err != nil {
+				return false, err
+			}
+			err = mkdirAt(unix.AT_FDCWD, path)
+		}
+	}
+	if err == nil {
+		return true, nil
+	}
+	var st unix.Stat_t
+	if fstatAt(unix.AT_FDCWD, path, &st, 0) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return false, nil
+	}
+	return false, err
+}
+
+// makeBeneath makes path without passing through a link. With recursive
+// whatever is not a directory is ENOTDIR.
+func makeBeneath(path string, recursive bool) error {
+	if !recursive {
+		if path == "/" {
+			return unix.EEXIST
+		}
+		dir, name, err := openParent(path)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(dir)
+		return mkdirAt(dir, name)
+	}
+
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW
+	dir, err := openAt(unix.AT_FDCWD, "/", flags, 0)
+	if err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+		if name == "" {
+			continue
+		}
+		next, err := openAt(dir, name, flags, 0)
+		if err == unix.ENOENT {
+			if err = mkdirAt(dir, name); err == nil || err == unix.EEXIST {
+				next, err = openAt(dir, name, flags, 0)
+			}
+		}
+		unix.Close(dir)
+		if err != nil {
+			return err
+		}
+		dir = next
+	}
+	return unix.Close(dir)
+}
+
+// makeDirectory makes path, with its missing parents when recursive is set.
+// It tells whether path itself is new.
+func (v *View) makeDirectory(path string, recursive bool, how lookup) (created bool, err error) {
+	for range maxRaces {
+		created, err = v.mkdir(v.base, path, how)
+		if err == unix.ENOENT && recursive {
+			if parent, _ := splitPath(path); parent != "/" {
+				if _, err := v.makeDirectory(parent, true, how); err != nil {
+					return false, err
+				}
+				created, err = v.mkdir(v.base, path, how)
+			}
+		}
+		if err != unix.EEXIST {
+			return created, err
+		}
+		if err = v.existing(path, recursive, how); err != unix.ENOENT {
+			return false, err
+		}
+	}
+	return false, unix.EBUSY
+}
+
+// existing is the answer to making a directory at path, where something is.
+// It is ENOENT when that is no longer so.
+func (v *View) existing(path string, recursive bool, how lookup) error {
+	p, err := v.find(v.base, path, how)
+	if err != nil {
+		return err
+	}
+	p.close()
+	if !recursive {
+		if p.access == Hidden {
+			return unix.EROFS
+		}
+		return cmp.Or(p.writable(), error(unix.EEXIST))
+	}
+	switch p.fileType() {
+	case unix.DT_DIR:
+	case unix.DT_LNK:
+		if how&refuseLinks != 0 {
+			return unix.ENOTDIR
+		}
+		var st unix.Stat_t
+		denied, err := v.target(v.base, path, &st)
+		switch {
+		case denied:
+			return unix.EACCES
+		case err != nil || kindOf(&st) != unix.DT_DIR:
+			return unix.EEXIST
+		}
+		return nil
+	default:
+		if how&refuseLinks != 0 {
+			return unix.ENOTDIR
+		}
+		return unix.EEXIST
+	}
+	switch {
+	case p.access == Denied:
+		return unix.EACCES
+	case p.access == Read && p.in.access == Write:
+		return unix.EROFS
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package fsops
+
+import "golang.org/x/sys/unix"
+
+// checkTree refuses what is to be done with a whole directory when a file in
+// it is denied by its name.
+func (v *View) checkTree(top *place) error {
+	if !v.globs {
+		return nil
+	}
+	r := newDirReader()
+	for queue := []string{""}; len(queue) > 0; {
+		rel := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		fd, err := openBeneath(top.fd, rel+".", dirFlags)
+		if err == unix.ENOENT {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		queue, err = v.checkNames(r, fd, join(top.path, rel), rel, queue)
+		unix.Close(fd)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkNames is checkTree for one directory, which is rel below the top. It
+// adds those in it to the queue.
+func (v *View) checkNames(r *dirReader, fd int, path, rel string, queue []string) ([]string, error) {
+	for {
+		more, err := r.fill(fd)
+		if err != nil || !more {
+			return queue, err
+		}
+		for raw, kind := range r.all {
+			name := string(raw)
+			if kind == unix.DT_UNKNOWN {
+				var st unix.Stat_t
+				if err := fstatAt(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil && err != unix.ENOENT {
+					return nil, err
+				}
+				kind = kindOf(&st)
+			}
+			switch {
+			case kind == unix.DT_DIR:
+				queue = append(queue, rel+name+"/")
+			case v.rules.DeniesFile(path + name):
+				return nil, unix.EACCES
+			}
+		}
+	}
+}
