@@ -38,14 +38,15 @@ var rules = map[string]rule{
 	"procs":                 {nil, "processes know nothing of JSON or RPC"},
 	"fsops":                 {nil, "file operations know nothing of JSON or RPC"},
 
-	"sandbox":                    {[]string{"sandbox/hold", "sandbox/internal/openat", "sandbox/internal/pathname", "internal/strictbase64"}, "a policy is a value and the kernel calls that enforce it; it knows nothing of requests"},
-	"sandbox/hold":               {nil, "a name is held whatever policy asks for it"},
-	"sandbox/internal/childtest": {nil, "processes of tests; it knows nothing of what is tested in them"},
-	"sandbox/internal/openat":    {nil, "a path is opened whatever for"},
-	"sandbox/internal/pathname":  {nil, "a path is a text"},
-	"sandbox/internal/seccomp":   {nil, "the tables of the filters, for the generator and the tests"},
+	"sandbox":                          {[]string{"sandbox/hold", "sandbox/internal/openat", "sandbox/internal/pathname", "internal/strictbase64"}, "a policy is a value and the kernel calls that enforce it; it knows nothing of requests"},
+	"sandbox/enforce":                  {[]string{"sandbox", "sandbox/internal/pathname"}, "rulesets and filters are put into force, whoever needs them"},
+	"sandbox/enforce/internal/seccomp": {nil, "the tables of the filters, for the generator and the tests"},
+	"sandbox/hold":                     {nil, "a name is held whatever policy asks for it"},
+	"sandbox/internal/childtest":       {nil, "processes of tests; it knows nothing of what is tested in them"},
+	"sandbox/internal/openat":          {nil, "a path is opened whatever for"},
+	"sandbox/internal/pathname":        {nil, "a path is a text"},
 
-	"helper": {[]string{"sandbox", "fsops", "procs", "internal/caps", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns"},
+	"helper": {[]string{"sandbox", "sandbox/enforce", "fsops", "procs", "internal/caps", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns"},
 		"what runs confined knows policies, files and how a process is staged, not requests, sessions or configuration"},
 	"hostenv":    {nil, "what the host is like is told as plain values"},
 	"httpclient": {nil, "the HTTP client knows nothing of JSON-RPC"},
@@ -93,7 +94,7 @@ var rooms = map[string][]string{
 	"github.com/nats-io/nats-server/v2/server":             {"registry"},
 	"github.com/creack/pty":                                {"procs", "cmd/agent", "e2e/escape"},
 	"github.com/bmatcuk/doublestar/v4":                     {"sandbox"},
-	"github.com/landlock-lsm/go-landlock/landlock/syscall": {"sandbox"},
+	"github.com/landlock-lsm/go-landlock/landlock/syscall": {"sandbox/enforce"},
 	"kernel.org/pub/linux/libs/security/libcap/psx":        {"helper"},
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/execagent/execagent/internal/caps"
 	"github.com/execagent/execagent/internal/pack"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/enforce"
 )
 
 // FSMain is the fs helper: it confines this process to the policy on
@@ -89,7 +90,7 @@ func confine() (*fsops.View, []string, error) {
 	if err := dropEverywhere(); err != nil {
 		return nil, nil, err
 	}
-	layers, err := enforce(setup.policy)
+	layers, err := restrict(setup.policy)
 	return view, layers, err
 }
 
@@ -215,12 +216,12 @@ const (
 
 func isLandlock(layer string) bool { return strings.HasPrefix(layer, landlockLayer) }
 
-// enforce has the kernel bound what a mistake in this program can do: Landlock
+// restrict has the kernel bound what a mistake in this program can do: Landlock
 // where there is one, and the system call filter, without which nothing is
 // served (sandbox.md 15).
-func enforce(p *sandbox.Policy) (layers []string, err error) {
-	if abi := sandbox.LandlockABI(); abi > 0 {
-		if err := p.HelperRuleset(abi).RestrictProcess(); err != nil {
+func restrict(p *sandbox.Policy) (layers []string, err error) {
+	if abi := enforce.LandlockABI(); abi > 0 {
+		if err := enforce.RestrictProcess(p.HelperRuleset(abi)); err != nil {
 			return nil, err
 		}
 		// Before the filter, which would end the process for trying.
@@ -231,7 +232,7 @@ func enforce(p *sandbox.Policy) (layers []string, err error) {
 	}
 	debug.SetGCPercent(gcPercent)
 	// Last, because it forbids all of the above.
-	if err := sandbox.FilterHelper.LoadProcess(); err != nil {
+	if err := enforce.FilterHelper.LoadProcess(); err != nil {
 		return nil, err
 	}
 	return append(layers, seccompLayer), nil

@@ -14,12 +14,13 @@ import (
 
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/enforce"
 	"github.com/execagent/execagent/sandbox/hold"
 )
 
 // full is the backend of a host that has everything.
 func full() sandbox.Backend {
-	return sandbox.Backend{UserNS: true, MountNS: true, PIDNS: true, IPCNS: true, NetNS: true, Landlock: sandbox.LandlockABI(), Seccomp: true}
+	return sandbox.Backend{UserNS: true, MountNS: true, PIDNS: true, IPCNS: true, NetNS: true, Landlock: enforce.LandlockABI(), Seccomp: true}
 }
 
 // withoutPIDNS is that of a container that refuses a fresh procfs.
@@ -31,7 +32,7 @@ func withoutPIDNS() sandbox.Backend {
 
 // landlockOnly is that of a host without namespaces.
 func landlockOnly() sandbox.Backend {
-	return sandbox.Backend{Landlock: sandbox.LandlockABI(), Seccomp: true}
+	return sandbox.Backend{Landlock: enforce.LandlockABI(), Seccomp: true}
 }
 
 // workspaceWrite may read everything and write in root.
@@ -253,7 +254,7 @@ func (r row) command(t testing.TB, root string, argv ...string) confined {
 
 // networkOnly is a command that only the network is taken from.
 func networkOnly(argv ...string) confined {
-	return confined{policy: &sandbox.Policy{}, backend: sandbox.Backend{Landlock: sandbox.LandlockABI(), Seccomp: true}, Spec: procs.Spec{Argv: argv}}
+	return confined{policy: &sandbox.Policy{}, backend: sandbox.Backend{Landlock: enforce.LandlockABI(), Seccomp: true}, Spec: procs.Spec{Argv: argv}}
 }
 
 // agentCommand is a process that starts script in a shell, as an agent that

@@ -9,9 +9,8 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/execagent/execagent/sandbox/enforce"
 	"golang.org/x/sys/unix"
-
-	"github.com/execagent/execagent/sandbox"
 )
 
 // A command that only the network is taken from gets no socket by way of another
@@ -23,7 +22,7 @@ func TestNetworkOnlyAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, abi := range []int{2, 5, sandbox.LandlockABI()} {
+	for _, abi := range []int{2, 5, enforce.LandlockABI()} {
 		root := t.TempDir()
 		victim := exec.Command("sleep", "1000")
 		socket, ours := pipeOfSockets(t)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/execagent/execagent/internal/userns"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/enforce"
 )
 
 // ProbeArg calls [ProbeMain].
@@ -192,7 +193,7 @@ func (r *probeReport) tryLandlock() {
 	}
 	unix.Close(dir)
 	rights := sandbox.Ruleset{FS: unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_DIR}
-	if !r.note(layerLandlock, "restricting a thread", rights.RestrictThread()) {
+	if !r.note(layerLandlock, "restricting a thread", enforce.RestrictThread(rights)) {
 		return
 	}
 	_, err = unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/enforce"
 )
 
 // probeChild runs Probe in a child of the test binary and prints the Host: to be run in surroundings that take something away.
@@ -68,7 +69,7 @@ func TestProbe(t *testing.T) {
 	if !host.UserNS || !host.MountNS || !host.PIDNS || !host.IPCNS || !host.NetNS || !host.Seccomp || !host.UserNotify {
 		t.Errorf("something is missing and has no reason: %+v", host)
 	}
-	if want := sandbox.LandlockABI(); host.Landlock != want {
+	if want := enforce.LandlockABI(); host.Landlock != want {
 		t.Errorf("Landlock %d, the kernel says %d", host.Landlock, want)
 	}
 }

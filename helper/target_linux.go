@@ -12,6 +12,7 @@ import (
 
 	"github.com/execagent/execagent/internal/caps"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/enforce"
 )
 
 // target is the command, as it is started.
@@ -94,22 +95,22 @@ func (t *target) confine() (err error) {
 		return fmt.Errorf("setting no_new_privs: %w", os.NewSyscallError("prctl", err))
 	}
 	if l.Landlock > 0 {
-		if err := t.policy.ProcessRuleset(l.Landlock, l.MountNS).RestrictThread(); err != nil {
+		if err := enforce.RestrictThread(t.policy.ProcessRuleset(l.Landlock, l.MountNS)); err != nil {
 			return err
 		}
 	}
 	switch {
 	case t.policy.Network == sandbox.NetworkEnabled:
-		t.listener, err = sandbox.FilterEnabled.LoadNotify()
+		t.listener, err = enforce.FilterEnabled.LoadNotify()
 	case l.MountNS:
-		err = sandbox.FilterRestricted.LoadThread()
+		err = enforce.FilterRestricted.LoadThread()
 	default:
 		if !t.policy.FullRead {
-			if err := sandbox.FilterHiddenPaths.LoadThread(); err != nil {
+			if err := enforce.FilterHiddenPaths.LoadThread(); err != nil {
 				return err
 			}
 		}
-		err = sandbox.FilterLandlock.LoadThread()
+		err = enforce.FilterLandlock.LoadThread()
 	}
 	return err
 }
@@ -144,10 +145,10 @@ func (c *config) become() error {
 			return fmt.Errorf("taking the terminal: %w", os.NewSyscallError("ioctl", err))
 		}
 	}
-	if err := sandbox.NetworkRuleset(c.Backend.Landlock).RestrictThread(); err != nil {
+	if err := enforce.RestrictThread(sandbox.NetworkRuleset(c.Backend.Landlock)); err != nil {
 		return err
 	}
-	if err := sandbox.FilterNetwork.LoadThread(); err != nil {
+	if err := enforce.FilterNetwork.LoadThread(); err != nil {
 		return err
 	}
 	return withFewerFiles(c.exec)

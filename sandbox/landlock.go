@@ -37,10 +37,6 @@ const (
 		unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REFER
 	deviceRights = unix.LANDLOCK_ACCESS_FS_READ_FILE | contentRights | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	allRights    = 1<<17 - 1
-
-	// fileRights are those that a rule for anything but a directory may have;
-	// the kernel refuses others.
-	fileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | deviceRights | unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
 )
 
 // landlockABIs says what each ABI brought; those between are as the one before.

@@ -1,4 +1,4 @@
-package sandbox
+package enforce
 
 import (
 	"encoding/binary"
@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/sandbox/internal/seccomp"
+	"github.com/execagent/execagent/sandbox/enforce/internal/seccomp"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )

@@ -1,9 +1,9 @@
-package sandbox
+package enforce
 
 import "embed"
 
 // programDir has the programs for this architecture.
-const programDir = "filters/amd64"
+const programDir = "filters/arm64"
 
-//go:embed filters/amd64
+//go:embed filters/arm64
 var programs embed.FS

@@ -1,9 +1,9 @@
 //go:build cgo && filtergen
 
-// Filtergen compiles the tables of sandbox/internal/seccomp into seccomp
+// Filtergen compiles the tables of sandbox/enforce/internal/seccomp into seccomp
 // programs with libseccomp 2.5.4, as Debian 12 has it:
 //
-//	go generate ./sandbox
+//	go generate ./sandbox/enforce
 //
 // With -check it writes nothing and fails if a committed program differs. The
 // exit status is 3 if another version of libseccomp is there, which may compile
@@ -18,7 +18,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/execagent/execagent/sandbox/internal/seccomp"
+	"github.com/execagent/execagent/sandbox/enforce/internal/seccomp"
 	libseccomp "github.com/seccomp/libseccomp-golang"
 )
 
@@ -77,7 +77,7 @@ func compare(path string, program []byte) error {
 		return err
 	}
 	if !bytes.Equal(committed, program) {
-		return fmt.Errorf("%s differs from its table: run go generate ./sandbox", path)
+		return fmt.Errorf("%s differs from its table: run go generate ./sandbox/enforce", path)
 	}
 	return nil
 }

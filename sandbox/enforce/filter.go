@@ -1,4 +1,4 @@
-package sandbox
+package enforce
 
 import (
 	"encoding/binary"
@@ -10,7 +10,7 @@ import (
 //go:generate go run -tags filtergen ./filtergen
 
 // Filter names a seccomp program. The programs are compiled from the tables in
-// sandbox/internal/seccomp with libseccomp, on a developer's machine, and are
+// internal/seccomp with libseccomp, on a developer's machine, and are
 // committed in filters/<architecture>; what is here only loads them.
 //
 // Every program ends the process on a system call of another architecture and

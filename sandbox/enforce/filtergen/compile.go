@@ -9,7 +9,7 @@ import (
 	"math"
 	"os"
 
-	"github.com/execagent/execagent/sandbox/internal/seccomp"
+	"github.com/execagent/execagent/sandbox/enforce/internal/seccomp"
 	libseccomp "github.com/seccomp/libseccomp-golang"
 	"golang.org/x/sys/unix"
 )

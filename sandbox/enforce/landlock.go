@@ -1,4 +1,4 @@
-package sandbox
+package enforce
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/internal/pathname"
 	landlock "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
@@ -21,13 +22,13 @@ func LandlockABI() int {
 	return abi
 }
 
-// RestrictThread sets no_new_privs and restricts the calling thread, to which
-// the caller must be locked, and what it forks or executes. Paths that are
+// RestrictThread sets no_new_privs and restricts the calling thread by the ruleset, to
+// which the caller must be locked, and what it forks or executes. Paths that are
 // missing, that this user cannot reach, or that a symbolic link now leads to,
 // are left out, which allows less; any other error leaves the thread as it was,
 // but for no_new_privs. A ruleset that handles nothing is an error.
-func (r Ruleset) RestrictThread() error {
-	fd, err := r.open()
+func RestrictThread(r sandbox.Ruleset) error {
+	fd, err := open(r)
 	if err != nil {
 		return err
 	}
@@ -42,8 +43,8 @@ func (r Ruleset) RestrictThread() error {
 }
 
 // RestrictProcess is RestrictThread for all threads of this process.
-func (r Ruleset) RestrictProcess() error {
-	fd, err := r.open()
+func RestrictProcess(r sandbox.Ruleset) error {
+	fd, err := open(r)
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (r Ruleset) RestrictProcess() error {
 }
 
 // open makes the ruleset in the kernel; the caller closes the descriptor.
-func (r Ruleset) open() (fd int, err error) {
+func open(r sandbox.Ruleset) (fd int, err error) {
 	if r.FS == 0 && r.Scoped == 0 {
 		return -1, errors.New("making a landlock ruleset: it handles nothing")
 	}
@@ -81,7 +82,7 @@ func (r Ruleset) open() (fd int, err error) {
 		return -1, fmt.Errorf("making a landlock ruleset: %w", err)
 	}
 	for _, rule := range r.Rules {
-		if err := rule.add(fd); err != nil {
+		if err := add(fd, rule); err != nil {
 			unix.Close(fd)
 			return -1, fmt.Errorf("allowing %s in a landlock ruleset: %w", rule.Path, err)
 		}
@@ -89,8 +90,8 @@ func (r Ruleset) open() (fd int, err error) {
 	return fd, nil
 }
 
-// add puts the rule into the ruleset.
-func (r PathRule) add(ruleset int) error {
+// add puts a rule into the ruleset.
+func add(ruleset int, r sandbox.PathRule) error {
 	if len(r.Except) == 0 {
 		return addPath(ruleset, r.Path, r.Rights)
 	}
@@ -105,7 +106,7 @@ func (r PathRule) add(ruleset int) error {
 	}
 next:
 	for _, entry := range entries {
-		inner := PathRule{Path: filepath.Join(r.Path, entry.Name()), Rights: r.Rights}
+		inner := sandbox.PathRule{Path: filepath.Join(r.Path, entry.Name()), Rights: r.Rights}
 		for _, except := range r.Except {
 			if except == inner.Path {
 				continue next
@@ -114,12 +115,17 @@ next:
 				inner.Except = append(inner.Except, except)
 			}
 		}
-		if err := inner.add(ruleset); err != nil {
+		if err := add(ruleset, inner); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// fileRights are those that a rule for anything but a directory may have;
+// the kernel refuses others.
+const fileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+	unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV | unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
 
 // addPath allows the rights on what is at the path.
 func addPath(ruleset int, path string, rights uint64) error {

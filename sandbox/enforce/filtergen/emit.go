@@ -5,7 +5,7 @@ package main
 import (
 	"slices"
 
-	"github.com/execagent/execagent/sandbox/internal/seccomp"
+	"github.com/execagent/execagent/sandbox/enforce/internal/seccomp"
 	"golang.org/x/sys/unix"
 )
 

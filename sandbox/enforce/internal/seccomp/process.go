@@ -3,7 +3,7 @@ package seccomp
 import "slices"
 
 // The numbers in the rules are of the kernel's interface, which x/sys has for
-// Linux only and some of them not at all; the tests of sandbox compare them.
+// Linux only and some of them not at all; the tests of enforce compare them.
 const (
 	cloneNewTime = 0x00000080
 	// cloneNew is NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.

@@ -1,4 +1,4 @@
-package sandbox
+package enforce
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/internal/childtest"
 	"golang.org/x/sys/unix"
 )
@@ -19,9 +20,9 @@ import (
 // landlockCase is a ruleset and what becomes of operations under it. Paths are
 // below the test's directory.
 type landlockCase struct {
-	rules   []Rule // with paths below the test's directory, but for those of root
-	root    Access // of "/"
-	ruleset func(p *Policy, abi int) Ruleset
+	rules   []sandbox.Rule // with paths below the test's directory, but for those of root
+	root    sandbox.Access // of "/"
+	ruleset func(p *sandbox.Policy, abi int) sandbox.Ruleset
 	ops     []landlockOp
 }
 
@@ -31,14 +32,14 @@ type landlockOp struct {
 	want unix.Errno
 }
 
-func mountedRules(p *Policy, abi int) Ruleset { return p.ProcessRuleset(abi, true) }
-func aloneRules(p *Policy, abi int) Ruleset   { return p.ProcessRuleset(abi, false) }
-func helperRules(p *Policy, abi int) Ruleset  { return p.HelperRuleset(abi) }
+func mountedRules(p *sandbox.Policy, abi int) sandbox.Ruleset { return p.ProcessRuleset(abi, true) }
+func aloneRules(p *sandbox.Policy, abi int) sandbox.Ruleset   { return p.ProcessRuleset(abi, false) }
+func helperRules(p *sandbox.Policy, abi int) sandbox.Ruleset  { return p.HelperRuleset(abi) }
 
 var landlockCases = map[string]landlockCase{
 	"workspace, mounted": {
-		root:    Read,
-		rules:   []Rule{{Path: "w", Access: Write}, {Path: "w2", Access: Write}, {Path: "ro/file2", Access: Write}, {Path: "gone", Access: Write}},
+		root:    sandbox.Read,
+		rules:   []sandbox.Rule{{Path: "w", Access: sandbox.Write}, {Path: "w2", Access: sandbox.Write}, {Path: "ro/file2", Access: sandbox.Write}, {Path: "gone", Access: sandbox.Write}},
 		ruleset: mountedRules,
 		ops: slices.Concat(outsideOps, []landlockOp{
 			{"read", opRead("ro/file"), 0},
@@ -73,8 +74,8 @@ var landlockCases = map[string]landlockCase{
 		}),
 	},
 	"read-only, alone": {
-		root:    Read,
-		rules:   []Rule{{Path: "private", Access: Denied, Origin: Private}},
+		root:    sandbox.Read,
+		rules:   []sandbox.Rule{{Path: "private", Access: sandbox.Denied, Origin: sandbox.Private}},
 		ruleset: aloneRules,
 		ops: slices.Concat(outsideOps, []landlockOp{
 			{"read", opRead("ro/file"), 0},
@@ -95,7 +96,7 @@ var landlockCases = map[string]landlockCase{
 		}),
 	},
 	"view, alone": {
-		rules:   []Rule{{Path: "ro", Access: Read}, {Path: "file", Access: Read}, {Path: "link/sub", Access: Read}},
+		rules:   []sandbox.Rule{{Path: "ro", Access: sandbox.Read}, {Path: "file", Access: sandbox.Read}, {Path: "link/sub", Access: sandbox.Read}},
 		ruleset: aloneRules,
 		ops: slices.Concat(outsideOps, []landlockOp{
 			{"read", opRead("ro/file"), 0},
@@ -110,8 +111,8 @@ var landlockCases = map[string]landlockCase{
 		}),
 	},
 	"helper": {
-		root:    Read,
-		rules:   []Rule{{Path: "w", Access: Write}, {Path: "ro/file2", Access: Write}},
+		root:    sandbox.Read,
+		rules:   []sandbox.Rule{{Path: "w", Access: sandbox.Write}, {Path: "ro/file2", Access: sandbox.Write}},
 		ruleset: helperRules,
 		ops: slices.Concat(outsideOps, []landlockOp{
 			{"read", opRead("ro/file"), 0},
@@ -129,7 +130,7 @@ var landlockCases = map[string]landlockCase{
 		}),
 	},
 	"helper with a view": {
-		rules:   []Rule{{Path: "ro", Access: Read}},
+		rules:   []sandbox.Rule{{Path: "ro", Access: sandbox.Read}},
 		ruleset: helperRules,
 		ops: slices.Concat(outsideOps, []landlockOp{
 			{"read", opRead("ro/file"), 0},
@@ -207,10 +208,10 @@ func landlockFiles(t *testing.T) string {
 }
 
 // in is the case's ruleset for dir.
-func (c landlockCase) in(dir string) Ruleset {
-	p := &Policy{Confined: true}
-	if c.root != Hidden {
-		p.Rules = append(p.Rules, Rule{Path: "/", Access: c.root})
+func (c landlockCase) in(dir string) sandbox.Ruleset {
+	p := &sandbox.Policy{Confined: true}
+	if c.root != sandbox.Hidden {
+		p.Rules = append(p.Rules, sandbox.Rule{Path: "/", Access: c.root})
 	}
 	for _, rule := range c.rules {
 		rule.Path = filepath.Join(dir, rule.Path)
@@ -236,7 +237,7 @@ var _ = childtest.Register("landlock/thread", func(args []string) error {
 	result := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked
-		if err := c.in(dir).RestrictThread(); err != nil {
+		if err := RestrictThread(c.in(dir)); err != nil {
 			result <- err
 			return
 		}
@@ -262,7 +263,7 @@ var _ = childtest.Register("landlock/process", func(args []string) error {
 		})
 		<-ready
 	}
-	err := c.in(dir).RestrictProcess()
+	err := RestrictProcess(c.in(dir))
 	restricted.Done()
 	tried.Wait()
 	close(failures)
@@ -275,11 +276,11 @@ var _ = childtest.Register("landlock/process", func(args []string) error {
 // TestRulesetEmpty: a kernel without Landlock is no success.
 func TestRulesetEmpty(t *testing.T) {
 	t.Parallel()
-	p := &Policy{Confined: true, Rules: []Rule{{Path: "/", Access: Read}}}
-	if err := p.HelperRuleset(0).RestrictProcess(); err == nil {
+	p := &sandbox.Policy{Confined: true, Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}}
+	if err := RestrictProcess(p.HelperRuleset(0)); err == nil {
 		t.Error("a ruleset of ABI 0 is in force")
 	}
-	if err := p.ProcessRuleset(0, false).RestrictThread(); err == nil {
+	if err := RestrictThread(p.ProcessRuleset(0, false)); err == nil {
 		t.Error("a ruleset of ABI 0 is in force")
 	}
 }

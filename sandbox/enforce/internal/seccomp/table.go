@@ -1,6 +1,6 @@
-// Package seccomp says, as tables, what each filter of package sandbox does
+// Package seccomp says, as tables, what each filter of package enforce does
 // with each system call. filtergen compiles the tables into the programs that
-// sandbox embeds, and the tests of sandbox hold the programs against them;
+// enforce embeds, and its tests hold the programs against them;
 // nothing that runs in the agent imports this package.
 package seccomp
 
