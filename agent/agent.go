@@ -20,7 +20,7 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// Defaults of [Config] (D9).
+// Defaults of [Config] (rpc.md 3.3, 4.8).
 const (
 	DefaultSessionTTL       = 80 * time.Second
 	DefaultRetainBytes      = procs.DefaultRetainBytes
@@ -37,13 +37,14 @@ const idleAfter = time.Second
 // Config is what an [Agent] needs to know. The zero value serves with all
 // defaults and an empty environment.
 type Config struct {
-	// Version is reported as executorVersion (D18).
+	// Version is reported as executorVersion: first the one that ours is
+	// compatible with, since clients gate features on it.
 	Version string
 	// Environ is the environment that processes may inherit, "K=V".
 	Environ []string
 	// Logger hears of sessions and of faults; nil discards.
 	Logger *slog.Logger
-	// ConcurrentRequests per connection, 0 for 64; 1 is strict order (D8).
+	// ConcurrentRequests per connection, 0 for 64; 1 is strict order (rpc.md 2.6).
 	ConcurrentRequests int
 	// SessionTTL is how long a detached session and an ended process are
 	// kept, 0 for 80 s.

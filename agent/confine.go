@@ -34,7 +34,7 @@ func (c *confinement) release() {
 
 // confine prepares spec to run under the sandbox of its request. What the
 // request got wrong is an error. What this host cannot enforce is not: such a
-// process starts, says so and exits with 101 (sandbox.md 9.2, D12), and
+// process starts, says so and exits with 101 (sandbox.md 9.2), and
 // nothing of the command runs.
 func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec) (*confinement, error) {
 	profile, err := Profile(s, spec.Dir, absolute(variable(spec.Env, "TMPDIR")))

@@ -83,7 +83,8 @@ func (c *connection) closing(err error) {
 	}
 }
 
-// notification takes `initialized`; every other one is fatal (D7.1).
+// notification takes `initialized`; every other one is answered and ends the
+// connection (rpc.md 2.5).
 func (c *connection) notification(_ context.Context, method string, _ json.RawMessage) error {
 	if method != protocol.MethodInitialized {
 		return protocol.InvalidRequest("unknown notification `%.128s`", method)

@@ -42,7 +42,7 @@ func (h *host) lookup(name string) (string, bool) {
 	return value, ok
 }
 
-// capabilities are the features that work (rpc.md 3.4, D10).
+// capabilities are the features that work (rpc.md 3.4, 8).
 func capabilities() protocol.Capabilities {
 	return protocol.Capabilities{
 		FSWatchMissing:         true,

@@ -41,7 +41,7 @@ func errorCode(err error) protocol.Code {
 }
 
 // errorText is what a client reads of an error: for one of the system its
-// text and number, without the call and path around it (D6).
+// text and number, without the call and path around it (rpc.md 2.2).
 func errorText(err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return osErrorText(errno)

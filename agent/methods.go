@@ -19,7 +19,7 @@ const (
 )
 
 // table is the protocol's table of contents: what there is, and what it may
-// run beside (D8).
+// run beside (rpc.md 2.6).
 func (c *connection) table() rpc.Table {
 	var (
 		first   = rpc.Order{Inline: true}

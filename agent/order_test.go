@@ -15,7 +15,7 @@ import (
 )
 
 // TestWritesKeepOrder sends a start and many writes right behind it, all at
-// once: each waits for the start, and none overtakes another (D8).
+// once: each waits for the start, and none overtakes another (rpc.md 2.6).
 func TestWritesKeepOrder(t *testing.T) {
 	t.Parallel()
 	const writes = 300
@@ -133,7 +133,7 @@ func TestTerminatePassesBlockedWrite(t *testing.T) {
 }
 
 // TestWaitingReadDelaysNothing has a process/read wait while everything else
-// goes on, also for its own process (D8).
+// goes on, also for its own process (rpc.md 2.6).
 func TestWaitingReadDelaysNothing(t *testing.T) {
 	t.Parallel()
 	c := newRig(t, Config{}).raw(t)
@@ -159,7 +159,7 @@ func TestWaitingReadDelaysNothing(t *testing.T) {
 }
 
 // TestFilesKeepOrder mutates and reads one file, all sent at once: every read
-// sees the mutation before it and none behind it (D8).
+// sees the mutation before it and none behind it (rpc.md 2.6).
 func TestFilesKeepOrder(t *testing.T) {
 	t.Parallel()
 	c := newRig(t, Config{}).raw(t)
@@ -184,7 +184,7 @@ func TestFilesKeepOrder(t *testing.T) {
 }
 
 // TestTooManyWait has 1,024 requests wait on one connection: the next is
-// refused, and the others get their answers all the same (D8).
+// refused, and the others get their answers all the same (rpc.md 2.6).
 func TestTooManyWait(t *testing.T) {
 	t.Parallel()
 	const most = 1024
@@ -216,7 +216,7 @@ func TestTooManyWait(t *testing.T) {
 	}
 }
 
-// TestStrictOrder answers one request after another (D8): a read that waits
+// TestStrictOrder answers one request after another (rpc.md 2.6): a read that waits
 // delays what comes behind it, a streamed body does not.
 func TestStrictOrder(t *testing.T) {
 	t.Parallel()

@@ -7,7 +7,7 @@ import (
 
 // TestSlowClient stops reading while its process writes: the process stands
 // still, the agent's memory stays small, another client notices nothing, and
-// nothing is lost once the slow one reads on (D9).
+// nothing is lost once the slow one reads on (rpc.md 4.8).
 func TestSlowClient(t *testing.T) {
 	const written = 32 << 20
 	r := newRig(t, Config{})

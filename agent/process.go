@@ -12,8 +12,8 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// startResult lets a process's events flow once its start has been answered
-// (D7.2).
+// startResult lets a process's events flow once its start has been answered: a
+// client would have to keep events of ids that it does not know yet (rpc.md 2.6).
 type startResult struct {
 	protocol.StartResult
 	process *process
@@ -248,8 +248,9 @@ func (c *connection) signalProcess(ctx context.Context, p protocol.SignalParams)
 	case target != nil:
 		target.Signal(signals[p.Signal])
 	case p.Signal != protocol.SignalInterrupt:
-		// The signals of D10 are refused where they have no target, as a
-		// server without them would: so nothing changes for its clients.
+		// The signals that the reference does not know are refused where they
+		// have no target, as it would refuse them: so nothing changes for its
+		// clients.
 		return protocol.Empty{}, protocol.InvalidParams("signal: %s for an unknown process id %.256s", p.Signal, p.ProcessID)
 	}
 	return protocol.Empty{}, nil

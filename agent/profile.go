@@ -9,8 +9,8 @@ import (
 )
 
 // This file turns the sandbox of a request into a policy. A request that asks
-// for confinement gets it exactly or is refused, never run with less (fail
-// closed, D12).
+// for confinement gets it exactly or is refused, never run with less
+// (sandbox.md 15).
 
 // Profile is what the sandbox of a request asks for. The policy context wins
 // over the members beside it; cwd is used where neither names one, and may be

@@ -40,7 +40,7 @@ func TestRetention(t *testing.T) {
 
 // TestRetainTotal ends 1,000 processes of 1 MiB: what all of them keep stays
 // within RetainTotalBytes, the longest-ended have lost theirs, and the memory
-// is bounded too (D9).
+// is bounded too (rpc.md 4.8).
 func TestRetainTotal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes a gigabyte")

@@ -85,7 +85,7 @@ func TestTableIsComplete(t *testing.T) {
 }
 
 // TestTableConfines: every method that takes a path also takes a sandbox, and
-// in one that grants nothing it finds and does nothing (D12). Which ones these
+// in one that grants nothing it finds and does nothing. Which ones these
 // are is found out by asking, with params that hold what any method needs.
 func TestTableConfines(t *testing.T) {
 	t.Parallel()
