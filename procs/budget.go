@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// DefaultBudget is the output kept for all processes together, in bytes; D9.
+// DefaultBudget is the output kept for all processes together, in bytes (rpc.md 4.8).
 const DefaultBudget = 256 << 20
 
 // Budget bounds the output kept for all processes that share it. When it is

@@ -47,7 +47,7 @@ const (
 // neverPassed is removed even when a client gives it.
 const neverPassed = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 
-// deniedNames hold the server's own secrets and switches; rpc.md 6, D11.
+// deniedNames hold the server's own secrets and switches (rpc.md 6).
 var deniedNames = []string{
 	"OPENAI_API_KEY", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "CODEX_CONNECTORS_TOKEN",
 	"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
@@ -61,7 +61,7 @@ var coreNames = []string{
 }
 
 // Denied tells whether the server's variable of that name must not reach a
-// client or a child (D11).
+// client or a child (rpc.md 4.4).
 func Denied(name string) bool { return hasName(deniedNames, name) }
 
 func hasName(names []string, name string) bool {

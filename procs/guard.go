@@ -16,7 +16,7 @@ import (
 )
 
 // Guard kills the process groups and sessions of an agent that died, whatever
-// it died of; the parent-death signal reaches only the leaders (D7.8). Who is
+// it died of; the parent-death signal reaches only the leaders (rpc.md 1.5). Who is
 // killed and who is not is said at [Process.KillGroup]. A second process
 // waits on a pipe that ends with the agent and then reads which groups there
 // are from memory that both share, so a process costs it nothing. It is

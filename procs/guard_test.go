@@ -58,7 +58,7 @@ func zombies(pgid int) bool {
 	return true
 }
 
-// D7.8: whatever the agent dies of, nothing of it stays.
+// TestGuard: whatever the agent dies of, nothing of it stays (rpc.md 1.5).
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

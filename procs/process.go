@@ -160,7 +160,7 @@ type Process struct {
 }
 
 // Begin lets events flow. Before it the process runs, but its output stays in
-// the kernel, so that a caller can first say that it was started (D7.2).
+// the kernel, so that a caller can first say that it was started (rpc.md 2.6).
 func (p *Process) Begin() {
 	p.begin.Do(func() {
 		for _, s := range p.streams {

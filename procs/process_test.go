@@ -293,7 +293,7 @@ func TestNothingBeforeBegin(t *testing.T) {
 	}
 }
 
-// D7.3: what the leader wrote comes before its exit, however much it is.
+// TestExitAfterOutput: what the leader wrote comes before its exit, however much it is (rpc.md 4.6).
 func TestExitAfterOutput(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -100,7 +100,7 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 		Sys: &syscall.SysProcAttr{
 			Setsid:  true,
 			Setctty: spec.TTY && stage == nil,
-			// When the agent dies (D7.8). Strictly, when the thread that forked
+			// When the agent dies (rpc.md 1.5). Strictly, when the thread that forked
 			// dies; Go ends a thread only when a goroutine returns that is still
 			// locked to it, so nothing in the agent may do that.
 			Pdeathsig: syscall.SIGKILL,

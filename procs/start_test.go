@@ -164,7 +164,7 @@ func TestLookPathBound(t *testing.T) {
 	}
 }
 
-// D7.4: arg0 changes what the program sees, not what is executed.
+// TestArg0: arg0 changes what the program sees, not what is executed (rpc.md 4.1).
 func TestArg0(t *testing.T) {
 	t.Parallel()
 	arg0 := "another name"
