@@ -51,7 +51,7 @@
 //
 // # Where it is specified
 //
-// In the pages that comments call rpc.md (sections 2, 5.1 and 7 for this page;
-// 3 to 6 for the methods) and sandbox.md, and in the decisions D1 and so on;
-// CONTRIBUTING.md says where they are.
+// In docs/protocol: rpc.md, sections 2, 5.1 and 7 for messages, 3 to 6 for the
+// methods and 8 for those that are ours; sandbox.md, sections 1 to 4; remote.md,
+// section 3.
 package protocol

@@ -2,7 +2,7 @@ package protocol
 
 import "strconv"
 
-// Methods of rpc.md 5; fs/rename is ours (D10).
+// Methods of rpc.md 5; fs/rename is ours (rpc.md 8).
 const (
 	MethodFSReadFile        = "fs/readFile"
 	MethodFSWriteFile       = "fs/writeFile"
@@ -116,7 +116,7 @@ type FileMetadata struct {
 	IsFile       bool   `json:"isFile"`
 	IsSymlink    bool   `json:"isSymlink"`
 	Size         uint64 `json:"size"`         // bytes
-	CreatedAtMs  int64  `json:"createdAtMs"`  // 0 where the file system does not know (D7.6)
+	CreatedAtMs  int64  `json:"createdAtMs"`  // 0 where the file system does not know
 	ModifiedAtMs int64  `json:"modifiedAtMs"` // since 1970
 }
 
@@ -288,7 +288,7 @@ func (p *CopyParams) UnmarshalObject(o *Object) {
 	p.Sandbox = sandbox(o)
 }
 
-// RenameParams moves a path within one mount (D10). Replace is true when nil.
+// RenameParams moves a path within one mount (rpc.md 8). Replace is true when nil.
 type RenameParams struct {
 	SourcePath      PathURI  `json:"sourcePath"`
 	DestinationPath PathURI  `json:"destinationPath"`

@@ -6,7 +6,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Methods of rpc.md 4; the second group is ours (D10).
+// Methods of rpc.md 4; the second group is ours (rpc.md 8).
 const (
 	MethodProcessStart     = "process/start"
 	MethodProcessRead      = "process/read"
@@ -42,7 +42,7 @@ type StartParams struct {
 	Env       map[string]string `json:"env"`
 	TTY       bool              `json:"tty"`
 	// Rows and Cols are the size of the terminal, 24 and 80 when nil. Only
-	// with TTY, and only where the server has processResize (D10).
+	// with TTY, and only where the server has processResize (rpc.md 8).
 	Rows      *uint16  `json:"rows,omitempty"`
 	Cols      *uint16  `json:"cols,omitempty"`
 	PipeStdin bool     `json:"pipeStdin"`
@@ -149,7 +149,7 @@ func checkSize(o *Object, rows, cols *uint16) {
 type StartResult struct {
 	ProcessID   string `json:"processId"`
 	SandboxType string `json:"sandboxType"`
-	// SandboxLayers is present when the request carried a sandbox (D12).
+	// SandboxLayers is present when the request carried a sandbox (sandbox.md 1).
 	SandboxLayers []string `json:"sandboxLayers,omitempty"`
 }
 
@@ -326,7 +326,7 @@ type SignalParams struct {
 // Signal is the wire's name of a signal.
 type Signal string
 
-// The signals. Servers without processSignals know SignalInterrupt only (D10).
+// The signals. Servers without processSignals know SignalInterrupt only (rpc.md 8).
 const (
 	SignalInterrupt Signal = "interrupt" // SIGINT
 	SignalHangup    Signal = "hangup"    // SIGHUP
@@ -344,7 +344,7 @@ func (p *SignalParams) UnmarshalObject(o *Object) {
 		string(SignalTerminate), string(SignalKill), string(SignalUser1), string(SignalUser2)))
 }
 
-// ResizeParams sets the size of a process's terminal (D10).
+// ResizeParams sets the size of a process's terminal (rpc.md 8).
 type ResizeParams struct {
 	ProcessID string `json:"processId"`
 	Rows      uint16 `json:"rows"`
@@ -365,7 +365,7 @@ func (p *ResizeParams) UnmarshalObject(o *Object) {
 	p.Rows, p.Cols = *rows, *cols
 }
 
-// ListParams asks for the session's processes (D10).
+// ListParams asks for the session's processes (rpc.md 8).
 type ListParams struct{}
 
 // UnmarshalObject accepts any object.

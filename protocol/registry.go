@@ -53,7 +53,7 @@ const (
 )
 
 // ValidEnvironmentID tells whether id may name an environment: 1 to 256 of
-// [A-Za-z0-9_-] (D16).
+// [A-Za-z0-9_-] (remote.md 2).
 func ValidEnvironmentID(id string) bool {
 	for _, c := range []byte(id) {
 		switch {

@@ -53,7 +53,7 @@ type Shell struct {
 }
 
 // Capabilities tell a client what it may ask for; a flag that is missing is
-// false. The flags after the blank line are ours (D10).
+// false. The flags after the blank line are ours (rpc.md 8).
 type Capabilities struct {
 	NetworkProxyLaunch                         bool `json:"networkProxyLaunch"`
 	NetworkProxyReviewDomains                  bool `json:"networkProxyReviewDomains"`
