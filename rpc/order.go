@@ -8,7 +8,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Order says what a request may run beside (D8). The zero value runs beside
+// Order says what a request may run beside (rpc.md 2.6). The zero value runs beside
 // everything, as soon as there is a slot.
 type Order struct {
 	// Queue names the queue that a request stands in, by its params; "" is
@@ -38,7 +38,7 @@ const (
 	maxParked      = 64
 	maxParkedBytes = 4 << 20
 	maxHeldBytes   = 64 << 20 // of what is parked and of what runs: one of the largest
-	// From here on requests are refused (D8). With a [Budget] its bound on what
+	// From here on requests are refused. With a [Budget] its bound on what
 	// waits comes first.
 	maxWaiting      = 1024
 	maxWaitingBytes = 256 << 20

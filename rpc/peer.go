@@ -14,7 +14,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// DefaultConcurrency is how many requests of one connection run at once (D8).
+// DefaultConcurrency is how many requests of one connection run at once (rpc.md 2.6).
 const DefaultConcurrency = 64
 
 // Config says how a [Peer] serves. The zero value serves nothing and ignores

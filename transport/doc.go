@@ -22,7 +22,7 @@ import (
 
 // MaxMessage is the size of the largest message that Read accepts, in bytes:
 // one frame, all fragments of a message, or a line without its ending
-// (rpc.md 7; decision D7.9).
+// (rpc.md 1.3, 1.4).
 const MaxMessage = 64 << 20
 
 // ErrTooLarge is the error of Read for a message above [MaxMessage].

@@ -31,8 +31,8 @@ type Config struct {
 	// system choose.
 	URL string
 	// Auth checks every upgrade; nil lets everybody in. Without it URL must
-	// name a loopback address, unless AllowUnauthenticated says otherwise
-	// (decision D5).
+	// name a loopback address, unless AllowUnauthenticated says otherwise:
+	// an agent that everybody reaches is an open machine (rpc.md 1.1).
 	Auth                 *Authenticator
 	AllowUnauthenticated bool
 

@@ -18,7 +18,7 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// Timings of a WebSocket (rpc.md 1.3; decision D7.7).
+// Timings of a WebSocket (rpc.md 1.3).
 const (
 	defaultPingInterval = 30 * time.Second
 	defaultPeerTimeout  = 90 * time.Second

@@ -201,7 +201,7 @@ func TestWebSocketDrops(t *testing.T) {
 func TestWebSocketTakesTheLargestMessage(t *testing.T) {
 	t.Parallel()
 	p, server := rawPair(t, Config{})
-	// One frame as large as a message may be: decision D7.9.
+	// One frame as large as a message may be (rpc.md 1.3).
 	// A mask of zeros needs no masking.
 	header := []byte{0x81, 0xff, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0}
 	go p.Write(append(header, bytes.Repeat([]byte("x"), MaxMessage)...))
@@ -382,7 +382,7 @@ func TestWebSocketDropsAPeerThatTakesNothing(t *testing.T) {
 }
 
 // An answer written right before Close arrives although the peer has sent more
-// than was read (decision D7.1).
+// than was read (rpc.md 2.5).
 func TestWebSocketLastWordsArrive(t *testing.T) {
 	t.Parallel()
 	for range 50 {
