@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The pace of attempts to connect (D19).
+// The pace of attempts to connect (remote.md 3.5).
 const (
 	defaultLeastDelay = 100 * time.Millisecond
 	defaultMostDelay  = 30 * time.Second

@@ -64,7 +64,7 @@ type Dialer struct {
 // does not take, since it is busy or the harness may not connect, is repeated for
 // 10 s. The connection outlives ctx.
 //
-// A lost websocket is replaced when the executor acknowledges (D15), without
+// A lost websocket is replaced when the executor acknowledges (remote.md 8.1), without
 // the caller seeing more of it than a delay: by another one within 30 s, to
 // the same registration and key. Otherwise the connection ends. Its Close sends
 // what was written before and the reset that frees the executor's stream, for

@@ -18,6 +18,6 @@
 // the registry's decision; that nobody else reads or writes a stream is the
 // handshake's (Noise hybridIK: X25519 and ML-KEM-768 for both ends).
 //
-// The wire is specified in remote.md; where we decide differently, a comment
-// names the decision (D15: acknowledgements, D19: reconnect).
+// The wire is specified in remote.md. Ours differs from the reference in two
+// places: it acknowledges records (8.1), and it reconnects at another pace (3.5).
 package relay

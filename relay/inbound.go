@@ -49,7 +49,7 @@ type inbound struct {
 	// a late reader then is no violation of the peer's.
 	pushes bool
 	// patient says that the peer sends again what is dropped, and waits when
-	// its records are not acknowledged (D15).
+	// its records are not acknowledged (remote.md 8.1).
 	patient bool
 	next    uint32 // sequence number of the next record in order
 	taken   uint32 // records below it are all in assembler and unread
@@ -76,7 +76,7 @@ type piece struct {
 // progress is what the other half has to tell the peer.
 type progress struct {
 	taken    uint32 // see inbound
-	bits     uint32 // bit i: record taken+i is here (D15)
+	bits     uint32 // bit i: record taken+i is here (remote.md 8.1)
 	received int    // bytes of records that came or were taken
 	again    bool   // a record came again: its acknowledgement may be lost
 	early    bool   // a record came before its turn

@@ -85,7 +85,7 @@ func (g *leg) receive(ctx context.Context, m *socket.Message, f *frame.Frame) {
 // unknownToPeer tells whether a frame of an unknown stream shows that its
 // sender does not take the stream for an active one: a harness resumes before
 // its handshake. One that resumes what it had here before has to hear that it
-// is gone (D15).
+// is gone (remote.md 8.1).
 func unknownToPeer(f *frame.Frame) bool {
 	return f.Body == frame.Ack || f.Body == frame.Resume && f.NextSeq == 0 && !f.Acknowledges()
 }

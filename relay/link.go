@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// defaultGrace is how long a stream lives without a websocket (D15).
+	// defaultGrace is how long a stream lives without a websocket (remote.md 8.1).
 	defaultGrace = 30 * time.Second
 	// defaultFarewell bounds how long an orderly end waits for what was
 	// written before to go out.
@@ -64,7 +64,7 @@ type timing struct {
 // are the streams of harnesses that have completed their handshake, all over
 // one websocket to the rendezvous. [Link.Run] keeps it up.
 //
-// A stream whose harness acknowledges (D15) outlives the websocket by 30 s and
+// A stream whose harness acknowledges (remote.md 8.1) outlives the websocket by 30 s and
 // goes on with the next one; others end with it.
 type Link struct {
 	cfg            LinkConfig
@@ -100,7 +100,7 @@ func NewLink(cfg LinkConfig) *Link {
 }
 
 // Run registers, connects to the rendezvous, serves streams and reconnects for
-// as long as ctx lives (remote.md 3.4, 3.5; D19). It may be called once. When
+// as long as ctx lives (remote.md 3.4, 3.5). It may be called once. When
 // it returns, all streams have ended, Accept returns net.ErrClosed, and all its
 // goroutines are gone.
 //

@@ -38,7 +38,7 @@ func otherIK(t *testing.T, id *Identity, e *ephemeral, prologue, peer []byte) *n
 }
 
 // TestPlainIK compares our symmetric and handshake state, KEM tokens left out,
-// with those of the noise library (D2): each of our roles talks to the other
+// with those of the noise library: each of our roles talks to the other
 // role of the library, while the library in our own role and with our keys
 // writes the same bytes.
 func TestPlainIK(t *testing.T) {

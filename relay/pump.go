@@ -8,7 +8,7 @@ import (
 )
 
 // When an acknowledgement goes out on its own, because no data frame has
-// carried it (D15).
+// carried it (remote.md 8.1).
 const (
 	ackRecords = 32
 	ackBytes   = 256 << 10

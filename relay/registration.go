@@ -34,7 +34,7 @@ var ErrNotValid = errors.New("the registry does not let this harness connect")
 // required.
 type RegistryConfig struct {
 	// BaseURL is https, or http to loopback, without userinfo, query and fragment; blanks around it and slashes at its end do
-	// not count (D16).
+	// not count.
 	BaseURL string
 	// EnvironmentID is one that protocol.ValidEnvironmentID accepts; blanks around it do not count.
 	EnvironmentID string

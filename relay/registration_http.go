@@ -44,7 +44,7 @@ var errPlainRendezvous = errors.New("rendezvous is neither wss nor on a loopback
 
 // dial opens a websocket to a rendezvous that the registry has named. The roots
 // are those that the registry itself is trusted by, and as with the registry
-// clear text goes to this machine only (D16): the URL is a credential.
+// clear text goes to this machine only: the URL is a credential.
 func (r *Registry) dial(ctx context.Context, rawURL string, header http.Header, cfg socket.Config) (*socket.Socket, error) {
 	u, err := url.Parse(rawURL)
 	if err == nil && u.Scheme == "ws" && !auth.IsLoopback(u.Hostname()) {

@@ -6,7 +6,7 @@ import (
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// Bounds of what is kept for being sent again (D15), in bytes of memory.
+// Bounds of what is kept for being sent again (remote.md 8.1), in bytes of memory.
 const (
 	maxKeptBytes = 4 << 20
 	// largestFrame is what a data frame takes at most.

@@ -24,7 +24,7 @@ type streamConfig struct {
 	id      []byte   // not changed as long as the stream lives
 	session *session // the stream's own from now on, wiped at its end
 	// harness says that this end acknowledges the first record unasked, so that
-	// the other one learns at once that it can (D15), and that its link reads no
+	// the other one learns at once that it can (remote.md 8.1), and that its link reads no
 	// further while there is no room: the websocket carries this stream alone.
 	harness bool
 	// acknowledges is what the peer has said of itself in its handshake. Without
@@ -46,7 +46,7 @@ type streamConfig struct {
 }
 
 // stream is one Noise stream through the relay, after its handshake: a
-// [rpc.Conn] at either end (remote.md 7, 8.1, 8.2, 8.4; D15). It has no
+// [rpc.Conn] at either end (remote.md 7, 8.1, 8.2, 8.4). It has no
 // goroutine of its own, but for two that seldom run: one while something is sent
 // that nobody writes, an acknowledgement or a repeated frame, which ends with its
 // lane; and one while what has come waits for memory, for which Close waits.

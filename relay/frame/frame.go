@@ -61,7 +61,7 @@ const (
 // zero after [Decode] and ignored by [Frame.Append].
 type Frame struct {
 	StreamID []byte // UTF-8, not blank
-	Ack      uint32 // D15; 0 with AckBits 0 acknowledges nothing, see Acknowledges
+	Ack      uint32 // remote.md 8.1; 0 with AckBits 0 acknowledges nothing, see Acknowledges
 	AckBits  uint32
 	Body     Body
 	Seq      uint32 // Data
@@ -76,7 +76,7 @@ type Frame struct {
 const WillAcknowledge = 1
 
 // Acknowledges tells whether the frame says what its sender has received, or, in
-// a Handshake, that it will (D15). Sequence numbers start at 0 and proto3 leaves
+// a Handshake, that it will (remote.md 8.1). Sequence numbers start at 0 and proto3 leaves
 // zeros out, so an ack of 0 with no bits means something in an Ack body only.
 func (f *Frame) Acknowledges() bool {
 	return f.Ack != 0 || f.AckBits != 0 || f.Body == Ack
