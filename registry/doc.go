@@ -9,7 +9,7 @@
 //	...
 //	err = registry.NewFront(server, listener, nil).Serve()
 //
-// All state is in NATS (D14), embedded or a cluster, and everything that one
+// All state is in NATS, embedded or a cluster, and everything that one
 // request leaves for another is read from there: any number of servers on one
 // store are one registry. A request finds its principal there, too, each time, so
 // that a revocation counts at once.

@@ -25,7 +25,7 @@ const (
 // Drain lets executors and harnesses move to other servers: upgrades and readyz
 // are refused from now on, then the websockets are closed one by one, evenly
 // over 10 s or most of the time that ctx has, executors first. Streams that
-// acknowledge go on at the servers where their ends turn up (D15). It returns
+// acknowledge go on at the servers where their ends turn up (remote.md 8.1). It returns
 // when all have ended, or ctx has; Close comes after it.
 func (s *Server) Drain(ctx context.Context) error {
 	s.draining.Store(true)

@@ -67,7 +67,7 @@ func (e *executor) serve() {
 
 // goOnline tells the others that the executor is here, while the store does not
 // answer for up to 15 s: without its websocket the executor would come back
-// later, and later each time (D19).
+// later, and later each time (remote.md 3.5).
 func (e *executor) goOnline() error {
 	ctx, cancel := context.WithTimeout(e.rs.background, onlinePatience)
 	defer cancel()
@@ -285,7 +285,7 @@ func (m *meeting) renew() {
 }
 
 // bereave is that the executor is nowhere. Streams that acknowledge wait for it
-// as long as it waits for them (D15). The mutex is held.
+// as long as it waits for them (remote.md 8.1). The mutex is held.
 func (m *meeting) bereave() {
 	for _, rt := range m.routes {
 		if rt.up != nil {

@@ -25,7 +25,7 @@ const (
 )
 
 // laneLimit is in bytes: a stream that acknowledges has at most 4 MiB under way
-// (D15), frames in front of it and answers between.
+// (remote.md 8.1), frames in front of it and answers between.
 const laneLimit = 6 << 20
 
 // Reasons in the resets that a rendezvous sends; nobody acts on them.
@@ -168,7 +168,7 @@ type route struct {
 	// principal may have the route: whose harness opened it, "" when only the
 	// executor has spoken of the stream.
 	principal    string
-	acked        side // D15: the ends that have acknowledged something
+	acked        side // the ends that have acknowledged something (remote.md 8.1)
 	acknowledges bool // both have, so that the stream can be resumed
 	handshaking  bool // a handshake is under way, see claim
 	answered     bool // the executor has answered one
@@ -438,7 +438,7 @@ func resetMessage(stream, reason string) *socket.Message {
 }
 
 // hold keeps what an executor says of a stream whose harness is not known here
-// yet, in a bounded way; more is dropped, and repeated by the executor (D15). It
+// yet, in a bounded way; more is dropped, and repeated by the executor (remote.md 8.1). It
 // takes over the hold on message. The mutex is held.
 func (m *meeting) hold(rt *route, message *socket.Message) {
 	n := message.Cost()
@@ -460,7 +460,7 @@ func (m *meeting) deliverHeld(rt *route) {
 		if rt.down != nil {
 			m.rs.offer(rt.down, message)
 		} else {
-			_ = m.rs.hop.send(rt.node, toHarness, m.id, m.revision, message) // lost like any other; D15 repeats it
+			_ = m.rs.hop.send(rt.node, toHarness, m.id, m.revision, message) // lost like any other; the executor repeats it
 		}
 	}
 	m.held -= rt.heldBytes

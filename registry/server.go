@@ -19,7 +19,7 @@ import (
 )
 
 // DefaultGrace is how long a stream whose ends acknowledge may be without one
-// of its websockets (D15).
+// of its websockets (remote.md 8.1).
 const DefaultGrace = 30 * time.Second
 
 // DefaultClockSkew is how far the clock of an agent identity may be off.

@@ -77,7 +77,7 @@ type StoreConfig struct {
 }
 
 // Store is the state of a registry: keys, identities, registrations and who is
-// online. All of it is in NATS (D14); any number of stores may be open on the
+// online. All of it is in NATS; any number of stores may be open on the
 // same cluster. Its methods may run at once.
 type Store struct {
 	nc       *nats.Conn
