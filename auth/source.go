@@ -45,8 +45,8 @@ func APIKey(key string) TokenSource {
 	return &bearer{name: "API key", token: new(strings.TrimSpace(key))}
 }
 
-// Bearer returns a source of one bearer token, such as the older CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN or a harness's (D16,
-// remote.md 9).
+// Bearer returns a source of one bearer token, such as the older CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN (remote.md 2) or a
+// harness's (remote.md 9).
 func Bearer(token string) TokenSource { return &bearer{name: "bearer", token: &token} }
 
 // bearer is a token that never changes.

@@ -19,7 +19,7 @@ func IsLoopback(host string) bool {
 }
 
 // CheckURL reads the address of a service that credentials are sent to, blanks around it trimmed: absolute, https, or http
-// to loopback (D16), without userinfo and fragment. Errors never quote it.
+// to loopback, without userinfo and fragment. Errors never quote it.
 func CheckURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimSpace(raw))
 	switch {

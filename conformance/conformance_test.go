@@ -125,7 +125,7 @@ func TestCases(t *testing.T) {
 }
 
 // TestEnvironmentInfo is the case environment-info with our own flags: the members are those of the reference, its
-// capabilities are true only where the feature works, and the additions of D10 are announced.
+// capabilities are true only where the feature works, and our additions (rpc.md 8) are announced.
 func TestEnvironmentInfo(t *testing.T) {
 	t.Parallel()
 	if *flagURL != "" {

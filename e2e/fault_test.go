@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// faultBound is how late output may come because of a fault: streams wait as long for a websocket (D15).
+	// faultBound is how late output may come because of a fault: streams wait as long for a websocket (remote.md 8.1).
 	faultBound = 30 * time.Second
 	// faultQuiet is how long output has to come in time for a fault to be over.
 	faultQuiet = time.Second
@@ -51,7 +51,7 @@ func TestFaults(t *testing.T) {
 	})
 	f := newFabric(t)
 	restartNATS, restartRegistries := (*fabric).restartNATS, (*fabric).startRegistries
-	// A link whose websockets are lost all the time comes back more slowly (D19), so that each group has its own.
+	// A link whose websockets are lost all the time comes back more slowly (remote.md 3.5), so that each group has its own.
 	for _, group := range []struct {
 		name   string
 		faults []fault

@@ -224,7 +224,7 @@ func TestStdioEnds(t *testing.T) {
 }
 
 // TestStdioBreach: a breach of the protocol ends the connection but not the program, whose input is still open
-// (rpc.md 1.4, D7.1).
+// (rpc.md 1.4, 2.5).
 func TestStdioBreach(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, "none", "--listen", "stdio")

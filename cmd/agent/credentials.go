@@ -54,7 +54,7 @@ func newSignIn(sys system, flags *remoteFlags) (*signIn, error) {
 		}
 	case len(flags.sources()) == 0:
 		if s.token = value("CODEX_API_KEY"); s.token == "" {
-			s.token = value("CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN") // of older releases (D16)
+			s.token = value("CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN") // of older releases of the reference
 		}
 	}
 	var err error

@@ -15,7 +15,7 @@ import (
 // takeEnviron returns a copy of the environment, apart the agent's keys and
 // tokens, and takes those out of the original: out of this process's variables,
 // and out of the memory that /proc/PID/environ shows to every process of the
-// same user (D11). The copies are returned with an error too. Keys are bytes,
+// same user. The copies are returned with an error too. Keys are bytes,
 // so that who does not need them can clear them: a client may read the memory
 // of the agent that it uses.
 func takeEnviron() (environ []string, keys [][]byte, err error) {

@@ -15,7 +15,7 @@ import (
 // copyOutput writes the command's output until all of it has ended, or until
 // the command has exited and what it left in the background is silent: that
 // may hold the output open for as long as it likes. What the command itself
-// wrote has all come before (D7.3), and a server that is late with it is not
+// wrote has all come before (rpc.md 4.6), and a server that is late with it is not
 // silent.
 func (e *execution) copyOutput(ctx context.Context) (code int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -13,7 +13,8 @@ const (
 	// compatible is the version of the protocol's reference; clients gate
 	// features on it.
 	compatible = "0.169.0"
-	// executorVersion is what clients are told (D18).
+	// executorVersion is what clients are told: the compatible version first,
+	// and who we are as build metadata.
 	executorVersion = compatible + "+execagent." + version
 )
 
