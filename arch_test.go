@@ -46,11 +46,20 @@ var rules = map[string]rule{
 	"sandbox/internal/openat":          {nil, "a path is opened whatever for"},
 	"sandbox/internal/pathname":        {nil, "a path is a text"},
 
-	"helper": {[]string{"sandbox", "sandbox/enforce", "fsops", "procs", "internal/caps", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns"},
-		"what runs confined knows policies, files and how a process is staged, not requests, sessions or configuration"},
+	"helper": {nil, "says what the binary can be made, and no more"},
+	"helper/confine": {[]string{"sandbox", "sandbox/enforce", "procs", "helper/supervise", "internal/caps", "internal/pack", "internal/thread", "internal/userns"},
+		"what confines a command knows policies and how a process is staged, not requests, sessions or configuration"},
+	"helper/supervise": {[]string{"sandbox", "internal/caps", "internal/thread", "internal/usernotify"},
+		"a call is judged by the policy alone, whatever the command is and however it was started"},
+	"helper/files": {[]string{"sandbox", "sandbox/enforce", "fsops", "internal/caps", "internal/pack"},
+		"file requests know policies and files, not commands, sessions or configuration"},
+	"helper/probe": {[]string{"sandbox", "sandbox/enforce", "internal/userns", "internal/usernotify"},
+		"a layer is tried by itself; what it is used for is not known here"},
+	"helper/internal/helpertest": {nil, "waiting, and a TB for processes that are no tests"},
+
 	"hostenv":    {nil, "what the host is like is told as plain values"},
 	"httpclient": {nil, "the HTTP client knows nothing of JSON-RPC"},
-	"agent": {[]string{"protocol", "rpc", "procs", "fsops", "hostenv", "httpclient", "helper", "sandbox", "sandbox/hold"},
+	"agent": {[]string{"protocol", "rpc", "procs", "fsops", "hostenv", "httpclient", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold"},
 		"the agent takes an rpc.Listener and cannot tell transports apart"},
 	"relay/frame":   {nil, "a frame is bytes"},
 	"relay/relaypb": {nil, "generated"},
@@ -63,9 +72,9 @@ var rules = map[string]rule{
 	"registry/rendezvous/wire": {[]string{"relay/frame"}, "what has arrived is decoded here, and acted on elsewhere"},
 	"registry/ticket":          {[]string{"protocol", "internal/strictbase64"}, "what is signed is checked without asking anybody"},
 	"client":                   {[]string{"protocol", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
-	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "sandbox", "sandbox/hold", "relay", "auth", "internal/secretfile", "internal/tlsconfig", "cmd/agent/doctor"},
+	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "relay", "auth", "internal/secretfile", "internal/tlsconfig", "cmd/agent/doctor"},
 		"main wires everything and owns nothing"},
-	"cmd/agent/doctor": {[]string{"sandbox", "helper", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
+	"cmd/agent/doctor": {[]string{"sandbox", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
 	"cmd/registry":     {[]string{"registry", "protocol", "relay/frame", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig"}, "main wires everything and owns nothing"},
 	"deploy":           {nil, "tests of the manifests"},
 	"relaybench":       {[]string{"protocol", "client", "relay", "auth"}, "a harness with a clock"},
@@ -76,7 +85,7 @@ var rules = map[string]rule{
 }
 
 // forTests are packages that only tests import.
-var forTests = []string{"rpc/rpctest", "sandbox/internal/childtest"}
+var forTests = []string{"rpc/rpctest", "helper/internal/helpertest", "sandbox/internal/childtest"}
 
 // testOnly are libraries that no product package may import.
 var testOnly = []string{
@@ -95,7 +104,7 @@ var rooms = map[string][]string{
 	"github.com/creack/pty":                                {"procs", "cmd/agent", "e2e/escape"},
 	"github.com/bmatcuk/doublestar/v4":                     {"sandbox"},
 	"github.com/landlock-lsm/go-landlock/landlock/syscall": {"sandbox/enforce"},
-	"kernel.org/pub/linux/libs/security/libcap/psx":        {"helper"},
+	"kernel.org/pub/linux/libs/security/libcap/psx":        {"helper/files"},
 }
 
 type listed struct {

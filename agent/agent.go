@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/httpclient"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
@@ -81,7 +81,7 @@ type Config struct {
 	// confine them, even if that is exact (sandbox.md 15).
 	RequireNamespaces bool
 	// Limits are those of every confined command.
-	Limits helper.Limits
+	Limits confine.Limits
 	// Cgroups is where confined commands get a control group each; nil: none.
 	Cgroups *procs.Cgroups
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
@@ -75,7 +75,7 @@ func (a *Agent) enter(box *confinement, profile sandbox.Profile, spec *procs.Spe
 		return err
 	}
 	box.layers = backend.Layers()
-	command := helper.Command{Policy: policy, Backend: backend, Limits: a.cfg.Limits, AgentPorts: a.ports()}
+	command := confine.Command{Policy: policy, Backend: backend, Limits: a.cfg.Limits, AgentPorts: a.ports()}
 	if policy.Confined {
 		resolved, err := policy.Resolve()
 		if err != nil {

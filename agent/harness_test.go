@@ -10,7 +10,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/helper/files"
+	"github.com/execagent/execagent/helper/probe"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 )
@@ -23,12 +25,12 @@ const patience = 5 * time.Minute
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case helper.InitArg:
-			os.Exit(helper.InitMain())
-		case helper.FSArg:
-			os.Exit(helper.FSMain())
-		case helper.ProbeArg:
-			os.Exit(helper.ProbeMain())
+		case confine.Arg:
+			os.Exit(confine.Main())
+		case files.Arg:
+			os.Exit(files.Main())
+		case probe.Arg:
+			os.Exit(probe.Main())
 		}
 	}
 	goleak.VerifyTestMain(m)

@@ -5,18 +5,21 @@ import (
 	"os"
 	"sync"
 
-	"github.com/execagent/execagent/helper"
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/helper/files"
+	"github.com/execagent/execagent/helper/probe"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
-	"golang.org/x/sys/unix"
 )
 
 // sandboxes is what an agent keeps to confine with.
 type sandboxes struct {
 	confines bool // see Config
-	helpers  *helper.Pool
+	helpers  *files.Pool
 	served   *sandbox.Served
 	// probed is what can be enforced here, found out by the first who asks.
 	probed func() sandbox.Host
@@ -36,14 +39,14 @@ func newSandboxes(cfg *Config, h *host) *sandboxes {
 	s := &sandboxes{
 		confines: cfg.Confines,
 		served:   served,
-		helpers: helper.NewPool(helper.Config{
+		helpers: files.NewPool(files.Config{
 			Argv0: os.Args[0], Fork: cfg.Reaper.Fork, Reaped: cfg.Reaper.Reaped, Served: served, Log: cfg.Logger,
 		}),
 		tmpDir:  absolute(tmpdir),
 		private: cfg.Secrets,
 	}
 	s.probed = sync.OnceValue(func() sandbox.Host {
-		host, err := helper.Probe(context.Background(), os.Args[0])
+		host, err := probe.Host(context.Background(), os.Args[0])
 		if err != nil {
 			cfg.Logger.Warn("this host's sandbox cannot be examined; confined commands are refused", "error", err)
 		}
@@ -97,14 +100,14 @@ func (s *sandboxes) close() error {
 }
 
 // stage lets a process start through the first stage of a confined command.
-func stage(command helper.Command) func(procs.Program) (*procs.Stage, error) {
+func stage(command confine.Command) func(procs.Program) (*procs.Stage, error) {
 	return func(p procs.Program) (*procs.Stage, error) {
 		command.Argv, command.Arg0, command.Env, command.Dir, command.TTY = p.Argv, p.Arg0, p.Env, p.Dir, p.TTY
 		command.NewSession = true
 		command.Argv0 = os.Args[0]
 		stage, err := command.Prepare()
 		if err != nil {
-			stage = helper.Refuse(os.Args[0], err)
+			stage = confine.Refuse(os.Args[0], err)
 		}
 		return stage, nil
 	}
@@ -112,5 +115,5 @@ func stage(command helper.Command) func(procs.Program) (*procs.Stage, error) {
 
 // refuse lets a process say why it does not run.
 func refuse(why error) func(procs.Program) (*procs.Stage, error) {
-	return func(procs.Program) (*procs.Stage, error) { return helper.Refuse(os.Args[0], why), nil }
+	return func(procs.Program) (*procs.Stage, error) { return confine.Refuse(os.Args[0], why), nil }
 }

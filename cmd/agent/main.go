@@ -10,7 +10,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/helper/files"
+	"github.com/execagent/execagent/helper/probe"
 	"github.com/execagent/execagent/procs"
 )
 
@@ -29,12 +31,12 @@ const (
 func main() {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case helper.InitArg:
-			os.Exit(helper.InitMain())
-		case helper.FSArg:
-			os.Exit(helper.FSMain())
-		case helper.ProbeArg:
-			os.Exit(helper.ProbeMain())
+		case confine.Arg:
+			os.Exit(confine.Main())
+		case files.Arg:
+			os.Exit(files.Main())
+		case probe.Arg:
+			os.Exit(probe.Main())
 		}
 	}
 	if len(os.Args) == 2 && os.Args[1] == guardArg {

@@ -11,7 +11,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/helper/files"
+	"github.com/execagent/execagent/helper/probe"
 )
 
 // asAgent as the first argument makes the test binary the agent itself.
@@ -23,7 +25,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	if len(os.Args) > 1 && slices.Contains([]string{guardArg, helper.InitArg, helper.FSArg, helper.ProbeArg}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{guardArg, confine.Arg, files.Arg, probe.Arg}, os.Args[1]) {
 		main()
 		return
 	}

@@ -190,14 +190,14 @@ func TestHealthOfListener(t *testing.T) {
 		{"GET", "/healthz", "200"}, {"GET", "/readyz", "200"}, {"HEAD", "/readyz", "200"}, {"GET", "/", "404"},
 		{"POST", "/readyz", "405"},
 	} {
-		if got := probe(t, address, tt.method, tt.path); got != tt.want {
+		if got := askProbe(t, address, tt.method, tt.path); got != tt.want {
 			t.Errorf("%s %s is answered with %s, want %s", tt.method, tt.path, got, tt.want)
 		}
 	}
 }
 
-// probe returns the status of an answer.
-func probe(t *testing.T, address, method, path string) string {
+// askProbe returns the status of an answer.
+func askProbe(t *testing.T, address, method, path string) string {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", address, 10*time.Second)
 	if err != nil {

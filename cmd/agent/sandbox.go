@@ -17,7 +17,8 @@ import (
 	"syscall"
 
 	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/helper/probe"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
@@ -32,7 +33,7 @@ const maxPolicy = 1 << 20
 
 // runSandbox runs a command under a policy. The result is its exit code.
 func runSandbox(sys system, flags *sandboxFlags) int {
-	code, err := confine(sys, flags)
+	code, err := confined(sys, flags)
 	if err != nil {
 		complain(sys.stderr, fmt.Errorf("sandbox: %w", err))
 		return max(code, exitSandbox)
@@ -40,8 +41,8 @@ func runSandbox(sys system, flags *sandboxFlags) int {
 	return code
 }
 
-// confine returns the exit code of the command, or why it was not run.
-func confine(sys system, flags *sandboxFlags) (code int, err error) {
+// confined returns the exit code of the command, or why it was not run.
+func confined(sys system, flags *sandboxFlags) (code int, err error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return 0, err
@@ -59,7 +60,7 @@ func confine(sys system, flags *sandboxFlags) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	command := helper.Command{
+	command := confine.Command{
 		Policy: policy,
 		Argv:   flags.argv(),
 		Env:    sys.environ,
@@ -73,7 +74,7 @@ func confine(sys system, flags *sandboxFlags) (code int, err error) {
 	if !policy.Confined && policy.Network == sandbox.NetworkEnabled {
 		return 0, become(command)
 	}
-	host, err := helper.Probe(context.Background(), os.Args[0])
+	host, err := probe.Host(context.Background(), os.Args[0])
 	if err != nil {
 		return 0, err
 	}
@@ -181,7 +182,7 @@ func readPolicy(path string, stdin io.Reader) (*protocol.Sandbox, error) {
 }
 
 // become runs a command that nothing confines in the place of this process.
-func become(c helper.Command) error {
+func become(c confine.Command) error {
 	path, err := exec.LookPath(c.Argv[0])
 	if err != nil {
 		return err
@@ -228,7 +229,7 @@ func holdMissing(policy *sandbox.Policy, backend sandbox.Backend, stateDir strin
 }
 
 // runConfined starts a command and sees it out.
-func runConfined(sys system, command helper.Command) (code int, err error) {
+func runConfined(sys system, command confine.Command) (code int, err error) {
 	tty := controllingTerminal()
 	defer tty.close()
 	// Who has no terminal gets his signals from us alone, and passes them on

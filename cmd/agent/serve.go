@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/rpc"
@@ -112,7 +112,7 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received o
 		Secrets:            s.secrets(),
 		Listening:          s.health.listening(),
 		RequireNamespaces:  flags.requireNamespaces(),
-		Limits:             helper.Limits{Processes: flags.MaxProcesses, AddressSpace: flags.MaxAddressSpace, CPUSeconds: flags.MaxCPUSeconds},
+		Limits:             confine.Limits{Processes: flags.MaxProcesses, AddressSpace: flags.MaxAddressSpace, CPUSeconds: flags.MaxCPUSeconds},
 		Cgroups:            cgroups,
 	}
 

@@ -20,7 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
-	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/helper/files"
+	"github.com/execagent/execagent/helper/probe"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -87,11 +88,11 @@ type Config struct {
 // where nothing can be tried; what is missing is no error but a part of the
 // result.
 func Diagnose(ctx context.Context, cfg Config) (*Diagnosis, error) {
-	host, err := helper.Probe(ctx, cfg.Argv0)
+	host, err := probe.Host(ctx, cfg.Argv0)
 	if err != nil {
 		return nil, err
 	}
-	pool := helper.NewPool(helper.Config{Argv0: cfg.Argv0, Max: len(examples())})
+	pool := files.NewPool(files.Config{Argv0: cfg.Argv0, Max: len(examples())})
 	defer pool.Close()
 	d := &Diagnosis{Enforceable: true, Layers: layersOf(host), Notes: notes(host, cfg.NoState)}
 	for _, e := range examples() {
@@ -181,16 +182,16 @@ func processEnforcement(policy *sandbox.Policy, host sandbox.Host, cfg Config) E
 
 // fileEnforcement lets a helper refuse what none of the policies allows, as it
 // does for file requests. Those that restrict no file have no helper.
-func fileEnforcement(ctx context.Context, pool *helper.Pool, policy *sandbox.Policy) Enforcement {
+func fileEnforcement(ctx context.Context, pool *files.Pool, policy *sandbox.Policy) Enforcement {
 	result := Enforcement{OK: true, Layers: []string{}}
 	if !policy.Confined {
 		return result
 	}
-	files, err := pool.Files(ctx, policy)
+	fs, err := pool.Files(ctx, policy)
 	if err == nil {
-		err = files.CreateDirectory(ctx, fmt.Sprintf("/.agent-doctor-%d", os.Getpid()), false, fsops.FollowLinks)
+		err = fs.CreateDirectory(ctx, fmt.Sprintf("/.agent-doctor-%d", os.Getpid()), false, fsops.FollowLinks)
 	}
-	_, broken := errors.AsType[*helper.HelperError](err)
+	_, broken := errors.AsType[*files.HelperError](err)
 	switch {
 	case err == nil:
 		return Enforcement{Layers: []string{}, Error: "what the policy forbids was done"}

@@ -1,0 +1,176 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/pack"
+	"github.com/execagent/execagent/internal/userns"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// grace is how long an init without a PID namespace may take to kill what it
+// started before it is killed itself.
+const grace = 200 * time.Millisecond
+
+// Command is what to run confined. Its strings must not contain a NUL byte.
+type Command struct {
+	// Policy is what the command may do. A policy that confines nothing and
+	// leaves the network enabled has no business here: Prepare refuses it.
+	Policy *sandbox.Policy
+	// Backend is the layers that Policy.Backend chose.
+	Backend sandbox.Backend
+	// Argv is the command. A first element without a slash is searched in the
+	// PATH of Env, inside the sandbox.
+	Argv []string
+	// Arg0 is the argv[0] that the program sees; nil: Argv[0].
+	Arg0 *string
+	// Env is the whole environment, "NAME=value"; PWD is set to Dir when the
+	// file system is confined (sandbox.md 7).
+	Env []string
+	// Dir is the absolute working directory, as it is seen inside.
+	Dir string
+	// TTY tells that descriptors 0 to 2 are a terminal.
+	TTY bool
+	// NewSession makes the command the leader of a session, and its terminal
+	// the controlling one. Else it stays in the session and process group, and
+	// at the terminal, of whoever started it.
+	NewSession bool
+	Limits     Limits
+	// AgentPorts are the TCP ports that the agent itself listens at. A command
+	// with the network cannot connect to them on this host.
+	AgentPorts []uint16
+	// Granted is what [sandbox.Resolved.Granted] was when somebody decided that
+	// the command may be started. A path that leads somewhere else by the time
+	// that init looks is refused. Nil: nobody has decided on that.
+	Granted []string
+	// Argv0 is the agent's own argv[0], for the helper.
+	Argv0 string
+}
+
+// Limits are resource limits of each process, on top of those inherited; zero
+// leaves one as it is. setrlimit(2)
+type Limits struct {
+	Processes    uint64 // of this user, threads included
+	AddressSpace uint64 // bytes
+	CPUSeconds   uint64
+}
+
+// Prepare makes what it takes to start the command under its policy. The
+// layers are not looked for here: what is missing after all is said by the
+// helper, which then ends with code 101. An error means that the command can
+// not be described to it. The caller closes the stage, or hands it to
+// [procs.Start].
+func (c Command) Prepare() (*procs.Stage, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	cfg := config{Command: c, UID: os.Geteuid(), GID: os.Getegid()}
+	if c.Policy.Confined {
+		cfg.Env = slices.DeleteFunc(slices.Clone(c.Env), func(kv string) bool { return strings.HasPrefix(kv, "PWD=") })
+		cfg.Env = append(cfg.Env, "PWD="+c.Dir)
+	}
+	if c.Backend.MountNS {
+		// With the network restricted the filter lets nobody connect anyway.
+		var err error
+		if cfg.Sockets, err = sandbox.SocketPaths(); err != nil && c.Policy.Network == sandbox.NetworkEnabled {
+			return nil, fmt.Errorf("listing the sockets of this host: %w", err)
+		}
+	}
+	encoded, err := cfg.encode()
+	if err != nil {
+		return nil, fmt.Errorf("describing the command to the sandbox: %w", err)
+	}
+	if len(encoded) > maxConfig {
+		return nil, fmt.Errorf("describing the command to the sandbox: %d bytes, more than %d: %w", len(encoded), maxConfig, syscall.E2BIG)
+	}
+	fd, err := pack.SealedFile(Arg, encoded)
+	if err != nil {
+		return nil, fmt.Errorf("describing the command to the sandbox: %w", err)
+	}
+	memfd := os.NewFile(uintptr(fd), Arg)
+	leash, held, err := newLeash()
+	if err != nil {
+		return nil, errors.Join(err, memfd.Close())
+	}
+	p := &procs.Stage{
+		Path: "/proc/self/exe",
+		Argv: []string{c.Argv0, Arg},
+		// A fixed number of threads also saves the runtime from looking
+		// through the cgroups.
+		Env:        []string{"GOMAXPROCS=2"},
+		Files:      []*os.File{memfd, held},
+		Leash:      leash,
+		Cloneflags: c.namespaces(),
+	}
+	if c.Backend.UserNS {
+		p.AmbientCaps = userns.Caps()
+	}
+	if c.Policy.Confined && !c.Backend.PIDNS {
+		p.Grace = grace
+	}
+	return p, nil
+}
+
+// check refuses what no init could enforce.
+func (c *Command) check() error {
+	l := c.Backend
+	switch {
+	case len(c.Argv) == 0:
+		return errors.New("sandbox: argv is empty")
+	case !l.Seccomp:
+		return errors.New("sandbox: the backend has no system call filter")
+	case !c.Policy.Confined && c.Policy.Network == sandbox.NetworkEnabled:
+		return errors.New("sandbox: the policy restricts nothing")
+	case !c.Policy.Confined && l.Landlock == 0:
+		return errors.New("sandbox: the backend has no Landlock domain")
+	case !c.Policy.Confined:
+		return nil
+	case !l.MountNS && l.Landlock == 0:
+		return errors.New("sandbox: the backend confines no files")
+	case !l.MountNS && c.Policy.Network == sandbox.NetworkEnabled:
+		return errors.New("sandbox: the backend has no view of the file system, which hides the sockets of the host")
+	case l.MountNS && !l.UserNS:
+		return errors.New("sandbox: the backend has a view of the file system without a user namespace")
+	}
+	return nil
+}
+
+// namespaces are the flags of clone(2).
+func (c *Command) namespaces() (flags uintptr) {
+	if !c.Policy.Confined {
+		return 0
+	}
+	for _, n := range []struct {
+		wanted bool
+		flag   uintptr
+	}{
+		{c.Backend.UserNS, unix.CLONE_NEWUSER},
+		{c.Backend.MountNS, unix.CLONE_NEWNS},
+		{c.Backend.PIDNS, unix.CLONE_NEWPID},
+		{c.Backend.IPCNS, unix.CLONE_NEWIPC},
+		{c.Backend.NetNS && c.Policy.Network == sandbox.NetworkRestricted, unix.CLONE_NEWNET},
+	} {
+		if n.wanted {
+			flags |= n.flag
+		}
+	}
+	return flags
+}
+
+// newLeash makes the two ends of a leash: ours and the helper's.
+func newLeash() (ours, theirs *os.File, err error) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making the leash of the sandbox: %w", os.NewSyscallError("socketpair", err))
+	}
+	return os.NewFile(uintptr(ends[0]), "leash"), os.NewFile(uintptr(ends[1]), "leash"), nil
+}

@@ -1,0 +1,102 @@
+package confine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/execagent/execagent/internal/pack"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// maxConfig bounds what a helper reads from its memfd, in bytes: more than
+// the kernel takes of arguments and environment, and a policy.
+const maxConfig = 32 << 20
+
+// config is what the agent tells sandbox-init: a command, and what only the
+// agent can see. It is not JSON, which cannot hold every path there is, and
+// takes a quarter of a millisecond to decode in a process that is new.
+type config struct {
+	Command
+	UID, GID int // of the agent, to be mapped onto themselves
+	// Sockets are the bound pathname sockets of the agent's network
+	// namespace; the init may be in a new one.
+	Sockets []string
+}
+
+// encode is what decodeConfig takes.
+func (c *config) encode() ([]byte, error) {
+	policy, err := c.Policy.MarshalText()
+	if err != nil {
+		return nil, err
+	}
+	b := pack.AppendString(nil, string(policy))
+	l := c.Backend
+	b = append(b, pack.Bool(l.UserNS), pack.Bool(l.MountNS), pack.Bool(l.PIDNS), pack.Bool(l.IPCNS), pack.Bool(l.NetNS), pack.Bool(l.Seccomp))
+	b = pack.AppendInt(b, l.Landlock)
+	b = pack.AppendStrings(b, c.Argv)
+	b = append(b, pack.Bool(c.Arg0 != nil))
+	if c.Arg0 != nil {
+		b = pack.AppendString(b, *c.Arg0)
+	}
+	b = pack.AppendStrings(b, c.Env)
+	b = pack.AppendString(b, c.Dir)
+	b = append(b, pack.Bool(c.TTY), pack.Bool(c.NewSession))
+	b = binary.LittleEndian.AppendUint64(b, c.Limits.Processes)
+	b = binary.LittleEndian.AppendUint64(b, c.Limits.AddressSpace)
+	b = binary.LittleEndian.AppendUint64(b, c.Limits.CPUSeconds)
+	b = pack.AppendInt(b, len(c.AgentPorts))
+	for _, port := range c.AgentPorts {
+		b = pack.AppendInt(b, int(port))
+	}
+	b = append(b, pack.Bool(c.Granted != nil))
+	b = pack.AppendStrings(b, c.Granted)
+	b = pack.AppendString(b, c.Argv0)
+	b = pack.AppendInt(b, c.UID)
+	b = pack.AppendInt(b, c.GID)
+	return pack.AppendStrings(b, c.Sockets), nil
+}
+
+// decodeConfig is the reverse of config.encode.
+func decodeConfig(encoded []byte) (*config, error) {
+	d := pack.NewDecoder(encoded)
+	c := config{Command: Command{Policy: new(sandbox.Policy)}}
+	if err := c.Policy.UnmarshalText([]byte(d.String(maxConfig))); err != nil {
+		return nil, err
+	}
+	l := &c.Backend
+	l.UserNS, l.MountNS, l.PIDNS, l.IPCNS, l.NetNS, l.Seccomp = d.Bool(), d.Bool(), d.Bool(), d.Bool(), d.Bool(), d.Bool()
+	l.Landlock = d.Int()
+	c.Argv = d.Strings(maxConfig)
+	if d.Bool() {
+		c.Arg0 = new(d.String(maxConfig))
+	}
+	c.Env = d.Strings(maxConfig)
+	c.Dir = d.String(maxConfig)
+	c.TTY, c.NewSession = d.Bool(), d.Bool()
+	c.Limits = Limits{Processes: d.Uint64(), AddressSpace: d.Uint64(), CPUSeconds: d.Uint64()}
+	c.AgentPorts = ports(&d)
+	decided := d.Bool()
+	if c.Granted = d.Strings(maxConfig); decided && c.Granted == nil {
+		c.Granted = []string{}
+	}
+	c.Argv0 = d.String(maxConfig)
+	c.UID, c.GID = d.Int(), d.Int()
+	c.Sockets = d.Strings(maxConfig)
+	if err := d.End(); err != nil {
+		return nil, fmt.Errorf("decoding the command: %w", err)
+	}
+	return &c, nil
+}
+
+// ports reads the ports that the agent listens at.
+func ports(d *pack.Decoder) (ports []uint16) {
+	for range d.Int() {
+		port := d.Uint64()
+		if d.Require(port <= math.MaxUint16); !d.OK() {
+			return nil
+		}
+		ports = append(ports, uint16(port))
+	}
+	return ports
+}

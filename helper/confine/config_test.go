@@ -1,0 +1,147 @@
+package confine
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+// fill gives every field a value that is not zero and differs from others, so
+// that one which is forgotten on the way is seen.
+func fill(v reflect.Value, n *int) {
+	*n++
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int:
+		v.SetInt(int64(*n) << 32)
+	case reflect.Uint8:
+		v.SetUint(1)
+	case reflect.Uint16:
+		v.SetUint(uint64(*n))
+	case reflect.Uint64:
+		v.SetUint(uint64(*n) << 40)
+	case reflect.String:
+		v.SetString("\xff" + strings.Repeat("x", *n))
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), n)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		for i := range v.Len() {
+			fill(v.Index(i), n)
+		}
+	case reflect.Struct:
+		for _, field := range v.Fields() {
+			fill(field, n)
+		}
+	default:
+		panic(v.Kind())
+	}
+}
+
+func sample(t testing.TB) *config {
+	t.Helper()
+	c := config{Command: Command{Policy: &sandbox.Policy{
+		Confined: true, FullRead: true,
+		Rules: []sandbox.Rule{{Path: "/"}, {Path: "/a\xff", Access: sandbox.Write, Origin: sandbox.Asked}},
+	}}}
+	policy, n := c.Policy, 0
+	fill(reflect.ValueOf(&c).Elem(), &n)
+	c.Policy = policy // it has its own tests
+	return &c
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	for _, want := range []*config{sample(t), {Command: Command{Policy: &sandbox.Policy{}}}} {
+		encoded, err := want.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := decodeConfig(encoded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func TestConfigMalformed(t *testing.T) {
+	t.Parallel()
+	encoded, err := sample(t).encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range encoded {
+		if _, err := decodeConfig(encoded[:n]); err == nil {
+			t.Fatalf("%d of %d bytes were enough", n, len(encoded))
+		}
+	}
+	if _, err := decodeConfig(append(encoded, 0)); err == nil {
+		t.Error("a byte too many")
+	}
+}
+
+func FuzzConfig(f *testing.F) {
+	encoded, err := sample(f).encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(encoded)
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := decodeConfig(data)
+		if err != nil {
+			return
+		}
+		again, err := c.encode()
+		if err != nil || !bytes.Equal(again, data) {
+			t.Errorf("%q became %q, %v", data, again, err)
+		}
+	})
+}
+
+func TestPrepareRefuses(t *testing.T) {
+	t.Parallel()
+	confined, all := &sandbox.Policy{Confined: true}, full()
+	with := func(change func(*sandbox.Backend)) sandbox.Backend {
+		l := all
+		change(&l)
+		return l
+	}
+	argv := []string{"true"}
+	for _, tt := range []struct {
+		name    string
+		command Command
+		want    string
+	}{
+		{"no command", Command{Policy: confined, Backend: all}, "argv is empty"},
+		{"nothing restricted", Command{Policy: &sandbox.Policy{Network: sandbox.NetworkEnabled}, Backend: all, Argv: argv}, "restricts nothing"},
+		{"no filter", Command{Policy: confined, Backend: with(func(l *sandbox.Backend) { l.Seccomp = false }), Argv: argv}, "no system call filter"},
+		{"no filter for the network", Command{Policy: &sandbox.Policy{}, Argv: argv}, "no system call filter"},
+		{"no layer for files", Command{Policy: confined, Backend: sandbox.Backend{Seccomp: true}, Argv: argv}, "confines no files"},
+		{
+			"network without a view",
+			Command{Policy: &sandbox.Policy{Confined: true, Network: sandbox.NetworkEnabled}, Backend: landlockOnly(), Argv: argv},
+			"no view",
+		},
+		{"view without a user namespace", Command{Policy: confined, Backend: with(func(l *sandbox.Backend) { l.UserNS = false }), Argv: argv}, "without a user namespace"},
+		{"too long", Command{Policy: confined, Backend: all, Argv: argv, Env: []string{strings.Repeat("x", maxConfig)}}, "argument list too long"},
+	} {
+		p, err := tt.command.Prepare()
+		if err == nil {
+			p.Close()
+			t.Errorf("%s: prepared", tt.name)
+		} else if !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "sandbox") {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}

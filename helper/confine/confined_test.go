@@ -1,0 +1,281 @@
+package confine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/helper/internal/helpertest"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/enforce"
+	"github.com/execagent/execagent/sandbox/hold"
+)
+
+// full is the backend of a host that has everything.
+func full() sandbox.Backend {
+	return sandbox.Backend{UserNS: true, MountNS: true, PIDNS: true, IPCNS: true, NetNS: true, Landlock: enforce.LandlockABI(), Seccomp: true}
+}
+
+// withoutPIDNS is that of a container that refuses a fresh procfs.
+func withoutPIDNS() sandbox.Backend {
+	l := full()
+	l.PIDNS = false
+	return l
+}
+
+// landlockOnly is that of a host without namespaces.
+func landlockOnly() sandbox.Backend {
+	return sandbox.Backend{Landlock: enforce.LandlockABI(), Seccomp: true}
+}
+
+// workspaceWrite may read everything and write in root.
+func workspaceWrite(t testing.TB, root string, network sandbox.Network) *sandbox.Policy {
+	t.Helper()
+	return policyOf(t, sandbox.Profile{
+		Entries: []sandbox.Entry{
+			{Place: sandbox.PlaceRoot, Access: sandbox.Read},
+			{Place: sandbox.PlacePath, Path: root, Access: sandbox.Write},
+		},
+		Network: network,
+	})
+}
+
+// readOnly may read everything.
+func readOnly(t testing.TB) *sandbox.Policy {
+	t.Helper()
+	return policyOf(t, sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}})
+}
+
+func policyOf(t testing.TB, profile sandbox.Profile) *sandbox.Policy {
+	t.Helper()
+	policy, err := profile.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy
+}
+
+// confined is a command under test.
+type confined struct {
+	procs.Spec
+	policy  *sandbox.Policy
+	backend sandbox.Backend
+	limits  Limits
+	ports   []uint16 // of the agent
+	granted []string
+	flags   uintptr // more of clone(2)
+	held    bool    // the placeholders are there
+}
+
+// start starts it as the agent does. What it writes is kept.
+func (c confined) start(t testing.TB) *run {
+	t.Helper()
+	r := &run{t: t}
+	if !c.held {
+		holdMissing(t, c.policy)
+	}
+	if c.Dir == "" {
+		c.Dir = "/"
+	}
+	if c.Env == nil {
+		c.Env = []string{"PATH=/usr/bin:/bin"}
+	}
+	c.Sink = r.sink
+	c.Stage = func(p procs.Program) (*procs.Stage, error) {
+		stage, err := Command{
+			Policy: c.policy, Backend: c.backend,
+			Argv: p.Argv, Arg0: p.Arg0, Env: p.Env, Dir: p.Dir, TTY: p.TTY,
+			NewSession: true, Limits: c.limits, AgentPorts: c.ports, Granted: c.granted, Argv0: os.Args[0],
+		}.Prepare()
+		if err != nil {
+			return nil, err
+		}
+		// The race detector would wait for a second at the end of init.
+		stage.Env = append(stage.Env, "GORACE=atexit_sleep_ms=0")
+		stage.Cloneflags |= c.flags
+		return stage, nil
+	}
+	p, err := procs.Start(c.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	r.Process = p
+	p.Begin()
+	return r
+}
+
+// run is a command that runs.
+type run struct {
+	*procs.Process
+	t testing.TB
+
+	mu     sync.Mutex
+	out    bytes.Buffer
+	code   int
+	output chan struct{} // closed at the next output
+}
+
+func (r *run) sink(ev procs.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.out.Write(ev.Data)
+	if ev.Kind == procs.Exited {
+		r.code = ev.ExitCode
+	}
+	if r.output != nil {
+		close(r.output)
+		r.output = nil
+	}
+}
+
+// until waits for text in what was written.
+func (r *run) until(text string) {
+	r.t.Helper()
+	if !r.says(text) {
+		r.t.Fatalf("it ended without %q: %q", text, r.text())
+	}
+}
+
+// says waits for one of the texts in what was written, and is false if the
+// command ends before.
+func (r *run) says(texts ...string) bool {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), helpertest.Enough)
+	defer cancel()
+	for {
+		r.mu.Lock()
+		out, next := r.out.String(), r.output
+		if next == nil {
+			next = make(chan struct{})
+			r.output = next
+		}
+		r.mu.Unlock()
+		for _, text := range texts {
+			if strings.Contains(out, text) {
+				return true
+			}
+		}
+		select {
+		case <-next:
+		case <-r.Done():
+			return false
+		case <-ctx.Done():
+			r.t.Fatalf("none of %q in %q", texts, out)
+		}
+	}
+}
+
+// text is what was written so far.
+func (r *run) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.out.String()
+}
+
+// end waits for the end and returns what was written, and the exit code.
+func (r *run) end() (out string, code int) {
+	r.t.Helper()
+	select {
+	case <-r.Done():
+	case <-time.After(helpertest.Enough):
+		r.t.Fatalf("it does not end: %q", r.text())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.out.String(), r.code
+}
+
+// holdMissing makes the placeholders that the view of policy needs, as the agent does.
+func holdMissing(t testing.TB, policy *sandbox.Policy) {
+	t.Helper()
+	resolved, err := policy.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resolved.Close()
+	if len(resolved.Missing) == 0 {
+		return
+	}
+	state := t.TempDir()
+	if err := os.Chmod(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	placeholders, err := hold.Open(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { placeholders.Close() })
+	if _, err := placeholders.Hold(resolved.Missing); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rows are the kinds of confinement that a command can be started with. Their
+// policies let read everything; the writable root is not there for all.
+type row struct {
+	name    string
+	backend sandbox.Backend
+	writes  bool // to the root
+	network sandbox.Network
+	limits  Limits
+}
+
+func rows() []row {
+	return []row{
+		{"full", full(), true, sandbox.NetworkRestricted, Limits{}},
+		{"network", full(), true, sandbox.NetworkEnabled, Limits{}},
+		{"no pid namespace", withoutPIDNS(), true, sandbox.NetworkRestricted, Limits{}},
+		{"landlock only", landlockOnly(), false, sandbox.NetworkRestricted, Limits{}},
+		{"limited", full(), true, sandbox.NetworkRestricted, Limits{CPUSeconds: 3600}},
+		{"limited network without a pid namespace", withoutPIDNS(), true, sandbox.NetworkEnabled, Limits{CPUSeconds: 3600}},
+	}
+}
+
+// command is argv under the confinement of the row.
+func (r row) command(t testing.TB, root string, argv ...string) confined {
+	t.Helper()
+	c := confined{policy: readOnly(t), backend: r.backend, limits: r.limits, Spec: procs.Spec{Argv: argv, Dir: root}}
+	if r.writes {
+		c.policy = workspaceWrite(t, root, r.network)
+	}
+	return c
+}
+
+// networkOnly is a command that only the network is taken from.
+func networkOnly(argv ...string) confined {
+	return confined{policy: &sandbox.Policy{}, backend: sandbox.Backend{Landlock: enforce.LandlockABI(), Seccomp: true}, Spec: procs.Spec{Argv: argv}}
+}
+
+// agentCommand is a process that starts script in a shell, as an agent that
+// does nothing else. It ends with it.
+func agentCommand(row, root, script string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = []string{os.Args[0], agentChild, row, root, script}
+	return cmd
+}
+
+const agentChild = "agent-child"
+
+// agentChildMain is the process of agentCommand.
+func agentChildMain() int {
+	t := &helpertest.TB{}
+	defer t.End()
+	for _, row := range rows() {
+		if row.name == os.Args[2] {
+			r := row.command(t, os.Args[3], "sh", "-c", os.Args[4]).start(t)
+			<-r.Done()
+			_, code, _, _ := r.State()
+			fmt.Print(r.text())
+			return code
+		}
+	}
+	return 99
+}

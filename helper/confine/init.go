@@ -1,0 +1,250 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/helper/supervise"
+	"github.com/execagent/execagent/internal/userns"
+	"github.com/execagent/execagent/sandbox"
+)
+
+const (
+	// setupFailed is the exit code when the command was not run (sandbox.md 9.2).
+	setupFailed = 101
+	// killed is the exit code when the leash was let go: 128 and SIGKILL.
+	killed = 128 + int(unix.SIGKILL)
+
+	configFD, leashFD = 3, 4
+
+	// maxLine is how much of an error is told, in bytes: a path can have 4096.
+	maxLine = 1 << 10
+
+	// memoryLimit is from how many bytes on it collects garbage after all.
+	memoryLimit = 32 << 20
+)
+
+// Main runs the command that the agent described on descriptor 3, and
+// returns its exit code, or 128 and the signal that ended it. It is for a
+// process of its own: see [Command.Prepare].
+func Main() int {
+	debug.SetGCPercent(-1) // nearly all of them allocate less than one collection costs
+	debug.SetMemoryLimit(memoryLimit)
+	code, err := initMain()
+	if err != nil {
+		line := strings.ReplaceAll(err.Error(), "\n", ": ")
+		if len(line) > maxLine {
+			line = line[:maxLine/2] + " ... " + line[len(line)-maxLine/2:]
+		}
+		_, _ = fmt.Fprintf(os.Stderr, "sandbox: %s\n", line) // the code says it too
+		return setupFailed
+	}
+	return code
+}
+
+// initMain goes through the steps in their order. Each relies on those before
+// it, and on failure none of those after it is done.
+func initMain() (code int, err error) {
+	if supervise.IsBind(os.Args) {
+		return 0, supervise.BindMain(os.Args)
+	}
+	if err := closeOnExec(); err != nil {
+		return 0, err
+	}
+	if err := refusalIn(os.Args); err != nil {
+		return 0, err
+	}
+	cfg, err := readConfig()
+	if err != nil {
+		return 0, err
+	}
+	if len(os.Args) == 3 { // procs.Stage, Cloneflags
+		return 0, fmt.Errorf("creating namespaces: %s", os.Args[2])
+	}
+	if !cfg.Policy.Confined {
+		return 0, cfg.become()
+	}
+	if isApart(os.Args) {
+		return 0, cfg.becomeApart()
+	}
+	if err := cfg.enter(); err != nil {
+		return 0, err
+	}
+	s, err := newSupervisor(cfg)
+	if err != nil {
+		return 0, err
+	}
+	resolved, err := cfg.resolve()
+	if err != nil {
+		return 0, err
+	}
+	defer resolved.Close()
+	watch, err := newMountWatch(cfg.Backend, resolved)
+	if err != nil {
+		return 0, err
+	}
+	t := &target{config: cfg, policy: resolved.Policy}
+	start := func(s *supervisor) error { return t.startApart(s, watch) }
+	if cfg.Limits == (Limits{}) {
+		made, err := cfg.enterView(resolved)
+		if err == nil {
+			err = watch.record(made)
+		}
+		if err != nil {
+			return 0, err
+		}
+		start = t.start
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
+	}
+	n, err := supervise.New(supervise.Config{Policy: t.policy, Ports: cfg.AgentPorts, Self: []string{cfg.Argv0, Arg}})
+	if err == nil {
+		err = start(s)
+	}
+	if err == nil {
+		err = watch.begin(s)
+	}
+	if err != nil {
+		s.killRest()
+		return 0, err
+	}
+	letGo(null)
+	if t.listener > 0 {
+		go n.Serve(t.listener)
+	}
+	return s.attend()
+}
+
+// closeOnExec keeps everything but descriptors 0 to 2 from the command. The
+// agent passes nothing but those and our own two, so this is to be sure.
+func closeOnExec() error {
+	err := unix.CloseRange(configFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+	if err == unix.ENOSYS || err == unix.EINVAL { // before Linux 5.11
+		unix.CloseOnExec(configFD)
+		unix.CloseOnExec(leashFD)
+		return nil
+	}
+	return os.NewSyscallError("close_range", err)
+}
+
+// letGo replaces descriptors 0 to 2, as a pipe that the command closes has to
+// be closed everywhere, and lets go of what else there is.
+func letGo(null int) {
+	for fd := range 3 {
+		_ = unix.Dup3(null, fd, 0) // both exist
+	}
+	unix.Close(null)
+	unix.Close(configFD)
+	_ = unix.Chdir("/") // it would only be busy
+}
+
+// readConfig reads the command from its descriptor, which stays open.
+func readConfig() (*config, error) {
+	encoded, err := readAt(configFD, maxConfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading the command: %w", err)
+	}
+	return decodeConfig(encoded)
+}
+
+// readAt reads a whole file of at most limit bytes from its start, and leaves
+// its offset, which others may share.
+func readAt(fd, limit int) ([]byte, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, os.NewSyscallError("fstat", err)
+	}
+	if st.Size > int64(limit) {
+		return nil, fmt.Errorf("%d bytes, more than %d", st.Size, limit)
+	}
+	content := make([]byte, st.Size)
+	for n := 0; n < len(content); {
+		m, err := unix.Pread(fd, content[n:], int64(n))
+		if err == nil && m == 0 {
+			return nil, io.ErrUnexpectedEOF
+		}
+		if err != nil && err != unix.EINTR {
+			return nil, os.NewSyscallError("pread", err)
+		}
+		n += max(m, 0)
+	}
+	return content, nil
+}
+
+// enter makes this process one that belongs to its namespaces.
+func (c *config) enter() error {
+	if c.Backend.UserNS {
+		// While it is dumpable, its files in /proc belong to it.
+		if err := userns.MapIDs(c.UID, c.GID); err != nil {
+			return err
+		}
+	}
+	// T1 will be in the command's Landlock domain for a moment, and uid 0 is
+	// the same inside. What keeps the command out of our memory is this.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("hiding the memory of init: %w", os.NewSyscallError("prctl", err))
+	}
+	if c.Backend.PIDNS {
+		if pid := os.Getpid(); pid != 1 {
+			return fmt.Errorf("creating a pid namespace: this is process %d of it", pid)
+		}
+		return nil
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("becoming a subreaper: %w", os.NewSyscallError("prctl", err))
+	}
+	if _, err := os.ReadFile("/proc/thread-self/children"); err != nil {
+		return fmt.Errorf("listing children, to kill them, without a pid namespace: %w", err)
+	}
+	return nil
+}
+
+// resolve looks the paths of the policy up. They have to lead where they led
+// when the agent decided about them.
+func (c *config) resolve() (*sandbox.Resolved, error) {
+	resolved, err := c.Policy.Resolve()
+	if err != nil {
+		return nil, fmt.Errorf("resolving the policy: %w", err)
+	}
+	granted := resolved.Granted()
+	if c.Granted == nil || slices.Equal(c.Granted, granted) {
+		return resolved, nil
+	}
+	resolved.Close()
+	for _, path := range append(slices.Clone(c.Granted), granted...) {
+		if !slices.Contains(c.Granted, path) || !slices.Contains(granted, path) {
+			return nil, fmt.Errorf("resolving the policy: %s is not what it was when the command was asked for", path)
+		}
+	}
+	return nil, errors.New("resolving the policy: its paths are not what they were when the command was asked for")
+}
+
+// enterView makes the policy's view the root of this process, if the backend
+// has views, and returns the mounts that it depends on.
+func (c *config) enterView(resolved *sandbox.Resolved) ([]sandbox.Mounted, error) {
+	if !c.Backend.MountNS {
+		return nil, nil
+	}
+	stdio, err := takeStdio(resolved.Policy)
+	if err != nil {
+		return nil, err
+	}
+	defer stdio.close()
+	view := sandbox.ViewOptions{FreshProc: c.Backend.PIDNS, Terminal: stdio.terminal, Sockets: c.Sockets}
+	made, err := resolved.EnterView(view)
+	if err != nil {
+		return nil, fmt.Errorf("building the view: %w", err)
+	}
+	return made, stdio.replace()
+}

@@ -1,0 +1,65 @@
+package confine
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestExecute(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"a/prog": 0o755, "b/prog": 0o755, "plain/prog": 0o644, "a/other": 0o755} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "folder", "prog"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := func(elements ...string) []string {
+		for i, e := range elements {
+			elements[i] = filepath.Join(dir, e)
+		}
+		return []string{"X=1", "PATH=" + strings.Join(elements, ":"), "PATH=/second"}
+	}
+	for _, tt := range []struct {
+		name    string
+		program string
+		env     []string
+		exec    map[string]error // what executing says, by the first element below dir
+		tried   []string
+		want    error
+	}{
+		{"first", "prog", path("a", "b"), nil, []string{"a"}, nil},
+		{"missing before", "prog", path("none", "a/prog/below", "b"), nil, []string{"b"}, nil},
+		{"not executable before", "prog", path("plain", "folder", "b"), nil, []string{"b"}, nil},
+		{"refused by landlock before", "prog", path("a", "b"), map[string]error{"a": syscall.EACCES}, []string{"a", "b"}, nil},
+		{"gone before", "prog", path("a", "b"), map[string]error{"a": syscall.ENOENT}, []string{"a", "b"}, nil},
+		{"nowhere", "none", path("a", "b"), nil, nil, syscall.ENOENT},
+		{"nowhere executable", "prog", path("plain", "none"), nil, nil, syscall.EACCES},
+		{"all refused", "prog", path("a", "none"), map[string]error{"a": syscall.EACCES}, []string{"a"}, syscall.EACCES},
+		{"of no format", "prog", path("a", "b"), map[string]error{"a": syscall.ENOEXEC}, []string{"a"}, syscall.ENOEXEC},
+		{"empty", "", path("a"), nil, nil, syscall.ENOENT},
+		{"with a slash", dir + "/a/prog", path("b"), nil, []string{"a"}, nil},
+		{"with a slash, missing", dir + "/none/prog", path("a"), map[string]error{"none": syscall.ENOENT}, []string{"none"}, syscall.ENOENT},
+	} {
+		var tried []string
+		err := execute(tt.program, tt.env, func(path string) error {
+			rest, _ := strings.CutPrefix(path, dir+"/")
+			element, _, _ := strings.Cut(rest, "/")
+			tried = append(tried, element)
+			return tt.exec[element]
+		})
+		if err != tt.want || !slices.Equal(tried, tt.tried) {
+			t.Errorf("%s: %v after %q, want %v after %q", tt.name, err, tried, tt.want, tt.tried)
+		}
+	}
+}

@@ -1,0 +1,31 @@
+package confine
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain is also the main of the init: the tests start this binary again.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case Arg:
+			os.Exit(Main())
+		case connectChild:
+			os.Exit(connectChildMain())
+		case agentChild:
+			os.Exit(agentChildMain())
+		case renamesChild:
+			os.Exit(renamesChildMain())
+		case manyPathsChild:
+			os.Exit(manyPathsChildMain())
+		case maskChild:
+			os.Exit(maskChildMain())
+		case stdioChild:
+			os.Exit(stdioChildMain())
+		}
+	}
+	goleak.VerifyTestMain(m)
+}

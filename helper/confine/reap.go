@@ -1,0 +1,216 @@
+package confine
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// supervisor is what init is to the command that it started.
+type supervisor struct {
+	pidNS, newSession bool
+	signals           chan os.Signal
+	leash             *os.File
+
+	mu    sync.Mutex
+	pid   int  // of the command; 0 before it is born
+	ended bool // it is being reaped, so its number may be a stranger's
+	lost  *loss
+}
+
+// newSupervisor catches signals and then says so: whoever started init keeps
+// them until now, as one that comes before would end it, or be lost.
+func newSupervisor(cfg *config) (*supervisor, error) {
+	s := &supervisor{
+		pidNS:      cfg.Backend.PIDNS,
+		newSession: cfg.NewSession,
+		// What comes before the command is born waits there.
+		signals: make(chan os.Signal, 2*len(caught())),
+	}
+	// What the agent was started to ignore (nohup(1)) the command ignores too.
+	signal.Notify(s.signals, slices.DeleteFunc(caught(), signal.Ignored)...)
+	if err := unix.SetNonblock(leashFD, true); err != nil {
+		return nil, fmt.Errorf("taking the leash: %w", os.NewSyscallError("fcntl", err))
+	}
+	s.leash = os.NewFile(leashFD, "leash")
+	if _, err := s.leash.Write([]byte{1}); err != nil {
+		os.Exit(killed) // the other end is closed already
+	}
+	go s.heed()
+	return s, nil
+}
+
+// caught are the signals that mean the command when they are sent to init.
+func caught() []os.Signal {
+	return []os.Signal{
+		unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGALRM, unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGWINCH,
+	}
+}
+
+// fromTerminal tells whether a command that shares the terminal of init gets
+// sig from there by itself.
+func fromTerminal(sig os.Signal) bool {
+	switch sig {
+	case unix.SIGINT, unix.SIGQUIT, unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGWINCH:
+		return true
+	}
+	return false
+}
+
+// heed ends everything once the other end of the leash is closed.
+func (s *supervisor) heed() {
+	_, _ = s.leash.Read(make([]byte, 1)) // nothing is sent: whatever comes is the end
+	if s.pidNS {
+		os.Exit(killed)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pid == 0 {
+		os.Exit(killed)
+	}
+	if !s.ended { // then attend kills the others
+		_ = unix.Kill(s.pid, unix.SIGKILL) // a child of the same user
+	}
+}
+
+// bear starts the command.
+func (s *supervisor) bear(fork func() (pid int, err error)) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pid, err = fork()
+	return err
+}
+
+// attend sees the command out: it passes signals on, reaps every orphan, kills
+// what is left when the command has ended, and returns its exit code.
+func (s *supervisor) attend() (code int, err error) {
+	go s.forward()
+	for {
+		pid, err := waitAny()
+		if err != nil {
+			return 0, err
+		}
+		s.mu.Lock()
+		s.ended = pid == s.pid
+		s.mu.Unlock()
+		var status syscall.WaitStatus
+		_, err = syscall.Wait4(pid, &status, 0, nil)
+		if err == syscall.ECHILD && pid != s.pid {
+			continue // whoever could not execute it has waited for it
+		}
+		if err != nil {
+			return 0, os.NewSyscallError("wait4", err)
+		}
+		if !s.ended {
+			continue
+		}
+		s.killRest()
+		if s.lost != nil {
+			return s.lost.tell(), nil
+		}
+		if status.Signaled() {
+			return 128 + int(status.Signal()), nil
+		}
+		return status.ExitStatus(), nil
+	}
+}
+
+// forward sends the command the signals that init gets.
+func (s *supervisor) forward() {
+	for sig := range s.signals {
+		if !s.newSession && fromTerminal(sig) {
+			continue
+		}
+		s.mu.Lock()
+		to := s.pid
+		if s.newSession {
+			to = -to // its group, as without a sandbox
+		}
+		if !s.ended {
+			_ = unix.Kill(to, sig.(syscall.Signal)) // nobody may be left in the group
+		}
+		s.mu.Unlock()
+	}
+}
+
+// killRest kills what the command has left behind, as far as the end of init
+// does not. Nobody else may be waiting for children.
+func (s *supervisor) killRest() {
+	if !s.pidNS {
+		killTree()
+	}
+}
+
+// waitAny blocks until a child has ended, and leaves it.
+func waitAny() (pid int, err error) {
+	// The head of siginfo_t as waitid(2) fills it in, on 64-bit Linux.
+	type siginfo struct {
+		signo, errno, code, _ int32
+		pid                   int32
+	}
+	var info unix.Siginfo
+	for {
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			return int((*siginfo)(unsafe.Pointer(&info)).pid), os.NewSyscallError("waitid", err)
+		}
+	}
+}
+
+// killTree kills and reaps everything that init, as a subreaper, is the
+// ancestor of: the children of who dies become its own.
+func killTree() {
+	const maxUnseen = 1000
+	for unseen := 0; unseen < maxUnseen; {
+		options := 0
+		seen := ownChildren()
+		for _, pid := range seen {
+			_ = unix.Kill(pid, unix.SIGKILL) // not reaped, so the number is still its
+		}
+		if len(seen) == 0 {
+			// None, or one that moved while we looked: nobody would end now.
+			options = syscall.WNOHANG
+			unseen++
+		}
+		for {
+			pid, err := syscall.Wait4(-1, nil, options, nil)
+			if err == syscall.ECHILD {
+				return
+			}
+			if pid == 0 && err == nil {
+				break
+			}
+			options = syscall.WNOHANG
+		}
+	}
+}
+
+// ownChildren lists the children of all threads of this process;
+// proc_tid_children(5).
+func ownChildren() (pids []int) {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil
+	}
+	for _, thread := range threads {
+		list, err := os.ReadFile("/proc/self/task/" + thread.Name() + "/children")
+		if err != nil {
+			continue // it has ended
+		}
+		for number := range strings.FieldsSeq(string(list)) {
+			if pid, err := strconv.Atoi(number); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}

@@ -1,0 +1,209 @@
+package confine
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/helper/internal/helpertest"
+)
+
+// A signal means the command, and its group, from the first moment on.
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	for _, row := range rows() {
+		for _, sig := range []syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGKILL} {
+			if signal.Ignored(sig) {
+				continue // by the commands too, as under nohup(1)
+			}
+			c := row.command(t, t.TempDir(), "sh", "-c", "ulimit -c 0; echo up; exec sleep 1000")
+			r := c.start(t)
+			r.until("up")
+			r.Signal(sig)
+			if out, code := r.end(); code != 128+int(sig) {
+				t.Errorf("%s: %v: %q, code %d", row.name, sig, out, code)
+			}
+			r = row.command(t, t.TempDir(), "sleep", "1000").start(t)
+			r.Signal(sig) // as soon as it was started
+			if out, code := r.end(); code != 128+int(sig) {
+				t.Errorf("%s: %v at once: %q, code %d", row.name, sig, out, code)
+			}
+		}
+		r := row.command(t, t.TempDir(), "sh", "-c", "trap 'echo shell' USR1; (trap 'echo member; exit' USR1; echo up; while :; do sleep 0.01; done); echo end").start(t)
+		r.until("up")
+		r.Signal(unix.SIGUSR1)
+		out, code := r.end()
+		if code != 0 || !strings.Contains(out, "member\n") || !strings.Contains(out, "shell\n") || !strings.Contains(out, "end\n") {
+			t.Errorf("%s: the group got %q, code %d", row.name, out, code)
+		}
+	}
+	for range 20 {
+		r := networkOnly("sleep", "1000").start(t)
+		r.Signal(unix.SIGUSR2)
+		if out, code := r.end(); code != 128+int(unix.SIGUSR2) {
+			t.Errorf("network only: %q, code %d", out, code)
+		}
+	}
+}
+
+// Whoever the command leaves behind holds its output open, so that the end of
+// that says that all of them are gone.
+const (
+	daemons = "(setsid sh -c 'trap \"\" HUP TERM INT; sleep 1000; sleep 1000' &); (setsid sleep 1001 & setsid sleep 1002 &); "
+	waits   = daemons + "echo up; sleep 1003"
+)
+
+func TestNobodyIsLeft(t *testing.T) {
+	t.Parallel()
+	for _, row := range rows() {
+		for _, tt := range []struct {
+			name   string
+			script string
+			end    func(*run)
+			code   int
+		}{
+			{"the command ends", daemons + "echo up; exit 3", func(*run) {}, 3},
+			{"the command is killed", daemons + "echo up; kill -9 $$", func(*run) {}, 137},
+			{"terminate", waits, func(r *run) {
+				if !r.Terminate() {
+					t.Error("it was not running")
+				}
+			}, 137},
+			{"kill", waits, func(r *run) { r.Signal(unix.SIGKILL) }, 137},
+			{"kill the group", waits, func(r *run) { r.KillGroup() }, 137},
+			{"close", waits, func(r *run) { r.Close() }, 0},
+		} {
+			r := row.command(t, t.TempDir(), "sh", "-c", tt.script).start(t)
+			r.until("up")
+			tt.end(r)
+			if _, code := r.end(); code != tt.code { // the others would hold the output for longer than that waits
+				t.Errorf("%s: %s: code %d, want %d", row.name, tt.name, code, tt.code)
+			}
+		}
+	}
+}
+
+// Not even who forks faster than it can be killed outlives the command.
+func TestForkingIsLeft(t *testing.T) {
+	t.Parallel()
+	const script = `for i in 1 2 3; do (sh -c 'while :; do (setsid sleep 1000 &); done' 2>/dev/null &); done; echo up; sleep 0.1; exit 3`
+	for _, row := range rows() {
+		r := row.command(t, t.TempDir(), "sh", "-c", script).start(t)
+		r.until("up")
+		if out, code := r.end(); code != 3 {
+			t.Errorf("%s: %q, code %d", row.name, out, code)
+		}
+	}
+}
+
+// Nobody outlives the agent, whatever ends that.
+func TestAgentDies(t *testing.T) {
+	t.Parallel()
+	for _, row := range rows() {
+		if !row.writes { // it could not open the FIFO
+			continue
+		}
+		root := t.TempDir()
+		fifo := filepath.Join(root, "fifo")
+		if err := unix.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := agentCommand(row.name, root, "exec > fifo; "+waits)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		alive, err := os.Open(fifo) // waits for the command
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewReader(alive)
+		if line, err := lines.ReadString('\n'); line != "up\n" {
+			t.Fatalf("%s: %q, %v", row.name, line, err)
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // it says that it was killed
+		if err := alive.SetReadDeadline(time.Now().Add(helpertest.Enough)); err != nil {
+			t.Fatal(err)
+		}
+		if rest, err := io.ReadAll(lines); err != nil {
+			t.Errorf("%s: somebody lives: %q, %v", row.name, rest, err)
+		}
+		_ = alive.Close()
+	}
+}
+
+// The command cannot end its init, or look into it.
+func TestInitIsOutOfReach(t *testing.T) {
+	t.Parallel()
+	for _, row := range rows() {
+		script := `
+			init=$(sed -n 's/^PPid:\t//p' /proc/$$/status)
+			for s in TERM KILL INT SEGV; do kill -$s $init 2>/dev/null && echo $s; done
+			for p in /proc/$init /proc/$init/task/*; do
+				for f in environ mem maps auxv fd/0 fd/3; do head -c1 $p/$f && echo read $p/$f; done
+				for f in root cwd exe fd/0 fd/3; do readlink $p/$f; done
+				for f in root cwd map_files; do ls $p/$f/; done
+			done
+			echo end $?`
+		out, code := row.command(t, t.TempDir(), "sh", "-c", "exec 2>/dev/null;"+script).start(t).end()
+		// The kernel lets PID 1 be signalled from within, to no effect, where
+		// Landlock does not know of signals.
+		if !strings.HasPrefix(out, "end ") || code != 0 {
+			t.Errorf("%s: %q, code %d", row.name, out, code)
+		}
+	}
+}
+
+// A pipe that the command closes is closed, although init lives on.
+func TestInitHoldsNothing(t *testing.T) {
+	t.Parallel()
+	for _, row := range rows() {
+		c := row.command(t, t.TempDir(), "sh", "-c", "echo up; exec <&-; sleep 1000")
+		c.Stdin = true
+		r := c.start(t)
+		r.until("up")
+		// Who writes into a pipe that nobody can read is not held up.
+		data := make([]byte, 1<<20)
+		for i := range 4 {
+			if _, err := r.Write(t.Context(), strconv.Itoa(i), data); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// The limits hold for all that a command is, from the first moment.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	const (
+		script = "grep -E 'Max (processes|address|cpu)' /proc/self/limits; ulimit -S -v unlimited 2>/dev/null || exit 7"
+		want   = "Max cpu time 60 60 seconds\nMax processes 50 50 processes\nMax address space 1073741824 1073741824 bytes\n"
+	)
+	check := func(name string, c confined) {
+		t.Helper()
+		c.limits = Limits{Processes: 50, AddressSpace: 1 << 30, CPUSeconds: 60}
+		out, code := c.start(t).end()
+		var got strings.Builder
+		for line := range strings.Lines(out) {
+			got.WriteString(strings.Join(strings.Fields(line), " ") + "\n")
+		}
+		if got.String() != want || code == 0 {
+			t.Errorf("%s: %q, code %d, want %q", name, got.String(), code, want)
+		}
+	}
+	check("network only", networkOnly("sh", "-c", script))
+	for _, row := range rows() {
+		check(row.name, row.command(t, t.TempDir(), "sh", "-c", script))
+	}
+}

@@ -1,0 +1,96 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// watchRenames has a descriptor readable after one of the paths, or what is on
+// the way to it, may have been renamed: the list of mounts changes then, but it
+// is not told. What this user may not read is left out; it is not his to
+// rename.
+//
+// F_NOTIFY of fcntl(2) is older and less exact than inotify(7). But nobody has
+// more than 128 instances of that as a rule, for all of his programs together,
+// and the kernel takes ten milliseconds to let go of one, which every command
+// would end later by.
+func watchRenames(paths map[string]bool) (fd int, err error) {
+	on, in := map[string]bool{}, map[string]bool{}
+	for path := range paths {
+		for ; path != "/"; path = filepath.Dir(path) {
+			on[path], in[filepath.Dir(path)] = true, true
+		}
+	}
+	fd, err = watchDirectories(in)
+	if errors.Is(err, unix.EINVAL) { // the kernel has been built without it
+		fd, err = watchObjects(on)
+	}
+	return fd, err
+}
+
+// watchDirectories watches for what leaves them, to the end of this process.
+func watchDirectories(paths map[string]bool) (fd int, err error) {
+	const (
+		dnDelete    = 0x8 // also by being renamed
+		dnMultishot = 0x80000000
+	)
+	fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return -1, fmt.Errorf("watching for renames: %w", os.NewSyscallError("eventfd", err))
+	}
+	events := make(chan os.Signal, 1)
+	signal.Notify(events, unix.SIGIO)
+	for path := range paths {
+		// It stays open: closed, it would not be watched.
+		dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err == nil {
+			// Else it would be the calling thread, which cannot be one.
+			_, err = unix.FcntlInt(uintptr(dir), unix.F_SETOWN, os.Getpid())
+		}
+		if err == nil {
+			_, err = unix.FcntlInt(uintptr(dir), unix.F_NOTIFY, dnDelete|dnMultishot)
+		}
+		if err != nil && !passable(err) {
+			signal.Stop(events)
+			unix.Close(fd)
+			return -1, fmt.Errorf("watching for renames in %s: %w", path, os.NewSyscallError("fcntl", err))
+		}
+	}
+	go func() {
+		for range events {
+			_, _ = unix.Write(fd, []byte{7: 1}) // it fails if it is readable anyway
+		}
+	}()
+	return fd, nil
+}
+
+// watchObjects watches for what is itself renamed.
+func watchObjects(paths map[string]bool) (fd int, err error) {
+	fd, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return -1, fmt.Errorf("watching for renames: %w", os.NewSyscallError("inotify_init1", err))
+	}
+	for path := range paths {
+		_, err := unix.InotifyAddWatch(fd, path, unix.IN_MOVE_SELF|unix.IN_DONT_FOLLOW)
+		if err != nil && !passable(err) {
+			unix.Close(fd)
+			return -1, fmt.Errorf("watching for renames of %s: %w", path, os.NewSyscallError("inotify_add_watch", err))
+		}
+	}
+	return fd, nil
+}
+
+// passable is an error for a path that is not there, or that this user may not
+// read.
+func passable(err error) bool {
+	switch err {
+	case unix.ENOENT, unix.ENOTDIR, unix.EACCES:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,311 @@
+package confine
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+const stdioChild = "stdio-child"
+
+// stdioChildMain is a confined command that tries on a descriptor what only
+// who owns the file may do, and says what it could. Then it copies its input.
+func stdioChildMain() int {
+	fd, _ := strconv.Atoi(os.Args[2])
+	self := fmt.Sprintf("/proc/self/fd/%d", fd)
+	try := func(name string, err error) {
+		if err == nil {
+			fmt.Fprintf(os.Stderr, "could %s\n", name)
+		}
+	}
+	if os.Args[3] == "write" {
+		again, err := os.OpenFile(self, os.O_WRONLY, 0)
+		try("write", err)
+		if err == nil {
+			_, _ = again.WriteString("forged") // it is seen in the file
+		}
+	}
+	try("chmod", unix.Fchmod(fd, 0o777))
+	try("chmod by name", unix.Chmod(self, 0o777))
+	try("chown", unix.Fchown(fd, os.Getuid(), os.Getgid()))
+	try("utimes", unix.UtimesNano(self, []unix.Timespec{{Sec: 1}, {Sec: 1}}))
+	try("setxattr", unix.Fsetxattr(fd, "user.forged", []byte("x"), 0))
+	const noDump = 0x40 // FS_NODUMP_FL
+	flags, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS)
+	if err == nil {
+		try("setflags", unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, flags|noDump))
+	}
+	if os.Args[3] != "terminal" {
+		data, err := os.ReadFile("/dev/stdin")
+		if fd == 0 && err != nil {
+			fmt.Fprintf(os.Stderr, "reading: %v\n", err)
+		}
+		os.Stdout.Write(data)
+	}
+	return 0
+}
+
+// given is a confined command with descriptors of its caller, as the command
+// line passes them on.
+func given(t *testing.T, c confined, files [3]*os.File) (out string, code int) {
+	t.Helper()
+	holdMissing(t, c.policy)
+	p, err := Command{
+		Policy: c.policy, Backend: c.backend, Limits: c.limits, Argv0: os.Args[0], Dir: "/", Argv: c.Argv,
+		Env: []string{"PATH=/usr/bin:/bin", "GORACE=atexit_sleep_ms=0"},
+	}.Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	cmd := &exec.Cmd{Path: p.Path, Args: p.Argv, Env: append(p.Env, "GORACE=atexit_sleep_ms=0"), Dir: "/", ExtraFiles: p.Files}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: p.Cloneflags, AmbientCaps: p.AmbientCaps}
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if files[0] != nil {
+		cmd.Stdin = files[0]
+	}
+	if files[1] != nil {
+		cmd.Stdout = files[1]
+	}
+	if files[2] != nil {
+		cmd.Stderr = files[2]
+	}
+	_ = cmd.Run() // its code says it
+	return output.String(), cmd.ProcessState.ExitCode()
+}
+
+// viewRows are those of rows that have a view, and one without Landlock.
+func viewRows() []row {
+	withoutLandlock := full()
+	withoutLandlock.Landlock = 0
+	list := []row{{"no landlock", withoutLandlock, true, sandbox.NetworkRestricted, Limits{}}}
+	for _, row := range rows() {
+		if row.backend.MountNS {
+			list = append(list, row)
+		}
+	}
+	return list
+}
+
+func tester(t *testing.T, args ...string) []string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]string{self, stdioChild}, args...)
+}
+
+// What is passed for reading can only be read, wherever it is.
+func TestInputIsReadOnly(t *testing.T) {
+	t.Parallel()
+	for _, row := range viewRows() {
+		const content = "the content"
+		root, outside := t.TempDir(), t.TempDir()
+		paths := []string{filepath.Join(root, ".git/config"), filepath.Join(root, "denied/file"), filepath.Join(outside, "file")}
+		for _, path := range paths {
+			put(t, path, content)
+		}
+		for _, path := range paths {
+			before := inode(t, path)
+			in, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := in.Seek(4, 0); err != nil {
+				t.Fatal(err)
+			}
+			c := row.command(t, root)
+			c.policy = denying(t, root, row.network, filepath.Join(root, "denied"))
+			c.Argv = []string{"sh", "-c", "cat; exec \"$@\"", "sh"}
+			c.Argv = append(c.Argv, tester(t, "0", "write")...)
+			out, code := given(t, c, [3]*os.File{in})
+			in.Close()
+			if strings.Contains(out, "could ") || !strings.HasPrefix(out, "content") || code != 0 {
+				t.Errorf("%s: %s: %q, code %d", row.name, path, out, code)
+			}
+			if after := inode(t, path); after != before || read(t, path) != content {
+				t.Errorf("%s: %s was %+v, is %+v with %q", row.name, path, before, after, read(t, path))
+			}
+		}
+	}
+}
+
+// A terminal, and the null device, work as before and cannot be changed.
+func TestDevicesAreReadOnly(t *testing.T) {
+	t.Parallel()
+	for _, row := range viewRows() {
+		terminal := newTerminal(t)
+		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct {
+			name  string
+			file  *os.File
+			place int
+		}{
+			{"terminal", terminal, 0}, {"terminal", terminal, 1}, {"terminal", terminal, 2}, {"null", null, 0}, {"null", null, 1},
+		} {
+			before := inode(t, tt.file.Name())
+			c := row.command(t, t.TempDir())
+			c.Argv = tester(t, strconv.Itoa(tt.place), "terminal")
+			var files [3]*os.File
+			files[tt.place] = tt.file
+			out, code := given(t, c, files)
+			if out != "" || code != 0 {
+				t.Errorf("%s: %s as %d: %q, code %d", row.name, tt.name, tt.place, out, code)
+			}
+			if after := inode(t, tt.file.Name()); after != before {
+				t.Errorf("%s: %s was %+v, is %+v", row.name, tt.name, before, after)
+			}
+		}
+		for place, script := range []string{"tty; stty size", "tty <&1 >&2; stty size <&1 >&2", "tty <&2; stty size <&2"} {
+			c := row.command(t, t.TempDir())
+			c.Argv = []string{"sh", "-c", script + "; echo seen > /proc/self/fd/" + strconv.Itoa(place)}
+			files := [3]*os.File{}
+			files[place] = terminal
+			if out, code := given(t, c, files); out != "/dev/console\n0 0\n" || code != 0 {
+				t.Errorf("%s: a terminal as %d: %q, code %d", row.name, place, out, code)
+			}
+		}
+		null.Close()
+	}
+}
+
+// Output that is a file can be written, and a directory is seen as in the view.
+func TestOtherStreams(t *testing.T) {
+	t.Parallel()
+	for _, row := range viewRows() {
+		root := t.TempDir()
+		secret := filepath.Join(root, "denied")
+		put(t, secret+"/file", "secret")
+		c := row.command(t, root)
+		c.policy = denying(t, root, row.network, secret)
+
+		out, err := os.OpenFile(filepath.Join(t.TempDir(), "out"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Argv = []string{"sh", "-c", "echo one; echo two >&2"}
+		if text, code := given(t, c, [3]*os.File{nil, out, out}); text != "" || code != 0 || read(t, out.Name()) != "one\ntwo\n" {
+			t.Errorf("%s: %q, code %d, %q", row.name, text, code, read(t, out.Name()))
+		}
+		out.Close()
+
+		gone, err := os.Open(secret + "/file")
+		if err == nil {
+			err = os.Remove(gone.Name())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Argv = []string{"cat"}
+		if text, code := given(t, c, [3]*os.File{gone}); text != "secret" || code != 0 {
+			t.Errorf("%s: a file without a name: %q, code %d", row.name, text, code)
+		}
+		gone.Close()
+		put(t, secret+"/file", "secret")
+
+		for dir, want := range map[string]string{root: "", secret: "sandbox: taking descriptor 0: the directory " + secret + " is not shown in the sandbox\n"} {
+			in, err := os.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Argv = []string{"sh", "-c", "exec 2>/dev/null; cat /proc/self/fd/0/denied/file /proc/self/fd/0/../../*/denied/file; touch /proc/self/fd/0/../new && echo could"}
+			if text, _ := given(t, c, [3]*os.File{in}); text != want {
+				t.Errorf("%s: the directory %s: %q, want %q", row.name, dir, text, want)
+			}
+			in.Close()
+		}
+	}
+}
+
+func put(t *testing.T, path, content string) {
+	t.Helper()
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = os.WriteFile(path, []byte(content), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// change is what can be changed about a file without writing to it.
+type change struct {
+	mode, uid uint32
+	ctime     unix.Timespec
+}
+
+func inode(t *testing.T, path string) change {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	c := change{mode: st.Mode, uid: st.Uid, ctime: st.Ctim}
+	if st.Mode&unix.S_IFMT == unix.S_IFCHR {
+		c.ctime = unix.Timespec{} // it may be written to
+	}
+	return c
+}
+
+// newTerminal is one that nobody reads from.
+func newTerminal(t *testing.T) *os.File {
+	t.Helper()
+	ptmx, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ptmx.Close() })
+	n, err := unix.IoctlGetInt(int(ptmx.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(ptmx.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { terminal.Close() })
+	return terminal
+}
+
+// denying may read everything and write in root, but for what is denied.
+func denying(t testing.TB, root string, network sandbox.Network, denied ...string) *sandbox.Policy {
+	t.Helper()
+	profile := sandbox.Profile{
+		Entries: []sandbox.Entry{
+			{Place: sandbox.PlaceRoot, Access: sandbox.Read},
+			{Place: sandbox.PlacePath, Path: root, Access: sandbox.Write},
+		},
+		Network: network,
+	}
+	for _, path := range denied {
+		profile.Entries = append(profile.Entries, sandbox.Entry{Place: sandbox.PlacePath, Path: path, Access: sandbox.Denied})
+	}
+	return policyOf(t, profile)
+}

@@ -1,0 +1,204 @@
+package confine
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/caps"
+	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/enforce"
+)
+
+// target is the command, as it is started.
+type target struct {
+	config *config
+	policy *sandbox.Policy // with canonical paths
+
+	listener int // of the filter's questions about connect and bind; 0: it asks none
+}
+
+// start confines T1 and forks the command from it. T1 is no thread that stays:
+// the command shares its Landlock domain and could signal it. Nor is it the
+// main thread, which a signal to init as a whole is judged by.
+func (t *target) start(s *supervisor) error {
+	started := make(chan error, 1)
+	var run func()
+	run = func() {
+		// It is not unlocked, so the thread ends with the goroutine.
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			// Held here, this cannot be the thread of the other one.
+			other := make(chan struct{})
+			go func() { defer close(other); run() }()
+			<-other
+			runtime.UnlockOSThread()
+			return
+		}
+		started <- t.startHere(s)
+	}
+	go run()
+	return <-started
+}
+
+// startHere confines the calling thread and forks the command from it.
+func (t *target) startHere(s *supervisor) error {
+	if err := t.become(); err != nil {
+		return err
+	}
+	return s.bear(t.fork)
+}
+
+// become makes the calling thread what the command is to be.
+func (t *target) become() error {
+	if err := caps.Drop(); err != nil {
+		return err
+	}
+	// Only now: with capabilities it could enter what the command could not.
+	if err := t.config.enterDir(); err != nil {
+		return err
+	}
+	if err := t.judgeDir(); err != nil {
+		return err
+	}
+	return t.confine()
+}
+
+// judgeDir refuses a working directory that Landlock alone would not keep the
+// command from entering.
+func (t *target) judgeDir() error {
+	if t.config.Backend.MountNS {
+		return nil
+	}
+	dir, err := syscall.Getwd()
+	if err == nil {
+		switch access := t.policy.Access(dir); {
+		case access == sandbox.Denied:
+			err = syscall.EACCES
+		case access == sandbox.Hidden && !t.policy.Leads(dir):
+			err = syscall.ENOENT
+		}
+	}
+	return t.config.explainDir(err)
+}
+
+// confine puts the layers of the backend on the calling thread, in this order:
+// a filter could keep the others from being put on.
+func (t *target) confine() (err error) {
+	l := t.config.Backend
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("setting no_new_privs: %w", os.NewSyscallError("prctl", err))
+	}
+	if l.Landlock > 0 {
+		if err := enforce.RestrictThread(t.policy.ProcessRuleset(l.Landlock, l.MountNS)); err != nil {
+			return err
+		}
+	}
+	switch {
+	case t.policy.Network == sandbox.NetworkEnabled:
+		t.listener, err = enforce.FilterEnabled.LoadNotify()
+	case l.MountNS:
+		err = enforce.FilterRestricted.LoadThread()
+	default:
+		if !t.policy.FullRead {
+			if err := enforce.FilterHiddenPaths.LoadThread(); err != nil {
+				return err
+			}
+		}
+		err = enforce.FilterLandlock.LoadThread()
+	}
+	return err
+}
+
+// fork starts the command as a child of the calling thread.
+func (t *target) fork() (pid int, err error) {
+	c := t.config
+	attr := &syscall.ProcAttr{
+		Env:   c.Env,
+		Files: []uintptr{0, 1, 2},
+		Sys:   &syscall.SysProcAttr{Setsid: c.NewSession, Setctty: c.NewSession && c.TTY},
+	}
+	err = withFewerFiles(func() error {
+		return c.explain(execute(c.Argv[0], c.Env, func(path string) (err error) {
+			pid, err = syscall.ForkExec(path, c.argv(), attr)
+			return err
+		}))
+	})
+	return pid, err
+}
+
+// become replaces init by a command whose files are not confined: it only gets
+// a filter and a Landlock domain that restricts no file, and keeps everything
+// else (sandbox.md 3).
+func (c *config) become() error {
+	runtime.LockOSThread()
+	if err := c.enterDir(); err != nil {
+		return err
+	}
+	if c.TTY && c.NewSession {
+		if err := unix.IoctlSetInt(0, unix.TIOCSCTTY, 0); err != nil {
+			return fmt.Errorf("taking the terminal: %w", os.NewSyscallError("ioctl", err))
+		}
+	}
+	if err := enforce.RestrictThread(sandbox.NetworkRuleset(c.Backend.Landlock)); err != nil {
+		return err
+	}
+	if err := enforce.FilterNetwork.LoadThread(); err != nil {
+		return err
+	}
+	return withFewerFiles(c.exec)
+}
+
+// exec executes the command in the place of this process.
+func (c *config) exec() error {
+	if c.Limits == (Limits{}) {
+		return c.explain(execute(c.Argv[0], c.Env, func(path string) error {
+			return syscall.Exec(path, c.argv(), c.Env)
+		}))
+	}
+	var paths []string
+	err := execute(c.Argv[0], c.Env, func(path string) error {
+		paths = append(paths, path)
+		return syscall.EACCES // so that the next one is looked for too
+	})
+	if len(paths) > 0 {
+		err = c.Limits.execLimited(paths, c.argv(), c.Env)
+	}
+	return c.explain(err)
+}
+
+// argv is what the program sees.
+func (c *config) argv() []string {
+	if c.Arg0 == nil {
+		return c.Argv
+	}
+	argv := slices.Clone(c.Argv)
+	argv[0] = *c.Arg0
+	return argv
+}
+
+func (c *config) enterDir() error { return c.explainDir(unix.Chdir(c.Dir)) }
+
+// explainDir says what could not be entered.
+func (c *config) explainDir(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("entering the working directory inside the sandbox: %w", &fs.PathError{Op: "chdir", Path: c.Dir, Err: err})
+}
+
+// explain says what could not be executed.
+func (c *config) explain(err error) error {
+	switch err {
+	case nil:
+		return nil
+	case syscall.EAGAIN, syscall.ENOMEM:
+		return fmt.Errorf("starting the command inside the sandbox: %w", os.NewSyscallError("fork", err))
+	}
+	return fmt.Errorf("starting the command inside the sandbox: %w", &fs.PathError{Op: "exec", Path: c.Argv[0], Err: err})
+}

@@ -1,0 +1,98 @@
+package files
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/sandbox"
+)
+
+func BenchmarkFilesOpenRead(b *testing.B) {
+	benchmark(b, func(f *Files, dir string) error {
+		fd, err := f.OpenRead(b.Context(), dir+"/file", fsops.FollowLinks)
+		if err != nil {
+			return err
+		}
+		return unix.Close(fd)
+	})
+}
+
+func BenchmarkFilesOpenWrite(b *testing.B) {
+	benchmark(b, func(f *Files, dir string) error {
+		fd, err := f.OpenWrite(b.Context(), dir+"/new", fsops.FollowLinks)
+		if err != nil {
+			return err
+		}
+		return unix.Close(fd)
+	})
+}
+
+func BenchmarkFilesStat(b *testing.B) {
+	benchmark(b, func(f *Files, dir string) error {
+		_, err := f.Stat(b.Context(), dir+"/file", fsops.FollowLinks)
+		return err
+	})
+}
+
+// BenchmarkFilesOfPool is what every request pays before its operation.
+func BenchmarkFilesOfPool(b *testing.B) {
+	pool, policy, _ := benchPool(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := pool.Files(b.Context(), policy); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkFirstRequest starts a helper and has it serve one request.
+func BenchmarkFirstRequest(b *testing.B) {
+	_, policy, dir := benchPool(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		pool := NewPool(Config{})
+		f, err := pool.Files(b.Context(), policy)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := f.Stat(b.Context(), dir+"/file", fsops.FollowLinks); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		pool.Close()
+		b.StartTimer()
+	}
+}
+
+func benchmark(b *testing.B, do func(f *Files, dir string) error) {
+	pool, policy, dir := benchPool(b)
+	f, err := pool.Files(b.Context(), policy)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := do(f, dir); err != nil { // starts the helper
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := do(f, dir); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// benchPool is a pool, a policy that takes a helper for all, and a directory
+// that it lets be written.
+func benchPool(b *testing.B) (*Pool, *sandbox.Policy, string) {
+	dir := b.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o666); err != nil {
+		b.Fatal(err)
+	}
+	pool := NewPool(Config{})
+	b.Cleanup(pool.Close)
+	return pool, workspace(b, dir), dir
+}

@@ -1,0 +1,205 @@
+package files
+
+import (
+	"context"
+	"io/fs"
+	"syscall"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// Files is the operations of [fsops.FS] under one policy. Reads that the
+// policy leaves unrestricted are done in this process, all else by a helper
+// that is confined to the policy (sandbox.md 13). All methods may run at once.
+//
+// They fail as those of [fsops.View] do, and with a [HelperError]. When the
+// context ends they return its error at once; a mutation may still be done
+// then.
+type Files struct {
+	pool  *Pool
+	asked *sandbox.Policy
+	entry *entry
+}
+
+var _ fsops.FS = (*Files)(nil)
+
+// OpenRead opens the regular file at path for reading. The caller closes the
+// descriptor.
+func (f *Files) OpenRead(ctx context.Context, path string, links fsops.Links) (int, error) {
+	if f.readsHere() {
+		return here(ctx, f, func(v *fsops.View) (int, error) { return v.OpenRead(ctx, path, links) })
+	}
+	r, err := f.call(ctx, request{op: opOpenRead, path: path, links: links})
+	return r.fd, err
+}
+
+// OpenWrite creates or truncates the regular file at path and opens it for
+// writing. The caller closes the descriptor.
+func (f *Files) OpenWrite(ctx context.Context, path string, links fsops.Links) (int, error) {
+	r, err := f.call(ctx, request{op: opOpenWrite, path: path, links: links})
+	return r.fd, err
+}
+
+// CreateDirectory makes a directory, with recursive also its parents.
+func (f *Files) CreateDirectory(ctx context.Context, path string, recursive bool, links fsops.Links) error {
+	_, err := f.call(ctx, request{op: opCreateDirectory, path: path, recursive: recursive, links: links})
+	return err
+}
+
+// Stat describes the file at path.
+func (f *Files) Stat(ctx context.Context, path string, links fsops.Links) (fsops.Metadata, error) {
+	if f.readsHere() {
+		return here(ctx, f, func(v *fsops.View) (fsops.Metadata, error) { return v.Stat(ctx, path, links) })
+	}
+	r, err := f.call(ctx, request{op: opStat, path: path, links: links})
+	return r.metadata, err
+}
+
+// Canonicalize returns path without symbolic links.
+func (f *Files) Canonicalize(ctx context.Context, path string) (string, error) {
+	if f.readsHere() {
+		return here(ctx, f, func(v *fsops.View) (string, error) { return v.Canonicalize(ctx, path) })
+	}
+	r, err := f.call(ctx, request{op: opCanonicalize, path: path})
+	return r.path, err
+}
+
+// ReadDirectory lists the directory at path.
+func (f *Files) ReadDirectory(ctx context.Context, path string) ([]fsops.DirEntry, error) {
+	if f.readsHere() {
+		return here(ctx, f, func(v *fsops.View) ([]fsops.DirEntry, error) { return v.ReadDirectory(ctx, path) })
+	}
+	r, err := f.call(ctx, request{op: opReadDirectory, path: path})
+	if err != nil {
+		return nil, err
+	}
+	if r.entries == nil {
+		r.entries = []fsops.DirEntry{}
+	}
+	return r.entries, nil
+}
+
+// Walk lists what is under root. o.Size must not be less than the length of
+// the path and 64, which is what a helper counts.
+func (f *Files) Walk(ctx context.Context, root string, o fsops.WalkOptions) (fsops.WalkResult, error) {
+	if f.readsHere() {
+		return here(ctx, f, func(v *fsops.View) (fsops.WalkResult, error) { return v.Walk(ctx, root, o) })
+	}
+	r, err := f.call(ctx, request{op: opWalk, path: root, walk: o})
+	if err != nil {
+		return fsops.WalkResult{}, err
+	}
+	return walkResult(r, o.Size), nil
+}
+
+// walkResult cuts a walk off where it would have ended by the caller's count
+// of its size.
+func walkResult(r result, size func(string, error) int) fsops.WalkResult {
+	w := fsops.WalkResult{Truncated: r.truncated}
+	total := 0
+	for _, i := range r.items {
+		if size != nil {
+			if total += size(i.path, i.err); total > fsops.MaxWalkSize {
+				w.Truncated = true
+				break
+			}
+		}
+		if i.kind == kindError {
+			w.Errors = append(w.Errors, fsops.WalkError{Path: i.path, Err: i.err})
+			continue
+		}
+		w.Entries = append(w.Entries, fsops.WalkEntry{Path: i.path, IsDirectory: i.kind == kindDirectory})
+	}
+	return w
+}
+
+// Remove removes what is at path.
+func (f *Files) Remove(ctx context.Context, path string, recursive, force bool, links fsops.Links) error {
+	_, err := f.call(ctx, request{op: opRemove, path: path, recursive: recursive, force: force, links: links})
+	return err
+}
+
+// Copy copies src to dst.
+func (f *Files) Copy(ctx context.Context, src, dst string, recursive bool) error {
+	_, err := f.call(ctx, request{op: opCopy, path: src, to: dst, recursive: recursive})
+	return err
+}
+
+// Rename moves src to dst.
+func (f *Files) Rename(ctx context.Context, src, dst string, replace bool) error {
+	_, err := f.call(ctx, request{op: opRename, path: src, to: dst, force: replace})
+	return err
+}
+
+// Watchable tells why path may not be watched, by the policy with its places looked
+// up: its paths are canonical.
+func (f *Files) Watchable(path string) error {
+	rules := rulesOf(f.entry.places.Policy)
+	return rules.Watchable(path)
+}
+
+// readsHere tells whether reads are done in this process.
+func (f *Files) readsHere() bool { return f.entry.view != nil }
+
+// here runs a read in this process.
+func here[T any](ctx context.Context, f *Files, read func(*fsops.View) (T, error)) (T, error) {
+	e, err := f.hold(ctx)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	defer e.release()
+	return read(e.view)
+}
+
+// hold returns the entry, or the one that has taken its place, held. That has
+// a view if the entry has: it is of the same policy.
+func (f *Files) hold(ctx context.Context) (*entry, error) {
+	e := f.entry
+	for !e.hold() {
+		var err error
+		if e, err = f.pool.entry(ctx, f.asked); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// maxTries is how often a request is sent that no helper has seen.
+const maxTries = 3
+
+// call has a helper do what r asks. The descriptor of its result is -1 on
+// error.
+func (f *Files) call(ctx context.Context, r request) (result, error) {
+	for _, path := range []string{r.path, r.to} {
+		if len(path) > maxPath {
+			return result{fd: -1}, &fs.PathError{Op: r.op.verb(), Path: path, Err: syscall.ENAMETOOLONG}
+		}
+	}
+	for range maxTries {
+		answer, err := f.try(ctx, r)
+		if err != errNotSent {
+			return answer, err
+		}
+	}
+	return result{fd: -1}, &HelperError{Err: errNotSent}
+}
+
+func (f *Files) try(ctx context.Context, r request) (result, error) {
+	e, err := f.hold(ctx)
+	if err != nil {
+		return result{fd: -1}, err
+	}
+	defer e.release()
+	w, err := e.helper(ctx)
+	if err != nil {
+		return result{fd: -1}, err
+	}
+	e.requests.Add(1)
+	answer, err := w.do(ctx, r)
+	if err == errNotSent {
+		e.retire()
+	}
+	return answer, err
+}

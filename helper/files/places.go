@@ -1,0 +1,75 @@
+package files
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxLookups is how many policies are looked up at once: each may take
+	// some tenths of a second of a processor, and memory for all it sees.
+	maxLookups = 4
+	// maxWaiting is how many more may be held up by a file system that does not
+	// answer. None of them can be interrupted, and each takes a thread.
+	maxWaiting = 4
+)
+
+// errLeft is why a policy was not looked up; nobody hears of it.
+var errLeft = errors.New("nobody waits for the policy")
+
+// lookups bounds how many policies are looked up at once. They wait for their
+// turn in the order in which they came.
+type lookups struct{ all, busy chan struct{} }
+
+func newLookups() *lookups {
+	return &lookups{all: make(chan struct{}, maxLookups+maxWaiting), busy: make(chan struct{}, maxLookups)}
+}
+
+// begin waits for a turn until left or closing is closed. The caller ends it;
+// before that, what takes long lets another begin, since it is waiting and not
+// computing.
+func (l *lookups) begin(left, closing <-chan struct{}) (end func(), err error) {
+	if err := take(l.all, left, closing); err != nil {
+		return nil, err
+	}
+	if err := take(l.busy, left, closing); err != nil {
+		<-l.all
+		return nil, err
+	}
+	let := sync.OnceFunc(func() { <-l.busy })
+	overdue := time.AfterFunc(patience, let)
+	return func() {
+		overdue.Stop()
+		let()
+		<-l.all
+	}, nil
+}
+
+func take(slots chan<- struct{}, left, closing <-chan struct{}) error {
+	select {
+	case slots <- struct{}{}:
+		return nil
+	case <-left:
+		return errLeft
+	case <-closing:
+		return errClosed
+	}
+}
+
+// defaultDescriptors leaves the greater part of what this process may open to
+// connections and processes, also while all that is looked up at once holds as
+// much as it can.
+func defaultDescriptors() int {
+	const most = 2048
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return most
+	}
+	return int(min(most, limit.Cur/8))
+}
+
+// exhausted tells whether err is that no more can be opened.
+func exhausted(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) }

@@ -1,0 +1,327 @@
+package files
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+// Config is how a [Pool] runs its helpers. The zero value is ready for use.
+type Config struct {
+	// Path is the executable that calls [Main] when its first argument is
+	// [Arg]; "/proc/self/exe" if empty. One that is built with cgo cannot
+	// confine all its threads and refuses to serve.
+	Path string
+	// Argv0 is the argv[0] of the helpers; that of this process if empty.
+	Argv0 string
+	// Fork runs start, which forks a child, and leaves the child to the pool;
+	// nil calls start. Reaped is told when the pool has waited for it.
+	Fork   func(start func() (pid int, err error)) (int, error)
+	Reaped func(pid int)
+	// Served refuses policies by what earlier commands could have done to their
+	// paths; nil refuses none.
+	Served *sandbox.Served
+	// Log gets what the helpers write to stderr and what they lack; nil
+	// discards it.
+	Log *slog.Logger
+	// Max is how many policies have a helper, 8 if zero. The least recently
+	// used one goes first. Those that go finish their requests; for them there
+	// is room for three times as many.
+	Max int
+	// Descriptors is how many of them the policies that are looked up hold in
+	// all, a single one half of that; the lesser of 2048 and an eighth of
+	// RLIMIT_NOFILE if zero. The least recently used one lets go first.
+	Descriptors int
+	// Idle is how long a helper is kept without requests, 60 s if zero; Age
+	// how long it gets new ones, 10 min if zero; and Requests how many it gets
+	// in its life, 10,000 if zero. sandbox.md 13.1.
+	Idle, Age time.Duration
+	Requests  int
+	// Quiet is how long a helper with requests may send nothing before it is
+	// pinged, 5 s if zero; Hang how long it may take to answer that, and to
+	// start, 10 s if zero.
+	Quiet, Hang time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	c.Path = cmp.Or(c.Path, "/proc/self/exe")
+	c.Argv0 = cmp.Or(c.Argv0, os.Args[0])
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Max = cmp.Or(c.Max, 8)
+	c.Descriptors = cmp.Or(c.Descriptors, defaultDescriptors())
+	c.Idle = cmp.Or(c.Idle, time.Minute)
+	c.Age = cmp.Or(c.Age, 10*time.Minute)
+	c.Requests = cmp.Or(c.Requests, 10_000)
+	c.Quiet = cmp.Or(c.Quiet, 5*time.Second)
+	c.Hang = cmp.Or(c.Hang, 10*time.Second)
+	if c.Fork == nil {
+		c.Fork = func(start func() (int, error)) (int, error) { return start() }
+	}
+	if c.Reaped == nil {
+		c.Reaped = func(int) {}
+	}
+	return c
+}
+
+// Pool has the fs helpers of an agent: for each policy in use at most one
+// process, which serves it and no other. All methods may run at once. Close
+// ends it.
+type Pool struct {
+	config    Config
+	processes chan struct{} // holds one for each helper process
+	starts    chan struct{} // and for each that is being started
+	lookups   *lookups
+	closing   chan struct{} // closed by Close
+	running   sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	entries map[[32]byte]*entry // what the next request of a policy gets
+	live    map[*entry]struct{} // these, and those that have still to end
+	told    bool                // the lack of a layer was logged
+}
+
+const (
+	// maxStarts is how many helpers are started at once, in the order in which
+	// they were needed: one takes some milliseconds of a processor, and who
+	// asks for many policies at once delays others by so many of them only.
+	maxStarts = 4
+	// patience is how long Close waits for a file system.
+	patience = 2 * time.Second
+)
+
+// NewPool returns a pool without helpers.
+func NewPool(c Config) *Pool {
+	c = c.withDefaults()
+	return &Pool{
+		config:    c,
+		processes: make(chan struct{}, 4*c.Max),
+		starts:    make(chan struct{}, maxStarts),
+		lookups:   newLookups(),
+		closing:   make(chan struct{}),
+		entries:   map[[32]byte]*entry{},
+		live:      map[*entry]struct{}{},
+	}
+}
+
+// ErrUnconfined is a policy that restricts no files: it needs no helper.
+var ErrUnconfined = errors.New("the policy does not restrict files")
+
+// errClosed is what a closed pool answers.
+var errClosed = errors.New("the file helpers are shut down")
+
+// Files returns the file operations under policy, its places looked up as they
+// are now. It needs no closing. Each request asks for its own, so that a place
+// that has changed since the last one is noticed.
+//
+// No process is started before an operation needs one. Errors are
+// [ErrUnconfined], what [sandbox.Policy.Resolve] returns, also of a policy that
+// needs more than half of [Config.Descriptors], and that of ctx when it ends
+// while the places are looked up.
+func (p *Pool) Files(ctx context.Context, policy *sandbox.Policy) (*Files, error) {
+	e, err := p.entry(ctx, policy)
+	if err != nil {
+		return nil, err
+	}
+	return &Files{pool: p, asked: policy, entry: e}, nil
+}
+
+// entry finds or makes the entry of a policy.
+func (p *Pool) entry(ctx context.Context, policy *sandbox.Policy) (*entry, error) {
+	if !policy.Confined {
+		return nil, ErrUnconfined
+	}
+	key := policy.Key()
+	for {
+		e, isNew, err := p.find(key)
+		if err != nil {
+			return nil, err
+		}
+		if isNew {
+			go e.resolve(policy) // running has it until it is disposed of
+		}
+		select {
+		case <-e.resolved:
+		case <-p.closing:
+			return nil, errClosed
+		case <-ctx.Done():
+			p.leave(e)
+			return nil, ctx.Err()
+		}
+		switch {
+		case e.err != nil:
+			return nil, e.err
+		case isNew || e.fresh():
+			return e, nil
+		}
+		e.retire()
+	}
+}
+
+// find returns the entry of a key. A new one has to be resolved by the caller.
+func (p *Pool) find(key [32]byte) (e *entry, isNew bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, false, errClosed
+	}
+	if e = p.entries[key]; e != nil {
+		e.waiting++
+		return e, false, nil
+	}
+	e = newEntry(p, key)
+	e.waiting++
+	p.entries[key], p.live[e] = e, struct{}{}
+	p.running.Add(1) // until it is disposed of
+	return e, true, nil
+}
+
+// leave takes note that one caller does not wait for e to be resolved any more.
+// Without any it is not begun. Once it is, who asks next waits for the same.
+func (p *Pool) leave(e *entry) {
+	p.mu.Lock()
+	e.waiting--
+	left := e.waiting == 0 && !e.begun && p.entries[e.key] == e
+	if left {
+		delete(p.entries, e.key)
+		close(e.left)
+	}
+	p.mu.Unlock()
+	if left {
+		e.retire()
+	}
+}
+
+// begin takes note that e is being resolved.
+func (p *Pool) begin(e *entry) {
+	p.mu.Lock()
+	e.begun = true
+	p.mu.Unlock()
+}
+
+// fit retires what is least used until neither policies, nor descriptors that
+// they hold, nor helpers are too many. It lets e be.
+func (p *Pool) fit(e *entry) {
+	p.trim(4*p.config.Max, e, func(*entry) int { return 1 })
+	p.trim(p.config.Descriptors, e, func(e *entry) int { return e.descriptors })
+	p.trim(p.config.Max, e, (*entry).helpers)
+}
+
+// trim retires resolved entries but for e, as long as there is more than limit
+// of what they weigh, and any that weighs something.
+func (p *Pool) trim(limit int, e *entry, weigh func(*entry) int) {
+	for {
+		total := 0
+		var least *entry
+		p.mu.Lock()
+		for _, other := range p.entries {
+			if !other.isResolved() {
+				continue
+			}
+			weight := weigh(other)
+			total += weight
+			if weight > 0 && other != e && (least == nil || other.worth() < least.worth()) {
+				least = other
+			}
+		}
+		p.mu.Unlock()
+		if total <= limit || least == nil {
+			return
+		}
+		least.retire()
+	}
+}
+
+// reclaim frees the descriptors of all that is idle but for e.
+func (p *Pool) reclaim(e *entry) {
+	p.mu.Lock()
+	live := slices.Collect(maps.Keys(p.live))
+	p.mu.Unlock()
+	live = slices.DeleteFunc(live, func(other *entry) bool { return other == e || !other.retireIdle() })
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for _, other := range live {
+		select {
+		case <-other.disposed:
+		case <-p.closing:
+			return
+		case <-late.C:
+			return
+		}
+	}
+}
+
+// forget takes e out, so that the next request of its policy makes another.
+func (p *Pool) forget(e *entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.entries[e.key] == e {
+		delete(p.entries, e.key)
+	}
+}
+
+// remove takes note that nothing is left of e.
+func (p *Pool) remove(e *entry) {
+	p.mu.Lock()
+	delete(p.live, e)
+	p.mu.Unlock()
+	close(e.disposed)
+	p.running.Done()
+}
+
+// admit takes note of a helper that has been started. It ends it when the pool
+// was closed meanwhile, and logs, once, when a layer is missing.
+func (p *Pool) admit(w *worker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		w.fail(errClosed)
+	}
+	if !p.told && !slices.ContainsFunc(w.layers, isLandlock) {
+		p.told = true
+		p.config.Log.Warn("fs helpers have no ceiling by Landlock; paths are judged as with it", "layers", w.layers)
+	}
+}
+
+// Close ends all helpers, whatever they are doing, and waits for them.
+//
+// It waits 2 s at most for what this process does itself: a file system that
+// does not answer (nfs(5), a dead FUSE daemon) cannot be interrupted. Goroutines
+// that look something up there stay behind until it does; then they let go of
+// what they have and end.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	if !p.closed {
+		p.closed = true
+		close(p.closing)
+	}
+	live := slices.Collect(maps.Keys(p.live))
+	p.mu.Unlock()
+	var helpers []<-chan struct{}
+	for _, e := range live {
+		helpers = append(helpers, e.abort())
+	}
+	for _, ended := range helpers {
+		<-ended
+	}
+	all := make(chan struct{})
+	go func() {
+		p.running.Wait()
+		close(all)
+	}()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-all:
+	case <-late.C:
+		p.config.Log.Warn("a file system does not answer; what waits for it is left behind")
+	}
+}

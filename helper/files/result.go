@@ -1,0 +1,107 @@
+package files
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/pack"
+)
+
+// What the answers to one request may hold in all, counted as fsops counts it:
+// bytes of names and paths, and an allowance for each.
+const (
+	maxListing     = fsops.MaxDirectorySize
+	maxWalk        = fsops.MaxWalkSize
+	entryAllowance = 64
+)
+
+// result is what the answer to a request says.
+type result struct {
+	fd       int // -1: none
+	metadata fsops.Metadata
+	path     string
+	entries  []fsops.DirEntry // of readDirectory
+	items    []walkItem
+	// truncated is of a walk.
+	truncated bool
+	size      int // of entries or items, as the bounds count it
+}
+
+// take adds the body of one answer to a request for o. It tells whether that
+// was the last one, and which error the helper tells then. The other error is
+// an answer that o cannot have. A descriptor that o is to return is taken from
+// fd, which is -1 then.
+func (r *result) take(o op, s status, body []byte, fd *int) (last bool, told, err error) {
+	opens := s == statusDone && (o == opOpenRead || o == opOpenWrite)
+	if opens != (*fd >= 0) {
+		return false, nil, fmt.Errorf("status %d with or without a descriptor: %w", s, pack.ErrMalformed)
+	}
+	switch s {
+	case statusFailed:
+		told, err = decodeFailed(body)
+		return true, told, err
+	case statusRefused:
+		text, err := decodeText(body)
+		return true, fsops.InvalidError{Text: text}, err
+	case statusDone, statusMore:
+	default:
+		return false, nil, fmt.Errorf("status %d: %w", s, pack.ErrMalformed)
+	}
+	if s == statusMore && o != opReadDirectory && o != opWalk {
+		return false, nil, fmt.Errorf("more than one packet: %w", pack.ErrMalformed)
+	}
+	d := newDecoder(body)
+	switch o {
+	case opOpenRead, opOpenWrite:
+		r.fd, *fd = *fd, -1 // looked at by who asked: see own
+	case opStat:
+		r.metadata = d.metadata()
+	case opCanonicalize:
+		r.path = d.String(maxPacket)
+	case opReadDirectory:
+		err = r.takeEntries(&d)
+	case opWalk:
+		r.truncated = d.Bool()
+		d.Require(!r.truncated || s == statusDone)
+		err = r.takeItems(&d)
+	}
+	if err == nil {
+		err = d.End()
+	}
+	return s == statusDone, nil, err
+}
+
+func (r *result) takeEntries(d *decoder) error {
+	for d.More() {
+		e := d.entry()
+		if r.size += len(e.Name) + entryAllowance; r.size > maxListing {
+			return fmt.Errorf("a listing of more than %d bytes", maxListing)
+		}
+		r.entries = append(r.entries, e)
+	}
+	return nil
+}
+
+func (r *result) takeItems(d *decoder) error {
+	for d.More() {
+		i := d.walkItem()
+		if r.size += len(i.path) + entryAllowance; r.size > maxWalk {
+			return fmt.Errorf("a walk of more than %d bytes", maxWalk)
+		}
+		r.items = append(r.items, i)
+	}
+	return nil
+}
+
+// close closes the descriptor that nobody will ask for.
+func (r *result) close() {
+	if r.fd >= 0 {
+		unix.Close(r.fd)
+		r.fd = -1
+	}
+}
+
+// forget drops the lists that nobody will ask for.
+func (r *result) forget() { r.entries, r.items = nil, nil }

@@ -1,0 +1,360 @@
+package files
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/pack"
+)
+
+// What the agent and an fs helper say to each other: packets over one
+// SOCK_SEQPACKET pair, which is descriptors 0 and 1 of the helper. Descriptor 2
+// is a pipe to the agent's log; descriptor 3 is a sealed memfd with the
+// [setup], which the helper reads and closes first.
+//
+//	agent                                  helper
+//
+//	                                       ready: layers       once, first; number 0
+//	                                       refused: reason     instead, and it exits
+//
+//	openRead, openWrite: path, links       done + one descriptor
+//	createDirectory, remove, copy, rename  done
+//	stat: path, links                      done: metadata
+//	canonicalize: path                     done: path
+//	readDirectory: path                    more: entries ... done: entries
+//	walk: root, options                    more: items ... done: items, truncated
+//	(each of these)                        failed: call, path, errno or text
+//	(each of these)                        refused: text       an fsops.InvalidError
+//
+//	cancel                                 nothing: the request of that number still
+//	                                       gets its one last answer, sooner
+//	ping                                   pong, at once
+//
+// Requests have numbers of the agent's choice; the low [slotBits] bits of those
+// in flight differ. Answers come in any order. A packet that is not as it is
+// described here ends the helper, on whichever side it is noticed: the agent
+// trusts nothing that it gets and bounds the sum of what belongs to one request.
+//
+// Integers are little-endian; a string is its length in 4 bytes and its bytes;
+// a bool is one byte, 0 or 1.
+
+const (
+	// maxPacket is the largest answer, in bytes.
+	maxPacket = 64 << 10
+	// maxPath is the longest path of a request, in bytes: no path that is longer
+	// than PATH_MAX means anything to the kernel.
+	maxPath = 8 << 10
+	// maxRequest is the largest request, which has two paths.
+	maxRequest = 2*maxPath + 64
+	// maxText is the longest text of an error, in bytes: a path and its
+	// quotation marks and escapes.
+	maxText = 40 << 10
+
+	// slotBits is how many bits of a number tell requests in flight apart.
+	slotBits = 4
+	// maxInFlight is how many requests a helper works at, at once. The helper
+	// has one more reader than that, which hears cancel and ping.
+	maxInFlight = 1 << slotBits
+)
+
+// op is what a request asks for.
+type op uint8
+
+const (
+	opOpenRead op = iota + 1
+	opOpenWrite
+	opCreateDirectory
+	opStat
+	opCanonicalize
+	opReadDirectory
+	opWalk
+	opRemove
+	opCopy
+	opRename
+	opCancel
+	opPing
+)
+
+// cancellable tells whether the helper looks at a cancel while it works.
+func (o op) cancellable() bool { return o == opWalk || o == opRemove || o == opCopy }
+
+// verb is the Op of an fs.PathError for a path that is never sent.
+func (o op) verb() string {
+	switch o {
+	case opCreateDirectory:
+		return "mkdir"
+	case opStat:
+		return "stat"
+	case opCanonicalize:
+		return "canonicalize"
+	case opWalk:
+		return "walk"
+	case opRemove:
+		return "remove"
+	case opCopy:
+		return "copy"
+	case opRename:
+		return "rename"
+	}
+	return "open"
+}
+
+// request is one packet of the agent. Which fields count depends on op.
+type request struct {
+	id       uint32
+	op       op
+	path, to string
+	links    fsops.Links
+	// recursive of createDirectory, remove and copy.
+	recursive bool
+	// force of remove, replace of rename.
+	force bool
+	walk  fsops.WalkOptions // but for Size
+}
+
+// append encodes r at the end of b.
+func (r *request) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, r.id)
+	b = append(b, byte(r.op))
+	switch r.op {
+	case opCancel, opPing:
+		return b
+	}
+	b = pack.AppendString(b, r.path)
+	switch r.op {
+	case opOpenRead, opOpenWrite, opStat:
+		b = append(b, byte(r.links))
+	case opCreateDirectory:
+		b = append(b, pack.Bool(r.recursive), byte(r.links))
+	case opRemove:
+		b = append(b, pack.Bool(r.recursive), pack.Bool(r.force), byte(r.links))
+	case opCopy:
+		b = pack.AppendString(b, r.to)
+		b = append(b, pack.Bool(r.recursive))
+	case opRename:
+		b = pack.AppendString(b, r.to)
+		b = append(b, pack.Bool(r.force))
+	case opWalk:
+		b = binary.LittleEndian.AppendUint64(b, r.walk.MaxDepth)
+		b = binary.LittleEndian.AppendUint64(b, r.walk.MaxDirectories)
+		b = binary.LittleEndian.AppendUint64(b, r.walk.MaxEntries)
+		b = append(b, pack.Bool(r.walk.FollowDirectoryLinks), pack.Bool(r.walk.PruneHidden))
+	}
+	return b
+}
+
+// decodeRequest is the reverse of request.append.
+func decodeRequest(packet []byte) (request, error) {
+	d := newDecoder(packet)
+	r := request{id: d.Uint32(), op: op(d.Byte())}
+	switch r.op {
+	case opCancel, opPing:
+	case opCanonicalize, opReadDirectory:
+		r.path = d.String(maxPath)
+	case opOpenRead, opOpenWrite, opStat:
+		r.path, r.links = d.String(maxPath), d.links()
+	case opCreateDirectory:
+		r.path, r.recursive, r.links = d.String(maxPath), d.Bool(), d.links()
+	case opRemove:
+		r.path, r.recursive, r.force, r.links = d.String(maxPath), d.Bool(), d.Bool(), d.links()
+	case opCopy:
+		r.path, r.to, r.recursive = d.String(maxPath), d.String(maxPath), d.Bool()
+	case opRename:
+		r.path, r.to, r.force = d.String(maxPath), d.String(maxPath), d.Bool()
+	case opWalk:
+		r.path = d.String(maxPath)
+		r.walk.MaxDepth, r.walk.MaxDirectories, r.walk.MaxEntries = d.Uint64(), d.Uint64(), d.Uint64()
+		r.walk.FollowDirectoryLinks, r.walk.PruneHidden = d.Bool(), d.Bool()
+	default:
+		d.Require(false)
+	}
+	if err := d.End(); err != nil {
+		return request{}, fmt.Errorf("request of operation %d: %w", r.op, err)
+	}
+	return r, nil
+}
+
+// status is what an answer says.
+type status uint8
+
+const (
+	statusReady status = iota + 1
+	statusDone
+	statusMore
+	statusFailed
+	statusRefused
+	statusPong
+)
+
+// answerHeader is the number and the status of an answer.
+const answerHeader = 5
+
+func appendAnswer(b []byte, id uint32, s status) []byte {
+	return append(binary.LittleEndian.AppendUint32(b, id), byte(s))
+}
+
+// appendError encodes the whole answer that tells err.
+func appendError(b []byte, id uint32, err error) []byte {
+	if invalid, ok := errors.AsType[fsops.InvalidError](err); ok {
+		return pack.AppendString(appendAnswer(b, id, statusRefused), clip(invalid.Text, maxText))
+	}
+	b = appendAnswer(b, id, statusFailed)
+	var call, path string
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		call, path, err = pe.Op, pe.Path, pe.Err
+	}
+	b = pack.AppendString(b, clip(call, maxPath))
+	b = pack.AppendString(b, clip(path, maxPath))
+	if errno, ok := errors.AsType[syscall.Errno](err); ok && errno > 0 && errno <= maxErrno {
+		return binary.LittleEndian.AppendUint32(b, uint32(errno))
+	}
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	return pack.AppendString(b, clip(err.Error(), maxText))
+}
+
+// maxErrno is MAX_ERRNO of linux/err.h.
+const maxErrno = 4095
+
+// decodeFailed is the error that the body of a failed answer tells: as fsops
+// would have returned it. The second error is one of the encoding.
+func decodeFailed(body []byte) (told, bad error) {
+	d := newDecoder(body)
+	call, path, errno := d.String(maxPath), d.String(maxPath), d.Uint32()
+	switch {
+	case errno == 0:
+		told = errors.New(d.String(maxText))
+	case errno <= maxErrno:
+		told = syscall.Errno(errno)
+	default:
+		d.Require(false)
+	}
+	if err := d.End(); err != nil {
+		return nil, err
+	}
+	if call != "" || path != "" {
+		told = &fs.PathError{Op: call, Path: path, Err: told}
+	}
+	return told, nil
+}
+
+// decodeText is the body of a refused answer.
+func decodeText(body []byte) (string, error) {
+	d := newDecoder(body)
+	text := d.String(maxText)
+	return text, d.End()
+}
+
+// Layers cross as one string.
+const layerSeparator = ","
+
+func encodeReady(layers []string) []byte {
+	return pack.AppendString(appendAnswer(nil, 0, statusReady), strings.Join(layers, layerSeparator))
+}
+
+// decodeLayers is the body of a ready answer, which has at least one layer.
+func decodeLayers(body []byte) ([]string, error) {
+	text, err := decodeText(body)
+	if err == nil && text == "" {
+		err = pack.ErrMalformed
+	}
+	return strings.Split(text, layerSeparator), err
+}
+
+func appendMetadata(b []byte, m fsops.Metadata) []byte {
+	b = append(b, pack.Bool(m.IsDirectory), pack.Bool(m.IsFile), pack.Bool(m.IsSymlink))
+	b = binary.LittleEndian.AppendUint64(b, m.Size)
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.CreatedAtMs))
+	return binary.LittleEndian.AppendUint64(b, uint64(m.ModifiedAtMs))
+}
+
+func (d *decoder) metadata() fsops.Metadata {
+	return fsops.Metadata{
+		IsDirectory: d.Bool(), IsFile: d.Bool(), IsSymlink: d.Bool(),
+		Size:        d.Uint64(),
+		CreatedAtMs: int64(d.Uint64()), ModifiedAtMs: int64(d.Uint64()),
+	}
+}
+
+// Kinds of what readDirectory and walk list.
+const (
+	kindOther byte = iota
+	kindFile
+	kindDirectory
+	kindError // of a walk: an errno, or 0 for fsops.ErrNotUTF8, follows
+)
+
+func appendEntry(b []byte, e fsops.DirEntry) []byte {
+	kind := kindOther
+	switch {
+	case e.IsDirectory:
+		kind = kindDirectory
+	case e.IsFile:
+		kind = kindFile
+	}
+	return pack.AppendString(append(b, kind), e.Name)
+}
+
+func (d *decoder) entry() fsops.DirEntry {
+	kind := d.Byte()
+	d.Require(kind <= kindDirectory)
+	return fsops.DirEntry{
+		Name:        d.String(maxPacket),
+		IsDirectory: kind == kindDirectory,
+		IsFile:      kind == kindFile,
+	}
+}
+
+// walkItem is an entry or an error of a walk.
+type walkItem struct {
+	path string
+	kind byte
+	err  error // of kindError
+}
+
+func (i walkItem) append(b []byte) []byte {
+	b = pack.AppendString(append(b, i.kind), i.path)
+	if i.kind == kindError {
+		// Whatever else View finds has an errno too; 0 stands for a name only.
+		errno, ok := errors.AsType[syscall.Errno](i.err)
+		if !ok && !errors.Is(i.err, fsops.ErrNotUTF8) {
+			errno = syscall.EIO
+		}
+		b = binary.LittleEndian.AppendUint32(b, uint32(errno))
+	}
+	return b
+}
+
+func (d *decoder) walkItem() walkItem {
+	i := walkItem{kind: d.Byte(), path: d.String(maxPacket)}
+	switch i.kind {
+	case kindFile, kindDirectory:
+	case kindError:
+		errno := d.Uint32()
+		d.Require(errno <= maxErrno)
+		i.err = syscall.Errno(errno)
+		if errno == 0 {
+			i.err = fsops.ErrNotUTF8
+		}
+	default:
+		d.Require(false)
+	}
+	return i
+}
+
+func clip(s string, n int) string { return s[:min(n, len(s))] }
+
+// decoder takes a packet apart.
+type decoder struct{ pack.Decoder }
+
+func newDecoder(packet []byte) decoder { return decoder{pack.NewDecoder(packet)} }
+
+func (d *decoder) links() fsops.Links {
+	l := fsops.Links(d.Byte())
+	d.Require(l <= fsops.RefuseLinks)
+	return l
+}

@@ -1,0 +1,212 @@
+package probe
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/userns"
+	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/enforce"
+)
+
+// Arg calls [Main].
+const Arg = "sandbox-probe"
+
+// What a child is to try: its argument after Arg, before the flags of its
+// namespaces, its uid and its gid.
+const (
+	whatNamespaces = "namespaces"
+	whatLandlock   = "landlock"
+	whatSeccomp    = "seccomp"
+)
+
+// Steps that say something about the cause.
+const (
+	stepCreate = "creating the namespace"
+	stepMaps   = "mapping the ids"
+	stepProc   = "mounting a fresh procfs"
+)
+
+// errNotRefused is what a layer does wrong that is there and enforces nothing.
+var errNotRefused = errors.New("what it forbids is done")
+
+// Main is a child of [Host]: it tries one layer and writes what it found
+// to standard output. The result is the exit code.
+func Main() int {
+	// Nothing here may outlive the agent that asked.
+	time.AfterFunc(timeout, func() { os.Exit(1) })
+	if len(os.Args) != 6 {
+		return 1
+	}
+	var args [3]int
+	for i := range args {
+		n, err := strconv.Atoi(os.Args[3+i])
+		if err != nil {
+			return 1
+		}
+		args[i] = n
+	}
+	report := newReport()
+	switch os.Args[2] {
+	case whatNamespaces:
+		report.tryNamespaces(uintptr(args[0]), args[1], args[2])
+	case whatLandlock:
+		report.tryLandlock()
+	case whatSeccomp:
+		report.trySeccomp()
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(report); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// tryNamespaces runs in new namespaces, those of flags, in which no id is
+// mapped yet.
+func (r *report) tryNamespaces(flags uintptr, uid, gid int) {
+	r.Namespaces = namespaceIDs()
+	if !r.note(layerUserNS, stepMaps, userns.MapIDs(uid, gid)) {
+		return
+	}
+	for _, n := range namespaces() {
+		if flags&n.flag == 0 {
+			continue
+		}
+		switch n.layer {
+		case layerMountNS:
+			r.note(layerMountNS, "building a read-only root", tryMounts())
+		case layerPIDNS:
+			r.note(layerPIDNS, stepProc, tryProc())
+		default:
+			r.note(n.layer, "", nil)
+		}
+	}
+}
+
+// tryMounts does what the view of a process is built of (sandbox.md 14.2), and
+// leaves this process in a read-only clone of the root.
+func tryMounts() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("making mounts private: %w", err)
+	}
+	if err := tryTmpfs(); err != nil {
+		return err
+	}
+	root, err := unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return fmt.Errorf("cloning the root: %w", err)
+	}
+	defer unix.Close(root)
+	readOnly := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	if err := unix.MountSetattr(root, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &readOnly); err != nil {
+		return fmt.Errorf("making the clone read-only: %w", err)
+	}
+	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mounting the clone: %w", err)
+	}
+	if err := unix.Fchdir(root); err != nil {
+		return fmt.Errorf("entering the clone: %w", err)
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("pivoting to the clone: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("detaching the old root: %w", err)
+	}
+	return refused(unix.Mkdir(filepath.Join("/", ownName()), 0o700), unix.EROFS)
+}
+
+// tryTmpfs makes a file system of its own and sees that it can be written until
+// it is made read-only.
+func tryTmpfs() error {
+	config, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("opening a tmpfs: %w", err)
+	}
+	defer unix.Close(config)
+	if err := unix.FsconfigCreate(config); err != nil {
+		return fmt.Errorf("creating a tmpfs: %w", err)
+	}
+	tmpfs, err := unix.Fsmount(config, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return fmt.Errorf("mounting a tmpfs: %w", err)
+	}
+	defer unix.Close(tmpfs)
+	if err := unix.Mkdirat(tmpfs, "before", 0o700); err != nil {
+		return fmt.Errorf("writing to a tmpfs: %w", err)
+	}
+	if err := unix.MountSetattr(tmpfs, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return fmt.Errorf("making a tmpfs read-only: %w", err)
+	}
+	return refused(unix.Mkdirat(tmpfs, "after", 0o700), unix.EROFS)
+}
+
+// tryProc mounts the procfs of this process's pid namespace.
+func tryProc() error {
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "hidepid=ptraceable"); err != nil {
+		return err
+	}
+	self, err := os.Readlink("/proc/self")
+	if err != nil {
+		return err
+	}
+	if self != "1" {
+		return fmt.Errorf("this process is %s in it, not 1", self)
+	}
+	return nil
+}
+
+// refused tells whether a try ended as it has to.
+func refused(err error, want unix.Errno) error {
+	switch {
+	case err == nil:
+		return errNotRefused
+	case errors.Is(err, want):
+		return nil
+	}
+	return fmt.Errorf("trying what it forbids: %w, not %w", err, want)
+}
+
+// ownName is a name that nobody else has.
+func ownName() string { return ".agent-probe-" + strconv.Itoa(os.Getpid()) }
+
+// tryLandlock restricts one thread and sees that it may not do any more what it
+// could before.
+func (r *report) tryLandlock() {
+	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		r.note(layerLandlock, "asking for the ABI", errno)
+		return
+	}
+	runtime.LockOSThread()
+	dir, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if !r.note(layerLandlock, "opening a directory", err) {
+		return
+	}
+	unix.Close(dir)
+	rights := sandbox.Ruleset{FS: unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_DIR}
+	if !r.note(layerLandlock, "restricting a thread", enforce.RestrictThread(rights)) {
+		return
+	}
+	_, err = unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if !r.note(layerLandlock, "reading", refused(err, unix.EACCES)) {
+		return
+	}
+	// Where this user can create nothing anyway this says nothing.
+	for _, dir := range []string{"/", "/tmp", "/dev/shm", os.TempDir()} {
+		path := filepath.Join(dir, ownName())
+		if err := unix.Mkdir(path, 0o700); err == nil {
+			r.note(layerLandlock, "creating", errors.Join(errNotRefused, unix.Rmdir(path)))
+			return
+		}
+	}
+	r.Landlock = int(abi)
+}

@@ -1,0 +1,21 @@
+package probe
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain is also the main of the probe's children: the tests start this binary again.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case Arg:
+			os.Exit(Main())
+		case probeChild:
+			os.Exit(probeChildMain())
+		}
+	}
+	goleak.VerifyTestMain(m)
+}

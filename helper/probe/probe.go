@@ -1,0 +1,243 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/userns"
+	"github.com/execagent/execagent/sandbox"
+)
+
+const (
+	// timeout bounds the whole probe.
+	timeout = 2 * time.Second
+	// maxReport bounds what a child writes, in bytes.
+	maxReport = 16 << 10
+)
+
+// Layers, by the names of the fields of [sandbox.Host], as in its Reasons.
+const (
+	layerUserNS     = "UserNS"
+	layerMountNS    = "MountNS"
+	layerPIDNS      = "PIDNS"
+	layerIPCNS      = "IPCNS"
+	layerNetNS      = "NetNS"
+	layerLandlock   = "Landlock"
+	layerSeccomp    = "Seccomp"
+	layerUserNotify = "UserNotify"
+)
+
+// namespace is one that a confined process gets.
+type namespace struct {
+	flag  uintptr // of clone(2)
+	layer string
+	proc  string // in /proc/self/ns
+}
+
+// namespaces are those of sandbox.md 7. The first is what allows the others.
+func namespaces() []namespace {
+	return []namespace{
+		{unix.CLONE_NEWUSER, layerUserNS, "user"},
+		{unix.CLONE_NEWNS, layerMountNS, "mnt"},
+		{unix.CLONE_NEWPID, layerPIDNS, "pid"},
+		{unix.CLONE_NEWIPC, layerIPCNS, "ipc"},
+		{unix.CLONE_NEWNET, layerNetNS, "net"},
+	}
+}
+
+// namespaceIDs tells the namespaces of this process apart from others.
+func namespaceIDs() map[string]string {
+	ids := map[string]string{}
+	for _, n := range namespaces() {
+		if id, err := os.Readlink("/proc/self/ns/" + n.proc); err == nil {
+			ids[n.layer] = id
+		}
+	}
+	return ids
+}
+
+// report is what a child found: one line of JSON. A layer in neither map
+// was not tried.
+type report struct {
+	Done       map[string]bool    `json:"done,omitempty"`
+	Failed     map[string]failure `json:"failed,omitempty"`
+	Landlock   int                `json:"landlock,omitempty"`   // ABI
+	Namespaces map[string]string  `json:"namespaces,omitempty"` // namespaceIDs
+}
+
+// failure is what did not work.
+type failure struct {
+	Step  string        `json:"step"`
+	Text  string        `json:"text"` // of the error
+	Errno syscall.Errno `json:"errno,omitempty"`
+}
+
+func newReport() report {
+	return report{Done: map[string]bool{}, Failed: map[string]failure{}}
+}
+
+// note keeps how it went with a layer; its first failure stays. The result
+// tells whether the step was done.
+func (r *report) note(layer, step string, err error) bool {
+	if _, ok := r.Failed[layer]; ok {
+		return false
+	}
+	if err == nil {
+		r.Done[layer] = true
+		return true
+	}
+	delete(r.Done, layer)
+	errno, _ := errors.AsType[syscall.Errno](err)
+	r.Failed[layer] = failure{Step: step, Text: err.Error(), Errno: errno}
+	return false
+}
+
+// Host finds out how processes can be confined on this host, as this user: by
+// doing it, in children that end at once (sandbox.md 15). Nothing is inferred
+// from versions. argv0 is the name that the children get; the program has to
+// call [Main] when its first argument is [Arg].
+//
+// What does not work is no error: it is missing in the Host, which then says
+// why, and what to do about it. What gives no answer within two seconds does
+// not work. An error means that no child could be started at all, or that ctx
+// has ended: nothing may be relied on then.
+func Host(ctx context.Context, argv0 string) (sandbox.Host, error) {
+	bounded, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	p := prober{argv0: argv0, own: namespaceIDs()}
+	var (
+		spaces, landlock, seccomp report
+		landlockErr, seccompErr   error
+		children                  sync.WaitGroup
+	)
+	children.Go(func() { spaces = p.namespaces(bounded) })
+	children.Go(func() { landlock, landlockErr = p.run(bounded, whatLandlock, 0, layerLandlock) })
+	children.Go(func() { seccomp, seccompErr = p.run(bounded, whatSeccomp, 0, layerSeccomp, layerUserNotify) })
+	children.Wait()
+	if err := firstError(context.Cause(ctx), landlockErr, seccompErr); err != nil {
+		return sandbox.Host{}, fmt.Errorf("probing the sandbox: %w", err)
+	}
+	return judge([]report{spaces, landlock, seccomp}, readFacts), nil
+}
+
+// firstError is the first error.
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prober runs the children of one probe.
+type prober struct {
+	argv0 string
+	own   map[string]string // namespaceIDs
+}
+
+// namespaces tries all namespaces at once. Only where that cannot be started
+// it tries them one by one, to tell which cannot be made.
+func (p prober) namespaces(ctx context.Context) report {
+	var all uintptr
+	for _, n := range namespaces() {
+		all |= n.flag
+	}
+	report, err := p.enter(ctx, all)
+	if err == nil {
+		return report
+	}
+	var (
+		children sync.WaitGroup
+		errs     = make([]error, len(namespaces()))
+	)
+	for i, n := range namespaces() {
+		children.Go(func() { _, errs[i] = p.enter(ctx, n.flag|unix.CLONE_NEWUSER) })
+	}
+	children.Wait()
+	missing, made := newReport(), uintptr(0)
+	for i, n := range namespaces() {
+		if missing.note(n.layer, stepCreate, errs[i]) {
+			made |= n.flag
+		}
+	}
+	if made&unix.CLONE_NEWUSER == 0 {
+		return missing
+	}
+	report, err = p.enter(ctx, made)
+	for _, n := range namespaces() {
+		if made&n.flag == 0 {
+			report.Failed[n.layer] = missing.Failed[n.layer]
+		} else if err != nil {
+			report.note(n.layer, "creating the namespaces together", err)
+		}
+	}
+	return report
+}
+
+// enter runs a child in new namespaces.
+func (p prober) enter(ctx context.Context, flags uintptr) (report, error) {
+	var layers []string
+	for _, n := range namespaces() {
+		if flags&n.flag != 0 {
+			layers = append(layers, n.layer)
+		}
+	}
+	report, err := p.run(ctx, whatNamespaces, flags, layers...)
+	for _, layer := range layers {
+		if err == nil && report.Done[layer] && report.Namespaces[layer] == p.own[layer] {
+			report.note(layer, "entering the namespace", errors.New("it is that of this process"))
+		}
+	}
+	return report, err
+}
+
+// run runs one child. If it gives no answer, none of the layers works. An error
+// says that it could not be started.
+func (p prober) run(ctx context.Context, what string, flags uintptr, layers ...string) (report, error) {
+	report := newReport()
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
+	cmd.Args = []string{p.argv0, Arg, what, strconv.FormatUint(uint64(flags), 10), strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())}
+	cmd.Env = []string{}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Setsid: true}
+	if flags&unix.CLONE_NEWUSER != 0 {
+		// The child writes its maps by itself: only root may write those of a
+		// child, when the agent cannot be read.
+		cmd.SysProcAttr.AmbientCaps = userns.Caps()
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return report, err
+	}
+	if err := cmd.Start(); err != nil {
+		if errno, ok := errors.AsType[syscall.Errno](err); ok {
+			return report, errno // what was to be started says nothing to anybody
+		}
+		return report, err
+	}
+	answer := newReport()
+	if err = json.NewDecoder(io.LimitReader(stdout, maxReport)).Decode(&answer); err == nil {
+		report = answer
+	}
+	// It has said what it has to say. How it ends does not matter; as PID 1
+	// the agent may not even be told.
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	for _, layer := range layers {
+		if err != nil {
+			report.note(layer, "waiting for an answer", firstError(ctx.Err(), err))
+		}
+	}
+	return report, nil
+}

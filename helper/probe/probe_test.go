@@ -1,0 +1,261 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/enforce"
+)
+
+// probeChild runs Host in a child of the test binary and prints the Host: to be run in surroundings that take something away.
+const probeChild = "helper-test-probe"
+
+func probeChildMain() int {
+	host, err := Host(context.Background(), os.Args[0])
+	if err != nil {
+		return 1
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(host); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// probeIn runs Host behind a command that changes what is around it.
+func probeIn(t *testing.T, around ...string) sandbox.Host {
+	t.Helper()
+	if _, err := exec.LookPath(around[0]); err != nil {
+		t.Skip(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), around[0], append(slices.Clone(around[1:]), self, probeChild)...).Output()
+	if err != nil {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			t.Fatalf("%s: %v\n%s", around, err, exit.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var host sandbox.Host
+	if err := json.Unmarshal(out, &host); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	return host
+}
+
+// TestProbe: here everything can be enforced, and it does not take long to find out.
+func TestProbe(t *testing.T) {
+	start := time.Now()
+	host, err := Host(t.Context(), os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%v: %+v", time.Since(start), host)
+	for layer, reason := range host.Reasons {
+		t.Errorf("%s is missing: %+v", layer, reason)
+	}
+	if !host.UserNS || !host.MountNS || !host.PIDNS || !host.IPCNS || !host.NetNS || !host.Seccomp || !host.UserNotify {
+		t.Errorf("something is missing and has no reason: %+v", host)
+	}
+	if want := enforce.LandlockABI(); host.Landlock != want {
+		t.Errorf("Landlock %d, the kernel says %d", host.Landlock, want)
+	}
+}
+
+func TestProbeEnded(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("the agent ends")
+	cancel(cause)
+	host, err := Host(ctx, os.Args[0])
+	if !errors.Is(err, cause) {
+		t.Errorf("error %v, want %v", err, cause)
+	}
+	if host.UserNS || host.Landlock != 0 || host.Seccomp {
+		t.Errorf("%+v may be relied on", host)
+	}
+}
+
+// TestProbeMissing takes layers away. What is left is found all the same.
+func TestProbeMissing(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("what is taken away is root's")
+	}
+	for _, tt := range []struct {
+		name    string
+		around  []string
+		missing []string
+		remedy  string // of the first missing
+	}{
+		{
+			"no user namespaces", []string{"unshare", "-Ur", "sh", "-c", `echo 0 >/proc/sys/user/max_user_namespaces; exec "$@"`, "sh"},
+			[]string{layerUserNS, layerMountNS, layerPIDNS, layerIPCNS, layerNetNS}, "user.max_user_namespaces",
+		},
+		{
+			"no network namespaces", []string{"unshare", "-Ur", "sh", "-c", `echo 0 >/proc/sys/user/max_net_namespaces; exec "$@"`, "sh"},
+			[]string{layerNetNS}, "max_*_namespaces",
+		},
+		{
+			"root that cannot map itself", []string{"setpriv", "--bounding-set", "-setfcap,-sys_admin"},
+			[]string{layerUserNS, layerMountNS, layerPIDNS, layerIPCNS, layerNetNS}, "SETFCAP",
+		},
+		{
+			"masked proc", []string{"unshare", "-m", "sh", "-c", `mount --bind /dev/null /proc/cmdline && exec unshare -Ur "$@"`, "sh"},
+			[]string{layerPIDNS}, "unmask=ALL",
+		},
+		{
+			"an ordinary user", []string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--bounding-set=-all"},
+			nil, "",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			host := probeIn(t, tt.around...)
+			have := map[string]bool{
+				layerUserNS: host.UserNS, layerMountNS: host.MountNS, layerPIDNS: host.PIDNS, layerIPCNS: host.IPCNS, layerNetNS: host.NetNS,
+				layerLandlock: host.Landlock > 0, layerSeccomp: host.Seccomp, layerUserNotify: host.UserNotify,
+			}
+			for layer, have := range have {
+				reason, ok := host.Reasons[layer]
+				switch want := !slices.Contains(tt.missing, layer); {
+				case have != want:
+					t.Errorf("%s: %v, want %v: %+v", layer, have, want, reason)
+				case have == ok:
+					t.Errorf("%s: %v with reason %+v", layer, have, reason)
+				case !have && (reason.Error == "" || reason.Remedy == ""):
+					t.Errorf("%s has no reason: %+v", layer, reason)
+				}
+			}
+			for _, layer := range tt.missing {
+				if !strings.Contains(host.Reasons[layer].Remedy, tt.remedy) {
+					t.Errorf("remedy for %s: %q, want %q in it", layer, host.Reasons[layer].Remedy, tt.remedy)
+				}
+			}
+		})
+	}
+}
+
+// TestJudge: a layer counts only if a child said that it works, and none that it does not.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	everything := func() report {
+		r := newReport()
+		for _, n := range namespaces() {
+			r.note(n.layer, "", nil)
+		}
+		r.note(layerLandlock, "", nil)
+		r.note(layerSeccomp, "", nil)
+		r.note(layerUserNotify, "", nil)
+		r.Landlock = 7
+		return r
+	}
+	noFacts := func() hostFacts { return hostFacts{} }
+
+	if host := judge([]report{everything()}, func() hostFacts { t.Error("asked without need"); return hostFacts{} }); len(host.Reasons) > 0 {
+		t.Errorf("%+v", host)
+	}
+	host := judge([]report{newReport()}, noFacts)
+	if host.UserNS || host.MountNS || host.PIDNS || host.IPCNS || host.NetNS || host.Landlock != 0 || host.Seccomp || host.UserNotify {
+		t.Errorf("nothing was tried, but %+v", host)
+	}
+	alone := everything()
+	delete(alone.Done, layerUserNS)
+	if host := judge([]report{alone}, noFacts); host.MountNS || host.NetNS || host.Reasons[layerMountNS].Error == "" {
+		t.Errorf("without a user namespace: %+v", host)
+	}
+	both := everything()
+	both.Failed[layerLandlock] = failure{Step: "reading", Text: errNotRefused.Error()}
+	if host := judge([]report{both}, noFacts); host.Landlock != 0 || !strings.Contains(host.Reasons[layerLandlock].Error, "reading") {
+		t.Errorf("Landlock that refuses nothing: %+v", host)
+	}
+}
+
+func TestNote(t *testing.T) {
+	t.Parallel()
+	r := newReport()
+	if !r.note(layerLandlock, "one", nil) || !r.Done[layerLandlock] {
+		t.Errorf("a step that was done: %+v", r)
+	}
+	if r.note(layerLandlock, "two", unix.EPERM) || r.Done[layerLandlock] {
+		t.Errorf("a step that failed: %+v", r)
+	}
+	if r.note(layerLandlock, "three", nil) || r.Done[layerLandlock] || r.Failed[layerLandlock].Step != "two" {
+		t.Errorf("a step after a failed one: %+v", r)
+	}
+	if got := r.Failed[layerLandlock].Errno; got != unix.EPERM {
+		t.Errorf("errno %v", got)
+	}
+}
+
+// TestRemedy has a row for each cause that is told apart.
+func TestRemedy(t *testing.T) {
+	t.Parallel()
+	clone := func(errno unix.Errno) failure { return failure{Step: stepCreate, Errno: errno} }
+	for _, tt := range []struct {
+		name    string
+		facts   hostFacts
+		layer   string
+		failure failure
+		want    string
+	}{
+		{"Debian's sysctl", hostFacts{unprivilegedNS: "0"}, layerUserNS, clone(unix.EPERM), "kernel.unprivileged_userns_clone=1"},
+		{"Debian's sysctl does not bind root", hostFacts{unprivilegedNS: "0", root: true, filtered: true}, layerUserNS, clone(unix.EPERM), "seccomp profile"},
+		{"no user namespaces at all", hostFacts{maxUserNS: "0"}, layerUserNS, clone(unix.ENOSPC), "user.max_user_namespaces="},
+		{"nested too deep", hostFacts{maxUserNS: "1000"}, layerUserNS, clone(unix.ENOSPC), "nest fewer"},
+		{"AppArmor", hostFacts{restrictedByAA: "1"}, layerUserNS, failure{Step: stepMaps, Errno: unix.EACCES}, "kernel.apparmor_restrict_unprivileged_userns=0"},
+		{"AppArmor does not bind root", hostFacts{restrictedByAA: "1", root: true, setFCap: true, filtered: true}, layerMountNS, clone(unix.EPERM), "seccomp profile"},
+		{"the engine's filter", hostFacts{filtered: true, unprivilegedNS: "1"}, layerUserNS, clone(unix.EPERM), "--security-opt seccomp="},
+		{"the engine's filter says ENOSYS", hostFacts{filtered: true}, layerMountNS, clone(unix.ENOSYS), "--security-opt seccomp="},
+		{"old kernel", hostFacts{}, layerMountNS, clone(unix.ENOSYS), "version 5.12"},
+		{"kernel without", hostFacts{}, layerUserNS, clone(unix.EINVAL), "CONFIG_USER_NS"},
+		{"root without SETFCAP", hostFacts{root: true, filtered: true}, layerUserNS, failure{Step: stepMaps, Errno: unix.EPERM}, "SETFCAP"},
+		{"nothing known", hostFacts{}, layerUserNS, clone(unix.EPERM), "chroot"},
+		{"masked proc", hostFacts{maskedProc: true, filtered: true}, layerPIDNS, failure{Step: stepProc, Errno: unix.EPERM}, "systempaths=unconfined"},
+		{"proc refused", hostFacts{}, layerPIDNS, failure{Step: stepProc, Errno: unix.EPERM}, "no whole /proc"},
+		{"no pid namespace", hostFacts{maskedProc: true, filtered: true}, layerPIDNS, clone(unix.EPERM), "--security-opt seccomp="},
+		{"Landlock not in the kernel", hostFacts{}, layerLandlock, failure{Errno: unix.ENOSYS}, "5.13"},
+		{"Landlock behind a filter", hostFacts{filtered: true}, layerLandlock, failure{Errno: unix.ENOSYS}, "20.10.23"},
+		{"Landlock certainly behind a filter", hostFacts{filtered: true, securityModules: "capability,landlock"}, layerLandlock, failure{Errno: unix.ENOSYS}, "seccomp profile"},
+		{"Landlock forbidden", hostFacts{}, layerLandlock, failure{Errno: unix.EPERM}, "seccomp profile"},
+		{"Landlock not booted", hostFacts{securityModules: "capability,yama"}, layerLandlock, failure{Errno: unix.EOPNOTSUPP}, "lsm=landlock,capability,yama"},
+		{"Landlock not booted, list unknown", hostFacts{}, layerLandlock, failure{Errno: unix.EOPNOTSUPP}, "lsm="},
+		{"no seccomp", hostFacts{}, layerSeccomp, failure{Errno: unix.EINVAL}, "CONFIG_SECCOMP_FILTER"},
+		{"seccomp forbidden", hostFacts{}, layerSeccomp, failure{Errno: unix.EPERM}, "allows seccomp"},
+		{"listener taken", hostFacts{}, layerUserNotify, failure{Errno: unix.EBUSY}, "SCMP_ACT_NOTIFY"},
+		{"listener unknown", hostFacts{}, layerUserNotify, failure{Errno: unix.EINVAL}, "5.19"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := tt.facts.remedy(tt.layer, tt.failure); !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want %q in it", got, tt.want)
+			}
+		})
+	}
+	// Whatever happens, something is said.
+	for _, n := range []string{layerUserNS, layerPIDNS, layerLandlock, layerSeccomp, layerUserNotify} {
+		if (hostFacts{}).remedy(n, failure{Step: "waiting for an answer"}) == "" {
+			t.Errorf("no remedy for %s", n)
+		}
+	}
+}
+
+func BenchmarkProbe(b *testing.B) {
+	for b.Loop() {
+		if _, err := Host(b.Context(), os.Args[0]); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package probe
+
+import (
+	"maps"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+// judge turns what the children found into what the host can do. facts is asked
+// at most once, and only if something is missing.
+func judge(reports []report, facts func() hostFacts) sandbox.Host {
+	all := newReport()
+	for _, r := range reports {
+		for layer := range r.Done {
+			all.Done[layer] = true
+		}
+		maps.Copy(all.Failed, r.Failed)
+		all.Landlock = max(all.Landlock, r.Landlock)
+	}
+	if _, failed := all.Failed[layerUserNS]; !failed && !all.Done[layerUserNS] {
+		all.Failed[layerUserNS] = failure{Step: stepCreate, Text: "not tried"}
+	}
+	_, noUser := all.Failed[layerUserNS]
+	if noUser { // no other namespace can be had then
+		for _, n := range namespaces()[1:] {
+			all.Failed[n.layer] = all.Failed[layerUserNS]
+		}
+	}
+	works := func(layer string) bool { _, failed := all.Failed[layer]; return all.Done[layer] && !failed }
+	host := sandbox.Host{
+		UserNS:     works(layerUserNS),
+		MountNS:    works(layerMountNS),
+		PIDNS:      works(layerPIDNS),
+		IPCNS:      works(layerIPCNS),
+		NetNS:      works(layerNetNS),
+		Seccomp:    works(layerSeccomp),
+		UserNotify: works(layerUserNotify),
+		Reasons:    map[string]sandbox.Reason{},
+	}
+	if works(layerLandlock) {
+		host.Landlock = all.Landlock
+	}
+	if len(all.Failed) == 0 {
+		return host
+	}
+	known := facts()
+	for layer, failure := range all.Failed {
+		host.Reasons[layer] = sandbox.Reason{
+			Error:  failure.Step + ": " + failure.Text,
+			Remedy: known.remedy(layer, failure),
+		}
+	}
+	if noUser {
+		reason := host.Reasons[layerUserNS]
+		reason.Error = "no user namespace: " + reason.Error
+		for _, n := range namespaces()[1:] {
+			host.Reasons[n.layer] = reason
+		}
+	}
+	return host
+}
+
+// hostFacts are what causes are guessed from, never what can be done. A file
+// that cannot be read is "".
+type hostFacts struct {
+	root            bool   // uid 0, as far as this process can see
+	setFCap         bool   // CAP_SETFCAP is permitted
+	filtered        bool   // a seccomp filter is on this process
+	maskedProc      bool   // something is mounted below /proc
+	unprivilegedNS  string // kernel.unprivileged_userns_clone, Debian's
+	maxUserNS       string // user.max_user_namespaces
+	restrictedByAA  string // kernel.apparmor_restrict_unprivileged_userns
+	securityModules string // /sys/kernel/security/lsm
+}
+
+func readFacts() hostFacts {
+	read := func(path string) string {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(string(b))
+	}
+	f := hostFacts{
+		root:            os.Getuid() == 0,
+		unprivilegedNS:  read("/proc/sys/kernel/unprivileged_userns_clone"),
+		maxUserNS:       read("/proc/sys/user/max_user_namespaces"),
+		restrictedByAA:  read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
+		securityModules: read("/sys/kernel/security/lsm"),
+	}
+	for line := range strings.Lines(read("/proc/self/status")) {
+		key, value, _ := strings.Cut(line, ":")
+		switch value = strings.TrimSpace(value); key {
+		case "Seccomp":
+			f.filtered = value == strconv.Itoa(unix.SECCOMP_MODE_FILTER)
+		case "CapPrm":
+			caps, err := strconv.ParseUint(value, 16, 64)
+			f.setFCap = err == nil && caps&(1<<unix.CAP_SETFCAP) != 0
+		}
+	}
+	for line := range strings.Lines(read("/proc/self/mountinfo")) {
+		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], "/proc/") {
+			f.maskedProc = true
+		}
+	}
+	return f
+}
+
+// remedy is what an operator can do about a failure. Where several causes are
+// possible the one that the facts speak for comes alone, else all are named.
+func (f hostFacts) remedy(layer string, failure failure) string {
+	switch layer {
+	case layerLandlock:
+		return f.landlockRemedy(failure.Errno)
+	case layerSeccomp, layerUserNotify:
+		return f.seccompRemedy(layer, failure.Errno)
+	case layerPIDNS:
+		if failure.Step == stepProc {
+			return f.procRemedy(failure.Errno)
+		}
+	}
+	return f.namespaceRemedy(failure)
+}
+
+const filterRemedy = `run the container with a seccomp profile that allows unshare, clone and clone3 with namespace flags, mount, umount2, pivot_root, ` +
+	`open_tree, move_mount, mount_setattr, fsopen, fsconfig and fsmount: podman's default profile does, for Docker write one and pass it with ` +
+	`--security-opt seccomp=FILE, in Kubernetes set seccompProfile to Localhost with such a file`
+
+func (f hostFacts) namespaceRemedy(failure failure) string {
+	switch failure.Errno {
+	case unix.ENOSPC, unix.EUSERS:
+		if f.maxUserNS == "0" {
+			return "sysctl -w user.max_user_namespaces=10000"
+		}
+		return "raise the limits /proc/sys/user/max_*_namespaces, or nest fewer containers"
+	case unix.EINVAL:
+		return "run a kernel that is built with CONFIG_USER_NS, CONFIG_PID_NS, CONFIG_IPC_NS and CONFIG_NET_NS"
+	case unix.ENOSYS:
+		if f.filtered {
+			return filterRemedy
+		}
+		return "run a kernel of version 5.12 or later"
+	case unix.EPERM, unix.EACCES:
+		switch {
+		case f.unprivilegedNS == "0" && !f.root:
+			return "sysctl -w kernel.unprivileged_userns_clone=1"
+		case f.maxUserNS == "0":
+			return "sysctl -w user.max_user_namespaces=10000"
+		case failure.Step == stepMaps && f.root && !f.setFCap:
+			return "run the agent as an ordinary user, or add the capability SETFCAP (--cap-add=SETFCAP): uid 0 cannot map itself without"
+		case f.restrictedByAA == "1" && !f.root:
+			return "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or give the agent an AppArmor profile that has the rule userns"
+		case f.filtered:
+			return filterRemedy
+		}
+		return "allow user namespaces and mounts in them to the agent: they are refused by a seccomp or AppArmor profile, by SELinux, or because " +
+			"the agent runs in a chroot"
+	}
+	return "run agent doctor again; if this stays, the kernel's log may say more"
+}
+
+func (f hostFacts) procRemedy(errno syscall.Errno) string {
+	if errno != unix.EPERM && errno != unix.EACCES {
+		return f.namespaceRemedy(failure{Step: stepProc, Errno: errno})
+	}
+	if f.maskedProc {
+		return "unmask /proc in the container: --security-opt unmask=ALL for podman, --security-opt systempaths=unconfined for Docker, " +
+			"procMount: Unmasked with hostUsers: false in Kubernetes"
+	}
+	return "let the agent mount procfs in its own pid namespace: the container shows it no whole /proc, or its seccomp or AppArmor profile forbids mounts"
+}
+
+func (f hostFacts) landlockRemedy(errno syscall.Errno) string {
+	switch errno {
+	case unix.EOPNOTSUPP:
+		return "boot the kernel with landlock in the parameter lsm=, such as lsm=landlock" + f.otherModules()
+	case unix.ENOSYS:
+		if strings.Contains(f.securityModules, "landlock") {
+			return "run the container with a seccomp profile that allows landlock_create_ruleset, landlock_add_rule and landlock_restrict_self: the kernel has Landlock"
+		}
+		if f.filtered {
+			return "run a kernel of version 5.13 or later with CONFIG_SECURITY_LANDLOCK, and a container engine whose seccomp profile knows its calls " +
+				"(Docker 20.10.23 or later)"
+		}
+		return "run a kernel of version 5.13 or later that is built with CONFIG_SECURITY_LANDLOCK"
+	case unix.EPERM, unix.EACCES:
+		return "run the container with a seccomp profile that allows landlock_create_ruleset, landlock_add_rule and landlock_restrict_self"
+	}
+	return "run agent doctor again; if this stays, run a kernel of version 5.13 or later"
+}
+
+// otherModules goes on with the modules that are loaded now.
+func (f hostFacts) otherModules() string {
+	if f.securityModules == "" {
+		return " before those that it has now"
+	}
+	return "," + f.securityModules
+}
+
+func (f hostFacts) seccompRemedy(layer string, errno syscall.Errno) string {
+	switch {
+	case layer == layerUserNotify && errno == unix.EBUSY:
+		return "run the agent where no other program holds a seccomp listener: the container engine's profile must not use SCMP_ACT_NOTIFY"
+	case layer == layerUserNotify && errno == unix.EINVAL:
+		return "run a kernel of version 5.19 or later"
+	case errno == unix.EINVAL || errno == unix.ENOSYS:
+		return "run a kernel that is built with CONFIG_SECCOMP_FILTER"
+	case errno == unix.EPERM || errno == unix.EACCES:
+		return "run the container with a seccomp profile that allows seccomp and prctl"
+	}
+	return "run agent doctor again; if this stays, the kernel's log may say more"
+}

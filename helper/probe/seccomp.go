@@ -1,0 +1,81 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/usernotify"
+)
+
+// The calls that the filters of the probe refuse: the runtime makes neither,
+// and every architecture has them.
+const (
+	forbiddenCall = unix.SYS_GETPPID
+	askedCall     = unix.SYS_GETSID
+)
+
+// trySeccomp loads two filters for one thread and sees both do their work.
+func (r *report) trySeccomp() {
+	runtime.LockOSThread()
+	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	r.note(layerUserNotify, "setting no_new_privs", err)
+	if !r.note(layerSeccomp, "setting no_new_privs", err) {
+		return
+	}
+	_, err = loadFilter(forbiddenCall, unix.SECCOMP_RET_ERRNO|uint32(unix.EPERM), 0)
+	if r.note(layerSeccomp, "loading a filter", err) {
+		_, _, errno := unix.RawSyscall(forbiddenCall, 0, 0, 0)
+		r.note(layerSeccomp, "calling what the filter forbids", refusedBy(errno))
+	}
+	// As Filter.LoadNotify of package sandbox does it.
+	listener, err := loadFilter(askedCall, unix.SECCOMP_RET_USER_NOTIF,
+		unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
+	if !r.note(layerUserNotify, "loading a filter with a listener", err) {
+		return
+	}
+	defer unix.Close(listener)
+	answered := make(chan error, 1)
+	go func() { answered <- answerOne(listener) }()
+	_, _, errno := unix.Syscall(askedCall, 0, 0, 0)
+	r.note(layerUserNotify, "answering a call", errors.Join(<-answered, refusedBy(errno)))
+}
+
+// refusedBy is refused for a call that has to be answered with EPERM.
+func refusedBy(errno unix.Errno) error {
+	if errno == 0 {
+		return errNotRefused
+	}
+	return refused(errno, unix.EPERM)
+}
+
+// loadFilter loads a filter for this thread that has one rule.
+func loadFilter(call, action uint32, flags uintptr) (int, error) {
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // nr of struct seccomp_data
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: action},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	arg := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	n, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&arg)))
+	runtime.KeepAlive(program)
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(n), nil
+}
+
+// answerOne takes one call from a listener and answers it with EPERM,
+// seccomp_unotify(2).
+func answerOne(listener int) error {
+	asked, err := usernotify.Receive(listener)
+	if err != nil {
+		return fmt.Errorf("receiving it: %w", err)
+	}
+	usernotify.Respond(listener, asked.ID, unix.EPERM)
+	return nil
+}

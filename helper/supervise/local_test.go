@@ -1,0 +1,114 @@
+package supervise
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/helper/internal/helpertest"
+)
+
+// The kernel is asked, so addresses count that no interface has.
+func TestReachesHere(t *testing.T) {
+	t.Parallel()
+	ip, err := exec.LookPath("ip")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	if os.Getuid() != 0 {
+		t.Skip("a network namespace of its own needs uid 0")
+	}
+	cmd := exec.Command("/proc/self/exe", ip)
+	cmd.Args = []string{os.Args[0], routesChild, ip}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	if out, err := cmd.CombinedOutput(); string(out) != "" || err != nil {
+		t.Errorf("%s%v", out, err)
+	}
+}
+
+const routesChild = "routes-child"
+
+// routesChildMain has a network namespace of its own.
+func routesChildMain() int {
+	for _, args := range []string{
+		"link set lo up",
+		"link add wire type veth peer name far", "link set wire up", "link set far up",
+		"addr add 192.0.2.7/24 dev wire", "-6 addr add 2001:db8:1::7/64 dev wire nodad",
+		"-6 addr add fe80::7/64 dev wire nodad",
+		"route add local 198.51.100.0/24 dev lo", "-6 route add local 2001:db8:2::/64 dev lo",
+		"route add default via 192.0.2.1",
+	} {
+		if out, err := exec.Command(os.Args[2], strings.Fields(args)...).CombinedOutput(); err != nil {
+			fmt.Printf("ip %s: %v: %s", args, err, out)
+		}
+	}
+	// An address of IPv6 becomes one of the host when its link is ready.
+	for _, address := range []string{"2001:db8:1::7", "fe80::7"} {
+		for begun := time.Now(); time.Since(begun) < helpertest.Enough; time.Sleep(time.Millisecond) {
+			table, _ := exec.Command(os.Args[2], "-6", "route", "show", "table", "local").Output()
+			if strings.Contains(string(table), "local "+address+" ") {
+				break
+			}
+		}
+	}
+	wire, err := net.InterfaceByName("wire")
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	for _, c := range []struct {
+		addr string
+		zone int
+		want bool
+	}{
+		{"127.0.0.1", 0, true}, {"127.255.0.1", 0, true}, {"0.0.0.0", 0, true}, {"::", 0, true}, {"::1", 0, true},
+		{"192.0.2.7", 0, true}, {"::ffff:192.0.2.7", 0, true}, {"2001:db8:1::7", 0, true}, {"fe80::7", wire.Index, true},
+		// The kernel looks at the zone of link-local addresses only.
+		{"2001:db8:1::7", wire.Index, true}, {"2001:db8:1::7", 99, true}, {"::ffff:192.0.2.7", wire.Index, true},
+		{"198.51.100.200", 0, true}, {"::ffff:198.51.100.1", 0, true}, {"2001:db8:2::1234", 0, true},
+		{"192.0.2.8", 0, false}, {"203.0.113.1", 0, false}, {"2001:db8:1::8", 0, false}, {"fe80::8", wire.Index, false},
+		{"2001:db8:3::1", 0, false},
+	} {
+		if got, err := reachesHere(netip.MustParseAddr(c.addr), uint32(c.zone)); got != c.want || err != nil {
+			fmt.Printf("%s: %v, %v, want %v\n", c.addr, got, err, c.want)
+		}
+	}
+	return 0
+}
+
+func TestInetAddress(t *testing.T) {
+	t.Parallel()
+	v4 := []byte{2, 0, 0x1b, 0x58, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}
+	v6 := append([]byte{10, 0, 0x1b, 0x58, 0, 0, 0, 0}, append(netip.MustParseAddr("fe80::1").AsSlice(), 3, 0, 0, 0)...)
+	for _, c := range []struct {
+		sockaddr []byte
+		want     string // none: ""
+		zone     uint32
+	}{
+		{v4, "127.0.0.1:7000", 0},
+		{append(v4, 1, 2, 3), "127.0.0.1:7000", 0},
+		{v4[:15], "", 0},
+		{v6, "[fe80::1]:7000", 3},
+		{v6[:24], "[fe80::1]:7000", 0},
+		{v6[:23], "", 0},
+		{nil, "", 0},
+		{[]byte{2}, "", 0},
+		{[]byte{1, 0, '/', 'a'}, "", 0},
+	} {
+		addr, zone, ok := inetAddress(c.sockaddr)
+		if got := addr.String(); ok != (c.want != "") || ok && got != c.want || zone != c.zone {
+			t.Errorf("%x: %s, zone %d, %v", c.sockaddr, got, zone, ok)
+		}
+	}
+}

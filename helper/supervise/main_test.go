@@ -1,0 +1,16 @@
+package supervise
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain is also the main of a test's child: it starts this binary again.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == routesChild {
+		os.Exit(routesChildMain())
+	}
+	goleak.VerifyTestMain(m)
+}
