@@ -94,7 +94,7 @@ e2e: ## run the end-to-end tests: scripts, README commands, the binary itself
 	@$(TESTRUN) ./e2e/... ./cmd/...
 
 .PHONY: conformance
-conformance: ## replay the shared contract's cases against a real agent
+conformance: ## replay the contract's cases (docs/protocol/rpc.md) against a real agent
 	@$(TESTRUN) ./conformance
 
 .PHONY: interop

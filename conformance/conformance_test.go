@@ -1,4 +1,4 @@
-// Package conformance replays the scripted conversations of the shared contract against a real agent process.
+// Package conformance replays the scripted conversations of the contract (rpc.md 10) against a real agent process.
 package conformance
 
 import (

@@ -115,7 +115,7 @@ func (p *player) step(ctx context.Context, s step) error {
 	}
 	c := p.conns[name]
 	if c == nil {
-		// As in the shared contract's own runner, a further connection is opened by its first use.
+		// A further connection is opened by its first use.
 		if err := p.connect(name); err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ const (
 	containerSeconds = "120"
 )
 
-// containerProfiles are those of the issue, from the one that is asked for to the one that most people run.
+// containerProfiles go from the hardened container that the sandbox is made for to the one that most people run.
 func containerProfiles(t *testing.T) (hardened, noUserNS, unmasked, plain containerProfile) {
 	t.Helper()
 	filter, err := filepath.Abs("container/no-userns.json")

@@ -21,5 +21,5 @@
 // [Handles] and [WatchMissing] work on descriptors and paths that an FS has let
 // through.
 //
-// The rules are those of the protocol notes rpc.md, section 5.
+// What each operation does and how it fails is in rpc.md 5.
 package fsops

@@ -47,7 +47,7 @@ type Rule struct {
 	Access Access
 	Origin Origin
 	// SkipMissing rules say Otherwise while their path does not exist: Hidden
-	// is as if there were no rule (D13). A resolved policy has none.
+	// is as if there were no rule (sandbox.md 3). A resolved policy has none.
 	SkipMissing bool
 	Otherwise   Access
 	// Temporary: the path can only be written because it is TMPDIR or /tmp, and

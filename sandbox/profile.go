@@ -35,7 +35,7 @@ type Entry struct {
 	// below the root of a PlaceProjectRoots; nothing for others.
 	Path   string
 	Access Access // Denied, Read or Write
-	// SkipMissing entries add nothing while their path does not exist (D13).
+	// SkipMissing entries add nothing while their path does not exist (sandbox.md 3).
 	SkipMissing bool
 }
 

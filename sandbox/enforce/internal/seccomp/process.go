@@ -165,7 +165,7 @@ func hiddenPaths() []Rule {
 // network takes the network away, and the ways around it through other
 // processes. It is a filter of its own for processes that are not restricted
 // otherwise. shutdown, getsockopt, getsockname and getpeername stay: they can
-// only act on socket pairs (D13).
+// only act on socket pairs (sandbox.md 7).
 func network() []Rule {
 	sockets := []string{"socket", "socketpair"}
 	return []Rule{
