@@ -18,6 +18,7 @@
 // the registry's decision; that nobody else reads or writes a stream is the
 // handshake's (Noise hybridIK: X25519 and ML-KEM-768 for both ends).
 //
-// The wire is specified in remote.md. Ours differs from the reference in two
-// places: it acknowledges records (8.1), and it reconnects at another pace (3.5).
+// The wire is specified in docs/protocol/remote.md. Ours differs from the reference in
+// two places: it acknowledges records (remote.md 8.1), and it reconnects at another
+// pace (remote.md 3.5).
 package relay
