@@ -9,31 +9,41 @@ import (
 	"syscall"
 )
 
-// maxCwd is how long ConfigQuery.Cwd may be, in bytes: PATH_MAX less the NUL at its end (path_resolution(7)).
+// maxCwd bounds ConfigQuery.Cwd, in bytes: PATH_MAX less the NUL at its end
+// (path_resolution(7)).
 const maxCwd = 4095
 
-// maxConfigKeys is how many keys the paths of a ConfigQuery may have together, and maxConfigKeyBytes how many bytes: each is
-// looked up in every layer. Clients ask for a handful.
+// maxConfigKeys bounds how many keys the paths of a ConfigQuery have together,
+// and maxConfigKeyBytes the bytes of those keys. Each key is looked up in every
+// layer; clients ask for a handful.
 const (
 	maxConfigKeys     = 4096
 	maxConfigKeyBytes = 1 << 20
 )
 
-// maxProjectConfig is how large the files of all project layers may be together, in bytes, and maxRendered how large all the
-// layers of a ConfigStack.
+// maxProjectConfig bounds the files of all project layers together, and
+// maxRendered the texts of all layers in one ConfigStack, both in bytes.
 const (
 	maxProjectConfig = 4 << 20
 	maxRendered      = 16 << 20
 )
 
-// ConfigQuery asks for parts of this host's configuration.
+// ConfigQuery asks for parts of the configuration of this host.
 type ConfigQuery struct {
-	Cwd               string     // whose project layers count; absolute and clean, at most 4095 bytes, need not exist
-	ConfigPaths       [][]string // key paths to select from each config layer; 4096 keys and 1 MiB at most,
-	RequirementsPaths [][]string // with those from each requirements layer
-	Home              string     // of the user; may be empty when CodexHome is given
-	CodexHome         string     // content of CODEX_HOME; empty means .codex in Home, which need not exist
-	SystemDir         string     // of the administrator's files; empty means /etc/codex
+	// Cwd is the directory whose project layers count: absolute and clean, at most
+	// 4095 bytes. It need not exist.
+	Cwd string
+	// ConfigPaths are paths of keys to select from each layer of configuration,
+	// RequirementsPaths from each layer of requirements. Together they have at most
+	// 4096 keys and 1 MiB.
+	ConfigPaths, RequirementsPaths [][]string
+	// Home is that of the user. It may be empty when CodexHome is given.
+	Home string
+	// CodexHome is the content of CODEX_HOME, a directory that has to exist. Empty
+	// means .codex in Home, which need not exist.
+	CodexHome string
+	// SystemDir has the files of the administrator; empty means /etc/codex.
+	SystemDir string
 }
 
 // ConfigResult is the answer to a ConfigQuery.
@@ -48,32 +58,43 @@ type ConfigResult struct {
 // ConfigStack holds the layers that have something selected, weakest first.
 type ConfigStack struct {
 	Layers []ConfigLayer
-	// CloudInsertionIndex is where the client puts what its own account server adds: above the administrator's layer, below
-	// the rest.
+	// CloudInsertionIndex is where the client inserts what its own account
+	// server adds: above the layer of the administrator, below all others.
 	CloudInsertionIndex int
 }
 
 // ConfigLayer is the selected part of one file.
 type ConfigLayer struct {
-	Source  string // for people: the kind of layer and its file
-	BaseDir string // against which its relative paths resolve: the directory of the file
+	Source  string // for people to read: the kind of layer and its file
+	BaseDir string // the directory of the file: relative paths in it start there
 	TOML    string // a document with only the selected keys
 }
 
-// The errors of a query that asks wrongly; they are refused with -32602, all others of ReadConfig with -32603. (A Cwd that is
-// too long is syscall.ENAMETOOLONG.)
+// The errors of a query that is wrong in itself; a Cwd that is too long is
+// syscall.ENAMETOOLONG. The agent refuses these as invalid parameters, -32602.
+// All other errors of ReadConfig are faults of this host, -32603.
 var (
 	ErrNoConfigPath    = errors.New("configPaths and requirementsPaths are both empty, want at least one path")
 	ErrEmptyConfigPath = errors.New("a path of configPaths or requirementsPaths has no key, want at least one")
 	ErrManyConfigKeys  = fmt.Errorf("configPaths and requirementsPaths have over %d keys or %d bytes", maxConfigKeys, maxConfigKeyBytes)
 )
 
-// ReadConfig returns the selected keys of every layer of configuration on this host (rpc.md 3.6), in this order: the
-// administrator's config.toml in SystemDir, the user's config.toml in CodexHome, .codex/config.toml of each trusted directory
-// from the project's root down to Cwd, and managed_config.toml in SystemDir, which overrides them all. Requirements are
-// requirements.toml in SystemDir and what the managed file implies. A missing file is no layer. A file that is over 1 MiB, not
-// a regular one, unreadable or no TOML is an error even when nothing of it was selected: a client must not run without a layer
-// that somebody thinks is in force. So are project layers that are over 4 MiB together, and an answer over 16 MiB.
+// ReadConfig returns the selected keys of every layer of configuration on this
+// host (rpc.md 3.6). The layers of Config, weakest first:
+//
+//   - config.toml in SystemDir, the administrator's;
+//   - config.toml in CodexHome, the user's;
+//   - .codex/config.toml of each trusted directory from the root of the project down to Cwd;
+//   - managed_config.toml in SystemDir, which overrides all others.
+//
+// Those of Requirements are requirements.toml in SystemDir, and what the
+// managed file implies.
+//
+// A missing file is no layer. A file over 1 MiB, one that is not regular, and
+// one that cannot be read or is no TOML are errors, even when nothing of it was
+// selected: else a client would run without a layer that somebody believes to
+// be in force. Project layers over 4 MiB together are an error too, and so is
+// an answer over 16 MiB.
 func ReadConfig(ctx context.Context, q ConfigQuery) (ConfigResult, error) {
 	if err := q.check(); err != nil {
 		return ConfigResult{}, err
@@ -172,7 +193,7 @@ func (q *ConfigQuery) codexHome() (string, error) {
 	return dir, nil
 }
 
-// configFiles are the files of all layers; nil where there is none.
+// configFiles are the files of all layers; nil stands for a missing one.
 type configFiles struct {
 	system, user, managed, requirements *tomlFile
 	projects                            []*tomlFile // root first
@@ -232,8 +253,9 @@ func readConfigFiles(ctx context.Context, systemDir, codexHome, cwd string) (con
 	return files, nil
 }
 
-// notForProjects lists the keys that a project's own file cannot set: they would send the user's credentials elsewhere or
-// start programs on his behalf, and a repository must not decide that even when it is trusted otherwise.
+// notForProjects lists the keys that the file of a project cannot set. They
+// would send the credentials of the user elsewhere or start programs in his
+// name, and trust in a repository does not go that far.
 func notForProjects() []string {
 	return []string{
 		"model_provider", "model_providers", "openai_base_url", "chatgpt_base_url", "apps_mcp_product_sku",
@@ -242,7 +264,8 @@ func notForProjects() []string {
 	}
 }
 
-// impliedRequirements turns the settings that an older managed file pins into today's requirements.
+// impliedRequirements turns the settings that an older managed file pins into
+// today's requirements.
 func impliedRequirements(managed *tomlFile) (*tomlFile, error) {
 	if managed == nil {
 		return nil, nil
@@ -270,7 +293,8 @@ type stackBuilder struct {
 	err   error
 }
 
-// add appends what paths select from file, if anything; source is a format for the file's path.
+// add appends a layer with what paths select from file, or nothing if that is
+// nothing. source is a format for the path of the file.
 func (b *stackBuilder) add(source string, file *tomlFile, paths [][]string) {
 	if file == nil || b.err != nil {
 		return

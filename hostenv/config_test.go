@@ -15,7 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// host is a directory that stands for a whole machine: etc/codex, home/.codex and w, where the projects are.
+// host is a directory that stands for a whole machine: it has etc/codex,
+// home/.codex and w, with the projects.
 type host struct {
 	t    *testing.T
 	root string
@@ -313,7 +314,8 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// longName is a document of a long name, many short items, which may have a number, and an end.
+// longName is a document of begin, with a name of a third of a MiB in it, then
+// 10,000 items, numbered where they have a %d, then end.
 func longName(begin, item, end string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, begin, strings.Repeat("k", maxConfigSize/3))

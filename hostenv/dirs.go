@@ -12,8 +12,9 @@ import (
 // LookupEnv reads one environment variable, as os.LookupEnv does.
 type LookupEnv func(name string) (value string, ok bool)
 
-// HomeDir returns the home of the user, clean and absolute: HOME, or the entry of the user database when HOME is unset or
-// empty. Empty when there is none; a relative HOME counts as none.
+// HomeDir returns the home of the user, clean and absolute: HOME, or when that
+// is unset or empty what the user database says. It returns "" when there is
+// none, also for a relative HOME.
 func HomeDir(env LookupEnv) string {
 	home, _ := env("HOME")
 	if home == "" {
@@ -33,7 +34,8 @@ func TempDir(env LookupEnv) string {
 	return "/tmp"
 }
 
-// TemporaryDirectories returns the directory that the user chose for temporary files: TMPDIR, clean and absolute, or nothing.
+// TemporaryDirectories returns the directory that the user chose for temporary
+// files, TMPDIR, clean and absolute; nothing when TMPDIR is unset or empty.
 func TemporaryDirectories(env LookupEnv) []string {
 	dir, _ := env("TMPDIR")
 	if dir == "" {
@@ -46,15 +48,16 @@ func TemporaryDirectories(env LookupEnv) []string {
 	return []string{abs}
 }
 
-// ProviderID returns an opaque identity of the build of executable, the running program: "sha256:" and 64 hex digits, the
-// same for every copy of one build.
+// ProviderID returns an opaque identity of the build of executable, the running
+// program: "sha256:" and 64 hex digits, the same for every copy of one build.
 func ProviderID(executable string) string {
 	sum := sha256.New()
 	if info, ok := debug.ReadBuildInfo(); ok {
 		io.WriteString(sum, info.String()) // a hash returns no error
 	}
-	// The first page of an ELF file holds the sizes of all segments and the linker's build id, which follows the contents;
-	// hashing the whole file would take longer than the program needs to start.
+	// The first page of an ELF file holds the sizes of all segments and the
+	// build id of the linker, which differs when the contents do. To hash the
+	// whole file would take longer than the program needs to start.
 	if f, err := os.Open(executable); err == nil {
 		_, _ = io.CopyN(sum, f, 4096) // a shorter file is as good
 		f.Close()

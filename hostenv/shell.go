@@ -17,13 +17,15 @@ const passwdFile = "/etc/passwd"
 // maxPasswdSize is how much of the user database is read, in bytes.
 const maxPasswdSize = 1 << 20
 
-// account is what an entry of the user database says about the user. The zero value is a user without an entry.
+// account is what the user database says about a user. The zero value is a user
+// without an entry.
 type account struct {
 	home  string
 	shell string
 }
 
-// currentUser returns the entry of the user this process runs as. Only the file is asked: the name service needs cgo.
+// currentUser returns the entry of the user that this process runs as. Only the
+// file is read: the name service (nsswitch.conf(5)) would need cgo.
 func currentUser() account {
 	f, err := os.Open(passwdFile)
 	if err != nil {
@@ -48,8 +50,9 @@ func findAccount(passwd io.Reader, uid int) account {
 	return account{}
 }
 
-// LoginShell returns the program that the user database names as the user's shell, of whatever kind, or /bin/sh when there is
-// no entry or it cannot be run.
+// LoginShell returns the program that the user database names as the shell of
+// the user, of whatever kind, or /bin/sh when there is no entry or the program
+// cannot be run.
 func LoginShell() string {
 	if shell := currentUser().shell; runnable(shell) {
 		return shell
@@ -57,9 +60,11 @@ func LoginShell() string {
 	return "/bin/sh"
 }
 
-// Shell returns the kind and the path of the shell that clients run commands with: the login shell of the user database when
-// it is of a kind they know (zsh, bash, sh, powershell, cmd), else one of that kind from PATH, else bash, else zsh, else
-// /bin/sh, whether or not there is one. The variable SHELL does not count (rpc.md 3.4).
+// Shell returns the kind and the path of the shell that clients run commands
+// with. That is the login shell of the user database when clients know its kind
+// (zsh, bash, sh, powershell, cmd) and it can be run; else one of that kind
+// from PATH, else bash, else zsh, else /bin/sh, whether or not there is one.
+// The variable SHELL does not count (rpc.md 3.4).
 func Shell(env LookupEnv) (name, path string) {
 	return chooseShell(currentUser().shell, env)
 }
@@ -77,8 +82,8 @@ func chooseShell(login string, env LookupEnv) (name, path string) {
 	return "sh", "/bin/sh"
 }
 
-// shellKind returns the wire's word for a shell by the name of its program without suffix, or "" for one the wire has no word
-// for.
+// shellKind returns the wire's word for a shell by the name of its program
+// without suffix, or "" for one that the wire has no word for.
 func shellKind(path string) string {
 	base := filepath.Base(path)
 	switch stem := strings.TrimSuffix(base, filepath.Ext(base)); stem {
@@ -90,7 +95,8 @@ func shellKind(path string) string {
 	return ""
 }
 
-// findShell looks for a shell of a kind on PATH and then in /bin, since PATH may be empty.
+// findShell looks for a shell of a kind on PATH and then in /bin, since PATH
+// may be empty.
 func findShell(kind string, env LookupEnv) string {
 	program := kind
 	switch kind {

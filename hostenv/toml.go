@@ -12,24 +12,26 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// maxConfigSize is how large a configuration file may be, in bytes; larger ones are refused.
+// maxConfigSize bounds a configuration file, in bytes.
 const maxConfigSize = 1 << 20
 
-// maxConfigDepth is how deep tables, arrays and dotted keys may nest. The decoder takes quadratic time, and
-// nobody writes more.
+// maxConfigDepth is how deep tables, arrays and dotted keys may nest. The
+// decoder takes time that is quadratic in the depth, and nobody writes more.
 const maxConfigDepth = 32
 
-// maxConfigKeySum is how long all keys of a file may be together, in bytes, each with the names of the tables it is in: one
-// long name with many short ones in it makes the decoder's work, and the rendered text, grow with the square of the file.
+// maxConfigKeySum bounds the keys of a file together, in bytes, each counted
+// with the names of the tables that it is in. One long name with many short
+// ones in it would make the work of the decoder, and the rendered text, grow
+// with the square of the file.
 const maxConfigKeySum = 16 << 20
 
 type tomlFile struct {
 	path string
-	size int // of the text, in bytes
+	size int // bytes of the text
 	tree map[string]any
 }
 
-// readTOML reads one file; nil without an error if there is none.
+// readTOML reads one file. It returns nil without an error if there is none.
 func readTOML(path string) (*tomlFile, error) {
 	text, err := readBounded(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -80,9 +82,10 @@ func readBounded(path string) ([]byte, error) {
 	return text, nil
 }
 
-// checkShape refuses documents that nest too deep, or whose keys are too long together, before the decoder sees them. It knows
-// only what it must about TOML 1.0: comments, the four kinds of strings, brackets, keys and their dots. What is no TOML anyway
-// is left to the decoder.
+// checkShape refuses documents that nest too deep, or whose keys are too long
+// together, before the decoder sees them. It knows of TOML 1.0 only what that
+// takes: comments, the four kinds of strings, brackets, keys and their dots.
+// What is no TOML passes, and the decoder refuses it.
 func checkShape(text []byte) error {
 	var (
 		keys                 keyCount
@@ -138,20 +141,21 @@ func checkShape(text []byte) error {
 
 var errTooDeep = fmt.Errorf("nested deeper than %d", maxConfigDepth)
 
-// keyCount adds up the lengths of all keys of a document, each with those of the tables it is in, as the decoder and the
-// encoder put them together.
+// keyCount adds up the lengths of all keys of a document, each with those of
+// the tables that it is in, as the decoder and the encoder join them.
 type keyCount struct {
 	total int
-	// At each depth of brackets, the lengths of what is around it and of the key that is being assigned, with that.
+	// For each depth of brackets: the length of the names around it, and of the
+	// key that is being assigned there, with those names.
 	around, assigned [maxConfigDepth + 1]int
 }
 
-// open begins a table or an array, which is at depth.
+// open begins a table or an array at depth.
 func (k *keyCount) open(depth int, isTable bool) {
 	k.around[depth] = k.assigned[depth-1]
 	k.assigned[depth] = k.around[depth]
 	if isTable {
-		k.total += k.around[depth] // in an array it has no key of its own
+		k.total += k.around[depth] // a table in an array has no key of its own
 	}
 }
 
@@ -166,7 +170,8 @@ func (k *keyCount) header(length int) {
 	k.total += length
 }
 
-// stringEnd returns the index of the last byte of the string that begins at i, or of the text if it does not end.
+// stringEnd returns the index of the last byte of the string that begins at i,
+// or len(text) if the string does not end.
 func stringEnd(text []byte, i int) int {
 	quote := text[i : i+1]
 	if triple := bytes.Repeat(quote, 3); bytes.HasPrefix(text[i:], triple) {
@@ -189,8 +194,9 @@ func stringEnd(text []byte, i int) int {
 	return len(text)
 }
 
-// selectKeys copies into dst what path leads to in src. A value that ends the path early, because it is no table, is copied
-// whole, and a table on the way is copied without contents when the path leads no further.
+// selectKeys copies into dst what path leads to in src. A value that ends the
+// path early, because it is no table, is copied whole. A table on the way is
+// copied without contents when the path leads no further.
 func selectKeys(dst, src map[string]any, path []string) {
 	for i, key := range path {
 		value, ok := src[key]
@@ -202,7 +208,8 @@ func selectKeys(dst, src map[string]any, path []string) {
 			dst[key] = value
 			return
 		}
-		// Where an earlier path took the whole table, inner is that of src itself and what follows changes nothing.
+		// Where an earlier path took the whole table, inner is the table of src
+		// itself, and copying into it changes nothing.
 		inner, ok := dst[key].(map[string]any)
 		if !ok {
 			inner = map[string]any{}
@@ -223,7 +230,7 @@ func renderTOML(tree map[string]any, limit int) (string, error) {
 	return out.text.String(), nil
 }
 
-// boundedBuffer refuses what is over its bound.
+// boundedBuffer fails at a write beyond its bound.
 type boundedBuffer struct {
 	text bytes.Buffer
 	left int

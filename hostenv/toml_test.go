@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Rendering repeats the names of tables; what that comes to is bounded, over all layers.
+// Rendering repeats the names of tables; what that comes to is bounded, over
+// all layers.
 func TestRenderLimit(t *testing.T) {
 	t.Parallel()
 	const want = "[t]\na = 1\n"
@@ -25,7 +26,8 @@ func TestRenderLimit(t *testing.T) {
 	}
 }
 
-// FuzzTOML checks that whatever can be read can be rendered, and that the rendered document means the same.
+// FuzzTOML checks that whatever can be read can be rendered, and that the
+// rendered document means the same.
 func FuzzTOML(f *testing.F) {
 	for _, seed := range []string{
 		"a = 1\n[t.u]\nb = \"x\"\n[[t.v]]\nc = [1, 'x', {d = 1979-05-27}]\n", "\"\" = inf\n'a b'.c = nan\n", "a = \"\"\"x\"\"\"\"\"\n#[[[\n",

@@ -10,14 +10,16 @@ import (
 	"strings"
 )
 
-// trust knows which directories the user has declared trustworthy; only their configuration is read. What a stronger file says
-// about a directory replaces what a weaker one says.
+// trust knows which directories the user has declared trustworthy; only their
+// configuration is read. What a stronger file says about a directory replaces
+// what a weaker one says.
 type trust struct {
 	levels  map[string]string // directory → "trusted" or "untrusted"
 	markers []string          // names that mark the root of a project
 }
 
-// newTrust reads projects.<dir>.trust_level and project_root_markers from files, weakest first.
+// newTrust reads projects.<dir>.trust_level and project_root_markers from
+// files, weakest first.
 func newTrust(files ...*tomlFile) (*trust, error) {
 	t := &trust{levels: map[string]string{}, markers: []string{".git"}}
 	for _, f := range files {
@@ -68,8 +70,9 @@ func (t *trust) merge(tree map[string]any) error {
 	return nil
 }
 
-// trustedDirs returns the directories from the root of cwd's project down to cwd that are trusted: by their own entry, or
-// else by that of the root, or else by that of the main worktree of its repository.
+// trustedDirs returns the trusted directories from the root of cwd's project
+// down to cwd. A directory is trusted by its own entry; without one by that of
+// the root; without that by the entry of the main worktree of its repository.
 func (t *trust) trustedDirs(ctx context.Context, cwd string) ([]string, error) {
 	way, err := wayTo(ctx, cwd)
 	if err != nil {
@@ -82,7 +85,7 @@ func (t *trust) trustedDirs(ctx context.Context, cwd string) ([]string, error) {
 	inherited := t.level(way[0])
 	if inherited == "" {
 		if main := mainWorktree(way[0].name); main != "" {
-			real, _ := filepath.EvalSymlinks(main) // without a real name it still has the one it was called by
+			real, _ := filepath.EvalSymlinks(main) // an error leaves the real name empty
 			inherited = t.level(place{main, real})
 		}
 	}
@@ -99,11 +102,13 @@ func (t *trust) trustedDirs(ctx context.Context, cwd string) ([]string, error) {
 	return dirs, nil
 }
 
-// place is a directory, by the name it was called and by its real one, which is empty where that cannot be found out.
+// place is a directory: the name that it was called by, and its real name,
+// which is empty where that cannot be found out.
 type place struct{ name, real string }
 
-// wayTo returns the directories from / to dir, which is absolute and clean. It resolves links step by step: to resolve every
-// name as a whole would look up each component again for every directory below it.
+// wayTo returns the directories from / to dir, which is absolute and clean. It
+// resolves links step by step: to resolve each name as a whole would look up
+// every component again for every directory below it.
 func wayTo(ctx context.Context, dir string) ([]place, error) {
 	way := []place{{"/", "/"}}
 	if dir == "/" {
@@ -125,7 +130,8 @@ func wayTo(ctx context.Context, dir string) ([]place, error) {
 	return way, nil
 }
 
-// realName resolves a path of which only the last component may be a link; empty if that leads nowhere.
+// realName resolves a path of which only the last component may be a link. It
+// returns "" if the link leads nowhere.
 func realName(path string) string {
 	info, err := os.Lstat(path)
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
@@ -137,7 +143,8 @@ func realName(path string) string {
 	return path
 }
 
-// level returns what the files say about p, by the name it was called or by its real one.
+// level returns what the files say about p, by the name that it was called by
+// or by its real one.
 func (t *trust) level(p place) string {
 	if level, ok := t.levels[p.name]; ok || p.real == "" {
 		return level
@@ -145,7 +152,8 @@ func (t *trust) level(p place) string {
 	return t.levels[p.real]
 }
 
-// fromRoot cuts way off above the root of the project: the last directory that holds a marker, or else the last one.
+// fromRoot cuts way off above the root of the project: the last directory that
+// holds a marker, or the last of way if none does.
 func (t *trust) fromRoot(ctx context.Context, way []place) ([]place, error) {
 	for i, p := range slices.Backward(way) {
 		for _, name := range t.markers {
@@ -169,9 +177,11 @@ func isMarker(path, name string) bool {
 	return err == nil
 }
 
-// mainWorktree returns the directory of the main worktree when root is a linked one, else "". A linked worktree has a file
-// .git with "gitdir: <main>/.git/worktrees/<name>", and that directory names the file in turn; without this the file could
-// claim the trust of any repository (gitrepository-layout(5)).
+// mainWorktree returns the directory of the main worktree when root is a linked
+// one, else "". A linked worktree has a file .git with "gitdir:
+// <main>/.git/worktrees/<name>", and a file in that directory names the .git
+// file in turn. Both are looked at: a .git file alone could claim the trust of
+// any repository (gitrepository-layout(5)).
 func mainWorktree(root string) string {
 	gitFile := filepath.Join(root, ".git")
 	gitDir, ok := strings.CutPrefix(readLine(gitFile), "gitdir:")
@@ -197,7 +207,8 @@ func joinPath(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// readLine returns the contents of a file without blanks around it, "" if it cannot be read.
+// readLine returns the contents of a file without blanks around it, "" if it
+// cannot be read.
 func readLine(path string) string {
 	text, err := readBounded(path)
 	if err != nil {
