@@ -1,6 +1,9 @@
-// Package httpclient sends the HTTP requests of http/request (rpc.md 6): exactly what was asked and nothing the caller did
-// not see. No cookies, no default user agent, no transparent compression; redirects and proxies by our own rules, connections
-// by net/http.
+// Package httpclient sends the HTTP requests of http/request (rpc.md 6):
+// exactly what the caller asked for, and nothing that the caller did not see.
+// It adds no cookies, no user agent and no compression. Redirects and proxies
+// follow our own rules; connections are those of net/http.
+//
+// All methods of a [Client] may run at once.
 package httpclient
 
 import (
@@ -15,7 +18,8 @@ import (
 	"time"
 )
 
-// The bounds of the connection pool and of what a server may send before the body.
+// Bounds of the pool of connections, and of what a server may send before the
+// body.
 const (
 	maxIdleConns        = 64
 	maxIdleConnsPerHost = 8
@@ -23,15 +27,17 @@ const (
 	maxResponseHeader   = 512 << 10 // bytes
 )
 
-// maxRedirects is how many redirects are followed; one more is an error; rpc.md 6.
+// maxRedirects is how many redirects are followed, as in the reference; one
+// more is an error (rpc.md 6).
 const maxRedirects = 10
 
-// Config is what a Client takes from its surroundings. The zero value sends no environment variable, uses no proxy and trusts
-// the roots of the system.
+// Config is what a Client takes from its surroundings. The zero value sends no
+// environment variable, uses no proxy and trusts the roots of the system.
 type Config struct {
-	// Env reads a variable of the server process for Header.ValueEnvVar.
+	// Env reads a variable of this process for Header.ValueEnvVar.
 	Env func(name string) (string, bool)
-	// Denied reports whether a variable must never leave the process, whatever the case of its name.
+	// Denied reports whether a variable must never leave the process, whatever
+	// the case of its name.
 	Denied func(name string) bool
 	// Proxy tells which requests go through which proxy; see ProxyFromEnv.
 	Proxy Proxy
@@ -39,13 +45,16 @@ type Config struct {
 	RootCAs *x509.CertPool
 }
 
-// Client sends requests. It keeps idle connections for later ones; Close drops them. All methods may run at once.
+// Client sends requests. It keeps idle connections for later requests; Close
+// drops them. All methods may run at once.
 type Client struct {
 	config Config
 	plain  *http.Transport
 
-	mu     sync.Mutex
-	secure *http.Transport // for whatever needs TLS; built at the first need, as reading the roots takes milliseconds
+	mu sync.Mutex
+	// secure is for all that needs TLS. It is built when something first does:
+	// reading the roots takes milliseconds.
+	secure *http.Transport
 }
 
 // New returns a client; the caller closes it.
@@ -54,7 +63,8 @@ func New(config Config) *Client {
 }
 
 func newTransport(proxy Proxy) *http.Transport {
-	// HTTP/2 would be a twentieth of the agent's binary, and every server speaks this.
+	// HTTP/2 would be a twentieth of the binary of the agent, and every server
+	// speaks this.
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &http.Transport{
@@ -70,7 +80,8 @@ func newTransport(proxy Proxy) *http.Transport {
 	}
 }
 
-// Close drops the idle connections. Requests and bodies under way go on until their own end or context.
+// Close drops the idle connections. Requests and bodies under way go on until
+// their own end or context.
 func (c *Client) Close() {
 	c.plain.CloseIdleConnections()
 	c.mu.Lock()
@@ -89,15 +100,17 @@ func (c *Client) secureTransport() *http.Transport {
 		if roots == nil {
 			roots = TrustedRoots()
 		}
-		// With suites of CBC, too, where a server has no others: which one it is was the caller's choice.
+		// Also with CBC suites, where a server has no others: the caller chose
+		// the server, and not we.
 		c.secure.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	}
 	return c.secure
 }
 
-// Do sends a request and follows redirects if it asks for it. It returns once the headers of the final answer are there; the
-// caller closes the body. Any status is a success. Errors are *ParamError or *TransportError. The request's timeout and ctx
-// cover the body too.
+// Do sends a request and follows redirects if the request says so. It returns
+// once the headers of the final answer are there; the caller closes the body.
+// Any status is a success. Errors are *ParamError or *TransportError. The
+// timeout of the request, and ctx, cover the body too.
 func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 	first, err := c.prepare(req)
 	if err != nil {
@@ -117,7 +130,7 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 
 var errTimeout = errors.New("timed out")
 
-// follow sends h, and then whatever the answers redirect to.
+// follow sends h, and then the requests that the answers redirect to.
 func (c *Client) follow(ctx context.Context, h *hop, redirects bool) (*http.Response, error) {
 	for n := 0; ; n++ {
 		resp, err := c.send(ctx, h)
@@ -168,11 +181,12 @@ func (c *Client) send(ctx context.Context, h *hop) (*http.Response, error) {
 	return resp, nil
 }
 
-// discard closes an answer that nobody reads, after the little that must be read for the connection to be of further use.
+// discard closes an answer that nobody reads. It reads the little that may be
+// left of it first: else the connection could not be used again.
 func discard(resp *http.Response) {
 	const little = 2 << 10
 	if resp.ContentLength <= little {
-		_, _ = io.CopyN(io.Discard, resp.Body, little) // whatever goes wrong ends with the connection
+		_, _ = io.CopyN(io.Discard, resp.Body, little) // after an error it is not used again
 	}
 	resp.Body.Close()
 }

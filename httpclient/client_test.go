@@ -25,7 +25,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rawServer answers every connection's requests with the bytes that answer returns, and then closes it if asked to.
+// rawServer answers the requests of every connection with the bytes that answer
+// returns, and then closes the connection if answer says so.
 type rawServer struct {
 	URL string
 
@@ -232,7 +233,8 @@ func TestParamErrors(t *testing.T) {
 	}
 }
 
-// What an answer to HEAD announces does not come, so it cannot be too long.
+// An answer to HEAD announces a length of which nothing comes, so it cannot be
+// too long.
 func TestHeadOfLargeBody(t *testing.T) {
 	t.Parallel()
 	s := newRawServer(t, func(string) (string, bool) {
@@ -360,7 +362,8 @@ func TestBrokenAnswers(t *testing.T) {
 		return "", true
 	})
 	c := newClient(t, Config{})
-	timeout := 2 * time.Second // until when the beginning of an answer has come, however busy the machine
+	// The beginning of an answer has come by then, however busy the machine.
+	timeout := 2 * time.Second
 	body, transport := "body", "transport"
 	tests := []struct {
 		path    string

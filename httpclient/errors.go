@@ -2,7 +2,8 @@ package httpclient
 
 import "fmt"
 
-// ParamError says which parameter of a request is wrong and why; it is refused with -32602. It never holds the content of an
+// ParamError says which parameter of a request is wrong and why. The agent
+// refuses it as invalid parameters, -32602. It never holds the content of an
 // environment variable.
 type ParamError struct{ text string }
 
@@ -12,7 +13,8 @@ func paramErrorf(format string, args ...any) error {
 	return &ParamError{text: fmt.Sprintf(format, args...)}
 }
 
-// TransportError says that no usable answer came: no connection, no TLS, a timeout, garbage, too many redirects; -32603.
+// TransportError says that no usable answer came: no connection, no TLS, a
+// timeout, garbage, too many redirects. The agent answers with -32603.
 type TransportError struct {
 	URL string // of the request that failed, without credentials
 	Err error
@@ -23,7 +25,8 @@ func (e *TransportError) Error() string { return fmt.Sprintf("http request for %
 // Unwrap returns the cause.
 func (e *TransportError) Unwrap() error { return e.Err }
 
-// BodyError says that the body of an answer ended early, broke its framing, timed out or was too large; -32603.
+// BodyError says that the body of an answer ended early, broke its framing,
+// timed out or was too large. The agent answers with -32603.
 type BodyError struct{ Err error }
 
 func (e *BodyError) Error() string { return fmt.Sprintf("reading http response body: %v", e.Err) }

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Proxy tells which requests go through which proxy. Unlike the matcher of net/http it makes no exception for loopback
-// targets: only NO_PROXY does (rpc.md 6). The zero value is no proxy.
+// Proxy tells which requests go through which proxy. Unlike that of net/http it
+// makes no exception for loopback targets: only NO_PROXY does (rpc.md 6). The
+// zero value is no proxy.
 type Proxy struct {
 	http, https *url.URL
 	bypass      []bypass
@@ -22,9 +23,10 @@ type bypass struct {
 	port   string       // empty is every port
 }
 
-// ProxyFromEnv reads HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, in upper or else in lower case; empty ones and proxies
-// that are no URL of a known scheme do not count. Under CGI, which REQUEST_METHOD shows, HTTP_PROXY may come from a header of
-// a request and is ignored.
+// ProxyFromEnv reads HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, in upper
+// or else in lower case. Empty ones do not count, nor do proxies that are no
+// URL of a known scheme. Under CGI, which sets REQUEST_METHOD, HTTP_PROXY is
+// ignored: there it may be a header of a request.
 func ProxyFromEnv(env func(name string) (string, bool)) Proxy {
 	get := func(name string) string {
 		if v, _ := env(name); v != "" {

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// redirect returns the request that an answer redirects to, nil if the answer is a final one: another status, or no usable
-// Location. It is an error if the target is not http or https.
+// redirect returns the request that an answer redirects to. It returns nil if
+// the answer is the final one: another status, or no Location that could be
+// used. A target that is not http or https is an error.
 func (h *hop) redirect(resp *http.Response) (*hop, error) {
 	next := &hop{method: h.method, header: maps.Clone(h.header), host: h.host, body: h.body, secret: h.secret}
 	switch resp.StatusCode {
@@ -37,7 +38,7 @@ func (h *hop) redirect(resp *http.Response) (*hop, error) {
 	}
 	target, err := resolveURL(h.url, location)
 	if err != nil {
-		return nil, nil // the client sees the redirect and may make sense of it
+		return nil, nil // the caller gets the redirect as the answer
 	}
 	target.User = nil // a server must not choose the credentials of the next request
 	next.url = target
@@ -58,14 +59,16 @@ func (h *hop) dropBody() {
 	}
 }
 
-// upgraded reports whether a redirect leads to the same host by https, at the usual ports: what a server answers that no
-// longer speaks http.
+// upgraded reports whether a redirect leads to the same host by https, both at
+// the usual ports: the answer of a server that speaks http no longer.
 func upgraded(from, to *url.URL) bool {
 	return from.Scheme == "http" && to.Scheme == "https" && from.Hostname() == to.Hostname() && port(from) == "80" && port(to) == "443"
 }
 
-// dropCredentials removes what was meant for one origin only: the usual headers, any that hold the content of a variable, and,
-// unless the host is the same, any whose name says that it is a secret. The name of the host is one of those things.
+// dropCredentials removes what was meant for one origin only: the usual
+// headers, all that hold the content of a variable, and the name of the host;
+// unless the host is the same, also all headers whose names say that they are
+// secrets.
 func (h *hop) dropCredentials(sameHost bool) {
 	for _, name := range []string{"Authorization", "Cookie", "Cookie2", "Proxy-Authorization", "Www-Authenticate"} {
 		h.header.Del(name)
@@ -79,8 +82,9 @@ func (h *hop) dropCredentials(sameHost bool) {
 	h.host = ""
 }
 
-// isSecret reports whether the name of a header says that its value gives access to something, as those of X-Api-Key,
-// Private-Token and X-Amz-Security-Token do.
+// isSecret reports whether the name of a header says that its value gives
+// access to something, as those of X-Api-Key, Private-Token and
+// X-Amz-Security-Token do.
 func isSecret(name string) bool {
 	name = strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(name))
 	for _, end := range []string{
@@ -93,7 +97,8 @@ func isSecret(name string) bool {
 	return false
 }
 
-// setReferer names the page that redirected to its own origin. Another one learns nothing of it, as with curl.
+// setReferer names the page that redirected, to its own origin only: another
+// origin learns nothing of it, as with curl.
 func (h *hop) setReferer(from *url.URL, sameOrigin bool) {
 	h.header.Del("Referer")
 	if sameOrigin {
@@ -101,7 +106,7 @@ func (h *hop) setReferer(from *url.URL, sameOrigin bool) {
 	}
 }
 
-// port returns the port of u or the usual one of its scheme.
+// port returns the port of u, or the usual one of its scheme.
 func port(u *url.URL) string {
 	if p := u.Port(); p != "" {
 		return p

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// redirector answers /CODE/TARGET with that redirect and everything else with what it saw.
+// redirector answers /CODE/TARGET with that redirect, and all else with what it
+// saw of the request.
 func redirector(w http.ResponseWriter, r *http.Request) {
 	var code int
 	if _, err := fmt.Sscanf(r.URL.Path, "/%d/", &code); err == nil {
@@ -124,7 +125,8 @@ func TestRedirectCredentials(t *testing.T) {
 	}
 }
 
-// The content of a variable goes to the origin it was meant for, under whatever name, and does not come back from elsewhere.
+// The content of a variable goes to the origin that it was meant for, under
+// whatever name of a header, and does not come back from elsewhere.
 func TestRedirectDropsVariables(t *testing.T) {
 	t.Parallel()
 	first := httptest.NewServer(http.HandlerFunc(redirector))
@@ -162,7 +164,8 @@ func TestRedirectDropsVariables(t *testing.T) {
 	}
 }
 
-// Only the way to https of the same host is as good as the same origin for a secret that the caller has named as it likes.
+// A header that the caller named for a secret follows a redirect only to the
+// same origin, and from http to https of the same host.
 func TestRedirectOrigins(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -11,13 +11,15 @@ import (
 	"time"
 )
 
-// Request is one HTTP request. Do does not change it and keeps nothing of it after the body of the answer is closed.
+// Request is one HTTP request. Do does not change it, and keeps nothing of it
+// once the body of the answer is closed.
 type Request struct {
-	Method          string // any token; case is kept
-	URL             string // absolute, http or https
-	Headers         []Header
-	Body            []byte         // empty is no body
-	Timeout         *time.Duration // for headers and body together; nil is none, zero fails at once
+	Method  string // any token; case is kept
+	URL     string // absolute, http or https
+	Headers []Header
+	Body    []byte // empty is no body
+	// Timeout is for headers and body together; nil is none, zero fails at once.
+	Timeout         *time.Duration
 	FollowRedirects bool
 }
 
@@ -25,8 +27,9 @@ type Request struct {
 type Header struct {
 	Name  string
 	Value string
-	// ValueEnvVar, if set, names a variable of the server process whose content is appended to Value. The header does not
-	// follow a redirect to another origin. Answers have none.
+	// ValueEnvVar, if set, names a variable of this process whose content is
+	// appended to Value. Such a header does not follow a redirect to another
+	// origin. Headers of answers have none.
 	ValueEnvVar *string
 }
 
@@ -35,12 +38,13 @@ type hop struct {
 	method string
 	url    *url.URL // without credentials and fragment
 	header http.Header
-	host   string // replaces that of the URL, if not empty
+	host   string // if not empty, it replaces that of the URL
 	body   []byte
 	secret []string // names of headers that hold the content of a variable
 }
 
-// prepare checks the parameters of a request and reads the variables it names.
+// prepare checks the parameters of a request and reads the variables that it
+// names.
 func (c *Client) prepare(req *Request) (*hop, error) {
 	if !isToken(req.Method) {
 		return nil, paramErrorf("method %q is no http token", bounded(req.Method))
@@ -66,7 +70,8 @@ func (c *Client) prepare(req *Request) (*hop, error) {
 			return nil, err
 		}
 		if strings.EqualFold(f.Name, "Host") && !isHostPort(strings.Trim(value, " \t")) {
-			return nil, paramErrorf("value of header %q is no host or host:port", bounded(f.Name)) // net/http would send an empty one
+			// net/http would send an empty Host.
+			return nil, paramErrorf("value of header %q is no host or host:port", bounded(f.Name))
 		}
 		explicit.Add(f.Name, value)
 		if f.ValueEnvVar != nil {
@@ -74,7 +79,8 @@ func (c *Client) prepare(req *Request) (*hop, error) {
 		}
 	}
 	h.host = strings.Trim(explicit.Get("Host"), " \t")
-	// Framing belongs to the transport: a length that is not that of the body would let one request smuggle in another.
+	// Framing is left to net/http: a length that is not that of the body would
+	// let one request smuggle in another.
 	for _, name := range []string{"Host", "Content-Length", "Transfer-Encoding", "Trailer"} {
 		explicit.Del(name)
 	}
@@ -109,7 +115,9 @@ func (c *Client) headerValue(f Header) (string, error) {
 	return value, nil
 }
 
-// request makes what net/http sends. GetBody lets it repeat a request whose reused connection turned out to be dead.
+// request makes a request for net/http. From a bytes.Reader the body can be
+// read anew, so net/http repeats the request when the connection that it reused
+// turns out to be dead.
 func (h *hop) request(ctx context.Context) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, h.method, h.url.String(), bytes.NewReader(h.body))
 	if err != nil {
@@ -129,8 +137,9 @@ func (h *hop) request(ctx context.Context) (*http.Request, error) {
 	return r, nil
 }
 
-// actedOn are the headers that net/http looks up in requests, by these names: whether the connection can be used again, whether
-// the request may be repeated, and what goes to a proxy.
+// actedOn are the headers that net/http looks up in requests, by these names:
+// whether the connection can be used again, whether the request may be
+// repeated, and what goes to a proxy.
 var actedOn = map[string]bool{
 	"Connection": true, "Expect": true, "Idempotency-Key": true, "X-Idempotency-Key": true, "Proxy-Authorization": true,
 }
@@ -149,7 +158,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// bounded cuts a text that is named in an error.
+// bounded cuts a text that an error is to name.
 func bounded(s string) string {
 	const limit = 512
 	if len(s) > limit {

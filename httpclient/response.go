@@ -12,17 +12,18 @@ import (
 	"strings"
 )
 
-// MaxBufferedBody is how long a body ReadBody takes, in bytes.
+// MaxBufferedBody bounds the body that ReadBody takes, in bytes.
 const MaxBufferedBody = 512 << 20
 
 // Response is the final answer to a request.
 type Response struct {
 	Status int
-	// Headers are sorted by name, which is in lower case; repeats keep their order. Values that are not visible ASCII are
-	// left out.
+	// Headers are sorted by name, which is in lower case; those of the same
+	// name keep their order. Values that are not visible ASCII are left out.
 	Headers []Header
-	// Body is what came over the wire, without any decoding but that of chunks; never nil. The caller closes it. Read returns
-	// io.EOF or a *BodyError.
+	// Body is what came over the wire, without any decoding but that of chunks.
+	// It is never nil; the caller closes it. Read returns io.EOF or a
+	// *BodyError.
 	Body io.ReadCloser
 
 	length int64 // as announced, -1 if unknown
@@ -30,12 +31,12 @@ type Response struct {
 
 func newResponse(cancel context.CancelFunc, resp *http.Response) *Response {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		resp.Body.Close() // what follows belongs to a protocol that the client did not ask for
+		resp.Body.Close() // what follows is of a protocol that nobody here speaks
 		resp.Body = http.NoBody
 	}
 	length := resp.ContentLength
 	if resp.Body == http.NoBody {
-		length = 0 // what the answer to a HEAD announces does not come
+		length = 0 // an answer to HEAD announces a length and sends nothing
 	}
 	return &Response{
 		Status:  resp.StatusCode,
@@ -45,16 +46,20 @@ func newResponse(cancel context.CancelFunc, resp *http.Response) *Response {
 	}
 }
 
-// ReadBody reads the whole body and closes it. A body over MaxBufferedBody is a *BodyError, as is one that breaks. The
-// slice comes from alloc, which returns an empty one with room for at least n bytes, or why there is none; it is asked
-// again when a body turns out to be longer, and the slice before is then no longer used.
+// ReadBody reads the whole body and closes it. A body over MaxBufferedBody is a
+// *BodyError, and so is one that breaks. The slice comes from alloc, which
+// returns an empty one with room for at least n bytes, or why there is none.
+// alloc is called again when a body turns out to be longer; the slice before is
+// not used from then on.
 func (r *Response) ReadBody(alloc func(n int) ([]byte, error)) ([]byte, error) {
 	defer r.Body.Close()
 	tooLong := &BodyError{Err: fmt.Errorf("over %d bytes", MaxBufferedBody)}
 	if r.length > MaxBufferedBody {
 		return nil, tooLong
 	}
-	// The server's word is good for a first megabyte, and once that has come for the rest.
+	// The announced length is believed up to one megabyte, and beyond that once
+	// the megabyte has come: else a server could have any amount of memory
+	// taken by a header.
 	const first = 1 << 20
 	body, err := alloc(int(min(max(r.length, bytes.MinRead), first)))
 	if err != nil {
@@ -71,7 +76,7 @@ func (r *Response) ReadBody(alloc func(n int) ([]byte, error)) ([]byte, error) {
 				return nil, err
 			}
 		}
-		// Full: often this is the end, for which it need not grow.
+		// Full: often the body ends here, and then the slice need not grow.
 		var more [1]byte
 		switch _, err := io.ReadFull(r.Body, more[:]); {
 		case err == io.EOF:
@@ -95,7 +100,7 @@ func (r *Response) ReadBody(alloc func(n int) ([]byte, error)) ([]byte, error) {
 
 func responseHeaders(resp *http.Response) []Header {
 	fields := resp.Header
-	// net/http takes these two apart; put them back as they came.
+	// net/http takes these two out of the headers. They go back, as they came.
 	if len(resp.TransferEncoding) > 0 {
 		fields["Transfer-Encoding"] = resp.TransferEncoding
 	}
@@ -105,7 +110,7 @@ func responseHeaders(resp *http.Response) []Header {
 	headers := make([]Header, 0, len(fields))
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !isToken(name) {
-			continue // net/http lets some through that nobody can ask for
+			continue // net/http lets names pass that no request could have
 		}
 		for _, value := range fields[name] {
 			if isVisible(value) {
@@ -126,7 +131,8 @@ func isVisible(s string) bool {
 	return true
 }
 
-// body gives the errors of a body their type, and the context's resources back when it is closed.
+// body gives the errors of a body their type. Closing it ends the timer of the
+// request, too.
 type body struct {
 	cancel context.CancelFunc
 	io.ReadCloser

@@ -6,8 +6,10 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// TrustedRoots returns the roots of the system, or the ones compiled in when it has none, as in a container made from scratch.
-// The package that installs the latter by itself would parse them at every start.
+// TrustedRoots returns the roots of the system, or those compiled in when the
+// system has none, as in a container made from scratch. Those are parsed here,
+// when they are needed: the package that installs them by itself would do that
+// at every start.
 func TrustedRoots() *x509.CertPool {
 	pool, err := x509.SystemCertPool()
 	if err == nil && !pool.Equal(x509.NewCertPool()) {
@@ -21,7 +23,7 @@ func bundledRoots() *x509.CertPool {
 	for root := range bundle.Roots() {
 		cert, err := x509.ParseCertificate(root.Certificate)
 		if err != nil {
-			continue // one that this Go cannot read is not to be trusted
+			continue // what this version of Go cannot read it does not trust
 		}
 		if root.Constraint == nil {
 			pool.AddCert(cert)

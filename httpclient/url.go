@@ -9,9 +9,11 @@ import (
 	"strings"
 )
 
-// parseURL reads an absolute http or https URL as the WHATWG URL standard does for what people paste: blanks around it do not
-// count, tabs and line ends nowhere, `\` separates like `/`, any number of slashes may follow the scheme, and bytes that may
-// not stand in a URL are encoded. Dot segments are resolved. The result has a path and no fragment.
+// parseURL reads an absolute http or https URL as the WHATWG URL standard reads
+// what people paste: blanks around it do not count, tabs and line ends nowhere,
+// `\` separates like `/`, any number of slashes may follow the scheme, and
+// bytes that may not stand in a URL are encoded. Dot segments are resolved. The
+// result has a path and no fragment.
 func parseURL(text string) (*url.URL, error) {
 	text = clean(text)
 	scheme, rest, ok := strings.Cut(text, ":")
@@ -29,7 +31,8 @@ func parseURL(text string) (*url.URL, error) {
 	return finish(u)
 }
 
-// resolveURL is parseURL for the target of a redirect, which may be relative to base.
+// resolveURL is parseURL for the target of a redirect, which may be relative to
+// base.
 func resolveURL(base *url.URL, text string) (*url.URL, error) {
 	text = clean(text)
 	if scheme, _, ok := strings.Cut(text, ":"); ok && isScheme(scheme) {
@@ -56,10 +59,11 @@ func finish(u *url.URL) (*url.URL, error) {
 	if u.Path == "" {
 		u.Path = "/"
 	}
-	return u.ResolveReference(u), nil // which removes the dot segments
+	return u.ResolveReference(u), nil // ResolveReference removes the dot segments
 }
 
-// clean does to a URL text what has no place in net/url.
+// clean encodes or removes what net/url would refuse or keep in a URL text, and
+// the WHATWG standard does not.
 func clean(text string) string {
 	text = strings.TrimFunc(text, func(r rune) bool { return r <= ' ' })
 	text, _, _ = strings.Cut(text, "#")
@@ -77,7 +81,9 @@ func clean(text string) string {
 		case c == '%' && !isEscape(text[i:]), c <= ' ', c == '"', c == '<', c == '>', c == 0x7f:
 			fmt.Fprintf(&out, "%%%02X", c)
 		case c >= 0x80 && query:
-			fmt.Fprintf(&out, "%%%02X", c) // net/url encodes the rest of the URL itself, but sends a query as it is
+			// net/url encodes the rest of the URL itself, and leaves a query as
+			// it is.
+			fmt.Fprintf(&out, "%%%02X", c)
 		default:
 			out.WriteByte(c)
 		}
@@ -93,8 +99,9 @@ func isEscape(s string) bool {
 	return err == nil
 }
 
-// isHostPort reports whether s is what a Host header may hold: a name, an IPv4 address or an IPv6 address in brackets, and
-// perhaps a port (RFC 9110, section 7.2; RFC 3986, section 3.2.2).
+// isHostPort reports whether s is what a Host header may hold: a name, an IPv4
+// address or an IPv6 address in brackets, and perhaps a port (RFC 9110, section
+// 7.2; RFC 3986, section 3.2.2).
 func isHostPort(s string) bool {
 	host := s
 	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, ']') {
@@ -133,7 +140,8 @@ func isScheme(s string) bool {
 	return s != ""
 }
 
-// plainURLError takes the URL out of an error: it may hold a password, and the caller names it anyway.
+// plainURLError takes the URL out of an error: a URL may hold a password, and
+// the caller names it anyway.
 func plainURLError(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err
