@@ -17,16 +17,19 @@ import (
 	"time"
 )
 
-// Lobby holds connections of strangers. A newcomer waits for none of them for
-// long: when all seats are taken, the connection that has had its seat the
-// longest is closed, once it has had it for a turn. Its methods may be called at
-// once, but for Enter, which is for the one goroutine that accepts.
+// Lobby has seats for connections of strangers. When all are taken, the
+// connection that has had its seat the longest is closed for a newcomer, once
+// it has had the seat for a turn: so a newcomer never waits for long. The
+// methods may be called at once, but for Enter, which only the goroutine that
+// accepts may call.
 type Lobby struct {
 	turn  time.Duration
 	seats chan struct{} // holds an element for each connection that has not left
 
-	mu      sync.Mutex // protects the fields below
-	waiting list.List  // of guest, the oldest first; without those that were closed for a newcomer, and those that are attended to
+	mu sync.Mutex // protects the fields below
+	// waiting is of guest, the oldest first. A connection leaves it when it is
+	// closed for a newcomer and when it is attended to.
+	waiting list.List
 	places  map[net.Conn]*list.Element
 	closed  bool
 }
@@ -36,14 +39,16 @@ type guest struct {
 	since time.Time
 }
 
-// New returns a lobby for so many connections. Each may keep its seat for the
-// turn, however many come: with 0 the oldest goes as soon as somebody comes.
+// New returns a lobby with so many seats. A connection may keep its seat for
+// the turn, however many come; with a turn of 0 the oldest goes as soon as
+// somebody comes.
 func New(seats int, turn time.Duration) *Lobby {
 	return &Lobby{turn: turn, seats: make(chan struct{}, seats), places: map[net.Conn]*list.Element{}}
 }
 
-// Enter finds a seat for conn, or reports false once the lobby or done, which is
-// closed before it, is closed. Whoever has entered has to leave.
+// Enter waits for a seat for conn. It returns false when done is closed, which
+// has to happen before Close, and when the lobby is closed already. Whatever
+// has entered has to leave.
 func (l *Lobby) Enter(conn net.Conn, done <-chan struct{}) bool {
 	for {
 		select {
@@ -73,32 +78,33 @@ func (l *Lobby) sit(conn net.Conn) bool {
 	return true
 }
 
-// Attend keeps the seat of conn but has it closed for no newcomer any more: it is
-// the server that takes its time now.
+// Attend keeps the seat of conn, which no newcomer can have closed from now on:
+// it is the server that takes its time now.
 func (l *Lobby) Attend(conn net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.forget(conn)
+	l.forgetLocked(conn)
 }
 
 // Leave gives up the seat of conn, which has entered.
 func (l *Lobby) Leave(conn net.Conn) {
 	l.mu.Lock()
-	l.forget(conn)
+	l.forgetLocked(conn)
 	l.mu.Unlock()
 	<-l.seats
 }
 
-// forget needs the mutex.
-func (l *Lobby) forget(conn net.Conn) {
+// forgetLocked takes conn out of those that a newcomer may have closed.
+func (l *Lobby) forgetLocked(conn net.Conn) {
 	if place, ok := l.places[conn]; ok {
 		l.waiting.Remove(place)
 		delete(l.places, conn)
 	}
 }
 
-// Close closes all connections that nobody attends to, also those that a server
-// is yet to hear of. The lobby is empty when all have left.
+// Close closes all connections that nobody attends to, also those that the
+// server has accepted and not yet served. The lobby is empty when all have
+// left.
 func (l *Lobby) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,21 +117,25 @@ func (l *Lobby) Close() {
 // Len is how many seats are taken.
 func (l *Lobby) Len() int { return len(l.seats) }
 
-// closeOldest closes the oldest connection if its turn is over. The lock is held
-// while closing, so a connection that has left is never closed. Else the channel tells when its turn is over. A nil channel never does: a seat is
-// about to be free.
+// closeOldest closes the oldest connection if its turn is over. Else it returns
+// a channel that tells when the turn is over. It returns a nil channel when a
+// seat is about to be free, or all are attended to: then only a seat can be
+// waited for.
+//
+// The mutex is held while closing: so a connection that has left is never
+// closed.
 func (l *Lobby) closeOldest() <-chan time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	place := l.waiting.Front()
 	if place == nil {
-		return nil // all are closed already and on their way out, or attended to
+		return nil // all seats are of connections closed already or attended to
 	}
 	oldest := place.Value.(guest)
 	if left := l.turn - time.Since(oldest.since); left > 0 {
 		return time.After(left)
 	}
-	l.forget(oldest.conn)
+	l.forgetLocked(oldest.conn)
 	// Its goroutine meets the error and leaves.
 	_ = oldest.conn.Close()
 	return nil

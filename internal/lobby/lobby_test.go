@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// enter has a connection enter and, if it is let in, leave when it is closed, as
-// the goroutine of a server does.
+// enter lets a connection enter. If it is let in, it leaves when it is closed,
+// as the goroutine of a server does.
 func enter(l *Lobby, done <-chan struct{}) (conn net.Conn, closed <-chan struct{}, ok bool) {
 	conn, other := net.Pipe()
 	gone := make(chan struct{})
@@ -33,7 +33,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// TestTurn: a newcomer takes the place of the oldest as soon as that has had its turn, and no later.
+// TestTurn: a newcomer takes the seat of the oldest connection as soon as that
+// has had its turn, and no sooner.
 func TestTurn(t *testing.T) {
 	t.Parallel()
 	for _, turn := range []time.Duration{0, time.Second} {
@@ -76,7 +77,8 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// TestAttended: who is being attended to keeps the seat, and a newcomer waits.
+// TestAttended: a connection that is attended to keeps its seat, and a newcomer
+// waits.
 func TestAttended(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -90,7 +92,8 @@ func TestAttended(t *testing.T) {
 			t.Errorf("closed: %v and %v, want the second alone", isClosed(firstGone), isClosed(secondGone))
 		}
 		l.Attend(third)
-		// All are attended to: the next one waits until one leaves, or it is over.
+		// All are attended to: the next one waits until one leaves, or done is
+		// closed.
 		done := make(chan struct{})
 		entered := make(chan bool)
 		var fourth net.Conn
@@ -118,7 +121,7 @@ func TestAttended(t *testing.T) {
 		if <-entered {
 			t.Error("let in at the end")
 		}
-		// Close leaves alone who is attended to.
+		// Close does not close connections that are attended to.
 		l.Close()
 		synctest.Wait()
 		if l.Len() != 2 {
