@@ -1,4 +1,5 @@
-// Package secretfile looks at who else may read or change a file that holds a secret.
+// Package secretfile looks at whether others can read or change a file that
+// holds a secret.
 package secretfile
 
 import (
@@ -8,10 +9,14 @@ import (
 	"syscall"
 )
 
-// Exposed says that others of this machine can read or change a file that belongs to the user of this process, as ssh does with a private key.
-// It returns nil for a file of somebody else, who has decided on that: engines and Kubernetes mount secrets that belong to root, for all in a
-// container to read. One of root may be read by its group, as keys in /etc/ssl often are. A file that cannot be looked at is left to whoever
-// reads it.
+// Exposed returns an error if others of this machine can read or change a file
+// that belongs to the user of this process, as ssh does with a private key.
+//
+// It returns nil for a file of somebody else, who has decided on its mode:
+// container engines and Kubernetes mount secrets that belong to root, for all
+// in a container to read. A file of root may be read by its group, as keys in
+// /etc/ssl often are. Of a file that cannot be looked at it says nothing:
+// whoever reads it gets the error.
 func Exposed(path string) error {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
