@@ -46,7 +46,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// FuzzDecode: what can be decoded is what encoding the result gives.
+// FuzzDecode: text that can be decoded is the text that the result is encoded
+// to.
 func FuzzDecode(f *testing.F) {
 	f.Add("+/8=", "-_8")
 	f.Add("AB==", "AB")
