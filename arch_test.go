@@ -45,9 +45,10 @@ var rules = map[string]rule{
 	"sandbox/internal/childtest":       {nil, "processes of tests; it knows nothing of what is tested in them"},
 	"sandbox/internal/openat":          {nil, "a path is opened whatever for"},
 	"sandbox/internal/pathname":        {nil, "a path is a text"},
+	"sandbox/view":                     {[]string{"sandbox", "sandbox/internal/openat", "sandbox/internal/pathname"}, "a view shows what a resolved policy says, to whomever"},
 
 	"helper": {nil, "says what the binary can be made, and no more"},
-	"helper/confine": {[]string{"sandbox", "sandbox/enforce", "procs", "helper/supervise", "internal/caps", "internal/pack", "internal/thread", "internal/userns"},
+	"helper/confine": {[]string{"sandbox", "sandbox/enforce", "sandbox/view", "procs", "helper/supervise", "internal/caps", "internal/pack", "internal/thread", "internal/userns"},
 		"what confines a command knows policies and how a process is staged, not requests, sessions or configuration"},
 	"helper/supervise": {[]string{"sandbox", "internal/caps", "internal/thread", "internal/usernotify"},
 		"a call is judged by the policy alone, whatever the command is and however it was started"},

@@ -20,9 +20,9 @@ type mountLine struct {
 	point  string // where it is
 }
 
-// privateAliases are the other paths at which mounts show what is private, or
+// PrivateAliases are the other paths at which mounts show what is private, or
 // a part of it, canonical (sandbox.md 14.2).
-func privateAliases(root int, private []string) ([]string, error) {
+func PrivateAliases(root int, private []string) ([]string, error) {
 	if len(private) == 0 {
 		return nil, nil
 	}
@@ -56,7 +56,7 @@ func privateAliases(root int, private []string) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
-// aliasesHere is privateAliases in the root of this process.
+// aliasesHere is PrivateAliases in the root of this process.
 func aliasesHere(private []string) ([]string, error) {
 	if len(private) == 0 {
 		return nil, nil
@@ -66,7 +66,7 @@ func aliasesHere(private []string) ([]string, error) {
 		return nil, fmt.Errorf("looking for aliases of private paths: %w", &os.PathError{Op: "open", Path: "/", Err: err})
 	}
 	defer unix.Close(root)
-	return privateAliases(root, private)
+	return PrivateAliases(root, private)
 }
 
 // aliases are the paths at which mounts show what is at name, which is in the

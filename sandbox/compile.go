@@ -20,6 +20,10 @@ var minimalPaths = []string{
 // (sandbox.md 6.3).
 var protectedNames = []string{".agents", ".aws", ".codex", ".git"}
 
+// ProtectedNames are the names that are kept read-only at the top of every
+// writable root, in a slice of the caller's.
+func ProtectedNames() []string { return slices.Clone(protectedNames) }
+
 // Compile gives the policy of the profile (sandbox.md 3 to 6), without a look
 // at the file system. The error is ErrNeedsCwd, or names what cannot be
 // enforced or is out of bounds.

@@ -6,7 +6,6 @@
 // [Policy.Resolve] looks the paths up on this host and gives the policy of the
 // objects that are really there. [Policy.Backend] chooses the layers that can
 // express the policy exactly on a [Host], or fails: nothing here ever enforces
-// less than the policy says. [Resolved.EnterView] makes the policy's view the root
-// of a process, and tells which mounts that depends on ([Mounted]). [Served]
-// remembers what commands could write, for the policies of later ones.
+// less than the policy says. [Served] remembers what commands could write, for
+// the policies of later ones.
 package sandbox

@@ -9,7 +9,7 @@ import (
 
 // Ruleset is what Landlock shall allow; what it handles and no rule allows is
 // refused with EACCES, or EXDEV for a rename or link between directories. It is
-// a pure value; RestrictProcess and RestrictThread put it into force.
+// a pure value, which package enforce puts into force.
 type Ruleset struct {
 	FS     uint64 // the LANDLOCK_ACCESS_FS rights that are handled; may be 0
 	Scoped uint64 // the LANDLOCK_SCOPE restrictions

@@ -148,14 +148,16 @@ func (p *Policy) Temporary(path string) bool {
 // but directories, which no glob denies (sandbox.md 6.5).
 func (p *Policy) DeniesFile(path string) bool {
 	for _, g := range p.Globs {
-		if g.matches(path) {
+		if g.Matches(path) {
 			return true
 		}
 	}
 	return false
 }
 
-func (g Glob) matches(path string) bool {
+// Matches tells whether path, which is absolute and clean, is one that the glob
+// denies if there is a file.
+func (g Glob) Matches(path string) bool {
 	if len(path) <= len(g.Base) || path[len(g.Base)] != '/' || path[:len(g.Base)] != g.Base {
 		return false
 	}

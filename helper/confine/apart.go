@@ -11,7 +11,7 @@ import (
 
 	"github.com/execagent/execagent/internal/caps"
 	"github.com/execagent/execagent/internal/pack"
-	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/view"
 )
 
 // A command with limits is not forked from T1, since it would have to be born
@@ -105,7 +105,7 @@ func (c *config) becomeApart() error {
 
 // passMade tells init which mounts the view depends on, and waits until it has
 // found all of them.
-func passMade(socket int, made []sandbox.Mounted) error {
+func passMade(socket int, made []view.Mounted) error {
 	list := pack.AppendInt(nil, len(made))
 	for _, m := range made {
 		list = pack.AppendInt(pack.AppendString(list, m.Path), int(m.ID))
@@ -129,19 +129,19 @@ func passMade(socket int, made []sandbox.Mounted) error {
 }
 
 // readMade reads what passMade has passed on.
-func readMade(fd int) ([]sandbox.Mounted, error) {
+func readMade(fd int) ([]view.Mounted, error) {
 	list, err := readAt(fd, maxMade)
 	if err != nil {
 		return nil, err
 	}
 	d := pack.NewDecoder(list)
-	var made []sandbox.Mounted
+	var made []view.Mounted
 	for range d.Int() {
 		path, id := d.String(maxMade), d.Uint64()
 		if !d.OK() {
 			break
 		}
-		made = append(made, sandbox.Mounted{Path: path, ID: id})
+		made = append(made, view.Mounted{Path: path, ID: id})
 	}
 	return made, d.End()
 }

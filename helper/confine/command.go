@@ -15,6 +15,7 @@ import (
 	"github.com/execagent/execagent/internal/userns"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/view"
 )
 
 // grace is how long an init without a PID namespace may take to kill what it
@@ -81,7 +82,7 @@ func (c Command) Prepare() (*procs.Stage, error) {
 	if c.Backend.MountNS {
 		// With the network restricted the filter lets nobody connect anyway.
 		var err error
-		if cfg.Sockets, err = sandbox.SocketPaths(); err != nil && c.Policy.Network == sandbox.NetworkEnabled {
+		if cfg.Sockets, err = view.SocketPaths(); err != nil && c.Policy.Network == sandbox.NetworkEnabled {
 			return nil, fmt.Errorf("listing the sockets of this host: %w", err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/execagent/execagent/helper/supervise"
 	"github.com/execagent/execagent/internal/userns"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/view"
 )
 
 const (
@@ -232,7 +233,7 @@ func (c *config) resolve() (*sandbox.Resolved, error) {
 
 // enterView makes the policy's view the root of this process, if the backend
 // has views, and returns the mounts that it depends on.
-func (c *config) enterView(resolved *sandbox.Resolved) ([]sandbox.Mounted, error) {
+func (c *config) enterView(resolved *sandbox.Resolved) ([]view.Mounted, error) {
 	if !c.Backend.MountNS {
 		return nil, nil
 	}
@@ -241,8 +242,8 @@ func (c *config) enterView(resolved *sandbox.Resolved) ([]sandbox.Mounted, error
 		return nil, err
 	}
 	defer stdio.close()
-	view := sandbox.ViewOptions{FreshProc: c.Backend.PIDNS, Terminal: stdio.terminal, Sockets: c.Sockets}
-	made, err := resolved.EnterView(view)
+	options := view.Options{FreshProc: c.Backend.PIDNS, Terminal: stdio.terminal, Sockets: c.Sockets}
+	made, err := view.Enter(resolved, options)
 	if err != nil {
 		return nil, fmt.Errorf("building the view: %w", err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/execagent/execagent/internal/userns"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/view"
 )
 
 // starts is how many commands TestReplacedWhileStarting starts of each kind.
@@ -133,13 +134,13 @@ func TestApartWaits(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name string
-		made []sandbox.Mounted
+		made []view.Mounted
 		lost bool
 	}{
 		{"none", nil, false},
-		{"one", []sandbox.Mounted{{Path: "/", ID: root}}, false},
-		{"one that is gone", []sandbox.Mounted{{Path: "/", ID: root}, {Path: "/gone", ID: 1 << 40}}, true},
-		{"one that is elsewhere", []sandbox.Mounted{{Path: "/elsewhere", ID: root}}, true},
+		{"one", []view.Mounted{{Path: "/", ID: root}}, false},
+		{"one that is gone", []view.Mounted{{Path: "/", ID: root}, {Path: "/gone", ID: 1 << 40}}, true},
+		{"one that is elsewhere", []view.Mounted{{Path: "/elsewhere", ID: root}}, true},
 	} {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 		if err != nil {

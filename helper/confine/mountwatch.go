@@ -15,6 +15,7 @@ import (
 
 	"github.com/execagent/execagent/internal/thread"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/view"
 )
 
 // What hides or protects a path in the view is a mount on the object there.
@@ -57,7 +58,7 @@ func newMountWatch(l sandbox.Backend, resolved *sandbox.Resolved) (w *mountWatch
 func mountAt(path string) (uint64, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_MNT_ID, &st)
-	return st.Mnt_id, os.NewSyscallError("statx", err) // EnterView fails where it is not known
+	return st.Mnt_id, os.NewSyscallError("statx", err) // view.Enter fails where it is not known
 }
 
 // carvedPaths are those that exist and are shown in another way than what is
@@ -89,7 +90,7 @@ func carvedPaths(resolved *sandbox.Resolved) map[string]bool {
 
 // record is told which mounts the view depends on, once it is there, and fails
 // if one of them is gone already: nothing may rely on the view before.
-func (w *mountWatch) record(made []sandbox.Mounted) error {
+func (w *mountWatch) record(made []view.Mounted) error {
 	if w == nil {
 		return nil
 	}

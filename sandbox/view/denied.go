@@ -1,4 +1,4 @@
-package sandbox
+package view
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/internal/openat"
 	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"golang.org/x/sys/unix"
@@ -35,7 +36,7 @@ const (
 // deny file by file, is hidden with the directory that it lies in: a command can
 // make as much of it as it likes, and must not keep all later ones from running.
 type globber struct {
-	policy *Policy
+	policy *sandbox.Policy
 	files  map[string]bool
 	hidden map[string]bool // directories; nothing below them is in files
 }
@@ -45,7 +46,7 @@ type globber struct {
 // (covers): canonical, sorted (sandbox.md 6.5). Directories of others that cannot be read are not
 // searched, as the confined process can read no more. Files that nothing grants are left out.
 // The directories are hidden with all that is in them.
-func deniedFiles(root int, p *Policy) (files, directories []string, err error) {
+func deniedFiles(root int, p *sandbox.Policy) (files, directories []string, err error) {
 	g := globber{policy: p, files: map[string]bool{}, hidden: map[string]bool{}}
 	for _, glob := range p.Globs {
 		if err := g.glob(root, glob); err != nil {
@@ -55,7 +56,7 @@ func deniedFiles(root int, p *Policy) (files, directories []string, err error) {
 	return slices.Sorted(maps.Keys(g.files)), slices.Sorted(maps.Keys(g.hidden)), nil
 }
 
-func (g *globber) glob(root int, glob Glob) error {
+func (g *globber) glob(root int, glob sandbox.Glob) error {
 	if pathname.Within(glob.Base, "/proc") {
 		return errors.New("what is in /proc cannot be listed ahead")
 	}
@@ -102,7 +103,7 @@ func (g *globber) directory(fd int, name string, depth int, bounded bool) error 
 			}
 			full := path.Join(name, entry)
 			maybeDir := kind == unix.DT_DIR || kind == unix.DT_UNKNOWN
-			if maybeDir && depth == 1 && !bounded || len(full) >= MaxPath && (maybeDir || g.policy.DeniesFile(full)) {
+			if maybeDir && depth == 1 && !bounded || len(full) >= sandbox.MaxPath && (maybeDir || g.policy.DeniesFile(full)) {
 				// It is too deep, or no path that the kernel takes.
 				if err := g.hide(name); err != nil {
 					return err
@@ -132,7 +133,7 @@ func (g *globber) entry(dir int, entry string, kind byte, name string, depth int
 	if kind != unix.DT_DIR {
 		return g.file(name, kind == unix.DT_LNK)
 	}
-	if g.policy.Access(name) < Read && !g.policy.Leads(name) {
+	if g.policy.Access(name) < sandbox.Read && !g.policy.Leads(name) {
 		return nil
 	}
 	fd, err := unix.Openat(dir, entry, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -168,7 +169,7 @@ func (g *globber) file(name string, symlink bool) error {
 		}
 		name = target
 	}
-	if g.policy.Access(name) < Read || g.isHidden(name) {
+	if g.policy.Access(name) < sandbox.Read || g.isHidden(name) {
 		return nil
 	}
 	g.files[name] = true
@@ -252,8 +253,8 @@ func (g *globber) makeRoom() error {
 // mayHide tells whether a directory may be hidden: a glob is about what is in it,
 // or a command could have made it.
 func (g *globber) mayHide(dir string) bool {
-	return dir != "/" && (g.policy.Access(dir) == Write ||
-		slices.ContainsFunc(g.policy.Globs, func(glob Glob) bool { return pathname.Within(dir, glob.Base) }))
+	return dir != "/" && (g.policy.Access(dir) == sandbox.Write ||
+		slices.ContainsFunc(g.policy.Globs, func(glob sandbox.Glob) bool { return pathname.Within(dir, glob.Base) }))
 }
 
 // covers tells whether what a matching symlink leads to is denied with it. A
@@ -265,10 +266,10 @@ func (g *globber) covers(link, target string) bool {
 	switch {
 	case pathname.Within(target, "/proc"):
 		return false
-	case g.policy.Access(link) != Write, g.policy.Access(target) == Write:
+	case g.policy.Access(link) != sandbox.Write, g.policy.Access(target) == sandbox.Write:
 		return true
 	}
-	return slices.ContainsFunc(g.policy.Globs, func(glob Glob) bool { return pathname.Below(target, glob.Base) && glob.matches(link) })
+	return slices.ContainsFunc(g.policy.Globs, func(glob sandbox.Glob) bool { return pathname.Below(target, glob.Base) && glob.Matches(link) })
 }
 
 // nextEntry is the first of the linux_dirent64 records of getdents64(2).

@@ -1,4 +1,4 @@
-package sandbox
+package view
 
 import (
 	"errors"
@@ -8,13 +8,14 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/internal/openat"
 	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"golang.org/x/sys/unix"
 )
 
-// ViewOptions say what a view shows besides what the policy grants.
-type ViewOptions struct {
+// Options say what a view shows besides what the policy grants.
+type Options struct {
 	// FreshProc mounts a procfs of the caller's pid namespace, which must be
 	// new. Without it the one that is there stays, read-only.
 	FreshProc bool
@@ -34,7 +35,7 @@ type Mounted struct {
 	ID   uint64 // statx(2), STATX_MNT_ID; proc_pid_mountinfo(5)
 }
 
-// EnterView gives the calling process, all threads of it, a root directory in
+// Enter gives the calling process, all threads of it, a root directory in
 // which every path has the access of the policy (sandbox.md 14.2 and 14.3), and
 // lets go of the old one. The working directory is "/" afterwards.
 //
@@ -50,7 +51,7 @@ type Mounted struct {
 //
 // r must have been resolved in these namespaces. What stands for its missing
 // names must exist.
-func (r *Resolved) EnterView(o ViewOptions) ([]Mounted, error) {
+func Enter(r *sandbox.Resolved, o Options) ([]Mounted, error) {
 	if !r.Policy.Confined {
 		return nil, errors.New("mounting the view: the policy does not restrict files")
 	}
@@ -66,8 +67,8 @@ func (r *Resolved) EnterView(o ViewOptions) ([]Mounted, error) {
 
 // builder builds a view. Its descriptors are closed by close.
 type builder struct {
-	resolved *Resolved
-	options  ViewOptions
+	resolved *sandbox.Resolved
+	options  Options
 	original int            // the root as it was
 	found    map[string]int // what the rules name there, O_PATH
 	view     int            // the new root
@@ -110,7 +111,7 @@ func (b *builder) enter() error {
 			return err
 		}
 	}
-	if plan.base < Read {
+	if plan.base < sandbox.Read {
 		if err := restrict(mount(b.view), unix.MOUNT_ATTR_RDONLY, 0); err != nil {
 			return mountError("the base", "/", "making it read-only", err)
 		}
@@ -135,7 +136,7 @@ func (b *builder) look() (*viewPlan, error) {
 				return nil, err
 			}
 		}
-		if rule.Origin == Protected && s.kinds[rule.Path] == directory {
+		if rule.Origin == sandbox.Protected && s.kinds[rule.Path] == directory {
 			empty, err := isEmpty(b.found[rule.Path])
 			if err != nil {
 				return nil, mountError("the rule", rule.Path, "listing it", err)
@@ -151,7 +152,7 @@ func (b *builder) look() (*viewPlan, error) {
 		}
 	}
 	var err error
-	if s.aliases, err = privateAliases(b.original, b.resolved.Policy.Private); err != nil {
+	if s.aliases, err = sandbox.PrivateAliases(b.original, b.resolved.Policy.Private); err != nil {
 		return nil, err
 	}
 	for _, name := range s.aliases {
@@ -226,8 +227,8 @@ func (b *builder) sources(plan *viewPlan) (map[string]mount, error) {
 
 // base is the mount that the root is.
 func (b *builder) base(plan *viewPlan) (mount, error) {
-	if plan.base >= Read {
-		m, err := clone(b.original, attrsOf(plan.base == Write))
+	if plan.base >= sandbox.Read {
+		m, err := clone(b.original, attrsOf(plan.base == sandbox.Write))
 		return m, mountError("the base", "/", "", err)
 	}
 	fd, err := newFilesystem("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0755", "size", "1m")
@@ -235,7 +236,7 @@ func (b *builder) base(plan *viewPlan) (mount, error) {
 		return -1, mountError("an empty base", "/", "", err)
 	}
 	err = makeSpots(fd, "", "/", plan.inside, 0o700)
-	if err == nil && plan.base == Denied {
+	if err == nil && plan.base == sandbox.Denied {
 		err = unix.Fchmodat(fd, ".", 0o111, 0)
 	}
 	if err != nil {

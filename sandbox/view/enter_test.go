@@ -1,4 +1,4 @@
-package sandbox
+package view
 
 import (
 	"encoding/json"
@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/sandbox/internal/childtest"
 	"github.com/execagent/execagent/sandbox/internal/pathname"
@@ -27,11 +28,11 @@ import (
 // viewCase is what a child needs to know.
 type viewCase struct {
 	UID      int
-	Binds    []bindMount // made before the namespaces of the view
-	Profile  *Profile    // compiled and resolved in the child; else Policy is entered
-	Policy   Policy
+	Binds    []bindMount      // made before the namespaces of the view
+	Profile  *sandbox.Profile // compiled and resolved in the child; else Policy is entered
+	Policy   sandbox.Policy
 	Missing  []hold.Missing
-	Options  ViewOptions
+	Options  Options
 	Attempts []attempt
 	Timed    bool // print the nanoseconds that it took, attempt nothing
 }
@@ -89,7 +90,7 @@ var (
 		if err := json.Unmarshal([]byte(args[0]), &c); err != nil {
 			return err
 		}
-		r := &Resolved{Policy: &c.Policy, Missing: c.Missing}
+		r := &sandbox.Resolved{Policy: &c.Policy, Missing: c.Missing}
 		if c.Profile != nil {
 			policy, err := c.Profile.Compile()
 			if err != nil {
@@ -101,7 +102,7 @@ var (
 			defer r.Close()
 		}
 		begin := time.Now()
-		_, err := r.EnterView(c.Options)
+		_, err := Enter(r, c.Options)
 		if c.Timed {
 			fmt.Println(time.Since(begin).Nanoseconds())
 			return err
@@ -256,7 +257,7 @@ func enter(t *testing.T, c func(t *testing.T, root string, uid int) viewCase) {
 			}
 			vc := c(t, root, uid)
 			vc.UID, vc.Policy.Confined = uid, true
-			slices.SortFunc(vc.Policy.Rules, func(a, b Rule) int { return strings.Compare(a.Path, b.Path) })
+			slices.SortFunc(vc.Policy.Rules, func(a, b sandbox.Rule) int { return strings.Compare(a.Path, b.Path) })
 			filepath.WalkDir(root, func(name string, _ os.DirEntry, err error) error {
 				if err != nil {
 					return err
@@ -349,8 +350,8 @@ func TestViewReadOnly(t *testing.T) {
 		viewTree(t, root, "repo/f", "repo/d/")
 		repo := root + "/repo"
 		return viewCase{
-			Policy:  Policy{Rules: []Rule{{Path: "/", Access: Read}}},
-			Options: ViewOptions{FreshProc: true},
+			Policy:  sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}},
+			Options: Options{FreshProc: true},
 			Attempts: []attempt{
 				{Do: "getcwd", Want: "/"},
 				{Do: "descriptors"},
@@ -392,8 +393,8 @@ func TestViewPseudoFilesystems(t *testing.T) {
 					comm = "EROFS"
 				}
 				return viewCase{
-					Policy:  Policy{Rules: []Rule{{Path: "/", Access: Read}}},
-					Options: ViewOptions{FreshProc: fresh, ShmBytes: 1 << 20},
+					Policy:  sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}},
+					Options: Options{FreshProc: fresh, ShmBytes: 1 << 20},
 					Attempts: []attempt{
 						{Do: "write", Path: "/proc/sys/kernel/core_pattern", Want: map[int]string{0: "EROFS", 1000: "EACCES"}[uid]},
 						{Do: "chmod", Path: "/proc/irq", Want: "EROFS"},
@@ -443,23 +444,23 @@ func TestViewWorkspace(t *testing.T) {
 			"other/o", "repo/link -> ../other/o", "single", "repo/.agents/")
 		repo := root + "/repo"
 		return viewCase{
-			Policy: Policy{Rules: []Rule{
-				{Path: "/", Access: Read},
-				{Path: repo, Access: Write},
-				{Path: repo + "/.git", Access: Read, Origin: Protected},
-				{Path: repo + "/.codex", Access: Read, Origin: Protected},
-				{Path: repo + "/.agents", Access: Read, Origin: Protected},
-				{Path: repo + "/vault", Access: Denied},
-				{Path: repo + "/secret", Access: Denied},
-				{Path: repo + "/sub/deep/.git", Access: Read},
-				{Path: repo + "/docs/man", Access: Read},
-				{Path: repo + "/held/below/it", Access: Denied}, // by the placeholder "held"
-				{Path: repo + "/gone", Access: Write},
-				{Path: root + "/single", Access: Write},
+			Policy: sandbox.Policy{Rules: []sandbox.Rule{
+				{Path: "/", Access: sandbox.Read},
+				{Path: repo, Access: sandbox.Write},
+				{Path: repo + "/.git", Access: sandbox.Read, Origin: sandbox.Protected},
+				{Path: repo + "/.codex", Access: sandbox.Read, Origin: sandbox.Protected},
+				{Path: repo + "/.agents", Access: sandbox.Read, Origin: sandbox.Protected},
+				{Path: repo + "/vault", Access: sandbox.Denied},
+				{Path: repo + "/secret", Access: sandbox.Denied},
+				{Path: repo + "/sub/deep/.git", Access: sandbox.Read},
+				{Path: repo + "/docs/man", Access: sandbox.Read},
+				{Path: repo + "/held/below/it", Access: sandbox.Denied}, // by the placeholder "held"
+				{Path: repo + "/gone", Access: sandbox.Write},
+				{Path: root + "/single", Access: sandbox.Write},
 			}},
 			Missing: []hold.Missing{{Parent: repo, Name: ".codex", Dir: true}, {Parent: repo, Name: ".agents", Dir: true},
 				{Parent: repo, Name: "held"}},
-			Options: ViewOptions{FreshProc: true},
+			Options: Options{FreshProc: true},
 			Attempts: []attempt{
 				{Do: "write", Path: repo + "/f"},
 				{Do: "create", Path: repo + "/new"},
@@ -533,19 +534,19 @@ func TestViewNested(t *testing.T) {
 		viewTree(t, root, "repo/a/b/f", "repo/a/x", "repo/a/c/d/g", "repo/a/c/s", "repo/r/w/h", "repo/r/o", "repo/n/k", "repo/n/s", "repo/a/file")
 		repo := root + "/repo"
 		return viewCase{
-			Policy: Policy{Rules: []Rule{
-				{Path: "/", Access: Read},
-				{Path: repo, Access: Write},
-				{Path: repo + "/a", Access: Denied},
-				{Path: repo + "/a/b", Access: Write},
-				{Path: repo + "/a/file", Access: Write},
-				{Path: repo + "/a/c/d", Access: Read},
-				{Path: repo + "/r", Access: Read},
-				{Path: repo + "/r/w", Access: Write},
-				{Path: repo + "/n", Access: Write}, // says nothing new
-				{Path: repo + "/n/s", Access: Denied},
+			Policy: sandbox.Policy{Rules: []sandbox.Rule{
+				{Path: "/", Access: sandbox.Read},
+				{Path: repo, Access: sandbox.Write},
+				{Path: repo + "/a", Access: sandbox.Denied},
+				{Path: repo + "/a/b", Access: sandbox.Write},
+				{Path: repo + "/a/file", Access: sandbox.Write},
+				{Path: repo + "/a/c/d", Access: sandbox.Read},
+				{Path: repo + "/r", Access: sandbox.Read},
+				{Path: repo + "/r/w", Access: sandbox.Write},
+				{Path: repo + "/n", Access: sandbox.Write}, // says nothing new
+				{Path: repo + "/n/s", Access: sandbox.Denied},
 			}},
-			Options: ViewOptions{FreshProc: true},
+			Options: Options{FreshProc: true},
 			Attempts: []attempt{
 				{Do: "list", Path: repo + "/a", Want: "EACCES"},
 				{Do: "mode", Path: repo + "/a", Want: "d--x--x--x"},
@@ -576,20 +577,20 @@ func TestViewMinimal(t *testing.T) {
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
 		viewTree(t, root, "repo/f", "repo/v/x", "other/o", "w/x", "w/one", "hid/x")
 		viewTree(t, root, "hid/below/y", "hid/gone/")
-		rules := []Rule{
-			{Path: root + "/repo", Access: Read},
-			{Path: root + "/repo/v", Access: Denied},
-			{Path: root + "/w", Access: Write},
-			{Path: root + "/w/one", Access: Read},
-			{Path: root + "/hid", Access: Denied},
-			{Path: root + "/hid/below", Access: Read},
-			{Path: "/usr", Access: Read, Origin: Minimal},
-			{Path: "/etc/passwd", Access: Read},
+		rules := []sandbox.Rule{
+			{Path: root + "/repo", Access: sandbox.Read},
+			{Path: root + "/repo/v", Access: sandbox.Denied},
+			{Path: root + "/w", Access: sandbox.Write},
+			{Path: root + "/w/one", Access: sandbox.Read},
+			{Path: root + "/hid", Access: sandbox.Denied},
+			{Path: root + "/hid/below", Access: sandbox.Read},
+			{Path: "/usr", Access: sandbox.Read, Origin: sandbox.Minimal},
+			{Path: "/etc/passwd", Access: sandbox.Read},
 		}
 		return viewCase{
-			Policy: Policy{Rules: rules, Links: []Link{{Path: root + "/hid/link", Target: "below"},
+			Policy: sandbox.Policy{Rules: rules, Links: []sandbox.Link{{Path: root + "/hid/link", Target: "below"},
 				{Path: "/zoo/link", Target: "../usr/bin"}}},
-			Options: ViewOptions{FreshProc: true},
+			Options: Options{FreshProc: true},
 			Attempts: []attempt{
 				{Do: "open", Path: "/usr/bin/env"},
 				{Do: "list", Path: "/..", Want: "dev etc proc tmp usr zoo"},
@@ -632,20 +633,20 @@ func TestViewOfProfile(t *testing.T) {
 			t.Fatal(err)
 		}
 		// For the directories themselves there is no .git and so on.
-		for _, name := range append(slices.Clone(protectedNames), "HEAD") {
+		for _, name := range append(sandbox.ProtectedNames(), "HEAD") {
 			viewTree(t, root, "store/"+name+"/")
 		}
 		return viewCase{
-			Profile: &Profile{
-				Entries: []Entry{
-					{Place: PlaceMinimal, Access: Read},
-					{Place: PlaceProjectRoots, Access: Write},
-					{Place: PlacePath, Path: root + "/store", Access: Write},
-					{Place: PlacePath, Path: root + "/nothing", Access: Write},
+			Profile: &sandbox.Profile{
+				Entries: []sandbox.Entry{
+					{Place: sandbox.PlaceMinimal, Access: sandbox.Read},
+					{Place: sandbox.PlaceProjectRoots, Access: sandbox.Write},
+					{Place: sandbox.PlacePath, Path: root + "/store", Access: sandbox.Write},
+					{Place: sandbox.PlacePath, Path: root + "/nothing", Access: sandbox.Write},
 				},
 				Cwd: root + "/way/repo", WorkspaceRoots: []string{root + "/way/repo"}, Private: []string{root + "/private"},
 			},
-			Options: ViewOptions{FreshProc: true},
+			Options: Options{FreshProc: true},
 			Attempts: []attempt{
 				{Do: "write", Path: root + "/real/repo/f"},
 				{Do: "write", Path: root + "/way/repo/f"},
@@ -669,7 +670,7 @@ func TestViewEmpty(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
 		return viewCase{
-			Options:  ViewOptions{}, // the old procfs
+			Options:  Options{}, // the old procfs
 			Attempts: []attempt{{Do: "list", Path: "/", Want: "dev proc"}, {Do: "write", Path: "/proc/self/comm", Want: "EROFS"}},
 		}
 	})
@@ -680,9 +681,9 @@ func TestViewWholeRootWritable(t *testing.T) {
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
 		viewTree(t, root, "a/x", "b/y")
 		return viewCase{
-			Policy: Policy{Rules: []Rule{{Path: "/", Access: Write}, {Path: root + "/a", Access: Denied},
-				{Path: "/proc", Access: Write}, {Path: "/dev", Access: Write}, {Path: "/sys", Access: Write}}},
-			Options: ViewOptions{FreshProc: true},
+			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Write}, {Path: root + "/a", Access: sandbox.Denied},
+				{Path: "/proc", Access: sandbox.Write}, {Path: "/dev", Access: sandbox.Write}, {Path: "/sys", Access: sandbox.Write}}},
+			Options: Options{FreshProc: true},
 			Attempts: []attempt{
 				{Do: "write", Path: root + "/b/y"},
 				{Do: "list", Path: root + "/a", Want: "EACCES"},
@@ -700,10 +701,13 @@ func TestViewWholeRootWritable(t *testing.T) {
 func TestViewPseudoFilesystemsGranted(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		p := asked("", "read /", "write /proc", "write /proc/sys", "write /sys", "write /sys/kernel", "write /dev", "denied /proc/gone")
+		p := sandbox.Profile{Entries: []sandbox.Entry{
+			{Path: "/", Access: sandbox.Read}, {Path: "/proc", Access: sandbox.Write}, {Path: "/proc/sys", Access: sandbox.Write}, {Path: "/sys", Access: sandbox.Write},
+			{Path: "/sys/kernel", Access: sandbox.Write}, {Path: "/dev", Access: sandbox.Write}, {Path: "/proc/gone", Access: sandbox.Denied},
+		}}
 		return viewCase{
 			Profile: &p,
-			Options: ViewOptions{FreshProc: true},
+			Options: Options{FreshProc: true},
 			Attempts: []attempt{
 				{Do: "chmod", Path: "/proc/sys/kernel/ostype", Want: "EROFS"},
 				{Do: "chmod", Path: "/sys/kernel/mm", Want: "EROFS"},
@@ -724,13 +728,13 @@ func TestViewGlobs(t *testing.T) {
 			"depth/1.env", "depth/a/2.env")
 		repo := root + "/repo"
 		return viewCase{
-			Policy: Policy{
-				Rules: []Rule{{Path: "/", Access: Read}, {Path: repo, Access: Write}, {Path: repo + "/deny", Access: Denied},
-					{Path: root + "/ours", Access: Write}},
-				Globs: []Glob{{Base: root + "/ro", Pattern: "**/*.env"}, {Base: repo, Pattern: "**/*.env"}, {Base: root + "/depth", Pattern: "**/*.env", MaxDepth: 1},
+			Policy: sandbox.Policy{
+				Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: repo, Access: sandbox.Write}, {Path: repo + "/deny", Access: sandbox.Denied},
+					{Path: root + "/ours", Access: sandbox.Write}},
+				Globs: []sandbox.Glob{{Base: root + "/ro", Pattern: "**/*.env"}, {Base: repo, Pattern: "**/*.env"}, {Base: root + "/depth", Pattern: "**/*.env", MaxDepth: 1},
 					{Base: root + "/none", Pattern: "*"}},
 			},
-			Options: ViewOptions{FreshProc: true},
+			Options: Options{FreshProc: true},
 			Attempts: []attempt{
 				{Do: "read", Path: repo + "/a.env", Want: "EACCES"},
 				{Do: "read", Path: repo + "/d/.e/b.env", Want: "EACCES"},
@@ -764,9 +768,9 @@ func TestViewSubmounts(t *testing.T) {
 		return viewCase{
 			Binds: []bindMount{{root + "/src", repo + "/ro", true}, {root + "/src", repo + "/rw", false},
 				{root + "/src", root + "/out", false}, {root + "/src", repo + "/d/sub", false}},
-			Policy: Policy{Rules: []Rule{{Path: "/", Access: Read}, {Path: repo, Access: Write},
-				{Path: repo + "/d", Access: Read}}},
-			Options: ViewOptions{FreshProc: true},
+			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: repo, Access: sandbox.Write},
+				{Path: repo + "/d", Access: sandbox.Read}}},
+			Options: Options{FreshProc: true},
 			Attempts: []attempt{
 				{Do: "create", Path: repo + "/new"},
 				{Do: "write", Path: repo + "/ro/f", Want: "EROFS"},
@@ -785,9 +789,9 @@ func TestViewPrivateAliases(t *testing.T) {
 		viewTree(t, root, "home/own/key", "home/f", "alias/", "repo/d/in/")
 		return viewCase{
 			Binds: []bindMount{{root + "/home", root + "/alias", false}, {root + "/home/own", root + "/repo/d/in", false}},
-			Policy: Policy{Rules: []Rule{{Path: "/", Access: Read}, {Path: root + "/repo", Access: Write},
-				{Path: root + "/home/own", Access: Denied, Origin: Private}}, Private: []string{root + "/home/own"}},
-			Options: ViewOptions{FreshProc: true},
+			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: root + "/repo", Access: sandbox.Write},
+				{Path: root + "/home/own", Access: sandbox.Denied, Origin: sandbox.Private}}, Private: []string{root + "/home/own"}},
+			Options: Options{FreshProc: true},
 			Attempts: []attempt{
 				{Do: "read", Path: root + "/home/own/key", Want: "EACCES"},
 				{Do: "read", Path: root + "/alias/own/key", Want: "EACCES"},
@@ -818,9 +822,9 @@ func TestViewSockets(t *testing.T) {
 			t.Fatal(err)
 		}
 		return viewCase{
-			Policy: Policy{Rules: []Rule{{Path: "/", Access: Read}, {Path: root + "/repo", Access: Write},
-				{Path: root + "/hid", Access: Denied}}},
-			Options: ViewOptions{FreshProc: true,
+			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: root + "/repo", Access: sandbox.Write},
+				{Path: root + "/hid", Access: sandbox.Denied}}},
+			Options: Options{FreshProc: true,
 				Sockets: append(sockets, root+"/run/gone", root+"/nowhere/s", root+"/run/plain", other+"/s")},
 			Attempts: []attempt{
 				{Do: "connect", Path: root + "/run/s", Want: "ECONNREFUSED"},
@@ -851,9 +855,9 @@ func TestViewShm(t *testing.T) {
 			}
 		}
 		return viewCase{
-			Policy: Policy{Rules: []Rule{{Path: "/", Access: Read}, {Path: dir + "/w", Access: Write},
-				{Path: dir + "/private", Access: Denied, Origin: Private}}},
-			Options: ViewOptions{FreshProc: true},
+			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: dir + "/w", Access: sandbox.Write},
+				{Path: dir + "/private", Access: sandbox.Denied, Origin: sandbox.Private}}},
+			Options: Options{FreshProc: true},
 			Attempts: []attempt{
 				{Do: "list", Path: dir, Want: "w"},
 				{Do: "write", Path: dir + "/w/f"},
@@ -867,8 +871,8 @@ func TestViewShm(t *testing.T) {
 // What cannot be built is refused, with what and where.
 func TestViewRefused(t *testing.T) {
 	t.Parallel()
-	write := func(root string, more ...Rule) Policy {
-		return Policy{Confined: true, Rules: append([]Rule{{Path: "/", Access: Read}, {Path: root, Access: Write}}, more...)}
+	write := func(root string, more ...sandbox.Rule) sandbox.Policy {
+		return sandbox.Policy{Confined: true, Rules: append([]sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: root, Access: sandbox.Write}}, more...)}
 	}
 	tests := []struct {
 		name  string
@@ -883,19 +887,19 @@ func TestViewRefused(t *testing.T) {
 			return viewCase{Policy: write(root + "/b/w")}
 		}, "mounting the rule at $/b/w: open: too many levels of symbolic links"},
 		{"no placeholder", []string{"w/"}, func(root string) viewCase {
-			return viewCase{Policy: write(root+"/w", Rule{Path: root + "/w/.git", Access: Read}),
+			return viewCase{Policy: write(root+"/w", sandbox.Rule{Path: root + "/w/.git", Access: sandbox.Read}),
 				Missing: []hold.Missing{{Parent: root + "/w", Name: ".git", Dir: true}}}
 		}, "mounting over $/w/.git: its placeholder is gone"},
 		{"missing and not held", []string{"w/"}, func(root string) viewCase {
-			return viewCase{Policy: write(root+"/w", Rule{Path: root + "/w/.git", Access: Read})}
+			return viewCase{Policy: write(root+"/w", sandbox.Rule{Path: root + "/w/.git", Access: sandbox.Read})}
 		}, "mounting over $/w/.git: it does not exist, has no placeholder and could come into being"},
 		{"glob in procfs", nil, func(root string) viewCase {
 			p := write(root)
-			p.Globs = []Glob{{Base: "/proc", Pattern: "*/environ"}}
+			p.Globs = []sandbox.Glob{{Base: "/proc", Pattern: "*/environ"}}
 			return viewCase{Policy: p}
 		}, "expanding the glob /proc/*/environ: what is in /proc cannot be listed ahead"},
 		{"not a terminal", []string{"x"}, func(root string) viewCase {
-			return viewCase{Policy: write(root), Options: ViewOptions{Terminal: root + "/x"}}
+			return viewCase{Policy: write(root), Options: Options{Terminal: root + "/x"}}
 		}, "mounting $/x at /dev/console: the host has another object there, mode 0100644, number 0:0"},
 		{"not confined", nil, func(string) viewCase { return viewCase{} }, "mounting the view: the policy does not restrict files"},
 	}
@@ -942,8 +946,8 @@ func TestViewOfSwappedRoot(t *testing.T) {
 	defer swapper.Wait()
 	defer close(done)
 	c := viewCase{
-		Policy:   Policy{Confined: true, Rules: []Rule{{Path: "/", Access: Read}, {Path: root + "/w", Access: Write}}},
-		Options:  ViewOptions{FreshProc: true},
+		Policy:   sandbox.Policy{Confined: true, Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: root + "/w", Access: sandbox.Write}}},
+		Options:  Options{FreshProc: true},
 		Attempts: []attempt{{Do: "write", Path: root + "/victim/f"}},
 	}
 	entered := 0
@@ -978,7 +982,7 @@ func TestViewTooManyGlobbed(t *testing.T) {
 		}
 	}
 	root := t.TempDir()
-	p := &Policy{Confined: true, Rules: []Rule{{Path: "/", Access: Read}}, Globs: []Glob{{Base: root, Pattern: "**/*.env"}}}
+	p := &sandbox.Policy{Confined: true, Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}, Globs: []sandbox.Glob{{Base: root, Pattern: "**/*.env"}}}
 	check := func(what string, files int, hidden ...string) {
 		t.Helper()
 		got, dirs, err := deniedFiles(fd, p)
@@ -1019,7 +1023,7 @@ func TestViewManyTooDeep(t *testing.T) {
 		}
 	}
 	g := globber{
-		policy: &Policy{Confined: true, Rules: []Rule{{Path: "/", Access: Read}}, Globs: []Glob{{Base: root, Pattern: "**/*.env"}}},
+		policy: &sandbox.Policy{Confined: true, Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}, Globs: []sandbox.Glob{{Base: root, Pattern: "**/*.env"}}},
 		files:  map[string]bool{}, hidden: map[string]bool{},
 	}
 	if err := g.glob(fd, g.policy.Globs[0]); err != nil || g.weight() > maxGlobbed || len(g.hidden) == 0 || g.hidden[root] {
@@ -1049,7 +1053,7 @@ func TestViewTooDeep(t *testing.T) {
 		{"a directory with a long path", strings.Repeat("l", 200), 22, "secret.env", true},
 	} {
 		root := t.TempDir()
-		p := &Policy{Confined: true, Rules: []Rule{{Path: "/", Access: Read}}, Globs: []Glob{{Base: root, Pattern: "**/*.env"}}}
+		p := &sandbox.Policy{Confined: true, Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}, Globs: []sandbox.Glob{{Base: root, Pattern: "**/*.env"}}}
 		dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		for range tt.depth {
 			var next int
@@ -1091,13 +1095,13 @@ func TestViewCrowded(t *testing.T) {
 			}
 		}
 		return viewCase{
-			Policy: Policy{
-				Rules: []Rule{{Path: "/", Access: Read}, {Path: root + "/w", Access: Write}, {Path: root + "/w/deep/keep", Access: Write},
-					{Path: root + "/w/deep/.git", Access: Read, Origin: Protected}, {Path: root + "/w/deep/vendor", Access: Read},
-					{Path: root + "/w/deep/sub", Access: Write}, {Path: root + "/w/deep/sub/prod.env", Access: Read}, {Path: root + "/w/deep/list", Access: Read}},
-				Globs: []Glob{{Base: root + "/w", Pattern: "**/*.env"}},
+			Policy: sandbox.Policy{
+				Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: root + "/w", Access: sandbox.Write}, {Path: root + "/w/deep/keep", Access: sandbox.Write},
+					{Path: root + "/w/deep/.git", Access: sandbox.Read, Origin: sandbox.Protected}, {Path: root + "/w/deep/vendor", Access: sandbox.Read},
+					{Path: root + "/w/deep/sub", Access: sandbox.Write}, {Path: root + "/w/deep/sub/prod.env", Access: sandbox.Read}, {Path: root + "/w/deep/list", Access: sandbox.Read}},
+				Globs: []sandbox.Glob{{Base: root + "/w", Pattern: "**/*.env"}},
 			},
-			Options: ViewOptions{FreshProc: true},
+			Options: Options{FreshProc: true},
 			Attempts: []attempt{
 				{Do: "write", Path: root + "/w/x"},
 				{Do: "list", Path: root + "/w/deep", Want: "EACCES"},
@@ -1133,8 +1137,8 @@ func TestViewConsole(t *testing.T) {
 	terminal := "/dev/pts/" + strconv.Itoa(n)
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
 		c := viewCase{
-			Policy:  Policy{Rules: []Rule{{Path: "/", Access: Read}}},
-			Options: ViewOptions{FreshProc: true, Terminal: terminal},
+			Policy:  sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}},
+			Options: Options{FreshProc: true, Terminal: terminal},
 			Attempts: []attempt{
 				{Do: "open", Path: terminal, Want: "ENOENT"},
 				{Do: "mode", Path: "/dev/console", Want: "Dcrw-------"},
@@ -1232,22 +1236,22 @@ func BenchmarkEnterView(b *testing.B) {
 		b.Skip("a mount namespace needs uid 0")
 	}
 	root := b.TempDir()
-	rules := []Rule{{Path: "/", Access: Read}}
+	rules := []sandbox.Rule{{Path: "/", Access: sandbox.Read}}
 	var missing []hold.Missing
 	for _, name := range []string{"a", "b", "c"} {
 		dir := filepath.Join(root, name)
-		rules = append(rules, Rule{Path: dir, Access: Write})
+		rules = append(rules, sandbox.Rule{Path: dir, Access: sandbox.Write})
 		for _, protected := range []string{".agents", ".aws", ".codex", ".git"} {
 			if err := os.MkdirAll(filepath.Join(dir, protected), 0o755); err != nil {
 				b.Fatal(err)
 			}
-			rules = append(rules, Rule{Path: filepath.Join(dir, protected), Access: Read, Origin: Protected})
+			rules = append(rules, sandbox.Rule{Path: filepath.Join(dir, protected), Access: sandbox.Read, Origin: sandbox.Protected})
 			if protected != ".git" {
 				missing = append(missing, hold.Missing{Parent: dir, Name: protected, Dir: true})
 			}
 		}
 	}
-	c := viewCase{Policy: Policy{Confined: true, Rules: rules}, Missing: missing, Options: ViewOptions{FreshProc: true}, Timed: true}
+	c := viewCase{Policy: sandbox.Policy{Confined: true, Rules: rules}, Missing: missing, Options: Options{FreshProc: true}, Timed: true}
 	var times []int
 	for b.Loop() {
 		n, err := strconv.Atoi(strings.TrimSpace(string(runOuter(b, c))))

@@ -1,4 +1,4 @@
-package sandbox
+package view
 
 import (
 	"bytes"
@@ -22,14 +22,14 @@ const (
 
 // SocketPaths returns the canonical paths of the UNIX sockets that are bound
 // to a path in the network namespace of the calling thread and that the caller
-// could reach, sorted: what [ViewOptions.Sockets] wants (sandbox.md 14.5).
+// could reach, sorted: what [Options.Sockets] wants (sandbox.md 14.5).
 // Sockets that were bound to a relative path cannot be found.
 //
 // Of a table of more than 4 MiB the rest is left out, and of more than 4096
 // sockets. Anybody who may bind some could keep every command from starting
 // otherwise, and no policy depends on the covers: with the network restricted
 // the filter refuses to connect, with the network enabled whoever answers
-// [FilterEnabled] refuses what lies outside the writable roots.
+// enforce.FilterEnabled refuses what lies outside the writable roots.
 func SocketPaths() ([]string, error) {
 	table, err := os.Open("/proc/thread-self/net/unix")
 	if err != nil {

@@ -1,4 +1,4 @@
-package sandbox
+package view
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/internal/pathname"
 )
 
@@ -91,7 +92,7 @@ type spot struct {
 type viewPlan struct {
 	// base is what the root shows: Write and Read are the original one, else
 	// it is empty but for inside.
-	base   Access
+	base   sandbox.Access
 	inside []spot
 	steps  []step
 }
@@ -103,10 +104,10 @@ var maskedSysfs = []string{
 }
 
 // accesses has the access of each path that has a rule.
-type accesses map[string]Access
+type accesses map[string]sandbox.Access
 
 // at is the access of what is at name: the longest prefix decides.
-func (a accesses) at(name string) Access {
+func (a accesses) at(name string) sandbox.Access {
 	for {
 		access, ok := a[name]
 		if ok || name == "/" {
@@ -117,7 +118,7 @@ func (a accesses) at(name string) Access {
 }
 
 // above is the access that name would have without a rule of its own.
-func (a accesses) above(name string) Access {
+func (a accesses) above(name string) sandbox.Access {
 	return a.at(pathname.Parent(name))
 }
 
@@ -125,7 +126,7 @@ func (a accesses) above(name string) Access {
 type planner struct {
 	accesses
 	sights
-	links   []Link
+	links   []sandbox.Link
 	missing map[string]bool // names that a placeholder keeps from coming into being
 	barred  map[string]bool // names that cannot come into being anyway
 	steps   map[string]*step
@@ -133,7 +134,7 @@ type planner struct {
 
 // planView gives the mounts that make the root look as the policy says
 // (sandbox.md 14.2). It fails where the policy could not be kept.
-func planView(r *Resolved, s sights) (*viewPlan, error) {
+func planView(r *sandbox.Resolved, s sights) (*viewPlan, error) {
 	p := &planner{accesses: effective(r.Policy.Rules), sights: s, links: r.Policy.Links,
 		missing: map[string]bool{}, barred: map[string]bool{}, steps: map[string]*step{}}
 	for _, m := range r.Missing {
@@ -157,7 +158,7 @@ func planView(r *Resolved, s sights) (*viewPlan, error) {
 		}
 	}
 	for _, name := range s.globbed {
-		if p.at(name) >= Read {
+		if p.at(name) >= sandbox.Read {
 			p.steps[name] = &step{path: name, do: deny, optional: pathname.IsPseudo(name)}
 		}
 	}
@@ -168,7 +169,7 @@ func planView(r *Resolved, s sights) (*viewPlan, error) {
 
 // effective returns the rules as they are for a view with a /dev of its own,
 // where nothing of /proc and /sys can be written whatever the policy says.
-func effective(rules []Rule) accesses {
+func effective(rules []sandbox.Rule) accesses {
 	a := accesses{}
 	for _, rule := range rules {
 		access := rule.Access
@@ -176,22 +177,22 @@ func effective(rules []Rule) accesses {
 		case pathname.Within(rule.Path, "/dev/shm"):
 			// A grant is of the host's; without one the directory is private.
 		case pathname.Within(rule.Path, "/dev"), pathname.Within(rule.Path, "/proc"):
-			if access >= Read {
+			if access >= sandbox.Read {
 				continue
 			}
 		case pathname.Within(rule.Path, "/sys"):
-			access = min(access, Read)
+			access = min(access, sandbox.Read)
 		}
 		a[rule.Path] = access
 	}
-	if a["/dev"] != Denied {
-		a["/dev"] = Hidden
+	if a["/dev"] != sandbox.Denied {
+		a["/dev"] = sandbox.Hidden
 	}
-	if a["/proc"] != Denied {
-		a["/proc"] = Read
+	if a["/proc"] != sandbox.Denied {
+		a["/proc"] = sandbox.Read
 	}
-	if a.at("/sys") == Write {
-		a["/sys"] = Read // though nobody asked for it
+	if a.at("/sys") == sandbox.Write {
+		a["/sys"] = sandbox.Read // though nobody asked for it
 	}
 	return a
 }
@@ -199,9 +200,9 @@ func effective(rules []Rule) accesses {
 // denyAliases gives rules to what is private and can be seen somewhere else.
 func (p *planner) denyAliases() {
 	for _, alias := range p.aliases {
-		maps.DeleteFunc(p.accesses, func(name string, _ Access) bool { return pathname.Below(name, alias) })
-		if p.at(alias) >= Read {
-			p.accesses[alias] = Denied
+		maps.DeleteFunc(p.accesses, func(name string, _ sandbox.Access) bool { return pathname.Below(name, alias) })
+		if p.at(alias) >= sandbox.Read {
+			p.accesses[alias] = sandbox.Denied
 		}
 	}
 }
@@ -214,9 +215,9 @@ func (p *planner) denyCrowded() {
 		if pathname.IsPseudo(name) {
 			continue
 		}
-		maps.DeleteFunc(p.accesses, func(below string, _ Access) bool { return pathname.Below(below, name) })
-		if p.at(name) >= Read {
-			p.accesses[name], p.kinds[name] = Denied, directory
+		maps.DeleteFunc(p.accesses, func(below string, _ sandbox.Access) bool { return pathname.Below(below, name) })
+		if p.at(name) >= sandbox.Read {
+			p.accesses[name], p.kinds[name] = sandbox.Denied, directory
 		}
 	}
 }
@@ -225,26 +226,26 @@ func (p *planner) denyCrowded() {
 // are, unless a rule names it. What rules grant below it stays.
 func (p *planner) coverRuntimeDir() {
 	name := p.runtimeDir
-	if _, ruled := p.accesses[name]; name == "" || ruled || p.at(name) != Read {
+	if _, ruled := p.accesses[name]; name == "" || ruled || p.at(name) != sandbox.Read {
 		return
 	}
-	p.accesses[name] = Hidden
+	p.accesses[name] = sandbox.Hidden
 	p.steps[name] = &step{path: name, do: hollow, optional: true}
 }
 
 // rule adds the step of one rule, if it changes what its surroundings show.
-func (p *planner) rule(name string, access Access) error {
+func (p *planner) rule(name string, access sandbox.Access) error {
 	around := p.above(name)
 	switch {
 	case name == "/", p.steps[name] != nil:
 		return nil
-	case name == "/dev" && access != Denied:
+	case name == "/dev" && access != sandbox.Denied:
 		p.steps[name] = &step{path: name, do: devices}
 		return nil
-	case name == "/proc" && access != Denied:
+	case name == "/proc" && access != sandbox.Denied:
 		p.steps[name] = &step{path: name, do: procfs}
 		return nil
-	case name == "/sys" && access == Read && around == Write:
+	case name == "/sys" && access == sandbox.Read && around == sandbox.Write:
 		p.steps[name] = &step{path: name, do: seal, optional: true}
 		return nil
 	case pathname.Below(name, "/proc"):
@@ -257,15 +258,15 @@ func (p *planner) rule(name string, access Access) error {
 	}
 	do := deny
 	switch {
-	case access == around && access != Hidden:
+	case access == around && access != sandbox.Hidden:
 		return nil
-	case access == Write:
+	case access == sandbox.Write:
 		do = bindWrite
-	case access == Read && around == Write:
+	case access == sandbox.Read && around == sandbox.Write:
 		do = p.carveOut(name)
-	case access == Read:
+	case access == sandbox.Read:
 		do = bindRead
-	case pathname.Below(name, "/dev") && around < Read:
+	case pathname.Below(name, "/dev") && around < sandbox.Read:
 		return nil // nothing of the host's is there
 	}
 	p.steps[name] = &step{path: name, do: do}
@@ -274,8 +275,8 @@ func (p *planner) rule(name string, access Access) error {
 
 // nothing checks that what does not exist at name cannot come into being if it
 // may not be changed.
-func (p *planner) nothing(name string, access Access) error {
-	if access == Write {
+func (p *planner) nothing(name string, access sandbox.Access) error {
+	if access == sandbox.Write {
 		return nil
 	}
 	at := name
@@ -286,9 +287,9 @@ func (p *planner) nothing(name string, access Access) error {
 		at = pathname.Parent(at)
 	}
 	switch {
-	case p.missing[at], p.at(at) != Write, p.kinds[at] == file:
+	case p.missing[at], p.at(at) != sandbox.Write, p.kinds[at] == file:
 		return nil
-	case access == Read && slices.Contains(protectedNames, path.Base(name)) && at != pathname.Parent(name):
+	case access == sandbox.Read && slices.Contains(sandbox.ProtectedNames(), path.Base(name)) && at != pathname.Parent(name):
 		return nil // the writable root is missing: there is none
 	}
 	return fmt.Errorf("mounting over %s: it does not exist, has no placeholder and could come into being", name)
@@ -309,7 +310,7 @@ func (p *planner) placeholder(name string) error {
 	if p.kinds[name] == absent {
 		return fmt.Errorf("mounting over %s: its placeholder is gone", name)
 	}
-	if p.steps[name] == nil && p.at(name) == Write {
+	if p.steps[name] == nil && p.at(name) == sandbox.Write {
 		p.steps[name] = &step{path: name, do: p.carveOut(name)}
 	}
 	// Below a placeholder that is there by the rule of a path under it.
@@ -319,7 +320,7 @@ func (p *planner) placeholder(name string) error {
 // cover adds what is the same in every view.
 func (p *planner) cover() {
 	add := func(name string, do action) {
-		if _, ruled := p.accesses[name]; !ruled && p.at(name) == Read && p.steps[name] == nil {
+		if _, ruled := p.accesses[name]; !ruled && p.at(name) == sandbox.Read && p.steps[name] == nil {
 			p.steps[name] = &step{path: name, do: do, optional: true}
 		}
 	}
@@ -338,7 +339,7 @@ func (p *planner) pinAncestors() {
 			continue
 		}
 		for name := pathname.Parent(carved.path); name != "/"; name = pathname.Parent(name) {
-			if p.at(name) == Write && p.steps[name] == nil {
+			if p.at(name) == sandbox.Write && p.steps[name] == nil {
 				p.steps[name] = &step{path: name, do: pin}
 			}
 		}
@@ -352,7 +353,7 @@ func (p *planner) plan() *viewPlan {
 	place := func(s spot) {
 		if holder := p.holder(s.path); holder != nil {
 			holder.inside = append(holder.inside, s)
-		} else if v.base < Read && !p.shown(s.path) {
+		} else if v.base < sandbox.Read && !p.shown(s.path) {
 			v.inside = append(v.inside, s)
 		}
 	}
