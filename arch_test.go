@@ -47,7 +47,7 @@ var rules = map[string]rule{
 	"sandbox/internal/pathname":        {nil, "a path is a text"},
 	"sandbox/view":                     {[]string{"sandbox", "sandbox/internal/openat", "sandbox/internal/pathname"}, "a view shows what a resolved policy says, to whomever"},
 
-	"helper": {nil, "says what the binary can be made, and no more"},
+	"helper": {[]string{"helper/confine", "helper/files", "helper/probe", "procs"}, "it opens the door to the hidden modes and does nothing behind it"},
 	"helper/confine": {[]string{"sandbox", "sandbox/enforce", "sandbox/view", "procs", "helper/supervise", "internal/caps", "internal/pack", "internal/thread", "internal/userns"},
 		"what confines a command knows policies and how a process is staged, not requests, sessions or configuration"},
 	"helper/supervise": {[]string{"sandbox", "internal/caps", "internal/thread", "internal/usernotify"},
@@ -73,7 +73,7 @@ var rules = map[string]rule{
 	"registry/rendezvous/wire": {[]string{"relay/frame"}, "what has arrived is decoded here, and acted on elsewhere"},
 	"registry/ticket":          {[]string{"protocol", "internal/strictbase64"}, "what is signed is checked without asking anybody"},
 	"client":                   {[]string{"protocol", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
-	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "relay", "auth", "internal/secretfile", "internal/tlsconfig", "cmd/agent/doctor"},
+	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "relay", "auth", "internal/secretfile", "internal/tlsconfig", "cmd/agent/doctor"},
 		"main wires everything and owns nothing"},
 	"cmd/agent/doctor": {[]string{"sandbox", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
 	"cmd/registry":     {[]string{"registry", "protocol", "relay/frame", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig"}, "main wires everything and owns nothing"},

@@ -10,9 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/files"
-	"github.com/execagent/execagent/helper/probe"
+	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 )
@@ -23,15 +21,8 @@ const patience = 5 * time.Minute
 
 // TestMain is also what the agents under test start to confine.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case confine.Arg:
-			os.Exit(confine.Main())
-		case files.Arg:
-			os.Exit(files.Main())
-		case probe.Arg:
-			os.Exit(probe.Main())
-		}
+	if code, ok := helper.Dispatch(os.Args); ok {
+		os.Exit(code)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -10,16 +10,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/files"
-	"github.com/execagent/execagent/helper/probe"
+	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/procs"
 )
-
-// guardArg as the first argument makes this program the guard of an agent: it
-// outlives the agent to kill what the agent leaves behind. argv[0] stays what
-// it was, so that the program can still be told by its name.
-const guardArg = "process-guard"
 
 // Exit codes; those of the command in exec are its own (see exec.go).
 const (
@@ -29,22 +22,8 @@ const (
 )
 
 func main() {
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case confine.Arg:
-			os.Exit(confine.Main())
-		case files.Arg:
-			os.Exit(files.Main())
-		case probe.Arg:
-			os.Exit(probe.Main())
-		}
-	}
-	if len(os.Args) == 2 && os.Args[1] == guardArg {
-		if err := procs.GuardMain(os.Stdin, os.Stdout); err != nil {
-			complain(os.Stderr, err)
-			os.Exit(exitFailure)
-		}
-		return
+	if code, ok := helper.Dispatch(os.Args); ok {
+		os.Exit(code)
 	}
 	if err := procs.CloseOnExec(); err != nil {
 		complain(os.Stderr, fmt.Errorf("commands inherit the descriptors of this process: %w", err))
@@ -149,7 +128,7 @@ func (s system) fail(err error) int {
 // what reaps orphans beside it: nil, unless this process is PID 1. The caller
 // closes the guard, then the reaper.
 func newGuard() (*procs.Guard, *procs.Reaper) {
-	guard := &procs.Guard{Path: "/proc/self/exe", Argv: []string{os.Args[0], guardArg}}
+	guard := &procs.Guard{Path: "/proc/self/exe", Argv: []string{os.Args[0], helper.GuardArg}}
 	if os.Getpid() == 1 {
 		guard.Reaper = procs.NewReaper()
 	}

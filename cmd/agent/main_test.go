@@ -5,15 +5,12 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/files"
-	"github.com/execagent/execagent/helper/probe"
+	"github.com/execagent/execagent/helper"
 )
 
 // asAgent as the first argument makes the test binary the agent itself.
@@ -25,9 +22,8 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	if len(os.Args) > 1 && slices.Contains([]string{guardArg, confine.Arg, files.Arg, probe.Arg}, os.Args[1]) {
-		main()
-		return
+	if code, ok := helper.Dispatch(os.Args); ok {
+		os.Exit(code)
 	}
 	os.Exit(m.Run())
 }
