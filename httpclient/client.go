@@ -13,18 +13,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"sync"
-	"time"
-)
-
-// Bounds of the pool of connections, and of what a server may send before the
-// body.
-const (
-	maxIdleConns        = 64
-	maxIdleConnsPerHost = 8
-	idleTimeout         = 90 * time.Second
-	maxResponseHeader   = 512 << 10 // bytes
 )
 
 // maxRedirects is how many redirects are followed, as in the reference; one
@@ -52,32 +41,14 @@ type Client struct {
 	plain  *http.Transport
 
 	mu sync.Mutex
-	// secure is for all that needs TLS. It is built when something first does:
-	// reading the roots takes milliseconds.
-	secure *http.Transport
+	// What needs TLS, each built at its first need: reading the roots takes
+	// milliseconds. secure offers HTTP/2 to the server; secure1 does not.
+	secure, secure1 *http.Transport
 }
 
 // New returns a client; the caller closes it.
 func New(config Config) *Client {
 	return &Client{config: config, plain: newTransport(config.Proxy)}
-}
-
-func newTransport(proxy Proxy) *http.Transport {
-	// HTTP/2 would be a twentieth of the binary of the agent, and every server
-	// speaks this.
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	return &http.Transport{
-		Protocols: &protocols,
-		Proxy:     func(r *http.Request) (*url.URL, error) { return proxy.forURL(r.URL), nil },
-		// Without this a CONNECT would carry the default user agent of net/http.
-		ProxyConnectHeader:     http.Header{"User-Agent": {""}},
-		DisableCompression:     true,
-		MaxIdleConns:           maxIdleConns,
-		MaxIdleConnsPerHost:    maxIdleConnsPerHost,
-		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: maxResponseHeader,
-	}
 }
 
 // Close drops the idle connections. Requests and bodies under way go on until
@@ -86,25 +57,52 @@ func (c *Client) Close() {
 	c.plain.CloseIdleConnections()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.secure != nil {
-		c.secure.CloseIdleConnections()
+	for _, t := range []*http.Transport{c.secure, c.secure1} {
+		if t != nil {
+			t.CloseIdleConnections()
+		}
 	}
 }
 
-func (c *Client) secureTransport() *http.Transport {
+// transport returns what carries a request to its next stop.
+func (c *Client) transport(h *hop) *http.Transport {
+	proxy := c.config.Proxy.forURL(h.url)
+	// net/http offers a proxy the protocols that it offers the server, and can
+	// speak only HTTP/1.1 with it.
+	tlsProxy := proxy != nil && proxy.Scheme == "https"
+	if h.url.Scheme != "https" && !tlsProxy {
+		return c.plain
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if tlsProxy || h.needsHTTP1() {
+		if c.secure1 == nil {
+			c.secure1 = newTransport(c.config.Proxy)
+			c.secure1.TLSClientConfig = c.tls(c.secure)
+		}
+		return c.secure1
+	}
 	if c.secure == nil {
 		c.secure = newTransport(c.config.Proxy)
-		roots := c.config.RootCAs
-		if roots == nil {
-			roots = TrustedRoots()
-		}
-		// Also with CBC suites, where a server has no others: the caller chose
-		// the server, and not we.
-		c.secure.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+		c.secure.TLSClientConfig = c.tls(c.secure1)
+		offerHTTP2(c.secure)
 	}
 	return c.secure
+}
+
+// tls trusts what the other transport for TLS, if it is there, has already read.
+func (c *Client) tls(other *http.Transport) *tls.Config {
+	roots := c.config.RootCAs
+	switch {
+	case roots != nil:
+	case other != nil:
+		roots = other.TLSClientConfig.RootCAs
+	default:
+		roots = TrustedRoots()
+	}
+	// Also with CBC suites, where a server has no others: the caller chose
+	// the server, and not we.
+	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 }
 
 // Do sends a request and follows redirects if the request says so. It returns
@@ -116,16 +114,18 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	cancel := context.CancelFunc(func() {})
+	cancel := context.CancelFunc(nil)
 	if req.Timeout != nil {
 		ctx, cancel = context.WithTimeoutCause(ctx, *req.Timeout, errTimeout)
+	} else {
+		ctx, cancel = context.WithCancel(ctx)
 	}
 	resp, err := c.follow(ctx, first, req.FollowRedirects)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	return newResponse(cancel, resp), nil
+	return newResponse(ctx, cancel, resp), nil
 }
 
 var errTimeout = errors.New("timed out")
@@ -163,11 +163,7 @@ func (c *Client) send(ctx context.Context, h *hop) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport := c.plain
-	if proxy := c.config.Proxy.forURL(h.url); h.url.Scheme == "https" || proxy != nil && proxy.Scheme == "https" {
-		transport = c.secureTransport()
-	}
-	resp, err := transport.RoundTrip(r)
+	resp, err := c.transport(h).RoundTrip(r)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)

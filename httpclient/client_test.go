@@ -475,8 +475,8 @@ func TestHTTPS(t *testing.T) {
 	defer s.Close()
 	roots := x509.NewCertPool()
 	roots.AddCert(s.Certificate())
-	if _, body, err := fetch(t, newClient(t, Config{RootCAs: roots}), get(s.URL)); err != nil || body != "HTTP/1.1" {
-		t.Errorf("trusted: got %q, %v, want HTTP/1.1", body, err)
+	if _, body, err := fetch(t, newClient(t, Config{RootCAs: roots}), get(s.URL)); err != nil || body != "HTTP/2.0" {
+		t.Errorf("trusted: got %q, %v, want HTTP/2.0", body, err)
 	}
 	_, err := newClient(t, Config{RootCAs: x509.NewCertPool()}).Do(t.Context(), get(s.URL))
 	if _, ok := errors.AsType[*TransportError](err); !ok {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -135,6 +136,22 @@ func (h *hop) request(ctx context.Context) (*http.Request, error) {
 	}
 	r.Host = h.host
 	return r, nil
+}
+
+// needsHTTP1 reports whether the request has headers that speak of the
+// connection. HTTP/2 has no place for them: net/http would leave out some and
+// fail for others, where HTTP/1.1 sends what was asked.
+func (h *hop) needsHTTP1() bool {
+	for _, name := range []string{"Upgrade", "Keep-Alive", "Proxy-Connection"} {
+		if len(h.header[name]) > 0 {
+			return true
+		}
+	}
+	only := func(name string, allowed ...string) bool {
+		values := h.header[name]
+		return len(values) == 0 || len(values) == 1 && slices.Contains(allowed, strings.ToLower(values[0]))
+	}
+	return !only("Connection", "close", "keep-alive") || !only("Te", "trailers")
 }
 
 // actedOn are the headers that net/http looks up in requests, by these names:

@@ -29,9 +29,13 @@ type Response struct {
 	length int64 // as announced, -1 if unknown
 }
 
-func newResponse(cancel context.CancelFunc, resp *http.Response) *Response {
-	if resp.StatusCode == http.StatusSwitchingProtocols {
-		resp.Body.Close() // what follows is of a protocol that nobody here speaks
+func newResponse(ctx context.Context, cancel context.CancelFunc, resp *http.Response) *Response {
+	switch resp.StatusCode {
+	case http.StatusSwitchingProtocols: // what follows is of a protocol that nobody here speaks
+		resp.Body.Close()
+		resp.Body = http.NoBody
+	case http.StatusNoContent, http.StatusNotModified: // with HTTP/2 net/http misses the body that a length announces
+		resp.Body.Close()
 		resp.Body = http.NoBody
 	}
 	length := resp.ContentLength
@@ -41,7 +45,7 @@ func newResponse(cancel context.CancelFunc, resp *http.Response) *Response {
 	return &Response{
 		Status:  resp.StatusCode,
 		Headers: responseHeaders(resp),
-		Body:    &body{cancel: cancel, ReadCloser: resp.Body},
+		Body:    &body{cancel: cancel, cause: func() error { return context.Cause(ctx) }, ReadCloser: resp.Body},
 		length:  length,
 	}
 }
@@ -135,6 +139,7 @@ func isVisible(s string) bool {
 // request, too.
 type body struct {
 	cancel context.CancelFunc
+	cause  func() error // why the request's context has ended
 	io.ReadCloser
 }
 
@@ -143,11 +148,17 @@ func (b *body) Read(p []byte) (int, error) {
 	if err == nil || errors.Is(err, io.EOF) {
 		return n, err
 	}
+	// With HTTP/2 net/http says what ended, not why.
+	if cause := b.cause(); cause != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+		err = cause
+	}
 	return n, &BodyError{Err: err}
 }
 
+// Close cancels the request before it closes the body. With HTTP/2 a frame
+// gives up a body whose end has not been read, and on a connection that takes
+// nothing more Close would wait for that.
 func (b *body) Close() error {
-	err := b.ReadCloser.Close()
 	b.cancel()
-	return err
+	return b.ReadCloser.Close()
 }

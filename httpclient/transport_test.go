@@ -1,0 +1,335 @@
+package httpclient
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// newHTTP2Server offers HTTP/2 by TLS. The roots trust it and all others of its kind.
+func newHTTP2Server(t *testing.T, handler http.HandlerFunc, changed func(net.Conn, http.ConnState)) (*httptest.Server, *x509.CertPool) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(handler)
+	s.EnableHTTP2 = true
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Config.ConnState = changed
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	return s, roots
+}
+
+// TestHTTP2OnTheWire: what is asked arrives as with HTTP/1.1, and nothing else; requests that speak of the connection have one
+// of HTTP/1.1.
+func TestHTTP2OnTheWire(t *testing.T) {
+	t.Parallel()
+	s, roots := newHTTP2Server(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		var lines []string
+		for name, values := range r.Header {
+			lines = append(lines, strings.ToLower(name)+"="+strings.Join(values, ","))
+		}
+		slices.Sort(lines)
+		fmt.Fprintf(w, "%s %s %s host=%s length=%d %s %d", r.Proto, r.Method, r.RequestURI, r.Host, r.ContentLength, strings.Join(lines, " "), len(body))
+	}, nil)
+	host := strings.TrimPrefix(s.URL, "https://")
+	c := newClient(t, Config{RootCAs: roots})
+	header := func(pairs ...string) (headers []Header) {
+		for i := 0; i < len(pairs); i += 2 {
+			headers = append(headers, Header{Name: pairs[i], Value: pairs[i+1]})
+		}
+		return headers
+	}
+	for _, tt := range []struct {
+		name string
+		req  Request
+		want string
+	}{
+		{"get", Request{Method: "GET"}, "HTTP/2.0 GET /x?y host=HOST length=0 accept=*/* 0"},
+		{"post", Request{Method: "POST", Body: make([]byte, 5<<20)}, "HTTP/2.0 POST /x?y host=HOST length=5242880 accept=*/* content-length=5242880 5242880"},
+		{"empty post", Request{Method: "POST"}, "HTTP/2.0 POST /x?y host=HOST length=0 accept=*/* content-length=0 0"},
+		{"case of a method", Request{Method: "get"}, "HTTP/2.0 get /x?y host=HOST length=0 accept=*/* 0"},
+		{
+			"headers", Request{Method: "GET", Headers: header("X-One", "1", "x-one", "2", "user-agent", "me", "host", "other.example", "cookie", "a=b")},
+			"HTTP/2.0 GET /x?y host=other.example length=0 accept=*/* cookie=a=b user-agent=me x-one=1,2 0",
+		},
+		{
+			"framing is ours", Request{Method: "POST", Body: []byte("hi"), Headers: header("content-length", "99", "Transfer-Encoding", "chunked", "trailer", "x")},
+			"HTTP/2.0 POST /x?y host=HOST length=2 accept=*/* content-length=2 2",
+		},
+		{"a last request", Request{Method: "GET", Headers: header("connection", "close")}, "HTTP/2.0 GET /x?y host=HOST length=0 accept=*/* 0"},
+		{"trailers", Request{Method: "GET", Headers: header("te", "trailers")}, "HTTP/2.0 GET /x?y host=HOST length=0 accept=*/* te=trailers 0"},
+		{"another connection header", Request{Method: "GET", Headers: header("connection", "x-one")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept=*/* connection=x-one 0"},
+		{"upgrade", Request{Method: "GET", Headers: header("upgrade", "x")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept=*/* upgrade=x 0"},
+		{"encodings", Request{Method: "GET", Headers: header("te", "deflate")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept=*/* te=deflate 0"},
+	} {
+		tt.req.URL = s.URL + "/x?y"
+		_, got, err := fetch(t, c, &tt.req)
+		if got = strings.ReplaceAll(got, host, "HOST"); err != nil || got != tt.want {
+			t.Errorf("%s: got %q, %v\nwant %q", tt.name, got, err, tt.want)
+		}
+	}
+}
+
+// TestHTTP2Answers: bodies come as they are, limits and timeouts hold, and what breaks is said to.
+func TestHTTP2Answers(t *testing.T) {
+	t.Parallel()
+	end := make(chan struct{})
+	s, roots := newHTTP2Server(t, func(w http.ResponseWriter, r *http.Request) {
+		size, _ := strconv.Atoi(r.URL.Query().Get("n"))
+		switch r.URL.Path {
+		case "/gzip":
+			w.Header().Set("Content-Encoding", "gzip")
+			fmt.Fprint(w, "not really")
+		case "/trailer":
+			w.Header().Set("Trailer", "X-Sum")
+			fmt.Fprint(w, "body")
+			w.Header().Set("X-Sum", "1")
+		case "/header":
+			w.Header().Set("X-Large", strings.Repeat("x", size))
+		case "/unchanged":
+			w.Header().Set("Content-Length", "99")
+			w.WriteHeader(http.StatusNotModified)
+		case "/large":
+			w.Header().Set("Content-Length", strconv.Itoa(MaxBufferedBody+1))
+			w.WriteHeader(http.StatusOK)
+		case "/broken", "/slow":
+			w.WriteHeader(http.StatusOK)
+			fmt.Fprint(w, "some")
+			w.(http.Flusher).Flush()
+			if r.URL.Path == "/broken" {
+				panic(http.ErrAbortHandler)
+			}
+			<-end
+		case "/silent":
+			<-end
+		case "/redirect":
+			http.Redirect(w, r, r.URL.Query().Get("to"), http.StatusTemporaryRedirect)
+		}
+	}, nil)
+	t.Cleanup(func() { close(end) }) // before the server's
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/back" {
+			http.Redirect(w, r, s.URL+"/gzip", http.StatusFound)
+			return
+		}
+		fmt.Fprint(w, r.Proto)
+	}))
+	defer plain.Close()
+	c := newClient(t, Config{RootCAs: roots})
+	const body, transport = "body", "transport"
+	timeout := 200 * time.Millisecond
+	for _, tt := range []struct {
+		path    string
+		timeout *time.Duration
+		status  int
+		want    string // the body, or in the error
+		fails   string
+	}{
+		{"/gzip", nil, 200, "not really", ""},
+		{"/trailer", nil, 200, "body", ""},
+		{"/header?n=400000", nil, 200, "", ""},
+		{"/header?n=600000", nil, 0, "", transport},
+		{"/unchanged", nil, 304, "", ""},
+		{"/large", nil, 0, "over 536870912 bytes", body},
+		{"/broken", nil, 0, "", body},
+		{"/slow", &timeout, 0, "timed out", body},
+		{"/silent", &timeout, 0, "timed out", transport},
+		{"/silent", new(time.Duration), 0, "timed out", transport},
+		{"/redirect?to=" + url.QueryEscape(plain.URL+"/x"), nil, 200, "HTTP/1.1", ""},
+		{"/redirect?to=" + url.QueryEscape(plain.URL+"/back"), nil, 200, "not really", ""},
+	} {
+		req := get(s.URL + tt.path)
+		req.Timeout = tt.timeout
+		resp, got, err := fetch(t, c, req)
+		_, isBody := errors.AsType[*BodyError](err)
+		_, isTransport := errors.AsType[*TransportError](err)
+		if isBody != (tt.fails == body) || isTransport != (tt.fails == transport) || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: error %v, want one of %q with %q", tt.path, err, tt.fails, tt.want)
+		}
+		if tt.fails == "" && err == nil && (resp.Status != tt.status || got != tt.want) {
+			t.Errorf("%s: got %d, %q, want %d, %q", tt.path, resp.Status, got, tt.status, tt.want)
+		}
+		if tt.path == "/trailer" && err == nil && !slices.ContainsFunc(resp.Headers, func(h Header) bool { return h.Name == "trailer" && h.Value == "x-sum" }) {
+			t.Errorf("the announcement of trailers is missing: %+v", resp.Headers)
+		}
+	}
+}
+
+// TestHTTP2SharesAConnection: requests share one, and neither a cancelled one nor one whose body nobody reads disturbs the
+// others. Of that body no more is held than its part.
+func TestHTTP2SharesAConnection(t *testing.T) {
+	t.Parallel()
+	var conns, sent atomic.Int64
+	cancelled := make(chan struct{})
+	filled := make(chan struct{})
+	s, roots := newHTTP2Server(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/hang":
+			w.WriteHeader(http.StatusOK)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			close(cancelled)
+		case "/flood":
+			for piece := make([]byte, 4<<10); ; {
+				n, err := w.Write(piece)
+				if err != nil {
+					return
+				}
+				if sent.Add(int64(n)) == maxUnread {
+					close(filled)
+				}
+			}
+		default:
+			fmt.Fprint(w, r.URL.Path)
+		}
+	}, func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			conns.Add(1)
+		}
+	})
+	c := newClient(t, Config{RootCAs: roots})
+	all := func() {
+		var wait sync.WaitGroup
+		for i := range 50 {
+			wait.Go(func() {
+				path := "/" + strconv.Itoa(i)
+				if resp, err := c.Do(t.Context(), get(s.URL+path)); err != nil {
+					t.Error(err)
+				} else if got, err := resp.ReadBody(anyBuffer); err != nil || string(got) != path {
+					t.Errorf("got %q, %v, want %q", got, err, path)
+				}
+			})
+		}
+		wait.Wait()
+	}
+	if _, _, err := fetch(t, c, get(s.URL+"/first")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	hanging, err := c.Do(ctx, get(s.URL+"/hang"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flood, err := c.Do(t.Context(), get(s.URL+"/flood"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-filled
+	all()
+	cancel()
+	<-cancelled // the server has been told
+	if _, err := hanging.ReadBody(anyBuffer); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled body ends with %v", err)
+	}
+	all()
+	const buffers = 64 << 10 // of the server, on the way
+	if n := sent.Load(); n > maxUnread+buffers {
+		t.Errorf("a body that nobody reads is sent %d bytes ahead, more than %d", n, maxUnread)
+	}
+	flood.Body.Close()
+	all()
+	if n := conns.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+// TestHTTP2IdleConnections: a client that asks many servers leaves no more connections behind than with HTTP/1.1.
+func TestHTTP2IdleConnections(t *testing.T) {
+	t.Parallel()
+	var open atomic.Int64
+	c := newClient(t, Config{})
+	const servers = 2 * maxIdleConns
+	for range servers {
+		s, roots := newHTTP2Server(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }, func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				open.Add(1)
+			case http.StateClosed:
+				open.Add(-1)
+			}
+		})
+		if c.config.RootCAs == nil {
+			c.config.RootCAs = roots
+		}
+		if _, body, err := fetch(t, c, get(s.URL)); err != nil || body != "HTTP/2.0" {
+			t.Fatalf("got %q, %v", body, err)
+		}
+	}
+	// The servers see the end of a connection a little later.
+	for deadline := time.Now().Add(time.Minute); open.Load() > maxIdleConns; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("servers have %d connections, more than %d", open.Load(), maxIdleConns)
+		}
+	}
+}
+
+// TestHTTP2ThroughProxies: a server behind a proxy may choose HTTP/2, the proxy itself never. One that is reached by TLS has
+// HTTP/1.1 behind it as well.
+func TestHTTP2ThroughProxies(t *testing.T) {
+	t.Parallel()
+	target, roots := newHTTP2Server(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }, nil)
+	var seen sync.Map
+	tunnel := func(w http.ResponseWriter, r *http.Request) {
+		seen.Store(r.Method+" "+r.Proto, true)
+		if r.Method != http.MethodConnect {
+			fmt.Fprint(w, "by proxy with ", r.Proto)
+			return
+		}
+		server, err := net.Dial("tcp", r.Host)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer server.Close()
+		client, rest, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer client.Close()
+		fmt.Fprint(client, "HTTP/1.1 200 OK\r\n\r\n")
+		var both sync.WaitGroup
+		both.Go(func() {
+			_, _ = io.Copy(server, rest)
+			server.Close()
+		})
+		both.Go(func() {
+			_, _ = io.Copy(client, server)
+			client.Close()
+		})
+		both.Wait()
+	}
+	secure, _ := newHTTP2Server(t, tunnel, nil)
+	plain := httptest.NewServer(http.HandlerFunc(tunnel))
+	t.Cleanup(plain.Close)
+	for _, tt := range []struct{ proxy, url, want string }{
+		{plain.URL, target.URL, "HTTP/2.0"},
+		{secure.URL, target.URL, "HTTP/1.1"},
+		{secure.URL, "http://example.test/", "by proxy with HTTP/1.1"},
+	} {
+		c := newClient(t, Config{RootCAs: roots, Proxy: ProxyFromEnv(env("ALL_PROXY", tt.proxy))})
+		if _, got, err := fetch(t, c, get(tt.url)); err != nil || got != tt.want {
+			t.Errorf("%s by %s: got %q, %v, want %q", tt.url, tt.proxy, got, err, tt.want)
+		}
+		c.Close()
+	}
+	if _, ok := seen.Load("CONNECT HTTP/2.0"); ok {
+		t.Error("a proxy was asked by HTTP/2")
+	}
+}
