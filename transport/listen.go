@@ -92,7 +92,10 @@ func Listen(config Config) (*Listener, error) {
 	if l.other, err = reserve(l.tcp.Addr().(*net.TCPAddr).AddrPort()); err != nil {
 		slog.New(handler).Warn("whoever names this listener localhost may reach another program", "error", err)
 	}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true) // WebSockets need it
 	l.server = &http.Server{
+		Protocols:                    &protocols,
 		Handler:                      http.HandlerFunc(l.serveHTTP),
 		DisableGeneralOptionsHandler: true,             // "OPTIONS *" is one more unknown path
 		ReadTimeout:                  handshakeTimeout, // from the beginning: a connection has one request, see serveHTTP

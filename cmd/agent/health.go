@@ -45,7 +45,10 @@ func listenHealth(address string, log *slog.Logger) (*health, error) {
 		return nil, fmt.Errorf("listening for probes: %w", err)
 	}
 	h := &health{address: listener.Addr().(*net.TCPAddr).AddrPort()}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
 	h.server = &http.Server{
+		Protocols:      &protocols,
 		Handler:        h,
 		ReadTimeout:    healthPatience,
 		WriteTimeout:   healthPatience,
