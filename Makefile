@@ -28,10 +28,8 @@ help: ## list the targets
 # Where the programs go.
 BIN ?= bin
 
-# The agent is at most 12 MB. HTTP/2, which nothing here needs, would be half a megabyte: WebSockets are HTTP/1.1, and so is
-# what a registry is asked. Inlining what runs only at the start or once for a connection would be a tenth of one.
-PRODUCT = CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -tags nethttpomithttp2 -ldflags '-s -w' \
-	$(foreach package,github.com/alecthomas/kong github.com/BurntSushi/toml regexp/... go/... encoding/asn1 crypto/x509 crypto/tls math/big,-gcflags=$(package)=-l)
+# What is released is what anybody builds: no tags and no flags for single packages, so that go install gives the same program.
+PRODUCT = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w'
 
 .PHONY: build
 build: build-agent build-registry ## build bin/agent and bin/registry, static and stripped
