@@ -1,0 +1,176 @@
+package execagent_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// guides are the documents that tell developers where things are, by name. Records of decisions (docs/adr) say what was so
+// when they were written.
+var guides = []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "docs/protocol/README.md"}
+
+var (
+	codeSpan = regexp.MustCompile("`([^`\n]+)`")
+	// A dotted name is of a package or of a type: `rpc.Conn`, `relay/socket.MaxMessage`, `Server.authenticate`.
+	dottedName = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9]*(?:/[a-z0-9]+)*)\.([A-Za-z][A-Za-z0-9]*)$`)
+	// A file is named from the root of the repository or from a package that the text speaks of.
+	goFile = regexp.MustCompile(`^[a-z0-9_]+(?:/[a-z0-9_]+)*\.go$`)
+	// A folder has a slash: `docs/adr`, `relay/relaypb`, `internal/lobby`.
+	folder = regexp.MustCompile(`^[a-z]+(?:/[a-z0-9]+)+$`)
+)
+
+// declared has what Go files declare: for each package, by its folder and by the last name of that, its names; for each
+// type, its fields and methods.
+type declared struct {
+	packages, types map[string]map[string]bool
+	files           map[string]bool // by base name
+}
+
+// TestNamesInGuides: a package, a type, a function or a file that a guide names is in the tree. A guide that names what was
+// renamed long ago is worse than none.
+func TestNamesInGuides(t *testing.T) {
+	t.Parallel()
+	have := declarations(t)
+	count := 0
+	for _, page := range guides {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, span := range codeSpan.FindAllStringSubmatch(string(text), -1) {
+			known, ours := have.knows(span[1])
+			if ours {
+				count++
+			}
+			if ours && !known {
+				t.Errorf("%s names %s, which is not in the tree", page, span[1])
+			}
+		}
+	}
+	if least := 100; count < least {
+		t.Errorf("the guides name %d things of ours, want at least %d", count, least) // the expressions no longer fit?
+	}
+}
+
+// knows tells whether span is in the tree, if it has the form of a name of ours.
+func (d *declared) knows(span string) (known, ours bool) {
+	if goFile.MatchString(span) {
+		return exists(span) || d.files[span], true
+	}
+	if m := dottedName.FindStringSubmatch(span); m != nil {
+		owner, name := m[1], m[2]
+		if exists(span) || name == "md" || name == "proto" { // a file; TestCitations looks for pages
+			return false, false
+		}
+		names, isPackage := d.packages[owner]
+		members, isType := d.types[owner]
+		return names[name] || members[name], isPackage || isType
+	}
+	if folder.MatchString(span) {
+		first, _, _ := strings.Cut(span, "/")
+		if first == "fs" || first == "http" || first == "process" { // methods of the wire
+			return false, false
+		}
+		return exists(span), exists(first)
+	}
+	return false, false
+}
+
+func declarations(t *testing.T) *declared {
+	t.Helper()
+	d := &declared{packages: map[string]map[string]bool{}, types: map[string]map[string]bool{}, files: map[string]bool{}}
+	add := func(table map[string]map[string]bool, owner, name string) {
+		if table[owner] == nil {
+			table[owner] = map[string]bool{}
+		}
+		table[owner][name] = true
+	}
+	files := token.NewFileSet()
+	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || path.Ext(name) != ".go" {
+			return err
+		}
+		f, err := parser.ParseFile(files, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		d.files[path.Base(name)] = true
+		inPackage := func(ident string) {
+			add(d.packages, path.Dir(name), ident)
+			add(d.packages, path.Base(path.Dir(name)), ident)
+		}
+		for _, decl := range f.Decls {
+			switch decl := decl.(type) {
+			case *ast.FuncDecl:
+				if decl.Recv == nil {
+					inPackage(decl.Name.Name)
+				} else {
+					add(d.types, receiver(decl), decl.Name.Name)
+				}
+			case *ast.GenDecl:
+				for _, spec := range decl.Specs {
+					switch spec := spec.(type) {
+					case *ast.ValueSpec:
+						for _, ident := range spec.Names {
+							inPackage(ident.Name)
+						}
+					case *ast.TypeSpec:
+						inPackage(spec.Name.Name)
+						for _, field := range fields(spec.Type) {
+							add(d.types, spec.Name.Name, field)
+						}
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// receiver is the name of the type whose method decl is.
+func receiver(decl *ast.FuncDecl) string {
+	for of := decl.Recv.List[0].Type; ; {
+		switch e := of.(type) {
+		case *ast.StarExpr:
+			of = e.X
+		case *ast.IndexExpr:
+			of = e.X
+		case *ast.Ident:
+			return e.Name
+		default:
+			return ""
+		}
+	}
+}
+
+// fields are the members of a struct or an interface.
+func fields(of ast.Expr) []string {
+	var list *ast.FieldList
+	switch of := of.(type) {
+	case *ast.StructType:
+		list = of.Fields
+	case *ast.InterfaceType:
+		list = of.Methods
+	default:
+		return nil
+	}
+	var names []string
+	for _, field := range list.List {
+		for _, ident := range field.Names {
+			names = append(names, ident.Name)
+		}
+	}
+	return names
+}
