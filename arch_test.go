@@ -68,11 +68,13 @@ var rules = map[string]rule{
 	"relay": {[]string{"protocol", "rpc", "auth", "internal/tlsconfig", "relay/frame", "relay/socket"},
 		"the relay carries messages; it knows neither the agent nor the registry's insides"},
 	"auth": {[]string{"internal/strictbase64", "internal/tlsconfig"}, "credentials know nothing of what they are shown to"},
-	"registry": {[]string{"protocol", "auth", "internal/lobby", "internal/strictbase64", "registry/ticket", "registry/rendezvous/wire", "relay/frame", "relay/socket"},
+
+	"registry": {[]string{"protocol", "auth", "internal/lobby", "internal/strictbase64", "registry/ticket", "registry/rendezvous/notice", "relay/frame", "relay/socket"},
 		"the registry passes frames on and cannot read them"},
-	"registry/rendezvous/wire": {[]string{"relay/frame"}, "what has arrived is decoded here, and acted on elsewhere"},
-	"registry/ticket":          {[]string{"protocol", "internal/strictbase64"}, "what is signed is checked without asking anybody"},
-	"client":                   {[]string{"protocol", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
+	"registry/rendezvous/notice": {[]string{"relay/frame"}, "a notice is decoded here, and acted on elsewhere"},
+	"registry/ticket":            {[]string{"protocol", "internal/strictbase64"}, "what is signed is checked without asking anybody"},
+
+	"client": {[]string{"protocol", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
 	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "relay", "auth", "internal/secretfile", "internal/tlsconfig", "cmd/agent/doctor"},
 		"main wires everything and owns nothing"},
 	"cmd/agent/doctor": {[]string{"sandbox", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},

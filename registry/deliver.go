@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/execagent/execagent/registry/rendezvous/wire"
+	"github.com/execagent/execagent/registry/rendezvous/notice"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -303,7 +303,7 @@ func (m *meeting) pump(rt *route, lane *socket.Lane, from string) {
 func (m *meeting) take(rt *route, from string, n int) {
 	rt.taken += n
 	if rt.taken >= hopCredit {
-		m.rs.hop.tell(from, wire.Notice{Kind: wire.NoticeTaken, Registration: m.id, Stream: rt.stream, Bytes: rt.taken})
+		m.rs.hop.tell(from, notice.Notice{Kind: notice.Taken, Registration: m.id, Stream: rt.stream, Bytes: rt.taken})
 		rt.taken = 0
 	}
 }

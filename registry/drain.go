@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/registry/rendezvous/wire"
+	"github.com/execagent/execagent/registry/rendezvous/notice"
 	"github.com/execagent/execagent/registry/ticket"
 )
 
@@ -113,6 +113,6 @@ func (rs *routes) close() error {
 			m.away.Stop()
 		}
 	})
-	rs.hop.broadcast(wire.Notice{Kind: wire.NoticeLeave})
+	rs.hop.broadcast(notice.Notice{Kind: notice.Leave})
 	return rs.hop.close()
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/registry/rendezvous/wire"
+	"github.com/execagent/execagent/registry/rendezvous/notice"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -149,7 +149,7 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 	if newer {
 		return errReplaced
 	}
-	m.rs.hop.broadcast(wire.Notice{Kind: wire.NoticeOnline, Registration: m.id, Revision: revision})
+	m.rs.hop.broadcast(notice.Notice{Kind: notice.Online, Registration: m.id, Revision: revision})
 	return nil
 }
 
@@ -235,7 +235,7 @@ func (m *meeting) goOffline(ctx context.Context, again bool) (done bool) {
 		return true // the server ends, and all that was here with it
 	}
 	if !again {
-		m.rs.hop.broadcast(wire.Notice{Kind: wire.NoticeOffline, Registration: m.id, Revision: revision})
+		m.rs.hop.broadcast(notice.Notice{Kind: notice.Offline, Registration: m.id, Revision: revision})
 	}
 	if err := m.rs.s.store.setOffline(ctx, m.environmentID, revision); err != nil {
 		m.rs.s.trouble.Do(func() {
@@ -336,7 +336,7 @@ func (m *meeting) abandon(why string) {
 
 // forward passes a frame of the executor on to the stream's harness.
 func (e *executor) forward(message *socket.Message) {
-	f, ok := wire.Inspect(message.Bytes)
+	f, ok := frame.Inspect(message.Bytes)
 	if !ok {
 		e.rs.drop(message)
 		return

@@ -3,7 +3,6 @@ package registry
 import (
 	"time"
 
-	"github.com/execagent/execagent/registry/rendezvous/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -67,7 +66,7 @@ func (h *harness) forget(rt *route) {
 // forward passes a frame of the harness on to the executor, if it belongs to a
 // stream of this websocket or opens one.
 func (h *harness) forward(message *socket.Message) {
-	f, ok := wire.Inspect(message.Bytes)
+	f, ok := frame.Inspect(message.Bytes)
 	if !ok {
 		h.rs.drop(message)
 		return

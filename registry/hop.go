@@ -13,7 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/execagent/execagent/registry/rendezvous/wire"
+	"github.com/execagent/execagent/registry/rendezvous/notice"
 	"github.com/execagent/execagent/relay/socket"
 )
 
@@ -141,7 +141,7 @@ func (h *hop) fromServer(message *nats.Msg) {
 	case hopNotice:
 		switch n, ok := decodeNotice(message); {
 		case !ok:
-		case n.Kind == wire.NoticeLeave:
+		case n.Kind == notice.Leave:
 			h.left(message.Reply)
 			// It has forgotten the executors here, and need not wait for the store.
 			h.rs.announceAll(message.Reply)
@@ -171,7 +171,7 @@ func (h *hop) frame(to side, registrationID string, message *nats.Msg) {
 	m := h.rs.find(registrationID)
 	if m == nil {
 		if to == toExecutor {
-			h.tell(from, wire.Notice{Kind: wire.NoticeAbsent, Registration: registrationID, Revision: revision})
+			h.tell(from, notice.Notice{Kind: notice.Absent, Registration: registrationID, Revision: revision})
 		}
 		h.rs.s.metrics.dropped.Add(1)
 		return
@@ -183,11 +183,11 @@ func (h *hop) frame(to side, registrationID string, message *nats.Msg) {
 }
 
 // decodeNotice also wants to know who says it.
-func decodeNotice(message *nats.Msg) (n wire.Notice, ok bool) {
+func decodeNotice(message *nats.Msg) (n notice.Notice, ok bool) {
 	if message.Reply == "" {
-		return wire.Notice{}, false
+		return notice.Notice{}, false
 	}
-	return wire.DecodeNotice(message.Data)
+	return notice.Decode(message.Data)
 }
 
 // fromAll handles what was sent to all servers.
@@ -197,7 +197,7 @@ func (h *hop) fromAll(message *nats.Msg) {
 	if !ok || from == h.node {
 		return
 	}
-	if n.Kind == wire.NoticeLeave {
+	if n.Kind == notice.Leave {
 		h.left(from)
 		return
 	}
@@ -228,7 +228,7 @@ func (h *hop) forget(node string) {
 func (h *hop) watch(ctx context.Context) {
 	beat := time.NewTicker(beatInterval)
 	defer beat.Stop()
-	h.broadcast(wire.Notice{Kind: wire.NoticeBeat})
+	h.broadcast(notice.Notice{Kind: notice.Beat})
 	for {
 		select {
 		case <-ctx.Done():
@@ -241,10 +241,10 @@ func (h *hop) watch(ctx context.Context) {
 			if !h.conn.IsConnected() {
 				continue // nobody can be heard
 			}
-			h.broadcast(wire.Notice{Kind: wire.NoticeBeat})
+			h.broadcast(notice.Notice{Kind: notice.Beat})
 			for _, node := range h.silent(now) {
 				h.rs.s.log.Warn("another server is silent", "node", node)
-				h.tell(node, wire.Notice{Kind: wire.NoticeLeave}) // in case it lives
+				h.tell(node, notice.Notice{Kind: notice.Leave}) // in case it lives
 				h.rs.nodeGone(node)
 			}
 		}
@@ -258,7 +258,7 @@ func (h *hop) beginAnew() {
 	h.rs.lost()
 	for _, node := range h.excuse(time.Now()) {
 		h.rs.nodeGone(node) // before it answers
-		h.tell(node, wire.Notice{Kind: wire.NoticeLeave})
+		h.tell(node, notice.Notice{Kind: notice.Leave})
 		h.rs.announceAll(node)
 	}
 	h.rs.recall(true)
@@ -312,22 +312,22 @@ func (h *hop) reset(node string, to side, m *meeting, stream, reason string) {
 // announce tells the executor's server of a route whose harness is here or, when
 // it is gone or was revoked, was. The meeting's mutex is held.
 func (h *hop) announce(m *meeting, rt *route) {
-	h.tell(m.node, wire.Notice{
-		Kind: wire.NoticeOpen, Registration: m.id, Revision: m.revision, Stream: rt.stream,
+	h.tell(m.node, notice.Notice{
+		Kind: notice.Open, Registration: m.id, Revision: m.revision, Stream: rt.stream,
 		Principal: rt.principal, Acknowledges: rt.acknowledges, Detached: rt.harness == nil, Revoked: rt.revoked,
 	})
 }
 
 // tell sends a notice to one server, broadcast to all others.
-func (h *hop) tell(node string, n wire.Notice) {
+func (h *hop) tell(node string, n notice.Notice) {
 	h.publish(hopSubject+"."+node+"."+hopNotice, n)
 }
 
-func (h *hop) broadcast(n wire.Notice) { h.publish(hopSubject, n) }
+func (h *hop) broadcast(n notice.Notice) { h.publish(hopSubject, n) }
 
 // publish loses a notice only with the connection, after whose return everything
 // that counts is said anew.
-func (h *hop) publish(subject string, n wire.Notice) {
+func (h *hop) publish(subject string, n notice.Notice) {
 	if err := h.conn.PublishRequest(subject, h.node, n.Encode()); err != nil {
 		h.rs.s.trouble.Do(func() { h.rs.s.log.Warn("another server was not told", "kind", string(n.Kind), "error", err) })
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
-	"github.com/execagent/execagent/registry/rendezvous/wire"
+	"github.com/execagent/execagent/registry/rendezvous/notice"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
@@ -200,8 +200,8 @@ func TestForgotten(t *testing.T) {
 		{"what the executor was told", func(x, _ *relayServer) { x.routes.hop.beginAnew() }},
 		{"what both were told", func(x, h *relayServer) { x.routes.hop.beginAnew(); h.routes.hop.beginAnew() }},
 		{"the harness", func(x, h *relayServer) {
-			h.routes.hop.tell(x.node, wire.Notice{Kind: wire.NoticeDetach, Registration: h.c.registration.ID, Stream: "acknowledged"})
-			h.routes.hop.tell(x.node, wire.Notice{Kind: wire.NoticeDetach, Registration: h.c.registration.ID, Stream: "plain"})
+			h.routes.hop.tell(x.node, notice.Notice{Kind: notice.Detach, Registration: h.c.registration.ID, Stream: "acknowledged"})
+			h.routes.hop.tell(x.node, notice.Notice{Kind: notice.Detach, Registration: h.c.registration.ID, Stream: "plain"})
 		}},
 		{"the presence", func(x, h *relayServer) {
 			if err := h.store.presence.Purge(h.c.t.Context(), h.c.environmentID); err != nil {
@@ -264,10 +264,10 @@ func TestLateAbsent(t *testing.T) {
 	h := b.harness()
 	opened(h, e, "stream", 0)
 	revision := presenceRevision(c)
-	a.routes.hop.tell(b.node, wire.Notice{Kind: wire.NoticeAbsent, Registration: c.registration.ID, Revision: first})
+	a.routes.hop.tell(b.node, notice.Notice{Kind: notice.Absent, Registration: c.registration.ID, Revision: first})
 	exchange(h, e, "stream", 0)
 	exchange(h, e, "stream", 0)
-	a.routes.hop.tell(b.node, wire.Notice{Kind: wire.NoticeAbsent, Registration: c.registration.ID, Revision: revision})
+	a.routes.hop.tell(b.node, notice.Notice{Kind: notice.Absent, Registration: c.registration.ID, Revision: revision})
 	h.wantEnd()
 }
 
@@ -350,9 +350,9 @@ func TestNotices(t *testing.T) {
 		revision := presenceRevision(c)
 		rng := rand.New(rand.NewPCG(uint64(round), 0))
 		notice := func() []byte {
-			return wire.Notice{
-				Kind: pick(rng, wire.NoticeOnline, wire.NoticeOffline, wire.NoticeOpen, wire.NoticeDetach, wire.NoticeMoved, wire.NoticeRefused,
-					wire.NoticeAbsent, wire.NoticeUnknown, wire.NoticeTaken, wire.NoticeBeat, wire.NoticeLeave, "newer"),
+			return notice.Notice{
+				Kind: pick(rng, notice.Online, notice.Offline, notice.Open, notice.Detach, notice.Moved, notice.Refused,
+					notice.Absent, notice.Unknown, notice.Taken, notice.Beat, notice.Leave, "newer"),
 				Registration: pick(rng, c.registration.ID, c.registration.ID, "reg_other", ""),
 				Revision:     pick(rng, 0, 1, revision-1, revision, revision+1, math.MaxUint64),
 				Stream:       pick(rng, "stream", "stream", "another", ""),

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/registry/rendezvous/wire"
+	"github.com/execagent/execagent/registry/rendezvous/notice"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -468,7 +468,7 @@ func TestOfflineOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if notice, ok := decodeNotice(message); ok && notice.Kind == wire.NoticeOffline {
+		if said, ok := decodeNotice(message); ok && said.Kind == notice.Offline {
 			told++
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/registry/rendezvous/wire"
+	"github.com/execagent/execagent/registry/rendezvous/notice"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -14,7 +14,7 @@ import (
 // frame handles a frame from another server, and takes over the hold on it. The
 // revision is that of the executor that it is for.
 func (m *meeting) frame(to side, from string, revision uint64, message *socket.Message) {
-	f, ok := wire.Inspect(message.Bytes)
+	f, ok := frame.Inspect(message.Bytes)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	rt := m.routes[string(f.StreamID)]
@@ -22,16 +22,16 @@ func (m *meeting) frame(to side, from string, revision uint64, message *socket.M
 	case !ok:
 		rt = nil
 	case to == toExecutor && m.isOver(revision):
-		m.rs.hop.tell(from, wire.Notice{Kind: wire.NoticeAbsent, Registration: m.id, Revision: revision})
+		m.rs.hop.tell(from, notice.Notice{Kind: notice.Absent, Registration: m.id, Revision: revision})
 		rt = nil
 	case to == toExecutor && (rt == nil || rt.node != from):
 		if f.Body != frame.Reset {
-			m.rs.hop.tell(from, wire.Notice{Kind: wire.NoticeUnknown, Registration: m.id, Stream: string(f.StreamID)})
+			m.rs.hop.tell(from, notice.Notice{Kind: notice.Unknown, Registration: m.id, Stream: string(f.StreamID)})
 		}
 		rt = nil
 	case to == toHarness && (rt == nil || rt.harness == nil):
 		if f.Body != frame.Reset {
-			m.rs.hop.tell(from, wire.Notice{Kind: wire.NoticeDetach, Registration: m.id, Stream: string(f.StreamID)})
+			m.rs.hop.tell(from, notice.Notice{Kind: notice.Detach, Registration: m.id, Stream: string(f.StreamID)})
 		}
 		rt = nil
 	}
@@ -47,7 +47,7 @@ func (m *meeting) frame(to side, from string, revision uint64, message *socket.M
 	case f.Body == frame.Handshake && to == toExecutor:
 		if ok, failing := m.beginHandshake(rt); !ok {
 			if failing {
-				m.rs.hop.tell(from, wire.Notice{Kind: wire.NoticeRefused, Registration: m.id, Stream: rt.stream, Failing: true})
+				m.rs.hop.tell(from, notice.Notice{Kind: notice.Refused, Registration: m.id, Stream: rt.stream, Failing: true})
 			}
 			m.end(rt, resetHandshakes, both)
 			m.rs.drop(message)
@@ -72,31 +72,31 @@ func (m *meeting) isOver(revision uint64) bool {
 }
 
 // noticed handles a notice of another server.
-func (rs *routes) noticed(from string, n wire.Notice) {
+func (rs *routes) noticed(from string, n notice.Notice) {
 	if n.Registration == "" {
 		return
 	}
 	m := rs.find(n.Registration)
 	if m == nil {
-		if n.Kind == wire.NoticeOpen {
-			rs.hop.tell(from, wire.Notice{Kind: wire.NoticeAbsent, Registration: n.Registration, Revision: n.Revision})
+		if n.Kind == notice.Open {
+			rs.hop.tell(from, notice.Notice{Kind: notice.Absent, Registration: n.Registration, Revision: n.Revision})
 		}
 		return
 	}
 	defer rs.leave(m)
 	switch n.Kind {
-	case wire.NoticeOnline:
+	case notice.Online:
 		m.appeared(from, n.Revision)
-	case wire.NoticeOffline:
+	case notice.Offline:
 		m.disappeared(from, n.Revision)
-	case wire.NoticeAbsent:
+	case notice.Absent:
 		// It may be about an older websocket than the one that is there now.
 		m.disappeared(from, n.Revision)
 		rs.locateLater(m)
 	default:
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if n.Kind == wire.NoticeOpen {
+		if n.Kind == notice.Open {
 			m.opened(from, n)
 		} else if rt := m.routes[n.Stream]; rt != nil {
 			m.told(rt, from, n)
@@ -140,12 +140,12 @@ func (m *meeting) disappeared(node string, revision uint64) {
 
 // opened is that a harness of another server has a stream, or had when detached.
 // The mutex is held.
-func (m *meeting) opened(from string, n wire.Notice) {
+func (m *meeting) opened(from string, n notice.Notice) {
 	rt := m.routes[n.Stream]
-	refuse := wire.Notice{Kind: wire.NoticeRefused, Registration: m.id, Stream: n.Stream}
+	refuse := notice.Notice{Kind: notice.Refused, Registration: m.id, Stream: n.Stream}
 	switch {
 	case m.executor == nil:
-		m.rs.hop.tell(from, wire.Notice{Kind: wire.NoticeAbsent, Registration: m.id, Revision: n.Revision})
+		m.rs.hop.tell(from, notice.Notice{Kind: notice.Absent, Registration: m.id, Revision: n.Revision})
 		return
 	case n.Stream == "":
 		return
@@ -188,16 +188,16 @@ func (m *meeting) opened(from string, n wire.Notice) {
 }
 
 // told handles the other notices on one stream. The mutex is held.
-func (m *meeting) told(rt *route, from string, n wire.Notice) {
+func (m *meeting) told(rt *route, from string, n notice.Notice) {
 	h := rt.harness
 	switch n.Kind {
-	case wire.NoticeDetach:
+	case notice.Detach:
 		if rt.node == from {
 			m.detach(rt)
 		}
-	case wire.NoticeTaken:
+	case notice.Taken:
 		m.credit(rt, max(n.Bytes, 0))
-	case wire.NoticeUnknown:
+	case notice.Unknown:
 		switch {
 		case h == nil || m.node != from:
 		case rt.acknowledges:
@@ -206,14 +206,14 @@ func (m *meeting) told(rt *route, from string, n wire.Notice) {
 		default: // it has lost a frame
 			m.end(rt, resetRouteLost, toHarness)
 		}
-	case wire.NoticeMoved:
+	case notice.Moved:
 		if h != nil && m.executor == nil {
 			m.end(rt, "", nobody)
 			if len(h.routes) == 0 {
 				h.kick("its stream has a newer websocket")
 			}
 		}
-	case wire.NoticeRefused:
+	case notice.Refused:
 		switch {
 		case h == nil || m.executor != nil:
 		case n.Intruder:
@@ -263,7 +263,7 @@ func (rs *routes) announceAll(node string) {
 		here, revision := m.executor != nil, m.revision
 		m.mu.Unlock()
 		if here && revision != 0 {
-			rs.hop.tell(node, wire.Notice{Kind: wire.NoticeOnline, Registration: m.id, Revision: revision})
+			rs.hop.tell(node, notice.Notice{Kind: notice.Online, Registration: m.id, Revision: revision})
 		}
 	})
 }

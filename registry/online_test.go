@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/registry/rendezvous/wire"
+	"github.com/execagent/execagent/registry/rendezvous/notice"
 	"github.com/execagent/execagent/registry/ticket"
 )
 
@@ -69,7 +69,7 @@ func TestOnlineExchanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, ok := decodeNotice(message); ok && n.Kind == wire.NoticeOnline {
+		if n, ok := decodeNotice(message); ok && n.Kind == notice.Online {
 			break
 		}
 	}
@@ -79,7 +79,7 @@ func TestOnlineExchanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, ok := decodeNotice(message); ok && n.Kind == wire.NoticeOnline {
+		if n, ok := decodeNotice(message); ok && n.Kind == notice.Online {
 			break
 		}
 		of := func(bucket string) bool {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/registry/rendezvous/wire"
+	"github.com/execagent/execagent/registry/rendezvous/notice"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -312,7 +312,7 @@ func (m *meeting) unseat(rt *route) {
 		rt.grace = nil
 	}
 	if rt.node != "" {
-		m.rs.hop.tell(rt.node, wire.Notice{Kind: wire.NoticeMoved, Registration: m.id, Stream: rt.stream})
+		m.rs.hop.tell(rt.node, notice.Notice{Kind: notice.Moved, Registration: m.id, Stream: rt.stream})
 		rt.node = ""
 	}
 	if h := rt.harness; h != nil {
@@ -335,7 +335,7 @@ func (m *meeting) detach(rt *route) {
 		// The server of the executor decides, and waits for it, so that this one
 		// can go: it knows all that the executor has acknowledged, while this one
 		// may have had the stream for a moment only.
-		m.rs.hop.tell(m.node, wire.Notice{Kind: wire.NoticeDetach, Registration: m.id, Stream: rt.stream})
+		m.rs.hop.tell(m.node, notice.Notice{Kind: notice.Detach, Registration: m.id, Stream: rt.stream})
 		m.end(rt, "", nobody)
 	case !rt.acknowledges:
 		m.end(rt, resetHarnessGone, toExecutor)

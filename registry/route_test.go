@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/registry/rendezvous/wire"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/frame"
 )
@@ -151,14 +150,14 @@ func TestInvalidFrames(t *testing.T) {
 	s := c.server(Config{})
 	e, h := s.executor(), s.harness()
 	opened(h, e, "stream", 0)
-	long := frame.Frame{StreamID: bytes.Repeat([]byte("x"), wire.MaxStreamID+1), Body: frame.Resume}
+	long := frame.Frame{StreamID: bytes.Repeat([]byte("x"), frame.MaxStreamID+1), Body: frame.Resume}
 	for _, from := range []*end{h, e} {
 		for _, bad := range [][]byte{{}, {0xff}, []byte("text"), long.Append(nil), {0x08, 0x02}} {
 			from.send(bad)
 		}
 	}
 	exchange(h, e, "stream", 0)
-	longest := string(long.StreamID[:wire.MaxStreamID])
+	longest := string(long.StreamID[:frame.MaxStreamID])
 	opened(h, e, longest, 0)
 }
 

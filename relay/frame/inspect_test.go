@@ -1,4 +1,4 @@
-package wire
+package frame
 
 import (
 	"bytes"
@@ -6,19 +6,18 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/relaypb"
 )
 
 func TestInspect(t *testing.T) {
 	t.Parallel()
 	id := bytes.Repeat([]byte("x"), MaxStreamID+1)
-	resume := func(id []byte) []byte { return (&frame.Frame{StreamID: id, Body: frame.Resume}).Append(nil) }
+	resume := func(id []byte) []byte { return (&Frame{StreamID: id, Body: Resume}).Append(nil) }
 	data := func(size int) []byte {
-		f := &frame.Frame{StreamID: []byte("s"), Body: frame.Data, Payload: make([]byte, size)}
+		f := &Frame{StreamID: []byte("s"), Body: Data, Payload: make([]byte, size)}
 		return f.Append(nil)
 	}
-	room := frame.MaxMessage - len(data(frame.MaxMessage)) + frame.MaxMessage
+	room := MaxMessage - len(data(MaxMessage)) + MaxMessage
 	for _, tt := range []struct {
 		name    string
 		message []byte
@@ -41,11 +40,11 @@ func TestInspect(t *testing.T) {
 // FuzzInspect: what gets through is a frame of that stream for a second decoder
 // too, so that a harness cannot have one stream's frame taken for another's.
 func FuzzInspect(f *testing.F) {
-	for _, fr := range []frame.Frame{
-		{StreamID: []byte("a"), Body: frame.Resume},
-		{StreamID: []byte("b"), Body: frame.Handshake, Payload: []byte("hello")},
-		{StreamID: []byte("c"), Ack: 4, Body: frame.Data, Seq: 3, Payload: []byte("d")},
-		{StreamID: []byte("e"), Body: frame.Reset, Reason: []byte("f")},
+	for _, fr := range []Frame{
+		{StreamID: []byte("a"), Body: Resume},
+		{StreamID: []byte("b"), Body: Handshake, Payload: []byte("hello")},
+		{StreamID: []byte("c"), Ack: 4, Body: Data, Seq: 3, Payload: []byte("d")},
+		{StreamID: []byte("e"), Body: Reset, Reason: []byte("f")},
 	} {
 		b := fr.Append(nil)
 		f.Add(b)
@@ -64,7 +63,7 @@ func FuzzInspect(f *testing.F) {
 		if string(got.StreamID) != want.GetStreamId() || len(got.StreamID) > MaxStreamID {
 			t.Fatalf("stream %q, want %q", got.StreamID, want.GetStreamId())
 		}
-		if (got.Body == frame.Reset) != (want.GetReset_() != nil) {
+		if (got.Body == Reset) != (want.GetReset_() != nil) {
 			t.Fatalf("body %d of %v", got.Body, &want)
 		}
 	})

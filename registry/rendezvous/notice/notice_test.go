@@ -1,15 +1,17 @@
-package wire
+package notice
 
 import (
 	"fmt"
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/relay/frame"
 )
 
-var kinds = []NoticeKind{
-	NoticeOnline, NoticeOffline, NoticeOpen, NoticeDetach, NoticeMoved, NoticeRefused,
-	NoticeAbsent, NoticeUnknown, NoticeTaken, NoticeBeat, NoticeLeave,
+var kinds = []Kind{
+	Online, Offline, Open, Detach, Moved, Refused,
+	Absent, Unknown, Taken, Beat, Leave,
 }
 
 // TestLargestNotice: whatever a rendezvous has let through can be told to another.
@@ -20,38 +22,38 @@ func TestLargestNotice(t *testing.T) {
 			Kind:         kind,
 			Registration: strings.Repeat("r", 128),
 			Revision:     math.MaxUint64,
-			Stream:       strings.Repeat("\x01", MaxStreamID),
+			Stream:       strings.Repeat("\x01", frame.MaxStreamID),
 			Principal:    "agent:" + strings.Repeat("<", 256),
 			Acknowledges: true, Detached: true, Revoked: true, Intruder: true, Failing: true,
 			Bytes: math.MaxInt,
 		}
 		text := want.Encode()
-		if got, ok := DecodeNotice(text); !ok || got != want {
+		if got, ok := Decode(text); !ok || got != want {
 			t.Errorf("%s, %d bytes: %t, got %+v", kind, len(text), ok, got)
 		}
 	}
 }
 
-func TestDecodeNotice(t *testing.T) {
+func TestDecode(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("s", MaxStreamID+1)
+	long := strings.Repeat("s", frame.MaxStreamID+1)
 	for _, tt := range []struct {
 		name, text string
 		want       Notice
 		ok         bool
 	}{
-		{"beat", `{"kind":"beat"}`, Notice{Kind: NoticeBeat}, true},
+		{"beat", `{"kind":"beat"}`, Notice{Kind: Beat}, true},
 		{"of a newer server", `{"kind":"newer","more":[1]}`, Notice{Kind: "newer"}, true},
-		{"longest stream id", `{"kind":"open","stream":"` + long[1:] + `"}`, Notice{Kind: NoticeOpen, Stream: long[1:]}, true},
+		{"longest stream id", `{"kind":"open","stream":"` + long[1:] + `"}`, Notice{Kind: Open, Stream: long[1:]}, true},
 		{"longer stream id", `{"kind":"open","stream":"` + long + `"}`, Notice{}, false},
-		{"longest", `{"kind":"beat"}` + strings.Repeat(" ", MaxNotice-15), Notice{Kind: NoticeBeat}, true},
-		{"longer", `{"kind":"beat"}` + strings.Repeat(" ", MaxNotice-14), Notice{}, false},
+		{"longest", `{"kind":"beat"}` + strings.Repeat(" ", MaxSize-15), Notice{Kind: Beat}, true},
+		{"longer", `{"kind":"beat"}` + strings.Repeat(" ", MaxSize-14), Notice{}, false},
 		{"negative revision", `{"kind":"online","revision":-1}`, Notice{}, false},
 		{"no object", `[]`, Notice{}, false},
 		{"two", `{"kind":"beat"}{}`, Notice{}, false},
 		{"nothing", "", Notice{}, false},
 	} {
-		if got, ok := DecodeNotice([]byte(tt.text)); ok != tt.ok || got != tt.want {
+		if got, ok := Decode([]byte(tt.text)); ok != tt.ok || got != tt.want {
 			t.Errorf("%s: got %+v, %t, want %+v, %t", tt.name, got, ok, tt.want, tt.ok)
 		}
 	}
@@ -62,21 +64,21 @@ func FuzzNotice(f *testing.F) {
 	for _, kind := range kinds {
 		f.Add(fmt.Appendf(nil, `{"kind":%q,"registration":"reg_1","stream":"stream","revision":2,"bytes":9}`, kind))
 	}
-	f.Add(Notice{Kind: NoticeOpen, Stream: "\x00<\u2028é", Principal: "key:1", Acknowledges: true, Detached: true, Intruder: true, Failing: true, Bytes: -1}.Encode())
+	f.Add(Notice{Kind: Open, Stream: "\x00<\u2028é", Principal: "key:1", Acknowledges: true, Detached: true, Intruder: true, Failing: true, Bytes: -1}.Encode())
 	f.Fuzz(func(t *testing.T, text []byte) {
-		got, ok := DecodeNotice(text)
+		got, ok := Decode(text)
 		if !ok {
 			if got != (Notice{}) {
 				t.Errorf("%q is refused, but for %+v", text, got)
 			}
 			return
 		}
-		if len(text) > MaxNotice || len(got.Stream) > MaxStreamID {
+		if len(text) > MaxSize || len(got.Stream) > frame.MaxStreamID {
 			t.Errorf("%d bytes with a stream id of %d", len(text), len(got.Stream))
 		}
 		// Escapes may have made it longer than it may be.
-		if again := got.Encode(); len(again) <= MaxNotice {
-			if back, ok := DecodeNotice(again); !ok || back != got {
+		if again := got.Encode(); len(again) <= MaxSize {
+			if back, ok := Decode(again); !ok || back != got {
 				t.Errorf("%q is %+v, and that %+v", text, got, back)
 			}
 		}

@@ -1,0 +1,18 @@
+package frame
+
+// MaxStreamID is how long a stream id may be that a rendezvous passes on, in
+// bytes. An id is a UUID as a rule; the reference takes any (remote.md 5).
+const MaxStreamID = 1024
+
+// Inspect is Decode for a rendezvous, which passes the message on as it is.
+// Nothing else than what both ends would take as a frame of that stream gets
+// through. The frame refers to message.
+func Inspect(message []byte) (f Frame, ok bool) {
+	if len(message) > MaxMessage {
+		return f, false
+	}
+	if err := Decode(message, &f); err != nil {
+		return f, false
+	}
+	return f, len(f.StreamID) <= MaxStreamID
+}
