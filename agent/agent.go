@@ -27,11 +27,12 @@ const (
 	DefaultRetainTotalBytes = procs.DefaultBudget
 )
 
-// maxEnded is how many ended processes are kept for process/read over all
-// sessions; from there on the longest-ended one is forgotten early.
+// maxEnded is how many ended processes of all sessions are kept for
+// process/read. One more, and the process that ended first is forgotten early.
 const maxEnded = 16384
 
-// idleAfter is how long nobody has to be connected for an agent to be idle.
+// idleAfter is how long nobody must have been connected before memory goes back
+// to the system.
 const idleAfter = time.Second
 
 // Config is what an [Agent] needs to know. The zero value serves with all
@@ -42,47 +43,48 @@ type Config struct {
 	Version string
 	// Environ is the environment that processes may inherit, "K=V".
 	Environ []string
-	// Logger hears of sessions and of faults; nil discards.
+	// Logger gets the ends of sessions, and faults; nil discards.
 	Logger *slog.Logger
-	// ConcurrentRequests per connection, 0 for 64; 1 is strict order (rpc.md 2.6).
+	// ConcurrentRequests are how many requests of one connection run at once, 0
+	// for 64; 1 is strict order (rpc.md 2.6).
 	ConcurrentRequests int
-	// SessionTTL is how long a detached session and an ended process are
-	// kept, 0 for 80 s.
+	// SessionTTL is how long a detached session is kept, and an ended process,
+	// 0 for 80 s.
 	SessionTTL time.Duration
-	// KeepRevoked keeps a session whose client has lost the right to it, for as
-	// long as any other that is detached. Else it ends at once.
+	// KeepRevoked keeps a session whose client has lost its right to connect
+	// for as long as any other that is detached. Else it ends at once.
 	KeepRevoked bool
-	// RetainBytes of output are kept per process, RetainTotalBytes over all,
-	// 0 for 1 MiB and 256 MiB.
+	// RetainBytes of output are kept for each process, RetainTotalBytes for all
+	// together, 0 for 1 MiB and 256 MiB.
 	RetainBytes, RetainTotalBytes int64
-	// ContentBytes bounds, over all connections, what was read for clients and not
-	// sent yet: files and listings above 1 MiB, HTTP bodies of 64 KiB and more. 0 is
-	// 1 GiB. What is larger than that is refused.
+	// ContentBytes bounds, over all connections, what was read for clients and
+	// is not sent yet: files and listings above 1 MiB, HTTP bodies of 64 KiB
+	// and more. 0 is 1 GiB. A single answer above it is refused.
 	ContentBytes int64
 	// Reaper is set when the agent is PID 1.
 	Reaper *procs.Reaper
-	// Guard ends the commands of an agent that was killed; may be nil.
+	// Guard kills the commands of an agent that was killed; may be nil.
 	Guard *procs.Guard
 
-	// Confines tells that this program calls the mains of package helper for
-	// their arguments. The agent starts it again as its helpers only then; else
-	// requests that ask for confinement are refused.
+	// Confines tells that the main function of this program runs the hidden
+	// modes of package helper. Only then can the agent start its own program
+	// again as a helper; else requests that ask for confinement are refused.
 	Confines bool
-	// StateDir holds records of what is in workspaces for the time of a
-	// command, for the next agent to clean up; empty: a usual place of the
-	// user (hold.StateDirs).
+	// StateDir is for records of what a command has in workspaces while it
+	// runs, so that the next agent can clean up after a crash. Empty stands for
+	// a usual place of the user (hold.StateDirs).
 	StateDir string
 	// Secrets are files that nothing confined may see.
 	Secrets []string
 	// Listening are all TCP listeners of this program: nothing confined may
 	// reach them.
 	Listening []Listening
-	// RequireNamespaces refuses commands where Landlock and seccomp alone would
-	// confine them, even if that is exact (sandbox.md 15).
+	// RequireNamespaces refuses commands where only Landlock and seccomp would
+	// confine them, even if those do it exactly (sandbox.md 15).
 	RequireNamespaces bool
 	// Limits are those of every confined command.
 	Limits confine.Limits
-	// Cgroups is where confined commands get a control group each; nil: none.
+	// Cgroups gives each confined command a control group; nil: none.
 	Cgroups *procs.Cgroups
 }
 
@@ -92,7 +94,8 @@ type Agent struct {
 	host   *host
 	budget *procs.Budget
 	http   *httpclient.Client
-	// content is the memory for what connections read whole.
+	// content bounds what all connections together hold of answers not sent
+	// yet.
 	content *content
 	// sandboxes is what requests and commands are confined with.
 	sandboxes *sandboxes
@@ -185,8 +188,8 @@ func (a *Agent) ServeConn(ctx context.Context, conn rpc.Conn) error {
 }
 
 // connected counts connections. When nobody has been connected for a while,
-// the memory of what they did goes back to the system: an idle agent is small,
-// and collecting so rarely that pools stay filled costs nothing then.
+// memory that is free goes back to the system: an idle agent is small, and
+// collecting rarely while it works keeps pools filled.
 func (a *Agent) connected(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -197,8 +200,8 @@ func (a *Agent) connected(n int) {
 	}
 }
 
-// Close ends all sessions: their processes are killed. Connections should
-// have ended before, else they lose their session.
+// Close ends all sessions and kills their processes. Connections should have
+// ended before: else they lose their session.
 func (a *Agent) Close() error {
 	a.mu.Lock()
 	a.closed = true
@@ -248,8 +251,8 @@ func (a *Agent) resume(id string, c *connection) (*Session, error) {
 	return s, nil
 }
 
-// expire ends a session, unless it has been resumed since the attachment of
-// that number.
+// expire ends a session whose TTL is over, unless it has been resumed after the
+// attachment of that number.
 func (a *Agent) expire(s *Session, attachment int) {
 	if a.forgetIf(s, func() bool { return s.detachedSince(attachment) }) {
 		a.cfg.Logger.Info("session expired", "session", label(s.id))
@@ -258,8 +261,8 @@ func (a *Agent) expire(s *Session, attachment int) {
 	}
 }
 
-// revoke ends a session whose client may not come back. It does not wait for the
-// end.
+// revoke ends a session whose client may not come back. It does not wait for
+// the end; Close does.
 func (a *Agent) revoke(s *Session) {
 	if a.forgetIf(s, func() bool { return true }) {
 		a.cfg.Logger.Info("session revoked", "session", label(s.id))
@@ -270,8 +273,9 @@ func (a *Agent) revoke(s *Session) {
 	}
 }
 
-// forgetIf forgets a session so that the caller can end it, after which comes
-// a.ending.Done, if it is still there and the condition holds.
+// forgetIf takes a session out of the agent if it is still there and the
+// condition holds. When it returns true, the caller ends the session and then
+// calls a.ending.Done.
 func (a *Agent) forgetIf(s *Session, condition func() bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -283,8 +287,8 @@ func (a *Agent) forgetIf(s *Session, condition func() bool) bool {
 	return true
 }
 
-// retain keeps an ended process for a while and forgets the longest-ended one
-// where there are too many.
+// retain notes an ended process, and forgets the one that ended first where
+// there are too many.
 func (a *Agent) retain(s *Session, p *process) {
 	a.mu.Lock()
 	a.ended = append(a.ended, endedProcess{s, p})
@@ -299,7 +303,7 @@ func (a *Agent) retain(s *Session, p *process) {
 	}
 }
 
-// release is the end of retain.
+// release undoes retain: the process is gone.
 func (a *Agent) release(p *process) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// TestStartBounds refuses starts whose cost would be out of proportion: an
-// attacker's review found each.
+// TestStartBounds: starts whose cost would be out of proportion to their length
+// are refused.
 func TestStartBounds(t *testing.T) {
 	t.Parallel()
 	c := newRig(t, Config{}).attach("")

@@ -26,7 +26,7 @@ type note struct {
 type client struct {
 	t       testing.TB
 	peer    *rpc.Peer
-	served  <-chan struct{} // closed when the agent has let go
+	served  <-chan struct{} // closed when the agent is done with the connection
 	session string
 	ended   chan struct{}
 
@@ -54,8 +54,8 @@ func (r *rig) clientOn(conn rpc.Conn, served <-chan struct{}) *client {
 	return c
 }
 
-// attach is a client that has said hello, and resumed a session if one is
-// named.
+// attach returns a client after its handshake, which has resumed a session if
+// one is named.
 func (r *rig) attach(session string) *client {
 	r.t.Helper()
 	c := r.client()
@@ -195,7 +195,7 @@ func (c *client) drop() {
 	waitFor(c.t, c.served, "the agent to let go of a connection")
 }
 
-// read is process/read with optional members as given.
+// read calls process/read.
 func (c *client) read(id string, after uint64) *protocol.ReadResult {
 	c.t.Helper()
 	var r protocol.ReadResult
@@ -207,7 +207,7 @@ func (c *client) read(id string, after uint64) *protocol.ReadResult {
 // notification: the first one is with the client, the second on its way.
 const stuck = 3
 
-// standsStill waits until a process cannot go on because c does not listen.
+// standsStill waits until a process stands still because c does not listen.
 func (c *client) standsStill(p *process) {
 	c.t.Helper()
 	eventually(c.t, "the process waits for its client", func() bool {

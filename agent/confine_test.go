@@ -8,7 +8,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// outcome is what a process with a sandbox came to.
+// outcome is how a process with a sandbox ended.
 type outcome struct {
 	exit   int
 	output string
@@ -99,8 +99,8 @@ func TestConfinedProcesses(t *testing.T) {
 	}
 }
 
-// An agent in a program without the helpers' mains starts nothing and confines
-// nothing.
+// A program that does not run the helpers' modes confines nothing, and starts
+// nothing that has to be confined.
 func TestNoHelpers(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)

@@ -14,16 +14,17 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// connection is one client's connection: the lifecycle of rpc.md 3, and what
-// dies with it.
+// connection is the connection of one client: its lifecycle (rpc.md 3), and
+// what dies with it.
 type connection struct {
 	agent *Agent
 	peer  *rpc.Peer
 	phase atomic.Int32
 
-	session *Session // set by initialize, which runs before everything else
+	session *Session // set by initialize, which runs before all other requests
 	handles fsops.Handles
-	// answers, listings and bodies are the memory for what is read whole.
+	// answers, listings and bodies bound what this connection holds of each,
+	// see memory.go.
 	answers, listings, bodies *semaphore.Weighted
 
 	mu       sync.Mutex // guards what follows
@@ -37,8 +38,8 @@ type connection struct {
 // Phases of a connection.
 const (
 	phaseNew         int32 = iota
-	phaseInitialized       // initialize has been answered
-	phaseReady             // and the client has said initialized
+	phaseInitialized       // initialize has succeeded
+	phaseReady             // and the client has sent initialized
 )
 
 func newConnection(a *Agent, conn rpc.Conn) *connection {
@@ -70,8 +71,8 @@ func (c *connection) serve(ctx context.Context) error {
 }
 
 // closing detaches the session as soon as the connection is lost, whatever
-// its handlers still do: the client may be on its way back. One that may not come
-// back loses its session.
+// handlers still do: the client may be on its way back. A client that may not
+// come back loses its session.
 func (c *connection) closing(err error) {
 	if c.session == nil {
 		return
@@ -93,7 +94,8 @@ func (c *connection) notification(_ context.Context, method string, _ json.RawMe
 		return protocol.InvalidRequest("initialized before a successful initialize")
 	}
 	if c.phase.Load() == phaseInitialized {
-		// What was sent before this is refused, however late its handler runs.
+		// A request that was sent before initialized is refused, however late
+		// its handler would run.
 		c.peer.Settle()
 	}
 	c.phase.Store(phaseReady)
@@ -111,7 +113,8 @@ func (c *connection) ready(family string) error {
 	return nil
 }
 
-// initializeResult lets notifications flow once the client has its answer.
+// initializeResult lets notifications flow once the client has its answer:
+// before, it does not know its session.
 type initializeResult struct {
 	protocol.InitializeResult
 	connection *connection

@@ -6,19 +6,20 @@ import (
 	"github.com/execagent/execagent/procs"
 )
 
-// denials are what programs say when a sandbox stops them, and what sandboxes
-// say themselves (sandbox.md 9.1).
+// denials are what programs print when a sandbox stops them, and what sandboxes
+// print themselves, in lower case (sandbox.md 9.1).
 var denials = [][]byte{
 	[]byte("operation not permitted"), []byte("permission denied"), []byte("read-only file system"),
 	[]byte("seccomp"), []byte("sandbox"), []byte("landlock"), []byte("failed to write file"),
 }
 
-// exitSIGSYS is the exit code of a program that made a call which kills.
+// exitSIGSYS is the exit code of a program that a filter killed for a system
+// call.
 const exitSIGSYS = 128 + 31
 
-// looksDenied guesses whether a process failed because of its sandbox, from
-// its exit code and the output that is kept, by the rule that clients of the
-// reference know (sandbox.md 9.1).
+// looksDenied guesses whether a process failed because of its sandbox, from its
+// exit code and the output that is kept. It is the rule of the reference, which
+// clients know (sandbox.md 9.1).
 func looksDenied(code int, output []procs.Chunk) bool {
 	if code == 0 {
 		return false

@@ -9,7 +9,12 @@
 //
 //	procs.Process ─ events ─ Session ─ the attached connection's peer ─ client
 //
-// A [Session] owns processes and has at most one connection attached; when it
-// goes, the session waits for a resume and then ends. A connection owns what
-// dies with it: file handles, a watch, streamed HTTP bodies.
+// A [Session] owns processes and has at most one connection attached. When the
+// connection is lost, the session waits for a resume and then ends. A connection
+// owns what dies with it: file handles, a watch, streamed HTTP bodies.
+//
+// Handlers of one connection run at once, as far as the table in methods.go lets
+// them. Agent.mu may be held while Session.mu is taken, not the other way round.
+//
+// Linux only.
 package agent

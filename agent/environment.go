@@ -27,7 +27,7 @@ func newHost(environ []string, version string) *host {
 		name, value, _ := strings.Cut(entry, "=")
 		h.environ[name] = value
 	}
-	executable, _ := os.Executable() // without it the identity is the build's alone
+	executable, _ := os.Executable() // on an error the identity is made without the file
 	h.provider = hostenv.ProviderID(executable)
 	h.shell.Name, h.shell.Path = hostenv.Shell(h.lookup)
 	h.loginShell = hostenv.LoginShell()
@@ -36,7 +36,7 @@ func newHost(environ []string, version string) *host {
 	return h
 }
 
-// lookup is a variable of the agent's environment, for HTTP headers.
+// lookup returns a variable of the agent's environment.
 func (h *host) lookup(name string) (string, bool) {
 	value, ok := h.environ[name]
 	return value, ok

@@ -10,8 +10,8 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// WireError turns an error of a handler into the one that is sent: the only
-// place that knows which Go error has which code (rpc.md 2.2).
+// WireError turns an error of a handler into the one that is sent. No other
+// place knows which Go error has which code (rpc.md 2.2).
 func WireError(err error) *protocol.Error {
 	if e, ok := errors.AsType[*protocol.Error](err); ok {
 		return e
@@ -40,8 +40,9 @@ func errorCode(err error) protocol.Code {
 	return protocol.CodeInternal
 }
 
-// errorText is what a client reads of an error: for one of the system its
-// text and number, without the call and path around it (rpc.md 2.2).
+// errorText is what a client reads of an error. Of one of the system that is
+// its text and number, without the call and path around them, as the reference
+// has it (rpc.md 2.2).
 func errorText(err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return osErrorText(errno)
@@ -60,8 +61,8 @@ func osErrorText(errno syscall.Errno) string {
 	return fmt.Sprintf("%s (os error %d)", text, int(errno))
 }
 
-// osErrors are the words of musl's strerror(3), which clients of the
-// reference are used to; they differ here and there from those of glibc.
+// osErrors are texts of strerror(3) in musl. Clients are used to them, since
+// the reference has them; those of glibc and of Go are others here and there.
 var osErrors = map[syscall.Errno]string{
 	syscall.EPERM:        "Operation not permitted",
 	syscall.ENOENT:       "No such file or directory",

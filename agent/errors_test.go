@@ -52,7 +52,7 @@ func TestWireError(t *testing.T) {
 	}
 }
 
-// TestStartError pins that a start has one code for all errors of the system.
+// TestStartError: a start has one code for all errors of the system.
 func TestStartError(t *testing.T) {
 	t.Parallel()
 	for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.EPERM, syscall.EINVAL, syscall.ENOEXEC} {

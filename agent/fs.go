@@ -8,7 +8,7 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// links is how a request wants symbolic links in its path treated.
+// links translates how a request wants symbolic links in its path treated.
 func links(follow *bool) fsops.Links {
 	if follow != nil && !*follow {
 		return fsops.RefuseLinks
@@ -16,7 +16,8 @@ func links(follow *bool) fsops.Links {
 	return fsops.FollowLinks
 }
 
-// file is where a file request works and what it names there.
+// file returns the file system that a request works on, and the path that it
+// names there.
 func (c *connection) file(ctx context.Context, p protocol.PathURI, s *protocol.Sandbox) (fsops.FS, string, error) {
 	files, err := c.agent.files(ctx, s)
 	if err != nil {
@@ -35,7 +36,8 @@ func (c *connection) twoFiles(ctx context.Context, src, dst protocol.PathURI, s 
 	return files, from, to, err
 }
 
-// fileResult reuses its memory when it has been sent.
+// fileResult gives back its buffer and its share of memory when it has been
+// sent.
 type fileResult struct {
 	protocol.ReadFileResult
 	share share
@@ -46,9 +48,10 @@ func (r *fileResult) Sent() {
 	r.share.release()
 }
 
-// alloc is a buffer for n bytes. A file that grows while it is read asks again.
-// It gives back what it held before it waits: two files that grow would else wait
-// for each other, and one larger than half of the memory for itself.
+// alloc returns a buffer for n bytes of the file; for a file that grows while
+// it is read it is called again. It gives back what it held before it waits for
+// more: else two files that grow would wait for each other, and one larger than
+// half of the memory for itself.
 func (r *fileResult) alloc(ctx context.Context, n int) ([]byte, error) {
 	r.share.release()
 	if err := r.share.answer(ctx, int64(n)); err != nil {
@@ -108,7 +111,7 @@ func (c *connection) canonicalize(ctx context.Context, p protocol.PathParams) (*
 	return &protocol.CanonicalizeResult{Path: protocol.NewPathURI(path)}, err
 }
 
-// directoryResult holds memory until it has been sent.
+// directoryResult gives back its share of memory when it has been sent.
 type directoryResult struct {
 	protocol.ReadDirectoryResult
 	share share
@@ -178,7 +181,8 @@ func (c *connection) open(ctx context.Context, p protocol.OpenParams) (*protocol
 	})
 }
 
-// blockResult reuses its memory when it has been sent.
+// blockResult gives back its buffer and its share of memory when it has been
+// sent.
 type blockResult struct {
 	protocol.ReadBlockResult
 	share share
@@ -191,7 +195,8 @@ func (r *blockResult) Sent() {
 
 func (c *connection) readBlock(ctx context.Context, p protocol.ReadBlockParams) (*blockResult, error) {
 	r := &blockResult{share: share{own: c.answers, total: c.agent.content}}
-	// Before the handle is taken, which can be closed meanwhile.
+	// This waits, so it comes before the handle is taken: the handle can be
+	// closed meanwhile.
 	if err := r.share.answer(ctx, int64(min(p.Len, fsops.MaxBlockLength))); err != nil {
 		return nil, err
 	}
@@ -213,7 +218,7 @@ func (c *connection) closeHandle(_ context.Context, p protocol.HandleParams) (pr
 	return protocol.Empty{}, c.handles.Close(p.HandleID)
 }
 
-// walkResult holds memory until it has been sent.
+// walkResult gives back its share of memory when it has been sent.
 type walkResult struct {
 	protocol.WalkResult
 	share share
@@ -259,8 +264,8 @@ func (c *connection) walk(ctx context.Context, p protocol.WalkParams) (*walkResu
 	return r, nil
 }
 
-// walkCost is what an entry or error counts against the limit of a walk's
-// answer (rpc.md 5.4).
+// walkCost is what one entry or error counts against the limit of the answer to
+// a walk (rpc.md 5.4).
 func walkCost(path string, err error) int {
 	n := protocol.PathURISize(path) + 64
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // machine may have much else to do.
 const patience = 5 * time.Minute
 
-// TestMain is also what the agents under test start to confine.
+// TestMain also runs the helpers that the agents under test start.
 func TestMain(m *testing.M) {
 	if code, ok := helper.Dispatch(os.Args); ok {
 		os.Exit(code)
@@ -57,7 +57,7 @@ func (r *rig) close() {
 	}
 }
 
-// dial opens a connection; the channel is closed when the agent has let go of
+// dial opens a connection. The channel is closed when the agent is done with
 // it.
 func (r *rig) dial() (rpc.Conn, <-chan struct{}) {
 	ours, theirs := rpc.Pipe()
@@ -72,7 +72,7 @@ func (r *rig) accept(ours, theirs rpc.Conn) <-chan struct{} {
 	r.mu.Unlock()
 	r.serve.Go(func() {
 		defer close(served)
-		_ = r.agent.ServeConn(context.Background(), theirs) // how it ends is not the subject
+		_ = r.agent.ServeConn(context.Background(), theirs) // the client sees how it ends
 	})
 	return served
 }
@@ -119,8 +119,8 @@ func sh(id, command string) object {
 
 func uri(path string) string { return protocol.FormatPathURI(path) }
 
-// eventually asks until the answer is yes: for what the kernel does in its
-// own time and tells nobody.
+// eventually asks until the answer is yes. It is for what the kernel does in
+// its own time without telling anybody.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

@@ -18,8 +18,8 @@ const (
 	maxStreams = 1024
 )
 
-// streamedResponse sends the body after the answer, beside what comes next:
-// also with strict order, for the request is over.
+// streamedResponse sends the body once the answer is sent. Other requests run
+// meanwhile, also with strict order: the request itself is over.
 type streamedResponse struct {
 	protocol.HTTPResponse
 	stream func()
@@ -72,7 +72,8 @@ func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestPara
 	return buffered, nil
 }
 
-// bufferedResponse reuses its memory when it has been sent.
+// bufferedResponse gives back its buffer and its share of memory when it has
+// been sent.
 type bufferedResponse struct {
 	protocol.HTTPResponse
 	share share
@@ -83,7 +84,8 @@ func (r *bufferedResponse) Sent() {
 	r.share.release()
 }
 
-// alloc is a buffer for n bytes of a body, in the place of the one before.
+// alloc returns a buffer for n bytes of a body. It takes the place of the one
+// before, whose memory it gives back first.
 func (r *bufferedResponse) alloc(n int) ([]byte, error) {
 	r.share.release()
 	if n >= leastAnswer {
@@ -124,8 +126,8 @@ func (c *connection) endStream(id string) {
 	delete(c.streams, id)
 }
 
-// streamBody sends a body as notifications: as it comes in, at most
-// maxBodyDelta at once. It ends when the connection does.
+// streamBody sends a body as notifications, as it comes in and at most
+// maxBodyDelta at once. It ends early when the connection does.
 func (c *connection) streamBody(id string, body io.ReadCloser) {
 	defer body.Close()
 	delta := protocol.HTTPBodyDelta{RequestID: id}
@@ -151,7 +153,8 @@ func (c *connection) streamBody(id string, body io.ReadCloser) {
 	}
 	delta.Seq++
 	delta.DeltaBase64, delta.Done = nil, true
-	// The id is free once the last frame is on its way.
+	// The client may use the id again once it has the last frame, so the id is
+	// free before that is sent.
 	c.endStream(id)
 	_ = c.peer.Notify(protocol.MethodHTTPBodyDelta, &delta)
 }

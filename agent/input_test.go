@@ -86,8 +86,8 @@ func TestLongArguments(t *testing.T) {
 	}
 }
 
-// TestGrowingFile pins that a file which grows while it is read does not wait
-// for the memory that it holds itself, nor for others that do the same.
+// TestGrowingFile: a file that grows while it is read waits neither for the
+// memory that it holds itself, nor for another file that does the same.
 func TestGrowingFile(t *testing.T) {
 	t.Parallel()
 	own, total := semaphore.NewWeighted(maxAnswers), newContent(8<<20)

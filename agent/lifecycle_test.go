@@ -13,8 +13,8 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// TestRequestBeforeInitialized pins that a request which was sent before
-// `initialized` is refused, however late its handler runs.
+// TestRequestBeforeInitialized: a request that was sent before initialized is
+// refused, however late its handler runs.
 func TestRequestBeforeInitialized(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -55,8 +55,8 @@ func TestRequestBeforeInitialized(t *testing.T) {
 	}
 }
 
-// TestStaleExpiry pins that the timer of an earlier time without a connection
-// does not end a session that has been resumed and lost again since.
+// TestStaleExpiry: when a session has been resumed and lost again, the timer of
+// the first loss does not end it.
 func TestStaleExpiry(t *testing.T) {
 	t.Parallel()
 	a := New(Config{SessionTTL: time.Hour})
@@ -83,8 +83,8 @@ func TestStaleExpiry(t *testing.T) {
 	}
 }
 
-// TestBodyMemory pins that responses which are read whole share the memory of
-// their connection, and that what is refused gives it back.
+// TestBodyMemory: responses that are read whole share the memory of their
+// connection, and a refused one gives its share back.
 func TestBodyMemory(t *testing.T) {
 	t.Parallel()
 	own, total := semaphore.NewWeighted(3<<20), newContent(8<<20)

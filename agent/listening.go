@@ -10,15 +10,15 @@ import (
 // Listening is an address at which clients reach an agent by TCP.
 type Listening struct {
 	Addr netip.AddrPort
-	// Authenticated is false if whoever connects is a client.
+	// Authenticated is false if anybody who connects is taken for a client.
 	Authenticated bool
 }
 
 // refuseOpenListeners refuses a policy under which a command could become a
-// client of this agent, which is confined by nothing. A command that is confined and has the
-// network is kept from the ports of the agent on all addresses of the host. But
-// to a listener that is not on a loopback address published ports and proxies
-// may lead from elsewhere, which nobody here can know.
+// client of this agent, and so run commands that nothing confines. A confined
+// command with the network cannot reach the ports of the agent at any address
+// of this host. But published ports and proxies may lead from elsewhere to a
+// listener that is not on a loopback address, and nobody here can know of them.
 func (a *Agent) refuseOpenListeners(policy *sandbox.Policy) error {
 	if !policy.Confined || policy.Network != sandbox.NetworkEnabled {
 		return nil
@@ -33,7 +33,7 @@ func (a *Agent) refuseOpenListeners(policy *sandbox.Policy) error {
 	return nil
 }
 
-// ports are those that the agent listens at.
+// ports returns the ports that the agent listens at.
 func (a *Agent) ports() []uint16 {
 	var ports []uint16
 	for _, l := range a.cfg.Listening {

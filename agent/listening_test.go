@@ -10,8 +10,8 @@ import (
 )
 
 // A listener without authentication that is not on a loopback address can be
-// reached by addresses that nobody here knows: a confined command with the
-// network is refused beside it, and nothing else is.
+// reached by addresses that nobody here knows. Beside it a confined command
+// with the network is refused, and no other.
 func TestOpenListener(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)

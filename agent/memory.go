@@ -11,23 +11,23 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// What is read whole, a file, a listing or an HTTP body, takes memory until the
-// client has it. The limits are in bytes of memory. What a message has around
-// the bytes of a file or body is made while it is sent and costs nothing; that
-// around a listing is counted.
+// Limits of the memory that answers hold until they are sent: files, listings
+// and HTTP bodies, which are read whole. They are in bytes. The message around
+// the bytes of a file or body is made while it is sent and costs nothing; the
+// one around a listing is counted.
 const (
-	// An answer of leastAnswer bytes or more counts for its connection. Smaller ones
-	// are bounded by the number of requests that run at once.
+	// An answer of leastAnswer bytes or more counts for its connection. The
+	// number of requests that run at once bounds the smaller ones.
 	leastAnswer = 64 << 10
-	// maxAnswers is what the answers of one connection hold together while it
-	// takes them. A larger one is held alone: they are sent one after the other
-	// anyway, so nothing waits longer.
+	// maxAnswers is what the answers of one connection hold together. A larger
+	// answer is held alone: answers are sent one after the other anyway, so
+	// none waits longer for that.
 	maxAnswers = 2 << 20
-	// An answer of largeAnswer bytes or more also counts for all connections: more
-	// than the largest block or answer of process/read.
+	// An answer of largeAnswer bytes or more counts for all connections, too.
+	// The largest block, and the largest answer of process/read, are smaller.
 	largeAnswer = 1<<20 + 1
-	// maxListings and maxBodies bound those of one connection. A listing counts once
-	// it has been read, a body as it grows. The largest of either fit.
+	// maxListings and maxBodies bound those of one connection; the largest of
+	// each fits. A listing counts once it has been read, a body as it grows.
 	maxListings = 256 << 20
 	maxBodies   = httpclient.MaxBufferedBody + 256<<20
 )
@@ -37,10 +37,11 @@ const (
 const DefaultContentBytes = 2 * fsops.MaxFileSize
 
 // contentPatience is how long an answer waits for what other clients have not
-// read yet. Who reads gives it back soon; who does not must not hold up all.
+// read yet. A client that reads gives memory back sooner than that; one that
+// does not must not hold up all.
 const contentPatience = 10 * time.Second
 
-// content is the memory for what clients have asked for.
+// content is the memory for the answers of all connections.
 type content struct {
 	*semaphore.Weighted
 	size     int64
@@ -59,9 +60,9 @@ type share struct {
 	ownHeld, held int64
 }
 
-// answer takes n bytes for an answer that is read next, after others of the
-// connection have been sent. Where the agent is short of memory for long it
-// fails.
+// answer takes n bytes for an answer that is read next. It waits until other
+// answers of the connection have been sent, and fails where the agent is short
+// of memory for long.
 func (s *share) answer(ctx context.Context, n int64) error {
 	if n < leastAnswer {
 		return nil
@@ -76,7 +77,7 @@ func (s *share) answer(ctx context.Context, n int64) error {
 	return s.await(ctx, n)
 }
 
-// list takes what a listing costs, if it is large.
+// list takes the cost of a listing that has been read, if it is large.
 func (s *share) list(ctx context.Context, cost int64) error {
 	if cost < largeAnswer {
 		return nil
@@ -88,13 +89,13 @@ func (s *share) list(ctx context.Context, cost int64) error {
 	return s.await(ctx, cost)
 }
 
-// listedCost is what a name of n bytes costs in a listing: once as it was read
-// and once in the message, which has some 50 bytes around it, and the entries
-// of both lists.
+// listedCost is what a name of n bytes costs in a listing: the name as it was
+// read and in the message, the entries of both lists, and the 50 bytes or so
+// around it in the message.
 func listedCost(n int) int64 { return 2*int64(n) + 128 }
 
-// body takes n bytes for a body that is being read, or fails where there are
-// none: those that wait would hold what the others wait for.
+// body takes n bytes for a body that is being read, or fails at once: bodies
+// that wait would hold what the others wait for.
 func (s *share) body(n int64) error {
 	if !s.own.TryAcquire(n) {
 		return errShortOfMemory(n)
@@ -108,7 +109,8 @@ func (s *share) body(n int64) error {
 	return nil
 }
 
-// await takes n bytes of the agent's.
+// await takes n bytes of the agent's memory. When it fails, it has given back
+// all that the answer holds.
 func (s *share) await(ctx context.Context, n int64) error {
 	if n > s.total.size {
 		s.release()

@@ -8,7 +8,7 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// Families name the methods in the errors of the lifecycle.
+// Families of methods, as texts of errors name them before the handshake.
 const (
 	famProcess = "exec"
 	famFiles   = "filesystem"
@@ -18,8 +18,8 @@ const (
 	famConfig  = "environment config"
 )
 
-// table is the protocol's table of contents: what there is, and what it may
-// run beside (rpc.md 2.6).
+// table is the protocol's table of contents: which methods there are, and what
+// each may run beside (rpc.md 2.6).
 func (c *connection) table() rpc.Table {
 	var (
 		first   = rpc.Order{Inline: true}
@@ -30,7 +30,7 @@ func (c *connection) table() rpc.Table {
 		reads   = rpc.Order{Queue: rpc.InQueue("files"), Shared: true}
 		mutates = rpc.Order{Queue: rpc.InQueue("files")}
 		closes  = rpc.Order{Queue: rpc.InQueue("files"), Urgent: true}
-		lists   = rpc.Order{Queue: rpc.InQueue("list")} // one at a time: they can be long
+		lists   = rpc.Order{Queue: rpc.InQueue("list")} // one at a time: each can be long
 	)
 	return rpc.Table{
 		protocol.MethodInitialize:        {Handle: rpc.Handle(c.initialize), Order: first},
@@ -67,16 +67,16 @@ func (c *connection) table() rpc.Table {
 	}
 }
 
-// processQueue is the queue of the process that a request names.
+// processQueue names the queue of the process that a request is for.
 func processQueue(params json.RawMessage) string {
 	if id, ok := protocol.StringMember(params, "processId"); ok {
 		return "process " + id
 	}
-	return "" // it will be refused
+	return "" // its handler refuses it
 }
 
-// serve checks the lifecycle after the params have been read, as the order of
-// checks wants it (rpc.md 2.3).
+// serve refuses requests before the handshake. It does so after their params
+// have been read: the reference looks at both in this order (rpc.md 2.3).
 func serve[P, R any, PP interface {
 	*P
 	protocol.Unmarshaler

@@ -14,8 +14,8 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// TestWritesKeepOrder sends a start and many writes right behind it, all at
-// once: each waits for the start, and none overtakes another (rpc.md 2.6).
+// TestWritesKeepOrder sends a start and many writes, all at once: the writes
+// wait for the start, and none overtakes another (rpc.md 2.6).
 func TestWritesKeepOrder(t *testing.T) {
 	t.Parallel()
 	const writes = 300
@@ -47,8 +47,8 @@ func TestWritesKeepOrder(t *testing.T) {
 	}
 }
 
-// TestReadBehindStart sends requests of every kind behind a start: they find
-// the process.
+// TestReadBehindStart sends a request of every kind right after a start: all
+// find the process.
 func TestReadBehindStart(t *testing.T) {
 	t.Parallel()
 	c := newRig(t, Config{}).raw(t)
@@ -76,8 +76,8 @@ func TestReadBehindStart(t *testing.T) {
 }
 
 // TestTerminatePassesBlockedWrite fills the stdin of a process that does not
-// read: the writes behind wait, requests for others do not, and terminate is
-// answered at once. The write that waited is accepted then (rpc.md 4.9).
+// read. Further writes wait, requests for other processes do not, and terminate
+// is answered at once. Then the write that waited is accepted (rpc.md 4.9).
 func TestTerminatePassesBlockedWrite(t *testing.T) {
 	t.Parallel()
 	const writes = 40
@@ -132,8 +132,8 @@ func TestTerminatePassesBlockedWrite(t *testing.T) {
 	}
 }
 
-// TestWaitingReadDelaysNothing has a process/read wait while everything else
-// goes on, also for its own process (rpc.md 2.6).
+// TestWaitingReadDelaysNothing: while a process/read waits, all else goes on,
+// also for the same process (rpc.md 2.6).
 func TestWaitingReadDelaysNothing(t *testing.T) {
 	t.Parallel()
 	c := newRig(t, Config{}).raw(t)
@@ -159,7 +159,7 @@ func TestWaitingReadDelaysNothing(t *testing.T) {
 }
 
 // TestFilesKeepOrder mutates and reads one file, all sent at once: every read
-// sees the mutation before it and none behind it (rpc.md 2.6).
+// sees the mutations sent before it and none sent after it (rpc.md 2.6).
 func TestFilesKeepOrder(t *testing.T) {
 	t.Parallel()
 	c := newRig(t, Config{}).raw(t)
@@ -216,12 +216,12 @@ func TestTooManyWait(t *testing.T) {
 	}
 }
 
-// TestStrictOrder answers one request after another (rpc.md 2.6): a read that waits
-// delays what comes behind it, a streamed body does not.
+// TestStrictOrder: with one request at a time a read that waits delays the
+// requests after it, and a streamed body does not (rpc.md 2.6).
 func TestStrictOrder(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(webHandler())
-	t.Cleanup(server.Close) // after the connection, which the slow answer waits for
+	t.Cleanup(server.Close) // after the connection, whose end ends the slow answer
 	r := newRig(t, Config{ConcurrentRequests: 1})
 	conn, _ := r.dial()
 	c := &raw{t, conn, drain(conn)}
@@ -252,8 +252,8 @@ func TestStrictOrder(t *testing.T) {
 	}
 }
 
-// TestWatchBehindChange makes the change right behind the watch: it is always
-// announced, and after the answer.
+// TestWatchBehindChange makes a change right after the watch is asked for: it
+// is always announced, and after the answer.
 func TestWatchBehindChange(t *testing.T) {
 	t.Parallel()
 	c := newRig(t, Config{}).raw(t)

@@ -44,7 +44,7 @@ func TestSlowClient(t *testing.T) {
 }
 
 // TestSlowClientVanishes loses the connection of a client that has stopped
-// reading: its process goes on, without it.
+// reading: its process goes on.
 func TestSlowClientVanishes(t *testing.T) {
 	r := newRig(t, Config{})
 	slow := r.attach("")

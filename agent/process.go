@@ -12,8 +12,9 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// startResult lets a process's events flow once its start has been answered: a
-// client would have to keep events of ids that it does not know yet (rpc.md 2.6).
+// startResult lets the events of a process flow once its start has been
+// answered: before, the client does not know the id, and would have to keep
+// events for ids that it does not know (rpc.md 2.6).
 type startResult struct {
 	protocol.StartResult
 	process *process
@@ -73,8 +74,8 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	return r, nil
 }
 
-// startError gives every failed start the code of rpc.md 2.2: internal, also
-// where a file request would say otherwise.
+// startError gives every failed start the code internal, also where a file
+// request would have another (rpc.md 2.2).
 func startError(err error) error {
 	if _, ok := errors.AsType[*protocol.Error](err); ok {
 		return err
@@ -100,7 +101,7 @@ func environ(p *protocol.EnvPolicy, inherited []string, overlay map[string]strin
 	return policy.Environ(inherited, overlay), nil
 }
 
-// readResult holds memory until it has been sent.
+// readResult gives back its share of memory when it has been sent.
 type readResult struct {
 	protocol.ReadResult
 	share share
@@ -121,16 +122,17 @@ func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*r
 		after = *p.AfterSeq
 	}
 	if p.WaitMs != nil && *p.WaitMs > 0 && !target.Ready(after) {
-		// What is sent behind a read that waits may be what it waits for.
+		// From here on the read delays nothing: what it waits for may be the
+		// effect of a request behind it.
 		if err := rpc.Leave(ctx); err != nil {
 			return nil, err
 		}
 		wait, cancel := context.WithTimeout(ctx, milliseconds(*p.WaitMs))
-		_ = target.Wait(wait, after) // the time is up, or the client is gone: it gets what there is
+		_ = target.Wait(wait, after) // when the time is up, the client gets what there is
 		cancel()
 	}
 	r := &readResult{share: share{own: c.answers, total: c.agent.content}}
-	// The chunks stay in memory although the process may keep them no longer.
+	// The answer keeps chunks in memory that the process may drop meanwhile.
 	if err := r.share.answer(ctx, min(target.Kept(), maxAnswers/2)); err != nil {
 		return nil, err
 	}
@@ -151,7 +153,8 @@ func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*r
 	return r, nil
 }
 
-// milliseconds is a duration that does not overflow.
+// milliseconds returns n milliseconds, or the longest duration where that would
+// overflow.
 func milliseconds(n uint64) time.Duration {
 	return time.Duration(min(n, uint64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
@@ -169,8 +172,9 @@ func (c *connection) writeProcess(ctx context.Context, p protocol.WriteParams) (
 		return &protocol.WriteResult{Status: protocol.WriteUnknownProcess}, nil
 	}
 	if err := ctx.Err(); err != nil {
-		// The client is gone and will repeat what it has no answer to. This
-		// must not get ahead of an earlier write that it repeats.
+		// The connection is lost, so the client will repeat all writes without
+		// an answer. This one must not be written now: an earlier one that
+		// failed the same way would come after it.
 		return nil, err
 	}
 	status, err := target.TryWrite(p.WriteID, p.Chunk)
@@ -229,7 +233,7 @@ func (c *connection) resizeProcess(ctx context.Context, p protocol.ResizeParams)
 	return protocol.Empty{}, err
 }
 
-// signals are the wire's names for signals.
+// signals are the signals by the wire's names.
 var signals = map[protocol.Signal]syscall.Signal{
 	protocol.SignalInterrupt: syscall.SIGINT,
 	protocol.SignalHangup:    syscall.SIGHUP,
@@ -248,9 +252,9 @@ func (c *connection) signalProcess(ctx context.Context, p protocol.SignalParams)
 	case target != nil:
 		target.Signal(signals[p.Signal])
 	case p.Signal != protocol.SignalInterrupt:
-		// The signals that the reference does not know are refused where they
-		// have no target, as it would refuse them: so nothing changes for its
-		// clients.
+		// Without a target the reference does nothing for SIGINT, and refuses
+		// all other signals, which it does not know. So its clients find no
+		// difference here.
 		return protocol.Empty{}, protocol.InvalidParams("signal: %s for an unknown process id %.256s", p.Signal, p.ProcessID)
 	}
 	return protocol.Empty{}, nil

@@ -42,7 +42,7 @@ func (c *raw) call(id any, method string, params object) {
 	c.send("%s", data)
 }
 
-// message is what there is in any message of the server.
+// message has the members of any message of the server.
 type message struct {
 	ID     any
 	Method string

@@ -10,8 +10,8 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// TestRetention pins what is kept of one process: the newest output up to
-// RetainBytes, whole chunks, with their numbers (rpc.md 4.8).
+// TestRetention: of one process the newest output is kept, up to RetainBytes,
+// in whole chunks with their numbers (rpc.md 4.8).
 func TestRetention(t *testing.T) {
 	t.Parallel()
 	const written = 3 << 20
@@ -49,11 +49,11 @@ func TestRetainTotal(t *testing.T) {
 		processes = 1000
 		total     = 32 << 20
 		atOnce    = 8
-		slack     = 96 << 20 // of heap: race detector, buffers on their way
+		slack     = 96 << 20 // of heap, for the race detector and for buffers in use
 		// Each stream may be one chunk over while the oldest output goes.
 		over = atOnce * (64<<10 + 64)
 	)
-	// Nobody is forgotten, however long it takes.
+	// No process is forgotten, however long the test takes.
 	r := newRig(t, Config{RetainTotalBytes: total, SessionTTL: time.Hour})
 	a := r.attach("")
 	a.drop()

@@ -58,7 +58,8 @@ func TestStateDirUnseen(t *testing.T) {
 	}
 }
 
-// Rules are about paths, so the other names of a secret are said.
+// TestSecretWithTwoNames: rules are about paths, so the log names secret files
+// that have other names.
 func TestSecretWithTwoNames(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

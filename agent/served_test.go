@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A symlink that a command leaves where a later policy has its root leads that
-// nowhere, neither a command nor a file request.
+// A command replaces a directory by a symbolic link. A later policy whose root
+// it is shows neither a command nor a file request what the link leads to.
 func TestRootBecomesLink(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)

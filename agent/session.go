@@ -14,26 +14,26 @@ import (
 )
 
 // Session is what a client comes back to after a lost connection: its
-// processes. It is attached to one connection at a time; while it has none,
-// output is retained and notifications are not made. Detached for longer than
-// the TTL, it ends.
+// processes. It is attached to one connection at a time. While it has none,
+// output is retained and nobody is notified; it ends when that lasts longer
+// than the TTL.
 type Session struct {
 	id    string
 	agent *Agent
 
-	// peer is where notifications go, nil while there is nobody.
+	// peer gets the notifications; nil while no client knows of the session.
 	peer atomic.Pointer[rpc.Peer]
 
 	mu          sync.Mutex // guards what follows
 	connection  *connection
-	attachments int // so far
+	attachments int // how many there have been
 	expiry      *time.Timer
 	ended       bool
 	processes   map[string]*process
-	begun       uint64 // starts so far, for their order
+	begun       uint64 // how many starts there have been, for the order of processes
 
-	// forgetting counts the processes that are being disposed of while the
-	// session lives; it grows only before ended is set.
+	// forgetting counts the processes that are disposed of while the session
+	// lives. None is added once ended is set.
 	forgetting sync.WaitGroup
 }
 
@@ -42,17 +42,19 @@ type process struct {
 	*procs.Process // nil while it is being started
 	id             string
 	order          uint64
-	started        chan struct{} // closed when the start is over, well or not
-	doomed         bool          // to be terminated as soon as it has started
-	wasRunning     bool          // what Terminate said of a doomed one; set before started is closed
-	expiry         *time.Timer   // after the end
-	box            *confinement  // nil: the request had no sandbox
-	judge          sync.Once
-	denied         bool // by judge
+	// started is closed when the start has succeeded or failed.
+	started chan struct{}
+	// doomed tells that the process is to be terminated as soon as it has started;
+	// wasRunning is the answer of Terminate then, set before started is closed.
+	doomed, wasRunning bool
+	expiry             *time.Timer  // forgets the process, after its end
+	box                *confinement // nil: the request had no sandbox
+	judge              sync.Once
+	denied             bool // set by judge
 }
 
-// sandboxDenied guesses whether the process, which has exited with code,
-// failed because of its sandbox.
+// sandboxDenied guesses whether the process, which has exited with code, failed
+// because of its sandbox. It does so once: all answers say the same.
 func (p *process) sandboxDenied(code int) bool {
 	if p.box == nil {
 		return false
@@ -61,14 +63,16 @@ func (p *process) sandboxDenied(code int) bool {
 	return p.denied
 }
 
-// label names a session in logs: its whole id is all that a resume takes.
+// label names a session in logs. The whole id does not belong there: whoever
+// has it can resume the session.
 func label(id string) string { return id[:8] }
 
 func newSession(a *Agent, id string) *Session {
 	return &Session{id: id, agent: a, processes: map[string]*process{}}
 }
 
-// attachTo makes c the session's connection; false when there is one.
+// attachTo makes c the connection of the session. It returns false when there
+// is one, or the session has ended.
 func (s *Session) attachTo(c *connection) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +88,7 @@ func (s *Session) attachTo(c *connection) bool {
 	return true
 }
 
-// announce lets notifications go to the session's connection from now on: its
+// announce lets notifications go to c from now on, if c is still attached: its
 // client knows of the session.
 func (s *Session) announce(c *connection) {
 	s.mu.Lock()
@@ -94,15 +98,15 @@ func (s *Session) announce(c *connection) {
 	}
 }
 
-// detachedSince tells whether nobody has been attached since the attachment of
-// that number ended.
+// detachedSince tells whether the attachment of that number has ended and was
+// the last one.
 func (s *Session) detachedSince(attachment int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.connection == nil && s.attachments == attachment
 }
 
-// detach is the end of c's part.
+// detach ends the attachment of c, and lets the TTL begin.
 func (s *Session) detach(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,8 +122,8 @@ func (s *Session) detach(c *connection) {
 	s.expiry = time.AfterFunc(s.agent.cfg.SessionTTL, func() { s.agent.expire(s, attached) })
 }
 
-// end kills the session's processes and forgets them. The session is out of
-// the agent's hands already.
+// end kills the processes of the session and forgets them. The agent has
+// forgotten the session before.
 func (s *Session) end() {
 	s.mu.Lock()
 	s.ended = true
@@ -145,20 +149,21 @@ func (s *Session) end() {
 	s.forgetting.Wait()
 }
 
-// dispose frees a process that is not in the session any more.
+// dispose ends a process that is not in the session any more, and gives back
+// all that it holds.
 func (s *Session) dispose(p *process) {
 	if p.expiry != nil {
 		p.expiry.Stop()
 	}
 	_ = p.Close()
 	p.box.release()
-	s.agent.release(p) // after Close, behind which no event can retain it any more
+	s.agent.release(p) // after Close: until then an event could retain it
 }
 
-// start takes the id, which is the client's choice, then calls confine, which
-// returns nil without a sandbox, and starts the process. Its events flow after
-// [procs.Process.Begin]. The confinement belongs to the process, and is released
-// if the start fails.
+// start takes the id, which is the choice of the client, calls confine and
+// starts the process. confine returns nil if the request has no sandbox. Events
+// flow after [procs.Process.Begin]. The confinement belongs to the process, and
+// is released if the start fails.
 func (s *Session) start(ctx context.Context, c *connection, id string, spec procs.Spec,
 	confine func(*procs.Spec) (*confinement, error),
 ) (*process, error) {
@@ -187,7 +192,7 @@ func (s *Session) start(ctx context.Context, c *connection, id string, spec proc
 	return p, nil
 }
 
-// settle ends the start of p. If nothing has started its id is free again.
+// settle ends the start of p. If it has failed, the id is free again.
 func (s *Session) settle(p *process) {
 	s.mu.Lock()
 	if p.Process == nil {
@@ -199,10 +204,11 @@ func (s *Session) settle(p *process) {
 }
 
 // reserve takes an id for a process that c starts. Where another connection,
-// which was lost, began to start one, it waits for how that ends.
+// lost since, has begun to start a process of that id, reserve waits for how
+// that ends.
 //
-// A start whose connection has been lost by now is refused: the client may be
-// back already, and has been told that there is no such process.
+// A start is refused when c itself has been lost by now: the client may be back
+// already, and may have been told that there is no such process.
 func (s *Session) reserve(ctx context.Context, c *connection, id string) (*process, error) {
 	for {
 		s.mu.Lock()
@@ -235,7 +241,7 @@ func (s *Session) reserve(ctx context.Context, c *connection, id string) (*proce
 
 func (s *Session) errEnded() error { return protocol.InvalidRequest("session %s has ended", s.id) }
 
-// launch confines and executes what p is to be.
+// launch confines and executes the program of p.
 func (s *Session) launch(p *process, spec procs.Spec, confine func(*procs.Spec) (*confinement, error)) (*procs.Process, error) {
 	var err error
 	if p.box, err = confine(&spec); err != nil {
@@ -244,13 +250,14 @@ func (s *Session) launch(p *process, spec procs.Spec, confine func(*procs.Spec) 
 	spec.Sink = func(e procs.Event) { s.deliver(p, e) }
 	running, err := procs.Start(spec)
 	if err != nil {
-		_ = spec.Cgroup.Close() // nobody was born there
+		_ = spec.Cgroup.Close() // no process is in it
 	}
 	return running, err
 }
 
-// await waits until the start of p is over, or ctx. It gives back the slot of
-// the request: starting takes as long as a sandbox, or a busy machine, wants.
+// await waits until the start of p is over, or ctx ends. Meanwhile the request
+// gives up its slot: a start takes as long as a sandbox, or a busy machine,
+// makes it.
 func (p *process) await(ctx context.Context) error {
 	if err := rpc.Block(ctx); err != nil {
 		return err
@@ -263,8 +270,8 @@ func (p *process) await(ctx context.Context) error {
 	}
 }
 
-// process finds a process by its id, nil when there is none. While it is being
-// started, for which another connection must have asked, it is waited for.
+// process finds a process by its id; nil when there is none. It waits for one
+// that is being started, which only another connection can have asked for.
 func (s *Session) process(ctx context.Context, id string) (*process, error) {
 	for {
 		s.mu.Lock()
@@ -280,8 +287,8 @@ func (s *Session) process(ctx context.Context, id string) (*process, error) {
 	}
 }
 
-// terminate kills a process as [procs.Process.Terminate] does. One that is
-// being started is killed as soon as it has started, whether or not ctx ends
+// terminate kills a process as [procs.Process.Terminate] does. A process that
+// is being started is killed as soon as it has started, also if ctx ends
 // before.
 func (s *Session) terminate(ctx context.Context, id string) (running bool, err error) {
 	s.mu.Lock()
@@ -301,8 +308,8 @@ func (s *Session) terminate(ctx context.Context, id string) (running bool, err e
 	return err == nil && p.wasRunning, err
 }
 
-// list is the session's processes, oldest first. Those that are being started
-// are waited for.
+// list returns the processes of the session, oldest first. It waits for those
+// that are being started.
 func (s *Session) list(ctx context.Context) ([]*process, error) {
 	var all []*process
 	s.mu.Lock()
@@ -323,16 +330,16 @@ func (s *Session) list(ctx context.Context) ([]*process, error) {
 	return slices.DeleteFunc(all, func(p *process) bool { return p.Process == nil }), nil
 }
 
-// deliver announces one event of a process to the attached client, if there
-// is one. It blocks while that client does not read: so the process waits,
+// deliver announces one event of a process to the attached client, if there is
+// one. It blocks while that client does not read: then the process waits too,
 // and no output is lost.
 func (s *Session) deliver(p *process, e procs.Event) {
 	if e.Kind == procs.Exited {
 		p.box.release()
 	}
 	if peer := s.peer.Load(); peer != nil {
-		// An error means that the connection is gone; what it missed is in
-		// the retained output.
+		// An error means that the connection is gone. The retained output has
+		// what the client missed.
 		switch e.Kind {
 		case procs.Output:
 			n := protocol.OutputNotification{ProcessID: p.id}
@@ -363,7 +370,7 @@ func (s *Session) retain(p *process) {
 	s.agent.retain(s, p)
 }
 
-// forget frees the id of an ended process and kills what is left of its
+// forget frees the id of an ended process and kills what is left of its process
 // group.
 func (s *Session) forget(p *process) {
 	s.mu.Lock()

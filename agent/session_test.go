@@ -17,7 +17,7 @@ import (
 )
 
 // TestDetachWhileReading loses a connection while a process/read waits on it:
-// the session is free at once (rpc.md 3.3).
+// the session can be resumed at once (rpc.md 3.3).
 func TestDetachWhileReading(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -27,7 +27,7 @@ func TestDetachWhileReading(t *testing.T) {
 	go func() {
 		waiting <- a.call("process/read", object{"processId": "p", "waitMs": uint64(600_000)}, nil)
 	}()
-	// A request behind the read is answered: so the read waits.
+	// An answer to a later request shows that the read waits.
 	a.must("process/write", object{"processId": "p", "writeId": "0", "chunk": ""}, nil)
 	a.drop()
 	if err := <-waiting; err == nil {
@@ -41,8 +41,8 @@ func TestDetachWhileReading(t *testing.T) {
 	}
 }
 
-// TestMissedOutput pins that a session without a connection keeps output for
-// process/read, and that notifications go on with the next number.
+// TestMissedOutput: a session without a connection keeps output for
+// process/read, and notifications go on with the next number.
 func TestMissedOutput(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -98,10 +98,11 @@ func family(t *testing.T, c *client, id, command string) (pids []int) {
 	return pids
 }
 
-// both is a leader and a child that live on.
+// both is the command of a leader and a child that both live on.
 const both = "sleep 600 & echo $$ $! >PIDS; wait"
 
-// left is a leader that exits and leaves a child, without the pipes.
+// left is the command of a leader that exits and leaves a child, which has
+// closed the pipes.
 const left = "sleep 600 <&- >&- 2>&- & echo $$ $! >PIDS"
 
 func gone(pids []int) func() bool {
@@ -110,8 +111,8 @@ func gone(pids []int) func() bool {
 	}
 }
 
-// TestExpiry lets a detached session end: all of its groups are killed, also
-// what a leader left behind, and it is unknown afterwards (rpc.md 3.3).
+// TestExpiry lets a detached session end: all of its process groups are killed,
+// also what a leader left behind, and nobody can resume it (rpc.md 3.3).
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{SessionTTL: 300 * time.Millisecond})
@@ -127,7 +128,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// revocable is a connection whose end is that of the right to it.
+// revocable is a connection that ends because its client has lost the right to
+// it.
 type revocable struct{ rpc.Conn }
 
 func (c revocable) Read() ([]byte, error) {
@@ -138,8 +140,8 @@ func (c revocable) Read() ([]byte, error) {
 	return message, err
 }
 
-// TestRevoked: a client that may not come back loses its session at once, and with
-// it all of its commands; unless the agent is told to keep it, as any other.
+// TestRevoked: a client that may not come back loses its session at once, and
+// all of its commands with it, unless the agent is told to keep such sessions.
 func TestRevoked(t *testing.T) {
 	t.Parallel()
 	for _, keep := range []bool{false, true} {
@@ -177,7 +179,7 @@ func TestRevoked(t *testing.T) {
 	}
 }
 
-// TestResumeStopsExpiry resumes within the TTL and stays beyond it.
+// TestResumeStopsExpiry: a session that is resumed within the TTL outlives it.
 func TestResumeStopsExpiry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -208,8 +210,8 @@ func TestResumeStopsExpiry(t *testing.T) {
 	})
 }
 
-// TestEndedProcess pins how long an ended process is known: for the TTL, then
-// its id is free and what is left of its group is killed (rpc.md 4.8).
+// TestEndedProcess: an ended process is known for the TTL. Then its id is free,
+// and what is left of its group is killed (rpc.md 4.8).
 func TestEndedProcess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{SessionTTL: time.Hour})
@@ -264,8 +266,8 @@ func TestIDsPerSession(t *testing.T) {
 	}
 }
 
-// TestAgentClose kills everything: of attached and detached sessions, and
-// what ended leaders left behind.
+// TestAgentClose: Close kills the processes of attached and of detached
+// sessions, and what ended leaders left behind.
 func TestAgentClose(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})

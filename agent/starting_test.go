@@ -13,7 +13,8 @@ import (
 )
 
 // holdStarts keeps this program from executing anything until release is
-// called: starts that are under way stay so. Who calls it must not be parallel.
+// called, so that starts stay under way. A test that calls it must not be
+// parallel.
 func holdStarts(t *testing.T) (release func()) {
 	syscall.ForkLock.RLock()
 	release = sync.OnceFunc(syscall.ForkLock.RUnlock)
@@ -21,8 +22,8 @@ func holdStarts(t *testing.T) (release func()) {
 	return release
 }
 
-// loseStart begins to start a process, loses the connection meanwhile and comes
-// back to the session on another one. The start is still under way.
+// loseStart begins to start a process, loses the connection and resumes the
+// session on another one. The start is still under way.
 func loseStart(t *testing.T, r *rig, start object) *client {
 	t.Helper()
 	a := r.attach("")
@@ -77,8 +78,8 @@ func (c *client) later(method string, params object) <-chan reply {
 	return done
 }
 
-// TestStartUnderWay comes back to a session whose start is not over yet: every
-// request about that process waits for it, and nothing else does.
+// TestStartUnderWay resumes a session while a start is under way: every request
+// about that process waits for it, and no other does.
 func TestStartUnderWay(t *testing.T) {
 	start := sh("p", "exec sleep 600")
 	named := func(more object) object {
@@ -138,8 +139,8 @@ func TestStartUnderWay(t *testing.T) {
 	})
 }
 
-// stillWaits fails the test if a call was answered although others, behind it,
-// come and go.
+// stillWaits fails the test if a call was answered although later ones were
+// answered meanwhile.
 func (c *client) stillWaits(done <-chan reply) {
 	c.t.Helper()
 	for range 200 {
@@ -165,14 +166,15 @@ func (c *client) exitCode(id string) int {
 	}
 }
 
-// TestTerminateUnderWay loses the connection of a terminate, too, that has come
-// before the start was over: the process is killed all the same.
+// TestTerminateUnderWay sends a terminate during a start and loses its
+// connection, too: the process is killed all the same.
 func TestTerminateUnderWay(t *testing.T) {
 	for name, sandbox := range map[string]object{"": nil, "with a sandbox": newBox(t).readOnly()} {
 		t.Run(name, func(t *testing.T) {
 			start := sh("p", "exec sleep 600")
 			if sandbox != nil {
-				// Held while the host is examined, before anything is executed.
+				// The start is held where the agent looks at what the host can
+				// do, before it executes anything.
 				start["sandbox"] = sandbox
 			}
 			r := newRig(t, Config{})
@@ -195,8 +197,8 @@ func TestTerminateUnderWay(t *testing.T) {
 	}
 }
 
-// TestStartThatFails repeats a start while the first one is under way, which
-// then fails: the repeated one takes its place.
+// TestStartThatFails repeats a start while the first one is under way. The
+// first one fails, and the second one starts the process.
 func TestStartThatFails(t *testing.T) {
 	notExecutable := filepath.Join(t.TempDir(), "program")
 	if err := os.WriteFile(notExecutable, []byte("\x7fELF"), 0o755); err != nil {
@@ -218,9 +220,9 @@ func TestStartThatFails(t *testing.T) {
 	}
 }
 
-// TestLateStart has a start wait for its turn until its connection is lost: it
-// must not run any more, since the client may be back and know that there is no
-// such process.
+// TestLateStart has a start wait for its turn until its connection is lost. It
+// must not run any more: the client may be back, and have been told that there
+// is no such process.
 func TestLateStart(t *testing.T) {
 	r := newRig(t, Config{ConcurrentRequests: 1})
 	release := holdStarts(t)

@@ -84,9 +84,10 @@ func TestTableIsComplete(t *testing.T) {
 	}
 }
 
-// TestTableConfines: every method that takes a path also takes a sandbox, and
-// in one that grants nothing it finds and does nothing. Which ones these
-// are is found out by asking, with params that hold what any method needs.
+// TestTableConfines: every method that takes a path takes a sandbox too, and in
+// a sandbox that grants nothing it finds nothing and does nothing. The test
+// finds these methods by calling all of them, with params that hold what any
+// method needs.
 func TestTableConfines(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -107,7 +108,7 @@ func TestTableConfines(t *testing.T) {
 		"windowsSandboxLevel": "disabled",
 		"permissions":         object{"type": "managed", "network": "restricted", "file_system": object{"type": "restricted", "entries": []any{}}},
 	}
-	// These take a path and no sandbox: what they read of it is fixed.
+	// Methods that take a path and no sandbox: what they read of it is fixed.
 	exempt := []string{protocol.MethodConfigRead}
 
 	c := newRig(t, Config{}).attach("")
@@ -144,7 +145,7 @@ func TestTableConfines(t *testing.T) {
 		confined++
 		e = ask(method, paths, others, object{"sandbox": restricted})
 		switch method {
-		case protocol.MethodProcessStart: // it says so itself, and exits
+		case protocol.MethodProcessStart: // the process starts, says so and exits
 		default:
 			if e.Code != protocol.CodeNotFound {
 				t.Errorf("%s in a sandbox that grants nothing: %v, want code %d", method, &e, protocol.CodeNotFound)

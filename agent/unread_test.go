@@ -14,9 +14,9 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// TestOthersOfUnreadAnswers: clients ask for large files, do not read the answers,
-// and send on, long requests or many. Others are served meanwhile, with requests of
-// any length, and those clients get everything when they read after all.
+// TestOthersOfUnreadAnswers: clients ask for large files and do not read the
+// answers, but send more requests, long ones or many. Other clients are served
+// meanwhile, and the first ones get all answers once they read.
 func TestOthersOfUnreadAnswers(t *testing.T) {
 	t.Parallel()
 	const size = 16 << 20
@@ -67,7 +67,7 @@ func TestOthersOfUnreadAnswers(t *testing.T) {
 				go func() {
 					err := c.Write(request("fs/readFile", 0))
 					for range more.requests {
-						if err == nil { // it gets stuck where it is not read further
+						if err == nil { // the server stops where nobody reads on
 							err = c.Write(request(more.method, more.length))
 						}
 					}

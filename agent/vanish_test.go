@@ -14,9 +14,10 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// TestVanish lets a client disappear in the middle of things. The agent lets
-// go of the connection and serves the next one; after the session's end no
-// goroutine, descriptor or process is left. Not parallel: it counts.
+// TestVanish lets a client disappear in the middle of things. The agent ends
+// the connection and serves the next one; after the end of the session no
+// goroutine, descriptor or process is left. It is not parallel, since it counts
+// those of the whole program.
 func TestVanish(t *testing.T) {
 	server := httptest.NewServer(webHandler())
 	defer server.Close()
@@ -106,7 +107,7 @@ func TestVanish(t *testing.T) {
 		r.close()
 		server.CloseClientConnections()
 	}
-	vanish(t, func(c *raw) { // so that what is made once is there
+	vanish(t, func(c *raw) { // makes what is made only once
 		c.call(1, "process/start", sh("p", ":"))
 		c.call(2, "fs/watchMissing", object{"watchId": 1, "missing": []string{"file:///missing"}})
 		c.call(3, "http/request", object{"method": "GET", "url": server.URL + "/hello", "requestId": "s"})

@@ -26,7 +26,8 @@ func (c *connection) watchMissing(ctx context.Context, p protocol.WatchMissingPa
 		}
 	}
 
-	// Every call ends the previous watch, also one that sets none (rpc.md 5.6).
+	// Every call ends the watch before it, also a call that sets none (rpc.md
+	// 5.6).
 	c.setWatch(nil)
 	c.mu.Lock()
 	fresh := p.WatchID > c.watchIDs
@@ -48,7 +49,7 @@ func (c *connection) watchMissing(ctx context.Context, p protocol.WatchMissingPa
 	}}, nil
 }
 
-// watchable is the path of uri if the request may watch it.
+// watchable returns the path of uri, or why the request may not watch it.
 func watchable(files fsops.FS, uri protocol.PathURI) (string, error) {
 	path, err := uri.Native()
 	if err != nil {
@@ -57,7 +58,7 @@ func watchable(files fsops.FS, uri protocol.PathURI) (string, error) {
 	return path, files.Watchable(path)
 }
 
-// watchResult lets the notification follow the answer.
+// watchResult lets the notification come after the answer.
 type watchResult struct {
 	protocol.WatchMissingResult
 	announce func()
@@ -69,8 +70,8 @@ func (r *watchResult) Sent() {
 	}
 }
 
-// announceChange waits for the end of a watch and tells of it, unless it was
-// cancelled.
+// announceChange waits for the end of a watch and tells the client of a change.
+// A watch that was cancelled ends without one.
 func (c *connection) announceChange(watch *fsops.Watch, id uint64) {
 	<-watch.Done()
 	select {
