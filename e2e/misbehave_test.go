@@ -20,6 +20,7 @@ import (
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
@@ -46,7 +47,7 @@ func (v *villain) counts(n int64) {
 
 // url asks for the URL of a rendezvous's websocket, "" when that is refused.
 func (v *villain) url(ctx context.Context, identity *relay.Identity) string {
-	body, err := json.Marshal(protocol.ConnectRequest{HarnessPublicKey: identity.PublicKey()})
+	body, err := json.Marshal(wire.ConnectRequest{HarnessPublicKey: identity.PublicKey()})
 	if err != nil {
 		v.t.Error(err)
 		return ""
@@ -62,7 +63,7 @@ func (v *villain) url(ctx context.Context, identity *relay.Identity) string {
 		return ""
 	}
 	defer response.Body.Close()
-	var answer protocol.ConnectResponse
+	var answer wire.ConnectResponse
 	if response.StatusCode != http.StatusOK || json.NewDecoder(response.Body).Decode(&answer) != nil {
 		return ""
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay"
 )
 
@@ -405,7 +406,7 @@ func testOffline(t *testing.T, r *rig) {
 	d := r.dialer(t, "gone", r.address)
 	_, err := d.Dial(ctx)
 	refused, ok := errors.AsType[*relay.RegistryError](err)
-	if !ok || refused.Status != http.StatusConflict || refused.Code != protocol.RegistryCodeEnvironmentOffline {
-		t.Errorf("connect: %v, want %s", err, protocol.RegistryCodeEnvironmentOffline)
+	if !ok || refused.Status != http.StatusConflict || refused.Code != wire.CodeEnvironmentOffline {
+		t.Errorf("connect: %v, want %s", err, wire.CodeEnvironmentOffline)
 	}
 }

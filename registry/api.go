@@ -19,6 +19,7 @@ import (
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // maxBody is the largest request body in bytes; an honest one has 6 KiB. A principal
@@ -77,19 +78,19 @@ type call struct {
 // operationOf finds what the rest of a path after the environment id asks for.
 func operationOf(suffix string) (operation, bool) {
 	switch suffix {
-	case protocol.RegistryPathRegister:
+	case wire.PathRegister:
 		return operation{"register", ticket.Executor, (*limiter).request, (*Server).register}, true
-	case protocol.RegistryPathValidate:
+	case wire.PathValidate:
 		return operation{"validate", ticket.Executor, (*limiter).validation, (*Server).validate}, true
-	case protocol.RegistryPathConnect:
+	case wire.PathConnect:
 		return operation{"connect", ticket.Harness, (*limiter).request, (*Server).connect}, true
 	}
 	return operation{}, false
 }
 
-// serveAPI answers what is below protocol.RegistryPathPrefix.
+// serveAPI answers what is below wire.PathPrefix.
 func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
-	rest := strings.TrimPrefix(r.URL.Path, protocol.RegistryPathPrefix)
+	rest := strings.TrimPrefix(r.URL.Path, wire.PathPrefix)
 	environmentID, suffix := rest, ""
 	if i := strings.IndexByte(rest, '/'); i >= 0 {
 		environmentID, suffix = rest[:i], rest[i:]
@@ -134,7 +135,7 @@ func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if err != nil {
 		return nil, s.broken(op.name, environmentID, err)
 	}
-	if !protocol.ValidEnvironmentID(environmentID) {
+	if !wire.ValidEnvironmentID(environmentID) {
 		return nil, &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "environment id is not 1 to 256 of [A-Za-z0-9_-]"}
 	}
 	if !p.may(op.role, environmentID) {
@@ -150,12 +151,12 @@ func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Req
 
 // register is remote.md 3.1.
 func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
-	var request protocol.RegisterRequest
+	var request wire.RegisterRequest
 	if failure := c.decode(&request); failure != nil {
 		return nil, failure
 	}
-	if request.SecurityProfile != protocol.SecurityProfile {
-		return nil, &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "security_profile is not " + protocol.SecurityProfile}
+	if request.SecurityProfile != wire.SecurityProfile {
+		return nil, &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "security_profile is not " + wire.SecurityProfile}
 	}
 	if failure := checkKey("executor_public_key", request.ExecutorPublicKey); failure != nil {
 		return nil, failure
@@ -182,7 +183,7 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 		return nil, s.broken("register", c.environmentID, err)
 	}
 	if conflict {
-		return nil, &apiError{status: http.StatusServiceUnavailable, code: protocol.RegistryCodeConflict, message: "another executor of this environment is online"}
+		return nil, &apiError{status: http.StatusServiceUnavailable, code: wire.CodeConflict, message: "another executor of this environment is online"}
 	}
 	if release != nil {
 		s.limits.created(c.principal)
@@ -192,9 +193,9 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 		Role: ticket.Executor, EnvironmentID: c.environmentID, RegistrationID: reg.ID,
 		Principal: c.principal.ID, Expires: time.Now().Add(executorTicketLife),
 	})
-	return protocol.RegisterResponse{
+	return wire.RegisterResponse{
 		EnvironmentID: &c.environmentID, URL: &link,
-		SecurityProfile: new(protocol.SecurityProfile), ExecutorRegistrationID: &reg.ID,
+		SecurityProfile: new(wire.SecurityProfile), ExecutorRegistrationID: &reg.ID,
 	}, nil
 }
 
@@ -203,17 +204,17 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 // executor of the environment learns nothing, as it would have to know the
 // authorization.
 func (s *Server) validate(ctx context.Context, c *call) (any, *apiError) {
-	var request protocol.ValidateRequest
+	var request wire.ValidateRequest
 	if failure := c.decode(&request); failure != nil {
 		return nil, failure
 	}
 	if failure := checkKey("harness_public_key", request.HarnessPublicKey); failure != nil {
 		return nil, failure
 	}
-	if len(request.HarnessKeyAuthorization) > protocol.MaxAuthorization {
+	if len(request.HarnessKeyAuthorization) > wire.MaxAuthorization {
 		return nil, &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "harness_key_authorization is too long"}
 	}
-	refused := protocol.ValidateResponse{}
+	refused := wire.ValidateResponse{}
 	harness, ok := s.signer.OpenAuthorization(request.HarnessKeyAuthorization, c.environmentID,
 		request.ExecutorRegistrationID, request.HarnessPublicKey, time.Now())
 	if !ok {
@@ -234,12 +235,12 @@ func (s *Server) validate(ctx context.Context, c *call) (any, *apiError) {
 	if err := cmp.Or(currentErr, allowedErr); err != nil {
 		return nil, s.broken("validate", c.environmentID, err)
 	}
-	return protocol.ValidateResponse{Valid: current && allowed && p.may(ticket.Harness, c.environmentID)}, nil
+	return wire.ValidateResponse{Valid: current && allowed && p.may(ticket.Harness, c.environmentID)}, nil
 }
 
 // connect is remote.md 9.
 func (s *Server) connect(ctx context.Context, c *call) (any, *apiError) {
-	var request protocol.ConnectRequest
+	var request wire.ConnectRequest
 	if failure := c.decode(&request); failure != nil {
 		return nil, failure
 	}
@@ -261,16 +262,16 @@ func (s *Server) connect(ctx context.Context, c *call) (any, *apiError) {
 		return nil, s.broken("connect", c.environmentID, err)
 	}
 	if !online {
-		return nil, &apiError{status: http.StatusConflict, code: protocol.RegistryCodeEnvironmentOffline, message: "no executor of this environment is online"}
+		return nil, &apiError{status: http.StatusConflict, code: wire.CodeEnvironmentOffline, message: "no executor of this environment is online"}
 	}
 	now := time.Now()
-	return protocol.ConnectResponse{
+	return wire.ConnectResponse{
 		EnvironmentID: c.environmentID,
 		URL: s.signer.URL(base, ticket.Ticket{
 			Role: ticket.Harness, EnvironmentID: c.environmentID, RegistrationID: reg.ID,
 			Principal: c.principal.ID, Expires: now.Add(harnessTicketLife),
 		}),
-		SecurityProfile:        protocol.SecurityProfile,
+		SecurityProfile:        wire.SecurityProfile,
 		ExecutorRegistrationID: reg.ID,
 		ExecutorPublicKey:      reg.Key,
 		HarnessKeyAuthorization: s.signer.Authorization(c.environmentID, reg.ID, request.HarnessPublicKey, c.principal.ID,
@@ -297,9 +298,9 @@ func (c *call) decode(v protocol.Unmarshaler) *apiError {
 	return &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "the body is not what this operation takes: " + why}
 }
 
-// checkKey refuses what could not be used in a handshake; protocol.PublicKey has
+// checkKey refuses what could not be used in a handshake; wire.PublicKey has
 // checked suite and lengths.
-func checkKey(member string, key *protocol.PublicKey) *apiError {
+func checkKey(member string, key *wire.PublicKey) *apiError {
 	if _, err := mlkem.NewEncapsulationKey768(key.MLKEM768); err != nil {
 		return &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: member + " has no valid ML-KEM-768 key"}
 	}
@@ -326,14 +327,14 @@ func (s *Server) broken(operation, environmentID string, err error) *apiError {
 	case !errors.Is(err, errUnavailable):
 		return &apiError{status: http.StatusInternalServerError, code: codeInternal, message: "internal error"}
 	case operation == "register":
-		return &apiError{status: http.StatusBadGateway, code: protocol.RegistryCodeAuthUnavailable, message: errUnavailable.Error(), retryAfter: time.Second}
+		return &apiError{status: http.StatusBadGateway, code: wire.CodeAuthUnavailable, message: errUnavailable.Error(), retryAfter: time.Second}
 	}
 	return &apiError{status: http.StatusServiceUnavailable, code: codeUnavailable, message: errUnavailable.Error(), retryAfter: time.Second}
 }
 
 // loggable bounds what a stranger writes into the log.
 func loggable(environmentID string) string {
-	if protocol.ValidEnvironmentID(environmentID) {
+	if wire.ValidEnvironmentID(environmentID) {
 		return environmentID
 	}
 	return "not valid"
@@ -346,7 +347,7 @@ func (s *Server) fail(w http.ResponseWriter, operation string, e *apiError) {
 	if e.status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	var body protocol.RegistryError
+	var body wire.Error
 	body.Error.Code, body.Error.Message = e.code, e.message
 	s.answer(w, operation, e.status, body)
 }

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // testServer is a registry on a real port.
@@ -73,7 +73,7 @@ func (s *testServer) post(t testing.TB, authorization, path string, body any) (s
 		text = string(encoded)
 	}
 	status, _, answer = s.do(t, http.MethodPost, path, text, http.Header{"Authorization": {authorization}})
-	var failure protocol.RegistryError
+	var failure wire.Error
 	if status != http.StatusOK {
 		if err := json.Unmarshal(answer, &failure); err != nil || failure.Error.Message == "" {
 			t.Errorf("answer %d is %q", status, answer)
@@ -103,21 +103,21 @@ func (s *testServer) do(t testing.TB, method, path, body string, header http.Hea
 	return response.StatusCode, response.Header, answer
 }
 
-func registerBody(key *protocol.PublicKey) protocol.RegisterRequest {
-	return protocol.RegisterRequest{SecurityProfile: protocol.SecurityProfile, ExecutorPublicKey: key}
+func registerBody(key *wire.PublicKey) wire.RegisterRequest {
+	return wire.RegisterRequest{SecurityProfile: wire.SecurityProfile, ExecutorPublicKey: key}
 }
 
-func (s *testServer) mustRegister(t testing.TB, key, environmentID string, public *protocol.PublicKey) (id, link string) {
+func (s *testServer) mustRegister(t testing.TB, key, environmentID string, public *wire.PublicKey) (id, link string) {
 	t.Helper()
 	status, _, answer := s.post(t, "Bearer "+key, "/cloud/environment/"+environmentID+"/register", registerBody(public))
 	if status != http.StatusOK {
 		t.Fatalf("register: %d %s", status, answer)
 	}
-	var response protocol.RegisterResponse
+	var response wire.RegisterResponse
 	if err := json.Unmarshal(answer, &response); err != nil {
 		t.Fatal(err)
 	}
-	if *response.EnvironmentID != environmentID || *response.SecurityProfile != protocol.SecurityProfile {
+	if *response.EnvironmentID != environmentID || *response.SecurityProfile != wire.SecurityProfile {
 		t.Fatalf("answer is %s", answer)
 	}
 	return *response.ExecutorRegistrationID, *response.URL
@@ -131,26 +131,26 @@ func (s *testServer) goOnline(t testing.TB, environmentID, registrationID string
 	}
 }
 
-func (s *testServer) mustConnect(t testing.TB, key, environmentID string, public *protocol.PublicKey) protocol.ConnectResponse {
+func (s *testServer) mustConnect(t testing.TB, key, environmentID string, public *wire.PublicKey) wire.ConnectResponse {
 	t.Helper()
-	status, _, answer := s.post(t, "Bearer "+key, "/cloud/environment/"+environmentID+"/connect", protocol.ConnectRequest{HarnessPublicKey: public})
+	status, _, answer := s.post(t, "Bearer "+key, "/cloud/environment/"+environmentID+"/connect", wire.ConnectRequest{HarnessPublicKey: public})
 	if status != http.StatusOK {
 		t.Fatalf("connect: %d %s", status, answer)
 	}
-	var response protocol.ConnectResponse
+	var response wire.ConnectResponse
 	if err := json.Unmarshal(answer, &response); err != nil {
 		t.Fatal(err)
 	}
 	return response
 }
 
-func (s *testServer) validate(t testing.TB, key, environmentID string, request protocol.ValidateRequest) bool {
+func (s *testServer) validate(t testing.TB, key, environmentID string, request wire.ValidateRequest) bool {
 	t.Helper()
 	status, _, answer := s.post(t, "Bearer "+key, "/cloud/environment/"+environmentID+"/validate", request)
 	if status != http.StatusOK {
 		t.Fatalf("validate: %d %s", status, answer)
 	}
-	var response protocol.ValidateResponse
+	var response wire.ValidateResponse
 	if err := json.Unmarshal(answer, &response); err != nil {
 		t.Fatal(err)
 	}
@@ -187,16 +187,16 @@ func TestConversation(t *testing.T) {
 		t.Errorf("ticket is %+v, %q, want %+v", got, rejection, want)
 	}
 
-	connect := protocol.ConnectRequest{HarnessPublicKey: harnessKey}
-	if status, code, _ := two.post(t, "Bearer "+harness, "/cloud/environment/env-1/connect", connect); status != http.StatusConflict || code != protocol.RegistryCodeEnvironmentOffline {
+	connect := wire.ConnectRequest{HarnessPublicKey: harnessKey}
+	if status, code, _ := two.post(t, "Bearer "+harness, "/cloud/environment/env-1/connect", connect); status != http.StatusConflict || code != wire.CodeEnvironmentOffline {
 		t.Errorf("connect before the executor is online: %d %s", status, code)
 	}
 	one.goOnline(t, "env-1", id)
-	if status, code, _ := two.post(t, "Bearer "+executor, "/cloud/environment/env-1/register", registerBody(testKey(t))); status != http.StatusServiceUnavailable || code != protocol.RegistryCodeConflict {
+	if status, code, _ := two.post(t, "Bearer "+executor, "/cloud/environment/env-1/register", registerBody(testKey(t))); status != http.StatusServiceUnavailable || code != wire.CodeConflict {
 		t.Errorf("another executor registers: %d %s", status, code)
 	}
 	connected := two.mustConnect(t, harness, "env-1", harnessKey)
-	if connected.EnvironmentID != "env-1" || connected.ExecutorRegistrationID != id || connected.SecurityProfile != protocol.SecurityProfile ||
+	if connected.EnvironmentID != "env-1" || connected.ExecutorRegistrationID != id || connected.SecurityProfile != wire.SecurityProfile ||
 		!connected.ExecutorPublicKey.Equal(executorKey) || connected.HarnessKeyAuthorization == "" {
 		t.Errorf("connect answered %+v", connected)
 	}
@@ -211,18 +211,18 @@ func TestConversation(t *testing.T) {
 		t.Errorf("the harness's ticket is good for %v", life)
 	}
 
-	good := protocol.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: harnessKey, HarnessKeyAuthorization: connected.HarnessKeyAuthorization}
+	good := wire.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: harnessKey, HarnessKeyAuthorization: connected.HarnessKeyAuthorization}
 	for _, s := range []*testServer{one, two, one} { // it says who, not how often
 		if !s.validate(t, executor, "env-1", good) {
 			t.Error("an honest harness is not valid")
 		}
 	}
-	for name, change := range map[string]func(*protocol.ValidateRequest){
-		"another key":           func(r *protocol.ValidateRequest) { r.HarnessPublicKey = testKey(t) },
-		"another registration":  func(r *protocol.ValidateRequest) { r.ExecutorRegistrationID += "0" },
-		"no registration":       func(r *protocol.ValidateRequest) { r.ExecutorRegistrationID = "" },
-		"no authorization":      func(r *protocol.ValidateRequest) { r.HarnessKeyAuthorization = "" },
-		"another authorization": func(r *protocol.ValidateRequest) { r.HarnessKeyAuthorization = "auth-for-harness" },
+	for name, change := range map[string]func(*wire.ValidateRequest){
+		"another key":           func(r *wire.ValidateRequest) { r.HarnessPublicKey = testKey(t) },
+		"another registration":  func(r *wire.ValidateRequest) { r.ExecutorRegistrationID += "0" },
+		"no registration":       func(r *wire.ValidateRequest) { r.ExecutorRegistrationID = "" },
+		"no authorization":      func(r *wire.ValidateRequest) { r.HarnessKeyAuthorization = "" },
+		"another authorization": func(r *wire.ValidateRequest) { r.HarnessKeyAuthorization = "auth-for-harness" },
 	} {
 		request := good
 		change(&request)
@@ -313,7 +313,7 @@ func TestRefusals(t *testing.T) {
 		{"member of another case", "Bearer " + executor, path + "register", strings.Replace(register, "executor_public_key", "Executor_Public_Key", 1), 400, "bad_request"},
 		{"member of two cases", "Bearer " + executor, path + "register", `{"Security_Profile":"noise_hybrid_ik_v1",` + register[1:], 400, "bad_request"},
 		{"member twice", "Bearer " + executor, path + "register", `{"security_profile":"noise_hybrid_ik_v1",` + register[1:], 400, "bad_request"},
-		{"key member twice", "Bearer " + executor, path + "register", strings.Replace(register, `"suite"`, `"suite":"`+protocol.KeySuite+`","suite"`, 1), 400, "bad_request"},
+		{"key member twice", "Bearer " + executor, path + "register", strings.Replace(register, `"suite"`, `"suite":"`+wire.KeySuite+`","suite"`, 1), 400, "bad_request"},
 		{"key member of another case", "Bearer " + executor, path + "register", strings.Replace(register, `"suite"`, `"Suite"`, 1), 400, "bad_request"},
 		{"key with a line break", "Bearer " + executor, path + "register", strings.Replace(register, `"x25519_public_key":"`, `"x25519_public_key":"\n`, 1), 400, "bad_request"},
 		{"other profile", "Bearer " + executor, path + "register", strings.Replace(register, "ik_v1", "ik_v2", 1), 400, "bad_request"},
@@ -375,7 +375,7 @@ func TestRevocation(t *testing.T) {
 	s.goOnline(t, "env", id)
 	harnessKey := testKey(t)
 	connected := s.mustConnect(t, harness, "env", harnessKey)
-	request := protocol.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: harnessKey, HarnessKeyAuthorization: connected.HarnessKeyAuthorization}
+	request := wire.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: harnessKey, HarnessKeyAuthorization: connected.HarnessKeyAuthorization}
 	if !s.validate(t, executor, "env", request) {
 		t.Fatal("an honest harness is not valid")
 	}
@@ -396,7 +396,7 @@ func TestRevocation(t *testing.T) {
 	if _, err := st.RevokeKey(t.Context(), harnessID); err != nil {
 		t.Fatal(err)
 	}
-	if status, code, _ := s.post(t, "Bearer "+harness, "/cloud/environment/env/connect", protocol.ConnectRequest{HarnessPublicKey: harnessKey}); status != 401 || code != codeUnauthorized {
+	if status, code, _ := s.post(t, "Bearer "+harness, "/cloud/environment/env/connect", wire.ConnectRequest{HarnessPublicKey: harnessKey}); status != 401 || code != codeUnauthorized {
 		t.Errorf("a revoked key connects: %d %s", status, code)
 	}
 	if s.validate(t, executor, "env", request) {
@@ -435,7 +435,7 @@ func TestStoreGone(t *testing.T) {
 		wantStatus int
 		wantCode   string
 	}{
-		{executor, "register", 502, protocol.RegistryCodeAuthUnavailable},
+		{executor, "register", 502, wire.CodeAuthUnavailable},
 		{executor, "validate", 503, codeUnavailable},
 		{harness, "connect", 503, codeUnavailable},
 	} {
@@ -591,7 +591,7 @@ func TestBase(t *testing.T) {
 
 func BenchmarkConnect(b *testing.B) {
 	s, _, harness, _, _ := benchServer(b)
-	request := protocol.ConnectRequest{HarnessPublicKey: testKey(b)}
+	request := wire.ConnectRequest{HarnessPublicKey: testKey(b)}
 	b.ReportAllocs()
 	for b.Loop() {
 		if status, _, answer := s.post(b, "Bearer "+harness, "/cloud/environment/env/connect", request); status != 200 {
@@ -603,7 +603,7 @@ func BenchmarkConnect(b *testing.B) {
 func BenchmarkValidate(b *testing.B) {
 	s, executor, _, id, harnessID := benchServer(b)
 	key := testKey(b)
-	request := protocol.ValidateRequest{
+	request := wire.ValidateRequest{
 		ExecutorRegistrationID: id, HarnessPublicKey: key,
 		HarnessKeyAuthorization: s.signer.Authorization("env", id, key, keyPrincipal+harnessID, time.Now().Add(time.Hour)),
 	}

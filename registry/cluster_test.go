@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // startCluster starts NATS servers with JetStream that know each other.
@@ -88,11 +88,11 @@ func TestCluster(t *testing.T) {
 		body      any
 		wantCode  string // while it is away
 	}{
-		{harness, "env/connect", protocol.ConnectRequest{HarnessPublicKey: testKey(t)}, codeUnavailable},
-		{executor, "env-2/register", registerBody(testKey(t)), protocol.RegistryCodeAuthUnavailable},
+		{harness, "env/connect", wire.ConnectRequest{HarnessPublicKey: testKey(t)}, codeUnavailable},
+		{executor, "env-2/register", registerBody(testKey(t)), wire.CodeAuthUnavailable},
 	} {
 		for started := time.Now(); ; {
-			status, code, answer := s.post(t, "Bearer "+tt.key, protocol.RegistryPathPrefix+tt.path, tt.body)
+			status, code, answer := s.post(t, "Bearer "+tt.key, wire.PathPrefix+tt.path, tt.body)
 			if status == http.StatusOK {
 				t.Logf("%s works again after %v", tt.path, time.Since(started))
 				break

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // TestDrain: both ends move to another server, and a stream that acknowledges
@@ -98,5 +98,5 @@ func TestRevoked(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.wantEnd()
-	e.wantReset("stream", protocol.ResetRevoked)
+	e.wantReset("stream", wire.ResetRevoked)
 }

@@ -7,8 +7,8 @@ import (
 	"net"
 	"time"
 
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/rendezvous/notice"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -361,7 +361,7 @@ func (e *executor) forward(message *socket.Message) {
 	}
 	if rt.revoked {
 		if f.Body == frame.Resume {
-			m.reset(rt, toExecutor, protocol.ResetRevoked)
+			m.reset(rt, toExecutor, wire.ResetRevoked)
 		}
 		m.mu.Unlock()
 		e.rs.drop(message)

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/socket"
 )
 
@@ -96,7 +96,7 @@ func TestStrangersLeave(t *testing.T) {
 	s := startServer(t, Config{Store: st})
 	front, address := startFront(t, s.Server)
 	executor, _ := createKey(t, st, ticket.Executor, "env", Limits{})
-	const api = protocol.RegistryPathPrefix
+	const api = wire.PathPrefix
 	register := registerBody(testKey(t))
 	for _, tt := range []struct {
 		method, path, key string
@@ -144,7 +144,7 @@ func TestAnsweredStrangersGo(t *testing.T) {
 	s := startServer(t, Config{Store: st})
 	_, address := startFront(t, s.Server)
 	answered, silent := visit(t, address), visit(t, address)
-	head := "POST " + protocol.RegistryPathPrefix + "env/register HTTP/1.1\r\nHost: x\r\nContent-Length: 6000\r\n\r\nhalf of it"
+	head := "POST " + wire.PathPrefix + "env/register HTTP/1.1\r\nHost: x\r\nContent-Length: 6000\r\n\r\nhalf of it"
 	if _, err := io.WriteString(answered.conn, head); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestKeptConnections(t *testing.T) {
 	body := registerBody(testKey(t))
 	ask := func(v *visitor, key string, wantOver bool) {
 		t.Helper()
-		if status, over := v.ask("POST", protocol.RegistryPathPrefix+"env/register", "Bearer "+key, body); status != 200 || over != wantOver {
+		if status, over := v.ask("POST", wire.PathPrefix+"env/register", "Bearer "+key, body); status != 200 || over != wantOver {
 			t.Errorf("%d, connection ends: %v, want %v", status, over, wantOver)
 		}
 	}
@@ -238,7 +238,7 @@ func TestSlowBody(t *testing.T) {
 	key, _ := createKey(t, st, ticket.Executor, "env", Limits{Connections: 1})
 	begin := func() <-chan int {
 		v := visit(t, address)
-		if _, err := fmt.Fprintf(v.conn, "POST %senv/register HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 6000\r\n\r\n{", protocol.RegistryPathPrefix, key); err != nil {
+		if _, err := fmt.Fprintf(v.conn, "POST %senv/register HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 6000\r\n\r\n{", wire.PathPrefix, key); err != nil {
 			t.Fatal(err)
 		}
 		answered := make(chan int, 1)
@@ -283,7 +283,7 @@ func TestStrangersAreFew(t *testing.T) {
 	if strangers < maxStrangers+1000 {
 		t.Skipf("%d descriptors are too few", limit.Cur)
 	}
-	heads := []string{"", "GET / HTTP/1.1\r\n", "POST " + protocol.RegistryPathPrefix + "env/connect HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer xa_" +
+	heads := []string{"", "GET / HTTP/1.1\r\n", "POST " + wire.PathPrefix + "env/connect HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer xa_" +
 		strings.Repeat("x", 43) + "\r\nContent-Length: 6000\r\n\r\nhalf of it"}
 	var wg sync.WaitGroup
 	const crowds = 8
@@ -340,7 +340,7 @@ func try(address, key string, body any) (status int) {
 		return 0
 	}
 	_ = conn.SetDeadline(time.Now().Add(soon))
-	if _, err := fmt.Fprintf(conn, "POST %sother/register HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", protocol.RegistryPathPrefix, key, len(text), text); err != nil {
+	if _, err := fmt.Fprintf(conn, "POST %sother/register HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", wire.PathPrefix, key, len(text), text); err != nil {
 		return 0
 	}
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)

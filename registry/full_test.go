@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // diskVariable names the folder of the disk to a test that was started again in a
@@ -141,7 +141,7 @@ func TestDiskFull(t *testing.T) {
 			for n := 0; status == 0 || status == http.StatusOK && n < 100; n++ { // pages of files that are not full take some
 				status, code = register(fmt.Sprintf("new-%d", n))
 			}
-			if status != http.StatusBadGateway || code != protocol.RegistryCodeAuthUnavailable {
+			if status != http.StatusBadGateway || code != wire.CodeAuthUnavailable {
 				t.Fatalf("registering is answered %d %s", status, code)
 			}
 			// Nobody who has a websocket notices, and executors can be found.

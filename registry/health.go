@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // Paths for those who run a registry. None of them needs a credential, nor tells
@@ -30,7 +30,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case strings.HasPrefix(path, ticket.RendezvousPath):
 		s.serveRendezvous(w, r)
-	case strings.HasPrefix(path, protocol.RegistryPathPrefix):
+	case strings.HasPrefix(path, wire.PathPrefix):
 		s.serveAPI(w, r)
 	case path == pathHealth || path == pathReady || path == pathMetrics:
 		s.serveHealth(w, r)

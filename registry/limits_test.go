@@ -17,9 +17,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/time/rate"
 
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/rendezvous/notice"
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/socket"
 )
 
@@ -66,7 +66,7 @@ func TestValidationsAreApart(t *testing.T) {
 	s := startServer(t, Config{Store: st, Limits: Limits{Requests: 0.001, RequestBurst: 4}})
 	key, _ := createKey(t, st, ticket.Executor, "*", Limits{})
 	id, _ := s.mustRegister(t, key, "env", testKey(t))
-	question := protocol.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: testKey(t), HarnessKeyAuthorization: "not one"}
+	question := wire.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: testKey(t), HarnessKeyAuthorization: "not one"}
 	answers := map[int]int{}
 	for range 10 {
 		status, _, _ := s.post(t, "Bearer "+key, "/cloud/environment/env/validate", question)
@@ -252,7 +252,7 @@ func TestNewEnvironments(t *testing.T) {
 	a := s.limits.account(keyPrincipal + id)
 	a.created.SetLimit(0) // nothing comes back meanwhile
 	s.limits.mu.Unlock()
-	for _, key := range []*protocol.PublicKey{public, public, testKey(t), public} {
+	for _, key := range []*wire.PublicKey{public, public, testKey(t), public} {
 		s.mustRegister(t, busy, "first", key)
 		if left := a.created.Tokens(); left != maxNewEnvironments-1 {
 			t.Errorf("%v are left after the first", left)

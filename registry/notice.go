@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/rendezvous/notice"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -154,7 +154,7 @@ func (m *meeting) opened(from string, n notice.Notice) {
 			rt = m.add(n.Stream)
 		}
 		if rt != nil && rt.principal == "" && !rt.revoked {
-			m.reset(rt, toExecutor, protocol.ResetRevoked) // it may have resumed the stream by now
+			m.reset(rt, toExecutor, wire.ResetRevoked) // it may have resumed the stream by now
 			m.bar(rt)
 		}
 		return

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/rendezvous/notice"
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // TestOnlineAtOnce: harnesses find an executor as soon as its websocket is up,
@@ -35,8 +35,8 @@ func TestOnlineAtOnce(t *testing.T) {
 	web(s).mustConnect(t, harness, c.environmentID, testKey(t))
 	h := s.harness()
 	opened(h, e, "stream", 1)
-	if status, code, _ := web(other).post(t, "Bearer "+harness, protocol.RegistryPathPrefix+c.environmentID+"/connect",
-		protocol.ConnectRequest{HarnessPublicKey: testKey(t)}); status != http.StatusConflict || code != protocol.RegistryCodeEnvironmentOffline {
+	if status, code, _ := web(other).post(t, "Bearer "+harness, wire.PathPrefix+c.environmentID+"/connect",
+		wire.ConnectRequest{HarnessPublicKey: testKey(t)}); status != http.StatusConflict || code != wire.CodeEnvironmentOffline {
 		t.Errorf("at another server: %d %s", status, code)
 	}
 	unlock()
@@ -120,8 +120,8 @@ func taken(t *testing.T, c *cluster) {
 	refused := func(when string) {
 		t.Helper()
 		web := &testServer{Server: s.Server, url: s.http.URL}
-		if status, code, _ := web.post(t, "Bearer "+key, protocol.RegistryPathPrefix+c.environmentID+"/register",
-			registerBody(testKey(t))); status != http.StatusServiceUnavailable || code != protocol.RegistryCodeConflict {
+		if status, code, _ := web.post(t, "Bearer "+key, wire.PathPrefix+c.environmentID+"/register",
+			registerBody(testKey(t))); status != http.StatusServiceUnavailable || code != wire.CodeConflict {
 			t.Errorf("another key registers %s: %d %s", when, status, code)
 		}
 	}

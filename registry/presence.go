@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // heartbeatInterval leaves room for two lost ones within nodeTTL.
@@ -31,10 +31,10 @@ var errCreations = errors.New("too many new environments")
 // registration is what an executor has told about itself. The id stays while the
 // key stays.
 type registration struct {
-	ID        string              `json:"id"`
-	Key       *protocol.PublicKey `json:"key"`
-	Principal string              `json:"principal"` // who has registered last
-	Created   time.Time           `json:"created"`
+	ID        string          `json:"id"`
+	Key       *wire.PublicKey `json:"key"`
+	Principal string          `json:"principal"` // who has registered last
+	Created   time.Time       `json:"created"`
 }
 
 // presence is an executor's open websocket.
@@ -57,7 +57,7 @@ func (st *Store) registration(ctx context.Context, environmentID string) (reg re
 // registration again; another one replaces it unless its executor is online or,
 // before the store knows that, here: then conflict is true. One that has none yet
 // must be allowed, or the error is errCreations.
-func (st *Store) register(ctx context.Context, environmentID string, key *protocol.PublicKey, principal string, allowed func() bool, here func(registrationID string) bool) (reg registration, conflict bool, err error) {
+func (st *Store) register(ctx context.Context, environmentID string, key *wire.PublicKey, principal string, allowed func() bool, here func(registrationID string) bool) (reg registration, conflict bool, err error) {
 	for range casRetries {
 		old, revision, found, err := get[registration](ctx, st.registrations, environmentID)
 		if err != nil {

@@ -10,12 +10,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// Reasons of a refused upgrade in the header of protocol.HeaderRejectionReason,
+// Reasons of a refused upgrade in the header of wire.HeaderRejectionReason,
 // beside those that a ticket can give (remote.md 4).
 const (
 	rejectDraining         = "pod_draining"
@@ -63,7 +63,7 @@ func (s *Server) serveRendezvous(w http.ResponseWriter, r *http.Request) {
 			level = slog.LevelDebug
 		}
 		s.tell(level, "websocket refused", t.EnvironmentID, t.RegistrationID, t.Principal, "status", no.status, "reason", no.reason)
-		w.Header().Set(protocol.HeaderRejectionReason, no.reason)
+		w.Header().Set(wire.HeaderRejectionReason, no.reason)
 		http.Error(w, no.reason, no.status)
 	}
 }
@@ -86,7 +86,7 @@ func (s *Server) admit(r *http.Request) (*principal, ticket.Ticket, seen, *refus
 		}
 		return nil, ticket.Ticket{}, seen{}, &refusal{status, rejection}
 	}
-	if !protocol.ValidEnvironmentID(t.EnvironmentID) || !validSubject(t.RegistrationID) {
+	if !wire.ValidEnvironmentID(t.EnvironmentID) || !validSubject(t.RegistrationID) {
 		return nil, ticket.Ticket{}, seen{}, &refusal{http.StatusBadRequest, ticket.RejectMalformedQuery}
 	}
 	unavailable := &refusal{http.StatusServiceUnavailable, rejectRouteUnavailable}

@@ -13,8 +13,8 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/nats-io/nats.go"
 
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/socket"
 )
 
@@ -264,7 +264,7 @@ func TestRejection(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
-		if got := resp.Header.Get(protocol.HeaderRejectionReason); got != ticket.RejectMissingRole {
+		if got := resp.Header.Get(wire.HeaderRejectionReason); got != ticket.RejectMissingRole {
 			t.Errorf("got reason %q", got)
 		}
 	})

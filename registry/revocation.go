@@ -7,8 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // auditInterval is how long a websocket may outlive what its principal may, when
@@ -145,7 +145,7 @@ func (m *meeting) revoke(principal string) {
 		if rt.acknowledges {
 			m.bar(m.add(rt.stream)) // before the end of rt, which may be all that holds the meeting
 		}
-		m.end(rt, protocol.ResetRevoked, toExecutor)
+		m.end(rt, wire.ResetRevoked, toExecutor)
 	}
 }
 

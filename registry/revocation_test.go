@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
 )
 
@@ -32,7 +32,7 @@ func TestExpired(t *testing.T) {
 	<-time.After(time.Until(expires))
 	s.routes.review(t.Context(), "")
 	h.wantEnd()
-	e.wantReset("stream", protocol.ResetRevoked)
+	e.wantReset("stream", wire.ResetRevoked)
 	e.want(other.sendFrame(data("other", 1, "still here")))
 }
 
@@ -64,7 +64,7 @@ func TestRevokedHarness(t *testing.T) {
 				}
 				for len(want) > 0 {
 					var f frame.Frame
-					if err := frame.Decode(e.receive(), &f); err != nil || f.Body != frame.Reset || string(f.Reason) != protocol.ResetRevoked || !want[string(f.StreamID)] {
+					if err := frame.Decode(e.receive(), &f); err != nil || f.Body != frame.Reset || string(f.Reason) != wire.ResetRevoked || !want[string(f.StreamID)] {
 						t.Fatalf("got %v %q of %q, %v; want a reset of one of %v", f.Body, f.Reason, f.StreamID, err, want)
 					}
 					delete(want, string(f.StreamID))
@@ -123,11 +123,11 @@ func TestRevokedWhileExecutorIsAway(t *testing.T) {
 			}
 			h.wantEnd()
 			if !tt.known {
-				e.wantReset("revoked", protocol.ResetRevoked) // as if it had not arrived
+				e.wantReset("revoked", wire.ResetRevoked) // as if it had not arrived
 			}
 			e = c.servers[tt.at].executor()
 			e.trySend(acked(frame.Frame{StreamID: []byte("revoked"), Body: frame.Resume, NextSeq: 1}, 1))
-			e.wantReset("revoked", protocol.ResetRevoked)
+			e.wantReset("revoked", wire.ResetRevoked)
 			more := acked(data("another's", 1, "still here"), 1)
 			e.until(more.Append(nil), func() { other.trySend(more) })
 		})

@@ -21,7 +21,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // openTestStore opens a store on an embedded server. Others can be opened on the
@@ -57,13 +57,13 @@ func openBeside(t testing.TB, dir string) *Store {
 }
 
 // testKey makes a key as an executor or harness has it.
-func testKey(t testing.TB) *protocol.PublicKey {
+func testKey(t testing.TB) *wire.PublicKey {
 	t.Helper()
 	secret, err := mlkem.GenerateKey768()
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := &protocol.PublicKey{Suite: protocol.KeySuite, X25519: make([]byte, 32), MLKEM768: secret.EncapsulationKey().Bytes()}
+	key := &wire.PublicKey{Suite: wire.KeySuite, X25519: make([]byte, 32), MLKEM768: secret.EncapsulationKey().Bytes()}
 	rand.Read(key.X25519)
 	return key
 }
@@ -269,7 +269,7 @@ func TestRegister(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := testKey(t), testKey(t)
-	register := func(st *Store, key *protocol.PublicKey, wantConflict bool) registration {
+	register := func(st *Store, key *wire.PublicKey, wantConflict bool) registration {
 		t.Helper()
 		reg, conflict, err := st.register(ctx, "env", key, "key:x", always, never)
 		if err != nil || conflict != wantConflict {

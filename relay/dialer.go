@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/rpc"
@@ -162,7 +162,7 @@ func (d *Dialer) connect(ctx context.Context) (*connectAnswer, *socket.Socket, e
 // just signed. Refusals of the executor are counted in refusals.
 func connectAgain(err error) bool {
 	if refused, ok := errors.AsType[*RegistryError](err); ok {
-		return refused.Status == http.StatusConflict && refused.Code == protocol.RegistryCodeEnvironmentOffline || busy(refused.Status)
+		return refused.Status == http.StatusConflict && refused.Code == wire.CodeEnvironmentOffline || busy(refused.Status)
 	}
 	if refused, ok := errors.AsType[*socket.RefusedError](err); ok {
 		// Gone: another executor has registered since the registry was asked.

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // Sizes in bytes of what the messages are made of.
 const (
-	dhSize  = protocol.X25519KeySize
-	kemSize = protocol.MLKEM768KeySize
+	dhSize  = wire.X25519KeySize
+	kemSize = wire.MLKEM768KeySize
 	ctSize  = mlkem.CiphertextSize768
 )
 
@@ -48,9 +48,9 @@ func prologue(environmentID, registrationID string, streamID []byte) []byte {
 type initiator struct{ hs *handshakeState }
 
 // initiate makes message 1 for the executor with the given static key. The
-// authorization is its payload: at most [protocol.MaxAuthorization] bytes of
+// authorization is its payload: at most [wire.MaxAuthorization] bytes of
 // UTF-8.
-func initiate(id *Identity, executor *protocol.PublicKey, prologue, authorization []byte) (*initiator, []byte, error) {
+func initiate(id *Identity, executor *wire.PublicKey, prologue, authorization []byte) (*initiator, []byte, error) {
 	if !validAuthorization(authorization) {
 		return nil, nil, fmt.Errorf("writing message 1: %w", errAuth)
 	}
@@ -85,8 +85,8 @@ func (i *initiator) wipe() { i.hs.wipe() }
 
 // A responder has read message 1 and not yet answered.
 type responder struct {
-	harnessKey    *protocol.PublicKey // proven by the handshake, but by whom it is for the registry to say
-	authorization string              // at most protocol.MaxAuthorization bytes of UTF-8, else unchecked
+	harnessKey    *wire.PublicKey // proven by the handshake, but by whom it is for the registry to say
+	authorization string          // at most wire.MaxAuthorization bytes of UTF-8, else unchecked
 
 	hs *handshakeState
 }
@@ -105,7 +105,7 @@ func readInitiation(id *Identity, prologue, message1 []byte) (*responder, error)
 		hs.wipe()
 		return nil, fmt.Errorf("reading message 1: %w", err)
 	}
-	harness := &protocol.PublicKey{Suite: protocol.KeySuite, X25519: hs.rs.Bytes(), MLKEM768: hs.rsKEM.Bytes()}
+	harness := &wire.PublicKey{Suite: wire.KeySuite, X25519: hs.rs.Bytes(), MLKEM768: hs.rsKEM.Bytes()}
 	return &responder{harnessKey: harness, authorization: string(payload), hs: hs}, nil
 }
 
@@ -129,9 +129,9 @@ func (r *responder) wipe() { r.hs.wipe() }
 
 // fitsInitiation tells whether message 1 is of a size that it can have.
 func fitsInitiation(message1 []byte) bool {
-	return len(message1) >= initiationSize && len(message1) <= initiationSize+protocol.MaxAuthorization
+	return len(message1) >= initiationSize && len(message1) <= initiationSize+wire.MaxAuthorization
 }
 
 func validAuthorization(authorization []byte) bool {
-	return len(authorization) <= protocol.MaxAuthorization && utf8.Valid(authorization)
+	return len(authorization) <= wire.MaxAuthorization && utf8.Valid(authorization)
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 func newIdentity(t testing.TB) *Identity {
@@ -70,7 +70,7 @@ func TestHandshake(t *testing.T) {
 	t.Parallel()
 	h, e := newIdentity(t), newIdentity(t)
 	p := prologue("env-1", "", []byte(" s"))
-	for _, authorization := range []string{"", "token", strings.Repeat("ä", protocol.MaxAuthorization/2)} {
+	for _, authorization := range []string{"", "token", strings.Repeat("ä", wire.MaxAuthorization/2)} {
 		h.prepare() // with and without keys made ahead
 		i, m1, err := initiate(h, e.PublicKey(), p, []byte(authorization))
 		if err != nil {
@@ -356,7 +356,7 @@ func TestBadKeys(t *testing.T) {
 	good := e.PublicKey()
 	tooLarge := bytes.Repeat([]byte{0xff}, kemSize) // coefficients that are not below the modulus
 
-	for name, key := range map[string]*protocol.PublicKey{
+	for name, key := range map[string]*wire.PublicKey{
 		"short X25519":       {X25519: good.X25519[:31], MLKEM768: good.MLKEM768},
 		"short ML-KEM":       {X25519: good.X25519, MLKEM768: good.MLKEM768[:kemSize-1]},
 		"unreduced ML-KEM":   {X25519: good.X25519, MLKEM768: tooLarge},
@@ -394,7 +394,7 @@ func TestBadKeys(t *testing.T) {
 	} else if _, err := readInitiation(e, nil, m); err == nil || !strings.Contains(err.Error(), "message 1: e: ") {
 		t.Errorf("an ephemeral ML-KEM key out of range is refused with %v", err)
 	}
-	for name, public := range map[string]*protocol.PublicKey{
+	for name, public := range map[string]*wire.PublicKey{
 		"s: ":  {X25519: h.public.X25519, MLKEM768: tooLarge},
 		"ss: ": {X25519: lowOrder[1], MLKEM768: h.public.MLKEM768},
 	} {
@@ -410,7 +410,7 @@ func TestBadKeys(t *testing.T) {
 func TestBadAuthorization(t *testing.T) {
 	t.Parallel()
 	h, e := newIdentity(t), newIdentity(t)
-	for _, authorization := range []string{"\xff", strings.Repeat("x", protocol.MaxAuthorization+1)} {
+	for _, authorization := range []string{"\xff", strings.Repeat("x", wire.MaxAuthorization+1)} {
 		if _, _, err := initiate(h, e.PublicKey(), nil, []byte(authorization)); !errors.Is(err, errAuth) {
 			t.Errorf("we send an authorization of %d bytes: %v", len(authorization), err)
 		}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -30,7 +30,7 @@ type harness struct {
 	log          *slog.Logger
 	id           []byte
 	registration string
-	executor     *protocol.PublicKey // pinned for the life of the connection
+	executor     *wire.PublicKey // pinned for the life of the connection
 
 	cancel context.CancelFunc // the stream is over
 	done   chan struct{}      // run has returned

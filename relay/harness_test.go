@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/gorilla/websocket"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/relaypb"
 	"github.com/execagent/execagent/relay/socket"
@@ -167,7 +167,7 @@ func TestDialRepeats(t *testing.T) {
 		return func(x *answering) {
 			x.s.upgrade = func(_ string, n int, w http.ResponseWriter) bool {
 				if n == 0 {
-					w.Header().Set(protocol.HeaderRejectionReason, reason)
+					w.Header().Set(wire.HeaderRejectionReason, reason)
 					w.WriteHeader(status)
 				}
 				return n == 0
@@ -194,7 +194,7 @@ func TestDialRepeats(t *testing.T) {
 		"upgrade answered 500": {prepare: refused(500, "")},
 		"upgrade answered 503": {prepare: refused(503, "pod_draining")},
 		"nobody listens": {prepare: func(x *answering) {
-			x.s.connect = func(n int, answer *protocol.ConnectResponse, _ http.ResponseWriter) bool {
+			x.s.connect = func(n int, answer *wire.ConnectResponse, _ http.ResponseWriter) bool {
 				if n == 0 {
 					answer.URL = "ws://" + closed.Addr().String() + "/?sig=" + testSignature
 				}
@@ -203,7 +203,7 @@ func TestDialRepeats(t *testing.T) {
 		}},
 		"the registry fails in between": {
 			prepare: func(x *answering) {
-				x.s.connect = func(n int, _ *protocol.ConnectResponse, w http.ResponseWriter) bool {
+				x.s.connect = func(n int, _ *wire.ConnectResponse, w http.ResponseWriter) bool {
 					return n == 1 && errorAnswer(w, http.StatusServiceUnavailable, "store_unavailable")
 				}
 			},
@@ -418,16 +418,16 @@ func TestHarnessPinsTheExecutor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests := map[string]func(answer *protocol.ConnectResponse, w http.ResponseWriter) bool{
-		"another key": func(answer *protocol.ConnectResponse, _ http.ResponseWriter) bool {
+	tests := map[string]func(answer *wire.ConnectResponse, w http.ResponseWriter) bool{
+		"another key": func(answer *wire.ConnectResponse, _ http.ResponseWriter) bool {
 			answer.ExecutorPublicKey = other.PublicKey()
 			return false
 		},
-		"another registration": func(answer *protocol.ConnectResponse, _ http.ResponseWriter) bool {
+		"another registration": func(answer *wire.ConnectResponse, _ http.ResponseWriter) bool {
 			answer.ExecutorRegistrationID = "reg-2"
 			return false
 		},
-		"refused": func(_ *protocol.ConnectResponse, w http.ResponseWriter) bool {
+		"refused": func(_ *wire.ConnectResponse, w http.ResponseWriter) bool {
 			return errorAnswer(w, http.StatusUnauthorized, "no")
 		},
 	}
@@ -435,7 +435,7 @@ func TestHarnessPinsTheExecutor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			x := newAnswering(t, timing{})
-			x.s.connect = func(n int, answer *protocol.ConnectResponse, w http.ResponseWriter) bool {
+			x.s.connect = func(n int, answer *wire.ConnectResponse, w http.ResponseWriter) bool {
 				return n > 0 && connect(answer, w)
 			}
 			c, p, _ := x.proven()

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // An Identity is the static key pair of one process, one half of each kind. It
@@ -17,7 +17,7 @@ import (
 type Identity struct {
 	x25519 *ecdh.PrivateKey
 	mlkem  *mlkem.DecapsulationKey768
-	public *protocol.PublicKey
+	public *wire.PublicKey
 
 	mu    sync.Mutex
 	spare *ephemeral                 // for the next handshake, see prepare
@@ -39,13 +39,13 @@ func identityOf(e *ephemeral) *Identity {
 	return &Identity{
 		x25519: e.x25519,
 		mlkem:  e.mlkem,
-		public: &protocol.PublicKey{Suite: protocol.KeySuite, X25519: e.x25519Public, MLKEM768: e.mlkemPublic},
+		public: &wire.PublicKey{Suite: wire.KeySuite, X25519: e.x25519Public, MLKEM768: e.mlkemPublic},
 	}
 }
 
 // PublicKey returns what the peer and the registry may know. Callers must not
 // change it.
-func (i *Identity) PublicKey() *protocol.PublicKey { return i.public }
+func (i *Identity) PublicKey() *wire.PublicKey { return i.public }
 
 // prepare makes the ephemeral keys of the next handshake unless they are there
 // already. It is never needed; called where nobody waits, it saves the next

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 func TestIdentity(t *testing.T) {
@@ -19,7 +19,7 @@ func TestIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var key protocol.PublicKey
+	var key wire.PublicKey
 	if err := json.Unmarshal(text, &key); err != nil {
 		t.Fatalf("the key is not what a registry takes: %v", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -203,7 +203,7 @@ func (g *leg) reset(f *frame.Frame) {
 	}
 	member.lane.Close()
 	reason := "the harness has ended it"
-	if string(f.Reason) == protocol.ResetRevoked {
+	if string(f.Reason) == wire.ResetRevoked {
 		reason = "the harness's key was revoked"
 		member.stream.revoke()
 	} else {

@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/gorilla/websocket"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/relaypb"
 	"github.com/execagent/execagent/rpc"
 )
@@ -132,7 +132,7 @@ func wantEnd(t *testing.T, c rpc.Conn, want error) {
 func (s *service) validation(t *testing.T) {
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
-	s.validate = func(_ int, r *protocol.ValidateRequest, w http.ResponseWriter) bool {
+	s.validate = func(_ int, r *wire.ValidateRequest, w http.ResponseWriter) bool {
 		switch r.HarnessKeyAuthorization {
 		case "hang":
 			<-release
@@ -290,7 +290,7 @@ func TestLinkFrames(t *testing.T) {
 		{"reset since the harness was revoked", func(x *script, id string) {
 			keys, c := x.open(id)
 			x.say(keys, id, 0, `"before"`)
-			x.p.send(resetFrame(id, protocol.ResetRevoked))
+			x.p.send(resetFrame(id, wire.ResetRevoked))
 			x.quiet()
 			wantEnd(x.t, c, rpc.ErrRevoked) // and nothing of what it has said
 		}},
@@ -525,7 +525,7 @@ func TestLinkSlowValidation(t *testing.T) {
 	s := newService(t)
 	release := make(chan struct{})
 	asked := make(chan struct{})
-	s.validate = func(n int, _ *protocol.ValidateRequest, _ http.ResponseWriter) bool {
+	s.validate = func(n int, _ *wire.ValidateRequest, _ http.ResponseWriter) bool {
 		if n == 1 {
 			close(asked)
 			<-release

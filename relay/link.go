@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/rpc"
 )
@@ -165,7 +165,7 @@ func (l *Link) connect(ctx context.Context, registration *Registration) (*leg, e
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // it has no error
 	header := http.Header{}
-	header.Set(protocol.HeaderRequestID, "req_"+hex.EncodeToString(id[:]))
+	header.Set(wire.HeaderRequestID, "req_"+hex.EncodeToString(id[:]))
 	s, err := l.cfg.Registry.dial(ctx, registration.URL, header, l.cfg.socket)
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -65,7 +65,7 @@ func TestLinkUpgrade(t *testing.T) {
 			s := newService(t)
 			s.upgrade = func(_ string, n int, w http.ResponseWriter) bool {
 				if n < 2 {
-					w.Header().Set(protocol.HeaderRejectionReason, "expired")
+					w.Header().Set(wire.HeaderRejectionReason, "expired")
 					w.WriteHeader(tt.status)
 				}
 				return n < 2
@@ -204,14 +204,14 @@ func TestLinkRequestIDs(t *testing.T) {
 	seen := map[string]bool{}
 	for range 3 {
 		p := s.next()
-		id := p.header.Get(protocol.HeaderRequestID)
+		id := p.header.Get(wire.HeaderRequestID)
 		if !regexp.MustCompile(`^req_[0-9a-f]{32}$`).MatchString(id) || seen[id] {
 			t.Errorf("request id %q, seen %v", id, seen)
 		}
 		seen[id] = true
 		for name := range p.header {
 			switch name {
-			case "Connection", "Upgrade", "Sec-Websocket-Version", "Sec-Websocket-Key", protocol.HeaderRequestID:
+			case "Connection", "Upgrade", "Sec-Websocket-Version", "Sec-Websocket-Key", wire.HeaderRequestID:
 			default:
 				t.Errorf("header %s is sent", name)
 			}

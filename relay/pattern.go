@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // The handshake of remote.md section 6: the Noise pattern IK with two kinds of
@@ -61,7 +61,7 @@ func newHandshakeState(id *Identity) *handshakeState {
 }
 
 // writeInitiation makes message 1.
-func (h *handshakeState) writeInitiation(executor *protocol.PublicKey, prologue, payload []byte) ([]byte, error) {
+func (h *handshakeState) writeInitiation(executor *wire.PublicKey, prologue, payload []byte) ([]byte, error) {
 	h.start(prologue, executor)
 	if err := h.setStatic(executor.X25519, executor.MLKEM768); err != nil {
 		return nil, fmt.Errorf("executor's key: %w", err)
@@ -183,7 +183,7 @@ func (h *handshakeState) readResponse(m []byte) (err error) {
 }
 
 // start does what both sides do before message 1.
-func (h *handshakeState) start(prologue []byte, executor *protocol.PublicKey) {
+func (h *handshakeState) start(prologue []byte, executor *wire.PublicKey) {
 	h.initialize(h.name)
 	h.mixHash(prologue)
 

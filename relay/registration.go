@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // The pauses between repeated calls (remote.md 3.4). The longest is shorter than
@@ -36,7 +36,7 @@ type RegistryConfig struct {
 	// BaseURL is https, or http to loopback, without userinfo, query and fragment; blanks around it and slashes at its end do
 	// not count.
 	BaseURL string
-	// EnvironmentID is one that protocol.ValidEnvironmentID accepts; blanks around it do not count.
+	// EnvironmentID is one that wire.ValidEnvironmentID accepts; blanks around it do not count.
 	EnvironmentID string
 	Tokens        auth.TokenSource
 	// Logger is told of every registration that is repeated; nil: nothing is logged.
@@ -74,8 +74,8 @@ func (r Registration) LogValue() slog.Value { return slog.StringValue(r.ID) }
 type connectAnswer struct {
 	URL            string `json:"-"` // the rendezvous; a credential
 	RegistrationID string
-	ExecutorKey    *protocol.PublicKey
-	Authorization  string `json:"-"` // for the handshake; at most protocol.MaxAuthorization bytes
+	ExecutorKey    *wire.PublicKey
+	Authorization  string `json:"-"` // for the handshake; at most wire.MaxAuthorization bytes
 }
 
 // Format leaves the credentials out.
@@ -91,7 +91,7 @@ func writeString(f fmt.State, text string) {
 // NewRegistry checks cfg; nothing is sent yet.
 func NewRegistry(cfg RegistryConfig) (*Registry, error) {
 	id := strings.TrimSpace(cfg.EnvironmentID)
-	if !protocol.ValidEnvironmentID(id) {
+	if !wire.ValidEnvironmentID(id) {
 		return nil, errors.New("environment id is not 1 to 256 of A-Z, a-z, 0-9, _ and -")
 	}
 	if cfg.Tokens == nil {
@@ -106,7 +106,7 @@ func NewRegistry(cfg RegistryConfig) (*Registry, error) {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	return &Registry{
-		base:          base.String() + protocol.RegistryPathPrefix + id,
+		base:          base.String() + wire.PathPrefix + id,
 		environmentID: id,
 		tokens:        cfg.Tokens,
 		logger:        logger.With("environment", id),
@@ -124,13 +124,13 @@ func (r *Registry) Close() { r.transport.CloseIdleConnections() }
 // registration is in the way or that it cannot check credentials just now, and when the credential itself could not be had for
 // a passing reason. Everything else is final, since an answer that got lost may already have replaced a newer registration
 // (remote.md 3.4).
-func (r *Registry) Register(ctx context.Context, key *protocol.PublicKey) (*Registration, error) {
-	request := protocol.RegisterRequest{SecurityProfile: protocol.SecurityProfile, ExecutorPublicKey: key}
-	var response protocol.RegisterResponse
+func (r *Registry) Register(ctx context.Context, key *wire.PublicKey) (*Registration, error) {
+	request := wire.RegisterRequest{SecurityProfile: wire.SecurityProfile, ExecutorPublicKey: key}
+	var response wire.RegisterResponse
 	err := repeat(ctx, r.logger, "registration is repeated", registerAgain, func() error {
-		response = protocol.RegisterResponse{}
+		response = wire.RegisterResponse{}
 		r.transport.CloseIdleConnections() // one that the registry is just closing would end it all
-		return r.call(ctx, protocol.RegistryPathRegister, &request, &response, nil)
+		return r.call(ctx, wire.PathRegister, &request, &response, nil)
 	})
 	if err == nil {
 		switch {
@@ -149,19 +149,19 @@ func (r *Registry) Register(ctx context.Context, key *protocol.PublicKey) (*Regi
 
 // Validate asks whether a harness with this key and authorization may open the stream: nil is yes, [ErrNotValid] no. Every other
 // error means no as well. It takes at most 10 s (remote.md 3.2).
-func (r *Registry) Validate(ctx context.Context, registrationID string, key *protocol.PublicKey, authorization string, streamID []byte) error {
+func (r *Registry) Validate(ctx context.Context, registrationID string, key *wire.PublicKey, authorization string, streamID []byte) error {
 	ctx, cancel := withTimeout(ctx)
 	defer cancel()
-	request := protocol.ValidateRequest{
+	request := wire.ValidateRequest{
 		ExecutorRegistrationID: registrationID, HarnessPublicKey: key, HarnessKeyAuthorization: authorization,
 	}
 	// Asking twice does no harm: with a name that is not sent, net/http repeats what met a connection just closed.
 	header := http.Header{"Idempotency-Key": {}}
 	if id := canonicalUUID(streamID); id != "" {
-		header.Set(protocol.HeaderNoiseStreamID, id)
+		header.Set(wire.HeaderNoiseStreamID, id)
 	}
-	var response protocol.ValidateResponse
-	err := r.call(ctx, protocol.RegistryPathValidate, &request, &response, header)
+	var response wire.ValidateResponse
+	err := r.call(ctx, wire.PathValidate, &request, &response, header)
 	if refused, ok := errors.AsType[*RegistryError](err); ok {
 		refused.Code, refused.Message = "", ""
 	}
@@ -172,10 +172,10 @@ func (r *Registry) Validate(ctx context.Context, registrationID string, key *pro
 }
 
 // connect asks once for a way to the executor.
-func (r *Registry) connect(ctx context.Context, key *protocol.PublicKey) (*connectAnswer, error) {
-	request := protocol.ConnectRequest{HarnessPublicKey: key}
-	var response protocol.ConnectResponse
-	err := r.call(ctx, protocol.RegistryPathConnect, &request, &response, http.Header{"Idempotency-Key": {}})
+func (r *Registry) connect(ctx context.Context, key *wire.PublicKey) (*connectAnswer, error) {
+	request := wire.ConnectRequest{HarnessPublicKey: key}
+	var response wire.ConnectResponse
+	err := r.call(ctx, wire.PathConnect, &request, &response, http.Header{"Idempotency-Key": {}})
 	if err == nil {
 		err = r.check(response.EnvironmentID, response.SecurityProfile)
 	}
@@ -189,8 +189,8 @@ func (r *Registry) connect(ctx context.Context, key *protocol.PublicKey) (*conne
 			err = errors.New("executor_public_key of the registry's answer is missing")
 		case strings.TrimSpace(response.HarnessKeyAuthorization) == "":
 			err = errors.New("harness_key_authorization of the registry's answer is blank")
-		case len(response.HarnessKeyAuthorization) > protocol.MaxAuthorization:
-			err = fmt.Errorf("harness_key_authorization of the registry's answer is longer than %d bytes", protocol.MaxAuthorization)
+		case len(response.HarnessKeyAuthorization) > wire.MaxAuthorization:
+			err = fmt.Errorf("harness_key_authorization of the registry's answer is longer than %d bytes", wire.MaxAuthorization)
 		}
 	}
 	if err != nil {
@@ -207,8 +207,8 @@ func (r *Registry) check(environmentID, profile string) error {
 	switch {
 	case environmentID != r.environmentID:
 		return errors.New("environment_id of the registry's answer is of another environment")
-	case profile != protocol.SecurityProfile:
-		return fmt.Errorf("security_profile of the registry's answer is not %s", protocol.SecurityProfile)
+	case profile != wire.SecurityProfile:
+		return fmt.Errorf("security_profile of the registry's answer is not %s", wire.SecurityProfile)
 	}
 	return nil
 }
@@ -230,9 +230,9 @@ func registerAgain(err error) bool {
 	if refused, ok := errors.AsType[*RegistryError](err); ok {
 		switch refused.Status {
 		case http.StatusServiceUnavailable:
-			return refused.Code == protocol.RegistryCodeConflict
+			return refused.Code == wire.CodeConflict
 		case http.StatusBadGateway:
-			return refused.Code == protocol.RegistryCodeAuthUnavailable
+			return refused.Code == wire.CodeAuthUnavailable
 		}
 	}
 	return errors.Is(err, auth.ErrTemporary)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/internal/tlsconfig"
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/socket"
 )
 
@@ -164,7 +164,7 @@ func (e *RegistryError) Error() string {
 // newRegistryError reads an answer. A registry may repeat what it was sent: secret is taken out of the text.
 func newRegistryError(status int, body []byte, secret string) *RegistryError {
 	e := &RegistryError{Status: status}
-	var known protocol.RegistryError
+	var known wire.Error
 	if json.Unmarshal(body, &known) == nil && (known.Error.Code != "" || known.Error.Message != "") {
 		e.Code, e.Message = known.Error.Code, known.Error.Message
 	} else {

@@ -23,7 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/socket"
 )
 
@@ -31,9 +31,9 @@ import (
 const registryToken = "tok-s3cret"
 
 // plainKey is a public key of the right lengths; a registry of these tests does not use it.
-func plainKey() *protocol.PublicKey {
-	return &protocol.PublicKey{
-		Suite: protocol.KeySuite, X25519: make([]byte, protocol.X25519KeySize), MLKEM768: make([]byte, protocol.MLKEM768KeySize),
+func plainKey() *wire.PublicKey {
+	return &wire.PublicKey{
+		Suite: wire.KeySuite, X25519: make([]byte, wire.X25519KeySize), MLKEM768: make([]byte, wire.MLKEM768KeySize),
 	}
 }
 
@@ -490,8 +490,8 @@ func (s *sometimes) Authorize(_ context.Context, h http.Header) error {
 	}
 	s.made++
 	h.Set("Authorization", fmt.Sprintf("Bearer token-%d", s.made))
-	h.Set(protocol.HeaderAccountID, "acct-1")
-	h.Set(protocol.HeaderFedRAMP, "true")
+	h.Set(wire.HeaderAccountID, "acct-1")
+	h.Set(wire.HeaderFedRAMP, "true")
 	return nil
 }
 
@@ -761,7 +761,7 @@ func TestConnectUntilContextEnds(t *testing.T) {
 		if took := time.Since(start); took != 25*time.Second || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Connect: error %v after %v", err, took)
 		}
-		if refused, ok := errors.AsType[*RegistryError](err); !ok || refused.Code != protocol.RegistryCodeEnvironmentOffline {
+		if refused, ok := errors.AsType[*RegistryError](err); !ok || refused.Code != wire.CodeEnvironmentOffline {
 			t.Errorf("Connect: error %v does not tell the last refusal", err)
 		}
 	})
@@ -785,9 +785,9 @@ func TestConnectIsFinal(t *testing.T) {
 		{"no url", 200, without("url"), "url"}, {"blank url", 200, with("url", " "), "url"},
 		{"no registration", 200, without("executor_registration_id"), "executor_registration_id"}, {"blank registration", 200, with("executor_registration_id", "\t"), "executor_registration_id"},
 		{"no key", 200, without("executor_public_key"), "executor_public_key"}, {"null key", 200, with("executor_public_key", nil), "executor_public_key"},
-		{"short key", 200, with("executor_public_key", map[string]any{"suite": protocol.KeySuite, "x25519_public_key": "AA==", "mlkem768_public_key": "AA=="}), "JSON"},
+		{"short key", 200, with("executor_public_key", map[string]any{"suite": wire.KeySuite, "x25519_public_key": "AA==", "mlkem768_public_key": "AA=="}), "JSON"},
 		{"no authorization", 200, without("harness_key_authorization"), "harness_key_authorization"}, {"blank authorization", 200, with("harness_key_authorization", " "), "harness_key_authorization"},
-		{"long authorization", 200, with("harness_key_authorization", strings.Repeat("a", protocol.MaxAuthorization+1)), "harness_key_authorization"},
+		{"long authorization", 200, with("harness_key_authorization", strings.Repeat("a", wire.MaxAuthorization+1)), "harness_key_authorization"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

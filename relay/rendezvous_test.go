@@ -23,6 +23,7 @@ import (
 
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/relaypb"
 )
 
@@ -49,8 +50,8 @@ type service struct {
 
 	// Hooks, set before anything connects. n counts from 0.
 	register func(n int, w http.ResponseWriter) bool // answered: true
-	validate func(n int, r *protocol.ValidateRequest, w http.ResponseWriter) bool
-	connect  func(n int, answer *protocol.ConnectResponse, w http.ResponseWriter) bool
+	validate func(n int, r *wire.ValidateRequest, w http.ResponseWriter) bool
+	connect  func(n int, answer *wire.ConnectResponse, w http.ResponseWriter) bool
 	upgrade  func(role string, n int, w http.ResponseWriter) bool
 	url      func(role string, n int) string // of the nth answer
 	router   *router
@@ -61,18 +62,18 @@ type service struct {
 	connects    int
 	upgrades    map[string]int
 	requestIDs  []string
-	executorKey *protocol.PublicKey
-	harnessKey  *protocol.PublicKey
+	executorKey *wire.PublicKey
+	harnessKey  *wire.PublicKey
 }
 
 func newService(t *testing.T) *service {
 	t.Helper()
 	s := &service{t: t, peers: make(chan *peer, 16), upgrades: map[string]int{}, log: &journal{}}
 	mux := http.NewServeMux()
-	base := protocol.RegistryPathPrefix + testEnvironment
-	mux.HandleFunc("POST "+base+protocol.RegistryPathRegister, s.serveRegister)
-	mux.HandleFunc("POST "+base+protocol.RegistryPathValidate, s.serveValidate)
-	mux.HandleFunc("POST "+base+protocol.RegistryPathConnect, s.serveConnect)
+	base := wire.PathPrefix + testEnvironment
+	mux.HandleFunc("POST "+base+wire.PathRegister, s.serveRegister)
+	mux.HandleFunc("POST "+base+wire.PathValidate, s.serveValidate)
+	mux.HandleFunc("POST "+base+wire.PathConnect, s.serveConnect)
 	s.registry = httptest.NewServer(mux)
 	t.Cleanup(s.registry.Close)
 	s.relay = httptest.NewUnstartedServer(http.HandlerFunc(s.serveRelay))
@@ -114,7 +115,7 @@ func decode(r *http.Request, request protocol.Unmarshaler) error {
 }
 
 func (s *service) serveRegister(w http.ResponseWriter, r *http.Request) {
-	var request protocol.RegisterRequest
+	var request wire.RegisterRequest
 	if err := decode(r, &request); err != nil {
 		s.t.Errorf("register: %v", err)
 	}
@@ -126,15 +127,15 @@ func (s *service) serveRegister(w http.ResponseWriter, r *http.Request) {
 	if s.register != nil && s.register(n, w) {
 		return
 	}
-	url, profile := s.rendezvousURL("environment", n), protocol.SecurityProfile
-	reply(w, protocol.RegisterResponse{
+	url, profile := s.rendezvousURL("environment", n), wire.SecurityProfile
+	reply(w, wire.RegisterResponse{
 		EnvironmentID: new(testEnvironment), URL: &url,
 		SecurityProfile: &profile, ExecutorRegistrationID: new(testRegistration),
 	})
 }
 
 func (s *service) serveValidate(w http.ResponseWriter, r *http.Request) {
-	var request protocol.ValidateRequest
+	var request wire.ValidateRequest
 	if err := decode(r, &request); err != nil {
 		s.t.Errorf("validate: %v", err)
 	}
@@ -146,12 +147,12 @@ func (s *service) serveValidate(w http.ResponseWriter, r *http.Request) {
 	if s.validate != nil && s.validate(n, &request, w) {
 		return
 	}
-	reply(w, protocol.ValidateResponse{Valid: request.HarnessKeyAuthorization == testAuthority &&
+	reply(w, wire.ValidateResponse{Valid: request.HarnessKeyAuthorization == testAuthority &&
 		request.ExecutorRegistrationID == testRegistration && known != nil && known.Equal(request.HarnessPublicKey)})
 }
 
 func (s *service) serveConnect(w http.ResponseWriter, r *http.Request) {
-	var request protocol.ConnectRequest
+	var request wire.ConnectRequest
 	if err := decode(r, &request); err != nil {
 		s.t.Errorf("connect: %v", err)
 	}
@@ -159,9 +160,9 @@ func (s *service) serveConnect(w http.ResponseWriter, r *http.Request) {
 	n := s.connects
 	s.connects++
 	s.harnessKey = request.HarnessPublicKey
-	answer := protocol.ConnectResponse{
+	answer := wire.ConnectResponse{
 		EnvironmentID: testEnvironment, URL: s.rendezvousURL("harness", n),
-		SecurityProfile: protocol.SecurityProfile, ExecutorRegistrationID: testRegistration,
+		SecurityProfile: wire.SecurityProfile, ExecutorRegistrationID: testRegistration,
 		ExecutorPublicKey: s.executorKey, HarnessKeyAuthorization: testAuthority,
 	}
 	s.mu.Unlock()
@@ -183,7 +184,7 @@ func (s *service) serveRelay(w http.ResponseWriter, r *http.Request) {
 	s.upgrades[role]++
 	upgrade := s.upgrade
 	if role == "environment" {
-		s.requestIDs = append(s.requestIDs, r.Header.Get(protocol.HeaderRequestID))
+		s.requestIDs = append(s.requestIDs, r.Header.Get(wire.HeaderRequestID))
 	}
 	s.mu.Unlock()
 	if upgrade != nil && upgrade(role, n, w) {

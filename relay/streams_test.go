@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // anyInitiation is of a size that message 1 can have.
@@ -83,12 +83,12 @@ func TestStreamsLimits(t *testing.T) {
 	t.Run("message 1", func(t *testing.T) {
 		t.Parallel()
 		s := table()
-		for _, n := range []int{0, initiationSize - 1, initiationSize + protocol.MaxAuthorization + 1} {
+		for _, n := range []int{0, initiationSize - 1, initiationSize + wire.MaxAuthorization + 1} {
 			if _, err := s.admit([]byte("id"), make([]byte, n), nil); err != errMessage1 {
 				t.Errorf("%d bytes: got %v, want %v", n, err, errMessage1)
 			}
 		}
-		if _, err := s.admit([]byte("id"), make([]byte, initiationSize+protocol.MaxAuthorization), nil); err != nil {
+		if _, err := s.admit([]byte("id"), make([]byte, initiationSize+wire.MaxAuthorization), nil); err != nil {
 			t.Error(err)
 		}
 	})

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/flynn/noise"
 )
@@ -121,13 +121,13 @@ func (k *vectorKey) ephemeral(t testing.TB) *ephemeral {
 	return e
 }
 
-func (k *vectorKey) public() *protocol.PublicKey {
-	return &protocol.PublicKey{Suite: protocol.KeySuite, X25519: k.X25519Public, MLKEM768: k.MLKEMPublic}
+func (k *vectorKey) public() *wire.PublicKey {
+	return &wire.PublicKey{Suite: wire.KeySuite, X25519: k.X25519Public, MLKEM768: k.MLKEMPublic}
 }
 
 // executor returns the executor's static public key, which is noted in one of
 // two places.
-func (v *vector) executor() *protocol.PublicKey {
+func (v *vector) executor() *wire.PublicKey {
 	if v.ExecutorStatic != nil {
 		return v.ExecutorStatic.public()
 	}

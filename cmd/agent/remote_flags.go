@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // remoteFlags are those of remote mode (remote.md 2), of the server and of
@@ -107,7 +107,7 @@ func (f *remoteFlags) configuration() error {
 		return errors.New("the direct transport is not built: use --remote-transport noise, without the --aws flags")
 	case f.AWSSigV4:
 		return errors.New("--aws-sigv4 signs requests of the direct transport only, which is not built")
-	case !protocol.ValidEnvironmentID(f.environmentID()):
+	case !wire.ValidEnvironmentID(f.environmentID()):
 		return errors.New("--environment-id must be 1 to 256 of A-Z, a-z, 0-9, _ and -")
 	}
 	return nil

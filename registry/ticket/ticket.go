@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/strictbase64"
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // RendezvousPath is where the rendezvous websockets are.
@@ -39,7 +39,7 @@ const (
 )
 
 // Rejections of a URL that [Signer.Open] does not take, in the words of the
-// header protocol.HeaderRejectionReason (remote.md 4).
+// header wire.HeaderRejectionReason (remote.md 4).
 const (
 	RejectExpired             = "expired"
 	RejectMissingRole         = "missing_role"
@@ -194,22 +194,22 @@ func (g *Signer) Open(q url.Values, now time.Time) (t Ticket, rejection string) 
 // Authorization proves to an executor's validate that the registry has just let
 // this harness key connect to this registration (remote.md 9): expiry and
 // principal in clear, and a MAC that covers the key as well.
-func (g *Signer) Authorization(environmentID, registrationID string, key *protocol.PublicKey, principal string, expires time.Time) string {
+func (g *Signer) Authorization(environmentID, registrationID string, key *wire.PublicKey, principal string, expires time.Time) string {
 	expiry := strconv.FormatInt(expires.Unix(), 10)
 	mac := g.signAuthorization(environmentID, registrationID, key, principal, expiry)
 	return version + "." + expiry + "." + base64.RawURLEncoding.EncodeToString([]byte(principal)) + "." +
 		base64.RawURLEncoding.EncodeToString(mac)
 }
 
-func (g *Signer) signAuthorization(environmentID, registrationID string, key *protocol.PublicKey, principal, expiry string) []byte {
+func (g *Signer) signAuthorization(environmentID, registrationID string, key *wire.PublicKey, principal, expiry string) []byte {
 	return sign(g.authorizationKey, []byte(version), []byte(environmentID), []byte(registrationID),
 		[]byte(key.Suite), key.X25519, key.MLKEM768, []byte(principal), []byte(expiry))
 }
 
 // OpenAuthorization returns whom it was given to, if it is for exactly this
 // environment, registration and key and has not expired.
-func (g *Signer) OpenAuthorization(text, environmentID, registrationID string, key *protocol.PublicKey, now time.Time) (principal string, ok bool) {
-	if len(text) > protocol.MaxAuthorization {
+func (g *Signer) OpenAuthorization(text, environmentID, registrationID string, key *wire.PublicKey, now time.Time) (principal string, ok bool) {
+	if len(text) > wire.MaxAuthorization {
 		return "", false
 	}
 	parts := strings.Split(text, ".")

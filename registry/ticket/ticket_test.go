@@ -9,15 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // testKey could be a harness's, as far as its lengths go.
-func testKey() *protocol.PublicKey {
-	return &protocol.PublicKey{
-		Suite:    protocol.KeySuite,
-		X25519:   bytes.Repeat([]byte{1}, protocol.X25519KeySize),
-		MLKEM768: bytes.Repeat([]byte{2}, protocol.MLKEM768KeySize),
+func testKey() *wire.PublicKey {
+	return &wire.PublicKey{
+		Suite:    wire.KeySuite,
+		X25519:   bytes.Repeat([]byte{1}, wire.X25519KeySize),
+		MLKEM768: bytes.Repeat([]byte{2}, wire.MLKEM768KeySize),
 	}
 }
 
@@ -161,7 +161,7 @@ func TestAuthorization(t *testing.T) {
 	key, expires := testKey(), time.Unix(1_800_000_000, 0)
 	now := expires.Add(-time.Second)
 	text := g.Authorization("env-1", "reg_1", key, "key:1", expires)
-	if len(text) > protocol.MaxAuthorization {
+	if len(text) > wire.MaxAuthorization {
 		t.Errorf("it has %d bytes", len(text))
 	}
 	if p, ok := g.OpenAuthorization(text, "env-1", "reg_1", key, now); p != "key:1" || !ok {
@@ -197,7 +197,7 @@ func TestAuthorization(t *testing.T) {
 		"other ML-KEM key":   func() (string, bool) { return g.OpenAuthorization(text, "env-1", "reg_1", &otherKEM, now) },
 		"shifted ids":        func() (string, bool) { return g.OpenAuthorization(text, "env-1r", "eg_1", key, now) },
 		"too long": func() (string, bool) {
-			return g.OpenAuthorization(text+strings.Repeat("A", protocol.MaxAuthorization), "env-1", "reg_1", key, now)
+			return g.OpenAuthorization(text+strings.Repeat("A", wire.MaxAuthorization), "env-1", "reg_1", key, now)
 		},
 	} {
 		if p, accepted := ok(); accepted || p != "" {

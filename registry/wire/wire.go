@@ -1,6 +1,14 @@
-package protocol
+// Package wire is what a registry, executors and harnesses say to each other in
+// HTTP: the paths of the registry's API, its JSON, headers and error codes
+// (remote.md 3, 4 and 9). It imports nothing that runs, so that either side can
+// have it without the other.
+package wire
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/execagent/execagent/protocol"
+)
 
 // SecurityProfile is the only way in which a harness and an executor protect
 // what they say to each other through a relay (remote.md 6.1).
@@ -22,10 +30,10 @@ const MaxAuthorization = 4096
 
 // Paths of the registry's HTTP API: "/cloud/environment/" + id + one of these.
 const (
-	RegistryPathPrefix   = "/cloud/environment/"
-	RegistryPathRegister = "/register"
-	RegistryPathValidate = "/validate"
-	RegistryPathConnect  = "/connect"
+	PathPrefix   = "/cloud/environment/"
+	PathRegister = "/register"
+	PathValidate = "/validate"
+	PathConnect  = "/connect"
 )
 
 // ResetRevoked is the reason in the reset by which a rendezvous of ours tells an
@@ -45,11 +53,11 @@ const (
 	HeaderRequestID = "X-Request-Id"
 )
 
-// Codes of [RegistryError] that somebody acts on (remote.md 3.4 and 9).
+// Codes of [Error] that somebody acts on (remote.md 3.4 and 9).
 const (
-	RegistryCodeConflict           = "registration_conflict"
-	RegistryCodeAuthUnavailable    = "authentication_service_unavailable"
-	RegistryCodeEnvironmentOffline = "environment_offline"
+	CodeConflict           = "registration_conflict"
+	CodeAuthUnavailable    = "authentication_service_unavailable"
+	CodeEnvironmentOffline = "environment_offline"
 )
 
 // ValidEnvironmentID tells whether id may name an environment: 1 to 256 of
@@ -75,14 +83,14 @@ type PublicKey struct {
 
 // UnmarshalObject refuses members that are unknown, missing or of a wrong length,
 // and every suite but [KeySuite].
-func (k *PublicKey) UnmarshalObject(o *Object) {
+func (k *PublicKey) UnmarshalObject(o *protocol.Object) {
 	o.Only("suite", "x25519_public_key", "mlkem768_public_key")
 	k.Suite = o.OneOf("suite", KeySuite)
-	k.X25519 = o.keyHalf("x25519_public_key", X25519KeySize)
-	k.MLKEM768 = o.keyHalf("mlkem768_public_key", MLKEM768KeySize)
+	k.X25519 = keyHalf(o, "x25519_public_key", X25519KeySize)
+	k.MLKEM768 = keyHalf(o, "mlkem768_public_key", MLKEM768KeySize)
 }
 
-func (o *Object) keyHalf(name string, size int) []byte {
+func keyHalf(o *protocol.Object, name string, size int) []byte {
 	b := o.Base64(name)
 	if len(b) != size {
 		o.Fail(name, "%d bytes, not %d", len(b), size)
@@ -91,14 +99,14 @@ func (o *Object) keyHalf(name string, size int) []byte {
 }
 
 // UnmarshalJSON is for encoding/json, and as strict.
-func (k *PublicKey) UnmarshalJSON(data []byte) error { return DecodeStrict(data, k) }
+func (k *PublicKey) UnmarshalJSON(data []byte) error { return protocol.DecodeStrict(data, k) }
 
 // Equal tells whether two keys are the same.
 func (k *PublicKey) Equal(other *PublicKey) bool {
 	return k.Suite == other.Suite && bytes.Equal(k.X25519, other.X25519) && bytes.Equal(k.MLKEM768, other.MLKEM768)
 }
 
-func (o *Object) publicKey(name string) *PublicKey {
+func publicKey(o *protocol.Object, name string) *PublicKey {
 	k := new(PublicKey)
 	o.In(name, k.UnmarshalObject)
 	return k
@@ -111,10 +119,10 @@ type RegisterRequest struct {
 }
 
 // UnmarshalObject requires both members and takes no others.
-func (r *RegisterRequest) UnmarshalObject(o *Object) {
+func (r *RegisterRequest) UnmarshalObject(o *protocol.Object) {
 	o.Only("security_profile", "executor_public_key")
 	r.SecurityProfile = o.String("security_profile")
-	r.ExecutorPublicKey = o.publicKey("executor_public_key")
+	r.ExecutorPublicKey = publicKey(o, "executor_public_key")
 }
 
 // RegisterResponse says where the executor's rendezvous is. All members are
@@ -134,10 +142,10 @@ type ValidateRequest struct {
 }
 
 // UnmarshalObject requires all members and takes no others.
-func (r *ValidateRequest) UnmarshalObject(o *Object) {
+func (r *ValidateRequest) UnmarshalObject(o *protocol.Object) {
 	o.Only("executor_registration_id", "harness_public_key", "harness_key_authorization")
 	r.ExecutorRegistrationID = o.String("executor_registration_id")
-	r.HarnessPublicKey = o.publicKey("harness_public_key")
+	r.HarnessPublicKey = publicKey(o, "harness_public_key")
 	r.HarnessKeyAuthorization = o.String("harness_key_authorization")
 }
 
@@ -152,9 +160,9 @@ type ConnectRequest struct {
 }
 
 // UnmarshalObject requires the member and takes no others.
-func (r *ConnectRequest) UnmarshalObject(o *Object) {
+func (r *ConnectRequest) UnmarshalObject(o *protocol.Object) {
 	o.Only("harness_public_key")
-	r.HarnessPublicKey = o.publicKey("harness_public_key")
+	r.HarnessPublicKey = publicKey(o, "harness_public_key")
 }
 
 // ConnectResponse is what a harness needs for one websocket. All members are
@@ -168,37 +176,11 @@ type ConnectResponse struct {
 	HarnessKeyAuthorization string     `json:"harness_key_authorization"`
 }
 
-// RegistryError is the body of an answer that is not 2xx. Both members are
+// Error is the body of an answer that is not 2xx. Both members are
 // optional (remote.md 3.4).
-type RegistryError struct {
+type Error struct {
 	Error struct {
 		Code    string `json:"code,omitempty"`
 		Message string `json:"message,omitempty"`
 	} `json:"error"`
-}
-
-// DecodeStrict reads one JSON object with nothing after it, as a registry reads a
-// request: by the rules of [Decode], so that no name is there twice, and with
-// names that are spelled exactly.
-func DecodeStrict(text []byte, v Unmarshaler) error {
-	s := scanners.Get().(*scanner)
-	defer s.recycle()
-	*s = scanner{data: text, names: s.names[:0]}
-	s.space()
-	start := s.pos
-	if err := s.value(); err != nil {
-		return err
-	}
-	if err := s.end(); err != nil {
-		return err
-	}
-	o, err := ParseObject(text[start:])
-	if err != nil {
-		return err
-	}
-	v.UnmarshalObject(o)
-	if err := o.Err(); err != nil {
-		return err
-	}
-	return nil
 }

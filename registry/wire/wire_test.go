@@ -1,10 +1,12 @@
-package protocol
+package wire
 
 import (
 	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/protocol"
 )
 
 func TestDecodeStrict(t *testing.T) {
@@ -46,13 +48,13 @@ func TestDecodeStrict(t *testing.T) {
 		{"lone surrogate", change(`"a"`, `"\ud800"`), "surrogate"},
 		{"not UTF-8", change(`"a"`, "\"\xff\""), "UTF-8"},
 		{"more", good + "{}", "trailing characters"},
-		{"deep", change(`"a"`, strings.Repeat("[", MaxDepth)+strings.Repeat("]", MaxDepth)), "nesting"},
+		{"deep", change(`"a"`, strings.Repeat("[", protocol.MaxDepth)+strings.Repeat("]", protocol.MaxDepth)), "nesting"},
 		{"cut", good[:len(good)-1], "end of input"},
 		{"list", "[]", "expected an object"},
 		{"nothing", "", "end of input"},
 	} {
 		var got ValidateRequest
-		err := DecodeStrict([]byte(tt.text), &got)
+		err := protocol.DecodeStrict([]byte(tt.text), &got)
 		switch {
 		case tt.wantErr != "":
 			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
@@ -93,7 +95,7 @@ func FuzzDecodeStrict(f *testing.F) {
 	f.Add(`{"harness_public_key":` + string(key) + `,"harness_public_key":{},"Harness_Key_Authorization":"a","executor_registration_id":"r"}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		var got ValidateRequest
-		if DecodeStrict([]byte(text), &got) != nil {
+		if protocol.DecodeStrict([]byte(text), &got) != nil {
 			return
 		}
 		var lenient struct {
