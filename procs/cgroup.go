@@ -78,10 +78,10 @@ const (
 	maxCgroupSweep = time.Second
 )
 
-// NewCgroups finds out, by doing it, whether control groups can be made here
-// with the limits asked for. If any is, this process moves into a group of its
-// own: call it before other processes are started. What agents left that died
-// is killed and removed. The caller has to Close it.
+// NewCgroups finds out whether control groups can be made here with the limits
+// asked for: it makes one. If a limit is asked for, this process moves into a
+// group of its own: call it before other processes are started. What agents
+// left that died is killed and removed. The caller has to Close it.
 //
 // Errors are ErrNotDelegated, wrapped, and those that name a limit and its
 // controller, which is not to be had or refused the value.
@@ -133,12 +133,9 @@ func makeBase(dir string) (*os.File, error) {
 func (c *Cgroups) prepare(dir string, l CgroupLimits) error {
 	values, controllers := l.files()
 	if len(controllers) == 0 {
-		// A process is born into another group if it could also be moved there,
-		// for which it has to be allowed to enter the group they both are in.
-		if err := writeCgroup(dir, "cgroup.procs", "0"); err != nil {
-			return fmt.Errorf("%w: %w", ErrNotDelegated, err)
-		}
-	} else if err := c.enable(dir, controllers); err != nil {
+		return c.checkPermission(dir)
+	}
+	if err := c.enable(dir, controllers); err != nil {
 		return err
 	}
 	c.limits = values
@@ -147,6 +144,31 @@ func (c *Cgroups) prepare(dir string, l CgroupLimits) error {
 		return err
 	}
 	return trial.Close()
+}
+
+// checkPermission finds out whether processes can be born into groups of c. A
+// process is born into another group if it could also be moved there, for which
+// it has to be allowed to write to cgroup.procs of the group they both are in.
+//
+// Opening the file asks for that permission. Writing to it would ask as well, but
+// waits some 10 ms for all processors, which every start of an agent would
+// take. Of what only a write finds out, one thing can be asked for otherwise:
+// below a threaded group there is no room for processes. Whatever is left
+// makes the clone of a process fail, and with it its start.
+func (c *Cgroups) checkPermission(dir string) error {
+	members, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotDelegated, err)
+	}
+	_ = members.Close() // nothing is written to it
+	kind, err := os.ReadFile(filepath.Join(c.base.Name(), "cgroup.type"))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotDelegated, err)
+	}
+	if kind := strings.TrimSpace(string(kind)); kind != "domain" {
+		return fmt.Errorf("%w: groups in %s are of type %q", ErrNotDelegated, dir, kind)
+	}
+	return nil
 }
 
 // enable gives the controllers to the groups of processes. A group with

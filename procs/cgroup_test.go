@@ -29,6 +29,8 @@ var cgroupRoles = map[string]func() error{
 	"crash":      cgroupCrash,
 	"new":        cgroupNew,
 	"read-only":  cgroupReadOnly,
+	"threaded":   cgroupThreaded,
+	"refused":    cgroupRefused,
 	"strangers":  cgroupStrangers,
 	"close-held": cgroupClose,
 }
@@ -436,6 +438,78 @@ func cgroupReadOnly() error {
 		return err
 	}
 	return cgroupNew()
+}
+
+// TestCgroupThreaded: in a group of threads no process can be born into a new
+// one, which is known before the first tries.
+func TestCgroupThreaded(t *testing.T) {
+	t.Parallel()
+	out, _ := runInCgroup(t, "threaded")
+	if !strings.HasPrefix(out, ErrNotDelegated.Error()) || !strings.Contains(out, `type "domain invalid"`) {
+		t.Error(out)
+	}
+}
+
+func cgroupThreaded() error {
+	dir, err := ownCgroup("/proc/self/cgroup", "/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	threads := filepath.Join(dir, "threads")
+	if err := os.Mkdir(threads, 0o755); err != nil {
+		return err
+	}
+	if err := writeCgroup(threads, "cgroup.type", "threaded"); err != nil {
+		return err
+	}
+	if err := writeCgroup(threads, "cgroup.procs", "0"); err != nil {
+		return err
+	}
+	err = cgroupNew()
+	if left := groupsIn(threads); len(left) != 0 {
+		err = errors.Join(err, fmt.Errorf("%q are left", left))
+	}
+	return err
+}
+
+// TestCgroupRefused: a process that the kernel does not let into its group is not
+// started, with a stage or without.
+func TestCgroupRefused(t *testing.T) {
+	t.Parallel()
+	if out, _ := runInCgroup(t, "refused"); out != "refused\nrefused: starting the sandbox\n" {
+		t.Error(out)
+	}
+}
+
+func cgroupRefused() error {
+	c, err := NewCgroups(CgroupLimits{})
+	if err != nil {
+		return err
+	}
+	for _, stage := range []func(Program) (*Stage, error){
+		nil,
+		func(p Program) (*Stage, error) {
+			return &Stage{Path: "/bin/true", Argv: []string{"true"}, Cloneflags: unix.CLONE_NEWIPC}, nil
+		},
+	} {
+		group, err := c.New()
+		if err != nil {
+			return err
+		}
+		if err := os.Remove(group.dir.Name()); err != nil {
+			return err
+		}
+		p, err := Start(Spec{Argv: []string{"/bin/true"}, Dir: "/", Cgroup: group, Stage: stage})
+		switch {
+		case err == nil:
+			return fmt.Errorf("process %d is started", p.PID())
+		case strings.Contains(err.Error(), "starting the sandbox: "):
+			fmt.Println("refused: starting the sandbox")
+		default:
+			fmt.Println("refused")
+		}
+	}
+	return c.Close()
 }
 
 // TestCgroupStrangers: with other processes in the agent's group no controller
