@@ -51,7 +51,7 @@ test: build ## run all tests, with the race detector where there is a C compiler
 
 .PHONY: race
 race: ## hunt races: all tests but the end-to-end ones, five times over
-	$(GO) test -race -shuffle=on -count=5 -timeout $(TIMEOUT) $$($(GO) list ./... | grep -v -e /e2e -e /interop -e /conformance)
+	$(GO) test -race -shuffle=on -count=5 -timeout $(TIMEOUT) $$($(GO) list ./... | grep -v /test/)
 
 .PHONY: gen
 gen: ## compile the system call filters and the relay's frames again (needs libseccomp and protoc)
@@ -67,7 +67,7 @@ bench: ## run the benchmarks COUNT (10) times; see docs/bench.md for the compari
 
 .PHONY: bench-relay
 bench-relay: build ## remote mode, ours and (CODEX_BIN) the reference behind our registry, in one run
-	$(GO) run ./relaybench -agent $(BIN)/agent -registry $(BIN)/registry
+	$(GO) run ./test/relaybench -agent $(BIN)/agent -registry $(BIN)/registry
 
 .PHONY: lint
 lint: ## gofmt, go vet, go fix, golangci-lint: all must be silent
@@ -83,25 +83,25 @@ vuln: ## look for known vulnerabilities (needs the internet)
 .PHONY: cross
 cross: ## build and check the agent for arm64, and compile what is not bound to Linux for others
 	GOARCH=arm64 $(PRODUCT) -o $(BIN)/arm64/agent ./cmd/agent
-	E2E_BINARY=$(abspath $(BIN))/arm64/agent E2E_BINARY_ARCH=arm64 $(GO) test -count=1 -run '^TestBinary$$' ./e2e
+	E2E_BINARY=$(abspath $(BIN))/arm64/agent E2E_BINARY_ARCH=arm64 $(GO) test -count=1 -run '^TestBinary$$' ./test/e2e
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/registry
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./protocol ./rpc ./client ./relay/... ./auth
 
 .PHONY: e2e
 e2e: ## run the end-to-end tests: scripts, README commands, the binary itself
-	@$(TESTRUN) ./e2e/... ./cmd/...
+	@$(TESTRUN) ./test/e2e/... ./cmd/...
 
 .PHONY: conformance
 conformance: ## replay the contract's cases (docs/protocol/rpc.md) against a real agent
-	@$(TESTRUN) ./conformance
+	@$(TESTRUN) ./test/conformance
 
 .PHONY: interop
 interop: build ## drive the agent with the real Codex CLI (root, npm)
-	sh interop/interop.sh
+	sh test/interop/interop.sh
 
 .PHONY: soak
 soak: ## work over connections that are cut at random, for DURATION (2m)
-	$(GO) test $(RACE) -run TestSoak -v -timeout 30m ./e2e -soak $(DURATION)
+	$(GO) test $(RACE) -run TestSoak -v -timeout 30m ./test/e2e -soak $(DURATION)
 
 CONTAINERS = $(or $(shell command -v podman),$(shell command -v docker),$(error podman or docker is needed))
 

@@ -81,11 +81,11 @@ var rules = map[string]rule{
 	"cmd/agent/doctor": {[]string{"sandbox", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
 	"cmd/registry":     {[]string{"registry", "protocol", "relay/frame", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig"}, "main wires everything and owns nothing"},
 	"deploy":           {nil, "tests of the manifests"},
-	"relaybench":       {[]string{"protocol", "client", "relay", "auth"}, "a harness with a clock"},
-	"conformance":      {nil, "tests of a real process"},
-	"e2e":              {nil, "tests of a real process"},
-	"e2e/escape":       {nil, "what runs confined and tries to get out"},
-	"interop":          {nil, "tests of a real process"},
+	"test/relaybench":  {[]string{"protocol", "client", "relay", "auth"}, "a harness with a clock"},
+	"test/conformance": {nil, "tests of a real process"},
+	"test/e2e":         {nil, "tests of a real process"},
+	"test/e2e/escape":  {nil, "what runs confined and tries to get out"},
+	"test/interop":     {nil, "tests of a real process"},
 }
 
 // forTests are packages that only tests import.
@@ -105,7 +105,7 @@ var rooms = map[string][]string{
 	"github.com/nats-io/nats.go":                           {"registry"},
 	"github.com/nats-io/nats.go/jetstream":                 {"registry"},
 	"github.com/nats-io/nats-server/v2/server":             {"registry"},
-	"github.com/creack/pty":                                {"procs", "cmd/agent", "e2e/escape"},
+	"github.com/creack/pty":                                {"procs", "cmd/agent", "test/e2e/escape"},
 	"github.com/bmatcuk/doublestar/v4":                     {"sandbox"},
 	"github.com/landlock-lsm/go-landlock/landlock/syscall": {"sandbox/enforce"},
 	"kernel.org/pub/linux/libs/security/libcap/psx":        {"helper/files"},
@@ -152,7 +152,7 @@ func TestArrows(t *testing.T) {
 	}
 	for name := range rules {
 		// The folders of tests may hold no Go package at all; go list then leaves them out.
-		if !seen[name] && name != "interop" {
+		if !seen[name] && name != "test/interop" {
 			t.Errorf("the table of arch_test.go has a row for %s, which is no package", name)
 		}
 	}

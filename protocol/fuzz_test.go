@@ -18,7 +18,7 @@ import (
 // seeds are the messages that the conformance cases send.
 func seeds(f *testing.F) [][]byte {
 	f.Helper()
-	file, err := os.Open("../conformance/cases.jsonl")
+	file, err := os.Open("../test/conformance/cases.jsonl")
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func run(m *testing.M) (code int, err error) {
 		build.Args = append(build.Args, "-race") // a race then ends the agent with status 66
 	}
 	build.Args = append(build.Args, "./cmd/agent")
-	build.Dir = ".."
+	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("building the agent: %w\n%s", err, out)
 	}

@@ -25,7 +25,7 @@ done
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || lacks 'Python 3.11'
 unshare -m -u true || lacks 'mount and UTS namespaces'
 
-agent=$(cd .. && pwd)/bin/agent
+agent=$(cd ../.. && pwd)/bin/agent
 if [ ! -x "$agent" ]; then
 	echo 'interop: bin/agent is missing: make build' >&2
 	exit 1
@@ -43,5 +43,5 @@ for name in $(./run.sh --list | awk '$1 !~ /^(managed_network|network_proxy)/ { 
 done
 # shellcheck disable=SC2086 # names hold no blanks
 ./run.sh self "$@" $only
-(cd .. && go test -count=1 -run TestReference ./interop)
+(cd ../.. && go test -count=1 -run TestReference ./test/interop)
 exec sh registry.sh "$@"

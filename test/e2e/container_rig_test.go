@@ -110,8 +110,8 @@ var buildImages = sync.OnceValue(func() error {
 		return err
 	}
 	for _, build := range [][]string{
-		{"-f", "../Dockerfile", "-t", "execagent/agent", ".."},
-		{"-f", "../deploy/registry.Dockerfile", "-t", "execagent/registry", ".."},
+		{"-f", "../../Dockerfile", "-t", "execagent/agent", "../.."},
+		{"-f", "../../deploy/registry.Dockerfile", "-t", "execagent/registry", "../.."},
 		{"-f", "container/Dockerfile", "-t", "exectest", "--pull=never", context},
 	} {
 		if out, err := podman(append([]string{"build", "-q"}, build...)...).CombinedOutput(); err != nil {

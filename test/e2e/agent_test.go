@@ -31,11 +31,11 @@ func leash(cmd *exec.Cmd) *exec.Cmd {
 }
 
 var buildOnce = sync.OnceValues(func() (string, error) {
-	path, err := filepath.Abs("../bin/agent")
+	path, err := filepath.Abs("../../bin/agent")
 	if err != nil {
 		return "", err
 	}
-	if out, err := exec.Command("make", "-C", "..", "build").CombinedOutput(); err != nil {
+	if out, err := exec.Command("make", "-C", "../..", "build").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("make build: %w\n%s", err, out)
 	}
 	return path, nil

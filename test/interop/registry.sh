@@ -6,7 +6,7 @@
 set -eu
 cd "$(dirname "$0")"
 
-bin=$(cd .. && pwd)/bin
+bin=$(cd ../.. && pwd)/bin
 work=$(mktemp -d)
 port=${RC_REGISTRY_PORT:-7790}
 registry=

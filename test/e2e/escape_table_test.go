@@ -34,7 +34,7 @@ const (
 	unseen = "ESRCH EPERM"
 )
 
-// escapes has what each attempt of e2e/escape has to end with, by its number: those of sandbox.md 17, and with an x ours.
+// escapes has what each attempt of test/e2e/escape has to end with, by its number: those of sandbox.md 17, and with an x ours.
 var escapes = map[string]ends{
 	"1":    {ro: kept, ww: "ok"},
 	"2a":   {ro: kept},

@@ -158,11 +158,11 @@ func helperMemory(t *testing.T, agent int) int {
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	agentBinary(t)
-	context, err := os.ReadFile("../.dockerignore")
+	context, err := os.ReadFile("../../.dockerignore")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{"../Dockerfile", "../deploy/registry.Dockerfile"} {
+	for _, file := range []string{"../../Dockerfile", "../../deploy/registry.Dockerfile"} {
 		checkDockerfile(t, file, string(context))
 	}
 }
@@ -181,7 +181,7 @@ func checkDockerfile(t *testing.T, file, context string) {
 		}
 		for _, source := range words[1 : len(words)-1] {
 			copied++
-			if _, err := os.Stat(filepath.Join("..", source)); err != nil {
+			if _, err := os.Stat(filepath.Join("../..", source)); err != nil {
 				t.Errorf("%s: %v", strings.TrimSpace(line), err)
 			}
 			if !strings.Contains(context, "\n!"+source+"\n") {

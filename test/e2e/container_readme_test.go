@@ -16,7 +16,7 @@ import (
 func TestReadmeContainer(t *testing.T) {
 	t.Parallel()
 	newContainers(t)
-	page, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}

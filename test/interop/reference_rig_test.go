@@ -41,7 +41,7 @@ type rig struct {
 func newRig(t *testing.T, codex string) *rig {
 	t.Helper()
 	bin := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "make", "-C", "..", "build-registry", "BIN="+bin).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "make", "-C", "../..", "build-registry", "BIN="+bin).CombinedOutput(); err != nil {
 		t.Fatalf("building the registry: %v\n%s", err, out)
 	}
 	r := &rig{codex: codex, registry: filepath.Join(bin, "registry"), data: filepath.Join(t.TempDir(), "data")}

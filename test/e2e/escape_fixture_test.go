@@ -231,7 +231,7 @@ func escapeBinary(t *testing.T) string {
 }
 
 var buildEscape = sync.OnceValues(func() (string, error) {
-	path, err := filepath.Abs("../bin/escape")
+	path, err := filepath.Abs("../../bin/escape")
 	if err != nil {
 		return "", err
 	}

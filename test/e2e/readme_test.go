@@ -30,14 +30,14 @@ type block struct {
 //	sh tested root    the same in the repository's root
 //	text output       must be what the tested block before it prints to stdout
 //	sh by=ci          make targets, run by .ci/run, and what puts bin on the PATH; here only that the targets exist
-//	sh by=interop     needs the Codex CLI; the rig in interop/ runs the same
+//	sh by=interop     needs the Codex CLI; the rig in test/interop/ runs the same
 //	sh by=container   run by TestReadmeContainer in containers of the image that it builds of the block
 //	dockerfile tested
 //
 // A block of commands that says nothing of this kind is an error.
 func TestReadme(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func fenced(page string) []block {
 func runBlock(t *testing.T, b block, want *string) {
 	dir, home := t.TempDir(), t.TempDir()
 	if strings.HasSuffix(b.info, " root") {
-		dir, home = "..", os.Getenv("HOME") // where Go keeps its caches
+		dir, home = "../..", os.Getenv("HOME") // where Go keeps its caches
 	}
 	text := strings.ReplaceAll(b.text, "127.0.0.1:7000", freeAddress(t))
 	ctx, cancel := context.WithTimeout(t.Context(), blockTime)
@@ -132,7 +132,7 @@ func freeAddress(t *testing.T) string {
 }
 
 func checkTargets(t *testing.T, text string) {
-	makefile, err := os.ReadFile("../Makefile")
+	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {
 		t.Fatal(err)
 	}
