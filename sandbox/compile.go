@@ -4,10 +4,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"sort"
 	"strings"
-
-	"github.com/execagent/execagent/sandbox/internal/pathname"
 )
 
 // minimalPaths are what a minimal view shows, where they exist (sandbox.md
@@ -43,7 +40,7 @@ func (p Profile) Compile() (*Policy, error) {
 		return nil, err
 	}
 	policy := &Policy{Confined: true, Network: p.Network}
-	rules := ruleSet{}
+	rules := Draft{}
 	minimal := false
 	globBytes, ruleBytes := 0, 0
 	for i, e := range p.Entries {
@@ -72,7 +69,7 @@ func (p Profile) Compile() (*Policy, error) {
 			for _, name := range paths {
 				ruleBytes += len(name)
 				temporary := e.Place == PlaceTmpDir || e.Place == PlaceSlashTmp
-				rules.add(Rule{Path: name, Access: e.Access, SkipMissing: e.SkipMissing, Temporary: temporary})
+				rules.Add(Rule{Path: name, Access: e.Access, SkipMissing: e.SkipMissing, Temporary: temporary})
 			}
 		}
 		if len(rules) > MaxRules {
@@ -89,7 +86,7 @@ func (p Profile) Compile() (*Policy, error) {
 	rules.protect()
 	if minimal {
 		for _, name := range minimalPaths {
-			rules.add(Rule{Path: name, Access: Read, Origin: Minimal, SkipMissing: true})
+			rules.Add(Rule{Path: name, Access: Read, Origin: Minimal, SkipMissing: true})
 		}
 	}
 	for _, name := range p.Private {
@@ -97,8 +94,8 @@ func (p Profile) Compile() (*Policy, error) {
 	}
 	slices.Sort(policy.Private)
 	policy.Private = slices.Compact(policy.Private)
-	policy.Globs = compactGlobs(policy.Globs)
-	policy.set(rules, policy.Private)
+	policy.Globs = CompactGlobs(policy.Globs)
+	policy.SetRules(rules, policy.Private)
 	return policy, nil
 }
 
@@ -196,157 +193,4 @@ func checkPath(name string) error {
 
 func hasDotDot(name string) bool {
 	return slices.Contains(strings.Split(name, "/"), "..")
-}
-
-// ruleSet has the rules by path.
-type ruleSet map[string]Rule
-
-// add adds a rule. Two for a path become one: what is denied beats what can be
-// written, that what is protected, that what can be read.
-func (s ruleSet) add(r Rule) {
-	old, ok := s[r.Path]
-	if !ok {
-		s[r.Path] = r
-		return
-	}
-	missing, temporary := stronger(old.whenMissing(), r.whenMissing()), old.Temporary && r.Temporary
-	if r.rank() > old.rank() {
-		old = r
-	}
-	old.Temporary = temporary
-	old.SkipMissing, old.Otherwise = false, Hidden
-	if missing != old.Access {
-		old.SkipMissing, old.Otherwise = true, missing
-	}
-	s[r.Path] = old
-}
-
-// whenMissing is what the rule says while its path does not exist.
-func (r Rule) whenMissing() Access {
-	if r.SkipMissing {
-		return r.Otherwise
-	}
-	return r.Access
-}
-
-// rank orders the rules for one path.
-func (r Rule) rank() int {
-	switch {
-	case r.Access == Denied && r.Origin == Private:
-		return 6
-	case r.Access == Denied:
-		return 5
-	case r.Access == Write:
-		return 4
-	case r.Origin == Protected || r.Origin == GitDir:
-		return 3
-	case r.Origin == Asked:
-		return 2
-	}
-	return 1
-}
-
-// stronger is the access that wins for one path (sandbox.md 5).
-func stronger(a, b Access) Access {
-	if a == Denied || b == Denied {
-		return Denied
-	}
-	return max(a, b)
-}
-
-// access is that of the rule with the longest prefix of name.
-func (s ruleSet) access(name string) Access { return s.rule(name).Access }
-
-// rule is the one with the longest prefix of name; the zero value if there is none.
-func (s ruleSet) rule(name string) Rule {
-	for {
-		if r, ok := s[name]; ok || name == "/" {
-			return r
-		}
-		name = pathname.Parent(name)
-	}
-}
-
-// fullWrite tells whether everything can be written and nothing narrows that.
-func (s ruleSet) fullWrite() bool {
-	if s["/"].Access != Write {
-		return false
-	}
-	for _, r := range s {
-		if r.Access != Write || r.whenMissing() != Write && r.whenMissing() != Hidden {
-			return false
-		}
-	}
-	return true
-}
-
-// protect adds the protected names of every writable root. One that was itself
-// opened explicitly has none: it is a repository, not a workspace.
-func (s ruleSet) protect() {
-	var roots []string
-	for _, r := range s {
-		if r.Access == Write && !s.isProtectedName(r.Path) && !pathname.IsPseudo(r.Path) {
-			roots = append(roots, r.Path)
-		}
-	}
-	for _, root := range roots {
-		for _, name := range protectedNames {
-			s.add(Rule{Path: path.Join(root, name), Access: Read, Origin: Protected})
-		}
-	}
-}
-
-// readPseudo makes what is granted of the kernel's file systems read-only,
-// which is all that they are under any policy (sandbox.md 13, 14.3).
-func (s ruleSet) readPseudo() {
-	for name, r := range s {
-		s[name] = r.readPseudo()
-	}
-}
-
-func (r Rule) readPseudo() Rule {
-	if pathname.Within(r.Path, "/proc") || pathname.Within(r.Path, "/sys") {
-		r.Access, r.Otherwise = min(r.Access, Read), min(r.Otherwise, Read)
-	}
-	return r
-}
-
-// isProtectedName tells whether name is one at the top of a writable root.
-func (s ruleSet) isProtectedName(name string) bool {
-	return slices.Contains(protectedNames, path.Base(name)) && s[pathname.Parent(name)].Access == Write
-}
-
-// set gives the policy its rules. Those of a minimal view that show nothing
-// more are left out: they would narrow what can be written. The paths in
-// private are denied where they, or something below them, could be seen.
-func (p *Policy) set(rules ruleSet, private []string) {
-	for name, r := range rules {
-		if r.Origin != Minimal || name == "/" {
-			continue
-		}
-		if rules.access(pathname.Parent(name)) >= Read {
-			delete(rules, name)
-		}
-	}
-	for _, own := range private {
-		for name, r := range rules {
-			if r.Origin != Private && (name == own || pathname.Below(name, own)) {
-				delete(rules, name)
-			}
-		}
-	}
-	for _, own := range private {
-		if rules.access(own) >= Read {
-			rules[own] = Rule{Path: own, Access: Denied, Origin: Private, SkipMissing: true}
-		}
-	}
-	p.Rules = make([]Rule, 0, len(rules))
-	p.FullRead = rules["/"].Access >= Read && len(p.Globs) == 0
-	for _, r := range rules {
-		p.Rules = append(p.Rules, r)
-		if r.Origin != Private && (r.Access == Denied || r.Otherwise == Denied) {
-			p.FullRead = false
-		}
-	}
-	sort.Slice(p.Rules, func(i, j int) bool { return p.Rules[i].Path < p.Rules[j].Path })
 }

@@ -101,14 +101,14 @@ func FuzzAccess(f *testing.F) {
 	f.Add("2/\n3/repo\n1/repo/a\n3/repo/a/b\n2/repo/.git", "/repo/a/b/c")
 	f.Add("2/a\n2/a.b\n2/a/b\n1/a/b/c\n2/a0", "/a")
 	f.Fuzz(func(t *testing.T, text, name string) {
-		rules := ruleSet{}
+		rules := Draft{}
 		for line := range strings.SplitSeq(text, "\n") {
 			if line != "" {
-				rules.add(Rule{Path: path.Clean("/" + line[1:]), Access: Denied + Access(line[0]%3)})
+				rules.Add(Rule{Path: path.Clean("/" + line[1:]), Access: Denied + Access(line[0]%3)})
 			}
 		}
 		p := &Policy{Confined: true}
-		p.set(rules, nil)
+		p.SetRules(rules, nil)
 		name = path.Clean("/" + name)
 		access, longest, leads, bound := Hidden, -1, false, false
 		for _, r := range p.Rules {

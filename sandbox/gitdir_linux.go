@@ -66,9 +66,9 @@ func (s *resolution) seal(pointer, base, text string) (dir string, err error) {
 		if s.rules[o.path].Access == Write {
 			return nil
 		}
-		if s.rules.access(o.path) == Write {
+		if s.rules.Access(o.path) == Write {
 			o.rule, o.origin = true, GitDir
-			s.rules.add(Rule{Path: o.path, Access: Read, Origin: GitDir})
+			s.rules.Add(Rule{Path: o.path, Access: Read, Origin: GitDir})
 		}
 		if o.exists() && !o.barred {
 			dir = o.path

@@ -198,8 +198,8 @@ func special(pattern string) iter.Seq2[int, byte] {
 	}
 }
 
-// compactGlobs sorts the globs and leaves each once.
-func compactGlobs(globs []Glob) []Glob {
+// CompactGlobs sorts the globs and leaves each once.
+func CompactGlobs(globs []Glob) []Glob {
 	sort.Slice(globs, func(i, j int) bool {
 		a, b := globs[i], globs[j]
 		return cmp.Or(cmp.Compare(a.Base, b.Base), cmp.Compare(a.Pattern, b.Pattern), cmp.Compare(a.MaxDepth, b.MaxDepth)) < 0

@@ -105,13 +105,13 @@ func drawPath(t *rapid.T, label string) string {
 }
 
 func drawPolicy(t *rapid.T) *Policy {
-	rules := ruleSet{}
+	rules := Draft{}
 	for range rapid.IntRange(0, 12).Draw(t, "rules") {
 		r := Rule{Path: drawPath(t, "path"), Access: rapid.SampledFrom([]Access{Denied, Read, Write}).Draw(t, "access")}
-		rules.add(r)
+		rules.Add(r)
 	}
 	p := &Policy{Confined: true}
-	p.set(rules, nil)
+	p.SetRules(rules, nil)
 	return p
 }
 

@@ -56,7 +56,7 @@ func (p *Policy) ResolveWithin(descriptors int) (*Resolved, error) {
 		return r, nil
 	}
 	s := resolution{
-		rules: ruleSet{}, pointers: map[string]string{}, pins: map[string]int{},
+		rules: Draft{}, pointers: map[string]string{}, pins: map[string]int{},
 		maxPins: min(descriptors, maxPins), left: maxSteps,
 	}
 	defer s.closePins()
@@ -101,7 +101,7 @@ func (r *Resolved) Close() {
 
 // resolution is what becomes of the paths of a policy.
 type resolution struct {
-	rules ruleSet // by canonical path
+	rules Draft // by canonical path
 	seen  []sighting
 	// pointers has the text of .git pointer files by canonical path.
 	pointers map[string]string
@@ -171,7 +171,7 @@ func (s *resolution) resolve(p *Policy) (*Policy, error) {
 			return nil, err
 		}
 	}
-	policy.Globs = compactGlobs(policy.Globs)
+	policy.Globs = CompactGlobs(policy.Globs)
 	var private []string
 	for _, name := range p.Private {
 		if err := s.see("private", name, func(o *sighting) error {
@@ -191,7 +191,7 @@ func (s *resolution) resolve(p *Policy) (*Policy, error) {
 		return nil, err
 	}
 	s.judgeTemporary()
-	policy.set(s.rules, append(private, others...))
+	policy.SetRules(s.rules, append(private, others...))
 	for i := range policy.Rules {
 		policy.Rules[i].SkipMissing = false
 	}
@@ -208,9 +208,9 @@ func (s *resolution) resolve(p *Policy) (*Policy, error) {
 func (s *resolution) judgeProtected() {
 	for name, r := range s.rules {
 		switch {
-		case r.Origin == Protected && (s.rules.access(pathname.Parent(name)) != Write || pathname.IsPseudo(name)):
+		case r.Origin == Protected && (s.rules.Access(pathname.Parent(name)) != Write || pathname.IsPseudo(name)):
 			delete(s.rules, name)
-		case r.Origin == Asked && r.Access == Read && s.rules.isProtectedName(name):
+		case r.Origin == Asked && r.Access == Read && s.rules.IsProtected(name):
 			r.Origin = Protected
 			s.rules[name] = r
 		}
@@ -223,7 +223,7 @@ func (s *resolution) judgeProtected() {
 func (s *resolution) judgeTemporary() {
 	for _, name := range slices.Sorted(maps.Keys(s.rules)) { // the outer ones first
 		r := s.rules[name]
-		if name == "/" || r.Access != Write || r.Temporary || !s.rules.rule(pathname.Parent(name)).Temporary {
+		if name == "/" || r.Access != Write || r.Temporary || !s.rules.Rule(pathname.Parent(name)).Temporary {
 			continue
 		}
 		dir, pinned := s.pins[name]
@@ -248,8 +248,8 @@ func (s *resolution) rule(r Rule, o *sighting) error {
 		}
 	}
 	r.Path = o.path
-	r = r.readPseudo()
-	s.rules.add(r)
+	r = r.ReadPseudo()
+	s.rules.Add(r)
 	if !o.exists() {
 		o.sealed = o.cannotWrite()
 		return nil

@@ -146,7 +146,7 @@ func (s *resolution) grants(r *Resolved) {
 		if rule.Access == Write && o.exists() && o.stat.Mode&unix.S_IFMT == unix.S_IFDIR {
 			r.writable = append(r.writable, identityOf(&o.stat))
 		}
-		if o.path == "/" || s.rules.access(pathname.Parent(o.path)) >= rule.Access {
+		if o.path == "/" || s.rules.Access(pathname.Parent(o.path)) >= rule.Access {
 			continue
 		}
 		for _, link := range o.links {
