@@ -10,6 +10,7 @@ import (
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/resolve"
 )
 
 // confinement is what a process with a sandbox holds while it runs.
@@ -77,7 +78,7 @@ func (a *Agent) enter(box *confinement, profile sandbox.Profile, spec *procs.Spe
 	box.layers = backend.Layers()
 	command := confine.Command{Policy: policy, Backend: backend, Limits: a.cfg.Limits, AgentPorts: a.ports()}
 	if policy.Confined {
-		resolved, err := policy.Resolve()
+		resolved, err := resolve.Policy(policy)
 		if err != nil {
 			return err
 		}

@@ -14,13 +14,14 @@ import (
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
+	"github.com/execagent/execagent/sandbox/resolve"
 )
 
 // sandboxes is what an agent keeps to confine with.
 type sandboxes struct {
 	confines bool // see Config
 	helpers  *files.Pool
-	served   *sandbox.Served
+	served   *resolve.Served
 	// probed is what can be enforced here, found out by the first who asks.
 	probed func() sandbox.Host
 	// placeholders is nil where there is no place for its records; then
@@ -35,7 +36,7 @@ type sandboxes struct {
 
 func newSandboxes(cfg *Config, h *host) *sandboxes {
 	tmpdir, _ := h.lookup("TMPDIR")
-	served := &sandbox.Served{Log: cfg.Logger}
+	served := &resolve.Served{Log: cfg.Logger}
 	s := &sandboxes{
 		confines: cfg.Confines,
 		served:   served,

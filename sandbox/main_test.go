@@ -3,7 +3,7 @@ package sandbox
 import (
 	"testing"
 
-	"github.com/execagent/execagent/sandbox/internal/childtest"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { childtest.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

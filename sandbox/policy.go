@@ -95,11 +95,11 @@ type Policy struct {
 	Rules    []Rule // sorted by path, one for each
 	Globs    []Glob
 	Network  Network
-	// Links are found by Resolve, sorted by path. A view that is built has to
+	// Links are found by package resolve, sorted by path. A view that is built has to
 	// have them; Access and Leads know them.
 	Links []Link
 	// Private are the paths that are denied wherever the policy shows them.
-	// Rules has what that comes to; the list is what Resolve judges by once
+	// Rules has what that comes to; the list is what package resolve judges by once
 	// symlinks are followed.
 	Private []string
 }

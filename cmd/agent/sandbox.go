@@ -22,6 +22,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
+	"github.com/execagent/execagent/sandbox/resolve"
 )
 
 // exitSandbox is the code when the command was not run because of the sandbox,
@@ -197,13 +198,13 @@ func holdMissing(policy *sandbox.Policy, backend sandbox.Backend, stateDir strin
 	if !backend.MountNS {
 		return nothing, nil
 	}
-	resolved, err := policy.Resolve()
+	resolved, err := resolve.Policy(policy)
 	if err != nil {
 		return nil, err
 	}
 	missing := resolved.Missing
 	// It remembers no earlier commands, so this only warns.
-	err = (&sandbox.Served{Log: log}).Check(resolved)
+	err = (&resolve.Served{Log: log}).Check(resolved)
 	resolved.Close()
 	if err != nil {
 		return nil, err

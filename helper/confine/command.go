@@ -49,7 +49,7 @@ type Command struct {
 	// AgentPorts are the TCP ports that the agent itself listens at. A command
 	// with the network cannot connect to them on this host.
 	AgentPorts []uint16
-	// Granted is what [sandbox.Resolved.Granted] was when somebody decided that
+	// Granted is what [resolve.Resolved.Granted] was when somebody decided that
 	// the command may be started. A path that leads somewhere else by the time
 	// that init looks is refused. Nil: nobody has decided on that.
 	Granted []string

@@ -16,6 +16,7 @@ import (
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/enforce"
 	"github.com/execagent/execagent/sandbox/hold"
+	"github.com/execagent/execagent/sandbox/resolve"
 )
 
 // full is the backend of a host that has everything.
@@ -196,7 +197,7 @@ func (r *run) end() (out string, code int) {
 // holdMissing makes the placeholders that the view of policy needs, as the agent does.
 func holdMissing(t testing.TB, policy *sandbox.Policy) {
 	t.Helper()
-	resolved, err := policy.Resolve()
+	resolved, err := resolve.Policy(policy)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/execagent/execagent/helper/supervise"
 	"github.com/execagent/execagent/internal/userns"
-	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/resolve"
 	"github.com/execagent/execagent/sandbox/view"
 )
 
@@ -213,8 +213,8 @@ func (c *config) enter() error {
 
 // resolve looks the paths of the policy up. They have to lead where they led
 // when the agent decided about them.
-func (c *config) resolve() (*sandbox.Resolved, error) {
-	resolved, err := c.Policy.Resolve()
+func (c *config) resolve() (*resolve.Resolved, error) {
+	resolved, err := resolve.Policy(c.Policy)
 	if err != nil {
 		return nil, fmt.Errorf("resolving the policy: %w", err)
 	}
@@ -233,7 +233,7 @@ func (c *config) resolve() (*sandbox.Resolved, error) {
 
 // enterView makes the policy's view the root of this process, if the backend
 // has views, and returns the mounts that it depends on.
-func (c *config) enterView(resolved *sandbox.Resolved) ([]view.Mounted, error) {
+func (c *config) enterView(resolved *resolve.Resolved) ([]view.Mounted, error) {
 	if !c.Backend.MountNS {
 		return nil, nil
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/execagent/execagent/internal/userns"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/resolve"
 	"github.com/execagent/execagent/sandbox/view"
 )
 
@@ -103,7 +104,7 @@ func maskChildMain() int {
 		if err := cfg.enter(); err != nil {
 			return err
 		}
-		resolved, err := cfg.Policy.Resolve()
+		resolved, err := resolve.Policy(cfg.Policy)
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/execagent/execagent/internal/thread"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/resolve"
 	"github.com/execagent/execagent/sandbox/view"
 )
 
@@ -40,7 +41,7 @@ type mountWatch struct {
 }
 
 // newMountWatch is called before the view is built. It is nil without one.
-func newMountWatch(l sandbox.Backend, resolved *sandbox.Resolved) (w *mountWatch, err error) {
+func newMountWatch(l sandbox.Backend, resolved *resolve.Resolved) (w *mountWatch, err error) {
 	if !l.MountNS {
 		return nil, nil
 	}
@@ -64,7 +65,7 @@ func mountAt(path string) (uint64, error) {
 // carvedPaths are those that exist and are shown in another way than what is
 // around them. A view has its own /dev and /proc, and /sys is the kernel's; what
 // is granted of /dev/shm is the host's.
-func carvedPaths(resolved *sandbox.Resolved) map[string]bool {
+func carvedPaths(resolved *resolve.Resolved) map[string]bool {
 	carved := map[string]bool{}
 	add := func(path string, access sandbox.Access) {
 		for _, own := range []string{"/dev/", "/proc/", "/sys/"} {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/resolve"
 )
 
 // entry is a policy in use: its places, as they were when they were looked up,
@@ -25,7 +26,7 @@ type entry struct {
 
 	resolved    chan struct{} // closed when the next four are set
 	err         error
-	places      *sandbox.Resolved
+	places      *resolve.Resolved
 	view        *fsops.View // of a policy with FullRead: its reads are done here
 	descriptors int         // of places
 
@@ -93,7 +94,7 @@ func (e *entry) tryLookUp(policy *sandbox.Policy) error {
 }
 
 func (e *entry) lookUp(policy *sandbox.Policy) error {
-	places, err := policy.ResolveWithin(e.pool.config.Descriptors / 2)
+	places, err := resolve.Within(policy, e.pool.config.Descriptors/2)
 	if err != nil {
 		return err
 	}

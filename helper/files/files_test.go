@@ -19,6 +19,7 @@ import (
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/helper/internal/helpertest"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/resolve"
 )
 
 // tree is a workspace with something of everything.
@@ -119,7 +120,7 @@ func TestHelperDoesWhatViewDoes(t *testing.T) {
 	pool, children := testPool(t, Config{})
 	here, there := tree(t), tree(t)
 
-	resolved, err := workspace(t, here).Resolve()
+	resolved, err := resolve.Policy(workspace(t, here))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/resolve"
 )
 
 // Config is how a [Pool] runs its helpers. The zero value is ready for use.
@@ -28,7 +29,7 @@ type Config struct {
 	Reaped func(pid int)
 	// Served refuses policies by what earlier commands could have done to their
 	// paths; nil refuses none.
-	Served *sandbox.Served
+	Served *resolve.Served
 	// Log gets what the helpers write to stderr and what they lack; nil
 	// discards it.
 	Log *slog.Logger
@@ -123,7 +124,7 @@ var errClosed = errors.New("the file helpers are shut down")
 // that has changed since the last one is noticed.
 //
 // No process is started before an operation needs one. Errors are
-// [ErrUnconfined], what [sandbox.Policy.Resolve] returns, also of a policy that
+// [ErrUnconfined], what [resolve.Within] returns, also of a policy that
 // needs more than half of [Config.Descriptors], and that of ctx when it ends
 // while the places are looked up.
 func (p *Pool) Files(ctx context.Context, policy *sandbox.Policy) (*Files, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/internal/openat"
 	"github.com/execagent/execagent/sandbox/internal/pathname"
+	"github.com/execagent/execagent/sandbox/resolve"
 	"golang.org/x/sys/unix"
 )
 
@@ -51,7 +52,7 @@ type Mounted struct {
 //
 // r must have been resolved in these namespaces. What stands for its missing
 // names must exist.
-func Enter(r *sandbox.Resolved, o Options) ([]Mounted, error) {
+func Enter(r *resolve.Resolved, o Options) ([]Mounted, error) {
 	if !r.Policy.Confined {
 		return nil, errors.New("mounting the view: the policy does not restrict files")
 	}
@@ -67,7 +68,7 @@ func Enter(r *sandbox.Resolved, o Options) ([]Mounted, error) {
 
 // builder builds a view. Its descriptors are closed by close.
 type builder struct {
-	resolved *sandbox.Resolved
+	resolved *resolve.Resolved
 	options  Options
 	original int            // the root as it was
 	found    map[string]int // what the rules name there, O_PATH
@@ -152,7 +153,7 @@ func (b *builder) look() (*viewPlan, error) {
 		}
 	}
 	var err error
-	if s.aliases, err = sandbox.PrivateAliases(b.original, b.resolved.Policy.Private); err != nil {
+	if s.aliases, err = resolve.PrivateAliases(b.original, b.resolved.Policy.Private); err != nil {
 		return nil, err
 	}
 	for _, name := range s.aliases {

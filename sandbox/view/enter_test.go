@@ -21,6 +21,7 @@ import (
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/sandbox/internal/childtest"
 	"github.com/execagent/execagent/sandbox/internal/pathname"
+	"github.com/execagent/execagent/sandbox/resolve"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
@@ -90,13 +91,13 @@ var (
 		if err := json.Unmarshal([]byte(args[0]), &c); err != nil {
 			return err
 		}
-		r := &sandbox.Resolved{Policy: &c.Policy, Missing: c.Missing}
+		r := &resolve.Resolved{Policy: &c.Policy, Missing: c.Missing}
 		if c.Profile != nil {
 			policy, err := c.Profile.Compile()
 			if err != nil {
 				return err
 			}
-			if r, err = policy.Resolve(); err != nil {
+			if r, err = resolve.Policy(policy); err != nil {
 				return err
 			}
 			defer r.Close()
@@ -623,7 +624,7 @@ func TestViewMinimal(t *testing.T) {
 	})
 }
 
-// The whole way from a profile, with what only Resolve finds out.
+// The whole way from a profile, with what only resolving finds out.
 func TestViewOfProfile(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/internal/pathname"
+	"github.com/execagent/execagent/sandbox/resolve"
 )
 
 // objectKind is what was found at a path, symlinks not followed.
@@ -134,7 +135,7 @@ type planner struct {
 
 // planView gives the mounts that make the root look as the policy says
 // (sandbox.md 14.2). It fails where the policy could not be kept.
-func planView(r *sandbox.Resolved, s sights) (*viewPlan, error) {
+func planView(r *resolve.Resolved, s sights) (*viewPlan, error) {
 	p := &planner{accesses: effective(r.Policy.Rules), sights: s, links: r.Policy.Links,
 		missing: map[string]bool{}, barred: map[string]bool{}, steps: map[string]*step{}}
 	for _, m := range r.Missing {

@@ -9,6 +9,7 @@ import (
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/sandbox/internal/pathname"
+	"github.com/execagent/execagent/sandbox/resolve"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
@@ -129,7 +130,7 @@ func TestPlanView(t *testing.T) {
 				tt.sights.kinds[name] = kind
 			}
 			p := &sandbox.Policy{Confined: true, Rules: tt.rules, Links: tt.links}
-			plan, err := planView(&sandbox.Resolved{Policy: p, Missing: tt.missing}, tt.sights)
+			plan, err := planView(&resolve.Resolved{Policy: p, Missing: tt.missing}, tt.sights)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +161,7 @@ func TestPlanViewRefuses(t *testing.T) {
 			kinds := map[string]objectKind{"/": directory, "/repo": directory}
 			maps.Copy(kinds, tt.kinds)
 			p := &sandbox.Policy{Confined: true, Rules: append([]sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: "/repo", Access: sandbox.Write}}, tt.rules...)}
-			if plan, err := planView(&sandbox.Resolved{Policy: p, Missing: tt.missing}, sights{kinds: kinds}); err == nil {
+			if plan, err := planView(&resolve.Resolved{Policy: p, Missing: tt.missing}, sights{kinds: kinds}); err == nil {
 				t.Errorf("planned\n%s", plan.show())
 			}
 		})
@@ -188,7 +189,7 @@ func TestPlanViewMeansThePolicy(t *testing.T) {
 			p.Rules = append(p.Rules, sandbox.Rule{Path: path, Access: access})
 			kinds[path] = directory
 		}
-		plan, err := planView(&sandbox.Resolved{Policy: p}, sights{kinds: kinds})
+		plan, err := planView(&resolve.Resolved{Policy: p}, sights{kinds: kinds})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,13 +1,15 @@
-package sandbox
+package resolve
 
 import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/sandbox/internal/childtest"
 	"github.com/execagent/execagent/sandbox/internal/pathname"
@@ -51,44 +53,63 @@ func grow(t *testing.T, base, line string) {
 
 // asked makes a profile of lines such as "write $/repo", "skip read $/x",
 // "glob $/x/*" and "private $/x".
-func asked(base string, lines ...string) Profile {
-	var p Profile
+func asked(base string, lines ...string) sandbox.Profile {
+	var p sandbox.Profile
 	for _, line := range lines {
 		line, skipped := strings.CutPrefix(strings.ReplaceAll(line, "$", base), "skip ")
 		word, path, _ := strings.Cut(line, " ")
-		e := Entry{Path: path, SkipMissing: skipped}
+		e := sandbox.Entry{Path: path, SkipMissing: skipped}
 		switch word {
 		case "private":
 			p.Private = append(p.Private, path)
 			continue
 		case "minimal":
-			e.Place, e.Access = PlaceMinimal, Read
+			e.Place, e.Access = sandbox.PlaceMinimal, sandbox.Read
 		case "glob":
-			e.Place, e.Access = PlaceGlob, Denied
+			e.Place, e.Access = sandbox.PlaceGlob, sandbox.Denied
 		default:
-			e.Access = rulesOf(word + " /")[0].Access
+			e.Access = sandbox.Access(slices.Index([]string{"hidden", "denied", "read", "write"}, word))
 		}
 		p.Entries = append(p.Entries, e)
 	}
 	return p
 }
 
-func resolve(t *testing.T, p Profile) (*Resolved, error) {
+func resolve(t *testing.T, p sandbox.Profile) (*Resolved, error) {
 	t.Helper()
 	policy, err := p.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := policy.Resolve()
+	r, err := Policy(policy)
 	if err == nil {
 		t.Cleanup(r.Close)
 	}
 	return r, err
 }
 
+// policyLines are the rules of a policy, without protected ones but for a count.
+func policyLines(p *sandbox.Policy) []string {
+	var out []string
+	protected := 0
+	for line := range strings.Lines(p.String()) {
+		if strings.HasSuffix(line, "(protected)\n") {
+			protected++
+			continue
+		}
+		if !strings.HasPrefix(line, "network") {
+			out = append(out, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	if protected > 0 {
+		out = append(out, fmt.Sprintf("%d protected", protected))
+	}
+	return out
+}
+
 // resolvedLines are the rules and links without base, and what is missing.
 func resolvedLines(base string, r *Resolved) []string {
-	out := lines(r.Policy)
+	out := policyLines(r.Policy)
 	for _, m := range r.Missing {
 		slash := ""
 		if m.Dir {
@@ -106,7 +127,7 @@ func TestResolve(t *testing.T) {
 	t.Parallel()
 	held := func(root string, except ...string) []string {
 		var out []string
-		for _, name := range append(ProtectedNames(), "HEAD") {
+		for _, name := range append(sandbox.ProtectedNames(), "HEAD") {
 			if len(except) == 0 || !strings.Contains(except[0], name) {
 				out = append(out, fmt.Sprintf("missing %s %s/", root, name))
 			}
@@ -355,7 +376,7 @@ func TestResolve(t *testing.T) {
 				t.Error("not fresh")
 			}
 			// What was resolved stays as it is.
-			again, err := r.Policy.Resolve()
+			again, err := Policy(r.Policy)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -412,8 +433,8 @@ func TestResolveRefused(t *testing.T) {
 
 func TestResolveUnconfined(t *testing.T) {
 	t.Parallel()
-	p := &Policy{Network: NetworkEnabled}
-	r, err := p.Resolve()
+	p := &sandbox.Policy{Network: sandbox.NetworkEnabled}
+	r, err := Policy(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -434,11 +455,11 @@ func TestResolveMinimal(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"/usr/bin/env", "/etc/passwd", "/bin"} {
-		if got := r.Policy.Access(name); got != Read {
+		if got := r.Policy.Access(name); got != sandbox.Read {
 			t.Errorf("%s is %v", name, got)
 		}
 	}
-	if got := r.Policy.Access("/root"); got != Hidden {
+	if got := r.Policy.Access("/root"); got != sandbox.Hidden {
 		t.Errorf("/root is %v", got)
 	}
 	for _, rule := range r.Policy.Rules {
@@ -446,7 +467,7 @@ func TestResolveMinimal(t *testing.T) {
 			t.Error(err)
 		}
 		for dir := pathname.Parent(rule.Path); dir != "/"; dir = pathname.Parent(dir) {
-			if _, ok := r.Policy.find(dir); ok {
+			if slices.ContainsFunc(r.Policy.Rules, func(r sandbox.Rule) bool { return r.Path == dir }) {
 				t.Errorf("%s adds nothing to %s", rule.Path, dir)
 			}
 		}
@@ -458,7 +479,7 @@ func TestResolveMinimal(t *testing.T) {
 	if info.Mode()&os.ModeSymlink != 0 && !strings.Contains(r.Policy.String(), "link     /bin -> ") {
 		t.Errorf("no link /bin in\n%v", r.Policy)
 	}
-	again, err := r.Policy.Resolve()
+	again, err := Policy(r.Policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -550,11 +571,11 @@ func TestResolveBarred(t *testing.T) {
 }
 
 var _ = childtest.Register("resolve/barred", func(args []string) error {
-	policy, err := Profile{Entries: []Entry{{Place: PlaceRoot, Access: Read}, {Place: PlacePath, Path: args[0], Access: Write}}}.Compile()
+	policy, err := sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}, {Place: sandbox.PlacePath, Path: args[0], Access: sandbox.Write}}}.Compile()
 	if err != nil {
 		return err
 	}
-	resolved, err := policy.Resolve()
+	resolved, err := Policy(policy)
 	if err != nil {
 		return err
 	}
@@ -594,17 +615,17 @@ var _ = childtest.Register("resolve/aliases", func(args []string) error {
 	if err := unix.Mount(dir+"/own", dir+"/alias", "", unix.MS_BIND, ""); err != nil {
 		return err
 	}
-	policy, err := Profile{Entries: []Entry{{Place: PlaceRoot, Access: Read}}, Private: []string{dir + "/own"}}.Compile()
+	policy, err := sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}, Private: []string{dir + "/own"}}.Compile()
 	if err != nil {
 		return err
 	}
-	resolved, err := policy.Resolve()
+	resolved, err := Policy(policy)
 	if err != nil {
 		return err
 	}
 	defer resolved.Close()
 	for _, name := range []string{"/own/key", "/alias/key", "/alias"} {
-		if access := resolved.Policy.Access(dir + name); access != Denied {
+		if access := resolved.Policy.Access(dir + name); access != sandbox.Denied {
 			return fmt.Errorf("%s: %v", name, access)
 		}
 	}

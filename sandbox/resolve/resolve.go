@@ -1,4 +1,4 @@
-package sandbox
+package resolve
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"sort"
 	"sync"
 
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/sandbox/internal/openat"
 	"github.com/execagent/execagent/sandbox/internal/pathname"
@@ -21,7 +22,7 @@ type Resolved struct {
 	// Policy has only canonical paths: symlinks are followed, the rules of .git
 	// pointer files added, entries that skip missing paths decided. None of its
 	// rules skips. A rule whose path does not exist stays.
-	Policy *Policy
+	Policy *sandbox.Policy
 	// Missing is what needs a placeholder while a process runs, sorted. It has
 	// the names of other processes' placeholders too. A protected name in a
 	// writable root that is itself missing is not there: for a process there is
@@ -40,23 +41,23 @@ type Resolved struct {
 // maxPins bounds the descriptors of a Resolved.
 const maxPins = 1024
 
-// Resolve looks the paths of the policy up in the file system as this process
+// Policy looks the paths of the policy up in the file system as this process
 // sees it, name by name on descriptors. The error names the path that could
 // not be resolved, or the symlink that leads there and could be changed under
 // the policy: what it leads to now is not what it would lead to later
 // (sandbox.md 6.3, 12). It looks at not more than 262144 names, and holds not
 // more than 1024 descriptors. What it cannot bound is how long a file system
 // takes to answer. The caller has to Close the result.
-func (p *Policy) Resolve() (*Resolved, error) { return p.ResolveWithin(maxPins) }
+func Policy(p *sandbox.Policy) (*Resolved, error) { return Within(p, maxPins) }
 
-// ResolveWithin is Resolve that holds not more than so many descriptors.
-func (p *Policy) ResolveWithin(descriptors int) (*Resolved, error) {
+// Within is Policy that holds not more than so many descriptors.
+func Within(p *sandbox.Policy, descriptors int) (*Resolved, error) {
 	r := &Resolved{Policy: p}
 	if !p.Confined {
 		return r, nil
 	}
 	s := resolution{
-		rules: Draft{}, pointers: map[string]string{}, pins: map[string]int{},
+		rules: sandbox.Draft{}, pointers: map[string]string{}, pins: map[string]int{},
 		maxPins: min(descriptors, maxPins), left: maxSteps,
 	}
 	defer s.closePins()
@@ -82,14 +83,14 @@ func (p *Policy) ResolveWithin(descriptors int) (*Resolved, error) {
 func (r *Resolved) Granted() []string {
 	var paths []string
 	for _, rule := range r.Policy.Rules {
-		if rule.Origin == Asked && rule.Access >= Read {
+		if rule.Origin == sandbox.Asked && rule.Access >= sandbox.Read {
 			paths = append(paths, rule.Path)
 		}
 	}
 	return paths
 }
 
-// Close lets go of what Resolve holds open. The policy stays valid.
+// Close lets go of what is held open. The policy stays valid.
 func (r *Resolved) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +102,7 @@ func (r *Resolved) Close() {
 
 // resolution is what becomes of the paths of a policy.
 type resolution struct {
-	rules Draft // by canonical path
+	rules sandbox.Draft // by canonical path
 	seen  []sighting
 	// pointers has the text of .git pointer files by canonical path.
 	pointers map[string]string
@@ -114,9 +115,9 @@ type resolution struct {
 // sighting is a path of the policy and what it leads to.
 type sighting struct {
 	*object
-	asked  string // the path that was looked up
-	what   string // for errors
-	origin Origin // of a rule
+	asked  string         // the path that was looked up
+	what   string         // for errors
+	origin sandbox.Origin // of a rule
 	// rule: path has a rule. Others are the bases of globs, what is private
 	// and what an entry skips.
 	rule    bool
@@ -143,10 +144,10 @@ func (s *resolution) see(what, name string, use func(*sighting) error) error {
 }
 
 // resolve gives the policy of canonical paths.
-func (s *resolution) resolve(p *Policy) (*Policy, error) {
-	policy := &Policy{Confined: true, Network: p.Network}
+func (s *resolution) resolve(p *sandbox.Policy) (*sandbox.Policy, error) {
+	policy := &sandbox.Policy{Confined: true, Network: p.Network}
 	for _, rule := range p.Rules {
-		if rule.Origin == Private {
+		if rule.Origin == sandbox.Private {
 			continue // it follows from the list
 		}
 		if err := s.see(rule.Access.String(), rule.Path, func(o *sighting) error { return s.rule(rule, o) }); err != nil {
@@ -171,7 +172,7 @@ func (s *resolution) resolve(p *Policy) (*Policy, error) {
 			return nil, err
 		}
 	}
-	policy.Globs = CompactGlobs(policy.Globs)
+	policy.Globs = sandbox.CompactGlobs(policy.Globs)
 	var private []string
 	for _, name := range p.Private {
 		if err := s.see("private", name, func(o *sighting) error {
@@ -208,10 +209,10 @@ func (s *resolution) resolve(p *Policy) (*Policy, error) {
 func (s *resolution) judgeProtected() {
 	for name, r := range s.rules {
 		switch {
-		case r.Origin == Protected && (s.rules.Access(pathname.Parent(name)) != Write || pathname.IsPseudo(name)):
+		case r.Origin == sandbox.Protected && (s.rules.Access(pathname.Parent(name)) != sandbox.Write || pathname.IsPseudo(name)):
 			delete(s.rules, name)
-		case r.Origin == Asked && r.Access == Read && s.rules.IsProtected(name):
-			r.Origin = Protected
+		case r.Origin == sandbox.Asked && r.Access == sandbox.Read && s.rules.IsProtected(name):
+			r.Origin = sandbox.Protected
 			s.rules[name] = r
 		}
 	}
@@ -223,7 +224,7 @@ func (s *resolution) judgeProtected() {
 func (s *resolution) judgeTemporary() {
 	for _, name := range slices.Sorted(maps.Keys(s.rules)) { // the outer ones first
 		r := s.rules[name]
-		if name == "/" || r.Access != Write || r.Temporary || !s.rules.Rule(pathname.Parent(name)).Temporary {
+		if name == "/" || r.Access != sandbox.Write || r.Temporary || !s.rules.Rule(pathname.Parent(name)).Temporary {
 			continue
 		}
 		dir, pinned := s.pins[name]
@@ -235,14 +236,14 @@ func (s *resolution) judgeTemporary() {
 }
 
 // rule adds a rule for what its path leads to.
-func (s *resolution) rule(r Rule, o *sighting) error {
+func (s *resolution) rule(r sandbox.Rule, o *sighting) error {
 	o.rule, o.origin = true, r.Origin
 	if r.SkipMissing {
 		if !o.exists() && !o.barred {
 			r.Access = r.Otherwise
 		}
-		r.SkipMissing, r.Otherwise = false, Hidden
-		if r.Access == Hidden {
+		r.SkipMissing, r.Otherwise = false, sandbox.Hidden
+		if r.Access == sandbox.Hidden {
 			o.rule, o.skipped = false, true
 			return nil
 		}
@@ -254,13 +255,13 @@ func (s *resolution) rule(r Rule, o *sighting) error {
 		o.sealed = o.cannotWrite()
 		return nil
 	}
-	if _, ok := s.pins[o.path]; r.Access >= Read && !ok && o.path != "/" && r.Origin != Protected {
+	if _, ok := s.pins[o.path]; r.Access >= sandbox.Read && !ok && o.path != "/" && r.Origin != sandbox.Protected {
 		if len(s.pins) >= s.maxPins {
 			return fmt.Errorf("the sandbox has more than %d paths that exist", s.maxPins)
 		}
 		s.pins[o.path] = o.fd
 	}
-	if r.Access != Write && path.Base(o.path) == ".git" && o.stat.Mode&unix.S_IFMT == unix.S_IFREG {
+	if r.Access != sandbox.Write && path.Base(o.path) == ".git" && o.stat.Mode&unix.S_IFMT == unix.S_IFREG {
 		o.pointer = true
 		text, err := readPointer(o.fd)
 		if err != nil {
@@ -273,13 +274,13 @@ func (s *resolution) rule(r Rule, o *sighting) error {
 
 // checkLinks refuses paths that cross a symlink which can be written under the
 // policy.
-func (s *resolution) checkLinks(policy *Policy) error {
+func (s *resolution) checkLinks(policy *sandbox.Policy) error {
 	for _, o := range s.seen {
 		if o.skipped {
 			continue // nothing depends on it
 		}
 		for _, link := range o.links {
-			if policy.Access(link.Path) == Write {
+			if policy.Access(link.Path) == sandbox.Write {
 				return fmt.Errorf("cannot enforce the sandbox path %s (%s): it crosses the writable symlink %s", o.asked, o.what, link.Path)
 			}
 		}
@@ -289,43 +290,43 @@ func (s *resolution) checkLinks(policy *Policy) error {
 
 // links are the symlinks on the way to what is shown that are not shown
 // themselves, and those that were known before.
-func (s *resolution) links(policy *Policy, known []Link) []Link {
+func (s *resolution) links(policy *sandbox.Policy, known []sandbox.Link) []sandbox.Link {
 	links := slices.Clone(known)
 	for _, o := range s.seen {
-		if !o.rule || policy.Access(o.path) < Read {
+		if !o.rule || policy.Access(o.path) < sandbox.Read {
 			continue
 		}
 		for _, link := range o.links {
 			links = append(links, link.Link)
 		}
 	}
-	links = slices.DeleteFunc(links, func(l Link) bool { return policy.Access(l.Path) >= Read })
+	links = slices.DeleteFunc(links, func(l sandbox.Link) bool { return policy.Access(l.Path) >= sandbox.Read })
 	sort.Slice(links, func(i, j int) bool { return links[i].Path < links[j].Path })
-	return slices.CompactFunc(links, func(a, b Link) bool { return a.Path == b.Path })
+	return slices.CompactFunc(links, func(a, b sandbox.Link) bool { return a.Path == b.Path })
 }
 
 // missing are the names that need a placeholder. The error is about a path
 // where there can be none.
-func (s *resolution) missing(policy *Policy) ([]hold.Missing, error) {
+func (s *resolution) missing(policy *sandbox.Policy) ([]hold.Missing, error) {
 	var all []hold.Missing
 	for _, o := range s.seen {
 		r, ok := s.rules[o.path]
-		if !o.rule || !ok || r.Access == Write || o.exists() || policy.Access(o.at) != Write || pathname.IsPseudo(o.at) {
+		if !o.rule || !ok || r.Access == sandbox.Write || o.exists() || policy.Access(o.at) != sandbox.Write || pathname.IsPseudo(o.at) {
 			continue
 		}
 		root := s.rules[o.at]
 		switch {
-		case r.Origin == Protected && len(o.missing) > 1:
+		case r.Origin == sandbox.Protected && len(o.missing) > 1:
 			continue
 		case o.barred:
 			return nil, fmt.Errorf("cannot enforce the sandbox path %s (%s): %s cannot be searched", o.asked, o.what, o.at)
 		case o.stat.Mode&unix.S_IFMT != unix.S_IFDIR && !hold.IsPlaceholder(&o.stat):
-			if root.Access == Write {
+			if root.Access == sandbox.Write {
 				continue // a file that is writable by itself stays one
 			}
 			return nil, fmt.Errorf("cannot enforce the sandbox path %s (%s): %s is not a directory", o.asked, o.what, o.at)
 		}
-		dir := s.rules[path.Join(o.at, o.missing[0])].Origin == Protected
+		dir := s.rules[path.Join(o.at, o.missing[0])].Origin == sandbox.Protected
 		all = append(all, hold.Missing{Parent: o.at, Name: o.missing[0], Dir: dir, Barred: o.sealed})
 	}
 	sort.Slice(all, func(i, j int) bool {

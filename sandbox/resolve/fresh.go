@@ -1,4 +1,4 @@
-package sandbox
+package resolve
 
 import (
 	"path"
@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch is one thing that Resolve saw.
+// watch is one thing that Policy saw.
 type watch struct {
 	path string // canonical
 	// dir is the descriptor of the directory that has it, if that is pinned,
@@ -29,7 +29,7 @@ const (
 	content               // that it was not changed
 )
 
-// Fresh tells whether what Resolve saw is still there: the objects that the
+// Fresh tells whether what Policy saw is still there: the objects that the
 // policy grants, the symlinks on the way, the .git pointer files, and nothing
 // where nothing was. A placeholder counts as nothing. It is false after Close.
 // It costs one or two calls of the kernel for each rule.
@@ -47,7 +47,7 @@ func (r *Resolved) Fresh() bool {
 	return true
 }
 
-// Descriptors is how many descriptors Resolve holds open until Close.
+// Descriptors is how many descriptors the Resolved holds open until Close.
 func (r *Resolved) Descriptors() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -1,4 +1,4 @@
-package sandbox
+package resolve
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"golang.org/x/sys/unix"
 )
@@ -24,7 +25,7 @@ const maxPointer = 4096
 func (s *resolution) gitDirs() error {
 	for _, pointer := range slices.Sorted(maps.Keys(s.pointers)) {
 		root := pathname.Parent(pointer)
-		if s.rules[root].Access != Write || s.rules[pointer].Access == Write {
+		if s.rules[root].Access != sandbox.Write || s.rules[pointer].Access == sandbox.Write {
 			continue
 		}
 		text, ok := strings.CutPrefix(s.pointers[pointer], "gitdir: ")
@@ -63,12 +64,12 @@ func (s *resolution) seal(pointer, base, text string) (dir string, err error) {
 		name = base + "/" + name
 	}
 	err = s.see("git directory", name, func(o *sighting) error {
-		if s.rules[o.path].Access == Write {
+		if s.rules[o.path].Access == sandbox.Write {
 			return nil
 		}
-		if s.rules.Access(o.path) == Write {
-			o.rule, o.origin = true, GitDir
-			s.rules.Add(Rule{Path: o.path, Access: Read, Origin: GitDir})
+		if s.rules.Access(o.path) == sandbox.Write {
+			o.rule, o.origin = true, sandbox.GitDir
+			s.rules.Add(sandbox.Rule{Path: o.path, Access: sandbox.Read, Origin: sandbox.GitDir})
 		}
 		if o.exists() && !o.barred {
 			dir = o.path

@@ -1,4 +1,4 @@
-package sandbox
+package resolve
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/execagent/execagent/sandbox"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,7 +28,7 @@ func TestResolveIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatalf("one long way: %v", err)
 	}
-	if got := r.Policy.Access(base + "/d/10"); got != Read {
+	if got := r.Policy.Access(base + "/d/10"); got != sandbox.Read {
 		t.Errorf("the long way leads to %v", got)
 	}
 	var lines []string
@@ -68,10 +69,10 @@ func TestResolveWithin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := policy.ResolveWithin(2); err == nil || !strings.Contains(err.Error(), "more than 2 paths that exist") {
+	if _, err := Within(policy, 2); err == nil || !strings.Contains(err.Error(), "more than 2 paths that exist") {
 		t.Errorf("error %v", err)
 	}
-	r, err := policy.ResolveWithin(3)
+	r, err := Within(policy, 3)
 	if err != nil {
 		t.Fatal(err)
 	}

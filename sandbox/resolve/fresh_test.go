@@ -1,10 +1,12 @@
-package sandbox
+package resolve
 
 import (
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/execagent/execagent/sandbox"
 )
 
 func TestFresh(t *testing.T) {
@@ -113,19 +115,19 @@ func TestFreshAtOnce(t *testing.T) {
 }
 
 // ordinary resolves the policy of an ordinary request in real directories.
-func ordinary(b *testing.B) (*Policy, *Resolved) {
+func ordinary(b *testing.B) (*sandbox.Policy, *Resolved) {
 	b.Helper()
 	base := b.TempDir()
 	repo := filepath.Join(base, "home", "user", "src", "project")
 	if err := os.MkdirAll(filepath.Join(repo, ".git"), 0o755); err != nil {
 		b.Fatal(err)
 	}
-	p, err := Profile{
-		Entries: []Entry{
-			{Place: PlaceRoot, Access: Read},
-			{Place: PlaceProjectRoots, Access: Write},
-			{Place: PlaceSlashTmp, Access: Write},
-			{Place: PlaceProjectRoots, Path: ".git", Access: Read, SkipMissing: true},
+	p, err := sandbox.Profile{
+		Entries: []sandbox.Entry{
+			{Place: sandbox.PlaceRoot, Access: sandbox.Read},
+			{Place: sandbox.PlaceProjectRoots, Access: sandbox.Write},
+			{Place: sandbox.PlaceSlashTmp, Access: sandbox.Write},
+			{Place: sandbox.PlaceProjectRoots, Path: ".git", Access: sandbox.Read, SkipMissing: true},
 		},
 		Cwd:            repo,
 		WorkspaceRoots: []string{repo},
@@ -133,7 +135,7 @@ func ordinary(b *testing.B) (*Policy, *Resolved) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r, err := p.Resolve()
+	r, err := Policy(p)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -144,7 +146,7 @@ func ordinary(b *testing.B) (*Policy, *Resolved) {
 func BenchmarkResolve(b *testing.B) {
 	p, _ := ordinary(b)
 	for b.Loop() {
-		r, err := p.Resolve()
+		r, err := Policy(p)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package sandbox
+package resolve
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"golang.org/x/sys/unix"
@@ -58,7 +59,7 @@ func (o *object) cannotWrite() bool {
 
 // crossing is a symlink that was followed.
 type crossing struct {
-	Link
+	sandbox.Link
 	stat unix.Stat_t
 }
 
@@ -77,7 +78,7 @@ func lookup(name string, left *budget) (*object, error) {
 		return nil, err
 	}
 	o.path = path.Join(o.at, path.Join(o.missing...))
-	if len(o.path) > MaxPath {
+	if len(o.path) > sandbox.MaxPath {
 		o.close()
 		return nil, unix.ENAMETOOLONG
 	}
@@ -165,7 +166,7 @@ func (o *object) enter(name string) (target string, ok bool, err error) {
 		return "", false, err
 	}
 	full := path.Join(o.at, name)
-	if len(full) > MaxPath {
+	if len(full) > sandbox.MaxPath {
 		_ = unix.Close(fd)
 		return "", false, unix.ENAMETOOLONG
 	}
@@ -175,7 +176,7 @@ func (o *object) enter(name string) (target string, ok bool, err error) {
 		return "", true, nil
 	}
 	defer func() { _ = unix.Close(fd) }()
-	text := make([]byte, MaxPath)
+	text := make([]byte, sandbox.MaxPath)
 	n, err := unix.Readlinkat(fd, "", text)
 	if err != nil {
 		return "", false, err
@@ -184,7 +185,7 @@ func (o *object) enter(name string) (target string, ok bool, err error) {
 		return "", false, unix.ENAMETOOLONG
 	}
 	target = string(text[:n])
-	o.links = append(o.links, crossing{Link{full, target}, st})
+	o.links = append(o.links, crossing{sandbox.Link{Path: full, Target: target}, st})
 	return target, false, nil
 }
 

@@ -1,4 +1,4 @@
-package sandbox
+package resolve
 
 import (
 	"maps"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/sandbox/internal/openat"
 	"github.com/execagent/execagent/sandbox/internal/pathname"
@@ -35,7 +36,7 @@ var bareNames = []string{"HEAD", "commondir", "config", "config.worktree", "hook
 // a bare repository, and from changing one that is there.
 func (s *resolution) bareRepositories() error {
 	for _, root := range slices.Sorted(maps.Keys(s.rules)) {
-		if s.rules[root].Access != Write || pathname.IsPseudo(root) || insideGit(root) {
+		if s.rules[root].Access != sandbox.Write || pathname.IsPseudo(root) || insideGit(root) {
 			continue
 		}
 		names, err := s.bareNames(root)
@@ -44,7 +45,7 @@ func (s *resolution) bareRepositories() error {
 		}
 		for _, name := range names {
 			err := s.see("protected", path.Join(root, name), func(o *sighting) error {
-				return s.rule(Rule{Path: o.asked, Access: Read, Origin: Protected}, o)
+				return s.rule(sandbox.Rule{Path: o.asked, Access: sandbox.Read, Origin: sandbox.Protected}, o)
 			})
 			if err != nil {
 				return err
@@ -94,7 +95,7 @@ func (s *resolution) bareNames(root string) ([]string, error) {
 	}
 	isFile := func(kind uint32) bool { return kind == unix.S_IFREG || kind == unix.S_IFLNK }
 	switch git := look(".git"); {
-	case s.rules[path.Join(root, ".git")].Access == Write:
+	case s.rules[path.Join(root, ".git")].Access == sandbox.Write:
 		return nil, nil // it was opened: so could its hooks be changed
 	case git == unix.S_IFREG:
 		return nil, nil // it points to a repository, or git fails

@@ -1,4 +1,4 @@
-package sandbox
+package resolve
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/internal/pathname"
 	"golang.org/x/sys/unix"
 )
@@ -131,7 +132,7 @@ func identityOf(st *unix.Stat_t) objectID { return objectID{dev: st.Dev, ino: st
 // crossed is a symlink by which something is granted.
 type crossed struct {
 	asked string // the path in the policy
-	link  Link
+	link  sandbox.Link
 }
 
 // grants finds what r gives away: the writable directories, and the symlinks of
@@ -140,10 +141,10 @@ type crossed struct {
 func (s *resolution) grants(r *Resolved) {
 	for _, o := range s.seen {
 		rule, ok := s.rules[o.path]
-		if !o.rule || !ok || o.origin == Minimal || rule.Access < Read {
+		if !o.rule || !ok || o.origin == sandbox.Minimal || rule.Access < sandbox.Read {
 			continue
 		}
-		if rule.Access == Write && o.exists() && o.stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if rule.Access == sandbox.Write && o.exists() && o.stat.Mode&unix.S_IFMT == unix.S_IFDIR {
 			r.writable = append(r.writable, identityOf(&o.stat))
 		}
 		if o.path == "/" || s.rules.Access(pathname.Parent(o.path)) >= rule.Access {

@@ -1,0 +1,9 @@
+package resolve
+
+import (
+	"testing"
+
+	"github.com/execagent/execagent/sandbox/internal/childtest"
+)
+
+func TestMain(m *testing.M) { childtest.Main(m) }
