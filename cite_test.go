@@ -115,9 +115,7 @@ func TestNothingFromElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, r := range remarks(t) {
 		for _, number := range decision.FindAllString(r.text, -1) {
-			if !r.waits() {
-				t.Errorf("%s names %s: say what was decided", r.where, number)
-			}
+			t.Errorf("%s names %s: say what was decided", r.where, number)
 		}
 		if path.Ext(r.where) != ".md" {
 			continue // tests need paths that do not exist, or that every machine has
@@ -177,8 +175,3 @@ func exists(name string) bool {
 	_, err := os.Stat(name)
 	return err == nil
 }
-
-// unread are the files whose comments still name decisions.
-var unread = []string{"sandbox/backend.go"}
-
-func (r remark) waits() bool { return slices.Contains(unread, strings.SplitN(r.where, ":", 2)[0]) }

@@ -58,7 +58,7 @@ func (e *UnenforceableError) Error() string {
 	return text
 }
 
-// Layers names the layers as the wire does (D12), in the order in which they
+// Layers names the layers as the wire does (sandbox.md 1), in the order in which they
 // are put on. It is not nil.
 func (b Backend) Layers() []string {
 	layers := []string{}
