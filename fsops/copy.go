@@ -8,25 +8,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyChunk is how much the kernel copies between two looks at the context.
+// copyChunk is how much the kernel copies before the context is looked at
+// again.
 const copyChunk = 16 << 20
 
-// Copy copies src to dst. A file keeps its contents and mode and overwrites
-// what dst leads to; a link is made anew as it is. A directory needs
-// recursive; it merges into an existing one, missing parents are made, and
-// fifos, sockets and devices in it are left out. The first error ends the
-// copy and leaves what was copied; so does the context.
+// Copy copies src to dst. A file keeps its contents and mode, and overwrites
+// what dst leads to. A link is made anew as it is. A directory needs recursive:
+// it merges into an existing one, missing parents are made, and fifos, sockets
+// and devices in it are left out. The first error ends the copy and leaves what
+// was copied; so does the end of the context.
 //
-// A file onto itself and a directory into itself, also by way of links, are
-// an [InvalidError] and nothing is touched. Links in the source are never
-// followed, nor is anything below directories that the copy itself made;
-// links that stand in an existing destination are, as for a single file.
+// A file onto itself and a directory into itself, also by way of links, are an
+// [InvalidError] and nothing is touched. Links in the source are never
+// followed, nor are links in directories that the copy itself made. Links that
+// stand in an existing destination are followed, as for a single file.
 func (Host) Copy(ctx context.Context, src, dst string, recursive bool) error {
 	return (*View)(nil).copy(ctx, src, dst, recursive)
 }
 
-// Copy copies src to dst. What is hidden in src is left out; what is denied is
-// an error, as any other, and so is each name that may not come into being.
+// Copy copies src to dst. What is hidden in src is left out. What is denied
+// there is an error, and so is each name in dst that may not come into being.
 func (v *View) Copy(ctx context.Context, src, dst string, recursive bool) error {
 	return v.copy(ctx, src, dst, recursive)
 }
@@ -56,8 +57,8 @@ func (v *View) copy(ctx context.Context, src, dst string, recursive bool) error 
 // copyTarget is a directory to copy into.
 type copyTarget struct {
 	dir
-	// fresh tells that the copy made it, so that no link in it was there
-	// before and none is to be followed.
+	// fresh tells that the copy made it: no link was in it before, so a link in
+	// it is an attack and is not followed.
 	fresh bool
 }
 
@@ -90,7 +91,7 @@ func (v *View) copyFile(ctx context.Context, srcDir dir, src string, to copyTarg
 	if err = fstat(out, &old); err == nil {
 		mode := from.Mode & 0o7777
 		if v != nil {
-			mode &^= unix.S_ISUID | unix.S_ISGID // whoever executes the copy would get the ids of its owner
+			mode &^= unix.S_ISUID | unix.S_ISGID // whoever executed the copy would get our ids
 		}
 		err = overwrite(ctx, in, &from, mode, out, &old, dst)
 	}
@@ -100,14 +101,14 @@ func (v *View) copyFile(ctx context.Context, srcDir dir, src string, to copyTarg
 	return err
 }
 
-// overwrite gives out, which is the file old, the mode and the contents of in.
+// overwrite gives the file old, open as out, the mode and the contents of in.
 func overwrite(ctx context.Context, in int, from *unix.Stat_t, mode uint32, out int, old *unix.Stat_t, dst string) error {
 	if idOf(from) == idOf(old) {
 		return invalidf("destination path %q is the source itself", dst)
 	}
 	if isRegular(old) {
-		// The mode comes first: what the source hides is not to be seen in
-		// the copy for a moment.
+		// The mode comes first: else others could read the contents for a
+		// moment that the mode of the source hides.
 		if old.Mode&0o7777 != mode {
 			if err := unix.Fchmod(out, mode); err != nil {
 				return err
@@ -122,8 +123,8 @@ func overwrite(ctx context.Context, in int, from *unix.Stat_t, mode uint32, out 
 	return copyData(ctx, in, out)
 }
 
-// copyData copies the rest of in to out, inside the kernel where it can: that
-// also shares the blocks where the file system does that.
+// copyData copies the rest of in to out. The kernel does it where it can: it
+// also shares blocks where the file system does.
 func copyData(ctx context.Context, in, out int) error {
 	for copied := false; ; {
 		if err := ctx.Err(); err != nil {
@@ -135,11 +136,12 @@ func copyData(ctx context.Context, in, out int) error {
 		case n > 0:
 			copied = true
 		case !copied:
-			// Devices, other file systems, files of procfs: by hand. A real
-			// error shows there as well.
+			// The kernel does not copy devices, files of procfs, and from one
+			// file system to another: these are copied by hand. A real error
+			// comes again there.
 			return copyByHand(ctx, in, out)
 		default:
-			return err // nil at the end
+			return err // nil at the end of the file
 		}
 	}
 }
@@ -190,7 +192,7 @@ func (v *View) copyTree(ctx context.Context, src, dst string) error {
 }
 
 // checkTarget refuses a dst that is src or below it once links are resolved,
-// and one that may not be written. The end of dst need not exist.
+// and a dst that may not be written. The last names of dst need not exist.
 func (v *View) checkTarget(src, dst string) error {
 	realSrc, err := v.canonicalize(src)
 	if err != nil {
@@ -218,26 +220,26 @@ func (v *View) checkTarget(src, dst string) error {
 	return nil
 }
 
-// treeCopy is a copy under way: the directories it is in, on both sides.
+// treeCopy is a copy under way: the directories that it is in, on both sides.
 type treeCopy struct {
 	view     *View
 	src, dst dirStack
 	levels   []copyLevel
-	// made has every directory copied into. None of them is read as a source,
-	// or a link in the destination that leads into the source would make a
-	// copy without end.
+	// made has every directory that was copied into. None of them is read as a
+	// source: else a link in the destination that leads into the source would
+	// make a copy without end.
 	made   map[fileID]bool
 	reader *dirReader
 }
 
 type copyLevel struct {
 	pending []string // directories seen and not yet entered
-	offset  int64    // where reading of the source goes on
+	offset  int64    // where to go on reading the source
 	fresh   bool
 }
 
-// push goes into the destination directory out, which it owns, for the
-// source directory that was pushed before.
+// push goes into the destination directory out, which the copy owns from now
+// on, for the source directory that was pushed before.
 func (c *treeCopy) push(out dir, fresh bool, name string) error {
 	if err := c.dst.push(out); err != nil {
 		return err
@@ -282,7 +284,8 @@ func (c *treeCopy) run(ctx context.Context) error {
 	return nil
 }
 
-// copyNames copies what the reader holds; directories are left for later.
+// copyNames copies the names that the reader holds. Directories are noted in
+// pending.
 func (c *treeCopy) copyNames(ctx context.Context, l *copyLevel) error {
 	in := c.src.top().dir
 	out := copyTarget{dir: c.dst.top().dir, fresh: l.fresh}

@@ -15,7 +15,7 @@ import (
 
 func TestCopy(t *testing.T) {
 	t.Parallel()
-	// What a copy of d holds, under the name %.
+	// whole is what a copy of d has, under the name %.
 	whole := []string{"%/", "%/a.txt =hello", "%/dang -> nowhere", "%/dl -> sub", "%/link -> a.txt", "%/loop -> loop", "%/sub/", "%/sub/b =b"}
 	named := func(name string, but ...string) []string {
 		var out []string
@@ -31,8 +31,8 @@ func TestCopy(t *testing.T) {
 		name     string
 		src, dst string
 		flat     bool     // recursive is false
-		with     []string // more of the tree
-		new      []string // lines that come, or replace others of the same name
+		with     []string // additions to the tree
+		new      []string // lines that are added, or replace others of the same name
 		err      error
 	}{
 		{name: "file", src: "d/a.txt", dst: "n", flat: true, new: []string{"n =hello"}},
@@ -104,7 +104,7 @@ func TestCopy(t *testing.T) {
 			err := host.Copy(t.Context(), abs(tt.src), abs(tt.dst), !tt.flat)
 			checkErr(t, err, tt.err)
 			if tt.err != nil && tt.err != error(invalid) && len(tt.with) > 0 {
-				return // stopped in the middle
+				return // the copy stopped in the middle
 			}
 			name := func(line string) string { return string(bytes.SplitN([]byte(line), []byte(" "), 2)[0]) }
 			for _, line := range tt.new {
@@ -121,8 +121,8 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// A file onto itself is refused by what it is, not by its name; rpc.md 5.3
-// knows a copy that leaves it empty.
+// A file onto itself is refused by what it is, not by its name: else the copy
+// would leave it empty (rpc.md 5.3).
 func TestCopyOntoHardLink(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "a =text", "d/")
@@ -147,7 +147,7 @@ func TestCopyModes(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "f =x", "over =longer", "t/g =y", "t/sub/")
 	special := uint32(0)
-	if os.Geteuid() == 0 { // from others a write takes these bits
+	if os.Geteuid() == 0 { // a write of any other user takes these bits away
 		special = 0o4000
 	}
 	for name, mode := range map[string]uint32{"f": 0o750 | special, "over": 0o600, "t/g": 0o444, "t/sub": 0o700} {
@@ -175,8 +175,8 @@ func TestCopyModes(t *testing.T) {
 	}
 }
 
-// Contents of several chunks, and from and to file systems that the kernel
-// does not copy between.
+// TestCopyData copies contents of several chunks, and from and to file systems
+// between which the kernel does not copy.
 func TestCopyData(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -15,9 +15,9 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// dig makes a chain of directories x below root. Each that is a multiple of
-// stride deep, but for the last, has the links in it that are given: name,
-// target. It is deeper than paths can be, so the test removes it itself.
+// dig makes a chain of directories x below root, depth deep. Every stride
+// directories, but not in the last one, it makes the links given: name, target.
+// The chain is deeper than paths can be, so dig has the test remove it.
 func dig(t *testing.T, root string, depth, stride int, links map[string]string) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -45,8 +45,8 @@ func dig(t *testing.T, root string, depth, stride int, links map[string]string) 
 	unix.Close(fd)
 }
 
-// within fails when an answer takes longer than anybody should wait for one, on
-// a machine that has nothing else to do.
+// within fails when an answer takes more processor time than anybody should
+// wait for.
 func within(t *testing.T, what string, answer func()) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -68,9 +68,9 @@ func threadTime(t *testing.T) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// Links that lead from one to the next, each through many directories, to
-// where no path leads: what the view answers it answers soon. An attacker's
-// review found tens of seconds.
+// TestViewDeepLinks: links lead from one to the next, each through many
+// directories, to where no path leads. What the view answers it answers soon:
+// this once took tens of seconds.
 func TestViewDeepLinks(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "f =f")
@@ -93,8 +93,8 @@ func TestViewDeepLinks(t *testing.T) {
 	})
 }
 
-// A link that goes up and down far from the base asks for all names again each
-// time.
+// TestViewManyNames: a link that goes up and down far from the base has the
+// rules asked about all names again, each time.
 func TestViewManyNames(t *testing.T) {
 	t.Parallel()
 	root := tree(t)
@@ -112,8 +112,8 @@ func TestViewManyNames(t *testing.T) {
 	}
 }
 
-// A directory full of links, each at its bounds, is refused in the end, and
-// one with as many that lead nearby is not.
+// TestViewManyLinks: a directory full of links, each at its bounds, is refused
+// in the end. One with as many links that lead nearby is not.
 func TestViewManyLinks(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "far/", "near/", "f")
@@ -130,7 +130,8 @@ func TestViewManyLinks(t *testing.T) {
 	checkErr(t, err, invalid)
 }
 
-// More names than a message can carry, counted as they are answered.
+// TestReadDirectoryTooLarge: a directory has more names than a message can
+// carry, counted as they are answered.
 func TestReadDirectoryTooLarge(t *testing.T) {
 	t.Parallel()
 	root, err := os.MkdirTemp("/dev/shm", "fsops-test")

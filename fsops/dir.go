@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxDirectorySize bounds what [ReadDirectory] returns: the bytes of all names
-// and an allowance of 64 for each. More than that no message can carry.
+// MaxDirectorySize bounds what ReadDirectory returns: the bytes of all names
+// and an allowance of 64 for each. No message can carry more.
 const MaxDirectorySize = 48 << 20
 
 const entryAllowance = 64
 
-// maxLinkWork bounds what the links in one directory cost under a policy: the
-// bytes of the paths that its rules are asked about.
+// maxLinkWork bounds what resolving the links of one directory may cost under a
+// policy: the bytes of the paths that its rules are asked about.
 const maxLinkWork = 64 << 20
 
 // DirEntry is one name in a directory.
 type DirEntry struct {
-	// Name has U+FFFD where it is not UTF-8.
+	// Name is UTF-8: U+FFFD stands where the name on disk is not.
 	Name string
 	// IsDirectory and IsFile are about what a link leads to; both are false
 	// for fifos, sockets and devices.
@@ -30,13 +30,14 @@ type DirEntry struct {
 }
 
 // ReadDirectory lists the directory at path in the order of the file system,
-// hidden names included. Links that lead nowhere are left out.
+// names with a leading dot included. Links that lead nowhere are left out.
 func (Host) ReadDirectory(_ context.Context, path string) ([]DirEntry, error) {
 	return (*View)(nil).readDirectory(path)
 }
 
 // ReadDirectory lists the directory at path. Denied names are listed, hidden
-// ones are not. What a link leads to when that is denied or hidden has no type.
+// ones are not. A link to something that is denied or hidden is listed without
+// a type.
 func (v *View) ReadDirectory(_ context.Context, path string) ([]DirEntry, error) {
 	return v.readDirectory(path)
 }
@@ -85,8 +86,8 @@ func (v *View) readDirectory(path string) ([]DirEntry, error) {
 	}
 }
 
-// entryKind is the type of what name leads to, unknown when that is not to be
-// seen. It is false when there is nothing. What it cost is added to work.
+// entryKind is the type of what name leads to; DT_UNKNOWN when the policy hides
+// it. It returns false when there is nothing. It adds its cost to work.
 func (v *View) entryKind(d dir, name string, work *int) (kind byte, ok bool) {
 	var st unix.Stat_t
 	if v == nil {
@@ -108,8 +109,8 @@ func (v *View) entryKind(d dir, name string, work *int) (kind byte, ok bool) {
 // kindOf gives the type of a file as getdents64(2) has it.
 func kindOf(st *unix.Stat_t) byte { return byte(st.Mode & unix.S_IFMT >> 12) }
 
-// lossy replaces what is not UTF-8 by U+FFFD, one for each longest beginning
-// of a character (Unicode 3.9, "substitution of maximal subparts").
+// lossy replaces bytes that are not UTF-8 by U+FFFD, one for each longest
+// beginning of a character (Unicode 3.9, "substitution of maximal subparts").
 func lossy(s string) string {
 	if utf8.ValidString(s) {
 		return s
@@ -137,8 +138,8 @@ type dirReader struct {
 
 func newDirReader() *dirReader { return &dirReader{buf: make([]byte, 32<<10)} }
 
-// fill reads the next names of the directory fd, from where it was left. It
-// returns false at the end.
+// fill reads the next names of the directory fd, from where the last read
+// ended. It returns false at the end.
 func (r *dirReader) fill(fd int) (bool, error) {
 	for {
 		n, err := unix.Getdents(fd, r.buf)
@@ -172,8 +173,8 @@ func (r *dirReader) all(yield func(name []byte, kind byte) bool) {
 	}
 }
 
-// offset is where reading goes on after the names that fill has read; for
-// lseek(2) on the same directory.
+// offset is where to go on after the names that fill has read, for lseek(2) on
+// the same directory.
 func (r *dirReader) offset() int64 {
 	var off int64
 	for rest := r.buf[:r.n]; len(rest) > 0; {

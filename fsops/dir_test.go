@@ -47,7 +47,8 @@ func TestReadDirectory(t *testing.T) {
 	}
 }
 
-// More names than one buffer holds, in the order that the system gives.
+// TestReadDirectoryLarge lists more names than one buffer holds, in the order
+// of the file system.
 func TestReadDirectoryLarge(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -86,7 +87,8 @@ func TestReadDirectoryNoPermission(t *testing.T) {
 	}
 	_, err := host.ReadDirectory(t.Context(), filepath.Join(root, "search"))
 	checkErr(t, err, unix.EACCES)
-	// The type of f is in the directory; where l leads is not.
+	// The type of f can be read in the directory; that of what l leads to can
+	// not.
 	got, err := host.ReadDirectory(t.Context(), filepath.Join(root, "list"))
 	if diff := cmp.Diff([]fsops.DirEntry{{Name: "f", IsFile: true}}, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)

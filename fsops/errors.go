@@ -6,8 +6,8 @@ import (
 	"io/fs"
 )
 
-// InvalidError is a request that the protocol refuses although the system
-// would have had another answer, or none.
+// InvalidError is the error of a request that the protocol refuses, although
+// the system would have had another answer or none.
 type InvalidError struct {
 	// Text names the argument at fault and its value.
 	Text string
@@ -24,9 +24,9 @@ func notRegular(path string) error {
 	return invalidf("path %q is not a regular file", path)
 }
 
-// UnknownHandleError is the use of a file handle that is not open.
+// UnknownHandleError is the error of using a file handle that is not open.
 type UnknownHandleError struct {
-	// ID is the handle that was asked for, at most 32 bytes.
+	// ID is the handle that the request named, at most 32 bytes.
 	ID string
 }
 
@@ -35,8 +35,8 @@ func (e UnknownHandleError) Error() string {
 	return fmt.Sprintf("file handle %q is not open", e.ID)
 }
 
-// pathError gives an errno the shape of the standard library. Errors that are
-// complete already, and nil, pass through.
+// pathError wraps an errno as the standard library does. An InvalidError and
+// nil pass through as they are.
 func pathError(op, path string, err error) error {
 	if err == nil {
 		return nil

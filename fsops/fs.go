@@ -2,16 +2,18 @@ package fsops
 
 import "context"
 
-// FS is the file operations of this package on one file system: all of the host's
-// ([Host]), or what a policy leaves of it ([View], and a client of a helper that
-// has one). [ReadFile] and [WriteFile] work on any of them.
+// FS is the file operations of this package on one file system: all of the
+// host's ([Host]), or what a policy leaves of it ([View], and the client of a
+// helper that has one). [ReadFile] and [WriteFile] work on any of them. The
+// methods of Host tell what each does.
 //
-// Paths are absolute and clean. Errors are those that doc.go lists, and with a
-// helper its own. The context bounds how long the caller waits; an operation that
-// changes something may still be done after the caller was given its error.
-// All methods may run at once.
+// Paths are absolute and clean. Errors are those of the package, and behind a
+// helper also its own. The context bounds how long the caller waits; an
+// operation may still change something after the caller has been given the
+// error of the context. All methods may run at once.
 type FS interface {
-	// OpenRead and OpenWrite return a descriptor, which the caller closes.
+	// OpenRead and OpenWrite return a descriptor of a file, which the caller
+	// closes.
 	OpenRead(ctx context.Context, path string, links Links) (fd int, err error)
 	OpenWrite(ctx context.Context, path string, links Links) (fd int, err error)
 	CreateDirectory(ctx context.Context, path string, recursive bool, links Links) error
@@ -27,8 +29,8 @@ type FS interface {
 	Watchable(path string) error
 }
 
-// Host is the whole file system of the host, as this process may use it. The zero
-// value is the only one.
+// Host is the whole file system of the host, as far as this process may use it.
+// The zero value is ready for use.
 type Host struct{}
 
 var (

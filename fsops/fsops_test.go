@@ -23,10 +23,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // machine may have much else to do.
 const patience = 5 * time.Minute
 
-// host is what most tests work on.
+// host is the file system that tests without a policy work on.
 var host fsops.Host
 
-// tree makes what is described, one line each, in a new directory:
+// tree makes a new directory with what lines describe:
 //
 //	path            an empty file        path =text       a file
 //	path/           a directory          path -> target   a link
@@ -133,9 +133,9 @@ func checkErr(t testing.TB, got, want error) {
 	}
 }
 
-// asUser tells whether the test must do its work: as root it runs the test
-// once more without privileges, where permission bits count, and returns
-// false.
+// asUser returns true if the test is to do its work. As root, for whom
+// permission bits do not count, it runs the test once more as another user and
+// returns false.
 func asUser(t *testing.T) bool {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -25,27 +25,27 @@ const (
 	ModeReplace
 )
 
-// Handles are the files that one connection holds open, by the names it gave
-// them. The zero value is ready for use. All methods may run at once; CloseAll
-// releases everything.
+// Handles are the files that one connection holds open, by the names that it
+// gave them. The zero value is ready for use. All methods may run at once;
+// CloseAll releases everything.
 type Handles struct {
 	mu     sync.Mutex
 	open   map[string]*handle
 	closed bool
 }
 
-// handle is one open file. Users hold mu for reading, so that closing waits
-// for them and the descriptor is never another file under their hands.
+// handle is one open file. Whoever uses fd holds mu for reading. Closing waits
+// for them: else fd could become another file while they use it.
 type handle struct {
 	mode Mode
 	mu   sync.RWMutex
 	fd   int // -1 while opening and after close
 }
 
-// Open holds under id the descriptor that open returns, and closes it when the
-// handle is. Checked in this order: the length of id, that it is not in use,
-// the number of handles; only then open is called, from this goroutine. What
-// is not a regular file is an [InvalidError]; errors of open pass through.
+// Open calls open and holds the descriptor that it returns under id; Close
+// closes it. Before that it checks, in this order, the length of id, that id is
+// not in use, and the number of handles. open is called from this goroutine. A
+// file that is not regular is an [InvalidError]; errors of open pass through.
 func (h *Handles) Open(id string, mode Mode, open func() (fd int, err error)) error {
 	if err := checkHandleID(id); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (h *Handles) Open(id string, mode Mode, open func() (fd int, err error)) er
 	return nil
 }
 
-// open fills f; whoever finds it meanwhile waits.
+// open fills f. Other calls for its id wait for f.mu meanwhile.
 func (f *handle) open(id string, open func() (int, error)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,10 +114,10 @@ func (h *Handles) reserve(id string, f *handle) error {
 	return nil
 }
 
-// ReadBlock reads length bytes (1 to [MaxBlockLength]) at offset, fewer only
-// at the end of the file, which eof tells. The slice comes from alloc. After
-// an error of the system, which an offset over 2^63-1 (EINVAL) and a handle
-// for writing (EBADF) are too, the handle is closed.
+// ReadBlock reads length bytes (1 to [MaxBlockLength]) at offset, fewer only at
+// the end of the file, which eof tells. The slice comes from alloc. An error of
+// the system closes the handle; an offset over 2^63-1 (EINVAL) and a handle for
+// writing (EBADF) are such errors.
 func (h *Handles) ReadBlock(id string, offset, length uint64, alloc Alloc) (block []byte, eof bool, err error) {
 	if err := checkHandleID(id); err != nil {
 		return nil, false, err
@@ -144,8 +144,9 @@ func (h *Handles) ReadBlock(id string, offset, length uint64, alloc Alloc) (bloc
 	return buf[:n], n < len(buf), nil
 }
 
-// WriteBlock writes 1 to [MaxBlockLength] bytes at offset; a gap before it is
-// zero bytes. Errors leave the handle open; one for reading gives EBADF.
+// WriteBlock writes 1 to [MaxBlockLength] bytes at offset; a gap before it
+// reads as zero bytes. An error leaves the handle open. A handle for reading
+// gives EBADF.
 func (h *Handles) WriteBlock(id string, offset uint64, block []byte) error {
 	if err := checkHandleID(id); err != nil {
 		return err
@@ -164,8 +165,8 @@ func (h *Handles) WriteBlock(id string, offset uint64, block []byte) error {
 	return pathError("write", id, f.pwrite(block, int64(offset)))
 }
 
-// Close closes a handle once the calls that use it are done. One that is not
-// open is fine.
+// Close closes a handle once the calls that use it are done. It is no error if
+// the handle is not open.
 func (h *Handles) Close(id string) error {
 	if err := checkHandleID(id); err != nil {
 		return err
@@ -206,7 +207,8 @@ func (h *Handles) acquire(id string) (*handle, error) {
 	return nil, UnknownHandleError{ID: id}
 }
 
-// drop forgets f unless another took its id, and closes it.
+// drop closes f and frees its id, if the id is not that of another handle by
+// now.
 func (h *Handles) drop(id string, f *handle) {
 	h.mu.Lock()
 	if h.open[id] == f {
@@ -220,7 +222,7 @@ func (f *handle) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fd >= 0 {
-		// What was written is in the file; nothing waits for this close.
+		// An error means nothing here: what was written is in the file.
 		_ = unix.Close(f.fd)
 		f.fd = -1
 	}

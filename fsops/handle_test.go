@@ -73,7 +73,7 @@ func TestHandlesOpen(t *testing.T) {
 			unknown(t, err, id)
 		}
 	}
-	// A fifo with a reader opens, and is refused then.
+	// A fifo with a reader can be opened, and is refused then.
 	r, err := os.OpenFile(filepath.Join(root, "d/ff"), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +200,7 @@ func TestWriteBlock(t *testing.T) {
 		t.Errorf("file is %d bytes, %v, want %d", len(got), err, len(want))
 	}
 
-	// Of the wrong kind: a read closes, a write does not.
+	// With a handle of the wrong kind: a read closes it, a write does not.
 	checkErr(t, openHandle(&h, "r", filepath.Join(root, "r"), fsops.ModeRead), nil)
 	checkErr(t, h.WriteBlock("r", 0, []byte("x")), unix.EBADF)
 	_, _, err := h.ReadBlock("r", 0, 1, nil)
@@ -211,8 +211,8 @@ func TestWriteBlock(t *testing.T) {
 	unknown(t, h.WriteBlock("w", 0, []byte("x")), "w")
 }
 
-// Reads of one handle run at once, and closing under them is safe: each gives
-// the right bytes or finds the handle unknown.
+// TestHandlesConcurrent: reads of one handle run at once, and it is closed
+// meanwhile. Each read gives the right bytes or finds the handle unknown.
 func TestHandlesConcurrent(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "a")
@@ -245,7 +245,7 @@ func TestHandlesConcurrent(t *testing.T) {
 		}
 		wg.Go(func() {
 			checkErr(t, h.Close("h"), nil)
-			// The descriptor number is taken again at once.
+			// The number of the descriptor is in use again at once.
 			checkErr(t, openHandle(&h, "other", other, fsops.ModeRead), nil)
 		})
 		wg.Wait()

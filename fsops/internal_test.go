@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The step by step way must answer as the single call does.
+// TestOpenBeneathFallback: opening step by step answers as the single call
+// does.
 func TestOpenBeneathFallback(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.EvalSymlinks(t.TempDir())
@@ -86,7 +87,7 @@ func TestOpenBeneathFallback(t *testing.T) {
 	}
 }
 
-// A name that is a link is opened as such, both ways.
+// TestOpenBeneathLink: a link is opened as such, by both ways of opening.
 func TestOpenBeneathLink(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -111,7 +112,8 @@ func TestOpenBeneathLink(t *testing.T) {
 	}
 }
 
-// Without procfs a view opens objects by name, and only if they are the same.
+// TestViewWithoutProcfs: without procfs a view opens objects by name, and only
+// if they are still the same.
 func TestViewWithoutProcfs(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.EvalSymlinks(t.TempDir())
@@ -169,7 +171,8 @@ func TestViewWithoutProcfs(t *testing.T) {
 	}
 }
 
-// What depends on who asks is read as the resolver is told.
+// TestResolveSelf: links in procfs that depend on the process that reads them
+// lead where the resolver is told.
 func TestResolveSelf(t *testing.T) {
 	t.Parallel()
 	v, err := NewView(Rules{
@@ -188,7 +191,8 @@ func TestResolveSelf(t *testing.T) {
 	}
 }
 
-// A directory that is moved while it is out of the window must be noticed.
+// TestDirStackMoved: a directory that is moved while it is not held open is
+// noticed.
 func TestDirStackMoved(t *testing.T) {
 	t.Parallel()
 	for _, move := range []bool{false, true} {
@@ -221,7 +225,7 @@ func TestDirStackMoved(t *testing.T) {
 			t.Errorf("%d directories are open, want %d", open, maxOpenDirs+1)
 		}
 		if move {
-			// The fourth directory goes elsewhere with all below it.
+			// The fourth directory is moved, with all below it.
 			p := filepath.Join(root, "d/d/d")
 			if err := os.Rename(p, filepath.Join(root, "elsewhere")); err != nil {
 				t.Fatal(err)

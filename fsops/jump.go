@@ -6,9 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// jump goes to the directory before the last name, or before "..", at once
-// where no rule can say no on the way: what lies above a path that may be read
-// may be passed. What it cannot do is left to the steps.
+// jump goes to the directory before the last name, or before "..", in one
+// system call. It may do so only where no rule can say no on the way: whatever
+// lies above a path that may be read may be passed. Where it cannot, run goes
+// step by step.
 func (w *walk) jump() {
 	if w.at.kind != ordinary {
 		return
@@ -35,9 +36,9 @@ func (w *walk) jump() {
 	w.names += n
 }
 
-// leading cuts path before its last name or the first "..". It returns what
-// is before that without "" and ".", of how many names that is, and the rest.
-// There are none when they are longer than a path can be.
+// leading cuts path before its last name or the first "..". It returns the
+// names before that, without "" and ".", their number, and the rest. It returns
+// no names when they are longer than a path can be.
 func leading(path string) (names string, n int, rest string) {
 	var b strings.Builder
 	for rest = path; ; {

@@ -9,8 +9,8 @@ import (
 )
 
 // CreateDirectory makes a directory with mode 0777 less the umask. With
-// recursive it makes missing parents too, and an existing directory is fine;
-// else that is EEXIST and a missing parent ENOENT.
+// recursive it makes missing parents too, and an existing directory is fine.
+// Without, an existing name is EEXIST and a missing parent ENOENT.
 func (Host) CreateDirectory(_ context.Context, path string, recursive bool, links Links) error {
 	var err error
 	switch {
@@ -24,9 +24,9 @@ func (Host) CreateDirectory(_ context.Context, path string, recursive bool, link
 	return pathError("mkdir", path, err)
 }
 
-// CreateDirectory makes a directory. An existing one is fine with recursive,
-// unless it is one that a rule keeps from being written in a directory that
-// may be: that is EROFS, as if it were missing. Without recursive an existing
+// CreateDirectory makes a directory. With recursive an existing one is fine,
+// but for one that a rule keeps from being written in a directory that may be
+// written: that is EROFS, as if it were missing. Without recursive an existing
 // name is EEXIST where it may be written, else EROFS.
 func (v *View) CreateDirectory(_ context.Context, path string, recursive bool, links Links) error {
 	_, err := v.makeDirectory(path, recursive, links.lookup(0))
@@ -41,8 +41,8 @@ func mkdirAt(dir int, path string) error {
 	}
 }
 
-// makeAll makes path and its missing parents. It tells whether path itself
-// is new. The depth is bounded by PATH_MAX.
+// makeAll makes path and its missing parents. It tells whether path itself is
+// new. It calls itself for each parent, which PATH_MAX bounds.
 func (v *View) makeAll(path string) (created bool, err error) {
 	if v != nil {
 		return v.makeDirectory(path, true, 0)
@@ -66,8 +66,8 @@ func (v *View) makeAll(path string) (created bool, err error) {
 	return false, err
 }
 
-// makeBeneath makes path without passing through a link. With recursive
-// whatever is not a directory is ENOTDIR.
+// makeBeneath makes path without passing through a link. With recursive, a name
+// on the way that is no directory is ENOTDIR.
 func makeBeneath(path string, recursive bool) error {
 	if !recursive {
 		if path == "/" {
@@ -128,8 +128,8 @@ func (v *View) makeDirectory(path string, recursive bool, how lookup) (created b
 	return false, unix.EBUSY
 }
 
-// existing is the answer to making a directory at path, where something is.
-// It is ENOENT when that is no longer so.
+// existing is the answer to making a directory at path when something is there.
+// It is ENOENT when that is gone by now.
 func (v *View) existing(path string, recursive bool, how lookup) error {
 	p, err := v.find(v.base, path, how)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Links says what an operation does about symbolic links in its path.
+// Links says what an operation does with symbolic links in its path.
 type Links uint8
 
 const (
@@ -37,14 +37,15 @@ func idOf(st *unix.Stat_t) fileID { return fileID{dev: st.Dev, ino: st.Ino} }
 
 func isRegular(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFREG }
 
-// Every open carries these: nothing leaks into a child, nothing blocks, no
-// terminal becomes ours.
+// openFlags are in every open: no descriptor leaks into a child, no open
+// blocks, and no terminal becomes the controlling one of this process.
 const openFlags = unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
 
 const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY
 
-// openAt is openat(2) with the flags that every open carries. The Go runtime
-// interrupts system calls, and slow file systems answer EINTR to that.
+// openAt is openat(2) with openFlags. It repeats a call that a signal has
+// interrupted: the Go runtime sends signals to its own threads, and slow file
+// systems answer EINTR to them.
 func openAt(dir int, path string, flags int, mode uint32) (int, error) {
 	for {
 		fd, err := unix.Openat(dir, path, flags|openFlags, mode)
@@ -54,8 +55,8 @@ func openAt(dir int, path string, flags int, mode uint32) (int, error) {
 	}
 }
 
-// openBeneath opens path, relative to dir unless absolute, with no symbolic
-// link in any component: one gives ENOTDIR.
+// openBeneath opens path, relative to dir unless absolute, without any symbolic
+// link in it: a link gives ENOTDIR.
 func openBeneath(dir int, path string, flags int) (int, error) {
 	how := unix.OpenHow{
 		Flags:   uint64(flags | openFlags),
@@ -65,7 +66,7 @@ func openBeneath(dir int, path string, flags int) (int, error) {
 		how.Resolve |= unix.RESOLVE_BENEATH
 	}
 	if flags&unix.O_PATH != 0 {
-		// openat2 refuses what openat ignores.
+		// openat2 refuses these beside O_PATH, where openat ignores them.
 		how.Flags &^= unix.O_NONBLOCK | unix.O_NOCTTY
 	}
 	for races := 0; ; {
@@ -74,8 +75,7 @@ func openBeneath(dir int, path string, flags int) (int, error) {
 		case unix.EINTR:
 			continue
 		case unix.EXDEV:
-			// It was moved out of dir between the kernel's look at the name and
-			// at where that is now.
+			// The object was moved out of dir while the kernel looked for it.
 			if races++; races < maxRaces {
 				continue
 			}
@@ -83,7 +83,7 @@ func openBeneath(dir int, path string, flags int) (int, error) {
 		case unix.ELOOP:
 			return -1, unix.ENOTDIR
 		case unix.ENOSYS, unix.EPERM:
-			// Older kernels, and filters that do not know the call.
+			// An old kernel, or a filter that does not know the call.
 			return stepBeneath(dir, path, flags)
 		}
 		return fd, err

@@ -16,8 +16,8 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// swap exchanges a and b over and over until stop is called. It returns after
-// the first time.
+// swap exchanges a and b over and over until stop is called. It returns once it
+// has done so for the first time.
 func swap(t *testing.T, a, b string) (stop func()) {
 	t.Helper()
 	first, end, done := make(chan error), make(chan struct{}), make(chan struct{})
@@ -45,8 +45,8 @@ func swap(t *testing.T, a, b string) (stop func()) {
 	}
 }
 
-// While a directory and a link to a directory outside change places, nothing
-// outside is touched.
+// TestSwappedLinks: while a directory and a link to a directory outside change
+// places, nothing outside is touched.
 func TestSwappedLinks(t *testing.T) {
 	t.Parallel()
 	files := func(prefix string) []string {

@@ -6,16 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxFileSize is how many bytes [ReadFrom] returns at most; rpc.md 5.3.
+// MaxFileSize bounds the files that [ReadFrom] reads, in bytes; that of the
+// reference (rpc.md 5.3).
 const MaxFileSize = 512 << 20
 
-// firstRead is the size of the first buffer for a file that does not say how
-// large it is; procfs(5) writes at most a page at a time.
+// firstRead is the size of the first buffer for a file that claims to be empty,
+// as those of procfs(5) do: the kernel gives out a page of them at a time.
 const firstRead = 4096
 
 // ReadFile returns the contents of the regular file at path: OpenRead of files
-// and [ReadFrom]. So a helper that is behind files opens it, and this process
-// reads.
+// and [ReadFrom]. If files has a helper, that opens the file, and this process
+// reads it.
 func ReadFile(ctx context.Context, files FS, path string, links Links, alloc Alloc) ([]byte, error) {
 	fd, err := files.OpenRead(ctx, path, links)
 	if err != nil {
@@ -49,9 +50,9 @@ func (v *View) OpenRead(_ context.Context, path string, links Links) (fd int, er
 	return fd, pathError("open", path, err)
 }
 
-// ReadFrom returns the contents of fd, which it closes in all cases, also of
-// files in procfs, which claim to be empty. What is not a regular file, and
-// one over [MaxFileSize], is an [InvalidError]; path is for the texts of
+// ReadFrom returns the contents of fd, which it closes in all cases. Files of
+// procfs, which claim to be empty, are read too. What is not a regular file,
+// and one over [MaxFileSize], is an [InvalidError]; path is for the texts of
 // errors. The slice comes from alloc and belongs to the caller.
 func ReadFrom(fd int, path string, alloc Alloc) ([]byte, error) {
 	defer unix.Close(fd)
@@ -78,8 +79,8 @@ func ReadFrom(fd int, path string, alloc Alloc) ([]byte, error) {
 	buf = buf[:min(size, cap(buf))]
 	for n := 0; ; {
 		if n == len(buf) {
-			// Full: usually this is the end, which only a read can tell. It
-			// is not worth a larger buffer.
+			// The buffer is full. Usually the file ends here, which only
+			// another read can tell; that is not worth a larger buffer.
 			var more [1]byte
 			m, err := read(fd, more[:])
 			if err != nil {

@@ -70,7 +70,8 @@ func TestReadFileSocket(t *testing.T) {
 	checkErr(t, err, unix.ENXIO)
 }
 
-// Files of procfs claim to be empty and may be larger than any first guess.
+// TestReadFileProc: files of procfs claim to be empty, and may be larger than
+// any first guess.
 func TestReadFileProc(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/proc/self/status", "/proc/self/maps", "/proc/kallsyms", "/proc/version"} {
@@ -104,8 +105,8 @@ func TestReadFileLimit(t *testing.T) {
 	checkErr(t, err, invalid)
 }
 
-// A buffer larger than asked for, smaller than promised and of the exact size
-// all give the same bytes.
+// TestReadFileAlloc: a buffer larger than asked for, smaller than promised, or
+// of the exact size gives the same bytes.
 func TestReadFileAlloc(t *testing.T) {
 	t.Parallel()
 	want := bytes.Repeat([]byte("0123456789"), 1000)
@@ -151,7 +152,8 @@ func TestReadFileNoPermission(t *testing.T) {
 	checkErr(t, err, unix.EACCES)
 }
 
-// What the caller has no memory for is not read.
+// TestReadFileWithoutMemory: a file that the caller has no memory for is not
+// read.
 func TestReadFileWithoutMemory(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")

@@ -7,26 +7,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errRecursiveRefuse is the one combination that has no meaning; rpc.md 5.2.
+// errRecursiveRefuse is for the one combination of options that means nothing,
+// as in the reference (rpc.md 5.2).
 var errRecursiveRefuse = errors.New("recursive removal does not go with refused links")
 
-// Remove removes path itself, never what a link leads to. A directory goes
-// with all it holds when recursive is set, else it must be empty. With force
-// a missing path is fine. [RefuseLinks] needs recursive to be false.
+// Remove removes path itself, never what a link leads to. With recursive a
+// directory goes with all that it holds, else it must be empty. With force a
+// missing path is fine. [RefuseLinks] does not go with recursive.
 //
-// No link is followed below path, even when one takes the place of a
-// directory meanwhile. The first error ends the removal; so does the context,
+// No link is followed below path, even when one takes the place of a directory
+// meanwhile. The first error ends the removal; so does the end of the context,
 // between directories.
 func (Host) Remove(ctx context.Context, path string, recursive, force bool, links Links) error {
 	return removed(path, force, remove(ctx, path, recursive, links))
 }
 
-// Remove removes path. Nothing is removed when a rule hangs on something in it.
+// Remove removes path. Nothing is removed when a rule is about something in it.
 func (v *View) Remove(ctx context.Context, path string, recursive, force bool, links Links) error {
 	return removed(path, force, v.remove(ctx, path, recursive, links))
 }
 
-// removed makes err the answer of a removal.
+// removed turns err into the answer of Remove.
 func removed(path string, force bool, err error) error {
 	if force && err == unix.ENOENT {
 		return nil
@@ -89,8 +90,8 @@ func (v *View) remove(ctx context.Context, path string, recursive bool, links Li
 	return unix.EBUSY
 }
 
-// removeOnce is to be done again when a directory and something else changed
-// places.
+// removeOnce tries to remove path. It returns again when a directory and
+// something else changed places while it did.
 func (v *View) removeOnce(ctx context.Context, path string, recursive bool, links Links) (again bool, err error) {
 	p, err := v.find(v.base, path, links.lookup(0)|forWriting)
 	if err != nil {
@@ -130,7 +131,7 @@ func unlinkAt(dir int, path string, flags int) error {
 
 // removal is a directory that is being emptied.
 type removal struct {
-	name    string   // in the directory before
+	name    string   // in the directory around it
 	pending []string // directories in it, seen and not yet entered
 	changed bool     // something was removed since the last look from the start
 }
@@ -143,8 +144,8 @@ func (v *View) removeTree(ctx context.Context, parent dir, name string) error {
 		return err
 	}
 	r := newDirReader()
-	// One for each directory of the stack; the first is the parent, of which
-	// only one name is of interest.
+	// todo has an element for each directory of the stack. The first one is the
+	// parent, of which only one name is to go.
 	todo := []removal{{pending: []string{name}}}
 	for {
 		d := &todo[len(todo)-1]
@@ -187,8 +188,9 @@ func (v *View) removeTree(ctx context.Context, parent dir, name string) error {
 		}
 
 		if d.changed {
-			// Some file systems skip names while others go. Look again until
-			// there was nothing left to remove.
+			// Some file systems skip names in a directory while others are
+			// removed from it. So it is read again until a whole pass has
+			// removed nothing.
 			d.changed = false
 			if _, err := unix.Seek(stack.top().fd, 0, unix.SEEK_SET); err != nil {
 				return err
@@ -208,8 +210,8 @@ func (v *View) removeTree(ctx context.Context, parent dir, name string) error {
 	}
 }
 
-// unlinkAll removes what r has read of the directory at, which is d. The
-// directories in it are left for later.
+// unlinkAll removes the names of the directory at that r has read. Directories
+// among them are noted in d.pending.
 func (v *View) unlinkAll(at dir, r *dirReader, d *removal) error {
 	for raw, kind := range r.all {
 		name := string(raw)

@@ -28,7 +28,7 @@ func TestRemove(t *testing.T) {
 	tests := []struct {
 		path string
 		args []args
-		gone int // lines of the tree that go
+		gone int // how many lines of the tree go
 		err  error
 	}{
 		{path: "nope", args: unforced, err: unix.ENOENT},
@@ -79,8 +79,9 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// A tree deeper than any path and than the descriptors that are held open,
-// and a directory of more names than one buffer.
+// TestRemoveDeepAndWide removes a tree that is deeper than any path and than
+// the directories held open, and a directory with more names than one buffer
+// holds.
 func TestRemoveDeepAndWide(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "keep =x", "t/")

@@ -6,15 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rename moves src to dst; links are moved, not followed. Without replace an
-// existing dst is EEXIST. Between mounts it is EXDEV. The errors are those of
-// rename(2).
+// Rename moves src to dst. A link is moved, not followed. Without replace an
+// existing dst is EEXIST. Between mounts the error is EXDEV. All errors are
+// those of rename(2).
 func (Host) Rename(_ context.Context, src, dst string, replace bool) error {
 	return pathError("rename", src, renameAt(unix.AT_FDCWD, src, unix.AT_FDCWD, dst, replace))
 }
 
-// Rename moves src to dst. A directory that holds files which are denied by
-// their names stays where it is (EACCES): elsewhere they would not be.
+// Rename moves src to dst. A directory with files in it that are denied by
+// their names stays where it is (EACCES): at the new place the rules might not
+// deny them.
 func (v *View) Rename(_ context.Context, src, dst string, replace bool) error {
 	return pathError("rename", src, v.rename(src, dst, replace))
 }

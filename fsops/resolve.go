@@ -6,26 +6,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTurns is how often one path may go up through "..", after which the way
-// down is walked again. It bounds the work that links can ask for.
+// maxTurns bounds how often one path may go up through "..", its links
+// included. After each the way down is walked again, so this bounds the work
+// that links can cause.
 const maxTurns = 4 * maxLinks
 
-// maxNames is how many names one path may lead through, those of its links and
-// those walked again after ".." among them. More than a path has room for.
+// maxNames bounds how many names one path may lead through, counting those of
+// its links and those walked again after "..". A path without links has fewer.
 const maxNames = unix.PathMax
 
 // resolver finds what paths lead to under rules (sandbox.md 13). It opens one
 // name at a time, on descriptors that it holds, and reads symbolic links
-// itself: so the canonical path of what it found consists of the names that
-// were opened, and the rules are asked about nothing else. ".." takes a name
-// off that path and goes down again from the base; the kernel is never asked
-// for one, nor for a magic link.
+// itself. So the canonical path of what it finds consists of the names that
+// were opened, and the rules are asked about no other path. At ".." it takes a
+// name off that path and goes down again from the base: the kernel never
+// resolves a "..", nor a magic link (proc(5)).
 type resolver struct {
 	rules Rules
-	// base is the directory "/" of all paths, an O_PATH descriptor.
+	// base is the directory "/" that all paths start from, an O_PATH
+	// descriptor.
 	base dir
-	// self gives the target of the links in procfs that depend on who asks,
-	// "self" and "thread-self"; nil refuses them.
+	// self gives the targets of "self" and "thread-self" in procfs, which
+	// depend on the process that reads them; nil refuses them.
 	self func(name string) (string, error)
 }
 
@@ -35,23 +37,24 @@ type dir struct {
 	path   string // canonical
 	access Access
 	kind   fsKind
-	// procRoot tells that it is the root of a procfs.
+	// procRoot tells that the directory is the root of a procfs.
 	procRoot bool
 }
 
-// workingDir stands for no directory at all: for absolute paths.
+// workingDir is for absolute paths, which start in no directory.
 var workingDir = dir{fd: unix.AT_FDCWD}
 
 // lookup says how a path is resolved.
 type lookup uint8
 
 const (
-	// followLast resolves a link at the end of the path; those before it are.
+	// followLast resolves a link at the end of the path. Links before the end
+	// are always resolved.
 	followLast lookup = 1 << iota
-	// refuseLinks makes a link before the end ENOTDIR; one at the end is the
+	// refuseLinks makes a link before the end ENOTDIR. A link at the end is the
 	// result.
 	refuseLinks
-	// forWriting refuses whatever lies on a file system of the kernel: EROFS.
+	// forWriting refuses all that lies on a file system of the kernel: EROFS.
 	forWriting
 )
 
@@ -62,23 +65,23 @@ func (l Links) lookup(follow lookup) lookup {
 	return follow
 }
 
-// place is where a path leads to: an object, or a name that is not taken.
+// place is where a path leads to: an object, or a name at which nothing is.
 type place struct {
-	// The embedded directory is the object, of whatever type. Its fd is an
-	// O_PATH descriptor, -1 when nothing is there. Hidden access is that of a
-	// directory on the way to what may be read.
+	// The embedded dir is the object, of whatever type. Its fd is an O_PATH
+	// descriptor, -1 when there is no object. A directory that only leads to
+	// what may be read has the access Hidden.
 	dir
 	st unix.Stat_t // of the object
 
-	// in holds the object under name. Its fd is -1 when the path ended in the
-	// base or in "..".
+	// in is the directory that has the object under name. Its fd is -1 when the
+	// path ended in the base or in "..".
 	in     dir
 	name   string
-	shared bool // in.fd is somebody else's
+	shared bool // in.fd belongs to the base or to the caller
 
-	linked bool   // the end of the path was a link
-	slash  bool   // the end of the path was a slash: it can only be a directory
-	target string // of a link that is not to be read
+	linked bool   // a link at the end of the path was resolved
+	slash  bool   // the path ended in a slash: only a directory will do
+	target string // of a link whose target the resolver knows; see self
 }
 
 // close gives all descriptors back.
@@ -96,12 +99,12 @@ func (p *place) exists() bool { return p.fd >= 0 }
 
 func (p *place) fileType() byte { return kindOf(&p.st) }
 
-// errHidden is ENOENT because the rules say so, whatever is there.
+// errHidden is ENOENT because the rules hide the path, whatever is there.
 type errHidden struct{}
 
 func (errHidden) Error() string { return unix.ENOENT.Error() }
 
-// visible makes a hidden object a missing one.
+// visible makes errHidden the ENOENT of a missing object.
 func visible(err error) error {
 	if err == (errHidden{}) {
 		return unix.ENOENT
@@ -113,8 +116,8 @@ func visible(err error) error {
 type walk struct {
 	*resolver
 	how  lookup
-	at   dir  // where it stands
-	own  bool // at.fd is the walk's own
+	at   dir  // the directory where it stands
+	own  bool // at.fd is to be closed
 	rest string
 
 	links, turns, names int
@@ -122,18 +125,19 @@ type walk struct {
 	asked               int // bytes of the paths that the rules were asked about
 }
 
-// resolve finds what name leads to, from d on unless it is absolute. The caller
-// closes the place. A missing name at the end is no error.
+// resolve finds what name leads to. It starts at d unless name is absolute. The
+// caller closes the place. It is no error when the last name is missing.
 //
-// As the kernel refuses a longer path it refuses what has a longer canonical
-// one, ENAMETOOLONG: asking the rules costs time for each name of it.
+// A path whose canonical form is too long for the kernel is ENAMETOOLONG, as a
+// long path itself is: asking the rules about it costs time for each of its
+// names.
 func (r *resolver) resolve(d dir, name string, how lookup) (place, error) {
 	p, _, err := r.measure(d, name, how)
 	return p, err
 }
 
-// measure is resolve. It also tells how many bytes the paths had that the
-// rules were asked about, which is what it costs.
+// measure is resolve, and returns its cost as well: how many bytes the paths
+// had that the rules were asked about.
 func (r *resolver) measure(d dir, name string, how lookup) (p place, asked int, err error) {
 	if len(name) >= unix.PathMax {
 		return place{}, 0, unix.ENAMETOOLONG
@@ -157,7 +161,7 @@ func (w *walk) enter(d dir) {
 	w.at, w.own = d, true
 }
 
-// follow puts the path target before what is left.
+// follow puts the path target before the rest of the path.
 func (w *walk) follow(target string) {
 	if strings.HasPrefix(target, "/") {
 		w.leave()
@@ -205,7 +209,7 @@ func (w *walk) run() (place, error) {
 	}
 }
 
-// count takes n names off what the path has left.
+// count counts n more names of the path, and fails at one too many.
 func (w *walk) count(n int) error {
 	if w.names += n; w.names > maxNames {
 		return unix.ELOOP
@@ -213,8 +217,7 @@ func (w *walk) count(n int) error {
 	return nil
 }
 
-// take goes on with what step found. It is done when that is where the path
-// leads to.
+// take goes on with what step found. It returns done when the path ends there.
 func (w *walk) take(p *place, last, slash bool) (done bool, err error) {
 	if !p.exists() && p.target == "" {
 		if !last {
@@ -251,13 +254,13 @@ func (w *walk) take(p *place, last, slash bool) (done bool, err error) {
 	return true, nil
 }
 
-// finish hands the directory that holds p over to it.
+// finish makes p the result: it gets the directory where the walk stands.
 func (w *walk) finish(p *place, slash bool) {
 	p.in, p.slash, p.linked, p.shared = w.at, slash, w.linked, !w.own
 	w.own = false
 }
 
-// splice goes on where the link p leads to.
+// splice goes on with the target of the link p.
 func (w *walk) splice(p *place, last, slash bool) error {
 	switch {
 	case p.access == Denied:
@@ -284,7 +287,7 @@ func (w *walk) splice(p *place, last, slash bool) error {
 	return nil
 }
 
-// up goes to the directory above, for one ".." and those that follow it.
+// up goes to the directory above, for one ".." and those that directly follow.
 func (w *walk) up() error {
 	if w.turns++; w.turns > maxTurns {
 		return unix.ELOOP
@@ -304,7 +307,7 @@ func (w *walk) up() error {
 	return nil
 }
 
-// here is the place where the walk stands.
+// here is the result when the path ends in the directory where the walk stands.
 func (w *walk) here() (place, error) {
 	p := place{dir: w.at, in: dir{fd: -1}, linked: w.linked}
 	if p.access == Hidden && !w.rules.Leads(p.path) {
@@ -359,7 +362,7 @@ func (w *walk) step(name string, last bool) (place, error) {
 		p.kind, err = fsKindOf(p.fd)
 	}
 	if p.kind == ordinary && w.at.kind != ordinary {
-		p.kind = pseudo // mounted in one, such as the directory of all cgroups
+		p.kind = pseudo // mounted in one, as the tmpfs with the cgroups of old is
 	}
 	if err == nil {
 		err = w.judge(&p)
@@ -371,7 +374,7 @@ func (w *walk) step(name string, last bool) (place, error) {
 	return p, nil
 }
 
-// judge completes the access of p, of which the type is known now.
+// judge completes the access of p, whose type is known now.
 func (w *walk) judge(p *place) error {
 	if p.fileType() == unix.DT_DIR {
 		p.procRoot = p.kind == procfs && w.at.kind != procfs
@@ -381,12 +384,12 @@ func (w *walk) judge(p *place) error {
 		return nil
 	}
 	switch {
-	case p.access == Hidden: // only directories lead on
+	case p.access == Hidden: // only a directory can lead to what may be read
 		return errHidden{}
 	case w.rules.DeniesFile(p.path):
 		p.access = Denied
 	case p.kind == procfs && w.at.kind != procfs && w.how&forWriting == 0:
-		p.access = Denied // mounted here, and there is no telling which it is
+		p.access = Denied // a file of procfs mounted here: nobody can tell which
 	case w.closed(p):
 		p.access = Denied
 	}

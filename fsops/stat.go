@@ -9,8 +9,8 @@ import (
 
 // Metadata describes a file.
 type Metadata struct {
-	// IsDirectory and IsFile are about what a link leads to; both are false
-	// for fifos, sockets and devices.
+	// IsDirectory and IsFile tell what a link leads to. Both are false for
+	// fifos, sockets and devices.
 	IsDirectory, IsFile bool
 	// IsSymlink tells whether the path itself is a link.
 	IsSymlink bool
@@ -27,8 +27,8 @@ func (Host) Stat(_ context.Context, path string, links Links) (Metadata, error) 
 	return m, pathError("stat", path, err)
 }
 
-// Stat describes the file at path. Of what is denied, and of directories that
-// only lead to what may be read, it tells no more than the type.
+// Stat describes the file at path. Of denied objects, and of directories that
+// only lead to what may be read, it tells the type and no more.
 func (v *View) Stat(_ context.Context, path string, links Links) (Metadata, error) {
 	m, err := v.stat(path, links)
 	return m, pathError("stat", path, err)
@@ -145,7 +145,7 @@ func (v *View) canonicalize(path string) (string, error) {
 }
 
 func canonicalize(path string) (string, error) {
-	// Mostly there is no link at all, which one call can tell.
+	// Mostly the path has no link, and one call can tell that.
 	if fd, err := openBeneath(unix.AT_FDCWD, path, unix.O_PATH|unix.O_NOFOLLOW); err == nil {
 		var st unix.Stat_t
 		err = fstat(fd, &st)
@@ -154,8 +154,8 @@ func canonicalize(path string) (string, error) {
 			return path, nil
 		}
 	}
-	// The kernel's own verdict first: the loop below is not asked whether a
-	// link with a trailing slash leads to a directory.
+	// The kernel judges first: the loop below does not look at whether a link
+	// with a trailing slash leads to a directory.
 	var st unix.Stat_t
 	if err := fstatAt(unix.AT_FDCWD, path, &st, 0); err != nil {
 		return "", err
@@ -175,7 +175,7 @@ func canonicalize(path string) (string, error) {
 		}
 		next := resolved + "/" + name
 		n, err := unix.Readlink(next, buf[:])
-		if err == unix.EINVAL { // not a link
+		if err == unix.EINVAL { // next is no link
 			resolved = next
 			continue
 		}

@@ -64,7 +64,7 @@ func TestStat(t *testing.T) {
 
 func TestStatTimes(t *testing.T) {
 	t.Parallel()
-	before := time.Now().Add(-time.Second).UnixMilli() // file systems use a coarse clock
+	before := time.Now().Add(-time.Second).UnixMilli() // the clock of file systems is coarse
 	path := filepath.Join(tree(t, "f"), "f")
 	for _, want := range []int64{1_000_000_000_123, -1500} {
 		if err := os.Chtimes(path, time.Time{}, time.UnixMilli(want)); err != nil {
@@ -133,7 +133,7 @@ func TestCanonicalize(t *testing.T) {
 	if got, err := host.Canonicalize(t.Context(), "/"); got != "/" || err != nil {
 		t.Errorf("Canonicalize(/) = %q, %v", got, err)
 	}
-	// Links to the root keep the slash.
+	// A link to the root leads to "/", not to "".
 	grow(t, root, "r -> /")
 	if got, err := host.Canonicalize(t.Context(), filepath.Join(root, "r")); got != "/" || err != nil {
 		t.Errorf("Canonicalize(r -> /) = %q, %v", got, err)

@@ -10,13 +10,13 @@ import (
 // maxOpenDirs is how many directories of one branch are held open at once.
 const maxOpenDirs = 64
 
-// errMoved is a directory that is not where it was entered: somebody moved
-// it, and going on would work on another tree.
+// errMoved is for a directory that is not where it was entered. Somebody moved
+// it: going on would work on another tree.
 var errMoved = errors.New("directory was moved during the operation")
 
-// dirStack is a chain of directories, each a child of the one before. Only
-// the outermost and the innermost are held open, so depth costs no
-// descriptors; those between are found again through ".." and must be the
+// dirStack is a chain of directories, each a child of the one before. The
+// outermost and the innermost ones are held open, so depth costs no
+// descriptors. Those between are opened again through "..", and must be the
 // same as before.
 type dirStack struct {
 	dirs []stackDir
@@ -45,8 +45,8 @@ func (s *dirStack) push(d dir) error {
 // top is the innermost directory.
 func (s *dirStack) top() stackDir { return s.dirs[len(s.dirs)-1] }
 
-// pop leaves the innermost directory. It tells whether the one before had to
-// be opened anew, which starts it from its first name.
+// pop leaves the innermost directory. It tells whether the one around it had to
+// be opened again, in which case reading starts from its first name.
 func (s *dirStack) pop() (reopened bool, err error) {
 	inner := s.top()
 	s.dirs = s.dirs[:len(s.dirs)-1]

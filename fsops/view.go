@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Access is what a policy allows with the object at a path.
+// Access is what a policy allows to be done with the object at a path.
 type Access uint8
 
 // The kinds of access, from none to all.
@@ -22,26 +22,26 @@ const (
 	Write
 )
 
-// Rules are the policy of a [View]: pure functions of a canonical path, asked
-// for every name of a path, at once by all who use the view. What holds for a
-// path holds for what lies below it, as far as no other rule is nearer.
+// Rules are the policy of a [View]: pure functions of a canonical path. A view
+// asks them about every name of a path, and all who use the view do so at once.
+// A rule for a path holds for all below it that has no nearer rule.
 type Rules struct {
-	// Access is what may be done at path, whether or not something is there.
+	// Access tells what may be done at path, whether or not something is there.
 	Access func(path string) Access
-	// DeniesFile tells whether path is denied to be anything but a directory;
-	// nil denies nothing.
+	// DeniesFile tells whether anything but a directory is denied at path; nil
+	// denies nothing.
 	DeniesFile func(path string) bool
 	// Leads tells whether something strictly below path may be read.
 	Leads func(path string) bool
-	// Bound tells whether a rule lies at or below path, which then may neither
-	// be moved nor removed.
+	// Bound tells whether a rule is about path or something below it. Such a
+	// path may neither be moved nor removed.
 	Bound func(path string) bool
-	// HiddenPIDs are processes whose directories in procfs are closed.
+	// HiddenPIDs are processes whose directories in procfs may not be opened.
 	HiddenPIDs []int
 }
 
-// Watchable tells why a path may not be watched, or nil: a watch would tell when
-// something comes into being there, or changes.
+// Watchable tells why a path may not be watched, or nil: a watch would tell
+// that something comes into being there, or changes.
 func (r *Rules) Watchable(path string) error {
 	switch access := r.Access(path); {
 	case access == Hidden && !r.Leads(path):
@@ -52,33 +52,30 @@ func (r *Rules) Watchable(path string) error {
 	return nil
 }
 
-// View is the file operations of this package under a policy (sandbox.md 9 and
-// 13), an [FS]. They do what those of [Host] do, and besides:
+// View is an [FS] under a policy (sandbox.md 9 and 13). Its methods do what those
+// of [Host] do, but:
 //
 //   - A hidden path is ENOENT, a denied one EACCES, a change of what may only
 //     be read EROFS. A denied object still has a type; its size and times are
 //     0. Directories that only lead to what may be read look the same, and
 //     list nothing else.
 //   - A name comes into being only where both it and the directory around it
-//     may be written. What a rule hangs on is neither moved nor removed
-//     (EBUSY), nor is anything else before that is known.
+//     may be written. What a rule is about is neither moved nor removed
+//     (EBUSY), and nothing beside it is removed before that is known.
 //   - Only regular files and directories are opened; others are an
 //     [InvalidError].
 //   - Nothing on a file system of the kernel is written (EROFS). Of procfs
 //     nothing is read that shows the memory, environment or files of a
 //     process, and of /dev only what every process may have is there.
 //
-// A file with several hard links is judged by the path used. The methods may
-// run at once.
-//
-// A nil View restricts nothing: Host has what it does from the unexported methods
-// of one.
+// A file with several hard links is judged by the path that was used. The methods
+// may run at once. A nil View is for this package: it restricts nothing.
 type View struct {
 	resolver
 	// fds is the directory of this process's descriptors in procfs, -1 where
 	// there is none.
 	fds   int
-	globs bool // there is a DeniesFile
+	globs bool // there are rules about names of files, see checkTree
 	close sync.Once
 }
 
@@ -101,7 +98,7 @@ func NewView(r Rules) (*View, error) {
 	return v, nil
 }
 
-// ownFDs has the descriptors of this process, as links to what they are.
+// ownFDs has the descriptors of this process, as magic links to what they are.
 const ownFDs = "/proc/self/fd"
 
 // openOwnFDs opens ownFDs. It returns -1 where there is no procfs.
@@ -117,7 +114,7 @@ func openOwnFDs() int {
 	return fd
 }
 
-// Close gives back what the view holds, once none of its methods runs any
+// Close closes the descriptors of the view. None of its methods may run any
 // more. It may be called more than once.
 func (v *View) Close() error {
 	v.close.Do(func() {
@@ -129,8 +126,8 @@ func (v *View) Close() error {
 	return nil
 }
 
-// reopen opens the object p once more, for reading or writing. The name that
-// led to it may mean another by now and does not matter.
+// reopen opens the object p, which is open as O_PATH, for reading or writing.
+// Its name may mean another object by now; that does not matter.
 func (v *View) reopen(p *place, flags int) (int, error) {
 	if v.fds >= 0 {
 		return openAt(v.fds, strconv.Itoa(p.fd), flags, 0)
@@ -138,8 +135,8 @@ func (v *View) reopen(p *place, flags int) (int, error) {
 	if p.fileType() == unix.DT_DIR {
 		return openAt(p.fd, ".", flags, 0)
 	}
-	// Nothing but the name is left; O_TRUNC must wait until it is known to
-	// lead to the same file.
+	// Without procfs only the name is left. O_TRUNC has to wait until the name
+	// is known to lead to the same file.
 	fd, err := openAt(p.in.fd, p.name, flags&^unix.O_TRUNC|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return -1, err
@@ -158,7 +155,7 @@ func (v *View) reopen(p *place, flags int) (int, error) {
 	return fd, nil
 }
 
-// readable says why what has this access may not be read.
+// readable says why an object with this access may not be read.
 func (a Access) readable() error {
 	switch a {
 	case Hidden:
@@ -169,7 +166,7 @@ func (a Access) readable() error {
 	return nil
 }
 
-// writable says why what has this access may not be changed.
+// writable says why an object with this access may not be changed.
 func (a Access) writable() error {
 	if a == Read {
 		return unix.EROFS
@@ -188,7 +185,7 @@ func (d *dir) writable() error {
 	return nil
 }
 
-// creatable says why the name may not come into being.
+// creatable says why nothing may come into being under the name.
 func (v *View) creatable(p *place, isDirectory bool) error {
 	switch {
 	case p.access < Read:

@@ -18,8 +18,8 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// model is a tree in memory and what a view must say of it, name by name and
-// without descriptors.
+// model is a tree in memory, and says what a view has to answer about it: name
+// by name, without descriptors.
 type model struct {
 	policy policy
 	nodes  map[string]string // path to "dir", "file" or "-> target"
@@ -34,11 +34,11 @@ func (m model) at(path, node string) fsops.Access {
 	return access
 }
 
-// errByRule is ENOENT because something is hidden.
+// errByRule is the ENOENT of something that is hidden.
 var errByRule = fmt.Errorf("hidden: %w", unix.ENOENT)
 
-// resolve gives the canonical path of a path, "" for its node when there is
-// nothing.
+// resolve gives the canonical path that a path leads to, and the node there: ""
+// when there is nothing.
 func (m model) resolve(path string, follow bool) (canonical, node string, err error) {
 	cur, rest, links := "/", strings.Split(path, "/"), 0
 	for len(rest) > 0 {
@@ -97,7 +97,7 @@ func (m model) resolve(path string, follow bool) (canonical, node string, err er
 	return cur, m.nodes[cur], nil
 }
 
-// answer is what the operation on path must give.
+// answer is what a view has to answer to the operation on path.
 func (m model) answer(op, path string) (string, error) {
 	canonical, node, err := m.resolve(path, op != "rm")
 	if err == nil && node == "" && op != "write" {
@@ -251,7 +251,7 @@ func TestViewModel(t *testing.T) {
 
 		compare := func(op, p string) {
 			if c, _, err := m.resolve(p, true); err == nil && !covers(c, root) {
-				return // a link led out of what the model knows
+				return // a link leads out of the tree of the model
 			}
 			want, wantErr := m.answer(op, p)
 			got, gotErr := operation(context.Background(), v, "", op+" "+p)

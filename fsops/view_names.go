@@ -2,8 +2,8 @@ package fsops
 
 import "golang.org/x/sys/unix"
 
-// checkTree refuses what is to be done with a whole directory when a file in
-// it is denied by its name.
+// checkTree fails if a file in the directory top is denied by its name: then
+// the directory may not be moved or removed as a whole.
 func (v *View) checkTree(top *place) error {
 	if !v.globs {
 		return nil
@@ -28,8 +28,8 @@ func (v *View) checkTree(top *place) error {
 	return nil
 }
 
-// checkNames is checkTree for one directory, which is rel below the top. It
-// adds those in it to the queue.
+// checkNames does that for one directory, which is rel below the top. It adds
+// the directories in it to the queue.
 func (v *View) checkNames(r *dirReader, fd int, path, rel string, queue []string) ([]string, error) {
 	for {
 		more, err := r.fill(fd)

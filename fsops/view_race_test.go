@@ -17,13 +17,13 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// While directories, files and links into forbidden places change places as
-// fast as they can, every operation goes on: nothing forbidden is read,
-// nothing outside changes, and each error is one that some state of the tree
-// explains.
+// TestViewSwapped: directories, files and links into forbidden places change
+// places as fast as they can, while every operation runs. Nothing forbidden is
+// read, nothing outside changes, and some state of the tree explains each
+// error.
 func TestViewSwapped(t *testing.T) {
 	t.Parallel()
-	duration := 30 * time.Second / 4 // for each of eight, at least two at once
+	duration := 30 * time.Second / 4 // for each of the eight, of which at least two run at once
 	if testing.Short() {
 		duration /= 16
 	}
@@ -31,7 +31,7 @@ func TestViewSwapped(t *testing.T) {
 		name string
 		ops  []string
 		errs []unix.Errno
-		// holds tells what an answer must not hold.
+		// holds lists what an answer must not have in it.
 		holds []string
 	}{
 		{"read", []string{"read m/d/f", "read m/d/k/f", "read m/x", "read! m/d/f", "read m/o/f"},
@@ -71,7 +71,8 @@ func TestViewSwapped(t *testing.T) {
 						line := tt.ops[rand.IntN(len(tt.ops))]
 						got, err := operation(t.Context(), v, work, line)
 						for _, bad := range tt.holds {
-							// A link in the tree may be named like its target.
+							// A link in the tree may have the name of its
+							// target.
 							if strings.Contains(strings.ReplaceAll(got, "/forbidden/f", ""), bad) {
 								t.Errorf("%s gives %q", line, got)
 								return
@@ -107,8 +108,8 @@ func TestViewSwapped(t *testing.T) {
 	}
 }
 
-// swapAll exchanges what is in dir, and back, until the end, and makes what the
-// operations took away.
+// swapAll exchanges what is in dir, and back, until end. It makes anew what the
+// operations have removed.
 func swapAll(dir string, end time.Time) {
 	pairs := [][2]string{{"m/d", "m/e"}, {"m/x", "m/y"}, {"m/d", "m/o"}, {"m", "m2"}, {"m/d", "m/x"}, {"m/d/f", "m/y"}, {"m/d/k", "m/e"}}
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -123,8 +124,8 @@ func swapAll(dir string, end time.Time) {
 	}
 }
 
-// exchange swaps two names below dir unless a link is on the way to them: the
-// directories outside are not to be touched by the test itself.
+// exchange swaps two names below dir, unless a link is on the way to them: the
+// test itself must not touch the directories outside.
 func exchange(a, b string) error {
 	in := func(path string) (int, error) {
 		how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
@@ -143,7 +144,7 @@ func exchange(a, b string) error {
 	return unix.Renameat2(from, filepath.Base(a), to, filepath.Base(b), unix.RENAME_EXCHANGE)
 }
 
-// mend makes the directories again that are gone, if m is one itself.
+// mend makes the directories that are gone, if m is a directory.
 func mend(path func(string) string) {
 	if real, err := filepath.EvalSymlinks(path("m")); err != nil || real != path("m") {
 		return

@@ -8,18 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fsKind is what there is to know of a file system.
+// fsKind is what a view has to know of a file system.
 type fsKind uint8
 
 const (
 	ordinary fsKind = iota
-	// pseudo file systems show the kernel; a write there changes the host.
+	// pseudo file systems show the kernel: writing there changes the host.
 	pseudo
-	// procfs is pseudo too, and shows other processes.
+	// procfs is one of those that also shows other processes.
 	procfs
 )
 
-// fsKindOf asks for the file system that holds fd.
+// fsKindOf returns the kind of the file system that fd is on.
 func fsKindOf(fd int) (fsKind, error) {
 	var st unix.Statfs_t
 	for {
@@ -49,12 +49,13 @@ const (
 	fusectlMagic  = 0x65735543
 )
 
-// devices is where a view has devices of its own: of what is there it shows
-// only names that every process may have.
+// devices is the directory of devices. A view shows only those names in it that
+// every process may have.
 const devices = "/dev/"
 
 // stepped tells whether the way to path has a name that special may decide
-// about, where file systems are mounted as they usually are.
+// about, if file systems are mounted where they usually are. jump does not pass
+// such a name.
 func stepped(path string) bool {
 	return strings.HasPrefix(path, devices) || strings.HasPrefix(path, "/proc/") || strings.HasPrefix(path, "/sys/")
 }
@@ -64,14 +65,16 @@ var shownDevices = []string{
 	"fd", "stdin", "stdout", "stderr",
 }
 
-// showsDevice tells whether path is there as far as it is a device.
+// showsDevice tells whether path is outside /dev, or one of the names that are
+// shown in it.
 func showsDevice(path string) bool {
 	name, ok := strings.CutPrefix(path, devices)
 	return !ok || slices.Contains(shownDevices, name)
 }
 
-// special decides about p, a name where the walk stands, when that is a place
-// with rules of its own (sandbox.md 13).
+// special decides about p, a name in the directory where the walk stands, where
+// rules of its own hold: on file systems of the kernel and in /dev (sandbox.md
+// 13).
 func (w *walk) special(p *place) error {
 	switch {
 	case w.how&forWriting != 0 && (strings.HasPrefix(p.path, devices) || w.at.kind != ordinary):
@@ -84,9 +87,9 @@ func (w *walk) special(p *place) error {
 	return nil
 }
 
-// closed tells whether p is on a file system of the kernel and not for every
-// user. The agent may be root, those it works for are not: what is there for
-// root alone are keys, addresses and memory.
+// closed tells whether p is on a file system of the kernel and not open to
+// every user. The agent may be root, its clients are not: what only root can
+// read there is keys, addresses and memory.
 func (w *walk) closed(p *place) bool {
 	if p.kind == ordinary || w.how&forWriting != 0 {
 		return false
@@ -101,18 +104,18 @@ func (w *walk) closed(p *place) bool {
 }
 
 // ofProcess are the names in the directory of a process that give away its
-// memory, addresses, environment and files, or lead into what it sees: what
-// the kernel asks for the right to trace the process for, whatever the mode
-// of the file (proc(5)).
+// memory, addresses, environment and files, or lead into what the process sees.
+// For most of them the kernel itself wants the right to trace the process,
+// whatever the mode of the file (proc(5)).
 var ofProcess = []string{
 	"environ", "mem", "maps", "auxv", "fd", "fdinfo", "map_files", "root", "cwd", "exe", "task",
 	"stack", "syscall", "wchan", "numa_maps", "pagemap", "clear_refs", "personality", "timers", "timerslack_ns",
 	"patch_state", "io", "mountstats", "ksm_stat", "ksm_merging_pages", "seccomp_cache",
 }
 
-// ofKernel are the names in the root of a procfs that give away the memory,
-// the addresses and the log of the kernel. Some are for every user, but say
-// less to one who is not root.
+// ofKernel are the names in the root of a procfs that give away the memory, the
+// addresses and the log of the kernel. Some are open to every user, but tell
+// less to a user who is not root.
 var ofKernel = []string{
 	"kcore", "vmcore", "kmsg", "keys", "key-users", "kallsyms", "modules", "timer_list", "sched_debug",
 	"kpagecount", "kpageflags", "kpagecgroup", "pagetypeinfo", "allocinfo",
@@ -142,7 +145,8 @@ func (w *walk) process(p *place) error {
 }
 
 // hiddenProcess tells whether name, in the root of a procfs, is a hidden
-// process or one of its threads, which have names there that are not listed.
+// process or a thread of one. Threads can be opened there by their ids, which
+// are not listed.
 func (w *walk) hiddenProcess(name string) bool {
 	if _, err := strconv.Atoi(name); err != nil {
 		return false

@@ -17,12 +17,12 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// everything may be written, but for one file: so that only the file system
-// itself can be the reason for a refusal.
+// everything lets all be written but one file, so that only a file system can
+// be the reason for a refusal.
 var everything = policy{rules: []rule{{"/", fsops.Write}, {"/nonexistent", fsops.Denied}}}
 
-// TestViewSpecial has what holds on file systems of the kernel and in /dev,
-// whatever the rules say.
+// TestViewSpecial: rules of their own hold for file systems of the kernel and
+// for /dev, whatever the policy says.
 func TestViewSpecial(t *testing.T) {
 	t.Parallel()
 	const ok = unix.Errno(0)
@@ -120,7 +120,7 @@ func TestViewListsDevices(t *testing.T) {
 			t.Errorf("%s lists %q", dir, got)
 		}
 	}
-	// What lies in procfs is listed, and only that: nothing in it can be seen.
+	// The names in procfs are listed without their types, which nobody may see.
 	got, err := operation(t.Context(), v, "/", "list /proc")
 	if err != nil || !strings.Contains(" "+got+" ", " self? ") || !strings.Contains(" "+got+" ", " version ") {
 		t.Errorf("/proc lists %q, %v", got, err)
@@ -133,7 +133,8 @@ func TestViewListsDevices(t *testing.T) {
 	}
 }
 
-// A fifo that nobody writes, a device that blocks: nothing hangs.
+// TestViewNeverBlocks: neither a fifo that nobody writes nor a device makes an
+// operation wait.
 func TestViewNeverBlocks(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "fifo |", "d/fifo |", "link -> fifo")
@@ -154,7 +155,8 @@ func TestViewNeverBlocks(t *testing.T) {
 	}
 }
 
-// procfs and sysfs are known by what they are, wherever they are mounted.
+// TestViewMountedElsewhere: procfs and sysfs are known by what they are,
+// wherever they are mounted.
 func TestViewMountedElsewhere(t *testing.T) {
 	const marker = "FSOPS_TEST_MOUNTS"
 	root := os.Getenv(marker)
@@ -208,11 +210,11 @@ func TestViewMountedElsewhere(t *testing.T) {
 	}
 }
 
-// No descriptor is left behind, whatever the outcome.
+// TestViewDescriptors: no descriptor is left open, whatever the outcome.
 func TestViewDescriptors(t *testing.T) {
 	if os.Getenv("FSOPS_TEST_ALONE") == "" {
 		t.Parallel()
-		// Other tests open files meanwhile.
+		// In a process of its own, since other tests open files meanwhile.
 		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.count=1", "-test.v")
 		cmd.Env = append(os.Environ(), "FSOPS_TEST_ALONE=1", "GORACE=atexit_sleep_ms=0")
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
@@ -252,8 +254,8 @@ func TestViewDescriptors(t *testing.T) {
 	}
 }
 
-// A link that goes up and down, a chain of links and a tree as deep as paths
-// can be end somewhere.
+// TestViewBounds: a link that goes up and down, a chain of links, and a tree as
+// deep as paths can be come to an end.
 func TestViewBounds(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "a/b/c/f =f", "zigzag -> "+strings.Repeat("a/../", 200)+"a/b/c/f", "zig -> "+strings.Repeat("a/../", 20)+"a/b/c/f",

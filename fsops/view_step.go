@@ -4,11 +4,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The steps of walks, copies and removals. Each takes a name in a directory,
-// or any path from there. On a nil View they are the plain system calls.
+// The steps of walks, copies and removals. Each takes a name in a directory, or
+// any path from there. On a nil View each is a plain system call.
 
-// maxRaces is how often a name may appear, vanish or change its type between
-// the look at it and the call before that is given up.
+// maxRaces is how often an operation starts over because a name appeared,
+// vanished or changed its type between the look at it and the call.
 const maxRaces = 64
 
 // find resolves name, which must lead to something.
@@ -35,8 +35,8 @@ func (v *View) lstat(d dir, name string, st *unix.Stat_t) error {
 	return nil
 }
 
-// target describes what name leads to. It tells whether that, or the way to
-// it, is denied, which the description of a denied object itself is not.
+// target describes what name leads to. It tells whether the way there, or the
+// object, is denied: the description of a denied object does not show that.
 func (v *View) target(d dir, name string, st *unix.Stat_t) (denied bool, err error) {
 	if v == nil {
 		return false, fstatAt(d.fd, name, st, 0)
@@ -68,8 +68,8 @@ func (v *View) shows(d dir, name []byte, kind byte) bool {
 	return kind == unix.DT_DIR && v.rules.Leads(path) && showsDevice(path)
 }
 
-// openDir opens a directory to list it. What is none, also a link that is not
-// followed, is ENOTDIR.
+// openDir opens a directory to list it. Anything else is ENOTDIR, also a link
+// that is not followed.
 func (v *View) openDir(d dir, name string, follow bool) (dir, error) {
 	if v == nil {
 		flags := dirFlags
@@ -104,8 +104,8 @@ func (v *View) lookupDir(d dir, name string, how lookup) (dir, error) {
 	return found, err
 }
 
-// openSource opens a file for reading. A link is ELOOP; what else is no
-// regular file may be opened or be an error.
+// openSource opens a file for reading. A link is ELOOP. Other types may be
+// opened or be an error.
 func (v *View) openSource(d dir, name string) (int, error) {
 	if v == nil {
 		return openAt(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW, 0)
@@ -131,8 +131,8 @@ func (v *View) openForRead(d dir, name string, how lookup) (int, error) {
 	return v.reopen(&p, unix.O_RDONLY)
 }
 
-// openTarget opens a file for writing as it is, or creates it with mode. In a
-// fresh directory it must not be there yet.
+// openTarget opens a file for writing without emptying it, or creates it with
+// mode. In a fresh directory it must not exist yet.
 func (v *View) openTarget(d dir, name string, fresh bool, mode uint32) (int, error) {
 	flags, how := unix.O_WRONLY|unix.O_CREAT, followLast|forWriting
 	if fresh {
@@ -192,8 +192,8 @@ func (v *View) openExisting(p *place, name string, flags int) (int, error) {
 	return v.reopen(p, unix.O_WRONLY|flags&unix.O_TRUNC)
 }
 
-// makeDir makes the directory name and opens it; an existing one, also through
-// a link, is as good. It tells whether the directory is new.
+// makeDir makes the directory name and opens it. An existing directory will do,
+// also through a link. It tells whether the directory is new.
 func (v *View) makeDir(d dir, name string) (made dir, fresh bool, err error) {
 	if v == nil {
 		err = mkdirAt(d.fd, name)
@@ -206,7 +206,7 @@ func (v *View) makeDir(d dir, name string) (made dir, fresh bool, err error) {
 	}
 	made, err = v.openDir(d, name, !fresh)
 	if !fresh && (err == unix.ENOTDIR || err == unix.ENOENT) {
-		err = unix.EEXIST // a file or dangling link stands there
+		err = unix.EEXIST // a file or a dangling link is there
 	}
 	return made, fresh, err
 }
@@ -228,7 +228,7 @@ func (v *View) mkdir(d dir, name string, how lookup) (created bool, err error) {
 	return err == nil, err
 }
 
-// readLink reads the link that name is.
+// readLink reads the symbolic link name.
 func (v *View) readLink(d dir, name string) (string, error) {
 	if v == nil {
 		return readLinkAt(d.fd, name)
@@ -266,8 +266,8 @@ func (v *View) symlink(target string, d dir, name string) error {
 	return unix.EEXIST
 }
 
-// unlink removes name from d, below which no rule lies; flags are those of
-// unlinkat(2).
+// unlink removes name from d. The caller has made sure that no rule is about
+// anything in d. flags are those of unlinkat(2).
 func (v *View) unlink(d dir, name string, flags int) error {
 	if v != nil {
 		if err := d.writable(); err != nil {

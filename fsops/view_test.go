@@ -16,8 +16,8 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// policy is a list of rules, longest path first once it is sorted, and denied
-// endings of file names.
+// policy is a list of rules, which view sorts by length, longest path first,
+// and denied endings of file names.
 type policy struct {
 	rules  []rule
 	denied []string
@@ -83,7 +83,7 @@ func (p policy) view(t testing.TB, root string, hidden ...int) *fsops.View {
 	return v
 }
 
-// The policies of the tables.
+// The policies of the tables below.
 var (
 	// readOnly may read everything but what is denied.
 	readOnly = policy{
@@ -99,7 +99,7 @@ var (
 		}, readOnly.rules...),
 		denied: readOnly.denied,
 	}
-	// partial sees nothing but parts of repo.
+	// partial may read nothing but parts of repo.
 	partial = policy{rules: []rule{
 		{"repo/d", fsops.Read}, {"repo/d/w", fsops.Write}, {"repo/d/no", fsops.Denied}, {"repo/vault", fsops.Denied},
 		{"repo/f.txt/x", fsops.Read},
@@ -137,7 +137,8 @@ func writeAll(v *fsops.View, path, text string, links fsops.Links) error {
 	return fsops.WriteTo(fd, path, []byte(text))
 }
 
-// operation is one request: an operation and its paths below the root.
+// operation does one operation of a view. line has its word and paths, below
+// root if relative:
 //
 //	read P   write P   mkdir P   mkdirs P   stat P   real P   list P   walk P
 //	rm P     rmr P     rmf P     cp P Q     cpr P Q  mv P Q   mvr P Q
@@ -218,15 +219,15 @@ func operation(ctx context.Context, v *fsops.View, root, line string) (string, e
 	panic("unknown operation " + op)
 }
 
-// TestView has the rows of sandbox.md 9 and of the public escape attempts that
-// are about files.
+// TestView has the rows of sandbox.md 9 about files, and those of the public
+// attempts to escape.
 func TestView(t *testing.T) {
 	t.Parallel()
 	const ok = unix.Errno(0)
 	tests := []struct {
 		name   string
 		policy policy
-		ops    map[string]error // ok where it works
+		ops    map[string]error // ok if there is none
 	}{
 		{"read-only place", readOnly, map[string]error{
 			"write repo/f.txt": unix.EROFS, "write repo/new": unix.EROFS, "write /etc/hosts": unix.EROFS,
@@ -327,7 +328,7 @@ func TestView(t *testing.T) {
 						t.Errorf("error %v", err)
 					}
 					return
-				case nil: // some other error
+				case nil: // any error
 					if err == nil {
 						t.Error("no error")
 					}
@@ -335,7 +336,7 @@ func TestView(t *testing.T) {
 					checkErr(t, err, want)
 				}
 				after := list(t, root)
-				if strings.HasPrefix(line, "cpr") { // what was copied before stays
+				if strings.HasPrefix(line, "cpr") { // what was copied before the error stays
 					after = slices.DeleteFunc(after, func(s string) bool { return !slices.Contains(before, s) })
 				}
 				if diff := gocmp.Diff(before, after); diff != "" {
@@ -346,7 +347,7 @@ func TestView(t *testing.T) {
 	}
 }
 
-// What operations find, and what of it they hide.
+// TestViewResults: what operations find under a policy, and what they hide.
 func TestViewResults(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -413,7 +414,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// A copy under a policy gives nobody the ids of its owner.
+// TestViewCopiesNoSetID: a copy under a policy lends nobody the ids of its
+// owner.
 func TestViewCopiesNoSetID(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "f =x", "over =y")

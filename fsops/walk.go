@@ -18,22 +18,23 @@ const (
 	MaxWalkSize        = 4 << 20
 )
 
-// ErrNotUTF8 stands in a [WalkError] for a name that has no text form.
+// ErrNotUTF8 is the error in a [WalkError] for a name that is not UTF-8: the
+// answer could not have it.
 var ErrNotUTF8 = errors.New("file name is not UTF-8")
 
 // WalkOptions bounds a walk. Only the limits are required.
 type WalkOptions struct {
-	// MaxDepth is how deep a directory may be to be entered; the root is
-	// at 0 and always is.
+	// MaxDepth is the depth of the deepest directories that are entered. The
+	// root is at depth 0 and is always entered.
 	MaxDepth uint64
 	// MaxDirectories counts entered directories, the root among them.
 	MaxDirectories uint64
-	// MaxEntries counts the names looked at, listed or not.
+	// MaxEntries counts the names that are looked at, listed or not.
 	MaxEntries uint64
 	// FollowDirectoryLinks lists and enters links to directories, each real
 	// directory once. Links to files are never listed.
 	FollowDirectoryLinks bool
-	// PruneHidden lists directories with a leading dot, but enters none.
+	// PruneHidden lists directories with a leading dot without entering them.
 	PruneHidden bool
 	// Size is what one entry (err is nil) or error adds to the size of the
 	// answer. It is called once for each, in order; nil counts the bytes of
@@ -47,15 +48,16 @@ type WalkEntry struct {
 	IsDirectory bool
 }
 
-// WalkError is a name or directory that could not be looked at. Err is an
-// errno or [ErrNotUTF8]; then the name in Path has U+FFFD for what is not UTF-8.
+// WalkError is a name or directory that could not be looked at. Err is an errno
+// or [ErrNotUTF8]. With the latter the name in Path has U+FFFD for what is not
+// UTF-8.
 type WalkError struct {
 	Path string
 	Err  error
 }
 
-// WalkResult is what a walk found, in breadth-first order, the names of one
-// directory in the order of their bytes. The root is not listed.
+// WalkResult is what a walk found, in breadth-first order; names of one
+// directory are in the order of their bytes. The root is not listed.
 type WalkResult struct {
 	Entries []WalkEntry
 	Errors  []WalkError
@@ -63,12 +65,12 @@ type WalkResult struct {
 	Truncated bool
 }
 
-// Walk lists what is under root. A root that is a file is empty, and so is a
-// link when links are not followed; a missing one is an error. A context that
-// ends is noticed between names.
+// Walk lists what is under root. A root that is a file has nothing under it,
+// and so has a link when links are not followed. A missing root is an error.
+// The end of the context is noticed between names.
 //
-// Without FollowDirectoryLinks no link is ever followed, even when it takes
-// the place of a directory during the walk.
+// Without FollowDirectoryLinks no link is ever followed, even when it takes the
+// place of a directory during the walk.
 func (Host) Walk(ctx context.Context, root string, o WalkOptions) (WalkResult, error) {
 	return (*View)(nil).walk(ctx, root, o)
 }
@@ -104,7 +106,7 @@ func (v *View) walk(ctx context.Context, root string, o WalkOptions) (WalkResult
 	d, err := v.openDir(workingDir, root, o.FollowDirectoryLinks)
 	switch {
 	case err == unix.ENOTDIR:
-		return WalkResult{}, nil // it is a link
+		return WalkResult{}, nil // root is a link
 	case err != nil:
 		w.fail(root, err)
 		return w.result, nil
@@ -125,7 +127,7 @@ type walker struct {
 	o      WalkOptions
 	root   string
 	result WalkResult
-	size   int // of the result, as Options.Size has it
+	size   int // of the result, as WalkOptions.Size counts it
 	full   bool
 
 	queue       []walkDir
@@ -133,8 +135,8 @@ type walker struct {
 	visited     uint64
 	seen        map[fileID]bool // nil when links are not followed
 	reader      *dirReader
-	// names has whole paths, each with a NUL and the type of the file behind
-	// it: they are sorted as the strings they are.
+	// names has the path of each name in the directory, with a NUL and the type
+	// of the file behind it, so that sorting the strings sorts the paths.
 	names []string
 }
 
@@ -196,8 +198,8 @@ func (w *walker) enter(ctx context.Context, at dir, path string, d walkDir) erro
 		w.fail(path, err)
 		return nil
 	}
-	// A directory that may be read but not searched gives names and nothing
-	// else; asking for "." in it is the cheapest way to know.
+	// A directory that may be read and not searched gives names and nothing
+	// else. To look at "." in it is the cheapest way to find out.
 	var st unix.Stat_t
 	searchErr := fstatAt(at.fd, ".", &st, 0)
 
@@ -221,7 +223,7 @@ func (w *walker) enter(ctx context.Context, at dir, path string, d walkDir) erro
 			continue
 		}
 		if err := ctx.Err(); err != nil {
-			return err // links may lead a long way
+			return err // following links can take long
 		}
 		kind, id, err := w.kind(at, name, entry[len(entry)-1])
 		switch {
@@ -239,8 +241,8 @@ func (w *walker) enter(ctx context.Context, at dir, path string, d walkDir) erro
 	return nil
 }
 
-// kind returns what name is; the id only of directories and only when links
-// are followed.
+// kind returns the type of name. It returns the id of directories only, and
+// only when links are followed.
 func (w *walker) kind(at dir, name string, kind byte) (byte, fileID, error) {
 	var st unix.Stat_t
 	if kind == unix.DT_UNKNOWN {
@@ -264,9 +266,9 @@ func (w *walker) kind(at dir, name string, kind byte) (byte, fileID, error) {
 	return kindOf(&st), idOf(&st), err
 }
 
-// read collects the names of a directory in order. Of a huge directory it
-// holds no more than the walk may still look at, and one to know that there
-// are more.
+// read collects the names of a directory in order. Of a huge directory it keeps
+// no more than the walk may still look at, and one more to know that something
+// is missing.
 func (w *walker) read(ctx context.Context, at dir, prefix string) error {
 	keep := int(w.o.MaxEntries-w.visited) + 1
 	w.names = w.names[:0]
@@ -323,7 +325,8 @@ func (w *walker) fail(path string, err error) {
 	}
 }
 
-// fits adds to the size of the result. What does not fit ends the walk.
+// fits adds an entry to the size of the result. It returns false, which ends
+// the walk, when the entry does not fit.
 func (w *walker) fits(path string, err error) bool {
 	if w.full {
 		return false

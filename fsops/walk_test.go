@@ -16,8 +16,8 @@ import (
 
 var limits = fsops.WalkOptions{MaxDepth: 10, MaxDirectories: 100, MaxEntries: 1000}
 
-// walk gives a result as one line: entries, directories with a slash, then
-// errors in brackets, then "..." when truncated.
+// walk returns a result in one line: entries, directories with a slash, then
+// errors in brackets, then "..." if it is truncated.
 func walk(t testing.TB, root, path string, o fsops.WalkOptions) (string, error) {
 	t.Helper()
 	res, err := host.Walk(t.Context(), filepath.Join(root, path), o)
@@ -39,7 +39,7 @@ func walk(t testing.TB, root, path string, o fsops.WalkOptions) (string, error) 
 	return strings.Join(out, " "), err
 }
 
-// What is wanted here was observed on the reference.
+// TestWalk: the results wanted are those of the reference.
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "t/a/1", "t/b/2", "t/c/3", "t/c/d/4", "t/c/d/e/5", "t/z", "t/la -> a", "t/lz -> z",
@@ -61,7 +61,7 @@ func TestWalk(t *testing.T) {
 		{name: "prune", path: "t", set: func(o *fsops.WalkOptions) { o.PruneHidden = true }, want: top + below},
 		{name: "entries 1", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 1 }, want: "t/.h/ ..."},
 		{name: "entries 5", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 5 }, want: "t/.h/ t/.hf t/a/ t/b/ t/c/ ..."},
-		// The fifo and the links are looked at as well.
+		// The fifo and the links count as well.
 		{name: "entries 10", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 10 }, want: top[:len(top)-4] + " ..."},
 		{name: "entries 11", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 11 }, want: top + " ..."},
 		{name: "entries 12", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 12 }, want: top + " t/.h/x ..."},
@@ -101,7 +101,8 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// A directory is entered once, under the first name met.
+// TestWalkAliases: a directory is entered once, under the first name that leads
+// to it.
 func TestWalkAliases(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -153,8 +154,8 @@ func TestWalkNames(t *testing.T) {
 	}
 }
 
-// Of a directory with more names than the limit the first in order are listed,
-// whatever the order of the file system.
+// TestWalkLargeDirectory: of a directory with more names than the limit the
+// first in order are listed, whatever the order of the file system.
 func TestWalkLargeDirectory(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

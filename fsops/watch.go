@@ -12,24 +12,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxMissingPaths is how many paths one [Watch] takes; rpc.md 5.6.
+// MaxMissingPaths is how many paths one [Watch] takes, as in the reference
+// (rpc.md 5.6).
 const MaxMissingPaths = 64
 
-// maxWatchedDirs bounds the kernel's watches behind one [Watch]; a user has
-// a limited number of them (inotify(7), max_user_watches).
+// maxWatchedDirs bounds the watches of the kernel for one [Watch]: a user has a
+// limited number of them (inotify(7), max_user_watches).
 const maxWatchedDirs = 1024
 
 // ErrNotWatchable says that there is nothing to wait for: no path was given or
-// too many, one exists already, leads through a link or lies under a file, or
-// the present path is not there. It tells nothing of where a link leads.
+// too many, a missing path exists already, leads through a link or lies under a
+// file, or the present path is not there. It tells nothing of where a link
+// leads.
 var ErrNotWatchable = errors.New("nothing to watch")
 
-// Watch waits once for a path to appear. It is inotify(7) on every directory
-// on the way to the paths, asked only about the names on the way.
+// Watch waits once for a path to appear. It uses inotify(7) on every directory
+// on the way to its paths, and looks at events for the names on the way only.
 type Watch struct {
 	file *os.File // inotify
-	// names has, for each watched directory, the names that matter in it; true
-	// when a change of contents does too.
+	// names has, for each watched directory, the names that matter in it; the
+	// value is true when a change of contents matters too.
 	names   map[int32]map[string]bool
 	changed chan struct{}
 	done    chan struct{}
@@ -42,14 +44,15 @@ func (Host) Watchable(string) error { return nil }
 func (v *View) Watchable(path string) error { return v.rules.Watchable(path) }
 
 // WatchMissing watches until one of the missing paths, or the first missing
-// directory above it, appears, or until present (when not empty) is modified,
+// directory above it, appears; or until present, if not empty, is modified,
 // removed or replaced. A directory as present is modified by a change of its
-// mode, owner or times. It also ends when a directory above is moved, removed
-// or changes its mode, since the paths may then be others. Links are not
-// followed.
+// mode, owner or times. The watch also ends when a directory above is moved,
+// removed or changes its mode, since the paths may be others then. Links are
+// not followed.
 //
-// Any error means that nothing is watched; [ErrNotWatchable] is the expected
-// one. The caller closes the watch.
+// With an error nothing is watched; [ErrNotWatchable] is the expected one. The
+// caller closes the watch. It has to ask an [FS] about each path first, see
+// Watchable.
 func WatchMissing(missing []string, present string) (*Watch, error) {
 	if len(missing) == 0 || len(missing) > MaxMissingPaths {
 		return nil, fmt.Errorf("%w: %d missing paths are not between 1 and %d", ErrNotWatchable, len(missing), MaxMissingPaths)
@@ -85,23 +88,23 @@ func WatchMissing(missing []string, present string) (*Watch, error) {
 }
 
 // Changed is closed when something happened. It stays open when the watch is
-// closed before.
+// closed first.
 func (w *Watch) Changed() <-chan struct{} { return w.changed }
 
 // Done is closed when the watch has ended, by a change or by Close.
 func (w *Watch) Done() <-chan struct{} { return w.done }
 
-// Close ends the watch and waits until it has. It may be called more than
+// Close ends the watch and waits for its goroutine. It may be called more than
 // once.
 func (w *Watch) Close() {
 	_ = w.file.Close() // already closed after a change
 	<-w.done
 }
 
-// add watches every directory on the way to path, from the root on, each
-// before the name in it is looked at: so nothing can change unseen. It goes
-// from directory to directory, since a link that takes the place of one on the
-// way would lead it where the answer tells what is there.
+// add watches every directory on the way to path, from the root on, each before
+// the name in it is looked at: so nothing can change unseen. It opens each
+// directory from the one before. A link that takes the place of a directory on
+// the way would lead it elsewhere, and its answer would tell what is there.
 func (w *Watch) add(inotify int, path string, present, byFD bool) error {
 	at, err := openAt(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -197,11 +200,11 @@ func (w *Watch) matters(events []byte) bool {
 	for len(events) > 0 {
 		wd, mask, name, n := parseEvent(events)
 		if n == 0 {
-			return true // cannot be; better once too often
+			return true // this cannot happen; better one change too many
 		}
 		events = events[n:]
 		if mask&(unix.IN_Q_OVERFLOW|unix.IN_IGNORED|unix.IN_UNMOUNT) != 0 {
-			return true // events were lost, or the directory was
+			return true // events were lost, or the directory is gone
 		}
 		contents, ok := w.names[wd][string(name)]
 		if ok && (contents || mask&unix.IN_MODIFY == 0) {

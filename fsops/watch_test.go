@@ -11,7 +11,8 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// What fires and what does not was observed on the reference.
+// TestWatchMissing: what ends a watch, and what does not, is as in the
+// reference.
 func TestWatchMissing(t *testing.T) {
 	t.Parallel()
 	run := func(f func(a, b string) error, a, b string) func(t *testing.T, root string) {
@@ -45,7 +46,7 @@ func TestWatchMissing(t *testing.T) {
 		have    []string
 		missing []string
 		present string
-		quiet   []do // nothing happens
+		quiet   []do // these do not end the watch
 		fires   do
 	}{
 		{name: "file", missing: []string{"a"}, quiet: []do{grows("b")}, fires: grows("a")},
@@ -124,7 +125,7 @@ func TestWatchMissing(t *testing.T) {
 	}
 }
 
-// under makes names absolute; "" stays.
+// under makes names absolute; "" stays as it is.
 func under(root string, names ...string) []string {
 	var out []string
 	for _, name := range names {
@@ -136,8 +137,8 @@ func under(root string, names ...string) []string {
 	return out
 }
 
-// settle waits until the system has reported what was done before: a second
-// watch beside w, whose own event comes after.
+// settle waits until the system has reported all that was done before. It makes
+// a second watch beside w, whose event comes after all others.
 func settle(t *testing.T, w *fsops.Watch, root string) {
 	t.Helper()
 	mark := filepath.Join(root, fmt.Sprintf("mark%d", time.Now().UnixNano()))
@@ -154,7 +155,8 @@ func settle(t *testing.T, w *fsops.Watch, root string) {
 	case <-time.After(patience):
 		t.Fatal("the mark was not seen")
 	}
-	// w's goroutine may be slower than m's: give it a moment to be wrong.
+	// The goroutine of w may be slower than that of m: it gets a moment to do
+	// the wrong thing.
 	select {
 	case <-w.Changed():
 	case <-time.After(5 * time.Millisecond):
@@ -204,10 +206,10 @@ func TestWatchMissingRefused(t *testing.T) {
 	}
 }
 
-// While a directory and a link to one elsewhere change places, the answer
-// tells nothing of what is where the link leads: a name on the way that is a
-// file, a directory or nothing there is the directory it is here, or nothing to
-// watch.
+// TestWatchSwapped: a directory and a link to one elsewhere change places.
+// Whether the name on the way is a file, a directory or missing where the link
+// leads, the answer does not tell: it is that of the directory here, or that
+// there is nothing to watch.
 func TestWatchSwapped(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "a/dir/x/", "a/file/x/", "a/nothing/x/", "vault/dir/y/", "vault/file =f", "vault/dir/x -> y", "b -> vault")
@@ -230,8 +232,8 @@ func TestWatchSwapped(t *testing.T) {
 	}
 }
 
-// Close ends a watch that did not fire, however often it is called, and one
-// that did.
+// TestWatchClose: Close ends a watch that has not ended, however often it is
+// called, and is fine for one that has.
 func TestWatchClose(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -269,8 +271,8 @@ func TestWatchNoPermission(t *testing.T) {
 	checkErr(t, err, os.ErrPermission)
 }
 
-// A path may appear at any moment of setting up the watch: then either there
-// is no watch or it fires.
+// TestWatchRace: a path may appear at any moment of making a watch. Then there
+// is no watch, or it ends.
 func TestWatchRace(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -285,7 +287,7 @@ func TestWatchRace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Either it saw the directories come or it watches in them.
+		// Either the call saw the directories, or the watch sees them.
 		select {
 		case <-w.Changed():
 		case <-time.After(time.Millisecond):

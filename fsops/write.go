@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipeTimeout is how long a write waits for the reader of a full pipe or
-// terminal. A mutation holds up the other file requests of its connection,
-// so it must not wait for good.
+// pipeTimeout is how long a write waits while nobody reads a full pipe or
+// terminal. A mutation delays the other file requests of its connection, so it
+// must not wait for good.
 const pipeTimeout = 5 * time.Second
 
 // WriteFile replaces the contents of the file at path: OpenWrite of files and
@@ -24,13 +24,13 @@ func WriteFile(ctx context.Context, files FS, path string, data []byte, links Li
 	return WriteTo(fd, path, data)
 }
 
-// OpenWrite opens the file at path for writing and empties it: mode and hard
-// links stay. A missing file is created with mode 0666 less the umask, also
-// through a dangling link; a missing parent is not. The caller closes the
+// OpenWrite opens the file at path for writing and empties it; its mode and
+// hard links stay. A missing file is created with mode 0666 less the umask,
+// also through a dangling link; a missing parent is not. The caller closes the
 // descriptor.
 //
 // Devices and fifos are opened too; a fifo that nobody reads is ENXIO. With
-// [RefuseLinks] only regular files are.
+// [RefuseLinks] only regular files are opened.
 func (Host) OpenWrite(_ context.Context, path string, links Links) (int, error) {
 	fd, err := openFile(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, links)
 	if err == nil && links == RefuseLinks {
@@ -49,7 +49,7 @@ func (Host) OpenWrite(_ context.Context, path string, links Links) (int, error) 
 }
 
 // OpenWrite opens the regular file at path for writing and empties it, or
-// creates it, as the function does. The caller closes the descriptor.
+// creates it, as that of [Host] does. The caller closes the descriptor.
 func (v *View) OpenWrite(_ context.Context, path string, links Links) (fd int, err error) {
 	how := links.lookup(followLast) | forWriting
 	fd, err = v.openForWrite(v.base, path, how, unix.O_TRUNC, 0o666)
@@ -57,11 +57,10 @@ func (v *View) OpenWrite(_ context.Context, path string, links Links) (fd int, e
 }
 
 // WriteTo writes data to fd, which it closes in all cases; path is for the
-// texts of errors. A fifo whose reader leaves it full for five seconds is
-// EAGAIN.
+// texts of errors. A fifo that stays full for five seconds is EAGAIN.
 func WriteTo(fd int, path string, data []byte) error {
 	err := writeAll(fd, data)
-	// A quota or a network file system may report only here.
+	// With a quota or a network file system an error may come only here.
 	if cerr := unix.Close(fd); err == nil && cerr != unix.EINTR {
 		err = cerr
 	}

@@ -17,7 +17,7 @@ func TestWriteFile(t *testing.T) {
 	tests := []struct {
 		path  string
 		links fsops.Links
-		at    string // where the bytes are found
+		at    string // the path that has the bytes afterwards
 		err   error
 	}{
 		{path: "d/a.txt", at: "d/a.txt"},
@@ -93,11 +93,12 @@ func TestWriteFileKeepsModeAndHardLinks(t *testing.T) {
 	}
 }
 
-// More than a pipe holds gets through as long as somebody reads.
+// TestWriteFileFifoWithReader writes more than a pipe holds, while somebody
+// reads.
 func TestWriteFileFifoWithReader(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(tree(t, "ff |"), "ff")
-	r, err := os.OpenFile(path, os.O_RDWR, 0) // so that it never ends
+	r, err := os.OpenFile(path, os.O_RDWR, 0) // with a writer it never ends
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,8 @@ func TestWriteFileFifoWithReader(t *testing.T) {
 	}
 }
 
-// A reader that does not read holds the writer only for a while.
+// TestWriteFileFullFifo: a reader that does not read holds up the writer for a
+// while only.
 func TestWriteFileFullFifo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes the five seconds that a write waits")
