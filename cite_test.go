@@ -13,14 +13,18 @@ import (
 	"testing"
 )
 
+// leastCitations: that an expression no longer fits must not pass for success.
+const leastCitations = 250
+
 // contract is the folder of the pages that comments cite by name alone.
 const contract = "docs/protocol"
 
 var (
-	// A citation is a page, with its folder unless that is contract, and what follows it. Pages in capitals (SKILL.md) are
-	// mostly those of others.
+	// A citation is a page, with its folder unless that is contract, and what follows it. Pages
+	// in capitals (SKILL.md) are mostly those of others.
 	citedPage = regexp.MustCompile(`(?:^|[^A-Za-z0-9_./-])((?:[A-Za-z0-9_.-]+/)*[a-z0-9-]+\.md)\b`)
-	// Sections follow the page: "rpc.md 4.6", "sandbox.md 6.8 and 14.3", "rpc.md 3 to 6", "sandbox.md, sections 7, 13 and 14.5".
+	// Sections follow the page: "rpc.md 4.6", "sandbox.md 6.8 and 14.3", "rpc.md 3 to 6",
+	// "sandbox.md, sections 7, 13 and 14.5".
 	citedSections = regexp.MustCompile(`^(?:,? \(?sections?)? ([0-9]+(?:\.[0-9]+)*(?:(?:, | and |, and | to )[0-9]+(?:\.[0-9]+)*)*)`)
 	sectionNumber = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)*`)
 	// numberedHeading is the heading of a section, at any depth.
@@ -29,10 +33,10 @@ var (
 	mdLink = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
 	// decision is the number of a decision in a page that is not in the tree.
 	decision = regexp.MustCompile(`\bD[1-9][0-9]?(?:\.[0-9]+)?\b`)
-	// machinePath is an absolute path that is nobody's but a machine's where this was written. Examples lie below /srv.
-	machinePath   = regexp.MustCompile("(?:^|[\\s\"'`(=:,])(?:file://)?/(?:work|opt|root)(?:/|\\b)|/srv/[a-z]+")
-	exampleInSrv  = []string{"/srv/w", "/srv/ws", "/srv/project", "/srv/registry", "/srv/cap", "/srv/tmp"}
-	leastCitation = 250 // that an expression no longer fits must not pass for success
+	// machinePath is an absolute path of a machine where something was written. Examples lie
+	// below /srv.
+	machinePath  = regexp.MustCompile("(?:^|[\\s\"'`(=:,])(?:file://)?/(?:work|opt|root)(?:/|\\b)|/srv/[a-z]+")
+	exampleInSrv = []string{"/srv/w", "/srv/ws", "/srv/project", "/srv/registry", "/srv/cap", "/srv/tmp"}
 )
 
 // A remark is the text of a comment, or of a document, in one line, and where it begins.
@@ -41,8 +45,8 @@ type remark struct {
 	text  string
 }
 
-// TestCitations looks up what comments and documents cite: a page in the tree, and sections that it has. Who follows a
-// citation has nothing but the tree.
+// TestCitations looks up what comments and documents cite: a page in the tree, and sections that
+// it has. Who follows a citation has nothing but the tree.
 func TestCitations(t *testing.T) {
 	t.Parallel()
 	sections := map[string][]string{} // of each page of the contract
@@ -89,8 +93,8 @@ func TestCitations(t *testing.T) {
 			}
 		}
 	}
-	if count < leastCitation {
-		t.Errorf("%d sections are cited, want at least %d", count, leastCitation)
+	if count < leastCitations {
+		t.Errorf("%d sections are cited, want at least %d", count, leastCitations)
 	}
 }
 
@@ -109,8 +113,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestNothingFromElsewhere: comments and documents name no number of a decision, and no path of a machine. Both mean
-// something only to whoever sat there.
+// TestNothingFromElsewhere: comments and documents name no number of a decision, and documents no
+// path of a machine. Both mean something only to whoever sat there.
 func TestNothingFromElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, r := range remarks(t) {
@@ -138,7 +142,9 @@ func remarks(t *testing.T) []remark {
 			return err
 		}
 		if entry.IsDir() {
-			if base := entry.Name(); base == "bin" || base == "node_modules" || strings.HasPrefix(base, ".") && base != "." && base != ".ci" {
+			base := entry.Name()
+			hidden := strings.HasPrefix(base, ".") && base != "." && base != ".ci"
+			if hidden || base == "bin" || base == "node_modules" {
 				return fs.SkipDir
 			}
 			return nil

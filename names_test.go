@@ -13,32 +13,37 @@ import (
 	"testing"
 )
 
-// guides are the documents that tell developers where things are, by name. Records of decisions (docs/adr) say what was so
-// when they were written.
-var guides = []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "docs/protocol/README.md", "docs/protocol/sandbox.md", "docs/protocol/supervised.md"}
+// guides are the documents that tell developers where things are, by name. Records of decisions
+// (docs/adr) say what was so when they were written.
+var guides = []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "docs/protocol/README.md", "docs/protocol/rpc.md", "docs/protocol/sandbox.md",
+	"docs/protocol/supervised.md"}
 
 var (
 	codeSpan = regexp.MustCompile("`([^`\n]+)`")
-	// A dotted name is of a package or of a type: `rpc.Conn`, `relay/socket.MaxMessage`, `Server.authenticate`.
+	// A dotted name is of a package or of a type: `rpc.Conn`, `relay/socket.MaxMessage`,
+	// `Server.authenticate`.
 	dottedName = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9]*(?:/[a-z0-9]+)*)\.([A-Za-z][A-Za-z0-9]*)$`)
 	// A file is named from the root of the repository or from a package that the text speaks of.
-	goFile    = regexp.MustCompile(`^[a-z0-9_]+(?:/[a-z0-9_]+)*\.go$`)
-	testName  = regexp.MustCompile(`^(?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9]*$`)
-	lowerName = regexp.MustCompile(`^[a-z]+\.[a-z]+$`)
+	goFile     = regexp.MustCompile(`^[a-z0-9_]+(?:/[a-z0-9_]+)*\.go$`)
+	makeTarget = regexp.MustCompile(`^make ([a-z][a-z-]*)`)
+	dataFile   = regexp.MustCompile(`^[a-z0-9]+(?:/[a-z0-9_-]+)+\.(?:jsonl?|proto|py|sh|txtar|yaml|yml)$`)
+	testName   = regexp.MustCompile(`^(?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9]*$`)
+	lowerName  = regexp.MustCompile(`^[a-z]+\.[a-z]+$`)
 	// A folder has a slash: `docs/adr`, `relay/relaypb`, `internal/lobby`.
 	folder = regexp.MustCompile(`^[a-z]+(?:/[a-z0-9]+)+$`)
 )
 
-// declared has what Go files declare: for each package, by its folder and by the last name of that, its names; for each
-// type, its fields and methods.
+// declared has what Go files declare: for each package, by its folder and by the last name of
+// that, its names; for each type, its fields and methods.
 type declared struct {
 	packages, types map[string]map[string]bool
 	tests           map[string]bool // all functions without a receiver
 	files           map[string]bool // by base name
+	targets         map[string]bool // of make
 }
 
-// TestNamesInGuides: a package, a type, a function or a file that a guide names is in the tree. A guide that names what was
-// renamed long ago is worse than none.
+// TestNamesInGuides: a package, a type, a function, a file or a target of make that a guide names
+// is in the tree. A guide that names what was renamed long ago is worse than none.
 func TestNamesInGuides(t *testing.T) {
 	t.Parallel()
 	have := declarations(t)
@@ -71,6 +76,12 @@ func (d *declared) knows(span string) (known, ours bool) {
 	if goFile.MatchString(span) {
 		return exists(span) || d.files[span], true
 	}
+	if m := makeTarget.FindStringSubmatch(span); m != nil {
+		return d.targets[m[1]], true
+	}
+	if dataFile.MatchString(span) {
+		return exists(span), true
+	}
 	if m := dottedName.FindStringSubmatch(span); m != nil {
 		owner, name := m[1], m[2]
 		if exists(span) || name == "md" || name == "proto" { // a file; TestCitations looks for pages
@@ -95,7 +106,17 @@ func (d *declared) knows(span string) (known, ours bool) {
 
 func declarations(t *testing.T) *declared {
 	t.Helper()
-	d := &declared{packages: map[string]map[string]bool{}, types: map[string]map[string]bool{}, tests: map[string]bool{}, files: map[string]bool{}}
+	d := &declared{
+		packages: map[string]map[string]bool{}, types: map[string]map[string]bool{},
+		tests: map[string]bool{}, files: map[string]bool{}, targets: map[string]bool{},
+	}
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range regexp.MustCompile(`(?m)^([a-z-]+):`).FindAllStringSubmatch(string(makefile), -1) {
+		d.targets[rule[1]] = true
+	}
 	add := func(table map[string]map[string]bool, owner, name string) {
 		if table[owner] == nil {
 			table[owner] = map[string]bool{}
@@ -103,7 +124,7 @@ func declarations(t *testing.T) *declared {
 		table[owner][name] = true
 	}
 	files := token.NewFileSet()
-	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+	err = filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || path.Ext(name) != ".go" {
 			return err
 		}
