@@ -75,7 +75,7 @@ func (a *Agent) enter(box *confinement, profile sandbox.Profile, spec *procs.Spe
 	if err != nil {
 		return err
 	}
-	box.layers = backend.Layers()
+	box.layers = backend.Names()
 	command := confine.Command{Policy: policy, Backend: backend, Limits: a.cfg.Limits, AgentPorts: a.ports()}
 	if policy.Confined {
 		resolved, err := resolve.Policy(policy)
@@ -89,7 +89,7 @@ func (a *Agent) enter(box *confinement, profile sandbox.Profile, spec *procs.Spe
 		a.sandboxes.served.Note(resolved)
 		command.Granted = resolved.Granted()
 		missing := resolved.Missing
-		if backend.MountNS && len(missing) > 0 {
+		if backend.Has(sandbox.MountNS) && len(missing) > 0 {
 			if a.sandboxes.placeholders == nil {
 				return errors.Join(errors.New("protected names that do not exist cannot be held"), a.sandboxes.placeholdersErr)
 			}

@@ -8,20 +8,23 @@ import (
 
 // Host is what a host can enforce, found out by doing it.
 type Host struct {
-	UserNS  bool // a user namespace with our own ids mapped
-	MountNS bool // a new root with read-only and writable mounts, pivoted to
-	PIDNS   bool // a pid namespace with a fresh procfs in it
-	IPCNS   bool
-	NetNS   bool
+	// Layers are those that work, but for Landlock: ask [Host.Has].
+	Layers Layers
 	// Landlock is the ABI that was seen to refuse; 0 is none.
 	Landlock int
-	Seccomp  bool
-	// UserNotify is a filter that asks a listener, and waits for its answer
-	// where only what kills interrupts (Linux 5.19).
-	UserNotify bool
-	// Reasons has, for each missing layer (by the name of its field), what
-	// failed and how to get it.
-	Reasons map[string]Reason
+	// Reasons has, for each missing layer, what failed and how to get it.
+	Reasons map[Layer]Reason
+}
+
+// Has tells whether the layer works; Landlock with whatever ABI.
+func (h Host) Has(l Layer) bool { return has(h.Layers, h.Landlock, l) }
+
+// has tells of Landlock, which one number says all of, and of other layers.
+func has(set Layers, abi int, l Layer) bool {
+	if l == Landlock {
+		return abi > 0
+	}
+	return set.Has(l)
 }
 
 // Reason is why a layer is missing.
@@ -30,13 +33,16 @@ type Reason struct {
 	Remedy string // for the operator
 }
 
-// Backend is the set of layers that a process is confined by. The zero value
-// is none.
+// Backend is what a process is confined by. The zero value is nothing.
 type Backend struct {
-	UserNS, MountNS, PIDNS, IPCNS, NetNS bool
-	Landlock                             int
-	Seccomp                              bool
+	// Layers are those that are put on, but for Landlock: ask [Backend.Has].
+	Layers Layers
+	// Landlock is the ABI that is used; 0 is none.
+	Landlock int
 }
+
+// Has tells whether the layer is put on.
+func (b Backend) Has(l Layer) bool { return has(b.Layers, b.Landlock, l) }
 
 // scopeABI is the first Landlock ABI that keeps signals and abstract UNIX
 // sockets inside (landlock(7)).
@@ -45,7 +51,7 @@ const scopeABI = 6
 // UnenforceableError says that the host cannot enforce a policy exactly, which
 // layer it would need and how to get that.
 type UnenforceableError struct {
-	Layer  string // as in Backend.Layers, without a version
+	Layer  string // as in Backend.Names, without a version
 	Reason string // why the host has none
 	Remedy string // for the operator; "" if none is known
 }
@@ -58,26 +64,20 @@ func (e *UnenforceableError) Error() string {
 	return text
 }
 
-// Layers names the layers as the wire does (sandbox.md 1), in the order in which they
-// are put on. It is not nil.
-func (b Backend) Layers() []string {
-	layers := []string{}
-	for _, l := range []struct {
-		name string
-		has  bool
-	}{
-		{"userns", b.UserNS},
-		{"mountns", b.MountNS},
-		{"pidns", b.PIDNS},
-		{"netns", b.NetNS},
-		{fmt.Sprintf("landlock:%d", b.Landlock), b.Landlock > 0},
-		{"seccomp", b.Seccomp},
-	} {
-		if l.has {
-			layers = append(layers, l.name)
+// Names returns the names of the layers on the wire, in the order in which they
+// are put on, as in sandboxLayers of process/start (sandbox.md 1). It is not nil.
+func (b Backend) Names() []string {
+	names := []string{}
+	for _, l := range AllLayers() {
+		switch {
+		case !b.Has(l) || layers[l].untold:
+		case l == Landlock:
+			names = append(names, fmt.Sprintf("%s:%d", layers[l].wire, b.Landlock))
+		default:
+			names = append(names, layers[l].wire)
 		}
 	}
-	return layers
+	return names
 }
 
 // Backend chooses the strongest row of sandbox.md 14.4 that the host has and
@@ -97,52 +97,56 @@ func (b Backend) Layers() []string {
 //
 // A backend that supervises calls would be a further row, before the refusal.
 func (p *Policy) Backend(h Host, minimumFull bool) (Backend, error) {
+	filter := LayersOf(Seccomp)
 	if !p.Confined {
 		switch {
 		case p.Network == NetworkEnabled:
 			return Backend{}, nil
-		case !h.Seccomp:
-			return Backend{}, h.lacks("Seccomp", 0)
+		case !h.Has(Seccomp):
+			return Backend{}, h.lacks(Seccomp, 0)
 		case h.Landlock < networkABI:
-			return Backend{}, h.lacks("Landlock", networkABI)
+			return Backend{}, h.lacks(Landlock, networkABI)
 		}
-		return Backend{Landlock: h.Landlock, Seccomp: true}, nil
+		return Backend{Layers: filter, Landlock: h.Landlock}, nil
 	}
-	missing := p.missingForNamespaces(h)
-	if missing == "" {
-		return Backend{
-			UserNS: true, MountNS: true, IPCNS: true, PIDNS: h.PIDNS,
-			NetNS:    h.NetNS && p.Network == NetworkRestricted,
-			Landlock: h.Landlock, Seccomp: true,
-		}, nil
+	missing, incomplete := p.missingForNamespaces(h)
+	if !incomplete {
+		b := Backend{Layers: filter.With(UserNS, MountNS, IPCNS), Landlock: h.Landlock}
+		if h.Has(PIDNS) {
+			b.Layers = b.Layers.With(PIDNS)
+		}
+		if h.Has(NetNS) && p.Network == NetworkRestricted {
+			b.Layers = b.Layers.With(NetNS)
+		}
+		return b, nil
 	}
-	if !minimumFull && h.Seccomp && h.Landlock >= scopeABI && p.landlockExact() {
-		return Backend{Landlock: h.Landlock, Seccomp: true}, nil
+	if !minimumFull && h.Has(Seccomp) && h.Landlock >= scopeABI && p.landlockExact() {
+		return Backend{Layers: filter, Landlock: h.Landlock}, nil
 	}
 	return Backend{}, h.lacks(missing, scopeABI)
 }
 
-// missingForNamespaces names the first field of Host that the row of
-// namespaces needs; "" if there is all.
-func (p *Policy) missingForNamespaces(h Host) string {
+// missingForNamespaces returns the first layer that the row of namespaces needs and the host has not,
+// if there is one.
+func (p *Policy) missingForNamespaces(h Host) (missing Layer, incomplete bool) {
 	scopes := h.Landlock >= scopeABI
 	switch {
-	case !h.UserNS:
-		return "UserNS"
-	case !h.MountNS:
-		return "MountNS"
-	case !h.IPCNS:
-		return "IPCNS"
-	case !h.Seccomp:
-		return "Seccomp"
-	case !h.PIDNS && !scopes:
-		return "PIDNS"
+	case !h.Has(UserNS):
+		return UserNS, true
+	case !h.Has(MountNS):
+		return MountNS, true
+	case !h.Has(IPCNS):
+		return IPCNS, true
+	case !h.Has(Seccomp):
+		return Seccomp, true
+	case !h.Has(PIDNS) && !scopes:
+		return PIDNS, true
 	case p.Network == NetworkEnabled && !scopes:
-		return "Landlock"
-	case p.Network == NetworkEnabled && !h.UserNotify:
-		return "UserNotify" // connections to UNIX sockets are asked for
+		return Landlock, true
+	case p.Network == NetworkEnabled && !h.Has(UserNotify):
+		return UserNotify, true // connections to UNIX sockets are asked for
 	}
-	return ""
+	return 0, false
 }
 
 // landlockExact tells whether Landlock, which can only add to what a parent
@@ -174,20 +178,14 @@ func (p *Policy) landlockExact() bool {
 	return true
 }
 
-// layerNames are the words of the wire for the fields of Host.
-var layerNames = map[string]string{
-	"UserNS": "userns", "MountNS": "mountns", "PIDNS": "pidns", "IPCNS": "ipcns",
-	"NetNS": "netns", "Landlock": "landlock", "Seccomp": "seccomp", "UserNotify": "seccomp",
-}
-
-// lacks is the error for a field of Host. Of Landlock, abi is needed.
-func (h Host) lacks(field string, abi int) error {
-	reason := h.Reasons[field]
+// lacks is the error for a layer. Of Landlock, abi is needed.
+func (h Host) lacks(l Layer, abi int) error {
+	reason := h.Reasons[l]
 	if reason.Error == "" {
 		reason.Error = "not available"
-		if field == "Landlock" {
+		if l == Landlock {
 			reason.Error = fmt.Sprintf("ABI %d is too old, %d is needed", h.Landlock, abi)
 		}
 	}
-	return &UnenforceableError{Layer: layerNames[field], Reason: reason.Error, Remedy: reason.Remedy}
+	return &UnenforceableError{Layer: layers[l].wire, Reason: reason.Error, Remedy: reason.Remedy}
 }

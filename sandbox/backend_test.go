@@ -10,14 +10,14 @@ import (
 
 func TestBackend(t *testing.T) {
 	t.Parallel()
-	full := Host{UserNS: true, MountNS: true, PIDNS: true, IPCNS: true, NetNS: true, Landlock: 7, Seccomp: true, UserNotify: true}
+	full := Host{Layers: LayersOf(UserNS, MountNS, PIDNS, IPCNS, NetNS, Seccomp, UserNotify), Landlock: 7}
 	without := func(change func(*Host)) Host {
 		h := full
 		change(&h)
 		return h
 	}
-	container := without(func(h *Host) { h.PIDNS = false })
-	docker := Host{Landlock: 7, Seccomp: true, Reasons: map[string]Reason{"UserNS": {"operation not permitted", "allow user namespaces"}}}
+	container := without(func(h *Host) { h.Layers = h.Layers.Without(PIDNS) })
+	docker := Host{Layers: LayersOf(Seccomp), Landlock: 7, Reasons: map[Layer]Reason{UserNS: {"operation not permitted", "allow user namespaces"}}}
 
 	root := entry(PlaceRoot, Read)
 	readOnly := Profile{Entries: []Entry{root}}
@@ -36,9 +36,9 @@ func TestBackend(t *testing.T) {
 		{"external, network enabled", Profile{Kind: External, Network: NetworkEnabled}, full, true, ""},
 		{"external", Profile{Kind: External}, full, true, "landlock:7 seccomp"},
 		{"unrestricted", Profile{Unrestricted: true}, docker, true, "landlock:7 seccomp"},
-		{"unrestricted, old Landlock", Profile{Unrestricted: true}, Host{Seccomp: true, Landlock: 2}, true, "landlock:2 seccomp"},
-		{"unrestricted, older Landlock", Profile{Unrestricted: true}, Host{Seccomp: true, Landlock: 1}, true, "!landlock"},
-		{"unrestricted, no Landlock", Profile{Unrestricted: true}, Host{Seccomp: true}, true, "!landlock"},
+		{"unrestricted, old Landlock", Profile{Unrestricted: true}, Host{Layers: LayersOf(Seccomp), Landlock: 2}, true, "landlock:2 seccomp"},
+		{"unrestricted, older Landlock", Profile{Unrestricted: true}, Host{Layers: LayersOf(Seccomp), Landlock: 1}, true, "!landlock"},
+		{"unrestricted, no Landlock", Profile{Unrestricted: true}, Host{Layers: LayersOf(Seccomp)}, true, "!landlock"},
 		{"unrestricted, no filter", Profile{Unrestricted: true}, Host{Landlock: 7}, false, "!seccomp"},
 
 		{"workspace", workspace, full, true, "userns mountns pidns netns landlock:7 seccomp"},
@@ -46,22 +46,22 @@ func TestBackend(t *testing.T) {
 		{"enabled", enabled, full, false, "userns mountns pidns landlock:7 seccomp"},
 		{"old Landlock", workspace, without(func(h *Host) { h.Landlock = 3 }), true, "userns mountns pidns netns landlock:3 seccomp"},
 		{"no Landlock", workspace, without(func(h *Host) { h.Landlock = 0 }), true, "userns mountns pidns netns seccomp"},
-		{"no network namespace", workspace, without(func(h *Host) { h.NetNS = false }), true, "userns mountns pidns landlock:7 seccomp"},
-		{"enabled, no notifications", enabled, without(func(h *Host) { h.UserNotify = false }), false, "!seccomp"},
+		{"no network namespace", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(NetNS) }), true, "userns mountns pidns landlock:7 seccomp"},
+		{"enabled, no notifications", enabled, without(func(h *Host) { h.Layers = h.Layers.Without(UserNotify) }), false, "!seccomp"},
 		{"enabled, old Landlock", enabled, without(func(h *Host) { h.Landlock = 5 }), false, "!landlock"},
 		{"enabled, no Landlock", enabled, without(func(h *Host) { h.Landlock = 0 }), false, "!landlock"},
 		{"container", workspace, container, true, "userns mountns netns landlock:7 seccomp"},
-		{"container, old Landlock", workspace, Host{UserNS: true, MountNS: true, IPCNS: true, NetNS: true, Landlock: 5, Seccomp: true}, false, "!pidns"},
-		{"no filter", workspace, without(func(h *Host) { h.Seccomp = false }), false, "!seccomp"},
-		{"no ipc namespace", workspace, without(func(h *Host) { h.IPCNS = false }), false, "!ipcns"},
-		{"no mount namespace", workspace, without(func(h *Host) { h.MountNS = false }), false, "!mountns"},
+		{"container, old Landlock", workspace, Host{Layers: LayersOf(UserNS, MountNS, IPCNS, NetNS, Seccomp), Landlock: 5}, false, "!pidns"},
+		{"no filter", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(Seccomp) }), false, "!seccomp"},
+		{"no ipc namespace", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(IPCNS) }), false, "!ipcns"},
+		{"no mount namespace", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(MountNS) }), false, "!mountns"},
 		{"nothing", readOnly, Host{}, false, "!userns"},
 
 		{"docker, read only", readOnly, docker, false, "landlock:7 seccomp"},
 		{"docker, read only, full", readOnly, docker, true, "!userns"},
 		{"docker, view", view, docker, false, "landlock:7 seccomp"},
 		{"docker, nothing to see", Profile{}, docker, false, "landlock:7 seccomp"},
-		{"docker, old Landlock", readOnly, Host{Landlock: 5, Seccomp: true}, false, "!userns"},
+		{"docker, old Landlock", readOnly, Host{Layers: LayersOf(Seccomp), Landlock: 5}, false, "!userns"},
 		{"docker, no filter", readOnly, Host{Landlock: 7}, false, "!userns"},
 		{"docker, enabled", enabled, docker, false, "!userns"},
 		{"docker, workspace", workspace, docker, false, "!userns"},
@@ -94,11 +94,11 @@ func TestBackend(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(strings.Fields(tt.want), b.Layers()); diff != "" {
+			if diff := cmp.Diff(strings.Fields(tt.want), b.Names()); diff != "" {
 				t.Error(diff)
 			}
-			if b.MountNS != b.IPCNS {
-				t.Errorf("mount namespace %v, IPC namespace %v", b.MountNS, b.IPCNS)
+			if b.Has(MountNS) != b.Has(IPCNS) {
+				t.Errorf("mount namespace %v, IPC namespace %v", b.Has(MountNS), b.Has(IPCNS))
 			}
 		})
 	}
@@ -107,7 +107,7 @@ func TestBackend(t *testing.T) {
 func TestBackendReason(t *testing.T) {
 	t.Parallel()
 	p := &Policy{Confined: true, Rules: rulesOf("write /repo")}
-	_, err := p.Backend(Host{Reasons: map[string]Reason{"UserNS": {"unshare: operation not permitted", "set user.max_user_namespaces"}}}, false)
+	_, err := p.Backend(Host{Reasons: map[Layer]Reason{UserNS: {"unshare: operation not permitted", "set user.max_user_namespaces"}}}, false)
 	want := "this host cannot enforce the sandbox: userns is missing: unshare: operation not permitted; set user.max_user_namespaces"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)

@@ -195,7 +195,7 @@ func become(c confine.Command) error {
 // until release is called. noState is why there is no state directory.
 func holdMissing(policy *sandbox.Policy, backend sandbox.Backend, stateDir string, noState error, log *slog.Logger) (release func() error, err error) {
 	nothing := func() error { return nil }
-	if !backend.MountNS {
+	if !backend.Has(sandbox.MountNS) {
 		return nothing, nil
 	}
 	resolved, err := resolve.Policy(policy)

@@ -79,7 +79,7 @@ func (c Command) Prepare() (*procs.Stage, error) {
 		cfg.Env = slices.DeleteFunc(slices.Clone(c.Env), func(kv string) bool { return strings.HasPrefix(kv, "PWD=") })
 		cfg.Env = append(cfg.Env, "PWD="+c.Dir)
 	}
-	if c.Backend.MountNS {
+	if c.Backend.Has(sandbox.MountNS) {
 		// With the network restricted the filter lets nobody connect anyway.
 		var err error
 		if cfg.Sockets, err = view.SocketPaths(); err != nil && c.Policy.Network == sandbox.NetworkEnabled {
@@ -112,10 +112,10 @@ func (c Command) Prepare() (*procs.Stage, error) {
 		Leash:      leash,
 		Cloneflags: c.namespaces(),
 	}
-	if c.Backend.UserNS {
+	if c.Backend.Has(sandbox.UserNS) {
 		p.AmbientCaps = userns.Caps()
 	}
-	if c.Policy.Confined && !c.Backend.PIDNS {
+	if c.Policy.Confined && !c.Backend.Has(sandbox.PIDNS) {
 		p.Grace = grace
 	}
 	return p, nil
@@ -127,7 +127,7 @@ func (c *Command) check() error {
 	switch {
 	case len(c.Argv) == 0:
 		return errors.New("sandbox: argv is empty")
-	case !l.Seccomp:
+	case !l.Has(sandbox.Seccomp):
 		return errors.New("sandbox: the backend has no system call filter")
 	case !c.Policy.Confined && c.Policy.Network == sandbox.NetworkEnabled:
 		return errors.New("sandbox: the policy restricts nothing")
@@ -135,11 +135,11 @@ func (c *Command) check() error {
 		return errors.New("sandbox: the backend has no Landlock domain")
 	case !c.Policy.Confined:
 		return nil
-	case !l.MountNS && l.Landlock == 0:
+	case !l.Has(sandbox.MountNS) && l.Landlock == 0:
 		return errors.New("sandbox: the backend confines no files")
-	case !l.MountNS && c.Policy.Network == sandbox.NetworkEnabled:
+	case !l.Has(sandbox.MountNS) && c.Policy.Network == sandbox.NetworkEnabled:
 		return errors.New("sandbox: the backend has no view of the file system, which hides the sockets of the host")
-	case l.MountNS && !l.UserNS:
+	case l.Has(sandbox.MountNS) && !l.Has(sandbox.UserNS):
 		return errors.New("sandbox: the backend has a view of the file system without a user namespace")
 	}
 	return nil
@@ -150,18 +150,12 @@ func (c *Command) namespaces() (flags uintptr) {
 	if !c.Policy.Confined {
 		return 0
 	}
-	for _, n := range []struct {
-		wanted bool
-		flag   uintptr
-	}{
-		{c.Backend.UserNS, unix.CLONE_NEWUSER},
-		{c.Backend.MountNS, unix.CLONE_NEWNS},
-		{c.Backend.PIDNS, unix.CLONE_NEWPID},
-		{c.Backend.IPCNS, unix.CLONE_NEWIPC},
-		{c.Backend.NetNS && c.Policy.Network == sandbox.NetworkRestricted, unix.CLONE_NEWNET},
-	} {
-		if n.wanted {
-			flags |= n.flag
+	for _, l := range sandbox.Namespaces() {
+		if l == sandbox.NetNS && c.Policy.Network != sandbox.NetworkRestricted {
+			continue
+		}
+		if c.Backend.Has(l) {
+			flags |= l.CloneFlag()
 		}
 	}
 	return flags

@@ -31,9 +31,8 @@ func (c *config) encode() ([]byte, error) {
 		return nil, err
 	}
 	b := pack.AppendString(nil, string(policy))
-	l := c.Backend
-	b = append(b, pack.Bool(l.UserNS), pack.Bool(l.MountNS), pack.Bool(l.PIDNS), pack.Bool(l.IPCNS), pack.Bool(l.NetNS), pack.Bool(l.Seccomp))
-	b = pack.AppendInt(b, l.Landlock)
+	b = binary.LittleEndian.AppendUint32(b, uint32(c.Backend.Layers))
+	b = pack.AppendInt(b, c.Backend.Landlock)
 	b = pack.AppendStrings(b, c.Argv)
 	b = append(b, pack.Bool(c.Arg0 != nil))
 	if c.Arg0 != nil {
@@ -64,9 +63,9 @@ func decodeConfig(encoded []byte) (*config, error) {
 	if err := c.Policy.UnmarshalText([]byte(d.String(maxConfig))); err != nil {
 		return nil, err
 	}
-	l := &c.Backend
-	l.UserNS, l.MountNS, l.PIDNS, l.IPCNS, l.NetNS, l.Seccomp = d.Bool(), d.Bool(), d.Bool(), d.Bool(), d.Bool(), d.Bool()
-	l.Landlock = d.Int()
+	layers := d.Uint32()
+	d.Require(layers <= math.MaxUint16)
+	c.Backend = sandbox.Backend{Layers: sandbox.Layers(layers), Landlock: d.Int()}
 	c.Argv = d.Strings(maxConfig)
 	if d.Bool() {
 		c.Arg0 = new(d.String(maxConfig))

@@ -125,15 +125,15 @@ func TestPrepareRefuses(t *testing.T) {
 	}{
 		{"no command", Command{Policy: confined, Backend: all}, "argv is empty"},
 		{"nothing restricted", Command{Policy: &sandbox.Policy{Network: sandbox.NetworkEnabled}, Backend: all, Argv: argv}, "restricts nothing"},
-		{"no filter", Command{Policy: confined, Backend: with(func(l *sandbox.Backend) { l.Seccomp = false }), Argv: argv}, "no system call filter"},
+		{"no filter", Command{Policy: confined, Backend: with(func(l *sandbox.Backend) { l.Layers = l.Layers.Without(sandbox.Seccomp) }), Argv: argv}, "no system call filter"},
 		{"no filter for the network", Command{Policy: &sandbox.Policy{}, Argv: argv}, "no system call filter"},
-		{"no layer for files", Command{Policy: confined, Backend: sandbox.Backend{Seccomp: true}, Argv: argv}, "confines no files"},
+		{"no layer for files", Command{Policy: confined, Backend: sandbox.Backend{Layers: sandbox.LayersOf(sandbox.Seccomp)}, Argv: argv}, "confines no files"},
 		{
 			"network without a view",
 			Command{Policy: &sandbox.Policy{Confined: true, Network: sandbox.NetworkEnabled}, Backend: landlockOnly(), Argv: argv},
 			"no view",
 		},
-		{"view without a user namespace", Command{Policy: confined, Backend: with(func(l *sandbox.Backend) { l.UserNS = false }), Argv: argv}, "without a user namespace"},
+		{"view without a user namespace", Command{Policy: confined, Backend: with(func(l *sandbox.Backend) { l.Layers = l.Layers.Without(sandbox.UserNS) }), Argv: argv}, "without a user namespace"},
 		{"too long", Command{Policy: confined, Backend: all, Argv: argv, Env: []string{strings.Repeat("x", maxConfig)}}, "argument list too long"},
 	} {
 		p, err := tt.command.Prepare()

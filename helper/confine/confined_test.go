@@ -21,19 +21,19 @@ import (
 
 // full is the backend of a host that has everything.
 func full() sandbox.Backend {
-	return sandbox.Backend{UserNS: true, MountNS: true, PIDNS: true, IPCNS: true, NetNS: true, Landlock: enforce.LandlockABI(), Seccomp: true}
+	return sandbox.Backend{Layers: sandbox.LayersOf(append(sandbox.Namespaces(), sandbox.Seccomp)...), Landlock: enforce.LandlockABI()}
 }
 
 // withoutPIDNS is that of a container that refuses a fresh procfs.
 func withoutPIDNS() sandbox.Backend {
 	l := full()
-	l.PIDNS = false
+	l.Layers = l.Layers.Without(sandbox.PIDNS)
 	return l
 }
 
 // landlockOnly is that of a host without namespaces.
 func landlockOnly() sandbox.Backend {
-	return sandbox.Backend{Landlock: enforce.LandlockABI(), Seccomp: true}
+	return sandbox.Backend{Layers: sandbox.LayersOf(sandbox.Seccomp), Landlock: enforce.LandlockABI()}
 }
 
 // workspaceWrite may read everything and write in root.
@@ -252,7 +252,7 @@ func (r row) command(t testing.TB, root string, argv ...string) confined {
 
 // networkOnly is a command that only the network is taken from.
 func networkOnly(argv ...string) confined {
-	return confined{policy: &sandbox.Policy{}, backend: sandbox.Backend{Landlock: enforce.LandlockABI(), Seccomp: true}, Spec: procs.Spec{Argv: argv}}
+	return confined{policy: &sandbox.Policy{}, backend: sandbox.Backend{Layers: sandbox.LayersOf(sandbox.Seccomp), Landlock: enforce.LandlockABI()}, Spec: procs.Spec{Argv: argv}}
 }
 
 // agentCommand is a process that starts script in a shell, as an agent that

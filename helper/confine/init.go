@@ -15,6 +15,7 @@ import (
 
 	"github.com/execagent/execagent/helper/supervise"
 	"github.com/execagent/execagent/internal/userns"
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/resolve"
 	"github.com/execagent/execagent/sandbox/view"
 )
@@ -185,7 +186,7 @@ func readAt(fd, limit int) ([]byte, error) {
 
 // enter makes this process one that belongs to its namespaces.
 func (c *config) enter() error {
-	if c.Backend.UserNS {
+	if c.Backend.Has(sandbox.UserNS) {
 		// While it is dumpable, its files in /proc belong to it.
 		if err := userns.MapIDs(c.UID, c.GID); err != nil {
 			return err
@@ -196,7 +197,7 @@ func (c *config) enter() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("hiding the memory of init: %w", os.NewSyscallError("prctl", err))
 	}
-	if c.Backend.PIDNS {
+	if c.Backend.Has(sandbox.PIDNS) {
 		if pid := os.Getpid(); pid != 1 {
 			return fmt.Errorf("creating a pid namespace: this is process %d of it", pid)
 		}
@@ -234,7 +235,7 @@ func (c *config) resolve() (*resolve.Resolved, error) {
 // enterView makes the policy's view the root of this process, if the backend
 // has views, and returns the mounts that it depends on.
 func (c *config) enterView(resolved *resolve.Resolved) ([]view.Mounted, error) {
-	if !c.Backend.MountNS {
+	if !c.Backend.Has(sandbox.MountNS) {
 		return nil, nil
 	}
 	stdio, err := takeStdio(resolved.Policy)
@@ -242,7 +243,7 @@ func (c *config) enterView(resolved *resolve.Resolved) ([]view.Mounted, error) {
 		return nil, err
 	}
 	defer stdio.close()
-	options := view.Options{FreshProc: c.Backend.PIDNS, Terminal: stdio.terminal, Sockets: c.Sockets}
+	options := view.Options{FreshProc: c.Backend.Has(sandbox.PIDNS), Terminal: stdio.terminal, Sockets: c.Sockets}
 	made, err := view.Enter(resolved, options)
 	if err != nil {
 		return nil, fmt.Errorf("building the view: %w", err)

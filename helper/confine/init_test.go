@@ -294,7 +294,7 @@ func TestTerminal(t *testing.T) {
 	t.Parallel()
 	for _, row := range append(rows(), row{name: "network only"}) {
 		c := networkOnly()
-		if row.backend.Seccomp {
+		if row.backend.Has(sandbox.Seccomp) {
 			c = row.command(t, t.TempDir())
 		}
 		c.TTY, c.Size = true, procs.Winsize{Rows: 30, Cols: 100}
@@ -410,7 +410,7 @@ func TestSameSession(t *testing.T) {
 		lines := bufio.NewReader(out)
 		line, err := lines.ReadString('\n')
 		want := "1 0\n" // the group of init; the session is outside the pid namespace
-		if !row.backend.PIDNS {
+		if !row.backend.Has(sandbox.PIDNS) {
 			session, _ := unix.Getsid(0)
 			want = fmt.Sprintf("%d %d\n", cmd.Process.Pid, session)
 		}

@@ -42,7 +42,7 @@ type mountWatch struct {
 
 // newMountWatch is called before the view is built. It is nil without one.
 func newMountWatch(l sandbox.Backend, resolved *resolve.Resolved) (w *mountWatch, err error) {
-	if !l.MountNS {
+	if !l.Has(sandbox.MountNS) {
 		return nil, nil
 	}
 	w = &mountWatch{}

@@ -9,8 +9,9 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/execagent/execagent/sandbox/enforce"
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox/enforce"
 )
 
 // A command that only the network is taken from gets no socket by way of another

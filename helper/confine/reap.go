@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox"
 )
 
 // supervisor is what init is to the command that it started.
@@ -30,7 +32,7 @@ type supervisor struct {
 // them until now, as one that comes before would end it, or be lost.
 func newSupervisor(cfg *config) (*supervisor, error) {
 	s := &supervisor{
-		pidNS:      cfg.Backend.PIDNS,
+		pidNS:      cfg.Backend.Has(sandbox.PIDNS),
 		newSession: cfg.NewSession,
 		// What comes before the command is born waits there.
 		signals: make(chan os.Signal, 2*len(caught())),

@@ -91,7 +91,7 @@ func viewRows() []row {
 	withoutLandlock.Landlock = 0
 	list := []row{{"no landlock", withoutLandlock, true, sandbox.NetworkRestricted, Limits{}}}
 	for _, row := range rows() {
-		if row.backend.MountNS {
+		if row.backend.Has(sandbox.MountNS) {
 			list = append(list, row)
 		}
 	}

@@ -72,7 +72,7 @@ func (t *target) become() error {
 // judgeDir refuses a working directory that Landlock alone would not keep the
 // command from entering.
 func (t *target) judgeDir() error {
-	if t.config.Backend.MountNS {
+	if t.config.Backend.Has(sandbox.MountNS) {
 		return nil
 	}
 	dir, err := syscall.Getwd()
@@ -95,14 +95,14 @@ func (t *target) confine() (err error) {
 		return fmt.Errorf("setting no_new_privs: %w", os.NewSyscallError("prctl", err))
 	}
 	if l.Landlock > 0 {
-		if err := enforce.RestrictThread(t.policy.ProcessRuleset(l.Landlock, l.MountNS)); err != nil {
+		if err := enforce.RestrictThread(t.policy.ProcessRuleset(l.Landlock, l.Has(sandbox.MountNS))); err != nil {
 			return err
 		}
 	}
 	switch {
 	case t.policy.Network == sandbox.NetworkEnabled:
 		t.listener, err = enforce.FilterEnabled.LoadNotify()
-	case l.MountNS:
+	case l.Has(sandbox.MountNS):
 		err = enforce.FilterRestricted.LoadThread()
 	default:
 		if !t.policy.FullRead {

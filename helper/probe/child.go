@@ -73,20 +73,20 @@ func Main() int {
 // mapped yet.
 func (r *report) tryNamespaces(flags uintptr, uid, gid int) {
 	r.Namespaces = namespaceIDs()
-	if !r.note(layerUserNS, stepMaps, userns.MapIDs(uid, gid)) {
+	if !r.note(sandbox.UserNS, stepMaps, userns.MapIDs(uid, gid)) {
 		return
 	}
-	for _, n := range namespaces() {
-		if flags&n.flag == 0 {
+	for _, n := range sandbox.Namespaces() {
+		if flags&n.CloneFlag() == 0 {
 			continue
 		}
-		switch n.layer {
-		case layerMountNS:
-			r.note(layerMountNS, "building a read-only root", tryMounts())
-		case layerPIDNS:
-			r.note(layerPIDNS, stepProc, tryProc())
+		switch n {
+		case sandbox.MountNS:
+			r.note(sandbox.MountNS, "building a read-only root", tryMounts())
+		case sandbox.PIDNS:
+			r.note(sandbox.PIDNS, stepProc, tryProc())
 		default:
-			r.note(n.layer, "", nil)
+			r.note(n, "", nil)
 		}
 	}
 }
@@ -183,28 +183,28 @@ func ownName() string { return ".agent-probe-" + strconv.Itoa(os.Getpid()) }
 func (r *report) tryLandlock() {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
-		r.note(layerLandlock, "asking for the ABI", errno)
+		r.note(sandbox.Landlock, "asking for the ABI", errno)
 		return
 	}
 	runtime.LockOSThread()
 	dir, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if !r.note(layerLandlock, "opening a directory", err) {
+	if !r.note(sandbox.Landlock, "opening a directory", err) {
 		return
 	}
 	unix.Close(dir)
 	rights := sandbox.Ruleset{FS: unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_DIR}
-	if !r.note(layerLandlock, "restricting a thread", enforce.RestrictThread(rights)) {
+	if !r.note(sandbox.Landlock, "restricting a thread", enforce.RestrictThread(rights)) {
 		return
 	}
 	_, err = unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if !r.note(layerLandlock, "reading", refused(err, unix.EACCES)) {
+	if !r.note(sandbox.Landlock, "reading", refused(err, unix.EACCES)) {
 		return
 	}
 	// Where this user can create nothing anyway this says nothing.
 	for _, dir := range []string{"/", "/tmp", "/dev/shm", os.TempDir()} {
 		path := filepath.Join(dir, ownName())
 		if err := unix.Mkdir(path, 0o700); err == nil {
-			r.note(layerLandlock, "creating", errors.Join(errNotRefused, unix.Rmdir(path)))
+			r.note(sandbox.Landlock, "creating", errors.Join(errNotRefused, unix.Rmdir(path)))
 			return
 		}
 	}

@@ -26,42 +26,12 @@ const (
 	maxReport = 16 << 10
 )
 
-// Layers, by the names of the fields of [sandbox.Host], as in its Reasons.
-const (
-	layerUserNS     = "UserNS"
-	layerMountNS    = "MountNS"
-	layerPIDNS      = "PIDNS"
-	layerIPCNS      = "IPCNS"
-	layerNetNS      = "NetNS"
-	layerLandlock   = "Landlock"
-	layerSeccomp    = "Seccomp"
-	layerUserNotify = "UserNotify"
-)
-
-// namespace is one that a confined process gets.
-type namespace struct {
-	flag  uintptr // of clone(2)
-	layer string
-	proc  string // in /proc/self/ns
-}
-
-// namespaces are those of sandbox.md 7. The first is what allows the others.
-func namespaces() []namespace {
-	return []namespace{
-		{unix.CLONE_NEWUSER, layerUserNS, "user"},
-		{unix.CLONE_NEWNS, layerMountNS, "mnt"},
-		{unix.CLONE_NEWPID, layerPIDNS, "pid"},
-		{unix.CLONE_NEWIPC, layerIPCNS, "ipc"},
-		{unix.CLONE_NEWNET, layerNetNS, "net"},
-	}
-}
-
 // namespaceIDs tells the namespaces of this process apart from others.
-func namespaceIDs() map[string]string {
-	ids := map[string]string{}
-	for _, n := range namespaces() {
-		if id, err := os.Readlink("/proc/self/ns/" + n.proc); err == nil {
-			ids[n.layer] = id
+func namespaceIDs() map[sandbox.Layer]string {
+	ids := map[sandbox.Layer]string{}
+	for _, l := range sandbox.Namespaces() {
+		if id, err := os.Readlink("/proc/self/ns/" + l.ProcName()); err == nil {
+			ids[l] = id
 		}
 	}
 	return ids
@@ -70,10 +40,10 @@ func namespaceIDs() map[string]string {
 // report is what a child found: one line of JSON. A layer in neither map
 // was not tried.
 type report struct {
-	Done       map[string]bool    `json:"done,omitempty"`
-	Failed     map[string]failure `json:"failed,omitempty"`
-	Landlock   int                `json:"landlock,omitempty"`   // ABI
-	Namespaces map[string]string  `json:"namespaces,omitempty"` // namespaceIDs
+	Done       map[sandbox.Layer]bool    `json:"done,omitempty"`
+	Failed     map[sandbox.Layer]failure `json:"failed,omitempty"`
+	Landlock   int                       `json:"landlock,omitempty"`   // ABI
+	Namespaces map[sandbox.Layer]string  `json:"namespaces,omitempty"` // namespaceIDs
 }
 
 // failure is what did not work.
@@ -84,12 +54,12 @@ type failure struct {
 }
 
 func newReport() report {
-	return report{Done: map[string]bool{}, Failed: map[string]failure{}}
+	return report{Done: map[sandbox.Layer]bool{}, Failed: map[sandbox.Layer]failure{}}
 }
 
 // note keeps how it went with a layer; its first failure stays. The result
 // tells whether the step was done.
-func (r *report) note(layer, step string, err error) bool {
+func (r *report) note(layer sandbox.Layer, step string, err error) bool {
 	if _, ok := r.Failed[layer]; ok {
 		return false
 	}
@@ -122,8 +92,8 @@ func Host(ctx context.Context, argv0 string) (sandbox.Host, error) {
 		children                  sync.WaitGroup
 	)
 	children.Go(func() { spaces = p.namespaces(bounded) })
-	children.Go(func() { landlock, landlockErr = p.run(bounded, whatLandlock, 0, layerLandlock) })
-	children.Go(func() { seccomp, seccompErr = p.run(bounded, whatSeccomp, 0, layerSeccomp, layerUserNotify) })
+	children.Go(func() { landlock, landlockErr = p.run(bounded, whatLandlock, 0, sandbox.Landlock) })
+	children.Go(func() { seccomp, seccompErr = p.run(bounded, whatSeccomp, 0, sandbox.Seccomp, sandbox.UserNotify) })
 	children.Wait()
 	if err := firstError(context.Cause(ctx), landlockErr, seccompErr); err != nil {
 		return sandbox.Host{}, fmt.Errorf("probing the sandbox: %w", err)
@@ -144,15 +114,15 @@ func firstError(errs ...error) error {
 // prober runs the children of one probe.
 type prober struct {
 	argv0 string
-	own   map[string]string // namespaceIDs
+	own   map[sandbox.Layer]string // namespaceIDs
 }
 
 // namespaces tries all namespaces at once. Only where that cannot be started
 // it tries them one by one, to tell which cannot be made.
 func (p prober) namespaces(ctx context.Context) report {
 	var all uintptr
-	for _, n := range namespaces() {
-		all |= n.flag
+	for _, n := range sandbox.Namespaces() {
+		all |= n.CloneFlag()
 	}
 	report, err := p.enter(ctx, all)
 	if err == nil {
@@ -160,27 +130,27 @@ func (p prober) namespaces(ctx context.Context) report {
 	}
 	var (
 		children sync.WaitGroup
-		errs     = make([]error, len(namespaces()))
+		errs     = make([]error, len(sandbox.Namespaces()))
 	)
-	for i, n := range namespaces() {
-		children.Go(func() { _, errs[i] = p.enter(ctx, n.flag|unix.CLONE_NEWUSER) })
+	for i, n := range sandbox.Namespaces() {
+		children.Go(func() { _, errs[i] = p.enter(ctx, n.CloneFlag()|unix.CLONE_NEWUSER) })
 	}
 	children.Wait()
 	missing, made := newReport(), uintptr(0)
-	for i, n := range namespaces() {
-		if missing.note(n.layer, stepCreate, errs[i]) {
-			made |= n.flag
+	for i, n := range sandbox.Namespaces() {
+		if missing.note(n, stepCreate, errs[i]) {
+			made |= n.CloneFlag()
 		}
 	}
 	if made&unix.CLONE_NEWUSER == 0 {
 		return missing
 	}
 	report, err = p.enter(ctx, made)
-	for _, n := range namespaces() {
-		if made&n.flag == 0 {
-			report.Failed[n.layer] = missing.Failed[n.layer]
+	for _, n := range sandbox.Namespaces() {
+		if made&n.CloneFlag() == 0 {
+			report.Failed[n] = missing.Failed[n]
 		} else if err != nil {
-			report.note(n.layer, "creating the namespaces together", err)
+			report.note(n, "creating the namespaces together", err)
 		}
 	}
 	return report
@@ -188,10 +158,10 @@ func (p prober) namespaces(ctx context.Context) report {
 
 // enter runs a child in new namespaces.
 func (p prober) enter(ctx context.Context, flags uintptr) (report, error) {
-	var layers []string
-	for _, n := range namespaces() {
-		if flags&n.flag != 0 {
-			layers = append(layers, n.layer)
+	var layers []sandbox.Layer
+	for _, n := range sandbox.Namespaces() {
+		if flags&n.CloneFlag() != 0 {
+			layers = append(layers, n)
 		}
 	}
 	report, err := p.run(ctx, whatNamespaces, flags, layers...)
@@ -205,7 +175,7 @@ func (p prober) enter(ctx context.Context, flags uintptr) (report, error) {
 
 // run runs one child. If it gives no answer, none of the layers works. An error
 // says that it could not be started.
-func (p prober) run(ctx context.Context, what string, flags uintptr, layers ...string) (report, error) {
+func (p prober) run(ctx context.Context, what string, flags uintptr, layers ...sandbox.Layer) (report, error) {
 	report := newReport()
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = []string{p.argv0, Arg, what, strconv.FormatUint(uint64(flags), 10), strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())}

@@ -66,8 +66,10 @@ func TestProbe(t *testing.T) {
 	for layer, reason := range host.Reasons {
 		t.Errorf("%s is missing: %+v", layer, reason)
 	}
-	if !host.UserNS || !host.MountNS || !host.PIDNS || !host.IPCNS || !host.NetNS || !host.Seccomp || !host.UserNotify {
-		t.Errorf("something is missing and has no reason: %+v", host)
+	for _, layer := range sandbox.AllLayers() {
+		if !host.Has(layer) && layer != sandbox.Landlock {
+			t.Errorf("%s is missing and has no reason: %+v", layer, host)
+		}
 	}
 	if want := enforce.LandlockABI(); host.Landlock != want {
 		t.Errorf("Landlock %d, the kernel says %d", host.Landlock, want)
@@ -83,7 +85,7 @@ func TestProbeEnded(t *testing.T) {
 	if !errors.Is(err, cause) {
 		t.Errorf("error %v, want %v", err, cause)
 	}
-	if host.UserNS || host.Landlock != 0 || host.Seccomp {
+	if host.Has(sandbox.UserNS) || host.Landlock != 0 || host.Has(sandbox.Seccomp) {
 		t.Errorf("%+v may be relied on", host)
 	}
 }
@@ -97,24 +99,24 @@ func TestProbeMissing(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		around  []string
-		missing []string
+		missing []sandbox.Layer
 		remedy  string // of the first missing
 	}{
 		{
 			"no user namespaces", []string{"unshare", "-Ur", "sh", "-c", `echo 0 >/proc/sys/user/max_user_namespaces; exec "$@"`, "sh"},
-			[]string{layerUserNS, layerMountNS, layerPIDNS, layerIPCNS, layerNetNS}, "user.max_user_namespaces",
+			[]sandbox.Layer{sandbox.UserNS, sandbox.MountNS, sandbox.PIDNS, sandbox.IPCNS, sandbox.NetNS}, "user.max_user_namespaces",
 		},
 		{
 			"no network namespaces", []string{"unshare", "-Ur", "sh", "-c", `echo 0 >/proc/sys/user/max_net_namespaces; exec "$@"`, "sh"},
-			[]string{layerNetNS}, "max_*_namespaces",
+			[]sandbox.Layer{sandbox.NetNS}, "max_*_namespaces",
 		},
 		{
 			"root that cannot map itself", []string{"setpriv", "--bounding-set", "-setfcap,-sys_admin"},
-			[]string{layerUserNS, layerMountNS, layerPIDNS, layerIPCNS, layerNetNS}, "SETFCAP",
+			[]sandbox.Layer{sandbox.UserNS, sandbox.MountNS, sandbox.PIDNS, sandbox.IPCNS, sandbox.NetNS}, "SETFCAP",
 		},
 		{
 			"masked proc", []string{"unshare", "-m", "sh", "-c", `mount --bind /dev/null /proc/cmdline && exec unshare -Ur "$@"`, "sh"},
-			[]string{layerPIDNS}, "unmask=ALL",
+			[]sandbox.Layer{sandbox.PIDNS}, "unmask=ALL",
 		},
 		{
 			"an ordinary user", []string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--bounding-set=-all"},
@@ -124,11 +126,8 @@ func TestProbeMissing(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			host := probeIn(t, tt.around...)
-			have := map[string]bool{
-				layerUserNS: host.UserNS, layerMountNS: host.MountNS, layerPIDNS: host.PIDNS, layerIPCNS: host.IPCNS, layerNetNS: host.NetNS,
-				layerLandlock: host.Landlock > 0, layerSeccomp: host.Seccomp, layerUserNotify: host.UserNotify,
-			}
-			for layer, have := range have {
+			for _, layer := range sandbox.AllLayers() {
+				have := host.Has(layer)
 				reason, ok := host.Reasons[layer]
 				switch want := !slices.Contains(tt.missing, layer); {
 				case have != want:
@@ -148,17 +147,31 @@ func TestProbeMissing(t *testing.T) {
 	}
 }
 
+// TestCloneFlags: the numbers of package sandbox, which is built where the kernel's have no names too.
+func TestCloneFlags(t *testing.T) {
+	t.Parallel()
+	flags := map[sandbox.Layer]uintptr{
+		sandbox.UserNS: unix.CLONE_NEWUSER, sandbox.MountNS: unix.CLONE_NEWNS, sandbox.PIDNS: unix.CLONE_NEWPID,
+		sandbox.IPCNS: unix.CLONE_NEWIPC, sandbox.NetNS: unix.CLONE_NEWNET,
+	}
+	for _, layer := range sandbox.AllLayers() {
+		if got := layer.CloneFlag(); got != flags[layer] {
+			t.Errorf("%s: %#x, want %#x", layer, got, flags[layer])
+		}
+	}
+}
+
 // TestJudge: a layer counts only if a child said that it works, and none that it does not.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	everything := func() report {
 		r := newReport()
-		for _, n := range namespaces() {
-			r.note(n.layer, "", nil)
+		for _, n := range sandbox.Namespaces() {
+			r.note(n, "", nil)
 		}
-		r.note(layerLandlock, "", nil)
-		r.note(layerSeccomp, "", nil)
-		r.note(layerUserNotify, "", nil)
+		r.note(sandbox.Landlock, "", nil)
+		r.note(sandbox.Seccomp, "", nil)
+		r.note(sandbox.UserNotify, "", nil)
 		r.Landlock = 7
 		return r
 	}
@@ -168,17 +181,17 @@ func TestJudge(t *testing.T) {
 		t.Errorf("%+v", host)
 	}
 	host := judge([]report{newReport()}, noFacts)
-	if host.UserNS || host.MountNS || host.PIDNS || host.IPCNS || host.NetNS || host.Landlock != 0 || host.Seccomp || host.UserNotify {
+	if host.Layers != 0 || host.Landlock != 0 {
 		t.Errorf("nothing was tried, but %+v", host)
 	}
 	alone := everything()
-	delete(alone.Done, layerUserNS)
-	if host := judge([]report{alone}, noFacts); host.MountNS || host.NetNS || host.Reasons[layerMountNS].Error == "" {
+	delete(alone.Done, sandbox.UserNS)
+	if host := judge([]report{alone}, noFacts); host.Has(sandbox.MountNS) || host.Has(sandbox.NetNS) || host.Reasons[sandbox.MountNS].Error == "" {
 		t.Errorf("without a user namespace: %+v", host)
 	}
 	both := everything()
-	both.Failed[layerLandlock] = failure{Step: "reading", Text: errNotRefused.Error()}
-	if host := judge([]report{both}, noFacts); host.Landlock != 0 || !strings.Contains(host.Reasons[layerLandlock].Error, "reading") {
+	both.Failed[sandbox.Landlock] = failure{Step: "reading", Text: errNotRefused.Error()}
+	if host := judge([]report{both}, noFacts); host.Landlock != 0 || !strings.Contains(host.Reasons[sandbox.Landlock].Error, "reading") {
 		t.Errorf("Landlock that refuses nothing: %+v", host)
 	}
 }
@@ -186,16 +199,16 @@ func TestJudge(t *testing.T) {
 func TestNote(t *testing.T) {
 	t.Parallel()
 	r := newReport()
-	if !r.note(layerLandlock, "one", nil) || !r.Done[layerLandlock] {
+	if !r.note(sandbox.Landlock, "one", nil) || !r.Done[sandbox.Landlock] {
 		t.Errorf("a step that was done: %+v", r)
 	}
-	if r.note(layerLandlock, "two", unix.EPERM) || r.Done[layerLandlock] {
+	if r.note(sandbox.Landlock, "two", unix.EPERM) || r.Done[sandbox.Landlock] {
 		t.Errorf("a step that failed: %+v", r)
 	}
-	if r.note(layerLandlock, "three", nil) || r.Done[layerLandlock] || r.Failed[layerLandlock].Step != "two" {
+	if r.note(sandbox.Landlock, "three", nil) || r.Done[sandbox.Landlock] || r.Failed[sandbox.Landlock].Step != "two" {
 		t.Errorf("a step after a failed one: %+v", r)
 	}
-	if got := r.Failed[layerLandlock].Errno; got != unix.EPERM {
+	if got := r.Failed[sandbox.Landlock].Errno; got != unix.EPERM {
 		t.Errorf("errno %v", got)
 	}
 }
@@ -207,35 +220,35 @@ func TestRemedy(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		facts   hostFacts
-		layer   string
+		layer   sandbox.Layer
 		failure failure
 		want    string
 	}{
-		{"Debian's sysctl", hostFacts{unprivilegedNS: "0"}, layerUserNS, clone(unix.EPERM), "kernel.unprivileged_userns_clone=1"},
-		{"Debian's sysctl does not bind root", hostFacts{unprivilegedNS: "0", root: true, filtered: true}, layerUserNS, clone(unix.EPERM), "seccomp profile"},
-		{"no user namespaces at all", hostFacts{maxUserNS: "0"}, layerUserNS, clone(unix.ENOSPC), "user.max_user_namespaces="},
-		{"nested too deep", hostFacts{maxUserNS: "1000"}, layerUserNS, clone(unix.ENOSPC), "nest fewer"},
-		{"AppArmor", hostFacts{restrictedByAA: "1"}, layerUserNS, failure{Step: stepMaps, Errno: unix.EACCES}, "kernel.apparmor_restrict_unprivileged_userns=0"},
-		{"AppArmor does not bind root", hostFacts{restrictedByAA: "1", root: true, setFCap: true, filtered: true}, layerMountNS, clone(unix.EPERM), "seccomp profile"},
-		{"the engine's filter", hostFacts{filtered: true, unprivilegedNS: "1"}, layerUserNS, clone(unix.EPERM), "--security-opt seccomp="},
-		{"the engine's filter says ENOSYS", hostFacts{filtered: true}, layerMountNS, clone(unix.ENOSYS), "--security-opt seccomp="},
-		{"old kernel", hostFacts{}, layerMountNS, clone(unix.ENOSYS), "version 5.12"},
-		{"kernel without", hostFacts{}, layerUserNS, clone(unix.EINVAL), "CONFIG_USER_NS"},
-		{"root without SETFCAP", hostFacts{root: true, filtered: true}, layerUserNS, failure{Step: stepMaps, Errno: unix.EPERM}, "SETFCAP"},
-		{"nothing known", hostFacts{}, layerUserNS, clone(unix.EPERM), "chroot"},
-		{"masked proc", hostFacts{maskedProc: true, filtered: true}, layerPIDNS, failure{Step: stepProc, Errno: unix.EPERM}, "systempaths=unconfined"},
-		{"proc refused", hostFacts{}, layerPIDNS, failure{Step: stepProc, Errno: unix.EPERM}, "no whole /proc"},
-		{"no pid namespace", hostFacts{maskedProc: true, filtered: true}, layerPIDNS, clone(unix.EPERM), "--security-opt seccomp="},
-		{"Landlock not in the kernel", hostFacts{}, layerLandlock, failure{Errno: unix.ENOSYS}, "5.13"},
-		{"Landlock behind a filter", hostFacts{filtered: true}, layerLandlock, failure{Errno: unix.ENOSYS}, "20.10.23"},
-		{"Landlock certainly behind a filter", hostFacts{filtered: true, securityModules: "capability,landlock"}, layerLandlock, failure{Errno: unix.ENOSYS}, "seccomp profile"},
-		{"Landlock forbidden", hostFacts{}, layerLandlock, failure{Errno: unix.EPERM}, "seccomp profile"},
-		{"Landlock not booted", hostFacts{securityModules: "capability,yama"}, layerLandlock, failure{Errno: unix.EOPNOTSUPP}, "lsm=landlock,capability,yama"},
-		{"Landlock not booted, list unknown", hostFacts{}, layerLandlock, failure{Errno: unix.EOPNOTSUPP}, "lsm="},
-		{"no seccomp", hostFacts{}, layerSeccomp, failure{Errno: unix.EINVAL}, "CONFIG_SECCOMP_FILTER"},
-		{"seccomp forbidden", hostFacts{}, layerSeccomp, failure{Errno: unix.EPERM}, "allows seccomp"},
-		{"listener taken", hostFacts{}, layerUserNotify, failure{Errno: unix.EBUSY}, "SCMP_ACT_NOTIFY"},
-		{"listener unknown", hostFacts{}, layerUserNotify, failure{Errno: unix.EINVAL}, "5.19"},
+		{"Debian's sysctl", hostFacts{unprivilegedNS: "0"}, sandbox.UserNS, clone(unix.EPERM), "kernel.unprivileged_userns_clone=1"},
+		{"Debian's sysctl does not bind root", hostFacts{unprivilegedNS: "0", root: true, filtered: true}, sandbox.UserNS, clone(unix.EPERM), "seccomp profile"},
+		{"no user namespaces at all", hostFacts{maxUserNS: "0"}, sandbox.UserNS, clone(unix.ENOSPC), "user.max_user_namespaces="},
+		{"nested too deep", hostFacts{maxUserNS: "1000"}, sandbox.UserNS, clone(unix.ENOSPC), "nest fewer"},
+		{"AppArmor", hostFacts{restrictedByAA: "1"}, sandbox.UserNS, failure{Step: stepMaps, Errno: unix.EACCES}, "kernel.apparmor_restrict_unprivileged_userns=0"},
+		{"AppArmor does not bind root", hostFacts{restrictedByAA: "1", root: true, setFCap: true, filtered: true}, sandbox.MountNS, clone(unix.EPERM), "seccomp profile"},
+		{"the engine's filter", hostFacts{filtered: true, unprivilegedNS: "1"}, sandbox.UserNS, clone(unix.EPERM), "--security-opt seccomp="},
+		{"the engine's filter says ENOSYS", hostFacts{filtered: true}, sandbox.MountNS, clone(unix.ENOSYS), "--security-opt seccomp="},
+		{"old kernel", hostFacts{}, sandbox.MountNS, clone(unix.ENOSYS), "version 5.12"},
+		{"kernel without", hostFacts{}, sandbox.UserNS, clone(unix.EINVAL), "CONFIG_USER_NS"},
+		{"root without SETFCAP", hostFacts{root: true, filtered: true}, sandbox.UserNS, failure{Step: stepMaps, Errno: unix.EPERM}, "SETFCAP"},
+		{"nothing known", hostFacts{}, sandbox.UserNS, clone(unix.EPERM), "chroot"},
+		{"masked proc", hostFacts{maskedProc: true, filtered: true}, sandbox.PIDNS, failure{Step: stepProc, Errno: unix.EPERM}, "systempaths=unconfined"},
+		{"proc refused", hostFacts{}, sandbox.PIDNS, failure{Step: stepProc, Errno: unix.EPERM}, "no whole /proc"},
+		{"no pid namespace", hostFacts{maskedProc: true, filtered: true}, sandbox.PIDNS, clone(unix.EPERM), "--security-opt seccomp="},
+		{"Landlock not in the kernel", hostFacts{}, sandbox.Landlock, failure{Errno: unix.ENOSYS}, "5.13"},
+		{"Landlock behind a filter", hostFacts{filtered: true}, sandbox.Landlock, failure{Errno: unix.ENOSYS}, "20.10.23"},
+		{"Landlock certainly behind a filter", hostFacts{filtered: true, securityModules: "capability,landlock"}, sandbox.Landlock, failure{Errno: unix.ENOSYS}, "seccomp profile"},
+		{"Landlock forbidden", hostFacts{}, sandbox.Landlock, failure{Errno: unix.EPERM}, "seccomp profile"},
+		{"Landlock not booted", hostFacts{securityModules: "capability,yama"}, sandbox.Landlock, failure{Errno: unix.EOPNOTSUPP}, "lsm=landlock,capability,yama"},
+		{"Landlock not booted, list unknown", hostFacts{}, sandbox.Landlock, failure{Errno: unix.EOPNOTSUPP}, "lsm="},
+		{"no seccomp", hostFacts{}, sandbox.Seccomp, failure{Errno: unix.EINVAL}, "CONFIG_SECCOMP_FILTER"},
+		{"seccomp forbidden", hostFacts{}, sandbox.Seccomp, failure{Errno: unix.EPERM}, "allows seccomp"},
+		{"listener taken", hostFacts{}, sandbox.UserNotify, failure{Errno: unix.EBUSY}, "SCMP_ACT_NOTIFY"},
+		{"listener unknown", hostFacts{}, sandbox.UserNotify, failure{Errno: unix.EINVAL}, "5.19"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -245,7 +258,7 @@ func TestRemedy(t *testing.T) {
 		})
 	}
 	// Whatever happens, something is said.
-	for _, n := range []string{layerUserNS, layerPIDNS, layerLandlock, layerSeccomp, layerUserNotify} {
+	for _, n := range []sandbox.Layer{sandbox.UserNS, sandbox.PIDNS, sandbox.Landlock, sandbox.Seccomp, sandbox.UserNotify} {
 		if (hostFacts{}).remedy(n, failure{Step: "waiting for an answer"}) == "" {
 			t.Errorf("no remedy for %s", n)
 		}

@@ -23,28 +23,25 @@ func judge(reports []report, facts func() hostFacts) sandbox.Host {
 		maps.Copy(all.Failed, r.Failed)
 		all.Landlock = max(all.Landlock, r.Landlock)
 	}
-	if _, failed := all.Failed[layerUserNS]; !failed && !all.Done[layerUserNS] {
-		all.Failed[layerUserNS] = failure{Step: stepCreate, Text: "not tried"}
+	if _, failed := all.Failed[sandbox.UserNS]; !failed && !all.Done[sandbox.UserNS] {
+		all.Failed[sandbox.UserNS] = failure{Step: stepCreate, Text: "not tried"}
 	}
-	_, noUser := all.Failed[layerUserNS]
+	_, noUser := all.Failed[sandbox.UserNS]
 	if noUser { // no other namespace can be had then
-		for _, n := range namespaces()[1:] {
-			all.Failed[n.layer] = all.Failed[layerUserNS]
+		for _, n := range sandbox.Namespaces()[1:] {
+			all.Failed[n] = all.Failed[sandbox.UserNS]
 		}
 	}
-	works := func(layer string) bool { _, failed := all.Failed[layer]; return all.Done[layer] && !failed }
-	host := sandbox.Host{
-		UserNS:     works(layerUserNS),
-		MountNS:    works(layerMountNS),
-		PIDNS:      works(layerPIDNS),
-		IPCNS:      works(layerIPCNS),
-		NetNS:      works(layerNetNS),
-		Seccomp:    works(layerSeccomp),
-		UserNotify: works(layerUserNotify),
-		Reasons:    map[string]sandbox.Reason{},
-	}
-	if works(layerLandlock) {
-		host.Landlock = all.Landlock
+	works := func(layer sandbox.Layer) bool { _, failed := all.Failed[layer]; return all.Done[layer] && !failed }
+	host := sandbox.Host{Reasons: map[sandbox.Layer]sandbox.Reason{}}
+	for _, layer := range sandbox.AllLayers() {
+		switch {
+		case !works(layer):
+		case layer == sandbox.Landlock:
+			host.Landlock = all.Landlock
+		default:
+			host.Layers = host.Layers.With(layer)
+		}
 	}
 	if len(all.Failed) == 0 {
 		return host
@@ -57,10 +54,10 @@ func judge(reports []report, facts func() hostFacts) sandbox.Host {
 		}
 	}
 	if noUser {
-		reason := host.Reasons[layerUserNS]
+		reason := host.Reasons[sandbox.UserNS]
 		reason.Error = "no user namespace: " + reason.Error
-		for _, n := range namespaces()[1:] {
-			host.Reasons[n.layer] = reason
+		for _, n := range sandbox.Namespaces()[1:] {
+			host.Reasons[n] = reason
 		}
 	}
 	return host
@@ -114,13 +111,13 @@ func readFacts() hostFacts {
 
 // remedy is what an operator can do about a failure. Where several causes are
 // possible the one that the facts speak for comes alone, else all are named.
-func (f hostFacts) remedy(layer string, failure failure) string {
+func (f hostFacts) remedy(layer sandbox.Layer, failure failure) string {
 	switch layer {
-	case layerLandlock:
+	case sandbox.Landlock:
 		return f.landlockRemedy(failure.Errno)
-	case layerSeccomp, layerUserNotify:
+	case sandbox.Seccomp, sandbox.UserNotify:
 		return f.seccompRemedy(layer, failure.Errno)
-	case layerPIDNS:
+	case sandbox.PIDNS:
 		if failure.Step == stepProc {
 			return f.procRemedy(failure.Errno)
 		}
@@ -203,11 +200,11 @@ func (f hostFacts) otherModules() string {
 	return "," + f.securityModules
 }
 
-func (f hostFacts) seccompRemedy(layer string, errno syscall.Errno) string {
+func (f hostFacts) seccompRemedy(layer sandbox.Layer, errno syscall.Errno) string {
 	switch {
-	case layer == layerUserNotify && errno == unix.EBUSY:
+	case layer == sandbox.UserNotify && errno == unix.EBUSY:
 		return "run the agent where no other program holds a seccomp listener: the container engine's profile must not use SCMP_ACT_NOTIFY"
-	case layer == layerUserNotify && errno == unix.EINVAL:
+	case layer == sandbox.UserNotify && errno == unix.EINVAL:
 		return "run a kernel of version 5.19 or later"
 	case errno == unix.EINVAL || errno == unix.ENOSYS:
 		return "run a kernel that is built with CONFIG_SECCOMP_FILTER"

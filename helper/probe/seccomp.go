@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/usernotify"
+	"github.com/execagent/execagent/sandbox"
 )
 
 // The calls that the filters of the probe refuse: the runtime makes neither,
@@ -22,26 +23,26 @@ const (
 func (r *report) trySeccomp() {
 	runtime.LockOSThread()
 	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-	r.note(layerUserNotify, "setting no_new_privs", err)
-	if !r.note(layerSeccomp, "setting no_new_privs", err) {
+	r.note(sandbox.UserNotify, "setting no_new_privs", err)
+	if !r.note(sandbox.Seccomp, "setting no_new_privs", err) {
 		return
 	}
 	_, err = loadFilter(forbiddenCall, unix.SECCOMP_RET_ERRNO|uint32(unix.EPERM), 0)
-	if r.note(layerSeccomp, "loading a filter", err) {
+	if r.note(sandbox.Seccomp, "loading a filter", err) {
 		_, _, errno := unix.RawSyscall(forbiddenCall, 0, 0, 0)
-		r.note(layerSeccomp, "calling what the filter forbids", refusedBy(errno))
+		r.note(sandbox.Seccomp, "calling what the filter forbids", refusedBy(errno))
 	}
 	// As Filter.LoadNotify of package sandbox does it.
 	listener, err := loadFilter(askedCall, unix.SECCOMP_RET_USER_NOTIF,
 		unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
-	if !r.note(layerUserNotify, "loading a filter with a listener", err) {
+	if !r.note(sandbox.UserNotify, "loading a filter with a listener", err) {
 		return
 	}
 	defer unix.Close(listener)
 	answered := make(chan error, 1)
 	go func() { answered <- answerOne(listener) }()
 	_, _, errno := unix.Syscall(askedCall, 0, 0, 0)
-	r.note(layerUserNotify, "answering a call", errors.Join(<-answered, refusedBy(errno)))
+	r.note(sandbox.UserNotify, "answering a call", errors.Join(<-answered, refusedBy(errno)))
 }
 
 // refusedBy is refused for a call that has to be answered with EPERM.

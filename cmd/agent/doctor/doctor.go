@@ -112,20 +112,13 @@ func Diagnose(ctx context.Context, cfg Config) (*Diagnosis, error) {
 
 // layersOf lists the layers of a host.
 func layersOf(h sandbox.Host) []Layer {
-	layers := []Layer{
-		{Name: "userns", OK: h.UserNS, Tried: "map the own ids in a new user namespace"},
-		{Name: "mountns", OK: h.MountNS, Tried: "pivot to a read-only clone of the root and write to it"},
-		{Name: "pidns", OK: h.PIDNS, Tried: "mount a fresh procfs in a new pid namespace"},
-		{Name: "ipcns", OK: h.IPCNS, Tried: "enter a new ipc namespace"},
-		{Name: "netns", OK: h.NetNS, Tried: "enter a new network namespace"},
-		{Name: "landlock", OK: h.Landlock > 0, ABI: h.Landlock, Tried: "read and create what a ruleset forbids"},
-		{Name: "seccomp", OK: h.Seccomp, Tried: "make a system call that a filter forbids"},
-		{Name: "usernotify", OK: h.UserNotify, Tried: "let a listener answer a system call"},
-	}
-	for i, field := range []string{"UserNS", "MountNS", "PIDNS", "IPCNS", "NetNS", "Landlock", "Seccomp", "UserNotify"} {
-		if reason, ok := h.Reasons[field]; ok {
-			layers[i].Error, layers[i].Remedy = reason.Error, reason.Remedy
+	var layers []Layer
+	for _, l := range sandbox.AllLayers() {
+		found := Layer{Name: l.String(), OK: h.Has(l), Tried: l.Tried(), Error: h.Reasons[l].Error, Remedy: h.Reasons[l].Remedy}
+		if l == sandbox.Landlock {
+			found.ABI = h.Landlock
 		}
+		layers = append(layers, found)
 	}
 	return layers
 }
@@ -171,7 +164,7 @@ func processEnforcement(policy *sandbox.Policy, host sandbox.Host, cfg Config) E
 		return Enforcement{Layers: []string{}, Error: "there is no place for records of placeholders", Remedy: "make one writable, or name one with --state-dir"}
 	}
 	if err == nil {
-		return Enforcement{OK: true, Layers: backend.Layers()}
+		return Enforcement{OK: true, Layers: backend.Names()}
 	}
 	result := Enforcement{Layers: []string{}, Error: err.Error()}
 	if missing, ok := errors.AsType[*sandbox.UnenforceableError](err); ok {
@@ -235,8 +228,8 @@ func landlockNote(h sandbox.Host) Note {
 
 // procfsNote tells how processes see /proc.
 func procfsNote(h sandbox.Host) Note {
-	n := Note{Name: "procfs", OK: h.PIDNS, Text: "processes that are confined see only themselves in /proc"}
-	if !h.PIDNS {
+	n := Note{Name: "procfs", OK: h.Has(sandbox.PIDNS), Text: "processes that are confined see only themselves in /proc"}
+	if !h.Has(sandbox.PIDNS) {
 		n.Text = "processes that are confined see others in /proc, with command line and status; they can neither signal them nor read their memory, environment and descriptors"
 	}
 	return n

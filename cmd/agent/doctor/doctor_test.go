@@ -13,8 +13,8 @@ import (
 // everything is a host on which nothing is missing.
 func everything() sandbox.Host {
 	return sandbox.Host{
-		UserNS: true, MountNS: true, PIDNS: true, IPCNS: true, NetNS: true, Landlock: 7, Seccomp: true, UserNotify: true,
-		Reasons: map[string]sandbox.Reason{},
+		Layers: sandbox.LayersOf(sandbox.AllLayers()...).Without(sandbox.Landlock), Landlock: 7,
+		Reasons: map[sandbox.Layer]sandbox.Reason{},
 	}
 }
 
@@ -28,13 +28,13 @@ func TestProcessEnforcement(t *testing.T) {
 		enforced string
 	}{
 		{"everything", func(*sandbox.Host) {}, all},
-		{"no pid namespace", func(h *sandbox.Host) { h.PIDNS = false }, all},
+		{"no pid namespace", func(h *sandbox.Host) { h.Layers = h.Layers.Without(sandbox.PIDNS) }, all},
 		{"no user namespace", func(h *sandbox.Host) {
-			h.UserNS, h.MountNS, h.PIDNS, h.IPCNS, h.NetNS = false, false, false, false, false
-			h.Reasons["UserNS"] = sandbox.Reason{Error: "no", Remedy: "ask for it"}
+			h.Layers = h.Layers.Without(sandbox.Namespaces()...)
+			h.Reasons[sandbox.UserNS] = sandbox.Reason{Error: "no", Remedy: "ask for it"}
 		}, "read-only view-only network-only"},
-		{"no listener", func(h *sandbox.Host) { h.UserNotify = false }, "read-only workspace-write deny view-only network-only"},
-		{"no filter", func(h *sandbox.Host) { h.Seccomp = false }, ""},
+		{"no listener", func(h *sandbox.Host) { h.Layers = h.Layers.Without(sandbox.UserNotify) }, "read-only workspace-write deny view-only network-only"},
+		{"no filter", func(h *sandbox.Host) { h.Layers = h.Layers.Without(sandbox.Seccomp) }, ""},
 		{"nothing", func(h *sandbox.Host) { *h = sandbox.Host{} }, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestProcessEnforcement(t *testing.T) {
 				if got.OK != (got.Error == "") || got.OK != (len(got.Layers) > 0) {
 					t.Errorf("%s: %+v", e.name, got)
 				}
-				if reason, ok := host.Reasons["UserNS"]; ok && !got.OK && (!strings.Contains(got.Error, "userns") || got.Remedy != reason.Remedy) {
+				if reason, ok := host.Reasons[sandbox.UserNS]; ok && !got.OK && (!strings.Contains(got.Error, "userns") || got.Remedy != reason.Remedy) {
 					t.Errorf("%s: %+v, want the layer and the remedy", e.name, got)
 				}
 			}
@@ -107,11 +107,11 @@ func TestDiagnosisKeys(t *testing.T) {
 func TestDiagnosisPage(t *testing.T) {
 	t.Parallel()
 	host := everything()
-	host.UserNS, host.MountNS, host.Landlock = false, false, 0
-	host.Reasons = map[string]sandbox.Reason{
-		"UserNS":   {Error: "clone: refused", Remedy: "allow it"},
-		"MountNS":  {Error: "no user namespace", Remedy: "allow it"},
-		"Landlock": {Error: "not there", Remedy: "boot it"},
+	host.Layers, host.Landlock = host.Layers.Without(sandbox.UserNS, sandbox.MountNS), 0
+	host.Reasons = map[sandbox.Layer]sandbox.Reason{
+		sandbox.UserNS:   {Error: "clone: refused", Remedy: "allow it"},
+		sandbox.MountNS:  {Error: "no user namespace", Remedy: "allow it"},
+		sandbox.Landlock: {Error: "not there", Remedy: "boot it"},
 	}
 	d := Diagnosis{
 		Layers: layersOf(host),

@@ -1,0 +1,99 @@
+package sandbox
+
+// Layer is one means of the kernel to confine a process. All that is said of one stands in the table
+// of this file: a new layer is a constant and a row.
+type Layer uint8
+
+// The layers, in the order in which they are put on.
+const (
+	// UserNS is a user namespace with our own ids mapped: what allows the other namespaces.
+	UserNS Layer = iota
+	// MountNS is a new root with read-only and writable mounts, pivoted to.
+	MountNS
+	// PIDNS is a pid namespace with a fresh procfs in it.
+	PIDNS
+	IPCNS
+	NetNS
+	// Landlock is known by its ABI: see [Host] and [Backend].
+	Landlock
+	Seccomp
+	// UserNotify is a filter that asks a listener, and waits for its answer
+	// where only what kills interrupts (Linux 5.19).
+	UserNotify
+)
+
+// layers is what there is to say of each.
+var layers = [...]struct {
+	name   string  // for operators
+	wire   string  // for clients: in sandboxLayers of process/start, and where one is missing
+	untold bool    // not in sandboxLayers
+	tried  string  // what a probe does to see it work
+	proc   string  // of a namespace: its name in /proc/PID/ns
+	clone  uintptr // of a namespace: its flag of clone(2); a number, since x/sys has it on Linux only
+}{
+	UserNS:     {name: "userns", wire: "userns", tried: "map the own ids in a new user namespace", proc: "user", clone: 0x10000000},
+	MountNS:    {name: "mountns", wire: "mountns", tried: "pivot to a read-only clone of the root and write to it", proc: "mnt", clone: 0x00020000},
+	PIDNS:      {name: "pidns", wire: "pidns", tried: "mount a fresh procfs in a new pid namespace", proc: "pid", clone: 0x20000000},
+	IPCNS:      {name: "ipcns", wire: "ipcns", untold: true, tried: "enter a new ipc namespace", proc: "ipc", clone: 0x08000000},
+	NetNS:      {name: "netns", wire: "netns", tried: "enter a new network namespace", proc: "net", clone: 0x40000000},
+	Landlock:   {name: "landlock", wire: "landlock", tried: "read and create what a ruleset forbids"},
+	Seccomp:    {name: "seccomp", wire: "seccomp", tried: "make a system call that a filter forbids"},
+	UserNotify: {name: "usernotify", wire: "seccomp", untold: true, tried: "let a listener answer a system call"},
+}
+
+// AllLayers returns every layer, in the order in which they are put on.
+func AllLayers() []Layer {
+	all := make([]Layer, len(layers))
+	for i := range all {
+		all[i] = Layer(i)
+	}
+	return all
+}
+
+// Namespaces returns the layers that are namespaces. The first is [UserNS].
+func Namespaces() []Layer {
+	var spaces []Layer
+	for _, l := range AllLayers() {
+		if l.CloneFlag() != 0 {
+			spaces = append(spaces, l)
+		}
+	}
+	return spaces
+}
+
+// String returns the name for operators, which is a stable one.
+func (l Layer) String() string { return layers[l].name }
+
+// Tried tells what a probe does to see that the layer works.
+func (l Layer) Tried() string { return layers[l].tried }
+
+// CloneFlag returns the flag of clone(2) that makes the namespace; 0: it is none.
+func (l Layer) CloneFlag() uintptr { return layers[l].clone }
+
+// ProcName returns the name of the namespace in /proc/PID/ns; "": it is none.
+func (l Layer) ProcName() string { return layers[l].proc }
+
+// Layers is a set of layers.
+type Layers uint16
+
+// LayersOf returns the set of these layers.
+func LayersOf(all ...Layer) Layers { return Layers(0).With(all...) }
+
+// Has tells whether l is in the set.
+func (s Layers) Has(l Layer) bool { return s&(1<<l) != 0 }
+
+// With returns the set with these layers too.
+func (s Layers) With(more ...Layer) Layers {
+	for _, l := range more {
+		s |= 1 << l
+	}
+	return s
+}
+
+// Without returns the set without these layers.
+func (s Layers) Without(some ...Layer) Layers {
+	for _, l := range some {
+		s &^= 1 << l
+	}
+	return s
+}
