@@ -23,18 +23,19 @@ type rule struct {
 
 var rules = map[string]rule{
 	"protocol":              {[]string{"internal/strictbase64"}, "the wire's types know nothing that runs"},
+	"buffer":                {nil, "byte slices that are lent"},
 	"internal/strictbase64": {nil, "bytes from text"},
 	"internal/secretfile":   {nil, "modes and owners"},
 	"internal/tlsconfig":    {nil, "suites and versions"},
-	"rpc":                   {[]string{"protocol"}, "the engine knows no methods, sockets or files"},
-	"rpc/rpctest":           {[]string{"rpc"}, "the contract of rpc.Conn knows only rpc"},
+	"rpc":                   {[]string{"buffer", "protocol"}, "the engine knows no methods, sockets or files"},
+	"rpc/rpctest":           {[]string{"buffer", "rpc"}, "the contract of rpc.Conn knows only rpc"},
 	"internal/pack":         {nil, "bytes that our own processes hand to each other; what they mean is not said here"},
 	"internal/caps":         {nil, "capabilities are taken away here; what for is not said"},
 	"internal/userns":       {nil, "ids and capabilities of a namespace, not what is built in it"},
 	"internal/usernotify":   {nil, "calls that wait, and their answers; which answer is not decided here"},
 	"internal/thread":       {nil, "what another process has, not why it is wanted"},
 	"internal/lobby":        {nil, "connections, not what is said on them"},
-	"transport":             {[]string{"rpc", "internal/lobby", "internal/strictbase64", "internal/tlsconfig"}, "a transport carries bytes; it knows nothing of processes, files or methods"},
+	"transport":             {[]string{"buffer", "rpc", "internal/lobby", "internal/strictbase64", "internal/tlsconfig"}, "a transport carries bytes; it knows nothing of processes, files or methods"},
 	"procs":                 {nil, "processes know nothing of JSON or RPC"},
 	"fsops":                 {nil, "file operations know nothing of JSON or RPC"},
 
@@ -61,12 +62,12 @@ var rules = map[string]rule{
 
 	"hostenv":    {nil, "what the host is like is told as plain values"},
 	"httpclient": {nil, "the HTTP client knows nothing of JSON-RPC"},
-	"agent": {[]string{"protocol", "rpc", "procs", "fsops", "hostenv", "httpclient", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve"},
+	"agent": {[]string{"buffer", "protocol", "rpc", "procs", "fsops", "hostenv", "httpclient", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve"},
 		"the agent takes an rpc.Listener and cannot tell transports apart"},
 	"relay/frame":   {nil, "a frame is bytes"},
 	"relay/relaypb": {nil, "generated"},
-	"relay/socket":  {[]string{"rpc", "internal/tlsconfig"}, "a websocket carries bytes; it knows neither frames nor streams"},
-	"relay": {[]string{"registry/wire", "rpc", "auth", "internal/tlsconfig", "relay/frame", "relay/socket"},
+	"relay/socket":  {[]string{"buffer", "internal/tlsconfig"}, "a websocket carries bytes; it knows neither frames nor streams"},
+	"relay": {[]string{"buffer", "registry/wire", "rpc", "auth", "internal/tlsconfig", "relay/frame", "relay/socket"},
 		"the relay carries messages; it knows neither the agent nor the registry's insides"},
 	"auth": {[]string{"internal/strictbase64", "internal/tlsconfig"}, "credentials know nothing of what they are shown to"},
 

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 )
@@ -56,7 +57,7 @@ func BenchmarkFlood(b *testing.B) {
 				b.Fatal(err)
 			}
 			closed = hasMethod(string(message[:min(len(message), 64)]), protocol.MethodProcessClosed)
-			rpc.Recycle(message)
+			buffer.Recycle(message)
 		}
 	}
 }
@@ -105,7 +106,7 @@ func BenchmarkReadBlock(b *testing.B) {
 		if err != nil || len(message) < size {
 			b.Fatalf("a block of %d bytes: %v", len(message), err)
 		}
-		rpc.Recycle(message)
+		buffer.Recycle(message)
 	}
 }
 
@@ -133,7 +134,7 @@ func BenchmarkWalk(b *testing.B) {
 		if err != nil || len(message) < 10_000*64 {
 			b.Fatalf("a walk of %d bytes: %v", len(message), err)
 		}
-		rpc.Recycle(message)
+		buffer.Recycle(message)
 	}
 }
 
@@ -159,7 +160,7 @@ func benchRead(b *testing.B, conn rpc.Conn) string {
 		b.Fatal(err)
 	}
 	message := string(data)
-	rpc.Recycle(data)
+	buffer.Recycle(data)
 	if len(message) > 8 && message[:8] == `{"error"` {
 		b.Fatal(message)
 	}

@@ -3,9 +3,9 @@ package agent
 import (
 	"context"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/rpc"
 )
 
 // links translates how a request wants symbolic links in its path treated.
@@ -44,7 +44,7 @@ type fileResult struct {
 }
 
 func (r *fileResult) Sent() {
-	rpc.Recycle(r.Data)
+	buffer.Recycle(r.Data)
 	r.share.release()
 }
 
@@ -57,7 +57,7 @@ func (r *fileResult) alloc(ctx context.Context, n int) ([]byte, error) {
 	if err := r.share.answer(ctx, int64(n)); err != nil {
 		return nil, err
 	}
-	return rpc.Buffer(n), nil
+	return buffer.Get(n), nil
 }
 
 func (c *connection) readFile(ctx context.Context, p protocol.PathParams) (*fileResult, error) {
@@ -189,7 +189,7 @@ type blockResult struct {
 }
 
 func (r *blockResult) Sent() {
-	rpc.Recycle(r.Chunk)
+	buffer.Recycle(r.Chunk)
 	r.share.release()
 }
 
@@ -201,14 +201,14 @@ func (c *connection) readBlock(ctx context.Context, p protocol.ReadBlockParams) 
 		return nil, err
 	}
 	var err error
-	if r.Chunk, r.EOF, err = c.handles.ReadBlock(p.HandleID, p.Offset, p.Len, buffer); err != nil {
+	if r.Chunk, r.EOF, err = c.handles.ReadBlock(p.HandleID, p.Offset, p.Len, room); err != nil {
 		r.Sent()
 		return nil, err
 	}
 	return r, nil
 }
 
-func buffer(n int) ([]byte, error) { return rpc.Buffer(n), nil }
+func room(n int) ([]byte, error) { return buffer.Get(n), nil }
 
 func (c *connection) writeBlock(_ context.Context, p protocol.WriteBlockParams) (protocol.Empty, error) {
 	return protocol.Empty{}, c.handles.WriteBlock(p.HandleID, p.Offset, p.Chunk)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/httpclient"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -80,7 +81,7 @@ type bufferedResponse struct {
 }
 
 func (r *bufferedResponse) Sent() {
-	rpc.Recycle(r.BodyBase64)
+	buffer.Recycle(r.BodyBase64)
 	r.share.release()
 }
 
@@ -93,7 +94,7 @@ func (r *bufferedResponse) alloc(n int) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return rpc.Buffer(n), nil
+	return buffer.Get(n), nil
 }
 
 func httpError(err error) error {
@@ -131,8 +132,8 @@ func (c *connection) endStream(id string) {
 func (c *connection) streamBody(id string, body io.ReadCloser) {
 	defer body.Close()
 	delta := protocol.HTTPBodyDelta{RequestID: id}
-	buf := rpc.Buffer(maxBodyDelta)[:maxBodyDelta]
-	defer rpc.Recycle(buf)
+	buf := buffer.Get(maxBodyDelta)[:maxBodyDelta]
+	defer buffer.Recycle(buf)
 	for {
 		n, err := body.Read(buf)
 		if n > 0 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 )
@@ -84,7 +85,7 @@ func drain(conn rpc.Conn) <-chan string {
 				return
 			}
 			messages <- string(data)
-			rpc.Recycle(data)
+			buffer.Recycle(data)
 		}
 	}()
 	return messages

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/buffer"
 )
 
 // TestRetention: of one process the newest output is kept, up to RetainBytes,
@@ -85,7 +85,7 @@ func TestRetainTotal(t *testing.T) {
 				closed++
 				<-slots
 			}
-			rpc.Recycle(message)
+			buffer.Recycle(message)
 		}
 	}()
 	send := func(format string, args ...any) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
@@ -86,7 +87,7 @@ func TestOthersOfUnreadAnswers(t *testing.T) {
 					if err != nil || bytes.Contains(answer[:min(100, len(answer))], []byte("error")) {
 						t.Fatalf("answer %d of a client that reads late is %.100s, %v", i, answer, err)
 					}
-					rpc.Recycle(answer)
+					buffer.Recycle(answer)
 				}
 				if err := <-written; err != nil {
 					t.Error(err)

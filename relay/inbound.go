@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -140,7 +141,7 @@ func (in *inbound) receive(seq uint32, record []byte, patient bool) (progress, e
 				break
 			}
 			err = in.record(record, &got)
-			rpc.Recycle(record)
+			buffer.Recycle(record)
 		}
 	}
 	if err != nil {
@@ -256,9 +257,9 @@ func (in *inbound) postpone(plaintext []byte) error {
 			return nil
 		}
 	}
-	data := append(rpc.Buffer(max(len(plaintext), backlogPiece)), plaintext...)
+	data := append(buffer.Get(max(len(plaintext), backlogPiece)), plaintext...)
 	if in.backlogBytes+cap(data) > maxBacklog || !in.patient && in.backlog.len() > 0 && !in.share.fits(cap(data)) {
-		rpc.Recycle(data)
+		buffer.Recycle(data)
 		return errBacklog
 	}
 	in.backlog.push(piece{data: data, end: in.next})
@@ -299,7 +300,7 @@ func (in *inbound) dropPiece() {
 	data := in.backlog.pop().data
 	in.backlogBytes -= cap(data)
 	in.share.add(-cap(data))
-	rpc.Recycle(data)
+	buffer.Recycle(data)
 }
 
 func (in *inbound) dropBacklog() {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/rpc"
@@ -84,8 +85,8 @@ func (o *outbound) writeParts(size int, parts iter.Seq[[]byte]) error {
 		return err
 	}
 	defer o.endTurn()
-	record := rpc.Buffer(maxRecord)[:0]
-	defer func() { rpc.Recycle(record) }()
+	record := buffer.Get(maxRecord)[:0]
+	defer func() { buffer.Recycle(record) }()
 	length, left := size, size
 	room := maxRecord - prefixSize
 	send := func() error {

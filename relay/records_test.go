@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/rpc"
 )
@@ -175,7 +176,7 @@ func FuzzAssembler(f *testing.F) {
 					}
 					if len(m) > 0 {
 						out = append(out, string(m))
-						rpc.Recycle(m)
+						buffer.Recycle(m)
 					}
 					rest = after
 				}

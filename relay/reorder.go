@@ -3,7 +3,7 @@ package relay
 import (
 	"errors"
 
-	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/buffer"
 )
 
 // Bounds of what may wait for a frame before it (remote.md 8.1).
@@ -40,7 +40,7 @@ func (r *reorder) hold(expected, seq uint32, record []byte) error {
 	if r.records == nil {
 		r.records = make(map[uint32][]byte)
 	}
-	held := append(rpc.Buffer(len(record)), record...)
+	held := append(buffer.Get(len(record)), record...)
 	r.records[seq] = held
 	r.bytes += len(record)
 	r.share.add(cap(held))
@@ -80,7 +80,7 @@ func (r *reorder) held() (bytes int) {
 func (r *reorder) drop() {
 	for _, record := range r.records {
 		r.share.add(-cap(record))
-		rpc.Recycle(record)
+		buffer.Recycle(record)
 	}
 	*r = reorder{share: r.share}
 }

@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
-	"github.com/execagent/execagent/rpc"
 )
 
 // weather is what a simulated relay does to frames.
@@ -275,7 +275,7 @@ func (e *simEnd) read() error {
 			return fmt.Errorf("got message %d of writer %d, want %d", binary.BigEndian.Uint32(got[4:]), writer, next[writer])
 		}
 		next[writer]++
-		rpc.Recycle(got)
+		buffer.Recycle(got)
 		if e.sim.chance(e.sim.weather.slow) {
 			time.Sleep(time.Duration(e.sim.upTo(int64(3 * time.Second))))
 		}

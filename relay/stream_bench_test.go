@@ -4,9 +4,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
-	"github.com/execagent/execagent/rpc"
 )
 
 // adjoining returns two streams without a relay: what one sends, the other
@@ -17,8 +17,8 @@ func adjoining(b *testing.B) (harness, executor *stream) {
 		var f frame.Frame // whoever sends is alone
 		return func(m *socket.Message) error {
 			defer m.Release()
-			received := append(rpc.Buffer(len(m.Bytes)), m.Bytes...)
-			defer rpc.Recycle(received)
+			received := append(buffer.Get(len(m.Bytes)), m.Bytes...)
+			defer buffer.Recycle(received)
 			if err := frame.Decode(received, &f); err != nil {
 				return err
 			}
@@ -50,7 +50,7 @@ func BenchmarkStreamRoundTrip(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			rpc.Recycle(got)
+			buffer.Recycle(got)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func BenchmarkStreamOneWay(b *testing.B) {
 			if err != nil {
 				return
 			}
-			rpc.Recycle(got)
+			buffer.Recycle(got)
 		}
 	})
 	b.ReportAllocs()

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/rpc"
@@ -55,7 +56,7 @@ func (c *cable) send(m *socket.Message) error {
 	default:
 	}
 	select {
-	case c.frames <- append(rpc.Buffer(len(m.Bytes)), m.Bytes...): // the sender may keep m
+	case c.frames <- append(buffer.Get(len(m.Bytes)), m.Bytes...): // the sender may keep m
 		return nil
 	case <-c.cut:
 		return net.ErrClosed
@@ -79,7 +80,7 @@ func (c *cable) deliver(s *stream, done <-chan struct{}) {
 				return
 			}
 			_ = s.receive(&f) // ended hears of it
-			rpc.Recycle(b)
+			buffer.Recycle(b)
 		case <-done:
 			return
 		}
@@ -247,7 +248,7 @@ func (r *remote) wantRead(want string) {
 	if err != nil || string(got) != want {
 		r.t.Fatalf("Read: got %.40q, %v; want %.40q", got, err, want)
 	}
-	rpc.Recycle(got)
+	buffer.Recycle(got)
 }
 
 func (r *remote) wantEnd(want error) {

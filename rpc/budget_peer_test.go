@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -27,7 +28,7 @@ func (c *metered) Read() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer Recycle(message)
+	defer buffer.Recycle(message)
 	for r := bytes.NewReader(message); r.Len() > 0; {
 		space, err := c.in.Space(r.Len(), testMost)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -42,7 +43,7 @@ func (p *Peer) Call(ctx context.Context, method string, params, result any) erro
 	if err == nil {
 		err = p.write(buf)
 	}
-	Recycle(buf)
+	buffer.Recycle(buf)
 	if err != nil {
 		p.mu.Lock()
 		delete(p.calls, id)

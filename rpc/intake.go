@@ -4,6 +4,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/execagent/execagent/buffer"
 )
 
 // minProgress is what must arrive of a large message, in bytes, each time that
@@ -133,7 +135,7 @@ func (in *Intake) Space(n, most int) ([]byte, error) {
 func (in *Intake) TrySpace(n, most int) (space []byte, granted <-chan struct{}) {
 	if len(in.message) == cap(in.message) {
 		// Four times as much: a large message is copied by a third of its size.
-		size := bufferSize(max(len(in.message)+n, min(4*cap(in.message), most)))
+		size := buffer.Size(max(len(in.message)+n, min(4*cap(in.message), most)))
 		if in.budget == nil || size <= maxSmall {
 			in.grow(size)
 		} else if granted = in.growLarge(size); granted != nil {
@@ -144,8 +146,8 @@ func (in *Intake) TrySpace(n, most int) (space []byte, granted <-chan struct{}) 
 }
 
 func (in *Intake) grow(size int) {
-	grown := append(Buffer(size), in.message...)
-	Recycle(in.message)
+	grown := append(buffer.Get(size), in.message...)
+	buffer.Recycle(in.message)
 	in.message = grown
 }
 
@@ -217,7 +219,7 @@ func (in *Intake) Message() []byte {
 func (in *Intake) Drop() {
 	message := in.message
 	in.reset(0)
-	Recycle(message)
+	buffer.Recycle(message)
 }
 
 // reset ends a message of which the budget has to count n bytes from now on.
@@ -235,7 +237,7 @@ func (in *Intake) reset(n int) {
 // nil intake has no budget.
 func (in *Intake) Recycle(message []byte) {
 	in.give(cap(message), false)
-	Recycle(message)
+	buffer.Recycle(message)
 }
 
 // give gives back the memory of a message, n bytes.

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"sync"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -274,7 +275,7 @@ func (r *request) run() {
 	p.seq.finish(&r.ticket)
 	p.startReady()
 	p.mu.Unlock()
-	Recycle(r.data)
+	buffer.Recycle(r.data)
 }
 
 // release lets go of the message of the request whose handler runs with ctx.
@@ -298,7 +299,7 @@ func (p *Peer) release(r *request) {
 	p.seq.release(&r.ticket)
 	p.room.Signal()
 	p.mu.Unlock()
-	Recycle(r.data)
+	buffer.Recycle(r.data)
 	r.data, r.message.Params = nil, nil
 }
 
@@ -380,13 +381,13 @@ type outgoing struct {
 func (p *Peer) send(o *outgoing) {
 	if o.to == nil {
 		_ = p.write(o.whole)
-		Recycle(o.whole)
+		buffer.Recycle(o.whole)
 		return
 	}
 	if o.to.WriteParts(o.size, o.parts) != nil {
 		p.Close() // as write does
 	}
-	Recycle(o.buf)
+	buffer.Recycle(o.buf)
 }
 
 // invoke calls the handler and encodes its result, as a whole or, if it is
@@ -408,7 +409,7 @@ func (p *Peer) invoke(r *request) (result any, o outgoing, err error) {
 		o.to, _ = p.conn.(PartsWriter)
 	}
 	if o.to != nil {
-		o.buf = Buffer(partSize)
+		o.buf = buffer.Get(partSize)
 		o.size, o.parts = protocol.AppendResultParts(o.buf, r.message.ID, streamed)
 	} else {
 		o.whole, err = protocol.AppendResult(bufferFor(value), r.message.ID, value)
@@ -431,15 +432,15 @@ const smallMessage = 512
 // bufferFor is a buffer for a message around v.
 func bufferFor(v any) []byte {
 	if s, ok := v.(Sized); ok {
-		return Buffer(smallMessage + s.SizeHint())
+		return buffer.Get(smallMessage + s.SizeHint())
 	}
-	return Buffer(smallMessage)
+	return buffer.Get(smallMessage)
 }
 
 func (p *Peer) writeError(id protocol.ID, e *protocol.Error) error {
-	buf := protocol.AppendError(Buffer(smallMessage), id, e)
+	buf := protocol.AppendError(buffer.Get(smallMessage), id, e)
 	err := p.write(buf)
-	Recycle(buf)
+	buffer.Recycle(buf)
 	return err
 }
 
@@ -459,6 +460,6 @@ func (p *Peer) Notify(method string, params any) error {
 	if err == nil {
 		err = p.write(buf)
 	}
-	Recycle(buf)
+	buffer.Recycle(buf)
 	return err
 }

@@ -4,6 +4,8 @@ import (
 	"io"
 	"net"
 	"sync"
+
+	"github.com/execagent/execagent/buffer"
 )
 
 // pipe is one end of [Pipe]. It blocks on channels only, which is what lets
@@ -49,15 +51,15 @@ func (p *pipe) Write(message []byte) error {
 	if err := p.over(io.ErrClosedPipe); err != nil {
 		return err
 	}
-	taken := append(Buffer(len(message)), message...)
+	taken := append(buffer.Get(len(message)), message...)
 	select {
 	case p.out <- taken:
 		return nil
 	case <-p.closed:
-		Recycle(taken)
+		buffer.Recycle(taken)
 		return net.ErrClosed
 	case <-p.ended:
-		Recycle(taken)
+		buffer.Recycle(taken)
 		return io.ErrClosedPipe
 	}
 }

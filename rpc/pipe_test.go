@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/rpc/rpctest"
 )
@@ -92,7 +93,7 @@ func BenchmarkPipe(b *testing.B) {
 			if far.Write(message) != nil {
 				return
 			}
-			rpc.Recycle(message)
+			buffer.Recycle(message)
 		}
 	}()
 	defer near.Close()
@@ -105,6 +106,6 @@ func BenchmarkPipe(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		rpc.Recycle(message)
+		buffer.Recycle(message)
 	}
 }

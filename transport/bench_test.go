@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -31,7 +32,7 @@ func benchmarkRoundTrip(b *testing.B, near, far rpc.Conn) {
 				if far.Write(message) != nil {
 					return
 				}
-				rpc.Recycle(message)
+				buffer.Recycle(message)
 			}
 		}()
 	}
@@ -44,7 +45,7 @@ func benchmarkRoundTrip(b *testing.B, near, far rpc.Conn) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		rpc.Recycle(message)
+		buffer.Recycle(message)
 	}
 }
 
@@ -74,6 +75,6 @@ func benchmarkOneWay(b *testing.B, from, to rpc.Conn, size int) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		rpc.Recycle(got)
+		buffer.Recycle(got)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"iter"
 	"net"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -84,7 +85,7 @@ func writeParts(w io.Writer, head []byte, size int, parts iter.Seq[[]byte]) erro
 
 // whole is what parts yields, in a pooled buffer.
 func whole(size int, parts iter.Seq[[]byte]) []byte {
-	message := rpc.Buffer(size)
+	message := buffer.Get(size)
 	for part := range parts {
 		message = append(message, part...)
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/buffer"
 )
 
 // FuzzWebSocketAssembly reads script as a list of frames, three bytes and a
@@ -40,7 +40,7 @@ func FuzzWebSocketAssembly(f *testing.F) {
 			if err != nil || !bytes.Equal(got, message) {
 				t.Fatalf("message %d: got %d bytes %.40q, %v; want %d bytes %.40q", i, len(got), got, err, len(message), message)
 			}
-			rpc.Recycle(got)
+			buffer.Recycle(got)
 		}
 		got, err := server.Read()
 		if err == nil {
@@ -124,7 +124,7 @@ func FuzzStdio(f *testing.F) {
 			if err != nil || string(got) != line {
 				t.Fatalf("line %d: got %.40q, %v; want %.40q", i, got, err, line)
 			}
-			rpc.Recycle(got)
+			buffer.Recycle(got)
 		}
 		if got, err := c.Read(); err != io.EOF {
 			t.Fatalf("at the end: got %.40q, %v; want io.EOF", got, err)

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -156,9 +157,9 @@ func (c *Lines) writeLine(message []byte) error {
 		_, err := c.out.Write([]byte("\n"))
 		return err
 	}
-	line := append(append(rpc.Buffer(len(message)+1), message...), '\n')
+	line := append(append(buffer.Get(len(message)+1), message...), '\n')
 	_, err := c.out.Write(line)
-	rpc.Recycle(line)
+	buffer.Recycle(line)
 	return err
 }
 

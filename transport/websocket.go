@@ -15,6 +15,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -204,7 +205,7 @@ func (c *WebSocket) Write(message []byte) error {
 func (c *WebSocket) WriteParts(size int, parts iter.Seq[[]byte]) error {
 	if !c.serves {
 		message := whole(size, parts)
-		defer rpc.Recycle(message)
+		defer buffer.Recycle(message)
 		return c.Write(message)
 	}
 	c.writing.Lock()

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/rpc/rpctest"
 )
@@ -122,7 +123,7 @@ func readAsync(c rpc.Conn) <-chan error {
 				done <- err
 				return
 			}
-			rpc.Recycle(message)
+			buffer.Recycle(message)
 		}
 	}()
 	return done

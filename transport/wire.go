@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/buffer"
 )
 
 // wire is the TCP connection under a WebSocket. It adds what gorilla's
@@ -48,7 +48,7 @@ func (w *wire) Write(p []byte) (int, error) {
 // collect makes the writes that follow part of a batch.
 func (w *wire) collect() {
 	if w.batch == nil {
-		w.batch = rpc.Buffer(batchSize)
+		w.batch = buffer.Get(batchSize)
 	}
 }
 
@@ -60,7 +60,7 @@ func (w *wire) flush() error {
 	}
 	w.batch = nil
 	_, err := w.TCPConn.Write(batch)
-	rpc.Recycle(batch)
+	buffer.Recycle(batch)
 	return err
 }
 
@@ -88,7 +88,7 @@ func (w *wire) sendBatch() {
 	_ = raw.Control(func(fd uintptr) {
 		_, _ = syscall.SendmsgN(int(fd), batch, nil, nil, syscall.MSG_DONTWAIT|syscall.MSG_NOSIGNAL)
 	})
-	rpc.Recycle(batch)
+	buffer.Recycle(batch)
 }
 
 // shut closes the connection at once, such that what was written still
@@ -107,13 +107,13 @@ func (w *wire) drain() error {
 	if err != nil {
 		return err
 	}
-	buffer := rpc.Buffer(64 << 10)
-	defer rpc.Recycle(buffer)
+	buf := buffer.Get(64 << 10)
+	defer buffer.Recycle(buf)
 	// Control and not Read, which would wait for a Read under way. The bound,
 	// 16 MiB, is for a peer that sends as fast as we drain.
 	return raw.Control(func(fd uintptr) {
 		for range 256 {
-			n, _, err := syscall.Recvfrom(int(fd), buffer[:cap(buffer)], syscall.MSG_DONTWAIT)
+			n, _, err := syscall.Recvfrom(int(fd), buf[:cap(buf)], syscall.MSG_DONTWAIT)
 			if n <= 0 || err != nil {
 				return
 			}

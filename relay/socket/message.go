@@ -3,7 +3,7 @@ package socket
 import (
 	"sync/atomic"
 
-	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/buffer"
 )
 
 // Message is one binary message in a pooled buffer, shared by those who have
@@ -17,7 +17,7 @@ type Message struct {
 
 // NewMessage returns an empty message with room for n bytes and one holder.
 func NewMessage(n int) *Message {
-	m := &Message{Bytes: rpc.Buffer(n)}
+	m := &Message{Bytes: buffer.Get(n)}
 	m.holders.Store(1)
 	return m
 }
@@ -30,7 +30,7 @@ func (m *Message) Retain() { m.holders.Add(1) }
 func (m *Message) Release() {
 	switch n := m.holders.Add(-1); {
 	case n == 0:
-		rpc.Recycle(m.Bytes)
+		buffer.Recycle(m.Bytes)
 		m.Bytes = nil
 	case n < 0:
 		panic("socket: message released more often than retained")

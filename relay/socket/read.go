@@ -8,7 +8,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/buffer"
 )
 
 // Buffers that a message is read into: most are small, most of the others are
@@ -55,7 +55,7 @@ func (s *Socket) readMessage() (*Message, error) {
 	}
 	b, err := s.readAll(r)
 	if err != nil {
-		rpc.Recycle(b)
+		buffer.Recycle(b)
 		return nil, err
 	}
 	m := &Message{Bytes: b}
@@ -66,7 +66,7 @@ func (s *Socket) readMessage() (*Message, error) {
 // readAll returns what it has read also with an error. gorilla does not tell
 // how long a message is, so the buffer grows, as far as the largest needs.
 func (s *Socket) readAll(r io.Reader) ([]byte, error) {
-	b := rpc.Buffer(firstBuffer)
+	b := buffer.Get(firstBuffer)
 	for {
 		space := b[len(b):cap(b)]
 		switch {
@@ -101,8 +101,8 @@ func (s *Socket) readAll(r io.Reader) ([]byte, error) {
 }
 
 func (s *Socket) discard(r io.Reader) error {
-	b := rpc.Buffer(readBuffer)
-	defer rpc.Recycle(b)
+	b := buffer.Get(readBuffer)
+	defer buffer.Recycle(b)
 	for {
 		n, err := r.Read(b[:cap(b)])
 		s.wire.used(n)
@@ -144,8 +144,8 @@ func (s *Socket) freeLarge() {
 
 // moved returns b in a pooled buffer for n bytes.
 func moved(b []byte, n int) []byte {
-	other := append(rpc.Buffer(n), b...)
-	rpc.Recycle(b)
+	other := append(buffer.Get(n), b...)
+	buffer.Recycle(b)
 	return other
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/buffer"
 )
 
 // maxUnsent is how many bytes may lie in the kernel that it has not sent yet.
@@ -43,13 +43,13 @@ func linger(c *net.TCPConn) {
 	if err != nil {
 		return
 	}
-	buffer := rpc.Buffer(64 << 10)
-	defer rpc.Recycle(buffer)
+	buf := buffer.Get(64 << 10)
+	defer buffer.Recycle(buf)
 	// Control and not Read, which would wait for a Read under way. The bound,
 	// 16 MiB, is for a peer that sends as fast as this throws away.
 	_ = raw.Control(func(fd uintptr) {
 		for range 256 {
-			n, _, err := syscall.Recvfrom(int(fd), buffer[:cap(buffer)], syscall.MSG_DONTWAIT)
+			n, _, err := syscall.Recvfrom(int(fd), buf[:cap(buf)], syscall.MSG_DONTWAIT)
 			if n <= 0 || err != nil {
 				return
 			}

@@ -8,7 +8,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/buffer"
 )
 
 // wakeWriter sees to it that what waits is written. It needs Socket.mu.
@@ -76,7 +76,7 @@ func (s *Socket) writeInline(m *Message) error {
 // rest, and what others have queued meanwhile, is left to the writer's
 // goroutine.
 func (s *Socket) tryInline(m *Message) {
-	b := appendFrame(rpc.Buffer(maxHeader+len(m.Bytes)), binaryFrame, m.Bytes, s.client)
+	b := appendFrame(buffer.Get(maxHeader+len(m.Bytes)), binaryFrame, m.Bytes, s.client)
 	m.Release()
 	n, err := s.wire.tryWrite(b)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Socket) tryInline(m *Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil || n == len(b) {
-		rpc.Recycle(b)
+		buffer.Recycle(b)
 	} else {
 		s.sched.begun, s.sched.begunAt = b, n
 	}
@@ -98,7 +98,7 @@ func (s *Socket) tryInline(m *Message) {
 func (s *Socket) writeRound(r *round) error {
 	if r.begun != nil {
 		err := s.writeBytes(r.begun[r.begunAt:], nil)
-		rpc.Recycle(r.begun)
+		buffer.Recycle(r.begun)
 		return err
 	}
 	if r.bulk.Message != nil && len(r.small) == 0 && !r.ping && !r.pong {
@@ -109,7 +109,7 @@ func (s *Socket) writeRound(r *round) error {
 	if inPlace {
 		size -= len(r.bulk.Bytes)
 	}
-	b := rpc.Buffer(size)
+	b := buffer.Get(size)
 	if r.pong {
 		b = appendFrame(b, pongFrame, []byte(r.payload), s.client)
 	}
@@ -130,21 +130,21 @@ func (s *Socket) writeRound(r *round) error {
 	default:
 		err = s.writeBytes(b, nil)
 	}
-	rpc.Recycle(b)
+	buffer.Recycle(b)
 	return err
 }
 
 // writeMessage writes one message in one frame.
 func (s *Socket) writeMessage(m *Message) error {
 	if s.wire.gathers && !s.client && len(m.Bytes) > smallMessage {
-		b := appendHeader(rpc.Buffer(maxHeader), binaryFrame, len(m.Bytes), false)
+		b := appendHeader(buffer.Get(maxHeader), binaryFrame, len(m.Bytes), false)
 		err := s.writeBytes(b, m.Bytes)
-		rpc.Recycle(b)
+		buffer.Recycle(b)
 		return err
 	}
-	b := appendFrame(rpc.Buffer(maxHeader+len(m.Bytes)), binaryFrame, m.Bytes, s.client)
+	b := appendFrame(buffer.Get(maxHeader+len(m.Bytes)), binaryFrame, m.Bytes, s.client)
 	err := s.writeBytes(b, nil)
-	rpc.Recycle(b)
+	buffer.Recycle(b)
 	return err
 }
 

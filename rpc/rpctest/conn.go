@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -104,7 +105,7 @@ func testConcurrentWriters(t *testing.T, a, b rpc.Conn) {
 			t.Fatalf("writer %d, message %d is damaged: got %s", w, i, describe(got))
 		}
 		next[w]++
-		rpc.Recycle(got)
+		buffer.Recycle(got)
 	}
 	for _, done := range written {
 		await(t, "writing", done)
@@ -156,7 +157,7 @@ func testParts(t *testing.T, a, b rpc.Conn) {
 		if !bytes.Equal(got, tagged(w, i, max(sizes[i], 16))) {
 			t.Fatalf("writer %d, message %d is damaged: got %s", w, i, describe(got))
 		}
-		rpc.Recycle(got)
+		buffer.Recycle(got)
 	}
 	for _, done := range written {
 		await(t, "writing", done)
@@ -221,7 +222,7 @@ func testSlices(t *testing.T, a, b rpc.Conn) {
 			continue
 		}
 		clear(got[:cap(got)])
-		rpc.Recycle(got)
+		buffer.Recycle(got)
 	}
 	for i, got := range kept {
 		if !bytes.Equal(got, message(2*i, 2000)) {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
@@ -196,7 +197,7 @@ func TestMemoryOfContainer(t *testing.T) {
 							return
 						}
 						got += len(message)
-						rpc.Recycle(message)
+						buffer.Recycle(message)
 					}
 				})
 			}

@@ -1,12 +1,12 @@
-package rpc_test
+package buffer_test
 
 import (
 	"testing"
 
-	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/buffer"
 )
 
-func TestBuffer(t *testing.T) {
+func TestGet(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ n, want int }{
 		{-1, 1 << 10}, {0, 1 << 10}, {1, 1 << 10}, {1 << 10, 1 << 10}, {1<<10 + 1, 1 << 11}, {5000, 1 << 13},
@@ -14,24 +14,24 @@ func TestBuffer(t *testing.T) {
 	}
 	for _, tt := range tests {
 		// Other tests recycle too, and what they filed may be larger.
-		if b := rpc.Buffer(tt.n); len(b) != 0 || cap(b) < tt.want || cap(b) > 2*tt.want {
-			t.Errorf("Buffer(%d): %d of %d bytes, want 0 of %d", tt.n, len(b), cap(b), tt.want)
+		if b := buffer.Get(tt.n); len(b) != 0 || cap(b) < tt.want || cap(b) > 2*tt.want {
+			t.Errorf("Get(%d): %d of %d bytes, want 0 of %d", tt.n, len(b), cap(b), tt.want)
 		}
 	}
 }
 
 func TestRecycle(t *testing.T) {
 	t.Parallel()
-	// Whatever is handed back, Buffer gives what it promises.
+	// Whatever is handed back, Get gives what it promises.
 	for _, size := range []int{0, 1, 1023, 1024, 1025, 1500, 2047, 2048, 3 << 20, 4 << 20, 5 << 20} {
 		for range 8 {
-			rpc.Recycle(make([]byte, size/2, max(size, 1)))
+			buffer.Recycle(make([]byte, size/2, max(size, 1)))
 		}
 		for _, n := range []int{1, 1024, 1025, 2048, 4096, 4 << 20, 5 << 20} {
-			if b := rpc.Buffer(n); len(b) != 0 || cap(b) < n {
-				t.Errorf("Buffer(%d) after Recycle of %d: %d of %d bytes", n, size, len(b), cap(b))
+			if b := buffer.Get(n); len(b) != 0 || cap(b) < n {
+				t.Errorf("Get(%d) after Recycle of %d: %d of %d bytes", n, size, len(b), cap(b))
 			}
 		}
 	}
-	rpc.Recycle(nil)
+	buffer.Recycle(nil)
 }

@@ -1,4 +1,11 @@
-package rpc
+// Package buffer lends the byte slices that messages are read into and
+// written from, so that a stream of large messages does not allocate each of
+// them anew. It is below everything: the engine of JSON-RPC, the transports
+// and the relay share one pool, and pass slices from one to the other.
+//
+// Its functions may be called at once from any goroutine. What [Get] returned
+// belongs to its caller until that gives it to [Recycle], if it ever does.
+package buffer
 
 import (
 	"math/bits"
@@ -11,8 +18,8 @@ import (
 // follows at once, another large file, need not come beside what the garbage
 // collector has not collected yet, and one big file does not stay in memory.
 const (
-	minBufferBits = 10
-	maxBufferBits = 22
+	minBits = 10
+	maxBits = 22
 
 	// maxSpare is how many bytes are kept: what a message of 64 MiB takes while
 	// it grows.
@@ -21,12 +28,12 @@ const (
 )
 
 var (
-	bufferPools [maxBufferBits - minBufferBits + 1]sync.Pool
-	spare       spareBuffers
+	pools [maxBits - minBits + 1]sync.Pool
+	spare spares
 )
 
-// spareBuffers are the large buffers that nobody uses.
-type spareBuffers struct {
+// spares are the large buffers that nobody uses.
+type spares struct {
 	mu      sync.Mutex
 	buffers [][]byte
 	bytes   int
@@ -34,7 +41,7 @@ type spareBuffers struct {
 
 // take returns the smallest buffer with room for n bytes, empty, but none for
 // more than twice as much, and nil if there is none.
-func (s *spareBuffers) take(n int) []byte {
+func (s *spares) take(n int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	best := -1
@@ -51,7 +58,7 @@ func (s *spareBuffers) take(n int) []byte {
 	return b
 }
 
-func (s *spareBuffers) removeLocked(i int) {
+func (s *spares) removeLocked(i int) {
 	last := len(s.buffers) - 1
 	s.bytes -= cap(s.buffers[i])
 	s.buffers[i], s.buffers[last] = s.buffers[last], nil
@@ -59,7 +66,7 @@ func (s *spareBuffers) removeLocked(i int) {
 }
 
 // keep takes b for a while, if there is room.
-func (s *spareBuffers) keep(b []byte) {
+func (s *spares) keep(b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.bytes+cap(b) > maxSpare {
@@ -72,7 +79,7 @@ func (s *spareBuffers) keep(b []byte) {
 }
 
 // forget leaves b to the garbage collector, unless it is in use.
-func (s *spareBuffers) forget(b []byte) {
+func (s *spares) forget(b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, other := range s.buffers {
@@ -83,44 +90,44 @@ func (s *spareBuffers) forget(b []byte) {
 	}
 }
 
-// Buffer returns an empty slice with room for at least n bytes.
-func Buffer(n int) []byte {
-	class := bufferClass(n)
-	if class > maxBufferBits {
+// Get returns an empty slice with room for at least n bytes.
+func Get(n int) []byte {
+	class := classOf(n)
+	if class > maxBits {
 		if b := spare.take(n); b != nil {
 			return b
 		}
 		return make([]byte, 0, n)
 	}
-	if b, ok := bufferPools[class-minBufferBits].Get().(*[]byte); ok {
+	if b, ok := pools[class-minBits].Get().(*[]byte); ok {
 		return (*b)[:0]
 	}
 	return make([]byte, 0, 1<<class)
 }
 
-// bufferClass is the power of two that has room for n bytes.
-func bufferClass(n int) int { return max(bits.Len(uint(max(n, 1)-1)), minBufferBits) }
+// classOf returns the power of two that has room for n bytes.
+func classOf(n int) int { return max(bits.Len(uint(max(n, 1)-1)), minBits) }
 
-// bufferSize is how much memory Buffer(n) takes, in bytes, but for one that had
-// grown before it was recycled.
-func bufferSize(n int) int {
-	if class := bufferClass(n); class <= maxBufferBits {
+// Size returns how much memory, in bytes, a slice has that Get(n) makes. One
+// that grew before it was recycled may have more.
+func Size(n int) int {
+	if class := classOf(n); class <= maxBits {
 		return 1 << class
 	}
 	return n
 }
 
-// Recycle makes the memory of b available to [Buffer]. The caller must not
+// Recycle makes the memory of b available to [Get]. The caller must not
 // use b, nor anything sliced from it, afterwards.
 func Recycle(b []byte) {
 	// A slice that grew by append is filed under the class it still fills.
 	class := bits.Len(uint(cap(b))) - 1
 	switch {
-	case class < minBufferBits:
+	case class < minBits:
 		return
-	case cap(b) > 1<<maxBufferBits:
+	case cap(b) > 1<<maxBits:
 		spare.keep(b)
 		return
 	}
-	bufferPools[class-minBufferBits].Put(&b)
+	pools[class-minBits].Put(&b)
 }

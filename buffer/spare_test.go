@@ -1,4 +1,4 @@
-package rpc
+package buffer
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 func TestSpare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var s spareBuffers
+		var s spares
 		large := make([]byte, 10, 20<<20)
 		for range 3 {
 			s.keep(large)
