@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/execagent/execagent/sandbox/internal/pathname"
-	"golang.org/x/sys/unix"
 )
 
 // Ruleset is what Landlock shall allow; what it handles and no rule allows is
@@ -26,16 +25,36 @@ type PathRule struct {
 	Except []string
 }
 
+// Rights and scopes of linux/landlock.h, as numbers: x/sys has their names for
+// Linux only, and rulesets are made everywhere. TestLandlockNumbers compares them.
+const (
+	fsExecute     = 0x1
+	fsWriteFile   = 0x2
+	fsReadFile    = 0x4
+	fsReadDir     = 0x8
+	fsRemoveDir   = 0x10
+	fsRemoveFile  = 0x20
+	fsMakeDir     = 0x80
+	fsMakeReg     = 0x100
+	fsMakeSym     = 0x1000
+	fsRefer       = 0x2000
+	fsTruncate    = 0x4000
+	fsIoctlDev    = 0x8000
+	fsResolveUnix = 0x10000
+
+	scopeAbstractUnixSocket = 0x1
+	scopeSignal             = 0x2
+)
+
 // The groups of rights that rules are made of.
 const (
-	readRights    = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
-	executeRights = readRights | unix.LANDLOCK_ACCESS_FS_EXECUTE
+	readRights    = fsReadFile | fsReadDir
+	executeRights = readRights | fsExecute
 	// contentRights change what is in files that exist.
-	contentRights = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	contentRights = fsWriteFile | fsTruncate
 	// nameRights make, move and remove what the file operations of the wire do.
-	nameRights = unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_SYM |
-		unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REFER
-	deviceRights = unix.LANDLOCK_ACCESS_FS_READ_FILE | contentRights | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	nameRights   = fsMakeReg | fsMakeDir | fsMakeSym | fsRemoveFile | fsRemoveDir | fsRefer
+	deviceRights = fsReadFile | contentRights | fsIoctlDev
 	allRights    = 1<<17 - 1
 )
 
@@ -49,8 +68,8 @@ var landlockABIs = []struct {
 	{abi: 2, fs: 1<<14 - 1}, // REFER, 5.19
 	{abi: 3, fs: 1<<15 - 1}, // TRUNCATE, 6.2
 	{abi: 5, fs: 1<<16 - 1}, // IOCTL_DEV, 6.10
-	{abi: 6, fs: 1<<16 - 1, scoped: unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL}, // 6.12
-	{abi: 9, fs: allRights, scoped: unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL}, // RESOLVE_UNIX
+	{abi: 6, fs: 1<<16 - 1, scoped: scopeAbstractUnixSocket | scopeSignal}, // 6.12
+	{abi: 9, fs: allRights, scoped: scopeAbstractUnixSocket | scopeSignal}, // RESOLVE_UNIX
 }
 
 // newRuleset handles all that the ABI knows. Rights that it does not know are
@@ -77,7 +96,7 @@ func newRuleset(abi int, rules []PathRule) Ruleset {
 // without what lies below. What is denied below something readable stays
 // readable here. sandbox.md, section 13.
 func (p *Policy) HelperRuleset(abi int) Ruleset {
-	rules := []PathRule{{Path: "/", Rights: unix.LANDLOCK_ACCESS_FS_READ_DIR}}
+	rules := []PathRule{{Path: "/", Rights: fsReadDir}}
 	for _, rule := range p.Rules {
 		switch rule.Access {
 		case Read:
@@ -103,7 +122,7 @@ func (p *Policy) ProcessRuleset(abi int, mounted bool) Ruleset {
 	if mounted {
 		rules = append(rules,
 			PathRule{Path: "/", Rights: executeRights},
-			PathRule{Path: "/dev", Rights: allRights &^ unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX},
+			PathRule{Path: "/dev", Rights: allRights &^ fsResolveUnix},
 			PathRule{Path: "/proc", Rights: contentRights})
 	} else {
 		for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty", "ptmx"} {
@@ -134,9 +153,9 @@ const networkABI = 2
 func NetworkRuleset(abi int) Ruleset {
 	if abi >= scopeABI {
 		// The filter refuses to connect to these anyway.
-		return Ruleset{Scoped: unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET}
+		return Ruleset{Scoped: scopeAbstractUnixSocket}
 	}
-	return Ruleset{FS: unix.LANDLOCK_ACCESS_FS_REFER, Rules: []PathRule{{Path: "/", Rights: unix.LANDLOCK_ACCESS_FS_REFER}}}
+	return Ruleset{FS: fsRefer, Rules: []PathRule{{Path: "/", Rights: fsRefer}}}
 }
 
 // exceptions are the denied paths below path, and the devices, which are

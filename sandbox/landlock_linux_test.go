@@ -122,3 +122,32 @@ func TestRulesetTrimmed(t *testing.T) {
 		}
 	}
 }
+
+// TestLandlockNumbers: the rights and scopes are the kernel's.
+func TestLandlockNumbers(t *testing.T) {
+	t.Parallel()
+	for _, n := range []struct {
+		name      string
+		got, want uint64
+	}{
+		{"EXECUTE", fsExecute, unix.LANDLOCK_ACCESS_FS_EXECUTE},
+		{"WRITE_FILE", fsWriteFile, unix.LANDLOCK_ACCESS_FS_WRITE_FILE},
+		{"READ_FILE", fsReadFile, unix.LANDLOCK_ACCESS_FS_READ_FILE},
+		{"READ_DIR", fsReadDir, unix.LANDLOCK_ACCESS_FS_READ_DIR},
+		{"REMOVE_DIR", fsRemoveDir, unix.LANDLOCK_ACCESS_FS_REMOVE_DIR},
+		{"REMOVE_FILE", fsRemoveFile, unix.LANDLOCK_ACCESS_FS_REMOVE_FILE},
+		{"MAKE_DIR", fsMakeDir, unix.LANDLOCK_ACCESS_FS_MAKE_DIR},
+		{"MAKE_REG", fsMakeReg, unix.LANDLOCK_ACCESS_FS_MAKE_REG},
+		{"MAKE_SYM", fsMakeSym, unix.LANDLOCK_ACCESS_FS_MAKE_SYM},
+		{"REFER", fsRefer, unix.LANDLOCK_ACCESS_FS_REFER},
+		{"TRUNCATE", fsTruncate, unix.LANDLOCK_ACCESS_FS_TRUNCATE},
+		{"IOCTL_DEV", fsIoctlDev, unix.LANDLOCK_ACCESS_FS_IOCTL_DEV},
+		{"RESOLVE_UNIX", fsResolveUnix, unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX},
+		{"SCOPE_ABSTRACT_UNIX_SOCKET", scopeAbstractUnixSocket, unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET},
+		{"SCOPE_SIGNAL", scopeSignal, unix.LANDLOCK_SCOPE_SIGNAL},
+	} {
+		if n.got != n.want {
+			t.Errorf("%s is %#x, the kernel has %#x", n.name, n.got, n.want)
+		}
+	}
+}
