@@ -3,9 +3,9 @@
 // placeholders there, and knows one when it sees one.
 //
 // [Placeholders] holds names ([Missing]) for any number of users and lets go of
-// each behind the last. The journal says where an agent has placeholders, so
+// each behind the last. The ledger says where an agent has placeholders, so
 // that the next one removes what a dead one left. [StateDir] chooses the
-// directory of the journals, which all agents of a user share.
+// directory of the ledgers, which all agents of a user share.
 //
 // Linux only. The methods of Placeholders may run at once, in one agent and in
 // several; all else is pure or looks at the file system and keeps nothing.

@@ -90,15 +90,15 @@ func (n *note) share(parent, fd int) error {
 
 // replace removes a placeholder that somebody keeps locked. Only one agent at a
 // time does that, as it must not take the next one's new object for this one:
-// the lock on the directory of the journals is for that.
-func (n *note) replace(parent int, journals string) error {
-	dir, err := os.Open(journals)
+// the lock on the directory of the ledgers is for that.
+func (n *note) replace(parent int, ledgers string) error {
+	dir, err := os.Open(ledgers)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return &os.PathError{Op: "flock", Path: journals, Err: err}
+		return &os.PathError{Op: "flock", Path: ledgers, Err: err}
 	}
 	fd, err := n.join(parent)
 	if err == nil {
@@ -111,14 +111,14 @@ func (n *note) replace(parent int, journals string) error {
 	return nil
 }
 
-// make makes the placeholder. Only when it is complete, and the journal knows
+// make makes the placeholder. Only when it is complete, and the ledger knows
 // it, does it get its name, if nothing else has it: EEXIST.
 func (n *note) make(parent int, dir bool) (fd int, err error) {
 	n.temp, n.object = tempName(), objectID{}
 	if err := n.put(); err != nil {
 		return -1, err
 	}
-	n.journal.at("recorded")
+	n.ledger.at("recorded")
 	mode, flags := uint32(0o444), unix.O_CREAT|unix.O_EXCL
 	if dir {
 		mode, flags = 0o555, unix.O_DIRECTORY
@@ -131,15 +131,15 @@ func (n *note) make(parent int, dir bool) (fd int, err error) {
 		n.unmake(parent)
 		return -1, err
 	}
-	n.journal.at("made")
+	n.ledger.at("made")
 	st, err := mark(fd, mode)
 	if err == nil {
-		n.journal.at("marked")
+		n.ledger.at("marked")
 		n.object = identityOf(&st)
 		err = n.put()
 	}
 	if err == nil {
-		n.journal.at("known")
+		n.ledger.at("known")
 		err = unix.Renameat2(parent, n.temp, parent, n.name, unix.RENAME_NOREPLACE)
 	}
 	if err != nil {
@@ -147,7 +147,7 @@ func (n *note) make(parent int, dir bool) (fd int, err error) {
 		n.unmake(parent)
 		return -1, err
 	}
-	n.journal.at("placed")
+	n.ledger.at("placed")
 	return fd, nil
 }
 
@@ -223,7 +223,7 @@ func (n *note) retire(parent *parentDir, fd int) bool {
 		}
 		n.in = parent.id
 	}
-	n.journal.at("locked")
+	n.ledger.at("locked")
 	return n.remove(parent.fd, &st)
 }
 
@@ -273,7 +273,7 @@ func (n *note) remove(parent int, st *unix.Stat_t) bool {
 	if !sameObject(parent, n.name, st) {
 		return true
 	}
-	n.journal.at("seen")
+	n.ledger.at("seen")
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return n.moveAway(parent, st)
 	}
@@ -304,7 +304,7 @@ func (n *note) moveAway(parent int, st *unix.Stat_t) bool {
 		return err == unix.ENOENT
 	}
 	defer unix.Close(fd)
-	n.journal.at("away")
+	n.ledger.at("away")
 	var now unix.Stat_t
 	if unix.Fstat(fd, &now) != nil {
 		return false

@@ -38,7 +38,7 @@ func TestForgedAway(t *testing.T) {
 					m := Missing{Parent: root, Name: ".git", Dir: kind == "directory"}
 					p := openPlaceholders(t, state)
 					var seen string
-					p.journal.step = func(step string) {
+					p.ledger.step = func(step string) {
 						if step == "made" && seen == "" {
 							seen = temporary(root)
 						}
@@ -62,7 +62,7 @@ func TestForgedAway(t *testing.T) {
 	}
 }
 
-// forget lets go of a placeholder and its journal, as a crash does.
+// forget lets go of a placeholder and its ledger, as a crash does.
 func forget(t *testing.T, p *Placeholders, path string) {
 	t.Helper()
 	for _, h := range p.held {
@@ -71,7 +71,7 @@ func forget(t *testing.T, p *Placeholders, path string) {
 		}
 		h.fd = -1
 	}
-	if err := p.journal.file.Close(); err != nil {
+	if err := p.ledger.file.Close(); err != nil {
 		t.Fatal(err)
 	}
 	p.closed = true
@@ -120,7 +120,7 @@ func TestRaces(t *testing.T) {
 			root := t.TempDir()
 			path := root + "/x"
 			p := openPlaceholders(t, t.TempDir())
-			p.journal.step = func(step string) {
+			p.ledger.step = func(step string) {
 				do := map[string]func(string) error{"seen": tt.seen, "away": tt.away}[step]
 				if do == nil {
 					return
@@ -130,7 +130,7 @@ func TestRaces(t *testing.T) {
 				}
 			}
 			hold(t, p, Missing{Parent: root, Name: "x", Dir: tt.dir})()
-			p.journal.step = nil
+			p.ledger.step = nil
 			if got := contentOf(path); got != tt.want {
 				t.Errorf("the name has %q, want %q", got, tt.want)
 			}
@@ -155,16 +155,16 @@ func contentOf(path string) string {
 	return ""
 }
 
-// TestForgedJournal: a journal that an agent cannot have left, or one with
+// TestForgedLedger: a ledger that an agent cannot have left, or one with
 // another object's identity, removes nothing.
-func TestForgedJournal(t *testing.T) {
+func TestForgedLedger(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		record func(r *record)
 		file   func(path string) error
 		swept  bool // the placeholder is gone
-		stays  bool // the journal is left alone
+		stays  bool // the ledger is left alone
 	}{
 		{name: "good", swept: true},
 		{name: "another object", record: func(r *record) { r.object.ino++ }},
@@ -212,10 +212,10 @@ func TestForgedJournal(t *testing.T) {
 			if err := n.put(); err != nil {
 				t.Fatal(err)
 			}
-			journal := p.journal.file.Name()
+			ledger := p.ledger.file.Name()
 			forget(t, p, root+"/.git")
 			if tt.file != nil {
-				if err := tt.file(journal); err != nil {
+				if err := tt.file(ledger); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -225,8 +225,8 @@ func TestForgedJournal(t *testing.T) {
 				want = ""
 			}
 			wantListing(t, root, want)
-			if _, err := os.Lstat(journal); (err == nil) != tt.stays {
-				t.Errorf("the journal: %v", err)
+			if _, err := os.Lstat(ledger); (err == nil) != tt.stays {
+				t.Errorf("the ledger: %v", err)
 			}
 		})
 	}

@@ -33,7 +33,7 @@ type Missing struct {
 // placeholderTime, which is gone as soon as anything is put into it. Who needs
 // it holds a shared lock on it (flock(2)), whichever agent, user or container
 // he is of, and a lock ends with its process. Who removes it has to get the
-// exclusive one. The journal says where to look after a crash and for which
+// exclusive one. The ledger says where to look after a crash and for which
 // object (device and inode number); nothing else is removed, and nothing gets a
 // protected name that did not have it just before.
 //
@@ -44,7 +44,7 @@ type Missing struct {
 //
 // Methods may be called at once.
 type Placeholders struct {
-	journal *journal
+	ledger *ledger
 
 	mu     sync.Mutex
 	closed bool
@@ -71,40 +71,40 @@ const (
 	maxLocked     = 100
 )
 
-// Open removes what agents left that died, and begins a journal in
+// Open removes what agents left that died, and begins a ledger in
 // dir, which StateDir chose. The caller has to Close it.
 func Open(dir string) (*Placeholders, error) {
-	own, err := newJournal(dir)
+	own, err := newLedger(dir)
 	if err != nil {
-		return nil, fmt.Errorf("opening the journal of placeholders: %w", err)
+		return nil, fmt.Errorf("opening the ledger of placeholders: %w", err)
 	}
-	p := &Placeholders{journal: own, held: map[Missing]*placeholder{}}
+	p := &Placeholders{ledger: own, held: map[Missing]*placeholder{}}
 	if err := p.sweep(dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("sweeping placeholders: %w", err), p.Close())
 	}
 	return p, nil
 }
 
-// sweep settles the journals of dead agents.
+// sweep settles the ledgers of dead agents.
 func (p *Placeholders) sweep(dir string) error {
-	dead, err := deadJournals(dir)
+	dead, err := deadLedgers(dir)
 	for _, file := range dead {
 		err = errors.Join(err, p.adopt(file), file.Close())
 	}
 	return err
 }
 
-// adopt settles one journal, and takes over what cannot be removed yet.
+// adopt settles one ledger, and takes over what cannot be removed yet.
 func (p *Placeholders) adopt(file *os.File) error {
-	records, err := readJournal(file)
+	records, err := readLedger(file)
 	if err != nil {
 		return err
 	}
 	for _, r := range records {
-		n := p.journal.note(r)
+		n := p.ledger.note(r)
 		if err := n.put(); err != nil {
 			n.drop()
-			return err // the journal stays
+			return err // the ledger stays
 		}
 		p.settle(n)
 	}
@@ -167,7 +167,7 @@ func (p *Placeholders) Close() error {
 		h.mu.Unlock()
 	}
 	p.retry()
-	return p.journal.close(len(p.left) == 0)
+	return p.ledger.close(len(p.left) == 0)
 }
 
 // user counts one more user of m.
@@ -271,7 +271,7 @@ func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error 
 			return err
 		}
 	}
-	n := p.journal.note(record{parent: m.Parent, in: parent.id, name: m.Name, temp: tempName()})
+	n := p.ledger.note(record{parent: m.Parent, in: parent.id, name: m.Name, temp: tempName()})
 	for locked, tries := 0, 0; tries < maxPlaceTries; tries++ {
 		fd, err := n.join(parent.fd)
 		if err == unix.ENOENT {
@@ -290,7 +290,7 @@ func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error 
 			locked++
 			time.Sleep(time.Millisecond)
 		case err == errLocked:
-			err = n.replace(parent.fd, filepath.Dir(p.journal.file.Name()))
+			err = n.replace(parent.fd, filepath.Dir(p.ledger.file.Name()))
 			if err != nil {
 				n.drop()
 				return err

@@ -382,7 +382,7 @@ func TestCrash(t *testing.T) {
 					t.Fatalf("the agent was not killed: %v %s", err, out)
 				}
 				if step != "released" && len(listingOf(state)) == 0 {
-					t.Error("there is no journal")
+					t.Error("there is no ledger")
 				}
 				p := openPlaceholders(t, state)
 				wantListing(t, root, ".aws/")
@@ -431,7 +431,7 @@ var _ = childtest.Register("placeholders/crash", func(args []string) error {
 			select {}
 		}
 	}
-	p.journal.step = crash
+	p.ledger.step = crash
 	release, err := p.Hold(missing)
 	if err != nil {
 		return err
@@ -502,7 +502,7 @@ var _ = childtest.Register("placeholders/holder", func(args []string) error {
 })
 
 // TestTwoAgents: a placeholder lives as long as the longest of the agents that
-// hold it, whichever made it, also when their journals are not in one place,
+// hold it, whichever made it, also when their ledgers are not in one place,
 // as of two users or in two containers.
 func TestTwoAgents(t *testing.T) {
 	t.Parallel()
@@ -558,9 +558,9 @@ func TestTwoAgents(t *testing.T) {
 	}
 }
 
-// TestLostJournal: a placeholder of which no journal tells any more, since its
+// TestLostLedger: a placeholder of which no ledger tells any more, since its
 // container is gone, goes with the next who holds the name.
-func TestLostJournal(t *testing.T) {
+func TestLostLedger(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	startHolder(t, t.TempDir(), root).kill(t)
@@ -690,7 +690,7 @@ func TestStateDir(t *testing.T) {
 	}
 }
 
-// FuzzRecord: what is read of a journal names nothing outside its parent, and
+// FuzzRecord: what is read of a ledger names nothing outside its parent, and
 // what was written is read.
 func FuzzRecord(f *testing.F) {
 	for _, r := range []record{

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// journal says where one agent has placeholders, or is about to. It is a file
+// ledger says where one agent has placeholders, or is about to. It is a file
 // that its agent keeps locked; who can lock it knows that the agent is dead,
 // whatever it died of and in whichever pid namespace it ran. Nothing is synced:
 // the file has to outlive the process, not the kernel.
-type journal struct {
+type ledger struct {
 	file *os.File
 	// step is told in tests which step comes next.
 	step func(string)
@@ -29,7 +29,7 @@ type journal struct {
 	end  slot
 }
 
-// slot is the number of a record in a journal.
+// slot is the number of a record in a ledger.
 type slot int64
 
 // record is one placeholder, written before the first step of making it and
@@ -48,12 +48,12 @@ type record struct {
 // once.
 type note struct {
 	record
-	journal *journal
-	slot    slot
+	ledger *ledger
+	slot   slot
 }
 
 const (
-	journalPrefix = "placeholders-"
+	ledgerPrefix = "placeholders-"
 	// tempPrefix is what a temporary name begins with.
 	tempPrefix = ".execagent-"
 	// slotSize is in bytes: a path (PATH_MAX), a name (NAME_MAX), a temporary
@@ -61,21 +61,21 @@ const (
 	slotSize   = 4608
 	slotHeader = 8 // length and checksum of what follows; length 0: free
 	identities = 4 * 8
-	// maxJournal bounds what is read of the journal of a dead agent, in slots.
-	maxJournal = 1 << 16
+	// maxLedger bounds what is read of the ledger of a dead agent, in slots.
+	maxLedger = 1 << 16
 )
 
-// newJournal makes a journal in dir.
-func newJournal(dir string) (*journal, error) {
+// newLedger makes a ledger in dir.
+func newLedger(dir string) (*ledger, error) {
 	for {
-		path := filepath.Join(dir, journalPrefix+rand.Text())
+		path := filepath.Join(dir, ledgerPrefix+rand.Text())
 		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return nil, err
 		}
-		ok, err := lockJournal(file)
+		ok, err := lockLedger(file)
 		if err == nil && ok {
-			return &journal{file: file}, nil
+			return &ledger{file: file}, nil
 		}
 		_ = file.Close()
 		if err != nil {
@@ -85,8 +85,8 @@ func newJournal(dir string) (*journal, error) {
 	}
 }
 
-// lockJournal tells whether file is now ours and still has its name.
-func lockJournal(file *os.File) (bool, error) {
+// lockLedger tells whether file is now ours and still has its name.
+func lockLedger(file *os.File) (bool, error) {
 	switch err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {
 	case nil:
 	case unix.EWOULDBLOCK:
@@ -101,24 +101,24 @@ func lockJournal(file *os.File) (bool, error) {
 	return st.Nlink > 0, nil
 }
 
-// isJournal tells whether file is one that an agent of this user can have made,
+// isLedger tells whether file is one that an agent of this user can have made,
 // and nobody else.
-func isJournal(file *os.File) bool {
+func isLedger(file *os.File) bool {
 	var st unix.Stat_t
 	return unix.Fstat(int(file.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG &&
 		st.Nlink == 1 && int(st.Uid) == os.Geteuid() && st.Mode&0o7177 == 0
 }
 
-// deadJournals opens and locks the journals in dir whose agents are dead. What
-// is no journal is left alone. The caller has to close them.
-func deadJournals(dir string) ([]*os.File, error) {
+// deadLedgers opens and locks the ledgers in dir whose agents are dead. What
+// is no ledger is left alone. The caller has to close them.
+func deadLedgers(dir string) ([]*os.File, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	var dead []*os.File
 	for _, entry := range entries {
-		if !strings.HasPrefix(entry.Name(), journalPrefix) || !entry.Type().IsRegular() {
+		if !strings.HasPrefix(entry.Name(), ledgerPrefix) || !entry.Type().IsRegular() {
 			continue
 		}
 		file, err := os.OpenFile(filepath.Join(dir, entry.Name()), os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
@@ -128,11 +128,11 @@ func deadJournals(dir string) ([]*os.File, error) {
 		if err != nil {
 			return dead, err
 		}
-		if !isJournal(file) {
+		if !isLedger(file) {
 			_ = file.Close()
 			continue
 		}
-		switch ok, err := lockJournal(file); {
+		switch ok, err := lockLedger(file); {
 		case err != nil:
 			return append(dead, file), err
 		case ok:
@@ -144,16 +144,16 @@ func deadJournals(dir string) ([]*os.File, error) {
 	return dead, nil
 }
 
-// readJournal returns the records of a dead agent. One that was being written
+// readLedger returns the records of a dead agent. One that was being written
 // when the agent died is not complete, and nothing was made for it.
-func readJournal(file *os.File) ([]record, error) {
+func readLedger(file *os.File) ([]record, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
 	var records []record
 	buf := make([]byte, slotSize)
-	for at := range min((info.Size()+slotSize-1)/slotSize, maxJournal) {
+	for at := range min((info.Size()+slotSize-1)/slotSize, maxLedger) {
 		n, err := file.ReadAt(buf, at*slotSize)
 		if n == 0 {
 			return records, err
@@ -166,23 +166,23 @@ func readJournal(file *os.File) ([]record, error) {
 }
 
 // note finds a place for a record, which put has to write.
-func (j *journal) note(r record) *note {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	at := j.end
-	if n := len(j.free); n > 0 {
-		at, j.free = j.free[n-1], j.free[:n-1]
+func (l *ledger) note(r record) *note {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := l.end
+	if n := len(l.free); n > 0 {
+		at, l.free = l.free[n-1], l.free[:n-1]
 	} else {
-		j.end++
+		l.end++
 	}
-	return &note{record: r, journal: j, slot: at}
+	return &note{record: r, ledger: l, slot: at}
 }
 
 // put writes the record as it is now.
 func (n *note) put() error {
 	data, err := n.encode()
 	if err == nil {
-		_, err = n.journal.file.WriteAt(data, int64(n.slot)*slotSize)
+		_, err = n.ledger.file.WriteAt(data, int64(n.slot)*slotSize)
 	}
 	if err != nil {
 		return fmt.Errorf("recording the placeholder %s/%s: %w", n.parent, n.name, err)
@@ -194,25 +194,25 @@ func (n *note) put() error {
 func (n *note) drop() {
 	// If it cannot be written, a sweep looks at what is there and finds
 	// nothing of ours.
-	_, _ = n.journal.file.WriteAt(make([]byte, slotHeader), int64(n.slot)*slotSize)
-	n.journal.mu.Lock()
-	defer n.journal.mu.Unlock()
-	n.journal.free = append(n.journal.free, n.slot)
+	_, _ = n.ledger.file.WriteAt(make([]byte, slotHeader), int64(n.slot)*slotSize)
+	n.ledger.mu.Lock()
+	defer n.ledger.mu.Unlock()
+	n.ledger.free = append(n.ledger.free, n.slot)
 }
 
-func (j *journal) at(step string) {
-	if j.step != nil {
-		j.step(step)
+func (l *ledger) at(step string) {
+	if l.step != nil {
+		l.step(step)
 	}
 }
 
-// close ends the journal. One that still has records stays for who sweeps.
-func (j *journal) close(empty bool) error {
+// close ends the ledger. One that still has records stays for who sweeps.
+func (l *ledger) close(empty bool) error {
 	var err error
 	if empty {
-		err = os.Remove(j.file.Name())
+		err = os.Remove(l.file.Name())
 	}
-	return errors.Join(err, j.file.Close())
+	return errors.Join(err, l.file.Close())
 }
 
 func (r record) encode() ([]byte, error) {
