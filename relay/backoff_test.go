@@ -9,7 +9,7 @@ import (
 
 func TestBackoff(t *testing.T) {
 	t.Parallel()
-	limits := []time.Duration{ // remote.md 3.5
+	limits := []time.Duration{ // doubling from 100 ms, as remote.md 3.5 says
 		0, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond,
 		1600 * time.Millisecond, 3200 * time.Millisecond, 6400 * time.Millisecond, 12800 * time.Millisecond,
 		25600 * time.Millisecond, 30 * time.Second, 30 * time.Second,
