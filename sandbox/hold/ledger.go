@@ -16,9 +16,9 @@ import (
 )
 
 // ledger says where one agent has placeholders, or is about to. It is a file
-// that its agent keeps locked; who can lock it knows that the agent is dead,
-// whatever it died of and in whichever pid namespace it ran. Nothing is synced:
-// the file has to outlive the process, not the kernel.
+// that the agent keeps locked: when another agent can lock it, the first one is
+// dead, whatever it died of and in whichever pid namespace it ran. Nothing is
+// synced: the file has to outlive the process, not the kernel.
 type ledger struct {
 	file *os.File
 	// step is told in tests which step comes next.
@@ -38,8 +38,9 @@ type record struct {
 	parent string   // canonical
 	in     objectID // of the parent
 	name   string
-	// temp is where it is made, or removed: chosen anew and written each time
-	// before it is used, so that nobody can have put anything there.
+	// temp is the temporary name at which the placeholder is made, or removed. It
+	// is chosen anew and recorded before each use, so that nobody can have put
+	// anything there.
 	temp   string
 	object objectID // zero until it is made
 }
@@ -81,7 +82,7 @@ func newLedger(dir string) (*ledger, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Somebody who sweeps saw it before it was locked.
+		// Another agent took the file for a dead one's before it was locked.
 	}
 }
 
@@ -206,7 +207,7 @@ func (l *ledger) at(step string) {
 	}
 }
 
-// close ends the ledger. One that still has records stays for who sweeps.
+// close ends the ledger. With records in it, the file stays for the next agent.
 func (l *ledger) close(empty bool) error {
 	var err error
 	if empty {

@@ -20,14 +20,14 @@ var (
 	errNotOurs = errors.New("not a placeholder")
 	// errChanged says that others did something at the name meanwhile.
 	errChanged = errors.New("changed by others")
-	// errLocked says that somebody has the exclusive lock, so that nobody has a
-	// share: he is removing it, or is a process that keeps it from us.
+	// errLocked says that a process has the exclusive lock, so that no agent has
+	// a share: it is removing the placeholder, or keeps it from us.
 	errLocked = errors.New("locked by others")
 )
 
-// IsPlaceholder tells whether an object is one of ours and was not changed
-// since. Resolving a policy takes a name at which there is one for missing: it goes when
-// its users do.
+// IsPlaceholder tells whether st is of a placeholder, of whichever agent, that
+// was not changed since it was made. Resolving a policy takes its name for
+// missing, because the placeholder goes when the last agent lets go of it.
 func IsPlaceholder(st *unix.Stat_t) bool {
 	if st.Mtim.Sec != placeholderTime || st.Mode&0o222 != 0 {
 		return false
@@ -64,8 +64,8 @@ func (n *note) join(parent int) (fd int, err error) {
 	return fd, nil
 }
 
-// share locks the object fd and makes sure that it is still what is at the
-// name, and remembers which it is.
+// share takes a shared lock on the object fd, makes sure that the name still
+// leads to it, and notes which object it is.
 func (n *note) share(parent, fd int) error {
 	switch err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err {
 	case nil:
@@ -88,9 +88,9 @@ func (n *note) share(parent, fd int) error {
 	return nil
 }
 
-// replace removes a placeholder that somebody keeps locked. Only one agent at a
-// time does that, as it must not take the next one's new object for this one:
-// the lock on the directory of the ledgers is for that.
+// replace removes a placeholder that some process keeps locked. Of two agents
+// that did so at once, the slower one would remove what the faster one has put
+// there anew; so an agent locks the directory of the ledgers first.
 func (n *note) replace(parent int, ledgers string) error {
 	dir, err := os.Open(ledgers)
 	if err != nil {
@@ -102,7 +102,7 @@ func (n *note) replace(parent int, ledgers string) error {
 	}
 	fd, err := n.join(parent)
 	if err == nil {
-		return unix.Close(fd) // it is free now, to be joined again
+		return unix.Close(fd) // nobody keeps it locked any more: the caller joins it
 	}
 	var st unix.Stat_t
 	if err == errLocked && unix.Fstatat(parent, n.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && IsPlaceholder(&st) {
@@ -111,8 +111,9 @@ func (n *note) replace(parent int, ledgers string) error {
 	return nil
 }
 
-// make makes the placeholder. Only when it is complete, and the ledger knows
-// it, does it get its name, if nothing else has it: EEXIST.
+// make makes the placeholder under a temporary name, and renames it when it is
+// complete and the ledger knows it. The error is EEXIST if another object has the
+// name by then.
 func (n *note) make(parent int, dir bool) (fd int, err error) {
 	n.temp, n.object = tempName(), objectID{}
 	if err := n.put(); err != nil {
@@ -182,9 +183,9 @@ func mark(fd int, mode uint32) (st unix.Stat_t, err error) {
 	}
 }
 
-// unmake removes what has the temporary name: the object, if it is known
-// already which, and in any case nothing that has content. Nothing that others
-// put there gets another name by it.
+// unmake removes what is at the temporary name, unless it has content or is
+// another object than the ledger knows. It moves nothing, so what others put
+// there gets no other name.
 func (r record) unmake(parent int) {
 	var st unix.Stat_t
 	if unix.Fstatat(parent, r.temp, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
@@ -202,7 +203,7 @@ func (r record) unmake(parent int) {
 }
 
 // retire gives up the share that fd has and removes the placeholder, wherever
-// it was moved. It is false if somebody else still needs it.
+// that was moved. It is false if another process still has a lock.
 func (n *note) retire(parent *parentDir, fd int) bool {
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return false
@@ -227,9 +228,9 @@ func (n *note) retire(parent *parentDir, fd int) bool {
 	return n.remove(parent.fd, &st)
 }
 
-// settle removes what is left of a placeholder after a crash, or after somebody
-// else needed it, and nothing but that object. It is false if somebody still
-// does.
+// settle removes what is left of a placeholder after a crash, or when other
+// agents are done with it, and nothing but that object. It is false if another
+// process still has a lock.
 func (n *note) settle() bool {
 	parent := parentDir{fd: -1}
 	defer parent.close()
@@ -240,7 +241,7 @@ func (n *note) settle() bool {
 		return false
 	}
 	if parent.id != n.in {
-		return true // the directory was moved, and its name is another's
+		return true // another directory has the parent's name now
 	}
 	n.unmake(parent.fd)
 	var st unix.Stat_t
@@ -262,13 +263,14 @@ func (n *note) settle() bool {
 	return n.remove(parent.fd, &st)
 }
 
-// remove removes the placeholder st, if it is what is at the name. It is false
-// if there is still something to be done.
+// remove removes the placeholder st, if the name leads to it. It is false if
+// there is still something to be done.
 //
-// Nothing removes an object by what it is. For a directory that does no harm:
-// one that has something in it stays, and if somebody makes an empty one at the
-// name between two system calls of ours, that is what goes. What is at the name
-// of a file could be anything by then, so it is moved away first.
+// The kernel removes by name only, and the name may lead elsewhere between two
+// calls of ours. With a directory that does no harm: the call leaves one that has
+// something in it, so the worst that can go is an empty one that somebody made
+// there just now. With a file it could be anything, so what is at the name is
+// moved away first and looked at there.
 func (n *note) remove(parent int, st *unix.Stat_t) bool {
 	if !sameObject(parent, n.name, st) {
 		return true
@@ -284,8 +286,8 @@ func (n *note) remove(parent int, st *unix.Stat_t) bool {
 	return false
 }
 
-// moveAway gives what is at the name, which was st, a name that nobody could
-// know before, and removes it there if it is.
+// moveAway gives what is at the name, which was st a moment ago, a temporary name
+// that nobody could know before, and removes it there if it still is st.
 func (n *note) moveAway(parent int, st *unix.Stat_t) bool {
 	n.object = identityOf(st)
 	err := error(unix.EEXIST)
@@ -313,9 +315,10 @@ func (n *note) moveAway(parent int, st *unix.Stat_t) bool {
 		err := unix.Unlinkat(parent, n.temp, 0)
 		return err == nil || err == unix.ENOENT
 	}
-	// Somebody's file, which he put there just now. The descriptor keeps it from
-	// becoming another's number. What others put in its place since must not
-	// come to the name by us, which is not for them: it gets yet another one.
+	// Not our placeholder, but a file that somebody put there just now: put it
+	// back. If a third object sits at the temporary name by now, the rename gave
+	// that one the protected name: move it away again. The open descriptor keeps
+	// the file's inode number from being given to another.
 	err = unix.Renameat2(parent, n.temp, parent, n.name, unix.RENAME_NOREPLACE)
 	if err == nil && !sameObject(parent, n.name, &now) {
 		_ = unix.Renameat2(parent, n.name, parent, tempName(), unix.RENAME_NOREPLACE)
@@ -339,8 +342,8 @@ func sameObject(parent int, name string, st *unix.Stat_t) bool {
 }
 
 // cannotCreate tells whether err means that no process with the rights of this
-// one can create anything in parent. The owner of a directory could give
-// himself the right.
+// one can create anything in parent. A missing permission does not mean that if
+// our user owns the directory: the owner can give it to himself.
 func cannotCreate(parent int, err error) bool {
 	switch err {
 	case unix.EROFS:

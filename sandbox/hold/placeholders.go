@@ -24,23 +24,23 @@ type Missing struct {
 }
 
 // Placeholders keeps names from coming into being: the protected and denied
-// ones that are missing in a writable root. There is no way to do that for a
-// process without a real object at the name (sandbox.md 14.2), so there is one,
-// empty and read-only, as long as a confined process needs it.
+// ones that are missing in a writable root. A mount can cover a name only where
+// there is a real object (sandbox.md 14.2), so there is one, empty and read-only,
+// as long as a confined process needs it.
 //
-// What makes an object ours, and thus one that may be removed, can be seen on
-// it: it is empty, nobody may write to it, and its modification time is
-// placeholderTime, which is gone as soon as anything is put into it. Who needs
-// it holds a shared lock on it (flock(2)), whichever agent, user or container
-// he is of, and a lock ends with its process. Who removes it has to get the
-// exclusive one. The ledger says where to look after a crash and for which
-// object (device and inode number); nothing else is removed, and nothing gets a
-// protected name that did not have it just before.
+// An object shows by itself that it is a placeholder, and so may be removed: it
+// is empty, nobody may write to it, and its modification time is placeholderTime,
+// which the kernel changes as soon as anything is put into it. Every agent that
+// needs a placeholder holds a shared lock on it (flock(2)), whatever its user or
+// container; the lock ends with the agent's process. To remove a placeholder, an
+// agent has to get the exclusive lock. The ledger says where to look after a
+// crash and for which object (device and inode number). No other object is
+// removed, and none gets a protected name that it did not have just before.
 //
 // A process that can read a placeholder can lock it as well, from a sandbox too,
-// and so keep the empty object on the host while it lives. What is left in that
-// way is looked at again at each release and by Close, then by the next agent of
-// this user.
+// and so keep the empty object on the host for as long as the process lives.
+// Removing it is tried again at each release and by Close, then by the next agent
+// of this user.
 //
 // Methods may be called at once.
 type Placeholders struct {
@@ -49,13 +49,14 @@ type Placeholders struct {
 	mu     sync.Mutex
 	closed bool
 	held   map[Missing]*placeholder
-	// left are those that somebody else needed when we were done with them.
+	// left are the placeholders that another process still had locked when this
+	// agent was done with them.
 	left []*note
 
 	retrying sync.Mutex // held while what is left is looked at
 }
 
-// placeholder is one that this agent holds, or the attempt.
+// placeholder is one that this agent holds, or is about to hold.
 type placeholder struct {
 	users int // guarded by Placeholders.mu
 
@@ -147,8 +148,8 @@ func (p *Placeholders) Hold(missing []Missing) (release func(), err error) {
 	return release, nil
 }
 
-// Close removes what is held still, and what others needed if they do not any
-// more. Nothing can be held afterwards, and releasing does nothing.
+// Close removes what is held still, and tries once more to remove what other
+// processes had locked. Nothing can be held afterwards, and releasing does nothing.
 func (p *Placeholders) Close() error {
 	p.mu.Lock()
 	if p.closed {
@@ -163,14 +164,14 @@ func (p *Placeholders) Close() error {
 	defer parent.close()
 	for _, h := range held {
 		h.mu.Lock()
-		h.remove(p, &parent)
+		h.removeLocked(p, &parent)
 		h.mu.Unlock()
 	}
 	p.retry()
 	return p.ledger.close(len(p.left) == 0)
 }
 
-// user counts one more user of m.
+// user counts one more user of m, and makes the entry for the first.
 func (p *Placeholders) user(m Missing) (*placeholder, error) {
 	if !validName(m.Name) {
 		return nil, fmt.Errorf("%q is not a name", m.Name)
@@ -206,7 +207,7 @@ func (p *Placeholders) release(m Missing, parent *parentDir) {
 	if !last {
 		return
 	}
-	h.remove(p, parent)
+	h.removeLocked(p, parent)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h.users == 0 && p.held[m] == h {
@@ -214,7 +215,7 @@ func (p *Placeholders) release(m Missing, parent *parentDir) {
 	}
 }
 
-// retry looks again at what others needed.
+// retry tries again to remove the placeholders that are left.
 func (p *Placeholders) retry() {
 	p.retrying.Lock()
 	defer p.retrying.Unlock()
@@ -253,7 +254,7 @@ func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if p.isClosed() {
-		return os.ErrClosed // what is made now nobody would remove
+		return os.ErrClosed // nobody would remove what is made now
 	}
 	if err := parent.open(m.Parent); err != nil {
 		return err
@@ -266,7 +267,7 @@ func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error 
 		if sameObject(parent.fd, m.Name, &st) {
 			return nil
 		}
-		h.remove(p, parent) // somebody took it away
+		h.removeLocked(p, parent) // somebody took it away
 		if err := parent.open(m.Parent); err != nil {
 			return err
 		}
@@ -285,8 +286,9 @@ func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error 
 			n.drop()
 			return nil
 		case err == errLocked && locked < maxLocked:
-			// Removing takes microseconds, and no lock can be waited for with a
-			// limit, which it needs: anybody who can read the object can lock it.
+			// Another agent removes the placeholder, which takes microseconds. Not
+			// a flock that waits: it would wait without a limit, and any process
+			// that can read the object can keep it locked.
 			locked++
 			time.Sleep(time.Millisecond)
 		case err == errLocked:
@@ -308,9 +310,8 @@ func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error 
 	return errors.New("others keep changing what is there")
 }
 
-// remove gives the object up and removes it, unless somebody else needs it.
-// The caller holds h.mu.
-func (h *placeholder) remove(p *Placeholders, parent *parentDir) {
+// removeLocked gives the object up and removes it, unless another agent needs it.
+func (h *placeholder) removeLocked(p *Placeholders, parent *parentDir) {
 	if h.fd < 0 {
 		return
 	}
