@@ -7,6 +7,6 @@
 // programs are compiled by filtergen from the tables of internal/seccomp, on a
 // developer's machine; a test compiles them again.
 //
-// Linux only. What is said of a thread is for a goroutine that is locked to
-// one; what is said of a process is called once.
+// Linux only. What restricts a thread is called by a goroutine that is locked to
+// it; what restricts a process is called once.
 package enforce

@@ -24,7 +24,7 @@ const (
 	// FilterRestricted is for processes without a network.
 	FilterRestricted Filter = "restricted"
 	// FilterEnabled is for processes with the host's network and a restricted
-	// file system. It takes a listener, who decides where connect may go and
+	// file system. It needs a listener, which decides where connect may go and
 	// which names bind may take.
 	FilterEnabled Filter = "enabled"
 	// FilterLandlock is FilterRestricted without what Landlock does not cover:

@@ -22,11 +22,12 @@ func LandlockABI() int {
 	return abi
 }
 
-// RestrictThread sets no_new_privs and restricts the calling thread by the ruleset, to
-// which the caller must be locked, and what it forks or executes. Paths that are
-// missing, that this user cannot reach, or that a symbolic link now leads to,
-// are left out, which allows less; any other error leaves the thread as it was,
-// but for no_new_privs. A ruleset that handles nothing is an error.
+// RestrictThread sets no_new_privs and restricts the calling thread, and what it
+// forks or executes, by the ruleset. The caller must be locked to the thread.
+// Paths that are missing, that this user cannot reach, or that a symbolic link
+// now leads to, are left out, which allows less; any other error leaves the
+// thread as it was, but for no_new_privs. A ruleset that handles nothing is an
+// error.
 func RestrictThread(r sandbox.Ruleset) error {
 	fd, err := open(r)
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownPID stands in FilterHelper for the process that loads it, which is the
-// only one that it may signal. The table of the helper has the same number.
+// ownPID stands in FilterHelper for the process that loads the filter, the only
+// one that this process may signal then. The table of the helper has the same
+// number; TestFilterWants finds it in the programs.
 const ownPID = 0x5e1f91d0
 
 // LoadProcess sets no_new_privs and loads the filter for all threads of this
@@ -44,14 +45,13 @@ func (f Filter) LoadThread() error {
 	return err
 }
 
-// LoadNotify is LoadThread for a filter that asks: the listener answers what
-// it asks, and belongs to the caller. While nobody answers, the calls wait;
-// once it is closed they fail with ENOSYS.
+// LoadNotify is LoadThread for a filter that leaves calls to a listener, a
+// descriptor that belongs to the caller. Such a call waits until it is answered
+// there, and fails with ENOSYS once the listener is closed.
 //
-// A call that waits is interrupted by fatal signals only, which Linux 5.19
-// brought; on an older kernel the error wraps EINVAL. A process may have one
-// listener; where a container engine or an outer sandbox has it, the error
-// wraps EBUSY.
+// Only fatal signals interrupt a call that waits, which Linux 5.19 brought; on an
+// older kernel the error wraps EINVAL. A process may have one listener; where a
+// container engine or an outer sandbox has one already, the error wraps EBUSY.
 func (f Filter) LoadNotify() (listener int, err error) {
 	if err := setNoNewPrivs(); err != nil {
 		return -1, err

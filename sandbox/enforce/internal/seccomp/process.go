@@ -63,7 +63,7 @@ func enabled() []Rule {
 }
 
 // setID keeps processes from making files with the set-user-ID or set-group-ID
-// bit: whoever executes such a file outside gets the ids of the agent's user.
+// bit: a process that executes such a file outside gets the ids of the agent's user.
 // The bit of a directory, which only hands its group down, goes with it: no
 // filter can see what a path leads to. mkdir ignores both bits.
 func setID() []Rule {
