@@ -14,6 +14,7 @@ import (
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/rpc"
 )
@@ -48,7 +49,7 @@ type Dialer struct {
 	// outlive the connections.
 	Registry *Registry
 	// Identity is the harness's key pair, one for the whole process.
-	Identity *Identity
+	Identity *noise.Identity
 	// Logger gets losses and reconnects, never a key, an authorization or
 	// a signed URL. Nil: nothing is logged.
 	Logger *slog.Logger
@@ -179,17 +180,17 @@ func busy(status int) bool {
 
 // shakeHands sends both first frames and waits for the answer, which also tells
 // whether the executor acknowledges.
-func (c *harness) shakeHands(ctx context.Context, s *socket.Socket, lane *socket.Lane, authorization string) (keys *session, acknowledges bool, err error) {
+func (c *harness) shakeHands(ctx context.Context, s *socket.Socket, lane *socket.Lane, authorization string) (keys *noise.Session, acknowledges bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, orDefault(c.dialer.timing.handshake, defaultHandshakePatience))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
 
-	where := prologue(c.dialer.Registry.EnvironmentID(), c.registration, c.id)
-	i, message1, err := initiate(c.dialer.Identity, c.executor, where, []byte(authorization))
+	where := noise.Prologue(c.dialer.Registry.EnvironmentID(), c.registration, c.id)
+	i, message1, err := noise.Initiate(c.dialer.Identity, c.executor, where, []byte(authorization))
 	if err != nil {
 		return nil, false, err
 	}
-	defer i.wipe()
+	defer i.Wipe()
 	err = lane.Send(newFrame(&frame.Frame{StreamID: c.id, Body: frame.Resume}))
 	if err == nil {
 		err = lane.Send(newHandshake(c.id, message1))
@@ -207,7 +208,7 @@ func (c *harness) shakeHands(ctx context.Context, s *socket.Socket, lane *socket
 }
 
 // readAnswer reads one frame; it returns nothing when that was not the answer.
-func (c *harness) readAnswer(s *socket.Socket, i *initiator) (keys *session, acknowledges bool, err error) {
+func (c *harness) readAnswer(s *socket.Socket, i *noise.Initiator) (keys *noise.Session, acknowledges bool, err error) {
 	m, err := s.Read()
 	if errors.Is(err, socket.ErrText) {
 		return nil, false, errTextMessage
@@ -225,7 +226,7 @@ func (c *harness) readAnswer(s *socket.Socket, i *initiator) (keys *session, ack
 	case invalid != nil:
 		return nil, false, errInvalidFrame
 	case f.Body == frame.Handshake:
-		keys, err := i.finish(f.Payload)
+		keys, err := i.Finish(f.Payload)
 		return keys, f.Acknowledges(), err
 	case f.Body == frame.Data:
 		return nil, false, errDataTooEarly

@@ -12,11 +12,10 @@
 //	Dialer    one websocket after another ── one stream
 //	stream    rpc.Conn: messages ↔ records ↔ data frames, in order, repeated
 //	          after a loss when the peer acknowledges
-//	session   the two cipher states that a handshake leaves behind
 //
-// An [Identity] is made once in a process and never stored. Who may connect is
-// the registry's decision; that nobody else reads or writes a stream is the
-// handshake's (Noise hybridIK: X25519 and ML-KEM-768 for both ends).
+// The registry decides who may connect. The handshake of package noise sees to
+// it that nobody else reads or writes a stream; a [noise.Identity] is made once
+// in a process and never stored.
 //
 // The wire is specified in docs/protocol/remote.md. Ours differs from the reference in
 // two places: it acknowledges records (remote.md 8.1), and it reconnects at another

@@ -48,7 +48,7 @@ func (c *harness) Close() error {
 func (c *harness) run(ctx context.Context, s *socket.Socket, lane *socket.Lane) {
 	defer close(c.done)
 	defer c.cancel()
-	c.dialer.Identity.prepare()
+	c.dialer.Identity.Prepare()
 	pace := backoff{timing: c.dialer.timing}
 	first := true
 	for {

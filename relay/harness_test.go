@@ -17,6 +17,7 @@ import (
 
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/relaypb"
 	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/rpc"
@@ -24,7 +25,7 @@ import (
 
 func newDialer(t *testing.T, s *service, timing timing) *Dialer {
 	t.Helper()
-	id, err := NewIdentity()
+	id, err := noise.NewIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,13 +38,13 @@ type answering struct {
 	t  *testing.T
 	s  *service
 	d  *Dialer
-	id *Identity // the executor's
+	id *noise.Identity // the executor's
 }
 
 func newAnswering(t *testing.T, timing timing) *answering {
 	t.Helper()
 	s := newService(t)
-	id, err := NewIdentity()
+	id, err := noise.NewIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,16 +94,16 @@ func (x *answering) greeting(p *peer) (stream string, message1 []byte) {
 }
 
 // respond completes a handshake.
-func (x *answering) respond(p *peer, stream string, message1 []byte) *session {
+func (x *answering) respond(p *peer, stream string, message1 []byte) *noise.Session {
 	x.t.Helper()
-	r, err := readInitiation(x.id, prologue(testEnvironment, testRegistration, []byte(stream)), message1)
+	r, err := noise.ReadInitiation(x.id, noise.Prologue(testEnvironment, testRegistration, []byte(stream)), message1)
 	if err != nil {
 		x.t.Fatalf("readInitiation: %v", err)
 	}
-	if r.authorization != testAuthority || !r.harnessKey.Equal(x.d.Identity.PublicKey()) {
-		x.t.Errorf("message 1 says %q, %v", r.authorization, r.harnessKey)
+	if r.Authorization != testAuthority || !r.HarnessKey.Equal(x.d.Identity.PublicKey()) {
+		x.t.Errorf("message 1 says %q, %v", r.Authorization, r.HarnessKey)
 	}
-	message2, keys, err := r.respond()
+	message2, keys, err := r.Respond()
 	if err != nil {
 		x.t.Fatalf("respond: %v", err)
 	}
@@ -111,7 +112,7 @@ func (x *answering) respond(p *peer, stream string, message1 []byte) *session {
 }
 
 // open completes a Dial.
-func (x *answering) open() (rpc.Conn, *peer, string, *session) {
+func (x *answering) open() (rpc.Conn, *peer, string, *noise.Session) {
 	x.t.Helper()
 	dialed, p, stream, message1 := x.dial(x.t.Context())
 	keys := x.respond(p, stream, message1)
@@ -123,7 +124,7 @@ func (x *answering) open() (rpc.Conn, *peer, string, *session) {
 	return c, p, stream, keys
 }
 
-func (x *answering) say(p *peer, keys *session, id string, seq uint32, text string) {
+func (x *answering) say(p *peer, keys *noise.Session, id string, seq uint32, text string) {
 	(&script{t: x.t, p: p}).say(keys, id, seq, text)
 }
 
@@ -133,7 +134,7 @@ func TestDialRefused(t *testing.T) {
 		"early data":    func(p *peer, stream string) { p.send(dataFrame(stream, 0, []byte("data"))) },
 		"text":          func(p *peer, _ string) { _ = p.ws.WriteMessage(websocket.TextMessage, []byte("text")) },
 		"invalid frame": func(p *peer, stream string) { p.send(resetFrame(stream, "")) },
-		"bad handshake": func(p *peer, stream string) { p.send(handshakeFrame(stream, make([]byte, responseSize))) },
+		"bad handshake": func(p *peer, stream string) { p.send(handshakeFrame(stream, make([]byte, noise.ResponseSize))) },
 		"short":         func(p *peer, stream string) { p.send(handshakeFrame(stream, []byte("short"))) },
 	}
 	for name, answer := range tests {
@@ -341,7 +342,7 @@ func TestHarnessEnds(t *testing.T) {
 		{"reset", func(p *peer, stream string) { p.send(resetFrame(stream, "any text")) }, io.EOF, false},
 		{"text", func(p *peer, _ string) { _ = p.ws.WriteMessage(websocket.TextMessage, []byte("text")) }, errTextMessage, true},
 		{"invalid frame", func(p *peer, stream string) { p.send(resetFrame(stream, "")) }, errInvalidFrame, true},
-		{"second handshake", func(p *peer, stream string) { p.send(handshakeFrame(stream, make([]byte, responseSize))) },
+		{"second handshake", func(p *peer, stream string) { p.send(handshakeFrame(stream, make([]byte, noise.ResponseSize))) },
 			errHandshakeTwice, true},
 		{"bad record", func(p *peer, stream string) { p.send(dataFrame(stream, 1, make([]byte, 40))) }, nil, true},
 		// An executor that has not acknowledged is not waited for.
@@ -385,7 +386,7 @@ func TestHarnessCloseFreesTheStream(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	if text, err := keys.open(p.read().GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
+	if text, err := keys.Open(p.read().GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
 		t.Errorf("record: got %q, %v", text, err)
 	}
 	if f := p.read(); f.StreamId != stream || f.GetReset_() == nil {
@@ -414,7 +415,7 @@ func (x *answering) proven() (rpc.Conn, *peer, string) {
 
 func TestHarnessPinsTheExecutor(t *testing.T) {
 	t.Parallel()
-	other, err := NewIdentity()
+	other, err := noise.NewIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -38,7 +39,7 @@ const messagePatience = 90 * time.Second
 
 // inbound is the receiving half of a stream.
 type inbound struct {
-	keys  *session
+	keys  *noise.Session
 	moved func(progress) // told of what receive and read do not return
 	going sync.WaitGroup // goOn
 
@@ -85,7 +86,7 @@ type progress struct {
 
 func (p *progress) news() bool { return p.received > 0 || p.again || p.early }
 
-func (in *inbound) init(keys *session, pushes bool, intake *rpc.Intake, moved func(progress)) {
+func (in *inbound) init(keys *noise.Session, pushes bool, intake *rpc.Intake, moved func(progress)) {
 	in.keys, in.pushes, in.assembler.intake, in.moved = keys, pushes, intake, moved
 	in.dropped = make(chan struct{})
 	in.early.share = &in.share

@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"
 )
 
@@ -120,19 +121,19 @@ func (g *leg) attempt(ctx context.Context, h *attempt, message1 []byte) {
 		return
 	}
 	if err := g.open(h, s, message2); err != nil {
-		s.wipe()
+		s.Wipe()
 		if err != errDropped {
 			g.refuse([]byte(h.id), err)
 		}
 		return
 	}
-	g.link.cfg.Identity.prepare()
+	g.link.cfg.Identity.Prepare()
 }
 
 // agree reads message 1, asks the registry whether its sender may connect, and
 // meanwhile makes message 2. Of all handshakes one at a time is computed:
 // whoever sends many, of whatever kind, costs one processor and no more.
-func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 []byte, s *session, err error) {
+func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 []byte, s *noise.Session, err error) {
 	registry, computing := g.link.cfg.Registry, &g.link.computing
 	id := []byte(h.id)
 	computing.Lock()
@@ -140,19 +141,19 @@ func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 
 		computing.Unlock()
 		return nil, nil, err
 	}
-	r, err := readInitiation(g.link.cfg.Identity, prologue(registry.EnvironmentID(), g.registrationID, id), message1)
+	r, err := noise.ReadInitiation(g.link.cfg.Identity, noise.Prologue(registry.EnvironmentID(), g.registrationID, id), message1)
 	computing.Unlock()
 	if err != nil {
 		return nil, nil, err
 	}
-	key, authorization := r.harnessKey, r.authorization
+	key, authorization := r.HarnessKey, r.Authorization
 	validated := make(chan error, 1)
 	go func() { validated <- registry.Validate(ctx, g.registrationID, key, authorization, id) }()
 	computing.Lock()
-	message2, s, err = r.respond()
+	message2, s, err = r.Respond()
 	computing.Unlock()
 	if invalid := <-validated; err == nil && invalid != nil {
-		s.wipe()
+		s.Wipe()
 		err = fmt.Errorf("validating the harness: %w", invalid)
 	}
 	if err != nil {
@@ -163,7 +164,7 @@ func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 
 
 // open makes an active stream of a handshake and answers it. The stream is
 // active first: a harness may send at once when it has the answer.
-func (g *leg) open(h *attempt, keys *session, message2 []byte) error {
+func (g *leg) open(h *attempt, keys *noise.Session, message2 []byte) error {
 	l := g.link
 	id := []byte(h.id)
 	member := &member{id: h.id, lane: g.socket.NewLane(0)}

@@ -16,6 +16,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/relaypb"
 	"github.com/execagent/execagent/rpc"
 )
@@ -26,12 +27,12 @@ type script struct {
 	s  *service
 	l  *Link
 	p  *peer
-	id *Identity
+	id *noise.Identity
 }
 
 func newScript(t *testing.T, s *service, l *Link) *script {
 	t.Helper()
-	id, err := NewIdentity()
+	id, err := noise.NewIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,12 +44,12 @@ func newScript(t *testing.T, s *service, l *Link) *script {
 
 // begin sends the first frames of a harness; the stream id is also the
 // authorization when that is not given.
-func (x *script) begin(id, authorization string) *initiator {
+func (x *script) begin(id, authorization string) *noise.Initiator {
 	x.t.Helper()
 	x.s.mu.Lock()
 	executor := x.s.executorKey
 	x.s.mu.Unlock()
-	i, message1, err := initiate(x.id, executor, prologue(testEnvironment, testRegistration, []byte(id)), []byte(authorization))
+	i, message1, err := noise.Initiate(x.id, executor, noise.Prologue(testEnvironment, testRegistration, []byte(id)), []byte(authorization))
 	if err != nil {
 		x.t.Fatalf("initiate: %v", err)
 	}
@@ -58,13 +59,13 @@ func (x *script) begin(id, authorization string) *initiator {
 }
 
 // answered reads message 2 of a stream.
-func (x *script) answered(id string, i *initiator) *session {
+func (x *script) answered(id string, i *noise.Initiator) *noise.Session {
 	x.t.Helper()
 	f := x.p.read()
 	if f.StreamId != id || f.GetHandshake() == nil {
 		x.t.Fatalf("got %.300s, want the handshake of %s", f, id)
 	}
-	keys, err := i.finish(f.GetHandshake().Payload)
+	keys, err := i.Finish(f.GetHandshake().Payload)
 	if err != nil {
 		x.t.Fatalf("finish: %v", err)
 	}
@@ -72,7 +73,7 @@ func (x *script) answered(id string, i *initiator) *session {
 }
 
 // open completes a handshake and accepts its stream.
-func (x *script) open(id string) (*session, rpc.Conn) {
+func (x *script) open(id string) (*noise.Session, rpc.Conn) {
 	x.t.Helper()
 	keys := x.answered(id, x.begin(id, testAuthority))
 	c, err := x.l.Accept()
@@ -102,10 +103,10 @@ func (x *script) quiet() {
 }
 
 // say sends a message as one record.
-func (x *script) say(keys *session, id string, seq uint32, text string) {
+func (x *script) say(keys *noise.Session, id string, seq uint32, text string) {
 	x.t.Helper()
 	plaintext := append([]byte{0, 0, 0, byte(len(text))}, text...)
-	record, err := keys.seal(nil, plaintext)
+	record, err := keys.Seal(nil, plaintext)
 	if err != nil {
 		x.t.Fatalf("seal: %v", err)
 	}
@@ -226,7 +227,7 @@ func TestLinkFrames(t *testing.T) {
 			x.quiet()
 		})},
 		{"handshake that cannot be decrypted", func(x *script, id string) {
-			x.p.send(handshakeFrame(id, make([]byte, initiationSize+10)))
+			x.p.send(handshakeFrame(id, make([]byte, noise.InitiationSize+10)))
 			x.wantReset(id)
 		}},
 		{"handshake that is too short", func(x *script, id string) {
@@ -238,8 +239,8 @@ func TestLinkFrames(t *testing.T) {
 			x.wantReset(id)
 		}},
 		{"handshake for another stream", func(x *script, id string) {
-			_, message1, err := initiate(x.id, x.l.cfg.Identity.PublicKey(),
-				prologue(testEnvironment, testRegistration, []byte("other")), []byte(testAuthority))
+			_, message1, err := noise.Initiate(x.id, x.l.cfg.Identity.PublicKey(),
+				noise.Prologue(testEnvironment, testRegistration, []byte("other")), []byte(testAuthority))
 			if err != nil {
 				x.t.Fatal(err)
 			}
@@ -258,7 +259,7 @@ func TestLinkFrames(t *testing.T) {
 		}},
 		{"bad framing", func(x *script, id string) {
 			keys, c := x.open(id)
-			record, err := keys.seal(nil, make([]byte, 4))
+			record, err := keys.Seal(nil, make([]byte, 4))
 			if err != nil {
 				x.t.Fatal(err)
 			}
@@ -303,7 +304,7 @@ func TestLinkFrames(t *testing.T) {
 				x.t.Error(err)
 			}
 			f := x.p.read()
-			if text, err := keys.open(f.GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
+			if text, err := keys.Open(f.GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
 				x.t.Errorf("record: got %q, %v", text, err)
 			}
 			x.wantReset(id)
@@ -429,7 +430,7 @@ func TestLinkBadHandshakes(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(x *script, id string){
 		"random": func(x *script, id string) {
-			message1 := make([]byte, initiationSize)
+			message1 := make([]byte, noise.InitiationSize)
 			_, _ = rand.Read(message1) // it has no error
 			x.p.send(handshakeFrame(id, message1))
 		},
@@ -469,7 +470,7 @@ func TestLinkBadHandshakes(t *testing.T) {
 					f = x.p.read()
 				}
 				if f.StreamId == id && f.GetHandshake() != nil {
-					if _, err := i.finish(f.GetHandshake().Payload); err != nil {
+					if _, err := i.Finish(f.GetHandshake().Payload); err != nil {
 						t.Error(err)
 					}
 					t.Logf("attempt %d came through", n+1)
@@ -577,7 +578,7 @@ func TestLinkClosesBusyStream(t *testing.T) {
 	for f.StreamId == "stream" {
 		f = x.p.read()
 	}
-	if _, err := i.finish(f.GetHandshake().GetPayload()); err != nil {
+	if _, err := i.Finish(f.GetHandshake().GetPayload()); err != nil {
 		t.Errorf("another stream is answered %.100s, %v", f, err)
 	}
 }

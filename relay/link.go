@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/rpc"
 )
@@ -37,7 +38,7 @@ type LinkConfig struct {
 	// caller closes it after Run.
 	Registry *Registry
 	// Identity is the executor's key pair, the same for every registration.
-	Identity *Identity
+	Identity *noise.Identity
 	// Logger gets the life of the connection: registered, connected, lost and
 	// why, streams, refused handshakes. Never a key, an authorization or a
 	// signed URL. Nil: nothing is logged.
@@ -120,7 +121,7 @@ func (l *Link) Run(ctx context.Context) error {
 	if err != nil {
 		return unlessDone(ctx, err)
 	}
-	l.cfg.Identity.prepare()
+	l.cfg.Identity.Prepare()
 	pace := backoff{timing: l.cfg.timing}
 	for {
 		g, err := l.connect(ctx, registration)

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/relay/noise"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // startLink runs a link until the test ends; what Run returned is then checked.
 func startLink(t *testing.T, s *service, timing timing) *Link {
 	t.Helper()
-	id, err := NewIdentity()
+	id, err := noise.NewIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +237,7 @@ func TestLinkRegistration(t *testing.T) {
 					w.WriteHeader(http.StatusConflict)
 					return true
 				}
-				id, err := NewIdentity()
+				id, err := noise.NewIdentity()
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -260,7 +261,7 @@ func TestLinkRegistration(t *testing.T) {
 func TestLinkEnd(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	id, err := NewIdentity()
+	id, err := noise.NewIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +279,7 @@ func TestLinkEnd(t *testing.T) {
 	}
 	cancel()
 	f := x.p.read()
-	if text, err := keys.open(f.GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
+	if text, err := keys.Open(f.GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
 		t.Errorf("record: got %q, %v", text, err)
 	}
 	x.p.ends()
@@ -298,7 +299,7 @@ func TestLinkEnd(t *testing.T) {
 func TestLinkEndsBusy(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	id, err := NewIdentity()
+	id, err := noise.NewIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}

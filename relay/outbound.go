@@ -11,6 +11,7 @@ import (
 
 	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/rpc"
 )
@@ -26,7 +27,7 @@ const maxOvertaken = 8
 // pump goes first.
 type outbound struct {
 	id      []byte
-	keys    *session
+	keys    *noise.Session
 	harness bool
 	fail    func(error) // ends the stream
 

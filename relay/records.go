@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/rpc"
 )
@@ -24,19 +25,19 @@ var (
 
 // sealRecord makes the data frame of one record. With a length, that prefix
 // stands before data. The payload is encrypted where it stands.
-func sealRecord(keys *session, id []byte, a acknowledgement, seq uint32, length int, data []byte) (*socket.Message, error) {
+func sealRecord(keys *noise.Session, id []byte, a acknowledgement, seq uint32, length int, data []byte) (*socket.Message, error) {
 	size := len(data)
 	if length > 0 {
 		size += prefixSize
 	}
-	m := socket.NewMessage(frame.MaxDataHeader + len(id) + size + tagSize)
-	b := frame.AppendDataHeader(m.Bytes, id, a.ack, a.bits, seq, size+tagSize)
+	m := socket.NewMessage(frame.MaxDataHeader + len(id) + size + noise.TagSize)
+	b := frame.AppendDataHeader(m.Bytes, id, a.ack, a.bits, seq, size+noise.TagSize)
 	header := len(b)
 	if length > 0 {
 		b = binary.BigEndian.AppendUint32(b, uint32(length))
 	}
 	b = append(b, data...)
-	b, err := keys.seal(b[:header], b[header:])
+	b, err := keys.Seal(b[:header], b[header:])
 	if err != nil {
 		m.Release()
 		return nil, err
@@ -46,11 +47,11 @@ func sealRecord(keys *session, id []byte, a acknowledgement, seq uint32, length 
 }
 
 // openRecord decrypts a record in place and checks its size.
-func openRecord(keys *session, record []byte) ([]byte, error) {
-	if len(record) > maxRecord+tagSize {
+func openRecord(keys *noise.Session, record []byte) ([]byte, error) {
+	if len(record) > maxRecord+noise.TagSize {
 		return nil, errLongRecord
 	}
-	return keys.open(record)
+	return keys.Open(record)
 }
 
 // assembler makes messages of the byte stream that records carry: each message

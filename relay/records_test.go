@@ -16,6 +16,7 @@ import (
 
 	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -72,7 +73,7 @@ func TestRecords(t *testing.T) {
 func TestCiphertexts(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func([]byte) []byte{
-		"no tag":    func(b []byte) []byte { return b[:tagSize-1] },
+		"no tag":    func(b []byte) []byte { return b[:noise.TagSize-1] },
 		"one byte":  func(b []byte) []byte { return b[:1] },
 		"truncated": func(b []byte) []byte { return b[:len(b)-1] },
 		"flipped":   func(b []byte) []byte { b[3] ^= 1; return b },
@@ -81,10 +82,10 @@ func TestCiphertexts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRemote(t, false)
-			if err := r.data(0, spoil(r.record(framed("{}")))); !errors.Is(err, errRecord) {
-				t.Errorf("got %v, want %v", err, errRecord)
+			if err := r.data(0, spoil(r.record(framed("{}")))); !errors.Is(err, noise.ErrRecord) {
+				t.Errorf("got %v, want %v", err, noise.ErrRecord)
 			}
-			r.wantEnd(errRecord)
+			r.wantEnd(noise.ErrRecord)
 		})
 	}
 }
@@ -114,7 +115,7 @@ func TestWriteRecords(t *testing.T) {
 			if f.Body != frame.Data || f.Seq != uint32(i) || string(f.StreamID) != string(testStreamID) {
 				t.Fatalf("frame %d: %+v", i, f)
 			}
-			plaintext, err := r.keys.open(f.Payload)
+			plaintext, err := r.keys.Open(f.Payload)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -263,7 +264,7 @@ func TestBudget(t *testing.T) {
 	seq := uint32(0)
 	receive := func(plaintext string) progress {
 		t.Helper()
-		record, err := peer.seal(nil, []byte(plaintext))
+		record, err := peer.Seal(nil, []byte(plaintext))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +326,7 @@ func TestCloseWaits(t *testing.T) {
 				rest := framed(strings.Repeat("x", size))
 				for seq := uint32(0); len(rest) > 0; seq++ {
 					n := min(50<<10, len(rest))
-					record, err := peer.seal(nil, []byte(rest[:n]))
+					record, err := peer.Seal(nil, []byte(rest[:n]))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -367,7 +368,7 @@ func TestCloseWaits(t *testing.T) {
 // sender is a peer that does as it likes.
 type sender struct {
 	t    *testing.T
-	keys *session
+	keys *noise.Session
 	to   *stream
 	seq  uint32
 }

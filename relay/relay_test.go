@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/rpc/rpctest"
 )
@@ -346,4 +347,36 @@ func TestRelayHidesEverything(t *testing.T) {
 			t.Errorf("the rendezvous has seen %q", secret)
 		}
 	}
+}
+
+// identitiesOfTests are made once: the keys cost more than the handshake.
+var identitiesOfTests = sync.OnceValue(func() (ids [2]*noise.Identity) {
+	for i := range ids {
+		var err error
+		if ids[i], err = noise.NewIdentity(); err != nil {
+			panic(err)
+		}
+	}
+	return ids
+})
+
+// pairOfSessions returns both ends of a session.
+func pairOfSessions() (a, b *noise.Session) {
+	ids := identitiesOfTests()
+	i, message1, err := noise.Initiate(ids[0], ids[1].PublicKey(), nil, nil)
+	if err != nil {
+		panic(err)
+	}
+	r, err := noise.ReadInitiation(ids[1], nil, message1)
+	if err != nil {
+		panic(err)
+	}
+	message2, b, err := r.Respond()
+	if err != nil {
+		panic(err)
+	}
+	if a, err = i.Finish(message2); err != nil {
+		panic(err)
+	}
+	return a, b
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/noise"
 )
 
 // records seals n records, each with one short message.
@@ -114,11 +115,11 @@ func TestEarlyGarbage(t *testing.T) {
 	if err := r.data(1, []byte("garbage")); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.data(0, r.record(framed("{}"))); !errors.Is(err, errRecord) {
+	if err := r.data(0, r.record(framed("{}"))); !errors.Is(err, noise.ErrRecord) {
 		t.Fatalf("got %v", err)
 	}
 	r.wantRead("{}")
-	r.wantEnd(errRecord)
+	r.wantEnd(noise.ErrRecord)
 }
 
 // TestUnread: 128 messages may wait to be read.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"
 )
 
@@ -85,7 +86,7 @@ func (w *simulation) upTo(n int64) int64 {
 
 func newSimulation(seed uint64, now weather) *simulation {
 	w := &simulation{weather: now, random: rand.New(rand.NewPCG(seed, 0))}
-	keys := [2]*session{}
+	keys := [2]*noise.Session{}
 	keys[0], keys[1] = pairOfSessions()
 	for i := range w.ends {
 		w.ends[i] = &simEnd{sim: w, frames: map[uint32][]byte{}}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/rpc"
 )
@@ -21,8 +22,8 @@ var (
 
 // streamConfig is what a stream is made of.
 type streamConfig struct {
-	id      []byte   // not changed as long as the stream lives
-	session *session // the stream's own from now on, wiped at its end
+	id      []byte         // not changed as long as the stream lives
+	session *noise.Session // the stream's own from now on, wiped at its end
 	// harness says that this end acknowledges the first record unasked, so that
 	// the other one learns at once that it can (remote.md 8.1), and that its link reads no
 	// further while there is no room: the websocket carries this stream alone.
@@ -60,7 +61,7 @@ type streamConfig struct {
 // taken, nor while a frame is sent: receive never waits for the peer.
 type stream struct {
 	id    []byte
-	keys  *session
+	keys  *noise.Session
 	ended func(s *stream, err error)
 	over  atomic.Bool // the end has begun
 	in    inbound
@@ -214,6 +215,6 @@ func (s *stream) finish(err error) bool {
 	s.in.end(reading)
 	s.in.assembler.intake.Close() // whoever reads may wait elsewhere
 	s.out.end(writing)
-	s.keys.wipe()
+	s.keys.Wipe()
 	return true
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/rpc/rpctest"
@@ -156,7 +157,7 @@ func TestStreamConn(t *testing.T) {
 // sees every frame that is sent and decides about the order of what it sends.
 type remote struct {
 	t      testing.TB
-	keys   *session
+	keys   *noise.Session
 	stream *stream
 
 	mu    sync.Mutex
@@ -217,7 +218,7 @@ func (r *remote) told() []error {
 
 // record seals plaintext; records must be received in the order of sealing.
 func (r *remote) record(plaintext string) []byte {
-	record, err := r.keys.seal(nil, []byte(plaintext))
+	record, err := r.keys.Seal(nil, []byte(plaintext))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -328,7 +329,7 @@ func TestLocalEnd(t *testing.T) {
 	if ends := r.told(); !slices.Equal(ends, []error{nil}) {
 		t.Errorf("ended was told %v, want one nil", ends)
 	}
-	if _, err := r.stream.keys.seal(nil, nil); err != errSessionOver {
+	if _, err := r.stream.keys.Seal(nil, nil); err != noise.ErrSessionOver {
 		t.Errorf("the keys are still there: %v", err)
 	}
 	if in, out := r.stream.held(); in+out != 0 {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"
 )
 
@@ -91,8 +92,8 @@ func (t *streams) admit(id, message1 []byte, cancel context.CancelFunc) (*attemp
 		return nil, errSecond
 	case len(id) > maxStreamID:
 		return nil, errStreamID
-	case !fitsInitiation(message1):
-		return nil, errMessage1
+	case !noise.FitsInitiation(message1):
+		return nil, noise.ErrInitiationSize
 	case len(t.pending) >= maxPending, t.running >= maxHandshakes:
 		return nil, errBusy
 	case len(t.active) >= maxActive:

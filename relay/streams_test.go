@@ -6,10 +6,11 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/relay/noise"
 )
 
 // anyInitiation is of a size that message 1 can have.
-var anyInitiation = make([]byte, initiationSize)
+var anyInitiation = make([]byte, noise.InitiationSize)
 
 // table returns streams with a websocket on which nothing is ever sent.
 func table() *streams { return &streams{leg: &leg{}, up: true} }
@@ -83,12 +84,12 @@ func TestStreamsLimits(t *testing.T) {
 	t.Run("message 1", func(t *testing.T) {
 		t.Parallel()
 		s := table()
-		for _, n := range []int{0, initiationSize - 1, initiationSize + wire.MaxAuthorization + 1} {
-			if _, err := s.admit([]byte("id"), make([]byte, n), nil); err != errMessage1 {
-				t.Errorf("%d bytes: got %v, want %v", n, err, errMessage1)
+		for _, n := range []int{0, noise.InitiationSize - 1, noise.InitiationSize + wire.MaxAuthorization + 1} {
+			if _, err := s.admit([]byte("id"), make([]byte, n), nil); err != noise.ErrInitiationSize {
+				t.Errorf("%d bytes: got %v, want %v", n, err, noise.ErrInitiationSize)
 			}
 		}
-		if _, err := s.admit([]byte("id"), make([]byte, initiationSize+wire.MaxAuthorization), nil); err != nil {
+		if _, err := s.admit([]byte("id"), make([]byte, noise.InitiationSize+wire.MaxAuthorization), nil); err != nil {
 			t.Error(err)
 		}
 	})

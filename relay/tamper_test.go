@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/relaypb"
 )
 
@@ -90,7 +91,7 @@ func TestRelayTampering(t *testing.T) {
 		{"sends its own second handshake", func(to bool, m []byte) [][]byte {
 			f := decode(m)
 			if d := f.GetData(); !to && d != nil && d.Seq == 2 {
-				return [][]byte{encode(handshakeFrame(f.StreamId, make([]byte, responseSize))), m}
+				return [][]byte{encode(handshakeFrame(f.StreamId, make([]byte, noise.ResponseSize))), m}
 			}
 			return [][]byte{m}
 		}, false},
@@ -173,17 +174,17 @@ func TestRelayTampering(t *testing.T) {
 // harness.
 func TestRelayImpostor(t *testing.T) {
 	t.Parallel()
-	rogue, err := NewIdentity()
+	rogue, err := noise.NewIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}
 	message2 := func(t *testing.T, id string, message1 []byte) []byte {
 		t.Helper()
-		r, err := readInitiation(rogue, prologue(testEnvironment, testRegistration, []byte(id)), message1)
+		r, err := noise.ReadInitiation(rogue, noise.Prologue(testEnvironment, testRegistration, []byte(id)), message1)
 		if err != nil {
 			t.Fatalf("readInitiation: %v", err)
 		}
-		answer, _, err := r.respond()
+		answer, _, err := r.Respond()
 		if err != nil {
 			t.Fatalf("respond: %v", err)
 		}
@@ -192,7 +193,7 @@ func TestRelayImpostor(t *testing.T) {
 	t.Run("answers in the executor's place", func(t *testing.T) {
 		t.Parallel()
 		s := newService(t)
-		real, err := NewIdentity()
+		real, err := noise.NewIdentity()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,13 +204,13 @@ func TestRelayImpostor(t *testing.T) {
 		p := s.next()
 		id := p.read().StreamId
 		// It cannot read message 1; so it takes one that a rogue harness made.
-		_, own, err := initiate(rogue, rogue.PublicKey(), prologue(testEnvironment, testRegistration, []byte(id)), []byte("x"))
+		_, own, err := noise.Initiate(rogue, rogue.PublicKey(), noise.Prologue(testEnvironment, testRegistration, []byte(id)), []byte("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if f := p.read(); f.GetHandshake() == nil {
 			t.Fatalf("got %.300s, want a handshake", f)
-		} else if _, err := readInitiation(rogue, prologue(testEnvironment, testRegistration, []byte(id)), f.GetHandshake().Payload); err == nil {
+		} else if _, err := noise.ReadInitiation(rogue, noise.Prologue(testEnvironment, testRegistration, []byte(id)), f.GetHandshake().Payload); err == nil {
 			t.Fatal("the rendezvous can read message 1")
 		}
 		p.send(handshakeFrame(id, message2(t, id, own)))
@@ -230,8 +231,8 @@ func TestRelayImpostor(t *testing.T) {
 		t.Parallel()
 		s := newService(t)
 		x := newScript(t, s, startLink(t, s, timing{}))
-		i, message1, err := initiate(x.id, x.l.cfg.Identity.PublicKey(),
-			prologue(testEnvironment, testRegistration, []byte("stream")), []byte(testAuthority))
+		i, message1, err := noise.Initiate(x.id, x.l.cfg.Identity.PublicKey(),
+			noise.Prologue(testEnvironment, testRegistration, []byte("stream")), []byte(testAuthority))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +243,7 @@ func TestRelayImpostor(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.say(keys, "stream", 0, `"said once"`)
-		record, err := keys.seal(nil, []byte("\x00\x00\x00\x01"))
+		record, err := keys.Seal(nil, []byte("\x00\x00\x00\x01"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -274,7 +275,7 @@ func TestRelayImpostor(t *testing.T) {
 		x := newScript(t, s, startLink(t, s, timing{}))
 		keys, _ := x.open("one")
 		_, other := x.open("two")
-		record, err := keys.seal(nil, []byte("\x00\x00\x00\x02{}"))
+		record, err := keys.Seal(nil, []byte("\x00\x00\x00\x02{}"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
 )
@@ -84,7 +85,7 @@ func (e *execution) connectThroughRegistry(ctx context.Context) (disconnect func
 	if err != nil {
 		return nil, err
 	}
-	identity, err := relay.NewIdentity()
+	identity, err := noise.NewIdentity()
 	if err != nil {
 		registry.Close()
 		return nil, err

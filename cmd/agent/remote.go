@@ -13,6 +13,7 @@ import (
 
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -82,7 +83,7 @@ func (r *remote) work(ctx context.Context, probes *health, serve func(context.Co
 		return err
 	}
 	defer registry.Close()
-	identity, err := relay.NewIdentity()
+	identity, err := noise.NewIdentity()
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ var vectorFrames = map[string]Frame{
 
 func readVectors(t testing.TB) map[string][]byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "testdata", "vectors", "relay-frames.json"))
+	text, err := os.ReadFile(filepath.Join("testdata", "relay-frames.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

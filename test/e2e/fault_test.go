@@ -19,6 +19,7 @@ import (
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/relay/noise"
 )
 
 const (
@@ -167,7 +168,7 @@ func (c *crew) mark() string { return fmt.Sprintf("%s-%d", c.environment, os.Get
 // connect opens a session that ends with the test.
 func (c *crew) connect(t *testing.T) *client.Client {
 	t.Helper()
-	identity, err := relay.NewIdentity()
+	identity, err := noise.NewIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"
 )
 
@@ -46,7 +47,7 @@ func (v *villain) counts(n int64) {
 }
 
 // url asks for the URL of a rendezvous's websocket, "" when that is refused.
-func (v *villain) url(ctx context.Context, identity *relay.Identity) string {
+func (v *villain) url(ctx context.Context, identity *noise.Identity) string {
 	body, err := json.Marshal(wire.ConnectRequest{HarnessPublicKey: identity.PublicKey()})
 	if err != nil {
 		v.t.Error(err)
@@ -72,7 +73,7 @@ func (v *villain) url(ctx context.Context, identity *relay.Identity) string {
 
 // frames sends frames over one websocket after the other, up to a thousand times a second.
 func (v *villain) frames(ctx context.Context, next func(stream string) []frame.Frame) {
-	identity, err := relay.NewIdentity()
+	identity, err := noise.NewIdentity()
 	if err != nil {
 		v.t.Error(err)
 		return
@@ -118,7 +119,7 @@ func (v *villain) frames(ctx context.Context, next func(stream string) []frame.F
 
 // dialer connects as it should.
 func (v *villain) dialer() *relay.Dialer {
-	identity, err := relay.NewIdentity()
+	identity, err := noise.NewIdentity()
 	if err != nil {
 		v.t.Error(err)
 		return nil

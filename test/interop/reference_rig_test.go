@@ -21,6 +21,7 @@ import (
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/relay/noise"
 )
 
 // patience bounds every wait for something that has to happen.
@@ -166,7 +167,7 @@ func (r *rig) serve(t *testing.T, environment, address string) *program {
 // dialer is a harness of the environment, by way of address.
 func (r *rig) dialer(t *testing.T, environment, address string) *relay.Dialer {
 	t.Helper()
-	identity, err := relay.NewIdentity()
+	identity, err := noise.NewIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}

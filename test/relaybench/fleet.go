@@ -13,6 +13,7 @@ import (
 
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/relay/noise"
 )
 
 // fleetSize is how many executors come back at once.
@@ -27,7 +28,7 @@ func (r *rig) measureFleet(ctx context.Context, away time.Duration, must string)
 	defer links.Wait()
 	defer stop()
 	f := newFleet(fleetSize)
-	identity, err := relay.NewIdentity()
+	identity, err := noise.NewIdentity()
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/relay/noise"
 )
 
 // measureRegistry measures the registry itself: what an idle executor costs
@@ -28,7 +29,7 @@ func (r *rig) measureRegistry(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	identity, err := relay.NewIdentity()
+	identity, err := noise.NewIdentity()
 	if err != nil {
 		return err
 	}

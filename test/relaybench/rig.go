@@ -19,6 +19,7 @@ import (
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/relay/noise"
 )
 
 type rigConfig struct {
@@ -170,7 +171,7 @@ func (r *rig) dialer(environment string) (*relay.Dialer, error) {
 
 // dialerAt reaches it through a certain registry process.
 func (r *rig) dialerAt(address, environment string) (*relay.Dialer, error) {
-	identity, err := relay.NewIdentity()
+	identity, err := noise.NewIdentity()
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package relay
+package noise
 
 import (
 	"bytes"
@@ -296,7 +296,7 @@ func TestVectorRuns(t *testing.T) {
 
 func replayHarness(t *testing.T, v *vector) {
 	hs := v.harnessState(t)
-	message, err := hs.writeInitiation(v.executor(), prologue(v.EnvironmentID, v.RegistrationID, []byte(v.StreamID)), []byte(v.Authorization))
+	message, err := hs.writeInitiation(v.executor(), Prologue(v.EnvironmentID, v.RegistrationID, []byte(v.StreamID)), []byte(v.Authorization))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +313,7 @@ func replayHarness(t *testing.T, v *vector) {
 
 func replayExecutor(t *testing.T, v *vector) {
 	hs := v.executorState(t)
-	authorization, err := hs.readInitiation(prologue(v.EnvironmentID, v.RegistrationID, []byte(v.StreamID)), v.Message1)
+	authorization, err := hs.readInitiation(Prologue(v.EnvironmentID, v.RegistrationID, []byte(v.StreamID)), v.Message1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func checkKeys(t *testing.T, v *vector, fromInitiator, fromResponder *noise.Ciph
 }
 
 // replayFrames makes what self sent, byte for byte, and opens what the peer sent.
-func replayFrames(t *testing.T, v *vector, self string, s *session) {
+func replayFrames(t *testing.T, v *vector, self string, s *Session) {
 	t.Helper()
 	records := 0
 	for n, want := range v.Frames {
@@ -367,15 +367,15 @@ func replayFrames(t *testing.T, v *vector, self string, s *session) {
 			}
 			records++
 			if want.From == self {
-				b := frame.AppendDataHeader(nil, f.StreamID, 0, 0, f.Seq, len(want.Plaintext)+tagSize)
-				b, err := s.seal(b, want.Plaintext)
+				b := frame.AppendDataHeader(nil, f.StreamID, 0, 0, f.Seq, len(want.Plaintext)+TagSize)
+				b, err := s.Seal(b, want.Plaintext)
 				if err != nil {
 					t.Fatalf("frame %d: %v", n, err)
 				}
 				equal(t, "data frame", b, want.Frame)
 				continue
 			}
-			plaintext, err := s.open(f.Payload)
+			plaintext, err := s.Open(f.Payload)
 			if err != nil {
 				t.Fatalf("frame %d: %v", n, err)
 			}

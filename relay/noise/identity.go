@@ -1,4 +1,4 @@
-package relay
+package noise
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ type Identity struct {
 	public *wire.PublicKey
 
 	mu    sync.Mutex
-	spare *ephemeral                 // for the next handshake, see prepare
+	spare *ephemeral                 // for the next handshake, see Prepare
 	peer  *mlkem.EncapsulationKey768 // the peer's key that was parsed last
 	raw   []byte                     // the bytes of peer
 }
@@ -47,10 +47,10 @@ func identityOf(e *ephemeral) *Identity {
 // change it.
 func (i *Identity) PublicKey() *wire.PublicKey { return i.public }
 
-// prepare makes the ephemeral keys of the next handshake unless they are there
+// Prepare makes the ephemeral keys of the next handshake unless they are there
 // already. It is never needed; called where nobody waits, it saves the next
 // handshake the time.
-func (i *Identity) prepare() {
+func (i *Identity) Prepare() {
 	i.mu.Lock()
 	ready := i.spare != nil
 	i.mu.Unlock()

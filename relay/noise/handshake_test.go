@@ -1,4 +1,4 @@
-package relay
+package noise
 
 import (
 	"bytes"
@@ -22,43 +22,43 @@ func newIdentity(t testing.TB) *Identity {
 }
 
 // shakeHands runs a whole handshake and returns both ends.
-func shakeHands(t testing.TB) (harness, executor *session) {
+func shakeHands(t testing.TB) (harness, executor *Session) {
 	t.Helper()
 	h, e := newIdentity(t), newIdentity(t)
-	p := prologue("env-1", "reg-1", []byte("stream-1"))
-	i, m1, err := initiate(h, e.PublicKey(), p, []byte("authorization"))
+	p := Prologue("env-1", "reg-1", []byte("stream-1"))
+	i, m1, err := Initiate(h, e.PublicKey(), p, []byte("authorization"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := readInitiation(e, p, m1)
+	r, err := ReadInitiation(e, p, m1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m2, executor, err := r.respond()
+	m2, executor, err := r.Respond()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if harness, err = i.finish(m2); err != nil {
+	if harness, err = i.Finish(m2); err != nil {
 		t.Fatal(err)
 	}
 	return harness, executor
 }
 
 // exchange sends one record each way.
-func exchange(t testing.TB, a, b *session) {
+func exchange(t testing.TB, a, b *Session) {
 	t.Helper()
 	for _, tt := range []struct {
-		from, to *session
+		from, to *Session
 		text     string
 	}{{a, b, "there"}, {b, a, "and back"}, {a, b, ""}} {
-		record, err := tt.from.seal(nil, []byte(tt.text))
+		record, err := tt.from.Seal(nil, []byte(tt.text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(record) != len(tt.text)+tagSize {
+		if len(record) != len(tt.text)+TagSize {
 			t.Errorf("the record of %d bytes is %d bytes", len(tt.text), len(record))
 		}
-		got, err := tt.to.open(record)
+		got, err := tt.to.Open(record)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,10 +69,10 @@ func exchange(t testing.TB, a, b *session) {
 func TestHandshake(t *testing.T) {
 	t.Parallel()
 	h, e := newIdentity(t), newIdentity(t)
-	p := prologue("env-1", "", []byte(" s"))
+	p := Prologue("env-1", "", []byte(" s"))
 	for _, authorization := range []string{"", "token", strings.Repeat("ä", wire.MaxAuthorization/2)} {
-		h.prepare() // with and without keys made ahead
-		i, m1, err := initiate(h, e.PublicKey(), p, []byte(authorization))
+		h.Prepare() // with and without keys made ahead
+		i, m1, err := Initiate(h, e.PublicKey(), p, []byte(authorization))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,35 +80,35 @@ func TestHandshake(t *testing.T) {
 			t.Errorf("message 1 is %d bytes", len(m1))
 		}
 		sent := bytes.Clone(m1)
-		r, err := readInitiation(e, p, m1)
+		r, err := ReadInitiation(e, p, m1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		equal(t, "message 1 after it was read", m1, sent)
 		clear(m1) // what was read may be reused
-		if r.authorization != authorization {
-			t.Errorf("the authorization of %d bytes arrives as %q", len(authorization), r.authorization)
+		if r.Authorization != authorization {
+			t.Errorf("the authorization of %d bytes arrives as %q", len(authorization), r.Authorization)
 		}
-		if !r.harnessKey.Equal(h.PublicKey()) {
+		if !r.HarnessKey.Equal(h.PublicKey()) {
 			t.Error("the harness's key arrives as another")
 		}
-		m2, executor, err := r.respond()
+		m2, executor, err := r.Respond()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(m2) != 3424 {
 			t.Errorf("message 2 is %d bytes", len(m2))
 		}
-		harness, err := i.finish(m2)
+		harness, err := i.Finish(m2)
 		if err != nil {
 			t.Fatal(err)
 		}
 		exchange(t, harness, executor)
 
-		if _, _, err := r.respond(); !errors.Is(err, errSpent) {
+		if _, _, err := r.Respond(); !errors.Is(err, errSpent) {
 			t.Errorf("responding again: %v", err)
 		}
-		if _, err := i.finish(m2); !errors.Is(err, errSpent) {
+		if _, err := i.Finish(m2); !errors.Is(err, errSpent) {
 			t.Errorf("finishing again: %v", err)
 		}
 		for _, hs := range []*handshakeState{i.hs, r.hs} {
@@ -125,21 +125,21 @@ func TestHandshakeKeysDiffer(t *testing.T) {
 	h, e := newIdentity(t), newIdentity(t)
 	seen := map[string]bool{}
 	for range 3 {
-		_, m1, err := initiate(h, e.PublicKey(), nil, nil)
+		_, m1, err := Initiate(h, e.PublicKey(), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := readInitiation(e, nil, m1)
+		r, err := ReadInitiation(e, nil, m1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m2, _, err := r.respond()
+		m2, _, err := r.Respond()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, part := range [][]byte{
 			m1[:ctSize], m1[ctSize:][:dhSize], m1[ctSize+dhSize:][:kemSize],
-			m2[:ctSize], m2[ctSize:][:ctSize+tagSize], m2[2*ctSize+tagSize:][:dhSize], m2[2*ctSize+tagSize+dhSize:][:kemSize],
+			m2[:ctSize], m2[ctSize:][:ctSize+TagSize], m2[2*ctSize+TagSize:][:dhSize], m2[2*ctSize+TagSize+dhSize:][:kemSize],
 		} {
 			if seen[string(part)] {
 				t.Errorf("%d bytes of a message come a second time", len(part))
@@ -159,13 +159,13 @@ func TestTampering(t *testing.T) {
 	t.Run("message 1", func(t *testing.T) {
 		t.Parallel()
 		id := identityOf(v.ExecutorStatic.ephemeral(t))
-		if _, err := readInitiation(id, v.Prologue, v.Message1); err != nil {
+		if _, err := ReadInitiation(id, v.Prologue, v.Message1); err != nil {
 			t.Fatalf("the message as it is: %v", err)
 		}
 		for n := rand.N(stride); n < len(v.Message1); n += stride {
 			m := bytes.Clone(v.Message1)
 			m[n] ^= 1 << (n % 8)
-			if r, err := readInitiation(id, v.Prologue, m); err == nil || r != nil {
+			if r, err := ReadInitiation(id, v.Prologue, m); err == nil || r != nil {
 				t.Errorf("byte %d of message 1 may be changed", n)
 			}
 		}
@@ -176,18 +176,18 @@ func TestTampering(t *testing.T) {
 		for n := rand.N(stride); n < len(v.Message2); n += stride {
 			m := bytes.Clone(v.Message2)
 			m[n] ^= 1 << (n % 8)
-			if s, err := harness().finish(m); err == nil || s != nil {
+			if s, err := harness().Finish(m); err == nil || s != nil {
 				t.Errorf("byte %d of message 2 may be changed", n)
 			}
 		}
-		if _, err := harness().finish(v.Message2); err != nil {
+		if _, err := harness().Finish(v.Message2); err != nil {
 			t.Fatalf("the message as it is: %v", err)
 		}
 	})
 	t.Run("record", func(t *testing.T) {
 		t.Parallel()
 		tx, rx := pairOfSessions()
-		record, err := tx.seal(nil, []byte("what it says"))
+		record, err := tx.Seal(nil, []byte("what it says"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,11 +195,11 @@ func TestTampering(t *testing.T) {
 			_, rx := pairOfSessions()
 			r := bytes.Clone(record)
 			r[n] ^= 1 << (n % 8)
-			if _, err := rx.open(r); !errors.Is(err, errRecord) {
+			if _, err := rx.Open(r); !errors.Is(err, ErrRecord) {
 				t.Errorf("byte %d of a record may be changed: %v", n, err)
 			}
 		}
-		if _, err := rx.open(record); err != nil {
+		if _, err := rx.Open(record); err != nil {
 			t.Fatalf("the record as it is: %v", err)
 		}
 	})
@@ -207,13 +207,13 @@ func TestTampering(t *testing.T) {
 
 // waiting returns a function that returns the vector's harness, which waits for
 // message 2, as often as it is called: each is a copy of the first one's state.
-func waiting(t testing.TB, v *vector) func() *initiator {
+func waiting(t testing.TB, v *vector) func() *Initiator {
 	t.Helper()
 	hs := v.harnessState(t)
 	if _, err := hs.writeInitiation(v.executor(), v.Prologue, []byte(v.Authorization)); err != nil {
 		t.Fatal(err)
 	}
-	return func() *initiator { return &initiator{new(*hs)} }
+	return func() *Initiator { return &Initiator{new(*hs)} }
 }
 
 // lengthClasses returns m cut and extended at, before and behind each border
@@ -225,7 +225,7 @@ func lengthClasses(m []byte, borders []int) [][]byte {
 		end += part
 		lengths = append(lengths, end-1, end, end+1)
 	}
-	lengths = append(lengths, 0, len(m)-1, len(m)+1, len(m)+tagSize, len(m)+5000, 65535, 65536, 1<<20)
+	lengths = append(lengths, 0, len(m)-1, len(m)+1, len(m)+TagSize, len(m)+5000, 65535, 65536, 1<<20)
 	slices.Sort(lengths)
 	var out [][]byte
 	for _, n := range slices.Compact(lengths) {
@@ -241,8 +241,8 @@ func TestWrongLengths(t *testing.T) {
 	t.Parallel()
 	v := readVector(t, vectorBoth)
 	id := identityOf(v.ExecutorStatic.ephemeral(t))
-	for _, m := range lengthClasses(v.Message1, []int{ctSize, dhSize, kemSize, dhSize + tagSize, kemSize + tagSize, tagSize}) {
-		if _, err := readInitiation(id, v.Prologue, m); err == nil {
+	for _, m := range lengthClasses(v.Message1, []int{ctSize, dhSize, kemSize, dhSize + TagSize, kemSize + TagSize, TagSize}) {
+		if _, err := ReadInitiation(id, v.Prologue, m); err == nil {
 			t.Errorf("message 1 may be %d instead of %d bytes", len(m), len(v.Message1))
 		}
 		// The parts are checked without the check of the whole as well.
@@ -251,8 +251,8 @@ func TestWrongLengths(t *testing.T) {
 		}
 	}
 	harness := waiting(t, v)
-	for _, m := range lengthClasses(v.Message2, []int{ctSize, ctSize + tagSize, dhSize, kemSize, tagSize}) {
-		if _, err := harness().finish(m); !errors.Is(err, errMessage2) {
+	for _, m := range lengthClasses(v.Message2, []int{ctSize, ctSize + TagSize, dhSize, kemSize, TagSize}) {
+		if _, err := harness().Finish(m); !errors.Is(err, errMessage2) {
 			t.Errorf("message 2 may be %d instead of %d bytes: %v", len(m), len(v.Message2), err)
 		}
 		if err := harness().hs.readResponse(m); err == nil {
@@ -279,7 +279,7 @@ func TestPayloadOfMessage2(t *testing.T) {
 	}
 	m = r.encryptAndHash(m, []byte("x"))
 	harness := waiting(t, v)
-	if _, err := harness().finish(m); !errors.Is(err, errMessage2) {
+	if _, err := harness().Finish(m); !errors.Is(err, errMessage2) {
 		t.Errorf("message 2 may have a payload: %v", err)
 	}
 	if err := harness().hs.readResponse(m); err != nil {
@@ -292,8 +292,8 @@ func TestPayloadOfMessage2(t *testing.T) {
 func TestWrongContext(t *testing.T) {
 	t.Parallel()
 	h, e := newIdentity(t), newIdentity(t)
-	p := prologue("env-1", "reg-1", []byte("stream-1"))
-	_, m1, err := initiate(h, e.PublicKey(), p, nil)
+	p := Prologue("env-1", "reg-1", []byte("stream-1"))
+	_, m1, err := Initiate(h, e.PublicKey(), p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,38 +302,38 @@ func TestWrongContext(t *testing.T) {
 		id   *Identity
 		p    []byte
 	}{
-		{"environment", e, prologue("env-2", "reg-1", []byte("stream-1"))},
-		{"registration", e, prologue("env-1", "reg-2", []byte("stream-1"))},
-		{"stream", e, prologue("env-1", "reg-1", []byte("stream-2"))},
-		{"border between the parts", e, prologue("env-1r", "eg-1", []byte("stream-1"))},
+		{"environment", e, Prologue("env-2", "reg-1", []byte("stream-1"))},
+		{"registration", e, Prologue("env-1", "reg-2", []byte("stream-1"))},
+		{"stream", e, Prologue("env-1", "reg-1", []byte("stream-2"))},
+		{"border between the parts", e, Prologue("env-1r", "eg-1", []byte("stream-1"))},
 		{"no prologue", e, nil},
 		{"executor", newIdentity(t), p},
 		{"X25519 key", withKeys(e.x25519, newIdentity(t)), p},
 		{"ML-KEM key", withKeys(newIdentity(t).x25519, e), p},
 		{"harness itself", h, p},
 	} {
-		if _, err := readInitiation(tt.id, tt.p, m1); err == nil {
+		if _, err := ReadInitiation(tt.id, tt.p, m1); err == nil {
 			t.Errorf("message 1 is accepted in spite of another %s", tt.name)
 		}
 	}
-	if _, err := readInitiation(e, p, m1); err != nil {
+	if _, err := ReadInitiation(e, p, m1); err != nil {
 		t.Fatalf("message 1 as it was meant: %v", err)
 	}
 
 	// The answer to another harness's message 1, or to another one of this harness's.
-	i, _, err := initiate(h, e.PublicKey(), p, nil)
+	i, _, err := Initiate(h, e.PublicKey(), p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := readInitiation(e, p, m1)
+	r, err := ReadInitiation(e, p, m1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m2, _, err := r.respond()
+	m2, _, err := r.Respond()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := i.finish(m2); err == nil {
+	if _, err := i.Finish(m2); err == nil {
 		t.Error("the answer to another message 1 is accepted")
 	}
 }
@@ -364,7 +364,7 @@ func TestBadKeys(t *testing.T) {
 		"X25519 of order 4":  {X25519: lowOrder[1], MLKEM768: good.MLKEM768},
 		"X25519 not reduced": {X25519: lowOrder[2], MLKEM768: good.MLKEM768},
 	} {
-		if _, _, err := initiate(h, key, nil, nil); err == nil {
+		if _, _, err := Initiate(h, key, nil, nil); err == nil {
 			t.Errorf("an executor's key with %s is accepted", name)
 		}
 	}
@@ -379,7 +379,7 @@ func TestBadKeys(t *testing.T) {
 		}
 		if m, err := hs.writeInitiation(good, nil, nil); err != nil {
 			t.Fatal(err)
-		} else if _, err := readInitiation(e, nil, m); err == nil || !strings.Contains(err.Error(), "es: ") {
+		} else if _, err := ReadInitiation(e, nil, m); err == nil || !strings.Contains(err.Error(), "es: ") {
 			t.Errorf("an ephemeral key of low order is refused with %v", err)
 		}
 	}
@@ -391,7 +391,7 @@ func TestBadKeys(t *testing.T) {
 	}
 	if m, err := hs.writeInitiation(good, nil, nil); err != nil {
 		t.Fatal(err)
-	} else if _, err := readInitiation(e, nil, m); err == nil || !strings.Contains(err.Error(), "message 1: e: ") {
+	} else if _, err := ReadInitiation(e, nil, m); err == nil || !strings.Contains(err.Error(), "message 1: e: ") {
 		t.Errorf("an ephemeral ML-KEM key out of range is refused with %v", err)
 	}
 	for name, public := range map[string]*wire.PublicKey{
@@ -399,9 +399,9 @@ func TestBadKeys(t *testing.T) {
 		"ss: ": {X25519: lowOrder[1], MLKEM768: h.public.MLKEM768},
 	} {
 		liar := identityOf(&ephemeral{x25519: h.x25519, mlkem: h.mlkem, x25519Public: public.X25519, mlkemPublic: public.MLKEM768})
-		if _, m, err := initiate(liar, good, nil, nil); err != nil {
+		if _, m, err := Initiate(liar, good, nil, nil); err != nil {
 			t.Fatal(err)
-		} else if _, err := readInitiation(e, nil, m); err == nil || !strings.Contains(err.Error(), "message 1: "+name) {
+		} else if _, err := ReadInitiation(e, nil, m); err == nil || !strings.Contains(err.Error(), "message 1: "+name) {
 			t.Errorf("a bad static key is refused with %v, not at %q", err, name)
 		}
 	}
@@ -411,14 +411,14 @@ func TestBadAuthorization(t *testing.T) {
 	t.Parallel()
 	h, e := newIdentity(t), newIdentity(t)
 	for _, authorization := range []string{"\xff", strings.Repeat("x", wire.MaxAuthorization+1)} {
-		if _, _, err := initiate(h, e.PublicKey(), nil, []byte(authorization)); !errors.Is(err, errAuth) {
+		if _, _, err := Initiate(h, e.PublicKey(), nil, []byte(authorization)); !errors.Is(err, errAuth) {
 			t.Errorf("we send an authorization of %d bytes: %v", len(authorization), err)
 		}
 		m, err := newHandshakeState(h).writeInitiation(e.PublicKey(), nil, []byte(authorization))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readInitiation(e, nil, m); err == nil {
+		if _, err := ReadInitiation(e, nil, m); err == nil {
 			t.Errorf("we take an authorization of %d bytes", len(authorization))
 		}
 	}
@@ -436,7 +436,7 @@ func FuzzReadInitiation(f *testing.F) {
 	}
 	f.Add([]byte(v.Message1))
 	f.Fuzz(func(t *testing.T, m []byte) {
-		r, err := readInitiation(id, v.Prologue, m)
+		r, err := ReadInitiation(id, v.Prologue, m)
 		if got := err == nil; got != bytes.Equal(m, v.Message1) {
 			t.Errorf("a message of %d bytes: %v", len(m), err)
 		}
@@ -449,7 +449,7 @@ func FuzzReadInitiation(f *testing.F) {
 // FuzzFinish is the same for message 2.
 func FuzzFinish(f *testing.F) {
 	v := readVector(f, vectorBoth)
-	for _, m := range lengthClasses(v.Message2, []int{ctSize, ctSize + tagSize, dhSize}) {
+	for _, m := range lengthClasses(v.Message2, []int{ctSize, ctSize + TagSize, dhSize}) {
 		if len(m) < 1<<13 {
 			f.Add(m)
 		}
@@ -457,7 +457,7 @@ func FuzzFinish(f *testing.F) {
 	f.Add([]byte(v.Message2))
 	harness := waiting(f, v)
 	f.Fuzz(func(t *testing.T, m []byte) {
-		s, err := harness().finish(m)
+		s, err := harness().Finish(m)
 		if got := err == nil; got != bytes.Equal(m, v.Message2) {
 			t.Errorf("a message of %d bytes: %v", len(m), err)
 		}
@@ -471,50 +471,50 @@ func FuzzFinish(f *testing.F) {
 // ephemeral keys made beforehand and, in the total, without.
 func BenchmarkHandshake(b *testing.B) {
 	h, e := newIdentity(b), newIdentity(b)
-	p := prologue("env-1", "reg-1", []byte("stream-1"))
+	p := Prologue("env-1", "reg-1", []byte("stream-1"))
 	authorization := bytes.Repeat([]byte("a"), 200)
 
 	b.Run("executor/total", func(b *testing.B) {
-		_, m1, err := initiate(h, e.PublicKey(), p, authorization)
+		_, m1, err := Initiate(h, e.PublicKey(), p, authorization)
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.ReportAllocs()
 		for b.Loop() {
-			r, err := readInitiation(e, p, m1)
+			r, err := ReadInitiation(e, p, m1)
 			if err != nil {
 				b.Fatal(err)
 			}
-			if _, _, err := r.respond(); err != nil {
+			if _, _, err := r.Respond(); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
 	b.Run("executor/read", func(b *testing.B) {
-		_, m1, err := initiate(h, e.PublicKey(), p, authorization)
+		_, m1, err := Initiate(h, e.PublicKey(), p, authorization)
 		if err != nil {
 			b.Fatal(err)
 		}
 		for b.Loop() {
-			if _, err := readInitiation(e, p, m1); err != nil {
+			if _, err := ReadInitiation(e, p, m1); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
 	b.Run("executor/respond prepared", func(b *testing.B) {
-		_, m1, err := initiate(h, e.PublicKey(), p, authorization)
+		_, m1, err := Initiate(h, e.PublicKey(), p, authorization)
 		if err != nil {
 			b.Fatal(err)
 		}
 		for b.Loop() {
 			b.StopTimer()
-			e.prepare()
-			r, err := readInitiation(e, p, m1)
+			e.Prepare()
+			r, err := ReadInitiation(e, p, m1)
 			if err != nil {
 				b.Fatal(err)
 			}
 			b.StartTimer()
-			if _, _, err := r.respond(); err != nil {
+			if _, _, err := r.Respond(); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -522,7 +522,7 @@ func BenchmarkHandshake(b *testing.B) {
 	b.Run("harness/initiate", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, _, err := initiate(h, e.PublicKey(), p, authorization); err != nil {
+			if _, _, err := Initiate(h, e.PublicKey(), p, authorization); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -530,20 +530,20 @@ func BenchmarkHandshake(b *testing.B) {
 	b.Run("harness/finish", func(b *testing.B) {
 		for b.Loop() {
 			b.StopTimer()
-			i, m1, err := initiate(h, e.PublicKey(), p, authorization)
+			i, m1, err := Initiate(h, e.PublicKey(), p, authorization)
 			if err != nil {
 				b.Fatal(err)
 			}
-			r, err := readInitiation(e, p, m1)
+			r, err := ReadInitiation(e, p, m1)
 			if err != nil {
 				b.Fatal(err)
 			}
-			m2, _, err := r.respond()
+			m2, _, err := r.Respond()
 			if err != nil {
 				b.Fatal(err)
 			}
 			b.StartTimer()
-			if _, err := i.finish(m2); err != nil {
+			if _, err := i.Finish(m2); err != nil {
 				b.Fatal(err)
 			}
 		}

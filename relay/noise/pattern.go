@@ -1,4 +1,4 @@
-package relay
+package noise
 
 import (
 	"crypto/ecdh"
@@ -66,7 +66,7 @@ func (h *handshakeState) writeInitiation(executor *wire.PublicKey, prologue, pay
 	if err := h.setStatic(executor.X25519, executor.MLKEM768); err != nil {
 		return nil, fmt.Errorf("executor's key: %w", err)
 	}
-	m := make([]byte, 0, initiationSize+len(payload))
+	m := make([]byte, 0, InitiationSize+len(payload))
 
 	// -> skem
 	if h.kem {
@@ -130,7 +130,7 @@ func (h *handshakeState) readInitiation(prologue, m []byte) (payload []byte, err
 
 // writeResponse makes message 2, which has no payload.
 func (h *handshakeState) writeResponse() ([]byte, error) {
-	m := make([]byte, 0, responseSize)
+	m := make([]byte, 0, ResponseSize)
 
 	// <- ekem, skem
 	if h.kem {
@@ -262,7 +262,7 @@ func (h *handshakeState) writeS(m []byte) []byte {
 }
 
 func (h *handshakeState) readS(m []byte) (rest []byte, err error) {
-	text, m, err := take(m, dhSize+tagSize)
+	text, m, err := take(m, dhSize+TagSize)
 	if err != nil {
 		return nil, err
 	}
@@ -272,7 +272,7 @@ func (h *handshakeState) readS(m []byte) (rest []byte, err error) {
 	}
 	var kem []byte
 	if h.kem {
-		if text, m, err = take(m, kemSize+tagSize); err != nil {
+		if text, m, err = take(m, kemSize+TagSize); err != nil {
 			return nil, err
 		}
 		if kem, err = h.decryptAndHash(text); err != nil {
@@ -320,7 +320,7 @@ func (h *handshakeState) writeSKEM(m []byte) []byte {
 func (h *handshakeState) readSKEM(m []byte) (rest []byte, err error) {
 	size := ctSize
 	if h.cipher != nil {
-		size += tagSize
+		size += TagSize
 	}
 	text, m, err := take(m, size)
 	if err != nil {

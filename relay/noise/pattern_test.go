@@ -1,4 +1,4 @@
-package relay
+package noise
 
 import (
 	"bytes"
@@ -43,7 +43,7 @@ func otherIK(t *testing.T, id *Identity, e *ephemeral, prologue, peer []byte) *n
 // writes the same bytes.
 func TestPlainIK(t *testing.T) {
 	t.Parallel()
-	prologue := prologue("env-1", "reg-1", []byte("stream-1"))
+	prologue := Prologue("env-1", "reg-1", []byte("stream-1"))
 	for _, payload := range []string{"", "authorization", string(bytes.Repeat([]byte("x"), 4096))} {
 		harness, executor := newIdentity(t), newIdentity(t)
 		e := make([]*ephemeral, 2)

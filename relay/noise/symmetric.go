@@ -1,4 +1,4 @@
-package relay
+package noise
 
 import (
 	"crypto/hkdf"
@@ -8,8 +8,8 @@ import (
 	"github.com/flynn/noise"
 )
 
-// tagSize is what encryption adds to a plaintext, in bytes.
-const tagSize = 16
+// TagSize is what encryption adds to a plaintext, in bytes.
+const TagSize = 16
 
 // A symmetricState is the object of that name in the Noise specification
 // (revision 34, section 5.2): the chaining key, the hash of all that was said,
@@ -111,7 +111,7 @@ func (s *symmetricState) wipe() { *s = symmetricState{} }
 func (s *symmetricState) hkdf(secret []byte, n int) []byte {
 	out, err := hkdf.Key(noise.HashSHA256.Hash, secret, s.ck[:], "", n*sha256.Size)
 	if err != nil {
-		panic(fmt.Sprintf("relay: HKDF refuses to make %d keys: %v", n, err)) // the length is the only thing it can refuse
+		panic(fmt.Sprintf("noise: HKDF refuses to make %d keys: %v", n, err)) // the length is the only thing it can refuse
 	}
 	return out
 }

@@ -1,4 +1,4 @@
-package relay
+package noise
 
 import (
 	"bytes"
@@ -39,7 +39,7 @@ func TestEphemeralOnce(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 10 {
-				id.prepare()
+				id.Prepare()
 				e, err := id.ephemeral()
 				mu.Lock()
 				if err != nil || seen[e] {
@@ -52,9 +52,9 @@ func TestEphemeralOnce(t *testing.T) {
 	}
 	wg.Wait()
 
-	id.prepare()
+	id.Prepare()
 	spare := id.spare
-	id.prepare()
+	id.Prepare()
 	if e, err := id.ephemeral(); err != nil || e != spare {
 		t.Error("a key made ahead is not used")
 	}

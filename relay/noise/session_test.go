@@ -1,4 +1,4 @@
-package relay
+package noise
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 )
 
 // pairOfSessions returns both ends of a session with known keys.
-func pairOfSessions() (a, b *session) {
+func pairOfSessions() (a, b *Session) {
 	state := func(key byte) *noise.CipherState {
 		suite := noise.NewCipherSuite(noise.DH25519, noise.CipherAESGCM, noise.HashSHA256)
 		return noise.UnsafeNewCipherState(suite, [32]byte(bytes.Repeat([]byte{key}, 32)), 0)
@@ -33,17 +33,17 @@ func TestSealInPlace(t *testing.T) {
 	t.Parallel()
 	tx, rx := pairOfSessions()
 	text := bytes.Repeat([]byte("0123456789"), 100)
-	b := make([]byte, 7, 7+len(text)+tagSize)
+	b := make([]byte, 7, 7+len(text)+TagSize)
 	copy(b, "header:")
 	plaintext := append(b[7:], text...)
-	out, err := tx.seal(b, plaintext)
+	out, err := tx.Seal(b, plaintext)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if &out[0] != &b[0] || len(out) != cap(b) || string(out[:7]) != "header:" {
 		t.Fatalf("sealed somewhere else: %d bytes", len(out))
 	}
-	got, err := rx.open(out[7:])
+	got, err := rx.Open(out[7:])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,31 +58,31 @@ func TestSessionFailure(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(first, second []byte) []byte{
 		"empty":            func(_, _ []byte) []byte { return nil },
-		"shorter than tag": func(first, _ []byte) []byte { return first[:tagSize-1] },
+		"shorter than tag": func(first, _ []byte) []byte { return first[:TagSize-1] },
 		"cut":              func(first, _ []byte) []byte { return first[:len(first)-1] },
 		"cut at the front": func(first, _ []byte) []byte { return first[1:] },
 		"extended":         func(first, _ []byte) []byte { return append(first, 0) },
 		"out of order":     func(_, second []byte) []byte { return second },
-		"only a tag":       func(first, _ []byte) []byte { return first[len(first)-tagSize:] },
+		"only a tag":       func(first, _ []byte) []byte { return first[len(first)-TagSize:] },
 	} {
 		tx, rx := pairOfSessions()
-		first, err := tx.seal(nil, []byte("first"))
+		first, err := tx.Seal(nil, []byte("first"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, err := tx.seal(nil, []byte("second"))
+		second, err := tx.Seal(nil, []byte("second"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := rx.open(spoil(bytes.Clone(first), bytes.Clone(second))); !errors.Is(err, errRecord) {
+		if _, err := rx.Open(spoil(bytes.Clone(first), bytes.Clone(second))); !errors.Is(err, ErrRecord) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := rx.open(bytes.Clone(first)); !errors.Is(err, errRecord) {
+		if _, err := rx.Open(bytes.Clone(first)); !errors.Is(err, ErrRecord) {
 			t.Errorf("%s: the direction lives on: %v", name, err)
 		}
-		if record, err := rx.seal(nil, []byte("other way")); err != nil {
+		if record, err := rx.Seal(nil, []byte("other way")); err != nil {
 			t.Errorf("%s: the other direction died: %v", name, err)
-		} else if _, err := tx.open(record); err != nil {
+		} else if _, err := tx.Open(record); err != nil {
 			t.Errorf("%s: the other direction died: %v", name, err)
 		}
 	}
@@ -92,14 +92,14 @@ func TestSessionFailure(t *testing.T) {
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	tx, rx := pairOfSessions()
-	record, err := tx.seal(nil, []byte("once"))
+	record, err := tx.Seal(nil, []byte("once"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rx.open(bytes.Clone(record)); err != nil {
+	if _, err := rx.Open(bytes.Clone(record)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rx.open(record); !errors.Is(err, errRecord) {
+	if _, err := rx.Open(record); !errors.Is(err, ErrRecord) {
 		t.Errorf("a record can be opened twice: %v", err)
 	}
 }
@@ -111,17 +111,17 @@ func TestMaxRecords(t *testing.T) {
 	tx, rx := pairOfSessions()
 	tx.tx.state.SetNonce(maxRecords - 1)
 	rx.rx.state.SetNonce(maxRecords - 1)
-	record, err := tx.seal(nil, []byte("last"))
+	record, err := tx.Seal(nil, []byte("last"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rx.open(record); err != nil {
+	if _, err := rx.Open(record); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.seal(nil, []byte("one more")); !errors.Is(err, errMaxRecords) {
+	if _, err := tx.Seal(nil, []byte("one more")); !errors.Is(err, errMaxRecords) {
 		t.Errorf("sealing one more: %v", err)
 	}
-	if _, err := rx.open(record); !errors.Is(err, errMaxRecords) {
+	if _, err := rx.Open(record); !errors.Is(err, errMaxRecords) {
 		t.Errorf("opening one more: %v", err)
 	}
 }
@@ -132,24 +132,24 @@ func TestSessionWipe(t *testing.T) {
 	t.Parallel()
 	a, b := pairOfSessions()
 	tx, rx, failed := a.tx.state, a.rx.state, b.rx.state
-	if _, err := b.open([]byte("no record at all")); !errors.Is(err, errRecord) {
+	if _, err := b.Open([]byte("no record at all")); !errors.Is(err, ErrRecord) {
 		t.Fatal(err)
 	}
-	a.wipe()
-	a.wipe()
-	b.wipe()
+	a.Wipe()
+	a.Wipe()
+	b.Wipe()
 	for n, state := range []*noise.CipherState{tx, rx, failed} {
 		if state.UnsafeKey() != [32]byte{} {
 			t.Errorf("key %d is still there", n)
 		}
 	}
-	if _, err := a.seal(nil, nil); !errors.Is(err, errSessionOver) {
+	if _, err := a.Seal(nil, nil); !errors.Is(err, ErrSessionOver) {
 		t.Errorf("sealing: %v", err)
 	}
-	if _, err := a.open(make([]byte, 20)); !errors.Is(err, errSessionOver) {
+	if _, err := a.Open(make([]byte, 20)); !errors.Is(err, ErrSessionOver) {
 		t.Errorf("opening: %v", err)
 	}
-	if _, err := b.open(make([]byte, 20)); !errors.Is(err, errRecord) {
+	if _, err := b.Open(make([]byte, 20)); !errors.Is(err, ErrRecord) {
 		t.Errorf("opening after a failure: %v", err)
 	}
 }
@@ -160,17 +160,17 @@ func TestSessionAtOnce(t *testing.T) {
 	a, b := pairOfSessions()
 	var wg sync.WaitGroup
 	started := make(chan struct{}, 2)
-	for _, way := range []struct{ from, to *session }{{a, b}, {b, a}} {
+	for _, way := range []struct{ from, to *Session }{{a, b}, {b, a}} {
 		wg.Go(func() {
 			for n := 0; ; n++ {
 				if n == 10 {
 					started <- struct{}{}
 				}
-				record, err := way.from.seal(nil, fmt.Append(nil, n))
+				record, err := way.from.Seal(nil, fmt.Append(nil, n))
 				if err == nil {
-					_, err = way.to.open(record)
+					_, err = way.to.Open(record)
 				}
-				if errors.Is(err, errSessionOver) {
+				if errors.Is(err, ErrSessionOver) {
 					return
 				}
 				if err != nil {
@@ -182,33 +182,33 @@ func TestSessionAtOnce(t *testing.T) {
 	}
 	<-started
 	<-started
-	a.wipe()
+	a.Wipe()
 	wg.Wait()
 }
 
 // FuzzOpen: of all that may come first, only the first record is opened.
 func FuzzOpen(f *testing.F) {
 	tx, _ := pairOfSessions()
-	first, err := tx.seal(nil, []byte("first"))
+	first, err := tx.Seal(nil, []byte("first"))
 	if err != nil {
 		f.Fatal(err)
 	}
-	second, err := tx.seal(nil, []byte("second"))
+	second, err := tx.Seal(nil, []byte("second"))
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(first)
 	f.Add(second)
 	f.Add([]byte{})
-	f.Add(make([]byte, tagSize))
+	f.Add(make([]byte, TagSize))
 	f.Fuzz(func(t *testing.T, record []byte) {
 		_, rx := pairOfSessions()
 		want := bytes.Equal(record, first)
-		plaintext, err := rx.open(bytes.Clone(record))
+		plaintext, err := rx.Open(bytes.Clone(record))
 		switch {
 		case want && (err != nil || string(plaintext) != "first"):
 			t.Errorf("the record is refused: %v", err)
-		case !want && !errors.Is(err, errRecord):
+		case !want && !errors.Is(err, ErrRecord):
 			t.Errorf("%x is opened: %v", record, err)
 		}
 	})
@@ -219,26 +219,26 @@ func BenchmarkSession(b *testing.B) {
 	const size = 61440
 	b.Run("seal", func(b *testing.B) {
 		tx, _ := pairOfSessions()
-		buf := make([]byte, 50+size+tagSize)
+		buf := make([]byte, 50+size+TagSize)
 		b.ReportAllocs()
 		b.SetBytes(size)
 		for b.Loop() {
-			if _, err := tx.seal(buf[:50], buf[50:50+size]); err != nil {
+			if _, err := tx.Seal(buf[:50], buf[50:50+size]); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
 	b.Run("seal and open", func(b *testing.B) {
 		tx, rx := pairOfSessions()
-		buf := make([]byte, 50+size+tagSize)
+		buf := make([]byte, 50+size+TagSize)
 		b.ReportAllocs()
 		b.SetBytes(size)
 		for b.Loop() {
-			out, err := tx.seal(buf[:50], buf[50:50+size])
+			out, err := tx.Seal(buf[:50], buf[50:50+size])
 			if err != nil {
 				b.Fatal(err)
 			}
-			if _, err := rx.open(out[50:]); err != nil {
+			if _, err := rx.Open(out[50:]); err != nil {
 				b.Fatal(err)
 			}
 		}

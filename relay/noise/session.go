@@ -1,0 +1,100 @@
+package noise
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/flynn/noise"
+)
+
+// maxRecords is how many records may be sealed in one direction (remote.md 6.5).
+const maxRecords = 1<<32 - 1
+
+var (
+	// ErrSessionOver is the error of a session after Wipe.
+	ErrSessionOver = errors.New("the session's keys are gone")
+	// ErrRecord is the error of Open for what the peer has not sealed, or not
+	// sealed next.
+	ErrRecord     = errors.New("opening a record: it is not what the peer sealed next")
+	errMaxRecords = errors.New("the session has carried as many records as it may")
+)
+
+// A Session is what a handshake gives: the transport phase: records sealed here are
+// opened there, in the same order and each once, since nonces are implicit
+// (remote.md 6.5). The directions share nothing, and all methods may run at
+// once. After a failure a direction is dead.
+type Session struct {
+	tx, rx direction
+}
+
+// A direction is the keys of one way.
+type direction struct {
+	mu    sync.Mutex
+	state *noise.CipherState // nil when over
+	err   error              // why
+}
+
+func newSession(tx, rx *noise.CipherState) *Session {
+	return &Session{tx: direction{state: tx}, rx: direction{state: rx}}
+}
+
+// Seal appends the record of plaintext to dst, TagSize bytes longer. It works in
+// place when plaintext is what lies behind dst in the same array and the array
+// has room for the tag: dst=b[:h], plaintext=b[h:h+n]. Any other overlap is
+// a bug of the caller's.
+func (s *Session) Seal(dst, plaintext []byte) ([]byte, error) {
+	d := &s.tx
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.readyLocked(); err != nil {
+		return nil, err
+	}
+	out, err := d.state.Encrypt(dst, nil, plaintext)
+	if err != nil {
+		return nil, d.failLocked(err)
+	}
+	return out, nil
+}
+
+// Open returns the plaintext of the next record, in the place of record, whose
+// bytes are lost even if that fails.
+func (s *Session) Open(record []byte) ([]byte, error) {
+	d := &s.rx
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.readyLocked(); err != nil {
+		return nil, err
+	}
+	plaintext, err := d.state.Decrypt(record[:0], nil, record)
+	if err != nil {
+		return nil, d.failLocked(ErrRecord)
+	}
+	return plaintext, nil
+}
+
+// Wipe forgets the keys of both directions; Seal and Open fail from then on.
+func (s *Session) Wipe() {
+	for _, d := range []*direction{&s.tx, &s.rx} {
+		d.mu.Lock()
+		if d.err == nil {
+			_ = d.failLocked(ErrSessionOver)
+		}
+		d.mu.Unlock()
+	}
+}
+
+// readyLocked returns why there is no further record, or nil.
+func (d *direction) readyLocked() error {
+	if d.err == nil && d.state.Nonce() >= maxRecords {
+		return d.failLocked(errMaxRecords)
+	}
+	return d.err
+}
+
+// failLocked ends the direction for good and wipes its key. The schedule that the
+// cipher made of the key is out of reach and stays until its memory is reused.
+func (d *direction) failLocked(err error) error {
+	*d.state = noise.CipherState{}
+	d.state, d.err = nil, err
+	return err
+}
