@@ -64,10 +64,10 @@ func (l *log) add(ev Event) uint64 {
 		l.chunks = append(l.chunks, Chunk{Seq: seq, Stream: ev.Stream, Data: ev.Data})
 		l.bytes += int64(len(ev.Data))
 		l.cost += costOf(ev.Data)
-		for l.len() > 1 && (l.bytes > l.retain || l.len() > maxChunks) {
+		for l.lenLocked() > 1 && (l.bytes > l.retain || l.lenLocked() > maxChunks) {
 			// The sink is done with older events, so a buffer that no reader
 			// was given is free.
-			if c := l.drop(); c.Seq > l.lent && cap(c.Data) == chunkSize {
+			if c := l.dropLocked(); c.Seq > l.lent && cap(c.Data) == chunkSize {
 				chunkPool.Put((*[chunkSize]byte)(c.Data[:chunkSize]))
 			}
 		}
@@ -94,11 +94,11 @@ func (l *log) add(ev Event) uint64 {
 
 func costOf(data []byte) int64 { return int64(cap(data)) + chunkCost }
 
-// len is the number of kept chunks. The caller holds l.mu.
-func (l *log) len() int { return len(l.chunks) - l.head }
+// lenLocked is the number of kept chunks.
+func (l *log) lenLocked() int { return len(l.chunks) - l.head }
 
-// drop removes the oldest chunk. The caller holds l.mu.
-func (l *log) drop() Chunk {
+// dropLocked removes the oldest chunk.
+func (l *log) dropLocked() Chunk {
 	c := l.chunks[l.head]
 	l.chunks[l.head] = Chunk{}
 	l.head++
@@ -118,13 +118,13 @@ func (l *log) shed(n int64) (freed int64, empty bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before := l.cost
-	for l.len() > 0 && before-l.cost < n {
-		l.drop()
+	for l.lenLocked() > 0 && before-l.cost < n {
+		l.dropLocked()
 	}
-	if l.len() == 0 {
+	if l.lenLocked() == 0 {
 		l.chunks = nil
 	}
-	return before - l.cost, l.len() == 0
+	return before - l.cost, l.lenLocked() == 0
 }
 
 // free drops everything, for good.
@@ -136,9 +136,9 @@ func (l *log) free() {
 	l.budget.forget(l, cost)
 }
 
-// from is the index of the first kept chunk after the number after. The
-// caller holds l.mu.
-func (l *log) from(after uint64) int {
+// fromLocked is the index of the first kept chunk after the event of number
+// after.
+func (l *log) fromLocked(after uint64) int {
 	i, found := slices.BinarySearchFunc(l.chunks[l.head:], after, func(c Chunk, seq uint64) int {
 		return cmp.Compare(c.Seq, seq)
 	})
@@ -158,7 +158,7 @@ func (l *log) read(after uint64, maxBytes *uint64) Snapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := Snapshot{NextSeq: l.last + 1, Exited: l.exited, ExitCode: l.exitCode, Closed: l.closed}
-	chunks := l.chunks[l.from(after):]
+	chunks := l.chunks[l.fromLocked(after):]
 	if len(chunks) == 0 {
 		return s
 	}
@@ -184,7 +184,7 @@ func (l *log) ready(after uint64) bool {
 
 // readyLocked tells whether a reader after that number need not wait.
 func (l *log) readyLocked(after uint64) bool {
-	return l.closed || l.exited && after < l.last || l.from(after) < len(l.chunks)
+	return l.closed || l.exited && after < l.last || l.fromLocked(after) < len(l.chunks)
 }
 
 func (l *log) wait(ctx context.Context, after uint64) error {

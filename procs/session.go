@@ -160,10 +160,10 @@ func (g *group) swept() {
 	g.killed = true
 }
 
-// numberUsed tells whether the number of a reaped leader still names anything,
-// for which a session with members is enough. Setting the owner of a file
-// checks just that: fcntl(2), F_SETOWN. The caller holds g.mu.
-func (g *group) numberUsed() bool {
+// numberUsedLocked tells whether the number of a reaped leader still names
+// anything; a session with members is enough for that. Setting the owner of a
+// file finds out just this: fcntl(2), F_SETOWN.
+func (g *group) numberUsedLocked() bool {
 	if g.pidfd == nil {
 		return true // it cannot be told
 	}

@@ -52,7 +52,7 @@ func (g *group) kill() error {
 		err = syscall.Kill(-g.pid, syscall.SIGKILL)
 	default:
 		at := ticks()
-		err = g.signalPidfd(syscall.SIGKILL)
+		err = g.signalPidfdLocked(syscall.SIGKILL)
 		if err == nil {
 			g.known = at
 		}
@@ -82,21 +82,21 @@ func (g *group) release() bool {
 	case g.empty:
 		return g.gone
 	case g.killed:
-		g.closePidfd()
+		g.closePidfdLocked()
 		g.empty, g.gone = true, true
 		return true
 	}
-	err := g.signalPidfd(0)
+	err := g.signalPidfdLocked(0)
 	old := err == errNoGroupSignal
 	if old {
 		err = syscall.Kill(-g.pid, 0)
 	}
 	if err == syscall.ESRCH {
 		g.empty = true
-		g.gone = !g.numberUsed()
+		g.gone = !g.numberUsedLocked()
 	}
 	if g.empty || old { // then whoever is left is found in /proc later, if need be
-		g.closePidfd()
+		g.closePidfdLocked()
 	}
 	return g.gone
 }
@@ -112,11 +112,11 @@ func (g *group) held() bool {
 func (g *group) abandon() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.closePidfd()
+	g.closePidfdLocked()
 	g.empty, g.gone = true, true
 }
 
-func (g *group) closePidfd() {
+func (g *group) closePidfdLocked() {
 	if g.pidfd != nil {
 		_ = g.pidfd.Close() // nothing is written to it
 		g.pidfd = nil
@@ -127,8 +127,8 @@ func (g *group) closePidfd() {
 // PIDFD_SIGNAL_PROCESS_GROUP before Linux 6.9.
 const errNoGroupSignal = syscall.EINVAL
 
-// signalPidfd sends sig to the group by its pidfd.
-func (g *group) signalPidfd(sig syscall.Signal) error {
+// signalPidfdLocked sends sig to the group by its pidfd.
+func (g *group) signalPidfdLocked(sig syscall.Signal) error {
 	if g.pidfd == nil {
 		return errNoGroupSignal
 	}

@@ -62,9 +62,9 @@ func TestKillGroup(t *testing.T) {
 			}
 			p.group.mu.Lock()
 			if !tt.pidfd {
-				p.group.closePidfd()
+				p.group.closePidfdLocked()
 			}
-			err := p.group.signalPidfd(0)
+			err := p.group.signalPidfdLocked(0)
 			p.group.mu.Unlock()
 			switch {
 			case tt.pidfd && err == errNoGroupSignal:
@@ -176,7 +176,7 @@ func endWithZombies(how string) error {
 		}
 		children = append(children, child)
 		p.group.mu.Lock()
-		kept = p.group.signalPidfd(0) == nil
+		kept = p.group.signalPidfdLocked(0) == nil
 		p.group.mu.Unlock()
 		if how == "terminate" {
 			p.Terminate()

@@ -124,7 +124,7 @@ func (s *stdin) waitLocked(ctx context.Context, key idKey) error {
 	if s.room == nil {
 		s.room = make(chan struct{})
 	}
-	room, active := s.room, s.cutIs(key) && !s.cut.active
+	room, active := s.room, s.cutIsLocked(key) && !s.cut.active
 	if active {
 		s.cut.active = true
 	}
@@ -147,7 +147,7 @@ func (s *stdin) waitLocked(ctx context.Context, key idKey) error {
 
 // knownLocked answers a write of which nothing is to be taken.
 func (s *stdin) knownLocked(key idKey, waited bool) (status WriteStatus, known bool, err error) {
-	waited = waited || s.cutIs(key)
+	waited = waited || s.cutIsLocked(key)
 	switch {
 	case s.seen.has(key), s.ended && waited:
 		return Accepted, true, nil
@@ -155,21 +155,22 @@ func (s *stdin) knownLocked(key idKey, waited bool) (status WriteStatus, known b
 		return StdinClosed, true, nil
 	case s.ended:
 		return 0, true, ErrStdinGone
-	case s.cutOff() && !s.cutIs(key):
+	case s.cutOffLocked() && !s.cutIsLocked(key):
 		return 0, true, ErrStdinCut
 	}
 	return 0, false, nil
 }
 
-// cutOff tells whether the rest of a write is missing that nobody is at.
-func (s *stdin) cutOff() bool { return s.cut.taken > 0 && !s.cut.active && !s.broken }
+// cutOffLocked tells whether a part of a write is missing which no call is
+// delivering.
+func (s *stdin) cutOffLocked() bool { return s.cut.taken > 0 && !s.cut.active && !s.broken }
 
-func (s *stdin) cutIs(key idKey) bool { return s.cut.taken > 0 && s.cut.key == key }
+func (s *stdin) cutIsLocked(key idKey) bool { return s.cut.taken > 0 && s.cut.key == key }
 
 // takeLocked queues or delivers data if that takes no more than the queue, and
 // else as much of it as the queue takes. It reports whether that was the rest.
 func (s *stdin) takeLocked(key idKey, data []byte) bool {
-	long := len(data) > stdinQueue || s.cutIs(key)
+	long := len(data) > stdinQueue || s.cutIsLocked(key)
 	switch {
 	case s.broken:
 	case s.cut.active:
@@ -177,15 +178,15 @@ func (s *stdin) takeLocked(key idKey, data []byte) bool {
 	case !long && s.queued+len(data) > stdinQueue:
 		return false
 	case !long:
-		s.queueLocked(s.direct(data))
+		s.queueLocked(s.directLocked(data))
 	default:
-		if s.cutIs(key) {
+		if s.cutIsLocked(key) {
 			data = data[min(s.cut.taken, len(data)):]
 		} else {
 			s.cut = cutWrite{key: key}
 		}
 		before := len(data)
-		data = s.direct(data)
+		data = s.directLocked(data)
 		for len(data) > 0 {
 			n := min(len(data), stdinPiece)
 			if s.queued+n > stdinQueue {
@@ -216,9 +217,9 @@ func (s *stdin) queueLocked(data []byte) {
 	}
 }
 
-// direct writes what fits now, unless there is a queue, and returns the rest.
-// The caller holds s.mu.
-func (s *stdin) direct(data []byte) []byte {
+// directLocked writes what fits now, unless there is a queue, and returns the
+// rest.
+func (s *stdin) directLocked(data []byte) []byte {
 	switch {
 	case s.broken || len(data) == 0:
 		return nil
@@ -289,7 +290,7 @@ func (s *stdin) finish() (WriteStatus, error) {
 	switch {
 	case s.closing || s.ended:
 		return StdinClosed, nil
-	case s.cutOff():
+	case s.cutOffLocked():
 		return 0, ErrStdinCut
 	}
 	s.closing = true

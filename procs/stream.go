@@ -52,7 +52,7 @@ func (p *Process) pump(s *stream) {
 	_ = s.raw.Read(func(fd uintptr) bool {
 		for !p.closing.Load() {
 			s.mu.Lock()
-			_, more := p.gather(s, int(fd))
+			_, more := p.gatherLocked(s, int(fd))
 			eof := s.eof
 			s.mu.Unlock()
 			if eof {
@@ -65,7 +65,7 @@ func (p *Process) pump(s *stream) {
 		return true
 	})
 	s.mu.Lock()
-	p.endStream(s) // by Close, or by an error of the poller
+	p.endStreamLocked(s) // by Close, or by an error of the poller
 	s.mu.Unlock()
 	_ = s.file.Close() // reading only: nothing can be lost
 }
@@ -88,7 +88,7 @@ func (p *Process) drain(s *stream) {
 		// One read more than needed finds the end, mostly.
 		for got, more := 0, true; more && got <= pending && !p.closing.Load(); {
 			var n int
-			n, more = p.gather(s, int(fd))
+			n, more = p.gatherLocked(s, int(fd))
 			got += n
 		}
 		ended = s.eof
@@ -98,9 +98,9 @@ func (p *Process) drain(s *stream) {
 	}
 }
 
-// gather delivers what can be read at once, at most one chunk. It reports
-// whether there may be more. The caller holds s.mu.
-func (p *Process) gather(s *stream, fd int) (n int, more bool) {
+// gatherLocked delivers what can be read at once, at most one chunk. It reports
+// whether there may be more. The mutex is that of s.
+func (p *Process) gatherLocked(s *stream, fd int) (n int, more bool) {
 	if s.eof {
 		return 0, false
 	}
@@ -120,13 +120,13 @@ func (p *Process) gather(s *stream, fd int) (n int, more bool) {
 		p.emit(Event{Kind: Output, Stream: s.name, Data: data})
 	}
 	if eof {
-		p.endStream(s)
+		p.endStreamLocked(s)
 	}
 	return n, more
 }
 
-// endStream notes the end of s once. The caller holds s.mu.
-func (p *Process) endStream(s *stream) {
+// endStreamLocked notes the end of s, once.
+func (p *Process) endStreamLocked(s *stream) {
 	if !s.eof {
 		s.eof = true
 		p.part()
