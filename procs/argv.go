@@ -6,18 +6,19 @@ import (
 )
 
 const (
-	// maxString is from how many bytes on the kernel refuses an argument or
-	// variable: MAX_ARG_STRLEN without its NUL; execve(2).
+	// maxString is the length, in bytes, from which on the kernel refuses an
+	// argument or variable: MAX_ARG_STRLEN without its NUL (execve(2)).
 	maxString = 128 << 10
-	// maxStrings is the most bytes that it takes of all of them, under
-	// whatever limit of the stack; execve(2).
+	// maxStrings is how many bytes the kernel takes of all of them at most,
+	// whatever the limit of the stack (execve(2)).
 	maxStrings = 6 << 20
-	// keptArgv is how many bytes of memory the kept command may take.
+	// keptArgv bounds the memory of the copy of a command that is kept, in
+	// bytes.
 	keptArgv = 4 << 10
 )
 
-// tooLong tells whether the kernel is sure to refuse so much, so that nothing
-// else is done for it.
+// tooLong tells whether the kernel is sure to refuse these strings. Then
+// nothing is allocated for them before that.
 func tooLong(argv, env []string) bool {
 	total := 0
 	for _, list := range [][]string{argv, env} {
@@ -31,8 +32,8 @@ func tooLong(argv, env []string) bool {
 	return false
 }
 
-// clipArgv copies what is kept of a command: whole arguments, then the
-// beginning of one with an ellipsis.
+// clipArgv copies the part of a command that is kept: whole arguments, then the
+// beginning of the next one with an ellipsis.
 func clipArgv(argv []string) []string {
 	const header, more = 16, "…" // header: of a string, beside its text
 	kept := make([]string, 0, min(len(argv), keptArgv/header))

@@ -43,7 +43,8 @@ func TestClipArgv(t *testing.T) {
 	}
 }
 
-// What is kept of a command does not keep the request that it came in.
+// TestArgvIsCopied: the kept part of a command does not keep the memory of the
+// request that it came in.
 func TestArgvIsCopied(t *testing.T) {
 	t.Parallel()
 	argv := []string{"true", strings.Repeat("x", 100_000)}
@@ -86,6 +87,6 @@ func TestTooLong(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
-	// The kernel takes what is just not too long.
+	// The kernel takes strings that are just not too long.
 	run(t, Spec{Argv: []string{"true", full}, Env: []string{"A=" + full[2:], "PATH=/bin:/usr/bin"}})
 }

@@ -15,7 +15,8 @@ func BenchmarkTrue(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			cmd := exec.Command("/bin/true")
-			// Pipes, not files: copied by goroutines, as a caller would.
+			// These are pipes, not files: goroutines copy the output, as a
+			// caller would.
 			cmd.Stdout, cmd.Stderr = struct{ io.Writer }{io.Discard}, struct{ io.Writer }{io.Discard}
 			if err := cmd.Run(); err != nil {
 				b.Fatal(err)
@@ -84,7 +85,7 @@ func BenchmarkEcho(b *testing.B) {
 	} {
 		b.Run(tt.name, func(b *testing.B) {
 			b.ReportAllocs()
-			echo := make(chan struct{}, 1) // so that the pump need not wait for us
+			echo := make(chan struct{}, 1) // so that the pump need not wait for this goroutine
 			spec := tt.spec
 			spec.Dir = "/"
 			spec.Sink = func(ev Event) {

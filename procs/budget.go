@@ -5,12 +5,14 @@ import (
 	"sync"
 )
 
-// DefaultBudget is the output kept for all processes together, in bytes (rpc.md 4.8).
+// DefaultBudget is the output kept for all processes together, in bytes (rpc.md
+// 4.8).
 const DefaultBudget = 256 << 20
 
 // Budget bounds the output kept for all processes that share it. When it is
-// exceeded, the processes that closed longest ago lose their output first, and
-// then the one that writes its own oldest. The zero value is ready for use.
+// exceeded, processes that have closed lose their output first, in the order in
+// which they closed; then the process that writes loses its own oldest output.
+// The zero value is ready for use.
 type Budget struct {
 	// Max is the bound in bytes of memory; zero: DefaultBudget.
 	Max int64
@@ -20,14 +22,14 @@ type Budget struct {
 	ended list.List // of *log, closed longest ago first
 }
 
-// Used is the memory that kept output takes now, in bytes.
+// Used returns the memory that kept output takes now, in bytes.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used
 }
 
-// charge notes that l grew by n bytes and makes room for it.
+// charge notes that l has grown by n bytes, and makes room for them.
 func (b *Budget) charge(l *log, n int64) {
 	if b == nil {
 		return
@@ -46,7 +48,7 @@ func (b *Budget) charge(l *log, n int64) {
 			victim = oldest.Value.(*log)
 		}
 		over := b.used - limit
-		b.mu.Unlock() // the lock of a log is never taken inside this one
+		b.mu.Unlock() // the mutex of a log is never taken while this one is held
 		freed, empty := victim.shed(over)
 		b.mu.Lock()
 		b.used -= freed
@@ -59,7 +61,8 @@ func (b *Budget) charge(l *log, n int64) {
 	}
 }
 
-// end notes that l is closed: from now on it is the first to shed.
+// end notes that l is closed: it loses its output before those that close
+// later.
 func (b *Budget) end(l *log) {
 	if b == nil {
 		return

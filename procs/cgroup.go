@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotDelegated reports that the control group of this process is not its
-// own to divide; the text around it says why.
+// ErrNotDelegated reports that this process may not divide its control group;
+// the text around it says why.
 var ErrNotDelegated = errors.New("cgroup v2 is not delegated")
 
 // CgroupLimits bound the processes of one group together; sandbox.md 16.
@@ -31,7 +31,8 @@ type CgroupLimits struct {
 	CPUMax     string // cpu.max, "QUOTA PERIOD" in microseconds; "": no limit
 }
 
-// files are what to write where, and the controllers that takes.
+// files returns what to write to which file, and the controllers that this
+// needs.
 func (l CgroupLimits) files() (values map[string]string, controllers []string) {
 	values = map[string]string{}
 	add := func(controller, file, value string) {
@@ -50,8 +51,8 @@ func (l CgroupLimits) files() (values map[string]string, controllers []string) {
 	return values, controllers
 }
 
-// Cgroups makes a control group for each process, in one of its own, which lies
-// in the group that this process was started in:
+// Cgroups makes a control group for each process. They lie in a group of this
+// agent, which lies in the group that this process was started in:
 //
 //	execagent-RANDOM     locked (flock(2)) as long as its agent lives
 //	├ agent              this process, if a limit needs a controller
@@ -64,27 +65,28 @@ type Cgroups struct {
 	last   atomic.Uint64
 }
 
-// cgroupPrefix begins the name of an agent's group, and processPrefix that of
-// a process's group in it.
+// cgroupPrefix begins the name of the group of an agent, processPrefix that of
+// the group of a process in it.
 const (
 	cgroupPrefix  = "execagent-"
 	processPrefix = "p-"
 )
 
-// How long the killed may take to be gone: those of a process, and those of a
-// dead agent, for which the start of a new one waits.
+// How long killed processes may take to be gone: those of one process, and
+// those that a dead agent has left, for which the start of a new agent waits.
 const (
 	maxCgroupWait  = 10 * time.Second
 	maxCgroupSweep = time.Second
 )
 
-// NewCgroups finds out whether control groups can be made here with the limits
-// asked for: it makes one. If a limit is asked for, this process moves into a
-// group of its own: call it before other processes are started. What agents
-// left that died is killed and removed. The caller has to Close it.
+// NewCgroups finds out, by making one, whether control groups with these limits
+// can be made here. If there are limits, this process moves into a group of its
+// own, so it has to be called before other processes are started. Groups that
+// dead agents have left are killed and removed. The caller has to Close the
+// result.
 //
 // Errors are ErrNotDelegated, wrapped, and those that name a limit and its
-// controller, which is not to be had or refused the value.
+// controller, which is missing or has refused the value.
 func NewCgroups(l CgroupLimits) (*Cgroups, error) {
 	dir, err := ownCgroup("/proc/self/cgroup", "/proc/self/mountinfo")
 	if err != nil {
@@ -105,7 +107,7 @@ func NewCgroups(l CgroupLimits) (*Cgroups, error) {
 	return c, nil
 }
 
-// makeBase makes and locks a group for this agent.
+// makeBase makes and locks the group of this agent.
 func makeBase(dir string) (*os.File, error) {
 	for {
 		path := filepath.Join(dir, cgroupPrefix+rand.Text())
@@ -125,7 +127,7 @@ func makeBase(dir string) (*os.File, error) {
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), os.Remove(path))
 		}
-		// Another agent that starts took it for a dead one's.
+		// Another agent that starts took the group for that of a dead agent.
 	}
 }
 
@@ -146,15 +148,15 @@ func (c *Cgroups) prepare(dir string, l CgroupLimits) error {
 	return trial.Close()
 }
 
-// checkPermission finds out whether processes can be born into groups of c. A
-// process is born into another group if it could also be moved there, for which
-// it has to be allowed to write to cgroup.procs of the group they both are in.
+// checkPermission finds out whether processes can be born into groups of c. For
+// that this process has to be allowed to move them there, which takes the right
+// to write to cgroup.procs of the group above both.
 //
-// Opening the file asks for that permission. Writing to it would ask as well, but
-// waits some 10 ms for all processors, which every start of an agent would
-// take. Of what only a write finds out, one thing can be asked for otherwise:
-// below a threaded group there is no room for processes. Whatever is left
-// makes the clone of a process fail, and with it its start.
+// Opening the file asks for that right. Writing would ask as well, but it waits
+// some 10 ms for all processors, at every start of an agent. One thing that
+// only a write would tell is found out in another way: below a threaded group
+// there can be no processes. Whatever else a write would tell makes the clone
+// of a process fail, and so its start.
 func (c *Cgroups) checkPermission(dir string) error {
 	members, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0)
 	if err != nil {
@@ -171,8 +173,9 @@ func (c *Cgroups) checkPermission(dir string) error {
 	return nil
 }
 
-// enable gives the controllers to the groups of processes. A group with
-// processes of its own cannot do that, but for the root of all.
+// enable gives the controllers to the groups of processes. The kernel lets only
+// a group without processes of its own do that, the root of all groups
+// excepted.
 func (c *Cgroups) enable(dir string, controllers []string) error {
 	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -197,7 +200,8 @@ func (c *Cgroups) enable(dir string, controllers []string) error {
 				err = fmt.Errorf("there are other processes in the agent's group: %w", err)
 			}
 			if err != nil {
-				// Back to where we came from, so that our groups can go.
+				// Back to the group from before, so that those made here can
+				// go.
 				back := writeCgroup(dir, "cgroup.procs", "0")
 				return errors.Join(fmt.Errorf("%w: enabling the controller %q: %w", ErrNotDelegated, name, err), back)
 			}
@@ -224,9 +228,9 @@ func (c *Cgroups) New() (*Cgroup, error) {
 	return &Cgroup{dir: dir}, nil
 }
 
-// Close removes the agent's group, once those of all processes are closed. The
-// group that this process has moved into stays as long as it lives, and goes
-// when the next agent starts.
+// Close removes the group of the agent, once those of all processes are closed.
+// The group that this process has moved into lives as long as the process; the
+// next agent removes it.
 func (c *Cgroups) Close() error {
 	path := c.base.Name()
 	errs := []error{c.base.Close()}
@@ -240,7 +244,7 @@ func (c *Cgroups) Close() error {
 	return errors.Join(append(errs, os.Remove(path))...)
 }
 
-// Cgroup is a control group, which a process is born into. All methods may be
+// Cgroup is a control group that a process is born into. All methods may be
 // called at once, and on a nil Cgroup, which has no members.
 type Cgroup struct {
 	mu     sync.Mutex
@@ -248,12 +252,12 @@ type Cgroup struct {
 	closed bool
 }
 
-// FD is the directory of the group, for syscall.SysProcAttr; it belongs to the
-// Cgroup.
+// FD returns the descriptor of the directory of the group, for
+// syscall.SysProcAttr. It belongs to the Cgroup.
 func (g *Cgroup) FD() int { return int(g.dir.Fd()) }
 
 // Kill kills every process in the group, whatever session it is in. It does not
-// wait for them to be gone.
+// wait for their end.
 func (g *Cgroup) Kill() error {
 	if g == nil {
 		return nil
@@ -266,9 +270,9 @@ func (g *Cgroup) Kill() error {
 	return killCgroup(g.dir.Name())
 }
 
-// Close kills every process in the group, waits for them to be gone, at most
-// ten seconds, and removes it. The error of one that is not empty then names
-// it; closing it again tries again.
+// Close kills every process in the group, waits for their end, at most ten
+// seconds, and removes the group. If some are left then, the error names the
+// group, and another Close tries again.
 func (g *Cgroup) Close() error {
 	if g == nil {
 		return nil
@@ -302,7 +306,8 @@ func killCgroup(path string) error {
 	return err
 }
 
-// killMembers kills the members one by one, while none of them can fork.
+// killMembers kills the members one by one, while the group is frozen, so that
+// none can fork.
 func killMembers(path string) error {
 	if err := writeCgroup(path, "cgroup.freeze", "1"); err != nil {
 		return err
@@ -316,7 +321,7 @@ func killMembers(path string) error {
 		for line := range strings.Lines(string(list)) {
 			pid, err := strconv.Atoi(strings.TrimSpace(line))
 			if err != nil || pid <= 0 {
-				continue // of another pid namespace
+				continue // it is in another pid namespace
 			}
 			killed = unix.Kill(pid, unix.SIGKILL) == nil || killed
 		}
@@ -327,7 +332,7 @@ func killMembers(path string) error {
 	return writeCgroup(path, "cgroup.freeze", "0")
 }
 
-// awaitEmpty waits until nobody is in the group, which cgroup.events tells.
+// awaitEmpty waits until the group has no members, which cgroup.events tells.
 func awaitEmpty(path string, limit time.Duration) error {
 	events, err := os.Open(filepath.Join(path, "cgroup.events"))
 	if err != nil {
@@ -354,7 +359,7 @@ func awaitEmpty(path string, limit time.Duration) error {
 	}
 }
 
-// writeCgroup writes to a file that the kernel has made.
+// writeCgroup writes to a file of a group.
 func writeCgroup(dir, name, value string) error {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
 	if err != nil {
@@ -364,8 +369,9 @@ func writeCgroup(dir, name, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// sweepCgroups kills and removes what dead agents left in dir. What cannot be
-// removed, such as where a dead agent's unconfined children still run, stays.
+// sweepCgroups kills and removes what dead agents have left in dir. What cannot
+// be removed stays, for example a group in which unconfined children of a dead
+// agent still run.
 func sweepCgroups(dir string) {
 	agents, _ := filepath.Glob(filepath.Join(dir, cgroupPrefix+"*"))
 	for _, agent := range agents {
@@ -387,8 +393,9 @@ func sweepCgroups(dir string) {
 	}
 }
 
-// checkClone3 tells whether a process can be born into a group: clone3(2),
-// which does not look at its arguments when it is given none.
+// checkClone3 tells whether a process can be born into a group. That takes
+// clone3(2), which is called without arguments: a kernel that knows the call
+// refuses them.
 func checkClone3() error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); errno != unix.EINVAL {
 		return fmt.Errorf("%w: clone3: %w", ErrNotDelegated, errno)
@@ -396,16 +403,17 @@ func checkClone3() error {
 	return nil
 }
 
-// ownCgroup finds the directory of this process's group in the v2 hierarchy,
-// which beside v1 ones may be mounted somewhere below them. The files are as in
+// ownCgroup finds the directory of the group of this process in the v2
+// hierarchy, which may be mounted below those of v1. The files are those of
 // cgroups(7) and proc_pid_mountinfo(5).
 func ownCgroup(cgroupFile, mountinfoFile string) (string, error) {
 	_, dir, err := findCgroup(cgroupFile, mountinfoFile, "")
 	return dir, err
 }
 
-// findCgroup is ownCgroup in the hierarchy of a v1 controller, of v2 if that is
-// empty. It also returns where the hierarchy is mounted, at or above the group.
+// findCgroup does that in the hierarchy of a controller of v1, or of v2 if
+// controller is empty. It also returns the place where the hierarchy is
+// mounted, which is the group or one above.
 func findCgroup(cgroupFile, mountinfoFile, controller string) (mount, dir string, err error) {
 	lines, err := os.ReadFile(cgroupFile)
 	if err != nil {
@@ -444,8 +452,8 @@ func findCgroup(cgroupFile, mountinfoFile, controller string) (mount, dir string
 	return "", "", fmt.Errorf("%w: no cgroup file system with %s is mounted", ErrNotDelegated, group)
 }
 
-// mountsCgroup tells whether the end of a line of mountinfo, the type, source
-// and options of a mount, is that of a hierarchy.
+// mountsCgroup tells whether a mount is that of a hierarchy, from the end of
+// its line in mountinfo: type, source and options.
 func mountsCgroup(mount, controller string) bool {
 	fields := strings.Fields(mount)
 	if len(fields) == 0 {

@@ -20,7 +20,7 @@ import (
 )
 
 // cgroupRoles are what a child does in a control group that a test has made for
-// it. It prints what the test then looks at.
+// it. It prints what the test looks at.
 var cgroupRoles = map[string]func() error{
 	"daemon":     cgroupDaemon,
 	"members":    cgroupMembers,
@@ -35,8 +35,8 @@ var cgroupRoles = map[string]func() error{
 	"close-held": cgroupClose,
 }
 
-// inCgroup returns the command of a child in a new control group below ours,
-// and the directory of that.
+// inCgroup returns the command of a child in a new control group below that of
+// the test, and the directory of the new group.
 func inCgroup(t *testing.T, role ...string) (cmd *exec.Cmd, dir string) {
 	t.Helper()
 	own, err := ownCgroup("/proc/self/cgroup", "/proc/self/mountinfo")
@@ -108,8 +108,8 @@ func runInCgroup(t *testing.T, role ...string) (out, dir string) {
 	return string(printed), dir
 }
 
-// TestCgroupTerminate: who left session and group of a process dies with it,
-// and nothing is left of its group.
+// TestCgroupTerminate: a child that has left the session and group of a process
+// dies with it, and nothing is left of the control group.
 func TestCgroupTerminate(t *testing.T) {
 	t.Parallel()
 	out, dir := runInCgroup(t, "daemon")
@@ -135,7 +135,7 @@ func cgroupDaemon() error {
 			<-p.Done()
 			return nil
 		}},
-		// Its leader has ended, which Close does not mind.
+		// Its leader has ended, which makes no difference to Close.
 		{"closed", "setsid sh -c 'echo ready; exec sleep 60' & exec true", func(p *Process) error { return nil }},
 	} {
 		group, err := c.New()
@@ -157,7 +157,7 @@ func cgroupDaemon() error {
 		p.Begin()
 		<-ready
 		if tt.name == "closed" {
-			if err := p.Wait(context.Background(), 1); err != nil { // the exit
+			if err := p.Wait(context.Background(), 1); err != nil { // for the exit
 				return err
 			}
 		}
@@ -178,8 +178,8 @@ func cgroupDaemon() error {
 	return c.Close()
 }
 
-// TestCgroupOldKernel: without cgroup.kill, those who fork as fast as they can
-// are killed too.
+// TestCgroupOldKernel: without cgroup.kill, processes that fork as fast as they
+// can are killed too.
 func TestCgroupOldKernel(t *testing.T) {
 	t.Parallel()
 	out, _ := runInCgroup(t, "members")
@@ -219,8 +219,8 @@ func cgroupMembers() error {
 	return errors.Join(group.Close(), c.Close())
 }
 
-// controller gives the groups below ours a controller, whatever there is, until
-// the test ends: which one makes no difference here.
+// controller lets the groups below that of the test use a controller, until the
+// test ends. It takes any that there is: which one makes no difference.
 func controller(t *testing.T) string {
 	t.Helper()
 	own, err := ownCgroup("/proc/self/cgroup", "/proc/self/mountinfo")
@@ -249,14 +249,14 @@ func controller(t *testing.T) string {
 	return names[0]
 }
 
-// TestCgroupEnable: a controller is there for the groups of processes, and the
-// agent has made room for that.
+// TestCgroupEnable: the groups of processes have a controller, and the agent
+// has moved to make that possible.
 func TestCgroupEnable(t *testing.T) {
 	out, dir := runInCgroup(t, "enable", controller(t))
 	if !strings.Contains(out, "moved and enabled\n") {
 		t.Error(out)
 	}
-	// The next agent clears away.
+	// The next agent removes the group.
 	if len(groupsIn(dir)) == 0 {
 		t.Fatal("there is nothing to be swept")
 	}
@@ -298,7 +298,7 @@ func cgroupEnable() error {
 	return errors.Join(group.Close(), c.Close())
 }
 
-// TestCgroupLimits: a limit holds, or is refused by the name of what it takes.
+// TestCgroupLimits: a limit holds, or the error names what it needs.
 func TestCgroupLimits(t *testing.T) {
 	t.Parallel()
 	out, dir := runInCgroup(t, "limits")
@@ -332,8 +332,8 @@ func cgroupLimits() error {
 	return errors.Join(group.Close(), c.Close())
 }
 
-// TestCgroupCrash: what an agent left in its groups when it was killed dies
-// when the next one starts.
+// TestCgroupCrash: processes in the groups of an agent that was killed die when
+// the next agent starts.
 func TestCgroupCrash(t *testing.T) {
 	t.Parallel()
 	cmd, dir := inCgroup(t, "crash")
@@ -352,7 +352,7 @@ func TestCgroupCrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// While it lives nobody sweeps it.
+	// While the agent lives its groups are not touched.
 	sweepCgroups(dir)
 	if err := syscall.Kill(daemon, 0); err != nil {
 		t.Errorf("the daemon of an agent that lives: %v", err)
@@ -440,8 +440,8 @@ func cgroupReadOnly() error {
 	return cgroupNew()
 }
 
-// TestCgroupThreaded: in a group of threads no process can be born into a new
-// one, which is known before the first tries.
+// TestCgroupThreaded: in a threaded group no process can be born into a new
+// one. NewCgroups says so, before a process is started.
 func TestCgroupThreaded(t *testing.T) {
 	t.Parallel()
 	out, _ := runInCgroup(t, "threaded")
@@ -472,8 +472,8 @@ func cgroupThreaded() error {
 	return err
 }
 
-// TestCgroupRefused: a process that the kernel does not let into its group is not
-// started, with a stage or without.
+// TestCgroupRefused: a process that the kernel does not let into its group is
+// not started, with a stage or without.
 func TestCgroupRefused(t *testing.T) {
 	t.Parallel()
 	if out, _ := runInCgroup(t, "refused"); out != "refused\nrefused: starting the sandbox\n" {
@@ -512,8 +512,9 @@ func cgroupRefused() error {
 	return c.Close()
 }
 
-// TestCgroupStrangers: with other processes in the agent's group no controller
-// can be enabled, which is said, and the agent is where it was.
+// TestCgroupStrangers: with other processes in the group of the agent no
+// controller can be enabled. The error says so, and the agent is back in its
+// group.
 func TestCgroupStrangers(t *testing.T) {
 	out, dir := runInCgroup(t, "strangers", controller(t))
 	if !strings.Contains(out, "other processes in the agent's group") {
@@ -544,8 +545,8 @@ func cgroupStrangers() error {
 	return errors.Join(err, stranger.Process.Kill())
 }
 
-// TestCgroupClose: a group is removed only when it is empty, and closing a nil
-// one does nothing.
+// TestCgroupClose: a group is removed when it is empty, and not before. Closing
+// a nil Cgroup does nothing.
 func TestCgroupClose(t *testing.T) {
 	t.Parallel()
 	var none *Cgroup
@@ -631,7 +632,7 @@ func TestCgroupLimitFiles(t *testing.T) {
 	}
 }
 
-// TestCgroupEvents: waiting for a group that does not end is bounded.
+// TestCgroupEvents: waiting for a group that does not get empty has an end.
 func TestCgroupEvents(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -9,26 +9,26 @@
 //	      ── pidfd ───► wait ─┘   keep, announce └─► Sink  (may block)
 //	child ◄─ stdin ◄─ Write, or the writer while there is a backlog
 //
-// Output, exit and close share one counter from 1 without gaps. [Exited]
-// follows everything the leader itself wrote, [Closed] is the last event and
-// follows the end of all output; other members of the group may write between
-// the two.
+// Output, exit and close share one counter, from 1 without gaps. [Exited] comes
+// after all that the leader itself wrote. [Closed] is the last event and comes
+// after the end of all output: other members of the group may write between the
+// two.
 //
-// A Sink that blocks stops the pumps of its own process, hence the process,
-// and nothing else: reading, writing and signalling do not pass through it.
+// A Sink that blocks stops the pumps of its own process, and so the process, and
+// nothing else: reading, writing and signalling do not pass through it.
 //
 // # Goroutines
 //
-// A running process has a waiter and one pump for each stream, all parked in
-// the runtime's poller without a thread or a buffer, and a stdin writer while
-// the child does not read what was written. One with a [Stage] has another
-// until that takes signals. [Process.Close] waits for them.
+// A running process has a waiter and one pump for each stream. All are parked in
+// the poller of the runtime, without a thread or a buffer. While the child does
+// not read what was written there is a stdin writer, and until a [Stage] takes
+// signals a deliverer of those. [Process.Close] waits for all of them.
 //
 // # Locks
 //
-// In the order in which they nest: stream.mu (one read and its delivery),
-// Process.deliver (one event), then log.mu, stdin.mu, leash.mu, group.mu or
-// Budget.mu, none of which is held while another is taken.
+// In the order in which they nest: stream.mu (one read and its delivery), then
+// Process.deliver (one event), then one of log.mu, stdin.mu, leash.mu, group.mu
+// and Budget.mu. None of the last five is held while another is taken.
 //
 //	p, err := procs.Start(procs.Spec{
 //		Argv: []string{"make", "test"}, Dir: "/srv/w", Env: env,

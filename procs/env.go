@@ -9,19 +9,19 @@ import (
 	"syscall"
 )
 
-// Inherit says what of the server's environment an EnvPolicy starts from. The
-// values are the words of rpc.md 4.4.
+// Inherit says what an EnvPolicy takes from the environment of the server, in
+// the words of rpc.md 4.4.
 type Inherit string
 
-// The ways to inherit; any other word is InheritNone.
+// The ways to inherit; any other word means InheritNone.
 const (
 	InheritNone Inherit = "none"
 	InheritCore Inherit = "core" // the names in coreNames
 	InheritAll  Inherit = "all"
 )
 
-// EnvPolicy says how the environment of a process is made; rpc.md 4.4. In
-// patterns * stands for any text and ? for one character; they match whole
+// EnvPolicy says how the environment of a process is made (rpc.md 4.4). In
+// patterns, * stands for any text and ? for one character. They match whole
 // names and ignore case, as all comparisons of names here do.
 type EnvPolicy struct {
 	Inherit Inherit
@@ -39,15 +39,15 @@ type EnvPolicy struct {
 
 // Bounds of what a client may ask for, far above what anybody uses.
 const (
-	maxGlobs   = 4096        // of one list, and names of Set
+	maxGlobs   = 4096        // entries of one list, and of Set
 	maxGlob    = 1024        // bytes of a pattern, or of a name of Set
 	maxMatches = 100_000_000 // steps: bytes of patterns times bytes of names
 )
 
-// neverPassed is removed even when a client gives it.
+// neverPassed reaches no process, even when a client sets it.
 const neverPassed = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 
-// deniedNames hold the server's own secrets and switches (rpc.md 6).
+// deniedNames hold secrets and switches of the server itself (rpc.md 6).
 var deniedNames = []string{
 	"OPENAI_API_KEY", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "CODEX_CONNECTORS_TOKEN",
 	"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
@@ -60,19 +60,20 @@ var coreNames = []string{
 	"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TEMP", "TMP", "TMPDIR", "USER",
 }
 
-// Denied tells whether the server's variable of that name must not reach a
-// client or a child (rpc.md 4.4).
+// Denied tells whether the variable of that name, of the server, must not reach
+// a client or a child (rpc.md 4.4).
 func Denied(name string) bool { return hasName(deniedNames, name) }
 
 func hasName(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// Check refuses what would take Environ, of the same arguments, more than about
-// a tenth of a second: a list or Set of more than 4,096 entries, a pattern or
-// name in it of more than 1,024 bytes, more than 1e8 steps of matching, or an
-// overlay beyond what execve(2) takes (E2BIG). The error names the field, as
-// the wire does (rpc.md 4.4), and the sizes, but no value.
+// Check refuses what would cost Environ, with the same arguments, more than
+// about a tenth of a second: a list or Set of more than 4,096 entries, a
+// pattern or name in it of more than 1,024 bytes, or more than 1e8 steps of
+// matching. It refuses an overlay beyond what execve(2) takes, too (E2BIG). The
+// error names the field as the wire does (rpc.md 4.4), and the sizes, but no
+// value.
 func (p *EnvPolicy) Check(server []string, overlay map[string]string) error {
 	total := 0
 	for name, value := range overlay {
@@ -126,10 +127,10 @@ func checkNames(field string, n int, names iter.Seq[string]) (total int, err err
 	return total, nil
 }
 
-// Environ makes an environment, sorted. The overlay comes last and wins; a nil
-// policy makes it the whole environment. Server is "NAME=value" entries, of
-// which denied names are never inherited. What comes from a client has to pass
-// Check before.
+// Environ makes an environment, sorted. The overlay comes last and wins; with a
+// nil policy it is the whole environment. server has "NAME=value" entries;
+// denied names are never inherited. What comes from a client has to pass Check
+// first.
 func (p *EnvPolicy) Environ(server []string, overlay map[string]string) []string {
 	env := map[string]string{}
 	if p != nil {
@@ -197,8 +198,8 @@ func matchAny(patterns []pattern, name string) bool {
 	return slices.ContainsFunc(patterns, func(p pattern) bool { return p.match(runes) })
 }
 
-// match goes back only to the last star, since an earlier one could take no
-// more than it already may; so it takes at most len(p) times len(name) steps.
+// match goes back to the last star only: an earlier star could take no more
+// than it may already. So it takes at most len(p) times len(name) steps.
 func (p pattern) match(name []rune) bool {
 	i, n := 0, 0
 	star, mark := -1, 0

@@ -118,7 +118,7 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// naive says the same as pattern.match, in exponential time.
+// naive does what pattern.match does, in exponential time.
 func naive(pattern, name []rune) bool {
 	switch {
 	case len(pattern) == 0:
@@ -145,7 +145,7 @@ func FuzzEnvPolicy(f *testing.F) {
 			t.Errorf("not sorted: %q", env)
 		}
 		if len(include) > 8 || len(name) > 12 || !utf8.ValidString(include+name) {
-			return // too much for the model
+			return // this would take the model too long
 		}
 		lower := func(s string) []rune { return []rune(strings.ToLower(s)) }
 		want := naive(lower(include), lower(name)) && !strings.EqualFold(name, neverPassed)
@@ -155,7 +155,7 @@ func FuzzEnvPolicy(f *testing.F) {
 	})
 }
 
-// The worst that passes Check.
+// BenchmarkEnvironHostile: the worst that passes Check.
 func BenchmarkEnvironHostile(b *testing.B) {
 	p := &EnvPolicy{IncludeOnly: slices.Repeat([]string{strings.Repeat("*a", 500) + "b"}, 10), Set: map[string]string{}}
 	for i := range 9 {

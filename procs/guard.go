@@ -15,15 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Guard kills the process groups and sessions of an agent that died, whatever
-// it died of; the parent-death signal reaches only the leaders (rpc.md 1.5). Who is
-// killed and who is not is said at [Process.KillGroup]. A second process
-// waits on a pipe that ends with the agent and then reads which groups there
-// are from memory that both share, so a process costs it nothing. It is
-// started with the first process, and again if it was killed. A nil Guard
-// guards nothing.
+// Guard kills the process groups and sessions of an agent that has died,
+// whatever it died of; the parent-death signal reaches only the leaders (rpc.md
+// 1.5). [Process.KillGroup] says which processes are killed and which are not.
+//
+// It is a second process, which waits on a pipe that ends with the agent. Then
+// it reads which groups there are from memory that both processes share; so a
+// process of the agent costs it nothing. It is started with the first of them,
+// and again if it was killed. A nil Guard guards nothing.
 type Guard struct {
-	// Path and Argv start the second process: the agent's own executable, with
+	// Path and Argv start the second process: the executable of the agent, with
 	// arguments that make it call [GuardMain]. Its environment is empty.
 	Path string
 	Argv []string
@@ -44,19 +45,19 @@ type Guard struct {
 type guardSlot uint32
 
 const (
-	// guardSlots bounds the process groups at any one time; only the pages in
-	// use take memory.
+	// guardSlots bounds the process groups at any one time. Only pages of the
+	// table that are in use take memory.
 	guardSlots = 1 << 16
-	// guardPID is how many bits of an entry are the number of a group, which
-	// is below 2^22; proc(5), pid_max. The others are zero or, once its leader
-	// was reaped, when that was, in ticks.
+	// guardPID is how many bits of an entry are the number of a group, which is
+	// below 2^22 (proc(5), pid_max). The other bits are zero until its leader
+	// is reaped, then the time of that, in ticks.
 	guardPID = 24
 )
 
 // ErrGuardFull reports too many process groups at once.
 var ErrGuardFull = fmt.Errorf("more than %d process groups", guardSlots)
 
-// start makes sure that the second process runs and takes a slot.
+// start starts the second process unless it runs, and takes a slot.
 func (g *Guard) start() (guardSlot, error) {
 	if g == nil {
 		return 0, nil
@@ -84,16 +85,17 @@ func (g *Guard) start() (guardSlot, error) {
 // add guards the group pgid.
 func (g *Guard) add(slot guardSlot, pgid int) { g.set(slot, uint64(pgid)) }
 
-// orphan notes that from now on, in ticks, the leader's number may be given
-// away once its session is empty. It comes before the leader is reaped.
+// orphan notes the time, in ticks, from which on the number of the leader may
+// be given to another process once its session is empty. It comes before the
+// leader is reaped.
 func (g *Guard) orphan(slot guardSlot, now uint64) {
 	if slot != 0 {
 		g.slots[slot-1].Or(now << guardPID)
 	}
 }
 
-// remove gives a slot back: its session is empty, or was killed. Once only, but
-// for the zero slot.
+// remove gives a slot back: its session is empty, or was killed. It may be
+// called once for each slot, and any number of times for the zero slot.
 func (g *Guard) remove(slot guardSlot) {
 	if slot == 0 {
 		return
@@ -167,8 +169,8 @@ func (g *Guard) mapLocked() error {
 	return nil
 }
 
-// Close ends the second process and waits for it. Groups that are still
-// guarded are killed; the processes should have been closed before.
+// Close ends the second process and waits for it. It kills groups that are
+// still guarded, so processes should have been closed before.
 func (g *Guard) Close() error {
 	if g == nil {
 		return nil
@@ -176,7 +178,7 @@ func (g *Guard) Close() error {
 	g.mu.Lock()
 	g.closed = true
 	if g.alive != nil {
-		_ = g.alive.Close() // that is the signal
+		_ = g.alive.Close() // the second process waits for this
 	}
 	g.mu.Unlock()
 	g.running.Wait()
@@ -185,17 +187,19 @@ func (g *Guard) Close() error {
 	if g.table == nil {
 		return nil
 	}
-	// The memory stays mapped: a process that is closed late still writes there.
+	// The memory stays mapped: a process that is closed after this still writes
+	// to it.
 	err := g.table.Close()
 	g.table = nil
 	return err
 }
 
-// GuardMain is the second process: it waits for the end of alive and kills the
-// groups and sessions in table. [Guard] passes them as descriptors 0 and 1.
+// GuardMain is the main function of the second process. It waits for the end of
+// alive and kills the groups and sessions in table. [Guard] passes them as
+// descriptors 0 and 1.
 func GuardMain(alive io.Reader, table io.ReaderAt) error {
-	// Whoever signals the agent's whole group or container means the agent;
-	// this process has to outlive it.
+	// A signal to the whole group or container of the agent is meant for the
+	// agent, and this process has to outlive it.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
 	if _, err := io.Copy(io.Discard, alive); err != nil {
 		return fmt.Errorf("waiting for the end of the agent: %w", err)
@@ -203,7 +207,7 @@ func GuardMain(alive io.Reader, table io.ReaderAt) error {
 	return killGuarded(table)
 }
 
-// killGuarded kills the groups in table and the sessions that they began in.
+// killGuarded kills the groups in table, and the sessions that they began in.
 func killGuarded(table io.ReaderAt) error {
 	entries, err := io.ReadAll(io.NewSectionReader(table, 0, guardSlots*8))
 	if err != nil {
@@ -221,7 +225,8 @@ func killGuarded(table io.ReaderAt) error {
 			known = now
 		}
 		until[pgid] = max(until[pgid], known)
-		// As in groupLeft: a process of the number of a reaped leader is a stranger.
+		// If the leader was reaped and a process has its number, the group is
+		// gone: see groupLeft.
 		if left.groups[pgid] && (!reaped || !left.pids[pgid]) {
 			_ = syscall.Kill(-pgid, syscall.SIGKILL) // it may have ended by now
 		}

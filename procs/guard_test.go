@@ -18,8 +18,7 @@ func testGuard() *Guard {
 	return &Guard{Path: selfPath, Argv: []string{os.Args[0], "guard"}}
 }
 
-// guardedAgent starts a process, tells who there is and waits
-// to be killed.
+// guardedAgent starts a process, prints the pids and waits to be killed.
 func guardedAgent(guard *Guard, argv []string) error {
 	p, err := Start(Spec{
 		Argv: argv, Dir: "/", Env: os.Environ(), Guard: guard,
@@ -33,7 +32,7 @@ func guardedAgent(guard *Guard, argv []string) error {
 	return errors.New("the process ended before the agent")
 }
 
-// gone waits until nobody is left in the group.
+// gone waits until a group has no members but zombies.
 func gone(t *testing.T, pgid int) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -47,8 +46,8 @@ func gone(t *testing.T, pgid int) {
 	}
 }
 
-// zombies tells whether all members of a group are dead. Who reaps the orphans
-// of this machine is not our business.
+// zombies tells whether all members of a group are dead. When the orphans of
+// this machine are reaped is nothing that a test could wait for.
 func zombies(pgid int) bool {
 	for pid := range leftGroups().pids {
 		if s, ok := statOf(pid); ok && s.group == pgid && !s.dead {
@@ -129,7 +128,7 @@ func TestGuardTable(t *testing.T) {
 		t.Errorf("slot %d of %d used, want the free one %d of 2", next.slot, guard.used, slot)
 	}
 
-	// Closed with a process left: that is killed.
+	// Close kills a process that is left.
 	if err := guard.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -139,8 +138,8 @@ func TestGuardTable(t *testing.T) {
 	}
 }
 
-// Jobs that lead groups of their own die with the agent too, whether their
-// shell still runs or not.
+// TestGuardJobs: jobs that lead groups of their own die with the agent too,
+// whether their shell still runs or not.
 func TestGuardJobs(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"stay", "exit"} {
@@ -173,7 +172,8 @@ func TestGuardJobs(t *testing.T) {
 	}
 }
 
-// A guard that was killed is replaced, and the new one knows the old groups.
+// TestGuardRestart: a guard that was killed is replaced, and the new one knows
+// the old groups.
 func TestGuardRestart(t *testing.T) {
 	t.Parallel()
 	guard := testGuard()
@@ -221,7 +221,7 @@ func isGuard(pid int, pipe os.FileInfo) bool {
 	return err == nil && os.SameFile(stdin, pipe)
 }
 
-// Entries that name nobody, or a stranger, harm nobody.
+// TestGuardMainSpares: entries that name nobody, or a stranger, harm nobody.
 func TestGuardMainSpares(t *testing.T) {
 	t.Parallel()
 	p, _ := launch(t, Spec{Argv: []string{"sleep", "60"}})

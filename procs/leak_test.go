@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Not parallel: it counts what the whole test process has.
+// TestNoLeak is not parallel: it counts what the whole test process has.
 func TestNoLeak(t *testing.T) {
 	fds := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
@@ -49,14 +49,14 @@ func TestNoLeak(t *testing.T) {
 	}
 }
 
-// An ended process that is kept for its output holds no descriptor and no
-// goroutine. Not parallel, as TestNoLeak.
+// TestEndedHoldsNothing: an ended process that is kept for its output holds no
+// descriptor and no goroutine. Not parallel, as TestNoLeak.
 func TestEndedHoldsNothing(t *testing.T) {
 	ended := func() {
 		p, _ := run(t, Spec{Argv: []string{"/bin/true"}, Stdin: true})
 		p.running.Wait()
 	}
-	ended() // the first one opens the runtime's poller
+	ended() // the first one opens the poller of the runtime
 	before, _ := os.ReadDir("/proc/self/fd")
 	for range 20 {
 		ended()
@@ -67,7 +67,7 @@ func TestEndedHoldsNothing(t *testing.T) {
 	}
 }
 
-// Not parallel: it measures memory.
+// TestIdleMemory is not parallel: it measures memory.
 func TestIdleMemory(t *testing.T) {
 	const n = 50
 	var before, after runtime.MemStats

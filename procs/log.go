@@ -9,25 +9,26 @@ import (
 )
 
 const (
-	// maxChunks is the most chunks kept for one process; rpc.md 4.8.
+	// maxChunks bounds the chunks kept for one process, as the reference does
+	// (rpc.md 4.8).
 	maxChunks = 50_000
-	// chunkCost is what a chunk takes beside its data, in bytes.
+	// chunkCost is what a chunk costs besides its data, in bytes.
 	chunkCost = 64
 )
 
-// Chunk is a piece of output. Data stays as it is for as long as it is
-// referenced, and must not be changed.
+// Chunk is a piece of output. Data does not change as long as it is referenced,
+// and must not be changed.
 type Chunk struct {
 	Seq    uint64
 	Stream Stream
 	Data   []byte
 }
 
-// Snapshot is what Read returns; rpc.md 4.8.
+// Snapshot is the answer of Read (rpc.md 4.8).
 type Snapshot struct {
 	Chunks []Chunk
-	// NextSeq is the number of the next event or, with a limit and at least
-	// one chunk, of the event after the last chunk.
+	// NextSeq is the number of the next event. If maxBytes left out chunks, it
+	// is that of the first of them.
 	NextSeq  uint64
 	Exited   bool
 	ExitCode int
@@ -45,16 +46,16 @@ type log struct {
 	head     int
 	bytes    int64  // of data in chunks
 	cost     int64  // of memory in chunks
-	lent     uint64 // up to this number chunks were handed out
+	lent     uint64 // chunks up to this number were handed out
 	exited   bool
 	exitCode int
 	closed   bool
-	changed  chan struct{} // while somebody waits; closed by the next event
+	changed  chan struct{} // made by a reader that waits, closed by the next event
 
-	ended *list.Element // in budget, guarded by its lock
+	ended *list.Element // in budget, whose mutex guards it
 }
 
-// add keeps ev and returns its number. One call at a time.
+// add keeps ev and returns its number. It is called by one goroutine at a time.
 func (l *log) add(ev Event) uint64 {
 	l.mu.Lock()
 	l.last++
@@ -65,8 +66,8 @@ func (l *log) add(ev Event) uint64 {
 		l.bytes += int64(len(ev.Data))
 		l.cost += costOf(ev.Data)
 		for l.lenLocked() > 1 && (l.bytes > l.retain || l.lenLocked() > maxChunks) {
-			// The sink is done with older events, so a buffer that no reader
-			// was given is free.
+			// The sink has returned from older events. So if no reader has the
+			// buffer either, it can be used again.
 			if c := l.dropLocked(); c.Seq > l.lent && cap(c.Data) == chunkSize {
 				chunkPool.Put((*[chunkSize]byte)(c.Data[:chunkSize]))
 			}
@@ -112,8 +113,8 @@ func (l *log) dropLocked() Chunk {
 	return c
 }
 
-// shed drops the oldest chunks until n bytes of memory are free, and reports
-// how many became free and whether nothing is left.
+// shed drops the oldest chunks until n bytes of memory are free. It reports how
+// many are free now, and whether nothing is left.
 func (l *log) shed(n int64) (freed int64, empty bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,7 +183,8 @@ func (l *log) ready(after uint64) bool {
 	return l.readyLocked(after)
 }
 
-// readyLocked tells whether a reader after that number need not wait.
+// readyLocked tells whether a reader after the event of that number need not
+// wait.
 func (l *log) readyLocked(after uint64) bool {
 	return l.closed || l.exited && after < l.last || l.fromLocked(after) < len(l.chunks)
 }

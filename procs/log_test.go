@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// filled has "aa" as 1, "bbb" as 2, the exit as 3, "c" as 4.
+// filled returns a log with "aa" as 1, "bbb" as 2, the exit as 3 and "c" as 4.
 func filled() *log {
 	l := &log{retain: DefaultRetainBytes}
 	l.add(Event{Kind: Output, Stream: Stdout, Data: []byte("aa")})
@@ -84,8 +84,8 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// What a reader was given stays as it is, though the buffers of dropped chunks
-// are used again.
+// TestChunksStay: a chunk that a reader was given does not change, though the
+// buffers of dropped chunks are used again.
 func TestChunksStay(t *testing.T) {
 	t.Parallel()
 	p, _ := launch(t, Spec{Argv: sh(`exec awk 'BEGIN { for (i = 0; ; i++) print i }'`), RetainBytes: 128 << 10})
@@ -105,7 +105,7 @@ func TestChunksStay(t *testing.T) {
 		}
 		after = s.NextSeq - 1
 	}
-	// Let every buffer come by again.
+	// Every buffer gets used again.
 	_, _, _, from := p.State()
 	for next := from; next < from+200; _, _, _, next = p.State() {
 		if err := p.Wait(t.Context(), next-1); err != nil {
@@ -119,7 +119,7 @@ func TestChunksStay(t *testing.T) {
 	}
 }
 
-// A log does what a plain list of all events says.
+// TestLogModel: a log answers as a plain list of all events does.
 func TestLogModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

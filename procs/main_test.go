@@ -9,8 +9,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain is also the main of the processes that tests start from this
-// binary; the first argument says which.
+// TestMain is also the main function of the processes that tests start from
+// this binary. The first argument says which.
 func TestMain(m *testing.M) {
 	role := ""
 	if len(os.Args) > 1 {
@@ -51,5 +51,5 @@ func TestMain(m *testing.M) {
 // self is a command that runs this binary in a role of TestMain.
 func self(role ...string) *exec.Cmd { return exec.Command(selfPath, role...) }
 
-// The file may have been replaced since.
+// selfPath is this binary, also if its file has been replaced since.
 const selfPath = "/proc/self/exe"

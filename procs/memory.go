@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MemoryLimit is how much memory this process and its children can have
+// MemoryLimit returns how much memory this process and its children can have
 // together, in bytes: the least limit of its control group and of those above,
-// as far as they can be seen from here, or what the machine has.
+// as far as they can be seen from here, or the memory of the machine.
 func MemoryLimit() int64 {
 	limit := int64(math.MaxInt64)
 	var info unix.Sysinfo_t
@@ -24,8 +24,8 @@ func MemoryLimit() int64 {
 	return min(limit, cgroupMemory("/proc/self/cgroup", "/proc/self/mountinfo"))
 }
 
-// cgroupMemory is the least limit of the control groups, the largest number
-// where there is none. The files are those of ownCgroup.
+// cgroupMemory returns the least limit of the control groups, or the largest
+// number where there is none. The files are those of ownCgroup.
 func cgroupMemory(cgroupFile, mountinfoFile string) int64 {
 	limit := int64(math.MaxInt64)
 	for _, version := range []struct{ controller, file string }{
@@ -34,10 +34,11 @@ func cgroupMemory(cgroupFile, mountinfoFile string) int64 {
 	} {
 		mount, dir, err := findCgroup(cgroupFile, mountinfoFile, version.controller)
 		if err != nil {
-			continue // there is no such hierarchy, or not for us
+			continue // there is no such hierarchy, or it cannot be seen
 		}
 		for {
-			// "max" is no number, and the root of v2 has no such file.
+			// A text that is no number is no limit: v2 writes "max", and its
+			// root has no such file.
 			if text, err := os.ReadFile(filepath.Join(dir, version.file)); err == nil {
 				if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n > 0 {
 					limit = min(limit, n)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestCgroupMemory: of all groups that can be seen the least limit counts.
+// TestCgroupMemory: the least limit of all groups that can be seen counts.
 func TestCgroupMemory(t *testing.T) {
 	t.Parallel()
 	const none = math.MaxInt64
@@ -59,7 +59,7 @@ func TestCgroupMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryLimit: there is a limit, if only the machine's.
+// TestMemoryLimit: there is a limit, at least that of the machine.
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	if got := MemoryLimit(); got < 1<<20 || got == math.MaxInt64 {

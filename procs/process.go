@@ -16,15 +16,15 @@ var (
 	// ErrNUL reports a NUL byte in argv, the environment or the directory; the
 	// text around it says where.
 	ErrNUL = errors.New("contains a NUL byte")
-	// ErrNotTTY reports a resize of a process without a terminal.
+	// ErrNotTTY reports a resize of a process that has no terminal.
 	ErrNotTTY = errors.New("process has no terminal")
-	// ErrTTY reports the closing of a terminal's input, which has no end of
-	// its own: write 0x04 instead.
+	// ErrTTY reports the closing of stdin where that is a terminal, which has
+	// no end of its own: write 0x04 instead.
 	ErrTTY = errors.New("stdin is a terminal")
-	// ErrStdinFull reports a TryWrite that would have had to wait.
+	// ErrStdinFull reports that TryWrite would have had to wait.
 	ErrStdinFull = errors.New("stdin queue is full")
 	// ErrStdinCut reports a write, or the closing of stdin, while an earlier
-	// write has been delivered only in part: repeat that one first.
+	// write has been delivered only in part: that one has to be repeated first.
 	ErrStdinCut = errors.New("an earlier write was cut short")
 	// ErrStdinGone reports a write to the stdin of a process that has exited.
 	ErrStdinGone = errors.New("process has exited")
@@ -50,34 +50,35 @@ type Spec struct {
 	Env []string
 	// TTY gives the process a controlling terminal instead of pipes.
 	TTY bool
-	// Size is the size of the terminal; what is zero becomes 24 rows or 80
-	// columns.
+	// Size is the size of the terminal. Zero rows become 24, zero columns 80.
 	Size Winsize
-	// LoginShell becomes SHELL in the environment of a process with a
-	// terminal that has none; rpc.md 4.4. Empty: nothing is added.
+	// LoginShell becomes SHELL in the environment of a process with a terminal,
+	// unless it has one (rpc.md 4.4). If empty, nothing is added.
 	LoginShell string
-	// Stdin makes stdin a pipe, else it is /dev/null. Ignored with TTY.
+	// Stdin makes stdin a pipe; else it is /dev/null. It is ignored with TTY.
 	Stdin bool
 	// Sink is given every event, in order, one at a time. It may block as long
-	// as it likes, which holds back the process; Close waits for it. Data is
-	// valid only during the call. Nil: events are only kept.
+	// as it likes: meanwhile the process can write no more than a pipe holds,
+	// and Close waits. Data is valid only during the call. If nil, events are
+	// only kept.
 	Sink func(Event)
 	// RetainBytes bounds the output kept for Read; zero: DefaultRetainBytes.
 	// The newest chunk is kept whatever its size.
 	RetainBytes int64
 	// Budget bounds the output of all processes that share it; nil: no bound.
 	Budget *Budget
-	// Reaper must be set when the agent reaps orphans, else nil.
+	// Reaper must be set when the agent reaps orphans, and else be nil.
 	Reaper *Reaper
-	// Guard kills what KillGroup does if the agent dies; nil: only the leader
-	// is killed then, by its parent-death signal.
+	// Guard kills, if the agent dies, what KillGroup would. If nil, only the
+	// leader is killed then, by its parent-death signal.
 	Guard *Guard
-	// Stage, if not nil, is called once by Start for what to execute in the
-	// place of the command, once that was checked. The program is not searched:
-	// that is up to the stage, which sees what the command will see.
+	// Stage, if not nil, returns what to execute in the place of the command.
+	// Start calls it once, after it has checked the command. It does not look
+	// for the program: the stage does, since it sees the files that the command
+	// will see.
 	Stage func(Program) (*Stage, error)
-	// Cgroup is what the process is born into, so that killing it and its group
-	// reaches also who left the session; nil: nothing of its own. If Start
+	// Cgroup is the control group that the process is born into: killing it
+	// reaches also those that have left the session. It may be nil. If Start
 	// succeeds, Close closes it.
 	Cgroup *Cgroup
 }
@@ -95,8 +96,8 @@ const (
 // Stream names where output came from.
 type Stream uint8
 
-// The streams: Stdout and Stderr of a process with pipes, PTY for everything
-// a terminal shows.
+// The streams: Stdout and Stderr of a process with pipes, PTY for all that a
+// terminal shows.
 const (
 	Stdout Stream = iota + 1
 	Stderr
@@ -122,14 +123,15 @@ type Event struct {
 	Seq    uint64
 	Kind   EventKind
 	Stream Stream
-	// Data is at most 64 KiB.
+	// Data is output, at most 64 KiB.
 	Data []byte
-	// ExitCode is the code of the leader, or 128 and the signal that killed
-	// it; -1 when somebody else took its status.
+	// ExitCode is the exit code of the leader, or 128 and the signal that
+	// killed it. It is -1 when another part of the program has taken the
+	// status.
 	ExitCode int
 }
 
-// Process is a started process and the group it leads. All methods may be
+// Process is a started process and the group that it leads. All methods may be
 // called at once and at any time, also after Close.
 type Process struct {
 	argv    []string // clipped
@@ -146,21 +148,21 @@ type Process struct {
 	log     log
 
 	deliver sync.Mutex // held while one event is numbered, kept and announced
-	// open counts what Closed waits for: the streams, and the exit.
+	// open counts the parts that Closed waits for: the streams, and the exit.
 	open    atomic.Int32
 	exited  atomic.Bool // the leader is reaped
-	closing atomic.Bool // by Close: nobody wants events any more
+	closing atomic.Bool // set by Close: nobody wants events any more
 	end     sync.Once   // closes ending
 	ending  chan struct{}
 	begin   sync.Once
 	begun   chan struct{}
 	done    chan struct{}
 	running sync.WaitGroup
-	freed   sync.Once // group and slot, by Close
+	freed   sync.Once // Close gives back group and slot
 }
 
-// Begin lets events flow. Before it the process runs, but its output stays in
-// the kernel, so that a caller can first say that it was started (rpc.md 2.6).
+// Begin lets events flow. Before, the process runs, but its output stays in the
+// kernel. So a caller can first say that it was started (rpc.md 2.6).
 func (p *Process) Begin() {
 	p.begin.Do(func() {
 		for _, s := range p.streams {
@@ -181,7 +183,7 @@ func (p *Process) emit(ev Event) {
 }
 
 // part is called once for the exit and once for the end of each stream, after
-// the last event of that part; the last one closes the process.
+// the last event of that part. The last call closes the process.
 func (p *Process) part() {
 	if p.open.Add(-1) > 0 {
 		return
@@ -195,14 +197,14 @@ func (p *Process) part() {
 	close(p.done)
 }
 
-// firstLook is when a group that was not empty at the end of its process is
-// looked at again. The zombies of those who ended with the leader are gone by
-// then, as a rule.
+// firstLook is how long after the end of a process its group is looked at
+// again, if it was not empty then. Mostly those left were zombies that had
+// ended with the leader, and they are gone by then.
 const firstLook = 100 * time.Millisecond
 
-// lookAgain gives back what is held for the members of an ended process's group
-// once there are none. The kernel tells nobody of that, so it looks: each time
-// after ten times as long, until Close.
+// lookAgain gives back what is held for the members of the group of an ended
+// process, once there are none. The kernel tells nobody when that is, so
+// lookAgain looks, each time after ten times as long, until Close.
 func (p *Process) lookAgain() {
 	for wait := firstLook; p.group.held(); wait *= 10 {
 		timer := time.NewTimer(wait)
@@ -218,15 +220,15 @@ func (p *Process) lookAgain() {
 	}
 }
 
-// unguard gives the slot back, once. It is called by the last part, by lookAgain
-// after that, and last by Close.
+// unguard gives the slot back, once. The last part calls it, then lookAgain,
+// and in the end Close.
 func (p *Process) unguard() {
 	p.guard.remove(p.slot)
 	p.slot = 0
 }
 
-// TryWrite queues data for stdin, or fails with ErrStdinFull when it would
-// have to wait, and then has written nothing. Otherwise it is like Write.
+// TryWrite does what Write does, if it need not wait for that. Else it fails
+// with ErrStdinFull and has written nothing.
 func (p *Process) TryWrite(id string, data []byte) (WriteStatus, error) {
 	if p.stdin == nil {
 		return StdinClosed, nil
@@ -235,19 +237,21 @@ func (p *Process) TryWrite(id string, data []byte) (WriteStatus, error) {
 }
 
 // Write queues data for stdin and returns once the child has taken all but the
-// last 1 MiB of everything that was written; data may be reused afterwards.
-// The id makes it idempotent: the last 4,096 accepted ones are remembered, and
-// a known one is answered with Accepted and writes nothing. A write that waits
-// when the process ends is answered with Accepted (rpc.md 4.9), a later one
-// fails with ErrStdinGone. What the child does not read any more is dropped.
+// last 1 MiB of all that was written. The caller may use data again afterwards.
 //
-// A write that has waited keeps its place when stdin is closed, but not before
-// another write: they come one at a time.
+// The id makes a write idempotent: the last 4,096 accepted ids are remembered,
+// and a write with one of them is answered with Accepted and writes nothing. A
+// write that waits when the process ends is answered with Accepted (rpc.md
+// 4.9); one that comes later fails with ErrStdinGone. What the child does not
+// read any more is dropped.
 //
-// When ctx ends first, data of up to 1 MiB has not been written. Of a longer
-// one a part may have been, which is remembered with the id: the same write
-// again goes on where it stopped. Until then every other write, and the
-// closing of stdin, fails with ErrStdinCut, so that nothing can get in between.
+// A write that waits is done before stdin is closed. Writes that wait have no
+// order among themselves: callers have to write one after the other.
+//
+// If ctx ends first, data of up to 1 MiB has not been written. Of longer data a
+// part may have been, which is remembered with the id: the same write goes on
+// there when it is repeated. Until then every other write, and the closing of
+// stdin, fails with ErrStdinCut, so nothing can get in between.
 func (p *Process) Write(ctx context.Context, id string, data []byte) (WriteStatus, error) {
 	if p.stdin == nil {
 		return StdinClosed, nil
@@ -255,9 +259,9 @@ func (p *Process) Write(ctx context.Context, id string, data []byte) (WriteStatu
 	return p.stdin.write(ctx, id, data)
 }
 
-// CloseStdin ends stdin once everything written so far has been delivered,
-// writes that wait included. It does not wait for that. On a terminal it fails
-// with ErrTTY, behind a write that was cut short with ErrStdinCut.
+// CloseStdin ends stdin once all that was written so far has been delivered,
+// writes that wait included. It does not wait for that. It fails with ErrTTY on
+// a terminal, and with ErrStdinCut after a write that was cut short.
 func (p *Process) CloseStdin() (WriteStatus, error) {
 	if p.tty {
 		return 0, ErrTTY
@@ -268,9 +272,9 @@ func (p *Process) CloseStdin() (WriteStatus, error) {
 	return p.stdin.finish()
 }
 
-// Signal sends sig to the process group, and to nobody else in the session;
-// nothing happens after the leader's exit. SIGKILL to a stage reaches all that it
-// started, for which it waits as long as [Stage] Grace.
+// Signal sends sig to the process group, and to no other group of the session.
+// After the exit of the leader it does nothing. SIGKILL to a stage reaches all
+// that the stage started; Signal waits for that as long as [Stage] Grace says.
 func (p *Process) Signal(sig syscall.Signal) {
 	if sig == syscall.SIGKILL {
 		p.leash.pull()
@@ -280,9 +284,9 @@ func (p *Process) Signal(sig syscall.Signal) {
 	p.group.signal(sig)
 }
 
-// Terminate kills the group and then the rest of the session if the leader has
-// not exited, and reports whether it had not. The background children of a
-// leader that has exited are left alone (rpc.md 4.9).
+// Terminate kills the group and then the rest of the session, if the leader has
+// not exited, and reports whether it had not. If it has exited, its children in
+// the background are left alone (rpc.md 4.9).
 func (p *Process) Terminate() (running bool) {
 	if running = p.group.signal(0); running {
 		p.KillGroup()
@@ -290,21 +294,22 @@ func (p *Process) Terminate() (running bool) {
 	return running
 }
 
-// KillGroup kills every member of the group, also after the leader's exit, and
-// every other member of its session, such as the jobs of a shell, which are
+// KillGroup kills every member of the group, also after the exit of the leader,
+// and every other member of its session, such as the jobs of a shell, which are
 // groups of their own.
 //
-// Who made a session of its own survives. So do, if they are in another group
-// and the leader and all of the group are gone already, the members of a
-// session in which nobody is left who was born before the leader was reaped:
-// the number of that session might be a stranger's by now.
+// A process that has made a session of its own survives. Members of the session
+// in other groups survive, too, in one case: when the leader and all of its
+// group are gone, and all that are left in the session were born after the
+// leader was reaped. Then the number of the session might be a stranger's by
+// now.
 //
-// It looks through all processes of the host, which takes about a microsecond
-// for each, unless nobody is left anyway.
+// It looks through all processes of the host, about a microsecond for each,
+// unless there is nobody to look for.
 func (p *Process) KillGroup() { KillGroups(p) }
 
-// Resize sets the size of the terminal, ErrNotTTY if there is none. After the
-// end of the output nothing happens.
+// Resize sets the size of the terminal; it fails with ErrNotTTY if there is
+// none. After the end of the output it does nothing.
 func (p *Process) Resize(size Winsize) error {
 	if !p.tty {
 		return ErrNotTTY
@@ -313,16 +318,16 @@ func (p *Process) Resize(size Winsize) error {
 }
 
 // Read returns the kept output after the event of number after, oldest first.
-// With maxBytes the chunks together have at most so many bytes, but the first
-// one is always returned; rpc.md 4.8.
+// With maxBytes it returns whole chunks up to that many bytes together, and at
+// least one (rpc.md 4.8).
 func (p *Process) Read(after uint64, maxBytes *uint64) Snapshot { return p.log.read(after, maxBytes) }
 
-// Kept is how much output Read could return now, in bytes.
+// Kept returns how much output Read could return now, in bytes.
 func (p *Process) Kept() int64 { return p.log.kept() }
 
 // Wait blocks until there is output after the event of number after, or the
-// process is closed, or it has exited and there was an event after that
-// number; rpc.md 4.8, "returns at once". It fails only when ctx ends first.
+// process has closed, or it has exited and there was an event after that number
+// (rpc.md 4.8). It fails only when ctx ends first.
 func (p *Process) Wait(ctx context.Context, after uint64) error { return p.log.wait(ctx, after) }
 
 // Ready tells whether Wait would return at once.
@@ -331,33 +336,35 @@ func (p *Process) Ready(after uint64) bool { return p.log.ready(after) }
 // Done is closed after the Closed event was delivered.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// State reports what the events so far said: exit, exit code, close, and the
+// State tells what the events so far have told: exit, exit code, close, and the
 // number of the next event.
 func (p *Process) State() (exited bool, exitCode int, closed bool, nextSeq uint64) {
 	return p.log.state()
 }
 
-// PID is the process id of the leader, which is the id of its group and
-// session too.
+// PID returns the process id of the leader, which is also the id of its group
+// and session.
 func (p *Process) PID() int { return p.group.pid }
 
 // Argv returns a copy of the command, of which at most 4 KiB are kept: whole
 // arguments, then the beginning of the next one and "…". An argument counts 16
-// bytes beside its text.
+// bytes besides its text.
 func (p *Process) Argv() []string { return slices.Clone(p.argv) }
 
 // TTY tells whether the process has a terminal.
 func (p *Process) TTY() bool { return p.tty }
 
-// StartedAt is when the program was executed.
+// StartedAt returns when the program was executed.
 func (p *Process) StartedAt() time.Time { return p.started }
 
-// Close kills as KillGroup does, waits until the leader is reaped and all goroutines
-// have ended, and frees the kept output. No event is announced any more, but a
-// Sink that blocks has to return first. A group that may not be killed, of a
-// setuid program, is not waited for: Close returns the error, and a goroutine
-// stays to reap the leader whenever it ends. So it is with a Cgroup in which
-// somebody does not end; closing again tries again.
+// Close kills as KillGroup does, waits until the leader is reaped and all
+// goroutines have ended, and frees the kept output. No event is announced any
+// more, but Close waits for a Sink that blocks.
+//
+// It does not wait for a group that it may not kill, that of a setuid program:
+// it returns the error, and a goroutine stays to reap the leader whenever that
+// ends. It also returns an error if some process in a Cgroup does not end; then
+// another Close tries again.
 func (p *Process) Close() error {
 	p.closing.Store(true)
 	p.end.Do(func() { close(p.ending) })

@@ -21,7 +21,7 @@ import (
 // machine may have much else to do.
 const patience = 5 * time.Minute
 
-// recorder is a Sink that keeps everything and checks the rules that hold for
+// recorder is a Sink that keeps all events and checks the rules that hold for
 // every process.
 type recorder struct {
 	t      *testing.T
@@ -47,7 +47,7 @@ func (r *recorder) sink(ev Event) {
 	r.events = append(r.events, ev)
 }
 
-// text joins the output of a stream, of all of them for 0.
+// text joins the output of a stream; of all streams for 0.
 func (r *recorder) text(s Stream) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +60,7 @@ func (r *recorder) text(s Stream) string {
 	return b.String()
 }
 
-// order names the kinds of events, neighbouring output as one.
+// order names the kinds of events. Neighbouring output counts as one.
 func (r *recorder) order() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,8 +74,8 @@ func (r *recorder) order() string {
 	return strings.Join(names, " ")
 }
 
-// launch starts spec with a recorder (unless it has a Sink) in a fresh folder
-// (unless it has one), and closes it with the test.
+// launch starts spec with a recorder, unless it has a Sink, in a fresh folder,
+// unless it has one. It closes the process with the test.
 func launch(t *testing.T, spec Spec) (*Process, *recorder) {
 	t.Helper()
 	rec := &recorder{t: t}
@@ -96,7 +96,7 @@ func launch(t *testing.T, spec Spec) (*Process, *recorder) {
 	return p, rec
 }
 
-// run is launch to the end.
+// run launches a process and waits for its end.
 func run(t *testing.T, spec Spec) (*Process, *recorder) {
 	t.Helper()
 	p, rec := launch(t, spec)
@@ -105,7 +105,8 @@ func run(t *testing.T, spec Spec) (*Process, *recorder) {
 	return p, rec
 }
 
-// gate is what a script waits at, by reading from path, until the test opens it.
+// gate is a fifo: a script waits at it, by reading from path, until the test
+// opens it.
 type gate struct{ path string }
 
 func newGate(t *testing.T) gate {
@@ -117,7 +118,7 @@ func newGate(t *testing.T) gate {
 	return g
 }
 
-// open waits until somebody reads.
+// open lets the script go on, once it waits.
 func (g gate) open(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(g.path, []byte("\n"), 0); err != nil {
@@ -211,7 +212,7 @@ func TestChildSetup(t *testing.T) {
 		tty  bool
 		want string
 	}{
-		// 3 is the folder that ls reads.
+		// Descriptor 3 is the folder that ls reads.
 		{false, "0 1 2 3 ids 1 1 tty 0"},
 		{true, "0 1 2 3 ids 1 1 tty 1"},
 	} {
@@ -293,7 +294,8 @@ func TestNothingBeforeBegin(t *testing.T) {
 	}
 }
 
-// TestExitAfterOutput: what the leader wrote comes before its exit, however much it is (rpc.md 4.6).
+// TestExitAfterOutput: what the leader wrote comes before its exit, however
+// much it is (rpc.md 4.6).
 func TestExitAfterOutput(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -317,8 +319,9 @@ func TestExitAfterOutput(t *testing.T) {
 	}
 }
 
-// A client that does not read must not cost the last bytes of a terminal: the
-// leader's exit hangs it up while they are still in the kernel.
+// TestSlowSinkLosesNothing: a sink that is slow does not lose the last bytes of
+// a terminal, which the exit of the leader hangs up while they are still in the
+// kernel.
 func TestSlowSinkLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, tty := range []bool{false, true} {
@@ -326,14 +329,15 @@ func TestSlowSinkLosesNothing(t *testing.T) {
 		gate := make(chan struct{})
 		open := sync.OnceFunc(func() { close(gate) })
 		rec = &recorder{t: t}
-		// What fits into the kernel, after a line that occupies the sink.
+		// As much as fits into the kernel, after a line that keeps the sink
+		// busy.
 		p, _ := launch(t, Spec{
 			Argv: sh("stty raw 2>/dev/null; echo; sleep 0.05; head -c 10000 /dev/zero"), TTY: tty,
 			Sink: func(ev Event) { <-gate; rec.sink(ev) },
 		})
 		t.Cleanup(open)
 		p.Begin()
-		for p.group.signal(0) { // until it has exited
+		for p.group.signal(0) { // until the leader has exited
 			time.Sleep(time.Millisecond)
 		}
 		open()
@@ -388,7 +392,8 @@ func TestGrandchild(t *testing.T) {
 	})
 }
 
-// A client that does not read stops its process, and only its output.
+// TestBlockedSink: a sink that blocks stops its process, and only the output of
+// that.
 func TestBlockedSink(t *testing.T) {
 	t.Parallel()
 	gate, entered := make(chan struct{}), make(chan struct{})
@@ -457,7 +462,7 @@ func TestWait(t *testing.T) {
 	if diff := cmp.Diff(want, p.Read(1, nil)); diff != "" {
 		t.Fatalf("Read(1) after the exit (-want +got):\n%s", diff)
 	}
-	// Exited, but that is known: only the close is news.
+	// The exit is known already: only the close is news.
 	go func() { waited <- p.Wait(t.Context(), 2) }()
 	p.KillGroup()
 	if err := <-waited; err != nil {

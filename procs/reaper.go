@@ -9,14 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reaper reaps the orphans that the kernel hands to the agent because it is
+// Reaper reaps the orphans that the kernel hands to the agent, where that is
 // PID 1 or a child subreaper. It never takes the status of a child that was
-// forked through it, so every other child of the agent has to be. A nil Reaper
+// forked through it, so all children of the agent have to be. A nil Reaper
 // reaps nothing.
 type Reaper struct {
-	fork    sync.RWMutex // read: fork and note the child; write: look and reap
-	mu      sync.Mutex
-	managed map[int]int // a number may come back before its Reaped call
+	// fork is held for reading to fork and note a child, for writing to look and
+	// reap.
+	fork sync.RWMutex
+	mu   sync.Mutex
+	// managed counts, since a number may be in use again before Reaped was called
+	// for it.
+	managed map[int]int
 
 	children chan os.Signal
 	kicked   chan struct{} // capacity 1: a kick during a sweep asks for another
@@ -39,8 +43,8 @@ func NewReaper() *Reaper {
 	return r
 }
 
-// Fork runs start, which forks a child and returns its pid. The child is left
-// to the caller, who waits for it and then calls Reaped.
+// Fork runs start, which forks a child and returns its pid. The caller waits
+// for the child and then calls Reaped.
 func (r *Reaper) Fork(start func() (pid int, err error)) (pid int, err error) {
 	if r == nil {
 		return start()
@@ -66,7 +70,7 @@ func (r *Reaper) Reaped(pid int) {
 		delete(r.managed, pid)
 	}
 	r.mu.Unlock()
-	r.kick() // orphans may have stood behind it
+	r.kick() // the zombie may have hidden orphans from reapOne
 }
 
 // Close stops reaping.
@@ -101,8 +105,8 @@ func (r *Reaper) run() {
 	}
 }
 
-// reapOne reaps the first child that has exited, unless it is managed: then
-// its waiter will reap it and kick.
+// reapOne reaps the first child that has exited. It does not if that one is
+// managed: its waiter will reap it and kick. It reports whether to go on.
 func (r *Reaper) reapOne() bool {
 	r.fork.Lock()
 	defer r.fork.Unlock()

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Orphans are reaped and no managed process loses its exit code.
+// TestReaper: orphans are reaped, and no managed process loses its exit code.
 func TestReaper(t *testing.T) {
 	t.Parallel()
 	t.Run("subreaper", func(t *testing.T) {
@@ -51,8 +51,8 @@ func reapingAgent(mode string) error {
 	reaper := NewReaper()
 	defer reaper.Close()
 
-	// A process that is never begun is reaped all the same, and stands in
-	// nobody's way.
+	// A process that is never begun is reaped all the same, and delays no
+	// other.
 	silent, err := Start(Spec{Argv: []string{"true"}, Dir: "/", Reaper: reaper})
 	if err != nil {
 		return err
@@ -76,8 +76,8 @@ func reapingAgent(mode string) error {
 	for err := range errs {
 		return err
 	}
-	// All orphans have ended: their last words were read. Reaping the last one
-	// may still be under way.
+	// All orphans have ended, since their last words were read. The last one
+	// may not be reaped yet.
 	for range 500 {
 		if _, found, err := peek(unix.P_ALL, 0); !found && err == unix.ECHILD {
 			return nil
@@ -88,7 +88,7 @@ func reapingAgent(mode string) error {
 	return fmt.Errorf("children are left: %s (%v)", children, err)
 }
 
-// reapingRound runs a process that leaves an orphan in a part of the cases.
+// reapingRound runs a process that, in some of the rounds, leaves an orphan.
 func reapingRound(reaper *Reaper, i int) error {
 	want := i % 100
 	script := fmt.Sprintf("exit %d", want)

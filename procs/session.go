@@ -11,24 +11,24 @@ import (
 )
 
 // A job of a shell with job control leads a group of its own, but stays in the
-// session, so the members of a session are looked for one by one.
+// session. So the members of a session are looked for one by one.
 //
 // The number of a session is not given to a new process as long as anybody is
-// in it, also when its leader has long been reaped. Afterwards it may be that
-// of a stranger's session, and nothing in /proc tells the two apart but the
-// time: who started before the number could go away, and is in the session
-// that it names now, has been in ours all the time, since nobody enters a
-// session but by being born there. That in turn shows that the number has been
-// ours to this day.
+// in the session, also when its leader has long been reaped. Afterwards it may
+// name the session of a stranger. Nothing in /proc tells the two apart but the
+// time: a process that started before the number could change hands, and is in
+// the session of that number now, has been in ours all the time, since a
+// process enters a session only by being born into it. Such a process also
+// shows that the number is still ours.
 
-// sweepRounds bounds how often killSessions looks for those who were forked
-// while it killed their parents.
+// sweepRounds bounds how often killSessions looks again for processes that were
+// forked while it killed their parents.
 const sweepRounds = 16
 
-// killSessions kills the members of the sessions in until, which says of each
-// up to which tick its number is known to be ours. It
-// leaves out those of the group of the same number, and reports whether the
-// last look found nobody it could kill.
+// killSessions kills the members of the sessions in until; the value is the
+// tick up to which the number of the session is known to be ours. It leaves out
+// the members of the group of that number, which the caller has killed. It
+// reports whether the last look found nobody that could be killed.
 func killSessions(until map[int]uint64) (done bool) {
 	type process struct {
 		pid   int
@@ -38,7 +38,8 @@ func killSessions(until map[int]uint64) (done bool) {
 	for range sweepRounds {
 		before, proved, doubted := len(killed), false, false
 		for _, pid := range pids() {
-			// A system call, since a file of /proc costs fifty times as much.
+			// This is a system call, and a file of /proc would cost fifty times
+			// as much.
 			session, err := unix.Getsid(pid)
 			if err != nil {
 				continue
@@ -52,8 +53,8 @@ func killSessions(until map[int]uint64) (done bool) {
 			if err != nil {
 				continue
 			}
-			// It was read after the pidfd was opened, so if the number has
-			// another owner by now, the pidfd names one who has ended.
+			// The stat is read after the pidfd was opened. So if the number has
+			// another owner by now, the pidfd names a process that has ended.
 			s, ok := statOf(pid)
 			switch {
 			case !ok || s.session != session:
@@ -69,7 +70,8 @@ func killSessions(until map[int]uint64) (done bool) {
 			}
 			_ = child.Release() // it fails if the process has ended
 		}
-		// Who was doubted may have been seen before an elder who vouches.
+		// A process in doubt may have been seen before an older one that shows
+		// the session to be ours: then look again.
 		if len(killed) == before && !(proved && doubted) {
 			return true
 		}
@@ -82,7 +84,7 @@ func ticks() uint64 {
 	const tick = 10 * time.Millisecond // USER_HZ is 100
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		return 1 // no such clock: nobody is known to be ours
+		return 1 // without a clock nothing is known to be ours
 	}
 	return uint64(max(t.Nano()/int64(tick), 1))
 }
@@ -104,15 +106,15 @@ func pids() []int {
 	return list
 }
 
-// stat is what we need of proc_pid_stat(5).
+// stat is what this package uses of proc_pid_stat(5).
 type stat struct {
 	dead           bool // a zombie
 	group, session int
 	start          uint64 // in ticks
 }
 
-// statOf reads the stat of a process. Field 2 may contain anything, so count
-// from its closing parenthesis.
+// statOf reads the stat of a process. Field 2, its name, may have anything in
+// it, so fields are counted from its closing parenthesis.
 func statOf(pid int) (stat, bool) {
 	line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -130,16 +132,16 @@ func statOf(pid int) (stat, bool) {
 		err1 == nil && err2 == nil && err3 == nil
 }
 
-// sweep kills the members of the session that are in other groups, once the
-// group itself was killed.
+// sweep kills the members of the session that are in other groups. The caller
+// has killed the group itself.
 func (g *group) sweep() {
 	if known, ok := g.claim(); ok && killSessions(map[int]uint64{g.pid: known}) {
 		g.swept()
 	}
 }
 
-// claim returns the tick up to which the number is known to be ours; false if
-// nobody is left to be killed.
+// claim returns the tick up to which the number of the session is known to be
+// ours. It returns false if nobody is left to be killed.
 func (g *group) claim() (known uint64, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -153,7 +155,7 @@ func (g *group) claim() (known uint64, ok bool) {
 }
 
 // swept notes that the group and the rest of the session were killed. Nobody
-// joins either from outside, so there is nobody to look for any more.
+// joins either from outside, so nobody has to be looked for any more.
 func (g *group) swept() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -190,7 +192,7 @@ func KillGroups(processes ...*Process) {
 	}
 	pull(leashes...)
 	for _, p := range processes {
-		_ = p.cgroup.Kill()   // Close reports who does not end
+		_ = p.cgroup.Kill()   // Close reports what does not end
 		err := p.group.kill() // and what cannot be killed
 		known, ok := p.group.claim()
 		if !ok {

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startJobs is what a shell with job control does: it starts a job that leads
+// startJobs does what a shell with job control does: it starts a job that leads
 // a group of its own and holds no pipe, and a process with a session of its
-// own, and tells their pids. With "stay" it waits for them. They are younger
-// than itself by a tick.
+// own, and prints their pids. With "stay" it waits for them. They are younger
+// than it by a tick.
 func startJobs(mode string) error {
 	for self, _ := statOf(os.Getpid()); ticks() == self.start; {
 		time.Sleep(time.Millisecond)
@@ -36,8 +36,8 @@ func startJobs(mode string) error {
 	return job.Wait()
 }
 
-// openJobs gives the pidfds of the two that startJobs tells of. Both end with
-// the test.
+// openJobs returns the pidfds of the two whose pids startJobs printed. Both are
+// killed at the end of the test.
 func openJobs(t *testing.T, line string) (job, escaped int) {
 	t.Helper()
 	var pids [2]int
@@ -108,8 +108,9 @@ func TestKillSession(t *testing.T) {
 	}
 }
 
-// Who was born after the number could have changed hands is spared, unless
-// somebody older shows that it has not.
+// TestStrangersSessionIsSpared: a process that was born after the number of the
+// session could have changed hands is spared, unless an older one shows that it
+// has not.
 func TestStrangersSessionIsSpared(t *testing.T) {
 	t.Parallel()
 	p, _ := launch(t, Spec{Argv: []string{selfPath, "jobs", "stay"}})
@@ -130,7 +131,7 @@ func TestStrangersSessionIsSpared(t *testing.T) {
 	}
 }
 
-// Descendants that keep forking are all found.
+// TestKillForkingSession: descendants that keep forking are all found.
 func TestKillForkingSession(t *testing.T) {
 	t.Parallel()
 	bash, err := exec.LookPath("bash")
@@ -147,7 +148,7 @@ func TestKillForkingSession(t *testing.T) {
 		if s, ok := statOf(pid); ok && s.session == p.PID() && !s.dead {
 			fd, err := unix.PidfdOpen(pid, 0)
 			if err != nil {
-				continue // it has just ended
+				continue // the process has just ended
 			}
 			if !endsWithin(t, fd, waitMs) {
 				t.Errorf("process %d of the session survived", pid)
@@ -168,7 +169,7 @@ func TestStatOf(t *testing.T) {
 	if !ok || self.group != syscall.Getpgrp() || self.session != sid || self.dead || self.start > before {
 		t.Errorf("statOf(self) = %+v, %v, want group %d, session %d, start before %d", self, ok, syscall.Getpgrp(), sid, before)
 	}
-	// A name that looks like the rest of the line.
+	// The name of the program looks like the rest of the line.
 	exe := script(t, t.TempDir(), "a) R 1 2 3", "#!/bin/sh\necho up; sleep 60\n", 0o755)
 	p, _ := launch(t, Spec{Argv: []string{exe}})
 	p.Begin()

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// group is the process group of a child that made itself session leader, so
-// that pid, group and session have one number.
+// group is the process group of a child that made itself the leader of a
+// session: pid, group and session have one number.
 //
-// The number is ours as long as the child is not reaped or anybody is left in
-// the group or session. After that it may name a stranger, so from the reaping
-// on signals to the group go through the pidfd, which never does.
+// The number is ours as long as the child is not reaped, or anybody is left in
+// the group or session. After that it may name a stranger. So once the child is
+// reaped, signals to the group go through its pidfd, which never does.
 type group struct {
 	pid    int
 	reaper *Reaper
@@ -21,10 +21,10 @@ type group struct {
 	mu     sync.Mutex
 	pidfd  *os.File // nil: the kernel has none, or nobody is left in the group
 	reaped bool
-	known  uint64 // once reaped: the tick up to which the number was surely ours
-	empty  bool   // nobody is left in the group, nor can be ever again
-	gone   bool   // nor in the rest of the session
-	killed bool   // all of them were
+	known  uint64 // set when reaped: the tick up to which the number was surely ours
+	empty  bool   // nobody is in the group, and nobody can be ever again
+	gone   bool   // and nobody is in the rest of the session
+	killed bool   // all in the group and session were killed
 }
 
 // signal sends sig to the group if the leader has not exited, and reports
@@ -35,13 +35,13 @@ func (g *group) signal(sig syscall.Signal) bool {
 	if g.reaped || exited(g.pid) {
 		return false
 	}
-	// It can only fail for a group of another user, and nobody would hear.
+	// It fails only for a group of another user, and there is nobody to tell.
 	_ = syscall.Kill(-g.pid, sig)
 	return true
 }
 
-// kill sends SIGKILL to whoever is in the group. It fails when that is nobody
-// it may kill.
+// kill sends SIGKILL to all in the group. It fails when there are members and
+// it may kill none of them.
 func (g *group) kill() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -71,10 +71,10 @@ func (g *group) kill() error {
 }
 
 // release gives up the pidfd of a reaped group if nobody is left in it, or all
-// were killed, and reports whether the same is true of the session.
+// were killed. It reports whether the same is true of the whole session.
 //
-// A zombie is a member until it is reaped. That of a grandchild is the next
-// init's to reap, of which nobody hears.
+// A zombie is a member until it is reaped. That of a grandchild is reaped by
+// the next init, and nobody tells us when.
 func (g *group) release() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -95,7 +95,7 @@ func (g *group) release() bool {
 		g.empty = true
 		g.gone = !g.numberUsedLocked()
 	}
-	if g.empty || old { // then whoever is left is found in /proc later, if need be
+	if g.empty || old { // those left in the session are looked for in /proc
 		g.closePidfdLocked()
 	}
 	return g.gone
@@ -108,7 +108,7 @@ func (g *group) held() bool {
 	return g.pidfd != nil
 }
 
-// abandon gives up the pidfd; who is left has been killed.
+// abandon gives up the pidfd; all that are left have been killed.
 func (g *group) abandon() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -123,7 +123,7 @@ func (g *group) closePidfdLocked() {
 	}
 }
 
-// errNoGroupSignal is what pidfd_send_signal(2) says to
+// errNoGroupSignal is the error of pidfd_send_signal(2) for
 // PIDFD_SIGNAL_PROCESS_GROUP before Linux 6.9.
 const errNoGroupSignal = syscall.EINVAL
 
@@ -148,16 +148,16 @@ func (g *group) signalPidfdLocked(sig syscall.Signal) error {
 	return serr
 }
 
-// groupLeft tells whether a group whose leader was reaped still has members.
-// As long as it has, its number is not given to a new process; so if there is
-// one of that number, the group is gone.
+// groupLeft tells whether a group whose leader was reaped still has members. As
+// long as it has, its number is not given to a new process. So if a process has
+// that number, the group is gone.
 func groupLeft(pgid int) bool {
 	left := leftGroups()
 	return left.groups[pgid] && !left.pids[pgid]
 }
 
-// left is what /proc shows: all processes, and the groups that lie in the
-// session of their own number, which ours do.
+// left is what /proc shows: all processes, and the groups in the session of
+// their own number, as ours are.
 type left struct{ pids, groups map[int]bool }
 
 func leftGroups() left {

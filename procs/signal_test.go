@@ -17,7 +17,7 @@ import (
 func TestSignalGroup(t *testing.T) {
 	t.Parallel()
 	for _, tty := range []bool{false, true} {
-		// Both the leader and a child of it answer.
+		// The leader and a child of it answer.
 		p, rec := launch(t, Spec{Argv: sh(
 			`trap 'wait; echo leader; exit 7' USR1
 			(trap 'echo child; exit' USR1; echo up; while :; do sleep 0.01; done) &
@@ -30,12 +30,12 @@ func TestSignalGroup(t *testing.T) {
 		if out := rec.text(0); code != 7 || !strings.Contains(out, "child") || !strings.Contains(out, "leader") {
 			t.Errorf("tty %v: exit code %d, output %q", tty, code, out)
 		}
-		p.Signal(syscall.SIGUSR1) // nobody: nothing
+		p.Signal(syscall.SIGUSR1) // does nothing: the leader has exited
 	}
 }
 
-// Signal and Terminate leave the children of an exited leader alone, KillGroup
-// gets them, with a pidfd and without.
+// TestKillGroup: Signal and Terminate leave the children of an exited leader
+// alone, KillGroup kills them, with a pidfd and without.
 func TestKillGroup(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -101,7 +101,8 @@ func TestKillGroup(t *testing.T) {
 // waitMs is patience in milliseconds.
 const waitMs = int(patience / time.Millisecond)
 
-// endsWithin tells whether the process of pidfd ends in so many milliseconds.
+// endsWithin tells whether the process of pidfd ends within so many
+// milliseconds.
 func endsWithin(t *testing.T, pidfd, ms int) bool {
 	t.Helper()
 	for {
@@ -109,14 +110,15 @@ func endsWithin(t *testing.T, pidfd, ms int) bool {
 		switch err {
 		case nil:
 			return n == 1
-		case unix.EINTR: // the runtime's own signals
+		case unix.EINTR: // a signal of the Go runtime
 		default:
 			t.Fatal(err)
 		}
 	}
 }
 
-// A number that names a process again does not name the old group.
+// TestReusedNumberIsSpared: a number that names a process again does not name
+// the old group.
 func TestReusedNumberIsSpared(t *testing.T) {
 	t.Parallel()
 	p, _ := launch(t, Spec{Argv: []string{"sleep", "60"}})
@@ -127,8 +129,9 @@ func TestReusedNumberIsSpared(t *testing.T) {
 	}
 }
 
-// A pidfd is not kept for the zombies of a group: where all were killed at
-// once, else when they have been reaped.
+// TestZombiesHoldNothing: a pidfd is not kept for the zombies of a group. It
+// goes at once where all members were killed, else when the zombies have been
+// reaped.
 func TestZombiesHoldNothing(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"terminate", "signal"} {
@@ -141,8 +144,8 @@ func TestZombiesHoldNothing(t *testing.T) {
 	}
 }
 
-// endWithZombies ends processes whose children stay zombies: this process is
-// whom the kernel hands them to, and it does not reap them at first.
+// endWithZombies ends processes whose children stay zombies: the kernel hands
+// these to this process, which does not reap them at first.
 func endWithZombies(how string) error {
 	const processes = 20
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -159,7 +162,7 @@ func endWithZombies(how string) error {
 		return n
 	}
 	var children []int
-	var kept bool // for groups that have members; not before Linux 6.9
+	var kept bool // whether pidfds of groups with members are kept: not before Linux 6.9
 	for range processes {
 		p, err := Start(Spec{Argv: sh("sleep 600 & echo $!; wait"), Dir: "/", Guard: guard})
 		if err != nil {
@@ -195,7 +198,7 @@ func endWithZombies(how string) error {
 			}
 		}
 	}
-	// One is the guard's.
+	// One pidfd is that of the guard.
 	for deadline := time.Now().Add(patience); pidfds() > 1; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%d pidfds are held for %d groups without members", pidfds()-1, processes)
@@ -204,7 +207,7 @@ func endWithZombies(how string) error {
 	return nil
 }
 
-// openFiles are what the descriptors of this process are.
+// openFiles returns what the descriptors of this process are.
 func openFiles() (files []string) {
 	links, _ := filepath.Glob("/proc/self/fd/*") // the pattern is right
 	for _, link := range links {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Program is what a stage has to run: the command of a Spec, checked, but for
-// whether it exists.
+// Program is what a stage has to run: the command of a Spec, checked, but not
+// looked for.
 type Program struct {
 	// Argv, Arg0 and Dir are as in Spec, and so is TTY.
 	Argv []string
@@ -34,19 +34,19 @@ type Stage struct {
 	Env  []string
 	// Files are descriptors 3 and up.
 	Files []*os.File
-	// Cloneflags are the namespaces to make, and AmbientCaps what it may do
-	// there; ids are not mapped. If the kernel refuses them the stage is
-	// started without, and with the refusal as one more argument, to say so
-	// where the command would.
+	// Cloneflags are the namespaces to make, and AmbientCaps the capabilities
+	// in them; ids are not mapped. If the kernel refuses the namespaces, the
+	// stage is started without them, and with the refusal as one more argument:
+	// so it says that where the command would.
 	Cloneflags  uintptr
 	AmbientCaps []uintptr
 	// Leash, if not nil, is our end of a socket. Signals are kept until the
-	// stage has sent one byte or closed its end, which says that it takes
-	// them. When our end is closed, it kills what it started and ends.
+	// stage has sent one byte or closed its end: then it takes signals. When
+	// our end is closed, the stage kills what it started and ends.
 	Leash *os.File
-	// Grace is how long it may take for that before it is killed. If zero, it
-	// is killed at once, also by the death of the agent, and all that it
-	// started has to die with it. Needs a Leash.
+	// Grace is how long the stage may take for that before it is killed. If
+	// zero, it is killed at once, also by the death of the agent, and all that
+	// it started has to die with it. Grace needs a Leash.
 	Grace time.Duration
 }
 
@@ -85,7 +85,8 @@ func newStage(reaper *Reaper, stage *Stage, attr *syscall.ProcAttr) (*group, err
 	return g, nil
 }
 
-// leash is what a stage is held by. All of a nil leash's methods do nothing.
+// leash is the connection to a stage that runs. The methods of a nil leash do
+// nothing.
 type leash struct {
 	file   *os.File
 	grace  time.Duration
@@ -93,7 +94,7 @@ type leash struct {
 
 	mu    sync.Mutex
 	ready bool
-	kept  []syscall.Signal // until ready, each once
+	kept  []syscall.Signal // signals for when the stage is ready, each once
 }
 
 func newLeash(stage *Stage) *leash {
@@ -103,7 +104,8 @@ func newLeash(stage *Stage) *leash {
 	return &leash{file: stage.Leash, grace: stage.Grace, exited: make(chan struct{})}
 }
 
-// keep reports whether sig has to wait until the stage takes signals.
+// keep keeps sig if the stage does not take signals yet, and reports whether it
+// did.
 func (l *leash) keep(sig syscall.Signal) bool {
 	if l == nil {
 		return false
@@ -116,10 +118,10 @@ func (l *leash) keep(sig syscall.Signal) bool {
 	return !l.ready
 }
 
-// deliver waits until the stage takes signals, or has ended, and sends it what
-// was kept.
+// deliver waits until the stage takes signals, or has ended, and sends what was
+// kept.
 func (l *leash) deliver(send func(syscall.Signal) bool) {
-	_, _ = l.file.Read(make([]byte, 1)) // an error is an end too
+	_, _ = l.file.Read(make([]byte, 1)) // an error is an end of the stage too
 	for {
 		l.mu.Lock()
 		kept := l.kept
@@ -138,11 +140,11 @@ func (l *leash) deliver(send func(syscall.Signal) bool) {
 // lingers tells whether the stage has to be told to end before it is killed.
 func (l *leash) lingers() bool { return l != nil && l.grace > 0 }
 
-// pull tells a stage that lingers to end, and waits for its exit as long as
-// that may take.
+// pull tells a stage that lingers to end, and waits for its exit, at most its
+// grace.
 func (l *leash) pull() { pull(l) }
 
-// pull is leash.pull for many at once.
+// pull does that for many stages at once.
 func pull(leashes ...*leash) {
 	var grace time.Duration
 	for _, l := range leashes {
@@ -168,7 +170,7 @@ func pull(leashes ...*leash) {
 	}
 }
 
-// end is called once, when the stage was reaped.
+// end notes that the stage was reaped. It is called once.
 func (l *leash) end() {
 	if l != nil {
 		close(l.exited)

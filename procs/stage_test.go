@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leashEnds are ours and that of a stage.
+// leashEnds returns our end of a leash and that of a stage.
 func leashEnds(t *testing.T) (ours, theirs *os.File) {
 	t.Helper()
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -26,8 +26,8 @@ func leashEnds(t *testing.T) (ours, theirs *os.File) {
 	return os.NewFile(uintptr(ends[0]), "ours"), os.NewFile(uintptr(ends[1]), "theirs")
 }
 
-// staged is a spec of which a shell runs script instead, with its end of a
-// leash as descriptor 3.
+// staged returns a spec whose stage is a shell that runs script, with its end
+// of a leash as descriptor 3.
 func staged(t *testing.T, script string, grace time.Duration) (spec Spec, stage *Stage) {
 	t.Helper()
 	ours, theirs := leashEnds(t)
@@ -41,7 +41,8 @@ func staged(t *testing.T, script string, grace time.Duration) (spec Spec, stage 
 	}, stage
 }
 
-// The stage is given the command as it was checked, but not looked up.
+// TestStageProgram: the stage is given the command as it was checked, and not
+// looked for.
 func TestStageProgram(t *testing.T) {
 	t.Parallel()
 	arg0, calls := "zero", 0
@@ -131,7 +132,8 @@ func TestStageFiles(t *testing.T) {
 	}
 }
 
-// Namespaces that the kernel does not make are told to the stage.
+// TestStageFlagsRefused: the stage is told that the kernel does not make its
+// namespaces.
 func TestStageFlagsRefused(t *testing.T) {
 	t.Parallel()
 	spec, stage := staged(t, `echo "$# $1"`, 0)
@@ -145,7 +147,8 @@ func TestStageFlagsRefused(t *testing.T) {
 	}
 }
 
-// A signal waits until the stage can take it, and none is sent twice.
+// TestStageKeepsSignals: a signal waits until the stage takes it, and none is
+// sent twice.
 func TestStageKeepsSignals(t *testing.T) {
 	t.Parallel()
 	for _, ready := range []string{"printf x >&3", "exec 3>&-"} {
@@ -173,8 +176,8 @@ func TestStageKeepsSignals(t *testing.T) {
 	}
 }
 
-// A stage that has to kill what it started gets the time for that, but not for
-// ever; one that has not is killed at once.
+// TestStageGrace: a stage with a grace gets that time to kill what it started,
+// and no more. One without is killed at once.
 func TestStageGrace(t *testing.T) {
 	t.Parallel()
 	const heeds, ignores = "printf x >&3; echo up; cat <&3; exit 5", "printf x >&3; echo up; sleep 1000"

@@ -21,15 +21,15 @@ import (
 // defaultPath is searched when the environment has no PATH.
 const defaultPath = "/usr/local/bin:/bin:/usr/bin"
 
-// maxPath is how many elements of PATH are searched.
+// maxPath bounds how many elements of PATH are searched.
 const maxPath = 4096
 
-// Start starts a process. It returns once the program was executed; its events
-// wait for Begin. The caller has to Close it.
+// Start starts a process. It returns once the program was executed; events wait
+// for Begin. The caller has to Close the process.
 //
-// Errors are ErrNoProgram, ErrNUL, *fs.PathError for the program (E2BIG for
-// its arguments and environment) and the directory, and *os.SyscallError for
-// the rest, some of them wrapped.
+// Errors are ErrNoProgram, ErrNUL, *fs.PathError for the program (E2BIG for its
+// arguments and environment) and for the directory, and *os.SyscallError for
+// all else; some are wrapped.
 func Start(spec Spec) (*Process, error) {
 	argv, env, err := spec.command()
 	if err != nil {
@@ -86,7 +86,7 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 		return err
 	}
 	p.leash = newLeash(stage)
-	if !p.leash.lingers() { // a guard would kill it before it has killed the rest
+	if !p.leash.lingers() { // a guard would kill it before it could kill what it started
 		p.guard = spec.Guard
 	}
 	if p.slot, err = p.guard.start(); err != nil {
@@ -100,14 +100,15 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 		Sys: &syscall.SysProcAttr{
 			Setsid:  true,
 			Setctty: spec.TTY && stage == nil,
-			// When the agent dies (rpc.md 1.5). Strictly, when the thread that forked
-			// dies; Go ends a thread only when a goroutine returns that is still
-			// locked to it, so nothing in the agent may do that.
+			// The kernel sends this when the agent dies (rpc.md 1.5): to be
+			// exact, when the thread dies that forked. Go ends a thread only
+			// when a goroutine returns that is locked to it, so nothing in the
+			// agent may do that.
 			Pdeathsig: syscall.SIGKILL,
 		},
 	}
 	if p.leash.lingers() {
-		attr.Sys.Pdeathsig = 0 // the end of the leash says the same
+		attr.Sys.Pdeathsig = 0 // the end of the leash tells it
 	}
 	if p.cgroup = spec.Cgroup; p.cgroup != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, p.cgroup.FD()
@@ -127,21 +128,21 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 	return nil
 }
 
-// maxBusy is the longest wait for whoever has a program open for writing.
+// maxBusy is the longest single wait for a program that is open for writing.
 const maxBusy = 256 * time.Millisecond
 
 // newGroup forks and executes path as the leader of a new session.
 //
 // A program that was written a moment ago may be busy: a child that was forked
-// meanwhile has the file open until it executes something itself. So it tries
-// again, for half a second in all.
+// meanwhile has the file open until it executes something itself. So newGroup
+// tries again, for half a second in all.
 func newGroup(reaper *Reaper, path string, argv []string, attr *syscall.ProcAttr) (*group, error) {
 	fd := -1
 	attr.Sys.PidFD = &fd
 	fork := func() (int, error) { return syscall.ForkExec(path, argv, attr) }
 	pid, err := reaper.Fork(fork)
 	if err == syscall.EINVAL {
-		// Also what a kernel says that does not know CLONE_PIDFD.
+		// A kernel that does not know CLONE_PIDFD says that, too.
 		attr.Sys.PidFD = nil
 		pid, err = reaper.Fork(fork)
 	}
@@ -154,15 +155,16 @@ func newGroup(reaper *Reaper, path string, argv []string, attr *syscall.ProcAttr
 	}
 	g := &group{pid: pid, reaper: reaper}
 	if fd >= 0 { // an old kernel ignores the flag
-		// Non-blocking files go into the poller, so that waiting takes no
-		// thread. If that fails it takes one.
+		// A file that is non-blocking goes into the poller, so that waiting
+		// takes no thread. If this fails, waiting takes one.
 		_ = syscall.SetNonblock(fd, true)
 		g.pidfd = os.NewFile(uintptr(fd), "pidfd")
 	}
 	return g, nil
 }
 
-// command checks the spec and returns what the program is to see.
+// command checks the spec and returns the argv and environment that the program
+// is to see.
 func (s *Spec) command() (argv, env []string, err error) {
 	if len(s.Argv) == 0 {
 		return nil, nil, ErrNoProgram
@@ -201,8 +203,8 @@ func (s *Spec) command() (argv, env []string, err error) {
 	return argv, env, nil
 }
 
-// explain says whether it was the directory or the program that err is about.
-// The kernel does not tell, and the child enters the directory first.
+// explain finds out whether err is about the directory or the program. The
+// kernel does not tell, and the child enters the directory first.
 func (s *Spec) explain(path string, err error) error {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	if !ok {
@@ -229,9 +231,9 @@ func checkDir(dir string) error {
 	return unix.Access(dir, unix.X_OK)
 }
 
-// lookPath finds a program as execvp(3) does, but for the working directory
-// and environment of the child, and without its fallback to a shell. Of PATH it
-// searches the first 4,096 different elements.
+// lookPath finds a program as execvp(3) does, but with the working directory
+// and environment of the child, and without its fallback to a shell. It
+// searches the first 4,096 different elements of PATH.
 func lookPath(name, dir string, env []string) (string, error) {
 	switch {
 	case name == "":
@@ -274,7 +276,7 @@ func lookPath(name, dir string, env []string) (string, error) {
 }
 
 // executable tells what execve(2) would say to path, as far as its name and
-// permissions go.
+// permissions decide that.
 func executable(path string) error {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -290,12 +292,12 @@ func hasEnv(env []string, name string) bool {
 	return slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
 }
 
-// stdio is what is open between the parent and the child while one starts.
+// stdio is what is open between the parent and the child during a start.
 type stdio struct {
 	child     [3]uintptr // descriptors for 0, 1 and 2
 	childFDs  []int      // to close once the child has them
-	childFile *os.File   // the same, of a pty
-	ours      []*os.File // to close if it does not start
+	childFile *os.File   // the tty of the child, to close likewise
+	ours      []*os.File // to close if the child does not start
 }
 
 func (io *stdio) closeChild() {
@@ -313,7 +315,7 @@ func (io *stdio) closeOurs() {
 	}
 }
 
-// openPipes makes two pipes for the output and, if asked, one for stdin.
+// openPipes makes two pipes for output, and one for stdin if wanted.
 func (p *Process) openPipes(io *stdio, wantStdin bool) error {
 	for i, name := range []Stream{Stdout, Stderr} {
 		file, err := io.pipe(i+1, name.String())
@@ -343,7 +345,7 @@ func (p *Process) openPipes(io *stdio, wantStdin bool) error {
 	return nil
 }
 
-// pipe makes the pipe for the child's descriptor n and returns our end of it.
+// pipe makes the pipe for descriptor n of the child and returns our end of it.
 func (io *stdio) pipe(n int, name string) (*os.File, error) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
@@ -355,8 +357,8 @@ func (io *stdio) pipe(n int, name string) (*os.File, error) {
 	}
 	io.childFDs = append(io.childFDs, child)
 	io.child[n] = uintptr(child)
-	// Only our end; the child expects blocking ones. NewFile then adds it to
-	// the poller.
+	// Only our end is non-blocking: the child expects a blocking one. So
+	// NewFile adds it to the poller.
 	err := syscall.SetNonblock(ours, true)
 	file := os.NewFile(uintptr(ours), name)
 	io.ours = append(io.ours, file)
@@ -371,14 +373,14 @@ func (p *Process) openPTY(io *stdio, size Winsize) error {
 	}
 	io.childFile = tty
 	io.ours = append(io.ours, ptmx)
-	// Fd makes the tty blocking, which the child expects.
+	// Fd makes the tty blocking, as the child expects it.
 	io.child = [3]uintptr{tty.Fd(), tty.Fd(), tty.Fd()}
 
 	s, err := newStream(PTY, ptmx)
 	if err != nil {
 		return err
 	}
-	// pty.Open leaves the ptmx blocking, though known to the poller.
+	// pty.Open leaves the ptmx blocking, though the poller knows it.
 	if err := s.setNonblock(); err != nil {
 		return err
 	}
@@ -392,13 +394,14 @@ func (p *Process) openPTY(io *stdio, size Winsize) error {
 }
 
 func (s *stream) setNonblock() (err error) {
-	_ = s.raw.Control(func(fd uintptr) { err = syscall.SetNonblock(int(fd), true) }) // the file is open
+	// Control does not fail: the file is open.
+	_ = s.raw.Control(func(fd uintptr) { err = syscall.SetNonblock(int(fd), true) })
 	return os.NewSyscallError("fcntl", err)
 }
 
 // CloseOnExec marks every open descriptor but 0, 1 and 2, so that no child
-// inherits what the agent itself inherited; rpc.md 4.5. Call it once, first in
-// main: what Go opens later is marked anyway.
+// inherits what the agent itself inherited (rpc.md 4.5). Call it once, first in
+// main: Go marks what it opens later.
 func CloseOnExec() error {
 	err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	if err != unix.ENOSYS && err != unix.EINVAL {

@@ -118,8 +118,8 @@ func TestLookPath(t *testing.T) {
 	}
 }
 
-// threadTime is how much of a processor this thread has had so far, whatever
-// else the machine does.
+// threadTime is the processor time of this thread so far, whatever else the
+// machine does.
 func threadTime(t *testing.T) time.Duration {
 	t.Helper()
 	var usage syscall.Rusage
@@ -129,7 +129,8 @@ func threadTime(t *testing.T) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// A PATH costs no more than 4,096 lookups, and one for each different element.
+// TestLookPathBound: a PATH costs no more than 4,096 lookups, and one for each
+// different element.
 func TestLookPathBound(t *testing.T) {
 	t.Parallel()
 	deep := t.TempDir()
@@ -164,7 +165,8 @@ func TestLookPathBound(t *testing.T) {
 	}
 }
 
-// TestArg0: arg0 changes what the program sees, not what is executed (rpc.md 4.1).
+// TestArg0: arg0 changes what the program sees, and not what is executed
+// (rpc.md 4.1).
 func TestArg0(t *testing.T) {
 	t.Parallel()
 	arg0 := "another name"
@@ -195,8 +197,9 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// A program that is still open for writing, as it is in a child that was forked
-// while it was written, is waited for, but not for ever.
+// TestBusyProgram: a start waits, though not for ever, for a program that is
+// open for writing, as it is in a child that was forked while the program was
+// written.
 func TestBusyProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -11,27 +11,28 @@ import (
 )
 
 const (
-	// stdinQueue is the most bytes that are queued, in copies of ours. Of a
-	// longer write the rest stays with the caller, who waits.
+	// stdinQueue bounds the queue, in bytes; it has copies. The rest of a
+	// longer write stays with the caller, who waits.
 	stdinQueue = 1 << 20
-	// stdinPiece is in what pieces a longer write comes into the queue, and
-	// how much of the queue has to be free before those who wait are woken.
+	// stdinPiece is the size of the pieces in which a longer write gets into
+	// the queue. Writes that wait are woken when there is room for one.
 	stdinPiece = stdinQueue / 4
-	// maxSeen is how many accepted write ids are remembered; rpc.md 4.9.
+	// maxSeen is how many accepted ids of writes are remembered, as in the
+	// reference (rpc.md 4.9).
 	maxSeen = 4096
 )
 
-// WriteStatus is the answer to a write; rpc.md 4.9.
+// WriteStatus is the answer to a write (rpc.md 4.9).
 type WriteStatus uint8
 
 const (
-	// Accepted means queued, or known by its id.
+	// Accepted: the data is queued, or its id was accepted before.
 	Accepted WriteStatus = iota + 1
-	// StdinClosed means that there is no stdin, or no more.
+	// StdinClosed: there is no stdin, or it was closed.
 	StdinClosed
 )
 
-// String returns the name of s on the wire; rpc.md 4.9.
+// String returns the name of s on the wire (rpc.md 4.9).
 func (s WriteStatus) String() string {
 	switch s {
 	case Accepted:
@@ -42,13 +43,13 @@ func (s WriteStatus) String() string {
 	return "unknown"
 }
 
-// stdin is our end of a pipe or terminal. What it does not take at once is
-// queued, and written by a goroutine that exists only while there is a queue.
-// Only a write longer than the queue is taken in parts.
+// stdin is our end of a pipe or terminal. What that does not take at once is
+// queued; a goroutine that exists only while there is a queue writes it. Only
+// writes longer than the queue are taken in parts.
 type stdin struct {
 	file    *os.File
 	raw     syscall.RawConn
-	shared  bool            // a terminal: the pump closes the file
+	shared  bool            // it is a terminal, whose file the pump closes
 	running *sync.WaitGroup // of the process
 
 	mu      sync.Mutex
@@ -57,7 +58,7 @@ type stdin struct {
 	queued  int  // bytes
 	writing bool // the goroutine exists
 	closing bool // finish was called
-	waiting int  // writes that wait, before which stdin is not closed
+	waiting int  // writes that wait; stdin is closed after them
 	cut     cutWrite
 	broken  bool // nobody reads any more: writes are dropped
 	ended   bool // the leader has exited
@@ -65,15 +66,15 @@ type stdin struct {
 	room    chan struct{}
 }
 
-// cutWrite is a write of which so far only the first taken bytes are queued or
-// delivered; none if taken is 0.
+// cutWrite is a write of which only the first taken bytes are queued or
+// delivered so far. There is none if taken is 0.
 type cutWrite struct {
 	key    idKey
 	taken  int
-	active bool // its call is still at it
+	active bool // its call still waits to deliver the rest
 }
 
-// newStdin takes a file that is non-blocking and known to the poller.
+// newStdin takes a file that is non-blocking and in the poller.
 func newStdin(file *os.File, shared bool, running *sync.WaitGroup) (*stdin, error) {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -82,7 +83,7 @@ func newStdin(file *os.File, shared bool, running *sync.WaitGroup) (*stdin, erro
 	return &stdin{file: file, raw: raw, shared: shared, running: running}, nil
 }
 
-// tryWrite accepts a write if it need not wait.
+// tryWrite accepts a write if that need not wait.
 func (s *stdin) tryWrite(id string, data []byte) (WriteStatus, error) {
 	key := keyOf(id)
 	s.mu.Lock()
@@ -101,7 +102,7 @@ func (s *stdin) write(ctx context.Context, id string, data []byte) (WriteStatus,
 	key := keyOf(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.finishLocked() // it may have waited for this write
+	defer s.finishLocked() // closing may wait for this write
 	for waited := false; ; waited = true {
 		if status, known, err := s.knownLocked(key, waited); known {
 			return status, err
@@ -118,8 +119,8 @@ func (s *stdin) write(ctx context.Context, id string, data []byte) (WriteStatus,
 	}
 }
 
-// waitLocked gives up the lock until there may be room, the process has ended,
-// or ctx has.
+// waitLocked waits, without the mutex, until there may be room, the process has
+// ended, or ctx has.
 func (s *stdin) waitLocked(ctx context.Context, key idKey) error {
 	if s.room == nil {
 		s.room = make(chan struct{})
@@ -140,12 +141,13 @@ func (s *stdin) waitLocked(ctx context.Context, key idKey) error {
 	s.waiting--
 	if active {
 		s.cut.active = false
-		s.wakeLocked() // whoever waits for this one
+		s.wakeLocked() // others wait for this write
 	}
 	return err
 }
 
-// knownLocked answers a write of which nothing is to be taken.
+// knownLocked answers a write of which nothing is to be taken. It returns known
+// = false for all others.
 func (s *stdin) knownLocked(key idKey, waited bool) (status WriteStatus, known bool, err error) {
 	waited = waited || s.cutIsLocked(key)
 	switch {
@@ -167,14 +169,14 @@ func (s *stdin) cutOffLocked() bool { return s.cut.taken > 0 && !s.cut.active &&
 
 func (s *stdin) cutIsLocked(key idKey) bool { return s.cut.taken > 0 && s.cut.key == key }
 
-// takeLocked queues or delivers data if that takes no more than the queue, and
-// else as much of it as the queue takes. It reports whether that was the rest.
+// takeLocked queues or delivers data. If data is longer than the queue, it
+// takes as much as there is room for. It reports whether all is taken.
 func (s *stdin) takeLocked(key idKey, data []byte) bool {
 	long := len(data) > stdinQueue || s.cutIsLocked(key)
 	switch {
 	case s.broken:
 	case s.cut.active:
-		return false // another one is being taken
+		return false // another write is being taken in parts
 	case !long && s.queued+len(data) > stdinQueue:
 		return false
 	case !long:
@@ -238,8 +240,8 @@ func (s *stdin) directLocked(data []byte) []byte {
 	return data
 }
 
-// push writes until everything is out (then rest is empty), nothing more fits,
-// or an error says that nobody will read it: EPIPE, or EIO of a terminal.
+// push writes until all is written (rest is empty), no more fits, or an error
+// says that nobody will read it: EPIPE, or EIO of a terminal.
 func push(fd uintptr, data []byte) (rest []byte, failed bool) {
 	for len(data) > 0 {
 		n, err := syscall.Write(int(fd), data)
@@ -256,7 +258,7 @@ func push(fd uintptr, data []byte) (rest []byte, failed bool) {
 	return nil, false
 }
 
-// drain writes the queue and ends with it.
+// drain writes the queue, and returns when it is empty.
 func (s *stdin) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,7 +274,7 @@ func (s *stdin) drain() {
 		if err != nil || failed {
 			s.breakLocked()
 		}
-		if len(s.queue) > 0 { // else it was dropped meanwhile
+		if len(s.queue) > 0 { // else breakLocked has dropped it
 			s.queued -= len(s.queue[0])
 			s.queue[0] = nil
 			s.queue = s.queue[1:]
@@ -283,7 +285,7 @@ func (s *stdin) drain() {
 	s.finishLocked()
 }
 
-// finish closes stdin behind the queue and the writes that wait.
+// finish closes stdin after the queue and the writes that wait.
 func (s *stdin) finish() (WriteStatus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -305,8 +307,8 @@ func (s *stdin) finishLocked() {
 	}
 }
 
-// end drops the queue, closes the pipe and releases those who wait: the
-// leader has exited.
+// end notes the exit of the leader: it drops the queue, closes the pipe and
+// wakes the writes that wait.
 func (s *stdin) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -314,7 +316,7 @@ func (s *stdin) end() {
 	s.breakLocked()
 }
 
-// breakLocked drops the queue, now and in future.
+// breakLocked drops the queue, and all that is written later.
 func (s *stdin) breakLocked() {
 	s.broken = true
 	s.queue, s.queued = nil, 0
@@ -322,14 +324,15 @@ func (s *stdin) breakLocked() {
 	s.wakeLocked()
 }
 
-// closeLocked closes the file, or what of it is ours, and unblocks a write.
+// closeLocked closes a pipe, and of a terminal only the writing: that unblocks
+// a write.
 func (s *stdin) closeLocked() {
 	switch {
 	case s.shut:
 	case s.shared:
 		_ = s.file.SetWriteDeadline(time.Unix(1, 0)) // fails if it is closed
 	default:
-		_ = s.file.Close() // a pipe: nothing is buffered on our side
+		_ = s.file.Close() // nothing of a pipe is buffered in this process
 	}
 	s.shut = true
 }
@@ -341,8 +344,8 @@ func (s *stdin) wakeLocked() {
 	}
 }
 
-// seenIDs remembers the newest maxSeen write ids by their digests, so that
-// long ones take no memory.
+// seenIDs remembers the newest maxSeen ids of writes by their digests: so long
+// ids take no more memory than short ones.
 type seenIDs struct {
 	known map[idKey]struct{}
 	ring  []idKey // in order of arrival; next is the oldest once it is full

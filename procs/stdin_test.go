@@ -145,7 +145,8 @@ func TestInterruptByTerminal(t *testing.T) {
 	}
 }
 
-// fill writes until a write would have to wait and returns how much fitted.
+// fillStdin writes until a write would have to wait, and returns how much was
+// taken.
 func fillStdin(t *testing.T, p *Process) (n int) {
 	t.Helper()
 	for {
@@ -181,7 +182,7 @@ func TestFullQueue(t *testing.T) {
 	blocked := func(t *testing.T, script string) (*Process, chan error) {
 		p, _ := launch(t, Spec{Argv: sh(script), Stdin: true})
 		p.Begin()
-		// The pipe and the queue.
+		// Taken is what fits into the pipe and the queue.
 		if n := fillStdin(t, p); n < 17 || n > 18 {
 			t.Errorf("%d writes of 64 KiB fitted, want 17 or 18", n)
 		}
@@ -253,7 +254,8 @@ func TestFullQueue(t *testing.T) {
 	})
 }
 
-// A write longer than the queue is the caller's until the rest fits.
+// TestLongWrite: the rest of a write longer than the queue stays with the
+// caller until it fits.
 func TestLongWrite(t *testing.T) {
 	t.Parallel()
 	const size = 8 << 20
@@ -272,7 +274,7 @@ func TestLongWrite(t *testing.T) {
 			t.Errorf("%d bytes are queued, %d counted, want at most %d", total, p.stdin.queued, stdinQueue)
 		}
 	}
-	// cutShort writes until it waits, and then no longer.
+	// cutShort begins a write that has to wait, and ends its context then.
 	cutShort := func(t *testing.T, p *Process) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -376,7 +378,8 @@ func TestLongWrite(t *testing.T) {
 		if _, err := p.CloseStdin(); err != ErrStdinCut {
 			t.Errorf("CloseStdin behind it: %v, want ErrStdinCut", err)
 		}
-		// Two callers, as when the first has not yet seen the end of its connection.
+		// There are two callers, as when the first has not seen the end of its
+		// connection yet.
 		var both sync.WaitGroup
 		for range 2 {
 			both.Go(func() {

@@ -12,21 +12,22 @@ import (
 
 const (
 	// chunkSize is the most output of one event, in bytes, and the size of a
-	// read. A pipe holds as much unless somebody changed it.
+	// read. A pipe holds as much by default.
 	chunkSize = 64 << 10
-	// handOver is from how many bytes on a buffer becomes a chunk as it is;
-	// less is copied, so that a kept chunk wastes at most a quarter.
+	// handOver is how many bytes a buffer must have to become a chunk as it is.
+	// Less is copied, so a kept chunk wastes at most a quarter.
 	handOver = 48 << 10
-	// ptyPending is an upper bound for what a terminal can hold. FIONREAD (TIOCINQ)
-	// does not tell: it leaves out what the line discipline has not yet seen.
+	// ptyPending is more than a terminal can hold. FIONREAD (TIOCINQ) does not
+	// tell how much it holds: that leaves out what the line discipline has not
+	// seen yet.
 	ptyPending = 64 << 10
 )
 
-// chunkPool holds the buffers of chunkSize that no read and no chunk uses.
+// chunkPool has the buffers of chunkSize that no read and no chunk uses.
 var chunkPool = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
-// stream is our end of one output of a process. The pump reads it all the
-// time, the waiter once when the leader has exited.
+// stream is our end of one output of a process. The pump reads it all the time,
+// the waiter once, when the leader has exited.
 type stream struct {
 	name Stream
 	file *os.File // closed by the pump
@@ -36,7 +37,7 @@ type stream struct {
 	eof bool
 }
 
-// newStream takes a file that is non-blocking and known to the poller.
+// newStream takes a file that is non-blocking and in the poller.
 func newStream(name Stream, file *os.File) (*stream, error) {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -45,10 +46,11 @@ func newStream(name Stream, file *os.File) (*stream, error) {
 	return &stream{name: name, file: file, raw: raw}, nil
 }
 
-// pump delivers the output of s to its end.
+// pump delivers the output of s until its end.
 func (p *Process) pump(s *stream) {
-	// One call for the whole life: false parks the goroutine until the poller
-	// sees the next edge, which is why a read goes on until EAGAIN.
+	// raw.Read is called once for the whole life of the stream: false parks the
+	// goroutine until the poller sees the next edge. So it has to read until
+	// EAGAIN.
 	_ = s.raw.Read(func(fd uintptr) bool {
 		for !p.closing.Load() {
 			s.mu.Lock()
@@ -65,15 +67,16 @@ func (p *Process) pump(s *stream) {
 		return true
 	})
 	s.mu.Lock()
-	p.endStreamLocked(s) // by Close, or by an error of the poller
+	p.endStreamLocked(s) // if Close or an error of the poller has ended the read
 	s.mu.Unlock()
-	_ = s.file.Close() // reading only: nothing can be lost
+	_ = s.file.Close() // nothing was written
 }
 
 // drain delivers what s holds now, so that the exit comes after all that the
-// leader wrote, but no more than that: a child left behind may write forever.
+// leader wrote. It delivers no more than that: a child left behind may write
+// for ever.
 func (p *Process) drain(s *stream) {
-	// It fails if the pump has seen the end.
+	// Control fails if the pump has seen the end.
 	ended := false
 	_ = s.raw.Control(func(fd uintptr) {
 		s.mu.Lock()
@@ -85,7 +88,7 @@ func (p *Process) drain(s *stream) {
 				pending = n
 			}
 		}
-		// One read more than needed finds the end, mostly.
+		// This reads once more than it takes: mostly that read finds the end.
 		for got, more := 0, true; more && got <= pending && !p.closing.Load(); {
 			var n int
 			n, more = p.gatherLocked(s, int(fd))
@@ -94,7 +97,7 @@ func (p *Process) drain(s *stream) {
 		ended = s.eof
 	})
 	if ended && s.name == PTY {
-		s.interrupt() // the pump has seen the same end before, and waits for more
+		s.interrupt() // the pump may have seen this end before the exit, and wait
 	}
 }
 
@@ -107,8 +110,8 @@ func (p *Process) gatherLocked(s *stream, fd int) (n int, more bool) {
 	buf := chunkPool.Get().(*[chunkSize]byte)
 	n, more, eof := fill(fd, buf[:])
 	if eof && s.name == PTY && !p.exited.Load() {
-		// Everybody has closed the terminal, as cat does before it exits. It
-		// may still be opened again, and hanging up now would kill the leader.
+		// All have closed the terminal, as cat does before it exits. Somebody
+		// may open it again, and hanging up now would kill the leader.
 		eof = false
 	}
 	data := buf[:n]
@@ -133,7 +136,7 @@ func (p *Process) endStreamLocked(s *stream) {
 	}
 }
 
-// fill reads until buf is full (more), there is nothing now, or the end.
+// fill reads until buf is full (more), nothing is there now, or the end.
 func fill(fd int, buf []byte) (n int, more, eof bool) {
 	for n < len(buf) {
 		m, err := syscall.Read(fd, buf[n:])
@@ -142,7 +145,8 @@ func fill(fd int, buf []byte) (n int, more, eof bool) {
 		case err == syscall.EAGAIN:
 			return n, false, false
 		case err != nil || m == 0:
-			// EIO is how a pty ends: the last tty descriptor is closed.
+			// EIO is the end of a pty: the last descriptor of the tty is
+			// closed.
 			return n, false, true
 		default:
 			n += m
@@ -151,15 +155,16 @@ func fill(fd int, buf []byte) (n int, more, eof bool) {
 	return n, true, false
 }
 
-// interrupt ends the pump of s if it is parked.
+// interrupt ends the pump of s if that is parked.
 func (s *stream) interrupt() {
 	_ = s.file.SetReadDeadline(time.Unix(1, 0)) // fails if it has ended
 }
 
 // resize sets the size of a terminal.
 func (s *stream) resize(size Winsize) (err error) {
-	// Not File.Fd: it would make the file blocking, and every read a thread.
-	// Control itself fails only after the end, when there is no terminal left.
+	// This does not use File.Fd, which would make the file blocking and every
+	// read take a thread. Control fails only after the end, when there is no
+	// terminal any more.
 	_ = s.raw.Control(func(fd uintptr) {
 		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
 	})

@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wait sees the leader out: reaps it, then tells what there is to tell.
+// wait waits for the exit of the leader, reaps it and delivers the events that
+// are left.
 func (p *Process) wait() {
 	p.group.await()
-	// Recorded before the number can go to somebody else.
+	// Noted before the number can be given to another process.
 	known := ticks()
 	p.guard.orphan(p.slot, known)
 	code := p.group.reap(known)
@@ -19,8 +20,8 @@ func (p *Process) wait() {
 	if p.stdin != nil {
 		p.stdin.end()
 	}
-	// The exit status must not wait for the caller, or a reaper that sees
-	// this zombie first would never get to the others.
+	// Only the events wait for Begin, not the reaping: a Reaper that finds this
+	// zombie first would never get to the others.
 	<-p.begun
 	for _, s := range p.streams {
 		p.drain(s)
@@ -31,21 +32,22 @@ func (p *Process) wait() {
 
 // await returns when the leader has exited. It does not reap it.
 func (g *group) await() {
-	// Unguarded use of pidfd: only those who come after the reaping close it.
+	// This uses pidfd without the mutex: it is closed only after the leader was
+	// reaped, which comes later in this goroutine.
 	if g.pidfd != nil {
 		raw, err := g.pidfd.SyscallConn()
 		if err == nil && raw.Read(func(uintptr) bool { return exited(g.pid) }) == nil {
 			return
 		}
-		// It cannot be polled, as in gVisor.
+		// A pidfd that cannot be polled, as in gVisor.
 	}
 	for unix.Waitid(unix.P_PID, g.pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
 }
 
-// reap takes the exit status of the leader, which has exited: its code, 128
-// and the signal that killed it, or -1 if somebody else took it. Known is the
-// time now, in ticks.
+// reap takes the exit status of the leader, which has exited. It returns its
+// code, or 128 and the signal that killed it, or -1 if another part of the
+// program took the status. known is the time now, in ticks.
 func (g *group) reap(known uint64) int {
 	code := -1
 	g.mu.Lock()
@@ -69,7 +71,7 @@ func (g *group) reap(known uint64) int {
 	return code
 }
 
-// exited tells whether the child pid has exited; it is not reaped.
+// exited tells whether the child pid has exited, without reaping it.
 func exited(pid int) bool {
 	_, ok, err := peek(unix.P_PID, pid)
 	return ok || err == unix.ECHILD
