@@ -32,9 +32,9 @@ const (
 	hiddenWeight = 16
 )
 
-// globber searches for files that globs deny. What is too much to look at, or to
-// deny file by file, is hidden with the directory that it lies in: a command can
-// make as much of it as it likes, and must not keep all later ones from running.
+// globber searches for files that globs deny. Where there are too many to look at,
+// or to deny one by one, the directory that they lie in is hidden. Not an error: a
+// command can make as many as it likes, and must not keep later ones from running.
 type globber struct {
 	policy *sandbox.Policy
 	files  map[string]bool
@@ -42,10 +42,11 @@ type globber struct {
 }
 
 // deniedFiles returns the files below root, the original one, that the globs of
-// the policy deny, and what symlinks that they match lead to, if that is meant
-// (covers): canonical, sorted (sandbox.md 6.5). Directories of others that cannot be read are not
-// searched, as the confined process can read no more. Files that nothing grants are left out.
-// The directories are hidden with all that is in them.
+// the policy deny, and the targets of symlinks that the globs match, where covers
+// says so: canonical, sorted (sandbox.md 6.5). Other users' directories that we
+// cannot read are not searched, as the confined process can read no more. Files
+// that nothing grants are left out. The directories are to be hidden with all
+// that is in them.
 func deniedFiles(root int, p *sandbox.Policy) (files, directories []string, err error) {
 	g := globber{policy: p, files: map[string]bool{}, hidden: map[string]bool{}}
 	for _, glob := range p.Globs {
@@ -80,7 +81,7 @@ func (g *globber) glob(root int, glob sandbox.Glob) error {
 func (g *globber) directory(fd int, name string, depth int, bounded bool) error {
 	defer unix.Close(fd)
 	if depth == 0 {
-		return nil // what lies deeper is not meant
+		return nil // the glob does not mean what lies deeper
 	}
 	buf := make([]byte, 32<<10)
 	for {

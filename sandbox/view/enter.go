@@ -40,10 +40,10 @@ type Mounted struct {
 // which every path has the access of the policy (sandbox.md 14.2 and 14.3), and
 // lets go of the old one. The working directory is "/" afterwards.
 //
-// It returns the mounts that have to stay. The kernel takes one off, or lets it
-// go along, when somebody outside removes, replaces or renames what is below it:
-// from the moment on that it is made. So the caller looks whether all of them
-// are there before it lets anything rely on the view, and from then on.
+// It returns the mounts that have to stay. When somebody outside removes, replaces
+// or renames what a mount is on, the kernel takes the mount off or moves it along,
+// and that can happen as soon as the mount is made. So the caller looks whether
+// all of them are there before anything relies on the view, and goes on looking.
 //
 // The process must be alone in new user and mount namespaces, with
 // CAP_SYS_ADMIN, and CAP_DAC_OVERRIDE if what it owns may be closed to it. It
@@ -180,9 +180,9 @@ func (b *builder) find(name string, kinds map[string]objectKind) error {
 	case unix.ENOENT, unix.ENOTDIR:
 		return nil
 	case unix.EACCES:
-		// What we cannot reach the confined process cannot either, which has
-		// fewer capabilities; but who owns a directory on the way might let
-		// it: a rule that needs a placeholder there fails for the lack of it.
+		// The confined process, with fewer capabilities, can reach this no more
+		// than we can, unless the owner of a directory on the way lets it. Where
+		// a rule needs a placeholder there, planning fails for the lack of one.
 		return nil
 	default:
 		return mountError("the rule", name, "open", err)
@@ -251,7 +251,7 @@ func (b *builder) base(plan *viewPlan) (mount, error) {
 func (b *builder) step(s *step, sources map[string]mount) error {
 	target, err := openat.Beneath(b.view, s.path, 0)
 	if s.optional && (err == unix.ENOENT || err == unix.ENOTDIR || err == unix.EACCES) {
-		return nil // what we cannot reach the confined process cannot either
+		return nil // the confined process can reach it no more than we can
 	}
 	if err != nil {
 		return mountError(s.do.String(), s.path, "opening the place", err)
@@ -314,7 +314,7 @@ func (b *builder) pivot() error {
 	if err := unix.Fchdir(b.view); err != nil {
 		return mountError("the view", "/", "fchdir", err)
 	}
-	// The old root ends up on top of the new one, whence it is taken away.
+	// The old root ends up on top of the new one; uncover takes it off.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return mountError("the view", "/", "pivot_root", err)
 	}
@@ -331,8 +331,8 @@ func (b *builder) pivot() error {
 // one, the masks on it, and what the host had there.
 const maxStacked = 16
 
-// uncover takes everything off the new root. The kernel begins with the mount
-// on top, and ".." would lead to what was left.
+// uncover takes off all that is mounted on the new root, the topmost mount first.
+// If anything was left, ".." would lead there.
 func (b *builder) uncover() error {
 	view, err := mountID(b.view)
 	if err != nil {
@@ -370,7 +370,7 @@ func clone(fd int, attrs uint64) (mount, error) {
 	return mount(m), nil
 }
 
-// keep has fd closed at the end.
+// keep notes a descriptor for close.
 func (b *builder) keep(fd int, err error) (int, error) {
 	if err != nil {
 		return -1, err

@@ -274,8 +274,8 @@ func (p *planner) rule(name string, access sandbox.Access) error {
 	return nil
 }
 
-// nothing checks that what does not exist at name cannot come into being if it
-// may not be changed.
+// nothing looks at a rule whose path does not exist. If the policy does not let
+// that be written, it must not be able to come into being; else it is an error.
 func (p *planner) nothing(name string, access sandbox.Access) error {
 	if access == sandbox.Write {
 		return nil
@@ -283,7 +283,7 @@ func (p *planner) nothing(name string, access sandbox.Access) error {
 	at := name
 	for at != "/" && p.kinds[at] == absent {
 		if p.missing[at] || p.barred[at] {
-			return nil // where a placeholder has to be, which is looked at by itself, or none
+			return nil // placeholder looks at the one, the other needs nothing
 		}
 		at = pathname.Parent(at)
 	}
@@ -314,7 +314,8 @@ func (p *planner) placeholder(name string) error {
 	if p.steps[name] == nil && p.at(name) == sandbox.Write {
 		p.steps[name] = &step{path: name, do: p.carveOut(name)}
 	}
-	// Below a placeholder that is there by the rule of a path under it.
+	// Else a rule has made a step for the name already, or it lies in what may not
+	// be written.
 	return nil
 }
 

@@ -93,8 +93,9 @@ func (b *builder) devices(s *step, target int) error {
 }
 
 // device binds the character device at from in dir to the name to in dev. Its
-// number must be number, unless that is 0. It is read-only as a file: who owns
-// it could change its mode for the whole host.
+// number must be number, unless that is 0. The mount is read-only: else the owner
+// of the device could change its mode for the whole host. The device can be
+// written to all the same.
 func (b *builder) device(dir int, from string, dev int, to string, number uint64) error {
 	fd, err := unix.Openat2(dir, from, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -183,9 +184,9 @@ func (b *builder) procfs(target int) error {
 }
 
 // newProc is a procfs of this pid namespace, or the one of the old root. The new
-// one shows to each process what it could trace (hidepid, proc(5)), and so
-// neither init nor any of its threads: of a process of the same uid, uid 0 could
-// change the scheduling there, whatever else is refused to it.
+// one shows each process only what it could trace (hidepid, proc(5)), and so
+// neither init nor any of init's threads: there, a command of uid 0 could change
+// the scheduling of every process of its uid, whatever else is refused to it.
 func (b *builder) newProc() (mount, error) {
 	const attrs = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 	if b.options.FreshProc {
@@ -243,7 +244,8 @@ func (b *builder) makeMasks(plan *viewPlan) error {
 		mode uint32
 	}{
 		{"denied", unix.S_IFDIR}, {"empty", unix.S_IFDIR | 0o555},
-		// Who connects to a file that may be written gets ECONNREFUSED.
+		// The mode of blank lets write: connect(2) to such a file says ECONNREFUSED,
+		// as it does where nobody listens, and not EACCES.
 		{"secret", unix.S_IFREG}, {"blank", unix.S_IFREG | 0o666},
 	} {
 		if object.mode&unix.S_IFMT == unix.S_IFDIR {

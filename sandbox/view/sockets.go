@@ -26,9 +26,9 @@ const (
 // Sockets that were bound to a relative path cannot be found.
 //
 // Of a table of more than 4 MiB the rest is left out, and of more than 4096
-// sockets. Anybody who may bind some could keep every command from starting
-// otherwise, and no policy depends on the covers: with the network restricted
-// the filter refuses to connect, with the network enabled whoever answers
+// sockets. Otherwise any process that may bind sockets could keep every command
+// from starting. No policy depends on the covers: with the network restricted
+// the filter refuses to connect, with the network enabled the listener of
 // enforce.FilterEnabled refuses what lies outside the writable roots.
 func SocketPaths() ([]string, error) {
 	table, err := os.Open("/proc/thread-self/net/unix")
