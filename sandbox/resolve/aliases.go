@@ -21,7 +21,8 @@ type mountLine struct {
 }
 
 // PrivateAliases are the other paths at which mounts show what is private, or
-// a part of it, canonical (sandbox.md 14.2).
+// a part of it, canonical (sandbox.md 14.2). The private paths lie below root, a
+// descriptor.
 func PrivateAliases(root int, private []string) ([]string, error) {
 	if len(private) == 0 {
 		return nil, nil

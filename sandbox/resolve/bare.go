@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A directory with HEAD, objects and refs is a repository to git(1), and what its
-// configuration names is run by whoever asks for the status there or below, as
-// the prompts of many shells do. So a command must not be able to make one at
+// git(1) takes a directory with HEAD, objects and refs for a repository, and runs
+// what its configuration names when it is asked for the status there or below, as
+// the prompts of many shells ask. So a command must not be able to make one at
 // the top of a writable root. Where there is a .git, that is the repository; else
 // the root gets one more protected name or two, each of them an empty directory
 // while a command runs, and nothing before and after:
@@ -55,8 +55,8 @@ func (s *resolution) bareRepositories() error {
 	return nil
 }
 
-// insideGit tells whether name is a .git or lies in one: whoever opens that to
-// a command lets it change the repository.
+// insideGit tells whether name is a .git or lies in one: a client that opens that
+// to a command lets the command change the repository.
 func insideGit(name string) bool { return strings.Contains(name+"/", "/.git/") }
 
 // bareNames are the names that are to be protected in a writable root.
@@ -81,7 +81,7 @@ func (s *resolution) bareNames(root string) ([]string, error) {
 		var st unix.Stat_t
 		err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 		if err == unix.EACCES {
-			return 0 // whatever it is: the command may search no more than we do
+			return 0 // the command can look there no more than we can
 		}
 		w := watch{path: path.Join(root, name), dir: -1, name: name}
 		if err == nil && !hold.IsPlaceholder(&st) {
@@ -96,7 +96,7 @@ func (s *resolution) bareNames(root string) ([]string, error) {
 	isFile := func(kind uint32) bool { return kind == unix.S_IFREG || kind == unix.S_IFLNK }
 	switch git := look(".git"); {
 	case s.rules[path.Join(root, ".git")].Access == sandbox.Write:
-		return nil, nil // it was opened: so could its hooks be changed
+		return nil, nil // an entry opens it, and so its hooks
 	case git == unix.S_IFREG:
 		return nil, nil // it points to a repository, or git fails
 	case git == unix.S_IFDIR && isFile(look(".git/HEAD")) && look(".git/objects") == unix.S_IFDIR && look(".git/refs") == unix.S_IFDIR:

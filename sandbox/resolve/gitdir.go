@@ -50,9 +50,10 @@ func (s *resolution) gitDirs() error {
 	return nil
 }
 
-// seal makes the directory read-only that text, which is what the file pointer
-// says, names relative to base. It returns its path; "" if it does not exist,
-// or was opened, as then whoever writes there decides what git uses.
+// seal makes a directory read-only: the one that text, the content of the file
+// pointer, names relative to base. It returns the directory's path. That is ""
+// if there is none, or if an entry of the profile opens it: then the commands that
+// write there decide what git uses.
 func (s *resolution) seal(pointer, base, text string) (dir string, err error) {
 	name := strings.TrimRight(text, "\r\n")
 	switch {

@@ -87,7 +87,7 @@ func lookup(name string, left *budget) (*object, error) {
 		return nil, err
 	}
 	if o.at != "/" && hold.IsPlaceholder(&o.stat) {
-		// It goes when the process that needs it does (placeholders).
+		// A placeholder goes with the process that needs it: it counts as missing.
 		o.missing = append([]string{path.Base(o.at)}, o.missing...)
 		o.at = pathname.Parent(o.at)
 	}

@@ -148,7 +148,7 @@ func (s *resolution) resolve(p *sandbox.Policy) (*sandbox.Policy, error) {
 	policy := &sandbox.Policy{Confined: true, Network: p.Network}
 	for _, rule := range p.Rules {
 		if rule.Origin == sandbox.Private {
-			continue // it follows from the list
+			continue // SetRules makes it of the list
 		}
 		if err := s.see(rule.Access.String(), rule.Path, func(o *sighting) error { return s.rule(rule, o) }); err != nil {
 			return nil, err
@@ -322,7 +322,7 @@ func (s *resolution) missing(policy *sandbox.Policy) ([]hold.Missing, error) {
 			return nil, fmt.Errorf("cannot enforce the sandbox path %s (%s): %s cannot be searched", o.asked, o.what, o.at)
 		case o.stat.Mode&unix.S_IFMT != unix.S_IFDIR && !hold.IsPlaceholder(&o.stat):
 			if root.Access == sandbox.Write {
-				continue // a file that is writable by itself stays one
+				continue // the command can write the file, and not replace it by a directory
 			}
 			return nil, fmt.Errorf("cannot enforce the sandbox path %s (%s): %s is not a directory", o.asked, o.what, o.at)
 		}

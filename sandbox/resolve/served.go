@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A command can leave a symlink where a later policy has a root: whoever names
-// that root then means the directory that was there, and gives away what the
+// A command can leave a symlink where a later policy has a root. The client that
+// names this root means the directory that was there, and gives away what the
 // link leads to. checkLinks refuses links that the policy itself lets be written.
 // To refuse one that an earlier command could have made, the agent has to
 // remember what earlier commands could write.
