@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/linger"
 )
 
 // wire is the TCP connection under a WebSocket. It adds what gorilla's
@@ -91,32 +92,8 @@ func (w *wire) sendBatch() {
 	buffer.Recycle(batch)
 }
 
-// shut closes the connection at once, such that what was written still
-// arrives: closing a socket with unread bytes in it makes the kernel send a
-// reset and forget what it has not sent (tcp(7); RFC 2525, 2.17).
+// shut closes the connection at once, such that what was written still arrives.
 func (w *wire) shut() error {
-	// Both are best effort: the peer may be gone already.
-	_ = w.CloseWrite()
-	_ = w.drain()
+	linger.End(w.TCPConn)
 	return w.Close()
-}
-
-// drain throws away what the kernel has received, without waiting for more.
-func (w *wire) drain() error {
-	raw, err := w.SyscallConn()
-	if err != nil {
-		return err
-	}
-	buf := buffer.Get(64 << 10)
-	defer buffer.Recycle(buf)
-	// Control and not Read, which would wait for a Read under way. The bound,
-	// 16 MiB, is for a peer that sends as fast as we drain.
-	return raw.Control(func(fd uintptr) {
-		for range 256 {
-			n, _, err := syscall.Recvfrom(int(fd), buf[:cap(buf)], syscall.MSG_DONTWAIT)
-			if n <= 0 || err != nil {
-				return
-			}
-		}
-	})
 }

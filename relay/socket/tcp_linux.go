@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/execagent/execagent/buffer"
 )
 
 // maxUnsent is how many bytes may lie in the kernel that it has not sent yet.
@@ -30,30 +28,6 @@ func tune(conn net.Conn) {
 	_ = raw.Control(func(fd uintptr) {
 		// Without it bulk only delays small frames more.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent)
-	})
-}
-
-// linger makes what was written arrive although the connection is about to be
-// closed: closing one with unread bytes in it makes the kernel send a reset
-// and forget what it has not sent (tcp(7); RFC 2525, 2.17). Both steps are best
-// effort, the peer may be gone.
-func linger(c *net.TCPConn) {
-	_ = c.CloseWrite()
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return
-	}
-	buf := buffer.Get(64 << 10)
-	defer buffer.Recycle(buf)
-	// Control and not Read, which would wait for a Read under way. The bound,
-	// 16 MiB, is for a peer that sends as fast as this throws away.
-	_ = raw.Control(func(fd uintptr) {
-		for range 256 {
-			n, _, err := syscall.Recvfrom(int(fd), buf[:cap(buf)], syscall.MSG_DONTWAIT)
-			if n <= 0 || err != nil {
-				return
-			}
-		}
 	})
 }
 

@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+
+	"github.com/execagent/execagent/internal/linger"
 )
 
 // maxUpgrade bounds what a peer may send before the WebSocket is open, in
@@ -136,6 +138,6 @@ func (w *wire) shut() error {
 	if c == nil {
 		return w.Conn.Close()
 	}
-	linger(c)
+	linger.End(c)
 	return c.Close()
 }
