@@ -51,7 +51,7 @@ var rules = map[string]rule{
 	"sandbox/view":                     {[]string{"sandbox", "sandbox/resolve", "sandbox/internal/openat", "sandbox/internal/pathname"}, "a view shows what a resolved policy says, to whomever"},
 
 	"helper": {[]string{"helper/confine", "helper/files", "helper/probe", "procs"}, "it opens the door to the hidden modes and does nothing behind it"},
-	"helper/confine": {[]string{"sandbox", "sandbox/enforce", "sandbox/resolve", "sandbox/view", "procs", "helper/supervise", "internal/caps", "internal/pack", "internal/thread", "internal/userns"},
+	"helper/confine": {[]string{"sandbox", "sandbox/enforce", "sandbox/hold", "sandbox/resolve", "sandbox/view", "procs", "helper/supervise", "internal/caps", "internal/pack", "internal/thread", "internal/userns"},
 		"what confines a command knows policies and how a process is staged, not requests, sessions or configuration"},
 	"helper/supervise": {[]string{"sandbox", "internal/caps", "internal/thread", "internal/usernotify"},
 		"a call is judged by the policy alone, whatever the command is and however it was started"},
@@ -82,7 +82,7 @@ var rules = map[string]rule{
 	"client": {[]string{"protocol", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
 	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "relay", "relay/noise", "registry/wire", "auth", "internal/secretfile", "internal/tlsconfig", "cmd/agent/doctor"},
 		"main wires everything and owns nothing"},
-	"cmd/agent/doctor": {[]string{"sandbox", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
+	"cmd/agent/doctor": {[]string{"sandbox", "helper/confine", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
 	"cmd/registry":     {[]string{"registry", "protocol", "relay/frame", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig"}, "main wires everything and owns nothing"},
 	"deploy":           {nil, "tests of the manifests"},
 	"test/relaybench":  {[]string{"protocol", "client", "relay", "relay/noise", "auth"}, "a harness with a clock"},

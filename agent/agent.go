@@ -146,7 +146,7 @@ func New(cfg Config) *Agent {
 			Proxy:  httpclient.ProxyFromEnv(h.lookup),
 		}),
 		content:   newContent(cfg.ContentBytes),
-		sandboxes: newSandboxes(&cfg, h),
+		sandboxes: newSandboxes(&cfg),
 		sessions:  map[string]*Session{},
 		idle:      idle,
 	}

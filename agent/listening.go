@@ -19,11 +19,11 @@ type Listening struct {
 // command with the network cannot reach the ports of the agent at any address
 // of this host. But published ports and proxies may lead from elsewhere to a
 // listener that is not on a loopback address, and nobody here can know of them.
-func (a *Agent) refuseOpenListeners(policy *sandbox.Policy) error {
+func refuseOpenListeners(listening []Listening, policy *sandbox.Policy) error {
 	if !policy.Confined || policy.Network != sandbox.NetworkEnabled {
 		return nil
 	}
-	for _, l := range a.cfg.Listening {
+	for _, l := range listening {
 		if !l.Authenticated && !l.Addr.Addr().Unmap().IsLoopback() {
 			return fmt.Errorf("this agent cannot enforce the sandbox: it listens at %v without authentication, and a command with the "+
 				"network could become its client by way of a proxy or a published port; start the agent with --ws-auth, or have it "+
@@ -33,10 +33,10 @@ func (a *Agent) refuseOpenListeners(policy *sandbox.Policy) error {
 	return nil
 }
 
-// ports returns the ports that the agent listens at.
-func (a *Agent) ports() []uint16 {
+// ports returns the ports of these listeners.
+func ports(listening []Listening) []uint16 {
 	var ports []uint16
-	for _, l := range a.cfg.Listening {
+	for _, l := range listening {
 		ports = append(ports, l.Addr.Port())
 	}
 	return ports

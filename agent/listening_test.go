@@ -53,7 +53,7 @@ func TestOpenListener(t *testing.T) {
 func TestPorts(t *testing.T) {
 	t.Parallel()
 	a := &Agent{cfg: Config{Listening: []Listening{{Addr: netip.MustParseAddrPort("127.0.0.1:7000")}, {Addr: netip.MustParseAddrPort("[::]:7300"), Authenticated: true}}}}
-	if got := a.ports(); !slices.Equal(got, []uint16{7000, 7300}) {
+	if got := ports(a.cfg.Listening); !slices.Equal(got, []uint16{7000, 7300}) {
 		t.Errorf("%v", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -56,20 +57,20 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if p.Cols != nil {
 		spec.Size.Cols = *p.Cols
 	}
-	confine := func(spec *procs.Spec) (*confinement, error) {
+	enter := func(spec *procs.Spec) (*confine.Held, error) {
 		if p.Sandbox == nil {
 			return nil, nil
 		}
 		return c.agent.confine(p.Sandbox, spec)
 	}
-	started, err := c.session.start(ctx, c, p.ProcessID, spec, confine)
+	started, err := c.session.start(ctx, c, p.ProcessID, spec, enter)
 	if err != nil {
 		return nil, startError(err)
 	}
 	r := &startResult{process: started}
 	r.ProcessID, r.SandboxType = p.ProcessID, protocol.SandboxNone
 	if started.box != nil {
-		r.SandboxType, r.SandboxLayers = protocol.SandboxLinuxSeccomp, started.box.layers
+		r.SandboxType, r.SandboxLayers = protocol.SandboxLinuxSeccomp, started.box.Layers
 	}
 	return r, nil
 }

@@ -147,11 +147,3 @@ func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
 	}
 	return policy, nil
 }
-
-// absolute is path, if it is a clean absolute path, else empty.
-func absolute(path string) string {
-	if !filepath.IsAbs(path) {
-		return ""
-	}
-	return filepath.Clean(path)
-}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"os"
 	"sync"
 
@@ -10,7 +11,6 @@ import (
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/files"
 	"github.com/execagent/execagent/helper/probe"
-	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
@@ -21,7 +21,7 @@ import (
 type sandboxes struct {
 	confines bool // see Config
 	helpers  *files.Pool
-	served   *resolve.Served
+	door     confine.Door // of commands
 	// probed is what can be enforced here, found out by the first who asks.
 	probed func() sandbox.Host
 	// placeholders is nil where there is no place for its records; then
@@ -34,16 +34,14 @@ type sandboxes struct {
 	prober          sync.WaitGroup
 }
 
-func newSandboxes(cfg *Config, h *host) *sandboxes {
-	tmpdir, _ := h.lookup("TMPDIR")
+func newSandboxes(cfg *Config) *sandboxes {
 	served := &resolve.Served{Log: cfg.Logger}
 	s := &sandboxes{
 		confines: cfg.Confines,
-		served:   served,
 		helpers: files.NewPool(files.Config{
 			Argv0: os.Args[0], Fork: cfg.Reaper.Fork, Reaped: cfg.Reaper.Reaped, Served: served, Log: cfg.Logger,
 		}),
-		tmpDir:  absolute(tmpdir),
+		tmpDir:  sandbox.TmpDir(cfg.Environ),
 		private: cfg.Secrets,
 	}
 	s.probed = sync.OnceValue(func() sandbox.Host {
@@ -74,6 +72,21 @@ func newSandboxes(cfg *Config, h *host) *sandboxes {
 		s.placeholdersErr = err
 		cfg.Logger.Warn("names that a sandbox protects cannot be held; commands that need it are refused", "error", err)
 	}
+	s.door = confine.Door{
+		Host:              func() (sandbox.Host, error) { return s.probed(), nil },
+		RequireNamespaces: cfg.RequireNamespaces,
+		Refuses:           func(p *sandbox.Policy) error { return refuseOpenListeners(cfg.Listening, p) },
+		Private:           s.private,
+		Served:            served,
+		Placeholders: func() (*hold.Placeholders, error) {
+			if s.placeholders == nil {
+				return nil, errors.Join(errors.New("protected names that do not exist cannot be held"), s.placeholdersErr)
+			}
+			return s.placeholders, nil
+		},
+		Limits:     cfg.Limits,
+		AgentPorts: ports(cfg.Listening),
+	}
 	return s
 }
 
@@ -98,23 +111,4 @@ func (s *sandboxes) close() error {
 		return nil
 	}
 	return s.placeholders.Close()
-}
-
-// stage lets a process start through the first stage of a confined command.
-func stage(command confine.Command) func(procs.Program) (*procs.Stage, error) {
-	return func(p procs.Program) (*procs.Stage, error) {
-		command.Argv, command.Arg0, command.Env, command.Dir, command.TTY = p.Argv, p.Arg0, p.Env, p.Dir, p.TTY
-		command.NewSession = true
-		command.Argv0 = os.Args[0]
-		stage, err := command.Prepare()
-		if err != nil {
-			stage = confine.Refuse(os.Args[0], err)
-		}
-		return stage, nil
-	}
-}
-
-// refuse lets a process say why it does not run.
-func refuse(why error) func(procs.Program) (*procs.Stage, error) {
-	return func(procs.Program) (*procs.Stage, error) { return confine.Refuse(os.Args[0], why), nil }
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -47,8 +48,8 @@ type process struct {
 	// doomed tells that the process is to be terminated as soon as it has started;
 	// wasRunning is the answer of Terminate then, set before started is closed.
 	doomed, wasRunning bool
-	expiry             *time.Timer  // forgets the process, after its end
-	box                *confinement // nil: the request had no sandbox
+	expiry             *time.Timer   // forgets the process, after its end
+	box                *confine.Held // nil: the request had no sandbox
 	judge              sync.Once
 	denied             bool // set by judge
 }
@@ -156,23 +157,23 @@ func (s *Session) dispose(p *process) {
 		p.expiry.Stop()
 	}
 	_ = p.Close()
-	p.box.release()
+	p.box.Release()
 	s.agent.release(p) // after Close: until then an event could retain it
 }
 
-// start takes the id, which is the choice of the client, calls confine and
-// starts the process. confine returns nil if the request has no sandbox. Events
-// flow after [procs.Process.Begin]. The confinement belongs to the process, and
+// start takes the id, which is the choice of the client, calls enter and
+// starts the process. enter returns nil if the request has no sandbox. Events
+// flow after [procs.Process.Begin]. The sandbox belongs to the process, and
 // is released if the start fails.
 func (s *Session) start(ctx context.Context, c *connection, id string, spec procs.Spec,
-	confine func(*procs.Spec) (*confinement, error),
+	enter func(*procs.Spec) (*confine.Held, error),
 ) (*process, error) {
 	p, err := s.reserve(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
 	defer s.settle(p)
-	running, err := s.launch(p, spec, confine)
+	running, err := s.launch(p, spec, enter)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +198,7 @@ func (s *Session) settle(p *process) {
 	s.mu.Lock()
 	if p.Process == nil {
 		delete(s.processes, p.id)
-		p.box.release()
+		p.box.Release()
 	}
 	s.mu.Unlock()
 	close(p.started)
@@ -242,9 +243,9 @@ func (s *Session) reserve(ctx context.Context, c *connection, id string) (*proce
 func (s *Session) errEnded() error { return protocol.InvalidRequest("session %s has ended", s.id) }
 
 // launch confines and executes the program of p.
-func (s *Session) launch(p *process, spec procs.Spec, confine func(*procs.Spec) (*confinement, error)) (*procs.Process, error) {
+func (s *Session) launch(p *process, spec procs.Spec, enter func(*procs.Spec) (*confine.Held, error)) (*procs.Process, error) {
 	var err error
-	if p.box, err = confine(&spec); err != nil {
+	if p.box, err = enter(&spec); err != nil {
 		return nil, err
 	}
 	spec.Sink = func(e procs.Event) { s.deliver(p, e) }
@@ -335,7 +336,7 @@ func (s *Session) list(ctx context.Context) ([]*process, error) {
 // and no output is lost.
 func (s *Session) deliver(p *process, e procs.Event) {
 	if e.Kind == procs.Exited {
-		p.box.release()
+		p.box.Release()
 	}
 	if peer := s.peer.Load(); peer != nil {
 		// An error means that the connection is gone. The retained output has

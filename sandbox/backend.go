@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/execagent/execagent/sandbox/internal/pathname"
@@ -98,10 +99,11 @@ func (b Backend) Names() []string {
 // A backend that supervises calls would be a further row, before the refusal.
 func (p *Policy) Backend(h Host, minimumFull bool) (Backend, error) {
 	filter := LayersOf(Seccomp)
+	if p.RestrictsNothing() {
+		return Backend{}, nil
+	}
 	if !p.Confined {
 		switch {
-		case p.Network == NetworkEnabled:
-			return Backend{}, nil
 		case !h.Has(Seccomp):
 			return Backend{}, h.lacks(Seccomp, 0)
 		case h.Landlock < networkABI:
@@ -124,6 +126,33 @@ func (p *Policy) Backend(h Host, minimumFull bool) (Backend, error) {
 		return Backend{Layers: filter, Landlock: h.Landlock}, nil
 	}
 	return Backend{}, h.lacks(missing, scopeABI)
+}
+
+// RestrictsNothing tells whether all may be done under the policy: it needs no layer, and what runs
+// under it runs as anything else.
+func (p *Policy) RestrictsNothing() bool { return !p.Confined && p.Network == NetworkEnabled }
+
+// CheckBackend returns why nobody could enforce the policy with b, however b was chosen. Whoever puts
+// the layers on asks it once more: a mistake on the way from [Policy.Backend] to there must not end
+// with a command that runs with less.
+func (p *Policy) CheckBackend(b Backend) error {
+	switch {
+	case !b.Has(Seccomp):
+		return errors.New("sandbox: the backend has no system call filter")
+	case p.RestrictsNothing():
+		return errors.New("sandbox: the policy restricts nothing")
+	case !p.Confined && !b.Has(Landlock):
+		return errors.New("sandbox: the backend has no Landlock domain")
+	case !p.Confined:
+		return nil
+	case !b.Has(MountNS) && !b.Has(Landlock):
+		return errors.New("sandbox: the backend confines no files")
+	case !b.Has(MountNS) && p.Network == NetworkEnabled:
+		return errors.New("sandbox: the backend has no view of the file system, which hides the sockets of the host")
+	case b.Has(MountNS) && !b.Has(UserNS):
+		return errors.New("sandbox: the backend has a view of the file system without a user namespace")
+	}
+	return nil
 }
 
 // missingForNamespaces returns the first layer that the row of namespaces needs and the host has not,

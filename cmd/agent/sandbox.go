@@ -9,16 +9,14 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/probe"
+	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
@@ -52,44 +50,45 @@ func confined(sys system, flags *sandboxFlags) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	stateDir, err := flags.stateDir()
-	if err == nil { // also below /dev: a grant on /dev/shm shows the host's
-		profile.Private = append(profile.Private, stateDir)
-	}
-	noState := err
-	policy, err := profile.Compile()
-	if err != nil {
-		return 0, err
-	}
-	command := confine.Command{
-		Policy: policy,
-		Argv:   flags.argv(),
-		Env:    sys.environ,
-		Dir:    dir,
-		TTY:    isShownTerminal(sys.stdin),
-		Argv0:  os.Args[0],
-	}
-	if len(command.Argv) == 0 || command.Argv[0] == "" {
+	argv := flags.argv()
+	if len(argv) == 0 || argv[0] == "" {
 		return 0, errors.New("the command is empty")
 	}
-	if !policy.Confined && policy.Network == sandbox.NetworkEnabled {
-		return 0, become(command)
+	stateDir, noState := flags.stateDir()
+	var placeholders *hold.Placeholders
+	door := confine.Door{
+		Host:              func() (sandbox.Host, error) { return probe.Host(context.Background(), os.Args[0]) },
+		RequireNamespaces: flags.requireNamespaces(),
+		// It remembers no earlier commands, so this only warns.
+		Served: &resolve.Served{Log: slog.New(slog.NewTextHandler(sys.stderr, nil))},
+		Placeholders: func() (_ *hold.Placeholders, err error) {
+			if noState != nil {
+				return nil, fmt.Errorf("names that the policy protects cannot be held, see --state-dir: %w", noState)
+			}
+			placeholders, err = hold.Open(stateDir)
+			return placeholders, err
+		},
 	}
-	host, err := probe.Host(context.Background(), os.Args[0])
-	if err != nil {
-		return 0, err
+	if noState == nil { // also below /dev: a grant on /dev/shm shows the host's
+		door.Private = []string{stateDir}
 	}
-	if command.Backend, err = policy.Backend(host, flags.requireNamespaces()); err != nil {
-		return 0, err
+	held, err := door.Enter(profile)
+	if err == nil {
+		if held.Unconfined() {
+			return 0, become(argv, sys.environ)
+		}
+		code, err = held.Run(
+			procs.Program{Argv: argv, Env: sys.environ, Dir: dir, TTY: isShownTerminal(sys.stdin)},
+			[3]*os.File{sys.stdin, sys.stdout, sys.stderr},
+			func(signals chan<- os.Signal) {
+				catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+			})
+		held.Release()
 	}
-	log := slog.New(slog.NewTextHandler(sys.stderr, nil))
-	release, err := holdMissing(policy, command.Backend, stateDir, noState, log)
-	if err != nil {
-		return 0, err
-	}
-	code, err = runConfined(sys, command)
-	if free := release(); free != nil {
-		complain(sys.stderr, free) // the command has run all the same
+	if placeholders != nil {
+		if free := placeholders.Close(); free != nil {
+			complain(sys.stderr, free) // that changes nothing about the command
+		}
 	}
 	return code, err
 }
@@ -104,7 +103,7 @@ func (f *sandboxFlags) argv() []string {
 
 // profile is what the flags ask for, in the directory dir.
 func (f *sandboxFlags) profile(sys system, dir string) (sandbox.Profile, error) {
-	tmp := tmpDir(sys.environ)
+	tmp := sandbox.TmpDir(sys.environ)
 	if f.Policy != "" {
 		asked, err := readPolicy(f.Policy, sys.stdin)
 		if err != nil {
@@ -139,20 +138,6 @@ func (f *sandboxFlags) profile(sys system, dir string) (sandbox.Profile, error) 
 	return p, nil
 }
 
-// tmpDir is TMPDIR, if it is an absolute path, else empty.
-func tmpDir(environ []string) string {
-	for _, entry := range environ {
-		dir, ok := strings.CutPrefix(entry, "TMPDIR=")
-		if ok && filepath.IsAbs(dir) {
-			return filepath.Clean(dir)
-		}
-		if ok {
-			return "" // getenv(3) takes the first
-		}
-	}
-	return ""
-}
-
 // readPolicy reads what a request has as its sandbox, and as strictly.
 func readPolicy(path string, stdin io.Reader) (*protocol.Sandbox, error) {
 	from := stdin
@@ -183,120 +168,10 @@ func readPolicy(path string, stdin io.Reader) (*protocol.Sandbox, error) {
 }
 
 // become runs a command that nothing confines in the place of this process.
-func become(c confine.Command) error {
-	path, err := exec.LookPath(c.Argv[0])
+func become(argv, environ []string) error {
+	path, err := exec.LookPath(argv[0])
 	if err != nil {
 		return err
 	}
-	return &os.PathError{Op: "exec", Path: path, Err: syscall.Exec(path, c.Argv, c.Env)}
-}
-
-// holdMissing keeps the names from coming into being that the policy protects,
-// until release is called. noState is why there is no state directory.
-func holdMissing(policy *sandbox.Policy, backend sandbox.Backend, stateDir string, noState error, log *slog.Logger) (release func() error, err error) {
-	nothing := func() error { return nil }
-	if !backend.Has(sandbox.MountNS) {
-		return nothing, nil
-	}
-	resolved, err := resolve.Policy(policy)
-	if err != nil {
-		return nil, err
-	}
-	missing := resolved.Missing
-	// It remembers no earlier commands, so this only warns.
-	err = (&resolve.Served{Log: log}).Check(resolved)
-	resolved.Close()
-	if err != nil {
-		return nil, err
-	}
-	if len(missing) == 0 {
-		return nothing, nil
-	}
-	if noState != nil {
-		return nil, fmt.Errorf("names that the policy protects cannot be held, see --state-dir: %w", noState)
-	}
-	placeholders, err := hold.Open(stateDir)
-	if err != nil {
-		return nil, err
-	}
-	free, err := placeholders.Hold(missing)
-	if err != nil {
-		return nil, errors.Join(err, placeholders.Close())
-	}
-	return func() error {
-		free()
-		return placeholders.Close()
-	}, nil
-}
-
-// runConfined starts a command and sees it out.
-func runConfined(sys system, command confine.Command) (code int, err error) {
-	tty := controllingTerminal()
-	defer tty.close()
-	// Who has no terminal gets his signals from us alone, and passes them on
-	// to all that he has started.
-	command.NewSession = tty == nil
-	ready, err := command.Prepare()
-	if err != nil {
-		return 0, err
-	}
-	defer ready.Close()
-
-	signals := make(chan os.Signal, 8)
-	catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
-	defer signal.Stop(signals)
-
-	attr := &os.ProcAttr{
-		Dir:   "/",
-		Env:   ready.Env,
-		Files: append([]*os.File{sys.stdin, sys.stdout, sys.stderr}, ready.Files...),
-		Sys:   &syscall.SysProcAttr{Cloneflags: ready.Cloneflags, AmbientCaps: ready.AmbientCaps},
-	}
-	if ready.Grace == 0 {
-		attr.Sys.Pdeathsig = syscall.SIGKILL
-		// The signal comes when this thread ends.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-	}
-	process, err := os.StartProcess(ready.Path, ready.Argv, attr)
-	if err != nil {
-		return 0, fmt.Errorf("starting the sandbox: %w", err)
-	}
-	for _, file := range ready.Files {
-		_ = file.Close() // the child has its own
-	}
-	passed := make(chan struct{})
-	ended := make(chan struct{})
-	go func() {
-		defer close(passed)
-		passSignals(process, ready.Leash, signals, ended)
-	}()
-	state, err := process.Wait()
-	close(ended)
-	_ = ready.Leash.Close() // unblocks who waits for it
-	<-passed
-	tty.reclaim()
-	if err != nil {
-		return 0, fmt.Errorf("waiting for the command: %w", err)
-	}
-	if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
-		return exitSignal + int(status.Signal()), nil
-	}
-	return state.ExitCode(), nil
-}
-
-// passSignals sends a process the signals that this one gets, from when it
-// takes them until it has ended.
-func passSignals(process *os.Process, leash *os.File, signals <-chan os.Signal, ended <-chan struct{}) {
-	// One byte says that it does; the end of the file that it has become what
-	// takes them, or is gone.
-	_, _ = leash.Read(make([]byte, 1))
-	for {
-		select {
-		case sig := <-signals:
-			_ = process.Signal(sig) // it may have ended
-		case <-ended:
-			return
-		}
-	}
+	return &os.PathError{Op: "exec", Path: path, Err: syscall.Exec(path, argv, environ)}
 }

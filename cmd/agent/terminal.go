@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -95,37 +93,4 @@ func isShownTerminal(f *os.File) bool {
 	}
 	named, err := os.Stat(name)
 	return err == nil && os.SameFile(info, named)
-}
-
-// foreground is the controlling terminal of this process; nil: it has none.
-type foreground struct {
-	fd   int
-	held bool // our process group was in the foreground
-}
-
-func controllingTerminal() *foreground {
-	fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
-	return &foreground{fd: fd, held: err == nil && group == unix.Getpgrp()}
-}
-
-// reclaim brings the group of this process back to the foreground. A shell that
-// was run cannot do so itself where it could not see that group.
-func (f *foreground) reclaim() {
-	if f == nil || !f.held {
-		return
-	}
-	signal.Ignore(syscall.SIGTTOU)
-	defer signal.Reset(syscall.SIGTTOU)
-	// If the terminal is gone there is nothing to bring back.
-	_ = unix.IoctlSetPointerInt(f.fd, unix.TIOCSPGRP, unix.Getpgrp())
-}
-
-func (f *foreground) close() {
-	if f != nil {
-		_ = unix.Close(f.fd)
-	}
 }

@@ -123,26 +123,10 @@ func (c Command) Prepare() (*procs.Stage, error) {
 
 // check refuses what no init could enforce.
 func (c *Command) check() error {
-	l := c.Backend
-	switch {
-	case len(c.Argv) == 0:
+	if len(c.Argv) == 0 {
 		return errors.New("sandbox: argv is empty")
-	case !l.Has(sandbox.Seccomp):
-		return errors.New("sandbox: the backend has no system call filter")
-	case !c.Policy.Confined && c.Policy.Network == sandbox.NetworkEnabled:
-		return errors.New("sandbox: the policy restricts nothing")
-	case !c.Policy.Confined && l.Landlock == 0:
-		return errors.New("sandbox: the backend has no Landlock domain")
-	case !c.Policy.Confined:
-		return nil
-	case !l.Has(sandbox.MountNS) && l.Landlock == 0:
-		return errors.New("sandbox: the backend confines no files")
-	case !l.Has(sandbox.MountNS) && c.Policy.Network == sandbox.NetworkEnabled:
-		return errors.New("sandbox: the backend has no view of the file system, which hides the sockets of the host")
-	case l.Has(sandbox.MountNS) && !l.Has(sandbox.UserNS):
-		return errors.New("sandbox: the backend has a view of the file system without a user namespace")
 	}
-	return nil
+	return c.Policy.CheckBackend(c.Backend)
 }
 
 // namespaces are the flags of clone(2).

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/files"
 	"github.com/execagent/execagent/helper/probe"
 	"github.com/execagent/execagent/procs"
@@ -159,7 +160,8 @@ func examples() []example {
 // processEnforcement decides as process/start does, of a workspace where no
 // protected name exists.
 func processEnforcement(policy *sandbox.Policy, host sandbox.Host, cfg Config) Enforcement {
-	backend, err := policy.Backend(host, cfg.RequireNamespaces)
+	door := confine.Door{Host: func() (sandbox.Host, error) { return host, nil }, RequireNamespaces: cfg.RequireNamespaces}
+	backend, err := door.Choose(policy)
 	if err == nil && cfg.NoState != nil && len(policy.WritableRoots()) > 0 {
 		return Enforcement{Layers: []string{}, Error: "there is no place for records of placeholders", Remedy: "make one writable, or name one with --state-dir"}
 	}
