@@ -43,9 +43,9 @@ const (
 // maxInstructions is BPF_MAXINSNS of linux/bpf_common.h.
 const maxInstructions = 4096
 
-// Program returns the instructions for the architecture that this program is
+// program returns the instructions for the architecture that this program is
 // built for. A filter that does not exist is an error.
-func (f Filter) Program() ([]unix.SockFilter, error) {
+func (f Filter) program() ([]unix.SockFilter, error) {
 	raw, err := programs.ReadFile(programDir + "/" + string(f) + ".bpf")
 	if err != nil {
 		return nil, fmt.Errorf("reading filter %q: %w", f, err)

@@ -283,13 +283,13 @@ func (m *machine) run(t *testing.T, number uint32, args [6]uint64) verdict {
 func TestFilterProgram(t *testing.T) {
 	t.Parallel()
 	for _, table := range seccomp.Tables() {
-		program, err := Filter(table.Name).Program()
+		program, err := Filter(table.Name).program()
 		if err != nil || len(program) == 0 || len(program) > maxInstructions {
 			t.Errorf("%s on %s has %d instructions, %v", table.Name, runtime.GOARCH, len(program), err)
 		}
 	}
 	for _, name := range []Filter{"", "none", "../amd64/helper"} {
-		if _, err := name.Program(); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrInvalid) {
+		if _, err := name.program(); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrInvalid) {
 			t.Errorf("a filter called %q: %v", name, err)
 		}
 	}

@@ -61,7 +61,7 @@ func (f Filter) LoadNotify() (listener int, err error) {
 
 // load returns what seccomp(2) did: a thread, a descriptor or 0.
 func (f Filter) load(flags uint) (int, error) {
-	program, err := f.Program()
+	program, err := f.program()
 	if err != nil {
 		return -1, err
 	}
