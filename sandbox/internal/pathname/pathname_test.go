@@ -1,0 +1,46 @@
+package pathname
+
+import "testing"
+
+func TestBelow(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, dir     string
+		below, within bool
+	}{
+		{"/a/b", "/a", true, true},
+		{"/a/b/c", "/a", true, true},
+		{"/a", "/a", false, true},
+		{"/a", "/", true, true},
+		{"/", "/", false, true},
+		{"/", "/a", false, false},
+		{"/ab", "/a", false, false},
+		{"/a", "/a/b", false, false},
+		{"/b/a", "/a", false, false},
+	} {
+		if below, within := Below(tt.name, tt.dir), Within(tt.name, tt.dir); below != tt.below || within != tt.within {
+			t.Errorf("%s in %s: below %t, within %t", tt.name, tt.dir, below, within)
+		}
+	}
+}
+
+func TestParent(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"/": "/", "/a": "/", "/a/b": "/a", "/a/b.c/d": "/a/b.c"} {
+		if got := Parent(name); got != want {
+			t.Errorf("the parent of %s is %s", name, got)
+		}
+	}
+}
+
+func TestIsPseudo(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"/proc": true, "/proc/self": true, "/sys/fs": true, "/dev": true, "/dev/pts/0": true,
+		"/dev/shm": false, "/dev/shm/x": false, "/device": false, "/": false, "/repo/proc": false,
+	} {
+		if got := IsPseudo(name); got != want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
