@@ -13,8 +13,9 @@ import (
 // itself where a rule has to go or become another one.
 type Draft map[string]Rule
 
-// Add adds a rule. Two for a path become one: what is denied beats what can be
-// written, that what is protected, that what can be read.
+// Add adds a rule. Two rules for one path become one: denied beats writable,
+// writable beats protected, protected beats readable. What holds while the path is
+// missing is decided apart, by the access alone.
 func (d Draft) Add(r Rule) {
 	old, ok := d[r.Path]
 	if !ok {
@@ -92,8 +93,8 @@ func (d Draft) fullWrite() bool {
 	return true
 }
 
-// protect adds the protected names of every writable root. One that was itself
-// opened explicitly has none: it is a repository, not a workspace.
+// protect adds the protected names of every writable root. A root that is such a
+// name itself, opened by an entry, gets none: it is a repository, not a workspace.
 func (d Draft) protect() {
 	var roots []string
 	for _, r := range d {

@@ -13,9 +13,9 @@ import (
 // Key is equal for equal policies only.
 func (p *Policy) Key() [32]byte { return sha256.Sum256(p.encode()) }
 
-// MarshalText is what a policy is in JSON: an opaque string. A path is bytes,
-// which a JSON string would not keep if they are not UTF-8, and a rule whose
-// path has changed on the way is not enforced.
+// MarshalText makes the policy an opaque string, also in JSON. Not an object: a
+// path is bytes, JSON changes those that are not UTF-8, and a rule whose path has
+// changed on the way is not enforced.
 func (p Policy) MarshalText() ([]byte, error) {
 	return base64.StdEncoding.AppendEncode(nil, p.encode()), nil
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kind is who confines, if anybody does.
+// Kind tells who confines, if anybody does.
 type Kind uint8
 
 // The kinds of profiles.
