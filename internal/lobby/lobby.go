@@ -122,8 +122,8 @@ func (l *Lobby) Len() int { return len(l.seats) }
 // seat is about to be free, or all are attended to: then only a seat can be
 // waited for.
 //
-// The mutex is held while closing: so a connection that has left is never
-// closed.
+// It closes the connection before it unlocks, so it never closes one that has
+// left.
 func (l *Lobby) closeOldest() <-chan time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
