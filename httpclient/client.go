@@ -41,8 +41,9 @@ type Client struct {
 	plain  *http.Transport
 
 	mu sync.Mutex
-	// What needs TLS, each built at its first need: reading the roots takes
-	// milliseconds. secure offers HTTP/2 to the server; secure1 does not.
+	// secure offers HTTP/2 to the server, secure1 does not; both are for what
+	// needs TLS. Each is built when something first needs it: reading the roots
+	// takes milliseconds.
 	secure, secure1 *http.Transport
 }
 
@@ -64,11 +65,11 @@ func (c *Client) Close() {
 	}
 }
 
-// transport returns what carries a request to its next stop.
+// transport returns the transport that carries a request to its next stop.
 func (c *Client) transport(h *hop) *http.Transport {
 	proxy := c.config.Proxy.forURL(h.url)
-	// net/http offers a proxy the protocols that it offers the server, and can
-	// speak only HTTP/1.1 with it.
+	// net/http would offer a proxy the protocols that it offers the server, and
+	// can speak only HTTP/1.1 with a proxy.
 	tlsProxy := proxy != nil && proxy.Scheme == "https"
 	if h.url.Scheme != "https" && !tlsProxy {
 		return c.plain
@@ -90,7 +91,8 @@ func (c *Client) transport(h *hop) *http.Transport {
 	return c.secure
 }
 
-// tls trusts what the other transport for TLS, if it is there, has already read.
+// tls returns a configuration with the roots of the other transport for TLS, if
+// that is there: they are read once.
 func (c *Client) tls(other *http.Transport) *tls.Config {
 	roots := c.config.RootCAs
 	switch {

@@ -138,9 +138,9 @@ func (h *hop) request(ctx context.Context) (*http.Request, error) {
 	return r, nil
 }
 
-// needsHTTP1 reports whether the request has headers that speak of the
-// connection. HTTP/2 has no place for them: net/http would leave out some and
-// fail for others, where HTTP/1.1 sends what was asked.
+// needsHTTP1 reports whether the request has headers about the connection.
+// HTTP/2 has no place for them: net/http would leave out some and fail for
+// others, where HTTP/1.1 sends them as they are.
 func (h *hop) needsHTTP1() bool {
 	for _, name := range []string{"Upgrade", "Keep-Alive", "Proxy-Connection"} {
 		if len(h.header[name]) > 0 {

@@ -148,16 +148,16 @@ func (b *body) Read(p []byte) (int, error) {
 	if err == nil || errors.Is(err, io.EOF) {
 		return n, err
 	}
-	// With HTTP/2 net/http says what ended, not why.
+	// With HTTP/2 net/http says that the context has ended, and not why.
 	if cause := b.cause(); cause != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
 		err = cause
 	}
 	return n, &BodyError{Err: err}
 }
 
-// Close cancels the request before it closes the body. With HTTP/2 a frame
-// gives up a body whose end has not been read, and on a connection that takes
-// nothing more Close would wait for that.
+// Close cancels the request before it closes the body: with HTTP/2 closing a
+// body that was not read to its end sends a frame, and Close would wait for a
+// connection that takes nothing more.
 func (b *body) Close() error {
 	b.cancel()
 	return b.ReadCloser.Close()

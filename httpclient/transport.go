@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The bounds of a pool of connections and of what a server may send before the
+// Bounds of a pool of connections, and of what a server may send before the
 // body.
 const (
 	maxIdleConns        = 64
@@ -19,29 +19,30 @@ const (
 	maxResponseHeader   = 512 << 10 // bytes
 )
 
-// What HTTP/2 adds to that: room of our own, where HTTP/1.1 has none but that
-// of the socket, and connections whose end has to be found out.
+// Bounds that HTTP/2 needs besides. It buffers bodies in this process, where
+// HTTP/1.1 leaves them in the socket, and the end of a connection has to be
+// found out.
 const (
 	// maxUnread is how much of a body a server may send ahead of its reader, in
 	// bytes: as much as a streamed body takes in one piece. It is the smallest
 	// room that still brings 5 MB/s over a distance of 50 ms.
 	maxUnread = 256 << 10
-	// maxUnreadOfAll bounds the bodies of one connection together, and is out
-	// of reach on purpose. Below the sum of them, bodies that nobody reads
-	// would stop those of other clients on the same connection.
+	// maxUnreadOfAll bounds the unread bodies of one connection together, in
+	// bytes. It is out of reach on purpose: below the sum of maxUnread of all,
+	// bodies that nobody reads would stop those of other clients on the same
+	// connection.
 	maxUnreadOfAll = 1 << 30
-	// maxFrame is how much of a body comes in one frame, in bytes, for which
-	// each connection keeps a buffer. It is what most clients have.
+	// maxFrame is how much of a body comes in one frame, in bytes. Each
+	// connection keeps a buffer of that size. Most clients have this one.
 	maxFrame = 16 << 10
-	// silence is how long a connection may be silent before it is asked whether
-	// it still works, by a ping, which has to be answered within pingTimeout. A
-	// timeout or a cancelled request says nothing of it: with HTTP/1.1 both end
-	// the connection, here the next request would go out on it.
+	// silence is how long a connection may be silent before a ping asks whether
+	// it still works; the answer has to come within pingTimeout. With HTTP/1.1
+	// a timeout or a cancelled request ends the connection. Here it does not,
+	// and the next request would go out on a dead one.
 	silence     = 30 * time.Second
 	pingTimeout = 15 * time.Second
-	// writeTimeout is how long a connection may take nothing at all, not even
-	// of another request. A server that is slow to read a body lets the rest of
-	// the connection go on.
+	// writeTimeout is how long a connection may take nothing at all, of any
+	// request. A server that is slow to read one body does not stop the others.
 	writeTimeout = 30 * time.Second
 )
 
@@ -74,9 +75,10 @@ func offerHTTP2(t *http.Transport) {
 		PingTimeout:                   pingTimeout,
 		WriteByteTimeout:              writeTimeout,
 	}
-	// MaxIdleConns holds connections of HTTP/1.1 alone: net/http forgets one of
-	// HTTP/2 that is too many, and does not close it. One client could then
-	// leave thousands behind, to a server each, for the time of idleTimeout.
+	// MaxIdleConns counts connections of HTTP/1.1 only: where one of HTTP/2 is
+	// too many, net/http forgets it and does not close it. A client could leave
+	// thousands of them behind for the time of idleTimeout, each to another
+	// server.
 	var open atomic.Int64
 	var dialer net.Dialer
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -92,7 +94,7 @@ func offerHTTP2(t *http.Transport) {
 	}
 }
 
-// counted is a connection that says once that it is closed.
+// counted is a connection that calls closed once, when it is closed.
 type counted struct {
 	net.Conn
 	once   sync.Once

@@ -20,7 +20,8 @@ import (
 	"time"
 )
 
-// newHTTP2Server offers HTTP/2 by TLS. The roots trust it and all others of its kind.
+// newHTTP2Server returns a server that offers HTTP/2 by TLS, and roots that
+// trust it and all others of its kind.
 func newHTTP2Server(t *testing.T, handler http.HandlerFunc, changed func(net.Conn, http.ConnState)) (*httptest.Server, *x509.CertPool) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(handler)
@@ -34,8 +35,9 @@ func newHTTP2Server(t *testing.T, handler http.HandlerFunc, changed func(net.Con
 	return s, roots
 }
 
-// TestHTTP2OnTheWire: what is asked arrives as with HTTP/1.1, and nothing else; requests that speak of the connection have one
-// of HTTP/1.1.
+// TestHTTP2OnTheWire: a server gets what the caller asked for, as with
+// HTTP/1.1, and nothing else. Requests with headers about the connection get
+// one of HTTP/1.1.
 func TestHTTP2OnTheWire(t *testing.T) {
 	t.Parallel()
 	s, roots := newHTTP2Server(t, func(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +88,8 @@ func TestHTTP2OnTheWire(t *testing.T) {
 	}
 }
 
-// TestHTTP2Answers: bodies come as they are, limits and timeouts hold, and what breaks is said to.
+// TestHTTP2Answers: bodies come as they are, limits and timeouts hold, and
+// errors say what broke.
 func TestHTTP2Answers(t *testing.T) {
 	t.Parallel()
 	end := make(chan struct{})
@@ -171,8 +174,9 @@ func TestHTTP2Answers(t *testing.T) {
 	}
 }
 
-// TestHTTP2SharesAConnection: requests share one, and neither a cancelled one nor one whose body nobody reads disturbs the
-// others. Of that body no more is held than its part.
+// TestHTTP2SharesAConnection: requests share a connection. Neither a cancelled
+// one nor one whose body nobody reads disturbs the others, and no more of that
+// body is held than its bound.
 func TestHTTP2SharesAConnection(t *testing.T) {
 	t.Parallel()
 	var conns, sent atomic.Int64
@@ -238,7 +242,7 @@ func TestHTTP2SharesAConnection(t *testing.T) {
 		t.Errorf("a cancelled body ends with %v", err)
 	}
 	all()
-	const buffers = 64 << 10 // of the server, on the way
+	const buffers = 64 << 10 // buffers of the server and the sockets
 	if n := sent.Load(); n > maxUnread+buffers {
 		t.Errorf("a body that nobody reads is sent %d bytes ahead, more than %d", n, maxUnread)
 	}
@@ -249,7 +253,8 @@ func TestHTTP2SharesAConnection(t *testing.T) {
 	}
 }
 
-// TestHTTP2IdleConnections: a client that asks many servers leaves no more connections behind than with HTTP/1.1.
+// TestHTTP2IdleConnections: a client that asks many servers leaves no more
+// connections open than with HTTP/1.1.
 func TestHTTP2IdleConnections(t *testing.T) {
 	t.Parallel()
 	var open atomic.Int64
@@ -271,7 +276,7 @@ func TestHTTP2IdleConnections(t *testing.T) {
 			t.Fatalf("got %q, %v", body, err)
 		}
 	}
-	// The servers see the end of a connection a little later.
+	// The servers see the end of a connection a little later than the client.
 	for deadline := time.Now().Add(time.Minute); open.Load() > maxIdleConns; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("servers have %d connections, more than %d", open.Load(), maxIdleConns)
@@ -279,8 +284,9 @@ func TestHTTP2IdleConnections(t *testing.T) {
 	}
 }
 
-// TestHTTP2ThroughProxies: a server behind a proxy may choose HTTP/2, the proxy itself never. One that is reached by TLS has
-// HTTP/1.1 behind it as well.
+// TestHTTP2ThroughProxies: a server behind a proxy may choose HTTP/2, the proxy
+// itself never. Through a proxy that is reached by TLS a server gets HTTP/1.1
+// as well.
 func TestHTTP2ThroughProxies(t *testing.T) {
 	t.Parallel()
 	target, roots := newHTTP2Server(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }, nil)
