@@ -73,14 +73,14 @@ func Listen(config Config) (*Listener, error) {
 	if address.Addr().Is4() {
 		network = "tcp4" // "tcp" would make 0.0.0.0 listen on IPv6 as well
 	}
-	var lc net.ListenConfig
-	tcp, err := lc.Listen(context.Background(), network, address.String())
+	tcp, other, reserveErr, err := bind(network, address)
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", config.URL, err)
 	}
 	l := &Listener{
 		config: config,
-		tcp:    tcp.(*net.TCPListener),
+		tcp:    tcp,
+		other:  other,
 		lobby:  lobby.New(maxHandshakes, 0),
 		conns:  make(chan *WebSocket),
 		done:   make(chan struct{}),
@@ -89,8 +89,8 @@ func Listen(config Config) (*Listener, error) {
 	if config.Log != nil {
 		handler = config.Log.Handler()
 	}
-	if l.other, err = reserve(l.tcp.Addr().(*net.TCPAddr).AddrPort()); err != nil {
-		slog.New(handler).Warn("whoever names this listener localhost may reach another program", "error", err)
+	if reserveErr != nil {
+		slog.New(handler).Warn("whoever names this listener localhost may reach another program", "error", reserveErr)
 	}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true) // WebSockets need it
@@ -106,6 +106,29 @@ func Listen(config Config) (*Listener, error) {
 	}
 	l.running.Go(func() { l.end(l.server.Serve(door{l})) })
 	return l, nil
+}
+
+// maxBinds is how many ports are tried where the kernel chooses.
+const maxBinds = 16
+
+// bind listens at address and reserves its port at the other loopback address;
+// reserveErr says why that was not possible. Where the kernel chooses the port,
+// one is chosen that is free at both: at the other address the end of an earlier
+// connection (TIME_WAIT) may lie on it for a minute.
+func bind(network string, address netip.AddrPort) (tcp *net.TCPListener, other *reservation, reserveErr, err error) {
+	var lc net.ListenConfig
+	for n := 1; ; n++ {
+		listener, err := lc.Listen(context.Background(), network, address.String())
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		tcp = listener.(*net.TCPListener)
+		other, reserveErr = reserve(tcp.Addr().(*net.TCPAddr).AddrPort())
+		if reserveErr == nil || address.Port() != 0 || n == maxBinds {
+			return tcp, other, reserveErr, nil
+		}
+		_ = tcp.Close() // nobody knows it yet
+	}
 }
 
 // parseListenURL accepts ws://IP:PORT exactly (rpc.md 1.1), which rules out
