@@ -73,17 +73,22 @@ var rules = map[string]rule{
 		"the relay carries messages; it knows neither the agent nor the registry's insides"},
 	"auth": {[]string{"internal/strictbase64", "internal/tlsconfig"}, "credentials know nothing of what they are shown to"},
 
-	"registry": {[]string{"protocol", "registry/wire", "auth", "internal/lobby", "internal/strictbase64", "registry/ticket", "registry/rendezvous/notice", "relay/frame", "relay/socket"},
+	"registry": {[]string{"protocol", "auth", "internal/lobby", "registry/limits", "registry/principal", "registry/store", "registry/ticket", "registry/wire", "registry/rendezvous/notice", "relay/frame", "relay/socket"},
 		"the registry passes frames on and cannot read them"},
+	"registry/limits":            {[]string{"registry/principal", "relay/socket"}, "what is used up is counted here, wherever it is used"},
+	"registry/principal":         {[]string{"registry/ticket"}, "who somebody is and what they may is a value"},
 	"registry/rendezvous/notice": {[]string{"relay/frame"}, "a notice is decoded here, and acted on elsewhere"},
-	"registry/ticket":            {[]string{"registry/wire", "internal/strictbase64"}, "what is signed is checked without asking anybody"},
-	"registry/wire":              {[]string{"protocol"}, "what is said over HTTP is decoded here, and meant elsewhere"},
+	"registry/store": {[]string{"auth", "internal/strictbase64", "registry/principal", "registry/ticket", "registry/wire"},
+		"the store knows keys, identities, registrations and presences, not who asks for them over which socket"},
+	"registry/store/storetest": {[]string{"registry/store", "registry/wire"}, "stores for tests, as others have them"},
+	"registry/ticket":          {[]string{"registry/wire", "internal/strictbase64"}, "what is signed is checked without asking anybody"},
+	"registry/wire":            {[]string{"protocol"}, "what is said over HTTP is decoded here, and meant elsewhere"},
 
 	"client": {[]string{"protocol", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
 	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "relay", "relay/noise", "registry/wire", "auth", "internal/secretfile", "internal/tlsconfig", "cmd/agent/doctor"},
 		"main wires everything and owns nothing"},
 	"cmd/agent/doctor": {[]string{"sandbox", "helper/confine", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
-	"cmd/registry":     {[]string{"registry", "protocol", "relay/frame", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig"}, "main wires everything and owns nothing"},
+	"cmd/registry":     {[]string{"registry", "registry/limits", "registry/principal", "registry/store", "relay/frame", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig"}, "main wires everything and owns nothing"},
 	"deploy":           {nil, "tests of the manifests"},
 	"test/relaybench":  {[]string{"protocol", "client", "relay", "relay/noise", "auth"}, "a harness with a clock"},
 	"test/conformance": {nil, "tests of a real process"},
@@ -93,7 +98,7 @@ var rules = map[string]rule{
 }
 
 // forTests are packages that only tests import.
-var forTests = []string{"rpc/rpctest", "helper/internal/helpertest", "sandbox/internal/childtest"}
+var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/internal/helpertest", "sandbox/internal/childtest"}
 
 // testOnly are libraries that no product package may import.
 var testOnly = []string{
@@ -106,9 +111,9 @@ var rooms = map[string][]string{
 	"github.com/alecthomas/kong":                           {"cmd/agent", "cmd/registry"},
 	"github.com/gorilla/websocket":                         {"transport", "relay/socket"},
 	"github.com/flynn/noise":                               {"relay/noise"},
-	"github.com/nats-io/nats.go":                           {"registry"},
-	"github.com/nats-io/nats.go/jetstream":                 {"registry"},
-	"github.com/nats-io/nats-server/v2/server":             {"registry"},
+	"github.com/nats-io/nats.go":                           {"registry/store", "registry/store/storetest", "registry"},
+	"github.com/nats-io/nats.go/jetstream":                 {"registry/store", "registry/store/storetest"},
+	"github.com/nats-io/nats-server/v2/server":             {"registry/store", "registry/store/storetest"},
 	"github.com/creack/pty":                                {"procs", "cmd/agent", "test/e2e/escape"},
 	"github.com/bmatcuk/doublestar/v4":                     {"sandbox"},
 	"github.com/landlock-lsm/go-landlock/landlock/syscall": {"sandbox/enforce"},

@@ -18,6 +18,9 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/registry/limits"
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/registry/wire"
 )
@@ -64,14 +67,14 @@ type apiError struct {
 type operation struct {
 	name  string
 	role  ticket.Role // who may
-	limit func(*limiter, *principal) (retryAfter time.Duration, ok bool)
+	limit func(*limits.Limiter, *principal.Principal) (retryAfter time.Duration, ok bool)
 	serve func(*Server, context.Context, *call) (any, *apiError)
 }
 
 // call is a request that is allowed.
 type call struct {
 	request       *http.Request
-	principal     *principal
+	principal     *principal.Principal
 	environmentID string
 }
 
@@ -79,11 +82,11 @@ type call struct {
 func operationOf(suffix string) (operation, bool) {
 	switch suffix {
 	case wire.PathRegister:
-		return operation{"register", ticket.Executor, (*limiter).request, (*Server).register}, true
+		return operation{"register", ticket.Executor, (*limits.Limiter).Request, (*Server).register}, true
 	case wire.PathValidate:
-		return operation{"validate", ticket.Executor, (*limiter).validation, (*Server).validate}, true
+		return operation{"validate", ticket.Executor, (*limits.Limiter).Validation, (*Server).validate}, true
 	case wire.PathConnect:
-		return operation{"connect", ticket.Harness, (*limiter).request, (*Server).connect}, true
+		return operation{"connect", ticket.Harness, (*limits.Limiter).Request, (*Server).connect}, true
 	}
 	return operation{}, false
 }
@@ -126,11 +129,11 @@ func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Req
 			return nil, &apiError{status: http.StatusTooManyRequests, code: codeRateLimited, message: "too many requests", retryAfter: wait}
 		}
 		if assertion != nil { // within the limit, since it makes the store remember something
-			err = s.store.refuseReplay(ctx, assertion)
+			err = s.store.RefuseReplay(ctx, assertion)
 		}
 	}
-	if errors.Is(err, errUnauthorized) {
-		return nil, &apiError{status: http.StatusUnauthorized, code: codeUnauthorized, message: errUnauthorized.Error()}
+	if errors.Is(err, store.ErrUnauthorized) {
+		return nil, &apiError{status: http.StatusUnauthorized, code: codeUnauthorized, message: store.ErrUnauthorized.Error()}
 	}
 	if err != nil {
 		return nil, s.broken(op.name, environmentID, err)
@@ -138,7 +141,7 @@ func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if !wire.ValidEnvironmentID(environmentID) {
 		return nil, &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "environment id is not 1 to 256 of [A-Za-z0-9_-]"}
 	}
-	if !p.may(op.role, environmentID) {
+	if !p.May(op.role, environmentID) {
 		return nil, &apiError{status: http.StatusForbidden, code: codeForbidden, message: "the credential is not for this operation and environment"}
 	}
 	if seat := seatOf(r); seat.know(p) {
@@ -168,16 +171,16 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 	var release func() // of a new environment
 	allowed := func() bool {
 		if release == nil {
-			release, _ = s.limits.create(c.principal)
+			release, _ = s.limits.Create(c.principal)
 		}
 		return release != nil
 	}
-	reg, conflict, err := s.store.register(ctx, c.environmentID, request.ExecutorPublicKey, c.principal.ID, allowed, s.routes.hasExecutor)
+	reg, conflict, err := s.store.Register(ctx, c.environmentID, request.ExecutorPublicKey, c.principal.ID, allowed, s.routes.hasExecutor)
 	if release != nil {
 		defer release()
 	}
-	if errors.Is(err, errCreations) {
-		return nil, &apiError{status: http.StatusTooManyRequests, code: codeRateLimited, message: err.Error(), retryAfter: environmentsTime / maxNewEnvironments}
+	if errors.Is(err, store.ErrNewEnvironments) {
+		return nil, &apiError{status: http.StatusTooManyRequests, code: codeRateLimited, message: err.Error(), retryAfter: limits.EnvironmentsTime / limits.MaxNewEnvironments}
 	}
 	if err != nil {
 		return nil, s.broken("register", c.environmentID, err)
@@ -186,7 +189,7 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 		return nil, &apiError{status: http.StatusServiceUnavailable, code: wire.CodeConflict, message: "another executor of this environment is online"}
 	}
 	if release != nil {
-		s.limits.created(c.principal)
+		s.limits.Created(c.principal)
 	}
 	s.tell(slog.LevelInfo, "executor registered", c.environmentID, reg.ID, c.principal.ID)
 	link := s.signer.URL(base, ticket.Ticket{
@@ -225,17 +228,17 @@ func (s *Server) validate(ctx context.Context, c *call) (any, *apiError) {
 	var currentErr, allowedErr error
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		var reg registration
-		reg, current, currentErr = s.store.registration(ctx, c.environmentID)
+		var reg store.Registration
+		reg, current, currentErr = s.store.Registration(ctx, c.environmentID)
 		current = current && subtle.ConstantTimeCompare([]byte(reg.ID), []byte(request.ExecutorRegistrationID)) == 1
 	})
-	var p *principal
-	p, allowed, allowedErr = s.store.principal(ctx, harness)
+	var p *principal.Principal
+	p, allowed, allowedErr = s.store.Principal(ctx, harness)
 	wg.Wait()
 	if err := cmp.Or(currentErr, allowedErr); err != nil {
 		return nil, s.broken("validate", c.environmentID, err)
 	}
-	return wire.ValidateResponse{Valid: current && allowed && p.may(ticket.Harness, c.environmentID)}, nil
+	return wire.ValidateResponse{Valid: current && allowed && p.May(ticket.Harness, c.environmentID)}, nil
 }
 
 // connect is remote.md 9.
@@ -251,11 +254,11 @@ func (s *Server) connect(ctx context.Context, c *call) (any, *apiError) {
 	if failure != nil {
 		return nil, failure
 	}
-	reg, found, err := s.store.registration(ctx, c.environmentID)
+	reg, found, err := s.store.Registration(ctx, c.environmentID)
 	online := err == nil && found && s.routes.isHere(reg.ID)
 	if err == nil && found && !online {
-		var p presence
-		p, online, err = s.store.online(ctx, c.environmentID)
+		var p store.Presence
+		p, online, err = s.store.Online(ctx, c.environmentID)
 		online = online && p.RegistrationID == reg.ID
 	}
 	if err != nil {
@@ -324,12 +327,12 @@ func (s *Server) broken(operation, environmentID string, err error) *apiError {
 		s.log.Warn("the store fails", "operation", operation, "environment", loggable(environmentID), "error", err)
 	})
 	switch {
-	case !errors.Is(err, errUnavailable):
+	case !errors.Is(err, store.ErrUnavailable):
 		return &apiError{status: http.StatusInternalServerError, code: codeInternal, message: "internal error"}
 	case operation == "register":
-		return &apiError{status: http.StatusBadGateway, code: wire.CodeAuthUnavailable, message: errUnavailable.Error(), retryAfter: time.Second}
+		return &apiError{status: http.StatusBadGateway, code: wire.CodeAuthUnavailable, message: store.ErrUnavailable.Error(), retryAfter: time.Second}
 	}
-	return &apiError{status: http.StatusServiceUnavailable, code: codeUnavailable, message: errUnavailable.Error(), retryAfter: time.Second}
+	return &apiError{status: http.StatusServiceUnavailable, code: codeUnavailable, message: store.ErrUnavailable.Error(), retryAfter: time.Second}
 }
 
 // loggable bounds what a stranger writes into the log.

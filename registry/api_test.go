@@ -17,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/registry/wire"
 )
@@ -48,11 +51,11 @@ func startServer(t testing.TB, cfg Config) *testServer {
 	return &testServer{Server: s, url: web.URL, log: log}
 }
 
-func createKey(t testing.TB, st *Store, r ticket.Role, environments string, limits Limits) (text, id string) {
+func createKey(t testing.TB, st *store.Store, r ticket.Role, environments string, limits principal.Limits) (text, id string) {
 	t.Helper()
-	var key Key
-	err := persist(t.Context(), func() (err error) {
-		text, key, err = st.CreateKey(t.Context(), Key{Role: string(r), Environments: environments, Limits: limits})
+	var key store.Key
+	err := store.Persist(t.Context(), func() (err error) {
+		text, key, err = st.CreateKey(t.Context(), store.Key{Role: string(r), Environments: environments, Limits: limits})
 		return err
 	})
 	if err != nil {
@@ -126,7 +129,7 @@ func (s *testServer) mustRegister(t testing.TB, key, environmentID string, publi
 // goOnline stands for an open websocket.
 func (s *testServer) goOnline(t testing.TB, environmentID, registrationID string) {
 	t.Helper()
-	if _, err := s.store.setOnline(t.Context(), presence{EnvironmentID: environmentID, RegistrationID: registrationID, Node: s.node, Since: time.Now()}, seen{}); err != nil {
+	if _, err := s.store.SetOnline(t.Context(), store.Presence{EnvironmentID: environmentID, RegistrationID: registrationID, Node: s.node, Since: time.Now()}, store.Seen{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -160,12 +163,12 @@ func (s *testServer) validate(t testing.TB, key, environmentID string, request w
 // TestConversation goes the way of remote.md 1, over two servers.
 func TestConversation(t *testing.T) {
 	t.Parallel()
-	st, dir := openTestStore(t)
+	st, dir := storetest.Open(t)
 	one := startServer(t, Config{Store: st})
-	two := startServer(t, Config{Store: openBeside(t, dir), PublicURL: "https://registry.example/base/"})
-	executor, executorID := createKey(t, st, ticket.Executor, "env-*", Limits{})
-	harness, harnessID := createKey(t, st, ticket.Harness, "*", Limits{})
-	executorKey, harnessKey := testKey(t), testKey(t)
+	two := startServer(t, Config{Store: storetest.Beside(t, dir), PublicURL: "https://registry.example/base/"})
+	executor, executorID := createKey(t, st, ticket.Executor, "env-*", principal.Limits{})
+	harness, harnessID := createKey(t, st, ticket.Harness, "*", principal.Limits{})
+	executorKey, harnessKey := storetest.Key(t), storetest.Key(t)
 
 	id, link := one.mustRegister(t, executor, "env-1", executorKey)
 	if !strings.HasPrefix(link, strings.Replace(one.url, "http", "ws", 1)+ticket.RendezvousPath) {
@@ -183,7 +186,7 @@ func TestConversation(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, rejection := one.signer.Open(u.Query(), time.Now())
-	if want := (ticket.Ticket{Role: ticket.Executor, EnvironmentID: "env-1", RegistrationID: id, Principal: keyPrincipal + executorID, Expires: got.Expires}); got != want || rejection != "" {
+	if want := (ticket.Ticket{Role: ticket.Executor, EnvironmentID: "env-1", RegistrationID: id, Principal: principal.KeyPrefix + executorID, Expires: got.Expires}); got != want || rejection != "" {
 		t.Errorf("ticket is %+v, %q, want %+v", got, rejection, want)
 	}
 
@@ -192,7 +195,7 @@ func TestConversation(t *testing.T) {
 		t.Errorf("connect before the executor is online: %d %s", status, code)
 	}
 	one.goOnline(t, "env-1", id)
-	if status, code, _ := two.post(t, "Bearer "+executor, "/cloud/environment/env-1/register", registerBody(testKey(t))); status != http.StatusServiceUnavailable || code != wire.CodeConflict {
+	if status, code, _ := two.post(t, "Bearer "+executor, "/cloud/environment/env-1/register", registerBody(storetest.Key(t))); status != http.StatusServiceUnavailable || code != wire.CodeConflict {
 		t.Errorf("another executor registers: %d %s", status, code)
 	}
 	connected := two.mustConnect(t, harness, "env-1", harnessKey)
@@ -204,7 +207,7 @@ func TestConversation(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, rejection = one.signer.Open(u.Query(), time.Now())
-	if want := (ticket.Ticket{Role: ticket.Harness, EnvironmentID: "env-1", RegistrationID: id, Principal: keyPrincipal + harnessID, Expires: got.Expires}); got != want || rejection != "" {
+	if want := (ticket.Ticket{Role: ticket.Harness, EnvironmentID: "env-1", RegistrationID: id, Principal: principal.KeyPrefix + harnessID, Expires: got.Expires}); got != want || rejection != "" {
 		t.Errorf("ticket is %+v, %q, want %+v", got, rejection, want)
 	}
 	if life := time.Until(got.Expires); life <= 0 || life > harnessTicketLife {
@@ -218,7 +221,7 @@ func TestConversation(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*wire.ValidateRequest){
-		"another key":           func(r *wire.ValidateRequest) { r.HarnessPublicKey = testKey(t) },
+		"another key":           func(r *wire.ValidateRequest) { r.HarnessPublicKey = storetest.Key(t) },
 		"another registration":  func(r *wire.ValidateRequest) { r.ExecutorRegistrationID += "0" },
 		"no registration":       func(r *wire.ValidateRequest) { r.ExecutorRegistrationID = "" },
 		"no authorization":      func(r *wire.ValidateRequest) { r.HarnessKeyAuthorization = "" },
@@ -248,23 +251,23 @@ func TestConversation(t *testing.T) {
 // TestRefusals is a table of every answer that is not 200, but those that need a broken store.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	st, _ := openTestStore(t)
+	st, dir := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
-	executor, _ := createKey(t, st, ticket.Executor, "env-*", Limits{})
-	harness, _ := createKey(t, st, ticket.Harness, "env-*", Limits{})
-	expired, _, err := st.CreateKey(t.Context(), Key{Role: "executor", Environments: "*", Expires: time.Now().Add(-time.Second)})
+	executor, _ := createKey(t, st, ticket.Executor, "env-*", principal.Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "env-*", principal.Limits{})
+	expired, _, err := st.CreateKey(t.Context(), store.Key{Role: "executor", Environments: "*", Expires: time.Now().Add(-time.Second)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	limited, _ := createKey(t, st, ticket.Executor, "env-*", Limits{Requests: 0.001, RequestBurst: 1})
+	limited, _ := createKey(t, st, ticket.Executor, "env-*", principal.Limits{Requests: 0.001, RequestBurst: 1})
 	s.post(t, "Bearer "+limited, "/cloud/environment/env-1/register", "{}")
 
-	key, err := json.Marshal(testKey(t))
+	key, err := json.Marshal(storetest.Key(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	register := `{"security_profile":"noise_hybrid_ik_v1","executor_public_key":` + string(key) + `}`
-	badKEM := testKey(t)
+	badKEM := storetest.Key(t)
 	for i := range badKEM.MLKEM768 {
 		badKEM.MLKEM768[i] = 0xff // coefficients beyond the modulus
 	}
@@ -339,13 +342,13 @@ func TestRefusals(t *testing.T) {
 			if status != tt.wantStatus || code != tt.wantCode {
 				t.Errorf("got %d %s (%s), want %d %s", status, code, answer, tt.wantStatus, tt.wantCode)
 			}
-			if status == http.StatusUnauthorized && !bytes.Contains(answer, []byte(`"message":"`+errUnauthorized.Error()+`"`)) {
+			if status == http.StatusUnauthorized && !bytes.Contains(answer, []byte(`"message":"`+store.ErrUnauthorized.Error()+`"`)) {
 				t.Errorf("the answer tells why: %s", answer)
 			}
 		})
 	}
-	if environments, err := all[registration](t.Context(), st.registrations); err != nil || len(environments) != 0 {
-		t.Errorf("refused requests have registered %v, %v", environments, err)
+	if environments := storetest.Keys(t, storetest.Bucket(t, storetest.Connect(t, dir), "registrations")); len(environments) != 0 {
+		t.Errorf("refused requests have registered %v", environments)
 	}
 
 	status, header, _ := s.do(t, http.MethodPost, path+"register", register, http.Header{"Authorization": {"Bearer " + limited}})
@@ -366,14 +369,14 @@ func TestRefusals(t *testing.T) {
 // TestRevocation: at another server, and from one request to the next.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
-	st, dir := openTestStore(t)
-	other := openBeside(t, dir)
+	st, dir := storetest.Open(t)
+	other := storetest.Beside(t, dir)
 	s := startServer(t, Config{Store: other})
-	executor, _ := createKey(t, st, ticket.Executor, "*", Limits{})
-	harness, harnessID := createKey(t, st, ticket.Harness, "*", Limits{})
-	id, _ := s.mustRegister(t, executor, "env", testKey(t))
+	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	harness, harnessID := createKey(t, st, ticket.Harness, "*", principal.Limits{})
+	id, _ := s.mustRegister(t, executor, "env", storetest.Key(t))
 	s.goOnline(t, "env", id)
-	harnessKey := testKey(t)
+	harnessKey := storetest.Key(t)
 	connected := s.mustConnect(t, harness, "env", harnessKey)
 	request := wire.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: harnessKey, HarnessKeyAuthorization: connected.HarnessKeyAuthorization}
 	if !s.validate(t, executor, "env", request) {
@@ -382,7 +385,7 @@ func TestRevocation(t *testing.T) {
 
 	// Whoever watches hears of it.
 	ctx, cancel := context.WithCancel(t.Context())
-	revocations, err := other.watchRevocations(ctx)
+	revocations, err := other.WatchRevocations(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +393,7 @@ func TestRevocation(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		revocations.run(ctx, func(id string) { gone <- id })
+		revocations.Run(ctx, func(id string) { gone <- id })
 	}()
 
 	if _, err := st.RevokeKey(t.Context(), harnessID); err != nil {
@@ -402,16 +405,16 @@ func TestRevocation(t *testing.T) {
 	if s.validate(t, executor, "env", request) {
 		t.Error("the authorization outlives its key")
 	}
-	if got, want := within(t, gone), keyPrincipal+harnessID; got != want {
+	if got, want := within(t, gone), principal.KeyPrefix+harnessID; got != want {
 		t.Errorf("%q is gone, want %q", got, want)
 	}
-	if err := st.AddIdentity(t.Context(), Identity{RuntimeID: "agent/1", Environments: "*", PublicKey: make([]byte, ed25519.PublicKeySize)}); err != nil {
+	if err := st.AddIdentity(t.Context(), store.Identity{RuntimeID: "agent/1", Environments: "*", PublicKey: make([]byte, ed25519.PublicKeySize)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := st.RemoveIdentity(t.Context(), "agent/1"); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := within(t, gone), agentPrincipal+"agent/1"; got != want {
+	if got, want := within(t, gone), principal.AgentPrefix+"agent/1"; got != want {
 		t.Errorf("%q is gone, want %q", got, want)
 	}
 	cancel()
@@ -421,15 +424,15 @@ func TestRevocation(t *testing.T) {
 // TestStoreGone: an executor that registers is told what makes it come again, harnesses get a 503.
 func TestStoreGone(t *testing.T) {
 	t.Parallel()
-	st, dir := openTestStore(t)
-	s := startServer(t, Config{Store: openBeside(t, dir)})
-	executor, _ := createKey(t, st, ticket.Executor, "*", Limits{})
-	harness, _ := createKey(t, st, ticket.Harness, "*", Limits{})
+	ns := storetest.NATS(t, t.TempDir(), 0)
+	st := storetest.At(t, ns.ClientURL())
+	s := startServer(t, Config{Store: storetest.At(t, ns.ClientURL())})
+	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "*", principal.Limits{})
 	if status, _, body := s.do(t, "GET", "/readyz", "", nil); status != 200 {
 		t.Errorf("readyz: %d %s", status, body)
 	}
-	st.embedded.server.Shutdown()
-	st.embedded.server.WaitForShutdown()
+	storetest.Stop(ns)
 	for _, tt := range []struct {
 		key, path  string
 		wantStatus int
@@ -461,16 +464,21 @@ func TestStoreGone(t *testing.T) {
 // writes once in a while, and says so once in a while.
 func TestReadyIsCheap(t *testing.T) {
 	t.Parallel()
-	st, dir := openTestStore(t)
+	ns := storetest.NATS(t, t.TempDir(), 0)
+	const fresh = time.Second // for which the store's answer holds
 	log := new(strings.Builder)
-	beside := openBeside(t, dir)
-	beside.log = slog.New(slog.NewTextHandler(log, nil))
-	s := startServer(t, Config{Store: beside})
-	writes, err := st.conn().SubscribeSync("$KV.execagent_health.>")
+	st, err := store.Open(t.Context(), store.Config{URL: ns.ClientURL(), Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.conn().Flush(); err != nil {
+	defer st.Close()
+	s := startServer(t, Config{Store: st})
+	nc := storetest.Connect(t, ns.ClientURL())
+	writes, err := nc.SubscribeSync("$KV.execagent_health.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	flood := func(want int) (most int) {
@@ -486,18 +494,17 @@ func TestReadyIsCheap(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		return 1 + int(time.Since(began)/readyFresh)
+		return 1 + int(time.Since(began)/fresh)
 	}
 	most := flood(200)
-	if err := st.conn().Flush(); err != nil {
+	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	if n, _, err := writes.Pending(); err != nil || n == 0 || n > most {
 		t.Errorf("%d writes, %v, want 1 to %d", n, err, most)
 	}
-	st.embedded.server.Shutdown()
-	st.embedded.server.WaitForShutdown()
-	time.Sleep(readyFresh) // until the answer is not the one from before
+	storetest.Stop(ns)
+	time.Sleep(fresh) // until the answer is not the one from before
 	most = flood(503)
 	if n := strings.Count(log.String(), "not ready"); n == 0 || n > most {
 		t.Errorf("%d lines in the log, want 1 to %d", n, most)
@@ -506,10 +513,10 @@ func TestReadyIsCheap(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	t.Parallel()
-	st, _ := openTestStore(t)
+	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
-	key, id := createKey(t, st, ticket.Executor, "*", Limits{})
-	s.mustRegister(t, key, "env", testKey(t))
+	key, id := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	s.mustRegister(t, key, "env", storetest.Key(t))
 	s.metrics.frames.Add(3)
 	s.metrics.refused(ticket.RejectExpired)
 	status, header, body := s.do(t, "GET", "/metrics", "", nil)
@@ -591,7 +598,7 @@ func TestBase(t *testing.T) {
 
 func BenchmarkConnect(b *testing.B) {
 	s, _, harness, _, _ := benchServer(b)
-	request := wire.ConnectRequest{HarnessPublicKey: testKey(b)}
+	request := wire.ConnectRequest{HarnessPublicKey: storetest.Key(b)}
 	b.ReportAllocs()
 	for b.Loop() {
 		if status, _, answer := s.post(b, "Bearer "+harness, "/cloud/environment/env/connect", request); status != 200 {
@@ -602,10 +609,10 @@ func BenchmarkConnect(b *testing.B) {
 
 func BenchmarkValidate(b *testing.B) {
 	s, executor, _, id, harnessID := benchServer(b)
-	key := testKey(b)
+	key := storetest.Key(b)
 	request := wire.ValidateRequest{
 		ExecutorRegistrationID: id, HarnessPublicKey: key,
-		HarnessKeyAuthorization: s.signer.Authorization("env", id, key, keyPrincipal+harnessID, time.Now().Add(time.Hour)),
+		HarnessKeyAuthorization: s.signer.Authorization("env", id, key, principal.KeyPrefix+harnessID, time.Now().Add(time.Hour)),
 	}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -617,11 +624,11 @@ func BenchmarkValidate(b *testing.B) {
 
 func benchServer(b *testing.B) (s *testServer, executor, harness, registrationID, harnessID string) {
 	b.Helper()
-	st, _ := openTestStore(b)
-	s = startServer(b, Config{Store: st, Limits: Limits{Requests: -1}, Logger: slog.New(slog.DiscardHandler)})
-	executor, _ = createKey(b, st, ticket.Executor, "*", Limits{})
-	harness, harnessID = createKey(b, st, ticket.Harness, "*", Limits{})
-	id, _ := s.mustRegister(b, executor, "env", testKey(b))
+	st, _ := storetest.Open(b)
+	s = startServer(b, Config{Store: st, Limits: principal.Limits{Requests: -1}, Logger: slog.New(slog.DiscardHandler)})
+	executor, _ = createKey(b, st, ticket.Executor, "*", principal.Limits{})
+	harness, harnessID = createKey(b, st, ticket.Harness, "*", principal.Limits{})
+	id, _ := s.mustRegister(b, executor, "env", storetest.Key(b))
 	s.goOnline(b, "env", id)
 	return s, executor, harness, id, harnessID
 }

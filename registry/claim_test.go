@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/frame"
 )
@@ -14,7 +15,7 @@ import (
 func (ts *relayServer) stranger() (e *end, again func() *end) {
 	ts.c.t.Helper()
 	other := ts.ticket(ticket.Harness)
-	other.Principal = ts.c.principal(Key{Role: string(ticket.Harness), Environments: "*"})
+	other.Principal = ts.c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
 	return ts.dial(other), func() *end { return ts.dial(other) }
 }
 

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/registry/wire"
 )
@@ -59,28 +61,31 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	servers, urls := startCluster(t, 3)
 	ctx := t.Context()
-	st, err := OpenStore(ctx, StoreConfig{URL: urls, Replicas: 3})
+	st, err := store.Open(ctx, store.Config{URL: urls, Replicas: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	for _, kv := range []jetstream.KeyValue{st.keys, st.identities, st.registrations, st.presence, st.nodes, st.secrets, st.replay, st.health} {
+	nc := storetest.Connect(t, urls)
+	for _, name := range []string{"keys", "identities", "registrations", "presence", "nodes", "secrets", "replay", "health"} {
+		kv := storetest.Bucket(t, nc, name)
 		status, err := kv.Status(ctx)
 		if err != nil || status.Config().Replicas != 3 {
 			t.Errorf("%s: %v, %v", kv.Bucket(), status, err)
 		}
 	}
+	nc.Close()
 	s := startServer(t, Config{Store: st})
-	executor, _ := createKey(t, st, ticket.Executor, "*", Limits{})
-	harness, _ := createKey(t, st, ticket.Harness, "*", Limits{})
-	id, _ := s.mustRegister(t, executor, "env", testKey(t))
+	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "*", principal.Limits{})
+	id, _ := s.mustRegister(t, executor, "env", storetest.Key(t))
 	s.goOnline(t, "env", id)
 
-	connected := st.conn().ConnectedServerName()
 	for _, server := range servers {
-		if server.Name() == connected {
+		if server.NumClients() > 0 { // only the store is connected
 			server.Shutdown()
 			server.WaitForShutdown()
+			break
 		}
 	}
 	for _, tt := range []struct {
@@ -88,8 +93,8 @@ func TestCluster(t *testing.T) {
 		body      any
 		wantCode  string // while it is away
 	}{
-		{harness, "env/connect", wire.ConnectRequest{HarnessPublicKey: testKey(t)}, codeUnavailable},
-		{executor, "env-2/register", registerBody(testKey(t)), wire.CodeAuthUnavailable},
+		{harness, "env/connect", wire.ConnectRequest{HarnessPublicKey: storetest.Key(t)}, codeUnavailable},
+		{executor, "env-2/register", registerBody(storetest.Key(t)), wire.CodeAuthUnavailable},
 	} {
 		for started := time.Now(); ; {
 			status, code, answer := s.post(t, "Bearer "+tt.key, wire.PathPrefix+tt.path, tt.body)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/frame"
 )
@@ -60,7 +61,7 @@ func TestStuckHarness(t *testing.T) {
 			e, h := s.executor(), other.harness()
 			opened(h, e, "innocent", 0)
 			slow := other.ticket(ticket.Harness)
-			slow.Principal = c.principal(Key{Role: string(ticket.Harness), Environments: "*"})
+			slow.Principal = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
 			payload := strings.Repeat("x", 61_000)
 			for round := range 5 {
 				stuck, stream := other.dialBuffered(other.url(slow), 0), fmt.Sprint("stuck ", round)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/wire"
 )
 
@@ -94,7 +95,7 @@ func TestRevoked(t *testing.T) {
 	s := c.server(Config{})
 	e, h := s.executor(), s.harness()
 	opened(h, e, "stream", 0)
-	if _, err := c.st.RevokeKey(t.Context(), c.harnessKey[len(keyPrincipal):]); err != nil {
+	if _, err := c.st.RevokeKey(t.Context(), c.harnessKey[len(principal.KeyPrefix):]); err != nil {
 		t.Fatal(err)
 	}
 	h.wantEnd()

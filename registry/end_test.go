@@ -84,7 +84,7 @@ func (ts *relayServer) harness() *end {
 func (c *cluster) waitOnline(node string) {
 	c.t.Helper()
 	c.eventually("the executor is online", func() bool {
-		p, ok, err := c.st.online(c.t.Context(), c.environmentID)
+		p, ok, err := c.st.Online(c.t.Context(), c.environmentID)
 		return err == nil && ok && p.Node == node
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/registry/rendezvous/notice"
+	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
@@ -16,17 +17,15 @@ import (
 // errReplaced is that an executor has a newer websocket.
 var errReplaced = errors.New("a newer websocket has taken its place")
 
-// What an executor's websocket waits for a store that does not answer.
-const (
-	onlinePatience = 15 * time.Second
-	storeRetry     = 250 * time.Millisecond
-)
+// onlinePatience is how long an executor's websocket waits for a store that does
+// not answer.
+const onlinePatience = 15 * time.Second
 
 // executor is the websocket of a registration's executor.
 type executor struct {
 	peer
-	seen     seen   // its registration, before the websocket was opened; protected by the mutex presenceMu of the meeting
-	revision uint64 // of its presence, 0 before it has one; protected by the mutex mu of the meeting
+	seen     store.Seen // its registration, before the websocket was opened; protected by the mutex presenceMu of the meeting
+	revision uint64     // of its presence, 0 before it has one; protected by the mutex mu of the meeting
 }
 
 // serve runs an executor's websocket until it ends.
@@ -48,7 +47,7 @@ func (e *executor) serve() {
 		close(online)
 	})
 	var refusal error
-	if !e.rs.s.store.alone() {
+	if !e.rs.s.store.Alone() {
 		// Other servers must have heard of it before they get its frames. Here
 		// harnesses find it already, and it answers them without the store.
 		refusal = <-online
@@ -73,7 +72,7 @@ func (e *executor) goOnline() error {
 	defer cancel()
 	for {
 		err := e.meeting.goOnline(e.rs.background, e)
-		if !errors.Is(err, errUnavailable) || !pause(ctx) {
+		if !errors.Is(err, store.ErrUnavailable) || !store.Pause(ctx) {
 			return err
 		}
 	}
@@ -82,19 +81,7 @@ func (e *executor) goOnline() error {
 // goOffline takes it back, however long the store does not answer: nobody else
 // may register for the environment until then.
 func (e *executor) goOffline() {
-	for again := false; !e.meeting.goOffline(e.rs.background, again) && pause(e.rs.background); again = true {
-	}
-}
-
-// pause waits before the store is asked again, and tells whether ctx lives.
-func pause(ctx context.Context) bool {
-	timer := time.NewTimer(storeRetry)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+	for again := false; !e.meeting.goOffline(e.rs.background, again) && store.Pause(e.rs.background); again = true {
 	}
 }
 
@@ -129,8 +116,8 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 		return errReplaced
 	}
 	reg := e.seen
-	e.seen = seen{} // by the next attempt it is old
-	revision, err := m.rs.s.store.setOnline(ctx, presence{
+	e.seen = store.Seen{} // by the next attempt it is old
+	revision, err := m.rs.s.store.SetOnline(ctx, store.Presence{
 		EnvironmentID:  m.environmentID,
 		RegistrationID: m.id,
 		Node:           m.rs.s.node,
@@ -160,14 +147,14 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 // again.
 func (m *meeting) reassert(ctx context.Context, e *executor) {
 	for {
-		p, _, found, err := get[presence](ctx, m.rs.s.store.presence, m.environmentID)
+		p, _, found, err := m.rs.s.store.Presence(ctx, m.environmentID)
 		if found && p.RegistrationID == m.id || !m.seats(e) {
 			return
 		}
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, errUnavailable) || !pause(ctx) {
+		if !errors.Is(err, store.ErrUnavailable) || !store.Pause(ctx) {
 			return
 		}
 	}
@@ -189,7 +176,7 @@ func (m *meeting) reassert(ctx context.Context, e *executor) {
 // on the same store, which has to know, too.
 func (rs *routes) isHere(registrationID string) bool {
 	revision, ok := rs.executorOf(registrationID)
-	return ok && (revision != 0 || rs.s.store.alone())
+	return ok && (revision != 0 || rs.s.store.Alone())
 }
 
 // hasExecutor tells whether the executor of a registration has a websocket here,
@@ -237,7 +224,7 @@ func (m *meeting) goOffline(ctx context.Context, again bool) (done bool) {
 	if !again {
 		m.rs.hop.broadcast(notice.Notice{Kind: notice.Offline, Registration: m.id, Revision: revision})
 	}
-	if err := m.rs.s.store.setOffline(ctx, m.environmentID, revision); err != nil {
+	if err := m.rs.s.store.SetOffline(ctx, m.environmentID, revision); err != nil {
 		m.rs.s.trouble.Do(func() {
 			m.rs.s.log.Warn("executor's presence stays in the store", "environment", m.environmentID, "registration", m.id, "error", err)
 		})
@@ -348,7 +335,7 @@ func (e *executor) forward(message *socket.Message) {
 		// The executor has come from another server, or the server of the harness
 		// has died: the harness will be heard of, or the stream ends. Until then it
 		// is one of the executor's.
-		if release, ok := e.rs.s.limits.stream(e.principal); ok {
+		if release, ok := e.rs.s.limits.Stream(e.principal); ok {
 			rt = m.add(string(f.StreamID))
 			rt.bill(e.principal.ID, release)
 			m.wait(rt)

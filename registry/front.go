@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/lobby"
+	"github.com/execagent/execagent/registry/principal"
 )
 
 // Bounds of one HTTP exchange. They end with the upgrade to a websocket.
@@ -40,7 +41,7 @@ const (
 // Front is the HTTP server of a [Server]. It knows strangers from principals:
 // those are few, and each answer to them ends their connection. The connection of
 // a request that was allowed stays open for the next one, and counts among the
-// connections that its principal may have ([Limits]), whoever comes through it
+// connections that its principal may have ([principal.Limits]), whoever comes through it
 // next: that of a proxy in front is used by many.
 type Front struct {
 	server   *Server
@@ -205,7 +206,7 @@ func (s *seat) dismiss(w http.ResponseWriter) {
 
 // know tells whether the connection may stay open after a request of the
 // principal. Then it has left the lobby.
-func (s *seat) know(p *principal) bool {
+func (s *seat) know(p *principal.Principal) bool {
 	if s == nil {
 		return true
 	}
@@ -214,7 +215,7 @@ func (s *seat) know(p *principal) bool {
 	if s.over || s.principal == p.ID {
 		return !s.over
 	}
-	release, ok := s.f.server.limits.keep(p)
+	release, ok := s.f.server.limits.Keep(p)
 	if !ok {
 		return false
 	}

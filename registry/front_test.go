@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/socket"
@@ -92,12 +94,12 @@ func (v *visitor) ask(method, path, authorization string, body any) (status int,
 // answer; that of who has stays open, until a stranger comes through it.
 func TestStrangersLeave(t *testing.T) {
 	t.Parallel()
-	st, _ := openTestStore(t)
+	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
 	front, address := startFront(t, s.Server)
-	executor, _ := createKey(t, st, ticket.Executor, "env", Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "env", principal.Limits{})
 	const api = wire.PathPrefix
-	register := registerBody(testKey(t))
+	register := registerBody(storetest.Key(t))
 	for _, tt := range []struct {
 		method, path, key string
 		status            int
@@ -140,7 +142,7 @@ func TestStrangersLeave(t *testing.T) {
 // without it.
 func TestAnsweredStrangersGo(t *testing.T) {
 	t.Parallel()
-	st, _ := openTestStore(t)
+	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
 	_, address := startFront(t, s.Server)
 	answered, silent := visit(t, address), visit(t, address)
@@ -173,14 +175,7 @@ func (f *Front) taken() int {
 }
 
 // kept is how many HTTP connections are counted for principals.
-func (s *testServer) kept() (n int) {
-	s.limits.mu.Lock()
-	defer s.limits.mu.Unlock()
-	for _, a := range s.limits.allowances {
-		n += a.kept
-	}
-	return n
-}
+func (s *testServer) kept() int { return s.limits.Usage("").Kept }
 
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
@@ -191,12 +186,12 @@ func eventually(t testing.TB, what string, condition func() bool) {
 // through a proxy as that of who has used it last.
 func TestKeptConnections(t *testing.T) {
 	t.Parallel()
-	st, _ := openTestStore(t)
+	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
 	front, address := startFront(t, s.Server)
-	few, fewID := createKey(t, st, ticket.Executor, "env", Limits{Connections: 2})
-	many, manyID := createKey(t, st, ticket.Executor, "env", Limits{})
-	body := registerBody(testKey(t))
+	few, fewID := createKey(t, st, ticket.Executor, "env", principal.Limits{Connections: 2})
+	many, manyID := createKey(t, st, ticket.Executor, "env", principal.Limits{})
+	body := registerBody(storetest.Key(t))
 	ask := func(v *visitor, key string, wantOver bool) {
 		t.Helper()
 		if status, over := v.ask("POST", wire.PathPrefix+"env/register", "Bearer "+key, body); status != 200 || over != wantOver {
@@ -204,9 +199,7 @@ func TestKeptConnections(t *testing.T) {
 		}
 	}
 	count := func(id string) int {
-		s.limits.mu.Lock()
-		defer s.limits.mu.Unlock()
-		return s.limits.allowances[keyPrincipal+id].kept
+		return s.limits.Usage(principal.KeyPrefix + id).Kept
 	}
 	first, second := visit(t, address), visit(t, address)
 	for range 3 {
@@ -232,10 +225,10 @@ func TestKeptConnections(t *testing.T) {
 // places of strangers by bodies that do not come.
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
-	st, _ := openTestStore(t)
+	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
 	front, address := startFront(t, s.Server)
-	key, _ := createKey(t, st, ticket.Executor, "env", Limits{Connections: 1})
+	key, _ := createKey(t, st, ticket.Executor, "env", principal.Limits{Connections: 1})
 	begin := func() <-chan int {
 		v := visit(t, address)
 		if _, err := fmt.Fprintf(v.conn, "POST %senv/register HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 6000\r\n\r\n{", wire.PathPrefix, key); err != nil {
@@ -273,7 +266,7 @@ func TestStrangersAreFew(t *testing.T) {
 	c := newCluster(t)
 	s := c.server(Config{})
 	front, address := startFront(t, s.Server)
-	executor, _ := createKey(t, c.st, ticket.Executor, "*", Limits{})
+	executor, _ := createKey(t, c.st, ticket.Executor, "*", principal.Limits{})
 	strangers := 8000
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -303,7 +296,7 @@ func TestStrangersAreFew(t *testing.T) {
 		})
 	}
 	most := 0
-	body := registerBody(testKey(t))
+	body := registerBody(storetest.Key(t))
 	for dialed.Load() < int32(strangers/crowds*crowds) && !t.Failed() {
 		// As ends do, until it works: in a crowd this fast one may be closed in its
 		// turn.

@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/registry/wire"
 )
@@ -85,7 +88,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	ctx := t.Context()
 	dir := filepath.Join(disk, "data")
-	st, err := OpenStore(ctx, StoreConfig{Dir: dir, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	st, err := store.Open(ctx, store.Config{Dir: dir, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,20 +97,20 @@ func TestDiskFull(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	c := newClusterOn(t, st, func() *Store { return st })
+	c := newClusterOn(t, st, dir, func() *store.Store { return st })
 	s := c.server(Config{})
 	web := &testServer{Server: s.Server, url: s.http.URL}
-	executor, _ := createKey(t, st, ticket.Executor, "*", Limits{})
-	harness, harnessID := createKey(t, st, ticket.Harness, "*", Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	harness, harnessID := createKey(t, st, ticket.Harness, "*", principal.Limits{})
 	var keys []string
 	for range 50 {
-		text, _ := createKey(t, st, ticket.Executor, "*", Limits{})
+		text, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
 		keys = append(keys, text)
 	}
-	known := testKey(t)
+	known := storetest.Key(t)
 	registered, _ := web.mustRegister(t, executor, "known", known)
 	e, h, own := s.executor(), s.harness(), s.ticket(ticket.Harness)
-	own.Principal = keyPrincipal + harnessID
+	own.Principal = principal.KeyPrefix + harnessID
 	revoked := s.dial(own)
 	opened(h, e, "plain", 0)
 	opened(h, e, "acknowledged", 1)
@@ -125,7 +128,7 @@ func TestDiskFull(t *testing.T) {
 		return response.StatusCode
 	}
 	register := func(environmentID string) (status int, code string) {
-		status, code, _ = web.post(t, "Bearer "+executor, "/cloud/environment/"+environmentID+"/register", registerBody(testKey(t)))
+		status, code, _ = web.post(t, "Bearer "+executor, "/cloud/environment/"+environmentID+"/register", registerBody(storetest.Key(t)))
 		return status, code
 	}
 	if got := readyz(); got != http.StatusOK {
@@ -147,7 +150,7 @@ func TestDiskFull(t *testing.T) {
 			// Nobody who has a websocket notices, and executors can be found.
 			exchange(h, e, "plain", 0)
 			exchange(h, e, "acknowledged", 1)
-			web.mustConnect(t, harness, c.environmentID, testKey(t))
+			web.mustConnect(t, harness, c.environmentID, storetest.Key(t))
 			again := s.dial(s.ticket(ticket.Executor))
 			h.wantReset("plain", resetExecutorGone)
 			revoked.wantEnd()
@@ -162,9 +165,9 @@ func TestDiskFull(t *testing.T) {
 			}
 		} else {
 			// Nobody but a command of the operator needs the disk.
-			beside, err := openBeside(t, dir), error(nil)
+			beside, err := storetest.Beside(t, dir), error(nil)
 			for n := 0; err == nil && n < 100; n++ {
-				_, _, err = beside.CreateKey(ctx, Key{Role: string(ticket.Executor), Environments: "*"})
+				_, _, err = beside.CreateKey(ctx, store.Key{Role: string(ticket.Executor), Environments: "*"})
 			}
 			if !errors.Is(err, syscall.ENOSPC) {
 				t.Errorf("creating a key beside the registry: %v", err)
@@ -174,7 +177,7 @@ func TestDiskFull(t *testing.T) {
 
 		began := time.Now()
 		c.eventually("an operator can make a key", func() bool {
-			_, _, err := st.CreateKey(ctx, Key{Role: string(ticket.Executor), Environments: "*"})
+			_, _, err := st.CreateKey(ctx, store.Key{Role: string(ticket.Executor), Environments: "*"})
 			return err == nil
 		})
 		c.eventually("it is ready", func() bool { return readyz() == http.StatusOK })
@@ -186,12 +189,12 @@ func TestDiskFull(t *testing.T) {
 			t.Errorf("registration %s is %s now", registered, id)
 		}
 		for _, key := range keys {
-			if _, err := st.authenticateKey(ctx, key); err != nil {
+			if _, err := st.AuthenticateKey(ctx, key); err != nil {
 				t.Fatal(err)
 			}
 		}
 		c.waitOnline(s.node)
-		web.mustConnect(t, harness, c.environmentID, testKey(t))
+		web.mustConnect(t, harness, c.environmentID, storetest.Key(t))
 		exchange(h, e, "plain", 0)
 		exchange(h, e, "acknowledged", 1)
 	}

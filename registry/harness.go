@@ -107,7 +107,7 @@ func (h *harness) forward(message *socket.Message) {
 // a request of its principal, since it makes the executor ask the registry. The
 // meeting's mutex is held.
 func (h *harness) handshake(rt *route) error {
-	if _, ok := h.rs.s.limits.request(h.principal); !ok {
+	if _, ok := h.rs.s.limits.Request(h.principal); !ok {
 		return errCrowded
 	}
 	if h.meeting.executor == nil {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/registry/wire"
 )
@@ -57,8 +58,8 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 		message := "ready\n"
 		if s.draining.Load() {
 			status, message = http.StatusServiceUnavailable, "draining\n"
-		} else if s.store.ready(r.Context(), s.node) != nil { // which has logged why
-			status, message = http.StatusServiceUnavailable, errUnavailable.Error()+"\n"
+		} else if s.store.Ready(r.Context(), s.node) != nil { // which has logged why
+			status, message = http.StatusServiceUnavailable, store.ErrUnavailable.Error()+"\n"
 		}
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(message))

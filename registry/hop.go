@@ -68,7 +68,7 @@ type hop struct {
 
 // openHop has a context with a deadline.
 func openHop(ctx context.Context, rs *routes) (*hop, error) {
-	h := &hop{rs: rs, conn: rs.s.store.conn(), node: rs.s.node, heard: make(map[string]time.Time), missed: make(chan struct{}, 1)}
+	h := &hop{rs: rs, conn: rs.s.store.Conn(), node: rs.s.node, heard: make(map[string]time.Time), missed: make(chan struct{}, 1)}
 	var err error
 	if h.own, err = h.subscribe(hopSubject + "." + h.node + ".>"); err != nil {
 		return nil, err

@@ -9,57 +9,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/registry/rendezvous/notice"
+	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
-
-// startNATS starts a server of its own; port 0 is any.
-func startNATS(t testing.TB, dir string, port int) *server.Server {
-	t.Helper()
-	if port == 0 {
-		port = server.RANDOM_PORT
-	}
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	if !s.ReadyForConnections(soon) {
-		t.Fatal("NATS does not start")
-	}
-	return s
-}
-
-func openTestURL(t testing.TB, url string) *Store {
-	t.Helper()
-	st, err := OpenStore(t.Context(), StoreConfig{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return st
-}
 
 // TestNATSRestart: streams inside one server do not notice; between servers those
 // go on that acknowledge, and the others are reset.
 func TestNATSRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	ns := startNATS(t, dir, 0)
-	defer func() { ns.Shutdown(); ns.WaitForShutdown() }()
+	ns := storetest.NATS(t, dir, 0)
+	defer func() { storetest.Stop(ns) }()
 	url := ns.ClientURL()
 	port := ns.Addr().(*net.TCPAddr).Port
-	c := newClusterOn(t, openTestURL(t, url), func() *Store { return openTestURL(t, url) })
+	c := newClusterOn(t, storetest.At(t, url), url, func() *store.Store { return storetest.At(t, url) })
 	a, b := c.server(Config{}), c.server(Config{})
 	e := a.executor()
 	local, plain, far := a.harness(), b.harness(), b.harness()
@@ -67,12 +37,11 @@ func TestNATSRestart(t *testing.T) {
 	opened(plain, e, "plain", 0)
 	opened(far, e, "acknowledged", 1)
 
-	ns.Shutdown()
-	ns.WaitForShutdown()
+	storetest.Stop(ns)
 	exchange(local, e, "local", 0)
 	exchange(local, e, "local", 0)
 	far.sendFrame(acked(data("acknowledged", 1, "lost"), 1))
-	ns = startNATS(t, dir, port)
+	ns = storetest.NATS(t, dir, port)
 
 	// Who is the first to notice gives the reason.
 	e.wantAnyReset("plain", resetRouteLost, resetHarnessGone)
@@ -204,9 +173,7 @@ func TestForgotten(t *testing.T) {
 			h.routes.hop.tell(x.node, notice.Notice{Kind: notice.Detach, Registration: h.c.registration.ID, Stream: "plain"})
 		}},
 		{"the presence", func(x, h *relayServer) {
-			if err := h.store.presence.Purge(h.c.t.Context(), h.c.environmentID); err != nil {
-				h.c.t.Error(err)
-			}
+			h.c.forget(h.c.environmentID)
 			x.routes.hop.beginAnew()
 			h.routes.hop.beginAnew()
 		}},
@@ -244,7 +211,7 @@ func (ts *relayServer) hears(other *relayServer) bool {
 
 func presenceRevision(c *cluster) uint64 {
 	c.t.Helper()
-	_, revision, _, err := get[presence](c.t.Context(), c.st.presence, c.environmentID)
+	_, revision, _, err := c.st.Presence(c.t.Context(), c.environmentID)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -280,7 +247,7 @@ func TestPresenceOrder(t *testing.T) {
 	opened(h, e, "stream", 0)
 	m := s.routes.find(c.registration.ID)
 	defer s.routes.leave(m)
-	nc := c.st.conn()
+	nc := c.nats()
 	for _, text := range []string{
 		`{"kind":"online","registration":%q,"revision":1}`, `{"kind":"offline","registration":%q,"revision":1}`,
 		`{"kind":"absent","registration":%q}`, `{"kind":"moved","registration":%q,"stream":"stream"}`,
@@ -307,11 +274,12 @@ func TestPresenceOrder(t *testing.T) {
 func TestNoLeak(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	func() {
-		st, err := OpenStore(t.Context(), StoreConfig{Dir: t.TempDir() + "/data"})
+		dir := t.TempDir() + "/data"
+		st, err := store.Open(t.Context(), store.Config{Dir: dir})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := newClusterOn(t, st, func() *Store { return st })
+		c := newClusterOn(t, st, dir, func() *store.Store { return st })
 		a, b := c.server(Config{}), c.server(Config{})
 		e, h := a.executor(), b.harness()
 		opened(h, e, "plain", 0)

@@ -3,9 +3,9 @@ package registry
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/execagent/execagent/registry/rendezvous/notice"
+	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
@@ -313,7 +313,7 @@ func (rs *routes) locateOrLog(m *meeting) (again bool) {
 	rs.s.trouble.Do(func() {
 		rs.s.log.Warn("looking for an executor", "environment", m.environmentID, "registration", m.id, "error", err)
 	})
-	return errors.Is(err, errUnavailable)
+	return errors.Is(err, store.ErrUnavailable)
 }
 
 // locateLater looks for an executor without holding up the caller, who is in the
@@ -334,7 +334,7 @@ func (rs *routes) locateLater(m *meeting) {
 		// leader takes some seconds.
 		ctx, cancel := context.WithTimeout(rs.background, rs.s.grace)
 		defer cancel()
-		for rs.locateOrLog(m) && !m.isOnline() && pause(ctx) {
+		for rs.locateOrLog(m) && !m.isOnline() && store.Pause(ctx) {
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -345,18 +345,18 @@ func (rs *routes) locateLater(m *meeting) {
 // locate asks the store where the executor is.
 func (rs *routes) locate(ctx context.Context, m *meeting) error {
 	st := rs.s.store
-	p, revision, found, err := get[presence](ctx, st.presence, m.environmentID)
+	p, revision, found, err := st.Presence(ctx, m.environmentID)
 	if err != nil || !found || p.RegistrationID != m.id {
 		return err
 	}
 	if p.Node == rs.s.node {
 		if m.seats(nil) {
 			// It could not be taken back when its websocket ended.
-			return st.setOffline(ctx, m.environmentID, revision)
+			return st.SetOffline(ctx, m.environmentID, revision)
 		}
 		return nil
 	}
-	_, _, alive, err := get[time.Time](ctx, st.nodes, p.Node)
+	alive, err := st.Alive(ctx, p.Node)
 	if err == nil && alive {
 		m.appeared(p.Node, revision)
 	}

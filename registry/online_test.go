@@ -6,7 +6,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/rendezvous/notice"
+	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/registry/wire"
 )
@@ -16,13 +19,13 @@ import (
 // it counts once it is noted.
 func TestOnlineAtOnce(t *testing.T) {
 	t.Parallel()
-	st, dir := openTestStore(t)
-	stores := []*Store{openBeside(t, dir), st}
-	c := newClusterOn(t, st, func() *Store { return stores[len(stores)-1] })
+	st, dir := storetest.Open(t)
+	stores := []*store.Store{storetest.Beside(t, dir), st}
+	c := newClusterOn(t, st, dir, func() *store.Store { return stores[len(stores)-1] })
 	s := c.server(Config{})
 	stores = stores[:1]
 	other := c.server(Config{})
-	harness, _ := createKey(t, st, ticket.Harness, "*", Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "*", principal.Limits{})
 	web := func(ts *relayServer) *testServer { return &testServer{Server: ts.Server, url: ts.http.URL} }
 
 	m := s.routes.enter(c.environmentID, c.registration.ID)
@@ -32,16 +35,16 @@ func TestOnlineAtOnce(t *testing.T) {
 	defer unlock()
 	e := s.dial(s.ticket(ticket.Executor))
 	c.eventually("the executor has a seat", m.isOnline)
-	web(s).mustConnect(t, harness, c.environmentID, testKey(t))
+	web(s).mustConnect(t, harness, c.environmentID, storetest.Key(t))
 	h := s.harness()
 	opened(h, e, "stream", 1)
 	if status, code, _ := web(other).post(t, "Bearer "+harness, wire.PathPrefix+c.environmentID+"/connect",
-		wire.ConnectRequest{HarnessPublicKey: testKey(t)}); status != http.StatusConflict || code != wire.CodeEnvironmentOffline {
+		wire.ConnectRequest{HarnessPublicKey: storetest.Key(t)}); status != http.StatusConflict || code != wire.CodeEnvironmentOffline {
 		t.Errorf("at another server: %d %s", status, code)
 	}
 	unlock()
 	c.waitOnline(s.node)
-	web(other).mustConnect(t, harness, c.environmentID, testKey(t))
+	web(other).mustConnect(t, harness, c.environmentID, storetest.Key(t))
 	opened(other.harness(), e, "other", 1)
 	exchange(h, e, "stream", 1)
 }
@@ -52,14 +55,15 @@ func TestOnlineExchanges(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s := c.server(Config{})
-	all, err := c.st.conn().SubscribeSync(">")
+	nc := c.nats()
+	all, err := nc.SubscribeSync(">")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.st.conn().Flush(); err != nil {
+	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	online, err := c.st.conn().SubscribeSync(hopSubject)
+	online, err := nc.SubscribeSync(hopSubject)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,8 +109,8 @@ func TestTaken(t *testing.T) {
 	t.Parallel()
 	t.Run("embedded store", func(t *testing.T) {
 		t.Parallel()
-		st, _ := openTestStore(t)
-		taken(t, newClusterOn(t, st, func() *Store { return st }))
+		st, dir := storetest.Open(t)
+		taken(t, newClusterOn(t, st, dir, func() *store.Store { return st }))
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
@@ -116,12 +120,12 @@ func TestTaken(t *testing.T) {
 
 func taken(t *testing.T, c *cluster) {
 	s, st := c.server(Config{}), c.st
-	key, _ := createKey(t, st, ticket.Executor, "*", Limits{})
+	key, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
 	refused := func(when string) {
 		t.Helper()
 		web := &testServer{Server: s.Server, url: s.http.URL}
 		if status, code, _ := web.post(t, "Bearer "+key, wire.PathPrefix+c.environmentID+"/register",
-			registerBody(testKey(t))); status != http.StatusServiceUnavailable || code != wire.CodeConflict {
+			registerBody(storetest.Key(t))); status != http.StatusServiceUnavailable || code != wire.CodeConflict {
 			t.Errorf("another key registers %s: %d %s", when, status, code)
 		}
 	}
@@ -135,9 +139,7 @@ func taken(t *testing.T, c *cluster) {
 	refused("before the store knows of the executor")
 	unlock()
 	c.waitOnline(s.node)
-	if err := st.presence.Purge(t.Context(), c.environmentID); err != nil { // as when it was opened again
-		t.Fatal(err)
-	}
+	c.forget(c.environmentID)
 	refused("after the store has forgotten the executor")
 	opened(s.harness(), e, "stream", 0)
 }
@@ -151,9 +153,7 @@ func TestTakenOver(t *testing.T) {
 	old := s.executor()
 	m := s.routes.find(c.registration.ID)
 	defer s.routes.leave(m)
-	if err := c.st.presence.Purge(t.Context(), c.environmentID); err != nil {
-		t.Fatal(err)
-	}
+	c.forget(c.environmentID)
 	c.registration = c.register(c.environmentID)
 	s.executor()
 	m.mu.Lock()

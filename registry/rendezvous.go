@@ -10,6 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/execagent/execagent/registry/limits"
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/socket"
@@ -28,7 +31,7 @@ type peer struct {
 	rs        *routes
 	role      ticket.Role
 	meeting   *meeting
-	principal *principal
+	principal *principal.Principal
 	socket    *socket.Socket
 	control   *socket.Lane // for resets whose stream is stuck
 	release   func()       // gives the principal's place for a websocket back
@@ -70,13 +73,13 @@ func (s *Server) serveRendezvous(w http.ResponseWriter, r *http.Request) {
 
 // admit finds out what the request may, without a word to the store before the
 // signature is known to be good. The ticket in a refusal is empty unless it is.
-func (s *Server) admit(r *http.Request) (*principal, ticket.Ticket, seen, *refusal) {
+func (s *Server) admit(r *http.Request) (*principal.Principal, ticket.Ticket, store.Seen, *refusal) {
 	if s.draining.Load() {
-		return nil, ticket.Ticket{}, seen{}, &refusal{http.StatusServiceUnavailable, rejectDraining}
+		return nil, ticket.Ticket{}, store.Seen{}, &refusal{http.StatusServiceUnavailable, rejectDraining}
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, ticket.Ticket{}, seen{}, &refusal{http.StatusBadRequest, ticket.RejectMalformedQuery}
+		return nil, ticket.Ticket{}, store.Seen{}, &refusal{http.StatusBadRequest, ticket.RejectMalformedQuery}
 	}
 	t, rejection := s.signer.Open(query, time.Now())
 	if rejection != "" {
@@ -84,30 +87,30 @@ func (s *Server) admit(r *http.Request) (*principal, ticket.Ticket, seen, *refus
 		if !ok {
 			status = http.StatusBadRequest
 		}
-		return nil, ticket.Ticket{}, seen{}, &refusal{status, rejection}
+		return nil, ticket.Ticket{}, store.Seen{}, &refusal{status, rejection}
 	}
 	if !wire.ValidEnvironmentID(t.EnvironmentID) || !validSubject(t.RegistrationID) {
-		return nil, ticket.Ticket{}, seen{}, &refusal{http.StatusBadRequest, ticket.RejectMalformedQuery}
+		return nil, ticket.Ticket{}, store.Seen{}, &refusal{http.StatusBadRequest, ticket.RejectMalformedQuery}
 	}
 	unavailable := &refusal{http.StatusServiceUnavailable, rejectRouteUnavailable}
-	var p *principal
+	var p *principal.Principal
 	var found bool
 	var findErr error
 	var wg sync.WaitGroup
-	wg.Go(func() { p, found, findErr = s.store.principal(r.Context(), t.Principal) })
-	reg, registered, err := s.store.see(r.Context(), t.EnvironmentID)
+	wg.Go(func() { p, found, findErr = s.store.Principal(r.Context(), t.Principal) })
+	reg, registered, err := s.store.See(r.Context(), t.EnvironmentID)
 	wg.Wait()
 	switch {
 	case findErr != nil:
 		s.trouble.Do(func() { s.log.Warn("looking for a principal", "error", findErr) })
-		return nil, t, seen{}, unavailable
-	case !found || !p.may(t.Role, t.EnvironmentID):
-		return nil, t, seen{}, &refusal{http.StatusForbidden, ticket.RejectInvalidRole}
+		return nil, t, store.Seen{}, unavailable
+	case !found || !p.May(t.Role, t.EnvironmentID):
+		return nil, t, store.Seen{}, &refusal{http.StatusForbidden, ticket.RejectInvalidRole}
 	case err != nil:
 		s.trouble.Do(func() { s.log.Warn("looking for a registration", "environment", t.EnvironmentID, "error", err) })
-		return nil, t, seen{}, unavailable
+		return nil, t, store.Seen{}, unavailable
 	case !registered || reg.ID != t.RegistrationID:
-		return nil, t, seen{}, &refusal{http.StatusGone, rejectUnknownRoute}
+		return nil, t, store.Seen{}, &refusal{http.StatusGone, rejectUnknownRoute}
 	}
 	return p, t, reg, nil
 }
@@ -121,8 +124,8 @@ func validSubject(id string) bool {
 
 // welcome upgrades the request and leaves its websocket to a goroutine. Without
 // a refusal it has answered.
-func (rs *routes) welcome(w http.ResponseWriter, r *http.Request, who *principal, t ticket.Ticket, reg seen) *refusal {
-	release, ok := rs.s.limits.connect(who)
+func (rs *routes) welcome(w http.ResponseWriter, r *http.Request, who *principal.Principal, t ticket.Ticket, reg store.Seen) *refusal {
+	release, ok := rs.s.limits.Connect(who)
 	if !ok {
 		// The reference executor would end if registering again met a 429.
 		if t.Role == ticket.Executor {
@@ -139,13 +142,13 @@ func (rs *routes) welcome(w http.ResponseWriter, r *http.Request, who *principal
 		}
 	}
 	var err error
-	if p.socket, err = socket.Upgrade(w, r, socket.Config{Large: rs.s.limits.large(who)}); err != nil {
+	if p.socket, err = socket.Upgrade(w, r, socket.Config{Large: rs.s.limits.Large(who)}); err != nil {
 		p.quit()
 		rs.s.tell(slog.LevelInfo, "websocket not opened", t.EnvironmentID, t.RegistrationID, t.Principal, "error", err)
 		return nil
 	}
 	p.control = p.socket.NewLane(0)
-	p.control.Share(rs.s.limits.share(who.ID))
+	p.control.Share(rs.s.limits.Share(who.ID))
 	if t.Role == ticket.Executor {
 		e := &executor{peer: p, seen: reg}
 		rs.start(&e.peer, e.serve)
@@ -226,7 +229,7 @@ func (p *peer) read(forward func(*socket.Message)) error {
 				warned = true
 			}
 			// It may have been as large as any.
-			if err := s.limits.bytes(p.socket.Done(), p.principal, socket.MaxMessage); err != nil {
+			if err := s.limits.Bytes(p.socket.Done(), p.principal, socket.MaxMessage); err != nil {
 				return cmp.Or(p.socket.Err(), err)
 			}
 			continue
@@ -235,7 +238,7 @@ func (p *peer) read(forward func(*socket.Message)) error {
 			return err
 		}
 		n := len(message.Bytes)
-		if err := s.limits.bytes(p.socket.Done(), p.principal, n+frameCost); err != nil {
+		if err := s.limits.Bytes(p.socket.Done(), p.principal, n+limits.FrameCost); err != nil {
 			message.Release()
 			return cmp.Or(p.socket.Err(), err)
 		}
@@ -262,7 +265,7 @@ func (p *peer) info(message string) { p.tell(slog.LevelInfo, message) }
 // ended logs the end of a websocket.
 func (p *peer) ended(message string, err error) {
 	level := slog.LevelInfo
-	if errors.Is(err, errUnavailable) {
+	if errors.Is(err, store.ErrUnavailable) {
 		level = slog.LevelWarn
 	}
 	p.tell(level, message, "error", err)

@@ -17,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
@@ -26,10 +29,10 @@ import (
 func benchEnds(b *testing.B, servers int, ack uint32) (h, e *socket.Socket) {
 	b.Helper()
 	c := newCluster(b)
-	s := c.server(Config{Limits: Limits{Bytes: -1}})
+	s := c.server(Config{Limits: principal.Limits{Bytes: -1}})
 	other := s
 	if servers == 2 {
-		other = c.server(Config{Limits: Limits{Bytes: -1}})
+		other = c.server(Config{Limits: principal.Limits{Bytes: -1}})
 	}
 	dial := func(ts *relayServer, r ticket.Role) *socket.Socket {
 		end, err := socket.Dial(b.Context(), ts.url(ts.ticket(r)), nil, socket.Config{})
@@ -166,8 +169,8 @@ func TestIdleExecutors(t *testing.T) {
 	if testing.Short() || builtWithRace() {
 		t.Skip("measures memory and time")
 	}
-	st, _ := openTestStore(t)
-	c := newClusterOn(t, st, func() *Store { return st })
+	st, dir := storetest.Open(t)
+	c := newClusterOn(t, st, dir, func() *store.Store { return st })
 	s, err := New(t.Context(), Config{Store: st})
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +197,7 @@ func TestIdleExecutors(t *testing.T) {
 		defer conns[i].Close()
 	}
 	c.eventually("all are online", func() bool {
-		all, err := st.presences(t.Context())
+		all, err := st.Environments(t.Context())
 		return err == nil && len(all) == idleExecutors
 	})
 	t.Logf("%d executors connected in %v", idleExecutors, time.Since(started).Round(time.Millisecond))

@@ -13,6 +13,10 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/nats-io/nats.go"
 
+	"github.com/execagent/execagent/registry/limits"
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/socket"
@@ -23,12 +27,13 @@ const soon = 3 * time.Minute
 
 // cluster is what servers on one NATS have in common.
 type cluster struct {
-	t    testing.TB
-	open func() *Store // another process's store on it
-	st   *Store        // for the test itself
+	t     testing.TB
+	open  func() *store.Store // another process's store on it
+	st    *store.Store        // for the test itself
+	where string              // is its NATS, see storetest.Connect
 
 	environmentID string
-	registration  registration
+	registration  store.Registration
 	executorKey   string // principal ids
 	harnessKey    string
 	servers       []*relayServer
@@ -36,53 +41,55 @@ type cluster struct {
 
 // newCluster has one environment, env, with a registered executor.
 func newCluster(t testing.TB) *cluster {
-	st, _ := openTestStore(t)
-	return newClusterOn(t, st, func() *Store { return openNear(t, st) })
+	ns := storetest.NATS(t, t.TempDir(), 0)
+	t.Cleanup(func() { storetest.Stop(ns) })
+	url := ns.ClientURL()
+	return newClusterOn(t, storetest.At(t, url), url, func() *store.Store { return storetest.At(t, url) })
 }
 
-// openNear is another process's store, but for the way to the NATS server: that of
-// openBeside is slow for all the frames of a test.
-func openNear(t testing.TB, st *Store) *Store {
-	t.Helper()
-	nc, err := connectNATS(t.Context(), nats.DefaultURL, st.log, nats.InProcessServer(st.embedded))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	near := &Store{nc: nc, log: st.log}
-	if near.buckets, err = openBuckets(t.Context(), nc, 0, true); err != nil {
-		t.Fatal(err)
-	}
-	return near
-}
-
-func newClusterOn(t testing.TB, st *Store, open func() *Store) *cluster {
-	c := &cluster{t: t, st: st, open: open, environmentID: "env"}
-	c.executorKey = c.principal(Key{Role: string(ticket.Executor), Environments: "*"})
-	c.harnessKey = c.principal(Key{Role: string(ticket.Harness), Environments: "*"})
+// newClusterOn is newCluster with the stores of the test; where is the URL or the
+// folder of st.
+func newClusterOn(t testing.TB, st *store.Store, where string, open func() *store.Store) *cluster {
+	c := &cluster{t: t, st: st, where: where, open: open, environmentID: "env"}
+	c.executorKey = c.principal(store.Key{Role: string(ticket.Executor), Environments: "*"})
+	c.harnessKey = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
 	c.registration = c.register("env")
 	return c
 }
 
-func (c *cluster) principal(k Key) string {
+// nats is a connection beside those of the stores.
+func (c *cluster) nats() *nats.Conn {
 	c.t.Helper()
-	err := persist(c.t.Context(), func() (err error) {
+	return storetest.Connect(c.t, c.where)
+}
+
+// forget makes the store forget who is online, as when it was opened again.
+func (c *cluster) forget(environmentID string) {
+	c.t.Helper()
+	if err := storetest.Bucket(c.t, c.nats(), "presence").Purge(c.t.Context(), environmentID); err != nil {
+		c.t.Error(err)
+	}
+}
+
+func (c *cluster) principal(k store.Key) string {
+	c.t.Helper()
+	err := store.Persist(c.t.Context(), func() (err error) {
 		_, k, err = c.st.CreateKey(c.t.Context(), k)
 		return err
 	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return keyPrincipal + k.ID
+	return principal.KeyPrefix + k.ID
 }
 
-func (c *cluster) register(environmentID string) registration {
+func (c *cluster) register(environmentID string) store.Registration {
 	c.t.Helper()
-	var reg registration
+	var reg store.Registration
 	var conflict bool
-	key := testKey(c.t)
-	err := persist(c.t.Context(), func() (err error) {
-		reg, conflict, err = c.st.register(c.t.Context(), environmentID, key, c.executorKey, always, never)
+	key := storetest.Key(c.t)
+	err := store.Persist(c.t.Context(), func() (err error) {
+		reg, conflict, err = c.st.Register(c.t.Context(), environmentID, key, c.executorKey, always, never)
 		return err
 	})
 	if err != nil || conflict {
@@ -171,7 +178,7 @@ func TestRejection(t *testing.T) {
 	if err := draining.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	full := c.server(Config{Limits: Limits{Connections: 1}})
+	full := c.server(Config{Limits: principal.Limits{Connections: 1}})
 	full.dial(full.ticket(ticket.Executor))
 	c.waitOnline(full.node)
 	full.harness()
@@ -192,9 +199,9 @@ func TestRejection(t *testing.T) {
 		return u.String()
 	}
 	other := c.register("other")
-	narrow := c.principal(Key{Role: string(ticket.Executor), Environments: "prod-*"})
-	revoked := c.principal(Key{Role: string(ticket.Executor), Environments: "*"})
-	if _, err := c.st.RevokeKey(t.Context(), strings.TrimPrefix(revoked, keyPrincipal)); err != nil {
+	narrow := c.principal(store.Key{Role: string(ticket.Executor), Environments: "prod-*"})
+	revoked := c.principal(store.Key{Role: string(ticket.Executor), Environments: "*"})
+	if _, err := c.st.RevokeKey(t.Context(), strings.TrimPrefix(revoked, principal.KeyPrefix)); err != nil {
 		t.Fatal(err)
 	}
 	offline := s.ticket(ticket.Harness)
@@ -292,10 +299,10 @@ func TestWebsocketsComeAndGo(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	const most = 5
-	s := c.server(Config{Limits: Limits{Connections: most, RequestBurst: most, Requests: 1e-6}})
+	s := c.server(Config{Limits: principal.Limits{Connections: most, RequestBurst: most, Requests: 1e-6}})
 	e := s.executor()
 	busy := s.ticket(ticket.Harness)
-	busy.Principal = c.principal(Key{Role: string(ticket.Harness), Environments: "*"})
+	busy.Principal = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
 	for range most {
 		s.dial(busy).socket.Close()
 	}
@@ -315,12 +322,10 @@ func TestWebsocketsComeAndGo(t *testing.T) {
 func TestFramesCount(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{Limits: Limits{Bytes: 1}}) // and minByteBurst at once
+	s := c.server(Config{Limits: principal.Limits{Bytes: 1}}) // and limits.MinByteBurst at once
 	e := s.executor()
 	left := func(id string) int {
-		s.limits.mu.Lock()
-		defer s.limits.mu.Unlock()
-		return int(s.limits.allowances[id].bytes.Tokens())
+		return int(s.limits.Allowance(id).Bytes.Tokens())
 	}
 	h := s.harness()
 	opened(h, e, "stream", 0)
@@ -328,12 +333,12 @@ func TestFramesCount(t *testing.T) {
 	for n := range uint32(frames) {
 		e.want(h.sendFrame(data("stream", n, "x")))
 	}
-	if n := left(c.harnessKey); n > minByteBurst-frames*frameCost {
-		t.Errorf("%d frames have left %d of %d bytes", frames, n, minByteBurst)
+	if n := left(c.harnessKey); n > limits.MinByteBurst-frames*limits.FrameCost {
+		t.Errorf("%d frames have left %d of %d bytes", frames, n, limits.MinByteBurst)
 	}
 
 	k := s.ticket(ticket.Harness)
-	k.Principal = c.principal(Key{Role: string(ticket.Harness), Environments: "*"})
+	k.Principal = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
 	ws, _, err := websocket.DefaultDialer.Dial(s.url(k), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -350,8 +355,8 @@ func TestFramesCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.want(last.Append(nil))
-	if n := left(k.Principal); n > minByteBurst-texts*socket.MaxMessage {
-		t.Errorf("%d texts have left %d of %d bytes", texts, n, minByteBurst)
+	if n := left(k.Principal); n > limits.MinByteBurst-texts*socket.MaxMessage {
+		t.Errorf("%d texts have left %d of %d bytes", texts, n, limits.MinByteBurst)
 	}
 }
 
@@ -363,17 +368,21 @@ func TestHalfMessages(t *testing.T) {
 	s := c.server(Config{})
 	e, h := s.executor(), s.harness()
 	opened(h, e, "stream", 0)
-	large := s.limits.large(&principal{ID: c.harnessKey})
-	for range maxLarge { // as halves of messages do
+	large := s.limits.Large(&principal.Principal{ID: c.harnessKey})
+	for range limits.MaxLarge { // as halves of messages do
 		large <- struct{}{}
 	}
 	long := strings.Repeat("x", 60_000)
 	late := h.sendFrame(data("stream", 1, long))
 	k := s.ticket(ticket.Harness)
-	k.Principal = c.principal(Key{Role: string(ticket.Harness), Environments: "*"})
+	k.Principal = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
 	other := s.dial(k)
 	opened(other, e, "of others", 0)
 	e.want(other.sendFrame(data("of others", 1, long)))
 	<-large
 	e.want(late)
 }
+
+func always() bool { return true }
+
+func never(string) bool { return false }

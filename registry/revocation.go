@@ -2,10 +2,7 @@ package registry
 
 import (
 	"context"
-	"errors"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/registry/wire"
@@ -16,53 +13,6 @@ import (
 // not answer, while this server does not hear of it, or just as the websocket
 // opens.
 const auditInterval = time.Minute
-
-// revocations hear of changed keys and identities, by whichever process.
-type revocations struct {
-	keys, identities jetstream.KeyWatcher
-}
-
-// watchRevocations listens from now on, until ctx ends; run or stop must
-// be called.
-func (st *Store) watchRevocations(ctx context.Context) (*revocations, error) {
-	keys, err := st.keys.WatchAll(ctx, jetstream.UpdatesOnly())
-	if err != nil {
-		return nil, unavailable("watching keys", err)
-	}
-	identities, err := st.identities.WatchAll(ctx, jetstream.UpdatesOnly())
-	if err != nil {
-		return nil, errors.Join(unavailable("watching identities", err), keys.Stop())
-	}
-	return &revocations{keys: keys, identities: identities}, nil
-}
-
-// run calls changed with the id of every principal whose key or identity was
-// written or removed, one after the other, until ctx or the connection to NATS
-// ends.
-func (r *revocations) run(ctx context.Context, changed func(principalID string)) {
-	defer func() { _ = r.stop() }() // fails only when the connection has ended, and the watch with it
-	for {
-		var id string
-		select {
-		case <-ctx.Done():
-			return
-		case entry, ok := <-r.keys.Updates():
-			if !ok {
-				return
-			}
-			id = keyPrincipal + entry.Key()
-		case entry, ok := <-r.identities.Updates():
-			if !ok {
-				return
-			}
-			id = agentPrincipal + runtimeID(entry.Key())
-		}
-		changed(id) // what the entry says may be old by now
-	}
-}
-
-// stop is for a watch that does not run.
-func (r *revocations) stop() error { return errors.Join(r.keys.Stop(), r.identities.Stop()) }
 
 // audit looks at all principals again and again until ctx ends.
 func (rs *routes) audit(ctx context.Context) {
@@ -111,7 +61,7 @@ func (rs *routes) review(ctx context.Context, principalID string) {
 		}
 	})
 	for id, has := range all {
-		now, found, err := rs.s.store.principal(ctx, id)
+		now, found, err := rs.s.store.Principal(ctx, id)
 		if err != nil {
 			if ctx.Err() == nil {
 				rs.s.log.Warn("looking for revoked principals", "error", err)
@@ -119,12 +69,12 @@ func (rs *routes) review(ctx context.Context, principalID string) {
 			return
 		}
 		for _, m := range has.meetings {
-			if !found || !now.may(ticket.Harness, m.environmentID) {
+			if !found || !now.May(ticket.Harness, m.environmentID) {
 				m.revoke(id)
 			}
 		}
 		for _, p := range has.peers {
-			if !found || !now.may(p.role, p.meeting.environmentID) {
+			if !found || !now.May(p.role, p.meeting.environmentID) {
 				p.kick("its principal may not have it any more")
 			}
 		}

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
@@ -23,7 +26,7 @@ func TestExpired(t *testing.T) {
 	s := c.server(Config{})
 	expires := time.Now().Add(4 * time.Second)
 	valid := c.harnessKey
-	c.harnessKey = c.principal(Key{Role: string(ticket.Harness), Environments: "*", Expires: expires})
+	c.harnessKey = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*", Expires: expires})
 	e, h := s.executor(), s.harness()
 	opened(h, e, "stream", 0)
 	c.harnessKey = valid
@@ -59,7 +62,7 @@ func TestRevokedHarness(t *testing.T) {
 					delete(want, "plain")
 					c.eventually("the harness is gone", func() bool { return last.metrics.harnesses.Load() == 1 })
 				}
-				if _, err := c.st.RevokeKey(t.Context(), strings.TrimPrefix(c.harnessKey, keyPrincipal)); err != nil {
+				if _, err := c.st.RevokeKey(t.Context(), strings.TrimPrefix(c.harnessKey, principal.KeyPrefix)); err != nil {
 					t.Fatal(err)
 				}
 				for len(want) > 0 {
@@ -118,7 +121,7 @@ func TestRevokedWhileExecutorIsAway(t *testing.T) {
 					return true
 				})
 			}
-			if _, err := c.st.RevokeKey(t.Context(), strings.TrimPrefix(c.harnessKey, keyPrincipal)); err != nil {
+			if _, err := c.st.RevokeKey(t.Context(), strings.TrimPrefix(c.harnessKey, principal.KeyPrefix)); err != nil {
 				t.Fatal(err)
 			}
 			h.wantEnd()
@@ -153,13 +156,13 @@ func TestNarrowed(t *testing.T) {
 	s := c.server(Config{})
 	add := func(environments string) {
 		t.Helper()
-		identity := Identity{RuntimeID: "agent", PublicKey: make([]byte, ed25519.PublicKeySize), Environments: environments}
+		identity := store.Identity{RuntimeID: "agent", PublicKey: make([]byte, ed25519.PublicKeySize), Environments: environments}
 		if err := c.st.AddIdentity(t.Context(), identity); err != nil {
 			t.Fatal(err)
 		}
 	}
 	add("env*")
-	c.executorKey = agentPrincipal + "agent"
+	c.executorKey = principal.AgentPrefix + "agent"
 	e := s.executor()
 	add("other")
 	e.wantEnd()
@@ -168,7 +171,7 @@ func TestNarrowed(t *testing.T) {
 // TestStrangersDoNotFillTheLog: what needs no credential is not worth a line.
 func TestStrangersDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
-	st, _ := openTestStore(t)
+	st, _ := storetest.Open(t)
 	log := new(bytes.Buffer)
 	s := startServer(t, Config{Store: st, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	for _, path := range []string{ticket.RendezvousPath, ticket.RendezvousPath + "?role=environment", "/cloud/environment/env/connect", "/"} {

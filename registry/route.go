@@ -229,7 +229,7 @@ func (m *meeting) open(h *harness, f *frame.Frame) (*route, error) {
 	case !m.online() && !f.Acknowledges() && (rt == nil || !rt.acknowledges):
 		return nil, errAbsent
 	}
-	release, ok := m.rs.s.limits.stream(h.principal)
+	release, ok := m.rs.s.limits.Stream(h.principal)
 	if !ok {
 		return nil, errCrowded
 	}
@@ -264,7 +264,7 @@ func (rt *route) bill(principalID string, release func()) {
 	}
 	waiting := rt.heldBytes + rt.arriving
 	rt.share.Give(waiting)
-	rt.release, rt.share = release, rt.meeting.rs.s.limits.share(principalID)
+	rt.release, rt.share = release, rt.meeting.rs.s.limits.Share(principalID)
 	rt.share.Take(waiting)
 	if rt.up != nil {
 		rt.up.Share(rt.share) // nothing has gone that way before there was a harness

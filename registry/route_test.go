@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/frame"
 )
@@ -85,7 +87,7 @@ func TestIsolation(t *testing.T) {
 				other = c.server(Config{})
 			}
 			stranger := other.ticket(ticket.Harness)
-			stranger.Principal = c.principal(Key{Role: string(ticket.Harness), Environments: "*"})
+			stranger.Principal = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
 
 			e := s.executor()
 			h := s.harness()
@@ -128,7 +130,7 @@ func TestIsolation(t *testing.T) {
 				k := other.ticket(ticket.Executor)
 				k.EnvironmentID, k.RegistrationID = "other", reg.ID
 				e2 := other.dial(k)
-				c.eventually("it is online", func() bool { _, ok, err := c.st.online(t.Context(), "other"); return ok && err == nil })
+				c.eventually("it is online", func() bool { _, ok, err := c.st.Online(t.Context(), "other"); return ok && err == nil })
 				k = other.ticket(ticket.Harness)
 				k.EnvironmentID, k.RegistrationID = "other", reg.ID
 				h2 := other.dial(k)
@@ -164,7 +166,7 @@ func TestInvalidFrames(t *testing.T) {
 func TestTooManyStreams(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{Limits: Limits{Streams: maxHarnessStreams + 1}})
+	s := c.server(Config{Limits: principal.Limits{Streams: maxHarnessStreams + 1}})
 	e, h := s.executor(), s.harness()
 	for i := range maxHarnessStreams {
 		opened(h, e, fmt.Sprint(i), 0)
@@ -412,7 +414,7 @@ func TestExecutorGone(t *testing.T) {
 			plain.wantEnd()
 			idle.wantEnd()
 			c.eventually("the store knows", func() bool {
-				_, online, err := c.st.online(t.Context(), c.environmentID)
+				_, online, err := c.st.Online(t.Context(), c.environmentID)
 				return err == nil && !online
 			})
 			before := c.dropped()

@@ -15,6 +15,9 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/time/rate"
 
+	"github.com/execagent/execagent/registry/limits"
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/ticket"
 )
 
@@ -26,13 +29,13 @@ const DefaultGrace = 30 * time.Second
 const DefaultClockSkew = time.Minute
 
 // maxClockSkew is bounded by how long the newest assertion of a task is
-// remembered, see [Store.replayed].
-const maxClockSkew = replayTTL / 2
+// remembered, see store.ReplayTTL.
+const maxClockSkew = store.ReplayTTL / 2
 
 // Config says what a [Server] serves with. All but Store may be left out.
 type Config struct {
 	// Store is where all state is. The server does not close it.
-	Store *Store
+	Store *store.Store
 
 	// PublicURL is the http or https URL that clients know this registry by,
 	// the base of the rendezvous URLs that it hands out. Empty: what the
@@ -46,7 +49,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	// Limits are those of a principal that has none of its own.
-	Limits Limits
+	Limits principal.Limits
 
 	// Grace is how long a stream keeps its route without one of its websockets.
 	// Zero means DefaultGrace.
@@ -61,13 +64,13 @@ type Config struct {
 // number of servers on the same store, in one or many processes, are one
 // registry to executors and harnesses.
 type Server struct {
-	store      *Store
+	store      *store.Store
 	publicURL  *url.URL // nil: from the request
 	trustProxy bool
 	log        *slog.Logger
 	grace      time.Duration
 	clockSkew  time.Duration
-	limits     *limiter
+	limits     *limits.Limiter
 	signer     *ticket.Signer
 	metrics    *metrics
 	node       string // names this server to the others; never used again after it
@@ -95,7 +98,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		log:        cfg.Logger,
 		grace:      cfg.Grace,
 		clockSkew:  cfg.ClockSkew,
-		limits:     newLimiter(cfg.Limits),
+		limits:     limits.New(cfg.Limits),
 		metrics:    newMetrics(),
 		node:       uuid.NewString(),
 		trouble:    rate.Sometimes{First: 100, Interval: time.Second},
@@ -119,11 +122,11 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		}
 		s.publicURL = public
 	}
-	ctx, stop := context.WithTimeout(ctx, openTimeout)
+	ctx, stop := context.WithTimeout(ctx, store.OpenTimeout)
 	defer stop()
 	var key []byte
-	err := persist(ctx, func() (err error) {
-		key, err = s.store.sharedKey(ctx)
+	err := store.Persist(ctx, func() (err error) {
+		key, err = s.store.SharedKey(ctx)
 		return err
 	})
 	if err != nil {
@@ -136,14 +139,14 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	s.cancel = cancel
 	if err := s.start(ctx, background); err != nil {
 		cancel()
-		return nil, errors.Join(err, s.store.withdraw(context.WithoutCancel(ctx), s.node))
+		return nil, errors.Join(err, s.store.Withdraw(context.WithoutCancel(ctx), s.node))
 	}
 	return s, nil
 }
 
 // start starts what runs until background ends; ctx bounds only the start.
 func (s *Server) start(ctx, background context.Context) error {
-	if err := persist(ctx, func() error { return s.store.announce(ctx, s.node) }); err != nil {
+	if err := store.Persist(ctx, func() error { return s.store.Announce(ctx, s.node) }); err != nil {
 		return err
 	}
 	var err error
@@ -152,32 +155,21 @@ func (s *Server) start(ctx, background context.Context) error {
 	}
 	// The watch lives as long as the context that it is made with.
 	stop := context.AfterFunc(ctx, s.cancel)
-	var revoked *revocations
-	err = persist(ctx, func() (err error) {
-		revoked, err = s.store.watchRevocations(background)
+	var revoked *store.Revocations
+	err = store.Persist(ctx, func() (err error) {
+		revoked, err = s.store.WatchRevocations(background)
 		return err
 	})
 	if err == nil && !stop() {
-		err = errors.Join(context.Cause(ctx), revoked.stop())
+		err = errors.Join(context.Cause(ctx), revoked.Stop())
 	}
 	if err != nil {
 		return errors.Join(err, s.routes.close())
 	}
-	s.wg.Go(func() { revoked.run(background, func(id string) { s.routes.review(background, id) }) })
+	s.wg.Go(func() { revoked.Run(background, func(id string) { s.routes.review(background, id) }) })
 	s.wg.Go(func() { s.routes.audit(background) })
-	s.wg.Go(func() { s.store.heartbeat(background, s.node) })
+	s.wg.Go(func() { s.store.Heartbeat(background, s.node) })
 	return nil
-}
-
-// persist repeats what a store does not answer in time, as one that is busy or
-// elects a leader, until ctx ends.
-func persist(ctx context.Context, ask func() error) error {
-	for {
-		err := ask()
-		if !errors.Is(err, errUnavailable) || !pause(ctx) {
-			return err
-		}
-	}
 }
 
 // parsePublicURL returns the base of rendezvous URLs.
@@ -229,7 +221,7 @@ func (s *Server) tell(level slog.Level, message, environmentID, registrationID, 
 	if !s.log.Enabled(ctx, level) {
 		return
 	}
-	unsaid, ok := s.limits.line(principalID)
+	unsaid, ok := s.limits.Line(principalID)
 	if !ok {
 		return
 	}
@@ -249,7 +241,7 @@ func (s *Server) Close() error {
 	s.aftermath.stop()
 	s.cancel()
 	s.wg.Wait()
-	if err := s.store.withdraw(context.Background(), s.node); err != nil {
+	if err := s.store.Withdraw(context.Background(), s.node); err != nil {
 		// The others find out by themselves, after nodeTTL.
 		s.log.Warn("leaving the store", "error", err)
 	}

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/registry/limits"
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/relay/frame"
 )
@@ -23,7 +26,7 @@ func TestShare(t *testing.T) {
 			e, quick := s.executor(), other.harness()
 			opened(quick, e, "quick", 1)
 			k := other.ticket(ticket.Harness)
-			k.Principal = c.principal(Key{Role: string(ticket.Harness), Environments: "*"})
+			k.Principal = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
 			innocent := other.dial(k)
 			opened(innocent, e, "innocent", 1)
 			slow := other.dialBuffered(other.url(other.ticket(ticket.Harness)), 0)
@@ -34,19 +37,19 @@ func TestShare(t *testing.T) {
 				e.sendFrame(acked(data("slow", n, long), 1))
 			}
 			exchange(innocent, e, "innocent", 1) // behind it
-			share := other.limits.share(c.harnessKey)
+			share := other.limits.Share(c.harnessKey)
 			waits := share.Used()
-			if waits < laneLimit/2 || waits > laneLimit+1<<20 || other.limits.waiting.Used() != waits {
-				t.Errorf("%d bytes are counted, %d of all", waits, other.limits.waiting.Used())
+			if waits < laneLimit/2 || waits > laneLimit+1<<20 || other.limits.Usage("").Waiting != waits {
+				t.Errorf("%d bytes are counted, %d of all", waits, other.limits.Usage("").Waiting)
 			}
-			share.Take(maxPrincipalWaiting) // as more of such streams do
+			share.Take(limits.MaxPrincipalWaiting) // as more of such streams do
 			e.sendFrame(acked(data("quick", 1, long), 1))
 			quick.want(e.sendFrame(acked(data("quick", 2, "small"), 1)))
 			innocent.want(e.sendFrame(acked(data("innocent", 1, long), 1)))
 
 			slow.socket.Close()
-			c.eventually("what waited is given back", func() bool { return share.Used() == maxPrincipalWaiting })
-			share.Give(maxPrincipalWaiting)
+			c.eventually("what waited is given back", func() bool { return share.Used() == limits.MaxPrincipalWaiting })
+			share.Give(limits.MaxPrincipalWaiting)
 			quick.want(e.sendFrame(acked(data("quick", 3, long), 1)))
 		})
 	}
@@ -65,7 +68,7 @@ func TestShareOfArrived(t *testing.T) {
 	for n := range uint32(400) {
 		e.trySend(data("slow", n, long))
 	}
-	share := other.limits.share(c.harnessKey)
+	share := other.limits.Share(c.harnessKey)
 	c.eventually("lane and window are full", func() bool { return share.Used() > laneLimit+hopWindow/2 })
 	slow.socket.Close()
 	c.eventually("what waited is given back", func() bool { return share.Used() == 0 })
@@ -79,21 +82,14 @@ func TestShareOfUnknown(t *testing.T) {
 		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
-			s, other := c.pair(servers, Config{Limits: Limits{Streams: 2}})
+			s, other := c.pair(servers, Config{Limits: principal.Limits{Streams: 2}})
 			e := s.executor()
-			open := func(id string) int {
-				s.limits.mu.Lock()
-				defer s.limits.mu.Unlock()
-				if a := s.limits.allowances[id]; a != nil {
-					return a.streams
-				}
-				return 0
-			}
+			open := func(id string) int { return s.limits.Usage(id).Streams }
 			var held [][]byte
 			for _, stream := range []string{"a", "b", "one too many"} {
 				held = append(held, e.sendFrame(resume(stream)), e.sendFrame(acked(data(stream, 7, "held"), 1)))
 			}
-			share := s.limits.share(c.executorKey)
+			share := s.limits.Share(c.executorKey)
 			c.eventually("two are held", func() bool { return s.metrics.dropped.Load() == 2 })
 			waits := share.Used()
 			if waits < 4<<10 || waits > 5<<10 { // four buffers
@@ -107,7 +103,7 @@ func TestShareOfUnknown(t *testing.T) {
 			h.want(held[0])
 			h.want(held[1])
 			c.eventually("one is left", func() bool {
-				return share.Used() == waits/2 && open(c.executorKey) == 1 && s.limits.share(c.harnessKey).Used() == 0
+				return share.Used() == waits/2 && open(c.executorKey) == 1 && s.limits.Share(c.harnessKey).Used() == 0
 			})
 			e.sendFrame(frame.Frame{StreamID: []byte("b"), Body: frame.Reset, Reason: []byte("done")})
 			c.eventually("none is left", func() bool { return share.Used() == 0 && open(c.executorKey) == 0 })

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/registry"
+	"github.com/execagent/execagent/registry/store"
 )
 
 const (
@@ -92,12 +93,12 @@ func (d *demo) print(line string) {
 
 func (d *demo) run(ctx context.Context, dir string) (err error) {
 	d.print("Remote mode on this machine: a registry with its rendezvous, an agent, and somebody who runs a command on it.")
-	store, err := registry.OpenStore(ctx, registry.StoreConfig{Dir: dir})
+	st, err := store.Open(ctx, store.Config{Dir: dir})
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	server, err := registry.New(ctx, registry.Config{Store: store})
+	defer func() { err = errors.Join(err, st.Close()) }()
+	server, err := registry.New(ctx, registry.Config{Store: st})
 	if err != nil {
 		return fmt.Errorf("starting the registry: %w", err)
 	}
@@ -115,11 +116,11 @@ func (d *demo) run(ctx context.Context, dir string) (err error) {
 	url := "http://" + listener.Addr().String()
 	d.step("registry with an embedded NATS on %s, its data in a temporary folder", url)
 
-	executorKey, err := d.createKey(ctx, store, "executor")
+	executorKey, err := d.createKey(ctx, st, "executor")
 	if err != nil {
 		return err
 	}
-	harnessKey, err := d.createKey(ctx, store, "harness")
+	harnessKey, err := d.createKey(ctx, st, "harness")
 	if err != nil {
 		return err
 	}
@@ -139,8 +140,8 @@ func (d *demo) run(ctx context.Context, dir string) (err error) {
 }
 
 // createKey makes a key and tells all of it but the key.
-func (d *demo) createKey(ctx context.Context, store *registry.Store, role string) (string, error) {
-	text, key, err := store.CreateKey(ctx, registry.Key{Label: "demo", Role: role, Environments: demoEnvironment})
+func (d *demo) createKey(ctx context.Context, st *store.Store, role string) (string, error) {
+	text, key, err := st.CreateKey(ctx, store.Key{Label: "demo", Role: role, Environments: demoEnvironment})
 	if err != nil {
 		return "", fmt.Errorf("creating a key: %w", err)
 	}

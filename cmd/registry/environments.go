@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/execagent/execagent/registry"
+	"github.com/execagent/execagent/registry/store"
 )
 
 type environmentsFlags struct {
@@ -20,8 +20,8 @@ func (*environmentsFlags) Help() string {
 func (f *environmentsFlags) Validate() error { return f.check() }
 
 func (f *environmentsFlags) run(sys system) error {
-	return f.withStore(sys, func(ctx context.Context, store *registry.Store) error {
-		environments, err := store.Environments(ctx)
+	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+		environments, err := st.Environments(ctx)
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,9 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/execagent/execagent/registry"
+	"github.com/execagent/execagent/registry/limits"
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store"
 )
 
 // commandLine is the grammar of the command line: the only place that reads
@@ -63,11 +66,11 @@ func newParser(sys system) (*kong.Kong, *commandLine, error) {
 		kong.Vars{
 			"data":          data,
 			"data_help":     cmp.Or(data, "none, without an absolute HOME or XDG_STATE_HOME"),
-			"requests":      fmt.Sprint(registry.DefaultRequests),
-			"request_burst": fmt.Sprint(registry.DefaultRequestBurst),
-			"connections":   fmt.Sprint(registry.DefaultConnections),
-			"streams":       fmt.Sprint(registry.DefaultStreams),
-			"bytes":         fmt.Sprint(registry.DefaultBytes),
+			"requests":      fmt.Sprint(limits.DefaultRequests),
+			"request_burst": fmt.Sprint(limits.DefaultRequestBurst),
+			"connections":   fmt.Sprint(limits.DefaultConnections),
+			"streams":       fmt.Sprint(limits.DefaultStreams),
+			"bytes":         fmt.Sprint(limits.DefaultBytes),
 			"grace":         registry.DefaultGrace.String(),
 			"skew":          registry.DefaultClockSkew.String(),
 		})
@@ -111,8 +114,8 @@ func (f *storeFlags) check() error {
 	return nil
 }
 
-func (f *storeFlags) config(logger *slog.Logger) registry.StoreConfig {
-	cfg := registry.StoreConfig{URL: f.NATSURL, CredentialsFile: f.NATSCreds, Replicas: f.NATSReplicas, Logger: logger}
+func (f *storeFlags) config(logger *slog.Logger) store.Config {
+	cfg := store.Config{URL: f.NATSURL, CredentialsFile: f.NATSCreds, Replicas: f.NATSReplicas, Logger: logger}
 	if f.NATSURL == "" {
 		cfg.Dir = f.Data
 	}
@@ -198,6 +201,6 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func (f *serveFlags) limits() registry.Limits {
-	return registry.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: f.Bytes}
+func (f *serveFlags) limits() principal.Limits {
+	return principal.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: f.Bytes}
 }

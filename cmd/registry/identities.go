@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/strictbase64"
-	"github.com/execagent/execagent/registry"
+	"github.com/execagent/execagent/registry/store"
 )
 
 type identitiesAddFlags struct {
@@ -58,8 +58,8 @@ func (f *identitiesAddFlags) run(sys system) error {
 	if err != nil {
 		return err
 	}
-	return f.withStore(sys, func(ctx context.Context, store *registry.Store) error {
-		return store.AddIdentity(ctx, registry.Identity{
+	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+		return st.AddIdentity(ctx, store.Identity{
 			RuntimeID: f.RuntimeID, PublicKey: key, Environments: f.Environment, Limits: f.limits(),
 		})
 	})
@@ -74,8 +74,8 @@ type identitiesListFlags struct {
 func (f *identitiesListFlags) Validate() error { return f.check() }
 
 func (f *identitiesListFlags) run(sys system) error {
-	return f.withStore(sys, func(ctx context.Context, store *registry.Store) error {
-		identities, err := store.Identities(ctx)
+	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+		identities, err := st.Identities(ctx)
 		if err != nil {
 			return err
 		}
@@ -98,8 +98,8 @@ type identitiesRemoveFlags struct {
 func (f *identitiesRemoveFlags) Validate() error { return f.check() }
 
 func (f *identitiesRemoveFlags) run(sys system) error {
-	return f.withStore(sys, func(ctx context.Context, store *registry.Store) error {
-		if err := store.RemoveIdentity(ctx, f.RuntimeID); err != nil {
+	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+		if err := st.RemoveIdentity(ctx, f.RuntimeID); err != nil {
 			return fmt.Errorf("identity %.64q: %w", f.RuntimeID, err)
 		}
 		return nil

@@ -9,7 +9,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/execagent/execagent/registry"
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store"
 )
 
 // limitFlags are limits of one principal's own.
@@ -21,8 +22,8 @@ type limitFlags struct {
 	Bytes        int64   `group:"limits" placeholder:"N" help:"Bytes relayed per second."`
 }
 
-func (f *limitFlags) limits() registry.Limits {
-	return registry.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: f.Bytes}
+func (f *limitFlags) limits() principal.Limits {
+	return principal.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: f.Bytes}
 }
 
 type keysCreateFlags struct {
@@ -81,8 +82,8 @@ func (f *keysCreateFlags) run(sys system) error {
 	if err != nil {
 		return err
 	}
-	return f.withStore(sys, func(ctx context.Context, store *registry.Store) error {
-		text, key, err := store.CreateKey(ctx, registry.Key{
+	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+		text, key, err := st.CreateKey(ctx, store.Key{
 			Label: f.Label, Role: f.Role, Environments: f.Environment, Expires: expires, Limits: f.limits(),
 		})
 		if err != nil {
@@ -90,7 +91,7 @@ func (f *keysCreateFlags) run(sys system) error {
 		}
 		if _, err := fmt.Fprintln(sys.stdout, text); err != nil {
 			// Nobody has it, so nobody should be able to use it.
-			_, revokeErr := store.RevokeKey(ctx, key.ID)
+			_, revokeErr := st.RevokeKey(ctx, key.ID)
 			return errors.Join(fmt.Errorf("printing the key: %w", err), revokeErr)
 		}
 		sys.complain("the id of the key is " + key.ID)
@@ -107,8 +108,8 @@ type keysListFlags struct {
 func (f *keysListFlags) Validate() error { return f.check() }
 
 func (f *keysListFlags) run(sys system) error {
-	return f.withStore(sys, func(ctx context.Context, store *registry.Store) error {
-		keys, err := store.Keys(ctx)
+	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+		keys, err := st.Keys(ctx)
 		if err != nil {
 			return err
 		}
@@ -141,8 +142,8 @@ type keysRevokeFlags struct {
 func (f *keysRevokeFlags) Validate() error { return f.check() }
 
 func (f *keysRevokeFlags) run(sys system) error {
-	return f.withStore(sys, func(ctx context.Context, store *registry.Store) error {
-		if _, err := store.RevokeKey(ctx, f.ID); err != nil {
+	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+		if _, err := st.RevokeKey(ctx, f.ID); err != nil {
 			return fmt.Errorf("key %.64q: %w", f.ID, err)
 		}
 		return nil

@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"github.com/execagent/execagent/internal/secretfile"
-	"github.com/execagent/execagent/registry"
+	"github.com/execagent/execagent/registry/store"
 )
 
 // Exit codes.
@@ -115,7 +115,7 @@ func (s system) context() (context.Context, context.CancelFunc) {
 
 // withStore opens the store beside a registry that may be running, for one
 // command.
-func (f *storeFlags) withStore(sys system, do func(context.Context, *registry.Store) error) (err error) {
+func (f *storeFlags) withStore(sys system, do func(context.Context, *store.Store) error) (err error) {
 	if err := secretfile.Exposed(f.NATSCreds); err != nil {
 		sys.complain(err)
 	}
@@ -124,12 +124,12 @@ func (f *storeFlags) withStore(sys system, do func(context.Context, *registry.St
 	cfg.Shared = true
 	ctx, cancel := sys.context()
 	defer cancel()
-	store, err := registry.OpenStore(ctx, cfg)
+	st, err := store.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	err = do(ctx, store)
-	if closeErr := store.Close(); err == nil {
+	err = do(ctx, st)
+	if closeErr := st.Close(); err == nil {
 		err = closeErr
 	}
 	return err

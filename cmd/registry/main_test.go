@@ -23,7 +23,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/registry"
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store"
 )
 
 // command runs the program and returns what it prints.
@@ -113,7 +114,7 @@ func TestServeAndCommands(t *testing.T) {
 		}
 	}
 
-	var keys []registry.Key
+	var keys []store.Key
 	if err := json.Unmarshal([]byte(mustRun(t, "keys", "list", "--json", "--data", data)), &keys); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +126,7 @@ func TestServeAndCommands(t *testing.T) {
 		executor, harness = harness, executor // made in the same second
 	}
 	if executor.Label != "before" || executor.Environments != "env-*" || !executor.Expires.IsZero() ||
-		harness.Role != "harness" || harness.Limits != (registry.Limits{Streams: 3}) || time.Until(harness.Expires) < 59*time.Minute {
+		harness.Role != "harness" || harness.Limits != (principal.Limits{Streams: 3}) || time.Until(harness.Expires) < 59*time.Minute {
 		t.Errorf("keys are %+v", keys)
 	}
 	mustRun(t, "keys", "revoke", executor.ID, "--data", data)
@@ -155,7 +156,7 @@ func TestServeAndCommands(t *testing.T) {
 		t.Errorf("identities are\n%s", list)
 	}
 	mustRun(t, "identities", "remove", "agent-1", "--data", data)
-	var identities []registry.Identity
+	var identities []store.Identity
 	if err := json.Unmarshal([]byte(mustRun(t, "identities", "list", "--json", "--data", data)), &identities); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/registry"
+	"github.com/execagent/execagent/registry/store"
 )
 
 const (
@@ -53,13 +54,13 @@ func (f *serveFlags) run(sys system) (err error) {
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	store, err := registry.OpenStore(ctx, f.config(logger))
+	st, err := store.Open(ctx, f.config(logger))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
+	defer func() { err = errors.Join(err, st.Close()) }()
 	server, err := registry.New(ctx, registry.Config{
-		Store:      store,
+		Store:      st,
 		PublicURL:  f.PublicURL,
 		TrustProxy: f.TrustProxy,
 		Logger:     logger,

@@ -1,4 +1,4 @@
-package registry
+package store
 
 import (
 	"context"
@@ -24,12 +24,15 @@ import (
 	"github.com/execagent/execagent/registry/wire"
 )
 
+// soon is how long a test waits for what must happen, on however busy a machine.
+const soon = 3 * time.Minute
+
 // openTestStore opens a store on an embedded server. Others can be opened on the
 // same server with openBeside.
 func openTestStore(t testing.TB) (st *Store, dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "data")
-	st, err := OpenStore(t.Context(), StoreConfig{Dir: dir})
+	st, err := Open(t.Context(), Config{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +47,7 @@ func openTestStore(t testing.TB) (st *Store, dir string) {
 // openBeside is another process's store on the same NATS server.
 func openBeside(t testing.TB, dir string) *Store {
 	t.Helper()
-	st, err := OpenStore(t.Context(), StoreConfig{Dir: dir, Shared: true})
+	st, err := Open(t.Context(), Config{Dir: dir, Shared: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,11 +83,11 @@ func TestStoreFolder(t *testing.T) {
 			t.Errorf("%s has mode %v, want %v", path, got, want)
 		}
 	}
-	if _, err := OpenStore(t.Context(), StoreConfig{Dir: dir}); !errors.Is(err, ErrInUse) {
+	if _, err := Open(t.Context(), Config{Dir: dir}); !errors.Is(err, ErrInUse) {
 		t.Errorf("a second store in the folder: %v, want %v", err, ErrInUse)
 	}
-	for _, cfg := range []StoreConfig{{}, {Dir: dir, URL: "nats://127.0.0.1:1"}} {
-		if _, err := OpenStore(t.Context(), cfg); err == nil {
+	for _, cfg := range []Config{{}, {Dir: dir, URL: "nats://127.0.0.1:1"}} {
+		if _, err := Open(t.Context(), cfg); err == nil {
 			t.Errorf("%+v is accepted", cfg)
 		}
 	}
@@ -149,7 +152,7 @@ func TestDialSocket(t *testing.T) {
 func TestStoreLongPath(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 150))
-	st, err := OpenStore(t.Context(), StoreConfig{Dir: dir})
+	st, err := Open(t.Context(), Config{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +173,7 @@ func TestStoreLongPath(t *testing.T) {
 func TestStoreErrorHidesURL(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"nats://me:hunter2@127.0.0.1:1", "nats://me:hunter2@127.0.0.1:port", "nats://me:hunter2@[", "nats://me:hunter2%zz@h"} {
-		_, err := OpenStore(t.Context(), StoreConfig{URL: url})
+		_, err := Open(t.Context(), Config{URL: url})
 		if err == nil {
 			t.Fatalf("%s is accepted", url)
 		}
@@ -184,11 +187,11 @@ func TestStoreErrorHidesURL(t *testing.T) {
 func TestStoreReopen(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
-	st, err := OpenStore(t.Context(), StoreConfig{Dir: dir})
+	st, err := Open(t.Context(), Config{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := st.sharedKey(t.Context())
+	key, err := st.SharedKey(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,25 +200,25 @@ func TestStoreReopen(t *testing.T) {
 		t.Fatal(err)
 	}
 	executorKey := testKey(t)
-	reg, _, err := st.register(t.Context(), "env", executorKey, "key:x", always, never)
+	reg, _, err := st.Register(t.Context(), "env", executorKey, "key:x", always, never)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.announce(t.Context(), "node"); err != nil {
+	if err := st.Announce(t.Context(), "node"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.setOnline(t.Context(), presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "node"}, seen{}); err != nil {
+	if _, err := st.SetOnline(t.Context(), Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "node"}, Seen{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
 
-	if st, err = OpenStore(t.Context(), StoreConfig{Dir: dir}); err != nil {
+	if st, err = Open(t.Context(), Config{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	again, err := st.sharedKey(t.Context())
+	again, err := st.SharedKey(t.Context())
 	if err != nil || string(again) != string(key) {
 		t.Errorf("another shared key, %v", err)
 	}
@@ -223,10 +226,10 @@ func TestStoreReopen(t *testing.T) {
 	if err != nil || len(keys) != 1 || keys[0].ID != created.ID {
 		t.Errorf("keys are %+v, %v", keys, err)
 	}
-	if _, online, err := st.online(t.Context(), "env"); online || err != nil {
+	if _, online, err := st.Online(t.Context(), "env"); online || err != nil {
 		t.Errorf("online: %v, %v", online, err)
 	}
-	same, conflict, err := st.register(t.Context(), "env", executorKey, "key:x", always, never)
+	same, conflict, err := st.Register(t.Context(), "env", executorKey, "key:x", always, never)
 	if err != nil || conflict || same.ID != reg.ID {
 		t.Errorf("the same key got %q, %v, %v, want %q", same.ID, conflict, err, reg.ID)
 	}
@@ -245,7 +248,7 @@ func TestSharedKeyIsOne(t *testing.T) {
 			st = two
 		}
 		wg.Go(func() {
-			key, err := st.sharedKey(t.Context())
+			key, err := st.SharedKey(t.Context())
 			if err != nil {
 				t.Error(err)
 			}
@@ -265,13 +268,13 @@ func TestRegister(t *testing.T) {
 	one, dir := openTestStore(t)
 	two := openBeside(t, dir)
 	ctx := t.Context()
-	if err := one.announce(ctx, "n1"); err != nil {
+	if err := one.Announce(ctx, "n1"); err != nil {
 		t.Fatal(err)
 	}
 	a, b := testKey(t), testKey(t)
-	register := func(st *Store, key *wire.PublicKey, wantConflict bool) registration {
+	register := func(st *Store, key *wire.PublicKey, wantConflict bool) Registration {
 		t.Helper()
-		reg, conflict, err := st.register(ctx, "env", key, "key:x", always, never)
+		reg, conflict, err := st.Register(ctx, "env", key, "key:x", always, never)
 		if err != nil || conflict != wantConflict {
 			t.Fatalf("registering: conflict %v, %v, want %v", conflict, err, wantConflict)
 		}
@@ -281,7 +284,7 @@ func TestRegister(t *testing.T) {
 	if again := register(two, a, false); again.ID != first.ID {
 		t.Errorf("the same key got %q, then %q", first.ID, again.ID)
 	}
-	revision, err := one.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"}, seen{})
+	revision, err := one.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"}, Seen{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,37 +293,37 @@ func TestRegister(t *testing.T) {
 		t.Errorf("the same key got %q while online, not %q", again.ID, first.ID)
 	}
 	// A newer websocket at another server: the end of the older one changes nothing.
-	if err := two.announce(ctx, "n2"); err != nil {
+	if err := two.Announce(ctx, "n2"); err != nil {
 		t.Fatal(err)
 	}
-	newer, err := two.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n2"}, seen{})
+	newer, err := two.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n2"}, Seen{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := one.setOffline(ctx, "env", revision); err != nil {
+	if err := one.SetOffline(ctx, "env", revision); err != nil {
 		t.Fatal(err)
 	}
-	if p, online, err := one.online(ctx, "env"); !online || p.Node != "n2" || err != nil {
+	if p, online, err := one.Online(ctx, "env"); !online || p.Node != "n2" || err != nil {
 		t.Errorf("got %+v, %v, %v, want online at n2", p, online, err)
 	}
-	if err := two.setOffline(ctx, "env", newer); err != nil {
+	if err := two.SetOffline(ctx, "env", newer); err != nil {
 		t.Fatal(err)
 	}
-	if _, online, err := one.online(ctx, "env"); online || err != nil {
+	if _, online, err := one.Online(ctx, "env"); online || err != nil {
 		t.Errorf("online %v, %v after the last websocket", online, err)
 	}
 	second := register(two, b, false)
 	if second.ID == first.ID {
 		t.Error("another key got the same registration")
 	}
-	if _, err := one.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"}, seen{}); !errors.Is(err, errSuperseded) {
+	if _, err := one.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"}, Seen{}); !errors.Is(err, errSuperseded) {
 		t.Errorf("the old executor goes online: %v, want %v", err, errSuperseded)
 	}
-	if _, online, err := one.online(ctx, "env"); online || err != nil {
+	if _, online, err := one.Online(ctx, "env"); online || err != nil {
 		t.Errorf("online %v, %v after that", online, err)
 	}
 	// And after both ends of all that the environment can be used as before.
-	if _, err := one.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: second.ID, Node: "n1"}, seen{}); err != nil {
+	if _, err := one.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: second.ID, Node: "n1"}, Seen{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -332,7 +335,7 @@ func TestRegisterRace(t *testing.T) {
 	one, dir := openTestStore(t)
 	stores := []*Store{one, openBeside(t, dir)}
 	ctx := t.Context()
-	if err := one.announce(ctx, "n"); err != nil {
+	if err := one.Announce(ctx, "n"); err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
@@ -342,22 +345,22 @@ func TestRegisterRace(t *testing.T) {
 		st, key := stores[i%2], testKey(t)
 		wg.Go(func() {
 			for range 20 {
-				reg, conflict, err := st.register(ctx, "env", key, "key:x", always, never)
-				if errors.Is(err, errUnavailable) || conflict {
+				reg, conflict, err := st.Register(ctx, "env", key, "key:x", always, never)
+				if errors.Is(err, ErrUnavailable) || conflict {
 					continue
 				}
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				_, err = st.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"}, seen{})
+				_, err = st.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"}, Seen{})
 				if err == nil {
 					mu.Lock()
 					won[reg.ID] = true
 					mu.Unlock()
 					return
 				}
-				if !errors.Is(err, errSuperseded) && !errors.Is(err, errUnavailable) {
+				if !errors.Is(err, errSuperseded) && !errors.Is(err, ErrUnavailable) {
 					t.Error(err)
 					return
 				}
@@ -368,7 +371,7 @@ func TestRegisterRace(t *testing.T) {
 	if len(won) > 1 {
 		t.Errorf("%d executors are online at once", len(won))
 	}
-	reg, found, err := one.registration(ctx, "env")
+	reg, found, err := one.Registration(ctx, "env")
 	if err != nil || !found {
 		t.Fatalf("registration: %v, %v", found, err)
 	}
@@ -385,37 +388,37 @@ func TestDeadNode(t *testing.T) {
 	st, _ := openTestStore(t)
 	ctx := t.Context()
 	for _, node := range []string{"dead", "alive"} {
-		if err := st.announce(ctx, node); err != nil {
+		if err := st.Announce(ctx, node); err != nil {
 			t.Fatal(err)
 		}
-		reg, _, err := st.register(ctx, "env-"+node, testKey(t), "key:x", always, never)
+		reg, _, err := st.Register(ctx, "env-"+node, testKey(t), "key:x", always, never)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := st.setOnline(ctx, presence{EnvironmentID: "env-" + node, RegistrationID: reg.ID, Node: node}, seen{}); err != nil {
+		if _, err := st.SetOnline(ctx, Presence{EnvironmentID: "env-" + node, RegistrationID: reg.ID, Node: node}, Seen{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if online, err := st.presences(ctx); err != nil || len(online) != 2 {
 		t.Fatalf("online are %+v, %v", online, err)
 	}
-	if err := st.withdraw(ctx, "dead"); err != nil {
+	if err := st.Withdraw(ctx, "dead"); err != nil {
 		t.Fatal(err)
 	}
 	online, err := st.presences(ctx)
 	if err != nil || len(online) != 1 || online[0].EnvironmentID != "env-alive" {
 		t.Errorf("online are %+v, %v", online, err)
 	}
-	if _, online, err := st.online(ctx, "env-dead"); online || err != nil {
+	if _, online, err := st.Online(ctx, "env-dead"); online || err != nil {
 		t.Errorf("online %v, %v at a dead server", online, err)
 	}
-	if _, conflict, err := st.register(ctx, "env-dead", testKey(t), "key:x", always, never); conflict || err != nil {
+	if _, conflict, err := st.Register(ctx, "env-dead", testKey(t), "key:x", always, never); conflict || err != nil {
 		t.Errorf("conflict %v, %v with an executor of a dead server", conflict, err)
 	}
 	if err := st.sweep(ctx, "alive"); err != nil {
 		t.Fatal(err)
 	}
-	left, err := all[presence](ctx, st.presence)
+	left, err := all[Presence](ctx, st.presence)
 	if err != nil || len(left) != 1 {
 		t.Errorf("after the sweep there are %+v, %v", left, err)
 	}
@@ -426,14 +429,14 @@ func TestSweepKeepsRegistration(t *testing.T) {
 	t.Parallel()
 	st, _ := openTestStore(t)
 	ctx := t.Context()
-	if err := st.announce(ctx, "n"); err != nil {
+	if err := st.Announce(ctx, "n"); err != nil {
 		t.Fatal(err)
 	}
-	reg, _, err := st.register(ctx, "env", testKey(t), "key:x", always, never)
+	reg, _, err := st.Register(ctx, "env", testKey(t), "key:x", always, never)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.setOnline(ctx, presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"}, seen{}); err != nil {
+	if _, err := st.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"}, Seen{}); err != nil {
 		t.Fatal(err)
 	}
 	before, err := st.registrations.Get(ctx, "env")
@@ -466,7 +469,7 @@ func TestMarkersPass(t *testing.T) {
 		{st.presence, 0, markerTTL},
 		{st.nodes, nodeTTL, 0},
 		{st.secrets, 0, 0},
-		{st.replay, replayTTL, 0},
+		{st.replay, ReplayTTL, 0},
 	} {
 		status, err := tt.kv.Status(t.Context())
 		if err != nil {
@@ -480,12 +483,12 @@ func TestMarkersPass(t *testing.T) {
 
 func BenchmarkStoreGet(b *testing.B) {
 	st, _ := openTestStore(b)
-	if _, _, err := st.register(b.Context(), "env", testKey(b), "key:x", always, never); err != nil {
+	if _, _, err := st.Register(b.Context(), "env", testKey(b), "key:x", always, never); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, found, err := st.registration(b.Context(), "env"); !found || err != nil {
+		if _, found, err := st.Registration(b.Context(), "env"); !found || err != nil {
 			b.Fatal(found, err)
 		}
 	}
@@ -524,7 +527,7 @@ func TestStoreAfterKill(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	st, err := OpenStore(t.Context(), StoreConfig{Dir: dir})
+	st, err := Open(t.Context(), Config{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -533,7 +536,7 @@ func TestStoreAfterKill(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if _, err := openBeside(t, dir).sharedKey(t.Context()); err != nil {
+	if _, err := openBeside(t, dir).SharedKey(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

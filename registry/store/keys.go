@@ -1,4 +1,4 @@
-package registry
+package store
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/ticket"
 )
 
@@ -34,14 +35,14 @@ var ErrNotFound = errors.New("not found")
 // Key is an API key as it is listed: all but the key itself, which nobody has but
 // whom it was given to.
 type Key struct {
-	ID           string    `json:"id"`
-	Label        string    `json:"label,omitempty"`
-	Role         string    `json:"role"`         // executor or harness
-	Environments string    `json:"environments"` // pattern; * stands for any characters
-	Created      time.Time `json:"created"`
-	Expires      time.Time `json:"expires,omitzero"` // zero: never
-	Revoked      time.Time `json:"revoked,omitzero"` // zero: not
-	Limits       Limits    `json:"limits,omitzero"`
+	ID           string           `json:"id"`
+	Label        string           `json:"label,omitempty"`
+	Role         string           `json:"role"`         // executor or harness
+	Environments string           `json:"environments"` // pattern; * stands for any characters
+	Created      time.Time        `json:"created"`
+	Expires      time.Time        `json:"expires,omitzero"` // zero: never
+	Revoked      time.Time        `json:"revoked,omitzero"` // zero: not
+	Limits       principal.Limits `json:"limits,omitzero"`
 }
 
 // keyRecord is a key in the store, by its id, which is the start of its hash.
@@ -54,8 +55,8 @@ func (k *keyRecord) valid(now time.Time) bool {
 	return k.Revoked.IsZero() && (k.Expires.IsZero() || now.Before(k.Expires))
 }
 
-func (k *keyRecord) principal(id string) *principal {
-	return &principal{ID: keyPrincipal + id, Role: ticket.Role(k.Role), Environments: k.Environments, Limits: k.Limits}
+func (k *keyRecord) principal(id string) *principal.Principal {
+	return &principal.Principal{ID: principal.KeyPrefix + id, Role: ticket.Role(k.Role), Environments: k.Environments, Limits: k.Limits}
 }
 
 // CreateKey stores a new key with the label, role, environments, expiry and
@@ -64,7 +65,7 @@ func (st *Store) CreateKey(ctx context.Context, k Key) (text string, created Key
 	if k.Role != string(ticket.Executor) && k.Role != string(ticket.Harness) {
 		return "", Key{}, fmt.Errorf("role %.32q is neither executor nor harness", k.Role)
 	}
-	if err := checkPattern(k.Environments); err != nil {
+	if err := principal.CheckPattern(k.Environments); err != nil {
 		return "", Key{}, err
 	}
 	if len(k.Label) > maxLabel {
@@ -130,11 +131,11 @@ func (st *Store) RevokeKey(ctx context.Context, id string) (Key, error) {
 	return Key{}, unavailable("revoking the key", errors.New("too many others do the same"))
 }
 
-// authenticateKey finds whose key the text is. Every request asks the store, so
+// AuthenticateKey finds whose key the text is. Every request asks the store, so
 // that a revocation counts at once everywhere.
-func (st *Store) authenticateKey(ctx context.Context, text string) (*principal, error) {
+func (st *Store) AuthenticateKey(ctx context.Context, text string) (*principal.Principal, error) {
 	if len(text) != len(keyPrefix)+base64.RawURLEncoding.EncodedLen(keySize) || !strings.HasPrefix(text, keyPrefix) {
-		return nil, errUnauthorized
+		return nil, ErrUnauthorized
 	}
 	hash := sha256.Sum256([]byte(text))
 	id := hex.EncodeToString(hash[:keyIDSize])
@@ -143,7 +144,7 @@ func (st *Store) authenticateKey(ctx context.Context, text string) (*principal, 
 		return nil, err
 	}
 	if !found || subtle.ConstantTimeCompare(record.Hash, hash[:]) != 1 || !record.valid(time.Now()) {
-		return nil, errUnauthorized
+		return nil, ErrUnauthorized
 	}
 	return record.principal(id), nil
 }

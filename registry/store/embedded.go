@@ -1,4 +1,4 @@
-package registry
+package store
 
 import (
 	"context"
@@ -253,9 +253,9 @@ func haveRoom(dir string, n int) error {
 	return errors.Join(err, f.Close())
 }
 
-// restart stops the server, if one runs, and starts another one, within openTimeout.
+// restart stops the server, if one runs, and starts another one, within OpenTimeout.
 func (e *embedded) restart(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	ctx, cancel := context.WithTimeout(ctx, OpenTimeout)
 	defer cancel()
 	e.mu.Lock()
 	old := e.server

@@ -1,4 +1,4 @@
-package registry
+package store
 
 import (
 	"context"
@@ -19,9 +19,9 @@ const (
 	// storeTimeout bounds one exchange with NATS. An executor waits 10 s for an
 	// answer, in which there are several.
 	storeTimeout = 2 * time.Second
-	// openTimeout bounds opening a store, bucketTimeout one attempt at a bucket:
+	// OpenTimeout bounds opening a store, bucketTimeout one attempt at a bucket:
 	// a cluster that has just started takes some seconds to make one.
-	openTimeout   = time.Minute
+	OpenTimeout   = time.Minute
 	bucketTimeout = 5 * time.Second
 	// listTimeout bounds reading a whole bucket.
 	listTimeout = 20 * time.Second
@@ -38,8 +38,8 @@ const (
 	registrationTTL = 30 * 24 * time.Hour
 	// nodeTTL is when a server that was not heard of is dead.
 	nodeTTL = 15 * time.Second
-	// replayTTL is how long the newest assertion of a task is remembered.
-	replayTTL = 10 * time.Minute
+	// ReplayTTL is how long the newest assertion of a task is remembered.
+	ReplayTTL = 10 * time.Minute
 	// readyFresh is how long an answer about readiness holds.
 	readyFresh = time.Second
 	// markerTTL is how long it stays known that a key was deleted.
@@ -52,12 +52,12 @@ const (
 	casRetries = 8
 )
 
-// errUnavailable is that NATS does not answer.
-var errUnavailable = errors.New("the store cannot be reached")
+// ErrUnavailable is that NATS does not answer.
+var ErrUnavailable = errors.New("the store cannot be reached")
 
-// StoreConfig says where the state of a registry is: with Dir in an embedded NATS
+// Config says where the state of a registry is: with Dir in an embedded NATS
 // server whose files are there, with URL in an existing cluster.
-type StoreConfig struct {
+type Config struct {
 	Dir string
 
 	// Shared opens a Dir that another process has open by way of that process,
@@ -90,9 +90,9 @@ type Store struct {
 	readiness readiness
 }
 
-// OpenStore connects, and makes what is not there yet.
-func OpenStore(ctx context.Context, cfg StoreConfig) (*Store, error) {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+// Open connects, and makes what is not there yet.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	ctx, cancel := context.WithTimeout(ctx, OpenTimeout)
 	defer cancel()
 	st := &Store{log: cfg.Logger, folder: cfg.Dir}
 	if st.log == nil {
@@ -123,7 +123,7 @@ func OpenStore(ctx context.Context, cfg StoreConfig) (*Store, error) {
 // openFolder starts the embedded server or, for a shared store, connects to the
 // one of the process that has the folder. There is no event for a lock to wait
 // for, and none that says that a socket is about to be there.
-func (st *Store) openFolder(ctx context.Context, cfg StoreConfig) error {
+func (st *Store) openFolder(ctx context.Context, cfg Config) error {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
 	prepare := func(ctx context.Context, nc *nats.Conn) error {
@@ -191,7 +191,7 @@ func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, inFolder bool
 		{&b.presence, jetstream.KeyValueConfig{Bucket: "execagent_presence", LimitMarkerTTL: markerTTL, Storage: passing}},
 		{&b.nodes, jetstream.KeyValueConfig{Bucket: "execagent_nodes", TTL: nodeTTL, Storage: passing}},
 		{&b.secrets, jetstream.KeyValueConfig{Bucket: "execagent_secrets"}},
-		{&b.replay, jetstream.KeyValueConfig{Bucket: "execagent_replay", TTL: replayTTL, MaxBytes: filled}},
+		{&b.replay, jetstream.KeyValueConfig{Bucket: "execagent_replay", TTL: ReplayTTL, MaxBytes: filled}},
 		{&b.health, jetstream.KeyValueConfig{Bucket: "execagent_health", TTL: nodeTTL}}, // a file, unlike that of nodes
 	}
 	// All at once: in a cluster each new one has to elect a leader.
@@ -267,24 +267,24 @@ func (st *Store) Close() error {
 	return nil
 }
 
-// alone tells whether this process is the only one that has websockets on the
+// Alone tells whether this process is the only one that has websockets on the
 // store. Commands of an operator beside it have none.
-func (st *Store) alone() bool { return st.embedded != nil }
+func (st *Store) Alone() bool { return st.embedded != nil }
 
-// conn is the connection to NATS, for what is not state.
-func (st *Store) conn() *nats.Conn { return st.nc }
+// Conn is the connection to NATS, for what is not state.
+func (st *Store) Conn() *nats.Conn { return st.nc }
 
-// readiness is what was last found out by [Store.ready].
+// readiness is what was last found out by [Store.Ready].
 type readiness struct {
 	mu  sync.Mutex // held while it is found out
 	at  time.Time
 	err error
 }
 
-// ready writes something, and returns what comes in the way: reading alone shows
+// Ready writes something, and returns what comes in the way: reading alone shows
 // neither that a disk is full nor that a cluster has no leader. All who ask within
 // readyFresh share one write, so that it does not matter how many they are.
-func (st *Store) ready(ctx context.Context, node string) error {
+func (st *Store) Ready(ctx context.Context, node string) error {
 	r := &st.readiness
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -342,9 +342,9 @@ func (st *Store) writeFailed(err error) error {
 
 const sharedKeyName = "hmac"
 
-// sharedKey is the secret that all processes of this registry sign with. The
+// SharedKey is the secret that all processes of this registry sign with. The
 // first one makes it.
-func (st *Store) sharedKey(ctx context.Context) ([]byte, error) {
+func (st *Store) SharedKey(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	key := make([]byte, 32)
@@ -448,5 +448,5 @@ func unavailable(step string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w: %w", step, errUnavailable, err)
+	return fmt.Errorf("%s: %w: %w", step, ErrUnavailable, err)
 }

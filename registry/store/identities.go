@@ -1,4 +1,4 @@
-package registry
+package store
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/internal/strictbase64"
+	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/ticket"
 )
 
@@ -37,13 +38,13 @@ type Identity struct {
 	PublicKey    ed25519.PublicKey `json:"public_key"`
 	Environments string            `json:"environments"` // pattern; * stands for any characters
 	Created      time.Time         `json:"created"`
-	Limits       Limits            `json:"limits,omitzero"`
+	Limits       principal.Limits  `json:"limits,omitzero"`
 }
 
 type identityRecord struct{ Identity }
 
-func (i *identityRecord) principal() *principal {
-	return &principal{ID: agentPrincipal + i.RuntimeID, Role: ticket.Executor, Environments: i.Environments, Limits: i.Limits}
+func (i *identityRecord) principal() *principal.Principal {
+	return &principal.Principal{ID: principal.AgentPrefix + i.RuntimeID, Role: ticket.Executor, Environments: i.Environments, Limits: i.Limits}
 }
 
 // identityKey names an identity in the store, where names are of few characters.
@@ -77,7 +78,7 @@ func (st *Store) AddIdentity(ctx context.Context, i Identity) error {
 	if err := checkRuntimeID(i.RuntimeID); err != nil {
 		return err
 	}
-	if err := checkPattern(i.Environments); err != nil {
+	if err := principal.CheckPattern(i.Environments); err != nil {
 		return err
 	}
 	if len(i.PublicKey) != ed25519.PublicKeySize {
@@ -136,32 +137,32 @@ func (st *Store) RemoveIdentity(ctx context.Context, runtimeID string) error {
 	return nil
 }
 
-// authenticateAgent checks signature and clock of an assertion, not yet whether it
+// AuthenticateAgent checks signature and clock of an assertion, not yet whether it
 // was used before.
-func (st *Store) authenticateAgent(ctx context.Context, a *auth.Assertion, skew time.Duration) (*principal, error) {
+func (st *Store) AuthenticateAgent(ctx context.Context, a *auth.Assertion, skew time.Duration) (*principal.Principal, error) {
 	if checkRuntimeID(a.RuntimeID) != nil {
-		return nil, errUnauthorized
+		return nil, ErrUnauthorized
 	}
 	record, _, found, err := get[identityRecord](ctx, st.identities, identityKey(a.RuntimeID))
 	if err != nil {
 		return nil, err
 	}
 	if !found || a.Verify(record.PublicKey) != nil {
-		return nil, errUnauthorized
+		return nil, ErrUnauthorized
 	}
 	if time.Since(a.Time).Abs() > skew {
-		return nil, errUnauthorized
+		return nil, ErrUnauthorized
 	}
 	return record.principal(), nil
 }
 
-// refuseReplay returns errUnauthorized for an assertion that was used before, as
-// far as that can be told. It comes after authenticateAgent, so that only the
+// RefuseReplay returns ErrUnauthorized for an assertion that was used before, as
+// far as that can be told. It comes after AuthenticateAgent, so that only the
 // agent itself can make the store remember anything.
-func (st *Store) refuseReplay(ctx context.Context, a *auth.Assertion) error {
+func (st *Store) RefuseReplay(ctx context.Context, a *auth.Assertion) error {
 	replayed, err := st.replayed(ctx, a.RuntimeID, a.TaskID, a.Time)
 	if err == nil && replayed {
-		err = errUnauthorized
+		err = ErrUnauthorized
 	}
 	return err
 }

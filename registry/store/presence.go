@@ -1,4 +1,4 @@
-package registry
+package store
 
 import (
 	"context"
@@ -25,20 +25,20 @@ const sweepInterval = time.Hour
 // errSuperseded is that an environment has another registration by now.
 var errSuperseded = errors.New("the environment has another registration")
 
-// errCreations is that a principal has registered too many new environments.
-var errCreations = errors.New("too many new environments")
+// ErrNewEnvironments is that a principal has registered too many new environments.
+var ErrNewEnvironments = errors.New("too many new environments")
 
-// registration is what an executor has told about itself. The id stays while the
+// Registration is what an executor has told about itself. The id stays while the
 // key stays.
-type registration struct {
+type Registration struct {
 	ID        string          `json:"id"`
 	Key       *wire.PublicKey `json:"key"`
 	Principal string          `json:"principal"` // who has registered last
 	Created   time.Time       `json:"created"`
 }
 
-// presence is an executor's open websocket.
-type presence struct {
+// Presence is an executor's open websocket.
+type Presence struct {
 	EnvironmentID  string    `json:"environment_id"`
 	RegistrationID string    `json:"registration_id"`
 	Node           string    `json:"node"` // the server that has it
@@ -46,37 +46,37 @@ type presence struct {
 	Since          time.Time `json:"since"`
 }
 
-// registration returns what is registered for an environment, whether its
+// Registration returns what is registered for an environment, whether its
 // executor is online or not.
-func (st *Store) registration(ctx context.Context, environmentID string) (reg registration, found bool, err error) {
-	reg, _, found, err = get[registration](ctx, st.registrations, environmentID)
+func (st *Store) Registration(ctx context.Context, environmentID string) (reg Registration, found bool, err error) {
+	reg, _, found, err = get[Registration](ctx, st.registrations, environmentID)
 	return reg, found, err
 }
 
-// register makes the key that of the environment. The same key gets the same
+// Register makes the key that of the environment. The same key gets the same
 // registration again; another one replaces it unless its executor is online or,
 // before the store knows that, here: then conflict is true. One that has none yet
-// must be allowed, or the error is errCreations.
-func (st *Store) register(ctx context.Context, environmentID string, key *wire.PublicKey, principal string, allowed func() bool, here func(registrationID string) bool) (reg registration, conflict bool, err error) {
+// must be allowed, or the error is ErrNewEnvironments.
+func (st *Store) Register(ctx context.Context, environmentID string, key *wire.PublicKey, principal string, allowed func() bool, here func(registrationID string) bool) (reg Registration, conflict bool, err error) {
 	for range casRetries {
-		old, revision, found, err := get[registration](ctx, st.registrations, environmentID)
+		old, revision, found, err := get[Registration](ctx, st.registrations, environmentID)
 		if err != nil {
-			return registration{}, false, err
+			return Registration{}, false, err
 		}
 		if !found && !allowed() {
-			return registration{}, false, errCreations
+			return Registration{}, false, ErrNewEnvironments
 		}
-		next := registration{Key: key, Principal: principal, Created: time.Now().UTC()}
+		next := Registration{Key: key, Principal: principal, Created: time.Now().UTC()}
 		if found && old.Key.Equal(key) {
 			next.ID, next.Created = old.ID, old.Created
 		} else {
 			// Both after the registration was read: a websocket that opens after this
 			// touches the registration, and the revision below is no longer the last.
 			if found && here(old.ID) {
-				return registration{}, true, nil
+				return Registration{}, true, nil
 			}
-			if _, online, err := st.online(ctx, environmentID); err != nil || online {
-				return registration{}, online, err
+			if _, online, err := st.Online(ctx, environmentID); err != nil || online {
+				return Registration{}, online, err
 			}
 			var id [16]byte
 			rand.Read(id[:])
@@ -86,29 +86,29 @@ func (st *Store) register(ctx context.Context, environmentID string, key *wire.P
 			return next, false, err
 		}
 	}
-	return registration{}, false, unavailable("registering", errors.New("too many others do the same"))
+	return Registration{}, false, unavailable("registering", errors.New("too many others do the same"))
 }
 
-// seen is a registration as it was read, so that it need not be read again before
+// Seen is a registration as it was read, so that it need not be read again before
 // its executor goes online.
-type seen struct {
-	registration
+type Seen struct {
+	Registration
 	revision         uint64 // 0: it has to be read again
 	presenceRevision uint64 // of the executor, 0 for none
 }
 
-// see reads what setOnline needs, at once.
-func (st *Store) see(ctx context.Context, environmentID string) (reg seen, found bool, err error) {
+// See reads what SetOnline needs, at once.
+func (st *Store) See(ctx context.Context, environmentID string) (reg Seen, found bool, err error) {
 	var wg sync.WaitGroup
-	var p presence
+	var p Presence
 	var online bool
 	var onlineErr error
-	wg.Go(func() { p, reg.presenceRevision, online, onlineErr = get[presence](ctx, st.presence, environmentID) })
-	reg.registration, reg.revision, found, err = get[registration](ctx, st.registrations, environmentID)
+	wg.Go(func() { p, reg.presenceRevision, online, onlineErr = get[Presence](ctx, st.presence, environmentID) })
+	reg.Registration, reg.revision, found, err = get[Registration](ctx, st.registrations, environmentID)
 	wg.Wait()
 	if online && p.RegistrationID != reg.ID {
 		// Left by who had the environment before, or made since the registration was
-		// read by who has it now, see setOnline.
+		// read by who has it now, see SetOnline.
 		reg.revision = 0
 	}
 	return reg, found, errors.Join(err, onlineErr)
@@ -117,23 +117,23 @@ func (st *Store) see(ctx context.Context, environmentID string) (reg seen, found
 // seeInOrder reads the presence first, so that a takeover in between is noticed: who
 // has taken an environment over was registered before it was online. So either its
 // presence is newer than the revision that was read, or its registration is seen.
-func (st *Store) seeInOrder(ctx context.Context, environmentID string) (reg seen, found bool, err error) {
-	_, online, _, err := get[presence](ctx, st.presence, environmentID)
+func (st *Store) seeInOrder(ctx context.Context, environmentID string) (reg Seen, found bool, err error) {
+	_, online, _, err := get[Presence](ctx, st.presence, environmentID)
 	if err != nil {
-		return seen{}, false, err
+		return Seen{}, false, err
 	}
-	reg.registration, reg.revision, found, err = get[registration](ctx, st.registrations, environmentID)
+	reg.Registration, reg.revision, found, err = get[Registration](ctx, st.registrations, environmentID)
 	reg.presenceRevision = online
 	return reg, found, err
 }
 
-// setOnline says that an executor's websocket is open. The newest one counts;
-// the revision is what setOffline needs. It returns errSuperseded when the
+// SetOnline says that an executor's websocket is open. The newest one counts;
+// the revision is what SetOffline needs. It returns errSuperseded when the
 // environment belongs to another registration, and the websocket must not stay.
 //
 // What was seen just before saves reading it: storms of executors wait for little
 // else. The zero value is for who has seen nothing.
-func (st *Store) setOnline(ctx context.Context, p presence, reg seen) (revision uint64, err error) {
+func (st *Store) SetOnline(ctx context.Context, p Presence, reg Seen) (revision uint64, err error) {
 	for range casRetries {
 		if reg.revision == 0 {
 			var found bool
@@ -149,35 +149,35 @@ func (st *Store) setOnline(ctx context.Context, p presence, reg seen) (revision 
 			return 0, err
 		}
 		if !ok {
-			reg = seen{}
+			reg = Seen{}
 			continue
 		}
-		// After the presence, see register.
+		// After the presence, see Register.
 		err = st.touch(ctx, p.EnvironmentID, reg)
 		switch {
 		case err == nil:
 			return revision, nil
 		case !errors.Is(err, errSuperseded) && st.failing() != nil:
 			// Nobody else can have registered either, and when the store can be written
-			// again all presences are made anew, see meeting.reassert.
+			// again all presences are made anew.
 			return revision, nil
 		}
-		return 0, errors.Join(err, st.setOffline(context.WithoutCancel(ctx), p.EnvironmentID, revision))
+		return 0, errors.Join(err, st.SetOffline(context.WithoutCancel(ctx), p.EnvironmentID, revision))
 	}
 	return 0, unavailable("going online", errors.New("too many others do the same"))
 }
 
 // touch writes a registration as it was seen, for its time to live and so that
 // nobody replaces it who has not seen this.
-func (st *Store) touch(ctx context.Context, environmentID string, reg seen) error {
+func (st *Store) touch(ctx context.Context, environmentID string, reg Seen) error {
 	id := reg.ID
 	for range casRetries {
-		if _, ok, err := st.put(ctx, st.registrations, environmentID, reg.registration, reg.revision); err != nil || ok {
+		if _, ok, err := st.put(ctx, st.registrations, environmentID, reg.Registration, reg.revision); err != nil || ok {
 			return err
 		}
 		var found bool
 		var err error
-		reg.registration, reg.revision, found, err = get[registration](ctx, st.registrations, environmentID)
+		reg.Registration, reg.revision, found, err = get[Registration](ctx, st.registrations, environmentID)
 		if err != nil {
 			return err
 		}
@@ -188,9 +188,9 @@ func (st *Store) touch(ctx context.Context, environmentID string, reg seen) erro
 	return unavailable("going online", errors.New("too many others do the same"))
 }
 
-// setOffline takes back what setOnline has said, unless a newer websocket has
+// SetOffline takes back what SetOnline has said, unless a newer websocket has
 // said it again.
-func (st *Store) setOffline(ctx context.Context, environmentID string, revision uint64) error {
+func (st *Store) SetOffline(ctx context.Context, environmentID string, revision uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	err := st.presence.Purge(ctx, environmentID, jetstream.LastRevision(revision), jetstream.PurgeTTL(markerTTL))
@@ -200,34 +200,34 @@ func (st *Store) setOffline(ctx context.Context, environmentID string, revision 
 	return unavailable("going offline", err)
 }
 
-// online returns the executor of an environment, if its websocket is open on a
+// Online returns the executor of an environment, if its websocket is open on a
 // server that lives.
-func (st *Store) online(ctx context.Context, environmentID string) (presence, bool, error) {
-	p, _, found, err := get[presence](ctx, st.presence, environmentID)
+func (st *Store) Online(ctx context.Context, environmentID string) (Presence, bool, error) {
+	p, _, found, err := get[Presence](ctx, st.presence, environmentID)
 	if err != nil || !found {
-		return presence{}, false, err
+		return Presence{}, false, err
 	}
 	_, _, alive, err := get[time.Time](ctx, st.nodes, p.Node)
 	return p, alive, err
 }
 
 // presences returns all executors that are online, by environment.
-func (st *Store) presences(ctx context.Context) ([]presence, error) {
+func (st *Store) presences(ctx context.Context) ([]Presence, error) {
 	nodes, err := all[time.Time](ctx, st.nodes)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := all[presence](ctx, st.presence)
+	entries, err := all[Presence](ctx, st.presence)
 	if err != nil {
 		return nil, err
 	}
-	var online []presence
+	var online []Presence
 	for _, p := range entries {
 		if _, alive := nodes[p.Node]; alive {
 			online = append(online, p)
 		}
 	}
-	slices.SortFunc(online, func(a, b presence) int { return strings.Compare(a.EnvironmentID, b.EnvironmentID) })
+	slices.SortFunc(online, func(a, b Presence) int { return strings.Compare(a.EnvironmentID, b.EnvironmentID) })
 	return online, nil
 }
 
@@ -255,8 +255,8 @@ func (st *Store) Environments(ctx context.Context) ([]Environment, error) {
 	return environments, nil
 }
 
-// announce says that a node lives, for nodeTTL.
-func (st *Store) announce(ctx context.Context, node string) error {
+// Announce says that a node lives, for nodeTTL.
+func (st *Store) Announce(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	text, err := time.Now().UTC().MarshalJSON()
@@ -267,15 +267,15 @@ func (st *Store) announce(ctx context.Context, node string) error {
 	return unavailable("announcing the node", err)
 }
 
-// withdraw says that a node lives no longer.
-func (st *Store) withdraw(ctx context.Context, node string) error {
+// Withdraw says that a node lives no longer.
+func (st *Store) Withdraw(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	return unavailable("withdrawing the node", st.nodes.Purge(ctx, node))
 }
 
-// heartbeat announces a node until ctx ends, and sweeps from time to time.
-func (st *Store) heartbeat(ctx context.Context, node string) {
+// Heartbeat announces a node until ctx ends, and sweeps from time to time.
+func (st *Store) Heartbeat(ctx context.Context, node string) {
 	beat, sweep := time.NewTicker(heartbeatInterval), time.NewTicker(sweepInterval)
 	defer beat.Stop()
 	defer sweep.Stop()
@@ -294,7 +294,7 @@ func (st *Store) heartbeat(ctx context.Context, node string) {
 				st.log.Warn("sweeping the store", "error", err)
 			}
 		}
-		if err := st.announce(ctx, node); err != nil && ctx.Err() == nil {
+		if err := st.Announce(ctx, node); err != nil && ctx.Err() == nil {
 			st.log.Warn("announcing the node", "error", err)
 		}
 	}
@@ -307,7 +307,7 @@ func (st *Store) sweep(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	entries, err := all[presence](ctx, st.presence)
+	entries, err := all[Presence](ctx, st.presence)
 	if err != nil {
 		return err
 	}
@@ -315,8 +315,8 @@ func (st *Store) sweep(ctx context.Context, node string) error {
 		_, alive := nodes[p.Node]
 		switch {
 		case p.Node == node:
-			var reg seen
-			reg.registration, reg.revision, _, err = get[registration](ctx, st.registrations, environmentID)
+			var reg Seen
+			reg.Registration, reg.revision, _, err = get[Registration](ctx, st.registrations, environmentID)
 			if err == nil && reg.ID == p.RegistrationID {
 				err = st.touch(ctx, environmentID, reg)
 			}
@@ -324,12 +324,12 @@ func (st *Store) sweep(ctx context.Context, node string) error {
 				err = nil // its websocket is about to be closed
 			}
 		case !alive:
-			var now presence
+			var now Presence
 			var revision uint64
 			var found bool
-			now, revision, found, err = get[presence](ctx, st.presence, environmentID)
+			now, revision, found, err = get[Presence](ctx, st.presence, environmentID)
 			if err == nil && found && now.Node == p.Node {
-				err = st.setOffline(ctx, environmentID, revision)
+				err = st.SetOffline(ctx, environmentID, revision)
 			}
 		}
 		if err != nil {
@@ -337,4 +337,16 @@ func (st *Store) sweep(ctx context.Context, node string) error {
 		}
 	}
 	return nil
+}
+
+// Presence returns the websocket that the executor of an environment has or, if
+// its server is dead, had; and the revision that SetOffline needs.
+func (st *Store) Presence(ctx context.Context, environmentID string) (p Presence, revision uint64, found bool, err error) {
+	return get[Presence](ctx, st.presence, environmentID)
+}
+
+// Alive tells whether a server has been heard of lately.
+func (st *Store) Alive(ctx context.Context, node string) (bool, error) {
+	_, _, alive, err := get[time.Time](ctx, st.nodes, node)
+	return alive, err
 }

@@ -1,0 +1,111 @@
+package registry
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/registry/store/storetest"
+)
+
+// TestAgentIdentity goes through the API with assertions, at two servers.
+func TestAgentIdentity(t *testing.T) {
+	t.Parallel()
+	st, dir := storetest.Open(t)
+	one := startServer(t, Config{Store: st})
+	two := startServer(t, Config{Store: storetest.Beside(t, dir), ClockSkew: 10 * time.Second})
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, stranger, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.AddIdentity(t.Context(), store.Identity{RuntimeID: "agent-rt-1", PublicKey: public, Environments: "env-*"}); err != nil {
+		t.Fatal(err)
+	}
+	body := registerBody(storetest.Key(t))
+	register := func(s *testServer, header, environmentID string) int {
+		t.Helper()
+		status, _, _ := s.post(t, header, "/cloud/environment/"+environmentID+"/register", body)
+		return status
+	}
+	now := time.Now()
+	good := assertionHeader(t, private, "agent-rt-1", "task-1", now)
+	for _, tt := range []struct {
+		name   string
+		server *testServer
+		header string
+		path   string
+		want   int
+	}{
+		{"good", one, good, "env-1", 200},
+		{"the same in the same second", one, good, "env-1", 200},
+		{"the same at another server", two, good, "env-1", 200},
+		{"other environment", one, good, "prod", 403},
+		{"stranger's signature", one, assertionHeader(t, stranger, "agent-rt-1", "task-1", now), "env-1", 401},
+		{"unknown agent", one, assertionHeader(t, private, "agent-rt-2", "task-1", now), "env-1", 401},
+		{"a minute late", one, assertionHeader(t, private, "agent-rt-1", "task-old", now.Add(-62*time.Second)), "env-1", 401},
+		{"a minute early", one, assertionHeader(t, private, "agent-rt-1", "task-new", now.Add(70*time.Second)), "env-1", 401},
+		{"50 s late", one, assertionHeader(t, private, "agent-rt-1", "task-2", now.Add(-50*time.Second)), "env-1", 200},
+		{"50 s late where less is allowed", two, assertionHeader(t, private, "agent-rt-1", "task-3", now.Add(-50*time.Second)), "env-1", 401},
+		{"3 s older than the newest", two, assertionHeader(t, private, "agent-rt-1", "task-1", now.Add(-3*time.Second)), "env-1", 200},
+		{"7 s older than the newest", two, assertionHeader(t, private, "agent-rt-1", "task-1", now.Add(-7*time.Second)), "env-1", 401},
+		{"newer", two, assertionHeader(t, private, "agent-rt-1", "task-1", now.Add(8*time.Second)), "env-1", 200},
+		{"replayed at the other server", one, good, "env-1", 401},
+	} {
+		if got := register(tt.server, tt.header, tt.path); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		}
+	}
+	if status, code, _ := one.post(t, assertionHeader(t, private, "agent-rt-1", "task-9", now), "/cloud/environment/env-1/connect", body); status != http.StatusForbidden {
+		t.Errorf("an agent connects: %d %s", status, code)
+	}
+	if strings.Contains(one.log.String(), strings.TrimPrefix(good, "AgentAssertion ")) {
+		t.Error("the log holds an assertion")
+	}
+	if err := st.RemoveIdentity(t.Context(), "agent-rt-1"); err != nil {
+		t.Fatal(err)
+	}
+	if got := register(two, assertionHeader(t, private, "agent-rt-1", "task-4", time.Now()), "env-1"); got != 401 {
+		t.Errorf("a removed agent: %d", got)
+	}
+	if err := st.RemoveIdentity(t.Context(), "agent-rt-1"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("removed again: %v", err)
+	}
+}
+
+// TestAgentFloodIsNotRemembered: requests above the limit of an identity leave
+// nothing in the store.
+func TestAgentFloodIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	st, dir := storetest.Open(t)
+	s := startServer(t, Config{Store: st})
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := principal.Limits{Requests: 0.001, RequestBurst: 2}
+	if err := st.AddIdentity(t.Context(), store.Identity{RuntimeID: "agent", PublicKey: public, Environments: "env", Limits: limits}); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	for i := range 5 {
+		header := assertionHeader(t, private, "agent", "task-"+strconv.Itoa(i), now)
+		status, _, _ := s.post(t, header, "/cloud/environment/other/register", "{}")
+		if want := map[bool]int{true: http.StatusForbidden, false: http.StatusTooManyRequests}[i < limits.RequestBurst]; status != want {
+			t.Errorf("request %d: %d, want %d", i, status, want)
+		}
+	}
+	remembered := storetest.Keys(t, storetest.Bucket(t, storetest.Connect(t, dir), "replay"))
+	if len(remembered) != limits.RequestBurst {
+		t.Errorf("%d tasks are remembered, want %d", len(remembered), limits.RequestBurst)
+	}
+}

@@ -1,0 +1,36 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/execagent/execagent/registry/principal"
+)
+
+// ErrUnauthorized says nothing about what is wrong with a credential.
+var ErrUnauthorized = errors.New("the credential is missing or not valid")
+
+// Principal finds one by its id, as tickets and presences name it. found is
+// false when it is unknown, revoked or expired.
+func (st *Store) Principal(ctx context.Context, id string) (p *principal.Principal, found bool, err error) {
+	if key, ok := strings.CutPrefix(id, principal.KeyPrefix); ok {
+		if !validKeyID(key) {
+			return nil, false, nil
+		}
+		record, _, found, err := get[keyRecord](ctx, st.keys, key)
+		if err != nil || !found || !record.valid(time.Now()) {
+			return nil, false, err
+		}
+		return record.principal(key), true, nil
+	}
+	if runtimeID, ok := strings.CutPrefix(id, principal.AgentPrefix); ok {
+		record, _, found, err := get[identityRecord](ctx, st.identities, identityKey(runtimeID))
+		if err != nil || !found {
+			return nil, false, err
+		}
+		return record.principal(), true, nil
+	}
+	return nil, false, nil
+}

@@ -1,0 +1,148 @@
+// Package storetest opens stores for the tests of those who have one: on an
+// embedded server, beside another process, and on a NATS server of the test.
+package storetest
+
+import (
+	"crypto/mlkem"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/registry/wire"
+)
+
+// soon is how long a NATS server may take to start, on however busy a machine.
+const soon = 3 * time.Minute
+
+// Open opens a store on an embedded server, in a folder of its own, until the test
+// ends.
+func Open(t testing.TB) (st *store.Store, dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "data")
+	return open(t, store.Config{Dir: dir}), dir
+}
+
+// Beside opens the store of a folder as another process does.
+func Beside(t testing.TB, dir string) *store.Store {
+	t.Helper()
+	return open(t, store.Config{Dir: dir, Shared: true})
+}
+
+// At opens a store on NATS servers, see [NATS].
+func At(t testing.TB, url string) *store.Store {
+	t.Helper()
+	return open(t, store.Config{URL: url})
+}
+
+func open(t testing.TB, cfg store.Config) *store.Store {
+	t.Helper()
+	st, err := store.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return st
+}
+
+// NATS starts a server with its files in dir. The caller ends it; port 0 is any.
+func NATS(t testing.TB, dir string, port int) *server.Server {
+	t.Helper()
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	if !s.ReadyForConnections(soon) {
+		t.Fatal("NATS does not start")
+	}
+	return s
+}
+
+// Stop ends a server and waits for it.
+func Stop(s *server.Server) {
+	s.Shutdown()
+	s.WaitForShutdown()
+}
+
+// Connect connects to NATS beside all stores, to see what they write or to write
+// in their place: by URL, or by the folder of an embedded server.
+func Connect(t testing.TB, where string) *nats.Conn {
+	t.Helper()
+	var options []nats.Option
+	if filepath.IsAbs(where) {
+		options = append(options, nats.SetCustomDialer(folder(where)))
+		where = nats.DefaultURL
+	}
+	nc, err := nats.Connect(where, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// folder dials the socket of the embedded server whose files are there.
+type folder string
+
+func (f folder) Dial(_, _ string) (net.Conn, error) {
+	dir, err := os.Open(string(f))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/nats.sock", dir.Fd())) // the whole path may be too long
+}
+
+// Bucket is one of the buckets in which a store keeps its state, by its name
+// without the prefix.
+func Bucket(t testing.TB, nc *nats.Conn, name string) jetstream.KeyValue {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.KeyValue(t.Context(), "execagent_"+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kv
+}
+
+// Keys are the keys that have a value in a bucket.
+func Keys(t testing.TB, kv jetstream.KeyValue) []string {
+	t.Helper()
+	keys, err := kv.Keys(t.Context())
+	if err != nil && !errors.Is(err, jetstream.ErrNoKeysFound) {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// Key makes a key as an executor or harness has it.
+func Key(t testing.TB) *wire.PublicKey {
+	t.Helper()
+	secret, err := mlkem.GenerateKey768()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := &wire.PublicKey{Suite: wire.KeySuite, X25519: make([]byte, wire.X25519KeySize), MLKEM768: secret.EncapsulationKey().Bytes()}
+	rand.Read(key.X25519)
+	return key
+}
