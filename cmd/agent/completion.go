@@ -10,8 +10,12 @@ import (
 
 // runCompletion prints a script that is made of the grammar, so that it knows
 // what the parser knows.
-func runCompletion(sys system, flags *completionFlags, app *kong.Application) int {
-	g := newGrammar(app)
+func runCompletion(sys system, flags *completionFlags) int {
+	parser, err := newParser(sys.stdout, sys.stderr)
+	if err != nil {
+		return sys.fail(err)
+	}
+	g := newGrammar(parser.Model)
 	var script bytes.Buffer
 	switch flags.Shell {
 	case "bash":

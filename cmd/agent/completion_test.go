@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,16 +14,12 @@ import (
 // completionScript writes the script for a shell to a file.
 func completionScript(t *testing.T, shell string) string {
 	t.Helper()
-	parser, _, err := newParser(io.Discard, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
 	file, err := os.OpenFile(filepath.Join(t.TempDir(), "agent."+shell), os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if code := runCompletion(system{stdout: file}, &completionFlags{Shell: shell}, parser.Model); code != exitOK {
+	if code := runCompletion(system{stdout: file}, &completionFlags{Shell: shell}); code != exitOK {
 		t.Fatalf("exit code %d", code)
 	}
 	return file.Name()

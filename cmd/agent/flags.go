@@ -4,12 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
-	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/transport"
 )
@@ -47,8 +46,63 @@ Examples:
 // defaultListen is where the server listens unless it is told otherwise.
 const defaultListen = "ws://127.0.0.1:0"
 
-// newParser makes the parser and what it fills in.
-func newParser(stdout, stderr io.Writer) (*kong.Kong, *commandLine, error) {
+// parse returns the flags of the command that the arguments name, which says which
+// one it is. Errors that are the user's are of the type usageError.
+//
+// The parser is built only for a line that is not plain: only it helps, and says
+// what is wrong.
+func parse(args []string, stdout, stderr io.Writer) (flags any, err error) {
+	if flags := parseOne(args); flags != nil {
+		return flags, nil
+	}
+	parser, err := newParser(stdout, stderr)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return parsed.Selected().Target.Addr().Interface(), nil
+}
+
+// usageError says what is wrong with the command line.
+type usageError struct{ error }
+
+// parseOne is parse for a plain line; nil for others.
+func parseOne(args []string) (flags any) {
+	name := "exec-server" // the default
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		name, args = args[0], args[1:]
+	}
+	if flags = newFlags(name); flags == nil || !parsePlain(args, flags) {
+		return nil
+	}
+	return flags
+}
+
+// newFlags returns what a command's flags are filled in to; nil for one that no line
+// is plain for.
+func newFlags(command string) any {
+	switch command {
+	case "exec-server":
+		return new(serverFlags)
+	case "forward":
+		return new(forwardFlags)
+	case "exec":
+		return new(execFlags)
+	case "sandbox":
+		return new(sandboxFlags)
+	case "doctor":
+		return new(doctorFlags)
+	case "version":
+		return new(versionFlags)
+	}
+	return nil
+}
+
+// newParser makes the parser of the whole grammar.
+func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 	var grammar commandLine
 	parser, err := kong.New(&grammar,
 		kong.Name("agent"),
@@ -60,17 +114,9 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, *commandLine, error) {
 			{Key: "auth", Title: "Authentication of WebSocket clients:"},
 			{Key: "sandbox", Title: "Confined commands:"},
 			{Key: "log", Title: "Log:"},
-		}),
-		kong.Vars{
-			"listen":       defaultListen,
-			"concurrent":   fmt.Sprint(rpc.DefaultConcurrency),
-			"ttl":          agent.DefaultSessionTTL.String(),
-			"retain":       fmt.Sprint(agent.DefaultRetainBytes),
-			"retain_total": fmt.Sprint(agent.DefaultRetainTotalBytes),
-			"skew":         fmt.Sprint(int(transport.DefaultClockSkew / time.Second)),
-		})
+		}))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, command := range parser.Model.Children {
 		for _, flag := range command.Flags {
@@ -78,19 +124,19 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, *commandLine, error) {
 			flag.Hidden = flag.Hidden || command.Name == "forward" && flag.Group != nil && flag.Group.Key == "auth"
 		}
 	}
-	return parser, &grammar, nil
+	return parser, nil
 }
 
 // serverFlags are those of the reference (rpc.md 1) and our own.
 type serverFlags struct {
-	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT (port 0 takes a free one), or stdio. The bound URL is printed as one line. Default: ${listen}."`
+	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT (port 0 takes a free one), or stdio. The bound URL is printed as one line. Default: ws://127.0.0.1:0."`
 	AllowUnauthenticated bool    `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth."`
 	healthFlags
 
-	ConcurrentRequests int           `default:"${concurrent}" env:"AGENT_CONCURRENT_REQUESTS" placeholder:"N" help:"Requests of one connection that run at once; 1 is strict order. Default: ${default}."`
-	RetainBytes        int64         `default:"${retain}" env:"AGENT_RETAIN_BYTES" placeholder:"N" help:"Bytes of output kept for each process. Default: ${default}."`
-	RetainTotalBytes   *int64        `env:"AGENT_RETAIN_TOTAL_BYTES" placeholder:"N" help:"Bytes of output kept for all processes together. Default: ${retain_total}, less where memory is limited."`
-	SessionTTL         time.Duration `default:"${ttl}" env:"AGENT_SESSION_TTL" name:"session-ttl" placeholder:"DURATION" help:"How long detached sessions and ended processes are kept. Default: ${default}."`
+	ConcurrentRequests int           `default:"64" env:"AGENT_CONCURRENT_REQUESTS" placeholder:"N" help:"Requests of one connection that run at once; 1 is strict order. Default: ${default}."`
+	RetainBytes        int64         `default:"1048576" env:"AGENT_RETAIN_BYTES" placeholder:"N" help:"Bytes of output kept for each process. Default: ${default}."`
+	RetainTotalBytes   *int64        `env:"AGENT_RETAIN_TOTAL_BYTES" placeholder:"N" help:"Bytes of output kept for all processes together. Default: 268435456, less where memory is limited."`
+	SessionTTL         time.Duration `default:"1m20s" env:"AGENT_SESSION_TTL" name:"session-ttl" placeholder:"DURATION" help:"How long detached sessions and ended processes are kept. Default: ${default}."`
 
 	remoteFlags
 	KeepRevokedSessions bool `env:"AGENT_KEEP_REVOKED_SESSIONS" group:"remote" help:"Keep the commands of a client whose key is revoked for --session-ttl, as after any lost connection, instead of killing them at once."`
@@ -156,7 +202,7 @@ type authFlags struct {
 	WSSharedSecretFile    string `env:"AGENT_WS_SHARED_SECRET_FILE" name:"ws-shared-secret-file" group:"auth" type:"path" placeholder:"FILE" help:"File with the secret, at least 32 bytes, that signs bearer tokens (JWT, HS256)."`
 	WSIssuer              string `env:"AGENT_WS_ISSUER" name:"ws-issuer" group:"auth" placeholder:"TEXT" help:"Issuer that bearer tokens must name."`
 	WSAudience            string `env:"AGENT_WS_AUDIENCE" name:"ws-audience" group:"auth" placeholder:"TEXT" help:"Audience that bearer tokens must name."`
-	WSMaxClockSkewSeconds *int64 `env:"AGENT_WS_MAX_CLOCK_SKEW_SECONDS" name:"ws-max-clock-skew-seconds" group:"auth" placeholder:"N" help:"Tolerance for the times in bearer tokens. Default: ${skew}."`
+	WSMaxClockSkewSeconds *int64 `env:"AGENT_WS_MAX_CLOCK_SKEW_SECONDS" name:"ws-max-clock-skew-seconds" group:"auth" placeholder:"N" help:"Tolerance for the times in bearer tokens. Default: 30."`
 }
 
 func (f *authFlags) auth() transport.AuthOptions {

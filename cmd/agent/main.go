@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -79,36 +80,36 @@ func (s system) clearKeys() {
 // run parses the command line and does what it says. The result is the exit
 // code.
 func run(sys system) int {
-	parser, commands, err := newParser(sys.stdout, sys.stderr)
-	if err != nil {
-		return sys.fail(err)
-	}
 	args := sys.args
 	if len(args) > 1 && args[0] == "exec-server" && args[1] == "forward" {
 		args = args[1:] // as the reference has it
 	}
-	parsed, err := parser.Parse(args)
-	if err != nil {
+	flags, err := parse(args, sys.stdout, sys.stderr)
+	if _, ok := errors.AsType[usageError](err); ok {
 		complain(sys.stderr, err)
 		complain(sys.stderr, "see agent --help, for the options of the server agent exec-server --help")
 		return exitUsage
 	}
-	switch selected := parsed.Selected(); selected.Target.Addr().Interface() {
-	case &commands.Forward:
-		return runForward(sys, &commands.Forward)
-	case &commands.Exec:
-		return runExec(sys, &commands.Exec)
-	case &commands.Sandbox:
-		return runSandbox(sys, &commands.Sandbox)
-	case &commands.Doctor:
-		return runDoctor(sys, &commands.Doctor)
-	case &commands.Completion:
-		return runCompletion(sys, &commands.Completion, parser.Model)
-	case &commands.Version:
-		return runVersion(sys, &commands.Version)
-	default:
-		return runServer(sys, &commands.ExecServer)
+	if err != nil {
+		return sys.fail(err)
 	}
+	switch flags := flags.(type) {
+	case *forwardFlags:
+		return runForward(sys, flags)
+	case *execFlags:
+		return runExec(sys, flags)
+	case *sandboxFlags:
+		return runSandbox(sys, flags)
+	case *doctorFlags:
+		return runDoctor(sys, flags)
+	case *completionFlags:
+		return runCompletion(sys, flags)
+	case *versionFlags:
+		return runVersion(sys, flags)
+	case *serverFlags:
+		return runServer(sys, flags)
+	}
+	panic(fmt.Sprintf("a command with the flags %T, which nothing runs", flags))
 }
 
 // complain writes one line about what went wrong. All of them start with the

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// parsePlain fills in the flags of one command from a plain command line, as the
+// parser does, and tells whether it was one.
+//
+// To build the parser, even of one command, and to have it parse takes as long as
+// all else that an agent does until it listens, and more page faults. A plain
+// line needs none of it: flags in full, each once, with values of the usual form.
+// This is no second grammar: it reads the tags of the same fields, and gives up
+// on whatever is not plain, above all on what is wrong. FuzzParsePlain holds it
+// against the parser.
+func parsePlain(args []string, flags any) bool {
+	p := plain{plainFields(flags)}
+	if !p.defaults() || !p.arguments(args) || !p.complete() {
+		return false
+	}
+	validator, ok := flags.(interface{ Validate() error })
+	return !ok || validator.Validate() == nil
+}
+
+// plainField is a flag, or the command line of another program.
+type plainField struct {
+	value               reflect.Value
+	name                string // of the flag, without dashes
+	short               string // a letter, or ""
+	env                 []string
+	preset              string // the default
+	hasPreset           bool
+	enum                []string // nil: any value
+	path                bool     // relative to here
+	required, arguments bool
+	given               bool // on the command line
+}
+
+// plainFields lists the fields of a command's flags, in their order.
+func plainFields(flags any) []plainField {
+	return appendPlain(make([]plainField, 0, 64), reflect.ValueOf(flags).Elem())
+}
+
+// appendPlain appends the fields of a struct, and of those embedded in it.
+func appendPlain(fields []plainField, v reflect.Value) []plainField {
+	for i := range v.NumField() {
+		field := v.Type().Field(i)
+		if field.Anonymous {
+			fields = appendPlain(fields, v.Field(i))
+			continue
+		}
+		// The help is most of the tag, and the end of each.
+		text, _, _ := strings.Cut(string(field.Tag), `help:"`)
+		tag := reflect.StructTag(text)
+		f := plainField{value: v.Field(i), name: tag.Get("name"), short: tag.Get("short"), path: tag.Get("type") == "path"}
+		if f.name == "" {
+			f.name = dashed(field.Name)
+		}
+		if env := tag.Get("env"); env != "" {
+			f.env = strings.Split(env, ",")
+		}
+		if enum, ok := tag.Lookup("enum"); ok {
+			f.enum = strings.Split(enum, ",")
+		}
+		f.preset, f.hasPreset = tag.Lookup("default")
+		_, f.required = tag.Lookup("required")
+		_, f.arguments = tag.Lookup("arg")
+		fields = append(fields, f)
+	}
+	return fields
+}
+
+// dashed makes the name of a flag of the name of a field: ReadOnly is read-only.
+// Fields with an acronym say their flag's name in the tag.
+func dashed(name string) string {
+	var b strings.Builder
+	for i, c := range []byte(name) {
+		if 'A' <= c && c <= 'Z' {
+			if i > 0 {
+				b.WriteByte('-')
+			}
+			c += 'a' - 'A'
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
+}
+
+type plain struct{ fields []plainField }
+
+// defaults sets what variables say, or else the tags.
+func (p *plain) defaults() bool {
+	for i := range p.fields {
+		f := &p.fields[i]
+		value, ok := f.preset, f.hasPreset
+		for _, name := range f.env {
+			if text, set := os.LookupEnv(name); set {
+				value, ok = text, true
+				break
+			}
+		}
+		if ok && !f.set(value) {
+			return false
+		}
+	}
+	return true
+}
+
+// arguments sets what the command line says.
+func (p *plain) arguments(args []string) bool {
+	for len(args) > 0 {
+		arg := args[0]
+		if !strings.HasPrefix(arg, "-") || arg == "--" {
+			return p.program(args)
+		}
+		args = args[1:]
+		name, value, inline := strings.Cut(arg, "=")
+		f := p.find(name)
+		if f == nil || f.given && f.value.Kind() != reflect.Slice {
+			return false
+		}
+		switch {
+		case f.value.Kind() == reflect.Bool:
+			if inline {
+				return false
+			}
+			value = "true"
+		case inline:
+			if len(name) == 2 { // -C=DIR
+				return false
+			}
+		case len(args) == 0 || args[0] == "" || args[0][0] == '-':
+			return false
+		default:
+			value, args = args[0], args[1:]
+		}
+		if !f.given && f.value.Kind() == reflect.Slice {
+			f.value.SetZero() // instead of the variable's, not beside it
+		}
+		f.given = true
+		if !f.set(value) {
+			return false
+		}
+	}
+	return true
+}
+
+// find returns the flag of a name with its dashes, or nil.
+func (p *plain) find(name string) *plainField {
+	for i := range p.fields {
+		f := &p.fields[i]
+		if f.arguments {
+			continue
+		}
+		if long, ok := strings.CutPrefix(name, "--"); ok && long == f.name || len(name) == 2 && name[1:] == f.short {
+			return f
+		}
+	}
+	return nil
+}
+
+// program takes all that is left as the command line of another program.
+func (p *plain) program(args []string) bool {
+	for i := range p.fields {
+		f := &p.fields[i]
+		if f.arguments && f.value.Kind() == reflect.Slice {
+			f.given = true
+			f.value.Set(reflect.ValueOf(slices.Clone(args)))
+			return !slices.ContainsFunc(args, func(s string) bool { return !utf8.ValidString(s) })
+		}
+	}
+	return false
+}
+
+// complete tells whether all is there that has to be.
+func (p *plain) complete() bool {
+	for i := range p.fields {
+		f := &p.fields[i]
+		if (f.required || f.arguments) && !f.given {
+			return false
+		}
+		if len(f.enum) > 0 && !slices.Contains(f.enum, f.value.String()) {
+			return false
+		}
+	}
+	return true
+}
+
+var duration = reflect.TypeFor[time.Duration]()
+
+// set sets the field, if the value is plain.
+func (f *plainField) set(text string) bool {
+	v := f.value
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
+	decimal := text == "0" || text != "" && '1' <= text[0] && text[0] <= '9' && !strings.Contains(text, "_")
+	switch kind := v.Kind(); {
+	case v.Type() == duration:
+		d, err := time.ParseDuration(text)
+		v.SetInt(int64(d))
+		return err == nil
+	case kind == reflect.Int || kind == reflect.Int64:
+		n, err := strconv.ParseInt(text, 10, 64)
+		v.SetInt(n)
+		return err == nil && decimal
+	case kind == reflect.Uint64:
+		n, err := strconv.ParseUint(text, 10, 64)
+		v.SetUint(n)
+		return err == nil && decimal
+	case kind == reflect.Bool:
+		v.SetBool(text == "true" || text == "1")
+		return text == "true" || text == "1" || text == "false" || text == "0"
+	case !utf8.ValidString(text):
+		return false
+	case kind == reflect.Slice && !f.path:
+		v.Set(reflect.Append(v, reflect.ValueOf(text)))
+		return true
+	case kind == reflect.String && f.path:
+		v.SetString(text)
+		return filepath.IsAbs(text)
+	case kind == reflect.String:
+		v.SetString(text)
+		return true
+	}
+	return false
+}

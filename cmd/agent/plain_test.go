@@ -1,0 +1,172 @@
+package main
+
+import (
+	"io"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/transport"
+)
+
+// TestDefaultsInTags: what the tags of the server's flags say is what the packages say.
+func TestDefaultsInTags(t *testing.T) {
+	t.Parallel()
+	flags, err := parse(nil, io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := flags.(*serverFlags)
+	if f.ConcurrentRequests != rpc.DefaultConcurrency || f.RetainBytes != agent.DefaultRetainBytes || f.SessionTTL != agent.DefaultSessionTTL {
+		t.Errorf("%+v", f)
+	}
+	const retain, skew = 256 << 20, 30 * time.Second // as the help says
+	if agent.DefaultRetainTotalBytes != retain || transport.DefaultClockSkew != skew {
+		t.Error("the help names other defaults for --retain-total-bytes or --ws-max-clock-skew-seconds")
+	}
+}
+
+// TestPlainNames: each flag that is read without the parser has the name and the variables that it has there.
+func TestPlainNames(t *testing.T) {
+	t.Parallel()
+	parser, err := newParser(io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range parser.Model.Children {
+		flags := newFlags(command.Name)
+		if flags == nil {
+			if command.Name != "completion" {
+				t.Errorf("%s is always parsed by the whole grammar", command.Name)
+			}
+			continue
+		}
+		type named struct {
+			name, short string
+			env         []string
+		}
+		var want, got []named
+		for _, flag := range command.Flags {
+			short := ""
+			if flag.Short != 0 {
+				short = string(flag.Short)
+			}
+			want = append(want, named{flag.Name, short, slices.Clone(flag.Envs)})
+		}
+		for _, f := range plainFields(flags) {
+			if !f.arguments {
+				got = append(got, named{f.name, f.short, f.env})
+			}
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(named{})); diff != "" {
+			t.Errorf("%s (-parser +plain):\n%s", command.Name, diff)
+		}
+	}
+}
+
+// TestParsePlain: the lines that are typed most are plain.
+func TestParsePlain(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]bool{
+		"":                           true,
+		"--listen ws://127.0.0.1:0":  true,
+		"exec-server --listen=stdio": true,
+		"--remote https://r --environment-id e --registration-bearer-stdin": true,
+		"exec -t -e A=1 -e B -C /tmp -- make test":                          true,
+		"exec true":                        true,
+		"sandbox --workspace /tmp -- true": true,
+		"doctor --json":                    true,
+		"version":                          true,
+		"forward --connect ws://h:1 --remote https://r --environment-id e": true,
+		"exec":                              false,
+		"exec -tn true":                     false,
+		"exec --nope true":                  false,
+		"exec --help":                       false,
+		"--version":                         false,
+		"--help":                            false,
+		"--listen":                          false,
+		"--listen stdio x":                  false,
+		"--listen stdio exec true":          false,
+		"--log-level loud":                  false,
+		"--concurrent-requests 0":           false,
+		"--log-level info --log-level warn": false,
+		"version x":                         false,
+		"nope":                              false,
+	} {
+		if got := parseOne(strings.Fields(line)) != nil; got != want {
+			t.Errorf("agent %s: plain %v, want %v", line, got, want)
+		}
+	}
+}
+
+// FuzzParsePlain: a line that is plain means what it means to the parser.
+func FuzzParsePlain(f *testing.F) {
+	for _, seed := range []string{
+		"exec-server\n--listen\nstdio", "exec\n-e\nA=1\n-e\nB=2\n--\ntrue\n--x", "sandbox\n--workspace=/tmp/..\n-- x", "--session-ttl\n5m",
+		"--max-processes\n9\n--retain-total-bytes=9", "exec\n-C\n/a//b\ntrue", "doctor\n--json\n--state-dir\n/", "--ws-auth=", "exec\n-t\n-n\n-\nx", "\n--listen",
+		"--retain-bytes\n0x10", "exec\n--env=\ntrue", "--listen=\n--", "--ws-token-file=/\xff", "exec\n\xff", "exec\n--dir=/\n--dir=/tmp\ntrue",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		args := strings.Split(line, "\n")
+		got := parseOne(args)
+		if got == nil {
+			return
+		}
+		parser, err := newParser(io.Discard, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parser.Exit = func(int) { t.Errorf("the parser does %q at once", args) }
+		parsed, err := parser.Parse(args)
+		if err != nil {
+			t.Fatalf("%q is plain, and the parser says %v", args, err)
+		}
+		want := parsed.Selected().Target.Addr().Interface()
+		if diff := cmp.Diff(want, got, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
+			t.Errorf("%q (-parser +plain):\n%s", args, diff)
+		}
+	})
+}
+
+// TestParsePlainVariables: the same for what stands in variables.
+func TestParsePlainVariables(t *testing.T) {
+	for name, values := range map[string][]string{
+		"AGENT_LISTEN": {"", "stdio"}, "AGENT_LOG_LEVEL": {"", "loud", "warn"}, "AGENT_RETAIN_BYTES": {"", "9", "x", "-1"},
+		"AGENT_ENV": {"", "A=1", "A=1,B=2"}, "AGENT_TTY": {"", "1", "yes", "TRUE", "x"}, "AGENT_DIR": {"", "/tmp"}, "AGENT_SESSION_TTL": {"", "1h", "9"},
+		"AGENT_SANDBOX_WORKSPACE": {"", "/tmp"}, "AGENT_SANDBOX_POLICY": {"", "-", "x", "/x/"}, "AGENT_EXIT_ON_STDIN_CLOSE": {"", "1"},
+		exitOnStdinClose: {"0", "no"}, "AGENT_RETAIN_TOTAL_BYTES": {"", "7"}, "AGENT_WS_TOKEN_FILE": {"", "/x", "x"}, "AGENT_MAX_PROCESSES": {"", "3", "03"},
+	} {
+		for _, value := range values {
+			t.Setenv(name, value)
+			for _, line := range []string{"", "--listen=stdio", "exec true", "exec -e X=1 true", "sandbox true", "sandbox --workspace=/ true", "version", "doctor"} {
+				args := strings.Fields(line)
+				got := parseOne(args)
+				if got == nil {
+					continue
+				}
+				parser, err := newParser(io.Discard, io.Discard)
+				if err != nil {
+					t.Fatal(err)
+				}
+				parsed, err := parser.Parse(args)
+				if err != nil {
+					t.Errorf("%s=%s agent %s is plain, and the parser says %v", name, value, line, err)
+					continue
+				}
+				if diff := cmp.Diff(parsed.Selected().Target.Addr().Interface(), got, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
+					t.Errorf("%s=%s agent %s (-parser +plain):\n%s", name, value, line, diff)
+				}
+			}
+			os.Unsetenv(name)
+		}
+	}
+}
