@@ -22,12 +22,12 @@ import (
 // started before it is killed itself.
 const grace = 200 * time.Millisecond
 
-// Command is what to run confined. Its strings must not contain a NUL byte.
+// Command describes a program to run, and how it is confined. Its strings must not contain a NUL byte.
 type Command struct {
 	// Policy is what the command may do. A policy that confines nothing and
 	// leaves the network enabled has no business here: Prepare refuses it.
 	Policy *sandbox.Policy
-	// Backend is the layers that Policy.Backend chose.
+	// Backend has the layers that Policy.Backend chose.
 	Backend sandbox.Backend
 	// Argv is the command. A first element without a slash is searched in the
 	// PATH of Env, inside the sandbox.
@@ -42,16 +42,16 @@ type Command struct {
 	// TTY tells that descriptors 0 to 2 are a terminal.
 	TTY bool
 	// NewSession makes the command the leader of a session, and its terminal
-	// the controlling one. Else it stays in the session and process group, and
-	// at the terminal, of whoever started it.
+	// the controlling one. Else the command stays in the session, the process
+	// group and at the terminal of the process that started its init.
 	NewSession bool
 	Limits     Limits
 	// AgentPorts are the TCP ports that the agent itself listens at. A command
 	// with the network cannot connect to them on this host.
 	AgentPorts []uint16
-	// Granted is what [resolve.Resolved.Granted] was when somebody decided that
-	// the command may be started. A path that leads somewhere else by the time
-	// that init looks is refused. Nil: nobody has decided on that.
+	// Granted is what [resolve.Resolved.Granted] returned when the agent decided
+	// that the command may be started. The init looks the paths up again and
+	// refuses one that leads elsewhere by then. Nil: the init compares nothing.
 	Granted []string
 	// Argv0 is the agent's own argv[0], for the helper.
 	Argv0 string
@@ -65,10 +65,10 @@ type Limits struct {
 	CPUSeconds   uint64
 }
 
-// Prepare makes what it takes to start the command under its policy. The
-// layers are not looked for here: what is missing after all is said by the
-// helper, which then ends with code 101. An error means that the command can
-// not be described to it. The caller closes the stage, or hands it to
+// Prepare makes what it takes to start the command under its policy. It does
+// not look whether the host has the layers: the init finds a missing one, says
+// so and ends with code 101. An error means that the command cannot be
+// described to an init. The caller closes the stage, or hands it to
 // [procs.Start].
 func (c Command) Prepare() (*procs.Stage, error) {
 	if err := c.check(); err != nil {
@@ -80,7 +80,7 @@ func (c Command) Prepare() (*procs.Stage, error) {
 		cfg.Env = append(cfg.Env, "PWD="+c.Dir)
 	}
 	if c.Backend.Has(sandbox.MountNS) {
-		// With the network restricted the filter lets nobody connect anyway.
+		// With the network restricted this may fail: the filter forbids connect(2) anyway.
 		var err error
 		if cfg.Sockets, err = view.SocketPaths(); err != nil && c.Policy.Network == sandbox.NetworkEnabled {
 			return nil, fmt.Errorf("listing the sockets of this host: %w", err)

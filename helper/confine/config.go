@@ -13,9 +13,9 @@ import (
 // the kernel takes of arguments and environment, and a policy.
 const maxConfig = 32 << 20
 
-// config is what the agent tells sandbox-init: a command, and what only the
-// agent can see. It is not JSON, which cannot hold every path there is, and
-// takes a quarter of a millisecond to decode in a process that is new.
+// config goes from the agent to sandbox-init: a command, and facts that only the
+// agent can see. JSON could not hold every path, and would take a new process a
+// quarter of a millisecond to decode.
 type config struct {
 	Command
 	UID, GID int // of the agent, to be mapped onto themselves
@@ -24,7 +24,7 @@ type config struct {
 	Sockets []string
 }
 
-// encode is what decodeConfig takes.
+// encode packs the config for decodeConfig.
 func (c *config) encode() ([]byte, error) {
 	policy, err := c.Policy.MarshalText()
 	if err != nil {

@@ -53,8 +53,8 @@ func (l limit) impose() error {
 const reserved = 1024
 
 // withFewerFiles starts something with the limit of open files that this process
-// has inherited, less what is reserved. It can be done once: who lowered a limit
-// cannot raise it any more. This process goes on with as many as it still may.
+// has inherited, less what is reserved. It can be done once: a process that
+// lowered its limit cannot raise it any more. This process goes on with as many as it still may.
 func withFewerFiles(start func() error) error {
 	restoreOpenFiles()
 	var limit unix.Rlimit

@@ -208,7 +208,7 @@ func unescape(path string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace(path)
 }
 
-// tellWithin is how long who reads the command's errors can hold up its end.
+// tellWithin bounds how long a slow reader of the command's stderr can hold up the end of init.
 const tellWithin = 100 * time.Millisecond
 
 // loss is the end of a command whose view is not any more what it was.

@@ -16,7 +16,8 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// supervisor is what init is to the command that it started.
+// supervisor is the part of init that sees a command out: it holds the command's pid, passes signals
+// on and reaps.
 type supervisor struct {
 	pidNS, newSession bool
 	signals           chan os.Signal
@@ -28,8 +29,8 @@ type supervisor struct {
 	lost  *loss
 }
 
-// newSupervisor catches signals and then says so: whoever started init keeps
-// them until now, as one that comes before would end it, or be lost.
+// newSupervisor catches signals and then says so on the leash. The agent keeps
+// signals back until then: one that came earlier would end init, or be lost.
 func newSupervisor(cfg *config) (*supervisor, error) {
 	s := &supervisor{
 		pidNS:      cfg.Backend.Has(sandbox.PIDNS),
@@ -107,7 +108,7 @@ func (s *supervisor) attend() (code int, err error) {
 		var status syscall.WaitStatus
 		_, err = syscall.Wait4(pid, &status, 0, nil)
 		if err == syscall.ECHILD && pid != s.pid {
-			continue // whoever could not execute it has waited for it
+			continue // ForkExec has waited for a child that could not execute the command
 		}
 		if err != nil {
 			return 0, os.NewSyscallError("wait4", err)
@@ -138,7 +139,7 @@ func (s *supervisor) forward() {
 			to = -to // its group, as without a sandbox
 		}
 		if !s.ended {
-			_ = unix.Kill(to, sig.(syscall.Signal)) // nobody may be left in the group
+			_ = unix.Kill(to, sig.(syscall.Signal)) // the group may be empty by now
 		}
 		s.mu.Unlock()
 	}
@@ -168,8 +169,8 @@ func waitAny() (pid int, err error) {
 	}
 }
 
-// killTree kills and reaps everything that init, as a subreaper, is the
-// ancestor of: the children of who dies become its own.
+// killTree kills and reaps all descendants of init, which is their subreaper:
+// when a process dies, its children become children of init.
 func killTree() {
 	const maxUnseen = 1000
 	for unseen := 0; unseen < maxUnseen; {
@@ -179,7 +180,7 @@ func killTree() {
 			_ = unix.Kill(pid, unix.SIGKILL) // not reaped, so the number is still its
 		}
 		if len(seen) == 0 {
-			// None, or one that moved while we looked: nobody would end now.
+			// Either no child is left, or one moved while we looked: waiting could take forever.
 			options = syscall.WNOHANG
 			unseen++
 		}

@@ -10,15 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchRenames has a descriptor readable after one of the paths, or what is on
-// the way to it, may have been renamed: the list of mounts changes then, but it
-// is not told. What this user may not read is left out; it is not his to
-// rename.
+// watchRenames returns a descriptor that becomes readable when one of the paths, or
+// a directory on the way to it, may have been renamed. A rename changes the list of
+// mounts, but the kernel does not report that. Directories that this user may not
+// read are left out: this user cannot rename what is in them.
 //
-// F_NOTIFY of fcntl(2) is older and less exact than inotify(7). But nobody has
-// more than 128 instances of that as a rule, for all of his programs together,
-// and the kernel takes ten milliseconds to let go of one, which every command
-// would end later by.
+// F_NOTIFY of fcntl(2) is older and less exact than inotify(7). But a user has 128
+// instances of inotify for all programs together, and closing one takes the kernel
+// ten milliseconds, which would delay the end of every command.
 func watchRenames(paths map[string]bool) (fd int, err error) {
 	on, in := map[string]bool{}, map[string]bool{}
 	for path := range paths {
@@ -46,10 +45,11 @@ func watchDirectories(paths map[string]bool) (fd int, err error) {
 	events := make(chan os.Signal, 1)
 	signal.Notify(events, unix.SIGIO)
 	for path := range paths {
-		// It stays open: closed, it would not be watched.
+		// dir stays open: the kernel stops to watch a directory that is closed.
 		dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err == nil {
-			// Else it would be the calling thread, which cannot be one.
+			// F_NOTIFY by itself makes the calling thread the owner, but signals a
+			// process: a thread's number is that of none, and SIGIO would be lost.
 			_, err = unix.FcntlInt(uintptr(dir), unix.F_SETOWN, os.Getpid())
 		}
 		if err == nil {
@@ -63,7 +63,7 @@ func watchDirectories(paths map[string]bool) (fd int, err error) {
 	}
 	go func() {
 		for range events {
-			_, _ = unix.Write(fd, []byte{7: 1}) // it fails if it is readable anyway
+			_, _ = unix.Write(fd, []byte{7: 1}) // this fails only if fd is readable already
 		}
 	}()
 	return fd, nil

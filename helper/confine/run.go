@@ -22,8 +22,8 @@ import (
 func (h *Held) Run(p procs.Program, files [3]*os.File, catch func(chan<- os.Signal)) (code int, err error) {
 	tty := controllingTerminal()
 	defer tty.close()
-	// Who has no terminal gets his signals from us alone, and passes them on
-	// to all that he has started.
+	// Without a terminal the program gets signals from us alone: as the leader
+	// of a session it gets them together with all that it has started.
 	ready, err := h.prepare(p, tty == nil)
 	if err != nil {
 		return 0, err
@@ -61,7 +61,7 @@ func (h *Held) Run(p procs.Program, files [3]*os.File, catch func(chan<- os.Sign
 	}()
 	state, err := process.Wait()
 	close(ended)
-	_ = ready.Leash.Close() // unblocks who waits for it
+	_ = ready.Leash.Close() // which unblocks passSignals
 	<-passed
 	tty.reclaim()
 	if err != nil {

@@ -19,15 +19,15 @@ import (
 // directory all of the host could be reached. So they are opened again: where
 // the view shows the same object, there, else on a read-only copy of the mount.
 //
-// A file that was opened for writing stays, as whoever did so gave exactly
-// that away. So do pipes and sockets, and what has no name any more.
+// A file that was opened for writing stays: its opener meant the command to
+// write to it. So do pipes and sockets, and what has no name any more.
 //
 // What is opened again begins at the same offset, but has its own from then on.
 
 // consoleName is where a view shows the terminal.
 const consoleName = "/dev/console"
 
-// stdio is what descriptors 0 to 2 are to be replaced by.
+// stdio has the replacements of descriptors 0 to 2.
 type stdio struct {
 	terminal string // the first one among them, to be shown in the view; "" none
 	streams  []*stream

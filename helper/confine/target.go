@@ -172,7 +172,7 @@ func (c *config) exec() error {
 	return c.explain(err)
 }
 
-// argv is what the program sees.
+// argv returns the arguments that the program sees, its own name first.
 func (c *config) argv() []string {
 	if c.Arg0 == nil {
 		return c.Argv
