@@ -16,9 +16,9 @@ import (
 	"github.com/execagent/execagent/internal/usernotify"
 )
 
-// An abstract name is the host's: whoever takes the one of a service that is
-// not running answers for it. It is refused; every other name is taken as the
-// command itself would take it.
+// Abstract names belong to the whole host: a command that took the name of a
+// service which is not running would answer in its place. So they are refused.
+// Every other name is taken as the command itself would take it.
 
 // answerBind does a call of bind, and closes a.
 func (n *Notifier) answerBind(call *usernotify.Call, a *address) {
@@ -116,7 +116,7 @@ func withoutPrivileges(execute func() error) error {
 	return execute()
 }
 
-// BindMain is that process: it binds the one name that its arguments have.
+// BindMain is the main of such a process: it binds the one name in its arguments.
 func BindMain(args []string) error {
 	if err := caps.Check(); err != nil {
 		return err

@@ -16,10 +16,11 @@ import (
 
 // A pathname socket can be reached inside the writable roots only (sandbox.md
 // 14.5); in a temporary directory only if it was made since the command was
-// started: a session's terminals, displays and agents listen there, and whoever
-// reaches them acts outside. An abstract one never can: its peer could be anybody on the host, and
-// what keeps processes apart there, Landlock's scope, does not bind init. Nor
-// can the agent's own listeners, whose clients are confined by nothing.
+// started: a session's terminals, displays and agents listen there, and a command
+// that reaches them acts outside. An abstract socket can never be reached: its peer
+// could be any process of the host, and Landlock's scope, which keeps processes
+// apart there, does not bind init. Nor can the agent's own listeners, whose clients
+// are confined by nothing.
 //
 // Everything else is done as the command itself would do it, with the same ids
 // and no capabilities. Three things differ: credentials that the peer asks for
@@ -137,7 +138,7 @@ func (n *Notifier) isNew(st *unix.Statx_t) bool {
 }
 
 // nonblocking tells whether connect returns at once. The flag belongs to the
-// command as well; if it lies, it holds up nobody but itself.
+// command as well; a command that changes it meanwhile holds up only itself.
 func (a *address) nonblocking() bool {
 	flags, err := unix.FcntlInt(uintptr(a.socket), unix.F_GETFL, 0)
 	return err == nil && flags&unix.O_NONBLOCK != 0

@@ -58,8 +58,8 @@ func New(c Config) (*Notifier, error) {
 	return n, os.NewSyscallError("clock_gettime", err)
 }
 
-// Serve answers what the command's filter asks listener, until nobody is left
-// who could ask.
+// Serve answers what the command's filter asks listener, until the last process
+// with that filter has ended.
 func (n *Notifier) Serve(listener int) {
 	n.listener = listener
 	for {
@@ -68,7 +68,7 @@ func (n *Notifier) Serve(listener int) {
 		case nil:
 			n.answer(call)
 		case unix.EINTR:
-		case unix.ENOENT: // who asked is gone; maybe all are
+		case unix.ENOENT: // the caller is gone; maybe all processes are
 			if usernotify.HungUp(n.listener) {
 				return
 			}
@@ -94,7 +94,7 @@ func (n *Notifier) answer(call *usernotify.Call) {
 	}
 }
 
-// refuse ends a call with the error, unless nobody waits for it.
+// refuse ends a call with the error, unless its caller is gone.
 func (n *Notifier) refuse(call *usernotify.Call, err error) {
 	if err != errGone {
 		usernotify.Respond(n.listener, call.ID, errnoOf(err))
@@ -118,7 +118,7 @@ func (n *Notifier) apart(call *usernotify.Call, a *address, do func() syscall.Er
 	}()
 }
 
-// address is what a call of connect or bind is about. It owns its descriptors.
+// address holds the arguments of a call of connect or bind. It owns its descriptors.
 type address struct {
 	socket   int // a duplicate
 	domain   int
@@ -177,7 +177,7 @@ func (n *Notifier) openDir(call *usernotify.Call, a *address) (err error) {
 	return n.ifThere(call, err)
 }
 
-// errnoOf is what the command gets for err.
+// errnoOf returns the errno that the command gets for err.
 func errnoOf(err error) syscall.Errno {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
