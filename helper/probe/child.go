@@ -35,7 +35,7 @@ const (
 	stepProc   = "mounting a fresh procfs"
 )
 
-// errNotRefused is what a layer does wrong that is there and enforces nothing.
+// errNotRefused is the error of a layer that can be put on and then forbids nothing.
 var errNotRefused = errors.New("what it forbids is done")
 
 // Main is a child of [Host]: it tries one layer and writes what it found
@@ -175,7 +175,7 @@ func refused(err error, want unix.Errno) error {
 	return fmt.Errorf("trying what it forbids: %w, not %w", err, want)
 }
 
-// ownName is a name that nobody else has.
+// ownName returns a file name that no other process uses.
 func ownName() string { return ".agent-probe-" + strconv.Itoa(os.Getpid()) }
 
 // tryLandlock restricts one thread and sees that it may not do any more what it

@@ -46,7 +46,7 @@ type report struct {
 	Namespaces map[sandbox.Layer]string  `json:"namespaces,omitempty"` // namespaceIDs
 }
 
-// failure is what did not work.
+// failure says which step of a try failed, and how.
 type failure struct {
 	Step  string        `json:"step"`
 	Text  string        `json:"text"` // of the error

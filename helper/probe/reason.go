@@ -109,8 +109,8 @@ func readFacts() hostFacts {
 	return f
 }
 
-// remedy is what an operator can do about a failure. Where several causes are
-// possible the one that the facts speak for comes alone, else all are named.
+// remedy says what an operator can do about a failure. If the facts speak for one
+// of several possible causes, the remedy is for that one, else it names all.
 func (f hostFacts) remedy(layer sandbox.Layer, failure failure) string {
 	switch layer {
 	case sandbox.Landlock:
