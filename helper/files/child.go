@@ -70,10 +70,10 @@ func confine() (*fsops.View, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// The agent gives none; whoever else starts this binary might.
+	// The agent passes no environment, but somebody else who starts this binary might.
 	os.Clearenv()
-	// From here on nobody without CAP_SYS_PTRACE looks into it, and it leaves
-	// no core.
+	// From here on only processes with CAP_SYS_PTRACE can look into this one, and
+	// it leaves no core.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, nil, fmt.Errorf("becoming non-dumpable: %w", err)
 	}
@@ -131,7 +131,7 @@ func limitResources() error {
 		if err := unix.Getrlimit(limit.resource, &old); err != nil {
 			return fmt.Errorf("reading the limit of %s: %w", limit.name, err)
 		}
-		value := min(limit.value, old.Max) // whoever started us may want less
+		value := min(limit.value, old.Max) // the agent may run with less
 		if err := unix.Setrlimit(limit.resource, &unix.Rlimit{Cur: value, Max: value}); err != nil {
 			return fmt.Errorf("limiting %s: %w", limit.name, err)
 		}
@@ -241,7 +241,7 @@ func restrict(p *sandbox.Policy) (layers []string, err error) {
 // checkRefused tries what the ruleset must refuse.
 func checkRefused(p *sandbox.Policy, abi int) error {
 	if abi >= 6 {
-		// Scoped signals reach nobody outside, whoever the user is.
+		// Scoped signals reach no process outside, whatever user it belongs to.
 		switch err := unix.Kill(os.Getppid(), 0); err {
 		case unix.EPERM:
 		case nil:

@@ -81,7 +81,7 @@ func (f *Files) ReadDirectory(ctx context.Context, path string) ([]fsops.DirEntr
 }
 
 // Walk lists what is under root. o.Size must not be less than the length of
-// the path and 64, which is what a helper counts.
+// the path and 64, the size that a helper counts for an entry.
 func (f *Files) Walk(ctx context.Context, root string, o fsops.WalkOptions) (fsops.WalkResult, error) {
 	if f.readsHere() {
 		return here(ctx, f, func(v *fsops.View) (fsops.WalkResult, error) { return v.Walk(ctx, root, o) })

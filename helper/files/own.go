@@ -15,11 +15,12 @@ import (
 // cannot change any more, and begins at the start of the file. A file that
 // cannot be what was asked for is pack.ErrMalformed.
 //
-// What the kernel shows of itself depends on who opened it, so that stays as the
-// helper opened it: without privileges.
+// A file of the kernel (procfs and the like) shows what its opener may see. So it
+// is not opened again: the agent gets the helper's descriptor, which has no
+// privileges.
 //
-// It may wait for the file system that the file is on, as any request may, and
-// so is not for who reads the answers of the helper.
+// Opening may block on the file's file system, as any request may. So the goroutine
+// that reads the answers of the helper must not call it.
 func own(fd int, o op) (int, error) {
 	pseudo, err := checkFile(fd, o)
 	if err == nil && pseudo {
@@ -46,7 +47,7 @@ func access(o op) int {
 	return unix.O_RDONLY
 }
 
-// checkFile makes sure that fd is what it is said to be: a regular file that
+// checkFile makes sure that fd is as the helper says: a regular file that
 // is open for what was asked and for nothing else. On anything else the agent
 // could hang, or write where it must not. It tells whether the file is one of
 // the kernel.

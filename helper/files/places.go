@@ -17,7 +17,7 @@ const (
 	maxWaiting = 4
 )
 
-// errLeft is why a policy was not looked up; nobody hears of it.
+// errLeft is the error of a policy that was not looked up since no request waits for it any more.
 var errLeft = errors.New("nobody waits for the policy")
 
 // lookups bounds how many policies are looked up at once. They wait for their
@@ -28,9 +28,9 @@ func newLookups() *lookups {
 	return &lookups{all: make(chan struct{}, maxLookups+maxWaiting), busy: make(chan struct{}, maxLookups)}
 }
 
-// begin waits for a turn until left or closing is closed. The caller ends it;
-// before that, what takes long lets another begin, since it is waiting and not
-// computing.
+// begin waits for a turn until left or closing is closed. The caller calls end.
+// A lookup that takes longer than patience gives up its turn before: it waits for a
+// file system, not for a processor.
 func (l *lookups) begin(left, closing <-chan struct{}) (end func(), err error) {
 	if err := take(l.all, left, closing); err != nil {
 		return nil, err
@@ -71,5 +71,5 @@ func defaultDescriptors() int {
 	return int(min(most, limit.Cur/8))
 }
 
-// exhausted tells whether err is that no more can be opened.
+// exhausted tells whether err says that no more descriptors can be opened.
 func exhausted(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) }

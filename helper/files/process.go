@@ -31,7 +31,7 @@ func newProcess(pid, pidfd int, reaped func(int)) (*process, error) {
 		p.raw, err = p.pidfd.SyscallConn()
 	}
 	if err != nil {
-		_ = unix.Kill(pid, unix.SIGKILL) // nobody has reaped it yet
+		_ = unix.Kill(pid, unix.SIGKILL) // it is not reaped yet, so the number is still its own
 		return nil, errors.Join(err, p.reap())
 	}
 	return p, nil

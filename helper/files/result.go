@@ -17,7 +17,7 @@ const (
 	entryAllowance = 64
 )
 
-// result is what the answer to a request says.
+// result holds the answer to a request.
 type result struct {
 	fd       int // -1: none
 	metadata fsops.Metadata
@@ -55,7 +55,7 @@ func (r *result) take(o op, s status, body []byte, fd *int) (last bool, told, er
 	d := newDecoder(body)
 	switch o {
 	case opOpenRead, opOpenWrite:
-		r.fd, *fd = *fd, -1 // looked at by who asked: see own
+		r.fd, *fd = *fd, -1 // the caller of do looks at it: see own
 	case opStat:
 		r.metadata = d.metadata()
 	case opCanonicalize:
@@ -95,7 +95,7 @@ func (r *result) takeItems(d *decoder) error {
 	return nil
 }
 
-// close closes the descriptor that nobody will ask for.
+// close closes the descriptor, for a request that is not waited for any more.
 func (r *result) close() {
 	if r.fd >= 0 {
 		unix.Close(r.fd)
@@ -103,5 +103,5 @@ func (r *result) close() {
 	}
 }
 
-// forget drops the lists that nobody will ask for.
+// forget drops the lists, for a request that is not waited for any more.
 func (r *result) forget() { r.entries, r.items = nil, nil }

@@ -222,8 +222,8 @@ func (a *answer) room(n int, head ...byte) {
 	a.packet = append(appendAnswer(a.packet[:0], a.id, statusDone), head...)
 }
 
-// itemHeader is what an entry or item takes besides its name: a kind, a
-// length, an errno.
+// itemHeader is the room, in bytes, for the kind, the length and the errno of an
+// entry or item; its name comes on top.
 const itemHeader = 9
 
 func (a *answer) list(entries []fsops.DirEntry, err error) error {

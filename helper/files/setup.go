@@ -9,7 +9,7 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// setup is what an fs helper reads first, from descriptor 3.
+// setup tells an fs helper what to serve. The helper reads it first, from descriptor 3.
 type setup struct {
 	policy *sandbox.Policy
 	// hidden are processes of which the helper shows nothing in procfs,

@@ -24,10 +24,11 @@ func (w *worker) watchLocked() {
 	w.watch.Reset(w.quiet)
 }
 
-// look is what the watch does when it fires.
+// look runs when the watch fires: it pings a helper that has said nothing, and ends one that has not
+// answered a ping.
 func (w *worker) look() {
 	defer w.running.Done()
-	ping, hung := w.lookLocked()
+	ping, hung := w.decide()
 	switch {
 	case hung:
 		w.fail(fmt.Errorf("the helper has not answered a ping for %v", w.hang))
@@ -38,7 +39,8 @@ func (w *worker) look() {
 	}
 }
 
-func (w *worker) lookLocked() (ping, hung bool) {
+// decide tells whether the helper is to be pinged, or has hung, and sets the watch again if it goes on.
+func (w *worker) decide() (ping, hung bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.watching = false

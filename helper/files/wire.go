@@ -62,7 +62,7 @@ const (
 	maxInFlight = 1 << slotBits
 )
 
-// op is what a request asks for.
+// op is the operation that a request asks for.
 type op uint8
 
 const (
@@ -179,7 +179,7 @@ func decodeRequest(packet []byte) (request, error) {
 	return r, nil
 }
 
-// status is what an answer says.
+// status says what kind of answer it is, and whether more of it follows.
 type status uint8
 
 const (

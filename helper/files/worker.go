@@ -28,11 +28,11 @@ func (e *HelperError) Error() string { return "fs sandbox helper failed: " + e.E
 // Unwrap returns the cause.
 func (e *HelperError) Unwrap() error { return e.Err }
 
-// errNotSent is what a request gets that a dead helper cannot have seen: it may
-// be sent to another.
+// errNotSent is the error of a request that the helper cannot have seen before it
+// died: the request may be sent to another helper.
 var errNotSent = errors.New("the helper has ended")
 
-// errEnded is why a worker is over that was told to be.
+// errEnded is the error of a worker that Close ended.
 var errEnded = errors.New("the helper was ended")
 
 // worker is one fs helper process, as the agent sees it. Its methods may be
@@ -97,7 +97,7 @@ type call struct {
 	result  result
 	err     error
 	done    chan struct{} // closed when result and err are complete
-	left    bool          // nobody waits any more
+	left    bool          // the request was given up
 }
 
 // do sends a request and waits for its answer. When ctx ends first it returns
