@@ -10,8 +10,8 @@ import (
 )
 
 // confine prepares spec to run under the sandbox of its request. What the
-// request got wrong is an error. What this host cannot enforce is not: such a
-// process starts, says so and exits with 101 (sandbox.md 9.2), and
+// request got wrong is an error. What this host cannot enforce is none: the
+// process starts, says why on stderr and exits with 101 (sandbox.md 9.2), and
 // nothing of the command runs.
 func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec) (*confine.Held, error) {
 	profile, err := Profile(s, spec.Dir, sandbox.TmpDir(spec.Env))

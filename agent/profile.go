@@ -12,10 +12,10 @@ import (
 // for confinement gets it exactly or is refused, never run with less
 // (sandbox.md 15).
 
-// Profile is what the sandbox of a request asks for. The policy context wins
-// over the members beside it; cwd is used where neither names one, and may be
-// empty; tmpdir is TMPDIR of whoever is confined. The error of a path that is
-// not one of this system is a *protocol.ForeignPathError.
+// Profile translates the sandbox of a request. Its policy context wins over the
+// members beside it. cwd is used where neither names a working directory, and
+// may be empty; tmpdir is the TMPDIR of what is confined. For a path that is
+// not one of this system the error is a *protocol.ForeignPathError.
 func Profile(s *protocol.Sandbox, cwd, tmpdir string) (sandbox.Profile, error) {
 	p := sandbox.Profile{Cwd: cwd, TmpDir: tmpdir}
 	if s.WindowsSandboxLevel == "mxc" {
@@ -44,8 +44,8 @@ func Profile(s *protocol.Sandbox, cwd, tmpdir string) (sandbox.Profile, error) {
 	if rules == nil {
 		return p, nil
 	}
-	// A path of another system is only refused where it is used: the working
-	// directory of a process always is (sandbox.md 2).
+	// A path of another system is refused only where it is used. A process
+	// always uses its working directory (sandbox.md 2).
 	dynamic, projects := dependence(rules.Entries)
 	var err error
 	if uri != nil && (dynamic || cwd != "") {
@@ -94,7 +94,7 @@ func dependence(entries []protocol.SandboxEntry) (dynamic, projects bool) {
 
 var errNoMXC = errors.New("windowsSandboxLevel: there is no MXC sandbox on this system")
 
-// maxGlobDepth is deeper than any path is long.
+// maxGlobDepth is more than any path has names.
 const maxGlobDepth = 1 << 20
 
 func entry(e *protocol.SandboxEntry) (sandbox.Entry, error) {
@@ -125,7 +125,7 @@ var places = map[string]sandbox.Place{
 	"unknown": sandbox.PlaceUnknown,
 }
 
-// filePolicy is the policy of a file request; nil: it restricts no file.
+// filePolicy returns the policy of a file request; nil if it restricts no file.
 func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
 	if s == nil || s.UnrestrictedFiles() {
 		return nil, nil

@@ -17,19 +17,20 @@ import (
 	"github.com/execagent/execagent/sandbox/resolve"
 )
 
-// sandboxes is what an agent keeps to confine with.
+// sandboxes is what an agent confines file requests and commands with.
 type sandboxes struct {
 	confines bool // see Config
 	helpers  *files.Pool
-	door     confine.Door // of commands
-	// probed is what can be enforced here, found out by the first who asks.
+	door     confine.Door // for commands
+	// probed tells what can be enforced here. The first call finds it out, and
+	// the others wait for that.
 	probed func() sandbox.Host
-	// placeholders is nil where there is no place for its records; then
-	// placeholdersErr says why.
+	// placeholders is nil where its records have no place; placeholdersErr says
+	// why then.
 	placeholders    *hold.Placeholders
 	placeholdersErr error
 	tmpDir          string   // TMPDIR of the agent, for file requests
-	private         []string // what nothing confined may see
+	private         []string // paths that nothing confined may see
 	first           sync.Once
 	prober          sync.WaitGroup
 }
@@ -64,7 +65,8 @@ func newSandboxes(cfg *Config) *sandboxes {
 	}
 	dir, err := hold.StateDir(dirs...)
 	if err == nil {
-		// Also below /dev: a grant on /dev/shm shows the host's.
+		// The directory may be below /dev, of which a grant on /dev/shm shows a
+		// part.
 		s.private = append([]string{dir}, s.private...)
 		s.placeholders, err = hold.Open(dir)
 	}
@@ -90,7 +92,8 @@ func newSandboxes(cfg *Config) *sandboxes {
 	return s
 }
 
-// errNoHelpers is for an agent in a program that has no helpers in itself.
+// errNoHelpers refuses confinement in a program that does not run the hidden
+// modes of package helper.
 var errNoHelpers = protocol.InvalidRequest("sandbox: this program cannot confine: it is no agent's own; nothing was run")
 
 // probeOnce begins to look at the host, the first time that it is called: when
@@ -103,7 +106,7 @@ func (s *sandboxes) probeOnce() {
 	s.first.Do(func() { s.prober.Go(func() { s.probed() }) })
 }
 
-// close ends the helpers. What is confined has ended before.
+// close ends the helpers. The caller has ended all commands before.
 func (s *sandboxes) close() error {
 	s.prober.Wait()
 	s.helpers.Close()
