@@ -12,18 +12,15 @@
 // protocol itself refuses is an [InvalidError] or an [UnknownHandleError].
 //
 // The operations are those of [FS]. [Host] has them on the whole file system, a
-// [View] under a policy, which it asks about every name of a path:
-//
-//	func first(ctx context.Context, files fsops.FS) ([]byte, error) {
-//		return fsops.ReadFile(ctx, files, "/srv/w/a.txt", fsops.FollowLinks, nil)
-//	}
+// [View] under a policy, which it asks about every name of a path. [ReadFile] and
+// [WriteFile] work on either.
 //
 // A file is named after its verb and has it for both, Host first. What views add
 // lies in resolve.go, jump.go and view*.go. The unexported methods of a nil *View
 // are the plain system calls, so Host and View share walks, copies and removals.
 //
 // [Handles] and [WatchMissing] work on descriptors and paths that an FS has let
-// through. All methods of all types may run at once.
+// through. Methods may run at once, but for Close of a View.
 //
 // What each operation does and how it fails is in rpc.md 5.
 package fsops
