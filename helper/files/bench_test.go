@@ -12,7 +12,7 @@ import (
 )
 
 func BenchmarkFilesOpenRead(b *testing.B) {
-	benchmark(b, func(f *Files, dir string) error {
+	benchmark(b, func(f *FS, dir string) error {
 		fd, err := f.OpenRead(b.Context(), dir+"/file", fsops.FollowLinks)
 		if err != nil {
 			return err
@@ -22,7 +22,7 @@ func BenchmarkFilesOpenRead(b *testing.B) {
 }
 
 func BenchmarkFilesOpenWrite(b *testing.B) {
-	benchmark(b, func(f *Files, dir string) error {
+	benchmark(b, func(f *FS, dir string) error {
 		fd, err := f.OpenWrite(b.Context(), dir+"/new", fsops.FollowLinks)
 		if err != nil {
 			return err
@@ -32,7 +32,7 @@ func BenchmarkFilesOpenWrite(b *testing.B) {
 }
 
 func BenchmarkFilesStat(b *testing.B) {
-	benchmark(b, func(f *Files, dir string) error {
+	benchmark(b, func(f *FS, dir string) error {
 		_, err := f.Stat(b.Context(), dir+"/file", fsops.FollowLinks)
 		return err
 	})
@@ -68,7 +68,7 @@ func BenchmarkFirstRequest(b *testing.B) {
 	}
 }
 
-func benchmark(b *testing.B, do func(f *Files, dir string) error) {
+func benchmark(b *testing.B, do func(f *FS, dir string) error) {
 	pool, policy, dir := benchPool(b)
 	f, err := pool.Files(b.Context(), policy)
 	if err != nil {

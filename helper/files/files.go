@@ -9,24 +9,24 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// Files is the operations of [fsops.FS] under one policy. Reads that the
+// FS is the operations of [fsops.FS] under one policy. Reads that the
 // policy leaves unrestricted are done in this process, all else by a helper
 // that is confined to the policy (sandbox.md 13). All methods may run at once.
 //
 // They fail as those of [fsops.View] do, and with a [HelperError]. When the
 // context ends they return its error at once; a mutation may still be done
 // then.
-type Files struct {
+type FS struct {
 	pool  *Pool
 	asked *sandbox.Policy
 	entry *entry
 }
 
-var _ fsops.FS = (*Files)(nil)
+var _ fsops.FS = (*FS)(nil)
 
 // OpenRead opens the regular file at path for reading. The caller closes the
 // descriptor.
-func (f *Files) OpenRead(ctx context.Context, path string, links fsops.Links) (int, error) {
+func (f *FS) OpenRead(ctx context.Context, path string, links fsops.Links) (int, error) {
 	if f.readsHere() {
 		return here(ctx, f, func(v *fsops.View) (int, error) { return v.OpenRead(ctx, path, links) })
 	}
@@ -36,19 +36,19 @@ func (f *Files) OpenRead(ctx context.Context, path string, links fsops.Links) (i
 
 // OpenWrite creates or truncates the regular file at path and opens it for
 // writing. The caller closes the descriptor.
-func (f *Files) OpenWrite(ctx context.Context, path string, links fsops.Links) (int, error) {
+func (f *FS) OpenWrite(ctx context.Context, path string, links fsops.Links) (int, error) {
 	r, err := f.call(ctx, request{op: opOpenWrite, path: path, links: links})
 	return r.fd, err
 }
 
 // CreateDirectory makes a directory, with recursive also its parents.
-func (f *Files) CreateDirectory(ctx context.Context, path string, recursive bool, links fsops.Links) error {
+func (f *FS) CreateDirectory(ctx context.Context, path string, recursive bool, links fsops.Links) error {
 	_, err := f.call(ctx, request{op: opCreateDirectory, path: path, recursive: recursive, links: links})
 	return err
 }
 
 // Stat describes the file at path.
-func (f *Files) Stat(ctx context.Context, path string, links fsops.Links) (fsops.Metadata, error) {
+func (f *FS) Stat(ctx context.Context, path string, links fsops.Links) (fsops.Metadata, error) {
 	if f.readsHere() {
 		return here(ctx, f, func(v *fsops.View) (fsops.Metadata, error) { return v.Stat(ctx, path, links) })
 	}
@@ -57,7 +57,7 @@ func (f *Files) Stat(ctx context.Context, path string, links fsops.Links) (fsops
 }
 
 // Canonicalize returns path without symbolic links.
-func (f *Files) Canonicalize(ctx context.Context, path string) (string, error) {
+func (f *FS) Canonicalize(ctx context.Context, path string) (string, error) {
 	if f.readsHere() {
 		return here(ctx, f, func(v *fsops.View) (string, error) { return v.Canonicalize(ctx, path) })
 	}
@@ -66,7 +66,7 @@ func (f *Files) Canonicalize(ctx context.Context, path string) (string, error) {
 }
 
 // ReadDirectory lists the directory at path.
-func (f *Files) ReadDirectory(ctx context.Context, path string) ([]fsops.DirEntry, error) {
+func (f *FS) ReadDirectory(ctx context.Context, path string) ([]fsops.DirEntry, error) {
 	if f.readsHere() {
 		return here(ctx, f, func(v *fsops.View) ([]fsops.DirEntry, error) { return v.ReadDirectory(ctx, path) })
 	}
@@ -82,7 +82,7 @@ func (f *Files) ReadDirectory(ctx context.Context, path string) ([]fsops.DirEntr
 
 // Walk lists what is under root. o.Size must not be less than the length of
 // the path and 64, the size that a helper counts for an entry.
-func (f *Files) Walk(ctx context.Context, root string, o fsops.WalkOptions) (fsops.WalkResult, error) {
+func (f *FS) Walk(ctx context.Context, root string, o fsops.WalkOptions) (fsops.WalkResult, error) {
 	if f.readsHere() {
 		return here(ctx, f, func(v *fsops.View) (fsops.WalkResult, error) { return v.Walk(ctx, root, o) })
 	}
@@ -115,35 +115,35 @@ func walkResult(r result, size func(string, error) int) fsops.WalkResult {
 }
 
 // Remove removes what is at path.
-func (f *Files) Remove(ctx context.Context, path string, recursive, force bool, links fsops.Links) error {
+func (f *FS) Remove(ctx context.Context, path string, recursive, force bool, links fsops.Links) error {
 	_, err := f.call(ctx, request{op: opRemove, path: path, recursive: recursive, force: force, links: links})
 	return err
 }
 
 // Copy copies src to dst.
-func (f *Files) Copy(ctx context.Context, src, dst string, recursive bool) error {
+func (f *FS) Copy(ctx context.Context, src, dst string, recursive bool) error {
 	_, err := f.call(ctx, request{op: opCopy, path: src, to: dst, recursive: recursive})
 	return err
 }
 
 // Rename moves src to dst.
-func (f *Files) Rename(ctx context.Context, src, dst string, replace bool) error {
+func (f *FS) Rename(ctx context.Context, src, dst string, replace bool) error {
 	_, err := f.call(ctx, request{op: opRename, path: src, to: dst, force: replace})
 	return err
 }
 
 // Watchable tells why path may not be watched, by the policy with its places looked
 // up: its paths are canonical.
-func (f *Files) Watchable(path string) error {
+func (f *FS) Watchable(path string) error {
 	rules := rulesOf(f.entry.places.Policy)
 	return rules.Watchable(path)
 }
 
 // readsHere tells whether reads are done in this process.
-func (f *Files) readsHere() bool { return f.entry.view != nil }
+func (f *FS) readsHere() bool { return f.entry.view != nil }
 
 // here runs a read in this process.
-func here[T any](ctx context.Context, f *Files, read func(*fsops.View) (T, error)) (T, error) {
+func here[T any](ctx context.Context, f *FS, read func(*fsops.View) (T, error)) (T, error) {
 	e, err := f.hold(ctx)
 	if err != nil {
 		var none T
@@ -155,7 +155,7 @@ func here[T any](ctx context.Context, f *Files, read func(*fsops.View) (T, error
 
 // hold returns the entry, or the one that has taken its place, held. That has
 // a view if the entry has: it is of the same policy.
-func (f *Files) hold(ctx context.Context) (*entry, error) {
+func (f *FS) hold(ctx context.Context) (*entry, error) {
 	e := f.entry
 	for !e.hold() {
 		var err error
@@ -171,7 +171,7 @@ const maxTries = 3
 
 // call has a helper do what r asks. The descriptor of its result is -1 on
 // error.
-func (f *Files) call(ctx context.Context, r request) (result, error) {
+func (f *FS) call(ctx context.Context, r request) (result, error) {
 	for _, path := range []string{r.path, r.to} {
 		if len(path) > maxPath {
 			return result{fd: -1}, &fs.PathError{Op: r.op.verb(), Path: path, Err: syscall.ENAMETOOLONG}
@@ -186,7 +186,7 @@ func (f *Files) call(ctx context.Context, r request) (result, error) {
 	return result{fd: -1}, &HelperError{Err: errNotSent}
 }
 
-func (f *Files) try(ctx context.Context, r request) (result, error) {
+func (f *FS) try(ctx context.Context, r request) (result, error) {
 	e, err := f.hold(ctx)
 	if err != nil {
 		return result{fd: -1}, err

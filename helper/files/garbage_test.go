@@ -140,31 +140,31 @@ func garbageMain(way string) int {
 func TestGarbage(t *testing.T) {
 	dir := t.TempDir()
 	policy := workspace(t, dir)
-	read := func(ctx context.Context, f *Files) error {
+	read := func(ctx context.Context, f *FS) error {
 		fd, err := f.OpenRead(ctx, dir+"/x", fsops.FollowLinks)
 		if err == nil {
 			unix.Close(fd)
 		}
 		return err
 	}
-	write := func(ctx context.Context, f *Files) error {
+	write := func(ctx context.Context, f *FS) error {
 		fd, err := f.OpenWrite(ctx, dir+"/x", fsops.FollowLinks)
 		if err == nil {
 			unix.Close(fd)
 		}
 		return err
 	}
-	status := func(ctx context.Context, f *Files) error {
+	status := func(ctx context.Context, f *FS) error {
 		_, err := f.Stat(ctx, dir, fsops.FollowLinks)
 		return err
 	}
-	walk := func(ctx context.Context, f *Files) error {
+	walk := func(ctx context.Context, f *FS) error {
 		_, err := f.Walk(ctx, dir, fsops.WalkOptions{MaxDepth: 1, MaxDirectories: 1, MaxEntries: 1})
 		return err
 	}
 	tests := []struct {
 		way  string
-		ask  func(context.Context, *Files) error
+		ask  func(context.Context, *FS) error
 		want string // in the error
 	}{
 		{"silent", status, "was not ready after"},

@@ -127,12 +127,12 @@ var errClosed = errors.New("the file helpers are shut down")
 // [ErrUnconfined], what [resolve.Within] returns, also of a policy that
 // needs more than half of [Config.Descriptors], and that of ctx when it ends
 // while the places are looked up.
-func (p *Pool) Files(ctx context.Context, policy *sandbox.Policy) (*Files, error) {
+func (p *Pool) Files(ctx context.Context, policy *sandbox.Policy) (*FS, error) {
 	e, err := p.entry(ctx, policy)
 	if err != nil {
 		return nil, err
 	}
-	return &Files{pool: p, asked: policy, entry: e}, nil
+	return &FS{pool: p, asked: policy, entry: e}, nil
 }
 
 // entry finds or makes the entry of a policy.

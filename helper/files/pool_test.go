@@ -328,7 +328,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 }
 
 // slowCopy has f copy what takes long, and returns once that is under way.
-func slowCopy(ctx context.Context, t *testing.T, f *Files, dir string) <-chan error {
+func slowCopy(ctx context.Context, t *testing.T, f *FS, dir string) <-chan error {
 	t.Helper()
 	// Sparse; what is written of the copy in a moment is all the space it takes.
 	if err := os.WriteFile(dir+"/huge", nil, 0o666); err != nil {
