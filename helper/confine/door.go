@@ -111,8 +111,8 @@ type Held struct {
 	free    func() // may be called often
 }
 
-// Refused is a sandbox in which nothing is run: what is started in it says why and ends, as
-// [Refuse] has it.
+// Refused is a sandbox in which nothing is run: what is started in it says why in one
+// line on stderr and ends with code 101.
 func Refused(why error) *Held { return &Held{Layers: []string{}, refusal: why} }
 
 // Unconfined tells that nothing is restricted: the command is to be started as any other, without
@@ -124,7 +124,7 @@ func (h *Held) Unconfined() bool { return h.refusal == nil && h.command.Policy.R
 func (h *Held) Stage(p procs.Program) (*procs.Stage, error) {
 	stage, err := h.prepare(p, true)
 	if err != nil {
-		stage = Refuse(os.Args[0], err)
+		stage = refuse(os.Args[0], err)
 	}
 	return stage, nil
 }

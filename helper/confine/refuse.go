@@ -10,10 +10,10 @@ import (
 // refusal is the second argument of an init that is only to say why.
 const refusal = "refuse"
 
-// Refuse prepares what takes the place of a command that cannot be confined
+// refuse prepares what takes the place of a command that cannot be confined
 // as asked: it says so in one line on stderr that starts with "sandbox: ", and
 // ends with code 101 (sandbox.md 9.2). Nothing of the command is run.
-func Refuse(argv0 string, why error) *procs.Stage {
+func refuse(argv0 string, why error) *procs.Stage {
 	text := strings.ReplaceAll(why.Error(), "\x00", " ")
 	return &procs.Stage{Path: "/proc/self/exe", Argv: []string{argv0, Arg, refusal, text}}
 }
