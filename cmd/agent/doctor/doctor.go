@@ -1,7 +1,7 @@
 // Package doctor finds out what a host can enforce, and says how to get what
 // is missing. Nothing is inferred from versions: each layer is tried in a
 // process that ends at once, each kind of policy is given to what serves
-// requests under it.
+// requests under it. Linux only.
 //
 // [Diagnose] returns plain facts. Their JSON names are a promise to scripts;
 // [Diagnosis.Print] is for people and promises nothing.
