@@ -1,6 +1,7 @@
 // Command escape runs inside a sandbox and tries to get out: the list of
 // sandbox.md 17 and more. It prints one line of JSON for each attempt and
-// judges nothing; the test that starts it knows what each has to end with.
+// judges nothing; the test that starts it knows what each has to end with. Linux
+// only.
 //
 // It tries nothing unless it is confined: some attempts would harm a machine
 // on which they succeed, although each does the least that shows success. Where
