@@ -85,16 +85,17 @@ var rules = map[string]rule{
 	"registry/wire":            {[]string{"protocol"}, "what is said over HTTP is decoded here, and meant elsewhere"},
 
 	"client": {[]string{"protocol", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
-	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "relay", "relay/noise", "registry/wire", "auth", "internal/secretfile", "internal/tlsconfig", "cmd/agent/doctor"},
+	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "relay", "relay/noise", "registry/wire", "auth", "internal/secretfile", "internal/tlsconfig", "cmd/agent/completion", "cmd/agent/doctor"},
 		"main wires everything and owns nothing"},
-	"cmd/agent/doctor": {[]string{"sandbox", "helper/confine", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
-	"cmd/registry":     {[]string{"registry", "registry/limits", "registry/principal", "registry/store", "relay/frame", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig"}, "main wires everything and owns nothing"},
-	"deploy":           {nil, "tests of the manifests"},
-	"test/relaybench":  {[]string{"protocol", "client", "relay", "relay/noise", "auth"}, "a harness with a clock"},
-	"test/conformance": {nil, "tests of a real process"},
-	"test/e2e":         {nil, "tests of a real process"},
-	"test/e2e/escape":  {nil, "what runs confined and tries to get out"},
-	"test/interop":     {nil, "tests of a real process"},
+	"cmd/agent/completion": {nil, "scripts are made of the grammar alone"},
+	"cmd/agent/doctor":     {[]string{"sandbox", "helper/confine", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
+	"cmd/registry":         {[]string{"registry", "registry/limits", "registry/principal", "registry/store", "relay/frame", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig"}, "main wires everything and owns nothing"},
+	"deploy":               {nil, "tests of the manifests"},
+	"test/relaybench":      {[]string{"protocol", "client", "relay", "relay/noise", "auth"}, "a harness with a clock"},
+	"test/conformance":     {nil, "tests of a real process"},
+	"test/e2e":             {nil, "tests of a real process"},
+	"test/e2e/escape":      {nil, "what runs confined and tries to get out"},
+	"test/interop":         {nil, "tests of a real process"},
 }
 
 // forTests are packages that only tests import.
@@ -108,7 +109,7 @@ var testOnly = []string{
 
 // rooms are libraries that stay in one or two packages, so that each can be replaced there.
 var rooms = map[string][]string{
-	"github.com/alecthomas/kong":                           {"cmd/agent", "cmd/registry"},
+	"github.com/alecthomas/kong":                           {"cmd/agent", "cmd/agent/completion", "cmd/registry"},
 	"github.com/gorilla/websocket":                         {"transport", "relay/socket"},
 	"github.com/flynn/noise":                               {"relay/noise"},
 	"github.com/nats-io/nats.go":                           {"registry/store", "registry/store/storetest", "registry"},
