@@ -25,6 +25,7 @@ var rules = map[string]rule{
 	"protocol":              {[]string{"internal/strictbase64"}, "the wire's types know nothing that runs"},
 	"buffer":                {nil, "byte slices that are lent"},
 	"internal/strictbase64": {nil, "bytes from text"},
+	"internal/secretenv":    {nil, "variables of the process"},
 	"internal/secretfile":   {nil, "modes and owners"},
 	"internal/tlsconfig":    {nil, "suites and versions"},
 	"rpc":                   {[]string{"buffer", "protocol"}, "the engine knows no methods, sockets or files"},
@@ -85,7 +86,7 @@ var rules = map[string]rule{
 	"registry/wire":            {[]string{"protocol"}, "what is said over HTTP is decoded here, and meant elsewhere"},
 
 	"client": {[]string{"protocol", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
-	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "relay", "relay/noise", "registry/wire", "auth", "internal/secretfile", "internal/tlsconfig", "cmd/agent/completion", "cmd/agent/doctor"},
+	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "relay", "relay/noise", "registry/wire", "auth", "internal/secretenv", "internal/secretfile", "internal/tlsconfig", "cmd/agent/completion", "cmd/agent/doctor"},
 		"main wires everything and owns nothing"},
 	"cmd/agent/completion": {nil, "scripts are made of the grammar alone"},
 	"cmd/agent/doctor":     {[]string{"sandbox", "helper/confine", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},

@@ -33,7 +33,7 @@ type signIn struct {
 // newSignIn reads the environment. Of its keys, all of which are then cleared,
 // it keeps the one that is used.
 func newSignIn(sys system, flags *remoteFlags) (*signIn, error) {
-	defer sys.clearKeys()
+	defer sys.keys.Clear()
 	value := func(name string) string {
 		text, _ := sys.lookup(name)
 		return strings.TrimSpace(text)

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/internal/secretenv"
 	"github.com/execagent/execagent/procs"
 )
 
@@ -29,7 +29,8 @@ func main() {
 	if err := procs.CloseOnExec(); err != nil {
 		complain(os.Stderr, fmt.Errorf("commands inherit the descriptors of this process: %w", err))
 	}
-	environ, keys, err := takeEnviron()
+	// The parser of the command line has yet to read that one, which is no key.
+	environ, keys, err := secretenv.Take(procs.Denied, exitOnStdinClose)
 	if err != nil {
 		// Nothing leaks by this alone, and a command must not fail for it.
 		complain(os.Stderr, fmt.Errorf("keys stay readable in /proc/%d/environ: %w", os.Getpid(), err))
@@ -48,7 +49,7 @@ func main() {
 type system struct {
 	args    []string // without the program's name
 	environ []string
-	keys    [][]byte // variables that are never inherited, see takeEnviron
+	keys    secretenv.Secrets // variables that are never inherited
 	stdin   *os.File
 	stdout  *os.File
 	stderr  *os.File
@@ -62,19 +63,10 @@ func (s system) lookup(name string) (value string, ok bool) {
 			value, ok = v, true
 		}
 	}
-	for _, entry := range s.keys {
-		if n, v, _ := bytes.Cut(entry, []byte("=")); string(n) == name {
-			value, ok = string(v), true
-		}
+	if v, found := s.keys.Lookup(name); found {
+		return v, true
 	}
 	return value, ok
-}
-
-// clearKeys overwrites the variables that are never inherited.
-func (s system) clearKeys() {
-	for _, key := range s.keys {
-		clear(key)
-	}
 }
 
 // run parses the command line and does what it says. The result is the exit

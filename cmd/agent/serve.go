@@ -84,7 +84,7 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received o
 	if err := s.configure(); err != nil {
 		return nil, err
 	}
-	sys.clearKeys()
+	sys.keys.Clear()
 	defer func() { s.health.Close() }()
 	cgroups, err := flags.cgroups(s.logger)
 	if err != nil {

@@ -1,48 +1,76 @@
-package main
+// Package secretenv takes secrets out of the environment of this process. Whoever
+// runs as the same user reads in /proc/PID/environ what a process was started
+// with, and what it starts inherits its variables; so secrets are moved to where
+// neither finds them.
+//
+// Linux only.
+package secretenv
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"unsafe"
-
-	"github.com/execagent/execagent/procs"
 )
 
-// takeEnviron returns a copy of the environment, apart the agent's keys and
-// tokens, and takes those out of the original: out of this process's variables,
-// and out of the memory that /proc/PID/environ shows to every process of the
-// same user. The copies are returned with an error too. Keys are bytes,
-// so that who does not need them can clear them: a client may read the memory
-// of the agent that it uses.
-func takeEnviron() (environ []string, keys [][]byte, err error) {
+// Secrets are variables as NAME=VALUE. They are bytes, so that whoever needs them no
+// longer can clear them: a client may read the memory of the agent that it uses.
+type Secrets [][]byte
+
+// Lookup finds a variable; of several the last one.
+func (s Secrets) Lookup(name string) (value string, ok bool) {
+	for _, entry := range s {
+		if n, v, _ := bytes.Cut(entry, []byte("=")); string(n) == name {
+			value, ok = string(v), true
+		}
+	}
+	return value, ok
+}
+
+// Clear overwrites the secrets. Values that Lookup has returned are copies.
+func (s Secrets) Clear() {
+	for _, entry := range s {
+		clear(entry)
+	}
+}
+
+// Take returns the environment in two parts: what commands may inherit, and the
+// variables that denied names. It takes the latter out of the original: out of
+// the variables of this process, and out of the memory that /proc/PID/environ
+// shows. It is called before anything else runs, and once. The copies are
+// returned with an error, too.
+//
+// Those named as harmless are denied and no secret: they are in neither part, and
+// remain variables of this process.
+func Take(denied func(name string) bool, harmless ...string) (rest []string, secrets Secrets, err error) {
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
-		if !procs.Denied(name) {
-			environ = append(environ, entry)
+		if !denied(name) {
+			rest = append(rest, entry)
 			continue
 		}
-		if name == exitOnStdinClose {
-			continue // no key, and the parser of the command line has yet to read it
+		if slices.Contains(harmless, name) {
+			continue
 		}
-		keys = append(keys, []byte(entry))
+		secrets = append(secrets, []byte(entry))
 		err = errors.Join(err, os.Unsetenv(name))
 		// What the runtime copied at its start stays on the heap for good.
 		// After Unsetenv nobody looks at it any more.
 		clear(unsafe.Slice(unsafe.StringData(entry), len(entry)))
 	}
-	if len(keys) > 0 {
-		err = errors.Join(err, clearDenied())
+	if len(secrets) > 0 {
+		err = errors.Join(err, clearDenied(denied))
 	}
-	return environ, keys, err
+	return rest, secrets, err
 }
 
 // clearDenied overwrites the entries of denied names in the memory that the
 // kernel laid the environment out in: strings with a NUL each, proc_pid_environ(5).
-func clearDenied() error {
+func clearDenied(denied func(name string) bool) error {
 	start, end, err := environRegion()
 	if err != nil {
 		return err
@@ -59,7 +87,7 @@ func clearDenied() error {
 	}
 	offset := start
 	for entry := range bytes.SplitSeq(region, []byte{0}) {
-		if name, _, _ := bytes.Cut(entry, []byte("=")); procs.Denied(string(name)) {
+		if name, _, _ := bytes.Cut(entry, []byte("=")); denied(string(name)) {
 			if _, err := memory.WriteAt(make([]byte, len(entry)), offset); err != nil {
 				return fmt.Errorf("clearing %s: %w", name, err)
 			}
