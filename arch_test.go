@@ -22,13 +22,14 @@ type rule struct {
 }
 
 var rules = map[string]rule{
-	"protocol":              {[]string{"internal/strictbase64"}, "the wire's types know nothing that runs"},
+	"protocol":              {[]string{"protocol/strict", "internal/strictbase64"}, "the wire's types know nothing that runs"},
+	"protocol/strict":       {[]string{"internal/strictbase64"}, "JSON, and not what it says"},
 	"buffer":                {nil, "byte slices that are lent"},
 	"internal/strictbase64": {nil, "bytes from text"},
 	"internal/secretenv":    {nil, "variables of the process"},
 	"internal/secretfile":   {nil, "modes and owners"},
 	"internal/tlsconfig":    {nil, "suites and versions"},
-	"rpc":                   {[]string{"buffer", "protocol"}, "the engine knows no methods, sockets or files"},
+	"rpc":                   {[]string{"buffer", "protocol", "protocol/strict"}, "the engine knows no methods, sockets or files"},
 	"rpc/rpctest":           {[]string{"buffer", "rpc"}, "the contract of rpc.Conn knows only rpc"},
 	"internal/pack":         {nil, "bytes that our own processes hand to each other; what they mean is not said here"},
 	"internal/caps":         {nil, "capabilities are taken away here; what for is not said"},
@@ -64,7 +65,7 @@ var rules = map[string]rule{
 
 	"hostenv":    {nil, "what the host is like is told as plain values"},
 	"httpclient": {nil, "the HTTP client knows nothing of JSON-RPC"},
-	"agent": {[]string{"buffer", "protocol", "rpc", "procs", "fsops", "hostenv", "httpclient", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve"},
+	"agent": {[]string{"buffer", "protocol", "protocol/strict", "rpc", "procs", "fsops", "hostenv", "httpclient", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve"},
 		"the agent takes an rpc.Listener and cannot tell transports apart"},
 	"relay/frame":   {nil, "a frame is bytes"},
 	"relay/noise":   {[]string{"registry/wire"}, "keys and records; it knows neither frames nor websockets"},
@@ -74,7 +75,7 @@ var rules = map[string]rule{
 		"the relay carries messages; it knows neither the agent nor the registry's insides"},
 	"auth": {[]string{"internal/strictbase64", "internal/tlsconfig"}, "credentials know nothing of what they are shown to"},
 
-	"registry": {[]string{"protocol", "auth", "internal/lobby", "registry/limits", "registry/principal", "registry/store", "registry/ticket", "registry/wire", "registry/rendezvous/notice", "relay/frame", "relay/socket"},
+	"registry": {[]string{"protocol/strict", "auth", "internal/lobby", "registry/limits", "registry/principal", "registry/store", "registry/ticket", "registry/wire", "registry/rendezvous/notice", "relay/frame", "relay/socket"},
 		"the registry passes frames on and cannot read them"},
 	"registry/limits":            {[]string{"registry/principal", "relay/socket"}, "what is used up is counted here, wherever it is used"},
 	"registry/principal":         {[]string{"registry/ticket"}, "who somebody is and what they may is a value"},
@@ -83,9 +84,9 @@ var rules = map[string]rule{
 		"the store knows keys, identities, registrations and presences, not who asks for them over which socket"},
 	"registry/store/storetest": {[]string{"registry/store", "registry/wire"}, "stores for tests, as others have them"},
 	"registry/ticket":          {[]string{"registry/wire", "internal/strictbase64"}, "what is signed is checked without asking anybody"},
-	"registry/wire":            {[]string{"protocol"}, "what is said over HTTP is decoded here, and meant elsewhere"},
+	"registry/wire":            {[]string{"protocol/strict"}, "what is said over HTTP is decoded here, and meant elsewhere"},
 
-	"client": {[]string{"protocol", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
+	"client": {[]string{"protocol", "protocol/strict", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
 	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "relay", "relay/noise", "registry/wire", "auth", "internal/secretenv", "internal/secretfile", "internal/tlsconfig", "cmd/agent/completion", "cmd/agent/doctor"},
 		"main wires everything and owns nothing"},
 	"cmd/agent/completion": {nil, "scripts are made of the grammar alone"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/protocol/strict"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -69,7 +70,7 @@ func (c *connection) table() rpc.Table {
 
 // processQueue names the queue of the process that a request is for.
 func processQueue(params json.RawMessage) string {
-	if id, ok := protocol.StringMember(params, "processId"); ok {
+	if id, ok := strict.StringMember(params, "processId"); ok {
 		return "process " + id
 	}
 	return "" // its handler refuses it
@@ -79,7 +80,7 @@ func processQueue(params json.RawMessage) string {
 // have been read: the reference looks at both in this order (rpc.md 2.3).
 func serve[P, R any, PP interface {
 	*P
-	protocol.Unmarshaler
+	strict.Unmarshaler
 }](c *connection, family string, handler func(context.Context, P) (R, error)) rpc.Handler {
 	return rpc.Handle[P, R, PP](func(ctx context.Context, params P) (result R, err error) {
 		if err := c.ready(family); err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/protocol/strict"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -128,7 +129,7 @@ func (c *Client) notification(ctx context.Context, method string, params json.Ra
 
 // unmarshal reads params. Its error is not a *protocol.Error, which the peer
 // would send to the server.
-func unmarshal(method string, params json.RawMessage, into protocol.Unmarshaler) error {
+func unmarshal(method string, params json.RawMessage, into strict.Unmarshaler) error {
 	if err := protocol.UnmarshalParams(params, into); err != nil {
 		return protocolErrorf("notification %s: %v", method, err)
 	}

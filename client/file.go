@@ -71,17 +71,6 @@ func (f *File) abandon() {
 // Name is the path that was opened.
 func (f *File) Name() string { return f.path }
 
-// block reads the answer of fs/readBlock.
-type block struct {
-	chunk []byte
-	eof   bool
-}
-
-func (b *block) UnmarshalObject(o *protocol.Object) {
-	b.chunk = o.Base64("chunk")
-	b.eof = o.Bool("eof")
-}
-
 // ReadAt reads like [io.ReaderAt]: fewer bytes than p has come with an error,
 // at the end of the file with [io.EOF].
 func (f *File) ReadAt(ctx context.Context, p []byte, offset int64) (n int, err error) {
@@ -94,8 +83,8 @@ func (f *File) ReadAt(ctx context.Context, p []byte, offset int64) (n int, err e
 		if err != nil {
 			return n, err
 		}
-		n += copy(p[n:], b.chunk)
-		if b.eof || len(b.chunk) == 0 {
+		n += copy(p[n:], b.Chunk)
+		if b.EOF || len(b.Chunk) == 0 {
 			if n == len(p) {
 				break
 			}
@@ -105,14 +94,14 @@ func (f *File) ReadAt(ctx context.Context, p []byte, offset int64) (n int, err e
 	return n, nil
 }
 
-func (f *File) readBlock(ctx context.Context, offset uint64, length int) (*block, error) {
-	b := new(block)
+func (f *File) readBlock(ctx context.Context, offset uint64, length int) (*protocol.ReadBlockResult, error) {
+	b := new(protocol.ReadBlockResult)
 	params := &protocol.ReadBlockParams{HandleID: f.id, Offset: offset, Len: uint64(length)}
 	if err := f.client.Call(ctx, protocol.MethodFSReadBlock, params, b); err != nil {
 		return nil, pathError("read", f.path, err)
 	}
-	if len(b.chunk) > length {
-		return nil, pathError("read", f.path, protocolErrorf("%d bytes were asked for and %d came", length, len(b.chunk)))
+	if len(b.Chunk) > length {
+		return nil, pathError("read", f.path, protocolErrorf("%d bytes were asked for and %d came", length, len(b.Chunk)))
 	}
 	return b, nil
 }
@@ -152,7 +141,7 @@ func (f *FS) readBlocks(ctx context.Context, path string) (data []byte, err erro
 		if err != nil {
 			return nil, err
 		}
-		if data = append(data, b.chunk...); b.eof {
+		if data = append(data, b.Chunk...); b.EOF {
 			return data, nil
 		}
 	}

@@ -51,17 +51,12 @@ func (f *FS) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	if info.Size > maxWhole {
 		return f.readBlocks(ctx, path)
 	}
-	var r fileData
+	var r protocol.ReadFileResult
 	if err := f.call(ctx, "read", path, protocol.MethodFSReadFile, f.path(path), &r); err != nil {
 		return nil, err
 	}
-	return r.data, nil
+	return r.Data, nil
 }
-
-// fileData reads the answer of fs/readFile.
-type fileData struct{ data []byte }
-
-func (d *fileData) UnmarshalObject(o *protocol.Object) { d.data = o.Base64("dataBase64") }
 
 // WriteFile creates or replaces a file. Data above 32 MiB is written in
 // blocks: an error then leaves a part of it.
@@ -105,40 +100,12 @@ func (f *FS) ReadDir(ctx context.Context, path string) ([]protocol.DirectoryEntr
 
 // Walk lists a tree, breadth first (rpc.md 5.4).
 func (f *FS) Walk(ctx context.Context, path string, options protocol.WalkOptions) (*protocol.WalkResult, error) {
-	var r walkResult
+	r := new(protocol.WalkResult)
 	params := &protocol.WalkParams{Path: protocol.NewPathURI(path), Options: options, Sandbox: f.sandbox}
-	if err := f.call(ctx, "walk", path, protocol.MethodFSWalk, params, &r); err != nil {
+	if err := f.call(ctx, "walk", path, protocol.MethodFSWalk, params, r); err != nil {
 		return nil, err
 	}
-	return &r.WalkResult, nil
-}
-
-// walkResult reads the answer of fs/walk, whose paths are URIs on the wire.
-type walkResult struct{ protocol.WalkResult }
-
-func (r *walkResult) UnmarshalObject(o *protocol.Object) {
-	o.Each("entries", func(o *protocol.Object) {
-		r.Entries = append(r.Entries, protocol.WalkEntry{
-			Path:      nativePath(o),
-			Directory: o.OneOf("kind", "file", "directory") == "directory",
-		})
-	})
-	o.Each("errors", func(o *protocol.Object) {
-		r.Errors = append(r.Errors, protocol.WalkError{Path: nativePath(o), Message: o.String("message")})
-	})
-	r.Truncated = o.Bool("truncated")
-}
-
-func nativePath(o *protocol.Object) string {
-	uri := o.Path("path")
-	if o.Err() != nil {
-		return ""
-	}
-	path, err := uri.Native()
-	if err != nil {
-		o.Fail("path", "%v", err)
-	}
-	return path
+	return r, nil
 }
 
 // Mkdir makes a directory; with parents also the ones above it, and one that

@@ -1,5 +1,5 @@
-// Package protocol is the wire: the messages, the one decoder and the one
-// encoder, the records of every method, the error codes and the path URIs. It
+// Package protocol is the wire: the messages, the records of every method,
+// the error codes and the path URIs. It
 // runs nothing and opens nothing; what a request means is decided elsewhere.
 //
 // # Messages
@@ -20,15 +20,13 @@
 // An [ID] is a string or a signed 64-bit integer, chosen by whoever asks, and
 // comes back as it was sent. -1 ([NoID]) answers what could not be read.
 //
-// [Decode] is strict where a lenient reader could be led astray: names twice in
-// an object, lone surrogates, bytes that are not UTF-8, more than [MaxDepth]
-// levels or [MaxValues] values are refused. Members that nobody knows are
+// [Decode] reads by the rules of package strict. Members that nobody knows are
 // ignored, except in the params of methods that have none ([EmptyParams]).
 //
 // # Records
 //
-// A record of params reads itself member by member from an [Object]
-// ([Unmarshaler]), by exact names and with errors that name the member; a
+// A record of params, and a result that is large, reads itself member by member from a
+// [strict.Object] ([strict.Unmarshaler]), by exact names and with errors that name the member; a
 // result that is large or frequent writes itself ([Appender]), any other goes
 // through encoding/json. Bytes travel as base64, standard alphabet, padded.
 //

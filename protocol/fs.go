@@ -1,6 +1,10 @@
 package protocol
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/execagent/execagent/protocol/strict"
+)
 
 // Methods of rpc.md 5; fs/rename is ours (rpc.md 8).
 const (
@@ -33,13 +37,13 @@ type PathParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *PathParams) UnmarshalObject(o *Object) {
-	p.Path = o.Path("path")
+func (p *PathParams) UnmarshalObject(o *strict.Object) {
+	p.Path = pathMember(o, "path")
 	p.FollowSymlinks = follow(o)
 	p.Sandbox = sandbox(o)
 }
 
-func follow(o *Object) *bool {
+func follow(o *strict.Object) *bool {
 	if !o.Has("followSymlinks") {
 		return nil
 	}
@@ -64,6 +68,9 @@ func (r *ReadFileResult) encode(e *encoder) {
 	e.dst = append(e.dst, '}')
 }
 
+// UnmarshalObject reads the result.
+func (r *ReadFileResult) UnmarshalObject(o *strict.Object) { r.Data = o.Base64("dataBase64") }
+
 // WriteFileParams replaces the content of a file. Data that was decoded lasts
 // as long as the message.
 type WriteFileParams struct {
@@ -80,14 +87,9 @@ type WriteFileParams struct {
 func (*WriteFileParams) HoldsMessage() {}
 
 // UnmarshalObject reads the params.
-func (p *WriteFileParams) UnmarshalObject(o *Object) {
-	p.Path = o.Path("path")
-	if raw := o.required("dataBase64"); raw != nil && raw[0] != '"' {
-		o.wrongType("dataBase64", raw, "a string")
-	} else if raw != nil {
-		content := stringContent(raw)
-		p.Data, p.DataError = decodeBase64(content, content)
-	}
+func (p *WriteFileParams) UnmarshalObject(o *strict.Object) {
+	p.Path = pathMember(o, "path")
+	p.Data, p.DataError = o.Base64Apart("dataBase64")
 	p.FollowSymlinks = follow(o)
 	p.Sandbox = sandbox(o)
 }
@@ -102,8 +104,8 @@ type CreateDirectoryParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *CreateDirectoryParams) UnmarshalObject(o *Object) {
-	p.Path = o.Path("path")
+func (p *CreateDirectoryParams) UnmarshalObject(o *strict.Object) {
+	p.Path = pathMember(o, "path")
 	p.Recursive = new(o.OptBool("recursive", true))
 	p.FollowSymlinks = follow(o)
 	p.Sandbox = sandbox(o)
@@ -162,7 +164,7 @@ func (r *ReadDirectoryResult) AppendJSON(dst []byte) []byte {
 			dst = append(dst, ',')
 		}
 		dst = append(dst, `{"fileName":`...)
-		dst = appendString(dst, e.FileName)
+		dst = strict.AppendString(dst, e.FileName)
 		dst = append(dst, `,"isDirectory":`...)
 		dst = strconv.AppendBool(dst, e.IsDirectory)
 		dst = append(dst, `,"isFile":`...)
@@ -189,9 +191,9 @@ type WalkOptions struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *WalkParams) UnmarshalObject(o *Object) {
-	p.Path = o.Path("path")
-	o.In("options", func(o *Object) {
+func (p *WalkParams) UnmarshalObject(o *strict.Object) {
+	p.Path = pathMember(o, "path")
+	o.In("options", func(o *strict.Object) {
 		p.Options = WalkOptions{
 			MaxDepth:                o.Uint64("maxDepth"),
 			MaxDirectories:          o.Uint64("maxDirectories"),
@@ -245,12 +247,26 @@ func (r *WalkResult) AppendJSON(dst []byte) []byte {
 		dst = append(dst, `{"path":"`...)
 		dst = AppendPathURI(dst, e.Path)
 		dst = append(dst, `","message":`...)
-		dst = appendString(dst, e.Message)
+		dst = strict.AppendString(dst, e.Message)
 		dst = append(dst, '}')
 	}
 	dst = append(dst, `],"truncated":`...)
 	dst = strconv.AppendBool(dst, r.Truncated)
 	return append(dst, '}')
+}
+
+// UnmarshalObject reads the result.
+func (r *WalkResult) UnmarshalObject(o *strict.Object) {
+	o.Each("entries", func(o *strict.Object) {
+		r.Entries = append(r.Entries, WalkEntry{
+			Path:      nativeMember(o, "path"),
+			Directory: o.OneOf("kind", "file", "directory") == "directory",
+		})
+	})
+	o.Each("errors", func(o *strict.Object) {
+		r.Errors = append(r.Errors, WalkError{Path: nativeMember(o, "path"), Message: o.String("message")})
+	})
+	r.Truncated = o.Bool("truncated")
 }
 
 // RemoveParams deletes a file, a link (never its target) or a tree. Both
@@ -264,8 +280,8 @@ type RemoveParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *RemoveParams) UnmarshalObject(o *Object) {
-	p.Path = o.Path("path")
+func (p *RemoveParams) UnmarshalObject(o *strict.Object) {
+	p.Path = pathMember(o, "path")
 	p.Recursive = new(o.OptBool("recursive", true))
 	p.Force = new(o.OptBool("force", true))
 	p.FollowSymlinks = follow(o)
@@ -281,9 +297,9 @@ type CopyParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *CopyParams) UnmarshalObject(o *Object) {
-	p.SourcePath = o.Path("sourcePath")
-	p.DestinationPath = o.Path("destinationPath")
+func (p *CopyParams) UnmarshalObject(o *strict.Object) {
+	p.SourcePath = pathMember(o, "sourcePath")
+	p.DestinationPath = pathMember(o, "destinationPath")
 	p.Recursive = o.Bool("recursive")
 	p.Sandbox = sandbox(o)
 }
@@ -297,9 +313,9 @@ type RenameParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *RenameParams) UnmarshalObject(o *Object) {
-	p.SourcePath = o.Path("sourcePath")
-	p.DestinationPath = o.Path("destinationPath")
+func (p *RenameParams) UnmarshalObject(o *strict.Object) {
+	p.SourcePath = pathMember(o, "sourcePath")
+	p.DestinationPath = pathMember(o, "destinationPath")
 	p.Replace = new(o.BoolDefault("replace", true))
 	p.Sandbox = sandbox(o)
 }
@@ -319,9 +335,9 @@ type OpenParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *OpenParams) UnmarshalObject(o *Object) {
+func (p *OpenParams) UnmarshalObject(o *strict.Object) {
 	p.HandleID = o.String("handleId")
-	p.Path = o.Path("path")
+	p.Path = pathMember(o, "path")
 	p.Mode = o.OneOfDefault("mode", OpenRead, OpenReplace)
 	p.Sandbox = sandbox(o)
 }
@@ -333,7 +349,7 @@ type HandleParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *HandleParams) UnmarshalObject(o *Object) { p.HandleID = o.String("handleId") }
+func (p *HandleParams) UnmarshalObject(o *strict.Object) { p.HandleID = o.String("handleId") }
 
 // ReadBlockParams reads up to Len bytes (1..1,048,576) at Offset.
 type ReadBlockParams struct {
@@ -343,7 +359,7 @@ type ReadBlockParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *ReadBlockParams) UnmarshalObject(o *Object) {
+func (p *ReadBlockParams) UnmarshalObject(o *strict.Object) {
 	p.HandleID = o.String("handleId")
 	p.Offset = o.Uint64("offset")
 	p.Len = o.Uint64("len")
@@ -371,6 +387,12 @@ func (r *ReadBlockResult) encode(e *encoder) {
 	e.dst = append(e.dst, '}')
 }
 
+// UnmarshalObject reads the result.
+func (r *ReadBlockResult) UnmarshalObject(o *strict.Object) {
+	r.Chunk = o.Base64("chunk")
+	r.EOF = o.Bool("eof")
+}
+
 // WriteBlockParams writes a chunk (1..1,048,576 bytes) at Offset. A chunk that
 // was decoded lasts as long as the message.
 type WriteBlockParams struct {
@@ -383,7 +405,7 @@ type WriteBlockParams struct {
 func (*WriteBlockParams) HoldsMessage() {}
 
 // UnmarshalObject reads the params.
-func (p *WriteBlockParams) UnmarshalObject(o *Object) {
+func (p *WriteBlockParams) UnmarshalObject(o *strict.Object) {
 	p.HandleID = o.String("handleId")
 	p.Offset = o.Uint64("offset")
 	p.Chunk = o.Base64InPlace("chunk")
@@ -398,10 +420,10 @@ type WatchMissingParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *WatchMissingParams) UnmarshalObject(o *Object) {
+func (p *WatchMissingParams) UnmarshalObject(o *strict.Object) {
 	p.WatchID = o.Uint64("watchId")
-	p.Missing = o.Paths("missing")
-	p.Present = o.OptPath("present")
+	p.Missing = pathsMember(o, "missing")
+	p.Present = optPathMember(o, "present")
 	p.Sandbox = sandbox(o)
 }
 
@@ -416,4 +438,6 @@ type MissingChangedNotification struct {
 }
 
 // UnmarshalObject reads the params.
-func (n *MissingChangedNotification) UnmarshalObject(o *Object) { n.WatchID = o.Uint64("watchId") }
+func (n *MissingChangedNotification) UnmarshalObject(o *strict.Object) {
+	n.WatchID = o.Uint64("watchId")
+}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/execagent/execagent/protocol/strict"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -68,7 +69,7 @@ func loneSurrogate(data []byte) bool {
 	return want >= 0
 }
 
-// wellFormed is the slow twin of scanner: the rules of rpc.md 2.4 over the
+// wellFormed is the slow twin of the scanner of package strict: the rules of rpc.md 2.4 over the
 // tokens of encoding/json.
 func wellFormed(data []byte) bool {
 	if !json.Valid(data) || !utf8.Valid(data) || loneSurrogate(data) {
@@ -85,7 +86,7 @@ func wellFormed(data []byte) bool {
 	for {
 		token, err := dec.Token()
 		if err != nil {
-			return values <= MaxValues
+			return values <= strict.MaxValues
 		}
 		if delim, ok := token.(json.Delim); ok && (delim == '}' || delim == ']') {
 			open = open[:len(open)-1]
@@ -109,7 +110,7 @@ func wellFormed(data []byte) bool {
 		case json.Delim('['):
 			open = append(open, container{})
 		}
-		if len(open) > MaxDepth {
+		if len(open) > strict.MaxDepth {
 			return false
 		}
 	}
@@ -196,7 +197,7 @@ func FuzzUnmarshalParams(f *testing.F) {
 		if e := UnmarshalParams(m.Params, new(EmptyParams)); e == nil && len(m.Params) > 4 && len(bytes.Fields(m.Params)) == 1 {
 			t.Errorf("empty params: %s", m.Params)
 		}
-		StringMember(m.Params, "processId")
+		strict.StringMember(m.Params, "processId")
 		for _, r := range records {
 			first, second := r.make(), r.make()
 			err := UnmarshalParams(m.Params, first)

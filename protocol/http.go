@@ -1,6 +1,10 @@
 package protocol
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/execagent/execagent/protocol/strict"
+)
 
 // Methods of rpc.md 6.
 const (
@@ -38,11 +42,11 @@ const (
 func (*HTTPRequestParams) HoldsMessage() {}
 
 // UnmarshalObject reads the params.
-func (p *HTTPRequestParams) UnmarshalObject(o *Object) {
+func (p *HTTPRequestParams) UnmarshalObject(o *strict.Object) {
 	p.Method = o.String("method")
 	p.URL = o.String("url")
-	if o.raw("headers") != nil {
-		o.Each("headers", func(o *Object) {
+	if o.Present("headers") {
+		o.Each("headers", func(o *strict.Object) {
 			p.Headers = append(p.Headers, HTTPHeader{
 				Name:        o.String("name"),
 				Value:       o.String("value"),
@@ -81,9 +85,9 @@ func (r *HTTPResponse) encode(e *encoder) {
 			e.dst = append(e.dst, ',')
 		}
 		e.dst = append(e.dst, `{"name":`...)
-		e.dst = appendString(e.dst, h.Name)
+		e.dst = strict.AppendString(e.dst, h.Name)
 		e.dst = append(e.dst, `,"value":`...)
-		e.dst = appendString(e.dst, h.Value)
+		e.dst = strict.AppendString(e.dst, h.Value)
 		e.dst = append(e.dst, '}')
 	}
 	e.dst = append(e.dst, `],"bodyBase64":`...)
@@ -104,22 +108,22 @@ type HTTPBodyDelta struct {
 // AppendJSON appends the notification's params.
 func (d *HTTPBodyDelta) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"requestId":`...)
-	dst = appendString(dst, d.RequestID)
+	dst = strict.AppendString(dst, d.RequestID)
 	dst = append(dst, `,"seq":`...)
 	dst = strconv.AppendUint(dst, d.Seq, 10)
 	dst = append(dst, `,"deltaBase64":`...)
-	dst = appendBase64(dst, d.DeltaBase64)
+	dst = strict.AppendBase64(dst, d.DeltaBase64)
 	dst = append(dst, `,"done":`...)
 	dst = strconv.AppendBool(dst, d.Done)
 	dst = append(dst, `,"error":`...)
 	if d.Error == nil {
 		return append(dst, "null}"...)
 	}
-	return append(appendString(dst, *d.Error), '}')
+	return append(strict.AppendString(dst, *d.Error), '}')
 }
 
 // UnmarshalObject reads the params.
-func (d *HTTPBodyDelta) UnmarshalObject(o *Object) {
+func (d *HTTPBodyDelta) UnmarshalObject(o *strict.Object) {
 	d.RequestID = o.String("requestId")
 	d.Seq = o.Uint64("seq")
 	d.DeltaBase64 = o.Base64("deltaBase64")

@@ -3,6 +3,8 @@ package protocol
 import (
 	"encoding/json"
 	"strconv"
+
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 // ID is the id of a request: a string or a signed 64-bit integer, echoed with
@@ -28,7 +30,7 @@ func (id ID) String() string { return string(id.appendJSON(nil)) }
 
 func (id ID) appendJSON(dst []byte) []byte {
 	if id.isText {
-		return appendString(dst, id.text)
+		return strict.AppendString(dst, id.text)
 	}
 	return strconv.AppendInt(dst, id.number, 10)
 }
@@ -62,23 +64,7 @@ type Message struct {
 // not part of a message are ignored, but checked.
 func Decode(data []byte) (Message, error) {
 	var id, method, params, result, failure, trace []byte
-	s := scanners.Get().(*scanner)
-	defer s.recycle()
-	*s = scanner{data: data, values: 1, names: s.names[:0]}
-	if s.space(); s.pos >= len(data) {
-		return Message{}, s.fail("end of input where a value was expected")
-	}
-	if data[s.pos] != '{' {
-		s := scanner{data: data}
-		if err := s.value(); err != nil {
-			return Message{}, err
-		}
-		if err := s.end(); err != nil {
-			return Message{}, err
-		}
-		return Message{}, Errorf(CodeInvalidRequest, "expected a JSON-RPC object")
-	}
-	err := s.object(func(name, value []byte) {
+	isObject, err := strict.Members(data, func(name, value []byte) {
 		switch string(name) {
 		case "id":
 			id = value
@@ -94,11 +80,11 @@ func Decode(data []byte) (Message, error) {
 			trace = value
 		}
 	})
-	if err == nil {
-		err = s.end()
-	}
 	if err != nil {
 		return Message{}, err
+	}
+	if !isObject {
+		return Message{}, Errorf(CodeInvalidRequest, "expected a JSON-RPC object")
 	}
 
 	m := Message{Params: params, Result: result}
@@ -111,9 +97,9 @@ func Decode(data []byte) (Message, error) {
 	switch {
 	case method != nil:
 		if method[0] != '"' {
-			return Message{}, InvalidRequest("method: invalid type: %s, expected a string", typeOf(method))
+			return Message{}, InvalidRequest("method: invalid type: %s, expected a string", strict.TypeOf(method))
 		}
-		m.Method = text(method)
+		m.Method = strict.Text(method)
 		if id == nil {
 			m.Kind = KindNotification
 			return m, nil
@@ -139,7 +125,7 @@ func Decode(data []byte) (Message, error) {
 
 func parseID(raw []byte) (ID, bool) {
 	if raw[0] == '"' {
-		return StringID(text(raw)), true
+		return StringID(strict.Text(raw)), true
 	}
 	n, err := strconv.ParseInt(string(raw), 10, 64)
 	return NumberID(n), err == nil
@@ -151,7 +137,7 @@ func checkTrace(raw []byte) error {
 	if raw == nil || raw[0] == 'n' {
 		return nil
 	}
-	o, err := ParseObject(raw)
+	o, err := strict.ParseObject(raw)
 	if err != nil {
 		return InvalidRequest("trace: %s", err.Message)
 	}
@@ -164,7 +150,7 @@ func checkTrace(raw []byte) error {
 }
 
 func parseError(raw []byte) (*Error, error) {
-	o, err := ParseObject(raw)
+	o, err := strict.ParseObject(raw)
 	if err != nil {
 		return nil, InvalidRequest("error: %s", err.Message)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/execagent/execagent/protocol/strict"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -190,7 +191,7 @@ func TestParamsDefaults(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		in        string
-		got, want Unmarshaler
+		got, want strict.Unmarshaler
 	}{
 		{`{"path":"file:///a"}`, new(CreateDirectoryParams),
 			&CreateDirectoryParams{Path: NewPathURI("/a"), Recursive: new(true)}},

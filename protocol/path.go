@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/execagent/execagent/internal/strictbase64"
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 // PathURI is a file URI as it came from the wire (rpc.md 5.1): either a native path, or a URI that is well formed but names
@@ -391,4 +392,53 @@ func quoteURI(uri string) string {
 		cut = cut[:len(cut)-1]
 	}
 	return fmt.Sprintf("%q...", cut)
+}
+
+// pathMember reads a required path URI.
+func pathMember(o *strict.Object, name string) (p PathURI) {
+	o.Parse(name, func(s string) (err error) {
+		p, err = ParsePathURI(s)
+		return err
+	})
+	return p
+}
+
+// optPathMember reads a path URI, nil when absent or null.
+func optPathMember(o *strict.Object, name string) *PathURI {
+	if !o.Has(name) {
+		return nil
+	}
+	return new(pathMember(o, name))
+}
+
+// pathsMember reads a required array of path URIs.
+func pathsMember(o *strict.Object, name string) []PathURI {
+	out := []PathURI{}
+	o.ParseEach(name, func(s string) error {
+		p, err := ParsePathURI(s)
+		out = append(out, p)
+		return err
+	})
+	return out
+}
+
+// pathsMemberDefault reads an array of path URIs that may be absent.
+func pathsMemberDefault(o *strict.Object, name string) []PathURI {
+	if !o.Present(name) {
+		return nil
+	}
+	return pathsMember(o, name)
+}
+
+// nativeMember reads a required path URI that names something on Linux.
+func nativeMember(o *strict.Object, name string) string {
+	uri := pathMember(o, name)
+	if o.Err() != nil {
+		return ""
+	}
+	path, err := uri.Native()
+	if err != nil {
+		o.Fail(name, "%v", err)
+	}
+	return path
 }

@@ -4,6 +4,8 @@ import (
 	"strconv"
 
 	"github.com/google/uuid"
+
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 // Methods of rpc.md 4; the second group is ours (rpc.md 8).
@@ -90,20 +92,20 @@ const maxSnapshotScope = 256
 func (*StartParams) HoldsMessage() {}
 
 // UnmarshalObject reads the params.
-func (p *StartParams) UnmarshalObject(o *Object) {
+func (p *StartParams) UnmarshalObject(o *strict.Object) {
 	p.ProcessID = o.String("processId")
 	if n := len(p.ProcessID); n > MaxProcessID {
 		o.Fail("processId", "is %d bytes, at most %d", n, MaxProcessID)
 	}
-	o.OptIn("metadata", func(o *Object) {
+	o.OptIn("metadata", func(o *strict.Object) {
 		p.Metadata = &StartMetadata{ThreadID: o.OptString("threadId"), ToolCallID: o.OptString("toolCallId")}
 		if id := p.Metadata.ThreadID; id != nil && uuid.Validate(*id) != nil {
 			o.Fail("threadId", "%.64q is not a UUID", *id)
 		}
 	})
 	p.Argv = o.Strings("argv")
-	p.Cwd = o.Path("cwd")
-	o.OptIn("envPolicy", func(o *Object) {
+	p.Cwd = pathMember(o, "cwd")
+	o.OptIn("envPolicy", func(o *strict.Object) {
 		p.EnvPolicy = &EnvPolicy{
 			Inherit:               o.OneOf("inherit", InheritCore, InheritAll, InheritNone),
 			IgnoreDefaultExcludes: o.Bool("ignoreDefaultExcludes"),
@@ -112,11 +114,11 @@ func (p *StartParams) UnmarshalObject(o *Object) {
 			IncludeOnly:           o.Strings("includeOnly"),
 		}
 	})
-	o.OptIn("shellSnapshot", func(o *Object) {
+	o.OptIn("shellSnapshot", func(o *strict.Object) {
 		if n := len(o.String("scopeId")); n == 0 || n > maxSnapshotScope {
 			o.Fail("scopeId", "is %d bytes, must be 1 to %d", n, maxSnapshotScope)
 		}
-		o.In("shell", func(o *Object) {
+		o.In("shell", func(o *strict.Object) {
 			o.String("name")
 			o.String("path")
 		})
@@ -129,14 +131,14 @@ func (p *StartParams) UnmarshalObject(o *Object) {
 	p.Arg0 = o.OptString("arg0")
 	p.Sandbox = sandbox(o)
 	p.EnforceManagedNetwork = o.BoolDefault("enforceManagedNetwork", false)
-	o.OptIn("managedNetwork", func(*Object) {})
-	p.HasNetworkProxy = o.OptIn("networkProxy", func(*Object) {})
+	o.OptIn("managedNetwork", func(*strict.Object) {})
+	p.HasNetworkProxy = o.OptIn("networkProxy", func(*strict.Object) {})
 	if len(p.Argv) == 0 {
 		o.Fail("argv", "must not be empty")
 	}
 }
 
-func checkSize(o *Object, rows, cols *uint16) {
+func checkSize(o *strict.Object, rows, cols *uint16) {
 	if rows != nil && *rows == 0 {
 		o.Fail("rows", "must be 1 to 65535")
 	}
@@ -163,12 +165,12 @@ const (
 // AppendJSON appends the result.
 func (r *StartResult) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"processId":`...)
-	dst = appendString(dst, r.ProcessID)
+	dst = strict.AppendString(dst, r.ProcessID)
 	dst = append(dst, `,"sandboxType":`...)
-	dst = appendString(dst, r.SandboxType)
+	dst = strict.AppendString(dst, r.SandboxType)
 	if r.SandboxLayers != nil {
 		dst = append(dst, `,"sandboxLayers":`...)
-		dst = appendStrings(dst, r.SandboxLayers)
+		dst = strict.AppendStrings(dst, r.SandboxLayers)
 	}
 	return append(dst, '}')
 }
@@ -180,7 +182,7 @@ type ProcessParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *ProcessParams) UnmarshalObject(o *Object) { p.ProcessID = o.String("processId") }
+func (p *ProcessParams) UnmarshalObject(o *strict.Object) { p.ProcessID = o.String("processId") }
 
 // TerminateResult answers process/terminate. Running is true when the process
 // had not exited.
@@ -198,7 +200,7 @@ type ReadParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *ReadParams) UnmarshalObject(o *Object) {
+func (p *ReadParams) UnmarshalObject(o *strict.Object) {
 	p.ProcessID = o.String("processId")
 	p.AfterSeq = o.OptUint64("afterSeq")
 	p.MaxBytes = o.OptUint64("maxBytes")
@@ -265,7 +267,7 @@ func (r *ReadResult) encode(e *encoder) {
 	if r.Failure == nil {
 		e.dst = append(e.dst, "null"...)
 	} else {
-		e.dst = appendString(e.dst, *r.Failure)
+		e.dst = strict.AppendString(e.dst, *r.Failure)
 	}
 	e.dst = append(e.dst, `,"sandboxDenied":`...)
 	e.dst = strconv.AppendBool(e.dst, r.SandboxDenied)
@@ -285,7 +287,7 @@ type WriteParams struct {
 func (*WriteParams) HoldsMessage() {}
 
 // UnmarshalObject reads the params.
-func (p *WriteParams) UnmarshalObject(o *Object) {
+func (p *WriteParams) UnmarshalObject(o *strict.Object) {
 	p.ProcessID = o.String("processId")
 	p.Chunk = o.Base64InPlace("chunk")
 	p.WriteID = o.String("writeId")
@@ -338,7 +340,7 @@ const (
 )
 
 // UnmarshalObject reads the params.
-func (p *SignalParams) UnmarshalObject(o *Object) {
+func (p *SignalParams) UnmarshalObject(o *strict.Object) {
 	p.ProcessID = o.String("processId")
 	p.Signal = Signal(o.OneOf("signal", string(SignalInterrupt), string(SignalHangup), string(SignalQuit),
 		string(SignalTerminate), string(SignalKill), string(SignalUser1), string(SignalUser2)))
@@ -352,10 +354,10 @@ type ResizeParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *ResizeParams) UnmarshalObject(o *Object) {
+func (p *ResizeParams) UnmarshalObject(o *strict.Object) {
 	p.ProcessID = o.String("processId")
-	o.required("rows")
-	o.required("cols")
+	o.Require("rows")
+	o.Require("cols")
 	rows, cols := o.OptUint16("rows"), o.OptUint16("cols")
 	checkSize(o, rows, cols)
 	if rows == nil || cols == nil {
@@ -369,7 +371,7 @@ func (p *ResizeParams) UnmarshalObject(o *Object) {
 type ListParams struct{}
 
 // UnmarshalObject accepts any object.
-func (*ListParams) UnmarshalObject(*Object) {}
+func (*ListParams) UnmarshalObject(*strict.Object) {}
 
 // ListResult answers process/list, oldest process first.
 type ListResult struct {
@@ -399,14 +401,14 @@ type OutputNotification struct {
 // AppendJSON appends the notification's params.
 func (n *OutputNotification) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"processId":`...)
-	dst = appendString(dst, n.ProcessID)
+	dst = strict.AppendString(dst, n.ProcessID)
 	e := encoder{dst: append(dst, ',')}
 	n.OutputChunk.encode(&e)
 	return e.dst
 }
 
 // UnmarshalObject reads the params.
-func (n *OutputNotification) UnmarshalObject(o *Object) {
+func (n *OutputNotification) UnmarshalObject(o *strict.Object) {
 	n.ProcessID = o.String("processId")
 	n.Seq = o.Uint64("seq")
 	n.Stream = o.String("stream")
@@ -425,7 +427,7 @@ type ExitedNotification struct {
 // AppendJSON appends the notification's params.
 func (n *ExitedNotification) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"processId":`...)
-	dst = appendString(dst, n.ProcessID)
+	dst = strict.AppendString(dst, n.ProcessID)
 	dst = append(dst, `,"seq":`...)
 	dst = strconv.AppendUint(dst, n.Seq, 10)
 	dst = append(dst, `,"exitCode":`...)
@@ -436,7 +438,7 @@ func (n *ExitedNotification) AppendJSON(dst []byte) []byte {
 }
 
 // UnmarshalObject reads the params.
-func (n *ExitedNotification) UnmarshalObject(o *Object) {
+func (n *ExitedNotification) UnmarshalObject(o *strict.Object) {
 	n.ProcessID = o.String("processId")
 	n.Seq = o.Uint64("seq")
 	n.ExitCode = int(o.Int64("exitCode"))
@@ -453,14 +455,14 @@ type ClosedNotification struct {
 // AppendJSON appends the notification's params.
 func (n *ClosedNotification) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"processId":`...)
-	dst = appendString(dst, n.ProcessID)
+	dst = strict.AppendString(dst, n.ProcessID)
 	dst = append(dst, `,"seq":`...)
 	dst = strconv.AppendUint(dst, n.Seq, 10)
 	return append(dst, '}')
 }
 
 // UnmarshalObject reads the params.
-func (n *ClosedNotification) UnmarshalObject(o *Object) {
+func (n *ClosedNotification) UnmarshalObject(o *strict.Object) {
 	n.ProcessID = o.String("processId")
 	n.Seq = o.Uint64("seq")
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 // field is one member of a record: its place in the full example, whether it
@@ -21,7 +23,7 @@ type field struct {
 // record is a type of params with an example in which every member is given.
 type record struct {
 	name   string
-	make   func() Unmarshaler
+	make   func() strict.Unmarshaler
 	full   string
 	fields []field
 }
@@ -53,13 +55,13 @@ const exampleSandbox = `{"permissions":{"type":"managed","file_system":{"type":"
 // records are all params that are read, by rpc.md 3 to 6; what may be null was
 // asked of the reference.
 var records = []record{
-	{"initialize", func() Unmarshaler { return new(InitializeParams) },
+	{"initialize", func() strict.Unmarshaler { return new(InitializeParams) },
 		`{"clientName":"c","resumeSessionId":"s"}`,
 		fields("clientName string; resumeSessionId string both")},
-	{"environmentConfig/read", func() Unmarshaler { return new(ConfigReadParams) },
+	{"environmentConfig/read", func() strict.Unmarshaler { return new(ConfigReadParams) },
 		`{"cwd":"file:///w","configPaths":[["a","b"],[]],"requirementsPaths":[["c"]]}`,
 		fields("cwd string; configPaths sequence; configPaths.0 sequence absent; configPaths.0.1 string absent; requirementsPaths sequence")},
-	{"process/start", func() Unmarshaler { return new(StartParams) },
+	{"process/start", func() strict.Unmarshaler { return new(StartParams) },
 		`{"processId":"p","metadata":{"threadId":"67e55044-10b1-426f-9247-bb680e5fe0c8","toolCallId":"t"},
 		"argv":["sh","-c","true"],"cwd":"file:///w","envPolicy":{"inherit":"core","ignoreDefaultExcludes":false,
 		"exclude":["X*"],"set":{"A":"1"},"includeOnly":["A"]},"shellSnapshot":{"scopeId":"s","shell":{"name":"bash","path":"/bin/bash"}},
@@ -72,71 +74,71 @@ var records = []record{
 		shellSnapshot.shell map; shellSnapshot.shell.name string; shellSnapshot.shell.path string; env map; env.B string absent;
 		tty boolean; rows number both; cols number both; pipeStdin boolean absent; arg0 string both; sandbox map both;
 		enforceManagedNetwork boolean absent; managedNetwork map both; networkProxy map both`)},
-	{"process/terminate", func() Unmarshaler { return new(ProcessParams) }, `{"processId":"p"}`, fields("processId string")},
-	{"process/read", func() Unmarshaler { return new(ReadParams) },
+	{"process/terminate", func() strict.Unmarshaler { return new(ProcessParams) }, `{"processId":"p"}`, fields("processId string")},
+	{"process/read", func() strict.Unmarshaler { return new(ReadParams) },
 		`{"processId":"p","afterSeq":1,"maxBytes":18446744073709551615,"waitMs":0}`,
 		fields("processId string; afterSeq number both; maxBytes number both; waitMs number both")},
-	{"process/write", func() Unmarshaler { return new(WriteParams) }, `{"processId":"p","chunk":"AQID","writeId":"w"}`,
+	{"process/write", func() strict.Unmarshaler { return new(WriteParams) }, `{"processId":"p","chunk":"AQID","writeId":"w"}`,
 		fields("processId string; chunk string; writeId string")},
-	{"process/signal", func() Unmarshaler { return new(SignalParams) }, `{"processId":"p","signal":"interrupt"}`,
+	{"process/signal", func() strict.Unmarshaler { return new(SignalParams) }, `{"processId":"p","signal":"interrupt"}`,
 		fields("processId string; signal string")},
-	{"process/resize", func() Unmarshaler { return new(ResizeParams) }, `{"processId":"p","rows":1,"cols":65535}`,
+	{"process/resize", func() strict.Unmarshaler { return new(ResizeParams) }, `{"processId":"p","rows":1,"cols":65535}`,
 		fields("processId string; rows number; cols number")},
-	{"process/list", func() Unmarshaler { return new(ListParams) }, `{}`, nil},
-	{"process/output", func() Unmarshaler { return new(OutputNotification) },
+	{"process/list", func() strict.Unmarshaler { return new(ListParams) }, `{}`, nil},
+	{"process/output", func() strict.Unmarshaler { return new(OutputNotification) },
 		`{"processId":"p","seq":1,"stream":"stdout","chunk":"AQID"}`,
 		fields("processId string; seq number; stream string; chunk string")},
-	{"process/exited", func() Unmarshaler { return new(ExitedNotification) },
+	{"process/exited", func() strict.Unmarshaler { return new(ExitedNotification) },
 		`{"processId":"p","seq":2,"exitCode":-1,"sandboxDenied":true}`,
 		fields("processId string; seq number; exitCode number; sandboxDenied boolean both")},
-	{"process/closed", func() Unmarshaler { return new(ClosedNotification) }, `{"processId":"p","seq":3}`,
+	{"process/closed", func() strict.Unmarshaler { return new(ClosedNotification) }, `{"processId":"p","seq":3}`,
 		fields("processId string; seq number")},
-	{"http/request", func() Unmarshaler { return new(HTTPRequestParams) },
+	{"http/request", func() strict.Unmarshaler { return new(HTTPRequestParams) },
 		`{"method":"GET","url":"http://h/","headers":[{"name":"a","value":"b","valueEnvVar":"V"}],"bodyBase64":"AQID",
 		"timeoutMs":5,"redirectPolicy":"stop","requestId":"r","streamResponse":true}`,
 		fields(`method string; url string; headers sequence absent; headers.0 map absent; headers.0.name string; headers.0.value string;
 		headers.0.valueEnvVar string both; bodyBase64 string both; timeoutMs number both; redirectPolicy string absent;
 		requestId string; streamResponse boolean absent`)},
-	{"http/request/bodyDelta", func() Unmarshaler { return new(HTTPBodyDelta) },
+	{"http/request/bodyDelta", func() strict.Unmarshaler { return new(HTTPBodyDelta) },
 		`{"requestId":"r","seq":1,"deltaBase64":"AQID","done":true,"error":"e"}`,
 		fields("requestId string; seq number; deltaBase64 string; done boolean; error string both")},
-	{"fs/readFile", func() Unmarshaler { return new(PathParams) },
+	{"fs/readFile", func() strict.Unmarshaler { return new(PathParams) },
 		`{"path":"file:///a","followSymlinks":false,"sandbox":` + exampleSandbox + `}`,
 		fields("path string; followSymlinks boolean both; sandbox map both")},
-	{"fs/writeFile", func() Unmarshaler { return new(WriteFileParams) },
+	{"fs/writeFile", func() strict.Unmarshaler { return new(WriteFileParams) },
 		`{"path":"file:///a","dataBase64":"AQID","followSymlinks":false,"sandbox":` + exampleSandbox + `}`,
 		fields("path string; dataBase64 string; followSymlinks boolean both; sandbox map both")},
-	{"fs/createDirectory", func() Unmarshaler { return new(CreateDirectoryParams) },
+	{"fs/createDirectory", func() strict.Unmarshaler { return new(CreateDirectoryParams) },
 		`{"path":"file:///a","recursive":false,"followSymlinks":false,"sandbox":` + exampleSandbox + `}`,
 		fields("path string; recursive boolean both; followSymlinks boolean both; sandbox map both")},
-	{"fs/walk", func() Unmarshaler { return new(WalkParams) },
+	{"fs/walk", func() strict.Unmarshaler { return new(WalkParams) },
 		`{"path":"file:///a","options":{"maxDepth":1,"maxDirectories":2,"maxEntries":3,"followDirectorySymlinks":true,
 		"pruneHiddenDirectories":true},"sandbox":` + exampleSandbox + `}`,
 		fields(`path string; options map; options.maxDepth number; options.maxDirectories number; options.maxEntries number;
 		options.followDirectorySymlinks boolean; options.pruneHiddenDirectories boolean absent; sandbox map both`)},
-	{"fs/remove", func() Unmarshaler { return new(RemoveParams) },
+	{"fs/remove", func() strict.Unmarshaler { return new(RemoveParams) },
 		`{"path":"file:///a","recursive":false,"force":false,"followSymlinks":true,"sandbox":` + exampleSandbox + `}`,
 		fields("path string; recursive boolean both; force boolean both; followSymlinks boolean both; sandbox map both")},
-	{"fs/copy", func() Unmarshaler { return new(CopyParams) },
+	{"fs/copy", func() strict.Unmarshaler { return new(CopyParams) },
 		`{"sourcePath":"file:///a","destinationPath":"file:///b","recursive":true,"sandbox":` + exampleSandbox + `}`,
 		fields("sourcePath string; destinationPath string; recursive boolean; sandbox map both")},
-	{"fs/rename", func() Unmarshaler { return new(RenameParams) },
+	{"fs/rename", func() strict.Unmarshaler { return new(RenameParams) },
 		`{"sourcePath":"file:///a","destinationPath":"file:///b","replace":false,"sandbox":` + exampleSandbox + `}`,
 		fields("sourcePath string; destinationPath string; replace boolean absent; sandbox map both")},
-	{"fs/open", func() Unmarshaler { return new(OpenParams) },
+	{"fs/open", func() strict.Unmarshaler { return new(OpenParams) },
 		`{"handleId":"h","path":"file:///a","mode":"replace","sandbox":` + exampleSandbox + `}`,
 		fields("handleId string; path string; mode string absent; sandbox map both")},
-	{"fs/close", func() Unmarshaler { return new(HandleParams) }, `{"handleId":"h"}`, fields("handleId string")},
-	{"fs/readBlock", func() Unmarshaler { return new(ReadBlockParams) },
+	{"fs/close", func() strict.Unmarshaler { return new(HandleParams) }, `{"handleId":"h"}`, fields("handleId string")},
+	{"fs/readBlock", func() strict.Unmarshaler { return new(ReadBlockParams) },
 		`{"handleId":"h","offset":18446744073709551615,"len":1}`,
 		fields("handleId string; offset number; len number")},
-	{"fs/writeBlock", func() Unmarshaler { return new(WriteBlockParams) }, `{"handleId":"h","offset":0,"chunk":"AQID"}`,
+	{"fs/writeBlock", func() strict.Unmarshaler { return new(WriteBlockParams) }, `{"handleId":"h","offset":0,"chunk":"AQID"}`,
 		fields("handleId string; offset number; chunk string")},
-	{"fs/watchMissing", func() Unmarshaler { return new(WatchMissingParams) },
+	{"fs/watchMissing", func() strict.Unmarshaler { return new(WatchMissingParams) },
 		`{"watchId":1,"missing":["file:///a","file:///b"],"present":"file:///c","sandbox":` + exampleSandbox + `}`,
 		fields("watchId number; missing sequence; missing.1 string absent; present string both; sandbox map both")},
-	{"fs/missingChanged", func() Unmarshaler { return new(MissingChangedNotification) }, `{"watchId":1}`, fields("watchId number")},
-	{"sandbox", func() Unmarshaler { return new(Sandbox) }, exampleSandbox,
+	{"fs/missingChanged", func() strict.Unmarshaler { return new(MissingChangedNotification) }, `{"watchId":1}`, fields("watchId number")},
+	{"sandbox", func() strict.Unmarshaler { return new(Sandbox) }, exampleSandbox,
 		fields(`permissions map; permissions.type string; permissions.file_system map; permissions.file_system.type string;
 		permissions.file_system.entries sequence; permissions.file_system.entries.0 map absent;
 		permissions.file_system.glob_scan_max_depth number both; permissions.network string;
@@ -195,7 +197,7 @@ func set(value any) func(any, string) {
 }
 
 // unmarshal passes a document through Decode, as all params are.
-func unmarshal(t *testing.T, p Unmarshaler, doc any) error {
+func unmarshal(t *testing.T, p strict.Unmarshaler, doc any) error {
 	t.Helper()
 	var raw bytes.Buffer
 	fmt.Fprint(&raw, `{"id":1,"method":"m","params":`)
@@ -215,7 +217,7 @@ func unmarshal(t *testing.T, p Unmarshaler, doc any) error {
 func TestParamsOutliveTheirMessage(t *testing.T) {
 	t.Parallel()
 	for _, r := range records {
-		read := func(raw []byte) Unmarshaler {
+		read := func(raw []byte) strict.Unmarshaler {
 			p := r.make()
 			if err := UnmarshalParams(raw, p); err != nil {
 				t.Fatalf("%s: %v", r.name, err)
@@ -232,4 +234,9 @@ func TestParamsOutliveTheirMessage(t *testing.T) {
 			t.Errorf("%s: %+v is what is left", r.name, got)
 		}
 	}
+}
+
+// inParams is a request whose params are the given JSON.
+func inParams(params string) string {
+	return `{"id":1,"method":"m","params":` + params + `}`
 }

@@ -1,5 +1,7 @@
 package protocol
 
+import "github.com/execagent/execagent/protocol/strict"
+
 // Sandbox is the context that a request asks to be confined in (sandbox.md 2).
 // It is decoded and checked here; what it means is not decided here.
 type Sandbox struct {
@@ -79,7 +81,7 @@ type SpecialPlace struct {
 }
 
 // sandbox reads the optional context of a request.
-func sandbox(o *Object) *Sandbox {
+func sandbox(o *strict.Object) *Sandbox {
 	if !o.Has("sandbox") {
 		return nil
 	}
@@ -89,17 +91,17 @@ func sandbox(o *Object) *Sandbox {
 }
 
 // UnmarshalObject reads the context.
-func (s *Sandbox) UnmarshalObject(o *Object) {
+func (s *Sandbox) UnmarshalObject(o *strict.Object) {
 	o.In("permissions", s.Permissions.unmarshal)
 	s.WindowsSandboxLevel = o.OneOf("windowsSandboxLevel", WindowsSandboxDisabled, "restricted-token", "elevated", "mxc")
-	s.Cwd = o.OptPath("cwd")
-	s.WorkspaceRoots = o.PathsDefault("workspaceRoots")
-	o.OptIn("policyContext", func(o *Object) {
-		s.PolicyContext = &PolicyContext{Cwd: o.OptPath("cwd"), WorkspaceRoots: o.PathsDefault("workspaceRoots")}
+	s.Cwd = optPathMember(o, "cwd")
+	s.WorkspaceRoots = pathsMemberDefault(o, "workspaceRoots")
+	o.OptIn("policyContext", func(o *strict.Object) {
+		s.PolicyContext = &PolicyContext{Cwd: optPathMember(o, "cwd"), WorkspaceRoots: pathsMemberDefault(o, "workspaceRoots")}
 	})
-	s.UserHomeDir = o.OptPath("userHomeDir")
+	s.UserHomeDir = optPathMember(o, "userHomeDir")
 	if o.Has("temporaryDirectories") {
-		s.TemporaryDirectories = o.Paths("temporaryDirectories")
+		s.TemporaryDirectories = pathsMember(o, "temporaryDirectories")
 	}
 	if o.Has("windowsSandboxProxySettingsMode") {
 		o.OneOf("windowsSandboxProxySettingsMode", "reconcile", "preserve")
@@ -108,10 +110,10 @@ func (s *Sandbox) UnmarshalObject(o *Object) {
 	o.OptBool("windowsSandboxPrivateDesktop", false)
 }
 
-func (p *Permissions) unmarshal(o *Object) {
+func (p *Permissions) unmarshal(o *strict.Object) {
 	p.Type = o.OneOf("type", PermissionsManaged, PermissionsDisabled, PermissionsExternal)
 	if p.Type == PermissionsManaged {
-		o.In("file_system", func(o *Object) {
+		o.In("file_system", func(o *strict.Object) {
 			p.FileSystem = new(FileSystemRules)
 			p.FileSystem.unmarshal(o)
 		})
@@ -121,13 +123,13 @@ func (p *Permissions) unmarshal(o *Object) {
 	}
 }
 
-func (r *FileSystemRules) unmarshal(o *Object) {
+func (r *FileSystemRules) unmarshal(o *strict.Object) {
 	r.Type = o.OneOf("type", FileSystemRestricted, FileSystemUnrestricted)
 	if r.Type != FileSystemRestricted {
 		return
 	}
 	r.Entries = []SandboxEntry{}
-	o.Each("entries", func(o *Object) {
+	o.Each("entries", func(o *strict.Object) {
 		var e SandboxEntry
 		o.In("path", e.Path.unmarshal)
 		e.Access = o.OneOf("access", "read", "write", "deny", "none")
@@ -141,14 +143,14 @@ func (r *FileSystemRules) unmarshal(o *Object) {
 	}
 }
 
-func (p *SandboxPath) unmarshal(o *Object) {
+func (p *SandboxPath) unmarshal(o *strict.Object) {
 	switch p.Type = o.OneOf("type", "path", "glob_pattern", "special"); p.Type {
 	case "path":
-		p.Path = new(o.Path("path"))
+		p.Path = new(pathMember(o, "path"))
 	case "glob_pattern":
 		p.Pattern = new(o.String("pattern"))
 	case "special":
-		o.In("value", func(o *Object) {
+		o.In("value", func(o *strict.Object) {
 			v := &SpecialPlace{Kind: o.OneOf("kind", "root", "minimal", "current_working_directory",
 				"project_roots", "tmpdir", "slash_tmp", "unknown")}
 			switch v.Kind {

@@ -1,5 +1,7 @@
 package protocol
 
+import "github.com/execagent/execagent/protocol/strict"
+
 // Methods of the session and of the environment (rpc.md 3).
 const (
 	MethodInitialize        = "initialize"
@@ -16,7 +18,7 @@ type InitializeParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *InitializeParams) UnmarshalObject(o *Object) {
+func (p *InitializeParams) UnmarshalObject(o *strict.Object) {
 	p.ClientName = o.String("clientName")
 	p.ResumeSessionID = o.OptString("resumeSessionId")
 }
@@ -95,8 +97,8 @@ type ConfigReadParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *ConfigReadParams) UnmarshalObject(o *Object) {
-	p.Cwd = o.Path("cwd")
+func (p *ConfigReadParams) UnmarshalObject(o *strict.Object) {
+	p.Cwd = pathMember(o, "cwd")
 	p.ConfigPaths = o.StringLists("configPaths")
 	p.RequirementsPaths = o.StringLists("requirementsPaths")
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	simd "github.com/segmentio/asm/base64"
+
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 // Streamed is a result that is mostly bytes, which its JSON carries as base64.
@@ -36,7 +38,7 @@ func (e *encoder) bytes(b []byte) {
 		e.dst = e.dst[:0]
 		return
 	case e.yield == nil:
-		e.dst = appendBase64(e.dst, b)
+		e.dst = strict.AppendBase64(e.dst, b)
 		return
 	}
 	const bytes, symbols = 3, 4 // base64

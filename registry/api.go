@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/protocol/strict"
 	"github.com/execagent/execagent/registry/limits"
 	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/store"
@@ -283,10 +283,10 @@ func (s *Server) connect(ctx context.Context, c *call) (any, *apiError) {
 }
 
 // decode reads the body.
-func (c *call) decode(v protocol.Unmarshaler) *apiError {
+func (c *call) decode(v strict.Unmarshaler) *apiError {
 	text, err := io.ReadAll(c.request.Body)
 	if err == nil {
-		err = protocol.DecodeStrict(text, v)
+		err = strict.Unmarshal(text, v)
 	}
 	if err == nil {
 		return nil
@@ -294,11 +294,7 @@ func (c *call) decode(v protocol.Unmarshaler) *apiError {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &apiError{status: http.StatusRequestEntityTooLarge, code: codeTooLarge, message: "the body is larger than " + strconv.Itoa(maxBody) + " bytes"}
 	}
-	why := err.Error()
-	if e, ok := errors.AsType[*protocol.Error](err); ok {
-		why = e.Message // the code is not one of this API
-	}
-	return &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "the body is not what this operation takes: " + why}
+	return &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "the body is not what this operation takes: " + err.Error()}
 }
 
 // checkKey refuses what could not be used in a handshake; wire.PublicKey has

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/protocol/strict"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/relaypb"
 )
@@ -106,12 +106,12 @@ func (s *service) client() *Registry {
 	return r
 }
 
-func decode(r *http.Request, request protocol.Unmarshaler) error {
+func decode(r *http.Request, request strict.Unmarshaler) error {
 	text, err := io.ReadAll(r.Body)
 	if err != nil {
 		return err
 	}
-	return protocol.DecodeStrict(text, request)
+	return strict.Unmarshal(text, request)
 }
 
 func (s *service) serveRegister(w http.ResponseWriter, r *http.Request) {

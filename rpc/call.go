@@ -8,6 +8,7 @@ import (
 
 	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 // maxAbandoned is how many of our own calls may have been given up without an
@@ -114,7 +115,7 @@ func (a *answer) read(result any) error {
 	switch r := result.(type) {
 	case nil:
 		return nil
-	case protocol.Unmarshaler:
+	case strict.Unmarshaler:
 		// The text only: as a *protocol.Error it would pass for the answer.
 		if err := protocol.UnmarshalParams(a.message.Result, r); err != nil {
 			return errors.New("decoding the result: " + err.Error())

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/protocol/strict"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -99,7 +100,7 @@ func (s *stage) handler(first func(context.Context) error) rpc.Handler {
 }
 
 func byQueue(raw json.RawMessage) string {
-	queue, _ := protocol.StringMember(raw, "Queue")
+	queue, _ := strict.StringMember(raw, "Queue")
 	return queue
 }
 

@@ -7,7 +7,7 @@ package wire
 import (
 	"bytes"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 // SecurityProfile is the only way in which a harness and an executor protect
@@ -83,14 +83,14 @@ type PublicKey struct {
 
 // UnmarshalObject refuses members that are unknown, missing or of a wrong length,
 // and every suite but [KeySuite].
-func (k *PublicKey) UnmarshalObject(o *protocol.Object) {
+func (k *PublicKey) UnmarshalObject(o *strict.Object) {
 	o.Only("suite", "x25519_public_key", "mlkem768_public_key")
 	k.Suite = o.OneOf("suite", KeySuite)
 	k.X25519 = keyHalf(o, "x25519_public_key", X25519KeySize)
 	k.MLKEM768 = keyHalf(o, "mlkem768_public_key", MLKEM768KeySize)
 }
 
-func keyHalf(o *protocol.Object, name string, size int) []byte {
+func keyHalf(o *strict.Object, name string, size int) []byte {
 	b := o.Base64(name)
 	if len(b) != size {
 		o.Fail(name, "%d bytes, not %d", len(b), size)
@@ -99,14 +99,14 @@ func keyHalf(o *protocol.Object, name string, size int) []byte {
 }
 
 // UnmarshalJSON is for encoding/json, and as strict.
-func (k *PublicKey) UnmarshalJSON(data []byte) error { return protocol.DecodeStrict(data, k) }
+func (k *PublicKey) UnmarshalJSON(data []byte) error { return strict.Unmarshal(data, k) }
 
 // Equal tells whether two keys are the same.
 func (k *PublicKey) Equal(other *PublicKey) bool {
 	return k.Suite == other.Suite && bytes.Equal(k.X25519, other.X25519) && bytes.Equal(k.MLKEM768, other.MLKEM768)
 }
 
-func publicKey(o *protocol.Object, name string) *PublicKey {
+func publicKey(o *strict.Object, name string) *PublicKey {
 	k := new(PublicKey)
 	o.In(name, k.UnmarshalObject)
 	return k
@@ -119,7 +119,7 @@ type RegisterRequest struct {
 }
 
 // UnmarshalObject requires both members and takes no others.
-func (r *RegisterRequest) UnmarshalObject(o *protocol.Object) {
+func (r *RegisterRequest) UnmarshalObject(o *strict.Object) {
 	o.Only("security_profile", "executor_public_key")
 	r.SecurityProfile = o.String("security_profile")
 	r.ExecutorPublicKey = publicKey(o, "executor_public_key")
@@ -142,7 +142,7 @@ type ValidateRequest struct {
 }
 
 // UnmarshalObject requires all members and takes no others.
-func (r *ValidateRequest) UnmarshalObject(o *protocol.Object) {
+func (r *ValidateRequest) UnmarshalObject(o *strict.Object) {
 	o.Only("executor_registration_id", "harness_public_key", "harness_key_authorization")
 	r.ExecutorRegistrationID = o.String("executor_registration_id")
 	r.HarnessPublicKey = publicKey(o, "harness_public_key")
@@ -160,7 +160,7 @@ type ConnectRequest struct {
 }
 
 // UnmarshalObject requires the member and takes no others.
-func (r *ConnectRequest) UnmarshalObject(o *protocol.Object) {
+func (r *ConnectRequest) UnmarshalObject(o *strict.Object) {
 	o.Only("harness_public_key")
 	r.HarnessPublicKey = publicKey(o, "harness_public_key")
 }

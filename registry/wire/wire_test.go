@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 func TestDecodeStrict(t *testing.T) {
@@ -48,13 +48,13 @@ func TestDecodeStrict(t *testing.T) {
 		{"lone surrogate", change(`"a"`, `"\ud800"`), "surrogate"},
 		{"not UTF-8", change(`"a"`, "\"\xff\""), "UTF-8"},
 		{"more", good + "{}", "trailing characters"},
-		{"deep", change(`"a"`, strings.Repeat("[", protocol.MaxDepth)+strings.Repeat("]", protocol.MaxDepth)), "nesting"},
+		{"deep", change(`"a"`, strings.Repeat("[", strict.MaxDepth)+strings.Repeat("]", strict.MaxDepth)), "nesting"},
 		{"cut", good[:len(good)-1], "end of input"},
 		{"list", "[]", "expected an object"},
 		{"nothing", "", "end of input"},
 	} {
 		var got ValidateRequest
-		err := protocol.DecodeStrict([]byte(tt.text), &got)
+		err := strict.Unmarshal([]byte(tt.text), &got)
 		switch {
 		case tt.wantErr != "":
 			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
@@ -95,7 +95,7 @@ func FuzzDecodeStrict(f *testing.F) {
 	f.Add(`{"harness_public_key":` + string(key) + `,"harness_public_key":{},"Harness_Key_Authorization":"a","executor_registration_id":"r"}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		var got ValidateRequest
-		if protocol.DecodeStrict([]byte(text), &got) != nil {
+		if strict.Unmarshal([]byte(text), &got) != nil {
 			return
 		}
 		var lenient struct {

@@ -1,4 +1,4 @@
-package protocol
+package strict
 
 import (
 	"bytes"
@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// strict is what base64 on the wire means: encoding/base64 without its
+// strictly is what base64 on the wire means: encoding/base64 without its
 // tolerance of line ends.
-func strict(encoded []byte) ([]byte, bool) {
+func strictly(encoded []byte) ([]byte, bool) {
 	if bytes.ContainsAny(encoded, "\r\n") {
 		return nil, false
 	}
@@ -20,7 +20,7 @@ func strict(encoded []byte) ([]byte, bool) {
 }
 
 func checkBase64(t interface{ Errorf(string, ...any) }, encoded []byte) {
-	want, ok := strict(encoded)
+	want, ok := strictly(encoded)
 	fresh, freshErr := decodeBase64(nil, encoded)
 	inPlace := bytes.Clone(encoded)
 	got, err := decodeBase64(inPlace, inPlace)
@@ -94,11 +94,11 @@ func TestBase64InJSON(t *testing.T) {
 		{`"Zm9v\\"`, "", false},
 	}
 	for _, tt := range tests {
-		m, err := Decode([]byte(inParams(`{"chunk":` + tt.in + `}`)))
+		params, err := scan([]byte(inParams(`{"chunk":` + tt.in + `}`)))
 		if err != nil {
 			t.Fatalf("%s: %v", tt.in, err)
 		}
-		o, _ := ParseObject(m.Params)
+		o, _ := ParseObject(params)
 		if got := o.Base64("chunk"); string(got) != tt.want || (o.Err() == nil) != tt.ok {
 			t.Errorf("%s: %q, %v", tt.in, got, o.Err())
 		}
@@ -110,12 +110,12 @@ func TestBase64RoundTrip(t *testing.T) {
 	check := func(t interface{ Errorf(string, ...any) }, data []byte) {
 		// What stands behind the room for the text must stay as it is.
 		room := append([]byte("x"), bytes.Repeat([]byte{0xEE}, 2*len(data)+128)...)
-		got := appendBase64(room[:1], data)
+		got := AppendBase64(room[:1], data)
 		if want := `x"` + base64.StdEncoding.EncodeToString(data) + `"`; string(got) != want {
-			t.Errorf("appendBase64(%q) = %s, want %s", data, got, want)
+			t.Errorf("AppendBase64(%q) = %s, want %s", data, got, want)
 		}
 		if rest := room[min(len(got), len(room)):]; len(bytes.Trim(rest, "\xEE")) > 0 {
-			t.Errorf("appendBase64 of %d bytes wrote beyond its end", len(data))
+			t.Errorf("AppendBase64 of %d bytes wrote beyond its end", len(data))
 		}
 		back, err := decodeBase64(nil, got[2:len(got)-1])
 		if err != nil || !bytes.Equal(back, data) {

@@ -1,4 +1,4 @@
-package protocol
+package strict
 
 import (
 	"bytes"
@@ -13,6 +13,16 @@ import (
 // inParams is a request whose params are the given JSON.
 func inParams(params string) string {
 	return `{"id":1,"method":"m","params":` + params + `}`
+}
+
+// scan checks a text and returns the member params of it.
+func scan(text []byte) (params []byte, err error) {
+	_, err = Members(text, func(name, value []byte) {
+		if string(name) == "params" {
+			params = value
+		}
+	})
+	return params, err
 }
 
 func TestScanGrammar(t *testing.T) {
@@ -51,7 +61,7 @@ func TestScanGrammar(t *testing.T) {
 		{"\"\xc0\x80\"", "invalid UTF-8"}, {"\"\xf4\x90\x80\x80\"", "invalid UTF-8"}, {"\"aaaaaaaaaaaa\x80\"", "invalid UTF-8"},
 	}
 	for _, cut := range []string{`"`, `"abc`, `"\`, `"\u12`, `"\ud83d\`} {
-		if _, err := Decode([]byte(`{"method":` + cut)); err == nil {
+		if _, err := scan([]byte(`{"method":` + cut)); err == nil {
 			t.Errorf("a message that ends in %s: no error", cut)
 		}
 	}
@@ -60,14 +70,14 @@ func TestScanGrammar(t *testing.T) {
 	}
 	for _, tt := range tests {
 		msg := inParams(tt.in)
-		m, err := Decode([]byte(msg))
+		params, err := scan([]byte(msg))
 		switch {
 		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
 			t.Errorf("params %q: %v, want %q", tt.in, err, tt.want)
 		case tt.want == "" && err != nil:
 			t.Errorf("params %q: %v", tt.in, err)
-		case tt.want == "" && string(m.Params) != tt.in:
-			t.Errorf("params %q: got %q", tt.in, m.Params)
+		case tt.want == "" && string(params) != tt.in:
+			t.Errorf("params %q: got %q", tt.in, params)
 		case tt.want == "" && !json.Valid([]byte(msg)):
 			t.Errorf("params %q are not valid JSON", tt.in)
 		}
@@ -113,8 +123,8 @@ func TestScanPositions(t *testing.T) {
 		{`{"id":1,"method":"m","params":"ab` + "\x01" + `"}`, "control character inside a string at line 1 column 34"},
 	}
 	for _, tt := range tests {
-		if _, err := Decode([]byte(tt.in)); err == nil || err.Error() != tt.want {
-			t.Errorf("Decode(%q): %v, want %s", tt.in, err, tt.want)
+		if _, err := scan([]byte(tt.in)); err == nil || err.Error() != tt.want {
+			t.Errorf("scan(%q): %v, want %s", tt.in, err, tt.want)
 		}
 	}
 }
@@ -150,7 +160,7 @@ func TestScanDuplicates(t *testing.T) {
 		{"of 1000, the last two", inParams(many(999, `"k998":1`)), "k998"},
 	}
 	for _, tt := range tests {
-		_, err := Decode([]byte(tt.in))
+		_, err := scan([]byte(tt.in))
 		if want := fmt.Sprintf("duplicate member name %q at line 1", tt.dup); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", tt.name, err, want)
 		}
@@ -161,8 +171,8 @@ func TestScanDuplicates(t *testing.T) {
 		inParams(many(23, `"z":1`)), inParams(many(24, `"z":1`)), inParams(many(1000, `"z":1`)),
 		inParams(`{"é":1,"e\u0301":2}`),
 	} {
-		if _, err := Decode([]byte(in)); err != nil {
-			t.Errorf("Decode(%.80s): %v", in, err)
+		if _, err := scan([]byte(in)); err != nil {
+			t.Errorf("scan(%.80s): %v", in, err)
 		}
 	}
 }
@@ -184,7 +194,7 @@ func TestScanDepth(t *testing.T) {
 		{"never closed", strings.Repeat("[", 1<<20), false},
 	}
 	for _, tt := range tests {
-		_, err := Decode([]byte(tt.in))
+		_, err := scan([]byte(tt.in))
 		if tt.ok && err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -204,10 +214,10 @@ func TestScanValues(t *testing.T) {
 		name string
 		of   func(int) string
 	}{{"scalars", array}, {"containers", objects}} {
-		if _, err := Decode([]byte(tt.of(MaxValues))); err != nil {
+		if _, err := scan([]byte(tt.of(MaxValues))); err != nil {
 			t.Errorf("%d %s: %v", MaxValues, tt.name, err)
 		}
-		_, err := Decode([]byte(tt.of(MaxValues + 1)))
+		_, err := scan([]byte(tt.of(MaxValues + 1)))
 		if err == nil || !strings.Contains(err.Error(), "exceeds the limit of 262144 JSON values at line 1") {
 			t.Errorf("%d %s: %v, want the limit of values", MaxValues+1, tt.name, err)
 		}

@@ -1,4 +1,4 @@
-package protocol
+package strict
 
 import (
 	"encoding/base64"
@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Object reads the members of a JSON object that [Decode] has checked. Names
+// Object reads the members of a JSON object that [Members] has checked. Names
 // are compared exactly and unknown members are ignored, as the wire asks;
 // encoding/json can do neither. The first member that is missing or of the
 // wrong type is kept as the error, so that a record is read member by member
@@ -31,45 +31,25 @@ type member struct {
 	value []byte
 }
 
-// Unmarshaler is a params record that reads itself from an Object.
-type Unmarshaler interface {
-	UnmarshalObject(o *Object)
-}
+// An Error says what is wrong with a member of an [Object], and names it:
+// "a.b[1]: invalid type: number, expected a string".
+type Error struct{ Message string }
 
-// EmptyParams are the params of a method that has none: absent, null or {}
-// (rpc.md 2.1).
-type EmptyParams struct{}
+func (e *Error) Error() string { return e.Message }
 
-// UnmarshalObject refuses every member.
-func (*EmptyParams) UnmarshalObject(o *Object) {
-	if len(o.members) > 0 {
-		o.Fail("params", "unexpected member %.128q, they must be empty", o.members[0].name)
-	}
-}
+func errorf(format string, args ...any) *Error { return &Error{fmt.Sprintf(format, args...)} }
 
-// Empty is the result {} of a method that has nothing to say.
-type Empty struct{}
-
-// AppendJSON appends the result.
-func (Empty) AppendJSON(dst []byte) []byte { return append(dst, "{}"...) }
-
-// UnmarshalParams reads a request's params into p. Except for [EmptyParams],
-// they must be an object: absent, null and positional params are refused.
-func UnmarshalParams(raw []byte, p Unmarshaler) error {
-	if _, ok := p.(*EmptyParams); ok && (len(raw) == 0 || raw[0] == 'n') {
-		return nil
-	}
+// UnmarshalPooled is [Unmarshal] for raw that was checked as a part of a larger
+// text. The Object is used again afterwards, so v must not keep it.
+func UnmarshalPooled(raw []byte, v Unmarshaler) *Error {
 	o := objects.Get().(*Object)
 	defer o.recycle()
 	*o = Object{members: o.members[:0]}
 	if err := o.parse(raw); err != nil {
-		return Errorf(CodeInvalidParams, "params: %s", err.Message)
+		return &Error{"params: " + err.Message}
 	}
-	p.UnmarshalObject(o)
-	if o.err != nil {
-		return o.err
-	}
-	return nil
+	v.UnmarshalObject(o)
+	return o.err
 }
 
 // objects keep their memory for members from params to params.
@@ -94,7 +74,7 @@ func ParseObject(raw []byte) (*Object, *Error) {
 
 func (o *Object) parse(raw []byte) *Error {
 	if len(raw) == 0 || raw[0] != '{' {
-		return InvalidParams("invalid type: %s, expected an object", typeOf(raw))
+		return errorf("invalid type: %s, expected an object", TypeOf(raw))
 	}
 	eachMember(raw, func(name, value []byte) bool {
 		o.members = append(o.members, member{name, value})
@@ -108,7 +88,7 @@ func (o *Object) parse(raw []byte) *Error {
 func (o *Object) Only(names ...string) {
 	for _, m := range o.members {
 		if o.err == nil && !slices.Contains(names, string(m.name)) {
-			o.err = InvalidParams("unknown field `%s%.128s`", o.path, m.name)
+			o.err = errorf("unknown field `%s%.128s`", o.path, m.name)
 		}
 	}
 }
@@ -119,7 +99,7 @@ func (o *Object) Err() *Error { return o.err }
 // Fail records an error about a member, unless there is one already.
 func (o *Object) Fail(name, format string, args ...any) {
 	if o.err == nil {
-		o.err = InvalidParams("%s%s: %s", o.path, name, fmt.Sprintf(format, args...))
+		o.err = errorf("%s%s: %s", o.path, name, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -133,23 +113,35 @@ func (o *Object) raw(name string) []byte {
 	return nil
 }
 
-// required is a member's value; absence is recorded.
-func (o *Object) required(name string) []byte {
+// Require returns a member's value as it stands in the text; that it is missing is an
+// error.
+func (o *Object) Require(name string) []byte {
 	raw := o.raw(name)
 	if raw == nil && o.err == nil {
-		o.err = InvalidParams("missing field `%s%s`", o.path, name)
+		o.err = errorf("missing field `%s%s`", o.path, name)
 	}
 	return raw
 }
 
-// Has tells whether the member is there and not null.
+// First returns the name of a member, of an object that should have none.
+func (o *Object) First() (name []byte, ok bool) {
+	if len(o.members) == 0 {
+		return nil, false
+	}
+	return o.members[0].name, true
+}
+
+// Present reports whether the member is there, be it null.
+func (o *Object) Present(name string) bool { return o.raw(name) != nil }
+
+// Has reports whether the member is there and not null.
 func (o *Object) Has(name string) bool {
 	raw := o.raw(name)
 	return raw != nil && raw[0] != 'n'
 }
 
 func (o *Object) wrongType(name string, raw []byte, want string) {
-	o.Fail(name, "invalid type: %s, expected %s", typeOf(raw), want)
+	o.Fail(name, "invalid type: %s, expected %s", TypeOf(raw), want)
 }
 
 func (o *Object) asString(name string, raw []byte) string {
@@ -160,11 +152,11 @@ func (o *Object) asString(name string, raw []byte) string {
 		o.wrongType(name, raw, "a string")
 		return ""
 	}
-	return text(raw)
+	return Text(raw)
 }
 
 // String is a required string.
-func (o *Object) String(name string) string { return o.asString(name, o.required(name)) }
+func (o *Object) String(name string) string { return o.asString(name, o.Require(name)) }
 
 // OptString is a string, nil when absent or null.
 func (o *Object) OptString(name string) *string {
@@ -185,7 +177,7 @@ func (o *Object) asBool(name string, raw []byte) bool {
 }
 
 // Bool is a required boolean.
-func (o *Object) Bool(name string) bool { return o.asBool(name, o.required(name)) }
+func (o *Object) Bool(name string) bool { return o.asBool(name, o.Require(name)) }
 
 // BoolDefault is a boolean that may be absent.
 func (o *Object) BoolDefault(name string, value bool) bool {
@@ -205,7 +197,7 @@ func (o *Object) OptBool(name string, value bool) bool {
 
 // Int64 is a required signed integer.
 func (o *Object) Int64(name string) int64 {
-	raw := o.required(name)
+	raw := o.Require(name)
 	if raw == nil {
 		return 0
 	}
@@ -218,7 +210,7 @@ func (o *Object) Int64(name string) int64 {
 
 // Uint64 is a required unsigned integer.
 func (o *Object) Uint64(name string) uint64 {
-	raw := o.required(name)
+	raw := o.Require(name)
 	if raw == nil {
 		return 0
 	}
@@ -230,7 +222,7 @@ func (o *Object) Uint64(name string) uint64 {
 }
 
 func (o *Object) notInteger(name string, raw []byte) {
-	if typeOf(raw) != "number" {
+	if TypeOf(raw) != "number" {
 		o.wrongType(name, raw, "an integer")
 		return
 	}
@@ -297,7 +289,7 @@ func (o *Object) Base64(name string) []byte { return o.base64(name, false) }
 func (o *Object) Base64InPlace(name string) []byte { return o.base64(name, true) }
 
 func (o *Object) base64(name string, inPlace bool) []byte {
-	raw := o.required(name)
+	raw := o.Require(name)
 	if raw == nil {
 		return nil
 	}
@@ -319,6 +311,21 @@ func (o *Object) base64(name string, inPlace bool) []byte {
 	return b
 }
 
+// Base64Apart is Base64InPlace for a record that answers text that is no base64
+// in a way of its own: err tells of that alone, and the Object has no error for it.
+func (o *Object) Base64Apart(name string) (b []byte, err error) {
+	raw := o.Require(name)
+	if raw == nil {
+		return nil, nil
+	}
+	if raw[0] != '"' {
+		o.wrongType(name, raw, "a string")
+		return nil, nil
+	}
+	content := stringContent(raw)
+	return decodeBase64(content, content)
+}
+
 // OptBase64 is base64 that may be absent or null.
 func (o *Object) OptBase64(name string) []byte {
 	if !o.Has(name) {
@@ -327,58 +334,41 @@ func (o *Object) OptBase64(name string) []byte {
 	return o.Base64(name)
 }
 
-// Path is a required path URI.
-func (o *Object) Path(name string) PathURI { return o.asPath(name, o.required(name)) }
+// Parse reads a required string with a form of its own. What parse does not like
+// is an error about the member.
+func (o *Object) Parse(name string, parse func(string) error) {
+	o.parseString(name, o.Require(name), parse)
+}
 
-func (o *Object) asPath(name string, raw []byte) PathURI {
+// ParseEach is [Object.Parse] for each string of a required array.
+func (o *Object) ParseEach(name string, parse func(string) error) {
+	o.each(name, o.Require(name), func(name string, raw []byte) { o.parseString(name, raw, parse) })
+}
+
+func (o *Object) parseString(name string, raw []byte, parse func(string) error) {
 	if raw == nil {
-		return PathURI{}
+		return
 	}
-	uri := o.asString(name, raw)
+	s := o.asString(name, raw)
 	if o.err != nil {
-		return PathURI{}
+		return
 	}
-	p, err := ParsePathURI(uri)
-	if err != nil {
+	if err := parse(s); err != nil {
 		o.Fail(name, "%v", err)
 	}
-	return p
-}
-
-// OptPath is a path URI, nil when absent or null.
-func (o *Object) OptPath(name string) *PathURI {
-	if !o.Has(name) {
-		return nil
-	}
-	return new(o.Path(name))
-}
-
-// Paths is a required array of path URIs.
-func (o *Object) Paths(name string) []PathURI {
-	out := []PathURI{}
-	o.each(name, o.required(name), func(name string, raw []byte) { out = append(out, o.asPath(name, raw)) })
-	return out
-}
-
-// PathsDefault is an array of path URIs that may be absent.
-func (o *Object) PathsDefault(name string) []PathURI {
-	if o.raw(name) == nil {
-		return nil
-	}
-	return o.Paths(name)
 }
 
 // Strings is a required array of strings.
 func (o *Object) Strings(name string) []string {
 	out := []string{}
-	o.each(name, o.required(name), func(name string, raw []byte) { out = append(out, o.asString(name, raw)) })
+	o.each(name, o.Require(name), func(name string, raw []byte) { out = append(out, o.asString(name, raw)) })
 	return out
 }
 
 // StringLists is a required array of arrays of strings.
 func (o *Object) StringLists(name string) [][]string {
 	out := [][]string{}
-	o.each(name, o.required(name), func(name string, raw []byte) {
+	o.each(name, o.Require(name), func(name string, raw []byte) {
 		list := []string{}
 		o.each(name, raw, func(name string, raw []byte) { list = append(list, o.asString(name, raw)) })
 		out = append(out, list)
@@ -421,14 +411,14 @@ func (o *Object) StringMap(name string) map[string]string {
 				inner.wrongType(fmt.Sprintf("%.128q", m.name), m.value, "a string")
 				return
 			}
-			out[string(m.name)] = text(m.value)
+			out[string(m.name)] = Text(m.value)
 		}
 	})
 	return out
 }
 
 // In reads a required member that is an object.
-func (o *Object) In(name string, read func(*Object)) { o.inside(name, o.required(name), read) }
+func (o *Object) In(name string, read func(*Object)) { o.inside(name, o.Require(name), read) }
 
 // OptIn reads an object that may be absent or null, and tells whether it was
 // there.
@@ -442,7 +432,7 @@ func (o *Object) OptIn(name string, read func(*Object)) bool {
 
 // Each reads a required array of objects.
 func (o *Object) Each(name string, read func(*Object)) {
-	o.each(name, o.required(name), func(name string, raw []byte) { o.inside(name, raw, read) })
+	o.each(name, o.Require(name), func(name string, raw []byte) { o.inside(name, raw, read) })
 }
 
 func (o *Object) inside(name string, raw []byte, read func(*Object)) {

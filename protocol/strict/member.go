@@ -1,4 +1,4 @@
-package protocol
+package strict
 
 import "bytes"
 
@@ -84,10 +84,13 @@ func stringContent(raw []byte) []byte {
 	return content
 }
 
-func text(raw []byte) string { return string(stringContent(raw)) }
+// Text returns the content of a string that has been checked, which stands in
+// raw with its quotes.
+func Text(raw []byte) string { return string(stringContent(raw)) }
 
-// typeOf names a value's type for an error text.
-func typeOf(raw []byte) string {
+// TypeOf names the type of a value that has been checked, for an error text:
+// map, sequence, string, boolean, number or null, and "nothing" for no value.
+func TypeOf(raw []byte) string {
 	if len(raw) == 0 {
 		return "nothing"
 	}
@@ -118,7 +121,7 @@ func StringMember(params []byte, member string) (content string, ok bool) {
 			return true
 		}
 		if ok = value[0] == '"'; ok {
-			content = text(value)
+			content = Text(value)
 		}
 		return false
 	})
