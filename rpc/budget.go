@@ -70,19 +70,19 @@ func (b *Budget) account(n int) *account {
 	return &b.small
 }
 
-// take counts a message of n bytes as being served. The lock is held.
-func (b *Budget) take(in *Intake, n int) {
+// takeLocked counts a message of n bytes as being served.
+func (b *Budget) takeLocked(in *Intake, n int) {
 	b.account(n).used += int64(n)
 	if n <= maxSmall {
 		in.small += n
 	} else {
-		b.hold(in, n)
+		b.holdLocked(in, n)
 	}
 }
 
-// hold counts n bytes of large messages as those of in, or no longer if n is
-// negative. The lock is held.
-func (b *Budget) hold(in *Intake, n int) {
+// holdLocked counts n bytes of large messages as those of in, or no longer if n is
+// negative.
+func (b *Budget) holdLocked(in *Intake, n int) {
 	if in.large == 0 {
 		in.since = time.Now()
 	}
@@ -93,36 +93,36 @@ func (b *Budget) hold(in *Intake, n int) {
 	}
 }
 
-// untake counts a message of n bytes as no longer being served, and lets go on
-// who can now. The lock is held.
-func (b *Budget) untake(in *Intake, n int) {
+// untakeLocked counts a message of n bytes as no longer being served, and lets those
+// readers go on that can now.
+func (b *Budget) untakeLocked(in *Intake, n int) {
 	b.account(n).used -= int64(n)
 	had := in.small
 	if n <= maxSmall {
 		in.small -= n
 	} else {
-		b.hold(in, -n)
+		b.holdLocked(in, -n)
 		in.since = time.Now()
 	}
 	if b.gate != nil && (b.small.used < b.small.limit || had >= ownSmall && in.small < ownSmall) {
 		close(b.gate)
 		b.gate = nil
 	}
-	b.dispatch()
+	b.dispatchLocked()
 }
 
-// mayRead tells whether the next message of in may be read. The lock is held.
-func (b *Budget) mayRead(in *Intake) bool {
+// mayReadLocked tells whether the next message of in may be read.
+func (b *Budget) mayReadLocked(in *Intake) bool {
 	return b.small.used < b.small.limit || in.small < ownSmall
 }
 
-// dispatch gives room to the large messages whose turn it is. The lock is held.
-func (b *Budget) dispatch() {
+// dispatchLocked gives room to the large messages whose turn it is.
+func (b *Budget) dispatchLocked() {
 	for len(b.queue) > 0 {
 		in := b.queue[0]
 		if b.large.used+in.want > b.large.limit {
 			if b.beyond != nil || b.large.used > b.large.limit {
-				b.contend()
+				b.contendLocked()
 				return
 			}
 			b.beyond = in
@@ -138,20 +138,20 @@ func (b *Budget) dispatch() {
 	}
 }
 
-// contend notes that somebody waits for the memory of others. The lock is held.
-func (b *Budget) contend() {
+// contendLocked notes that somebody waits for the memory of others.
+func (b *Budget) contendLocked() {
 	if b.overdue == nil {
 		b.contended = time.Now()
-		b.watch()
+		b.watchLocked()
 	}
 }
 
-// watch waits for the first holder that is overdue. The lock is held.
-func (b *Budget) watch() {
+// watchLocked waits for the first holder that is overdue.
+func (b *Budget) watchLocked() {
 	b.overdue = nil
 	var first time.Time
 	for in := range b.holders {
-		if at, ok := b.due(in); ok && (first.IsZero() || at.Before(first)) {
+		if at, ok := b.dueLocked(in); ok && (first.IsZero() || at.Before(first)) {
 			first = at
 		}
 	}
@@ -160,10 +160,10 @@ func (b *Budget) watch() {
 	}
 }
 
-// due is until when in may hold what others wait for: for its patience since it
-// began to hold, has given something back, or was kept waiting itself. ok is false
-// where that has no end. The lock is held.
-func (b *Budget) due(in *Intake) (at time.Time, ok bool) {
+// dueLocked returns until when in may hold what others wait for: for its patience
+// since it began to hold, has given something back, or was kept waiting itself. ok is
+// false where that has no end.
+func (b *Budget) dueLocked(in *Intake) (at time.Time, ok bool) {
 	if in.stalled == nil || slices.Contains(b.queue, in) {
 		return at, false
 	}
@@ -181,12 +181,12 @@ func (b *Budget) evict() {
 	if b.overdue != nil { // else the last one that waited is gone
 		now := time.Now()
 		for in := range b.holders {
-			if at, ok := b.due(in); ok && !at.After(now) {
+			if at, ok := b.dueLocked(in); ok && !at.After(now) {
 				in.since = now // an end takes its time
 				late = append(late, in)
 			}
 		}
-		b.watch()
+		b.watchLocked()
 	}
 	b.mu.Unlock()
 	for _, in := range late {
@@ -206,7 +206,7 @@ func (b *Budget) ask(in *Intake, n int64) (granted <-chan struct{}) {
 	}
 	in.granted = make(chan struct{})
 	b.queue = append(b.queue, in)
-	b.dispatch()
+	b.dispatchLocked()
 	if closed(in.granted) {
 		return nil
 	}
@@ -219,9 +219,9 @@ func (b *Budget) grown(in *Intake, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.large.used += int64(n) - in.want - int64(in.held)
-	b.hold(in, n-in.held)
+	b.holdLocked(in, n-in.held)
 	in.held = n
-	b.dispatch()
+	b.dispatchLocked()
 }
 
 // settle ends the message of in, of which n bytes count from now on. If it waits
@@ -239,8 +239,8 @@ func (b *Budget) settle(in *Intake, n int) {
 	}
 	if in.held > 0 {
 		b.large.used -= int64(in.held)
-		b.hold(in, -in.held)
+		b.holdLocked(in, -in.held)
 	}
-	b.take(in, n)
-	b.dispatch()
+	b.takeLocked(in, n)
+	b.dispatchLocked()
 }

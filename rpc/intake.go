@@ -94,7 +94,7 @@ func (in *Intake) closedGate() <-chan struct{} {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.mayRead(in) {
+	if b.mayReadLocked(in) {
 		return nil
 	}
 	if b.gate == nil {
@@ -249,7 +249,7 @@ func (in *Intake) give(n int, suspended bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !suspended {
-		b.untake(in, n)
+		b.untakeLocked(in, n)
 		return
 	}
 	b.account(n).suspended -= int64(n)
@@ -271,7 +271,7 @@ func (in *Intake) suspend(n int) bool {
 	}
 	a.suspended += int64(n)
 	in.suspended += n
-	b.untake(in, n)
+	b.untakeLocked(in, n)
 	return true
 }
 
@@ -285,7 +285,7 @@ func (in *Intake) resume(n int) {
 	defer b.mu.Unlock()
 	b.account(n).suspended -= int64(n)
 	in.suspended -= n
-	b.take(in, n)
+	b.takeLocked(in, n)
 }
 
 // Close says that the connection has ended: it unblocks Begin and Space, for good.

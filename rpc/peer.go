@@ -227,7 +227,7 @@ func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) err
 	}
 	p.mu.Lock()
 	err := p.seq.enter(&r.ticket)
-	p.startReady()
+	p.startReadyLocked()
 	for err == nil && p.seq.full() && !p.ended && !p.closing {
 		p.room.Wait()
 	}
@@ -273,7 +273,7 @@ func (r *request) run() {
 	p.mu.Lock()
 	p.seq.release(&r.ticket)
 	p.seq.finish(&r.ticket)
-	p.startReady()
+	p.startReadyLocked()
 	p.mu.Unlock()
 	buffer.Recycle(r.data)
 }
@@ -327,8 +327,8 @@ func (p *Peer) inline(t *ticket) {
 	t.start()
 }
 
-// startReady starts what can start. The lock is held.
-func (p *Peer) startReady() {
+// startReadyLocked starts what can start.
+func (p *Peer) startReadyLocked() {
 	for {
 		t := p.seq.next()
 		if t == nil {
@@ -348,7 +348,7 @@ func (p *Peer) suspend(t *ticket, to state) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	err := p.seq.suspend(t, to)
-	p.startReady()
+	p.startReadyLocked()
 	return err
 }
 
