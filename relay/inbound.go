@@ -63,7 +63,7 @@ type inbound struct {
 	backlogBytes int // of memory
 	assembler    assembler
 	waits        bool          // a goroutine waits for memory
-	dropped      chan struct{} // closed by stopWaiting
+	dropped      chan struct{} // closed by stopWaitingLocked
 	unread       fifo[[]byte]
 	unreadBytes  int
 }
@@ -104,7 +104,7 @@ func (in *inbound) read() (message []byte, got progress, err error) {
 			in.unreadBytes -= len(message)
 			in.room.Signal()
 			if in.backlog.len() > 0 {
-				got = in.refill()
+				got = in.refillLocked()
 			}
 			return message, got, nil
 		}
@@ -136,24 +136,24 @@ func (in *inbound) receive(seq uint32, record []byte, patient bool) (progress, e
 	case in.patient && in.backlog.len() > 0 && !in.share.fits(len(record)):
 		got.early = true // dropped as well
 	default:
-		err = in.record(record, &got)
+		err = in.recordLocked(record, &got)
 		for err == nil {
 			if record = in.early.take(in.next); record == nil {
 				break
 			}
-			err = in.record(record, &got)
+			err = in.recordLocked(record, &got)
 			buffer.Recycle(record)
 		}
 	}
 	if err != nil {
 		return progress{}, err
 	}
-	in.report(&got)
+	in.reportLocked(&got)
 	return got, nil
 }
 
-// record opens the record whose turn it is.
-func (in *inbound) record(record []byte, got *progress) error {
+// recordLocked opens the record whose turn it is.
+func (in *inbound) recordLocked(record []byte, got *progress) error {
 	if in.next == math.MaxUint32 {
 		return errExhausted
 	}
@@ -164,7 +164,7 @@ func (in *inbound) record(record []byte, got *progress) error {
 	}
 	in.next++
 	if in.backlog.len() == 0 {
-		plaintext, err = in.deliver(plaintext)
+		plaintext, err = in.deliverLocked(plaintext)
 		if err != nil {
 			return err
 		}
@@ -175,14 +175,14 @@ func (in *inbound) record(record []byte, got *progress) error {
 		}
 	}
 	got.early = true
-	return in.postpone(plaintext)
+	return in.postponeLocked(plaintext)
 }
 
-// deliver makes messages of plaintext. It returns what there is no memory for,
+// deliverLocked makes messages of plaintext. It returns what there is no memory for,
 // and what a patient peer's have no room for; any other's are a violation then.
-func (in *inbound) deliver(plaintext []byte) (rest []byte, err error) {
+func (in *inbound) deliverLocked(plaintext []byte) (rest []byte, err error) {
 	for len(plaintext) > 0 {
-		full := in.full()
+		full := in.fullLocked()
 		if full && in.patient {
 			in.assembler.intake.Pause()
 			return plaintext, nil
@@ -220,7 +220,7 @@ func (in *inbound) goOn(granted <-chan struct{}) {
 	}
 	in.mu.Lock()
 	in.waits = false
-	got := in.refill()
+	got := in.refillLocked()
 	in.arrived.Signal() // also an end has waited for this
 	in.mu.Unlock()
 	if got.news() {
@@ -234,12 +234,12 @@ func (in *inbound) goOn(granted <-chan struct{}) {
 func (in *inbound) waitForRoom() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	for in.err == nil && !in.patient && in.full() {
+	for in.err == nil && !in.patient && in.fullLocked() {
 		in.room.Wait()
 	}
 }
 
-func (in *inbound) full() bool {
+func (in *inbound) fullLocked() bool {
 	limit := maxUnreadBytes
 	if in.patient || in.pushes {
 		limit = patientUnreadBytes
@@ -248,8 +248,8 @@ func (in *inbound) full() bool {
 	return n > 0 && (n >= maxUnread || in.unreadBytes >= limit || in.assembler.intake.Crowded())
 }
 
-// postpone keeps plaintext, which may be empty, of the record before in.next.
-func (in *inbound) postpone(plaintext []byte) error {
+// postponeLocked keeps plaintext, which may be empty, of the record before in.next.
+func (in *inbound) postponeLocked(plaintext []byte) error {
 	if n := in.backlog.len(); n > 0 {
 		last := in.backlog.at(n - 1)
 		if len(last.data)+len(plaintext) <= cap(last.data) {
@@ -269,17 +269,17 @@ func (in *inbound) postpone(plaintext []byte) error {
 	return nil
 }
 
-// refill delivers what waits in the backlog, as far as there is room.
-func (in *inbound) refill() progress {
+// refillLocked delivers what waits in the backlog, as far as there is room.
+func (in *inbound) refillLocked() progress {
 	var got progress
 	for in.backlog.len() > 0 {
 		first := in.backlog.at(0)
-		rest, err := in.deliver(first.data[first.used:])
+		rest, err := in.deliverLocked(first.data[first.used:])
 		if err != nil {
 			if in.err == nil {
 				in.err = err
 			}
-			in.dropBacklog()
+			in.dropBacklogLocked()
 			return progress{}
 		}
 		first.used = len(first.data) - len(rest)
@@ -288,30 +288,30 @@ func (in *inbound) refill() progress {
 		}
 		in.taken = first.end
 		got.received += len(first.data)
-		in.dropPiece()
+		in.dropPieceLocked()
 	}
 	if in.err != nil && in.backlog.len() == 0 {
 		in.assembler.drop() // the rest does not come
 	}
-	in.report(&got)
+	in.reportLocked(&got)
 	return got
 }
 
-func (in *inbound) dropPiece() {
+func (in *inbound) dropPieceLocked() {
 	data := in.backlog.pop().data
 	in.backlogBytes -= cap(data)
 	in.share.add(-cap(data))
 	buffer.Recycle(data)
 }
 
-func (in *inbound) dropBacklog() {
+func (in *inbound) dropBacklogLocked() {
 	for in.backlog.len() > 0 {
-		in.dropPiece()
+		in.dropPieceLocked()
 	}
 }
 
-// report completes got with what is here by now.
-func (in *inbound) report(got *progress) {
+// reportLocked completes got with what is here by now.
+func (in *inbound) reportLocked(got *progress) {
 	got.taken = in.taken
 	if in.next == in.taken && in.early.records == nil {
 		return
@@ -333,8 +333,8 @@ func (in *inbound) end(err error) {
 	}
 	in.early.drop()
 	if in.waits {
-		in.stopWaiting()
-		in.dropBacklog()
+		in.stopWaitingLocked()
+		in.dropBacklogLocked()
 	}
 	if in.backlog.len() == 0 {
 		in.assembler.drop() // the rest does not come
@@ -353,8 +353,8 @@ func (in *inbound) close(err error) {
 	in.going.Wait() // after drop there is nothing that would start another one
 }
 
-// stopWaiting ends goOn. Nothing is delivered after it.
-func (in *inbound) stopWaiting() {
+// stopWaitingLocked ends goOn. Nothing is delivered after it.
+func (in *inbound) stopWaitingLocked() {
 	in.waits = false
 	select {
 	case <-in.dropped:
@@ -367,9 +367,9 @@ func (in *inbound) stopWaiting() {
 func (in *inbound) drop() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.stopWaiting()
+	in.stopWaitingLocked()
 	in.early.drop()
-	in.dropBacklog()
+	in.dropBacklogLocked()
 	in.assembler.drop()
 	for in.unread.len() > 0 {
 		in.assembler.intake.Recycle(in.unread.pop())

@@ -156,7 +156,7 @@ func (o *outbound) endTurn() {
 // any. Only who has the turn calls it.
 func (o *outbound) record(length int, data []byte) error {
 	o.mu.Lock()
-	for o.err == nil && o.mustWait() {
+	for o.err == nil && o.mustWaitLocked() {
 		o.ready.Wait()
 	}
 	if o.err != nil {
@@ -170,7 +170,7 @@ func (o *outbound) record(length int, data []byte) error {
 	}
 	o.sending = true
 	seq := o.next
-	a := o.acknowledgement()
+	a := o.acknowledgementLocked()
 	if a.expressible() {
 		o.owed.paid(a)
 	}
@@ -179,7 +179,7 @@ func (o *outbound) record(length int, data []byte) error {
 	m, err := sealRecord(o.keys, o.id, a, seq, length, data)
 	if err != nil {
 		o.mu.Lock()
-		o.sent()
+		o.sentLocked()
 		if o.err != nil {
 			err = o.err
 		}
@@ -192,11 +192,11 @@ func (o *outbound) record(length int, data []byte) error {
 	if o.err != nil {
 		defer o.mu.Unlock()
 		m.Release()
-		o.sent()
+		o.sentLocked()
 		return o.err
 	}
 	o.next++
-	o.keep(m)
+	o.keepLocked(m)
 	send, attempt := o.send, o.attempt
 	if o.pump.resuming { // the resume frame comes first; the pump sends both
 		send = nil
@@ -210,17 +210,17 @@ func (o *outbound) record(length int, data []byte) error {
 
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.sent()
+	o.sentLocked()
 	if err != nil {
-		return o.sendFailed(attempt, err)
+		return o.sendFailedLocked(attempt, err)
 	}
 	return nil
 }
 
-// mustWait tells why the next record cannot be sealed yet: somebody else sends,
+// mustWaitLocked tells why the next record cannot be sealed yet: somebody else sends,
 // the peer has to acknowledge first, or there is no websocket and nothing can be
 // kept for another one.
-func (o *outbound) mustWait() bool {
+func (o *outbound) mustWaitLocked() bool {
 	if o.sending || o.pump.running {
 		return true
 	}
@@ -230,16 +230,16 @@ func (o *outbound) mustWait() bool {
 	return o.send == nil
 }
 
-// sent ends what began by setting sending.
-func (o *outbound) sent() {
+// sentLocked ends what began by setting sending.
+func (o *outbound) sentLocked() {
 	o.sending = false
 	o.ready.Broadcast()
 }
 
-// sendFailed notes that a websocket is of no more use; the link will say so too.
+// sendFailedLocked notes that a websocket is of no more use; the link will say so too.
 // A frame that is kept goes out on the next one. It returns the error of a
 // write.
-func (o *outbound) sendFailed(attempt int, err error) error {
+func (o *outbound) sendFailedLocked(attempt int, err error) error {
 	if o.err != nil {
 		return o.err
 	}
@@ -252,13 +252,13 @@ func (o *outbound) sendFailed(attempt int, err error) error {
 	return fmt.Errorf("sending a record: %w", err)
 }
 
-// keep keeps a frame for being sent again, if its peer may ask for it.
-func (o *outbound) keep(m *socket.Message) {
+// keepLocked keeps a frame for being sent again, if its peer may ask for it.
+func (o *outbound) keepLocked(m *socket.Message) {
 	switch {
 	case o.proven:
 		o.kept.add(m)
 		if o.pump.resendAt.IsZero() {
-			o.expectProgress(time.Now())
+			o.expectProgressLocked(time.Now())
 		}
 	case o.forgotten:
 		o.kept.release(o.next)
@@ -276,12 +276,12 @@ func (o *outbound) acknowledged(f *frame.Frame) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err == nil && f.Acknowledges() {
-		o.acknowledge(f.Ack, f.AckBits)
+		o.acknowledgeLocked(f.Ack, f.AckBits)
 	}
 	return o.proven
 }
 
-func (o *outbound) acknowledge(ack, ackBits uint32) {
+func (o *outbound) acknowledgeLocked(ack, ackBits uint32) {
 	if uint64(ack)+uint64(bits.Len32(ackBits)) >= uint64(o.next) {
 		return // what was never sent: means nothing, as all of it in the reference
 	}
@@ -289,7 +289,7 @@ func (o *outbound) acknowledge(ack, ackBits uint32) {
 	proof := !o.proven
 	if proof {
 		o.proven = true
-		o.owePeer(now)
+		o.owePeerLocked(now)
 	}
 	if ack+1 < o.acked {
 		return // old
@@ -302,7 +302,7 @@ func (o *outbound) acknowledge(ack, ackBits uint32) {
 	}
 	if progress || proof {
 		o.pump.patience = 0
-		o.expectProgress(now)
+		o.expectProgressLocked(now)
 	}
 	o.firstHeld = ackBits&1 != 0
 	for i := range bits.Len32(ackBits) {
@@ -321,12 +321,12 @@ func (o *outbound) acknowledge(ack, ackBits uint32) {
 		}
 	}
 	if o.kept.due > 0 {
-		o.wake()
+		o.wakeLocked()
 	}
 }
 
-// misses tells whether a frame that may have to be sent again is not kept.
-func (o *outbound) misses() bool { return o.acked < o.kept.first }
+// missesLocked tells whether a frame that may have to be sent again is not kept.
+func (o *outbound) missesLocked() bool { return o.acked < o.kept.first }
 
 // repeatAll answers the resume frame of a peer that acknowledges.
 func (o *outbound) repeatAll() error {
@@ -335,12 +335,12 @@ func (o *outbound) repeatAll() error {
 	if o.err != nil {
 		return nil
 	}
-	if o.misses() {
+	if o.missesLocked() {
 		return errUnkept
 	}
 	o.kept.setAllDue()
 	o.owed.now = o.owed.taken > 0
-	o.wake()
+	o.wakeLocked()
 	return nil
 }
 
@@ -356,7 +356,7 @@ func (o *outbound) suspend() error {
 		return nil // it has ended before
 	case !o.proven:
 		return errLaneLost
-	case o.misses():
+	case o.missesLocked():
 		return errUnkept
 	}
 	return nil
@@ -371,7 +371,7 @@ func (o *outbound) resume(send func(*socket.Message) error) {
 	}
 	o.attempt++
 	o.send, o.pump.resuming = send, true
-	o.wake()
+	o.wakeLocked()
 }
 
 // end makes all writers fail and forgets what is kept.

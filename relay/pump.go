@@ -53,8 +53,8 @@ type pump struct {
 	patience time.Duration // of resendAt; zero: resendAfter
 }
 
-// acknowledgement returns what can be said now.
-func (o *outbound) acknowledgement() acknowledgement {
+// acknowledgementLocked returns what can be said now.
+func (o *outbound) acknowledgementLocked() acknowledgement {
 	if o.owed.taken == 0 {
 		return acknowledgement{}
 	}
@@ -77,23 +77,23 @@ func (o *outbound) received(got progress) {
 	switch {
 	case o.err != nil || d.taken == 0:
 	case o.proven:
-		o.owePeer(time.Time{})
+		o.owePeerLocked(time.Time{})
 	case o.harness && !d.introduced:
 		d.introduced, d.now = true, true
-		o.wake()
+		o.wakeLocked()
 	}
 }
 
-// owePeer has a peer that acknowledges told what has arrived, soon or now. A
+// owePeerLocked has a peer that acknowledges told what has arrived, soon or now. A
 // zero now is looked up if needed.
-func (o *outbound) owePeer(now time.Time) {
+func (o *outbound) owePeerLocked(now time.Time) {
 	d := &o.owed
 	if d.taken == 0 {
 		return
 	}
 	if d.now || d.taken-d.told >= ackRecords || d.bytes >= ackBytes {
 		d.now = true
-		o.wake()
+		o.wakeLocked()
 		return
 	}
 	if d.at.IsZero() {
@@ -101,13 +101,13 @@ func (o *outbound) owePeer(now time.Time) {
 			now = time.Now()
 		}
 		d.at = now.Add(ackDelay)
-		o.schedule(d.at, now)
+		o.scheduleLocked(d.at, now)
 	}
 }
 
-// expectProgress sets the time until which the peer has to acknowledge
+// expectProgressLocked sets the time until which the peer has to acknowledge
 // something new.
-func (o *outbound) expectProgress(now time.Time) {
+func (o *outbound) expectProgressLocked(now time.Time) {
 	p := &o.pump
 	if o.acked == o.next {
 		p.resendAt = time.Time{}
@@ -117,11 +117,11 @@ func (o *outbound) expectProgress(now time.Time) {
 		p.patience = resendAfter
 	}
 	p.resendAt = now.Add(p.patience)
-	o.schedule(p.resendAt, now)
+	o.scheduleLocked(p.resendAt, now)
 }
 
-// schedule has the timer fire at the latest at that time.
-func (o *outbound) schedule(at, now time.Time) {
+// scheduleLocked has the timer fire at the latest at that time.
+func (o *outbound) scheduleLocked(at, now time.Time) {
 	p := &o.pump
 	if !p.firesAt.IsZero() && !at.Before(p.firesAt) {
 		return
@@ -142,8 +142,8 @@ func (o *outbound) fire() {
 	o.run()
 }
 
-// wake has the pump run, or look again if it does.
-func (o *outbound) wake() {
+// wakeLocked has the pump run, or look again if it does.
+func (o *outbound) wakeLocked() {
 	if o.pump.running || o.pump.started || o.send == nil {
 		return
 	}
@@ -161,16 +161,16 @@ func (o *outbound) run() {
 		return
 	}
 	p.running = true
-	failure := o.sendDue()
+	failure := o.sendDueLocked()
 	p.running = false
 	o.ready.Broadcast()
 	if o.err == nil && o.send != nil {
 		now := time.Now()
 		if !o.owed.at.IsZero() {
-			o.schedule(o.owed.at, now)
+			o.scheduleLocked(o.owed.at, now)
 		}
 		if !p.resendAt.IsZero() {
-			o.schedule(p.resendAt, now)
+			o.scheduleLocked(p.resendAt, now)
 		}
 	}
 	o.mu.Unlock()
@@ -179,37 +179,37 @@ func (o *outbound) run() {
 	}
 }
 
-// sendDue sends, with the lock held but while it does so, until nothing is due
-// any more. An error is the end of the stream.
-func (o *outbound) sendDue() error {
+// sendDueLocked sends until nothing is due any more; it gives up the mutex while a
+// frame is being sent. An error is the end of the stream.
+func (o *outbound) sendDueLocked() error {
 	for o.err == nil && o.send != nil {
 		now := time.Now()
-		if err := o.expire(now); err != nil {
+		if err := o.expireLocked(now); err != nil {
 			return err
 		}
-		if !o.due() {
+		if !o.dueLocked() {
 			return nil
 		}
 		if o.sending {
 			o.ready.Wait()
 			continue
 		}
-		m := o.take(now)
+		m := o.takeLocked(now)
 		send, attempt := o.send, o.attempt
 		o.sending = true
 		o.mu.Unlock()
 		err := send(m)
 		o.mu.Lock()
-		o.sent()
+		o.sentLocked()
 		if err != nil {
-			_ = o.sendFailed(attempt, err) // the link will say so
+			_ = o.sendFailedLocked(attempt, err) // the link will say so
 		}
 	}
 	return nil
 }
 
-// expire does what the time has come for.
-func (o *outbound) expire(now time.Time) error {
+// expireLocked does what the time has come for.
+func (o *outbound) expireLocked(now time.Time) error {
 	p, d := &o.pump, &o.owed
 	if !d.at.IsZero() && !now.Before(d.at) {
 		d.at, d.now = time.Time{}, true
@@ -217,22 +217,22 @@ func (o *outbound) expire(now time.Time) error {
 	if p.resendAt.IsZero() || now.Before(p.resendAt) {
 		return nil
 	}
-	if o.misses() && !o.firstHeld && p.patience >= maxResendAfter {
+	if o.missesLocked() && !o.firstHeld && p.patience >= maxResendAfter {
 		return errUnkept
 	}
 	o.kept.setDue(o.acked)
 	o.recover = o.next
 	p.patience = min(2*p.patience, maxResendAfter)
-	o.expectProgress(now)
+	o.expectProgressLocked(now)
 	return nil
 }
 
-func (o *outbound) due() bool { return o.pump.resuming || o.owed.now || o.kept.due > 0 }
+func (o *outbound) dueLocked() bool { return o.pump.resuming || o.owed.now || o.kept.due > 0 }
 
-// take returns the frame that is due next.
-func (o *outbound) take(now time.Time) *socket.Message {
+// takeLocked returns the frame that is due next.
+func (o *outbound) takeLocked(now time.Time) *socket.Message {
 	f := frame.Frame{StreamID: o.id}
-	a := o.acknowledgement()
+	a := o.acknowledgementLocked()
 	f.Ack, f.AckBits = a.ack, a.bits
 	switch {
 	case o.pump.resuming:
@@ -240,7 +240,7 @@ func (o *outbound) take(now time.Time) *socket.Message {
 		f.Body, f.NextSeq = frame.Resume, o.next
 		o.kept.setAllDue()
 		o.pump.patience = 0
-		o.expectProgress(now)
+		o.expectProgressLocked(now)
 		if a.expressible() {
 			o.owed.paid(a)
 		}

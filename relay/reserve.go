@@ -19,7 +19,8 @@ type reserve struct {
 }
 
 // part is what one stream holds. The first ownPart bytes are its own, the rest
-// counts in reserve; a nil reserve bounds nothing. The stream's lock is held.
+// counts in reserve; a nil reserve bounds nothing. The mutex of the half of the stream
+// that has the part guards it.
 type part struct {
 	reserve *reserve
 	held    int // bytes
