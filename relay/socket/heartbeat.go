@@ -53,7 +53,7 @@ func (s *Socket) tick() {
 		if b.asked.IsZero() {
 			b.asked = now
 			s.sched.pingDue = true
-			s.wakeWriter()
+			s.wakeWriterLocked()
 		}
 	}
 	wake := b.next
@@ -72,7 +72,7 @@ func (s *Socket) answerPing(payload string) error {
 	defer s.mu.Unlock()
 	if s.err == nil {
 		s.sched.pongDue, s.sched.pong = true, payload
-		s.wakeWriter()
+		s.wakeWriterLocked()
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func (l *Lane) Send(m *Message) error {
 		return ErrTooLarge
 	}
 	s.mu.Lock()
-	if err := l.waitForRoom(m); err != nil {
+	if err := l.waitForRoomLocked(m); err != nil {
 		s.mu.Unlock()
 		m.Release()
 		return err
@@ -69,25 +69,28 @@ func (l *Lane) Send(m *Message) error {
 		s.mu.Unlock()
 		return s.writeInline(m)
 	}
-	l.dispatch(m)
+	inline := l.dispatchLocked(m)
+	s.mu.Unlock()
+	if inline {
+		s.tryInline(m)
+	}
 	return nil
 }
 
-// dispatch queues m, or writes of it what the kernel takes without waiting: who
-// sends is never held up by a peer that does not read, but in waitForRoom. It
-// needs Socket.mu, and unlocks it.
-func (l *Lane) dispatch(m *Message) {
+// dispatchLocked queues m for the writer's goroutine; or it makes the caller the
+// writer and tells it so with inline. The caller then unlocks, and writes with
+// [Socket.tryInline] what the kernel takes of m at once: a sender waits in
+// waitForRoomLocked only, never for a peer that does not read.
+func (l *Lane) dispatchLocked(m *Message) (inline bool) {
 	s := l.socket
 	bulk := len(m.Bytes) > smallMessage
 	if s.sched.writing || !s.wire.tries() || bulk && !s.client || s.sched.inBurst(m) {
-		l.push(m)
-		s.wakeWriter()
-		s.mu.Unlock()
-		return
+		l.pushLocked(m)
+		s.wakeWriterLocked()
+		return false
 	}
 	s.sched.writing = true
-	s.mu.Unlock()
-	s.tryInline(m)
+	return true
 }
 
 // TrySend is Send for those who must not wait, neither for room nor for the
@@ -98,12 +101,16 @@ func (l *Lane) dispatch(m *Message) {
 func (l *Lane) TrySend(m *Message) bool {
 	s := l.socket
 	s.mu.Lock()
-	if l.refusal() != nil || l.isFull(m) || len(m.Bytes) > s.maxMessage {
+	if l.refusalLocked() != nil || l.isFullLocked(m) || len(m.Bytes) > s.maxMessage {
 		s.mu.Unlock()
 		m.Release()
 		return false
 	}
-	l.dispatch(m)
+	inline := l.dispatchLocked(m)
+	s.mu.Unlock()
+	if inline {
+		s.tryInline(m)
+	}
 	return true
 }
 
@@ -116,10 +123,10 @@ func (l *Lane) Close() {
 	l.room.Broadcast()
 }
 
-// The methods below need Socket.mu.
+// Locked means Socket.mu in the methods below.
 
-// refusal is why the lane takes no message.
-func (l *Lane) refusal() error {
+// refusalLocked is why the lane takes no message.
+func (l *Lane) refusalLocked() error {
 	if l.socket.err != nil {
 		return l.socket.err
 	}
@@ -129,28 +136,28 @@ func (l *Lane) refusal() error {
 	return nil
 }
 
-// hasRoom is about the lane's own limit.
-func (l *Lane) hasRoom() bool { return l.waiting < l.limit }
+// hasRoomLocked is about the lane's own limit.
+func (l *Lane) hasRoomLocked() bool { return l.waiting < l.limit }
 
-// isFull tells whether the lane does not take m.
-func (l *Lane) isFull(m *Message) bool {
-	return !l.hasRoom() || l.budget.Spent() && (l.waiting > 0 || len(m.Bytes) > smallMessage)
+// isFullLocked tells whether the lane does not take m.
+func (l *Lane) isFullLocked(m *Message) bool {
+	return !l.hasRoomLocked() || l.budget.Spent() && (l.waiting > 0 || len(m.Bytes) > smallMessage)
 }
 
-// waitForRoom returns nil when the lane can take m.
-func (l *Lane) waitForRoom(m *Message) error {
-	if l.isFull(m) || l.blocked > 0 { // no overtaking of those who wait
+// waitForRoomLocked returns nil when the lane can take m.
+func (l *Lane) waitForRoomLocked(m *Message) error {
+	if l.isFullLocked(m) || l.blocked > 0 { // no overtaking of those who wait
 		l.blocked++
-		for waited := false; l.refusal() == nil && (!waited || l.isFull(m)); waited = true {
-			l.await()
+		for waited := false; l.refusalLocked() == nil && (!waited || l.isFullLocked(m)); waited = true {
+			l.awaitLocked()
 		}
 		l.blocked--
 	}
-	if err := l.refusal(); err != nil {
+	if err := l.refusalLocked(); err != nil {
 		l.room.Broadcast()
 		return err
 	}
-	if l.blocked > 0 && l.hasRoom() {
+	if l.blocked > 0 && l.hasRoomLocked() {
 		// The next one looks once this message has found its place.
 		l.room.Signal()
 	}
@@ -160,10 +167,10 @@ func (l *Lane) waitForRoom(m *Message) error {
 // budgetRetry is how often a lane that has room looks for some in its budget.
 const budgetRetry = 100 * time.Millisecond
 
-// await waits until it is worth looking for room again. A budget wakes nobody: there
+// awaitLocked waits until it is worth looking for room again. A budget wakes nobody: there
 // may be thousands that wait for it, and room for one.
-func (l *Lane) await() {
-	if l.hasRoom() {
+func (l *Lane) awaitLocked() {
+	if l.hasRoomLocked() {
 		again := time.AfterFunc(budgetRetry, func() {
 			l.socket.mu.Lock()
 			defer l.socket.mu.Unlock()
@@ -174,8 +181,8 @@ func (l *Lane) await() {
 	l.room.Wait()
 }
 
-// push appends m to the queue, and the lane to those that have something.
-func (l *Lane) push(m *Message) {
+// pushLocked appends m to the queue, and the lane to those that have something.
+func (l *Lane) pushLocked(m *Message) {
 	l.queue = append(l.queue, m)
 	l.waiting += m.Cost()
 	l.budget.Take(m.Cost())
@@ -184,16 +191,16 @@ func (l *Lane) push(m *Message) {
 	}
 }
 
-// head is the message whose turn is next; the queue must not be empty.
-func (l *Lane) head() *Message { return l.queue[l.first] }
+// headLocked is the message whose turn is next; the queue must not be empty.
+func (l *Lane) headLocked() *Message { return l.queue[l.first] }
 
 // keptQueue is how many slots an empty queue keeps.
 const keptQueue = 64
 
-// pop takes the head out and makes room. In the budget it counts until it is
+// popLocked takes the head out and makes room. In the budget it counts until it is
 // released.
-func (l *Lane) pop() outgoing {
-	m := l.head()
+func (l *Lane) popLocked() outgoing {
+	m := l.headLocked()
 	l.queue[l.first] = nil
 	l.first++
 	switch {
@@ -209,10 +216,10 @@ func (l *Lane) pop() outgoing {
 		l.queue, l.first = l.queue[:n], 0
 	}
 	l.waiting -= m.Cost()
-	if l.blocked > 0 && l.hasRoom() {
+	if l.blocked > 0 && l.hasRoomLocked() {
 		l.room.Signal()
 	}
 	return outgoing{m, l.budget}
 }
 
-func (l *Lane) isEmpty() bool { return len(l.queue) == l.first }
+func (l *Lane) isEmptyLocked() bool { return len(l.queue) == l.first }

@@ -88,7 +88,7 @@ func TestRounds(t *testing.T) {
 	push := func(size, n int) *Lane {
 		l := s.NewLane(1 << 30)
 		for range n {
-			l.push(sized(size))
+			l.pushLocked(sized(size))
 		}
 		return l
 	}
@@ -97,8 +97,8 @@ func TestRounds(t *testing.T) {
 	push(recordSize, 20)
 	push(100, 3)
 	mixed := push(100, 1)
-	mixed.push(sized(smallMessage + 1))
-	mixed.push(sized(smallMessage))
+	mixed.pushLocked(sized(smallMessage + 1))
+	mixed.pushLocked(sized(smallMessage))
 
 	var r round
 	var bulk []int
@@ -113,7 +113,7 @@ func TestRounds(t *testing.T) {
 		if bytes > batchSize+smallMessage {
 			t.Errorf("round %d: %d bytes of small frames", i, bytes)
 		}
-		if bytes < batchSize/2 && !flood.isEmpty() {
+		if bytes < batchSize/2 && !flood.isEmptyLocked() {
 			t.Errorf("round %d: only %d bytes of small frames", i, bytes)
 		}
 		if i == 0 && (small[100] != 4 || r.bulk.Message == nil) {
@@ -405,14 +405,14 @@ func TestQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	s := &Socket{}
 	l := s.NewLane(0)
-	l.push(message("x"))
+	l.pushLocked(message("x"))
 	for i := range 100_000 {
-		l.push(message("x"))
+		l.pushLocked(message("x"))
 		if i%1000 < 300 {
-			l.push(message("x"))
-			l.pop().Release()
+			l.pushLocked(message("x"))
+			l.popLocked().Release()
 		}
-		l.pop().Release()
+		l.popLocked().Release()
 	}
 	if cap(l.queue) > 8*keptQueue {
 		t.Errorf("%d slots for %d messages", cap(l.queue), len(l.queue)-l.first)

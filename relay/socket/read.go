@@ -27,7 +27,7 @@ const (
 // keeps the peer waiting, to slow it down, should be back soon.
 func (s *Socket) Read() (*Message, error) {
 	s.mu.Lock()
-	s.freeLarge()
+	s.freeLargeLocked()
 	err := s.err
 	s.mu.Unlock()
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *Socket) beginLarge() error {
 	defer s.mu.Unlock()
 	s.isLarge = true
 	if s.err != nil {
-		s.freeLarge()
+		s.freeLargeLocked()
 		return s.err
 	}
 	// A connection that is closed says so when it is read from.
@@ -134,8 +134,8 @@ func (s *Socket) beginLarge() error {
 	return nil
 }
 
-// freeLarge gives the place of the last message back. It needs Socket.mu.
-func (s *Socket) freeLarge() {
+// freeLargeLocked gives the place of the last message back.
+func (s *Socket) freeLargeLocked() {
 	if s.isLarge {
 		s.isLarge = false
 		<-s.large

@@ -51,7 +51,7 @@ func (q *laneList) pop() *Lane {
 
 // enlist puts a lane whose queue is not empty behind those like it.
 func (c *scheduler) enlist(l *Lane) {
-	if len(l.head().Bytes) <= smallMessage {
+	if len(l.headLocked().Bytes) <= smallMessage {
 		c.small.push(l)
 	} else {
 		c.bulk.push(l)
@@ -73,8 +73,8 @@ func (o outgoing) release() {
 // take takes the next message of the first lane of q.
 func (c *scheduler) take(q *laneList) outgoing {
 	l := q.pop()
-	m := l.pop()
-	if !l.isEmpty() {
+	m := l.popLocked()
+	if !l.isEmptyLocked() {
 		c.enlist(l)
 	}
 	return m

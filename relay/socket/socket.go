@@ -128,8 +128,8 @@ func (s *Socket) fail(err error) {
 	s.err = err
 	close(s.done)
 	s.beat.timer.Stop()
-	s.freeLarge()
-	s.dropWaiting()
+	s.freeLargeLocked()
+	s.dropWaitingLocked()
 	s.stopping.Add(1)
 	s.mu.Unlock()
 	// The connection is of no use whether or not its closing reports an error.

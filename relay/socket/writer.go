@@ -11,8 +11,8 @@ import (
 	"github.com/execagent/execagent/buffer"
 )
 
-// wakeWriter sees to it that what waits is written. It needs Socket.mu.
-func (s *Socket) wakeWriter() {
+// wakeWriterLocked sees to it that what waits is written.
+func (s *Socket) wakeWriterLocked() {
 	if !s.sched.writing && s.err == nil {
 		s.sched.writing = true
 		s.stopping.Go(s.drain)
@@ -26,7 +26,7 @@ func (s *Socket) drain() {
 	var r round
 	for {
 		s.mu.Lock()
-		if s.finish() {
+		if s.finishLocked() {
 			s.mu.Unlock()
 			return
 		}
@@ -40,8 +40,9 @@ func (s *Socket) drain() {
 	}
 }
 
-// finish ends the writing if there is nothing to write. It needs Socket.mu.
-func (s *Socket) finish() bool {
+// finishLocked ends the writing if there is nothing to write, and tells
+// whether there was nothing.
+func (s *Socket) finishLocked() bool {
 	if s.err == nil && !s.sched.isEmpty() {
 		return false
 	}
@@ -63,7 +64,7 @@ func (s *Socket) writeInline(m *Message) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.finish() {
+	if !s.finishLocked() {
 		s.stopping.Go(s.drain)
 	}
 	if err != nil {
@@ -89,7 +90,7 @@ func (s *Socket) tryInline(m *Message) {
 	} else {
 		s.sched.begun, s.sched.begunAt = b, n
 	}
-	if !s.finish() {
+	if !s.finishLocked() {
 		s.stopping.Go(s.drain)
 	}
 }
@@ -187,13 +188,13 @@ func (s *Socket) Flush(ctx context.Context) error {
 	}
 }
 
-// dropWaiting releases what lanes hold. It needs Socket.mu.
-func (s *Socket) dropWaiting() {
+// dropWaitingLocked releases what lanes hold.
+func (s *Socket) dropWaitingLocked() {
 	for _, q := range []*laneList{&s.sched.small, &s.sched.bulk} {
 		for q.first != nil {
 			l := q.pop()
-			for !l.isEmpty() {
-				l.pop().release()
+			for !l.isEmptyLocked() {
+				l.popLocked().release()
 			}
 			l.room.Broadcast()
 		}
