@@ -174,16 +174,16 @@ func (c *WebSocket) Write(message []byte) error {
 	c.lastWrite = now
 	if burst {
 		c.tcp.collect()
-	} else if err := c.flush(); err != nil {
+	} else if err := c.flushLocked(); err != nil {
 		c.writing.Unlock()
 		return err
 	}
-	err := c.writeFrame(websocket.TextMessage, message)
+	err := c.writeFrameLocked(websocket.TextMessage, message)
 	if err == nil {
-		c.writeDue()
+		c.writeDueLocked()
 	}
 	if err == nil && len(c.tcp.batch) >= batchSize {
-		err = c.flush()
+		err = c.flushLocked()
 	}
 	if err == nil && burst && !c.flushing {
 		// Whoever has an answer ready puts it into the batch before this
@@ -193,7 +193,7 @@ func (c *WebSocket) Write(message []byte) error {
 		runtime.Gosched()
 		c.writing.Lock()
 		c.flushing = false
-		err = c.flush()
+		err = c.flushLocked()
 	}
 	c.writing.Unlock()
 	c.flushDue()
@@ -209,12 +209,12 @@ func (c *WebSocket) WriteParts(size int, parts iter.Seq[[]byte]) error {
 		return c.Write(message)
 	}
 	c.writing.Lock()
-	err := c.flush()
+	err := c.flushLocked()
 	if err == nil {
 		// The whole message has the time that one has which is written at once.
 		_ = c.tcp.SetWriteDeadline(time.Now().Add(c.peerTimeout)) // fails with the writes
 		err = c.wrote(writeParts(c.tcp, frameHeader(size), size, parts))
-		c.writeDue()
+		c.writeDueLocked()
 	}
 	c.writing.Unlock()
 	c.flushDue()
@@ -234,13 +234,13 @@ func frameHeader(size int) []byte {
 	return binary.BigEndian.AppendUint64(append(header, 127), uint64(size))
 }
 
-// flush needs the lock of the writer.
-func (c *WebSocket) flush() error { return c.wrote(c.tcp.flush()) }
+// flushLocked sends the batch, if there is one. Locked means the mutex writing here and
+// below, not mu.
+func (c *WebSocket) flushLocked() error { return c.wrote(c.tcp.flush()) }
 
-// writeFrame needs the lock of the writer. WriteMessage serves control frames
-// as well as messages, and at the server it copies no more than the first
-// bytes of a large one.
-func (c *WebSocket) writeFrame(kind int, payload []byte) error {
+// writeFrameLocked writes a message or a control frame: gorilla's WriteMessage serves
+// both, and at the server it copies no more than the first bytes of a large message.
+func (c *WebSocket) writeFrameLocked(kind int, payload []byte) error {
 	// gorilla only remembers the deadline here; setting it cannot fail.
 	_ = c.ws.SetWriteDeadline(time.Now().Add(c.peerTimeout))
 	return c.wrote(c.ws.WriteMessage(kind, payload))
@@ -289,23 +289,23 @@ func (c *WebSocket) sendPing() {
 // The loop closes the gap between its last look and its unlocking.
 func (c *WebSocket) flushDue() {
 	for c.isDue() && c.writing.TryLock() {
-		c.writeDue()
+		c.writeDueLocked()
 		c.writing.Unlock()
 	}
 }
 
-// writeDue needs the lock of the writer.
-func (c *WebSocket) writeDue() {
+// writeDueLocked sends the control frames that are due.
+func (c *WebSocket) writeDueLocked() {
 	c.mu.Lock()
 	due := c.due
 	c.due = dueFrames{}
 	c.mu.Unlock()
 	// An error has closed the connection, which the reader will notice.
 	if due.pong {
-		_ = c.writeFrame(websocket.PongMessage, []byte(due.payload))
+		_ = c.writeFrameLocked(websocket.PongMessage, []byte(due.payload))
 	}
 	if due.ping {
-		_ = c.writeFrame(websocket.PingMessage, nil)
+		_ = c.writeFrameLocked(websocket.PingMessage, nil)
 	}
 }
 
