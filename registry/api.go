@@ -175,7 +175,7 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 		}
 		return release != nil
 	}
-	reg, conflict, err := s.store.Register(ctx, c.environmentID, request.ExecutorPublicKey, c.principal.ID, allowed, s.routes.hasExecutor)
+	reg, conflict, err := s.store.Register(ctx, c.environmentID, request.ExecutorPublicKey, c.principal.ID, allowed, s.rendezvous.HasExecutor)
 	if release != nil {
 		defer release()
 	}
@@ -191,7 +191,7 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 	if release != nil {
 		s.limits.Created(c.principal)
 	}
-	s.tell(slog.LevelInfo, "executor registered", c.environmentID, reg.ID, c.principal.ID)
+	s.log.Tell(slog.LevelInfo, "executor registered", c.environmentID, reg.ID, c.principal.ID)
 	link := s.signer.URL(base, ticket.Ticket{
 		Role: ticket.Executor, EnvironmentID: c.environmentID, RegistrationID: reg.ID,
 		Principal: c.principal.ID, Expires: time.Now().Add(executorTicketLife),
@@ -255,11 +255,9 @@ func (s *Server) connect(ctx context.Context, c *call) (any, *apiError) {
 		return nil, failure
 	}
 	reg, found, err := s.store.Registration(ctx, c.environmentID)
-	online := err == nil && found && s.routes.isHere(reg.ID)
-	if err == nil && found && !online {
-		var p store.Presence
-		p, online, err = s.store.Online(ctx, c.environmentID)
-		online = online && p.RegistrationID == reg.ID
+	online := false
+	if err == nil && found {
+		online, err = s.rendezvous.Online(ctx, c.environmentID, reg.ID)
 	}
 	if err != nil {
 		return nil, s.broken("connect", c.environmentID, err)
@@ -319,9 +317,7 @@ func (s *Server) baseFor(c *call) (base *url.URL, failure *apiError) {
 // that the reference does not end at (remote.md 3.4); nothing has been replaced
 // by then that it would have to know of.
 func (s *Server) broken(operation, environmentID string, err error) *apiError {
-	s.trouble.Do(func() {
-		s.log.Warn("the store fails", "operation", operation, "environment", loggable(environmentID), "error", err)
-	})
+	s.log.Trouble("the store fails", "operation", operation, "environment", loggable(environmentID), "error", err)
 	switch {
 	case !errors.Is(err, store.ErrUnavailable):
 		return &apiError{status: http.StatusInternalServerError, code: codeInternal, message: "internal error"}

@@ -24,6 +24,9 @@ import (
 	"github.com/execagent/execagent/registry/wire"
 )
 
+// soon is how long a test waits for what must happen, on however busy a machine.
+const soon = 3 * time.Minute
+
 // testServer is a registry on a real port.
 type testServer struct {
 	*Server
@@ -517,8 +520,8 @@ func TestHealth(t *testing.T) {
 	s := startServer(t, Config{Store: st})
 	key, id := createKey(t, st, ticket.Executor, "*", principal.Limits{})
 	s.mustRegister(t, key, "env", storetest.Key(t))
-	s.metrics.frames.Add(3)
-	s.metrics.refused(ticket.RejectExpired)
+	s.metrics.Frames.Add(3)
+	s.metrics.Refused(ticket.RejectExpired)
 	status, header, body := s.do(t, "GET", "/metrics", "", nil)
 	if status != 200 || !strings.HasPrefix(header.Get("Content-Type"), "text/plain; version=0.0.4") {
 		t.Errorf("metrics: %d %s", status, header.Get("Content-Type"))
@@ -542,7 +545,9 @@ func TestHealth(t *testing.T) {
 	if status, _, _ := s.do(t, "POST", "/healthz", "", nil); status != 405 {
 		t.Errorf("POST: %d", status)
 	}
-	s.draining.Store(true)
+	if err := s.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if status, _, body := s.do(t, "GET", "/readyz", "", nil); status != 503 || string(body) != "draining\n" {
 		t.Errorf("readyz while draining: %d %s", status, body)
 	}
@@ -646,4 +651,31 @@ func assertionHeader(t testing.TB, private ed25519.PrivateKey, runtimeID, taskID
 		t.Fatal(err)
 	}
 	return "AgentAssertion " + base64.RawURLEncoding.EncodeToString(text)
+}
+
+// TestStrangersDoNotFillTheLog: what needs no credential is not worth a line.
+func TestStrangersDoNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	st, _ := storetest.Open(t)
+	log := new(bytes.Buffer)
+	s := startServer(t, Config{Store: st, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	for _, path := range []string{ticket.RendezvousPath, ticket.RendezvousPath + "?role=environment", "/cloud/environment/env/connect", "/"} {
+		if status, _, _ := s.do(t, http.MethodGet, path, "", nil); status < 400 {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+	if log.Len() != 0 {
+		t.Errorf("the log says %q", log)
+	}
+}
+
+// within receives from a channel.
+func within[T any](t testing.TB, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(soon):
+		t.Fatal("nothing came")
+	}
+	return v
 }

@@ -2,12 +2,14 @@ package registry
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -179,7 +181,17 @@ func (s *testServer) kept() int { return s.limits.Usage("").Kept }
 
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	(&cluster{t: t}).eventually(what, condition)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not within %v: %s", soon, what)
+		case <-tick.C:
+		}
+	}
 }
 
 // TestKeptConnections: a principal's HTTP connections that stay open are counted,
@@ -263,10 +275,16 @@ func TestSlowBody(t *testing.T) {
 // nobody out who has a key or a signed URL.
 func TestStrangersAreFew(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	s := c.server(Config{})
+	st, _ := storetest.Open(t)
+	s := startServer(t, Config{Store: st})
 	front, address := startFront(t, s.Server)
-	executor, _ := createKey(t, c.st, ticket.Executor, "*", principal.Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	_, link := s.mustRegister(t, executor, "signed", storetest.Key(t))
+	signed, err := url.Parse(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed.Host = address
 	strangers := 8000
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -308,7 +326,7 @@ func TestStrangersAreFew(t *testing.T) {
 	wg.Wait()
 	eventually(t, "an executor connects", func() bool {
 		most = max(most, front.taken())
-		e, err := socket.Dial(t.Context(), strings.Replace(s.url(s.ticket(ticket.Executor)), s.base().Host, address, 1), nil, socket.Config{})
+		e, err := socket.Dial(t.Context(), signed.String(), nil, socket.Config{})
 		if err == nil {
 			e.Close()
 		}

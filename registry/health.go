@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/registry/store"
-	"github.com/execagent/execagent/registry/ticket"
-	"github.com/execagent/execagent/registry/wire"
 )
 
 // Paths for those who run a registry. None of them needs a credential, nor tells
@@ -16,29 +14,6 @@ const (
 	pathReady   = "/readyz"  // it should get requests: the store can be written, no drain
 	pathMetrics = "/metrics"
 )
-
-// ServeHTTP answers requests to the API and to the rendezvous, and those about
-// health.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	seat, h := seatOf(r), w.Header()
-	seat.attend()
-	h.Set("Connection", "close") // until a credential was accepted
-	defer func() {
-		if h.Get("Connection") != "" {
-			seat.dismiss(w)
-		}
-	}()
-	switch path := r.URL.Path; {
-	case strings.HasPrefix(path, ticket.RendezvousPath):
-		s.serveRendezvous(w, r)
-	case strings.HasPrefix(path, wire.PathPrefix):
-		s.serveAPI(w, r)
-	case path == pathHealth || path == pathReady || path == pathMetrics:
-		s.serveHealth(w, r)
-	default:
-		s.fail(w, "other", &apiError{status: http.StatusNotFound, code: codeNotFound, message: "no such path"})
-	}
-}
 
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -56,7 +31,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(text.String())) // who has gone needs no answer
 	case pathReady:
 		message := "ready\n"
-		if s.draining.Load() {
+		if s.rendezvous.Draining() {
 			status, message = http.StatusServiceUnavailable, "draining\n"
 		} else if s.store.Ready(r.Context(), s.node) != nil { // which has logged why
 			status, message = http.StatusServiceUnavailable, store.ErrUnavailable.Error()+"\n"

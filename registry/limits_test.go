@@ -1,22 +1,17 @@
 package registry
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/time/rate"
 
 	"github.com/execagent/execagent/registry/limits"
 	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/rendezvous/notice"
 	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
@@ -42,30 +37,6 @@ func TestValidationsAreApart(t *testing.T) {
 		t.Errorf("the questions were answered %v", answers)
 	}
 	s.mustRegister(t, key, "another", storetest.Key(t))
-}
-
-// TestHandshakesAreRequests: a handshake makes the executor ask the registry, so
-// it counts as a request of the harness's principal.
-func TestHandshakesAreRequests(t *testing.T) {
-	t.Parallel()
-	for _, servers := range []int{1, 2} {
-		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
-			t.Parallel()
-			c := newCluster(t)
-			first, last := c.pair(servers, Config{Limits: principal.Limits{Requests: 0.001, RequestBurst: 3}})
-			e, h := first.executor(), last.harness()
-			for i := range 3 {
-				opened(h, e, fmt.Sprint(i), 0)
-			}
-			e.want(h.sendFrame(resume("3")))
-			h.sendFrame(handshake("3"))
-			e.wantReset("3", resetHandshakes)
-			h.wantReset("3", resetHandshakes)
-			exchange(h, e, "0", 0)
-			other, _ := last.stranger()
-			opened(other, e, "of another", 0)
-		})
-	}
 }
 
 // TestNewEnvironments: a principal that has registered too many new environments is
@@ -147,34 +118,6 @@ func TestLinesOfTrouble(t *testing.T) {
 	}
 }
 
-// TestLimitBytesEnds: a websocket that waits for its principal's bytes ends at once
-// when it is closed, and its environment is free.
-func TestLimitBytesEnds(t *testing.T) {
-	t.Parallel()
-	st, dir := storetest.Open(t)
-	c := newClusterOn(t, st, dir, func() *store.Store { return st })
-	s := c.server(Config{Limits: principal.Limits{Bytes: limits.MinByteBurst}})
-	web := &testServer{Server: s.Server, url: s.http.URL}
-	other, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
-	e := s.executor()
-	a := s.limits.Allowance(c.executorKey)
-	a.Bytes.SetLimit(0) // nothing comes back meanwhile
-	a.Bytes.AllowN(time.Now(), int(a.Bytes.Tokens()))
-	e.sendFrame(data("stream", 1, strings.Repeat("x", 60_000)))
-	c.eventually("it waits", func() bool { return a.Bytes.Tokens() < 0 && len(a.Large) == 1 })
-	if _, err := st.RevokeKey(t.Context(), strings.TrimPrefix(c.executorKey, principal.KeyPrefix)); err != nil {
-		t.Fatal(err)
-	}
-	e.wantEnd()
-	c.eventually("another key has the environment", func() bool {
-		status, _, _ := web.post(t, "Bearer "+other, "/cloud/environment/env/register", registerBody(storetest.Key(t)))
-		return status == http.StatusOK
-	})
-	if len(a.Large) != 0 {
-		t.Error("its message still has a place")
-	}
-}
-
 // TestNewEnvironmentsAtOnce: so is one that registers them all at once. What comes to
 // nothing counts for nothing.
 func TestNewEnvironmentsAtOnce(t *testing.T) {
@@ -203,97 +146,5 @@ func TestNewEnvironmentsAtOnce(t *testing.T) {
 	creating := s.limits.Usage(principal.KeyPrefix + id).Creating
 	if registered > 3 || creating != 0 || a.Created.Tokens() != float64(3-registered) {
 		t.Errorf("%d are registered, %d more under way, %v are left", registered, creating, a.Created.Tokens())
-	}
-}
-
-// logged counts the lines of a log by their messages.
-type logged struct {
-	slog.Handler
-	mu    sync.Mutex
-	lines map[string]int
-}
-
-func (l *logged) Enabled(context.Context, slog.Level) bool { return true }
-
-func (l *logged) Handle(_ context.Context, r slog.Record) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lines[r.Message]++
-	return nil
-}
-
-func (l *logged) count(message string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.lines[message]
-}
-
-// TestLinesWhileAway: executors that come, go and are looked for while the store is
-// away are no line each.
-func TestLinesWhileAway(t *testing.T) {
-	t.Parallel()
-	st, dir := storetest.Open(t)
-	log := &logged{Handler: slog.DiscardHandler, lines: make(map[string]int)}
-	s := startServer(t, Config{Store: storetest.Beside(t, dir), Logger: slog.New(log)})
-	reg, _, err := st.Register(t.Context(), "env", storetest.Key(t), "key:x", always, never)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := s.routes.enter("env", reg.ID)
-	defer s.routes.leave(m)
-	start := time.Now()
-	s.store.Conn().Close()
-	for range 300 {
-		m.published = 1
-		if m.goOffline(t.Context(), false) || !s.routes.locateOrLog(m) {
-			t.Fatal("the store is there")
-		}
-	}
-	n := log.count("executor's presence stays in the store") + log.count("looking for an executor") + log.count("another server was not told")
-	if most := 101 + int(time.Since(start)/time.Second); n < 100 || n > most {
-		t.Errorf("%d lines, want 100 to %d: %v", n, most, log.lines)
-	}
-	m.published = 0
-}
-
-// TestOfflineOnce: while the store does not answer, the other servers are not told
-// again and again that an executor has gone.
-func TestOfflineOnce(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	log := &logged{Handler: slog.DiscardHandler, lines: make(map[string]int)}
-	s := c.server(Config{Logger: slog.New(log)})
-	e := s.executor()
-	nc := c.nats()
-	notices, err := nc.SubscribeSync(hopSubject)
-	if err != nil {
-		t.Fatal(err)
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := js.DeleteKeyValue(t.Context(), storetest.Bucket(t, nc, "presence").Bucket()); err != nil {
-		t.Fatal(err)
-	}
-	e.socket.Close()
-	c.eventually("it was tried three times", func() bool { return log.count("executor's presence stays in the store") >= 3 })
-	for _, nc := range []*nats.Conn{s.store.Conn(), nc} {
-		if err := nc.Flush(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	told := 0
-	for n, _, _ := notices.Pending(); n > 0; n-- {
-		message, err := notices.NextMsg(soon)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if said, ok := decodeNotice(message); ok && said.Kind == notice.Offline {
-			told++
-		}
-	}
-	if told != 1 {
-		t.Errorf("the others were told %d times", told)
 	}
 }

@@ -8,17 +8,16 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/time/rate"
 
 	"github.com/execagent/execagent/registry/limits"
 	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/rendezvous"
 	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // DefaultGrace is how long a stream whose ends acknowledge may be without one
@@ -67,23 +66,14 @@ type Server struct {
 	store      *store.Store
 	publicURL  *url.URL // nil: from the request
 	trustProxy bool
-	log        *slog.Logger
-	grace      time.Duration
+	log        *limits.Log
 	clockSkew  time.Duration
 	limits     *limits.Limiter
 	signer     *ticket.Signer
 	metrics    *metrics
 	node       string // names this server to the others; never used again after it
-
-	trouble rate.Sometimes // lines about a store that fails, of which there is one for each who needs it then
-
-	draining atomic.Bool // readyz and upgrades are refused; set by Drain
-	routes   *routes     // the websockets and streams here, see route.go
-
-	aftermath aftermath // of many websockets at once
-
-	cancel context.CancelFunc // ends the goroutines of wg
-	wg     sync.WaitGroup
+	rendezvous *rendezvous.Routes
+	mounts     []mount
 }
 
 // New makes a server and announces its node to the others on the same store. The
@@ -95,19 +85,19 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{
 		store:      cfg.Store,
 		trustProxy: cfg.TrustProxy,
-		log:        cfg.Logger,
-		grace:      cfg.Grace,
 		clockSkew:  cfg.ClockSkew,
 		limits:     limits.New(cfg.Limits),
 		metrics:    newMetrics(),
 		node:       uuid.NewString(),
-		trouble:    rate.Sometimes{First: 100, Interval: time.Second},
 	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
+	log := cfg.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
 	}
-	if s.grace == 0 {
-		s.grace = DefaultGrace
+	s.log = limits.NewLog(log, s.limits)
+	grace := cfg.Grace
+	if grace == 0 {
+		grace = DefaultGrace
 	}
 	if s.clockSkew == 0 {
 		s.clockSkew = DefaultClockSkew
@@ -135,41 +125,53 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	s.signer = ticket.NewSigner(key)
 	clear(key)
 
-	background, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
-	if err := s.start(ctx, background); err != nil {
-		cancel()
-		return nil, errors.Join(err, s.store.Withdraw(context.WithoutCancel(ctx), s.node))
+	s.rendezvous, err = rendezvous.New(ctx, rendezvous.Config{
+		Store: s.store, Signer: s.signer, Limits: s.limits, Metrics: &s.metrics.Metrics, Log: s.log, Node: s.node, Grace: grace,
+	})
+	if err != nil {
+		return nil, err
 	}
+	s.mounts = s.mount()
 	return s, nil
 }
 
-// start starts what runs until background ends; ctx bounds only the start.
-func (s *Server) start(ctx, background context.Context) error {
-	if err := store.Persist(ctx, func() error { return s.store.Announce(ctx, s.node) }); err != nil {
-		return err
+// ServeHTTP answers requests to the API and to the rendezvous, and those about
+// health.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	seat, h := seatOf(r), w.Header()
+	seat.attend()
+	h.Set("Connection", "close") // until a credential was accepted
+	defer func() {
+		if h.Get("Connection") != "" {
+			seat.dismiss(w)
+		}
+	}()
+	for _, m := range s.mounts {
+		if r.URL.Path == m.path || strings.HasSuffix(m.path, "/") && strings.HasPrefix(r.URL.Path, m.path) {
+			m.serve(w, r)
+			return
+		}
 	}
-	var err error
-	if s.routes, err = newRoutes(ctx, s); err != nil {
-		return err
+	s.fail(w, "other", &apiError{status: http.StatusNotFound, code: codeNotFound, message: "no such path"})
+}
+
+// mount is what answers a path or, where that ends in a slash, all paths below it.
+// The table is no http.ServeMux, which would redirect a path that holds // or ..
+// to another one, where clients expect an error of the API.
+type mount struct {
+	path  string
+	serve http.HandlerFunc
+}
+
+// mount puts together what the server answers.
+func (s *Server) mount() []mount {
+	return []mount{
+		{ticket.RendezvousPath, s.rendezvous.ServeHTTP},
+		{wire.PathPrefix, s.serveAPI},
+		{pathHealth, s.serveHealth},
+		{pathReady, s.serveHealth},
+		{pathMetrics, s.serveHealth},
 	}
-	// The watch lives as long as the context that it is made with.
-	stop := context.AfterFunc(ctx, s.cancel)
-	var revoked *store.Revocations
-	err = store.Persist(ctx, func() (err error) {
-		revoked, err = s.store.WatchRevocations(background)
-		return err
-	})
-	if err == nil && !stop() {
-		err = errors.Join(context.Cause(ctx), revoked.Stop())
-	}
-	if err != nil {
-		return errors.Join(err, s.routes.close())
-	}
-	s.wg.Go(func() { revoked.Run(background, func(id string) { s.routes.review(background, id) }) })
-	s.wg.Go(func() { s.routes.audit(background) })
-	s.wg.Go(func() { s.store.Heartbeat(background, s.node) })
-	return nil
 }
 
 // parsePublicURL returns the base of rendezvous URLs.
@@ -215,35 +217,11 @@ func (s *Server) base(r *http.Request) (*url.URL, error) {
 	return u, nil
 }
 
-// tell logs what a principal has caused, within what it may.
-func (s *Server) tell(level slog.Level, message, environmentID, registrationID, principalID string, more ...any) {
-	ctx := context.Background()
-	if !s.log.Enabled(ctx, level) {
-		return
-	}
-	unsaid, ok := s.limits.Line(principalID)
-	if !ok {
-		return
-	}
-	attrs := append([]any{"environment", environmentID, "registration", registrationID, "principal", principalID}, more...)
-	if unsaid > 0 {
-		attrs = append(attrs, "lines_left_out", unsaid)
-	}
-	s.log.Log(ctx, level, message, attrs...)
-}
+// Drain lets executors and harnesses move to other servers: upgrades and readyz
+// are refused from now on, see [rendezvous.Routes.Drain]. Close comes after it.
+func (s *Server) Drain(ctx context.Context) error { return s.rendezvous.Drain(ctx) }
 
 // Close ends all websockets and waits for what the server has started. It does
 // not wait for requests, which the owner of the http.Server ends first. Streams
 // move to other servers of the same store as after a crash; see [Server.Drain].
-func (s *Server) Close() error {
-	s.draining.Store(true)
-	err := s.routes.close()
-	s.aftermath.stop()
-	s.cancel()
-	s.wg.Wait()
-	if err := s.store.Withdraw(context.Background(), s.node); err != nil {
-		// The others find out by themselves, after nodeTTL.
-		s.log.Warn("leaving the store", "error", err)
-	}
-	return err
-}
+func (s *Server) Close() error { return s.rendezvous.Close() }

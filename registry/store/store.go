@@ -271,9 +271,6 @@ func (st *Store) Close() error {
 // store. Commands of an operator beside it have none.
 func (st *Store) Alone() bool { return st.embedded != nil }
 
-// Conn is the connection to NATS, for what is not state.
-func (st *Store) Conn() *nats.Conn { return st.nc }
-
 // readiness is what was last found out by [Store.Ready].
 type readiness struct {
 	mu  sync.Mutex // held while it is found out

@@ -1,4 +1,4 @@
-package registry
+package rendezvous
 
 import (
 	"log/slog"
@@ -50,7 +50,7 @@ type path struct {
 // hold on it. For a stream that does not acknowledge it waits until there is
 // room, and so holds up the sender; one that does has a window of its own, and
 // what cannot be delivered is sent again (offer).
-func (rs *routes) send(rt *route, p path, message *socket.Message) {
+func (rs *Routes) send(rt *route, p path, message *socket.Message) {
 	switch {
 	case p.lane != nil && !p.plain:
 		rs.offer(p.lane, message)
@@ -72,16 +72,16 @@ func (rs *routes) send(rt *route, p path, message *socket.Message) {
 // offer gives a lane a frame of a stream that acknowledges. A full lane loses it,
 // and the stream goes on: the lane may be that of a websocket which is dead while
 // its end is on its way here with a new one, or hold what is repeated now.
-func (rs *routes) offer(lane *socket.Lane, message *socket.Message) {
+func (rs *Routes) offer(lane *socket.Lane, message *socket.Message) {
 	if !lane.TrySend(message) {
-		rs.s.metrics.dropped.Add(1)
+		rs.metrics.Dropped.Add(1)
 	}
 }
 
 // sendOrHold tells whether the lane has taken the message. Until it does, the
 // websocket that the message came from is not read: that of a harness is its own,
 // that of an executor has the streams of others too.
-func (rs *routes) sendOrHold(rt *route, p path, message *socket.Message) bool {
+func (rs *Routes) sendOrHold(rt *route, p path, message *socket.Message) bool {
 	message.Retain()
 	if p.lane.TrySend(message) {
 		message.Release()
@@ -103,7 +103,7 @@ func (rs *routes) sendOrHold(rt *route, p path, message *socket.Message) bool {
 
 // sendPatiently tells whether the lane has taken the message. When it has not in
 // time, it takes none any more.
-func (rs *routes) sendPatiently(lane *socket.Lane, message *socket.Message, patience time.Duration) bool {
+func (rs *Routes) sendPatiently(lane *socket.Lane, message *socket.Message, patience time.Duration) bool {
 	late := time.AfterFunc(patience, lane.Close)
 	defer late.Stop()
 	return lane.Send(message) == nil
@@ -120,7 +120,7 @@ func (m *meeting) overflow(rt *route, lane *socket.Lane) {
 
 // overflowed is overflow with the mutex held.
 func (m *meeting) overflowed(rt *route, lane *socket.Lane) {
-	m.rs.s.metrics.dropped.Add(1)
+	m.rs.metrics.Dropped.Add(1)
 	switch {
 	case rt.ended:
 		return
@@ -129,7 +129,7 @@ func (m *meeting) overflowed(rt *route, lane *socket.Lane) {
 	default:
 		return
 	}
-	m.rs.s.tell(slog.LevelWarn, "a stream's receiver is too slow", m.environmentID, m.id, rt.principal)
+	m.rs.log.Tell(slog.LevelWarn, "a stream's receiver is too slow", m.environmentID, m.id, rt.principal)
 	m.end(rt, resetTooSlow, both)
 }
 

@@ -1,4 +1,4 @@
-package registry
+package rendezvous
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 const auditInterval = time.Minute
 
 // audit looks at all principals again and again until ctx ends.
-func (rs *routes) audit(ctx context.Context) {
+func (rs *Routes) audit(ctx context.Context) {
 	tick := time.NewTicker(auditInterval)
 	defer tick.Stop()
 	for {
@@ -32,7 +32,7 @@ func (rs *routes) audit(ctx context.Context) {
 // more: its websockets are closed, and executors hear that the streams of their
 // harness are over for good. Where the store cannot be asked all of it stays
 // until the next audit; what they ask for meanwhile is refused.
-func (rs *routes) review(ctx context.Context, principalID string) {
+func (rs *Routes) review(ctx context.Context, principalID string) {
 	type having struct {
 		peers    []*peer
 		meetings []*meeting // in which it has streams, whose harness need not be here
@@ -61,10 +61,10 @@ func (rs *routes) review(ctx context.Context, principalID string) {
 		}
 	})
 	for id, has := range all {
-		now, found, err := rs.s.store.Principal(ctx, id)
+		now, found, err := rs.store.Principal(ctx, id)
 		if err != nil {
 			if ctx.Err() == nil {
-				rs.s.log.Warn("looking for revoked principals", "error", err)
+				rs.log.Warn("looking for revoked principals", "error", err)
 			}
 			return
 		}

@@ -1,11 +1,9 @@
-package registry
+package rendezvous
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +16,6 @@ import (
 	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
-	"github.com/execagent/execagent/registry/wire"
 )
 
 // diskVariable names the folder of the disk to a test that was started again in a
@@ -98,59 +95,55 @@ func TestDiskFull(t *testing.T) {
 		}
 	})
 	c := newClusterOn(t, st, dir, func() *store.Store { return st })
-	s := c.server(Config{})
-	web := &testServer{Server: s.Server, url: s.http.URL}
-	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
-	harness, harnessID := createKey(t, st, ticket.Harness, "*", principal.Limits{})
+	s := c.server(settings{})
+	_, harness, err := st.CreateKey(ctx, store.Key{Role: string(ticket.Harness), Environments: "*"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	var keys []string
 	for range 50 {
-		text, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+		text, _, err := st.CreateKey(ctx, store.Key{Role: string(ticket.Executor), Environments: "*"})
+		if err != nil {
+			t.Fatal(err)
+		}
 		keys = append(keys, text)
 	}
 	known := storetest.Key(t)
-	registered, _ := web.mustRegister(t, executor, "known", known)
+	registered, _, err := s.take("known", known)
+	if err != nil {
+		t.Fatal(err)
+	}
 	e, h, own := s.executor(), s.harness(), s.ticket(ticket.Harness)
-	own.Principal = principal.KeyPrefix + harnessID
+	own.Principal = principal.KeyPrefix + harness.ID
 	revoked := s.dial(own)
 	opened(h, e, "plain", 0)
 	opened(h, e, "acknowledged", 1)
 	opened(revoked, e, "revoked", 0)
 
-	readyz := func() int {
-		response, err := s.get(s.http.URL + pathReady)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		if _, err := io.Copy(io.Discard, response.Body); err != nil {
-			t.Fatal(err)
-		}
-		return response.StatusCode
+	ready := func() bool { return st.Ready(ctx, s.node) == nil }
+	register := func(environmentID string) error {
+		_, _, err := s.take(environmentID, storetest.Key(t))
+		return err
 	}
-	register := func(environmentID string) (status int, code string) {
-		status, code, _ = web.post(t, "Bearer "+executor, "/cloud/environment/"+environmentID+"/register", registerBody(storetest.Key(t)))
-		return status, code
-	}
-	if got := readyz(); got != http.StatusOK {
-		t.Fatalf("readyz is %d before", got)
+	if !ready() {
+		t.Fatal("not ready before")
 	}
 
 	for round := range 2 {
 		empty := fill(t, disk)
 		if round == 0 {
-			c.eventually("readyz tells", func() bool { return readyz() == http.StatusServiceUnavailable })
-			var status int
-			var code string
-			for n := 0; status == 0 || status == http.StatusOK && n < 100; n++ { // pages of files that are not full take some
-				status, code = register(fmt.Sprintf("new-%d", n))
+			c.eventually("readyz tells", func() bool { return !ready() })
+			var err error
+			for n := 0; err == nil && n < 100; n++ { // pages of files that are not full take some
+				err = register(fmt.Sprintf("new-%d", n))
 			}
-			if status != http.StatusBadGateway || code != wire.CodeAuthUnavailable {
-				t.Fatalf("registering is answered %d %s", status, code)
+			if !errors.Is(err, store.ErrUnavailable) {
+				t.Fatalf("registering: %v", err)
 			}
 			// Nobody who has a websocket notices, and executors can be found.
 			exchange(h, e, "plain", 0)
 			exchange(h, e, "acknowledged", 1)
-			web.mustConnect(t, harness, c.environmentID, storetest.Key(t))
+			s.wantOnline(true)
 			again := s.dial(s.ticket(ticket.Executor))
 			h.wantReset("plain", resetExecutorGone)
 			revoked.wantEnd()
@@ -160,8 +153,8 @@ func TestDiskFull(t *testing.T) {
 			opened(h, e, "plain", 0)
 			revoked = s.dial(own)
 			opened(revoked, e, "revoked", 0)
-			if got := readyz(); got != http.StatusServiceUnavailable {
-				t.Errorf("readyz is %d", got)
+			if ready() {
+				t.Error("it is ready")
 			}
 		} else {
 			// Nobody but a command of the operator needs the disk.
@@ -180,13 +173,13 @@ func TestDiskFull(t *testing.T) {
 			_, _, err := st.CreateKey(ctx, store.Key{Role: string(ticket.Executor), Environments: "*"})
 			return err == nil
 		})
-		c.eventually("it is ready", func() bool { return readyz() == http.StatusOK })
+		c.eventually("it is ready", func() bool { return ready() })
 		t.Logf("ready %v after there was room", time.Since(began))
-		if status, code := register(strings.Repeat("n", round+1)); status != http.StatusOK {
-			t.Errorf("registering is answered %d %s", status, code)
+		if err := register(strings.Repeat("n", round+1)); err != nil {
+			t.Errorf("registering: %v", err)
 		}
-		if id, _ := web.mustRegister(t, executor, "known", known); id != registered {
-			t.Errorf("registration %s is %s now", registered, id)
+		if again, _, err := s.take("known", known); err != nil || again.ID != registered.ID {
+			t.Errorf("registration %s is %s now, %v", registered.ID, again.ID, err)
 		}
 		for _, key := range keys {
 			if _, err := st.AuthenticateKey(ctx, key); err != nil {
@@ -194,12 +187,12 @@ func TestDiskFull(t *testing.T) {
 			}
 		}
 		c.waitOnline(s.node)
-		web.mustConnect(t, harness, c.environmentID, storetest.Key(t))
+		s.wantOnline(true)
 		exchange(h, e, "plain", 0)
 		exchange(h, e, "acknowledged", 1)
 	}
 	// What listens for changes hears of them as before.
-	if _, err := st.RevokeKey(ctx, harnessID); err != nil {
+	if _, err := st.RevokeKey(ctx, harness.ID); err != nil {
 		t.Fatal(err)
 	}
 	revoked.wantEnd()

@@ -1,4 +1,4 @@
-package registry
+package rendezvous
 
 import (
 	"cmp"
@@ -31,9 +31,9 @@ type executor struct {
 // serve runs an executor's websocket until it ends.
 func (e *executor) serve() {
 	m := e.meeting
-	e.rs.s.metrics.executors.Add(1)
-	e.rs.s.aftermath.connected()
-	defer e.rs.s.metrics.executors.Add(-1)
+	e.rs.metrics.Executors.Add(1)
+	e.rs.aftermath.connected()
+	defer e.rs.metrics.Executors.Add(-1)
 	m.seat(e)
 	online := make(chan error, 1)
 	e.rs.serving.Go(func() {
@@ -47,7 +47,7 @@ func (e *executor) serve() {
 		close(online)
 	})
 	var refusal error
-	if !e.rs.s.store.Alone() {
+	if !e.rs.store.Alone() {
 		// Other servers must have heard of it before they get its frames. Here
 		// harnesses find it already, and it answers them without the store.
 		refusal = <-online
@@ -117,10 +117,10 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 	}
 	reg := e.seen
 	e.seen = store.Seen{} // by the next attempt it is old
-	revision, err := m.rs.s.store.SetOnline(ctx, store.Presence{
+	revision, err := m.rs.store.SetOnline(ctx, store.Presence{
 		EnvironmentID:  m.environmentID,
 		RegistrationID: m.id,
-		Node:           m.rs.s.node,
+		Node:           m.rs.node,
 		Principal:      e.principal.ID,
 		Since:          time.Now().UTC(),
 	}, reg)
@@ -147,7 +147,7 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 // again.
 func (m *meeting) reassert(ctx context.Context, e *executor) {
 	for {
-		p, _, found, err := m.rs.s.store.Presence(ctx, m.environmentID)
+		p, _, found, err := m.rs.store.Presence(ctx, m.environmentID)
 		if found && p.RegistrationID == m.id || !m.seats(e) {
 			return
 		}
@@ -164,31 +164,39 @@ func (m *meeting) reassert(ctx context.Context, e *executor) {
 	}
 	m.mu.Unlock()
 	if err := m.goOnline(ctx, e); err != nil && ctx.Err() == nil {
-		m.rs.s.trouble.Do(func() {
-			m.rs.s.log.Warn("an executor cannot stay", "environment", m.environmentID, "registration", m.id, "error", err)
-		})
+		m.rs.log.Trouble("an executor cannot stay", "environment", m.environmentID, "registration", m.id, "error", err)
 		e.kick("the store does not know it")
 	}
+}
+
+// Online tells whether harnesses that are sent to the executor of a registration
+// will find it, here or at the server that the store knows of.
+func (rs *Routes) Online(ctx context.Context, environmentID, registrationID string) (bool, error) {
+	if rs.isHere(registrationID) {
+		return true, nil
+	}
+	p, online, err := rs.store.Online(ctx, environmentID)
+	return online && p.RegistrationID == registrationID, err
 }
 
 // isHere tells whether the executor of a registration is connected to this server,
 // and harnesses that are sent to it will find it: they may come to another server
 // on the same store, which has to know, too.
-func (rs *routes) isHere(registrationID string) bool {
+func (rs *Routes) isHere(registrationID string) bool {
 	revision, ok := rs.executorOf(registrationID)
-	return ok && (revision != 0 || rs.s.store.Alone())
+	return ok && (revision != 0 || rs.store.Alone())
 }
 
-// hasExecutor tells whether the executor of a registration has a websocket here,
+// HasExecutor tells whether the executor of a registration has a websocket here,
 // known to the store or not.
-func (rs *routes) hasExecutor(registrationID string) bool {
+func (rs *Routes) HasExecutor(registrationID string) bool {
 	_, ok := rs.executorOf(registrationID)
 	return ok
 }
 
 // executorOf is the revision of the presence of a registration's executor that is
 // connected to this server, 0 if it has none yet.
-func (rs *routes) executorOf(registrationID string) (revision uint64, ok bool) {
+func (rs *Routes) executorOf(registrationID string) (revision uint64, ok bool) {
 	m := rs.find(registrationID)
 	if m == nil {
 		return 0, false
@@ -224,10 +232,8 @@ func (m *meeting) goOffline(ctx context.Context, again bool) (done bool) {
 	if !again {
 		m.rs.hop.broadcast(notice.Notice{Kind: notice.Offline, Registration: m.id, Revision: revision})
 	}
-	if err := m.rs.s.store.SetOffline(ctx, m.environmentID, revision); err != nil {
-		m.rs.s.trouble.Do(func() {
-			m.rs.s.log.Warn("executor's presence stays in the store", "environment", m.environmentID, "registration", m.id, "error", err)
-		})
+	if err := m.rs.store.SetOffline(ctx, m.environmentID, revision); err != nil {
+		m.rs.log.Trouble("executor's presence stays in the store", "environment", m.environmentID, "registration", m.id, "error", err)
 		m.published = revision
 		return false
 	}
@@ -293,7 +299,7 @@ func (m *meeting) bereave() {
 	if m.away != nil {
 		m.away.Stop()
 	}
-	m.away = time.AfterFunc(m.rs.s.grace, func() {
+	m.away = time.AfterFunc(m.rs.grace, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if !m.online() {
@@ -335,7 +341,7 @@ func (e *executor) forward(message *socket.Message) {
 		// The executor has come from another server, or the server of the harness
 		// has died: the harness will be heard of, or the stream ends. Until then it
 		// is one of the executor's.
-		if release, ok := e.rs.s.limits.Stream(e.principal); ok {
+		if release, ok := e.rs.limits.Stream(e.principal); ok {
 			rt = m.add(string(f.StreamID))
 			rt.bill(e.principal.ID, release)
 			m.wait(rt)

@@ -1,4 +1,4 @@
-package registry
+package rendezvous
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ func TestRoute(t *testing.T) {
 			c := newCluster(t)
 			var all []*relayServer
 			for range servers {
-				all = append(all, c.server(Config{}))
+				all = append(all, c.server(settings{}))
 			}
 			testRoute(t, all[0], all[servers-1])
 		})
@@ -81,10 +81,10 @@ func TestIsolation(t *testing.T) {
 		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
-			s := c.server(Config{})
+			s := c.server(settings{})
 			other := s
 			if servers == 2 {
-				other = c.server(Config{})
+				other = c.server(settings{})
 			}
 			stranger := other.ticket(ticket.Harness)
 			stranger.Principal = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
@@ -149,7 +149,7 @@ func TestIsolation(t *testing.T) {
 func TestInvalidFrames(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{})
+	s := c.server(settings{})
 	e, h := s.executor(), s.harness()
 	opened(h, e, "stream", 0)
 	long := frame.Frame{StreamID: bytes.Repeat([]byte("x"), frame.MaxStreamID+1), Body: frame.Resume}
@@ -166,7 +166,7 @@ func TestInvalidFrames(t *testing.T) {
 func TestTooManyStreams(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{Limits: principal.Limits{Streams: maxHarnessStreams + 1}})
+	s := c.server(settings{Limits: principal.Limits{Streams: maxHarnessStreams + 1}})
 	e, h := s.executor(), s.harness()
 	for i := range maxHarnessStreams {
 		opened(h, e, fmt.Sprint(i), 0)
@@ -185,13 +185,13 @@ func TestTooManyStreams(t *testing.T) {
 func TestHarnessWithoutStream(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{})
+	s := c.server(settings{})
 	e, h := s.executor(), s.harness()
 	opened(h, e, "stream", 0)
-	m := s.routes.find(c.registration.ID)
-	defer s.routes.leave(m)
+	m := s.find(c.registration.ID)
+	defer s.leave(m)
 	m.mu.Lock()
-	s.routes.opening = 50 * time.Millisecond // not before h has opened its stream
+	s.opening = 50 * time.Millisecond // not before h has opened its stream
 	m.mu.Unlock()
 	s.harness().wantEnd()
 	exchange(h, e, "stream", 0)
@@ -207,10 +207,10 @@ func TestReset(t *testing.T) {
 		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
-			s := c.server(Config{})
+			s := c.server(settings{})
 			other := s
 			if servers == 2 {
-				other = c.server(Config{})
+				other = c.server(settings{})
 			}
 			e, h := s.executor(), other.harness()
 			reset := frame.Frame{StreamID: []byte("stream"), Body: frame.Reset, Reason: []byte("any")}
@@ -235,7 +235,7 @@ func TestHarnessGone(t *testing.T) {
 		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
-			cfg := Config{Grace: 300 * time.Millisecond}
+			cfg := settings{Grace: 300 * time.Millisecond}
 			s := c.server(cfg)
 			other := s
 			if servers == 2 {
@@ -253,7 +253,7 @@ func TestHarnessGone(t *testing.T) {
 				t.Errorf("reset after %v, grace time is %v", waited, cfg.Grace)
 			}
 			for _, ts := range c.servers {
-				c.eventually("the routes are forgotten", func() bool { return ts.metrics.streams.Load() == 0 })
+				c.eventually("the routes are forgotten", func() bool { return ts.metrics.Streams.Load() == 0 })
 			}
 		})
 	}
@@ -267,7 +267,7 @@ func TestAcknowledgesFromTheHandshake(t *testing.T) {
 		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
-			first, last := c.pair(servers, Config{})
+			first, last := c.pair(servers, settings{})
 			e, h := first.executor(), last.harness()
 			says := handshake("")
 			says.AckBits = frame.WillAcknowledge
@@ -313,14 +313,14 @@ func TestAttachAgain(t *testing.T) {
 				c := newCluster(t)
 				var servers []*relayServer
 				for range 3 {
-					servers = append(servers, c.server(Config{}))
+					servers = append(servers, c.server(settings{}))
 				}
 				e := servers[places[0]].executor()
 				h := servers[places[1]].harness()
 				opened(h, e, "stream", 1)
 				if old == "closed" {
 					h.socket.Close()
-					c.eventually("the harness is gone", func() bool { return servers[places[1]].metrics.harnesses.Load() == 0 })
+					c.eventually("the harness is gone", func() bool { return servers[places[1]].metrics.Harnesses.Load() == 0 })
 				}
 				again := servers[places[2]].harness()
 				e.want(again.sendFrame(acked(resume("stream"), 1)))
@@ -331,7 +331,7 @@ func TestAttachAgain(t *testing.T) {
 				c.eventually("there is one route at each end", func() bool {
 					var n int64
 					for _, s := range servers {
-						n += s.metrics.streams.Load()
+						n += s.metrics.Streams.Load()
 					}
 					want := int64(2)
 					if places[0] == places[2] {
@@ -354,7 +354,7 @@ func TestExecutorNewest(t *testing.T) {
 			c := newCluster(t)
 			var servers []*relayServer
 			for range 3 {
-				servers = append(servers, c.server(Config{}))
+				servers = append(servers, c.server(settings{}))
 			}
 			old := servers[places[0]].executor()
 			plain, mixed := servers[places[2]].harness(), servers[places[2]].harness()
@@ -404,7 +404,7 @@ func TestExecutorGone(t *testing.T) {
 			c := newCluster(t)
 			var servers []*relayServer
 			for range 3 {
-				servers = append(servers, c.server(Config{Grace: grace}))
+				servers = append(servers, c.server(settings{Grace: grace}))
 			}
 			e := servers[places[0]].executor()
 			idle, plain, patient := servers[places[2]].harness(), servers[places[2]].harness(), servers[places[2]].harness()
@@ -444,12 +444,12 @@ func TestExecutorGone(t *testing.T) {
 func TestUnknownResume(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{Grace: 200 * time.Millisecond})
+	s := c.server(settings{Grace: 200 * time.Millisecond})
 	e := s.executor()
 	e.sendFrame(resume("orphan"))
 	e.wantReset("orphan", resetHarnessGone)
 
-	s = c.server(Config{})
+	s = c.server(settings{})
 	e = s.executor()
 	e.sendFrame(resume("found"))
 	held := e.sendFrame(acked(data("found", 3, "kept"), 2))

@@ -1,4 +1,4 @@
-package registry
+package rendezvous
 
 import (
 	"time"
@@ -22,9 +22,9 @@ type harness struct {
 // serve runs a harness's websocket until it ends.
 func (h *harness) serve() {
 	m := h.meeting
-	h.rs.s.metrics.harnesses.Add(1)
-	h.rs.s.aftermath.connected()
-	defer h.rs.s.metrics.harnesses.Add(-1)
+	h.rs.metrics.Harnesses.Add(1)
+	h.rs.aftermath.connected()
+	defer h.rs.metrics.Harnesses.Add(-1)
 	m.mu.Lock()
 	h.opening = time.AfterFunc(h.rs.opening, func() {
 		m.mu.Lock()
@@ -107,7 +107,7 @@ func (h *harness) forward(message *socket.Message) {
 // a request of its principal, since it makes the executor ask the registry. The
 // meeting's mutex is held.
 func (h *harness) handshake(rt *route) error {
-	if _, ok := h.rs.s.limits.Request(h.principal); !ok {
+	if _, ok := h.rs.limits.Request(h.principal); !ok {
 		return errCrowded
 	}
 	if h.meeting.executor == nil {

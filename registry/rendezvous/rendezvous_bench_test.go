@@ -1,4 +1,4 @@
-package registry
+package rendezvous
 
 import (
 	"bufio"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"runtime"
@@ -29,10 +28,10 @@ import (
 func benchEnds(b *testing.B, servers int, ack uint32) (h, e *socket.Socket) {
 	b.Helper()
 	c := newCluster(b)
-	s := c.server(Config{Limits: principal.Limits{Bytes: -1}})
+	s := c.server(settings{Limits: principal.Limits{Bytes: -1}})
 	other := s
 	if servers == 2 {
-		other = c.server(Config{Limits: principal.Limits{Bytes: -1}})
+		other = c.server(settings{Limits: principal.Limits{Bytes: -1}})
 	}
 	dial := func(ts *relayServer, r ticket.Role) *socket.Socket {
 		end, err := socket.Dial(b.Context(), ts.url(ts.ticket(r)), nil, socket.Config{})
@@ -171,17 +170,7 @@ func TestIdleExecutors(t *testing.T) {
 	}
 	st, dir := storetest.Open(t)
 	c := newClusterOn(t, st, dir, func() *store.Store { return st })
-	s, err := New(t.Context(), Config{Store: st})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ts := &relayServer{Server: s, c: c, http: httptest.NewServer(s)}
-	defer func() {
-		ts.http.Close()
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	ts := c.server(settings{})
 	tickets := make([]ticket.Ticket, idleExecutors)
 	for i := range tickets {
 		env := fmt.Sprintf("idle-%d", i)

@@ -1,4 +1,4 @@
-package registry
+package rendezvous
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/registry/rendezvous/notice"
@@ -30,7 +29,7 @@ func TestNATSRestart(t *testing.T) {
 	url := ns.ClientURL()
 	port := ns.Addr().(*net.TCPAddr).Port
 	c := newClusterOn(t, storetest.At(t, url), url, func() *store.Store { return storetest.At(t, url) })
-	a, b := c.server(Config{}), c.server(Config{})
+	a, b := c.server(settings{}), c.server(settings{})
 	e := a.executor()
 	local, plain, far := a.harness(), b.harness(), b.harness()
 	opened(local, e, "local", 0)
@@ -67,17 +66,17 @@ func TestNATSRestart(t *testing.T) {
 func TestServerDies(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	a, b, third := c.server(Config{}), c.server(Config{}), c.server(Config{})
+	a, b, third := c.server(settings{}), c.server(settings{}), c.server(settings{})
 	e := a.executor()
 	plain, far := b.harness(), b.harness()
 	opened(plain, e, "plain", 0)
 	opened(far, e, "acknowledged", 1)
 	c.eventually("they have heard of each other", func() bool {
-		b.routes.hop.mu.Lock()
-		defer b.routes.hop.mu.Unlock()
-		return len(b.routes.hop.heard) == 2
+		b.hop.mu.Lock()
+		defer b.hop.mu.Unlock()
+		return len(b.hop.heard) == 2
 	})
-	a.routes.stop() // no beat, no answer any more
+	a.stop() // no beat, no answer any more
 	plain.wantEnd()
 	e = third.executor()
 	far.want(e.sendFrame(acked(resume("acknowledged"), 1)))
@@ -88,7 +87,7 @@ func TestServerDies(t *testing.T) {
 func TestServerCloses(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	a, b, third := c.server(Config{}), c.server(Config{Grace: 300 * time.Millisecond}), c.server(Config{})
+	a, b, third := c.server(settings{}), c.server(settings{Grace: 300 * time.Millisecond}), c.server(settings{})
 	e := b.executor()
 	plain, far := a.harness(), a.harness()
 	opened(plain, e, "plain", 0)
@@ -117,7 +116,7 @@ func TestServerCloses(t *testing.T) {
 func TestExecutorMovesUnderLoad(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	servers := []*relayServer{c.server(Config{}), c.server(Config{})}
+	servers := []*relayServer{c.server(settings{}), c.server(settings{})}
 	e := servers[0].executor()
 	h := servers[0].harness()
 	opened(h, e, "stream", 1)
@@ -162,26 +161,26 @@ func TestForgotten(t *testing.T) {
 		name   string
 		forget func(executors, harnesses *relayServer)
 	}{
-		{"harnesses", func(x, h *relayServer) { x.routes.hop.left(h.node) }},
-		{"executor", func(x, h *relayServer) { h.routes.hop.left(x.node) }},
-		{"each other", func(x, h *relayServer) { x.routes.hop.left(h.node); h.routes.hop.left(x.node) }},
-		{"what harnesses were told", func(_, h *relayServer) { h.routes.hop.beginAnew() }},
-		{"what the executor was told", func(x, _ *relayServer) { x.routes.hop.beginAnew() }},
-		{"what both were told", func(x, h *relayServer) { x.routes.hop.beginAnew(); h.routes.hop.beginAnew() }},
+		{"harnesses", func(x, h *relayServer) { x.hop.left(h.node) }},
+		{"executor", func(x, h *relayServer) { h.hop.left(x.node) }},
+		{"each other", func(x, h *relayServer) { x.hop.left(h.node); h.hop.left(x.node) }},
+		{"what harnesses were told", func(_, h *relayServer) { h.hop.beginAnew() }},
+		{"what the executor was told", func(x, _ *relayServer) { x.hop.beginAnew() }},
+		{"what both were told", func(x, h *relayServer) { x.hop.beginAnew(); h.hop.beginAnew() }},
 		{"the harness", func(x, h *relayServer) {
-			h.routes.hop.tell(x.node, notice.Notice{Kind: notice.Detach, Registration: h.c.registration.ID, Stream: "acknowledged"})
-			h.routes.hop.tell(x.node, notice.Notice{Kind: notice.Detach, Registration: h.c.registration.ID, Stream: "plain"})
+			h.hop.tell(x.node, notice.Notice{Kind: notice.Detach, Registration: h.c.registration.ID, Stream: "acknowledged"})
+			h.hop.tell(x.node, notice.Notice{Kind: notice.Detach, Registration: h.c.registration.ID, Stream: "plain"})
 		}},
 		{"the presence", func(x, h *relayServer) {
 			h.c.forget(h.c.environmentID)
-			x.routes.hop.beginAnew()
-			h.routes.hop.beginAnew()
+			x.hop.beginAnew()
+			h.hop.beginAnew()
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
-			a, b := c.server(Config{Grace: time.Hour}), c.server(Config{Grace: time.Hour})
+			a, b := c.server(settings{Grace: time.Hour}), c.server(settings{Grace: time.Hour})
 			e, plain, far := a.executor(), b.harness(), b.harness()
 			opened(plain, e, "plain", 0)
 			opened(far, e, "acknowledged", 1)
@@ -203,9 +202,9 @@ func TestForgotten(t *testing.T) {
 
 // hears tells whether the server knows that the other one lives.
 func (ts *relayServer) hears(other *relayServer) bool {
-	ts.routes.hop.mu.Lock()
-	defer ts.routes.hop.mu.Unlock()
-	_, ok := ts.routes.hop.heard[other.node]
+	ts.hop.mu.Lock()
+	defer ts.hop.mu.Unlock()
+	_, ok := ts.hop.heard[other.node]
 	return ok
 }
 
@@ -223,7 +222,7 @@ func presenceRevision(c *cluster) uint64 {
 func TestLateAbsent(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	a, b := c.server(Config{}), c.server(Config{})
+	a, b := c.server(settings{}), c.server(settings{})
 	a.executor()
 	first := presenceRevision(c)
 	e := a.dial(a.ticket(ticket.Executor))
@@ -231,10 +230,10 @@ func TestLateAbsent(t *testing.T) {
 	h := b.harness()
 	opened(h, e, "stream", 0)
 	revision := presenceRevision(c)
-	a.routes.hop.tell(b.node, notice.Notice{Kind: notice.Absent, Registration: c.registration.ID, Revision: first})
+	a.hop.tell(b.node, notice.Notice{Kind: notice.Absent, Registration: c.registration.ID, Revision: first})
 	exchange(h, e, "stream", 0)
 	exchange(h, e, "stream", 0)
-	a.routes.hop.tell(b.node, notice.Notice{Kind: notice.Absent, Registration: c.registration.ID, Revision: revision})
+	a.hop.tell(b.node, notice.Notice{Kind: notice.Absent, Registration: c.registration.ID, Revision: revision})
 	h.wantEnd()
 }
 
@@ -242,11 +241,11 @@ func TestLateAbsent(t *testing.T) {
 func TestPresenceOrder(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{})
+	s := c.server(settings{})
 	e, h := s.executor(), s.harness()
 	opened(h, e, "stream", 0)
-	m := s.routes.find(c.registration.ID)
-	defer s.routes.leave(m)
+	m := s.find(c.registration.ID)
+	defer s.leave(m)
 	nc := c.nats()
 	for _, text := range []string{
 		`{"kind":"online","registration":%q,"revision":1}`, `{"kind":"offline","registration":%q,"revision":1}`,
@@ -254,17 +253,17 @@ func TestPresenceOrder(t *testing.T) {
 		`{"kind":"refused","registration":%q,"stream":"stream","intruder":true}`, `{"kind":"detach","registration":%q,"stream":"stream"}`,
 		`{"kind":"taken","registration":%q,"stream":"stream","bytes":-1}`,
 	} {
-		if err := nc.PublishRequest(hopSubject, "impostor", fmt.Appendf(nil, text, c.registration.ID)); err != nil {
+		if err := nc.PublishRequest(toAll, "impostor", fmt.Appendf(nil, text, c.registration.ID)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := nc.PublishRequest(hopSubject, "impostor", []byte(`{"kind":"beat"}`)); err != nil {
+	if err := nc.PublishRequest(toAll, "impostor", []byte(`{"kind":"beat"}`)); err != nil {
 		t.Fatal(err)
 	}
 	c.eventually("all of it was heard", func() bool {
-		s.routes.hop.mu.Lock()
-		defer s.routes.hop.mu.Unlock()
-		_, ok := s.routes.hop.heard["impostor"]
+		s.hop.mu.Lock()
+		defer s.hop.mu.Unlock()
+		_, ok := s.hop.heard["impostor"]
 		return ok
 	})
 	exchange(h, e, "stream", 0)
@@ -280,7 +279,7 @@ func TestNoLeak(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := newClusterOn(t, st, dir, func() *store.Store { return st })
-		a, b := c.server(Config{}), c.server(Config{})
+		a, b := c.server(settings{}), c.server(settings{})
 		e, h := a.executor(), b.harness()
 		opened(h, e, "plain", 0)
 		opened(h, e, "acknowledged", 1)
@@ -293,8 +292,8 @@ func TestNoLeak(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
-			if n := s.metrics.streams.Load() + s.metrics.executors.Load() + s.metrics.harnesses.Load(); n != 0 || len(s.routes.meetings) != 0 {
-				t.Errorf("%d things and %d meetings are left", n, len(s.routes.meetings))
+			if n := s.metrics.Streams.Load() + s.metrics.Executors.Load() + s.metrics.Harnesses.Load(); n != 0 || len(s.meetings) != 0 {
+				t.Errorf("%d things and %d meetings are left", n, len(s.meetings))
 			}
 		}
 		e.wantEnd()
@@ -312,7 +311,7 @@ func TestNotices(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	for round := range 20 {
-		s := c.server(Config{})
+		s := c.server(settings{})
 		e, h := s.executor(), s.harness()
 		opened(h, e, "stream", 1)
 		revision := presenceRevision(c)
@@ -335,23 +334,22 @@ func TestNotices(t *testing.T) {
 				frame.Frame{StreamID: []byte(stream), Body: frame.Reset, Reason: []byte("why")})
 			return f.Append(nil)
 		}
-		subject := func(kind string) string { return hopSubject + "." + s.node + "." + kind }
 		for n := range 200 {
-			from, hop := pick(rng, "elsewhere", "somewhere", ""), s.routes.hop
+			from, hop := pick(rng, "elsewhere", "somewhere", ""), s.hop
 			switch rng.IntN(5) {
 			case 0:
-				hop.fromAll(&nats.Msg{Reply: from, Data: notice()})
+				hop.fromAll(store.Letter{From: from, Data: notice()})
 			case 1:
-				hop.fromServer(&nats.Msg{Subject: subject(hopNotice), Reply: from, Data: notice()})
+				hop.fromServer(store.Letter{About: hopNotice, From: from, Data: notice()})
 			case 2:
 				text := notice()
 				text[rng.IntN(len(text))] = byte(rng.Uint32())
-				hop.fromServer(&nats.Msg{Subject: subject(hopNotice), Reply: from, Data: text})
+				hop.fromServer(store.Letter{About: hopNotice, From: from, Data: text})
 			case 3:
-				hop.fromServer(&nats.Msg{Subject: subject(hopHarness) + "." + c.registration.ID, Reply: from, Data: content()})
+				hop.fromServer(store.Letter{About: hopHarness + "." + c.registration.ID, From: from, Data: content()})
 			case 4:
 				from += pick(rng, "", ".", ".x", fmt.Sprintf(".%d", revision), ".18446744073709551615")
-				hop.fromServer(&nats.Msg{Subject: subject(hopExecutor) + "." + c.registration.ID, Reply: from, Data: content()})
+				hop.fromServer(store.Letter{About: hopExecutor + "." + c.registration.ID, From: from, Data: content()})
 			}
 			if err := sound(s, c.registration.ID); err != nil {
 				t.Fatalf("round %d, message %d: %v", round, n, err)
@@ -364,11 +362,11 @@ func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))]
 
 // sound checks what is always true of a meeting's routes.
 func sound(s *relayServer, registrationID string) error {
-	m := s.routes.find(registrationID)
+	m := s.find(registrationID)
 	if m == nil {
 		return nil
 	}
-	defer s.routes.leave(m)
+	defer s.leave(m)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.routes) > maxMeetingStreams {

@@ -1,18 +1,14 @@
-package registry
+package rendezvous
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"fmt"
-	"log/slog"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/store"
-	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
@@ -23,7 +19,7 @@ import (
 func TestExpired(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{})
+	s := c.server(settings{})
 	expires := time.Now().Add(4 * time.Second)
 	valid := c.harnessKey
 	c.harnessKey = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*", Expires: expires})
@@ -33,7 +29,7 @@ func TestExpired(t *testing.T) {
 	other := s.harness()
 	opened(other, e, "other", 0)
 	<-time.After(time.Until(expires))
-	s.routes.review(t.Context(), "")
+	s.review(t.Context(), "")
 	h.wantEnd()
 	e.wantReset("stream", wire.ResetRevoked)
 	e.want(other.sendFrame(data("other", 1, "still here")))
@@ -49,7 +45,7 @@ func TestRevokedHarness(t *testing.T) {
 			t.Run(fmt.Sprintf("%d servers, away %v", servers, away), func(t *testing.T) {
 				t.Parallel()
 				c := newCluster(t)
-				first, last := c.pair(servers, Config{})
+				first, last := c.pair(servers, settings{})
 				e, h := first.executor(), last.harness()
 				other, _ := last.stranger()
 				opened(other, e, "another's", 1)
@@ -60,7 +56,7 @@ func TestRevokedHarness(t *testing.T) {
 					h.socket.Close()
 					e.wantReset("plain", resetHarnessGone)
 					delete(want, "plain")
-					c.eventually("the harness is gone", func() bool { return last.metrics.harnesses.Load() == 1 })
+					c.eventually("the harness is gone", func() bool { return last.metrics.Harnesses.Load() == 1 })
 				}
 				if _, err := c.st.RevokeKey(t.Context(), strings.TrimPrefix(c.harnessKey, principal.KeyPrefix)); err != nil {
 					t.Fatal(err)
@@ -103,7 +99,7 @@ func TestRevokedWhileExecutorIsAway(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
 			for range tt.servers {
-				c.server(Config{})
+				c.server(settings{})
 			}
 			first, second := c.servers[0], c.servers[min(1, tt.servers-1)]
 			e, h := first.executor(), second.harness()
@@ -114,7 +110,7 @@ func TestRevokedWhileExecutorIsAway(t *testing.T) {
 				e.socket.Close()
 				c.eventually("nobody has the executor", func() bool {
 					for _, ts := range c.servers {
-						if ts.routes.isThere(c.registration.ID) {
+						if ts.isThere(c.registration.ID) {
 							return false
 						}
 					}
@@ -139,7 +135,7 @@ func TestRevokedWhileExecutorIsAway(t *testing.T) {
 
 // isThere tells whether the executor of a registration is at any server, as far as
 // this one knows.
-func (rs *routes) isThere(registrationID string) bool {
+func (rs *Routes) isThere(registrationID string) bool {
 	m := rs.find(registrationID)
 	if m == nil {
 		return false
@@ -153,7 +149,7 @@ func (rs *routes) isThere(registrationID string) bool {
 func TestNarrowed(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{})
+	s := c.server(settings{})
 	add := func(environments string) {
 		t.Helper()
 		identity := store.Identity{RuntimeID: "agent", PublicKey: make([]byte, ed25519.PublicKeySize), Environments: environments}
@@ -166,20 +162,4 @@ func TestNarrowed(t *testing.T) {
 	e := s.executor()
 	add("other")
 	e.wantEnd()
-}
-
-// TestStrangersDoNotFillTheLog: what needs no credential is not worth a line.
-func TestStrangersDoNotFillTheLog(t *testing.T) {
-	t.Parallel()
-	st, _ := storetest.Open(t)
-	log := new(bytes.Buffer)
-	s := startServer(t, Config{Store: st, Logger: slog.New(slog.NewTextHandler(log, nil))})
-	for _, path := range []string{ticket.RendezvousPath, ticket.RendezvousPath + "?role=environment", "/cloud/environment/env/connect", "/"} {
-		if status, _, _ := s.do(t, http.MethodGet, path, "", nil); status < 400 {
-			t.Errorf("%s: %d", path, status)
-		}
-	}
-	if log.Len() != 0 {
-		t.Errorf("the log says %q", log)
-	}
 }

@@ -1,4 +1,4 @@
-package registry
+package rendezvous
 
 import (
 	"context"
@@ -72,7 +72,7 @@ func (m *meeting) isOver(revision uint64) bool {
 }
 
 // noticed handles a notice of another server.
-func (rs *routes) noticed(from string, n notice.Notice) {
+func (rs *Routes) noticed(from string, n notice.Notice) {
 	if n.Registration == "" {
 		return
 	}
@@ -229,7 +229,7 @@ func (m *meeting) told(rt *route, from string, n notice.Notice) {
 }
 
 // nodeGone is that another server has ended.
-func (rs *routes) nodeGone(node string) {
+func (rs *Routes) nodeGone(node string) {
 	rs.each(func(m *meeting) {
 		m.disappeared(node, 0)
 		m.mu.Lock()
@@ -244,7 +244,7 @@ func (rs *routes) nodeGone(node string) {
 
 // lost is that messages between servers may have been lost. Streams that
 // acknowledge repeat them, the others cannot go on.
-func (rs *routes) lost() {
+func (rs *Routes) lost() {
 	rs.each(func(m *meeting) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -257,7 +257,7 @@ func (rs *routes) lost() {
 }
 
 // announceAll tells another server of all executors here.
-func (rs *routes) announceAll(node string) {
+func (rs *Routes) announceAll(node string) {
 	rs.each(func(m *meeting) {
 		m.mu.Lock()
 		here, revision := m.executor != nil, m.revision
@@ -272,7 +272,7 @@ func (rs *routes) announceAll(node string) {
 // that are nowhere or, with all, for those that should be elsewhere as well, and
 // tells their servers of the streams that are here. With all, it also makes sure
 // that the store knows of the executors here.
-func (rs *routes) recall(all bool) {
+func (rs *Routes) recall(all bool) {
 	rs.each(func(m *meeting) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -305,20 +305,18 @@ func (rs *routes) recall(all bool) {
 
 // locateOrLog is locate for those who can do nothing about an error. It tells
 // whether it is worth another attempt.
-func (rs *routes) locateOrLog(m *meeting) (again bool) {
+func (rs *Routes) locateOrLog(m *meeting) (again bool) {
 	err := rs.locate(rs.background, m)
 	if err == nil || rs.background.Err() != nil {
 		return false
 	}
-	rs.s.trouble.Do(func() {
-		rs.s.log.Warn("looking for an executor", "environment", m.environmentID, "registration", m.id, "error", err)
-	})
+	rs.log.Trouble("looking for an executor", "environment", m.environmentID, "registration", m.id, "error", err)
 	return errors.Is(err, store.ErrUnavailable)
 }
 
 // locateLater looks for an executor without holding up the caller, who is in the
 // meeting.
-func (rs *routes) locateLater(m *meeting) {
+func (rs *Routes) locateLater(m *meeting) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.locating {
@@ -332,7 +330,7 @@ func (rs *routes) locateLater(m *meeting) {
 		defer rs.leave(m)
 		// For as long as streams wait for the executor: a cluster that elects a
 		// leader takes some seconds.
-		ctx, cancel := context.WithTimeout(rs.background, rs.s.grace)
+		ctx, cancel := context.WithTimeout(rs.background, rs.grace)
 		defer cancel()
 		for rs.locateOrLog(m) && !m.isOnline() && store.Pause(ctx) {
 		}
@@ -343,13 +341,13 @@ func (rs *routes) locateLater(m *meeting) {
 }
 
 // locate asks the store where the executor is.
-func (rs *routes) locate(ctx context.Context, m *meeting) error {
-	st := rs.s.store
+func (rs *Routes) locate(ctx context.Context, m *meeting) error {
+	st := rs.store
 	p, revision, found, err := st.Presence(ctx, m.environmentID)
 	if err != nil || !found || p.RegistrationID != m.id {
 		return err
 	}
-	if p.Node == rs.s.node {
+	if p.Node == rs.node {
 		if m.seats(nil) {
 			// It could not be taken back when its websocket ended.
 			return st.SetOffline(ctx, m.environmentID, revision)

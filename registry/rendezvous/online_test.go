@@ -1,17 +1,14 @@
-package registry
+package rendezvous
 
 import (
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/rendezvous/notice"
 	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
-	"github.com/execagent/execagent/registry/wire"
 )
 
 // TestOnlineAtOnce: harnesses find an executor as soon as its websocket is up,
@@ -22,29 +19,24 @@ func TestOnlineAtOnce(t *testing.T) {
 	st, dir := storetest.Open(t)
 	stores := []*store.Store{storetest.Beside(t, dir), st}
 	c := newClusterOn(t, st, dir, func() *store.Store { return stores[len(stores)-1] })
-	s := c.server(Config{})
+	s := c.server(settings{})
 	stores = stores[:1]
-	other := c.server(Config{})
-	harness, _ := createKey(t, st, ticket.Harness, "*", principal.Limits{})
-	web := func(ts *relayServer) *testServer { return &testServer{Server: ts.Server, url: ts.http.URL} }
+	other := c.server(settings{})
 
-	m := s.routes.enter(c.environmentID, c.registration.ID)
-	defer s.routes.leave(m)
+	m := s.enter(c.environmentID, c.registration.ID)
+	defer s.leave(m)
 	m.presenceMu.Lock() // nothing of it reaches the store
 	unlock := sync.OnceFunc(m.presenceMu.Unlock)
 	defer unlock()
 	e := s.dial(s.ticket(ticket.Executor))
 	c.eventually("the executor has a seat", m.isOnline)
-	web(s).mustConnect(t, harness, c.environmentID, storetest.Key(t))
+	s.wantOnline(true)
 	h := s.harness()
 	opened(h, e, "stream", 1)
-	if status, code, _ := web(other).post(t, "Bearer "+harness, wire.PathPrefix+c.environmentID+"/connect",
-		wire.ConnectRequest{HarnessPublicKey: storetest.Key(t)}); status != http.StatusConflict || code != wire.CodeEnvironmentOffline {
-		t.Errorf("at another server: %d %s", status, code)
-	}
+	other.wantOnline(false)
 	unlock()
 	c.waitOnline(s.node)
-	web(other).mustConnect(t, harness, c.environmentID, storetest.Key(t))
+	other.wantOnline(true)
 	opened(other.harness(), e, "other", 1)
 	exchange(h, e, "stream", 1)
 }
@@ -54,7 +46,7 @@ func TestOnlineAtOnce(t *testing.T) {
 func TestOnlineExchanges(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{})
+	s := c.server(settings{})
 	nc := c.nats()
 	all, err := nc.SubscribeSync(">")
 	if err != nil {
@@ -63,7 +55,7 @@ func TestOnlineExchanges(t *testing.T) {
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	online, err := nc.SubscribeSync(hopSubject)
+	online, err := nc.SubscribeSync(toAll)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +65,7 @@ func TestOnlineExchanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, ok := decodeNotice(message); ok && n.Kind == notice.Online {
+		if n, ok := decodeNotice(letter(message)); ok && n.Kind == notice.Online {
 			break
 		}
 	}
@@ -83,7 +75,7 @@ func TestOnlineExchanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, ok := decodeNotice(message); ok && n.Kind == notice.Online {
+		if n, ok := decodeNotice(letter(message)); ok && n.Kind == notice.Online {
 			break
 		}
 		of := func(bucket string) bool {
@@ -119,18 +111,15 @@ func TestTaken(t *testing.T) {
 }
 
 func taken(t *testing.T, c *cluster) {
-	s, st := c.server(Config{}), c.st
-	key, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	s := c.server(settings{})
 	refused := func(when string) {
 		t.Helper()
-		web := &testServer{Server: s.Server, url: s.http.URL}
-		if status, code, _ := web.post(t, "Bearer "+key, wire.PathPrefix+c.environmentID+"/register",
-			registerBody(storetest.Key(t))); status != http.StatusServiceUnavailable || code != wire.CodeConflict {
-			t.Errorf("another key registers %s: %d %s", when, status, code)
+		if _, conflict, err := s.take(c.environmentID, storetest.Key(t)); err != nil || !conflict {
+			t.Errorf("another key registers %s: conflict %v, %v", when, conflict, err)
 		}
 	}
-	m := s.routes.enter(c.environmentID, c.registration.ID)
-	defer s.routes.leave(m)
+	m := s.enter(c.environmentID, c.registration.ID)
+	defer s.leave(m)
 	m.presenceMu.Lock() // nothing of it reaches the store
 	unlock := sync.OnceFunc(m.presenceMu.Unlock)
 	defer unlock()
@@ -149,10 +138,10 @@ func taken(t *testing.T, c *cluster) {
 func TestTakenOver(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{})
+	s := c.server(settings{})
 	old := s.executor()
-	m := s.routes.find(c.registration.ID)
-	defer s.routes.leave(m)
+	m := s.find(c.registration.ID)
+	defer s.leave(m)
 	c.forget(c.environmentID)
 	c.registration = c.register(c.environmentID)
 	s.executor()

@@ -1,4 +1,4 @@
-package registry
+package rendezvous
 
 import (
 	"context"
@@ -27,9 +27,8 @@ const (
 // over 10 s or most of the time that ctx has, executors first. Streams that
 // acknowledge go on at the servers where their ends turn up (remote.md 8.1). It returns
 // when all have ended, or ctx has; Close comes after it.
-func (s *Server) Drain(ctx context.Context) error {
-	s.draining.Store(true)
-	rs := s.routes
+func (rs *Routes) Drain(ctx context.Context) error {
+	rs.draining.Store(true)
 	rs.mu.Lock()
 	if rs.drained == nil {
 		rs.drained = make(chan struct{})
@@ -83,7 +82,7 @@ func (p *peer) dismiss(ctx context.Context) {
 }
 
 // close ends all websockets at once, and with them the way between servers.
-func (rs *routes) close() error {
+func (rs *Routes) close() error {
 	rs.mu.Lock()
 	if rs.closed {
 		rs.mu.Unlock()

@@ -1,4 +1,4 @@
-package registry
+package rendezvous
 
 import (
 	"fmt"
@@ -21,8 +21,8 @@ func TestSlowHarness(t *testing.T) {
 			t.Run(fmt.Sprintf("%d servers, ack %d", servers, ack), func(t *testing.T) {
 				t.Parallel()
 				c := newCluster(t)
-				s, other := c.pair(servers, Config{})
-				s.routes.patience, other.routes.patience = 300*time.Millisecond, 300*time.Millisecond
+				s, other := c.pair(servers, settings{})
+				s.patience, other.patience = 300*time.Millisecond, 300*time.Millisecond
 				e, h := s.executor(), other.harness()
 				opened(h, e, "quick", ack)
 				slow := other.dialBuffered(other.url(other.ticket(ticket.Harness)), 0)
@@ -56,8 +56,8 @@ func TestStuckHarness(t *testing.T) {
 		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
-			s, other := c.pair(servers, Config{})
-			s.routes.patience, other.routes.patience = time.Hour, time.Hour
+			s, other := c.pair(servers, settings{})
+			s.patience, other.patience = time.Hour, time.Hour
 			e, h := s.executor(), other.harness()
 			opened(h, e, "innocent", 0)
 			slow := other.ticket(ticket.Harness)
@@ -87,7 +87,7 @@ func TestStuckExecutor(t *testing.T) {
 			c := newCluster(t)
 			var servers []*relayServer
 			for range 3 {
-				servers = append(servers, c.server(Config{}))
+				servers = append(servers, c.server(settings{}))
 			}
 			first := servers[places[0]]
 			stuck := first.dialBuffered(first.url(first.ticket(ticket.Executor)), 0)
@@ -133,7 +133,7 @@ func TestHoldUp(t *testing.T) {
 			t.Run(fmt.Sprintf("%d servers, %s", servers, tt.name), func(t *testing.T) {
 				t.Parallel()
 				c := newCluster(t)
-				s, other := c.pair(servers, Config{Grace: time.Hour})
+				s, other := c.pair(servers, settings{Grace: time.Hour})
 				e := s.dialBuffered(s.url(s.ticket(ticket.Executor)), 0)
 				c.waitOnline(s.node)
 				h := other.dialBuffered(other.url(other.ticket(ticket.Harness)), 0)

@@ -1,4 +1,4 @@
-package registry
+package rendezvous
 
 import (
 	"cmp"
@@ -28,7 +28,7 @@ const (
 
 // peer is what executors and harnesses have in common: a websocket in a meeting.
 type peer struct {
-	rs        *routes
+	rs        *Routes
 	role      ticket.Role
 	meeting   *meeting
 	principal *principal.Principal
@@ -52,20 +52,20 @@ var refusals = map[string]int{
 	ticket.RejectInvalidSignature: http.StatusUnauthorized,
 }
 
-// serveRendezvous answers a request for a rendezvous websocket (remote.md 4).
+// ServeHTTP answers a request for a rendezvous websocket (remote.md 4).
 // The websocket lives on after it has returned.
-func (s *Server) serveRendezvous(w http.ResponseWriter, r *http.Request) {
-	p, t, reg, no := s.admit(r)
+func (rs *Routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p, t, reg, no := rs.admit(r)
 	if no == nil {
-		no = s.routes.welcome(w, r, p, t, reg)
+		no = rs.welcome(w, r, p, t, reg)
 	}
 	if no != nil {
-		s.metrics.refused(no.reason)
+		rs.metrics.Refused(no.reason)
 		level := slog.LevelInfo
 		if t.RegistrationID == "" { // anybody can do that, as often as they like
 			level = slog.LevelDebug
 		}
-		s.tell(level, "websocket refused", t.EnvironmentID, t.RegistrationID, t.Principal, "status", no.status, "reason", no.reason)
+		rs.log.Tell(level, "websocket refused", t.EnvironmentID, t.RegistrationID, t.Principal, "status", no.status, "reason", no.reason)
 		w.Header().Set(wire.HeaderRejectionReason, no.reason)
 		http.Error(w, no.reason, no.status)
 	}
@@ -73,15 +73,15 @@ func (s *Server) serveRendezvous(w http.ResponseWriter, r *http.Request) {
 
 // admit finds out what the request may, without a word to the store before the
 // signature is known to be good. The ticket in a refusal is empty unless it is.
-func (s *Server) admit(r *http.Request) (*principal.Principal, ticket.Ticket, store.Seen, *refusal) {
-	if s.draining.Load() {
+func (rs *Routes) admit(r *http.Request) (*principal.Principal, ticket.Ticket, store.Seen, *refusal) {
+	if rs.draining.Load() {
 		return nil, ticket.Ticket{}, store.Seen{}, &refusal{http.StatusServiceUnavailable, rejectDraining}
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, ticket.Ticket{}, store.Seen{}, &refusal{http.StatusBadRequest, ticket.RejectMalformedQuery}
 	}
-	t, rejection := s.signer.Open(query, time.Now())
+	t, rejection := rs.signer.Open(query, time.Now())
 	if rejection != "" {
 		status, ok := refusals[rejection]
 		if !ok {
@@ -97,17 +97,17 @@ func (s *Server) admit(r *http.Request) (*principal.Principal, ticket.Ticket, st
 	var found bool
 	var findErr error
 	var wg sync.WaitGroup
-	wg.Go(func() { p, found, findErr = s.store.Principal(r.Context(), t.Principal) })
-	reg, registered, err := s.store.See(r.Context(), t.EnvironmentID)
+	wg.Go(func() { p, found, findErr = rs.store.Principal(r.Context(), t.Principal) })
+	reg, registered, err := rs.store.See(r.Context(), t.EnvironmentID)
 	wg.Wait()
 	switch {
 	case findErr != nil:
-		s.trouble.Do(func() { s.log.Warn("looking for a principal", "error", findErr) })
+		rs.log.Trouble("looking for a principal", "error", findErr)
 		return nil, t, store.Seen{}, unavailable
 	case !found || !p.May(t.Role, t.EnvironmentID):
 		return nil, t, store.Seen{}, &refusal{http.StatusForbidden, ticket.RejectInvalidRole}
 	case err != nil:
-		s.trouble.Do(func() { s.log.Warn("looking for a registration", "environment", t.EnvironmentID, "error", err) })
+		rs.log.Trouble("looking for a registration", "environment", t.EnvironmentID, "error", err)
 		return nil, t, store.Seen{}, unavailable
 	case !registered || reg.ID != t.RegistrationID:
 		return nil, t, store.Seen{}, &refusal{http.StatusGone, rejectUnknownRoute}
@@ -124,8 +124,8 @@ func validSubject(id string) bool {
 
 // welcome upgrades the request and leaves its websocket to a goroutine. Without
 // a refusal it has answered.
-func (rs *routes) welcome(w http.ResponseWriter, r *http.Request, who *principal.Principal, t ticket.Ticket, reg store.Seen) *refusal {
-	release, ok := rs.s.limits.Connect(who)
+func (rs *Routes) welcome(w http.ResponseWriter, r *http.Request, who *principal.Principal, t ticket.Ticket, reg store.Seen) *refusal {
+	release, ok := rs.limits.Connect(who)
 	if !ok {
 		// The reference executor would end if registering again met a 429.
 		if t.Role == ticket.Executor {
@@ -137,18 +137,18 @@ func (rs *routes) welcome(w http.ResponseWriter, r *http.Request, who *principal
 	if t.Role == ticket.Harness {
 		if err := rs.findExecutor(r, p.meeting); err != nil {
 			p.quit()
-			rs.s.tell(slog.LevelInfo, "no executor for a harness", t.EnvironmentID, t.RegistrationID, t.Principal, "error", err)
+			rs.log.Tell(slog.LevelInfo, "no executor for a harness", t.EnvironmentID, t.RegistrationID, t.Principal, "error", err)
 			return &refusal{http.StatusServiceUnavailable, rejectRouteUnavailable}
 		}
 	}
 	var err error
-	if p.socket, err = socket.Upgrade(w, r, socket.Config{Large: rs.s.limits.Large(who)}); err != nil {
+	if p.socket, err = socket.Upgrade(w, r, socket.Config{Large: rs.limits.Large(who)}); err != nil {
 		p.quit()
-		rs.s.tell(slog.LevelInfo, "websocket not opened", t.EnvironmentID, t.RegistrationID, t.Principal, "error", err)
+		rs.log.Tell(slog.LevelInfo, "websocket not opened", t.EnvironmentID, t.RegistrationID, t.Principal, "error", err)
 		return nil
 	}
 	p.control = p.socket.NewLane(0)
-	p.control.Share(rs.s.limits.Share(who.ID))
+	p.control.Share(rs.limits.Share(who.ID))
 	if t.Role == ticket.Executor {
 		e := &executor{peer: p, seen: reg}
 		rs.start(&e.peer, e.serve)
@@ -160,7 +160,7 @@ func (rs *routes) welcome(w http.ResponseWriter, r *http.Request, who *principal
 }
 
 // findExecutor makes sure that there is an executor for a harness.
-func (rs *routes) findExecutor(r *http.Request, m *meeting) error {
+func (rs *Routes) findExecutor(r *http.Request, m *meeting) error {
 	if m.isOnline() {
 		return nil
 	}
@@ -181,9 +181,9 @@ func (m *meeting) isOnline() bool {
 }
 
 // start runs serve in a goroutine of its own, unless the server is about to end.
-func (rs *routes) start(p *peer, serve func()) {
+func (rs *Routes) start(p *peer, serve func()) {
 	rs.mu.Lock()
-	open := !rs.closed && !rs.s.draining.Load()
+	open := !rs.closed && !rs.draining.Load()
 	if open {
 		rs.sockets[p] = struct{}{}
 		rs.serving.Go(func() {
@@ -198,7 +198,7 @@ func (rs *routes) start(p *peer, serve func()) {
 	}
 }
 
-func (rs *routes) remove(p *peer) {
+func (rs *Routes) remove(p *peer) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	delete(rs.sockets, p)
@@ -219,7 +219,7 @@ func (p *peer) quit() {
 // read calls forward with every message until the websocket ends; forward takes
 // over the hold on it. Whoever sends faster than its principal may waits.
 func (p *peer) read(forward func(*socket.Message)) error {
-	s := p.rs.s
+	rs := p.rs
 	warned := false
 	for {
 		message, err := p.socket.Read()
@@ -229,7 +229,7 @@ func (p *peer) read(forward func(*socket.Message)) error {
 				warned = true
 			}
 			// It may have been as large as any.
-			if err := s.limits.Bytes(p.socket.Done(), p.principal, socket.MaxMessage); err != nil {
+			if err := rs.limits.Bytes(p.socket.Done(), p.principal, socket.MaxMessage); err != nil {
 				return cmp.Or(p.socket.Err(), err)
 			}
 			continue
@@ -238,12 +238,12 @@ func (p *peer) read(forward func(*socket.Message)) error {
 			return err
 		}
 		n := len(message.Bytes)
-		if err := s.limits.Bytes(p.socket.Done(), p.principal, n+limits.FrameCost); err != nil {
+		if err := rs.limits.Bytes(p.socket.Done(), p.principal, n+limits.FrameCost); err != nil {
 			message.Release()
 			return cmp.Or(p.socket.Err(), err)
 		}
-		s.metrics.frames.Add(1)
-		s.metrics.bytes.Add(uint64(n))
+		rs.metrics.Frames.Add(1)
+		rs.metrics.Bytes.Add(uint64(n))
 		forward(message)
 	}
 }
@@ -257,7 +257,7 @@ func (p *peer) kick(why string) {
 
 // tell logs something about the websocket.
 func (p *peer) tell(level slog.Level, message string, more ...any) {
-	p.rs.s.tell(level, message, p.meeting.environmentID, p.meeting.id, p.principal.ID, more...)
+	p.rs.log.Tell(level, message, p.meeting.environmentID, p.meeting.id, p.principal.ID, more...)
 }
 
 func (p *peer) info(message string) { p.tell(slog.LevelInfo, message) }

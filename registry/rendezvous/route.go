@@ -1,7 +1,6 @@
-package registry
+package rendezvous
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"time"
@@ -48,89 +47,6 @@ var (
 	errCrowded  = errors.New("too many streams")
 )
 
-// routes are the websockets and streams of one server: a meeting for every
-// registration that has any here.
-type routes struct {
-	s        *Server
-	hop      *hop
-	patience time.Duration // defaultPatience but in tests
-	opening  time.Duration // defaultOpening but in tests
-
-	// background ends with close. It is the base of what outlives the request
-	// that opened a websocket.
-	background context.Context
-	stop       context.CancelFunc
-	serving    sync.WaitGroup // websockets, and what they started
-
-	mu       sync.Mutex // protects the fields below; taken after a meeting's
-	closed   bool
-	meetings map[string]*meeting // by registration id
-	sockets  map[*peer]struct{}
-	drained  chan struct{} // made by Drain, closed when no socket is left
-}
-
-func newRoutes(ctx context.Context, s *Server) (*routes, error) {
-	rs := &routes{
-		s: s, patience: defaultPatience, opening: defaultOpening,
-		meetings: make(map[string]*meeting), sockets: make(map[*peer]struct{}),
-	}
-	rs.background, rs.stop = context.WithCancel(context.Background())
-	var err error
-	if rs.hop, err = openHop(ctx, rs); err != nil {
-		rs.stop()
-		return nil, err
-	}
-	return rs, nil
-}
-
-// enter returns the meeting of a registration for somebody who will leave it.
-func (rs *routes) enter(environmentID, registrationID string) *meeting {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	m := rs.meetings[registrationID]
-	if m == nil {
-		m = &meeting{rs: rs, id: registrationID, environmentID: environmentID}
-		rs.meetings[registrationID] = m
-	}
-	m.holders++
-	return m
-}
-
-// leave undoes one enter; nothing remembers a meeting that all have left.
-func (rs *routes) leave(m *meeting) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	if m.holders--; m.holders == 0 {
-		delete(rs.meetings, m.id)
-	}
-}
-
-// find enters a meeting if there is one.
-func (rs *routes) find(registrationID string) *meeting {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	m := rs.meetings[registrationID]
-	if m != nil {
-		m.holders++
-	}
-	return m
-}
-
-// each calls f with every meeting.
-func (rs *routes) each(f func(*meeting)) {
-	rs.mu.Lock()
-	all := make([]*meeting, 0, len(rs.meetings))
-	for _, m := range rs.meetings {
-		m.holders++
-		all = append(all, m)
-	}
-	rs.mu.Unlock()
-	for _, m := range all {
-		f(m)
-		rs.leave(m)
-	}
-}
-
 // meeting is where an executor and its harnesses find each other: what this
 // server knows of one registration. The executor is here (executor), at another
 // server (node), or nowhere.
@@ -139,7 +55,7 @@ func (rs *routes) each(f func(*meeting)) {
 // executor. That of the harness asks for it anew wherever the executor turns up;
 // when the harness has gone, that of the executor waits for it to come back.
 type meeting struct {
-	rs            *routes
+	rs            *Routes
 	id            string
 	environmentID string
 	holders       int // belongs to routes.mu
@@ -213,7 +129,7 @@ func (m *meeting) add(stream string) *route {
 	m.rs.mu.Lock()
 	m.holders++
 	m.rs.mu.Unlock()
-	m.rs.s.metrics.streams.Add(1)
+	m.rs.metrics.Streams.Add(1)
 	return rt
 }
 
@@ -229,7 +145,7 @@ func (m *meeting) open(h *harness, f *frame.Frame) (*route, error) {
 	case !m.online() && !f.Acknowledges() && (rt == nil || !rt.acknowledges):
 		return nil, errAbsent
 	}
-	release, ok := m.rs.s.limits.Stream(h.principal)
+	release, ok := m.rs.limits.Stream(h.principal)
 	if !ok {
 		return nil, errCrowded
 	}
@@ -264,7 +180,7 @@ func (rt *route) bill(principalID string, release func()) {
 	}
 	waiting := rt.heldBytes + rt.arriving
 	rt.share.Give(waiting)
-	rt.release, rt.share = release, rt.meeting.rs.s.limits.Share(principalID)
+	rt.release, rt.share = release, rt.meeting.rs.limits.Share(principalID)
 	rt.share.Take(waiting)
 	if rt.up != nil {
 		rt.up.Share(rt.share) // nothing has gone that way before there was a harness
@@ -351,7 +267,7 @@ func (m *meeting) wait(rt *route) {
 		rt.grace.Stop()
 	}
 	m.freeWaiting(rt)
-	rt.grace = time.AfterFunc(m.rs.s.grace, func() {
+	rt.grace = time.AfterFunc(m.rs.grace, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if !rt.ended && !rt.there() {
@@ -391,7 +307,7 @@ func (m *meeting) end(rt *route, reason string, tell side) {
 	}
 	m.unclaim(rt)
 	m.rs.leave(m)
-	m.rs.s.metrics.streams.Add(-1)
+	m.rs.metrics.Streams.Add(-1)
 }
 
 // freeWaiting wakes who waits for the other server of the route, which has
@@ -414,8 +330,8 @@ func (m *meeting) reset(rt *route, to side, reason string) {
 	}
 }
 
-func (rs *routes) sendReset(lane, control *socket.Lane, stream, reason string) {
-	rs.s.metrics.resets.Add(1)
+func (rs *Routes) sendReset(lane, control *socket.Lane, stream, reason string) {
+	rs.metrics.Resets.Add(1)
 	putReset(lane, control, resetMessage(stream, reason))
 }
 
@@ -477,7 +393,7 @@ func (m *meeting) dropHeld(rt *route) {
 }
 
 // drop releases a frame that has nowhere to go.
-func (rs *routes) drop(message *socket.Message) {
-	rs.s.metrics.dropped.Add(1)
+func (rs *Routes) drop(message *socket.Message) {
+	rs.metrics.Dropped.Add(1)
 	message.Release()
 }

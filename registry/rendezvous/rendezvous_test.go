@@ -1,6 +1,8 @@
-package registry
+package rendezvous
 
 import (
+	"cmp"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -63,6 +65,14 @@ func (c *cluster) nats() *nats.Conn {
 	return storetest.Connect(c.t, c.where)
 }
 
+// toAll is the subject of what servers write to all.
+const toAll = "execagent.rendezvous"
+
+// letter is a message to all as a server gets it.
+func letter(message *nats.Msg) store.Letter {
+	return store.Letter{From: message.Reply, Data: message.Data}
+}
+
 // forget makes the store forget who is online, as when it was opened again.
 func (c *cluster) forget(environmentID string) {
 	c.t.Helper()
@@ -101,13 +111,13 @@ func (c *cluster) register(environmentID string) store.Registration {
 // dropped is how many frames all servers have dropped.
 func (c *cluster) dropped() (n uint64) {
 	for _, ts := range c.servers {
-		n += ts.metrics.dropped.Load()
+		n += ts.metrics.Dropped.Load()
 	}
 	return n
 }
 
 // pair starts n servers, one or two, and returns the first and the last.
-func (c *cluster) pair(n int, cfg Config) (first, last *relayServer) {
+func (c *cluster) pair(n int, cfg settings) (first, last *relayServer) {
 	c.t.Helper()
 	first = c.server(cfg)
 	if n == 1 {
@@ -118,24 +128,47 @@ func (c *cluster) pair(n int, cfg Config) (first, last *relayServer) {
 
 // relayServer is one registry process, as far as others can tell.
 type relayServer struct {
-	*Server
+	*Routes
 	c    *cluster
 	http *httptest.Server
 }
 
+// settings are what servers of a test differ in.
+type settings struct {
+	Logger *slog.Logger
+	Limits principal.Limits
+	Grace  time.Duration // zero: 30 s
+}
+
 // server starts another server with a store of its own. Close may come before
 // the end of the test.
-func (c *cluster) server(cfg Config) *relayServer {
+func (c *cluster) server(cfg settings) *relayServer {
 	c.t.Helper()
-	cfg.Store = c.open()
-	if testing.Verbose() && cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.NewTextHandler(c.t.Output(), nil)).With("server", len(c.servers))
+	logger := cfg.Logger
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+		if testing.Verbose() {
+			logger = slog.New(slog.NewTextHandler(c.t.Output(), nil)).With("server", len(c.servers))
+		}
 	}
-	s, err := New(c.t.Context(), cfg)
+	st := c.open()
+	var key []byte
+	err := store.Persist(c.t.Context(), func() (err error) {
+		key, err = st.SharedKey(c.t.Context())
+		return err
+	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	ts := &relayServer{Server: s, c: c, http: httptest.NewServer(s)}
+	l := limits.New(cfg.Limits)
+	s, err := New(c.t.Context(), Config{
+		Store: st, Signer: ticket.NewSigner(key), Limits: l, Log: limits.NewLog(logger, l), Metrics: new(Metrics),
+		Node: rand.Text(), Grace: cmp.Or(cfg.Grace, 30*time.Second),
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ts := &relayServer{Routes: s, c: c, http: httptest.NewServer(s)}
 	c.servers = append(c.servers, ts)
 	c.t.Cleanup(func() {
 		ts.http.Close()
@@ -144,6 +177,21 @@ func (c *cluster) server(cfg Config) *relayServer {
 		}
 	})
 	return ts
+}
+
+// take registers another key for an environment at a server, as its API does, and
+// tells whether the environment has an executor that is in the way.
+func (ts *relayServer) take(environmentID string, key *wire.PublicKey) (reg store.Registration, conflict bool, err error) {
+	return ts.store.Register(ts.c.t.Context(), environmentID, key, "key:another", always, ts.HasExecutor)
+}
+
+// wantOnline asks a server what its API asks before it sends a harness.
+func (ts *relayServer) wantOnline(want bool) {
+	ts.c.t.Helper()
+	online, err := ts.Online(ts.c.t.Context(), ts.c.environmentID, ts.c.registration.ID)
+	if err != nil || online != want {
+		ts.c.t.Errorf("online is %v, %v, want %v", online, err, want)
+	}
 }
 
 // get is a plain request.
@@ -173,12 +221,12 @@ func (ts *relayServer) url(t ticket.Ticket) string { return ts.signer.URL(ts.bas
 func TestRejection(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{})
-	draining := c.server(Config{})
+	s := c.server(settings{})
+	draining := c.server(settings{})
 	if err := draining.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	full := c.server(Config{Limits: principal.Limits{Connections: 1}})
+	full := c.server(settings{Limits: principal.Limits{Connections: 1}})
 	full.dial(full.ticket(ticket.Executor))
 	c.waitOnline(full.node)
 	full.harness()
@@ -281,7 +329,7 @@ func TestRejection(t *testing.T) {
 func TestTicketIsReusable(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{})
+	s := c.server(settings{})
 	u := s.url(s.ticket(ticket.Executor))
 	for range 3 {
 		e := s.dialURL(u)
@@ -299,7 +347,7 @@ func TestWebsocketsComeAndGo(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	const most = 5
-	s := c.server(Config{Limits: principal.Limits{Connections: most, RequestBurst: most, Requests: 1e-6}})
+	s := c.server(settings{Limits: principal.Limits{Connections: most, RequestBurst: most, Requests: 1e-6}})
 	e := s.executor()
 	busy := s.ticket(ticket.Harness)
 	busy.Principal = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
@@ -307,7 +355,7 @@ func TestWebsocketsComeAndGo(t *testing.T) {
 		s.dial(busy).socket.Close()
 	}
 	for range 3 {
-		c.eventually("its websockets have ended", func() bool { return s.metrics.harnesses.Load() == 0 })
+		c.eventually("its websockets have ended", func() bool { return s.metrics.Harnesses.Load() == 0 })
 		_, err := socket.Dial(t.Context(), s.url(busy), nil, socket.Config{})
 		refused, ok := errors.AsType[*socket.RefusedError](err)
 		if !ok || refused.Status != http.StatusTooManyRequests || refused.Reason != rejectRouteUnavailable {
@@ -322,7 +370,7 @@ func TestWebsocketsComeAndGo(t *testing.T) {
 func TestFramesCount(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{Limits: principal.Limits{Bytes: 1}}) // and limits.MinByteBurst at once
+	s := c.server(settings{Limits: principal.Limits{Bytes: 1}}) // and limits.MinByteBurst at once
 	e := s.executor()
 	left := func(id string) int {
 		return int(s.limits.Allowance(id).Bytes.Tokens())
@@ -365,7 +413,7 @@ func TestFramesCount(t *testing.T) {
 func TestHalfMessages(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{})
+	s := c.server(settings{})
 	e, h := s.executor(), s.harness()
 	opened(h, e, "stream", 0)
 	large := s.limits.Large(&principal.Principal{ID: c.harnessKey})

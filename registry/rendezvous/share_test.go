@@ -1,4 +1,4 @@
-package registry
+package rendezvous
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ func TestShare(t *testing.T) {
 		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
-			s, other := c.pair(servers, Config{})
+			s, other := c.pair(servers, settings{})
 			e, quick := s.executor(), other.harness()
 			opened(quick, e, "quick", 1)
 			k := other.ticket(ticket.Harness)
@@ -59,8 +59,8 @@ func TestShare(t *testing.T) {
 func TestShareOfArrived(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s, other := c.pair(2, Config{})
-	other.routes.patience = time.Hour
+	s, other := c.pair(2, settings{})
+	other.patience = time.Hour
 	e := s.executor()
 	slow := other.dialBuffered(other.url(other.ticket(ticket.Harness)), 0)
 	opened(slow, e, "slow", 0)
@@ -82,7 +82,7 @@ func TestShareOfUnknown(t *testing.T) {
 		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
-			s, other := c.pair(servers, Config{Limits: principal.Limits{Streams: 2}})
+			s, other := c.pair(servers, settings{Limits: principal.Limits{Streams: 2}})
 			e := s.executor()
 			open := func(id string) int { return s.limits.Usage(id).Streams }
 			var held [][]byte
@@ -90,13 +90,13 @@ func TestShareOfUnknown(t *testing.T) {
 				held = append(held, e.sendFrame(resume(stream)), e.sendFrame(acked(data(stream, 7, "held"), 1)))
 			}
 			share := s.limits.Share(c.executorKey)
-			c.eventually("two are held", func() bool { return s.metrics.dropped.Load() == 2 })
+			c.eventually("two are held", func() bool { return s.metrics.Dropped.Load() == 2 })
 			waits := share.Used()
 			if waits < 4<<10 || waits > 5<<10 { // four buffers
 				t.Errorf("%d bytes are counted", waits)
 			}
-			if open(c.executorKey) != 2 || s.metrics.streams.Load() != 2 {
-				t.Errorf("%d streams are counted of %d", open(c.executorKey), s.metrics.streams.Load())
+			if open(c.executorKey) != 2 || s.metrics.Streams.Load() != 2 {
+				t.Errorf("%d streams are counted of %d", open(c.executorKey), s.metrics.Streams.Load())
 			}
 			h := other.harness()
 			e.want(h.sendFrame(acked(resume("a"), 1)))

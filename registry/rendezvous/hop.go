@@ -1,9 +1,7 @@
-package registry
+package rendezvous
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -11,37 +9,24 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/execagent/execagent/registry/rendezvous/notice"
+	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// Subjects of what servers say to each other, in core NATS:
+// What servers write to each other, by [store.Post]:
 //
-//	execagent.rendezvous.<node>.executor.<registration>   a frame, unchanged, for the executor there
-//	execagent.rendezvous.<node>.harness.<registration>    a frame, unchanged, for the harness of its stream there
-//	execagent.rendezvous.<node>.notice                    one notice for that server
-//	execagent.rendezvous                                  one notice for all servers
+//	executor.<registration>   a frame, unchanged, for the executor there
+//	harness.<registration>    a frame, unchanged, for the harness of its stream there
+//	notice                    one notice for that server
+//	to all                    one notice
 //
-// The reply subject is the sender's node; that of a frame for an executor is
-// followed by a dot and the revision of the presence that it was sent for. Each
-// server subscribes once to all of
-// its own, when it starts: nothing is lost because a subscription has not yet
-// spread through a cluster, what one server sends to another keeps its order, and
-// an idle executor costs nothing.
+// It comes from the sender's node; a frame for an executor comes from the node, a
+// dot and the revision of the presence that it was sent for.
 const (
-	hopSubject  = "execagent.rendezvous"
 	hopExecutor = "executor"
 	hopHarness  = "harness"
 	hopNotice   = "notice"
-)
-
-// Bounds of what has come from NATS and waits for the goroutine that
-// passes it on, which waits for nobody. More is lost, see [hop.beginAnew].
-const (
-	hopPendingMessages = 1 << 16
-	hopPendingBytes    = 128 << 20
 )
 
 // A server that has said nothing for nodeSilence is dead for the others. NATS
@@ -54,85 +39,48 @@ const (
 
 // hop is the way between servers.
 type hop struct {
-	rs       *routes
-	conn     *nats.Conn // the store's
-	node     string
-	own, all *nats.Subscription
-	statuses chan nats.Status
-	missed   chan struct{} // holds one when messages were lost
-	wg       sync.WaitGroup
+	rs     *Routes
+	post   *store.Post
+	node   string
+	missed chan struct{} // holds one when messages were lost
+	wg     sync.WaitGroup
 
 	mu    sync.Mutex           // protects the field below
 	heard map[string]time.Time // other servers, when they last said something to all
 }
 
-// openHop has a context with a deadline.
-func openHop(ctx context.Context, rs *routes) (*hop, error) {
-	h := &hop{rs: rs, conn: rs.s.store.Conn(), node: rs.s.node, heard: make(map[string]time.Time), missed: make(chan struct{}, 1)}
-	var err error
-	if h.own, err = h.subscribe(hopSubject + "." + h.node + ".>"); err != nil {
+// openHop has a context with a deadline. Whoever learns of this server afterwards
+// can reach it.
+func openHop(ctx context.Context, rs *Routes) (*hop, error) {
+	post, err := rs.store.OpenPost(ctx, rs.node)
+	if err != nil {
 		return nil, err
 	}
-	if h.all, err = h.subscribe(hopSubject); err != nil {
-		return nil, errors.Join(err, h.own.Unsubscribe())
-	}
-	// Whoever learns of this server must be able to reach it.
-	if err := h.conn.FlushWithContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("subscribing: %w", err), h.own.Unsubscribe(), h.all.Unsubscribe())
-	}
-	h.statuses = h.conn.StatusChanged(nats.CONNECTED)
-	h.wg.Go(func() { h.receive(rs.background, h.own, h.fromServer) })
-	h.wg.Go(func() { h.receive(rs.background, h.all, h.fromAll) })
+	h := &hop{rs: rs, post: post, node: rs.node, heard: make(map[string]time.Time), missed: make(chan struct{}, 1)}
+	h.wg.Go(func() { post.Receive(rs.background, h.fromServer, h.lost) })
+	h.wg.Go(func() { post.ReceiveAll(rs.background, h.fromAll, h.lost) })
 	h.wg.Go(func() { h.watch(rs.background) })
 	return h, nil
-}
-
-func (h *hop) subscribe(subject string) (*nats.Subscription, error) {
-	sub, err := h.conn.SubscribeSync(subject)
-	if err == nil {
-		err = sub.SetPendingLimits(hopPendingMessages, hopPendingBytes)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("subscribing: %w", err)
-	}
-	return sub, nil
 }
 
 // close ends the hop; background has ended before.
 func (h *hop) close() error {
 	h.wg.Wait()
-	h.conn.RemoveStatusListener(h.statuses)
-	var err error
-	for _, sub := range []*nats.Subscription{h.own, h.all} {
-		if subErr := sub.Unsubscribe(); !errors.Is(subErr, nats.ErrConnectionClosed) {
-			err = errors.Join(err, subErr)
-		}
-	}
-	return err
+	return h.post.Close()
 }
 
-// receive passes on what a subscription brings until ctx ends.
-func (h *hop) receive(ctx context.Context, sub *nats.Subscription, take func(*nats.Msg)) {
-	for {
-		message, err := sub.NextMsgWithContext(ctx)
-		switch {
-		case err == nil:
-			take(message)
-		case errors.Is(err, nats.ErrSlowConsumer):
-			h.rs.s.log.Warn("messages of other servers were lost", "error", err)
-			select {
-			case h.missed <- struct{}{}:
-			default: // it is known
-			}
-		default: // ctx or the connection has ended
-			return
-		}
+// lost has watch find out anew what was said, after letters were lost.
+func (h *hop) lost(err error) {
+	h.rs.log.Warn("messages of other servers were lost", "error", err)
+	select {
+	case h.missed <- struct{}{}:
+	default: // it is known
 	}
 }
 
 // fromServer handles what was sent to this server alone.
-func (h *hop) fromServer(message *nats.Msg) {
-	kind, registrationID, _ := strings.Cut(message.Subject[len(hopSubject)+1+len(h.node)+1:], ".")
+func (h *hop) fromServer(message store.Letter) {
+	kind, registrationID, _ := strings.Cut(message.About, ".")
 	switch kind {
 	case hopExecutor:
 		h.frame(toExecutor, registrationID, message)
@@ -142,11 +90,11 @@ func (h *hop) fromServer(message *nats.Msg) {
 		switch n, ok := decodeNotice(message); {
 		case !ok:
 		case n.Kind == notice.Leave:
-			h.left(message.Reply)
+			h.left(message.From)
 			// It has forgotten the executors here, and need not wait for the store.
-			h.rs.announceAll(message.Reply)
+			h.rs.announceAll(message.From)
 		default:
-			h.rs.noticed(message.Reply, n)
+			h.rs.noticed(message.From, n)
 		}
 	}
 }
@@ -159,13 +107,13 @@ func (h *hop) left(node string) {
 
 // frame hands a frame to its meeting. The buffer that NATS has made for it
 // becomes that of the message.
-func (h *hop) frame(to side, registrationID string, message *nats.Msg) {
-	h.rs.s.metrics.hopFrames.Add(1)
-	h.rs.s.metrics.hopBytes.Add(uint64(len(message.Data)))
-	from, presence, _ := strings.Cut(message.Reply, ".")
+func (h *hop) frame(to side, registrationID string, message store.Letter) {
+	h.rs.metrics.HopFrames.Add(1)
+	h.rs.metrics.HopBytes.Add(uint64(len(message.Data)))
+	from, presence, _ := strings.Cut(message.From, ".")
 	revision, err := strconv.ParseUint(presence, 10, 64)
 	if to == toExecutor && err != nil {
-		h.rs.s.metrics.dropped.Add(1)
+		h.rs.metrics.Dropped.Add(1)
 		return
 	}
 	m := h.rs.find(registrationID)
@@ -173,7 +121,7 @@ func (h *hop) frame(to side, registrationID string, message *nats.Msg) {
 		if to == toExecutor {
 			h.tell(from, notice.Notice{Kind: notice.Absent, Registration: registrationID, Revision: revision})
 		}
-		h.rs.s.metrics.dropped.Add(1)
+		h.rs.metrics.Dropped.Add(1)
 		return
 	}
 	defer h.rs.leave(m)
@@ -183,17 +131,17 @@ func (h *hop) frame(to side, registrationID string, message *nats.Msg) {
 }
 
 // decodeNotice also wants to know who says it.
-func decodeNotice(message *nats.Msg) (n notice.Notice, ok bool) {
-	if message.Reply == "" {
+func decodeNotice(message store.Letter) (n notice.Notice, ok bool) {
+	if message.From == "" {
 		return notice.Notice{}, false
 	}
 	return notice.Decode(message.Data)
 }
 
 // fromAll handles what was sent to all servers.
-func (h *hop) fromAll(message *nats.Msg) {
+func (h *hop) fromAll(message store.Letter) {
 	n, ok := decodeNotice(message)
-	from := message.Reply
+	from := message.From
 	if !ok || from == h.node {
 		return
 	}
@@ -233,17 +181,17 @@ func (h *hop) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-h.statuses:
+		case <-h.post.Back():
 			h.beginAnew() // what was sent meanwhile is lost, in both directions
 		case <-h.missed:
 			h.beginAnew()
 		case now := <-beat.C:
-			if !h.conn.IsConnected() {
+			if !h.post.Connected() {
 				continue // nobody can be heard
 			}
 			h.broadcast(notice.Notice{Kind: notice.Beat})
 			for _, node := range h.silent(now) {
-				h.rs.s.log.Warn("another server is silent", "node", node)
+				h.rs.log.Warn("another server is silent", "node", node)
 				h.tell(node, notice.Notice{Kind: notice.Leave}) // in case it lives
 				h.rs.nodeGone(node)
 			}
@@ -292,20 +240,20 @@ func (h *hop) excuse(now time.Time) []string {
 // send passes a frame to another server and releases it. The revision is that of
 // the executor's presence there; it does not count for a frame to a harness.
 func (h *hop) send(node string, to side, registrationID string, revision uint64, message *socket.Message) error {
-	h.rs.s.metrics.hopFrames.Add(1)
-	h.rs.s.metrics.hopBytes.Add(uint64(len(message.Bytes)))
+	h.rs.metrics.HopFrames.Add(1)
+	h.rs.metrics.HopBytes.Add(uint64(len(message.Bytes)))
 	kind, from := hopHarness, h.node
 	if to == toExecutor {
 		kind, from = hopExecutor, h.node+"."+strconv.FormatUint(revision, 10)
 	}
-	err := h.conn.PublishRequest(hopSubject+"."+node+"."+kind+"."+registrationID, from, message.Bytes)
+	err := h.post.Send(node, kind+"."+registrationID, from, message.Bytes)
 	message.Release()
 	return err
 }
 
 // reset sends another server a reset for one of its websockets.
 func (h *hop) reset(node string, to side, m *meeting, stream, reason string) {
-	h.rs.s.metrics.resets.Add(1)
+	h.rs.metrics.Resets.Add(1)
 	_ = h.send(node, to, m.id, m.revision, resetMessage(stream, reason)) // see publish
 }
 
@@ -320,15 +268,15 @@ func (h *hop) announce(m *meeting, rt *route) {
 
 // tell sends a notice to one server, broadcast to all others.
 func (h *hop) tell(node string, n notice.Notice) {
-	h.publish(hopSubject+"."+node+"."+hopNotice, n)
+	h.told(n, h.post.Send(node, hopNotice, h.node, n.Encode()))
 }
 
-func (h *hop) broadcast(n notice.Notice) { h.publish(hopSubject, n) }
+func (h *hop) broadcast(n notice.Notice) { h.told(n, h.post.SendAll(h.node, n.Encode())) }
 
-// publish loses a notice only with the connection, after whose return everything
-// that counts is said anew.
-func (h *hop) publish(subject string, n notice.Notice) {
-	if err := h.conn.PublishRequest(subject, h.node, n.Encode()); err != nil {
-		h.rs.s.trouble.Do(func() { h.rs.s.log.Warn("another server was not told", "kind", string(n.Kind), "error", err) })
+// told says which notice was not sent. It is lost only with the connection, after
+// whose return everything that counts is said anew.
+func (h *hop) told(n notice.Notice, err error) {
+	if err != nil {
+		h.rs.log.Trouble("another server was not told", "kind", string(n.Kind), "error", err)
 	}
 }

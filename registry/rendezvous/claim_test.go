@@ -1,4 +1,4 @@
-package registry
+package rendezvous
 
 import (
 	"fmt"
@@ -40,7 +40,7 @@ func TestBadHandshakes(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d servers", name, servers), func(t *testing.T) {
 				t.Parallel()
 				c := newCluster(t)
-				first, last := c.pair(servers, Config{})
+				first, last := c.pair(servers, settings{})
 				e, h := first.executor(), last.harness()
 				opened(h, e, "good", 0)
 				bad, again := last.stranger()
@@ -107,7 +107,7 @@ func TestManyHandshakes(t *testing.T) {
 		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
-			first, last := c.pair(servers, Config{})
+			first, last := c.pair(servers, settings{})
 			e := first.executor()
 			for i := range 3 * maxFailed {
 				h := last.harness()
@@ -143,7 +143,7 @@ func TestShareOfAnExecutor(t *testing.T) {
 		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
-			first, last := c.pair(servers, Config{})
+			first, last := c.pair(servers, settings{})
 			e := first.executor()
 			var h *end
 			for i := range maxPrincipalStreams {
@@ -168,7 +168,7 @@ func TestShareOfAnExecutor(t *testing.T) {
 func TestHoldingUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := &meeting{rs: &routes{patience: 10 * time.Second}}
+		m := &meeting{rs: &Routes{patience: 10 * time.Second}}
 		slow, other := &route{meeting: m}, &route{meeting: m}
 		m.assign(slow, "slow")
 		want := func(want time.Duration) {

@@ -1,9 +1,8 @@
-package registry
+package rendezvous
 
 import (
 	"context"
 	"errors"
-	"net/http"
 	"testing"
 	"time"
 
@@ -16,22 +15,17 @@ import (
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	a, b := c.server(Config{}), c.server(Config{})
+	a, b := c.server(settings{}), c.server(settings{})
 	e, h, plain := a.executor(), a.harness(), a.harness()
 	opened(h, e, "acknowledged", 1)
 	opened(plain, e, "plain", 0)
-	ready := func(want int) {
+	draining := func(want bool) {
 		t.Helper()
-		resp, err := a.get(a.http.URL + pathReady)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != want {
-			t.Errorf("readyz answers %d, want %d", resp.StatusCode, want)
+		if got := a.Draining(); got != want {
+			t.Errorf("draining is %v, want %v", got, want)
 		}
 	}
-	ready(http.StatusOK)
+	draining(false)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
@@ -39,7 +33,7 @@ func TestDrain(t *testing.T) {
 	started := time.Now()
 	go func() { drained <- a.Drain(ctx) }()
 	e.wantEnd()
-	ready(http.StatusServiceUnavailable)
+	draining(true)
 	plain.wantEnd() // it has nothing to wait for
 	e = b.executor()
 	h.want(e.sendFrame(acked(resume("acknowledged"), 1)))
@@ -62,7 +56,7 @@ func TestDrain(t *testing.T) {
 func TestDrainCancelled(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{})
+	s := c.server(settings{})
 	e, h := s.executor(), s.harness()
 	opened(h, e, "stream", 1)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -80,7 +74,7 @@ func TestDrainCancelled(t *testing.T) {
 
 func TestDrainNothing(t *testing.T) {
 	t.Parallel()
-	s := newCluster(t).server(Config{})
+	s := newCluster(t).server(settings{})
 	for range 2 {
 		if err := s.Drain(t.Context()); err != nil {
 			t.Fatal(err)
@@ -92,7 +86,7 @@ func TestDrainNothing(t *testing.T) {
 func TestRevoked(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := c.server(Config{})
+	s := c.server(settings{})
 	e, h := s.executor(), s.harness()
 	opened(h, e, "stream", 0)
 	if _, err := c.st.RevokeKey(t.Context(), c.harnessKey[len(principal.KeyPrefix):]); err != nil {

@@ -1,0 +1,175 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/execagent/execagent/registry/limits"
+	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/registry/ticket"
+)
+
+// Config is what a rendezvous works with. All of it is needed.
+type Config struct {
+	Store   *store.Store
+	Signer  *ticket.Signer  // of the URLs that websockets come with
+	Limits  *limits.Limiter // of principals, shared with the API
+	Log     *limits.Log
+	Metrics *Metrics
+	Node    string // names this server to the others; never used again after it
+
+	// Grace is how long a stream whose ends acknowledge keeps its route without one
+	// of its websockets.
+	Grace time.Duration
+}
+
+// Routes are the websockets and streams of one server: a meeting for every
+// registration that has any here. It is the [http.Handler] of the rendezvous URLs.
+type Routes struct {
+	store   *store.Store
+	signer  *ticket.Signer
+	limits  *limits.Limiter
+	log     *limits.Log
+	metrics *Metrics
+	node    string
+	grace   time.Duration
+
+	hop       *hop
+	patience  time.Duration // defaultPatience but in tests
+	opening   time.Duration // defaultOpening but in tests
+	aftermath aftermath     // of many websockets at once
+	draining  atomic.Bool   // upgrades are refused; set by Drain
+
+	// background ends with Close. It is the base of what outlives the request
+	// that opened a websocket.
+	background context.Context
+	stop       context.CancelFunc
+	serving    sync.WaitGroup // websockets, and what they started
+
+	retire   context.CancelFunc // ends the goroutines of watching
+	watching sync.WaitGroup     // who looks after principals and after this node in the store
+
+	mu       sync.Mutex // protects the fields below; taken after a meeting's
+	closed   bool
+	meetings map[string]*meeting // by registration id
+	sockets  map[*peer]struct{}
+	drained  chan struct{} // made by Drain, closed when no socket is left
+}
+
+// New announces the node to the others on the same store, and begins to listen to
+// them and for revocations. The context bounds only that, as does a minute.
+func New(ctx context.Context, cfg Config) (*Routes, error) {
+	ctx, enough := context.WithTimeout(ctx, store.OpenTimeout)
+	defer enough()
+	rs := &Routes{
+		store: cfg.Store, signer: cfg.Signer, limits: cfg.Limits, log: cfg.Log, metrics: cfg.Metrics, node: cfg.Node, grace: cfg.Grace,
+		patience: defaultPatience, opening: defaultOpening,
+		meetings: make(map[string]*meeting), sockets: make(map[*peer]struct{}),
+	}
+	rs.background, rs.stop = context.WithCancel(context.Background())
+	var lasting context.Context
+	lasting, rs.retire = context.WithCancel(context.Background())
+	if err := rs.begin(ctx, lasting); err != nil {
+		rs.retire()
+		rs.stop()
+		return nil, errors.Join(err, rs.store.Withdraw(context.WithoutCancel(ctx), rs.node))
+	}
+	return rs, nil
+}
+
+// begin starts what runs until lasting ends; ctx bounds only the start.
+func (rs *Routes) begin(ctx, lasting context.Context) error {
+	if err := store.Persist(ctx, func() error { return rs.store.Announce(ctx, rs.node) }); err != nil {
+		return err
+	}
+	var err error
+	if rs.hop, err = openHop(ctx, rs); err != nil {
+		return err
+	}
+	// The watch lives as long as the context that it is made with.
+	stop := context.AfterFunc(ctx, rs.retire)
+	var revoked *store.Revocations
+	err = store.Persist(ctx, func() (err error) {
+		revoked, err = rs.store.WatchRevocations(lasting)
+		return err
+	})
+	if err == nil && !stop() {
+		err = errors.Join(context.Cause(ctx), revoked.Stop())
+	}
+	if err != nil {
+		return errors.Join(err, rs.close())
+	}
+	rs.watching.Go(func() { revoked.Run(lasting, func(id string) { rs.review(lasting, id) }) })
+	rs.watching.Go(func() { rs.audit(lasting) })
+	rs.watching.Go(func() { rs.store.Heartbeat(lasting, rs.node) })
+	return nil
+}
+
+// Close ends all websockets and waits for what was started. Streams move to other
+// servers of the same store as after a crash; see [Routes.Drain].
+func (rs *Routes) Close() error {
+	rs.draining.Store(true)
+	err := rs.close()
+	rs.aftermath.stop()
+	rs.retire()
+	rs.watching.Wait()
+	if err := rs.store.Withdraw(context.Background(), rs.node); err != nil {
+		// The others find out by themselves, after nodeTTL.
+		rs.log.Warn("leaving the store", "error", err)
+	}
+	return err
+}
+
+// Draining tells whether no websocket is opened any more.
+func (rs *Routes) Draining() bool { return rs.draining.Load() }
+
+// enter returns the meeting of a registration for somebody who will leave it.
+func (rs *Routes) enter(environmentID, registrationID string) *meeting {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	m := rs.meetings[registrationID]
+	if m == nil {
+		m = &meeting{rs: rs, id: registrationID, environmentID: environmentID}
+		rs.meetings[registrationID] = m
+	}
+	m.holders++
+	return m
+}
+
+// leave undoes one enter; nothing remembers a meeting that all have left.
+func (rs *Routes) leave(m *meeting) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if m.holders--; m.holders == 0 {
+		delete(rs.meetings, m.id)
+	}
+}
+
+// find enters a meeting if there is one.
+func (rs *Routes) find(registrationID string) *meeting {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	m := rs.meetings[registrationID]
+	if m != nil {
+		m.holders++
+	}
+	return m
+}
+
+// each calls f with every meeting.
+func (rs *Routes) each(f func(*meeting)) {
+	rs.mu.Lock()
+	all := make([]*meeting, 0, len(rs.meetings))
+	for _, m := range rs.meetings {
+		m.holders++
+		all = append(all, m)
+	}
+	rs.mu.Unlock()
+	for _, m := range all {
+		f(m)
+		rs.leave(m)
+	}
+}
