@@ -229,11 +229,19 @@ func (a *Agent) open(c *connection) (*Session, error) {
 	if a.closed {
 		return nil, protocol.InvalidRequest("the agent is shutting down")
 	}
-	a.sandboxes.probeOnce()
 	s := newSession(a, uuid.NewString())
 	s.attachTo(c)
 	a.sessions[s.id] = s
 	return s, nil
+}
+
+// probe begins to look at the host, for the first client that it has answered.
+func (a *Agent) probe() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.closed {
+		a.sandboxes.probeOnce()
+	}
 }
 
 // resume attaches a connection to a detached session.

@@ -120,7 +120,12 @@ type initializeResult struct {
 	connection *connection
 }
 
-func (r *initializeResult) Sent() { r.connection.session.announce(r.connection) }
+// Sent looks at the host only now: the programs that a probe starts would take
+// processors from the answer that the client waits for.
+func (r *initializeResult) Sent() {
+	r.connection.session.announce(r.connection)
+	r.connection.agent.probe()
+}
 
 func (c *connection) initialize(_ context.Context, p protocol.InitializeParams) (*initializeResult, error) {
 	if c.phase.Load() != phaseNew {
