@@ -70,8 +70,8 @@ func (s *signIn) secrets(flags *remoteFlags) []string {
 	return []string{filepath.Join(s.home, "auth.json")}
 }
 
-// source returns what signs requests. What it reads from standard input it
-// waits for; the rotating credentials are a source that the caller closes.
+// source returns what signs requests. It waits for a credential that comes on
+// standard input. The caller closes a source of rotating credentials.
 func (s *signIn) source(ctx context.Context, stdin *os.File, flags *remoteFlags) (auth.TokenSource, error) {
 	services := auth.HTTPConfig{RootCAs: s.roots, Proxy: http.ProxyFromEnvironment}
 	switch {

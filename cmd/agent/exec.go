@@ -27,11 +27,11 @@ const (
 )
 
 const (
-	// quiet is how long after the exit of the command its background
-	// processes may be silent before exec ends.
+	// quiet is how long the processes that a command has left in the background may
+	// be silent, once the command itself has exited, before exec ends.
 	quiet = time.Second
-	// signalPatience is how long the agent may take to pass a signal on, and
-	// how long it is tried to end a command that nobody waits for any more.
+	// signalPatience is how long the agent may take to pass a signal on. It also
+	// bounds the attempt to end a command that nobody waits for any more.
 	signalPatience = 2 * time.Second
 )
 
@@ -72,8 +72,8 @@ type execution struct {
 	process *client.Process
 }
 
-// run returns the exit code, above 125 also with an error that has a code of
-// its own.
+// run returns the exit code of the command. With an error it is 0, or above 125 if
+// the error has an exit code of its own.
 func (e *execution) run() (code int, err error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -85,7 +85,7 @@ func (e *execution) run() (code int, err error) {
 	}()
 	defer func() { <-passing }()
 	defer cancel(nil)
-	// In case of a panic too: a raw terminal is hard to get out of.
+	// Deferred for a panic, too: a shell in a raw terminal is hard to use.
 	defer e.stdin.restore()
 
 	disconnect, err := e.connect(ctx)
@@ -115,7 +115,7 @@ func (e *execution) run() (code int, err error) {
 	code, err = e.copyOutput(ctx)
 	if err != nil {
 		e.process.Discard()
-		// What is left of a command that could not be followed is ended.
+		// Nobody follows the command any more, so it is not left running.
 		_ = e.terminate()
 	}
 	return code, err
@@ -168,8 +168,8 @@ func (e *execution) params() (protocol.StartParams, error) {
 	return p, nil
 }
 
-// dir is where the command runs: relative to here, or to where the agent is
-// that is not embedded.
+// dir is the directory that the command runs in. A relative one is below the working
+// directory of the agent, which for an embedded one is ours.
 func (e *execution) dir() (string, error) {
 	if !e.flags.elsewhere() {
 		return filepath.Abs(e.flags.Dir)
@@ -237,8 +237,8 @@ func (e *execution) startFailed(ctx context.Context, params protocol.StartParams
 // copyStdin passes the standard input on and ends that of the command with it.
 func (e *execution) copyStdin() {
 	last := &lastByte{w: e.process.Stdin()}
-	// An error in reading is an end too, and one in writing means that the
-	// command or the connection has ended, of which its output tells.
+	// An error in reading ends the input, as its end does. An error in writing means
+	// that the command or the connection has ended; copyOutput finds that out.
 	if _, err := io.Copy(last, onlyReader{e.sys.stdin}); last.err != nil && err != nil {
 		return
 	}
@@ -246,7 +246,8 @@ func (e *execution) copyStdin() {
 	defer cancel()
 	switch {
 	case e.flags.TTY:
-		// The first one only ends the line that has begun, termios(3).
+		// Within a line the first one only ends the line, and the second one
+		// the input: termios(3).
 		end := []byte{4}
 		if last.seen && last.last != '\n' {
 			end = []byte{4, 4}
@@ -259,8 +260,7 @@ func (e *execution) copyStdin() {
 	}
 }
 
-// onlyReader hides that a file can write itself somewhere, which would take
-// smaller pieces.
+// onlyReader hides the WriteTo of a file, which would copy in smaller pieces.
 type onlyReader struct{ io.Reader }
 
 // lastByte remembers how the input ended.

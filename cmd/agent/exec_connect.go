@@ -102,7 +102,7 @@ func (e *execution) connectThroughRegistry(ctx context.Context) (disconnect func
 	}, nil
 }
 
-// registryToken is what a harness proves with that it may connect.
+// registryToken returns the token by which a registry lets a harness connect.
 func (e *execution) registryToken() (string, error) {
 	if e.flags.RegistryTokenFile != "" {
 		return e.readToken(e.flags.RegistryTokenFile)
@@ -128,13 +128,13 @@ func (e *execution) dialer() (func(context.Context) (rpc.Conn, error), error) {
 	return func(ctx context.Context) (rpc.Conn, error) {
 		conn, err := transport.Dial(ctx, e.flags.URL, cfg)
 		if err != nil {
-			return nil, err // not conn, a nil that would not be nil
+			return nil, err // conn, a nil pointer, would make an interface that is not nil
 		}
 		return conn, nil
 	}, nil
 }
 
-// readToken reads a bearer token. What it holds is never repeated.
+// readToken reads a bearer token. Its errors never quote the content of the file.
 func (e *execution) readToken(file string) (string, error) {
 	if err := secretfile.Exposed(file); err != nil {
 		complain(e.sys.stderr, err)
@@ -153,8 +153,8 @@ func (e *execution) readToken(file string) (string, error) {
 	return token, nil
 }
 
-// logger is what the flags ask for: nothing, as a rule, since standard error is the
-// command's.
+// logger logs what the flags ask for. That is nothing as a rule, since standard
+// error belongs to the command.
 func (e *execution) logger() *slog.Logger {
 	if e.flags.LogLevel == "" {
 		return slog.New(slog.DiscardHandler)
@@ -184,12 +184,12 @@ func (e *execution) embed() *embedded {
 	return m
 }
 
-// dial connects to the agent; once only.
+// dial connects to the agent. It may be called once.
 func (m *embedded) dial(context.Context) (rpc.Conn, error) {
 	ours, theirs := rpc.Pipe()
 	go func() {
 		defer close(m.ended)
-		// The client sees the end of the connection, and why.
+		// The error needs no report: the client sees the connection end, and why.
 		_ = m.agent.ServeConn(context.Background(), theirs)
 	}()
 	return ours, nil

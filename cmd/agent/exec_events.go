@@ -12,11 +12,10 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// copyOutput writes the command's output until all of it has ended, or until
-// the command has exited and what it left in the background is silent: that
-// may hold the output open for as long as it likes. What the command itself
-// wrote has all come before (rpc.md 4.6), and a server that is late with it is not
-// silent.
+// copyOutput writes the command's output until all of it has ended. Processes that
+// the command has left in the background may hold it open for ever, so once the
+// command has exited it also returns when they are silent. Nothing of the command
+// itself is lost by that: all that it wrote comes before its exit (rpc.md 4.6).
 func (e *execution) copyOutput(ctx context.Context) (code int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -31,7 +30,7 @@ func (e *execution) copyOutput(ctx context.Context) (code int, err error) {
 		switch event.Kind {
 		case client.Output:
 			if silence != nil {
-				silence.Stop() // it is us who may be slow now
+				silence.Stop() // our own writing may be slow, and does not count
 			}
 			if err := e.write(event); err != nil {
 				return 0, err
@@ -59,7 +58,7 @@ func (e *execution) write(event client.Event) error {
 	_, err := f.Write(event.Data)
 	switch {
 	case errors.Is(err, syscall.EPIPE):
-		return signalError{syscall.SIGPIPE} // as the command itself would have ended
+		return signalError{syscall.SIGPIPE} // without an agent it would have ended the command
 	case err != nil:
 		return fmt.Errorf("writing to %s: %w", name, err)
 	}

@@ -81,8 +81,8 @@ func parseOne(args []string) (flags any) {
 	return flags
 }
 
-// newFlags returns what a command's flags are filled in to; nil for one that no line
-// is plain for.
+// newFlags returns empty flags for a command. It is nil for completion, of which no
+// line is plain, and for what is no command.
 func newFlags(command string) any {
 	switch command {
 	case "exec-server":
@@ -127,7 +127,9 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 	return parser, nil
 }
 
-// serverFlags are those of the reference (rpc.md 1) and our own.
+// serverFlags are the flags of the reference (rpc.md 1) and our own. The tags repeat
+// the defaults of other packages as text, and TestDefaultsInTags compares them: from
+// variables the parser would put them together anew for each text of each flag.
 type serverFlags struct {
 	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT (port 0 takes a free one), or stdio. The bound URL is printed as one line. Default: ws://127.0.0.1:0."`
 	AllowUnauthenticated bool    `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth."`
@@ -217,8 +219,8 @@ func (f *authFlags) auth() transport.AuthOptions {
 	}
 }
 
-// refuse refuses these flags where nothing is listened to. Who gave half of
-// them hears of that first.
+// refuse refuses these flags for a server that does not listen. If they do not fit
+// each other, that is what it says first.
 func (f *authFlags) refuse() error {
 	if _, err := f.auth().Authenticator(); err != nil {
 		return err
@@ -249,7 +251,8 @@ type execFlags struct {
 	Env     []string `short:"e" sep:"none" env:"AGENT_ENV" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
 	Dir     string   `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: this one; elsewhere the agent's."`
 
-	// Not that of the server: its variable may be set where a command of its calls this.
+	// The server's flag has another variable: a command that calls exec may
+	// have inherited that one.
 	LogLevel string `default:"" enum:",debug,info,warn,error" env:"AGENT_EXEC_LOG_LEVEL" placeholder:"LEVEL" help:"What to log on standard error, between what the command writes there: debug, info, warn or error. Default: nothing."`
 
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
@@ -359,7 +362,8 @@ func (*doctorFlags) Help() string {
 Exit codes: 0 when everything can be enforced, 1 when something cannot, 2 for a wrong command line.`
 }
 
-// versionFlag is --version. Like --help it takes effect before anything else.
+// versionFlag is --version. It takes effect before the rest of the line is looked
+// at, as --help does.
 type versionFlag bool
 
 // BeforeReset is called by the parser.

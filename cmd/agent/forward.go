@@ -21,7 +21,7 @@ type forwardFlags struct {
 	Connect string `required:"" env:"AGENT_CONNECT" placeholder:"URL" help:"The exec-server: ws://HOST:PORT, or wss."`
 	healthFlags
 	remoteFlags
-	authFlags // refused, see newParser
+	authFlags // taken only to be refused, and hidden by newParser
 	logFlags
 }
 
@@ -83,9 +83,10 @@ func forward(sys system, flags *forwardFlags, signals <-chan os.Signal) (receive
 	}
 }
 
-// maxForwards is how many connections there may be to the exec-server, opening
-// ones included. A harness may give up its stream while the exec-server does not
-// answer, and open the next one at once.
+// maxForwards is how many connections to the exec-server there are at most, with
+// those that are being opened. Without a bound a harness could make any number of
+// them while the exec-server does not answer: it gives up its stream and opens the
+// next one.
 const maxForwards = 128
 
 // forwarder passes connections on to an exec-server.

@@ -17,7 +17,7 @@ import (
 const (
 	healthPatience  = 5 * time.Second // for one request
 	maxHealthHeader = 4 << 10         // bytes
-	// maxProbes is how many may be asked at once; one more waits.
+	// maxProbes is how many probes are answered at once; one more waits.
 	maxProbes = 16
 )
 
@@ -26,7 +26,8 @@ type healthFlags struct {
 	HealthListen string `env:"AGENT_HEALTH_LISTEN" placeholder:"HOST:PORT" help:"Answer GET /healthz with 200, and GET /readyz with 200 while clients can come, else 503. Nothing else can be asked there."`
 }
 
-// health answers the probes of who runs the server. The nil one answers none.
+// health answers the probes of whatever runs the server, such as Kubernetes. The
+// nil one answers none.
 type health struct {
 	server  *http.Server
 	address netip.AddrPort
@@ -58,21 +59,23 @@ func listenHealth(address string, log *slog.Logger) (*health, error) {
 	h.server.SetKeepAlivesEnabled(false)
 	probes := &bounded{Listener: listener, seats: make(chan struct{}, maxProbes), done: make(chan struct{})}
 	h.running.Go(func() {
-		// It is closed, or nobody can be told but by the answers that stay away.
+		// It ends when it is closed. If it fails otherwise, probes find out by
+		// getting no answers, and nobody else asks.
 		_ = h.server.Serve(probes)
 	})
 	log.Info("answering probes", "address", listener.Addr().String())
 	return h, nil
 }
 
-// follow lets ready say whether clients can come.
+// follow has ready say from now on whether clients can come.
 func (h *health) follow(ready func() bool) {
 	if h != nil {
 		h.ready.Store(&ready)
 	}
 }
 
-// listening is where it does. Nobody becomes a client of the agent there.
+// listening returns the address of the probes. The agent takes it for one where
+// nobody becomes a client without authentication, since nobody does at all.
 func (h *health) listening() []agent.Listening {
 	if h == nil {
 		return nil
@@ -102,7 +105,7 @@ func (h *health) Close() {
 	h.running.Wait()
 }
 
-// bounded is a listener with so many connections at once.
+// bounded is a listener that has at most so many connections open at once.
 type bounded struct {
 	net.Listener
 	seats chan struct{}

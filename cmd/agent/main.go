@@ -15,7 +15,8 @@ import (
 	"github.com/execagent/execagent/procs"
 )
 
-// Exit codes; those of the command in exec are its own (see exec.go).
+// Exit codes of the agent itself. exec and sandbox end with the code of their
+// command, and have more codes of their own.
 const (
 	exitOK      = 0
 	exitFailure = 1 // starting up or serving
@@ -29,7 +30,8 @@ func main() {
 	if err := procs.CloseOnExec(); err != nil {
 		complain(os.Stderr, fmt.Errorf("commands inherit the descriptors of this process: %w", err))
 	}
-	// The parser of the command line has yet to read that one, which is no key.
+	// Commands do not get exitOnStdinClose, but it is no key, and the flags are
+	// still to be read from it.
 	environ, keys, err := secretenv.Take(procs.Denied, exitOnStdinClose)
 	if err != nil {
 		// Nothing leaks by this alone, and a command must not fail for it.
@@ -104,22 +106,22 @@ func run(sys system) int {
 	panic(fmt.Sprintf("a command with the flags %T, which nothing runs", flags))
 }
 
-// complain writes one line about what went wrong. All of them start with the
-// name of the program; none holds a secret.
+// complain writes one line about what went wrong: the name of the program, and
+// what. No line holds a secret.
 func complain(w io.Writer, what any) {
-	// Where this cannot be written there is nowhere to say so.
+	// If standard error cannot be written to, nothing else can say so.
 	_, _ = fmt.Fprintf(w, "agent: %v\n", what)
 }
 
-// fail complains and is the exit code.
+// fail complains, and returns the exit code for that.
 func (s system) fail(err error) int {
 	complain(s.stderr, err)
 	return exitFailure
 }
 
-// newGuard is what kills the commands of an agent that was itself killed, and
-// what reaps orphans beside it: nil, unless this process is PID 1. The caller
-// closes the guard, then the reaper.
+// newGuard returns what kills the commands of an agent that was itself killed.
+// As PID 1 an agent is also the parent of all orphans: then there is a reaper,
+// which is nil otherwise. The caller closes the guard, then the reaper.
 func newGuard() (*procs.Guard, *procs.Reaper) {
 	guard := &procs.Guard{Path: "/proc/self/exe", Argv: []string{os.Args[0], helper.GuardArg}}
 	if os.Getpid() == 1 {

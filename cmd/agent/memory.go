@@ -11,9 +11,9 @@ import (
 )
 
 // limitMemory has the garbage collector keep this process within three quarters
-// of what its control group or the machine has, unless GOMEMLIMIT says what it
-// may take. The rest is for the commands. It is set by a call and not
-// in the environment, which they may inherit.
+// of the memory of its control group or of the machine, unless GOMEMLIMIT sets
+// another limit. The last quarter is for the commands. The limit is set by a call
+// and not by the variable, which commands would inherit.
 func limitMemory(environ []string) {
 	if !slices.ContainsFunc(environ, func(v string) bool { return strings.HasPrefix(v, "GOMEMLIMIT=") }) {
 		debug.SetMemoryLimit(procs.MemoryLimit() / 4 * 3)
@@ -34,13 +34,13 @@ const (
 	ownMemory = 96 << 20
 	// maxMessages is for large messages of all connections together.
 	maxMessages = 128 << 20
-	// least is what each gets where there is next to nothing; a reserve of streams
-	// gets a quarter, as each stream has a part of its own.
+	// least is what each part gets on a machine with next to no memory. A reserve
+	// of streams gets a quarter of that, since each stream has room of its own.
 	least = 4 << 20
 )
 
-// planMemory divides what the limit of the garbage collector leaves. Where there
-// is plenty each gets its usual bound.
+// planMemory divides the memory below the limit of the garbage collector. On a
+// machine with plenty of it each part has its usual bound.
 func planMemory() memory { return divide(debug.SetMemoryLimit(-1)) }
 
 func divide(limit int64) memory {

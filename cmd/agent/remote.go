@@ -17,7 +17,7 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// errStdinClosed is an orderly end.
+// errStdinClosed ends an executor in order, with exit code 0.
 var errStdinClosed = errors.New("standard input has ended")
 
 // remote is the life of an executor behind a registry, be it an agent or a
@@ -52,9 +52,10 @@ func newRemote(sys system, flags *remoteFlags, listening *authFlags, logger *slo
 	return &remote{flags: flags, signIn: s, stdin: sys.stdin, logger: logger}, nil
 }
 
-// run signs in, registers and lets serve have the link, which probes are told of,
-// until ctx ends (nil), standard input ends where that is the end (nil), the
-// registry refuses the executor, or its credentials are void.
+// run signs in, registers and gives the link to serve; probes follow the link. It
+// returns nil when ctx ends, or standard input where the flags make that the end. It
+// returns an error when the registry refuses the executor, or its credentials are
+// void.
 func (r *remote) run(ctx context.Context, probes *health, serve func(context.Context, rpc.Listener) error) error {
 	err := r.work(ctx, probes, serve)
 	if ctx.Err() != nil || errors.Is(err, errStdinClosed) {
@@ -99,9 +100,9 @@ func (r *remote) work(ctx context.Context, probes *health, serve func(context.Co
 	return group.Wait()
 }
 
-// watchInput returns when what comes on standard input, or its end, is the end.
-// With rotating credentials it always is, as in the reference: nobody is left
-// who could renew them.
+// watchInput returns when standard input ends the executor. With rotating
+// credentials its end always does, as in the reference: nobody is left who could
+// renew them. Otherwise that takes --exit-on-stdin-close.
 func (r *remote) watchInput(ctx context.Context, source auth.TokenSource) error {
 	var ended <-chan struct{}
 	rotating, ok := source.(*auth.Credentials)
@@ -129,7 +130,7 @@ func endOf(input io.Reader) <-chan struct{} {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		// How the input ended says nothing that its end does not.
+		// An error ends the input as well as its end does.
 		_, _ = io.Copy(io.Discard, input)
 	}()
 	return closed

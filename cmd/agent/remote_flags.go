@@ -56,8 +56,9 @@ func (f *remoteFlags) usage() error {
 	return nil
 }
 
-// given is a flag that has no meaning without --remote. The environment id and
-// the name are ignored then (remote.md 2).
+// given returns a flag that was given and has no meaning without --remote, or "".
+// The environment id and the name are ignored then, as in the reference
+// (remote.md 2).
 func (f *remoteFlags) given() string {
 	if sources := f.sources(); len(sources) > 0 {
 		return sources[0]
@@ -113,5 +114,5 @@ func (f *remoteFlags) configuration() error {
 	return nil
 }
 
-// environmentID is what was given, without blanks around it.
+// environmentID is the id that was given, without the blanks around it.
 func (f *remoteFlags) environmentID() string { return strings.TrimSpace(*f.EnvironmentID) }

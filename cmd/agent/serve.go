@@ -26,13 +26,13 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// shutdownPatience is how long connections may take to end after a signal.
-// Whatever holds them up, the processes are then killed all the same.
+// shutdownPatience is how long connections may take to end after a signal. After
+// that the processes are killed, whatever holds the connections up.
 const shutdownPatience = time.Second
 
-// gcPercent is for a heap that is mostly small: what is large, messages and
-// output, is pooled. It halves what an agent keeps after a burst, and costs
-// little since little is allocated.
+// gcPercent is half of Go's own value: after a burst an agent then keeps half as
+// much memory. Collecting more often costs little here, since messages and output,
+// which are large, are pooled and not allocated anew.
 const gcPercent = 50
 
 // runServer serves until a signal or the end of standard input.
@@ -64,9 +64,10 @@ func untilSignal(sys system, server func(<-chan os.Signal) (os.Signal, error)) i
 	return exitOK
 }
 
-// hideMemory keeps what this process holds from others of its user that have no
-// capability for it, such as confined commands in a container that shares its
-// processes with them; and out of core files.
+// hideMemory keeps other processes of the same user from reading the memory of
+// this one, for example a confined command in a container that sees the agent's
+// processes. Only a capability overrides that. It also keeps the memory out of core
+// files.
 func hideMemory() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("the memory of this process can be read by others of its user: %w", err)
@@ -135,9 +136,9 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received o
 	return received, errors.Join(err, serving.agent.Close(), guard.Close())
 }
 
-// cgroups is where confined commands get a control group each. Where none is
-// delegated the end of a namespace does what is needed, but the limits that were
-// asked for cannot be had.
+// cgroups returns what makes a control group for each confined command. It is nil
+// on a host that delegates none: there the end of its namespace kills what a command
+// has left. But nothing else could hold limits, so with limits that is an error.
 func (f *serverFlags) cgroups(log *slog.Logger) (*procs.Cgroups, error) {
 	limits := procs.CgroupLimits{PIDs: f.CgroupPIDs, MemoryMax: f.CgroupMemory, CPUMax: f.CgroupCPU}
 	cgroups, err := procs.NewCgroups(limits)
@@ -201,8 +202,8 @@ func (s *server) secrets() []string {
 		paths = append(paths, s.remote.signIn.secrets(s.remote.flags)...)
 	}
 	for i, path := range paths {
-		// A sandbox knows absolute paths only. Without a working directory
-		// confined commands are refused, which says so.
+		// A sandbox knows absolute paths only. If there is no working directory
+		// the path stays as it is, and confined commands are refused because of it.
 		if absolute, err := filepath.Abs(path); err == nil {
 			paths[i] = absolute
 		}
@@ -210,7 +211,7 @@ func (s *server) secrets() []string {
 	return paths
 }
 
-// serving is an agent at work; done gets how it ended.
+// serving is an agent at work. Its error, or nil, comes on done when it has ended.
 type serving struct {
 	agent *agent.Agent
 	done  <-chan error
@@ -240,7 +241,8 @@ func (s *server) beginStdio(ctx context.Context, cfg agent.Config) (*serving, er
 		return nil, errors.New("--ws-auth has no meaning with --listen stdio")
 	}
 	conn := transport.Stdio(s.sys.stdin, s.sys.stdout, s.budget)
-	// Only now: the connection may have made the input non-blocking.
+	// The duplicate is made after the connection, which may have made the input
+	// non-blocking.
 	rest, err := duplicate(s.sys.stdin)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -282,7 +284,7 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 	a := agent.New(cfg)
 	go func() { done <- a.Serve(ctx, listener) }()
 	s.health.follow(func() bool { return ctx.Err() == nil })
-	// Clients that wait for the line may connect at once.
+	// The line comes last: whoever waits for it may connect at once.
 	if _, err := fmt.Fprintln(s.sys.stdout, listener.URL()); err != nil {
 		return nil, errors.Join(fmt.Errorf("printing the URL: %w", err), listener.Close())
 	}
@@ -300,11 +302,11 @@ func warnOfClients(log *slog.Logger, address netip.AddrPort, url string) {
 }
 
 // outliveStdin returns at the end of standard input. A breach of the protocol
-// ends the connection earlier than that, but not the program (rpc.md 1.4); a
-// line that is too long does.
+// ends the connection before that, and the program goes on until the input ends
+// (rpc.md 1.4). Only a line that is too long ends both at once.
 func outliveStdin(err error, stdin io.Reader) {
 	if !errors.Is(err, transport.ErrTooLarge) {
-		// How the input ended says nothing that its end does not.
+		// An error ends the input as well as its end does.
 		_, _ = io.Copy(io.Discard, stdin)
 	}
 }

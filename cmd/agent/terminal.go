@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is one of the standard files that is a terminal, nil if there is
-// none.
+// terminal is a standard file that is a terminal. Methods of the nil one, which
+// stands for another kind of file, do nothing.
 type terminal struct {
 	fd    int
 	saved *unix.Termios // before raw
@@ -59,7 +59,7 @@ func (t *terminal) raw() error {
 	raw.Cflag &^= unix.CSIZE | unix.PARENB
 	raw.Cflag |= unix.CS8
 	raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
-	// TCSETSW: output under way still goes out as it was meant.
+	// TCSETSW waits for the output under way, which was written for the old mode.
 	if err := unix.IoctlSetTermios(t.fd, unix.TCSETSW, &raw); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (t *terminal) restore() {
 	if t == nil || t.saved == nil {
 		return
 	}
-	// A terminal that is gone needs nothing.
+	// An error means that the terminal is gone, and then there is nothing to restore.
 	_ = unix.IoctlSetTermios(t.fd, unix.TCSETSW, t.saved)
 	t.saved = nil
 }

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// version is that of the release.
+	// version is the version of the release.
 	version = "0.1.0"
 	// compatible is the version of the protocol's reference; clients gate
 	// features on it.
