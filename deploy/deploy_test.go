@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifest is what the tests look at. Unknown members are kept out of it, not
-// refused: Kubernetes knows them.
+// manifest has the members that the tests look at. Others are passed over:
+// Kubernetes knows more of them than the tests.
 type manifest struct {
 	Kind string
 	Spec struct {

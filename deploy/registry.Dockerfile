@@ -1,7 +1,7 @@
-# The registry alone, as the agent's Dockerfile has it: make image.
+# The registry alone: one static binary, nothing is pulled to build it. make image builds it.
 #
-# Its state is in /data, unless it is in a NATS cluster: give it a volume, which begins with the owner of the folder in the image. A folder of
-# the host has to belong to the user below.
+# Its state is in /data, unless it is in a NATS cluster, so /data has to be a volume. A new volume gets the owner of the
+# folder in the image. A folder of the host does not: it has to belong to the user below.
 FROM scratch AS parts
 WORKDIR /data
 COPY bin/registry /registry

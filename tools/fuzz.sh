@@ -1,6 +1,6 @@
 #!/bin/sh
-# fuzz.sh DURATION [PACKAGES]: run every fuzz target of the module for that long, one after the other, also after one has failed, and say at
-# the end how many there were.
+# fuzz.sh DURATION [PACKAGES]: run every fuzz target of the module for that long, one after the other. A target that fails
+# does not keep the others from running. At the end it says how many there were.
 set -eu
 duration=$1
 shift
@@ -15,7 +15,7 @@ for package in $packages; do
 	for target in $(printf '%s\n' "$names" | grep '^Fuzz' || true); do
 		echo "fuzz: $package $target"
 		targets=$((targets + 1))
-		# Making one long input shorter would take a minute otherwise, in which nothing new is tried.
+		# Without the limit, go test takes a minute to shorten one long input, and tries nothing new meanwhile.
 		$go test -run '^$' -fuzz "^$target\$" -fuzztime "$duration" -fuzzminimizetime 2s "$package" || failed="$failed $package:$target"
 	done
 done

@@ -25,11 +25,11 @@ const (
 	demoEnvironment = "demo"
 	demoCommand     = `echo "hello from $(uname -n), as user $(id -u)"`
 
-	// demoPatience bounds all of it; it takes about a second.
+	// demoPatience bounds the whole demonstration, which takes about a second.
 	demoPatience = 30 * time.Second
 	// stopPatience is how long the agent may take to end.
 	stopPatience = 5 * time.Second
-	// maxLogLine is in bytes.
+	// maxLogLine is how long a line of the agent's log may be, in bytes.
 	maxLogLine = 64 << 10
 )
 
@@ -50,7 +50,7 @@ type demo struct {
 	err   error // the first one of writing
 }
 
-// runDemo shows remote mode until it is shown or ctx ends.
+// runDemo shows remote mode, step by step. The end of ctx ends it early.
 func runDemo(ctx context.Context, out io.Writer, flags *demoFlags) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, demoPatience)
 	defer cancel()
@@ -82,7 +82,7 @@ func (d *demo) step(format string, args ...any) {
 	d.print(fmt.Sprintf("%2d  "+format, append([]any{d.steps}, args...)...))
 }
 
-// detail belongs to the step before it.
+// detail prints a line that belongs to the step before it.
 func (d *demo) detail(line string) { d.print("      " + line) }
 
 func (d *demo) print(line string) {
@@ -139,7 +139,7 @@ func (d *demo) run(ctx context.Context, dir string) (err error) {
 	return d.explain(rendezvous.look(), output)
 }
 
-// createKey makes a key and tells all of it but the key.
+// createKey makes a key, and prints its id and role but not the key itself.
 func (d *demo) createKey(ctx context.Context, st *store.Store, role string) (string, error) {
 	text, key, err := st.CreateKey(ctx, store.Key{Label: "demo", Role: role, Environments: demoEnvironment})
 	if err != nil {
@@ -177,7 +177,8 @@ func (d *demo) startAgent(ctx context.Context, url, key string) (*demoAgent, err
 		return nil, fmt.Errorf("starting the agent: %w", err)
 	}
 	d.step("started: CODEX_API_KEY=... agent %s", strings.Join(args, " "))
-	// Room for all that an agent says here; what nobody waits for is dropped.
+	// There is room for all that an agent says here. A line that finds none is
+	// dropped, or the agent would wait for somebody to read its log.
 	lines := make(chan demoLine, 64)
 	a.log = lines
 	go func() {
@@ -187,7 +188,7 @@ func (d *demo) startAgent(ctx context.Context, url, key string) (*demoAgent, err
 		for scanner.Scan() {
 			var line demoLine
 			if json.Unmarshal(scanner.Bytes(), &line) != nil {
-				line.Message = scanner.Text() // the last words of one that fails
+				line.Message = scanner.Text() // an agent that fails ends with a line of plain text
 			}
 			select {
 			case lines <- line:
@@ -224,7 +225,7 @@ func (d *demo) watch(ctx context.Context, a *demoAgent) error {
 func (a *demoAgent) stop() error {
 	_ = a.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	for range a.log {
-		// Wait closes the pipe that the rest comes from.
+		// The log is read to its end first: Wait closes the pipe that it comes from.
 	}
 	if err := a.cmd.Wait(); err != nil {
 		return fmt.Errorf("ending the agent: %w", err)
@@ -247,7 +248,7 @@ func (d *demo) command(ctx context.Context, url, key string) (string, error) {
 	return stdout.String(), nil
 }
 
-// explain tells what the rendezvous has seen of it.
+// explain prints what the rendezvous has seen of the command and its output.
 func (d *demo) explain(s seen, output string) error {
 	if len(s.handshakes) != 2 || len(s.record) == 0 {
 		return fmt.Errorf("the rendezvous has seen %d handshake messages and records of %d bytes", len(s.handshakes), len(s.record))
@@ -269,7 +270,8 @@ func (d *demo) explain(s seen, output string) error {
 	return nil
 }
 
-// demoEnviron is the environment of a child: what commands need, and its key.
+// demoEnviron is the environment of a child: the variables that commands need, and
+// the child's key.
 func demoEnviron(key string) []string {
 	environ := []string{key}
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG"} {
@@ -280,7 +282,7 @@ func demoEnviron(key string) []string {
 	return environ
 }
 
-// thousands writes a number for people.
+// thousands writes a number with a comma between thousands.
 func thousands(n int) string {
 	text := strconv.Itoa(n)
 	for i := len(text) - 3; i > 0; i -= 3 {

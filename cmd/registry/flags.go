@@ -77,9 +77,9 @@ func newParser(sys system) (*kong.Kong, *commandLine, error) {
 	return parser, &grammar, err
 }
 
-// defaultData is where the state is unless flags say otherwise, or "" where that
-// would depend on the working directory: keys that were made in one would not
-// hold in another.
+// defaultData is the folder of the state unless flags name another. It is "" if it
+// would be relative: a key that was made in one working directory would not hold in
+// another.
 func defaultData(sys system) string {
 	state := sys.state
 	if state == "" && filepath.IsAbs(sys.home) {
@@ -91,7 +91,7 @@ func defaultData(sys system) string {
 	return filepath.Join(state, "execagent-registry")
 }
 
-// storeFlags say where the state is.
+// storeFlags say where the state of a registry is kept.
 type storeFlags struct {
 	Data         string `default:"${data}" env:"REGISTRY_DATA" type:"path" group:"store" placeholder:"DIR" help:"Folder for an embedded NATS server. Not used with --nats-url. Default: ${data_help}."`
 	NATSURL      string `env:"REGISTRY_NATS_URL" name:"nats-url" group:"store" placeholder:"URL" help:"NATS cluster with JetStream, 2.11 or newer; several servers are separated by commas."`
@@ -99,7 +99,8 @@ type storeFlags struct {
 	NATSReplicas int    `env:"REGISTRY_NATS_REPLICAS" name:"nats-replicas" group:"store" placeholder:"N" help:"In how many servers of the cluster everything is, 1 to 5. Default: as it is, 1 at first."`
 }
 
-// check is for Validate of those who embed it, which the parser would not call.
+// check is called by Validate of each command that embeds these flags. The parser
+// would not call a Validate of theirs, since the command's hides it.
 func (f *storeFlags) check() error {
 	switch {
 	case f.NATSURL == "" && f.NATSCreds != "":

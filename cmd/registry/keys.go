@@ -13,7 +13,7 @@ import (
 	"github.com/execagent/execagent/registry/store"
 )
 
-// limitFlags are limits of one principal's own.
+// limitFlags are limits for one principal, in the place of the server's.
 type limitFlags struct {
 	Requests     float64 `group:"limits" placeholder:"N" help:"API requests per second. Default: that of the server, as for the others."`
 	RequestBurst int     `group:"limits" placeholder:"N" help:"API requests at once."`
@@ -53,7 +53,8 @@ func (f *keysCreateFlags) Validate() error {
 	return f.check()
 }
 
-// parseExpiry is zero for no text.
+// parseExpiry returns when a key expires, of a time, a date or a duration from now.
+// An empty text is the zero time, which means never.
 func parseExpiry(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -90,7 +91,7 @@ func (f *keysCreateFlags) run(sys system) error {
 			return err
 		}
 		if _, err := fmt.Fprintln(sys.stdout, text); err != nil {
-			// Nobody has it, so nobody should be able to use it.
+			// Nobody has seen the key, so nobody will revoke it later.
 			_, revokeErr := st.RevokeKey(ctx, key.ID)
 			return errors.Join(fmt.Errorf("printing the key: %w", err), revokeErr)
 		}
@@ -160,7 +161,7 @@ func printJSON[T any](w io.Writer, list []T) error {
 	return e.Encode(list)
 }
 
-// printTable prints n rows under a heading, all separated by tabs.
+// printTable prints n rows under a heading, in columns.
 func printTable(w io.Writer, heading string, n int, row func(i int) []any) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if _, err := fmt.Fprintln(t, heading); err != nil {
@@ -183,7 +184,8 @@ func printTable(w io.Writer, heading string, n int, row func(i int) []any) error
 	return t.Flush()
 }
 
-// printable keeps a label from moving what is printed around it.
+// printable quotes a label with control characters, which would move or hide what
+// is printed around it.
 func printable(text string) string {
 	for _, r := range text {
 		if r < ' ' || r == 0x7f {

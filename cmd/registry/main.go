@@ -23,7 +23,7 @@ const (
 )
 
 func main() {
-	// A log whose reader has gone must not end the registry.
+	// Unless the signal is caught, a log whose reader has gone ends the registry.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -87,20 +87,20 @@ func run(sys system) int {
 	return exitOK
 }
 
-// complain writes one line about what went wrong. All of them start with the
-// name of the program; none holds a secret.
+// complain writes one line about what went wrong: the name of the program, and
+// what. No line holds a secret.
 func (s system) complain(what any) {
-	// Where this cannot be written there is nowhere to say so.
+	// If standard error cannot be written to, nothing else can say so.
 	_, _ = fmt.Fprintf(s.stderr, "registry: %v\n", what)
 }
 
-// fail complains and is the exit code.
+// fail complains, and returns the exit code for that.
 func (s system) fail(err error) int {
 	s.complain(err)
 	return exitFailure
 }
 
-// context ends with the first signal.
+// context returns a context that the first signal ends.
 func (s system) context() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	go func() {
@@ -113,8 +113,8 @@ func (s system) context() (context.Context, context.CancelFunc) {
 	return ctx, func() { cancel(nil) }
 }
 
-// withStore opens the store beside a registry that may be running, for one
-// command.
+// withStore opens the store, has do work on it and closes it. A registry may be
+// running on the same store.
 func (f *storeFlags) withStore(sys system, do func(context.Context, *store.Store) error) (err error) {
 	if err := secretfile.Exposed(f.NATSCreds); err != nil {
 		sys.complain(err)

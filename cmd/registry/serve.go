@@ -19,15 +19,17 @@ import (
 )
 
 const (
-	// startTimeout is for the store and what the server does there at first.
+	// startTimeout bounds the opening of the store and what the server reads and
+	// writes there before it serves.
 	startTimeout = 90 * time.Second
-	// lonelyPatience is the longest drain of a server whose store is its own:
-	// there is nobody to move to.
+	// lonelyPatience is the longest drain of a server with an embedded store. It is
+	// the only one, so its websockets have no other server to move to.
 	lonelyPatience = time.Second
-	// gcPercent is for a heap of thousands of idle websockets, where garbage is rare
-	// and what it takes counts.
+	// gcPercent is half of Go's own value. With thousands of idle websockets there is
+	// little garbage, so collecting more often is cheap and keeps the heap small.
 	gcPercent = 50
-	// shutdownPatience is for requests that are being answered at the end.
+	// shutdownPatience is how long requests may take that are being answered when
+	// the drain is over.
 	shutdownPatience = 5 * time.Second
 )
 
@@ -46,7 +48,7 @@ func (f *serveFlags) run(sys system) (err error) {
 	if err != nil {
 		return err
 	}
-	// Once it serves, Shutdown closes it, too.
+	// The server closes it, too, once it serves.
 	defer func() {
 		if closeErr := listener.Close(); !errors.Is(closeErr, net.ErrClosed) {
 			err = errors.Join(err, closeErr)
@@ -75,8 +77,8 @@ func (f *serveFlags) run(sys system) (err error) {
 	return f.serve(sys, server, listener, config, logger)
 }
 
-// listen also makes sure of the certificate, before anybody can connect; config is
-// nil without one.
+// listen reads the certificate before it listens, so that a wrong one is an error and
+// not the experience of the first client. config is nil without a certificate.
 func (f *serveFlags) listen() (listener net.Listener, config *tls.Config, err error) {
 	if f.TLSCert != "" {
 		certificate, err := tls.LoadX509KeyPair(f.TLSCert, f.TLSKey)
@@ -98,7 +100,7 @@ func (f *serveFlags) serve(sys system, server *registry.Server, listener net.Lis
 	if config != nil {
 		scheme = "https"
 	}
-	// Clients that wait for the line may connect at once.
+	// The line comes last: whoever waits for it may connect at once.
 	if _, err := fmt.Fprintf(sys.stdout, "%s://%s\n", scheme, listener.Addr()); err != nil {
 		return errors.Join(fmt.Errorf("printing the URL: %w", err), front.Close(), <-done)
 	}
@@ -119,7 +121,7 @@ func (f *serveFlags) serve(sys system, server *registry.Server, listener net.Lis
 	defer close(stopped)
 	go func() {
 		select {
-		case <-sys.signals: // again: at once
+		case <-sys.signals: // the second one ends the drain
 			cancel()
 		case <-stopped:
 		}

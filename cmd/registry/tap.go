@@ -12,9 +12,9 @@ import (
 // maxTapped is how many bytes of frames a tap keeps.
 const maxTapped = 4 << 20
 
-// tap is a listener that looks at what the websockets it accepts are sent: what
-// a rendezvous sees of the streams it passes on, as each frame goes to one of
-// the two ends. Its methods may be called at once.
+// tap is a listener that keeps what the server sends to the websockets it accepts.
+// The server passes each frame of a stream on to one of its ends, so that is all that
+// a rendezvous sees of the stream. Its methods may be called at once.
 type tap struct {
 	net.Listener
 
@@ -22,7 +22,7 @@ type tap struct {
 	seen seen
 }
 
-// seen is what a tap has looked at.
+// seen is what a tap has kept.
 type seen struct {
 	frames     int
 	bytes      int
@@ -58,7 +58,7 @@ func (c *tapped) Write(p []byte) (int, error) {
 	if !c.websocket {
 		head, rest, ok := bytes.Cut(c.rest, []byte("\r\n\r\n"))
 		if !ok || !bytes.HasPrefix(head, []byte("HTTP/1.1 101")) {
-			c.rest = nil // an answer of the API
+			c.rest = nil // not a frame: an answer of the API
 			return c.Conn.Write(p)
 		}
 		c.websocket, c.rest = true, rest

@@ -1,5 +1,6 @@
-// Command testrun runs go test and says at its end what was left out and how long it took. Nothing of the tests outlives
-// it, whatever ended them: neither processes nor what lies in their temporary folder.
+// Command testrun runs go test, and says at its end which tests were skipped and how
+// long all took. However the tests end, it kills the processes that they have left
+// behind and removes their temporary folder.
 //
 //	testrun go test ./...
 //
@@ -37,12 +38,13 @@ func run(command []string) (status int, err error) {
 	if len(command) < 2 || command[1] != "test" {
 		return 2, errors.New("usage: testrun go test ARGUMENT...")
 	}
-	// What has lost its parent becomes a child of this process.
+	// Processes whose parent has ended become children of this one, which can then
+	// find and end them.
 	const setChildSubreaper = 36 // prctl(2)
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {
 		return 0, fmt.Errorf("becoming a subreaper: %w", errno)
 	}
-	folder, err := os.MkdirTemp("", "t") // short, for the sake of sockets
+	folder, err := os.MkdirTemp("", "t") // short: the path of a socket has 107 bytes
 	if err != nil {
 		return 0, err
 	}
@@ -58,7 +60,8 @@ func run(command []string) (status int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// A signal from the terminal is theirs too; this process has something to do behind them.
+	// A terminal sends its signals to the tests, too. This process outlives them,
+	// because it has to clean up behind them.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 
@@ -89,7 +92,7 @@ func run(command []string) (status int, err error) {
 	return status, nil
 }
 
-// reap waits for the end of a child, and for whatever else comes to this process meanwhile.
+// reap waits for the end of a child. It also reaps the orphans that end meanwhile.
 func reap(child int) (status int, err error) {
 	for {
 		var ws syscall.WaitStatus
@@ -124,7 +127,7 @@ func endChildren() (left []string) {
 				return left
 			}
 			if err == nil && pid > 0 {
-				break // look again: there may be its children
+				break // look again: its children may have become ours
 			}
 		}
 	}
@@ -144,7 +147,7 @@ func children() (pids []int) {
 	return pids
 }
 
-// event is a line of go test -json; see go doc test2json.
+// event is a line that go test -json prints; go doc test2json describes it.
 type event struct {
 	Action  string
 	Package string
@@ -152,7 +155,7 @@ type event struct {
 	Output  string
 }
 
-// test is one that runs; without a name it is the package.
+// test names a test, or without a name its package.
 type test struct{ pkg, name string }
 
 // report prints what go test prints without -v.
@@ -212,7 +215,7 @@ func (r *report) line(line string) {
 	}
 }
 
-// failed prints what the tests of a package have said that have not passed.
+// failed prints the output of those tests of a package that have not passed.
 func (r *report) failed(pkg string) {
 	var tests []test
 	for t := range r.held {
@@ -227,7 +230,8 @@ func (r *report) failed(pkg string) {
 	}
 }
 
-// narrates tells whether a line says only that a test goes on, as go test does with -v.
+// narrates tells whether a line only says that a test begins, waits or goes on, which
+// go test prints with -v alone.
 func narrates(line string) bool {
 	for _, prefix := range []string{"=== RUN ", "=== PAUSE ", "=== CONT ", "=== NAME "} {
 		if strings.HasPrefix(line, prefix) {
@@ -237,7 +241,8 @@ func narrates(line string) bool {
 	return false
 }
 
-// reason is why a test was skipped: what it said last, without the place.
+// reason is why a test was skipped: the last line that it said, without file and line
+// number.
 func reason(said []string) string {
 	for _, line := range slices.Backward(said) {
 		line = strings.TrimSpace(line)
@@ -254,7 +259,7 @@ func reason(said []string) string {
 
 func (r *report) print(lines ...string) {
 	for _, line := range lines {
-		_, _ = io.WriteString(r.out, line) // where this cannot be written there is nowhere to say so
+		_, _ = io.WriteString(r.out, line) // if this cannot be written, nothing else can say so
 	}
 }
 
