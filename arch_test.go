@@ -95,7 +95,8 @@ var rules = map[string]rule{
 	"cmd/agent/doctor":     {[]string{"sandbox", "helper/confine", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
 	"cmd/registry":         {[]string{"registry", "registry/limits", "registry/principal", "registry/store", "relay/frame", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig"}, "main wires everything and owns nothing"},
 	"deploy":               {nil, "tests of the manifests"},
-	"test/relaybench":      {[]string{"protocol", "client", "relay", "relay/noise", "auth"}, "a harness with a clock"},
+	"test/relaybench":      {[]string{"protocol", "client", "relay", "relay/noise", "auth", "test/rig"}, "a harness with a clock"},
+	"test/rig":             {[]string{"relay", "relay/noise", "auth"}, "programs are started and reached; what is tested with them is not known here"},
 	"test/conformance":     {nil, "tests of a real process"},
 	"test/e2e":             {nil, "tests of a real process"},
 	"test/e2e/escape":      {nil, "what runs confined and tries to get out"},
@@ -103,7 +104,7 @@ var rules = map[string]rule{
 }
 
 // forTests are packages that only tests import.
-var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/internal/helpertest", "sandbox/internal/childtest"}
+var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/internal/helpertest", "sandbox/internal/childtest", "test/rig"}
 
 // testOnly are libraries that no product package may import.
 var testOnly = []string{

@@ -1,0 +1,60 @@
+package rig
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+)
+
+// Agent returns the path of the agent, built as it is released, once for all tests of a package.
+func Agent(t T) string {
+	t.Helper()
+	return filepath.Join(built(t), "agent")
+}
+
+// Registry returns the path of the registry, built with the agent.
+func Registry(t T) string {
+	t.Helper()
+	return filepath.Join(built(t), "registry")
+}
+
+func built(t T) string {
+	t.Helper()
+	bin, err := Build()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return bin
+}
+
+// Build builds both programs, once, and returns the folder that they are in.
+var Build = sync.OnceValues(func() (bin string, err error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	if out, err := exec.Command("make", "-C", root, "build").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("make build: %w\n%s", err, out)
+	}
+	return filepath.Join(root, "bin"), nil
+})
+
+// moduleRoot is the folder with go.mod above the working directory, which in a test is the package's.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("there is no go.mod above the working directory")
+		}
+		dir = filepath.Dir(dir)
+	}
+}

@@ -1,0 +1,176 @@
+package rig
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A Program is one that has been started.
+type Program struct {
+	*exec.Cmd
+	Printed *Transcript   // by both outputs
+	ended   chan struct{} // closed when it has
+
+	stdout *Transcript
+	taken  int // bytes of stdout, by Line
+}
+
+// Start starts a program. It is killed at the end of the test, if it has not ended by then, and what it
+// printed is logged if the test has failed. A writer that cmd has for an output gets it as well; a file
+// gets it alone.
+func Start(t T, cmd *exec.Cmd) *Program {
+	t.Helper()
+	p := &Program{Cmd: Leash(cmd), Printed: &Transcript{}, ended: make(chan struct{}), stdout: &Transcript{}}
+	cmd.Stdout = also(cmd.Stdout, p.Printed, p.stdout)
+	cmd.Stderr = also(cmd.Stderr, p.Printed)
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%v", err)
+	}
+	go func() {
+		defer close(p.ended)
+		_ = cmd.Wait() // the state says how
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-p.ended
+		if t.Failed() {
+			t.Logf("%s:\n%s", strings.Join(cmd.Args, " "), p.Printed)
+		}
+	})
+	return p
+}
+
+// also returns a writer to w and to the others, unless w is a file.
+func also(w io.Writer, others ...io.Writer) io.Writer {
+	switch w.(type) {
+	case nil:
+		return io.MultiWriter(others...)
+	case *os.File:
+		return w
+	}
+	return io.MultiWriter(append(others, w)...)
+}
+
+// Leash has a program end with this one, also if that ends before its tests do.
+func Leash(cmd *exec.Cmd) *exec.Cmd {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	return cmd
+}
+
+// Until waits for something that a living program brings about.
+func (p *Program) Until(t T, what string, happened func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(Patience)
+	for !happened() {
+		select {
+		case <-tick.C:
+		case <-p.ended:
+			if happened() { // as its last deed
+				return
+			}
+			t.Fatalf("waiting until %s: %v\n%s", what, p.ProcessState, p.Printed)
+		case <-late:
+			t.Fatalf("waiting until %s: it takes too long\n%s", what, p.Printed)
+		}
+	}
+}
+
+// Says waits until the program has printed a text n times.
+func (p *Program) Says(t T, text string, n int) {
+	t.Helper()
+	p.Until(t, fmt.Sprintf("it says %q", text), func() bool { return strings.Count(p.Printed.String(), text) >= n })
+}
+
+// Line waits for the next line of the program's standard output.
+func (p *Program) Line(t T) string {
+	t.Helper()
+	var line string
+	p.Until(t, "it prints a line", func() (whole bool) {
+		line, _, whole = strings.Cut(p.stdout.String()[p.taken:], "\n")
+		return whole
+	})
+	p.taken += len(line) + 1
+	return line
+}
+
+// Exit waits for the program's end and returns its exit code, -1 after a signal.
+func (p *Program) Exit(t T) int {
+	t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(Patience):
+		_ = p.Process.Signal(syscall.SIGQUIT) // one of Go's then says what it does
+		select {
+		case <-p.ended:
+		case <-time.After(time.Second):
+		}
+		t.Fatalf("it does not end\n%s", p.Printed)
+	}
+	return p.ProcessState.ExitCode()
+}
+
+// Stop sends SIGTERM, waits for the program's end and returns its exit code.
+func (p *Program) Stop(t T) int {
+	t.Helper()
+	_ = p.Process.Signal(syscall.SIGTERM) // it may have ended, which Exit tells
+	return p.Exit(t)
+}
+
+// Terminate is Stop for a program that has to end orderly.
+func (p *Program) Terminate(t T) {
+	t.Helper()
+	if code := p.Stop(t); code != 0 {
+		t.Errorf("exit code %d after SIGTERM", code)
+	}
+}
+
+// Kill kills the program, which must be running, and waits for its end.
+func (p *Program) Kill(t T) {
+	t.Helper()
+	if err := p.Process.Kill(); err != nil {
+		t.Fatalf("%v", err)
+	}
+	p.Exit(t)
+}
+
+// Gone tells whether the program has ended.
+func (p *Program) Gone() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// A Transcript keeps what programs print. Its zero value is empty.
+type Transcript struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write adds to the transcript; it has no error.
+func (t *Transcript) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.Write(p)
+}
+
+// String returns what was written so far.
+func (t *Transcript) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.String()
+}

@@ -1,0 +1,228 @@
+package rig
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/relay/noise"
+)
+
+// A Site is a registry with one key of each role, and all that its programs have printed. Its user sets
+// what is to be other than NewSite sets it, and then calls CreateKeys and StartRegistry.
+type Site struct {
+	Address  string   // of the registry, or of what stands before it
+	Data     string   // folder of the registry's state; empty where Environ says where that is
+	Environ  []string // variables of the registry
+	Args     []string // further ones of "registry serve"
+	Pattern  string   // of the environments that the keys are for
+	Program  string   // the registry's; empty for that of this tree
+	Executor string   // key
+	Harness  string   // key
+	Registry *Program
+	Log      *Transcript
+}
+
+// NewSite starts a registry for the environments ci-*; args are further ones for it. All of it ends with
+// the test.
+func NewSite(t T, args ...string) *Site {
+	t.Helper()
+	s := &Site{Address: FreeAddress(t), Data: filepath.Join(t.TempDir(), "data"), Args: args, Pattern: "ci-*", Log: &Transcript{}}
+	s.CreateKeys(t)
+	s.StartRegistry(t)
+	return s
+}
+
+// At returns the same site for those who reach its registry by way of an address.
+func (s *Site) At(address string) *Site {
+	there := *s
+	there.Address = address
+	return &there
+}
+
+// URL returns the registry's.
+func (s *Site) URL() string { return "http://" + s.Address }
+
+// CreateKeys creates the keys of the site.
+func (s *Site) CreateKeys(t T) {
+	t.Helper()
+	s.Executor, _ = s.CreateKey(t, "executor")
+	s.Harness, _ = s.CreateKey(t, "harness")
+}
+
+// keyID is how the registry tells the id of a new key.
+var keyID = regexp.MustCompile(`the id of the key is (\S+)`)
+
+// CreateKey creates another key and returns its id too.
+func (s *Site) CreateKey(t T, role string) (key, id string) {
+	t.Helper()
+	cmd := s.registry(t, "keys", "create", "--role", role, "--environment", s.Pattern)
+	var told bytes.Buffer
+	cmd.Stderr = io.MultiWriter(&told, s.Log)
+	out, err := cmd.Output()
+	found := keyID.FindSubmatch(told.Bytes())
+	if err != nil || found == nil {
+		t.Fatalf("creating a key: %v\n%s", err, &told)
+	}
+	return strings.TrimSpace(string(out)), string(found[1])
+}
+
+// Ask runs a command of the registry's program on the state of this one and returns its output.
+func (s *Site) Ask(t T, command ...string) string {
+	t.Helper()
+	cmd := s.registry(t, command...)
+	cmd.Stderr = s.Log
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("registry %s: %v\n%s", strings.Join(command, " "), err, s.Log)
+	}
+	return string(out)
+}
+
+// registry is a command of the registry's program.
+func (s *Site) registry(t T, command ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), s.program(t), append(command, s.state()...)...)
+	cmd.Env = append(os.Environ(), s.Environ...)
+	return cmd
+}
+
+// program is the path of the registry's program.
+func (s *Site) program(t T) string {
+	t.Helper()
+	if s.Program != "" {
+		return s.Program
+	}
+	return Registry(t)
+}
+
+// state is the flag that says where the state is.
+func (s *Site) state() []string {
+	if s.Data == "" {
+		return nil
+	}
+	return []string{"--data", s.Data}
+}
+
+// StartRegistry starts the registry, or again, on the same address and state, and waits until it is ready.
+func (s *Site) StartRegistry(t T) {
+	t.Helper()
+	args := append([]string{"serve", "--listen", s.Address}, s.state()...)
+	s.Registry = s.Start(t, s.program(t), s.Environ, nil, append(args, s.Args...)...)
+	s.Registry.Until(t, "the registry is ready", func() bool { return Status(s.URL()+"/readyz") == http.StatusOK })
+}
+
+// Start starts a program with these variables beside PATH and HOME. What it prints is in the site's log too.
+func (s *Site) Start(t T, path string, environ []string, stdin *os.File, args ...string) *Program {
+	t.Helper()
+	// Not with the test's context: what is killed says nothing of how it would have ended.
+	cmd := exec.Command(path, args...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, environ...)
+	if stdin != nil {
+		cmd.Stdin = stdin
+	}
+	cmd.Stdout, cmd.Stderr = s.Log, s.Log
+	return Start(t, cmd)
+}
+
+// Serve starts an agent as executor of the environment and waits until it is connected.
+func (s *Site) Serve(t T, environment string, args ...string) *Program {
+	t.Helper()
+	args = append([]string{"--remote", s.URL(), "--environment-id", environment}, args...)
+	p := s.Start(t, Agent(t), []string{"CODEX_API_KEY=" + s.Executor}, nil, args...)
+	p.Says(t, "connected to the rendezvous", 1)
+	return p
+}
+
+// Exec returns a command of "agent exec" through the registry, not yet started.
+func (s *Site) Exec(t T, environment string, command ...string) *exec.Cmd {
+	t.Helper()
+	return s.ExecWith(t, environment, nil, command...)
+}
+
+// ExecWith is Exec with further flags.
+func (s *Site) ExecWith(t T, environment string, flags []string, command ...string) *exec.Cmd {
+	t.Helper()
+	args := append([]string{"exec", "--registry", s.URL(), "--environment-id", environment}, flags...)
+	cmd := exec.CommandContext(t.Context(), Agent(t), append(append(args, "--"), command...)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "AGENT_REGISTRY_TOKEN=" + s.Harness}
+	cmd.Stderr = s.Log
+	return cmd
+}
+
+// Run runs a command that must succeed and returns its output.
+func (s *Site) Run(t T, environment string, command ...string) string {
+	t.Helper()
+	out, err := s.Exec(t, environment, command...).Output()
+	if err != nil {
+		t.Fatalf("%q: %v\n%s", command, err, s.Log)
+	}
+	return string(out)
+}
+
+// Dialer returns a harness of the environment, with an identity of its own.
+func (s *Site) Dialer(t T, environment string) *relay.Dialer {
+	t.Helper()
+	identity, err := noise.NewIdentity()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	registry, err := relay.NewRegistry(relay.RegistryConfig{BaseURL: s.URL(), EnvironmentID: environment, Tokens: auth.APIKey(s.Harness)})
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	t.Cleanup(registry.Close)
+	return &relay.Dialer{Registry: registry, Identity: identity}
+}
+
+// FreeAddress returns a local address on which nothing listens at the moment.
+func FreeAddress(t T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// Status returns that of the answer to a GET, 0 without one.
+func Status(url string) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0
+	}
+	response.Body.Close()
+	return response.StatusCode
+}
+
+// Until waits for something that comes about elsewhere.
+func Until(t T, what string, happened func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(Patience)
+	for !happened() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("waiting until %s: it takes too long", what)
+		}
+	}
+}
