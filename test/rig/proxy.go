@@ -27,7 +27,7 @@ type Proxy struct {
 	conns         map[*passage]struct{}
 	websockets    int // so far
 	registrations int
-	refused       int // of the next websockets
+	refused       int            // of the next websockets
 	counted       *passage       // by CutAfter
 	left          int64          // bytes of it
 	strike        func(*passage) // when nothing is left, once

@@ -18,8 +18,8 @@ import (
 	"github.com/execagent/execagent/relay/noise"
 )
 
-// A Site is a registry with one key of each role, and all that its programs have printed. Its user sets
-// what is to be other than NewSite sets it, and then calls CreateKeys and StartRegistry.
+// A Site is a registry with one key of each role, and all that its programs have printed. Open starts it;
+// what its user sets before is left as it is.
 type Site struct {
 	Address  string   // of the registry, or of what stands before it
 	Data     string   // folder of the registry's state; empty where Environ says where that is
@@ -37,10 +37,26 @@ type Site struct {
 // the test.
 func NewSite(t T, args ...string) *Site {
 	t.Helper()
-	s := &Site{Address: FreeAddress(t), Data: filepath.Join(t.TempDir(), "data"), Args: args, Pattern: "ci-*", Log: &Transcript{}}
+	s := &Site{Pattern: "ci-*", Args: args}
+	s.Open(t)
+	return s
+}
+
+// Open chooses an address, a folder and a log where there is none, creates the keys and starts the
+// registry.
+func (s *Site) Open(t T) {
+	t.Helper()
+	if s.Address == "" {
+		s.Address = FreeAddress(t)
+	}
+	if s.Data == "" && s.Environ == nil {
+		s.Data = filepath.Join(t.TempDir(), "data")
+	}
+	if s.Log == nil {
+		s.Log = &Transcript{}
+	}
 	s.CreateKeys(t)
 	s.StartRegistry(t)
-	return s
 }
 
 // At returns the same site for those who reach its registry by way of an address.
