@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestBareRepository: a command cannot make its workspace, or the temporary directory, a repository whose configuration git runs
@@ -65,7 +67,7 @@ func TestBareRepository(t *testing.T) {
 			if err := os.Mkdir(dir+"/sub", 0o755); err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.Command(agentBinary(t), "sandbox", "--workspace", workspace, "--", "sh", "-c", plant, "sh", dir, mark)
+			cmd := exec.Command(rig.Agent(t), "sandbox", "--workspace", workspace, "--", "sh", "-c", plant, "sh", dir, mark)
 			cmd.Env = environ
 			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "planted") {
 				t.Fatalf("%v: %s", err, out)
@@ -103,7 +105,7 @@ func TestPartOfRepository(t *testing.T) {
 	environ := append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
 	start := func(script string) (finish func() string) {
 		t.Helper()
-		cmd := exec.Command(agentBinary(t), "sandbox", "--workspace", dir, "--", "sh", "-c", script+"\necho ready; read -r _ || true", "sh", mark)
+		cmd := exec.Command(rig.Agent(t), "sandbox", "--workspace", dir, "--", "sh", "-c", script+"\necho ready; read -r _ || true", "sh", mark)
 		cmd.Dir, cmd.Env = dir, environ
 		in, err := cmd.StdinPipe()
 		if err != nil {

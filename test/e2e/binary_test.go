@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // What is released is small and starts fast: it is copied into images and started once for each container.
@@ -26,7 +28,7 @@ func TestBinary(t *testing.T) {
 	t.Parallel()
 	path, arch := os.Getenv("E2E_BINARY"), os.Getenv("E2E_BINARY_ARCH")
 	if path == "" {
-		path, arch = agentBinary(t), runtime.GOARCH
+		path, arch = rig.Agent(t), runtime.GOARCH
 	}
 	want, known := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]
 	if !known {
@@ -65,17 +67,9 @@ func TestIdleMemory(t *testing.T) {
 	if answer := a.ask(t, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`); !strings.Contains(answer, "sessionId") {
 		t.Fatal(answer)
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`).FindSubmatch(status)
-	if found == nil {
-		t.Fatalf("no VmRSS in\n%s", status)
-	}
-	resident, err := strconv.Atoi(string(found[1]))
-	if err != nil {
-		t.Fatal(err)
+	resident, ok := rig.Memory(a.Process.Pid, "VmRSS")
+	if !ok {
+		t.Fatal("the agent is gone")
 	}
 	if resident > maxIdle {
 		t.Errorf("%d KiB resident, more than %d", resident, maxIdle)
@@ -157,7 +151,7 @@ func helperMemory(t *testing.T, agent int) int {
 // TestDockerfile: an image is made of what the build leaves, and its context lets that in.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
-	agentBinary(t)
+	rig.Agent(t)
 	context, err := os.ReadFile("../../.dockerignore")
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestSnapshot: a command does not see what is denied to it in a snapshot of its workspace, which whoever owns a subvolume of Btrfs
@@ -51,7 +53,7 @@ func TestSnapshot(t *testing.T) {
 	if err == nil {
 		err = os.Chmod(base, 0o755)
 	}
-	for from, to := range map[string]string{agentBinary(t): "agent", escapeBinary(t): "escape"} {
+	for from, to := range map[string]string{rig.Agent(t): "agent", escapeBinary(t): "escape"} {
 		var program []byte
 		if err == nil {
 			program, err = os.ReadFile(from)

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestReadmeContainer builds the image of README.md on the tests' own base and runs the commands for it, with the flags of the tests
@@ -24,7 +26,7 @@ func TestReadmeContainer(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.ReadFile(agentBinary(t))
+	program, err := os.ReadFile(rig.Agent(t))
 	if err != nil {
 		t.Fatal(err)
 	}

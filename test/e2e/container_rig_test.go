@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestMain removes what the tests of containers share.
@@ -91,7 +93,7 @@ func newContainers(t *testing.T) *containers {
 
 // buildImages builds the images of the Dockerfiles, and the tests' upon the agent's.
 var buildImages = sync.OnceValue(func() error {
-	if _, err := buildOnce(); err != nil {
+	if _, err := rig.Build(); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "ctr")

@@ -205,10 +205,7 @@ const writePolicy = `{"permissions":{"type":"managed","network":"restricted","fi
 // serve runs the agent on stdio in a new container and initializes it.
 func (c *containers) serve(t *testing.T, profile containerProfile) *running {
 	t.Helper()
-	cmd := c.command(t, profile, nil, "/agent", "--listen", "stdio")
-	a := &running{Cmd: cmd}
-	a.Stderr = t.Output()
-	a.connect(t)
+	a := connect(t, c.command(t, profile, nil, "/agent", "--listen", "stdio"))
 	if answer := a.ask(t, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`); !strings.Contains(answer, "sessionId") {
 		t.Fatal(answer)
 	}

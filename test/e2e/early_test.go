@@ -3,24 +3,20 @@ package e2e
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRemoteEarlyCuts: a websocket that is lost while agent exec connects, or before anything was acknowledged, is a
 // delay and nothing else, whosever it is: the command runs once, and all of its input and output comes through.
 func TestRemoteEarlyCuts(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	s.serve(t, "ci-0")
+	s := rig.NewSite(t)
+	s.Serve(t, "ci-0")
 	// The handshake ends at about 8 KB, and the command is started within three more.
 	const most = 14_000
 	// Few at once, however many tests may be: agent exec gives up after ten seconds.
@@ -33,31 +29,30 @@ func TestRemoteEarlyCuts(t *testing.T) {
 		t.Run(fmt.Sprintf("harness after %d", n), func(t *testing.T) {
 			t.Parallel()
 			defer turn()()
-			s.execThroughCut(t, "ci-0", n, nil)
+			execThroughCut(t, s, "ci-0", n, nil)
 		})
 	}
 	for n := int64(300); n < most; n += 800 {
 		t.Run(fmt.Sprintf("executor after %d", n), func(t *testing.T) {
 			t.Parallel()
 			defer turn()()
-			executors := newBalancer(t, []string{s.address})
+			executors := rig.NewProxy(t, s.Address)
 			environment := fmt.Sprintf("ci-%d", n)
-			executor := s.start(t, agentBinary(t), []string{"CODEX_API_KEY=" + s.executor}, nil,
-				"--remote", "http://"+executors.address(), "--environment-id", environment)
-			executor.says(t, "connected to the rendezvous", 1)
-			s.execThroughCut(t, environment, n, executors.cut)
+			s.At(executors.Address()).Serve(t, environment)
+			execThroughCut(t, s, environment, n, executors.Cut)
 		})
 	}
 }
 
-// execThroughCut runs a command while something strikes when the harness's websocket has carried n bytes, see cutter.
-func (s *site) execThroughCut(t *testing.T, environment string, n int64, strike func()) {
+// execThroughCut runs a command whose websocket, the harness's, is cut when it has carried n bytes; or
+// something else is done then.
+func execThroughCut(t *testing.T, s *rig.Site, environment string, n int64, instead func()) {
 	t.Helper()
-	harnesses := newCutter(t, s.address, n, strike)
+	harnesses := rig.NewProxy(t, s.Address)
+	harnesses.CutAfter(n, instead)
 	ran := filepath.Join(t.TempDir(), "ran")
-	cmd := exec.CommandContext(t.Context(), agentBinary(t), "exec", "--registry", "http://"+harnesses.address(),
-		"--environment-id", environment, "-e", "RAN="+ran, "--", "sh", "-c", `echo once >>"$RAN"; seq 2000; cat; exit 7`)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "AGENT_REGISTRY_TOKEN=" + s.harness}
+	cmd := s.At(harnesses.Address()).ExecWith(t, environment, []string{"-e", "RAN=" + ran},
+		"sh", "-c", `echo once >>"$RAN"; seq 2000; cat; exit 7`)
 	cmd.Stdin = strings.NewReader("input\n")
 	var want, stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -78,7 +73,7 @@ func (s *site) execThroughCut(t *testing.T, environment string, n int64, strike 
 	if stderr.Len() > 0 {
 		t.Errorf("agent writes into the command's standard error:\n%s", &stderr)
 	}
-	if !harnesses.struck.Load() {
+	if !harnesses.Struck() {
 		t.Errorf("nothing was cut: the websocket has carried less than %d bytes", n)
 	}
 }
@@ -86,15 +81,15 @@ func (s *site) execThroughCut(t *testing.T, environment string, n int64, strike 
 // TestExecLogs: agent exec says what happens to its connection only when it is asked to.
 func TestExecLogs(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	s.serve(t, "ci-1")
+	s := rig.NewSite(t)
+	s.Serve(t, "ci-1")
 	for level, want := range map[string]string{"": "", "warn": "level=WARN msg=\"connecting is repeated\""} {
 		t.Run("level "+level, func(t *testing.T) {
 			t.Parallel()
-			harnesses := newCutter(t, s.address, 5000, nil) // in the handshake
-			cmd := exec.CommandContext(t.Context(), agentBinary(t), "exec", "--registry", "http://"+harnesses.address(),
-				"--environment-id", "ci-1", "--log-level", level, "--", "sh", "-c", "echo of the command >&2")
-			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "AGENT_REGISTRY_TOKEN=" + s.harness, "AGENT_LOG_LEVEL=debug"}
+			harnesses := rig.NewProxy(t, s.Address)
+			harnesses.CutAfter(5000, nil) // in the handshake
+			cmd := s.At(harnesses.Address()).ExecWith(t, "ci-1", []string{"--log-level", level}, "sh", "-c", "echo of the command >&2")
+			cmd.Env = append(cmd.Env, "AGENT_LOG_LEVEL=debug")
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
 			if err := cmd.Run(); err != nil {
@@ -104,130 +99,9 @@ func TestExecLogs(t *testing.T) {
 			if !found || (log == "") != (want == "") || !strings.Contains(log, want) {
 				t.Errorf("standard error is\n%swant %q before that of the command", &stderr, want)
 			}
-			if strings.Contains(log, s.harness) || strings.Contains(log, "signature") {
+			if strings.Contains(log, s.Harness) || strings.Contains(log, "signature") {
 				t.Errorf("it shows a secret:\n%s", log)
 			}
 		})
-	}
-}
-
-// cutter passes TCP connections on. When so many bytes have passed on the first websocket, both ways counted, it strikes,
-// once: it ends that connection, or does what it was told to.
-type cutter struct {
-	listener net.Listener
-	left     atomic.Int64
-	struck   atomic.Bool
-	strike   func()
-	wg       sync.WaitGroup
-
-	mu    sync.Mutex // guards what follows
-	found bool       // the first websocket
-	open  map[net.Conn]bool
-}
-
-func newCutter(t *testing.T, target string, after int64, strike func()) *cutter {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cutter{listener: l, strike: strike, open: map[net.Conn]bool{}}
-	c.left.Store(after)
-	c.wg.Go(func() {
-		for {
-			from, err := l.Accept()
-			if err != nil {
-				return // closed
-			}
-			c.wg.Go(func() { c.serve(from, target) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		c.mu.Lock()
-		for conn := range c.open {
-			_ = conn.Close()
-		}
-		c.mu.Unlock()
-		c.wg.Wait()
-	})
-	return c
-}
-
-func (c *cutter) address() string { return c.listener.Addr().String() }
-
-func (c *cutter) serve(from net.Conn, target string) {
-	defer from.Close()
-	to, err := net.Dial("tcp", target)
-	if err != nil {
-		return
-	}
-	defer to.Close()
-	c.mu.Lock()
-	c.open[from], c.open[to] = true, true
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.open, from)
-		delete(c.open, to)
-	}()
-	method := make([]byte, len(http.MethodGet))
-	if _, err := io.ReadFull(from, method); err != nil {
-		return
-	}
-	cut := func() {}
-	c.mu.Lock()
-	counted := string(method) == http.MethodGet && !c.found
-	c.found = c.found || counted
-	c.mu.Unlock()
-	if counted {
-		cut = func() {
-			if !c.struck.CompareAndSwap(false, true) {
-				return
-			}
-			if c.strike != nil {
-				c.strike()
-				return
-			}
-			_ = from.Close()
-			_ = to.Close()
-		}
-	}
-	if _, err := to.Write(method); err != nil {
-		return
-	}
-	var back sync.WaitGroup
-	back.Go(func() {
-		c.pass(from, to, counted, cut)
-		_ = from.Close()
-	})
-	c.pass(to, from, counted, cut)
-	_ = to.Close()
-	back.Wait()
-}
-
-// pass copies. What is counted ends at its byte.
-func (c *cutter) pass(to io.Writer, from io.Reader, counted bool, cut func()) {
-	buffer := make([]byte, 4<<10)
-	for {
-		n, err := from.Read(buffer)
-		if err != nil {
-			return
-		}
-		rest := buffer[:n]
-		if counted && !c.struck.Load() {
-			if left := c.left.Add(-int64(n)); left <= 0 {
-				before := max(0, n+int(left))
-				if _, err := to.Write(rest[:before]); err != nil {
-					return
-				}
-				cut()
-				rest = rest[before:]
-			}
-		}
-		if _, err := to.Write(rest); err != nil {
-			return
-		}
 	}
 }

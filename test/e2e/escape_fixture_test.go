@@ -20,6 +20,7 @@ import (
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -76,7 +77,7 @@ func (r *escapeRig) fill(t *testing.T) {
 	if err := os.Symlink(r.out+"/file", r.repo+"/link"); err != nil {
 		t.Fatal(err)
 	}
-	for from, to := range map[string]string{agentBinary(t): "agent", escapeBinary(t): "escape"} {
+	for from, to := range map[string]string{rig.Agent(t): "agent", escapeBinary(t): "escape"} {
 		program, err := os.ReadFile(from)
 		if err != nil {
 			t.Fatal(err)

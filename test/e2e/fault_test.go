@@ -15,11 +15,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/relay"
-	"github.com/execagent/execagent/relay/noise"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const (
@@ -58,25 +56,25 @@ func TestFaults(t *testing.T) {
 		faults []fault
 	}{
 		{"NATS", []fault{
-			{"a server is killed", func(t *testing.T, f *fabric, _ *crew) { f.nats[0].kill(t) }, restartNATS},
-			{"the leader is killed", func(t *testing.T, f *fabric, _ *crew) { f.nats[f.leader(t)].kill(t) }, restartNATS},
+			{"a server is killed", func(t *testing.T, f *fabric, _ *crew) { f.nats[0].Kill(t) }, restartNATS},
+			{"the leader is killed", func(t *testing.T, f *fabric, _ *crew) { f.nats[f.leader(t)].Kill(t) }, restartNATS},
 			{"the leader is killed and the executor is cut", func(t *testing.T, f *fabric, c *crew) {
-				f.nats[f.leader(t)].kill(t)
-				c.executors.cut()
+				f.nats[f.leader(t)].Kill(t)
+				c.executors.Cut()
 			}, restartNATS},
 		}},
 		{"registry", []fault{
-			{"that of the executor is killed", func(t *testing.T, f *fabric, c *crew) { f.registries[c.executors.at()].kill(t) }, restartRegistries},
-			{"that of the harness is killed", func(t *testing.T, f *fabric, c *crew) { f.registries[c.harnesses.at()].kill(t) }, restartRegistries},
-			{"that of the executor drains", func(t *testing.T, f *fabric, c *crew) { f.registries[c.executors.at()].terminate(t) }, restartRegistries},
-			{"that of the harness drains", func(t *testing.T, f *fabric, c *crew) { f.registries[c.harnesses.at()].terminate(t) }, restartRegistries},
+			{"that of the executor is killed", func(t *testing.T, f *fabric, c *crew) { f.registries[c.executors.At()].Registry.Kill(t) }, restartRegistries},
+			{"that of the harness is killed", func(t *testing.T, f *fabric, c *crew) { f.registries[c.harnesses.At()].Registry.Kill(t) }, restartRegistries},
+			{"that of the executor drains", func(t *testing.T, f *fabric, c *crew) { f.registries[c.executors.At()].Registry.Terminate(t) }, restartRegistries},
+			{"that of the harness drains", func(t *testing.T, f *fabric, c *crew) { f.registries[c.harnesses.At()].Registry.Terminate(t) }, restartRegistries},
 		}},
 		{"network", []fault{
-			{"the executor is cut", func(_ *testing.T, _ *fabric, c *crew) { c.executors.cut() }, nil},
-			{"the harness is cut", func(_ *testing.T, _ *fabric, c *crew) { c.harnesses.cut() }, nil},
+			{"the executor is cut", func(_ *testing.T, _ *fabric, c *crew) { c.executors.Cut() }, nil},
+			{"the harness is cut", func(_ *testing.T, _ *fabric, c *crew) { c.harnesses.Cut() }, nil},
 			{"both are cut", func(_ *testing.T, _ *fabric, c *crew) {
-				c.executors.cut()
-				c.harnesses.cut()
+				c.executors.Cut()
+				c.harnesses.Cut()
 			}, nil},
 		}},
 	} {
@@ -120,9 +118,9 @@ func (c *crew) suffer(t *testing.T, f *fabric, tt fault) {
 
 // replaceAgent: with an agent its commands end, and the next one is reached in its place.
 func (c *crew) replaceAgent(t *testing.T) {
-	c.agent.kill(t)
+	c.agent.Kill(t)
 	noneLeft(t, c.mark())
-	again := c.serve(t, c.environment)
+	again := c.Serve(t, c.environment)
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), faultBound)
 	defer cancel()
@@ -135,16 +133,16 @@ func (c *crew) replaceAgent(t *testing.T) {
 		t.Errorf("exit code %d, output %q, %v", code, &out, err)
 	}
 	t.Logf("works %v after the agent is connected", time.Since(began).Round(time.Millisecond))
-	again.terminate(t)
+	again.Terminate(t)
 }
 
-// A crew is an agent and a client of it, each behind its own balancer of the fabric.
+// A crew is an agent and a client of it, each behind a proxy of its own of the registries.
 type crew struct {
-	*site
+	*rig.Site
 	environment string
-	executors   *balancer
-	harnesses   *balancer
-	agent       *program
+	executors   *rig.Proxy
+	harnesses   *rig.Proxy
+	agent       *rig.Program
 	client      *client.Client
 	lines       *flow
 	flood       *flow
@@ -153,9 +151,9 @@ type crew struct {
 // newCrew starts an agent and two commands on it.
 func (f *fabric) newCrew(t *testing.T, environment string) *crew {
 	t.Helper()
-	c := &crew{environment: environment, executors: newBalancer(t, f.backends()), harnesses: newBalancer(t, f.backends())}
-	c.site = &site{address: c.executors.address(), executor: f.executor, harness: f.harness, printed: f.printed}
-	c.agent = c.serve(t, environment)
+	c := &crew{environment: environment, executors: rig.NewProxy(t, f.addresses()...), harnesses: rig.NewProxy(t, f.addresses()...)}
+	c.Site = f.registries[0].At(c.executors.Address())
+	c.agent = c.Serve(t, environment)
 	c.client = c.connect(t)
 	c.lines = c.startFlow(t, "line", `exec 3<> <(:); for ((i = 1; ; i++)); do echo "$i $EPOCHREALTIME"; read -t 0.02 -u 3; done`)
 	c.flood = c.startFlow(t, "flood", "exec seq 1 1000000000000")
@@ -168,18 +166,8 @@ func (c *crew) mark() string { return fmt.Sprintf("%s-%d", c.environment, os.Get
 // connect opens a session that ends with the test.
 func (c *crew) connect(t *testing.T) *client.Client {
 	t.Helper()
-	identity, err := noise.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	registry, err := relay.NewRegistry(relay.RegistryConfig{
-		BaseURL: "http://" + c.harnesses.address(), EnvironmentID: c.environment, Tokens: auth.APIKey(c.harness),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(registry.Close)
-	dialer := &relay.Dialer{Registry: registry, Identity: identity, Logger: slog.New(slog.NewTextHandler(c.printed, nil))}
+	dialer := c.At(c.harnesses.Address()).Dialer(t, c.environment)
+	dialer.Logger = slog.New(slog.NewTextHandler(c.Log, nil))
 	connected, err := client.Connect(t.Context(), client.Config{Dial: dialer.Dial, ConnectTimeout: faultBound})
 	if err != nil {
 		t.Fatal(err)
@@ -191,8 +179,8 @@ func (c *crew) connect(t *testing.T) *client.Client {
 // place has the executor's websocket at one registry and the harness's at the other.
 func (c *crew) place(t *testing.T) {
 	t.Helper()
-	if at := c.executors.at(); at < 0 || at == c.harnesses.at() {
-		c.executors.move(t, 1-c.harnesses.at())
+	if at := c.executors.At(); at < 0 || at == c.harnesses.At() {
+		c.executors.Move(t, 1-c.harnesses.At())
 	}
 }
 

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"net"
@@ -9,12 +8,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -36,28 +35,17 @@ func TestCommandIsNoClient(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.Command(agentBinary(t), append([]string{"--listen", tt.listen, "--state-dir", t.TempDir() + "/state"}, tt.flags...)...)
-			var complaints transcript
+			var complaints rig.Transcript
+			cmd := exec.Command(rig.Agent(t), append([]string{"--listen", tt.listen, "--state-dir", t.TempDir() + "/state"}, tt.flags...)...)
 			cmd.Stderr = &complaints
-			stdout, err := cmd.StdoutPipe()
-			if err == nil {
-				err = cmd.Start()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			agent := rig.Start(t, cmd)
 			t.Cleanup(func() {
-				_ = cmd.Process.Signal(syscall.SIGTERM)
-				_ = cmd.Wait()
+				agent.Stop(t)
 				if said := complaints.String(); !strings.Contains(said, "--ws-auth capability-token") || !strings.Contains(said, tt.who) {
 					t.Errorf("it says %q", said)
 				}
 			})
-			url, err := bufio.NewReader(stdout).ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
-			url = strings.Replace(strings.TrimSpace(url), "0.0.0.0", "127.0.0.1", 1)
+			url := strings.Replace(agent.Line(t), "0.0.0.0", "127.0.0.1", 1)
 			c, err := client.Connect(t.Context(), client.Config{Dial: func(ctx context.Context) (rpc.Conn, error) {
 				return transport.Dial(ctx, url, transport.DialConfig{})
 			}})
@@ -90,7 +78,7 @@ func TestCommandIsNoClient(t *testing.T) {
 			}
 			mark := t.TempDir() + "/ran"
 			for _, host := range []string{"127.0.0.1", "127.9.9.9", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]"} {
-				code, said := run(agentBinary(t), "exec", "--url", "ws://"+host+":"+port, "--", "touch", mark)
+				code, said := run(rig.Agent(t), "exec", "--url", "ws://"+host+":"+port, "--", "touch", mark)
 				if _, err := os.Stat(mark); !errors.Is(err, os.ErrNotExist) {
 					t.Errorf("by way of %s it ran something: %v", host, err)
 				}
@@ -107,7 +95,7 @@ func TestCommandIsNoClient(t *testing.T) {
 			}
 			if _, rest, probed := strings.Cut(complaints.String(), `msg="answering probes" address=`); probed {
 				address, _, _ := strings.Cut(rest, "\n")
-				if code, said := run(agentBinary(t), "exec", "--url", "ws://"+address, "--", "true"); code != 125 || !strings.Contains(said, "operation not permitted") {
+				if code, said := run(rig.Agent(t), "exec", "--url", "ws://"+address, "--", "true"); code != 125 || !strings.Contains(said, "operation not permitted") {
 					t.Errorf("its probes: exit code %d, %s", code, said)
 				}
 			} else if len(tt.flags) > 0 {
@@ -121,7 +109,7 @@ func TestCommandIsNoClient(t *testing.T) {
 					_ = conn.Close()
 				}
 			}()
-			if code, said := run(agentBinary(t), "exec", "--url", "ws://"+other.Addr().String(), "--", "true"); code != 125 || !strings.Contains(said, "418") {
+			if code, said := run(rig.Agent(t), "exec", "--url", "ws://"+other.Addr().String(), "--", "true"); code != 125 || !strings.Contains(said, "418") {
 				t.Errorf("another service: exit code %d, %s", code, said)
 			}
 		})

@@ -17,6 +17,7 @@ import (
 	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -86,7 +87,7 @@ func stillServes(t *testing.T, url string, load func()) {
 func inGroup(t *testing.T, memory int) (url string) {
 	t.Helper()
 	group := makeGroup(t, memory)
-	a := startProgram(t, "none", "sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, group, agentBinary(t), "--listen", "ws://127.0.0.1:0")
+	a := startProgram(t, "none", "sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, group, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
 	return a.line(t)
 }
 

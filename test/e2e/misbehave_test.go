@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -17,21 +16,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/wire"
-	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // A villain is a harness with a key of its own that misbehaves until its context ends.
 type villain struct {
-	t       *testing.T
-	key     string
-	address string // of the registry, as it sees it
+	t    *testing.T
+	site *rig.Site // with that key
 
 	did      atomic.Int64  // frames sent, streams opened
 	underWay chan struct{} // closed by counts
@@ -53,12 +50,12 @@ func (v *villain) url(ctx context.Context, identity *noise.Identity) string {
 		v.t.Error(err)
 		return ""
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+v.address+"/cloud/environment/ci-1/connect", bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, v.site.URL()+"/cloud/environment/ci-1/connect", bytes.NewReader(body))
 	if err != nil {
 		v.t.Error(err)
 		return ""
 	}
-	request.Header.Set("Authorization", "Bearer "+v.key)
+	request.Header.Set("Authorization", "Bearer "+v.site.Harness)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return ""
@@ -117,21 +114,6 @@ func (v *villain) frames(ctx context.Context, next func(stream string) []frame.F
 	}
 }
 
-// dialer connects as it should.
-func (v *villain) dialer() *relay.Dialer {
-	identity, err := noise.NewIdentity()
-	if err != nil {
-		v.t.Error(err)
-		return nil
-	}
-	registry, err := relay.NewRegistry(relay.RegistryConfig{BaseURL: "http://" + v.address, EnvironmentID: "ci-1", Tokens: auth.Bearer(v.key)})
-	if err != nil {
-		v.t.Error(err)
-		return nil
-	}
-	return &relay.Dialer{Registry: registry, Identity: identity}
-}
-
 // villainies are ways to misbehave towards the other harnesses of an executor.
 var villainies = map[string]func(ctx context.Context, v *villain){
 	"random handshakes": func(ctx context.Context, v *villain) {
@@ -156,8 +138,7 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 		})
 	},
 	"streams that come and go": func(ctx context.Context, v *villain) {
-		d := v.dialer()
-		defer d.Registry.Close()
+		d := v.site.Dialer(v.t, "ci-1")
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
@@ -172,8 +153,7 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 		all.Wait()
 	},
 	"streams that stay": func(ctx context.Context, v *villain) {
-		d := v.dialer()
-		defer d.Registry.Close()
+		d := v.site.Dialer(v.t, "ci-1")
 		var all sync.WaitGroup
 		for range 200 {
 			all.Go(func() {
@@ -190,10 +170,9 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 	},
 	"output that nobody takes": func(ctx context.Context, v *villain) {
 		// Its websockets are connected, but nothing of what comes is read: no record is acknowledged.
-		gate := newGate(v.t, v.address)
-		v.address = gate.address()
-		d := v.dialer()
-		defer d.Registry.Close()
+		proxy := rig.NewProxy(v.t, v.site.Address)
+		v.site = v.site.At(proxy.Address())
+		d := v.site.Dialer(v.t, "ci-1")
 		const streams = 60
 		started := make(chan error, streams)
 		var all sync.WaitGroup
@@ -218,82 +197,12 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 				v.t.Logf("a stream less: %v", err) // as on a machine that is busy
 			}
 		}
-		close(gate.shut)
+		proxy.HoldDown()
 		v.counts(writing)
 		<-ctx.Done()
-		gate.close()
+		proxy.Close()
 		all.Wait()
 	},
-}
-
-// gate passes TCP connections on, until it is shut: then nothing of what the server sends is read any more.
-type gate struct {
-	listener net.Listener
-	target   string
-	shut     chan struct{} // closed by its user
-	ended    chan struct{} // closed by close
-	wg       sync.WaitGroup
-}
-
-func newGate(t *testing.T, target string) *gate {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := &gate{listener: l, target: target, shut: make(chan struct{}), ended: make(chan struct{})}
-	g.wg.Go(func() {
-		for {
-			from, err := l.Accept()
-			if err != nil {
-				return // closed
-			}
-			g.wg.Go(func() { g.serve(from) })
-		}
-	})
-	return g
-}
-
-func (g *gate) address() string { return g.listener.Addr().String() }
-
-func (g *gate) serve(from net.Conn) {
-	defer from.Close()
-	to, err := net.Dial("tcp", g.target)
-	if err != nil {
-		return
-	}
-	defer to.Close()
-	g.wg.Go(func() {
-		defer from.Close()
-		buffer := make([]byte, 32<<10)
-		for {
-			select {
-			case <-g.shut:
-				<-g.ended
-				return
-			default:
-			}
-			n, err := to.Read(buffer)
-			if err == nil {
-				_, err = from.Write(buffer[:n])
-			}
-			if err != nil {
-				return
-			}
-		}
-	})
-	g.wg.Go(func() {
-		<-g.ended
-		_ = from.Close()
-		_ = to.Close()
-	})
-	_, _ = io.Copy(to, from)
-}
-
-func (g *gate) close() {
-	_ = g.listener.Close()
-	close(g.ended)
-	g.wg.Wait()
 }
 
 // TestMisbehavingHarness: whatever a harness does, the others of its executor are served: those that are connected, and
@@ -304,10 +213,10 @@ func TestMisbehavingHarness(t *testing.T) {
 	}
 	for name, misbehave := range villainies {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t)
-			executor := s.serve(t, "ci-1")
+			s := rig.NewSite(t)
+			executor := s.Serve(t, "ci-1")
 			served := time.Now()
-			cat := s.exec(t, "ci-1", "cat")
+			cat := s.Exec(t, "ci-1", "cat")
 			stdin, err := cat.StdinPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -333,9 +242,10 @@ func TestMisbehavingHarness(t *testing.T) {
 			}
 			echo("before")
 
-			key, _ := s.createSecondKey(t)
+			theirs := s.At(s.Address)
+			theirs.Harness, _ = s.CreateKey(t, "harness")
 			ctx, cancel := context.WithCancel(t.Context())
-			v := &villain{t: t, key: key, address: s.address, underWay: make(chan struct{})}
+			v := &villain{t: t, site: theirs, underWay: make(chan struct{})}
 			var misbehaving sync.WaitGroup
 			misbehaving.Go(func() { misbehave(ctx, v) })
 			defer misbehaving.Wait()
@@ -345,33 +255,37 @@ func TestMisbehavingHarness(t *testing.T) {
 			case <-time.After(patience):
 				t.Fatalf("it has done %d things only", v.did.Load())
 			}
-			began, before := time.Now(), processorTime(executor.Process.Pid)
+			began, before := time.Now(), rig.CPU(executor.Process.Pid)
 			var echoed, ran []time.Duration
 			for i := range 6 {
 				echoed = append(echoed, echo(fmt.Sprint("line ", i)))
 				start := time.Now()
-				out, err := s.exec(t, "ci-1", "echo", "fine").Output()
+				out, err := s.Exec(t, "ci-1", "echo", "fine").Output()
 				for range 2 { // agent exec gives up after ten seconds, and this machine may be busy
 					if err != nil {
-						out, err = s.exec(t, "ci-1", "echo", "fine").Output()
+						out, err = s.Exec(t, "ci-1", "echo", "fine").Output()
 					}
 				}
 				if err != nil || string(out) != "fine\n" {
-					t.Fatalf("a command of an innocent: %q, %v\n%s", out, err, s.printed)
+					t.Fatalf("a command of an innocent: %q, %v\n%s", out, err, s.Log)
 				}
 				ran = append(ran, time.Since(start))
 				<-time.After(300 * time.Millisecond)
 			}
 			took := time.Since(began)
-			lines, memory := strings.Count(executor.printed.String(), "\n"), peak(t, executor.Process.Pid)
+			lines := strings.Count(executor.Printed.String(), "\n")
+			memory, ok := rig.Memory(executor.Process.Pid, "VmHWM")
+			if !ok {
+				t.Fatal("the executor is gone")
+			}
 			t.Logf("%d misdeeds; echo %v, commands %v; the executor used %.0f %% of a processor, %d MiB, %d lines of log", v.did.Load(),
-				echoed, ran, 100*float64(processorTime(executor.Process.Pid)-before)/float64(took), memory>>20, lines)
+				echoed, ran, 100*float64(rig.CPU(executor.Process.Pid)-before)/float64(took), memory>>10, lines)
 			// Of streams there are 256 lines in 10 s, and one that says so; of the executor itself a few.
 			if most := 257*(int(time.Since(served)/(10*time.Second))+1) + 20; lines > most {
 				t.Errorf("%d lines of log, want at most %d", lines, most)
 			}
-			if memory > 512<<20 {
-				t.Errorf("the executor took %d MiB, want at most 512", memory>>20)
+			if memory > 512<<10 {
+				t.Errorf("the executor took %d MiB, want at most 512", memory>>10)
 			}
 			cancel()
 			misbehaving.Wait()
@@ -381,31 +295,4 @@ func TestMisbehavingHarness(t *testing.T) {
 			}
 		})
 	}
-}
-
-// processorTime is what a process has used, proc_pid_stat(5).
-func processorTime(pid int) time.Duration {
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	var user, system int64
-	fields := strings.Fields(rest)
-	if len(fields) > 12 {
-		_, _ = fmt.Sscan(fields[11]+" "+fields[12], &user, &system)
-	}
-	return time.Duration(user+system) * 10 * time.Millisecond
-}
-
-// peak is the most memory that a process has had, in bytes, proc_pid_status(5).
-func peak(t *testing.T, pid int) int64 {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(status), "VmHWM:")
-	var kibibytes int64
-	if _, err := fmt.Sscan(rest, &kibibytes); err != nil {
-		t.Fatalf("%v: %s", err, status)
-	}
-	return kibibytes << 10
 }

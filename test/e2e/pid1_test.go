@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // kin is what /proc/PID/stat says about a process.
@@ -68,7 +70,7 @@ func TestPID1(t *testing.T) {
 		t.Skipf("a PID namespace cannot be made here: %v: %s", err, out)
 	}
 	mark := fmt.Sprintf("pid1-%d", os.Getpid())
-	a := startProgram(t, mark, append(enter, agentBinary(t), "--listen", "stdio")...)
+	a := startProgram(t, mark, append(enter, rig.Agent(t), "--listen", "stdio")...)
 	a.occupy(t)
 	agents := children(t, a.Process.Pid)
 	if len(agents) != 1 {

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,12 +11,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
-// running is an agent with pipes for its standard files.
+// running is an agent with pipes for its standard input and output. Its output is a pipe of its own,
+// since tests want to see how that ends while the program lives.
 type running struct {
-	*exec.Cmd
+	*rig.Program
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
 }
@@ -26,38 +27,32 @@ type running struct {
 // agent and of whatever inherits it.
 func startAgent(t *testing.T, mark string, args ...string) *running {
 	t.Helper()
-	return startProgram(t, mark, append([]string{agentBinary(t)}, args...)...)
+	return startProgram(t, mark, append([]string{rig.Agent(t)}, args...)...)
 }
 
 // startProgram is startAgent for an agent that another program starts.
 func startProgram(t *testing.T, mark string, argv ...string) *running {
 	t.Helper()
-	a := &running{Cmd: leash(exec.Command(argv[0], argv[1:]...))}
-	a.Env = append(os.Environ(), "E2E_MARK="+mark)
-	a.Stderr = t.Output()
-	a.connect(t)
-	return a
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "E2E_MARK="+mark)
+	return connect(t, cmd)
 }
 
-// connect starts the program and takes its standard input and output.
-func (a *running) connect(t *testing.T) {
+// connect starts a program and takes its standard input and output.
+func connect(t *testing.T, cmd *exec.Cmd) *running {
 	t.Helper()
-	var err error
-	if a.stdin, err = a.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := a.StdoutPipe()
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.stdout = bufio.NewReader(out)
-	if err := a.Start(); err != nil {
+	out, theirs, err := os.Pipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = a.Process.Kill() // it has ended, unless the test failed
-		_ = a.Wait()
-	})
+	t.Cleanup(func() { _ = out.Close() })
+	defer theirs.Close()
+	cmd.Stdout = theirs
+	return &running{rig.Start(t, cmd), stdin, bufio.NewReader(out)}
 }
 
 // line reads a line of the agent's standard output.
@@ -82,12 +77,8 @@ func (a *running) ask(t *testing.T, request string) string {
 // ended waits for the agent and says how it ended.
 func (a *running) ended(t *testing.T) string {
 	t.Helper()
-	timer := time.AfterFunc(patience, func() { _ = a.Process.Signal(syscall.SIGQUIT) }) // it then says what it does
-	defer timer.Stop()
-	if err := a.Wait(); err != nil {
-		return err.Error()
-	}
-	return "exit status 0"
+	a.Exit(t)
+	return a.ProcessState.String()
 }
 
 // marked are the processes, of which only live ones have an environment, with this mark.
@@ -160,9 +151,6 @@ func TestSignals(t *testing.T) {
 			t.Parallel()
 			mark := fmt.Sprintf("signal-%d-%d", tt.signal, os.Getpid())
 			a := startAgent(t, mark, "--listen", "stdio")
-			if tt.signal == syscall.SIGQUIT || tt.signal == syscall.SIGSEGV {
-				a.Stderr = io.Discard
-			}
 			a.occupy(t)
 			// What is between fork and exec has no environment to find it by.
 			eventually(t, patience, func() error {
@@ -306,7 +294,7 @@ func TestNoLeaks(t *testing.T) {
 	url := a.line(t)
 	run := func() {
 		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), agentBinary(t), "exec", "--url", url, "--", "echo", "x").CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), rig.Agent(t), "exec", "--url", url, "--", "echo", "x").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
@@ -331,7 +319,5 @@ func TestNoLeaks(t *testing.T) {
 		run()
 	}
 	settled(most)
-	if err := errors.Join(a.Process.Signal(syscall.SIGTERM), a.Wait()); err != nil {
-		t.Error(err)
-	}
+	a.Terminate(t)
 }

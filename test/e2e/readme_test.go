@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // blockTime bounds one block of commands.
@@ -96,12 +97,12 @@ func runBlock(t *testing.T, b block, want *string) {
 	if strings.HasSuffix(b.info, " root") {
 		dir, home = "../..", os.Getenv("HOME") // where Go keeps its caches
 	}
-	text := strings.ReplaceAll(b.text, "127.0.0.1:7000", freeAddress(t))
+	text := strings.ReplaceAll(b.text, "127.0.0.1:7000", rig.FreeAddress(t))
 	ctx, cancel := context.WithTimeout(t.Context(), blockTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-eu", "-c", text)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+home, "PATH="+filepath.Dir(agentBinary(t))+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "HOME="+home, "PATH="+filepath.Dir(rig.Agent(t))+":"+os.Getenv("PATH"))
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	// A block that fails may leave something running in the background, with its pipes open.
@@ -118,17 +119,6 @@ func runBlock(t *testing.T, b block, want *string) {
 	if want != nil && stdout.String() != *want {
 		t.Errorf("the block prints\n%s\nwant\n%s\nstderr:\n%s", &stdout, *want, &stderr)
 	}
-}
-
-// freeAddress returns a local address on which nothing listens at the moment.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func checkTargets(t *testing.T, text string) {

@@ -14,42 +14,44 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRemoteExec runs commands on an agent behind a registry, all of them real programs.
 func TestRemoteExec(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	executor := s.serve(t, "ci-1", "--health-listen", "127.0.0.1:0")
+	s := rig.NewSite(t)
+	executor := s.Serve(t, "ci-1", "--health-listen", "127.0.0.1:0")
 
-	if out := s.run(t, "ci-1", "sh", "-c", "echo out; id -u"); !strings.HasPrefix(out, "out\n") {
+	if out := s.Run(t, "ci-1", "sh", "-c", "echo out; id -u"); !strings.HasPrefix(out, "out\n") {
 		t.Errorf("the output is %q", out)
 	}
-	err := s.exec(t, "ci-1", "sh", "-c", "exit 3").Run()
+	err := s.Exec(t, "ci-1", "sh", "-c", "exit 3").Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 3 {
 		t.Errorf("%v, want exit code 3", err)
 	}
 
 	sent := make([]byte, 16<<20)
 	_, _ = rand.Read(sent) // it has no error
-	cmd := s.exec(t, "ci-1", "cat")
+	cmd := s.Exec(t, "ci-1", "cat")
 	cmd.Stdin = bytes.NewReader(sent)
 	if out, err := cmd.Output(); err != nil || !bytes.Equal(out, sent) {
 		t.Errorf("%d of %d bytes come back, or others: %v", len(out), len(sent), err)
 	}
 
 	// An agent prints no URL, and its environment shows no key.
-	if out := executor.printed.String(); strings.Contains(out, "ws://") {
+	if out := executor.Printed.String(); strings.Contains(out, "ws://") {
 		t.Errorf("it prints a URL:\n%s", out)
 	}
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", executor.Process.Pid))
-	if err == nil && bytes.Contains(environ, []byte(s.executor)) {
+	if err == nil && bytes.Contains(environ, []byte(s.Executor)) {
 		t.Error("the key is in the environment of the agent")
 	}
-	executor.terminate(t)
+	executor.Terminate(t)
 
 	// Nobody is there any more.
-	cmd = s.exec(t, "ci-1", "true")
+	cmd = s.Exec(t, "ci-1", "true")
 	err = cmd.Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
 		t.Errorf("%v without an executor, want exit code 125", err)
@@ -59,27 +61,27 @@ func TestRemoteExec(t *testing.T) {
 // TestRemoteRefused: what a registry does not let in ends at once and says why, in one line besides its log.
 func TestRemoteRefused(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := rig.NewSite(t)
 	for _, tt := range []struct {
 		name, environment, key string
 	}{
 		{"unknown key", "ci-1", "xa_nobody"},
-		{"key of a harness", "ci-1", s.harness},
-		{"another environment", "prod-1", s.executor},
+		{"key of a harness", "ci-1", s.Harness},
+		{"another environment", "prod-1", s.Executor},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := s.start(t, agentBinary(t), []string{"CODEX_API_KEY=" + tt.key}, nil, "--remote", s.url(), "--environment-id", tt.environment)
-			if code := p.exit(t); code != 1 {
+			p := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + tt.key}, nil, "--remote", s.URL(), "--environment-id", tt.environment)
+			if code := p.Exit(t); code != 1 {
 				t.Errorf("exit code %d, want 1", code)
 			}
-			if out := p.printed.String(); strings.Count(out, "agent: ") != 1 || strings.Contains(out, tt.key) {
+			if out := p.Printed.String(); strings.Count(out, "agent: ") != 1 || strings.Contains(out, tt.key) {
 				t.Errorf("it says\n%s", out)
 			}
 		})
 	}
 	t.Run("harness", func(t *testing.T) {
-		cmd := s.exec(t, "ci-1", "true")
-		cmd.Env = append(cmd.Env, "AGENT_REGISTRY_TOKEN="+s.executor)
+		cmd := s.Exec(t, "ci-1", "true")
+		cmd.Env = append(cmd.Env, "AGENT_REGISTRY_TOKEN="+s.Executor)
 		began := time.Now()
 		err := cmd.Run()
 		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
@@ -95,60 +97,60 @@ func TestRemoteRefused(t *testing.T) {
 // and probes see it.
 func TestRemoteRegistryKilled(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	probes := freeAddress(t)
-	executor := s.serve(t, "ci-1", "--health-listen", probes)
+	s := rig.NewSite(t)
+	probes := rig.FreeAddress(t)
+	executor := s.Serve(t, "ci-1", "--health-listen", probes)
 	ready := func(want int) func() bool {
-		return func() bool { return status("http://"+probes+"/readyz") == want }
+		return func() bool { return rig.Status("http://"+probes+"/readyz") == want }
 	}
-	executor.until(t, "it is ready", ready(http.StatusOK))
-	if got := status("http://" + probes + "/healthz"); got != http.StatusOK {
+	executor.Until(t, "it is ready", ready(http.StatusOK))
+	if got := rig.Status("http://" + probes + "/healthz"); got != http.StatusOK {
 		t.Errorf("/healthz is answered with %d", got)
 	}
-	s.run(t, "ci-1", "true")
+	s.Run(t, "ci-1", "true")
 
-	if err := s.registry.Process.Kill(); err != nil {
+	if err := s.Registry.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	s.registry.exit(t)
-	executor.until(t, "it is not ready", ready(http.StatusServiceUnavailable))
-	if got := status("http://" + probes + "/healthz"); got != http.StatusOK {
+	s.Registry.Exit(t)
+	executor.Until(t, "it is not ready", ready(http.StatusServiceUnavailable))
+	if got := rig.Status("http://" + probes + "/healthz"); got != http.StatusOK {
 		t.Errorf("/healthz is answered with %d", got)
 	}
-	s.startRegistry(t)
-	executor.until(t, "it is ready again", ready(http.StatusOK))
-	if out := s.run(t, "ci-1", "echo", "again"); out != "again\n" {
+	s.StartRegistry(t)
+	executor.Until(t, "it is ready again", ready(http.StatusOK))
+	if out := s.Run(t, "ci-1", "echo", "again"); out != "again\n" {
 		t.Errorf("the output is %q", out)
 	}
-	executor.terminate(t)
+	executor.Terminate(t)
 }
 
 // TestRemoteSessionSurvives: a command whose registry is killed under it goes on, and none of its output is lost.
 func TestRemoteSessionSurvives(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	executor := s.serve(t, "ci-1")
-	cmd := s.exec(t, "ci-1", "sh", "-c", "seq 1000; read go; seq 1001 2000")
+	s := rig.NewSite(t)
+	executor := s.Serve(t, "ci-1")
+	cmd := s.Exec(t, "ci-1", "sh", "-c", "seq 1000; read go; seq 1001 2000")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	stdout := &transcript{}
+	stdout := &rig.Transcript{}
 	cmd.Stdout = stdout
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	executor.until(t, "the first half is there", func() bool { return strings.HasSuffix(stdout.String(), "\n1000\n") })
-	if err := s.registry.Process.Kill(); err != nil {
+	executor.Until(t, "the first half is there", func() bool { return strings.HasSuffix(stdout.String(), "\n1000\n") })
+	if err := s.Registry.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	s.registry.exit(t)
+	s.Registry.Exit(t)
 	if _, err := io.WriteString(stdin, "go\n"); err != nil {
 		t.Fatal(err)
 	}
-	s.startRegistry(t)
+	s.StartRegistry(t)
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, s.printed)
+		t.Errorf("%v\n%s", err, s.Log)
 	}
 	var want strings.Builder
 	for n := range 2000 {
@@ -157,13 +159,13 @@ func TestRemoteSessionSurvives(t *testing.T) {
 	if stdout.String() != want.String() {
 		t.Errorf("the output has %d bytes, want %d", len(stdout.String()), want.Len())
 	}
-	executor.terminate(t)
+	executor.Terminate(t)
 }
 
 // TestRemoteStdin: credentials from standard input, and its end.
 func TestRemoteStdin(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := rig.NewSite(t)
 	frame := func(token string, life time.Duration) string {
 		return fmt.Sprintf(`{"version":1,"environment_id":"ci-1","token":%q,"expires_at":%d}`+"\n", token, time.Now().Add(life).Unix())
 	}
@@ -177,13 +179,13 @@ func TestRemoteStdin(t *testing.T) {
 		stays        bool // through the end of the input
 		secretOfThen string
 	}{
-		{name: "bearer", flags: []string{"--registration-bearer-stdin"}, first: s.executor + "\nignored\n", stays: true},
-		{name: "bearer, until the end", flags: []string{"--registration-bearer-stdin", "--exit-on-stdin-close"}, first: s.executor + "\n"},
-		{name: "key, until the end", flags: []string{"--exit-on-stdin-close"}, environ: "CODEX_API_KEY=" + s.executor},
-		{name: "key, until the end by variable", environ: "CODEX_API_KEY=" + s.executor + "\x00CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE=true"},
-		{name: "older variable", environ: "CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN=" + s.executor, stays: true},
-		{name: "frames", flags: []string{"--executor-credential-stdin"}, first: frame(s.executor, time.Hour) + frame(s.executor, time.Hour)},
-		{name: "frames, a bad one", flags: []string{"--executor-credential-stdin"}, first: frame(s.executor, time.Hour),
+		{name: "bearer", flags: []string{"--registration-bearer-stdin"}, first: s.Executor + "\nignored\n", stays: true},
+		{name: "bearer, until the end", flags: []string{"--registration-bearer-stdin", "--exit-on-stdin-close"}, first: s.Executor + "\n"},
+		{name: "key, until the end", flags: []string{"--exit-on-stdin-close"}, environ: "CODEX_API_KEY=" + s.Executor},
+		{name: "key, until the end by variable", environ: "CODEX_API_KEY=" + s.Executor + "\x00CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE=true"},
+		{name: "older variable", environ: "CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN=" + s.Executor, stays: true},
+		{name: "frames", flags: []string{"--executor-credential-stdin"}, first: frame(s.Executor, time.Hour) + frame(s.Executor, time.Hour)},
+		{name: "frames, a bad one", flags: []string{"--executor-credential-stdin"}, first: frame(s.Executor, time.Hour),
 			then: frame("not-a-secret-but-expired", -time.Hour), code: 1, secretOfThen: "not-a-secret-but-expired"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -200,10 +202,10 @@ func TestRemoteStdin(t *testing.T) {
 			if tt.environ != "" {
 				environ = strings.Split(tt.environ, "\x00")
 			}
-			p := s.start(t, agentBinary(t), environ, input, append([]string{"--remote", s.url(), "--environment-id", "ci-1"}, tt.flags...)...)
+			p := s.Start(t, rig.Agent(t), environ, input, append([]string{"--remote", s.URL(), "--environment-id", "ci-1"}, tt.flags...)...)
 			input.Close()
-			p.says(t, "connected to the rendezvous", 1)
-			s.run(t, "ci-1", "true")
+			p.Says(t, "connected to the rendezvous", 1)
+			s.Run(t, "ci-1", "true")
 			if _, err := io.WriteString(feed, tt.then); err != nil {
 				t.Fatal(err)
 			}
@@ -211,13 +213,13 @@ func TestRemoteStdin(t *testing.T) {
 				feed.Close()
 			}
 			if tt.stays {
-				s.run(t, "ci-1", "true")
-				p.terminate(t)
-			} else if code := p.exit(t); code != tt.code {
+				s.Run(t, "ci-1", "true")
+				p.Terminate(t)
+			} else if code := p.Exit(t); code != tt.code {
 				t.Errorf("exit code %d, want %d", code, tt.code)
 			}
-			if tt.secretOfThen != "" && strings.Contains(p.printed.String(), tt.secretOfThen) {
-				t.Errorf("it tells the credential:\n%s", p.printed)
+			if tt.secretOfThen != "" && strings.Contains(p.Printed.String(), tt.secretOfThen) {
+				t.Errorf("it tells the credential:\n%s", p.Printed)
 			}
 		})
 	}
@@ -226,18 +228,18 @@ func TestRemoteStdin(t *testing.T) {
 // TestForward: an exec-server that only listens is reached through the registry, and its end is the end of the streams.
 func TestForward(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	target := freeAddress(t)
-	listening := s.start(t, agentBinary(t), nil, nil, "--listen", "ws://"+target)
-	listening.says(t, "ws://", 1)
-	forwarder := s.start(t, agentBinary(t), []string{"CODEX_API_KEY=" + s.executor}, nil,
-		"exec-server", "forward", "--connect", "ws://"+target, "--remote", s.url(), "--environment-id", "ci-1")
-	forwarder.says(t, "connected to the rendezvous", 1)
+	s := rig.NewSite(t)
+	target := rig.FreeAddress(t)
+	listening := s.Start(t, rig.Agent(t), nil, nil, "--listen", "ws://"+target)
+	listening.Says(t, "ws://", 1)
+	forwarder := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor}, nil,
+		"exec-server", "forward", "--connect", "ws://"+target, "--remote", s.URL(), "--environment-id", "ci-1")
+	forwarder.Says(t, "connected to the rendezvous", 1)
 
-	if out := s.run(t, "ci-1", "echo", "forwarded"); out != "forwarded\n" {
+	if out := s.Run(t, "ci-1", "echo", "forwarded"); out != "forwarded\n" {
 		t.Errorf("the output is %q", out)
 	}
-	cmd := s.exec(t, "ci-1", "cat")
+	cmd := s.Exec(t, "ci-1", "cat")
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
 	cmd.Stdin = bytes.NewReader(sent)
 	if out, err := cmd.Output(); err != nil || !bytes.Equal(out, sent) {
@@ -245,36 +247,36 @@ func TestForward(t *testing.T) {
 	}
 
 	// The server ends under a command.
-	cmd = s.exec(t, "ci-1", "sh", "-c", "echo up; sleep 60")
-	stdout := &transcript{}
+	cmd = s.Exec(t, "ci-1", "sh", "-c", "echo up; sleep 60")
+	stdout := &rig.Transcript{}
 	cmd.Stdout = stdout
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	forwarder.until(t, "the command runs", func() bool { return stdout.String() == "up\n" })
-	listening.terminate(t)
+	forwarder.Until(t, "the command runs", func() bool { return stdout.String() == "up\n" })
+	listening.Terminate(t)
 	err := cmd.Wait()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
 		t.Errorf("%v after the end of the server, want exit code 125", err)
 	}
 	// Nor can it be reached: the handshake succeeds, the stream ends.
-	err = s.exec(t, "ci-1", "true").Run()
+	err = s.Exec(t, "ci-1", "true").Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
 		t.Errorf("%v without the server, want exit code 125", err)
 	}
-	forwarder.says(t, "the exec-server cannot be reached", 1)
-	forwarder.terminate(t)
+	forwarder.Says(t, "the exec-server cannot be reached", 1)
+	forwarder.Terminate(t)
 }
 
 // TestRemoteSecrets searches everything that is printed, shown in the process list or counted for what nobody may see:
 // keys, bearers, authorizations and the signatures of URLs.
 func TestRemoteSecrets(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "--log-level", "debug")
-	executor := s.start(t, agentBinary(t), []string{"CODEX_API_KEY=" + s.executor, "OPENAI_API_KEY=hidden-1", "CODEX_ACCESS_TOKEN=hidden-2", "STAYS=kept-0"}, nil,
-		"--remote", s.url(), "--environment-id", "ci-1", "--log-level", "debug", "--log-format", "json")
-	executor.says(t, "connected to the rendezvous", 1)
-	s.run(t, "ci-1", "true")
+	s := rig.NewSite(t, "--log-level", "debug")
+	executor := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor, "OPENAI_API_KEY=hidden-1", "CODEX_ACCESS_TOKEN=hidden-2", "STAYS=kept-0"}, nil,
+		"--remote", s.URL(), "--environment-id", "ci-1", "--log-level", "debug", "--log-format", "json")
+	executor.Says(t, "connected to the rendezvous", 1)
+	s.Run(t, "ci-1", "true")
 	// Of its keys it keeps the one that it needs.
 	if !inMemory(t, executor.Process.Pid, "kept-0") {
 		t.Error("a variable that stays was not found: the search is broken")
@@ -284,14 +286,14 @@ func TestRemoteSecrets(t *testing.T) {
 			t.Errorf("%s is in the memory of the agent", hidden)
 		}
 	}
-	cmd := s.exec(t, "ci-1", "sleep", "60")
-	cmd.Stdout = s.printed
+	cmd := s.Exec(t, "ci-1", "sleep", "60")
+	cmd.Stdout = s.Log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	executor.says(t, "stream opened", 2)
+	executor.Says(t, "stream opened", 2)
 	var shown bytes.Buffer
-	for _, pid := range []int{s.registry.Process.Pid, executor.Process.Pid, cmd.Process.Pid} {
+	for _, pid := range []int{s.Registry.Process.Pid, executor.Process.Pid, cmd.Process.Pid} {
 		for _, file := range []string{"cmdline", "environ"} {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 			if err != nil {
@@ -301,20 +303,20 @@ func TestRemoteSecrets(t *testing.T) {
 		}
 	}
 	// What is refused is told about too.
-	refused := s.start(t, agentBinary(t), []string{"CODEX_API_KEY=" + s.harness}, nil, "--remote", s.url(), "--environment-id", "ci-1", "--log-level", "debug")
-	refused.exit(t)
-	_ = s.exec(t, "ci-2", "true").Run() // offline
-	if err := s.registry.Process.Kill(); err != nil {
+	refused := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Harness}, nil, "--remote", s.URL(), "--environment-id", "ci-1", "--log-level", "debug")
+	refused.Exit(t)
+	_ = s.Exec(t, "ci-2", "true").Run() // offline
+	if err := s.Registry.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	s.registry.exit(t)
-	s.startRegistry(t)
-	executor.says(t, "connected to the rendezvous", 2)
+	s.Registry.Exit(t)
+	s.StartRegistry(t)
+	executor.Says(t, "connected to the rendezvous", 2)
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	response, err := http.Get(s.url() + "/metrics")
+	response, err := http.Get(s.URL() + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,14 +327,14 @@ func TestRemoteSecrets(t *testing.T) {
 	if !strings.Contains(shown.String(), "registry_") {
 		t.Error("there are no metrics: the search is broken")
 	}
-	executor.terminate(t)
-	s.registry.terminate(t)
+	executor.Terminate(t)
+	s.Registry.Terminate(t)
 
-	shown.WriteString(s.printed.String())
+	shown.WriteString(s.Log.String())
 	text := shown.String()
 	for name, secret := range map[string]string{
-		"executor's key": s.executor, "harness's key": s.harness, "executor's key in base64": base64.StdEncoding.EncodeToString([]byte(s.executor)),
-		"prefix of a key": s.executor[:len(s.executor)/2], "bearer": "Bearer ", "signature of a URL": "signature=", "expiry of a URL": "expiry=",
+		"executor's key": s.Executor, "harness's key": s.Harness, "executor's key in base64": base64.StdEncoding.EncodeToString([]byte(s.Executor)),
+		"prefix of a key": s.Executor[:len(s.Executor)/2], "bearer": "Bearer ", "signature of a URL": "signature=", "expiry of a URL": "expiry=",
 		"authorization": "harness_key_authorization", "role of a URL": "role=environment", "role of another URL": "role=harness",
 	} {
 		if at := strings.Index(text, secret); at >= 0 {
@@ -345,7 +347,7 @@ func TestRemoteSecrets(t *testing.T) {
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	temporary := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), registryBinary(t), "demo", "--agent", agentBinary(t))
+	cmd := exec.CommandContext(t.Context(), rig.Registry(t), "demo", "--agent", rig.Agent(t))
 	cmd.Env = append(os.Environ(), "TMPDIR="+temporary)
 	began := time.Now()
 	out, err := cmd.CombinedOutput()

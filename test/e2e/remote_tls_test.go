@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRemoteTLS: a registry over https, whose certificate is trusted by a file that either variable names, for the API and
@@ -21,32 +23,32 @@ import (
 func TestRemoteTLS(t *testing.T) {
 	t.Parallel()
 	cert, key := selfSigned(t)
-	s := &site{address: freeAddress(t), data: filepath.Join(t.TempDir(), "data"), printed: &transcript{}}
-	s.executor, s.harness = s.createKey(t, "executor"), s.createKey(t, "harness")
-	s.registry = s.start(t, registryBinary(t), nil, nil, "serve", "--listen", s.address, "--data", s.data, "--tls-cert", cert, "--tls-key", key)
-	s.registry.says(t, "https://", 1)
+	s := &rig.Site{Pattern: "ci-*", Address: rig.FreeAddress(t), Data: filepath.Join(t.TempDir(), "data"), Log: &rig.Transcript{}}
+	s.CreateKeys(t)
+	s.Registry = s.Start(t, rig.Registry(t), nil, nil, "serve", "--listen", s.Address, "--data", s.Data, "--tls-cert", cert, "--tls-key", key)
+	s.Registry.Says(t, "https://", 1)
 	for _, variable := range []string{"SSL_CERT_FILE", "CODEX_CA_CERTIFICATE"} {
 		t.Run(variable, func(t *testing.T) {
-			executor := s.start(t, agentBinary(t), []string{"CODEX_API_KEY=" + s.executor, variable + "=" + cert}, nil,
-				"--remote", "https://"+s.address, "--environment-id", "ci-1")
-			executor.says(t, "connected to the rendezvous", 1)
-			cmd := s.exec(t, "ci-1", "echo", "encrypted twice")
+			executor := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor, variable + "=" + cert}, nil,
+				"--remote", "https://"+s.Address, "--environment-id", "ci-1")
+			executor.Says(t, "connected to the rendezvous", 1)
+			cmd := s.Exec(t, "ci-1", "echo", "encrypted twice")
 			cmd.Args = strings.Split(strings.ReplaceAll(strings.Join(cmd.Args, "\x00"), "http://", "https://"), "\x00")
 			cmd.Env = append(cmd.Env, variable+"="+cert)
 			if out, err := cmd.Output(); err != nil || string(out) != "encrypted twice\n" {
-				t.Errorf("%q, %v\n%s", out, err, s.printed)
+				t.Errorf("%q, %v\n%s", out, err, s.Log)
 			}
-			executor.terminate(t)
+			executor.Terminate(t)
 		})
 	}
 	// Without it nobody is told the key.
-	untrusting := s.start(t, agentBinary(t), []string{"CODEX_API_KEY=" + s.executor}, nil, "--remote", "https://"+s.address, "--environment-id", "ci-1")
-	if code := untrusting.exit(t); code != 1 || !strings.Contains(untrusting.printed.String(), "certificate") {
-		t.Errorf("exit code %d without the certificate\n%s", code, untrusting.printed)
+	untrusting := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor}, nil, "--remote", "https://"+s.Address, "--environment-id", "ci-1")
+	if code := untrusting.Exit(t); code != 1 || !strings.Contains(untrusting.Printed.String(), "certificate") {
+		t.Errorf("exit code %d without the certificate\n%s", code, untrusting.Printed)
 	}
-	missing := s.start(t, agentBinary(t), []string{"CODEX_API_KEY=" + s.executor, "SSL_CERT_FILE=" + key}, nil, "--remote", "https://"+s.address, "--environment-id", "ci-1")
-	if code := missing.exit(t); code != 1 || !strings.Contains(missing.printed.String(), "holds no certificate") {
-		t.Errorf("exit code %d with a file of another kind\n%s", code, missing.printed)
+	missing := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor, "SSL_CERT_FILE=" + key}, nil, "--remote", "https://"+s.Address, "--environment-id", "ci-1")
+	if code := missing.Exit(t); code != 1 || !strings.Contains(missing.Printed.String(), "holds no certificate") {
+		t.Errorf("exit code %d with a file of another kind\n%s", code, missing.Printed)
 	}
 }
 

@@ -6,25 +6,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
-)
 
-// createSecondKey creates another harness's key, and returns its id too.
-func (s *site) createSecondKey(t *testing.T) (key, id string) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), registryBinary(t), "keys", "create", "--data", s.data, "--role", "harness", "--environment", "ci-*")
-	var told bytes.Buffer
-	cmd.Stderr = &told
-	out, err := cmd.Output()
-	found := regexp.MustCompile(`the id of the key is (\S+)`).FindStringSubmatch(told.String())
-	if err != nil || found == nil {
-		t.Fatalf("creating a key: %v\n%s", err, &told)
-	}
-	return strings.TrimSpace(string(out)), found[1]
-}
+	"github.com/execagent/execagent/test/rig"
+)
 
 // TestRemoteRevoked: the commands of a harness whose key is revoked end with it, and those of others do not. An agent can
 // be told to keep them for as long as those of any client that is gone.
@@ -33,28 +20,28 @@ func TestRemoteRevoked(t *testing.T) {
 	for name, args := range map[string][]string{"killed": nil, "kept": {"--keep-revoked-sessions"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
+			s := rig.NewSite(t)
 			// Within the test nothing but the revocation ends a session.
-			executor := s.serve(t, "ci-1", append([]string{"--session-ttl", "1h", "--log-level", "debug"}, args...)...)
-			other := s.exec(t, "ci-1", "cat")
+			executor := s.Serve(t, "ci-1", append([]string{"--session-ttl", "1h", "--log-level", "debug"}, args...)...)
+			other := s.Exec(t, "ci-1", "cat")
 			stdin, err := other.StdinPipe()
 			if err != nil {
 				t.Fatal(err)
 			}
-			echoed := &transcript{}
+			echoed := &rig.Transcript{}
 			other.Stdout = echoed
 			if err := other.Start(); err != nil {
 				t.Fatal(err)
 			}
-			key, id := s.createSecondKey(t)
-			doomed := s.exec(t, "ci-1", "sh", "-c", "sleep 600 & echo $$ $!; wait")
+			key, id := s.CreateKey(t, "harness")
+			doomed := s.Exec(t, "ci-1", "sh", "-c", "sleep 600 & echo $$ $!; wait")
 			doomed.Env = append(doomed.Env, "AGENT_REGISTRY_TOKEN="+key)
-			printed := &transcript{}
+			printed := &rig.Transcript{}
 			doomed.Stdout = printed
 			if err := doomed.Start(); err != nil {
 				t.Fatal(err)
 			}
-			executor.until(t, "the command runs", func() bool { return strings.HasSuffix(printed.String(), "\n") })
+			executor.Until(t, "the command runs", func() bool { return strings.HasSuffix(printed.String(), "\n") })
 			running := func() (n int) {
 				for pid := range strings.FieldsSeq(printed.String()) {
 					stat, err := os.ReadFile("/proc/" + pid + "/stat")
@@ -68,26 +55,23 @@ func TestRemoteRevoked(t *testing.T) {
 				t.Fatalf("%d processes run, want 2: %q", running(), printed)
 			}
 
-			revoke := exec.CommandContext(t.Context(), registryBinary(t), "keys", "revoke", "--data", s.data, id)
-			if out, err := revoke.CombinedOutput(); err != nil {
-				t.Fatalf("revoking the key: %v\n%s", err, out)
-			}
+			s.Ask(t, "keys", "revoke", id)
 			revoked := time.Now()
 			err = doomed.Wait()
 			if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
 				t.Errorf("%v, want exit code 125", err)
 			}
-			executor.says(t, "the harness's key was revoked", 1)
-			executor.says(t, "msg=detached", 1) // and its session is ended then, or never
+			executor.Says(t, "the harness's key was revoked", 1)
+			executor.Says(t, "msg=detached", 1) // and its session is ended then, or never
 			if name == "killed" {
-				executor.until(t, "the command is killed", func() bool { return running() == 0 })
+				executor.Until(t, "the command is killed", func() bool { return running() == 0 })
 				t.Logf("killed after %v", time.Since(revoked))
 			}
 
 			if _, err := io.WriteString(stdin, "still here\n"); err != nil {
 				t.Error(err)
 			}
-			executor.until(t, "the other command answers", func() bool { return echoed.String() == "still here\n" })
+			executor.Until(t, "the other command answers", func() bool { return echoed.String() == "still here\n" })
 			stdin.Close()
 			if err := other.Wait(); err != nil {
 				t.Error(err)
@@ -95,7 +79,7 @@ func TestRemoteRevoked(t *testing.T) {
 			if n := running(); name == "kept" && n != 2 {
 				t.Errorf("%d processes run, want 2", n)
 			}
-			executor.terminate(t)
+			executor.Terminate(t)
 			if n := running(); n != 0 {
 				t.Errorf("%d processes outlive the agent", n)
 			}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestSandboxTerminal: a shell in the sandbox has the terminal of agent sandbox, and its jobs have it in turn.
@@ -44,7 +46,7 @@ func TestSandboxInterrupt(t *testing.T) {
 func TestSandboxJob(t *testing.T) {
 	t.Parallel()
 	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--", "env", "PS1=prompt>", "bash", "--norc", "--noprofile", "-i")
-	u.types(t, agentBinary(t)+" sandbox -- sh -c 'trap \"on=1\" CONT; echo job; until [ $on ]; do sleep 0.05; done; echo back; read line; echo got $line; exit 4'\r")
+	u.types(t, rig.Agent(t)+" sandbox -- sh -c 'trap \"on=1\" CONT; echo job; until [ $on ]; do sleep 0.05; done; echo back; read line; echo got $line; exit 4'\r")
 	u.sees(t, "job\r\n")
 	u.types(t, "\x1a")
 	u.sees(t, "Stopped")
@@ -54,7 +56,7 @@ func TestSandboxJob(t *testing.T) {
 	u.types(t, "words\r")
 	u.sees(t, "got words\r\n")
 	// A shell in the sandbox that took the terminal gives it back.
-	u.types(t, agentBinary(t)+" sandbox -- bash --norc -ic 'echo inner'; echo code $?; cat\r")
+	u.types(t, rig.Agent(t)+" sandbox -- bash --norc -ic 'echo inner'; echo code $?; cat\r")
 	u.sees(t, "code 0\r\n")
 	u.types(t, "more\r")
 	u.sees(t, "more\r\nmore\r\n")
@@ -66,7 +68,7 @@ func TestSandboxJob(t *testing.T) {
 // withoutTerminal runs agent sandbox as a service would.
 func withoutTerminal(t *testing.T, mark, script string, flags ...string) *running {
 	t.Helper()
-	argv := append(append([]string{agentBinary(t), "sandbox"}, flags...), "--", "sh", "-c", script)
+	argv := append(append([]string{rig.Agent(t), "sandbox"}, flags...), "--", "sh", "-c", script)
 	return startProgram(t, mark, append([]string{"setsid"}, argv...)...)
 }
 
@@ -123,7 +125,7 @@ func TestSandboxKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	noneLeft(t, mark)
-	if out, err := exec.CommandContext(t.Context(), agentBinary(t), "sandbox", "--workspace", dir, "--", "true").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), rig.Agent(t), "sandbox", "--workspace", dir, "--", "true").CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 	left, err := os.ReadDir(dir)
@@ -146,7 +148,7 @@ func TestSandboxOrphans(t *testing.T) {
 // TestSandboxStdin passes standard input on as it is, to its end.
 func TestSandboxStdin(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), agentBinary(t), "sandbox", "--", "wc", "-c")
+	cmd := exec.CommandContext(t.Context(), rig.Agent(t), "sandbox", "--", "wc", "-c")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestScripts runs the scripts of testdata against the agent as it is built for release. Besides testscript's own
@@ -25,7 +27,7 @@ import (
 //	code N COMMAND ARG...    as exec, for a command that must exit with code N
 //	jwt FILE SECRET CLAIMS   write a token signed with HS256
 func TestScripts(t *testing.T) {
-	bin := filepath.Dir(agentBinary(t))
+	bin := filepath.Dir(rig.Agent(t))
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -51,9 +53,9 @@ func serveCommand(ts *testscript.TestScript, neg bool, args []string) {
 	log, err := os.OpenFile(ts.MkAbs("log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	ts.Check(err)
 	defer log.Close()
-	program, err := buildOnce()
+	bin, err := rig.Build()
 	ts.Check(err)
-	cmd := leash(exec.Command(program, append([]string{"--listen", "ws://127.0.0.1:0"}, args...)...))
+	cmd := rig.Leash(exec.Command(filepath.Join(bin, "agent"), append([]string{"--listen", "ws://127.0.0.1:0"}, args...)...))
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = []string{"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME")}
 	for _, name := range []string{"OPENAI_API_KEY", "SERVER_VARIABLE"} {

@@ -1,32 +1,24 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestKeysLeaveMemory looks for the agent's own keys in the memory of the real
 // binary: a client may read the memory of the agent that it uses.
 func TestKeysLeaveMemory(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), agentBinary(t), "--listen", "ws://127.0.0.1:0")
+	cmd := exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0")
 	cmd.Env = append(os.Environ(), "STAYS=kept-0", "OPENAI_API_KEY=hidden-1", "aws_Secret_Access_Key=hidden-2")
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
+	agent := rig.Start(t, cmd)
+	agent.Line(t) // it listens
 	if !inMemory(t, cmd.Process.Pid, "kept-0") {
 		t.Error("a variable that stays was not found: the search is broken")
 	}
@@ -35,12 +27,7 @@ func TestKeysLeaveMemory(t *testing.T) {
 			t.Errorf("%s is in the memory of the agent", hidden)
 		}
 	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("after SIGTERM: %v", err)
-	}
+	agent.Terminate(t)
 }
 
 // inMemory looks for a text in everything that a process may write to.

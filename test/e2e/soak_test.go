@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"flag"
@@ -10,12 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 var (
@@ -117,30 +115,18 @@ func startSoakAgent(t *testing.T) (url string, pid int) {
 	t.Helper()
 	program := *flagSoakAgent
 	if program == "" {
-		program = agentBinary(t)
+		program = rig.Agent(t)
 	}
-	cmd := leash(exec.Command(program, "--listen", "ws://127.0.0.1:0", "--session-ttl", soakTTL.String()))
+	cmd := exec.Command(program, "--listen", "ws://127.0.0.1:0", "--session-ttl", soakTTL.String())
 	cmd.Stderr = t.Output()
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	agent := rig.Start(t, cmd)
 	t.Cleanup(func() {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Errorf("the agent ended early: %v", err)
+		if agent.Gone() {
+			t.Errorf("the agent ended early: %v", agent.ProcessState)
 		}
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the agent after SIGTERM: %v", err)
-		}
+		agent.Terminate(t)
 	})
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatalf("reading the agent's URL: %v", err)
-	}
-	return strings.TrimSpace(line), cmd.Process.Pid
+	return agent.Line(t), agent.Process.Pid
 }
 
 // watchMemory samples the resident memory of pid for the duration and returns the peak of each third, in KiB.
@@ -157,14 +143,11 @@ func watchMemory(ctx context.Context, pid int, duration time.Duration) (peaks [3
 		if third > 2 {
 			return peaks
 		}
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		if err != nil {
+		resident, ok := rig.Memory(pid, "VmRSS")
+		if !ok {
 			return peaks // the agent died: the sessions tell
 		}
-		if _, rest, ok := bytes.Cut(status, []byte("VmRSS:")); ok {
-			kib, _ := strconv.Atoi(string(bytes.Fields(rest)[0])) // proc(5): decimal
-			peaks[third] = max(peaks[third], kib)
-		}
+		peaks[third] = max(peaks[third], resident)
 	}
 }
 

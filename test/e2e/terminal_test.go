@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // user is somebody at a terminal in which agent exec runs.
@@ -24,7 +26,7 @@ type user struct {
 // atTerminal runs a command in a terminal.
 func atTerminal(t *testing.T, size *pty.Winsize, args ...string) *user {
 	t.Helper()
-	u := &user{Cmd: exec.Command(agentBinary(t), args...)}
+	u := &user{Cmd: exec.Command(rig.Agent(t), args...)}
 	u.Env = append(os.Environ(), "TERM=vt220", "PS1=")
 	var err error
 	if u.ptmx, err = pty.StartWithSize(u.Cmd, size); err != nil {
@@ -151,7 +153,7 @@ func TestExecRestoresTerminal(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			script := `before=$(stty -g); ` + tt.command + `; test "$before" = "$(stty -g)" && echo restored`
-			cmd := exec.Command("bash", "-c", script, agentBinary(t))
+			cmd := exec.Command("bash", "-c", script, rig.Agent(t))
 			ptmx, err := pty.Start(cmd)
 			if err != nil {
 				t.Fatal(err)
@@ -174,7 +176,7 @@ func TestExecTerminalWithoutOne(t *testing.T) {
 		"one":   "onegot one\r\nend\r\n",
 		"":      "end\r\n",
 	} {
-		cmd := exec.CommandContext(t.Context(), agentBinary(t), "exec", "-t", "--", "bash", "-c",
+		cmd := exec.CommandContext(t.Context(), rig.Agent(t), "exec", "-t", "--", "bash", "-c",
 			`read -r line && echo "got $line" && read -r line; [ "$line" ] && echo "got $line"; echo end`)
 		cmd.Stdin = strings.NewReader(input)
 		cmd.Stderr = t.Output()
