@@ -20,6 +20,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestReference drives the reference, which is an executor behind our registry and rendezvous, with our client.
@@ -28,9 +29,9 @@ func TestReference(t *testing.T) {
 	if codex == "" {
 		t.Skip("CODEX_BIN does not name the Codex CLI (make interop)")
 	}
-	r := newRig(t, codex)
-	r.serve(t, "work", r.address)
-	c := r.mustConnect(t, "work", r.address)
+	r := newReference(t, codex)
+	r.serve(t, "work", r.Address)
+	c := r.mustConnect(t, "work", r.Address)
 	t.Run("environment info", func(t *testing.T) { testInfo(t, c) })
 	t.Run("output", func(t *testing.T) { testOutput(t, c) })
 	t.Run("stdin", func(t *testing.T) { testStdin(t, c) })
@@ -40,7 +41,7 @@ func TestReference(t *testing.T) {
 	t.Run("two clients", func(t *testing.T) { testTwoClients(t, r) })
 
 	// Each has an executor of its own.
-	for name, test := range map[string]func(*testing.T, *rig){
+	for name, test := range map[string]func(*testing.T, *reference){
 		"harness is cut":     testHarnessCut,
 		"executor is cut":    testExecutorCut,
 		"upgrade is refused": testUpgradeRefused,
@@ -230,10 +231,10 @@ func testFiles(t *testing.T, c *client.Client) {
 	}
 }
 
-func testTwoClients(t *testing.T, r *rig) {
+func testTwoClients(t *testing.T, r *reference) {
 	var wg sync.WaitGroup
 	for i := range 2 {
-		c := r.mustConnect(t, "work", r.address)
+		c := r.mustConnect(t, "work", r.Address)
 		var out bytes.Buffer
 		p := mustStart(t, c, sh(fmt.Sprintf("seq %d 2 200000", i+1)))
 		wg.Go(func() {
@@ -296,7 +297,7 @@ func (s *session) resume(t *testing.T, d *relay.Dialer) {
 	t.Helper()
 	began := s.lose(t)
 	var c *client.Client
-	until(t, "the session is free", func() bool {
+	rig.Until(t, "the session is free", func() bool {
 		var err error
 		c, err = connect(t, d, s.client.SessionID())
 		if refused, ok := errors.AsType[*client.ServerError](err); ok && refused.Err.Code == protocol.CodeSessionAttached {
@@ -342,68 +343,68 @@ func (s *session) resume(t *testing.T, d *relay.Dialer) {
 	}
 }
 
-func testHarnessCut(t *testing.T, r *rig) {
-	r.serve(t, "harness-cut", r.address)
-	p := newProxy(t, r.address)
-	d := r.dialer(t, "harness-cut", p.address())
+func testHarnessCut(t *testing.T, r *reference) {
+	r.serve(t, "harness-cut", r.Address)
+	p := rig.NewProxy(t, r.Address)
+	d := r.dialer(t, "harness-cut", p.Address())
 	c, err := connect(t, d, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := startSession(t, c)
-	p.cut()
+	p.Cut()
 	s.resume(t, d)
 }
 
-func testExecutorCut(t *testing.T, r *rig) {
-	p := newProxy(t, r.address)
-	r.serve(t, "executor-cut", p.address())
-	d := r.dialer(t, "executor-cut", r.address)
+func testExecutorCut(t *testing.T, r *reference) {
+	p := rig.NewProxy(t, r.Address)
+	r.serve(t, "executor-cut", p.Address())
+	d := r.dialer(t, "executor-cut", r.Address)
 	c, err := connect(t, d, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := startSession(t, c)
-	p.cut()
+	p.Cut()
 	s.resume(t, d)
-	if _, registrations := p.seen(); registrations != 1 {
+	if _, registrations := p.Seen(); registrations != 1 {
 		t.Errorf("the executor has registered %d times for a cut", registrations)
 	}
 }
 
 // testUpgradeRefused: an executor whose upgrade is refused with a 4xx registers again, and is then the same as before.
-func testUpgradeRefused(t *testing.T, r *rig) {
-	p := newProxy(t, r.address)
-	r.serve(t, "refused", p.address())
-	c := r.mustConnect(t, "refused", r.address)
-	before, _ := p.seen()
-	p.refuseNext(1)
-	p.cut()
-	until(t, "it has registered again", func() bool { _, n := p.seen(); return n == 2 })
-	until(t, "it has connected again", func() bool { n, _ := p.seen(); return n == before+2 })
+func testUpgradeRefused(t *testing.T, r *reference) {
+	p := rig.NewProxy(t, r.Address)
+	r.serve(t, "refused", p.Address())
+	c := r.mustConnect(t, "refused", r.Address)
+	before, _ := p.Seen()
+	p.Refuse(1)
+	p.Cut()
+	rig.Until(t, "it has registered again", func() bool { _, n := p.Seen(); return n == 2 })
+	rig.Until(t, "it has connected again", func() bool { n, _ := p.Seen(); return n == before+2 })
 	select {
 	case <-c.Done():
 	case <-time.After(patience):
 		t.Fatal("the client does not notice that its connection was cut")
 	}
-	again := r.mustConnect(t, "refused", r.address)
+	again := r.mustConnect(t, "refused", r.Address)
 	if stdout, _, _ := output(t, again, "echo again"); stdout != "again\n" {
 		t.Errorf("the output is %q", stdout)
 	}
 }
 
 // testOffline: an executor that ends is offline, and so it says to a harness.
-func testOffline(t *testing.T, r *rig) {
-	executor := r.serve(t, "gone", r.address)
-	r.mustConnect(t, "gone", r.address)
+func testOffline(t *testing.T, r *reference) {
+	executor := r.serve(t, "gone", r.Address)
+	r.mustConnect(t, "gone", r.Address)
 	if list := r.environments(t); !strings.Contains(list, "gone") {
 		t.Errorf("who is online does not have it:\n%s", list)
 	}
-	executor.terminate(t)
-	until(t, "it is offline", func() bool { return !strings.Contains(r.environments(t), "gone") })
+	executor.Stop(t) // how it ends is its own affair
+	rig.Until(t, "it is offline", func() bool { return !strings.Contains(r.environments(t), "gone") })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	d := r.dialer(t, "gone", r.address)
+	d := r.dialer(t, "gone", r.Address)
 	_, err := d.Dial(ctx)
 	refused, ok := errors.AsType[*relay.RegistryError](err)
 	if !ok || refused.Status != http.StatusConflict || refused.Code != wire.CodeEnvironmentOffline {
