@@ -24,14 +24,14 @@ func measureUnread(ctx context.Context, e *executor) ([]figure, error) {
 		}
 	}()
 	for range streams {
-		c, err := e.rig.connect(ctx, environment)
+		c, err := e.bench.connect(ctx, environment)
 		if err != nil {
 			return nil, err
 		}
 		clients = append(clients, c)
 	}
 	pid := e.proxied.pid
-	before := status(pid, "RssAnon")
+	before := memory(pid, "RssAnon")
 	if err := forgetPeak(pid); err != nil {
 		return nil, err
 	}
@@ -46,10 +46,10 @@ func measureUnread(ctx context.Context, e *executor) ([]figure, error) {
 		})
 	}
 	time.Sleep(100 * time.Millisecond) // the floods are under way
-	e.proxied.proxy.passing.Lock()
+	e.proxied.proxy.HoldUp()
 	time.Sleep(2 * time.Second)
-	grown := status(pid, "RssAnon") - before
-	e.proxied.proxy.passing.Unlock()
+	grown := memory(pid, "RssAnon") - before
+	e.proxied.proxy.Pass()
 	if err := g.Wait(); err != nil {
 		fmt.Println("lost:", err)
 		lost = 1
@@ -62,7 +62,7 @@ func measureUnread(ctx context.Context, e *executor) ([]figure, error) {
 // survive comes back to its session on a new one and reads what it missed.
 func measureDrop(ctx context.Context, e *executor) ([]figure, error) {
 	environment := e.name + "-proxied"
-	c, err := e.rig.connect(ctx, environment)
+	c, err := e.bench.connect(ctx, environment)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func measureDrop(ctx context.Context, e *executor) ([]figure, error) {
 				return nil, err
 			}
 		}
-		e.proxied.proxy.cut()
+		e.proxied.proxy.Cut()
 		start := time.Now()
 		// What was under way before the cut does not count.
 		err := error(&client.DisconnectedError{})
@@ -116,10 +116,7 @@ func measureDrop(ctx context.Context, e *executor) ([]figure, error) {
 
 // resume comes back to a session and reads what its process wrote meanwhile.
 func (e *executor) resume(ctx context.Context, environment, session, process string, after uint64) (*client.Client, uint64, error) {
-	d, err := e.rig.dialer(environment)
-	if err != nil {
-		return nil, 0, err
-	}
+	d := e.bench.Dialer(e.bench.t, environment)
 	for {
 		c, err := client.Connect(ctx, client.Config{Dial: d.Dial, ResumeSessionID: session})
 		if err == nil {

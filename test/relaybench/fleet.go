@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"os/exec"
 	"slices"
 	"sync"
 	"time"
@@ -22,7 +19,7 @@ const fleetSize = 3000
 // measureFleet kills the registry under a fleet of executors and measures how
 // long they take to come back, from the moment at which it is ready again. The
 // executors are the agent's own links, with its pace, in this process.
-func (r *rig) measureFleet(ctx context.Context, away time.Duration, must string) error {
+func (b *bench) measureFleet(ctx context.Context, away time.Duration, must string) error {
 	running, stop := context.WithCancel(ctx)
 	var links sync.WaitGroup
 	defer links.Wait()
@@ -34,9 +31,9 @@ func (r *rig) measureFleet(ctx context.Context, away time.Duration, must string)
 	}
 	for i := range fleetSize {
 		registry, err := relay.NewRegistry(relay.RegistryConfig{
-			BaseURL:       "http://" + r.address,
+			BaseURL:       "http://" + b.Address,
 			EnvironmentID: fmt.Sprintf("fleet-%d", i),
-			Tokens:        auth.APIKey(r.executor),
+			Tokens:        auth.APIKey(b.Executor),
 		})
 		if err != nil {
 			return err
@@ -54,7 +51,7 @@ func (r *rig) measureFleet(ctx context.Context, away time.Duration, must string)
 	}
 
 	f.begin()
-	if err := r.restartRegistry(ctx, away); err != nil {
+	if err := b.restartRegistry(ctx, away); err != nil {
 		return err
 	}
 	ready := time.Now()
@@ -70,36 +67,15 @@ func (r *rig) measureFleet(ctx context.Context, away time.Duration, must string)
 
 // restartRegistry kills the registry and starts it after a while, on the same
 // address and data. It returns when it says that it is ready.
-func (r *rig) restartRegistry(ctx context.Context, away time.Duration) error {
-	old := r.processes[0]
-	_ = old.Process.Kill()
-	_ = old.Wait() // killed: its status says nothing
+func (b *bench) restartRegistry(ctx context.Context, away time.Duration) error {
+	b.Registry.Kill(b.t)
 	select {
 	case <-time.After(away):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	cmd := exec.Command(old.Path, old.Args[1:]...)
-	cmd.Env, cmd.Stderr = old.Env, old.Stderr
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	r.processes[0] = cmd
-	client := http.Client{Timeout: time.Second}
-	for {
-		response, err := client.Get("http://" + r.address + "/readyz")
-		if err == nil {
-			response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		}
-	}
+	b.StartRegistry(b.t)
+	return nil
 }
 
 // fleet is who is connected, as the links' logs say it.

@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	var cfg rigConfig
+	var cfg programs
 	flag.StringVar(&cfg.agent, "agent", "bin/agent", "our executor")
 	flag.StringVar(&cfg.registry, "registry", "bin/registry", "our registry")
 	flag.StringVar(&cfg.reference, "reference", os.Getenv("CODEX_BIN"), "the reference executor; empty leaves it out")
@@ -35,17 +35,18 @@ func main() {
 
 // run measures. Every round has programs of its own: what one leaves behind is
 // not to slow down the next.
-func run(ctx context.Context, cfg rigConfig, rounds int, only string) error {
+func run(ctx context.Context, cfg programs, rounds int, only string) error {
 	wanted := func(name string) bool { return only == "" || slices.Contains(strings.Split(only, ","), name) }
 	results := map[string]map[string][]float64{} // by metric, then executor
 	for round := range rounds {
-		if err := measureRound(ctx, cfg, round, wanted, results); err != nil {
+		err := cfg.with(ctx, func(b *bench, ctx context.Context) error { return b.measureRound(ctx, round, wanted, results) })
+		if err != nil {
 			return err
 		}
 	}
 	report(results)
 	if wanted("registry") {
-		if err := cfg.with(ctx, (*rig).measureRegistry); err != nil {
+		if err := cfg.with(ctx, (*bench).measureRegistry); err != nil {
 			return err
 		}
 	}
@@ -57,7 +58,7 @@ func run(ctx context.Context, cfg rigConfig, rounds int, only string) error {
 		must string
 	}{{0, "all <= 2 s"}, {3 * time.Second, "99 % <= 5 s, all <= 8 s"}} {
 		for range rounds {
-			if err := cfg.with(ctx, func(r *rig, ctx context.Context) error { return r.measureFleet(ctx, absence.away, absence.must) }); err != nil {
+			if err := cfg.with(ctx, func(b *bench, ctx context.Context) error { return b.measureFleet(ctx, absence.away, absence.must) }); err != nil {
 				return err
 			}
 		}
@@ -65,27 +66,12 @@ func run(ctx context.Context, cfg rigConfig, rounds int, only string) error {
 	return nil
 }
 
-// with measures something with programs of its own.
-func (cfg rigConfig) with(ctx context.Context, measure func(*rig, context.Context) error) error {
-	rig, err := newRig(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	defer rig.close()
-	return measure(rig, ctx)
-}
-
-func measureRound(ctx context.Context, cfg rigConfig, round int, wanted func(string) bool, results map[string]map[string][]float64) error {
-	rig, err := newRig(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	defer rig.close()
+func (b *bench) measureRound(ctx context.Context, round int, wanted func(string) bool, results map[string]map[string][]float64) error {
 	for _, s := range scenarios {
 		if !wanted(s.name) {
 			continue
 		}
-		for _, e := range rig.executors {
+		for _, e := range b.executors {
 			fmt.Fprintf(os.Stderr, "round %d: %s: %s\n", round+1, s.name, e.name)
 			timed, cancel := context.WithTimeout(ctx, 2*time.Minute)
 			figures, err := s.measure(timed, e)

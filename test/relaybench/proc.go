@@ -3,35 +3,14 @@ package main
 import (
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
-	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
-// cpu is the CPU time that a process itself has used, without its children:
-// fields 14 and 15 of proc_pid_stat(5), in hundredths of a second.
-func cpu(pid int) time.Duration {
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0
-	}
-	user, _ := strconv.ParseInt(fields[11], 10, 64)
-	system, _ := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+system) * 10 * time.Millisecond
-}
-
-// status is a member of proc_pid_status(5) in KiB.
-func status(pid int, name string) float64 {
-	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range strings.Lines(string(data)) {
-		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			kib, _ := strconv.ParseFloat(strings.Fields(value)[0], 64)
-			return kib
-		}
-	}
-	return 0
+// memory is a member of proc_pid_status(5) in KiB, 0 of a process that is gone.
+func memory(pid int, member string) float64 {
+	kib, _ := rig.Memory(pid, member)
+	return float64(kib)
 }
 
 // forgetPeak makes VmHWM start anew, proc_pid_clear_refs(5).

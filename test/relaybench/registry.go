@@ -16,13 +16,14 @@ import (
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/relay/noise"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // measureRegistry measures the registry itself: what an idle executor costs
 // it, how long a harness takes to connect beside 2,000 of them, and what two
 // processes on one NATS do compared with one.
-func (r *rig) measureRegistry(ctx context.Context) error {
-	pid := r.processes[0].Process.Pid
+func (b *bench) measureRegistry(ctx context.Context) error {
+	pid := b.Registry.Process.Pid
 	var before float64
 	const first, n = 200, 2000 // the first ones bring what is there once
 	running, stop := context.WithCancel(ctx)
@@ -36,12 +37,12 @@ func (r *rig) measureRegistry(ctx context.Context) error {
 	links := make([]*relay.Link, n)
 	for i := range links {
 		if i == first {
-			before = status(pid, "RssAnon")
+			before = memory(pid, "RssAnon")
 		}
 		registry, err := relay.NewRegistry(relay.RegistryConfig{
-			BaseURL:       "http://" + r.address,
+			BaseURL:       "http://" + b.Address,
 			EnvironmentID: fmt.Sprintf("idle-%d", i),
-			Tokens:        auth.APIKey(r.executor),
+			Tokens:        auth.APIKey(b.Executor),
 		})
 		if err != nil {
 			return err
@@ -57,13 +58,10 @@ func (r *rig) measureRegistry(ctx context.Context) error {
 		}
 	}
 	time.Sleep(3 * time.Second) // for the collector
-	each := (status(pid, "RssAnon") - before) / (n - first)
+	each := (memory(pid, "RssAnon") - before) / (n - first)
 	fmt.Printf("%-44s %8.1f KiB   <= 40\n", "registry: one of 2,000 idle executors", each)
 
-	d, err := r.dialer("ours")
-	if err != nil {
-		return err
-	}
+	d := b.Dialer(b.t, "ours")
 	var durations []time.Duration
 	for range 300 {
 		start := time.Now()
@@ -79,13 +77,13 @@ func (r *rig) measureRegistry(ctx context.Context) error {
 	fmt.Printf("%-44s %8.2f ms    <= 20\n", "registry: connect by a harness, p99", percentile(durations, 99)/1e3)
 	stop()
 	wg.Wait()
-	return r.measureCluster(ctx)
+	return b.measureCluster(ctx)
 }
 
 // measureCluster compares a flood whose executor and harness are at the same
 // process with one whose harness is at another, on the same NATS.
-func (r *rig) measureCluster(ctx context.Context) error {
-	data, err := os.ReadFile(filepath.Join(r.dir, "data", "nats.json"))
+func (b *bench) measureCluster(ctx context.Context) error {
+	data, err := os.ReadFile(filepath.Join(b.dir, "data", "nats.json"))
 	if err != nil {
 		return err
 	}
@@ -94,17 +92,13 @@ func (r *rig) measureCluster(ctx context.Context) error {
 		return err
 	}
 	with := strings.Replace(nats.URL, "://", "://"+nats.Token+"@", 1)
-	second, err := r.startRegistry(ctx, []string{"REGISTRY_NATS_URL=" + with})
-	if err != nil {
-		return err
-	}
+	second := b.At(rig.FreeAddress(b.t))
+	second.Data, second.Environ = "", append(os.Environ(), "REGISTRY_NATS_URL="+with)
+	second.StartRegistry(b.t)
 	var rates [2][]float64
 	for range 3 {
-		for i, address := range []string{r.address, second} {
-			d, err := r.dialerAt(address, "ours")
-			if err != nil {
-				return err
-			}
+		for i, site := range []*rig.Site{b.Site, second} {
+			d := site.Dialer(b.t, "ours")
 			c, err := client.Connect(ctx, client.Config{Dial: d.Dial})
 			if err != nil {
 				return err

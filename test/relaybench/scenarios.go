@@ -14,6 +14,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 type figure struct {
@@ -44,7 +45,7 @@ const megabyte = 1e6
 
 // with runs f with a client of its own.
 func (e *executor) with(ctx context.Context, environment string, f func(*client.Client) error) error {
-	c, err := e.rig.connect(ctx, environment)
+	c, err := e.bench.connect(ctx, environment)
 	if err != nil {
 		return err
 	}
@@ -60,12 +61,9 @@ func params(argv ...string) protocol.StartParams {
 // answered.
 func measureHandshake(ctx context.Context, e *executor) ([]figure, error) {
 	const n = 100
-	d, err := e.rig.dialer(e.name)
-	if err != nil {
-		return nil, err
-	}
+	d := e.bench.Dialer(e.bench.t, e.name)
 	var durations []time.Duration
-	before := cpu(e.pid)
+	before := rig.CPU(e.pid)
 	for range n {
 		start := time.Now()
 		c, err := client.Connect(ctx, client.Config{Dial: d.Dial})
@@ -77,7 +75,7 @@ func measureHandshake(ctx context.Context, e *executor) ([]figure, error) {
 			return nil, err
 		}
 	}
-	used := cpu(e.pid) - before
+	used := rig.CPU(e.pid) - before
 	return []figure{
 		{"handshake", percentile(durations, 50)},
 		{"handshake.cpu", float64(used.Microseconds()) / n},
@@ -259,14 +257,14 @@ func measureStdout(ctx context.Context, e *executor) (figures []figure, err erro
 		if err := forgetPeak(e.pid); err != nil {
 			return err
 		}
-		before, start := cpu(e.pid), time.Now()
+		before, start := rig.CPU(e.pid), time.Now()
 		if err := produce(ctx, c, n); err != nil {
 			return err
 		}
 		figures = []figure{
 			{"stdout", n / megabyte / time.Since(start).Seconds()},
-			{"stdout.cpu", (cpu(e.pid) - before).Seconds() / (n / 1e9)},
-			{"stdout.peak", status(e.pid, "VmHWM") / 1024},
+			{"stdout.cpu", (rig.CPU(e.pid) - before).Seconds() / (n / 1e9)},
+			{"stdout.peak", memory(e.pid, "VmHWM") / 1024},
 		}
 		return nil
 	})
@@ -308,7 +306,7 @@ func measureStdin(ctx context.Context, e *executor) (figures []figure, err error
 
 func measureFile(ctx context.Context, e *executor) (figures []figure, err error) {
 	const block, blocks = 1 << 20, 256
-	path := filepath.Join(e.rig.dir, "file")
+	path := filepath.Join(e.bench.dir, "file")
 	if err := os.WriteFile(path, make([]byte, block*blocks), 0o600); err != nil {
 		return nil, err
 	}
@@ -342,7 +340,7 @@ func measureFile(ctx context.Context, e *executor) (figures []figure, err error)
 // measureMemory opens streams with a process each.
 func measureMemory(ctx context.Context, e *executor) ([]figure, error) {
 	const n = 100
-	before := status(e.pid, "RssAnon")
+	before := memory(e.pid, "RssAnon")
 	var clients []*client.Client
 	defer func() {
 		for _, c := range clients {
@@ -350,7 +348,7 @@ func measureMemory(ctx context.Context, e *executor) ([]figure, error) {
 		}
 	}()
 	for range n {
-		c, err := e.rig.connect(ctx, e.name)
+		c, err := e.bench.connect(ctx, e.name)
 		if err != nil {
 			return nil, err
 		}
@@ -361,7 +359,7 @@ func measureMemory(ctx context.Context, e *executor) ([]figure, error) {
 		}
 		go p.Discard()
 	}
-	figures := []figure{{"stream.memory", (status(e.pid, "RssAnon") - before) / n}}
+	figures := []figure{{"stream.memory", (memory(e.pid, "RssAnon") - before) / n}}
 	for _, c := range clients {
 		list, err := c.Processes(ctx)
 		if err != nil {
@@ -383,7 +381,7 @@ func measureStreams(ctx context.Context, e *executor) ([]figure, error) {
 		}
 	}()
 	for range streams {
-		c, err := e.rig.connect(ctx, e.name)
+		c, err := e.bench.connect(ctx, e.name)
 		if err != nil {
 			return nil, err
 		}
@@ -411,6 +409,6 @@ func measureStreams(ctx context.Context, e *executor) ([]figure, error) {
 	return []figure{
 		{"streams32", streams * each / megabyte / ends[streams-1].Seconds()},
 		{"streams32.fairness", ends[streams-1].Seconds() / ends[0].Seconds()},
-		{"streams32.peak", status(e.pid, "VmHWM") / 1024},
+		{"streams32.peak", memory(e.pid, "VmHWM") / 1024},
 	}, nil
 }
