@@ -3,6 +3,7 @@ package conformance
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 var (
@@ -43,31 +46,26 @@ func run(m *testing.M) (code int, err error) {
 		agentURL = *flagURL
 		return m.Run(), nil
 	}
-	dir, err := os.MkdirTemp("", "conformance-")
-	if err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(dir)
-	program := filepath.Join(dir, "agent")
-	build := exec.Command("go", "build", "-o", program)
-	if raceEnabled() {
-		build.Args = append(build.Args, "-race") // a race then ends the agent with status 66
-	}
-	build.Args = append(build.Args, "./cmd/agent")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("building the agent: %w\n%s", err, out)
-	}
-	url, stop, err := startAgent(program)
-	if err != nil {
-		return 1, err
-	}
-	agentURL = url
-	code = m.Run()
-	if err := stop(); err != nil {
-		return 1, fmt.Errorf("stopping the agent: %w", err)
-	}
-	return code, nil
+	err = rig.Outside(context.Background(), func(t rig.T) {
+		// Not rig.Agent: with -race it is an agent of another kind.
+		program := filepath.Join(t.TempDir(), "agent")
+		build := exec.Command("go", "build", "-o", program)
+		if raceEnabled() {
+			build.Args = append(build.Args, "-race") // a race then ends the agent with status 66
+		}
+		build.Args = append(build.Args, "./cmd/agent")
+		build.Dir = "../.."
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("building the agent: %w\n%s", err, out)
+		}
+		cmd := exec.Command(program, "--listen", "ws://127.0.0.1:0")
+		cmd.Stderr = os.Stderr
+		agent := rig.Start(t, cmd)
+		agentURL = agent.Line(t)
+		code = m.Run()
+		agent.Terminate(t)
+	})
+	return code, err
 }
 
 // raceEnabled reports whether this test binary was built with -race.

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -10,14 +9,15 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // patience is how long a step waits for its message; only failing cases use it up.
-const patience = 5 * time.Minute
+const patience = rig.Patience
 
 // A script is one line of cases.jsonl.
 type script struct {
@@ -297,29 +297,4 @@ func (c *conn) drop() {
 		close(c.dropped)
 		c.ws.Close()
 	}
-}
-
-// startAgent starts the program on a free port and returns its URL and a function that stops it and says how it went.
-func startAgent(program string) (url string, stop func() error, err error) {
-	cmd := exec.Command(program, "--listen", "ws://127.0.0.1:0")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it ends with this program
-	cmd.Stderr = os.Stderr
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return "", nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return "", nil, err
-	}
-	stop = func() error {
-		if err := cmd.Process.Signal(os.Interrupt); err != nil {
-			return fmt.Errorf("the agent ended early: %w", errors.Join(err, cmd.Wait()))
-		}
-		return cmd.Wait()
-	}
-	url, err = bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		return "", nil, fmt.Errorf("reading the agent's URL: %w", errors.Join(err, stop()))
-	}
-	return strings.TrimSpace(url), stop, nil
 }
