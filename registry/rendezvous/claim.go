@@ -34,8 +34,8 @@ type claim struct {
 	heldAt      time.Time     // when held was right
 }
 
-// forget counts down what has failed.
-func (c *claim) forget(now time.Time) {
+// forgive counts down what has failed.
+func (c *claim) forgive(now time.Time) {
 	n := int(now.Sub(c.failedAt) / failedFor)
 	if n >= c.failed {
 		c.failed, c.failedAt = 0, now
@@ -45,14 +45,14 @@ func (c *claim) forget(now time.Time) {
 	c.failedAt = c.failedAt.Add(time.Duration(n) * failedFor)
 }
 
-// claimOf finds or makes the claim of a principal. The mutex is held.
-func (m *meeting) claimOf(principal string) *claim {
+// claimLocked finds or makes the claim of a principal. The mutex is held.
+func (m *meeting) claimLocked(principal string) *claim {
 	if c := m.claims[principal]; c != nil {
 		return c
 	}
 	now := time.Now()
 	for id, c := range m.claims { // few, as a rule, and so are new ones
-		c.forget(now)
+		c.forgive(now)
 		c.regain(now)
 		if c.streams == 0 && c.failed == 0 && c.held == 0 {
 			delete(m.claims, id)
@@ -66,36 +66,36 @@ func (m *meeting) claimOf(principal string) *claim {
 	return c
 }
 
-// mayOpen tells whether a principal may have another route. The mutex is held.
-func (m *meeting) mayOpen(principal string) bool {
-	return len(m.routes) < maxMeetingStreams && m.claimOf(principal).streams < maxPrincipalStreams
+// mayOpenLocked tells whether a principal may have another route. The mutex is held.
+func (m *meeting) mayOpenLocked(principal string) bool {
+	return len(m.routes) < maxMeetingStreams && m.claimLocked(principal).streams < maxPrincipalStreams
 }
 
-// assign makes the route that of a principal, which it stays. The mutex is held.
-func (m *meeting) assign(rt *route, principal string) {
+// assignLocked makes the route that of a principal, which it stays. The mutex is held.
+func (m *meeting) assignLocked(rt *route, principal string) {
 	if rt.principal == principal {
 		return
 	}
 	rt.principal = principal
-	m.claimOf(principal).streams++
+	m.claimLocked(principal).streams++
 }
 
-// unclaim takes a route that ends out of its principal's account. The mutex is
+// unclaimLocked takes a route that ends out of its principal's account. The mutex is
 // held.
-func (m *meeting) unclaim(rt *route) {
+func (m *meeting) unclaimLocked(rt *route) {
 	if rt.principal != "" {
-		m.endHandshake(rt, false)
-		m.claimOf(rt.principal).streams--
+		m.endHandshakeLocked(rt, false)
+		m.claimLocked(rt.principal).streams--
 	}
 }
 
-// beginHandshake notes a handshake of the route's harness on its way to the
+// beginHandshakeLocked notes a handshake of the route's harness on its way to the
 // executor, which is here. It tells whether the executor is to get the handshake;
 // failing: it is not, because too many of this principal's have failed. The mutex
 // is held.
-func (m *meeting) beginHandshake(rt *route) (ok, failing bool) {
-	c := m.claimOf(rt.principal)
-	c.forget(time.Now())
+func (m *meeting) beginHandshakeLocked(rt *route) (ok, failing bool) {
+	c := m.claimLocked(rt.principal)
+	c.forgive(time.Now())
 	if rt.handshaking || rt.answered { // the executor takes one for each stream
 		c.failed++
 	}
@@ -112,29 +112,29 @@ func (m *meeting) beginHandshake(rt *route) (ok, failing bool) {
 	return true, false
 }
 
-// endHandshake notes the end of the route's handshake, if one is under way: it has
+// endHandshakeLocked notes the end of the route's handshake, if one is under way: it has
 // failed, or been answered, or ended by what its principal cannot help. The mutex
 // is held.
-func (m *meeting) endHandshake(rt *route, failed bool) {
+func (m *meeting) endHandshakeLocked(rt *route, failed bool) {
 	if !rt.handshaking {
 		return
 	}
 	rt.handshaking = false
-	c := m.claimOf(rt.principal)
+	c := m.claimLocked(rt.principal)
 	c.handshaking--
 	if failed {
-		c.forget(time.Now())
+		c.forgive(time.Now())
 		c.failed++
 	}
 }
 
-// mayHold is how long the harness of the route may hold up the executor's
+// mayHoldLocked is how long the harness of the route may hold up the executor's
 // websocket now. With nobody else there that is its own affair. The mutex is
 // held.
-func (m *meeting) mayHold(rt *route) time.Duration {
+func (m *meeting) mayHoldLocked(rt *route) time.Duration {
 	for id, other := range m.claims {
 		if id != rt.principal && other.streams > 0 {
-			c := m.claimOf(rt.principal)
+			c := m.claimLocked(rt.principal)
 			c.regain(time.Now())
 			return min(m.rs.patience, maxHold-c.held)
 		}
@@ -142,10 +142,10 @@ func (m *meeting) mayHold(rt *route) time.Duration {
 	return m.rs.patience
 }
 
-// hasHeld notes that the harness of the route has held up the executor's
+// hasHeldLocked notes that the harness of the route has held up the executor's
 // websocket. The mutex is held.
-func (m *meeting) hasHeld(rt *route, d time.Duration) {
-	c := m.claimOf(rt.principal)
+func (m *meeting) hasHeldLocked(rt *route, d time.Duration) {
+	c := m.claimLocked(rt.principal)
 	c.regain(time.Now())
 	c.held = min(c.held+d, maxHold)
 }

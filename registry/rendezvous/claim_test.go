@@ -170,26 +170,26 @@ func TestHoldingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &meeting{rs: &Routes{patience: 10 * time.Second}}
 		slow, other := &route{meeting: m}, &route{meeting: m}
-		m.assign(slow, "slow")
+		m.assignLocked(slow, "slow")
 		want := func(want time.Duration) {
 			t.Helper()
-			if got := m.mayHold(slow); got != want {
+			if got := m.mayHoldLocked(slow); got != want {
 				t.Errorf("it may hold up the others for %v, want %v", got, want)
 			}
 		}
 		want(10 * time.Second)
-		m.hasHeld(slow, time.Second) // it counts, but not yet
+		m.hasHeldLocked(slow, time.Second) // it counts, but not yet
 		want(10 * time.Second)
-		m.assign(other, "other")
+		m.assignLocked(other, "other")
 		want(time.Second)
-		m.hasHeld(slow, 5*time.Second)
+		m.hasHeldLocked(slow, 5*time.Second)
 		want(0)
 		time.Sleep(5 * time.Second)
 		want(500 * time.Millisecond)
 		time.Sleep(time.Minute)
 		want(maxHold)
-		m.hasHeld(slow, time.Second)
-		m.unclaim(other)
+		m.hasHeldLocked(slow, time.Second)
+		m.unclaimLocked(other)
 		want(10 * time.Second)
 	})
 }
@@ -201,13 +201,13 @@ func TestClaimForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &meeting{}
 		rt := &route{meeting: m, stream: "stream"}
-		m.assign(rt, "bad")
+		m.assignLocked(rt, "bad")
 		fails := func() (n int) {
 			for {
-				if _, failing := m.beginHandshake(rt); failing {
+				if _, failing := m.beginHandshakeLocked(rt); failing {
 					return n
 				}
-				m.endHandshake(rt, true)
+				m.endHandshakeLocked(rt, true)
 				n++
 			}
 		}
@@ -222,13 +222,13 @@ func TestClaimForgets(t *testing.T) {
 		if n := fails(); n != 1 {
 			t.Errorf("%d more could fail after another half a second, want 1", n)
 		}
-		m.unclaim(rt)
-		m.claimOf("second")
+		m.unclaimLocked(rt)
+		m.claimLocked("second")
 		if len(m.claims) != 2 {
 			t.Errorf("there are %d claims, want both", len(m.claims))
 		}
 		time.Sleep(maxFailed * failedFor)
-		m.claimOf("third")
+		m.claimLocked("third")
 		if len(m.claims) != 1 {
 			t.Errorf("there are %d claims, want those two gone that hold nothing", len(m.claims))
 		}

@@ -92,12 +92,12 @@ func (rs *Routes) sendOrHold(rt *route, p path, message *socket.Message) bool {
 	}
 	m, began := rt.meeting, time.Now()
 	m.mu.Lock()
-	patience := m.mayHold(rt)
+	patience := m.mayHoldLocked(rt)
 	m.mu.Unlock()
 	taken := rs.sendPatiently(p.lane, message, patience)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.hasHeld(rt, time.Since(began))
+	m.hasHeldLocked(rt, time.Since(began))
 	return taken
 }
 
@@ -115,11 +115,11 @@ func (rs *Routes) sendPatiently(lane *socket.Lane, message *socket.Message, pati
 func (m *meeting) overflow(rt *route, lane *socket.Lane) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.overflowed(rt, lane)
+	m.overflowLocked(rt, lane)
 }
 
-// overflowed is overflow with the mutex held.
-func (m *meeting) overflowed(rt *route, lane *socket.Lane) {
+// overflowLocked is overflow with the mutex held.
+func (m *meeting) overflowLocked(rt *route, lane *socket.Lane) {
 	m.rs.metrics.Dropped.Add(1)
 	switch {
 	case rt.ended:
@@ -130,7 +130,7 @@ func (m *meeting) overflowed(rt *route, lane *socket.Lane) {
 		return
 	}
 	m.rs.log.Tell(slog.LevelWarn, "a stream's receiver is too slow", m.environmentID, m.id, rt.principal)
-	m.end(rt, resetTooSlow, both)
+	m.endLocked(rt, resetTooSlow, both)
 }
 
 // lose ends a stream that has lost a frame on the way between servers and would
@@ -138,14 +138,14 @@ func (m *meeting) overflowed(rt *route, lane *socket.Lane) {
 func (m *meeting) lose(rt *route) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.end(rt, resetRouteLost, both)
+	m.endLocked(rt, resetRouteLost, both)
 }
 
-// passReset sends a reset of one end to the other, which ends the route. The
+// passResetLocked sends a reset of one end to the other, which ends the route. The
 // mutex is held.
-func (m *meeting) passReset(rt *route, to side, message *socket.Message) {
-	m.endHandshake(rt, true)
-	lane, control, node := m.way(rt, to)
+func (m *meeting) passResetLocked(rt *route, to side, message *socket.Message) {
+	m.endHandshakeLocked(rt, true)
+	lane, control, node := m.wayLocked(rt, to)
 	switch {
 	case lane != nil:
 		putReset(lane, control, message)
@@ -155,12 +155,12 @@ func (m *meeting) passReset(rt *route, to side, message *socket.Message) {
 	default:
 		m.rs.drop(message)
 	}
-	m.end(rt, "", nobody)
+	m.endLocked(rt, "", nobody)
 }
 
-// way is how an end of a route is reached at the moment: by lanes of a websocket
+// wayLocked is how an end of a route is reached at the moment: by lanes of a websocket
 // here, by another server, or not at all. The mutex is held.
-func (m *meeting) way(rt *route, to side) (lane, control *socket.Lane, node string) {
+func (m *meeting) wayLocked(rt *route, to side) (lane, control *socket.Lane, node string) {
 	if to == toHarness {
 		if rt.harness != nil {
 			control = rt.harness.control
@@ -173,18 +173,16 @@ func (m *meeting) way(rt *route, to side) (lane, control *socket.Lane, node stri
 	return rt.up, control, m.node
 }
 
-// pass passes on a frame that an end has sent, in the goroutine that has read it.
-// It needs the mutex, and unlocks it.
-func (m *meeting) pass(rt *route, to side, f *frame.Frame, message *socket.Message) {
+// pathLocked is where a frame that an end has sent goes; whoever has read it sends
+// it there, without the mutex. A reset is sent at once, since it ends the route:
+// then ok is false.
+func (m *meeting) pathLocked(rt *route, to side, f *frame.Frame, message *socket.Message) (p path, ok bool) {
 	if f.Body == frame.Reset {
-		m.passReset(rt, to, message)
-		m.mu.Unlock()
-		return
+		m.passResetLocked(rt, to, message)
+		return path{}, false
 	}
-	lane, _, node := m.way(rt, to)
-	p := path{to: to, lane: lane, node: node, revision: m.revision, plain: !rt.acknowledges}
-	m.mu.Unlock()
-	m.rs.send(rt, p, message)
+	lane, _, node := m.wayLocked(rt, to)
+	return path{to: to, lane: lane, node: node, revision: m.revision, plain: !rt.acknowledges}, true
 }
 
 // reserve tells whether n more bytes may go to the other server, and waits for
@@ -198,9 +196,9 @@ func (m *meeting) reserve(rt *route, to side, n int) bool {
 		if late == nil {
 			patience := m.rs.patience
 			if to == toHarness {
-				patience = m.mayHold(rt)
+				patience = m.mayHoldLocked(rt)
 				began := time.Now()
-				defer func() { m.hasHeld(rt, time.Since(began)) }()
+				defer func() { m.hasHeldLocked(rt, time.Since(began)) }()
 			}
 			timer := time.NewTimer(patience)
 			defer timer.Stop()
@@ -211,12 +209,15 @@ func (m *meeting) reserve(rt *route, to side, n int) bool {
 		}
 		room := rt.room
 		m.mu.Unlock()
+		tooLate := false
 		select {
 		case <-room:
-			m.mu.Lock()
 		case <-late:
-			m.mu.Lock()
-			m.end(rt, resetTooSlow, both)
+			tooLate = true
+		}
+		m.mu.Lock()
+		if tooLate {
+			m.endLocked(rt, resetTooSlow, both)
 		}
 	}
 	if rt.ended || rt.acknowledges && rt.sent >= laneLimit {
@@ -226,8 +227,8 @@ func (m *meeting) reserve(rt *route, to side, n int) bool {
 	return true
 }
 
-// credit is that the other server has passed on or lost n bytes.
-func (m *meeting) credit(rt *route, n int) {
+// creditLocked is that the other server has passed on or lost n bytes.
+func (m *meeting) creditLocked(rt *route, n int) {
 	rt.sent = max(rt.sent-n, 0)
 	if rt.room != nil && rt.sent < hopWindow {
 		close(rt.room)
@@ -235,23 +236,23 @@ func (m *meeting) credit(rt *route, n int) {
 	}
 }
 
-// arrive passes on a frame from another server. It never waits, since the frames
+// arriveLocked passes on a frame from another server. It never waits, since the frames
 // of all streams come one after the other: what a lane does not take at once
 // waits in the route, within the window. The mutex is held.
-func (m *meeting) arrive(rt *route, to side, from string, message *socket.Message) {
-	lane, _, _ := m.way(rt, to)
+func (m *meeting) arriveLocked(rt *route, to side, from string, message *socket.Message) {
+	lane, _, _ := m.wayLocked(rt, to)
 	n := charge(message)
 	switch {
 	case rt.pumping:
 	case rt.acknowledges:
 		m.rs.offer(lane, message)
-		m.take(rt, from, n)
+		m.tookLocked(rt, from, n)
 		return
 	default:
 		message.Retain()
 		if lane.TrySend(message) {
 			message.Release()
-			m.take(rt, from, n)
+			m.tookLocked(rt, from, n)
 			return
 		}
 		rt.pumping = true
@@ -260,11 +261,11 @@ func (m *meeting) arrive(rt *route, to side, from string, message *socket.Messag
 	if rt.arriving+n > hopWindow+frame.MaxMessage || rt.share.Spent() {
 		if rt.acknowledges { // since its pump began to wait, and its sender knows
 			m.rs.drop(message)
-			m.take(rt, from, n)
+			m.tookLocked(rt, from, n)
 			return
 		}
 		message.Release()
-		m.overflowed(rt, lane)
+		m.overflowLocked(rt, lane)
 		return
 	}
 	rt.arrived = append(rt.arrived, message)
@@ -286,10 +287,10 @@ func (m *meeting) pump(rt *route, lane *socket.Lane, from string) {
 		rt.arriving -= n
 		rt.share.Give(n)
 		if !taken {
-			m.overflowed(rt, lane)
+			m.overflowLocked(rt, lane)
 			break
 		}
-		m.take(rt, from, n)
+		m.tookLocked(rt, from, n)
 	}
 	for _, message := range rt.arrived {
 		m.rs.drop(message)
@@ -298,9 +299,9 @@ func (m *meeting) pump(rt *route, lane *socket.Lane, from string) {
 	rt.arrived, rt.arriving, rt.pumping = nil, 0, false
 }
 
-// take is that n bytes from another server have been passed on or lost, which it
+// tookLocked is that n bytes from another server have been passed on or lost, which it
 // is told of now and then. The mutex is held.
-func (m *meeting) take(rt *route, from string, n int) {
+func (m *meeting) tookLocked(rt *route, from string, n int) {
 	rt.taken += n
 	if rt.taken >= hopCredit {
 		m.rs.hop.tell(from, notice.Notice{Kind: notice.Taken, Registration: m.id, Stream: rt.stream, Bytes: rt.taken})

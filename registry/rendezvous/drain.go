@@ -106,7 +106,7 @@ func (rs *Routes) close() error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		for _, rt := range m.routes {
-			m.end(rt, "", nobody)
+			m.endLocked(rt, "", nobody)
 		}
 		if m.away != nil {
 			m.away.Stop()

@@ -94,7 +94,7 @@ func (m *meeting) seat(e *executor) {
 		m.executor.kick("a newer websocket has taken its place")
 	}
 	m.executor, m.node = e, ""
-	m.renew()
+	m.executorChangedLocked()
 }
 
 // vacate is that the executor's websocket has ended.
@@ -103,7 +103,7 @@ func (m *meeting) vacate(e *executor) {
 	defer m.mu.Unlock()
 	if m.executor == e {
 		m.executor = nil
-		m.bereave()
+		m.executorGoneLocked()
 	}
 }
 
@@ -240,10 +240,10 @@ func (m *meeting) goOffline(ctx context.Context, again bool) (done bool) {
 	return true
 }
 
-// renew is that the executor has another websocket than before, here or at
+// executorChangedLocked is that the executor has another websocket than before, here or at
 // another server. It knows the streams that acknowledge; the others have ended
 // with the old one. The mutex is held.
-func (m *meeting) renew() {
+func (m *meeting) executorChangedLocked() {
 	if m.away != nil {
 		m.away.Stop()
 		m.away = nil
@@ -255,40 +255,40 @@ func (m *meeting) renew() {
 		}
 		h := rt.harness
 		if !rt.acknowledges {
-			m.end(rt, resetExecutorGone, rt.harnessHere())
+			m.endLocked(rt, resetExecutorGone, rt.harnessHereLocked())
 			if h != nil && len(h.routes) == 0 {
 				h.kick("its executor has gone")
 			}
 			continue
 		}
-		m.freeWaiting(rt)
+		m.reopenWindowLocked(rt)
 		if m.executor != nil {
-			rt.up = rt.lane(m.executor.socket)
+			rt.up = rt.laneLocked(m.executor.socket)
 			continue
 		}
 		if rt.node == "" {
-			m.rs.hop.announce(m, rt)
+			m.rs.hop.announceLocked(m, rt)
 		}
 		if h == nil {
 			// The server of the harness, or that of the executor if there is no
 			// harness, knows it; this one need not.
-			m.end(rt, "", nobody)
+			m.endLocked(rt, "", nobody)
 		}
 	}
 }
 
-// bereave is that the executor is nowhere. Streams that acknowledge wait for it
+// executorGoneLocked is that the executor is nowhere. Streams that acknowledge wait for it
 // as long as it waits for them (remote.md 8.1). The mutex is held.
-func (m *meeting) bereave() {
+func (m *meeting) executorGoneLocked() {
 	for _, rt := range m.routes {
 		if rt.up != nil {
 			rt.up.Close()
 			rt.up = nil
 		}
-		m.freeWaiting(rt)
-		m.dropHeld(rt)
+		m.reopenWindowLocked(rt)
+		m.dropHeldLocked(rt)
 		if !rt.acknowledges {
-			m.end(rt, resetExecutorGone, rt.harnessHere())
+			m.endLocked(rt, resetExecutorGone, rt.harnessHereLocked())
 		}
 	}
 	for h := range m.harnesses {
@@ -302,25 +302,25 @@ func (m *meeting) bereave() {
 	m.away = time.AfterFunc(m.rs.grace, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if !m.online() {
-			m.abandon("its executor has not come back")
+		if !m.onlineLocked() {
+			m.abandonLocked("its executor has not come back")
 		}
 	})
 }
 
-// harnessHere is who is told of the executor's end: a harness at another server
+// harnessHereLocked is who is told of the executor's end: a harness at another server
 // learns it from that one.
-func (rt *route) harnessHere() side {
+func (rt *route) harnessHereLocked() side {
 	if rt.harness != nil {
 		return toHarness
 	}
 	return nobody
 }
 
-// abandon ends everything but the executor's websocket. The mutex is held.
-func (m *meeting) abandon(why string) {
+// abandonLocked ends everything but the executor's websocket. The mutex is held.
+func (m *meeting) abandonLocked(why string) {
 	for _, rt := range m.routes {
-		m.end(rt, resetExecutorGone, both)
+		m.endLocked(rt, resetExecutorGone, both)
 	}
 	for h := range m.harnesses {
 		h.kick(why)
@@ -334,41 +334,49 @@ func (e *executor) forward(message *socket.Message) {
 		e.rs.drop(message)
 		return
 	}
+	if rt, p, ok := e.path(&f, message); ok {
+		e.rs.send(rt, p, message)
+	}
+}
+
+// path tells where a frame of the executor goes. It takes over the hold on a message
+// that is not to be sent: one that waits for its harness, ends its stream, or has
+// nowhere to go.
+func (e *executor) path(f *frame.Frame, message *socket.Message) (rt *route, p path, ok bool) {
 	m := e.meeting
 	m.mu.Lock()
-	rt := m.routes[string(f.StreamID)]
+	defer m.mu.Unlock()
+	rt = m.routes[string(f.StreamID)]
 	if rt == nil && m.executor == e && f.Body == frame.Resume && len(m.routes) < maxMeetingStreams {
 		// The executor has come from another server, or the server of the harness
 		// has died: the harness will be heard of, or the stream ends. Until then it
 		// is one of the executor's.
 		if release, ok := e.rs.limits.Stream(e.principal); ok {
-			rt = m.add(string(f.StreamID))
-			rt.bill(e.principal.ID, release)
-			m.wait(rt)
+			rt = m.addLocked(string(f.StreamID))
+			rt.billLocked(e.principal.ID, release)
+			m.awaitHarnessLocked(rt)
 		}
 	}
 	if rt == nil || m.executor != e {
-		m.mu.Unlock()
 		e.rs.drop(message)
-		return
+		return nil, path{}, false
 	}
 	if rt.revoked {
 		if f.Body == frame.Resume {
-			m.reset(rt, toExecutor, wire.ResetRevoked)
+			m.resetLocked(rt, toExecutor, wire.ResetRevoked)
 		}
-		m.mu.Unlock()
 		e.rs.drop(message)
-		return
+		return nil, path{}, false
 	}
-	rt.observe(&f, toExecutor)
+	rt.observeLocked(f, toExecutor)
 	if f.Body == frame.Handshake {
-		m.endHandshake(rt, false)
+		m.endHandshakeLocked(rt, false)
 		rt.answered = true
 	}
-	if rt.principal == "" && !rt.there() && f.Body != frame.Reset {
-		m.hold(rt, message)
-		m.mu.Unlock()
-		return
+	if rt.principal == "" && !rt.thereLocked() && f.Body != frame.Reset {
+		m.holdLocked(rt, message)
+		return nil, path{}, false
 	}
-	m.pass(rt, toHarness, &f, message)
+	p, ok = m.pathLocked(rt, toHarness, f, message)
+	return rt, p, ok
 }

@@ -45,15 +45,15 @@ func (h *harness) serve() {
 	m.mu.Lock()
 	delete(m.harnesses, h)
 	for rt := range h.routes {
-		m.detach(rt)
+		m.harnessGoneLocked(rt)
 	}
 	h.opening.Stop()
 	m.mu.Unlock()
 	h.ended("harness disconnected", err)
 }
 
-// forget takes a route from the harness. The meeting's mutex is held.
-func (h *harness) forget(rt *route) {
+// giveUpLocked takes a route from the harness. The meeting's mutex is held.
+func (h *harness) giveUpLocked(rt *route) {
 	delete(h.routes, rt)
 	rt.down.Close()
 	rt.release()
@@ -71,49 +71,56 @@ func (h *harness) forward(message *socket.Message) {
 		h.rs.drop(message)
 		return
 	}
+	if rt, p, ok := h.path(&f, message); ok {
+		h.rs.send(rt, p, message)
+	}
+}
+
+// path tells where a frame of the harness goes. It takes over the hold on a message
+// that is not to be sent: one that ends its stream, or may not go anywhere.
+func (h *harness) path(f *frame.Frame, message *socket.Message) (rt *route, p path, ok bool) {
 	m := h.meeting
 	m.mu.Lock()
-	rt := m.routes[string(f.StreamID)]
+	defer m.mu.Unlock()
+	rt = m.routes[string(f.StreamID)]
 	if rt == nil || rt.harness != h {
 		if f.Body != frame.Resume && f.Body != frame.Handshake {
-			m.mu.Unlock()
 			h.rs.drop(message)
-			return
+			return nil, path{}, false
 		}
 		var err error
-		if rt, err = m.open(h, &f); err != nil {
-			h.refuse(&f, err)
-			m.mu.Unlock()
+		if rt, err = m.openLocked(h, f); err != nil {
+			h.refuseLocked(f, err)
 			h.rs.drop(message)
-			return
+			return nil, path{}, false
 		}
 	}
-	rt.observe(&f, toHarness)
+	rt.observeLocked(f, toHarness)
 	if f.Body == frame.Handshake {
-		if err := h.handshake(rt); err != nil {
-			m.end(rt, resetHandshakes, both)
+		if err := h.handshakeLocked(rt); err != nil {
+			m.endLocked(rt, resetHandshakes, both)
 			if err == errFailing {
 				h.kick(err.Error())
 			}
-			m.mu.Unlock()
 			h.rs.drop(message)
-			return
+			return nil, path{}, false
 		}
 	}
-	m.pass(rt, toExecutor, &f, message)
+	p, ok = m.pathLocked(rt, toExecutor, f, message)
+	return rt, p, ok
 }
 
-// handshake tells why one of the harness is not to reach the executor. It counts as
+// handshakeLocked tells why one of the harness is not to reach the executor. It counts as
 // a request of its principal, since it makes the executor ask the registry. The
 // meeting's mutex is held.
-func (h *harness) handshake(rt *route) error {
+func (h *harness) handshakeLocked(rt *route) error {
 	if _, ok := h.rs.limits.Request(h.principal); !ok {
 		return errCrowded
 	}
 	if h.meeting.executor == nil {
 		return nil // its server decides
 	}
-	switch ok, failing := h.meeting.beginHandshake(rt); {
+	switch ok, failing := h.meeting.beginHandshakeLocked(rt); {
 	case failing:
 		return errFailing
 	case !ok:
@@ -122,8 +129,8 @@ func (h *harness) handshake(rt *route) error {
 	return nil
 }
 
-// refuse answers a stream that may not be opened. The meeting's mutex is held.
-func (h *harness) refuse(f *frame.Frame, err error) {
+// refuseLocked answers a stream that may not be opened. The meeting's mutex is held.
+func (h *harness) refuseLocked(f *frame.Frame, err error) {
 	if err == errCrowded {
 		h.rs.sendReset(nil, h.control, string(f.StreamID), resetRefused)
 		return

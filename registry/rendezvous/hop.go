@@ -57,8 +57,8 @@ func openHop(ctx context.Context, rs *Routes) (*hop, error) {
 		return nil, err
 	}
 	h := &hop{rs: rs, post: post, node: rs.node, heard: make(map[string]time.Time), missed: make(chan struct{}, 1)}
-	h.wg.Go(func() { post.Receive(rs.background, h.fromServer, h.lost) })
-	h.wg.Go(func() { post.ReceiveAll(rs.background, h.fromAll, h.lost) })
+	h.wg.Go(func() { post.Receive(rs.background, h.fromServer, h.missedLetters) })
+	h.wg.Go(func() { post.ReceiveAll(rs.background, h.fromAll, h.missedLetters) })
 	h.wg.Go(func() { h.watch(rs.background) })
 	return h, nil
 }
@@ -69,8 +69,8 @@ func (h *hop) close() error {
 	return h.post.Close()
 }
 
-// lost has watch find out anew what was said, after letters were lost.
-func (h *hop) lost(err error) {
+// missedLetters has watch find out anew what was said, after letters were lost.
+func (h *hop) missedLetters(err error) {
 	h.rs.log.Warn("messages of other servers were lost", "error", err)
 	select {
 	case h.missed <- struct{}{}:
@@ -101,7 +101,7 @@ func (h *hop) fromServer(message store.Letter) {
 
 // left is that another server has ended, or counts this one as such.
 func (h *hop) left(node string) {
-	h.forget(node)
+	h.remove(node)
 	h.rs.nodeGone(node)
 }
 
@@ -166,7 +166,7 @@ func (h *hop) hear(node string) bool {
 	return !known
 }
 
-func (h *hop) forget(node string) {
+func (h *hop) remove(node string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.heard, node)
@@ -203,7 +203,7 @@ func (h *hop) watch(ctx context.Context) {
 // after notices may have been lost: one would wait for what the other has said
 // and forgotten.
 func (h *hop) beginAnew() {
-	h.rs.lost()
+	h.rs.lettersLost()
 	for _, node := range h.excuse(time.Now()) {
 		h.rs.nodeGone(node) // before it answers
 		h.tell(node, notice.Notice{Kind: notice.Leave})
@@ -257,9 +257,9 @@ func (h *hop) reset(node string, to side, m *meeting, stream, reason string) {
 	_ = h.send(node, to, m.id, m.revision, resetMessage(stream, reason)) // see publish
 }
 
-// announce tells the executor's server of a route whose harness is here or, when
+// announceLocked tells the executor's server of a route whose harness is here or, when
 // it is gone or was revoked, was. The meeting's mutex is held.
-func (h *hop) announce(m *meeting, rt *route) {
+func (h *hop) announceLocked(m *meeting, rt *route) {
 	h.tell(m.node, notice.Notice{
 		Kind: notice.Open, Registration: m.id, Revision: m.revision, Stream: rt.stream,
 		Principal: rt.principal, Acknowledges: rt.acknowledges, Detached: rt.harness == nil, Revoked: rt.revoked,

@@ -21,7 +21,7 @@ func (m *meeting) frame(to side, from string, revision uint64, message *socket.M
 	switch {
 	case !ok:
 		rt = nil
-	case to == toExecutor && m.isOver(revision):
+	case to == toExecutor && m.isOverLocked(revision):
 		m.rs.hop.tell(from, notice.Notice{Kind: notice.Absent, Registration: m.id, Revision: revision})
 		rt = nil
 	case to == toExecutor && (rt == nil || rt.node != from):
@@ -39,28 +39,28 @@ func (m *meeting) frame(to side, from string, revision uint64, message *socket.M
 		m.rs.drop(message)
 		return
 	}
-	rt.observe(&f, both&^to)
+	rt.observeLocked(&f, both&^to)
 	switch {
 	case f.Body == frame.Reset:
-		m.passReset(rt, to, message)
+		m.passResetLocked(rt, to, message)
 		return
 	case f.Body == frame.Handshake && to == toExecutor:
-		if ok, failing := m.beginHandshake(rt); !ok {
+		if ok, failing := m.beginHandshakeLocked(rt); !ok {
 			if failing {
 				m.rs.hop.tell(from, notice.Notice{Kind: notice.Refused, Registration: m.id, Stream: rt.stream, Failing: true})
 			}
-			m.end(rt, resetHandshakes, both)
+			m.endLocked(rt, resetHandshakes, both)
 			m.rs.drop(message)
 			return
 		}
 	}
-	m.arrive(rt, to, from, message)
+	m.arriveLocked(rt, to, from, message)
 }
 
-// isOver tells whether the executor with the presence of this revision is not
+// isOverLocked tells whether the executor with the presence of this revision is not
 // here, or not any more: what was sent to it must not overtake, or come behind,
 // what a newer websocket gets. The mutex is held.
-func (m *meeting) isOver(revision uint64) bool {
+func (m *meeting) isOverLocked(revision uint64) bool {
 	switch e := m.executor; {
 	case e == nil:
 		return true
@@ -97,9 +97,9 @@ func (rs *Routes) noticed(from string, n notice.Notice) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if n.Kind == notice.Open {
-			m.opened(from, n)
+			m.openedLocked(from, n)
 		} else if rt := m.routes[n.Stream]; rt != nil {
-			m.told(rt, from, n)
+			m.toldLocked(rt, from, n)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func (rs *Routes) noticed(from string, n notice.Notice) {
 func (m *meeting) appeared(node string, revision uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if revision < m.revision || revision == m.revision && m.online() || revision <= m.over {
+	if revision < m.revision || revision == m.revision && m.onlineLocked() || revision <= m.over {
 		return
 	}
 	if m.executor != nil && m.executor.revision == 0 {
@@ -121,7 +121,7 @@ func (m *meeting) appeared(node string, revision uint64) {
 		m.executor = nil
 	}
 	m.node, m.revision = node, revision
-	m.renew()
+	m.executorChangedLocked()
 }
 
 // disappeared is that the executor's websocket at another server has ended, if
@@ -135,12 +135,12 @@ func (m *meeting) disappeared(node string, revision uint64) {
 		return
 	}
 	m.node = ""
-	m.bereave()
+	m.executorGoneLocked()
 }
 
-// opened is that a harness of another server has a stream, or had when detached.
+// openedLocked is that a harness of another server has a stream, or had when detached.
 // The mutex is held.
-func (m *meeting) opened(from string, n notice.Notice) {
+func (m *meeting) openedLocked(from string, n notice.Notice) {
 	rt := m.routes[n.Stream]
 	refuse := notice.Notice{Kind: notice.Refused, Registration: m.id, Stream: n.Stream}
 	switch {
@@ -151,64 +151,64 @@ func (m *meeting) opened(from string, n notice.Notice) {
 		return
 	case n.Revoked:
 		if rt == nil && len(m.routes) < maxMeetingStreams {
-			rt = m.add(n.Stream)
+			rt = m.addLocked(n.Stream)
 		}
 		if rt != nil && rt.principal == "" && !rt.revoked {
-			m.reset(rt, toExecutor, wire.ResetRevoked) // it may have resumed the stream by now
-			m.bar(rt)
+			m.resetLocked(rt, toExecutor, wire.ResetRevoked) // it may have resumed the stream by now
+			m.barLocked(rt)
 		}
 		return
 	case rt != nil && rt.node == from:
 		return
 	case rt != nil && n.Detached && rt.principal != "":
 		return // others know more of it
-	case rt != nil && !rt.mayTake(n.Principal):
+	case rt != nil && !rt.mayTakeLocked(n.Principal):
 		refuse.Intruder = true
 		m.rs.hop.tell(from, refuse)
 		return
-	case rt == nil && !m.mayOpen(n.Principal):
+	case rt == nil && !m.mayOpenLocked(n.Principal):
 		m.rs.hop.tell(from, refuse)
 		return
 	case rt == nil:
-		rt = m.add(n.Stream)
+		rt = m.addLocked(n.Stream)
 	}
-	m.unseat(rt)
-	m.assign(rt, n.Principal)
-	rt.bill(n.Principal, nil)
+	m.takeFromHarnessLocked(rt)
+	m.assignLocked(rt, n.Principal)
+	rt.billLocked(n.Principal, nil)
 	if n.Acknowledges {
 		rt.acked, rt.acknowledges = both, true
 	}
 	if n.Detached {
-		m.dropHeld(rt)
-		m.wait(rt)
+		m.dropHeldLocked(rt)
+		m.awaitHarnessLocked(rt)
 		return
 	}
 	rt.node = from
-	m.deliverHeld(rt)
+	m.deliverHeldLocked(rt)
 }
 
-// told handles the other notices on one stream. The mutex is held.
-func (m *meeting) told(rt *route, from string, n notice.Notice) {
+// toldLocked handles the other notices on one stream. The mutex is held.
+func (m *meeting) toldLocked(rt *route, from string, n notice.Notice) {
 	h := rt.harness
 	switch n.Kind {
 	case notice.Detach:
 		if rt.node == from {
-			m.detach(rt)
+			m.harnessGoneLocked(rt)
 		}
 	case notice.Taken:
-		m.credit(rt, max(n.Bytes, 0))
+		m.creditLocked(rt, max(n.Bytes, 0))
 	case notice.Unknown:
 		switch {
 		case h == nil || m.node != from:
 		case rt.acknowledges:
-			m.freeWaiting(rt)
-			m.rs.hop.announce(m, rt)
+			m.reopenWindowLocked(rt)
+			m.rs.hop.announceLocked(m, rt)
 		default: // it has lost a frame
-			m.end(rt, resetRouteLost, toHarness)
+			m.endLocked(rt, resetRouteLost, toHarness)
 		}
 	case notice.Moved:
 		if h != nil && m.executor == nil {
-			m.end(rt, "", nobody)
+			m.endLocked(rt, "", nobody)
 			if len(h.routes) == 0 {
 				h.kick("its stream has a newer websocket")
 			}
@@ -217,13 +217,13 @@ func (m *meeting) told(rt *route, from string, n notice.Notice) {
 		switch {
 		case h == nil || m.executor != nil:
 		case n.Intruder:
-			m.end(rt, "", nobody)
+			m.endLocked(rt, "", nobody)
 			h.kick(errIntruder.Error())
 		case n.Failing:
-			m.end(rt, resetHandshakes, toHarness)
+			m.endLocked(rt, resetHandshakes, toHarness)
 			h.kick(errFailing.Error())
 		default:
-			m.end(rt, resetRefused, toHarness)
+			m.endLocked(rt, resetRefused, toHarness)
 		}
 	}
 }
@@ -236,21 +236,21 @@ func (rs *Routes) nodeGone(node string) {
 		defer m.mu.Unlock()
 		for _, rt := range m.routes {
 			if rt.node == node {
-				m.detach(rt)
+				m.harnessGoneLocked(rt)
 			}
 		}
 	})
 }
 
-// lost is that messages between servers may have been lost. Streams that
+// lettersLost is that messages between servers may have been lost. Streams that
 // acknowledge repeat them, the others cannot go on.
-func (rs *Routes) lost() {
+func (rs *Routes) lettersLost() {
 	rs.each(func(m *meeting) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		for _, rt := range m.routes {
 			if !rt.acknowledges && (rt.node != "" || m.node != "") {
-				m.end(rt, resetRouteLost, both)
+				m.endLocked(rt, resetRouteLost, both)
 			}
 		}
 	})
@@ -278,7 +278,7 @@ func (rs *Routes) recall(all bool) {
 		defer m.mu.Unlock()
 		if m.node != "" {
 			for _, rt := range m.routes {
-				rs.hop.announce(m, rt)
+				rs.hop.announceLocked(m, rt)
 			}
 		} else if all && m.executor == nil {
 			m.revision, m.over = 0, 0 // see reassert
@@ -289,7 +289,7 @@ func (rs *Routes) recall(all bool) {
 		rs.each(func(m *meeting) {
 			m.mu.Lock()
 			here := m.executor
-			look := !m.online() || all && here == nil
+			look := !m.onlineLocked() || all && here == nil
 			m.mu.Unlock()
 			switch {
 			case look:
@@ -332,7 +332,7 @@ func (rs *Routes) locateLater(m *meeting) {
 		// leader takes some seconds.
 		ctx, cancel := context.WithTimeout(rs.background, rs.grace)
 		defer cancel()
-		for rs.locateOrLog(m) && !m.isOnline() && store.Pause(ctx) {
+		for rs.locateOrLog(m) && !m.online() && store.Pause(ctx) {
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()

@@ -93,16 +93,16 @@ func (m *meeting) revoke(principal string) {
 			continue
 		}
 		if rt.acknowledges {
-			m.bar(m.add(rt.stream)) // before the end of rt, which may be all that holds the meeting
+			m.barLocked(m.addLocked(rt.stream)) // before the end of rt, which may be all that holds the meeting
 		}
-		m.end(rt, wire.ResetRevoked, toExecutor)
+		m.endLocked(rt, wire.ResetRevoked, toExecutor)
 	}
 }
 
-// bar makes a route that nobody has one that nobody gets: an executor that resumes
+// barLocked makes a route that nobody has one that nobody gets: an executor that resumes
 // the stream is told that it was revoked. The mutex is held.
-func (m *meeting) bar(rt *route) {
+func (m *meeting) barLocked(rt *route) {
 	rt.revoked, rt.acknowledges = true, true
-	m.dropHeld(rt)
-	m.wait(rt)
+	m.dropHeldLocked(rt)
+	m.awaitHarnessLocked(rt)
 }

@@ -141,7 +141,7 @@ func (rs *Routes) isThere(registrationID string) bool {
 		return false
 	}
 	defer rs.leave(m)
-	return m.isOnline()
+	return m.online()
 }
 
 // TestNarrowed: an identity that is replaced by one for other environments loses

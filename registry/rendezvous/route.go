@@ -110,17 +110,17 @@ type route struct {
 	taken    int  // bytes that the other server has not been told of
 }
 
-// there tells whether the harness is connected, as far as is known.
-func (rt *route) there() bool { return rt.harness != nil || rt.node != "" }
+// thereLocked tells whether the harness is connected, as far as is known.
+func (rt *route) thereLocked() bool { return rt.harness != nil || rt.node != "" }
 
-// online tells whether the executor is connected, as far as is known.
-func (m *meeting) online() bool { return m.executor != nil || m.node != "" }
+// onlineLocked tells whether the executor is connected, as far as is known.
+func (m *meeting) onlineLocked() bool { return m.executor != nil || m.node != "" }
 
-// add makes a route that leads nowhere yet. The mutex is held.
-func (m *meeting) add(stream string) *route {
+// addLocked makes a route that leads nowhere yet. The mutex is held.
+func (m *meeting) addLocked(stream string) *route {
 	rt := &route{meeting: m, stream: stream}
 	if m.executor != nil {
-		rt.up = rt.lane(m.executor.socket)
+		rt.up = rt.laneLocked(m.executor.socket)
 	}
 	if m.routes == nil {
 		m.routes = make(map[string]*route)
@@ -133,16 +133,16 @@ func (m *meeting) add(stream string) *route {
 	return rt
 }
 
-// open gives a harness of this server the route of a stream that it names first.
+// openLocked gives a harness of this server the route of a stream that it names first.
 // The mutex is held.
-func (m *meeting) open(h *harness, f *frame.Frame) (*route, error) {
+func (m *meeting) openLocked(h *harness, f *frame.Frame) (*route, error) {
 	rt := m.routes[string(f.StreamID)]
 	switch {
-	case rt == nil && !m.mayOpen(h.principal.ID), len(h.routes) >= maxHarnessStreams:
+	case rt == nil && !m.mayOpenLocked(h.principal.ID), len(h.routes) >= maxHarnessStreams:
 		return nil, errCrowded
-	case rt != nil && !rt.mayTake(h.principal.ID):
+	case rt != nil && !rt.mayTakeLocked(h.principal.ID):
 		return nil, errIntruder
-	case !m.online() && !f.Acknowledges() && (rt == nil || !rt.acknowledges):
+	case !m.onlineLocked() && !f.Acknowledges() && (rt == nil || !rt.acknowledges):
 		return nil, errAbsent
 	}
 	release, ok := m.rs.limits.Stream(h.principal)
@@ -150,31 +150,31 @@ func (m *meeting) open(h *harness, f *frame.Frame) (*route, error) {
 		return nil, errCrowded
 	}
 	if rt == nil {
-		rt = m.add(string(f.StreamID))
+		rt = m.addLocked(string(f.StreamID))
 	}
-	rt.observe(f, toHarness)
-	m.unseat(rt)
-	m.assign(rt, h.principal.ID)
+	rt.observeLocked(f, toHarness)
+	m.takeFromHarnessLocked(rt)
+	m.assignLocked(rt, h.principal.ID)
 	rt.harness = h
-	rt.bill(h.principal.ID, release)
-	rt.down = rt.lane(h.socket)
+	rt.billLocked(h.principal.ID, release)
+	rt.down = rt.laneLocked(h.socket)
 	if h.routes == nil {
 		h.routes = make(map[*route]struct{})
 	}
 	h.routes[rt] = struct{}{}
 	h.opening.Stop()
-	m.deliverHeld(rt)
+	m.deliverHeldLocked(rt)
 	if m.node != "" {
-		m.rs.hop.announce(m, rt)
+		m.rs.hop.announceLocked(m, rt)
 	}
 	return rt, nil
 }
 
-// bill makes the route, and what waits for its ends, count for a principal: that of
+// billLocked makes the route, and what waits for its ends, count for a principal: that of
 // its harness, which sends it or does not read it, and that of its executor as long
 // as nobody else has spoken of the stream. release is nil where the principal has its
 // place for a stream elsewhere. The mutex is held.
-func (rt *route) bill(principalID string, release func()) {
+func (rt *route) billLocked(principalID string, release func()) {
 	if rt.release != nil {
 		rt.release()
 	}
@@ -187,18 +187,18 @@ func (rt *route) bill(principalID string, release func()) {
 	}
 }
 
-// lane is one of a websocket's for the route. The mutex is held.
-func (rt *route) lane(s *socket.Socket) *socket.Lane {
+// laneLocked is one of a websocket's for the route. The mutex is held.
+func (rt *route) laneLocked(s *socket.Socket) *socket.Lane {
 	l := s.NewLane(laneLimit)
 	l.Share(rt.share)
 	return l
 }
 
-// observe looks for what shows that an end acknowledges. An end resumes a stream,
+// observeLocked looks for what shows that an end acknowledges. An end resumes a stream,
 // with records sent, only when the other one does. One end alone is not enough:
 // it would keep what the other never asks for, and wait for one that does not
 // come back. The mutex is held.
-func (rt *route) observe(f *frame.Frame, from side) {
+func (rt *route) observeLocked(f *frame.Frame, from side) {
 	if rt.acknowledges {
 		return
 	}
@@ -207,22 +207,22 @@ func (rt *route) observe(f *frame.Frame, from side) {
 	}
 	if rt.acked == both || f.Body == frame.Resume && (f.NextSeq > 0 || from == toExecutor) {
 		rt.acked, rt.acknowledges = both, true
-		rt.meeting.freeWaiting(rt) // it may have more under way
+		rt.meeting.reopenWindowLocked(rt) // it may have more under way
 	}
 }
 
-// mayTake tells whether a harness of the principal may have the route. One that
+// mayTakeLocked tells whether a harness of the principal may have the route. One that
 // acknowledges can be taken from a websocket that is still open: the server may
 // learn long after the harness that it is dead.
-func (rt *route) mayTake(principal string) bool {
+func (rt *route) mayTakeLocked(principal string) bool {
 	if rt.revoked || rt.principal != "" && rt.principal != principal {
 		return false
 	}
-	return !rt.there() || rt.acknowledges
+	return !rt.thereLocked() || rt.acknowledges
 }
 
-// unseat takes the route from its harness, wherever that is. The mutex is held.
-func (m *meeting) unseat(rt *route) {
+// takeFromHarnessLocked takes the route from its harness, wherever that is. The mutex is held.
+func (m *meeting) takeFromHarnessLocked(rt *route) {
 	if rt.grace != nil {
 		rt.grace.Stop()
 		rt.grace = nil
@@ -232,67 +232,67 @@ func (m *meeting) unseat(rt *route) {
 		rt.node = ""
 	}
 	if h := rt.harness; h != nil {
-		h.forget(rt)
+		h.giveUpLocked(rt)
 		if len(h.routes) == 0 {
 			h.kick("its stream has a newer websocket")
 		}
 	}
 }
 
-// detach is that the route's harness is gone. The mutex is held.
-func (m *meeting) detach(rt *route) {
+// harnessGoneLocked is that the route's harness is gone. The mutex is held.
+func (m *meeting) harnessGoneLocked(rt *route) {
 	if rt.harness != nil {
-		rt.harness.forget(rt)
+		rt.harness.giveUpLocked(rt)
 	}
 	rt.node = ""
-	m.endHandshake(rt, true)
+	m.endHandshakeLocked(rt, true)
 	switch {
 	case m.node != "":
 		// The server of the executor decides, and waits for it, so that this one
 		// can go: it knows all that the executor has acknowledged, while this one
 		// may have had the stream for a moment only.
 		m.rs.hop.tell(m.node, notice.Notice{Kind: notice.Detach, Registration: m.id, Stream: rt.stream})
-		m.end(rt, "", nobody)
+		m.endLocked(rt, "", nobody)
 	case !rt.acknowledges:
-		m.end(rt, resetHarnessGone, toExecutor)
+		m.endLocked(rt, resetHarnessGone, toExecutor)
 	default:
-		m.wait(rt)
+		m.awaitHarnessLocked(rt)
 	}
 }
 
-// wait ends the route unless its harness comes back within the grace time. The
+// awaitHarnessLocked ends the route unless its harness comes back within the grace time. The
 // mutex is held.
-func (m *meeting) wait(rt *route) {
+func (m *meeting) awaitHarnessLocked(rt *route) {
 	if rt.grace != nil {
 		rt.grace.Stop()
 	}
-	m.freeWaiting(rt)
+	m.reopenWindowLocked(rt)
 	rt.grace = time.AfterFunc(m.rs.grace, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if !rt.ended && !rt.there() {
-			m.end(rt, resetHarnessGone, toExecutor)
+		if !rt.ended && !rt.thereLocked() {
+			m.endLocked(rt, resetHarnessGone, toExecutor)
 		}
 	})
 }
 
-// end forgets a route and sends resets for its stream. The mutex is held.
-func (m *meeting) end(rt *route, reason string, tell side) {
+// endLocked forgets a route and sends resets for its stream. The mutex is held.
+func (m *meeting) endLocked(rt *route, reason string, tell side) {
 	if rt.ended {
 		return
 	}
 	rt.ended = true
 	if tell&toExecutor != 0 {
-		m.reset(rt, toExecutor, reason)
+		m.resetLocked(rt, toExecutor, reason)
 	}
 	if tell&toHarness != 0 {
-		m.reset(rt, toHarness, reason)
+		m.resetLocked(rt, toHarness, reason)
 	}
 	if m.routes[rt.stream] == rt { // revoke has put another one in its place
 		delete(m.routes, rt.stream)
 	}
 	if rt.harness != nil {
-		rt.harness.forget(rt)
+		rt.harness.giveUpLocked(rt)
 	}
 	if rt.up != nil {
 		rt.up.Close()
@@ -300,19 +300,19 @@ func (m *meeting) end(rt *route, reason string, tell side) {
 	if rt.grace != nil {
 		rt.grace.Stop()
 	}
-	m.freeWaiting(rt)
-	m.dropHeld(rt)
+	m.reopenWindowLocked(rt)
+	m.dropHeldLocked(rt)
 	if rt.release != nil {
 		rt.release()
 	}
-	m.unclaim(rt)
+	m.unclaimLocked(rt)
 	m.rs.leave(m)
 	m.rs.metrics.Streams.Add(-1)
 }
 
-// freeWaiting wakes who waits for the other server of the route, which has
+// reopenWindowLocked wakes who waits for the other server of the route, which has
 // changed. The mutex is held.
-func (m *meeting) freeWaiting(rt *route) {
+func (m *meeting) reopenWindowLocked(rt *route) {
 	rt.sent, rt.taken = 0, 0
 	if rt.room != nil {
 		close(rt.room)
@@ -320,9 +320,9 @@ func (m *meeting) freeWaiting(rt *route) {
 	}
 }
 
-// reset sends an end of a route the reset of its stream. The mutex is held.
-func (m *meeting) reset(rt *route, to side, reason string) {
-	switch lane, control, node := m.way(rt, to); {
+// resetLocked sends an end of a route the reset of its stream. The mutex is held.
+func (m *meeting) resetLocked(rt *route, to side, reason string) {
+	switch lane, control, node := m.wayLocked(rt, to); {
 	case control != nil:
 		m.rs.sendReset(lane, control, rt.stream, reason)
 	case node != "":
@@ -353,10 +353,10 @@ func resetMessage(stream, reason string) *socket.Message {
 	return message
 }
 
-// hold keeps what an executor says of a stream whose harness is not known here
+// holdLocked keeps what an executor says of a stream whose harness is not known here
 // yet, in a bounded way; more is dropped, and repeated by the executor (remote.md 8.1). It
 // takes over the hold on message. The mutex is held.
-func (m *meeting) hold(rt *route, message *socket.Message) {
+func (m *meeting) holdLocked(rt *route, message *socket.Message) {
 	n := message.Cost()
 	if rt.heldBytes+n > maxHeldStream || m.held+n > maxHeldMeeting || rt.share.Spent() {
 		m.rs.drop(message)
@@ -368,9 +368,9 @@ func (m *meeting) hold(rt *route, message *socket.Message) {
 	rt.share.Take(n)
 }
 
-// deliverHeld passes on what was held, now that the route leads somewhere. The
+// deliverHeldLocked passes on what was held, now that the route leads somewhere. The
 // mutex is held, so that nothing overtakes it.
-func (m *meeting) deliverHeld(rt *route) {
+func (m *meeting) deliverHeldLocked(rt *route) {
 	rt.share.Give(rt.heldBytes) // it counts in the lane
 	for _, message := range rt.held {
 		if rt.down != nil {
@@ -383,7 +383,7 @@ func (m *meeting) deliverHeld(rt *route) {
 	rt.held, rt.heldBytes = nil, 0
 }
 
-func (m *meeting) dropHeld(rt *route) {
+func (m *meeting) dropHeldLocked(rt *route) {
 	rt.share.Give(rt.heldBytes)
 	for _, message := range rt.held {
 		m.rs.drop(message)

@@ -161,23 +161,23 @@ func (rs *Routes) welcome(w http.ResponseWriter, r *http.Request, who *principal
 
 // findExecutor makes sure that there is an executor for a harness.
 func (rs *Routes) findExecutor(r *http.Request, m *meeting) error {
-	if m.isOnline() {
+	if m.online() {
 		return nil
 	}
 	if err := rs.locate(r.Context(), m); err != nil {
 		return err
 	}
-	if !m.isOnline() {
+	if !m.online() {
 		return errAbsent
 	}
 	return nil
 }
 
-// isOnline is online without the mutex.
-func (m *meeting) isOnline() bool {
+// online is online without the mutex.
+func (m *meeting) online() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.online()
+	return m.onlineLocked()
 }
 
 // start runs serve in a goroutine of its own, unless the server is about to end.
