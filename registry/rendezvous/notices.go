@@ -1,11 +1,7 @@
 package rendezvous
 
 import (
-	"context"
-	"errors"
-
 	"github.com/execagent/execagent/registry/rendezvous/notice"
-	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
@@ -301,62 +297,4 @@ func (rs *Routes) recall(all bool) {
 			}
 		})
 	})
-}
-
-// locateOrLog is locate for those who can do nothing about an error. It tells
-// whether it is worth another attempt.
-func (rs *Routes) locateOrLog(m *meeting) (again bool) {
-	err := rs.locate(rs.background, m)
-	if err == nil || rs.background.Err() != nil {
-		return false
-	}
-	rs.log.Trouble("looking for an executor", "environment", m.environmentID, "registration", m.id, "error", err)
-	return errors.Is(err, store.ErrUnavailable)
-}
-
-// locateLater looks for an executor without holding up the caller, who is in the
-// meeting.
-func (rs *Routes) locateLater(m *meeting) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.locating {
-		return
-	}
-	m.locating = true
-	rs.mu.Lock()
-	m.holders++
-	rs.mu.Unlock()
-	rs.serving.Go(func() {
-		defer rs.leave(m)
-		// For as long as streams wait for the executor: a cluster that elects a
-		// leader takes some seconds.
-		ctx, cancel := context.WithTimeout(rs.background, rs.grace)
-		defer cancel()
-		for rs.locateOrLog(m) && !m.online() && store.Pause(ctx) {
-		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.locating = false
-	})
-}
-
-// locate asks the store where the executor is.
-func (rs *Routes) locate(ctx context.Context, m *meeting) error {
-	st := rs.store
-	p, revision, found, err := st.Presence(ctx, m.environmentID)
-	if err != nil || !found || p.RegistrationID != m.id {
-		return err
-	}
-	if p.Node == rs.node {
-		if m.seats(nil) {
-			// It could not be taken back when its websocket ended.
-			return st.SetOffline(ctx, m.environmentID, revision)
-		}
-		return nil
-	}
-	alive, err := st.Alive(ctx, p.Node)
-	if err == nil && alive {
-		m.appeared(p.Node, revision)
-	}
-	return err
 }

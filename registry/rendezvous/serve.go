@@ -1,8 +1,6 @@
 package rendezvous
 
 import (
-	"cmp"
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -10,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/registry/limits"
 	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/ticket"
@@ -25,17 +22,6 @@ const (
 	rejectUnknownRoute     = "unknown_route"
 	rejectRouteUnavailable = "route_unavailable"
 )
-
-// peer is what executors and harnesses have in common: a websocket in a meeting.
-type peer struct {
-	rs        *Routes
-	role      ticket.Role
-	meeting   *meeting
-	principal *principal.Principal
-	socket    *socket.Socket
-	control   *socket.Lane // for resets whose stream is stuck
-	release   func()       // gives the principal's place for a websocket back
-}
 
 // refusal is why an upgrade is refused. An executor registers again at a status
 // of 4xx and comes back with the same URL at any other (remote.md 3.5); a harness
@@ -171,102 +157,4 @@ func (rs *Routes) findExecutor(r *http.Request, m *meeting) error {
 		return errAbsent
 	}
 	return nil
-}
-
-// online is online without the mutex.
-func (m *meeting) online() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.onlineLocked()
-}
-
-// start runs serve in a goroutine of its own, unless the server is about to end.
-func (rs *Routes) start(p *peer, serve func()) {
-	rs.mu.Lock()
-	open := !rs.closed && !rs.draining.Load()
-	if open {
-		rs.sockets[p] = struct{}{}
-		rs.serving.Go(func() {
-			serve()
-			p.quit()
-			rs.remove(p)
-		})
-	}
-	rs.mu.Unlock()
-	if !open {
-		p.quit()
-	}
-}
-
-func (rs *Routes) remove(p *peer) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	delete(rs.sockets, p)
-	if rs.drained != nil && len(rs.sockets) == 0 {
-		close(rs.drained)
-	}
-}
-
-// quit gives back what a peer has taken.
-func (p *peer) quit() {
-	if p.socket != nil {
-		_ = p.socket.Close() // never fails
-	}
-	p.release()
-	p.rs.leave(p.meeting)
-}
-
-// read calls forward with every message until the websocket ends; forward takes
-// over the hold on it. Whoever sends faster than its principal may waits.
-func (p *peer) read(forward func(*socket.Message)) error {
-	rs := p.rs
-	warned := false
-	for {
-		message, err := p.socket.Read()
-		if err == socket.ErrText { // remote.md 4
-			if !warned {
-				p.tell(slog.LevelWarn, "text message dropped")
-				warned = true
-			}
-			// It may have been as large as any.
-			if err := rs.limits.Bytes(p.socket.Done(), p.principal, socket.MaxMessage); err != nil {
-				return cmp.Or(p.socket.Err(), err)
-			}
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		n := len(message.Bytes)
-		if err := rs.limits.Bytes(p.socket.Done(), p.principal, n+limits.FrameCost); err != nil {
-			message.Release()
-			return cmp.Or(p.socket.Err(), err)
-		}
-		rs.metrics.Frames.Add(1)
-		rs.metrics.Bytes.Add(uint64(n))
-		forward(message)
-	}
-}
-
-// kick closes the websocket; the goroutine that reads it does the rest. It may be
-// called with the meeting's mutex held.
-func (p *peer) kick(why string) {
-	p.tell(slog.LevelInfo, "closing a websocket", "reason", why)
-	_ = p.socket.Close() // never fails
-}
-
-// tell logs something about the websocket.
-func (p *peer) tell(level slog.Level, message string, more ...any) {
-	p.rs.log.Tell(level, message, p.meeting.environmentID, p.meeting.id, p.principal.ID, more...)
-}
-
-func (p *peer) info(message string) { p.tell(slog.LevelInfo, message) }
-
-// ended logs the end of a websocket.
-func (p *peer) ended(message string, err error) {
-	level := slog.LevelInfo
-	if errors.Is(err, store.ErrUnavailable) {
-		level = slog.LevelWarn
-	}
-	p.tell(level, message, "error", err)
 }

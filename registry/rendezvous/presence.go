@@ -1,0 +1,201 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/execagent/execagent/registry/rendezvous/notice"
+	"github.com/execagent/execagent/registry/store"
+)
+
+// goOnline tells the store and the other servers that e is here. One after the
+// other for each registration, so that the newest websocket has the last word.
+func (m *meeting) goOnline(ctx context.Context, e *executor) error {
+	m.presenceMu.Lock()
+	defer m.presenceMu.Unlock()
+	if !m.seats(e) {
+		return errReplaced
+	}
+	reg := e.seen
+	e.seen = store.Seen{} // by the next attempt it is old
+	revision, err := m.rs.store.SetOnline(ctx, store.Presence{
+		EnvironmentID:  m.environmentID,
+		RegistrationID: m.id,
+		Node:           m.rs.node,
+		Principal:      e.principal.ID,
+		Since:          time.Now().UTC(),
+	}, reg)
+	if err != nil {
+		return err
+	}
+	m.published = revision
+	m.mu.Lock()
+	e.revision = revision
+	newer := m.revision > revision
+	m.revision = max(m.revision, revision)
+	m.mu.Unlock()
+	if newer {
+		return errReplaced
+	}
+	m.rs.hop.broadcast(notice.Notice{Kind: notice.Online, Registration: m.id, Revision: revision})
+	return nil
+}
+
+// reassert is goOnline once more if the store has forgotten e: that of a registry
+// with an embedded NATS server keeps presences in memory, and begins with
+// revision 1 again when it is started anew. By then the environment may be another
+// registration's, and e has to go. While the store does not answer, it is asked
+// again.
+func (m *meeting) reassert(ctx context.Context, e *executor) {
+	for {
+		p, _, found, err := m.rs.store.Presence(ctx, m.environmentID)
+		if found && p.RegistrationID == m.id || !m.seats(e) {
+			return
+		}
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, store.ErrUnavailable) || !store.Pause(ctx) {
+			return
+		}
+	}
+	m.mu.Lock()
+	if m.executor == e {
+		m.revision, m.over, e.revision = 0, 0, 0
+	}
+	m.mu.Unlock()
+	if err := m.goOnline(ctx, e); err != nil && ctx.Err() == nil {
+		m.rs.log.Trouble("an executor cannot stay", "environment", m.environmentID, "registration", m.id, "error", err)
+		e.kick("the store does not know it")
+	}
+}
+
+// Online tells whether harnesses that are sent to the executor of a registration
+// will find it, here or at the server that the store knows of.
+func (rs *Routes) Online(ctx context.Context, environmentID, registrationID string) (bool, error) {
+	if rs.isHere(registrationID) {
+		return true, nil
+	}
+	p, online, err := rs.store.Online(ctx, environmentID)
+	return online && p.RegistrationID == registrationID, err
+}
+
+// isHere tells whether the executor of a registration is connected to this server,
+// and harnesses that are sent to it will find it: they may come to another server
+// on the same store, which has to know, too.
+func (rs *Routes) isHere(registrationID string) bool {
+	revision, ok := rs.executorOf(registrationID)
+	return ok && (revision != 0 || rs.store.Alone())
+}
+
+// HasExecutor tells whether the executor of a registration has a websocket here,
+// known to the store or not.
+func (rs *Routes) HasExecutor(registrationID string) bool {
+	_, ok := rs.executorOf(registrationID)
+	return ok
+}
+
+// executorOf is the revision of the presence of a registration's executor that is
+// connected to this server, 0 if it has none yet.
+func (rs *Routes) executorOf(registrationID string) (revision uint64, ok bool) {
+	m := rs.find(registrationID)
+	if m == nil {
+		return 0, false
+	}
+	defer rs.leave(m)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.executor == nil {
+		return 0, false
+	}
+	return m.executor.revision, true
+}
+
+func (m *meeting) seats(e *executor) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.executor == e
+}
+
+// goOffline takes back what goOnline has told, unless there is a newer websocket
+// here. The other servers are told once, and not again.
+func (m *meeting) goOffline(ctx context.Context, again bool) (done bool) {
+	m.presenceMu.Lock()
+	defer m.presenceMu.Unlock()
+	if !m.seats(nil) || m.published == 0 {
+		return true
+	}
+	revision := m.published
+	m.published = 0
+	if ctx.Err() != nil {
+		return true // the server ends, and all that was here with it
+	}
+	if !again {
+		m.rs.hop.broadcast(notice.Notice{Kind: notice.Offline, Registration: m.id, Revision: revision})
+	}
+	if err := m.rs.store.SetOffline(ctx, m.environmentID, revision); err != nil {
+		m.rs.log.Trouble("executor's presence stays in the store", "environment", m.environmentID, "registration", m.id, "error", err)
+		m.published = revision
+		return false
+	}
+	return true
+}
+
+// locateOrLog is locate for those who can do nothing about an error. It tells
+// whether it is worth another attempt.
+func (rs *Routes) locateOrLog(m *meeting) (again bool) {
+	err := rs.locate(rs.background, m)
+	if err == nil || rs.background.Err() != nil {
+		return false
+	}
+	rs.log.Trouble("looking for an executor", "environment", m.environmentID, "registration", m.id, "error", err)
+	return errors.Is(err, store.ErrUnavailable)
+}
+
+// locateLater looks for an executor without holding up the caller, who is in the
+// meeting.
+func (rs *Routes) locateLater(m *meeting) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.locating {
+		return
+	}
+	m.locating = true
+	rs.mu.Lock()
+	m.holders++
+	rs.mu.Unlock()
+	rs.serving.Go(func() {
+		defer rs.leave(m)
+		// For as long as streams wait for the executor: a cluster that elects a
+		// leader takes some seconds.
+		ctx, cancel := context.WithTimeout(rs.background, rs.grace)
+		defer cancel()
+		for rs.locateOrLog(m) && !m.online() && store.Pause(ctx) {
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.locating = false
+	})
+}
+
+// locate asks the store where the executor is.
+func (rs *Routes) locate(ctx context.Context, m *meeting) error {
+	st := rs.store
+	p, revision, found, err := st.Presence(ctx, m.environmentID)
+	if err != nil || !found || p.RegistrationID != m.id {
+		return err
+	}
+	if p.Node == rs.node {
+		if m.seats(nil) {
+			// It could not be taken back when its websocket ended.
+			return st.SetOffline(ctx, m.environmentID, revision)
+		}
+		return nil
+	}
+	alive, err := st.Alive(ctx, p.Node)
+	if err == nil && alive {
+		m.appeared(p.Node, revision)
+	}
+	return err
+}
