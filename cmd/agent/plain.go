@@ -56,7 +56,7 @@ func appendPlain(fields []plainField, v reflect.Value) []plainField {
 			fields = appendPlain(fields, v.Field(i))
 			continue
 		}
-		// The help is most of the tag, and the end of each.
+		// The help is most of a tag, and the last thing in it.
 		text, _, _ := strings.Cut(string(field.Tag), `help:"`)
 		tag := reflect.StructTag(text)
 		f := plainField{value: v.Field(i), name: tag.Get("name"), short: tag.Get("short"), path: tag.Get("type") == "path"}

@@ -4,7 +4,6 @@ import (
 	"io"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,8 +32,8 @@ func TestDefaultsInTags(t *testing.T) {
 	}
 }
 
-// TestPlainNames: each flag that is read without the parser has the name and the variables that it has there.
-func TestPlainNames(t *testing.T) {
+// TestPlainTags: a flag that is read without the parser has the tags that the parser reads.
+func TestPlainTags(t *testing.T) {
 	t.Parallel()
 	parser, err := newParser(io.Discard, io.Discard)
 	if err != nil {
@@ -48,24 +47,30 @@ func TestPlainNames(t *testing.T) {
 			}
 			continue
 		}
-		type named struct {
-			name, short string
-			env         []string
+		type tags struct {
+			Name, Short, Env, Default, Enum string
+			HasDefault, Path, Required      bool
 		}
-		var want, got []named
+		var want, got []tags
 		for _, flag := range command.Flags {
 			short := ""
 			if flag.Short != 0 {
 				short = string(flag.Short)
 			}
-			want = append(want, named{flag.Name, short, slices.Clone(flag.Envs)})
+			want = append(want, tags{
+				flag.Name, short, strings.Join(flag.Envs, ","), flag.Default, flag.Enum,
+				flag.HasDefault, flag.Tag.Type == "path", flag.Required,
+			})
 		}
 		for _, f := range plainFields(flags) {
 			if !f.arguments {
-				got = append(got, named{f.name, f.short, f.env})
+				got = append(got, tags{
+					f.name, f.short, strings.Join(f.env, ","), f.preset, strings.Join(f.enum, ","),
+					f.hasPreset, f.path, f.required,
+				})
 			}
 		}
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(named{})); diff != "" {
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-parser +plain):\n%s", command.Name, diff)
 		}
 	}
