@@ -47,9 +47,9 @@ func (c *metered) Close() error {
 	return c.Conn.Close()
 }
 
-// meteredPeer serves the methods wait, which waits for its turn to end, block,
-// which holds its queue meanwhile, and pass, all in one queue. It returns the
-// client's end and what lets the handlers end.
+// meteredPeer serves two methods, both in one queue. The handler of wait runs until
+// it gets an element from end; that of block does so too, but calls [Block] before.
+// meteredPeer returns the client's end of the connection, and end.
 func meteredPeer(t *testing.T, b *Budget) (client Conn, end chan struct{}) {
 	client, theirs := Pipe()
 	end = make(chan struct{})
@@ -168,8 +168,8 @@ func TestWaitingRequestWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestReadParamsAreGivenBack: the memory of a request whose params hold nothing of
-// it is given back when they have been read, that of others is kept.
+// TestReadParamsAreGivenBack: when params have been read that hold nothing of their
+// message, its memory is given back; that of other requests is kept.
 func TestReadParamsAreGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -219,8 +219,8 @@ func TestReadParamsAreGivenBack(t *testing.T) {
 	})
 }
 
-// TestEndBesideFullOrder: a peer that reads no further, since too many requests wait
-// for one that takes long, hears of the end of its connection nevertheless.
+// TestEndBesideFullOrder: a peer that has stopped reading, since too many requests
+// wait for one that takes long, hears of the end of its connection all the same.
 func TestEndBesideFullOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

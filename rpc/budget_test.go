@@ -76,9 +76,9 @@ func TestBudgetWaits(t *testing.T) {
 	}
 }
 
-// TestBudgetOldest fills the budget with messages that have all begun and can
-// go on only if others end: one after the other gets through, and never is more
-// than one of them beyond the limit.
+// TestBudgetOldest fills the budget with messages that have all begun, so that each
+// can go on only when others end: they get through one after the other, and at most
+// one at a time is beyond the limit.
 func TestBudgetOldest(t *testing.T) {
 	t.Parallel()
 	const limit, size, connections = 8 << 20, 16 << 20, 20
@@ -305,9 +305,10 @@ func TestBudgetPatience(t *testing.T) {
 	})
 }
 
-// TestBudgetOverdue: who holds large messages while others wait for their memory is
-// ended after its patience, if it does not go on: with a message that comes in drops,
-// or with requests that are not served. Who gives back now and then is not.
+// TestBudgetOverdue: a connection that holds large messages while others wait for
+// their memory is ended after its patience, be it that its message comes in drops
+// or that its requests are not served. One that gives back something now and then
+// is not.
 func TestBudgetOverdue(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]func(t *testing.T, in *Intake, size int){
@@ -403,8 +404,8 @@ func TestBudgetHeldAlone(t *testing.T) {
 	})
 }
 
-// TestBudgetClose: who waits to read, or for memory, hears of the end of its
-// connection, and gives up its place.
+// TestBudgetClose: a reader that waits for its turn or for memory hears of the end
+// of its connection, and gives up its place.
 func TestBudgetClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -441,7 +442,7 @@ func TestBudgetClose(t *testing.T) {
 	})
 }
 
-// TestBudgetGivenUp: who gives up a message for which there is room by now
+// TestBudgetGivenUp: a message that is given up when its room has just been granted
 // leaves that room to others.
 func TestBudgetGivenUp(t *testing.T) {
 	t.Parallel()
@@ -460,8 +461,8 @@ func TestBudgetGivenUp(t *testing.T) {
 	}
 }
 
-// TestBudgetGate: of a connection nothing more is read while too many small
-// messages are being served, and more than a little of its own.
+// TestBudgetGate: nothing more of a connection is read while too many small
+// messages are being served, and more than a little of them are its own.
 func TestBudgetGate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -522,9 +523,9 @@ func TestBudgetGate(t *testing.T) {
 	})
 }
 
-// TestSuspended: requests that only wait hold half as much again as the limit,
-// a single one whatever it takes, and those of each connection a little in any
-// case.
+// TestSuspended: requests that only wait may hold half as much again as the limit;
+// a single one may hold whatever it takes, and those of each connection a little in
+// any case.
 func TestSuspended(t *testing.T) {
 	t.Parallel()
 	b := NewBudget(16 << 20)

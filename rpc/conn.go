@@ -6,18 +6,18 @@ import (
 	"net"
 )
 
-// ErrRevoked is the error of Read after the other side's right was revoked: it will
-// not come back, so its session can end.
+// ErrRevoked is the error of Read after the other side has lost its right to
+// connect: it will not come back, so its session can end.
 var ErrRevoked = errors.New("the right to this connection was revoked")
 
 // Conn carries whole messages between two peers. WebSocket, stdio and the
 // relay's streams implement it; [Pipe] is the in-memory pair for tests. A new
 // implementation proves itself with rpctest.TestConn.
 type Conn interface {
-	// Read returns the next whole message. It is called by one goroutine at
-	// a time. The slice belongs to the caller, who may hand it back with
-	// [Recycle]. An orderly end is io.EOF; see also [ErrRevoked]. After any
-	// error every further call fails too.
+	// Read returns the next whole message. It is called by one goroutine at a time.
+	// The slice belongs to the caller, who may hand it to buffer.Recycle. An
+	// orderly end is io.EOF; see also [ErrRevoked]. After any error every further
+	// call fails too.
 	Read() ([]byte, error)
 	// Write sends one whole message. Any number of goroutines may call it;
 	// messages are never interleaved. It blocks while the other side does
@@ -41,15 +41,15 @@ type Metered interface {
 	Intake() *Intake
 }
 
-// ErrParts says that the parts of a message are not as long as was said, a fault of
-// who writes it.
+// ErrParts says that the parts of a message are not as long together as their
+// writer had said: a bug of the writer's.
 var ErrParts = errors.New("the parts of a message are not as long as was said")
 
 // PartsWriter is a [Conn] that can send a message without its ever being whole.
 type PartsWriter interface {
-	// WriteParts is Write of the message that parts yields, size bytes in all;
-	// other than that is [ErrParts] and the end of the connection. It does not
-	// keep a part when it asks for the next one.
+	// WriteParts sends, as Write does, the message that parts yields, size bytes in
+	// all. Parts that are longer or shorter together give [ErrParts] and end the
+	// connection. WriteParts keeps no part once it asks for the next one.
 	WriteParts(size int, parts iter.Seq[[]byte]) error
 }
 

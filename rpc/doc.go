@@ -34,6 +34,6 @@
 // A [Budget] bounds the memory of the messages of many connections, from the
 // first byte until they are served; an [Intake] is how a Conn takes from it.
 //
-// Messages live in pooled memory ([Buffer], [Recycle]), so neither params nor
-// slices of them outlive their handler.
+// Messages live in pooled memory (package buffer), so neither params nor slices of
+// them outlive their handler.
 package rpc

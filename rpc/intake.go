@@ -45,8 +45,9 @@ type Intake struct {
 	ended  func() // called by Close
 }
 
-// NewIntake makes an intake. A connection that tries the patience of others has
-// stalled called, from a goroutine of its own, and must end then; nil never is:
+// NewIntake makes an intake. stalled is called, from a goroutine of its own, when
+// the connection has tried the patience of others, and must end it; nil is never
+// called. That happens when:
 //
 //   - Of a large message less than 256 KiB come within patience, and not its end
 //     either. Whatever else comes meanwhile, such as pongs, does not count.
@@ -59,8 +60,8 @@ func NewIntake(budget *Budget, patience time.Duration, stalled func()) *Intake {
 	return &Intake{budget: budget, patience: patience, stalled: stalled, closed: make(chan struct{})}
 }
 
-// IntakeOf is where the messages of a connection come from, nil for one that is
-// not [Metered].
+// IntakeOf returns the Intake of a connection's messages, nil for a connection that
+// is not [Metered].
 func IntakeOf(conn Conn) *Intake {
 	if m, ok := conn.(Metered); ok {
 		return m.Intake()
@@ -68,9 +69,9 @@ func IntakeOf(conn Conn) *Intake {
 	return nil
 }
 
-// Begin waits before the first byte of a message is read, while too much of all
-// connections is being served, and of this one more than 256 KiB. It fails with
-// [net.ErrClosed] after Close.
+// Begin waits before the first byte of a message is read: while too much of all
+// connections is being served, and more than 256 KiB of it is this connection's. It
+// fails with [net.ErrClosed] after Close.
 func (in *Intake) Begin() error {
 	for {
 		gate := in.closedGate()
@@ -130,8 +131,8 @@ func (in *Intake) Space(n, most int) ([]byte, error) {
 	}
 }
 
-// TrySpace is Space that does not wait: where there is no room yet it returns
-// what is closed when there is, and then has to be called again.
+// TrySpace is Space without waiting. Where there is no room yet it returns a
+// channel that is closed once there is, and has to be called again then.
 func (in *Intake) TrySpace(n, most int) (space []byte, granted <-chan struct{}) {
 	if len(in.message) == cap(in.message) {
 		// Four times as much: a large message is copied by a third of its size.
@@ -233,8 +234,8 @@ func (in *Intake) reset(n int) {
 	in.message, in.held, in.waiting, in.paused = nil, 0, false, false
 }
 
-// Recycle gives a message back to the budget and, as [Recycle], to the pool. A
-// nil intake has no budget.
+// Recycle gives a message back to the budget, and its memory to the pool of package
+// buffer. A nil intake has no budget.
 func (in *Intake) Recycle(message []byte) {
 	in.give(cap(message), false)
 	buffer.Recycle(message)

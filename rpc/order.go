@@ -38,8 +38,8 @@ const (
 	maxParked      = 64
 	maxParkedBytes = 4 << 20
 	maxHeldBytes   = 64 << 20 // of what is parked and of what runs: one of the largest
-	// From here on requests are refused. With a [Budget] its bound on what
-	// waits comes first.
+	// From here on requests are refused. A [Budget] refuses them earlier: its own
+	// bound on what waits is lower.
 	maxWaiting      = 1024
 	maxWaitingBytes = 256 << 20
 )
@@ -101,7 +101,7 @@ type sequence struct {
 	ready  []*ticket // waiting for a slot, in order
 	at     [places]tally
 
-	intake *Intake // which their memory is given back to
+	intake *Intake // takes back the memory of their messages
 }
 
 // full tells whether reading should stop until requests have run.
@@ -119,8 +119,8 @@ func (s *sequence) mayWait(t *ticket) error {
 	return s.suspendMemory(t)
 }
 
-// suspendMemory takes the memory of t out of what the connections' reading
-// waits for: it may be held for long.
+// suspendMemory counts the memory of t apart from that for which the reading of
+// connections waits, since a waiting request may hold its memory for long.
 func (s *sequence) suspendMemory(t *ticket) error {
 	if t.suspended {
 		return nil
@@ -136,7 +136,8 @@ func noMemory(n int) error {
 	return protocol.InvalidRequest("no memory for one more request of %d bytes that waits", n)
 }
 
-// move counts t in another place. The tally outside means nothing.
+// move counts t in another place. Of the places, outside has a tally that nobody
+// looks at.
 func (s *sequence) move(t *ticket, to place) {
 	s.at[t.place].requests--
 	s.at[t.place].bytes -= t.size
@@ -298,7 +299,8 @@ func (s *sequence) setBlocked(q *queue, n int) {
 	}
 }
 
-// refuse takes a queued ticket out of its queue. It starts at once, to say so.
+// refuse takes a queued ticket out of its queue. The request starts at once, to
+// answer that there was no memory for it.
 func (s *sequence) refuse(q *queue, t *ticket) {
 	i := slices.Index(q.tickets, t)
 	q.tickets = slices.Delete(q.tickets, i, i+1)

@@ -56,7 +56,7 @@ type Peer struct {
 	closed    bool                    // Serve reads no more
 	cancel    context.CancelCauseFunc // of the handlers' context
 	lastID    int64
-	calls     map[int64]chan answer // nil channel: given up
+	calls     map[int64]chan answer // by id; nil channel: the caller has given up
 	abandoned int
 
 	handlers sync.WaitGroup
@@ -99,8 +99,8 @@ func (p *Peer) Close() {
 	}
 }
 
-// noteEnd lets reading go on to the end of the connection, however many requests
-// wait: who waits for that end must not wait for them.
+// noteEnd lets the reading go on to the end of the connection, however many
+// requests are parked: what waits for that end must not wait for them.
 func (p *Peer) noteEnd() {
 	p.mu.Lock()
 	p.ended = true
@@ -147,8 +147,9 @@ func (p *Peer) Serve(ctx context.Context) error {
 	return err
 }
 
-// Settle waits until every request that was read so far has been answered. It
-// is for [Config.Notification], where the next one cannot arrive meanwhile.
+// Settle waits until every request that was read so far has been answered. Only
+// [Config.Notification] may call it: it runs in the read loop, so no further
+// request comes meanwhile.
 func (p *Peer) Settle() { p.handlers.Wait() }
 
 func (p *Peer) read(ctx context.Context) error {
@@ -253,7 +254,8 @@ type request struct {
 // requestKey is the context key of the request itself.
 type requestKey struct{}
 
-// Value is the connection's, or the request itself.
+// Value returns the request itself for requestKey, else what the connection's
+// context has.
 func (r *request) Value(key any) any {
 	if key == (requestKey{}) {
 		return r
@@ -285,12 +287,13 @@ func release(ctx context.Context) {
 	}
 }
 
-// tiny is the memory of a message, in bytes, that is held until its request has been
-// answered: it is little, and a lock less for most requests.
+// tiny is the memory, in bytes, of a message that is simply held until its request
+// has been answered. To release it earlier would gain little memory, and cost most
+// requests one more turn with the mutex.
 const tiny = 4 << 10
 
-// release lets go of a request's message before its end, if that has not happened
-// yet and is worth it.
+// release lets go of a request's message before the request ends, unless that has
+// happened already or gains too little.
 func (p *Peer) release(r *request) {
 	if r.data == nil || r.memory <= tiny {
 		return
@@ -303,9 +306,9 @@ func (p *Peer) release(r *request) {
 	r.data, r.message.Params = nil, nil
 }
 
-// growStack makes the stack of a new goroutine as large as handlers need, at
-// once. Growing it step by step, each time with all frames that are on it, took
-// a fifth of the time of small requests.
+// growStack makes the stack of a new goroutine as large as handlers need, at once.
+// Without it the runtime grows the stack step by step and copies all frames each
+// time, which took a fifth of the time of small requests.
 //
 //go:noinline
 func growStack(i int) byte {
@@ -313,8 +316,8 @@ func growStack(i int) byte {
 	return room[i]
 }
 
-// inline runs a request in the read loop; with strict order, after all
-// others.
+// inline runs a request in the read loop. With strict order it waits for all
+// earlier ones first.
 func (p *Peer) inline(t *ticket) {
 	if p.strict() {
 		p.mu.Lock()
@@ -341,8 +344,9 @@ func (p *Peer) startReadyLocked() {
 
 func (p *Peer) suspend(t *ticket, to state) error {
 	if p.strict() {
-		// It keeps its place before all others. Those behind it no longer
-		// stop the reading, so that the end of the connection is noticed.
+		// The request keeps its place in front. Those behind it count as waiting
+		// ones, which do not stop the reading, so that the end of the connection is
+		// noticed.
 		to = blocked
 	}
 	p.mu.Lock()
@@ -390,8 +394,8 @@ func (p *Peer) send(o *outgoing) {
 	buffer.Recycle(o.buf)
 }
 
-// invoke calls the handler and encodes its result, as a whole or, if it is
-// large, when it is sent; a panic of either is its error.
+// invoke calls the handler and encodes its result: as a whole, or, if it is large,
+// part by part while send writes it. A panic of either becomes an internal error.
 func (p *Peer) invoke(r *request) (result any, o outgoing, err error) {
 	defer func() {
 		if e := recover(); e != nil {

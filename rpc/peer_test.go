@@ -314,7 +314,7 @@ func TestSent(t *testing.T) {
 	}
 }
 
-// rejecting is a Conn that hears of messages that are none.
+// rejecting is a Conn that is told of malformed messages.
 type rejecting struct {
 	rpc.Conn
 	reasons chan error
@@ -322,8 +322,8 @@ type rejecting struct {
 
 func (c rejecting) Reject(reason error) { c.reasons <- reason }
 
-// TestRejecter: a connection that says so ends with a malformed message; the
-// peer is not answered.
+// TestRejecter: a malformed message ends a connection that is a Rejecter, and is
+// not answered.
 func TestRejecter(t *testing.T) {
 	t.Parallel()
 	for _, message := range []string{`null`, `{}`, `{`, `[1]`, ``} {
