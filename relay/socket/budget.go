@@ -10,11 +10,11 @@ type Budget struct {
 	used   atomic.Int64
 }
 
-// NewBudget returns one of so many bytes. What is taken of it is taken of the
-// parent as well, which may be nil.
+// NewBudget returns a budget of limit bytes. What is taken from it is taken from
+// its parent as well; parent may be nil.
 func NewBudget(limit int64, parent *Budget) *Budget { return &Budget{limit: limit, parent: parent} }
 
-// Take takes n bytes, also beyond the limit: those who take look at Spent before.
+// Take takes n bytes, even beyond the limit: its caller asks Spent before.
 func (b *Budget) Take(n int) {
 	for ; b != nil; b = b.parent {
 		b.used.Add(int64(n))

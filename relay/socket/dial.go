@@ -16,11 +16,12 @@ import (
 	"github.com/execagent/execagent/internal/tlsconfig"
 )
 
-// RefusedError is the answer of a server that did not upgrade, whatever its
-// status.
+// RefusedError is the error of Dial when the server answered, but did not upgrade.
 type RefusedError struct {
-	Status int    // of the HTTP answer
-	Reason string // its x-codex-rendezvous-rejection-reason: printable ASCII, at most 64 bytes, or none
+	Status int // of the HTTP answer
+	// Reason is its x-codex-rendezvous-rejection-reason: printable ASCII, at most 64
+	// bytes, or empty.
+	Reason string
 }
 
 func (e *RefusedError) Error() string {
@@ -30,10 +31,12 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("upgrade answered with status %d, %s", e.Status, e.Reason)
 }
 
-// maxReason is in bytes; the longest known one has 39 (remote.md 4).
+// maxReason bounds a rejection reason, in bytes; the longest known one has 39
+// (remote.md 4).
 const maxReason = 64
 
-// reason is the rejection reason of an answer if it is fit for a log.
+// reason returns the rejection reason of an answer, "" for one that is not fit for
+// a log.
 func reason(h http.Header) string {
 	text := h.Get("X-Codex-Rendezvous-Rejection-Reason")
 	if len(text) > maxReason {
@@ -112,12 +115,12 @@ func dial(ctx context.Context, u *url.URL, header http.Header, cfg Config) (*Soc
 	}
 }
 
-// ErrMalformedAnswer stands for what net/http says of an answer that is broken,
-// perhaps since it broke off.
+// ErrMalformedAnswer replaces the error of net/http for an answer that is malformed
+// or breaks off: the text of that error may quote the answer.
 var ErrMalformedAnswer = errors.New("answer is malformed")
 
-// unquoted returns err, unless it may quote an answer, which in turn may quote
-// the request.
+// unquoted returns err, or [ErrMalformedAnswer] where err may quote the answer:
+// that may in turn quote the request, whose URL is a credential.
 func unquoted(err error) error {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return err
@@ -130,7 +133,8 @@ func unquoted(err error) error {
 	return ErrMalformedAnswer
 }
 
-// timely returns why ctx ended instead of what that looked like.
+// timely returns why ctx ended, if it has: the error of a connection that was
+// closed for that reason says only that it is closed.
 func timely(ctx context.Context, err error) error {
 	if ctx.Err() == nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err

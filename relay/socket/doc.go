@@ -2,12 +2,12 @@
 // whole binary messages in pooled buffers, and many lanes that share the way
 // out.
 //
-// A [Lane] is what one stream writes to. Its frames keep their order; between
-// lanes the [Socket] decides: one frame a lane and turn, small frames before
-// bulk, and never so many of them that bulk stops. Whoever finds the socket
-// idle writes its own frame without a change of goroutine; under load a
-// goroutine that lives only as long puts small frames together into one system
-// call.
+// A [Lane] is what one stream writes to. Its frames keep their order; between lanes
+// the [Socket] decides: one frame a lane and turn, small frames before bulk, and
+// never so many of them that bulk stops. A sender that finds the socket idle writes
+// its frame itself, without a change of goroutine. Under load a goroutine writes,
+// which lives only as long as the load, and puts small frames together into one
+// system call.
 //
 //	s, err := socket.Dial(ctx, url, header, socket.Config{})
 //	...
@@ -16,6 +16,6 @@
 //	m.Bytes = append(m.Bytes, text...)
 //	err = lane.Send(m) // which releases m
 //
-// A close frame is never sent, and a text message is never more than an error
-// of one Read.
+// A close frame is never sent. A text message fails the one Read that finds it, and
+// the socket lives on.
 package socket

@@ -25,8 +25,8 @@ func (s *Socket) startHeartbeat(interval time.Duration) {
 	s.beat.timer = time.AfterFunc(interval, s.tick)
 }
 
-// tick is the timer's function. It pings every interval, but not while a ping
-// is open, and ends a socket whose ping stays open.
+// tick is the timer's function. It pings every interval unless a ping is open, and
+// ends a socket whose ping stays open for PongTimeout.
 func (s *Socket) tick() {
 	now := time.Now()
 	s.mu.Lock()
@@ -39,7 +39,8 @@ func (s *Socket) tick() {
 	case b.asked.IsZero():
 	case now.Before(expires):
 	case !s.wire.waiting():
-		// The answer may lie unread here, because our own reader is held up.
+		// Our own reader is held up, so the answer may lie here unread: the peer
+		// gets its time anew.
 		b.asked = now
 	default:
 		s.mu.Unlock()
@@ -64,9 +65,9 @@ func (s *Socket) tick() {
 	s.mu.Unlock()
 }
 
-// answerPing runs in the reader, which must not wait for a peer that does not
-// read. Of several pings that come while a frame is written only the last is
-// answered (RFC 6455, 5.5.3).
+// answerPing runs in the reader's goroutine, which must not wait for a peer that
+// does not read: the pong is left to the writer. Of several pings that come while a
+// frame is being written only the last is answered (RFC 6455, 5.5.3).
 func (s *Socket) answerPing(payload string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,17 +18,18 @@ type Lane struct {
 	// Socket.mu protects the rest.
 	closed  bool
 	budget  *Budget
-	queue   []*Message // from first on
+	queue   []*Message // those before first have left
 	first   int
 	waiting int       // cost of what is in queue
 	blocked int       // senders that wait for room
-	room    sync.Cond // for those
+	room    sync.Cond // signalled for those senders
 	next    *Lane     // in the list of lanes it is in, see scheduler
 }
 
 // NewLane returns a lane in which limit bytes of memory may wait before Send
-// blocks, see [Message.Cost]; 0 or less is 128 KiB. The message that reaches the limit is still taken, so a
-// lane holds at most limit bytes and one message.
+// blocks, see [Message.Cost]; 0 or less stands for 128 KiB. The message that
+// reaches the limit is still taken, so a lane holds at most limit bytes and one
+// message.
 func (s *Socket) NewLane(limit int) *Lane {
 	if limit <= 0 {
 		limit = defaultLaneLimit
@@ -38,10 +39,10 @@ func (s *Socket) NewLane(limit int) *Lane {
 	return l
 }
 
-// Share has what waits in the lane, which must be empty, count in b as well, until
-// the network has taken it. While b is spent, an empty lane takes a message of up to
-// 4 KiB, and no other lane takes any. A Send that waits for b alone looks every
-// 100 ms whether there is room again.
+// Share makes what waits in the lane count in b as well, until the network has
+// taken it; the lane must be empty. While b is spent, an empty lane takes a message
+// of up to 4 KiB, and no other lane takes any. A Send that waits for b alone looks
+// every 100 ms whether there is room again.
 func (l *Lane) Share(b *Budget) {
 	l.socket.mu.Lock()
 	defer l.socket.mu.Unlock()
@@ -93,11 +94,10 @@ func (l *Lane) dispatchLocked(m *Message) (inline bool) {
 	return true
 }
 
-// TrySend is Send for those who must not wait, neither for room nor for the
-// network: what that does not take at once is left to another goroutine. It
-// reports false when the limit is reached, the message is too
-// large, or the lane is closed or the socket has ended; the hold on m is taken
-// over then as well.
+// TrySend is Send without waiting, neither for room nor for the network: what the
+// network does not take at once is left to another goroutine. TrySend reports false
+// when the limit is reached, the message is too large, the lane is closed or the
+// socket has ended. It takes over the hold on m in any case.
 func (l *Lane) TrySend(m *Message) bool {
 	s := l.socket
 	s.mu.Lock()
@@ -125,7 +125,7 @@ func (l *Lane) Close() {
 
 // Locked means Socket.mu in the methods below.
 
-// refusalLocked is why the lane takes no message.
+// refusalLocked returns why the lane takes no message at all, or nil.
 func (l *Lane) refusalLocked() error {
 	if l.socket.err != nil {
 		return l.socket.err
@@ -136,17 +136,19 @@ func (l *Lane) refusalLocked() error {
 	return nil
 }
 
-// hasRoomLocked is about the lane's own limit.
+// hasRoomLocked tells whether less than the lane's own limit waits in it.
 func (l *Lane) hasRoomLocked() bool { return l.waiting < l.limit }
 
-// isFullLocked tells whether the lane does not take m.
+// isFullLocked tells whether the lane has no room for m, by its own limit or its
+// budget's.
 func (l *Lane) isFullLocked(m *Message) bool {
 	return !l.hasRoomLocked() || l.budget.Spent() && (l.waiting > 0 || len(m.Bytes) > smallMessage)
 }
 
-// waitForRoomLocked returns nil when the lane can take m.
+// waitForRoomLocked waits until the lane has room for m. An error says why it will
+// not take any message.
 func (l *Lane) waitForRoomLocked(m *Message) error {
-	if l.isFullLocked(m) || l.blocked > 0 { // no overtaking of those who wait
+	if l.isFullLocked(m) || l.blocked > 0 { // those who wait are not overtaken
 		l.blocked++
 		for waited := false; l.refusalLocked() == nil && (!waited || l.isFullLocked(m)); waited = true {
 			l.awaitLocked()
@@ -158,17 +160,20 @@ func (l *Lane) waitForRoomLocked(m *Message) error {
 		return err
 	}
 	if l.blocked > 0 && l.hasRoomLocked() {
-		// The next one looks once this message has found its place.
+		// The next sender that waits looks again once this message has found its
+		// place.
 		l.room.Signal()
 	}
 	return nil
 }
 
-// budgetRetry is how often a lane that has room looks for some in its budget.
+// budgetRetry is the pause after which a lane that has room of its own looks again
+// for room in its budget.
 const budgetRetry = 100 * time.Millisecond
 
-// awaitLocked waits until it is worth looking for room again. A budget wakes nobody: there
-// may be thousands that wait for it, and room for one.
+// awaitLocked waits until it is worth looking for room again. A lane whose budget
+// is spent looks every budgetRetry: a budget wakes nobody, since thousands of lanes
+// may wait for it when there is room for one.
 func (l *Lane) awaitLocked() {
 	if l.hasRoomLocked() {
 		again := time.AfterFunc(budgetRetry, func() {
@@ -181,7 +186,8 @@ func (l *Lane) awaitLocked() {
 	l.room.Wait()
 }
 
-// pushLocked appends m to the queue, and the lane to those that have something.
+// pushLocked appends m to the queue. If the queue was empty, the scheduler learns
+// that the lane has something to send.
 func (l *Lane) pushLocked(m *Message) {
 	l.queue = append(l.queue, m)
 	l.waiting += m.Cost()
@@ -191,14 +197,14 @@ func (l *Lane) pushLocked(m *Message) {
 	}
 }
 
-// headLocked is the message whose turn is next; the queue must not be empty.
+// headLocked returns the message that goes out next; the queue must not be empty.
 func (l *Lane) headLocked() *Message { return l.queue[l.first] }
 
-// keptQueue is how many slots an empty queue keeps.
+// keptQueue is up to how many slots an empty queue keeps.
 const keptQueue = 64
 
-// popLocked takes the head out and makes room. In the budget it counts until it is
-// released.
+// popLocked takes the head out of the queue, which makes room in the lane. The
+// message counts in the budget until it is released.
 func (l *Lane) popLocked() outgoing {
 	m := l.headLocked()
 	l.queue[l.first] = nil

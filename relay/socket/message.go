@@ -6,9 +6,9 @@ import (
 	"github.com/execagent/execagent/buffer"
 )
 
-// Message is one binary message in a pooled buffer, shared by those who have
-// yet to write, forward or repeat it. Bytes must not be changed once a second
-// holder exists.
+// Message is one binary message in a pooled buffer. Several holders can share it,
+// each of which has yet to write, forward or repeat it. Bytes must not be changed
+// once a second holder exists.
 type Message struct {
 	Bytes []byte
 
@@ -37,6 +37,7 @@ func (m *Message) Release() {
 	}
 }
 
-// Cost is the memory that the message takes, in bytes: more than its length,
-// which bounds on what waits must not be blind to.
+// Cost is the memory that the message takes, in bytes. It is more than the length
+// of Bytes; a bound on lengths alone would let many small messages take far more
+// memory than meant.
 func (m *Message) Cost() int { return cap(m.Bytes) + 64 }

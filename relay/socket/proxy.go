@@ -41,7 +41,7 @@ func connectTCP(ctx context.Context, u *url.URL, cfg Config) (net.Conn, error) {
 	return conn, nil
 }
 
-// portOf is the port of u, or its scheme's.
+// portOf returns the port of u, or else the usual one of its scheme.
 func portOf(u *url.URL) string {
 	if port := u.Port(); port != "" {
 		return port

@@ -23,8 +23,8 @@ const (
 // every further Read repeats it; io.EOF is in it when the peer ended the
 // connection.
 //
-// Pings are answered, and answers to pings seen, only while Read runs: whoever
-// keeps the peer waiting, to slow it down, should be back soon.
+// Pings are answered, and the peer's answers to ours seen, only while Read runs. A
+// caller that slows the peer down by not reading should call it again soon.
 func (s *Socket) Read() (*Message, error) {
 	s.mu.Lock()
 	s.freeLargeLocked()
@@ -63,8 +63,9 @@ func (s *Socket) readMessage() (*Message, error) {
 	return m, nil
 }
 
-// readAll returns what it has read also with an error. gorilla does not tell
-// how long a message is, so the buffer grows, as far as the largest needs.
+// readAll reads a message into a pooled buffer, which it returns with an error too.
+// gorilla does not tell how long a message is, so the buffer grows as the message
+// comes, up to the largest that is allowed.
 func (s *Socket) readAll(r io.Reader) ([]byte, error) {
 	b := buffer.Get(firstBuffer)
 	for {
@@ -88,8 +89,8 @@ func (s *Socket) readAll(r io.Reader) ([]byte, error) {
 		b = b[:len(b)+n]
 		if err == io.EOF {
 			if cap(b) >= recordBuffer && len(b) < cap(b)/4 {
-				// It may wait in a queue that counts what it holds, not what
-				// it occupies.
+				// The message may wait in a queue that counts its length, not the
+				// memory that it takes.
 				b = moved(b, len(b))
 			}
 			return b, nil
@@ -149,8 +150,8 @@ func moved(b []byte, n int) []byte {
 	return other
 }
 
-// explain turns an error of gorilla's into one that says what happened. What
-// the peer put into a close frame besides the code is left out.
+// explain turns an error of gorilla's into one that says what happened. Of a close
+// frame it repeats the code only, not the text that the peer chose.
 func explain(err error) error {
 	if errors.Is(err, websocket.ErrReadLimit) {
 		return ErrTooLarge

@@ -3,10 +3,10 @@ package socket
 import "time"
 
 const (
-	// smallMessage is up to which size a message goes before bulk.
+	// smallMessage is the size, in bytes, up to which a message goes before bulk.
 	smallMessage = 4 << 10
-	// batchSize bounds the small frames of one round, and so what goes before
-	// a bulk frame that waits.
+	// batchSize bounds the small frames of one round, in bytes, and so what goes
+	// before a bulk frame that waits.
 	batchSize = 32 << 10
 	// burstGap is how soon after the end of a write another small message
 	// counts as part of a burst: less than a round trip on the same machine
@@ -14,15 +14,16 @@ const (
 	burstGap = 3 * time.Microsecond
 )
 
-// scheduler decides what goes out next; Socket.mu protects it.
+// scheduler decides what goes out next. Socket.mu protects it: all its methods need
+// that.
 type scheduler struct {
-	writing bool // somebody writes, or is about to look for more to write
+	writing bool // a goroutine has the role of the writer: it writes, or is about to look for more
 
 	lastWrite time.Time // end of the last write
 
 	small, bulk laneList // lanes that have something, by their heads
 
-	begun   []byte // a frame that has gone out up to begunAt; nil mostly
+	begun   []byte // a frame that has gone out up to begunAt only; mostly nil
 	begunAt int
 
 	pingDue, pongDue bool
@@ -49,7 +50,8 @@ func (q *laneList) pop() *Lane {
 	return l
 }
 
-// enlist puts a lane whose queue is not empty behind those like it.
+// enlist puts a lane whose queue is not empty at the end of the list for its next
+// message.
 func (c *scheduler) enlist(l *Lane) {
 	if len(l.headLocked().Bytes) <= smallMessage {
 		c.small.push(l)
@@ -64,7 +66,7 @@ type outgoing struct {
 	budget *Budget // in which it counts
 }
 
-// release is for a message that was written, or will not be.
+// release gives up a message that was written, or never will be.
 func (o outgoing) release() {
 	o.budget.Give(o.Cost())
 	o.Release()
@@ -80,9 +82,9 @@ func (c *scheduler) take(q *laneList) outgoing {
 	return m
 }
 
-// inBurst tells whether m, though nothing is being written, should wait for
-// others to share a system call with: one for each of the answers to pipelined
-// requests costs more than all else.
+// inBurst tells whether m should wait for other messages and share a system call
+// with them, though nothing is being written just now. Pipelined requests have many
+// small answers, and a system call for each costs more than all other work.
 func (c *scheduler) inBurst(m *Message) bool {
 	return len(m.Bytes) <= smallMessage && time.Since(c.lastWrite) < burstGap
 }

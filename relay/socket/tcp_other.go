@@ -4,10 +4,11 @@ package socket
 
 import "net"
 
-// tune is for Linux.
+// tune does nothing here: the option that it sets is one of Linux.
 func tune(net.Conn) {}
 
-// attempt is for Linux.
+// attempt has no implementation here, so that small messages are written by the
+// writer's goroutine.
 type attempt struct{}
 
 func newAttempt(net.Conn) *attempt { return nil }

@@ -10,16 +10,16 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// readBuffer is what one system call reads at most, but for the rest of a
-// large message, which goes straight to where it belongs.
+// readBuffer is what one system call reads at most, in bytes. The rest of a large
+// message is not read through it, but straight into the message.
 const readBuffer = 4 << 10
 
 // upgradeBuffers make gorilla keep no buffer for what it never writes.
 var upgradeBuffers sync.Pool
 
-// Upgrade answers a request for an upgrade. If it cannot, it has answered with
-// another status, and returns the reason. The caller, who has checked who asks,
-// closes the socket.
+// Upgrade answers a request for an upgrade. When it fails it has answered with
+// another status, and the error says why. The caller has checked before whether the
+// client may connect, and closes the socket.
 //
 // As long as the handler runs, net/http keeps its own buffers for the
 // connection: a handler should return and leave the socket to a goroutine.

@@ -13,10 +13,10 @@ import (
 // bytes: the head of an HTTP answer, which net/http reads without a bound.
 const maxUpgrade = 64 << 10
 
-// maxNoise is how many bytes of a peer may be no content within noiseWindow, but
-// for one header a message: control frames, and pieces of messages that are no
-// bigger than their headers. Each costs nearly as much as a message, and is
-// counted by nobody else; an honest peer sends twelve a minute.
+// maxNoise is how many bytes a peer may send within noiseWindow that are neither
+// content nor the one header of a message: control frames, and the headers of
+// messages in many small pieces. Each such frame costs nearly as much work as a
+// message, and no other limit counts it; an honest peer sends twelve a minute.
 const (
 	maxNoise    = 64 << 10
 	noiseWindow = 10 * time.Second
@@ -50,7 +50,7 @@ func newWire(conn net.Conn) *wire {
 	return &wire{Conn: conn, gathers: gathers, attempt: newAttempt(conn), budget: maxUpgrade}
 }
 
-// tries tells whether tryWrite can do anything.
+// tries tells whether tryWrite can write anything here.
 func (w *wire) tries() bool { return w.attempt != nil }
 
 // upgraded is called before the wire has a second user.
@@ -86,7 +86,8 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// used tells that n bytes of what was read are content, or a header of such.
+// used notes that n of the bytes that were read are content, or the header of a
+// message.
 func (w *wire) used(n int) { w.noise -= n }
 
 // Write is gorilla's.
@@ -116,7 +117,7 @@ func (w *wire) write(a, b []byte) error {
 	return err
 }
 
-// tcp is the TCP connection at the bottom of conn, nil if there is none.
+// tcp returns the TCP connection at the bottom of conn, nil if there is none.
 func tcp(conn net.Conn) *net.TCPConn {
 	for conn != nil {
 		if c, ok := conn.(*net.TCPConn); ok {
@@ -131,8 +132,8 @@ func tcp(conn net.Conn) *net.TCPConn {
 	return nil
 }
 
-// shut closes the connection at once, below TLS, such that what was written
-// still arrives.
+// shut closes the connection at once, below TLS, in such a way that what was
+// written still arrives.
 func (w *wire) shut() error {
 	c := tcp(w.Conn)
 	if c == nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/execagent/execagent/buffer"
 )
 
-// wakeWriterLocked sees to it that what waits is written.
+// wakeWriterLocked starts the writer's goroutine, unless some goroutine is the
+// writer already.
 func (s *Socket) wakeWriterLocked() {
 	if !s.sched.writing && s.err == nil {
 		s.sched.writing = true
@@ -21,7 +22,8 @@ func (s *Socket) wakeWriterLocked() {
 
 // drain is the writer's goroutine. It ends as soon as nothing waits.
 func (s *Socket) drain() {
-	// Whoever has a message ready queues it before this goroutine runs again.
+	// Goroutines that have a message ready queue it before this one runs again, so
+	// that they share a system call.
 	runtime.Gosched()
 	var r round
 	for {
@@ -40,8 +42,8 @@ func (s *Socket) drain() {
 	}
 }
 
-// finishLocked ends the writing if there is nothing to write, and tells
-// whether there was nothing.
+// finishLocked gives up the role of the writer if nothing is left to write, and
+// tells whether it has.
 func (s *Socket) finishLocked() bool {
 	if s.err == nil && !s.sched.isEmpty() {
 		return false
@@ -95,7 +97,8 @@ func (s *Socket) tryInline(m *Message) {
 	}
 }
 
-// writeRound needs the role of the writer, as do the next ones.
+// writeRound writes what next has put together. Like the functions below it is
+// called only by the goroutine in the role of the writer.
 func (s *Socket) writeRound(r *round) error {
 	if r.begun != nil {
 		err := s.writeBytes(r.begun[r.begunAt:], nil)
