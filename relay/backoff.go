@@ -10,9 +10,10 @@ import (
 const (
 	defaultLeastDelay = 100 * time.Millisecond
 	defaultMostDelay  = 30 * time.Second
-	// defaultUrgentDelay is the most while a stream waits, which has 30 s before it
-	// ends, and for so long (recent) after a websocket was opened: one that drops
-	// every few seconds must not be away for longer and longer.
+	// defaultUrgentDelay is the longest pause while a stream waits, since that ends
+	// after 30 s without a websocket. It is also the longest pause within recent of
+	// the last opening: a websocket that drops every few seconds must not stay away
+	// for longer and longer.
 	defaultUrgentDelay = 5 * time.Second
 	recent             = 60 * time.Second
 	// defaultSteady is how long a websocket has to be up for the pace to start
@@ -20,8 +21,8 @@ const (
 	defaultSteady = 30 * time.Second
 )
 
-// backoff paces attempts to open a websocket: the first is immediate, before
-// each further one stands a random part of a limit that doubles, so that a
+// backoff paces attempts to open a websocket. The first is immediate; the pause
+// before each further one is a random part of a limit that doubles, so that a
 // thousand executors whose rendezvous restarts do not come back at one moment.
 type backoff struct {
 	timing   timing
@@ -33,9 +34,9 @@ type backoff struct {
 // connected notes that a websocket was opened.
 func (b *backoff) connected() { b.opened, b.up = time.Now(), true }
 
-// next is the pause before the next attempt, after one failed or a websocket
-// ended. The time that the websocket was up is taken off. waiting: a stream waits
-// for it.
+// next returns the pause before the next attempt, after an attempt has failed or a
+// websocket has ended; the time that the websocket was up is taken off. waiting
+// says that a stream waits for the next one.
 func (b *backoff) next(waiting bool) time.Duration {
 	sinceOpened := time.Since(b.opened)
 	var waited time.Duration

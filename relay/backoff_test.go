@@ -103,7 +103,8 @@ func TestBackoffNeverOverflows(t *testing.T) {
 	}
 }
 
-// TestRegistryDelay: who asks a registry again waits for 0.5 to 5 s.
+// TestRegistryDelay: the pause before a call to a registry is repeated is 0.5 to 5
+// s.
 func TestRegistryDelay(t *testing.T) {
 	t.Parallel()
 	for range 100 {

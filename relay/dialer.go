@@ -23,8 +23,8 @@ const (
 	// defaultHandshakePatience is how long an executor may take to answer a
 	// handshake, from the opening of the websocket on (remote.md 9).
 	defaultHandshakePatience = 10 * time.Second
-	// refusalPatience is for how long others are tried after the first handshake
-	// that the executor has refused.
+	// refusalPatience is for how long handshakes are repeated after the executor
+	// has refused the first one.
 	refusalPatience = 10 * time.Second
 )
 
@@ -34,7 +34,7 @@ var (
 	errPeerReset    = errors.New("executor has ended the stream")
 )
 
-// networkError is a failure on the way: a call to the registry without a full
+// networkError is a failure of the network: a call to the registry without a full
 // answer, a websocket that could not be made or has ended.
 type networkError struct{ cause error }
 
@@ -58,18 +58,18 @@ type Dialer struct {
 	socket socket.Config
 }
 
-// Dial connects to the executor: it asks the registry, opens a websocket of its
-// own and completes the handshake. What fails for a passing reason is begun
-// anew, with the registry, until ctx ends: the executor is offline, the registry
-// or the rendezvous fails, the websocket is lost. A handshake that the executor
-// does not take, since it is busy or the harness may not connect, is repeated for
-// 10 s. The connection outlives ctx.
+// Dial connects to the executor: it asks the registry, opens a websocket of its own
+// and completes the handshake. After a failure that may pass it starts over, from
+// the question to the registry, until ctx ends: the executor is offline, the
+// registry or the rendezvous fails, the websocket is lost. A handshake that the
+// executor refuses, since it is busy or the harness may not connect, is repeated
+// for 10 s. The connection outlives ctx.
 //
-// A lost websocket is replaced when the executor acknowledges (remote.md 8.1), without
-// the caller seeing more of it than a delay: by another one within 30 s, to
-// the same registration and key. Otherwise the connection ends. Its Close sends
-// what was written before and the reset that frees the executor's stream, for
-// up to a second, and waits for its goroutines.
+// When the executor acknowledges (remote.md 8.1), a lost websocket is replaced
+// within 30 s by another one to the same registration and key, and the caller
+// notices no more than a delay. Otherwise the connection ends with its websocket.
+// Close of the connection sends what was written before and the reset that frees
+// the executor's stream, for up to a second, and waits for its goroutines.
 func (d *Dialer) Dial(ctx context.Context) (rpc.Conn, error) {
 	var c *harness
 	var refusals refusals
@@ -83,7 +83,8 @@ func (d *Dialer) Dial(ctx context.Context) (rpc.Conn, error) {
 	return c, nil
 }
 
-// refusals are those of one executor: it is not asked for ever.
+// refusals notes that an executor has refused a handshake, so that it is not asked
+// for ever.
 type refusals struct {
 	first time.Time // zero: none yet
 }
@@ -158,15 +159,16 @@ func (d *Dialer) connect(ctx context.Context) (*connectAnswer, *socket.Socket, e
 }
 
 // connectAgain tells whether a failed attempt may be repeated: when the executor is
-// offline, the registry or the rendezvous is busy or fails, or the network does. Not
-// when either says no: the rendezvous, too, was asked with what the registry has
-// just signed. Refusals of the executor are counted in refusals.
+// offline, when the registry or the rendezvous is busy or fails, when the network
+// fails. A no of either is final, also one of the rendezvous, which was shown what
+// the registry had just signed. Refusals of the executor are counted in refusals.
 func connectAgain(err error) bool {
 	if refused, ok := errors.AsType[*RegistryError](err); ok {
 		return refused.Status == http.StatusConflict && refused.Code == wire.CodeEnvironmentOffline || busy(refused.Status)
 	}
 	if refused, ok := errors.AsType[*socket.RefusedError](err); ok {
-		// Gone: another executor has registered since the registry was asked.
+		// Status 410 says that another executor has registered since the registry
+		// was asked.
 		return refused.Status == http.StatusGone || busy(refused.Status)
 	}
 	_, network := errors.AsType[*networkError](err)
@@ -207,7 +209,8 @@ func (c *harness) shakeHands(ctx context.Context, s *socket.Socket, lane *socket
 	return keys, acknowledges, err
 }
 
-// readAnswer reads one frame; it returns nothing when that was not the answer.
+// readAnswer reads one frame. It returns no keys and no error when the frame was
+// not the executor's answer.
 func (c *harness) readAnswer(s *socket.Socket, i *noise.Initiator) (keys *noise.Session, acknowledges bool, err error) {
 	m, err := s.Read()
 	if errors.Is(err, socket.ErrText) {

@@ -14,7 +14,7 @@ import (
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// What ends a harness's connection.
+// Reasons for the end of a harness's connection.
 var (
 	errTextMessage     = errors.New("rendezvous sent a text message")
 	errInvalidFrame    = errors.New("invalid frame for this stream")
@@ -32,7 +32,7 @@ type harness struct {
 	registration string
 	executor     *wire.PublicKey // pinned for the life of the connection
 
-	cancel context.CancelFunc // the stream is over
+	cancel context.CancelFunc // ends run; called when the stream is over
 	done   chan struct{}      // run has returned
 }
 
@@ -77,7 +77,7 @@ func (c *harness) run(ctx context.Context, s *socket.Socket, lane *socket.Lane) 
 	}
 }
 
-// serve runs a websocket until it ends, then lost is true, or the stream is
+// serve runs a websocket until it has ended (then lost is true) or the stream is
 // over.
 func (c *harness) serve(ctx context.Context, s *socket.Socket, lane *socket.Lane, resume bool) (lost bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -106,9 +106,9 @@ func (c *harness) serve(ctx context.Context, s *socket.Socket, lane *socket.Lane
 	return lost && ctx.Err() == nil, err
 }
 
-// read serves the frames of a websocket. It returns lost when that has ended,
-// no error when the executor has ended the stream, and otherwise what the
-// executor or the rendezvous may not do.
+// read serves the frames of a websocket. lost says that the websocket has ended.
+// Otherwise the stream is over: without an error when the executor has ended it,
+// else because the executor or the rendezvous broke the rules.
 func (c *harness) read(s *socket.Socket) (lost bool, err error) {
 	var f frame.Frame
 	for {
@@ -187,8 +187,8 @@ func (c *harness) reconnect(ctx context.Context, pace *backoff, delay time.Durat
 		if err == nil {
 			return s, nil
 		}
-		// Whatever a rendezvous has said: the registry, which is asked anew, knows
-		// whether there is a way.
+		// A no of the rendezvous is not final here: the registry, which is asked
+		// anew, knows whether there is a way.
 		last, delay = err, pace.next(true)
 		c.log.Warn("connection to the rendezvous not made", "error", err, "delay", delay)
 	}

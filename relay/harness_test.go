@@ -142,7 +142,7 @@ func TestDialRefused(t *testing.T) {
 			t.Parallel()
 			x := newAnswering(t, timing{})
 			dialed, p, stream, _ := x.dial(t.Context())
-			// What concerns other streams concerns nobody here.
+			// Frames of other streams are ignored.
 			p.send(dataFrame("other", 0, []byte("data")))
 			p.send(handshakeFrame("other", []byte("handshake")))
 			p.send(resetFrame("other", "reason"))
@@ -159,9 +159,9 @@ func TestDialRefused(t *testing.T) {
 	}
 }
 
-// TestDialRepeats: what fails for a passing reason between the question to the
-// registry and the answer of the executor is begun anew, and nothing of it is
-// left over.
+// TestDialRepeats: after a passing failure anywhere between the question to the
+// registry and the answer of the executor Dial starts over, and nothing of the
+// failed attempt is left.
 func TestDialRepeats(t *testing.T) {
 	t.Parallel()
 	refused := func(status int, reason string) func(x *answering) {
@@ -241,7 +241,7 @@ func TestDialRepeats(t *testing.T) {
 	}
 }
 
-// TestDialIsFinal: what another attempt cannot better ends Dial at once.
+// TestDialIsFinal: a failure that another attempt cannot mend ends Dial at once.
 func TestDialIsFinal(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{200, 302, 400, 401, 403, 404} {

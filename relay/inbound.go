@@ -33,22 +33,23 @@ var (
 	errExhausted = errors.New("the stream has carried as many records as it may")
 )
 
-// messagePatience is how long a peer may take for the next part of a large
+// messagePatience is how long a peer may take over the next part of a large
 // message, see [rpc.NewIntake].
 const messagePatience = 90 * time.Second
 
 // inbound is the receiving half of a stream.
 type inbound struct {
 	keys  *noise.Session
-	moved func(progress) // told of what receive and read do not return
-	going sync.WaitGroup // goOn
+	moved func(progress) // hears of the progress that goOn makes; receive and read return theirs
+	going sync.WaitGroup // the goroutine of goOn
 
 	mu      sync.Mutex // protects the fields below
-	arrived sync.Cond  // a message or the end
-	room    sync.Cond  // for a message, or the end
+	arrived sync.Cond  // signalled for a message, or the end
+	room    sync.Cond  // signalled for room for a message, or the end
 	err     error      // the end; io.EOF when it was orderly
-	// pushes says that who calls receive waits for room by itself, see waitForRoom:
-	// a late reader then is no violation of the peer's.
+	// pushes says that the caller of receive waits for room before it goes on
+	// (waitForRoom). Unread messages are then our reader's fault and no violation
+	// of the peer's.
 	pushes bool
 	// patient says that the peer sends again what is dropped, and waits when
 	// its records are not acknowledged (remote.md 8.1).
@@ -75,7 +76,7 @@ type piece struct {
 	end  uint32 // sequence number after its last record
 }
 
-// progress is what the other half has to tell the peer.
+// progress is what the sending half has to tell the peer about the receiving one.
 type progress struct {
 	taken    uint32 // see inbound
 	bits     uint32 // bit i: record taken+i is here (remote.md 8.1)
@@ -93,8 +94,9 @@ func (in *inbound) init(keys *noise.Session, pushes bool, intake *rpc.Intake, mo
 	in.arrived.L, in.room.L = &in.mu, &in.mu
 }
 
-// read returns the next message. An error that is not in.err is a violation
-// that was found now.
+// read returns the next message, or the end in.err. A violation of the peer's that
+// lay in the backlog is found only here, becomes in.err, and is returned after the
+// messages before it.
 func (in *inbound) read() (message []byte, got progress, err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -127,11 +129,11 @@ func (in *inbound) receive(seq uint32, record []byte, patient bool) (progress, e
 	var err error
 	switch {
 	case seq < in.next:
-		got.again = true // unread: the first copy wins
+		got.again = true // the second copy is not even opened: the first one counts
 	case seq > in.next:
 		got.early = true
 		if err = in.early.hold(in.next, seq, record); in.patient {
-			err = nil // without room it is dropped, and comes again
+			err = nil // a record without room is dropped, and comes again
 		}
 	case in.patient && in.backlog.len() > 0 && !in.share.fits(len(record)):
 		got.early = true // dropped as well
@@ -178,8 +180,9 @@ func (in *inbound) recordLocked(record []byte, got *progress) error {
 	return in.postponeLocked(plaintext)
 }
 
-// deliverLocked makes messages of plaintext. It returns what there is no memory for,
-// and what a patient peer's have no room for; any other's are a violation then.
+// deliverLocked makes messages of plaintext, and returns the part of it that has to
+// wait: for memory, or, if the peer is patient, for room among the unread messages.
+// A peer that is not patient breaks the rules when there is no room.
 func (in *inbound) deliverLocked(plaintext []byte) (rest []byte, err error) {
 	for len(plaintext) > 0 {
 		full := in.fullLocked()
@@ -210,8 +213,8 @@ func (in *inbound) deliverLocked(plaintext []byte) (rest []byte, err error) {
 	return nil, nil
 }
 
-// goOn takes what waits in the backlog once there is memory for it, or the
-// stream is dropped.
+// goOn waits until there is memory, or the stream is dropped, and then delivers
+// what waits in the backlog.
 func (in *inbound) goOn(granted <-chan struct{}) {
 	select {
 	case <-granted:
@@ -228,9 +231,9 @@ func (in *inbound) goOn(granted <-chan struct{}) {
 	}
 }
 
-// waitForRoom waits until the reader of a peer that does not acknowledge has
-// caught up, or the end. The websocket is not read meanwhile, which holds up
-// the peer; it must carry no other stream.
+// waitForRoom waits until our reader has caught up, or the stream has ended, if the
+// peer does not acknowledge. Its caller does not read the websocket meanwhile,
+// which holds up the peer; so the websocket must carry no other stream.
 func (in *inbound) waitForRoom() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -248,7 +251,8 @@ func (in *inbound) fullLocked() bool {
 	return n > 0 && (n >= maxUnread || in.unreadBytes >= limit || in.assembler.intake.Crowded())
 }
 
-// postponeLocked keeps plaintext, which may be empty, of the record before in.next.
+// postponeLocked puts the plaintext of the record before in.next into the backlog.
+// It may be empty.
 func (in *inbound) postponeLocked(plaintext []byte) error {
 	if n := in.backlog.len(); n > 0 {
 		last := in.backlog.at(n - 1)
@@ -310,7 +314,7 @@ func (in *inbound) dropBacklogLocked() {
 	}
 }
 
-// reportLocked completes got with what is here by now.
+// reportLocked completes got with what has been received so far.
 func (in *inbound) reportLocked(got *progress) {
 	got.taken = in.taken
 	if in.next == in.taken && in.early.records == nil {
@@ -323,8 +327,9 @@ func (in *inbound) reportLocked(got *progress) {
 	}
 }
 
-// end lets the reader have what has arrived, and then err. What waits for memory is
-// dropped: it was not acknowledged, and the end is not to wait for it.
+// end lets the reader have the messages that have arrived, and then err. Records
+// that wait for memory are dropped: they were never acknowledged, and the end must
+// not wait for memory.
 func (in *inbound) end(err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -343,8 +348,8 @@ func (in *inbound) end(err error) {
 	in.room.Broadcast()
 }
 
-// close drops what is unread, and waits for goOn. From now on the reader gets err.
-// No lock of the stream is held.
+// close drops what is unread, and waits for the goroutine of goOn. From now on the
+// reader gets err. The caller holds no mutex of the stream, since goOn needs both.
 func (in *inbound) close(err error) {
 	in.mu.Lock()
 	in.err = err

@@ -14,8 +14,8 @@ import (
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// resetReason is all that a peer learns from us about why its stream ended
-// (remote.md 8.2).
+// resetReason is the one reason that our resets give, whatever the cause: the peer
+// learns no more from us about why its stream ended (remote.md 8.2).
 const resetReason = "noise_relay_protocol_error"
 
 // leg is one websocket of a link, from its opening to its end.
@@ -27,10 +27,10 @@ type leg struct {
 	link           *Link
 	registrationID string
 	socket         *socket.Socket
-	control        *socket.Lane // resets outside of a stream's lane
+	control        *socket.Lane // for resets that no stream's lane takes
 	wg             sync.WaitGroup
 
-	frame frame.Frame // the reader's
+	frame frame.Frame // used by the reader only
 }
 
 // read serves the frames of the websocket until it ends.
@@ -58,7 +58,7 @@ func (g *leg) read(ctx context.Context) error {
 	}
 }
 
-// receive applies the table of remote.md 8.2 to one frame.
+// receive does with one frame what the table of remote.md 8.2 says.
 func (g *leg) receive(ctx context.Context, m *socket.Message, f *frame.Frame) {
 	t := &g.link.streams
 	switch f.Body {
@@ -83,10 +83,11 @@ func (g *leg) receive(ctx context.Context, m *socket.Message, f *frame.Frame) {
 	}
 }
 
-// unknownToPeer tells whether a frame of an unknown stream shows that its
-// sender does not take the stream for an active one: a harness resumes before
-// its handshake. One that resumes what it had here before has to hear that it
-// is gone (remote.md 8.1).
+// unknownToPeer tells whether a frame of a stream that is unknown here needs no
+// reset, since its sender does not take the stream for an active one: an
+// acknowledgement, or the empty resume that a harness sends before its handshake. A
+// harness that resumes a stream which it had here before has to hear that the
+// stream is gone (remote.md 8.1).
 func unknownToPeer(f *frame.Frame) bool {
 	return f.Body == frame.Ack || f.Body == frame.Resume && f.NextSeq == 0 && !f.Acknowledges()
 }
@@ -111,7 +112,7 @@ func (g *leg) admit(ctx context.Context, m *socket.Message, f *frame.Frame) {
 	})
 }
 
-// attempt leads a handshake to an active stream or to a reset.
+// attempt carries a handshake through, to an active stream or to a reset.
 func (g *leg) attempt(ctx context.Context, h *attempt, message1 []byte) {
 	message2, s, err := g.agree(ctx, h, message1)
 	if err != nil {
@@ -131,8 +132,8 @@ func (g *leg) attempt(ctx context.Context, h *attempt, message1 []byte) {
 }
 
 // agree reads message 1, asks the registry whether its sender may connect, and
-// meanwhile makes message 2. Of all handshakes one at a time is computed:
-// whoever sends many, of whatever kind, costs one processor and no more.
+// meanwhile makes message 2. Only one handshake at a time computes: a flood of
+// them, of whatever kind, then keeps one processor busy and no more.
 func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 []byte, s *noise.Session, err error) {
 	registry, computing := g.link.cfg.Registry, &g.link.computing
 	id := []byte(h.id)
@@ -195,7 +196,8 @@ func (g *leg) open(h *attempt, keys *noise.Session, message2 []byte) error {
 	return nil
 }
 
-// reset ends what the peer, or the rendezvous, says is over; nothing is answered.
+// reset ends the stream or handshake that the peer, or the rendezvous, says is
+// over. Nothing is answered.
 func (g *leg) reset(f *frame.Frame) {
 	member := g.link.streams.take(f.StreamID)
 	if member == nil {
@@ -213,8 +215,8 @@ func (g *leg) reset(f *frame.Frame) {
 	g.link.logStream(slog.LevelInfo, "stream ended", f.StreamID, "reason", reason)
 }
 
-// refuse answers a handshake with a reset. That there is no room is not worth
-// a warning.
+// refuse answers a handshake with a reset. That there is no room, or that the
+// stream is active already, is not worth a warning in the log.
 func (g *leg) refuse(id []byte, err error) {
 	g.sendReset(id)
 	level := slog.LevelWarn
@@ -224,13 +226,13 @@ func (g *leg) refuse(id []byte, err error) {
 	g.link.logStream(level, "handshake refused", id, "error", err)
 }
 
-// sendReset tells the peer that a stream is over. A peer that asks for more of
-// them than it takes gets no more: it must not make us hold what it does not
-// read.
+// sendReset tells the peer that a stream is over. When the lane is full the reset
+// is dropped: a peer that causes more resets than it reads must not make us hold
+// them.
 func (g *leg) sendReset(id []byte) { g.control.TrySend(newReset(id)) }
 
-// farewell sends the reset of a stream behind what it has already sent, and
-// gives up its lane.
+// farewell sends the reset of a stream behind all that the stream has already sent,
+// and closes its lane.
 func (g *leg) farewell(member *member) {
 	reset := newReset([]byte(member.id))
 	reset.Retain()
@@ -240,7 +242,8 @@ func (g *leg) farewell(member *member) {
 		return
 	}
 	lingers := g.link.streams.linger(g, func() {
-		// Not for long: somebody may still be stuck in a write to the lane.
+		// Not for long: a writer of the stream may still be stuck in Send on this
+		// lane.
 		limit := time.AfterFunc(orDefault(g.link.cfg.timing.farewell, defaultFarewell), member.lane.Close)
 		defer limit.Stop()
 		if member.lane.Send(reset) != nil {
@@ -264,7 +267,7 @@ func newHandshake(id, message []byte) *socket.Message {
 	return newFrame(&frame.Frame{StreamID: id, AckBits: frame.WillAcknowledge, Body: frame.Handshake, Payload: message})
 }
 
-// newFrame encodes one of the rare frames; data frames are the streams' own.
+// newFrame encodes any frame but those with data, which sealRecord makes.
 func newFrame(f *frame.Frame) *socket.Message {
 	m := socket.NewMessage(len(f.StreamID) + len(f.Payload) + len(f.Reason) + frame.MaxDataHeader)
 	m.Bytes = f.Append(m.Bytes)

@@ -94,7 +94,8 @@ func (x *script) wantReset(id string) {
 	}
 }
 
-// quiet checks that nothing was sent so far: what is sent next comes next.
+// quiet checks that nothing was sent so far: it sends data of an unknown stream,
+// and the reset of that has to be the next frame that comes.
 func (x *script) quiet() {
 	x.t.Helper()
 	id := uuid.NewString()
@@ -153,9 +154,9 @@ func (s *service) validation(t *testing.T) {
 	}
 }
 
-// TestLinkFrames has the rows of remote.md 8.2. Each is done more often than the
-// reference takes a failed handshake for before it pauses (8.3); ours never does,
-// since harnesses share the websocket.
+// TestLinkFrames has the rows of remote.md 8.2. Each is repeated more often than
+// the number of failed handshakes after which the reference pauses (8.3); ours
+// never pauses, since harnesses share the websocket.
 func TestLinkFrames(t *testing.T) {
 	t.Parallel()
 	bad := func(authorization string) func(x *script, id string) {
@@ -354,8 +355,9 @@ func TestLinkFrames(t *testing.T) {
 	}
 }
 
-// TestLinkLimitOfHandshakes: those under way are taken up by hand. Real ones, whose
-// validation hangs, end after 10 s, which on a busy machine is too soon.
+// TestLinkLimitOfHandshakes makes the handshakes under way by hand. Real ones,
+// whose validation hangs, would end after 10 s, which on a busy machine is too
+// soon.
 func TestLinkLimitOfHandshakes(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -378,7 +380,7 @@ func TestLinkLimitOfHandshakes(t *testing.T) {
 	wantMessage(t, c, `"works"`)
 }
 
-// fill makes active streams without their handshakes, which take their time.
+// fill makes active streams without handshakes, which would take too long.
 func (x *script) fill(n int) {
 	x.t.Helper()
 	await(x.t, "the link", x.l.Ready)
@@ -423,8 +425,8 @@ func TestLinkLimitOfStreams(t *testing.T) {
 	}
 }
 
-// TestLinkBadHandshakes: whatever somebody sends, a good handshake comes through,
-// at the latest when it is tried again. The harnesses of an executor share its
+// TestLinkBadHandshakes: beside any bad handshakes a good one comes through, at the
+// latest when it is tried again, since the harnesses of an executor share its
 // websocket.
 func TestLinkBadHandshakes(t *testing.T) {
 	t.Parallel()
@@ -465,7 +467,8 @@ func TestLinkBadHandshakes(t *testing.T) {
 				id := fmt.Sprint("good ", n)
 				i := x.begin(id, testAuthority)
 				f := x.p.read()
-				// Where too many answers wait they are dropped, and its may be one.
+				// Where too many answers wait some are dropped, perhaps that of the
+				// good one.
 				for others := 0; f.StreamId != id && others < 1000; others++ {
 					f = x.p.read()
 				}
@@ -519,8 +522,8 @@ func TestLinkLogIsBounded(t *testing.T) {
 	}
 }
 
-// TestLinkSlowValidation pins that a registry that takes its time holds up
-// nobody but those it is asked about, and that message 2 waits for its word.
+// TestLinkSlowValidation: a registry that takes its time holds up no streams but
+// those that it is asked about, and message 2 waits for its word.
 func TestLinkSlowValidation(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

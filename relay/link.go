@@ -76,7 +76,7 @@ type Link struct {
 	ready          atomic.Bool
 
 	computing sync.Mutex // held by the handshake that is being computed
-	lines     lineLimit  // of what the log says about streams
+	lines     lineLimit  // of the log, about streams
 
 	accepted chan rpc.Conn // room for every active stream
 	closing  sync.Once
@@ -174,8 +174,9 @@ func (l *Link) connect(ctx context.Context, registration *Registration) (*leg, e
 	return &leg{link: l, registrationID: registration.ID, socket: s, control: s.NewLane(0)}, nil
 }
 
-// serve runs a websocket until it ends. Streams that wait for one go on with
-// it, and those that can wait for the next one do so afterwards.
+// serve runs a websocket until it ends. Streams that waited for a websocket go on
+// with it; when it has ended, those whose peers acknowledge wait for the next one,
+// and the others end.
 func (l *Link) serve(ctx context.Context, g *leg) error {
 	waited, orphans := l.streams.attach(g)
 	l.ready.Store(true)
@@ -223,8 +224,8 @@ func (l *Link) expire(ctx context.Context, g *leg) {
 
 var errNoWebsocket = errors.New("relay connection was lost and did not come back")
 
-// endStreams ends all streams, or with lost only if no websocket has come after
-// that one.
+// endStreams ends all streams; if lost is given, only when no websocket has come
+// after that one.
 func (l *Link) endStreams(lost *leg, err error) {
 	for _, m := range l.streams.clear(lost) {
 		m.stream.end(err)
@@ -249,8 +250,8 @@ func (l *Link) streamEnded(id string, s *stream, err error) {
 	}
 }
 
-// logStream says something about a stream; at the level debug if too much was said
-// just now.
+// logStream writes a line about a stream into the log; at level debug if there were
+// too many such lines just now.
 func (l *Link) logStream(level slog.Level, what string, id []byte, args ...any) {
 	if level > slog.LevelDebug {
 		ok, first := l.lines.take(time.Now())
@@ -271,8 +272,8 @@ type lineLimit struct {
 	n     int
 }
 
-// take tells whether there may be one more line; first, that this is the first one
-// that may not.
+// take counts one more line. ok tells whether it may be written, first that it is
+// the first one of its interval that may not.
 func (l *lineLimit) take(now time.Time) (ok, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -283,7 +284,7 @@ func (l *lineLimit) take(now time.Time) (ok, first bool) {
 	return l.n <= maxStreamLines, l.n == maxStreamLines+1
 }
 
-// offer hands a stream to Accept.
+// offer hands a stream to Accept. It returns false when nobody will take it.
 func (l *Link) offer(s rpc.Conn) bool {
 	select {
 	case <-l.closed:
@@ -292,12 +293,12 @@ func (l *Link) offer(s rpc.Conn) bool {
 	}
 	select {
 	case l.accepted <- s:
-	default: // full of streams that have ended unaccepted
+	default: // full of streams that have ended before anybody accepted them
 		return false
 	}
 	select {
 	case <-l.closed:
-		l.refuseAccepted() // Close may have looked before this one was there
+		l.refuseAccepted() // Close may have done so just before s was there
 	default:
 	}
 	return true
@@ -351,7 +352,7 @@ func refusedForGood(err error) bool {
 	return ok && 400 <= refused.Status && refused.Status < 500
 }
 
-// flush waits until what was written before has gone out, but not for long.
+// flush waits until what was written before has gone out, or patience is over.
 func flush(ctx context.Context, s *socket.Socket, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()

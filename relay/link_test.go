@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// startLink runs a link until the test ends; what Run returned is then checked.
+// startLink runs a link until the test ends, and then checks what Run returned.
 func startLink(t *testing.T, s *service, timing timing) *Link {
 	t.Helper()
 	id, err := noise.NewIdentity()
@@ -171,8 +171,8 @@ func TestLinkSteadyStartsOver(t *testing.T) {
 	s.next()
 }
 
-// TestLinkFlaps: however often the websocket has dropped, the next one is not long
-// in coming, while those that were never had come further and further apart.
+// TestLinkFlaps: however often the websocket has dropped, the next one comes soon.
+// Attempts that get no websocket at all come further and further apart.
 func TestLinkFlaps(t *testing.T) {
 	t.Parallel()
 	pace := timing{least: time.Millisecond, urgent: 4 * time.Millisecond, most: time.Hour}

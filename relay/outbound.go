@@ -16,44 +16,47 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// maxOvertaken is how many writers may overtake those who wait for their turn:
-// waking them costs time, but they must not starve.
+// maxOvertaken is how many writers may overtake those that wait for their turn.
+// Overtaking saves the time to wake a goroutine, but those that wait must not
+// starve.
 const maxOvertaken = 8
 
-// outbound is the sending half of a stream.
+// outbound is the sending half of a stream. Its file pump.go has what goes out
+// unasked.
 //
-// Of writers, one at a time has the turn, for a whole message. It and the pump,
-// which sends what nobody writes, take turns at sending, frame by frame; the
-// pump goes first.
+// One writer at a time has the turn, for a whole message. The pump sends what no
+// writer does: acknowledgements and repeated frames. The writer and the pump take
+// turns at sending, frame by frame, and the pump goes first.
 type outbound struct {
 	id      []byte
 	keys    *noise.Session
 	harness bool
 	fail    func(error) // ends the stream
 
-	mu      sync.Mutex // protects the fields below
-	err     error      // the end
-	send    func(*socket.Message) error
-	attempt int // counts websockets, so that an error of an old one is known as such
-	next    uint32
-	proven  bool   // the peer has acknowledged something, or said that it will
-	acked   uint32 // frames below it are acknowledged
-	// firstHeld says that the peer has the frame acked, though it has yet to
-	// take it.
+	mu      sync.Mutex                  // protects the fields below
+	err     error                       // why the stream has ended; nil before
+	send    func(*socket.Message) error // the lane's; nil without a websocket
+	attempt int                         // counts websockets: tells an error of an old one
+	next    uint32                      // sequence number of the next record
+	proven  bool                        // the peer has acknowledged something, or said that it will
+	acked   uint32                      // frames below it are acknowledged
+	// firstHeld says that the peer has the frame with the number acked, but has not
+	// taken it yet.
 	firstHeld bool
-	// recover is set when a frame was lost: those below it may be lost as well,
-	// or were dropped by the peer because they were too far ahead.
+	// recover is the number of the next frame at the moment when a loss was
+	// noticed: frames below it may be lost as well, or the peer has dropped them
+	// because they came too far ahead of the lost one.
 	recover   uint32
 	kept      kept
-	forgotten bool // too much was sent unacknowledged: nothing is kept before proof
+	forgotten bool // too much went out unacknowledged: nothing more is kept before the peer is proven
 
 	writing   bool      // a writer has the turn
-	turn      sync.Cond // for those who wait for it
-	waiting   int
-	overtaken int
+	turn      sync.Cond // signalled when the turn is free
+	waiting   int       // writers that wait for the turn
+	overtaken int       // writers that came later and had the turn before those
 
 	sending bool      // a frame is being sealed or sent
-	ready   sync.Cond // for the writer whose turn it is, and the pump
+	ready   sync.Cond // signalled for the writer whose turn it is, and for the pump
 
 	pump pump
 	owed owed
@@ -152,8 +155,8 @@ func (o *outbound) endTurn() {
 	o.turn.Signal()
 }
 
-// record seals and sends one record; length is the prefix in front of data, if
-// any. Only who has the turn calls it.
+// record seals and sends one record. A length above 0 is put in front of data. Only
+// the writer that has the turn calls it.
 func (o *outbound) record(length int, data []byte) error {
 	o.mu.Lock()
 	for o.err == nil && o.mustWaitLocked() {
@@ -217,9 +220,9 @@ func (o *outbound) record(length int, data []byte) error {
 	return nil
 }
 
-// mustWaitLocked tells why the next record cannot be sealed yet: somebody else sends,
-// the peer has to acknowledge first, or there is no websocket and nothing can be
-// kept for another one.
+// mustWaitLocked tells whether the next record cannot be sealed yet: a frame is
+// being sent, the peer has to acknowledge first, or there is no websocket and
+// nothing may be kept for the next one.
 func (o *outbound) mustWaitLocked() bool {
 	if o.sending || o.pump.running {
 		return true
@@ -230,15 +233,16 @@ func (o *outbound) mustWaitLocked() bool {
 	return o.send == nil
 }
 
-// sentLocked ends what began by setting sending.
+// sentLocked notes that sealing and sending a frame is over, and wakes those that
+// wait for it.
 func (o *outbound) sentLocked() {
 	o.sending = false
 	o.ready.Broadcast()
 }
 
-// sendFailedLocked notes that a websocket is of no more use; the link will say so too.
-// A frame that is kept goes out on the next one. It returns the error of a
-// write.
+// sendFailedLocked notes that a websocket is of no more use, of which the link will
+// hear too. It returns the error of the Write whose frame this was: nil if the
+// frame is kept and goes out on the next websocket.
 func (o *outbound) sendFailedLocked(attempt int, err error) error {
 	if o.err != nil {
 		return o.err
@@ -252,7 +256,8 @@ func (o *outbound) sendFailedLocked(attempt int, err error) error {
 	return fmt.Errorf("sending a record: %w", err)
 }
 
-// keepLocked keeps a frame for being sent again, if its peer may ask for it.
+// keepLocked keeps a frame in case it has to be sent again, unless the peer is not
+// proven and too much is kept already.
 func (o *outbound) keepLocked(m *socket.Message) {
 	switch {
 	case o.proven:
@@ -270,8 +275,8 @@ func (o *outbound) keepLocked(m *socket.Message) {
 	}
 }
 
-// acknowledged takes what a frame of the peer acknowledges. It tells whether the
-// peer has ever acknowledged anything.
+// acknowledged evaluates what a frame of the peer acknowledges. It tells whether
+// the peer has ever acknowledged anything.
 func (o *outbound) acknowledged(f *frame.Frame) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -283,7 +288,7 @@ func (o *outbound) acknowledged(f *frame.Frame) bool {
 
 func (o *outbound) acknowledgeLocked(ack, ackBits uint32) {
 	if uint64(ack)+uint64(bits.Len32(ackBits)) >= uint64(o.next) {
-		return // what was never sent: means nothing, as all of it in the reference
+		return // frames that were never sent: ignored, as the reference ignores all acknowledgements
 	}
 	now := time.Now()
 	proof := !o.proven
@@ -314,8 +319,8 @@ func (o *outbound) acknowledgeLocked(ack, ackBits uint32) {
 		}
 	}
 	if progress {
-		// As far as bits reach, what the peer does not have is known; the rest
-		// follows when it has acknowledged this.
+		// What the peer lacks is known only as far as its bits reach. The rest
+		// follows once it has acknowledged these.
 		for seq := o.acked; seq < o.recover && seq-o.acked < 32; seq++ {
 			o.kept.setHole(seq, now)
 		}
@@ -344,8 +349,8 @@ func (o *outbound) repeatAll() error {
 	return nil
 }
 
-// suspend forgets the websocket. An error means that there is no going on with
-// another.
+// suspend forgets the websocket. An error says why the stream cannot go on with
+// another one.
 func (o *outbound) suspend() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

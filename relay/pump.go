@@ -28,20 +28,21 @@ func (a acknowledgement) expressible() bool { return a.ack != 0 || a.bits != 0 }
 // owed is what the peer has not been told yet.
 type owed struct {
 	taken, bits uint32    // see progress
-	told        uint32    // records
-	bytes       int       // of records since it was told
-	at          time.Time // when it is told at the latest; zero: nothing is owed
-	now         bool      // at once
+	told        uint32    // taken, as the peer was told last
+	bytes       int       // of records since then
+	at          time.Time // when the peer is told at the latest; zero: nothing is owed
+	now         bool      // the peer is told at once
 	introduced  bool      // a harness has shown that it acknowledges
 }
 
-// paid notes that the peer is being told.
+// paid notes that a is being sent to the peer.
 func (d *owed) paid(a acknowledgement) {
 	d.told, d.bytes, d.at, d.now = a.taken, 0, time.Time{}, false
 }
 
-// pump is the state of what is sent that nobody writes. It runs in a goroutine
-// of its own, or the timer's, while there is such a thing.
+// pump is the state of the pump, which sends what no writer does. It runs only
+// while there is something of the kind, in a goroutine of its own or in the
+// timer's.
 type pump struct {
 	running  bool
 	started  bool // its goroutine was started, but does not run yet
@@ -53,7 +54,7 @@ type pump struct {
 	patience time.Duration // of resendAt; zero: resendAfter
 }
 
-// acknowledgementLocked returns what can be said now.
+// acknowledgementLocked returns what there is to acknowledge now.
 func (o *outbound) acknowledgementLocked() acknowledgement {
 	if o.owed.taken == 0 {
 		return acknowledgement{}
@@ -61,7 +62,7 @@ func (o *outbound) acknowledgementLocked() acknowledgement {
 	return acknowledgement{ack: o.owed.taken - 1, bits: o.owed.bits, taken: o.owed.taken}
 }
 
-// received notes what the other half has got.
+// received notes what the receiving half has got.
 func (o *outbound) received(got progress) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -84,8 +85,8 @@ func (o *outbound) received(got progress) {
 	}
 }
 
-// owePeerLocked has a peer that acknowledges told what has arrived, soon or now. A
-// zero now is looked up if needed.
+// owePeerLocked makes sure that a peer which acknowledges is told what has arrived:
+// within ackDelay, or at once if it is much. A zero now is looked up if needed.
 func (o *outbound) owePeerLocked(now time.Time) {
 	d := &o.owed
 	if d.taken == 0 {
@@ -120,7 +121,7 @@ func (o *outbound) expectProgressLocked(now time.Time) {
 	o.scheduleLocked(p.resendAt, now)
 }
 
-// scheduleLocked has the timer fire at the latest at that time.
+// scheduleLocked makes the timer fire at that time at the latest.
 func (o *outbound) scheduleLocked(at, now time.Time) {
 	p := &o.pump
 	if !p.firesAt.IsZero() && !at.Before(p.firesAt) {
@@ -142,7 +143,8 @@ func (o *outbound) fire() {
 	o.run()
 }
 
-// wakeLocked has the pump run, or look again if it does.
+// wakeLocked starts the pump, unless it runs: then it will look again by itself.
+// Without a websocket the pump has nothing to do.
 func (o *outbound) wakeLocked() {
 	if o.pump.running || o.pump.started || o.send == nil {
 		return
@@ -208,7 +210,7 @@ func (o *outbound) sendDueLocked() error {
 	return nil
 }
 
-// expireLocked does what the time has come for.
+// expireLocked notes what has become due by now.
 func (o *outbound) expireLocked(now time.Time) error {
 	p, d := &o.pump, &o.owed
 	if !d.at.IsZero() && !now.Before(d.at) {
@@ -229,7 +231,7 @@ func (o *outbound) expireLocked(now time.Time) error {
 
 func (o *outbound) dueLocked() bool { return o.pump.resuming || o.owed.now || o.kept.due > 0 }
 
-// takeLocked returns the frame that is due next.
+// takeLocked returns the next frame that is due; there must be one.
 func (o *outbound) takeLocked(now time.Time) *socket.Message {
 	f := frame.Frame{StreamID: o.id}
 	a := o.acknowledgementLocked()

@@ -9,9 +9,8 @@ import (
 	"github.com/execagent/execagent/relay/frame"
 )
 
-// TestSilentPeer: towards a peer that never acknowledges nothing is sent on its
-// own or again, and nothing is kept for long. Data frames acknowledge all the
-// same.
+// TestSilentPeer: to a peer that never acknowledges, nothing goes out unasked or a
+// second time, and nothing is kept for long. Data frames acknowledge all the same.
 func TestSilentPeer(t *testing.T) {
 	t.Parallel()
 	bubble(t, false, func(t *testing.T, r *remote) {
@@ -64,7 +63,7 @@ func TestSilentPeer(t *testing.T) {
 	})
 }
 
-// TestProof: what shows that a peer acknowledges.
+// TestProof has the frames by which a peer shows that it acknowledges.
 func TestProof(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -95,7 +94,7 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// TestAcknowledge: when an acknowledgement goes out on its own.
+// TestAcknowledge has the occasions on which an acknowledgement goes out by itself.
 func TestAcknowledge(t *testing.T) {
 	t.Parallel()
 	t.Run("20 ms", func(t *testing.T) {

@@ -23,8 +23,8 @@ var (
 	errLength     = errors.New("reading a record: the length of a message is above 64 MiB")
 )
 
-// sealRecord makes the data frame of one record. With a length, that prefix
-// stands before data. The payload is encrypted where it stands.
+// sealRecord makes the data frame of one record. A length above 0 is put in front
+// of data. The payload is encrypted in place.
 func sealRecord(keys *noise.Session, id []byte, a acknowledgement, seq uint32, length int, data []byte) (*socket.Message, error) {
 	size := len(data)
 	if length > 0 {
@@ -54,21 +54,23 @@ func openRecord(keys *noise.Session, record []byte) ([]byte, error) {
 	return keys.Open(record)
 }
 
-// assembler makes messages of the byte stream that records carry: each message
-// has its length in front; neither cares where a record ends.
+// assembler makes messages of the byte stream that records carry. Each message has
+// its length in front. Lengths and messages may begin and end anywhere in a record.
 type assembler struct {
 	prefix [prefixSize]byte
 	got    int // bytes of the prefix
 	size   int // of the message; 0 while the prefix is incomplete
 	intake *rpc.Intake
-	// starved is closed once there is memory to go on; nil while there is.
+	// starved is nil while there is memory; else a channel that is closed once
+	// there is.
 	starved <-chan struct{}
 }
 
-// next reads from plaintext up to the end of a message. It returns the message,
-// nil if there is more to come, in a buffer of its own that the caller gives
-// back to the budget, and what it has not read: something without a message
-// only if there is no memory for it. An error is for good.
+// next reads from plaintext up to the end of a message. It returns the message, nil
+// if more has to come, in a buffer of its own that the caller gives back to the
+// budget; and the rest of plaintext that it has not read. A rest without a message
+// means that there is no memory for it. After an error nothing can be read any
+// more.
 func (a *assembler) next(plaintext []byte) (message, rest []byte, err error) {
 	if a.size == 0 {
 		n := copy(a.prefix[a.got:], plaintext)

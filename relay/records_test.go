@@ -69,7 +69,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestCiphertexts: what is no record is a violation.
+// TestCiphertexts: bytes that are no record are a violation.
 func TestCiphertexts(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func([]byte) []byte{
@@ -245,9 +245,9 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// TestBudget: a stream without memory for its message takes the records as it
-// does when its reader is late, and goes on when there is memory. What was read
-// and given back, or given up, counts no more.
+// TestBudget: a stream that has no memory for a message keeps its records, as it
+// does when its reader is late, and goes on when there is memory. Messages that
+// were read and given back, or given up, no longer count.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	const size = 512 << 10
@@ -305,8 +305,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestCloseWaits: who waits for memory is gone when the stream is closed, whatever
-// it has begun by then.
+// TestCloseWaits: Close returns when the goroutine that waits for memory has ended,
+// whatever that has begun by then.
 func TestCloseWaits(t *testing.T) {
 	t.Parallel()
 	for name, granted := range map[string]bool{"without memory": false, "with memory": true} {
@@ -373,7 +373,7 @@ type sender struct {
 	seq  uint32
 }
 
-// newSender returns one whose stream is made of cfg.
+// newSender returns a sender to a stream that is made from cfg.
 func newSender(t *testing.T, cfg streamConfig) *sender {
 	keys, theirs := pairOfSessions()
 	cfg.id, cfg.session = testStreamID, theirs
@@ -443,8 +443,8 @@ func TestEndWhileWaitingForMemory(t *testing.T) {
 	}
 }
 
-// TestReserveOfImpatientInput: streams whose peers do not acknowledge hold no more
-// that waits than there is for all of them, and end instead.
+// TestReserveOfImpatientInput: records that wait in streams whose peers do not
+// acknowledge take no more than the reserve of all of them; beyond it streams end.
 func TestReserveOfImpatientInput(t *testing.T) {
 	t.Parallel()
 	budget := rpc.NewBudget(4 << 20)
@@ -466,8 +466,8 @@ func TestReserveOfImpatientInput(t *testing.T) {
 	}
 }
 
-// TestRevokedBesideFullOrder: who serves a stream hears that it was revoked although
-// so many requests wait that it reads no further.
+// TestRevokedBesideFullOrder: the Peer of a stream hears that the stream was
+// revoked although it has stopped reading, since too many requests wait.
 func TestRevokedBesideFullOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -20,35 +20,40 @@ import (
 )
 
 // The pauses between repeated calls (remote.md 3.4). The longest is shorter than
-// there: somebody waits for a harness to connect, and streams wait for an executor
-// that has to register again.
+// the reference's: a person waits for a harness to connect, and streams wait for an
+// executor that has to register again.
 const (
 	registryFirstDelay = 500 * time.Millisecond
 	registryMostDelay  = 5 * time.Second
 )
 
-// ErrNotValid is a registry's plain no to a harness.
+// ErrNotValid is the error of [Registry.Validate] when the registry says no.
 var ErrNotValid = errors.New("the registry does not let this harness connect")
 
-// RegistryConfig says which registry is called, about which environment and by whom. BaseURL, EnvironmentID and Tokens are
-// required.
+// RegistryConfig says which registry is called, about which environment and by
+// whom. BaseURL, EnvironmentID and Tokens are required.
 type RegistryConfig struct {
-	// BaseURL is https, or http to loopback, without userinfo, query and fragment; blanks around it and slashes at its end do
-	// not count.
+	// BaseURL is https, or http to loopback, without userinfo, query and fragment;
+	// blanks around it and slashes at its end do not count.
 	BaseURL string
-	// EnvironmentID is one that wire.ValidEnvironmentID accepts; blanks around it do not count.
+	// EnvironmentID is one that wire.ValidEnvironmentID accepts; blanks around it
+	// do not count.
 	EnvironmentID string
 	Tokens        auth.TokenSource
-	// Logger is told of every registration that is repeated; nil: nothing is logged.
+	// Logger gets a line for every registration that is repeated; nil: nothing is
+	// logged.
 	Logger *slog.Logger
 	// RootCAs, if set, replaces the trusted roots of the system.
 	RootCAs *x509.CertPool
-	// Proxy tells the proxy of a request; nil, and for loopback: none is used.
+	// Proxy returns the proxy for a request. None is used if it is nil, nor for
+	// loopback hosts.
 	Proxy func(*http.Request) (*url.URL, error)
 }
 
-// Registry is the client of a registry's HTTP API, about one environment. It keeps connections open; Close drops them. All
-// methods may run at once. No error or log of it shows a credential, an authorization or the URL of a rendezvous.
+// Registry is the client of a registry's HTTP API, for one environment. It keeps
+// connections open; Close drops them. All methods may run at once. None of its
+// errors and no line that it logs shows a credential, an authorization or the URL
+// of a rendezvous.
 type Registry struct {
 	base          string // up to the name of the call
 	environmentID string
@@ -70,7 +75,8 @@ func (r Registration) Format(f fmt.State, _ rune) { writeString(f, "registration
 // LogValue leaves the URL out.
 func (r Registration) LogValue() slog.Value { return slog.StringValue(r.ID) }
 
-// connectAnswer is what a harness needs for one websocket. No part of it is empty.
+// connectAnswer is what a registry answers to a harness that wants to connect, good
+// for one websocket. None of its fields is empty.
 type connectAnswer struct {
 	URL            string `json:"-"` // the rendezvous; a credential
 	RegistrationID string
@@ -88,7 +94,7 @@ func writeString(f fmt.State, text string) {
 	_, _ = io.WriteString(f, text) // fmt has nowhere to tell an error
 }
 
-// NewRegistry checks cfg; nothing is sent yet.
+// NewRegistry checks cfg. It sends nothing yet.
 func NewRegistry(cfg RegistryConfig) (*Registry, error) {
 	id := strings.TrimSpace(cfg.EnvironmentID)
 	if !wire.ValidEnvironmentID(id) {
@@ -120,16 +126,19 @@ func (r *Registry) EnvironmentID() string { return r.environmentID }
 // Close drops the idle connections; calls under way go on.
 func (r *Registry) Close() { r.transport.CloseIdleConnections() }
 
-// Register tells the registry the executor's key. It is repeated without limit while the registry says that another
-// registration is in the way or that it cannot check credentials just now, and when the credential itself could not be had for
-// a passing reason. Everything else is final, since an answer that got lost may already have replaced a newer registration
+// Register tells the registry the executor's key. It repeats the call without limit
+// while the registry answers that another registration is in the way or that it
+// cannot check credentials just now, and while the credential itself cannot be had
+// for a passing reason. Every other failure is final: the call may have succeeded
+// although its answer got lost, and a repetition could replace a newer registration
 // (remote.md 3.4).
 func (r *Registry) Register(ctx context.Context, key *wire.PublicKey) (*Registration, error) {
 	request := wire.RegisterRequest{SecurityProfile: wire.SecurityProfile, ExecutorPublicKey: key}
 	var response wire.RegisterResponse
 	err := repeat(ctx, r.logger, "registration is repeated", registerAgain, func() error {
 		response = wire.RegisterResponse{}
-		r.transport.CloseIdleConnections() // one that the registry is just closing would end it all
+		// An error on a connection that the registry is just closing would be final.
+		r.transport.CloseIdleConnections()
 		return r.call(ctx, wire.PathRegister, &request, &response, nil)
 	})
 	if err == nil {
@@ -147,15 +156,18 @@ func (r *Registry) Register(ctx context.Context, key *wire.PublicKey) (*Registra
 	return &Registration{URL: *response.URL, ID: *response.ExecutorRegistrationID}, nil
 }
 
-// Validate asks whether a harness with this key and authorization may open the stream: nil is yes, [ErrNotValid] no. Every other
-// error means no as well. It takes at most 10 s (remote.md 3.2).
+// Validate asks whether a harness with this key and authorization may open the
+// stream: nil means yes, [ErrNotValid] no, and every other error means no as well.
+// It takes at most 10 s (remote.md 3.2).
 func (r *Registry) Validate(ctx context.Context, registrationID string, key *wire.PublicKey, authorization string, streamID []byte) error {
 	ctx, cancel := withTimeout(ctx)
 	defer cancel()
 	request := wire.ValidateRequest{
 		ExecutorRegistrationID: registrationID, HarnessPublicKey: key, HarnessKeyAuthorization: authorization,
 	}
-	// Asking twice does no harm: with a name that is not sent, net/http repeats what met a connection just closed.
+	// With this header, which has no value and is therefore not sent, net/http
+	// repeats a request that met a connection just closed. To ask twice does no
+	// harm.
 	header := http.Header{"Idempotency-Key": {}}
 	if id := canonicalUUID(streamID); id != "" {
 		header.Set(wire.HeaderNoiseStreamID, id)
@@ -202,7 +214,8 @@ func (r *Registry) connect(ctx context.Context, key *wire.PublicKey) (*connectAn
 	}, nil
 }
 
-// check refuses an answer about something else than what was asked.
+// check refuses an answer that is about another environment or another security
+// profile than the question.
 func (r *Registry) check(environmentID, profile string) error {
 	switch {
 	case environmentID != r.environmentID:
@@ -213,7 +226,8 @@ func (r *Registry) check(environmentID, profile string) error {
 	return nil
 }
 
-// canonicalUUID returns a stream id that is a UUID, with hyphens or without, in lower case with hyphens; else "".
+// canonicalUUID returns a stream id that is a UUID, with hyphens or without, in
+// lower case with hyphens; else "".
 func canonicalUUID(id []byte) string {
 	if len(id) != 36 && len(id) != 32 {
 		return ""
@@ -238,7 +252,8 @@ func registerAgain(err error) bool {
 	return errors.Is(err, auth.ErrTemporary)
 }
 
-// repeat calls f until it succeeds, its error is final or ctx ends, which leaves the last error to be seen.
+// repeat calls f until it succeeds, its error is final or ctx ends, which leaves
+// the last error to be seen.
 func repeat(ctx context.Context, log *slog.Logger, what string, again func(error) bool, f func() error) error {
 	for n := 0; ; n++ {
 		err := f()

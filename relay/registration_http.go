@@ -26,8 +26,9 @@ import (
 const (
 	registryTimeout   = 10 * time.Second // headers and body of one attempt
 	maxRegistryAnswer = 1 << 20          // bytes of a body
-	maxErrorText      = 4096             // characters that are shown of an answer that is not 2xx (remote.md 3.4)
-	// A connection is given up before most servers would; 32 harnesses may be asked about at once, but seldom are.
+	maxErrorText      = 4096             // characters shown of an answer that is not 2xx (remote.md 3.4)
+	// Idle connections are closed before most servers would close them. Four are
+	// kept: 32 harnesses may be asked about at once, but seldom are.
 	registryIdleTimeout = 50 * time.Second
 	registryIdleConns   = 4
 )
@@ -70,8 +71,8 @@ func withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, registryTimeout, errRegistryTimeout)
 }
 
-// call sends request and reads the answer into response, twice if the first answer is 401 and the token source has a fresh
-// token.
+// call sends request and reads the answer into response, twice if the first answer
+// is 401 and the token source has a fresh token.
 func (r *Registry) call(ctx context.Context, path string, request, response any, extra http.Header) error {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -132,7 +133,8 @@ func (r *Registry) attempt(ctx context.Context, path string, body []byte, respon
 	return nil
 }
 
-// lost is a failure of the network, unless the registry is not who it should be.
+// lost returns the error of a call that got no full answer: a [networkError],
+// unless the registry could not prove who it is.
 func lost(ctx context.Context, err error) error {
 	err, passing := auth.Lost(ctx, err)
 	err = fmt.Errorf("calling the registry: %w", err)
@@ -145,8 +147,9 @@ func lost(ctx context.Context, err error) error {
 // RegistryError is an answer of a registry that is not 2xx.
 type RegistryError struct {
 	Status int
-	// Code and Message are what the registry says, printable and at most 4096 characters each; often empty, and always so
-	// for validate, where the text could repeat what was asked.
+	// Code and Message are what the registry says, printable and at most 4096
+	// characters each; often empty, and always so for validate, where the text
+	// could repeat what was asked.
 	Code, Message string
 }
 
@@ -161,7 +164,8 @@ func (e *RegistryError) Error() string {
 	return text
 }
 
-// newRegistryError reads an answer. A registry may repeat what it was sent: secret is taken out of the text.
+// newRegistryError makes an error of an answer. A registry may repeat what it was
+// sent, so secret is taken out of the text.
 func newRegistryError(status int, body []byte, secret string) *RegistryError {
 	e := &RegistryError{Status: status}
 	var known wire.Error
@@ -174,7 +178,7 @@ func newRegistryError(status int, body []byte, secret string) *RegistryError {
 	return e
 }
 
-// printable makes text fit for a line of a log.
+// printable makes text fit for a line of a log, without secret.
 func printable(text, secret string) string {
 	if secret != "" {
 		text = strings.ReplaceAll(text, secret, "[redacted]")

@@ -53,7 +53,8 @@ func newTestRegistry(t *testing.T, cfg RegistryConfig) *Registry {
 	return r
 }
 
-// answers starts a registry that answers request n by the n-th function, and all later ones by the last.
+// answers starts a registry that answers request n by the n-th function, and all
+// later ones by the last.
 func answers(t *testing.T, functions ...http.HandlerFunc) (base string, asked *atomic.Int32) {
 	t.Helper()
 	asked = new(atomic.Int32)
@@ -139,7 +140,8 @@ func TestNewRegistry(t *testing.T) {
 	}
 }
 
-// rawRegistry answers each request on one connection after another and keeps every byte it was sent.
+// rawRegistry answers each request on one connection after another and keeps every
+// byte it was sent.
 func rawRegistry(t *testing.T, bodies ...string) (base string, requests func() []string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -395,7 +397,8 @@ func TestRegisterMalformed(t *testing.T) {
 	}
 }
 
-// virtual gives r a registry in memory, so that time can be the bubble's. It must run in a bubble.
+// virtual gives r a registry in memory, so that time can be the bubble's. It must
+// run in a bubble.
 func virtual(t *testing.T, r *Registry, handler http.HandlerFunc) {
 	t.Helper()
 	l := &memoryListener{conns: make(chan net.Conn), closed: make(chan struct{})}
@@ -438,7 +441,8 @@ func (l *memoryListener) Accept() (net.Conn, error) {
 func (l *memoryListener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
 func (l *memoryListener) Addr() net.Addr { return &net.IPAddr{} }
 
-// TestRegisterRepeats watches the pace of 3.4 through every step, 5 s at most, for both codes and for a token that is not to be had.
+// TestRegisterRepeats watches the pace of 3.4 through every step, 5 s at most, for
+// both codes and for a token that is not to be had.
 func TestRegisterRepeats(t *testing.T) {
 	t.Parallel()
 	for name, refuse := range map[string]http.HandlerFunc{
@@ -475,7 +479,7 @@ func TestRegisterRepeats(t *testing.T) {
 	}
 }
 
-// sometimes is a token source that fails as often as it says.
+// sometimes is a token source that fails so many times, and then works.
 type sometimes struct {
 	failures int
 	err      error
@@ -578,13 +582,15 @@ func TestUnauthorized(t *testing.T) {
 	}
 }
 
-// silent reads a request and lets it wait. A server notices only after the body that its client has gone.
+// silent reads a request and never answers. It reads the body too: only then does
+// the server notice that its client has gone.
 func silent(_ http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	<-r.Context().Done()
 }
 
-// TestRegistryTimeout stops waiting after 10 s, whether for headers or for the rest of a body.
+// TestRegistryTimeout stops waiting after 10 s, whether for headers or for the rest
+// of a body.
 func TestRegistryTimeout(t *testing.T) {
 	t.Parallel()
 	for name, handler := range map[string]http.HandlerFunc{
@@ -667,7 +673,8 @@ func TestValidateExpired(t *testing.T) {
 	}
 }
 
-// TestValidateOnDyingConnection repeats the question when the registry closes a kept connection just then.
+// TestValidateOnDyingConnection repeats the question when the registry closes a
+// kept connection just then.
 func TestValidateOnDyingConnection(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -833,7 +840,8 @@ func TestRegistryErrorText(t *testing.T) {
 	}
 }
 
-// TestRegistryPrintsNoSecret prints everything that a caller may hold, by every way there is.
+// TestRegistryPrintsNoSecret prints everything that a caller may hold, by every way
+// there is.
 func TestRegistryPrintsNoSecret(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret"

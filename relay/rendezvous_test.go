@@ -334,7 +334,7 @@ func (r *router) serve(p *peer) {
 	}
 	if p.role == "environment" {
 		r.mu.Lock()
-		r.forsake()
+		r.forsakeLocked()
 		r.executor = p
 		r.mu.Unlock()
 	}
@@ -375,12 +375,13 @@ func (r *router) serve(p *peer) {
 	}
 }
 
-// gone tells the other ends that one is gone, unless it may come back.
+// gone tells the other ends of its streams that p is gone, unless the stream may
+// outlive that.
 func (r *router) gone(p *peer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p == r.executor {
-		r.forsake()
+		r.forsakeLocked()
 		return
 	}
 	for stream, harness := range r.routes {
@@ -391,8 +392,8 @@ func (r *router) gone(p *peer) {
 	}
 }
 
-// forsake tells the harnesses that their executor is gone. The lock is held.
-func (r *router) forsake() {
+// forsakeLocked tells the harnesses that their executor is gone.
+func (r *router) forsakeLocked() {
 	for stream, harness := range r.routes {
 		if !r.patient(stream) {
 			harness.send(resetFrame(stream, "executor is gone"))

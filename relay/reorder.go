@@ -17,16 +17,16 @@ var (
 	errEarlyBytes = errors.New("receiving data: too many bytes wait for a frame before them")
 )
 
-// reorder holds records that have come before their turn, as they came.
+// reorder holds records that have come before their turn, still encrypted.
 type reorder struct {
 	records map[uint32][]byte // by sequence number; nil when there are none
 	bytes   int
 	share   *part // what they take counts there
 }
 
-// hold copies a record whose turn has not come; expected is the one whose turn
-// it is. The first copy wins. An error means that there is no room, and nothing
-// has changed.
+// hold keeps a copy of a record that has come early; expected is the number whose
+// turn it is. Of two records with one number the first is kept. An error means that
+// there is no room, and nothing has changed.
 func (r *reorder) hold(expected, seq uint32, record []byte) error {
 	if seq-expected > maxDistance {
 		return errDistance
@@ -52,8 +52,8 @@ func (r *reorder) has(seq uint32) bool {
 	return ok
 }
 
-// take removes and returns a record, nil if it is not there. The caller may
-// recycle it.
+// take removes and returns a record, nil if it is not there. The caller may give it
+// to buffer.Recycle.
 func (r *reorder) take(seq uint32) []byte {
 	record := r.records[seq]
 	if record == nil {
@@ -68,7 +68,7 @@ func (r *reorder) take(seq uint32) []byte {
 	return record
 }
 
-// held is how much memory the waiting records take, in bytes.
+// held returns how much memory the waiting records take, in bytes.
 func (r *reorder) held() (bytes int) {
 	for _, record := range r.records {
 		bytes += cap(record)

@@ -108,7 +108,8 @@ func TestOldFrames(t *testing.T) {
 	}
 }
 
-// TestEarlyGarbage: what waits is only found to be garbage in its turn.
+// TestEarlyGarbage: an early record that is garbage is found out only when its turn
+// has come.
 func TestEarlyGarbage(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, false)
@@ -143,7 +144,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// prove has the peer acknowledge.
+// prove makes the peer acknowledge something.
 func (r *remote) prove() {
 	r.t.Helper()
 	r.write("{}")
@@ -152,8 +153,8 @@ func (r *remote) prove() {
 	}
 }
 
-// TestPatientPeer: a peer that acknowledges may send what it likes; what has no
-// room is dropped, or waits unacknowledged until the reader takes it.
+// TestPatientPeer: a peer that acknowledges may send more than there is room for.
+// The rest is dropped, or waits unacknowledged until the reader takes it.
 func TestPatientPeer(t *testing.T) {
 	t.Parallel()
 	t.Run("too far", func(t *testing.T) {

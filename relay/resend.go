@@ -23,8 +23,8 @@ const (
 	holeInterval   = 200 * time.Millisecond // between repetitions of one frame because of ack_bits
 )
 
-// kept holds the frames that may have to be sent again, in order and as they
-// were sent: a record is never encrypted twice (remote.md 6.5). The zero value
+// kept holds the frames that may have to be sent again, in order and encrypted as
+// they were sent: a record is never encrypted twice (remote.md 6.5). The zero value
 // is empty and its next frame has the sequence number 0.
 type kept struct {
 	frames fifo[keptFrame]
@@ -32,7 +32,7 @@ type kept struct {
 	bytes  int    // of memory
 	share  part   // which counts there
 	due    int    // frames that are due
-	from   uint32 // none before it is due
+	from   uint32 // sequence number before which none is due
 }
 
 type keptFrame struct {
@@ -96,8 +96,9 @@ func (k *kept) setDue(seq uint32) {
 	k.due++
 }
 
-// setHole has a frame sent again that others have overtaken, unless that was
-// done just now: every acknowledgement shows the hole until it is filled.
+// setHole has a frame sent again that the peer lacks while it has later ones,
+// unless that was done just now: every acknowledgement shows the hole until it is
+// filled.
 func (k *kept) setHole(seq uint32, now time.Time) {
 	if f := k.at(seq); f != nil && !f.held && now.Sub(f.repeated) >= holeInterval {
 		k.setDue(seq)

@@ -201,8 +201,8 @@ func TestPeerResumes(t *testing.T) {
 	})
 }
 
-// TestForgottenFrames: what was sent before the proof is not always kept. That
-// only matters when it is missed.
+// TestForgottenFrames: frames that were sent before the peer was proven are not all
+// kept. That matters only when the peer misses one of them.
 func TestForgottenFrames(t *testing.T) {
 	t.Parallel()
 	flood := func(r *remote) {
@@ -319,8 +319,8 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestLostLane: an error of the lane is that of a write only if the peer does
-// not acknowledge.
+// TestLostLane: Write fails with the error of the lane only if the peer does not
+// acknowledge.
 func TestLostLane(t *testing.T) {
 	t.Parallel()
 	lost := errors.New("lane lost")

@@ -36,9 +36,8 @@ func passed(t *testing.T, from, to *stream, n int) {
 	}
 }
 
-// TestReserveOfOutput: streams whose peers acknowledge nothing keep no more
-// together than there is for all of them, and one whose peer does goes on beside
-// them.
+// TestReserveOfOutput: streams whose peers acknowledge nothing keep no more together
+// than the reserve of all of them, and a stream whose peer goes on is not held up.
 func TestReserveOfOutput(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -81,9 +80,9 @@ func TestReserveOfOutput(t *testing.T) {
 	})
 }
 
-// TestReserveOfInput: streams that nobody reads hold no more of what came than
-// there is for all of them, and one that is read goes on beside them. What was
-// dropped comes again: in the end all of it is there.
+// TestReserveOfInput: streams that nobody reads hold no more together than the
+// reserve of all of them, and a stream that is read is not held up. Dropped records
+// come again: in the end all of them are there.
 func TestReserveOfInput(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

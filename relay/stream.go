@@ -24,25 +24,27 @@ var (
 type streamConfig struct {
 	id      []byte         // not changed as long as the stream lives
 	session *noise.Session // the stream's own from now on, wiped at its end
-	// harness says that this end acknowledges the first record unasked, so that
-	// the other one learns at once that it can (remote.md 8.1), and that its link reads no
-	// further while there is no room: the websocket carries this stream alone.
+	// harness says two things about this end. It acknowledges the first record
+	// unasked, so that the other end learns at once that it can (remote.md 8.1).
+	// And it stops reading its websocket while there is no room, since that carries
+	// no other stream.
 	harness bool
 	// acknowledges is what the peer has said of itself in its handshake. Without
 	// it, only its first acknowledgement shows that it does.
 	acknowledges bool
-	// budget is what messages take from while they arrive, and until who reads
-	// them gives them back; nil is none.
+	// budget bounds the memory of messages, from their arrival until their reader
+	// has given them back; nil bounds nothing.
 	budget *rpc.Budget
 	// The reserves are shared by the streams of a link: one for records that wait,
 	// one for unacknowledged output. Nil bounds nothing.
 	waitingReserve, keptReserve *reserve
-	// send is the lane of the current websocket, see [socket.Lane.Send]; nil
-	// when there is none yet. When the lane ends it must return.
+	// send sends on the lane of the current websocket, see [socket.Lane.Send]; nil
+	// when there is no websocket yet. It must return when the lane ends.
 	send func(*socket.Message) error
-	// ended hears once of an end that came from here: nil after Close, else the
-	// peer's violation or what cannot be made good. It is not called from end
-	// or suspend. No lock is held; it may run in any goroutine.
+	// ended is called once when the stream ends from this side: with nil after
+	// Close, else with the peer's violation or the loss that cannot be made good;
+	// not for an end by end, revoke or suspend. It may run in any goroutine, which
+	// holds no mutex.
 	ended func(s *stream, err error)
 }
 
@@ -91,7 +93,7 @@ func (s *stream) Read() ([]byte, error) {
 	return message, err
 }
 
-// Intake is where the messages come from, see [rpc.Metered].
+// Intake returns what the messages are put together in, see [rpc.Metered].
 func (s *stream) Intake() *rpc.Intake { return s.in.assembler.intake }
 
 // Write sends a message of up to 64 MiB, see [rpc.Conn]. It waits for its lane,
@@ -129,9 +131,9 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// Reject ends the stream because of a message that is none (remote.md 7,
-// "invalid JSON"): the link resets it. [rpc.Peer] calls it, which decodes the
-// messages anyway.
+// Reject ends the stream because of a message that is not JSON-RPC (remote.md 7,
+// "invalid JSON"); the link then resets it. [rpc.Peer] calls Reject, since it
+// decodes the messages anyway.
 func (s *stream) Reject(err error) { s.fail(err) }
 
 // String is the label of the connection in logs and error texts.
@@ -162,8 +164,8 @@ func (s *stream) receive(f *frame.Frame) error {
 	return err
 }
 
-// suspend says that the websocket is gone. It tells whether the stream waits
-// for another one, which it does if its peer acknowledges; else it has ended.
+// suspend takes the websocket away. It tells whether the stream waits for another
+// one, as it does if its peer acknowledges; else the stream has ended.
 func (s *stream) suspend() bool {
 	err := s.out.suspend()
 	if err != nil {
@@ -189,8 +191,8 @@ func (s *stream) revoke() {
 	}
 }
 
-// stalled ends the stream since others wait for what it holds, if it has not ended
-// yet, and drops that.
+// stalled drops all that the stream holds, since others wait for the memory, and
+// ends the stream if it has not ended yet.
 func (s *stream) stalled() {
 	s.fail(errStalled)
 	s.in.drop()
@@ -203,7 +205,8 @@ func (s *stream) fail(err error) {
 	}
 }
 
-// finish is what all ends have in common. It tells whether this is the first.
+// finish does what all ways to end a stream have in common. It tells whether this
+// is the first end.
 func (s *stream) finish(err error) bool {
 	if !s.over.CompareAndSwap(false, true) {
 		return false
@@ -213,7 +216,7 @@ func (s *stream) finish(err error) bool {
 		reading, writing = io.EOF, net.ErrClosed
 	}
 	s.in.end(reading)
-	s.in.assembler.intake.Close() // whoever reads may wait elsewhere
+	s.in.assembler.intake.Close() // a Peer that has stopped reading hears of the end by it
 	s.out.end(writing)
 	s.keys.Wipe()
 	return true

@@ -88,8 +88,8 @@ func (c *cable) deliver(s *stream, done <-chan struct{}) {
 	}
 }
 
-// joined returns two streams with a relay between them. A stream that ends has
-// its peer reset. The executor's is made of what change leaves of it.
+// joined returns two streams with a relay between them. When one ends, the other is
+// reset. change may edit the executor's configuration first.
 func joined(t testing.TB, change ...func(*streamConfig)) (harness, executor *stream) {
 	keysA, keysB := pairOfSessions()
 	there, back := newCable(), newCable()
@@ -209,7 +209,7 @@ func (r *remote) frames() ([]frame.Frame, [][]byte) {
 	return sent, raw
 }
 
-// told returns what ended was told.
+// told returns the errors that ended was called with.
 func (r *remote) told() []error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -344,7 +344,7 @@ func TestLocalEnd(t *testing.T) {
 	}
 }
 
-// TestReject: what is no JSON-RPC at all is a violation like any other.
+// TestReject: a message that is not JSON-RPC at all is a violation like any other.
 func TestReject(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, false)
@@ -386,8 +386,8 @@ func TestWriteKeepsNothing(t *testing.T) {
 	}
 }
 
-// TestBlockedWriters: who waits for the lane, for its turn or for the window is
-// unblocked by Close, and receive never waits for them.
+// TestBlockedWriters: Close unblocks writers that wait for the lane, for their turn
+// or for the window, and receive never waits for them.
 func TestBlockedWriters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

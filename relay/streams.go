@@ -14,16 +14,16 @@ import (
 const (
 	maxActive     = 128 // streams
 	maxPending    = 32  // handshakes whose validation is under way
-	maxHandshakes = 64  // handshakes at work, those included that were dropped meanwhile
+	maxHandshakes = 64  // goroutines of handshakes, also of those that were dropped meanwhile
 	maxLingering  = 128 // ended streams that still have something to send
 )
 
-// maxStreamID is in bytes. remote.md 5 knows no limit; this one leaves room for
-// the largest record in a message, and a reset to every id fits into a lane.
+// maxStreamID bounds a stream's id, in bytes. remote.md 5 knows no limit. With this
+// one there is room for the largest record in a message, and a reset with any id
+// fits into a lane.
 const maxStreamID = 16 << 10
 
-// Why a handshake was not taken up or came to nothing. The peer is told none
-// of it.
+// Why a handshake was not taken up or came to nothing. The peer is not told which.
 var (
 	errActive     = errors.New("handshake on an active stream")
 	errSecond     = errors.New("second handshake while the first is validated")
@@ -79,8 +79,9 @@ func (t *streams) find(id []byte) (s *stream, pending bool) {
 	return nil, t.pending[string(id)] != nil
 }
 
-// admit decides about a handshake message, by its size only. The caller runs the
-// handshake and then calls released. On errSecond the first one is dropped too.
+// admit decides whether a handshake is taken up, from its id, its size and what is
+// under way. The caller then runs the handshake and calls released. On errSecond
+// the first handshake of that id is dropped too.
 func (t *streams) admit(id, message1 []byte, cancel context.CancelFunc) (*attempt, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,7 +116,8 @@ func (t *streams) released() {
 	t.running--
 }
 
-// disturb drops the handshake under way for id. It tells whether there was one.
+// disturb drops the handshake under way for id, since its peer broke the order or
+// ended it. It tells whether there was one.
 func (t *streams) disturb(id []byte) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -159,7 +161,8 @@ func (t *streams) activate(h *attempt, m *member) error {
 	return nil
 }
 
-// take removes an active stream by its id, for the peer that ended it.
+// take removes and returns the active stream of that id, which its peer has ended;
+// nil if there is none.
 func (t *streams) take(id []byte) *member {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -168,9 +171,10 @@ func (t *streams) take(id []byte) *member {
 	return m
 }
 
-// remove removes a stream that has ended by itself. It returns nil when it had
-// been removed before: the id may be another stream's by now. With a websocket
-// up it returns that too; without, the peer is told on the next one.
+// remove removes a stream that has ended from this side. It returns no member when
+// the stream had been removed before: its id may be another stream's by now. It
+// returns the websocket on which to tell the peer; when none is up, the next attach
+// returns the id, and the peer is told then.
 func (t *streams) remove(id string, s *stream) (*member, *leg) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -277,8 +281,8 @@ func (t *streams) dropLocked(h *attempt) {
 	h.cancel()
 }
 
-// label makes a stream id fit for logs: it comes from outside and may hold
-// anything.
+// label makes a text from outside, such as a stream id, fit for a log: at most 64
+// bytes of it, quoted if they are not all printable.
 func label(id []byte) string {
 	const most = 64 // bytes
 	cut := id[:min(len(id), most)]

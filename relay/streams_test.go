@@ -129,7 +129,7 @@ func TestStreamsDrop(t *testing.T) {
 			if !*cancelled {
 				t.Error("the validation goes on")
 			}
-			// What the validation says now is ignored.
+			// The answer of the validation is ignored by now.
 			if err := s.activate(h, &member{id: "id"}); err != errDropped {
 				t.Errorf("activate: got %v, want %v", err, errDropped)
 			}
