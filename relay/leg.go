@@ -199,7 +199,7 @@ func (g *leg) open(h *attempt, keys *noise.Session, message2 []byte) error {
 // reset ends the stream or handshake that the peer, or the rendezvous, says is
 // over. Nothing is answered.
 func (g *leg) reset(f *frame.Frame) {
-	member := g.link.streams.take(f.StreamID)
+	member := g.link.streams.endedByPeer(f.StreamID)
 	if member == nil {
 		g.link.streams.disturb(f.StreamID)
 		return

@@ -208,7 +208,7 @@ func (l *Link) serve(ctx context.Context, g *leg) error {
 	g.wg.Wait()
 	for _, m := range members {
 		m.lane.Close()
-		if !m.stream.suspend() && l.streams.forget(m) {
+		if !m.stream.suspend() && l.streams.endedWithLeg(m) {
 			l.logStream(slog.LevelInfo, "stream ended", []byte(m.id), "reason", "connection to the rendezvous lost")
 		}
 	}
@@ -236,7 +236,7 @@ func (l *Link) endStreams(lost *leg, err error) {
 
 // streamEnded is called by a stream that has ended by itself.
 func (l *Link) streamEnded(id string, s *stream, err error) {
-	m, g := l.streams.remove(id, s)
+	m, g := l.streams.endedHere(id, s)
 	if m == nil {
 		return
 	}

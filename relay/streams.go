@@ -161,9 +161,9 @@ func (t *streams) activate(h *attempt, m *member) error {
 	return nil
 }
 
-// take removes and returns the active stream of that id, which its peer has ended;
+// endedByPeer removes and returns the active stream of that id, which its peer has ended;
 // nil if there is none.
-func (t *streams) take(id []byte) *member {
+func (t *streams) endedByPeer(id []byte) *member {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := t.active[string(id)]
@@ -171,11 +171,11 @@ func (t *streams) take(id []byte) *member {
 	return m
 }
 
-// remove removes a stream that has ended from this side. It returns no member when
+// endedHere removes a stream that has ended from this side. It returns no member when
 // the stream had been removed before: its id may be another stream's by now. It
 // returns the websocket on which to tell the peer; when none is up, the next attach
 // returns the id, and the peer is told then.
-func (t *streams) remove(id string, s *stream) (*member, *leg) {
+func (t *streams) endedHere(id string, s *stream) (*member, *leg) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := t.active[id]
@@ -229,9 +229,9 @@ func (t *streams) stranded() bool {
 	return !t.up && len(t.active) > 0
 }
 
-// forget removes a stream that ended with its websocket, without a word to its
+// endedWithLeg removes a stream that ended with its websocket, without a word to its
 // peer. It tells whether the stream was there.
-func (t *streams) forget(m *member) bool {
+func (t *streams) endedWithLeg(m *member) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.active[m.id] != m {

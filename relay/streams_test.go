@@ -76,7 +76,7 @@ func TestStreamsLimits(t *testing.T) {
 		if err := s.activate(late, &member{id: "late"}); err != errFull {
 			t.Errorf("129th stream: got %v, want %v", err, errFull)
 		}
-		if s.take([]byte("7")) == nil {
+		if s.endedByPeer([]byte("7")) == nil {
 			t.Error("stream 7 is gone")
 		}
 		activate(t, s, "129th")
@@ -150,14 +150,14 @@ func TestStreamsReuseOfAnID(t *testing.T) {
 	if _, err := s.admit([]byte("id"), anyInitiation, nil); err != errActive {
 		t.Errorf("admit: got %v, want %v", err, errActive)
 	}
-	if m, g := s.remove("id", first.stream); m != first || g != s.leg {
+	if m, g := s.endedHere("id", first.stream); m != first || g != s.leg {
 		t.Errorf("remove: got %v on %v", m, g)
 	}
 	second := activate(t, s, "id")
-	if m, _ := s.remove("id", first.stream); m != nil {
+	if m, _ := s.endedHere("id", first.stream); m != nil {
 		t.Error("the end of the first stream has removed the second")
 	}
-	if s.forget(first) {
+	if s.endedWithLeg(first) {
 		t.Error("the first stream was forgotten instead of the second")
 	}
 	if got, _ := s.find([]byte("id")); got != second.stream {
@@ -173,7 +173,7 @@ func TestStreamsWithoutAWebsocket(t *testing.T) {
 	if got := len(s.detach()); got != 2 {
 		t.Errorf("detach: got %d streams, want 2", got)
 	}
-	if m, g := s.remove("ends", ends.stream); m != ends || g != nil {
+	if m, g := s.endedHere("ends", ends.stream); m != ends || g != nil {
 		t.Errorf("remove: got %v on %v, want it without a websocket", m, g)
 	}
 	if s.linger(lost, func() {}) {
