@@ -83,7 +83,8 @@ func (i *Initiator) Finish(message2 []byte) (*Session, error) {
 	return newSession(tx, rx), nil
 }
 
-// Wipe gives up the handshake. It must not run while Finish does.
+// Wipe gives up the handshake and forgets its secrets. It must not run while Finish
+// does.
 func (i *Initiator) Wipe() { i.hs.wipe() }
 
 // A Responder has read message 1 and not yet answered.
@@ -131,7 +132,8 @@ func (r *Responder) Respond() (message2 []byte, s *Session, err error) {
 	return message2, newSession(tx, rx), nil
 }
 
-// Wipe gives up the handshake. It must not run while Respond does.
+// Wipe gives up the handshake and forgets its secrets. It must not run while
+// Respond does.
 func (r *Responder) Wipe() { r.hs.wipe() }
 
 // FitsInitiation reports whether message 1 is of a size that it can have.

@@ -119,7 +119,8 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// TestHandshakeKeysDiffer: nothing of one handshake comes back in the next.
+// TestHandshakeKeysDiffer: no ciphertext and no ephemeral key of one handshake
+// comes back in another.
 func TestHandshakeKeysDiffer(t *testing.T) {
 	t.Parallel()
 	h, e := newIdentity(t), newIdentity(t)
@@ -205,8 +206,8 @@ func TestTampering(t *testing.T) {
 	})
 }
 
-// waiting returns a function that returns the vector's harness, which waits for
-// message 2, as often as it is called: each is a copy of the first one's state.
+// waiting returns a function that returns a copy of the vector's harness in the
+// state in which it waits for message 2.
 func waiting(t testing.TB, v *vector) func() *Initiator {
 	t.Helper()
 	hs := v.harnessState(t)
@@ -245,7 +246,8 @@ func TestWrongLengths(t *testing.T) {
 		if _, err := ReadInitiation(id, v.Prologue, m); err == nil {
 			t.Errorf("message 1 may be %d instead of %d bytes", len(m), len(v.Message1))
 		}
-		// The parts are checked without the check of the whole as well.
+		// The parts are checked too, where nobody has checked the length of the
+		// whole.
 		if _, err := newHandshakeState(id).readInitiation(v.Prologue, m); err == nil {
 			t.Errorf("the parts of message 1 may be %d instead of %d bytes", len(m), len(v.Message1))
 		}
@@ -261,8 +263,8 @@ func TestWrongLengths(t *testing.T) {
 	}
 }
 
-// TestPayloadOfMessage2: an executor that sends one is refused, although its
-// message is sealed as it should be.
+// TestPayloadOfMessage2: an executor that sends a payload in message 2 is refused,
+// although the message is sealed as it should be.
 func TestPayloadOfMessage2(t *testing.T) {
 	t.Parallel()
 	v := readVector(t, vectorBoth)

@@ -48,8 +48,8 @@ func identityOf(e *ephemeral) *Identity {
 func (i *Identity) PublicKey() *wire.PublicKey { return i.public }
 
 // Prepare makes the ephemeral keys of the next handshake unless they are there
-// already. It is never needed; called where nobody waits, it saves the next
-// handshake the time.
+// already. Nobody has to call it: a handshake without prepared keys makes them
+// itself, in the time of its peer.
 func (i *Identity) Prepare() {
 	i.mu.Lock()
 	ready := i.spare != nil

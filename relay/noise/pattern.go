@@ -10,7 +10,7 @@ import (
 )
 
 // The handshake of remote.md section 6: the Noise pattern IK with two kinds of
-// keys, so that who records it today needs to break both X25519 and ML-KEM-768.
+// keys, so that whoever records it today has to break both X25519 and ML-KEM-768.
 //
 //	hybridIK:
 //	  <- s
@@ -22,7 +22,8 @@ import (
 // a pair, the X25519 key before the ML-KEM key.
 const protocolName = "Noise_hybridIK_25519+MLKEM768_AESGCM_SHA256"
 
-// errShort ends the reading of a message, whose reader says which.
+// errShort says that a message is too short. The error that wraps it says which
+// part of which message.
 var errShort = errors.New("it ends in the middle")
 
 // A handshakeState is the state of either side between the two messages.
@@ -42,8 +43,8 @@ type handshakeState struct {
 	variant
 }
 
-// A variant is what tests have otherwise: vectors fix what is random, and
-// another implementation can be compared with that knows no KEMs.
+// A variant holds what tests change: vectors fix the random values, and without
+// KEMs the state can be compared with another implementation, which has none.
 type variant struct {
 	name        string
 	kem         bool // with the KEM tokens and the ML-KEM half of e and s

@@ -19,15 +19,15 @@ var (
 	errMaxRecords = errors.New("the session has carried as many records as it may")
 )
 
-// A Session is what a handshake gives: the transport phase: records sealed here are
-// opened there, in the same order and each once, since nonces are implicit
-// (remote.md 6.5). The directions share nothing, and all methods may run at
-// once. After a failure a direction is dead.
+// A Session is the outcome of a handshake. Records that one end seals the other end
+// opens, in the same order and each once, since nonces are implicit (remote.md
+// 6.5). The two directions share nothing, and all methods may run at once. After a
+// failure a direction is dead.
 type Session struct {
 	tx, rx direction
 }
 
-// A direction is the keys of one way.
+// A direction has the keys of records that go one way.
 type direction struct {
 	mu    sync.Mutex
 	state *noise.CipherState // nil when over
@@ -83,7 +83,7 @@ func (s *Session) Wipe() {
 	}
 }
 
-// readyLocked returns why there is no further record, or nil.
+// readyLocked returns why no further record can be sealed or opened, or nil.
 func (d *direction) readyLocked() error {
 	if d.err == nil && d.state.Nonce() >= maxRecords {
 		return d.failLocked(errMaxRecords)

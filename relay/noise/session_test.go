@@ -53,7 +53,8 @@ func TestSealInPlace(t *testing.T) {
 	}
 }
 
-// TestSessionFailure: what cannot be opened ends that direction and no other.
+// TestSessionFailure: a record that cannot be opened ends its direction, and not
+// the other one.
 func TestSessionFailure(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(first, second []byte) []byte{

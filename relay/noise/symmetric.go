@@ -47,7 +47,7 @@ func (s *symmetricState) mixKey(secret []byte) {
 	clear(out)
 }
 
-// mixKeyAndHash is mixKey for a secret that the hash has to show as well.
+// mixKeyAndHash is mixKey for a secret that goes into the hash as well.
 func (s *symmetricState) mixKeyAndHash(secret []byte) {
 	out := s.hkdf(secret, 3)
 	copy(s.ck[:], out)
