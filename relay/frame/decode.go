@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// What [Decode] refuses. The texts are constant: whoever can send frames decides
-// how often they are made.
+// Errors of [Decode]. Their texts are constant, so that an error costs no memory:
+// anybody who can send frames decides how many there are.
 var (
 	errWire     = errors.New("decoding frame: not protobuf")
 	errType     = errors.New("decoding frame: a field has another wire type")
@@ -110,7 +110,7 @@ func Decode(message []byte, f *Frame) error {
 	return nil
 }
 
-// mergeData reads a RelayData over what an earlier one has set.
+// mergeData reads a RelayData into f, over what an earlier one has set.
 func (f *Frame) mergeData(b []byte, segmentIndex, segmentCount *uint32) error {
 	for len(b) > 0 {
 		num, typ, n, ok := consumeTag(b)
@@ -166,8 +166,8 @@ func (f *Frame) merge(b []byte) error {
 	return nil
 }
 
-// consumeUint32 reads a varint; as in every proto3 decoder the bits above 32 of
-// a longer one are dropped.
+// consumeUint32 reads a varint. Of one with more than 32 bits it drops the upper
+// ones, as every proto3 decoder does.
 func consumeUint32(b []byte, typ wireType) (v uint32, n int, err error) {
 	if typ != varintType {
 		return 0, 0, errType
@@ -198,7 +198,7 @@ func consumeText(b []byte, typ wireType) (v []byte, n int, err error) {
 	return v, n, err
 }
 
-// skip returns the length of the value of a field that nobody knows.
+// skip returns the length of the value of an unknown field.
 func skip(num number, typ wireType, b []byte) (n int, err error) {
 	n, ok := sizeOfValue(num, typ, b, maxGroups)
 	if !ok {

@@ -10,8 +10,8 @@ import "encoding/binary"
 // (remote.md section 4).
 const MaxMessage = 262144
 
-// MaxDataHeader bounds what [AppendDataHeader] appends, in bytes and without
-// the stream id: room for it is enough in front of any payload.
+// MaxDataHeader is how many bytes [AppendDataHeader] appends at most, beside those
+// of the stream id.
 const MaxDataHeader = 40
 
 // version is the only version of frames there is.
@@ -71,20 +71,21 @@ type Frame struct {
 }
 
 // WillAcknowledge is the AckBits of a Handshake by which its sender says that it
-// acknowledges: there is nothing yet that they could be about. The other end can
-// then keep what it sends from the first record on.
+// acknowledges. (There are no records yet that the bits could be about.) The other
+// end can then keep from the first record on what it sends.
 const WillAcknowledge = 1
 
-// Acknowledges tells whether the frame says what its sender has received, or, in
-// a Handshake, that it will (remote.md 8.1). Sequence numbers start at 0 and proto3 leaves
-// zeros out, so an ack of 0 with no bits means something in an Ack body only.
+// Acknowledges tells whether the frame says what its sender has received or, in a
+// Handshake, that its sender will say so (remote.md 8.1). Sequence numbers start at
+// 0 and proto3 leaves zeros out, so an ack of 0 with no bits acknowledges record 0
+// in an Ack body only, and nothing in any other.
 func (f *Frame) Acknowledges() bool {
 	return f.Ack != 0 || f.AckBits != 0 || f.Body == Ack
 }
 
-// Append appends the frame as the reference encodes it: fields in order, zeros
-// left out. It checks nothing: a frame that section 5 calls invalid is encoded
-// all the same.
+// Append appends the frame as the reference encodes it: fields in order, zeros left
+// out. It checks nothing, and encodes a frame that remote.md 5 calls invalid as
+// well.
 func (f *Frame) Append(dst []byte) []byte {
 	if f.Body == Data {
 		dst = AppendDataHeader(dst, f.StreamID, f.Ack, f.AckBits, f.Seq, len(f.Payload))
@@ -109,8 +110,8 @@ func (f *Frame) Append(dst []byte) []byte {
 	return dst
 }
 
-// AppendDataHeader appends all of a data frame that stands before its payload,
-// so that a record of payloadSize bytes can be sealed in place behind it.
+// AppendDataHeader appends a data frame up to its payload. The caller seals a
+// record of payloadSize bytes in place behind that.
 func AppendDataHeader(dst, streamID []byte, ack, ackBits, seq uint32, payloadSize int) []byte {
 	dst = appendEnvelope(dst, streamID, ack, ackBits)
 	dst = appendBody(dst, numData,
@@ -132,8 +133,8 @@ func appendEnvelope(dst, streamID []byte, ack, ackBits uint32) []byte {
 	return appendUint32(dst, numAckBits, ackBits)
 }
 
-// appendBody appends the tag and the length of a body, which is there even when
-// it is empty.
+// appendBody appends the tag and the length of a body, both even for one of length
+// 0.
 func appendBody(dst []byte, num number, size int) []byte {
 	dst = appendTag(dst, num, bytesType)
 	return binary.AppendUvarint(dst, uint64(size))

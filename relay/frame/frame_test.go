@@ -87,8 +87,8 @@ func encode(t *testing.T, pb *relaypb.RelayMessageFrame, more ...byte) []byte {
 	return append(b, more...)
 }
 
-// TestDecode walks through the rules of remote.md section 5. The frames are made
-// by the other implementation.
+// TestDecode walks through the rules of remote.md section 5. The generated code
+// makes its frames.
 func TestDecode(t *testing.T) {
 	t.Parallel()
 	type body = relaypb.RelayMessageFrame_Data
@@ -182,7 +182,7 @@ func TestDecode(t *testing.T) {
 		{name: "body beyond the end", message: encode(t, good, 0x3a, 3, 0x08, 5), err: errWire},
 		{name: "string beyond its body", message: encode(t, good, 0x42, 2, 0x0a, 1, 'r'), err: errWire},
 	}
-	// Every known field with another wire type, whatever else is right.
+	// Every known field with another wire type, in a frame that is right otherwise.
 	for num := numVersion; num <= numTracestate; num++ {
 		typ, value := varintType, byte(1)
 		if num == numVersion || num == numAck || num == numAckBits {
@@ -212,8 +212,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestTruncated: no frame can be cut anywhere. (But for traces, the body comes
-// last.)
+// TestTruncated: a frame that is cut anywhere is refused. (But for traces, the body
+// comes last.)
 func TestTruncated(t *testing.T) {
 	t.Parallel()
 	for name, message := range readVectors(t) {
@@ -250,8 +250,8 @@ func TestAcknowledges(t *testing.T) {
 	}
 }
 
-// TestAppendDataHeader: with a payload behind it, it is a data frame, and it
-// needs no more room than promised.
+// TestAppendDataHeader: header and payload together are a data frame, and the
+// header needs no more room than promised.
 func TestAppendDataHeader(t *testing.T) {
 	t.Parallel()
 	id := []byte("4faa9b06-fef2-463f-8e45-a01233809670")
@@ -277,7 +277,7 @@ func TestAppendDataHeader(t *testing.T) {
 	}
 }
 
-// TestAllocations: reading and making a frame needs no memory.
+// TestAllocations: reading and making a frame allocates nothing.
 func TestAllocations(t *testing.T) {
 	var f Frame
 	message := readVectors(t)["data with trace"]

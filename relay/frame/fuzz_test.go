@@ -97,7 +97,7 @@ func meaning(pb *relaypb.RelayMessageFrame) (f Frame, valid bool) {
 	return f, valid && pb.GetVersion() == 1 && strings.TrimSpace(pb.GetStreamId()) != ""
 }
 
-// message returns f for the generated code, the other way round.
+// message returns f as a message of the generated code, the opposite of meaning.
 func message(f *Frame) *relaypb.RelayMessageFrame {
 	pb := &relaypb.RelayMessageFrame{Version: 1, StreamId: string(f.StreamID), Ack: f.Ack, AckBits: f.AckBits}
 	switch f.Body {
@@ -122,8 +122,8 @@ func same(a, b *Frame) bool {
 		a.Seq == b.Seq && a.NextSeq == b.NextSeq && bytes.Equal(a.Payload, b.Payload) && bytes.Equal(a.Reason, b.Reason)
 }
 
-// FuzzDecode: what the generated code and section 5 accept is what Decode
-// accepts, and both mean the same by it.
+// FuzzDecode: Decode accepts a message exactly if the generated code and remote.md
+// 5 do, and both read the same from it.
 func FuzzDecode(f *testing.F) {
 	for _, message := range readVectors(f) {
 		f.Add(message)
@@ -162,8 +162,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzAppend: the bytes are those of the generated code, for frames that are not
-// valid too, and mean the frame.
+// FuzzAppend: Append makes the bytes that the generated code makes, for invalid
+// frames too, and they decode to the same frame.
 func FuzzAppend(f *testing.F) {
 	for body := range byte(8) {
 		f.Add("stream-1", uint32(0), uint32(0), body, uint32(0), []byte("payload"))

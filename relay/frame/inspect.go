@@ -4,9 +4,9 @@ package frame
 // bytes. An id is a UUID as a rule; the reference takes any (remote.md 5).
 const MaxStreamID = 1024
 
-// Inspect is Decode for a rendezvous, which passes the message on as it is.
-// Nothing else than what both ends would take as a frame of that stream gets
-// through. The frame refers to message.
+// Inspect is Decode for a rendezvous, which passes the message on as it is. It
+// accepts only messages that both ends take for frames of one and the same stream.
+// The slices of the frame alias message.
 func Inspect(message []byte) (f Frame, ok bool) {
 	if len(message) > MaxMessage {
 		return f, false

@@ -37,8 +37,9 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// FuzzInspect: what gets through is a frame of that stream for a second decoder
-// too, so that a harness cannot have one stream's frame taken for another's.
+// FuzzInspect: a message that Inspect accepts is a frame of the same stream for a
+// second decoder too. Else a harness could have a frame taken for one of another
+// harness's stream.
 func FuzzInspect(f *testing.F) {
 	for _, fr := range []Frame{
 		{StreamID: []byte("a"), Body: Resume},

@@ -5,16 +5,16 @@ import (
 	"math/bits"
 )
 
-// The wire format of protobuf, as far as frames need it. The library's own
-// package for it pulls in one that opens the program's file at every start,
-// also of the agent's helpers, which have no use for the runtime's poller and
-// close what it stands on.
+// The wire format of protobuf, as far as frames need it. The library has a package
+// for it (protowire), which imports one that opens the program's file at every
+// start. That would start the runtime's poller in the agent's helpers as well, which
+// have no use for it and close its descriptors.
 
-// number is that of a field.
+// number is the number of a field.
 type number int32
 
-// maxNumber is the largest that a field may have. The library lets larger ones
-// pass inside of groups, the reference nowhere.
+// maxNumber is the largest number that a field may have. The library accepts larger
+// ones inside groups; the reference accepts them nowhere.
 const maxNumber number = 1<<29 - 1
 
 // wireType tells how long the value of a field is.
@@ -29,8 +29,8 @@ const (
 	fixed32Type    wireType = 5
 )
 
-// maxGroups is how deep groups, which are only ever skipped, may lie in one
-// another; the library has the same limit.
+// maxGroups is how deep groups may be nested, as in the library. Groups are only
+// ever skipped.
 const maxGroups = 10000
 
 func appendTag(dst []byte, num number, typ wireType) []byte {
@@ -56,8 +56,8 @@ func consumeTag(b []byte) (num number, typ wireType, n int, ok bool) {
 	return number(v >> 3), wireType(v & 7), n, true
 }
 
-// consumeLengthDelimited returns the content and the length of it with its own
-// length before it.
+// consumeLengthDelimited returns the content of a value, and the length of the
+// value: that of the content and of the varint before it, which has its length.
 func consumeLengthDelimited(b []byte) (v []byte, n int, ok bool) {
 	length, n, ok := consumeVarint(b)
 	if !ok || length > uint64(len(b)-n) {
@@ -67,8 +67,8 @@ func consumeLengthDelimited(b []byte) (v []byte, n int, ok bool) {
 	return b[n-int(length) : n], n, true
 }
 
-// sizeOfValue returns the length of a value, whatever it is, at the start of b;
-// groups is how deep it may go on.
+// sizeOfValue returns the length of the value at the start of b, whatever its type.
+// groups is how many more levels of groups it may have.
 func sizeOfValue(num number, typ wireType, b []byte, groups int) (n int, ok bool) {
 	switch typ {
 	case varintType:
