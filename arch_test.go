@@ -97,6 +97,7 @@ var rules = map[string]rule{
 	"deploy":               {nil, "tests of the manifests"},
 	"test/relaybench":      {[]string{"protocol", "client", "relay", "relay/noise", "auth", "test/rig"}, "a harness with a clock"},
 	"test/rig":             {[]string{"relay", "relay/noise", "auth"}, "programs are started and reached; what is tested with them is not known here"},
+	"test/rawclient":       {[]string{"rpc"}, "messages and frames are passed on as they are; what they mean is the test's"},
 	"test/conformance":     {nil, "tests of a real process"},
 	"test/e2e":             {nil, "tests of a real process"},
 	"test/e2e/escape":      {nil, "what runs confined and tries to get out"},
@@ -104,7 +105,7 @@ var rules = map[string]rule{
 }
 
 // forTests are packages that only tests import.
-var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/internal/helpertest", "sandbox/internal/childtest", "test/rig"}
+var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/internal/helpertest", "sandbox/internal/childtest", "test/rig", "test/rawclient"}
 
 // testOnly are libraries that no product package may import.
 var testOnly = []string{
@@ -115,7 +116,7 @@ var testOnly = []string{
 // rooms are libraries that stay in one or two packages, so that each can be replaced there.
 var rooms = map[string][]string{
 	"github.com/alecthomas/kong":                           {"cmd/agent", "cmd/agent/completion", "cmd/registry"},
-	"github.com/gorilla/websocket":                         {"transport", "relay/socket"},
+	"github.com/gorilla/websocket":                         {"transport", "relay/socket", "test/rawclient"},
 	"github.com/flynn/noise":                               {"relay/noise"},
 	"github.com/nats-io/nats.go":                           {"registry/store", "registry/store/storetest"},
 	"github.com/nats-io/nats.go/jetstream":                 {"registry/store", "registry/store/storetest"},
