@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rawclient"
 )
 
 // TestBudgetOfManyConnections sends messages over many connections that
@@ -57,13 +58,13 @@ func TestWebSocketDropsAPeerThatStopsInAMessage(t *testing.T) {
 	t.Parallel()
 	budget := rpc.NewBudget(1 << 20)
 	p, server := rawPair(t, Config{PingInterval: 10 * time.Millisecond, PeerTimeout: time.Second, Budget: budget})
-	p.send(t, frame(0x01, make([]byte, 2<<20)))
+	p.Send(t, rawclient.Frame(0x01, make([]byte, 2<<20)))
 	done := readAsync(server)
 	for {
-		if _, _, err := p.next(); err != nil { // a ping
+		if _, _, err := p.Next(); err != nil { // a ping
 			break
 		}
-		if _, err := p.Write(frame(0x8a, nil)); err != nil {
+		if _, err := p.Write(rawclient.Frame(0x8a, nil)); err != nil {
 			break
 		}
 	}
@@ -98,7 +99,7 @@ func TestCloseUnblocksAReadWithoutMemory(t *testing.T) {
 	lines := Stdio(in, nopWriteCloser{io.Discard}, budget)
 	go io.WriteString(out, line)
 	p, server := rawPair(t, Config{Budget: budget})
-	go p.Write(frame(0x81, []byte(line)))
+	go p.Write(rawclient.Frame(0x81, []byte(line)))
 	for _, conn := range []rpc.Conn{lines, server} {
 		done := readAsync(conn)
 		if err := conn.Close(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/test/rawclient"
 )
 
 // FuzzWebSocketAssembly reads script as a list of frames, three bytes and a
@@ -29,7 +30,7 @@ func FuzzWebSocketAssembly(f *testing.F) {
 		wire, want, drop := assemble(script)
 		p := dialRaw(t, l)
 		server := accept(t, l)
-		go io.Copy(io.Discard, p.r) // pongs
+		go io.Copy(io.Discard, p.In) // pongs
 		go func() {
 			// A dropped connection may refuse the rest.
 			_, _ = p.Write(wire)
@@ -66,7 +67,7 @@ func assemble(script []byte) (wire []byte, messages [][]byte, drop bool) {
 		if len(wire) > 4<<20 {
 			break
 		}
-		wire = append(wire, frame(first, payload)...)
+		wire = append(wire, rawclient.Frame(first, payload)...)
 		fin, opcode := first&0x80 != 0, first&0x0f
 		switch {
 		case first&0x70 != 0:

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rawclient"
 )
 
 const upgradeHeaders = "Connection: Upgrade\r\nUpgrade: websocket\r\n" +
@@ -316,11 +317,11 @@ func TestListenerClose(t *testing.T) {
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Accept after Close: %v, want %v", err, net.ErrClosed)
 	}
-	waiting.wantDropped(t)
+	wantDropped(t, waiting)
 	if _, err := idle.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("HTTP connection after Close: %v, want it closed", err)
 	}
-	go accepted.Write(frame(0x81, []byte("{}")))
+	go accepted.Write(rawclient.Frame(0x81, []byte("{}")))
 	if got, err := conn.Read(); err != nil || string(got) != "{}" {
 		t.Errorf("accepted connection after Close: got %q, %v", got, err)
 	}
@@ -348,7 +349,7 @@ func TestListenerCloseUnblocksAccept(t *testing.T) {
 func TestIdleMemory(t *testing.T) {
 	const n = 300
 	l := listen(t, Config{})
-	peers := make([]*rawPeer, 0, n)
+	peers := make([]*rawclient.Peer, 0, n)
 	usage := func() int64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -359,7 +360,7 @@ func TestIdleMemory(t *testing.T) {
 	before, goroutines := usage(), runtime.NumGoroutine()
 	for range n {
 		p := dialRaw(t, l)
-		p.r = nil // what the peer uses is not ours
+		p.In = nil // what the peer uses is not ours
 		peers = append(peers, p)
 		conn := accept(t, l)
 		go conn.Read()

@@ -18,6 +18,7 @@ import (
 	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/rpc/rpctest"
+	"github.com/execagent/execagent/test/rawclient"
 )
 
 // patience is how long a step of a test may take before it fails. The machine
@@ -136,18 +137,18 @@ func TestWebSocketReads(t *testing.T) {
 		frames [][]byte
 		want   string
 	}{
-		{"text", [][]byte{frame(0x81, []byte(`{"é":1}`))}, `{"é":1}`},
-		{"binary", [][]byte{frame(0x82, []byte(`{"é":1}`))}, `{"é":1}`},
-		{"binary need not be UTF-8", [][]byte{frame(0x82, []byte("\xff"))}, "\xff"},
-		{"empty", [][]byte{frame(0x81, nil)}, ""},
-		{"fragments, split inside a character", [][]byte{frame(0x01, []byte("a\xc3")), frame(0x00, []byte("\xa9b")), frame(0x80, nil)}, "aéb"},
-		{"control frames between fragments", [][]byte{frame(0x01, []byte("a")), frame(0x8a, nil), frame(0x80, []byte("b"))}, "ab"},
+		{"text", [][]byte{rawclient.Frame(0x81, []byte(`{"é":1}`))}, `{"é":1}`},
+		{"binary", [][]byte{rawclient.Frame(0x82, []byte(`{"é":1}`))}, `{"é":1}`},
+		{"binary need not be UTF-8", [][]byte{rawclient.Frame(0x82, []byte("\xff"))}, "\xff"},
+		{"empty", [][]byte{rawclient.Frame(0x81, nil)}, ""},
+		{"fragments, split inside a character", [][]byte{rawclient.Frame(0x01, []byte("a\xc3")), rawclient.Frame(0x00, []byte("\xa9b")), rawclient.Frame(0x80, nil)}, "aéb"},
+		{"control frames between fragments", [][]byte{rawclient.Frame(0x01, []byte("a")), rawclient.Frame(0x8a, nil), rawclient.Frame(0x80, []byte("b"))}, "ab"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p, server := rawPair(t, Config{})
-			p.send(t, tt.frames...)
+			p.Send(t, tt.frames...)
 			got, err := server.Read()
 			if err != nil || string(got) != tt.want {
 				t.Errorf("Read: got %q, %v; want %q", got, err, tt.want)
@@ -163,28 +164,28 @@ func TestWebSocketDrops(t *testing.T) {
 		name   string
 		frames [][]byte
 	}{
-		{"text that is not UTF-8", [][]byte{frame(0x81, []byte("a\xff"))}},
-		{"fragments that are not UTF-8 together", [][]byte{frame(0x01, []byte("\xc3")), frame(0x80, []byte("a"))}},
+		{"text that is not UTF-8", [][]byte{rawclient.Frame(0x81, []byte("a\xff"))}},
+		{"fragments that are not UTF-8 together", [][]byte{rawclient.Frame(0x01, []byte("\xc3")), rawclient.Frame(0x80, []byte("a"))}},
 		{"unmasked frame", [][]byte{unmasked}},
-		{"reserved bit 1", [][]byte{frame(0xc1, []byte("{}"))}},
-		{"reserved bit 2", [][]byte{frame(0xa1, []byte("{}"))}},
-		{"reserved bit 3", [][]byte{frame(0x91, []byte("{}"))}},
-		{"unknown opcode", [][]byte{frame(0x83, []byte("{}"))}},
-		{"continuation of nothing", [][]byte{frame(0x80, []byte("{}"))}},
-		{"message inside a message", [][]byte{frame(0x01, []byte("{")), frame(0x81, []byte("{}"))}},
-		{"long ping", [][]byte{frame(0x89, make([]byte, 126))}},
-		{"fragmented ping", [][]byte{frame(0x09, nil)}},
+		{"reserved bit 1", [][]byte{rawclient.Frame(0xc1, []byte("{}"))}},
+		{"reserved bit 2", [][]byte{rawclient.Frame(0xa1, []byte("{}"))}},
+		{"reserved bit 3", [][]byte{rawclient.Frame(0x91, []byte("{}"))}},
+		{"unknown opcode", [][]byte{rawclient.Frame(0x83, []byte("{}"))}},
+		{"continuation of nothing", [][]byte{rawclient.Frame(0x80, []byte("{}"))}},
+		{"message inside a message", [][]byte{rawclient.Frame(0x01, []byte("{")), rawclient.Frame(0x81, []byte("{}"))}},
+		{"long ping", [][]byte{rawclient.Frame(0x89, make([]byte, 126))}},
+		{"fragmented ping", [][]byte{rawclient.Frame(0x09, nil)}},
 		{"frame above the limit", [][]byte{{0x81, 0xff, 0, 0, 0, 0, 4, 0, 0, 1, 1, 2, 3, 4}}},
 		{"frame of 2^63 bytes", [][]byte{{0x81, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4}}},
-		{"fragments above the limit", [][]byte{frame(0x01, []byte("ab")), {0x80, 0xff, 0, 0, 0, 0, 3, 0xff, 0xff, 0xff, 1, 2, 3, 4}}},
+		{"fragments above the limit", [][]byte{rawclient.Frame(0x01, []byte("ab")), {0x80, 0xff, 0, 0, 0, 0, 3, 0xff, 0xff, 0xff, 1, 2, 3, 4}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p, server := rawPair(t, Config{})
 			done := readAsync(server)
-			p.send(t, tt.frames...)
-			p.wantDropped(t)
+			p.Send(t, tt.frames...)
+			wantDropped(t, p)
 			err := <-done
 			if err == nil || errors.Is(err, io.EOF) {
 				t.Errorf("Read: %v, want an error other than io.EOF", err)
@@ -221,18 +222,18 @@ func TestWebSocketEnds(t *testing.T) {
 		dropped bool // by the server, without being closed
 	}{
 		{"end of the stream", nil, io.EOF, false},
-		{"close frame", frame(0x88, []byte{0x03, 0xe8}), io.EOF, false},
-		{"close frame without a code", frame(0x88, nil), io.EOF, false},
-		{"close frame inside a message", append(frame(0x01, []byte("{")), frame(0x88, nil)...), io.EOF, false},
-		{"end inside a message", frame(0x01, []byte("{")), io.ErrUnexpectedEOF, true},
-		{"end inside a frame", frame(0x81, []byte("{}"))[:7], io.ErrUnexpectedEOF, true},
+		{"close frame", rawclient.Frame(0x88, []byte{0x03, 0xe8}), io.EOF, false},
+		{"close frame without a code", rawclient.Frame(0x88, nil), io.EOF, false},
+		{"close frame inside a message", append(rawclient.Frame(0x01, []byte("{")), rawclient.Frame(0x88, nil)...), io.EOF, false},
+		{"end inside a message", rawclient.Frame(0x01, []byte("{")), io.ErrUnexpectedEOF, true},
+		{"end inside a frame", rawclient.Frame(0x81, []byte("{}"))[:7], io.ErrUnexpectedEOF, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p, server := rawPair(t, Config{})
 			done := readAsync(server)
-			p.send(t, tt.send)
+			p.Send(t, tt.send)
 			p.Conn.(*net.TCPConn).CloseWrite()
 			if err := <-done; !errors.Is(err, tt.want) {
 				t.Errorf("Read: %v, want %v", err, tt.want)
@@ -240,7 +241,7 @@ func TestWebSocketEnds(t *testing.T) {
 			if !tt.dropped {
 				server.Close()
 			}
-			p.wantDropped(t)
+			wantDropped(t, p)
 		})
 	}
 }
@@ -254,7 +255,7 @@ func TestWebSocketWritesOneTextFrame(t *testing.T) {
 			p, server := rawPair(t, Config{})
 			message := []byte(lead + strings.Repeat("\u0208", n))
 			go server.Write(message)
-			first, payload, err := p.next()
+			first, payload, err := p.Next()
 			if err != nil || first != 0x81 || !bytes.Equal(payload, message) {
 				t.Errorf("%d bytes: got frame %#x of %d bytes, %v; want one text frame", len(message), first, len(payload), err)
 			}
@@ -267,8 +268,8 @@ func TestWebSocketAnswersPings(t *testing.T) {
 	p, server := rawPair(t, Config{})
 	readAsync(server)
 	for _, payload := range []string{"", "ping", strings.Repeat("p", 125)} {
-		p.send(t, frame(0x89, []byte(payload)))
-		first, got, err := p.next()
+		p.Send(t, rawclient.Frame(0x89, []byte(payload)))
+		first, got, err := p.Next()
 		if err != nil || first != 0x8a || string(got) != payload {
 			t.Errorf("got frame %#x %q, %v; want a pong with %q", first, got, err, payload)
 		}
@@ -282,17 +283,17 @@ func TestWebSocketAnswersPingsBehindAMessage(t *testing.T) {
 	p, server := rawPair(t, Config{})
 	written := make(chan error, 1)
 	go func() { written <- server.Write(make([]byte, 32<<20)) }()
-	if first, err := p.r.Peek(1); err != nil || first[0] != 0x81 {
+	if first, err := p.In.Peek(1); err != nil || first[0] != 0x81 {
 		t.Fatalf("got %x, %v; want the start of a message", first, err)
 	}
-	p.send(t, frame(0x89, []byte("one")), frame(0x89, []byte("two")), frame(0x81, []byte("{}")))
+	p.Send(t, rawclient.Frame(0x89, []byte("one")), rawclient.Frame(0x89, []byte("two")), rawclient.Frame(0x81, []byte("{}")))
 	if got, err := server.Read(); err != nil || string(got) != "{}" {
 		t.Fatalf("Read: got %q, %v", got, err)
 	}
-	if _, payload, err := p.next(); err != nil || len(payload) != 32<<20 {
+	if _, payload, err := p.Next(); err != nil || len(payload) != 32<<20 {
 		t.Fatalf("got %d bytes, %v", len(payload), err)
 	}
-	if first, payload, err := p.next(); err != nil || first != 0x8a || string(payload) != "two" {
+	if first, payload, err := p.Next(); err != nil || first != 0x8a || string(payload) != "two" {
 		t.Errorf("got frame %#x %q, %v; want the pong of the last ping", first, payload, err)
 	}
 	if err := <-written; err != nil {
@@ -305,7 +306,7 @@ func TestWebSocketPings(t *testing.T) {
 	p, server := rawPair(t, Config{PingInterval: 10 * time.Millisecond})
 	readAsync(server)
 	for range 3 {
-		if first, payload, err := p.next(); err != nil || first != 0x89 || len(payload) != 0 {
+		if first, payload, err := p.Next(); err != nil || first != 0x89 || len(payload) != 0 {
 			t.Fatalf("got frame %#x %q, %v; want an empty ping", first, payload, err)
 		}
 	}
@@ -323,7 +324,7 @@ func TestWebSocketDropsASilentPeer(t *testing.T) {
 		t.Errorf("dropped after %v, before its time", took)
 	}
 	for {
-		first, _, err := p.next()
+		first, _, err := p.Next()
 		if err != nil {
 			break
 		}
@@ -339,10 +340,10 @@ func TestWebSocketKeepsAPeerThatOnlyPongs(t *testing.T) {
 	p, server := rawPair(t, Config{PingInterval: 20 * time.Millisecond, PeerTimeout: timeout})
 	done := readAsync(server)
 	for began := time.Now(); time.Since(began) < timeout*3/2; {
-		if _, _, err := p.next(); err != nil {
+		if _, _, err := p.Next(); err != nil {
 			t.Fatal(err)
 		}
-		p.send(t, frame(0x8a, nil))
+		p.Send(t, rawclient.Frame(0x8a, nil))
 	}
 	select {
 	case err := <-done:
@@ -356,16 +357,16 @@ func TestWebSocketKeepsAPeerWhileNotReading(t *testing.T) {
 	t.Parallel()
 	const timeout = time.Second
 	p, server := rawPair(t, Config{PingInterval: 10 * time.Millisecond, PeerTimeout: timeout})
-	p.send(t, frame(0x81, []byte("{}")))
+	p.Send(t, rawclient.Frame(0x81, []byte("{}")))
 	if _, err := server.Read(); err != nil {
 		t.Fatal(err)
 	}
 	for began := time.Now(); time.Since(began) < 2*timeout; {
-		if _, _, err := p.next(); err != nil { // a ping; it is not answered
+		if _, _, err := p.Next(); err != nil { // a ping; it is not answered
 			t.Fatal(err)
 		}
 	}
-	p.send(t, frame(0x81, []byte("[]")))
+	p.Send(t, rawclient.Frame(0x81, []byte("[]")))
 	if got, err := server.Read(); err != nil || string(got) != "[]" {
 		t.Errorf("Read: got %q, %v; want the message", got, err)
 	}
@@ -388,7 +389,7 @@ func TestWebSocketLastWordsArrive(t *testing.T) {
 	t.Parallel()
 	for range 50 {
 		p, server := rawPair(t, Config{})
-		p.send(t, frame(0x81, []byte("{}")), frame(0x81, make([]byte, 200<<10)))
+		p.Send(t, rawclient.Frame(0x81, []byte("{}")), rawclient.Frame(0x81, make([]byte, 200<<10)))
 		if _, err := server.Read(); err != nil {
 			t.Fatal(err)
 		}
@@ -396,11 +397,11 @@ func TestWebSocketLastWordsArrive(t *testing.T) {
 			t.Fatal(err)
 		}
 		server.Close()
-		_, payload, err := p.next()
+		_, payload, err := p.Next()
 		if err != nil || string(payload) != "last words" {
 			t.Fatalf("got %q, %v; want the last words", payload, err)
 		}
-		if _, _, err := p.next(); err != io.EOF {
+		if _, _, err := p.Next(); err != io.EOF {
 			t.Fatalf("behind the last words: %v, want %v", err, io.EOF)
 		}
 		p.Close()
