@@ -47,7 +47,7 @@ func TestNoise(t *testing.T) {
 					}
 				}
 			}()
-			go io.Copy(io.Discard, p.r) // pongs
+			go io.Copy(io.Discard, p.In) // pongs
 			_, err := p.Write(tt.begin)
 			// Four times what is allowed as long as it takes a second or ten.
 			for sent := 0; err == nil && sent < 4*maxNoise; sent += len(tt.piece) * 100 {
@@ -266,7 +266,7 @@ func TestBudget(t *testing.T) {
 func TestBudgetIsFree(t *testing.T) {
 	t.Parallel()
 	p, s := rawPipe(t, Config{})
-	go io.Copy(io.Discard, p.r)
+	go io.Copy(io.Discard, p.In)
 	b := NewBudget(1<<20, nil)
 	l := s.NewLane(0)
 	l.Share(b)
@@ -304,7 +304,7 @@ func TestBudgetOfWrites(t *testing.T) {
 				t.Fatal("refused")
 			}
 		}
-		if _, err := p.r.ReadByte(); err != nil { // by now the first one is being written
+		if _, err := p.In.ReadByte(); err != nil { // by now the first one is being written
 			t.Fatal(err)
 		}
 		if n := b.Used(); n < 120_000 {
@@ -312,7 +312,7 @@ func TestBudgetOfWrites(t *testing.T) {
 		}
 	}
 	written()
-	go io.Copy(io.Discard, p.r)
+	go io.Copy(io.Discard, p.In)
 	if err := s.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -89,7 +89,7 @@ func TestHeldReader(t *testing.T) {
 			if first, _, err := p.frame(); first == pingFrame && err == nil {
 				_, _ = p.Write(appendFrame(nil, pongFrame, nil, true))
 			}
-			_, _ = io.Copy(io.Discard, p.r)
+			_, _ = io.Copy(io.Discard, p.In)
 		}()
 		time.Sleep(100 * time.Second)
 		if err := s.Err(); err != nil {

@@ -82,7 +82,7 @@ func TestBreaches(t *testing.T) {
 			if err := s.Err(); err == nil || s.NewLane(0).Send(message("late")) != err {
 				t.Errorf("Err is %v", err)
 			}
-			if got, _ := io.ReadAll(p.r); len(got) > 0 {
+			if got, _ := io.ReadAll(p.In); len(got) > 0 {
 				t.Errorf("the peer got %q", got)
 			}
 		})
@@ -126,7 +126,7 @@ func FuzzRead(f *testing.F) {
 	const limit = 4096
 	f.Fuzz(func(t *testing.T, script []byte) {
 		p, s := rawPipe(t, Config{MaxMessage: limit})
-		go func() { _, _ = io.Copy(io.Discard, p.r) }() // pongs
+		go func() { _, _ = io.Copy(io.Discard, p.In) }() // pongs
 		go func() {
 			_, _ = p.Write(script) // some are refused half way
 			p.Close()
