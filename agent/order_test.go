@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rawclient"
 )
 
 // TestWritesKeepOrder sends a start and many writes, all at once: the writes
@@ -224,7 +225,7 @@ func TestStrictOrder(t *testing.T) {
 	t.Cleanup(server.Close) // after the connection, whose end ends the slow answer
 	r := newRig(t, Config{ConcurrentRequests: 1})
 	conn, _ := r.dial()
-	c := &raw{t, conn, drain(conn)}
+	c := &raw{rawclient.New(conn), t}
 	c.send(`{"id":0,"method":"initialize","params":{"clientName":"raw"}}`)
 	c.send(`{"method":"initialized"}`)
 	c.call(1, "environment/status", object{})

@@ -2,25 +2,21 @@ package agent
 
 import (
 	"encoding/json"
-	"fmt"
 	"testing"
-	"time"
 
-	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rawclient"
 )
 
-// raw is a client that sends without waiting for answers.
+// raw is a client that sends without waiting for answers, in the words of this package's tests.
 type raw struct {
-	t        *testing.T
-	conn     rpc.Conn
-	messages <-chan string
+	*rawclient.Client
+	t *testing.T
 }
 
 func (r *rig) raw(t *testing.T) *raw {
 	conn, _ := r.dial()
-	c := &raw{t, conn, drain(conn)}
+	c := &raw{rawclient.New(conn), t}
 	c.send(`{"id":"i","method":"initialize","params":{"clientName":"raw"}}`)
 	c.next()
 	c.send(`{"method":"initialized"}`)
@@ -29,9 +25,7 @@ func (r *rig) raw(t *testing.T) *raw {
 
 func (c *raw) send(format string, args ...any) {
 	c.t.Helper()
-	if err := c.conn.Write(fmt.Appendf(nil, format, args...)); err != nil {
-		c.t.Fatalf("sending %s: %v", format, err)
-	}
+	c.Sendf(c.t, format, args...)
 }
 
 func (c *raw) call(id any, method string, params object) {
@@ -58,35 +52,10 @@ type message struct {
 
 func (c *raw) next() message {
 	c.t.Helper()
-	select {
-	case text, ok := <-c.messages:
-		if !ok {
-			c.t.Fatal("the connection has ended")
-		}
-		var m message
-		if err := json.Unmarshal([]byte(text), &m); err != nil {
-			c.t.Fatalf("%s: %v", text, err)
-		}
-		return m
-	case <-time.After(patience):
-		c.t.Fatalf("the server said nothing for %s", patience)
+	text := c.Next(c.t)
+	var m message
+	if err := json.Unmarshal([]byte(text), &m); err != nil {
+		c.t.Fatalf("%s: %v", text, err)
 	}
-	return message{}
-}
-
-// drain reads raw messages of a connection until it ends.
-func drain(conn rpc.Conn) <-chan string {
-	messages := make(chan string, 4096) // more than any test sends
-	go func() {
-		defer close(messages)
-		for {
-			data, err := conn.Read()
-			if err != nil {
-				return
-			}
-			messages <- string(data)
-			buffer.Recycle(data)
-		}
-	}()
-	return messages
+	return m
 }

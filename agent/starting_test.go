@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rawclient"
 )
 
 // holdStarts keeps this program from executing anything until release is
@@ -227,7 +228,7 @@ func TestLateStart(t *testing.T) {
 	r := newRig(t, Config{ConcurrentRequests: 1})
 	release := holdStarts(t)
 	conn, served := r.dial()
-	a := &raw{t, conn, drain(conn)}
+	a := &raw{rawclient.New(conn), t}
 	a.send(`{"id":"i","method":"initialize","params":{"clientName":"raw"}}`)
 	var hello struct{ SessionID string }
 	if err := json.Unmarshal(a.next().Result, &hello); err != nil {

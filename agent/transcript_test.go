@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rawclient"
 )
 
 var update = flag.Bool("update", false, "rewrite what the server is expected to say in testdata/*.txtar")
@@ -76,9 +76,8 @@ type player struct {
 
 // line is one connection.
 type line struct {
-	conn     rpc.Conn
-	served   <-chan struct{}
-	messages <-chan string
+	*rawclient.Client
+	served <-chan struct{}
 }
 
 func newPlayer(t *testing.T, config string) *player {
@@ -118,7 +117,7 @@ func (p *player) configure(cfg *Config, settings string) {
 func (p *player) on(name string) {
 	if p.lines[name] == nil {
 		conn, served := p.rig.dial()
-		p.lines[name] = &line{conn, served, drain(conn)}
+		p.lines[name] = &line{rawclient.New(conn), served}
 	}
 	p.now = p.lines[name]
 }
@@ -153,7 +152,7 @@ func (p *player) step(text string) {
 	word, rest, _ := strings.Cut(text, " ")
 	switch word {
 	case ">":
-		if err := p.now.conn.Write([]byte(p.expand(rest))); err != nil {
+		if err := p.now.Write([]byte(p.expand(rest))); err != nil {
 			p.t.Fatalf("%s: %v", text, err)
 		}
 		if strings.HasPrefix(rest, `{"id":`) {
@@ -163,16 +162,16 @@ func (p *player) step(text string) {
 		p.on(rest)
 	case "hello":
 		p.step(`> {"id":0,"method":"initialize","params":{"clientName":"transcript"}}`)
-		if got := p.normal(p.next()); !strings.HasPrefix(got, `{"id":0,"result":`) {
+		if got := p.normal(p.now.Next(p.t)); !strings.HasPrefix(got, `{"id":0,"result":`) {
 			p.t.Fatalf("hello: %s", got)
 		}
 		p.step(`> {"method":"initialized"}`)
 	case "drop":
-		_ = p.now.conn.Close()
+		_ = p.now.Close()
 		waitFor(p.t, p.now.served, "the server to notice a lost connection")
 	case "closed":
 		waitFor(p.t, p.now.served, "the server to end a connection")
-		if m, ok := <-p.now.messages; ok {
+		if m, ok := <-p.now.Messages(); ok {
 			p.t.Fatalf("the server said something before it ended the connection: %s", m)
 		}
 	case "sh":
@@ -200,7 +199,7 @@ func (p *player) hear(want []string) []string {
 		}
 		var got []string
 		for range n - i {
-			got = append(got, p.normal(p.next()))
+			got = append(got, p.normal(p.now.Next(p.t)))
 		}
 		if open := texts(want[i:n]); !slices.Equal(sorted(got), sorted(open)) {
 			p.t.Fatalf("the server said\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(open, "\n  "))
@@ -219,7 +218,7 @@ func (p *player) record(want []string) []string {
 			silence = 5 * time.Second
 		}
 		select {
-		case m, ok := <-p.now.messages:
+		case m, ok := <-p.now.Messages():
 			if ok {
 				got = append(got, p.normal(m))
 				if !strings.HasPrefix(m, `{"method":`) {
@@ -238,19 +237,6 @@ func (p *player) record(want []string) []string {
 		}
 		return got
 	}
-}
-
-func (p *player) next() string {
-	select {
-	case m, ok := <-p.now.messages:
-		if !ok {
-			p.t.Fatal("the connection has ended")
-		}
-		return m
-	case <-time.After(patience):
-		p.t.Fatalf("the server said nothing for %s", patience)
-	}
-	return ""
 }
 
 func texts(lines []string) []string {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rawclient"
 )
 
 // TestVanish lets a client disappear in the middle of things. The agent ends
@@ -90,8 +91,7 @@ func TestVanish(t *testing.T) {
 	vanish := func(t *testing.T, do func(c *raw), read bool) {
 		r := newRig(t, Config{SessionTTL: 10 * time.Millisecond})
 		conn, served := r.dial()
-		c := &raw{t: t, conn: conn}
-		c.messages = drain(conn)
+		c := &raw{rawclient.New(conn), t}
 		c.send(`{"id":"i","method":"initialize","params":{"clientName":"raw"}}`)
 		c.next()
 		c.send(`{"method":"initialized"}`)
