@@ -11,13 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gorilla/websocket"
-
-	"github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rawclient"
 )
-
-// patience is how long a step waits for its message; only failing cases use it up.
-const patience = rig.Patience
 
 // A script is one line of cases.jsonl.
 type script struct {
@@ -66,10 +61,10 @@ func play(ctx context.Context, url string, steps []step) error {
 	p := &player{url: url, conns: map[string]*conn{}, bound: map[string]any{}}
 	defer func() {
 		for _, c := range p.conns {
-			c.drop()
+			c.Close()
 		}
 	}()
-	if err := p.connect("a"); err != nil {
+	if err := p.connect(ctx, "a"); err != nil {
 		return err
 	}
 	for i, s := range steps {
@@ -80,11 +75,11 @@ func play(ctx context.Context, url string, steps []step) error {
 	return nil
 }
 
-func (p *player) connect(name string) error {
+func (p *player) connect(ctx context.Context, name string) error {
 	if old := p.conns[name]; old != nil {
-		old.drop()
+		old.Close()
 	}
-	c, err := dial(p.url)
+	c, err := dial(ctx, p.url)
 	if err != nil {
 		return err
 	}
@@ -111,30 +106,30 @@ func (p *player) step(ctx context.Context, s step) error {
 			return context.Cause(ctx)
 		}
 	case s.Connect != nil:
-		return p.connect(name)
+		return p.connect(ctx, name)
 	}
 	c := p.conns[name]
 	if c == nil {
 		// A further connection is opened by its first use.
-		if err := p.connect(name); err != nil {
+		if err := p.connect(ctx, name); err != nil {
 			return err
 		}
 		c = p.conns[name]
 	}
 	switch {
 	case s.Drop != nil:
-		c.drop()
+		c.Close()
 		return nil
 	case s.Send != nil:
 		return p.send(c, s.Send)
 	case s.SendText != nil:
-		return c.ws.WriteMessage(websocket.TextMessage, []byte(*s.SendText))
+		return c.Write([]byte(*s.SendText))
 	case s.SendBinary != nil:
-		return c.ws.WriteMessage(websocket.BinaryMessage, []byte(*s.SendBinary))
+		return c.ws.WriteBinary([]byte(*s.SendBinary))
 	case s.ExpectClosed != nil:
-		m, err := c.receive(patience)
+		m, err := c.receive()
 		switch {
-		case errors.Is(err, errClosed):
+		case errors.Is(err, rawclient.ErrEnded):
 			return nil
 		case err != nil:
 			return fmt.Errorf("not closed: %w", err)
@@ -157,7 +152,7 @@ func (p *player) send(c *conn, message json.RawMessage) error {
 			return err
 		}
 	}
-	return c.ws.WriteMessage(websocket.TextMessage, message)
+	return c.Write(message)
 }
 
 // substitute replaces every string "$name" by the value bound to name.
@@ -191,7 +186,7 @@ func (p *player) expect(c *conn, raw json.RawMessage, bind map[string]string) er
 		return fmt.Errorf("expect is not an object: %s", raw)
 	}
 	_, isCall := want["method"]
-	got, err := c.next(isCall, patience)
+	got, err := c.next(isCall)
 	if err != nil {
 		return fmt.Errorf("%w; expected %s", err, raw)
 	}
@@ -210,75 +205,45 @@ func (p *player) expect(c *conn, raw json.RawMessage, bind map[string]string) er
 	return nil
 }
 
-// errClosed says that the agent ended the connection.
-var errClosed = errors.New("connection closed by the agent")
-
 // A conn is one connection, its messages in two queues: responses, and notifications and requests of the agent.
 type conn struct {
-	ws       *websocket.Conn
-	incoming chan map[string]any // closed after the last message
-	dropped  chan struct{}
-	queue    []map[string]any // received, of the kind that nobody asked for yet
+	*rawclient.Client
+	ws    *rawclient.WebSocket
+	queue []map[string]any // received, of the kind that nobody asked for yet
 }
 
-func dial(url string) (*conn, error) {
-	dialer := websocket.Dialer{HandshakeTimeout: patience}
-	ws, _, err := dialer.Dial(url, nil)
+func dial(ctx context.Context, url string) (*conn, error) {
+	ws, err := rawclient.Dial(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("dialing: %w", err)
 	}
-	c := &conn{ws: ws, incoming: make(chan map[string]any), dropped: make(chan struct{})}
-	go c.read()
-	return c, nil
-}
-
-// read hands over messages until the connection ends; gorilla answers the pings meanwhile.
-func (c *conn) read() {
-	defer close(c.incoming)
-	for {
-		_, data, err := c.ws.ReadMessage()
-		if err != nil {
-			return
-		}
-		v, err := decode(data)
-		object, ok := v.(map[string]any)
-		if err != nil || !ok {
-			object = map[string]any{"not an object": string(data)}
-		}
-		select {
-		case c.incoming <- object:
-		case <-c.dropped:
-			return
-		}
-	}
+	return &conn{Client: rawclient.New(ws), ws: ws}, nil
 }
 
 // receive returns the next message of any kind that is not queued.
-func (c *conn) receive(patience time.Duration) (map[string]any, error) {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case m, ok := <-c.incoming:
-		if !ok {
-			return nil, errClosed
-		}
-		return m, nil
-	case <-timer.C:
-		return nil, errors.New("no message in time")
+func (c *conn) receive() (map[string]any, error) {
+	text, err := c.Receive()
+	if err != nil {
+		return nil, err
 	}
+	v, err := decode([]byte(text))
+	object, ok := v.(map[string]any)
+	if err != nil || !ok {
+		object = map[string]any{"not an object": text}
+	}
+	return object, nil
 }
 
 // next returns the next message with a method (isCall) or without one, and queues what comes before it.
-func (c *conn) next(isCall bool, patience time.Duration) (map[string]any, error) {
+func (c *conn) next(isCall bool) (map[string]any, error) {
 	for i, m := range c.queue {
 		if _, has := m["method"]; has == isCall {
 			c.queue = append(c.queue[:i:i], c.queue[i+1:]...)
 			return m, nil
 		}
 	}
-	deadline := time.Now().Add(patience)
 	for {
-		m, err := c.receive(time.Until(deadline))
+		m, err := c.receive()
 		if err != nil {
 			return nil, err
 		}
@@ -286,15 +251,5 @@ func (c *conn) next(isCall bool, patience time.Duration) (map[string]any, error)
 			return m, nil
 		}
 		c.queue = append(c.queue, m)
-	}
-}
-
-// drop closes the socket without a close frame.
-func (c *conn) drop() {
-	select {
-	case <-c.dropped:
-	default:
-		close(c.dropped)
-		c.ws.Close()
 	}
 }
