@@ -38,7 +38,9 @@ func dialAgent(t *testing.T, url string) rpc.Conn {
 	return conn
 }
 
-// request sends a request and returns the result of the next answer, nil with an error of the test where there is none.
+// request sends a request and returns the result of the next answer, nil with an error of the test where
+// there is none. It is no rawclient.Client, which would read when nobody wants an answer: these tests have
+// clients that do not.
 func request(t *testing.T, conn rpc.Conn, message string) json.RawMessage {
 	t.Helper()
 	err := conn.Write([]byte(message))

@@ -5,11 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
-	"github.com/gorilla/websocket"
+	"github.com/execagent/execagent/test/rawclient"
 )
 
 // errCut says that the connection ended before the answer came: the request may or may not have been carried out.
@@ -23,9 +22,10 @@ type remoteError struct {
 
 func (e *remoteError) Error() string { return fmt.Sprintf("code %d: %s", e.Code, e.Message) }
 
-// A soakConn is a JSON-RPC client of its own, so that the test decides how its socket ends.
+// A soakConn is a JSON-RPC client of its own, so that the test decides how its socket ends. It is no
+// rawclient.Client since many goroutines call at once, each waiting for its own answer.
 type soakConn struct {
-	ws     *websocket.Conn
+	ws     *rawclient.WebSocket
 	notify func(method string, params json.RawMessage)
 	ended  chan struct{} // closed when nothing more can be read
 
@@ -43,8 +43,9 @@ type answer struct {
 
 // dialSoak connects; notify gets every notification, in order, on one goroutine.
 func dialSoak(ctx context.Context, url string, notify func(string, json.RawMessage)) (*soakConn, error) {
-	dialer := websocket.Dialer{HandshakeTimeout: 10 * time.Second}
-	ws, _, err := dialer.DialContext(ctx, url, nil)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	ws, err := rawclient.Dial(ctx, url)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +57,7 @@ func dialSoak(ctx context.Context, url string, notify func(string, json.RawMessa
 func (c *soakConn) read() {
 	defer close(c.ended)
 	for {
-		_, data, err := c.ws.ReadMessage()
+		data, err := c.ws.Read()
 		if err != nil {
 			return
 		}
@@ -129,9 +130,13 @@ func (c *soakConn) notification(method string) error {
 }
 
 func (c *soakConn) write(message any) error {
+	data, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if err := c.ws.WriteJSON(message); err != nil {
+	if err := c.ws.Write(data); err != nil {
 		return errCut
 	}
 	return nil
@@ -150,7 +155,7 @@ const (
 
 // end cuts the connection and waits for the reader.
 func (c *soakConn) end(how cut) {
-	socket, _ := c.ws.NetConn().(*net.TCPConn) // dialled as ws://, so it is one
+	socket := c.ws.Socket()
 	switch how {
 	case cutReset:
 		socket.SetLinger(0)
