@@ -2,8 +2,7 @@ package rendezvous
 
 import "time"
 
-// What one principal may have of one executor: something must be left for
-// others.
+// Bounds of what one principal may have of one executor, so that others have some, too.
 const (
 	// maxPrincipalStreams leaves a quarter of the 128 that an executor serves at
 	// once (remote.md 8.2).
@@ -23,8 +22,8 @@ const (
 	holdRegained = 10
 )
 
-// claim is what a principal has of a registration, as the server of the executor
-// counts it. The meeting's mutex protects it.
+// claim is what a principal has of a registration, counted at the executor's server.
+// It belongs to the meeting's mutex.
 type claim struct {
 	streams     int           // its routes
 	handshaking int           // those among them whose handshake has no answer yet
@@ -34,7 +33,7 @@ type claim struct {
 	heldAt      time.Time     // when held was right
 }
 
-// forgive counts down what has failed.
+// forgive counts failed handshakes down, one for each failedFor that has passed.
 func (c *claim) forgive(now time.Time) {
 	n := int(now.Sub(c.failedAt) / failedFor)
 	if n >= c.failed {
@@ -45,7 +44,8 @@ func (c *claim) forgive(now time.Time) {
 	c.failedAt = c.failedAt.Add(time.Duration(n) * failedFor)
 }
 
-// claimLocked finds or makes the claim of a principal. The mutex is held.
+// claimLocked finds or makes the claim of a principal. Claims that count nothing are
+// dropped then.
 func (m *meeting) claimLocked(principal string) *claim {
 	if c := m.claims[principal]; c != nil {
 		return c
@@ -66,12 +66,13 @@ func (m *meeting) claimLocked(principal string) *claim {
 	return c
 }
 
-// mayOpenLocked tells whether a principal may have another route. The mutex is held.
+// mayOpenLocked tells whether a principal may have one more route.
 func (m *meeting) mayOpenLocked(principal string) bool {
 	return len(m.routes) < maxMeetingStreams && m.claimLocked(principal).streams < maxPrincipalStreams
 }
 
-// assignLocked makes the route that of a principal, which it stays. The mutex is held.
+// assignLocked makes a principal the owner of the route, for as long as the route
+// lives.
 func (m *meeting) assignLocked(rt *route, principal string) {
 	if rt.principal == principal {
 		return
@@ -80,8 +81,7 @@ func (m *meeting) assignLocked(rt *route, principal string) {
 	m.claimLocked(principal).streams++
 }
 
-// unclaimLocked takes a route that ends out of its principal's account. The mutex is
-// held.
+// unclaimLocked takes a route that ends out of its principal's claim.
 func (m *meeting) unclaimLocked(rt *route) {
 	if rt.principal != "" {
 		m.endHandshakeLocked(rt, false)
@@ -89,10 +89,9 @@ func (m *meeting) unclaimLocked(rt *route) {
 	}
 }
 
-// beginHandshakeLocked notes a handshake of the route's harness on its way to the
-// executor, which is here. It tells whether the executor is to get the handshake;
-// failing: it is not, because too many of this principal's have failed. The mutex
-// is held.
+// beginHandshakeLocked counts a handshake on its way to the executor, which is here.
+// ok says that the executor is to get it; failing, that it is not, because too many
+// handshakes of this principal have failed.
 func (m *meeting) beginHandshakeLocked(rt *route) (ok, failing bool) {
 	c := m.claimLocked(rt.principal)
 	c.forgive(time.Now())
@@ -112,9 +111,8 @@ func (m *meeting) beginHandshakeLocked(rt *route) (ok, failing bool) {
 	return true, false
 }
 
-// endHandshakeLocked notes the end of the route's handshake, if one is under way: it has
-// failed, or been answered, or ended by what its principal cannot help. The mutex
-// is held.
+// endHandshakeLocked counts the end of the route's handshake, if one is under way.
+// failed is false if the executor has answered, or the principal cannot help the end.
 func (m *meeting) endHandshakeLocked(rt *route, failed bool) {
 	if !rt.handshaking {
 		return
@@ -128,9 +126,8 @@ func (m *meeting) endHandshakeLocked(rt *route, failed bool) {
 	}
 }
 
-// mayHoldLocked is how long the harness of the route may hold up the executor's
-// websocket now. With nobody else there that is its own affair. The mutex is
-// held.
+// mayHoldLocked says how long the harness of the route may hold up the executor's
+// websocket now. If nobody else has streams on it, nobody else waits.
 func (m *meeting) mayHoldLocked(rt *route) time.Duration {
 	for id, other := range m.claims {
 		if id != rt.principal && other.streams > 0 {
@@ -142,15 +139,15 @@ func (m *meeting) mayHoldLocked(rt *route) time.Duration {
 	return m.rs.patience
 }
 
-// hasHeldLocked notes that the harness of the route has held up the executor's
-// websocket. The mutex is held.
+// hasHeldLocked counts how long the harness of the route has held up the executor's
+// websocket.
 func (m *meeting) hasHeldLocked(rt *route, d time.Duration) {
 	c := m.claimLocked(rt.principal)
 	c.regain(time.Now())
 	c.held = min(c.held+d, maxHold)
 }
 
-// regain counts down what was held up.
+// regain gives back held time, at a tenth of the speed of the clock.
 func (c *claim) regain(now time.Time) {
 	c.held = max(0, c.held-now.Sub(c.heldAt)/holdRegained)
 	c.heldAt = now

@@ -22,11 +22,11 @@ const (
 	hopCredit = hopWindow / 8
 )
 
-// charge is what a frame counts in windows, in bytes: a tiny one costs far more than
+// charge is what a frame counts in windows, in bytes. A tiny frame costs far more than
 // its length.
 func charge(message *socket.Message) int { return len(message.Bytes) + 512 }
 
-// side says where a frame goes, and who is sent a reset.
+// side names ends of a route: where a frame goes, and who is sent a reset.
 type side uint8
 
 const (
@@ -36,8 +36,8 @@ const (
 	both       side = toExecutor | toHarness
 )
 
-// path is where the frames of a route go at the moment: into a lane of a
-// websocket here, or to another server, or nowhere.
+// path says where the frames of a route go at the moment: into a lane of a websocket
+// here, to another server, or nowhere.
 type path struct {
 	to       side
 	lane     *socket.Lane
@@ -46,10 +46,10 @@ type path struct {
 	plain    bool   // the stream does not acknowledge: losing a frame would end it
 }
 
-// send passes a frame on, in the goroutine that has read it, and takes over the
-// hold on it. For a stream that does not acknowledge it waits until there is
-// room, and so holds up the sender; one that does has a window of its own, and
-// what cannot be delivered is sent again (offer).
+// send passes a frame on, in the goroutine that has read it, and takes over the hold
+// on it. For a stream that does not acknowledge, send waits until there is room, and
+// so holds up the sender. A stream that acknowledges has a window of its own: what
+// cannot be delivered is dropped, and its end sends it again.
 func (rs *Routes) send(rt *route, p path, message *socket.Message) {
 	switch {
 	case p.lane != nil && !p.plain:
@@ -69,18 +69,18 @@ func (rs *Routes) send(rt *route, p path, message *socket.Message) {
 	}
 }
 
-// offer gives a lane a frame of a stream that acknowledges. A full lane loses it,
-// and the stream goes on: the lane may be that of a websocket which is dead while
-// its end is on its way here with a new one, or hold what is repeated now.
+// offer gives a lane a frame of a stream that acknowledges. If the lane is full the
+// frame is lost and the stream goes on: the lane may belong to a dead websocket whose
+// end is on its way here with a new one, or be full of what is repeated now.
 func (rs *Routes) offer(lane *socket.Lane, message *socket.Message) {
 	if !lane.TrySend(message) {
 		rs.metrics.Dropped.Add(1)
 	}
 }
 
-// sendOrHold tells whether the lane has taken the message. Until it does, the
-// websocket that the message came from is not read: that of a harness is its own,
-// that of an executor has the streams of others too.
+// sendOrHold tells whether the lane has taken the message. Until then the websocket
+// that the message came from is not read. A harness holds up nobody but itself so; an
+// executor's websocket has the streams of others, too, which bounds the wait.
 func (rs *Routes) sendOrHold(rt *route, p path, message *socket.Message) bool {
 	message.Retain()
 	if p.lane.TrySend(message) {
@@ -101,24 +101,23 @@ func (rs *Routes) sendOrHold(rt *route, p path, message *socket.Message) bool {
 	return taken
 }
 
-// sendPatiently tells whether the lane has taken the message. When it has not in
-// time, it takes none any more.
+// sendPatiently tells whether the lane has taken the message in time. If not, the lane
+// is closed.
 func (rs *Routes) sendPatiently(lane *socket.Lane, message *socket.Message, patience time.Duration) bool {
 	late := time.AfterFunc(patience, lane.Close)
 	defer late.Stop()
 	return lane.Send(message) == nil
 }
 
-// overflow ends a stream whose receiver has not kept up with a patient sender,
-// and does nothing when the lane has failed because its websocket has ended or
-// was replaced.
+// overflow ends a stream whose receiver has not kept up. It does nothing if the lane
+// has failed because its websocket has ended or was replaced.
 func (m *meeting) overflow(rt *route, lane *socket.Lane) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.overflowLocked(rt, lane)
 }
 
-// overflowLocked is overflow with the mutex held.
+// overflowLocked is overflow for those who hold the mutex.
 func (m *meeting) overflowLocked(rt *route, lane *socket.Lane) {
 	m.rs.metrics.Dropped.Add(1)
 	switch {
@@ -133,16 +132,15 @@ func (m *meeting) overflowLocked(rt *route, lane *socket.Lane) {
 	m.endLocked(rt, resetTooSlow, both)
 }
 
-// lose ends a stream that has lost a frame on the way between servers and would
-// wait for it forever.
+// lose ends a stream that has lost a frame between servers, for which its ends would
+// wait forever.
 func (m *meeting) lose(rt *route) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.endLocked(rt, resetRouteLost, both)
 }
 
-// passResetLocked sends a reset of one end to the other, which ends the route. The
-// mutex is held.
+// passResetLocked passes a reset on to the other end, and ends the route.
 func (m *meeting) passResetLocked(rt *route, to side, message *socket.Message) {
 	m.endHandshakeLocked(rt, true)
 	lane, control, node := m.wayLocked(rt, to)
@@ -158,8 +156,8 @@ func (m *meeting) passResetLocked(rt *route, to side, message *socket.Message) {
 	m.endLocked(rt, "", nobody)
 }
 
-// wayLocked is how an end of a route is reached at the moment: by lanes of a websocket
-// here, by another server, or not at all. The mutex is held.
+// wayLocked says how an end of a route is reached at the moment: by lanes of a
+// websocket here, by another server, or not at all.
 func (m *meeting) wayLocked(rt *route, to side) (lane, control *socket.Lane, node string) {
 	if to == toHarness {
 		if rt.harness != nil {
@@ -173,9 +171,9 @@ func (m *meeting) wayLocked(rt *route, to side) (lane, control *socket.Lane, nod
 	return rt.up, control, m.node
 }
 
-// pathLocked is where a frame that an end has sent goes; whoever has read it sends
-// it there, without the mutex. A reset is sent at once, since it ends the route:
-// then ok is false.
+// pathLocked says where a frame that an end has sent goes. Its caller sends it there,
+// without the mutex. A reset is sent at once, since it ends the route: then ok is
+// false.
 func (m *meeting) pathLocked(rt *route, to side, f *frame.Frame, message *socket.Message) (p path, ok bool) {
 	if f.Body == frame.Reset {
 		m.passResetLocked(rt, to, message)
@@ -185,9 +183,9 @@ func (m *meeting) pathLocked(rt *route, to side, f *frame.Frame, message *socket
 	return path{to: to, lane: lane, node: node, revision: m.revision, plain: !rt.acknowledges}, true
 }
 
-// reserve tells whether n more bytes may go to the other server, and waits for
-// that if the stream does not acknowledge, see sendOrHold. Only the one goroutine
-// that reads the sender's websocket does.
+// reserve tells whether n more bytes may go to the other server. For a stream that
+// does not acknowledge it waits for room, as sendOrHold does. Nobody but the goroutine
+// that reads the sender's websocket calls it for a route.
 func (m *meeting) reserve(rt *route, to side, n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -227,7 +225,8 @@ func (m *meeting) reserve(rt *route, to side, n int) bool {
 	return true
 }
 
-// creditLocked is that the other server has passed on or lost n bytes.
+// creditLocked notes that the other server has passed on or lost n bytes, and wakes
+// reserve.
 func (m *meeting) creditLocked(rt *route, n int) {
 	rt.sent = max(rt.sent-n, 0)
 	if rt.room != nil && rt.sent < hopWindow {
@@ -237,8 +236,8 @@ func (m *meeting) creditLocked(rt *route, n int) {
 }
 
 // arriveLocked passes on a frame from another server. It never waits, since the frames
-// of all streams come one after the other: what a lane does not take at once
-// waits in the route, within the window. The mutex is held.
+// of all streams come one after the other: what a lane does not take at once waits in
+// the route, within the window.
 func (m *meeting) arriveLocked(rt *route, to side, from string, message *socket.Message) {
 	lane, _, _ := m.wayLocked(rt, to)
 	n := charge(message)
@@ -273,7 +272,8 @@ func (m *meeting) arriveLocked(rt *route, to side, from string, message *socket.
 	rt.share.Take(n)
 }
 
-// pump waits for the lane on behalf of a route.
+// pump waits for the lane on behalf of a route, so that the receiver of the hop need
+// not.
 func (m *meeting) pump(rt *route, lane *socket.Lane, from string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -299,8 +299,8 @@ func (m *meeting) pump(rt *route, lane *socket.Lane, from string) {
 	rt.arrived, rt.arriving, rt.pumping = nil, 0, false
 }
 
-// tookLocked is that n bytes from another server have been passed on or lost, which it
-// is told of now and then. The mutex is held.
+// tookLocked notes that n bytes from another server have been passed on or lost, and
+// tells that server now and then.
 func (m *meeting) tookLocked(rt *route, from string, n int) {
 	rt.taken += n
 	if rt.taken >= hopCredit {

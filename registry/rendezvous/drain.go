@@ -22,11 +22,11 @@ const (
 	flushTime = time.Second
 )
 
-// Drain lets executors and harnesses move to other servers: upgrades and readyz
-// are refused from now on, then the websockets are closed one by one, evenly
-// over 10 s or most of the time that ctx has, executors first. Streams that
-// acknowledge go on at the servers where their ends turn up (remote.md 8.1). It returns
-// when all have ended, or ctx has; Close comes after it.
+// Drain lets executors and harnesses move to other servers. From now on upgrades are
+// refused and Draining is true; then the websockets are closed one by one, executors
+// first, evenly over 10 s or most of the time that ctx has. Streams that acknowledge
+// go on at the servers where their ends turn up (remote.md 8.1). Drain returns when
+// all websockets have ended, or ctx has; Close comes after it.
 func (rs *Routes) Drain(ctx context.Context) error {
 	rs.draining.Store(true)
 	rs.mu.Lock()
@@ -73,7 +73,7 @@ func (rs *Routes) Drain(ctx context.Context) error {
 	}
 }
 
-// dismiss closes the websocket when what waits for it has gone out.
+// dismiss closes the websocket once what waits for it has gone out, or after a second.
 func (p *peer) dismiss(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
@@ -81,7 +81,8 @@ func (p *peer) dismiss(ctx context.Context) {
 	p.kick("the server is draining")
 }
 
-// close ends all websockets at once, and with them the way between servers.
+// close ends all websockets at once, and with them the way between servers. It may be
+// called again, and waits then, too.
 func (rs *Routes) close() error {
 	rs.mu.Lock()
 	if rs.closed {

@@ -13,7 +13,7 @@ import (
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// errReplaced is that an executor has a newer websocket.
+// errReplaced ends a websocket whose executor has opened another one since.
 var errReplaced = errors.New("a newer websocket has taken its place")
 
 // onlinePatience is how long an executor's websocket waits for a store that does
@@ -47,8 +47,9 @@ func (e *executor) serve() {
 	})
 	var refusal error
 	if !e.rs.store.Alone() {
-		// Other servers must have heard of it before they get its frames. Here
-		// harnesses find it already, and it answers them without the store.
+		// Other servers must have heard of the executor before they get its frames.
+		// A server that is alone need not wait for the store: its harnesses find
+		// the executor in the meeting.
 		refusal = <-online
 	}
 	err := e.read(e.forward)
@@ -63,9 +64,9 @@ func (e *executor) serve() {
 	}
 }
 
-// goOnline tells the others that the executor is here, while the store does not
-// answer for up to 15 s: without its websocket the executor would come back
-// later, and later each time (remote.md 3.5).
+// goOnline tells the store and the others that the executor is here. A store that does
+// not answer is asked again for up to 15 s: an executor whose websocket is closed
+// comes back later each time (remote.md 3.5).
 func (e *executor) goOnline() error {
 	ctx, cancel := context.WithTimeout(e.rs.background, onlinePatience)
 	defer cancel()
@@ -77,15 +78,15 @@ func (e *executor) goOnline() error {
 	}
 }
 
-// goOffline takes it back, however long the store does not answer: nobody else
-// may register for the environment until then.
+// goOffline takes back what goOnline has told, however long the store does not answer.
+// Until then nobody else may register for the environment.
 func (e *executor) goOffline() {
 	for again := false; !e.meeting.goOffline(e.rs.background, again) && store.Pause(e.rs.background); again = true {
 	}
 }
 
-// seat makes e the executor of the meeting; an older websocket is closed, since
-// the executor opens a new one only when it has given up the old.
+// seat makes e the executor of the meeting. An older websocket is closed: an executor
+// opens another one only after it has given up the one before.
 func (m *meeting) seat(e *executor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,7 +97,8 @@ func (m *meeting) seat(e *executor) {
 	m.executorChangedLocked()
 }
 
-// vacate is that the executor's websocket has ended.
+// vacate notes that the executor's websocket has ended: streams that acknowledge wait
+// for the next one, the others are reset. It does nothing if there is a newer one.
 func (m *meeting) vacate(e *executor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,9 +108,9 @@ func (m *meeting) vacate(e *executor) {
 	}
 }
 
-// executorChangedLocked is that the executor has another websocket than before, here or at
-// another server. It knows the streams that acknowledge; the others have ended
-// with the old one. The mutex is held.
+// executorChangedLocked notes that the executor has another websocket than before,
+// here or at another server. It knows the streams that acknowledge and goes on with
+// them; the others ended with the old websocket.
 func (m *meeting) executorChangedLocked() {
 	if m.away != nil {
 		m.away.Stop()
@@ -136,15 +138,15 @@ func (m *meeting) executorChangedLocked() {
 			m.rs.hop.announceLocked(m, rt)
 		}
 		if h == nil {
-			// The server of the harness, or that of the executor if there is no
-			// harness, knows it; this one need not.
+			// The stream has no end here any more: its harness's server tells the
+			// executor's of it.
 			m.endLocked(rt, "", nobody)
 		}
 	}
 }
 
-// executorGoneLocked is that the executor is nowhere. Streams that acknowledge wait for it
-// as long as it waits for them (remote.md 8.1). The mutex is held.
+// executorGoneLocked notes that the executor is nowhere. Streams that acknowledge wait
+// for it, for the grace time; the others are reset.
 func (m *meeting) executorGoneLocked() {
 	for _, rt := range m.routes {
 		if rt.up != nil {
@@ -174,8 +176,9 @@ func (m *meeting) executorGoneLocked() {
 	})
 }
 
-// harnessHereLocked is who is told of the executor's end: a harness at another server
-// learns it from that one.
+// harnessHereLocked is the side to reset from here when the executor has gone: the
+// harness, unless its websocket is at another server, which hears of the executor's
+// end itself.
 func (rt *route) harnessHereLocked() side {
 	if rt.harness != nil {
 		return toHarness
@@ -183,7 +186,7 @@ func (rt *route) harnessHereLocked() side {
 	return nobody
 }
 
-// abandonLocked ends everything but the executor's websocket. The mutex is held.
+// abandonLocked ends all streams, and the websockets of the harnesses here.
 func (m *meeting) abandonLocked(why string) {
 	for _, rt := range m.routes {
 		m.endLocked(rt, resetExecutorGone, both)
@@ -215,8 +218,8 @@ func (e *executor) path(f *frame.Frame, message *socket.Message) (rt *route, p p
 	rt = m.routes[string(f.StreamID)]
 	if rt == nil && m.executor == e && f.Body == frame.Resume && len(m.routes) < maxMeetingStreams {
 		// The executor has come from another server, or the server of the harness
-		// has died: the harness will be heard of, or the stream ends. Until then it
-		// is one of the executor's.
+		// has died. Its harness will turn up, or the stream ends; until then it
+		// counts as one of the executor's.
 		if release, ok := e.rs.limits.Stream(e.principal); ok {
 			rt = m.addLocked(string(f.StreamID))
 			rt.billLocked(e.principal.ID, release)

@@ -10,7 +10,8 @@ import (
 // defaultOpening is how long a harness's websocket may be without a stream.
 const defaultOpening = 10 * time.Second
 
-// harness is a websocket of a harness.
+// harness is a websocket of a harness. It may have several streams; the reference
+// opens one.
 type harness struct {
 	peer
 
@@ -52,7 +53,8 @@ func (h *harness) serve() {
 	h.ended("harness disconnected", err)
 }
 
-// giveUpLocked takes a route from the harness. The meeting's mutex is held.
+// giveUpLocked takes a route from the harness, which may stay without a stream for a
+// while.
 func (h *harness) giveUpLocked(rt *route) {
 	delete(h.routes, rt)
 	rt.down.Close()
@@ -63,8 +65,8 @@ func (h *harness) giveUpLocked(rt *route) {
 	}
 }
 
-// forward passes a frame of the harness on to the executor, if it belongs to a
-// stream of this websocket or opens one.
+// forward passes a frame of the harness on to the executor, if its stream belongs to
+// this websocket or is opened by the frame.
 func (h *harness) forward(message *socket.Message) {
 	f, ok := frame.Inspect(message.Bytes)
 	if !ok {
@@ -110,15 +112,15 @@ func (h *harness) path(f *frame.Frame, message *socket.Message) (rt *route, p pa
 	return rt, p, ok
 }
 
-// handshakeLocked tells why one of the harness is not to reach the executor. It counts as
-// a request of its principal, since it makes the executor ask the registry. The
-// meeting's mutex is held.
+// handshakeLocked returns an error if a handshake of the harness is not to reach the
+// executor. It counts as a request of the harness's principal, since it makes the
+// executor ask the registry.
 func (h *harness) handshakeLocked(rt *route) error {
 	if _, ok := h.rs.limits.Request(h.principal); !ok {
 		return errCrowded
 	}
 	if h.meeting.executor == nil {
-		return nil // its server decides
+		return nil // the executor's server counts it
 	}
 	switch ok, failing := h.meeting.beginHandshakeLocked(rt); {
 	case failing:
@@ -129,7 +131,8 @@ func (h *harness) handshakeLocked(rt *route) error {
 	return nil
 }
 
-// refuseLocked answers a stream that may not be opened. The meeting's mutex is held.
+// refuseLocked answers a frame that may not open its stream: with a reset if there are
+// too many streams, else with the end of the websocket.
 func (h *harness) refuseLocked(f *frame.Frame, err error) {
 	if err == errCrowded {
 		h.rs.sendReset(nil, h.control, string(f.StreamID), resetRefused)

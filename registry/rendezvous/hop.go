@@ -14,30 +14,31 @@ import (
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// What servers write to each other, by [store.Post]:
+// What letters between servers are about, see [store.Post]:
 //
 //	executor.<registration>   a frame, unchanged, for the executor there
 //	harness.<registration>    a frame, unchanged, for the harness of its stream there
 //	notice                    one notice for that server
 //	to all                    one notice
 //
-// It comes from the sender's node; a frame for an executor comes from the node, a
-// dot and the revision of the presence that it was sent for.
+// They come from the sender's node. Behind the node a frame for an executor has a
+// dot and the revision of the presence that it is meant for.
 const (
 	hopExecutor = "executor"
 	hopHarness  = "harness"
 	hopNotice   = "notice"
 )
 
-// A server that has said nothing for nodeSilence is dead for the others. NATS
-// tells nobody of it, and the store only after a while.
+// A server that has said nothing for nodeSilence is dead for the others. NATS says
+// nothing of a server that is gone, and the store only after store.nodeTTL.
 const (
 	beatInterval = 2 * time.Second
 	nodeSilence  = 4 * beatInterval
 	maxNodes     = 1024 // that are remembered
 )
 
-// hop is the way between servers.
+// hop is the way between this server and the others: letters out and in, and who of
+// them lives.
 type hop struct {
 	rs     *Routes
 	post   *store.Post
@@ -49,8 +50,8 @@ type hop struct {
 	heard map[string]time.Time // other servers, when they last said something to all
 }
 
-// openHop has a context with a deadline. Whoever learns of this server afterwards
-// can reach it.
+// openHop starts to listen. Whoever learns of this server afterwards can reach it. The
+// context must have a deadline.
 func openHop(ctx context.Context, rs *Routes) (*hop, error) {
 	post, err := rs.store.OpenPost(ctx, rs.node)
 	if err != nil {
@@ -63,13 +64,15 @@ func openHop(ctx context.Context, rs *Routes) (*hop, error) {
 	return h, nil
 }
 
-// close ends the hop; background has ended before.
+// close waits for the receivers, which end with Routes.background, and ends the
+// subscriptions.
 func (h *hop) close() error {
 	h.wg.Wait()
 	return h.post.Close()
 }
 
-// missedLetters has watch find out anew what was said, after letters were lost.
+// missedLetters wakes watch after letters were lost, to find out anew what was in
+// them.
 func (h *hop) missedLetters(err error) {
 	h.rs.log.Warn("messages of other servers were lost", "error", err)
 	select {
@@ -78,7 +81,7 @@ func (h *hop) missedLetters(err error) {
 	}
 }
 
-// fromServer handles what was sent to this server alone.
+// fromServer handles a letter to this server alone.
 func (h *hop) fromServer(message store.Letter) {
 	kind, registrationID, _ := strings.Cut(message.About, ".")
 	switch kind {
@@ -99,14 +102,14 @@ func (h *hop) fromServer(message store.Letter) {
 	}
 }
 
-// left is that another server has ended, or counts this one as such.
+// left notes that another server has ended, or takes this one for dead.
 func (h *hop) left(node string) {
 	h.remove(node)
 	h.rs.nodeGone(node)
 }
 
-// frame hands a frame to its meeting. The buffer that NATS has made for it
-// becomes that of the message.
+// frame hands a frame to its meeting. The buffer that NATS has made for it becomes
+// that of the message.
 func (h *hop) frame(to side, registrationID string, message store.Letter) {
 	h.rs.metrics.HopFrames.Add(1)
 	h.rs.metrics.HopBytes.Add(uint64(len(message.Data)))
@@ -130,7 +133,7 @@ func (h *hop) frame(to side, registrationID string, message store.Letter) {
 	m.frame(to, from, revision, content)
 }
 
-// decodeNotice also wants to know who says it.
+// decodeNotice refuses a notice that does not say whom it comes from.
 func decodeNotice(message store.Letter) (n notice.Notice, ok bool) {
 	if message.From == "" {
 		return notice.Notice{}, false
@@ -138,7 +141,7 @@ func decodeNotice(message store.Letter) (n notice.Notice, ok bool) {
 	return notice.Decode(message.Data)
 }
 
-// fromAll handles what was sent to all servers.
+// fromAll handles a letter to all servers.
 func (h *hop) fromAll(message store.Letter) {
 	n, ok := decodeNotice(message)
 	from := message.From
@@ -155,7 +158,7 @@ func (h *hop) fromAll(message store.Letter) {
 	h.rs.noticed(from, n)
 }
 
-// hear notes that a server lives, and tells whether it was not known to.
+// hear notes that a server lives, and tells whether it was unknown until now.
 func (h *hop) hear(node string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -172,7 +175,8 @@ func (h *hop) remove(node string) {
 	delete(h.heard, node)
 }
 
-// watch says that this server lives, and finds out which others do not.
+// watch says every two seconds that this server lives, and finds out which others do
+// not.
 func (h *hop) watch(ctx context.Context) {
 	beat := time.NewTicker(beatInterval)
 	defer beat.Stop()
@@ -199,9 +203,9 @@ func (h *hop) watch(ctx context.Context) {
 	}
 }
 
-// beginAnew finds out again what this server and the others know of each other,
-// after notices may have been lost: one would wait for what the other has said
-// and forgotten.
+// beginAnew finds out again what this server and the others know of each other, after
+// letters may have been lost. Else one would wait for what the other has said and does
+// not say again.
 func (h *hop) beginAnew() {
 	h.rs.lettersLost()
 	for _, node := range h.excuse(time.Now()) {
@@ -226,7 +230,7 @@ func (h *hop) silent(now time.Time) []string {
 	return nodes
 }
 
-// excuse starts to wait for all servers anew, and returns them.
+// excuse counts all known servers as heard just now, and returns them.
 func (h *hop) excuse(now time.Time) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -237,8 +241,8 @@ func (h *hop) excuse(now time.Time) []string {
 	return nodes
 }
 
-// send passes a frame to another server and releases it. The revision is that of
-// the executor's presence there; it does not count for a frame to a harness.
+// send passes a frame to another server and releases it. The revision is that of the
+// presence of the executor there; for a frame to a harness it does not count.
 func (h *hop) send(node string, to side, registrationID string, revision uint64, message *socket.Message) error {
 	h.rs.metrics.HopFrames.Add(1)
 	h.rs.metrics.HopBytes.Add(uint64(len(message.Bytes)))
@@ -251,14 +255,14 @@ func (h *hop) send(node string, to side, registrationID string, revision uint64,
 	return err
 }
 
-// reset sends another server a reset for one of its websockets.
+// reset sends a reset to a websocket at another server.
 func (h *hop) reset(node string, to side, m *meeting, stream, reason string) {
 	h.rs.metrics.Resets.Add(1)
-	_ = h.send(node, to, m.id, m.revision, resetMessage(stream, reason)) // see publish
+	_ = h.send(node, to, m.id, m.revision, resetMessage(stream, reason)) // as told says
 }
 
-// announceLocked tells the executor's server of a route whose harness is here or, when
-// it is gone or was revoked, was. The meeting's mutex is held.
+// announceLocked sends the executor's server an open: of a route whose harness is
+// here, or of one that nobody has or may have.
 func (h *hop) announceLocked(m *meeting, rt *route) {
 	h.tell(m.node, notice.Notice{
 		Kind: notice.Open, Registration: m.id, Revision: m.revision, Stream: rt.stream,
@@ -266,15 +270,16 @@ func (h *hop) announceLocked(m *meeting, rt *route) {
 	})
 }
 
-// tell sends a notice to one server, broadcast to all others.
+// tell sends a notice to one server.
 func (h *hop) tell(node string, n notice.Notice) {
 	h.told(n, h.post.Send(node, hopNotice, h.node, n.Encode()))
 }
 
+// broadcast sends a notice to all other servers.
 func (h *hop) broadcast(n notice.Notice) { h.told(n, h.post.SendAll(h.node, n.Encode())) }
 
-// told says which notice was not sent. It is lost only with the connection, after
-// whose return everything that counts is said anew.
+// told logs that a notice was not sent. That happens with the loss of the connection
+// alone, and beginAnew says everything again when the connection is back.
 func (h *hop) told(n notice.Notice, err error) {
 	if err != nil {
 		h.rs.log.Trouble("another server was not told", "kind", string(n.Kind), "error", err)

@@ -9,9 +9,7 @@ import (
 	"github.com/execagent/execagent/relay/frame"
 )
 
-// errIntruder is a harness that opens a stream which is another one's, errFailing
-// one whose principal has had too many handshakes fail. errAbsent is that no
-// executor is there to open a stream to, errCrowded that there are too many.
+// Reasons why a harness does not get a stream. The texts are in the log only.
 var (
 	errIntruder = errors.New("the stream belongs to another harness")
 	errFailing  = errors.New("too many handshakes of its principal have failed")
@@ -19,18 +17,14 @@ var (
 	errCrowded  = errors.New("too many streams")
 )
 
-// meeting is where an executor and its harnesses find each other: what this
-// server knows of one registration. The executor is here (executor), at another
-// server (node), or nowhere.
-//
-// A route is at most at two servers, the one of its harness and the one of its
-// executor. That of the harness asks for it anew wherever the executor turns up;
-// when the harness has gone, that of the executor waits for it to come back.
+// meeting is what this server knows of one registration: where its executor is, and
+// the routes of its streams. The executor is here (executor is set), at another server
+// (node is), or nowhere. doc.go draws what follows for a route.
 type meeting struct {
 	rs            *Routes
 	id            string
 	environmentID string
-	holders       int // belongs to routes.mu
+	holders       int // how many hold it with enter or find; belongs to Routes.mu
 
 	presenceMu sync.Mutex // held while the store and the others are told of an executor here
 	published  uint64     // revision of what they were told last, 0 when it was taken back
@@ -38,9 +32,9 @@ type meeting struct {
 	mu        sync.Mutex // protects the fields below
 	executor  *executor
 	node      string
-	revision  uint64 // of the newest presence that was heard of
-	over      uint64 // of the newest one that was heard to have ended
-	away      *time.Timer
+	revision  uint64            // of the newest presence that this server has heard of
+	over      uint64            // of the newest presence that is known to have ended
+	away      *time.Timer       // ends all streams unless the executor comes back
 	routes    map[string]*route // by stream id
 	claims    map[string]*claim // by principal id
 	harnesses map[*harness]struct{}
@@ -48,7 +42,7 @@ type meeting struct {
 	locating  bool // somebody asks the store where the executor is
 }
 
-// online is online without the mutex.
+// online is onlineLocked for those who do not hold the mutex.
 func (m *meeting) online() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,7 +52,8 @@ func (m *meeting) online() bool {
 // onlineLocked tells whether the executor is connected, as far as is known.
 func (m *meeting) onlineLocked() bool { return m.executor != nil || m.node != "" }
 
-// addLocked makes a route that leads nowhere yet. The mutex is held.
+// addLocked makes a route that has no harness yet, and leads to the executor if that
+// is here.
 func (m *meeting) addLocked(stream string) *route {
 	rt := &route{meeting: m, stream: stream}
 	if m.executor != nil {
@@ -75,8 +70,8 @@ func (m *meeting) addLocked(stream string) *route {
 	return rt
 }
 
-// openLocked gives a harness of this server the route of a stream that it names first.
-// The mutex is held.
+// openLocked gives a harness of this server the stream that f names and that is not
+// the harness's yet. It returns errCrowded, errIntruder or errAbsent.
 func (m *meeting) openLocked(h *harness, f *frame.Frame) (*route, error) {
 	rt := m.routes[string(f.StreamID)]
 	switch {
@@ -112,7 +107,9 @@ func (m *meeting) openLocked(h *harness, f *frame.Frame) (*route, error) {
 	return rt, nil
 }
 
-// takeFromHarnessLocked takes the route from its harness, wherever that is. The mutex is held.
+// takeFromHarnessLocked takes the route from its harness, here or at another server,
+// since the stream has come with another websocket. A websocket that loses its last
+// stream is closed.
 func (m *meeting) takeFromHarnessLocked(rt *route) {
 	if rt.grace != nil {
 		rt.grace.Stop()
@@ -130,7 +127,9 @@ func (m *meeting) takeFromHarnessLocked(rt *route) {
 	}
 }
 
-// harnessGoneLocked is that the route's harness is gone. The mutex is held.
+// harnessGoneLocked notes that the websocket of the route's harness has ended: a
+// stream that acknowledges waits for another one, at the executor's server; the
+// executor is sent a reset of any other.
 func (m *meeting) harnessGoneLocked(rt *route) {
 	if rt.harness != nil {
 		rt.harness.giveUpLocked(rt)
@@ -139,9 +138,9 @@ func (m *meeting) harnessGoneLocked(rt *route) {
 	m.endHandshakeLocked(rt, true)
 	switch {
 	case m.node != "":
-		// The server of the executor decides, and waits for it, so that this one
-		// can go: it knows all that the executor has acknowledged, while this one
-		// may have had the stream for a moment only.
+		// The executor's server waits for the harness, and this one can forget the
+		// stream: that server has all that the executor said of it, while this one
+		// may have had it for a moment only.
 		m.rs.hop.tell(m.node, notice.Notice{Kind: notice.Detach, Registration: m.id, Stream: rt.stream})
 		m.endLocked(rt, "", nobody)
 	case !rt.acknowledges:
@@ -151,8 +150,8 @@ func (m *meeting) harnessGoneLocked(rt *route) {
 	}
 }
 
-// awaitHarnessLocked ends the route unless its harness comes back within the grace time. The
-// mutex is held.
+// awaitHarnessLocked ends the route after the grace time, unless a harness has come
+// for it by then.
 func (m *meeting) awaitHarnessLocked(rt *route) {
 	if rt.grace != nil {
 		rt.grace.Stop()
@@ -167,7 +166,8 @@ func (m *meeting) awaitHarnessLocked(rt *route) {
 	})
 }
 
-// endLocked forgets a route and sends resets for its stream. The mutex is held.
+// endLocked forgets a route and sends the ends that tell names a reset of its stream
+// with the reason. It does nothing if the route has ended before.
 func (m *meeting) endLocked(rt *route, reason string, tell side) {
 	if rt.ended {
 		return

@@ -14,16 +14,16 @@ const (
 	storm = 200
 )
 
-// aftermath returns to the system what a storm of websockets has left: stacks that
-// grew and buffers of net/http, more than an idle websocket takes. The runtime
-// alone would take minutes. The zero value is ready.
+// aftermath gives memory back to the system after many websockets were opened at once:
+// stacks that grew and buffers of net/http, together more than an idle websocket
+// takes. The runtime alone would take minutes. The zero value is ready.
 type aftermath struct {
 	mu     sync.Mutex // protects the fields below
 	opened int        // websockets since memory was given back
 	timer  *time.Timer
 }
 
-// connected is that a websocket was opened.
+// connected counts a websocket that was opened.
 func (a *aftermath) connected() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -49,7 +49,7 @@ func (a *aftermath) giveBack() {
 	}
 }
 
-// stop ends it.
+// stop ends the timer.
 func (a *aftermath) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// frame handles a frame from another server, and takes over the hold on it. The
-// revision is that of the executor that it is for.
+// frame handles a frame from another server, and takes over the hold on it. revision
+// is that of the presence of the executor that the frame is meant for.
 func (m *meeting) frame(to side, from string, revision uint64, message *socket.Message) {
 	f, ok := frame.Inspect(message.Bytes)
 	m.mu.Lock()
@@ -53,9 +53,9 @@ func (m *meeting) frame(to side, from string, revision uint64, message *socket.M
 	m.arriveLocked(rt, to, from, message)
 }
 
-// isOverLocked tells whether the executor with the presence of this revision is not
-// here, or not any more: what was sent to it must not overtake, or come behind,
-// what a newer websocket gets. The mutex is held.
+// isOverLocked tells whether the executor's websocket of this revision is not here, or
+// not any more. What was sent to it is dropped: it must neither overtake nor follow
+// what a newer websocket gets.
 func (m *meeting) isOverLocked(revision uint64) bool {
 	switch e := m.executor; {
 	case e == nil:
@@ -67,7 +67,7 @@ func (m *meeting) isOverLocked(revision uint64) bool {
 	}
 }
 
-// noticed handles a notice of another server.
+// noticed handles a notice of another server; doc.go says what each does.
 func (rs *Routes) noticed(from string, n notice.Notice) {
 	if n.Registration == "" {
 		return
@@ -100,8 +100,8 @@ func (rs *Routes) noticed(from string, n notice.Notice) {
 	}
 }
 
-// appeared is that the executor has a websocket at another server. The presence
-// with the highest revision is the newest.
+// appeared notes that the executor has a websocket at another server, unless a
+// presence with a higher revision is known: that one is newer.
 func (m *meeting) appeared(node string, revision uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,7 +109,7 @@ func (m *meeting) appeared(node string, revision uint64) {
 		return
 	}
 	if m.executor != nil && m.executor.revision == 0 {
-		m.revision = revision // goOnline compares it with the one to come
+		m.revision = revision // goOnline compares its own with it
 		return
 	}
 	if m.executor != nil {
@@ -120,9 +120,9 @@ func (m *meeting) appeared(node string, revision uint64) {
 	m.executorChangedLocked()
 }
 
-// disappeared is that the executor's websocket at another server has ended, if
-// that is still the newest; revision 0 is whichever is there, which may turn out
-// to be there still.
+// disappeared handles the end of the executor's websocket at node. Older revisions are
+// ignored; 0 means that the node is gone, with whichever websocket was there. If the
+// node turns out to live, it says so again.
 func (m *meeting) disappeared(node string, revision uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,8 +134,7 @@ func (m *meeting) disappeared(node string, revision uint64) {
 	m.executorGoneLocked()
 }
 
-// openedLocked is that a harness of another server has a stream, or had when detached.
-// The mutex is held.
+// openedLocked handles an open: a harness at another server has a stream, or had it.
 func (m *meeting) openedLocked(from string, n notice.Notice) {
 	rt := m.routes[n.Stream]
 	refuse := notice.Notice{Kind: notice.Refused, Registration: m.id, Stream: n.Stream}
@@ -183,7 +182,7 @@ func (m *meeting) openedLocked(from string, n notice.Notice) {
 	m.deliverHeldLocked(rt)
 }
 
-// toldLocked handles the other notices on one stream. The mutex is held.
+// toldLocked handles the notices about a stream that is known here, but for open.
 func (m *meeting) toldLocked(rt *route, from string, n notice.Notice) {
 	h := rt.harness
 	switch n.Kind {
@@ -224,7 +223,8 @@ func (m *meeting) toldLocked(rt *route, from string, n notice.Notice) {
 	}
 }
 
-// nodeGone is that another server has ended.
+// nodeGone handles the end of another server: executors that were there are nowhere,
+// and harnesses away.
 func (rs *Routes) nodeGone(node string) {
 	rs.each(func(m *meeting) {
 		m.disappeared(node, 0)
@@ -238,8 +238,8 @@ func (rs *Routes) nodeGone(node string) {
 	})
 }
 
-// lettersLost is that messages between servers may have been lost. Streams that
-// acknowledge repeat them, the others cannot go on.
+// lettersLost resets the streams between servers that do not acknowledge: a frame of
+// theirs may have been lost. The others repeat what was.
 func (rs *Routes) lettersLost() {
 	rs.each(func(m *meeting) {
 		m.mu.Lock()
@@ -252,7 +252,7 @@ func (rs *Routes) lettersLost() {
 	})
 }
 
-// announceAll tells another server of all executors here.
+// announceAll tells another server of all executors here that the store has noted.
 func (rs *Routes) announceAll(node string) {
 	rs.each(func(m *meeting) {
 		m.mu.Lock()
@@ -264,10 +264,9 @@ func (rs *Routes) announceAll(node string) {
 	})
 }
 
-// recall finds out anew what this server may have missed: it looks for executors
-// that are nowhere or, with all, for those that should be elsewhere as well, and
-// tells their servers of the streams that are here. With all, it also makes sure
-// that the store knows of the executors here.
+// recall finds out anew what this server may have missed. It says its opens again, and
+// looks in the store for executors that are nowhere. With all it also looks for those
+// that were elsewhere, and makes sure that the store knows of the executors here.
 func (rs *Routes) recall(all bool) {
 	rs.each(func(m *meeting) {
 		m.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// peer is what executors and harnesses have in common: a websocket in a meeting.
+// peer is one websocket in a meeting: what executors and harnesses have in common.
 type peer struct {
 	rs        *Routes
 	role      ticket.Role
@@ -23,7 +23,8 @@ type peer struct {
 	release   func()       // gives the principal's place for a websocket back
 }
 
-// start runs serve in a goroutine of its own, unless the server is about to end.
+// start runs serve in a goroutine of its own. A server that drains or is closed gives
+// the websocket up instead.
 func (rs *Routes) start(p *peer, serve func()) {
 	rs.mu.Lock()
 	open := !rs.closed && !rs.draining.Load()
@@ -50,7 +51,7 @@ func (rs *Routes) remove(p *peer) {
 	}
 }
 
-// quit gives back what a peer has taken.
+// quit closes the websocket and gives back what the peer has taken.
 func (p *peer) quit() {
 	if p.socket != nil {
 		_ = p.socket.Close() // never fails
@@ -59,8 +60,9 @@ func (p *peer) quit() {
 	p.rs.leave(p.meeting)
 }
 
-// read calls forward with every message until the websocket ends; forward takes
-// over the hold on it. Whoever sends faster than its principal may waits.
+// read calls forward with every message until the websocket ends, and then says why.
+// forward takes over the hold on its message. Reading waits while the principal has
+// used up its bytes, so whoever sends too fast is held up by TCP.
 func (p *peer) read(forward func(*socket.Message)) error {
 	rs := p.rs
 	warned := false
@@ -91,8 +93,8 @@ func (p *peer) read(forward func(*socket.Message)) error {
 	}
 }
 
-// kick closes the websocket; the goroutine that reads it does the rest. It may be
-// called with the meeting's mutex held.
+// kick closes the websocket; the goroutine that reads it gives up the rest. The
+// meeting's mutex may be held, since kick waits for nothing.
 func (p *peer) kick(why string) {
 	p.tell(slog.LevelInfo, "closing a websocket", "reason", why)
 	_ = p.socket.Close() // never fails
@@ -105,7 +107,7 @@ func (p *peer) tell(level slog.Level, message string, more ...any) {
 
 func (p *peer) info(message string) { p.tell(slog.LevelInfo, message) }
 
-// ended logs the end of a websocket.
+// ended logs the end of a websocket: as a warning, if the store has caused it.
 func (p *peer) ended(message string, err error) {
 	level := slog.LevelInfo
 	if errors.Is(err, store.ErrUnavailable) {

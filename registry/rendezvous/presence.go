@@ -9,8 +9,10 @@ import (
 	"github.com/execagent/execagent/registry/store"
 )
 
-// goOnline tells the store and the other servers that e is here. One after the
-// other for each registration, so that the newest websocket has the last word.
+// goOnline tells the store and then the other servers that e is here. It returns
+// errReplaced if another websocket has the executor's place by now. presenceMu lets
+// one websocket of a registration after the other do this, so that the newest has the
+// last word.
 func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 	m.presenceMu.Lock()
 	defer m.presenceMu.Unlock()
@@ -42,11 +44,11 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 	return nil
 }
 
-// reassert is goOnline once more if the store has forgotten e: that of a registry
-// with an embedded NATS server keeps presences in memory, and begins with
-// revision 1 again when it is started anew. By then the environment may be another
-// registration's, and e has to go. While the store does not answer, it is asked
-// again.
+// reassert makes sure that the store knows of e, and tells it again if not. A registry
+// with an embedded NATS server keeps presences in memory: when that server has been
+// started anew they are gone, and revisions begin with 1 again. If another
+// registration has the environment by then, e is closed. While the store does not
+// answer it is asked again.
 func (m *meeting) reassert(ctx context.Context, e *executor) {
 	for {
 		p, _, found, err := m.rs.store.Presence(ctx, m.environmentID)
@@ -81,23 +83,24 @@ func (rs *Routes) Online(ctx context.Context, environmentID, registrationID stri
 	return online && p.RegistrationID == registrationID, err
 }
 
-// isHere tells whether the executor of a registration is connected to this server,
-// and harnesses that are sent to it will find it: they may come to another server
-// on the same store, which has to know, too.
+// isHere tells whether the registration's executor is connected to this server and
+// every other server can know it. A harness may come to any of them with its URL, so a
+// websocket that the store has not noted yet does not count unless this server is
+// alone.
 func (rs *Routes) isHere(registrationID string) bool {
 	revision, ok := rs.executorOf(registrationID)
 	return ok && (revision != 0 || rs.store.Alone())
 }
 
-// HasExecutor tells whether the executor of a registration has a websocket here,
-// known to the store or not.
+// HasExecutor tells whether the executor of a registration has a websocket here, even
+// one that the store has not noted yet or has forgotten.
 func (rs *Routes) HasExecutor(registrationID string) bool {
 	_, ok := rs.executorOf(registrationID)
 	return ok
 }
 
-// executorOf is the revision of the presence of a registration's executor that is
-// connected to this server, 0 if it has none yet.
+// executorOf returns the revision of the presence of an executor that is connected
+// here, 0 if the store has not noted it yet.
 func (rs *Routes) executorOf(registrationID string) (revision uint64, ok bool) {
 	m := rs.find(registrationID)
 	if m == nil {
@@ -118,8 +121,9 @@ func (m *meeting) seats(e *executor) bool {
 	return m.executor == e
 }
 
-// goOffline takes back what goOnline has told, unless there is a newer websocket
-// here. The other servers are told once, and not again.
+// goOffline takes back what goOnline has told, unless a newer websocket is here. done
+// is false if the store has to be asked again; the other servers were told at the
+// first attempt, and again says not to repeat it.
 func (m *meeting) goOffline(ctx context.Context, again bool) (done bool) {
 	m.presenceMu.Lock()
 	defer m.presenceMu.Unlock()
@@ -142,8 +146,8 @@ func (m *meeting) goOffline(ctx context.Context, again bool) (done bool) {
 	return true
 }
 
-// locateOrLog is locate for those who can do nothing about an error. It tells
-// whether it is worth another attempt.
+// locateOrLog is locate for callers who can do nothing about an error but log it.
+// again says that the store did not answer, and may answer later.
 func (rs *Routes) locateOrLog(m *meeting) (again bool) {
 	err := rs.locate(rs.background, m)
 	if err == nil || rs.background.Err() != nil {
@@ -153,8 +157,8 @@ func (rs *Routes) locateOrLog(m *meeting) (again bool) {
 	return errors.Is(err, store.ErrUnavailable)
 }
 
-// locateLater looks for an executor without holding up the caller, who is in the
-// meeting.
+// locateLater looks for the executor of a meeting that its caller has entered, in a
+// goroutine of its own.
 func (rs *Routes) locateLater(m *meeting) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -179,7 +183,8 @@ func (rs *Routes) locateLater(m *meeting) {
 	})
 }
 
-// locate asks the store where the executor is.
+// locate asks the store where the executor is, and takes its answer as a notice of
+// that server. A presence that this server has left there itself is removed.
 func (rs *Routes) locate(ctx context.Context, m *meeting) error {
 	st := rs.store
 	p, revision, found, err := st.Presence(ctx, m.environmentID)
@@ -188,7 +193,7 @@ func (rs *Routes) locate(ctx context.Context, m *meeting) error {
 	}
 	if p.Node == rs.node {
 		if m.seats(nil) {
-			// It could not be taken back when its websocket ended.
+			// The store did not answer when the websocket ended.
 			return st.SetOffline(ctx, m.environmentID, revision)
 		}
 		return nil

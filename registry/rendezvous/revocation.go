@@ -8,13 +8,12 @@ import (
 	"github.com/execagent/execagent/registry/wire"
 )
 
-// auditInterval is how long a websocket may outlive what its principal may, when
-// no revocation says so: keys expire, and one may be revoked while the store does
-// not answer, while this server does not hear of it, or just as the websocket
-// opens.
+// auditInterval is how long a websocket may outlive the right to it when no revocation
+// is heard of: a key may expire, or be revoked while the store does not answer, while
+// this server does not hear of it, or just as the websocket opens.
 const auditInterval = time.Minute
 
-// audit looks at all principals again and again until ctx ends.
+// audit reviews all principals again and again until ctx ends.
 func (rs *Routes) audit(ctx context.Context) {
 	tick := time.NewTicker(auditInterval)
 	defer tick.Stop()
@@ -28,10 +27,10 @@ func (rs *Routes) audit(ctx context.Context) {
 	}
 }
 
-// review takes from a principal, or from all with "", what it may not have any
-// more: its websockets are closed, and executors hear that the streams of their
-// harness are over for good. Where the store cannot be asked all of it stays
-// until the next audit; what they ask for meanwhile is refused.
+// review takes from a principal, or from all with "", what it may not have any more:
+// its websockets are closed, and executors hear that the streams of its harnesses are
+// over for good. If the store does not answer, all stays as it is until the next
+// audit; new requests are refused meanwhile.
 func (rs *Routes) review(ctx context.Context, principalID string) {
 	type having struct {
 		peers    []*peer
@@ -81,10 +80,9 @@ func (rs *Routes) review(ctx context.Context, principalID string) {
 	}
 }
 
-// revoke ends the streams of a harness's principal. Its websocket may be here, at
-// another server, or nowhere at the moment. So may that of the executor: it may be
-// about to come back, or dead without anybody's knowing. For as long as it may go
-// on with a stream, the stream is barred.
+// revoke ends the streams of a harness's principal, wherever the harness is. The
+// executor may be about to come back and resume them, at any server; so a stream that
+// acknowledges is barred for as long as an executor may resume it.
 func (m *meeting) revoke(principal string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,8 +97,8 @@ func (m *meeting) revoke(principal string) {
 	}
 }
 
-// barLocked makes a route that nobody has one that nobody gets: an executor that resumes
-// the stream is told that it was revoked. The mutex is held.
+// barLocked makes a route one that nobody gets: an executor that resumes its stream is
+// told that the harness was revoked. The route has no harness.
 func (m *meeting) barLocked(rt *route) {
 	rt.revoked, rt.acknowledges = true, true
 	m.dropHeldLocked(rt)

@@ -34,7 +34,8 @@ const (
 	resetHandshakes   = "too_many_handshakes"
 )
 
-// route is one stream. All of it belongs to its meeting's mutex.
+// route is what this server knows of one stream. All of it belongs to its meeting's
+// mutex.
 type route struct {
 	meeting *meeting
 	stream  string
@@ -46,14 +47,14 @@ type route struct {
 	acknowledges bool // both have, so that the stream can be resumed
 	handshaking  bool // a handshake is under way, see claim
 	answered     bool // the executor has answered one
-	revoked      bool // its principal has lost the right to it, see bar
+	revoked      bool // its principal has lost the right to it, see barLocked
 	ended        bool
 
 	harness *harness // whose stream it is, when it is here
 	node    string   // of the server that has the harness, when it is not
 	grace   *time.Timer
 	release func()         // gives the principal's place for a stream back
-	share   *socket.Budget // of what waits, see bill
+	share   *socket.Budget // of what waits, see billLocked
 
 	up, down *socket.Lane // to the executor and to the harness, of those that are here
 
@@ -71,10 +72,10 @@ type route struct {
 // thereLocked tells whether the harness is connected, as far as is known.
 func (rt *route) thereLocked() bool { return rt.harness != nil || rt.node != "" }
 
-// billLocked makes the route, and what waits for its ends, count for a principal: that of
-// its harness, which sends it or does not read it, and that of its executor as long
-// as nobody else has spoken of the stream. release is nil where the principal has its
-// place for a stream elsewhere. The mutex is held.
+// billLocked lets the route, and what waits for its ends, count for a principal. That
+// is the harness's, since the harness sends or does not read; as long as only the
+// executor has spoken of the stream, it is the executor's. release is nil if the
+// principal has its place for the stream at another server.
 func (rt *route) billLocked(principalID string, release func()) {
 	if rt.release != nil {
 		rt.release()
@@ -88,17 +89,19 @@ func (rt *route) billLocked(principalID string, release func()) {
 	}
 }
 
-// laneLocked is one of a websocket's for the route. The mutex is held.
+// laneLocked makes a lane of a websocket for the route, whose waiting bytes count as
+// the route does.
 func (rt *route) laneLocked(s *socket.Socket) *socket.Lane {
 	l := s.NewLane(laneLimit)
 	l.Share(rt.share)
 	return l
 }
 
-// observeLocked looks for what shows that an end acknowledges. An end resumes a stream,
-// with records sent, only when the other one does. One end alone is not enough:
-// it would keep what the other never asks for, and wait for one that does not
-// come back. The mutex is held.
+// observeLocked looks whether a frame shows that both ends acknowledge. An end that
+// resumes a stream with records sent has learnt before that the other one
+// acknowledges. One end alone is not enough: a rendezvous that kept its stream would
+// make it wait for a peer that never comes back, and keep records that nobody asks
+// for.
 func (rt *route) observeLocked(f *frame.Frame, from side) {
 	if rt.acknowledges {
 		return
@@ -112,9 +115,9 @@ func (rt *route) observeLocked(f *frame.Frame, from side) {
 	}
 }
 
-// mayTakeLocked tells whether a harness of the principal may have the route. One that
-// acknowledges can be taken from a websocket that is still open: the server may
-// learn long after the harness that it is dead.
+// mayTakeLocked tells whether a harness of the principal may have the route. A stream
+// that acknowledges can be taken from a websocket that is still open, since the server
+// may learn long after the harness that the websocket is dead.
 func (rt *route) mayTakeLocked(principal string) bool {
 	if rt.revoked || rt.principal != "" && rt.principal != principal {
 		return false
@@ -122,8 +125,8 @@ func (rt *route) mayTakeLocked(principal string) bool {
 	return !rt.thereLocked() || rt.acknowledges
 }
 
-// reopenWindowLocked wakes who waits for the other server of the route, which has
-// changed. The mutex is held.
+// reopenWindowLocked forgets what is under way to the other server of the route, after
+// that server has changed, and wakes whoever waits in reserve.
 func (m *meeting) reopenWindowLocked(rt *route) {
 	rt.sent, rt.taken = 0, 0
 	if rt.room != nil {
@@ -132,7 +135,8 @@ func (m *meeting) reopenWindowLocked(rt *route) {
 	}
 }
 
-// resetLocked sends an end of a route the reset of its stream. The mutex is held.
+// resetLocked sends one end of a route a reset of its stream, here or at another
+// server.
 func (m *meeting) resetLocked(rt *route, to side, reason string) {
 	switch lane, control, node := m.wayLocked(rt, to); {
 	case control != nil:
@@ -147,8 +151,8 @@ func (rs *Routes) sendReset(lane, control *socket.Lane, stream, reason string) {
 	putReset(lane, control, resetMessage(stream, reason))
 }
 
-// putReset puts a reset behind the frames of its stream or, when they are stuck,
-// in front of them. It takes over the hold on it.
+// putReset puts a reset behind the frames of its stream or, if their lane is full, on
+// the control lane, in front of them. It takes over the hold on the reset.
 func putReset(lane, control *socket.Lane, reset *socket.Message) {
 	reset.Retain()
 	if lane != nil && lane.TrySend(reset) {
@@ -165,9 +169,9 @@ func resetMessage(stream, reason string) *socket.Message {
 	return message
 }
 
-// holdLocked keeps what an executor says of a stream whose harness is not known here
-// yet, in a bounded way; more is dropped, and repeated by the executor (remote.md 8.1). It
-// takes over the hold on message. The mutex is held.
+// holdLocked keeps what an executor says of a stream until the harness is known.
+// Beyond the bounds a frame is dropped; an executor that acknowledges repeats it
+// (remote.md 8.1). It takes over the hold on message.
 func (m *meeting) holdLocked(rt *route, message *socket.Message) {
 	n := message.Cost()
 	if rt.heldBytes+n > maxHeldStream || m.held+n > maxHeldMeeting || rt.share.Spent() {
@@ -180,15 +184,15 @@ func (m *meeting) holdLocked(rt *route, message *socket.Message) {
 	rt.share.Take(n)
 }
 
-// deliverHeldLocked passes on what was held, now that the route leads somewhere. The
-// mutex is held, so that nothing overtakes it.
+// deliverHeldLocked passes on what was held, since the harness is known now. The mutex
+// stays held until all of it is in the lane, so that no newer frame overtakes it.
 func (m *meeting) deliverHeldLocked(rt *route) {
 	rt.share.Give(rt.heldBytes) // it counts in the lane
 	for _, message := range rt.held {
 		if rt.down != nil {
 			m.rs.offer(rt.down, message)
 		} else {
-			_ = m.rs.hop.send(rt.node, toHarness, m.id, m.revision, message) // lost like any other; the executor repeats it
+			_ = m.rs.hop.send(rt.node, toHarness, m.id, m.revision, message) // if it is lost, the executor repeats it
 		}
 	}
 	m.held -= rt.heldBytes
@@ -204,7 +208,7 @@ func (m *meeting) dropHeldLocked(rt *route) {
 	rt.held, rt.heldBytes = nil, 0
 }
 
-// drop releases a frame that has nowhere to go.
+// drop counts and releases a frame that has nowhere to go.
 func (rs *Routes) drop(message *socket.Message) {
 	rs.metrics.Dropped.Add(1)
 	message.Release()

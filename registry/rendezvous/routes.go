@@ -27,7 +27,8 @@ type Config struct {
 }
 
 // Routes are the websockets and streams of one server: a meeting for every
-// registration that has any here. It is the [http.Handler] of the rendezvous URLs.
+// registration that has any here. They are the [http.Handler] of the rendezvous URLs.
+// All methods may run at once; Close comes last.
 type Routes struct {
 	store   *store.Store
 	signer  *ticket.Signer
@@ -50,7 +51,7 @@ type Routes struct {
 	serving    sync.WaitGroup // websockets, and what they started
 
 	retire   context.CancelFunc // ends the goroutines of watching
-	watching sync.WaitGroup     // who looks after principals and after this node in the store
+	watching sync.WaitGroup     // heartbeat, revocations, audit
 
 	mu       sync.Mutex // protects the fields below; taken after a meeting's
 	closed   bool
@@ -59,8 +60,9 @@ type Routes struct {
 	drained  chan struct{} // made by Drain, closed when no socket is left
 }
 
-// New announces the node to the others on the same store, and begins to listen to
-// them and for revocations. The context bounds only that, as does a minute.
+// New announces the node to the other servers on the store, and begins to listen to
+// them and for revocations. The context bounds the start, as does a minute; what New
+// starts runs until Close.
 func New(ctx context.Context, cfg Config) (*Routes, error) {
 	ctx, enough := context.WithTimeout(ctx, store.OpenTimeout)
 	defer enough()
@@ -126,7 +128,8 @@ func (rs *Routes) Close() error {
 // Draining tells whether no websocket is opened any more.
 func (rs *Routes) Draining() bool { return rs.draining.Load() }
 
-// enter returns the meeting of a registration for somebody who will leave it.
+// enter returns the meeting of a registration, and makes it if need be. The caller has
+// to leave it.
 func (rs *Routes) enter(environmentID, registrationID string) *meeting {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -139,7 +142,7 @@ func (rs *Routes) enter(environmentID, registrationID string) *meeting {
 	return m
 }
 
-// leave undoes one enter; nothing remembers a meeting that all have left.
+// leave undoes one enter, find or each. A meeting that all have left is forgotten.
 func (rs *Routes) leave(m *meeting) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -148,7 +151,7 @@ func (rs *Routes) leave(m *meeting) {
 	}
 }
 
-// find enters a meeting if there is one.
+// find enters the meeting of a registration, or returns nil if there is none.
 func (rs *Routes) find(registrationID string) *meeting {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -159,7 +162,7 @@ func (rs *Routes) find(registrationID string) *meeting {
 	return m
 }
 
-// each calls f with every meeting.
+// each calls f with every meeting, without a lock.
 func (rs *Routes) each(f func(*meeting)) {
 	rs.mu.Lock()
 	all := make([]*meeting, 0, len(rs.meetings))

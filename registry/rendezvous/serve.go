@@ -15,31 +15,31 @@ import (
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// Reasons of a refused upgrade in the header of wire.HeaderRejectionReason,
-// beside those that a ticket can give (remote.md 4).
+// Reasons in wire.HeaderRejectionReason of a refused upgrade, beside those that a
+// ticket can give (remote.md 4).
 const (
 	rejectDraining         = "pod_draining"
 	rejectUnknownRoute     = "unknown_route"
 	rejectRouteUnavailable = "route_unavailable"
 )
 
-// refusal is why an upgrade is refused. An executor registers again at a status
-// of 4xx and comes back with the same URL at any other (remote.md 3.5); a harness
-// always asks for another URL.
+// refusal is the answer to a request that gets no websocket. At a status of 4xx an
+// executor registers again; at any other it comes back with the same URL (remote.md
+// 3.5). A harness always asks for another URL.
 type refusal struct {
 	status int
 	reason string
 }
 
-// refusals says which status goes with the reasons that a ticket can give; those
-// that are not here are 400.
+// refusals are the statuses of the reasons that a ticket can give, where it is not
+// 400.
 var refusals = map[string]int{
 	ticket.RejectExpired:          http.StatusUnauthorized,
 	ticket.RejectInvalidSignature: http.StatusUnauthorized,
 }
 
-// ServeHTTP answers a request for a rendezvous websocket (remote.md 4).
-// The websocket lives on after it has returned.
+// ServeHTTP upgrades a request for a rendezvous URL, or says in a header why not
+// (remote.md 4). The websocket lives on after ServeHTTP has returned.
 func (rs *Routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p, t, reg, no := rs.admit(r)
 	if no == nil {
@@ -57,8 +57,9 @@ func (rs *Routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admit finds out what the request may, without a word to the store before the
-// signature is known to be good. The ticket in a refusal is empty unless it is.
+// admit finds out who comes, and whether the URL is still good. The store is asked
+// only once the signature is known to be right, so strangers cost it nothing. The
+// ticket in a refusal is empty unless the signature was right.
 func (rs *Routes) admit(r *http.Request) (*principal.Principal, ticket.Ticket, store.Seen, *refusal) {
 	if rs.draining.Load() {
 		return nil, ticket.Ticket{}, store.Seen{}, &refusal{http.StatusServiceUnavailable, rejectDraining}
@@ -101,15 +102,16 @@ func (rs *Routes) admit(r *http.Request) (*principal.Principal, ticket.Ticket, s
 	return p, t, reg, nil
 }
 
-// validSubject tells whether a registration id may be part of a subject of NATS.
+// validSubject tells whether a registration id may be part of what letters between
+// servers are about.
 func validSubject(id string) bool {
 	return 0 < len(id) && len(id) <= 128 && !strings.ContainsFunc(id, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-')
 	})
 }
 
-// welcome upgrades the request and leaves its websocket to a goroutine. Without
-// a refusal it has answered.
+// welcome upgrades the request and leaves its websocket to a goroutine. Without a
+// refusal it has answered.
 func (rs *Routes) welcome(w http.ResponseWriter, r *http.Request, who *principal.Principal, t ticket.Ticket, reg store.Seen) *refusal {
 	release, ok := rs.limits.Connect(who)
 	if !ok {
@@ -145,7 +147,8 @@ func (rs *Routes) welcome(w http.ResponseWriter, r *http.Request, who *principal
 	return nil
 }
 
-// findExecutor makes sure that there is an executor for a harness.
+// findExecutor returns an error unless the executor of a harness is connected
+// somewhere.
 func (rs *Routes) findExecutor(r *http.Request, m *meeting) error {
 	if m.online() {
 		return nil

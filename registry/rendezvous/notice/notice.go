@@ -16,23 +16,24 @@ const MaxSize = 8 << 10
 // Kind tells notices apart.
 type Kind string
 
-// The kinds of notices, and what each says.
+// The kinds of notices. The head comment of package rendezvous says when each is
+// sent, what it does, and what answers it.
 const (
 	Online  Kind = "online"  // the executor is here, with the presence of this revision
-	Offline Kind = "offline" // it has gone, unless there is a newer presence
-	Open    Kind = "open"    // to the executor's server: the stream's harness is here or, detached or revoked, was
-	Detach  Kind = "detach"  // to the executor's server: it is here no longer
-	Moved   Kind = "moved"   // to the harness's server: it has come back elsewhere
+	Offline Kind = "offline" // the executor has gone, unless there is a newer presence
+	Open    Kind = "open"    // to the executor's server: the stream's harness is here or, if detached or revoked, was
+	Detach  Kind = "detach"  // to the executor's server: the harness is here no longer
+	Moved   Kind = "moved"   // to the harness's server: the harness has come back elsewhere
 	Refused Kind = "refused" // to the harness's server: the answer to an open
 	Absent  Kind = "absent"  // to the harness's server: the executor with that presence is not here
-	Unknown Kind = "unknown" // to the harness's server: the executor's does not know of the stream
-	Taken   Kind = "taken"   // bytes that have been passed on
+	Unknown Kind = "unknown" // to the harness's server: the stream is not known here
+	Taken   Kind = "taken"   // so many bytes have been passed on
 	Beat    Kind = "beat"    // the server lives
-	Leave   Kind = "leave"   // it ends, or both have to find out anew what they know of each other
+	Leave   Kind = "leave"   // the server ends, or both have to find out anew what they know of each other
 )
 
-// Notice is a message between servers, in JSON. Which members count depends on
-// the kind.
+// Notice is what one server says to another or to all, in JSON. Which members count
+// depends on the kind.
 type Notice struct {
 	Kind         Kind   `json:"kind"`
 	Registration string `json:"registration,omitempty"`
@@ -41,9 +42,9 @@ type Notice struct {
 	Principal    string `json:"principal,omitempty"`
 	Acknowledges bool   `json:"acknowledges,omitempty"`
 	Detached     bool   `json:"detached,omitempty"`
-	Revoked      bool   `json:"revoked,omitempty"`  // the harness may not have it any more
-	Intruder     bool   `json:"intruder,omitempty"` // refused for that reason
-	Failing      bool   `json:"failing,omitempty"`  // or for that
+	Revoked      bool   `json:"revoked,omitempty"`  // nobody may have the stream any more
+	Intruder     bool   `json:"intruder,omitempty"` // refused, since the stream is another harness's
+	Failing      bool   `json:"failing,omitempty"`  // refused, since too many handshakes have failed
 	Bytes        int    `json:"bytes,omitempty"`
 }
 
@@ -56,8 +57,8 @@ func (n Notice) Encode() []byte {
 	return text
 }
 
-// Decode reads a notice. Members that it does not know are those of a newer
-// server.
+// Decode reads a notice. Members that it does not know come from a newer server, and
+// are left out.
 func Decode(text []byte) (Notice, bool) {
 	var n Notice
 	if len(text) > MaxSize || json.Unmarshal(text, &n) != nil || len(n.Stream) > frame.MaxStreamID {

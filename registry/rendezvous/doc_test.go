@@ -1,0 +1,30 @@
+package rendezvous
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestNoticesAreDrawn: the head comment says of every kind of notice when it is sent.
+func TestNoticesAreDrawn(t *testing.T) {
+	t.Parallel()
+	kinds, err := os.ReadFile("notice/notice.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`Kind = "([a-z]+)"`).FindAllStringSubmatch(string(kinds), -1)
+	if len(found) < 11 {
+		t.Errorf("there are %d kinds", len(found)) // that the expression no longer fits must not pass for success
+	}
+	for _, kind := range found {
+		if row := "\n//\t" + kind[1] + ", to "; !strings.Contains(string(doc), row) {
+			t.Errorf("doc.go does not say whom %s is sent to", kind[1])
+		}
+	}
+}
