@@ -16,8 +16,8 @@ import (
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// Defaults of [principal.Limits]. A fleet shares one key as a rule, and comes back all at
-// once after an outage; the reference executor ends for good at a 429.
+// Defaults of [principal.Limits]. As a rule a whole fleet shares one key and comes back
+// at once after an outage, and the reference executor ends for good at a 429.
 const (
 	DefaultRequests     = 500
 	DefaultRequestBurst = 5_000
@@ -26,14 +26,14 @@ const (
 	DefaultBytes        = 1 << 30
 )
 
-// FrameCost is what a frame counts beside its length, in bytes a second: that of
-// the processor. A principal that sends nothing but tiny ones may send 250,000 a
-// second by default, which is most of one core.
+// FrameCost is what a frame counts beside its length, in bytes a second, for the
+// processor's work. By default a principal may send 250,000 tiny frames a second,
+// which takes most of one core.
 const FrameCost = 4 << 10
 
-// MaxLarge is how many messages above 1 KiB a principal's websockets may be in the
-// middle of, or have read and not passed on yet, at up to 256 KiB each: honest ones
-// take milliseconds.
+// MaxLarge is how many messages above 1 KiB the websockets of a principal may be
+// reading, or have read and not passed on yet, at up to 256 KiB each. Honest ones take
+// milliseconds.
 const MaxLarge = 1024
 
 // What may wait in a process for ends that do not read, in bytes: for all, and for
@@ -111,15 +111,15 @@ func New(defaults principal.Limits) *Limiter {
 	}
 }
 
-// Request takes one request. Without ok the principal should come again after
+// Request takes one request. If ok is false the principal should come again after
 // retryAfter.
 func (l *Limiter) Request(p *principal.Principal) (retryAfter time.Duration, ok bool) {
 	return l.reserve(p, func(a *Allowance) *rate.Limiter { return a.requests })
 }
 
-// Validation is request for an executor's question about a harness. Those have an
-// allowance of their own: harnesses decide how many there are, and an executor
-// that may not register because of them would end.
+// Validation takes an executor's question about a harness. Those have an allowance of
+// their own: harnesses decide how many there are, and an executor that may not
+// register because of them would end.
 func (l *Limiter) Validation(p *principal.Principal) (retryAfter time.Duration, ok bool) {
 	return l.reserve(p, func(a *Allowance) *rate.Limiter { return a.validations })
 }
@@ -147,10 +147,10 @@ func (l *Limiter) reserve(p *principal.Principal, of func(*Allowance) *rate.Limi
 	return 0, true
 }
 
-// Connect takes a websocket, unless there are too many, or too many came and went:
-// each costs some exchanges with the store. All that a principal may have may come
-// at once, and then as many a second as requests. release gives it back and may be
-// called once.
+// Connect takes a websocket, unless the principal has too many, or too many came and
+// went: each costs some exchanges with the store. All that a principal may have may
+// come at once, and then as many a second as requests. release gives the place back
+// and may be called once.
 func (l *Limiter) Connect(p *principal.Principal) (release func(), ok bool) {
 	if _, ok := l.reserve(p, func(a *Allowance) *rate.Limiter { return a.upgrades }); !ok {
 		return nil, false
@@ -158,16 +158,16 @@ func (l *Limiter) Connect(p *principal.Principal) (release func(), ok bool) {
 	return l.take(p, func(a *Allowance) (*int, int) { return &a.connections, a.limits.Connections })
 }
 
-// Large is shared by the websockets of a principal. The caller must have a place from
-// Connect; otherwise the allowance may not exist.
+// Large is shared by the websockets of a principal, see [socket.Config]. The caller
+// must have a place from Connect, without which there may be no allowance.
 func (l *Limiter) Large(p *principal.Principal) chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.allowances[p.ID].Large
 }
 
-// Line tells whether a line about a principal may go into the log, and how many could
-// not since the last one.
+// Line tells whether a line about a principal may go into the log, and how many were
+// left out since the last one.
 func (l *Limiter) Line(principalID string) (unsaid int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,8 +183,8 @@ func (l *Limiter) Line(principalID string) (unsaid int, ok bool) {
 	return unsaid, true
 }
 
-// Share is what a principal's streams may have waiting. One of too many principals
-// has what all have.
+// Share returns what counts the bytes that wait for a principal's streams. If there
+// are too many principals, it counts for all of them alone.
 func (l *Limiter) Share(principalID string) *socket.Budget {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,14 +195,14 @@ func (l *Limiter) Share(principalID string) *socket.Budget {
 }
 
 // Create takes a place for registering an environment that has no registration, as
-// Connect takes a websocket, of as many as may be created. Once it is registered
-// Created counts it, and not before: an executor tries again and again while the
-// store fails.
+// Connect takes a websocket, of as many as may be created. It counts as created only
+// with Created: while the store fails an executor tries again and again.
 func (l *Limiter) Create(p *principal.Principal) (release func(), ok bool) {
 	return l.take(p, func(a *Allowance) (*int, int) { return &a.creating, int(a.Created.Tokens()) })
 }
 
-// Created counts an environment that Create has let through.
+// Created counts an environment for which Create gave a place, after it was
+// registered.
 func (l *Limiter) Created(p *principal.Principal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -211,13 +211,13 @@ func (l *Limiter) Created(p *principal.Principal) {
 	}
 }
 
-// Keep takes an HTTP connection that stays open for further requests, of which
-// there may be as many again as websockets.
+// Keep takes an HTTP connection that stays open for further requests. A principal may
+// have as many as websockets, beside those.
 func (l *Limiter) Keep(p *principal.Principal) (release func(), ok bool) {
 	return l.take(p, func(a *Allowance) (*int, int) { return &a.kept, a.limits.Connections })
 }
 
-// Stream takes a stream as connect takes a websocket.
+// Stream takes a stream as Connect takes a websocket.
 func (l *Limiter) Stream(p *principal.Principal) (release func(), ok bool) {
 	return l.take(p, func(a *Allowance) (*int, int) { return &a.streams, a.limits.Streams })
 }
@@ -242,8 +242,8 @@ func (l *Limiter) take(p *principal.Principal, of func(*Allowance) (count *int, 
 	}, true
 }
 
-// Bytes waits until n more bytes may be relayed for the principal, or the websocket
-// that has brought them is done.
+// Bytes waits until n more bytes may be relayed for the principal, and returns an
+// error if the websocket that has brought them is done before.
 func (l *Limiter) Bytes(done <-chan struct{}, p *principal.Principal, n int) error {
 	l.mu.Lock()
 	a := l.allowanceLocked(p)
@@ -311,8 +311,8 @@ func (l *Limiter) Usage(principalID string) (u Usage) {
 	return u
 }
 
-// allowanceLocked finds or makes the principal's, with its limits of today; nil when
-// there are too many. The mutex is held.
+// allowanceLocked finds or makes the principal's allowance, with its limits of today.
+// It returns nil if there are too many.
 func (l *Limiter) allowanceLocked(p *principal.Principal) *Allowance {
 	now := time.Now()
 	limits := p.Limits.Or(l.defaults)
@@ -344,8 +344,8 @@ func (l *Limiter) allowanceLocked(p *principal.Principal) *Allowance {
 	return a
 }
 
-// accountLocked is allowanceLocked for one whose limits may not be known, since it is connected
-// elsewhere. The mutex is held.
+// accountLocked is allowanceLocked for a principal that is connected elsewhere, so
+// that its limits may be unknown here.
 func (l *Limiter) accountLocked(principalID string) *Allowance {
 	if a := l.allowances[principalID]; a != nil {
 		return a
@@ -353,9 +353,9 @@ func (l *Limiter) accountLocked(principalID string) *Allowance {
 	return l.allowanceLocked(&principal.Principal{ID: principalID})
 }
 
-// relimited gives a limiter another limit, negative for none. What was used stays
-// used: an open websocket still says the limits that its principal had, and new
-// requests say others.
+// relimited changes a limiter, negative for none, and keeps what is spent. Calls may
+// alternate between old and new limits: a websocket keeps those that it was opened
+// with.
 func relimited(l *rate.Limiter, limit rate.Limit, burst int) *rate.Limiter {
 	switch {
 	case limit < 0:
@@ -368,8 +368,8 @@ func relimited(l *rate.Limiter, limit rate.Limit, burst int) *rate.Limiter {
 	return l
 }
 
-// forgetLocked drops principals that have nothing open and whose limits have refilled, and
-// tells whether there were any.
+// forgetLocked drops allowances that hold nothing and were idle: a fresh one would
+// grant the same. It reports whether there were any.
 func (l *Limiter) forgetLocked(now time.Time) bool {
 	n := len(l.allowances)
 	for id, a := range l.allowances {
@@ -380,7 +380,7 @@ func (l *Limiter) forgetLocked(now time.Time) bool {
 	return len(l.allowances) < n
 }
 
-// isIdle tells whether the principal would be no better off if it were unknown.
+// isIdle tells whether a fresh allowance would grant as much.
 func (a *Allowance) isIdle(now time.Time) bool {
 	if now.Sub(a.used) < idleAllowance {
 		return false

@@ -10,7 +10,7 @@ type Limits struct {
 	Bytes        int64   `json:"bytes,omitempty"`         // relayed for it, per second; each frame counts its length plus 4 KiB
 }
 
-// Or fills in what l does not say.
+// Or returns l with the members of other where l has none.
 func (l Limits) Or(other Limits) Limits {
 	if l.Requests == 0 {
 		l.Requests = other.Requests

@@ -24,13 +24,13 @@ const (
 	AgentPrefix = "agent:"
 )
 
-// May tells whether the principal has the role for the environment.
+// May tells whether the principal has the role, and may use it for the environment.
 func (p *Principal) May(r ticket.Role, environmentID string) bool {
 	return p.Role == r && matchEnvironment(p.Environments, environmentID)
 }
 
-// matchEnvironment tells whether a pattern, in which * stands for any
-// characters or none, covers an environment id.
+// matchEnvironment tells whether a pattern covers an environment id. In it * stands
+// for any characters or none.
 func matchEnvironment(pattern, id string) bool {
 	for {
 		literal, rest, wild := strings.Cut(pattern, "*")
@@ -41,8 +41,8 @@ func matchEnvironment(pattern, id string) bool {
 			return false
 		}
 		id = id[len(literal):]
-		// The first place where the next literal fits is as good as any other,
-		// but for the last one, which has to fit the end.
+		// The first place where a literal fits is as good as any later one, except for
+		// the last literal, which has to fit the end.
 		next, _, more := strings.Cut(rest, "*")
 		if !more {
 			return strings.HasSuffix(id, next)

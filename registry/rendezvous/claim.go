@@ -7,17 +7,17 @@ const (
 	// maxPrincipalStreams leaves a quarter of the 128 that an executor serves at
 	// once (remote.md 8.2).
 	maxPrincipalStreams = 96
-	// maxHandshaking is of handshakes that the executor has yet to answer: half of
-	// those that it takes at once.
+	// maxHandshaking counts handshakes without an answer yet: half of what the
+	// executor takes at once.
 	maxHandshaking = 16
-	// maxFailed is of handshakes that came to nothing. One is forgotten every
+	// maxFailed counts handshakes that came to nothing, of which one is forgotten every
 	// failedFor. Each costs the executor some arithmetic and a question to the
 	// registry.
 	maxFailed = 16
 	failedFor = time.Second
-	// maxHold is how long harnesses that do not read may hold up the websocket of
-	// their executor while others have streams on it, with the streams of all of
-	// them. Time that was used up comes back at a tenth of the clock's speed.
+	// maxHold is how long the harnesses of a principal, all streams together, may hold
+	// up their executor's websocket by not reading while others have streams on it.
+	// Used time comes back at a tenth of the clock's speed.
 	maxHold      = 2 * time.Second
 	holdRegained = 10
 )
@@ -28,9 +28,9 @@ type claim struct {
 	streams     int           // its routes
 	handshaking int           // those among them whose handshake has no answer yet
 	failed      int           // handshakes that came to nothing
-	failedAt    time.Time     // when failed was right
-	held        time.Duration // for which the executor's websocket was held up
-	heldAt      time.Time     // when held was right
+	failedAt    time.Time     // as of when
+	held        time.Duration // how long the executor's websocket was held up
+	heldAt      time.Time     // as of when
 }
 
 // forgive counts failed handshakes down, one for each failedFor that has passed.
@@ -51,7 +51,7 @@ func (m *meeting) claimLocked(principal string) *claim {
 		return c
 	}
 	now := time.Now()
-	for id, c := range m.claims { // few, as a rule, and so are new ones
+	for id, c := range m.claims { // there are few claims as a rule, and seldom a new one
 		c.forgive(now)
 		c.regain(now)
 		if c.streams == 0 && c.failed == 0 && c.held == 0 {

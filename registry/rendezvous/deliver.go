@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// defaultPatience is how long a receiver that does not take what a stream has
-	// for it may hold up the sender's websocket.
+	// defaultPatience is how long a receiver that takes nothing may hold up the
+	// sender's websocket.
 	defaultPatience = 10 * time.Second
-	// hopWindow is how many bytes of a stream that does not acknowledge may be
-	// between two servers: those that its receiver's lane has not taken yet.
-	// NATS has no other way to hold up the sender. Of one that acknowledges it is
-	// laneLimit, and what goes beyond it is lost, as it would be there.
+	// hopWindow is how many bytes of a stream that does not acknowledge may be between
+	// two servers, until the receiver's lane has taken them. NATS itself holds up
+	// no sender. A stream that acknowledges may have laneLimit under way; more is
+	// lost, as a full lane would lose it.
 	hopWindow = 2 << 20
-	// hopCredit is how many bytes a server takes before it says so.
+	// hopCredit is how many bytes a server passes on before it sends taken.
 	hopCredit = hopWindow / 8
 )
 
@@ -148,7 +148,7 @@ func (m *meeting) passResetLocked(rt *route, to side, message *socket.Message) {
 	case lane != nil:
 		putReset(lane, control, message)
 	case node != "":
-		// An error is that of a connection whose end resets the stream as well.
+		// If that fails the connection is lost, which ends the stream as well.
 		_ = m.rs.hop.send(node, to, m.id, m.revision, message)
 	default:
 		m.rs.drop(message)
@@ -258,7 +258,7 @@ func (m *meeting) arriveLocked(rt *route, to side, from string, message *socket.
 		m.rs.serving.Go(func() { m.pump(rt, lane, from) })
 	}
 	if rt.arriving+n > hopWindow+frame.MaxMessage || rt.share.Spent() {
-		if rt.acknowledges { // since its pump began to wait, and its sender knows
+		if rt.acknowledges { // it began to while the pump waited, and its sender repeats what is lost
 			m.rs.drop(message)
 			m.tookLocked(rt, from, n)
 			return

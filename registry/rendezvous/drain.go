@@ -14,10 +14,10 @@ const (
 	// drainTime is how long Drain takes to close all websockets, if its context
 	// does not end before.
 	drainTime = 10 * time.Second
-	// drainShare is the part of the context's time that is used for it; the rest
-	// is for the last of them to end.
+	// drainShare is the part of the context's time in which websockets are closed; in
+	// the rest the last of them end.
 	drainShare = 0.8
-	// flushTime bounds how long what waits for a websocket may take before it is
+	// flushTime is how long a websocket has to take what waits for it before it is
 	// closed.
 	flushTime = time.Second
 )
@@ -101,7 +101,7 @@ func (rs *Routes) close() error {
 	for _, p := range all {
 		_ = p.socket.Close() // never fails
 	}
-	rs.hop.wg.Wait() // it may start something
+	rs.hop.wg.Wait() // the hop may have started something that serving waits for
 	rs.serving.Wait()
 	rs.each(func(m *meeting) {
 		m.mu.Lock()

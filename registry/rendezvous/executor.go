@@ -23,8 +23,8 @@ const onlinePatience = 15 * time.Second
 // executor is the websocket of a registration's executor.
 type executor struct {
 	peer
-	seen     store.Seen // its registration, before the websocket was opened; protected by the mutex presenceMu of the meeting
-	revision uint64     // of its presence, 0 before it has one; protected by the mutex mu of the meeting
+	seen     store.Seen // its registration, as read before the websocket opened; belongs to meeting.presenceMu
+	revision uint64     // of its presence, 0 until the store has noted it; belongs to meeting.mu
 }
 
 // serve runs an executor's websocket until it ends.

@@ -77,7 +77,7 @@ func (h *hop) missedLetters(err error) {
 	h.rs.log.Warn("messages of other servers were lost", "error", err)
 	select {
 	case h.missed <- struct{}{}:
-	default: // it is known
+	default: // watch has yet to look at an earlier one
 	}
 }
 
@@ -94,7 +94,7 @@ func (h *hop) fromServer(message store.Letter) {
 		case !ok:
 		case n.Kind == notice.Leave:
 			h.left(message.From)
-			// It has forgotten the executors here, and need not wait for the store.
+			// The sender has forgotten the executors here. It need not ask the store.
 			h.rs.announceAll(message.From)
 		default:
 			h.rs.noticed(message.From, n)
@@ -153,7 +153,7 @@ func (h *hop) fromAll(message store.Letter) {
 		return
 	}
 	if h.hear(from) {
-		h.rs.recall(false) // it may have come back, and have forgotten
+		h.rs.recall(false) // the server may have come back, and have forgotten
 	}
 	h.rs.noticed(from, n)
 }

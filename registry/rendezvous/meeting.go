@@ -26,8 +26,8 @@ type meeting struct {
 	environmentID string
 	holders       int // how many hold it with enter or find; belongs to Routes.mu
 
-	presenceMu sync.Mutex // held while the store and the others are told of an executor here
-	published  uint64     // revision of what they were told last, 0 when it was taken back
+	presenceMu sync.Mutex // held while the store and the other servers are told of an executor here
+	published  uint64     // revision that they were told last, 0 when that was taken back
 
 	mu        sync.Mutex // protects the fields below
 	executor  *executor
@@ -39,7 +39,7 @@ type meeting struct {
 	claims    map[string]*claim // by principal id
 	harnesses map[*harness]struct{}
 	held      int  // bytes in all routes
-	locating  bool // somebody asks the store where the executor is
+	locating  bool // locateLater is asking the store where the executor is
 }
 
 // online is onlineLocked for those who do not hold the mutex.

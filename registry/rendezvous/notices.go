@@ -60,7 +60,7 @@ func (m *meeting) isOverLocked(revision uint64) bool {
 	switch e := m.executor; {
 	case e == nil:
 		return true
-	case e.revision == 0: // it has yet to get one
+	case e.revision == 0: // the store has not noted it yet
 		return revision <= m.revision
 	default:
 		return revision < e.revision
@@ -86,7 +86,7 @@ func (rs *Routes) noticed(from string, n notice.Notice) {
 	case notice.Offline:
 		m.disappeared(from, n.Revision)
 	case notice.Absent:
-		// It may be about an older websocket than the one that is there now.
+		// The sender may speak of an older websocket than the one that it has now.
 		m.disappeared(from, n.Revision)
 		rs.locateLater(m)
 	default:
@@ -149,14 +149,14 @@ func (m *meeting) openedLocked(from string, n notice.Notice) {
 			rt = m.addLocked(n.Stream)
 		}
 		if rt != nil && rt.principal == "" && !rt.revoked {
-			m.resetLocked(rt, toExecutor, wire.ResetRevoked) // it may have resumed the stream by now
+			m.resetLocked(rt, toExecutor, wire.ResetRevoked) // the executor may have resumed the stream by now
 			m.barLocked(rt)
 		}
 		return
 	case rt != nil && rt.node == from:
 		return
 	case rt != nil && n.Detached && rt.principal != "":
-		return // others know more of it
+		return // a harness has had the stream since
 	case rt != nil && !rt.mayTakeLocked(n.Principal):
 		refuse.Intruder = true
 		m.rs.hop.tell(from, refuse)
@@ -198,7 +198,7 @@ func (m *meeting) toldLocked(rt *route, from string, n notice.Notice) {
 		case rt.acknowledges:
 			m.reopenWindowLocked(rt)
 			m.rs.hop.announceLocked(m, rt)
-		default: // it has lost a frame
+		default: // the stream has lost a frame
 			m.endLocked(rt, resetRouteLost, toHarness)
 		}
 	case notice.Moved:

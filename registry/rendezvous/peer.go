@@ -68,12 +68,12 @@ func (p *peer) read(forward func(*socket.Message)) error {
 	warned := false
 	for {
 		message, err := p.socket.Read()
-		if err == socket.ErrText { // remote.md 4
+		if err == socket.ErrText { // dropped, and the websocket stays (remote.md 4)
 			if !warned {
 				p.tell(slog.LevelWarn, "text message dropped")
 				warned = true
 			}
-			// It may have been as large as any.
+			// The message may have been as large as any.
 			if err := rs.limits.Bytes(p.socket.Done(), p.principal, socket.MaxMessage); err != nil {
 				return cmp.Or(p.socket.Err(), err)
 			}

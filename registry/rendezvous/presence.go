@@ -20,7 +20,7 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 		return errReplaced
 	}
 	reg := e.seen
-	e.seen = store.Seen{} // by the next attempt it is old
+	e.seen = store.Seen{} // at the next attempt it may be out of date
 	revision, err := m.rs.store.SetOnline(ctx, store.Presence{
 		EnvironmentID:  m.environmentID,
 		RegistrationID: m.id,

@@ -9,13 +9,13 @@ import (
 
 // Bounds of what peers can make a rendezvous remember.
 const (
-	// maxHarnessStreams is for one websocket; the reference opens one.
+	// maxHarnessStreams is for one websocket. The reference opens one stream on each.
 	maxHarnessStreams = 16
 	// maxMeetingStreams is for one registration. Its executor serves 128 at once
 	// (remote.md 8.2).
 	maxMeetingStreams = 1024
-	// maxHeld is in bytes: what an executor repeats on a new websocket before it is
-	// known where the harness is, for one stream and for all of a registration.
+	// Bytes of what an executor repeats on a new websocket while its harness is still
+	// unknown, for one stream and for all of a registration.
 	maxHeldStream  = 4 << 20
 	maxHeldMeeting = 16 << 20
 )
@@ -40,14 +40,14 @@ type route struct {
 	meeting *meeting
 	stream  string
 
-	// principal may have the route: whose harness opened it, "" when only the
-	// executor has spoken of the stream.
+	// principal is whose harness opened the stream, and nobody else gets the route. It
+	// is "" while only the executor has spoken of the stream.
 	principal    string
 	acked        side // the ends that have acknowledged something (remote.md 8.1)
 	acknowledges bool // both have, so that the stream can be resumed
 	handshaking  bool // a handshake is under way, see claim
-	answered     bool // the executor has answered one
-	revoked      bool // its principal has lost the right to it, see barLocked
+	answered     bool // the executor has answered a handshake
+	revoked      bool // nobody gets the stream any more, see barLocked
 	ended        bool
 
 	harness *harness // whose stream it is, when it is here
@@ -56,17 +56,17 @@ type route struct {
 	release func()         // gives the principal's place for a stream back
 	share   *socket.Budget // of what waits, see billLocked
 
-	up, down *socket.Lane // to the executor and to the harness, of those that are here
+	up, down *socket.Lane // to the executor and to the harness; nil if that is not here
 
-	held      []*socket.Message // for the harness, until it is known where it is
+	held      []*socket.Message // for the harness, while nobody knows where it is
 	heldBytes int
 
 	sent     int           // bytes on the way to the other server
-	room     chan struct{} // closed when there are fewer; nil when nobody waits
+	room     chan struct{} // closed when there are fewer; nil while nobody waits
 	arrived  []*socket.Message
 	arriving int  // bytes in arrived
 	pumping  bool // somebody waits for a lane to take what has arrived
-	taken    int  // bytes that the other server has not been told of
+	taken    int  // bytes that were passed on, and the other server does not know it yet
 }
 
 // thereLocked tells whether the harness is connected, as far as is known.
@@ -85,7 +85,7 @@ func (rt *route) billLocked(principalID string, release func()) {
 	rt.release, rt.share = release, rt.meeting.rs.limits.Share(principalID)
 	rt.share.Take(waiting)
 	if rt.up != nil {
-		rt.up.Share(rt.share) // nothing has gone that way before there was a harness
+		rt.up.Share(rt.share) // the executor's lane was empty until there was a harness
 	}
 }
 
@@ -111,7 +111,7 @@ func (rt *route) observeLocked(f *frame.Frame, from side) {
 	}
 	if rt.acked == both || f.Body == frame.Resume && (f.NextSeq > 0 || from == toExecutor) {
 		rt.acked, rt.acknowledges = both, true
-		rt.meeting.reopenWindowLocked(rt) // it may have more under way
+		rt.meeting.reopenWindowLocked(rt) // the window of a stream that acknowledges is wider
 	}
 }
 
@@ -187,7 +187,7 @@ func (m *meeting) holdLocked(rt *route, message *socket.Message) {
 // deliverHeldLocked passes on what was held, since the harness is known now. The mutex
 // stays held until all of it is in the lane, so that no newer frame overtakes it.
 func (m *meeting) deliverHeldLocked(rt *route) {
-	rt.share.Give(rt.heldBytes) // it counts in the lane
+	rt.share.Give(rt.heldBytes) // the lane counts it from now on
 	for _, message := range rt.held {
 		if rt.down != nil {
 			m.rs.offer(rt.down, message)

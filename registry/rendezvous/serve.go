@@ -48,7 +48,7 @@ func (rs *Routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if no != nil {
 		rs.metrics.Refused(no.reason)
 		level := slog.LevelInfo
-		if t.RegistrationID == "" { // anybody can do that, as often as they like
+		if t.RegistrationID == "" { // a stranger, who can ask as often as he likes
 			level = slog.LevelDebug
 		}
 		rs.log.Tell(level, "websocket refused", t.EnvironmentID, t.RegistrationID, t.Principal, "status", no.status, "reason", no.reason)
@@ -115,7 +115,8 @@ func validSubject(id string) bool {
 func (rs *Routes) welcome(w http.ResponseWriter, r *http.Request, who *principal.Principal, t ticket.Ticket, reg store.Seen) *refusal {
 	release, ok := rs.limits.Connect(who)
 	if !ok {
-		// The reference executor would end if registering again met a 429.
+		// At a status of 4xx an executor registers again, and the reference ends for
+		// good if that is answered 429.
 		if t.Role == ticket.Executor {
 			return &refusal{http.StatusServiceUnavailable, rejectRouteUnavailable}
 		}

@@ -24,10 +24,10 @@ const (
 	maxSocketPath = 100
 )
 
-// beside lets other processes use the embedded server, as the commands of an
-// operator do while a registry runs. It is a socket in the data folder that only
-// the user of the registry may connect to: a port would be open to every user of
-// the machine, who could take its connections and fill its log.
+// beside lets other processes use the embedded server, as commands of an operator do
+// while a registry runs. Its socket lies in the data folder, and only the user of the
+// registry may connect to it. A port would be open to every user of the machine, who
+// could take its connections and fill its log.
 type beside struct {
 	path     string
 	listener net.Listener
@@ -40,8 +40,8 @@ type beside struct {
 	open   map[net.Conn]struct{}
 }
 
-// listenBeside listens. The folder must be locked: what lies there was left by a
-// process that is gone.
+// listenBeside listens in a folder that this process has locked, so a socket that lies
+// there was left by a process that is gone.
 func listenBeside(dir string, server nats.InProcessConnProvider) (*beside, error) {
 	b := &beside{path: filepath.Join(dir, besideFile), server: server, places: make(chan struct{}, maxBeside), open: make(map[net.Conn]struct{})}
 	if err := os.Remove(b.path); err != nil && !errors.Is(err, fs.ErrNotExist) {

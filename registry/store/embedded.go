@@ -43,27 +43,27 @@ const (
 
 const lockFile = "lock"
 
-// ErrInUse is that another process has the data folder open.
+// ErrInUse says that another process has the data folder open.
 var ErrInUse = errors.New("another process has the data folder open")
 
-// errReopening is that the embedded server is about to be started anew.
+// errReopening refuses connections while the embedded server is started anew.
 var errReopening = errors.New("the embedded NATS server is being started anew")
 
-// embedded is a NATS server in this process with its files in one folder, which
-// it holds a lock on. It has no port: this process connects in memory, and
-// commands of an operator through a socket in the folder, see [beside].
+// embedded is a NATS server in this process with its files in one folder, on which it
+// holds a lock. It has no port: this process connects in memory, and commands of an
+// operator connect by a socket in the folder, see [beside].
 //
-// A server whose files could not be written, since the disk was full, writes no
-// more when they can be: each stream keeps its first error. It is then started
-// anew, as soon as the folder takes something. Connections to it come back by
-// themselves, as to one that was restarted elsewhere; websockets and streams of
-// one process do not notice.
+// A server that could not write its files, since the disk was full, does not write
+// again when there is room: each stream keeps its first error. tend therefore starts
+// another server on the same files as soon as the folder takes something. Connections
+// come back by themselves, as to a server that was restarted elsewhere; websockets,
+// and streams of one process, do not notice.
 type embedded struct {
 	dir  string
 	lock *os.File
 	log  *slog.Logger
-	// prepare makes what is in memory alone, through a connection to a server that
-	// nobody else has come back to yet.
+	// prepare makes the buckets that are in memory alone, before other connections
+	// come back to a new server.
 	prepare func(context.Context, *nats.Conn) error
 
 	beside *beside
@@ -76,8 +76,8 @@ type embedded struct {
 	failed error          // why nothing can be written; nil as a rule
 }
 
-// startEmbedded makes the folder if need be. It returns ErrInUse, perhaps
-// wrapped, when another process has it.
+// startEmbedded makes the folder if need be. It returns an error that wraps ErrInUse
+// if another process has it.
 func startEmbedded(dir string, log *slog.Logger, prepare func(context.Context, *nats.Conn) error) (*embedded, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the data folder: %w", err)
@@ -99,7 +99,7 @@ func startEmbedded(dir string, log *slog.Logger, prepare func(context.Context, *
 	return e, nil
 }
 
-// lockFolder holds a lock that the system gives up when the process ends.
+// lockFolder takes a lock that the system gives up when the process ends.
 func lockFolder(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -161,7 +161,7 @@ func (e *embedded) InProcessConn() (net.Conn, error) {
 	return e.server.InProcessConn()
 }
 
-// failure is why nothing can be written at the moment, nil when it can.
+// failure says why nothing can be written at the moment; nil as a rule.
 func (e *embedded) failure() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -174,7 +174,7 @@ func (e *embedded) setFailure(err error) {
 	e.failed = err
 }
 
-// complained has tend look after the server, which has logged an error.
+// complained has tend examine the server, which has logged an error.
 func (e *embedded) complained() {
 	select {
 	case e.doubt <- struct{}{}:
@@ -182,7 +182,7 @@ func (e *embedded) complained() {
 	}
 }
 
-// tend starts the server anew whenever it cannot write any more, until ctx ends.
+// tend starts the server anew whenever it has stopped writing, until ctx ends.
 func (e *embedded) tend(ctx context.Context) {
 	for {
 		select {
@@ -204,8 +204,7 @@ func (e *embedded) tend(ctx context.Context) {
 	}
 }
 
-// writeError is why a stream of the server takes nothing any more, if one does
-// not.
+// writeError says why a stream of the server takes nothing any more; nil if all do.
 func writeError(s *server.Server) error {
 	health := s.Healthz(nil)
 	// Other statuses are about the start of the server.
@@ -215,9 +214,9 @@ func writeError(s *server.Server) error {
 	return errors.New(health.Error)
 }
 
-// reopen puts another server on the same files in the place of the one that
-// cannot write, and reports false when ctx ends before. Until there is room the
-// old one stays, since it can still be read.
+// reopen replaces the server that cannot write by another one on the same files. It
+// reports false if ctx ends first. Until there is room the old one stays, since it can
+// still be read.
 func (e *embedded) reopen(ctx context.Context) bool {
 	retry := roomRetry
 	for {
@@ -239,7 +238,7 @@ func (e *embedded) reopen(ctx context.Context) bool {
 	}
 }
 
-// haveRoom writes n bytes to the folder, for a moment.
+// haveRoom tries whether the folder takes n bytes, and gives them back.
 func haveRoom(dir string, n int) error {
 	f, err := os.CreateTemp(dir, "room-")
 	if err != nil {
@@ -278,6 +277,7 @@ func (e *embedded) restart(ctx context.Context) error {
 	return nil
 }
 
+// prepareWith lets prepare work on a server that nobody else is connected to.
 func (e *embedded) prepareWith(ctx context.Context, s *server.Server) error {
 	nc, err := nats.Connect(nats.DefaultURL, nats.InProcessServer(s), nats.NoReconnect())
 	if err != nil {

@@ -24,15 +24,14 @@ import (
 // maxRuntimeID is in bytes.
 const maxRuntimeID = 256
 
-// replayWindow is how much older than the newest assertion of its task one may
-// be. Assertions are made anew for each request with the current second, and
-// requests overtake each other; as they have whole seconds and signatures are
-// deterministic, two honest requests of one second are the same byte for byte, so
-// that a repeated assertion cannot be told from a second request.
+// replayWindow is how much older than the newest assertion of its task an assertion
+// may be. Requests overtake each other. Inside a second a repeated assertion cannot be
+// told from an honest second request: assertions have whole seconds and deterministic
+// signatures, so both are the same byte for byte.
 const replayWindow = 5 * time.Second
 
-// Identity is an agent that proves with a key of its own who it is
-// (remote.md 12.6). It may be an executor.
+// Identity is an agent that proves with a key of its own who it is (remote.md 12.6).
+// It may be an executor.
 type Identity struct {
 	RuntimeID    string            `json:"runtime_id"`
 	PublicKey    ed25519.PublicKey `json:"public_key"`
@@ -41,18 +40,19 @@ type Identity struct {
 	Limits       principal.Limits  `json:"limits,omitzero"`
 }
 
+// identityRecord is an identity in the store.
 type identityRecord struct{ Identity }
 
 func (i *identityRecord) principal() *principal.Principal {
 	return &principal.Principal{ID: principal.AgentPrefix + i.RuntimeID, Role: ticket.Executor, Environments: i.Environments, Limits: i.Limits}
 }
 
-// identityKey names an identity in the store, where names are of few characters.
+// identityKey encodes a runtime id for the store, which allows few characters.
 func identityKey(runtimeID string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(runtimeID))
 }
 
-// runtimeID undoes identityKey; "" for what it has not made.
+// runtimeID undoes identityKey; it returns "" for a key that identityKey has not made.
 func runtimeID(key string) string {
 	text, err := strictbase64.RawURL.Decode(key)
 	if err != nil {
@@ -73,7 +73,7 @@ func checkRuntimeID(id string) error {
 	return nil
 }
 
-// AddIdentity stores an identity, in place of one with the same runtime id.
+// AddIdentity stores an identity. It replaces one with the same runtime id.
 func (st *Store) AddIdentity(ctx context.Context, i Identity) error {
 	if err := checkRuntimeID(i.RuntimeID); err != nil {
 		return err
@@ -112,8 +112,8 @@ func (st *Store) Identities(ctx context.Context) ([]Identity, error) {
 	return identities, nil
 }
 
-// RemoveIdentity forgets an identity, which makes it invalid for all processes.
-// It returns ErrNotFound when there is none with this runtime id.
+// RemoveIdentity makes an identity invalid for all processes. An unknown runtime id is
+// ErrNotFound.
 func (st *Store) RemoveIdentity(ctx context.Context, runtimeID string) error {
 	if checkRuntimeID(runtimeID) != nil {
 		return ErrNotFound
@@ -137,8 +137,8 @@ func (st *Store) RemoveIdentity(ctx context.Context, runtimeID string) error {
 	return nil
 }
 
-// AuthenticateAgent checks signature and clock of an assertion, not yet whether it
-// was used before.
+// AuthenticateAgent checks signature and clock of an assertion, or returns
+// ErrUnauthorized. Whether the assertion was used before, RefuseReplay finds out.
 func (st *Store) AuthenticateAgent(ctx context.Context, a *auth.Assertion, skew time.Duration) (*principal.Principal, error) {
 	if checkRuntimeID(a.RuntimeID) != nil {
 		return nil, ErrUnauthorized
@@ -156,9 +156,9 @@ func (st *Store) AuthenticateAgent(ctx context.Context, a *auth.Assertion, skew 
 	return record.principal(), nil
 }
 
-// RefuseReplay returns ErrUnauthorized for an assertion that was used before, as
-// far as that can be told. It comes after AuthenticateAgent, so that only the
-// agent itself can make the store remember anything.
+// RefuseReplay returns ErrUnauthorized for an assertion that was used before, as far
+// as that can be told. It comes after AuthenticateAgent, so that strangers cannot make
+// the store remember anything.
 func (st *Store) RefuseReplay(ctx context.Context, a *auth.Assertion) error {
 	replayed, err := st.replayed(ctx, a.RuntimeID, a.TaskID, a.Time)
 	if err == nil && replayed {
@@ -167,9 +167,9 @@ func (st *Store) RefuseReplay(ctx context.Context, a *auth.Assertion) error {
 	return err
 }
 
-// replayed tells whether a task has been heard of with a timestamp that is newer
-// than this one by more than replayWindow, and remembers the newest: one write a
-// second for a task at most, shared by all processes.
+// replayed tells whether a task has been heard of with a timestamp newer by more than
+// replayWindow, and remembers the newest. A task costs at most one write a second,
+// shared by all processes.
 func (st *Store) replayed(ctx context.Context, runtimeID, taskID string, at time.Time) (bool, error) {
 	hash := sha256.New()
 	for _, name := range []string{runtimeID, taskID} {

@@ -29,11 +29,11 @@ const (
 // maxLabel is in bytes.
 const maxLabel = 256
 
-// ErrNotFound is that there is no such key or identity.
+// ErrNotFound says that there is no such key or identity.
 var ErrNotFound = errors.New("not found")
 
-// Key is an API key as it is listed: all but the key itself, which nobody has but
-// whom it was given to.
+// Key is an API key as it is listed. The text of the key is nowhere but with whom it
+// was given to.
 type Key struct {
 	ID           string           `json:"id"`
 	Label        string           `json:"label,omitempty"`
@@ -45,7 +45,7 @@ type Key struct {
 	Limits       principal.Limits `json:"limits,omitzero"`
 }
 
-// keyRecord is a key in the store, by its id, which is the start of its hash.
+// keyRecord is a key in the store. Its id there is the start of its hash.
 type keyRecord struct {
 	Key
 	Hash []byte `json:"sha256"`
@@ -59,8 +59,8 @@ func (k *keyRecord) principal(id string) *principal.Principal {
 	return &principal.Principal{ID: principal.KeyPrefix + id, Role: ticket.Role(k.Role), Environments: k.Environments, Limits: k.Limits}
 }
 
-// CreateKey stores a new key with the label, role, environments, expiry and
-// limits of k. The text is the key, and there is no way to get it again.
+// CreateKey stores a new key with the label, role, environments, expiry and limits of
+// k. text is the key, which cannot be had again.
 func (st *Store) CreateKey(ctx context.Context, k Key) (text string, created Key, err error) {
 	if k.Role != string(ticket.Executor) && k.Role != string(ticket.Harness) {
 		return "", Key{}, fmt.Errorf("role %.32q is neither executor nor harness", k.Role)
@@ -106,8 +106,8 @@ func (st *Store) Keys(ctx context.Context) ([]Key, error) {
 	return keys, nil
 }
 
-// RevokeKey makes a key invalid from now on, for all processes. It returns
-// ErrNotFound when there is no key with this id.
+// RevokeKey makes a key invalid from now on, for all processes. An unknown id is
+// ErrNotFound.
 func (st *Store) RevokeKey(ctx context.Context, id string) (Key, error) {
 	if !validKeyID(id) {
 		return Key{}, ErrNotFound
@@ -131,8 +131,8 @@ func (st *Store) RevokeKey(ctx context.Context, id string) (Key, error) {
 	return Key{}, unavailable("revoking the key", errors.New("too many others do the same"))
 }
 
-// AuthenticateKey finds whose key the text is. Every request asks the store, so
-// that a revocation counts at once everywhere.
+// AuthenticateKey finds whose key the text is, or returns ErrUnauthorized. It asks the
+// store each time, so that a revocation counts at once everywhere.
 func (st *Store) AuthenticateKey(ctx context.Context, text string) (*principal.Principal, error) {
 	if len(text) != len(keyPrefix)+base64.RawURLEncoding.EncodedLen(keySize) || !strings.HasPrefix(text, keyPrefix) {
 		return nil, ErrUnauthorized

@@ -9,7 +9,7 @@ import (
 // retry is how long a store that does not answer is left alone.
 const retry = 250 * time.Millisecond
 
-// Pause waits before the store is asked again, and tells whether ctx lives.
+// Pause waits before the store is asked again, and reports false if ctx has ended.
 func Pause(ctx context.Context) bool {
 	timer := time.NewTimer(retry)
 	defer timer.Stop()
@@ -21,7 +21,7 @@ func Pause(ctx context.Context) bool {
 	}
 }
 
-// Persist repeats what a store does not answer in time, as one that is busy or
+// Persist repeats ask while the store does not answer in time, as one that is busy or
 // elects a leader, until ctx ends.
 func Persist(ctx context.Context, ask func() error) error {
 	for {

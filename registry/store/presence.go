@@ -22,14 +22,15 @@ const heartbeatInterval = 5 * time.Second
 // sweepInterval is how often a server looks for what dead ones have left.
 const sweepInterval = time.Hour
 
-// errSuperseded is that an environment has another registration by now.
+// errSuperseded says that an environment has another registration by now.
 var errSuperseded = errors.New("the environment has another registration")
 
-// ErrNewEnvironments is that a principal has registered too many new environments.
+// ErrNewEnvironments says that a principal has registered too many environments that
+// had no registration.
 var ErrNewEnvironments = errors.New("too many new environments")
 
-// Registration is what an executor has told about itself. The id stays while the
-// key stays.
+// Registration is what an executor has told of itself. The id stays while the key
+// stays.
 type Registration struct {
 	ID        string          `json:"id"`
 	Key       *wire.PublicKey `json:"key"`
@@ -46,17 +47,17 @@ type Presence struct {
 	Since          time.Time `json:"since"`
 }
 
-// Registration returns what is registered for an environment, whether its
-// executor is online or not.
+// Registration returns what is registered for an environment, whether its executor is
+// online or not.
 func (st *Store) Registration(ctx context.Context, environmentID string) (reg Registration, found bool, err error) {
 	reg, _, found, err = get[Registration](ctx, st.registrations, environmentID)
 	return reg, found, err
 }
 
-// Register makes the key that of the environment. The same key gets the same
-// registration again; another one replaces it unless its executor is online or,
-// before the store knows that, here: then conflict is true. One that has none yet
-// must be allowed, or the error is ErrNewEnvironments.
+// Register makes the key the one of the environment. The same key keeps its
+// registration. Another key replaces it, unless its executor is online, or is known
+// here already and to the store not yet: then conflict is true. An environment that
+// has no registration must be allowed, or the error is ErrNewEnvironments.
 func (st *Store) Register(ctx context.Context, environmentID string, key *wire.PublicKey, principal string, allowed func() bool, here func(registrationID string) bool) (reg Registration, conflict bool, err error) {
 	for range casRetries {
 		old, revision, found, err := get[Registration](ctx, st.registrations, environmentID)
@@ -70,8 +71,8 @@ func (st *Store) Register(ctx context.Context, environmentID string, key *wire.P
 		if found && old.Key.Equal(key) {
 			next.ID, next.Created = old.ID, old.Created
 		} else {
-			// Both after the registration was read: a websocket that opens after this
-			// touches the registration, and the revision below is no longer the last.
+			// Both are asked after the registration was read. A websocket that opens
+			// later touches the registration: then put finds a newer revision.
 			if found && here(old.ID) {
 				return Registration{}, true, nil
 			}
@@ -89,15 +90,15 @@ func (st *Store) Register(ctx context.Context, environmentID string, key *wire.P
 	return Registration{}, false, unavailable("registering", errors.New("too many others do the same"))
 }
 
-// Seen is a registration as it was read, so that it need not be read again before
-// its executor goes online.
+// Seen is a registration with the revisions that SetOnline compares, read before the
+// websocket was opened, so that SetOnline need not read.
 type Seen struct {
 	Registration
 	revision         uint64 // 0: it has to be read again
 	presenceRevision uint64 // of the executor, 0 for none
 }
 
-// See reads what SetOnline needs, at once.
+// See reads a registration and its presence at once.
 func (st *Store) See(ctx context.Context, environmentID string) (reg Seen, found bool, err error) {
 	var wg sync.WaitGroup
 	var p Presence
@@ -107,16 +108,17 @@ func (st *Store) See(ctx context.Context, environmentID string) (reg Seen, found
 	reg.Registration, reg.revision, found, err = get[Registration](ctx, st.registrations, environmentID)
 	wg.Wait()
 	if online && p.RegistrationID != reg.ID {
-		// Left by who had the environment before, or made since the registration was
-		// read by who has it now, see SetOnline.
+		// The presence is of another registration: an older one, or one that is newer
+		// than what was read. SetOnline has to read both again.
 		reg.revision = 0
 	}
 	return reg, found, errors.Join(err, onlineErr)
 }
 
-// seeInOrder reads the presence first, so that a takeover in between is noticed: who
-// has taken an environment over was registered before it was online. So either its
-// presence is newer than the revision that was read, or its registration is seen.
+// seeInOrder reads the presence before the registration, so that a takeover in between
+// is noticed: whoever takes an environment over registers first and goes online then.
+// So either the presence is newer than the revision read, or the new registration is
+// seen.
 func (st *Store) seeInOrder(ctx context.Context, environmentID string) (reg Seen, found bool, err error) {
 	_, online, _, err := get[Presence](ctx, st.presence, environmentID)
 	if err != nil {
@@ -128,11 +130,11 @@ func (st *Store) seeInOrder(ctx context.Context, environmentID string) (reg Seen
 }
 
 // SetOnline says that an executor's websocket is open. The newest one counts;
-// the revision is what SetOffline needs. It returns errSuperseded when the
-// environment belongs to another registration, and the websocket must not stay.
+// SetOffline needs the revision. The error is errSuperseded if the environment belongs
+// to another registration: then the websocket must not stay.
 //
-// What was seen just before saves reading it: storms of executors wait for little
-// else. The zero value is for who has seen nothing.
+// reg was read just before and saves reading now, which storms of executors would wait
+// for. The zero value makes SetOnline read.
 func (st *Store) SetOnline(ctx context.Context, p Presence, reg Seen) (revision uint64, err error) {
 	for range casRetries {
 		if reg.revision == 0 {
@@ -152,14 +154,14 @@ func (st *Store) SetOnline(ctx context.Context, p Presence, reg Seen) (revision 
 			reg = Seen{}
 			continue
 		}
-		// After the presence, see Register.
+		// After the presence: Register looks in the other order.
 		err = st.touch(ctx, p.EnvironmentID, reg)
 		switch {
 		case err == nil:
 			return revision, nil
 		case !errors.Is(err, errSuperseded) && st.failing() != nil:
-			// Nobody else can have registered either, and when the store can be written
-			// again all presences are made anew.
+			// The disk is full, so nobody else can have registered either. When the store
+			// can be written again all presences are made anew.
 			return revision, nil
 		}
 		return 0, errors.Join(err, st.SetOffline(context.WithoutCancel(ctx), p.EnvironmentID, revision))
@@ -167,8 +169,8 @@ func (st *Store) SetOnline(ctx context.Context, p Presence, reg Seen) (revision 
 	return 0, unavailable("going online", errors.New("too many others do the same"))
 }
 
-// touch writes a registration as it was seen, for its time to live and so that
-// nobody replaces it who has not seen this.
+// touch rewrites the registration unchanged: that restarts its TTL and makes a
+// concurrent Register lose its compare-and-swap.
 func (st *Store) touch(ctx context.Context, environmentID string, reg Seen) error {
 	id := reg.ID
 	for range casRetries {
@@ -188,8 +190,8 @@ func (st *Store) touch(ctx context.Context, environmentID string, reg Seen) erro
 	return unavailable("going online", errors.New("too many others do the same"))
 }
 
-// SetOffline takes back what SetOnline has said, unless a newer websocket has
-// said it again.
+// SetOffline takes back what SetOnline has said, unless a newer websocket has said it
+// again.
 func (st *Store) SetOffline(ctx context.Context, environmentID string, revision uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -200,8 +202,8 @@ func (st *Store) SetOffline(ctx context.Context, environmentID string, revision 
 	return unavailable("going offline", err)
 }
 
-// Online returns the executor of an environment, if its websocket is open on a
-// server that lives.
+// Online returns the executor of an environment, if its websocket is open on a server
+// that lives.
 func (st *Store) Online(ctx context.Context, environmentID string) (Presence, bool, error) {
 	p, _, found, err := get[Presence](ctx, st.presence, environmentID)
 	if err != nil || !found {
@@ -231,7 +233,7 @@ func (st *Store) presences(ctx context.Context) ([]Presence, error) {
 	return online, nil
 }
 
-// Environment is one that is online.
+// Environment is an environment whose executor is online.
 type Environment struct {
 	ID             string    `json:"id"`
 	RegistrationID string    `json:"registration_id"`
@@ -240,7 +242,7 @@ type Environment struct {
 	Since          time.Time `json:"since"`
 }
 
-// Environments returns those that are online, by id.
+// Environments returns the environments that are online, by id.
 func (st *Store) Environments(ctx context.Context) ([]Environment, error) {
 	online, err := st.presences(ctx)
 	if err != nil {
@@ -255,7 +257,7 @@ func (st *Store) Environments(ctx context.Context) ([]Environment, error) {
 	return environments, nil
 }
 
-// Announce says that a node lives, for nodeTTL.
+// Announce says that a node lives; without another one that is over after 15 s.
 func (st *Store) Announce(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -300,8 +302,8 @@ func (st *Store) Heartbeat(ctx context.Context, node string) {
 	}
 }
 
-// sweep forgets executors of dead servers, and keeps the registrations of those
-// of this one from expiring.
+// sweep forgets executors of dead servers, and keeps the registrations of executors at
+// this one from expiring.
 func (st *Store) sweep(ctx context.Context, node string) error {
 	nodes, err := all[time.Time](ctx, st.nodes)
 	if err != nil {

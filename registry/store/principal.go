@@ -9,11 +9,11 @@ import (
 	"github.com/execagent/execagent/registry/principal"
 )
 
-// ErrUnauthorized says nothing about what is wrong with a credential.
+// ErrUnauthorized refuses a credential without a word about what is wrong with it.
 var ErrUnauthorized = errors.New("the credential is missing or not valid")
 
-// Principal finds one by its id, as tickets and presences name it. found is
-// false when it is unknown, revoked or expired.
+// Principal finds a principal by the id that tickets and presences name. found is
+// false if the principal is unknown, revoked or expired.
 func (st *Store) Principal(ctx context.Context, id string) (p *principal.Principal, found bool, err error) {
 	if key, ok := strings.CutPrefix(id, principal.KeyPrefix); ok {
 		if !validKeyID(key) {

@@ -9,13 +9,12 @@ import (
 	"github.com/execagent/execagent/registry/principal"
 )
 
-// Revocations hear of changed keys and identities, by whichever process.
+// Revocations hear of keys and identities that any process has changed.
 type Revocations struct {
 	keys, identities jetstream.KeyWatcher
 }
 
-// WatchRevocations listens from now on, until ctx ends; Run or Stop must
-// be called.
+// WatchRevocations listens from now on, until ctx ends. Run or Stop must be called.
 func (st *Store) WatchRevocations(ctx context.Context) (*Revocations, error) {
 	keys, err := st.keys.WatchAll(ctx, jetstream.UpdatesOnly())
 	if err != nil {

@@ -52,11 +52,12 @@ const (
 	casRetries = 8
 )
 
-// ErrUnavailable is that NATS does not answer.
+// ErrUnavailable says that NATS does not answer. Errors that wrap it say nothing about
+// the value.
 var ErrUnavailable = errors.New("the store cannot be reached")
 
-// Config says where the state of a registry is: with Dir in an embedded NATS
-// server whose files are there, with URL in an existing cluster.
+// Config says where the state of a registry is: with Dir in files of an embedded NATS
+// server, with URL in a NATS cluster. One of the two has to be set.
 type Config struct {
 	Dir string
 
@@ -76,9 +77,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Store is the state of a registry: keys, identities, registrations and who is
-// online. All of it is in NATS; any number of stores may be open on the
-// same cluster. Its methods may run at once.
+// Store is the state of a registry: keys, identities, registrations and who is online.
+// Any number of stores may be open on the same cluster.
 type Store struct {
 	nc       *nats.Conn
 	folder   string    // "" for a cluster
@@ -90,7 +90,8 @@ type Store struct {
 	readiness readiness
 }
 
-// Open connects, and makes what is not there yet.
+// Open connects to NATS, and makes the buckets that are not there yet. ctx bounds
+// that, as does a minute.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, OpenTimeout)
 	defer cancel()
@@ -120,9 +121,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return st, nil
 }
 
-// openFolder starts the embedded server or, for a shared store, connects to the
-// one of the process that has the folder. There is no event for a lock to wait
-// for, and none that says that a socket is about to be there.
+// openFolder starts the embedded server. If another process has the folder, it waits
+// for a moment; with Shared it connects by way of that process. Both are tried again
+// and again, since nothing tells that a lock is free or that a socket is there.
 func (st *Store) openFolder(ctx context.Context, cfg Config) error {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
@@ -166,16 +167,16 @@ type buckets struct {
 	health        jetstream.KeyValue // node -> when it last found out that it can write
 }
 
-// openBuckets makes those that are not there. inFolder is for those of an
-// embedded server.
+// openBuckets makes the buckets that are not there. inFolder is true for an embedded
+// server.
 func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, inFolder bool) (b buckets, err error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return b, fmt.Errorf("opening JetStream: %w", err)
 	}
-	// What does not outlive the embedded server needs no file. What executors can
-	// fill without end must leave room for keys and their revocation; in a cluster
-	// that is up to the limits of its accounts.
+	// Presences and nodes mean nothing after the embedded server has ended, so they
+	// need no file. Buckets that executors can fill without end must leave room
+	// for keys and their revocation; in a cluster the limits of its accounts do.
 	passing := jetstream.FileStorage
 	var filled int64
 	if inFolder {
@@ -211,8 +212,8 @@ func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, inFolder bool
 	return b, errors.Join(errs...)
 }
 
-// openBucket tries until ctx ends while the cluster has no leader yet, or too
-// few servers: it may be starting just as this process is.
+// openBucket tries until ctx ends while the cluster has no leader, or too few servers:
+// it may be starting just as this process is.
 func openBucket(ctx context.Context, js jetstream.JetStream, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, bucketTimeout)
@@ -233,8 +234,8 @@ func openBucket(ctx context.Context, js jetstream.JetStream, cfg jetstream.KeyVa
 	}
 }
 
-// findOrMakeBucket leaves an existing bucket as it is, but for a number of
-// replicas that was asked for.
+// findOrMakeBucket leaves an existing bucket as it is, except for the number of
+// replicas if one was asked for.
 func findOrMakeBucket(ctx context.Context, js jetstream.JetStream, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
 	kv, err := js.KeyValue(ctx, cfg.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -267,20 +268,20 @@ func (st *Store) Close() error {
 	return nil
 }
 
-// Alone tells whether this process is the only one that has websockets on the
-// store. Commands of an operator beside it have none.
+// Alone tells whether no other process has websockets on the store, as with an
+// embedded server. Commands of an operator beside it have none.
 func (st *Store) Alone() bool { return st.embedded != nil }
 
-// readiness is what was last found out by [Store.Ready].
+// readiness is what Ready has found out last.
 type readiness struct {
 	mu  sync.Mutex // held while it is found out
 	at  time.Time
 	err error
 }
 
-// Ready writes something, and returns what comes in the way: reading alone shows
-// neither that a disk is full nor that a cluster has no leader. All who ask within
-// readyFresh share one write, so that it does not matter how many they are.
+// Ready writes something, and returns why that fails: reading alone shows neither that
+// a disk is full nor that a cluster has no leader. Requests within readyFresh share
+// one write, however many they are.
 func (st *Store) Ready(ctx context.Context, node string) error {
 	r := &st.readiness
 	r.mu.Lock()
@@ -288,7 +289,7 @@ func (st *Store) Ready(ctx context.Context, node string) error {
 	if !r.at.IsZero() && time.Since(r.at) < readyFresh {
 		return r.err
 	}
-	// Whoever asks first may go, and the others still want to know.
+	// The first request may be cancelled; the others still want the answer.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	r.err = st.tryWriting(ctx, node)
@@ -314,8 +315,8 @@ func (st *Store) tryWriting(ctx context.Context, node string) error {
 	return nil
 }
 
-// failing is why what is to stay cannot be written, as far as that is known: an
-// attempt would only take its time.
+// failing says why files cannot be written, as far as that is known. An attempt would
+// only take its time.
 func (st *Store) failing() error {
 	if st.embedded == nil {
 		return nil
@@ -323,8 +324,8 @@ func (st *Store) failing() error {
 	return unavailable("writing", st.embedded.failure())
 }
 
-// writeFailed has the embedded server examined after a write that failed, and returns
-// the error, with its cause where that can be found out.
+// writeFailed has the embedded server examined after a write has failed, and returns
+// the error, with its cause if that can be found out.
 func (st *Store) writeFailed(err error) error {
 	switch {
 	case st.folder == "":
@@ -339,8 +340,8 @@ func (st *Store) writeFailed(err error) error {
 
 const sharedKeyName = "hmac"
 
-// SharedKey is the secret that all processes of this registry sign with. The
-// first one makes it.
+// SharedKey returns the secret that all processes of this registry sign with. The
+// first process makes it.
 func (st *Store) SharedKey(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -380,12 +381,12 @@ func get[T any](ctx context.Context, kv jetstream.KeyValue, key string) (value T
 	return value, entry.Revision(), true, nil
 }
 
-// put writes a value if the key still has the revision, 0 for none at all; ok
-// is false when it has not.
+// put writes a value if the key still has the revision, 0 for a key without a value.
+// ok is false if the revision is another one.
 //
-// Every write to a bucket with files checks failing first and gives its error to
-// writeFailed, which has the embedded server examined. That of the shared key, at the
-// start, does not check: an older process may have written it.
+// Every write to a bucket with files asks failing first, and gives its error to
+// writeFailed. The shared key alone does not ask: it is written at the start, perhaps
+// beside an older process.
 func (st *Store) put(ctx context.Context, kv jetstream.KeyValue, key string, value any, revision uint64) (next uint64, ok bool, err error) {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -440,7 +441,7 @@ func all[T any](ctx context.Context, kv jetstream.KeyValue) (values map[string]T
 	}
 }
 
-// unavailable wraps an error of NATS that says nothing about the value.
+// unavailable wraps an error of NATS that says nothing about the value; nil stays nil.
 func unavailable(step string, err error) error {
 	if err == nil {
 		return nil
