@@ -26,22 +26,22 @@ import (
 )
 
 // maxBody is the largest request body in bytes; an honest one has 6 KiB. A principal
-// may be sending as many at once as it may have connections.
+// may send one on each of its connections at once.
 const maxBody = 16 << 10
 
 // apiTimeout bounds what a request may take; executors give up after 10 s.
 const apiTimeout = 8 * time.Second
 
-// How long what the registry signs is good for. An executor takes its URL for
-// every websocket until the rendezvous refuses it (remote.md 3.5), and registers
-// again then; a harness gets a new one for each.
+// How long what the registry signs is good for. An executor opens every websocket
+// with the same URL and registers again when the rendezvous refuses it (remote.md
+// 3.5); a harness gets a new URL for each websocket.
 const (
 	executorTicketLife = 24 * time.Hour
 	harnessTicketLife  = time.Minute
 	authorizationLife  = time.Minute
 )
 
-// Codes of error answers, beside those of protocol.
+// Codes of error answers, beside those of package wire.
 const (
 	codeBadRequest   = "bad_request"
 	codeUnauthorized = "unauthorized"
@@ -54,8 +54,8 @@ const (
 	codeInternal     = "internal_error"
 )
 
-// apiError is an answer that is not 200. Its message is for whoever runs the
-// client, and holds nothing that they have not sent.
+// apiError is an answer that is not 200. Its message is for whoever runs the client,
+// and repeats at most what the client has sent.
 type apiError struct {
 	status     int
 	code       string
@@ -63,7 +63,7 @@ type apiError struct {
 	retryAfter time.Duration
 }
 
-// operation is one path below an environment.
+// operation is what one path below an environment does.
 type operation struct {
 	name  string
 	role  ticket.Role // who may
@@ -71,14 +71,14 @@ type operation struct {
 	serve func(*Server, context.Context, *call) (any, *apiError)
 }
 
-// call is a request that is allowed.
+// call is a request whose principal may make it.
 type call struct {
 	request       *http.Request
 	principal     *principal.Principal
 	environmentID string
 }
 
-// operationOf finds what the rest of a path after the environment id asks for.
+// operationOf finds the operation by what follows the environment id in a path.
 func operationOf(suffix string) (operation, bool) {
 	switch suffix {
 	case wire.PathRegister:
@@ -91,7 +91,7 @@ func operationOf(suffix string) (operation, bool) {
 	return operation{}, false
 }
 
-// serveAPI answers what is below wire.PathPrefix.
+// serveAPI answers paths below wire.PathPrefix.
 func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	rest := strings.TrimPrefix(r.URL.Path, wire.PathPrefix)
 	environmentID, suffix := rest, ""
@@ -118,7 +118,9 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, op.name, http.StatusOK, result)
 }
 
-// perform checks who asks before it looks at what they ask.
+// perform finds out who asks, and whether they may, before it reads what they ask. An
+// assertion is held against earlier ones only within the principal's limit, since that
+// makes the store remember it.
 func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, environmentID string) (any, *apiError) {
 	if r.Method != http.MethodPost {
 		return nil, &apiError{status: http.StatusMethodNotAllowed, code: codeMethod, message: "the method is not POST"}
@@ -128,7 +130,7 @@ func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Req
 		if wait, ok := op.limit(s.limits, p); !ok {
 			return nil, &apiError{status: http.StatusTooManyRequests, code: codeRateLimited, message: "too many requests", retryAfter: wait}
 		}
-		if assertion != nil { // within the limit, since it makes the store remember something
+		if assertion != nil {
 			err = s.store.RefuseReplay(ctx, assertion)
 		}
 	}
@@ -147,12 +149,13 @@ func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if seat := seatOf(r); seat.know(p) {
 		w.Header().Del("Connection")
 	} else {
-		seat.dismiss(w) // it has a place among strangers, and must not keep it by a slow body
+		seat.dismiss(w) // the connection stays among strangers, and must not last by a slow body
 	}
 	return op.serve(s, ctx, &call{request: r, principal: p, environmentID: environmentID})
 }
 
-// register is remote.md 3.1.
+// register stores an executor's key and answers with the signed URL of its websocket
+// (remote.md 3.1).
 func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 	var request wire.RegisterRequest
 	if failure := c.decode(&request); failure != nil {
@@ -202,10 +205,10 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 	}, nil
 }
 
-// validate is remote.md 3.2. The caller need not be who has registered, as an
-// executor's credential may change while it runs (remote.md 12.5); another
-// executor of the environment learns nothing, as it would have to know the
-// authorization.
+// validate tells an executor whether the registry has just let a harness connect to it
+// (remote.md 3.2). The caller need not be the one that has registered: an executor's
+// credential may change while it runs (remote.md 12.5). Another executor of the
+// environment learns nothing, since it does not know the authorization.
 func (s *Server) validate(ctx context.Context, c *call) (any, *apiError) {
 	var request wire.ValidateRequest
 	if failure := c.decode(&request); failure != nil {
@@ -223,7 +226,8 @@ func (s *Server) validate(ctx context.Context, c *call) (any, *apiError) {
 	if !ok {
 		return refused, nil
 	}
-	// What was true when the harness connected may not be any more.
+	// The harness may have lost the right since it connected, or the executor its
+	// environment.
 	var current, allowed bool
 	var currentErr, allowedErr error
 	var wg sync.WaitGroup
@@ -241,7 +245,8 @@ func (s *Server) validate(ctx context.Context, c *call) (any, *apiError) {
 	return wire.ValidateResponse{Valid: current && allowed && p.May(ticket.Harness, c.environmentID)}, nil
 }
 
-// connect is remote.md 9.
+// connect answers a harness with the executor's key, the signed URL of a websocket,
+// and an authorization that the executor has validated (remote.md 9).
 func (s *Server) connect(ctx context.Context, c *call) (any, *apiError) {
 	var request wire.ConnectRequest
 	if failure := c.decode(&request); failure != nil {
@@ -280,7 +285,7 @@ func (s *Server) connect(ctx context.Context, c *call) (any, *apiError) {
 	}, nil
 }
 
-// decode reads the body.
+// decode reads the body into v.
 func (c *call) decode(v strict.Unmarshaler) *apiError {
 	text, err := io.ReadAll(c.request.Body)
 	if err == nil {
@@ -295,8 +300,8 @@ func (c *call) decode(v strict.Unmarshaler) *apiError {
 	return &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "the body is not what this operation takes: " + err.Error()}
 }
 
-// checkKey refuses what could not be used in a handshake; wire.PublicKey has
-// checked suite and lengths.
+// checkKey refuses a key that no handshake could use. wire.PublicKey has checked suite
+// and lengths.
 func checkKey(member string, key *wire.PublicKey) *apiError {
 	if _, err := mlkem.NewEncapsulationKey768(key.MLKEM768); err != nil {
 		return &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: member + " has no valid ML-KEM-768 key"}
@@ -312,10 +317,9 @@ func (s *Server) baseFor(c *call) (base *url.URL, failure *apiError) {
 	return u, nil
 }
 
-// broken is the answer when the store fails. An executor that registers must come
-// again by itself, and 502 with this code is, beside a conflict, the only answer
-// that the reference does not end at (remote.md 3.4); nothing has been replaced
-// by then that it would have to know of.
+// broken answers a request for which the store has failed. register answers 502 with
+// this code: besides a conflict, the only error after which the reference retries by
+// itself (remote.md 3.4). Nothing was stored, so a retry is safe.
 func (s *Server) broken(operation, environmentID string, err error) *apiError {
 	s.log.Trouble("the store fails", "operation", operation, "environment", loggable(environmentID), "error", err)
 	switch {
@@ -327,7 +331,8 @@ func (s *Server) broken(operation, environmentID string, err error) *apiError {
 	return &apiError{status: http.StatusServiceUnavailable, code: codeUnavailable, message: store.ErrUnavailable.Error(), retryAfter: time.Second}
 }
 
-// loggable bounds what a stranger writes into the log.
+// loggable returns an environment id for the log, unless a stranger may have made it
+// up.
 func loggable(environmentID string) string {
 	if wire.ValidEnvironmentID(environmentID) {
 		return environmentID

@@ -10,9 +10,9 @@ import (
 	"github.com/execagent/execagent/registry/store"
 )
 
-// authenticate finds out who makes a request. An assertion that comes with the
-// principal may still be one that was used before, see [store.Store.refuseReplay]. It
-// returns store.ErrUnauthorized, or wraps store.ErrUnavailable.
+// authenticate finds out who makes a request. It returns store.ErrUnauthorized, or an
+// error that wraps store.ErrUnavailable. A principal that comes with an assertion may
+// still repeat somebody's request, which [store.Store.RefuseReplay] finds out.
 func (s *Server) authenticate(ctx context.Context, r *http.Request) (*principal.Principal, *auth.Assertion, error) {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {

@@ -14,7 +14,7 @@ import (
 	"github.com/execagent/execagent/registry/principal"
 )
 
-// Bounds of one HTTP exchange. They end with the upgrade to a websocket.
+// Bounds of one HTTP exchange. An upgrade to a websocket ends them.
 const (
 	headerTimeout  = 10 * time.Second
 	readTimeout    = 20 * time.Second
@@ -24,25 +24,25 @@ const (
 )
 
 const (
-	// maxStrangers is how many connections there are of those who have not shown
-	// a credential yet, or a signed URL, at 20 KiB each. One more takes the place of
-	// the oldest, once that has had its turn.
+	// maxStrangers is how many connections may be open that have shown neither a
+	// credential nor a signed URL yet, at 20 KiB each. One more takes the place of
+	// the oldest, once that one has had its turn.
 	maxStrangers = 4096
-	// strangerTurn is longer than honest requests take to come in when thousands
-	// come at once, as the executors of a registry that was restarted do. With 1,024
-	// places and a quarter of a second, 3,000 of them took three times as long over
-	// TLS: those whose handshake had to wait were closed, and came again.
+	// strangerTurn is longer than an honest request takes among thousands, as the
+	// executors of a restarted registry are. With 1,024 places and a quarter of a
+	// second, 3,000 executors took three times as long over TLS: connections whose
+	// handshake had to wait were closed, and came again.
 	strangerTurn = time.Second
-	// lastWords is how long the rest of a request may take whose answer ends the
-	// connection.
+	// lastWords is how long the rest of a request is read after an answer that ends
+	// the connection.
 	lastWords = 500 * time.Millisecond
 )
 
-// Front is the HTTP server of a [Server]. It knows strangers from principals:
-// those are few, and each answer to them ends their connection. The connection of
-// a request that was allowed stays open for the next one, and counts among the
-// connections that its principal may have ([principal.Limits]), whoever comes through it
-// next: that of a proxy in front is used by many.
+// Front is the HTTP server of a [Server]. It tells strangers from principals:
+// strangers have few places, and each answer to them ends their connection. After a
+// request that was allowed the connection stays open for the next one. It counts among
+// those of the principal that came last ([principal.Limits]), since many come through
+// the connections of a proxy in front.
 type Front struct {
 	server   *Server
 	listener net.Listener
@@ -55,8 +55,9 @@ type Front struct {
 	seats map[net.Conn]*seat // by the connection as the HTTP server has it
 }
 
-// NewFront serves what the listener accepts, which must not be TLS yet: it is
-// where config is given. The listener belongs to the Front from now on.
+// NewFront serves what the listener accepts. The listener must not be TLS yet, since
+// handshakes count as strangers': TLS is made by config, nil for none. The listener
+// belongs to the Front from now on.
 func NewFront(server *Server, listener net.Listener, config *tls.Config) *Front {
 	f := &Front{server: server, lobby: lobby.New(maxStrangers, strangerTurn), done: make(chan struct{}), seats: make(map[net.Conn]*seat)}
 	f.listener = door{Listener: listener, f: f}
@@ -80,7 +81,7 @@ func NewFront(server *Server, listener net.Listener, config *tls.Config) *Front 
 	return f
 }
 
-// Serve answers requests until Shutdown or Close, and returns nil then.
+// Serve answers requests until Shutdown or Close, and then returns nil.
 func (f *Front) Serve() error {
 	err := f.web.Serve(f.listener)
 	select {
@@ -91,20 +92,20 @@ func (f *Front) Serve() error {
 	}
 }
 
-// Shutdown ends the front: no connection is accepted any more, and requests that
-// are being answered have as long as ctx. Websockets are up to the [Server].
+// Shutdown accepts no more connections, and waits for requests that are being answered
+// as long as ctx lives. Websockets are the affair of the [Server].
 func (f *Front) Shutdown(ctx context.Context) error {
 	f.close()
 	return closed(f.web.Shutdown(ctx))
 }
 
-// Close is Shutdown without mercy.
+// Close is Shutdown without waiting.
 func (f *Front) Close() error {
 	f.close()
 	return closed(f.web.Close())
 }
 
-// closed is the error of closing what may be closed already.
+// closed returns err, unless it says that something was closed already.
 func closed(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return nil
@@ -118,13 +119,14 @@ func (f *Front) close() {
 	_ = f.listener.Close() // the HTTP server may have done it, or never have heard of it
 }
 
-// door is what the HTTP server accepts from: connections that have a seat in the
-// lobby. It is below TLS, whose handshake is a matter of strangers.
+// door is the listener of the HTTP server: its connections have a seat in the lobby.
+// It lies below TLS, since whoever does a handshake is a stranger still.
 type door struct {
 	net.Listener
 	f *Front
 }
 
+// Accept returns the next connection that has a seat.
 func (d door) Accept() (net.Conn, error) {
 	conn, err := d.Listener.Accept()
 	if err != nil {
@@ -137,7 +139,7 @@ func (d door) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-// seat is a connection of a Front: in the lobby, or that of a principal.
+// seat is a connection of a Front: a stranger's, in the lobby, or a principal's.
 type seat struct {
 	f   *Front
 	raw net.Conn // as the lobby has it
@@ -150,7 +152,7 @@ type seat struct {
 
 type seatKey struct{}
 
-// admit makes the seat of a connection, and lets requests find it.
+// admit makes the seat of a connection, where its requests find it.
 func (f *Front) admit(ctx context.Context, conn net.Conn) context.Context {
 	s := &seat{f: f, raw: conn}
 	if secured, ok := conn.(*tls.Conn); ok {
@@ -162,8 +164,8 @@ func (f *Front) admit(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, seatKey{}, s)
 }
 
-// changed gives up the seat of a connection that has ended or is a websocket now,
-// which is counted as such.
+// changed gives up the seat of a connection that has ended, or has become a websocket
+// and counts as such.
 func (f *Front) changed(conn net.Conn, state http.ConnState) {
 	if state != http.StateClosed && state != http.StateHijacked {
 		return
@@ -175,24 +177,24 @@ func (f *Front) changed(conn net.Conn, state http.ConnState) {
 	s.leave()
 }
 
-// seatOf returns nil for a request that has not come through a Front; its methods
-// are made for that.
+// seatOf finds the seat of a request. Without a Front it is nil, which all methods of
+// seat allow.
 func seatOf(r *http.Request) *seat {
 	s, _ := r.Context().Value(seatKey{}).(*seat)
 	return s
 }
 
-// attend is for a request that has come in: what follows is up to the server, and
-// no reason to close the connection for another one.
+// attend notes that a request has come in. From now on the server is what takes time,
+// so the connection has not to go for another one.
 func (s *seat) attend() {
 	if s != nil {
 		s.f.lobby.Attend(s.raw)
 	}
 }
 
-// dismiss is for a request that was answered and ends its connection. The HTTP
-// server would wait for the rest of a body that nobody has read, for all of
-// readTimeout; at once, what is on its way would make the peer lose the answer.
+// dismiss bounds how long the rest of a request is read after an answer that ends the
+// connection. The HTTP server alone would read for all of readTimeout. Closing at once
+// would make the peer lose the answer, while it is still sending.
 func (s *seat) dismiss(w http.ResponseWriter) {
 	if s == nil {
 		return
@@ -204,8 +206,8 @@ func (s *seat) dismiss(w http.ResponseWriter) {
 	}
 }
 
-// know tells whether the connection may stay open after a request of the
-// principal. Then it has left the lobby.
+// know gives the connection to the principal of its request, out of the lobby, and
+// tells whether it may stay open.
 func (s *seat) know(p *principal.Principal) bool {
 	if s == nil {
 		return true
@@ -228,7 +230,7 @@ func (s *seat) know(p *principal.Principal) bool {
 	return true
 }
 
-// leave gives back what the connection has.
+// leave gives back the place of the connection.
 func (s *seat) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

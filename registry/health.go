@@ -7,8 +7,7 @@ import (
 	"github.com/execagent/execagent/registry/store"
 )
 
-// Paths for those who run a registry. None of them needs a credential, nor tells
-// who uses it.
+// Paths for operators. They need no credential, and tell nothing of principals.
 const (
 	pathHealth  = "/healthz" // the process answers
 	pathReady   = "/readyz"  // it should get requests: the store can be written, no drain

@@ -12,8 +12,8 @@ import (
 	"github.com/execagent/execagent/registry/rendezvous"
 )
 
-// metrics count what a server does since it started. No value has an id or a
-// secret in it.
+// metrics count what the API and the rendezvous do since the start. No value has an id
+// or a secret in it.
 type metrics struct {
 	rendezvous.Metrics
 
@@ -21,7 +21,7 @@ type metrics struct {
 	answers map[answer]uint64 // by fixed operations and statuses: bounded
 }
 
-// answer is what a request came to.
+// answer is the kind of an answer that was given.
 type answer struct {
 	operation string // register, validate, connect or other
 	status    int

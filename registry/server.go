@@ -27,8 +27,8 @@ const DefaultGrace = 30 * time.Second
 // DefaultClockSkew is how far the clock of an agent identity may be off.
 const DefaultClockSkew = time.Minute
 
-// maxClockSkew is bounded by how long the newest assertion of a task is
-// remembered, see store.ReplayTTL.
+// maxClockSkew is half of the time for which the newest assertion of a task is
+// remembered, so that none is accepted again after that.
 const maxClockSkew = store.ReplayTTL / 2
 
 // Config says what a [Server] serves with. All but Store may be left out.
@@ -76,8 +76,8 @@ type Server struct {
 	mounts     []mount
 }
 
-// New makes a server and announces its node to the others on the same store. The
-// context bounds only that, as does a minute.
+// New makes a server, announces its node to the others on the same store, and begins
+// to listen to them. The context bounds the start, as does a minute.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("a registry needs a store")
@@ -135,8 +135,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// ServeHTTP answers requests to the API and to the rendezvous, and those about
-// health.
+// ServeHTTP answers requests to the API, to the rendezvous, and about health.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	seat, h := seatOf(r), w.Header()
 	seat.attend()
@@ -155,15 +154,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.fail(w, "other", &apiError{status: http.StatusNotFound, code: codeNotFound, message: "no such path"})
 }
 
-// mount is what answers a path or, where that ends in a slash, all paths below it.
-// The table is no http.ServeMux, which would redirect a path that holds // or ..
-// to another one, where clients expect an error of the API.
+// mount says what answers a path or, if the path ends in a slash, all paths below
+// it. An http.ServeMux would redirect paths that hold // or .. to others, where
+// clients expect an error of the API.
 type mount struct {
 	path  string
 	serve http.HandlerFunc
 }
 
-// mount puts together what the server answers.
+// mount is the table of what the server answers.
 func (s *Server) mount() []mount {
 	return []mount{
 		{ticket.RendezvousPath, s.rendezvous.ServeHTTP},
@@ -174,7 +173,8 @@ func (s *Server) mount() []mount {
 	}
 }
 
-// parsePublicURL returns the base of rendezvous URLs.
+// parsePublicURL returns what rendezvous URLs start with, for the URL that an operator
+// has set.
 func parsePublicURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	switch {
@@ -188,8 +188,8 @@ func parsePublicURL(raw string) (*url.URL, error) {
 	return &url.URL{Scheme: strings.Replace(u.Scheme, "http", "ws", 1), Host: u.Host, Path: strings.TrimRight(u.Path, "/")}, nil
 }
 
-// base is what rendezvous URLs of the answer to r start with: ws or wss, host
-// and perhaps a path.
+// base returns what rendezvous URLs in the answer to r start with: ws or wss, host and
+// perhaps a path.
 func (s *Server) base(r *http.Request) (*url.URL, error) {
 	if s.publicURL != nil {
 		return s.publicURL, nil

@@ -23,8 +23,12 @@ const onlinePatience = 15 * time.Second
 // executor is the websocket of a registration's executor.
 type executor struct {
 	peer
-	seen     store.Seen // its registration, as read before the websocket opened; belongs to meeting.presenceMu
-	revision uint64     // of its presence, 0 until the store has noted it; belongs to meeting.mu
+	// seen is its registration, as read before the websocket opened. It belongs to
+	// meeting.presenceMu.
+	seen store.Seen
+	// revision is that of its presence, 0 until the store has noted it. It belongs to
+	// meeting.mu.
+	revision uint64
 }
 
 // serve runs an executor's websocket until it ends.

@@ -149,7 +149,8 @@ func (m *meeting) openedLocked(from string, n notice.Notice) {
 			rt = m.addLocked(n.Stream)
 		}
 		if rt != nil && rt.principal == "" && !rt.revoked {
-			m.resetLocked(rt, toExecutor, wire.ResetRevoked) // the executor may have resumed the stream by now
+			// The executor may have resumed the stream by now.
+			m.resetLocked(rt, toExecutor, wire.ResetRevoked)
 			m.barLocked(rt)
 		}
 		return

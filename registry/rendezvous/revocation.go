@@ -91,7 +91,8 @@ func (m *meeting) revoke(principal string) {
 			continue
 		}
 		if rt.acknowledges {
-			m.barLocked(m.addLocked(rt.stream)) // before the end of rt, which may be all that holds the meeting
+			// Before the end of rt, which may be all that holds the meeting.
+			m.barLocked(m.addLocked(rt.stream))
 		}
 		m.endLocked(rt, wire.ResetRevoked, toExecutor)
 	}

@@ -192,7 +192,8 @@ func (m *meeting) deliverHeldLocked(rt *route) {
 		if rt.down != nil {
 			m.rs.offer(rt.down, message)
 		} else {
-			_ = m.rs.hop.send(rt.node, toHarness, m.id, m.revision, message) // if it is lost, the executor repeats it
+			// If that fails the executor repeats the frame.
+			_ = m.rs.hop.send(rt.node, toHarness, m.id, m.revision, message)
 		}
 	}
 	m.held -= rt.heldBytes

@@ -244,9 +244,10 @@ func haveRoom(dir string, n int) error {
 	if err != nil {
 		return err
 	}
-	if err = os.Remove(f.Name()); err == nil { // before it takes room, which a kill would not give back
+	// Removed before it takes room, which a kill would not give back.
+	if err = os.Remove(f.Name()); err == nil {
 		text := make([]byte, n)
-		rand.Read(text) // which no file system makes smaller
+		rand.Read(text) // no file system can compress it
 		_, err = f.Write(text)
 	}
 	return errors.Join(err, f.Close())

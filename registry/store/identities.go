@@ -173,7 +173,7 @@ func (st *Store) RefuseReplay(ctx context.Context, a *auth.Assertion) error {
 func (st *Store) replayed(ctx context.Context, runtimeID, taskID string, at time.Time) (bool, error) {
 	hash := sha256.New()
 	for _, name := range []string{runtimeID, taskID} {
-		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(name)))) // they cannot run into one another
+		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(name)))) // so that none runs into the next
 		hash.Write([]byte(name))
 	}
 	key := hex.EncodeToString(hash.Sum(nil)[:16])

@@ -1,7 +1,7 @@
 // Package ticket signs what a registry hands out and checks it when it comes
 // back: the URLs of rendezvous websockets, and the authorizations by which an
-// executor knows that the registry has let a harness connect. It is pure: whom a
-// principal is and which registration is the newest, others ask the store.
+// executor knows that the registry has let a harness connect. It is pure: who a
+// principal is, and which registration is the newest, the store is asked elsewhere.
 package ticket
 
 import (
@@ -19,15 +19,15 @@ import (
 	"github.com/execagent/execagent/registry/wire"
 )
 
-// RendezvousPath is where the rendezvous websockets are.
+// RendezvousPath is the path of rendezvous websockets.
 const RendezvousPath = "/rendezvous/"
 
 // version is the version parameter of rendezvous URLs, and the first part of
 // authorizations.
 const version = "1"
 
-// Parameters of a rendezvous URL. Their values are the credential: the query is
-// in no log.
+// Parameters of a rendezvous URL. Their values are the credential, so no log holds
+// the query.
 const (
 	paramRole         = "role"
 	paramEnvironment  = "environment_id"
@@ -63,7 +63,7 @@ const (
 	Harness  Role = "harness"
 )
 
-// param is what a rendezvous URL calls the role (remote.md 4).
+// param returns what a rendezvous URL calls the role (remote.md 4).
 func (r Role) param() string {
 	if r == Executor {
 		return "environment"
@@ -71,8 +71,8 @@ func (r Role) param() string {
 	return string(r)
 }
 
-// Ticket says what a rendezvous URL entitles to: one kind of websocket, of one
-// registration, until it expires (whole seconds).
+// Ticket says what a rendezvous URL entitles its bearer to: one kind of websocket, of
+// one registration, until it expires (in whole seconds).
 type Ticket struct {
 	Role           Role
 	EnvironmentID  string
@@ -88,7 +88,8 @@ type Signer struct {
 	authorizationKey []byte
 }
 
-// NewSigner derives one key for each purpose; the shared one is not kept.
+// NewSigner derives one key for each purpose from the shared one, which it does not
+// keep.
 func NewSigner(shared []byte) *Signer {
 	derive := func(purpose string) []byte {
 		key, err := hkdf.Expand(sha256.New, shared, "execagent registry "+purpose+" v1", sha256.Size)
@@ -100,7 +101,8 @@ func NewSigner(shared []byte) *Signer {
 	return &Signer{ticketKey: derive("ticket"), authorizationKey: derive("authorization")}
 }
 
-// sign is the HMAC of fields that cannot run into one another.
+// sign returns the HMAC of fields. Each has its length before it, so that none runs
+// into the next.
 func sign(key []byte, fields ...[]byte) []byte {
 	mac := hmac.New(sha256.New, key)
 	for _, f := range fields {
@@ -115,7 +117,7 @@ func (g *Signer) signTicket(role, environmentID, registrationID, principal, expi
 		[]byte(principal), []byte(expiry))
 }
 
-// URL is the rendezvous URL below base (ws or wss, host and perhaps a path) that
+// URL returns the rendezvous URL below base (ws or wss, host and perhaps a path) that
 // carries the ticket.
 func (g *Signer) URL(base *url.URL, t Ticket) string {
 	expiry := strconv.FormatInt(t.Expires.Unix(), 10)
@@ -180,7 +182,7 @@ func (g *Signer) Open(q url.Values, now time.Time) (t Ticket, rejection string) 
 	if !hmac.Equal(signature, want) {
 		return Ticket{}, RejectInvalidSignature
 	}
-	// Only now: when a forged ticket would have expired is nobody's business.
+	// Only now, so that nobody learns when a forged ticket would have expired.
 	t.Expires = time.Unix(expiry, 0)
 	if !now.Before(t.Expires) {
 		return Ticket{}, RejectExpired
@@ -191,9 +193,9 @@ func (g *Signer) Open(q url.Values, now time.Time) (t Ticket, rejection string) 
 	return t, ""
 }
 
-// Authorization proves to an executor's validate that the registry has just let
-// this harness key connect to this registration (remote.md 9): expiry and
-// principal in clear, and a MAC that covers the key as well.
+// Authorization returns a proof for an executor's validate that the registry has just
+// let this harness key connect to this registration (remote.md 9): expiry and
+// principal in clear, and a MAC that also covers the key.
 func (g *Signer) Authorization(environmentID, registrationID string, key *wire.PublicKey, principal string, expires time.Time) string {
 	expiry := strconv.FormatInt(expires.Unix(), 10)
 	mac := g.signAuthorization(environmentID, registrationID, key, principal, expiry)
@@ -206,8 +208,9 @@ func (g *Signer) signAuthorization(environmentID, registrationID string, key *wi
 		[]byte(key.Suite), key.X25519, key.MLKEM768, []byte(principal), []byte(expiry))
 }
 
-// OpenAuthorization returns whom it was given to, if it is for exactly this
-// environment, registration and key and has not expired.
+// OpenAuthorization returns the principal that an authorization was given to. ok is
+// false unless it is for exactly this environment, registration and key, and has not
+// expired.
 func (g *Signer) OpenAuthorization(text, environmentID, registrationID string, key *wire.PublicKey, now time.Time) (principal string, ok bool) {
 	if len(text) > wire.MaxAuthorization {
 		return "", false

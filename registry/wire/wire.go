@@ -28,7 +28,8 @@ const (
 // UTF-8 (remote.md 6.3).
 const MaxAuthorization = 4096
 
-// Paths of the registry's HTTP API: "/cloud/environment/" + id + one of these.
+// Paths of the registry's HTTP API: PathPrefix, the id of an environment, and one of
+// the others.
 const (
 	PathPrefix   = "/cloud/environment/"
 	PathRegister = "/register"
@@ -53,7 +54,7 @@ const (
 	HeaderRequestID = "X-Request-Id"
 )
 
-// Codes of [Error] that somebody acts on (remote.md 3.4 and 9).
+// Codes of [Error] that executors or harnesses act on (remote.md 3.4 and 9).
 const (
 	CodeConflict           = "registration_conflict"
 	CodeAuthUnavailable    = "authentication_service_unavailable"
@@ -98,7 +99,7 @@ func keyHalf(o *strict.Object, name string, size int) []byte {
 	return b
 }
 
-// UnmarshalJSON is for encoding/json, and as strict.
+// UnmarshalJSON lets encoding/json read a key as strictly as UnmarshalObject does.
 func (k *PublicKey) UnmarshalJSON(data []byte) error { return strict.Unmarshal(data, k) }
 
 // Equal tells whether two keys are the same.
@@ -112,7 +113,7 @@ func publicKey(o *strict.Object, name string) *PublicKey {
 	return k
 }
 
-// RegisterRequest is what an executor asks a registry (remote.md 3.1).
+// RegisterRequest says which key an executor has (remote.md 3.1).
 type RegisterRequest struct {
 	SecurityProfile   string     `json:"security_profile"`
 	ExecutorPublicKey *PublicKey `json:"executor_public_key"`
@@ -149,12 +150,12 @@ func (r *ValidateRequest) UnmarshalObject(o *strict.Object) {
 	r.HarnessKeyAuthorization = o.String("harness_key_authorization")
 }
 
-// ValidateResponse is the answer; a missing member is false.
+// ValidateResponse answers a ValidateRequest; a missing member is false.
 type ValidateResponse struct {
 	Valid bool `json:"valid"`
 }
 
-// ConnectRequest is what a harness asks a registry (remote.md 9).
+// ConnectRequest asks a registry for an executor (remote.md 9).
 type ConnectRequest struct {
 	HarnessPublicKey *PublicKey `json:"harness_public_key"`
 }

@@ -21,7 +21,7 @@ type Kind string
 const (
 	Online  Kind = "online"  // the executor is here, with the presence of this revision
 	Offline Kind = "offline" // the executor has gone, unless there is a newer presence
-	Open    Kind = "open"    // to the executor's server: the stream's harness is here or, if detached or revoked, was
+	Open    Kind = "open"    // to the executor's server: the stream's harness is here, or was
 	Detach  Kind = "detach"  // to the executor's server: the harness is here no longer
 	Moved   Kind = "moved"   // to the harness's server: the harness has come back elsewhere
 	Refused Kind = "refused" // to the harness's server: the answer to an open

@@ -107,7 +107,8 @@ func (f folder) Dial(_, _ string) (net.Conn, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	return net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/nats.sock", dir.Fd())) // the whole path may be too long
+	// The whole path may be too long for an address.
+	return net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/nats.sock", dir.Fd()))
 }
 
 // Bucket is one of the buckets in which a store keeps its state, by its name
