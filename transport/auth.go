@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// What a client is told when its token is refused, with status 401
-// (rpc.md 1.6). The texts are constant: nothing of a token is repeated.
+// What a client is told, with status 401, when its token is refused (rpc.md 1.6).
+// The texts are constant, so that no part of a token is repeated.
 var (
 	errTokenMissing   = errors.New("missing websocket bearer token")
 	errAuthorization  = errors.New("invalid authorization header")
@@ -43,8 +43,8 @@ type Authenticator struct {
 	jwt    *jwtVerifier
 }
 
-// CapabilityToken accepts the one token that file holds, without the white
-// space around it. The file is read once, now.
+// CapabilityToken accepts the one token that file holds, without the white space
+// around it. It reads the file at once and never again.
 func CapabilityToken(file string) (*Authenticator, error) {
 	token, err := readSecret(file)
 	if err != nil {
@@ -71,7 +71,8 @@ type SignedBearerConfig struct {
 	MaxClockSkew time.Duration // whole seconds, added to exp and taken from nbf; 0 is none
 }
 
-// SignedBearer accepts JWTs signed with HS256. The secret is read once, now.
+// SignedBearer accepts JWTs signed with HS256. It reads the secret at once and
+// never again.
 func SignedBearer(config SignedBearerConfig) (*Authenticator, error) {
 	if config.MaxClockSkew < 0 {
 		return nil, fmt.Errorf("maximum clock skew %v is negative", config.MaxClockSkew)
@@ -161,8 +162,8 @@ type AuthOptions struct {
 	MaxClockSkew *int64 // seconds; nil is DefaultClockSkew
 }
 
-// Authenticator checks that the options fit together and reads the files they
-// name. It is nil, without an error, when no option was given.
+// Authenticator checks that the options fit together and reads the files that they
+// name. Without any option it returns nil and no error.
 func (o AuthOptions) Authenticator() (*Authenticator, error) {
 	token := o.TokenFile != "" || o.TokenSHA256 != ""
 	signed := o.SecretFile != "" || o.Issuer != "" || o.Audience != "" || o.MaxClockSkew != nil

@@ -16,9 +16,9 @@ import (
 	"github.com/execagent/execagent/test/rawclient"
 )
 
-// TestBudgetOfManyConnections sends messages over many connections that
-// together are far above their budget: all arrive, one after the other, and so
-// does what is small meanwhile.
+// TestBudgetOfManyConnections sends messages over many connections that together
+// are far above their budget: all arrive, one after the other, and small ones
+// arrive meanwhile.
 func TestBudgetOfManyConnections(t *testing.T) {
 	t.Parallel()
 	const size = 6 << 20
@@ -52,8 +52,8 @@ func TestBudgetOfManyConnections(t *testing.T) {
 	clients.Wait()
 }
 
-// TestWebSocketDropsAPeerThatStopsInAMessage: pongs do not stand for the rest of
-// a message, whose memory others may be waiting for.
+// TestWebSocketDropsAPeerThatStopsInAMessage: pongs do not replace the rest of a
+// message, since others may be waiting for its memory.
 func TestWebSocketDropsAPeerThatStopsInAMessage(t *testing.T) {
 	t.Parallel()
 	budget := rpc.NewBudget(1 << 20)
@@ -71,7 +71,7 @@ func TestWebSocketDropsAPeerThatStopsInAMessage(t *testing.T) {
 	if err := <-done; !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("Read: %v, want %v", err, os.ErrDeadlineExceeded)
 	}
-	// What it held is to be had.
+	// The memory that it held is free.
 	in := rpc.NewIntake(budget, 0, nil)
 	defer in.Close()
 	for range 2 {
@@ -127,8 +127,8 @@ func TestReadAllGrowsForBytesOnly(t *testing.T) {
 	}
 }
 
-// TestPartsOfAnotherSize: a message that is not as long as was said is the end
-// of its connection, since the peer was told.
+// TestPartsOfAnotherSize: a message that is not as long as its writer had said ends
+// the connection, since the peer has been told the length.
 func TestPartsOfAnotherSize(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{99_999, 100_001} {

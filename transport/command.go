@@ -18,9 +18,9 @@ const (
 	maxStderrLine = 8 << 10 // bytes of one line that are passed on; client.md 1.2
 	defaultGrace  = 2 * time.Second
 
-	// lateOutput is how long output may stay away once the program is gone
-	// before Read takes it for the end. What it wrote is in the pipe already;
-	// only a descendant that left the group can hold the pipe open.
+	// lateOutput is how long Read waits for more output once the program is gone.
+	// What the program wrote is in the pipe by then, and only a descendant that has
+	// left the group can still hold the pipe open.
 	lateOutput = 100 * time.Millisecond
 )
 
@@ -52,7 +52,7 @@ type Command struct {
 	exited  chan struct{}  // closed when the program has ended
 
 	mu   sync.Mutex // protects gone
-	gone bool       // the number of the group may belong to somebody else
+	gone bool       // the program was reaped: the number of its group may be another group's by now
 }
 
 // StartCommand starts a program and connects to it. The caller closes the
@@ -103,8 +103,8 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-// wait reaps the program, and before that kills the rest of its group: until
-// then nobody else can have got its number.
+// wait reaps the program when it has ended. Before that it kills the rest of the
+// group: until the program is reaped no other group can have its number.
 func (c *Command) wait(stdout, stderr *os.File) {
 	for {
 		var info unix.Siginfo
@@ -119,12 +119,12 @@ func (c *Command) wait(stdout, stderr *os.File) {
 	c.mu.Unlock()
 	_ = c.cmd.Wait() // the peer's exit code says nothing that the connection's end does not
 	close(c.exited)
-	// Neither can fail on a pipe but for being closed.
+	// On a pipe these two fail only if it is closed.
 	_ = stdout.SetReadDeadline(time.Now())
 	_ = stderr.SetReadDeadline(time.Now())
 }
 
-// signal reaches the whole group while the program has not been reaped.
+// signal sends a signal to the whole group, unless the program has been reaped.
 func (c *Command) signal(s syscall.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -172,7 +172,8 @@ func TestCommandErrors(t *testing.T) {
 	}
 }
 
-// What Close has to do until the program ends, and the signal it ends by.
+// Programs that end sooner or later in the course of Close, and the signals by
+// which they end.
 func TestCommandClose(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -216,7 +217,8 @@ func TestCommandCloseUnblocks(t *testing.T) {
 	}
 }
 
-// What a program leaves behind in its group is killed when it ends by itself.
+// When a program ends by itself, the processes that it leaves behind in its group
+// are killed.
 func TestCommandKillsTheGroup(t *testing.T) {
 	t.Parallel()
 	c := startCommand(t, CommandConfig{Argv: shell(t, `sleep 1000 & echo $!`)})

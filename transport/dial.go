@@ -21,8 +21,9 @@ import (
 // (client.md 1.1).
 const handshakeTimeout = 10 * time.Second
 
-// A client sends a message above this size in fragments: it must copy every
-// byte to mask it, and the reference takes no frame above 16 MiB (rpc.md 1.3).
+// clientWriteBuffer is the size above which a client sends a message in fragments:
+// it has to copy every byte to mask it, and the reference takes no frame above 16
+// MiB (rpc.md 1.3).
 const clientWriteBuffer = 64 << 10
 
 var clientWriteBuffers sync.Pool

@@ -7,8 +7,10 @@
 //	conn := transport.Stdio(os.Stdin, os.Stdout, nil)
 //	conn, err := transport.StartCommand(transport.CommandConfig{Argv: argv})
 //
-// A connection starts no goroutine for itself but a Command's two: it works in
-// the goroutine that reads and in those that write, and in timers.
+// A Command has two goroutines of its own. Every other connection starts none: it
+// works in the goroutine that reads, in those that write, and in timers. Linux
+// only: a Command is waited for, and a Listener's port reserved, with system calls
+// of Linux.
 package transport
 
 import (
@@ -32,8 +34,8 @@ var ErrTooLarge = errors.New("message exceeds 67108864 bytes")
 // firstBuffer holds nearly every request without growing.
 const firstBuffer = 4 << 10
 
-// readAll reads a message, all that r holds. It has room for size bytes at
-// first.
+// readAll reads a message: all of r, into memory of in. It begins with room for
+// size bytes, and at least for firstBuffer.
 func readAll(in *rpc.Intake, r io.Reader, size int) ([]byte, error) {
 	for want := max(size, firstBuffer); ; want = 1 {
 		space, err := in.Space(want, MaxMessage)

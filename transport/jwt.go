@@ -18,16 +18,16 @@ import (
 // maxJWT bounds a token in bytes; the HTTP server takes no larger header.
 const maxJWT = maxHeader
 
-// jwtVerifier checks one kind of JWT: compact, HS256 (RFC 7515, RFC 7519). It
-// is stricter than the RFCs let it be, because its tokens are made for it:
-// no member twice, no crit, numbers are integers.
+// jwtVerifier checks one kind of JWT: compact, HS256 (RFC 7515, RFC 7519). It is
+// stricter than the RFCs demand, because its tokens are made for it: no member
+// twice, no crit, numbers are integers.
 type jwtVerifier struct {
 	secret           []byte
 	issuer, audience string // "" is not checked
 	skew             int64  // seconds, not negative
 }
 
-// check is given the time in Unix seconds.
+// check verifies a token and its claims at the time now, in Unix seconds.
 func (v *jwtVerifier) check(token string, now int64) error {
 	claims, err := v.verify(token)
 	if err != nil {
@@ -59,8 +59,8 @@ func (v *jwtVerifier) check(token string, now int64) error {
 	return nil
 }
 
-// verify returns the claims of a token with a good signature. What it says
-// about others is not told to anyone.
+// verify returns the claims of a token with a good signature. check replaces its
+// errors by errJWT, so that a client does not learn what was wrong.
 func (v *jwtVerifier) verify(token string) (map[string]json.RawMessage, error) {
 	parts := strings.Split(token, ".")
 	if len(token) > maxJWT || len(parts) != 3 {
@@ -127,7 +127,7 @@ func object(data []byte) (map[string]json.RawMessage, error) {
 	return members, nil
 }
 
-// present is false for a claim that is absent or null.
+// present tells whether a claim is there and not null.
 func present(value json.RawMessage) bool {
 	return value != nil && string(value) != "null"
 }
@@ -146,7 +146,8 @@ func text(value json.RawMessage) (s string, ok bool) {
 	return s, value[0] == '"' && json.Unmarshal(value, &s) == nil
 }
 
-// texts accepts one string or an array of them, and nothing for an absent claim.
+// texts reads a claim that is one string or an array of them. An absent claim has
+// none.
 func texts(value json.RawMessage) ([]string, bool) {
 	if !present(value) {
 		return nil, true
@@ -169,7 +170,7 @@ func texts(value json.RawMessage) ([]string, bool) {
 	return list, true
 }
 
-// saturate is a+b, kept within int64.
+// saturate returns a+b, or the end of int64's range beyond which that lies.
 func saturate(a, b int64) int64 {
 	sum := a + b
 	switch {

@@ -41,7 +41,7 @@ type Config struct {
 
 	Budget *rpc.Budget // of the messages of all connections; nil bounds nothing
 
-	Log *slog.Logger // what the HTTP server complains about; nil discards it
+	Log *slog.Logger // gets the complaints of the HTTP server; nil discards them
 }
 
 // Listener is a [rpc.Listener] that also answers plain HTTP, see rpc.md 1.2.
@@ -131,8 +131,8 @@ func bind(network string, address netip.AddrPort) (tcp *net.TCPListener, other *
 	}
 }
 
-// parseListenURL accepts ws://IP:PORT exactly (rpc.md 1.1), which rules out
-// what a URL parser would let pass: a path, a query, a zone, capitals.
+// parseListenURL accepts ws://IP:PORT and nothing else (rpc.md 1.1). A URL parser
+// would let more pass: a path, a query, a zone, capitals.
 func parseListenURL(s string) (netip.AddrPort, error) {
 	rest, ok := strings.CutPrefix(s, "ws://")
 	if !ok {
@@ -146,8 +146,8 @@ func parseListenURL(s string) (netip.AddrPort, error) {
 }
 
 // Accept returns the next WebSocket, open and, where Config.Auth is set,
-// authenticated; the caller closes it. After Close it returns net.ErrClosed;
-// when the listener fails by itself, that error.
+// authenticated; the caller closes it. After Close it returns net.ErrClosed, and
+// after a failure of the listener the error of that.
 func (l *Listener) Accept() (rpc.Conn, error) {
 	select {
 	case <-l.done:
@@ -162,9 +162,9 @@ func (l *Listener) Accept() (rpc.Conn, error) {
 	}
 }
 
-// Close stops listening, unblocks Accept, and ends connections that Accept
-// has not returned; those that it has live on. It may be called more than
-// once, and beside Accept.
+// Close stops listening, unblocks Accept, and ends connections that Accept has not
+// returned yet; the others live on. It may be called more than once, and beside
+// Accept.
 func (l *Listener) Close() error {
 	l.end(net.ErrClosed)
 	l.lobby.Close()
@@ -207,8 +207,8 @@ func (l *Listener) handOver(conn *WebSocket) {
 	}
 }
 
-// door is what the HTTP server accepts from: connections that have a seat in
-// the lobby.
+// door is the listener of the HTTP server. Its connections have a seat in the
+// lobby.
 type door struct{ l *Listener }
 
 func (d door) Accept() (net.Conn, error) {
@@ -221,8 +221,8 @@ func (d door) Accept() (net.Conn, error) {
 		_ = conn.Close() // nobody has used it
 		return nil, net.ErrClosed
 	}
-	// The server itself is counted until it has left this method for good, so
-	// this cannot meet the Wait of Close at zero.
+	// running counts the server too, until it accepts no more. So this Add cannot
+	// meet a counter of zero for which Close waits already.
 	d.l.running.Add(1)
 	return conn, nil
 }

@@ -30,7 +30,7 @@ func TestLobbyLeave(t *testing.T) {
 	}
 }
 
-// Strangers that stay in their HTTP part keep nobody out and lose their place,
+// Connections that stay in their HTTP part keep nobody out, and lose their places,
 // the oldest first.
 func TestLobbyFull(t *testing.T) {
 	t.Parallel()
@@ -79,7 +79,7 @@ func lobbyFull(t *testing.T) bool {
 	return inTime
 }
 
-// Whoever is answered has had their turn: no second request renews the
+// An answered request ends its connection, so that no second request renews the
 // deadline of the first.
 func TestAnswerEndsConnection(t *testing.T) {
 	t.Parallel()

@@ -11,11 +11,12 @@ import (
 // reservation is a port that nobody else can take.
 type reservation struct{ fd int }
 
-// reserve takes the port of a listener at the loopback address of the other
-// family too, without listening there: a client that names the listener
-// "localhost" may be led to either, and must not find another program. A listener
-// at any other address but the unspecified one is not called that; its
-// reservation is nil, as is that of a host without the other family.
+// reserve takes the port of a listener at the loopback address of the other family
+// too, without listening there. A client that calls the listener "localhost" may
+// connect to either address, and must not find another program. reserve returns nil
+// where there is nothing to take: the listener's address is neither loopback nor
+// unspecified, so that nobody calls it "localhost", or the host lacks the other
+// family.
 func reserve(listener netip.AddrPort) (*reservation, error) {
 	addr := listener.Addr().Unmap()
 	family, other := unix.AF_INET6, netip.IPv6Loopback()

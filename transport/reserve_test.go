@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whoever names a listener "localhost" finds nobody else at the other loopback
-// address: another program can take the port there in no way.
+// A client that calls a listener "localhost" finds no other program at the other
+// loopback address: there is no way for one to take the port there.
 func TestReserve(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -32,7 +32,7 @@ type Lines struct {
 
 	writing sync.Mutex // held while a line goes out
 	out     io.WriteCloser
-	outErr  error // a line may be half written; protected by writing
+	outErr  error // of an earlier Write, after which half a line may be out; protected by writing
 
 	close    sync.Once
 	closed   chan struct{}
@@ -40,13 +40,13 @@ type Lines struct {
 }
 
 // Stdio returns a connection over in and out and takes both over: Close closes
-// them. An agent passes os.Stdin and os.Stdout, a test a pipe of any kind. Its
-// messages take from budget, which may be nil.
+// them. An agent passes os.Stdin and os.Stdout, a test a pipe of any kind. The
+// memory of its messages counts in budget, which may be nil.
 //
-// Close unblocks Read and Write where the kernel lets it: on pipes and
-// sockets. To that end an *os.File of these kinds is made non-blocking, for
-// every process that shares its open file description. A Read from a terminal
-// goes on until the next line, one from a regular file never blocks.
+// Close unblocks Read and Write on pipes and sockets. For that Stdio makes an
+// *os.File of these kinds non-blocking, also for every other process that shares
+// its open file description. A Read from a terminal cannot be unblocked and goes on
+// until the next line; one from a regular file never blocks.
 func Stdio(in io.ReadCloser, out io.WriteCloser, budget *rpc.Budget) *Lines {
 	if f, ok := in.(*os.File); ok {
 		in = pollable(f)
@@ -163,8 +163,8 @@ func (c *Lines) writeLine(message []byte) error {
 	return err
 }
 
-// WriteParts sends a message as a line, see [rpc.PartsWriter]. It holds no line
-// feed.
+// WriteParts sends a message as a line, see [rpc.PartsWriter]. The message must
+// hold no line feed, for which WriteParts does not look.
 func (c *Lines) WriteParts(size int, parts iter.Seq[[]byte]) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -180,7 +180,7 @@ func (c *Lines) WriteParts(size int, parts iter.Seq[[]byte]) error {
 	return c.outErr
 }
 
-// Intake is where the messages come from, see [rpc.Metered].
+// Intake returns what the messages are put together in, see [rpc.Metered].
 func (c *Lines) Intake() *rpc.Intake { return c.intake }
 
 // Close closes both files, at once.
@@ -205,8 +205,9 @@ func (c *Lines) isClosed() bool {
 	}
 }
 
-// pollable returns f, or a file that is f but can be closed under a blocked
-// Read or Write. The runtime opens its standard files as blocking ones.
+// pollable returns a file with the open file description of f that can be closed
+// under a blocked Read or Write, or f itself where there is none. The runtime opens
+// the standard files as blocking ones, which cannot.
 func pollable(f *os.File) io.ReadWriteCloser {
 	if f.SetDeadline(time.Time{}) == nil {
 		return f
@@ -227,8 +228,8 @@ func pollable(f *os.File) io.ReadWriteCloser {
 	return &duplicate{File: os.NewFile(uintptr(fd), f.Name()), original: f}
 }
 
-// duplicate is a descriptor of the same open file description as original,
-// which stays open beside it so that its number is not given to another file.
+// duplicate is a second descriptor of the open file description of original. That
+// one stays open too, so that its number is not given to another file.
 type duplicate struct {
 	*os.File
 	original *os.File

@@ -10,17 +10,17 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// A server's frame is its header and up to this much of the message in one
-// buffer; the rest of a larger message is sent from where it is.
+// serverWriteBuffer is how much of a server's frame, header included, goes through
+// a buffer; the rest of a larger message is sent from where it is.
 const serverWriteBuffer = 4 << 10
 
 var serverWriteBuffers sync.Pool
 
-// serveHTTP is the table of rpc.md 1.2, in its order: Origin, route, upgrade,
-// authentication.
+// serveHTTP answers a request as the table of rpc.md 1.2 says, in its order:
+// Origin, route, upgrade, authentication.
 func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	// An answer ends its connection: a second request would start the deadline
-	// of the HTTP part again. An upgrade does not use this header.
+	// An answer ends its connection: a second request would start the deadline of
+	// the HTTP part anew. The answer to an upgrade does not have this header.
 	w.Header().Set("Connection", "close")
 	if _, ok := r.Header["Origin"]; ok {
 		w.WriteHeader(http.StatusForbidden)
@@ -50,8 +50,8 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	// Hijacking ends the count of the HTTP part; this one goes on until the
-	// connection is handed over.
+	// Hijacking gives up the place of the HTTP part in running. This second place
+	// lasts until the connection is handed over.
 	l.running.Add(1)
 	defer l.running.Done()
 	upgrader := websocket.Upgrader{
@@ -73,7 +73,8 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	l.handOver(conn)
 }
 
-// checkUpgrade returns status 0 for a request that may be upgraded.
+// checkUpgrade returns the status and text that refuse an upgrade, and status 0 for
+// a request that may be upgraded.
 func checkUpgrade(r *http.Request) (status int, text string) {
 	switch {
 	case r.Method != http.MethodGet:
@@ -104,7 +105,7 @@ func hasToken(lists []string, token string) bool {
 	return false
 }
 
-// reply answers with text and nothing behind it, as http.Error does not.
+// reply answers with text alone; http.Error would append a line feed.
 func reply(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))

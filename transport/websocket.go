@@ -246,8 +246,7 @@ func (c *WebSocket) writeFrameLocked(kind int, payload []byte) error {
 	return c.wrote(c.ws.WriteMessage(kind, payload))
 }
 
-// wrote makes what it should be of the outcome of a write: an error is the end
-// of the connection.
+// wrote ends the connection if a write failed, and says why it failed.
 func (c *WebSocket) wrote(err error) error {
 	if err == nil {
 		return nil
@@ -262,8 +261,9 @@ func (c *WebSocket) wrote(err error) error {
 	return err
 }
 
-// answerPing runs in the reader's goroutine. It must not wait for a writer
-// that itself waits for a peer that does not read.
+// answerPing runs in the reader's goroutine. It must not wait for a writer, since
+// that may wait for a peer that does not read; so it leaves the pong to that
+// writer.
 func (c *WebSocket) answerPing(payload string) error {
 	c.mu.Lock()
 	c.due.pong, c.due.payload = true, payload
@@ -285,8 +285,9 @@ func (c *WebSocket) sendPing() {
 	c.flushDue()
 }
 
-// flushDue sends what is due, unless a writer is at work: that one does it.
-// The loop closes the gap between its last look and its unlocking.
+// flushDue sends the control frames that are due, unless a writer is at work, which
+// then does so itself. The loop is for a frame that becomes due after that writer
+// has looked for the last time and before it unlocks.
 func (c *WebSocket) flushDue() {
 	for c.isDue() && c.writing.TryLock() {
 		c.writeDueLocked()
@@ -326,8 +327,8 @@ func (c *WebSocket) state() (closed, late bool) {
 	return c.closed, c.late
 }
 
-// abandon drops a peer that does not go on with a message. What it holds others
-// may be waiting for.
+// abandon drops a peer that does not go on with a message, since others may wait
+// for the memory that it holds.
 func (c *WebSocket) abandon() {
 	c.mu.Lock()
 	c.late = c.late || !c.closed
@@ -335,11 +336,11 @@ func (c *WebSocket) abandon() {
 	_ = c.Close() // the reader says why
 }
 
-// Intake is where the messages come from, see [rpc.Metered].
+// Intake returns what the messages are put together in, see [rpc.Metered].
 func (c *WebSocket) Intake() *rpc.Intake { return c.in }
 
-// Close ends the connection at once, without a close frame. What Write has
-// taken before still arrives. A ping that is going out is not waited for; it
+// Close ends the connection at once, without a close frame. What Write has taken
+// before still arrives. Close does not wait for a ping that is going out, which
 // ends with the connection.
 func (c *WebSocket) Close() error {
 	c.mu.Lock()

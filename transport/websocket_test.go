@@ -33,7 +33,8 @@ func TestWebSocketConn(t *testing.T) {
 	})
 }
 
-// A proxy that ends TLS, as agents stand behind, keeps the promises too.
+// A connection through a proxy that ends TLS, as agents have in front of them,
+// keeps the promises too.
 func TestWebSocketConnOverTLS(t *testing.T) {
 	t.Parallel()
 	l := listen(t, Config{})
@@ -352,7 +353,7 @@ func TestWebSocketKeepsAPeerThatOnlyPongs(t *testing.T) {
 	}
 }
 
-// A peer is not blamed for the time in which nobody reads.
+// The time in which nobody reads does not count against the peer.
 func TestWebSocketKeepsAPeerWhileNotReading(t *testing.T) {
 	t.Parallel()
 	const timeout = time.Second

@@ -10,7 +10,7 @@ import (
 )
 
 // wire is the TCP connection under a WebSocket. It adds what gorilla's
-// websocket.Conn leaves to its user, or does without asking.
+// websocket.Conn leaves to its user, and prevents what that does unasked.
 type wire struct {
 	*net.TCPConn // with the method behind net.Buffers: large messages go out by writev
 
@@ -19,17 +19,17 @@ type wire struct {
 	// connection is handed to its reader.
 	patience time.Duration
 
-	// batch holds small messages that go out together; nil while every write
-	// goes out by itself. The writer's lock guards it.
+	// batch holds small messages that go out together; nil while every write goes
+	// out by itself. WebSocket.writing guards it.
 	batch []byte
 }
 
-// batchSize is from how many bytes on a batch is sent at once.
+// batchSize is the size, in bytes, from which on a batch is sent at once.
 const batchSize = 32 << 10
 
-// closeFrame is the first byte of an unfragmented close frame (RFC 6455, 5.2).
-// No other write starts with it: every write of gorilla's that is not a writev
-// starts with a frame's header, HTTP is ASCII.
+// closeFrame is the first byte of an unfragmented close frame (RFC 6455, 5.2). No
+// other write starts with this byte: HTTP is ASCII, and what gorilla writes
+// otherwise, unless by writev, starts with the header of another frame.
 const closeFrame = 0x88
 
 // Write drops close frames. gorilla answers a protocol error with one, and
@@ -92,7 +92,8 @@ func (w *wire) sendBatch() {
 	buffer.Recycle(batch)
 }
 
-// shut closes the connection at once, such that what was written still arrives.
+// shut closes the connection at once, in such a way that what was written still
+// arrives.
 func (w *wire) shut() error {
 	linger.End(w.TCPConn)
 	return w.Close()
