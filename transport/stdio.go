@@ -137,7 +137,7 @@ func (c *Lines) Write(message []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	if c.outErr == nil {
-		c.outErr = c.writeLine(message)
+		c.outErr = c.writeLineLocked(message)
 	}
 	if c.isClosed() {
 		return net.ErrClosed
@@ -145,7 +145,7 @@ func (c *Lines) Write(message []byte) error {
 	return c.outErr
 }
 
-func (c *Lines) writeLine(message []byte) error {
+func (c *Lines) writeLineLocked(message []byte) error {
 	if c.isClosed() {
 		return net.ErrClosed
 	}
