@@ -43,13 +43,13 @@ type Client struct {
 	lastID    uint64 // of file handles and HTTP requests
 	closed    bool
 
-	cleanups sync.WaitGroup // requests that end what nobody wants any more
+	cleanups sync.WaitGroup // goroutines that end what nobody wants any more at the server
 }
 
 var errClientClosed = errors.New("client closed")
 
-// Connect opens a connection and a session on it. The context bounds both,
-// nothing later. The caller closes the client. Errors: [ConnectError],
+// Connect opens a connection and a session on it. The context bounds these two
+// steps, and nothing later. The caller closes the client. Errors: [ConnectError],
 // [InitializeTimeoutError], [DisconnectedError], [ServerError] (such as
 // protocol.CodeSessionAttached on a resume), [ProtocolError].
 func Connect(ctx context.Context, cfg Config) (*Client, error) {
@@ -87,7 +87,7 @@ func dial(ctx context.Context, cfg Config) (rpc.Conn, error) {
 	return conn, nil
 }
 
-// initialize is the handshake of client.md 1.3.
+// initialize does the handshake (client.md 1.3).
 func (c *Client) initialize(parent context.Context, cfg Config) error {
 	timeout := &InitializeTimeoutError{After: cfg.InitializeTimeout}
 	ctx, cancel := context.WithTimeoutCause(parent, cfg.InitializeTimeout, timeout)
@@ -148,8 +148,9 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 // client that recovers from its loss (client.md 2) waits here for the next one.
 func (c *Client) current() *connection { return c.connection }
 
-// Info describes the machine that the server runs on. It is asked for once, at
-// the latest; the caller may not change it.
+// Info describes the machine that the server runs on. The handshake mostly brings
+// the answer; where it has not, the first call asks for it. The caller may not
+// change it.
 func (c *Client) Info(ctx context.Context) (*protocol.EnvironmentInfo, error) {
 	c.mu.Lock()
 	info := c.info
@@ -169,8 +170,8 @@ func (c *Client) Info(ctx context.Context) (*protocol.EnvironmentInfo, error) {
 	return c.info, nil
 }
 
-// Status asks whether the server is ready; an error is the only other answer
-// there is today.
+// Status asks whether the server is ready. A server that is not answers with an
+// error; there is no other status today.
 func (c *Client) Status(ctx context.Context) (string, error) {
 	var r protocol.StatusResult
 	err := c.Call(ctx, protocol.MethodEnvironmentStatus, protocol.Empty{}, &r)
@@ -209,7 +210,8 @@ func (c *Client) require(ctx context.Context, feature string, has func(*protocol
 	return nil
 }
 
-// nextID makes ids that are unique in the session as far as this client goes.
+// nextID returns an id that this client has not used before. An earlier client of a
+// resumed session may have.
 func (c *Client) nextID() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -46,7 +46,8 @@ func overPipe(t testing.TB, a *agent.Agent) dialFunc {
 	})
 	return func(context.Context) (rpc.Conn, error) {
 		ours, theirs := rpc.Pipe()
-		// How it ends is seen from the other end.
+		// The error of serving is not of interest: the client sees the end of the
+		// connection.
 		served.Go(func() { _ = a.ServeConn(ctx, theirs) })
 		return ours, nil
 	}

@@ -22,8 +22,8 @@ type connection struct {
 	err  *DisconnectedError
 }
 
-// start takes over a connection and reads it until it ends. All that came
-// before the end is delivered before anything fails.
+// start takes over a connection and reads it until it ends. It delivers all that
+// came before the end before it makes the handles fail.
 func (c *Client) start(conn rpc.Conn) *connection {
 	ctx, stop := context.WithCancelCause(context.Background())
 	l := &connection{stop: stop, done: make(chan struct{})}
@@ -75,7 +75,7 @@ func (w writer) Write(message []byte) error {
 	return nil
 }
 
-// call makes a request; see [Client.Call].
+// call makes a request, see [Client.Call].
 func (l *connection) call(ctx context.Context, method string, params, result any) error {
 	err := l.peer.Call(ctx, method, params, result)
 	if err == nil {
@@ -94,9 +94,10 @@ func (l *connection) call(ctx context.Context, method string, params, result any
 	return fmt.Errorf("calling %s: %w", method, err)
 }
 
-// notification takes what the server announces, in the reader. What is unknown
-// is ignored, what is known but malformed ends the connection (client.md 1.4).
-// A full queue makes it wait.
+// notification takes a notification of the server, in the goroutine that reads. It
+// ignores unknown ones; a known one that is malformed ends the connection
+// (client.md 1.4). It waits while the queue that the notification goes into is
+// full.
 func (c *Client) notification(ctx context.Context, method string, params json.RawMessage) error {
 	switch method {
 	case protocol.MethodProcessOutput:
@@ -136,7 +137,8 @@ func unmarshal(method string, params json.RawMessage, into strict.Unmarshaler) e
 	return nil
 }
 
-// deliver gives an event to its process. One that nobody holds is dropped.
+// deliver gives an event to its process, and drops the event of a process without a
+// handle.
 func (c *Client) deliver(ctx context.Context, id string, e Event) {
 	c.mu.Lock()
 	p := c.processes[id]

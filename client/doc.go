@@ -16,22 +16,21 @@
 //
 // # Events and pressure
 //
-// One goroutine reads the connection. It puts the events of each process in
-// order by their sequence numbers and into a queue of at most 4 MiB, from which
+// One goroutine reads the connection. It puts the events of each process in order
+// by their sequence numbers and into a queue of at most 4 MiB, from which
 // [Process.Events] takes them. Nothing is ever dropped: a full queue stops the
-// reading, and with it everything else of the connection, answers included. So
-// whoever starts a process takes its events, in a goroutine of their own where
-// there is more to do meanwhile, or says with [Process.Discard] or
-// [Process.Close] that nobody will. The same holds for streamed HTTP bodies,
-// which end with Close.
+// reading, and with it everything else of the connection, answers included. So a
+// caller that starts a process takes its events, in a goroutine of their own if it
+// has more to do meanwhile, or says with [Process.Discard] or [Process.Close] that
+// it will not. The same holds for streamed HTTP bodies, which end with Close.
 //
 // # Loss
 //
 // When the connection is lost, every call and every handle fails with a
 // [DisconnectedError], after what had arrived before. The session outlives its
-// connection on the server for a while: [Config.ResumeSessionID] comes back to
-// it. A resumed session has no [Process] handles yet: what came while nobody was
-// attached is not sent again, and events of its processes find nobody. Ask with
+// connection on the server for a while: [Config.ResumeSessionID] comes back to it.
+// A resumed session has no [Process] handles yet: events from the time in which no
+// client was attached are not sent again, and later ones find no handle. Ask with
 // [Client.Call]: process/list names the processes, process/read with afterSeq
 // returns what the server has kept of one.
 package client

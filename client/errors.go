@@ -71,7 +71,8 @@ type UnsupportedError struct{ Feature string }
 
 func (e *UnsupportedError) Error() string { return "exec-server does not support " + e.Feature }
 
-// WriteError is the status of a write to a process that was not accepted.
+// WriteError says that the server did not accept a write to a process's standard
+// input.
 type WriteError struct{ Status protocol.WriteStatus }
 
 func (e *WriteError) Error() string {

@@ -23,7 +23,8 @@ type server struct {
 	requests chan string // methods, as they come
 }
 
-// newServer returns a server that knows the handshake, and how to dial it. It ends with its client.
+// newServer returns a server that knows the handshake, and how to dial it. It ends
+// with its client.
 func newServer(t *testing.T, info *protocol.EnvironmentInfo, table rpc.Table) (*server, dialFunc) {
 	t.Helper()
 	ours, theirs := rpc.Pipe()
@@ -50,7 +51,7 @@ func answer(result any) rpc.Handler {
 	return func(context.Context, json.RawMessage) (any, error) { return result, nil }
 }
 
-// plainInfo is that of a server without any feature.
+// plainInfo is the description of a server without any feature.
 var plainInfo = &protocol.EnvironmentInfo{TempDir: protocol.NewPathURI("/tmp")}
 
 // expect waits for a request.
@@ -118,7 +119,8 @@ func TestHandshakeErrors(t *testing.T) {
 	}
 }
 
-// TestInfoIsAskedOnce where the handshake did not bring it.
+// TestInfoIsAskedOnce: a description that the handshake did not bring is asked for
+// once.
 func TestInfoIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	asked := 0
@@ -204,7 +206,7 @@ func TestGap(t *testing.T) {
 			t.Errorf("Events gives %v, %v", e, err)
 		}
 	}
-	// In the wrong order, and twice.
+	// Events come in the wrong order, and twice.
 	notify(protocol.MethodProcessClosed, &protocol.ClosedNotification{ProcessID: "good", Seq: 2})
 	for range 2 {
 		notify(protocol.MethodProcessExited, &protocol.ExitedNotification{ProcessID: "good", Seq: 1, ExitCode: 4})
@@ -250,7 +252,8 @@ func TestStartGivenUp(t *testing.T) {
 	s.expect(t, protocol.MethodProcessTerminate)
 }
 
-// TestMalformed: what breaks the contract ends the connection or the call.
+// TestMalformed: a message that breaks the contract ends the connection or the
+// call.
 func TestMalformed(t *testing.T) {
 	t.Parallel()
 	s, dial := newServer(t, plainInfo, rpc.Table{

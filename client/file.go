@@ -53,7 +53,8 @@ func (f *FS) Open(ctx context.Context, path, mode string) (*File, error) {
 	return nil, err
 }
 
-// abandon closes a handle that may be open, though its answer never came.
+// abandon closes a handle that may be open at the server although the answer to
+// Open never came.
 func (f *File) abandon() {
 	c := f.client
 	c.mu.Lock()
@@ -71,8 +72,8 @@ func (f *File) abandon() {
 // Name is the path that was opened.
 func (f *File) Name() string { return f.path }
 
-// ReadAt reads like [io.ReaderAt]: fewer bytes than p has come with an error,
-// at the end of the file with [io.EOF].
+// ReadAt reads like [io.ReaderAt]: when it reads fewer bytes than p has, it returns
+// an error, which is [io.EOF] at the end of the file.
 func (f *File) ReadAt(ctx context.Context, p []byte, offset int64) (n int, err error) {
 	if offset < 0 {
 		return 0, pathError("read", f.path, fs.ErrInvalid)
@@ -158,7 +159,8 @@ func (f *FS) writeBlocks(ctx context.Context, path string, data []byte) (err err
 	return err
 }
 
-// closeAfter closes the file also when ctx has ended; an earlier error stays.
+// closeAfter closes the file, even when ctx has ended. If err points to nil, it is
+// set to the error of closing.
 func (f *File) closeAfter(ctx context.Context, err *error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()

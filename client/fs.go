@@ -12,9 +12,9 @@ import (
 // base64 it is then below the 64 MiB that a message may have (rpc.md 7).
 const maxWhole = 32 << 20
 
-// FS is the file system of the server. Paths are absolute native paths of the
-// server's. Errors are *fs.PathError around the one of [Client.Call]; where
-// something does not exist, errors.Is with [fs.ErrNotExist] says so.
+// FS is the file system of the server. Paths are native paths of the server, and
+// absolute. Errors are *fs.PathError around the error of [Client.Call]; errors.Is
+// finds [fs.ErrNotExist] in one that says that something does not exist.
 type FS struct {
 	client  *Client
 	sandbox *protocol.Sandbox
@@ -90,8 +90,9 @@ func (f *FS) Canonicalize(ctx context.Context, path string) (string, error) {
 	return real, pathError("canonicalize", path, err)
 }
 
-// ReadDir lists a directory, in the order of the server's system. What a link
-// leads to counts, and links that lead nowhere are left out.
+// ReadDir lists a directory, in the order that the server's system gives. An entry
+// that is a link is described as what it leads to, and left out if it leads
+// nowhere.
 func (f *FS) ReadDir(ctx context.Context, path string) ([]protocol.DirectoryEntry, error) {
 	var r protocol.ReadDirectoryResult
 	err := f.call(ctx, "readdir", path, protocol.MethodFSReadDirectory, f.path(path), &r)
@@ -118,7 +119,7 @@ func (f *FS) Mkdir(ctx context.Context, path string, parents bool) error {
 // Remove deletes a file, a link or an empty directory.
 func (f *FS) Remove(ctx context.Context, path string) error { return f.remove(ctx, path, false) }
 
-// RemoveAll deletes whatever is there, which may be nothing.
+// RemoveAll deletes a path with all below it. It is no error if nothing is there.
 func (f *FS) RemoveAll(ctx context.Context, path string) error { return f.remove(ctx, path, true) }
 
 func (f *FS) remove(ctx context.Context, path string, all bool) error {
@@ -137,8 +138,8 @@ func (f *FS) Copy(ctx context.Context, source, destination string) error {
 	return f.call(ctx, "copy", source, protocol.MethodFSCopy, params, nil)
 }
 
-// Rename moves a path within one mount; with replace over what is there. It
-// needs the server's fsRename.
+// Rename moves a path within one mount; with replace also onto something that
+// exists. It needs the server's fsRename.
 func (f *FS) Rename(ctx context.Context, source, destination string, replace bool) error {
 	err := f.client.require(ctx, "renaming files", func(c *protocol.Capabilities) bool { return c.FSRename })
 	if err != nil {

@@ -22,9 +22,9 @@ type HTTPResponse struct {
 	Body io.ReadCloser
 }
 
-// HTTP makes an HTTP request from the server. The body of the answer comes as
-// it is read; the context bounds all of it. RequestID and StreamResponse of
-// params are not looked at.
+// HTTP makes the server send an HTTP request. The body of the answer is transferred
+// while it is read; the context bounds the transfer too. RequestID and
+// StreamResponse of params are ignored.
 func (c *Client) HTTP(ctx context.Context, params protocol.HTTPRequestParams) (*HTTPResponse, error) {
 	params.RequestID = "http-" + strconv.FormatUint(c.nextID(), 10)
 	params.StreamResponse = true
@@ -32,7 +32,7 @@ func (c *Client) HTTP(ctx context.Context, params protocol.HTTPRequestParams) (*
 		params.Headers = []protocol.HTTPHeader{}
 	}
 	b := &body{client: c, id: params.RequestID}
-	// The first pieces may come before the answer has been looked at.
+	// The first pieces may come before Call has returned the answer.
 	c.mu.Lock()
 	c.bodies[b.id] = b
 	c.mu.Unlock()

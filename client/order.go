@@ -39,8 +39,8 @@ type order struct {
 	bytes   int // of the pending ones
 }
 
-// add takes an event in. One that is known is dropped; too many that wait for
-// an earlier one are an error.
+// add takes an event in, unless it is known already. It fails when too many events
+// wait for an earlier one.
 func (o *order) add(e Event) error {
 	if _, known := o.pending[e.Seq]; known || e.Seq <= o.last {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestOrderIsTotal: whatever order the events come in, with whatever repeats, they are given out in that of their numbers,
-// each once.
+// TestOrderIsTotal: whatever order the events come in, with whatever repeats, they
+// are given out in that of their numbers, each once.
 func TestOrderIsTotal(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// cleanupTimeout bounds a request that ends a process nobody wants.
+// cleanupTimeout bounds a request that ends something nobody wants any more.
 const cleanupTimeout = 10 * time.Second
 
 var errProcessClosed = errors.New("process handle closed")
@@ -33,7 +33,7 @@ type Process struct {
 	mu        sync.Mutex // guards what follows
 	order     order
 	exit      *int
-	abandoned bool // events do not count any more
+	abandoned bool // events are dropped from now on
 	ended     bool // done is closed
 	err       error
 }
@@ -71,7 +71,8 @@ func (c *Client) Start(ctx context.Context, params protocol.StartParams) (*Proce
 	return nil, err
 }
 
-// complete fills in the members that the wire wants even when they are empty.
+// complete makes empty values of members that are nil and must not be null on the
+// wire.
 func complete(params *protocol.StartParams) {
 	if params.Env == nil {
 		params.Env = map[string]string{}
@@ -92,8 +93,8 @@ func complete(params *protocol.StartParams) {
 	params.EnvPolicy = &policy
 }
 
-// register makes events come to p. It precedes the request, as events may
-// precede the answer.
+// register makes events come to p. It is called before the request is sent, since
+// events may come before its answer.
 func (c *Client) register(p *Process) error {
 	current := c.current()
 	c.mu.Lock()
@@ -110,8 +111,7 @@ func (c *Client) register(p *Process) error {
 	return nil
 }
 
-// deregister is the end of register. A later process of the same id is not
-// touched.
+// deregister undoes register, but leaves a later process of the same id alone.
 func (c *Client) deregister(p *Process) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +136,7 @@ func (p *Process) accept(ctx context.Context, e Event) {
 	err := p.order.add(e)
 	p.mu.Unlock()
 	if err != nil {
-		// Only this process has lost its place; the connection goes on.
+		// Only this process fails; the connection goes on.
 		p.abandon(err)
 		return
 	}
@@ -231,10 +231,10 @@ func (p *Process) Events(ctx context.Context) iter.Seq2[Event, error] {
 	}
 }
 
-// CopyOutput takes all events, writes standard output and that of a terminal
-// to stdout and standard error to stderr, and returns the exit code once all
-// output has ended. An error of a writer ends it early; the process then still
-// runs, and its events still need somebody.
+// CopyOutput takes all events, writes standard output and that of a terminal to
+// stdout and standard error to stderr, and returns the exit code once all output
+// has ended. An error of a writer ends it early: the process then runs on, and the
+// caller has to take its events or discard them.
 func (p *Process) CopyOutput(ctx context.Context, stdout, stderr io.Writer) (exitCode int, err error) {
 	for e, err := range p.Events(ctx) {
 		if err != nil {
@@ -254,8 +254,8 @@ func (p *Process) CopyOutput(ctx context.Context, stdout, stderr io.Writer) (exi
 	return p.Wait(ctx)
 }
 
-// Wait waits for Closed and returns the exit code, 128+n after signal n. It
-// takes no events: somebody else does, or Discard was called.
+// Wait waits for Closed and returns the exit code, 128+n after signal n. It takes
+// no events: another goroutine has to take them, or Discard was called before.
 func (p *Process) Wait(ctx context.Context) (exitCode int, err error) {
 	select {
 	case <-p.done:
@@ -273,7 +273,8 @@ func (p *Process) Wait(ctx context.Context) (exitCode int, err error) {
 	return *p.exit, nil
 }
 
-// Read asks for output that the server has retained, beside the events.
+// Read asks the server for output that it has retained. It does not change what
+// Events yields.
 func (p *Process) Read(ctx context.Context, params protocol.ReadParams) (*protocol.ReadResult, error) {
 	params.ProcessID = p.id
 	r := new(protocol.ReadResult)
@@ -283,11 +284,11 @@ func (p *Process) Read(ctx context.Context, params protocol.ReadParams) (*protoc
 	return r, nil
 }
 
-// Write sends bytes to the process's standard input, which must be a terminal
-// or have been asked for with PipeStdin. It returns once the server has queued
-// them, and waits as long as its queue is full: for a process that does not
-// read, until the process has ended. The error of a server that does not take
-// them is a [WriteError].
+// Write sends bytes to the process's standard input, which must be a terminal or
+// have been asked for with PipeStdin. It returns once the server has queued them.
+// While the server's queue is full it waits: for a process that does not read,
+// until that has ended. If the server does not accept the bytes the error is a
+// [WriteError].
 func (p *Process) Write(ctx context.Context, data []byte) error {
 	params := protocol.WriteParams{
 		ProcessID: p.id,

@@ -155,7 +155,8 @@ func TestEndings(t *testing.T) {
 	}
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		for _, tt := range tests {
-			// Not a shell: the children of one can lose a signal before they become what they shall be.
+			// Not a shell: the children of one can lose a signal before they become
+			// what they shall be.
 			p := start(t, c, protocol.StartParams{Argv: []string{"sleep", "100"}, Cwd: protocol.NewPathURI("/")})
 			if err := tt.end(t.Context(), p); err != nil {
 				t.Errorf("%s: %v", tt.name, err)
@@ -193,7 +194,8 @@ func TestTerminal(t *testing.T) {
 	})
 }
 
-// TestPressure: a consumer that does not take events stops the connection, loses nothing, and sets it free again.
+// TestPressure: a consumer that does not take events stops the connection, loses
+// nothing, and sets it free again.
 func TestPressure(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {

@@ -9,21 +9,21 @@ const (
 	// maxQueued is how much a queue holds, in bytes: from here on the reader
 	// of the connection waits.
 	maxQueued = 4 << 20
-	// itemOverhead is what an item counts besides its data.
+	// itemOverhead is what an item counts beside its data, in bytes.
 	itemOverhead = 128
 )
 
-// queue holds what has arrived until its consumer takes it. Whoever waits for
-// it waits on a channel that is closed and replaced when it changes. The zero
-// value is ready for use.
+// queue holds what has arrived until its consumer takes it. Both the consumer and a
+// full queue's producer wait on a channel, changed, which is closed at every
+// change. The zero value is ready for use.
 type queue[T any] struct {
 	mu      sync.Mutex
 	items   []queued[T]
 	head    int // index of the first item
 	bytes   int
-	drop    func(T) bool
-	err     error // what follows the items
-	changed chan struct{}
+	drop    func(T) bool  // of discard; nil drops nothing
+	err     error         // what follows the items
+	changed chan struct{} // closed at the next change; nil while nobody waits
 }
 
 type queued[T any] struct {
@@ -31,7 +31,7 @@ type queued[T any] struct {
 	bytes int
 }
 
-// wakeLocked tells whoever waits that something has changed.
+// wakeLocked wakes all that wait for a change.
 func (q *queue[T]) wakeLocked() {
 	if q.changed != nil {
 		close(q.changed)
@@ -39,7 +39,7 @@ func (q *queue[T]) wakeLocked() {
 	}
 }
 
-// changeLocked is closed at the next change.
+// changeLocked returns a channel that is closed at the next change.
 func (q *queue[T]) changeLocked() <-chan struct{} {
 	if q.changed == nil {
 		q.changed = make(chan struct{})
@@ -76,7 +76,8 @@ func (q *queue[T]) put(ctx context.Context, item T, bytes int) {
 	}
 }
 
-// compactLocked makes room for one more item in place, where that pays.
+// compactLocked moves the items to the front of their array if it is full and more
+// than half of it is free again.
 func (q *queue[T]) compactLocked() {
 	if len(q.items) == cap(q.items) && q.head > len(q.items)/2 {
 		n := copy(q.items, q.items[q.head:])
@@ -85,8 +86,8 @@ func (q *queue[T]) compactLocked() {
 	}
 }
 
-// take removes the first item. After the last one it returns the error of
-// fail; before there is one, it waits.
+// take removes the first item, and waits while there is none. After the last item
+// it returns the error of fail.
 func (q *queue[T]) take(ctx context.Context) (item T, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -95,7 +95,8 @@ func TestQueueDiscardFreesItsWriter(t *testing.T) {
 	})
 }
 
-// TestQueueStaysSmall: a consumer that is always a little behind must not make the queue grow.
+// TestQueueStaysSmall: a consumer that is always a little behind must not make the
+// queue grow.
 func TestQueueStaysSmall(t *testing.T) {
 	t.Parallel()
 	var q queue[int]
