@@ -22,8 +22,9 @@ const (
 	maxTaskID    = 1 << 10 // bytes
 )
 
-// Assertion is what an agent identity says with each request, in its Authorization header: who it is, which task it works on
-// and when it said so. It holds no secret, but is a credential for as long as the time is accepted.
+// Assertion is what an agent identity says with each request, in its Authorization
+// header: who it is, which task it works on and when it said so. It holds no
+// secret, but is a credential for as long as the time is accepted.
 type Assertion struct {
 	RuntimeID string
 	TaskID    string
@@ -40,8 +41,9 @@ type assertionJSON struct {
 	Timestamp string `json:"timestamp"`
 }
 
-// ParseAssertion reads an Authorization header; strict and bounded, so that one assertion has one spelling of its parts. The
-// result says nothing until [Assertion.Verify] has.
+// ParseAssertion reads an Authorization header; strict and bounded, so that one
+// assertion has one spelling of its parts. The result says nothing until
+// [Assertion.Verify] has.
 func ParseAssertion(header string) (*Assertion, error) {
 	encoded, ok := strings.CutPrefix(header, assertionScheme)
 	if !ok || len(header) > maxAssertion {
@@ -85,7 +87,8 @@ func (a *Assertion) Verify(key ed25519.PublicKey) error {
 	return nil
 }
 
-// text is what is signed. A runtime id has no colon, so that it can be read in one way only.
+// text is what is signed. A runtime id has no colon, so that it can be read in one
+// way only.
 func (a *Assertion) text() []byte {
 	return []byte(a.RuntimeID + ":" + a.TaskID + ":" + a.Time.Format(assertionTime))
 }
@@ -108,7 +111,8 @@ func (a *Assertion) header(key ed25519.PrivateKey) (string, error) {
 	return assertionScheme + base64.RawURLEncoding.EncodeToString(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
 }
 
-// validRuntimeID holds a runtime id to what can be a segment of a path and comes before a colon in what is signed.
+// validRuntimeID holds a runtime id to what can be a segment of a path and comes
+// before a colon in what is signed.
 func validRuntimeID(id string) bool {
 	return validID(id, maxRuntimeID) && !strings.ContainsAny(id, ":/?#%") && id != "." && id != ".."
 }

@@ -14,8 +14,8 @@ import (
 // maxAuthFile is how long auth.json may be, in bytes.
 const maxAuthFile = 1 << 20
 
-// authFile is auth.json of CODEX_HOME: what we use of it, and everything else so that it can be written back
-// (remote.md 12.2).
+// authFile is auth.json of CODEX_HOME: what we use of it, and everything else so
+// that it can be written back (remote.md 12.2).
 type authFile struct {
 	redacted
 
@@ -84,7 +84,8 @@ func parseAuthFile(data []byte) (*authFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OPENAI_API_KEY %w", err)
 	}
-	// auth_mode decides where it is there; otherwise a key goes before tokens, as in the reference.
+	// auth_mode decides where it is there; otherwise a key goes before tokens, as
+	// in the reference.
 	if mode == "apikey" || mode == "" && key != "" {
 		f.apiKey = key
 		return f, nil
@@ -159,9 +160,10 @@ func (f *authFile) encode(t *tokens) ([]byte, error) {
 	return json.MarshalIndent(f.all, "", "  ")
 }
 
-// writeAuthFile puts data into the file at path, which stays the same file, readable by its owner only. A new file in its
-// place would, for a moment, be one that confined commands can see, and then end those that it is hidden from: a sandbox hides
-// the file that it has seen. What cannot be written whole is undone.
+// writeAuthFile puts data into the file at path, which stays the same file,
+// readable by its owner only. A new file in its place would, for a moment, be one
+// that confined commands can see, and then end those that it is hidden from: a
+// sandbox hides the file that it has seen. What cannot be written whole is undone.
 func writeAuthFile(path string, data []byte) (err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -182,7 +184,8 @@ func writeAuthFile(path string, data []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	// Never shorter than it was until all of it is there: whoever reads it meanwhile finds no rest of the old text behind it.
+	// Never shorter than it was until all of it is there: whoever reads it
+	// meanwhile finds no rest of the old text behind it.
 	padded := append(data, bytes.Repeat([]byte{'\n'}, max(0, len(old)-len(data)))...)
 	defer clear(padded)
 	if _, err = f.WriteAt(padded, 0); err != nil {

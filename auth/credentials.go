@@ -14,8 +14,9 @@ import (
 // firstFrame is how long the first credential may take; remote.md 12.5.
 const firstFrame = 30 * time.Second
 
-// Credentials is a [TokenSource] of bearer tokens that are replaced through stdin (remote.md 12.5). The newest counts from the
-// next request on. All methods may run at once.
+// Credentials is a [TokenSource] of bearer tokens that are replaced through stdin
+// (remote.md 12.5). The newest counts from the next request on. All methods may run
+// at once.
 type Credentials struct {
 	redacted
 
@@ -29,11 +30,13 @@ type Credentials struct {
 	err     error
 }
 
-// ReadCredentials waits at most 30 s for the first frame on stdin and then reads on until stdin ends, a frame is invalid or
-// Close. environmentID is what frames must be for.
+// ReadCredentials waits at most 30 s for the first frame on stdin and then reads on
+// until stdin ends, a frame is invalid or Close. environmentID is what frames must
+// be for.
 //
-// A read of a descriptor that knows no deadlines, as inherited ones mostly are, cannot be interrupted: its goroutine then
-// stays until the read returns or the process ends.
+// A read of a descriptor that knows no deadlines, as inherited ones mostly are,
+// cannot be interrupted: its goroutine then stays until the read returns or the
+// process ends.
 func ReadCredentials(ctx context.Context, stdin *os.File, environmentID string) (*Credentials, error) {
 	return readCredentials(ctx, stdin, environmentID, firstFrame)
 }
@@ -146,12 +149,14 @@ func (c *Credentials) Authorize(_ context.Context, header http.Header) error {
 // Unauthorized has nothing fresher to offer: whoever writes to stdin decides when.
 func (c *Credentials) Unauthorized(context.Context) (bool, error) { return false, nil }
 
-// Done is closed when nothing more is read from stdin: [Credentials.Err] tells why. Either way the reference ends its process:
-// with status 1 when there is an error, else 0.
+// Done is closed when nothing more is read from stdin: [Credentials.Err] tells why.
+// Either way the reference ends its process: with status 1 when there is an error,
+// else 0.
 func (c *Credentials) Done() <-chan struct{} { return c.done }
 
-// Err is the first frame that was invalid, expired or foreign, or a read that failed. It is nil while stdin is read, after
-// stdin ended between two frames, and after Close.
+// Err is the first frame that was invalid, expired or foreign, or a read that
+// failed. It is nil while stdin is read, after stdin ended between two frames, and
+// after Close.
 func (c *Credentials) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

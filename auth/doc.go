@@ -1,16 +1,20 @@
-// Package auth signs the requests that executors and harnesses send to a registry (remote.md 12). A [TokenSource] sets the
-// headers of one request, made anew each time:
+// Package auth signs the requests that executors and harnesses send to a registry
+// (remote.md 12). A [TokenSource] sets the headers of one request, made anew each
+// time:
 //
-//	source                 made by                 headers
-//	API key                [APIKey], [OpenSignIn]  Authorization: Bearer
-//	ChatGPT sign-in        [OpenSignIn]            the same, ChatGPT-Account-ID, X-OpenAI-Fedramp; refreshed
-//	bearer                 [Bearer], [ReadBearer]  Authorization: Bearer
-//	ChatGPT token, stdin   [ReadChatGPTToken]      as the sign-in, https only, never refreshed
-//	rotating, stdin        [ReadCredentials]       Authorization: Bearer, the newest that has come
-//	agent identity         [NewAgentIdentity]      Authorization: AgentAssertion, account headers
+//	source                made by                 headers
+//	API key               [APIKey], [OpenSignIn]  Authorization: Bearer
+//	ChatGPT sign-in       [OpenSignIn]            the same and account headers; refreshed
+//	bearer                [Bearer], [ReadBearer]  Authorization: Bearer
+//	ChatGPT token, stdin  [ReadChatGPTToken]      as the sign-in, https only, never refreshed
+//	rotating, stdin       [ReadCredentials]       Authorization: Bearer, with the newest token
+//	agent identity        [NewAgentIdentity]      Authorization: AgentAssertion, account headers
 //
-// The package reads no environment variable and logs nothing. What holds a secret prints as "[redacted]", whatever the verb,
-// and no error quotes one. Whatever comes from outside is bounded.
+// The account headers are ChatGPT-Account-ID and X-OpenAI-Fedramp.
+//
+// The package reads no environment variable and logs nothing. What holds a secret
+// prints as "[redacted]", whatever the verb, and no error quotes one. Whatever
+// comes from outside is bounded.
 //
 // A registry checks assertions with [ParseAssertion].
 package auth

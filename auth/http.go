@@ -27,7 +27,8 @@ const (
 	issueTimeout    = 30 * time.Second
 )
 
-// HTTPConfig says how a source reaches the services that issue its tokens. The zero value is usable.
+// HTTPConfig says how a source reaches the services that issue its tokens. The zero
+// value is usable.
 type HTTPConfig struct {
 	// RootCAs, if set, replaces the trusted roots of the system.
 	RootCAs *x509.CertPool
@@ -40,7 +41,8 @@ type HTTPConfig struct {
 // originator is what these services know the reference as; remote.md 12.2, 12.6.
 const originator = "codex_cli_rs"
 
-// issuer calls the services that issue tokens: no redirects, no cookies, no connection kept.
+// issuer calls the services that issue tokens: no redirects, no cookies, no
+// connection kept.
 type issuer struct {
 	transport *http.Transport
 	userAgent string
@@ -54,8 +56,9 @@ func newIssuer(cfg HTTPConfig) *issuer {
 	return i
 }
 
-// NewTransport returns what requests with credentials go over: HTTP/1.1, proxies as [Direct] has them, headers of an answer
-// bounded to 64 KiB. It follows no redirects, as all transports. Nil roots are those of the system.
+// NewTransport returns what requests with credentials go over: HTTP/1.1, proxies as
+// [Direct] has them, headers of an answer bounded to 64 KiB. It follows no
+// redirects, as all transports. Nil roots are those of the system.
 func NewTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error)) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -68,8 +71,9 @@ func NewTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, err
 	}
 }
 
-// call sends one request, with a JSON body unless it is nil, and returns the answer whatever its status. Errors wrap
-// [ErrTemporary] unless another try cannot help; they name neither path nor query.
+// call sends one request, with a JSON body unless it is nil, and returns the answer
+// whatever its status. Errors wrap [ErrTemporary] unless another try cannot help;
+// they name neither path nor query.
 func (i *issuer) call(ctx context.Context, method, target string, body []byte, timeout time.Duration) (int, []byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no full answer within %v", timeout))
 	defer cancel()
@@ -108,8 +112,9 @@ func temporary(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrTemporary, err)
 }
 
-// Lost tells what to say of a request that got no full answer, an error of net/http's, without what that may quote; and
-// whether it may pass, as all do but those of trust. The cause of a context that has ended comes first.
+// Lost tells what to say of a request that got no full answer, an error of
+// net/http's, without what that may quote; and whether it may pass, as all do but
+// those of trust. The cause of a context that has ended comes first.
 func Lost(ctx context.Context, err error) (cause error, passing bool) {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -122,8 +127,8 @@ func Lost(ctx context.Context, err error) (cause error, passing bool) {
 
 var errMalformedAnswer = errors.New("answer is malformed")
 
-// unquoted returns err, an error of net/http's, unless it may quote an answer, which in turn may quote the request with its
-// credentials.
+// unquoted returns err, an error of net/http's, unless it may quote an answer,
+// which in turn may quote the request with its credentials.
 func unquoted(err error) error {
 	if _, ok := errors.AsType[net.Error](err); ok || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return err

@@ -19,7 +19,8 @@ import (
 	"github.com/execagent/execagent/internal/strictbase64"
 )
 
-// Where agent identities come from unless the configuration says otherwise, and what their tokens say (remote.md 12.6).
+// Where agent identities come from unless the configuration says otherwise, and
+// what their tokens say (remote.md 12.6).
 const (
 	defaultJWKSBase    = "https://chatgpt.com/backend-api"
 	defaultAuthAPIBase = "https://auth.openai.com/api/accounts"
@@ -54,8 +55,9 @@ type identity struct {
 	key       *ed25519.PrivateKey
 }
 
-// NewAgentIdentity fetches the key set, verifies the token and registers a task, once for the life of the process. Any failure
-// is final, but wraps [ErrTemporary] when a service could not be reached.
+// NewAgentIdentity fetches the key set, verifies the token and registers a task,
+// once for the life of the process. Any failure is final, but wraps [ErrTemporary]
+// when a service could not be reached.
 func NewAgentIdentity(ctx context.Context, cfg IdentityConfig) (TokenSource, error) {
 	jwks, err := serviceBase(cfg.JWKSBase, defaultJWKSBase)
 	if err != nil {
@@ -120,7 +122,8 @@ func checkStatus(status int) error {
 	return fmt.Errorf("the service answered %d", status)
 }
 
-// verifyIdentity checks signature and claims; errors continue the words "agent identity token".
+// verifyIdentity checks signature and claims; errors continue the words "agent
+// identity token".
 func verifyIdentity(j *jwt, set []byte, now time.Time) (*identity, error) {
 	if err := j.verify(set); err != nil {
 		return nil, err
@@ -211,7 +214,8 @@ func (id *identity) taskOf(answer []byte) (string, error) {
 	return "", errors.New("the answer has no task id")
 }
 
-// openTask opens a libsodium sealed box in standard base64. The X25519 key is the one that belongs to the Ed25519 seed.
+// openTask opens a libsodium sealed box in standard base64. The X25519 key is the
+// one that belongs to the Ed25519 seed.
 func openTask(key ed25519.PrivateKey, encoded string) (string, error) {
 	sealed, err := strictbase64.Std.Decode(encoded)
 	if err != nil || len(sealed) > maxTaskID+box.AnonymousOverhead {

@@ -15,13 +15,15 @@ import (
 	"github.com/execagent/execagent/internal/strictbase64"
 )
 
-// Sizes of an RSA key that signs tokens, in bits: the least that RFC 7518 3.3 allows, and what is still quick to check.
+// Sizes of an RSA key that signs tokens, in bits: the least that RFC 7518 3.3
+// allows, and what is still quick to check.
 const (
 	minModulus = 2048
 	maxModulus = 8192
 )
 
-// claimAuth is the claim of OpenAI's tokens that says which account they are for (remote.md 12.2).
+// claimAuth is the claim of OpenAI's tokens that says which account they are for
+// (remote.md 12.2).
 const claimAuth = "https://api.openai.com/auth"
 
 var errNotJWT = errors.New("is not a JWT")

@@ -48,7 +48,8 @@ func signedJWT(t *testing.T, header, claims map[string]any) string {
 	return signed + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// keySetJSON is a JWK set with the test key; changes replace members of its key, nil removes one.
+// keySetJSON is a JWK set with the test key; changes replace members of its key,
+// nil removes one.
 func keySetJSON(changes map[string]any) []byte {
 	key := map[string]any{
 		"kty": "RSA", "kid": "kid-1", "alg": "RS256", "use": "sig",

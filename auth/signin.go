@@ -14,16 +14,19 @@ import (
 	"time"
 )
 
-// When and where a ChatGPT sign-in is refreshed (remote.md 12.2; the two ages seen on the reference).
+// When and where a ChatGPT sign-in is refreshed (remote.md 12.2; the two ages seen
+// on the reference).
 const (
 	defaultRefreshURL = "https://auth.openai.com/oauth/token"
 	clientID          = "app_EMoamEEZ73f0CkXaXp7hrann"
 
 	refreshBefore = 5 * time.Minute    // of the access token's expiry
 	refreshAfter  = 8 * 24 * time.Hour // when the access token does not tell its expiry
-	// refreshPause is how long nothing is refreshed after a failure, unless the registry insists: every request would wait.
+	// refreshPause is how long nothing is refreshed after a failure, unless the
+	// registry insists: every request would wait.
 	refreshPause = 30 * time.Second
-	// refreshFresh is how long a refresh counts as the answer to a 401: the request that got it may be older.
+	// refreshFresh is how long a refresh counts as the answer to a 401: the request
+	// that got it may be older.
 	refreshFresh = 10 * time.Second
 )
 
@@ -40,15 +43,17 @@ type SignInConfig struct {
 	// RefreshURL is the OAuth token endpoint; empty: OpenAI's.
 	RefreshURL string
 	HTTP       HTTPConfig
-	// Logger is told what goes wrong with a refresh that is not needed at once; nil: nothing is logged.
+	// Logger is told what goes wrong with a refresh that is not needed at once;
+	// nil: nothing is logged.
 	Logger *slog.Logger
 }
 
 // Format hides the key.
 func (SignInConfig) Format(f fmt.State, verb rune) { redacted{}.Format(f, verb) }
 
-// OpenSignIn returns the API key of cfg, or else what auth.json in home holds: an API key or a ChatGPT sign-in, which is
-// refreshed when it is due and written back (remote.md 12.1, 12.2). [ErrNoCredential] if there is neither.
+// OpenSignIn returns the API key of cfg, or else what auth.json in home holds: an
+// API key or a ChatGPT sign-in, which is refreshed when it is due and written back
+// (remote.md 12.1, 12.2). [ErrNoCredential] if there is neither.
 func OpenSignIn(home string, cfg SignInConfig) (TokenSource, error) {
 	if strings.TrimSpace(cfg.APIKey) != "" {
 		return APIKey(cfg.APIKey), nil
@@ -83,7 +88,8 @@ func OpenSignIn(home string, cfg SignInConfig) (TokenSource, error) {
 	}, nil
 }
 
-// signIn is a ChatGPT sign-in that lives in auth.json, which other programs may refresh as well.
+// signIn is a ChatGPT sign-in that lives in auth.json, which other programs may
+// refresh as well.
 type signIn struct {
 	redacted
 
@@ -99,7 +105,8 @@ type signIn struct {
 	failed  time.Time // when that last failed
 }
 
-// Authorize refreshes the tokens first when they are due. Should that fail, the old ones are used: the registry decides.
+// Authorize refreshes the tokens first when they are due. Should that fail, the old
+// ones are used: the registry decides.
 func (s *signIn) Authorize(ctx context.Context, header http.Header) error {
 	t := s.current()
 	if reason := t.due(time.Now()); reason != "" && !s.paused() {
@@ -161,8 +168,9 @@ func (t *tokens) due(now time.Time) string {
 	return ""
 }
 
-// renew replaces old, which the caller found wanting, unless somebody else has done so: another caller, or another program in
-// the file. A refresh token works only once.
+// renew replaces old, which the caller found wanting, unless somebody else has done
+// so: another caller, or another program in the file. A refresh token works only
+// once.
 func (s *signIn) renew(ctx context.Context, old *tokens, reason string) (*tokens, error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -237,7 +245,8 @@ func (s *signIn) refresh(ctx context.Context, file *authFile, reason string) (*t
 	return t, nil
 }
 
-// replaced returns t with what the token service answered; what it leaves out stays as it was.
+// replaced returns t with what the token service answered; what it leaves out stays
+// as it was.
 func (t *tokens) replaced(answer []byte, now time.Time) (*tokens, error) {
 	m, err := decodeMembers(answer)
 	if err != nil {

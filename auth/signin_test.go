@@ -27,7 +27,8 @@ func accessToken(left time.Duration) string {
 	return unsignedJWT(map[string]any{"exp": time.Now().Add(left).Unix()})
 }
 
-// home makes a CODEX_HOME with an auth.json of a ChatGPT sign-in; changes replace members, "tokens." ones inside tokens.
+// home makes a CODEX_HOME with an auth.json of a ChatGPT sign-in; changes replace
+// members, "tokens." ones inside tokens.
 func home(t *testing.T, changes map[string]any) string {
 	t.Helper()
 	tokens := map[string]any{

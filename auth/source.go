@@ -20,23 +20,29 @@ const (
 const maxToken = 64 << 10
 
 var (
-	// ErrTemporary is wrapped by errors of a [TokenSource] that may be gone when the same is tried again.
+	// ErrTemporary is wrapped by errors of a [TokenSource] that may be gone when
+	// the same is tried again.
 	ErrTemporary = errors.New("temporary failure")
-	// ErrExpired says that the credential has run out and that no newer one has come. It is final for a call, as in the
-	// reference: who registers gives up, who opens a stream is refused; a newer one helps later calls (remote.md 12.5).
+	// ErrExpired says that the credential has run out and that no newer one has
+	// come. It is final for a call, as in the reference: who registers gives up,
+	// who opens a stream is refused; a newer one helps later calls (remote.md
+	// 12.5).
 	ErrExpired = errors.New("the credential has expired")
 	// ErrNoCredential says that there is nothing to sign in with.
 	ErrNoCredential = errors.New("no credential: set CODEX_API_KEY or sign in")
 )
 
-// TokenSource signs the requests that an executor or a harness sends to a registry. All methods may run at once. Where a
-// source may be used says [CheckBase]. No source prints what it holds.
+// TokenSource signs the requests that an executor or a harness sends to a registry.
+// All methods may run at once. Where a source may be used says [CheckBase]. No
+// source prints what it holds.
 type TokenSource interface {
-	// Authorize sets the headers of one request; it is called anew for each. It may call an authorization service first.
-	// Errors: [ErrExpired], or one that wraps [ErrTemporary] when another try may help; every other is final.
+	// Authorize sets the headers of one request; it is called anew for each. It may
+	// call an authorization service first. Errors: [ErrExpired], or one that wraps
+	// [ErrTemporary] when another try may help; every other is final.
 	Authorize(ctx context.Context, header http.Header) error
-	// Unauthorized is told that the registry answered 401 to what Authorize made last. It returns true when there is a
-	// fresh token, and the same request should be sent again, once.
+	// Unauthorized is told that the registry answered 401 to what Authorize made
+	// last. It returns true when there is a fresh token, and the same request
+	// should be sent again, once.
 	Unauthorized(ctx context.Context) (retry bool, err error)
 }
 
@@ -45,8 +51,8 @@ func APIKey(key string) TokenSource {
 	return &bearer{name: "API key", token: new(strings.TrimSpace(key))}
 }
 
-// Bearer returns a source of one bearer token, such as the older CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN (remote.md 2) or a
-// harness's (remote.md 9).
+// Bearer returns a source of one bearer token, such as the older
+// CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN (remote.md 2) or a harness's (remote.md 9).
 func Bearer(token string) TokenSource { return &bearer{name: "bearer", token: &token} }
 
 // bearer is a token that never changes.
@@ -88,7 +94,8 @@ func (a account) set(header http.Header) {
 	}
 }
 
-// checkToken holds a token to what fits a header as one word: printable ASCII without blanks.
+// checkToken holds a token to what fits a header as one word: printable ASCII
+// without blanks.
 func checkToken(token string) error {
 	switch {
 	case token == "":
@@ -104,8 +111,10 @@ func checkToken(token string) error {
 	return nil
 }
 
-// redacted is embedded by what holds secrets: no verb of fmt and no handler of slog prints them. As fmt cannot call methods on
-// what it finds in unexported fields, types that live long keep secrets behind one more pointer: there fmt prints an address.
+// redacted is embedded by what holds secrets: no verb of fmt and no handler of slog
+// prints them. As fmt cannot call methods on what it finds in unexported fields,
+// types that live long keep secrets behind one more pointer: there fmt prints an
+// address.
 type redacted struct{}
 
 const redaction = "[redacted]"

@@ -66,7 +66,8 @@ func TestBearerThatFitsNoHeader(t *testing.T) {
 	}
 }
 
-// TestSecretsAreNotPrinted holds every type that keeps a secret to printing none, by any verb and any handler of slog.
+// TestSecretsAreNotPrinted holds every type that keeps a secret to printing none,
+// by any verb and any handler of slog.
 func TestSecretsAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3t"

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Longest lines of stdin, newline included, in bytes (remote.md 12.3, 12.5; the reference takes ChatGPT tokens that are longer).
+// Longest lines of stdin, newline included, in bytes (remote.md 12.3, 12.5; the
+// reference takes ChatGPT tokens that are longer).
 const (
 	maxBearerLine = 16 << 10
 	maxFrameLine  = 16 << 10
@@ -21,8 +22,9 @@ var (
 	errLineOpen = errors.New("line has no newline")
 )
 
-// ReadBearer reads a bearer token from the first line of stdin and leaves the rest (remote.md 12.3). It waits until the line
-// is whole or ctx ends; see [ReadCredentials] for what cannot be interrupted.
+// ReadBearer reads a bearer token from the first line of stdin and leaves the rest
+// (remote.md 12.3). It waits until the line is whole or ctx ends; see
+// [ReadCredentials] for what cannot be interrupted.
 func ReadBearer(ctx context.Context, stdin *os.File) (TokenSource, error) {
 	line, err := readLine(ctx, stdin, maxBearerLine)
 	if err != nil {
@@ -36,9 +38,10 @@ func ReadBearer(ctx context.Context, stdin *os.File) (TokenSource, error) {
 	return Bearer(token), nil
 }
 
-// ReadChatGPTToken reads a ChatGPT access token from the first line of stdin, which must be a pipe or socket: a JWT that names
-// an account (remote.md 12.4). accountID, unless empty, must be that account. The token is not verified here; that is up to the
-// registry, which gets it over https only ([CheckBase]).
+// ReadChatGPTToken reads a ChatGPT access token from the first line of stdin, which
+// must be a pipe or socket: a JWT that names an account (remote.md 12.4).
+// accountID, unless empty, must be that account. The token is not verified here;
+// that is up to the registry, which gets it over https only ([CheckBase]).
 func ReadChatGPTToken(ctx context.Context, stdin *os.File, accountID string) (TokenSource, error) {
 	info, err := stdin.Stat()
 	if err != nil {
@@ -114,7 +117,8 @@ type lines struct {
 	from, to int // what of buf is yet to be returned
 }
 
-// next returns one line with its newline, valid until the next call, which wipes it. An orderly end is io.EOF.
+// next returns one line with its newline, valid until the next call, which wipes
+// it. An orderly end is io.EOF.
 func (l *lines) next() ([]byte, error) {
 	clear(l.buf[:l.from])
 	copy(l.buf, l.buf[l.from:l.to])

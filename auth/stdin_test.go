@@ -16,7 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// pipe returns the reading end of a pipe with text in it; its writing end is open unless ended.
+// pipe returns the reading end of a pipe with text in it; its writing end is open
+// unless ended.
 func pipe(t *testing.T, text string, ended bool) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()

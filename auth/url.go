@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// IsLoopback tells whether a host, without port and brackets, is this machine for certain: localhost or an address literal.
-// Other names are not looked up, since what they mean may change.
+// IsLoopback tells whether a host, without port and brackets, is this machine for
+// certain: localhost or an address literal. Other names are not looked up, since
+// what they mean may change.
 func IsLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -18,8 +19,9 @@ func IsLoopback(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-// CheckURL reads the address of a service that credentials are sent to, blanks around it trimmed: absolute, https, or http
-// to loopback, without userinfo and fragment. Errors never quote it.
+// CheckURL reads the address of a service that credentials are sent to, blanks
+// around it trimmed: absolute, https, or http to loopback, without userinfo and
+// fragment. Errors never quote it.
 func CheckURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimSpace(raw))
 	switch {
@@ -37,8 +39,9 @@ func CheckURL(raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// CheckBase is [CheckURL] for the base that paths are appended to: no query either, and trailing slashes are cut off. tokens
-// may be stricter: the ChatGPT token from stdin is sent over https only, also on loopback (remote.md 12.4).
+// CheckBase is [CheckURL] for the base that paths are appended to: no query either,
+// and trailing slashes are cut off. tokens may be stricter: the ChatGPT token from
+// stdin is sent over https only, also on loopback (remote.md 12.4).
 func CheckBase(raw string, tokens TokenSource) (*url.URL, error) {
 	u, err := CheckURL(raw)
 	if err != nil {
@@ -54,8 +57,9 @@ func CheckBase(raw string, tokens TokenSource) (*url.URL, error) {
 	return u, nil
 }
 
-// Direct returns proxy for all but loopback hosts, which need none: what the environment names may not know every spelling of
-// them, and would get what plain http carries. Nil stays nil.
+// Direct returns proxy for all but loopback hosts, which need none: what the
+// environment names may not know every spelling of them, and would get what plain
+// http carries. Nil stays nil.
 func Direct(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
 	if proxy == nil {
 		return nil
