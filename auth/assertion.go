@@ -41,9 +41,9 @@ type assertionJSON struct {
 	Timestamp string `json:"timestamp"`
 }
 
-// ParseAssertion reads an Authorization header; strict and bounded, so that one
-// assertion has one spelling of its parts. The result says nothing until
-// [Assertion.Verify] has.
+// ParseAssertion reads an Authorization header. It is strict, so that no part of an
+// assertion can be spelled in two ways, and bounded. The result proves nothing
+// until [Assertion.Verify] has returned nil.
 func ParseAssertion(header string) (*Assertion, error) {
 	encoded, ok := strings.CutPrefix(header, assertionScheme)
 	if !ok || len(header) > maxAssertion {
@@ -87,8 +87,8 @@ func (a *Assertion) Verify(key ed25519.PublicKey) error {
 	return nil
 }
 
-// text is what is signed. A runtime id has no colon, so that it can be read in one
-// way only.
+// text returns the bytes that are signed. A runtime id has no colon, so that no
+// other assertion has the same bytes.
 func (a *Assertion) text() []byte {
 	return []byte(a.RuntimeID + ":" + a.TaskID + ":" + a.Time.Format(assertionTime))
 }
@@ -111,8 +111,8 @@ func (a *Assertion) header(key ed25519.PrivateKey) (string, error) {
 	return assertionScheme + base64.RawURLEncoding.EncodeToString(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
 }
 
-// validRuntimeID holds a runtime id to what can be a segment of a path and comes
-// before a colon in what is signed.
+// validRuntimeID tells whether id can be a segment of a path, and can stand before
+// a colon in the bytes that are signed.
 func validRuntimeID(id string) bool {
 	return validID(id, maxRuntimeID) && !strings.ContainsAny(id, ":/?#%") && id != "." && id != ".."
 }

@@ -14,14 +14,14 @@ import (
 // maxAuthFile is how long auth.json may be, in bytes.
 const maxAuthFile = 1 << 20
 
-// authFile is auth.json of CODEX_HOME: what we use of it, and everything else so
-// that it can be written back (remote.md 12.2).
+// authFile is the content of auth.json in CODEX_HOME (remote.md 12.2): the parts
+// that we use, and all the rest, so that it can be written back.
 type authFile struct {
 	redacted
 
 	all    members // of the file
 	tokens members // of its member tokens
-	apiKey string  // of either OPENAI_API_KEY or tokens one counts; the other is left out
+	apiKey string  // at most one of apiKey and signIn is set: the one that counts
 	signIn *tokens
 }
 
@@ -33,11 +33,11 @@ type tokens struct {
 	accountID           string
 	lastRefresh         time.Time // zero: unknown
 
-	account account   // what accountID and the id token say
+	account account   // made of accountID and the id token
 	expiry  time.Time // of the access token; zero if it does not tell
 }
 
-// readAuthFile returns nil if there is none.
+// readAuthFile reads auth.json. It returns nil and no error if there is none.
 func readAuthFile(path string) (*authFile, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +69,7 @@ func readAuthFile(path string) (*authFile, error) {
 	return parsed, nil
 }
 
-// parseAuthFile reads what counts. Errors name members, never values.
+// parseAuthFile reads the members that count. Errors name members, never values.
 func parseAuthFile(data []byte) (*authFile, error) {
 	all, err := decodeMembers(data)
 	if err != nil {
@@ -84,7 +84,7 @@ func parseAuthFile(data []byte) (*authFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OPENAI_API_KEY %w", err)
 	}
-	// auth_mode decides where it is there; otherwise a key goes before tokens, as
+	// Where auth_mode is there it decides; otherwise a key counts before tokens, as
 	// in the reference.
 	if mode == "apikey" || mode == "" && key != "" {
 		f.apiKey = key
@@ -119,7 +119,7 @@ func parseAuthFile(data []byte) (*authFile, error) {
 	return f, nil
 }
 
-// derive checks the tokens and reads what they say of themselves.
+// derive checks the tokens, and reads from them the account and when they expire.
 func (t *tokens) derive() error {
 	if err := checkToken(t.access); err != nil {
 		return fmt.Errorf("tokens.access_token %w", err)
@@ -160,10 +160,11 @@ func (f *authFile) encode(t *tokens) ([]byte, error) {
 	return json.MarshalIndent(f.all, "", "  ")
 }
 
-// writeAuthFile puts data into the file at path, which stays the same file,
-// readable by its owner only. A new file in its place would, for a moment, be one
-// that confined commands can see, and then end those that it is hidden from: a
-// sandbox hides the file that it has seen. What cannot be written whole is undone.
+// writeAuthFile overwrites the file at path in place and makes it readable by its
+// owner only. It does not replace the file by a new one: a sandbox hides the very
+// file that it has seen, so confined commands could see the new one for a moment,
+// and those from which it has to stay hidden would be ended. If data cannot be
+// written whole the old content is put back.
 func writeAuthFile(path string, data []byte) (err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -184,8 +185,9 @@ func writeAuthFile(path string, data []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	// Never shorter than it was until all of it is there: whoever reads it
-	// meanwhile finds no rest of the old text behind it.
+	// Line feeds fill the file up to its old length until all of data is there:
+	// another program that reads it meanwhile finds no rest of the old text behind
+	// the new one.
 	padded := append(data, bytes.Repeat([]byte{'\n'}, max(0, len(old)-len(data)))...)
 	defer clear(padded)
 	if _, err = f.WriteAt(padded, 0); err != nil {

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// firstFrame is how long the first credential may take; remote.md 12.5.
+// firstFrame is how long the first credential may take (remote.md 12.5).
 const firstFrame = 30 * time.Second
 
-// Credentials is a [TokenSource] of bearer tokens that are replaced through stdin
-// (remote.md 12.5). The newest counts from the next request on. All methods may run
-// at once.
+// Credentials is a [TokenSource] of bearer tokens that come on stdin, one after
+// another (remote.md 12.5). The newest counts from the next request on. All methods
+// may run at once.
 type Credentials struct {
 	redacted
 
@@ -69,7 +69,8 @@ func readCredentials(ctx context.Context, stdin *os.File, environmentID string, 
 	return nil, err
 }
 
-// run is the reader; it closes first after the first frame.
+// run reads frames until it fails or stdin ends. It closes first after the first
+// frame.
 func (c *Credentials) run(first chan struct{}) {
 	defer close(c.done)
 	l := &lines{r: c.stdin, buf: make([]byte, maxFrameLine)}
@@ -146,17 +147,18 @@ func (c *Credentials) Authorize(_ context.Context, header http.Header) error {
 	return nil
 }
 
-// Unauthorized has nothing fresher to offer: whoever writes to stdin decides when.
+// Unauthorized has nothing fresher to offer: the program that writes to stdin
+// decides when.
 func (c *Credentials) Unauthorized(context.Context) (bool, error) { return false, nil }
 
-// Done is closed when nothing more is read from stdin: [Credentials.Err] tells why.
-// Either way the reference ends its process: with status 1 when there is an error,
-// else 0.
+// Done is closed when nothing more is read from stdin; [Credentials.Err] tells why.
+// The reference ends its process then, with status 1 if there is an error and else
+// 0.
 func (c *Credentials) Done() <-chan struct{} { return c.done }
 
-// Err is the first frame that was invalid, expired or foreign, or a read that
-// failed. It is nil while stdin is read, after stdin ended between two frames, and
-// after Close.
+// Err says which frame was invalid, expired or for another environment, or why a
+// read failed. It is nil while stdin is read, after stdin has ended between two
+// frames, and after Close.
 func (c *Credentials) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

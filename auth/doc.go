@@ -12,9 +12,9 @@
 //
 // The account headers are ChatGPT-Account-ID and X-OpenAI-Fedramp.
 //
-// The package reads no environment variable and logs nothing. What holds a secret
-// prints as "[redacted]", whatever the verb, and no error quotes one. Whatever
-// comes from outside is bounded.
+// The package reads no environment variable. It logs only to the Logger of a
+// [SignInConfig]. Values with a secret in them print as "[redacted]", whatever the
+// verb, and no error quotes a secret. All input from outside is bounded.
 //
 // A registry checks assertions with [ParseAssertion].
 package auth

@@ -32,13 +32,15 @@ const (
 type HTTPConfig struct {
 	// RootCAs, if set, replaces the trusted roots of the system.
 	RootCAs *x509.CertPool
-	// Proxy tells the proxy of a request; nil, and for loopback: none is used.
+	// Proxy returns the proxy for a request. None is used if it is nil, nor for
+	// loopback hosts.
 	Proxy func(*http.Request) (*url.URL, error)
 	// UserAgent is sent with each request; empty: one of the compatible version.
 	UserAgent string
 }
 
-// originator is what these services know the reference as; remote.md 12.2, 12.6.
+// originator is the name under which these services know the reference (remote.md
+// 12.2, 12.6).
 const originator = "codex_cli_rs"
 
 // issuer calls the services that issue tokens: no redirects, no cookies, no
@@ -56,9 +58,9 @@ func newIssuer(cfg HTTPConfig) *issuer {
 	return i
 }
 
-// NewTransport returns what requests with credentials go over: HTTP/1.1, proxies as
-// [Direct] has them, headers of an answer bounded to 64 KiB. It follows no
-// redirects, as all transports. Nil roots are those of the system.
+// NewTransport returns the transport for requests with credentials: HTTP/1.1,
+// proxies as [Direct] has them, headers of an answer up to 64 KiB. Like every
+// transport it follows no redirects. Nil roots are those of the system.
 func NewTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error)) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -103,7 +105,8 @@ func (i *issuer) call(ctx context.Context, method, target string, body []byte, t
 	return resp.StatusCode, answer, nil
 }
 
-// temporary marks an error of the network, but not one of trust.
+// temporary marks an error of the network as [ErrTemporary], unless the server
+// could not prove who it is.
 func temporary(ctx context.Context, err error) error {
 	err, passing := Lost(ctx, err)
 	if !passing {
@@ -112,9 +115,10 @@ func temporary(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrTemporary, err)
 }
 
-// Lost tells what to say of a request that got no full answer, an error of
-// net/http's, without what that may quote; and whether it may pass, as all do but
-// those of trust. The cause of a context that has ended comes first.
+// Lost replaces err, an error of net/http for a request that got no full answer, by
+// one that quotes nothing of the request: by the cause of ctx if that has ended.
+// passing tells whether another try may succeed, as it may unless the server could
+// not prove who it is.
 func Lost(ctx context.Context, err error) (cause error, passing bool) {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -127,8 +131,8 @@ func Lost(ctx context.Context, err error) (cause error, passing bool) {
 
 var errMalformedAnswer = errors.New("answer is malformed")
 
-// unquoted returns err, an error of net/http's, unless it may quote an answer,
-// which in turn may quote the request with its credentials.
+// unquoted returns err, an error of net/http, or errMalformedAnswer if err may
+// quote the answer: that may in turn quote the request with its credentials.
 func unquoted(err error) error {
 	if _, ok := errors.AsType[net.Error](err); ok || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return err

@@ -19,8 +19,8 @@ import (
 	"github.com/execagent/execagent/internal/strictbase64"
 )
 
-// Where agent identities come from unless the configuration says otherwise, and
-// what their tokens say (remote.md 12.6).
+// Where agent identities come from unless the configuration says otherwise, and the
+// claims that their tokens must have (remote.md 12.6).
 const (
 	defaultJWKSBase    = "https://chatgpt.com/backend-api"
 	defaultAuthAPIBase = "https://auth.openai.com/api/accounts"
@@ -28,7 +28,7 @@ const (
 	identityIssuer   = "https://chatgpt.com/codex-backend/agent-identity"
 	identityAudience = "codex-app-server"
 
-	taskTries = 3 // in all, at once, with the same body
+	taskTries = 3 // in all, without a pause, with the same body
 )
 
 // IdentityConfig is what [NewAgentIdentity] needs. It holds a secret.
@@ -37,7 +37,7 @@ type IdentityConfig struct {
 	Token string `json:"-"`
 	// AuthAPIBase is where the task is registered; empty: OpenAI's.
 	AuthAPIBase string
-	// JWKSBase is where the keys are found that sign tokens; empty: OpenAI's.
+	// JWKSBase is where the keys are that sign tokens; empty: OpenAI's.
 	JWKSBase string
 	HTTP     HTTPConfig
 }
@@ -111,7 +111,8 @@ func (i *issuer) keySet(ctx context.Context, base *url.URL) ([]byte, error) {
 	return answer, checkStatus(status)
 }
 
-// checkStatus accepts 2xx. What the body says is not repeated: it may quote what was sent.
+// checkStatus accepts 2xx. Its errors do not repeat the body, which may quote the
+// request.
 func checkStatus(status int) error {
 	switch {
 	case status/100 == 2:
@@ -234,7 +235,7 @@ func openTask(key ed25519.PrivateKey, encoded string) (string, error) {
 	return string(task), nil
 }
 
-// Authorize signs an assertion of this second.
+// Authorize signs an assertion with the present second as its time.
 func (id *identity) Authorize(_ context.Context, header http.Header) error {
 	a := Assertion{RuntimeID: id.runtimeID, TaskID: id.taskID, Time: time.Now().UTC()}
 	value, err := a.header(*id.key)
@@ -246,5 +247,6 @@ func (id *identity) Authorize(_ context.Context, header http.Header) error {
 	return nil
 }
 
-// Unauthorized ends it: a 401 gets no new task (remote.md 12.6).
+// Unauthorized has nothing fresher to offer: after a 401 no new task is registered
+// (remote.md 12.6).
 func (id *identity) Unauthorized(context.Context) (bool, error) { return false, nil }

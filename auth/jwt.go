@@ -85,7 +85,8 @@ func (j *jwt) expiry() (t time.Time, ok bool) {
 	return time.Unix(int64(math.Floor(max(-beyond, min(beyond, seconds)))), 0), true
 }
 
-// audience tells whether the token is meant for name (RFC 7519 4.1.3: one or several).
+// audience tells whether the token is meant for name. The claim may have one name
+// or several (RFC 7519, 4.1.3).
 func (j *jwt) audience(name string) bool {
 	var one string
 	if json.Unmarshal(j.claims["aud"], &one) == nil {

@@ -14,8 +14,9 @@ var (
 
 // decodeObject reads one JSON object that has exactly the members of want, each
 // once, under exactly these names, and nothing after it. encoding/json alone would
-// take other spellings and repeated names. The values of want are pointers; a null
-// leaves them as they are. The error tells nothing of the content, which is secret.
+// accept names in other capitals, and names that come twice. The values of want are
+// pointers; a null leaves them as they are. The error repeats nothing of the
+// content, which is secret.
 func decodeObject(data []byte, want map[string]any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -40,8 +41,8 @@ func decodeObject(data []byte, want map[string]any) error {
 	return nil
 }
 
-// members is a JSON object of which some members are of interest. Names are exact,
-// the last of equal ones counts.
+// members is a JSON object of which some members are of interest. Names are
+// compared exactly. Of members with one name the last counts.
 type members map[string]json.RawMessage
 
 func decodeMembers(data []byte) (members, error) {

@@ -14,19 +14,20 @@ import (
 	"time"
 )
 
-// When and where a ChatGPT sign-in is refreshed (remote.md 12.2; the two ages seen
-// on the reference).
+// When and where a ChatGPT sign-in is refreshed (remote.md 12.2). The two ages are
+// those of the reference, found out by watching it.
 const (
 	defaultRefreshURL = "https://auth.openai.com/oauth/token"
 	clientID          = "app_EMoamEEZ73f0CkXaXp7hrann"
 
 	refreshBefore = 5 * time.Minute    // of the access token's expiry
 	refreshAfter  = 8 * 24 * time.Hour // when the access token does not tell its expiry
-	// refreshPause is how long nothing is refreshed after a failure, unless the
-	// registry insists: every request would wait.
+	// refreshPause is for how long nothing is refreshed after a failure, unless the
+	// registry answers 401. Without the pause every request would wait for another
+	// try.
 	refreshPause = 30 * time.Second
-	// refreshFresh is how long a refresh counts as the answer to a 401: the request
-	// that got it may be older.
+	// refreshFresh is for how long a refresh counts as the answer to a 401, since
+	// the request that got the 401 may be older than the refresh.
 	refreshFresh = 10 * time.Second
 )
 
@@ -36,24 +37,25 @@ const (
 	reasonForced    = "forced"
 )
 
-// SignInConfig is what [OpenSignIn] needs beside the folder. It holds a secret.
+// SignInConfig is what [OpenSignIn] needs beside the folder. It has a secret in it.
 type SignInConfig struct {
 	// APIKey is used instead of what the folder holds, unless it is blank.
 	APIKey string `json:"-"`
 	// RefreshURL is the OAuth token endpoint; empty: OpenAI's.
 	RefreshURL string
 	HTTP       HTTPConfig
-	// Logger is told what goes wrong with a refresh that is not needed at once;
-	// nil: nothing is logged.
+	// Logger gets the failures that no error returns: of a refresh that is not
+	// needed yet, and of saving its result. Nil: nothing is logged.
 	Logger *slog.Logger
 }
 
 // Format hides the key.
 func (SignInConfig) Format(f fmt.State, verb rune) { redacted{}.Format(f, verb) }
 
-// OpenSignIn returns the API key of cfg, or else what auth.json in home holds: an
-// API key or a ChatGPT sign-in, which is refreshed when it is due and written back
-// (remote.md 12.1, 12.2). [ErrNoCredential] if there is neither.
+// OpenSignIn returns a source of the API key of cfg, or else of what auth.json in
+// home holds: an API key or a ChatGPT sign-in, which is refreshed when it is due
+// and written back (remote.md 12.1, 12.2). Without any of these it returns
+// [ErrNoCredential].
 func OpenSignIn(home string, cfg SignInConfig) (TokenSource, error) {
 	if strings.TrimSpace(cfg.APIKey) != "" {
 		return APIKey(cfg.APIKey), nil
@@ -97,7 +99,9 @@ type signIn struct {
 	refreshURL *url.URL
 	issuer     *issuer
 	logger     *slog.Logger
-	turn       chan struct{} // one refreshes, others wait as long as their context lasts
+	// turn has room for one: the caller that refreshes. Others wait until their context
+	// ends.
+	turn chan struct{}
 
 	mu      sync.Mutex
 	tokens  *tokens
@@ -168,9 +172,9 @@ func (t *tokens) due(now time.Time) string {
 	return ""
 }
 
-// renew replaces old, which the caller found wanting, unless somebody else has done
-// so: another caller, or another program in the file. A refresh token works only
-// once.
+// renew replaces old, which the caller has found due or refused. It looks first
+// whether another caller has done so, or another program in the file: a refresh
+// token works only once.
 func (s *signIn) renew(ctx context.Context, old *tokens, reason string) (*tokens, error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -245,8 +249,8 @@ func (s *signIn) refresh(ctx context.Context, file *authFile, reason string) (*t
 	return t, nil
 }
 
-// replaced returns t with what the token service answered; what it leaves out stays
-// as it was.
+// replaced returns a copy of t with the tokens that the service's answer has. Those
+// that it leaves out stay.
 func (t *tokens) replaced(answer []byte, now time.Time) (*tokens, error) {
 	m, err := decodeMembers(answer)
 	if err != nil {

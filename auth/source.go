@@ -20,29 +20,29 @@ const (
 const maxToken = 64 << 10
 
 var (
-	// ErrTemporary is wrapped by errors of a [TokenSource] that may be gone when
-	// the same is tried again.
+	// ErrTemporary is wrapped by errors of a [TokenSource] after which another try
+	// may succeed.
 	ErrTemporary = errors.New("temporary failure")
 	// ErrExpired says that the credential has run out and that no newer one has
-	// come. It is final for a call, as in the reference: who registers gives up,
-	// who opens a stream is refused; a newer one helps later calls (remote.md
-	// 12.5).
+	// come. As in the reference it is final for the call: an executor that
+	// registers gives up, a harness that opens a stream is refused. Later calls use
+	// a newer credential, if one comes (remote.md 12.5).
 	ErrExpired = errors.New("the credential has expired")
 	// ErrNoCredential says that there is nothing to sign in with.
 	ErrNoCredential = errors.New("no credential: set CODEX_API_KEY or sign in")
 )
 
 // TokenSource signs the requests that an executor or a harness sends to a registry.
-// All methods may run at once. Where a source may be used says [CheckBase]. No
-// source prints what it holds.
+// All methods may run at once. [CheckBase] says for which registries a source may
+// be used. No source prints what it holds.
 type TokenSource interface {
 	// Authorize sets the headers of one request; it is called anew for each. It may
-	// call an authorization service first. Errors: [ErrExpired], or one that wraps
-	// [ErrTemporary] when another try may help; every other is final.
+	// call an authorization service first. An error that wraps [ErrTemporary] may
+	// pass; [ErrExpired] and every other is final.
 	Authorize(ctx context.Context, header http.Header) error
-	// Unauthorized is told that the registry answered 401 to what Authorize made
-	// last. It returns true when there is a fresh token, and the same request
-	// should be sent again, once.
+	// Unauthorized is called when the registry has answered 401 to a request that
+	// Authorize signed. It returns true when there is a fresh token: then the same
+	// request should be sent again, once.
 	Unauthorized(ctx context.Context) (retry bool, err error)
 }
 
@@ -55,7 +55,7 @@ func APIKey(key string) TokenSource {
 // CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN (remote.md 2) or a harness's (remote.md 9).
 func Bearer(token string) TokenSource { return &bearer{name: "bearer", token: &token} }
 
-// bearer is a token that never changes.
+// bearer is a source of one token that never changes.
 type bearer struct {
 	redacted
 
@@ -83,7 +83,8 @@ type account struct {
 	fedRAMP bool
 }
 
-// set adds the headers of the account; without an id there are none, as in the reference.
+// set adds the headers of the account. Without an id it adds none, as in the
+// reference.
 func (a account) set(header http.Header) {
 	if a.id == "" {
 		return
@@ -94,7 +95,7 @@ func (a account) set(header http.Header) {
 	}
 }
 
-// checkToken holds a token to what fits a header as one word: printable ASCII
+// checkToken accepts a token that fits into a header as one word: printable ASCII
 // without blanks.
 func checkToken(token string) error {
 	switch {
@@ -111,10 +112,10 @@ func checkToken(token string) error {
 	return nil
 }
 
-// redacted is embedded by what holds secrets: no verb of fmt and no handler of slog
-// prints them. As fmt cannot call methods on what it finds in unexported fields,
-// types that live long keep secrets behind one more pointer: there fmt prints an
-// address.
+// redacted is embedded in types that hold secrets, so that no verb of fmt and no
+// handler of slog prints them. fmt cannot call methods of values in unexported
+// fields. Types that live long therefore keep their secrets behind one more
+// pointer, for which fmt prints an address.
 type redacted struct{}
 
 const redaction = "[redacted]"

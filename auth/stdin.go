@@ -23,8 +23,8 @@ var (
 )
 
 // ReadBearer reads a bearer token from the first line of stdin and leaves the rest
-// (remote.md 12.3). It waits until the line is whole or ctx ends; see
-// [ReadCredentials] for what cannot be interrupted.
+// (remote.md 12.3). It waits until the line is whole or ctx ends; [ReadCredentials]
+// says which reads cannot be interrupted.
 func ReadBearer(ctx context.Context, stdin *os.File) (TokenSource, error) {
 	line, err := readLine(ctx, stdin, maxBearerLine)
 	if err != nil {
@@ -78,13 +78,13 @@ func trimNewline(line []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 }
 
-// readLine reads up to the first newline; the caller clears what it gets.
+// readLine reads up to the first newline. The caller clears the line.
 func readLine(ctx context.Context, stdin *os.File, limit int) ([]byte, error) {
 	type result struct {
 		line []byte
 		err  error
 	}
-	got := make(chan result, 1) // so that a reader that nobody waits for can end
+	got := make(chan result, 1) // with room, so that the reader can end when nobody waits for it
 	go func() {
 		l := &lines{r: stdin, buf: make([]byte, limit)}
 		line, err := l.next()
@@ -101,16 +101,17 @@ func readLine(ctx context.Context, stdin *os.File, limit int) ([]byte, error) {
 	case <-ctx.Done():
 		if interrupt(stdin) {
 			clear((<-got).line)
-			_ = stdin.SetReadDeadline(time.Time{}) // it took one a moment ago
+			_ = stdin.SetReadDeadline(time.Time{}) // works, since interrupt has just set one
 		}
 		return nil, context.Cause(ctx)
 	}
 }
 
-// interrupt ends a Read of f that is under way; false: f knows no deadlines.
+// interrupt ends a Read of f that is under way. It returns false where f knows no
+// deadlines.
 func interrupt(f *os.File) bool { return f.SetReadDeadline(time.Unix(1, 0)) == nil }
 
-// lines cuts what r gives into lines of at most len(buf) bytes, newline included.
+// lines cuts the bytes of r into lines of at most len(buf) bytes, newline included.
 type lines struct {
 	r        io.Reader
 	buf      []byte

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// IsLoopback tells whether a host, without port and brackets, is this machine for
-// certain: localhost or an address literal. Other names are not looked up, since
-// what they mean may change.
+// IsLoopback tells whether a host, without port and brackets, is certainly this
+// machine: localhost, or a loopback address in digits. Other names are not looked
+// up, since their addresses may change.
 func IsLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -57,9 +57,9 @@ func CheckBase(raw string, tokens TokenSource) (*url.URL, error) {
 	return u, nil
 }
 
-// Direct returns proxy for all but loopback hosts, which need none: what the
-// environment names may not know every spelling of them, and would get what plain
-// http carries. Nil stays nil.
+// Direct returns a function that asks proxy for all but loopback hosts, which need
+// no proxy. proxy itself may not know every spelling of a loopback host, and a
+// proxy would see what plain http carries there. Nil stays nil.
 func Direct(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
 	if proxy == nil {
 		return nil
