@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"encoding/base64"
 	"flag"
 	"fmt"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -30,6 +32,10 @@ var update = flag.Bool("update", false, "rewrite what the server is expected to 
 //	hello     initialize and initialized, answers unseen
 //	drop      the client's end is lost, and the server has noticed
 //	sh CMD    run a shell command in $DIR
+//	let A X   from here on, $A in a message is X, in which there may be others
+//
+// base64(TEXT) in a message is the string of JSON that has TEXT in base64. In
+// TEXT \n is a line feed, as in Go.
 //
 // An optional file "config" has settings of the agent. $DIR is a fresh
 // directory, $HTTP the address of a web server (http_test.go), $SESSION1 the
@@ -69,6 +75,7 @@ type player struct {
 	dir      string
 	http     string
 	sessions []string
+	lets     map[string]string
 	lines    map[string]*line
 	now      *line
 	owed     int // answers, for -update
@@ -81,7 +88,7 @@ type line struct {
 }
 
 func newPlayer(t *testing.T, config string) *player {
-	p := &player{t: t, dir: t.TempDir(), lines: map[string]*line{}}
+	p := &player{t: t, dir: t.TempDir(), lets: map[string]string{}, lines: map[string]*line{}}
 	server := httptest.NewServer(webHandler())
 	t.Cleanup(server.Close)
 	p.http = strings.TrimPrefix(server.URL, "http://")
@@ -152,12 +159,18 @@ func (p *player) step(text string) {
 	word, rest, _ := strings.Cut(text, " ")
 	switch word {
 	case ">":
-		if err := p.now.Write([]byte(p.expand(rest))); err != nil {
+		if err := p.now.Write([]byte(p.expand(p.spell(rest)))); err != nil {
 			p.t.Fatalf("%s: %v", text, err)
 		}
 		if strings.HasPrefix(rest, `{"id":`) {
 			p.owed++
 		}
+	case "let":
+		name, value, ok := strings.Cut(rest, " ")
+		if _, twice := p.lets[name]; twice || !ok || !abbreviations.MatchString("$"+name) {
+			p.t.Fatalf("%s: want a name of capital letters and digits that is not taken, and a text", text)
+		}
+		p.lets[name] = p.spell(value)
 	case "on":
 		p.on(rest)
 	case "hello":
@@ -201,7 +214,7 @@ func (p *player) hear(want []string) []string {
 		for range n - i {
 			got = append(got, p.normal(p.now.Next(p.t)))
 		}
-		if open := texts(want[i:n]); !slices.Equal(sorted(got), sorted(open)) {
+		if open := p.texts(want[i:n]); !slices.Equal(sorted(got), sorted(open)) {
 			p.t.Fatalf("the server said\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(open, "\n  "))
 		}
 		i = n
@@ -229,20 +242,22 @@ func (p *player) record(want []string) []string {
 		case <-time.After(silence):
 		}
 		p.owed = 0
-		if slices.Equal(sorted(got), sorted(texts(want))) {
+		if slices.Equal(sorted(got), sorted(p.texts(want))) {
 			return want
 		}
 		for i := range got {
-			got[i] = "< " + got[i]
+			got[i] = "< " + p.abbreviate(got[i])
 		}
 		return got
 	}
 }
 
-func texts(lines []string) []string {
+// texts are the messages of expected lines, written out.
+func (p *player) texts(lines []string) []string {
 	out := make([]string, len(lines))
 	for i, l := range lines {
-		_, out[i], _ = strings.Cut(l, " ")
+		_, text, _ := strings.Cut(l, " ")
+		out[i] = p.spell(text)
 	}
 	return out
 }
@@ -280,4 +295,45 @@ func (p *player) expand(text string) string {
 		text = strings.ReplaceAll(text, fmt.Sprintf("$SESSION%d", i+1), id)
 	}
 	return text
+}
+
+var (
+	abbreviations = regexp.MustCompile(`\$([A-Z][A-Z0-9]*)`)
+	encodings     = regexp.MustCompile(`base64\(([^)]*)\)`)
+	encoded       = regexp.MustCompile(`("(?:chunk|deltaBase64|bodyBase64|dataBase64)":)"([A-Za-z0-9+/]+=*)"`)
+)
+
+// spell writes out what is abbreviated in a message of a script.
+func (p *player) spell(text string) string {
+	text = abbreviations.ReplaceAllStringFunc(text, func(name string) string {
+		if value, ok := p.lets[name[1:]]; ok {
+			return value
+		}
+		return name
+	})
+	return encodings.ReplaceAllStringFunc(text, func(call string) string {
+		content, err := strconv.Unquote(`"` + encodings.FindStringSubmatch(call)[1] + `"`)
+		if err != nil {
+			p.t.Fatalf("%s: %v", call, err)
+		}
+		return `"` + base64.StdEncoding.EncodeToString([]byte(content)) + `"`
+	})
+}
+
+// abbreviate is the inverse of spell, for what the server says.
+func (p *player) abbreviate(message string) string {
+	names := slices.SortedFunc(maps.Keys(p.lets), func(a, b string) int { return len(p.lets[b]) - len(p.lets[a]) })
+	for _, name := range names {
+		message = strings.ReplaceAll(message, p.lets[name], "$"+name)
+	}
+	return encoded.ReplaceAllStringFunc(message, func(member string) string {
+		parts := encoded.FindStringSubmatch(member)
+		content, err := base64.StdEncoding.DecodeString(parts[2])
+		text := strconv.Quote(string(content))
+		call := "base64(" + text[1:len(text)-1] + ")"
+		if err != nil || p.spell(call) != `"`+parts[2]+`"` { // such as text with a parenthesis
+			return member
+		}
+		return parts[1] + call
+	})
 }
