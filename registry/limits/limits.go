@@ -31,17 +31,17 @@ const (
 // which takes most of one core.
 const FrameCost = 4 << 10
 
-// MaxLarge is how many messages above 1 KiB the websockets of a principal may be
+// maxLarge is how many messages above 1 KiB the websockets of a principal may be
 // reading, or have read and not passed on yet, at up to 256 KiB each. Honest ones take
 // milliseconds.
-const MaxLarge = 1024
+const maxLarge = 1024
 
 // What may wait in a process for ends that do not read, in bytes: for all, and for
 // the streams of one principal, so that who fills it fills no more than that. A
 // Stream alone could have laneLimit, and a principal thousands of streams.
 const (
 	maxWaiting          = 512 << 20
-	MaxPrincipalWaiting = 128 << 20
+	maxPrincipalWaiting = 128 << 20
 )
 
 // MaxNewEnvironments is how many environments a principal may register within
@@ -55,12 +55,12 @@ const (
 // A principal may cause so many lines in the log: three for each of its websockets,
 // which may all come at once, and then a few a second. More are counted.
 const (
-	LinesPerConnection = 3
+	linesPerConnection = 3
 	linesPerSecond     = 20
 )
 
-// MinByteBurst lets the largest message through whatever the rate is.
-const MinByteBurst = 1 << 20
+// minByteBurst lets the largest message through whatever the rate is.
+const minByteBurst = 1 << 20
 
 // maxAllowances bounds how many principals a server keeps account of. Beyond it
 // those go who have been silent for idleAllowance, have nothing open and have used up
@@ -166,9 +166,9 @@ func (l *Limiter) Large(p *principal.Principal) chan struct{} {
 	return l.allowances[p.ID].Large
 }
 
-// Line tells whether a line about a principal may go into the log, and how many were
+// line tells whether a line about a principal may go into the log, and how many were
 // left out since the last one.
-func (l *Limiter) Line(principalID string) (unsaid int, ok bool) {
+func (l *Limiter) line(principalID string) (unsaid int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.accountLocked(principalID)
@@ -256,9 +256,9 @@ func (l *Limiter) Bytes(done <-chan struct{}, p *principal.Principal, n int) err
 	if bytes == nil {
 		return nil
 	}
-	for ; n > 0; n -= MinByteBurst {
+	for ; n > 0; n -= minByteBurst {
 		now := time.Now()
-		r := bytes.ReserveN(now, min(n, MinByteBurst))
+		r := bytes.ReserveN(now, min(n, minByteBurst))
 		delay := r.DelayFrom(now)
 		if delay == 0 {
 			continue
@@ -323,8 +323,8 @@ func (l *Limiter) allowanceLocked(p *principal.Principal) *Allowance {
 		}
 		a = &Allowance{
 			Created: rate.NewLimiter(rate.Every(EnvironmentsTime/MaxNewEnvironments), MaxNewEnvironments),
-			Large:   make(chan struct{}, MaxLarge),
-			waiting: socket.NewBudget(MaxPrincipalWaiting, l.waiting),
+			Large:   make(chan struct{}, maxLarge),
+			waiting: socket.NewBudget(maxPrincipalWaiting, l.waiting),
 		}
 		l.allowances[p.ID] = a
 	}
@@ -337,8 +337,8 @@ func (l *Limiter) allowanceLocked(p *principal.Principal) *Allowance {
 		a.requests = relimited(a.requests, rate.Limit(limits.Requests), burst)
 		a.validations = relimited(a.validations, rate.Limit(limits.Requests), burst)
 		a.upgrades = relimited(a.upgrades, rate.Limit(limits.Requests), max(limits.Connections, burst))
-		a.Lines = relimited(a.Lines, linesPerSecond, LinesPerConnection*max(limits.Connections, burst))
-		a.Bytes = relimited(a.Bytes, rate.Limit(limits.Bytes), int(max(limits.Bytes, MinByteBurst)))
+		a.Lines = relimited(a.Lines, linesPerSecond, linesPerConnection*max(limits.Connections, burst))
+		a.Bytes = relimited(a.Bytes, rate.Limit(limits.Bytes), int(max(limits.Bytes, minByteBurst)))
 	}
 	a.used = now
 	return a

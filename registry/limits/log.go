@@ -32,7 +32,7 @@ func (g *Log) Tell(level slog.Level, message, environmentID, registrationID, pri
 	if !g.Enabled(ctx, level) {
 		return
 	}
-	unsaid, ok := g.limits.Line(principalID)
+	unsaid, ok := g.limits.line(principalID)
 	if !ok {
 		return
 	}

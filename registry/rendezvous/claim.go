@@ -33,8 +33,8 @@ type claim struct {
 	heldAt      time.Time     // as of when
 }
 
-// forgive counts failed handshakes down, one for each failedFor that has passed.
-func (c *claim) forgive(now time.Time) {
+// forgiveLocked counts failed handshakes down, one for each failedFor that has passed.
+func (c *claim) forgiveLocked(now time.Time) {
 	n := int(now.Sub(c.failedAt) / failedFor)
 	if n >= c.failed {
 		c.failed, c.failedAt = 0, now
@@ -52,8 +52,8 @@ func (m *meeting) claimLocked(principal string) *claim {
 	}
 	now := time.Now()
 	for id, c := range m.claims { // there are few claims as a rule, and seldom a new one
-		c.forgive(now)
-		c.regain(now)
+		c.forgiveLocked(now)
+		c.regainLocked(now)
 		if c.streams == 0 && c.failed == 0 && c.held == 0 {
 			delete(m.claims, id)
 		}
@@ -94,7 +94,7 @@ func (m *meeting) unclaimLocked(rt *route) {
 // handshakes of this principal have failed.
 func (m *meeting) beginHandshakeLocked(rt *route) (ok, failing bool) {
 	c := m.claimLocked(rt.principal)
-	c.forgive(time.Now())
+	c.forgiveLocked(time.Now())
 	if rt.handshaking || rt.answered { // the executor takes one for each stream
 		c.failed++
 	}
@@ -121,7 +121,7 @@ func (m *meeting) endHandshakeLocked(rt *route, failed bool) {
 	c := m.claimLocked(rt.principal)
 	c.handshaking--
 	if failed {
-		c.forgive(time.Now())
+		c.forgiveLocked(time.Now())
 		c.failed++
 	}
 }
@@ -132,7 +132,7 @@ func (m *meeting) mayHoldLocked(rt *route) time.Duration {
 	for id, other := range m.claims {
 		if id != rt.principal && other.streams > 0 {
 			c := m.claimLocked(rt.principal)
-			c.regain(time.Now())
+			c.regainLocked(time.Now())
 			return min(m.rs.patience, maxHold-c.held)
 		}
 	}
@@ -143,12 +143,12 @@ func (m *meeting) mayHoldLocked(rt *route) time.Duration {
 // websocket.
 func (m *meeting) hasHeldLocked(rt *route, d time.Duration) {
 	c := m.claimLocked(rt.principal)
-	c.regain(time.Now())
+	c.regainLocked(time.Now())
 	c.held = min(c.held+d, maxHold)
 }
 
-// regain gives back held time, at a tenth of the speed of the clock.
-func (c *claim) regain(now time.Time) {
+// regainLocked gives back held time, at a tenth of the speed of the clock.
+func (c *claim) regainLocked(now time.Time) {
 	c.held = max(0, c.held-now.Sub(c.heldAt)/holdRegained)
 	c.heldAt = now
 }

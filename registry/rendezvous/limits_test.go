@@ -11,7 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/execagent/execagent/registry/limits"
 	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/rendezvous/notice"
 	"github.com/execagent/execagent/registry/store"
@@ -48,7 +47,7 @@ func TestLimitBytesEnds(t *testing.T) {
 	t.Parallel()
 	st, dir := storetest.Open(t)
 	c := newClusterOn(t, st, dir, func() *store.Store { return st })
-	s := c.server(settings{Limits: principal.Limits{Bytes: limits.MinByteBurst}})
+	s := c.server(settings{Limits: principal.Limits{Bytes: minByteBurst}})
 	e := s.executor()
 	a := s.limits.Allowance(c.executorKey)
 	a.Bytes.SetLimit(0) // nothing comes back meanwhile

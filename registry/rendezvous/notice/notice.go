@@ -9,9 +9,9 @@ import (
 	"github.com/execagent/execagent/relay/frame"
 )
 
-// MaxSize is how long a [Notice] may be, in bytes. A stream id may grow sixfold
+// maxSize is how long a [Notice] may be, in bytes. A stream id may grow sixfold
 // in JSON.
-const MaxSize = 8 << 10
+const maxSize = 8 << 10
 
 // Kind tells notices apart.
 type Kind string
@@ -61,7 +61,7 @@ func (n Notice) Encode() []byte {
 // are left out.
 func Decode(text []byte) (Notice, bool) {
 	var n Notice
-	if len(text) > MaxSize || json.Unmarshal(text, &n) != nil || len(n.Stream) > frame.MaxStreamID {
+	if len(text) > maxSize || json.Unmarshal(text, &n) != nil || len(n.Stream) > frame.MaxStreamID {
 		return Notice{}, false
 	}
 	return n, true

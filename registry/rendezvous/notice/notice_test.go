@@ -46,8 +46,8 @@ func TestDecode(t *testing.T) {
 		{"of a newer server", `{"kind":"newer","more":[1]}`, Notice{Kind: "newer"}, true},
 		{"longest stream id", `{"kind":"open","stream":"` + long[1:] + `"}`, Notice{Kind: Open, Stream: long[1:]}, true},
 		{"longer stream id", `{"kind":"open","stream":"` + long + `"}`, Notice{}, false},
-		{"longest", `{"kind":"beat"}` + strings.Repeat(" ", MaxSize-15), Notice{Kind: Beat}, true},
-		{"longer", `{"kind":"beat"}` + strings.Repeat(" ", MaxSize-14), Notice{}, false},
+		{"longest", `{"kind":"beat"}` + strings.Repeat(" ", maxSize-15), Notice{Kind: Beat}, true},
+		{"longer", `{"kind":"beat"}` + strings.Repeat(" ", maxSize-14), Notice{}, false},
 		{"negative revision", `{"kind":"online","revision":-1}`, Notice{}, false},
 		{"no object", `[]`, Notice{}, false},
 		{"two", `{"kind":"beat"}{}`, Notice{}, false},
@@ -73,11 +73,11 @@ func FuzzNotice(f *testing.F) {
 			}
 			return
 		}
-		if len(text) > MaxSize || len(got.Stream) > frame.MaxStreamID {
+		if len(text) > maxSize || len(got.Stream) > frame.MaxStreamID {
 			t.Errorf("%d bytes with a stream id of %d", len(text), len(got.Stream))
 		}
 		// Escapes may have made it longer than it may be.
-		if again := got.Encode(); len(again) <= MaxSize {
+		if again := got.Encode(); len(again) <= maxSize {
 			if back, ok := Decode(again); !ok || back != got {
 				t.Errorf("%q is %+v, and that %+v", text, got, back)
 			}
