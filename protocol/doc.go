@@ -1,34 +1,36 @@
-// Package protocol is the wire: the messages, the records of every method,
-// the error codes and the path URIs. It
-// runs nothing and opens nothing; what a request means is decided elsewhere.
+// Package protocol is the wire: the messages, the records of every method, the
+// error codes and the path URIs. It runs nothing and opens nothing; what a request
+// means is decided elsewhere.
 //
 // # Messages
 //
-// JSON-RPC 2.0 without its "jsonrpc" member, one object a message. What
-// members it has says which of four kinds it is:
+// JSON-RPC 2.0 without its "jsonrpc" member, one object a message. What members it
+// has says which of four kinds it is:
 //
 //	{"id":1,"method":"process/read","params":{"processId":"p"}}        request
 //	{"id":1,"result":{"chunks":[],"nextSeq":1}}                        result
 //	{"id":1,"error":{"code":-32600,"message":"unknown process id p"}}  error
 //	{"method":"process/closed","params":{"processId":"p","seq":4}}     notification
 //
-// The client asks and the server answers, in any order: an answer is told by
-// its id alone. Of notifications the client sends only initialized; the server
-// sends process/output, process/exited, process/closed,
-// http/request/bodyDelta and fs/missingChanged.
+// The client asks and the server answers, in any order: an answer is told by its id
+// alone. Of notifications the client sends only initialized; the server sends
+// process/output, process/exited, process/closed, http/request/bodyDelta and
+// fs/missingChanged.
 //
-// An [ID] is a string or a signed 64-bit integer, chosen by whoever asks, and
-// comes back as it was sent. -1 ([NoID]) answers what could not be read.
+// An [ID] is a string or a signed 64-bit integer, chosen by the side that sends the
+// request, and comes back as it was sent. A message that could not be read is
+// answered with -1 ([NoID]).
 //
-// [Decode] reads by the rules of package strict. Members that nobody knows are
-// ignored, except in the params of methods that have none ([EmptyParams]).
+// [Decode] reads by the rules of package strict. Unknown members are ignored,
+// except in the params of methods that have none ([EmptyParams]).
 //
 // # Records
 //
-// A record of params, and a result that is large, reads itself member by member from a
-// [strict.Object] ([strict.Unmarshaler]), by exact names and with errors that name the member; a
-// result that is large or frequent writes itself ([Appender]), any other goes
-// through encoding/json. Bytes travel as base64, standard alphabet, padded.
+// Records of params and large results read themselves member by member from a
+// [strict.Object] ([strict.Unmarshaler]), by exact names and with errors that name
+// the member. Large or frequent results write themselves ([Appender]). All other
+// records go through encoding/json. Bytes travel as base64, standard alphabet,
+// padded.
 //
 //	m, err := protocol.Decode(data)
 //	var p protocol.ReadParams
@@ -37,15 +39,14 @@
 //
 // # Errors
 //
-// [Error] is the error member, and the one Go error that chooses a [Code]:
-// there are six, and clients tell by them what to do next.
+// [Error] is the error member, and the one Go error that has a [Code]. There are
+// six codes; a client decides by them what to do next.
 //
 // # Paths
 //
-// Paths travel as file URIs and become native ones in [PathURI]: "file:///a%20b"
-// is "/a b". A URI that is well formed but names nothing on Linux, such as one
-// with another host, is refused only where its path is used
-// ([ForeignPathError]).
+// Paths travel as file URIs and become native ones in [PathURI]: "file:///a%20b" is
+// "/a b". A URI that is well formed but names nothing on Linux, such as one with
+// another host, is refused only where its path is used ([ForeignPathError]).
 //
 // # Where it is specified
 //

@@ -34,17 +34,17 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (code %d)", e.Message, e.Code) }
 
-// Errorf makes an [Error] with a formatted text.
+// Errorf returns an [Error] with a formatted text.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// InvalidRequest is an [Error] with [CodeInvalidRequest].
+// InvalidRequest returns an [Error] with [CodeInvalidRequest].
 func InvalidRequest(format string, args ...any) *Error {
 	return Errorf(CodeInvalidRequest, format, args...)
 }
 
-// InvalidParams is an [Error] with [CodeInvalidParams].
+// InvalidParams returns an [Error] with [CodeInvalidParams].
 func InvalidParams(format string, args ...any) *Error {
 	return Errorf(CodeInvalidParams, format, args...)
 }

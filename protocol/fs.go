@@ -31,7 +31,7 @@ const (
 // FollowSymlinks.
 type PathParams struct {
 	Path PathURI `json:"path"`
-	// FollowSymlinks false refuses a link anywhere in the path.
+	// With FollowSymlinks false a link anywhere in the path is refused.
 	FollowSymlinks *bool    `json:"followSymlinks,omitempty"`
 	Sandbox        *Sandbox `json:"sandbox,omitempty"`
 }
@@ -71,15 +71,16 @@ func (r *ReadFileResult) encode(e *encoder) {
 // UnmarshalObject reads the result.
 func (r *ReadFileResult) UnmarshalObject(o *strict.Object) { r.Data = o.Base64("dataBase64") }
 
-// WriteFileParams replaces the content of a file. Data that was decoded lasts
-// as long as the message.
+// WriteFileParams replaces the content of a file. Decoded Data lies in the memory
+// of the message and is good as long as that.
 type WriteFileParams struct {
 	Path           PathURI  `json:"path"`
 	Data           []byte   `json:"dataBase64"`
 	FollowSymlinks *bool    `json:"followSymlinks,omitempty"`
 	Sandbox        *Sandbox `json:"sandbox,omitempty"`
-	// DataError is why dataBase64 could not be decoded: this method answers
-	// it with a code of its own, and after the checks of the lifecycle.
+	// DataError says why dataBase64 could not be decoded. It is no error of
+	// decoding the params, since the method answers it with a code of its own, and
+	// after the checks of the lifecycle.
 	DataError error `json:"-"`
 }
 
@@ -111,8 +112,8 @@ func (p *CreateDirectoryParams) UnmarshalObject(o *strict.Object) {
 	p.Sandbox = sandbox(o)
 }
 
-// FileMetadata describes a file. Values describe the target of a link; IsSymlink tells
-// whether the path itself is one.
+// FileMetadata describes a file, of a link its target. Only IsSymlink is about the
+// path itself: whether that is a link.
 type FileMetadata struct {
 	IsDirectory  bool   `json:"isDirectory"`
 	IsFile       bool   `json:"isFile"`
@@ -393,8 +394,8 @@ func (r *ReadBlockResult) UnmarshalObject(o *strict.Object) {
 	r.EOF = o.Bool("eof")
 }
 
-// WriteBlockParams writes a chunk (1..1,048,576 bytes) at Offset. A chunk that
-// was decoded lasts as long as the message.
+// WriteBlockParams writes a chunk (1..1,048,576 bytes) at Offset. A decoded Chunk
+// lies in the memory of the message and is good as long as that.
 type WriteBlockParams struct {
 	HandleID string `json:"handleId"`
 	Offset   uint64 `json:"offset"`
@@ -427,7 +428,8 @@ func (p *WatchMissingParams) UnmarshalObject(o *strict.Object) {
 	p.Sandbox = sandbox(o)
 }
 
-// WatchMissingResult answers fs/watchMissing. Watching false: no watch is set.
+// WatchMissingResult answers fs/watchMissing. Watching tells whether a watch was
+// set.
 type WatchMissingResult struct {
 	Watching bool `json:"watching"`
 }

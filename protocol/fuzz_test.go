@@ -69,8 +69,8 @@ func loneSurrogate(data []byte) bool {
 	return want >= 0
 }
 
-// wellFormed is the slow twin of the scanner of package strict: the rules of rpc.md 2.4 over the
-// tokens of encoding/json.
+// wellFormed is the slow twin of the scanner of package strict: the rules of rpc.md
+// 2.4 over the tokens of encoding/json.
 func wellFormed(data []byte) bool {
 	if !json.Valid(data) || !utf8.Valid(data) || loneSurrogate(data) {
 		return false

@@ -95,8 +95,8 @@ func (r *HTTPResponse) encode(e *encoder) {
 	e.dst = append(e.dst, '}')
 }
 
-// HTTPBodyDelta is one piece of a streamed body; Seq starts at 1. The last one
-// is empty and done; Error says why a body ended early.
+// HTTPBodyDelta is one piece of a streamed body; Seq starts at 1. The last piece is
+// empty and has Done set; Error then says why the body ended early, if it did.
 type HTTPBodyDelta struct {
 	RequestID   string  `json:"requestId"`
 	Seq         uint64  `json:"seq"`

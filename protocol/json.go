@@ -53,7 +53,7 @@ func AppendError(dst []byte, id ID, e *Error) []byte {
 	return append(dst, '}')
 }
 
-// AppendRequest appends a request; params nil are sent as an empty object.
+// AppendRequest appends a request. Nil params are sent as an empty object.
 func AppendRequest(dst []byte, id ID, method string, params any) ([]byte, error) {
 	dst = append(dst, `{"id":`...)
 	dst = id.appendJSON(dst)
@@ -61,7 +61,7 @@ func AppendRequest(dst []byte, id ID, method string, params any) ([]byte, error)
 	return appendCall(dst, method, params)
 }
 
-// AppendNotification appends a notification; params nil are sent as an empty
+// AppendNotification appends a notification. Nil params are sent as an empty
 // object.
 func AppendNotification(dst []byte, method string, params any) ([]byte, error) {
 	return appendCall(append(dst, '{'), method, params)

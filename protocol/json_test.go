@@ -70,7 +70,8 @@ func TestAppendNil(t *testing.T) {
 	}
 }
 
-// sameJSON checks that what v appends means what encoding/json makes of it.
+// sameJSON checks that the JSON that v appends has the same value as the JSON that
+// encoding/json makes of v.
 func sameJSON(t interface{ Errorf(string, ...any) }, v Appender, plain any) {
 	want, err := json.Marshal(plain)
 	if err != nil {

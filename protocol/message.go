@@ -16,16 +16,16 @@ type ID struct {
 	isText bool
 }
 
-// NumberID is the integer id n.
+// NumberID returns the integer id n.
 func NumberID(n int64) ID { return ID{number: n} }
 
-// StringID is the string id s.
+// StringID returns the string id s.
 func StringID(s string) ID { return ID{text: s, isText: true} }
 
 // NoID is the id of an answer to a message that could not be read (rpc.md 2.4).
 var NoID = NumberID(-1)
 
-// String is the id as JSON.
+// String returns the id as JSON.
 func (id ID) String() string { return string(id.appendJSON(nil)) }
 
 func (id ID) appendJSON(dst []byte) []byte {
@@ -59,9 +59,9 @@ type Message struct {
 	Error  *Error
 }
 
-// Decode reads one message. It accepts exactly what rpc.md 2.1 and 2.4
-// describe; the error's text says what is wrong and where. Members that are
-// not part of a message are ignored, but checked.
+// Decode reads one message. It accepts exactly the messages that rpc.md 2.1 and 2.4
+// describe; the error's text says what is wrong and where. Other members than those
+// of a message are ignored, but their JSON is checked.
 func Decode(data []byte) (Message, error) {
 	var id, method, params, result, failure, trace []byte
 	isObject, err := strict.Members(data, func(name, value []byte) {
@@ -131,8 +131,9 @@ func parseID(raw []byte) (ID, bool) {
 	return NumberID(n), err == nil
 }
 
-// checkTrace checks the trace of a request, which is not used: absent, null or
-// an object with two optional strings. That of a notification is not looked at.
+// checkTrace checks the member trace of a request, which nothing uses: it must be
+// absent, null or an object with two optional strings. The trace of a notification
+// is not even checked.
 func checkTrace(raw []byte) error {
 	if raw == nil || raw[0] == 'n' {
 		return nil
@@ -161,5 +162,5 @@ func parseError(raw []byte) (*Error, error) {
 	return e, nil
 }
 
-// Number is the id as an integer; ok is false for a string.
+// Number returns the id as an integer; ok is false for a string.
 func (id ID) Number() (n int64, ok bool) { return id.number, !id.isText }

@@ -139,7 +139,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// reason is an error's text as a peer is told it.
+// reason returns an error's text as a peer reads it.
 func reason(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Message

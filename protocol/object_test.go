@@ -41,7 +41,8 @@ func TestUnmarshalParamsWantsAnObject(t *testing.T) {
 	}
 }
 
-// TestPathsNameThePlace: the error about a path in a list says which it is.
+// TestPathsNameThePlace: an error about a path in a list says which one it is
+// about.
 func TestPathsNameThePlace(t *testing.T) {
 	t.Parallel()
 	o, err := strict.ParseObject([]byte(`{"p":["file:///a","b"]}`))

@@ -219,8 +219,8 @@ func TestParamsDefaults(t *testing.T) {
 	}
 }
 
-// TestWriteFileDataError pins that bad base64 in fs/writeFile is no error of
-// decoding: the method answers it itself, with -32600 (rpc.md 5.3).
+// TestWriteFileDataError: bad base64 in fs/writeFile is no error of decoding, since
+// the method answers it itself, with -32600 (rpc.md 5.3).
 func TestWriteFileDataError(t *testing.T) {
 	t.Parallel()
 	for _, data := range []string{"!", "AAA", "AA=", "AB==", "AA==\n", "AA-_"} {

@@ -12,16 +12,20 @@ import (
 	"github.com/execagent/execagent/protocol/strict"
 )
 
-// PathURI is a file URI as it came from the wire (rpc.md 5.1): either a native path, or a URI that is well formed but names
-// nothing on a Linux host (another authority, a drive letter, an escaped unrepresentable path). The difference matters
-// because the first error is one of decoding and the second one of the method's own checks. The zero value is no path at all.
+// PathURI is a file URI as it came from the wire (rpc.md 5.1): either a native
+// path, or a URI that is well formed but names nothing on a Linux host (another
+// authority, a drive letter, an escaped unrepresentable path). The two are told
+// apart because a malformed URI is an error of decoding, and a foreign one an error
+// of the method that uses it. The zero value is no path at all.
 type PathURI struct {
 	path    string // clean and absolute, or empty
 	foreign string // the URI as sent, or empty
 }
 
-// ForeignPathError says that a well-formed file URI has no meaning on this host. It is refused with -32600, as the cwd of
-// process/start with -32602; every other error of ParsePathURI is one of decoding and always -32602.
+// ForeignPathError says that a well-formed file URI names nothing on this host. A
+// request with such a path is refused with -32600, or with -32602 if it is the cwd
+// of process/start. All errors of ParsePathURI are errors of decoding and always
+// -32602.
 type ForeignPathError struct {
 	URI string // as sent
 }
@@ -30,14 +34,14 @@ func (e *ForeignPathError) Error() string {
 	return fmt.Sprintf("path uri %s is invalid on linux", quoteURI(e.URI))
 }
 
-// NewPathURI gives the URI of a native path, which must be absolute and clean.
+// NewPathURI returns the URI of a native path, which must be absolute and clean.
 func NewPathURI(path string) PathURI { return PathURI{path: path} }
 
 // IsZero reports whether there is no URI, as when an optional member was absent or null.
 func (p PathURI) IsZero() bool { return p.path == "" && p.foreign == "" }
 
-// Native returns the path: absolute, lexically clean, without a trailing slash except for "/", possibly not UTF-8. The error
-// is a *ForeignPathError.
+// Native returns the path: absolute, lexically clean, without a trailing slash
+// except for "/", possibly not UTF-8. The error is a *ForeignPathError.
 func (p PathURI) Native() (string, error) {
 	if p.path == "" {
 		return "", &ForeignPathError{URI: p.foreign}
@@ -45,7 +49,8 @@ func (p PathURI) Native() (string, error) {
 	return p.path, nil
 }
 
-// String returns the canonical URI of a native path and the text as it was sent of a foreign one.
+// String returns the canonical URI of a native path, or a foreign URI as it was
+// sent.
 func (p PathURI) String() string {
 	if p.path == "" {
 		return p.foreign
@@ -53,7 +58,7 @@ func (p PathURI) String() string {
 	return FormatPathURI(p.path)
 }
 
-// MarshalText is String.
+// MarshalText returns what String does.
 func (p PathURI) MarshalText() ([]byte, error) {
 	if p.path == "" {
 		return []byte(p.foreign), nil
@@ -61,7 +66,7 @@ func (p PathURI) MarshalText() ([]byte, error) {
 	return AppendPathURI(nil, p.path), nil
 }
 
-// UnmarshalText is ParsePathURI.
+// UnmarshalText reads what ParsePathURI does.
 func (p *PathURI) UnmarshalText(text []byte) error {
 	uri, err := ParsePathURI(string(text))
 	if err != nil {
@@ -71,22 +76,25 @@ func (p *PathURI) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// FormatPathURI returns the canonical file URI of an absolute, clean native path; any bytes but NUL may be in it.
+// FormatPathURI returns the canonical file URI of an absolute, clean native path;
+// any bytes but NUL may be in it.
 func FormatPathURI(path string) string {
 	var buf [256]byte // keeps the common path to the one allocation of the result
 	return string(AppendPathURI(buf[:0], path))
 }
 
-// AppendPathURI appends FormatPathURI(path) to dst. The result is printable ASCII without quotes and backslashes, so it may
-// stand in a JSON string as it is.
+// AppendPathURI appends FormatPathURI(path) to dst. The result is printable ASCII
+// without quotes and backslashes, so it may stand in a JSON string as it is.
 func AppendPathURI(dst []byte, path string) []byte {
 	dst = append(dst, "file://"...)
 	if path == "" || path[0] != '/' {
 		path = "/" + path
 	}
 	if len(path) > 2 && path[2] == ':' && isDriveSegment(firstSegment(path)) {
-		// A plain "C:" at the top would be read as a drive letter and refused; an encoded letter is read as a name, here
-		// and by the reference, though the reference itself writes an escape form that nobody can use.
+		// A plain "C:" at the top would be read as a drive letter and refused. An
+		// encoded letter is read as a name, here and by the reference. (The
+		// reference itself writes such a path in an escape form that no reader can
+		// use.)
 		dst = append(dst, '/', '%', upperHex[path[1]>>4], upperHex[path[1]&15])
 		path = path[2:]
 	}
@@ -103,7 +111,7 @@ func AppendPathURI(dst []byte, path string) []byte {
 	return append(dst, path[plain:]...)
 }
 
-// PathURISize is the length of the URI of a native path, in bytes.
+// PathURISize returns the length of the URI of a native path, in bytes.
 func PathURISize(path string) int {
 	var buf [256]byte
 	return len(AppendPathURI(buf[:0], path))
@@ -111,8 +119,9 @@ func PathURISize(path string) int {
 
 const upperHex = "0123456789ABCDEF"
 
-// The bytes below 0x80 that results carry percent-encoded, one bit each: controls, blank, "#%<>? and \`{} and DEL. All bytes
-// from 0x80 are encoded too (measured on the reference for all 255 bytes a file name may hold).
+// The bytes below 0x80 that results carry percent-encoded, one bit each: controls,
+// blank, "#%<>? and \`{} and DEL. All bytes from 0x80 are encoded too (measured on
+// the reference for all 255 bytes a file name may hold).
 const (
 	encodedBelow40 uint64 = 1<<33 - 1 | 1<<'"' | 1<<'#' | 1<<'%' | 1<<'<' | 1<<'>' | 1<<'?'
 	encodedBelow80 uint64 = 1<<('\\'-64) | 1<<('`'-64) | 1<<('{'-64) | 1<<('}'-64) | 1<<(0x7f-64)
@@ -136,11 +145,14 @@ var (
 	errNUL         = errors.New("nul byte")
 )
 
-// ParsePathURI reads a file URI by the rules of the WHATWG URL standard, section 4.4, restricted to the file scheme: blanks
-// and controls around it do not count, tab and line ends nowhere, `\` separates like `/`, dot segments (also spelled %2e) go
-// away before anything is decoded, a bad percent escape stands for itself. A %2F decodes to a real separator, and the dot
-// segments that it brings to light are removed lexically too. An error is one of decoding (-32602); what parses but means
-// nothing here is reported by PathURI.Native.
+// ParsePathURI reads a file URI by the rules of the WHATWG URL standard, section
+// 4.4, restricted to the file scheme. Blanks and controls around the URI are
+// ignored, and tabs and line ends anywhere in it; `\` separates like `/`; dot
+// segments (also spelled %2e) are resolved before anything is decoded; a bad
+// percent escape stands for itself. A %2F decodes to a real separator, and dot
+// segments that appear by it are resolved lexically too. An error is one of
+// decoding (-32602). A URI that parses but names nothing here is reported by
+// PathURI.Native.
 func ParsePathURI(uri string) (PathURI, error) {
 	if p, ok := parsePlain(uri); ok {
 		return PathURI{path: p}, nil
@@ -152,7 +164,8 @@ func ParsePathURI(uri string) (PathURI, error) {
 	return p, nil
 }
 
-// parsePlain recognises a canonical URI in which nothing needs decoding; the path is the end of the URI itself.
+// parsePlain recognises a canonical URI in which nothing needs decoding. Its path
+// is then a part of the URI's text.
 func parsePlain(uri string) (string, bool) {
 	const prefix = "file:///"
 	if len(uri) <= len(prefix) || uri[:len(prefix)] != prefix {
@@ -220,7 +233,8 @@ func parseURI(sent string) (PathURI, error) {
 	return PathURI{path: path.Clean(native)}, nil
 }
 
-// cutScheme splits uri at the colon that ends a scheme: a letter, then letters, digits and "+-.".
+// cutScheme splits uri at the colon that ends a scheme: a letter, then letters,
+// digits and "+-.".
 func cutScheme(uri string) (scheme, rest string, ok bool) {
 	scheme, rest, ok = strings.Cut(uri, ":")
 	if !ok || scheme == "" || !isLetter(scheme[0]) {
@@ -235,8 +249,9 @@ func cutScheme(uri string) (scheme, rest string, ok bool) {
 	return scheme, rest, true
 }
 
-// cutHost takes the authority off what follows "file:" and leaves the path. The host is empty when there is none, when it is
-// localhost, and when the place of the host holds a drive letter, which then belongs to the path.
+// cutHost divides the text after "file:" into the host and the path. The host is
+// empty when there is none and when it is localhost. A drive letter in the place of
+// the host belongs to the path.
 func cutHost(rest string) (host, tail string, err error) {
 	after, ok := strings.CutPrefix(rest, "//")
 	if !ok {
@@ -255,7 +270,8 @@ func cutHost(rest string) (host, tail string, err error) {
 	return host, tail, nil
 }
 
-// normalDrive writes a leading "C|" segment as "C:". The reference does so only where fewer than three slashes stand before.
+// normalDrive writes a leading "C|" segment as "C:". The reference does so only
+// where fewer than three slashes stand before.
 func normalDrive(p string) string {
 	if s := firstSegment("/" + p); len(s) == 2 && isLetter(s[0]) && s[1] == '|' {
 		return s[:1] + ":" + p[2:]
@@ -263,8 +279,9 @@ func normalDrive(p string) string {
 	return p
 }
 
-// decodeHost checks an authority as the host parser of the standard does, without IDNA: such a name is no name of this host
-// either way. Credentials and ports are not allowed in a file URI.
+// decodeHost checks an authority as the host parser of the standard does, but
+// without IDNA: no such name is a name of this host, whatever IDNA makes of it.
+// Credentials and ports are not allowed in a file URI.
 func decodeHost(host string) (string, error) {
 	if strings.HasPrefix(host, "[") {
 		literal, closed := strings.CutSuffix(host[1:], "]")
@@ -286,8 +303,9 @@ func decodeHost(host string) (string, error) {
 	return host, nil
 }
 
-// resolveDots splits p into its segments, still encoded, and applies "." and "..", which never leave the root or a drive.
-// Empty segments count for "..", save those in front of the first name.
+// resolveDots splits p into its segments, still encoded, and applies "." and "..",
+// which never leave the root or a drive. Empty segments count for "..", save those
+// in front of the first name.
 func resolveDots(p string) []string {
 	segments := make([]string, 0, strings.Count(p, "/")+1)
 	for s := range strings.SplitSeq(p, "/") {
@@ -305,7 +323,8 @@ func resolveDots(p string) []string {
 	return segments
 }
 
-// dotCount returns 1 for ".", 2 for "..", each dot possibly spelled %2e, and 0 for every other segment.
+// dotCount returns 1 for ".", 2 for "..", each dot possibly spelled %2e, and 0 for
+// every other segment.
 func dotCount(s string) int {
 	n := 0
 	for s != "" && n < 3 {
@@ -325,8 +344,9 @@ func dotCount(s string) int {
 	return n
 }
 
-// isEscapeForm reports whether segments are /%00/bad/path/<base64url>, in which a peer wraps a path of its own that no URI
-// can carry. No path of this host needs it, so it stays foreign.
+// isEscapeForm reports whether segments are /%00/bad/path/<base64url>, the form in
+// which a peer wraps a path of its own that no URI can carry. No path of this host
+// needs the form, so such a URI is foreign.
 func isEscapeForm(segments []string) bool {
 	if len(segments) != 4 || segments[0] != "%00" || segments[1] != "bad" || segments[2] != "path" || segments[3] == "" {
 		return false
@@ -366,7 +386,7 @@ func unhex(c byte) byte {
 
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// firstSegment returns what stands between the leading slash of p and the next.
+// firstSegment returns the text between the leading slash of p and the next slash.
 func firstSegment(p string) string {
 	p = p[1:]
 	if before, _, ok := strings.Cut(p, "/"); ok {
@@ -375,12 +395,14 @@ func firstSegment(p string) string {
 	return p
 }
 
-// isDriveSegment reports whether an encoded first segment names a drive: a letter and a colon, which may be encoded.
+// isDriveSegment reports whether an encoded first segment names a drive: a letter
+// and a colon, which may be encoded.
 func isDriveSegment(s string) bool {
 	return len(s) >= 2 && isLetter(s[0]) && (s[1:] == ":" || len(s) == 4 && s[1] == '%' && s[2] == '3' && s[3]|0x20 == 'a')
 }
 
-// maxQuotedURI is in bytes: errors name the URI at fault, but a URI may be as long as a message.
+// maxQuotedURI is how much of a URI an error quotes, in bytes, since a URI may be
+// as long as a message.
 const maxQuotedURI = 512
 
 func quoteURI(uri string) string {

@@ -227,7 +227,8 @@ func TestFormatPathURI(t *testing.T) {
 	}
 }
 
-// TestFormatPathURIBytes pins which of the 255 bytes of a file name stay plain, as measured on the reference.
+// TestFormatPathURIBytes pins which of the 255 bytes of a file name stay plain, as
+// measured on the reference.
 func TestFormatPathURIBytes(t *testing.T) {
 	t.Parallel()
 	const plain = "!$&'()*+,-./0123456789:;=@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_abcdefghijklmnopqrstuvwxyz|~"
@@ -269,7 +270,7 @@ func TestPathURIJSON(t *testing.T) {
 	}
 }
 
-// quotedURI finds the URIs in a message.
+// quotedURI matches the URIs in a message.
 var quotedURI = regexp.MustCompile(`"((?:file|http):[^"\\]*)"`)
 
 func FuzzPathURI(f *testing.F) {
@@ -294,7 +295,8 @@ func FuzzPathURI(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		// Whatever parses is clean and parses to the same after formatting.
+		// A URI that parses gives a clean path, and the URI of that parses to the
+		// same path.
 		if uri, err := ParsePathURI(text); err == nil {
 			native, err := uri.Native()
 			if err == nil {

@@ -50,8 +50,8 @@ type StartParams struct {
 	PipeStdin bool     `json:"pipeStdin"`
 	Arg0      *string  `json:"arg0,omitempty"`
 	Sandbox   *Sandbox `json:"sandbox,omitempty"`
-	// EnforceManagedNetwork with a sandbox asks for no network but a managed
-	// one (sandbox.md 8); without, it means nothing (rpc.md 4.1).
+	// EnforceManagedNetwork asks for no network but a managed one (sandbox.md 8).
+	// Without a sandbox it has no effect (rpc.md 4.1).
 	EnforceManagedNetwork bool `json:"enforceManagedNetwork,omitempty"`
 	// HasNetworkProxy tells that the request asks for a managed network.
 	HasNetworkProxy bool `json:"-"`
@@ -84,7 +84,7 @@ const (
 // message about the process repeats it.
 const MaxProcessID = 4096
 
-// maxSnapshotScope is in bytes (rpc.md 4.11).
+// maxSnapshotScope bounds the scope of a shell snapshot, in bytes (rpc.md 4.11).
 const maxSnapshotScope = 256
 
 // HoldsMessage says that the command line and the environment may be as large as
@@ -155,8 +155,8 @@ type StartResult struct {
 	SandboxLayers []string `json:"sandboxLayers,omitempty"`
 }
 
-// Values of sandboxType: of a process that was started without a sandbox, and
-// with one, whatever it asks for (sandbox.md 1).
+// Values of sandboxType: for a process that was started without a sandbox, and for
+// one with a sandbox, whatever that allows (sandbox.md 1).
 const (
 	SandboxNone         = "none"
 	SandboxLinuxSeccomp = "linuxSeccomp"
@@ -274,9 +274,9 @@ func (r *ReadResult) encode(e *encoder) {
 	e.dst = append(e.dst, '}')
 }
 
-// WriteParams sends bytes to a process's stdin. The server applies a WriteID
-// once, so that a write may be repeated when its answer was lost. A chunk that
-// was decoded lasts as long as the message.
+// WriteParams sends bytes to a process's stdin. The server carries out a write with
+// a given WriteID once, so a client may repeat it when the answer was lost. A
+// decoded Chunk lies in the memory of the message and is good as long as that.
 type WriteParams struct {
 	ProcessID string `json:"processId"`
 	Chunk     []byte `json:"chunk"`

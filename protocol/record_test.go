@@ -52,8 +52,8 @@ const exampleSandbox = `{"permissions":{"type":"managed","file_system":{"type":"
 	"temporaryDirectories":["file:///t"],"windowsSandboxProxySettingsMode":"reconcile","useLegacyLandlock":true,
 	"windowsSandboxPrivateDesktop":false}`
 
-// records are all params that are read, by rpc.md 3 to 6; what may be null was
-// asked of the reference.
+// records are all params that a peer reads, from rpc.md 3 to 6. Which members may
+// be null was found out by asking the reference.
 var records = []record{
 	{"initialize", func() strict.Unmarshaler { return new(InitializeParams) },
 		`{"clientName":"c","resumeSessionId":"s"}`,
@@ -196,7 +196,7 @@ func set(value any) func(any, string) {
 	}
 }
 
-// unmarshal passes a document through Decode, as all params are.
+// unmarshal reads a document by way of Decode, as all params are read.
 func unmarshal(t *testing.T, p strict.Unmarshaler, doc any) error {
 	t.Helper()
 	var raw bytes.Buffer
@@ -212,8 +212,8 @@ func unmarshal(t *testing.T, p strict.Unmarshaler, doc any) error {
 	return UnmarshalParams(m.Params, p)
 }
 
-// TestParamsOutliveTheirMessage: what was read of a message is not changed with it,
-// but where params say that they hold it.
+// TestParamsOutliveTheirMessage: params that were read do not change when their
+// message is overwritten, unless they say that they hold it.
 func TestParamsOutliveTheirMessage(t *testing.T) {
 	t.Parallel()
 	for _, r := range records {

@@ -2,8 +2,8 @@ package protocol
 
 import "github.com/execagent/execagent/protocol/strict"
 
-// Sandbox is the context that a request asks to be confined in (sandbox.md 2).
-// It is decoded and checked here; what it means is not decided here.
+// Sandbox is the context that a request asks to be confined in (sandbox.md 2). It
+// is decoded and checked here; package sandbox decides what it allows.
 type Sandbox struct {
 	Permissions    Permissions `json:"permissions"`
 	Cwd            *PathURI    `json:"cwd,omitempty"`
@@ -16,7 +16,7 @@ type Sandbox struct {
 	UseLegacyLandlock    bool           `json:"useLegacyLandlock,omitempty"`
 }
 
-// WindowsSandboxDisabled is what a Linux client sends as WindowsSandboxLevel.
+// WindowsSandboxDisabled is the WindowsSandboxLevel that a Linux client sends.
 const WindowsSandboxDisabled = "disabled"
 
 // PolicyContext is the cwd and the roots that a policy is resolved against.

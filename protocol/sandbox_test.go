@@ -7,15 +7,15 @@ import (
 	"github.com/execagent/execagent/protocol/strict"
 )
 
-// TestSandboxWords has the words of sandbox.md 2 and 3, and what stands
-// beside them in the refusal of another word.
+// TestSandboxWords: all words of sandbox.md 2 and 3 are taken, and the refusal of
+// another word lists them.
 func TestSandboxWords(t *testing.T) {
 	t.Parallel()
 	const entry = "permissions.file_system.entries.0."
 	tests := []struct {
 		path  string
 		words []string
-		// others are what a word needs that the example does not have.
+		// others are members that a word needs and the example does not have.
 		others map[string]string
 	}{
 		{"windowsSandboxLevel", []string{"disabled", "restricted-token", "elevated", "mxc"}, nil},

@@ -28,7 +28,7 @@ type InitializeResult struct {
 	// SessionID is a random UUID, valid for a resume as long as the server
 	// keeps detached sessions.
 	SessionID string `json:"sessionId"`
-	// EnvironmentInfo is absent from servers that want to be asked for it.
+	// EnvironmentInfo is nil if the server has to be asked for it.
 	EnvironmentInfo *EnvironmentInfo `json:"environmentInfo,omitempty"`
 }
 
@@ -54,8 +54,8 @@ type Shell struct {
 	Path string `json:"path"`
 }
 
-// Capabilities tell a client what it may ask for; a flag that is missing is
-// false. The flags after the blank line are ours (rpc.md 8).
+// Capabilities tell a client which methods and members the server knows; a missing
+// flag is false. The flags after the blank line are ours (rpc.md 8).
 type Capabilities struct {
 	NetworkProxyLaunch                         bool `json:"networkProxyLaunch"`
 	NetworkProxyReviewDomains                  bool `json:"networkProxyReviewDomains"`

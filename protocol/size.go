@@ -2,8 +2,8 @@ package protocol
 
 import "encoding/base64"
 
-// SizeHint methods say about how many bytes a large message will take, so
-// that it is written into a buffer of the right size at once.
+// SizeHint methods estimate how many bytes a large message will take, so that its
+// first buffer is large enough for all of it.
 
 func base64Size(b []byte) int { return base64.StdEncoding.EncodedLen(len(b)) }
 

@@ -24,10 +24,10 @@ type encoder struct {
 
 	yield func(part []byte) bool // takes a part as often as limit is reached; false: no more
 	limit int                    // bytes of a part, but for the JSON that ends it
-	over  bool                   // yield has said so
+	over  bool                   // yield takes no more
 
-	counting bool // nothing is kept, and bytes are not encoded
-	skipped  int  // how much that was
+	counting bool // only the size is wanted: bytes are counted and not encoded
+	skipped  int  // the size of what was not encoded
 }
 
 // bytes writes b as base64 in quotes.
@@ -68,9 +68,10 @@ func (e *encoder) flush() {
 // minPart is the least buffer for parts, in bytes.
 const minPart = 256
 
-// AppendResultParts is [AppendResult] in parts: the size of the message in
-// bytes, and what makes it, once. The parts lie in buf, one after the other, and
-// are about as long as its capacity; each is good until the next.
+// AppendResultParts is [AppendResult] in parts. It returns the size of the message,
+// in bytes, and an iterator that makes the message, once. The parts lie in buf, one
+// after the other, and are about as long as its capacity; each is good until the
+// next one is asked for.
 func AppendResultParts(buf []byte, id ID, result Streamed) (size int, parts iter.Seq[[]byte]) {
 	write := func(e *encoder) {
 		e.dst = append(e.dst, `{"id":`...)

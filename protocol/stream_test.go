@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestResultParts: parts of any size are together the message that
-// AppendResult makes, as long as was said, and none is much larger than the
+// TestResultParts: parts of any size are together the message that AppendResult
+// makes, and as long as AppendResultParts has said; none is much larger than the
 // buffer.
 func TestResultParts(t *testing.T) {
 	t.Parallel()
@@ -53,7 +53,7 @@ func TestResultParts(t *testing.T) {
 	})
 }
 
-// TestResultPartsEnd: whoever takes no more parts gets no more.
+// TestResultPartsEnd: no further part is made after the caller has stopped.
 func TestResultPartsEnd(t *testing.T) {
 	t.Parallel()
 	taken := 0
