@@ -44,7 +44,8 @@ func AppendString(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// AppendStrings appends list as a JSON array of strings; nil is empty.
+// AppendStrings appends list as a JSON array of strings. A nil list is an empty
+// array.
 func AppendStrings(dst []byte, list []string) []byte {
 	dst = append(dst, '[')
 	for i, s := range list {

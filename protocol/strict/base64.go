@@ -11,7 +11,7 @@ import (
 	"github.com/execagent/execagent/internal/strictbase64"
 )
 
-// AppendBase64 appends b in quotes: standard alphabet, padded.
+// AppendBase64 appends b as a JSON string of base64: standard alphabet, padded.
 func AppendBase64(dst, b []byte) []byte {
 	n := base64.StdEncoding.EncodedLen(len(b))
 	dst = slices.Grow(dst, n+2)
@@ -23,17 +23,18 @@ func AppendBase64(dst, b []byte) []byte {
 // base64Block is how many symbols are decoded at a time: a multiple of four.
 const base64Block = 1024
 
-// decodeBase64 decodes text strictly: standard alphabet, padded, no white
-// space, no stray bits in the last symbol. The result lies in out, which may
-// be the text itself: it stays ahead of what is written.
+// decodeBase64 decodes strictly: standard alphabet, padded, no white space, no
+// stray bits in the last symbol. The result lies in out, which may have the memory
+// of encoded: reading stays ahead of writing.
 func decodeBase64(out, encoded []byte) ([]byte, error) {
 	if len(encoded)%4 != 0 {
 		return nil, base64Error(encoded, 0)
 	}
 	var buf [base64Block / 4 * 3]byte
 	out = out[:0]
-	// The fast decoder is lenient at the end, so the last group goes to the
-	// strict one. White space it would skip cannot hide: the lengths differ.
+	// The fast decoder is lenient at the end, so the strict one decodes the last
+	// group. If the fast one skips white space, its result is shorter than it
+	// should be, which shows.
 	head := max(len(encoded)-4, 0)
 	for i := 0; i < head; i += base64Block {
 		block := encoded[i:min(i+base64Block, head)]
@@ -51,8 +52,8 @@ func decodeBase64(out, encoded []byte) ([]byte, error) {
 	return append(out, end...), nil
 }
 
-// base64Error says what is wrong with text that decodeBase64 refuses, from
-// the block on that it did not like.
+// base64Error says what is wrong with a text that decodeBase64 refuses. It looks
+// from the block on in which decoding failed.
 func base64Error(encoded []byte, from int) error {
 	for i, c := range bytes.TrimRight(encoded[from:], "=") {
 		if c != '+' && c != '/' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {

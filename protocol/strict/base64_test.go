@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// strictly is what base64 on the wire means: encoding/base64 without its
-// tolerance of line ends.
+// strictly decodes base64 as the wire means it: with encoding/base64, but without
+// its tolerance of line ends.
 func strictly(encoded []byte) ([]byte, bool) {
 	if bytes.ContainsAny(encoded, "\r\n") {
 		return nil, false
@@ -108,7 +108,7 @@ func TestBase64InJSON(t *testing.T) {
 func TestBase64RoundTrip(t *testing.T) {
 	t.Parallel()
 	check := func(t interface{ Errorf(string, ...any) }, data []byte) {
-		// What stands behind the room for the text must stay as it is.
+		// The bytes behind the room for the text must stay as they are.
 		room := append([]byte("x"), bytes.Repeat([]byte{0xEE}, 2*len(data)+128)...)
 		got := AppendBase64(room[:1], data)
 		if want := `x"` + base64.StdEncoding.EncodeToString(data) + `"`; string(got) != want {

@@ -5,9 +5,9 @@ type Unmarshaler interface {
 	UnmarshalObject(o *Object)
 }
 
-// Unmarshal reads one JSON object with nothing after it, as a registry reads a
-// request: by the rules of [Members], so that no name is there twice, and with
-// names that are spelled exactly.
+// Unmarshal reads one JSON object, with nothing after it but white space, into v.
+// The text is checked by the rules of [Members], and names are compared exactly. A
+// registry reads requests with it.
 func Unmarshal(text []byte, v Unmarshaler) error {
 	s := scanners.Get().(*scanner)
 	defer s.recycle()
@@ -31,11 +31,11 @@ func Unmarshal(text []byte, v Unmarshaler) error {
 	return nil
 }
 
-// Members checks a text that should be one JSON object, and calls visit for
-// each of its members as soon as that is checked; name and value are slices of
-// data, but for a name with escapes. isObject is false for a text that is some
-// other JSON value. The error says what breaks the rules, with line and column;
-// what visit was told before it then counts for nothing.
+// Members checks a text that should be one JSON object, and calls visit for each of
+// its members as soon as the member is checked. name and value are slices of data,
+// but for a name with escapes. isObject is false for a text that is some other JSON
+// value. An error says what breaks the rules, with line and column; the caller must
+// then forget the members that it has been given.
 func Members(data []byte, visit func(name, value []byte)) (isObject bool, err error) {
 	s := scanners.Get().(*scanner)
 	defer s.recycle()

@@ -2,10 +2,11 @@ package strict
 
 import "bytes"
 
-// What follows takes apart values that a scanner has accepted, so it checks
+// The functions below take apart values that a scanner has accepted, and check
 // nothing.
 
-// eachMember visits the members of a checked object until visit says no.
+// eachMember calls visit for the members of a checked object until visit returns
+// false.
 func eachMember(raw []byte, visit func(name, value []byte) bool) {
 	s := scanner{data: raw, pos: 1}
 	for {
@@ -75,7 +76,7 @@ func (s *scanner) skipString() {
 	}
 }
 
-// stringContent is the decoded content of a checked string.
+// stringContent returns the content of a checked string, with its escapes decoded.
 func stringContent(raw []byte) []byte {
 	content := raw[1 : len(raw)-1]
 	if bytes.IndexByte(content, '\\') >= 0 {
@@ -84,8 +85,7 @@ func stringContent(raw []byte) []byte {
 	return content
 }
 
-// Text returns the content of a string that has been checked, which stands in
-// raw with its quotes.
+// Text returns the content of a checked string. raw is the string with its quotes.
 func Text(raw []byte) string { return string(stringContent(raw)) }
 
 // TypeOf names the type of a value that has been checked, for an error text:

@@ -8,11 +8,11 @@ import (
 	"sync"
 )
 
-// Object reads the members of a JSON object that [Members] has checked. Names
-// are compared exactly and unknown members are ignored, as the wire asks;
-// encoding/json can do neither. The first member that is missing or of the
-// wrong type is kept as the error, so that a record is read member by member
-// and checked once:
+// Object reads the members of a JSON object that [Members] has checked. It compares
+// names exactly and ignores unknown members, as the wire asks; encoding/json
+// compares names without their case. The first member that is missing or of the
+// wrong type is kept as the error, so that a record is read member by member and
+// checked once:
 //
 //	o.String("processId")
 //	o.Bool("tty")
@@ -40,7 +40,8 @@ func (e *Error) Error() string { return e.Message }
 func errorf(format string, args ...any) *Error { return &Error{fmt.Sprintf(format, args...)} }
 
 // UnmarshalPooled is [Unmarshal] for raw that was checked as a part of a larger
-// text. The Object is used again afterwards, so v must not keep it.
+// text: the params or result of a message. The Object is used again afterwards, so
+// v must not keep it.
 func UnmarshalPooled(raw []byte, v Unmarshaler) *Error {
 	o := objects.Get().(*Object)
 	defer o.recycle()
@@ -52,7 +53,7 @@ func UnmarshalPooled(raw []byte, v Unmarshaler) *Error {
 	return o.err
 }
 
-// objects keep their memory for members from params to params.
+// objects is a pool of Objects, each with its memory for members.
 var objects = sync.Pool{New: func() any { return new(Object) }}
 
 // recycle gives an object back.
@@ -83,8 +84,8 @@ func (o *Object) parse(raw []byte) *Error {
 	return nil
 }
 
-// Only refuses members with any other names, as a member that is spelled in
-// another way has.
+// Only refuses members with other names than these, such as a name in other
+// capitals.
 func (o *Object) Only(names ...string) {
 	for _, m := range o.members {
 		if o.err == nil && !slices.Contains(names, string(m.name)) {
@@ -93,17 +94,17 @@ func (o *Object) Only(names ...string) {
 	}
 }
 
-// Err is the first error met, nil when all members were fine.
+// Err returns the first error, nil if all members were fine.
 func (o *Object) Err() *Error { return o.err }
 
-// Fail records an error about a member, unless there is one already.
+// Fail records an error about a member, unless the Object has an error already.
 func (o *Object) Fail(name, format string, args ...any) {
 	if o.err == nil {
 		o.err = errorf("%s%s: %s", o.path, name, fmt.Sprintf(format, args...))
 	}
 }
 
-// raw is a member's value, nil when it is absent.
+// raw returns a member's value, nil if the member is absent.
 func (o *Object) raw(name string) []byte {
 	for i := range o.members {
 		if string(o.members[i].name) == name {
@@ -113,7 +114,7 @@ func (o *Object) raw(name string) []byte {
 	return nil
 }
 
-// Require returns a member's value as it stands in the text; that it is missing is an
+// Require returns a member's value as it stands in the text. A missing member is an
 // error.
 func (o *Object) Require(name string) []byte {
 	raw := o.raw(name)
@@ -123,7 +124,8 @@ func (o *Object) Require(name string) []byte {
 	return raw
 }
 
-// First returns the name of a member, of an object that should have none.
+// First returns the name of the first member. It is for an object that should have
+// none, whose error names it.
 func (o *Object) First() (name []byte, ok bool) {
 	if len(o.members) == 0 {
 		return nil, false
@@ -131,7 +133,7 @@ func (o *Object) First() (name []byte, ok bool) {
 	return o.members[0].name, true
 }
 
-// Present reports whether the member is there, be it null.
+// Present reports whether the member is there, even if it is null.
 func (o *Object) Present(name string) bool { return o.raw(name) != nil }
 
 // Has reports whether the member is there and not null.
@@ -155,10 +157,10 @@ func (o *Object) asString(name string, raw []byte) string {
 	return Text(raw)
 }
 
-// String is a required string.
+// String reads a required string.
 func (o *Object) String(name string) string { return o.asString(name, o.Require(name)) }
 
-// OptString is a string, nil when absent or null.
+// OptString reads a string, nil when absent or null.
 func (o *Object) OptString(name string) *string {
 	if !o.Has(name) {
 		return nil
@@ -176,10 +178,10 @@ func (o *Object) asBool(name string, raw []byte) bool {
 	return raw[0] == 't'
 }
 
-// Bool is a required boolean.
+// Bool reads a required boolean.
 func (o *Object) Bool(name string) bool { return o.asBool(name, o.Require(name)) }
 
-// BoolDefault is a boolean that may be absent.
+// BoolDefault reads a boolean that may be absent, and is value then.
 func (o *Object) BoolDefault(name string, value bool) bool {
 	if raw := o.raw(name); raw != nil {
 		return o.asBool(name, raw)
@@ -187,7 +189,7 @@ func (o *Object) BoolDefault(name string, value bool) bool {
 	return value
 }
 
-// OptBool is a boolean that may be absent or null.
+// OptBool reads a boolean that may be absent or null, and is value then.
 func (o *Object) OptBool(name string, value bool) bool {
 	if !o.Has(name) {
 		return value
@@ -195,7 +197,7 @@ func (o *Object) OptBool(name string, value bool) bool {
 	return o.Bool(name)
 }
 
-// Int64 is a required signed integer.
+// Int64 reads a required signed integer.
 func (o *Object) Int64(name string) int64 {
 	raw := o.Require(name)
 	if raw == nil {
@@ -208,7 +210,7 @@ func (o *Object) Int64(name string) int64 {
 	return n
 }
 
-// Uint64 is a required unsigned integer.
+// Uint64 reads a required unsigned integer.
 func (o *Object) Uint64(name string) uint64 {
 	raw := o.Require(name)
 	if raw == nil {
@@ -229,7 +231,7 @@ func (o *Object) notInteger(name string, raw []byte) {
 	o.Fail(name, "invalid number %.32s, expected an integer in range", raw)
 }
 
-// OptUint64 is an unsigned integer, nil when absent or null.
+// OptUint64 reads an unsigned integer, nil when absent or null.
 func (o *Object) OptUint64(name string) *uint64 {
 	if !o.Has(name) {
 		return nil
@@ -237,7 +239,7 @@ func (o *Object) OptUint64(name string) *uint64 {
 	return new(o.Uint64(name))
 }
 
-// OptUint16 is an unsigned 16-bit integer, nil when absent or null.
+// OptUint16 reads an unsigned 16-bit integer, nil when absent or null.
 func (o *Object) OptUint16(name string) *uint16 {
 	n := o.OptUint64(name)
 	if n == nil {
@@ -249,7 +251,7 @@ func (o *Object) OptUint16(name string) *uint16 {
 	return new(uint16(*n))
 }
 
-// OneOf is a required string out of a list.
+// OneOf reads a required string that has to be one of words.
 func (o *Object) OneOf(name string, words ...string) string {
 	s := o.String(name)
 	if o.err != nil {
@@ -262,7 +264,8 @@ func (o *Object) OneOf(name string, words ...string) string {
 	return s
 }
 
-// OneOfDefault is a string out of a list, the first word when absent.
+// OneOfDefault reads a string that has to be one of words, the first of them when
+// absent.
 func (o *Object) OneOfDefault(name string, words ...string) string {
 	if o.raw(name) == nil {
 		return words[0]
@@ -281,11 +284,12 @@ func quoteAll(words []string) string {
 	return string(b)
 }
 
-// Base64 is a required string of strict base64, decoded.
+// Base64 reads and decodes a required string of strict base64.
 func (o *Object) Base64(name string) []byte { return o.base64(name, false) }
 
-// Base64InPlace is Base64 without a copy: the bytes lie where their text was,
-// so they last as long as the message, and the member can be read but once.
+// Base64InPlace is Base64 without a copy: the bytes replace their text in the
+// message. So they are good as long as the message, and the member can be read only
+// once.
 func (o *Object) Base64InPlace(name string) []byte { return o.base64(name, true) }
 
 func (o *Object) base64(name string, inPlace bool) []byte {
@@ -311,8 +315,8 @@ func (o *Object) base64(name string, inPlace bool) []byte {
 	return b
 }
 
-// Base64Apart is Base64InPlace for a record that answers text that is no base64
-// in a way of its own: err tells of that alone, and the Object has no error for it.
+// Base64Apart is Base64InPlace for a record that has an error of its own for bad
+// base64: it returns that error as err instead of recording it in the Object.
 func (o *Object) Base64Apart(name string) (b []byte, err error) {
 	raw := o.Require(name)
 	if raw == nil {
@@ -326,7 +330,7 @@ func (o *Object) Base64Apart(name string) (b []byte, err error) {
 	return decodeBase64(content, content)
 }
 
-// OptBase64 is base64 that may be absent or null.
+// OptBase64 reads base64, nil when absent or null.
 func (o *Object) OptBase64(name string) []byte {
 	if !o.Has(name) {
 		return nil
@@ -334,13 +338,13 @@ func (o *Object) OptBase64(name string) []byte {
 	return o.Base64(name)
 }
 
-// Parse reads a required string with a form of its own. What parse does not like
-// is an error about the member.
+// Parse reads a required string and gives it to parse, whose error becomes the
+// error about the member.
 func (o *Object) Parse(name string, parse func(string) error) {
 	o.parseString(name, o.Require(name), parse)
 }
 
-// ParseEach is [Object.Parse] for each string of a required array.
+// ParseEach gives each string of a required array to parse, as [Object.Parse] does.
 func (o *Object) ParseEach(name string, parse func(string) error) {
 	o.each(name, o.Require(name), func(name string, raw []byte) { o.parseString(name, raw, parse) })
 }
@@ -358,14 +362,14 @@ func (o *Object) parseString(name string, raw []byte, parse func(string) error) 
 	}
 }
 
-// Strings is a required array of strings.
+// Strings reads a required array of strings.
 func (o *Object) Strings(name string) []string {
 	out := []string{}
 	o.each(name, o.Require(name), func(name string, raw []byte) { out = append(out, o.asString(name, raw)) })
 	return out
 }
 
-// StringLists is a required array of arrays of strings.
+// StringLists reads a required array of arrays of strings.
 func (o *Object) StringLists(name string) [][]string {
 	out := [][]string{}
 	o.each(name, o.Require(name), func(name string, raw []byte) {
@@ -402,7 +406,7 @@ func (o *Object) each(name string, raw []byte, visit func(name string, raw []byt
 	}
 }
 
-// StringMap is a required object whose members are strings.
+// StringMap reads a required object whose members are strings.
 func (o *Object) StringMap(name string) map[string]string {
 	out := map[string]string{}
 	o.In(name, func(inner *Object) {

@@ -19,7 +19,7 @@ const (
 	MaxValues = 262_144
 )
 
-// syntaxError is why a text is not a JSON value within the limits.
+// syntaxError says why a text is not a JSON value within the limits, and where.
 type syntaxError struct {
 	reason       string
 	line, column int
@@ -29,9 +29,9 @@ func (e *syntaxError) Error() string {
 	return fmt.Sprintf("%s at line %d column %d", e.reason, e.line, e.column)
 }
 
-// scanner checks a text against RFC 8259 and this protocol's stricter rules:
-// valid UTF-8, no lone surrogate, no duplicate member name at any depth, and
-// the limits above. It finds out where values end and never builds them.
+// scanner checks a text against RFC 8259 and this protocol's stricter rules: valid
+// UTF-8, no lone surrogate, no duplicate member name at any depth, and the limits
+// above. It finds out where values end, and builds none.
 type scanner struct {
 	data   []byte
 	pos    int
@@ -42,11 +42,11 @@ type scanner struct {
 	names [][]byte
 }
 
-// scanners keep their memory for names from message to message.
+// scanners is a pool of scanners, each with its memory for names.
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
-// keptMembers is how much memory for names or members a pool keeps, in
-// entries: enough for every honest message.
+// keptMembers is how many names or members a scanner or Object may have room for
+// and still go back to its pool. Every honest message has fewer.
 const keptMembers = 256
 
 // recycle gives a scanner back.
@@ -56,8 +56,8 @@ func (s *scanner) recycle() {
 	}
 }
 
-// manyNames is the size from which an object's names are looked up in a map:
-// below, comparing with each costs less than hashing.
+// manyNames is the number of members from which on an object's names are looked up
+// in a map. With fewer, comparing with each name costs less than hashing.
 const manyNames = 24
 
 func (s *scanner) fail(format string, args ...any) error {
@@ -86,7 +86,7 @@ func (s *scanner) end() error {
 	return nil
 }
 
-// value skips one value.
+// value checks and skips one value.
 func (s *scanner) value() error {
 	s.space()
 	if s.pos >= len(s.data) {
@@ -155,8 +155,8 @@ func (s *scanner) array() error {
 	}
 }
 
-// object skips an object whose brace is next, and gives each member to visit,
-// if there is one.
+// object checks and skips an object, whose brace is next. It gives each member to
+// visit, which may be nil.
 func (s *scanner) object(visit func(name, value []byte)) error {
 	if err := s.open(); err != nil {
 		return err
@@ -209,7 +209,9 @@ func (s *scanner) object(visit func(name, value []byte)) error {
 	}
 }
 
-// remember refuses a name that its object already has.
+// remember notes a name of an object, and refuses one that the object has already.
+// first is where the object's names begin in s.names; seen has them too, once there
+// are many.
 func (s *scanner) remember(name []byte, first int, seen map[string]struct{}) (map[string]struct{}, error) {
 	if seen == nil {
 		for _, other := range s.names[first:] {
@@ -274,8 +276,8 @@ func (s *scanner) number() error {
 			return s.fail("invalid number")
 		}
 	}
-	// What may follow a number is a comma, a bracket or white space, which
-	// the caller checks; a digit or a letter here is its error to report.
+	// A number may be followed by a comma, a bracket or white space. The caller
+	// checks that, and reports a digit or a letter here.
 	return nil
 }
 
@@ -295,7 +297,7 @@ func special(w uint64) uint64 {
 	return (w | (w - ones*0x20) | (quote - ones) | (slash - ones)) & highs
 }
 
-// plainEnd is the index of the first special byte from pos.
+// plainEnd returns the index of the first special byte from pos on.
 func plainEnd(data []byte, pos int) int {
 	for pos+8 <= len(data) {
 		if hit := special(binary.LittleEndian.Uint64(data[pos:])); hit != 0 {
@@ -312,11 +314,11 @@ func plainEnd(data []byte, pos int) int {
 	return pos
 }
 
-// plainStart is an index up to which data from pos holds no special byte: as
-// far as it can be found out fast. Strings carry whole files, so it is worth
-// to look for quotes and backslashes first, which the library does many bytes
-// at a time, and then four words at a time for the rest. It looks at all of a
-// string once, so it may be asked once for each.
+// plainStart returns an index up to which data from pos on has no special byte, as
+// far as that can be found out fast. Strings carry whole files. So it looks for
+// quotes and backslashes first, which the library does many bytes at a time, and
+// for the other special bytes in four words at a time. It is called only once for
+// each string, since each call may look at all of it.
 func plainStart(data []byte, pos int) int {
 	end := bytes.IndexByte(data[pos:], '"')
 	if end < 64 {
@@ -338,8 +340,8 @@ func plainStart(data []byte, pos int) int {
 	return pos
 }
 
-// str skips the string whose quote is next and returns its content: a slice
-// of the text, or a decoded copy where there are escapes.
+// str checks and skips the string whose quote is next, and returns its content: a
+// slice of the text, or a decoded copy where there are escapes.
 func (s *scanner) str() ([]byte, error) {
 	s.pos++
 	start := s.pos
@@ -375,7 +377,7 @@ func (s *scanner) str() ([]byte, error) {
 	}
 }
 
-// escape skips one escape sequence, a surrogate pair included.
+// escape checks and skips one escape sequence; a surrogate pair is one.
 func (s *scanner) escape() error {
 	if s.pos+1 >= len(s.data) {
 		return s.fail("end of input inside a string")

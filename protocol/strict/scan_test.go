@@ -10,12 +10,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// inParams is a request whose params are the given JSON.
+// inParams returns a request whose params are the given JSON.
 func inParams(params string) string {
 	return `{"id":1,"method":"m","params":` + params + `}`
 }
 
-// scan checks a text and returns the member params of it.
+// scan checks a text and returns its member params.
 func scan(text []byte) (params []byte, err error) {
 	_, err = Members(text, func(name, value []byte) {
 		if string(name) == "params" {
