@@ -13,10 +13,11 @@ import (
 	"time"
 )
 
-// Message buffers are pooled by size class, a power of two from 1 KiB to
-// 4 MiB. Larger ones are rare: a few are kept for a second, so that what
-// follows at once, another large file, need not come beside what the garbage
-// collector has not collected yet, and one big file does not stay in memory.
+// Slices are pooled by size class, a power of two from 1 KiB to 4 MiB. Larger ones
+// are rare, and a few of them are kept for a second: long enough for another large
+// file that follows at once, whose memory would else be allocated beside what the
+// garbage collector has not collected yet; short enough that one large file does
+// not stay in memory.
 const (
 	minBits = 10
 	maxBits = 22
@@ -32,15 +33,15 @@ var (
 	spare spares
 )
 
-// spares are the large buffers that nobody uses.
+// spares holds the large buffers that nobody uses.
 type spares struct {
 	mu      sync.Mutex
 	buffers [][]byte
 	bytes   int
 }
 
-// take returns the smallest buffer with room for n bytes, empty, but none for
-// more than twice as much, and nil if there is none.
+// take returns, empty, the smallest buffer with room for n bytes; nil if there is
+// none, or only some with room for more than twice as much.
 func (s *spares) take(n int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +66,7 @@ func (s *spares) removeLocked(i int) {
 	s.buffers = s.buffers[:last]
 }
 
-// keep takes b for a while, if there is room.
+// keep takes b over for a while, if there is room.
 func (s *spares) keep(b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +79,7 @@ func (s *spares) keep(b []byte) {
 	time.AfterFunc(spareTime, func() { s.forget(b) })
 }
 
-// forget leaves b to the garbage collector, unless it is in use.
+// forget leaves b to the garbage collector, unless it has been taken.
 func (s *spares) forget(b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,8 +109,8 @@ func Get(n int) []byte {
 // classOf returns the power of two that has room for n bytes.
 func classOf(n int) int { return max(bits.Len(uint(max(n, 1)-1)), minBits) }
 
-// Size returns how much memory, in bytes, a slice has that Get(n) makes. One
-// that grew before it was recycled may have more.
+// Size returns how much memory, in bytes, a slice has that Get(n) makes. Get may
+// also return a recycled slice that has more, since it grew.
 func Size(n int) int {
 	if class := classOf(n); class <= maxBits {
 		return 1 << class

@@ -22,7 +22,7 @@ func TestGet(t *testing.T) {
 
 func TestRecycle(t *testing.T) {
 	t.Parallel()
-	// Whatever is handed back, Get gives what it promises.
+	// Get keeps its promise whatever slices were recycled.
 	for _, size := range []int{0, 1, 1023, 1024, 1025, 1500, 2047, 2048, 3 << 20, 4 << 20, 5 << 20} {
 		for range 8 {
 			buffer.Recycle(make([]byte, size/2, max(size, 1)))
