@@ -9,7 +9,8 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// patience is how long a message is waited for, before the test fails. The machine may have much else to do.
+// patience is how long a message is waited for, before the test fails. The machine may have much
+// else to do.
 const patience = 5 * time.Minute
 
 // A Client sends without waiting for answers.
@@ -48,7 +49,8 @@ func (c *Client) Messages() <-chan string { return c.messages }
 // ErrEnded says that the other side has ended the connection.
 var ErrEnded = errors.New("the connection has ended")
 
-// Receive returns the next message, ErrEnded behind the last one, or another error when none comes in time.
+// Receive returns the next message, ErrEnded behind the last one, or another error when none
+// comes in time.
 func (c *Client) Receive() (string, error) {
 	late := time.NewTimer(patience)
 	defer late.Stop()

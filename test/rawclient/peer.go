@@ -16,8 +16,8 @@ type Peer struct {
 	In *bufio.Reader // what the server sends
 }
 
-// Upgrade sends a request over conn, which must be answered with the change to the WebSocket protocol.
-// The connection ends with the test.
+// Upgrade sends a request over conn, which must be answered with the change to the WebSocket
+// protocol. The connection ends with the test.
 func Upgrade(t testing.TB, conn net.Conn, request string) *Peer {
 	t.Helper()
 	t.Cleanup(func() { conn.Close() })

@@ -7,8 +7,8 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// A WebSocket is an [rpc.Conn] as another program's would be: of the product's transport it has nothing.
-// Pings are answered by Read.
+// A WebSocket is an [rpc.Conn] as another program's would be: of the product's transport it has
+// nothing. Pings are answered by Read.
 type WebSocket struct{ ws *websocket.Conn }
 
 // Dial connects to a URL of ws.
@@ -27,7 +27,8 @@ func (w *WebSocket) Read() ([]byte, error) {
 	return data, err
 }
 
-// Write sends a text frame. One goroutine may call it at a time, other than the rule for an rpc.Conn.
+// Write sends a text frame. One goroutine may call it at a time, other than the rule for an
+// rpc.Conn.
 func (w *WebSocket) Write(message []byte) error {
 	return w.ws.WriteMessage(websocket.TextMessage, message)
 }

@@ -42,7 +42,8 @@ var Build = sync.OnceValues(func() (bin string, err error) {
 	return filepath.Join(root, "bin"), nil
 })
 
-// moduleRoot is the folder with go.mod above the working directory, which in a test is the package's.
+// moduleRoot is the folder with go.mod above the working directory, which in a test is the
+// package's.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// CPU returns the CPU time that a process itself has used, without its children: fields 14 and 15 of
-// proc_pid_stat(5), in hundredths of a second. It is 0 of a process that is gone.
+// CPU returns the CPU time that a process itself has used, without its children: fields 14 and 15
+// of proc_pid_stat(5), in hundredths of a second. It is 0 of a process that is gone.
 func CPU(pid int) time.Duration {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, _ := strings.Cut(string(stat), ") ")
@@ -22,8 +22,8 @@ func CPU(pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// Memory returns a member of proc_pid_status(5), such as VmRSS, in KiB, and whether there is one: not of a
-// process that is gone.
+// Memory returns a member of proc_pid_status(5), such as VmRSS, in KiB, and whether there is one:
+// not of a process that is gone.
 func Memory(pid int, member string) (kib int, ok bool) {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(data)) {

@@ -22,9 +22,9 @@ type Program struct {
 	taken  int // bytes of stdout, by Line
 }
 
-// Start starts a program. It is killed at the end of the test, if it has not ended by then, and what it
-// printed is logged if the test has failed. A writer that cmd has for an output gets it as well; a file
-// gets it alone.
+// Start starts a program. It is killed at the end of the test, if it has not ended by then, and
+// what it printed is logged if the test has failed. A writer that cmd has for an output gets it
+// as well; a file gets it alone.
 func Start(t T, cmd *exec.Cmd) *Program {
 	t.Helper()
 	p := &Program{Cmd: Leash(cmd), Printed: &Transcript{}, ended: make(chan struct{}), stdout: &Transcript{}}

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// A Proxy passes TCP connections on to one of its servers, to each in turn, and past those that do not
-// listen. It takes a connection that begins with GET for a websocket, and others for HTTP requests.
+// A Proxy passes TCP connections on to one of its servers, to each in turn, and past those that
+// do not listen. It takes a connection that begins with GET for a websocket, and others for HTTP
+// requests.
 type Proxy struct {
 	listener net.Listener
 	servers  []string
@@ -94,8 +95,8 @@ func (p *Proxy) Cut() {
 	clear(p.conns)
 }
 
-// CutAfter has the next websocket cut when it has carried n bytes, both ways counted, at that byte. With
-// a function it is not cut: that is called instead.
+// CutAfter has the next websocket cut when it has carried n bytes, both ways counted, at that
+// byte. With a function it is not cut: that is called instead.
 func (p *Proxy) CutAfter(n int64, instead func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,8 +117,8 @@ func (p *Proxy) Struck() bool {
 // HoldUp has nothing more of what the clients send passed on, until Pass.
 func (p *Proxy) HoldUp() { p.up.shut() }
 
-// HoldDown has nothing more of what the servers send passed on, until Pass. Neither is it read then, but
-// for one buffer of each connection.
+// HoldDown has nothing more of what the servers send passed on, until Pass. Neither is it read
+// then, but for one buffer of each connection.
 func (p *Proxy) HoldDown() { p.down.shut() }
 
 // Pass ends what HoldUp and HoldDown have begun.
@@ -133,8 +134,8 @@ func (p *Proxy) Refuse(n int) {
 	p.refused = n
 }
 
-// Seen tells how many websockets were asked for so far, refused ones too, and how many registrations of
-// executors there were.
+// Seen tells how many websockets were asked for so far, refused ones too, and how many
+// registrations of executors there were.
 func (p *Proxy) Seen() (websockets, registrations int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -299,8 +300,8 @@ func (w *passing) Write(data []byte) (int, error) {
 	return before + n, err
 }
 
-// spend counts n bytes. When they are too many for CutAfter, it says how many come before what then is
-// to be done.
+// spend counts n bytes. When they are too many for CutAfter, it says how many come before what
+// then is to be done.
 func (p *Proxy) spend(c *passage, n int) (before int, strike func(*passage)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"github.com/execagent/execagent/relay/noise"
 )
 
-// A Site is a registry with one key of each role, and all that its programs have printed. Open starts it;
-// what its user sets before is left as it is.
+// A Site is a registry with one key of each role, and all that its programs have printed. Open
+// starts it; what its user sets before is left as it is.
 type Site struct {
 	Address  string   // of the registry, or of what stands before it
 	Data     string   // folder of the registry's state; empty where Environ says where that is
@@ -33,8 +33,8 @@ type Site struct {
 	Log      *Transcript
 }
 
-// NewSite starts a registry for the environments ci-*; args are further ones for it. All of it ends with
-// the test.
+// NewSite starts a registry for the environments ci-*; args are further ones for it. All of it
+// ends with the test.
 func NewSite(t T, args ...string) *Site {
 	t.Helper()
 	s := &Site{Pattern: "ci-*", Args: args}
@@ -130,7 +130,8 @@ func (s *Site) state() []string {
 	return []string{"--data", s.Data}
 }
 
-// StartRegistry starts the registry, or again, on the same address and state, and waits until it is ready.
+// StartRegistry starts the registry, or again, on the same address and state, and waits until it
+// is ready.
 func (s *Site) StartRegistry(t T) {
 	t.Helper()
 	args := append([]string{"serve", "--listen", s.Address}, s.state()...)
@@ -138,7 +139,8 @@ func (s *Site) StartRegistry(t T) {
 	s.Registry.Until(t, "the registry is ready", func() bool { return Status(s.URL()+"/readyz") == http.StatusOK })
 }
 
-// Start starts a program with these variables beside PATH and HOME. What it prints is in the site's log too.
+// Start starts a program with these variables beside PATH and HOME. What it prints is in the
+// site's log too.
 func (s *Site) Start(t T, path string, environ []string, stdin *os.File, args ...string) *Program {
 	t.Helper()
 	// Not with the test's context: what is killed says nothing of how it would have ended.

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Patience is how long something that must come is waited for, before the test fails. The machine may
-// have much else to do.
+// Patience is how long something that must come is waited for, before the test fails. The machine
+// may have much else to do.
 const Patience = 5 * time.Minute
 
 // T is what the rig needs of a test.
@@ -28,8 +28,8 @@ type T interface {
 
 var _ T = testing.TB(nil)
 
-// Outside runs f with a T in a program that is no test, or around all tests of one, and returns what
-// failed. What f has started and its folders are gone then.
+// Outside runs f with a T in a program that is no test, or around all tests of one, and returns
+// what failed. What f has started and its folders are gone then.
 func Outside(ctx context.Context, f func(T)) (err error) {
 	o := &outside{}
 	ctx, cancel := context.WithCancel(ctx)
