@@ -11,8 +11,9 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// TestBareRepository: a command cannot make its workspace, or the temporary directory, a repository whose configuration git runs
-// something of when somebody outside asks for the status.
+// TestBareRepository: a command can write to its workspace and to the temporary directory, but it
+// cannot turn either into a git repository with a configuration of its own making. If it could, a
+// git status that somebody runs there outside would execute what the command has planted.
 func TestBareRepository(t *testing.T) {
 	const plant = `
 		cd "$1" || exit 9
@@ -89,8 +90,9 @@ func TestBareRepository(t *testing.T) {
 	}
 }
 
-// TestPartOfRepository: while a command runs in a folder of a repository, git works there as ever, inside and outside; and what it
-// leaves is no repository either, whatever later commands add.
+// TestPartOfRepository: while a command runs in a folder of a repository, git works there as
+// usual, inside the sandbox and outside. What the command leaves does not become a repository of
+// its own either, whatever later commands add.
 func TestPartOfRepository(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -173,7 +175,7 @@ func TestPartOfRepository(t *testing.T) {
 	}
 }
 
-// git runs git, of which nobody has configured anything.
+// git runs git without the configuration of the user.
 func git(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("git", args...)

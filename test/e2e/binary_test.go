@@ -15,15 +15,16 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// What is released is small and starts fast: it is copied into images and started once for each container.
+// What is released is small and starts fast: it is copied into images and started once for each
+// container.
 const (
 	maxBinary = 18_000_000 // bytes, stripped
 	maxIdle   = 15 << 10   // KiB resident
 	maxHelper = 6 << 10    // KiB of an idle file helper's own
 )
 
-// TestBinary holds what is released to its promises: static and small. make cross names the binary of another machine,
-// which it has built.
+// TestBinary holds what is released to its promises: static and small. make cross calls it for a
+// binary of another architecture, which it names in E2E_BINARY.
 func TestBinary(t *testing.T) {
 	t.Parallel()
 	path, arch := os.Getenv("E2E_BINARY"), os.Getenv("E2E_BINARY_ARCH")
@@ -77,7 +78,8 @@ func TestIdleMemory(t *testing.T) {
 	t.Logf("%d KiB resident", resident)
 }
 
-// TestIdleHelper: what serves the files of a policy is small when it has done much and waits.
+// TestIdleHelper: the file helper of a policy gives memory back: after thousands of requests it
+// is small again.
 func TestIdleHelper(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, "none", "--listen", "stdio")
@@ -102,7 +104,7 @@ func TestIdleHelper(t *testing.T) {
 	for range 3 {
 		request(`walk","params":{"path":"file:///usr/lib","sandbox":%s,"options":{"maxDepth":64,"maxDirectories":10000,"maxEntries":50000,"followDirectorySymlinks":false}}}`, sandbox)
 	}
-	// The memory of large answers goes back a little later.
+	// The runtime gives the memory of large answers back a little later.
 	own := 0
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		if own = helperMemory(t, a.Process.Pid); own <= maxHelper {
@@ -148,7 +150,7 @@ func helperMemory(t *testing.T, agent int) int {
 	return 0
 }
 
-// TestDockerfile: an image is made of what the build leaves, and its context lets that in.
+// TestDockerfile: what the Dockerfiles copy is there after a build, and .dockerignore lets it in.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	rig.Agent(t)

@@ -10,8 +10,9 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// TestSnapshot: a command does not see what is denied to it in a snapshot of its workspace, which whoever owns a subvolume of Btrfs
-// may take. The file system is an image that is mounted in a namespace of its own.
+// TestSnapshot: whoever owns a subvolume of Btrfs may take a snapshot of it. A command that takes
+// one of its workspace does not see in it what the policy denies. The file system is an image,
+// mounted in a namespace of its own.
 func TestSnapshot(t *testing.T) {
 	missing := func(why any) {
 		t.Helper()
@@ -71,7 +72,8 @@ func TestSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As its owner, the command itself first, to see that it does what it should.
+	// Without the sandbox first, as the owner of the subvolume, to see that the program can take
+	// a snapshot here at all.
 	const script = `
 		mount -o loop "$1" "$2" || { echo not mounted; exit; }
 		mkdir "$2/vault"; echo TOPSECRET >"$2/vault/secret"; chown -R "$4" "$2"
@@ -80,7 +82,7 @@ func TestSnapshot(t *testing.T) {
 		rm -rf "$2/snapshot" 2>/dev/null || mv "$2/snapshot" "$2/taken"
 		echo "confined $($as "$3/agent" sandbox --state-dir "$3/state-$4" --policy "$3/policy" -- "$3/escape" snapshot "$2" 2>&1)"
 		umount "$2"`
-	// What takes a snapshot without being confined.
+	// free takes a snapshot without being confined.
 	const free = "#!/bin/sh\nbtrfs subvolume snapshot \"$1\" \"$1/snapshot\" >/dev/null 2>&1; cat \"$1/snapshot/vault/secret\"\n"
 	if err := os.WriteFile(base+"/free", []byte(free), 0o755); err != nil {
 		t.Fatal(err)

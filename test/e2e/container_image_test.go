@@ -11,10 +11,12 @@ import (
 	"testing"
 )
 
-// imageUser is whom the images run as, with its group; the manifest of the registry has the same.
+// imageUser is the user and group that the images run as. The manifest of the registry names the
+// same.
 const imageUser = 65532
 
-// TestImages: the programs run as a user that owns nothing but the registry's folder, also without any capability on a root that is read-only.
+// TestImages: the programs of the images run as a user that owns nothing but the registry's
+// folder. They also run without any capability and with a root directory that is read-only.
 func TestImages(t *testing.T) {
 	t.Parallel()
 	newContainers(t)
@@ -51,7 +53,7 @@ func TestImages(t *testing.T) {
 		t.Errorf("keys list: exit code %d, %q", code, out)
 	}
 
-	// A folder of the host is the user's own or is refused.
+	// A folder of the host must belong to that user; the registry refuses others.
 	folder := filepath.Join(t.TempDir(), "data")
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// TestReadmeContainer builds the image of README.md on the tests' own base and runs the commands for it, with the flags of the tests
-// added. TestReadme says which blocks these are.
+// TestReadmeContainer builds the image of README.md on the tests' own base and runs the commands
+// for it, with the flags of the tests added. TestReadme says which blocks these are.
 func TestReadmeContainer(t *testing.T) {
 	t.Parallel()
 	newContainers(t)
@@ -70,7 +70,8 @@ func anyLandlock(text string) string {
 	return regexp.MustCompile(`landlock:\d+`).ReplaceAllString(text, "landlock:N")
 }
 
-// podmanScript is a podman of the tests' own as a script: build takes their base, and run their flags.
+// podmanScript is a podman of the tests' own as a script: build takes their base, and run their
+// flags.
 func podmanScript() string {
 	quote := func(words []string) string {
 		var quoted []string

@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// containerDir is where podman keeps the images of the tests and their containers, once there are any. It is short: podman
-// allows its run root 50 bytes.
+// containerDir is where podman keeps the images and the containers of the tests, once there are
+// any. Its name is short since podman allows the path of its run root 50 bytes.
 var containerDir string
 
 // containerProfile is a way in which engines and operators confine a container.
@@ -47,7 +47,8 @@ const (
 	containerSeconds = "120"
 )
 
-// containerProfiles go from the hardened container that the sandbox is made for to the one that most people run.
+// containerProfiles returns the kinds of containers, from the hardened one that the sandbox is
+// made for to the one that most people run.
 func containerProfiles(t *testing.T) (hardened, noUserNS, unmasked, plain containerProfile) {
 	t.Helper()
 	filter, err := filepath.Abs("container/no-userns.json")
@@ -65,12 +66,14 @@ func containerProfiles(t *testing.T) (hardened, noUserNS, unmasked, plain contai
 		containerProfile{"plain root", 0, nil}
 }
 
-// containers runs programs in containers of one image: the agent as /agent, a shell and tools of busybox in /bin, and the
-// volume /repo, which is the folder repo here and belongs to the user of the container.
+// containers runs programs in containers of one image. It has the agent as /agent, a shell and
+// tools of busybox in /bin, and the volume /repo, which is the folder repo on this machine and
+// belongs to the user of the container.
 //
-// It needs root, podman with an OCI runtime, and a static busybox; nothing is pulled. Every podman runs in a mount namespace of
-// its own with a cgroup2 file system over /sys/fs/cgroup, since podman cannot do with the hybrid layout. All methods may be
-// called at once.
+// It needs root, podman with an OCI runtime, and a static busybox; nothing is pulled. Every
+// podman runs in a mount namespace of its own with a cgroup2 file system over /sys/fs/cgroup:
+// podman does not work with the hybrid layout of some machines. All methods may be called at
+// once.
 type containers struct{ repo string }
 
 // newContainers returns containers with a volume of their own.
@@ -91,7 +94,8 @@ func newContainers(t *testing.T) *containers {
 	return &containers{repo: t.TempDir()}
 }
 
-// buildImages builds the images of the Dockerfiles, and the tests' upon the agent's.
+// buildImages builds the images of the Dockerfiles, and the image of the tests from that of the
+// agent.
 var buildImages = sync.OnceValue(func() error {
 	if _, err := rig.Build(); err != nil {
 		return err
@@ -102,7 +106,8 @@ var buildImages = sync.OnceValue(func() error {
 	}
 	containerDir = dir
 	context := filepath.Join(dir, "image")
-	// Locks in files, not in shared memory: nothing is shared with the podman of the machine.
+	// Locks are files, not shared memory, so that nothing is shared with the machine's own
+	// podman.
 	const config = "[engine]\nlock_type = \"file\"\nevents_logger = \"none\"\n"
 	if err := errors.Join(
 		os.WriteFile(filepath.Join(dir, "containers.conf"), []byte(config), 0o600),
@@ -137,7 +142,8 @@ func podman(args ...string) *exec.Cmd {
 var runFlags = []string{"--rm", "-i", "--pull=never", "--timeout=" + containerSeconds, "--cgroups=disabled", "--network=none",
 	"--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096"}
 
-// command is a program in a new container, which ends with it. The options are podman's, besides those of the profile.
+// command is a program in a new container, which ends with it. The options are podman's, besides
+// those of the profile.
 func (c *containers) command(t *testing.T, profile containerProfile, options []string, argv ...string) *exec.Cmd {
 	t.Helper()
 	c.own(t, profile)
@@ -181,7 +187,7 @@ func (c *containers) own(t *testing.T, profile containerProfile) {
 
 const busybox = "/bin/busybox"
 
-// static tells why a program cannot run by itself.
+// static tells why a program cannot run without other files of this machine; nil if it can.
 func static(path string) error {
 	f, err := elf.Open(path)
 	if err != nil {

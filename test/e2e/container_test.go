@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// TestContainer: what agent doctor says in each kind of container, and that agent sandbox then does or refuses it.
+// TestContainer compares what agent doctor says in each kind of container with what agent sandbox
+// then does or refuses there.
 func TestContainer(t *testing.T) {
 	t.Parallel()
 	c := newContainers(t)
@@ -145,8 +146,8 @@ func (c *containers) trySandbox(t *testing.T, profile containerProfile, d *docto
 	}
 }
 
-// TestContainerFiles: file requests keep every policy in a container that forbids user namespaces, and so do processes, or they
-// are refused.
+// TestContainerFiles: in a container that forbids user namespaces, file requests keep every
+// policy. Processes keep it too, or are refused.
 func TestContainerFiles(t *testing.T) {
 	t.Parallel()
 	c := newContainers(t)

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestDescriptorsUnderWay: a command that sends itself as many descriptors as its user may have under way keeps no helper of the
-// agent from handing files over, and no other command from being started.
+// TestDescriptorsUnderWay: a user may have only so many descriptors in messages that nobody has
+// received yet. A command that uses up that number keeps no helper of the agent from handing
+// files over, and no other command from being started.
 func TestDescriptorsUnderWay(t *testing.T) {
 	for _, site := range machineSites() {
 		for _, limit := range []string{"1024", "4096", "16384"} {

@@ -11,15 +11,17 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// TestRemoteEarlyCuts: a websocket that is lost while agent exec connects, or before anything was acknowledged, is a
-// delay and nothing else, whosever it is: the command runs once, and all of its input and output comes through.
+// TestRemoteEarlyCuts: when a websocket is lost while agent exec connects, or before the first
+// acknowledgement, that is a delay and nothing else. It does not matter whose websocket it was:
+// the command runs once, and all of its input and output comes through.
 func TestRemoteEarlyCuts(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSite(t)
 	s.Serve(t, "ci-0")
 	// The handshake ends at about 8 KB, and the command is started within three more.
 	const most = 14_000
-	// Few at once, however many tests may be: agent exec gives up after ten seconds.
+	// Four at once, however many subtests there are: agent exec gives up after ten seconds, which
+	// many at once would exceed.
 	turns := make(chan struct{}, 4)
 	turn := func() (end func()) {
 		turns <- struct{}{}
@@ -44,8 +46,8 @@ func TestRemoteEarlyCuts(t *testing.T) {
 	}
 }
 
-// execThroughCut runs a command whose websocket, the harness's, is cut when it has carried n bytes; or
-// something else is done then.
+// execThroughCut runs a command whose websocket, the harness's, is cut when it has carried n
+// bytes; or something else is done then.
 func execThroughCut(t *testing.T, s *rig.Site, environment string, n int64, instead func()) {
 	t.Helper()
 	harnesses := rig.NewProxy(t, s.Address)
@@ -78,7 +80,7 @@ func execThroughCut(t *testing.T, s *rig.Site, environment string, n int64, inst
 	}
 }
 
-// TestExecLogs: agent exec says what happens to its connection only when it is asked to.
+// TestExecLogs: agent exec writes about its connection only when a log level asks for it.
 func TestExecLogs(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSite(t)

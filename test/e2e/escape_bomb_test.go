@@ -13,18 +13,19 @@ import (
 const (
 	// bombLimit is what --max-processes allows, threads of init included.
 	bombLimit = 64
-	// bombFuse is what nothing in these tests may exceed, should that not hold.
+	// bombFuse is a second limit, larger, that protects the machine should the first one fail.
 	bombFuse = 1000
 )
 
-// TestEscapeBomb is 59: a fork bomb stays within --max-processes and the agent goes on. The kernel does not hold root to that limit,
-// so there it takes a control group.
+// TestEscapeBomb makes attempt 59: a fork bomb stays within --max-processes, and the agent goes
+// on. The kernel exempts root from that limit, so for root a control group sets it.
 func TestEscapeBomb(t *testing.T) {
 	sites := machineSites()
 	tryBomb(t, sites[len(sites)-1])
 }
 
-// TestEscapeBombContainer is the same in a hardened container, where it shares its PID namespace with the agent.
+// TestEscapeBombContainer is the same in a hardened container, where the bomb shares its PID
+// namespace with the agent.
 func TestEscapeBombContainer(t *testing.T) {
 	tryBomb(t, containerSites(t)[0])
 }
@@ -39,7 +40,7 @@ func tryBomb(t *testing.T, site escapeSite) {
 	}
 	r := newEscapeRig(t, site)
 	mark := "bomb-" + r.secret
-	// Each that cannot fork ends, and what it has started stays.
+	// A process that cannot fork ends; its children stay.
 	p := r.startShell(t, mark, "f() { sleep 300 & f & f & wait; }; f")
 	t.Cleanup(func() { _ = p.Terminate(context.WithoutCancel(t.Context())) }) // it has ended, unless the test failed
 	late, cancel := context.WithTimeout(t.Context(), patience)
@@ -74,7 +75,8 @@ func tryBomb(t *testing.T, site escapeSite) {
 	}
 }
 
-// startShell runs a script that may write nothing. The mark is in the environment of all that comes of it.
+// startShell runs a script under a policy without any writing. The mark is in the environment of
+// all its descendants.
 func (r *escapeRig) startShell(t *testing.T, mark, script string) *client.Process {
 	t.Helper()
 	p, err := r.client.Start(t.Context(), protocol.StartParams{

@@ -5,56 +5,63 @@ import (
 	"strings"
 )
 
-// difference is what some attempts end with instead, in some modes or at some sites. What they are kept from is the same
-// everywhere, unless the end is "ok": then it says why nobody is harmed.
+// difference says what some attempts end with in some modes or at some sites, in place of what
+// the table says. The attempt fails there just as well, only with another error, unless the end
+// is "ok": then the comment at the difference says why nobody is harmed.
 type difference struct {
 	in       func(s escapeSite, mode string) bool
 	attempts string // numbers
 	ends     string
 }
 
-// differences are looked through in this order; the last one that applies to an attempt counts.
+// differences are tried in this order; the last one that applies to an attempt counts.
 var differences = []difference{
 	// plain denies nothing.
 	{plain, "12 13 x3a x3f x4c", "ok"},
 
-	// What view does not show is not there.
+	// A path that the mode view does not show does not exist.
 	{and(view, not(noMounts)), "2a 2d 2e 8 9 10 12 13 14a 14b 14c 15 16 17 18a 23a 24 40 48b 48c 53 " +
 		"x3a x3c x3d x3e x3f x4a x4c x5a x5b x5c x5d x5e x5f x5g x5h x8f x10b x10c x46 x47 x70a x70b x70c", absent},
 	{and(view, not(noMounts)), "11", "EXDEV"}, // both names are mount points
 	// The engine's filter does not know these calls.
 	{and(view, not(noMounts)), "x5i x5j x5k", "ENOENT ENOSYS"},
 
-	// The engine's filter refuses personality, and the audit of the kernel with an error of its own.
+	// The engine's filter refuses personality, and the audit of the kernel with an error of its
+	// own.
 	{and(withNetwork, container), "x45a", "ENOSYS"},
 	{and(withNetwork, container), "45b", "ok EPROTONOSUPPORT EINVAL"},
 
-	// The agent is process 1 of its container, and a group of that number is everybody: as 28, own tree only.
+	// The agent is process 1 of its container, and a group of that number is everybody: as 28,
+	// own tree only.
 	{container, "27e", "ok " + unseen},
 	// Where there is a PID namespace, process 1 is not the agent but init, which is its own.
 	{and(container, not(sharedPIDs)), "x31a x31b x31c x31f x31g", "ok EPERM"},
 
-	// Without a procfs of their own, the processes of the container are listed, and all that says more of them is refused.
+	// Without a procfs of their own, commands see the list of the container's processes, and
+	// everything that says more about them is refused.
 	{sharedPIDs, "26", "ok"},
 	{sharedPIDs, "x57a x57b x57c x57d x57g", denied},
 	{sharedPIDs, "25a 25b 25c 25d 25e 25f 25g 25h", denied},
 	{sharedPIDs, "36a", "EACCES EPERM"},
 	{sharedPIDs, "x57e x57f 25i x36f x36g", foreign},
-	// Asking for a signal is no signal: Landlock keeps it from being sent, and nobody outside has heard one.
+	// Asking for a signal does not send one: Landlock stops it on its way, and the process
+	// outside has received none.
 	{sharedPIDs, "x31d", "ok EPERM"},
 
-	// Landlock knows no read-only file system. What it does not cover the filter refuses, with EROFS.
+	// Landlock cannot make a file system read-only. The operations that it does not cover are
+	// refused by the filter, with EROFS.
 	{noMounts, "1 2a 2d 2e 3 4 5 6 7a 7b 8 9 10 11 16 17 18a 18b 19a 19b 24 40 48d x1d x2d x2f x3b x4a x4b x5e x8i " +
 		"x80a x80b x80c x80d x80e x80f x80g x80h x80i x10a x10b x10c x10d x11a x11b x11c x11d x11e x11f x11g x11h x11i x11j x11l x11n x11o x11p", denied},
-	// There are no devices of their own, and so no /dev/shm.
+	// Commands have no devices of their own there, and so no /dev/shm.
 	{noMounts, "52 x52 60a", denied},
-	// Nor is there a namespace for System V segments: they are refused altogether.
+	// Nor do they have a namespace for System V segments: the calls are refused altogether.
 	{noMounts, "x32", refused},
-	// What is not shown is refused, and there is no /proc.
+	// Paths that the view leaves out are refused, not missing; and there is no /proc.
 	{and(noMounts, view), "12 13 53 x3a x3f x4c x5a x5b x5c x5d x5f x5g x5h x24 x46 x47 x70c x82a x82b x82c", denied},
 	{and(noMounts, view), "26", absent},
-	// Whether a path exists, and where a link leads, can be learnt: stat(2) and readlink(2) are in nobody's reach. The
-	// documentation of the sandbox says so, and --sandbox-minimum=full refuses it.
+	// A command can learn whether a path exists and where a link leads: without a view nothing
+	// can refuse stat(2) and readlink(2). The documentation of the sandbox says so, and
+	// --sandbox-minimum=full refuses to run commands that way.
 	{and(noMounts, view), "x70a x70b", "ok"},
 }
 

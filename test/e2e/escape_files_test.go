@@ -17,13 +17,13 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// TestEscapeFiles tries the file requests of sandbox.md 17 and more, over the wire. Each names the code and the text that it has
-// to be refused with.
+// TestEscapeFiles makes the file requests of sandbox.md 17, and more, over the wire. Each row
+// names the code and the text that the request must be refused with.
 func TestEscapeFiles(t *testing.T) {
 	tryFiles(t, machineSites())
 }
 
-// TestEscapeFilesContainer is the same in containers of every kind. There are no exceptions.
+// TestEscapeFilesContainer is the same in containers of every kind, without any exception.
 func TestEscapeFilesContainer(t *testing.T) {
 	tryFiles(t, containerSites(t))
 }
@@ -158,7 +158,7 @@ func refusedWith(err error, want string) bool {
 	return false
 }
 
-// escapeWalk is 68: a walk that follows links lists nothing that is denied.
+// escapeWalk makes attempt 68: a walk that follows links lists nothing that is denied.
 func escapeWalk(t *testing.T, fs *client.FS, r *escapeRig) {
 	t.Helper()
 	result, err := fs.Walk(t.Context(), r.repo, protocol.WalkOptions{
@@ -181,8 +181,9 @@ func escapeWalk(t *testing.T, fs *client.FS, r *escapeRig) {
 	}
 }
 
-// TestEscapeSwap is 63 and 69 against the clock: a link that leads into and out of the workspace by turns never lets a write
-// out, and two policies for the same path never get each other's rights.
+// TestEscapeSwap makes attempts 63 and 69 against the clock. A link that leads into the workspace
+// and out of it by turns never lets a write out, and two policies for the same path never get
+// each other's rights.
 func TestEscapeSwap(t *testing.T) {
 	r := newEscapeRig(t, machineSites()[0])
 	before := r.protected(t, "ww")

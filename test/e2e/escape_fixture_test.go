@@ -24,8 +24,9 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// escapeRig is a workspace with what is to be protected in it and around it, an agent of the same user, and a process of his that
-// is not confined. All is at the same paths in a container as here.
+// escapeRig is what the attempts are made on: a workspace, things to be protected in it and
+// around it, an agent, and a process of the same user that is not confined. In a container
+// everything has the same paths as on this machine.
 type escapeRig struct {
 	site             escapeSite
 	base, repo, out  string
@@ -130,7 +131,7 @@ func (r *escapeRig) startAgent(t *testing.T) {
 	}
 }
 
-// outside is the process that is not confined: "escape outside".
+// outside is the process that is not confined: the program escape with the argument "outside".
 type outside struct {
 	process  *client.Process
 	lines    *bufio.Reader
@@ -170,7 +171,7 @@ func (o *outside) read(t *testing.T, into any) {
 	}
 }
 
-// unreached ends it, and reports what has reached it.
+// unreached ends the process and fails if a connection, a datagram or a signal has reached it.
 func (o *outside) unreached(t *testing.T) {
 	t.Helper()
 	if err := o.process.CloseStdin(t.Context()); err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// policy is one of those that the list is tried under. Of them plain, view and ro allow no writing; plain denies nothing, and
-// view shows less instead.
+// policy returns the policy of a mode that the attempts are made under. Plain, view and ro allow
+// no writing; plain denies no path, and view shows fewer paths instead.
 func (r *escapeRig) policy(mode string) *protocol.Sandbox {
 	entry := func(access, kind, path string) protocol.SandboxEntry {
 		uri := protocol.NewPathURI(path)
@@ -72,7 +72,8 @@ func (r *escapeRig) policy(mode string) *protocol.Sandbox {
 // writes tells whether the workspace is writable in a mode.
 func writes(mode string) bool { return mode == "ww" || mode == "net" || mode == "tty" }
 
-// protected says in one text what everything is like that nobody inside may change.
+// protected returns one text about everything that nobody inside may change, to be compared with
+// a later one.
 func (r *escapeRig) protected(t *testing.T, mode string) map[string]string {
 	t.Helper()
 	state := map[string]string{}
@@ -119,7 +120,7 @@ func (r *escapeRig) protected(t *testing.T, mode string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What only who is there can see, the agent tells.
+	// What only a process in the container can see, the agent is asked for.
 	unconfined := r.client.FS(nil)
 	for _, file := range []string{"core_pattern", "printk", "hostname", "modprobe"} {
 		value, err := unconfined.ReadFile(t.Context(), "/proc/sys/kernel/"+file)

@@ -14,7 +14,7 @@ import (
 // nobody is the ordinary user of these tests.
 const nobody = 65534
 
-// escapeSite is where the list is tried: on this machine, or in a kind of container.
+// escapeSite is where the attempts are made: on this machine, or in a kind of container.
 type escapeSite struct {
 	name       string
 	uid        int
@@ -49,7 +49,7 @@ func containerSites(t *testing.T) []escapeSite {
 	return sites
 }
 
-// modes are those policies that are enforced for processes there; the others are refused.
+// modes returns the policies that the site can enforce for processes, and those that it refuses.
 func (s escapeSite) modes() (enforced, refused []string) {
 	if s.noUserNS {
 		return []string{"plain", "view"}, []string{"ro", "ww", "net", "tty"}
@@ -75,7 +75,7 @@ func (s escapeSite) agent(t *testing.T, r *escapeRig) *exec.Cmd {
 	return cmd
 }
 
-// agentPID is what those call the agent that are where it is.
+// agentPID returns the PID of the agent as processes beside it see it.
 func (r *escapeRig) agentPID() int {
 	if r.site.containers != nil {
 		return 1

@@ -2,8 +2,9 @@ package e2e
 
 import "cmp"
 
-// ends are what an attempt may end with: names of errors, of the signal that killed it, or "ok". Where net or tty is empty it is
-// as ww, where ww is, as ro. Other modes are as ro, but for differences.
+// ends are what an attempt may end with in each mode: names of errors, the signal that killed it,
+// or "ok". An empty net or tty means: as ww; an empty ww: as ro. All other modes are as ro, but
+// for differences.
 type ends struct{ ro, ww, net, tty string }
 
 func (e ends) in(mode string) string {
@@ -21,20 +22,24 @@ func (e ends) in(mode string) string {
 
 const (
 	refused = "EPERM"
-	// kept is what changing a read-only place ends with, and what a file there that belongs to somebody else.
+	// kept is how a change to a read-only place ends, and foreign a change to a file there that
+	// belongs to another user.
 	kept    = "EROFS"
 	foreign = "EROFS EACCES"
-	// stuck is what moving a mount point or something into or out of one does.
+	// stuck is how it ends to move a mount point, or something into or out of one.
 	stuck  = "EBUSY EROFS EXDEV"
 	denied = "EACCES"
 	absent = "ENOENT"
-	// hidden is what a procfs shows of a process that may not be traced, by whether somebody has looked there before.
+	// hidden is how it ends to look in a procfs at a process that may not be traced; which error
+	// it is depends on whether somebody has looked before.
 	hidden = "ENOENT EPERM"
-	// unseen is what a process is that lies in another namespace, or another domain of Landlock.
+	// unseen is how it ends to reach for a process in another namespace, or in another domain of
+	// Landlock.
 	unseen = "ESRCH EPERM"
 )
 
-// escapes has what each attempt of test/e2e/escape has to end with, by its number: those of sandbox.md 17, and with an x ours.
+// escapes says how each attempt of test/e2e/escape must end, by its number. Plain numbers are
+// those of sandbox.md 17, numbers with an x are ours.
 var escapes = map[string]ends{
 	"1":    {ro: kept, ww: "ok"},
 	"2a":   {ro: kept},

@@ -13,8 +13,9 @@ import (
 	"github.com/execagent/execagent/client"
 )
 
-// TestEscape tries the list of sandbox.md 17 and more, from inside, as root and as an ordinary user. What each attempt has to
-// end with is in escapes; and nothing outside may have changed, whatever it ended with.
+// TestEscape makes the attempts of sandbox.md 17, and more, from inside a sandbox, as root and as
+// an ordinary user. The table escapes says how each must end. Whatever it ends with, nothing
+// outside may have changed.
 func TestEscape(t *testing.T) {
 	tryEscapes(t, machineSites())
 }
@@ -70,7 +71,7 @@ func outcome(t *testing.T, p *client.Process) (code int, stdout, stderr string) 
 	return code, out.String(), complaints.String()
 }
 
-// judge compares what the attempts ended with with what they have to.
+// judge compares how the attempts ended with how they must end.
 func judge(t *testing.T, site escapeSite, mode string, lines []byte) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -103,13 +104,15 @@ func judge(t *testing.T, site escapeSite, mode string, lines []byte) {
 	}
 }
 
-// TestEscapeDaemon: who leaves session and group of a confined process ends with it, and with the agent, however that ends
-// (58 and 72). No placeholder stays in the workspace either.
+// TestEscapeDaemon makes attempts 58 and 72: a process that leaves the session and the group of a
+// confined process ends with it, and with the agent, however the agent ends. No placeholder stays
+// in the workspace either.
 func TestEscapeDaemon(t *testing.T) {
 	tryDaemons(t, machineSites())
 }
 
-// TestEscapeDaemonContainer is the same in a hardened container, where there is no PID namespace to end.
+// TestEscapeDaemonContainer is the same in a hardened container, where there is no PID namespace
+// to end.
 func TestEscapeDaemonContainer(t *testing.T) {
 	tryDaemons(t, containerSites(t)[:1])
 }
@@ -133,7 +136,8 @@ func tryDaemons(t *testing.T, sites []escapeSite) {
 				r.daemonEnds(t)
 				r.startAgent(t)
 				if site.containers != nil {
-					// The notes of where placeholders are were the old container's. The next command that needs the same removes them.
+					// The record of the placeholders was in the old container. The next command
+					// that needs the same names removes them.
 					if code, _, stderr := outcome(t, r.start(t, "ww", "privileged")); code != 13 {
 						t.Errorf("after the next start: exit code %d, %s", code, stderr)
 					}
@@ -165,7 +169,7 @@ func (r *escapeRig) startDaemon(t *testing.T, mode string) *client.Process {
 	return p
 }
 
-// daemon is an argument of all of them.
+// daemon is an argument that all of these processes have, to find them by.
 func (r *escapeRig) daemon() string { return "daemon-" + r.secret }
 
 func (r *escapeRig) daemonEnds(t *testing.T) {

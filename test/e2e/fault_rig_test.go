@@ -51,7 +51,8 @@ func (f *fabric) addresses() []string {
 	return addresses
 }
 
-// natsServer is one of the cluster: this test's binary once more, so that it can be killed.
+// natsServer is one server of the cluster. It runs in a process of its own, this test's binary
+// once more, so that it can be killed.
 type natsServer struct {
 	*rig.Program
 	site *rig.Site // whose log has what it prints
@@ -80,13 +81,14 @@ func (f *fabric) startNATS(t *testing.T, site *rig.Site) {
 // natsReady is what a server prints when it has caught up with the cluster.
 const natsReady = "this server is current"
 
-// run starts a server, or again.
+// run starts the server, or starts it again.
 func (n *natsServer) run(t *testing.T) {
 	t.Helper()
 	n.Program = n.site.Start(t, os.Args[0], []string{"E2E_NATS_SERVER=" + strings.Join(n.args, " ")}, nil, "-test.run=^TestNATSServer$")
 }
 
-// restartNATS starts the servers that were killed, and waits until another one may be.
+// restartNATS starts the servers that were killed. When it returns, the cluster can bear the loss
+// of another one.
 func (f *fabric) restartNATS(t *testing.T) {
 	t.Helper()
 	for _, n := range f.nats {
@@ -97,7 +99,7 @@ func (f *fabric) restartNATS(t *testing.T) {
 	}
 }
 
-// TestNATSServer is no test but one server of a fabric's cluster.
+// TestNATSServer is not a test: it runs one server of a fabric's cluster.
 func TestNATSServer(t *testing.T) {
 	args := strings.Fields(os.Getenv("E2E_NATS_SERVER"))
 	if len(args) == 0 {
@@ -148,7 +150,7 @@ func (f *fabric) natsURLs() string {
 	return strings.Join(urls, ",")
 }
 
-// leader is the server that leads where it is kept who is online.
+// leader returns the server that leads the part of the cluster that knows who is online.
 func (f *fabric) leader(t *testing.T) int {
 	t.Helper()
 	conn, err := nats.Connect(f.natsURLs(), nats.MaxReconnects(-1))

@@ -21,9 +21,10 @@ import (
 )
 
 const (
-	// faultBound is how late output may come because of a fault: streams wait as long for a websocket (remote.md 8.1).
+	// faultBound is how late output may come because of a fault. Streams wait that long for a
+	// websocket (remote.md 8.1).
 	faultBound = 30 * time.Second
-	// faultQuiet is how long output has to come in time for a fault to be over.
+	// faultQuiet is how long output must come in time before a fault counts as over.
 	faultQuiet = time.Second
 )
 
@@ -34,11 +35,11 @@ type fault struct {
 	repair func(f *fabric, t *testing.T) // starts again what has ended
 }
 
-// TestFaults: what fails between an agent and a harness, with three NATS servers and two registries, is a delay to them and
-// nothing else. One connection of one client lives through a group of faults, with a command that writes a line now and then
-// and one that writes all the time.
+// TestFaults: whatever fails between an agent and a harness, with three NATS servers and two
+// registries, only delays them. One connection of one client lives through a group of faults,
+// with a command that writes a line now and then and one that writes all the time.
 //
-// It does not run beside other tests, since it tells how long faults last.
+// It does not run beside other tests, since it measures how long faults last.
 func TestFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes most of a minute")
@@ -50,7 +51,8 @@ func TestFaults(t *testing.T) {
 	})
 	f := newFabric(t)
 	restartNATS, restartRegistries := (*fabric).restartNATS, (*fabric).startRegistries
-	// A link whose websockets are lost all the time comes back more slowly (remote.md 3.5), so that each group has its own.
+	// Each group has an agent of its own: a link that loses websocket after websocket comes back
+	// more slowly each time (remote.md 3.5).
 	for _, group := range []struct {
 		name   string
 		faults []fault
@@ -93,7 +95,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// suffer has a fault strike and looks at what it does to the output.
+// suffer lets a fault strike and looks at what it does to the output.
 func (c *crew) suffer(t *testing.T, f *fabric, tt fault) {
 	c.place(t)
 	c.lines.settle(t, 0)
@@ -116,7 +118,8 @@ func (c *crew) suffer(t *testing.T, f *fabric, tt fault) {
 	c.flood.check(t)
 }
 
-// replaceAgent: with an agent its commands end, and the next one is reached in its place.
+// replaceAgent: when an agent is killed, its commands end with it, and the agent that is started
+// in its place is reached.
 func (c *crew) replaceAgent(t *testing.T) {
 	c.agent.Kill(t)
 	noneLeft(t, c.mark())
@@ -176,7 +179,7 @@ func (c *crew) connect(t *testing.T) *client.Client {
 	return connected
 }
 
-// place has the executor's websocket at one registry and the harness's at the other.
+// place brings the executor's websocket to one registry and the harness's to the other.
 func (c *crew) place(t *testing.T) {
 	t.Helper()
 	if at := c.executors.At(); at < 0 || at == c.harnesses.At() {
@@ -291,7 +294,7 @@ func (f *flow) count() int {
 	return f.last
 }
 
-// worst is how late a line was since forget.
+// worst returns the longest delay of a line since forget.
 func (f *flow) worst() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -17,8 +17,9 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// TestCommandIsNoClient: a command with the network does not run anything unconfined by way of the agent that confines it, which lets
-// everybody in who connects; and that agent says so when it starts.
+// TestCommandIsNoClient: an agent without authentication lets in everybody who connects. A
+// command with the network must not use that to run something unconfined by way of the agent that
+// confines it; and the agent says at its start whom it lets in.
 func TestCommandIsNoClient(t *testing.T) {
 	for _, tt := range []struct {
 		name, listen string
@@ -101,7 +102,7 @@ func TestCommandIsNoClient(t *testing.T) {
 			} else if len(tt.flags) > 0 {
 				t.Errorf("it does not say where it answers probes: %s", complaints.String())
 			}
-			// Other services it reaches, by the same program.
+			// The same program reaches other services.
 			go func() {
 				conn, err := other.Accept()
 				if err == nil {

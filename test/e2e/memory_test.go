@@ -38,9 +38,9 @@ func dialAgent(t *testing.T, url string) rpc.Conn {
 	return conn
 }
 
-// request sends a request and returns the result of the next answer, nil with an error of the test where
-// there is none. It is no rawclient.Client, which would read when nobody wants an answer: these tests have
-// clients that do not.
+// request sends a request and returns the result of the next answer, nil with an error of the
+// test where there is none. It is no rawclient.Client, which would read when nobody wants an
+// answer: these tests have clients that do not.
 func request(t *testing.T, conn rpc.Conn, message string) json.RawMessage {
 	t.Helper()
 	err := conn.Write([]byte(message))
@@ -85,7 +85,8 @@ func stillServes(t *testing.T, url string, load func()) {
 	load()
 }
 
-// inGroup starts an agent in a control group of its own that has so much memory, where one can be made.
+// inGroup starts an agent in a control group of its own with that much memory. Where none can be
+// made, the test is skipped.
 func inGroup(t *testing.T, memory int) (url string) {
 	t.Helper()
 	group := makeGroup(t, memory)
@@ -93,7 +94,8 @@ func inGroup(t *testing.T, memory int) (url string) {
 	return a.line(t)
 }
 
-// makeGroup makes a control group below the one of this process, v1 or v2, that is removed with the test.
+// makeGroup makes a control group below the one of this process, v1 or v2, that is removed with
+// the test.
 func makeGroup(t *testing.T, memory int) string {
 	t.Helper()
 	lines, err := os.ReadFile("/proc/self/cgroup")
@@ -130,7 +132,8 @@ func makeGroup(t *testing.T, memory int) string {
 	return group
 }
 
-// TestMemoryOfContainer does to an agent in 256 MiB what must not end it. Not parallel: it takes what memory there is.
+// TestMemoryOfContainer puts an agent in 256 MiB under loads that must not end it. It does not
+// run beside other tests: it takes what memory there is.
 func TestMemoryOfContainer(t *testing.T) {
 	const memory = 256 << 20
 	url := inGroup(t, memory)
@@ -227,7 +230,7 @@ func unreadFiles(t *testing.T, url string) {
 			}
 		}
 	}
-	// Each has begun to answer, or refused to.
+	// By now the agent has begun to answer on each, or refused to.
 	for _, conn := range conns {
 		if _, err := conn.Read(); err != nil {
 			t.Fatal(err)
@@ -235,7 +238,8 @@ func unreadFiles(t *testing.T, url string) {
 	}
 }
 
-// TestMemoryOfUnreadFiles: content that clients do not read costs no more than itself.
+// TestMemoryOfUnreadFiles: file content that clients do not read takes no more memory than its
+// own size.
 func TestMemoryOfUnreadFiles(t *testing.T) {
 	const most = 300 << 10 // KiB
 	a := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")

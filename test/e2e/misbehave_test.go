@@ -35,7 +35,7 @@ type villain struct {
 	once     sync.Once
 }
 
-// counts notes that it has done n things more. After some it is under way.
+// counts notes that the villain has done n things more. After forty it counts as under way.
 func (v *villain) counts(n int64) {
 	const some = 40
 	if v.did.Add(n) >= some {
@@ -114,7 +114,7 @@ func (v *villain) frames(ctx context.Context, next func(stream string) []frame.F
 	}
 }
 
-// villainies are ways to misbehave towards the other harnesses of an executor.
+// villainies are the ways in which a harness can misbehave towards others of the same executor.
 var villainies = map[string]func(ctx context.Context, v *villain){
 	"random handshakes": func(ctx context.Context, v *villain) {
 		message1 := make([]byte, 3568)
@@ -169,7 +169,8 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 		all.Wait()
 	},
 	"output that nobody takes": func(ctx context.Context, v *villain) {
-		// Its websockets are connected, but nothing of what comes is read: no record is acknowledged.
+		// Its websockets stay connected, but nothing that comes is read: no record is
+		// acknowledged.
 		proxy := rig.NewProxy(v.t, v.site.Address)
 		v.site = v.site.At(proxy.Address())
 		d := v.site.Dialer(v.t, "ci-1")
@@ -205,8 +206,9 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 	},
 }
 
-// TestMisbehavingHarness: whatever a harness does, the others of its executor are served: those that are connected, and
-// those that connect. What it costs them and the executor is logged; the table in docs/remote.md says what bounds it.
+// TestMisbehavingHarness: whatever one harness does, the executor serves the others, both those
+// that are connected and those that connect meanwhile. The log has what it costs them and the
+// executor; the table in docs/remote.md says what bounds it.
 func TestMisbehavingHarness(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes half a minute")
@@ -280,7 +282,8 @@ func TestMisbehavingHarness(t *testing.T) {
 			}
 			t.Logf("%d misdeeds; echo %v, commands %v; the executor used %.0f %% of a processor, %d MiB, %d lines of log", v.did.Load(),
 				echoed, ran, 100*float64(rig.CPU(executor.Process.Pid)-before)/float64(took), memory>>10, lines)
-			// Of streams there are 256 lines in 10 s, and one that says so; of the executor itself a few.
+			// Streams may cause 256 lines in 10 s, and one that says that more were left out; the
+			// executor adds a few of its own.
 			if most := 257*(int(time.Since(served)/(10*time.Second))+1) + 20; lines > most {
 				t.Errorf("%d lines of log, want at most %d", lines, most)
 			}

@@ -49,7 +49,7 @@ func children(t *testing.T, parent int) []kin {
 	return found
 }
 
-// sleepers are those children that are sleep(1).
+// sleepers returns the children that run sleep(1).
 func sleepers(t *testing.T, parent int) []kin {
 	t.Helper()
 	var found []kin
@@ -61,8 +61,8 @@ func sleepers(t *testing.T, parent int) []kin {
 	return found
 }
 
-// TestPID1 runs the agent as PID 1, as in a container: it adopts what has lost its parent and left its group, reaps it, and
-// takes everything with it when it ends.
+// TestPID1 runs the agent as PID 1, as in a container. It adopts processes that have lost their
+// parent and left their group, reaps them, and takes everything with it when it ends.
 func TestPID1(t *testing.T) {
 	t.Parallel()
 	enter := []string{"unshare", "-pf", "--mount-proc", "--kill-child"}
@@ -87,7 +87,7 @@ func TestPID1(t *testing.T) {
 	if !strings.Contains(answer, "sandboxType") {
 		t.Fatal(answer)
 	}
-	// Beside the two there is the one that occupy leaves.
+	// A third one is the orphan that occupy leaves.
 	eventually(t, patience, func() error {
 		if found := sleepers(t, agent); len(found) != 3 {
 			return fmt.Errorf("the agent has adopted %v, want three sleepers", found)

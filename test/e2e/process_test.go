@@ -15,16 +15,16 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// running is an agent with pipes for its standard input and output. Its output is a pipe of its own,
-// since tests want to see how that ends while the program lives.
+// running is an agent with pipes for its standard input and output. Its output is a pipe of its
+// own, since tests want to see how that ends while the program lives.
 type running struct {
 	*rig.Program
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
 }
 
-// startAgent starts the agent; what is left of it at the end of the test is killed. The mark is in the environment of the
-// agent and of whatever inherits it.
+// startAgent starts the agent, which is killed at the end of the test if it still runs. The mark
+// is in the environment of the agent and of everything that inherits it.
 func startAgent(t *testing.T, mark string, args ...string) *running {
 	t.Helper()
 	return startProgram(t, mark, append([]string{rig.Agent(t)}, args...)...)
@@ -74,14 +74,14 @@ func (a *running) ask(t *testing.T, request string) string {
 	return a.line(t)
 }
 
-// ended waits for the agent and says how it ended.
+// ended waits for the agent's end and returns it in words: "exit status 0".
 func (a *running) ended(t *testing.T) string {
 	t.Helper()
 	a.Exit(t)
 	return a.ProcessState.String()
 }
 
-// marked are the processes, of which only live ones have an environment, with this mark.
+// marked returns the processes with this mark. A zombie has no environment and is not among them.
 func marked(mark string) []string {
 	var found []string
 	environs, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -89,7 +89,8 @@ func marked(mark string) []string {
 		panic(err) // the pattern is malformed
 	}
 	for _, path := range environs {
-		// A process that ends meanwhile, or that is not ours to look at, is not one of ours.
+		// A process that ends meanwhile cannot be read, nor can one of another user: neither is
+		// ours.
 		if env, err := os.ReadFile(path); err == nil && bytes.Contains(env, []byte("E2E_MARK="+mark)) {
 			found = append(found, filepath.Dir(path))
 		}
@@ -108,7 +109,8 @@ func noneLeft(t *testing.T, mark string) {
 	})
 }
 
-// occupy makes an agent on stdio run a process, its child and one that ignores what can be ignored.
+// occupy has an agent on stdio run three commands: one with a child, one that ignores every
+// signal that can be ignored, and one that leaves an orphan.
 func (a *running) occupy(t *testing.T) {
 	t.Helper()
 	if answer := a.ask(t, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`); !strings.Contains(answer, "sessionId") {
@@ -133,7 +135,8 @@ func (a *running) occupy(t *testing.T) {
 	}
 }
 
-// TestSignals: what a signal does to the agent, and that it does the same to all it has started.
+// TestSignals: each signal ends the agent in its own way, and always also everything that the
+// agent has started.
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -152,7 +155,7 @@ func TestSignals(t *testing.T) {
 			mark := fmt.Sprintf("signal-%d-%d", tt.signal, os.Getpid())
 			a := startAgent(t, mark, "--listen", "stdio")
 			a.occupy(t)
-			// What is between fork and exec has no environment to find it by.
+			// A process between fork and exec has no environment to find it by.
 			eventually(t, patience, func() error {
 				if found := marked(mark); len(found) < 6 {
 					return fmt.Errorf("only %v are marked", found)
@@ -162,7 +165,7 @@ func TestSignals(t *testing.T) {
 			if err := a.Process.Signal(tt.signal); err != nil {
 				t.Fatal(err)
 			}
-			// Though its input is still open; rpc.md 1.5.
+			// The agent ends although its standard input is still open (rpc.md 1.5).
 			if got := a.ended(t); got != tt.want {
 				t.Errorf("the agent ends with %s, want %s", got, tt.want)
 			}
@@ -171,7 +174,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestListenEndsOnSignals with clients attached, at once.
+// TestListenEndsOnSignals: a signal ends a listening agent at once, also with clients attached.
 func TestListenEndsOnSignals(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
@@ -211,8 +214,8 @@ func TestStdioEnds(t *testing.T) {
 	noneLeft(t, mark)
 }
 
-// TestStdioBreach: a breach of the protocol ends the connection but not the program, whose input is still open
-// (rpc.md 1.4, 2.5).
+// TestStdioBreach: a breach of the protocol ends the connection but not the program, whose input
+// is still open (rpc.md 1.4, 2.5).
 func TestStdioBreach(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, "none", "--listen", "stdio")
@@ -222,7 +225,7 @@ func TestStdioBreach(t *testing.T) {
 	if rest, err := a.stdout.ReadString('\n'); err != io.EOF || rest != "" {
 		t.Errorf("then there is %q, %v", rest, err)
 	}
-	// More than a pipe holds: somebody still reads.
+	// More than a pipe holds, which blocks unless the program still reads.
 	if _, err := a.stdin.Write(bytes.Repeat([]byte("x\n"), 1<<20)); err != nil {
 		t.Errorf("writing to the program: %v", err)
 	}
@@ -237,7 +240,7 @@ func TestStdioBreach(t *testing.T) {
 	}
 }
 
-// TestExecPassesSignals, and is killed itself when it cannot.
+// TestExecPassesSignals: agent exec passes every signal on to its command.
 func TestExecPassesSignals(t *testing.T) {
 	t.Parallel()
 	const script = `trap 'echo INT; exit 1' INT; trap 'echo TERM; exit 2' TERM; trap 'echo HUP; exit 3' HUP

@@ -16,7 +16,7 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// blockTime bounds one block of commands.
+// blockTime bounds the time of one block of commands.
 const blockTime = 2 * patience
 
 // A block is a fenced block of a Markdown page.
@@ -27,12 +27,15 @@ type block struct {
 
 // TestReadme runs the commands of README.md. The info string of a block says how:
 //
-//	sh tested         run here, in an empty folder, with the agent on the PATH; port 7000 becomes a free one
+//	sh tested         run here, in an empty folder, with the agent on the PATH; port 7000
+//	                  becomes a free one
 //	sh tested root    the same in the repository's root
 //	text output       must be what the tested block before it prints to stdout
-//	sh by=ci          make targets, run by .ci/run, and what puts bin on the PATH; here only that the targets exist
+//	sh by=ci          make targets, run by .ci/run, and what puts bin on the PATH; here only
+//	                  that the targets exist
 //	sh by=interop     needs the Codex CLI; the rig in test/interop/ runs the same
-//	sh by=container   run by TestReadmeContainer in containers of the image that it builds of the block
+//	sh by=container   run by TestReadmeContainer in containers of the image that it builds of
+//	                  the block
 //	dockerfile tested
 //
 // A block of commands that says nothing of this kind is an error.

@@ -18,7 +18,7 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// TestRemoteExec runs commands on an agent behind a registry, all of them real programs.
+// TestRemoteExec runs commands on an agent behind a registry. All are real programs.
 func TestRemoteExec(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSite(t)
@@ -50,7 +50,7 @@ func TestRemoteExec(t *testing.T) {
 	}
 	executor.Terminate(t)
 
-	// Nobody is there any more.
+	// The executor is gone.
 	cmd = s.Exec(t, "ci-1", "true")
 	err = cmd.Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
@@ -58,7 +58,8 @@ func TestRemoteExec(t *testing.T) {
 	}
 }
 
-// TestRemoteRefused: what a registry does not let in ends at once and says why, in one line besides its log.
+// TestRemoteRefused: an agent or a command that the registry does not let in ends at once and
+// says why, in one line besides its log.
 func TestRemoteRefused(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSite(t)
@@ -93,8 +94,8 @@ func TestRemoteRefused(t *testing.T) {
 	})
 }
 
-// TestRemoteRegistryKilled: a registry that is killed and started again on its data has its executors back by itself,
-// and probes see it.
+// TestRemoteRegistryKilled: when a registry is killed and started again on its data, its
+// executors come back by themselves, and probes of the executor see both.
 func TestRemoteRegistryKilled(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSite(t)
@@ -125,7 +126,8 @@ func TestRemoteRegistryKilled(t *testing.T) {
 	executor.Terminate(t)
 }
 
-// TestRemoteSessionSurvives: a command whose registry is killed under it goes on, and none of its output is lost.
+// TestRemoteSessionSurvives: a command goes on while its registry is killed and comes back, and
+// none of its output is lost.
 func TestRemoteSessionSurvives(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSite(t)
@@ -162,7 +164,8 @@ func TestRemoteSessionSurvives(t *testing.T) {
 	executor.Terminate(t)
 }
 
-// TestRemoteStdin: credentials from standard input, and its end.
+// TestRemoteStdin: an agent takes credentials from standard input, and ends or stays when the
+// input ends, as its flags say.
 func TestRemoteStdin(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSite(t)
@@ -225,7 +228,8 @@ func TestRemoteStdin(t *testing.T) {
 	}
 }
 
-// TestForward: an exec-server that only listens is reached through the registry, and its end is the end of the streams.
+// TestForward: agent exec-server forward makes a server that only listens reachable through the
+// registry. When the server ends, the streams to it end.
 func TestForward(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSite(t)
@@ -259,7 +263,7 @@ func TestForward(t *testing.T) {
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
 		t.Errorf("%v after the end of the server, want exit code 125", err)
 	}
-	// Nor can it be reached: the handshake succeeds, the stream ends.
+	// A new stream cannot reach the server either: the handshake succeeds, then the stream ends.
 	err = s.Exec(t, "ci-1", "true").Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
 		t.Errorf("%v without the server, want exit code 125", err)
@@ -268,8 +272,8 @@ func TestForward(t *testing.T) {
 	forwarder.Terminate(t)
 }
 
-// TestRemoteSecrets searches everything that is printed, shown in the process list or counted for what nobody may see:
-// keys, bearers, authorizations and the signatures of URLs.
+// TestRemoteSecrets searches everything that is printed, shown in the process list or counted for
+// what nobody may see: keys, bearers, authorizations and the signatures of URLs.
 func TestRemoteSecrets(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSite(t, "--log-level", "debug")
@@ -277,7 +281,7 @@ func TestRemoteSecrets(t *testing.T) {
 		"--remote", s.URL(), "--environment-id", "ci-1", "--log-level", "debug", "--log-format", "json")
 	executor.Says(t, "connected to the rendezvous", 1)
 	s.Run(t, "ci-1", "true")
-	// Of its keys it keeps the one that it needs.
+	// The agent keeps the one key that it needs, and no other.
 	if !inMemory(t, executor.Process.Pid, "kept-0") {
 		t.Error("a variable that stays was not found: the search is broken")
 	}
@@ -343,7 +347,7 @@ func TestRemoteSecrets(t *testing.T) {
 	}
 }
 
-// TestDemo: the one command of the README for remote mode.
+// TestDemo runs the one command of the README for remote mode.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	temporary := t.TempDir()

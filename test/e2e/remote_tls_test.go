@@ -18,8 +18,8 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// TestRemoteTLS: a registry over https, whose certificate is trusted by a file that either variable names, for the API and
-// for the rendezvous.
+// TestRemoteTLS: agents reach a registry over https, both its API and the rendezvous. They trust
+// its certificate because either of two variables names a file with it.
 func TestRemoteTLS(t *testing.T) {
 	t.Parallel()
 	cert, key := selfSigned(t)
@@ -41,7 +41,7 @@ func TestRemoteTLS(t *testing.T) {
 			executor.Terminate(t)
 		})
 	}
-	// Without it nobody is told the key.
+	// Without the certificate the agent does not show its key.
 	untrusting := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor}, nil, "--remote", "https://"+s.Address, "--environment-id", "ci-1")
 	if code := untrusting.Exit(t); code != 1 || !strings.Contains(untrusting.Printed.String(), "certificate") {
 		t.Errorf("exit code %d without the certificate\n%s", code, untrusting.Printed)

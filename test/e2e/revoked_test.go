@@ -13,15 +13,16 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// TestRemoteRevoked: the commands of a harness whose key is revoked end with it, and those of others do not. An agent can
-// be told to keep them for as long as those of any client that is gone.
+// TestRemoteRevoked: when the key of a harness is revoked, its commands end, and those of other
+// harnesses go on. With --keep-revoked-sessions an agent keeps the commands as long as those of
+// any client that is gone.
 func TestRemoteRevoked(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"killed": nil, "kept": {"--keep-revoked-sessions"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := rig.NewSite(t)
-			// Within the test nothing but the revocation ends a session.
+			// With this TTL only the revocation can end a session during the test.
 			executor := s.Serve(t, "ci-1", append([]string{"--session-ttl", "1h", "--log-level", "debug"}, args...)...)
 			other := s.Exec(t, "ci-1", "cat")
 			stdin, err := other.StdinPipe()

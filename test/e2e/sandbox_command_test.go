@@ -15,7 +15,8 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// TestSandboxTerminal: a shell in the sandbox has the terminal of agent sandbox, and its jobs have it in turn.
+// TestSandboxTerminal: a shell in the sandbox has the terminal of agent sandbox, and its jobs
+// have it in turn.
 func TestSandboxTerminal(t *testing.T) {
 	t.Parallel()
 	u := atTerminal(t, &pty.Winsize{Rows: 33, Cols: 101}, "sandbox", "--", "env", "PS1=prompt>", "bash", "--norc", "--noprofile", "-i")
@@ -31,7 +32,8 @@ func TestSandboxTerminal(t *testing.T) {
 	u.ends(t, 6)
 }
 
-// TestSandboxInterrupt: control-C is for the command, once, and agent sandbox waits for what comes of it.
+// TestSandboxInterrupt: control-C reaches the command, once, and agent sandbox waits for what the
+// command makes of it.
 func TestSandboxInterrupt(t *testing.T) {
 	t.Parallel()
 	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "sandbox", "--", "sh", "-c",
@@ -42,7 +44,7 @@ func TestSandboxInterrupt(t *testing.T) {
 	u.ends(t, 5)
 }
 
-// TestSandboxJob: for the shell that runs it, agent sandbox is a job as any other.
+// TestSandboxJob: a shell can stop and continue agent sandbox like any other job.
 func TestSandboxJob(t *testing.T) {
 	t.Parallel()
 	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--", "env", "PS1=prompt>", "bash", "--norc", "--noprofile", "-i")
@@ -72,7 +74,7 @@ func withoutTerminal(t *testing.T, mark, script string, flags ...string) *runnin
 	return startProgram(t, mark, append([]string{"setsid"}, argv...)...)
 }
 
-// TestSandboxSignals: what agent sandbox is sent, its command gets.
+// TestSandboxSignals: agent sandbox passes the signals that it gets on to its command.
 func TestSandboxSignals(t *testing.T) {
 	t.Parallel()
 	for name, sig := range map[string]syscall.Signal{
@@ -108,8 +110,8 @@ func TestSandboxSignals(t *testing.T) {
 	}
 }
 
-// TestSandboxKilled: nothing of the command outlives agent sandbox, and the names that it kept from coming into being do not
-// outlive the next one.
+// TestSandboxKilled: when agent sandbox is killed, nothing of the command outlives it. Its
+// placeholders may stay, and the next agent sandbox removes them.
 func TestSandboxKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -134,7 +136,8 @@ func TestSandboxKilled(t *testing.T) {
 	}
 }
 
-// TestSandboxOrphans: what the command leaves behind ends with it, and what it still says is not waited for.
+// TestSandboxOrphans: processes that the command leaves behind end with it, and nobody waits for
+// output that they still make.
 func TestSandboxOrphans(t *testing.T) {
 	t.Parallel()
 	mark := fmt.Sprintf("sandbox-orphans-%d", os.Getpid())

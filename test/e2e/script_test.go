@@ -19,11 +19,12 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// TestScripts runs the scripts of testdata against the agent as it is built for release. Besides testscript's own
-// commands they have:
+// TestScripts runs the scripts of testdata against the agent as it is built for release. Besides
+// testscript's own commands they have:
 //
-//	serve ARG...             start an agent with --listen ws://127.0.0.1:0; its URL is $URL, its log is in the file log.
-//	                         When the script ends it gets SIGTERM and must exit with code 0
+//	serve ARG...             start an agent with --listen ws://127.0.0.1:0; its URL is $URL, its
+//	                         log is in the file log. When the script ends it gets SIGTERM and
+//	                         must exit with code 0
 //	code N COMMAND ARG...    as exec, for a command that must exit with code N
 //	jwt FILE SECRET CLAIMS   write a token signed with HS256
 func TestScripts(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 	"github.com/execagent/execagent/test/rawclient"
 )
 
-// errCut says that the connection ended before the answer came: the request may or may not have been carried out.
+// errCut says that the connection ended before the answer came: the request may or may not have
+// been carried out.
 var errCut = errors.New("connection cut")
 
 // A remoteError is the error member of an answer.
@@ -22,8 +23,8 @@ type remoteError struct {
 
 func (e *remoteError) Error() string { return fmt.Sprintf("code %d: %s", e.Code, e.Message) }
 
-// A soakConn is a JSON-RPC client of its own, so that the test decides how its socket ends. It is no
-// rawclient.Client since many goroutines call at once, each waiting for its own answer.
+// A soakConn is a JSON-RPC client of its own, so that the test decides how its socket ends. It is
+// no rawclient.Client since many goroutines call at once, each waiting for its own answer.
 type soakConn struct {
 	ws     *rawclient.WebSocket
 	notify func(method string, params json.RawMessage)

@@ -63,8 +63,8 @@ func (w *soakWorker) start(ctx context.Context, argv []string, more map[string]a
 		case errors.Is(err, errCut):
 			continue
 		case refused && remote.Code == codeInvalid && attempt > 0:
-			// An attempt whose answer was lost took the id. It stands when the process can be read; else that start
-			// was given up with its connection and this one is made again.
+			// An attempt whose answer was lost took the id. It stands when the process can be
+			// read; else that start was given up with its connection and this one is made again.
 			err := w.session.call(ctx, "process/read", map[string]any{"processId": p.id}, nil)
 			if _, refused := errors.AsType[*remoteError](err); refused || errors.Is(err, errCut) {
 				continue
@@ -108,8 +108,9 @@ func firstDifference(a, b []byte) int {
 	return n
 }
 
-// script makes up a shell script that writes numbered lines in bursts, and what it writes. All of it is below 1 MiB,
-// what the agent retains by default, so nothing may be missing however long the connection was away.
+// script makes up a shell script that writes numbered lines in bursts, and what it writes. All of
+// it is below 1 MiB, what the agent retains by default, so nothing may be missing however long
+// the connection was away.
 func (w *soakWorker) script() (text string, stdout, stderr []byte, code int) {
 	var b strings.Builder
 	line := 0
@@ -211,7 +212,8 @@ func (w *soakWorker) terminate(ctx context.Context) error {
 // files writes, reads, renames and removes whole files.
 func (w *soakWorker) files(ctx context.Context) error {
 	s, data := w.session, w.bytes(w.random.IntN(200_000))
-	// A request of a lost connection may still be carried out after it is repeated, so each attempt has its own name.
+	// A request of a lost connection may still be carried out after it is repeated, so each
+	// attempt has its own name.
 	var path string
 	for {
 		path = filepath.Join(w.dir, s.name("f"))
@@ -251,7 +253,8 @@ func (w *soakWorker) files(ctx context.Context) error {
 	return nil
 }
 
-// handle writes a file in blocks. Handles end with their connection, so a cut means to start over with another file.
+// handle writes a file in blocks. Handles end with their connection, so a cut means to start over
+// with another file.
 func (w *soakWorker) handle(ctx context.Context) error {
 	blocks := make([][]byte, 1+w.random.IntN(8))
 	var all []byte

@@ -19,7 +19,8 @@ const (
 	codeAttached = -32010
 )
 
-// A soakSession is one session that outlives its connections. Run keeps it connected and cuts it at random.
+// A soakSession is one session that outlives its connections. Run keeps it connected and cuts it
+// at random.
 type soakSession struct {
 	url    string
 	random *rand.Rand // used by run only
@@ -41,7 +42,8 @@ func newSoakSession(url string, seed uint64, fail context.CancelCauseFunc) *soak
 	}
 }
 
-// run connects, lets the session work for a while, cuts the connection and starts over, until done is closed.
+// run connects, lets the session work for a while, cuts the connection and starts over, until
+// done is closed.
 func (s *soakSession) run(ctx context.Context, done <-chan struct{}) error {
 	for {
 		c, err := s.attach(ctx)
@@ -80,7 +82,8 @@ func (s *soakSession) run(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// attach opens a connection, begins or resumes the session and reads what the processes wrote meanwhile.
+// attach opens a connection, begins or resumes the session and reads what the processes wrote
+// meanwhile.
 func (s *soakSession) attach(ctx context.Context) (*soakConn, error) {
 	last := map[string]uint64{} // per process, on this connection
 	c, err := dialSoak(ctx, s.url, func(method string, params json.RawMessage) {
@@ -150,8 +153,8 @@ func (s *soakSession) call(ctx context.Context, method string, params, result an
 	return c.call(ctx, method, params, result)
 }
 
-// persist repeats a request until it is answered. A second attempt that is refused with the code done was carried out
-// by the first; 0 when there is no such code.
+// persist repeats a request until it is answered. When a second attempt is refused with the code
+// done, the first one was carried out; done is 0 where there is no such code.
 func (s *soakSession) persist(ctx context.Context, method string, params, result any, done int) error {
 	for attempt := 0; ; attempt++ {
 		err := s.call(ctx, method, params, result)
@@ -237,7 +240,8 @@ func (s *soakSession) watch(id string, argv []string) *soakProcess {
 	return p
 }
 
-// forget lets go of the output of a complete process. What a read has told may still come as a notification.
+// forget drops the output of a complete process. A notification may still bring what a read has
+// told already.
 func (p *soakProcess) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

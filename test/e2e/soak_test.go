@@ -25,15 +25,16 @@ var (
 const (
 	soakSessions = 4
 	soakWorkers  = 3 // per session
-	// soakTTL is how long ended processes and detached sessions are kept: short, so that memory is flat early.
+	// soakTTL is how long ended processes and detached sessions are kept: short, so that memory
+	// is flat early.
 	soakTTL = 5 * time.Second
 	// soakFiles is how many descriptors the agent may open once and for all with its first process.
 	soakFiles = 8
 )
 
-// TestSoak drives a real agent with random process and file work over connections that are cut at random. Every byte of
-// output, every exit code and every file is checked; in the end memory and descriptors are where they were and no
-// process is left.
+// TestSoak drives a real agent with random process and file work over connections that are cut at
+// random. Every byte of output, every exit code and every file is checked; in the end memory and
+// descriptors are where they were and no process is left.
 func TestSoak(t *testing.T) {
 	if *flagSoak == 0 {
 		t.Skip("takes minutes: make soak")
@@ -129,7 +130,8 @@ func startSoakAgent(t *testing.T) (url string, pid int) {
 	return agent.Line(t), agent.Process.Pid
 }
 
-// watchMemory samples the resident memory of pid for the duration and returns the peak of each third, in KiB.
+// watchMemory samples the resident memory of pid for the duration and returns the peak of each
+// third, in KiB.
 func watchMemory(ctx context.Context, pid int, duration time.Duration) (peaks [3]int) {
 	ticker := time.NewTicker(duration / 300)
 	defer ticker.Stop()
@@ -160,14 +162,15 @@ func countFiles(t *testing.T, pid int) int {
 	return len(entries)
 }
 
-// noneMarked says which process with SOAK_MARK=mark in its environment is alive.
+// noneMarked returns an error that names a living process with SOAK_MARK=mark in its environment.
 func noneMarked(mark string) error {
 	environs, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
 		return err
 	}
 	for _, path := range environs {
-		// A process that ends meanwhile, or that is not ours to look at, is not one of ours.
+		// A process that ends meanwhile cannot be read, nor can one of another user: neither is
+		// ours.
 		if env, err := os.ReadFile(path); err == nil && bytes.Contains(env, []byte("SOAK_MARK="+mark)) {
 			return fmt.Errorf("a process is left: %s", filepath.Dir(path))
 		}
@@ -175,7 +178,7 @@ func noneMarked(mark string) error {
 	return nil
 }
 
-// eventually waits for a fact that only /proc tells, so there is nothing to be woken by.
+// eventually polls: only /proc tells these facts, and it wakes nobody.
 func eventually(t *testing.T, patience time.Duration, check func() error) {
 	t.Helper()
 	ticker := time.NewTicker(50 * time.Millisecond)

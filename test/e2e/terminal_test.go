@@ -65,7 +65,7 @@ func (u *user) types(t *testing.T, text string) {
 
 func (u *user) ends(t *testing.T, want int) {
 	t.Helper()
-	// A terminal that nobody reads could hold its writer.
+	// The rest is read, since a full terminal could keep the program from ending.
 	_, _ = io.Copy(io.Discard, u.screen) // EIO when the program has ended
 	_ = u.Wait()
 	if got := u.ProcessState.ExitCode(); got != want {
@@ -139,7 +139,8 @@ func TestExecInterruptWithoutTTY(t *testing.T) {
 	u.ends(t, 5)
 }
 
-// TestExecRestoresTerminal whether the command ends well, is killed, or was never there.
+// TestExecRestoresTerminal: agent exec restores the terminal, whether the command ends well, is
+// killed, or was never started.
 func TestExecRestoresTerminal(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
