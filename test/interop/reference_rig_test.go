@@ -10,10 +10,10 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// patience bounds every wait for something that has to happen.
+// patience is how long a test waits for what must come, before it fails.
 const patience = rig.Patience
 
-// reference is the reference as a program, and our registry, at which it may be any number of executors.
+// reference is the Codex CLI, whose exec-server may be any number of executors at our registry.
 type reference struct {
 	*rig.Site
 	codex string // the program
@@ -24,7 +24,8 @@ type reference struct {
 func newReference(t *testing.T, codex string) *reference {
 	t.Helper()
 	r := &reference{codex: codex}
-	// The reference makes helpers of its own there, but never in the folder for temporary files.
+	// The reference puts helpers of its own into CODEX_HOME, but refuses to where that is in the
+	// folder for temporary files.
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +46,7 @@ func newReference(t *testing.T, codex string) *reference {
 	return r
 }
 
-// environments is what the registry says of who is online.
+// environments returns the registry's list of who is online.
 func (r *reference) environments(t *testing.T) string {
 	t.Helper()
 	return r.Ask(t, "environments")
@@ -65,8 +66,8 @@ func (r *reference) dialer(t *testing.T, environment, address string) *relay.Dia
 	return r.At(address).Dialer(t, environment)
 }
 
-// connect opens a session, or with an id comes back to one. The executor may still be on its way: the dialer asks until it
-// is there.
+// connect opens a session, or with an id comes back to one. The executor may still be on its way:
+// the dialer asks until the registry knows it.
 func connect(t *testing.T, d *relay.Dialer, sessionID string) (*client.Client, error) {
 	t.Helper()
 	c, err := client.Connect(t.Context(), client.Config{Dial: d.Dial, ResumeSessionID: sessionID, ConnectTimeout: patience})

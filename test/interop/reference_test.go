@@ -23,7 +23,8 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// TestReference drives the reference, which is an executor behind our registry and rendezvous, with our client.
+// TestReference drives the reference, which is an executor behind our registry and rendezvous,
+// with our client.
 func TestReference(t *testing.T) {
 	codex := os.Getenv("CODEX_BIN")
 	if codex == "" {
@@ -281,7 +282,8 @@ func startSession(t *testing.T, c *client.Client) *session {
 	return s
 }
 
-// lose waits until the client has noticed that it has no connection, and takes what had come before.
+// lose waits until the client has noticed that it has no connection, and takes what had come
+// before.
 func (s *session) lose(t *testing.T) time.Time {
 	t.Helper()
 	select {
@@ -292,7 +294,7 @@ func (s *session) lose(t *testing.T) time.Time {
 	return time.Now()
 }
 
-// resume comes back by a new stream and reads what was missed, until the end of the command.
+// resume comes back on a new stream and reads what was missed, until the end of the command.
 func (s *session) resume(t *testing.T, d *relay.Dialer) {
 	t.Helper()
 	began := s.lose(t)
@@ -372,7 +374,8 @@ func testExecutorCut(t *testing.T, r *reference) {
 	}
 }
 
-// testUpgradeRefused: an executor whose upgrade is refused with a 4xx registers again, and is then the same as before.
+// testUpgradeRefused: when an executor's request for its websocket is refused with a 4xx, it
+// registers again and then works as before.
 func testUpgradeRefused(t *testing.T, r *reference) {
 	p := rig.NewProxy(t, r.Address)
 	r.serve(t, "refused", p.Address())
@@ -393,7 +396,7 @@ func testUpgradeRefused(t *testing.T, r *reference) {
 	}
 }
 
-// testOffline: an executor that ends is offline, and so it says to a harness.
+// testOffline: an executor that has ended is offline, and a harness that connects is told so.
 func testOffline(t *testing.T, r *reference) {
 	executor := r.serve(t, "gone", r.Address)
 	r.mustConnect(t, "gone", r.Address)

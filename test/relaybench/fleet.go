@@ -78,7 +78,7 @@ func (b *bench) restartRegistry(ctx context.Context, away time.Duration) error {
 	return nil
 }
 
-// fleet is who is connected, as the links' logs say it.
+// fleet keeps who is connected, as the logs of the links tell.
 type fleet struct {
 	mu      sync.Mutex // protects the fields below
 	came    []time.Time
@@ -116,7 +116,7 @@ func (f *fleet) wait(ctx context.Context, n int) error {
 	}
 }
 
-// since is how long after a moment each has come, not before it.
+// since returns how long after a moment each has come; one that came before has 0.
 func (f *fleet) since(moment time.Time) []time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
