@@ -1,4 +1,5 @@
-// Package conformance replays the scripted conversations of the contract (rpc.md 10) against a real agent process.
+// Package conformance replays the scripted conversations of the contract (rpc.md 10) against a
+// real agent process.
 package conformance
 
 import (
@@ -23,7 +24,8 @@ var (
 	agentURL string // set by TestMain
 )
 
-// notYet names the cases whose feature this version does not have, and why. The agent's capability flags say the same.
+// notYet names the cases whose feature this version does not have, and why. The agent's
+// capability flags say the same.
 var notYet = map[string]string{
 	"environment-info":                         "expects the capability flags of the reference; TestEnvironmentInfo asserts ours",
 	"capability-roots-empty":                   "capability discovery is not built yet",
@@ -122,8 +124,9 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// TestEnvironmentInfo is the case environment-info with our own flags: the members are those of the reference, its
-// capabilities are true only where the feature works, and our additions (rpc.md 8) are announced.
+// TestEnvironmentInfo is the case environment-info with our own flags: the members are those of
+// the reference, its capabilities are true only where the feature works, and our additions
+// (rpc.md 8) are announced.
 func TestEnvironmentInfo(t *testing.T) {
 	t.Parallel()
 	if *flagURL != "" {

@@ -9,8 +9,9 @@ import (
 // wildcard, as a whole value, matches anything; inside a string it matches any run of characters.
 const wildcard = "<any>"
 
-// match reports whether got is what want asks for. Both are decoded JSON with numbers as json.Number, so that 1, 1.0
-// and true stay three different things. Objects must have the same members, arrays the same length.
+// match reports whether got is what want asks for. Both are decoded JSON with numbers as
+// json.Number, so that 1, 1.0 and true stay three different things. Objects must have the same
+// members, arrays the same length.
 func match(want, got any) bool {
 	switch want := want.(type) {
 	case string:

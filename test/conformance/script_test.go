@@ -205,7 +205,8 @@ func (p *player) expect(c *conn, raw json.RawMessage, bind map[string]string) er
 	return nil
 }
 
-// A conn is one connection, its messages in two queues: responses, and notifications and requests of the agent.
+// A conn is one connection. Its messages are in two queues: responses, and notifications and
+// requests of the agent.
 type conn struct {
 	*rawclient.Client
 	ws    *rawclient.WebSocket
@@ -234,7 +235,8 @@ func (c *conn) receive() (map[string]any, error) {
 	return object, nil
 }
 
-// next returns the next message with a method (isCall) or without one, and queues what comes before it.
+// next returns the next message with a method (isCall) or without one, and queues what comes
+// before it.
 func (c *conn) next(isCall bool) (map[string]any, error) {
 	for i, m := range c.queue {
 		if _, has := m["method"]; has == isCall {
