@@ -1,9 +1,3 @@
-// Package httpclient sends the HTTP requests of http/request (rpc.md 6):
-// exactly what the caller asked for, and nothing that the caller did not see.
-// It adds no cookies, no user agent and no compression. Redirects and proxies
-// follow our own rules; connections are those of net/http.
-//
-// All methods of a [Client] may run at once.
 package httpclient
 
 import (
@@ -41,9 +35,9 @@ type Client struct {
 	plain  *http.Transport
 
 	mu sync.Mutex
-	// secure offers HTTP/2 to the server, secure1 does not; both are for what
-	// needs TLS. Each is built when something first needs it: reading the roots
-	// takes milliseconds.
+	// Both are for requests that need TLS, to the server or to the proxy: secure
+	// offers HTTP/2, secure1 only HTTP/1.1. Each is built for the first request
+	// that needs it, since reading the roots takes milliseconds.
 	secure, secure1 *http.Transport
 }
 
@@ -68,8 +62,9 @@ func (c *Client) Close() {
 // transport returns the transport that carries a request to its next stop.
 func (c *Client) transport(h *hop) *http.Transport {
 	proxy := c.config.Proxy.forURL(h.url)
-	// net/http would offer a proxy the protocols that it offers the server, and
-	// can speak only HTTP/1.1 with a proxy.
+	// In its TLS handshake with a proxy, net/http offers the same protocols as
+	// with the server, but it can speak only HTTP/1.1 with a proxy. So a request
+	// through such a proxy takes the transport that never offers HTTP/2.
 	tlsProxy := proxy != nil && proxy.Scheme == "https"
 	if h.url.Scheme != "https" && !tlsProxy {
 		return c.plain
@@ -91,8 +86,9 @@ func (c *Client) transport(h *hop) *http.Transport {
 	return c.secure
 }
 
-// tls returns a configuration with the roots of the other transport for TLS, if
-// that is there: they are read once.
+// tls returns the configuration of a transport for TLS. The two transports for
+// TLS share their roots, so that they are read once: other is the one that may
+// have been built already, or nil.
 func (c *Client) tls(other *http.Transport) *tls.Config {
 	roots := c.config.RootCAs
 	switch {
@@ -102,13 +98,14 @@ func (c *Client) tls(other *http.Transport) *tls.Config {
 	default:
 		roots = TrustedRoots()
 	}
-	// Also with CBC suites, where a server has no others: the caller chose
-	// the server, and not we.
+	// CipherSuites stays unset, which allows the CBC suites of TLS 1.2 too: some
+	// servers have no others, and the caller has chosen the server.
 	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 }
 
-// Do sends a request and follows redirects if the request says so. It returns
-// once the headers of the final answer are there; the caller closes the body.
+// Do sends a request, and follows redirects if req.FollowRedirects is set. It
+// returns once the headers of the final answer are there; the caller closes the
+// body.
 // Any status is a success. Errors are *ParamError or *TransportError. The
 // timeout of the request, and ctx, cover the body too.
 func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
@@ -179,12 +176,12 @@ func (c *Client) send(ctx context.Context, h *hop) (*http.Response, error) {
 	return resp, nil
 }
 
-// discard closes an answer that nobody reads. It reads the little that may be
-// left of it first: else the connection could not be used again.
+// discard closes an answer that nobody reads. A short body is read to its end
+// first: net/http uses a connection again only after the whole body was read.
 func discard(resp *http.Response) {
 	const little = 2 << 10
 	if resp.ContentLength <= little {
-		_, _ = io.CopyN(io.Discard, resp.Body, little) // after an error it is not used again
+		_, _ = io.CopyN(io.Discard, resp.Body, little) // after an error the connection is not used again
 	}
 	resp.Body.Close()
 }

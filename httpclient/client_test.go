@@ -233,8 +233,8 @@ func TestParamErrors(t *testing.T) {
 	}
 }
 
-// An answer to HEAD announces a length of which nothing comes, so it cannot be
-// too long.
+// An answer to HEAD announces a length but sends no body, so no length is too
+// long.
 func TestHeadOfLargeBody(t *testing.T) {
 	t.Parallel()
 	s := newRawServer(t, func(string) (string, bool) {
@@ -246,7 +246,7 @@ func TestHeadOfLargeBody(t *testing.T) {
 	}
 }
 
-// A body whose length is known takes no more memory than that.
+// A body whose length is known takes no more memory than its length.
 func TestReadBodyAllocatesOnce(t *testing.T) {
 	t.Parallel()
 	const size = 9 << 20
@@ -362,7 +362,7 @@ func TestBrokenAnswers(t *testing.T) {
 		return "", true
 	})
 	c := newClient(t, Config{})
-	// The beginning of an answer has come by then, however busy the machine.
+	// Enough for the headers of /slow to arrive, as a rule even on a busy machine.
 	timeout := 2 * time.Second
 	body, transport := "body", "transport"
 	tests := []struct {
@@ -390,7 +390,7 @@ func TestBrokenAnswers(t *testing.T) {
 		_, _, err := fetch(t, c, req)
 		_, isBody := errors.AsType[*BodyError](err)
 		_, isTransport := errors.AsType[*TransportError](err)
-		// On a busy machine the time may be over before the headers have come.
+		// If even the headers came too late, try again with more time.
 		for patience := timeout; tt.path == "/slow" && isTransport && patience < time.Minute; patience *= 2 {
 			req.Timeout = &patience
 			_, _, err = fetch(t, c, req)
@@ -470,7 +470,7 @@ func TestHTTPS(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }))
 	s.EnableHTTP2 = true
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of the refused certificate
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // it would report that the client refused the certificate
 	s.StartTLS()
 	defer s.Close()
 	roots := x509.NewCertPool()

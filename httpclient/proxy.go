@@ -19,14 +19,15 @@ type Proxy struct {
 type bypass struct {
 	all    bool
 	prefix netip.Prefix // for addresses, if valid
-	domain string       // lower case, without a leading dot: it and what is below it
+	domain string       // matches itself and its subdomains; lower case, without a leading dot
 	port   string       // empty is every port
 }
 
-// ProxyFromEnv reads HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, in upper
-// or else in lower case. Empty ones do not count, nor do proxies that are no
-// URL of a known scheme. Under CGI, which sets REQUEST_METHOD, HTTP_PROXY is
-// ignored: there it may be a header of a request.
+// ProxyFromEnv reads HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY through env,
+// each in upper case, or in lower case if that is unset or empty. A proxy counts
+// only if it is a URL, or a host, with the scheme http, https, socks5 or socks5h;
+// without one, http. Under CGI, which sets REQUEST_METHOD, HTTP_PROXY is ignored:
+// there it may hold the Proxy header of a request.
 func ProxyFromEnv(env func(name string) (string, bool)) Proxy {
 	get := func(name string) string {
 		if v, _ := env(name); v != "" {

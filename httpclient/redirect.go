@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// redirect returns the request that an answer redirects to. It returns nil if
-// the answer is the final one: another status, or no Location that could be
-// used. A target that is not http or https is an error.
+// redirect returns the request that an answer redirects to. It returns nil for a
+// final answer, which has another status or no usable Location. A target that is
+// neither http nor https is an error.
 func (h *hop) redirect(resp *http.Response) (*hop, error) {
 	next := &hop{method: h.method, header: maps.Clone(h.header), host: h.host, body: h.body, secret: h.secret}
 	switch resp.StatusCode {
@@ -59,16 +59,16 @@ func (h *hop) dropBody() {
 	}
 }
 
-// upgraded reports whether a redirect leads to the same host by https, both at
-// the usual ports: the answer of a server that speaks http no longer.
+// upgraded reports whether a redirect leads from http to https on the same host,
+// both at their usual ports. That is how a site answers which has moved from http
+// to https.
 func upgraded(from, to *url.URL) bool {
 	return from.Scheme == "http" && to.Scheme == "https" && from.Hostname() == to.Hostname() && port(from) == "80" && port(to) == "443"
 }
 
 // dropCredentials removes what was meant for one origin only: the usual
-// headers, all that hold the content of a variable, and the name of the host;
-// unless the host is the same, also all headers whose names say that they are
-// secrets.
+// headers, all that hold the content of a variable, and the Host header. Unless
+// the host is the same, headers whose names sound like secrets are removed too.
 func (h *hop) dropCredentials(sameHost bool) {
 	for _, name := range []string{"Authorization", "Cookie", "Cookie2", "Proxy-Authorization", "Www-Authenticate"} {
 		h.header.Del(name)
@@ -82,9 +82,8 @@ func (h *hop) dropCredentials(sameHost bool) {
 	h.host = ""
 }
 
-// isSecret reports whether the name of a header says that its value gives
-// access to something, as those of X-Api-Key, Private-Token and
-// X-Amz-Security-Token do.
+// isSecret reports whether a header's name sounds like a secret, as X-Api-Key,
+// Private-Token and X-Amz-Security-Token do.
 func isSecret(name string) bool {
 	name = strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(name))
 	for _, end := range []string{
@@ -97,8 +96,8 @@ func isSecret(name string) bool {
 	return false
 }
 
-// setReferer names the page that redirected, to its own origin only: another
-// origin learns nothing of it, as with curl.
+// setReferer tells the next server which URL redirected to it, but only within
+// one origin: another origin learns nothing of that URL, as with curl.
 func (h *hop) setReferer(from *url.URL, sameOrigin bool) {
 	h.header.Del("Referer")
 	if sameOrigin {

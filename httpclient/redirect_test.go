@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// redirector answers /CODE/TARGET with that redirect, and all else with what it
-// saw of the request.
+// redirector answers /CODE/?to=TARGET with a redirect of that status to TARGET,
+// and all else with what it saw of the request.
 func redirector(w http.ResponseWriter, r *http.Request) {
 	var code int
 	if _, err := fmt.Sscanf(r.URL.Path, "/%d/", &code); err == nil {
@@ -125,8 +125,9 @@ func TestRedirectCredentials(t *testing.T) {
 	}
 }
 
-// The content of a variable goes to the origin that it was meant for, under
-// whatever name of a header, and does not come back from elsewhere.
+// The content of a variable goes only to the origin that it was meant for,
+// whatever the header's name. A chain that leaves that origin and comes back to
+// it has lost the header for good.
 func TestRedirectDropsVariables(t *testing.T) {
 	t.Parallel()
 	first := httptest.NewServer(http.HandlerFunc(redirector))

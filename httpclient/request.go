@@ -39,7 +39,7 @@ type hop struct {
 	method string
 	url    *url.URL // without credentials and fragment
 	header http.Header
-	host   string // if not empty, it replaces that of the URL
+	host   string // the Host header; empty means the host of url
 	body   []byte
 	secret []string // names of headers that hold the content of a variable
 }
@@ -52,7 +52,7 @@ func (c *Client) prepare(req *Request) (*hop, error) {
 	}
 	u, err := parseURL(req.URL)
 	if err != nil {
-		return nil, paramErrorf("url: %v", err) // not its text, which may hold a password
+		return nil, paramErrorf("url: %v", err) // without the text of the URL, which may hold a password
 	}
 	h := &hop{method: req.Method, url: u, header: make(http.Header, len(req.Headers)+2), body: req.Body}
 	if u.User != nil {
@@ -80,8 +80,8 @@ func (c *Client) prepare(req *Request) (*hop, error) {
 		}
 	}
 	h.host = strings.Trim(explicit.Get("Host"), " \t")
-	// Framing is left to net/http: a length that is not that of the body would
-	// let one request smuggle in another.
+	// net/http does the framing: a caller's length that differs from that of the
+	// body would let one request smuggle in another.
 	for _, name := range []string{"Host", "Content-Length", "Transfer-Encoding", "Trailer"} {
 		explicit.Del(name)
 	}
@@ -116,9 +116,9 @@ func (c *Client) headerValue(f Header) (string, error) {
 	return value, nil
 }
 
-// request makes a request for net/http. From a bytes.Reader the body can be
-// read anew, so net/http repeats the request when the connection that it reused
-// turns out to be dead.
+// request makes a request for net/http. The body is a bytes.Reader, which can be
+// read anew: so net/http repeats the request on a new connection when the one
+// that it reused turns out to be dead.
 func (h *hop) request(ctx context.Context) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, h.method, h.url.String(), bytes.NewReader(h.body))
 	if err != nil {
@@ -127,7 +127,7 @@ func (h *hop) request(ctx context.Context) (*http.Request, error) {
 	r.Header = make(http.Header, len(h.header))
 	for name, values := range h.header {
 		if !actedOn[name] {
-			name = strings.ToLower(name) // as the reference does, and some servers expect
+			name = strings.ToLower(name) // the reference sends lower case, and some servers expect it
 		}
 		r.Header[name] = values
 	}
@@ -139,8 +139,8 @@ func (h *hop) request(ctx context.Context) (*http.Request, error) {
 }
 
 // needsHTTP1 reports whether the request has headers about the connection.
-// HTTP/2 has no place for them: net/http would leave out some and fail for
-// others, where HTTP/1.1 sends them as they are.
+// HTTP/2 has no place for such headers: net/http would leave out some of them
+// and refuse the request for others. HTTP/1.1 sends them as they are.
 func (h *hop) needsHTTP1() bool {
 	for _, name := range []string{"Upgrade", "Keep-Alive", "Proxy-Connection"} {
 		if len(h.header[name]) > 0 {
@@ -175,7 +175,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// bounded cuts a text that an error is to name.
+// bounded shortens a text of the caller for an error that quotes it.
 func bounded(s string) string {
 	const limit = 512
 	if len(s) > limit {

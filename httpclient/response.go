@@ -31,10 +31,13 @@ type Response struct {
 
 func newResponse(ctx context.Context, cancel context.CancelFunc, resp *http.Response) *Response {
 	switch resp.StatusCode {
-	case http.StatusSwitchingProtocols: // what follows is of a protocol that nobody here speaks
+	case http.StatusSwitchingProtocols:
+		// The bytes after the headers belong to a protocol that we do not speak.
 		resp.Body.Close()
 		resp.Body = http.NoBody
-	case http.StatusNoContent, http.StatusNotModified: // with HTTP/2 net/http misses the body that a length announces
+	case http.StatusNoContent, http.StatusNotModified:
+		// Neither has a body, even when its headers announce a length. With
+		// HTTP/2, net/http takes that length for real, and reading would fail.
 		resp.Body.Close()
 		resp.Body = http.NoBody
 	}
@@ -51,19 +54,19 @@ func newResponse(ctx context.Context, cancel context.CancelFunc, resp *http.Resp
 }
 
 // ReadBody reads the whole body and closes it. A body over MaxBufferedBody is a
-// *BodyError, and so is one that breaks. The slice comes from alloc, which
-// returns an empty one with room for at least n bytes, or why there is none.
-// alloc is called again when a body turns out to be longer; the slice before is
-// not used from then on.
+// *BodyError, and so is one that breaks. ReadBody reads into slices from alloc,
+// which returns an empty slice with room for at least n bytes, or an error that
+// ReadBody passes on. When the body turns out to be longer than the slice,
+// ReadBody calls alloc again, copies, and uses the earlier slice no more.
 func (r *Response) ReadBody(alloc func(n int) ([]byte, error)) ([]byte, error) {
 	defer r.Body.Close()
 	tooLong := &BodyError{Err: fmt.Errorf("over %d bytes", MaxBufferedBody)}
 	if r.length > MaxBufferedBody {
 		return nil, tooLong
 	}
-	// The announced length is believed up to one megabyte, and beyond that once
-	// the megabyte has come: else a server could have any amount of memory
-	// taken by a header.
+	// At first the announced length gets at most 1 MiB, and all that it asks for
+	// only when that megabyte has arrived: else a server could make us take any
+	// amount of memory by a header alone.
 	const first = 1 << 20
 	body, err := alloc(int(min(max(r.length, bytes.MinRead), first)))
 	if err != nil {
@@ -104,7 +107,7 @@ func (r *Response) ReadBody(alloc func(n int) ([]byte, error)) ([]byte, error) {
 
 func responseHeaders(resp *http.Response) []Header {
 	fields := resp.Header
-	// net/http takes these two out of the headers. They go back, as they came.
+	// net/http takes these two out of the headers; the caller gets them too.
 	if len(resp.TransferEncoding) > 0 {
 		fields["Transfer-Encoding"] = resp.TransferEncoding
 	}
@@ -114,7 +117,7 @@ func responseHeaders(resp *http.Response) []Header {
 	headers := make([]Header, 0, len(fields))
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !isToken(name) {
-			continue // net/http lets names pass that no request could have
+			continue // net/http accepts names here that it refuses in a request
 		}
 		for _, value := range fields[name] {
 			if isVisible(value) {
@@ -135,7 +138,7 @@ func isVisible(s string) bool {
 	return true
 }
 
-// body gives the errors of a body their type. Closing it ends the timer of the
+// body turns the errors of a body into *BodyError. Close ends the timer of the
 // request, too.
 type body struct {
 	cancel context.CancelFunc
@@ -148,16 +151,17 @@ func (b *body) Read(p []byte) (int, error) {
 	if err == nil || errors.Is(err, io.EOF) {
 		return n, err
 	}
-	// With HTTP/2 net/http says that the context has ended, and not why.
+	// With HTTP/2, net/http reports only that the context has ended; the cause
+	// says whether a timeout or the caller ended it.
 	if cause := b.cause(); cause != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
 		err = cause
 	}
 	return n, &BodyError{Err: err}
 }
 
-// Close cancels the request before it closes the body: with HTTP/2 closing a
-// body that was not read to its end sends a frame, and Close would wait for a
-// connection that takes nothing more.
+// Close cancels the request first and closes the body then. With HTTP/2, to
+// close a body that was not read to its end sends a frame: without the cancel,
+// Close would wait for that frame on a connection that takes nothing more.
 func (b *body) Close() error {
 	b.cancel()
 	return b.ReadCloser.Close()

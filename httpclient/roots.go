@@ -7,9 +7,11 @@ import (
 )
 
 // TrustedRoots returns the roots of the system, or those compiled in when the
-// system has none, as in a container made from scratch. Those are parsed here,
-// when they are needed: the package that installs them by itself would do that
-// at every start.
+// system has none, as in a container made from scratch. Each call reads or parses
+// them, which takes milliseconds; the caller keeps the result.
+//
+// The compiled-in roots come from x509roots/fallback/bundle and not from
+// x509roots/fallback, which would parse them at every start of the program.
 func TrustedRoots() *x509.CertPool {
 	pool, err := x509.SystemCertPool()
 	if err == nil && !pool.Equal(x509.NewCertPool()) {
@@ -23,7 +25,7 @@ func bundledRoots() *x509.CertPool {
 	for root := range bundle.Roots() {
 		cert, err := x509.ParseCertificate(root.Certificate)
 		if err != nil {
-			continue // what this version of Go cannot read it does not trust
+			continue // a root that this version of Go cannot read is not trusted
 		}
 		if root.Constraint == nil {
 			pool.AddCert(cert)

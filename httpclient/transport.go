@@ -19,30 +19,31 @@ const (
 	maxResponseHeader   = 512 << 10 // bytes
 )
 
-// Bounds that HTTP/2 needs besides. It buffers bodies in this process, where
-// HTTP/1.1 leaves them in the socket, and the end of a connection has to be
-// found out.
+// More bounds, for HTTP/2 only. With HTTP/1.1 an unread body stays in the
+// socket; with HTTP/2 it is buffered in this process. And a dead connection shows
+// only to those who probe it, since no request ends it.
 const (
 	// maxUnread is how much of a body a server may send ahead of its reader, in
-	// bytes: as much as a streamed body takes in one piece. It is the smallest
-	// room that still brings 5 MB/s over a distance of 50 ms.
+	// bytes: one piece of a streamed body. With less, a connection with a round
+	// trip of 50 ms would bring less than 5 MB/s.
 	maxUnread = 256 << 10
 	// maxUnreadOfAll bounds the unread bodies of one connection together, in
-	// bytes. It is out of reach on purpose: below the sum of maxUnread of all,
-	// bodies that nobody reads would stop those of other clients on the same
-	// connection.
+	// bytes. It is too large to be reached, on purpose. If unread bodies could use
+	// it up, the other requests on the connection, which may be those of other
+	// clients, would get nothing more.
 	maxUnreadOfAll = 1 << 30
-	// maxFrame is how much of a body comes in one frame, in bytes. Each
-	// connection keeps a buffer of that size. Most clients have this one.
+	// maxFrame is how much of a body comes in one frame, in bytes; each
+	// connection keeps a buffer of that size. Most clients use the same value.
 	maxFrame = 16 << 10
 	// silence is how long a connection may be silent before a ping asks whether
-	// it still works; the answer has to come within pingTimeout. With HTTP/1.1
-	// a timeout or a cancelled request ends the connection. Here it does not,
-	// and the next request would go out on a dead one.
+	// it still works; the answer has to come within pingTimeout. With HTTP/1.1 a
+	// request that times out or is cancelled takes its connection along. With
+	// HTTP/2 it does not, and the next request would go out on the dead one.
 	silence     = 30 * time.Second
 	pingTimeout = 15 * time.Second
-	// writeTimeout is how long a connection may take nothing at all, of any
-	// request. A server that is slow to read one body does not stop the others.
+	// writeTimeout is how long a server may read nothing from a connection. To be
+	// slow with the body of one request does not count, as long as it reads the
+	// frames of the others.
 	writeTimeout = 30 * time.Second
 )
 
@@ -75,10 +76,10 @@ func offerHTTP2(t *http.Transport) {
 		PingTimeout:                   pingTimeout,
 		WriteByteTimeout:              writeTimeout,
 	}
-	// MaxIdleConns counts connections of HTTP/1.1 only: where one of HTTP/2 is
-	// too many, net/http forgets it and does not close it. A client could leave
-	// thousands of them behind for the time of idleTimeout, each to another
-	// server.
+	// MaxIdleConns does not hold for HTTP/2: net/http drops the surplus connection
+	// from its list without closing it. A client that asks many servers could
+	// leave thousands open until idleTimeout. So the open connections are counted
+	// here, and a dial beyond the bound first closes the idle ones.
 	var open atomic.Int64
 	var dialer net.Dialer
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -35,9 +35,8 @@ func newHTTP2Server(t *testing.T, handler http.HandlerFunc, changed func(net.Con
 	return s, roots
 }
 
-// TestHTTP2OnTheWire: a server gets what the caller asked for, as with
-// HTTP/1.1, and nothing else. Requests with headers about the connection get
-// one of HTTP/1.1.
+// TestHTTP2OnTheWire: a server gets what the caller asked for and nothing else,
+// as with HTTP/1.1. Requests with headers about the connection go by HTTP/1.1.
 func TestHTTP2OnTheWire(t *testing.T) {
 	t.Parallel()
 	s, roots := newHTTP2Server(t, func(w http.ResponseWriter, r *http.Request) {
@@ -125,7 +124,7 @@ func TestHTTP2Answers(t *testing.T) {
 			http.Redirect(w, r, r.URL.Query().Get("to"), http.StatusTemporaryRedirect)
 		}
 	}, nil)
-	t.Cleanup(func() { close(end) }) // before the server's
+	t.Cleanup(func() { close(end) }) // runs before the cleanup of the server, which waits for its handlers
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/back" {
 			http.Redirect(w, r, s.URL+"/gzip", http.StatusFound)
@@ -141,7 +140,7 @@ func TestHTTP2Answers(t *testing.T) {
 		path    string
 		timeout *time.Duration
 		status  int
-		want    string // the body, or in the error
+		want    string // the body, or a part of the error
 		fails   string
 	}{
 		{"/gzip", nil, 200, "not really", ""},
@@ -175,8 +174,8 @@ func TestHTTP2Answers(t *testing.T) {
 }
 
 // TestHTTP2SharesAConnection: requests share a connection. Neither a cancelled
-// one nor one whose body nobody reads disturbs the others, and no more of that
-// body is held than its bound.
+// request nor one whose body nobody reads disturbs the others, and at most
+// maxUnread bytes of the unread body are held.
 func TestHTTP2SharesAConnection(t *testing.T) {
 	t.Parallel()
 	var conns, sent atomic.Int64
@@ -284,9 +283,8 @@ func TestHTTP2IdleConnections(t *testing.T) {
 	}
 }
 
-// TestHTTP2ThroughProxies: a server behind a proxy may choose HTTP/2, the proxy
-// itself never. Through a proxy that is reached by TLS a server gets HTTP/1.1
-// as well.
+// TestHTTP2ThroughProxies: a server behind a plain proxy may choose HTTP/2. A
+// proxy that is reached by TLS gets HTTP/1.1, and so does the server behind it.
 func TestHTTP2ThroughProxies(t *testing.T) {
 	t.Parallel()
 	target, roots := newHTTP2Server(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }, nil)

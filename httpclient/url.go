@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// parseURL reads an absolute http or https URL as the WHATWG URL standard reads
-// what people paste: blanks around it do not count, tabs and line ends nowhere,
-// `\` separates like `/`, any number of slashes may follow the scheme, and
-// bytes that may not stand in a URL are encoded. Dot segments are resolved. The
-// result has a path and no fragment.
+// parseURL reads an absolute http or https URL as leniently as the WHATWG URL
+// standard, which was made for what people paste: blanks around the URL are
+// dropped, tabs and line ends anywhere in it; `\` separates like `/`; any number
+// of slashes may follow the scheme; bytes that a URL cannot hold are encoded. Dot
+// segments are resolved. The result has a path and no fragment.
 func parseURL(text string) (*url.URL, error) {
 	text = clean(text)
 	scheme, rest, ok := strings.Cut(text, ":")
@@ -31,8 +31,8 @@ func parseURL(text string) (*url.URL, error) {
 	return finish(u)
 }
 
-// resolveURL is parseURL for the target of a redirect, which may be relative to
-// base.
+// resolveURL reads the target of a redirect as parseURL reads a URL, except that
+// it may be relative to base.
 func resolveURL(base *url.URL, text string) (*url.URL, error) {
 	text = clean(text)
 	if scheme, _, ok := strings.Cut(text, ":"); ok && isScheme(scheme) {
@@ -62,8 +62,8 @@ func finish(u *url.URL) (*url.URL, error) {
 	return u.ResolveReference(u), nil // ResolveReference removes the dot segments
 }
 
-// clean encodes or removes what net/url would refuse or keep in a URL text, and
-// the WHATWG standard does not.
+// clean prepares the text of a URL for net/url, which refuses or keeps some bytes
+// that the WHATWG standard encodes or removes.
 func clean(text string) string {
 	text = strings.TrimFunc(text, func(r rune) bool { return r <= ' ' })
 	text, _, _ = strings.Cut(text, "#")
@@ -140,8 +140,8 @@ func isScheme(s string) bool {
 	return s != ""
 }
 
-// plainURLError takes the URL out of an error: a URL may hold a password, and
-// the caller names it anyway.
+// plainURLError takes the URL out of an error. A URL may hold a password, and the
+// caller knows which URL it sent.
 func plainURLError(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err
