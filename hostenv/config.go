@@ -48,18 +48,19 @@ type ConfigQuery struct {
 
 // ConfigResult is the answer to a ConfigQuery.
 type ConfigResult struct {
-	Home         string // as asked
-	CodexHome    string // links resolved if it was given
+	Home         string // ConfigQuery.Home, unchanged
+	CodexHome    string // ConfigQuery.CodexHome with links resolved, or .codex in Home
 	Hostname     string
 	Config       ConfigStack
 	Requirements ConfigStack
 }
 
-// ConfigStack holds the layers that have something selected, weakest first.
+// ConfigStack holds the layers that have any of the selected keys, weakest first.
 type ConfigStack struct {
 	Layers []ConfigLayer
-	// CloudInsertionIndex is where the client inserts what its own account
-	// server adds: above the layer of the administrator, below all others.
+	// CloudInsertionIndex is where in Layers the client inserts the layers that
+	// it gets from its account server: after the administrator's layer, if that
+	// is among them, and before all others.
 	CloudInsertionIndex int
 }
 
@@ -70,9 +71,9 @@ type ConfigLayer struct {
 	TOML    string // a document with only the selected keys
 }
 
-// The errors of a query that is wrong in itself; a Cwd that is too long is
-// syscall.ENAMETOOLONG. The agent refuses these as invalid parameters, -32602.
-// All other errors of ReadConfig are faults of this host, -32603.
+// The errors of a malformed query. The agent refuses these, and the
+// syscall.ENAMETOOLONG of a Cwd that is too long, as invalid parameters, -32602. It
+// answers all other errors of ReadConfig with -32603, as faults of this host.
 var (
 	ErrNoConfigPath    = errors.New("configPaths and requirementsPaths are both empty, want at least one path")
 	ErrEmptyConfigPath = errors.New("a path of configPaths or requirementsPaths has no key, want at least one")
@@ -91,10 +92,10 @@ var (
 // managed file implies.
 //
 // A missing file is no layer. A file over 1 MiB, one that is not regular, and
-// one that cannot be read or is no TOML are errors, even when nothing of it was
-// selected: else a client would run without a layer that somebody believes to
-// be in force. Project layers over 4 MiB together are an error too, and so is
-// an answer over 16 MiB.
+// one that cannot be read or is no TOML are errors, even when nothing of the file
+// was selected: a client that ran without it would ignore rules that its author
+// believes to be in force. Project layers over 4 MiB together are an error too, and
+// so is an answer over 16 MiB. Between files ReadConfig looks at ctx.
 func ReadConfig(ctx context.Context, q ConfigQuery) (ConfigResult, error) {
 	if err := q.check(); err != nil {
 		return ConfigResult{}, err
@@ -233,7 +234,7 @@ func readConfigFiles(ctx context.Context, systemDir, codexHome, cwd string) (con
 		}
 		dir = filepath.Join(dir, ".codex")
 		if dir == codexHome {
-			continue // it is the user's layer already
+			continue // this file is the user's layer already
 		}
 		file, err := readTOML(filepath.Join(dir, "config.toml"))
 		if err != nil {
@@ -264,8 +265,8 @@ func notForProjects() []string {
 	}
 }
 
-// impliedRequirements turns the settings that an older managed file pins into
-// today's requirements.
+// impliedRequirements translates what managed_config.toml pins, the older way to
+// restrict users, into keys of requirements.toml.
 func impliedRequirements(managed *tomlFile) (*tomlFile, error) {
 	if managed == nil {
 		return nil, nil
@@ -293,8 +294,8 @@ type stackBuilder struct {
 	err   error
 }
 
-// add appends a layer with what paths select from file, or nothing if that is
-// nothing. source is a format for the path of the file.
+// add appends a layer with what paths select from file. If they select nothing, it
+// appends none. source is a format for the path of the file.
 func (b *stackBuilder) add(source string, file *tomlFile, paths [][]string) {
 	if file == nil || b.err != nil {
 		return

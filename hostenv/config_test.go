@@ -273,7 +273,7 @@ func TestBadFiles(t *testing.T) {
 	trust := trusted("w/p/q")
 	tests := []struct {
 		name, path, text string
-		want             string // in the error; empty if the file is fine
+		want             string // a part of the error; empty if the file is fine
 	}{
 		{"user", userFile, "x = = 1", "config.toml"},
 		{"system", systemFile, "x = = 1", "config.toml"},
@@ -314,8 +314,8 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// longName is a document of begin, with a name of a third of a MiB in it, then
-// 10,000 items, numbered where they have a %d, then end.
+// longName returns a document: begin, with a name of a third of a MiB for its %s;
+// then item 10,000 times, numbered where it has a %d; then end.
 func longName(begin, item, end string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, begin, strings.Repeat("k", maxConfigSize/3))
@@ -330,7 +330,7 @@ func TestNoFile(t *testing.T) {
 	tests := []struct {
 		name string
 		make func(path string) error
-		want string // in the error; empty if it counts as missing
+		want string // a part of the error; empty if the file counts as missing
 	}{
 		{"directory", func(path string) error { return os.Mkdir(path, 0o755) }, "not a file"},
 		{"fifo", func(path string) error { return syscall.Mkfifo(path, 0o644) }, "not a file"},

@@ -12,9 +12,9 @@ import (
 // LookupEnv reads one environment variable, as os.LookupEnv does.
 type LookupEnv func(name string) (value string, ok bool)
 
-// HomeDir returns the home of the user, clean and absolute: HOME, or when that
-// is unset or empty what the user database says. It returns "" when there is
-// none, also for a relative HOME.
+// HomeDir returns the home of the user, clean and absolute. That is HOME, or the
+// home of the user database when HOME is unset or empty. HomeDir returns "" when
+// there is none, and when the one that counts is relative.
 func HomeDir(env LookupEnv) string {
 	home, _ := env("HOME")
 	if home == "" {
@@ -55,11 +55,12 @@ func ProviderID(executable string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		io.WriteString(sum, info.String()) // a hash returns no error
 	}
-	// The first page of an ELF file holds the sizes of all segments and the
-	// build id of the linker, which differs when the contents do. To hash the
-	// whole file would take longer than the program needs to start.
+	// The first page of an ELF file is enough to tell builds apart: it holds the
+	// sizes of all segments and the build id, which the linker makes from the
+	// contents. To hash the whole file would take longer than the program needs
+	// to start.
 	if f, err := os.Open(executable); err == nil {
-		_, _ = io.CopyN(sum, f, 4096) // a shorter file is as good
+		_, _ = io.CopyN(sum, f, 4096) // a file shorter than a page is hashed whole
 		f.Close()
 	}
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))

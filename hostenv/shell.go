@@ -50,9 +50,9 @@ func findAccount(passwd io.Reader, uid int) account {
 	return account{}
 }
 
-// LoginShell returns the program that the user database names as the shell of
-// the user, of whatever kind, or /bin/sh when there is no entry or the program
-// cannot be run.
+// LoginShell returns the path of the shell that the user database names for the
+// user, even if clients do not know its kind, or /bin/sh when there is no entry or
+// the shell cannot be run.
 func LoginShell() string {
 	if shell := currentUser().shell; runnable(shell) {
 		return shell
@@ -62,8 +62,8 @@ func LoginShell() string {
 
 // Shell returns the kind and the path of the shell that clients run commands
 // with. That is the login shell of the user database when clients know its kind
-// (zsh, bash, sh, powershell, cmd) and it can be run; else one of that kind
-// from PATH, else bash, else zsh, else /bin/sh, whether or not there is one.
+// (zsh, bash, sh, powershell, cmd) and it can be run; else a shell of that kind
+// from PATH, else bash, else zsh, else /bin/sh, even where that is missing.
 // The variable SHELL does not count (rpc.md 3.4).
 func Shell(env LookupEnv) (name, path string) {
 	return chooseShell(currentUser().shell, env)

@@ -19,10 +19,10 @@ const maxConfigSize = 1 << 20
 // decoder takes time that is quadratic in the depth, and nobody writes more.
 const maxConfigDepth = 32
 
-// maxConfigKeySum bounds the keys of a file together, in bytes, each counted
-// with the names of the tables that it is in. One long name with many short
-// ones in it would make the work of the decoder, and the rendered text, grow
-// with the square of the file.
+// maxConfigKeySum bounds the keys of a file together, in bytes, each counted with
+// the names of the tables around it. The decoder and the encoder join those names
+// for each key: a table with a long name and many short keys would cost time, and
+// rendered text, that is quadratic in the size of the file.
 const maxConfigKeySum = 16 << 20
 
 type tomlFile struct {
@@ -83,14 +83,14 @@ func readBounded(path string) ([]byte, error) {
 }
 
 // checkShape refuses documents that nest too deep, or whose keys are too long
-// together, before the decoder sees them. It knows of TOML 1.0 only what that
-// takes: comments, the four kinds of strings, brackets, keys and their dots.
-// What is no TOML passes, and the decoder refuses it.
+// together, before the decoder sees them. For that it has to recognize only
+// comments, the four kinds of strings, brackets, and keys with their dots. Text
+// that is no TOML may pass; the decoder refuses it.
 func checkShape(text []byte) error {
 	var (
 		keys                 keyCount
 		depth, dots          int
-		start                int // of what may be a key, or of the header of a table
+		start                int // where a key, or the name in a table's header, may begin
 		isHeader, isAssigned bool
 	)
 	for i := 0; i < len(text); i++ {
@@ -141,12 +141,13 @@ func checkShape(text []byte) error {
 
 var errTooDeep = fmt.Errorf("nested deeper than %d", maxConfigDepth)
 
-// keyCount adds up the lengths of all keys of a document, each with those of
-// the tables that it is in, as the decoder and the encoder join them.
+// keyCount adds up the lengths of all keys of a document, each with the names of
+// the tables around it, as the decoder and the encoder join them.
 type keyCount struct {
 	total int
-	// For each depth of brackets: the length of the names around it, and of the
-	// key that is being assigned there, with those names.
+	// Both are lengths, for each depth of brackets. around is that of the names
+	// of all tables around this depth. assigned adds the key whose value is being
+	// read at this depth: it becomes the next depth's around.
 	around, assigned [maxConfigDepth + 1]int
 }
 
@@ -182,7 +183,7 @@ func stringEnd(text []byte, i int) int {
 		case text[j] == '\\' && quote[0] == '"':
 			j++
 		case text[j] == '\n' && len(quote) == 1:
-			return j // no string at all; the decoder will say so
+			return j // an unclosed string; the decoder will refuse it
 		case bytes.HasPrefix(text[j:], quote):
 			j += len(quote) - 1
 			for n := 0; n < 2 && len(quote) == 3 && j+1 < len(text) && text[j+1] == quote[0]; n++ {
@@ -208,8 +209,8 @@ func selectKeys(dst, src map[string]any, path []string) {
 			dst[key] = value
 			return
 		}
-		// Where an earlier path took the whole table, inner is the table of src
-		// itself, and copying into it changes nothing.
+		// If an earlier path copied this whole table, inner and table are the same
+		// map: then the next steps set its keys to the values that they have.
 		inner, ok := dst[key].(map[string]any)
 		if !ok {
 			inner = map[string]any{}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Rendering repeats the names of tables; what that comes to is bounded, over
-// all layers.
+// The encoder repeats the names of tables, so a rendered layer may be longer than
+// its file. One bound holds for the rendered texts of all layers together.
 func TestRenderLimit(t *testing.T) {
 	t.Parallel()
 	const want = "[t]\na = 1\n"

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// trust knows which directories the user has declared trustworthy; only their
-// configuration is read. What a stronger file says about a directory replaces
-// what a weaker one says.
+// trust knows which directories the configuration files declare trusted. Project
+// layers are read from trusted directories only. Where two files declare something
+// about one directory, the stronger file wins.
 type trust struct {
 	levels  map[string]string // directory → "trusted" or "untrusted"
 	markers []string          // names that mark the root of a project
@@ -102,13 +102,13 @@ func (t *trust) trustedDirs(ctx context.Context, cwd string) ([]string, error) {
 	return dirs, nil
 }
 
-// place is a directory: the name that it was called by, and its real name,
-// which is empty where that cannot be found out.
+// place is a directory: its name as the query spells it, and its real name, with
+// all links resolved. real is empty where that fails.
 type place struct{ name, real string }
 
 // wayTo returns the directories from / to dir, which is absolute and clean. It
-// resolves links step by step: to resolve each name as a whole would look up
-// every component again for every directory below it.
+// resolves links step by step, each from the real name of the directory above: to
+// resolve every name from / would look up the upper components again each time.
 func wayTo(ctx context.Context, dir string) ([]place, error) {
 	way := []place{{"/", "/"}}
 	if dir == "/" {
@@ -143,8 +143,8 @@ func realName(path string) string {
 	return path
 }
 
-// level returns what the files say about p, by the name that it was called by
-// or by its real one.
+// level returns what the files say about p by its name, or else by its real name.
+// It returns "" if they say nothing.
 func (t *trust) level(p place) string {
 	if level, ok := t.levels[p.name]; ok || p.real == "" {
 		return level
@@ -168,7 +168,8 @@ func (t *trust) fromRoot(ctx context.Context, way []place) ([]place, error) {
 	return way[len(way)-1:], nil
 }
 
-// isMarker reports whether path exists. An empty .git directory is no repository.
+// isMarker reports whether path exists. A .git directory counts only if it holds a
+// HEAD: an empty one is no repository.
 func isMarker(path, name string) bool {
 	info, err := os.Stat(path)
 	if err == nil && name == ".git" && info.IsDir() {
