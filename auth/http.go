@@ -59,13 +59,13 @@ func newIssuer(cfg HTTPConfig) *issuer {
 }
 
 // NewTransport returns the transport for requests with credentials: HTTP/1.1,
-// proxies as [Direct] has them, headers of an answer up to 64 KiB. Like every
+// proxies as [besideLoopback] has them, headers of an answer up to 64 KiB. Like every
 // transport it follows no redirects. Nil roots are those of the system.
 func NewTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error)) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Transport{
-		Proxy:                  Direct(proxy),
+		Proxy:                  besideLoopback(proxy),
 		TLSClientConfig:        tlsconfig.Client(roots),
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxAnswerHeader,

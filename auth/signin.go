@@ -76,7 +76,7 @@ func OpenSignIn(home string, cfg SignInConfig) (TokenSource, error) {
 	if strings.TrimSpace(cfg.RefreshURL) == "" {
 		cfg.RefreshURL = defaultRefreshURL
 	}
-	refreshURL, err := CheckURL(cfg.RefreshURL)
+	refreshURL, err := checkURL(cfg.RefreshURL)
 	if err != nil {
 		return nil, fmt.Errorf("address of the token service %w", err)
 	}

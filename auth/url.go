@@ -19,10 +19,10 @@ func IsLoopback(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-// CheckURL reads the address of a service that credentials are sent to, blanks
+// checkURL reads the address of a service that credentials are sent to, blanks
 // around it trimmed: absolute, https, or http to loopback, without userinfo and
 // fragment. Errors never quote it.
-func CheckURL(raw string) (*url.URL, error) {
+func checkURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimSpace(raw))
 	switch {
 	case err != nil:
@@ -39,11 +39,11 @@ func CheckURL(raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// CheckBase is [CheckURL] for the base that paths are appended to: no query either,
+// CheckBase is [checkURL] for the base that paths are appended to: no query either,
 // and trailing slashes are cut off. tokens may be stricter: the ChatGPT token from
 // stdin is sent over https only, also on loopback (remote.md 12.4).
 func CheckBase(raw string, tokens TokenSource) (*url.URL, error) {
-	u, err := CheckURL(raw)
+	u, err := checkURL(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -57,10 +57,10 @@ func CheckBase(raw string, tokens TokenSource) (*url.URL, error) {
 	return u, nil
 }
 
-// Direct returns a function that asks proxy for all but loopback hosts, which need
+// besideLoopback returns a function that asks proxy for all but loopback hosts, which need
 // no proxy. proxy itself may not know every spelling of a loopback host, and a
 // proxy would see what plain http carries there. Nil stays nil.
-func Direct(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
+func besideLoopback(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
 	if proxy == nil {
 		return nil
 	}

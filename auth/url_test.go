@@ -47,7 +47,7 @@ func TestCheckURL(t *testing.T) {
 		{raw: "https://example.com/%s3cret", wantErr: "not a URL"},
 		{raw: "https://example.com\n/s3cret", wantErr: "not a URL"},
 	} {
-		u, err := CheckURL(tt.raw)
+		u, err := checkURL(tt.raw)
 		if tt.wantErr != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
 				t.Errorf("CheckURL(%q): error %v, want one with %q", tt.raw, err, tt.wantErr)
@@ -94,7 +94,7 @@ func TestCheckBase(t *testing.T) {
 func TestDirect(t *testing.T) {
 	t.Parallel()
 	proxy := &url.URL{Scheme: "http", Host: "proxy.test"}
-	direct := Direct(func(*http.Request) (*url.URL, error) { return proxy, nil })
+	direct := besideLoopback(func(*http.Request) (*url.URL, error) { return proxy, nil })
 	for host, want := range map[string]*url.URL{"LOCALHOST:1": nil, "localhost": nil, "[::1%25lo]:1": nil, "127.0.0.1:1": nil, "example.com": proxy} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+host+"/", nil)
 		if err != nil {
@@ -104,7 +104,7 @@ func TestDirect(t *testing.T) {
 			t.Errorf("%s: proxy %v, %v, want %v", host, got, err, want)
 		}
 	}
-	if Direct(nil) != nil {
+	if besideLoopback(nil) != nil {
 		t.Error("no proxy became one")
 	}
 }
