@@ -252,13 +252,13 @@ type Cgroup struct {
 	closed bool
 }
 
-// FD returns the descriptor of the directory of the group, for
+// fd returns the descriptor of the directory of the group, for
 // syscall.SysProcAttr. It belongs to the Cgroup.
-func (g *Cgroup) FD() int { return int(g.dir.Fd()) }
+func (g *Cgroup) fd() int { return int(g.dir.Fd()) }
 
-// Kill kills every process in the group, whatever session it is in. It does not
+// kill kills every process in the group, whatever session it is in. It does not
 // wait for their end.
-func (g *Cgroup) Kill() error {
+func (g *Cgroup) kill() error {
 	if g == nil {
 		return nil
 	}

@@ -170,7 +170,7 @@ func cgroupDaemon() error {
 				return err
 			}
 		}
-		if err := errors.Join(p.Close(), p.Close(), group.Kill()); err != nil {
+		if err := errors.Join(p.Close(), p.Close(), group.kill()); err != nil {
 			return err
 		}
 		fmt.Printf("%s: %d members, then %d\n", tt.name, before, len(membersOf(group.dir.Name())))
@@ -198,7 +198,7 @@ func cgroupMembers() error {
 		return err
 	}
 	cmd := exec.Command("sh", "-c", "forks() { for i in 1 2 3 4 5 6 7 8; do sh -c 'while :; do true & wait; done' & done; wait; }; echo ready; forks")
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.FD()}
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.fd()}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -324,7 +324,7 @@ func cgroupLimits() error {
 		return err
 	}
 	cmd := exec.Command("sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do sleep 60 & done")
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.FD()}
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.fd()}
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "fork") {
 		return fmt.Errorf("nine more could be started: %v %s", err, out)
 	}
@@ -381,7 +381,7 @@ func cgroupCrash() error {
 	}
 	cmd := exec.Command("setsid", "sh", "-c", "echo $$; exec sleep 60")
 	cmd.Stdout = os.Stdout
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.FD()}
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.fd()}
 	return cmd.Run()
 }
 
@@ -550,7 +550,7 @@ func cgroupStrangers() error {
 func TestCgroupClose(t *testing.T) {
 	t.Parallel()
 	var none *Cgroup
-	if err := errors.Join(none.Kill(), none.Close()); err != nil {
+	if err := errors.Join(none.kill(), none.Close()); err != nil {
 		t.Error(err)
 	}
 	out, _ := runInCgroup(t, "close-held")
@@ -569,7 +569,7 @@ func cgroupClose() error {
 		return err
 	}
 	cmd := exec.Command("sleep", "60")
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.FD()}
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.fd()}
 	if err := cmd.Start(); err != nil {
 		return err
 	}

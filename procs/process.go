@@ -369,7 +369,7 @@ func (p *Process) Close() error {
 	p.closing.Store(true)
 	p.end.Do(func() { close(p.ending) })
 	p.leash.pull()
-	_ = p.cgroup.Kill() // it is tried again below
+	_ = p.cgroup.kill() // it is tried again below
 	err := p.group.kill()
 	if err == nil {
 		p.group.sweep()

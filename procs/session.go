@@ -192,7 +192,7 @@ func KillGroups(processes ...*Process) {
 	}
 	pull(leashes...)
 	for _, p := range processes {
-		_ = p.cgroup.Kill()   // Close reports what does not end
+		_ = p.cgroup.kill()   // Close reports what does not end
 		err := p.group.kill() // and what cannot be killed
 		known, ok := p.group.claim()
 		if !ok {

@@ -111,7 +111,7 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 		attr.Sys.Pdeathsig = 0 // the end of the leash tells it
 	}
 	if p.cgroup = spec.Cgroup; p.cgroup != nil {
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, p.cgroup.FD()
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, p.cgroup.fd()
 	}
 	if stage == nil {
 		p.group, err = newGroup(spec.Reaper, path, argv, attr)
