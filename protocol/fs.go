@@ -233,7 +233,7 @@ func (r *WalkResult) AppendJSON(dst []byte) []byte {
 			dst = append(dst, ',')
 		}
 		dst = append(dst, `{"path":"`...)
-		dst = AppendPathURI(dst, e.Path)
+		dst = appendPathURI(dst, e.Path)
 		if e.Directory {
 			dst = append(dst, `","kind":"directory"}`...)
 		} else {
@@ -246,7 +246,7 @@ func (r *WalkResult) AppendJSON(dst []byte) []byte {
 			dst = append(dst, ',')
 		}
 		dst = append(dst, `{"path":"`...)
-		dst = AppendPathURI(dst, e.Path)
+		dst = appendPathURI(dst, e.Path)
 		dst = append(dst, `","message":`...)
 		dst = strict.AppendString(dst, e.Message)
 		dst = append(dst, '}')

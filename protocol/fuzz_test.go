@@ -207,7 +207,7 @@ func FuzzUnmarshalParams(f *testing.F) {
 				}
 				continue
 			}
-			encoded, err := AppendValue(nil, first)
+			encoded, err := appendValue(nil, first)
 			if err != nil {
 				t.Fatalf("%s: %v", r.name, err)
 			}

@@ -14,8 +14,8 @@ type Appender interface {
 	AppendJSON(dst []byte) []byte
 }
 
-// AppendValue appends v as JSON: by its own method, else by encoding/json.
-func AppendValue(dst []byte, v any) ([]byte, error) {
+// appendValue appends v as JSON: by its own method, else by encoding/json.
+func appendValue(dst []byte, v any) ([]byte, error) {
 	switch v := v.(type) {
 	case Appender:
 		return v.AppendJSON(dst), nil
@@ -38,7 +38,7 @@ func AppendResult(dst []byte, id ID, result any) ([]byte, error) {
 	dst = append(dst, `{"id":`...)
 	dst = id.appendJSON(dst)
 	dst = append(dst, `,"result":`...)
-	dst, err := AppendValue(dst, result)
+	dst, err := appendValue(dst, result)
 	return append(dst, '}'), err
 }
 
@@ -74,6 +74,6 @@ func appendCall(dst []byte, method string, params any) ([]byte, error) {
 	if params == nil {
 		return append(dst, "{}}"...), nil
 	}
-	dst, err := AppendValue(dst, params)
+	dst, err := appendValue(dst, params)
 	return append(dst, '}'), err
 }

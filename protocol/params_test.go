@@ -242,7 +242,7 @@ func TestParamsRoundTrip(t *testing.T) {
 			t.Errorf("%s: %v", r.name, err)
 			continue
 		}
-		encoded, err := AppendValue(nil, first)
+		encoded, err := appendValue(nil, first)
 		if err != nil {
 			t.Errorf("%s: %v", r.name, err)
 			continue

@@ -63,7 +63,7 @@ func (p PathURI) MarshalText() ([]byte, error) {
 	if p.path == "" {
 		return []byte(p.foreign), nil
 	}
-	return AppendPathURI(nil, p.path), nil
+	return appendPathURI(nil, p.path), nil
 }
 
 // UnmarshalText reads what ParsePathURI does.
@@ -80,12 +80,12 @@ func (p *PathURI) UnmarshalText(text []byte) error {
 // any bytes but NUL may be in it.
 func FormatPathURI(path string) string {
 	var buf [256]byte // keeps the common path to the one allocation of the result
-	return string(AppendPathURI(buf[:0], path))
+	return string(appendPathURI(buf[:0], path))
 }
 
-// AppendPathURI appends FormatPathURI(path) to dst. The result is printable ASCII
+// appendPathURI appends FormatPathURI(path) to dst. The result is printable ASCII
 // without quotes and backslashes, so it may stand in a JSON string as it is.
-func AppendPathURI(dst []byte, path string) []byte {
+func appendPathURI(dst []byte, path string) []byte {
 	dst = append(dst, "file://"...)
 	if path == "" || path[0] != '/' {
 		path = "/" + path
@@ -114,7 +114,7 @@ func AppendPathURI(dst []byte, path string) []byte {
 // PathURISize returns the length of the URI of a native path, in bytes.
 func PathURISize(path string) int {
 	var buf [256]byte
-	return len(AppendPathURI(buf[:0], path))
+	return len(appendPathURI(buf[:0], path))
 }
 
 const upperHex = "0123456789ABCDEF"

@@ -221,7 +221,7 @@ func TestFormatPathURI(t *testing.T) {
 		if got := FormatPathURI(tt.path); got != tt.want {
 			t.Errorf("FormatPathURI(%q) = %q, want %q", tt.path, got, tt.want)
 		}
-		if got := string(AppendPathURI([]byte("x"), tt.path)); got != "x"+tt.want {
+		if got := string(appendPathURI([]byte("x"), tt.path)); got != "x"+tt.want {
 			t.Errorf("AppendPathURI(x, %q) = %q, want %q", tt.path, got, "x"+tt.want)
 		}
 	}
@@ -352,7 +352,7 @@ func BenchmarkAppendPathURI(b *testing.B) {
 			buf := make([]byte, 0, 256)
 			b.ReportAllocs()
 			for b.Loop() {
-				buf = AppendPathURI(buf[:0], path)
+				buf = appendPathURI(buf[:0], path)
 			}
 		})
 	}

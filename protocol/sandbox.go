@@ -165,8 +165,8 @@ func (p *SandboxPath) unmarshal(o *strict.Object) {
 	}
 }
 
-// Unrestricted tells whether the context asks for no confinement at all.
-func (s *Sandbox) Unrestricted() bool {
+// unrestricted tells whether the context asks for no confinement at all.
+func (s *Sandbox) unrestricted() bool {
 	p := &s.Permissions
 	switch {
 	case s.WindowsSandboxLevel == "mxc":

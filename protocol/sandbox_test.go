@@ -134,7 +134,7 @@ func TestSandboxUnrestricted(t *testing.T) {
 	}
 	for _, tt := range tests {
 		s := &Sandbox{Permissions: tt.in, WindowsSandboxLevel: tt.level}
-		if all, files := s.Unrestricted(), s.UnrestrictedFiles(); all != tt.all || files != tt.files {
+		if all, files := s.unrestricted(), s.UnrestrictedFiles(); all != tt.all || files != tt.files {
 			t.Errorf("%s: Unrestricted %v, UnrestrictedFiles %v, want %v, %v", tt.name, all, files, tt.all, tt.files)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // Handler serves one request. The result is written as JSON by
-// [protocol.AppendValue]; one with a method Sent() hears, from the goroutine
+// [protocol.appendValue]; one with a method Sent() hears, from the goroutine
 // that wrote it, that its answer is on the wire or never will be. An error
 // goes through [Config.WireError]. Neither params nor slices of them may be
 // kept.
