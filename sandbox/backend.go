@@ -25,7 +25,7 @@ func has(set Layers, abi int, l Layer) bool {
 	if l == Landlock {
 		return abi > 0
 	}
-	return set.Has(l)
+	return set.has(l)
 }
 
 // Reason is why a layer is missing.

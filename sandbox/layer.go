@@ -79,8 +79,8 @@ type Layers uint16
 // LayersOf returns the set of these layers.
 func LayersOf(all ...Layer) Layers { return Layers(0).With(all...) }
 
-// Has tells whether l is in the set.
-func (s Layers) Has(l Layer) bool { return s&(1<<l) != 0 }
+// has tells whether l is in the set.
+func (s Layers) has(l Layer) bool { return s&(1<<l) != 0 }
 
 // With returns the set with these layers too.
 func (s Layers) With(more ...Layer) Layers {
