@@ -123,7 +123,7 @@ func (r *Responder) Respond() (message2 []byte, s *Session, err error) {
 	if r.hs.over {
 		return nil, nil, errSpent
 	}
-	defer r.Wipe()
+	defer r.wipe()
 	message2, err = r.hs.writeResponse()
 	if err != nil {
 		return nil, nil, fmt.Errorf("writing message 2: %w", err)
@@ -132,9 +132,9 @@ func (r *Responder) Respond() (message2 []byte, s *Session, err error) {
 	return message2, newSession(tx, rx), nil
 }
 
-// Wipe gives up the handshake and forgets its secrets. It must not run while
+// wipe gives up the handshake and forgets its secrets. It must not run while
 // Respond does.
-func (r *Responder) Wipe() { r.hs.wipe() }
+func (r *Responder) wipe() { r.hs.wipe() }
 
 // FitsInitiation reports whether message 1 is of a size that it can have.
 func FitsInitiation(message1 []byte) bool {
