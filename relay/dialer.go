@@ -105,7 +105,7 @@ func (d *Dialer) logger() *slog.Logger {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return log.With("environment", d.Registry.EnvironmentID())
+	return log.With("environment", d.Registry.environmentID)
 }
 
 // open makes one attempt at a connection.
@@ -187,7 +187,7 @@ func (c *harness) shakeHands(ctx context.Context, s *socket.Socket, lane *socket
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
 
-	where := noise.Prologue(c.dialer.Registry.EnvironmentID(), c.registration, c.id)
+	where := noise.Prologue(c.dialer.Registry.environmentID, c.registration, c.id)
 	i, message1, err := noise.Initiate(c.dialer.Identity, c.executor, where, []byte(authorization))
 	if err != nil {
 		return nil, false, err

@@ -142,14 +142,14 @@ func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 
 		computing.Unlock()
 		return nil, nil, err
 	}
-	r, err := noise.ReadInitiation(g.link.cfg.Identity, noise.Prologue(registry.EnvironmentID(), g.registrationID, id), message1)
+	r, err := noise.ReadInitiation(g.link.cfg.Identity, noise.Prologue(registry.environmentID, g.registrationID, id), message1)
 	computing.Unlock()
 	if err != nil {
 		return nil, nil, err
 	}
 	key, authorization := r.HarnessKey, r.Authorization
 	validated := make(chan error, 1)
-	go func() { validated <- registry.Validate(ctx, g.registrationID, key, authorization, id) }()
+	go func() { validated <- registry.validate(ctx, g.registrationID, key, authorization, id) }()
 	computing.Lock()
 	message2, s, err = r.Respond()
 	computing.Unlock()

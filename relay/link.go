@@ -96,7 +96,7 @@ func NewLink(cfg LinkConfig) *Link {
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}
-	l.log = l.log.With("environment", cfg.Registry.EnvironmentID())
+	l.log = l.log.With("environment", cfg.Registry.environmentID)
 	return l
 }
 
@@ -152,8 +152,8 @@ func (l *Link) Run(ctx context.Context) error {
 }
 
 // register announces the executor's key; what is worth a retry has been retried.
-func (l *Link) register(ctx context.Context) (*Registration, error) {
-	registration, err := l.cfg.Registry.Register(ctx, l.cfg.Identity.PublicKey())
+func (l *Link) register(ctx context.Context) (*registration, error) {
+	registration, err := l.cfg.Registry.register(ctx, l.cfg.Identity.PublicKey())
 	if err != nil {
 		return nil, fmt.Errorf("registering the executor: %w", err)
 	}
@@ -162,7 +162,7 @@ func (l *Link) register(ctx context.Context) (*Registration, error) {
 }
 
 // connect makes one attempt at a websocket.
-func (l *Link) connect(ctx context.Context, registration *Registration) (*leg, error) {
+func (l *Link) connect(ctx context.Context, registration *registration) (*leg, error) {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // it has no error
 	header := http.Header{}

@@ -27,7 +27,7 @@ const (
 	registryMostDelay  = 5 * time.Second
 )
 
-// ErrNotValid is the error of [Registry.Validate] when the registry says no.
+// ErrNotValid is the error of [Registry.validate] when the registry says no.
 var ErrNotValid = errors.New("the registry does not let this harness connect")
 
 // RegistryConfig says which registry is called, about which environment and by
@@ -62,18 +62,18 @@ type Registry struct {
 	transport     *http.Transport
 }
 
-// Registration is where an executor is expected after it has registered.
-type Registration struct {
+// registration is where an executor is expected after it has registered.
+type registration struct {
 	// URL is the rendezvous, unchecked and maybe empty; it is a credential.
 	URL string `json:"-"`
 	ID  string // may be empty
 }
 
 // Format leaves the URL out.
-func (r Registration) Format(f fmt.State, _ rune) { writeString(f, "registration "+r.ID) }
+func (r registration) Format(f fmt.State, _ rune) { writeString(f, "registration "+r.ID) }
 
 // LogValue leaves the URL out.
-func (r Registration) LogValue() slog.Value { return slog.StringValue(r.ID) }
+func (r registration) LogValue() slog.Value { return slog.StringValue(r.ID) }
 
 // connectAnswer is what a registry answers to a harness that wants to connect, good
 // for one websocket. None of its fields is empty.
@@ -120,19 +120,16 @@ func NewRegistry(cfg RegistryConfig) (*Registry, error) {
 	}, nil
 }
 
-// EnvironmentID is the environment that the calls are about.
-func (r *Registry) EnvironmentID() string { return r.environmentID }
-
 // Close drops the idle connections; calls under way go on.
 func (r *Registry) Close() { r.transport.CloseIdleConnections() }
 
-// Register tells the registry the executor's key. It repeats the call without limit
+// register tells the registry the executor's key. It repeats the call without limit
 // while the registry answers that another registration is in the way or that it
 // cannot check credentials just now, and while the credential itself cannot be had
 // for a passing reason. Every other failure is final: the call may have succeeded
 // although its answer got lost, and a repetition could replace a newer registration
 // (remote.md 3.4).
-func (r *Registry) Register(ctx context.Context, key *wire.PublicKey) (*Registration, error) {
+func (r *Registry) register(ctx context.Context, key *wire.PublicKey) (*registration, error) {
 	request := wire.RegisterRequest{SecurityProfile: wire.SecurityProfile, ExecutorPublicKey: key}
 	var response wire.RegisterResponse
 	err := repeat(ctx, r.logger, "registration is repeated", registerAgain, func() error {
@@ -153,13 +150,13 @@ func (r *Registry) Register(ctx context.Context, key *wire.PublicKey) (*Registra
 	if err != nil {
 		return nil, err
 	}
-	return &Registration{URL: *response.URL, ID: *response.ExecutorRegistrationID}, nil
+	return &registration{URL: *response.URL, ID: *response.ExecutorRegistrationID}, nil
 }
 
-// Validate asks whether a harness with this key and authorization may open the
+// validate asks whether a harness with this key and authorization may open the
 // stream: nil means yes, [ErrNotValid] no, and every other error means no as well.
 // It takes at most 10 s (remote.md 3.2).
-func (r *Registry) Validate(ctx context.Context, registrationID string, key *wire.PublicKey, authorization string, streamID []byte) error {
+func (r *Registry) validate(ctx context.Context, registrationID string, key *wire.PublicKey, authorization string, streamID []byte) error {
 	ctx, cancel := withTimeout(ctx)
 	defer cancel()
 	request := wire.ValidateRequest{

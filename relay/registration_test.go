@@ -131,7 +131,7 @@ func TestNewRegistry(t *testing.T) {
 			t.Errorf("NewRegistry(%q, %q): %v", tt.base, tt.id, err)
 			continue
 		}
-		if got := r.EnvironmentID(); got != strings.TrimSpace(cfg.EnvironmentID) {
+		if got := r.environmentID; got != strings.TrimSpace(cfg.EnvironmentID) {
 			t.Errorf("EnvironmentID = %q", got)
 		}
 	}
@@ -187,14 +187,14 @@ func TestRegistryOnTheWire(t *testing.T) {
 	t.Parallel()
 	base, requests := rawRegistry(t, registered, `{"valid":true}`, `{"valid":true,"x":1}`, connected(nil))
 	r := newTestRegistry(t, RegistryConfig{BaseURL: base + "/"})
-	registration, err := r.Register(t.Context(), plainKey())
+	registration, err := r.register(t.Context(), plainKey())
 	if err != nil || registration.URL != "ws://127.0.0.1:7270/rv?sig=s3cret" || registration.ID != "reg-1" {
 		t.Fatalf("Register = %v, %v", registration, err)
 	}
-	if err := r.Validate(t.Context(), "reg-1", plainKey(), "auth<1>", []byte("4FAA9B06FEF2463F8E45A01233809670")); err != nil {
+	if err := r.validate(t.Context(), "reg-1", plainKey(), "auth<1>", []byte("4FAA9B06FEF2463F8E45A01233809670")); err != nil {
 		t.Fatalf("Validate: %v", err)
 	}
-	if err := r.Validate(t.Context(), "reg-1", plainKey(), "", []byte("no uuid")); err != nil {
+	if err := r.validate(t.Context(), "reg-1", plainKey(), "", []byte("no uuid")); err != nil {
 		t.Fatalf("Validate: %v", err)
 	}
 	connection, err := askUntil(t.Context(), r)
@@ -323,7 +323,7 @@ func TestRegisterIsFinal(t *testing.T) {
 				w.Header().Set("Location", "/elsewhere")
 				answer(tt.status, tt.body)(w, r)
 			})
-			_, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).Register(t.Context(), plainKey())
+			_, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).register(t.Context(), plainKey())
 			if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
 				t.Errorf("Register: error %v, want one with %q", err, tt.wantErr)
 			}
@@ -343,14 +343,14 @@ func TestRegisterAccepts(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status int
 		body   string
-		want   Registration
+		want   registration
 	}{
-		"201 and unknown members": {201, strings.Replace(registered, "{", `{"transport_policy":{},`, 1), Registration{URL: "ws://127.0.0.1:7270/rv?sig=s3cret", ID: "reg-1"}},
-		"empty registration":      {200, strings.Replace(registered, "reg-1", "", 1), Registration{URL: "ws://127.0.0.1:7270/rv?sig=s3cret"}},
-		"empty url":               {200, strings.Replace(registered, "ws://127.0.0.1:7270/rv?sig=s3cret", "", 1), Registration{ID: "reg-1"}},
+		"201 and unknown members": {201, strings.Replace(registered, "{", `{"transport_policy":{},`, 1), registration{URL: "ws://127.0.0.1:7270/rv?sig=s3cret", ID: "reg-1"}},
+		"empty registration":      {200, strings.Replace(registered, "reg-1", "", 1), registration{URL: "ws://127.0.0.1:7270/rv?sig=s3cret"}},
+		"empty url":               {200, strings.Replace(registered, "ws://127.0.0.1:7270/rv?sig=s3cret", "", 1), registration{ID: "reg-1"}},
 	} {
 		base, _ := answers(t, answer(tt.status, tt.body))
-		got, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).Register(t.Context(), plainKey())
+		got, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).register(t.Context(), plainKey())
 		if err != nil || *got != tt.want {
 			t.Errorf("%s: Register = %#v, %v", name, got, err)
 		}
@@ -365,7 +365,7 @@ func TestRegisterUnreachable(t *testing.T) {
 	}
 	l.Close()
 	r := newTestRegistry(t, RegistryConfig{BaseURL: "http://" + l.Addr().String()})
-	if _, err := r.Register(t.Context(), plainKey()); err == nil || !strings.Contains(err.Error(), "refused") {
+	if _, err := r.register(t.Context(), plainKey()); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("Register: error %v, want a refused connection, once", err)
 	}
 }
@@ -390,7 +390,7 @@ func TestRegisterMalformed(t *testing.T) {
 			_, _ = io.WriteString(conn, answer)
 		}))
 		r := newTestRegistry(t, RegistryConfig{BaseURL: s.URL})
-		if _, err := r.Register(t.Context(), plainKey()); err == nil || !strings.Contains(err.Error(), "malformed") || strings.Contains(err.Error(), registryToken) {
+		if _, err := r.register(t.Context(), plainKey()); err == nil || !strings.Contains(err.Error(), "malformed") || strings.Contains(err.Error(), registryToken) {
 			t.Errorf("Register, answered %q: error %v, want one that does not quote it", answer, err)
 		}
 		s.Close()
@@ -462,7 +462,7 @@ func TestRegisterRepeats(t *testing.T) {
 					}
 					answer(200, registered)(w, req)
 				})
-				if _, err := r.Register(t.Context(), plainKey()); err != nil {
+				if _, err := r.register(t.Context(), plainKey()); err != nil {
 					t.Fatal(err)
 				}
 				const most = 5 * time.Second * 2 / 3
@@ -519,7 +519,7 @@ func TestRegisterWithoutToken(t *testing.T) {
 			answer(200, registered)(w, req)
 		})
 		start := time.Now()
-		if _, err := r.Register(t.Context(), plainKey()); err != nil {
+		if _, err := r.register(t.Context(), plainKey()); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(start); took < 3500*time.Millisecond || len(headers) != 1 {
@@ -530,7 +530,7 @@ func TestRegisterWithoutToken(t *testing.T) {
 		}
 
 		r = newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1", Tokens: &sometimes{failures: 1, err: auth.ErrExpired}})
-		if _, err := r.Register(t.Context(), plainKey()); !errors.Is(err, auth.ErrExpired) {
+		if _, err := r.register(t.Context(), plainKey()); !errors.Is(err, auth.ErrExpired) {
 			t.Errorf("Register with an expired credential: error %v", err)
 		}
 	})
@@ -567,7 +567,7 @@ func TestUnauthorized(t *testing.T) {
 				}
 				answer(200, registered)(w, r)
 			})
-			_, err := newTestRegistry(t, RegistryConfig{BaseURL: base, Tokens: tt.tokens}).Register(t.Context(), plainKey())
+			_, err := newTestRegistry(t, RegistryConfig{BaseURL: base, Tokens: tt.tokens}).register(t.Context(), plainKey())
 			refused, ok := errors.AsType[*RegistryError](err)
 			if wantOK := tt.refusals > 1; ok != wantOK || ok && refused.Status != 401 || tt.wantErr != nil && !errors.Is(err, tt.wantErr) {
 				t.Errorf("Register: error %v", err)
@@ -607,9 +607,9 @@ func TestRegistryTimeout(t *testing.T) {
 				r := newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1"})
 				virtual(t, r, handler)
 				for call, f := range map[string]func() error{
-					"register": func() error { _, err := r.Register(t.Context(), plainKey()); return err },
+					"register": func() error { _, err := r.register(t.Context(), plainKey()); return err },
 					"validate": func() error {
-						return r.Validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))
+						return r.validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))
 					},
 				} {
 					start := time.Now()
@@ -646,7 +646,7 @@ func TestValidate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			base, asked := answers(t, answer(tt.status, tt.body))
-			err := newTestRegistry(t, RegistryConfig{BaseURL: base}).Validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))
+			err := newTestRegistry(t, RegistryConfig{BaseURL: base}).validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cret")) {
 				t.Errorf("Validate: error %v, want one with %q", err, tt.want)
 			}
@@ -665,10 +665,10 @@ func TestValidateExpired(t *testing.T) {
 	t.Parallel()
 	base, asked := answers(t, answer(200, `{"valid":true}`))
 	r := newTestRegistry(t, RegistryConfig{BaseURL: base, Tokens: &sometimes{failures: 1, err: auth.ErrExpired}})
-	if err := r.Validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); !errors.Is(err, auth.ErrExpired) || asked.Load() != 0 {
+	if err := r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); !errors.Is(err, auth.ErrExpired) || asked.Load() != 0 {
 		t.Errorf("Validate: error %v after %d requests, want ErrExpired after none", err, asked.Load())
 	}
-	if err := r.Validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); err != nil {
+	if err := r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); err != nil {
 		t.Errorf("Validate with a new credential: %v", err)
 	}
 }
@@ -707,7 +707,7 @@ func TestValidateOnDyingConnection(t *testing.T) {
 	}()
 	r := newTestRegistry(t, RegistryConfig{BaseURL: "http://" + l.Addr().String()})
 	for range 3 {
-		if err := r.Validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); err != nil {
+		if err := r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); err != nil {
 			t.Errorf("Validate: %v", err)
 		}
 	}
@@ -845,12 +845,12 @@ func TestRegistryErrorText(t *testing.T) {
 func TestRegistryPrintsNoSecret(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret"
-	registration := Registration{URL: "wss://h/?sig=" + secret, ID: "reg-1"}
+	reg := registration{URL: "wss://h/?sig=" + secret, ID: "reg-1"}
 	connection := connectAnswer{URL: "wss://h/?sig=" + secret, RegistrationID: "reg-1", Authorization: secret, ExecutorKey: plainKey()}
 	r := newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1"})
 	values := []any{
-		registration, &registration, connection, &connection, r, RegistryConfig{Tokens: auth.Bearer(secret)},
-		struct{ C *connectAnswer }{&connection}, map[string]Registration{"a": registration},
+		reg, &reg, connection, &connection, r, RegistryConfig{Tokens: auth.Bearer(secret)},
+		struct{ C *connectAnswer }{&connection}, map[string]registration{"a": reg},
 	}
 	var all bytes.Buffer
 	for _, v := range values {
