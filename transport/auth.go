@@ -43,9 +43,9 @@ type Authenticator struct {
 	jwt    *jwtVerifier
 }
 
-// CapabilityToken accepts the one token that file holds, without the white space
+// capabilityToken accepts the one token that file holds, without the white space
 // around it. It reads the file at once and never again.
-func CapabilityToken(file string) (*Authenticator, error) {
+func capabilityToken(file string) (*Authenticator, error) {
 	token, err := readSecret(file)
 	if err != nil {
 		return nil, err
@@ -53,9 +53,9 @@ func CapabilityToken(file string) (*Authenticator, error) {
 	return &Authenticator{digest: new(sha256.Sum256(token))}, nil
 }
 
-// CapabilityTokenSHA256 accepts the one token whose SHA-256 is digest, 64 hex
+// capabilityTokenSHA256 accepts the one token whose SHA-256 is digest, 64 hex
 // digits of either case.
-func CapabilityTokenSHA256(digest string) (*Authenticator, error) {
+func capabilityTokenSHA256(digest string) (*Authenticator, error) {
 	sum, err := hex.DecodeString(strings.TrimSpace(digest))
 	if err != nil || len(sum) != sha256.Size {
 		return nil, errors.New("token digest is not 64 hex digits")
@@ -63,17 +63,17 @@ func CapabilityTokenSHA256(digest string) (*Authenticator, error) {
 	return &Authenticator{digest: new([sha256.Size]byte(sum))}, nil
 }
 
-// SignedBearerConfig says which JWTs to accept.
-type SignedBearerConfig struct {
+// signedBearerConfig says which JWTs to accept.
+type signedBearerConfig struct {
 	SecretFile   string        // the HMAC key, at least 32 bytes without the white space around it
 	Issuer       string        // wanted iss; "" accepts any and none
 	Audience     string        // wanted aud or an element of it; "" accepts any and none
 	MaxClockSkew time.Duration // whole seconds, added to exp and taken from nbf; 0 is none
 }
 
-// SignedBearer accepts JWTs signed with HS256. It reads the secret at once and
+// signedBearer accepts JWTs signed with HS256. It reads the secret at once and
 // never again.
-func SignedBearer(config SignedBearerConfig) (*Authenticator, error) {
+func signedBearer(config signedBearerConfig) (*Authenticator, error) {
 	if config.MaxClockSkew < 0 {
 		return nil, fmt.Errorf("maximum clock skew %v is negative", config.MaxClockSkew)
 	}
@@ -113,10 +113,10 @@ func readSecret(file string) ([]byte, error) {
 	return secret, nil
 }
 
-// Check returns nil for a request with a valid token in its Authorization
+// check returns nil for a request with a valid token in its Authorization
 // header; else the text of the error is the body of the answer, which has
 // status 401.
-func (a *Authenticator) Check(header http.Header, now time.Time) error {
+func (a *Authenticator) check(header http.Header, now time.Time) error {
 	values := header.Values("Authorization")
 	if len(values) == 0 {
 		return errTokenMissing
@@ -180,9 +180,9 @@ func (o AuthOptions) Authenticator() (*Authenticator, error) {
 		case (o.TokenFile == "") == (o.TokenSHA256 == ""):
 			return nil, errors.New("--ws-auth capability-token needs one of --ws-token-file and --ws-token-sha256")
 		case o.TokenFile != "":
-			return CapabilityToken(o.TokenFile)
+			return capabilityToken(o.TokenFile)
 		}
-		return CapabilityTokenSHA256(o.TokenSHA256)
+		return capabilityTokenSHA256(o.TokenSHA256)
 	case "signed-bearer-token":
 		if token {
 			return nil, errors.New("--ws-auth signed-bearer-token takes no option of capability-token")
@@ -194,7 +194,7 @@ func (o AuthOptions) Authenticator() (*Authenticator, error) {
 		if err != nil {
 			return nil, err
 		}
-		return SignedBearer(SignedBearerConfig{SecretFile: o.SecretFile, Issuer: o.Issuer, Audience: o.Audience, MaxClockSkew: skew})
+		return signedBearer(signedBearerConfig{SecretFile: o.SecretFile, Issuer: o.Issuer, Audience: o.Audience, MaxClockSkew: skew})
 	}
 	return nil, fmt.Errorf("--ws-auth %q is unknown, want capability-token or signed-bearer-token", o.Mode)
 }

@@ -35,21 +35,21 @@ func check(a *Authenticator, authorization ...string) error {
 	for _, value := range authorization {
 		header.Add("Authorization", value)
 	}
-	return a.Check(header, time.Unix(now, 0))
+	return a.check(header, time.Unix(now, 0))
 }
 
 func TestCapabilityToken(t *testing.T) {
 	t.Parallel()
-	fromFile, err := CapabilityToken(writeFile(t, " \ttok en1\r\n"))
+	fromFile, err := capabilityToken(writeFile(t, " \ttok en1\r\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	digest := fmt.Sprintf("%x", sha256.Sum256([]byte("tok en1")))
-	lower, err := CapabilityTokenSHA256(digest)
+	lower, err := capabilityTokenSHA256(digest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	upper, err := CapabilityTokenSHA256(strings.ToUpper(digest))
+	upper, err := capabilityTokenSHA256(strings.ToUpper(digest))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,18 +115,18 @@ func TestSignedBearer(t *testing.T) {
 		hs256    = `{"alg":"HS256"}`
 	)
 	secretFile := writeFile(t, "\n"+testSecret+" \n")
-	build := func(config SignedBearerConfig) *Authenticator {
+	build := func(config signedBearerConfig) *Authenticator {
 		config.SecretFile = secretFile
-		a, err := SignedBearer(config)
+		a, err := signedBearer(config)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return a
 	}
-	plain := build(SignedBearerConfig{})
-	skewed := build(SignedBearerConfig{MaxClockSkew: DefaultClockSkew})
-	widest := build(SignedBearerConfig{MaxClockSkew: 1<<63 - 1})
-	strict := build(SignedBearerConfig{Issuer: "i", Audience: "a"})
+	plain := build(signedBearerConfig{})
+	skewed := build(signedBearerConfig{MaxClockSkew: DefaultClockSkew})
+	widest := build(signedBearerConfig{MaxClockSkew: 1<<63 - 1})
+	strict := build(signedBearerConfig{Issuer: "i", Audience: "a"})
 
 	payloads := []struct {
 		name    string

@@ -75,7 +75,7 @@ func TestWebSocketDropsAPeerThatStopsInAMessage(t *testing.T) {
 	in := rpc.NewIntake(budget, 0, nil)
 	defer in.Close()
 	for range 2 {
-		if _, granted := in.TrySpace(1<<20, MaxMessage); granted != nil {
+		if _, granted := in.TrySpace(1<<20, maxMessage); granted != nil {
 			t.Fatal("the memory of the message was not given back")
 		}
 		in.Drop()
@@ -89,7 +89,7 @@ func TestCloseUnblocksAReadWithoutMemory(t *testing.T) {
 	budget := rpc.NewBudget(1 << 20)
 	for range 2 {
 		in := rpc.NewIntake(budget, 0, nil)
-		if _, granted := in.TrySpace(2<<20, MaxMessage); granted != nil {
+		if _, granted := in.TrySpace(2<<20, maxMessage); granted != nil {
 			break // the first one has the place beyond the limit
 		}
 	}

@@ -23,12 +23,12 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// MaxMessage is the size of the largest message that Read accepts, in bytes:
+// maxMessage is the size of the largest message that Read accepts, in bytes:
 // one frame, all fragments of a message, or a line without its ending
 // (rpc.md 1.3, 1.4).
-const MaxMessage = 64 << 20
+const maxMessage = 64 << 20
 
-// ErrTooLarge is the error of Read for a message above [MaxMessage].
+// ErrTooLarge is the error of Read for a message above [maxMessage].
 var ErrTooLarge = errors.New("message exceeds 67108864 bytes")
 
 // firstBuffer holds nearly every request without growing.
@@ -38,7 +38,7 @@ const firstBuffer = 4 << 10
 // size bytes, and at least for firstBuffer.
 func readAll(in *rpc.Intake, r io.Reader, size int) ([]byte, error) {
 	for want := max(size, firstBuffer); ; want = 1 {
-		space, err := in.Space(want, MaxMessage)
+		space, err := in.Space(want, maxMessage)
 		for err == nil && len(space) > 0 {
 			var n int
 			n, err = r.Read(space)
@@ -53,7 +53,7 @@ func readAll(in *rpc.Intake, r io.Reader, size int) ([]byte, error) {
 			return in.Message(), nil
 		}
 		if err == nil {
-			space, err = in.Space(1, MaxMessage)
+			space, err = in.Space(1, maxMessage)
 		}
 		if err != nil {
 			in.Drop()

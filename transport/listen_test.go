@@ -90,7 +90,7 @@ func noIPv6(t *testing.T) bool {
 
 func TestListenNeedsAuthentication(t *testing.T) {
 	t.Parallel()
-	auth, err := CapabilityTokenSHA256(strings.Repeat("0", 64))
+	auth, err := capabilityTokenSHA256(strings.Repeat("0", 64))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestHTTP(t *testing.T) {
 	if err := os.WriteFile(tokenFile, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	auth, err := CapabilityToken(tokenFile)
+	auth, err := capabilityToken(tokenFile)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func newLines(in io.ReadCloser, out io.WriteCloser, label string, budget *rpc.Bu
 }
 
 // Read returns the next line without its ending, see [rpc.Conn]. A line above
-// [MaxMessage] is [ErrTooLarge].
+// [maxMessage] is [ErrTooLarge].
 func (c *Lines) Read() ([]byte, error) {
 	for c.readErr == nil {
 		line, err := c.readLine()
@@ -94,12 +94,12 @@ func (c *Lines) readLine() ([]byte, error) {
 	}
 	for {
 		part, err := c.in.ReadSlice('\n')
-		if c.intake.Len()+len(part) > MaxMessage+len("\r\n") {
+		if c.intake.Len()+len(part) > maxMessage+len("\r\n") {
 			c.intake.Drop()
 			return nil, ErrTooLarge
 		}
 		for len(part) > 0 {
-			space, err := c.intake.Space(len(part), MaxMessage+len("\r\n"))
+			space, err := c.intake.Space(len(part), maxMessage+len("\r\n"))
 			if err != nil {
 				c.intake.Drop()
 				return nil, err
@@ -116,7 +116,7 @@ func (c *Lines) readLine() ([]byte, error) {
 			return nil, err
 		}
 		line := trimEnding(c.intake.Message())
-		if len(line) > MaxMessage {
+		if len(line) > maxMessage {
 			c.intake.Recycle(line)
 			return nil, ErrTooLarge
 		}

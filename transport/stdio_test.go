@@ -101,7 +101,7 @@ func TestStdioLines(t *testing.T) {
 
 func TestStdioLimit(t *testing.T) {
 	t.Parallel()
-	fill := bytes.Repeat([]byte("x"), MaxMessage)
+	fill := bytes.Repeat([]byte("x"), maxMessage)
 	tests := []struct {
 		name  string
 		input []io.Reader
@@ -114,7 +114,7 @@ func TestStdioLimit(t *testing.T) {
 	for _, tt := range tests {
 		c := stdioOver(io.MultiReader(tt.input...))
 		got, err := c.Read()
-		if !errors.Is(err, tt.want) || (err == nil && len(got) != MaxMessage) {
+		if !errors.Is(err, tt.want) || (err == nil && len(got) != maxMessage) {
 			t.Errorf("%s: got %d bytes, %v; want %v", tt.name, len(got), err, tt.want)
 		}
 		if _, again := c.Read(); tt.want != nil && again != err {

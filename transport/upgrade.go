@@ -45,7 +45,7 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if l.config.Auth != nil {
-		if err := l.config.Auth.Check(r.Header, time.Now()); err != nil {
+		if err := l.config.Auth.check(r.Header, time.Now()); err != nil {
 			reply(w, http.StatusUnauthorized, err.Error())
 			return
 		}

@@ -85,7 +85,7 @@ func newWebSocket(ws *websocket.Conn, tcp *wire, pingInterval, peerTimeout time.
 	tcp.patience = peerTimeout
 	c := &WebSocket{ws: ws, tcp: tcp, pingInterval: pingInterval, peerTimeout: peerTimeout}
 	c.in = rpc.NewIntake(budget, peerTimeout, c.abandon)
-	ws.SetReadLimit(MaxMessage)
+	ws.SetReadLimit(maxMessage)
 	ws.SetPingHandler(c.answerPing)
 	ws.SetCloseHandler(func(int, string) error { return nil }) // no echo: rpc.md 1.3
 
@@ -95,7 +95,7 @@ func newWebSocket(ws *websocket.Conn, tcp *wire, pingInterval, peerTimeout time.
 	return c
 }
 
-// Read returns the next message, see [rpc.Conn]. A message above [MaxMessage]
+// Read returns the next message, see [rpc.Conn]. A message above [maxMessage]
 // is [ErrTooLarge]; that one, like a text message that is not UTF-8 and every
 // other breach of RFC 6455, also closes the connection. A close frame is
 // io.EOF, and so is the end of the stream outside a message.

@@ -207,10 +207,10 @@ func TestWebSocketTakesTheLargestMessage(t *testing.T) {
 	// One frame as large as a message may be (rpc.md 1.3).
 	// A mask of zeros needs no masking.
 	header := []byte{0x81, 0xff, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0}
-	go p.Write(append(header, bytes.Repeat([]byte("x"), MaxMessage)...))
+	go p.Write(append(header, bytes.Repeat([]byte("x"), maxMessage)...))
 	got, err := server.Read()
-	if err != nil || len(got) != MaxMessage {
-		t.Fatalf("Read: got %d bytes, %v; want %d", len(got), err, MaxMessage)
+	if err != nil || len(got) != maxMessage {
+		t.Fatalf("Read: got %d bytes, %v; want %d", len(got), err, maxMessage)
 	}
 }
 
