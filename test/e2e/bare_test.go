@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -109,32 +108,15 @@ func TestPartOfRepository(t *testing.T) {
 		t.Helper()
 		cmd := exec.Command(rig.Agent(t), "sandbox", "--workspace", dir, "--", "sh", "-c", script+"\necho ready; read -r _ || true", "sh", mark)
 		cmd.Dir, cmd.Env = dir, environ
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewReader(out)
+		a := connect(t, cmd)
 		var said strings.Builder
-		for {
-			line, err := lines.ReadString('\n')
-			if line == "ready\n" {
-				break
-			}
-			if said.WriteString(line); err != nil {
-				t.Fatalf("%v: %s", err, &said)
-			}
+		for line := a.line(t); line != "ready"; line = a.line(t) {
+			said.WriteString(line + "\n")
 		}
 		return func() string {
-			_ = in.Close()
-			if err := cmd.Wait(); err != nil {
-				t.Errorf("%v: %s", err, &said)
+			_ = a.stdin.Close()
+			if got := a.ended(t); got != "exit status 0" {
+				t.Errorf("%s: %s", got, &said)
 			}
 			return said.String()
 		}
