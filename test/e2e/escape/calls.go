@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the kernel offers beside all that. Arguments are such that nothing
-// happens where it is allowed.
+// Other system calls. Their arguments are such that nothing happens where they are allowed.
 var callAttempts = []attempt{
 	{"37 userfaultfd", func(*places) error { return call(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|1) }},
 	{"38a bpf", func(*places) error { return call(unix.SYS_BPF, 0, 0, 0) }},

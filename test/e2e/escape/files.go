@@ -18,7 +18,7 @@ func open(path string, flags int) error {
 func create(path string) error { return open(path, unix.O_CREAT|unix.O_WRONLY) }
 func write(path string) error  { return open(path, unix.O_WRONLY) }
 
-// read is EIO if there is nothing in the file.
+// read reads from a file; an empty one counts as EIO.
 func read(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -201,8 +201,8 @@ var fileAttempts = []attempt{
 		}
 		return nil
 	}},
-	// The devices and masks of a view are inodes of the host, which may be the
-	// user's. Each gets the mode that it has.
+	// The devices and masks of a view are inodes of the host, which may belong to the user. Each
+	// is given the mode that it has.
 	{"x8a chmod /dev/null", func(*places) error { return sameMode("/dev/null") }},
 	{"x8b chown /dev/zero", func(*places) error { return unix.Chown("/dev/zero", unix.Getuid(), -1) }},
 	{"x8c utimes /dev/urandom", func(*places) error { return unix.Utimes("/dev/urandom", nil) }},
@@ -225,7 +225,7 @@ var fileAttempts = []attempt{
 		_, err := unix.Listxattr(p.out+"/file", make([]byte, 64))
 		return err
 	}},
-	// Whoever executes such a file outside gets the ids of its owner.
+	// A set-user-ID file gives whoever executes it outside the ids of its owner.
 	{"x80a chmod to set-user-ID", func(p *places) error {
 		return makeSetID(p, func(name string) error { return unix.Chmod(name, 0o4755) })
 	}},
@@ -317,7 +317,7 @@ func sameModeFD(fd int) error {
 	})
 }
 
-// notPipe is ESPIPE if a descriptor is one of a pipe, which nobody else sees.
+// notPipe returns ESPIPE for the descriptor of a pipe: nobody else sees that.
 func notPipe(fd int, f func() error) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -329,8 +329,8 @@ func notPipe(fd int, f func() error) error {
 	return f()
 }
 
-// setID does what makes a file, and has succeeded if that has one of the bits
-// then.
+// setID calls create, which makes a file, and succeeds if that file has the set-user-ID or the
+// set-group-ID bit then.
 func setID(p *places, name string, create func(name string) error) error {
 	name = p.repo + "/" + name
 	defer os.Remove(name)
@@ -373,7 +373,7 @@ func lease(name string, command int) error {
 	return err
 }
 
-// request makes a request to a file system, with an argument that none takes.
+// request makes a request to a file system, with an argument that none accepts.
 func request(name string, number uintptr) error {
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

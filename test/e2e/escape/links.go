@@ -27,7 +27,7 @@ func linkFD(path, to string) error {
 	return unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+itoa(fd), unix.AT_FDCWD, to, unix.AT_SYMLINK_FOLLOW)
 }
 
-// What gives a name to something, takes it away or changes what it means.
+// Attempts to give a name to something, to take a name away, or to change what a name means.
 var linkAttempts = []attempt{
 	{"6 rename .git", func(p *places) error { return rename(p.repo+"/.git", p.repo+"/moved") }},
 	{"9 link a file outside into the workspace", func(p *places) error { return unix.Link(p.out+"/file", p.repo+"/linked") }},

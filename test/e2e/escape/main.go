@@ -99,7 +99,7 @@ func main() {
 	}
 }
 
-// result is the line of one attempt.
+// result is the line that is printed for one attempt.
 func result(name string, err error) map[string]any {
 	n, rest, _ := strings.Cut(name, " ")
 	line := map[string]any{"n": n, "name": rest, "errno": "", "ok": err == nil}
@@ -111,8 +111,8 @@ func result(name string, err error) map[string]any {
 	return line
 }
 
-// child is a process that we start: to sleep, to tell whether it is
-// privileged, or to make one attempt that may end it.
+// child is this program, started once more: to sleep, to tell whether it is privileged, or to
+// make one attempt that may end it.
 func child(p *places, args []string, attempts []attempt) int {
 	switch args[0] {
 	case "sleep":
@@ -143,8 +143,8 @@ func child(p *places, args []string, attempts []attempt) int {
 	return 5
 }
 
-// daemon leaves n processes behind that have left session and group, and says
-// when they are there. Its argument is their mark.
+// daemon starts three processes that leave its session and group, prints "ready" when they run,
+// and waits. Its argument is their mark.
 func daemon(args []string) int {
 	for range 3 {
 		cmd := exec.Command(os.Args[0], append([]string{"sleep"}, args...)...)
@@ -166,8 +166,8 @@ func daemon(args []string) int {
 	return 0
 }
 
-// snapshot takes one of a subvolume of Btrfs into itself, and tells what became
-// of that: the errno, or what the copy shows of vault/secret.
+// snapshot takes a snapshot of a subvolume of Btrfs into itself, and prints what became of it:
+// the errno, or what the copy shows of vault/secret.
 func snapshot(dir string) int {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -186,7 +186,8 @@ func snapshot(dir string) int {
 	return 0
 }
 
-// sendDescriptors has as many descriptors under way as it can, and says so.
+// sendDescriptors sends itself as many descriptors as the kernel lets it without receiving any,
+// and prints how many.
 func sendDescriptors() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -224,8 +225,8 @@ func wait() {
 	}
 }
 
-// confined tells why this process is not, as far as it can see itself. There
-// need not be a /proc.
+// confined returns why this process is not confined, as far as it can see that itself. There need
+// not be a /proc.
 func confined() error {
 	for _, want := range []struct {
 		name          string
@@ -245,7 +246,8 @@ func confined() error {
 	return nil
 }
 
-// openDescriptors is nil if we have inherited any but the first three.
+// openDescriptors returns nil if this program has inherited more than the first three
+// descriptors.
 func openDescriptors() error {
 	for fd := 3; fd < 1024; fd++ {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
@@ -259,7 +261,7 @@ func openDescriptors() error {
 	return syscall.EBADF
 }
 
-// privileged is nil if this process may do more than its user.
+// privileged returns nil if this process may do more than its user.
 func privileged() error {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var caps [2]unix.CapUserData
@@ -313,7 +315,7 @@ func call(number uintptr, args ...uintptr) error {
 	return nil
 }
 
-// closing closes a descriptor that should not be there, and returns err.
+// closing closes a descriptor that an attempt should not have got, and returns err.
 func closing(fd int, err error) error {
 	if err == nil {
 		_ = unix.Close(fd)

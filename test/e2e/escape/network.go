@@ -60,7 +60,7 @@ func serve(name string) error {
 	return c.Close()
 }
 
-// cause is the errno in an error of package net.
+// cause returns the errno in an error of package net.
 func cause(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
@@ -144,9 +144,9 @@ var networkAttempts = []attempt{
 	{"x50h listen by an abstract name", func(p *places) error { return serve("@" + p.abstract + "-own") }},
 }
 
-// raced connects to a name that is a socket of our own and that of the host by
-// turns, for a while. It has succeeded if the host's ever answered: it sends a
-// byte to whoever connects, ours does not.
+// raced connects, for a while, to a name that is a socket of our own and one of the host by
+// turns. It has succeeded if the host's ever answered: that one sends a byte to whoever connects,
+// ours does not.
 func raced(p *places) error {
 	own, name, link := p.repo+"/own", p.repo+"/turn", p.repo+"/turned"
 	l, err := net.Listen("unix", own)
@@ -198,8 +198,8 @@ func raced(p *places) error {
 	return result
 }
 
-// rewritten connects to a name that another thread changes meanwhile, between
-// that of a socket of our own and the host's. It has succeeded as in raced.
+// rewritten connects to a name in memory that another thread changes meanwhile, between that of a
+// socket of our own and the host's. It has succeeded as raced has.
 func rewritten(p *places) error {
 	own := p.repo + "/other"
 	l, err := net.Listen("unix", own)

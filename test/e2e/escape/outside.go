@@ -15,9 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outside is another process of the user, which is not confined. It opens what
-// nobody inside may reach, says where, and at the end of its input what it has
-// noticed.
+// outside is another process of the user, which is not confined. It opens what nobody inside may
+// reach, prints where that is, and at the end of its input prints what it has noticed.
 func outside(p *places) error {
 	hits := make(chan os.Signal, 64)
 	signal.Notify(hits, harmless)
@@ -46,9 +45,9 @@ func outside(p *places) error {
 	return out.Encode(map[string]any{"reached": reached.Load(), "signals": len(hits)})
 }
 
-// listen opens the sockets, until the program ends, and returns the address of
-// the one that may be reached where there is a network. All others count who
-// comes. A stream sends a byte to him.
+// listen opens the sockets, until the program ends, and returns the address of the one that may
+// be reached where there is a network. All others count their visitors. A stream sends each a
+// byte.
 func listen(p *places, reached *atomic.Int64) (tcp string, err error) {
 	for _, at := range []struct{ network, address string }{
 		{"unix", p.stream}, {"unix", "@" + p.abstract}, {"tcp", "127.0.0.1:0"},
@@ -102,7 +101,7 @@ func listen(p *places, reached *atomic.Int64) (tcp string, err error) {
 	return tcp, nil
 }
 
-// vacate removes the socket that one of us has left, which was killed.
+// vacate removes the socket of an earlier run of this program that was killed.
 func vacate(path string) error {
 	if path[0] != '/' {
 		return nil

@@ -39,7 +39,7 @@ func path(s string) uintptr {
 	return uintptr(unsafe.Pointer(b))
 }
 
-// What gives rights, or a place where there are some.
+// Attempts to get rights, or into a place where there are some.
 var privilegeAttempts = []attempt{
 	{"31 mount a tmpfs", func(p *places) error { return unix.Mount("tmpfs", p.repo, "tmpfs", 0, "") }},
 	{"32 unmount .git", func(p *places) error { return unix.Unmount(p.repo+"/.git", unix.MNT_DETACH) }},

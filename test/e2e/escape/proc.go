@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a file system of the kernel gives away or lets somebody do.
+// Attempts on what the kernel's file systems give away or let somebody do.
 var procAttempts = []attempt{
 	{"21 core_pattern", func(*places) error { return write("/proc/sys/kernel/core_pattern") }},
 	{"22 sysrq-trigger", func(*places) error { return write("/proc/sysrq-trigger") }},
@@ -119,7 +119,7 @@ var procAttempts = []attempt{
 	}},
 }
 
-// put writes to a file of the kernel what should be refused.
+// put writes to a file of the kernel, which should be refused.
 func put(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -130,7 +130,7 @@ func put(path, text string) error {
 	return err
 }
 
-// numbers are the processes that can be seen.
+// numbers returns the PIDs that can be seen.
 func numbers() []int {
 	entries, _ := os.ReadDir("/proc")
 	var pids []int

@@ -12,7 +12,7 @@ import (
 // harmless is a signal that is ignored by default.
 const harmless = unix.SIGWINCH
 
-// sleeper starts a child of ours and ends it behind f.
+// sleeper starts a child of ours for f, and ends it after f.
 func sleeper(f func(pid int) error) error {
 	cmd := exec.Command(os.Args[0], "sleep")
 	out, err := cmd.StdoutPipe()
@@ -50,8 +50,8 @@ func pidfdOfInit(f func(fd int) error) error {
 	return f(fd)
 }
 
-// initThreads are numbers that threads of init can have: it is started before
-// anything else in its PID namespace.
+// initThreads are PIDs that threads of init can have: init is started before anything else in its
+// PID namespace.
 func initThreads() []int {
 	if os.Getppid() != 1 {
 		return nil
@@ -63,7 +63,7 @@ func initThreads() []int {
 	return pids
 }
 
-// What one process may do to another.
+// Attempts of one process on another.
 var processAttempts = []attempt{
 	{"27a signal the agent", func(p *places) error { return unix.Kill(p.agent, harmless) }},
 	{"27b signal another process of the user", func(p *places) error { return unix.Kill(p.pid, harmless) }},
@@ -92,7 +92,7 @@ var processAttempts = []attempt{
 	}},
 	{"x30f compare with the agent", func(p *places) error { return call(unix.SYS_KCMP, uintptr(os.Getpid()), uintptr(p.agent), 1, 0, 0) }},
 	{"x30g trace the agent", func(p *places) error { return unix.PtraceSeize(p.agent) }},
-	// What is set is what there is.
+	// The attempt sets what is set already.
 	{"x31a limits of the agent", func(p *places) error {
 		var lim unix.Rlimit
 		if err := unix.Prlimit(p.agent, unix.RLIMIT_CORE, nil, &lim); err != nil {
@@ -158,8 +158,8 @@ var processAttempts = []attempt{
 		lim := unix.Rlimit{Cur: 64, Max: 64}
 		return unix.Prlimit(1, unix.RLIMIT_NOFILE, &lim, nil)
 	}},
-	// Whoever slows init down can use what somebody outside uncovers before it
-	// is ended for that. What is set is what there is.
+	// A command that slows init down could use what somebody outside uncovers before init ends it
+	// for that. The attempt sets what is set already.
 	{"x36a processors of init", func(*places) error {
 		var set unix.CPUSet
 		if err := unix.SchedGetaffinity(os.Getpid(), &set); err != nil {
@@ -248,7 +248,7 @@ var processAttempts = []attempt{
 		return unix.Prctl(unix.PR_SET_MM, unix.PR_SET_MM_BRK, 0, 0, 0)
 	}},
 	{"x35 subreaper", func(*places) error {
-		// It may be one; that must not keep anything alive, which is tested outside.
+		// A subreaper is allowed. That it keeps nothing alive is tested outside.
 		return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	}},
 }
