@@ -174,7 +174,7 @@ func (b *Budget) dueLocked(in *Intake) (at time.Time, ok bool) {
 	return from.Add(in.patience), true
 }
 
-// evict has the connections end of those who are overdue.
+// evict makes the connections end that are overdue.
 func (b *Budget) evict() {
 	b.mu.Lock()
 	var late []*Intake

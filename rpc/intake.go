@@ -18,7 +18,8 @@ const minProgress = 256 << 10
 //
 //	Begin ► Space ► (read into it) ► Filled ► Space ... ► Message
 //
-// Whoever reads calls its methods, one at a time; Close may be called beside.
+// The reader of the connection calls its methods, one at a time; Close may be
+// called beside them.
 type Intake struct {
 	budget   *Budget
 	patience time.Duration
@@ -30,7 +31,7 @@ type Intake struct {
 	granted chan struct{}
 	waiting bool // for granted
 
-	// These are the budget's.
+	// The mutex of the budget protects these.
 	small     int       // bytes of small messages that are being served
 	large     int       // of large ones that are, or arrive
 	since     time.Time // when it began to hold large ones, or gave one back, or was given room
@@ -208,8 +209,7 @@ func (in *Intake) Pause() {
 	}
 }
 
-// Message ends the message and returns it. Whoever gets it gives it back with
-// Recycle.
+// Message ends the message and returns it. It has to be given back with Recycle.
 func (in *Intake) Message() []byte {
 	message := in.message
 	in.reset(cap(message))
