@@ -37,7 +37,7 @@ func answering(t *testing.T, answer string) (l *pipeListener, asked <-chan strin
 			t.Errorf("request: %v", err)
 		}
 		requests <- request.String()
-		_, _ = io.WriteString(conn, answer) // who does not like it hangs up
+		_, _ = io.WriteString(conn, answer) // fails if Dial has hung up
 		if answer != "" {
 			conn.Close()
 		}

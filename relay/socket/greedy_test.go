@@ -75,7 +75,8 @@ func TestNoise(t *testing.T) {
 	}
 }
 
-// What is no message is forgotten after a while, so that an idle socket lives.
+// Bytes that are no message are forgotten after a while, so that an idle socket
+// lives.
 func TestNoiseForgotten(t *testing.T) {
 	t.Parallel()
 	p, s := rawTCP(t, Config{})
@@ -91,8 +92,8 @@ func TestNoiseForgotten(t *testing.T) {
 	}
 }
 
-// Messages above 1 KiB take turns, others do not wait for them, and one that is
-// stuck ends. A place is taken until the next Read, or the end.
+// Messages above 1 KiB take turns. Smaller ones do not wait for them, and one that
+// is stuck ends its socket. Each has its place until the next Read, or the end.
 func TestLarge(t *testing.T) {
 	t.Parallel()
 	large := make(chan struct{}, 1)
@@ -144,7 +145,8 @@ func TestLarge(t *testing.T) {
 	if n := <-small; n != 5 {
 		t.Errorf("a small message has %d bytes", n)
 	}
-	// A socket that ends gives its place back, and the one that waits for it ends.
+	// A socket that ends gives its place back, and one that waits for a place can
+	// be ended.
 	next.send(t, binaryFrame, "small")
 	<-read(second)
 	stuck.send(t, 0x02, strings.Repeat("x", 5000))
@@ -185,8 +187,9 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// What waits in lanes of many sockets is bounded together: whoever has something
-// waiting gets no more in, and an empty lane only little.
+// The messages that wait in lanes of many sockets are bounded together: beyond the
+// bound a lane in which something waits takes no more, and an empty lane only a
+// little.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	all := NewBudget(3<<20, nil)
@@ -228,7 +231,7 @@ func TestBudget(t *testing.T) {
 	}
 	blocked := make(chan error, 1)
 	go func() { blocked <- l.Send(sized(60_000)) }()
-	// Somebody else has room of their own, within what all have.
+	// Another budget with the same parent has room of its own.
 	from2, _ := pair(t, Config{}, Config{})
 	others := from2.NewLane(10 << 20)
 	others.Share(other)
@@ -240,7 +243,7 @@ func TestBudget(t *testing.T) {
 	if err := <-blocked; err != ErrLaneClosed {
 		t.Errorf("the sender that waits: %v", err)
 	}
-	// What is read, and what ends, is given back.
+	// Messages that were read are given back, and those of a socket that has ended.
 	go func() {
 		for {
 			m, err := to.Read()
@@ -289,8 +292,8 @@ func TestBudgetIsFree(t *testing.T) {
 	}
 }
 
-// What is being written counts in its budget until the network has taken it, or the
-// socket has ended.
+// A message that is being written counts in its budget until the network has taken
+// it, or the socket has ended.
 func TestBudgetOfWrites(t *testing.T) {
 	t.Parallel()
 	p, s := rawPipe(t, Config{})

@@ -367,8 +367,8 @@ func TestFlush(t *testing.T) {
 	})
 }
 
-// What was flushed arrives although the peer's own bytes lie unread here,
-// which would otherwise make the kernel forget it.
+// Messages that were flushed arrive although bytes of the peer lie unread here.
+// Without linger.End those would make the kernel forget the messages.
 func TestFlushedArrives(t *testing.T) {
 	t.Parallel()
 	client, server := pair(t, Config{}, Config{})

@@ -72,9 +72,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Socket is one WebSocket. [Dial] and [Upgrade] make them, and whoever got it
-// closes it. One goroutine reads; everything else may be called by any number
-// of goroutines at once.
+// Socket is one WebSocket. [Dial] and [Upgrade] make them, and their callers close
+// them. One goroutine reads; everything else may be called by any number of
+// goroutines at once.
 //
 // It ends by Close, by an error of the network, by a breach of RFC 6455, or
 // when its peer neither answers a ping nor takes a write within PongTimeout.
