@@ -42,8 +42,8 @@ func TestWebSocketBurst(t *testing.T) {
 	wg.Wait()
 }
 
-// What Write has taken still arrives when the connection is closed, also when
-// another writer was about to send it.
+// A message that Write has taken still arrives when the connection is closed, even
+// if another writer was about to send it.
 func TestWebSocketBurstThenClose(t *testing.T) {
 	t.Parallel()
 	for range 50 {

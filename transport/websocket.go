@@ -186,8 +186,8 @@ func (c *WebSocket) Write(message []byte) error {
 		err = c.flushLocked()
 	}
 	if err == nil && burst && !c.flushing {
-		// Whoever has an answer ready puts it into the batch before this
-		// goroutine runs again.
+		// Goroutines that have an answer ready put it into the batch before this
+		// one runs again.
 		c.flushing = true
 		c.writing.Unlock()
 		runtime.Gosched()
