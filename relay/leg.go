@@ -50,7 +50,7 @@ func (g *leg) read(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// What is no valid frame is dropped without a word (remote.md 5).
+		// A message that is no valid frame is dropped without a word (remote.md 5).
 		if frame.Decode(m.Bytes, &g.frame) == nil {
 			g.receive(ctx, m, &g.frame)
 		}

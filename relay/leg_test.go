@@ -575,7 +575,7 @@ func TestLinkClosesBusyStream(t *testing.T) {
 	}
 	for x.p.read().GetReset_() == nil {
 	}
-	// What was stuck may come behind the reset.
+	// The message that was stuck may come behind the reset.
 	i := x.begin("another", testAuthority)
 	f := x.p.read()
 	for f.StreamId == "stream" {

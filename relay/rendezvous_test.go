@@ -307,8 +307,8 @@ func resumeFrame(id string, next uint32) *relaypb.RelayMessageFrame {
 		Resume: &relaypb.RelayResume{NextSeq: next}}}
 }
 
-// router is a rendezvous that does its work: it passes frames on by stream id.
-// What it sees, it keeps; tamper makes it a malicious one.
+// router is a rendezvous that does its work: it passes frames on by stream id. It
+// keeps every message that it has seen. With tamper it is a malicious one.
 type router struct {
 	// arrived is called with every websocket before anything is read.
 	arrived func(p *peer)
@@ -452,7 +452,7 @@ func (c *cutConn) Read(b []byte) (int, error) {
 }
 
 func (c *cutConn) Write(b []byte) (int, error) {
-	// What may still pass goes out, so that the cut is at its byte.
+	// The bytes before the cut still go out, so that the cut is at its byte.
 	allowed := max(0, min(int64(len(b)), c.left.Add(-int64(len(b)))+int64(len(b))))
 	n, err := c.Conn.Write(b[:allowed])
 	if err == nil && n < len(b) {

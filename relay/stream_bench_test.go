@@ -14,7 +14,7 @@ import (
 func adjoining(b *testing.B) (harness, executor *stream) {
 	keysA, keysB := pairOfSessions()
 	send := func(to **stream) func(*socket.Message) error {
-		var f frame.Frame // whoever sends is alone
+		var f frame.Frame // one goroutine sends at a time
 		return func(m *socket.Message) error {
 			defer m.Release()
 			received := append(buffer.Get(len(m.Bytes)), m.Bytes...)

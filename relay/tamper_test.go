@@ -12,8 +12,8 @@ import (
 	"github.com/execagent/execagent/relay/relaypb"
 )
 
-// TestRelayTampering is a rendezvous that does what it can. Whatever that is,
-// either end gets a beginning of what the other one wrote, or nothing.
+// TestRelayTampering: whatever a malicious rendezvous does, each end gets nothing
+// but a beginning of what the other one wrote.
 func TestRelayTampering(t *testing.T) {
 	t.Parallel()
 	decode := func(message []byte) *relaypb.RelayMessageFrame {
@@ -155,7 +155,8 @@ func TestRelayTampering(t *testing.T) {
 				}
 			}
 			a.Close()
-			// Even this one frees the executor's stream when a harness is gone.
+			// Even this rendezvous frees the executor's stream when a harness is
+			// gone.
 			j.s.router.peer(true).send(resetFrame(string(a.(*harness).id), "harness is gone"))
 			wg.Wait()
 			if whole := echoed == n && answered == n; whole != tt.whole {
@@ -170,8 +171,8 @@ func TestRelayTampering(t *testing.T) {
 	}
 }
 
-// TestRelayImpostor is a rendezvous that wants to be the executor, or the
-// harness.
+// TestRelayImpostor: a rendezvous that poses as the executor, or as the harness, is
+// found out.
 func TestRelayImpostor(t *testing.T) {
 	t.Parallel()
 	rogue, err := noise.NewIdentity()
@@ -203,7 +204,8 @@ func TestRelayImpostor(t *testing.T) {
 		go func() { _, err := d.Dial(t.Context()); done <- err }()
 		p := s.next()
 		id := p.read().StreamId
-		// It cannot read message 1; so it takes one that a rogue harness made.
+		// The rendezvous cannot read message 1, so it takes one that a rogue
+		// harness made.
 		_, own, err := noise.Initiate(rogue, rogue.PublicKey(), noise.Prologue(testEnvironment, testRegistration, []byte(id)), []byte("x"))
 		if err != nil {
 			t.Fatal(err)
