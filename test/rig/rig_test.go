@@ -1,0 +1,97 @@
+package rig
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestOutside: a failure ends the function, everything is cleaned up, and the error says what
+// failed.
+func TestOutside(t *testing.T) {
+	t.Parallel()
+	var dir string
+	var program *Program
+	cause := errors.New("broken")
+	err := Outside(t.Context(), func(o T) {
+		dir = o.TempDir()
+		program = Start(o, exec.Command("sh", "-c", "echo first; echo second; exec sleep 300"))
+		if a, b := program.Line(o), program.Line(o); a != "first" || b != "second" {
+			t.Errorf("the lines are %q and %q", a, b)
+		}
+		o.Errorf("one thing")
+		o.Fatalf("another: %w", cause)
+		t.Error("it goes on")
+	})
+	if !errors.Is(err, cause) || !strings.Contains(err.Error(), "one thing") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder is left: %v", err)
+	}
+	if !program.Gone() {
+		t.Error("the program is left")
+	}
+}
+
+// TestProxy: what a proxy counts, refuses and cuts. That it passes things on whole, the tests of
+// remote mode see.
+func TestProxy(t *testing.T) {
+	t.Parallel()
+	const body = 100_000
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(w, r.Body)
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(w, strings.Repeat("x", body))
+		}
+	}))
+	defer server.Close()
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	p := NewProxy(t, FreeAddress(t), server.Listener.Addr().String()) // at the first one nobody listens
+	url := "http://" + p.Address()
+
+	for _, path := range []string{"/environment/x/register", "/environment/x/connect"} { // on one connection
+		response, err := client.Post(url+path, "text/plain", strings.NewReader("some"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if string(text) != "some" {
+			t.Errorf("%s: %q, %v", path, text, err)
+		}
+	}
+	// For the proxy, a connection that begins with GET is a websocket.
+	get := func() (status, size int, err error) {
+		client.CloseIdleConnections()
+		response, err := client.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		return response.StatusCode, len(text), err
+	}
+	p.Refuse(1)
+	for _, want := range []int{http.StatusUnauthorized, http.StatusOK} {
+		if status, _, err := get(); status != want || err != nil {
+			t.Errorf("status %d, %v, want %d", status, err, want)
+		}
+	}
+	p.CutAfter(body/2, nil)
+	if _, size, err := get(); size == 0 || size >= body/2 || err == nil || !p.Struck() {
+		t.Errorf("%d bytes come through a connection that was cut, %v", size, err)
+	}
+	if _, size, err := get(); size != body || err != nil {
+		t.Errorf("%d bytes come through the next one, %v", size, err)
+	}
+	if websockets, registrations := p.Seen(); websockets != 4 || registrations != 1 {
+		t.Errorf("%d websockets and %d registrations, want 4 and 1", websockets, registrations)
+	}
+}
