@@ -182,7 +182,8 @@ func (in *inbound) recordLocked(record []byte, got *progress) error {
 
 // deliverLocked makes messages of plaintext, and returns the part of it that has to
 // wait: for memory, or, if the peer is patient, for room among the unread messages.
-// A peer that is not patient breaks the rules when there is no room.
+// When there is no room a peer that is not patient breaks the rules, unless pushes
+// is set.
 func (in *inbound) deliverLocked(plaintext []byte) (rest []byte, err error) {
 	for len(plaintext) > 0 {
 		full := in.fullLocked()
