@@ -156,6 +156,3 @@ func (s *Socket) Err() error {
 	defer s.mu.Unlock()
 	return s.err
 }
-
-// RemoteAddr is the address of the other end of the connection.
-func (s *Socket) RemoteAddr() net.Addr { return s.wire.RemoteAddr() }
