@@ -59,7 +59,8 @@ func TestLimitsInDocs(t *testing.T) {
 	}
 }
 
-// constants type-checks a package for the sake of its constants: of what it imports only durations are known.
+// constants type-checks a package for the sake of its constants: of what it
+// imports only durations are known.
 func constants(t *testing.T, folder string) *types.Scope {
 	t.Helper()
 	files := token.NewFileSet()

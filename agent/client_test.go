@@ -22,8 +22,9 @@ type note struct {
 	done    bool
 }
 
-// client makes calls and keeps notifications, in order. It has the engine of the product, rpc.Peer, since
-// tests of sessions are not about how a message looks; those that are have raw.
+// client makes calls and keeps notifications, in order. It has the engine of
+// the product, rpc.Peer, since tests of sessions are not about how a message
+// looks; those that are have raw.
 type client struct {
 	t       testing.TB
 	peer    *rpc.Peer

@@ -113,7 +113,8 @@ func TestHardened(t *testing.T) {
 	}
 }
 
-// TestImageUser: the images do not run as root, by numbers, as Kubernetes checks runAsNonRoot; the registry's is the manifest's.
+// TestImageUser: the images do not run as root, by numbers, as Kubernetes
+// checks runAsNonRoot; the registry's is the manifest's.
 func TestImageUser(t *testing.T) {
 	t.Parallel()
 	registry := workloads(t, "registry.yaml")[0].Spec.Template.Spec.SecurityContext.RunAsUser

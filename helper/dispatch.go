@@ -10,9 +10,9 @@ import (
 	"github.com/execagent/execagent/procs"
 )
 
-// GuardArg as the only argument makes this program the guard of an agent: it outlives the agent to
-// kill what the agent leaves behind. argv[0] stays what it was, so that the program can still be told
-// by its name.
+// GuardArg as the only argument makes this program the guard of an agent: it
+// outlives the agent to kill what the agent leaves behind. argv[0] stays what
+// it was, so that the program can still be told by its name.
 const GuardArg = "process-guard"
 
 // modes are the hidden first arguments and what they make of this process.
@@ -27,10 +27,11 @@ var modes = []struct {
 	{arg: GuardArg, alone: true, main: guard},
 }
 
-// Dispatch does what a hidden first argument asks for, to its end, and returns the exit code. Without
-// one ok is false, and nothing has been done. A program that confines, and the tests of one, call it
-// before anything else: the modes rely on a process in which nothing has happened yet. The args are
-// os.Args, in which the modes look for more.
+// Dispatch does what a hidden first argument asks for, to its end, and returns
+// the exit code. Without one ok is false, and nothing has been done. A program
+// that confines, and the tests of one, call it before anything else: the modes
+// rely on a process in which nothing has happened yet. The args are os.Args, in
+// which the modes look for more.
 func Dispatch(args []string) (code int, ok bool) {
 	if len(args) < 2 {
 		return 0, false

@@ -350,7 +350,8 @@ func (in *inbound) end(err error) {
 }
 
 // close drops what is unread, and waits for the goroutine of goOn. From now on the
-// reader gets err. The caller holds no mutex of the stream, since goOn needs both.
+// reader gets err. The caller must not hold a mutex of the stream, since goOn needs
+// both.
 func (in *inbound) close(err error) {
 	in.mu.Lock()
 	in.err = err

@@ -132,9 +132,10 @@ func (p *Policy) Backend(h Host, minimumFull bool) (Backend, error) {
 // under it runs as anything else.
 func (p *Policy) RestrictsNothing() bool { return !p.Confined && p.Network == NetworkEnabled }
 
-// CheckBackend returns why nobody could enforce the policy with b, however b was chosen. Whoever puts
-// the layers on asks it once more: a mistake on the way from [Policy.Backend] to there must not end
-// with a command that runs with less.
+// CheckBackend returns why nobody could enforce the policy with b, however b
+// was chosen. Whoever puts the layers on asks it once more: a mistake on the
+// way from [Policy.Backend] to there must not end with a command that runs with
+// less.
 func (p *Policy) CheckBackend(b Backend) error {
 	switch {
 	case !b.Has(Seccomp):
@@ -155,8 +156,8 @@ func (p *Policy) CheckBackend(b Backend) error {
 	return nil
 }
 
-// missingForNamespaces returns the first layer that the row of namespaces needs and the host has not,
-// if there is one.
+// missingForNamespaces returns the first layer that the row of namespaces needs
+// and the host has not, if there is one.
 func (p *Policy) missingForNamespaces(h Host) (missing Layer, incomplete bool) {
 	scopes := h.Landlock >= scopeABI
 	switch {

@@ -1,7 +1,7 @@
 package sandbox
 
-// Layer is one means of the kernel to confine a process. All that is said of one stands in the table
-// of this file: a new layer is a constant and a row.
+// Layer is one means of the kernel to confine a process. All that is said of
+// one stands in the table of this file: a new layer is a constant and a row.
 type Layer uint8
 
 // The layers, in the order in which they are put on.

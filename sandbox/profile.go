@@ -82,8 +82,8 @@ const (
 // directory and there is none (sandbox.md 2).
 var ErrNeedsCwd = errors.New("the profile has entries that depend on a working directory and there is no cwd")
 
-// TmpDir returns the TMPDIR of an environment, if that is an absolute path, else "". As getenv(3) does,
-// it takes the first.
+// TmpDir returns the TMPDIR of an environment, if that is an absolute path,
+// else "". As getenv(3) does, it takes the first.
 func TmpDir(environ []string) string {
 	for _, entry := range environ {
 		if dir, ok := strings.CutPrefix(entry, "TMPDIR="); ok && path.IsAbs(dir) {

@@ -169,7 +169,8 @@ func TestFishCompletion(t *testing.T) {
 	}
 }
 
-// TestZshCompletion: the script registers its function. To see what it offers takes a line editor at a terminal.
+// TestZshCompletion: the script registers its function. To see what it offers
+// takes a line editor at a terminal.
 func TestZshCompletion(t *testing.T) {
 	t.Parallel()
 	needShell(t, "zsh")

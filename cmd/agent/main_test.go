@@ -40,8 +40,8 @@ func agentCommand(t testing.TB, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestEnvironHidesKeys: the agent's own keys are not in /proc/PID/environ, nor in the environment of a command, but the
-// rest is in both.
+// TestEnvironHidesKeys: the agent's own keys are not in /proc/PID/environ, nor
+// in the environment of a command, but the rest is in both.
 func TestEnvironHidesKeys(t *testing.T) {
 	t.Parallel()
 	cmd := agentCommand(t)
@@ -88,7 +88,8 @@ func TestEnvironHidesKeys(t *testing.T) {
 	}
 }
 
-// TestExecPassesKeysByName: a key of the agent's reaches a command that -e names it for, and only there.
+// TestExecPassesKeysByName: a key of the agent's reaches a command that -e
+// names it for, and only there.
 func TestExecPassesKeysByName(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

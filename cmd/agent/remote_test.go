@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// TestRemoteCommandLine goes through the table of remote.md 2: what makes a wrong command line (2), what cannot be
-// done (1). None of it says anything to the registry.
+// TestRemoteCommandLine goes through the table of remote.md 2: what makes a
+// wrong command line (2), what cannot be done (1). None of it says anything to
+// the registry.
 func TestRemoteCommandLine(t *testing.T) {
 	t.Parallel()
 	registry := silentRegistry(t)

@@ -304,7 +304,8 @@ func TestParseExpiry(t *testing.T) {
 	}
 }
 
-// TestServeTLS: with a certificate any address will do. A key that others can read is used, and named in the log.
+// TestServeTLS: with a certificate any address will do. A key that others can
+// read is used, and named in the log.
 func TestServeTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

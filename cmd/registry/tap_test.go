@@ -9,7 +9,8 @@ import (
 	"github.com/execagent/execagent/relay/frame"
 )
 
-// TestTap: a tap finds the frames that a websocket is sent, however they are cut into writes, and nothing else.
+// TestTap: a tap finds the frames that a websocket is sent, however they are
+// cut into writes, and nothing else.
 func TestTap(t *testing.T) {
 	t.Parallel()
 	id := []byte("4faa9b06-fef2-463f-8e45-a01233809670")

@@ -22,7 +22,8 @@ import (
 // started before it is killed itself.
 const grace = 200 * time.Millisecond
 
-// Command describes a program to run, and how it is confined. Its strings must not contain a NUL byte.
+// Command describes a program to run, and how it is confined. Its strings must
+// not contain a NUL byte.
 type Command struct {
 	// Policy is what the command may do. A policy that confines nothing and
 	// leaves the network enabled has no business here: Prepare refuses it.

@@ -75,7 +75,8 @@ func (a *asked) ask(what ...any) string {
 	return answer
 }
 
-// connectChildMain is that process.
+// connectChildMain connects to what its standard input names, as the child that
+// the tests of connect start.
 func connectChildMain() int {
 	fmt.Println("ready")
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {

@@ -1,6 +1,7 @@
-// Package confine runs a command under a policy. A [Door] decides what that takes, and takes it; then
-// the agent describes the command to its own executable, which it starts anew as sandbox-init, and
-// that confines the command and sees it out. Linux only.
+// Package confine runs a command under a policy. A [Door] decides what that
+// takes, and takes it; then the agent describes the command to its own
+// executable, which it starts anew as sandbox-init, and that confines the
+// command and sees it out. Linux only.
 //
 //	agent ── clone(new namespaces) ──► sandbox-init ── fork from T1 ──► command
 //	  │                                  │  ▲

@@ -9,9 +9,10 @@ import (
 	"github.com/execagent/execagent/sandbox/resolve"
 )
 
-// Door is the one way into a sandbox, for the commands of an agent or for a single one: [Door.Enter]
-// goes through all steps from what is asked for to a command that can be started, in their order.
-// Each fails closed: with an error nothing of the command may run. The methods may run at once.
+// Door is the one way into a sandbox, for the commands of an agent or for a
+// single one: [Door.Enter] goes through all steps from what is asked for to a
+// command that can be started, in their order. Each fails closed: with an error
+// nothing of the command may run. The methods may run at once.
 type Door struct {
 	// Host returns what can be enforced here. It is asked only for what restricts something.
 	Host func() (sandbox.Host, error)
@@ -76,8 +77,9 @@ func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
 	return h, nil
 }
 
-// hold looks the paths of the policy up, asks whether earlier commands could have prepared them, and
-// keeps names from coming into being that the policy protects.
+// hold looks the paths of the policy up, asks whether earlier commands could
+// have prepared them, and keeps names from coming into being that the policy
+// protects.
 func (d *Door) hold(h *Held) error {
 	resolved, err := resolve.Policy(h.command.Policy)
 	if err != nil {
@@ -139,8 +141,8 @@ func (h *Held) prepare(p procs.Program, newSession bool) (*procs.Stage, error) {
 	return c.Prepare()
 }
 
-// Release gives back what the sandbox took, once nothing runs in it any more. It may be called often,
-// also on nil.
+// Release gives back what the sandbox took, once nothing runs in it any more.
+// It may be called often, also on nil.
 func (h *Held) Release() {
 	if h == nil || h.free == nil {
 		return

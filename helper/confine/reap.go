@@ -16,8 +16,8 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// supervisor is the part of init that sees a command out: it holds the command's pid, passes signals
-// on and reaps.
+// supervisor is the part of init that sees a command out: it holds the
+// command's pid, passes signals on and reaps.
 type supervisor struct {
 	pidNS, newSession bool
 	signals           chan os.Signal

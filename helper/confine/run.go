@@ -12,13 +12,15 @@ import (
 	"github.com/execagent/execagent/procs"
 )
 
-// Run starts a program in the sandbox, with these files as its descriptors 0 to 2, and sees it out: it
-// passes on the signals that this process gets, and returns the exit code, or 128 and the signal that
-// ended the program. Where this process has a controlling terminal the program shares it and its
-// session, else it leads a session of its own. The caller releases the sandbox afterwards.
+// Run starts a program in the sandbox, with these files as its descriptors 0 to
+// 2, and sees it out: it passes on the signals that this process gets, and
+// returns the exit code, or 128 and the signal that ended the program. Where
+// this process has a controlling terminal the program shares it and its
+// session, else it leads a session of its own. The caller releases the sandbox
+// afterwards.
 //
-// Catch has signals sent to a channel that the program may get; it is called when there is a program
-// to be started.
+// Catch has signals sent to a channel that the program may get; it is called
+// when there is a program to be started.
 func (h *Held) Run(p procs.Program, files [3]*os.File, catch func(chan<- os.Signal)) (code int, err error) {
 	tty := controllingTerminal()
 	defer tty.close()

@@ -12,8 +12,9 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// TestOperationsAreMethods holds the operations of the wire against the methods of fsops.FS, by their
-// names and in both directions: a verb that is added to one has to be added to the other.
+// TestOperationsAreMethods holds the operations of the wire against the methods
+// of fsops.FS, by their names and in both directions: a verb that is added to
+// one has to be added to the other.
 func TestOperationsAreMethods(t *testing.T) {
 	t.Parallel()
 	of := []string{"Cancel", "Ping"} // what the wire has for itself
@@ -33,8 +34,8 @@ func TestOperationsAreMethods(t *testing.T) {
 	}
 }
 
-// constantsOf returns the names of the constants in the block of a file that begins with one of this
-// type.
+// constantsOf returns the names of the constants in the block of a file that
+// begins with one of this type.
 func constantsOf(t *testing.T, file, of string) (names []string) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)

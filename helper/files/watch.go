@@ -24,8 +24,8 @@ func (w *worker) watchLocked() {
 	w.watch.Reset(w.quiet)
 }
 
-// look runs when the watch fires: it pings a helper that has said nothing, and ends one that has not
-// answered a ping.
+// look runs when the watch fires: it pings a helper that has said nothing, and
+// ends one that has not answered a ping.
 func (w *worker) look() {
 	defer w.running.Done()
 	ping, hung := w.decide()
@@ -39,7 +39,8 @@ func (w *worker) look() {
 	}
 }
 
-// decide tells whether the helper is to be pinged, or has hung, and sets the watch again if it goes on.
+// decide tells whether the helper is to be pinged, or has hung, and sets the
+// watch again if it goes on.
 func (w *worker) decide() (ping, hung bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 	"github.com/execagent/execagent/sandbox/enforce"
 )
 
-// probeChild runs Host in a child of the test binary and prints the Host: to be run in surroundings that take something away.
+// probeChild runs Host in a child of the test binary and prints the Host: to be
+// run in surroundings that take something away.
 const probeChild = "helper-test-probe"
 
 func probeChildMain() int {
@@ -147,7 +148,8 @@ func TestProbeMissing(t *testing.T) {
 	}
 }
 
-// TestCloneFlags: the numbers of package sandbox, which is built where the kernel's have no names too.
+// TestCloneFlags: the numbers of package sandbox, which is built where the
+// kernel's have no names too.
 func TestCloneFlags(t *testing.T) {
 	t.Parallel()
 	flags := map[sandbox.Layer]uintptr{

@@ -1,6 +1,7 @@
-// Package supervise does system calls for a confined command: its filter asks a listener about them,
-// and the [Notifier], in the init of the command, does each of them itself or refuses it. Two calls
-// are done today, since no mount and no ruleset can say what they may reach: connect(2) and bind(2).
+// Package supervise does system calls for a confined command: its filter asks a
+// listener about them, and the [Notifier], in the init of the command, does
+// each of them itself or refuses it. Two calls are done today, since no mount
+// and no ruleset can say what they may reach: connect(2) and bind(2).
 //
 //	command: connect(fd, addr)  ──► filter ──► listener: Notifier.Serve
 //	                                              │ take: a duplicate of fd, a copy of addr

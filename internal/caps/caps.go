@@ -14,9 +14,10 @@ import (
 // maxCapability is one more than the highest capability that there can be.
 const maxCapability = 64
 
-// Drop takes all capabilities from the calling thread for good, and from all other threads those that
-// they hold. The bounding sets of the others stay: what they execute has to be executed by a thread
-// that went through [DropThread] with no_new_privs set. capabilities(7)
+// Drop takes all capabilities from the calling thread for good, and from all
+// other threads those that they hold. The bounding sets of the others stay:
+// what they execute has to be executed by a thread that went through
+// [DropThread] with no_new_privs set. capabilities(7)
 func Drop() error {
 	runtime.LockOSThread() // in case of a build with cgo, see below
 	defer runtime.UnlockOSThread()

@@ -2,8 +2,9 @@
 // one behind the other, and read back once and strictly, and a file in memory that carries them and
 // that nobody can change. It is not JSON, which cannot hold every path there is. Linux only.
 //
-// Integers are little-endian; a string is its length in 4 bytes and its bytes; a bool is one byte, 0
-// or 1. Nothing says what comes next: both sides are the same program.
+// Integers are little-endian; a string is its length in 4 bytes and its bytes;
+// a bool is one byte, 0 or 1. Nothing says what comes next: both sides are the
+// same program.
 package pack
 
 import (
@@ -39,8 +40,9 @@ func AppendStrings(b []byte, list []string) []byte {
 	return b
 }
 
-// Decoder takes apart what was packed, in the same order. What is missing or wrong reads as zero, and
-// [Decoder.End] says so: it has to be asked before anything that was read counts.
+// Decoder takes apart what was packed, in the same order. What is missing or
+// wrong reads as zero, and [Decoder.End] says so: it has to be asked before
+// anything that was read counts.
 type Decoder struct {
 	rest []byte
 	bad  bool

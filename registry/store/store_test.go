@@ -183,7 +183,8 @@ func TestStoreErrorHidesURL(t *testing.T) {
 	}
 }
 
-// TestStoreReopen: what an operator and executors have stored outlives the process; who was online does not.
+// TestStoreReopen: what an operator and executors have stored outlives the
+// process; who was online does not.
 func TestStoreReopen(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -328,8 +329,9 @@ func TestRegister(t *testing.T) {
 	}
 }
 
-// TestRegisterRace: of executors with keys of their own that register and go online at once, one is online in the
-// end, and the environment's registration is its.
+// TestRegisterRace: of executors with keys of their own that register and go
+// online at once, one is online in the end, and the environment's registration
+// is its.
 func TestRegisterRace(t *testing.T) {
 	t.Parallel()
 	one, dir := openTestStore(t)
@@ -424,7 +426,8 @@ func TestDeadNode(t *testing.T) {
 	}
 }
 
-// TestSweepKeepsRegistration: an executor that stays online for longer than registrationTTL stays registered.
+// TestSweepKeepsRegistration: an executor that stays online for longer than
+// registrationTTL stays registered.
 func TestSweepKeepsRegistration(t *testing.T) {
 	t.Parallel()
 	st, _ := openTestStore(t)

@@ -97,7 +97,8 @@ func TestTicket(t *testing.T) {
 	}
 }
 
-// TestTicketTampering changes every byte of the signature, and moves what is signed from one parameter to the next.
+// TestTicketTampering changes every byte of the signature, and moves what is
+// signed from one parameter to the next.
 func TestTicketTampering(t *testing.T) {
 	t.Parallel()
 	g := NewSigner(make([]byte, 32))
@@ -206,7 +207,8 @@ func TestAuthorization(t *testing.T) {
 	}
 }
 
-// FuzzOpenTicket: nothing but what the registry has signed is opened, nor with another spelling of its signature.
+// FuzzOpenTicket: nothing but what the registry has signed is opened, nor with
+// another spelling of its signature.
 func FuzzOpenTicket(f *testing.F) {
 	g := NewSigner(make([]byte, 32))
 	want, query := testTicket(f, g)

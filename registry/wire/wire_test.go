@@ -85,7 +85,8 @@ func TestPublicKeyJSON(t *testing.T) {
 	}
 }
 
-// FuzzDecodeStrict: what is taken means the same to a lenient decoder, whichever of two members of a name that one takes.
+// FuzzDecodeStrict: what is taken means the same to a lenient decoder,
+// whichever of two members of a name that one takes.
 func FuzzDecodeStrict(f *testing.F) {
 	key, err := json.Marshal(PublicKey{Suite: KeySuite, X25519: make([]byte, X25519KeySize), MLKEM768: make([]byte, MLKEM768KeySize)})
 	if err != nil {

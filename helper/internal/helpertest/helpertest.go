@@ -1,5 +1,5 @@
-// Package helpertest is what the tests of the helpers share: how long they wait, and a testing.TB for
-// the processes that they start, which are no tests.
+// Package helpertest is what the tests of the helpers share: how long they
+// wait, and a testing.TB for the processes that they start, which are no tests.
 package helpertest
 
 import (
