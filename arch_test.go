@@ -15,7 +15,8 @@ import (
 
 const module = "github.com/execagent/execagent/"
 
-// A rule says which packages of ours a package may import, and why no others. Changing a row means an ADR.
+// A rule says which packages of ours a package may import, and why no others.
+// Changing a row means an ADR.
 type rule struct {
 	imports []string
 	why     string
@@ -107,6 +108,13 @@ var rules = map[string]rule{
 // forTests are packages that only tests import.
 var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/internal/helpertest", "sandbox/internal/childtest", "test/rig", "test/rawclient"}
 
+// linux are the packages that compile for nothing else, by themselves or by what they import.
+var linux = []string{
+	"agent", "cmd/agent", "cmd/agent/doctor", "fsops", "helper", "helper/confine", "helper/files", "helper/probe",
+	"helper/supervise", "internal/caps", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
+	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/relaybench", "test/rig", "transport",
+}
+
 // testOnly are libraries that no product package may import.
 var testOnly = []string{
 	"testing", "golang.org/x/net/", "github.com/google/go-cmp/", "github.com/rogpeppe/go-internal/", "go.uber.org/goleak", "pgregory.net/rapid",
@@ -128,10 +136,10 @@ var rooms = map[string][]string{
 }
 
 type listed struct {
-	ImportPath                string
-	Imports                   []string
-	Dir                       string
-	TestGoFiles, XTestGoFiles []string
+	ImportPath                         string
+	Imports                            []string
+	Dir                                string
+	GoFiles, TestGoFiles, XTestGoFiles []string
 }
 
 // TestArrows holds every import of product code against the tables above.
@@ -177,7 +185,7 @@ func TestArrows(t *testing.T) {
 // list returns the packages of the module with the imports of their product code.
 func list(t *testing.T) []listed {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Dir,TestGoFiles,XTestGoFiles", "./...").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Dir,GoFiles,TestGoFiles,XTestGoFiles", "./...").Output()
 	if err != nil {
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			t.Fatalf("go list: %v\n%s", err, exit.Stderr)
@@ -196,7 +204,8 @@ func list(t *testing.T) []listed {
 	}
 }
 
-// slowToFuzz is what nobody waits for when a fuzz target is built, since all that it imports is instrumented for it.
+// slowToFuzz is what nobody waits for when a fuzz target is built, since all
+// that it imports is instrumented for it.
 const slowToFuzz = "github.com/nats-io/nats-server/v2/server"
 
 // TestFuzzTargets: every fuzz target is built in seconds.
