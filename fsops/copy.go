@@ -13,21 +13,21 @@ import (
 const copyChunk = 16 << 20
 
 // Copy copies src to dst. A file keeps its contents and mode, and overwrites
-// what dst leads to. A link is made anew as it is. A directory needs recursive:
-// it merges into an existing one, missing parents are made, and fifos, sockets
-// and devices in it are left out. The first error ends the copy and leaves what
-// was copied; so does the end of the context.
+// what dst leads to. A link is copied as a link, with the same target. A directory
+// needs recursive: it merges into an existing one, missing parents are made, and
+// fifos, sockets and devices in it are left out. The first error ends the copy, and
+// so does the end of the context; what was copied by then stays.
 //
-// A file onto itself and a directory into itself, also by way of links, are an
-// [InvalidError] and nothing is touched. Links in the source are never
-// followed, nor are links in directories that the copy itself made. Links that
-// stand in an existing destination are followed, as for a single file.
+// To copy a file onto itself, or a directory into itself, is an [InvalidError],
+// also by way of links, and nothing is touched. Links in the source are never
+// followed, nor are links in directories that the copy itself made. Links in an
+// existing destination are followed, as for a single file.
 func (Host) Copy(ctx context.Context, src, dst string, recursive bool) error {
 	return (*View)(nil).copy(ctx, src, dst, recursive)
 }
 
-// Copy copies src to dst. What is hidden in src is left out. What is denied
-// there is an error, and so is each name in dst that may not come into being.
+// Copy copies src to dst. What is hidden in src is left out. What is denied in src
+// is an error, and so is each name in dst that may not be created or written.
 func (v *View) Copy(ctx context.Context, src, dst string, recursive bool) error {
 	return v.copy(ctx, src, dst, recursive)
 }
@@ -136,9 +136,9 @@ func copyData(ctx context.Context, in, out int) error {
 		case n > 0:
 			copied = true
 		case !copied:
-			// The kernel does not copy devices, files of procfs, and from one
-			// file system to another: these are copied by hand. A real error
-			// comes again there.
+			// The kernel does not copy devices or files of procfs, nor between
+			// some file systems: those are copied by hand. An error of another
+			// kind comes again there.
 			return copyByHand(ctx, in, out)
 		default:
 			return err // nil at the end of the file
@@ -191,8 +191,8 @@ func (v *View) copyTree(ctx context.Context, src, dst string) error {
 	return c.run(ctx)
 }
 
-// checkTarget refuses a dst that is src or below it once links are resolved,
-// and a dst that may not be written. The last names of dst need not exist.
+// checkTarget refuses a dst that, with its links resolved, is src or below src, and
+// a dst that may not be written. The last names of dst need not exist.
 func (v *View) checkTarget(src, dst string) error {
 	realSrc, err := v.canonicalize(src)
 	if err != nil {

@@ -69,8 +69,8 @@ func threadTime(t *testing.T) time.Duration {
 }
 
 // TestViewDeepLinks: links lead from one to the next, each through many
-// directories, to where no path leads. What the view answers it answers soon:
-// this once took tens of seconds.
+// directories, to a place that is too deep for any path. The view has to answer
+// soon: this once took tens of seconds.
 func TestViewDeepLinks(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "f =f")
@@ -93,8 +93,8 @@ func TestViewDeepLinks(t *testing.T) {
 	})
 }
 
-// TestViewManyNames: a link that goes up and down far from the base has the
-// rules asked about all names again, each time.
+// TestViewManyNames: a link that goes up and down again and again, far from the
+// base. After each ".." the rules are asked about all names once more.
 func TestViewManyNames(t *testing.T) {
 	t.Parallel()
 	root := tree(t)
@@ -112,8 +112,8 @@ func TestViewManyNames(t *testing.T) {
 	}
 }
 
-// TestViewManyLinks: a directory full of links, each at its bounds, is refused
-// in the end. One with as many links that lead nearby is not.
+// TestViewManyLinks: a directory full of links, each as costly as one link may be,
+// is refused. A directory with as many links that lead nearby is listed.
 func TestViewManyLinks(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "far/", "near/", "f")

@@ -86,8 +86,9 @@ func (v *View) readDirectory(path string) ([]DirEntry, error) {
 	}
 }
 
-// entryKind is the type of what name leads to; DT_UNKNOWN when the policy hides
-// it. It returns false when there is nothing. It adds its cost to work.
+// entryKind returns the type of what name leads to, or DT_UNKNOWN when the policy
+// hides or denies that. ok is false when name leads to nothing. The cost of
+// resolving name is added to work, in the unit of maxLinkWork.
 func (v *View) entryKind(d dir, name string, work *int) (kind byte, ok bool) {
 	var st unix.Stat_t
 	if v == nil {
@@ -173,8 +174,8 @@ func (r *dirReader) all(yield func(name []byte, kind byte) bool) {
 	}
 }
 
-// offset is where to go on after the names that fill has read, for lseek(2) on
-// the same directory.
+// offset returns where to go on after the names that fill has read, for lseek(2)
+// on a descriptor of the same directory.
 func (r *dirReader) offset() int64 {
 	var off int64
 	for rest := r.buf[:r.n]; len(rest) > 0; {

@@ -3,24 +3,27 @@
 // Linux only.
 //
 // Paths are absolute and lexically clean (no ".", "..", doubled or trailing
-// slash), as a decoded path URI is; they may hold any byte but NUL. Every
-// operation resolves its path once and then works on descriptors, so a symbolic
-// link that somebody swaps in meanwhile leads nowhere. No open ever blocks on a
-// fifo or a device.
+// slash), as a decoded path URI is; they may hold any byte but NUL. Work on a tree,
+// and all work under a policy, goes on from descriptors of what was found first: a
+// symbolic link that somebody puts in the place of a directory meanwhile is not
+// followed. No open ever blocks on a fifo or a device.
 //
 // Errors of the system are *fs.PathError values around the errno. What the
 // protocol itself refuses is an [InvalidError] or an [UnknownHandleError].
 //
-// The operations are those of [FS]. [Host] has them on the whole file system, a
-// [View] under a policy, which it asks about every name of a path. [ReadFile] and
-// [WriteFile] work on either.
+// The operations are the methods of [FS]. A [Host] does them on the whole file
+// system, a [View] under a policy, which it asks about every name of a path.
+// [ReadFile] and [WriteFile] work on either.
 //
-// A file is named after its verb and has it for both, Host first. What views add
-// lies in resolve.go, jump.go and view*.go. The unexported methods of a nil *View
-// are the plain system calls, so Host and View share walks, copies and removals.
+// Each operation has a source file, named after its verb, with the methods of Host
+// first and those of View after them. How a view resolves and judges paths lies in
+// resolve.go, jump.go and view*.go. Walks, copies and removals exist once for both:
+// they are unexported methods of *View, which on a nil *View make plain system
+// calls.
 //
-// [Handles] and [WatchMissing] work on descriptors and paths that an FS has let
-// through. Methods may run at once, but for Close of a View.
+// [Handles] and [WatchMissing] check nothing: the caller gives them descriptors
+// from an FS, and paths that an FS has called watchable. All methods may run at
+// once, except Close of a View.
 //
 // What each operation does and how it fails is in rpc.md 5.
 package fsops

@@ -6,8 +6,8 @@ import (
 	"io/fs"
 )
 
-// InvalidError is the error of a request that the protocol refuses, although
-// the system would have had another answer or none.
+// InvalidError is the error of a request that the protocol refuses, whatever the
+// system would have answered.
 type InvalidError struct {
 	// Text names the argument at fault and its value.
 	Text string
@@ -24,7 +24,7 @@ func notRegular(path string) error {
 	return invalidf("path %q is not a regular file", path)
 }
 
-// UnknownHandleError is the error of using a file handle that is not open.
+// UnknownHandleError says that a request named a file handle that is not open.
 type UnknownHandleError struct {
 	// ID is the handle that the request named, at most 32 bytes.
 	ID string

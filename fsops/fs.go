@@ -24,8 +24,8 @@ type FS interface {
 	Remove(ctx context.Context, path string, recursive, force bool, links Links) error
 	Copy(ctx context.Context, src, dst string, recursive bool) error
 	Rename(ctx context.Context, src, dst string, replace bool) error
-	// Watchable tells why [WatchMissing] may not be asked about path, or nil. A
-	// watch follows no link, so the path is judged as it is written.
+	// Watchable tells why [WatchMissing] may not be called for path, or nil. A
+	// watch follows no link, so path is judged as it is written.
 	Watchable(path string) error
 }
 

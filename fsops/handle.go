@@ -42,10 +42,10 @@ type handle struct {
 	fd   int // -1 while opening and after close
 }
 
-// Open calls open and holds the descriptor that it returns under id; Close
-// closes it. Before that it checks, in this order, the length of id, that id is
-// not in use, and the number of handles. open is called from this goroutine. A
-// file that is not regular is an [InvalidError]; errors of open pass through.
+// Open calls open, in this goroutine, and keeps the descriptor that open returns
+// under id, until Close or CloseAll closes it. Open first checks, in this order,
+// the length of id, that id is not in use, and the number of handles. A file that
+// is not regular is an [InvalidError]; errors of open pass through.
 func (h *Handles) Open(id string, mode Mode, open func() (fd int, err error)) error {
 	if err := checkHandleID(id); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (h *Handles) Open(id string, mode Mode, open func() (fd int, err error)) er
 	return nil
 }
 
-// open fills f. Other calls for its id wait for f.mu meanwhile.
+// open gives f its descriptor. Meanwhile, calls for the same id wait for f.mu.
 func (f *handle) open(id string, open func() (int, error)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,7 +192,8 @@ func (h *Handles) CloseAll() {
 	}
 }
 
-// acquire finds an open handle and holds it; the caller unlocks f.mu.
+// acquire returns an open handle with f.mu locked for reading, so that nobody
+// closes it; the caller unlocks f.mu.
 func (h *Handles) acquire(id string) (*handle, error) {
 	h.mu.Lock()
 	f := h.open[id]
@@ -207,8 +208,7 @@ func (h *Handles) acquire(id string) (*handle, error) {
 	return nil, UnknownHandleError{ID: id}
 }
 
-// drop closes f and frees its id, if the id is not that of another handle by
-// now.
+// drop closes f and frees id, unless id belongs to another handle by now.
 func (h *Handles) drop(id string, f *handle) {
 	h.mu.Lock()
 	if h.open[id] == f {
@@ -222,7 +222,8 @@ func (f *handle) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fd >= 0 {
-		// An error means nothing here: what was written is in the file.
+		// An error is dropped: what could not be written, WriteBlock has
+		// reported.
 		_ = unix.Close(f.fd)
 		f.fd = -1
 	}

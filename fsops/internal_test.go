@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOpenBeneathFallback: opening step by step answers as the single call
-// does.
+// TestOpenBeneathFallback: stepBeneath answers as openat2 does.
 func TestOpenBeneathFallback(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.EvalSymlinks(t.TempDir())
@@ -171,8 +170,8 @@ func TestViewWithoutProcfs(t *testing.T) {
 	}
 }
 
-// TestResolveSelf: links in procfs that depend on the process that reads them
-// lead where the resolver is told.
+// TestResolveSelf: "self" and "thread-self" in procfs lead where resolver.self
+// says, not to the process that happens to resolve them.
 func TestResolveSelf(t *testing.T) {
 	t.Parallel()
 	v, err := NewView(Rules{

@@ -6,10 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// jump goes to the directory before the last name, or before "..", in one
-// system call. It may do so only where no rule can say no on the way: whatever
-// lies above a path that may be read may be passed. Where it cannot, run goes
-// step by step.
+// jump saves steps: it opens the directory before the last name, or before the
+// first "..", in one system call. It does so only if that directory may be read,
+// since every directory above a readable one may be passed, so that no step could
+// have been refused. In all other cases, and when the call fails because of a link
+// on the way, jump changes nothing and run goes step by step.
 func (w *walk) jump() {
 	if w.at.kind != ordinary {
 		return

@@ -24,10 +24,10 @@ func (Host) CreateDirectory(_ context.Context, path string, recursive bool, link
 	return pathError("mkdir", path, err)
 }
 
-// CreateDirectory makes a directory. With recursive an existing one is fine,
-// but for one that a rule keeps from being written in a directory that may be
-// written: that is EROFS, as if it were missing. Without recursive an existing
-// name is EEXIST where it may be written, else EROFS.
+// CreateDirectory makes a directory. With recursive an existing one is fine, with
+// one exception: a directory that may only be read, in one that may be written, is
+// EROFS, as it would be if it were missing. Without recursive an existing name is
+// EEXIST where it may be written, else EROFS.
 func (v *View) CreateDirectory(_ context.Context, path string, recursive bool, links Links) error {
 	_, err := v.makeDirectory(path, recursive, links.lookup(0))
 	return pathError("mkdir", path, err)
@@ -41,8 +41,8 @@ func mkdirAt(dir int, path string) error {
 	}
 }
 
-// makeAll makes path and its missing parents. It tells whether path itself is
-// new. It calls itself for each parent, which PATH_MAX bounds.
+// makeAll makes path and its missing parents. It tells whether path itself is new.
+// It calls itself for each parent; PATH_MAX bounds how deep that goes.
 func (v *View) makeAll(path string) (created bool, err error) {
 	if v != nil {
 		return v.makeDirectory(path, true, 0)
@@ -128,8 +128,8 @@ func (v *View) makeDirectory(path string, recursive bool, how lookup) (created b
 	return false, unix.EBUSY
 }
 
-// existing is the answer to making a directory at path when something is there.
-// It is ENOENT when that is gone by now.
+// existing returns the answer of CreateDirectory when something is at path already,
+// or ENOENT when that is gone by now.
 func (v *View) existing(path string, recursive bool, how lookup) error {
 	p, err := v.find(v.base, path, how)
 	if err != nil {

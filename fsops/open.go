@@ -18,9 +18,9 @@ const (
 	RefuseLinks
 )
 
-// Alloc returns an empty slice with room for at least n bytes, or why there is
-// none. It lets a caller bound and recycle what it reads into; nil stands for
-// make.
+// Alloc returns an empty slice with room for at least n bytes, or the error that
+// there is none. With it a caller bounds and recycles the memory for what it
+// reads; nil stands for make.
 type Alloc func(n int) ([]byte, error)
 
 func (a Alloc) get(n int) ([]byte, error) {
@@ -30,7 +30,7 @@ func (a Alloc) get(n int) ([]byte, error) {
 	return a(n)
 }
 
-// fileID tells whether two descriptors are the same file.
+// fileID identifies a file: two descriptors with the same fileID are of one file.
 type fileID struct{ dev, ino uint64 }
 
 func idOf(st *unix.Stat_t) fileID { return fileID{dev: st.Dev, ino: st.Ino} }
@@ -66,7 +66,7 @@ func openBeneath(dir int, path string, flags int) (int, error) {
 		how.Resolve |= unix.RESOLVE_BENEATH
 	}
 	if flags&unix.O_PATH != 0 {
-		// openat2 refuses these beside O_PATH, where openat ignores them.
+		// Beside O_PATH, openat ignores these two and openat2 refuses them.
 		how.Flags &^= unix.O_NONBLOCK | unix.O_NOCTTY
 	}
 	for races := 0; ; {
@@ -90,7 +90,8 @@ func openBeneath(dir int, path string, flags int) (int, error) {
 	}
 }
 
-// stepBeneath is openBeneath one component at a time.
+// stepBeneath does what openBeneath does, one component at a time, where openat2
+// is missing.
 func stepBeneath(dir int, path string, flags int) (int, error) {
 	if strings.HasPrefix(path, "/") {
 		root, err := openAt(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -152,8 +153,8 @@ func openFile(path string, flags int, links Links) (int, error) {
 	return openAt(dir, name, flags|unix.O_NOFOLLOW, 0o666)
 }
 
-// readLinkAt reads the link name in dir, or the one that dir is opened as when
-// name is empty.
+// readLinkAt reads the link name in dir. With an empty name it reads the link that
+// dir itself is a descriptor of.
 func readLinkAt(dir int, name string) (string, error) {
 	var buf [unix.PathMax]byte
 	n, err := unix.Readlinkat(dir, name, buf[:])

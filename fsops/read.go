@@ -6,17 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxFileSize bounds the files that [ReadFrom] reads, in bytes; that of the
-// reference (rpc.md 5.3).
+// MaxFileSize bounds the files that [ReadFrom] reads, in bytes. The reference has
+// the same bound (rpc.md 5.3).
 const MaxFileSize = 512 << 20
 
-// firstRead is the size of the first buffer for a file that claims to be empty,
-// as those of procfs(5) do: the kernel gives out a page of them at a time.
+// firstRead is the size of the first buffer for a file that claims to be empty, as
+// the files of procfs(5) do. The kernel gives out their contents a page at a time.
 const firstRead = 4096
 
-// ReadFile returns the contents of the regular file at path: OpenRead of files
-// and [ReadFrom]. If files has a helper, that opens the file, and this process
-// reads it.
+// ReadFile returns the contents of the regular file at path: it calls OpenRead of
+// files and then [ReadFrom]. So this process reads the file even where a helper
+// behind files opens it.
 func ReadFile(ctx context.Context, files FS, path string, links Links, alloc Alloc) ([]byte, error) {
 	fd, err := files.OpenRead(ctx, path, links)
 	if err != nil {
@@ -79,8 +79,8 @@ func ReadFrom(fd int, path string, alloc Alloc) ([]byte, error) {
 	buf = buf[:min(size, cap(buf))]
 	for n := 0; ; {
 		if n == len(buf) {
-			// The buffer is full. Usually the file ends here, which only
-			// another read can tell; that is not worth a larger buffer.
+			// The buffer is full. Usually the file ends here, which only another
+			// read can tell. One byte is room enough for that read.
 			var more [1]byte
 			m, err := read(fd, more[:])
 			if err != nil {

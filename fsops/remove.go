@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errRecursiveRefuse is for the one combination of options that means nothing,
-// as in the reference (rpc.md 5.2).
+// errRecursiveRefuse is the error of the one combination of options that has no
+// meaning; the reference refuses it as well (rpc.md 5.2).
 var errRecursiveRefuse = errors.New("recursive removal does not go with refused links")
 
 // Remove removes path itself, never what a link leads to. With recursive a
@@ -22,7 +22,8 @@ func (Host) Remove(ctx context.Context, path string, recursive, force bool, link
 	return removed(path, force, remove(ctx, path, recursive, links))
 }
 
-// Remove removes path. Nothing is removed when a rule is about something in it.
+// Remove removes path. If a rule is about path or anything below it, nothing is
+// removed.
 func (v *View) Remove(ctx context.Context, path string, recursive, force bool, links Links) error {
 	return removed(path, force, v.remove(ctx, path, recursive, links))
 }
@@ -90,8 +91,8 @@ func (v *View) remove(ctx context.Context, path string, recursive bool, links Li
 	return unix.EBUSY
 }
 
-// removeOnce tries to remove path. It returns again when a directory and
-// something else changed places while it did.
+// removeOnce tries to remove path. It returns again when a directory took the place
+// of something else, or the other way round, between the look and the call.
 func (v *View) removeOnce(ctx context.Context, path string, recursive bool, links Links) (again bool, err error) {
 	p, err := v.find(v.base, path, links.lookup(0)|forWriting)
 	if err != nil {
@@ -133,7 +134,7 @@ func unlinkAt(dir int, path string, flags int) error {
 type removal struct {
 	name    string   // in the directory around it
 	pending []string // directories in it, seen and not yet entered
-	changed bool     // something was removed since the last look from the start
+	changed bool     // something was removed since this pass over the names began
 }
 
 // removeTree removes the directory name in parent, which it closes.

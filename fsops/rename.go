@@ -13,9 +13,8 @@ func (Host) Rename(_ context.Context, src, dst string, replace bool) error {
 	return pathError("rename", src, renameAt(unix.AT_FDCWD, src, unix.AT_FDCWD, dst, replace))
 }
 
-// Rename moves src to dst. A directory with files in it that are denied by
-// their names stays where it is (EACCES): at the new place the rules might not
-// deny them.
+// Rename moves src to dst. A directory that holds a file denied by its name is not
+// moved (EACCES): at the new place the rules might allow that file.
 func (v *View) Rename(_ context.Context, src, dst string, replace bool) error {
 	return pathError("rename", src, v.rename(src, dst, replace))
 }

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTurns bounds how often one path may go up through "..", its links
-// included. After each the way down is walked again, so this bounds the work
-// that links can cause.
+// maxTurns bounds how often one path, its links included, may go up through "..".
+// After each time the way down from the base is walked again, so this bounds the
+// work that links can cause.
 const maxTurns = 4 * maxLinks
 
 // maxNames bounds how many names one path may lead through, counting those of
@@ -16,11 +16,11 @@ const maxTurns = 4 * maxLinks
 const maxNames = unix.PathMax
 
 // resolver finds what paths lead to under rules (sandbox.md 13). It opens one
-// name at a time, on descriptors that it holds, and reads symbolic links
-// itself. So the canonical path of what it finds consists of the names that
-// were opened, and the rules are asked about no other path. At ".." it takes a
-// name off that path and goes down again from the base: the kernel never
-// resolves a "..", nor a magic link (proc(5)).
+// name at a time, each in the directory that it opened before, and reads symbolic
+// links itself. So the names that it opened are the canonical path of what it
+// finds, and the rules are asked about this path and no other. At ".." it takes a
+// name off the path and goes down again from the base: the directory above may
+// have changed. The kernel never resolves a "..", nor a magic link (proc(5)).
 type resolver struct {
 	rules Rules
 	// base is the directory "/" that all paths start from, an O_PATH
@@ -54,7 +54,7 @@ const (
 	// refuseLinks makes a link before the end ENOTDIR. A link at the end is the
 	// result.
 	refuseLinks
-	// forWriting refuses all that lies on a file system of the kernel: EROFS.
+	// forWriting gives EROFS for everything on a file system of the kernel.
 	forWriting
 )
 
@@ -79,9 +79,11 @@ type place struct {
 	name   string
 	shared bool // in.fd belongs to the base or to the caller
 
-	linked bool   // a link at the end of the path was resolved
-	slash  bool   // the path ended in a slash: only a directory will do
-	target string // of a link whose target the resolver knows; see self
+	linked bool // a link at the end of the path was resolved
+	slash  bool // the path ended in a slash: only a directory will do
+	// target is that of "self" and "thread-self" in procfs, as resolver.self gives
+	// it. A place with a target has no descriptor.
+	target string
 }
 
 // close gives all descriptors back.
@@ -99,12 +101,14 @@ func (p *place) exists() bool { return p.fd >= 0 }
 
 func (p *place) fileType() byte { return kindOf(&p.st) }
 
-// errHidden is ENOENT because the rules hide the path, whatever is there.
+// errHidden is the error of a path that the rules hide, whatever is there. The
+// caller of an operation sees ENOENT, as for a missing path. Only entryKind tells
+// the two apart: it lists a link to a hidden path, but no link that leads nowhere.
 type errHidden struct{}
 
 func (errHidden) Error() string { return unix.ENOENT.Error() }
 
-// visible makes errHidden the ENOENT of a missing object.
+// visible turns errHidden into ENOENT.
 func visible(err error) error {
 	if err == (errHidden{}) {
 		return unix.ENOENT
@@ -116,9 +120,9 @@ func visible(err error) error {
 type walk struct {
 	*resolver
 	how  lookup
-	at   dir  // the directory where it stands
-	own  bool // at.fd is to be closed
-	rest string
+	at   dir    // the directory where it stands
+	own  bool   // at.fd belongs to the walk, which closes it
+	rest string // what is still to be resolved, from at
 
 	links, turns, names int
 	linked              bool
@@ -128,16 +132,16 @@ type walk struct {
 // resolve finds what name leads to. It starts at d unless name is absolute. The
 // caller closes the place. It is no error when the last name is missing.
 //
-// A path whose canonical form is too long for the kernel is ENAMETOOLONG, as a
-// long path itself is: asking the rules about it costs time for each of its
-// names.
+// Links can lead to a canonical path that is too long for the kernel. That is
+// ENAMETOOLONG, as for a path that is too long itself: without a bound, the rules
+// would be asked about ever longer paths.
 func (r *resolver) resolve(d dir, name string, how lookup) (place, error) {
 	p, _, err := r.measure(d, name, how)
 	return p, err
 }
 
-// measure is resolve, and returns its cost as well: how many bytes the paths
-// had that the rules were asked about.
+// measure does what resolve does, and returns the cost as well: the bytes of all
+// paths that the rules were asked about.
 func (r *resolver) measure(d dir, name string, how lookup) (p place, asked int, err error) {
 	if len(name) >= unix.PathMax {
 		return place{}, 0, unix.ENAMETOOLONG
@@ -209,7 +213,7 @@ func (w *walk) run() (place, error) {
 	}
 }
 
-// count counts n more names of the path, and fails at one too many.
+// count counts n more names of the path. Over maxNames it fails with ELOOP.
 func (w *walk) count(n int) error {
 	if w.names += n; w.names > maxNames {
 		return unix.ELOOP
@@ -217,7 +221,8 @@ func (w *walk) count(n int) error {
 	return nil
 }
 
-// take goes on with what step found. It returns done when the path ends there.
+// take enters the directory, or follows the link, that step found. It returns done
+// when the path ends with p, which is the result then.
 func (w *walk) take(p *place, last, slash bool) (done bool, err error) {
 	if !p.exists() && p.target == "" {
 		if !last {
@@ -254,7 +259,8 @@ func (w *walk) take(p *place, last, slash bool) (done bool, err error) {
 	return true, nil
 }
 
-// finish makes p the result: it gets the directory where the walk stands.
+// finish makes p the result, which from now on owns the directory where the walk
+// stands.
 func (w *walk) finish(p *place, slash bool) {
 	p.in, p.slash, p.linked, p.shared = w.at, slash, w.linked, !w.own
 	w.own = false
@@ -362,7 +368,9 @@ func (w *walk) step(name string, last bool) (place, error) {
 		p.kind, err = fsKindOf(p.fd)
 	}
 	if p.kind == ordinary && w.at.kind != ordinary {
-		p.kind = pseudo // mounted in one, as the tmpfs with the cgroups of old is
+		// What is mounted within a file system of the kernel counts as one too:
+		// the tmpfs at /sys/fs/cgroup, for example, has the hierarchies of cgroup v1.
+		p.kind = pseudo
 	}
 	if err == nil {
 		err = w.judge(&p)
@@ -384,12 +392,13 @@ func (w *walk) judge(p *place) error {
 		return nil
 	}
 	switch {
-	case p.access == Hidden: // only a directory can lead to what may be read
+	case p.access == Hidden: // p passed as one that leads to what may be read; a file cannot
 		return errHidden{}
 	case w.rules.DeniesFile(p.path):
 		p.access = Denied
 	case p.kind == procfs && w.at.kind != procfs && w.how&forWriting == 0:
-		p.access = Denied // a file of procfs mounted here: nobody can tell which
+		// A single file of procfs is mounted here, and nothing tells which one.
+		p.access = Denied
 	case w.closed(p):
 		p.access = Denied
 	}

@@ -10,8 +10,9 @@ import (
 // maxOpenDirs is how many directories of one branch are held open at once.
 const maxOpenDirs = 64
 
-// errMoved is for a directory that is not where it was entered. Somebody moved
-// it: going on would work on another tree.
+// errMoved ends an operation when its directory is no longer where it was entered,
+// or its file no longer under its name. Somebody moved it: to go on would be to
+// work on another tree or file.
 var errMoved = errors.New("directory was moved during the operation")
 
 // dirStack is a chain of directories, each a child of the one before. The

@@ -23,10 +23,10 @@ const (
 )
 
 // Rules are the policy of a [View]: pure functions of a canonical path. A view
-// asks them about every name of a path, and all who use the view do so at once.
-// A rule for a path holds for all below it that has no nearer rule.
+// calls them for every name of a path, from several goroutines at once. A rule for
+// a path holds for everything below it that has no nearer rule.
 type Rules struct {
-	// Access tells what may be done at path, whether or not something is there.
+	// Access tells what may be done at path, whether or not path exists.
 	Access func(path string) Access
 	// DeniesFile tells whether anything but a directory is denied at path; nil
 	// denies nothing.
@@ -40,8 +40,8 @@ type Rules struct {
 	HiddenPIDs []int
 }
 
-// Watchable tells why a path may not be watched, or nil: a watch would tell
-// that something comes into being there, or changes.
+// Watchable tells why a path may not be watched, or nil. What may not be seen may
+// not be watched: a watch tells that something appears at path, or changes.
 func (r *Rules) Watchable(path string) error {
 	switch access := r.Access(path); {
 	case access == Hidden && !r.Leads(path):
@@ -56,26 +56,29 @@ func (r *Rules) Watchable(path string) error {
 // of [Host] do, but:
 //
 //   - A hidden path is ENOENT, a denied one EACCES, a change of what may only
-//     be read EROFS. A denied object still has a type; its size and times are
-//     0. Directories that only lead to what may be read look the same, and
-//     list nothing else.
-//   - A name comes into being only where both it and the directory around it
-//     may be written. What a rule is about is neither moved nor removed
-//     (EBUSY), and nothing beside it is removed before that is known.
+//     be read EROFS. Of a denied object the type can be seen, but its size and
+//     times are 0. So it is with a directory that is hidden itself but leads to
+//     something that may be read; and it lists only what leads there.
+//   - A name can be created only where both the name and the directory around
+//     it may be written. A path that has a rule, or has one below it, is neither
+//     moved nor removed (EBUSY). A recursive removal looks for such paths before
+//     it removes anything.
 //   - Only regular files and directories are opened; others are an
 //     [InvalidError].
-//   - Nothing on a file system of the kernel is written (EROFS). Of procfs
-//     nothing is read that shows the memory, environment or files of a
-//     process, and of /dev only what every process may have is there.
+//   - Nothing on a file system of the kernel, such as procfs or sysfs, is
+//     written (EROFS). What shows the memory, environment or files of a process
+//     cannot be read in procfs. /dev has only the devices that every process may
+//     use.
 //
-// A file with several hard links is judged by the path that was used. The methods
-// may run at once. A nil View is for this package: it restricts nothing.
+// A file with several hard links is judged by the path that was used. All methods
+// may run at once, except Close. Only this package uses a nil *View: it restricts
+// nothing.
 type View struct {
 	resolver
 	// fds is the directory of this process's descriptors in procfs, -1 where
 	// there is none.
 	fds   int
-	globs bool // there are rules about names of files, see checkTree
+	globs bool // DeniesFile denies some names; see checkTree
 	close sync.Once
 }
 
@@ -98,7 +101,8 @@ func NewView(r Rules) (*View, error) {
 	return v, nil
 }
 
-// ownFDs has the descriptors of this process, as magic links to what they are.
+// ownFDs is the directory where each open descriptor of this process is a magic
+// link to its object.
 const ownFDs = "/proc/self/fd"
 
 // openOwnFDs opens ownFDs. It returns -1 where there is no procfs.
@@ -126,8 +130,9 @@ func (v *View) Close() error {
 	return nil
 }
 
-// reopen opens the object p, which is open as O_PATH, for reading or writing.
-// Its name may mean another object by now; that does not matter.
+// reopen opens the object p, of which there is only an O_PATH descriptor, for
+// reading or writing. It opens this object even if its name belongs to another one
+// by now.
 func (v *View) reopen(p *place, flags int) (int, error) {
 	if v.fds >= 0 {
 		return openAt(v.fds, strconv.Itoa(p.fd), flags, 0)
@@ -135,8 +140,8 @@ func (v *View) reopen(p *place, flags int) (int, error) {
 	if p.fileType() == unix.DT_DIR {
 		return openAt(p.fd, ".", flags, 0)
 	}
-	// Without procfs only the name is left. O_TRUNC has to wait until the name
-	// is known to lead to the same file.
+	// Without procfs a file can only be opened by its name, and then compared.
+	// O_TRUNC has to wait for that: it would empty another file.
 	fd, err := openAt(p.in.fd, p.name, flags&^unix.O_TRUNC|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return -1, err
@@ -155,7 +160,7 @@ func (v *View) reopen(p *place, flags int) (int, error) {
 	return fd, nil
 }
 
-// readable says why an object with this access may not be read.
+// readable says why an object with this access may not be read, or nil.
 func (a Access) readable() error {
 	switch a {
 	case Hidden:
@@ -166,7 +171,7 @@ func (a Access) readable() error {
 	return nil
 }
 
-// writable says why an object with this access may not be changed.
+// writable says why an object with this access may not be changed, or nil.
 func (a Access) writable() error {
 	if a == Read {
 		return unix.EROFS
@@ -174,7 +179,7 @@ func (a Access) writable() error {
 	return a.readable()
 }
 
-// writable says why the object may not be changed.
+// writable says why the object may not be changed, or nil.
 func (d *dir) writable() error {
 	if err := d.access.writable(); err != nil {
 		return err
@@ -185,7 +190,7 @@ func (d *dir) writable() error {
 	return nil
 }
 
-// creatable says why nothing may come into being under the name.
+// creatable says why nothing may be created at p, or nil.
 func (v *View) creatable(p *place, isDirectory bool) error {
 	switch {
 	case p.access < Read:
@@ -198,7 +203,9 @@ func (v *View) creatable(p *place, isDirectory bool) error {
 	return nil
 }
 
-// removable says why the object may neither be removed nor moved.
+// removable says why the object may neither be removed nor moved, or nil. A rule
+// about the object, or about something below it, gives EBUSY where the object or
+// the directory around it may be written; elsewhere the lack of access comes first.
 func (v *View) removable(p *place) error {
 	top := p.in.fd < 0
 	within := !top && p.in.access == Write

@@ -18,14 +18,14 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// model is a tree in memory, and says what a view has to answer about it: name
-// by name, without descriptors.
+// model is a tree in memory. It computes what a view has to answer about such a
+// tree, name by name and without descriptors.
 type model struct {
 	policy policy
 	nodes  map[string]string // path to "dir", "file" or "-> target"
 }
 
-// at is the access of path, an object of the given kind.
+// at returns the access of path, at which node is.
 func (m model) at(path, node string) fsops.Access {
 	access := m.policy.access(path)
 	if node != "dir" && access != fsops.Hidden && m.policy.deniesFile(path) {
@@ -34,11 +34,11 @@ func (m model) at(path, node string) fsops.Access {
 	return access
 }
 
-// errByRule is the ENOENT of something that is hidden.
+// errByRule is the ENOENT of a hidden path.
 var errByRule = fmt.Errorf("hidden: %w", unix.ENOENT)
 
-// resolve gives the canonical path that a path leads to, and the node there: ""
-// when there is nothing.
+// resolve returns the canonical path that a path leads to, and the node there, ""
+// when nothing is there.
 func (m model) resolve(path string, follow bool) (canonical, node string, err error) {
 	cur, rest, links := "/", strings.Split(path, "/"), 0
 	for len(rest) > 0 {
@@ -97,7 +97,7 @@ func (m model) resolve(path string, follow bool) (canonical, node string, err er
 	return cur, m.nodes[cur], nil
 }
 
-// answer is what a view has to answer to the operation on path.
+// answer returns what a view has to answer to the operation on path.
 func (m model) answer(op, path string) (string, error) {
 	canonical, node, err := m.resolve(path, op != "rm")
 	if err == nil && node == "" && op != "write" {

@@ -28,8 +28,8 @@ func (v *View) checkTree(top *place) error {
 	return nil
 }
 
-// checkNames does that for one directory, which is rel below the top. It adds
-// the directories in it to the queue.
+// checkNames does what checkTree does for the names of one directory, which is rel
+// below the top. It returns queue with the directories in it added.
 func (v *View) checkNames(r *dirReader, fd int, path, rel string, queue []string) ([]string, error) {
 	for {
 		more, err := r.fill(fd)

@@ -108,7 +108,7 @@ func TestViewSwapped(t *testing.T) {
 	}
 }
 
-// swapAll exchanges what is in dir, and back, until end. It makes anew what the
+// swapAll exchanges names in dir, back and forth, until end. It makes anew what the
 // operations have removed.
 func swapAll(dir string, end time.Time) {
 	pairs := [][2]string{{"m/d", "m/e"}, {"m/x", "m/y"}, {"m/d", "m/o"}, {"m", "m2"}, {"m/d", "m/x"}, {"m/d/f", "m/y"}, {"m/d/k", "m/e"}}

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fsKind is what a view has to know of a file system.
+// fsKind tells what of a file system matters to a view.
 type fsKind uint8
 
 const (
 	ordinary fsKind = iota
 	// pseudo file systems show the kernel: writing there changes the host.
 	pseudo
-	// procfs is one of those that also shows other processes.
+	// procfs is a pseudo file system that also shows other processes.
 	procfs
 )
 
@@ -53,9 +53,9 @@ const (
 // every process may have.
 const devices = "/dev/"
 
-// stepped tells whether the way to path has a name that special may decide
-// about, if file systems are mounted where they usually are. jump does not pass
-// such a name.
+// stepped tells whether path lies where special has to see each name, in /dev or
+// where the file systems of the kernel usually are. There jump must not skip the
+// single steps.
 func stepped(path string) bool {
 	return strings.HasPrefix(path, devices) || strings.HasPrefix(path, "/proc/") || strings.HasPrefix(path, "/sys/")
 }
@@ -72,9 +72,9 @@ func showsDevice(path string) bool {
 	return !ok || slices.Contains(shownDevices, name)
 }
 
-// special decides about p, a name in the directory where the walk stands, where
-// rules of its own hold: on file systems of the kernel and in /dev (sandbox.md
-// 13).
+// special applies the rules that hold on file systems of the kernel and in /dev,
+// whatever the policy says (sandbox.md 13), to p, a name in the directory where the
+// walk stands.
 func (w *walk) special(p *place) error {
 	switch {
 	case w.how&forWriting != 0 && (strings.HasPrefix(p.path, devices) || w.at.kind != ordinary):
@@ -87,9 +87,9 @@ func (w *walk) special(p *place) error {
 	return nil
 }
 
-// closed tells whether p is on a file system of the kernel and not open to
-// every user. The agent may be root, its clients are not: what only root can
-// read there is keys, addresses and memory.
+// closed tells whether p is on a file system of the kernel and its mode keeps
+// other users out. The agent may be root, but its clients are not meant to be: what
+// only root can read there is keys, addresses and memory.
 func (w *walk) closed(p *place) bool {
 	if p.kind == ordinary || w.how&forWriting != 0 {
 		return false

@@ -21,8 +21,8 @@ import (
 // be the reason for a refusal.
 var everything = policy{rules: []rule{{"/", fsops.Write}, {"/nonexistent", fsops.Denied}}}
 
-// TestViewSpecial: rules of their own hold for file systems of the kernel and
-// for /dev, whatever the policy says.
+// TestViewSpecial: file systems of the kernel and /dev have rules that hold
+// whatever the policy says.
 func TestViewSpecial(t *testing.T) {
 	t.Parallel()
 	const ok = unix.Errno(0)

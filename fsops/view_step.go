@@ -4,8 +4,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The steps of walks, copies and removals. Each takes a name in a directory, or
-// any path from there. On a nil View each is a plain system call.
+// The steps of walks, copies and removals. Each takes a name in a directory, or a
+// path that starts there. On a nil *View each is a plain system call.
 
 // maxRaces is how often an operation starts over because a name appeared,
 // vanished or changed its type between the look at it and the call.
@@ -35,8 +35,8 @@ func (v *View) lstat(d dir, name string, st *unix.Stat_t) error {
 	return nil
 }
 
-// target describes what name leads to. It tells whether the way there, or the
-// object, is denied: the description of a denied object does not show that.
+// target describes what name leads to. denied tells whether the object, or the way
+// to it, is denied, which the caller cannot see from st.
 func (v *View) target(d dir, name string, st *unix.Stat_t) (denied bool, err error) {
 	if v == nil {
 		return false, fstatAt(d.fd, name, st, 0)
@@ -104,8 +104,8 @@ func (v *View) lookupDir(d dir, name string, how lookup) (dir, error) {
 	return found, err
 }
 
-// openSource opens a file for reading. A link is ELOOP. Other types may be
-// opened or be an error.
+// openSource opens a file for reading. A link is ELOOP. Without a policy other
+// types are opened too; the caller checks the type.
 func (v *View) openSource(d dir, name string) (int, error) {
 	if v == nil {
 		return openAt(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW, 0)
@@ -266,8 +266,8 @@ func (v *View) symlink(target string, d dir, name string) error {
 	return unix.EEXIST
 }
 
-// unlink removes name from d. The caller has made sure that no rule is about
-// anything in d. flags are those of unlinkat(2).
+// unlink removes name from d; flags are those of unlinkat(2). The caller has made
+// sure that no rule is about d or anything below it.
 func (v *View) unlink(d dir, name string, flags int) error {
 	if v != nil {
 		if err := d.writable(); err != nil {

@@ -18,8 +18,8 @@ const (
 	MaxWalkSize        = 4 << 20
 )
 
-// ErrNotUTF8 is the error in a [WalkError] for a name that is not UTF-8: the
-// answer could not have it.
+// ErrNotUTF8 is the error in a [WalkError] for a name that is not UTF-8, which an
+// answer cannot carry.
 var ErrNotUTF8 = errors.New("file name is not UTF-8")
 
 // WalkOptions bounds a walk. Only the limits are required.
@@ -48,9 +48,8 @@ type WalkEntry struct {
 	IsDirectory bool
 }
 
-// WalkError is a name or directory that could not be looked at. Err is an errno
-// or [ErrNotUTF8]. With the latter the name in Path has U+FFFD for what is not
-// UTF-8.
+// WalkError is a name or directory that could not be looked at. Err is an errno,
+// or [ErrNotUTF8], and then Path has U+FFFD where the name is not UTF-8.
 type WalkError struct {
 	Path string
 	Err  error
@@ -75,8 +74,8 @@ func (Host) Walk(ctx context.Context, root string, o WalkOptions) (WalkResult, e
 	return (*View)(nil).walk(ctx, root, o)
 }
 
-// Walk lists what is under root. A directory that may not be read is an entry
-// and an error; a link that leads to one, when links are followed, only an
+// Walk lists what is under root. A directory that may not be read gives an entry
+// and an error. A link to such a directory, when links are followed, gives only an
 // error.
 func (v *View) Walk(ctx context.Context, root string, o WalkOptions) (WalkResult, error) {
 	return v.walk(ctx, root, o)
@@ -135,8 +134,9 @@ type walker struct {
 	visited     uint64
 	seen        map[fileID]bool // nil when links are not followed
 	reader      *dirReader
-	// names has the path of each name in the directory, with a NUL and the type
-	// of the file behind it, so that sorting the strings sorts the paths.
+	// names has the path of each name in the directory that is being read. Each
+	// is followed by a NUL and the type of the file, so that sorting the strings
+	// sorts the paths.
 	names []string
 }
 
@@ -198,8 +198,8 @@ func (w *walker) enter(ctx context.Context, at dir, path string, d walkDir) erro
 		w.fail(path, err)
 		return nil
 	}
-	// A directory that may be read and not searched gives names and nothing
-	// else. To look at "." in it is the cheapest way to find out.
+	// A directory that may be read but not searched gives names and nothing
+	// else. The cheapest way to find out is a stat of "." in it.
 	var st unix.Stat_t
 	searchErr := fstatAt(at.fd, ".", &st, 0)
 
@@ -266,9 +266,9 @@ func (w *walker) kind(at dir, name string, kind byte) (byte, fileID, error) {
 	return kindOf(&st), idOf(&st), err
 }
 
-// read collects the names of a directory in order. Of a huge directory it keeps
-// no more than the walk may still look at, and one more to know that something
-// is missing.
+// read collects the names of a directory, sorted. Of a huge directory it keeps
+// only as many as the walk may still look at, and one more, by which enter sees
+// that something is missing.
 func (w *walker) read(ctx context.Context, at dir, prefix string) error {
 	keep := int(w.o.MaxEntries-w.visited) + 1
 	w.names = w.names[:0]

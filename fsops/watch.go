@@ -20,14 +20,15 @@ const MaxMissingPaths = 64
 // limited number of them (inotify(7), max_user_watches).
 const maxWatchedDirs = 1024
 
-// ErrNotWatchable says that there is nothing to wait for: no path was given or
-// too many, a missing path exists already, leads through a link or lies under a
-// file, or the present path is not there. It tells nothing of where a link
-// leads.
+// ErrNotWatchable says that there is nothing to wait for: no path was given or too
+// many, a missing path exists already, leads through a link or lies under a file,
+// or the present path is not there. The error reveals nothing about the place that
+// a link leads to.
 var ErrNotWatchable = errors.New("nothing to watch")
 
-// Watch waits once for a path to appear. It uses inotify(7) on every directory
-// on the way to its paths, and looks at events for the names on the way only.
+// Watch waits once for a path to appear. It has an inotify(7) watch on every
+// directory on the way to its paths, and ignores events for names that are not on
+// the way. All methods may run at once.
 type Watch struct {
 	file *os.File // inotify
 	// names has, for each watched directory, the names that matter in it; the
@@ -47,12 +48,12 @@ func (v *View) Watchable(path string) error { return v.rules.Watchable(path) }
 // directory above it, appears; or until present, if not empty, is modified,
 // removed or replaced. A directory as present is modified by a change of its
 // mode, owner or times. The watch also ends when a directory above is moved,
-// removed or changes its mode, since the paths may be others then. Links are
+// removed or changes its mode, since the paths may lead elsewhere then. Links are
 // not followed.
 //
-// With an error nothing is watched; [ErrNotWatchable] is the expected one. The
-// caller closes the watch. It has to ask an [FS] about each path first, see
-// Watchable.
+// The caller first asks Watchable of an [FS] about each path, and closes the watch
+// at the end. With an error nothing is watched; [ErrNotWatchable] is the one to
+// expect.
 func WatchMissing(missing []string, present string) (*Watch, error) {
 	if len(missing) == 0 || len(missing) > MaxMissingPaths {
 		return nil, fmt.Errorf("%w: %d missing paths are not between 1 and %d", ErrNotWatchable, len(missing), MaxMissingPaths)
@@ -101,10 +102,12 @@ func (w *Watch) Close() {
 	<-w.done
 }
 
-// add watches every directory on the way to path, from the root on, each before
-// the name in it is looked at: so nothing can change unseen. It opens each
-// directory from the one before. A link that takes the place of a directory on
-// the way would lead it elsewhere, and its answer would tell what is there.
+// add watches every directory on the way to path, from the root on. It watches a
+// directory before it looks at the name in it, so that no change goes unseen. It
+// opens each directory from the one before, and watches it by its descriptor where
+// byFD says that there is a procfs. By whole paths, a link that somebody puts in
+// the place of a directory would be followed, and the answer would tell what is
+// where the link leads.
 func (w *Watch) add(inotify int, path string, present, byFD bool) error {
 	at, err := openAt(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -149,8 +152,8 @@ func (w *Watch) add(inotify int, path string, present, byFD bool) error {
 	return nil
 }
 
-// addDir watches name in the directory dir, which the kernel finds at watched:
-// dir itself, or the descriptor that it is open as.
+// addDir watches name in the directory dir. watched is the path by which the
+// kernel finds the directory: dir itself, or its descriptor in procfs.
 func (w *Watch) addDir(inotify int, watched, dir, name string, contents bool) error {
 	mask := uint32(unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE | unix.IN_ATTRIB | unix.IN_ONLYDIR | unix.IN_MASK_ADD)
 	if watched == dir {
@@ -181,7 +184,7 @@ func (w *Watch) addDir(inotify int, watched, dir, name string, contents bool) er
 // run waits for the first event that matters.
 func (w *Watch) run() {
 	defer close(w.done)
-	defer w.file.Close() // gives the kernel's watches back at once
+	defer w.file.Close() // frees the watches of the kernel at once
 	var buf [4096]byte
 	for {
 		n, err := w.file.Read(buf[:])
@@ -200,7 +203,7 @@ func (w *Watch) matters(events []byte) bool {
 	for len(events) > 0 {
 		wd, mask, name, n := parseEvent(events)
 		if n == 0 {
-			return true // this cannot happen; better one change too many
+			return true // this cannot happen; to end the watch is the safe answer
 		}
 		events = events[n:]
 		if mask&(unix.IN_Q_OVERFLOW|unix.IN_IGNORED|unix.IN_UNMOUNT) != 0 {

@@ -206,10 +206,10 @@ func TestWatchMissingRefused(t *testing.T) {
 	}
 }
 
-// TestWatchSwapped: a directory and a link to one elsewhere change places.
-// Whether the name on the way is a file, a directory or missing where the link
-// leads, the answer does not tell: it is that of the directory here, or that
-// there is nothing to watch.
+// TestWatchSwapped: a directory and a link to a directory elsewhere change places.
+// The answer must not reveal whether the next name is a file, a directory or
+// missing where the link leads: it is the answer for the directory here, or
+// ErrNotWatchable.
 func TestWatchSwapped(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "a/dir/x/", "a/file/x/", "a/nothing/x/", "vault/dir/y/", "vault/file =f", "vault/dir/x -> y", "b -> vault")
@@ -232,8 +232,8 @@ func TestWatchSwapped(t *testing.T) {
 	}
 }
 
-// TestWatchClose: Close ends a watch that has not ended, however often it is
-// called, and is fine for one that has.
+// TestWatchClose: Close ends a watch, however often it is called, and does no harm
+// to a watch that has ended by itself.
 func TestWatchClose(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

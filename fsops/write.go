@@ -14,8 +14,8 @@ import (
 // must not wait for good.
 const pipeTimeout = 5 * time.Second
 
-// WriteFile replaces the contents of the file at path: OpenWrite of files and
-// [WriteTo].
+// WriteFile replaces the contents of the file at path: it calls OpenWrite of files
+// and then [WriteTo].
 func WriteFile(ctx context.Context, files FS, path string, data []byte, links Links) error {
 	fd, err := files.OpenWrite(ctx, path, links)
 	if err != nil {
@@ -48,8 +48,8 @@ func (Host) OpenWrite(_ context.Context, path string, links Links) (int, error) 
 	return fd, nil
 }
 
-// OpenWrite opens the regular file at path for writing and empties it, or
-// creates it, as that of [Host] does. The caller closes the descriptor.
+// OpenWrite opens the regular file at path for writing and empties it, or creates
+// it, as OpenWrite of [Host] does. The caller closes the descriptor.
 func (v *View) OpenWrite(_ context.Context, path string, links Links) (fd int, err error) {
 	how := links.lookup(followLast) | forWriting
 	fd, err = v.openForWrite(v.base, path, how, unix.O_TRUNC, 0o666)
@@ -93,7 +93,7 @@ func writeSlowly(fd int, data []byte) error {
 	f := os.NewFile(uintptr(dup), "")
 	defer f.Close()
 	if err := f.SetWriteDeadline(time.Now().Add(pipeTimeout)); err != nil {
-		return unix.EAGAIN // nothing that can be waited for
+		return unix.EAGAIN // the runtime cannot wait for this kind of file
 	}
 	_, err = f.Write(data)
 	if errors.Is(err, os.ErrDeadlineExceeded) {

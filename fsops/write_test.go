@@ -98,7 +98,7 @@ func TestWriteFileKeepsModeAndHardLinks(t *testing.T) {
 func TestWriteFileFifoWithReader(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(tree(t, "ff |"), "ff")
-	r, err := os.OpenFile(path, os.O_RDWR, 0) // with a writer it never ends
+	r, err := os.OpenFile(path, os.O_RDWR, 0) // open for writing too, so that reading meets no end of the file
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,8 +115,8 @@ func TestWriteFileFifoWithReader(t *testing.T) {
 	}
 }
 
-// TestWriteFileFullFifo: a reader that does not read holds up the writer for a
-// while only.
+// TestWriteFileFullFifo: a reader that does not read holds the writer up only for
+// a limited time.
 func TestWriteFileFullFifo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes the five seconds that a write waits")
