@@ -9,16 +9,16 @@ const (
 	// maxString is the length, in bytes, from which on the kernel refuses an
 	// argument or variable: MAX_ARG_STRLEN without its NUL (execve(2)).
 	maxString = 128 << 10
-	// maxStrings is how many bytes the kernel takes of all of them at most,
-	// whatever the limit of the stack (execve(2)).
+	// maxStrings is how many bytes the kernel takes of all arguments and
+	// variables together at most, whatever the limit of the stack (execve(2)).
 	maxStrings = 6 << 20
 	// keptArgv bounds the memory of the copy of a command that is kept, in
 	// bytes.
 	keptArgv = 4 << 10
 )
 
-// tooLong tells whether the kernel is sure to refuse these strings. Then
-// nothing is allocated for them before that.
+// tooLong tells whether the kernel is sure to refuse these strings. Start asks
+// before it allocates anything for them.
 func tooLong(argv, env []string) bool {
 	total := 0
 	for _, list := range [][]string{argv, env} {

@@ -19,7 +19,7 @@ type Budget struct {
 
 	mu    sync.Mutex
 	used  int64
-	ended list.List // of *log, closed longest ago first
+	ended list.List // of *log; the one that closed first comes first
 }
 
 // Used returns the memory that kept output takes now, in bytes.

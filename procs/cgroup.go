@@ -31,8 +31,8 @@ type CgroupLimits struct {
 	CPUMax     string // cpu.max, "QUOTA PERIOD" in microseconds; "": no limit
 }
 
-// files returns what to write to which file, and the controllers that this
-// needs.
+// files returns what to write, by the name of the file, and the controllers that
+// these files need.
 func (l CgroupLimits) files() (values map[string]string, controllers []string) {
 	values = map[string]string{}
 	add := func(controller, file, value string) {
@@ -81,9 +81,9 @@ const (
 
 // NewCgroups finds out, by making one, whether control groups with these limits
 // can be made here. If there are limits, this process moves into a group of its
-// own, so it has to be called before other processes are started. Groups that
-// dead agents have left are killed and removed. The caller has to Close the
-// result.
+// own, so the caller must not have started other processes yet. Groups that dead
+// agents have left are killed and removed, which may take a second for each. The
+// caller has to Close the result.
 //
 // Errors are ErrNotDelegated, wrapped, and those that name a limit and its
 // controller, which is missing or has refused the value.
@@ -131,7 +131,8 @@ func makeBase(dir string) (*os.File, error) {
 	}
 }
 
-// prepare enables what the limits take and tries them on a group.
+// prepare enables the controllers that the limits need, and tries the limits on a
+// group. Without limits it only checks the permission.
 func (c *Cgroups) prepare(dir string, l CgroupLimits) error {
 	values, controllers := l.files()
 	if len(controllers) == 0 {
@@ -153,10 +154,10 @@ func (c *Cgroups) prepare(dir string, l CgroupLimits) error {
 // to write to cgroup.procs of the group above both.
 //
 // Opening the file asks for that right. Writing would ask as well, but it waits
-// some 10 ms for all processors, at every start of an agent. One thing that
-// only a write would tell is found out in another way: below a threaded group
-// there can be no processes. Whatever else a write would tell makes the clone
-// of a process fail, and so its start.
+// some 10 ms for all processors, at every start of an agent. A write would also
+// tell that the group is threaded, below which no process can be born: cgroup.type
+// tells this too. Any other reason against a write shows later, when the clone of a
+// process fails, and so its start.
 func (c *Cgroups) checkPermission(dir string) error {
 	members, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0)
 	if err != nil {
@@ -200,8 +201,8 @@ func (c *Cgroups) enable(dir string, controllers []string) error {
 				err = fmt.Errorf("there are other processes in the agent's group: %w", err)
 			}
 			if err != nil {
-				// Back to the group from before, so that those made here can
-				// go.
+				// Move back to the earlier group, so that Close can remove those
+				// that were made here.
 				back := writeCgroup(dir, "cgroup.procs", "0")
 				return errors.Join(fmt.Errorf("%w: enabling the controller %q: %w", ErrNotDelegated, name, err), back)
 			}
@@ -228,9 +229,9 @@ func (c *Cgroups) New() (*Cgroup, error) {
 	return &Cgroup{dir: dir}, nil
 }
 
-// Close removes the group of the agent, once those of all processes are closed.
-// The group that this process has moved into lives as long as the process; the
-// next agent removes it.
+// Close removes the group of the agent; every Cgroup has to be closed before. If
+// this process has moved into a group, that group cannot be removed as long as the
+// process lives: Close leaves both, and the next agent removes them.
 func (c *Cgroups) Close() error {
 	path := c.base.Name()
 	errs := []error{c.base.Close()}
@@ -321,7 +322,7 @@ func killMembers(path string) error {
 		for line := range strings.Lines(string(list)) {
 			pid, err := strconv.Atoi(strings.TrimSpace(line))
 			if err != nil || pid <= 0 {
-				continue // it is in another pid namespace
+				continue // a member in another pid namespace is listed as 0
 			}
 			killed = unix.Kill(pid, unix.SIGKILL) == nil || killed
 		}
@@ -393,9 +394,9 @@ func sweepCgroups(dir string) {
 	}
 }
 
-// checkClone3 tells whether a process can be born into a group. That takes
-// clone3(2), which is called without arguments: a kernel that knows the call
-// refuses them.
+// checkClone3 tells whether the kernel has clone3(2), without which no process can
+// be born into a group. It calls clone3 with a size of zero, which a kernel that
+// knows the call refuses with EINVAL.
 func checkClone3() error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); errno != unix.EINVAL {
 		return fmt.Errorf("%w: clone3: %w", ErrNotDelegated, errno)
@@ -411,9 +412,9 @@ func ownCgroup(cgroupFile, mountinfoFile string) (string, error) {
 	return dir, err
 }
 
-// findCgroup does that in the hierarchy of a controller of v1, or of v2 if
-// controller is empty. It also returns the place where the hierarchy is
-// mounted, which is the group or one above.
+// findCgroup finds the directory of the group of this process in the hierarchy of
+// a controller of v1, or in that of v2 if controller is empty. It also returns where
+// the hierarchy is mounted: that is dir itself or a directory above it.
 func findCgroup(cgroupFile, mountinfoFile, controller string) (mount, dir string, err error) {
 	lines, err := os.ReadFile(cgroupFile)
 	if err != nil {
@@ -468,7 +469,7 @@ func mountsCgroup(mount, controller string) bool {
 // unescapeMount undoes the escapes of mountinfo.
 func unescapeMount(s string) string {
 	if !strings.Contains(s, `\`) {
-		return s // nearly every one: to make the replacer costs more than all else of a line
+		return s // as nearly every one: to make the replacer costs more than the rest of a line
 	}
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

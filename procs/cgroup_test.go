@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupRoles are what a child does in a control group that a test has made for
-// it. It prints what the test looks at.
+// cgroupRoles are the things that a child of a test may do, in a control group that
+// the test has made. The child prints what the test looks at.
 var cgroupRoles = map[string]func() error{
 	"daemon":     cgroupDaemon,
 	"members":    cgroupMembers,

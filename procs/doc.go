@@ -20,15 +20,16 @@
 // # Goroutines
 //
 // A running process has a waiter and one pump for each stream. All are parked in
-// the poller of the runtime, without a thread or a buffer. While the child does
-// not read what was written there is a stdin writer, and until a [Stage] takes
-// signals a deliverer of those. [Process.Close] waits for all of them.
+// the poller of the runtime, without a thread or a buffer. There is a writer of
+// stdin as long as the child has not read all that was written, and with a [Stage]
+// a deliverer of signals until the stage takes them. [Process.Close] waits for all
+// of these goroutines.
 //
 // # Locks
 //
 // In the order in which they nest: stream.mu (one read and its delivery), then
 // Process.deliver (one event), then one of log.mu, stdin.mu, leash.mu, group.mu
-// and Budget.mu. None of the last five is held while another is taken.
+// and Budget.mu. No goroutine holds two of the last five.
 //
 //	p, err := procs.Start(procs.Spec{
 //		Argv: []string{"make", "test"}, Dir: "/srv/w", Env: env,

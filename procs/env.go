@@ -37,7 +37,7 @@ type EnvPolicy struct {
 	IncludeOnly []string
 }
 
-// Bounds of what a client may ask for, far above what anybody uses.
+// Bounds of what a client may ask for, far above what clients use.
 const (
 	maxGlobs   = 4096        // entries of one list, and of Set
 	maxGlob    = 1024        // bytes of a pattern, or of a name of Set
@@ -60,8 +60,8 @@ var coreNames = []string{
 	"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TEMP", "TMP", "TMPDIR", "USER",
 }
 
-// Denied tells whether the variable of that name, of the server, must not reach
-// a client or a child (rpc.md 4.4).
+// Denied tells whether the server's variable of that name must not reach a client
+// or a child (rpc.md 4.4).
 func Denied(name string) bool { return hasName(deniedNames, name) }
 
 func hasName(names []string, name string) bool {
@@ -72,8 +72,7 @@ func hasName(names []string, name string) bool {
 // about a tenth of a second: a list or Set of more than 4,096 entries, a
 // pattern or name in it of more than 1,024 bytes, or more than 1e8 steps of
 // matching. It refuses an overlay beyond what execve(2) takes, too (E2BIG). The
-// error names the field as the wire does (rpc.md 4.4), and the sizes, but no
-// value.
+// error names the field as the wire does (rpc.md 4.4), and sizes, but no value.
 func (p *EnvPolicy) Check(server []string, overlay map[string]string) error {
 	total := 0
 	for name, value := range overlay {
@@ -198,8 +197,10 @@ func matchAny(patterns []pattern, name string) bool {
 	return slices.ContainsFunc(patterns, func(p pattern) bool { return p.match(runes) })
 }
 
-// match goes back to the last star only: an earlier star could take no more
-// than it may already. So it takes at most len(p) times len(name) steps.
+// match tells whether p matches the whole name. Where it gets stuck, it lets the
+// last star take one character more. It never goes back to an earlier star, since
+// whatever that could take in addition, the last star can take. So match takes at
+// most len(p) times len(name) steps.
 func (p pattern) match(name []rune) bool {
 	i, n := 0, 0
 	star, mark := -1, 0

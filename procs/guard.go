@@ -19,10 +19,11 @@ import (
 // whatever it died of; the parent-death signal reaches only the leaders (rpc.md
 // 1.5). [Process.KillGroup] says which processes are killed and which are not.
 //
-// It is a second process, which waits on a pipe that ends with the agent. Then
-// it reads which groups there are from memory that both processes share; so a
-// process of the agent costs it nothing. It is started with the first of them,
-// and again if it was killed. A nil Guard guards nothing.
+// A second process waits on a pipe that ends with the agent. Then it reads which
+// groups there are from memory that both processes share, so that a start costs no
+// message. The second process is started with the first process of the agent, and
+// again with the next one if it was killed. All methods of a Guard may run at once.
+// A nil Guard guards nothing.
 type Guard struct {
 	// Path and Argv start the second process: the executable of the agent, with
 	// arguments that make it call [GuardMain]. Its environment is empty.
@@ -49,8 +50,8 @@ const (
 	// table that are in use take memory.
 	guardSlots = 1 << 16
 	// guardPID is how many bits of an entry are the number of a group, which is
-	// below 2^22 (proc(5), pid_max). The other bits are zero until its leader
-	// is reaped, then the time of that, in ticks.
+	// below 2^22 (proc(5), pid_max). The other bits are zero until the leader of
+	// the group is about to be reaped; then they hold the time, in ticks.
 	guardPID = 24
 )
 
@@ -85,9 +86,9 @@ func (g *Guard) start() (guardSlot, error) {
 // add guards the group pgid.
 func (g *Guard) add(slot guardSlot, pgid int) { g.set(slot, uint64(pgid)) }
 
-// orphan notes the time, in ticks, from which on the number of the leader may
-// be given to another process once its session is empty. It comes before the
-// leader is reaped.
+// orphan notes the time, in ticks, just before the leader is reaped. From then on
+// the number of the leader may be given to another process, once its session is
+// empty.
 func (g *Guard) orphan(slot guardSlot, now uint64) {
 	if slot != 0 {
 		g.slots[slot-1].Or(now << guardPID)
@@ -143,13 +144,13 @@ func (g *Guard) launchLocked() error {
 		child.abandon()
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		_ = g.alive.Close() // again, after Close
+		_ = g.alive.Close() // fails if Guard.Close has closed it
 		g.alive = nil
 	})
 	return nil
 }
 
-// mapLocked makes the table.
+// mapLocked makes the table and maps it.
 func (g *Guard) mapLocked() error {
 	fd, err := unix.MemfdCreate("guard", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -169,8 +170,9 @@ func (g *Guard) mapLocked() error {
 	return nil
 }
 
-// Close ends the second process and waits for it. It kills groups that are
-// still guarded, so processes should have been closed before.
+// Close ends the second process and waits for it. The second process kills the
+// groups that are still guarded, so every Process should be closed before. A start
+// after Close fails.
 func (g *Guard) Close() error {
 	if g == nil {
 		return nil
@@ -198,8 +200,8 @@ func (g *Guard) Close() error {
 // alive and kills the groups and sessions in table. [Guard] passes them as
 // descriptors 0 and 1.
 func GuardMain(alive io.Reader, table io.ReaderAt) error {
-	// A signal to the whole group or container of the agent is meant for the
-	// agent, and this process has to outlive it.
+	// A signal to the whole group or container of the agent reaches this process
+	// too, which has to outlive the agent.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
 	if _, err := io.Copy(io.Discard, alive); err != nil {
 		return fmt.Errorf("waiting for the end of the agent: %w", err)
@@ -207,7 +209,7 @@ func GuardMain(alive io.Reader, table io.ReaderAt) error {
 	return killGuarded(table)
 }
 
-// killGuarded kills the groups in table, and the sessions that they began in.
+// killGuarded kills the groups in table, and the sessions of the same numbers.
 func killGuarded(table io.ReaderAt) error {
 	entries, err := io.ReadAll(io.NewSectionReader(table, 0, guardSlots*8))
 	if err != nil {

@@ -46,8 +46,8 @@ func gone(t *testing.T, pgid int) {
 	}
 }
 
-// zombies tells whether all members of a group are dead. When the orphans of
-// this machine are reaped is nothing that a test could wait for.
+// zombies tells whether all members of a group are dead. A test cannot wait until
+// they are reaped: that is up to the init of this machine.
 func zombies(pgid int) bool {
 	for pid := range leftGroups().pids {
 		if s, ok := statOf(pid); ok && s.group == pgid && !s.dead {
@@ -57,7 +57,7 @@ func zombies(pgid int) bool {
 	return true
 }
 
-// TestGuard: whatever the agent dies of, nothing of it stays (rpc.md 1.5).
+// TestGuard: whatever the agent dies of, none of its processes stays (rpc.md 1.5).
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -46,7 +46,7 @@ type log struct {
 	head     int
 	bytes    int64  // of data in chunks
 	cost     int64  // of memory in chunks
-	lent     uint64 // chunks up to this number were handed out
+	lent     uint64 // a reader has chunks up to this number
 	exited   bool
 	exitCode int
 	closed   bool
@@ -66,8 +66,8 @@ func (l *log) add(ev Event) uint64 {
 		l.bytes += int64(len(ev.Data))
 		l.cost += costOf(ev.Data)
 		for l.lenLocked() > 1 && (l.bytes > l.retain || l.lenLocked() > maxChunks) {
-			// The sink has returned from older events. So if no reader has the
-			// buffer either, it can be used again.
+			// The sink has returned from the event of this chunk. If no reader
+			// has the chunk either, its buffer can be used again.
 			if c := l.dropLocked(); c.Seq > l.lent && cap(c.Data) == chunkSize {
 				chunkPool.Put((*[chunkSize]byte)(c.Data[:chunkSize]))
 			}
@@ -95,7 +95,7 @@ func (l *log) add(ev Event) uint64 {
 
 func costOf(data []byte) int64 { return int64(cap(data)) + chunkCost }
 
-// lenLocked is the number of kept chunks.
+// lenLocked returns the number of kept chunks.
 func (l *log) lenLocked() int { return len(l.chunks) - l.head }
 
 // dropLocked removes the oldest chunk.
@@ -137,8 +137,8 @@ func (l *log) free() {
 	l.budget.forget(l, cost)
 }
 
-// fromLocked is the index of the first kept chunk after the event of number
-// after.
+// fromLocked returns the index of the first kept chunk that is newer than the event
+// of number after.
 func (l *log) fromLocked(after uint64) int {
 	i, found := slices.BinarySearchFunc(l.chunks[l.head:], after, func(c Chunk, seq uint64) int {
 		return cmp.Compare(c.Seq, seq)
@@ -183,8 +183,8 @@ func (l *log) ready(after uint64) bool {
 	return l.readyLocked(after)
 }
 
-// readyLocked tells whether a reader after the event of that number need not
-// wait.
+// readyLocked tells whether a reader that has seen the event of number after need
+// not wait.
 func (l *log) readyLocked(after uint64) bool {
 	return l.closed || l.exited && after < l.last || l.fromLocked(after) < len(l.chunks)
 }

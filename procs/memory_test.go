@@ -59,7 +59,8 @@ func TestCgroupMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryLimit: there is a limit, at least that of the machine.
+// TestMemoryLimit: there is always a limit, if nothing else the memory of the
+// machine.
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	if got := MemoryLimit(); got < 1<<20 || got == math.MaxInt64 {

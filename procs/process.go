@@ -69,13 +69,13 @@ type Spec struct {
 	Budget *Budget
 	// Reaper must be set when the agent reaps orphans, and else be nil.
 	Reaper *Reaper
-	// Guard kills, if the agent dies, what KillGroup would. If nil, only the
-	// leader is killed then, by its parent-death signal.
+	// Guard kills, when the agent dies, all that KillGroup would kill. If nil,
+	// only the leader dies with the agent, by its parent-death signal.
 	Guard *Guard
 	// Stage, if not nil, returns what to execute in the place of the command.
-	// Start calls it once, after it has checked the command. It does not look
-	// for the program: the stage does, since it sees the files that the command
-	// will see.
+	// Start calls Stage once, after it has checked the command. Start does not
+	// look for the program then: the stage does, since only the stage sees the
+	// files that the command will see.
 	Stage func(Program) (*Stage, error)
 	// Cgroup is the control group that the process is born into: killing it
 	// reaches also those that have left the session. It may be nil. If Start
@@ -139,7 +139,7 @@ type Process struct {
 	started time.Time
 	sink    func(Event)
 	group   *group
-	leash   *leash // nil: no stage, or one without
+	leash   *leash // nil: there is no stage, or it has no Leash
 	cgroup  *Cgroup
 	guard   *Guard
 	slot    guardSlot
@@ -161,8 +161,9 @@ type Process struct {
 	freed   sync.Once // Close gives back group and slot
 }
 
-// Begin lets events flow. Before, the process runs, but its output stays in the
-// kernel. So a caller can first say that it was started (rpc.md 2.6).
+// Begin lets events flow. Until Begin the process runs, but its output stays in
+// the kernel, so that a caller can first tell its client of the start (rpc.md
+// 2.6).
 func (p *Process) Begin() {
 	p.begin.Do(func() {
 		for _, s := range p.streams {
@@ -182,9 +183,10 @@ func (p *Process) emit(ev Event) {
 	}
 }
 
-// part is called once for the exit and once for the end of each stream, after
-// the last event of that part. The last call closes the process.
-func (p *Process) part() {
+// endPart notes the end of one part of the process: its exit, or the end of one
+// stream. It is called once for each, after the last event of that part. The last
+// call closes the process.
+func (p *Process) endPart() {
 	if p.open.Add(-1) > 0 {
 		return
 	}
@@ -197,9 +199,9 @@ func (p *Process) part() {
 	close(p.done)
 }
 
-// firstLook is how long after the end of a process its group is looked at
-// again, if it was not empty then. Mostly those left were zombies that had
-// ended with the leader, and they are gone by then.
+// firstLook is how long after the end of a process lookAgain first looks at its
+// group, if that was not empty. Usually only zombies were left, which had ended
+// with the leader, and after this time they have been reaped.
 const firstLook = 100 * time.Millisecond
 
 // lookAgain gives back what is held for the members of the group of an ended
@@ -220,15 +222,15 @@ func (p *Process) lookAgain() {
 	}
 }
 
-// unguard gives the slot back, once. The last part calls it, then lookAgain,
-// and in the end Close.
+// unguard gives the slot back. Only the first call does something: the last
+// endPart calls it, or lookAgain later, and Close in any case.
 func (p *Process) unguard() {
 	p.guard.remove(p.slot)
 	p.slot = 0
 }
 
-// TryWrite does what Write does, if it need not wait for that. Else it fails
-// with ErrStdinFull and has written nothing.
+// TryWrite does what Write does if that takes no waiting. Else it writes nothing
+// and fails with ErrStdinFull.
 func (p *Process) TryWrite(id string, data []byte) (WriteStatus, error) {
 	if p.stdin == nil {
 		return StdinClosed, nil
@@ -301,11 +303,11 @@ func (p *Process) Terminate() (running bool) {
 // A process that has made a session of its own survives. Members of the session
 // in other groups survive, too, in one case: when the leader and all of its
 // group are gone, and all that are left in the session were born after the
-// leader was reaped. Then the number of the session might be a stranger's by
-// now.
+// leader was reaped. Then nothing proves that the session is still this one, and
+// not that of a stranger with the same number.
 //
-// It looks through all processes of the host, about a microsecond for each,
-// unless there is nobody to look for.
+// KillGroup looks through all processes of the host, which takes about a
+// microsecond for each, unless nobody can be left.
 func (p *Process) KillGroup() { KillGroups(p) }
 
 // Resize sets the size of the terminal; it fails with ErrNotTTY if there is
@@ -361,15 +363,15 @@ func (p *Process) StartedAt() time.Time { return p.started }
 // goroutines have ended, and frees the kept output. No event is announced any
 // more, but Close waits for a Sink that blocks.
 //
-// It does not wait for a group that it may not kill, that of a setuid program:
-// it returns the error, and a goroutine stays to reap the leader whenever that
-// ends. It also returns an error if some process in a Cgroup does not end; then
-// another Close tries again.
+// Close does not wait for a group that it may not kill, as that of a setuid
+// program: it returns the error, and a goroutine stays to reap the leader whenever
+// that ends. It also returns an error if some process in a Cgroup does not end;
+// then another Close tries again.
 func (p *Process) Close() error {
 	p.closing.Store(true)
 	p.end.Do(func() { close(p.ending) })
 	p.leash.pull()
-	_ = p.cgroup.kill() // it is tried again below
+	_ = p.cgroup.kill() // cgroup.Close below kills again and returns the error
 	err := p.group.kill()
 	if err == nil {
 		p.group.sweep()

@@ -74,8 +74,8 @@ func (r *recorder) order() string {
 	return strings.Join(names, " ")
 }
 
-// launch starts spec with a recorder, unless it has a Sink, in a fresh folder,
-// unless it has one. It closes the process with the test.
+// launch starts spec. A spec without a Sink gets a recorder, one without a Dir a
+// fresh folder. The process is closed at the end of the test.
 func launch(t *testing.T, spec Spec) (*Process, *recorder) {
 	t.Helper()
 	rec := &recorder{t: t}
@@ -319,9 +319,8 @@ func TestExitAfterOutput(t *testing.T) {
 	}
 }
 
-// TestSlowSinkLosesNothing: a sink that is slow does not lose the last bytes of
-// a terminal, which the exit of the leader hangs up while they are still in the
-// kernel.
+// TestSlowSinkLosesNothing: with a slow sink, the last bytes of a terminal are
+// still in the kernel when the exit of the leader hangs it up. None is lost.
 func TestSlowSinkLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, tty := range []bool{false, true} {
@@ -392,8 +391,8 @@ func TestGrandchild(t *testing.T) {
 	})
 }
 
-// TestBlockedSink: a sink that blocks stops its process, and only the output of
-// that.
+// TestBlockedSink: a sink that blocks stops the output of its own process, and
+// nothing else.
 func TestBlockedSink(t *testing.T) {
 	t.Parallel()
 	gate, entered := make(chan struct{}), make(chan struct{})

@@ -9,17 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reaper reaps the orphans that the kernel hands to the agent, where that is
-// PID 1 or a child subreaper. It never takes the status of a child that was
-// forked through it, so all children of the agent have to be. A nil Reaper
-// reaps nothing.
+// Reaper reaps the orphans that the kernel hands to the agent, where the agent is
+// PID 1 or a child subreaper. All children of the agent have to be forked through
+// Fork: a Reaper takes the exit status of every other child for that of an orphan.
+// All methods may run at once. A nil Reaper reaps nothing.
 type Reaper struct {
 	// fork is held for reading to fork and note a child, for writing to look and
 	// reap.
 	fork sync.RWMutex
 	mu   sync.Mutex
-	// managed counts, since a number may be in use again before Reaped was called
-	// for it.
+	// managed has the pids of children from Fork, each with how many calls of
+	// Reaped it waits for. There can be two: the kernel may give the pid of a
+	// reaped child to another one before Reaped is called.
 	managed map[int]int
 
 	children chan os.Signal
@@ -105,8 +106,8 @@ func (r *Reaper) run() {
 	}
 }
 
-// reapOne reaps the first child that has exited. It does not if that one is
-// managed: its waiter will reap it and kick. It reports whether to go on.
+// reapOne reaps the first child that has exited, unless that child is managed:
+// then its waiter reaps it and kicks. It reports whether to go on.
 func (r *Reaper) reapOne() bool {
 	r.fork.Lock()
 	defer r.fork.Unlock()

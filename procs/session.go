@@ -13,22 +13,24 @@ import (
 // A job of a shell with job control leads a group of its own, but stays in the
 // session. So the members of a session are looked for one by one.
 //
-// The number of a session is not given to a new process as long as anybody is
-// in the session, also when its leader has long been reaped. Afterwards it may
-// name the session of a stranger. Nothing in /proc tells the two apart but the
-// time: a process that started before the number could change hands, and is in
-// the session of that number now, has been in ours all the time, since a
-// process enters a session only by being born into it. Such a process also
-// shows that the number is still ours.
+// The kernel does not give the number of a session to a new process as long as
+// anybody is in the session, even when its leader has long been reaped. Once the
+// session is empty, the number may name the session of a stranger. Only the time in
+// /proc tells the two apart. Suppose that a process is in the session of that
+// number now, and started when the number was surely ours. It has been in our
+// session all the time, since a process enters a session only by being born into
+// it or by making it. So it may be killed, and it proves that the number is ours
+// until now: the session has never been empty.
 
 // sweepRounds bounds how often killSessions looks again for processes that were
 // forked while it killed their parents.
 const sweepRounds = 16
 
-// killSessions kills the members of the sessions in until; the value is the
-// tick up to which the number of the session is known to be ours. It leaves out
-// the members of the group of that number, which the caller has killed. It
-// reports whether the last look found nobody that could be killed.
+// killSessions kills the members of the sessions in until, which has for the
+// number of each session the tick up to which that is known to be ours. It moves
+// the tick where it finds proof. It leaves out the group of the same number, which
+// the caller has killed. It reports whether the last look found nobody more to be
+// killed.
 func killSessions(until map[int]uint64) (done bool) {
 	type process struct {
 		pid   int
@@ -38,8 +40,8 @@ func killSessions(until map[int]uint64) (done bool) {
 	for range sweepRounds {
 		before, proved, doubted := len(killed), false, false
 		for _, pid := range pids() {
-			// This is a system call, and a file of /proc would cost fifty times
-			// as much.
+			// Most processes are sorted out by this system call. To read a file
+			// of /proc for each would cost fifty times as much.
 			session, err := unix.Getsid(pid)
 			if err != nil {
 				continue
@@ -53,8 +55,9 @@ func killSessions(until map[int]uint64) (done bool) {
 			if err != nil {
 				continue
 			}
-			// The stat is read after the pidfd was opened. So if the number has
-			// another owner by now, the pidfd names a process that has ended.
+			// The stat is read after FindProcess has opened a pidfd. So if the
+			// stat is that of the session's member, the pidfd is of the same
+			// process, or of one that has ended.
 			s, ok := statOf(pid)
 			switch {
 			case !ok || s.session != session:
@@ -70,8 +73,8 @@ func killSessions(until map[int]uint64) (done bool) {
 			}
 			_ = child.Release() // it fails if the process has ended
 		}
-		// A process in doubt may have been seen before an older one that shows
-		// the session to be ours: then look again.
+		// A process may have been in doubt only because an older one, which
+		// proves the session to be ours, was seen after it: then look again.
 		if len(killed) == before && !(proved && doubted) {
 			return true
 		}
@@ -79,12 +82,12 @@ func killSessions(until map[int]uint64) (done bool) {
 	return false
 }
 
-// ticks is the time since boot in the unit of proc_pid_stat(5), never 0.
+// ticks returns the time since boot in the unit of proc_pid_stat(5), never 0.
 func ticks() uint64 {
 	const tick = 10 * time.Millisecond // USER_HZ is 100
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		return 1 // without a clock nothing is known to be ours
+		return 1 // without a clock, no process counts as ours
 	}
 	return uint64(max(t.Nano()/int64(tick), 1))
 }
@@ -162,12 +165,12 @@ func (g *group) swept() {
 	g.killed = true
 }
 
-// numberUsedLocked tells whether the number of a reaped leader still names
-// anything; a session with members is enough for that. Setting the owner of a
-// file finds out just this: fcntl(2), F_SETOWN.
+// numberUsedLocked tells whether the number of a reaped leader still names a
+// process, a group or a session. It sets the owner of the pidfd to that number,
+// which fails if the number names nothing (fcntl(2), F_SETOWN).
 func (g *group) numberUsedLocked() bool {
 	if g.pidfd == nil {
-		return true // it cannot be told
+		return true // nothing to ask with: assume the worse
 	}
 	raw, err := g.pidfd.SyscallConn()
 	if err != nil {
@@ -181,8 +184,8 @@ func (g *group) numberUsedLocked() bool {
 	return used
 }
 
-// KillGroups is [Process.KillGroup] for many: it looks through the processes
-// of the host once for all of them.
+// KillGroups does what [Process.KillGroup] does, for many processes at once: it
+// looks through the processes of the host once for all of them.
 func KillGroups(processes ...*Process) {
 	until := map[int]uint64{}
 	var killed []*group
@@ -192,8 +195,9 @@ func KillGroups(processes ...*Process) {
 	}
 	pull(leashes...)
 	for _, p := range processes {
-		_ = p.cgroup.kill()   // Close reports what does not end
-		err := p.group.kill() // and what cannot be killed
+		// Errors are left to Process.Close, which kills again.
+		_ = p.cgroup.kill()
+		err := p.group.kill()
 		known, ok := p.group.claim()
 		if !ok {
 			continue

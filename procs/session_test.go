@@ -13,8 +13,8 @@ import (
 
 // startJobs does what a shell with job control does: it starts a job that leads
 // a group of its own and holds no pipe, and a process with a session of its
-// own, and prints their pids. With "stay" it waits for them. They are younger
-// than it by a tick.
+// own, and prints their pids. With "stay" it waits for them. Both start at least a
+// tick later than the process that runs startJobs.
 func startJobs(mode string) error {
 	for self, _ := statOf(os.Getpid()); ticks() == self.start; {
 		time.Sleep(time.Millisecond)
@@ -36,8 +36,8 @@ func startJobs(mode string) error {
 	return job.Wait()
 }
 
-// openJobs returns the pidfds of the two whose pids startJobs printed. Both are
-// killed at the end of the test.
+// openJobs returns the pidfds of the two processes whose pids startJobs printed.
+// Both are killed at the end of the test.
 func openJobs(t *testing.T, line string) (job, escaped int) {
 	t.Helper()
 	var pids [2]int
@@ -108,9 +108,9 @@ func TestKillSession(t *testing.T) {
 	}
 }
 
-// TestStrangersSessionIsSpared: a process that was born after the number of the
-// session could have changed hands is spared, unless an older one shows that it
-// has not.
+// TestStrangersSessionIsSpared: a process is spared if it was born when the number
+// of the session may have named another one already, unless an older process in the
+// session proves that it does not.
 func TestStrangersSessionIsSpared(t *testing.T) {
 	t.Parallel()
 	p, _ := launch(t, Spec{Argv: []string{selfPath, "jobs", "stay"}})

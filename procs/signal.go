@@ -13,17 +13,17 @@ import (
 //
 // The number is ours as long as the child is not reaped, or anybody is left in
 // the group or session. After that it may name a stranger. So once the child is
-// reaped, signals to the group go through its pidfd, which never does.
+// reaped, signals to the group go through its pidfd, which never names a stranger.
 type group struct {
 	pid    int
 	reaper *Reaper
 
 	mu     sync.Mutex
-	pidfd  *os.File // nil: the kernel has none, or nobody is left in the group
+	pidfd  *os.File // nil: the kernel has none, or it was given up
 	reaped bool
 	known  uint64 // set when reaped: the tick up to which the number was surely ours
-	empty  bool   // nobody is in the group, and nobody can be ever again
-	gone   bool   // and nobody is in the rest of the session
+	empty  bool   // nobody is in the group, and nobody can join it again
+	gone   bool   // the group is empty, and so is the rest of the session
 	killed bool   // all in the group and session were killed
 }
 
@@ -35,13 +35,14 @@ func (g *group) signal(sig syscall.Signal) bool {
 	if g.reaped || exited(g.pid) {
 		return false
 	}
-	// It fails only for a group of another user, and there is nobody to tell.
+	// Kill fails only for a group of another user, and no caller could do
+	// anything about that.
 	_ = syscall.Kill(-g.pid, sig)
 	return true
 }
 
-// kill sends SIGKILL to all in the group. It fails when there are members and
-// it may kill none of them.
+// kill sends SIGKILL to all in the group. It fails when the group has members and
+// none of them may be killed.
 func (g *group) kill() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,8 +74,8 @@ func (g *group) kill() error {
 // release gives up the pidfd of a reaped group if nobody is left in it, or all
 // were killed. It reports whether the same is true of the whole session.
 //
-// A zombie is a member until it is reaped. That of a grandchild is reaped by
-// the next init, and nobody tells us when.
+// A zombie is a member until it is reaped. An orphaned grandchild is reaped by an
+// init or subreaper above, and nothing tells us when.
 func (g *group) release() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -95,7 +96,7 @@ func (g *group) release() bool {
 		g.empty = true
 		g.gone = !g.numberUsedLocked()
 	}
-	if g.empty || old { // those left in the session are looked for in /proc
+	if g.empty || old { // who is left in the session is looked for in /proc, without a pidfd
 		g.closePidfdLocked()
 	}
 	return g.gone
@@ -108,7 +109,7 @@ func (g *group) held() bool {
 	return g.pidfd != nil
 }
 
-// abandon gives up the pidfd; all that are left have been killed.
+// abandon gives up the pidfd. The caller has killed all members.
 func (g *group) abandon() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -156,8 +157,8 @@ func groupLeft(pgid int) bool {
 	return left.groups[pgid] && !left.pids[pgid]
 }
 
-// left is what /proc shows: all processes, and the groups in the session of
-// their own number, as ours are.
+// left is what /proc shows: all processes, and those groups that are in the session
+// of their own number, as every group of ours is.
 type left struct{ pids, groups map[int]bool }
 
 func leftGroups() left {

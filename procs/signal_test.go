@@ -117,8 +117,8 @@ func endsWithin(t *testing.T, pidfd, ms int) bool {
 	}
 }
 
-// TestReusedNumberIsSpared: a number that names a process again does not name
-// the old group.
+// TestReusedNumberIsSpared: if the number of a reaped leader names a process again,
+// the group of that process is not killed.
 func TestReusedNumberIsSpared(t *testing.T) {
 	t.Parallel()
 	p, _ := launch(t, Spec{Argv: []string{"sleep", "60"}})
@@ -129,9 +129,8 @@ func TestReusedNumberIsSpared(t *testing.T) {
 	}
 }
 
-// TestZombiesHoldNothing: a pidfd is not kept for the zombies of a group. It
-// goes at once where all members were killed, else when the zombies have been
-// reaped.
+// TestZombiesHoldNothing: the zombies of a group do not keep its pidfd open. It is
+// closed at once where all members were killed, else when the zombies are reaped.
 func TestZombiesHoldNothing(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"terminate", "signal"} {

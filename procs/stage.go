@@ -26,8 +26,8 @@ type Program struct {
 // the descriptors 0 to 2 of the command. Start makes it the leader of a session
 // and does not make the command's terminal its controlling one.
 //
-// A Stage that Start gets from [Spec.Stage] belongs to it. Whoever starts one
-// otherwise, or does not start it, calls Close.
+// Start closes the Files, and in the end the Leash, of the Stage that [Spec.Stage]
+// gives it. A Stage that Start does not get has to be closed with Close.
 type Stage struct {
 	Path string
 	Argv []string
@@ -36,17 +36,17 @@ type Stage struct {
 	Files []*os.File
 	// Cloneflags are the namespaces to make, and AmbientCaps the capabilities
 	// in them; ids are not mapped. If the kernel refuses the namespaces, the
-	// stage is started without them, and with the refusal as one more argument:
-	// so it says that where the command would.
+	// stage is started without them, with the text of the refusal as one more
+	// argument, and reports it on the descriptors of the command.
 	Cloneflags  uintptr
 	AmbientCaps []uintptr
-	// Leash, if not nil, is our end of a socket. Signals are kept until the
-	// stage has sent one byte or closed its end: then it takes signals. When
+	// Leash, if not nil, is our end of a socket. The stage takes signals once it
+	// has sent one byte or closed its end; until then they are kept here. When
 	// our end is closed, the stage kills what it started and ends.
 	Leash *os.File
-	// Grace is how long the stage may take for that before it is killed. If
-	// zero, it is killed at once, also by the death of the agent, and all that
-	// it started has to die with it. Grace needs a Leash.
+	// Grace is how long the stage may take to kill what it started before it is
+	// killed itself. If zero, the stage is killed at once, also by the death of
+	// the agent, and all that it started has to die with it. Grace needs a Leash.
 	Grace time.Duration
 }
 
@@ -104,8 +104,8 @@ func newLeash(stage *Stage) *leash {
 	return &leash{file: stage.Leash, grace: stage.Grace, exited: make(chan struct{})}
 }
 
-// keep keeps sig if the stage does not take signals yet, and reports whether it
-// did.
+// keep keeps sig if the stage does not take signals yet, and reports whether sig
+// was kept.
 func (l *leash) keep(sig syscall.Signal) bool {
 	if l == nil {
 		return false
@@ -121,7 +121,7 @@ func (l *leash) keep(sig syscall.Signal) bool {
 // deliver waits until the stage takes signals, or has ended, and sends what was
 // kept.
 func (l *leash) deliver(send func(syscall.Signal) bool) {
-	_, _ = l.file.Read(make([]byte, 1)) // an error is an end of the stage too
+	_, _ = l.file.Read(make([]byte, 1)) // an error tells that the stage has ended
 	for {
 		l.mu.Lock()
 		kept := l.kept
@@ -137,19 +137,21 @@ func (l *leash) deliver(send func(syscall.Signal) bool) {
 	}
 }
 
-// lingers tells whether the stage has to be told to end before it is killed.
+// lingers tells whether the stage has a grace: then it is told to end, by closing
+// the leash, before it is killed.
 func (l *leash) lingers() bool { return l != nil && l.grace > 0 }
 
-// pull tells a stage that lingers to end, and waits for its exit, at most its
-// grace.
+// pull tells a stage that lingers to end, and waits for its exit, at most as long as
+// its grace.
 func (l *leash) pull() { pull(l) }
 
-// pull does that for many stages at once.
+// pull tells all stages that linger to end, and waits for their exits, at most as
+// long as the longest grace.
 func pull(leashes ...*leash) {
 	var grace time.Duration
 	for _, l := range leashes {
 		if l.lingers() {
-			_ = l.file.Close() // again, after the first time
+			_ = l.file.Close() // fails if it was closed before
 			grace = max(grace, l.grace)
 		}
 	}
@@ -174,6 +176,6 @@ func pull(leashes ...*leash) {
 func (l *leash) end() {
 	if l != nil {
 		close(l.exited)
-		_ = l.file.Close() // again, after pull
+		_ = l.file.Close() // fails if pull has closed it
 	}
 }

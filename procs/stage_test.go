@@ -132,13 +132,13 @@ func TestStageFiles(t *testing.T) {
 	}
 }
 
-// TestStageFlagsRefused: the stage is told that the kernel does not make its
-// namespaces.
+// TestStageFlagsRefused: if the kernel refuses the namespaces, the stage is started
+// without them and is given the refusal.
 func TestStageFlagsRefused(t *testing.T) {
 	t.Parallel()
 	spec, stage := staged(t, `echo "$# $1"`, 0)
 	stage.Argv = append(stage.Argv, "sh")
-	stage.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_SIGHAND // not without CLONE_VM
+	stage.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_SIGHAND // the kernel refuses CLONE_SIGHAND without CLONE_VM
 	p, output := launch(t, spec)
 	p.Begin()
 	finish(t, p)

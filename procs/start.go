@@ -86,7 +86,9 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 		return err
 	}
 	p.leash = newLeash(stage)
-	if !p.leash.lingers() { // a guard would kill it before it could kill what it started
+	// A stage that lingers is not guarded: the guard would kill it before it has
+	// killed what it started.
+	if !p.leash.lingers() {
 		p.guard = spec.Guard
 	}
 	if p.slot, err = p.guard.start(); err != nil {
@@ -100,15 +102,15 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 		Sys: &syscall.SysProcAttr{
 			Setsid:  true,
 			Setctty: spec.TTY && stage == nil,
-			// The kernel sends this when the agent dies (rpc.md 1.5): to be
-			// exact, when the thread dies that forked. Go ends a thread only
-			// when a goroutine returns that is locked to it, so nothing in the
-			// agent may do that.
+			// The kernel sends this when the agent dies (rpc.md 1.5), or, to be
+			// exact, when the thread that forked dies. Go ends a thread only
+			// when a goroutine returns while it is locked to the thread. So no
+			// goroutine of the agent may return locked.
 			Pdeathsig: syscall.SIGKILL,
 		},
 	}
 	if p.leash.lingers() {
-		attr.Sys.Pdeathsig = 0 // the end of the leash tells it
+		attr.Sys.Pdeathsig = 0 // a lingering stage sees the agent's death by its leash
 	}
 	if p.cgroup = spec.Cgroup; p.cgroup != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, p.cgroup.fd()
@@ -142,7 +144,7 @@ func newGroup(reaper *Reaper, path string, argv []string, attr *syscall.ProcAttr
 	fork := func() (int, error) { return syscall.ForkExec(path, argv, attr) }
 	pid, err := reaper.Fork(fork)
 	if err == syscall.EINVAL {
-		// A kernel that does not know CLONE_PIDFD says that, too.
+		// Perhaps the kernel does not know CLONE_PIDFD: try without.
 		attr.Sys.PidFD = nil
 		pid, err = reaper.Fork(fork)
 	}
@@ -154,9 +156,9 @@ func newGroup(reaper *Reaper, path string, argv []string, attr *syscall.ProcAttr
 		return nil, err
 	}
 	g := &group{pid: pid, reaper: reaper}
-	if fd >= 0 { // an old kernel ignores the flag
-		// A file that is non-blocking goes into the poller, so that waiting
-		// takes no thread. If this fails, waiting takes one.
+	if fd >= 0 { // an old kernel may ignore the flag and leave fd as it is
+		// NewFile puts a non-blocking file into the poller, so that waiting for
+		// the child takes no thread. If SetNonblock fails, waiting takes one.
 		_ = syscall.SetNonblock(fd, true)
 		g.pidfd = os.NewFile(uintptr(fd), "pidfd")
 	}
@@ -292,11 +294,11 @@ func hasEnv(env []string, name string) bool {
 	return slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
 }
 
-// stdio is what is open between the parent and the child during a start.
+// stdio has the descriptors that a start opens, for the parent and for the child.
 type stdio struct {
 	child     [3]uintptr // descriptors for 0, 1 and 2
 	childFDs  []int      // to close once the child has them
-	childFile *os.File   // the tty of the child, to close likewise
+	childFile *os.File   // the tty, to close once the child has it
 	ours      []*os.File // to close if the child does not start
 }
 
@@ -357,15 +359,15 @@ func (io *stdio) pipe(n int, name string) (*os.File, error) {
 	}
 	io.childFDs = append(io.childFDs, child)
 	io.child[n] = uintptr(child)
-	// Only our end is non-blocking: the child expects a blocking one. So
-	// NewFile adds it to the poller.
+	// Our end is non-blocking, so that NewFile adds it to the poller. The child
+	// expects a blocking one.
 	err := syscall.SetNonblock(ours, true)
 	file := os.NewFile(uintptr(ours), name)
 	io.ours = append(io.ours, file)
 	return file, os.NewSyscallError("fcntl", err)
 }
 
-// openPTY makes a terminal.
+// openPTY makes a terminal, which is stdin, stdout and stderr of the child.
 func (p *Process) openPTY(io *stdio, size Winsize) error {
 	ptmx, tty, err := pty.Open()
 	if err != nil {

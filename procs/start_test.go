@@ -197,9 +197,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestBusyProgram: a start waits, though not for ever, for a program that is
-// open for writing, as it is in a child that was forked while the program was
-// written.
+// TestBusyProgram: a start waits, but not for ever, for a program that is open for
+// writing. It may be so in a child that was forked while the program was written.
 func TestBusyProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

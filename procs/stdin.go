@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// stdinQueue bounds the queue, in bytes; it has copies. The rest of a
-	// longer write stays with the caller, who waits.
+	// stdinQueue bounds the queue, in bytes. The queue holds copies; what of a
+	// longer write has no room in it stays with the caller, who waits.
 	stdinQueue = 1 << 20
 	// stdinPiece is the size of the pieces in which a longer write gets into
-	// the queue. Writes that wait are woken when there is room for one.
+	// the queue. Writes that wait are woken when there is room for one piece.
 	stdinPiece = stdinQueue / 4
 	// maxSeen is how many accepted ids of writes are remembered, as in the
 	// reference (rpc.md 4.9).
@@ -43,13 +43,13 @@ func (s WriteStatus) String() string {
 	return "unknown"
 }
 
-// stdin is our end of a pipe or terminal. What that does not take at once is
-// queued; a goroutine that exists only while there is a queue writes it. Only
-// writes longer than the queue are taken in parts.
+// stdin is our end of a pipe or terminal. What the pipe or terminal does not take
+// at once is queued, and a goroutine writes the queue; it exists only while there
+// is one. Only writes longer than the queue are taken in parts.
 type stdin struct {
 	file    *os.File
 	raw     syscall.RawConn
-	shared  bool            // it is a terminal, whose file the pump closes
+	shared  bool            // the file is that of a terminal, which the pump closes
 	running *sync.WaitGroup // of the process
 
 	mu      sync.Mutex
@@ -119,8 +119,8 @@ func (s *stdin) write(ctx context.Context, id string, data []byte) (WriteStatus,
 	}
 }
 
-// waitLocked waits, without the mutex, until there may be room, the process has
-// ended, or ctx has.
+// waitLocked unlocks the mutex and waits until there may be room, or the process
+// or ctx has ended. Then it locks the mutex again.
 func (s *stdin) waitLocked(ctx context.Context, key idKey) error {
 	if s.room == nil {
 		s.room = make(chan struct{})
@@ -146,8 +146,9 @@ func (s *stdin) waitLocked(ctx context.Context, key idKey) error {
 	return err
 }
 
-// knownLocked answers a write of which nothing is to be taken. It returns known
-// = false for all others.
+// knownLocked answers a write whose data is not to be taken: it was accepted
+// before, or stdin is closed or cut. It returns known = false for all others.
+// waited tells that this call has waited already, so it came before the end.
 func (s *stdin) knownLocked(key idKey, waited bool) (status WriteStatus, known bool, err error) {
 	waited = waited || s.cutIsLocked(key)
 	switch {
@@ -163,8 +164,8 @@ func (s *stdin) knownLocked(key idKey, waited bool) (status WriteStatus, known b
 	return 0, false, nil
 }
 
-// cutOffLocked tells whether a part of a write is missing which no call is
-// delivering.
+// cutOffLocked tells whether the rest of a cut write is missing and no call waits to
+// deliver it.
 func (s *stdin) cutOffLocked() bool { return s.cut.taken > 0 && !s.cut.active && !s.broken }
 
 func (s *stdin) cutIsLocked(key idKey) bool { return s.cut.taken > 0 && s.cut.key == key }
@@ -324,8 +325,8 @@ func (s *stdin) breakLocked() {
 	s.wakeLocked()
 }
 
-// closeLocked closes a pipe, and of a terminal only the writing: that unblocks
-// a write.
+// closeLocked closes a pipe. A terminal stays open for the pump; a deadline in the
+// past ends its writes, also one that blocks.
 func (s *stdin) closeLocked() {
 	switch {
 	case s.shut:
@@ -344,8 +345,8 @@ func (s *stdin) wakeLocked() {
 	}
 }
 
-// seenIDs remembers the newest maxSeen ids of writes by their digests: so long
-// ids take no more memory than short ones.
+// seenIDs remembers the newest maxSeen ids of writes. It keeps digests, so that
+// long ids take no more memory than short ones.
 type seenIDs struct {
 	known map[idKey]struct{}
 	ring  []idKey // in order of arrival; next is the oldest once it is full

@@ -37,7 +37,7 @@ func TestWriteOrder(t *testing.T) {
 				if status, err := p.Write(t.Context(), strconv.Itoa(i), data); status != Accepted || err != nil {
 					t.Fatalf("write %d: %v, %v", i, status, err)
 				}
-				clear(data) // the caller may
+				clear(data) // after the write the caller may use data again
 			}
 			if !tt.spec.TTY {
 				if status, err := p.CloseStdin(); status != Accepted || err != nil {
@@ -161,7 +161,7 @@ func fillStdin(t *testing.T, p *Process) (n int) {
 	}
 }
 
-// someWait waits until so many writes wait.
+// someWait returns once that many writes wait.
 func someWait(t *testing.T, p *Process, writes int) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -323,7 +323,7 @@ func TestLongWrite(t *testing.T) {
 			status, err := p.Write(t.Context(), "long", data)
 			accepted(t, status, err)
 			held(t, p)
-			clear(data) // the caller may
+			clear(data) // after the write the caller may use data again
 		}()
 		someWait(t, p, 1)
 		select {
@@ -389,7 +389,7 @@ func TestLongWrite(t *testing.T) {
 		}
 		read()
 		both.Wait()
-		status, err := p.Write(t.Context(), "long", long) // known
+		status, err := p.Write(t.Context(), "long", long) // accepted before: the id is known
 		accepted(t, status, err)
 		status, err = p.Write(t.Context(), "last", last)
 		accepted(t, status, err)

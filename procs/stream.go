@@ -17,9 +17,9 @@ const (
 	// handOver is how many bytes a buffer must have to become a chunk as it is.
 	// Less is copied, so a kept chunk wastes at most a quarter.
 	handOver = 48 << 10
-	// ptyPending is more than a terminal can hold. FIONREAD (TIOCINQ) does not
-	// tell how much it holds: that leaves out what the line discipline has not
-	// seen yet.
+	// ptyPending is more than a terminal can hold, in bytes. TIOCINQ, which tells
+	// how much a pipe holds, leaves out what the line discipline of a terminal
+	// has not seen yet.
 	ptyPending = 64 << 10
 )
 
@@ -88,7 +88,8 @@ func (p *Process) drain(s *stream) {
 				pending = n
 			}
 		}
-		// This reads once more than it takes: mostly that read finds the end.
+		// With <= there is one read more than needed, which usually finds the end
+		// of the output.
 		for got, more := 0, true; more && got <= pending && !p.closing.Load(); {
 			var n int
 			n, more = p.gatherLocked(s, int(fd))
@@ -97,7 +98,9 @@ func (p *Process) drain(s *stream) {
 		ended = s.eof
 	})
 	if ended && s.name == PTY {
-		s.interrupt() // the pump may have seen this end before the exit, and wait
+		// The pump may have met the same end before the exit, when it did not
+		// count, and may be parked since.
+		s.interrupt()
 	}
 }
 
@@ -110,8 +113,9 @@ func (p *Process) gatherLocked(s *stream, fd int) (n int, more bool) {
 	buf := chunkPool.Get().(*[chunkSize]byte)
 	n, more, eof := fill(fd, buf[:])
 	if eof && s.name == PTY && !p.exited.Load() {
-		// All have closed the terminal, as cat does before it exits. Somebody
-		// may open it again, and hanging up now would kill the leader.
+		// Nobody has the terminal open, but the leader still runs, as cat does
+		// between closing its files and its exit. Some process may open the
+		// terminal again, and to hang up now would kill the leader.
 		eof = false
 	}
 	data := buf[:n]
@@ -132,11 +136,12 @@ func (p *Process) gatherLocked(s *stream, fd int) (n int, more bool) {
 func (p *Process) endStreamLocked(s *stream) {
 	if !s.eof {
 		s.eof = true
-		p.part()
+		p.endPart()
 	}
 }
 
-// fill reads until buf is full (more), nothing is there now, or the end.
+// fill reads until buf is full (more), nothing is there for now, or the stream ends
+// (eof).
 func fill(fd int, buf []byte) (n int, more, eof bool) {
 	for n < len(buf) {
 		m, err := syscall.Read(fd, buf[n:])

@@ -11,7 +11,8 @@ import (
 // are left.
 func (p *Process) wait() {
 	p.group.await()
-	// Noted before the number can be given to another process.
+	// The time is taken before the leader is reaped: until then its number
+	// cannot be given to another process.
 	known := ticks()
 	p.guard.orphan(p.slot, known)
 	code := p.group.reap(known)
@@ -20,26 +21,26 @@ func (p *Process) wait() {
 	if p.stdin != nil {
 		p.stdin.end()
 	}
-	// Only the events wait for Begin, not the reaping: a Reaper that finds this
-	// zombie first would never get to the others.
+	// Only the events wait for Begin, not the reaping: a Reaper sees no other
+	// zombie as long as this one comes first.
 	<-p.begun
 	for _, s := range p.streams {
 		p.drain(s)
 	}
 	p.emit(Event{Kind: Exited, ExitCode: code})
-	p.part()
+	p.endPart()
 }
 
 // await returns when the leader has exited. It does not reap it.
 func (g *group) await() {
-	// This uses pidfd without the mutex: it is closed only after the leader was
-	// reaped, which comes later in this goroutine.
+	// This uses g.pidfd without the mutex. The file is closed only after the
+	// leader was reaped, which this goroutine does later.
 	if g.pidfd != nil {
 		raw, err := g.pidfd.SyscallConn()
 		if err == nil && raw.Read(func(uintptr) bool { return exited(g.pid) }) == nil {
 			return
 		}
-		// A pidfd that cannot be polled, as in gVisor.
+		// The pidfd cannot be polled, as in gVisor: wait with a thread.
 	}
 	for unix.Waitid(unix.P_PID, g.pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
