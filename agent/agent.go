@@ -38,8 +38,9 @@ const idleAfter = time.Second
 // Config is what an [Agent] needs to know. The zero value serves with all
 // defaults and an empty environment.
 type Config struct {
-	// Version is reported as executorVersion: first the one that ours is
-	// compatible with, since clients gate features on it.
+	// Version is reported as executorVersion. It begins with the version of the
+	// reference that this agent is compatible with, since clients gate features
+	// on that.
 	Version string
 	// Environ is the environment that processes may inherit, "K=V".
 	Environ []string
@@ -48,11 +49,11 @@ type Config struct {
 	// ConcurrentRequests are how many requests of one connection run at once, 0
 	// for 64; 1 is strict order (rpc.md 2.6).
 	ConcurrentRequests int
-	// SessionTTL is how long a detached session is kept, and an ended process,
-	// 0 for 80 s.
+	// SessionTTL is how long a detached session is kept, and how long an ended
+	// process; 0 for 80 s.
 	SessionTTL time.Duration
-	// KeepRevoked keeps a session whose client has lost its right to connect
-	// for as long as any other that is detached. Else it ends at once.
+	// KeepRevoked keeps a session whose client has lost its right to connect as
+	// long as any other detached session. If false, such a session ends at once.
 	KeepRevoked bool
 	// RetainBytes of output are kept for each process, RetainTotalBytes for all
 	// together, 0 for 1 MiB and 256 MiB.
@@ -63,7 +64,7 @@ type Config struct {
 	ContentBytes int64
 	// Reaper is set when the agent is PID 1.
 	Reaper *procs.Reaper
-	// Guard kills the commands of an agent that was killed; may be nil.
+	// Guard kills all processes of the agent when the agent dies; nil: none.
 	Guard *procs.Guard
 
 	// Confines tells that the main function of this program runs the hidden
@@ -187,9 +188,9 @@ func (a *Agent) ServeConn(ctx context.Context, conn rpc.Conn) error {
 	return newConnection(a, conn).serve(ctx)
 }
 
-// connected counts connections. When nobody has been connected for a while,
-// memory that is free goes back to the system: an idle agent is small, and
-// collecting rarely while it works keeps pools filled.
+// connected counts connections. When nobody has been connected for a while, free
+// memory goes back to the system, so that an idle agent is small. To do so while
+// clients work would empty the pools of buffers that they need again.
 func (a *Agent) connected(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -235,7 +236,8 @@ func (a *Agent) open(c *connection) (*Session, error) {
 	return s, nil
 }
 
-// probe begins to look at the host, for the first client that it has answered.
+// probe begins to find out how this host can confine, once the first client has
+// its answer to initialize.
 func (a *Agent) probe() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -311,7 +313,7 @@ func (a *Agent) retain(s *Session, p *process) {
 	}
 }
 
-// release undoes retain: the process is gone.
+// release undoes retain: nothing is kept of the process any more.
 func (a *Agent) release(p *process) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -22,9 +22,9 @@ type note struct {
 	done    bool
 }
 
-// client makes calls and keeps notifications, in order. It has the engine of
-// the product, rpc.Peer, since tests of sessions are not about how a message
-// looks; those that are have raw.
+// client makes calls and keeps notifications, in order. It uses rpc.Peer, as the
+// agent does, since tests of sessions are not about how a message looks. Tests that
+// are about that use raw.
 type client struct {
 	t       testing.TB
 	peer    *rpc.Peer
@@ -44,7 +44,7 @@ type client struct {
 
 func (r *rig) client() *client { return r.clientOn(r.dial()) }
 
-// clientOn is a client on a connection that the agent serves.
+// clientOn returns a client on a connection that the agent serves.
 func (r *rig) clientOn(conn rpc.Conn, served <-chan struct{}) *client {
 	c := &client{t: r.t, served: served, ended: make(chan struct{})}
 	c.moved.L = &c.mu
@@ -129,8 +129,8 @@ func (c *client) quiet() {
 	c.silent = true
 }
 
-// received is how many bytes of output there were, and whether their numbers
-// had no gap.
+// received returns how many bytes of output there were, and whether the numbers of
+// the notifications had no gap.
 func (c *client) received() (bytes int, whole bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,7 +206,7 @@ func (c *client) read(id string, after uint64) *protocol.ReadResult {
 }
 
 // stuck is the number of the next event of a process whose client takes no
-// notification: the first one is with the client, the second on its way.
+// notification: the first event has reached the client, the second is being sent.
 const stuck = 3
 
 // standsStill waits until a process stands still because c does not listen.

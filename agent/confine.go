@@ -9,10 +9,10 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// confine prepares spec to run under the sandbox of its request. What the
-// request got wrong is an error. What this host cannot enforce is none: the
-// process starts, says why on stderr and exits with 101 (sandbox.md 9.2), and
-// nothing of the command runs.
+// confine prepares spec to run under the sandbox of its request. It fails only if
+// the request is wrong, or this program cannot confine at all. For a sandbox that
+// this host cannot enforce it returns no error: a process starts, says why on
+// stderr and exits with 101 (sandbox.md 9.2), and nothing of the command runs.
 func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec) (*confine.Held, error) {
 	profile, err := Profile(s, spec.Dir, sandbox.TmpDir(spec.Env))
 	if errors.Is(err, errNoMXC) {

@@ -99,8 +99,8 @@ func TestConfinedProcesses(t *testing.T) {
 	}
 }
 
-// A program that does not run the helpers' modes confines nothing, and starts
-// nothing that has to be confined.
+// TestNoHelpers: in a program that does not run the hidden modes of package helper,
+// the agent cannot confine, and refuses every request that asks for it.
 func TestNoHelpers(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)

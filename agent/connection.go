@@ -84,8 +84,8 @@ func (c *connection) closing(err error) {
 	}
 }
 
-// notification takes `initialized`; every other one is answered and ends the
-// connection (rpc.md 2.5).
+// notification takes `initialized`. Any other notification is answered with an error
+// and ends the connection (rpc.md 2.5).
 func (c *connection) notification(_ context.Context, method string, _ json.RawMessage) error {
 	if method != protocol.MethodInitialized {
 		return protocol.InvalidRequest("unknown notification `%.128s`", method)
@@ -113,15 +113,15 @@ func (c *connection) ready(family string) error {
 	return nil
 }
 
-// initializeResult lets notifications flow once the client has its answer:
-// before, it does not know its session.
+// initializeResult lets notifications flow once the client has its answer. Before
+// that the client does not know its session.
 type initializeResult struct {
 	protocol.InitializeResult
 	connection *connection
 }
 
-// Sent looks at the host only now: the programs that a probe starts would take
-// processors from the answer that the client waits for.
+// Sent also begins the probe of the host. Earlier, the programs that a probe starts
+// would take processors from the answer that the client waits for.
 func (r *initializeResult) Sent() {
 	r.connection.session.announce(r.connection)
 	r.connection.agent.probe()

@@ -27,7 +27,7 @@ func newHost(environ []string, version string) *host {
 		name, value, _ := strings.Cut(entry, "=")
 		h.environ[name] = value
 	}
-	executable, _ := os.Executable() // on an error the identity is made without the file
+	executable, _ := os.Executable() // after an error ProviderID does without the file
 	h.provider = hostenv.ProviderID(executable)
 	h.shell.Name, h.shell.Path = hostenv.Shell(h.lookup)
 	h.loginShell = hostenv.LoginShell()

@@ -40,9 +40,9 @@ func errorCode(err error) protocol.Code {
 	return protocol.CodeInternal
 }
 
-// errorText is what a client reads of an error. Of one of the system that is
-// its text and number, without the call and path around them, as the reference
-// has it (rpc.md 2.2).
+// errorText returns what a client reads of an error. Of an error of the system the
+// client reads its text and number, as from the reference, without the call and the
+// path around them (rpc.md 2.2).
 func errorText(err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return osErrorText(errno)
@@ -61,8 +61,8 @@ func osErrorText(errno syscall.Errno) string {
 	return fmt.Sprintf("%s (os error %d)", text, int(errno))
 }
 
-// osErrors are texts of strerror(3) in musl. Clients are used to them, since
-// the reference has them; those of glibc and of Go are others here and there.
+// osErrors are the texts of strerror(3) in musl. The reference has them, so clients
+// are used to them; some of the texts of glibc and of Go differ.
 var osErrors = map[syscall.Errno]string{
 	syscall.EPERM:        "Operation not permitted",
 	syscall.ENOENT:       "No such file or directory",

@@ -7,8 +7,8 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// files returns the file system that a request with this sandbox may use. This
-// is decided here and nowhere else.
+// files returns the file system that a request with this sandbox may use: that of
+// the host, or a helper's under a policy. No other place decides that.
 func (a *Agent) files(ctx context.Context, s *protocol.Sandbox) (fsops.FS, error) {
 	policy, err := a.filePolicy(s)
 	if err != nil {

@@ -27,7 +27,7 @@ func (c *connection) file(ctx context.Context, p protocol.PathURI, s *protocol.S
 	return files, path, err
 }
 
-// twoFiles is file for a request with a source and a destination.
+// twoFiles does what file does, for a request with a source and a destination.
 func (c *connection) twoFiles(ctx context.Context, src, dst protocol.PathURI, s *protocol.Sandbox) (files fsops.FS, from, to string, err error) {
 	files, from, err = c.file(ctx, src, s)
 	if err == nil {
@@ -48,10 +48,10 @@ func (r *fileResult) Sent() {
 	r.share.release()
 }
 
-// alloc returns a buffer for n bytes of the file; for a file that grows while
-// it is read it is called again. It gives back what it held before it waits for
-// more: else two files that grow would wait for each other, and one larger than
-// half of the memory for itself.
+// alloc returns a buffer for n bytes of the file. It is called again for a file that
+// grows while it is read. Before it waits for more memory it gives back what r
+// holds: else two files that grow would wait for each other, and a file larger than
+// half of the memory would wait for itself.
 func (r *fileResult) alloc(ctx context.Context, n int) ([]byte, error) {
 	r.share.release()
 	if err := r.share.answer(ctx, int64(n)); err != nil {
@@ -195,8 +195,8 @@ func (r *blockResult) Sent() {
 
 func (c *connection) readBlock(ctx context.Context, p protocol.ReadBlockParams) (*blockResult, error) {
 	r := &blockResult{share: share{own: c.answers, total: c.agent.content}}
-	// This waits, so it comes before the handle is taken: the handle can be
-	// closed meanwhile.
+	// This may wait, so it comes before ReadBlock: a call that uses the handle
+	// would hold up its closing.
 	if err := r.share.answer(ctx, int64(min(p.Len, fsops.MaxBlockLength))); err != nil {
 		return nil, err
 	}

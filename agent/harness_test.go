@@ -77,14 +77,14 @@ func (r *rig) accept(ours, theirs rpc.Conn) <-chan struct{} {
 	return served
 }
 
-// session is a session of the agent by its id.
+// session returns the session of that id.
 func (r *rig) session(id string) *Session {
 	r.agent.mu.Lock()
 	defer r.agent.mu.Unlock()
 	return r.agent.sessions[id]
 }
 
-// process is a process of a session that has started.
+// process returns a process of a session, which must have started.
 func (r *rig) process(session, id string) *process {
 	r.t.Helper()
 	s := r.session(session)
@@ -106,10 +106,10 @@ func waitFor(t testing.TB, done <-chan struct{}, what string) {
 	}
 }
 
-// object is the params of a call, written down in the test.
+// object is a JSON object, such as the params of a call.
 type object = map[string]any
 
-// sh is the params of a start that runs a shell command in /.
+// sh returns the params of a start that runs a shell command in /.
 func sh(id, command string) object {
 	return object{
 		"processId": id, "argv": []string{"/bin/sh", "-c", command}, "cwd": "file:///",

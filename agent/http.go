@@ -20,7 +20,7 @@ const (
 )
 
 // streamedResponse sends the body once the answer is sent. Other requests run
-// meanwhile, also with strict order: the request itself is over.
+// meanwhile, even in strict order, since this one has been answered.
 type streamedResponse struct {
 	protocol.HTTPResponse
 	stream func()
@@ -85,8 +85,8 @@ func (r *bufferedResponse) Sent() {
 	r.share.release()
 }
 
-// alloc returns a buffer for n bytes of a body. It takes the place of the one
-// before, whose memory it gives back first.
+// alloc returns a buffer for n bytes of a body, in the place of an earlier one. It
+// first gives back the share of memory of the earlier buffer.
 func (r *bufferedResponse) alloc(n int) ([]byte, error) {
 	r.share.release()
 	if n >= leastAnswer {
@@ -154,8 +154,8 @@ func (c *connection) streamBody(id string, body io.ReadCloser) {
 	}
 	delta.Seq++
 	delta.DeltaBase64, delta.Done = nil, true
-	// The client may use the id again once it has the last frame, so the id is
-	// free before that is sent.
+	// The client may use the id again once it has the last frame, so the id
+	// becomes free before that frame is sent.
 	c.endStream(id)
 	_ = c.peer.Notify(protocol.MethodHTTPBodyDelta, &delta)
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// webHandler is the web server that http/request is tried on.
+// webHandler returns the handler of the web server that tests send http/request to.
 func webHandler() http.Handler {
 	mux := http.NewServeMux()
 	plain := func(w http.ResponseWriter) {

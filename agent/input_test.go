@@ -113,9 +113,9 @@ func TestGrowingFile(t *testing.T) {
 	}
 }
 
-// TestAnswersOfAConnection: small answers of a connection are held together, a
-// large one alone, and the next waits until it has been sent. Where other
-// connections hold all the memory for long it is refused.
+// TestAnswersOfAConnection: a connection holds several small answers at once, but
+// one large answer alone, and the next waits until that has been sent. An answer is
+// refused where other connections hold all the memory for long.
 func TestAnswersOfAConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,8 +17,8 @@ type Listening struct {
 // refuseOpenListeners refuses a policy under which a command could become a
 // client of this agent, and so run commands that nothing confines. A confined
 // command with the network cannot reach the ports of the agent at any address
-// of this host. But published ports and proxies may lead from elsewhere to a
-// listener that is not on a loopback address, and nobody here can know of them.
+// of this host. But a port that is published elsewhere, or a proxy, may lead to a
+// listener that is not on a loopback address, and the agent cannot know of those.
 func refuseOpenListeners(listening []Listening, policy *sandbox.Policy) error {
 	if !policy.Confined || policy.Network != sandbox.NetworkEnabled {
 		return nil

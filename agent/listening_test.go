@@ -9,9 +9,9 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// A listener without authentication that is not on a loopback address can be
-// reached by addresses that nobody here knows. Beside it a confined command
-// with the network is refused, and no other.
+// TestOpenListener: a listener without authentication that is not on a loopback
+// address may be reached in ways that the agent cannot know of. Beside such a
+// listener a confined command with the network is refused, and no other command.
 func TestOpenListener(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)

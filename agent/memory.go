@@ -11,23 +11,24 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Limits of the memory that answers hold until they are sent: files, listings
-// and HTTP bodies, which are read whole. They are in bytes. The message around
-// the bytes of a file or body is made while it is sent and costs nothing; the
-// one around a listing is counted.
+// Limits, in bytes, of the memory that answers hold until they are sent: files,
+// listings and HTTP bodies, which are read whole. Counted is the content of a file
+// or body, since its message is made piece by piece while it is sent. The message
+// of a listing is made whole, and counted too.
 const (
 	// An answer of leastAnswer bytes or more counts for its connection. The
 	// number of requests that run at once bounds the smaller ones.
 	leastAnswer = 64 << 10
 	// maxAnswers is what the answers of one connection hold together. A larger
-	// answer is held alone: answers are sent one after the other anyway, so
-	// none waits longer for that.
+	// answer waits until it is the only one. That delays nothing, since answers
+	// are sent one after the other anyway.
 	maxAnswers = 2 << 20
 	// An answer of largeAnswer bytes or more counts for all connections, too.
 	// The largest block, and the largest answer of process/read, are smaller.
 	largeAnswer = 1<<20 + 1
-	// maxListings and maxBodies bound those of one connection; the largest of
-	// each fits. A listing counts once it has been read, a body as it grows.
+	// maxListings bounds the listings of one connection, and maxBodies its
+	// bodies; the largest listing and the largest body fit. A listing counts once
+	// it has been read, a body as it grows.
 	maxListings = 256 << 20
 	maxBodies   = httpclient.MaxBufferedBody + 256<<20
 )
@@ -36,9 +37,9 @@ const (
 // file.
 const DefaultContentBytes = 2 * fsops.MaxFileSize
 
-// contentPatience is how long an answer waits for what other clients have not
-// read yet. A client that reads gives memory back sooner than that; one that
-// does not must not hold up all.
+// contentPatience is how long an answer waits for memory that the answers to other
+// clients hold. A client that reads its answers gives memory back sooner than that;
+// a client that does not must not hold up all others.
 const contentPatience = 10 * time.Second
 
 // content is the memory for the answers of all connections.
@@ -60,9 +61,9 @@ type share struct {
 	ownHeld, held int64
 }
 
-// answer takes n bytes for an answer that is read next. It waits until other
-// answers of the connection have been sent, and fails where the agent is short
-// of memory for long.
+// answer takes n bytes for an answer, before the answer is read. It waits until
+// enough other answers of the connection have been sent, and fails if the agent
+// stays short of memory for contentPatience.
 func (s *share) answer(ctx context.Context, n int64) error {
 	if n < leastAnswer {
 		return nil
@@ -94,8 +95,8 @@ func (s *share) list(ctx context.Context, cost int64) error {
 // around it in the message.
 func listedCost(n int) int64 { return 2*int64(n) + 128 }
 
-// body takes n bytes for a body that is being read, or fails at once: bodies
-// that wait would hold what the others wait for.
+// body takes n bytes for a body that is being read, or fails at once. If bodies
+// waited for more, each would hold what the others wait for.
 func (s *share) body(n int64) error {
 	if !s.own.TryAcquire(n) {
 		return errShortOfMemory(n)

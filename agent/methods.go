@@ -76,8 +76,9 @@ func processQueue(params json.RawMessage) string {
 	return "" // its handler refuses it
 }
 
-// serve refuses requests before the handshake. It does so after their params
-// have been read: the reference looks at both in this order (rpc.md 2.3).
+// serve refuses requests that come before the handshake. It reads their params
+// first, and params that are wrong are the error then: the reference looks at both
+// in this order (rpc.md 2.3).
 func serve[P, R any, PP interface {
 	*P
 	strict.Unmarshaler

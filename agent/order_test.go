@@ -222,7 +222,7 @@ func TestTooManyWait(t *testing.T) {
 func TestStrictOrder(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(webHandler())
-	t.Cleanup(server.Close) // after the connection, whose end ends the slow answer
+	t.Cleanup(server.Close) // runs after the end of the connection, which ends the slow answer
 	r := newRig(t, Config{ConcurrentRequests: 1})
 	conn, _ := r.dial()
 	c := &raw{rawclient.New(conn), t}

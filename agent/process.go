@@ -13,9 +13,9 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// startResult lets the events of a process flow once its start has been
-// answered: before, the client does not know the id, and would have to keep
-// events for ids that it does not know (rpc.md 2.6).
+// startResult lets the events of a process flow once its start has been answered.
+// If they came earlier, a client would have to keep events of processes that it
+// does not know yet (rpc.md 2.6).
 type startResult struct {
 	protocol.StartResult
 	process *process
@@ -173,9 +173,9 @@ func (c *connection) writeProcess(ctx context.Context, p protocol.WriteParams) (
 		return &protocol.WriteResult{Status: protocol.WriteUnknownProcess}, nil
 	}
 	if err := ctx.Err(); err != nil {
-		// The connection is lost, so the client will repeat all writes without
-		// an answer. This one must not be written now: an earlier one that
-		// failed the same way would come after it.
+		// The connection is lost, so the client will repeat all writes that were
+		// not answered. This write must not be done now: an earlier one that has
+		// failed in the same way would be repeated, and come after it.
 		return nil, err
 	}
 	status, err := target.TryWrite(p.WriteID, p.Chunk)
@@ -253,9 +253,9 @@ func (c *connection) signalProcess(ctx context.Context, p protocol.SignalParams)
 	case target != nil:
 		target.Signal(signals[p.Signal])
 	case p.Signal != protocol.SignalInterrupt:
-		// Without a target the reference does nothing for SIGINT, and refuses
-		// all other signals, which it does not know. So its clients find no
-		// difference here.
+		// The reference knows only SIGINT, and without a target does nothing
+		// for it; it refuses all other signals. So a client of the reference
+		// finds no difference here.
 		return protocol.Empty{}, protocol.InvalidParams("signal: %s for an unknown process id %.256s", p.Signal, p.ProcessID)
 	}
 	return protocol.Empty{}, nil

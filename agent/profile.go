@@ -44,8 +44,9 @@ func Profile(s *protocol.Sandbox, cwd, tmpdir string) (sandbox.Profile, error) {
 	if rules == nil {
 		return p, nil
 	}
-	// A path of another system is refused only where it is used. A process
-	// always uses its working directory (sandbox.md 2).
+	// A working directory that is a path of another system is refused only if
+	// something needs it: an entry, or a process, which always does and for which
+	// cwd is set (sandbox.md 2).
 	dynamic, projects := dependence(rules.Entries)
 	var err error
 	if uri != nil && (dynamic || cwd != "") {
@@ -94,7 +95,8 @@ func dependence(entries []protocol.SandboxEntry) (dynamic, projects bool) {
 
 var errNoMXC = errors.New("windowsSandboxLevel: there is no MXC sandbox on this system")
 
-// maxGlobDepth is more than any path has names.
+// maxGlobDepth is more names than a path can have. A request may give a depth that
+// does not fit an int.
 const maxGlobDepth = 1 << 20
 
 func entry(e *protocol.SandboxEntry) (sandbox.Entry, error) {

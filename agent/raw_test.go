@@ -8,7 +8,8 @@ import (
 	"github.com/execagent/execagent/test/rawclient"
 )
 
-// raw is a client that sends without waiting for answers, in the words of this package's tests.
+// raw is a client that sends messages without waiting for their answers. Its
+// methods fail the test on an error.
 type raw struct {
 	*rawclient.Client
 	t *testing.T

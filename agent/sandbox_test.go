@@ -70,7 +70,8 @@ func (b box) workspaceWrite() object {
 	return managed("restricted", special("root", "read"), at(b.repo, "write"), at(b.repo+"/vault", "deny"))
 }
 
-// nested is the override of sandbox.md 5, item 6.
+// nested returns a policy whose rules are for directories within each other: the
+// nearest rule counts (sandbox.md 5, item 6).
 func (b box) nested() object {
 	return managed("restricted", special("root", "read"), at(b.repo, "write"), at(b.repo+"/d", "none"), at(b.repo+"/d/e", "write"))
 }

@@ -17,16 +17,16 @@ import (
 	"github.com/execagent/execagent/sandbox/resolve"
 )
 
-// sandboxes is what an agent confines file requests and commands with.
+// sandboxes confines the file requests and commands of an agent.
 type sandboxes struct {
 	confines bool // see Config
 	helpers  *files.Pool
 	door     confine.Door // for commands
-	// probed tells what can be enforced here. The first call finds it out, and
-	// the others wait for that.
+	// probed tells what can be enforced on this host. The first call finds that
+	// out; calls meanwhile wait for it.
 	probed func() sandbox.Host
-	// placeholders is nil where its records have no place; placeholdersErr says
-	// why then.
+	// placeholders is nil where no directory for its records can be used;
+	// placeholdersErr says why then.
 	placeholders    *hold.Placeholders
 	placeholdersErr error
 	tmpDir          string   // TMPDIR of the agent, for file requests
@@ -65,8 +65,8 @@ func newSandboxes(cfg *Config) *sandboxes {
 	}
 	dir, err := hold.StateDir(dirs...)
 	if err == nil {
-		// The directory may be below /dev, of which a grant on /dev/shm shows a
-		// part.
+		// The directory may be in /dev/shm, to which a policy may grant access:
+		// nothing confined may see the records.
 		s.private = append([]string{dir}, s.private...)
 		s.placeholders, err = hold.Open(dir)
 	}
@@ -96,9 +96,9 @@ func newSandboxes(cfg *Config) *sandboxes {
 // modes of package helper.
 var errNoHelpers = protocol.InvalidRequest("sandbox: this program cannot confine: it is no agent's own; nothing was run")
 
-// probeOnce begins to look at the host, the first time that it is called: when
-// there is a client, which may soon ask for a confined command. A probe starts a
-// few programs, and whoever asks first would wait for them.
+// probeOnce begins, at its first call, to find out how this host can confine. A
+// probe starts a few programs. It runs as soon as there is a client, since the
+// first confined command would have to wait for it.
 func (s *sandboxes) probeOnce() {
 	if !s.confines {
 		return
@@ -106,7 +106,8 @@ func (s *sandboxes) probeOnce() {
 	s.first.Do(func() { s.prober.Go(func() { s.probed() }) })
 }
 
-// close ends the helpers. The caller has ended all commands before.
+// close waits for the probe and ends the helpers. The caller has ended all commands
+// before.
 func (s *sandboxes) close() error {
 	s.prober.Wait()
 	s.helpers.Close()

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// A command replaces a directory by a symbolic link. A later policy whose root
-// it is shows neither a command nor a file request what the link leads to.
+// TestRootBecomesLink: a command replaces a directory by a symbolic link. A later
+// policy names that directory as a root. Neither a command nor a file request under
+// this policy sees what the link leads to.
 func TestRootBecomesLink(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)

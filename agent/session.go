@@ -55,7 +55,7 @@ type process struct {
 }
 
 // sandboxDenied guesses whether the process, which has exited with code, failed
-// because of its sandbox. It does so once: all answers say the same.
+// because of its sandbox. It guesses once, so that all answers say the same.
 func (p *process) sandboxDenied(code int) bool {
 	if p.box == nil {
 		return false
@@ -72,8 +72,8 @@ func newSession(a *Agent, id string) *Session {
 	return &Session{id: id, agent: a, processes: map[string]*process{}}
 }
 
-// attachTo makes c the connection of the session. It returns false when there
-// is one, or the session has ended.
+// attachTo makes c the connection of the session. It returns false when the session
+// has a connection, or has ended.
 func (s *Session) attachTo(c *connection) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,8 +89,8 @@ func (s *Session) attachTo(c *connection) bool {
 	return true
 }
 
-// announce lets notifications go to c from now on, if c is still attached: its
-// client knows of the session.
+// announce lets notifications go to c from now on, if c is still attached. The
+// caller has told the client of c which session it has.
 func (s *Session) announce(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,10 +161,10 @@ func (s *Session) dispose(p *process) {
 	s.agent.release(p) // after Close: until then an event could retain it
 }
 
-// start takes the id, which is the choice of the client, calls enter and
-// starts the process. enter returns nil if the request has no sandbox. Events
-// flow after [procs.Process.Begin]. The sandbox belongs to the process, and
-// is released if the start fails.
+// start reserves id, which the client has chosen, calls enter to put spec under
+// the sandbox of the request, and starts the process. enter returns nil if the
+// request has no sandbox. Events flow after [procs.Process.Begin]. The sandbox
+// belongs to the process, and is released if the start fails.
 func (s *Session) start(ctx context.Context, c *connection, id string, spec procs.Spec,
 	enter func(*procs.Spec) (*confine.Held, error),
 ) (*process, error) {
@@ -204,9 +204,9 @@ func (s *Session) settle(p *process) {
 	close(p.started)
 }
 
-// reserve takes an id for a process that c starts. Where another connection,
-// lost since, has begun to start a process of that id, reserve waits for how
-// that ends.
+// reserve takes an id for a process that c starts. If an earlier connection, which
+// has been lost, began to start a process of that id, reserve waits until that
+// start has succeeded or failed.
 //
 // A start is refused when c itself has been lost by now: the client may be back
 // already, and may have been told that there is no such process.
@@ -257,8 +257,8 @@ func (s *Session) launch(p *process, spec procs.Spec, enter func(*procs.Spec) (*
 }
 
 // await waits until the start of p is over, or ctx ends. Meanwhile the request
-// gives up its slot: a start takes as long as a sandbox, or a busy machine,
-// makes it.
+// gives up its slot, so that others run: a start may take long, because of its
+// sandbox or a busy machine.
 func (p *process) await(ctx context.Context) error {
 	if err := rpc.Block(ctx); err != nil {
 		return err
@@ -271,8 +271,9 @@ func (p *process) await(ctx context.Context) error {
 	}
 }
 
-// process finds a process by its id; nil when there is none. It waits for one
-// that is being started, which only another connection can have asked for.
+// process finds a process by its id; nil when there is none. It waits for a process
+// that is being started. Only an earlier connection can have asked for that start,
+// since requests of one connection for one process wait for each other.
 func (s *Session) process(ctx context.Context, id string) (*process, error) {
 	for {
 		s.mu.Lock()
@@ -288,9 +289,8 @@ func (s *Session) process(ctx context.Context, id string) (*process, error) {
 	}
 }
 
-// terminate kills a process as [procs.Process.Terminate] does. A process that
-// is being started is killed as soon as it has started, also if ctx ends
-// before.
+// terminate kills a process as [procs.Process.Terminate] does. A process that is
+// being started is killed as soon as it has started, even if ctx has ended by then.
 func (s *Session) terminate(ctx context.Context, id string) (running bool, err error) {
 	s.mu.Lock()
 	p := s.processes[id]

@@ -38,7 +38,7 @@ func loseStart(t *testing.T, r *rig, start object) *client {
 	return r.comeBack(a.session)
 }
 
-// starts waits until a start is under way in a session.
+// starts returns once a start is under way in a session.
 func (r *rig) starts(session string) {
 	r.t.Helper()
 	s := r.session(session)
@@ -68,7 +68,7 @@ type reply struct {
 	result object
 }
 
-// later makes a call whose reply comes later.
+// later makes a call and returns at once; the reply comes on the channel.
 func (c *client) later(method string, params object) <-chan reply {
 	done := make(chan reply, 1)
 	go func() {
@@ -140,8 +140,8 @@ func TestStartUnderWay(t *testing.T) {
 	})
 }
 
-// stillWaits fails the test if a call was answered although later ones were
-// answered meanwhile.
+// stillWaits makes a number of calls and waits for their answers. It fails the test
+// if the earlier call of done has been answered meanwhile.
 func (c *client) stillWaits(done <-chan reply) {
 	c.t.Helper()
 	for range 200 {

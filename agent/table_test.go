@@ -20,7 +20,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// parsed are the files of package protocol but for its tests.
+// parsed returns the files of package protocol without its tests.
 func parsed(t *testing.T) (*token.FileSet, []*ast.File) {
 	t.Helper()
 	names, err := filepath.Glob("../protocol/*.go")
@@ -42,7 +42,7 @@ func parsed(t *testing.T) (*token.FileSet, []*ast.File) {
 	return fset, files
 }
 
-// methods are the Method constants of package protocol: name and value.
+// methods returns the Method constants of package protocol: their values by name.
 func methods(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}

@@ -107,7 +107,7 @@ func TestVanish(t *testing.T) {
 		r.close()
 		server.CloseClientConnections()
 	}
-	vanish(t, func(c *raw) { // makes what is made only once
+	vanish(t, func(c *raw) { // a first round, for what is made only once
 		c.call(1, "process/start", sh("p", ":"))
 		c.call(2, "fs/watchMissing", object{"watchId": 1, "missing": []string{"file:///missing"}})
 		c.call(3, "http/request", object{"method": "GET", "url": server.URL + "/hello", "requestId": "s"})

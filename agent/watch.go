@@ -58,7 +58,7 @@ func watchable(files fsops.FS, uri protocol.PathURI) (string, error) {
 	return path, files.Watchable(path)
 }
 
-// watchResult lets the notification come after the answer.
+// watchResult lets the notification of a change come after the answer.
 type watchResult struct {
 	protocol.WatchMissingResult
 	announce func()
@@ -71,7 +71,7 @@ func (r *watchResult) Sent() {
 }
 
 // announceChange waits for the end of a watch and tells the client of a change.
-// A watch that was cancelled ends without one.
+// A watch that was cancelled ends without a change.
 func (c *connection) announceChange(watch *fsops.Watch, id uint64) {
 	<-watch.Done()
 	select {
