@@ -7,8 +7,8 @@ import (
 )
 
 // TrustedRoots returns the roots of the system, or those compiled in when the
-// system has none, as in a container made from scratch. Each call reads or parses
-// them, which takes milliseconds; the caller keeps the result.
+// system has none, as in a container made from scratch. To read or parse them takes
+// milliseconds, so the caller keeps the pool.
 //
 // The compiled-in roots come from x509roots/fallback/bundle and not from
 // x509roots/fallback, which would parse them at every start of the program.
