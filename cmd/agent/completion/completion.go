@@ -1,6 +1,7 @@
-// Package completion makes scripts that complete command lines of the agent in
-// shells. They are made of the grammar of the parser, so a script knows what the
-// parser knows; what it completes without the agent's help is fixed in the script.
+// Package completion makes the scripts with which bash, zsh and fish complete
+// command lines of the agent. A script is made from the grammar of the parser, so
+// it knows all commands and flags and the words that flags take. It holds all of
+// that itself: completing a line starts no agent.
 package completion
 
 import (
@@ -11,7 +12,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Script returns the script for a shell: bash, zsh or fish.
+// Script returns the script for a shell: bash or zsh, and for every other name
+// fish. app is the grammar, as kong.New makes it.
 func Script(shell string, app *kong.Application) []byte {
 	g := newGrammar(app)
 	var script bytes.Buffer
@@ -26,29 +28,31 @@ func Script(shell string, app *kong.Application) []byte {
 	return script.Bytes()
 }
 
-// grammar is what there is to complete.
+// grammar is the part of the parser's grammar that scripts complete.
 type grammar struct {
 	commands []command
-	// fallback is the command whose flags need no name before them.
+	// fallback is the default command: its flags may come without its name.
 	fallback command
 }
 
+// command is one command of the agent.
 type command struct {
 	name, help string
 	flags      []flag
-	words      []string // of the first argument; empty for any
-	program    bool     // the arguments are a command line
+	words      []string // what the first argument may be; empty: anything
+	program    bool     // the arguments are the command line of another program
 }
 
+// flag is one flag of a command.
 type flag struct {
 	long, short string // with their dashes; short may be ""
 	help        string
-	argument    bool
-	words       []string // of the argument
-	files, dirs bool     // the argument is a path
+	argument    bool     // the flag takes an argument
+	words       []string // what the argument may be; empty: anything
+	files, dirs bool     // the argument is a path, or the path of a directory
 }
 
-// names are the ways to write the flag.
+// names returns the ways to write the flag.
 func (f flag) names() []string {
 	if f.short == "" {
 		return []string{f.long}
@@ -100,15 +104,16 @@ func newFlag(model *kong.Flag) flag {
 	return f
 }
 
-// oneLine is the first sentence of a help text.
+// oneLine returns the first sentence of a help text, without its full stop.
 func oneLine(help string) string {
 	help, _, _ = strings.Cut(help, ". ")
 	return strings.TrimSuffix(help, ".")
 }
 
-// quote quotes for all three shells.
+// quote quotes a word so that each of the three shells takes it as it is.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
+// names returns the names of all commands.
 func (g grammar) names() []string {
 	names := make([]string, len(g.commands))
 	for i, c := range g.commands {
@@ -117,7 +122,7 @@ func (g grammar) names() []string {
 	return names
 }
 
-// flagNames are all flags of a command, in every way to write them.
+// flagNames returns all flags of a command, each in every way to write it.
 func (c command) flagNames() []string {
 	var names []string
 	for _, f := range c.flags {
@@ -126,7 +131,8 @@ func (c command) flagNames() []string {
 	return names
 }
 
-// bash writes a script for bash. It uses nothing of bash-completion.
+// bash writes a script for bash. It needs only bash itself, not the package
+// bash-completion, which not every machine has.
 func (g grammar) bash(w *bytes.Buffer) {
 	fmt.Fprintf(w, `# bash completion for agent; made by: agent completion bash
 
@@ -203,7 +209,7 @@ complete -o filenames -F _agent agent
 `)
 }
 
-// valued are the flags of a command that take an argument.
+// valued returns the flags of a command that take an argument.
 func (c command) valued() []string {
 	var names []string
 	for _, f := range c.flags {
@@ -214,7 +220,7 @@ func (c command) valued() []string {
 	return names
 }
 
-// compgen is the call of bash's that completes the flag's argument.
+// compgen returns the line of bash that completes the flag's argument.
 func (f flag) compgen() string {
 	switch {
 	case len(f.words) > 0:
@@ -227,7 +233,8 @@ func (f flag) compgen() string {
 	return "COMPREPLY=()"
 }
 
-// zsh writes a script for zsh, for a folder of fpath or for source.
+// zsh writes a script for zsh. It works both ways: in a folder of fpath, where zsh
+// loads it when it is needed, and with source.
 func (g grammar) zsh(w *bytes.Buffer) {
 	w.WriteString("#compdef agent\n# zsh completion for agent; made by: agent completion zsh\n\n_agent() {\n")
 	w.WriteString("\tlocal -a commands\n\tcommands=(\n")
@@ -246,6 +253,7 @@ func (g grammar) zsh(w *bytes.Buffer) {
 	w.WriteString("if [[ $funcstack[1] == _agent ]]; then\n\t_agent \"$@\"\nelse\n\tcompdef _agent agent\nfi\n")
 }
 
+// zshArguments writes the arguments of _arguments that describe the command.
 func (c command) zshArguments(w *bytes.Buffer) {
 	escape := strings.NewReplacer(":", `\:`, "[", `\[`, "]", `\]`)
 	for _, f := range c.flags {
@@ -262,12 +270,12 @@ func (c command) zshArguments(w *bytes.Buffer) {
 		}
 		for _, name := range f.names() {
 			if f.argument && name == f.long {
-				name += "=" // as --flag=value and as --flag value
+				name += "=" // it may be --flag=value or --flag value
 			} else if f.argument {
-				name += "+" // as -fvalue and as -f value
+				name += "+" // it may be -fvalue or -f value
 			}
 			if f.argument {
-				name = "*" + name // more than once
+				name = "*" + name // it may be given more than once
 			}
 			fmt.Fprintf(w, " \\\n\t\t\t%s", quote(name+"["+escape.Replace(f.help)+"]"+action))
 		}
@@ -305,6 +313,7 @@ func (g grammar) fish(w *bytes.Buffer) {
 	}
 }
 
+// fish writes the line that completes the flag where the condition holds.
 func (f flag) fish(w *bytes.Buffer, condition string) {
 	fmt.Fprintf(w, "complete -c agent -n %s -l %s", condition, strings.TrimPrefix(f.long, "--"))
 	if f.short != "" {
