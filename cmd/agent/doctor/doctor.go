@@ -1,7 +1,8 @@
-// Package doctor finds out what a host can enforce, and says how to get what
-// is missing. Nothing is inferred from versions: each layer is tried in a
-// process that ends at once, each kind of policy is given to what serves
-// requests under it. Linux only.
+// Package doctor finds out what a host can enforce, and says how to get what is
+// missing. It infers nothing from versions. It tries each layer in a process that
+// ends at once, and hands an example of each kind of policy to the code that
+// chooses the layers of commands and to a helper that serves file requests. Linux
+// only.
 //
 // [Diagnose] returns plain facts. Their JSON names are a promise to scripts;
 // [Diagnosis.Print] is for people and promises nothing.
@@ -27,67 +28,73 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// Diagnosis is what agent doctor finds out, and with --json prints. Members
-// keep their names and meaning; there may be more one day.
+// Diagnosis is what [Diagnose] finds out, and what agent doctor --json prints.
+// Members keep their names and meaning; later versions may add some.
 type Diagnosis struct {
-	// Enforceable tells whether all policies below are, for processes and for
-	// file requests: whether the exit code is 0.
+	// Enforceable tells whether every policy below can be enforced, for processes
+	// and for file requests. Then agent doctor ends with 0.
 	Enforceable bool     `json:"enforceable"`
 	Layers      []Layer  `json:"layers"`
 	Policies    []Policy `json:"policies"`
-	// Notes are about what no policy depends on.
+	// Notes tell of things on which no policy depends.
 	Notes []Note `json:"notes"`
 }
 
-// Layer is one layer that processes can be confined by.
+// Layer is one layer of the sandbox, and whether this host has it.
 type Layer struct {
 	Name  string `json:"name"`  // "userns", "mountns", "pidns", "ipcns", "netns", "landlock", "seccomp", "usernotify"
-	OK    bool   `json:"ok"`    // it was seen to work
-	ABI   int    `json:"abi"`   // of Landlock, else 0
+	OK    bool   `json:"ok"`    // it worked when it was tried
+	ABI   int    `json:"abi"`   // the version of Landlock; 0 for other layers
 	Tried string `json:"tried"` // what was done to find out
-	// Error and Remedy are of a layer that is missing, else empty.
+	// Error says why the layer is missing, Remedy how to get it. Both are empty if
+	// the layer is there.
 	Error  string `json:"error"`
 	Remedy string `json:"remedy"`
 }
 
-// Policy is what becomes of one kind of policy on this host.
+// Policy tells whether this host can enforce one kind of policy.
 type Policy struct {
 	Name        string      `json:"name"`
 	Description string      `json:"description"`
 	Processes   Enforcement `json:"processes"`
-	Files       Enforcement `json:"files"` // file requests
+	Files       Enforcement `json:"files"` // of file requests
 }
 
-// Enforcement tells whether something is enforced exactly; if not, it is
-// refused.
+// Enforcement tells what becomes of a policy: it is enforced exactly, or what asks
+// for it is refused.
 type Enforcement struct {
-	OK     bool     `json:"ok"`
-	Layers []string `json:"layers"` // as sandboxLayers of process/start; none for files
-	// Error and Remedy are of what cannot be enforced, else empty.
+	OK bool `json:"ok"` // enforced
+	// Layers are those that sandboxLayers in the answer to process/start would
+	// name. For file requests it is empty, and never nil.
+	Layers []string `json:"layers"`
+	// Error says why the policy cannot be enforced, Remedy how to change that.
+	// Remedy is empty where none is known, both are if OK.
 	Error  string `json:"error"`
 	Remedy string `json:"remedy"`
 }
 
-// Note is something that helps, or that one should know.
+// Note tells of something that makes confinement better, or of a gap that an
+// operator should know.
 type Note struct {
 	Name string `json:"name"` // "cgroups", "landlock", "procfs", "state"
-	OK   bool   `json:"ok"`
+	OK   bool   `json:"ok"`   // this host has it, or has no such gap
 	Text string `json:"text"`
 }
 
 // Config says for which agent a diagnosis is made.
 type Config struct {
-	// Argv0 is the program's name, with which helpers are started: /proc shows it.
+	// Argv0 is the name under which /proc shows the helpers that Diagnose starts.
 	Argv0 string
-	// RequireNamespaces tells that Landlock and seccomp alone will not do.
+	// RequireNamespaces has policies refused that only Landlock and seccomp could
+	// enforce.
 	RequireNamespaces bool
-	// NoState is why records of placeholders have no place; nil if they have one.
+	// NoState says why there is no folder for records of placeholders; nil if
+	// there is one.
 	NoState error
 }
 
-// Diagnose tries everything. It takes some tenths of a second, and fails only
-// where nothing can be tried; what is missing is no error but a part of the
-// result.
+// Diagnose tries everything, which takes some tenths of a second. What is missing
+// is a part of the result and no error; an error means that nothing could be tried.
 func Diagnose(ctx context.Context, cfg Config) (*Diagnosis, error) {
 	host, err := probe.Host(ctx, cfg.Argv0)
 	if err != nil {
@@ -111,7 +118,7 @@ func Diagnose(ctx context.Context, cfg Config) (*Diagnosis, error) {
 	return d, nil
 }
 
-// layersOf lists the layers of a host.
+// layersOf lists all layers, with what a host says of each.
 func layersOf(h sandbox.Host) []Layer {
 	var layers []Layer
 	for _, l := range sandbox.AllLayers() {
@@ -124,14 +131,14 @@ func layersOf(h sandbox.Host) []Layer {
 	return layers
 }
 
-// example is a policy that clients ask for.
+// example is a policy as clients ask for it.
 type example struct {
 	name, description string
 	profile           sandbox.Profile
 }
 
-// examples has one policy for each of the ways to be enforced or not. Whether
-// the workspace exists makes no difference.
+// examples returns one policy of each kind that clients ask for. The workspace need
+// not exist.
 func examples() []example {
 	const workspace = "/workspace"
 	root := sandbox.Entry{Place: sandbox.PlaceRoot, Access: sandbox.Read}
@@ -157,8 +164,9 @@ func examples() []example {
 	}
 }
 
-// processEnforcement decides as process/start does, of a workspace where no
-// protected name exists.
+// processEnforcement tells what process/start would do with a policy, in a
+// workspace where names like .git do not exist. Such names need placeholders, and
+// those need a folder for their records.
 func processEnforcement(policy *sandbox.Policy, host sandbox.Host, cfg Config) Enforcement {
 	door := confine.Door{Host: func() (sandbox.Host, error) { return host, nil }, RequireNamespaces: cfg.RequireNamespaces}
 	backend, err := door.Choose(policy)
@@ -175,8 +183,10 @@ func processEnforcement(policy *sandbox.Policy, host sandbox.Host, cfg Config) E
 	return result
 }
 
-// fileEnforcement lets a helper refuse what none of the policies allows, as it
-// does for file requests. Those that restrict no file have no helper.
+// fileEnforcement starts a helper as for a file request and has it do what none of
+// the policies allows: create a directory below /. The policy is enforced if the
+// helper refuses. A policy that restricts no files has no helper; its requests are
+// always served.
 func fileEnforcement(ctx context.Context, pool *files.Pool, policy *sandbox.Policy) Enforcement {
 	result := Enforcement{OK: true, Layers: []string{}}
 	if !policy.Confined {
@@ -190,13 +200,13 @@ func fileEnforcement(ctx context.Context, pool *files.Pool, policy *sandbox.Poli
 	switch {
 	case err == nil:
 		return Enforcement{Layers: []string{}, Error: "what the policy forbids was done"}
-	case !broken && (errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOENT)): // ENOENT where the root is hidden
-		return result
+	case !broken && (errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOENT)):
+		return result // refused; ENOENT is the answer where the policy hides the root
 	}
 	return Enforcement{Layers: []string{}, Error: err.Error()}
 }
 
-// notes are about what no policy depends on.
+// notes returns the notes on cgroups, landlock, procfs and state.
 func notes(h sandbox.Host, noState error) []Note {
 	cgroups := Note{Name: "cgroups", OK: true, Text: "each confined process of a serving agent gets a control group, and terminate reaches all that is in it"}
 	groups, err := procs.NewCgroups(procs.CgroupLimits{})
@@ -213,7 +223,8 @@ func notes(h sandbox.Host, noState error) []Note {
 	return append([]Note{cgroups}, landlockNote(h), procfsNote(h), state)
 }
 
-// landlockNote tells what a version of Landlock cannot do; landlock(7).
+// landlockNote tells what the host's version of Landlock does not confine: ABI 5
+// brought ioctls of devices, ABI 6 signals and abstract UNIX sockets (landlock(7)).
 func landlockNote(h sandbox.Host) Note {
 	const scopes, ioctls = 6, 5
 	n := Note{Name: "landlock", OK: h.Landlock >= scopes, Text: fmt.Sprintf("ABI %d has all that policies need", h.Landlock)}
@@ -228,7 +239,7 @@ func landlockNote(h sandbox.Host) Note {
 	return n
 }
 
-// procfsNote tells how processes see /proc.
+// procfsNote tells what confined processes see of others in /proc.
 func procfsNote(h sandbox.Host) Note {
 	n := Note{Name: "procfs", OK: h.Has(sandbox.PIDNS), Text: "processes that are confined see only themselves in /proc"}
 	if !h.Has(sandbox.PIDNS) {
@@ -237,7 +248,8 @@ func procfsNote(h sandbox.Host) Note {
 	return n
 }
 
-// Print writes it for people.
+// Print writes the diagnosis for people, as three tables and the reasons of what is
+// missing. Its form may change.
 func (d *Diagnosis) Print(w io.Writer) error {
 	var page bytes.Buffer
 	const layer, policy = "%-12s%-9s%s\n", "%-25s%-11s%-15s%s\n"
@@ -263,7 +275,8 @@ func (d *Diagnosis) Print(w io.Writer) error {
 	return err
 }
 
-// printMissing says what failed, and each remedy once.
+// printMissing lists the missing layers, grouped by remedy so that each remedy
+// stands there once, and then the refused policies.
 func (d *Diagnosis) printMissing(page *bytes.Buffer) {
 	var remedies []string
 	missing := map[string][]string{}
@@ -290,6 +303,7 @@ func (d *Diagnosis) printMissing(page *bytes.Buffer) {
 	}
 }
 
+// state returns yes or no.
 func state(ok bool, yes, no string) string {
 	if ok {
 		return yes

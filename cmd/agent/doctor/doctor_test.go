@@ -18,7 +18,8 @@ func everything() sandbox.Host {
 	}
 }
 
-// TestProcessEnforcement: what agent doctor says of each example is what becomes of it.
+// TestProcessEnforcement: on hosts where one thing or another is missing, exactly
+// the examples are enforced that can be.
 func TestProcessEnforcement(t *testing.T) {
 	t.Parallel()
 	const all = "read-only workspace-write workspace-write-network deny view-only network-only"
@@ -103,7 +104,8 @@ func TestDiagnosisKeys(t *testing.T) {
 	}
 }
 
-// TestDiagnosisPage: every remedy stands there once, beside all that it brings.
+// TestDiagnosisPage: each remedy stands on the page once, below all layers that it
+// would bring.
 func TestDiagnosisPage(t *testing.T) {
 	t.Parallel()
 	host := everything()
