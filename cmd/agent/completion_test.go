@@ -25,6 +25,7 @@ func completionScript(t *testing.T, shell string) string {
 	return file.Name()
 }
 
+// needShell skips the test where the shell is not installed.
 func needShell(t *testing.T, shell string) {
 	t.Helper()
 	if _, err := exec.LookPath(shell); err != nil {
@@ -32,7 +33,8 @@ func needShell(t *testing.T, shell string) {
 	}
 }
 
-// TestBashCompletion asks the script what bash would: with the words as bash takes the line apart.
+// TestBashCompletion calls the script's function as bash does, with the words into
+// which bash takes the command line apart.
 func TestBashCompletion(t *testing.T) {
 	t.Parallel()
 	needShell(t, "bash")
@@ -49,7 +51,7 @@ func TestBashCompletion(t *testing.T) {
 	const levels = "debug info warn error"
 	files := "file-1 file-2 file-dir"
 	tests := []struct {
-		words string // the last one is being completed, _ stands for an empty one
+		words string // the last one is being completed; _ stands for an empty word
 		want  string
 	}{
 		{"agent e", "exec-server exec"},
@@ -104,7 +106,7 @@ func TestBashCompletion(t *testing.T) {
 			got, want := strings.Fields(string(out)), strings.Fields(tt.want)
 			slices.Sort(got)
 			slices.Sort(want)
-			// A command that is also built in comes twice.
+			// compgen -c lists a command twice that is also built into bash.
 			if diff := cmp.Diff(want, slices.Compact(got)); diff != "" && (len(want) > 0 || len(got) > 0) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -112,7 +114,7 @@ func TestBashCompletion(t *testing.T) {
 	}
 }
 
-// pathOf is a PATH with nothing but these programs.
+// pathOf returns a PATH on which only these programs are found.
 func pathOf(t *testing.T, programs ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -169,8 +171,8 @@ func TestFishCompletion(t *testing.T) {
 	}
 }
 
-// TestZshCompletion: the script registers its function. To see what it offers
-// takes a line editor at a terminal.
+// TestZshCompletion: the script registers its function. The test does not see what
+// the function offers: that would take zsh's line editor at a terminal.
 func TestZshCompletion(t *testing.T) {
 	t.Parallel()
 	needShell(t, "zsh")

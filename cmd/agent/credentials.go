@@ -18,20 +18,21 @@ import (
 // maxCertificates is how long a bundle of trusted roots may be, in bytes.
 const maxCertificates = 4 << 20
 
-// signIn is how an executor proves to a registry who it is: what the
-// environment says of it (remote.md 2 and 12), which only this file reads.
+// signIn has what the environment says about how an executor proves to a registry
+// who it is (remote.md 2 and 12). Only this file reads these variables. The flags
+// say which credential is used: see source.
 type signIn struct {
-	token string // of one of the variables, as the flags want it; empty: auth.json
+	token string // an agent identity or an API key; empty: none is used
 
-	home        string // CODEX_HOME, where auth.json is
+	home        string // CODEX_HOME or ~/.codex, where auth.json is; empty: unknown
 	authAPIBase string
 	jwksBase    string
 	refreshURL  string
 	roots       *x509.CertPool
 }
 
-// newSignIn reads the environment. Of its keys, all of which are then cleared,
-// it keeps the one that is used.
+// newSignIn reads the environment and keeps the one key that the flags ask for. It
+// clears sys.keys, so that no other key stays in memory.
 func newSignIn(sys system, flags *remoteFlags) (*signIn, error) {
 	defer sys.keys.Clear()
 	value := func(name string) string {
@@ -62,7 +63,8 @@ func newSignIn(sys system, flags *remoteFlags) (*signIn, error) {
 	return s, err
 }
 
-// secrets are the files that hold what is signed in with.
+// secrets returns the file whose credentials are used: auth.json, unless a flag or
+// a variable gives them.
 func (s *signIn) secrets(flags *remoteFlags) []string {
 	if s.token != "" || len(flags.sources()) > 0 || s.home == "" {
 		return nil
@@ -70,8 +72,9 @@ func (s *signIn) secrets(flags *remoteFlags) []string {
 	return []string{filepath.Join(s.home, "auth.json")}
 }
 
-// source returns what signs requests. It waits for a credential that comes on
-// standard input. The caller closes a source of rotating credentials.
+// source returns the credentials that sign requests. If they come on standard
+// input, source waits for the first of them. The caller closes rotating ones
+// (*auth.Credentials).
 func (s *signIn) source(ctx context.Context, stdin *os.File, flags *remoteFlags) (auth.TokenSource, error) {
 	services := auth.HTTPConfig{RootCAs: s.roots, Proxy: http.ProxyFromEnvironment}
 	switch {
@@ -93,8 +96,9 @@ func (s *signIn) source(ctx context.Context, stdin *os.File, flags *remoteFlags)
 	return auth.OpenSignIn(s.home, auth.SignInConfig{RefreshURL: s.refreshURL, HTTP: services})
 }
 
-// trustedRoots are those of the host, and the ones in files that are named; nil,
-// and no milliseconds spent on reading them, for a registry over plain http.
+// trustedRoots returns the roots of the host and those in files, of which empty
+// names are skipped. For a registry over plain http it returns nil: reading the
+// host's roots takes milliseconds, and nobody would use them.
 func trustedRoots(registry string, files ...string) (*x509.CertPool, error) {
 	if strings.HasPrefix(registry, "http:") {
 		return nil, nil
@@ -115,7 +119,7 @@ func trustedRoots(registry string, files ...string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// readBounded reads a file of at most limit bytes.
+// readBounded reads a whole file. A file of more than limit bytes is an error.
 func readBounded(file string, limit int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {

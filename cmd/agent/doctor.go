@@ -8,8 +8,8 @@ import (
 	"github.com/execagent/execagent/cmd/agent/doctor"
 )
 
-// runDoctor tells what can be enforced on this host. The result is the exit
-// code.
+// runDoctor prints what can be enforced on this host. The exit code is 0 only if
+// everything can.
 func runDoctor(sys system, flags *doctorFlags) int {
 	_, noState := flags.stateDir()
 	d, err := doctor.Diagnose(context.Background(), doctor.Config{

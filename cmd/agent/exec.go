@@ -27,11 +27,11 @@ const (
 )
 
 const (
-	// quiet is how long the processes that a command has left in the background may
-	// be silent, once the command itself has exited, before exec ends.
+	// quiet is how long exec goes on after the command has exited, while processes
+	// that the command has left in the background write nothing.
 	quiet = time.Second
-	// signalPatience is how long the agent may take to pass a signal on. It also
-	// bounds the attempt to end a command that nobody waits for any more.
+	// signalPatience is how long the agent may take to answer a request to signal
+	// or to end the command, or to take the end of its input.
 	signalPatience = 2 * time.Second
 )
 
@@ -54,8 +54,9 @@ func runExec(sys system, flags *execFlags) int {
 	return max(code, exitExecFailure)
 }
 
-// signalError says that a signal ended exec: there was no command to pass it
-// to, or nobody reads the output any more.
+// signalError is the error of an exec that a signal has to end: the command was
+// not running yet, the server refused to pass the signal on, or the reader of the
+// output has gone (SIGPIPE).
 type signalError struct{ syscall.Signal }
 
 func (e signalError) Error() string { return "ended by signal: " + e.Signal.String() }
@@ -72,12 +73,13 @@ type execution struct {
 	process *client.Process
 }
 
-// run returns the exit code of the command. With an error it is 0, or above 125 if
-// the error has an exit code of its own.
+// run returns the exit code of the command. With an error the code is
+// exitCannotExecute or exitNotFound where one of them fits, else 0.
 func (e *execution) run() (code int, err error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	// Until the command runs, signals are for exec.
+	// Until started is closed, a signal ends exec; from then on passSignals passes
+	// it to the command.
 	started, passing := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(passing)
@@ -85,7 +87,8 @@ func (e *execution) run() (code int, err error) {
 	}()
 	defer func() { <-passing }()
 	defer cancel(nil)
-	// Deferred for a panic, too: a shell in a raw terminal is hard to use.
+	// runExec restores the terminal as well. This is for a panic: it would leave
+	// the user's shell in a raw terminal, where typing shows nothing.
 	defer e.stdin.restore()
 
 	disconnect, err := e.connect(ctx)
@@ -110,12 +113,14 @@ func (e *execution) run() (code int, err error) {
 		}
 	}
 	if e.hasStdin() {
-		go e.copyStdin() // ends with the process or with the program
+		// A read of standard input cannot be interrupted, so this goroutine may
+		// last until the program ends.
+		go e.copyStdin()
 	}
 	code, err = e.copyOutput(ctx)
 	if err != nil {
 		e.process.Discard()
-		// Nobody follows the command any more, so it is not left running.
+		// Its output goes nowhere from now on, so the command must not run on.
 		_ = e.terminate()
 	}
 	return code, err
@@ -158,7 +163,8 @@ func (e *execution) params() (protocol.StartParams, error) {
 			return p, fmt.Errorf("-e %q has no name", entry)
 		}
 		if !ok {
-			// As docker run does: a name alone passes on what there is.
+			// Without a value the variable of this process is passed on, if it is
+			// set, as docker run -e does.
 			if value, ok = e.sys.lookup(name); !ok {
 				continue
 			}
@@ -168,8 +174,10 @@ func (e *execution) params() (protocol.StartParams, error) {
 	return p, nil
 }
 
-// dir is the directory that the command runs in. A relative one is below the working
-// directory of the agent, which for an embedded one is ours.
+// dir returns the absolute directory that the command runs in. A relative -C is
+// below the working directory of the agent. An embedded agent has that of this
+// process. If an agent elsewhere does not tell its own, the home of its user takes
+// the place.
 func (e *execution) dir() (string, error) {
 	if !e.flags.elsewhere() {
 		return filepath.Abs(e.flags.Dir)
@@ -191,8 +199,9 @@ func (e *execution) dir() (string, error) {
 	return path.Join(native, e.flags.Dir), nil
 }
 
-// hasStdin tells whether there is any input to pass on. An empty one needs no
-// pipe, which a server may have no way to close.
+// hasStdin tells whether there is standard input to pass on. /dev/null counts as
+// none: without a pipe the command reads the end of input at once, whereas a pipe
+// would stay open at a server that cannot close it.
 func (e *execution) hasStdin() bool {
 	if e.flags.NoStdin {
 		return false
@@ -205,14 +214,15 @@ func (e *execution) hasStdin() bool {
 	return err != nil || !os.SameFile(in, null)
 }
 
-// startFailed finds the exit code for a command that was not started. The
-// server's text is the same for a missing program and a missing directory.
+// startFailed finds the exit code and the error for a command that was not
+// started. The server's text does not tell a missing program from a missing
+// directory, so startFailed asks for the directory.
 func (e *execution) startFailed(ctx context.Context, params protocol.StartParams, err error) (int, error) {
 	refused, ok := errors.AsType[*client.ServerError](err)
 	if !ok {
 		return 0, err
 	}
-	dir, _ := params.Cwd.Native() // it was made of a native path
+	dir, _ := params.Cwd.Native() // params made it of a native path
 	info, statErr := e.client.FS(nil).Stat(ctx, dir)
 	if statErr != nil {
 		return 0, fmt.Errorf("directory %s: %w", dir, statErr)
@@ -234,11 +244,12 @@ func (e *execution) startFailed(ctx context.Context, params protocol.StartParams
 	return 0, err
 }
 
-// copyStdin passes the standard input on and ends that of the command with it.
+// copyStdin passes standard input on to the command. When it ends, copyStdin ends
+// the command's standard input.
 func (e *execution) copyStdin() {
 	last := &lastByte{w: e.process.Stdin()}
-	// An error in reading ends the input, as its end does. An error in writing means
-	// that the command or the connection has ended; copyOutput finds that out.
+	// If reading fails, there is no more input. If writing fails, the command or the
+	// connection has ended; copyOutput notices that.
 	if _, err := io.Copy(last, onlyReader{e.sys.stdin}); last.err != nil && err != nil {
 		return
 	}
@@ -246,8 +257,9 @@ func (e *execution) copyStdin() {
 	defer cancel()
 	switch {
 	case e.flags.TTY:
-		// Within a line the first one only ends the line, and the second one
-		// the input: termios(3).
+		// The terminal takes Ctrl-D (4) for the end of input only at the start of a
+		// line. Within a line the first Ctrl-D just hands over what was typed, and
+		// it takes a second one: VEOF in termios(3).
 		end := []byte{4}
 		if last.seen && last.last != '\n' {
 			end = []byte{4, 4}
@@ -260,14 +272,15 @@ func (e *execution) copyStdin() {
 	}
 }
 
-// onlyReader hides the WriteTo of a file, which would copy in smaller pieces.
+// onlyReader hides (*os.File).WriteTo from io.Copy, which would copy in smaller
+// pieces with it.
 type onlyReader struct{ io.Reader }
 
-// lastByte remembers how the input ended.
+// lastByte writes to w and remembers the last byte and the last error.
 type lastByte struct {
 	w    io.Writer
 	last byte
-	seen bool
+	seen bool // last was written
 	err  error
 }
 

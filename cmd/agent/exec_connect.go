@@ -23,13 +23,14 @@ const (
 	clientName = "execagent-exec"
 	// maxToken is how long a token file may be, in bytes.
 	maxToken = 64 << 10
-	// registryTokenName is the variable with the token of a harness. Like
-	// other keys it reaches no command.
+	// registryTokenName is the variable with the token of a harness. As with the
+	// other keys, no command inherits it (procs.Denied).
 	registryTokenName = "AGENT_REGISTRY_TOKEN"
 )
 
-// connect connects to the agent at the URL or behind the registry, or to one
-// that it embeds. The caller calls disconnect, which ends the embedded one too.
+// connect sets e.client: a client of the agent at --url, of the one behind
+// --registry, or else of an agent that it starts in this process. The caller calls
+// disconnect, which also ends an agent in this process.
 func (e *execution) connect(ctx context.Context) (disconnect func(), err error) {
 	switch {
 	case e.flags.URL != "":
@@ -53,6 +54,7 @@ func (e *execution) connect(ctx context.Context) (disconnect func(), err error) 
 	}, nil
 }
 
+// connectBy sets e.client to a client of the agent that dial reaches.
 func (e *execution) connectBy(ctx context.Context, dial func(context.Context) (rpc.Conn, error)) (disconnect func(), err error) {
 	if e.client, err = client.Connect(ctx, client.Config{Dial: dial, ClientName: clientName}); err != nil {
 		return nil, err
@@ -60,7 +62,8 @@ func (e *execution) connectBy(ctx context.Context, dial func(context.Context) (r
 	return func() { _ = e.client.Close() }, nil
 }
 
-// connectThroughRegistry connects as a harness (remote.md 9).
+// connectThroughRegistry asks the registry for the executor of the environment and
+// connects to it through the relay, as a harness does (remote.md 9).
 func (e *execution) connectThroughRegistry(ctx context.Context) (disconnect func(), err error) {
 	token, err := e.registryToken()
 	if err != nil {
@@ -115,7 +118,8 @@ func (e *execution) registryToken() (string, error) {
 	return "", fmt.Errorf("--registry needs a token: set %s or CODEX_API_KEY, or name a file with --registry-token-file", registryTokenName)
 }
 
-// dialer dials the URL, with the token as its bearer.
+// dialer returns a function that dials --url and shows the token of --token-file,
+// if that is given. The file is read now, not with each call.
 func (e *execution) dialer() (func(context.Context) (rpc.Conn, error), error) {
 	var cfg transport.DialConfig
 	if e.flags.TokenFile != "" {
@@ -128,7 +132,7 @@ func (e *execution) dialer() (func(context.Context) (rpc.Conn, error), error) {
 	return func(ctx context.Context) (rpc.Conn, error) {
 		conn, err := transport.Dial(ctx, e.flags.URL, cfg)
 		if err != nil {
-			return nil, err // conn, a nil pointer, would make an interface that is not nil
+			return nil, err // not conn: a nil *WebSocket makes an rpc.Conn that is not nil
 		}
 		return conn, nil
 	}, nil
@@ -153,8 +157,8 @@ func (e *execution) readToken(file string) (string, error) {
 	return token, nil
 }
 
-// logger logs what the flags ask for. That is nothing as a rule, since standard
-// error belongs to the command.
+// logger logs from --log-level on, to standard error. Without the flag it logs
+// nothing, since standard error belongs to the command.
 func (e *execution) logger() *slog.Logger {
 	if e.flags.LogLevel == "" {
 		return slog.New(slog.DiscardHandler)
@@ -162,14 +166,15 @@ func (e *execution) logger() *slog.Logger {
 	return (&logFlags{LogLevel: e.flags.LogLevel}).logger(e.sys.stderr)
 }
 
-// embedded is an agent in this process, at the other end of a pipe.
+// embedded is an agent in this process. Its one client reaches it by rpc.Pipe.
 type embedded struct {
 	agent  *agent.Agent
 	guard  *procs.Guard
 	reaper *procs.Reaper
-	ended  chan struct{}
+	ended  chan struct{} // closed when the connection has ended
 }
 
+// embed starts an agent. The caller calls dial, and then close.
 func (e *execution) embed() *embedded {
 	m := &embedded{ended: make(chan struct{})}
 	m.guard, m.reaper = newGuard()
@@ -189,15 +194,18 @@ func (m *embedded) dial(context.Context) (rpc.Conn, error) {
 	ours, theirs := rpc.Pipe()
 	go func() {
 		defer close(m.ended)
-		// The error needs no report: the client sees the connection end, and why.
+		// The error needs no report: the client sees the connection end and reports
+		// that.
 		_ = m.agent.ServeConn(context.Background(), theirs)
 	}()
 	return ours, nil
 }
 
-// close kills what is left of the command.
+// close waits until the client has closed the connection, then kills what is left
+// of the command. Without an earlier dial it would wait for ever.
 func (m *embedded) close() {
 	<-m.ended
-	_ = errors.Join(m.agent.Close(), m.guard.Close()) // neither leaves anything that could be done
+	// There is nothing left to do about an error, and the command's exit code counts.
+	_ = errors.Join(m.agent.Close(), m.guard.Close())
 	m.reaper.Close()
 }

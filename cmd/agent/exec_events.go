@@ -12,10 +12,13 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// copyOutput writes the command's output until all of it has ended. Processes that
-// the command has left in the background may hold it open for ever, so once the
-// command has exited it also returns when they are silent. Nothing of the command
-// itself is lost by that: all that it wrote comes before its exit (rpc.md 4.6).
+// copyOutput writes the command's output until both streams have ended, and
+// returns the command's exit code.
+//
+// Processes that the command has left in the background may hold the streams open
+// for ever. So once the command has exited, copyOutput also returns when nothing
+// has come for the time quiet. It loses nothing that the command itself wrote: an
+// agent sends all of that before it tells of the exit (rpc.md 4.6).
 func (e *execution) copyOutput(ctx context.Context) (code int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -30,7 +33,7 @@ func (e *execution) copyOutput(ctx context.Context) (code int, err error) {
 		switch event.Kind {
 		case client.Output:
 			if silence != nil {
-				silence.Stop() // our own writing may be slow, and does not count
+				silence.Stop() // the time that our own write takes is no silence
 			}
 			if err := e.write(event); err != nil {
 				return 0, err
@@ -47,9 +50,10 @@ func (e *execution) copyOutput(ctx context.Context) (code int, err error) {
 	return code, nil
 }
 
+// errSilent ends the events when quiet is over.
 var errSilent = errors.New("no output for a while")
 
-// write writes a chunk to where it belongs.
+// write writes a chunk of output to the stream of ours that the command wrote to.
 func (e *execution) write(event client.Event) error {
 	f, name := e.sys.stdout, "standard output"
 	if event.Stream == protocol.StreamStderr {
@@ -58,14 +62,14 @@ func (e *execution) write(event client.Event) error {
 	_, err := f.Write(event.Data)
 	switch {
 	case errors.Is(err, syscall.EPIPE):
-		return signalError{syscall.SIGPIPE} // without an agent it would have ended the command
+		return signalError{syscall.SIGPIPE} // of which the command would have died without exec
 	case err != nil:
 		return fmt.Errorf("writing to %s: %w", name, err)
 	}
 	return nil
 }
 
-// wireSignals are the signals that are passed on.
+// wireSignals are the signals that exec passes on, with their names on the wire.
 var wireSignals = map[os.Signal]protocol.Signal{
 	syscall.SIGINT:  protocol.SignalInterrupt,
 	syscall.SIGTERM: protocol.SignalTerminate,
@@ -73,9 +77,10 @@ var wireSignals = map[os.Signal]protocol.Signal{
 	syscall.SIGQUIT: protocol.SignalQuit,
 }
 
-// passSignals passes signals to the command and the size of the terminal to
-// its own, until ctx ends. Before the command runs, and when the server does
-// not take a signal, exec itself ends by it.
+// passSignals passes signals on to the command until ctx ends; with SIGWINCH it
+// gives the command's terminal the new size. A signal that comes before started is
+// closed, or that the server refuses, ends exec: passSignals calls end with a
+// signalError.
 func (e *execution) passSignals(ctx context.Context, end context.CancelCauseFunc, started <-chan struct{}) {
 	for {
 		var received os.Signal
@@ -104,8 +109,8 @@ func (e *execution) passSignals(ctx context.Context, end context.CancelCauseFunc
 	}
 }
 
-// pass sends a signal to the command; to a server that knows no other, an
-// interrupt.
+// pass sends a signal to the command. A server without the capability
+// processSignals can only interrupt, so there every signal becomes an interrupt.
 func (e *execution) pass(ctx context.Context, received os.Signal) error {
 	ctx, cancel := context.WithTimeout(ctx, signalPatience)
 	defer cancel()
@@ -116,7 +121,8 @@ func (e *execution) pass(ctx context.Context, received os.Signal) error {
 	return e.process.Signal(ctx, sig)
 }
 
-// resize gives the command's terminal the size of this one.
+// resize gives the command's terminal the size of ours. It does nothing where one
+// of the two is no terminal, or the server cannot resize.
 func (e *execution) resize(ctx context.Context) {
 	rows, cols, ok := e.size()
 	if !ok || !e.flags.TTY || !e.info.Capabilities.ProcessResize {
@@ -126,7 +132,8 @@ func (e *execution) resize(ctx context.Context) {
 	_ = e.process.Resize(ctx, rows, cols)
 }
 
-// size is that of the first standard file that is a terminal.
+// size is that of our terminal: of the first of standard input, output and error
+// that is one.
 func (e *execution) size() (rows, cols uint16, ok bool) {
 	for _, t := range []*terminal{e.stdin, newTerminal(e.sys.stdout), newTerminal(e.sys.stderr)} {
 		if rows, cols, ok = t.size(); ok {

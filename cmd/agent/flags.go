@@ -46,11 +46,12 @@ Examples:
 // defaultListen is where the server listens unless it is told otherwise.
 const defaultListen = "ws://127.0.0.1:0"
 
-// parse returns the flags of the command that the arguments name, which says which
-// one it is. Errors that are the user's are of the type usageError.
+// parse returns the flags of the command that the arguments name. Their type, for
+// example *execFlags, tells which command it is. If the command line is wrong, the
+// error is a usageError.
 //
-// The parser is built only for a line that is not plain: only it helps, and says
-// what is wrong.
+// parse builds the parser only for a line that parsePlain cannot read. --help is
+// such a line, and so is every wrong one: only the parser can say what is wrong.
 func parse(args []string, stdout, stderr io.Writer) (flags any, err error) {
 	if flags := parseOne(args); flags != nil {
 		return flags, nil
@@ -69,7 +70,8 @@ func parse(args []string, stdout, stderr io.Writer) (flags any, err error) {
 // usageError says what is wrong with the command line.
 type usageError struct{ error }
 
-// parseOne is parse for a plain line; nil for others.
+// parseOne returns the flags of a plain line, without the parser. It returns nil
+// for every other line.
 func parseOne(args []string) (flags any) {
 	name := "exec-server" // the default
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
@@ -81,8 +83,8 @@ func parseOne(args []string) (flags any) {
 	return flags
 }
 
-// newFlags returns empty flags for a command. It is nil for completion, of which no
-// line is plain, and for what is no command.
+// newFlags returns empty flags for a command. It returns nil for a word that is no
+// command, and for completion, which needs the parser anyway.
 func newFlags(command string) any {
 	switch command {
 	case "exec-server":
@@ -101,7 +103,7 @@ func newFlags(command string) any {
 	return nil
 }
 
-// newParser makes the parser of the whole grammar.
+// newParser makes the parser of the whole command line.
 func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 	var grammar commandLine
 	parser, err := kong.New(&grammar,
@@ -120,16 +122,19 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 	}
 	for _, command := range parser.Model.Children {
 		for _, flag := range command.Flags {
-			// Forward takes them only to say that they have no meaning.
+			// forward takes the flags of this group only to say that they have no
+			// meaning there, so its help does not list them.
 			flag.Hidden = flag.Hidden || command.Name == "forward" && flag.Group != nil && flag.Group.Key == "auth"
 		}
 	}
 	return parser, nil
 }
 
-// serverFlags are the flags of the reference (rpc.md 1) and our own. The tags repeat
-// the defaults of other packages as text, and TestDefaultsInTags compares them: from
-// variables the parser would put them together anew for each text of each flag.
+// serverFlags are the flags of the reference (rpc.md 1) and our own.
+//
+// Their tags repeat defaults of other packages as text; TestDefaultsInTags compares
+// the two. kong could fill them in from variables (kong.Vars), but it does that
+// again for each text of each flag, and a start would take longer.
 type serverFlags struct {
 	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT (port 0 takes a free one), or stdio. The bound URL is printed as one line. Default: ws://127.0.0.1:0."`
 	AllowUnauthenticated bool    `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth."`
@@ -169,7 +174,7 @@ Examples:
 Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong command line.`
 }
 
-// Validate is called by the parser.
+// Validate finds flags that contradict each other. The parser calls it.
 func (f *serverFlags) Validate() error {
 	switch {
 	case f.ConcurrentRequests < 1:
@@ -188,7 +193,7 @@ func (f *serverFlags) Validate() error {
 	return f.remoteFlags.usage()
 }
 
-// listen is the URL to listen on.
+// listen returns the URL to listen on.
 func (f *serverFlags) listen() string {
 	if f.Listen == nil {
 		return defaultListen
@@ -196,7 +201,7 @@ func (f *serverFlags) listen() string {
 	return *f.Listen
 }
 
-// authFlags say which WebSocket clients may connect.
+// authFlags say how WebSocket clients prove that they may connect.
 type authFlags struct {
 	WSAuth                string `default:"" enum:",capability-token,signed-bearer-token" env:"AGENT_WS_AUTH" name:"ws-auth" group:"auth" placeholder:"MODE" help:"How WebSocket clients prove who they are: capability-token or signed-bearer-token."`
 	WSTokenFile           string `env:"AGENT_WS_TOKEN_FILE" name:"ws-token-file" group:"auth" type:"path" placeholder:"FILE" help:"File with the capability token."`
@@ -219,8 +224,9 @@ func (f *authFlags) auth() transport.AuthOptions {
 	}
 }
 
-// refuse refuses these flags for a server that does not listen. If they do not fit
-// each other, that is what it says first.
+// refuse returns an error if any of these flags is given: the server does not
+// listen, so they have no meaning. If they do not fit each other either, the error
+// says that.
 func (f *authFlags) refuse() error {
 	if _, err := f.auth().Authenticator(); err != nil {
 		return err
@@ -251,14 +257,15 @@ type execFlags struct {
 	Env     []string `short:"e" sep:"none" env:"AGENT_ENV" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
 	Dir     string   `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: this one; elsewhere the agent's."`
 
-	// The server's flag has another variable: a command that calls exec may
-	// have inherited that one.
+	// The variable is not the server's AGENT_LOG_LEVEL. A command that an agent
+	// started may have inherited that one, and if it calls agent exec, its output
+	// must not be mixed with a log.
 	LogLevel string `default:"" enum:",debug,info,warn,error" env:"AGENT_EXEC_LOG_LEVEL" placeholder:"LEVEL" help:"What to log on standard error, between what the command writes there: debug, info, warn or error. Default: nothing."`
 
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 }
 
-// elsewhere tells whether the command runs on an agent that is not embedded.
+// elsewhere tells whether the command runs on an agent outside this process.
 func (f *execFlags) elsewhere() bool { return f.URL != "" || f.Registry != "" }
 
 func (*execFlags) Help() string {
@@ -279,7 +286,7 @@ Examples:
 Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed, 125 when agent itself failed, 2 for a wrong command line.`
 }
 
-// Validate is called by the parser.
+// Validate finds flags that contradict each other. The parser calls it.
 func (f *execFlags) Validate() error {
 	switch {
 	case f.URL != "" && f.Registry != "":
@@ -320,7 +327,7 @@ Examples:
 Exit codes: that of the command, 128+n when signal n ended it, 101 when it was not run because of the sandbox or could not be started in it, 2 for a wrong command line.`
 }
 
-// Validate is called by the parser.
+// Validate finds flags that contradict each other. The parser calls it.
 func (f *sandboxFlags) Validate() error {
 	switch {
 	case f.ReadOnly && len(f.Workspace) > 0:
@@ -333,19 +340,21 @@ func (f *sandboxFlags) Validate() error {
 	return nil
 }
 
+// doctorFlags say how to print, and for which agent to look.
 type doctorFlags struct {
 	JSON bool `name:"json" env:"AGENT_DOCTOR_JSON" help:"Print it as a JSON object."`
 	hostFlags
 }
 
-// hostFlags are what the operator of a host says to everything that confines
-// commands there.
+// hostFlags are settings of a host. They have to be the same for every agent there
+// and for agent sandbox and agent doctor, so all of these have them.
 type hostFlags struct {
 	SandboxMinimum string `default:"" enum:",full" env:"AGENT_SANDBOX_MINIMUM" group:"sandbox" placeholder:"LAYERS" help:"full refuses commands that could only be confined without namespaces, even where that is exact."`
 	StateDir       string `env:"AGENT_STATE_DIR" group:"sandbox" type:"path" placeholder:"DIR" help:"Private folder for records of placeholders (an empty .git and the like, while a command runs), to clean up after a crash. All agents of a user need the same. Default: one in /dev/shm, XDG_RUNTIME_DIR, /run or /tmp."`
 }
 
-// stateDir is where the records of placeholders go.
+// stateDir returns the folder for records of placeholders, and makes it if needed.
+// An error says why there is none.
 func (f *hostFlags) stateDir() (string, error) {
 	if f.StateDir != "" {
 		return hold.StateDir(f.StateDir)
@@ -353,7 +362,8 @@ func (f *hostFlags) stateDir() (string, error) {
 	return hold.StateDir(hold.StateDirs()...)
 }
 
-// requireNamespaces tells whether Landlock and seccomp alone will not do.
+// requireNamespaces tells whether a command is refused where only Landlock and
+// seccomp could confine it.
 func (f *hostFlags) requireNamespaces() bool { return f.SandboxMinimum == "full" }
 
 func (*doctorFlags) Help() string {
@@ -362,11 +372,11 @@ func (*doctorFlags) Help() string {
 Exit codes: 0 when everything can be enforced, 1 when something cannot, 2 for a wrong command line.`
 }
 
-// versionFlag is --version. It takes effect before the rest of the line is looked
-// at, as --help does.
+// versionFlag is --version. Like --help it takes effect before the parser looks at
+// the rest of the line.
 type versionFlag bool
 
-// BeforeReset is called by the parser.
+// BeforeReset prints the version and exits. The parser calls it.
 func (versionFlag) BeforeReset(app *kong.Kong) error {
 	if err := thisBuild().print(app.Stdout); err != nil {
 		return err
@@ -375,10 +385,12 @@ func (versionFlag) BeforeReset(app *kong.Kong) error {
 	return nil
 }
 
+// versionFlags say how to print the version.
 type versionFlags struct {
 	JSON bool `name:"json" env:"AGENT_VERSION_JSON" help:"Print it as a JSON object."`
 }
 
+// completionFlags say for which shell the script is.
 type completionFlags struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }

@@ -16,12 +16,13 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// forwardFlags say which exec-server to offer, and where (remote.md 11).
+// forwardFlags say to which exec-server connections are forwarded, and at which
+// registry it is offered (remote.md 11).
 type forwardFlags struct {
 	Connect string `required:"" env:"AGENT_CONNECT" placeholder:"URL" help:"The exec-server: ws://HOST:PORT, or wss."`
 	healthFlags
 	remoteFlags
-	authFlags // taken only to be refused, and hidden by newParser
+	authFlags // only so that newRemote can say why it refuses them; hidden in the help
 	logFlags
 }
 
@@ -35,7 +36,7 @@ Example:
 Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong command line.`
 }
 
-// Validate is called by the parser.
+// Validate finds flags that contradict each other. The parser calls it.
 func (f *forwardFlags) Validate() error {
 	if f.Remote == nil {
 		return errors.New("forward needs --remote")
@@ -50,6 +51,8 @@ func runForward(sys system, flags *forwardFlags) int {
 	})
 }
 
+// forward offers the exec-server at the registry and passes messages on until a
+// signal, which it returns, or an error.
 func forward(sys system, flags *forwardFlags, signals <-chan os.Signal) (received os.Signal, err error) {
 	logger := flags.logger(sys.stderr)
 	r, err := newRemote(sys, &flags.remoteFlags, &flags.authFlags, logger)
@@ -83,10 +86,10 @@ func forward(sys system, flags *forwardFlags, signals <-chan os.Signal) (receive
 	}
 }
 
-// maxForwards is how many connections to the exec-server there are at most, with
-// those that are being opened. Without a bound a harness could make any number of
-// them while the exec-server does not answer: it gives up its stream and opens the
-// next one.
+// maxForwards bounds the connections to the exec-server, including those that are
+// still being opened. Without a bound a harness could make any number of them
+// while the exec-server does not answer: it would open a stream, give it up and
+// open the next one, and each would leave a connection attempt behind.
 const maxForwards = 128
 
 // forwarder passes connections on to an exec-server.
@@ -96,8 +99,8 @@ type forwarder struct {
 	logger *slog.Logger
 }
 
-// serve forwards what the listener yields until ctx or the listener ends, and
-// returns when all of it has ended.
+// serve forwards each stream that the listener yields, until ctx ends or the
+// listener is closed. It returns when all streams have ended.
 func (f *forwarder) serve(ctx context.Context, l rpc.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
@@ -130,7 +133,7 @@ func (f *forwarder) serve(ctx context.Context, l rpc.Listener) error {
 // then the other one ends too.
 func (f *forwarder) forward(ctx context.Context, stream rpc.Conn) {
 	defer stream.Close()
-	var secure *tls.Config // nothing of it for ws
+	var secure *tls.Config // nil: Dial verifies against the roots of the system
 	if f.roots != nil {
 		secure = tlsconfig.Client(f.roots)
 	}
@@ -155,7 +158,7 @@ func (f *forwarder) forward(ctx context.Context, stream rpc.Conn) {
 	answers.Wait()
 }
 
-// pump passes messages on until one of the two ends.
+// pump passes messages on, in one direction, until reading or writing fails.
 func pump(to, from rpc.Conn) {
 	for {
 		message, err := from.Read()

@@ -9,7 +9,8 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// offers is a listener of connections that a test makes.
+// offers is a listener whose Accept returns the connections that a test sends to
+// conns.
 type offers struct {
 	conns  chan rpc.Conn
 	closed chan struct{}
@@ -27,8 +28,9 @@ func (o *offers) Accept() (rpc.Conn, error) {
 func (o *offers) Close() error   { close(o.closed); return nil }
 func (o *offers) Addr() net.Addr { return nil }
 
-// TestForwardBound gives up every stream at once while the exec-server takes
-// connections and answers none: what is opening stays bounded.
+// TestForwardBound: while the exec-server takes connections and answers none, a
+// harness that gives up each stream at once still gets no more than maxForwards
+// connections opened.
 func TestForwardBound(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -43,7 +45,7 @@ func TestForwardBound(t *testing.T) {
 	taken := 0
 	for limit := time.After(time.Second); taken <= maxForwards; {
 		near, far := rpc.Pipe()
-		near.Close()
+		near.Close() // the harness gives the stream up
 		select {
 		case o.conns <- far:
 			taken++
@@ -56,7 +58,7 @@ func TestForwardBound(t *testing.T) {
 	if taken != maxForwards {
 		t.Errorf("%d connections were taken, want %d", taken, maxForwards)
 	}
-	silent.Close() // resets what waits in its queue
+	silent.Close() // resets the connections in its queue, so that serve can end
 	o.Close()
 	if err := <-done; err != nil {
 		t.Error(err)

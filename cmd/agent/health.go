@@ -15,27 +15,29 @@ import (
 )
 
 const (
-	healthPatience  = 5 * time.Second // for one request
+	healthPatience  = 5 * time.Second // to read a request, and to write its answer
 	maxHealthHeader = 4 << 10         // bytes
-	// maxProbes is how many probes are answered at once; one more waits.
+	// maxProbes is how many connections of probes are open at once. Others wait in
+	// the kernel's queue.
 	maxProbes = 16
 )
 
-// healthFlags say where to tell how the server is.
+// healthFlags say where probes are answered.
 type healthFlags struct {
 	HealthListen string `env:"AGENT_HEALTH_LISTEN" placeholder:"HOST:PORT" help:"Answer GET /healthz with 200, and GET /readyz with 200 while clients can come, else 503. Nothing else can be asked there."`
 }
 
-// health answers the probes of whatever runs the server, such as Kubernetes. The
-// nil one answers none.
+// health answers the probes of whatever runs the server, such as Kubernetes. A nil
+// health answers none; its methods do nothing.
 type health struct {
 	server  *http.Server
 	address netip.AddrPort
-	ready   atomic.Pointer[func() bool] // nil: not yet
+	ready   atomic.Pointer[func() bool] // set by follow; nil: not ready
 	running sync.WaitGroup
 }
 
-// listenHealth starts to answer; the caller closes it. Nil without an address.
+// listenHealth starts to answer probes at the address; /readyz says no until follow
+// is called. The caller closes the result. It is nil if the address is empty.
 func listenHealth(address string, log *slog.Logger) (*health, error) {
 	if address == "" {
 		return nil, nil
@@ -59,23 +61,24 @@ func listenHealth(address string, log *slog.Logger) (*health, error) {
 	h.server.SetKeepAlivesEnabled(false)
 	probes := &bounded{Listener: listener, seats: make(chan struct{}, maxProbes), done: make(chan struct{})}
 	h.running.Go(func() {
-		// It ends when it is closed. If it fails otherwise, probes find out by
-		// getting no answers, and nobody else asks.
+		// Serve ends when Close closes the server. If it fails earlier, probes get
+		// no answer any more, and that is what they are for.
 		_ = h.server.Serve(probes)
 	})
 	log.Info("answering probes", "address", listener.Addr().String())
 	return h, nil
 }
 
-// follow has ready say from now on whether clients can come.
+// follow makes /readyz ask ready, from now on, whether clients can come.
 func (h *health) follow(ready func() bool) {
 	if h != nil {
 		h.ready.Store(&ready)
 	}
 }
 
-// listening returns the address of the probes. The agent takes it for one where
-// nobody becomes a client without authentication, since nobody does at all.
+// listening returns the address of the probes, which nothing confined may reach. It
+// counts as authenticated, since nobody becomes a client there. Otherwise the
+// agent would refuse confined commands with the network.
 func (h *health) listening() []agent.Listening {
 	if h == nil {
 		return nil
@@ -97,20 +100,21 @@ func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// Close ends all connections of probes and returns when nothing runs any more.
 func (h *health) Close() {
 	if h == nil {
 		return
 	}
-	_ = h.server.Close() // nothing is lost with a probe
+	_ = h.server.Close() // a probe that is cut off loses nothing
 	h.running.Wait()
 }
 
-// bounded is a listener that has at most so many connections open at once.
+// bounded is a listener whose Accept waits while cap(seats) connections are open.
 type bounded struct {
 	net.Listener
-	seats chan struct{}
+	seats chan struct{} // holds one element for each open connection
 	stop  sync.Once
-	done  chan struct{}
+	done  chan struct{} // closed by Close
 }
 
 func (b *bounded) Accept() (net.Conn, error) {
@@ -132,6 +136,7 @@ func (b *bounded) Close() error {
 	return b.Listener.Close()
 }
 
+// seated is a connection that gives its seat back when it is closed.
 type seated struct {
 	net.Conn
 	leave func()

@@ -30,11 +30,12 @@ func main() {
 	if err := procs.CloseOnExec(); err != nil {
 		complain(os.Stderr, fmt.Errorf("commands inherit the descriptors of this process: %w", err))
 	}
-	// Commands do not get exitOnStdinClose, but it is no key, and the flags are
-	// still to be read from it.
+	// Commands do not get the variable exitOnStdinClose, but it is no secret, and
+	// the parser of the flags has yet to read it. So it stays in this process.
 	environ, keys, err := secretenv.Take(procs.Denied, exitOnStdinClose)
 	if err != nil {
-		// Nothing leaks by this alone, and a command must not fail for it.
+		// The keys stay where the kernel put them, but no command inherits them.
+		// That is worth a warning, and no reason to run nothing.
 		complain(os.Stderr, fmt.Errorf("keys stay readable in /proc/%d/environ: %w", os.Getpid(), err))
 	}
 	os.Exit(run(system{
@@ -51,14 +52,14 @@ func main() {
 type system struct {
 	args    []string // without the program's name
 	environ []string
-	keys    secretenv.Secrets // variables that are never inherited
+	keys    secretenv.Secrets // variables that no command inherits
 	stdin   *os.File
 	stdout  *os.File
 	stderr  *os.File
 }
 
 // lookup finds a variable of the environment that the program was started
-// with.
+// with. If a name is there more than once, the last entry counts.
 func (s system) lookup(name string) (value string, ok bool) {
 	for _, entry := range s.environ {
 		if n, v, _ := strings.Cut(entry, "="); n == name {
@@ -76,7 +77,7 @@ func (s system) lookup(name string) (value string, ok bool) {
 func run(sys system) int {
 	args := sys.args
 	if len(args) > 1 && args[0] == "exec-server" && args[1] == "forward" {
-		args = args[1:] // as the reference has it
+		args = args[1:] // the reference has forward below exec-server
 	}
 	flags, err := parse(args, sys.stdout, sys.stderr)
 	if _, ok := errors.AsType[usageError](err); ok {
@@ -119,9 +120,10 @@ func (s system) fail(err error) int {
 	return exitFailure
 }
 
-// newGuard returns what kills the commands of an agent that was itself killed.
-// As PID 1 an agent is also the parent of all orphans: then there is a reaper,
-// which is nil otherwise. The caller closes the guard, then the reaper.
+// newGuard returns the guard, which kills the commands of this agent when the
+// agent itself is killed. As PID 1 the agent becomes the parent of all orphans,
+// so then it also gets a reaper; otherwise the reaper is nil. The caller closes
+// the guard, then the reaper.
 func newGuard() (*procs.Guard, *procs.Reaper) {
 	guard := &procs.Guard{Path: "/proc/self/exe", Argv: []string{os.Args[0], helper.GuardArg}}
 	if os.Getpid() == 1 {

@@ -13,7 +13,7 @@ import (
 	"github.com/execagent/execagent/helper"
 )
 
-// asAgent as the first argument makes the test binary the agent itself.
+// asAgent is the first argument that makes the test binary run as the agent.
 const asAgent = "as-agent"
 
 func TestMain(m *testing.M) {
@@ -40,8 +40,9 @@ func agentCommand(t testing.TB, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestEnvironHidesKeys: the agent's own keys are not in /proc/PID/environ, nor
-// in the environment of a command, but the rest is in both.
+// TestEnvironHidesKeys: the agent takes its own keys out of its /proc/PID/environ
+// and leaves the rest there. A command of a client gets neither: it has the core
+// variables alone.
 func TestEnvironHidesKeys(t *testing.T) {
 	t.Parallel()
 	cmd := agentCommand(t)
@@ -88,8 +89,8 @@ func TestEnvironHidesKeys(t *testing.T) {
 	}
 }
 
-// TestExecPassesKeysByName: a key of the agent's reaches a command that -e
-// names it for, and only there.
+// TestExecPassesKeysByName: a command of agent exec gets a key of the agent only if
+// -e names the key.
 func TestExecPassesKeysByName(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -10,10 +10,9 @@ import (
 	"github.com/execagent/execagent/relay"
 )
 
-// limitMemory has the garbage collector keep this process within three quarters
-// of the memory of its control group or of the machine, unless GOMEMLIMIT sets
-// another limit. The last quarter is for the commands. The limit is set by a call
-// and not by the variable, which commands would inherit.
+// limitMemory sets the limit that the garbage collector keeps this process within:
+// three quarters of the memory of its control group or of the machine. The last
+// quarter is for the commands. If GOMEMLIMIT is set, it stays as it is.
 func limitMemory(environ []string) {
 	if !slices.ContainsFunc(environ, func(v string) bool { return strings.HasPrefix(v, "GOMEMLIMIT=") }) {
 		debug.SetMemoryLimit(procs.MemoryLimit() / 4 * 3)
@@ -25,24 +24,26 @@ type memory struct {
 	messages int64 // see rpc.NewBudget
 	content  int64 // see agent.Config.ContentBytes
 	output   int64 // see agent.Config.RetainTotalBytes
-	streams  int64 // of either of a link's two reserves: see relay.LinkConfig.ReserveBytes
+	streams  int64 // of each of a link's two reserves: see relay.LinkConfig.ReserveBytes
 }
 
 const (
-	// ownMemory is for the program itself, and for the one message of up to 64 MiB
-	// that rpc.Budget lets go beyond its limit, with its copy while it grows.
+	// ownMemory is for the program itself and for one message of up to 64 MiB:
+	// rpc.Budget lets one message exceed its limit, and while the buffer of that
+	// message grows there are two copies.
 	ownMemory = 96 << 20
-	// maxMessages is for large messages of all connections together.
+	// maxMessages bounds what the large messages of all connections may take.
 	maxMessages = 128 << 20
 	// least is what each part gets on a machine with next to no memory. A reserve
-	// of streams gets a quarter of that, since each stream has room of its own.
+	// of the streams gets a quarter of that: each stream has 256 KiB besides.
 	least = 4 << 20
 )
 
-// planMemory divides the memory below the limit of the garbage collector. On a
-// machine with plenty of it each part has its usual bound.
+// planMemory divides the memory below the limit of the garbage collector.
 func planMemory() memory { return divide(debug.SetMemoryLimit(-1)) }
 
+// divide divides limit bytes. Where there is plenty, each part gets its usual
+// bound and not more.
 func divide(limit int64) memory {
 	spare := max(limit-ownMemory, 0)
 	return memory{

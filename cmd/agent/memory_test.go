@@ -10,15 +10,17 @@ import (
 	"github.com/execagent/execagent/relay"
 )
 
-// TestMemory: what is divided is no more than there is, and where there is
-// plenty each bound is the usual one.
+// TestMemory: all parts together are no more than the limit, and where there is
+// plenty each part has its usual bound.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	for mib := int64(128); mib <= 64<<10; mib += mib / 8 {
 		limit := mib << 20
 		m := divide(limit)
-		// Small messages have a quarter beside, at least 16 MiB of what is set
-		// aside, and those that wait a half.
+		// rpc.NewBudget(n) may take n for large messages, n/4 for small ones, and
+		// n/2 for large ones whose requests only wait. Where n/4 is less than
+		// 16 MiB, small messages may take that much, and the rest comes out of
+		// ownMemory.
 		if sum := m.messages + m.messages/4 + m.messages/2 + m.content + m.output + 2*m.streams + ownMemory; sum > limit {
 			t.Errorf("of %d MiB %d are given away: %+v", mib, sum>>20, m)
 		}
@@ -34,8 +36,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestLimitMemory: the garbage collector gets a limit, unless it has one. Not
-// parallel: it is that of this process.
+// TestLimitMemory: the garbage collector gets a limit, unless GOMEMLIMIT is set. The
+// test is not parallel, since the limit is that of the whole process.
 func TestLimitMemory(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
 	limitMemory([]string{"A=b", "GOMEMLIMIT=1GiB"})

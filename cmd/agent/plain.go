@@ -11,15 +11,18 @@ import (
 	"unicode/utf8"
 )
 
-// parsePlain fills in the flags of one command from a plain command line, as the
-// parser does, and tells whether it was one.
+// parsePlain fills in the flags of one command without the parser, if the command
+// line is plain, and tells whether it was. If it was not, the flags are half
+// filled in and must not be used.
 //
-// To build the parser, even of one command, and to have it parse takes as long as
-// all else that an agent does until it listens, and more page faults. A plain
-// line needs none of it: flags in full, each once, with values of the usual form.
-// This is no second grammar: it reads the tags of the same fields, and gives up
-// on whatever is not plain, above all on what is wrong. FuzzParsePlain holds it
-// against the parser.
+// To build the parser, even for one command, and to parse with it takes as long as
+// everything else that an agent does until it listens, and causes more page
+// faults. A plain line needs no parser: its flags are written in full, each once,
+// with values of the usual form.
+//
+// This is no second grammar. parsePlain reads the tags of the same fields and
+// gives up on any line that is not plain, above all on a wrong one: then the
+// parser says what is wrong. FuzzParsePlain compares the results of both.
 func parsePlain(args []string, flags any) bool {
 	p := plain{plainFields(flags)}
 	if !p.defaults() || !p.arguments(args) || !p.complete() {
@@ -29,18 +32,19 @@ func parsePlain(args []string, flags any) bool {
 	return !ok || validator.Validate() == nil
 }
 
-// plainField is a flag, or the command line of another program.
+// plainField is a field of the flags, with what its tag says.
 type plainField struct {
-	value               reflect.Value
-	name                string // of the flag, without dashes
-	short               string // a letter, or ""
-	env                 []string
-	preset              string // the default
-	hasPreset           bool
-	enum                []string // nil: any value
-	path                bool     // relative to here
-	required, arguments bool
-	given               bool // on the command line
+	value     reflect.Value
+	name      string   // of the flag, without dashes
+	short     string   // a letter, or ""
+	env       []string // variables; the first that is set counts
+	preset    string   // the default
+	hasPreset bool
+	enum      []string // nil: any value
+	path      bool     // the parser would make a relative value absolute
+	required  bool
+	arguments bool // no flag: what comes after the flags, a command line
+	given     bool // on the command line
 }
 
 // plainFields lists the fields of a command's flags, in their order.
@@ -56,7 +60,8 @@ func appendPlain(fields []plainField, v reflect.Value) []plainField {
 			fields = appendPlain(fields, v.Field(i))
 			continue
 		}
-		// The help is most of a tag, and the last thing in it.
+		// The help is the longest part of a tag and the last one. Looking names up
+		// in the tag is faster without it.
 		text, _, _ := strings.Cut(string(field.Tag), `help:"`)
 		tag := reflect.StructTag(text)
 		f := plainField{value: v.Field(i), name: tag.Get("name"), short: tag.Get("short"), path: tag.Get("type") == "path"}
@@ -77,8 +82,9 @@ func appendPlain(fields []plainField, v reflect.Value) []plainField {
 	return fields
 }
 
-// dashed makes the name of a flag of the name of a field: ReadOnly is read-only.
-// Fields with an acronym say their flag's name in the tag.
+// dashed turns the name of a field into the name of its flag: ReadOnly becomes
+// read-only. It would spell out an acronym, as in u-r-l; such fields have the name
+// in their tag.
 func dashed(name string) string {
 	var b strings.Builder
 	for i, c := range []byte(name) {
@@ -93,9 +99,10 @@ func dashed(name string) string {
 	return b.String()
 }
 
+// plain parses one line. Its methods return false where the line is not plain.
 type plain struct{ fields []plainField }
 
-// defaults sets what variables say, or else the tags.
+// defaults sets each field to what a variable says, or else to its default.
 func (p *plain) defaults() bool {
 	for i := range p.fields {
 		f := &p.fields[i]
@@ -113,7 +120,7 @@ func (p *plain) defaults() bool {
 	return true
 }
 
-// arguments sets what the command line says.
+// arguments sets the fields that the command line names.
 func (p *plain) arguments(args []string) bool {
 	for len(args) > 0 {
 		arg := args[0]
@@ -142,7 +149,7 @@ func (p *plain) arguments(args []string) bool {
 			value, args = args[0], args[1:]
 		}
 		if !f.given && f.value.Kind() == reflect.Slice {
-			f.value.SetZero() // instead of the variable's, not beside it
+			f.value.SetZero() // values of the command line replace those of the variable
 		}
 		f.given = true
 		if !f.set(value) {
@@ -152,7 +159,7 @@ func (p *plain) arguments(args []string) bool {
 	return true
 }
 
-// find returns the flag of a name with its dashes, or nil.
+// find returns the flag that is written as name, with its dashes, or nil.
 func (p *plain) find(name string) *plainField {
 	for i := range p.fields {
 		f := &p.fields[i]
@@ -166,7 +173,8 @@ func (p *plain) find(name string) *plainField {
 	return nil
 }
 
-// program takes all that is left as the command line of another program.
+// program sets the field arguments to all of args, the command line of another
+// program. A command without such a field takes none.
 func (p *plain) program(args []string) bool {
 	for i := range p.fields {
 		f := &p.fields[i]
@@ -179,7 +187,8 @@ func (p *plain) program(args []string) bool {
 	return false
 }
 
-// complete tells whether all is there that has to be.
+// complete tells whether required fields and arguments are given, and whether all
+// values are among those that their tags allow.
 func (p *plain) complete() bool {
 	for i := range p.fields {
 		f := &p.fields[i]
@@ -195,7 +204,9 @@ func (p *plain) complete() bool {
 
 var duration = reflect.TypeFor[time.Duration]()
 
-// set sets the field, if the value is plain.
+// set sets the field to the value that text says, or adds it to a list. It returns
+// false if the value is not plain: wrong, or of a form that only the parser reads,
+// such as 0x10, yes, or a relative path.
 func (f *plainField) set(text string) bool {
 	v := f.value
 	if v.Kind() == reflect.Pointer {

@@ -15,7 +15,8 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// TestDefaultsInTags: what the tags of the server's flags say is what the packages say.
+// TestDefaultsInTags: the tags and helps of the server's flags name the defaults of
+// the packages that have them.
 func TestDefaultsInTags(t *testing.T) {
 	t.Parallel()
 	flags, err := parse(nil, io.Discard, io.Discard)
@@ -32,7 +33,8 @@ func TestDefaultsInTags(t *testing.T) {
 	}
 }
 
-// TestPlainTags: a flag that is read without the parser has the tags that the parser reads.
+// TestPlainTags: plainFields reads the same out of the tags of a flag as the parser
+// does.
 func TestPlainTags(t *testing.T) {
 	t.Parallel()
 	parser, err := newParser(io.Discard, io.Discard)
@@ -76,7 +78,8 @@ func TestPlainTags(t *testing.T) {
 	}
 }
 
-// TestParsePlain: the lines that are typed most are plain.
+// TestParsePlain: the lines that are used most are parsed without the parser, and
+// those that only the parser can answer are not.
 func TestParsePlain(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]bool{
@@ -111,7 +114,8 @@ func TestParsePlain(t *testing.T) {
 	}
 }
 
-// FuzzParsePlain: a line that is plain means what it means to the parser.
+// FuzzParsePlain: a line that parseOne takes gives the same flags as with the
+// parser. In the fuzzer's input each argument stands on a line of its own.
 func FuzzParsePlain(f *testing.F) {
 	for _, seed := range []string{
 		"exec-server\n--listen\nstdio", "exec\n-e\nA=1\n-e\nB=2\n--\ntrue\n--x", "sandbox\n--workspace=/tmp/..\n-- x", "--session-ttl\n5m",
@@ -142,7 +146,8 @@ func FuzzParsePlain(f *testing.F) {
 	})
 }
 
-// TestParsePlainVariables: the same for what stands in variables.
+// TestParsePlainVariables: the flags are the same as with the parser also where
+// variables give values.
 func TestParsePlainVariables(t *testing.T) {
 	for name, values := range map[string][]string{
 		"AGENT_LISTEN": {"", "stdio"}, "AGENT_LOG_LEVEL": {"", "loud", "warn"}, "AGENT_RETAIN_BYTES": {"", "9", "x", "-1"},

@@ -17,24 +17,27 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// errStdinClosed ends an executor in order, with exit code 0.
+// errStdinClosed ends an executor whose standard input has ended. It is no failure:
+// the exit code is 0.
 var errStdinClosed = errors.New("standard input has ended")
 
-// remote is the life of an executor behind a registry, be it an agent or a
-// forwarder.
+// remote connects an executor to a registry and keeps it connected. The executor is
+// an agent or a forwarder.
 type remote struct {
 	flags   *remoteFlags
 	signIn  *signIn
 	stdin   *os.File
 	logger  *slog.Logger
-	budget  *rpc.Budget // of the messages of all streams; nil: none
+	budget  *rpc.Budget // for the messages of all streams; nil: no bound
 	reserve int64       // see relay.LinkConfig.ReserveBytes
 }
 
-// exitOnStdinClose is the reference's variable for the flag of the same words.
+// exitOnStdinClose is the reference's variable for --exit-on-stdin-close.
 const exitOnStdinClose = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 
-// newRemote checks what can be checked without waiting for anything.
+// newRemote checks everything that can be checked without waiting for standard
+// input or for the network. listening are the flags of a server that listens: here
+// they are refused if they are given.
 func newRemote(sys system, flags *remoteFlags, listening *authFlags, logger *slog.Logger) (*remote, error) {
 	if err := listening.refuse(); err != nil {
 		return nil, err
@@ -52,10 +55,10 @@ func newRemote(sys system, flags *remoteFlags, listening *authFlags, logger *slo
 	return &remote{flags: flags, signIn: s, stdin: sys.stdin, logger: logger}, nil
 }
 
-// run signs in, registers and gives the link to serve; probes follow the link. It
-// returns nil when ctx ends, or standard input where the flags make that the end. It
-// returns an error when the registry refuses the executor, or its credentials are
-// void.
+// run signs in, registers and has serve accept streams from the link, until
+// everything has ended. probes say ready while the link is up. run returns nil when
+// ctx ends, or standard input where the flags say so. It returns an error when the
+// registry refuses the executor or its credentials are no longer valid.
 func (r *remote) run(ctx context.Context, probes *health, serve func(context.Context, rpc.Listener) error) error {
 	err := r.work(ctx, probes, serve)
 	if ctx.Err() != nil || errors.Is(err, errStdinClosed) {
@@ -64,6 +67,7 @@ func (r *remote) run(ctx context.Context, probes *health, serve func(context.Con
 	return err
 }
 
+// work is run without the judgement which ends are in order.
 func (r *remote) work(ctx context.Context, probes *health, serve func(context.Context, rpc.Listener) error) error {
 	source, err := r.signIn.source(ctx, r.stdin, r.flags)
 	if err != nil {
@@ -100,9 +104,10 @@ func (r *remote) work(ctx context.Context, probes *health, serve func(context.Co
 	return group.Wait()
 }
 
-// watchInput returns when standard input ends the executor. With rotating
-// credentials its end always does, as in the reference: nobody is left who could
-// renew them. Otherwise that takes --exit-on-stdin-close.
+// watchInput waits for the end of standard input, if that ends the executor, or
+// for the end of ctx. With rotating credentials the input always ends it, as in
+// the reference: no newer credentials can come any more. Otherwise it takes
+// --exit-on-stdin-close.
 func (r *remote) watchInput(ctx context.Context, source auth.TokenSource) error {
 	var ended <-chan struct{}
 	rotating, ok := source.(*auth.Credentials)
@@ -123,14 +128,14 @@ func (r *remote) watchInput(ctx context.Context, source auth.TokenSource) error 
 	return errStdinClosed
 }
 
-// endOf returns a channel that is closed at the end of the input, which nobody
-// else reads. Its goroutine may outlive everything: a read of a terminal or of
-// a file cannot be interrupted.
+// endOf reads the input away, so nobody else may read it, and closes the channel at
+// its end. The goroutine may last until the program ends: a read of a terminal
+// cannot be interrupted.
 func endOf(input io.Reader) <-chan struct{} {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		// An error ends the input as well as its end does.
+		// If reading fails, there is no more input either.
 		_, _ = io.Copy(io.Discard, input)
 	}()
 	return closed

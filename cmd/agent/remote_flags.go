@@ -8,8 +8,9 @@ import (
 	"github.com/execagent/execagent/registry/wire"
 )
 
-// remoteFlags are those of remote mode (remote.md 2), of the server and of
-// forward alike. A pointer tells what was given from what was not.
+// remoteFlags are the flags of remote mode, which the server and forward share
+// (remote.md 2). A pointer is nil if the flag was not given: an empty value is
+// something else.
 type remoteFlags struct {
 	Remote          *string `env:"AGENT_REMOTE" group:"remote" placeholder:"URL" help:"Serve as a remote environment instead of listening: base URL of the registry, https, or http to loopback."`
 	EnvironmentID   *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" group:"remote" placeholder:"ID" help:"Environment to register as."`
@@ -30,7 +31,8 @@ type remoteFlags struct {
 	ExitOnStdinClose bool `env:"AGENT_EXIT_ON_STDIN_CLOSE,CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE" group:"remote" help:"End, with exit code 0, at the end of standard input."`
 }
 
-// usage finds what makes a wrong command line, with exit code 2.
+// usage returns an error if the flags contradict each other or one is missing: the
+// command line is wrong, and the exit code is 2.
 func (f *remoteFlags) usage() error {
 	if f.Remote == nil {
 		if given := f.given(); given != "" {
@@ -56,9 +58,9 @@ func (f *remoteFlags) usage() error {
 	return nil
 }
 
-// given returns a flag that was given and has no meaning without --remote, or "".
-// The environment id and the name are ignored then, as in the reference
-// (remote.md 2).
+// given returns a flag that was given although it has no meaning without --remote,
+// or "". --environment-id and --name are not among them: without --remote they are
+// ignored, as in the reference (remote.md 2).
 func (f *remoteFlags) given() string {
 	if sources := f.sources(); len(sources) > 0 {
 		return sources[0]
@@ -82,7 +84,8 @@ func (f *remoteFlags) given() string {
 	return ""
 }
 
-// sources are the flags that name a credential.
+// sources returns the flags that were given and say where the credential comes
+// from.
 func (f *remoteFlags) sources() []string {
 	var names []string
 	for _, flag := range []struct {
@@ -101,7 +104,8 @@ func (f *remoteFlags) sources() []string {
 	return names
 }
 
-// configuration finds what cannot be done, with exit code 1.
+// configuration returns an error if the flags ask for something that the agent
+// cannot do: the exit code is 1, as in the reference (remote.md 2).
 func (f *remoteFlags) configuration() error {
 	switch {
 	case f.RemoteTransport == "direct":
@@ -114,5 +118,5 @@ func (f *remoteFlags) configuration() error {
 	return nil
 }
 
-// environmentID is the id that was given, without the blanks around it.
+// environmentID returns the id without the blanks around it. It has to be given.
 func (f *remoteFlags) environmentID() string { return strings.TrimSpace(*f.EnvironmentID) }

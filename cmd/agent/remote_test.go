@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestRemoteCommandLine goes through the table of remote.md 2: what makes a
-// wrong command line (2), what cannot be done (1). None of it says anything to
-// the registry.
+// TestRemoteCommandLine goes through the table of remote.md 2. A wrong command line
+// ends with 2, one that asks for what cannot be done with 1. None of them connects
+// to the registry, and none prints a secret.
 func TestRemoteCommandLine(t *testing.T) {
 	t.Parallel()
 	registry := silentRegistry(t)
@@ -105,7 +105,7 @@ func TestRemoteCommandLine(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			// The program may have ended without a look at it.
+			// The program may have ended without reading its input.
 			_, _ = stdin.Write([]byte(tt.stdin))
 			stdin.Close()
 			err = cmd.Wait()
@@ -128,7 +128,8 @@ func TestRemoteCommandLine(t *testing.T) {
 	}
 }
 
-// silentRegistry is the address of a server that nobody may connect to.
+// silentRegistry returns the address of a server. If anybody connects to it, the
+// test fails.
 func silentRegistry(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -154,7 +155,7 @@ func silentRegistry(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestEnvironmentIDAlone: without --remote it is ignored, like the name.
+// TestEnvironmentIDAlone: without --remote, --environment-id and --name are ignored.
 func TestEnvironmentIDAlone(t *testing.T) {
 	t.Parallel()
 	cmd := agentCommand(t, "--environment-id", "", "--name", "", "--listen", "stdio")
@@ -163,7 +164,8 @@ func TestEnvironmentIDAlone(t *testing.T) {
 	}
 }
 
-// TestHealthOfListener: the probes of an agent that listens, and nothing else.
+// TestHealthOfListener: an agent that listens for clients answers probes, and
+// refuses any other request at the address of the probes.
 func TestHealthOfListener(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t)
@@ -197,7 +199,7 @@ func TestHealthOfListener(t *testing.T) {
 	}
 }
 
-// askProbe returns the status of an answer.
+// askProbe sends one request and returns the status of its answer.
 func askProbe(t *testing.T, address, method, path string) string {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", address, 10*time.Second)
@@ -226,7 +228,8 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestExecRegistryCommandLine: what exec says before it asks anybody.
+// TestExecRegistryCommandLine: the errors that agent exec finds before it connects
+// to a registry.
 func TestExecRegistryCommandLine(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -261,7 +264,8 @@ func TestExecRegistryCommandLine(t *testing.T) {
 	}
 }
 
-// TestExposedSignIn: what a remote agent signs in with is a secret like any other.
+// TestExposedSignIn: a remote agent warns of an auth.json that others can read, as
+// it does of other files with secrets.
 func TestExposedSignIn(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
@@ -285,8 +289,8 @@ func TestExposedSignIn(t *testing.T) {
 	}
 }
 
-// TestSecretsAreAbsolute: a sandbox takes no other paths, and would refuse every
-// command for the sake of one.
+// TestSecretsAreAbsolute: secrets makes relative paths absolute. A sandbox takes no
+// others and would refuse every command because of a single one.
 func TestSecretsAreAbsolute(t *testing.T) {
 	t.Parallel()
 	s := &server{flags: &serverFlags{}, remote: &remote{flags: &remoteFlags{}, signIn: &signIn{home: "home"}}}

@@ -23,8 +23,8 @@ import (
 	"github.com/execagent/execagent/sandbox/resolve"
 )
 
-// exitSandbox is the code when the command was not run because of the sandbox,
-// as for processes of clients (sandbox.md 9.2).
+// exitSandbox is the exit code when the sandbox kept the command from running. A
+// client sees the same code of its process (sandbox.md 9.2).
 const exitSandbox = 101
 
 // maxPolicy bounds a policy file, in bytes.
@@ -40,7 +40,8 @@ func runSandbox(sys system, flags *sandboxFlags) int {
 	return code
 }
 
-// confined returns the exit code of the command, or why it was not run.
+// confined runs the command and returns its exit code, or returns why it did not
+// run.
 func confined(sys system, flags *sandboxFlags) (code int, err error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -59,7 +60,8 @@ func confined(sys system, flags *sandboxFlags) (code int, err error) {
 	door := confine.Door{
 		Host:              func() (sandbox.Host, error) { return probe.Host(context.Background(), os.Args[0]) },
 		RequireNamespaces: flags.requireNamespaces(),
-		// It remembers no earlier commands, so this only warns.
+		// There were no earlier commands in this process. So Served refuses nothing
+		// and only warns, of links that commands of an earlier agent may have made.
 		Served: &resolve.Served{Log: slog.New(slog.NewTextHandler(sys.stderr, nil))},
 		Placeholders: func() (_ *hold.Placeholders, err error) {
 			if noState != nil {
@@ -69,7 +71,9 @@ func confined(sys system, flags *sandboxFlags) (code int, err error) {
 			return placeholders, err
 		},
 	}
-	if noState == nil { // also below /dev: a grant on /dev/shm shows the host's
+	// The command gets a /dev of its own. Yet the folder has to be named even if it
+	// lies in /dev/shm: a policy that grants /dev/shm shows the host's.
+	if noState == nil {
 		door.Private = []string{stateDir}
 	}
 	held, err := door.Enter(profile)
@@ -87,13 +91,13 @@ func confined(sys system, flags *sandboxFlags) (code int, err error) {
 	}
 	if placeholders != nil {
 		if free := placeholders.Close(); free != nil {
-			complain(sys.stderr, free) // that changes nothing about the command
+			complain(sys.stderr, free) // the command has run, and its exit code stands
 		}
 	}
 	return code, err
 }
 
-// argv is the command with its arguments.
+// argv returns the command with its arguments, without the -- before them.
 func (f *sandboxFlags) argv() []string {
 	if len(f.Command) > 0 && f.Command[0] == "--" {
 		return f.Command[1:]
@@ -101,7 +105,7 @@ func (f *sandboxFlags) argv() []string {
 	return f.Command
 }
 
-// profile is what the flags ask for, in the directory dir.
+// profile returns what the flags ask for, for a command that runs in dir.
 func (f *sandboxFlags) profile(sys system, dir string) (sandbox.Profile, error) {
 	tmp := sandbox.TmpDir(sys.environ)
 	if f.Policy != "" {
@@ -138,7 +142,8 @@ func (f *sandboxFlags) profile(sys system, dir string) (sandbox.Profile, error) 
 	return p, nil
 }
 
-// readPolicy reads what a request has as its sandbox, and as strictly.
+// readPolicy reads a policy from a file, or from stdin if the path is -. The file
+// has what a request has in its member sandbox, and is checked as strictly.
 func readPolicy(path string, stdin io.Reader) (*protocol.Sandbox, error) {
 	from := stdin
 	if path != "-" {
@@ -158,7 +163,8 @@ func readPolicy(path string, stdin io.Reader) (*protocol.Sandbox, error) {
 	case !json.Valid(raw):
 		return nil, errors.New("not a JSON value")
 	}
-	// Only whole messages can be checked for what the wire refuses.
+	// protocol.Decode refuses what the wire does, such as a name that an object has
+	// twice, but it takes only whole messages.
 	message, err := protocol.Decode(slices.Concat([]byte(`{"method":"sandbox","params":`), raw, []byte("}")))
 	if err != nil {
 		return nil, err
@@ -167,7 +173,8 @@ func readPolicy(path string, stdin io.Reader) (*protocol.Sandbox, error) {
 	return asked, protocol.UnmarshalParams(message.Params, asked)
 }
 
-// become runs a command that nothing confines in the place of this process.
+// become replaces this process by a command that nothing confines. It returns only
+// with an error.
 func become(argv, environ []string) error {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {

@@ -47,7 +47,8 @@ func TestReadPolicy(t *testing.T) {
 	}
 }
 
-// FuzzReadPolicy: whatever the file holds, it is refused or is a policy.
+// FuzzReadPolicy: whatever a file holds, readPolicy refuses it or returns a policy
+// with a type.
 func FuzzReadPolicy(f *testing.F) {
 	for _, seed := range []string{
 		`{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled"}`,

@@ -26,13 +26,13 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// shutdownPatience is how long connections may take to end after a signal. After
-// that the processes are killed, whatever holds the connections up.
+// shutdownPatience is how long connections may take to end after a signal. Then
+// the agent kills its processes, even if connections are still open.
 const shutdownPatience = time.Second
 
-// gcPercent is half of Go's own value: after a burst an agent then keeps half as
-// much memory. Collecting more often costs little here, since messages and output,
-// which are large, are pooled and not allocated anew.
+// gcPercent is half of Go's own value, so that an agent keeps half as much memory
+// after a burst. The price is that garbage is collected more often. It is low:
+// what is large, messages and output, is pooled and seldom becomes garbage.
 const gcPercent = 50
 
 // runServer serves until a signal or the end of standard input.
@@ -42,8 +42,10 @@ func runServer(sys system, flags *serverFlags) int {
 	})
 }
 
-// untilSignal runs a server in a process that is set up for it. The server
-// returns the signal that ended it, if one did.
+// untilSignal sets this process up for a long-running server, runs the server and
+// returns the exit code. The server gets the signals and returns the one that
+// ended it, or nil. After SIGHUP the process dies of that signal, as it would
+// have without a handler.
 func untilSignal(sys system, server func(<-chan os.Signal) (os.Signal, error)) int {
 	if !slices.ContainsFunc(sys.environ, func(v string) bool { return strings.HasPrefix(v, "GOGC=") }) {
 		debug.SetGCPercent(gcPercent)
@@ -65,9 +67,9 @@ func untilSignal(sys system, server func(<-chan os.Signal) (os.Signal, error)) i
 }
 
 // hideMemory keeps other processes of the same user from reading the memory of
-// this one, for example a confined command in a container that sees the agent's
-// processes. Only a capability overrides that. It also keeps the memory out of core
-// files.
+// this one: in a container, a confined command may see the agent's process. Only
+// a process with CAP_SYS_PTRACE still can. The kernel then writes no core file
+// either.
 func hideMemory() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("the memory of this process can be read by others of its user: %w", err)
@@ -75,7 +77,8 @@ func hideMemory() error {
 	return nil
 }
 
-// serve returns the signal that ended it, if one did.
+// serve serves what the flags say, until a signal or until the transport ends. It
+// returns the signal, or nil.
 func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received os.Signal, err error) {
 	plan := planMemory()
 	if flags.RetainTotalBytes != nil {
@@ -136,9 +139,12 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received o
 	return received, errors.Join(err, serving.agent.Close(), guard.Close())
 }
 
-// cgroups returns what makes a control group for each confined command. It is nil
-// on a host that delegates none: there the end of its namespace kills what a command
-// has left. But nothing else could hold limits, so with limits that is an error.
+// cgroups returns the maker of control groups, one for each confined command.
+//
+// A host that delegates no control group gets nil and a line in the log: the
+// agent still kills what a command leaves behind, by ending the command's
+// namespace. But only a control group can hold --cgroup-pids and the like. If one
+// of these flags is given, a host without delegation is an error.
 func (f *serverFlags) cgroups(log *slog.Logger) (*procs.Cgroups, error) {
 	limits := procs.CgroupLimits{PIDs: f.CgroupPIDs, MemoryMax: f.CgroupMemory, CPUMax: f.CgroupCPU}
 	cgroups, err := procs.NewCgroups(limits)
@@ -152,16 +158,16 @@ func (f *serverFlags) cgroups(log *slog.Logger) (*procs.Cgroups, error) {
 	return cgroups, nil
 }
 
-// server is what a server is made of, besides its agent.
+// server has what agent exec-server needs besides its agent.
 type server struct {
 	sys    system
 	flags  *serverFlags
 	logger *slog.Logger
-	memory memory                   // what it may hold for clients
-	budget *rpc.Budget              // of the messages of all connections
-	auth   *transport.Authenticator // of who connects; nil: everybody
-	remote *remote                  // nil: it listens
-	health *health
+	memory memory                   // how much it may hold for clients
+	budget *rpc.Budget              // for the messages of all connections
+	auth   *transport.Authenticator // checks clients; nil: everybody may connect
+	remote *remote                  // nil: the server listens or uses stdio
+	health *health                  // nil: nobody probes
 }
 
 // configure checks what can be checked before anything is started, and begins
@@ -180,8 +186,9 @@ func (s *server) configure() (err error) {
 	return err
 }
 
-// warnOfExposed names files with secrets that others can read. They are used
-// all the same: the reference takes them, and a container may have no others.
+// warnOfExposed logs which files with secrets other users can read. The agent uses
+// these files all the same: the reference does, and in a container there may be
+// none that is closed to others.
 func warnOfExposed(logger *slog.Logger, paths []string) {
 	for _, path := range paths {
 		if err := secretfile.Exposed(path); err != nil {
@@ -190,7 +197,9 @@ func warnOfExposed(logger *slog.Logger, paths []string) {
 	}
 }
 
-// secrets are the files that say who may use the agent, or as whom it serves.
+// secrets returns the absolute paths of the files with which clients prove who
+// they are, or with which this agent signs in at a registry. No confined command
+// may read them.
 func (s *server) secrets() []string {
 	var paths []string
 	for _, path := range []string{s.flags.WSTokenFile, s.flags.WSSharedSecretFile} {
@@ -202,8 +211,9 @@ func (s *server) secrets() []string {
 		paths = append(paths, s.remote.signIn.secrets(s.remote.flags)...)
 	}
 	for i, path := range paths {
-		// A sandbox knows absolute paths only. If there is no working directory
-		// the path stays as it is, and confined commands are refused because of it.
+		// A sandbox takes only absolute paths. If the working directory has been
+		// deleted, the path stays relative, and every confined command is refused:
+		// better than one that can read the secret.
 		if absolute, err := filepath.Abs(path); err == nil {
 			paths[i] = absolute
 		}
@@ -211,7 +221,8 @@ func (s *server) secrets() []string {
 	return paths
 }
 
-// serving is an agent at work. Its error, or nil, comes on done when it has ended.
+// serving is an agent at work. When it has ended, done yields its error or nil,
+// once.
 type serving struct {
 	agent *agent.Agent
 	done  <-chan error
@@ -241,8 +252,8 @@ func (s *server) beginStdio(ctx context.Context, cfg agent.Config) (*serving, er
 		return nil, errors.New("--ws-auth has no meaning with --listen stdio")
 	}
 	conn := transport.Stdio(s.sys.stdin, s.sys.stdout, s.budget)
-	// The duplicate is made after the connection, which may have made the input
-	// non-blocking.
+	// Stdio makes a pipe non-blocking, and os.NewFile looks whether its file is. So
+	// duplicate comes after Stdio: only then can Close interrupt a Read of rest.
 	rest, err := duplicate(s.sys.stdin)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -252,7 +263,7 @@ func (s *server) beginStdio(ctx context.Context, cfg agent.Config) (*serving, er
 	go func() {
 		defer rest.Close()
 		err := a.ServeConn(ctx, conn)
-		if ctx.Err() == nil { // after a signal nobody waits for the input
+		if ctx.Err() == nil { // a signal ends the program without the end of input
 			outliveStdin(err, rest)
 		}
 		done <- nil
@@ -284,14 +295,16 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 	a := agent.New(cfg)
 	go func() { done <- a.Serve(ctx, listener) }()
 	s.health.follow(func() bool { return ctx.Err() == nil })
-	// The line comes last: whoever waits for it may connect at once.
+	// Everything is ready before the line is printed: a program that waits for it
+	// connects at once.
 	if _, err := fmt.Fprintln(s.sys.stdout, listener.URL()); err != nil {
 		return nil, errors.Join(fmt.Errorf("printing the URL: %w", err), listener.Close())
 	}
 	return &serving{a, done}, nil
 }
 
-// warnOfClients says who becomes a client of a listener without authentication.
+// warnOfClients logs who can become a client of a listener without
+// authentication, and what to do about that.
 func warnOfClients(log *slog.Logger, address netip.AddrPort, url string) {
 	who := "every local user, and every container that shares this network"
 	if !address.Addr().Unmap().IsLoopback() {
@@ -301,17 +314,19 @@ func warnOfClients(log *slog.Logger, address netip.AddrPort, url string) {
 		"remedy", "(umask 077; head -c 32 /dev/urandom | base64 >TOKEN), then --ws-auth capability-token --ws-token-file TOKEN")
 }
 
-// outliveStdin returns at the end of standard input. A breach of the protocol
-// ends the connection before that, and the program goes on until the input ends
-// (rpc.md 1.4). Only a line that is too long ends both at once.
+// outliveStdin waits for the end of standard input. err is why the connection has
+// ended. If a client breaks the protocol, the connection ends earlier than the
+// input, and the program reads on until the input ends too. Only after a line that
+// is too long the program does not wait (rpc.md 1.4).
 func outliveStdin(err error, stdin io.Reader) {
 	if !errors.Is(err, transport.ErrTooLarge) {
-		// An error ends the input as well as its end does.
+		// If reading fails, there is no more input either.
 		_, _ = io.Copy(io.Discard, stdin)
 	}
 }
 
-// duplicate returns another descriptor of the same open file.
+// duplicate returns another descriptor of the same open file. The caller closes
+// it.
 func duplicate(f *os.File) (*os.File, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -330,7 +345,7 @@ func duplicate(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// logger makes what the flags say.
+// logger returns a logger of the level and format that the flags name.
 func (f *logFlags) logger(w io.Writer) *slog.Logger {
 	var level slog.Level
 	// The parser has checked that it is one of the names.

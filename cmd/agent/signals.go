@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// catch sends signals to a channel: those named, and SIGHUP unless it is
-// ignored, as under nohup(1).
+// catch has the named signals sent to the channel, and SIGHUP unless it is ignored,
+// as under nohup(1).
 //
-// It also makes writing to a pipe that nobody reads an error: a log whose
-// reader is gone must not end the agent, and a command whose output nobody
-// reads can be ended. Ignoring SIGPIPE would do the same, but every command
-// would inherit it.
+// It also catches SIGPIPE, into a channel that nobody reads. Writing to a pipe
+// without a reader then returns EPIPE and does not kill this process: a server
+// whose log nobody reads goes on, and exec can end a command whose output nobody
+// reads. To ignore SIGPIPE would have the same effect, but every command would
+// inherit that.
 func catch(signals chan<- os.Signal, named ...os.Signal) {
 	signal.Notify(signals, named...)
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -22,13 +23,13 @@ func catch(signals chan<- os.Signal, named ...os.Signal) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 }
 
-// dieOf ends the program by a signal, as if it had never been caught. It
-// returns, with the code that shells give such an end, where the signal does
-// nothing: to PID 1.
+// dieOf ends the program by a signal, so that its parent sees a process that the
+// signal has killed. PID 1 cannot die that way: there dieOf returns the exit code
+// that a shell would show for such a process.
 func dieOf(sig syscall.Signal) int {
 	signal.Reset(sig)
-	// A signal to the process itself is delivered before kill(2) returns,
-	// but perhaps to another thread.
+	// The signal may go to another thread of this process, and then kill(2) can
+	// return before the process has died. The sleep waits for that.
 	if err := syscall.Kill(os.Getpid(), sig); err == nil && os.Getpid() != 1 {
 		time.Sleep(time.Second)
 	}

@@ -7,21 +7,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is a standard file that is a terminal. Methods of the nil one, which
-// stands for another kind of file, do nothing.
+// terminal is a standard file that is a terminal. nil stands for any other file;
+// the methods of a nil terminal do nothing.
 type terminal struct {
 	fd    int
-	saved *unix.Termios // before raw
+	saved *unix.Termios // the mode before raw; nil: raw was not called
 }
 
-// newTerminal finds out whether a file is a terminal.
+// newTerminal returns the terminal that the file is, or nil. It does not own the
+// file.
 func newTerminal(f *os.File) *terminal {
 	raw, err := f.SyscallConn()
 	if err != nil {
-		return nil // closed
+		return nil // the file is closed
 	}
 	var t *terminal
-	// Not Fd, which would make the file blocking for all who share it.
+	// Fd would make the file blocking, also for other processes that share it.
 	_ = raw.Control(func(fd uintptr) {
 		if _, err := unix.IoctlGetTermios(int(fd), unix.TCGETS); err == nil {
 			t = &terminal{fd: int(fd)}
@@ -30,7 +31,7 @@ func newTerminal(f *os.File) *terminal {
 	return t
 }
 
-// size is rows and columns; ok is false where they are not known.
+// size returns the rows and columns; ok is false where they are not known.
 func (t *terminal) size() (rows, cols uint16, ok bool) {
 	if t == nil {
 		return 0, 0, false
@@ -42,8 +43,9 @@ func (t *terminal) size() (rows, cols uint16, ok bool) {
 	return size.Row, size.Col, true
 }
 
-// raw lets every byte through as it is, which is what cfmakeraw(3) does: the
-// terminal of the command at the other end does the rest.
+// raw makes the terminal pass every byte on unchanged, as cfmakeraw(3) does. Echo,
+// line editing and Ctrl-C are left to the terminal of the command at the other
+// end.
 func (t *terminal) raw() error {
 	if t == nil {
 		return nil
@@ -59,7 +61,7 @@ func (t *terminal) raw() error {
 	raw.Cflag &^= unix.CSIZE | unix.PARENB
 	raw.Cflag |= unix.CS8
 	raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
-	// TCSETSW waits for the output under way, which was written for the old mode.
+	// TCSETSW first waits until output that was written for the old mode is out.
 	if err := unix.IoctlSetTermios(t.fd, unix.TCSETSW, &raw); err != nil {
 		return err
 	}
@@ -67,18 +69,19 @@ func (t *terminal) raw() error {
 	return nil
 }
 
-// restore undoes raw; more than once is no error.
+// restore undoes raw. It may be called often.
 func (t *terminal) restore() {
 	if t == nil || t.saved == nil {
 		return
 	}
-	// An error means that the terminal is gone, and then there is nothing to restore.
+	// It fails only if the terminal is gone; then there is nothing to restore.
 	_ = unix.IoctlSetTermios(t.fd, unix.TCSETSW, t.saved)
 	t.saved = nil
 }
 
-// isShownTerminal tells whether a file is a terminal that a view of the file
-// system can show: one that can be found by its name.
+// isShownTerminal tells whether a file is a terminal that a confined command can
+// find: the link in /proc/self/fd has a name that leads to the same file. A
+// terminal of another devpts, as of the host around a container, has no such name.
 func isShownTerminal(f *os.File) bool {
 	if newTerminal(f) == nil {
 		return false

@@ -10,11 +10,11 @@ import (
 const (
 	// version is the version of the release.
 	version = "0.1.0"
-	// compatible is the version of the protocol's reference; clients gate
-	// features on it.
+	// compatible is the version of codex exec-server whose protocol we speak.
+	// Clients decide by it which features they use.
 	compatible = "0.169.0"
-	// executorVersion is what clients are told: the compatible version first,
-	// and who we are as build metadata.
+	// executorVersion is what clients are told: the compatible version, with our
+	// own name and version after the +, which semantic versions do not compare.
 	executorVersion = compatible + "+execagent." + version
 )
 
@@ -28,6 +28,7 @@ type build struct {
 	Go         string `json:"go"`
 }
 
+// thisBuild returns the version, and what the build has noted in this program.
 func thisBuild() build {
 	b := build{Version: version, Commit: "unknown", Compatible: compatible, Executor: executorVersion, Go: "unknown"}
 	info, ok := debug.ReadBuildInfo()
@@ -46,7 +47,7 @@ func thisBuild() build {
 	return b
 }
 
-// print writes it for people.
+// print writes the build for people.
 func (b build) print(w io.Writer) error {
 	modified := ""
 	if b.Modified {
@@ -57,6 +58,7 @@ func (b build) print(w io.Writer) error {
 	return err
 }
 
+// runVersion prints the build. The result is the exit code.
 func runVersion(sys system, flags *versionFlags) int {
 	b := thisBuild()
 	var err error
