@@ -7,20 +7,24 @@ import (
 	"github.com/execagent/execagent/sandbox/internal/pathname"
 )
 
-// Host is what a host can enforce, found out by doing it.
+// Host tells which layers work on a host. A probe has found that out by using
+// each of them.
 type Host struct {
-	// Layers are those that work, but for Landlock: ask [Host.Has].
+	// Layers has the layers that work, without Landlock, which has the next
+	// field: [Host.Has] looks at both.
 	Layers Layers
-	// Landlock is the ABI that was seen to refuse; 0 is none.
+	// Landlock is the ABI with which a probe saw Landlock refuse something; 0:
+	// Landlock does not work.
 	Landlock int
 	// Reasons has, for each missing layer, what failed and how to get it.
 	Reasons map[Layer]Reason
 }
 
-// Has tells whether the layer works; Landlock with whatever ABI.
+// Has tells whether the layer works. For Landlock any ABI will do.
 func (h Host) Has(l Layer) bool { return has(h.Layers, h.Landlock, l) }
 
-// has tells of Landlock, which one number says all of, and of other layers.
+// has tells whether l is there: Landlock if it has an ABI, any other layer if it
+// is in the set.
 func has(set Layers, abi int, l Layer) bool {
 	if l == Landlock {
 		return abi > 0
@@ -28,15 +32,16 @@ func has(set Layers, abi int, l Layer) bool {
 	return set.has(l)
 }
 
-// Reason is why a layer is missing.
+// Reason tells why a layer is missing.
 type Reason struct {
 	Error  string // of the attempt
 	Remedy string // for the operator
 }
 
-// Backend is what a process is confined by. The zero value is nothing.
+// Backend tells which layers confine a process. The zero value has none.
 type Backend struct {
-	// Layers are those that are put on, but for Landlock: ask [Backend.Has].
+	// Layers has the layers that are put on, without Landlock, which has the
+	// next field: [Backend.Has] looks at both.
 	Layers Layers
 	// Landlock is the ABI that is used; 0 is none.
 	Landlock int
@@ -50,13 +55,14 @@ func (b Backend) Has(l Layer) bool { return has(b.Layers, b.Landlock, l) }
 const scopeABI = 6
 
 // UnenforceableError says that the host cannot enforce a policy exactly, which
-// layer it would need and how to get that.
+// layer is missing for that and how to get it.
 type UnenforceableError struct {
 	Layer  string // as in Backend.Names, without a version
 	Reason string // why the host has none
 	Remedy string // for the operator; "" if none is known
 }
 
+// Error returns all that the fields say, in one line.
 func (e *UnenforceableError) Error() string {
 	text := fmt.Sprintf("this host cannot enforce the sandbox: %s is missing: %s", e.Layer, e.Reason)
 	if e.Remedy != "" {
@@ -81,20 +87,22 @@ func (b Backend) Names() []string {
 	return names
 }
 
-// Backend chooses the strongest row of sandbox.md 14.4 that the host has and
-// that expresses the policy exactly. With minimumFull only namespaces will do
-// where files are restricted, even if Landlock would be exact. The error is an
-// *UnenforceableError.
+// Backend chooses the strongest row of sandbox.md 14.4 whose layers the host has
+// and that expresses the policy exactly. With minimumFull, a policy that
+// restricts files needs namespaces, even if Landlock would be exact. The error
+// is an *UnenforceableError. The rows are:
 //
-//   - Files unrestricted: for a restricted network a filter and, as that does
-//     not see what is opened in procfs, a Landlock domain; else nothing.
-//   - Namespaces: everything. A pid namespace keeps other processes out of
-//     reach; without one Landlock has to (14.3). Other processes' abstract UNIX
-//     sockets are out of reach if there is a network namespace or, with the
-//     network restricted, by the filter; with the network enabled Landlock has
-//     to do it, and a filter that asks keeps those with a path out of reach.
-//   - Landlock: where it is exact, see landlockExact. It keeps files,
-//     signals and sockets, and the filter what Landlock does not know.
+//   - Files are unrestricted. With the network enabled nothing is needed. With
+//     the network restricted, a filter takes it away; a Landlock domain closes
+//     what the filter cannot see, which are files of procfs.
+//   - Namespaces, which can express every policy. A pid namespace keeps other
+//     processes out of reach, or Landlock where there is none (14.3). The
+//     abstract UNIX sockets of others are out of reach in a network namespace;
+//     without one the filter refuses to connect to them if the network is
+//     restricted, and Landlock if it is enabled. In the last case a filter with
+//     a listener also keeps sockets that have a path out of reach.
+//   - Landlock alone, where that is exact (landlockExact). Landlock guards
+//     files, signals and sockets, and the filter what Landlock does not know.
 //
 // A backend that supervises calls would be a further row, before the refusal.
 func (p *Policy) Backend(h Host, minimumFull bool) (Backend, error) {
@@ -128,14 +136,15 @@ func (p *Policy) Backend(h Host, minimumFull bool) (Backend, error) {
 	return Backend{}, h.lacks(missing, scopeABI)
 }
 
-// RestrictsNothing tells whether all may be done under the policy: it needs no layer, and what runs
-// under it runs as anything else.
+// RestrictsNothing tells whether the policy allows everything. No layer is put
+// on for such a policy: a command runs like any other process of the user.
 func (p *Policy) RestrictsNothing() bool { return !p.Confined && p.Network == NetworkEnabled }
 
-// CheckBackend returns why nobody could enforce the policy with b, however b
-// was chosen. Whoever puts the layers on asks it once more: a mistake on the
-// way from [Policy.Backend] to there must not end with a command that runs with
-// less.
+// CheckBackend returns an error if b lacks a layer that every backend for the
+// policy has, however b was chosen, or if no layer should be put on at all. The
+// process that puts the layers on calls it once more: a mistake on the way from
+// [Policy.Backend] to that process must not end with a command that is confined
+// less than its policy says.
 func (p *Policy) CheckBackend(b Backend) error {
 	switch {
 	case !b.Has(Seccomp):
@@ -157,7 +166,7 @@ func (p *Policy) CheckBackend(b Backend) error {
 }
 
 // missingForNamespaces returns the first layer that the row of namespaces needs
-// and the host has not, if there is one.
+// and the host does not have, if there is one.
 func (p *Policy) missingForNamespaces(h Host) (missing Layer, incomplete bool) {
 	scopes := h.Landlock >= scopeABI
 	switch {
@@ -174,17 +183,20 @@ func (p *Policy) missingForNamespaces(h Host) (missing Layer, incomplete bool) {
 	case p.Network == NetworkEnabled && !scopes:
 		return Landlock, true
 	case p.Network == NetworkEnabled && !h.Has(UserNotify):
-		return UserNotify, true // connections to UNIX sockets are asked for
+		return UserNotify, true // a listener decides which UNIX sockets may be connected to
 	}
 	return 0, false
 }
 
-// landlockExact tells whether Landlock, which can only add to what a parent
-// directory allows, says what the policy says: nothing may be written, nothing
-// is denied below what can be read. The agent's own files are an exception:
-// they are left out by allowing what lies beside them, one by one, which only
-// costs what comes to lie there later (PathRule). Nothing may be sent: a network
-// is out of Landlock's reach but for TCP.
+// landlockExact tells whether Landlock alone can express the policy. Landlock
+// can only add to what it allows on a parent directory, never take away; so the
+// policy may not let anything be written, and may not deny anything below what
+// can be read. The network has to be restricted: of a network, Landlock knows
+// only TCP.
+//
+// The agent's own files are denied all the same: the ruleset allows one by one
+// what lies beside them (PathRule.Except). The price is small: a command cannot
+// open what appears beside them after its start.
 func (p *Policy) landlockExact() bool {
 	if p.Network != NetworkRestricted {
 		return false
@@ -208,7 +220,8 @@ func (p *Policy) landlockExact() bool {
 	return true
 }
 
-// lacks is the error for a layer. Of Landlock, abi is needed.
+// lacks returns the error for a missing layer; abi is the one that is needed if
+// that layer is Landlock.
 func (h Host) lacks(l Layer, abi int) error {
 	reason := h.Reasons[l]
 	if reason.Error == "" {

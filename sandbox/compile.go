@@ -17,11 +17,11 @@ var minimalPaths = []string{
 // (sandbox.md 6.3).
 var protectedNames = []string{".agents", ".aws", ".codex", ".git"}
 
-// ProtectedNames are the names that are kept read-only at the top of every
-// writable root, in a slice of the caller's.
+// ProtectedNames returns the names that are kept read-only at the top of every
+// writable root, in a new slice.
 func ProtectedNames() []string { return slices.Clone(protectedNames) }
 
-// Compile gives the policy of the profile (sandbox.md 3 to 6), without a look
+// Compile returns the policy of the profile (sandbox.md 3 to 6), without a look
 // at the file system. The error is ErrNeedsCwd, or names what cannot be
 // enforced or is out of bounds.
 func (p Profile) Compile() (*Policy, error) {
@@ -48,7 +48,7 @@ func (p Profile) Compile() (*Policy, error) {
 		case e.Place == PlaceMinimal:
 			minimal = minimal || e.Access == Read
 		case e.Place == PlaceGlob && e.Access != Denied:
-			// Only denying means anything (sandbox.md 5).
+			// A glob that grants something has no effect (sandbox.md 5).
 		case e.Place == PlaceGlob:
 			globs, err := newGlobs(e.Path, p.Cwd, p.GlobDepth)
 			if err != nil {
@@ -99,7 +99,8 @@ func (p Profile) Compile() (*Policy, error) {
 	return policy, nil
 }
 
-// check looks at what is the same for all entries.
+// check refuses a profile with too many parts, with malformed paths outside its
+// entries, with entries of unknown access or place, or without a needed cwd.
 func (p Profile) check() error {
 	if len(p.Entries) > MaxEntries || len(p.WorkspaceRoots) > MaxEntries || len(p.Private) > MaxEntries {
 		return fmt.Errorf("the sandbox has more than %d entries or workspace roots", MaxEntries)
@@ -129,7 +130,7 @@ func (p Profile) check() error {
 		if e.Place > PlaceUnknown {
 			return fmt.Errorf("sandbox entry %d: place %d is not known", i, e.Place)
 		}
-		// Whatever they grant, and that is nothing for some.
+		// Such an entry needs a cwd even where it grants nothing in the end.
 		relative := e.Place == PlaceGlob && !path.IsAbs(e.Path)
 		if p.Cwd == "" && (relative || e.Place == PlaceProjectRoots || e.Place == PlaceCwd) {
 			return ErrNeedsCwd
@@ -138,7 +139,7 @@ func (p Profile) check() error {
 	return nil
 }
 
-// paths are what the entry names.
+// paths returns the paths that the entry names; none if it grants nothing.
 func (p Profile) paths(e Entry) ([]string, error) {
 	switch e.Place {
 	case PlacePath:
@@ -175,8 +176,9 @@ func (p Profile) paths(e Entry) ([]string, error) {
 	return nil, nil
 }
 
-// checkPath refuses what is no absolute path, or one that the kernel and we
-// could read differently: "a/.." is not where it was if a is a symlink.
+// checkPath refuses what is no absolute path, or a path that the kernel and we
+// could read differently: we take "/a/.." for "/", which is wrong if /a is a
+// symlink.
 func checkPath(name string) error {
 	switch {
 	case len(name) > MaxPath:

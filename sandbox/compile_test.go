@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// lines are the rules of a policy, without protected ones but for a count.
+// lines prints the rules of a policy, one a line, and of the protected ones only
+// how many there are.
 func lines(p *Policy) []string {
 	var out []string
 	protected := 0
@@ -189,7 +190,8 @@ func TestCompile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.name == "private as it was asked for" {
-				// Its protected names went with it.
+				// The private path was a writable root, which has protected names:
+				// their rules have to go with the rule of the root.
 				if slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Origin == Protected }) {
 					t.Errorf("protected names of what is private:\n%v", p)
 				}
@@ -343,7 +345,8 @@ func TestCompileOrder(t *testing.T) {
 	}
 }
 
-// A few entries and roots can come to a great many long paths.
+// TestCompileBoundsBytes: a few entries and roots can become many long paths,
+// which Compile bounds in bytes.
 func TestCompileBoundsBytes(t *testing.T) {
 	t.Parallel()
 	p := Profile{Cwd: "/"}

@@ -8,14 +8,14 @@ import (
 	"github.com/execagent/execagent/sandbox/internal/pathname"
 )
 
-// Draft has the rules of a policy that is being made, by path. A package that
-// finds more rules out than a profile says, as resolve does, changes the map
-// itself where a rule has to go or become another one.
+// Draft has the rules of a policy that is being made, by path. Add puts rules
+// in. Package resolve, which finds out more than a profile says, also removes and
+// replaces rules in the map itself.
 type Draft map[string]Rule
 
 // Add adds a rule. Two rules for one path become one: denied beats writable,
-// writable beats protected, protected beats readable. What holds while the path is
-// missing is decided apart, by the access alone.
+// writable beats protected, protected beats readable. The access while the path
+// is missing is chosen separately: denied wins, else the greater one.
 func (d Draft) Add(r Rule) {
 	old, ok := d[r.Path]
 	if !ok {
@@ -34,7 +34,8 @@ func (d Draft) Add(r Rule) {
 	d[r.Path] = old
 }
 
-// whenMissing is what the rule says while its path does not exist.
+// whenMissing returns the access that the rule gives while its path does not
+// exist.
 func (r Rule) whenMissing() Access {
 	if r.SkipMissing {
 		return r.Otherwise
@@ -42,7 +43,7 @@ func (r Rule) whenMissing() Access {
 	return r.Access
 }
 
-// rank orders the rules for one path.
+// rank orders the rules for one path: Add keeps the one of the highest rank.
 func (r Rule) rank() int {
 	switch {
 	case r.Access == Denied && r.Origin == Private:
@@ -59,7 +60,7 @@ func (r Rule) rank() int {
 	return 1
 }
 
-// stronger is the access that wins for one path (sandbox.md 5).
+// stronger returns the access that wins for one path (sandbox.md 5).
 func stronger(a, b Access) Access {
 	if a == Denied || b == Denied {
 		return Denied
@@ -67,10 +68,12 @@ func stronger(a, b Access) Access {
 	return max(a, b)
 }
 
-// Access is that of the rule with the longest prefix of name.
+// Access returns the access of the rule whose path is the longest prefix of name,
+// Hidden if there is none.
 func (d Draft) Access(name string) Access { return d.Rule(name).Access }
 
-// Rule is the one with the longest prefix of name; the zero value if there is none.
+// Rule returns the rule whose path is the longest prefix of name, the zero value
+// if there is none.
 func (d Draft) Rule(name string) Rule {
 	for {
 		if r, ok := d[name]; ok || name == "/" {
@@ -93,8 +96,9 @@ func (d Draft) fullWrite() bool {
 	return true
 }
 
-// protect adds the protected names of every writable root. A root that is such a
-// name itself, opened by an entry, gets none: it is a repository, not a workspace.
+// protect adds rules for the protected names of every writable root. An entry may
+// open a protected name itself, such as /repo/.git: that root gets no rules, as
+// it is a repository and not a workspace.
 func (d Draft) protect() {
 	var roots []string
 	for _, r := range d {
@@ -109,16 +113,15 @@ func (d Draft) protect() {
 	}
 }
 
-// readPseudo makes what is granted of the kernel's file systems read-only,
-// which is all that they are under any policy (sandbox.md 13, 14.3).
+// readPseudo lowers all rules as [Rule.ReadPseudo] does.
 func (d Draft) readPseudo() {
 	for name, r := range d {
 		d[name] = r.ReadPseudo()
 	}
 }
 
-// ReadPseudo is the rule as any policy can have it: in the kernel's file systems
-// it lets read at most.
+// ReadPseudo returns the rule, lowered to Read if its path is in /proc or /sys:
+// no policy lets anything be written there (sandbox.md 13, 14.3).
 func (r Rule) ReadPseudo() Rule {
 	if pathname.Within(r.Path, "/proc") || pathname.Within(r.Path, "/sys") {
 		r.Access, r.Otherwise = min(r.Access, Read), min(r.Otherwise, Read)
@@ -126,15 +129,17 @@ func (r Rule) ReadPseudo() Rule {
 	return r
 }
 
-// IsProtected tells whether name is a protected one at the top of a writable root.
+// IsProtected tells whether the last name of the path is a protected one and the
+// directory above it a writable root.
 func (d Draft) IsProtected(name string) bool {
 	return slices.Contains(protectedNames, path.Base(name)) && d[pathname.Parent(name)].Access == Write
 }
 
-// SetRules gives a policy that is being made its rules, when its globs are known
-// already, and changes the draft on the way. Rules of a minimal view that show
-// nothing more are left out: they would narrow what can be written. The paths in
-// private are denied where they, or something below them, could be seen.
+// SetRules gives p, whose globs must be known already, the rules of the draft,
+// and sets FullRead; it changes the draft on the way. It leaves out rules of a
+// minimal view for what can be read anyway: inside a writable directory such a
+// rule would take the right to write. It denies the paths in private where they
+// could be read, and drops the rules at and below them.
 func (p *Policy) SetRules(rules Draft, private []string) {
 	for name, r := range rules {
 		if r.Origin != Minimal || name == "/" {

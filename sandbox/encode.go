@@ -10,17 +10,18 @@ import (
 	"github.com/execagent/execagent/internal/strictbase64"
 )
 
-// Key is equal for equal policies only.
+// Key returns a hash of the whole policy: policies with the same key are equal.
 func (p *Policy) Key() [32]byte { return sha256.Sum256(p.encode()) }
 
-// MarshalText makes the policy an opaque string, also in JSON. Not an object: a
-// path is bytes, JSON changes those that are not UTF-8, and a rule whose path has
-// changed on the way is not enforced.
+// MarshalText encodes the policy as an opaque string, which it is in JSON too.
+// An object would be readable, but a path is bytes: JSON replaces those that are
+// not UTF-8, and a rule for another path does not enforce the policy.
 func (p Policy) MarshalText() ([]byte, error) {
 	return base64.StdEncoding.AppendEncode(nil, p.encode()), nil
 }
 
-// UnmarshalText is the inverse of MarshalText. It accepts nothing else.
+// UnmarshalText reads what MarshalText wrote. Anything else is an error, and
+// leaves p as it was.
 func (p *Policy) UnmarshalText(text []byte) error {
 	data, err := strictbase64.Std.AppendDecode(nil, text)
 	if err != nil {
@@ -35,7 +36,7 @@ func (p *Policy) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// encoding begins an encoded policy; it changes when the form does.
+// encoding begins an encoded policy. Its number changes with the format.
 const encoding = "execagent policy 2\n"
 
 func (p *Policy) encode() []byte {
@@ -80,8 +81,8 @@ func appendBool(b []byte, v bool) []byte {
 	return append(b, 0)
 }
 
-// decoder takes an encoded policy apart. Once something is wrong it is bad and
-// gives zeros.
+// decoder takes an encoded policy apart. After a mistake in the encoding, bad is
+// set and all methods return zeros.
 type decoder struct {
 	rest []byte
 	bad  bool
@@ -97,7 +98,7 @@ func (d *decoder) policy() Policy {
 		r := Rule{Path: d.string(), Access: Access(d.below(byte(Write) + 1)), Origin: Origin(d.below(byte(Private) + 1))}
 		r.SkipMissing, r.Otherwise = d.bool(), Access(d.below(byte(Write)+1))
 		r.Temporary = d.bool()
-		// The rules are searched by halves.
+		// Policy.find searches by halves, so the rules have to be sorted.
 		if n := len(p.Rules); n > 0 && p.Rules[n-1].Path >= r.Path {
 			d.bad = true
 		}
@@ -155,8 +156,9 @@ func (d *decoder) uint() uint64 {
 	return v
 }
 
-// count takes the number of things that follow, of at least size bytes each:
-// there cannot be more than what is left has room for.
+// count takes the number of things that follow, of at least size bytes each. A
+// number for which the rest is too short is a mistake, so a caller that allocates
+// for each is safe.
 func (d *decoder) count(size int) uint64 {
 	n := d.uint()
 	if n > uint64(len(d.rest)/size) {

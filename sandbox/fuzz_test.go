@@ -9,7 +9,9 @@ import (
 	"github.com/execagent/execagent/sandbox/internal/pathname"
 )
 
-// profileOf makes a profile of bytes: lines of a place, an access and a path.
+// profileOf makes a profile of fuzzed bytes. Each line is a digit for the place,
+// one for the access and a path; a letter instead of the place sets a field of
+// the profile.
 func profileOf(data []byte) (p Profile) {
 	for line := range bytes.Lines(data) {
 		line = bytes.TrimSuffix(line, []byte("\n"))
@@ -33,7 +35,8 @@ func profileOf(data []byte) (p Profile) {
 	return p
 }
 
-// FuzzCompile holds whatever compiles to what a policy promises.
+// FuzzCompile: whatever profile compiles, its policy keeps the promises of its
+// doc comments.
 func FuzzCompile(f *testing.F) {
 	f.Add([]byte("22\n53\n52.git\n5:.aws\nw /repo\nc /repo\n"), "/repo/.git/config")
 	f.Add([]byte("32\n03/repo\n01/repo/a\n03/repo/a/b\n11/repo/**/*.env\np /run\n"), "/repo/a/b/c.env")
@@ -96,7 +99,7 @@ func FuzzCompile(f *testing.F) {
 	})
 }
 
-// FuzzAccess compares with a search of all rules.
+// FuzzAccess compares Access with a plain search of all rules.
 func FuzzAccess(f *testing.F) {
 	f.Add("2/\n3/repo\n1/repo/a\n3/repo/a/b\n2/repo/.git", "/repo/a/b/c")
 	f.Add("2/a\n2/a.b\n2/a/b\n1/a/b/c\n2/a0", "/a")
@@ -127,7 +130,7 @@ func FuzzAccess(f *testing.F) {
 	})
 }
 
-// FuzzGlob compares with the naive matcher.
+// FuzzGlob compares the globs with the naive matcher of glob_test.go.
 func FuzzGlob(f *testing.F) {
 	f.Add("**/*a", "b/aa")
 	f.Add("{a,*b}/**/?", "ab/c/d")
@@ -156,7 +159,8 @@ func FuzzGlob(f *testing.F) {
 	})
 }
 
-// FuzzPolicyText: what can be read is what would be written.
+// FuzzPolicyText: a text that UnmarshalText accepts gives a policy that survives
+// being written and read again.
 func FuzzPolicyText(f *testing.F) {
 	text, err := Policy{Confined: true, Rules: rulesOf("read /a", "write /b"), Globs: []Glob{{Base: "/a", Pattern: "*"}}}.MarshalText()
 	if err != nil {

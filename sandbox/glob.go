@@ -12,11 +12,11 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// maxChoices bounds the patterns that one with braces stands for.
+// maxChoices bounds the patterns without braces that one with braces stands for.
 const maxChoices = 1024
 
-// newGlobs gives the globs of a pattern: one for each choice that its braces
-// leave, so that what is matched is simple. A relative one starts at cwd.
+// newGlobs returns the globs of a pattern: one for each choice of its braces, so
+// that matching has to deal with no braces. A relative pattern starts at cwd.
 func newGlobs(pattern, cwd string, depth int) ([]Glob, error) {
 	if len(pattern) > MaxPath {
 		return nil, fmt.Errorf("glob %q... is longer than %d bytes", pattern[:64], MaxPath)
@@ -48,14 +48,14 @@ func newGlobs(pattern, cwd string, depth int) ([]Glob, error) {
 	return globs, nil
 }
 
-// size is what the glob adds to the work of matching a path, see MaxGlobs.
+// size is what the glob counts against MaxGlobs, in bytes.
 func (g Glob) size() int { return len(g.Base) + len(g.Pattern) }
 
 // splitGlob splits before the first name that has a wildcard, or before the
-// last name. The prefix is literal: its escapes are undone.
+// last name if none has. The escapes in base are undone: it is a path.
 func splitGlob(pattern string) (base, rest string) {
 	var literal strings.Builder
-	end, split := 0, 0 // of the prefix: its length in literal, where the rest begins
+	end, split := 0, 0 // the length of base in literal; where rest begins in pattern
 	for i := 0; i < len(pattern) && !strings.ContainsRune("*?[", rune(pattern[i])); i++ {
 		if pattern[i] == '\\' {
 			i++
@@ -71,9 +71,11 @@ func splitGlob(pattern string) (base, rest string) {
 	return literal.String()[:end], pattern[split:]
 }
 
-// cleanGlob makes a pattern one of clean paths, which have no empty names and
-// no dots, and one of what lies below a directory where it ends in "**": the
-// directory itself is no file. It cannot look into classes.
+// cleanGlob rewrites a pattern so that it matches clean paths: without empty
+// names and dots. A "**" at its end becomes "**/*": the directory itself, which
+// "**" would match too, is no file. It is false for a pattern that no clean path
+// can match, and for one that would have to be cleaned and has classes or
+// escapes: path.Clean would take a slash inside a class for the end of a name.
 func cleanGlob(pattern string) (string, bool) {
 	pattern = strings.TrimRight(pattern, "/")
 	clean := path.Clean(pattern)
@@ -87,8 +89,9 @@ func cleanGlob(pattern string) (string, bool) {
 	return clean, true
 }
 
-// cleanStars leaves one star of several in a name, and two where they are the
-// whole name. doublestar does not see that three can match nothing.
+// cleanStars replaces a row of stars by two if they are a whole name, else by
+// one. That means the same, but doublestar does not let three stars in a row
+// match the empty string.
 func cleanStars(pattern string) string {
 	var clean strings.Builder
 	inClass := false
@@ -117,8 +120,8 @@ func cleanStars(pattern string) string {
 	return clean.String()
 }
 
-// countChoices is how many patterns without braces a valid pattern stands for;
-// limit if it is more.
+// countChoices returns how many patterns without braces a valid pattern stands
+// for, or limit if there are more.
 func countChoices(pattern string, limit int) int {
 	// Each open brace has the choices of its alternatives that are complete,
 	// and those of the current one.
@@ -198,7 +201,7 @@ func special(pattern string) iter.Seq2[int, byte] {
 	}
 }
 
-// CompactGlobs sorts the globs and leaves each once.
+// CompactGlobs sorts the globs in place and returns them without duplicates.
 func CompactGlobs(globs []Glob) []Glob {
 	sort.Slice(globs, func(i, j int) bool {
 		a, b := globs[i], globs[j]

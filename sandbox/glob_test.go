@@ -140,7 +140,8 @@ func TestGlobChoices(t *testing.T) {
 	}
 }
 
-// TestGlobTime takes the patterns that are the most work and still accepted.
+// TestGlobTime: even the accepted patterns that take the most work are matched in
+// milliseconds.
 func TestGlobTime(t *testing.T) {
 	t.Parallel()
 	name := "/repo/" + strings.Repeat(strings.Repeat("a", 200)+"/", 19) + "b"
@@ -164,7 +165,8 @@ func TestGlobTime(t *testing.T) {
 	}
 }
 
-// naiveGlob matches names one by one, and those letter by letter.
+// naiveGlob matches by plain recursion, name by name, and each name letter by
+// letter.
 func naiveGlob(pattern, name []string) bool {
 	if len(pattern) == 0 {
 		return len(name) == 0
@@ -188,7 +190,7 @@ func naiveName(pattern, name string) bool {
 	return name != "" && name[0] == pattern[0] && naiveName(pattern[1:], name[1:])
 }
 
-// naiveExpand writes the braces of a pattern without nested ones out.
+// naiveExpand writes out the braces of a pattern that has no nested ones.
 func naiveExpand(pattern string) []string {
 	before, rest, ok := strings.Cut(pattern, "{")
 	if !ok {
@@ -204,7 +206,8 @@ func naiveExpand(pattern string) []string {
 	return all
 }
 
-// naive tells whether the pattern, below a directory, matches a file there.
+// naive tells whether the pattern matches the name; both are relative to the same
+// directory.
 func naive(pattern, name string) bool {
 	for _, choice := range naiveExpand(pattern) {
 		names := components(path.Clean(choice))
@@ -230,7 +233,8 @@ func TestGlobModel(t *testing.T) {
 		pattern := strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 7).Draw(t, "pattern"), "")
 		name := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "..", "a/", "b/"}), 1, 9).Draw(t, "name"), "")
 		name = strings.TrimSuffix(name, "/")
-		// With a wildcard in the first name the base is fixed.
+		// The wildcard in the first name keeps newGlobs from moving names of the
+		// pattern into the base, which would not be /r any more.
 		globs, err := newGlobs("/r/x*/"+pattern, "", 0)
 		if err != nil {
 			t.Skip(err)

@@ -6,9 +6,9 @@ import (
 	"github.com/execagent/execagent/sandbox/internal/pathname"
 )
 
-// Ruleset is what Landlock shall allow; what it handles and no rule allows is
-// refused with EACCES, or EXDEV for a rename or link between directories. It is
-// a pure value, which package enforce puts into force.
+// Ruleset tells what Landlock shall handle and what of that it shall allow. What
+// it handles and no rule allows fails with EACCES, a rename or link between
+// directories with EXDEV. It is a pure value; package enforce puts it into force.
 type Ruleset struct {
 	FS     uint64 // the LANDLOCK_ACCESS_FS rights that are handled; may be 0
 	Scoped uint64 // the LANDLOCK_SCOPE restrictions
@@ -18,10 +18,11 @@ type Ruleset struct {
 // PathRule allows rights on a path and all that lies below it.
 type PathRule struct {
 	Path   string // absolute, without symbolic links
-	Rights uint64 // those that the ABI knows; on a file, those that files have
-	// Except are paths strictly below Path that the rule does not reach, but
-	// for their names: what lies beside them is allowed one by one, as it is
-	// when the ruleset comes into force. What appears there later gets nothing.
+	Rights uint64 // only rights that the ABI knows; files ignore those of directories
+	// Except are paths strictly below Path on which the rule gives no rights,
+	// but that directories may be listed. Landlock has no such exceptions, so
+	// package enforce allows one by one the entries that lie beside them when
+	// the ruleset comes into force. What appears there later gets no rights.
 	Except []string
 }
 
@@ -52,14 +53,16 @@ const (
 	executeRights = readRights | fsExecute
 	// contentRights change what is in files that exist.
 	contentRights = fsWriteFile | fsTruncate
-	// nameRights make, move and remove what the file operations of the wire do.
+	// nameRights are to make, move and remove files, directories and symlinks.
+	// The file operations of the wire make nothing else.
 	nameRights   = fsMakeReg | fsMakeDir | fsMakeSym | fsRemoveFile | fsRemoveDir | fsRefer
 	deviceRights = fsReadFile | contentRights | fsIoctlDev
 	allRights    = 1<<17 - 1
 )
 
-// landlockABIs says what each ABI brought; those between are as the one before.
-// Documentation/userspace-api/landlock.rst.
+// landlockABIs has all rights and scopes that an ABI knows, for the ABIs that
+// brought new ones: those between know as much as the one before
+// (Documentation/userspace-api/landlock.rst).
 var landlockABIs = []struct {
 	abi        int
 	fs, scoped uint64
@@ -72,8 +75,9 @@ var landlockABIs = []struct {
 	{abi: 9, fs: allRights, scoped: scopeAbstractUnixSocket | scopeSignal}, // RESOLVE_UNIX
 }
 
-// newRuleset handles all that the ABI knows. Rights that it does not know are
-// taken from the rules, and rules without rights are left out.
+// newRuleset returns a ruleset that handles all that the ABI knows. It removes
+// the rights that the ABI does not know from the rules, and rules that have no
+// rights left.
 func newRuleset(abi int, rules []PathRule) Ruleset {
 	var r Ruleset
 	for _, known := range landlockABIs {
@@ -89,12 +93,13 @@ func newRuleset(abi int, rules []PathRule) Ruleset {
 	return r
 }
 
-// HelperRuleset is the ceiling of the fs helper, whose own resolver decides
-// exactly: it reads where anything may be read, writes below the writable roots
-// and executes nothing. It lists every directory, because the way to a path
-// that may be read can be listed, and Landlock has no rule for a directory
-// without what lies below. What is denied below something readable stays
-// readable here. sandbox.md, section 13.
+// HelperRuleset returns a ruleset for the fs helper, whose own resolver decides
+// exactly what a request may touch; the ruleset is a second wall, and a coarser
+// one (sandbox.md 13). Under it the helper reads where the policy lets something
+// be read, writes below the writable roots and executes nothing. It lists every
+// directory: a directory on the way to a readable path can be listed, and
+// Landlock cannot allow that without allowing it for all directories below. What
+// is denied below something readable stays readable here.
 func (p *Policy) HelperRuleset(abi int) Ruleset {
 	rules := []PathRule{{Path: "/", Rights: fsReadDir}}
 	for _, rule := range p.Rules {
@@ -109,14 +114,15 @@ func (p *Policy) HelperRuleset(abi int) Ruleset {
 	return newRuleset(abi, rules)
 }
 
-// ProcessRuleset is for processes. With mounted it stands on top of the mount
-// view, which does the carving: everything that the view shows can be read, the
-// writable roots and the view's own /dev and /proc can be written to.
+// ProcessRuleset returns a ruleset for processes (sandbox.md 14.4). With mounted,
+// the process has a mount view too, which denies and protects single paths: the
+// ruleset lets everything be read that the view shows, and the writable roots
+// and the view's own /dev and /proc be written.
 //
-// Without it Landlock is all there is, for policies without carve-outs: only
-// what the rules show can be read and executed, and of the devices only those
-// that give nothing away. Terminals below /dev/pts are not among them, since
-// the host's are there. sandbox.md, section 14.4.
+// Without mounted, Landlock is all there is, and the policy protects nothing
+// inside a writable root: only what the rules show can be read and executed. Of
+// /dev the process gets the devices that give nothing away, and not the
+// terminals in /dev/pts, which are the host's.
 func (p *Policy) ProcessRuleset(abi int, mounted bool) Ruleset {
 	var rules []PathRule
 	if mounted {
@@ -140,26 +146,29 @@ func (p *Policy) ProcessRuleset(abi int, mounted bool) Ruleset {
 	return newRuleset(abi, rules)
 }
 
-// networkABI is the first whose domains can let everything be done with files:
-// before it, no file could be moved to another directory in any of them.
+// networkABI is the first ABI whose domains can allow everything with files:
+// under an older one, no process in a domain can move a file to another
+// directory.
 const networkABI = 2
 
-// NetworkRuleset is for processes that only the network is taken from. It lets
-// everything be done with files; but from within any Landlock domain the kernel
-// opens neither memory nor descriptors of processes outside, and so no socket
-// of theirs (ptrace(2), "Ptrace access mode checking"). Signals may still be
-// sent. The ABI is networkABI or later; before scopeABI, mounts cannot be
-// changed from within.
+// NetworkRuleset returns a ruleset for processes that lose the network and
+// nothing else. It allows everything with files. It is there because a process
+// in a domain, whichever rules that has, can open neither the memory nor the
+// descriptors of processes outside, and so gets no socket of theirs (ptrace(2),
+// "Ptrace access mode checking"). Signals may still be sent. The ABI has to be
+// networkABI or later. With an ABI before scopeABI the ruleset has to handle a
+// right of files, and so the process cannot change mounts.
 func NetworkRuleset(abi int) Ruleset {
 	if abi >= scopeABI {
-		// The filter refuses to connect to these anyway.
+		// A ruleset has to handle something. This scope takes nothing more
+		// away: the filter refuses to connect to abstract sockets anyway.
 		return Ruleset{Scoped: scopeAbstractUnixSocket}
 	}
 	return Ruleset{FS: fsRefer, Rules: []PathRule{{Path: "/", Rights: fsRefer}}}
 }
 
-// exceptions are the denied paths below path, and the devices, which are
-// allowed by name.
+// exceptions returns, where Landlock is alone, the denied paths below path, and
+// below the root also /dev: ProcessRuleset allows single devices by name.
 func (p *Policy) exceptions(path string, mounted bool) []string {
 	if mounted {
 		return nil

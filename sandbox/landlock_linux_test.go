@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rights by the first ABI that has them all.
+// All rights of an ABI, each named after the first ABI that has them.
 const (
 	abi1Rights = 1<<13 - 1
 	abi3Rights = 1<<15 - 1

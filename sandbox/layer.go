@@ -1,32 +1,37 @@
 package sandbox
 
-// Layer is one means of the kernel to confine a process. All that is said of
-// one stands in the table of this file: a new layer is a constant and a row.
+// Layer is one means of the kernel to confine a process. The table below has a
+// row with everything about each layer: a new layer is a constant and a row.
 type Layer uint8
 
 // The layers, in the order in which they are put on.
 const (
-	// UserNS is a user namespace with our own ids mapped: what allows the other namespaces.
+	// UserNS is a user namespace with our own ids mapped. Only in it may an
+	// ordinary user make the other namespaces.
 	UserNS Layer = iota
 	// MountNS is a new root with read-only and writable mounts, pivoted to.
 	MountNS
 	// PIDNS is a pid namespace with a fresh procfs in it.
 	PIDNS
+	// IPCNS is an IPC namespace: System V IPC and POSIX message queues of its own.
 	IPCNS
+	// NetNS is a network namespace without any interface that leads out.
 	NetNS
-	// Landlock is known by its ABI: see [Host] and [Backend].
+	// Landlock is in no [Layers]: [Host] and [Backend] have its ABI.
 	Landlock
+	// Seccomp is a filter of system calls.
 	Seccomp
-	// UserNotify is a filter that asks a listener, and waits for its answer
-	// where only what kills interrupts (Linux 5.19).
+	// UserNotify is a filter that leaves some calls to a listener. Such a call
+	// waits for the listener's answer, and only fatal signals interrupt the wait
+	// (Linux 5.19).
 	UserNotify
 )
 
-// layers is what there is to say of each.
+// layers has the row of each layer.
 var layers = [...]struct {
 	name   string  // for operators
-	wire   string  // for clients: in sandboxLayers of process/start, and where one is missing
-	untold bool    // not in sandboxLayers
+	wire   string  // for clients: in sandboxLayers of process/start, and in the error for a missing one
+	untold bool    // sandboxLayers leaves it out
 	tried  string  // what a probe does to see it work
 	proc   string  // of a namespace: its name in /proc/PID/ns
 	clone  uintptr // of a namespace: its flag of clone(2); a number, since x/sys has it on Linux only
@@ -67,10 +72,12 @@ func (l Layer) String() string { return layers[l].name }
 // Tried tells what a probe does to see that the layer works.
 func (l Layer) Tried() string { return layers[l].tried }
 
-// CloneFlag returns the flag of clone(2) that makes the namespace; 0: it is none.
+// CloneFlag returns the flag of clone(2) that makes the namespace; 0 for a layer
+// that is no namespace.
 func (l Layer) CloneFlag() uintptr { return layers[l].clone }
 
-// ProcName returns the name of the namespace in /proc/PID/ns; "": it is none.
+// ProcName returns the name of the namespace in /proc/PID/ns; "" for a layer that
+// is no namespace.
 func (l Layer) ProcName() string { return layers[l].proc }
 
 // Layers is a set of layers.

@@ -14,13 +14,14 @@ type Access uint8
 
 // The kinds of access, from none to all.
 const (
-	// Hidden is what no rule grants: it does not exist (ENOENT).
+	// Hidden is the access of what no rule grants: for a process, the object
+	// does not exist (ENOENT).
 	Hidden Access = iota
-	// Denied exists and cannot be opened (EACCES).
+	// Denied objects are seen to exist, and cannot be opened (EACCES).
 	Denied
-	// Read may be read, listed and executed; writing is EROFS.
+	// Read objects may be read, listed and executed; writing fails with EROFS.
 	Read
-	// Write may also be changed.
+	// Write objects may also be changed.
 	Write
 )
 
@@ -35,9 +36,9 @@ const (
 	Minimal
 	// Protected rules keep a name in a writable root read-only.
 	Protected
-	// GitDir rules keep what a .git pointer file names read-only.
+	// GitDir rules make read-only what a .git pointer file names.
 	GitDir
-	// Private rules hide what is the agent's own.
+	// Private rules deny the agent's own files.
 	Private
 )
 
@@ -46,13 +47,15 @@ type Rule struct {
 	Path   string // absolute and clean
 	Access Access
 	Origin Origin
-	// SkipMissing rules say Otherwise while their path does not exist: Hidden
-	// is as if there were no rule (sandbox.md 3). A resolved policy has none.
+	// SkipMissing: while the path does not exist, the rule gives Otherwise and
+	// not Access. If Otherwise is Hidden, there is no rule then: the one above
+	// it decides (sandbox.md 3). Resolving a policy decides which of both
+	// holds, so a resolved policy has no such rule.
 	SkipMissing bool
 	Otherwise   Access
-	// Temporary: the path can only be written because it is TMPDIR or /tmp, and
-	// not because an entry names it. Sockets that were there before a command are
-	// not its to reach.
+	// Temporary: the path can be written only because it is TMPDIR or /tmp; no
+	// entry names it. Anybody may have sockets there: a command must not connect
+	// to those that are older than the command.
 	Temporary bool
 }
 
@@ -60,14 +63,16 @@ type Rule struct {
 type Glob struct {
 	Base    string // absolute and clean, never "/"
 	Pattern string // relative to Base, in the syntax of doublestar
-	// MaxDepth is how many names below Base are looked at; 0 is no limit.
+	// MaxDepth is how many names a matching path has below Base at most; 0 is
+	// no limit.
 	MaxDepth int
 }
 
-// Link is a symlink on the way to what a policy shows, in a place that it
-// does not show: the link can be read and followed, nothing else.
+// Link is a symlink that leads to something a policy shows and lies in a
+// directory that the policy does not show. A process can read and follow the
+// link, and do nothing else there.
 type Link struct {
-	Path   string // canonical but for its last name, the link's own
+	Path   string // of the link: canonical, the last name not followed
 	Target string // its text
 }
 
@@ -76,8 +81,8 @@ type Network uint8
 
 // The networks.
 const (
-	NetworkRestricted Network = iota
-	NetworkEnabled
+	NetworkRestricted Network = iota // none: no connections, no names, no packets
+	NetworkEnabled                   // the host's
 )
 
 // Policy is a profile with its places resolved to paths: a value that can be
@@ -89,23 +94,24 @@ type Policy struct {
 	// Confined tells whether the file system is restricted. If not, Rules
 	// and Globs are empty.
 	Confined bool
-	// FullRead tells that the profile lets everything be read: the root is, and
-	// nothing is denied but what is Private.
+	// FullRead tells that everything can be read: a rule lets the root be read,
+	// and nothing is denied but by rules of the origin Private.
 	FullRead bool
 	Rules    []Rule // sorted by path, one for each
 	Globs    []Glob
 	Network  Network
-	// Links are found by package resolve, sorted by path. A view that is built has to
-	// have them; Access and Leads know them.
+	// Links are sorted by path; only package resolve finds any. A view has to
+	// contain them, and Access lets them be read.
 	Links []Link
-	// Private are the paths that are denied wherever the policy shows them.
-	// Rules has what that comes to; the list is what package resolve judges by once
-	// symlinks are followed.
+	// Private are the paths of the agent's own files, denied wherever the policy
+	// would show them. Rules has the rules that follow from this list. Package
+	// resolve needs the list itself: after it has followed the symlinks, it makes
+	// these rules anew.
 	Private []string
 }
 
-// Access is what the policy lets be done at path: the rule with the longest
-// prefix of it decides. Globs are not asked, see [Policy.DeniesFile].
+// Access returns what the policy lets be done at path: the rule whose path is
+// the longest prefix decides. Globs are not looked at, see [Policy.DeniesFile].
 func (p *Policy) Access(path string) Access {
 	if !p.Confined {
 		return Write
@@ -144,8 +150,8 @@ func (p *Policy) Temporary(path string) bool {
 	}
 }
 
-// DeniesFile tells whether a glob denies path. It is to be asked of everything
-// but directories, which no glob denies (sandbox.md 6.5).
+// DeniesFile tells whether a glob denies path. The caller knows that there is no
+// directory at path: no glob denies a directory (sandbox.md 6.5).
 func (p *Policy) DeniesFile(path string) bool {
 	for _, g := range p.Globs {
 		if g.Matches(path) {
@@ -155,8 +161,8 @@ func (p *Policy) DeniesFile(path string) bool {
 	return false
 }
 
-// Matches tells whether path, which is absolute and clean, is one that the glob
-// denies if there is a file.
+// Matches tells whether the glob denies a file at path, which is absolute and
+// clean.
 func (g Glob) Matches(path string) bool {
 	if len(path) <= len(g.Base) || path[len(g.Base)] != '/' || path[:len(g.Base)] != g.Base {
 		return false
@@ -184,9 +190,9 @@ func (p *Policy) Leads(path string) bool {
 	return i < len(p.Links) && pathname.Below(p.Links[i].Path, path)
 }
 
-// Bound tells whether a rule or the base of a glob lies at or below path. It
-// may not be moved or removed then: what the rule says would not go with it
-// (sandbox.md 14.2).
+// Bound tells whether a rule or the base of a glob lies at or below path. If so,
+// the object there may not be moved or removed: rules are about paths, so they
+// would not go with the object (sandbox.md 14.2).
 func (p *Policy) Bound(path string) bool {
 	if _, ok := p.find(path); ok {
 		return true
@@ -202,7 +208,7 @@ func (p *Policy) Bound(path string) bool {
 	return false
 }
 
-// WritableRoots are the paths of the rules that let write, sorted.
+// WritableRoots returns the paths of the rules that let write, sorted.
 func (p *Policy) WritableRoots() []string {
 	var roots []string
 	for _, r := range p.Rules {
@@ -213,7 +219,8 @@ func (p *Policy) WritableRoots() []string {
 	return roots
 }
 
-// String has a line for the network, one for each rule, glob and link.
+// String returns a line for the network and one for each rule, glob and link. It
+// is for people, and not stable.
 func (p *Policy) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "network  %s\n", p.Network)
@@ -243,15 +250,18 @@ func (p *Policy) String() string {
 	return b.String()
 }
 
+// String returns the name of the access, as [Policy.String] prints it.
 func (a Access) String() string {
 	return [...]string{"hidden", "denied", "read", "write"}[a&3]
 }
 
+// String returns the name of the origin, as [Policy.String] prints it.
 func (o Origin) String() string {
 	names := [...]string{"asked", "minimal", "protected", "gitdir", "private"}
 	return names[min(int(o), len(names)-1)]
 }
 
+// String returns "enabled" or "restricted".
 func (n Network) String() string {
 	if n == NetworkEnabled {
 		return "enabled"
@@ -263,8 +273,8 @@ func (p *Policy) find(path string) (int, bool) {
 	return slices.BinarySearchFunc(p.Rules, path, func(r Rule, path string) int { return strings.Compare(r.Path, path) })
 }
 
-// below is the index of the first rule that can lie strictly below dir; those
-// that do are next to each other.
+// below returns the index of the first rule that lies strictly below dir, if one
+// does. All such rules are neighbours.
 func (p *Policy) below(dir string) int {
 	i, _ := slices.BinarySearchFunc(p.Rules, dir, func(r Rule, dir string) int { return compareBelow(r.Path, dir) })
 	return i
@@ -272,8 +282,9 @@ func (p *Policy) below(dir string) int {
 
 func compareLink(l Link, path string) int { return strings.Compare(l.Path, path) }
 
-// compareBelow compares path with dir and a slash, where what lies strictly
-// below dir begins, without making that string.
+// compareBelow compares path with dir+"/", without making that string; a path
+// that begins with it counts as equal. So a binary search with compareBelow finds
+// the first path strictly below dir.
 func compareBelow(path, dir string) int {
 	if dir == "/" {
 		return len(path) - 2 // "/" is the first rule, all others lie below

@@ -73,7 +73,7 @@ func TestPolicyAccess(t *testing.T) {
 			t.Errorf("Access(%q) = %v, want %v", path, got, tt.access)
 		}
 		if !strings.HasPrefix(path, "/") || len(path) > 1 && strings.HasSuffix(path, "/") {
-			continue // a mistake of the caller, in which nothing is granted
+			continue // the caller's mistake: Access still grants nothing, the others promise nothing
 		}
 		if got := p.Leads(path); got != tt.leads {
 			t.Errorf("Leads(%q) = %v, want %v", path, got, tt.leads)
@@ -124,7 +124,8 @@ func prefixOf(prefix, path []string) bool {
 	return len(prefix) <= len(path) && slices.Equal(prefix, path[:len(prefix)])
 }
 
-// TestPolicyModel compares with the words of sandbox.md 5 taken literally.
+// TestPolicyModel compares the methods with a search of all rules that does
+// literally what sandbox.md 5 says.
 func TestPolicyModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -259,7 +260,7 @@ func TestPolicyTextRefused(t *testing.T) {
 	}
 }
 
-// workspace is the policy that most requests have.
+// workspace is a policy such as most requests have.
 func workspace(b *testing.B) *Policy {
 	b.Helper()
 	p, err := Profile{

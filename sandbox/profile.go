@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Kind tells who confines, if anybody does.
+// Kind tells who confines a process, if anybody does.
 type Kind uint8
 
 // The kinds of profiles.
 const (
-	Managed  Kind = iota // by us, as the entries say
-	External             // by the caller; ours is only the network
-	Disabled             // by nobody
+	Managed  Kind = iota // we do, as the entries say
+	External             // the caller does; we restrict only the network
+	Disabled             // nobody does
 )
 
 // Place is what an [Entry] names.
@@ -25,7 +25,7 @@ const (
 	PlaceGlob                      // the files that the pattern in Entry.Path matches
 	PlaceRoot                      // "/"
 	PlaceMinimal                   // what programs of the platform need to run
-	PlaceCwd                       // grants nothing
+	PlaceCwd                       // grants nothing, but needs Profile.Cwd
 	PlaceProjectRoots              // the workspace roots, or Entry.Path below each
 	PlaceTmpDir                    // Profile.TmpDir
 	PlaceSlashTmp                  // "/tmp"
@@ -36,7 +36,7 @@ const (
 type Entry struct {
 	Place Place
 	// Path is the path of a PlacePath, the pattern of a PlaceGlob, the path
-	// below the root of a PlaceProjectRoots; nothing for others.
+	// below each root of a PlaceProjectRoots; the other places do not use it.
 	Path   string
 	Access Access // Denied, Read or Write
 	// SkipMissing entries add nothing while their path does not exist (sandbox.md 3).
@@ -52,29 +52,31 @@ type Profile struct {
 	// GlobDepth is how many names below its fixed prefix a glob looks; 0 is
 	// no limit.
 	GlobDepth int
-	Network   Network // a disabled profile has none to restrict
-	// Cwd is where relative globs start; "" is none.
+	Network   Network // ignored if Kind is Disabled: the network is the host's
+	// Cwd is where relative globs start; "": there is none.
 	Cwd            string
 	WorkspaceRoots []string
 	TmpDir         string // TMPDIR; ignored unless absolute
-	// Private paths are the agent's own: denied in every view that shows
-	// them, whatever the entries say.
+	// Private are the paths of the agent's own files: denied wherever they would
+	// be seen, whatever the entries say.
 	Private []string
 }
 
 // The bounds of a profile.
 const (
-	// MaxEntries bounds the entries of a profile, and its workspace roots.
+	// MaxEntries bounds the entries of a profile, its workspace roots and its
+	// private paths, each of the three for itself.
 	MaxEntries = 4096
 	// MaxPath is the most bytes of a path or pattern (PATH_MAX).
 	MaxPath = 4096
-	// MaxRules bounds the rules that the entries come to: a subpath of the
-	// workspace roots is a rule for each of them.
+	// MaxRules bounds the rules that the entries are turned into: an entry for a
+	// path below the workspace roots becomes a rule for each root.
 	MaxRules = 16384
 	// MaxRuleBytes bounds the paths of these rules together.
 	MaxRuleBytes = 1 << 20
-	// MaxGlobs bounds the work of matching a path: the sum of the lengths of
-	// the patterns in bytes, their braces written out.
+	// MaxGlobs bounds the time that matching a path against all globs takes. It
+	// is the sum of the lengths of all patterns, in bytes, after their braces
+	// were written out.
 	MaxGlobs = 256 << 10
 )
 
@@ -82,8 +84,8 @@ const (
 // directory and there is none (sandbox.md 2).
 var ErrNeedsCwd = errors.New("the profile has entries that depend on a working directory and there is no cwd")
 
-// TmpDir returns the TMPDIR of an environment, if that is an absolute path,
-// else "". As getenv(3) does, it takes the first.
+// TmpDir returns the TMPDIR of an environment, cleaned, if that is an absolute
+// path; else "". Of several it takes the first, as getenv(3) does.
 func TmpDir(environ []string) string {
 	for _, entry := range environ {
 		if dir, ok := strings.CutPrefix(entry, "TMPDIR="); ok && path.IsAbs(dir) {
