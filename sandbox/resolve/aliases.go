@@ -12,17 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountLine is what /proc/self/mountinfo says of a mount (proc_pid_mountinfo(5)).
+// mountLine is what /proc/self/mountinfo tells about a mount
+// (proc_pid_mountinfo(5)).
 type mountLine struct {
 	id     uint64
 	device string // of the file system
-	root   string // the directory of the file system that it shows
-	point  string // where it is
+	root   string // the path in the file system of what the mount shows
+	point  string // the path of the mount point
 }
 
-// PrivateAliases are the other paths at which mounts show what is private, or
-// a part of it, canonical (sandbox.md 14.2). The private paths lie below root, a
-// descriptor.
+// PrivateAliases returns the other paths at which mounts show what is at the
+// private paths, or a part of it: canonical, sorted (sandbox.md 14.2). root is a
+// descriptor of the root directory in which the private paths are looked up.
 func PrivateAliases(root int, private []string) ([]string, error) {
 	if len(private) == 0 {
 		return nil, nil
@@ -57,7 +58,7 @@ func PrivateAliases(root int, private []string) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
-// aliasesHere is PrivateAliases in the root of this process.
+// aliasesHere calls PrivateAliases for the root directory of this process.
 func aliasesHere(private []string) ([]string, error) {
 	if len(private) == 0 {
 		return nil, nil
@@ -70,8 +71,9 @@ func aliasesHere(private []string) ([]string, error) {
 	return PrivateAliases(root, private)
 }
 
-// aliases are the paths at which mounts show what is at name, which is in the
-// mount of the id, or something below it; without name itself.
+// aliases returns the paths at which mounts show what is at name or something
+// below it, except for name and what lies below name. id is the mount that name
+// is in.
 func aliases(mounts []mountLine, name string, id uint64) []string {
 	i := slices.IndexFunc(mounts, func(m mountLine) bool { return m.id == id })
 	if i < 0 || !pathname.Within(name, mounts[i].point) {
@@ -97,7 +99,8 @@ func aliases(mounts []mountLine, name string, id uint64) []string {
 	return all
 }
 
-// trimRoot makes what lies below a path its text and a slash with more.
+// trimRoot returns name, or "" for the root: so a path below any directory is
+// trimRoot of the directory, a slash and a rest.
 func trimRoot(name string) string {
 	if name == "/" {
 		return ""
@@ -129,7 +132,7 @@ func parseMounts(text []byte) ([]mountLine, error) {
 	return mounts, nil
 }
 
-// unescape undoes the octal escapes of seq_path, as \040 for a space.
+// unescape undoes the octal escapes of the kernel's seq_path: \040 is a space.
 func unescape(field []byte) string {
 	plain := make([]byte, 0, len(field))
 	for ; len(field) > 0; field = field[1:] {

@@ -13,24 +13,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// git(1) takes a directory with HEAD, objects and refs for a repository, and runs
-// what its configuration names when it is asked for the status there or below, as
-// the prompts of many shells ask. So a command must not be able to make one at
-// the top of a writable root. Where there is a .git, that is the repository; else
-// the root gets one more protected name or two, each of them an empty directory
-// while a command runs, and nothing before and after:
+// git(1) takes a directory with HEAD, objects and refs for a repository. "git
+// status" there or below runs programs that the repository's configuration names,
+// and the prompts of many shells call it. So a command must not be able to make a
+// repository at the top of a writable root. A root whose .git is a repository or a
+// pointer file is safe: git looks there first. Any other root gets one more
+// protected name or two. While a command runs, an empty directory is at each of
+// them, as a placeholder:
 //
-//   - HEAD: a directory of that name is none that git takes for a repository, so
-//     it looks further up.
-//   - Inside another repository that would not do: "git diff HEAD" means a
-//     revision, and git asks which of both is meant. So refs (or objects, where
-//     there is a refs already) is held, without which there is no repository when
-//     the command has ended; and commondir, whose content git wants to know of a
-//     directory that looks like one, and fails on a directory.
+//   - HEAD: git does not take a directory for a repository if its HEAD is a
+//     directory, and looks further up.
+//   - If the root lies inside another repository, a directory HEAD would do harm:
+//     "git diff HEAD" means a revision, and git would ask whether the file is
+//     meant. There the names are refs and commondir, or objects and commondir if
+//     the root has a refs already. Without refs or objects there is no repository
+//     once the command has ended. And while it runs, git fails in whatever looks
+//     like a repository: it reads the file commondir, and that is a directory.
 
-// bareNames are what git runs or believes of a repository that lies there, and
-// what would make it look for that elsewhere (gitrepository-layout(5)).
-var bareNames = []string{"HEAD", "commondir", "config", "config.worktree", "hooks", "objects", "refs", "worktrees"}
+// repositoryNames are the files and directories of a bare repository that git
+// runs or trusts, and those that tell it to look for them elsewhere
+// (gitrepository-layout(5)). They are protected where there is such a repository.
+var repositoryNames = []string{"HEAD", "commondir", "config", "config.worktree", "hooks", "objects", "refs", "worktrees"}
 
 // bareRepositories adds the rules that keep a command from making a writable root
 // a bare repository, and from changing one that is there.
@@ -39,7 +42,7 @@ func (s *resolution) bareRepositories() error {
 		if s.rules[root].Access != sandbox.Write || pathname.IsPseudo(root) || insideGit(root) {
 			continue
 		}
-		names, err := s.bareNames(root)
+		names, err := s.namesOf(root)
 		if err != nil {
 			return err
 		}
@@ -55,12 +58,13 @@ func (s *resolution) bareRepositories() error {
 	return nil
 }
 
-// insideGit tells whether name is a .git or lies in one: a client that opens that
-// to a command lets the command change the repository.
+// insideGit tells whether name is a .git or lies in one. A client that lets a
+// command write there wants it to change the repository, so nothing is protected.
 func insideGit(name string) bool { return strings.Contains(name+"/", "/.git/") }
 
-// bareNames are the names that are to be protected in a writable root.
-func (s *resolution) bareNames(root string) ([]string, error) {
+// namesOf returns the names in a writable root that are to be protected, and
+// remembers for Fresh what it looked at.
+func (s *resolution) namesOf(root string) ([]string, error) {
 	dir, pinned := s.pins[root]
 	if !pinned {
 		if root != "/" {
@@ -74,9 +78,9 @@ func (s *resolution) bareNames(root string) ([]string, error) {
 		dir = fd
 	}
 	if kind, err := openat.Kind(dir); err != nil || kind != unix.S_IFDIR {
-		return nil, err // a file that may be written
+		return nil, err // the root is a file
 	}
-	// look tells what is at a name, as S_IFMT has it; 0 is nothing.
+	// look returns the S_IFMT bits of what is at a name, 0 if nothing is.
 	look := func(name string) uint32 {
 		var st unix.Stat_t
 		err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -104,7 +108,7 @@ func (s *resolution) bareNames(root string) ([]string, error) {
 	}
 	switch {
 	case isFile(look("HEAD")):
-		return bareNames, nil
+		return repositoryNames, nil
 	case !insideRepository(root):
 		return []string{"HEAD"}, nil
 	case look("refs") == 0:
@@ -115,8 +119,9 @@ func (s *resolution) bareNames(root string) ([]string, error) {
 	return []string{"HEAD"}, nil
 }
 
-// insideRepository tells whether a directory above root has a .git. It decides
-// nothing but how git is kept from taking root for a repository.
+// insideRepository tells whether a directory above root has a .git. A wrong answer
+// makes git less useful there, and no less safe: either choice of names keeps git
+// from taking root for a repository.
 func insideRepository(root string) bool {
 	for root != "/" {
 		root = pathname.Parent(root)

@@ -1,14 +1,14 @@
-// Package resolve looks the paths of a policy up on this host, and gives the
-// policy of the objects that are really there.
+// Package resolve looks the paths of a policy up on this host, and makes a
+// policy of the canonical paths of the objects that they lead to.
 //
-// [Policy] follows every path name by name, on descriptors. What it finds is a
+// [Policy] follows every path name by name, on descriptors. Its result is a
 // [Resolved]: a policy of canonical paths, the names that need a placeholder, and
 // what has to stay as it is ([Resolved.Fresh]). On the way it adds rules that
-// only a look at the files gives: for what .git pointer files name, for what
-// would make a writable root a bare repository, for other mounts of what is
-// private. [Served] remembers what commands could write, and refuses a later
-// policy whose paths they could have redirected.
+// only a look at the files can give: for what .git pointer files name, for names
+// that would make a writable root a bare repository, for other mounts of the
+// agent's own files. [Served] remembers what commands could write, and refuses a
+// later policy whose paths these commands could have redirected.
 //
-// Linux only. The methods of a Resolved and of a Served may run at once, and so
-// may the funcs, which keep nothing.
+// Linux only. The methods of a Resolved and of a Served may run at once. So may
+// the funcs, which remember nothing from one call to the next.
 package resolve

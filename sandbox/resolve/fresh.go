@@ -11,28 +11,29 @@ import (
 // watch is one thing that Policy saw.
 type watch struct {
 	path string // canonical
-	// dir is the descriptor of the directory that has it, if that is pinned,
-	// else -1. A pin has a watch of its own.
+	// dir is the descriptor of the directory above path if that is pinned, else
+	// -1. Then name is relative to dir, and another watch looks whether the
+	// directory is still at its path.
 	dir  int
 	name string
-	// want is what was seen; the zero value is nothing.
+	// want is what was seen; the zero value says that nothing was there.
 	want  unix.Stat_t
 	depth depth
 }
 
-// depth is how much of what was seen matters.
+// depth tells how much of what was seen has to be the same.
 type depth uint8
 
 const (
-	kind     depth = iota // whether it exists, and as what
-	identity              // that it is the same
-	content               // that it was not changed
+	kind     depth = iota // that there is an object of the same type, or still none
+	identity              // and that it is the same object
+	content               // and that it was not changed
 )
 
 // Fresh tells whether what Policy saw is still there: the objects that the
 // policy grants, the symlinks on the way, the .git pointer files, and nothing
-// where nothing was. A placeholder counts as nothing. It is false after Close.
-// It costs one or two calls of the kernel for each rule.
+// where nothing was. A placeholder counts as nothing. After Close, Fresh is
+// false. It makes one to four calls of the kernel for each path and symlink.
 func (r *Resolved) Fresh() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -47,14 +48,15 @@ func (r *Resolved) Fresh() bool {
 	return true
 }
 
-// Descriptors is how many descriptors the Resolved holds open until Close.
+// Descriptors returns how many descriptors the Resolved holds open, 0 after
+// Close.
 func (r *Resolved) Descriptors() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return len(r.pins)
 }
 
-// watches are what Fresh has to look at.
+// watches returns what Fresh has to look at.
 func (s *resolution) watches() []watch {
 	all := s.looked
 	add := func(name string, want unix.Stat_t, d depth) {
@@ -84,7 +86,7 @@ func (s *resolution) watches() []watch {
 	return all
 }
 
-// same looks again.
+// same tells whether there is still what the watch wants.
 func (w *watch) same() bool {
 	var st unix.Stat_t
 	switch err := w.look(&st); {
@@ -104,8 +106,8 @@ func (w *watch) same() bool {
 	return w.depth < content || st.Mtim == w.want.Mtim && st.Ctim == w.want.Ctim && st.Size == w.want.Size
 }
 
-// look finds the object by its canonical path, which has become another one if
-// there is a symlink in it now.
+// look finds what is at the canonical path now. A symlink on the way is an error:
+// it was put there after the path was resolved.
 func (w *watch) look(st *unix.Stat_t) error {
 	if w.dir >= 0 {
 		return unix.Fstatat(w.dir, w.name, st, unix.AT_SYMLINK_NOFOLLOW)

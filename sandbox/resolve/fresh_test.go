@@ -92,7 +92,7 @@ func TestFresh(t *testing.T) {
 	}
 }
 
-// TestFreshAtOnce closes while others ask.
+// TestFreshAtOnce calls Close while other goroutines call Fresh.
 func TestFreshAtOnce(t *testing.T) {
 	t.Parallel()
 	base := sow(t, "repo/")

@@ -19,9 +19,10 @@ import (
 // maxPointer is the most bytes of a pointer file: a path and what is around it.
 const maxPointer = 4096
 
-// gitDirs makes read-only what the .git pointer files at the top of writable
-// roots name, if it could be written (sandbox.md 6.3), and the common directory
-// behind it, where the hooks and the configuration are (gitrepository-layout(5)).
+// gitDirs makes the git directories read-only that .git pointer files at the top
+// of writable roots name, if the policy lets them be written (sandbox.md 6.3). It
+// does the same for the common directory that such a git directory names, which
+// has the hooks and the configuration (gitrepository-layout(5)).
 func (s *resolution) gitDirs() error {
 	for _, pointer := range slices.Sorted(maps.Keys(s.pointers)) {
 		root := pathname.Parent(pointer)
@@ -50,10 +51,10 @@ func (s *resolution) gitDirs() error {
 	return nil
 }
 
-// seal makes a directory read-only: the one that text, the content of the file
-// pointer, names relative to base. It returns the directory's path. That is ""
-// if there is none, or if an entry of the profile opens it: then the commands that
-// write there decide what git uses.
+// seal makes the directory read-only that text, the content of the file pointer,
+// names relative to base. It returns the directory's path; "" if there is none, or
+// if an entry of the profile lets that very directory be written: then commands
+// may decide what git uses, and there is nothing more to protect.
 func (s *resolution) seal(pointer, base, text string) (dir string, err error) {
 	name := strings.TrimRight(text, "\r\n")
 	switch {
@@ -80,8 +81,8 @@ func (s *resolution) seal(pointer, base, text string) (dir string, err error) {
 	return dir, err
 }
 
-// commonDir returns the file in a git directory that names another one, and
-// its text, "" if there is none.
+// commonDir returns the path of the commondir file in a git directory, and its
+// text, which names another directory; "" if there is no such file.
 func (s *resolution) commonDir(dir string) (pointer, text string, err error) {
 	pointer = path.Join(dir, "commondir")
 	err = s.see("git directory", pointer, func(o *sighting) error {

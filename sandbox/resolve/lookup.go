@@ -37,15 +37,15 @@ func (b *budget) take() error {
 
 // object is what a path leads to.
 type object struct {
-	path string // canonical; what is missing is as written
-	// at is the deepest that exists of path, and fd an O_PATH descriptor of
-	// it. The object owns it.
+	path string // canonical; the names that do not exist are as they were written
+	// at is the deepest part of path that exists, and fd an O_PATH descriptor of
+	// it, which close closes.
 	at   string
 	fd   int
 	stat unix.Stat_t // of at
 	// missing are the names below at that do not exist.
 	missing []string
-	// barred: what is below at is not ours to see (EACCES).
+	// barred: this user may not look for anything in at (EACCES).
 	barred bool
 	links  []crossing // on the way, in order
 }
@@ -63,8 +63,8 @@ type crossing struct {
 	stat unix.Stat_t
 }
 
-// lookup follows an absolute path name by name, with what is left of the
-// budget. It is not an error if it leads nowhere; a canonical path of more than
+// lookup follows an absolute path name by name, and takes each step from the
+// budget. A path that leads nowhere is no error; a canonical path of more than
 // MaxPath bytes is one. The caller has to close the object.
 func lookup(name string, left *budget) (*object, error) {
 	o := &object{at: "/"}
@@ -87,7 +87,8 @@ func lookup(name string, left *budget) (*object, error) {
 		return nil, err
 	}
 	if o.at != "/" && hold.IsPlaceholder(&o.stat) {
-		// A placeholder goes with the process that needs it: it counts as missing.
+		// A placeholder goes when no process needs it any more, so its name
+		// counts as missing.
 		o.missing = append([]string{path.Base(o.at)}, o.missing...)
 		o.at = pathname.Parent(o.at)
 	}
@@ -100,10 +101,11 @@ func (o *object) close() { _ = unix.Close(o.fd) }
 func (o *object) exists() bool { return len(o.missing) == 0 }
 
 // follow goes from at to where the names of a path lead. A ".." can only come
-// from the text of a symlink; at has no symlinks, so what is above it is its
-// parent. That is found from the root again: at may have been moved.
+// from the text of a symlink. It means the parent of at, as at is canonical;
+// follow looks that path up from the root again, and does not open "..": the
+// directory may have been moved meanwhile.
 func (o *object) follow(name string, left *budget) error {
-	pending := push(nil, name) // the next one last
+	pending := push(nil, name) // a stack: the next name is the last
 	for len(pending) > 0 {
 		if err := left.take(); err != nil {
 			return err
@@ -143,7 +145,7 @@ func (o *object) follow(name string, left *budget) error {
 	return nil
 }
 
-// push adds the names of a path to those that are pending.
+// push puts the names of a path on the stack of pending ones.
 func push(pending []string, name string) []string {
 	n := len(pending)
 	for element := range strings.SplitSeq(name, "/") {
@@ -153,8 +155,8 @@ func push(pending []string, name string) []string {
 	return pending
 }
 
-// enter makes name, which is in at, the new at. If it is a symlink, ok is false
-// and its text is returned.
+// enter goes from at to the object of that name in it. If the object is a
+// symlink, enter stays, and returns its text and false.
 func (o *object) enter(name string) (target string, ok bool, err error) {
 	fd, err := unix.Openat(o.fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -200,7 +202,7 @@ func (o *object) restart() error {
 	return nil
 }
 
-// stop keeps the pending names, which lead nowhere.
+// stop makes the pending names, which lead nowhere, the missing ones.
 func (o *object) stop(pending []string) error {
 	for _, n := range slices.Backward(pending) {
 		switch n {

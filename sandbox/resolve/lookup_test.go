@@ -12,11 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestResolveIsBounded: not each path has a bound, but all of them together.
+// TestResolveIsBounded: the bound of steps is for all paths together, not for
+// each.
 func TestResolveIsBounded(t *testing.T) {
 	t.Parallel()
 	base := sow(t, "d/x/", "plain/")
-	// A link is a walk of 1400 names, and each ".." begins at the root again.
+	// To follow one link takes 1400 names, and more: each ".." is looked up from
+	// the root again.
 	walk := strings.Repeat("x/../", 700)
 	for i := range 10 {
 		grow(t, base, fmt.Sprintf("d/%d -> %s%d", i, walk, i+1))
@@ -40,7 +42,7 @@ func TestResolveIsBounded(t *testing.T) {
 	}
 }
 
-// TestResolveMany: what is large but ordinary is resolved.
+// TestResolveMany: a large but ordinary policy stays within the bounds.
 func TestResolveMany(t *testing.T) {
 	t.Parallel()
 	base := sow(t, "a/b/c/d/e/f/g/h/i/")
@@ -79,7 +81,8 @@ func TestResolveWithin(t *testing.T) {
 	r.Close()
 }
 
-// TestResolveLongPath: links lead where no path can, to something and to nothing.
+// TestResolveLongPath: by a symlink, short paths lead to objects, existing and
+// missing, whose canonical path is longer than the kernel takes.
 func TestResolveLongPath(t *testing.T) {
 	t.Parallel()
 	base := sow(t, "top/")

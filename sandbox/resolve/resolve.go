@@ -20,21 +20,24 @@ import (
 // it to hold. Its methods may run at once.
 type Resolved struct {
 	// Policy has only canonical paths: symlinks are followed, the rules of .git
-	// pointer files added, entries that skip missing paths decided. None of its
-	// rules skips. A rule whose path does not exist stays.
+	// pointer files added, entries that skip missing paths decided, so that no
+	// rule has SkipMissing. A rule whose path does not exist stays.
 	Policy *sandbox.Policy
-	// Missing is what needs a placeholder while a process runs, sorted. It has
-	// the names of other processes' placeholders too. A protected name in a
-	// writable root that is itself missing is not there: for a process there is
+	// Missing has the names that need a placeholder while a process runs, sorted,
+	// also those where other processes have a placeholder already. It leaves out
+	// the protected names of a writable root that does not exist: a process sees
 	// no such root (sandbox.md 6.2).
 	Missing []hold.Missing
 
-	watches  []watch    // these three are constant
-	writable []objectID // what may be written
-	through  []crossed  // by which symlinks something is granted
+	// These three do not change after the policy was resolved.
+	watches  []watch       // what Fresh looks at
+	writable []objectID    // the directories that may be written
+	through  []grantedLink // the symlinks by which something is granted
 
-	mu     sync.RWMutex // held while pins are used
-	pins   []int        // O_PATH, so that inode numbers of roots are not reused
+	mu sync.RWMutex // held while pins are used
+	// pins are O_PATH descriptors of what is granted. As long as an object is
+	// open, the file system gives its inode number to no other.
+	pins   []int
 	closed bool
 }
 
@@ -42,15 +45,16 @@ type Resolved struct {
 const maxPins = 1024
 
 // Policy looks the paths of the policy up in the file system as this process
-// sees it, name by name on descriptors. The error names the path that could
-// not be resolved, or the symlink that leads there and could be changed under
-// the policy: what it leads to now is not what it would lead to later
-// (sandbox.md 6.3, 12). It looks at not more than 262144 names, and holds not
-// more than 1024 descriptors. What it cannot bound is how long a file system
-// takes to answer. The caller has to Close the result.
+// sees it, name by name on descriptors. The error names a path that could not be
+// resolved, or one that crosses a symlink which the policy lets be written: a
+// process could let that link lead elsewhere later (sandbox.md 6.3, 12). Policy
+// looks at 262144 names and holds 1024 descriptors at most; more is an error. It
+// cannot bound how long a file system takes to answer. The caller has to Close
+// the result.
 func Policy(p *sandbox.Policy) (*Resolved, error) { return Within(p, maxPins) }
 
-// Within is Policy that holds not more than so many descriptors.
+// Within does what Policy does, and holds at most so many descriptors, or 1024 if
+// that is less.
 func Within(p *sandbox.Policy, descriptors int) (*Resolved, error) {
 	r := &Resolved{Policy: p}
 	if !p.Confined {
@@ -78,8 +82,9 @@ func Within(p *sandbox.Policy, descriptors int) (*Resolved, error) {
 	return r, nil
 }
 
-// Granted are the canonical paths that the entries of the profile grant, sorted:
-// what has to be the same when the policy is resolved again.
+// Granted returns the canonical paths that the entries of the profile grant,
+// sorted. When another process resolves the same policy once more, these have to
+// be the same.
 func (r *Resolved) Granted() []string {
 	var paths []string
 	for _, rule := range r.Policy.Rules {
@@ -90,7 +95,8 @@ func (r *Resolved) Granted() []string {
 	return paths
 }
 
-// Close lets go of what is held open. The policy stays valid.
+// Close closes the descriptors. The policy stays valid, and Fresh is false from
+// then on. Close may be called more than once.
 func (r *Resolved) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,14 +106,15 @@ func (r *Resolved) Close() {
 	r.pins, r.closed = nil, true
 }
 
-// resolution is what becomes of the paths of a policy.
+// resolution is one call of Within: what has been seen so far, and the rules that
+// follow from that.
 type resolution struct {
 	rules sandbox.Draft // by canonical path
 	seen  []sighting
 	// pointers has the text of .git pointer files by canonical path.
 	pointers map[string]string
 	pins     map[string]int // descriptors of what is granted, by canonical path
-	looked   []watch        // what decided beside the paths that were looked up
+	looked   []watch        // what bareRepositories looked at, beside the paths in seen
 	maxPins  int
 	left     budget
 }
@@ -117,18 +124,18 @@ type sighting struct {
 	*object
 	asked  string         // the path that was looked up
 	what   string         // for errors
-	origin sandbox.Origin // of a rule
-	// rule: path has a rule. Others are the bases of globs, what is private
-	// and what an entry skips.
+	origin sandbox.Origin // of the rule, if there is one
+	// rule: path has a rule. It has none if it is the base of a glob or private,
+	// or was skipped.
 	rule    bool
-	skipped bool
-	pointer bool
+	skipped bool // the entry skips missing paths, and the path is missing
+	pointer bool // the content of the file was read, so it must not change
 	// sealed: nothing can be made where the path would have to be.
 	sealed bool
 }
 
-// see looks a path up and remembers what was seen; the descriptor is only valid
-// until use returns.
+// see looks a path up and remembers what was seen. When use returns, see closes
+// the descriptor of the object, unless use has put it into pins.
 func (s *resolution) see(what, name string, use func(*sighting) error) error {
 	o, err := lookup(name, &s.left)
 	if err != nil {
@@ -143,12 +150,12 @@ func (s *resolution) see(what, name string, use func(*sighting) error) error {
 	return err
 }
 
-// resolve gives the policy of canonical paths.
+// resolve returns the policy of canonical paths.
 func (s *resolution) resolve(p *sandbox.Policy) (*sandbox.Policy, error) {
 	policy := &sandbox.Policy{Confined: true, Network: p.Network}
 	for _, rule := range p.Rules {
 		if rule.Origin == sandbox.Private {
-			continue // SetRules makes it of the list
+			continue // SetRules makes these rules anew, from policy.Private
 		}
 		if err := s.see(rule.Access.String(), rule.Path, func(o *sighting) error { return s.rule(rule, o) }); err != nil {
 			return nil, err
@@ -203,9 +210,12 @@ func (s *resolution) resolve(p *sandbox.Policy) (*sandbox.Policy, error) {
 	return policy, nil
 }
 
-// judgeProtected looks again at what is protected, now that it is known what
-// paths lead to. A root that turned out to be denied or only readable has
-// nothing to protect, and must not get something to see.
+// judgeProtected corrects the rules of protected names once symlinks have been
+// followed. If the writable root turned out to lead to something that another
+// rule denies or makes readable, its protected names lose their rules: there is
+// nothing to protect, and a rule would show what may be denied. If a readable
+// path of an entry turned out to lead to a protected name, its rule becomes a
+// protected one.
 func (s *resolution) judgeProtected() {
 	for name, r := range s.rules {
 		switch {
@@ -218,9 +228,10 @@ func (s *resolution) judgeProtected() {
 	}
 }
 
-// judgeTemporary looks again at what can be written inside temporary directories.
-// A name there at which there is no directory is as temporary as they are: a
-// command could put into its place what lies beside it.
+// judgeTemporary marks writable paths inside temporary directories as temporary,
+// except for directories. At such a path a command could put what lies beside
+// it, by a rename: a socket of somebody else, for one, which it may not reach
+// under its own name.
 func (s *resolution) judgeTemporary() {
 	for _, name := range slices.Sorted(maps.Keys(s.rules)) { // the outer ones first
 		r := s.rules[name]
@@ -272,8 +283,7 @@ func (s *resolution) rule(r sandbox.Rule, o *sighting) error {
 	return nil
 }
 
-// checkLinks refuses paths that cross a symlink which can be written under the
-// policy.
+// checkLinks refuses paths that cross a symlink which the policy lets be written.
 func (s *resolution) checkLinks(policy *sandbox.Policy) error {
 	for _, o := range s.seen {
 		if o.skipped {
@@ -288,8 +298,8 @@ func (s *resolution) checkLinks(policy *sandbox.Policy) error {
 	return nil
 }
 
-// links are the symlinks on the way to what is shown that are not shown
-// themselves, and those that were known before.
+// links returns the symlinks which lead to what the policy shows and which it
+// does not show themselves. known are those that an earlier resolution found.
 func (s *resolution) links(policy *sandbox.Policy, known []sandbox.Link) []sandbox.Link {
 	links := slices.Clone(known)
 	for _, o := range s.seen {
@@ -305,8 +315,8 @@ func (s *resolution) links(policy *sandbox.Policy, known []sandbox.Link) []sandb
 	return slices.CompactFunc(links, func(a, b sandbox.Link) bool { return a.Path == b.Path })
 }
 
-// missing are the names that need a placeholder. The error is about a path
-// where there can be none.
+// missing returns the names that need a placeholder. The error names a path at
+// which there can be none.
 func (s *resolution) missing(policy *sandbox.Policy) ([]hold.Missing, error) {
 	var all []hold.Missing
 	for _, o := range s.seen {
@@ -317,7 +327,7 @@ func (s *resolution) missing(policy *sandbox.Policy) ([]hold.Missing, error) {
 		root := s.rules[o.at]
 		switch {
 		case r.Origin == sandbox.Protected && len(o.missing) > 1:
-			continue
+			continue // its root is missing too
 		case o.barred:
 			return nil, fmt.Errorf("cannot enforce the sandbox path %s (%s): %s cannot be searched", o.asked, o.what, o.at)
 		case o.stat.Mode&unix.S_IFMT != unix.S_IFDIR && !hold.IsPlaceholder(&o.stat):

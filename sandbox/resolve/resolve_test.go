@@ -88,7 +88,8 @@ func resolve(t *testing.T, p sandbox.Profile) (*Resolved, error) {
 	return r, err
 }
 
-// policyLines are the rules of a policy, without protected ones but for a count.
+// policyLines prints the rules of a policy, one a line, and of the protected ones
+// only how many there are.
 func policyLines(p *sandbox.Policy) []string {
 	var out []string
 	protected := 0
@@ -107,7 +108,7 @@ func policyLines(p *sandbox.Policy) []string {
 	return out
 }
 
-// resolvedLines are the rules and links without base, and what is missing.
+// resolvedLines prints the rules, the links and what is missing, with $ for base.
 func resolvedLines(base string, r *Resolved) []string {
 	out := policyLines(r.Policy)
 	for _, m := range r.Missing {
@@ -375,7 +376,7 @@ func TestResolve(t *testing.T) {
 			if !r.Fresh() {
 				t.Error("not fresh")
 			}
-			// What was resolved stays as it is.
+			// To resolve a resolved policy changes nothing.
 			again, err := Policy(r.Policy)
 			if err != nil {
 				t.Fatal(err)
@@ -489,7 +490,8 @@ func TestResolveMinimal(t *testing.T) {
 	}
 }
 
-// TestResolvePlaceholders: what another process holds is as good as missing.
+// TestResolvePlaceholders: a name where another process has a placeholder counts
+// as missing.
 func TestResolvePlaceholders(t *testing.T) {
 	t.Parallel()
 	base := sow(t, "repo/")
@@ -557,8 +559,8 @@ func TestResolveDescriptors(t *testing.T) {
 	r.Close()
 }
 
-// Where this user can make nothing, nothing has to be kept from coming into
-// being: the names are known, and barred.
+// TestResolveBarred: in a directory where this user can make nothing, the names
+// are in Missing, but barred: nothing has to keep them from coming into being.
 func TestResolveBarred(t *testing.T) {
 	t.Parallel()
 	cmd := childtest.Command(t, "resolve/barred", "/usr")
@@ -591,8 +593,9 @@ var _ = childtest.Register("resolve/barred", func(args []string) error {
 	return nil
 })
 
-// What is private is denied at every path at which a mount shows it, also to
-// file requests, which have no view of mounts.
+// TestResolveAliases: private files are denied at every path at which a mount
+// shows them. The policy itself has to say so, for file requests, which see the
+// host without a view.
 func TestResolveAliases(t *testing.T) {
 	t.Parallel()
 	dir := sow(t, "own/key", "alias/")

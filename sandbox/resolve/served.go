@@ -12,25 +12,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A command can leave a symlink where a later policy has a root. The client that
-// names this root means the directory that was there, and gives away what the
-// link leads to. checkLinks refuses links that the policy itself lets be written.
-// To refuse one that an earlier command could have made, the agent has to
-// remember what earlier commands could write.
+// A command can leave a symlink where a later policy has a root. A client that
+// names this root means the directory that was there before, and would give the
+// next command what the link leads to. checkLinks refuses links that the policy
+// itself lets be written. To refuse a link that an earlier command could have
+// made, the agent has to remember what earlier commands could write.
 
 const (
-	// maxServed is how many writable roots are remembered.
+	// maxServed is how many writable roots are remembered; the oldest goes first.
 	maxServed = 4096
-	// maxWarned is how many links are warned of.
+	// maxWarned is how many links the log is warned of.
 	maxWarned = 256
 )
 
 // Served remembers the writable roots of the commands that an agent has started.
-// A policy is checked before it is noted. The methods may run at once. The zero
+// For each command the agent calls Check and then Note: a policy that was noted
+// first could be refused because of itself. The methods may run at once. The zero
 // value is ready to use.
 type Served struct {
-	// Log is warned once of each link that nobody is known to have made, but
-	// that a command of an earlier agent could have; nil discards that.
+	// Log gets one warning for each symlink which Check lets pass, but which a
+	// command of an earlier agent could have made. Nil discards the warnings.
 	Log *slog.Logger
 
 	mu     sync.Mutex
@@ -59,9 +60,9 @@ func (s *Served) Note(r *Resolved) {
 	}
 }
 
-// Check refuses what r grants by way of a symlink that an earlier command could
-// have made: one of this user, somewhere below a directory that it could write.
-// The error names the path and the link.
+// Check refuses r if it grants something by way of a symlink that a noted command
+// could have made: the link belongs to this user and lies somewhere below a
+// directory that the command could write. The error names the path and the link.
 func (s *Served) Check(r *Resolved) error {
 	for _, c := range r.through {
 		below, err := s.isBelowRoot(c.link.Path)
@@ -77,8 +78,9 @@ func (s *Served) Check(r *Resolved) error {
 	return nil
 }
 
-// isBelowRoot tells whether name is somewhere below a root that was served, by
-// whichever path that was.
+// isBelowRoot tells whether name lies somewhere below a root that was noted. It
+// compares directories by device and inode number, so a root that was noted under
+// another path counts too.
 func (s *Served) isBelowRoot(name string) (bool, error) {
 	s.mu.Lock()
 	empty := len(s.roots) == 0
@@ -102,9 +104,9 @@ func (s *Served) isBelowRoot(name string) (bool, error) {
 	return false, nil
 }
 
-// warn says once that a link lies in a directory of this user: commands of an
-// earlier agent are not remembered.
-func (s *Served) warn(c crossed) {
+// warn logs once for each link that lies in a directory of this user: a command
+// of an earlier agent could have made it, and this agent knows nothing of those.
+func (s *Served) warn(c grantedLink) {
 	var st unix.Stat_t
 	if s.Log == nil || unix.Lstat(pathname.Parent(c.link.Path), &st) != nil || int(st.Uid) != os.Geteuid() {
 		return
@@ -124,20 +126,21 @@ func (s *Served) warn(c crossed) {
 	}
 }
 
-// objectID says which object something is.
+// objectID identifies an object of a file system.
 type objectID struct{ dev, ino uint64 }
 
 func identityOf(st *unix.Stat_t) objectID { return objectID{dev: st.Dev, ino: st.Ino} }
 
-// crossed is a symlink by which something is granted.
-type crossed struct {
+// grantedLink is a symlink by which a policy grants something.
+type grantedLink struct {
 	asked string // the path in the policy
 	link  sandbox.Link
 }
 
-// grants finds what r gives away: the writable directories, and the symlinks of
-// this user that lead to what nothing else grants. Those of the platform, as /bin
-// may be one, are not meant.
+// grants sets the fields of r for Served: the writable directories, and the
+// symlinks of this user that lead to something which the policy would not grant
+// without them. Links that belong to others, as /bin of the platform may, do not
+// count: no command of ours can have made those.
 func (s *resolution) grants(r *Resolved) {
 	for _, o := range s.seen {
 		rule, ok := s.rules[o.path]
@@ -152,7 +155,7 @@ func (s *resolution) grants(r *Resolved) {
 		}
 		for _, link := range o.links {
 			if int(link.stat.Uid) == os.Geteuid() {
-				r.through = append(r.through, crossed{o.asked, link.Link})
+				r.through = append(r.through, grantedLink{o.asked, link.Link})
 			}
 		}
 	}

@@ -50,7 +50,7 @@ func TestServed(t *testing.T) {
 			t.Errorf("%s: %v, want one about %q", tt.name, err, link)
 		}
 	}
-	// The directory counts, by whichever name it goes now.
+	// A noted root is still known when it was renamed.
 	if err := os.Rename(base+"/repo", base+"/renamed"); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestServed(t *testing.T) {
 	}
 }
 
-// What is remembered is bounded; the oldest goes first.
+// TestServedIsBounded: at most maxServed roots are remembered, the newest.
 func TestServedIsBounded(t *testing.T) {
 	t.Parallel()
 	var served Served
@@ -77,7 +77,8 @@ func TestServedIsBounded(t *testing.T) {
 	}
 }
 
-// Of what an earlier agent's commands could have made the log has a line.
+// TestServedWarns: the log has one line for each link that a command of an
+// earlier agent could have made.
 func TestServedWarns(t *testing.T) {
 	t.Parallel()
 	base := sow(t, "out/", "link -> $/out", "other -> $/out")
