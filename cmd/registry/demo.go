@@ -27,13 +27,15 @@ const (
 
 	// demoPatience bounds the whole demonstration, which takes about a second.
 	demoPatience = 30 * time.Second
-	// stopPatience is how long the agent may take to end.
+	// stopPatience is how long the agent may take to end after SIGTERM, if the
+	// demonstration was broken off. Then it is killed.
 	stopPatience = 5 * time.Second
-	// maxLogLine is how long a line of the agent's log may be, in bytes.
+	// maxLogLine is how long a line of the agent's log may be, in bytes. A longer
+	// one ends the reading of the log.
 	maxLogLine = 64 << 10
 )
 
-// demoFlags say which agent to show.
+// demoFlags say which agent the demonstration starts.
 type demoFlags struct {
 	Agent string `type:"path" placeholder:"FILE" help:"The agent to start. Default: the one beside this program."`
 }
@@ -46,11 +48,12 @@ func (*demoFlags) Help() string {
 type demo struct {
 	agent string
 	out   io.Writer
-	steps int
-	err   error // the first one of writing
+	steps int   // printed so far
+	err   error // the first error of writing to out
 }
 
-// runDemo shows remote mode, step by step. The end of ctx ends it early.
+// runDemo finds the agent and shows remote mode, step by step. The end of ctx ends
+// the demonstration early.
 func runDemo(ctx context.Context, out io.Writer, flags *demoFlags) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, demoPatience)
 	defer cancel()
@@ -77,6 +80,7 @@ func runDemo(ctx context.Context, out io.Writer, flags *demoFlags) (err error) {
 	return d.err
 }
 
+// step prints a numbered line.
 func (d *demo) step(format string, args ...any) {
 	d.steps++
 	d.print(fmt.Sprintf("%2d  "+format, append([]any{d.steps}, args...)...))
@@ -91,6 +95,7 @@ func (d *demo) print(line string) {
 	}
 }
 
+// run keeps all data in dir. When it returns, nothing runs any more.
 func (d *demo) run(ctx context.Context, dir string) (err error) {
 	d.print("Remote mode on this machine: a registry with its rendezvous, an agent, and somebody who runs a command on it.")
 	st, err := store.Open(ctx, store.Config{Dir: dir})
@@ -149,19 +154,20 @@ func (d *demo) createKey(ctx context.Context, st *store.Store, role string) (str
 	return text, nil
 }
 
-// demoAgent is the agent as a child.
+// demoAgent is the agent, a child of this process.
 type demoAgent struct {
 	cmd   *exec.Cmd
 	began time.Time
-	log   <-chan demoLine // closed at its end
+	log   <-chan demoLine // closed at the end of the log
 }
 
-// demoLine is a line of the agent's log.
+// demoLine has what the demonstration needs of a line of the agent's log.
 type demoLine struct {
 	Message      string `json:"msg"`
 	Registration string `json:"registration"`
 }
 
+// startAgent starts the agent and reads its log. The caller stops it.
 func (d *demo) startAgent(ctx context.Context, url, key string) (*demoAgent, error) {
 	args := []string{"--remote", url, "--environment-id", demoEnvironment}
 	cmd := exec.CommandContext(ctx, d.agent, append(args, "--log-format", "json")...)
@@ -177,8 +183,9 @@ func (d *demo) startAgent(ctx context.Context, url, key string) (*demoAgent, err
 		return nil, fmt.Errorf("starting the agent: %w", err)
 	}
 	d.step("started: CODEX_API_KEY=... agent %s", strings.Join(args, " "))
-	// There is room for all that an agent says here. A line that finds none is
-	// dropped, or the agent would wait for somebody to read its log.
+	// An agent of the demonstration logs fewer lines than this. If there are more,
+	// the rest is dropped: otherwise the pipe would fill up, and the agent would
+	// wait to write its log.
 	lines := make(chan demoLine, 64)
 	a.log = lines
 	go func() {
@@ -188,7 +195,7 @@ func (d *demo) startAgent(ctx context.Context, url, key string) (*demoAgent, err
 		for scanner.Scan() {
 			var line demoLine
 			if json.Unmarshal(scanner.Bytes(), &line) != nil {
-				line.Message = scanner.Text() // an agent that fails ends with a line of plain text
+				line.Message = scanner.Text() // why an agent fails is plain text, not JSON
 			}
 			select {
 			case lines <- line:
@@ -199,7 +206,7 @@ func (d *demo) startAgent(ctx context.Context, url, key string) (*demoAgent, err
 	return a, nil
 }
 
-// watch waits until the agent is online.
+// watch waits until the agent is online, and prints the steps on the way.
 func (d *demo) watch(ctx context.Context, a *demoAgent) error {
 	last := "nothing"
 	for {
@@ -221,11 +228,11 @@ func (d *demo) watch(ctx context.Context, a *demoAgent) error {
 	}
 }
 
-// stop ends the agent, in order.
+// stop ends the agent. An exit code other than 0 is an error.
 func (a *demoAgent) stop() error {
-	_ = a.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = a.cmd.Process.Signal(syscall.SIGTERM) // the agent may have ended already
 	for range a.log {
-		// The log is read to its end first: Wait closes the pipe that it comes from.
+		// Wait would close the pipe, so the log is read to its end before.
 	}
 	if err := a.cmd.Wait(); err != nil {
 		return fmt.Errorf("ending the agent: %w", err)
@@ -248,7 +255,8 @@ func (d *demo) command(ctx context.Context, url, key string) (string, error) {
 	return stdout.String(), nil
 }
 
-// explain prints what the rendezvous has seen of the command and its output.
+// explain prints the output of the command and what the rendezvous has seen of it.
+// It returns an error if the rendezvous could read any of it.
 func (d *demo) explain(s seen, output string) error {
 	if len(s.handshakes) != 2 || len(s.record) == 0 {
 		return fmt.Errorf("the rendezvous has seen %d handshake messages and records of %d bytes", len(s.handshakes), len(s.record))

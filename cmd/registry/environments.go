@@ -7,6 +7,7 @@ import (
 	"github.com/execagent/execagent/registry/store"
 )
 
+// environmentsFlags say how to print the environments.
 type environmentsFlags struct {
 	JSON bool `name:"json" env:"REGISTRY_JSON" help:"Print a JSON array."`
 	storeFlags
@@ -16,7 +17,7 @@ func (*environmentsFlags) Help() string {
 	return `Those are listed whose executor has its websocket open, at whichever registry process; nodes are the processes.`
 }
 
-// Validate is called by the parser.
+// Validate checks the flags of the store. The parser calls it.
 func (f *environmentsFlags) Validate() error { return f.check() }
 
 func (f *environmentsFlags) run(sys system) error {

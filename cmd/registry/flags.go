@@ -48,7 +48,7 @@ Examples:
   registry keys create --role harness --environment 'ci-*'    and one for those who use them
   registry environments                                       tell who is online`
 
-// newParser makes the parser and what it fills in.
+// newParser makes the parser, and the flags that it will fill in.
 func newParser(sys system) (*kong.Kong, *commandLine, error) {
 	data := defaultData(sys)
 	var grammar commandLine
@@ -77,9 +77,9 @@ func newParser(sys system) (*kong.Kong, *commandLine, error) {
 	return parser, &grammar, err
 }
 
-// defaultData is the folder of the state unless flags name another. It is "" if it
-// would be relative: a key that was made in one working directory would not hold in
-// another.
+// defaultData returns the folder of the state, for when no flag names another. It
+// returns "" if the folder would be relative: a registry that is started in
+// another working directory would not know the keys.
 func defaultData(sys system) string {
 	state := sys.state
 	if state == "" && filepath.IsAbs(sys.home) {
@@ -99,8 +99,9 @@ type storeFlags struct {
 	NATSReplicas int    `env:"REGISTRY_NATS_REPLICAS" name:"nats-replicas" group:"store" placeholder:"N" help:"In how many servers of the cluster everything is, 1 to 5. Default: as it is, 1 at first."`
 }
 
-// check is called by Validate of each command that embeds these flags. The parser
-// would not call a Validate of theirs, since the command's hides it.
+// check finds flags that contradict each other. Each command that embeds these
+// flags calls it from its Validate. It cannot be called Validate itself: the
+// command's own method would hide it from the parser.
 func (f *storeFlags) check() error {
 	switch {
 	case f.NATSURL == "" && f.NATSCreds != "":
@@ -115,6 +116,7 @@ func (f *storeFlags) check() error {
 	return nil
 }
 
+// config says how to open the store: of a NATS cluster, else in the folder.
 func (f *storeFlags) config(logger *slog.Logger) store.Config {
 	cfg := store.Config{URL: f.NATSURL, CredentialsFile: f.NATSCreds, Replicas: f.NATSReplicas, Logger: logger}
 	if f.NATSURL == "" {
@@ -123,7 +125,7 @@ func (f *storeFlags) config(logger *slog.Logger) store.Config {
 	return cfg
 }
 
-// serveFlags are those of the server.
+// serveFlags are the flags of the server.
 type serveFlags struct {
 	Listen       string        `default:"127.0.0.1:8080" env:"REGISTRY_LISTEN" group:"web" placeholder:"HOST:PORT" help:"Where to listen; port 0 takes a free one. The bound URL is printed as one line. Default: ${default}."`
 	PublicURL    string        `env:"REGISTRY_PUBLIC_URL" name:"public-url" group:"web" placeholder:"URL" help:"What clients know the registry by; the rendezvous URLs start with it. Default: what the request came to."`
@@ -161,7 +163,8 @@ Examples:
 Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong command line.`
 }
 
-// Validate is called by the parser.
+// Validate finds flags that contradict each other, or that would send keys in clear
+// text. The parser calls it.
 func (f *serveFlags) Validate() error {
 	host, _, err := net.SplitHostPort(f.Listen)
 	switch {
@@ -202,6 +205,7 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
+// limits returns the limits of every principal without limits of its own.
 func (f *serveFlags) limits() principal.Limits {
 	return principal.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: f.Bytes}
 }

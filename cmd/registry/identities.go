@@ -13,6 +13,8 @@ import (
 	"github.com/execagent/execagent/registry/store"
 )
 
+// identitiesAddFlags say which agent identity may be an executor, and of which
+// environments.
 type identitiesAddFlags struct {
 	RuntimeID   string `arg:"" name:"runtime-id" help:"The agent's runtime id."`
 	PublicKey   string `required:"" env:"REGISTRY_IDENTITY_PUBLIC_KEY" placeholder:"BASE64" help:"The agent's Ed25519 public key: base64 of its 32 bytes or of its SubjectPublicKeyInfo (DER)."`
@@ -26,7 +28,7 @@ func (*identitiesAddFlags) Help() string {
 	return `An identity with the same runtime id is replaced.`
 }
 
-// Validate is called by the parser.
+// Validate finds a value that cannot be right. The parser calls it.
 func (f *identitiesAddFlags) Validate() error {
 	if _, err := parsePublicKey(f.PublicKey); err != nil {
 		return err
@@ -34,6 +36,7 @@ func (f *identitiesAddFlags) Validate() error {
 	return f.check()
 }
 
+// parsePublicKey reads an Ed25519 key: base64 of its 32 bytes or of its DER form.
 func parsePublicKey(text string) (ed25519.PublicKey, error) {
 	data, err := strictbase64.Std.Decode(text)
 	if err != nil {
@@ -65,12 +68,13 @@ func (f *identitiesAddFlags) run(sys system) error {
 	})
 }
 
+// identitiesListFlags say how to print the identities.
 type identitiesListFlags struct {
 	JSON bool `name:"json" env:"REGISTRY_JSON" help:"Print a JSON array."`
 	storeFlags
 }
 
-// Validate is called by the parser.
+// Validate checks the flags of the store. The parser calls it.
 func (f *identitiesListFlags) Validate() error { return f.check() }
 
 func (f *identitiesListFlags) run(sys system) error {
@@ -89,12 +93,13 @@ func (f *identitiesListFlags) run(sys system) error {
 	})
 }
 
+// identitiesRemoveFlags say which identity to remove.
 type identitiesRemoveFlags struct {
 	RuntimeID string `arg:"" name:"runtime-id" help:"The agent's runtime id."`
 	storeFlags
 }
 
-// Validate is called by the parser.
+// Validate checks the flags of the store. The parser calls it.
 func (f *identitiesRemoveFlags) Validate() error { return f.check() }
 
 func (f *identitiesRemoveFlags) run(sys system) error {

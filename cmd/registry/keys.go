@@ -13,7 +13,8 @@ import (
 	"github.com/execagent/execagent/registry/store"
 )
 
-// limitFlags are limits for one principal, in the place of the server's.
+// limitFlags are the limits of one principal. Where one is 0, that of the server
+// holds.
 type limitFlags struct {
 	Requests     float64 `group:"limits" placeholder:"N" help:"API requests per second. Default: that of the server, as for the others."`
 	RequestBurst int     `group:"limits" placeholder:"N" help:"API requests at once."`
@@ -22,10 +23,12 @@ type limitFlags struct {
 	Bytes        int64   `group:"limits" placeholder:"N" help:"Bytes relayed per second."`
 }
 
+// limits returns the limits that the flags name.
 func (f *limitFlags) limits() principal.Limits {
 	return principal.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: f.Bytes}
 }
 
+// keysCreateFlags say what a new key is for.
 type keysCreateFlags struct {
 	Role        string `required:"" enum:"executor,harness" env:"REGISTRY_KEY_ROLE" placeholder:"ROLE" help:"executor registers environments, harness connects to them."`
 	Environment string `required:"" env:"REGISTRY_KEY_ENVIRONMENT" placeholder:"PATTERN" help:"Ids of the environments that the key is for; * stands for any characters."`
@@ -45,7 +48,7 @@ Examples:
     registry keys create --role harness --environment ci-1 --expires 24h`
 }
 
-// Validate is called by the parser.
+// Validate finds a value that cannot be right. The parser calls it.
 func (f *keysCreateFlags) Validate() error {
 	if _, err := parseExpiry(f.Expires, time.Now()); err != nil {
 		return err
@@ -53,8 +56,9 @@ func (f *keysCreateFlags) Validate() error {
 	return f.check()
 }
 
-// parseExpiry returns when a key expires, of a time, a date or a duration from now.
-// An empty text is the zero time, which means never.
+// parseExpiry returns when a key expires. text is a time of RFC 3339, a date in the
+// local time zone or a duration from now. For an empty text the result is the zero
+// time: the key never expires.
 func parseExpiry(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -91,7 +95,8 @@ func (f *keysCreateFlags) run(sys system) error {
 			return err
 		}
 		if _, err := fmt.Fprintln(sys.stdout, text); err != nil {
-			// Nobody has seen the key, so nobody will revoke it later.
+			// Nobody can use a key that was not printed, and nobody would think of
+			// revoking it.
 			_, revokeErr := st.RevokeKey(ctx, key.ID)
 			return errors.Join(fmt.Errorf("printing the key: %w", err), revokeErr)
 		}
@@ -100,12 +105,13 @@ func (f *keysCreateFlags) run(sys system) error {
 	})
 }
 
+// keysListFlags say how to print the keys.
 type keysListFlags struct {
 	JSON bool `name:"json" env:"REGISTRY_JSON" help:"Print a JSON array."`
 	storeFlags
 }
 
-// Validate is called by the parser.
+// Validate checks the flags of the store. The parser calls it.
 func (f *keysListFlags) Validate() error { return f.check() }
 
 func (f *keysListFlags) run(sys system) error {
@@ -134,12 +140,13 @@ func (f *keysListFlags) run(sys system) error {
 	})
 }
 
+// keysRevokeFlags say which key to revoke.
 type keysRevokeFlags struct {
 	ID string `arg:"" help:"Id of the key, as list shows it."`
 	storeFlags
 }
 
-// Validate is called by the parser.
+// Validate checks the flags of the store. The parser calls it.
 func (f *keysRevokeFlags) Validate() error { return f.check() }
 
 func (f *keysRevokeFlags) run(sys system) error {
@@ -151,7 +158,7 @@ func (f *keysRevokeFlags) run(sys system) error {
 	})
 }
 
-// printJSON prints a list; without members it is [].
+// printJSON prints a list as a JSON array. A nil list is [] and not null.
 func printJSON[T any](w io.Writer, list []T) error {
 	if list == nil {
 		list = []T{}
@@ -161,7 +168,8 @@ func printJSON[T any](w io.Writer, list []T) error {
 	return e.Encode(list)
 }
 
-// printTable prints n rows under a heading, in columns.
+// printTable prints n rows under a heading, in columns. The heading has tabs between
+// its columns; row returns the cells of row i.
 func printTable(w io.Writer, heading string, n int, row func(i int) []any) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if _, err := fmt.Fprintln(t, heading); err != nil {
@@ -184,8 +192,8 @@ func printTable(w io.Writer, heading string, n int, row func(i int) []any) error
 	return t.Flush()
 }
 
-// printable quotes a label with control characters, which would move or hide what
-// is printed around it.
+// printable quotes a text with control characters: on a terminal these could hide
+// or change what is printed around it.
 func printable(text string) string {
 	for _, r := range text {
 		if r < ' ' || r == 0x7f {

@@ -1,5 +1,7 @@
-// Command registry is the other side of remote mode: executors register with it,
-// harnesses ask it for them, and both meet at its rendezvous. See registry --help.
+// Command registry is the server of remote mode. Executors register with it,
+// harnesses ask it where an executor is, and the two exchange messages through its
+// rendezvous. Operators make and revoke keys with the same program. See registry
+// --help.
 package main
 
 import (
@@ -23,7 +25,8 @@ const (
 )
 
 func main() {
-	// Unless the signal is caught, a log whose reader has gone ends the registry.
+	// While SIGPIPE is caught, a registry whose log nobody reads any more goes on;
+	// otherwise the next line of its log would kill it.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -100,7 +103,8 @@ func (s system) fail(err error) int {
 	return exitFailure
 }
 
-// context returns a context that the first signal ends.
+// context returns a context that the first signal ends. The caller calls the
+// function, which ends the context too.
 func (s system) context() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	go func() {
@@ -113,8 +117,8 @@ func (s system) context() (context.Context, context.CancelFunc) {
 	return ctx, func() { cancel(nil) }
 }
 
-// withStore opens the store, has do work on it and closes it. A registry may be
-// running on the same store.
+// withStore opens the store, calls do with it and closes it. The context of do ends
+// with the first signal. A registry may be running on the same store.
 func (f *storeFlags) withStore(sys system, do func(context.Context, *store.Store) error) (err error) {
 	if err := secretfile.Exposed(f.NATSCreds); err != nil {
 		sys.complain(err)

@@ -27,7 +27,8 @@ import (
 	"github.com/execagent/execagent/registry/store"
 )
 
-// command runs the program and returns what it prints.
+// command runs the program in this process, with an empty HOME, and returns what it
+// prints.
 func command(t testing.TB, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, complaints bytes.Buffer
@@ -35,7 +36,7 @@ func command(t testing.TB, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), complaints.String()
 }
 
-// mustRun is for what has to work.
+// mustRun is command for what has to end with exit code 0.
 func mustRun(t testing.TB, args ...string) (stdout string) {
 	t.Helper()
 	code, stdout, stderr := command(t, args...)
@@ -50,9 +51,10 @@ type running struct {
 	url     string
 	signals chan os.Signal
 	code    chan int
-	log     *bytes.Buffer // whole once code was received from
+	log     *bytes.Buffer // may be read when code has yielded the exit code
 }
 
+// start runs the server and waits until it listens.
 func start(t testing.TB, args ...string) *running {
 	t.Helper()
 	out, in := io.Pipe()
@@ -69,6 +71,7 @@ func start(t testing.TB, args ...string) *running {
 	return r
 }
 
+// stop ends the server with SIGTERM, which has to succeed.
 func (r *running) stop(t testing.TB) {
 	t.Helper()
 	r.signals <- syscall.SIGTERM
@@ -82,7 +85,8 @@ func (r *running) stop(t testing.TB) {
 	}
 }
 
-// TestServeAndCommands: an operator's commands work beside a running server, and without one.
+// TestServeAndCommands: an operator's commands work on a store while a server runs
+// on it, and while none does.
 func TestServeAndCommands(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
@@ -104,7 +108,8 @@ func TestServeAndCommands(t *testing.T) {
 		response.Body.Close()
 		return response.StatusCode
 	}
-	// 400: the key is good, and its role; the body is not.
+	// Status 400 means that the key and its role were accepted: only the body {} is
+	// wrong.
 	for _, tt := range []struct {
 		key, operation string
 		want           int
@@ -123,7 +128,7 @@ func TestServeAndCommands(t *testing.T) {
 	}
 	executor, harness := keys[0], keys[1]
 	if executor.Role != "executor" {
-		executor, harness = harness, executor // made in the same second
+		executor, harness = harness, executor // keys of the same second are listed in any order
 	}
 	if executor.Label != "before" || executor.Environments != "env-*" || !executor.Expires.IsZero() ||
 		harness.Role != "harness" || harness.Limits != (principal.Limits{Streams: 3}) || time.Until(harness.Expires) < 59*time.Minute {
@@ -246,13 +251,14 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestDefaultData: without a home the store does not turn up in the working directory.
+// TestDefaultData: without an absolute HOME or XDG_STATE_HOME the commands refuse to
+// run; they never put a store in the working directory.
 func TestDefaultData(t *testing.T) {
 	work, home := t.TempDir(), t.TempDir()
 	t.Chdir(work)
 	for _, tt := range []struct {
 		home, state string
-		want        string // of the folder; "" is refused
+		want        string // the folder of the state; "": the command is refused
 	}{
 		{"", "", ""},
 		{"home", "", ""},
@@ -276,7 +282,7 @@ func TestDefaultData(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(tt.want, "nats")); tt.want != "" && err != nil {
 			t.Errorf("HOME %q, XDG_STATE_HOME %q: %v", tt.home, tt.state, err)
 		}
-		// Where the folder is named, no home is needed.
+		// With --data no home is needed.
 		var out, complaints bytes.Buffer
 		args := []string{"keys", "list", "--data", filepath.Join(home, "named")}
 		if code := run(system{args: args, home: tt.home, state: tt.state, stdout: &out, stderr: &complaints}); code != exitOK {
@@ -304,8 +310,9 @@ func TestParseExpiry(t *testing.T) {
 	}
 }
 
-// TestServeTLS: with a certificate any address will do. A key that others can
-// read is used, and named in the log.
+// TestServeTLS: with a certificate the server listens also on an address that is
+// not a loopback one, and refuses old cipher suites. It uses a private key that
+// others can read, and names the file in its log.
 func TestServeTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -359,7 +366,7 @@ func TestServeTLS(t *testing.T) {
 	if response.StatusCode != http.StatusOK || response.ProtoMajor != 1 {
 		t.Errorf("got %d by %s", response.StatusCode, response.Proto)
 	}
-	// What does not authenticate what it encrypts is refused.
+	// Suites of CBC do not authenticate the ciphertext, so they are refused.
 	old := &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{
 		tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256,
 	}}

@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	// startTimeout bounds the opening of the store and what the server reads and
-	// writes there before it serves.
+	// startTimeout bounds how long a server may take to open the store and to do
+	// there what has to be done before it serves.
 	startTimeout = 90 * time.Second
-	// lonelyPatience is the longest drain of a server with an embedded store. It is
-	// the only one, so its websockets have no other server to move to.
+	// lonelyPatience is the longest drain of a server with an embedded store. No
+	// other server can share that store, so the websockets cannot move anywhere.
 	lonelyPatience = time.Second
-	// gcPercent is half of Go's own value. With thousands of idle websockets there is
-	// little garbage, so collecting more often is cheap and keeps the heap small.
+	// gcPercent is half of Go's own value, which keeps the heap small. Collecting
+	// more often is cheap here: thousands of idle websockets make little garbage.
 	gcPercent = 50
-	// shutdownPatience is how long requests may take that are being answered when
-	// the drain is over.
+	// shutdownPatience is how long requests that are being answered may still take
+	// after the drain. Then they are cut off.
 	shutdownPatience = 5 * time.Second
 )
 
-// run serves until a signal.
+// run opens the store and serves until a signal has ended the server.
 func (f *serveFlags) run(sys system) (err error) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -48,7 +48,8 @@ func (f *serveFlags) run(sys system) (err error) {
 	if err != nil {
 		return err
 	}
-	// The server closes it, too, once it serves.
+	// Once the server serves, it has closed the listener before this. Then
+	// net.ErrClosed is no error.
 	defer func() {
 		if closeErr := listener.Close(); !errors.Is(closeErr, net.ErrClosed) {
 			err = errors.Join(err, closeErr)
@@ -77,8 +78,9 @@ func (f *serveFlags) run(sys system) (err error) {
 	return f.serve(sys, server, listener, config, logger)
 }
 
-// listen reads the certificate before it listens, so that a wrong one is an error and
-// not the experience of the first client. config is nil without a certificate.
+// listen reads the certificate and then listens. A wrong certificate is an error
+// here; the first client would meet it otherwise. config is nil if the flags name
+// no certificate.
 func (f *serveFlags) listen() (listener net.Listener, config *tls.Config, err error) {
 	if f.TLSCert != "" {
 		certificate, err := tls.LoadX509KeyPair(f.TLSCert, f.TLSKey)
@@ -91,7 +93,8 @@ func (f *serveFlags) listen() (listener net.Listener, config *tls.Config, err er
 	return listener, config, err
 }
 
-// serve answers requests until a signal, then drains.
+// serve answers requests until a signal. Then it drains: it lets the streams move to
+// other servers, and ends.
 func (f *serveFlags) serve(sys system, server *registry.Server, listener net.Listener, config *tls.Config, logger *slog.Logger) error {
 	front := registry.NewFront(server, listener, config)
 	done := make(chan error, 1)
@@ -100,7 +103,8 @@ func (f *serveFlags) serve(sys system, server *registry.Server, listener net.Lis
 	if config != nil {
 		scheme = "https"
 	}
-	// The line comes last: whoever waits for it may connect at once.
+	// Everything is ready before the line is printed: a program that waits for it
+	// connects at once.
 	if _, err := fmt.Fprintf(sys.stdout, "%s://%s\n", scheme, listener.Addr()); err != nil {
 		return errors.Join(fmt.Errorf("printing the URL: %w", err), front.Close(), <-done)
 	}
@@ -121,7 +125,7 @@ func (f *serveFlags) serve(sys system, server *registry.Server, listener net.Lis
 	defer close(stopped)
 	go func() {
 		select {
-		case <-sys.signals: // the second one ends the drain
+		case <-sys.signals: // a second signal ends the drain at once
 			cancel()
 		case <-stopped:
 		}
@@ -140,6 +144,7 @@ func (f *serveFlags) serve(sys system, server *registry.Server, listener net.Lis
 	return <-done
 }
 
+// newLogger returns a logger of the level and format that the flags name.
 func newLogger(w io.Writer, flags *serveFlags) *slog.Logger {
 	var level slog.Level
 	// The parser has checked that it is one of the names.

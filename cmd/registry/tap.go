@@ -9,16 +9,18 @@ import (
 	"github.com/execagent/execagent/relay/frame"
 )
 
-// maxTapped is how many bytes of frames a tap keeps.
+// maxTapped is how many bytes of frames a tap keeps. Frames beyond that are only
+// counted.
 const maxTapped = 4 << 20
 
-// tap is a listener that keeps what the server sends to the websockets it accepts.
-// The server passes each frame of a stream on to one of its ends, so that is all that
-// a rendezvous sees of the stream. Its methods may be called at once.
+// tap is a listener that keeps what the server writes to the websockets that come
+// from it. A rendezvous passes each frame of a stream on to one of the stream's
+// ends, so what it writes is all that it has seen of the stream. The methods may be
+// called at once.
 type tap struct {
 	net.Listener
 
-	mu   sync.Mutex // protects the field below
+	mu   sync.Mutex // protects seen
 	seen seen
 }
 
@@ -26,11 +28,12 @@ type tap struct {
 type seen struct {
 	frames     int
 	bytes      int
-	handshakes []int  // sizes of the messages, in order
-	record     []byte // the first one
-	content    []byte // of all frames
+	handshakes []int  // the sizes of the handshake messages, in bytes, in order
+	record     []byte // the first encrypted record; nil: none yet
+	content    []byte // the frames one after another, up to maxTapped bytes
 }
 
+// Accept returns a connection that tells the tap what is written to it.
 func (t *tap) Accept() (net.Conn, error) {
 	conn, err := t.Listener.Accept()
 	if err != nil {
@@ -39,26 +42,29 @@ func (t *tap) Accept() (net.Conn, error) {
 	return &tapped{Conn: conn, tap: t}, nil
 }
 
+// look returns what the tap has kept so far. The caller must not change it.
 func (t *tap) look() seen {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.seen
 }
 
-// tapped is a connection of a tap. Writes to it come one after another.
+// tapped is a connection of a tap. The server calls Write from one goroutine at a
+// time.
 type tapped struct {
 	net.Conn
 	tap       *tap
-	websocket bool
-	rest      []byte // of what was written, not yet a whole frame
+	websocket bool   // the answer to the upgrade was written, frames follow
+	rest      []byte // the end of what was written, if it is not yet a whole frame
 }
 
+// Write notes the frames in what is written and passes all of it on.
 func (c *tapped) Write(p []byte) (int, error) {
 	c.rest = append(c.rest, p...)
 	if !c.websocket {
 		head, rest, ok := bytes.Cut(c.rest, []byte("\r\n\r\n"))
 		if !ok || !bytes.HasPrefix(head, []byte("HTTP/1.1 101")) {
-			c.rest = nil // not a frame: an answer of the API
+			c.rest = nil // an answer of the API, and no frames
 			return c.Conn.Write(p)
 		}
 		c.websocket, c.rest = true, rest
@@ -73,8 +79,9 @@ func (c *tapped) Write(p []byte) (int, error) {
 	}
 }
 
-// cutMessage takes one frame off what a server has written to a websocket, which
-// masks nothing (RFC 6455, 5.2); message is empty for control frames.
+// cutMessage takes one websocket frame off b, which a server has written. Servers
+// do not mask frames (RFC 6455, 5.2). ok is false if b holds no whole frame yet;
+// message is nil for a frame that is not binary, such as a ping.
 func cutMessage(b []byte) (message, rest []byte, ok bool) {
 	const binaryMessage, shortLength = 2, 126
 	if len(b) < 2 {
@@ -101,6 +108,7 @@ func cutMessage(b []byte) (message, rest []byte, ok bool) {
 	return message, b[head+length:], true
 }
 
+// note counts and keeps a message if it is a frame of the relay.
 func (t *tap) note(message []byte) {
 	var f frame.Frame
 	if frame.Decode(message, &f) != nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/execagent/execagent/relay/frame"
 )
 
-// TestTap: a tap finds the frames that a websocket is sent, however they are
-// cut into writes, and nothing else.
+// TestTap: a tap finds all frames that are written to a websocket, into whichever
+// pieces the writes cut them. It ignores answers of the API, pings and messages
+// that are no frames.
 func TestTap(t *testing.T) {
 	t.Parallel()
 	id := []byte("4faa9b06-fef2-463f-8e45-a01233809670")
@@ -66,7 +67,7 @@ func TestTap(t *testing.T) {
 	}
 }
 
-// websocketFrame is one that a server sends.
+// websocketFrame returns a frame as a server sends it, without a mask.
 func websocketFrame(opcode byte, payload []byte) []byte {
 	head := []byte{0x80 | opcode}
 	switch n := len(payload); {
@@ -80,7 +81,7 @@ func websocketFrame(opcode byte, payload []byte) []byte {
 	return append(head, payload...)
 }
 
-// TestThousands writes numbers as the demonstration does.
+// TestThousands: numbers get a comma between thousands.
 func TestThousands(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
