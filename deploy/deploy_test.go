@@ -1,5 +1,5 @@
-// Package deploy_test holds the manifests against what hardened clusters ask
-// for, and against the flags that the programs really have.
+// Package deploy_test checks that the manifests meet what hardened clusters demand,
+// and that they set only flags and variables that the programs have.
 package deploy_test
 
 import (
@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifest has the members that the tests look at. Others are passed over:
-// Kubernetes knows more of them than the tests.
+// manifest has the members of a Kubernetes document that the tests look at.
+// Decoding ignores all others.
 type manifest struct {
 	Kind string
 	Spec struct {
@@ -36,6 +36,7 @@ type manifest struct {
 	}
 }
 
+// container has the members of a container that the tests look at.
 type container struct {
 	Args []string
 	Env  []struct {
@@ -59,7 +60,7 @@ type container struct {
 	}
 }
 
-// workloads are the documents of a file that run containers.
+// workloads returns the documents of a file that run containers.
 func workloads(t *testing.T, file string) (found []manifest) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -81,6 +82,9 @@ func workloads(t *testing.T, file string) (found []manifest) {
 	return found
 }
 
+// TestHardened: the pods run without root, privileges, capabilities and a writable
+// root, as the restricted level of the Pod Security Standards and more demands, and
+// their probes ask for what the programs answer.
 func TestHardened(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"registry.yaml", "worker.yaml"} {
@@ -113,12 +117,13 @@ func TestHardened(t *testing.T) {
 	}
 }
 
-// TestImageUser: the images do not run as root, by numbers, as Kubernetes
-// checks runAsNonRoot; the registry's is the manifest's.
+// TestImageUser: the images name a user other than root, as a number: Kubernetes
+// cannot check runAsNonRoot by a name. The user of the registry's image is that of
+// its manifest, since /data belongs to this user.
 func TestImageUser(t *testing.T) {
 	t.Parallel()
 	registry := workloads(t, "registry.yaml")[0].Spec.Template.Spec.SecurityContext.RunAsUser
-	for file, want := range map[string]int{"../Dockerfile": 0, "registry.Dockerfile": registry} {
+	for file, want := range map[string]int{"../Dockerfile": 0, "registry.Dockerfile": registry} { // 0: any
 		page, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -136,7 +141,8 @@ func TestImageUser(t *testing.T) {
 	}
 }
 
-// TestSecrets: keys come from secrets, never as a value or an argument.
+// TestSecrets: the programs get keys from secrets of Kubernetes. No key stands in
+// the manifest, neither as the value of a variable nor in an argument.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	for file, name := range map[string]string{"registry.yaml": "REGISTRY_NATS_URL", "worker.yaml": "CODEX_API_KEY"} {
@@ -161,9 +167,9 @@ func TestNames(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		file     string
-		help     []string // of the program
-		variable string   // prefix of those that it reads
-		least    int      // names in the manifest
+		help     []string // arguments of go that print the help of the program
+		variable string   // prefix of the variables that the program reads
+		least    int      // how many variables and flags the manifest sets at least
 	}{
 		{"registry.yaml", []string{"run", "../cmd/registry", "serve", "--help"}, "REGISTRY_", 8},
 		{"worker.yaml", []string{"run", "../cmd/agent", "exec-server", "--help"}, "AGENT_", 3},
@@ -194,7 +200,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestDrain: the kubelet waits longer than the registry drains.
+// TestDrain: between SIGTERM and SIGKILL Kubernetes waits at least 10 s longer than
+// the registry drains.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	pod := workloads(t, "registry.yaml")[0].Spec.Template.Spec

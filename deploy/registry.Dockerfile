@@ -1,7 +1,9 @@
-# The registry alone: one static binary, nothing is pulled to build it. make image builds it.
+# The image of the registry: one static binary and nothing else. make image builds it
+# and pulls nothing for that.
 #
-# Its state is in /data, unless it is in a NATS cluster, so /data has to be a volume. A new volume gets the owner of the
-# folder in the image. A folder of the host does not: it has to belong to the user below.
+# Without a NATS cluster the registry keeps its state in /data, so /data has to be a
+# volume. A new volume gets the owner that /data has in this image. A folder of the host
+# keeps its own owner, which has to be the user below.
 FROM scratch AS parts
 WORKDIR /data
 COPY bin/registry /registry
