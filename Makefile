@@ -1,19 +1,22 @@
-# The targets are for people; .ci/run prepares a bare machine and then runs `make check`.
+# These targets are for people. .ci/run is for a bare machine: it installs what is
+# missing and runs `make check`.
 
 GO       ?= go
 TOOL      = $(GO) tool -modfile=tools/go.mod
 PACKAGES ?= ./...
 
-# The race detector needs a C compiler; without one the tests run all the same. .ci/run makes sure there is one.
+# The race detector needs a C compiler. Without one the tests run without it; .ci/run installs one.
 RACE := $(if $(shell command -v $$($(GO) env CC) 2>/dev/null),-race)
 
 # How long the tests of one package may take. A busy machine needs many times what an idle one does.
 TIMEOUT ?= 60m
 
-# Runs go test, says at its end what was left out and how long it took, and ends what the tests leave behind.
+# Runs go test, prints at its end which tests were skipped and how long it took, and
+# kills what the tests leave running.
 TESTRUN = $(GO) build -C tools -o $(abspath $(BIN))/testrun ./testrun && $(BIN)/testrun $(GO) test $(RACE) -shuffle=on -count=1 -timeout $(TIMEOUT)
 
-# -count=1 everywhere: tests of the built program would be cached although the program has changed.
+# -count=1 everywhere: go test does not see when a program that a test starts has
+# changed, and would show a cached result.
 
 FUZZTIME ?= 30s
 COUNT    ?= 10
@@ -25,10 +28,11 @@ DURATION ?= 2m
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Where the programs go.
+# The folder that the programs are built in.
 BIN ?= bin
 
-# What is released is what anybody builds: no tags and no flags for single packages, so that go install gives the same program.
+# Releases are built without tags and without flags for single packages, so that go
+# install builds the same program.
 PRODUCT = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w'
 
 .PHONY: build

@@ -1,10 +1,12 @@
-// Command testrun runs go test, and says at its end which tests were skipped and how
-// long all took. However the tests end, it kills the processes that they have left
-// behind and removes their temporary folder.
+// Command testrun runs go test and prints what go test prints without -v. Then it
+// prints which tests were skipped and why, and how long everything took. However
+// the tests end, it kills the processes that they have left behind and removes
+// their temporary folder.
 //
 //	testrun go test ./...
 //
-// What it prints is what go test prints, and its exit status is that of go test.
+// The exit status is that of go test, or 128 plus the number of a signal that has
+// killed it. Linux only.
 package main
 
 import (
@@ -34,22 +36,24 @@ func main() {
 	os.Exit(status)
 }
 
+// run runs the command and cleans up behind it. An error is about running it; the
+// failure of a test is only in the status.
 func run(command []string) (status int, err error) {
 	if len(command) < 2 || command[1] != "test" {
 		return 2, errors.New("usage: testrun go test ARGUMENT...")
 	}
-	// Processes whose parent has ended become children of this one, which can then
-	// find and end them.
-	const setChildSubreaper = 36 // prctl(2)
+	// Below a subreaper, a process whose parent has ended becomes a child of the
+	// subreaper. So children finds also what tests leave running.
+	const setChildSubreaper = 36 // PR_SET_CHILD_SUBREAPER of prctl(2)
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {
 		return 0, fmt.Errorf("becoming a subreaper: %w", errno)
 	}
-	folder, err := os.MkdirTemp("", "t") // short: the path of a socket has 107 bytes
+	folder, err := os.MkdirTemp("", "t") // short: the path of a socket may have 107 bytes
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	if err := os.Chmod(folder, 0o777|os.ModeSticky); err != nil { // as /tmp: tests do things as other users
+	if err := os.Chmod(folder, 0o777|os.ModeSticky); err != nil { // as /tmp: some tests run as other users
 		return 0, err
 	}
 	path, err := exec.LookPath(command[0])
@@ -60,8 +64,8 @@ func run(command []string) (status int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// A terminal sends its signals to the tests, too. This process outlives them,
-	// because it has to clean up behind them.
+	// This process passes signals on and waits for the tests to end by them, since
+	// it has to clean up behind them. (A Ctrl-C reaches the tests also directly.)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 
@@ -74,10 +78,10 @@ func run(command []string) (status int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("starting %s: %w", path, err)
 	}
-	_ = theirs.Close() // they have it
+	_ = theirs.Close() // so that output ends when the last process that writes to it does
 	go func() {
 		for s := range signals {
-			_ = syscall.Kill(tests, s.(syscall.Signal)) // it may have ended
+			_ = syscall.Kill(tests, s.(syscall.Signal)) // go test may have ended
 		}
 	}()
 	r := report{out: os.Stdout, held: map[test][]string{}}
@@ -92,7 +96,8 @@ func run(command []string) (status int, err error) {
 	return status, nil
 }
 
-// reap waits for the end of a child. It also reaps the orphans that end meanwhile.
+// reap waits for the end of a child and returns its exit status. It also reaps the
+// orphans that end meanwhile.
 func reap(child int) (status int, err error) {
 	for {
 		var ws syscall.WaitStatus
@@ -109,17 +114,19 @@ func reap(child int) (status int, err error) {
 	}
 }
 
-// endChildren kills what is left below this process and tells what that was.
+// endChildren kills all processes below this one and returns their command lines.
+// Killing a process makes its children children of this one, so endChildren looks
+// again until there are none.
 func endChildren() (left []string) {
 	seen := map[int]bool{}
 	for {
 		for _, pid := range children() {
-			line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // of a zombie it is empty
+			line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for a zombie
 			if err == nil && len(line) > 0 && !seen[pid] {
 				left = append(left, strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " ")))
 			}
 			seen[pid] = true
-			_ = syscall.Kill(pid, syscall.SIGKILL) // its children come to this process
+			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		for {
 			pid, err := syscall.Wait4(-1, nil, 0, nil)
@@ -127,15 +134,16 @@ func endChildren() (left []string) {
 				return left
 			}
 			if err == nil && pid > 0 {
-				break // look again: its children may have become ours
+				break // its children may have become ours
 			}
 		}
 	}
 }
 
-// children are the processes that this one has started or inherited.
+// children returns the processes that this one has started or, as a subreaper, been
+// given.
 func children() (pids []int) {
-	lists, _ := filepath.Glob("/proc/self/task/*/children") // the pattern is right
+	lists, _ := filepath.Glob("/proc/self/task/*/children") // an error means a bad pattern
 	for _, list := range lists {
 		text, _ := os.ReadFile(list) // the thread may have ended
 		for field := range strings.FieldsSeq(string(text)) {
@@ -155,16 +163,17 @@ type event struct {
 	Output  string
 }
 
-// test names a test, or without a name its package.
+// test names a test. With an empty name it stands for the package itself.
 type test struct{ pkg, name string }
 
-// report prints what go test prints without -v.
+// report turns the events of go test -json into what go test prints without -v.
 type report struct {
 	out     io.Writer
-	held    map[test][]string // what tests have said so far
+	held    map[test][]string // output of tests that have not ended yet, or have failed
 	skipped []string
 }
 
+// read reads events until the end of output.
 func (r *report) read(output io.Reader) error {
 	lines := bufio.NewReader(output)
 	for {
@@ -181,10 +190,12 @@ func (r *report) read(output io.Reader) error {
 	}
 }
 
+// line reads one line. It holds the output of a test back until the verdict on its
+// package: what passing tests have said is never printed.
 func (r *report) line(line string) {
 	var e event
 	if json.Unmarshal([]byte(line), &e) != nil {
-		r.print(line) // of go itself
+		r.print(line) // no event: the go command itself says something
 		return
 	}
 	t := test{e.Package, e.Test}
@@ -215,7 +226,8 @@ func (r *report) line(line string) {
 	}
 }
 
-// failed prints the output of those tests of a package that have not passed.
+// failed prints what the tests of a package have said, except those that passed or
+// were skipped.
 func (r *report) failed(pkg string) {
 	var tests []test
 	for t := range r.held {
@@ -224,7 +236,7 @@ func (r *report) failed(pkg string) {
 		}
 	}
 	slices.SortFunc(tests, func(a, b test) int { return cmp.Compare(a.name, b.name) })
-	for _, t := range append(tests, test{pkg, ""}) { // the package last: it has the verdict
+	for _, t := range append(tests, test{pkg, ""}) { // the package's own output last: it ends with FAIL
 		r.print(r.held[t]...)
 		delete(r.held, t)
 	}
@@ -241,8 +253,8 @@ func narrates(line string) bool {
 	return false
 }
 
-// reason is why a test was skipped: the last line that it said, without file and line
-// number.
+// reason returns why a test was skipped: the last line that the test said, without
+// file and line number.
 func reason(said []string) string {
 	for _, line := range slices.Backward(said) {
 		line = strings.TrimSpace(line)
@@ -257,13 +269,15 @@ func reason(said []string) string {
 	return "no reason given"
 }
 
+// print writes lines, which end with their newline.
 func (r *report) print(lines ...string) {
 	for _, line := range lines {
-		_, _ = io.WriteString(r.out, line) // if this cannot be written, nothing else can say so
+		_, _ = io.WriteString(r.out, line) // an error could be told nowhere else
 	}
 }
 
-// summary says what was left out, which processes the tests have left, and how long all of it took.
+// summary prints which tests were skipped, which processes the tests have left
+// running, and how long everything took.
 func (r *report) summary(left []string, took time.Duration) {
 	if len(r.skipped) > 0 {
 		r.print(fmt.Sprintf("\nleft out (%d):\n", len(r.skipped)))

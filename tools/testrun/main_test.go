@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestMain is also the program.
+// TestMain makes the test binary run as testrun if TESTRUN_ITSELF is set.
 func TestMain(m *testing.M) {
 	if os.Getenv("TESTRUN_ITSELF") != "" {
 		main()
@@ -60,7 +60,8 @@ func TestHangs(t *testing.T) {
 }
 `
 
-// TestRun runs the tests of packages of its own.
+// TestRun runs testrun on small packages that it writes: tests that pass, fail, hang
+// and leave processes behind, and some that do not compile.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	took := regexp.MustCompile(`\ntook \d+m?\d*s\n$`)
