@@ -14,12 +14,17 @@ import (
 // maxCapability is one more than the highest capability that there can be.
 const maxCapability = 64
 
-// Drop takes all capabilities from the calling thread for good, and from all
-// other threads those that they hold. The bounding sets of the others stay:
-// what they execute has to be executed by a thread that went through
-// [DropThread] with no_new_privs set. capabilities(7)
+// Drop takes all capabilities from the calling thread, its bounding set
+// included, and from all other threads the capabilities that they hold.
+//
+// The other threads keep their bounding sets, so a program that one of them
+// executes as uid 0 would get capabilities again. A thread that executes a
+// program later sets no_new_privs and calls [DropThread] before.
+//
+// In a build with cgo the other threads keep their capabilities too.
 func Drop() error {
-	runtime.LockOSThread() // in case of a build with cgo, see below
+	// All calls below have to hit one thread.
+	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := DropBounding(); err != nil {
 		return err
@@ -30,9 +35,10 @@ func Drop() error {
 	header, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
 	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
 	if errno == unix.ENOTSUP {
-		// A build with cgo, as for the race detector. psx looks for threads in
-		// /proc, which the view may hide; and only this thread starts the
-		// command.
+		// This is a build with cgo, as for the race detector: the runtime does
+		// not know all threads. Package psx, which does this with cgo, finds
+		// them in /proc, which the view may hide. So only this thread drops its
+		// capabilities: it is the one that starts the command.
 		return DropThread()
 	}
 	if errno != 0 {
@@ -41,7 +47,8 @@ func Drop() error {
 	return Check()
 }
 
-// DropThread takes from the calling thread the capabilities that it holds.
+// DropThread takes from the calling thread the capabilities that it holds. Its
+// bounding set stays.
 func DropThread() error {
 	header, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
 	if err := unix.Capset(&header, &none[0]); err != nil {
@@ -50,8 +57,9 @@ func DropThread() error {
 	return Check()
 }
 
-// DropBounding empties the bounding set. Without the capability for that it
-// stays, and no_new_privs keeps programs from getting any of it.
+// DropBounding empties the bounding set of the calling thread. If the thread
+// lacks CAP_SETPCAP the set stays, which is no error: the caller sets
+// no_new_privs, which keeps executed programs from getting anything out of it.
 func DropBounding() error {
 	may, err := capability(unix.CAP_SETPCAP)
 	if err != nil || !may {
@@ -69,12 +77,14 @@ func DropBounding() error {
 	return nil
 }
 
-// capability tells whether the calling thread can use c.
+// capability tells whether the calling thread has c in effect.
 func capability(c uint) (bool, error) {
 	sets, err := capabilities()
 	return sets[c/32].Effective&(1<<(c%32)) != 0, err
 }
 
+// capabilities returns the sets of the calling thread: the first element has
+// the capabilities 0 to 31, the second the others.
 func capabilities() (sets [2]unix.CapUserData, err error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	if err := unix.Capget(&header, &sets[0]); err != nil {
@@ -83,7 +93,8 @@ func capabilities() (sets [2]unix.CapUserData, err error) {
 	return sets, nil
 }
 
-// Check makes sure that the calling thread has no capability.
+// Check returns an error if the calling thread holds a capability. It does not
+// look at the bounding set.
 func Check() error {
 	sets, err := capabilities()
 	if err == nil && sets != [2]unix.CapUserData{} {
