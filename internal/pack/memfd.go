@@ -7,7 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SealedFile is a file in memory that nobody can change, read from its start.
+// SealedFile returns a descriptor, close-on-exec, of a file in memory that has
+// data as its content and that nobody can change. Its offset is 0. The caller
+// closes it. The name shows up in /proc only, for debugging.
 func SealedFile(name string, data []byte) (int, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {

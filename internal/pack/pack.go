@@ -1,10 +1,11 @@
-// Package pack is how one process of ours tells another, which it starts, what to do: values packed
-// one behind the other, and read back once and strictly, and a file in memory that carries them and
-// that nobody can change. It is not JSON, which cannot hold every path there is. Linux only.
+// Package pack carries values between processes of ours, of which one has
+// started the other: it packs them one behind the other, reads them back
+// strictly, and makes a file in memory that hands them over and that nobody can
+// change. JSON would not do: it cannot hold a path that is not UTF-8. Linux only.
 //
 // Integers are little-endian; a string is its length in 4 bytes and its bytes;
-// a bool is one byte, 0 or 1. Nothing says what comes next: both sides are the
-// same program.
+// a bool is one byte, 0 or 1. Nothing in the bytes names the values or their
+// types: both sides are the same program and know the order.
 package pack
 
 import (
@@ -12,10 +13,11 @@ import (
 	"errors"
 )
 
-// ErrMalformed is the error for bytes that are not what they should be.
+// ErrMalformed is the error of [Decoder.End] for bytes that do not decode to what
+// was read.
 var ErrMalformed = errors.New("malformed packet")
 
-// Bool is b as it is packed.
+// Bool returns the byte that b is packed as.
 func Bool(b bool) byte {
 	if b {
 		return 1
@@ -23,15 +25,15 @@ func Bool(b bool) byte {
 	return 0
 }
 
-// AppendInt packs n, in 8 bytes.
+// AppendInt appends n to b, in 8 bytes.
 func AppendInt(b []byte, n int) []byte { return binary.LittleEndian.AppendUint64(b, uint64(n)) }
 
-// AppendString packs s.
+// AppendString appends s to b, with its length before it.
 func AppendString(b []byte, s string) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, uint32(len(s))), s...)
 }
 
-// AppendStrings packs their number and each of them.
+// AppendStrings appends the number of strings in list to b, and each of them.
 func AppendStrings(b []byte, list []string) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(list)))
 	for _, s := range list {
@@ -40,18 +42,21 @@ func AppendStrings(b []byte, list []string) []byte {
 	return b
 }
 
-// Decoder takes apart what was packed, in the same order. What is missing or
-// wrong reads as zero, and [Decoder.End] says so: it has to be asked before
-// anything that was read counts.
+// Decoder reads values in the order in which they were packed. A value that is
+// missing or wrong reads as zero, without an error of its own: the caller calls
+// [Decoder.End] at the end, and uses nothing of what it has read before that has
+// returned nil. A Decoder is for one goroutine.
 type Decoder struct {
 	rest []byte
 	bad  bool
 }
 
-// NewDecoder begins at the start of b, which it does not change.
+// NewDecoder returns a decoder that begins at the start of b, and does not change
+// it.
 func NewDecoder(b []byte) Decoder { return Decoder{rest: b} }
 
-// Require makes all of it malformed unless ok holds.
+// Require makes End fail unless ok holds: a caller tells with it that a value is
+// out of its range.
 func (d *Decoder) Require(ok bool) { d.bad = d.bad || !ok }
 
 // OK tells whether nothing was missing or wrong so far.
@@ -60,10 +65,11 @@ func (d *Decoder) OK() bool { return !d.bad }
 // More tells whether there is something left to read, and nothing was wrong so far.
 func (d *Decoder) More() bool { return len(d.rest) > 0 && !d.bad }
 
-// Rest is what was not read yet.
+// Rest returns what was not read yet. It is a part of the slice that NewDecoder
+// got.
 func (d *Decoder) Rest() []byte { return d.rest }
 
-// End returns [ErrMalformed] unless all was there and nothing is left.
+// End returns [ErrMalformed] if a value was missing or wrong, or if bytes are left.
 func (d *Decoder) End() error {
 	if d.bad || len(d.rest) > 0 {
 		return ErrMalformed
@@ -71,6 +77,7 @@ func (d *Decoder) End() error {
 	return nil
 }
 
+// take returns the next n bytes, and nil if there are fewer.
 func (d *Decoder) take(n uint32) []byte {
 	if d.bad || uint64(n) > uint64(len(d.rest)) {
 		d.bad = true
@@ -89,7 +96,7 @@ func (d *Decoder) Byte() byte {
 	return 0
 }
 
-// Bool reads a bool.
+// Bool reads what [Bool] packed; a byte that is neither 0 nor 1 is wrong.
 func (d *Decoder) Bool() bool {
 	b := d.Byte()
 	d.bad = d.bad || b > 1
@@ -115,14 +122,16 @@ func (d *Decoder) Uint64() uint64 {
 // Int reads what [AppendInt] packed.
 func (d *Decoder) Int() int { return int(d.Uint64()) }
 
-// String reads a string of at most limit bytes.
+// String reads what [AppendString] packed. A string of more than limit bytes is
+// wrong.
 func (d *Decoder) String(limit uint32) string {
 	n := d.Uint32()
 	d.bad = d.bad || n > limit
 	return string(d.take(n))
 }
 
-// Strings reads what [AppendStrings] packed, each of at most limit bytes.
+// Strings reads what [AppendStrings] packed. A string of more than limit bytes is
+// wrong. An empty list reads as nil.
 func (d *Decoder) Strings(limit uint32) []string {
 	var list []string
 	for range d.list() {
@@ -131,8 +140,9 @@ func (d *Decoder) Strings(limit uint32) []string {
 	return list
 }
 
-// list reads the length of a list, each element of which takes at least the four
-// bytes of a string.
+// list reads the number of strings in a list. A number for which there are not
+// enough bytes is wrong: each string takes at least the four of its length. So
+// nobody makes room for a number that was made up.
 func (d *Decoder) list() uint32 {
 	n := d.Uint32()
 	if uint64(n)*4 > uint64(len(d.rest)) {
