@@ -1,5 +1,6 @@
-// Package userns makes a new user namespace one to work in: a process is started in it with what
-// building a view takes, and then maps its own ids. Linux only.
+// Package userns has what a process of ours needs in a new user namespace: the
+// capabilities that it is started with ([Caps]), and its ids, which it maps itself
+// ([MapIDs]). Linux only.
 package userns
 
 import (
@@ -11,14 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Caps are what building a view takes, and giving all of it up again: the ambient capabilities that
-// a process in a new namespace is started with.
+// Caps returns the ambient capabilities that a process in a new user namespace is
+// started with: those that it needs to build a view of the file system, and
+// afterwards to give all of its capabilities up.
 func Caps() []uintptr {
 	return []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_DAC_OVERRIDE, unix.CAP_SETPCAP}
 }
 
-// MapIDs maps the agent's ids onto themselves, which anybody may do for a
-// namespace of his own; user_namespaces(7).
+// MapIDs maps uid and gid, the ids of the agent, onto themselves in the user
+// namespace of this process, in which no id is mapped yet. A user needs no
+// privilege for that as long as only the own ids are mapped and setgroups(2) is
+// forbidden before; user_namespaces(7).
 func MapIDs(uid, gid int) error {
 	line := func(id int) string { n := strconv.Itoa(id); return n + " " + n + " 1\n" }
 	for _, m := range []struct{ file, content string }{
@@ -36,7 +40,7 @@ func MapIDs(uid, gid int) error {
 	return nil
 }
 
-// writeFile writes a file that exists.
+// writeFile writes to a file, which has to exist: os.WriteFile would create it.
 func writeFile(path, content string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
