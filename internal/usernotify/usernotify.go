@@ -1,6 +1,7 @@
-// Package usernotify speaks to the listener of a seccomp filter: it receives system calls that wait
-// for an answer, and answers them, seccomp_unotify(2). What a call is about, and whether it may be
-// done, is not its matter. All functions may run at once. Linux only.
+// Package usernotify speaks to the listener of a seccomp filter: it receives
+// system calls that wait for an answer, and answers them (seccomp_unotify(2)). It
+// does not know what a call is about, or whether it may be done. All functions may
+// run at once. Linux only.
 package usernotify
 
 import (
@@ -10,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Call is a system call that waits for an answer: struct
+// Call is a system call that waits for an answer. It is laid out as struct
 // seccomp_notif.
 type Call struct {
-	ID     uint64
-	Thread uint32 // as this process numbers it
+	ID     uint64 // for Valid and Respond
+	Thread uint32 // the one that made the call, as this process numbers it
 	_      uint32
 	// struct seccomp_data
 	Number  int32
 	Arch    uint32
-	Pointer uint64
+	Pointer uint64 // to the next instruction
 	Args    [6]uint64
 }
 
-// response is struct seccomp_notif_resp.
+// response answers a call. It is laid out as struct seccomp_notif_resp.
 type response struct {
 	id    uint64
 	val   int64
@@ -31,9 +32,10 @@ type response struct {
 	flags uint32
 }
 
-// Receive waits for a call. ENOENT says that the caller went away meanwhile.
+// Receive waits for a call. The error is an errno: ENOENT if the thread that made
+// the call went away meanwhile, EINTR if a signal came.
 func Receive(listener int) (*Call, error) {
-	n := new(Call) // it has to be zero
+	n := new(Call) // the kernel refuses one that is not zero
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(n)))
 	if errno != 0 {
 		return nil, errno
@@ -41,20 +43,22 @@ func Receive(listener int) (*Call, error) {
 	return n, nil
 }
 
-// Valid tells whether the caller still waits.
+// Valid tells whether the thread that made the call still waits for its answer.
 func Valid(listener int, id uint64) bool {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_ID_VALID, uintptr(unsafe.Pointer(&id)))
 	return errno == 0
 }
 
-// Respond ends a call: with errno or, if that is 0, with success. The caller
-// may be gone.
+// Respond ends a call: with errno or, if that is 0, with success. Errors are
+// ignored, since the thread that made the call may be gone.
 func Respond(listener int, id uint64, errno syscall.Errno) {
 	r := response{id: id, error: -int32(errno)}
 	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&r)))
 }
 
-// HungUp tells whether nobody has the filter of listener any more.
+// HungUp waits until a call can be received, or no process with the filter of
+// listener is left, and returns true for the latter. If it cannot wait it returns
+// true too.
 func HungUp(listener int) bool {
 	fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
 	for {
