@@ -5,9 +5,10 @@
 //	...
 //	if !l.Enter(conn, done) { // just accepted
 //		conn.Close()
+//		return
 //	}
 //	...
-//	l.Leave(conn) // it was let in, or has ended
+//	l.Leave(conn) // the peer has shown that it may be there, or conn has ended
 package lobby
 
 import (
@@ -17,38 +18,44 @@ import (
 	"time"
 )
 
-// Lobby has seats for connections of strangers. When all are taken, the
-// connection that has had its seat the longest is closed for a newcomer, once
-// it has had the seat for a turn: so a newcomer never waits for long. The
-// methods may be called at once, but for Enter, which only the goroutine that
+// Lobby has seats for connections of strangers. When all are taken and a newcomer
+// comes, the connection that has had its seat the longest is closed, once it has
+// had the seat for a turn: so a newcomer waits for little more than a turn. Only
+// when the server attends to all connections ([Lobby.Attend]) a newcomer waits
+// until one of them leaves.
+//
+// The methods may be called at once, but for Enter, which only the goroutine that
 // accepts may call.
 type Lobby struct {
 	turn  time.Duration
-	seats chan struct{} // holds an element for each connection that has not left
+	seats chan struct{} // holds an element for each connection that has entered and not left
 
 	mu sync.Mutex // protects the fields below
-	// waiting is of guest, the oldest first. A connection leaves it when it is
-	// closed for a newcomer and when it is attended to.
+	// waiting has a guest for each connection that a newcomer may have closed,
+	// the oldest first. A connection is taken off when it is closed for a
+	// newcomer, when it is attended to, and when it leaves.
 	waiting list.List
-	places  map[net.Conn]*list.Element
+	places  map[net.Conn]*list.Element // where each of them is in waiting
 	closed  bool
 }
 
+// guest is an element of the list waiting.
 type guest struct {
 	conn  net.Conn
 	since time.Time
 }
 
-// New returns a lobby with so many seats. A connection may keep its seat for
-// the turn, however many come; with a turn of 0 the oldest goes as soon as
-// somebody comes.
+// New returns a lobby with so many seats. A connection keeps its seat for the
+// turn, however many newcomers come; with a turn of 0 the oldest connection is
+// closed as soon as a newcomer finds no seat.
 func New(seats int, turn time.Duration) *Lobby {
 	return &Lobby{turn: turn, seats: make(chan struct{}, seats), places: map[net.Conn]*list.Element{}}
 }
 
-// Enter waits for a seat for conn. It returns false when done is closed, which
-// has to happen before Close, and when the lobby is closed already. Whatever
-// has entered has to leave.
+// Enter waits for a seat for conn. It returns false when done is closed, and when
+// the lobby is closed already. The server closes done before it calls Close:
+// otherwise Enter would go on waiting while all seats are attended to. After true
+// the caller calls Leave once, whatever becomes of conn.
 func (l *Lobby) Enter(conn net.Conn, done <-chan struct{}) bool {
 	for {
 		select {
@@ -67,6 +74,8 @@ func (l *Lobby) Enter(conn net.Conn, done <-chan struct{}) bool {
 	}
 }
 
+// sit notes conn, which has got a seat. If the lobby is closed it gives the seat
+// back and returns false.
 func (l *Lobby) sit(conn net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,15 +87,18 @@ func (l *Lobby) sit(conn net.Conn) bool {
 	return true
 }
 
-// Attend keeps the seat of conn, which no newcomer can have closed from now on:
-// it is the server that takes its time now.
+// Attend makes conn keep its seat: it is not closed for a newcomer any more. The
+// server calls Attend when the peer has sent all that the server needs, so that
+// the time from now on is the server's, not the peer's.
 func (l *Lobby) Attend(conn net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgetLocked(conn)
 }
 
-// Leave gives up the seat of conn, which has entered.
+// Leave gives up the seat of conn. It is called exactly once for each connection
+// that has entered: one more call would take another connection's seat away, or
+// block.
 func (l *Lobby) Leave(conn net.Conn) {
 	l.mu.Lock()
 	l.forgetLocked(conn)
@@ -94,7 +106,7 @@ func (l *Lobby) Leave(conn net.Conn) {
 	<-l.seats
 }
 
-// forgetLocked takes conn out of those that a newcomer may have closed.
+// forgetLocked takes conn off the connections that a newcomer may have closed.
 func (l *Lobby) forgetLocked(conn net.Conn) {
 	if place, ok := l.places[conn]; ok {
 		l.waiting.Remove(place)
@@ -102,9 +114,9 @@ func (l *Lobby) forgetLocked(conn net.Conn) {
 	}
 }
 
-// Close closes all connections that nobody attends to, also those that the
-// server has accepted and not yet served. The lobby is empty when all have
-// left.
+// Close closes all connections that the server does not attend to, also those
+// that it has accepted and not yet served, and lets no more enter. It does not
+// wait: the lobby is empty once all connections have left.
 func (l *Lobby) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,29 +126,31 @@ func (l *Lobby) Close() {
 	}
 }
 
-// Len is how many seats are taken.
+// Len returns how many seats are taken.
 func (l *Lobby) Len() int { return len(l.seats) }
 
-// closeOldest closes the oldest connection if its turn is over. Else it returns
-// a channel that tells when the turn is over. It returns a nil channel when a
-// seat is about to be free, or all are attended to: then only a seat can be
-// waited for.
+// closeOldest closes the oldest connection if its turn is over, so that its seat
+// will be free soon. Otherwise it returns a channel that tells when the turn is
+// over. The channel is nil if there is nothing to wait for but a seat: the oldest
+// has been closed now, or all that have a seat have been closed before or are
+// attended to.
 //
-// It closes the connection before it unlocks, so it never closes one that has
-// left.
+// The connection is closed before the mutex is unlocked. Leave needs the mutex
+// too, so a connection that has left is never closed here.
 func (l *Lobby) closeOldest() <-chan time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	place := l.waiting.Front()
 	if place == nil {
-		return nil // all seats are of connections closed already or attended to
+		return nil
 	}
 	oldest := place.Value.(guest)
 	if left := l.turn - time.Since(oldest.since); left > 0 {
 		return time.After(left)
 	}
 	l.forgetLocked(oldest.conn)
-	// Its goroutine meets the error and leaves.
+	// The goroutine that serves the connection gets an error from it, and calls
+	// Leave.
 	_ = oldest.conn.Close()
 	return nil
 }

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// enter lets a connection enter. If it is let in, it leaves when it is closed,
-// as the goroutine of a server does.
+// enter lets a new connection enter. If it has entered, a goroutine calls Leave
+// once the connection is closed, as that of a server does; closed is closed
+// afterwards.
 func enter(l *Lobby, done <-chan struct{}) (conn net.Conn, closed <-chan struct{}, ok bool) {
 	conn, other := net.Pipe()
 	gone := make(chan struct{})
@@ -33,8 +34,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// TestTurn: a newcomer takes the seat of the oldest connection as soon as that
-// has had its turn, and no sooner.
+// TestTurn: a newcomer takes the seat of the oldest connection as soon as the
+// turn of that connection is over, and no sooner.
 func TestTurn(t *testing.T) {
 	t.Parallel()
 	for _, turn := range []time.Duration{0, time.Second} {
