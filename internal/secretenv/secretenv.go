@@ -1,7 +1,7 @@
-// Package secretenv takes secrets out of the environment of this process. Whoever
-// runs as the same user reads in /proc/PID/environ what a process was started
-// with, and what it starts inherits its variables; so secrets are moved to where
-// neither finds them.
+// Package secretenv takes secrets out of the environment of this process. Every
+// process of the same user can read in /proc/PID/environ which variables a process
+// was started with, and the processes that it starts inherit its variables. So
+// secrets are moved to memory where neither finds them.
 //
 // Linux only.
 package secretenv
@@ -17,11 +17,13 @@ import (
 	"unsafe"
 )
 
-// Secrets are variables as NAME=VALUE. They are bytes, so that whoever needs them no
-// longer can clear them: a client may read the memory of the agent that it uses.
+// Secrets are variables as NAME=VALUE. They are bytes and not strings so that
+// [Secrets.Clear] can overwrite them once they are not needed any more: a command
+// of a client may be able to read the memory of the agent.
 type Secrets [][]byte
 
-// Lookup finds a variable; of several the last one.
+// Lookup returns a copy of the value of a variable. If several have that name the
+// last one counts.
 func (s Secrets) Lookup(name string) (value string, ok bool) {
 	for _, entry := range s {
 		if n, v, _ := bytes.Cut(entry, []byte("=")); string(n) == name {
@@ -31,21 +33,25 @@ func (s Secrets) Lookup(name string) (value string, ok bool) {
 	return value, ok
 }
 
-// Clear overwrites the secrets. Values that Lookup has returned are copies.
+// Clear overwrites the secrets. The copies that Lookup has returned stay as they
+// are.
 func (s Secrets) Clear() {
 	for _, entry := range s {
 		clear(entry)
 	}
 }
 
-// Take returns the environment in two parts: what commands may inherit, and the
-// variables that denied names. It takes the latter out of the original: out of
-// the variables of this process, and out of the memory that /proc/PID/environ
-// shows. It is called before anything else runs, and once. The copies are
-// returned with an error, too.
+// Take returns the environment of this process in two parts: rest has the
+// variables that commands may inherit, and secrets has those for whose names
+// denied returns true. The denied ones are removed from the variables of this
+// process, and overwritten in the memory that /proc/PID/environ shows. With an
+// error both parts are returned too, but secrets may still be found in that memory.
 //
-// Those named as harmless are denied and no secret: they are in neither part, and
-// remain variables of this process.
+// A variable with one of the names in harmless is denied and no secret, such as a
+// switch of the agent itself: it is in neither part, and remains a variable of this
+// process.
+//
+// Take is called once, before the program starts a goroutine or a process.
 func Take(denied func(name string) bool, harmless ...string) (rest []string, secrets Secrets, err error) {
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
@@ -58,8 +64,9 @@ func Take(denied func(name string) bool, harmless ...string) (rest []string, sec
 		}
 		secrets = append(secrets, []byte(entry))
 		err = errors.Join(err, os.Unsetenv(name))
-		// What the runtime copied at its start stays on the heap for good.
-		// After Unsetenv nobody looks at it any more.
+		// The runtime copied the environment to the heap when it started. entry
+		// shares the bytes of that copy, which is never freed. After Unsetenv
+		// nobody reads them any more, so they can be overwritten.
 		clear(unsafe.Slice(unsafe.StringData(entry), len(entry)))
 	}
 	if len(secrets) > 0 {
@@ -68,8 +75,9 @@ func Take(denied func(name string) bool, harmless ...string) (rest []string, sec
 	return rest, secrets, err
 }
 
-// clearDenied overwrites the entries of denied names in the memory that the
-// kernel laid the environment out in: strings with a NUL each, proc_pid_environ(5).
+// clearDenied overwrites the entries of denied names in the memory where the
+// kernel has put the environment: strings that end with a NUL each,
+// proc_pid_environ(5).
 func clearDenied(denied func(name string) bool) error {
 	start, end, err := environRegion()
 	if err != nil {
@@ -97,9 +105,10 @@ func clearDenied(denied func(name string) bool) error {
 	return nil
 }
 
-// environRegion is where the environment lies: fields 50 and 51 of
-// proc_pid_stat(5). Field 2 may contain anything, so the count starts at its
-// closing parenthesis.
+// environRegion returns the addresses between which the kernel has put the
+// environment: fields 50 and 51 of proc_pid_stat(5). Field 2, the name of the
+// program, may contain blanks and parentheses. So the fields are counted from its
+// closing parenthesis on, the last one of the line.
 func environRegion() (start, end int64, err error) {
 	stat, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
@@ -114,7 +123,7 @@ func environRegion() (start, end int64, err error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return 0, 0, err
 	}
-	// The kernel bounds it too, ARG_MAX in execve(2).
+	// The kernel bounds the environment too: see ARG_MAX in execve(2).
 	const limit = 1 << 30
 	if start <= 0 || end < start || end-start > limit {
 		return 0, 0, fmt.Errorf("environment from %d to %d is out of range", start, end)

@@ -5,6 +5,7 @@ import (
 	"testing"
 )
 
+// TestEnvironRegion: the region is as long as what /proc shows of it.
 func TestEnvironRegion(t *testing.T) {
 	t.Parallel()
 	start, end, err := environRegion()
