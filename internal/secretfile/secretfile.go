@@ -1,4 +1,4 @@
-// Package secretfile looks at whether others can read or change a file that
+// Package secretfile finds out whether other users can read or change a file that
 // holds a secret.
 package secretfile
 
@@ -9,14 +9,15 @@ import (
 	"syscall"
 )
 
-// Exposed returns an error if others of this machine can read or change a file
-// that belongs to the user of this process, as ssh does with a private key.
+// Exposed returns an error if other users of this machine can read or change the
+// file at path and the file belongs to the user of this process. ssh refuses such
+// a private key too. A symlink is followed. If the user is root the group of the
+// file may read it, as it often may with keys in /etc/ssl.
 //
-// It returns nil for a file of somebody else, who has decided on its mode:
-// container engines and Kubernetes mount secrets that belong to root, for all
-// in a container to read. A file of root may be read by its group, as keys in
-// /etc/ssl often are. Of a file that cannot be looked at it says nothing:
-// whoever reads it gets the error.
+// Exposed returns nil for a file of another user, who has decided on its mode:
+// container engines and Kubernetes mount secrets that belong to root, and everybody
+// in a container may read them. It also returns nil for what is no regular file,
+// and for a path that it cannot look at: whoever reads the file gets that error.
 func Exposed(path string) error {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {

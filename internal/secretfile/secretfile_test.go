@@ -24,9 +24,9 @@ func TestExposed(t *testing.T) {
 		{me, 0o666, true},
 		{me, 0o620, true},
 		{me, 0o602, true},
-		{me, 0o640, me != 0}, // root's groups are nobody else's
+		{me, 0o640, me != 0}, // the group may read a file of root
 		{me, 0o440, me != 0},
-		{1, 0o644, false}, // as secrets are mounted, for a process that is not their owner
+		{1, 0o644, false}, // a secret that is mounted for a process of another user
 		{1, 0o666, false},
 	} {
 		if tt.owner != me && me != 0 {
