@@ -1,9 +1,11 @@
-// Package strictbase64 decodes base64 in which a value has one spelling. It is
-// for text that is compared or signed, or that proves who somebody is.
+// Package strictbase64 decodes base64 and takes only one spelling for each value.
+// It is for text that is compared or signed, or that proves who somebody is.
 //
 // The decoder of the standard library skips line breaks, and unless it is
-// strict it ignores the last bits of the last symbol too: changed text would be
-// taken for the same.
+// strict it ignores the last bits of the last symbol too: text that somebody has
+// changed would decode to the same bytes.
+//
+// Everything here may be used at once.
 package strictbase64
 
 import (
@@ -11,25 +13,28 @@ import (
 	"encoding/base64"
 )
 
-// Encoding is an alphabet, with or without padding.
+// Encoding is an alphabet, with or without padding. The two that are in use are
+// [Std] and [RawURL]; the zero value is none.
 type Encoding struct{ strict *base64.Encoding }
 
-// The encodings in use.
 var (
-	Std    = Encoding{base64.StdEncoding.Strict()}    // RFC 4648 4, padded
-	RawURL = Encoding{base64.RawURLEncoding.Strict()} // RFC 4648 5, not padded
+	// Std has the alphabet with "+" and "/", and padding (RFC 4648 4).
+	Std = Encoding{base64.StdEncoding.Strict()}
+	// RawURL has the alphabet with "-" and "_", and no padding (RFC 4648 5).
+	RawURL = Encoding{base64.RawURLEncoding.Strict()}
 )
 
-// Decode decodes the whole of text. The error is a [base64.CorruptInputError].
+// Decode decodes the whole of text, which may be empty. The error is a
+// [base64.CorruptInputError].
 func (e Encoding) Decode(text string) ([]byte, error) { return e.AppendDecode(nil, []byte(text)) }
 
-// AppendDecode appends what Decode returns to dst. With an error it returns dst
-// as it was.
+// AppendDecode decodes the whole of text and appends the bytes to dst. With an
+// error, a [base64.CorruptInputError], it returns dst as it was.
 func (e Encoding) AppendDecode(dst, text []byte) ([]byte, error) {
 	if i := bytes.IndexAny(text, "\r\n"); i >= 0 {
 		return dst, base64.CorruptInputError(i)
 	}
-	out, err := e.strict.AppendDecode(dst, text) //nolint:forbidigo // other packages use this one instead
+	out, err := e.strict.AppendDecode(dst, text) //nolint:forbidigo // other packages use this package instead
 	if err != nil {
 		return dst, err
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 )
 
+// TestDecode: both functions decode the one spelling and refuse every other.
 func TestDecode(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -46,8 +47,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// FuzzDecode: text that can be decoded is the text that the result is encoded
-// to.
+// FuzzDecode: when text can be decoded, encoding the result gives the same text.
 func FuzzDecode(f *testing.F) {
 	f.Add("+/8=", "-_8")
 	f.Add("AB==", "AB")
