@@ -1,7 +1,11 @@
-// Package tlsconfig has the TLS between programs of ours, and between them and
-// services of today: TLS 1.3, or 1.2 with suites that authenticate what they
-// encrypt. Package httpclient talks to servers of any age and keeps the
-// defaults of crypto/tls.
+// Package tlsconfig configures TLS between programs of ours, and between them and
+// up-to-date services: TLS 1.3, or 1.2 with suites that authenticate what they
+// encrypt (AEAD). Package httpclient does not use this one: it talks to servers of
+// any age, and keeps the defaults of crypto/tls.
+//
+// Each call returns a new configuration, which the caller may change, but for the
+// list of suites, which all configurations share. The functions may be called at
+// once.
 package tlsconfig
 
 import (
@@ -9,9 +13,9 @@ import (
 	"crypto/x509"
 )
 
-// suites leaves out CBC, which crypto/tls takes from a peer that offers nothing
-// else. It is about TLS 1.2 only: those of TLS 1.3 are all AEAD, and cannot be
-// chosen.
+// suites are those that are allowed with TLS 1.2. CBC is left out: by default
+// crypto/tls takes it when the peer offers nothing else. The suites of TLS 1.3 are
+// all AEAD, and crypto/tls lets nobody choose among them.
 var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
@@ -21,14 +25,14 @@ var suites = []uint16{
 	tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-// Client returns a configuration that trusts roots; nil are those of the
-// system.
+// Client returns a configuration for a client that trusts roots; nil means the
+// roots of the system. The caller sets ServerName, unless its dialer does so.
 func Client(roots *x509.CertPool) *tls.Config {
 	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, CipherSuites: suites}
 }
 
-// Server returns a configuration that shows certificate and speaks HTTP/1.1,
-// which WebSockets need.
+// Server returns a configuration for a server that shows certificate. It speaks
+// HTTP/1.1 only, which WebSockets need.
 func Server(certificate tls.Certificate) *tls.Config {
 	return &tls.Config{
 		Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, CipherSuites: suites, NextProtos: []string{"http/1.1"},
