@@ -1,10 +1,11 @@
-// Package buffer lends the byte slices that messages are read into and
-// written from, so that a stream of large messages does not allocate each of
-// them anew. It is below everything: the engine of JSON-RPC, the transports
-// and the relay share one pool, and pass slices from one to the other.
+// Package buffer lends the byte slices that messages are read into and written
+// from, so that a stream of large messages does not allocate a new slice for each.
+// The engine of JSON-RPC, the transports and the relay share its one pool, since
+// they pass slices to each other.
 //
-// Its functions may be called at once from any goroutine. What [Get] returned
-// belongs to its caller until that gives it to [Recycle], if it ever does.
+// All functions may be called at once. The caller of [Get] owns the slice. When the
+// last owner gives it to [Recycle] another Get may return its memory; a slice that
+// is never recycled is left to the garbage collector.
 package buffer
 
 import (
@@ -13,35 +14,38 @@ import (
 	"time"
 )
 
-// Slices are pooled by size class, a power of two from 1 KiB to 4 MiB. Larger ones
-// are rare, and a few of them are kept for a second: long enough for another large
-// file that follows at once, whose memory would else be allocated beside what the
-// garbage collector has not collected yet; short enough that one large file does
-// not stay in memory.
+// Slices are pooled by size class, a power of two from 1 KiB to 4 MiB. Larger
+// slices are rare, and a few of them are kept for a second. That is long enough for
+// the next large file of a client that sends several: if the first slice were
+// dropped at once, the second would be allocated while the garbage collector has
+// not freed the first yet. And it is short enough that one large file does not
+// take up memory for long.
 const (
 	minBits = 10
 	maxBits = 22
 
-	// maxSpare is how many bytes are kept: what a message of 64 MiB takes while
-	// it grows.
+	// maxSpare bounds the bytes that the kept slices have together: as many as
+	// the slice of a message of 64 MiB may have, since append makes room for a
+	// quarter more.
 	maxSpare  = 80 << 20
-	spareTime = time.Second
+	spareTime = time.Second // that a slice is kept
 )
 
 var (
-	pools [maxBits - minBits + 1]sync.Pool
+	pools [maxBits - minBits + 1]sync.Pool // by size class, of *[]byte
 	spare spares
 )
 
-// spares holds the large buffers that nobody uses.
+// spares holds the slices above the size classes that nobody uses.
 type spares struct {
 	mu      sync.Mutex
 	buffers [][]byte
-	bytes   int
+	bytes   int // the room of all of them
 }
 
-// take returns, empty, the smallest buffer with room for n bytes; nil if there is
-// none, or only some with room for more than twice as much.
+// take returns the smallest buffer with room for n bytes, with length 0. It returns
+// nil if no buffer has that room, or only buffers with room for more than twice as
+// much, which are left for larger messages.
 func (s *spares) take(n int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,6 +63,7 @@ func (s *spares) take(n int) []byte {
 	return b
 }
 
+// removeLocked takes the i-th buffer off the list.
 func (s *spares) removeLocked(i int) {
 	last := len(s.buffers) - 1
 	s.bytes -= cap(s.buffers[i])
@@ -66,7 +71,7 @@ func (s *spares) removeLocked(i int) {
 	s.buffers = s.buffers[:last]
 }
 
-// keep takes b over for a while, if there is room.
+// keep holds b for spareTime, unless the kept buffers would exceed maxSpare.
 func (s *spares) keep(b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +84,7 @@ func (s *spares) keep(b []byte) {
 	time.AfterFunc(spareTime, func() { s.forget(b) })
 }
 
-// forget leaves b to the garbage collector, unless it has been taken.
+// forget leaves b to the garbage collector, unless b has been taken.
 func (s *spares) forget(b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +96,8 @@ func (s *spares) forget(b []byte) {
 	}
 }
 
-// Get returns an empty slice with room for at least n bytes.
+// Get returns a slice of length 0 with room for at least n bytes. Its memory is
+// not cleared.
 func Get(n int) []byte {
 	class := classOf(n)
 	if class > maxBits {
@@ -106,11 +112,12 @@ func Get(n int) []byte {
 	return make([]byte, 0, 1<<class)
 }
 
-// classOf returns the power of two that has room for n bytes.
+// classOf returns the exponent of the smallest power of two that has room for n
+// bytes, and minBits if that is larger.
 func classOf(n int) int { return max(bits.Len(uint(max(n, 1)-1)), minBits) }
 
-// Size returns how much memory, in bytes, a slice has that Get(n) makes. Get may
-// also return a recycled slice that has more, since it grew.
+// Size returns how many bytes of room a slice has that Get(n) allocates. A recycled
+// slice that Get(n) returns may have more.
 func Size(n int) int {
 	if class := classOf(n); class <= maxBits {
 		return 1 << class
@@ -118,10 +125,12 @@ func Size(n int) int {
 	return n
 }
 
-// Recycle makes the memory of b available to [Get]. The caller must not
-// use b, nor anything sliced from it, afterwards.
+// Recycle makes the memory of b available to [Get]. The caller must not use b, nor
+// anything sliced from it, afterwards. A slice that Get did not return may be given
+// too; one with room for less than 1 KiB is not kept.
 func Recycle(b []byte) {
-	// A slice that grew by append is filed under the class it still fills.
+	// The room of a slice that append has made may be no power of two. Such a
+	// slice goes to the largest class that it has room for.
 	class := bits.Len(uint(cap(b))) - 1
 	switch {
 	case class < minBits:

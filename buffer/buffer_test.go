@@ -6,6 +6,7 @@ import (
 	"github.com/execagent/execagent/buffer"
 )
 
+// TestGet: a slice has the room that was asked for, and no more than twice as much.
 func TestGet(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ n, want int }{
@@ -13,16 +14,16 @@ func TestGet(t *testing.T) {
 		{1 << 16, 1 << 16}, {1<<22 - 1, 1 << 22}, {1 << 22, 1 << 22}, {1<<22 + 1, 1<<22 + 1}, {64 << 20, 64 << 20},
 	}
 	for _, tt := range tests {
-		// Other tests recycle too, and what they filed may be larger.
+		// Other tests recycle slices at the same time, which may have more room.
 		if b := buffer.Get(tt.n); len(b) != 0 || cap(b) < tt.want || cap(b) > 2*tt.want {
 			t.Errorf("Get(%d): %d of %d bytes, want 0 of %d", tt.n, len(b), cap(b), tt.want)
 		}
 	}
 }
 
+// TestRecycle: Get returns enough room, whatever slices were recycled.
 func TestRecycle(t *testing.T) {
 	t.Parallel()
-	// Get keeps its promise whatever slices were recycled.
 	for _, size := range []int{0, 1, 1023, 1024, 1025, 1500, 2047, 2048, 3 << 20, 4 << 20, 5 << 20} {
 		for range 8 {
 			buffer.Recycle(make([]byte, size/2, max(size, 1)))
