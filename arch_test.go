@@ -15,8 +15,8 @@ import (
 
 const module = "github.com/execagent/execagent/"
 
-// A rule says which packages of ours a package may import, and why no others.
-// Changing a row means an ADR.
+// A rule says which packages of this module a package may import, and why no
+// others. Whoever changes a row writes a record in docs/adr.
 type rule struct {
 	imports []string
 	why     string
@@ -108,7 +108,8 @@ var rules = map[string]rule{
 // forTests are packages that only tests import.
 var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/internal/helpertest", "sandbox/internal/childtest", "test/rig", "test/rawclient"}
 
-// linux are the packages that compile for nothing else, by themselves or by what they import.
+// linux are the packages that compile only for Linux, because of their own code or
+// of what they import.
 var linux = []string{
 	"agent", "cmd/agent", "cmd/agent/doctor", "fsops", "helper", "helper/confine", "helper/files", "helper/probe",
 	"helper/supervise", "internal/caps", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
@@ -121,7 +122,8 @@ var testOnly = []string{
 	"sigs.k8s.io/yaml",
 }
 
-// rooms are libraries that stay in one or two packages, so that each can be replaced there.
+// rooms are libraries, each with the few packages that may import it: there it could
+// be replaced.
 var rooms = map[string][]string{
 	"github.com/alecthomas/kong":                           {"cmd/agent", "cmd/agent/completion", "cmd/registry"},
 	"github.com/gorilla/websocket":                         {"transport", "relay/socket", "test/rawclient"},
@@ -135,6 +137,7 @@ var rooms = map[string][]string{
 	"kernel.org/pub/linux/libs/security/libcap/psx":        {"helper/files"},
 }
 
+// listed has what the tests need of a package that go list prints.
 type listed struct {
 	ImportPath                         string
 	Imports                            []string
@@ -175,7 +178,8 @@ func TestArrows(t *testing.T) {
 		}
 	}
 	for name := range rules {
-		// The folders of tests may hold no Go package at all; go list then leaves them out.
+		// test/interop is mostly Python and shell. Without its Go files go list would
+		// not list it.
 		if !seen[name] && name != "test/interop" {
 			t.Errorf("the table of arch_test.go has a row for %s, which is no package", name)
 		}
@@ -204,11 +208,12 @@ func list(t *testing.T) []listed {
 	}
 }
 
-// slowToFuzz is what nobody waits for when a fuzz target is built, since all
-// that it imports is instrumented for it.
+// slowToFuzz is a package that takes minutes to build for fuzzing: go test -fuzz
+// instruments a package with everything that it imports.
 const slowToFuzz = "github.com/nats-io/nats-server/v2/server"
 
-// TestFuzzTargets: every fuzz target is built in seconds.
+// TestFuzzTargets: no package with fuzz targets depends on slowToFuzz, so each
+// target is built in seconds.
 func TestFuzzTargets(t *testing.T) {
 	t.Parallel()
 	target := regexp.MustCompile(`(?m)^func Fuzz[A-Z]`)
@@ -226,7 +231,7 @@ func TestFuzzTargets(t *testing.T) {
 		}
 	}
 	if len(packages) < 15 {
-		t.Errorf("%d packages have fuzz targets", len(packages)) // that the expression no longer fits must not pass for success
+		t.Errorf("%d packages have fuzz targets", len(packages)) // too few: target no longer fits
 	}
 	for _, name := range packages {
 		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-test", name).Output()

@@ -13,40 +13,43 @@ import (
 	"testing"
 )
 
-// leastCitations: that an expression no longer fits must not pass for success.
+// leastCitations is how many cited sections TestCitations has to find. If it finds
+// fewer, an expression no longer fits, and the test would pass without checking.
 const leastCitations = 250
 
-// contract is the folder of the pages that comments cite by name alone.
+// contract is the folder of the pages that comments cite without a folder.
 const contract = "docs/protocol"
 
 var (
-	// A citation is a page, with its folder unless that is contract, and what follows it. Pages
-	// in capitals (SKILL.md) are mostly those of others.
+	// citedPage finds a page, with a folder unless the page lies in contract. It
+	// passes over pages in capitals: SKILL.md and the like belong to others.
 	citedPage = regexp.MustCompile(`(?:^|[^A-Za-z0-9_./-])((?:[A-Za-z0-9_.-]+/)*[a-z0-9-]+\.md)\b`)
-	// Sections follow the page: "rpc.md 4.6", "sandbox.md 6.8 and 14.3", "rpc.md 3 to 6",
-	// "sandbox.md, sections 7, 13 and 14.5".
+	// citedSections finds the numbers behind a page: "rpc.md 4.6", "sandbox.md 6.8
+	// and 14.3", "rpc.md 3 to 6", "sandbox.md, sections 7, 13 and 14.5".
 	citedSections = regexp.MustCompile(`^(?:,? \(?sections?)? ([0-9]+(?:\.[0-9]+)*(?:(?:, | and |, and | to )[0-9]+(?:\.[0-9]+)*)*)`)
 	sectionNumber = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)*`)
-	// numberedHeading is the heading of a section, at any depth.
+	// numberedHeading finds the heading of a section, at any depth.
 	numberedHeading = regexp.MustCompile(`(?m)^#+ ([0-9]+(?:\.[0-9]+)*)\b`)
-	// mdLink is a link to a file of the repository.
+	// mdLink finds a link to a file of the repository.
 	mdLink = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
-	// decision is the number of a decision in a page that is not in the tree.
+	// decision finds the number of a decision (D and a number): these are in a page
+	// that is not in the tree.
 	decision = regexp.MustCompile(`\bD[1-9][0-9]?(?:\.[0-9]+)?\b`)
-	// machinePath is an absolute path of a machine where something was written. Examples lie
-	// below /srv.
+	// machinePath finds an absolute path that only some developer's machine has.
+	// Examples may use the paths below /srv that exampleInSrv lists.
 	machinePath  = regexp.MustCompile("(?:^|[\\s\"'`(=:,])(?:file://)?/(?:work|opt|root)(?:/|\\b)|/srv/[a-z]+")
 	exampleInSrv = []string{"/srv/w", "/srv/ws", "/srv/project", "/srv/registry", "/srv/cap", "/srv/tmp"}
 )
 
-// A remark is the text of a comment, or of a document, in one line, and where it begins.
+// A remark is the text of a comment or of a whole document, joined to one line.
 type remark struct {
-	where string
+	where string // FILE:LINE:COLUMN of a comment, FILE of a document
 	text  string
 }
 
-// TestCitations looks up what comments and documents cite: a page in the tree, and sections that
-// it has. Who follows a citation has nothing but the tree.
+// TestCitations: the pages that comments and documents cite are in the tree and
+// have the sections cited. A reader who follows a citation has nothing but the
+// tree.
 func TestCitations(t *testing.T) {
 	t.Parallel()
 	sections := map[string][]string{} // of each page of the contract
@@ -81,7 +84,7 @@ func TestCitations(t *testing.T) {
 			}
 			cited := citedSections.FindStringSubmatch(rest)
 			if cited == nil {
-				if path.Ext(r.where) != ".md" { // documents may speak of a page as a whole
+				if path.Ext(r.where) != ".md" { // a document may cite a whole page
 					t.Errorf("%s cites %s without a section", r.where, page)
 				}
 				continue
@@ -98,7 +101,7 @@ func TestCitations(t *testing.T) {
 	}
 }
 
-// TestLinks: what documents link to is in the tree.
+// TestLinks: the files that documents link to are in the tree.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	for _, r := range remarks(t) {
@@ -113,8 +116,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestNothingFromElsewhere: comments and documents name no number of a decision, and documents no
-// path of a machine. Both mean something only to whoever sat there.
+// TestNothingFromElsewhere: comments and documents cite no numbered decision, and
+// documents name no path of a developer's machine. Nobody else can look them up.
 func TestNothingFromElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, r := range remarks(t) {
@@ -122,7 +125,7 @@ func TestNothingFromElsewhere(t *testing.T) {
 			t.Errorf("%s names %s: say what was decided", r.where, number)
 		}
 		if path.Ext(r.where) != ".md" {
-			continue // tests need paths that do not exist, or that every machine has
+			continue // comments may: tests use such paths because they do not exist
 		}
 		for _, name := range machinePath.FindAllString(r.text, -1) {
 			if !slices.Contains(exampleInSrv, name) {
@@ -132,7 +135,8 @@ func TestNothingFromElsewhere(t *testing.T) {
 	}
 }
 
-// remarks are the comments of all Go files, and the documents and other texts whole.
+// remarks returns the comments of all Go files, and every document, script and
+// manifest as a whole.
 func remarks(t *testing.T) []remark {
 	t.Helper()
 	var all []remark
@@ -174,9 +178,10 @@ func remarks(t *testing.T) []remark {
 	return all
 }
 
-// oneLine joins the lines, so that a citation is found that is broken over two.
+// oneLine joins the lines of a text: a citation may be broken over two.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
+// exists tells whether a file is in the tree.
 func exists(name string) bool {
 	_, err := os.Stat(name)
 	return err == nil

@@ -15,15 +15,18 @@ import (
 	"time"
 )
 
-// limitRow is a row of a table of limits: what | number and unit | `folder.constant` | beyond it.
+// limitRow finds a row of a table of limits. Its cells are: what is limited, number
+// and unit, `folder.constant`, what happens beyond the limit.
 var limitRow = regexp.MustCompile("(?m)^\\| .* \\| ([0-9][0-9,]*)(?: ([A-Za-z]+))? \\| `([a-z/]+)\\.([A-Za-z0-9]+)` \\|")
 
+// units are the factors of the units: of bytes, and of durations in nanoseconds.
 var units = map[string]int64{
 	"": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
 	"ms": int64(time.Millisecond), "s": int64(time.Second), "min": int64(time.Minute), "h": int64(time.Hour),
 }
 
-// TestLimitsInDocs: the limits of docs/remote.md are the constants that they name.
+// TestLimitsInDocs: the limits in docs/remote.md have the values of the constants
+// that stand beside them.
 func TestLimitsInDocs(t *testing.T) {
 	t.Parallel()
 	const page = "docs/remote.md"
@@ -32,7 +35,7 @@ func TestLimitsInDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := limitRow.FindAllStringSubmatch(string(text), -1)
-	const least = 60 // that the expression no longer fits the tables must not pass for success
+	const least = 60 // with fewer rows limitRow no longer fits the tables
 	if len(rows) < least {
 		t.Errorf("%s has %d rows of limits, want at least %d", page, len(rows), least)
 	}
@@ -59,8 +62,8 @@ func TestLimitsInDocs(t *testing.T) {
 	}
 }
 
-// constants type-checks a package for the sake of its constants: of what it
-// imports only durations are known.
+// constants type-checks the package in a folder and returns its scope. Only its
+// constants are right there: all that it imports is unknown, except for durations.
 func constants(t *testing.T, folder string) *types.Scope {
 	t.Helper()
 	files := token.NewFileSet()
@@ -82,13 +85,14 @@ func constants(t *testing.T, folder string) *types.Scope {
 	config := types.Config{
 		Importer:         onlyDurations{},
 		IgnoreFuncBodies: true,
-		Error:            func(error) {}, // what is unknown is not asked for
+		Error:            func(error) {}, // about names of imported packages
 	}
 	checked, _ := config.Check(folder, files, parsed, nil)
 	return checked.Scope()
 }
 
-// onlyDurations stands for everything that a package imports.
+// onlyDurations imports every package as an empty one, except that time has
+// Duration and its units.
 type onlyDurations struct{}
 
 func (onlyDurations) Import(name string) (*types.Package, error) {

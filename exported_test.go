@@ -35,11 +35,14 @@ var unusedOnPurpose = map[string]string{
 	"sandbox/enforce/internal/seccomp": "tables for the generator, which is built with C and not in every build",
 }
 
-// TestExportedNamesAreUsed: an exported name is used by another package, is part
-// of an interface that its type implements, belongs to the signature of a name
-// that is used, is an error or a constant beside one that is used, or stands in
-// the list above. What only a test of its own package wants needs no capital
-// letter.
+// TestExportedNamesAreUsed: every exported name has a reason to be exported. It
+//   - is used by another package, also by a test of one,
+//   - belongs to the signature of a name that is used,
+//   - is a method of an interface that its type implements,
+//   - is an error, or a constant beside or of the type of one that is used, or
+//   - stands in unusedOnPurpose.
+//
+// A name that only the tests of its own package use needs no capital letter.
 func TestExportedNamesAreUsed(t *testing.T) {
 	t.Parallel()
 	tree := check(t)
@@ -63,18 +66,19 @@ func TestExportedNamesAreUsed(t *testing.T) {
 	}
 }
 
-// checked is the module with its types.
+// checked is the type-checked module. Objects are told apart by the names that key
+// returns: a package that is imported has other types.Objects than the same
+// package when it is checked itself.
 type checked struct {
-	exported map[string]types.Object // by the name that key gives
-	groups   map[string]token.Pos    // of the constants that are declared together, the place where
-	uses     map[string]bool         // the same names, where another package writes them
+	exported map[string]types.Object // by key: what product code exports
+	groups   map[string]token.Pos    // by key: where the const declaration of a constant begins
+	uses     map[string]bool         // by key: what another package names
 	ours     []*types.Package
-	known    map[string]*types.Package // ours and what they import, by path
+	known    map[string]*types.Package // by path: ours and all that they import
 }
 
-// check parses and checks the module. What a package imports comes from the
-// compiler's export data; an object is therefore told by its name, since every
-// importer has a copy of its own.
+// check parses and type-checks the module, with its tests. What a package imports
+// comes from the compiler's export data.
 func check(t *testing.T) *checked {
 	t.Helper()
 	type pkg struct {
@@ -101,7 +105,7 @@ func check(t *testing.T) *checked {
 			t.Fatal(err)
 		}
 		if strings.Contains(p.ImportPath, " ") || strings.HasSuffix(p.ImportPath, ".test") {
-			continue // compiled for a test
+			continue // a variant that go list adds for a test
 		}
 		exports[p.ImportPath] = p.Export
 		if strings.HasPrefix(p.ImportPath, module) {
@@ -130,8 +134,8 @@ func check(t *testing.T) *checked {
 	}
 	run := func(path string, files []*ast.File) *types.Package {
 		info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
-		// A package of tests may name what only the tests of its neighbour
-		// export: such an error leaves the rest as it is.
+		// Errors are ignored. A package x_test may use what only the test files of x
+		// export, and export data has none of that; the rest is checked all the same.
 		config := types.Config{Importer: imports, Error: func(error) {}}
 		checkedPackage, _ := config.Check(path, fset, files, info)
 		for _, object := range info.Uses {
@@ -149,7 +153,7 @@ func check(t *testing.T) *checked {
 		c.ours = append(c.ours, own)
 		c.reach(own)
 		if len(product) > 0 && product[0].Name.Name != "main" {
-			written := map[string]bool{} // by people, for others than the tests
+			written := map[string]bool{} // files of product code that are not generated
 			for _, file := range product {
 				written[fset.File(file.Pos()).Name()] = !ast.IsGenerated(file)
 				c.group(own, file)
@@ -160,7 +164,7 @@ func check(t *testing.T) *checked {
 	return c
 }
 
-// reach notes all that pkg imports. Of imported packages only what they export is known.
+// reach adds pkg and all that it imports to known.
 func (c *checked) reach(pkg *types.Package) {
 	if c.known[pkg.Path()] != nil {
 		return
@@ -171,7 +175,7 @@ func (c *checked) reach(pkg *types.Package) {
 	}
 }
 
-// group notes which exported constants are declared together.
+// group adds the exported constants of a file to groups.
 func (c *checked) group(pkg *types.Package, file *ast.File) {
 	for _, declaration := range file.Decls {
 		d, ok := declaration.(*ast.GenDecl)
@@ -188,7 +192,8 @@ func (c *checked) group(pkg *types.Package, file *ast.File) {
 	}
 }
 
-// note writes down what the product's part of pkg exports: its names, and the methods of its types.
+// note adds to exported what pkg exports: names, and methods of types. product tells
+// whether an object is declared in product code.
 func (c *checked) note(pkg *types.Package, product func(types.Object) bool) {
 	for _, name := range pkg.Scope().Names() {
 		object := pkg.Scope().Lookup(name)
@@ -208,7 +213,8 @@ func (c *checked) note(pkg *types.Package, product func(types.Object) bool) {
 	}
 }
 
-// used returns the names that somebody else writes, and those that follow from them.
+// used returns the names that have a reason to be exported, except for those in
+// unusedOnPurpose.
 func (c *checked) used() map[string]bool {
 	used := maps.Clone(c.uses)
 	for changed := true; changed; {
@@ -229,8 +235,8 @@ func (c *checked) used() map[string]bool {
 		groups[group] = groups[group] || used[name]
 	}
 	for name, object := range c.exported {
-		// Errors are for callers to test, constants that stand together explain each other.
-		// So do the values of a type.
+		// Callers may test for any error. A constant explains those that are declared
+		// together with it, and the other values of its type.
 		_, isConst := object.(*types.Const)
 		if n, ok := object.Type().(*types.Named); ok && isConst && used[key(n.Obj())] || isError(object.Type()) || groups[c.groups[name]] {
 			used[name] = true
@@ -241,7 +247,7 @@ func (c *checked) used() map[string]bool {
 			}
 		}
 		if strings.HasSuffix(name, ".Unwrap") || strings.HasSuffix(name, ".Is") {
-			used[name] = true // of package errors, whose interfaces have no names
+			used[name] = true // package errors calls them, by interfaces without a name
 		}
 		method, ok := object.(*types.Func)
 		if !ok || method.Signature().Recv() == nil {
@@ -283,7 +289,7 @@ func (c *checked) implementedBeside(pkg *types.Package, i *types.Interface) bool
 }
 
 // implements reports whether t or a pointer to it has the methods of i.
-// Packages are compared by path: the types of two importers are never
+// It compares the signatures as text: types that were imported twice are never
 // identical.
 func implements(t types.Type, i *types.Interface) bool {
 	methods := types.NewMethodSet(types.NewPointer(t))
@@ -299,6 +305,7 @@ func implements(t types.Type, i *types.Interface) bool {
 	return true
 }
 
+// signature returns the types of a function's parameters and results as text.
 func signature(object types.Object) string {
 	sig := object.Type().(*types.Signature)
 	text := func(tuple *types.Tuple) string {
@@ -340,8 +347,8 @@ func (c *checked) interfaces() map[string][]*types.Interface {
 	return all
 }
 
-// key names an object as package.Name, a method as package.Type.Name, with the
-// package's path in the module.
+// key returns the name of an object: package.Name, or package.Type.Name for a
+// method, with the path of the package in the module.
 func key(object types.Object) string {
 	if object.Pkg() == nil {
 		return object.Name()
@@ -361,8 +368,8 @@ func key(object types.Object) string {
 	return pkg + "." + object.Name()
 }
 
-// named calls f for every named type that a type is written with: parameters,
-// results, elements, exported members.
+// named calls f for every named type in a type: itself, or of its elements,
+// parameters, results, methods and exported members.
 func named(t types.Type, f func(*types.TypeName)) {
 	seen := map[types.Type]bool{}
 	var walk func(t types.Type, top bool)

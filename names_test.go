@@ -13,17 +13,18 @@ import (
 	"testing"
 )
 
-// guides are the documents that tell developers where things are, by name. Records of decisions
-// (docs/adr) say what was so when they were written.
+// guides are the documents that name things in the tree for developers. Records of
+// decisions (docs/adr) are none: they name what there was when they were written.
 var guides = []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "docs/protocol/README.md", "docs/protocol/rpc.md", "docs/protocol/sandbox.md",
 	"docs/protocol/supervised.md"}
 
 var (
 	codeSpan = regexp.MustCompile("`([^`\n]+)`")
-	// A dotted name is of a package or of a type: `rpc.Conn`, `relay/socket.MaxMessage`,
-	// `Server.authenticate`.
+	// The owner of a dotted name is a package or a type: `rpc.Conn`,
+	// `relay/socket.MaxMessage`, `Server.authenticate`.
 	dottedName = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9]*(?:/[a-z0-9]+)*)\.([A-Za-z][A-Za-z0-9]*)$`)
-	// A file is named from the root of the repository or from a package that the text speaks of.
+	// A file has its path from the root, or only its name in the package that the
+	// text is about.
 	goFile     = regexp.MustCompile(`^[a-z0-9_]+(?:/[a-z0-9_]+)*\.go$`)
 	makeTarget = regexp.MustCompile(`^make ([a-z][a-z-]*)`)
 	dataFile   = regexp.MustCompile(`^[a-z0-9]+(?:/[a-z0-9_-]+)+\.(?:jsonl?|proto|py|sh|txtar|yaml|yml)$`)
@@ -33,17 +34,18 @@ var (
 	folder = regexp.MustCompile(`^[a-z]+(?:/[a-z0-9]+)+$`)
 )
 
-// declared has what Go files declare: for each package, by its folder and by the last name of
-// that, its names; for each type, its fields and methods.
+// declared has the names that a guide may use.
 type declared struct {
-	packages, types map[string]map[string]bool
-	tests           map[string]bool // all functions without a receiver
-	files           map[string]bool // by base name
-	targets         map[string]bool // of make
+	packages map[string]map[string]bool // names by package: by its folder, and by the last part of that
+	types    map[string]map[string]bool // fields and methods by type, of all packages together
+	tests    map[string]bool            // functions without a receiver
+	files    map[string]bool            // Go files, by base name
+	targets  map[string]bool            // of the Makefile
 }
 
-// TestNamesInGuides: a package, a type, a function, a file or a target of make that a guide names
-// is in the tree. A guide that names what was renamed long ago is worse than none.
+// TestNamesInGuides: the packages, types, functions, files and targets of make that
+// a guide names are in the tree. A guide that names what was renamed long ago is
+// worse than none.
 func TestNamesInGuides(t *testing.T) {
 	t.Parallel()
 	have := declarations(t)
@@ -67,11 +69,12 @@ func TestNamesInGuides(t *testing.T) {
 		}
 	}
 	if least := 100; count < least {
-		t.Errorf("the guides name %d things of ours, want at least %d", count, least) // the expressions no longer fit?
+		t.Errorf("the guides name %d things of ours, want at least %d", count, least) // does an expression no longer fit?
 	}
 }
 
-// knows tells whether span is in the tree, if it has the form of a name of ours.
+// knows tells whether span has the form of a name of this module, and whether there
+// is such a thing.
 func (d *declared) knows(span string) (known, ours bool) {
 	if goFile.MatchString(span) {
 		return exists(span) || d.files[span], true
@@ -84,7 +87,7 @@ func (d *declared) knows(span string) (known, ours bool) {
 	}
 	if m := dottedName.FindStringSubmatch(span); m != nil {
 		owner, name := m[1], m[2]
-		if exists(span) || name == "md" || name == "proto" { // a file; TestCitations looks for pages
+		if exists(span) || name == "md" || name == "proto" { // files; TestCitations checks pages
 			return false, false
 		}
 		names, isPackage := d.packages[owner]
@@ -104,6 +107,7 @@ func (d *declared) knows(span string) (known, ours bool) {
 	return false, false
 }
 
+// declarations reads the Makefile and all Go files.
 func declarations(t *testing.T) *declared {
 	t.Helper()
 	d := &declared{
@@ -170,7 +174,7 @@ func declarations(t *testing.T) *declared {
 	return d
 }
 
-// receiver is the name of the type whose method decl is.
+// receiver returns the name of the type of a method.
 func receiver(decl *ast.FuncDecl) string {
 	for of := decl.Recv.List[0].Type; ; {
 		switch e := of.(type) {
@@ -186,7 +190,7 @@ func receiver(decl *ast.FuncDecl) string {
 	}
 }
 
-// fields are the members of a struct or an interface.
+// fields returns the names of the fields of a struct or the methods of an interface.
 func fields(of ast.Expr) []string {
 	var list *ast.FieldList
 	switch of := of.(type) {

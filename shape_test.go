@@ -15,13 +15,12 @@ import (
 	"testing"
 )
 
-// maxLines is how long a package may be, without its tests and what is
-// generated, before it needs walls: packages below it that take a part of its
-// work.
+// maxLines is how many lines a package may have, without tests and generated files.
+// A longer one has to give a part of its work to packages below it.
 const maxLines = 3500
 
-// longer are the packages that are one idea of more lines than that, with a
-// bound of their own and the reason.
+// longer are the packages that may have more than maxLines: each is one idea, with a
+// bound of its own and the reason why it is not divided.
 var longer = map[string]struct {
 	lines int
 	why   string
@@ -31,7 +30,7 @@ var longer = map[string]struct {
 	"relay": {3800, "both ends of a stream are the same halves: what sends, and what receives"},
 }
 
-// TestPackageLines: a package that grows gets walls in time.
+// TestPackageLines: no package has more lines than its bound.
 func TestPackageLines(t *testing.T) {
 	t.Parallel()
 	for _, p := range list(t) {
@@ -58,12 +57,11 @@ func TestPackageLines(t *testing.T) {
 	}
 }
 
-// generated marks what no person wrote.
+// generated finds the line that marks a generated file.
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 
-// TestLinuxOnly holds the list of arch_test.go against what compiles for
-// another system. A package that is not in it is for everybody; one in it that
-// does compile elsewhere has lost its reason.
+// TestLinuxOnly compiles all packages for macOS. Exactly those fail that the list
+// linux of arch_test.go names.
 func TestLinuxOnly(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-export", "-json=ImportPath,Error,DepsErrors", "./...")
@@ -102,26 +100,29 @@ func TestLinuxOnly(t *testing.T) {
 		}
 	}
 	if seen < 20 {
-		t.Errorf("go list has told of %d packages", seen) // that it told of none must not pass for success
+		t.Errorf("go list has told of %d packages", seen) // too few to have checked anything
 	}
 }
 
-// A sentence of a doc comment that says who has to hold a mutex, and the ends
-// of the names that say the same.
 var (
+	// underLock finds a sentence that says that a mutex is held. The name of the
+	// function has to say so too.
 	underLock = regexp.MustCompile(`(?i)\b(mutex|lock|mu) (is|must be|has to be) held\b|\b(caller|callers|who calls it) (holds?|must hold|has to hold)\b.*\b(mu|mutex|lock)\b|\bholds? (the |its )?\w*\.?mu\b`)
-	// An equation is no sentence: "Close is that the peer has gone". "X is that
-	// of Y" compares, which is fine.
+	// equation finds a comment such as "Close is that the peer has gone", which tells
+	// no event. TestComments lets "X is that of Y" pass, which compares.
 	equation = regexp.MustCompile(`^\S+ (is|are) that (\w+)`)
-	// What is left of a comment that only cites, when the citation is taken away.
+	// citation finds citations. A comment of which nothing is left without them only
+	// cites.
 	citation = regexp.MustCompile(`\(?\b[\w-]+\.md( \d+(\.\d+)*)?((,| and| to) \d+(\.\d+)*)*\)?|\(?\b(RFC|section) ?[\d.]+\)?|\b\w+\([1-9]\)`)
 )
 
-// maxComment is how wide a line of a comment is at most, a tab counted as four columns.
+// maxComment is how many columns a line with nothing but a comment may have. A tab
+// counts as four.
 const maxComment = 100
 
-// TestComments: what a reader of a comment trips over most often. It cannot say
-// whether one is good.
+// TestComments: no comment is too wide, is an equation, only cites, or speaks of a
+// held mutex where the name does not end in Locked. These are the faults that
+// readers trip over most often; whether a comment is good no test can tell.
 func TestComments(t *testing.T) {
 	t.Parallel()
 	functions := 0
@@ -201,7 +202,8 @@ func width(line string) int {
 	return len([]rune(strings.ReplaceAll(line, "\t", "    ")))
 }
 
-// walkGo calls f for every Go file of the repository.
+// walkGo calls f for every Go file of the repository, also for those not yet
+// committed.
 func walkGo(t *testing.T, f func(path string, fset *token.FileSet, file *ast.File, text []byte)) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "git", "ls-files", "--cached", "--others", "--exclude-standard", "*.go").Output()
