@@ -137,10 +137,7 @@ func introduce(t testing.TB, harness, executor *stream) {
 			t.Fatalf("got %q, %v", message, err)
 		}
 	}
-	if !harness.provenPeer() {
-		t.Fatal("the harness does not know that the executor acknowledges")
-	}
-	for !executor.provenPeer() { // the first acknowledgement may be on its way
+	for !harness.provenPeer() || !executor.provenPeer() { // an acknowledgement may be on its way
 		runtime.Gosched()
 	}
 }
