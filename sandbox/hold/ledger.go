@@ -21,12 +21,13 @@ import (
 // synced: the file has to outlive the process, not the kernel.
 type ledger struct {
 	file *os.File
-	// step is told in tests which step comes next.
+	// step is set by tests. It is called between the steps of making and removing
+	// a placeholder, with the name of what was just done.
 	step func(string)
 
 	mu   sync.Mutex
-	free []slot
-	end  slot
+	free []slot // below end
+	end  slot   // the first that was never used
 }
 
 // slot is the number of a record in a ledger.
@@ -36,16 +37,16 @@ type slot int64
 // again when more is known.
 type record struct {
 	parent string   // canonical
-	in     objectID // of the parent
+	in     objectID // the directory at parent
 	name   string
 	// temp is the temporary name at which the placeholder is made, or removed. It
 	// is chosen anew and recorded before each use, so that nobody can have put
 	// anything there.
 	temp   string
-	object objectID // zero until it is made
+	object objectID // the placeholder; zero until it is made
 }
 
-// note is a record and where it is written. Its methods may not be called at
+// note is a record and its slot in the ledger. Its methods may not be called at
 // once.
 type note struct {
 	record
@@ -57,12 +58,12 @@ const (
 	ledgerPrefix = "placeholders-"
 	// tempPrefix is what a temporary name begins with.
 	tempPrefix = ".execagent-"
-	// slotSize is in bytes: a path (PATH_MAX), a name (NAME_MAX), a temporary
-	// name, the identities and the header.
+	// slotSize is the size of a slot in bytes. It has room for a path (PATH_MAX),
+	// a name (NAME_MAX), a temporary name, the identities and the header.
 	slotSize   = 4608
-	slotHeader = 8 // length and checksum of what follows; length 0: free
-	identities = 4 * 8
-	// maxLedger bounds what is read of the ledger of a dead agent, in slots.
+	slotHeader = 8     // length and checksum of what follows; length 0: free
+	identities = 4 * 8 // device and inode number of the directory and the object
+	// maxLedger is how many slots are read of the ledger of a dead agent.
 	maxLedger = 1 << 16
 )
 
@@ -82,11 +83,13 @@ func newLedger(dir string) (*ledger, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Another agent took the file for a dead one's before it was locked.
+		// Between our two calls another agent locked the file: it took the file
+		// for a dead agent's.
 	}
 }
 
-// lockLedger tells whether file is now ours and still has its name.
+// lockLedger tells whether it has locked the file, and the file still has its
+// name. If not, the ledger's agent lives, or another agent is settling it or has.
 func lockLedger(file *os.File) (bool, error) {
 	switch err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {
 	case nil:
@@ -102,16 +105,16 @@ func lockLedger(file *os.File) (bool, error) {
 	return st.Nlink > 0, nil
 }
 
-// isLedger tells whether file is one that an agent of this user can have made,
-// and nobody else.
+// isLedger tells whether file is one that an agent of this user can have made and
+// nobody else can.
 func isLedger(file *os.File) bool {
 	var st unix.Stat_t
 	return unix.Fstat(int(file.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG &&
 		st.Nlink == 1 && int(st.Uid) == os.Geteuid() && st.Mode&0o7177 == 0
 }
 
-// deadLedgers opens and locks the ledgers in dir whose agents are dead. What
-// is no ledger is left alone. The caller has to close them.
+// deadLedgers opens and locks the ledgers in dir whose agents are dead. It leaves
+// alone what is no ledger. The caller has to close the files, also after an error.
 func deadLedgers(dir string) ([]*os.File, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -145,8 +148,8 @@ func deadLedgers(dir string) ([]*os.File, error) {
 	return dead, nil
 }
 
-// readLedger returns the records of a dead agent. One that was being written
-// when the agent died is not complete, and nothing was made for it.
+// readLedger returns the records of a dead agent. It leaves out a record that the
+// agent was writing when it died, as no object was made for that yet.
 func readLedger(file *os.File) ([]record, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -166,7 +169,7 @@ func readLedger(file *os.File) ([]record, error) {
 	return records, nil
 }
 
-// note finds a place for a record, which put has to write.
+// note finds a slot for a record; put writes the record into it.
 func (l *ledger) note(r record) *note {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,23 +194,24 @@ func (n *note) put() error {
 	return nil
 }
 
-// drop forgets a note, whose object is gone or not ours any more.
+// drop frees the slot of a note whose object is gone or not ours any more.
 func (n *note) drop() {
-	// If it cannot be written, a sweep looks at what is there and finds
-	// nothing of ours.
+	// If this fails, the record stays in the file: the next agent will look
+	// there and find nothing of ours.
 	_, _ = n.ledger.file.WriteAt(make([]byte, slotHeader), int64(n.slot)*slotSize)
 	n.ledger.mu.Lock()
 	defer n.ledger.mu.Unlock()
 	n.ledger.free = append(n.ledger.free, n.slot)
 }
 
+// at tells a test that a step was done.
 func (l *ledger) at(step string) {
 	if l.step != nil {
 		l.step(step)
 	}
 }
 
-// close ends the ledger. With records in it, the file stays for the next agent.
+// close ends the ledger. Unless it is empty, the file stays for the next agent.
 func (l *ledger) close(empty bool) error {
 	var err error
 	if empty {
@@ -251,12 +255,12 @@ func decodeRecord(data []byte) (record, bool) {
 	return r, plainPath(r.parent) && validName(r.name) && validName(r.temp) && strings.HasPrefix(r.temp, tempPrefix)
 }
 
-// plainPath tells whether path is absolute and says so in the only way.
+// plainPath tells whether path is absolute, clean and without a NUL.
 func plainPath(path string) bool {
 	return filepath.IsAbs(path) && filepath.Clean(path) == path && !strings.Contains(path, "\x00")
 }
 
-// validName tells whether name can be one of a directory's.
+// validName tells whether name can be the name of an object in a directory.
 func validName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
 }

@@ -18,16 +18,17 @@ const placeholderTime = 556_689_264
 var (
 	// errNotOurs says of an object that it is no placeholder.
 	errNotOurs = errors.New("not a placeholder")
-	// errChanged says that others did something at the name meanwhile.
+	// errChanged says that others did something at the name meanwhile: try again.
 	errChanged = errors.New("changed by others")
-	// errLocked says that a process has the exclusive lock, so that no agent has
-	// a share: it is removing the placeholder, or keeps it from us.
+	// errLocked says that a process has the exclusive lock on the placeholder:
+	// an agent that removes it, or somebody who wants to keep us from it.
 	errLocked = errors.New("locked by others")
 )
 
-// IsPlaceholder tells whether st is of a placeholder, of whichever agent, that
-// was not changed since it was made. Resolving a policy takes its name for
-// missing, because the placeholder goes when the last agent lets go of it.
+// IsPlaceholder tells whether the object that st describes is a placeholder of
+// any agent and was not changed since that made it. Package resolve takes its
+// name for missing, because the placeholder goes when the last agent lets go of
+// it.
 func IsPlaceholder(st *unix.Stat_t) bool {
 	if st.Mtim.Sec != placeholderTime || st.Mode&0o222 != 0 {
 		return false
@@ -36,8 +37,9 @@ func IsPlaceholder(st *unix.Stat_t) bool {
 	return kind == unix.S_IFDIR || kind == unix.S_IFREG && st.Size == 0
 }
 
-// join takes a share in the placeholder at the name. The error is ENOENT when
-// there is nothing, errNotOurs when there is something else.
+// join takes a share in the placeholder at the name: a shared lock, which fd
+// keeps until it is closed. The error is ENOENT when there is nothing, errNotOurs
+// when there is something else.
 func (n *note) join(parent int) (fd int, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(parent, n.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -88,9 +90,10 @@ func (n *note) share(parent, fd int) error {
 	return nil
 }
 
-// replace removes a placeholder that some process keeps locked. Of two agents
-// that did so at once, the slower one would remove what the faster one has put
-// there anew; so an agent locks the directory of the ledgers first.
+// replace removes a placeholder that some process keeps locked, so that the
+// caller can make a new one. If two agents did so at once, the slower one would
+// remove what the faster one has just made; so an agent locks the directory of
+// the ledgers first.
 func (n *note) replace(parent int, ledgers string) error {
 	dir, err := os.Open(ledgers)
 	if err != nil {
@@ -162,7 +165,7 @@ func mark(fd int, mode uint32) (st unix.Stat_t, err error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return st, os.NewSyscallError("fstat", err)
 	}
-	if st.Mode&0o777 != mode { // the umask
+	if st.Mode&0o777 != mode { // the umask took bits away
 		if err := unix.Fchmod(fd, mode); err != nil {
 			return st, os.NewSyscallError("fchmod", err)
 		}
@@ -183,7 +186,7 @@ func mark(fd int, mode uint32) (st unix.Stat_t, err error) {
 	}
 }
 
-// unmake removes what is at the temporary name, unless it has content or is
+// unmake removes what is at the temporary name, unless that has content or is
 // another object than the ledger knows. It moves nothing, so what others put
 // there gets no other name.
 func (r record) unmake(parent int) {
@@ -203,7 +206,8 @@ func (r record) unmake(parent int) {
 }
 
 // retire gives up the share that fd has and removes the placeholder, wherever
-// that was moved. It is false if another process still has a lock.
+// that was moved. It is false if there is still something to be done, mostly
+// because another process has a lock: then the note has to be settled later.
 func (n *note) retire(parent *parentDir, fd int) bool {
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return false
@@ -228,9 +232,9 @@ func (n *note) retire(parent *parentDir, fd int) bool {
 	return n.remove(parent.fd, &st)
 }
 
-// settle removes what is left of a placeholder after a crash, or when other
-// agents are done with it, and nothing but that object. It is false if another
-// process still has a lock.
+// settle removes what a crash left of a placeholder, or what retire had to leave
+// to other agents: that object and no other. It is false if there is still
+// something to be done, mostly because another process has a lock.
 func (n *note) settle() bool {
 	parent := parentDir{fd: -1}
 	defer parent.close()
@@ -266,11 +270,11 @@ func (n *note) settle() bool {
 // remove removes the placeholder st, if the name leads to it. It is false if
 // there is still something to be done.
 //
-// The kernel removes by name only, and the name may lead elsewhere between two
-// calls of ours. With a directory that does no harm: the call leaves one that has
-// something in it, so the worst that can go is an empty one that somebody made
-// there just now. With a file it could be anything, so what is at the name is
-// moved away first and looked at there.
+// The kernel removes by name only, and between two calls of ours the name may
+// come to lead to another object. For a directory that does no harm: the kernel
+// removes only empty ones, so the worst that can go is an empty directory that
+// somebody has just made there. A file could have any content, so remove first
+// moves what is at the name away and looks at it there.
 func (n *note) remove(parent int, st *unix.Stat_t) bool {
 	if !sameObject(parent, n.name, st) {
 		return true
@@ -286,8 +290,8 @@ func (n *note) remove(parent int, st *unix.Stat_t) bool {
 	return false
 }
 
-// moveAway gives what is at the name, which was st a moment ago, a temporary name
-// that nobody could know before, and removes it there if it still is st.
+// moveAway gives what is at the name, a moment ago the file st, a temporary name
+// that nobody could know before, and removes it there if it is still st.
 func (n *note) moveAway(parent int, st *unix.Stat_t) bool {
 	n.object = identityOf(st)
 	err := error(unix.EEXIST)
@@ -326,15 +330,15 @@ func (n *note) moveAway(parent int, st *unix.Stat_t) bool {
 	return true
 }
 
-// tempName is a name that nobody else has chosen.
+// tempName returns a temporary name that nobody can guess.
 func tempName() string { return tempPrefix + rand.Text() }
 
-// objectID says which object something is; zero: not known.
+// objectID identifies an object of a file system. The zero value: not known.
 type objectID struct{ dev, ino uint64 }
 
 func identityOf(st *unix.Stat_t) objectID { return objectID{dev: st.Dev, ino: st.Ino} }
 
-// sameObject tells whether st is what is at name.
+// sameObject tells whether the object that st describes is at name in parent.
 func sameObject(parent int, name string, st *unix.Stat_t) bool {
 	var now unix.Stat_t
 	err := unix.Fstatat(parent, name, &now, unix.AT_SYMLINK_NOFOLLOW)
@@ -355,14 +359,16 @@ func cannotCreate(parent int, err error) bool {
 	return false
 }
 
-// parentDir is an open directory. Neighbouring names mostly have the same one.
+// parentDir is an open directory that is kept from one name to the next, since
+// names that are held together mostly lie in the same one.
 type parentDir struct {
-	fd   int // O_PATH; -1: none
+	fd   int // O_PATH; -1: none is open
 	path string
 	id   objectID
 }
 
-// open opens path, in which no component may be a symlink.
+// open opens path, unless that is open already, and closes what was. No component
+// of path may be a symlink.
 func (d *parentDir) open(path string) error {
 	if d.fd >= 0 && d.path == path {
 		return nil

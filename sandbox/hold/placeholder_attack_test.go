@@ -15,7 +15,8 @@ func repository(path string) error {
 	return errors.Join(os.Mkdir(path, 0o755), os.WriteFile(path+"/config", []byte("[core]\nfsmonitor = cmd\n"), 0o644))
 }
 
-// temporary is the temporary name in root, as inotify(7) tells it.
+// temporary returns the temporary name in root. An attacker learns it by
+// inotify(7).
 func temporary(root string) string {
 	for _, name := range listingOf(root) {
 		if strings.HasPrefix(name, tempPrefix) {
@@ -25,8 +26,9 @@ func temporary(root string) string {
 	return ""
 }
 
-// TestForgedAway: who has seen the temporary name gets nothing to the protected
-// name by what he puts there or beside, nor does he keep the placeholder.
+// TestForgedAway: an attacker who has seen the temporary name and puts something
+// there or beside it brings nothing to the protected name by that, and does not
+// keep the placeholder from being removed.
 func TestForgedAway(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"directory", "file"} {
@@ -62,7 +64,8 @@ func TestForgedAway(t *testing.T) {
 	}
 }
 
-// forget lets go of a placeholder and its ledger, as a crash does.
+// forget closes the placeholders and the ledger without removing anything, as a
+// crash does.
 func forget(t *testing.T, p *Placeholders, path string) {
 	t.Helper()
 	for _, h := range p.held {
@@ -80,8 +83,9 @@ func forget(t *testing.T, p *Placeholders, path string) {
 	}
 }
 
-// TestRaces: what comes to the name while it is given up stays there if it has
-// anything in it; what somebody exchanges for it meanwhile does not get there.
+// TestRaces: while a placeholder is removed, a user may put something at the
+// protected name: it stays if it has content. An attacker may swap the file that
+// was moved away: what he puts there does not come to the protected name.
 func TestRaces(t *testing.T) {
 	t.Parallel()
 	users := func(path string) error {
@@ -145,7 +149,7 @@ func TestRaces(t *testing.T) {
 	}
 }
 
-// contentOf is that of a file, or of config in a directory.
+// contentOf returns the content of a file, or of the file config in a directory.
 func contentOf(path string) string {
 	for _, name := range []string{path, path + "/config"} {
 		if text, err := os.ReadFile(name); err == nil {
@@ -189,7 +193,7 @@ func TestForgedLedger(t *testing.T) {
 		}, stays: true},
 		{name: "somebody else's", file: func(p string) error {
 			if os.Geteuid() != 0 {
-				return os.Chmod(p, 0o640) // that it can be refused is all there is to see
+				return os.Chmod(p, 0o640) // we cannot give files away: refused for its mode
 			}
 			return os.Chown(p, 65534, 65534)
 		}, stays: true},

@@ -11,38 +11,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Missing is a name under a writable root that does not exist and must not
-// come into being: a process that can write its parent needs a placeholder
-// there (sandbox.md 14.2).
+// Missing is a name under a writable root that does not exist and must not come
+// into being. Before a process may write Parent, there has to be a placeholder at
+// the name (sandbox.md 14.2).
 type Missing struct {
 	Parent string // canonical, exists
-	Name   string
-	Dir    bool // the placeholder is a directory, else an empty file
+	Name   string // a single one
+	Dir    bool   // the placeholder is a directory, else an empty file
 	// Barred says that this user cannot make anything in Parent, nor give
 	// itself the permission: no placeholder is needed.
 	Barred bool
 }
 
 // Placeholders keeps names from coming into being: the protected and denied
-// ones that are missing in a writable root. A mount can cover a name only where
-// there is a real object (sandbox.md 14.2), so there is one, empty and read-only,
-// as long as a confined process needs it.
+// names that are missing in a writable root. A mount can cover a name only where
+// there is a real object (sandbox.md 14.2). So Placeholders makes one, empty and
+// read-only, and keeps it as long as a confined process needs it.
 //
-// An object shows by itself that it is a placeholder, and so may be removed: it
-// is empty, nobody may write to it, and its modification time is placeholderTime,
+// Anybody can see that an object is a placeholder, and so may be removed: it is
+// empty, nobody may write to it, and its modification time is placeholderTime,
 // which the kernel changes as soon as anything is put into it. Every agent that
-// needs a placeholder holds a shared lock on it (flock(2)), whatever its user or
-// container; the lock ends with the agent's process. To remove a placeholder, an
-// agent has to get the exclusive lock. The ledger says where to look after a
-// crash and for which object (device and inode number). No other object is
-// removed, and none gets a protected name that it did not have just before.
+// needs a placeholder holds a shared lock on it (flock(2)), whatever the agent's
+// user or container; the lock ends with the agent's process. To remove a
+// placeholder, an agent has to get the exclusive lock. The ledger says where to
+// look after a crash, and for which object (device and inode number). No other
+// object is removed, and none gets a protected name that it did not have just
+// before.
 //
 // A process that can read a placeholder can lock it as well, from a sandbox too,
 // and so keep the empty object on the host for as long as the process lives.
-// Removing it is tried again at each release and by Close, then by the next agent
-// of this user.
+// The agent tries to remove it at each release and in Close, later the next agent
+// of this user does.
 //
-// Methods may be called at once.
+// The methods may be called at once.
 type Placeholders struct {
 	ledger *ledger
 
@@ -50,30 +51,32 @@ type Placeholders struct {
 	closed bool
 	held   map[Missing]*placeholder
 	// left are the placeholders that another process still had locked when this
-	// agent was done with them.
+	// agent wanted to remove them.
 	left []*note
 
-	retrying sync.Mutex // held while what is left is looked at
+	retrying sync.Mutex // held by retry, so that the notes are settled one by one
 }
 
-// placeholder is one that this agent holds, or is about to hold.
+// placeholder is a name that this agent holds, or is about to hold.
 type placeholder struct {
 	users int // guarded by Placeholders.mu
 
 	mu   sync.Mutex // held while the object is made or removed
-	fd   int        // the object, locked; -1: there is none of ours
-	note *note      // of the object, where there is one
+	fd   int        // the object, with our lock; -1: we have none
+	note *note      // of the object, if fd is not -1
 }
 
-// How often a name is looked at while others make and remove things there, and
-// how long, in milliseconds, somebody may keep a placeholder locked.
 const (
+	// maxPlaceTries is how often a name is looked at while others make and remove
+	// things there.
 	maxPlaceTries = 512
-	maxLocked     = 100
+	// maxLocked is how long somebody may keep a placeholder locked before we
+	// replace it, in milliseconds.
+	maxLocked = 100
 )
 
-// Open removes what agents left that died, and begins a ledger in
-// dir, which StateDir chose. The caller has to Close it.
+// Open removes what dead agents left, and begins a ledger in dir, which StateDir
+// chose. The caller has to Close the Placeholders.
 func Open(dir string) (*Placeholders, error) {
 	own, err := newLedger(dir)
 	if err != nil {
@@ -95,7 +98,8 @@ func (p *Placeholders) sweep(dir string) error {
 	return err
 }
 
-// adopt settles one ledger, and takes over what cannot be removed yet.
+// adopt settles one ledger and removes its file. Our own ledger takes over the
+// records of what cannot be removed yet.
 func (p *Placeholders) adopt(file *os.File) error {
 	records, err := readLedger(file)
 	if err != nil {
@@ -105,20 +109,21 @@ func (p *Placeholders) adopt(file *os.File) error {
 		n := p.ledger.note(r)
 		if err := n.put(); err != nil {
 			n.drop()
-			return err // the ledger stays
+			return err // the dead agent's ledger stays
 		}
 		p.settle(n)
 	}
 	return os.Remove(file.Name())
 }
 
-// Hold makes sure that something is at each of the names, until release is
-// called, which may be done more than once. What is there already, and is no
-// placeholder, stays as it is. A name whose parent nobody can create anything
-// in, being read-only or somebody else's, needs nothing.
+// Hold makes sure that there is an object at each of the names until release is
+// called. To call release more than once does nothing. An object that is there
+// already and is no placeholder stays as it is. A name needs no object if this
+// user can create nothing in its parent, because that is read-only or belongs to
+// somebody else.
 //
-// The error names the path that could not be held; nothing is held then. It is
-// os.ErrClosed after Close.
+// The error names the path that could not be held; nothing is held then. After
+// Close the error is os.ErrClosed.
 func (p *Placeholders) Hold(missing []Missing) (release func(), err error) {
 	users := make([]Missing, 0, len(missing))
 	release = sync.OnceFunc(func() {
@@ -148,8 +153,9 @@ func (p *Placeholders) Hold(missing []Missing) (release func(), err error) {
 	return release, nil
 }
 
-// Close removes what is held still, and tries once more to remove what other
-// processes had locked. Nothing can be held afterwards, and releasing does nothing.
+// Close removes the placeholders that are still held, and tries once more to
+// remove those that other processes had locked. Nothing can be held afterwards,
+// and a release does nothing.
 func (p *Placeholders) Close() error {
 	p.mu.Lock()
 	if p.closed {
@@ -190,7 +196,8 @@ func (p *Placeholders) user(m Missing) (*placeholder, error) {
 	return h, nil
 }
 
-// release counts one user less, and removes the object behind the last.
+// release counts one user of m less, and removes the object when that was the
+// last.
 func (p *Placeholders) release(m Missing, parent *parentDir) {
 	p.mu.Lock()
 	h := p.held[m]
@@ -228,7 +235,7 @@ func (p *Placeholders) retry() {
 	}
 }
 
-// settle removes what is at the places of a note, or keeps the note.
+// settle removes what a note tells of, or keeps the note for retry.
 func (p *Placeholders) settle(n *note) {
 	if n.settle() {
 		n.drop()
@@ -249,7 +256,7 @@ func (p *Placeholders) isClosed() bool {
 	return p.closed
 }
 
-// hold makes the object, or joins those who hold it.
+// hold makes the object, or takes a share in the one that is there.
 func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -267,7 +274,9 @@ func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error 
 		if sameObject(parent.fd, m.Name, &st) {
 			return nil
 		}
-		h.removeLocked(p, parent) // somebody took it away
+		// Somebody moved our object or removed it. removeLocked follows it, and
+		// so may leave another directory open as parent.
+		h.removeLocked(p, parent)
 		if err := parent.open(m.Parent); err != nil {
 			return err
 		}
@@ -286,9 +295,9 @@ func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error 
 			n.drop()
 			return nil
 		case err == errLocked && locked < maxLocked:
-			// Another agent removes the placeholder, which takes microseconds. Not
-			// a flock that waits: it would wait without a limit, and any process
-			// that can read the object can keep it locked.
+			// Another agent is removing the placeholder, which takes
+			// microseconds. A flock that waits would wait without a limit, and
+			// any process that can read the object can keep it locked.
 			locked++
 			time.Sleep(time.Millisecond)
 		case err == errLocked:
@@ -310,7 +319,7 @@ func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error 
 	return errors.New("others keep changing what is there")
 }
 
-// removeLocked gives the object up and removes it, unless another agent needs it.
+// removeLocked gives the object up, and removes it unless another agent needs it.
 func (h *placeholder) removeLocked(p *Placeholders, parent *parentDir) {
 	if h.fd < 0 {
 		return

@@ -19,7 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// four are the protected names of root, as directories, and a denied file.
+// four returns the protected names of root, which get directories, and a denied
+// name, which gets a file.
 func four(root string) []Missing {
 	return []Missing{
 		{Parent: root, Name: ".git", Dir: true}, {Parent: root, Name: ".agents", Dir: true}, {Parent: root, Name: ".codex", Dir: true},
@@ -135,8 +136,8 @@ var _ = childtest.Register("placeholders/umask", func(args []string) error {
 	return errors.Join(err1, err2, p.Close())
 })
 
-// TestHoldLeavesUserData: what somebody else made is not touched, before,
-// while and after a name is held.
+// TestHoldLeavesUserData: objects that somebody else made are not touched,
+// whether they were made before a name was held, meanwhile or afterwards.
 func TestHoldLeavesUserData(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -190,8 +191,8 @@ func TestHoldLeavesUserData(t *testing.T) {
 func mkdir(path string) error { return os.Mkdir(path, 0o755) }
 func touch(path string) error { return os.WriteFile(path, nil, 0o644) }
 
-// TestHoldAgain: who holds a name that was taken away meanwhile gets a new
-// object there.
+// TestHoldAgain: when somebody has moved or removed a placeholder that is held,
+// the next Hold of the name makes a new one.
 func TestHoldAgain(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -225,8 +226,8 @@ func TestRenamedParent(t *testing.T) {
 	wantListing(t, top+"/b", "")
 }
 
-// TestHoldRefused: what cannot be held is refused with its path, and nothing of
-// it stays.
+// TestHoldRefused: if a name cannot be held, the error has its path, and none of
+// the names of that call stays held.
 func TestHoldRefused(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -264,8 +265,9 @@ func TestHoldRefused(t *testing.T) {
 	}
 }
 
-// TestHoldWithoutRights: a child that is an ordinary user skips what it cannot
-// create anything in, unless it could give itself the right.
+// TestHoldWithoutRights: an ordinary user skips directories of others in which it
+// can create nothing. Its own directories it does not skip: it could give itself
+// the right, so Hold fails there.
 func TestHoldWithoutRights(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -285,7 +287,7 @@ func TestHoldWithoutRights(t *testing.T) {
 		}
 	}
 	for dir := top; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil { // of the test's own directories
+		if err := os.Chmod(dir, 0o755); err != nil { // TempDir makes them all for this test
 			t.Fatal(err)
 		}
 	}
@@ -318,7 +320,7 @@ var _ = childtest.Register("placeholders/hold-once", func(args []string) error {
 })
 
 func listingOf(dir string) []string {
-	entries, _ := os.ReadDir(dir) // nothing is listed then
+	entries, _ := os.ReadDir(dir) // after an error, nothing is listed
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -326,7 +328,8 @@ func listingOf(dir string) []string {
 	return names
 }
 
-// TestReadOnlyParent: nobody can create anything there.
+// TestReadOnlyParent: Hold skips names on a read-only file system, where nobody
+// can create anything.
 func TestReadOnlyParent(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -357,8 +360,8 @@ var _ = childtest.Register("placeholders/read-only", func(args []string) error {
 	return errors.Join(err, p.Close())
 })
 
-// steps are where an agent may die: while it makes a placeholder and while it
-// removes one.
+// steps are the moments at which an agent may die: while it makes a placeholder,
+// holds it and removes it, and when all are released.
 var steps = []string{"recorded", "made", "marked", "known", "placed", "held", "locked", "seen", "away", "released"}
 
 // TestCrash kills an agent at each step of its first, second and last name;
@@ -368,7 +371,7 @@ func TestCrash(t *testing.T) {
 	for _, step := range steps {
 		for _, nth := range []string{"1", "2", "5"} {
 			if step == "away" && nth != "1" {
-				continue // there is one file
+				continue // only files are moved away, and there is one
 			}
 			t.Run(step+" "+nth, func(t *testing.T) {
 				t.Parallel()
@@ -395,8 +398,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestCrashKeepsUserData: what was put into the placeholder of a dead agent
-// stays.
+// TestCrashKeepsUserData: what somebody has put into the placeholder of a dead
+// agent stays.
 func TestCrashKeepsUserData(t *testing.T) {
 	t.Parallel()
 	root, state := t.TempDir(), t.TempDir()
@@ -533,7 +536,8 @@ func TestTwoAgents(t *testing.T) {
 			h.end(t)
 			wantListing(t, root, "")
 
-			// The last one is killed: we know of them still.
+			// The other agent holds last, and is killed: our ledger still has the
+			// placeholders, so we remove them.
 			release = hold(t, p, four(root)...)
 			h = startHolder(t, other, root)
 			release()
@@ -542,7 +546,8 @@ func TestTwoAgents(t *testing.T) {
 			hold(t, p)()
 			wantListing(t, root, "")
 
-			// The first one is killed, and swept while we need them.
+			// The other agent holds first, and is killed. A third agent sweeps its
+			// ledger while we need the placeholders: they stay.
 			h = startHolder(t, other, root)
 			release = hold(t, p, four(root)...)
 			h.kill(t)
@@ -558,8 +563,8 @@ func TestTwoAgents(t *testing.T) {
 	}
 }
 
-// TestLostLedger: a placeholder of which no ledger tells any more, since its
-// container is gone, goes with the next who holds the name.
+// TestLostLedger: if the ledger of a dead agent is lost, with its container for
+// one, its placeholders go when the next agent has held and released the names.
 func TestLostLedger(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -570,8 +575,8 @@ func TestLostLedger(t *testing.T) {
 	wantListing(t, root, "")
 }
 
-// TestLockedByOthers: a process that can read a placeholder may lock it, and
-// thereby keep nobody from holding the name.
+// TestLockedByOthers: a process that can read a placeholder may lock it, but that
+// keeps no agent from holding the name.
 func TestLockedByOthers(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -580,7 +585,7 @@ func TestLockedByOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = f.Close() }) // again
+		t.Cleanup(func() { _ = f.Close() }) // if the test has not closed it
 		if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
 			t.Fatal(err)
 		}
@@ -609,7 +614,7 @@ func TestLockedByOthers(t *testing.T) {
 	wantListing(t, root, "")
 }
 
-// startHolderOf is startHolder for the one name x.
+// startHolderOf starts another agent that holds only the name x.
 func startHolderOf(t *testing.T, root string) *holder {
 	t.Helper()
 	h := startHolder(t, t.TempDir(), root)
@@ -624,8 +629,8 @@ func startHolderOf(t *testing.T, root string) *holder {
 	return h
 }
 
-// TestCrowd: many hold and release at once, in two agents; whoever holds sees
-// an object, and nothing is left.
+// TestCrowd: many goroutines hold and release the same names at once, in two
+// agents. While one holds a name, there is an object; in the end nothing is left.
 func TestCrowd(t *testing.T) {
 	t.Parallel()
 	root, state := t.TempDir(), t.TempDir()
@@ -690,8 +695,8 @@ func TestStateDir(t *testing.T) {
 	}
 }
 
-// FuzzRecord: what is read of a ledger names nothing outside its parent, and
-// what was written is read.
+// FuzzRecord: a record that was read from a ledger leads nowhere outside its
+// parent, and a record that was written is read back.
 func FuzzRecord(f *testing.F) {
 	for _, r := range []record{
 		{parent: "/repo", in: objectID{1, 2}, name: ".git", temp: tempPrefix + "A", object: objectID{3, 4}},

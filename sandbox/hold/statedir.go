@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StateDirs are the usual candidates for StateDir, best first: what is in
-// /dev/shm can be seen by no sandbox that has no grant on it, for each has a /dev
-// of its own, and costs no disk.
+// StateDirs returns the usual candidates for StateDir, best first. /dev/shm is the
+// best because each view has a /dev of its own, so that no process in one sees
+// the host's /dev/shm without a grant; and it costs no disk.
 func StateDirs() []string {
 	uid := strconv.Itoa(os.Geteuid())
 	dirs := []string{"/dev/shm/execagent-" + uid}
@@ -23,10 +23,10 @@ func StateDirs() []string {
 }
 
 // StateDir returns the first of the candidates, which are absolute paths, that
-// is a directory of ours alone, or can be made one: it belongs to our effective
+// is a directory of ours alone or could be made: it belongs to our effective
 // user, nobody else may enter it, and its name is no symlink. Every agent of a
-// user has to choose the same one, and pass it as Profile.Private wherever it
-// is. The error says why each was refused.
+// user has to choose the same directory, and to name it in Profile.Private. The
+// error says why each candidate was refused.
 func StateDir(candidates ...string) (string, error) {
 	var refused []error
 	for _, dir := range candidates {
@@ -62,7 +62,8 @@ func ownDir(dir string) error {
 	case st.Mode&0o077 != 0:
 		return fmt.Errorf("state directory %s has mode %#o, which lets others in", dir, st.Mode&0o777)
 	}
-	// Made once, filled at every start: a read-only file system shows here.
+	// The directory may have been made long ago, on a file system that is
+	// read-only by now: say so here, and not when a ledger is made.
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return &os.PathError{Op: "access", Path: dir, Err: err}
 	}
