@@ -22,31 +22,32 @@ import (
 const (
 	// maxGlobbed is how many files globs may deny one by one (sandbox.md 6.5).
 	maxGlobbed = 8192
-	// maxGlobDepth is how deep the directories may be that are searched; each
-	// costs a descriptor on the way down.
+	// maxGlobDepth is how many directories deep a search goes below the base of a
+	// glob; each costs a descriptor on the way down.
 	maxGlobDepth = 256
 	// crowd is how many denied files make a directory worth hiding as a whole.
 	crowd = maxGlobbed / 16
-	// hiddenWeight is how many files a hidden directory counts as: looking whether
-	// something is in one takes longer, the more there are.
+	// hiddenWeight is how many files a hidden directory counts as. The more there
+	// are, the longer it takes to tell whether a file lies in one.
 	hiddenWeight = 16
 )
 
 // globber searches for files that globs deny. Where there are too many to look at,
-// or to deny one by one, the directory that they lie in is hidden. Not an error: a
-// command can make as many as it likes, and must not keep later ones from running.
+// or to deny one by one, it hides the whole directory that they lie in. To refuse
+// instead would let one command, which can make as many files as it likes, keep
+// all later commands from running.
 type globber struct {
 	policy *sandbox.Policy
 	files  map[string]bool
 	hidden map[string]bool // directories; nothing below them is in files
 }
 
-// deniedFiles returns the files below root, the original one, that the globs of
-// the policy deny, and the targets of symlinks that the globs match, where covers
-// says so: canonical, sorted (sandbox.md 6.5). Other users' directories that we
-// cannot read are not searched, as the confined process can read no more. Files
-// that nothing grants are left out. The directories are to be hidden with all
-// that is in them.
+// deniedFiles returns the files below root, the original root, that the globs of
+// the policy deny, and the targets of symlinks that the globs match, if covers
+// agrees: canonical, sorted (sandbox.md 6.5). It does not search directories of
+// other users that we cannot read, since the confined process cannot read them
+// either, and leaves out files that the policy does not show. The caller has to
+// hide the directories with all that is in them.
 func deniedFiles(root int, p *sandbox.Policy) (files, directories []string, err error) {
 	g := globber{policy: p, files: map[string]bool{}, hidden: map[string]bool{}}
 	for _, glob := range p.Globs {
@@ -76,12 +77,13 @@ func (g *globber) glob(root int, glob sandbox.Glob) error {
 	return g.directory(fd, glob.Base, depth, glob.MaxDepth > 0 && glob.MaxDepth <= maxGlobDepth)
 }
 
-// directory searches fd, which it closes. Depth is how many names below it may
-// be looked at; bounded tells that what lies deeper is not meant.
+// directory searches fd, which it closes. It goes down depth names. If bounded,
+// the glob itself means nothing deeper; else directories that lie deeper are
+// hidden, as they may have files that the glob denies.
 func (g *globber) directory(fd int, name string, depth int, bounded bool) error {
 	defer unix.Close(fd)
 	if depth == 0 {
-		return nil // the glob does not mean what lies deeper
+		return nil // the glob is bounded, and means nothing deeper
 	}
 	buf := make([]byte, 32<<10)
 	for {
@@ -105,7 +107,8 @@ func (g *globber) directory(fd int, name string, depth int, bounded bool) error 
 			full := path.Join(name, entry)
 			maybeDir := kind == unix.DT_DIR || kind == unix.DT_UNKNOWN
 			if maybeDir && depth == 1 && !bounded || len(full) >= sandbox.MaxPath && (maybeDir || g.policy.DeniesFile(full)) {
-				// It is too deep, or no path that the kernel takes.
+				// full lies too deep to be searched, or is longer than the kernel
+				// takes, so that nothing can be mounted on it.
 				if err := g.hide(name); err != nil {
 					return err
 				}
@@ -120,7 +123,7 @@ func (g *globber) directory(fd int, name string, depth int, bounded bool) error 
 	}
 }
 
-// entry looks at one name.
+// entry looks at one entry of the directory dir; name is its whole path.
 func (g *globber) entry(dir int, entry string, kind byte, name string, depth int, bounded bool) error {
 	if kind == unix.DT_UNKNOWN {
 		var st unix.Stat_t
@@ -144,7 +147,8 @@ func (g *globber) entry(dir int, entry string, kind byte, name string, depth int
 	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
 		return nil
 	case unix.EACCES:
-		// Nor can the confined process read it, unless it is the owner.
+		// The confined process cannot read the directory either, unless its user
+		// owns it and can change the mode: then it has to be an error.
 		var st unix.Stat_t
 		if unix.Fstatat(dir, entry, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && int(st.Uid) != os.Getuid() {
 			return nil
@@ -162,7 +166,7 @@ func (g *globber) file(name string, symlink bool) error {
 		// No mount can cover a symlink; what it leads to can.
 		target, err := filepath.EvalSymlinks(name)
 		if err != nil {
-			return nil // to nothing
+			return nil // the link leads to nothing
 		}
 		info, err := os.Lstat(target)
 		if err != nil || info.IsDir() || !g.covers(name, target) {
@@ -186,7 +190,7 @@ func (g *globber) hide(dir string) error {
 	return g.makeRoom()
 }
 
-// replace puts a directory in the place of what is in it.
+// replace hides a directory, and forgets the files and hidden directories in it.
 func (g *globber) replace(dir string) {
 	inside := func(name string, _ bool) bool { return pathname.Below(name, dir) }
 	maps.DeleteFunc(g.files, inside)
@@ -194,7 +198,7 @@ func (g *globber) replace(dir string) {
 	g.hidden[dir] = true
 }
 
-// weight is what counts against maxGlobbed.
+// weight returns what counts against maxGlobbed.
 func (g *globber) weight() int { return len(g.files) + hiddenWeight*len(g.hidden) }
 
 // isHidden tells whether name is or lies in a directory that is hidden.
@@ -210,9 +214,10 @@ func (g *globber) isHidden(name string) bool {
 	return false
 }
 
-// makeRoom hides directories where there is too much, until there is room again:
-// those with many denied files, the deepest first, so that as little as possible
-// goes with them; and where that is not enough, those with the most.
+// makeRoom hides directories if there is too much, until there is room again. It
+// begins with the directories that have many denied files, the deepest first, so
+// that as little else as possible is hidden with them. If that is not enough, it
+// goes on with those that have the most.
 func (g *globber) makeRoom() error {
 	if g.weight() <= maxGlobbed {
 		return nil
@@ -251,18 +256,19 @@ func (g *globber) makeRoom() error {
 	return nil
 }
 
-// mayHide tells whether a directory may be hidden: a glob is about what is in it,
-// or a command could have made it.
+// mayHide tells whether a directory may be hidden: it lies at or below the base of
+// a glob, or a command can write there.
 func (g *globber) mayHide(dir string) bool {
 	return dir != "/" && (g.policy.Access(dir) == sandbox.Write ||
 		slices.ContainsFunc(g.policy.Globs, func(glob sandbox.Glob) bool { return pathname.Within(dir, glob.Base) }))
 }
 
-// covers tells whether what a matching symlink leads to is denied with it. A
-// link that a command can make must not take from later ones what it could not
-// change itself, the shell for one: its target has to lie below the base of
-// the glob or be writable too. What is in /proc is never meant: it is another
-// one inside, and goes when its process does.
+// covers tells whether the target of a symlink that a glob matches is denied too.
+// A command could make a link that matches and leads to the shell, and so take the
+// shell from later commands. Therefore, if the link lies where commands can write,
+// its target is denied only if that is writable too or lies below the base of the
+// glob. A target in /proc is never denied: the view has another /proc, and the
+// target goes when its process does.
 func (g *globber) covers(link, target string) bool {
 	switch {
 	case pathname.Within(target, "/proc"):
@@ -273,7 +279,8 @@ func (g *globber) covers(link, target string) bool {
 	return slices.ContainsFunc(g.policy.Globs, func(glob sandbox.Glob) bool { return pathname.Below(target, glob.Base) && glob.Matches(link) })
 }
 
-// nextEntry is the first of the linux_dirent64 records of getdents64(2).
+// nextEntry takes the first of the linux_dirent64 records that getdents64(2)
+// wrote: its name and type.
 func nextEntry(entries []byte) (name string, kind byte, rest []byte) {
 	length := binary.NativeEndian.Uint16(entries[16:])
 	record := entries[19:length]

@@ -18,12 +18,12 @@ import (
 // Options say what a view shows besides what the policy grants.
 type Options struct {
 	// FreshProc mounts a procfs of the caller's pid namespace, which must be
-	// new. Without it the one that is there stays, read-only.
+	// new. Without it, the view has the procfs of the old root, read-only.
 	FreshProc bool
 	// Terminal is the path of the terminal to be shown as /dev/console; "" none.
 	Terminal string
-	// Sockets are pathname sockets, canonical, to be covered where they can be
-	// seen but not written. Those that are gone are skipped.
+	// Sockets are the canonical paths of sockets that are covered where the
+	// policy lets them be read but not written. Those that are gone are skipped.
 	Sockets []string
 	// ShmBytes is the size of /dev/shm; 0 is 256 MiB.
 	ShmBytes int64
@@ -50,8 +50,8 @@ type Mounted struct {
 // needs open_tree, move_mount and mount_setattr (Linux 5.12). After an error
 // the process is of no use: the root may be half made.
 //
-// r must have been resolved in these namespaces. What stands for its missing
-// names must exist.
+// r must have been resolved in these namespaces, and placeholders must be held at
+// the names in r.Missing.
 func Enter(r *resolve.Resolved, o Options) ([]Mounted, error) {
 	if !r.Policy.Confined {
 		return nil, errors.New("mounting the view: the policy does not restrict files")
@@ -71,8 +71,8 @@ type builder struct {
 	resolved *resolve.Resolved
 	options  Options
 	original int            // the root as it was
-	found    map[string]int // what the rules name there, O_PATH
-	view     int            // the new root
+	found    map[string]int // O_PATH descriptors of what is there, by canonical path
+	view     int            // the mount that becomes the new root
 	masks    masks
 	made     []Mounted
 	fds      []int
@@ -82,8 +82,8 @@ type builder struct {
 type mount int
 
 func (b *builder) enter() error {
-	// What is mounted elsewhere from here on does not show up, and what is
-	// mounted here is not seen elsewhere.
+	// From here on, no mount that is made in another namespace shows up here,
+	// and none of ours shows up there.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return mountError("nothing", "/", "making it private", err)
 	}
@@ -120,7 +120,7 @@ func (b *builder) enter() error {
 	return b.pivot()
 }
 
-// look finds out what is at the paths of the policy, and plans.
+// look finds out what is at the paths of the policy, and makes the plan.
 func (b *builder) look() (*viewPlan, error) {
 	s := sights{
 		kinds:      map[string]objectKind{},
@@ -167,8 +167,8 @@ func (b *builder) look() (*viewPlan, error) {
 	return planView(b.resolved, s)
 }
 
-// find opens what is at name in the original root. A canonical path has no
-// symlinks; one that is met now was put there meanwhile.
+// find opens what is at name in the original root, and notes its kind. A symlink
+// on the way is an error: name is canonical, so the link was put there since.
 func (b *builder) find(name string, kinds map[string]objectKind) error {
 	if _, known := kinds[name]; known {
 		return nil
@@ -180,8 +180,8 @@ func (b *builder) find(name string, kinds map[string]objectKind) error {
 	case unix.ENOENT, unix.ENOTDIR:
 		return nil
 	case unix.EACCES:
-		// The confined process, with fewer capabilities, can reach this no more
-		// than we can, unless the owner of a directory on the way lets it. Where
+		// The confined process has fewer capabilities, so it cannot reach this
+		// either, unless the owner of a directory on the way lets it later. Where
 		// a rule needs a placeholder there, planning fails for the lack of one.
 		return nil
 	default:
@@ -226,7 +226,8 @@ func (b *builder) sources(plan *viewPlan) (map[string]mount, error) {
 	return sources, nil
 }
 
-// base is the mount that the root is.
+// base makes the mount that becomes the root: a clone of the original one or an
+// empty file system. The caller closes it.
 func (b *builder) base(plan *viewPlan) (mount, error) {
 	if plan.base >= sandbox.Read {
 		m, err := clone(b.original, attrsOf(plan.base == sandbox.Write))
@@ -251,7 +252,7 @@ func (b *builder) base(plan *viewPlan) (mount, error) {
 func (b *builder) step(s *step, sources map[string]mount) error {
 	target, err := openat.Beneath(b.view, s.path, 0)
 	if s.optional && (err == unix.ENOENT || err == unix.ENOTDIR || err == unix.EACCES) {
-		return nil // the confined process can reach it no more than we can
+		return nil // the confined process cannot reach it either
 	}
 	if err != nil {
 		return mountError(s.do.String(), s.path, "opening the place", err)
@@ -297,7 +298,7 @@ func (b *builder) note(path string, m mount) error {
 	return err
 }
 
-// mountID is the id of the mount that fd is on.
+// mountID returns the id of the mount that fd is on.
 func mountID(fd int) (uint64, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st); err != nil {
@@ -328,11 +329,11 @@ func (b *builder) pivot() error {
 }
 
 // maxStacked is how many mounts there may be on top of the new root: the old
-// one, the masks on it, and what the host had there.
+// root, the masks on it, and what the host had on its root.
 const maxStacked = 16
 
-// uncover takes off all that is mounted on the new root, the topmost mount first.
-// If anything was left, ".." would lead there.
+// uncover unmounts everything on top of the new root, the topmost mount first. If
+// anything were left, ".." would lead there.
 func (b *builder) uncover() error {
 	view, err := mountID(b.view)
 	if err != nil {
@@ -353,8 +354,9 @@ func (b *builder) uncover() error {
 	return fmt.Errorf("there are more than %d mounts on it", maxStacked)
 }
 
-// clone copies the mounts at fd, with attrs added to all of them. Attributes
-// are never cleared: what was read-only stays so. The caller closes the mount.
+// clone copies the mount at fd and those below it, and adds attrs to all of them.
+// No attribute is ever cleared: what was read-only stays read-only. The caller
+// closes the mount.
 func clone(fd int, attrs uint64) (mount, error) {
 	m, err := unix.OpenTree(fd, "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
@@ -385,7 +387,8 @@ func (b *builder) close() {
 	}
 }
 
-// attrsOf are the attributes of what is shown of the original root.
+// attrsOf returns the attributes of a mount that shows a part of the original
+// root.
 func attrsOf(writable bool) uint64 {
 	if writable {
 		return unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
@@ -416,7 +419,7 @@ func attachAt(m mount, dir int, name string) error {
 func isEmpty(fd int) (bool, error) {
 	dir, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err == unix.EACCES {
-		return false, nil // nor can the confined process see what is in it
+		return false, nil // the confined process cannot see either what is in it
 	}
 	if err != nil {
 		return false, err
@@ -437,8 +440,8 @@ func isEmpty(fd int) (bool, error) {
 	}
 }
 
-// newFilesystem makes a file system of its own, with pairs of options. The
-// caller closes the mount.
+// newFilesystem makes a new instance of a file system, with pairs of options: a
+// name and its value. The caller closes the mount.
 func newFilesystem(kind string, attrs int, options ...string) (int, error) {
 	config, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -460,7 +463,8 @@ func newFilesystem(kind string, attrs int, options ...string) (int, error) {
 	return fd, nil
 }
 
-// mountError is nil without an error.
+// mountError adds to err what should have been mounted where; nil stays nil. An
+// empty step says that err names the failed call itself.
 func mountError(what, where, step string, err error) error {
 	switch {
 	case err == nil:
@@ -471,7 +475,7 @@ func mountError(what, where, step string, err error) error {
 	return fmt.Errorf("mounting %s at %s: %s: %w", what, where, step, err)
 }
 
-// String is for errors.
+// String returns a phrase for errors, to stand after "mounting".
 func (a action) String() string {
 	return [...]string{"a writable directory", "a readable directory", "it read-only", "it onto itself",
 		"a denial", "an empty directory", "a cover", "devices", "procfs"}[a]

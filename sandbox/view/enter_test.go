@@ -30,12 +30,12 @@ import (
 type viewCase struct {
 	UID      int
 	Binds    []bindMount      // made before the namespaces of the view
-	Profile  *sandbox.Profile // compiled and resolved in the child; else Policy is entered
+	Profile  *sandbox.Profile // compiled and resolved in the child; if nil, Policy is used as it is
 	Policy   sandbox.Policy
 	Missing  []hold.Missing
 	Options  Options
 	Attempts []attempt
-	Timed    bool // print the nanoseconds that it took, attempt nothing
+	Timed    bool // print how many nanoseconds Enter took, and attempt nothing
 }
 
 // bindMount binds From to To in the mount namespace around the view.
@@ -215,8 +215,8 @@ func (a attempt) do() (string, error) {
 		defer unix.Close(fd)
 		return "", unix.Connect(fd, &unix.SockaddrUnix{Name: a.Path})
 	case "descriptors":
-		// Without the standard streams, the listing itself and the files of
-		// the runtime, which reads the limits of its cgroup.
+		// Leave out the standard streams, the descriptor of this listing and the
+		// files of the Go runtime, which reads the limits of its cgroup.
 		entries, err := os.ReadDir("/proc/self/fd")
 		var rest []string
 		for _, e := range entries {
@@ -232,8 +232,8 @@ func (a attempt) do() (string, error) {
 	return "", fmt.Errorf("unknown attempt %q", a.Do)
 }
 
-// enter runs the case as an ordinary user and as uid 0, each in a tree of its
-// own, which make fills.
+// enter runs a case as an ordinary user and as uid 0. For each, c fills a tree
+// below root and returns the case.
 func enter(t *testing.T, c func(t *testing.T, root string, uid int) viewCase) {
 	t.Helper()
 	for _, uid := range []int{0, 1000} {
@@ -242,13 +242,14 @@ func enter(t *testing.T, c func(t *testing.T, root string, uid int) viewCase) {
 			if os.Getuid() != 0 {
 				t.Skip("mapping other users needs uid 0")
 			}
-			// Not below TMPDIR: some cases know what is above.
+			// Not below TMPDIR: some cases name the directories above.
 			root, err := os.MkdirTemp("/tmp", "view")
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { os.RemoveAll(root) })
-			// Anybody may pass; where /tmp is a symlink the paths are not.
+			// Anybody may enter root, and its path is canonical even where /tmp
+			// is a symlink.
 			root, err = filepath.EvalSymlinks(root)
 			if err == nil {
 				err = os.Chmod(root, 0o755)
@@ -299,8 +300,8 @@ func runOuter(t testing.TB, c viewCase) []byte {
 	}
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", childtest.Arg, "view/outer", string(arg))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
-	// The race detector waits a second before its process ends.
-	// This keeps the runtime from holding files of its cgroup.
+	// GORACE: the race detector would wait a second before the child ends.
+	// GODEBUG: the runtime would hold files of its cgroup open.
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "GODEBUG=containermaxprocs=0")
 	cmd.Stderr = t.Output()
 	out, err := cmd.Output()
@@ -455,7 +456,7 @@ func TestViewWorkspace(t *testing.T) {
 				{Path: repo + "/secret", Access: sandbox.Denied},
 				{Path: repo + "/sub/deep/.git", Access: sandbox.Read},
 				{Path: repo + "/docs/man", Access: sandbox.Read},
-				{Path: repo + "/held/below/it", Access: sandbox.Denied}, // by the placeholder "held"
+				{Path: repo + "/held/below/it", Access: sandbox.Denied}, // the placeholder "held" keeps it absent
 				{Path: repo + "/gone", Access: sandbox.Write},
 				{Path: root + "/single", Access: sandbox.Write},
 			}},
@@ -544,7 +545,7 @@ func TestViewNested(t *testing.T) {
 				{Path: repo + "/a/c/d", Access: sandbox.Read},
 				{Path: repo + "/r", Access: sandbox.Read},
 				{Path: repo + "/r/w", Access: sandbox.Write},
-				{Path: repo + "/n", Access: sandbox.Write}, // says nothing new
+				{Path: repo + "/n", Access: sandbox.Write}, // as writable as its parent: needs no mount
 				{Path: repo + "/n/s", Access: sandbox.Denied},
 			}},
 			Options: Options{FreshProc: true},
@@ -624,7 +625,8 @@ func TestViewMinimal(t *testing.T) {
 	})
 }
 
-// The whole way from a profile, with what only resolving finds out.
+// TestViewOfProfile goes the whole way from a profile, with the rules that only
+// resolving adds.
 func TestViewOfProfile(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
@@ -633,7 +635,8 @@ func TestViewOfProfile(t *testing.T) {
 		if err := os.WriteFile(root+"/real/repo/.git", []byte("gitdir: "+root+"/store/wt\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		// For the directories themselves there is no .git and so on.
+		// store becomes a writable root, so its protected names need objects:
+		// nobody holds placeholders here.
 		for _, name := range append(sandbox.ProtectedNames(), "HEAD") {
 			viewTree(t, root, "store/"+name+"/")
 		}
@@ -671,7 +674,7 @@ func TestViewEmpty(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
 		return viewCase{
-			Options:  Options{}, // the old procfs
+			Options:  Options{}, // no FreshProc
 			Attempts: []attempt{{Do: "list", Path: "/", Want: "dev proc"}, {Do: "write", Path: "/proc/self/comm", Want: "EROFS"}},
 		}
 	})
@@ -697,8 +700,8 @@ func TestViewWholeRootWritable(t *testing.T) {
 	})
 }
 
-// What is granted of the kernel's file systems is read-only, and needs nothing
-// to be there; /dev is the view's own.
+// TestViewPseudoFilesystemsGranted: what a profile grants in /proc and /sys is
+// read-only, and may be missing; /dev is the view's own whatever is granted.
 func TestViewPseudoFilesystemsGranted(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
@@ -783,7 +786,7 @@ func TestViewSubmounts(t *testing.T) {
 	})
 }
 
-// What is private is so wherever a mount shows it.
+// TestViewPrivateAliases: private files are denied wherever a mount shows them.
 func TestViewPrivateAliases(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
@@ -812,7 +815,7 @@ func TestViewSockets(t *testing.T) {
 		for _, name := range sockets {
 			listen(t, name)
 		}
-		// One that only the agent can reach, not the user of the view.
+		// This socket only the agent can reach, not the user of the view.
 		other, err := os.MkdirTemp("", "view")
 		if err != nil {
 			t.Fatal(err)
@@ -869,7 +872,8 @@ func TestViewShm(t *testing.T) {
 	})
 }
 
-// What cannot be built is refused, with what and where.
+// TestViewRefused: if a view cannot be built, the error says what could not be
+// mounted and where.
 func TestViewRefused(t *testing.T) {
 	t.Parallel()
 	write := func(root string, more ...sandbox.Rule) sandbox.Policy {
@@ -920,8 +924,8 @@ func TestViewRefused(t *testing.T) {
 	}
 }
 
-// However fast a directory and a symlink take each other's place, what the
-// symlink leads to is not made writable.
+// TestViewOfSwappedRoot: while a writable root and a symlink are swapped again
+// and again, the target of the symlink never becomes writable.
 func TestViewOfSwappedRoot(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -963,8 +967,8 @@ func TestViewOfSwappedRoot(t *testing.T) {
 	t.Logf("%d of 20 entered", entered)
 }
 
-// Whatever a command leaves for a later one's globs, that one starts: what is too
-// much is hidden with its directory.
+// TestViewTooManyGlobbed: a command cannot keep later ones from starting by
+// making many files that a glob denies: their directories are hidden.
 func TestViewTooManyGlobbed(t *testing.T) {
 	t.Parallel()
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -999,7 +1003,7 @@ func TestViewTooManyGlobbed(t *testing.T) {
 	check("as many as can be", maxGlobbed)
 	fill(root+"/b", 0, 1)
 	check("one more", 11, "/a/many/in")
-	for i := range crowd + 1 { // nowhere many
+	for i := range crowd + 1 { // many in all, but no directory is a crowd
 		fill(fmt.Sprintf("%s/a/many/%d", root, i), 0, 20)
 	}
 	check("in many directories", 11, "/a/many")
@@ -1007,8 +1011,8 @@ func TestViewTooManyGlobbed(t *testing.T) {
 	check("at the top", 0, "")
 }
 
-// The time that it takes to look does not grow with what a command leaves in too
-// deep or too many directories.
+// TestViewManyTooDeep: many directories that lie too deep are not hidden one by
+// one, which would take ever longer, but together with a directory above them.
 func TestViewManyTooDeep(t *testing.T) {
 	t.Parallel()
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -1032,7 +1036,8 @@ func TestViewManyTooDeep(t *testing.T) {
 	}
 }
 
-// Deep directories are hidden, as are those with a path that nobody can name.
+// TestViewTooDeep: directories that lie too deep are hidden, and those with files
+// or directories whose path is longer than the kernel takes.
 func TestViewTooDeep(t *testing.T) {
 	t.Parallel()
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -1042,9 +1047,9 @@ func TestViewTooDeep(t *testing.T) {
 	defer unix.Close(fd)
 	for _, tt := range []struct {
 		name   string
-		dir    string // of which so many lie in each other
-		depth  int
-		file   string // in the last
+		dir    string // the name of nested directories, one in the other
+		depth  int    // how many they are
+		file   string // in the innermost
 		hidden bool
 	}{
 		{"not too deep", "d", 200, "secret.env", false},
@@ -1085,7 +1090,8 @@ func TestViewTooDeep(t *testing.T) {
 	}
 }
 
-// A view can be built of what is hidden, whatever lies in it.
+// TestViewCrowded: a view can be built if a directory has to be hidden in which
+// other rules have their paths.
 func TestViewCrowded(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
@@ -1109,7 +1115,8 @@ func TestViewCrowded(t *testing.T) {
 				{Do: "open", Path: root + "/w/deep/1.env", Want: "EACCES"},
 				{Do: "create", Path: root + "/w/deep/new", Want: "EACCES"},
 				{Do: "rename", Path: root + "/w/deep", To: root + "/w/shallow", Want: "EBUSY"},
-				// Nobody has looked for denied files below the other rules.
+				// The paths of the other rules are hidden too: nobody has searched
+				// them for denied files.
 				{Do: "read", Path: root + "/w/deep/vendor/prod.env", Want: "EACCES"},
 				{Do: "read", Path: root + "/w/deep/sub/prod.env", Want: "EACCES"},
 				{Do: "read", Path: root + "/w/deep/list", Want: "EACCES"},
@@ -1120,7 +1127,8 @@ func TestViewCrowded(t *testing.T) {
 	})
 }
 
-// A terminal of the host is shown as the console, and nothing else of it.
+// TestViewConsole: the view shows one terminal of the host, as /dev/console, and
+// no other device of the host's /dev/pts.
 func TestViewConsole(t *testing.T) {
 	t.Parallel()
 	ptmx, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -1174,7 +1182,8 @@ func TestSocketPaths(t *testing.T) {
 	}
 }
 
-// Nobody keeps commands from starting by binding many sockets.
+// TestSocketPathsOfMany: a process that binds too many sockets does not make
+// SocketPaths fail, and so keeps no command from starting.
 func TestSocketPathsOfMany(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {

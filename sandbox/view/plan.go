@@ -24,40 +24,45 @@ const (
 	file           // anything else
 )
 
-// sights are the facts that a plan depends on.
+// sights are the facts about the file system that a plan depends on.
 type sights struct {
-	// kinds are those of the paths of rules and of what is missing. What is
-	// absent has those of the directories above it as well.
+	// kinds tells what is at the paths of the rules and at the missing names.
+	// Where that is absent, it also has the directories above, up to the first
+	// that exists.
 	kinds      map[string]objectKind
 	globbed    []string // existing files that a glob denies, canonical
-	crowded    []string // directories with too much of that, which are denied
-	aliases    []string // other paths of what is private, which are denied too
+	crowded    []string // directories with too many such files, denied as a whole
+	aliases    []string // other paths of private files, denied too
 	sockets    []string // to cover where they can be seen but not written
 	runtimeDir string   // /run/user/N, covered as the sockets in it; "" none
 }
 
-// action is how a path comes to look as the policy says.
+// action is what a step does to make a path look as the policy says.
 type action uint8
 
 const (
-	// bindWrite and bindRead show the object of the original root where the
-	// view would not, or not as it should be.
+	// bindWrite and bindRead mount the object of the original root at the path,
+	// where the view would not show the object or would show it with another
+	// access.
 	bindWrite action = iota
 	bindRead
-	// seal binds what the view shows onto itself, read-only.
+	// seal binds what the view shows at the path onto itself, read-only.
 	seal
-	// pin binds it onto itself as it is: what is a mount point refuses to be
-	// renamed or removed (EBUSY), so that no carve-out below can be moved away
-	// and forged (sandbox.md 14.2).
+	// pin binds what the view shows at the path onto itself, and changes nothing
+	// but that the path is a mount point now. The kernel refuses to rename or
+	// remove a mount point (EBUSY), so nobody can move away a directory with a
+	// carve-out in it, and forge another (sandbox.md 14.2).
 	pin
-	// deny covers it with an empty object of mode 0.
+	// deny covers the object with an empty one of mode 0.
 	deny
-	// hollow covers it with an empty read-only directory of mode 0555.
+	// hollow covers a directory with an empty read-only one of mode 0555.
 	hollow
 	// mute covers a socket with a file.
 	mute
-	devices // a private /dev
-	procfs  // /proc, fresh or the one that is there
+	// devices makes a private /dev.
+	devices
+	// procfs makes /proc, a fresh one or the one of the old root.
+	procfs
 )
 
 // step makes one mount, or those of one pseudo file system.
@@ -72,7 +77,7 @@ type step struct {
 }
 
 // keepsAccess tells whether the path has the access of the policy only as long
-// as the mount of the step is there. An optional one covers what no rule names.
+// as the mount of the step is there. An optional step covers what no rule names.
 func (s *step) keepsAccess() bool {
 	switch s.do {
 	case bindWrite, bindRead, seal, deny, hollow:
@@ -91,8 +96,8 @@ type spot struct {
 // viewPlan is a root directory to be built: the base, then the steps from the
 // shallowest to the deepest, as each is mounted on what those before it made.
 type viewPlan struct {
-	// base is what the root shows: Write and Read are the original one, else
-	// it is empty but for inside.
+	// base is the access of the root. With Write and Read the root shows the
+	// original one; else it is empty but for inside.
 	base   sandbox.Access
 	inside []spot
 	steps  []step
@@ -107,7 +112,7 @@ var maskedSysfs = []string{
 // accesses has the access of each path that has a rule.
 type accesses map[string]sandbox.Access
 
-// at is the access of what is at name: the longest prefix decides.
+// at returns the access of what is at name: the longest prefix decides.
 func (a accesses) at(name string) sandbox.Access {
 	for {
 		access, ok := a[name]
@@ -118,7 +123,7 @@ func (a accesses) at(name string) sandbox.Access {
 	}
 }
 
-// above is the access that name would have without a rule of its own.
+// above returns the access that name would have without a rule of its own.
 func (a accesses) above(name string) sandbox.Access {
 	return a.at(pathname.Parent(name))
 }
@@ -133,8 +138,8 @@ type planner struct {
 	steps   map[string]*step
 }
 
-// planView gives the mounts that make the root look as the policy says
-// (sandbox.md 14.2). It fails where the policy could not be kept.
+// planView returns the mounts that make the root look as the policy says
+// (sandbox.md 14.2). It fails if no mounts could keep the policy.
 func planView(r *resolve.Resolved, s sights) (*viewPlan, error) {
 	p := &planner{accesses: effective(r.Policy.Rules), sights: s, links: r.Policy.Links,
 		missing: map[string]bool{}, barred: map[string]bool{}, steps: map[string]*step{}}
@@ -168,15 +173,17 @@ func planView(r *resolve.Resolved, s sights) (*viewPlan, error) {
 	return p.plan(), nil
 }
 
-// effective returns the rules as they are for a view with a /dev of its own,
-// where nothing of /proc and /sys can be written whatever the policy says.
+// effective returns the accesses of the rules, changed for what is the same in
+// every view whatever the policy says: it has a /dev of its own, and nothing in
+// /proc and /sys can be written.
 func effective(rules []sandbox.Rule) accesses {
 	a := accesses{}
 	for _, rule := range rules {
 		access := rule.Access
 		switch {
 		case pathname.Within(rule.Path, "/dev/shm"):
-			// A grant is of the host's; without one the directory is private.
+			// A rule here grants the host's /dev/shm. Without one, the view has a
+			// private /dev/shm.
 		case pathname.Within(rule.Path, "/dev"), pathname.Within(rule.Path, "/proc"):
 			if access >= sandbox.Read {
 				continue
@@ -193,12 +200,13 @@ func effective(rules []sandbox.Rule) accesses {
 		a["/proc"] = sandbox.Read
 	}
 	if a.at("/sys") == sandbox.Write {
-		a["/sys"] = sandbox.Read // though nobody asked for it
+		a["/sys"] = sandbox.Read // the root is writable, but /sys must not be
 	}
 	return a
 }
 
-// denyAliases gives rules to what is private and can be seen somewhere else.
+// denyAliases denies the other paths at which mounts show private files. Rules
+// below such a path are dropped.
 func (p *planner) denyAliases() {
 	for _, alias := range p.aliases {
 		maps.DeleteFunc(p.accesses, func(name string, _ sandbox.Access) bool { return pathname.Below(name, alias) })
@@ -208,9 +216,9 @@ func (p *planner) denyAliases() {
 	}
 }
 
-// denyCrowded gives rules to directories that are denied instead of the files in
-// them. What rules show below them goes as well: nobody has looked there for
-// what the globs deny.
+// denyCrowded denies the directories with too many files that globs deny. Rules
+// below such a directory are dropped: nobody has searched there for files that
+// the globs deny.
 func (p *planner) denyCrowded() {
 	for _, name := range p.crowded {
 		if pathname.IsPseudo(name) {
@@ -223,8 +231,9 @@ func (p *planner) denyCrowded() {
 	}
 }
 
-// coverRuntimeDir hides the directory where the sockets of a user's services
-// are, unless a rule names it. What rules grant below it stays.
+// coverRuntimeDir hides the directory with the sockets of the user's services if
+// it can be read and not written, and no rule names it. What rules grant below it
+// stays.
 func (p *planner) coverRuntimeDir() {
 	name := p.runtimeDir
 	if _, ruled := p.accesses[name]; name == "" || ruled || p.at(name) != sandbox.Read {
@@ -250,12 +259,13 @@ func (p *planner) rule(name string, access sandbox.Access) error {
 		p.steps[name] = &step{path: name, do: seal, optional: true}
 		return nil
 	case pathname.Below(name, "/proc"):
-		// A fresh /proc has other things than the one that was looked at.
+		// What was found in the old /proc may be missing in a fresh one, so the
+		// step is optional.
 		p.steps[name] = &step{path: name, do: deny, optional: true}
 		return nil
 	}
 	if p.kinds[name] == absent {
-		return p.nothing(name, access)
+		return p.checkAbsent(name, access)
 	}
 	do := deny
 	switch {
@@ -268,22 +278,23 @@ func (p *planner) rule(name string, access sandbox.Access) error {
 	case access == sandbox.Read:
 		do = bindRead
 	case pathname.Below(name, "/dev") && around < sandbox.Read:
-		return nil // nothing of the host's is there
+		return nil // the view's own /dev has nothing there
 	}
 	p.steps[name] = &step{path: name, do: do}
 	return nil
 }
 
-// nothing looks at a rule whose path does not exist. If the policy does not let
-// that be written, it must not be able to come into being; else it is an error.
-func (p *planner) nothing(name string, access sandbox.Access) error {
+// checkAbsent looks at a rule whose path does not exist. Such a rule needs no
+// step. But unless the rule lets the path be written, nothing must be able to come
+// into being there: it is an error if a process could make it.
+func (p *planner) checkAbsent(name string, access sandbox.Access) error {
 	if access == sandbox.Write {
 		return nil
 	}
 	at := name
 	for at != "/" && p.kinds[at] == absent {
 		if p.missing[at] || p.barred[at] {
-			return nil // placeholder looks at the one, the other needs nothing
+			return nil // for a missing name, placeholder adds a step; a barred one needs none
 		}
 		at = pathname.Parent(at)
 	}
@@ -291,14 +302,14 @@ func (p *planner) nothing(name string, access sandbox.Access) error {
 	case p.missing[at], p.at(at) != sandbox.Write, p.kinds[at] == file:
 		return nil
 	case access == sandbox.Read && slices.Contains(sandbox.ProtectedNames(), path.Base(name)) && at != pathname.Parent(name):
-		return nil // the writable root is missing: there is none
+		return nil // its writable root is missing too: the view has no such root
 	}
 	return fmt.Errorf("mounting over %s: it does not exist, has no placeholder and could come into being", name)
 }
 
-// carveOut is how a name that may not be changed is covered in a writable
-// directory: a placeholder, or an empty directory that looks like one, shows
-// nothing that others put into it.
+// carveOut returns how a name that may not be changed is covered in a writable
+// directory. A placeholder, or an empty directory that looks like one, is
+// hollowed: the view does not show what others put into it on the host.
 func (p *planner) carveOut(name string) action {
 	if kind := p.kinds[name]; kind == emptyDirectory || kind == directory && p.missing[name] {
 		return hollow
@@ -319,7 +330,7 @@ func (p *planner) placeholder(name string) error {
 	return nil
 }
 
-// cover adds what is the same in every view.
+// cover adds steps that hide sockets and parts of /sys, unless a rule names them.
 func (p *planner) cover() {
 	add := func(name string, do action) {
 		if _, ruled := p.accesses[name]; !ruled && p.at(name) == sandbox.Read && p.steps[name] == nil {
@@ -334,7 +345,7 @@ func (p *planner) cover() {
 	}
 }
 
-// pinAncestors adds pins between the writable roots and the carve-outs.
+// pinAncestors pins every writable directory above a carve-out.
 func (p *planner) pinAncestors() {
 	for _, carved := range slices.Collect(maps.Values(p.steps)) {
 		if carved.do == bindWrite {
@@ -348,8 +359,8 @@ func (p *planner) pinAncestors() {
 	}
 }
 
-// plan orders the steps and gives each one that is mounted in a file system of
-// ours its place there.
+// plan orders the steps. For each step that is mounted inside a file system of
+// ours, it has that file system make a place for the mount.
 func (p *planner) plan() *viewPlan {
 	v := &viewPlan{base: p.at("/")}
 	place := func(s spot) {
@@ -381,7 +392,7 @@ func sortSpots(spots []spot) {
 	sort.Slice(spots, func(i, j int) bool { return spots[i].path < spots[j].path })
 }
 
-// holder is the nearest step around name, if it mounts a file system of ours.
+// holder returns the nearest step above name if that mounts a file system of ours.
 func (p *planner) holder(name string) *step {
 	for name != "/" {
 		name = pathname.Parent(name)
@@ -396,7 +407,8 @@ func (p *planner) holder(name string) *step {
 	return nil
 }
 
-// shown tells whether a step around name shows the host's directories.
+// shown tells whether a step above name mounts something, which is the host's if
+// holder has found nothing. Then the host's directory has a place for the mount.
 func (p *planner) shown(name string) bool {
 	for name != "/" {
 		name = pathname.Parent(name)

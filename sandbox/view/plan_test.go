@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// show prints a plan without what is the same for all: a line for each step
-// with what is made in it.
+// show prints a plan, a line for the base and for each step, with the spots in
+// it. It leaves out the covers in /sys, which every plan has.
 func (v *viewPlan) show() string {
 	var b strings.Builder
 	spots := func(all []spot) {
@@ -56,7 +56,8 @@ func TestPlanView(t *testing.T) {
 		links   []sandbox.Link
 		missing []hold.Missing
 		sights  sights
-		// kinds: a path is a directory, "path!" an empty one, "path=" a file.
+		// kinds are the objects in sights: "path" is a directory, "path!" an empty
+		// one, "path=" a file.
 		kinds string
 		want  string
 	}{
@@ -168,8 +169,8 @@ func TestPlanViewRefuses(t *testing.T) {
 	}
 }
 
-// Whatever the rules are, looking at the steps as the kernel would gives each
-// path the access that the policy says.
+// TestPlanViewMeansThePolicy: whatever the rules are, the mounts of the plan give
+// each path the access that the policy says.
 func TestPlanViewMeansThePolicy(t *testing.T) {
 	t.Parallel()
 	name := rapid.Custom(func(t *rapid.T) string {
@@ -206,7 +207,7 @@ func TestPlanViewMeansThePolicy(t *testing.T) {
 	})
 }
 
-// access is what the last mount at or above a path makes of it.
+// access returns the access that the last mount at or above a path gives it.
 func (v *viewPlan) access(name string) sandbox.Access {
 	got := v.base
 	for _, s := range v.steps {

@@ -14,10 +14,11 @@ import (
 const (
 	// defaultShm is the size of /dev/shm in bytes.
 	defaultShm = 256 << 20
-	// shmPerInode is how many bytes of the size allow one more file there, as an
-	// empty one takes memory of the kernel that the size does not count.
+	// shmPerInode is how many bytes of the size allow one more file there. The
+	// number has to be bounded: an empty file takes memory of the kernel that the
+	// size does not count.
 	shmPerInode = 4 << 10
-	// deviceInodes bounds the files in /dev, which the process can make too.
+	// deviceInodes bounds the files in /dev: the process can make some there.
 	deviceInodes = "1024"
 )
 
@@ -39,14 +40,16 @@ var deviceLinks = []string{
 	"ptmx", "pts/ptmx",
 }
 
-// sealedProcfs is what nobody may write in a fresh procfs: uid 0 of this host
-// owns it, in whichever namespace it runs (sandbox.md 6.8 and 14.3).
+// sealedProcfs are the names that become read-only in a fresh procfs. Uid 0 of the
+// host owns them, so a command that runs as uid 0 could write them, in whichever
+// user namespace it is (sandbox.md 6.8 and 14.3).
 var sealedProcfs = []string{
 	"sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "mtrr", "scsi",
 	"asound", "driver", "dynamic_debug", "pressure", "slabinfo", "tty",
 }
 
-// mutedProcfs is what is shown empty, as it tells of the kernel or of others.
+// mutedProcfs are the files of procfs that the view shows empty, because they tell
+// about the kernel or about other processes.
 var mutedProcfs = []string{
 	"kcore", "keys", "key-users", "timer_list", "timer_stats", "sched_debug", "kallsyms",
 	"kpagecount", "kpageflags", "kpagecgroup", "iomem", "ioports", "vmallocinfo", "modules", "pagetypeinfo", "allocinfo",
@@ -60,7 +63,8 @@ func (b *builder) devices(s *step, target int) error {
 	if err != nil {
 		return mountError("devices", s.path, "", err)
 	}
-	// Mounts can be made only on what is attached (until Linux 6.15).
+	// Attach it first: before Linux 6.15, nothing can be mounted on a mount that
+	// is not attached.
 	if err := attach(mount(dev), target); err != nil {
 		return mountError("devices", s.path, "move_mount", err)
 	}
@@ -92,10 +96,10 @@ func (b *builder) devices(s *step, target int) error {
 	return nil
 }
 
-// device binds the character device at from in dir to the name to in dev. Its
-// number must be number, unless that is 0. The mount is read-only: else the owner
-// of the device could change its mode for the whole host. The device can be
-// written to all the same.
+// device binds the character device at from in dir to the name to in dev. The
+// device must have that number, unless number is 0. The mount is read-only: else
+// the owner of the device could change its mode for the whole host. Read-only or
+// not, what is written to the device gets there.
 func (b *builder) device(dir int, from string, dev int, to string, number uint64) error {
 	fd, err := unix.Openat2(dir, from, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -124,7 +128,7 @@ func (b *builder) device(dir int, from string, dev int, to string, number uint64
 	return attachAt(m, dev, to)
 }
 
-// terminals mounts an instance of devpts of its own.
+// terminals mounts a new instance of devpts, which has no terminals of the host.
 func (b *builder) terminals(dev int) error {
 	pts, err := b.keep(newFilesystem("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "ptmxmode", "0666", "mode", "0620"))
 	if err != nil {
@@ -157,7 +161,7 @@ func (b *builder) sharedMemory(dev int, inside []spot) error {
 	return attachAt(mount(shm), dev, "shm")
 }
 
-// procfs mounts /proc.
+// procfs mounts /proc, and covers what must not be written or read in it.
 func (b *builder) procfs(target int) error {
 	proc, err := b.newProc()
 	if err != nil {
@@ -183,10 +187,11 @@ func (b *builder) procfs(target int) error {
 	return nil
 }
 
-// newProc is a procfs of this pid namespace, or the one of the old root. The new
-// one shows each process only what it could trace (hidepid, proc(5)), and so
-// neither init nor any of init's threads: there, a command of uid 0 could change
-// the scheduling of every process of its uid, whatever else is refused to it.
+// newProc returns a new procfs of this pid namespace, or the one of the old root.
+// The new one shows each process only processes that it could trace (hidepid,
+// proc(5)), and so neither init nor init's threads. Through the files of those, a
+// command of uid 0 could change the scheduling of every process of its uid,
+// whatever else is refused to it.
 func (b *builder) newProc() (mount, error) {
 	const attrs = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 	if b.options.FreshProc {
@@ -225,13 +230,16 @@ func overlay(dir int, name string, make func(place int) (mount, error)) error {
 	return nil
 }
 
-// masks is a file system of empty objects to cover others with, read-only.
+// masks is a read-only file system of empty objects that others are covered with.
 type masks struct {
 	mount
-	holders map[*step]string // what has places for the mounts of later steps
+	// holders has the names of the objects for steps that have spots inside: they
+	// are empty but for places for the mounts of later steps.
+	holders map[*step]string
 }
 
-// makeMasks mounts the masks of a plan on the old root, where they go with it.
+// makeMasks makes the masks of a plan and mounts them on the old root, so that
+// they go when that is taken off.
 func (b *builder) makeMasks(plan *viewPlan) error {
 	fd, err := b.keep(newFilesystem("tmpfs",
 		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, "mode", "0700", "size", "1m"))
@@ -266,14 +274,14 @@ func (b *builder) makeMasks(plan *viewPlan) error {
 			return mountError(s.do.String(), s.path, "", err)
 		}
 	}
-	// What is cloned from it is read-only too.
+	// Whatever is cloned from the masks is read-only then, too.
 	if err := restrict(b.masks.mount, unix.MOUNT_ATTR_RDONLY, 0); err != nil {
 		return mountError("masks", "/", "mount_setattr", err)
 	}
 	return mountError("masks", "/", "move_mount", attach(b.masks.mount, b.original))
 }
 
-// hold makes a directory for a step with nothing in it but places for mounts.
+// hold makes the directory for a step with nothing in it but the step's spots.
 func (m *masks) hold(s *step, name string) error {
 	if err := unix.Mkdirat(int(m.mount), name, 0o700); err != nil {
 		return fmt.Errorf("mkdirat: %w", err)
@@ -292,7 +300,7 @@ func (m *masks) hold(s *step, name string) error {
 	return nil
 }
 
-// object is a mount of one object; the caller closes it.
+// object returns a mount of one of the objects; the caller closes it.
 func (m *masks) object(name string) (mount, error) {
 	fd, err := unix.OpenTree(int(m.mount), name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -301,7 +309,7 @@ func (m *masks) object(name string) (mount, error) {
 	return mount(fd), nil
 }
 
-// cover is the mount that covers target for a step, -1 when none is needed.
+// cover returns the mount that covers target for a step; -1 if none is needed.
 func (m *masks) cover(s *step, target int) (mount, error) {
 	mode, err := openat.Kind(target)
 	if err != nil {
@@ -325,8 +333,9 @@ func (m *masks) cover(s *step, target int) (mount, error) {
 	return m.object("empty")
 }
 
-// makeSpots makes the spots, which lie below root in the view, below the
-// directory at of the file system fs, with the directories that lead to them.
+// makeSpots makes the spots in the file system fs. What is the path root in the
+// view is the directory at of fs ("" is its root), and the spots lie below. It
+// makes the directories that lead to them too, and gives these the mode.
 func makeSpots(fs int, at, root string, spots []spot, mode uint32) error {
 	var made []string
 	for _, s := range spots {

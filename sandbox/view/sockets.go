@@ -16,20 +16,21 @@ import (
 const (
 	// maxUnixTable is how much of /proc/net/unix is read, in bytes.
 	maxUnixTable = 4 << 20
-	// maxSockets is how many sockets are covered; each costs a mount.
+	// maxSockets is how many sockets are returned; to cover one costs a mount.
 	maxSockets = 4096
 )
 
 // SocketPaths returns the canonical paths of the UNIX sockets that are bound
 // to a path in the network namespace of the calling thread and that the caller
-// could reach, sorted: what [Options.Sockets] wants (sandbox.md 14.5).
-// Sockets that were bound to a relative path cannot be found.
+// could reach, sorted, for [Options.Sockets] (sandbox.md 14.5). It cannot find
+// sockets that were bound to a relative path.
 //
-// Of a table of more than 4 MiB the rest is left out, and of more than 4096
-// sockets. Otherwise any process that may bind sockets could keep every command
-// from starting. No policy depends on the covers: with the network restricted
-// the filter refuses to connect, with the network enabled the listener of
-// enforce.FilterEnabled refuses what lies outside the writable roots.
+// It reads 4 MiB of the kernel's table and returns 4096 sockets at most, and
+// leaves the others out. If that were an error, any process that may bind sockets
+// could keep every command from starting; and no policy depends on the covers.
+// Covered or not, with the network restricted
+// the filter refuses to connect, and with the network enabled the listener of
+// enforce.FilterEnabled refuses sockets outside the writable roots.
 func SocketPaths() ([]string, error) {
 	table, err := os.Open("/proc/thread-self/net/unix")
 	if err != nil {
@@ -89,8 +90,8 @@ func boundPaths(text []byte) []string {
 	return slices.Compact(paths)
 }
 
-// socketPath is the canonical path of the socket that name leads to; "" when
-// there is none, or none that we could reach.
+// socketPath returns the canonical path of the socket that name leads to; "" if
+// there is none that we could reach.
 func socketPath(name string) (string, error) {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
 	switch err {
