@@ -4,9 +4,9 @@
 //
 // [RestrictThread] and [RestrictProcess] are for rulesets, the Load methods of
 // [Filter] for filters. Nothing that was restricted is ever given back. The
-// programs are compiled by filtergen from the tables of internal/seccomp, on a
-// developer's machine; a test compiles them again.
+// program filtergen compiles the filters from the tables of internal/seccomp, on
+// a developer's machine; a test compiles them again and compares.
 //
-// Linux only. What restricts a thread is called by a goroutine that is locked to
-// it; what restricts a process is called once.
+// Linux only. A goroutine that calls what restricts a thread has to be locked to
+// its thread. What restricts a process is called once, by any goroutine.
 package enforce

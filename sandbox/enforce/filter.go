@@ -13,8 +13,8 @@ import (
 // internal/seccomp with libseccomp, on a developer's machine, and are
 // committed in filters/<architecture>; what is here only loads them.
 //
-// Every program ends the process on a system call of another architecture and
-// answers ENOSYS to x32 calls and to calls that are newer than the tables.
+// Every program ends the process on a system call of another architecture, and
+// lets x32 calls and calls that are newer than the tables fail with ENOSYS.
 type Filter string
 
 // The filters. sandbox.md, sections 7, 13, 14.4 and 14.5.
@@ -27,16 +27,20 @@ const (
 	// file system. It needs a listener, which decides where connect may go and
 	// which names bind may take.
 	FilterEnabled Filter = "enabled"
-	// FilterLandlock is FilterRestricted without what Landlock does not cover:
-	// modes, owners, times, attributes, and IPC that has no namespace.
+	// FilterLandlock is for processes without a network, a view and namespaces,
+	// whose policy lets nothing be written. It refuses what FilterRestricted does,
+	// but for looking at the modes of new files, and also what Landlock does not
+	// look at: changes of modes, owners, times and attributes, and IPC, which
+	// would be the host's.
 	FilterLandlock Filter = "landlock"
 	// FilterHiddenPaths is loaded beside FilterLandlock where not everything
-	// may be read: it refuses most of what can be learnt of a path without
-	// opening it. What stat(2) and readlink(2) tell remains.
+	// may be read: it refuses most calls that tell something of a path without
+	// opening it. It lets stat(2) and readlink(2) through.
 	FilterHiddenPaths Filter = "hidden-paths"
 	// FilterNetwork takes the network from processes whose file system is not
-	// restricted, with the ways around it through other processes, and nothing
-	// else. [NetworkRuleset] closes what it cannot see: files of procfs.
+	// restricted, and the ways to get one through other processes; it refuses
+	// nothing else. One of these ways no filter can see, files of procfs:
+	// [sandbox.NetworkRuleset] closes that.
 	FilterNetwork Filter = "network"
 )
 

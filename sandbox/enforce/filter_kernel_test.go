@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// try makes a call with arguments that no kernel accepts, so that nothing comes
-// of it where the filter lets it through.
+// try is a system call, with arguments that no kernel accepts: if the filter lets
+// the call through, it does nothing.
 type try struct {
 	name   string
 	number uintptr
@@ -32,7 +32,7 @@ type try struct {
 // nowhere is an address that is not mapped, and a descriptor that is not open.
 const nowhere = ^uintptr(0) - 4095
 
-// kernelTries are made under each filter that is loaded here.
+// kernelTries has the calls that are tried under each filter.
 var kernelTries = map[Filter][]try{
 	FilterRestricted: append(refused, offline...),
 	FilterEnabled:    append(refused, online...),
@@ -109,7 +109,8 @@ func TestFiltersInTheKernel(t *testing.T) {
 	}
 }
 
-// All threads are bound, those that exist already too.
+// The child looks whether LoadProcess binds all threads, also those that existed
+// before.
 var _ = childtest.Register("filter/process", func(args []string) error {
 	filter := Filter(args[0])
 	var loaded, tried sync.WaitGroup
@@ -138,7 +139,7 @@ var _ = childtest.Register("filter/process", func(args []string) error {
 	return exec.Command("/proc/self/exe", childtest.Arg, "filter/tries", args[0]).Run()
 })
 
-// What is executed inherits the filter.
+// This child is executed by the one above: it has to inherit the filter.
 var _ = childtest.Register("filter/tries", func(args []string) error { return tryAll(kernelTries[Filter(args[0])]) })
 
 func tryAll(tries []try) error {
@@ -154,7 +155,7 @@ func tryAll(tries []try) error {
 	return nil
 }
 
-// TestLoadThread: the other threads stay as they are.
+// TestLoadThread: the filter is in force for one thread, and not for the others.
 func TestLoadThread(t *testing.T) {
 	t.Parallel()
 	childtest.Run(t, "filter/thread")
@@ -163,7 +164,7 @@ func TestLoadThread(t *testing.T) {
 var _ = childtest.Register("filter/thread", func([]string) error {
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with this func
+		runtime.LockOSThread() // never unlocked, so that the thread ends with this func
 		if err := FilterRestricted.LoadThread(); err != nil {
 			result <- err
 			return
@@ -195,7 +196,8 @@ type (
 	}
 )
 
-// TestLoadNotify: connect waits for the listener, and fails once it is closed.
+// TestLoadNotify: connect waits for the listener's answer, and fails once the
+// listener is closed.
 func TestLoadNotify(t *testing.T) {
 	t.Parallel()
 	childtest.Run(t, "filter/notify")
@@ -208,7 +210,7 @@ var _ = childtest.Register("filter/notify", func([]string) error {
 	}
 	result, answers := make(chan loaded), make(chan unix.Errno)
 	go func() {
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // never unlocked, so that the thread ends with this func
 		listener, err := FilterEnabled.LoadNotify()
 		result <- loaded{listener, err}
 		if err != nil {
@@ -247,8 +249,8 @@ var _ = childtest.Register("filter/notify", func([]string) error {
 	return nil
 })
 
-// TestFilterHelperLives: what the fs helper does, on many threads, while
-// garbage is collected and goroutines are preempted.
+// TestFilterHelperLives: under its filter the fs helper can do all it has to, on
+// many threads, while garbage is collected and goroutines are preempted.
 func TestFilterHelperLives(t *testing.T) {
 	t.Parallel()
 	childtest.Run(t, "filter/helper", t.TempDir())
@@ -263,7 +265,7 @@ var _ = childtest.Register("filter/helper", func(args []string) error {
 	if err := FilterHelper.LoadProcess(); err != nil {
 		return err
 	}
-	const workers, rounds = 20, 100 // of ten calls and more
+	const workers, rounds = 20, 100 // each round makes ten calls and more
 	results := make(chan error, workers+2)
 	for worker := range workers {
 		go func() {
@@ -276,7 +278,7 @@ var _ = childtest.Register("filter/helper", func(args []string) error {
 			results <- nil
 		}()
 	}
-	go func() { // is only stopped by a signal
+	go func() { // the runtime can preempt this loop only by a signal
 		for start := time.Now(); time.Since(start) < 300*time.Millisecond; {
 		}
 		results <- nil
@@ -288,7 +290,7 @@ var _ = childtest.Register("filter/helper", func(args []string) error {
 		}
 		results <- nil
 	}()
-	for range 100 { // through the poller
+	for range 100 { // reads and writes that go through the runtime's poller
 		if _, err := ours.Write([]byte("request")); err != nil {
 			return err
 		}
@@ -304,7 +306,7 @@ var _ = childtest.Register("filter/helper", func(args []string) error {
 	return nil
 })
 
-// fileWork is a round of the helper's operations below dir.
+// fileWork does a round of the helper's file operations below dir.
 func fileWork(dir string, round int) error {
 	noise := make([]byte, 1<<12+round)
 	if _, err := rand.Read(noise); err != nil {
@@ -347,7 +349,7 @@ func fileWork(dir string, round int) error {
 	return os.RemoveAll(dir)
 }
 
-// TestFilterHelperKills: what the fs helper must not do ends it.
+// TestFilterHelperKills: a call that the fs helper must not make ends it.
 func TestFilterHelperKills(t *testing.T) {
 	t.Parallel()
 	for name := range helperCrimes {
@@ -365,7 +367,8 @@ func TestFilterHelperKills(t *testing.T) {
 	}
 }
 
-// helperCrimes do no harm where they are not stopped.
+// helperCrimes are calls that the fs helper must not make, with arguments with
+// which they do no harm if the filter lets them through.
 var helperCrimes = map[string]func(){
 	"socket": func() { _, _ = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 999) },
 	"execve": func() { _ = unix.Exec("/nonexistent", nil, nil) },

@@ -21,7 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// architectures are those that programs are committed for.
+// architectures are the ones with committed programs, with their value in struct
+// seccomp_data.
 var architectures = map[string]uint32{
 	"amd64": unix.AUDIT_ARCH_X86_64,
 	"arm64": unix.AUDIT_ARCH_AARCH64,
@@ -30,7 +31,8 @@ var architectures = map[string]uint32{
 // x32Bit marks the calls of the x32 ABI.
 const x32Bit = 0x40000000
 
-// TestFiltersAreCompiled compiles the tables again and compares.
+// TestFiltersAreCompiled compiles the tables again and compares the result with
+// the committed programs.
 func TestFiltersAreCompiled(t *testing.T) {
 	t.Parallel()
 	missing := func(reason string) {
@@ -63,8 +65,8 @@ func TestFiltersAreCompiled(t *testing.T) {
 	}
 }
 
-// TestFilterTables holds every program against a naive reading of its table:
-// all numbers, and numbers that do not exist, with many arguments.
+// TestFilterTables compares every program with a naive reading of its table, for
+// all call numbers, for numbers that do not exist, and for many arguments.
 func TestFilterTables(t *testing.T) {
 	t.Parallel()
 	numbers := systemCalls(t)
@@ -104,7 +106,7 @@ func TestFilterTables(t *testing.T) {
 	}
 }
 
-// reading decides as a person would who has the table at hand.
+// reading decides about a call by going through the table from top to bottom.
 func reading(table seccomp.Table, call string, number uint32, args [6]uint64) verdict {
 	if number > seccomp.MaxReviewed {
 		return errno(unix.ENOSYS)
@@ -120,8 +122,8 @@ func reading(table seccomp.Table, call string, number uint32, args [6]uint64) ve
 	return verdict(table.Default)
 }
 
-// interestingArguments are zeros, each value that the table compares those of
-// the call with, that value with another bit, and noise.
+// interestingArguments returns arguments for a call: zeros; for each rule, values
+// that fulfil all its conditions, and the same with one bit changed; and noise.
 func interestingArguments(table seccomp.Table, call string) [][6]uint64 {
 	all := [][6]uint64{{}}
 	for _, rule := range table.Rules {
@@ -176,8 +178,9 @@ func TestFilterArchitecture(t *testing.T) {
 	}
 }
 
-// systemCalls are the numbers of all calls by architecture, from x/sys, which
-// has them from the kernel's headers: a second source beside libseccomp.
+// systemCalls returns the numbers of all calls by architecture and name. They come
+// from x/sys, which has them from the kernel's headers, and so from another source
+// than the programs, whose numbers come from libseccomp.
 func systemCalls(t *testing.T) map[string]map[string]uint32 {
 	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "golang.org/x/sys/unix").Output()
@@ -206,7 +209,7 @@ func systemCalls(t *testing.T) map[string]map[string]uint32 {
 	return all
 }
 
-// verdict is what a program returns, and prints itself.
+// verdict is what a program returns.
 type verdict uint32
 
 const (
@@ -260,8 +263,9 @@ func newMachine(t *testing.T, arch string, filter Filter) *machine {
 	return &machine{vm, architectures[arch]}
 }
 
-// run returns what the program answers. It reads struct seccomp_data in words
-// of the machine's order, while the interpreter reads packets: big endian.
+// run returns what the program answers. The program reads struct seccomp_data in
+// 32-bit words. The kernel has them in the machine's byte order, but the
+// interpreter is made for packets, and reads big endian.
 func (m *machine) run(t *testing.T, number uint32, args [6]uint64) verdict {
 	t.Helper()
 	data := binary.BigEndian.AppendUint32(nil, number)
@@ -278,8 +282,8 @@ func (m *machine) run(t *testing.T, number uint32, args [6]uint64) verdict {
 	return verdict(got)
 }
 
-// TestFilterProgram: the programs of this architecture are what is embedded,
-// and what is not there is not loaded as if it allowed everything.
+// TestFilterProgram: the embedded programs are those of this architecture, and a
+// filter without a program is an error and not one that allows everything.
 func TestFilterProgram(t *testing.T) {
 	t.Parallel()
 	for _, table := range seccomp.Tables() {

@@ -6,16 +6,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The filters of processes, by what they have in common.
+// The filters of processes, grouped by what they have in common.
 var (
 	everyProcess  = []Filter{FilterRestricted, FilterEnabled, FilterLandlock}
 	withoutSocket = []Filter{FilterRestricted, FilterLandlock, FilterNetwork}
 	withSocket    = []Filter{FilterEnabled}
-	// makers can make files; under Landlock alone nothing can be written.
+	// makers are for processes that can make files. FilterLandlock is for policies
+	// that let nothing be written.
 	makers = []Filter{FilterRestricted, FilterEnabled}
 )
 
-// wants are calls of interest, written down without the tables.
+// wants are single calls and what has to become of them. They were written from
+// the documents and not from the tables, so they find mistakes in the tables too.
 var wants = []struct {
 	filters []Filter
 	calls   []string
@@ -171,7 +173,7 @@ var wants = []struct {
 	{filters: []Filter{FilterRestricted, FilterEnabled}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FS_IOC_SETFLAGS}, want: allow},
 	{filters: []Filter{FilterNetwork}, calls: []string{"ioctl"}, args: [6]uint64{0, 0x50009417}, want: allow},
 
-	// Leases hold up whoever opens the file.
+	// Leases: whoever opens the file is held up.
 	{filters: everyProcess, calls: []string{"fcntl"}, args: [6]uint64{0, unix.F_SETLEASE, unix.F_WRLCK}, want: errno(unix.EPERM)},
 	{filters: everyProcess, calls: []string{"fcntl"}, args: [6]uint64{0, 1<<32 | unix.F_SETLEASE, unix.F_UNLCK}, want: errno(unix.EPERM)},
 	{filters: everyProcess, calls: []string{"fcntl"}, args: [6]uint64{0, unix.F_SETDELEG}, want: errno(unix.EPERM)},
@@ -179,7 +181,7 @@ var wants = []struct {
 	{filters: everyProcess, calls: []string{"fcntl"}, args: [6]uint64{0, unix.F_OFD_SETLK}, want: allow},
 	{filters: everyProcess, calls: []string{"fcntl"}, args: [6]uint64{0, unix.F_DUPFD_CLOEXEC, 1024}, want: allow},
 
-	// Files that give the ids of their owner to whoever executes them.
+	// Modes with which a file gives the ids of its owner to whoever executes it.
 	{filters: makers, calls: []string{"fchmod"}, args: [6]uint64{3, 0o4755}, want: errno(unix.EPERM)},
 	{filters: makers, calls: []string{"fchmod"}, args: [6]uint64{3, 0o2755}, want: errno(unix.EPERM)},
 	{filters: makers, calls: []string{"fchmod"}, args: [6]uint64{3, 0o1777}, want: allow},
@@ -191,9 +193,9 @@ var wants = []struct {
 	{filters: makers, calls: []string{"openat"}, args: [6]uint64{3, 0, unix.O_CREAT | unix.O_WRONLY | 1<<32, 0o2755}, want: errno(unix.EPERM)},
 	{filters: makers, calls: []string{"openat"}, args: [6]uint64{3, 0, unix.O_TMPFILE | unix.O_RDWR, 0o4700}, want: errno(unix.EPERM)},
 	{filters: makers, calls: []string{"openat"}, args: [6]uint64{3, 0, unix.O_CREAT | unix.O_WRONLY, 0o1666}, want: allow},
-	{filters: makers, calls: []string{"openat"}, args: [6]uint64{3, 0, unix.O_RDONLY | unix.O_DIRECTORY, 0xffffffff}, want: allow}, // there is no mode
+	{filters: makers, calls: []string{"openat"}, args: [6]uint64{3, 0, unix.O_RDONLY | unix.O_DIRECTORY, 0xffffffff}, want: allow}, // makes no file, so the mode is ignored
 	{filters: makers, calls: []string{"openat2"}, want: errno(unix.ENOSYS)},
-	{filters: makers, calls: []string{"mkdirat"}, args: [6]uint64{3, 0, 0o2755}, want: allow}, // the kernel ignores it
+	{filters: makers, calls: []string{"mkdirat"}, args: [6]uint64{3, 0, 0o2755}, want: allow}, // the kernel ignores the bit
 	{filters: makers, calls: []string{"chmod", "creat", "mknod"}, args: [6]uint64{0, 0o4755}, want: errno(unix.EPERM), amd64: true},
 	{filters: makers, calls: []string{"chmod", "creat", "mknod"}, args: [6]uint64{0, 0o2755}, want: errno(unix.EPERM), amd64: true},
 	{filters: makers, calls: []string{"chmod", "creat", "mknod"}, args: [6]uint64{0, 0o755}, want: allow, amd64: true},
@@ -202,7 +204,7 @@ var wants = []struct {
 	{filters: makers, calls: []string{"open"}, args: [6]uint64{0, unix.O_RDWR, 0o4755}, want: allow, amd64: true},
 	{filters: []Filter{FilterNetwork}, calls: []string{"fchmod"}, args: [6]uint64{3, 0o4755}, want: allow},
 
-	// Other processes in sight.
+	// Scheduling and limits of other processes.
 	{filters: everyProcess, calls: []string{"prlimit64"}, args: [6]uint64{1234, unix.RLIMIT_CPU, 0x7f0012345678}, want: errno(unix.EPERM)},
 	{filters: everyProcess, calls: []string{"prlimit64"}, args: [6]uint64{1234, unix.RLIMIT_CPU, 0x7f00_00000000}, want: errno(unix.EPERM)},
 	{filters: everyProcess, calls: []string{"prlimit64"}, args: [6]uint64{1234, unix.RLIMIT_CPU, 0, 0x7f0012345678}, want: allow},
@@ -216,7 +218,7 @@ var wants = []struct {
 	{filters: everyProcess, calls: []string{"ioprio_set"}, args: [6]uint64{3, 0}, want: errno(unix.EPERM)},
 	{filters: []Filter{FilterNetwork}, calls: []string{"prlimit64", "sched_setaffinity", "setpriority"}, args: [6]uint64{1234, 1, 1}, want: allow},
 
-	// Paths that may not be opened.
+	// What can be learnt of paths without opening them.
 	{filters: []Filter{FilterHiddenPaths}, calls: []string{
 		"getxattr", "lgetxattr", "listxattr", "llistxattr", "getxattrat", "listxattrat", "inotify_add_watch", "name_to_handle_at",
 	}, want: errno(unix.EACCES)},
@@ -237,8 +239,8 @@ var wants = []struct {
 	{filters: []Filter{FilterHelper}, calls: []string{"clone3"}, want: errno(unix.ENOSYS)},
 	{filters: []Filter{FilterHelper}, calls: []string{"mmap", "mprotect"}, args: [6]uint64{0, 4096, unix.PROT_READ | unix.PROT_WRITE}, want: allow},
 	{filters: []Filter{FilterHelper}, calls: []string{"mmap", "mprotect"}, args: [6]uint64{0, 4096, unix.PROT_READ | unix.PROT_EXEC}, want: kill},
-	{filters: []Filter{FilterHelper}, calls: []string{"clone"}, args: [6]uint64{0xd0f00}, want: allow},  // the runtime's
-	{filters: []Filter{FilterHelper}, calls: []string{"clone"}, args: [6]uint64{0x3d0f00}, want: allow}, // libc's
+	{filters: []Filter{FilterHelper}, calls: []string{"clone"}, args: [6]uint64{0xd0f00}, want: allow},  // as the Go runtime makes threads
+	{filters: []Filter{FilterHelper}, calls: []string{"clone"}, args: [6]uint64{0x3d0f00}, want: allow}, // as libc makes threads
 	{filters: []Filter{FilterHelper}, calls: []string{"clone"}, args: [6]uint64{uint64(unix.SIGCHLD)}, want: kill},
 	{filters: []Filter{FilterHelper}, calls: []string{"clone"}, args: [6]uint64{unix.CLONE_VM | unix.CLONE_VFORK | uint64(unix.SIGCHLD)}, want: kill},
 	{filters: []Filter{FilterHelper}, calls: []string{"clone"}, args: [6]uint64{0x3d0f00 | unix.CLONE_NEWUSER}, want: kill},
@@ -250,7 +252,8 @@ var wants = []struct {
 	{filters: []Filter{FilterHelper}, calls: []string{"tgkill"}, args: [6]uint64{1, 1, uint64(unix.SIGKILL)}, want: kill},
 }
 
-// TestFilterWants runs the calls of interest through the programs.
+// TestFilterWants runs the calls in wants through the programs of all
+// architectures.
 func TestFilterWants(t *testing.T) {
 	t.Parallel()
 	numbers := systemCalls(t)

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LandlockABI is the version that the kernel speaks; 0 without Landlock.
+// LandlockABI returns the version of Landlock that the kernel has; 0 if it has
+// none.
 func LandlockABI() int {
 	abi, err := landlock.LandlockGetABIVersion()
 	if err != nil {
@@ -43,7 +44,8 @@ func RestrictThread(r sandbox.Ruleset) error {
 	return nil
 }
 
-// RestrictProcess is RestrictThread for all threads of this process.
+// RestrictProcess does what RestrictThread does, for all threads of this process.
+// The caller need not be locked to its thread.
 func RestrictProcess(r sandbox.Ruleset) error {
 	fd, err := open(r)
 	if err != nil {
@@ -61,7 +63,8 @@ func RestrictProcess(r sandbox.Ruleset) error {
 		}
 		return nil
 	}
-	// Thread by thread; the domains that this makes are equal, but siblings.
+	// An older kernel restricts thread by thread. Each thread gets a domain of its
+	// own: all have the same rules, but no thread is in the domain of another.
 	if err := landlock.AllThreadsPrctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("setting no_new_privs on all threads: %w", err)
 	}
@@ -76,8 +79,8 @@ func open(r sandbox.Ruleset) (fd int, err error) {
 	if r.FS == 0 && r.Scoped == 0 {
 		return -1, errors.New("making a landlock ruleset: it handles nothing")
 	}
-	// Only what is not zero may be longer than the kernel's struct, so an old
-	// kernel takes this as well.
+	// The struct may be longer than an old kernel's own, as long as the part that
+	// the kernel does not know is zero. It is: the ruleset was made for the ABI.
 	fd, err = landlock.LandlockCreateRuleset(&landlock.RulesetAttr{HandledAccessFS: r.FS, Scoped: r.Scoped}, 0)
 	if err != nil {
 		return -1, fmt.Errorf("making a landlock ruleset: %w", err)
@@ -91,7 +94,9 @@ func open(r sandbox.Ruleset) (fd int, err error) {
 	return fd, nil
 }
 
-// add puts a rule into the ruleset.
+// add puts a rule into the ruleset. For a rule with exceptions it goes down to
+// them, and adds a rule for each entry that lies beside an exception or a
+// directory on the way.
 func add(ruleset int, r sandbox.PathRule) error {
 	if len(r.Except) == 0 {
 		return addPath(ruleset, r.Path, r.Rights)

@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// landlockCase is a ruleset and what becomes of operations under it. Paths are
-// below the test's directory.
+// landlockCase has a policy, how a ruleset is made of it, and what has to become
+// of operations under that ruleset.
 type landlockCase struct {
-	rules   []sandbox.Rule // with paths below the test's directory, but for those of root
-	root    sandbox.Access // of "/"
+	rules   []sandbox.Rule // their paths are relative to the test's directory
+	root    sandbox.Access // of "/"; Hidden: there is no rule for "/"
 	ruleset func(p *sandbox.Policy, abi int) sandbox.Ruleset
 	ops     []landlockOp
 }
@@ -141,7 +141,7 @@ var landlockCases = map[string]landlockCase{
 	},
 }
 
-// outsideOps reach for what is not a file.
+// outsideOps try to reach other processes.
 var outsideOps = []landlockOp{
 	{"signal to the parent", func(string) error { return unix.Kill(os.Getppid(), 0) }, unix.EPERM},
 	{"abstract socket", func(dir string) error { return opConnect("@" + dir) }, unix.EPERM},
@@ -160,14 +160,15 @@ func TestLandlock(t *testing.T) {
 	}
 }
 
-// TestRestrictProcess: all threads are bound, those that exist already too.
+// TestRestrictProcess: all threads are bound, also those that existed before.
 func TestRestrictProcess(t *testing.T) {
 	t.Parallel()
 	if abi := LandlockABI(); abi < 6 {
 		t.Skipf("the kernel has Landlock ABI %d, this tests 6 and later", abi)
 	}
 	run := childtest.Command(t, "landlock/process", landlockFiles(t))
-	// What is shipped is built without cgo, while the race detector needs it.
+	// Run the child from a build without cgo, as the shipped program is: the test
+	// binary may have cgo, which the race detector needs.
 	static := filepath.Join(t.TempDir(), "static")
 	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", static, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -180,8 +181,8 @@ func TestRestrictProcess(t *testing.T) {
 	}
 }
 
-// landlockFiles are the files of landlockCases, and an abstract socket that
-// listens. The result is the directory, without symbolic links.
+// landlockFiles makes the files of landlockCases, and an abstract socket that
+// listens. It returns their directory, without symbolic links.
 func landlockFiles(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -207,7 +208,7 @@ func landlockFiles(t *testing.T) string {
 	return dir
 }
 
-// in is the case's ruleset for dir.
+// in returns the ruleset of the case, with the paths of its rules below dir.
 func (c landlockCase) in(dir string) sandbox.Ruleset {
 	p := &sandbox.Policy{Confined: true}
 	if c.root != sandbox.Hidden {
@@ -236,7 +237,7 @@ var _ = childtest.Register("landlock/thread", func(args []string) error {
 	c, dir := landlockCases[args[0]], args[1]
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // never unlocked, so that the thread ends with this func
 		if err := RestrictThread(c.in(dir)); err != nil {
 			result <- err
 			return
@@ -244,7 +245,7 @@ var _ = childtest.Register("landlock/thread", func(args []string) error {
 		result <- c.try(dir)
 	}()
 	err := <-result
-	// The other threads are as they were, new ones too.
+	// The other threads, also new ones, are not restricted.
 	return errors.Join(err, unix.Kill(os.Getppid(), 0))
 })
 
@@ -273,7 +274,8 @@ var _ = childtest.Register("landlock/process", func(args []string) error {
 	return errors.Join(err, c.try(dir))
 })
 
-// TestRulesetEmpty: a kernel without Landlock is no success.
+// TestRulesetEmpty: a ruleset that handles nothing, as one for a kernel without
+// Landlock does, is an error and not in force.
 func TestRulesetEmpty(t *testing.T) {
 	t.Parallel()
 	p := &sandbox.Policy{Confined: true, Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}}
@@ -285,7 +287,7 @@ func TestRulesetEmpty(t *testing.T) {
 	}
 }
 
-// opPath is a path below dir, or an absolute one as it is.
+// opPath returns an absolute path as it is, and any other below dir.
 func opPath(dir, path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -339,7 +341,7 @@ func opRename(from, to string) func(string) error {
 	return func(dir string) error { return unix.Rename(opPath(dir, from), opPath(dir, to)) }
 }
 
-// opExecute starts a program, which inherits what the thread is bound by.
+// opExecute starts a program, which inherits the restrictions of the thread.
 func opExecute(path string) func(string) error {
 	return func(string) error {
 		cmd := exec.Command(path)
@@ -368,7 +370,7 @@ func opConnect(name string) error {
 	return unix.Connect(fd, &unix.SockaddrUnix{Name: name})
 }
 
-// opTerminal makes one, and asks for its number by ioctl.
+// opTerminal makes a terminal, and asks for its number by ioctl.
 func opTerminal(string) error {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownPID stands in FilterHelper for the process that loads the filter, the only
-// one that this process may signal then. The table of the helper has the same
-// number; TestFilterWants finds it in the programs.
+// ownPID stands in the program of FilterHelper where load puts the id of the
+// loading process: a process under that filter may signal only itself. The table
+// of the helper has the same number; TestFilterWants finds it in the programs.
 const ownPID = 0x5e1f91d0
 
 // LoadProcess sets no_new_privs and loads the filter for all threads of this
@@ -24,7 +24,7 @@ func (f Filter) LoadProcess() error {
 	if err := setNoNewPrivs(); err != nil {
 		return err
 	}
-	// The synchronisation gives the other threads no_new_privs as well.
+	// With this flag the kernel sets no_new_privs for the other threads, too.
 	thread, err := f.load(unix.SECCOMP_FILTER_FLAG_TSYNC)
 	if err != nil {
 		return err
@@ -35,8 +35,8 @@ func (f Filter) LoadProcess() error {
 	return nil
 }
 
-// LoadThread sets no_new_privs and loads the filter for the calling thread, to
-// which the caller must be locked, and what it forks or executes.
+// LoadThread sets no_new_privs and loads the filter for the calling thread and
+// all that this forks or executes. The caller must be locked to the thread.
 func (f Filter) LoadThread() error {
 	if err := setNoNewPrivs(); err != nil {
 		return err
@@ -45,9 +45,10 @@ func (f Filter) LoadThread() error {
 	return err
 }
 
-// LoadNotify is LoadThread for a filter that leaves calls to a listener, a
-// descriptor that belongs to the caller. Such a call waits until it is answered
-// there, and fails with ENOSYS once the listener is closed.
+// LoadNotify does what LoadThread does, for a filter that leaves some calls to a
+// listener. The listener is a descriptor, which the caller has to close. A call
+// waits until somebody answers it there, and fails with ENOSYS once the listener
+// is closed.
 //
 // Only fatal signals interrupt a call that waits, which Linux 5.19 brought; on an
 // older kernel the error wraps EINVAL. A process may have one listener; where a
@@ -59,7 +60,8 @@ func (f Filter) LoadNotify() (listener int, err error) {
 	return f.load(unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
 }
 
-// load returns what seccomp(2) did: a thread, a descriptor or 0.
+// load returns what seccomp(2) returned: with FLAG_TSYNC a thread that could not
+// take the filter or 0, with FLAG_NEW_LISTENER a descriptor, else 0.
 func (f Filter) load(flags uint) (int, error) {
 	program, err := f.program()
 	if err != nil {
@@ -78,7 +80,7 @@ func (f Filter) load(flags uint) (int, error) {
 	return int(n), nil
 }
 
-// putPID puts the process's id where the program has ownPID.
+// putPID replaces ownPID by pid wherever the program compares with it.
 func putPID(program []unix.SockFilter, pid uint32) {
 	for i := range program {
 		if program[i].Code == unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K && program[i].K == ownPID {
@@ -87,7 +89,8 @@ func putPID(program []unix.SockFilter, pid uint32) {
 	}
 }
 
-// setNoNewPrivs is for the calling thread.
+// setNoNewPrivs sets no_new_privs for the calling thread: without that, the kernel
+// lets no ordinary user load filters or rulesets.
 func setNoNewPrivs() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("setting no_new_privs: %w", err)

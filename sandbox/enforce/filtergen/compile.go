@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// target is an architecture.
+// target is an architecture that programs are compiled for.
 type target struct {
 	name  string
 	arch  libseccomp.ScmpArch
-	audit uint32 // in struct seccomp_data
+	audit uint32 // the arch of struct seccomp_data
 }
 
 var (
@@ -26,8 +26,8 @@ var (
 	arm64 = target{name: "arm64", arch: libseccomp.ArchARM64, audit: unix.AUDIT_ARCH_AARCH64}
 )
 
-// number finds a call of the target. Calls that it does not have, and should
-// not, are not ok.
+// number returns the number of a call on the target. ok is false for a call that
+// the target rightly does not have; any other unknown call is an error.
 func (t target) number(call string) (number uint32, ok bool, err error) {
 	if number, ok := seccomp.Unified[call]; ok {
 		return number, true, nil
@@ -50,13 +50,13 @@ func (t target) number(call string) (number uint32, ok bool, err error) {
 type call struct {
 	name   string
 	number uint32
-	rules  []seccomp.Rule // the last one has no conditions, or the default follows
+	rules  []seccomp.Rule // if the last one has conditions, the default follows it
 }
 
-// compile gives a program of two parts. The first is ours: the checks of the
-// architecture and the number, then the calls with rules that libseccomp cannot
-// express, since they depend on their order or are about calls that it does not
-// know. The second is libseccomp's, a binary tree of all others.
+// compile returns a program of two parts. The first is ours: the checks of the
+// architecture and the number, then the calls whose rules libseccomp cannot
+// express, because the order of the rules matters or libseccomp does not know the
+// call. The second part is libseccomp's, a binary tree of all other calls.
 func compile(table seccomp.Table, target target) ([]byte, error) {
 	calls, err := collect(table, target)
 	if err != nil {
@@ -116,7 +116,8 @@ func compile(table seccomp.Table, target target) ([]byte, error) {
 	return append(encode(prologue), body...), nil
 }
 
-// export returns libseccomp's program. 2.5.4 exports to descriptors only.
+// export returns libseccomp's program. It goes through a file, since libseccomp
+// 2.5.4 can export only to a descriptor.
 func export(filter *libseccomp.ScmpFilter) ([]byte, error) {
 	file, err := os.CreateTemp("", "filtergen")
 	if err != nil {
@@ -163,7 +164,7 @@ func collect(table seccomp.Table, target target) ([]*call, error) {
 	return calls, nil
 }
 
-// action is how libseccomp writes an action.
+// action returns libseccomp's value for an action.
 func action(a seccomp.Action) libseccomp.ScmpAction {
 	switch a {
 	case seccomp.Allow:
@@ -177,11 +178,11 @@ func action(a seccomp.Action) libseccomp.ScmpAction {
 	}
 }
 
-// instructionSize is that of struct sock_filter in bytes.
+// instructionSize is the size of struct sock_filter in bytes.
 const instructionSize = 8
 
-// encode writes instructions as both architectures have them in memory, which
-// is how libseccomp exports them on either.
+// encode writes instructions as both architectures have them in memory, little
+// endian. libseccomp exports them in the same form on either.
 func encode(program []unix.SockFilter) []byte {
 	raw := make([]byte, 0, len(program)*instructionSize)
 	for _, i := range program {

@@ -28,7 +28,7 @@ func and(mask uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: mask}
 }
 
-// unless skips that many instructions if the comparison with k does not hold.
+// unless skips the next skip instructions if the comparison with k does not hold.
 func unless(compare uint16, k uint32, skip int) unix.SockFilter {
 	if skip > 0xff {
 		panic("a jump over more than 255 instructions")
@@ -36,8 +36,9 @@ func unless(compare uint16, k uint32, skip int) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | compare | unix.BPF_K, K: k, Jf: uint8(skip)}
 }
 
-// gates ends the process on a call of another architecture, answers what was
-// not reviewed (x32 calls are such) and leaves the number in the accumulator.
+// gates ends the process on a call of another architecture, lets calls that were
+// not reviewed fail with ENOSYS, as all x32 calls are, and leaves the call's
+// number in the accumulator.
 func gates(audit uint32) []unix.SockFilter {
 	return []unix.SockFilter{
 		load(offsetArch),
@@ -49,7 +50,8 @@ func gates(audit uint32) []unix.SockFilter {
 	}
 }
 
-// block decides about one call and is skipped by all others.
+// block returns the instructions that decide about one call. All other calls skip
+// them.
 func (c *call) block(byDefault seccomp.Action) []unix.SockFilter {
 	var block []unix.SockFilter
 	for _, rule := range c.rules {
@@ -61,8 +63,9 @@ func (c *call) block(byDefault seccomp.Action) []unix.SockFilter {
 	return append([]unix.SockFilter{unless(unix.BPF_JEQ, c.number, len(block))}, block...)
 }
 
-// match returns the rule's action if all its conditions hold, and falls through
-// otherwise. It is put together from its end, where the jumps lead.
+// match returns instructions that answer with the rule's action if all its
+// conditions hold, and fall through otherwise. It puts them together from the end,
+// because each jump skips all that follows it.
 func match(rule seccomp.Rule) []unix.SockFilter {
 	out := []unix.SockFilter{ret(rule.Action)}
 	for _, cond := range slices.Backward(rule.When) {
@@ -87,7 +90,8 @@ func match(rule seccomp.Rule) []unix.SockFilter {
 	return out
 }
 
-// newer keeps the calls from libseccomp that it does not know.
+// newer answers calls that libseccomp does not know with the default, before
+// libseccomp's part sees them.
 func newer(byDefault seccomp.Action) []unix.SockFilter {
 	return []unix.SockFilter{
 		unless(unix.BPF_JGE, seccomp.FirstUnified, 1),

@@ -5,9 +5,10 @@
 //
 //	go generate ./sandbox/enforce
 //
-// With -check it writes nothing and fails if a committed program differs. The
-// exit status is 3 if another version of libseccomp is there, which may compile
-// to other programs of the same meaning, so that nothing can be said.
+// With -check it writes nothing and fails if a committed program differs. If
+// another version of libseccomp is installed, filtergen exits with status 3 and
+// compiles nothing: that version may make other programs of the same meaning, so
+// a difference would prove nothing.
 package main
 
 import (
@@ -25,7 +26,7 @@ import (
 // version is the libseccomp that the committed programs come from.
 const version = "2.5.4"
 
-// errVersion is the error of a library that cannot do it.
+// errVersion says that another version of libseccomp is installed.
 var errVersion = errors.New("the programs are compiled with libseccomp " + version)
 
 func main() {

@@ -11,12 +11,12 @@ const (
 
 	fGetFD, fSetFD, fGetFL, fSetFL, fDupFDCloexec = 1, 2, 3, 4, 1030
 
-	// OwnPID stands for the process that loads the program; the loader puts
-	// its id there.
+	// OwnPID stands for the id of the process that loads the program. The code
+	// that loads the program (enforce.Filter) puts the id in its place.
 	OwnPID = 0x5e1f91d0
 )
 
-// helper is what the fs helper needs, and no more: sandbox.md 13.
+// helper allows what the fs helper needs, and no more (sandbox.md 13).
 func helper() []Rule {
 	rules := []Rule{
 		// The most frequent calls are looked at first.
@@ -24,7 +24,8 @@ func helper() []Rule {
 		{Calls: []string{"tgkill"}, Action: Allow, When: []Cond{int32Is(0, OwnPID)}},
 		{Calls: []string{"clone"}, Action: Allow, When: []Cond{{0, 0xffffffff &^ threadOptions, threadFlags}}},
 		{Calls: []string{"prctl"}, Action: Allow, When: []Cond{int32Is(0, prSetVMA)}},
-		// libc, in builds with cgo, as those for the race detector are.
+		// libc calls clone3 in builds with cgo, such as those for the race
+		// detector, and falls back to clone.
 		{Calls: []string{"clone3"}, Action: Errno(enosys)},
 	}
 	for _, command := range []uint32{fGetFL, fSetFL, fGetFD, fSetFD, fDupFDCloexec} {
@@ -37,7 +38,7 @@ func helper() []Rule {
 			"lseek", "mkdirat", "newfstatat", "openat", "openat2", "pread64", "pwrite64", "read", "readlinkat", "renameat2",
 			"statx", "symlinkat", "unlinkat", "write",
 		}, Action: Allow},
-		// The agent.
+		// Messages from and to the agent.
 		Rule{Calls: []string{"recvmsg", "sendmsg"}, Action: Allow},
 		// The runtime: memory, threads, signals, time, the network poller.
 		Rule{Calls: []string{

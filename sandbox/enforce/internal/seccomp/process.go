@@ -2,8 +2,8 @@ package seccomp
 
 import "slices"
 
-// The numbers in the rules are of the kernel's interface, which x/sys has for
-// Linux only and some of them not at all; the tests of enforce compare them.
+// The numbers in the rules belong to the kernel's interface. x/sys has most of
+// them, but for Linux only; the tests of enforce compare them with x/sys.
 const (
 	cloneNewTime = 0x00000080
 	// cloneNew is NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
@@ -32,40 +32,44 @@ const (
 	fSetLease, fSetDeleg = 1024, 1040
 )
 
-// restricted is for processes without a network: sandbox.md 7 and 14.5.
+// restricted is for processes without a network and with a view (sandbox.md 7 and
+// 14.5).
 func restricted() []Rule {
 	return slices.Concat(offline(), setID())
 }
 
-// offline is what processes without a network and with a restricted file system
-// have in common.
+// offline has the rules for all processes without a network and with a restricted
+// file system, with a view or without.
 func offline() []Rule {
 	return slices.Concat(network(), personality(), common(), otherProcesses())
 }
 
-// enabled is for processes with the host's network and a restricted file
-// system. They may trace each other: they cannot see other processes.
+// enabled is for processes with the host's network and a restricted file system.
+// It does not refuse ptrace: such processes can see, and so trace, only each
+// other.
 func enabled() []Rule {
 	return slices.Concat([]Rule{
 		{Calls: []string{"socket", "socketpair"}, Action: Errno(eperm), When: []Cond{int32Is(0, afVsock)}},
-		// A datagram socket names its peer behind a pointer at every sendmsg,
-		// which no filter can see; the others do so in connect only.
+		// A datagram socket can name another peer in every sendmsg, behind a
+		// pointer that no filter can follow. Other UNIX sockets name their peer
+		// in connect only.
 		{Calls: []string{"socket", "socketpair"}, Action: Errno(eperm), When: []Cond{int32Is(0, afUnix), {1, sockTypeMask, sockDgram}}},
 		{Calls: []string{"socket", "socketpair"}, Action: Errno(eperm), When: []Cond{int32Is(0, afUnix), {1, sockTypeMask, sockRaw}}},
 		{Calls: slices.Concat(ioUring, bypasses), Action: Errno(eperm)},
-		// The listener looks where it goes, and what name is taken.
+		// The listener decides where connect may go and which names bind may take.
 		{Calls: []string{"bind", "connect"}, Action: Notify},
-		// TCP Fast Open connects without connect; the error is that of a host
-		// which has it switched off, so that programs fall back.
+		// With TCP Fast Open a send connects, and the listener would see no
+		// connect. The error is the one of a host that has Fast Open switched
+		// off, so programs fall back to connect.
 		{Calls: []string{"sendmsg"}, Action: Errno(eopnotsupp), When: []Cond{{2, msgFastopen, msgFastopen}}},
 		{Calls: []string{"sendmmsg", "sendto"}, Action: Errno(eopnotsupp), When: []Cond{{3, msgFastopen, msgFastopen}}},
-	}, personality(addrNoRandomize), common(), otherProcesses(), setID()) // debuggers set that personality
+	}, personality(addrNoRandomize), common(), otherProcesses(), setID()) // debuggers set addrNoRandomize
 }
 
 // setID keeps processes from making files with the set-user-ID or set-group-ID
-// bit: a process that executes such a file outside gets the ids of the agent's user.
-// The bit of a directory, which only hands its group down, goes with it: no
-// filter can see what a path leads to. mkdir ignores both bits.
+// bit: whoever executes such a file outside would get the ids of the agent's user.
+// On a directory the set-group-ID bit is harmless and is refused all the same: no
+// filter can see what a path leads to. mkdir stays, as it ignores both bits.
 func setID() []Rule {
 	without := func(arg int) []Cond { return []Cond{{arg, setIDs, 0}} }
 	var rules []Rule
@@ -86,20 +90,22 @@ func setID() []Rule {
 	}{{"open", 1}, {"openat", 2}} {
 		calls := []string{c.call}
 		rules = append(rules,
-			// Where nothing is made, the mode may be anything.
+			// An open that makes no file ignores the mode, so it may be anything.
 			Rule{Calls: calls, Action: Allow, When: []Cond{{c.flags, oCreat | oTmpfile, 0}}},
 			Rule{Calls: calls, Action: Allow, When: without(c.flags + 1)},
 			Rule{Calls: calls, Action: Errno(eperm)})
 	}
-	// Its mode is behind a pointer. Programs fall back, as on Linux before 5.6.
+	// The mode of openat2 is behind a pointer. Programs fall back to openat, as
+	// they do on Linux before 5.6.
 	return append(rules, Rule{Calls: []string{"openat2"}, Action: Errno(enosys)})
 }
 
-// landlock is restricted for where there is no mount view and no namespace: it
-// refuses what Landlock does not look at. sandbox.md 14.4, supervised.md 5.
+// landlock is for processes without a network where there is no mount view and no
+// namespace. Beside what offline refuses, it refuses what Landlock does not look
+// at (sandbox.md 14.4, supervised.md 5).
 func landlock() []Rule {
 	rules := offline()
-	// A read-only mount would say EROFS.
+	// The error is the one that a read-only mount gives.
 	rules = append(rules, Rule{Calls: []string{
 		"chmod", "fchmod", "fchmodat", "fchmodat2",
 		"chown", "fchown", "fchownat", "lchown",
@@ -107,8 +113,9 @@ func landlock() []Rule {
 		"fremovexattr", "fsetxattr", "lremovexattr", "lsetxattr", "removexattr", "removexattrat", "setxattr", "setxattrat",
 		"file_setattr",
 	}, Action: Errno(erofs)})
-	// Some of these requests change inodes through descriptors that are open
-	// for reading only. The types are those of file systems.
+	// Some requests of file systems change an inode through a descriptor that is
+	// open for reading only. So all requests of the types that file systems use
+	// are refused, but for these, which only read.
 	for _, read := range []uint32{
 		0x80086601, // FS_IOC_GETFLAGS
 		0x80046601, // FS_IOC32_GETFLAGS
@@ -129,11 +136,11 @@ func landlock() []Rule {
 	}, Action: Errno(eperm)})
 }
 
-// otherProcesses keeps a process from changing others in the ways that neither
-// capabilities nor Landlock stop when the user is the same: the scheduling and
-// the limits of its init, which watches over it, and where there is no PID
-// namespace those of all processes of the user. A thread that names itself by
-// number is refused as well: a filter cannot tell.
+// otherProcesses keeps a process from changing the scheduling and the limits of
+// other processes of the same user, which neither capabilities nor Landlock do.
+// One of them is its init, which watches over it; without a PID namespace it
+// could reach every process of the user. A call has to name the calling thread by
+// 0: its own number is refused too, since a filter does not know it.
 func otherProcesses() []Rule {
 	itself := func(calls ...string) []Rule {
 		return []Rule{
@@ -143,7 +150,7 @@ func otherProcesses() []Rule {
 	}
 	const prioProcess, ioprioWhoProcess = 0, 1
 	return slices.Concat(
-		// Reading limits passes no new ones.
+		// A prlimit64 without new limits only reads, and may name any process.
 		[]Rule{{Calls: []string{"prlimit64"}, Action: Allow, When: []Cond{{2, 0xffffffff_ffffffff, 0}}}},
 		itself("prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"),
 		[]Rule{
@@ -153,19 +160,19 @@ func otherProcesses() []Rule {
 		})
 }
 
-// hiddenPaths keeps a process from what Landlock shows of paths that it does not
-// let it open, as far as programs can do without. What stays is what stat(2)
-// and readlink(2) tell.
+// hiddenPaths refuses calls that tell something of paths which Landlock does not
+// let a process open. It lets stat(2) and readlink(2) through: programs cannot do
+// without them.
 func hiddenPaths() []Rule {
 	return []Rule{{Calls: []string{
 		"getxattr", "getxattrat", "lgetxattr", "listxattr", "listxattrat", "llistxattr", "inotify_add_watch", "name_to_handle_at",
 	}, Action: Errno(eacces)}}
 }
 
-// network takes the network away, and the ways around it through other
-// processes. It is a filter of its own for processes that are not restricted
-// otherwise. shutdown, getsockopt, getsockname and getpeername stay: they can
-// only act on socket pairs (sandbox.md 7).
+// network takes the network away, and the ways to get one through other
+// processes. Processes that are not restricted otherwise have this filter alone.
+// shutdown, getsockopt, getsockname and getpeername stay: the only sockets that a
+// process can get here, and call them on, are socket pairs (sandbox.md 7).
 func network() []Rule {
 	sockets := []string{"socket", "socketpair"}
 	return []Rule{
@@ -177,21 +184,23 @@ func network() []Rule {
 		}, Action: Errno(eperm)},
 		{Calls: []string{"kcmp", "process_vm_readv", "process_vm_writev", "ptrace"}, Action: Errno(eperm)},
 		{Calls: slices.Concat(ioUring, bypasses), Action: Errno(eperm)},
-		// What is typed into the terminal is run by the shell that it belongs to.
+		// These two put input into a terminal, which a shell outside may run.
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tiocsti)}},
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tioclinux)}},
 	}
 }
 
-// bypasses are ways to sockets of others: their descriptors, their memory, their
-// network namespaces, programs that act in the kernel, and the program that the
-// kernel starts for a key that it has not got, which asks the DNS.
+// bypasses are ways to the network through others: descriptors and memory of
+// other processes, other network namespaces, programs that run in the kernel, and
+// request_key, for which the kernel starts a program that may ask the DNS.
 var bypasses = []string{"bpf", "pidfd_getfd", "process_madvise", "request_key", "setns"}
 
-// ioUring does other calls' work where no filter sees it.
+// ioUring are calls by which a process has the kernel do the work of other calls,
+// which no filter sees then.
 var ioUring = []string{"io_uring_enter", "io_uring_register", "io_uring_setup"}
 
-// personality allows the values that compatibility needs, and more.
+// personality allows the values that programs need for compatibility and the
+// values in more, and refuses all others.
 func personality(more ...uint32) []Rule {
 	var rules []Rule
 	for _, value := range append([]uint32{0, perLinux32, uname26, uname26 | perLinux32, personalityQuery}, more...) {
@@ -200,10 +209,13 @@ func personality(more ...uint32) []Rule {
 	return append(rules, Rule{Calls: []string{"personality"}, Action: Errno(eperm)})
 }
 
-// fileSystems are requests to file systems that undo what a policy says.
+// fileSystems refuses requests to file systems that would undo what a policy says
+// or harm others who use the same files.
 func fileSystems() []Rule {
 	var rules []Rule
-	// Of Btrfs's type, but for every file system: they copy between descriptors.
+	// These have the type of Btrfs, but work on many file systems, and only copy
+	// from one descriptor to another. So they are allowed before the type is
+	// refused.
 	for _, request := range []uint32{
 		0x40049409, // FICLONE
 		0x4020940d, // FICLONERANGE
@@ -211,13 +223,14 @@ func fileSystems() []Rule {
 	} {
 		rules = append(rules, Rule{Calls: []string{"ioctl"}, Action: Allow, When: []Cond{int32Is(1, request)}})
 	}
-	// Whoever owns a subvolume of Btrfs or bcachefs may take a snapshot of it:
-	// what a mount hides at a path is bare in the copy.
+	// The owner of a subvolume of Btrfs or bcachefs may take a snapshot of it. In
+	// the snapshot no mount covers what a view covers at its path.
 	const btrfs, bcachefs = 0x94, 0xbc
 	for _, kind := range []uint64{btrfs, bcachefs} {
 		rules = append(rules, Rule{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{{1, 0xff00, kind << 8}}})
 	}
-	// Without its key an encrypted directory is closed to everybody.
+	// These add or remove the key of an encrypted directory; without the key the
+	// directory is closed to everybody on the host.
 	for _, request := range []uint32{
 		0xc0506617, // FS_IOC_ADD_ENCRYPTION_KEY
 		0xc0406618, // FS_IOC_REMOVE_ENCRYPTION_KEY
@@ -225,32 +238,33 @@ func fileSystems() []Rule {
 	} {
 		rules = append(rules, Rule{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, request)}})
 	}
-	// A lease on a file that can be read holds up everybody who opens it, for
-	// 45 s as a rule, and tells of him.
+	// A process can take a lease on a file that it may read. Whoever opens the
+	// file then is held up, for 45 s as a rule, and the process learns of it.
 	for _, command := range []uint32{fSetLease, fSetDeleg} {
 		rules = append(rules, Rule{Calls: []string{"fcntl"}, Action: Errno(eperm), When: []Cond{int32Is(1, command)}})
 	}
 	return rules
 }
 
-// common is refused to every process with a restricted file system.
+// common has what every process with a restricted file system is refused.
 func common() []Rule {
 	return append(fileSystems(), []Rule{
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tiocsti)}},
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tioclinux)}},
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tiocsetd)}}, // loads line disciplines
-		// Of the Linux console: KDSKBENT and KDSKBSENT put commands on keys.
+		// The requests of the Linux console. Two of them, KDSKBENT and KDSKBSENT,
+		// put commands on keys.
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{{1, 0xff00, 'K' << 8}}},
 		{Calls: []string{"clone"}, Action: Allow, When: []Cond{{0, cloneNew, 0}}},
 		{Calls: []string{"unshare"}, Action: Allow, When: []Cond{{0, cloneNew | cloneNewTime, 0}}},
 		{Calls: []string{"clone", "unshare"}, Action: Errno(eperm)},
-		// Its flags are behind a pointer; libc falls back to clone.
+		// The flags of clone3 are behind a pointer; libc falls back to clone.
 		{Calls: []string{"clone3"}, Action: Errno(enosys)},
 		{Calls: []string{
 			"chroot", "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount", "open_tree",
 			"open_tree_attr", "pivot_root", "umount2",
 		}, Action: Errno(eperm)},
-		// As on the kernels before 6.8: programs read mountinfo instead.
+		// As on kernels before 6.8, so that programs read mountinfo instead.
 		{Calls: []string{"listmount", "statmount"}, Action: Errno(enosys)},
 		{Calls: []string{
 			"add_key", "keyctl",
@@ -259,7 +273,8 @@ func common() []Rule {
 			"lsm_set_self_attr",
 			"migrate_pages", "move_pages",
 		}, Action: Errno(eperm)},
-		// The machine's, which no process without capabilities may change.
+		// These act on the whole machine. The kernel refuses them to processes
+		// without capabilities; so does the filter, to be sure.
 		{Calls: []string{
 			"acct", "quotactl", "quotactl_fd", "swapoff", "swapon",
 			"adjtimex", "clock_adjtime", "clock_settime", "settimeofday",

@@ -1,23 +1,25 @@
-// Package seccomp says, as tables, what each filter of package enforce does
-// with each system call. filtergen compiles the tables into the programs that
-// enforce embeds, and its tests hold the programs against them;
-// nothing that runs in the agent imports this package.
+// Package seccomp says, as tables, what each filter of package enforce does with
+// each system call. filtergen compiles the tables into the programs that enforce
+// embeds, and the tests of enforce compare the programs with the tables. Nothing
+// that runs in the agent imports this package. It builds everywhere; nothing in
+// it is ever changed, so everything may be used at once.
 package seccomp
 
-// Action is what becomes of a call: a SECCOMP_RET value of linux/seccomp.h.
+// Action tells what becomes of a call: a SECCOMP_RET value of linux/seccomp.h.
 type Action uint32
 
 // The actions, but for [Errno].
 const (
-	Kill   Action = 0x80000000 // of the whole process, by SIGSYS
-	Notify Action = 0x7fc00000 // the listener decides
-	Allow  Action = 0x7fff0000
+	Kill   Action = 0x80000000 // SIGSYS ends the whole process
+	Notify Action = 0x7fc00000 // the call waits, and the listener decides
+	Allow  Action = 0x7fff0000 // the kernel makes the call
 )
 
-// Errno makes the call fail.
+// Errno returns the action that makes the call fail with that error.
 func Errno(errno uint16) Action { return 0x00050000 | Action(errno) }
 
-// The errors that calls fail with; the same on both architectures.
+// The errors that calls fail with. Their numbers are the same on both
+// architectures.
 const (
 	eperm      = 1
 	eacces     = 13
@@ -65,34 +67,36 @@ var AMD64Only = map[string]bool{
 	"lchown": true, "mknod": true, "open": true, "uselib": true, "utime": true, "utimes": true,
 }
 
-// Table is a filter.
+// Table says what one filter does.
 type Table struct {
-	Name string
+	Name string // of the program's file, without ".bpf"
 	// Default is for the reviewed calls that no rule matches.
 	Default Action
 	// Rules are looked at in order: the first that matches a call decides.
 	Rules []Rule
 }
 
-// Rule is about some calls, if their arguments are as all of When say.
+// Rule matches a call if Calls has its name and all conditions hold. Without
+// conditions it matches every such call.
 type Rule struct {
 	Calls  []string
 	Action Action
 	When   []Cond
 }
 
-// Cond is about an argument of a call: its bits in Mask are Value. Arguments
-// that the kernel takes as int have 32 bits that count, whatever a program puts
-// above them.
+// Cond holds if the bits of an argument that are set in Mask are equal to Value.
+// Where the kernel takes an argument as int, a condition has to ignore the upper
+// 32 bits: a program may put anything there.
 type Cond struct {
-	Arg         int
+	Arg         int // from 0
 	Mask, Value uint64
 }
 
-// int32Is is for arguments that the kernel takes as int or unsigned int.
+// int32Is returns the condition that an argument is value, for one that the kernel
+// takes as int or unsigned int.
 func int32Is(arg int, value uint32) Cond { return Cond{arg, 0xffffffff, uint64(value)} }
 
-// Tables are all filters.
+// Tables returns the tables of all filters, in new slices.
 func Tables() []Table {
 	return []Table{
 		{Name: "helper", Default: Kill, Rules: helper()},
