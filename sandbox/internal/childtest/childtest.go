@@ -1,15 +1,16 @@
-// Package childtest runs parts of a test in processes of their own. What
-// changes a process for good (a filter, a ruleset, a namespace) is tested in a
-// child: the test binary again, with the name of a registered func as its
-// argument. TestMain of the package calls [Main]; a child is declared beside
-// its test:
+// Package childtest runs parts of a test in processes of their own. What changes
+// a process for good (a filter, a ruleset, a namespace) is tested in a child: the
+// test binary again, with the name of a registered func as its argument. TestMain
+// of the package calls [Main]; a child is declared beside its test:
 //
 //	var _ = childtest.Register("mounts/read-only", func(args []string) error { ... })
 //
-// and run with childtest.Run(t, "mounts/read-only", args...), or take [Command]
-// to set attributes (namespaces, credentials) or to look at how it ended. The
-// func runs on the main goroutine of a process in which nothing else happens;
-// an error that it returns is printed and makes the test fail.
+// The test runs it with childtest.Run(t, "mounts/read-only", args...), or with
+// [Command] to set attributes (namespaces, credentials) or to look at how it
+// ended. The func runs on the main goroutine of a process in which nothing else
+// happens; an error that it returns is printed and makes the test fail.
+//
+// Linux only. Register is called before Main; Run and Command may run at once.
 package childtest
 
 import (
@@ -29,7 +30,9 @@ const Arg = "sandbox-test-child"
 // children has the registered funcs by name.
 var children = map[string]func(args []string) error{}
 
-// Register makes a func known to Run and Command. Names are path-like: area/case.
+// Register makes a func known to Run and Command. Names look like paths:
+// area/case. It panics if the name is taken. The result means nothing: it lets a
+// package-level variable call Register.
 func Register(name string, run func(args []string) error) struct{} {
 	if _, taken := children[name]; taken {
 		panic("two children are called " + name)
@@ -38,7 +41,8 @@ func Register(name string, run func(args []string) error) struct{} {
 	return struct{}{}
 }
 
-// Main is what TestMain has to call. It is also the main of the children.
+// Main runs the tests, and fails if they leave goroutines behind; TestMain has to
+// call it. In a child it runs the registered func, and does not return.
 func Main(m *testing.M) {
 	if len(os.Args) < 3 || os.Args[1] != Arg {
 		goleak.VerifyTestMain(m)
@@ -56,12 +60,13 @@ func Main(m *testing.M) {
 	os.Exit(0)
 }
 
-// Command is the command that runs the registered func; the caller starts
-// it. It is killed when the test ends.
+// Command returns the command that runs the registered func; the caller starts
+// it. The process is killed when the test ends.
 func Command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{Arg, name}, args...)...)
-	// The race detector would have every child sleep for a second at its end.
+	// GORACE: the race detector would have every child sleep for a second at its
+	// end. GODEBUG: the runtime would hold files of its cgroup open.
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "GODEBUG=containermaxprocs=0")
 	return cmd
 }

@@ -1,11 +1,13 @@
-// Package openat opens canonical paths as they stand, following nothing, and
-// tells what a descriptor refers to. Linux only; its funcs may run at once.
+// Package openat opens canonical paths without following symlinks, and tells what
+// kind of object a descriptor refers to. Linux only; its funcs may run at once.
 package openat
 
 import "golang.org/x/sys/unix"
 
-// Beneath opens the absolute path name below root, as it stands: a symlink
-// on the way or at the end is ELOOP. Without flags the descriptor is O_PATH.
+// Beneath opens the absolute path name in the directory root, as if that were the
+// root directory. A symlink on the way or at the end is an error (ELOOP). If flags
+// is 0, the descriptor is O_PATH. The caller closes it. Errors are those of
+// openat2(2), without a name.
 func Beneath(root int, name string, flags uint64) (int, error) {
 	name = name[1:]
 	if name == "" {
@@ -25,7 +27,7 @@ func Beneath(root int, name string, flags uint64) (int, error) {
 	}
 }
 
-// Kind is the type of what fd refers to, as S_IFMT has it.
+// Kind returns the S_IFMT bits of the object that fd refers to.
 func Kind(fd int) (uint32, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)

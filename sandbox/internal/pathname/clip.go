@@ -5,7 +5,8 @@ import "strings"
 // maxShown is how much of a path an error or a line of the log shows, in bytes.
 const maxShown = 256
 
-// Clip shortens a path in its middle, for an error or a line of the log.
+// Clip shortens a path of more than 256 bytes in its middle, for an error or a
+// line of the log. The result is for people: it is no path.
 func Clip(name string) string {
 	if len(name) <= maxShown {
 		return name

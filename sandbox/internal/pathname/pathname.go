@@ -1,10 +1,11 @@
-// Package pathname compares the texts of absolute, clean paths. It does not
-// look at the file system, and builds everywhere; its funcs may run at once.
+// Package pathname compares the texts of absolute, clean paths; for other texts its
+// results mean nothing. It does not look at the file system, and builds everywhere;
+// its funcs may run at once.
 package pathname
 
 import "strings"
 
-// Parent is the directory of name; "/" is its own.
+// Parent returns the directory above name; that of "/" is "/".
 func Parent(name string) string {
 	return name[:max(strings.LastIndexByte(name, '/'), 1)]
 }
@@ -20,9 +21,10 @@ func Below(name, dir string) bool {
 // Within tells whether name is dir or lies below it.
 func Within(name, dir string) bool { return name == dir || Below(name, dir) }
 
-// IsPseudo tells whether name is in /proc, /sys or /dev: every view has its own,
-// or one that nobody can write to, so that nothing has to be kept from coming
-// into being there. What is granted of /dev/shm is the host's.
+// IsPseudo tells whether name is or lies in /proc, /sys or /dev, except for
+// /dev/shm. A view has its own of these, or shows the host's so that nobody can
+// write there: so no name there has to be kept from coming into being. /dev/shm is
+// an exception because a policy can grant the host's.
 func IsPseudo(name string) bool {
 	return Within(name, "/proc") || Within(name, "/sys") || Within(name, "/dev") && !Within(name, "/dev/shm")
 }
