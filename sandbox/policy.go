@@ -81,7 +81,7 @@ type Network uint8
 
 // The networks.
 const (
-	NetworkRestricted Network = iota // none: no connections, no names, no packets
+	NetworkRestricted Network = iota // none; a process can still make socket pairs
 	NetworkEnabled                   // the host's
 )
 
