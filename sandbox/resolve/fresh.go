@@ -33,7 +33,7 @@ const (
 // Fresh tells whether what Policy saw is still there: the objects that the
 // policy grants, the symlinks on the way, the .git pointer files, and nothing
 // where nothing was. A placeholder counts as nothing. After Close, Fresh is
-// false. It makes one to four calls of the kernel for each path and symlink.
+// false. It makes one to three calls of the kernel for each path and symlink.
 func (r *Resolved) Fresh() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
