@@ -504,9 +504,9 @@ var _ = childtest.Register("placeholders/holder", func(args []string) error {
 	return errors.Join(err, p.Close())
 })
 
-// TestTwoAgents: a placeholder lives as long as the longest of the agents that
-// hold it, whichever made it, also when their ledgers are not in one place,
-// as of two users or in two containers.
+// TestTwoAgents: a placeholder stays until the last agent that holds it has
+// released it, whichever agent made it. This holds too if the agents' ledgers lie
+// in two directories, as those of two users or in two containers do.
 func TestTwoAgents(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
