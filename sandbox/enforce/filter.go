@@ -29,9 +29,9 @@ const (
 	FilterEnabled Filter = "enabled"
 	// FilterLandlock is for processes without a network, a view and namespaces,
 	// whose policy lets nothing be written. It refuses what FilterRestricted does,
-	// but for looking at the modes of new files, and also what Landlock does not
-	// look at: changes of modes, owners, times and attributes, and IPC, which
-	// would be the host's.
+	// except that it does not look at the modes of new files: Landlock lets none
+	// be made. It also refuses what Landlock does not look at: changes of modes,
+	// owners, times and attributes, and IPC, which would be the host's.
 	FilterLandlock Filter = "landlock"
 	// FilterHiddenPaths is loaded beside FilterLandlock where not everything
 	// may be read: it refuses most calls that tell something of a path without

@@ -152,7 +152,8 @@ var wants = []struct {
 	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.FS_IOC_GETFLAGS}, want: allow},
 	{filters: []Filter{FilterLandlock}, calls: []string{"ioctl"}, args: [6]uint64{0, 0x801c581f}, want: allow}, // FS_IOC_FSGETXATTR
 
-	// File systems that copy what a mount hides, or close what is open to others.
+	// Requests to file systems that copy what a mount hides, or close to others
+	// what they may open.
 	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x50009401}, want: errno(unix.EPERM)}, // BTRFS_IOC_SNAP_CREATE
 	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x50009417}, want: errno(unix.EPERM)}, // BTRFS_IOC_SNAP_CREATE_V2
 	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0xabcd_00000000 | 0x50009417}, want: errno(unix.EPERM)},

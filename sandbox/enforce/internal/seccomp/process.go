@@ -137,10 +137,10 @@ func landlock() []Rule {
 }
 
 // otherProcesses keeps a process from changing the scheduling and the limits of
-// other processes of the same user, which neither capabilities nor Landlock do.
-// One of them is its init, which watches over it; without a PID namespace it
-// could reach every process of the user. A call has to name the calling thread by
-// 0: its own number is refused too, since a filter does not know it.
+// other processes of the same user. Neither Landlock nor a lack of capabilities
+// prevents that. One of the others is its init, which watches over it; without a
+// PID namespace it could change every process of the user. A thread may name
+// itself only as 0: a filter does not know the thread's number.
 func otherProcesses() []Rule {
 	itself := func(calls ...string) []Rule {
 		return []Rule{
