@@ -12,17 +12,40 @@ import (
 	"github.com/execagent/execagent/sandbox/resolve"
 )
 
-// entry is a policy in use: its places, as they were when they were looked up,
-// and at most one helper in its life. When anything about it has to be
-// different it is retired: it finishes what it has, and the pool makes a new
-// one.
+// entry is one policy in use: its places, as they were when they were looked up,
+// and at most one helper in its life. It goes one way, and is never renewed; when
+// anything about the policy has to be different, the pool makes another entry.
+//
+//	Pool.ask ──► asked            requests wait for resolved
+//	               │ resolve      looks the places up, in its turn
+//	               ▼
+//	             resolved         hold, release: a request is served
+//	               │ start        a request needs a process; views read without one
+//	               ▼
+//	             serving          hold, release
+//	               │ retire       for one of the reasons below, from any state
+//	               ▼
+//	             retired          out of the index; requests that hold it finish
+//	               │ dispose      with the last of them, at once if there is none
+//	               ▼
+//	             gone             Pool.gone
+//
+// It is retired when nobody waits for it before it was looked up (Pool.leave), when
+// the look-up or the start of the helper fails, when a place has changed or the
+// helper is over, too old or has served enough (Pool.entry, by fresh; FS; start), when it
+// was idle for long enough (expire), when there are too many (Pool.trim) or
+// descriptors are needed (retireIdle), and when the pool closes (abort).
+//
+// The arrows are functions; update is the one way to change what mu guards. The
+// pool's mutex is taken before mu, and neither while something is waited for.
 type entry struct {
 	pool *Pool
 	key  [32]byte
 
-	waiting int           // callers that the pool gave it to, less those that left; Pool.mu
-	begun   bool          // to be resolved; Pool.mu
-	left    chan struct{} // closed when nobody waits for it to be begun
+	// Pool.mu guards these: they are about who asks by the index.
+	waiting  int           // callers that asked for it, less those that left
+	begun    bool          // the look-up
+	unwanted chan struct{} // closed when all callers have left before that
 
 	resolved    chan struct{} // closed when the next four are set
 	err         error
@@ -30,46 +53,61 @@ type entry struct {
 	view        *fsops.View // of a policy with FullRead: its reads are done here
 	descriptors int         // of places
 
-	disposed chan struct{} // closed when nothing is left of it
+	gone chan struct{} // closed when nothing is left of it
 
 	used     atomic.Int64 // when the last request ended, in ns since 1970
 	requests atomic.Int64 // that the helper got
 
-	mu       sync.Mutex
-	holds    int // requests, and a helper that is being started
-	retired  bool
-	aborted  bool // no helper may be started
-	idle     *time.Timer
-	starting chan struct{} // nil until a helper is needed, closed when the next three are set
-	worker   *worker
-	started  time.Time
-	startErr error
-	ended    chan struct{} // closed when the helper is reaped, or there is none and will be none
+	mu        sync.Mutex
+	holds     int // requests, and a helper that is being started
+	retired   bool
+	disposing bool // dispose runs, or has run
+	aborted   bool // no helper may be started, and one that starts is ended
+	idle      *time.Timer
+	starting  chan struct{} // nil until a helper is needed, closed when the next three are set
+	worker    *worker
+	started   time.Time
+	startErr  error
+	ended     chan struct{} // closed when the helper is reaped, or there is none and will be none
 }
 
 func newEntry(p *Pool, key [32]byte) *entry {
 	e := &entry{
 		pool: p, key: key,
-		left: make(chan struct{}), resolved: make(chan struct{}), disposed: make(chan struct{}), ended: make(chan struct{}),
+		unwanted: make(chan struct{}), resolved: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{}),
 	}
 	e.used.Store(time.Now().UnixNano())
 	return e
 }
 
-// resolve looks the policy's places up. It is called once.
+// update changes what mu guards, and disposes of the entry if it is retired by then
+// and nothing holds it.
+func (e *entry) update(change func()) {
+	e.mu.Lock()
+	change()
+	dispose := e.retired && e.holds == 0 && !e.disposing
+	e.disposing = e.disposing || dispose
+	e.mu.Unlock()
+	if dispose {
+		go e.dispose()
+	}
+}
+
+// resolve looks the policy's places up. It is called once. From then on the entry
+// ends by itself when it is idle.
 func (e *entry) resolve(policy *sandbox.Policy) {
 	e.err = e.tryLookUp(policy)
-	e.mu.Lock()
-	keep := e.err == nil && !e.retired
-	if keep {
-		e.idle = time.AfterFunc(e.pool.config.Idle, e.expire)
-		e.holds++
-	}
-	e.mu.Unlock()
+	keep := false
+	e.update(func() {
+		if keep = e.err == nil && !e.retired; keep {
+			e.idle = time.AfterFunc(e.pool.config.Idle, e.expire)
+			e.holds++ // until the others have made room
+		}
+	})
 	close(e.resolved)
 	switch {
 	case keep:
-		e.pool.fit(e)
+		e.pool.keepBounds(e)
 		e.release()
 	case e.err != nil:
 		e.retire()
@@ -79,7 +117,7 @@ func (e *entry) resolve(policy *sandbox.Policy) {
 // tryLookUp waits for its turn and looks up, a second time when others had all
 // the descriptors.
 func (e *entry) tryLookUp(policy *sandbox.Policy) error {
-	end, err := e.pool.lookups.begin(e.left, e.pool.closing)
+	end, err := e.pool.lookups.begin(e.unwanted, e.pool.closing)
 	if err != nil {
 		return err
 	}
@@ -87,7 +125,7 @@ func (e *entry) tryLookUp(policy *sandbox.Policy) error {
 	e.pool.begin(e)
 	err = e.lookUp(policy)
 	if exhausted(err) {
-		e.pool.reclaim(e)
+		e.pool.freeDescriptors(e)
 		err = e.lookUp(policy)
 	}
 	return err
@@ -163,74 +201,82 @@ func (e *entry) fresh() bool {
 	return e.places.Fresh()
 }
 
-// hold keeps the entry as it is until release. It tells whether it could: not
-// after the entry was retired.
-func (e *entry) hold() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.retired {
-		return false
-	}
-	e.holds++
-	return true
+// hold keeps what the entry has until release. It returns false once the entry is
+// retired: the request has to ask for another one.
+func (e *entry) hold() (ok bool) {
+	e.update(func() {
+		if ok = !e.retired; ok {
+			e.holds++
+		}
+	})
+	return ok
 }
 
+// release ends a hold.
 func (e *entry) release() {
 	e.used.Store(time.Now().UnixNano())
-	e.mu.Lock()
-	e.holds--
-	last := e.retired && e.holds == 0
-	e.mu.Unlock()
-	if last {
-		e.dispose()
-	}
+	e.update(func() { e.holds-- })
 }
 
-// retire keeps new requests from the entry. What it has goes once the last
-// request is done, and what only new ones would need goes now.
+// retire keeps new requests from the entry. What it has goes with the last request
+// that holds it; the descriptors of its places, which only new requests need, go at
+// once. It may be called often, in any state.
 func (e *entry) retire() {
-	e.pool.forget(e)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.retired {
-		return
-	}
-	e.retired = true
-	if e.idle != nil {
-		e.idle.Stop()
-	}
-	if e.holds > 0 {
-		e.pool.running.Go(e.places.Close)
-	} else {
-		e.dispose()
-	}
+	e.pool.unlist(e)
+	e.update(func() {
+		if e.retired {
+			return
+		}
+		e.retired = true
+		if e.idle != nil {
+			e.idle.Stop()
+		}
+		if e.holds > 0 {
+			e.pool.running.Go(e.places.Close)
+		}
+	})
 }
 
-// retireIdle retires the entry if it is resolved and does nothing, and tells
-// whether it was so.
-func (e *entry) retireIdle() bool {
+// retireIdle retires the entry if it is resolved and nothing holds it, and reports
+// whether that was so.
+func (e *entry) retireIdle() (idle bool) {
 	if !e.isResolved() {
 		return false
 	}
-	e.mu.Lock()
-	busy := e.holds > 0
-	e.mu.Unlock()
-	if !busy {
+	e.update(func() { idle = e.holds == 0 })
+	if idle {
 		e.retire()
 	}
-	return !busy
+	return idle
 }
 
-// abort ends the entry and what it is doing. The channel is closed once it has
-// no process any more, and will have none.
-func (e *entry) abort() <-chan struct{} {
-	e.mu.Lock()
-	if !e.aborted && e.starting == nil {
-		close(e.ended)
+// expire retires the entry when it was idle for long enough, and comes again
+// otherwise. The timer calls it.
+func (e *entry) expire() {
+	idle := time.Since(time.Unix(0, e.used.Load()))
+	keep := false
+	e.update(func() {
+		keep = e.holds > 0 || idle < e.pool.config.Idle
+		if keep && !e.retired {
+			e.idle.Reset(max(e.pool.config.Idle-idle, time.Millisecond))
+		}
+	})
+	if !keep {
+		e.retire()
 	}
-	e.aborted = true
-	w := e.worker
-	e.mu.Unlock()
+}
+
+// abort retires the entry, and ends its helper whatever that is doing. The channel is
+// closed once the entry has no process any more, and will have none.
+func (e *entry) abort() <-chan struct{} {
+	var w *worker
+	e.update(func() {
+		if !e.aborted && e.starting == nil {
+			close(e.ended)
+		}
+		e.aborted = true
+		w = e.worker
+	})
 	e.retire()
 	if w != nil {
 		w.fail(errClosed)
@@ -238,43 +284,28 @@ func (e *entry) abort() <-chan struct{} {
 	return e.ended
 }
 
-// dispose lets go of all that a retired entry has, without waiting for it.
+// dispose lets go of all that a retired entry has. It waits for a look-up that is
+// under way, and for the end of the helper.
 func (e *entry) dispose() {
-	go func() {
-		defer e.pool.remove(e)
-		<-e.resolved
-		if e.worker != nil {
-			e.worker.Close()
-		}
-		if e.starting != nil {
-			<-e.ended
-		}
-		if e.view != nil {
-			_ = e.view.Close() // descriptors without data
-		}
-		if e.places != nil {
-			e.places.Close()
-		}
-	}()
-}
-
-// expire retires the entry when it was idle for long enough.
-func (e *entry) expire() {
-	idle := time.Since(time.Unix(0, e.used.Load()))
-	e.mu.Lock()
-	keep := e.holds > 0 || idle < e.pool.config.Idle
-	if keep && !e.retired {
-		e.idle.Reset(max(e.pool.config.Idle-idle, time.Millisecond))
+	defer e.pool.gone(e)
+	<-e.resolved
+	if e.worker != nil {
+		e.worker.Close()
 	}
-	e.mu.Unlock()
-	if !keep {
-		e.retire()
+	if e.starting != nil {
+		<-e.ended
+	}
+	if e.view != nil {
+		_ = e.view.Close() // descriptors without data
+	}
+	if e.places != nil {
+		e.places.Close()
 	}
 }
 
-// worth is the greater, the later the entry was used. Once only counts as if it
-// had been a little earlier: who asks for new policies all the time replaces
-// his own.
+// worth orders entries for trim, the least recently used first. An entry with one
+// request or none counts as used 2 s earlier: so a client that asks for ever new
+// policies evicts its own.
 func (e *entry) worth() int64 {
 	const little = 2 * time.Second
 	used := e.used.Load()
@@ -284,7 +315,7 @@ func (e *entry) worth() int64 {
 	return used
 }
 
-// helpers is how many the entry has.
+// helpers returns how many processes the entry has.
 func (e *entry) helpers() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -294,20 +325,25 @@ func (e *entry) helpers() int {
 	return 1
 }
 
-// helper returns the entry's helper. The first request that needs it has it
-// started; it is not given up when that request is.
+// helper returns the entry's helper, for a request that holds the entry. The first
+// request that needs one has it started; when that request is given up, the start
+// is not.
 func (e *entry) helper(ctx context.Context) (*worker, error) {
-	e.mu.Lock()
-	if e.starting == nil {
-		if e.aborted {
-			e.mu.Unlock()
-			return nil, errClosed
+	var err error
+	e.update(func() {
+		switch {
+		case e.starting != nil:
+		case e.aborted:
+			err = errClosed
+		default:
+			e.starting = make(chan struct{})
+			e.holds++
+			go e.start() // until ended
 		}
-		e.starting = make(chan struct{})
-		e.holds++
-		go e.start() // until ended
+	})
+	if err != nil {
+		return nil, err
 	}
-	e.mu.Unlock()
 	select {
 	case <-e.starting:
 		return e.worker, e.startErr
@@ -316,24 +352,29 @@ func (e *entry) helper(ctx context.Context) (*worker, error) {
 	}
 }
 
-// start starts the helper, has the entry retired by its end, and reaps it.
+// start starts the helper, retires the entry when the helper is over, and reaps it.
 func (e *entry) start() {
 	defer close(e.ended)
 	w, err := e.spawn()
-	e.mu.Lock()
-	e.worker, e.started = w, time.Now()
-	if err != nil {
-		e.startErr = &HelperError{Err: err}
-	}
-	e.mu.Unlock()
+	aborted := false
+	e.update(func() {
+		e.worker, e.started = w, time.Now()
+		if err != nil {
+			e.startErr = &HelperError{Err: err}
+		}
+		aborted = e.aborted
+	})
 	close(e.starting)
 	if err != nil {
 		e.release()
 		e.retire()
 		return
 	}
-	e.pool.admit(w)
-	e.pool.fit(e)
+	if aborted { // before abort could know of the helper
+		w.fail(errClosed)
+	}
+	e.pool.report(w.layers)
+	e.pool.keepBounds(e)
 	e.release()
 	<-w.over
 	e.retire()
@@ -349,7 +390,7 @@ func (e *entry) spawn() (*worker, error) {
 	}
 	w, err := e.spawnInTurn()
 	if exhausted(err) {
-		e.pool.reclaim(e)
+		e.pool.freeDescriptors(e)
 		w, err = e.spawnInTurn()
 	}
 	if err != nil {

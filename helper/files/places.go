@@ -17,8 +17,9 @@ const (
 	maxWaiting = 4
 )
 
-// errLeft is the error of a policy that was not looked up since no request waits for it any more.
-var errLeft = errors.New("nobody waits for the policy")
+// errUnwanted is the error of a policy that was not looked up since no request
+// waits for it any more.
+var errUnwanted = errors.New("nobody waits for the policy")
 
 // lookups bounds how many policies are looked up at once. They wait for their
 // turn in the order in which they came.
@@ -28,14 +29,14 @@ func newLookups() *lookups {
 	return &lookups{all: make(chan struct{}, maxLookups+maxWaiting), busy: make(chan struct{}, maxLookups)}
 }
 
-// begin waits for a turn until left or closing is closed. The caller calls end.
+// begin waits for a turn until unwanted or closing is closed. The caller calls end.
 // A lookup that takes longer than patience gives up its turn before: it waits for a
 // file system, not for a processor.
-func (l *lookups) begin(left, closing <-chan struct{}) (end func(), err error) {
-	if err := take(l.all, left, closing); err != nil {
+func (l *lookups) begin(unwanted, closing <-chan struct{}) (end func(), err error) {
+	if err := take(l.all, unwanted, closing); err != nil {
 		return nil, err
 	}
-	if err := take(l.busy, left, closing); err != nil {
+	if err := take(l.busy, unwanted, closing); err != nil {
 		<-l.all
 		return nil, err
 	}
@@ -48,12 +49,12 @@ func (l *lookups) begin(left, closing <-chan struct{}) (end func(), err error) {
 	}, nil
 }
 
-func take(slots chan<- struct{}, left, closing <-chan struct{}) error {
+func take(slots chan<- struct{}, unwanted, closing <-chan struct{}) error {
 	select {
 	case slots <- struct{}{}:
 		return nil
-	case <-left:
-		return errLeft
+	case <-unwanted:
+		return errUnwanted
 	case <-closing:
 		return errClosed
 	}

@@ -75,6 +75,9 @@ func (c Config) withDefaults() Config {
 // Pool has the fs helpers of an agent: for each policy in use at most one
 // process, which serves it and no other. All methods may run at once. Close
 // ends it.
+//
+// The pool keeps the index and the bounds; what happens to one policy is told
+// at entry. Its mutex is taken before that of an entry.
 type Pool struct {
 	config    Config
 	processes chan struct{} // holds one for each helper process
@@ -86,7 +89,7 @@ type Pool struct {
 	mu      sync.Mutex
 	closed  bool
 	entries map[[32]byte]*entry // what the next request of a policy gets
-	live    map[*entry]struct{} // these, and those that have still to end
+	live    map[*entry]struct{} // these, and those that are retired and not gone yet
 	told    bool                // the lack of a layer was logged
 }
 
@@ -135,19 +138,20 @@ func (p *Pool) Files(ctx context.Context, policy *sandbox.Policy) (*FS, error) {
 	return &FS{pool: p, asked: policy, entry: e}, nil
 }
 
-// entry finds or makes the entry of a policy.
+// entry returns the entry of a policy, resolved and fresh. It makes one where
+// there is none, and retires one that something has changed about.
 func (p *Pool) entry(ctx context.Context, policy *sandbox.Policy) (*entry, error) {
 	if !policy.Confined {
 		return nil, ErrUnconfined
 	}
 	key := policy.Key()
 	for {
-		e, isNew, err := p.find(key)
+		e, isNew, err := p.ask(key)
 		if err != nil {
 			return nil, err
 		}
 		if isNew {
-			go e.resolve(policy) // running has it until it is disposed of
+			go e.resolve(policy) // running counts the entry until it is gone
 		}
 		select {
 		case <-e.resolved:
@@ -167,8 +171,9 @@ func (p *Pool) entry(ctx context.Context, policy *sandbox.Policy) (*entry, error
 	}
 }
 
-// find returns the entry of a key. A new one has to be resolved by the caller.
-func (p *Pool) find(key [32]byte) (e *entry, isNew bool, err error) {
+// ask returns the entry of a key, for one more caller that waits for it. A new one
+// has to be resolved by that caller.
+func (p *Pool) ask(key [32]byte) (e *entry, isNew bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -181,43 +186,64 @@ func (p *Pool) find(key [32]byte) (e *entry, isNew bool, err error) {
 	e = newEntry(p, key)
 	e.waiting++
 	p.entries[key], p.live[e] = e, struct{}{}
-	p.running.Add(1) // until it is disposed of
+	p.running.Add(1) // until gone
 	return e, true, nil
 }
 
-// leave takes note that one caller does not wait for e to be resolved any more.
-// Without any it is not begun. Once it is, who asks next waits for the same.
+// leave takes one caller away that has asked for e. If it was the last one, and
+// the look-up has not begun, there will be none. A look-up that has begun is
+// finished: the next caller has its result.
 func (p *Pool) leave(e *entry) {
 	p.mu.Lock()
 	e.waiting--
-	left := e.waiting == 0 && !e.begun && p.entries[e.key] == e
-	if left {
+	unwanted := e.waiting == 0 && !e.begun && p.entries[e.key] == e
+	if unwanted {
 		delete(p.entries, e.key)
-		close(e.left)
+		close(e.unwanted)
 	}
 	p.mu.Unlock()
-	if left {
+	if unwanted {
 		e.retire()
 	}
 }
 
-// begin takes note that e is being resolved.
+// begin notes that the look-up of e has begun, so that leave does not call it off.
 func (p *Pool) begin(e *entry) {
 	p.mu.Lock()
 	e.begun = true
 	p.mu.Unlock()
 }
 
-// fit retires what is least used until neither policies, nor descriptors that
-// they hold, nor helpers are too many. It lets e be.
-func (p *Pool) fit(e *entry) {
+// unlist takes e out of the index: the next request of its policy makes another
+// entry.
+func (p *Pool) unlist(e *entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.entries[e.key] == e {
+		delete(p.entries, e.key)
+	}
+}
+
+// gone notes that nothing is left of e.
+func (p *Pool) gone(e *entry) {
+	p.mu.Lock()
+	delete(p.live, e)
+	p.mu.Unlock()
+	close(e.gone)
+	p.running.Done()
+}
+
+// keepBounds retires the least used entries until neither policies, nor the
+// descriptors that they hold, nor helpers are too many. It never retires e, which
+// has just become one more of them.
+func (p *Pool) keepBounds(e *entry) {
 	p.trim(4*p.config.Max, e, func(*entry) int { return 1 })
 	p.trim(p.config.Descriptors, e, func(e *entry) int { return e.descriptors })
 	p.trim(p.config.Max, e, (*entry).helpers)
 }
 
-// trim retires resolved entries but for e, as long as there is more than limit
-// of what they weigh, and any that weighs something.
+// trim retires resolved entries other than e, the least used first, until what all
+// of them weigh is within limit. One that weighs nothing is of no use to that.
 func (p *Pool) trim(limit int, e *entry, weigh func(*entry) int) {
 	for {
 		total := 0
@@ -241,8 +267,10 @@ func (p *Pool) trim(limit int, e *entry, weigh func(*entry) int) {
 	}
 }
 
-// reclaim frees the descriptors of all that is idle but for e.
-func (p *Pool) reclaim(e *entry) {
+// freeDescriptors retires all entries other than e that do nothing, and waits
+// until they are gone, for patience at most: e needs descriptors, and there were
+// none.
+func (p *Pool) freeDescriptors(e *entry) {
 	p.mu.Lock()
 	live := slices.Collect(maps.Keys(p.live))
 	p.mu.Unlock()
@@ -251,7 +279,7 @@ func (p *Pool) reclaim(e *entry) {
 	defer late.Stop()
 	for _, other := range live {
 		select {
-		case <-other.disposed:
+		case <-other.gone:
 		case <-p.closing:
 			return
 		case <-late.C:
@@ -260,35 +288,13 @@ func (p *Pool) reclaim(e *entry) {
 	}
 }
 
-// forget takes e out, so that the next request of its policy makes another.
-func (p *Pool) forget(e *entry) {
+// report logs, once, that helpers lack a layer.
+func (p *Pool) report(layers []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.entries[e.key] == e {
-		delete(p.entries, e.key)
-	}
-}
-
-// remove takes note that nothing is left of e.
-func (p *Pool) remove(e *entry) {
-	p.mu.Lock()
-	delete(p.live, e)
-	p.mu.Unlock()
-	close(e.disposed)
-	p.running.Done()
-}
-
-// admit takes note of a helper that has been started. It ends it when the pool
-// was closed meanwhile, and logs, once, when a layer is missing.
-func (p *Pool) admit(w *worker) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		w.fail(errClosed)
-	}
-	if !p.told && !slices.ContainsFunc(w.layers, isLandlock) {
+	if !p.told && !slices.ContainsFunc(layers, isLandlock) {
 		p.told = true
-		p.config.Log.Warn("fs helpers have no ceiling by Landlock; paths are judged as with it", "layers", w.layers)
+		p.config.Log.Warn("fs helpers have no ceiling by Landlock; paths are judged as with it", "layers", layers)
 	}
 }
 
