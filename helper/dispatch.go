@@ -10,15 +10,15 @@ import (
 	"github.com/execagent/execagent/procs"
 )
 
-// GuardArg as the only argument makes this program the guard of an agent: it
-// outlives the agent to kill what the agent leaves behind. argv[0] stays what
-// it was, so that the program can still be told by its name.
+// GuardArg as the only argument makes this program the guard of an agent, which
+// outlives the agent to kill the processes that the agent leaves behind. The guard
+// has the agent's argv[0], so that a list of processes shows whose it is.
 const GuardArg = "process-guard"
 
-// modes are the hidden first arguments and what they make of this process.
+// modes are the hidden first arguments, with what a process does that has them.
 var modes = []struct {
 	arg   string
-	alone bool // with another argument after it, it is no mode
+	alone bool // an argument after arg makes it an ordinary command line
 	main  func() (code int)
 }{
 	{arg: confine.Arg, main: confine.Main},
@@ -27,11 +27,13 @@ var modes = []struct {
 	{arg: GuardArg, alone: true, main: guard},
 }
 
-// Dispatch does what a hidden first argument asks for, to its end, and returns
-// the exit code. Without one ok is false, and nothing has been done. A program
-// that confines, and the tests of one, call it before anything else: the modes
-// rely on a process in which nothing has happened yet. The args are os.Args, in
-// which the modes look for more.
+// Dispatch runs the mode that the first argument names, to its end, and returns the
+// exit code. If it names none ok is false, and nothing has been done.
+//
+// A program that confines commands calls Dispatch before anything else, and so does
+// the TestMain of its tests: the modes rely on a process in which nothing has
+// happened yet. The args have to be os.Args, since the modes look there for more
+// arguments.
 func Dispatch(args []string) (code int, ok bool) {
 	if len(args) < 2 {
 		return 0, false
@@ -44,10 +46,10 @@ func Dispatch(args []string) (code int, ok bool) {
 	return 0, false
 }
 
-// guard is the process that a [procs.Guard] starts.
+// guard is the main of the process that a [procs.Guard] starts.
 func guard() int {
 	if err := procs.GuardMain(os.Stdin, os.Stdout); err != nil {
-		// Where this cannot be written there is nowhere to say so.
+		// If stderr cannot be written to, nobody can be told.
 		_, _ = fmt.Fprintln(os.Stderr, "agent:", err)
 		return 1
 	}

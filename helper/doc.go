@@ -1,13 +1,14 @@
-// Package helper is the door to what the agent's own executable becomes when it
-// is started with a hidden first argument: [Dispatch]. What is done behind it lies in
-// packages of their own:
+// Package helper turns a process of the agent's own executable into a helper when
+// it was started with a hidden first argument: [Dispatch]. What the helpers do lies
+// in packages of their own. These are the arguments:
 //
-//   - helper/confine, sandbox-init: confines a command and sees it out; and
-//     helper/supervise, which does system calls for that command
-//   - helper/files, fs-helper: serves file operations under a policy
-//   - helper/probe, sandbox-probe: tries one layer, to find out whether this
-//     host can enforce it
-//   - procs, process-guard: outlives an agent to kill what that leaves behind
+//   - sandbox-init, helper/confine: confines a command and sees it out. It does
+//     some system calls for the command: helper/supervise.
+//   - fs-helper, helper/files: serves file operations under a policy.
+//   - sandbox-probe, helper/probe: tries one layer, to find out whether this host
+//     can enforce it.
+//   - process-guard, procs: outlives an agent to kill the processes that the agent
+//     leaves behind.
 //
 // Linux only.
 package helper
