@@ -1,5 +1,5 @@
-// Package helpertest is what the tests of the helpers share: how long they
-// wait, and a testing.TB for the processes that they start, which are no tests.
+// Package helpertest has what the tests of the helpers share: how long they wait,
+// and a testing.TB for functions of tests in the processes that the tests start.
 package helpertest
 
 import (
@@ -10,10 +10,12 @@ import (
 	"time"
 )
 
-// Enough is how long a test waits for what has to happen, on any machine.
+// Enough is how long a test waits for something that has to happen: longer than it
+// takes on any machine.
 const Enough = 5 * time.Minute
 
-// Eventually waits for what other processes and goroutines bring about.
+// Eventually calls done every millisecond until it returns true. After [Enough] the
+// test fails with the text what.
 func Eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	deadline := time.After(Enough)
@@ -28,7 +30,8 @@ func Eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// TB is what the functions of a test need in a process that is no test: Fatal ends the process.
+// TB is a testing.TB for a process that is no test. It has the methods below and no
+// others: calling another one panics. It is for one goroutine.
 type TB struct {
 	testing.TB
 	cleanups []func()
@@ -37,16 +40,17 @@ type TB struct {
 // Helper does nothing.
 func (t *TB) Helper() {}
 
-// Cleanup keeps f for End.
+// Cleanup makes End call f.
 func (t *TB) Cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
 
-// Fatal says why and ends the process with code 98.
+// Fatal prints args to standard output and ends the process with code 98, without
+// the cleanups.
 func (t *TB) Fatal(args ...any) {
 	fmt.Println(args...)
 	os.Exit(98)
 }
 
-// TempDir is removed by End.
+// TempDir returns a new directory, which End removes.
 func (t *TB) TempDir() string {
 	dir, err := os.MkdirTemp("/tmp", "execagent-helper")
 	if err != nil {
@@ -56,7 +60,7 @@ func (t *TB) TempDir() string {
 	return dir
 }
 
-// End does what Cleanup was told, the last first.
+// End calls the functions that Cleanup got, the last one first.
 func (t *TB) End() {
 	for _, f := range slices.Backward(t.cleanups) {
 		f()
