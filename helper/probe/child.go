@@ -17,7 +17,8 @@ import (
 	"github.com/execagent/execagent/sandbox/enforce"
 )
 
-// Arg calls [Main].
+// Arg is the first argument that makes the agent's executable a child of the probe:
+// it calls [Main].
 const Arg = "sandbox-probe"
 
 // What a child is to try: its argument after Arg, before the flags of its
@@ -28,20 +29,22 @@ const (
 	whatSeccomp    = "seccomp"
 )
 
-// Steps that say something about the cause.
+// Steps of a failure from which hostFacts.remedy guesses the cause.
 const (
 	stepCreate = "creating the namespace"
 	stepMaps   = "mapping the ids"
 	stepProc   = "mounting a fresh procfs"
 )
 
-// errNotRefused is the error of a layer that can be put on and then forbids nothing.
+// errNotRefused is the error of a layer that can be put on and then does not forbid
+// what it has to.
 var errNotRefused = errors.New("what it forbids is done")
 
-// Main is a child of [Host]: it tries one layer and writes what it found
-// to standard output. The result is the exit code.
+// Main is the main of a child that [Host] started: it tries the layers that the
+// arguments name and writes a report to standard output, one line of JSON. It
+// returns the exit code, 0 whenever there is a report.
 func Main() int {
-	// Nothing here may outlive the agent that asked.
+	// If the agent dies nobody kills this process, so it ends by itself.
 	time.AfterFunc(timeout, func() { os.Exit(1) })
 	if len(os.Args) != 6 {
 		return 1
@@ -69,8 +72,8 @@ func Main() int {
 	return 0
 }
 
-// tryNamespaces runs in new namespaces, those of flags, in which no id is
-// mapped yet.
+// tryNamespaces tries the namespaces of flags. This process has been started in
+// them, and no id is mapped yet.
 func (r *report) tryNamespaces(flags uintptr, uid, gid int) {
 	r.Namespaces = namespaceIDs()
 	if !r.note(sandbox.UserNS, stepMaps, userns.MapIDs(uid, gid)) {
@@ -91,8 +94,8 @@ func (r *report) tryNamespaces(flags uintptr, uid, gid int) {
 	}
 }
 
-// tryMounts does what the view of a process is built of (sandbox.md 14.2), and
-// leaves this process in a read-only clone of the root.
+// tryMounts makes the kinds of mounts that a view is built of (sandbox.md 14.2).
+// Afterwards a read-only clone of the root is the root of this process.
 func tryMounts() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
@@ -124,8 +127,8 @@ func tryMounts() error {
 	return refused(unix.Mkdir(filepath.Join("/", ownName()), 0o700), unix.EROFS)
 }
 
-// tryTmpfs makes a file system of its own and sees that it can be written until
-// it is made read-only.
+// tryTmpfs makes a tmpfs and makes sure that it can be written to until it is made
+// read-only, and not afterwards.
 func tryTmpfs() error {
 	config, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -164,7 +167,8 @@ func tryProc() error {
 	return nil
 }
 
-// refused tells whether a try ended as it has to.
+// refused turns err, with which a forbidden system call ended, into the result of
+// the try: nil if the call was refused with the errno want.
 func refused(err error, want unix.Errno) error {
 	switch {
 	case err == nil:
@@ -178,8 +182,8 @@ func refused(err error, want unix.Errno) error {
 // ownName returns a file name that no other process uses.
 func ownName() string { return ".agent-probe-" + strconv.Itoa(os.Getpid()) }
 
-// tryLandlock restricts one thread and sees that it may not do any more what it
-// could before.
+// tryLandlock restricts one thread and makes sure that the thread can no longer do
+// what it could do before.
 func (r *report) tryLandlock() {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -200,7 +204,9 @@ func (r *report) tryLandlock() {
 	if !r.note(sandbox.Landlock, "reading", refused(err, unix.EACCES)) {
 		return
 	}
-	// Where this user can create nothing anyway this says nothing.
+	// In a directory where this user can create nothing anyway, a refusal proves
+	// nothing. So several are tried; if one of the directories can be made after
+	// all, Landlock has failed.
 	for _, dir := range []string{"/", "/tmp", "/dev/shm", os.TempDir()} {
 		path := filepath.Join(dir, ownName())
 		if err := unix.Mkdir(path, 0o700); err == nil {

@@ -26,7 +26,8 @@ const (
 	maxReport = 16 << 10
 )
 
-// namespaceIDs tells the namespaces of this process apart from others.
+// namespaceIDs returns the names that the kernel gives to the namespaces of this
+// process. Two processes are in the same namespace if the names are equal.
 func namespaceIDs() map[sandbox.Layer]string {
 	ids := map[sandbox.Layer]string{}
 	for _, l := range sandbox.Namespaces() {
@@ -37,16 +38,16 @@ func namespaceIDs() map[sandbox.Layer]string {
 	return ids
 }
 
-// report is what a child found: one line of JSON. A layer in neither map
-// was not tried.
+// report is what a child found. A layer that is neither in Done nor in Failed was
+// not tried.
 type report struct {
 	Done       map[sandbox.Layer]bool    `json:"done,omitempty"`
 	Failed     map[sandbox.Layer]failure `json:"failed,omitempty"`
-	Landlock   int                       `json:"landlock,omitempty"`   // ABI
-	Namespaces map[sandbox.Layer]string  `json:"namespaces,omitempty"` // namespaceIDs
+	Landlock   int                       `json:"landlock,omitempty"`   // the ABI, if Landlock works
+	Namespaces map[sandbox.Layer]string  `json:"namespaces,omitempty"` // namespaceIDs of the child
 }
 
-// failure says which step of a try failed, and how.
+// failure tells which step of a try failed, and how.
 type failure struct {
 	Step  string        `json:"step"`
 	Text  string        `json:"text"` // of the error
@@ -57,8 +58,9 @@ func newReport() report {
 	return report{Done: map[sandbox.Layer]bool{}, Failed: map[sandbox.Layer]failure{}}
 }
 
-// note keeps how it went with a layer; its first failure stays. The result
-// tells whether the step was done.
+// note keeps that a step of a layer was done, or failed with err. After the first
+// failure of a layer nothing changes for it any more. The result tells whether
+// neither this step nor one before has failed.
 func (r *report) note(layer sandbox.Layer, step string, err error) bool {
 	if _, ok := r.Failed[layer]; ok {
 		return false
@@ -73,15 +75,15 @@ func (r *report) note(layer sandbox.Layer, step string, err error) bool {
 	return false
 }
 
-// Host finds out how processes can be confined on this host, as this user: by
-// doing it, in children that end at once (sandbox.md 15). Nothing is inferred
-// from versions. argv0 is the name that the children get; the program has to
-// call [Main] when its first argument is [Arg].
+// Host finds out which layers this user can put on processes on this host. It tries
+// them, in children that end at once (sandbox.md 15), and infers nothing from
+// versions. argv0 is the name that the children get; the program has to call [Main]
+// when its first argument is [Arg]. Host takes two seconds at most.
 //
-// What does not work is no error: it is missing in the Host, which then says
-// why, and what to do about it. What gives no answer within two seconds does
-// not work. An error means that no child could be started at all, or that ctx
-// has ended: nothing may be relied on then.
+// A layer that does not work is no error: it is missing in the result, which then
+// has a reason for it, and what an operator can do about it. A layer whose child
+// gives no answer in time does not work. An error means that a child without
+// namespaces could not be started, or that ctx has ended: the result is empty then.
 func Host(ctx context.Context, argv0 string) (sandbox.Host, error) {
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -101,7 +103,7 @@ func Host(ctx context.Context, argv0 string) (sandbox.Host, error) {
 	return judge([]report{spaces, landlock, seccomp}, readFacts), nil
 }
 
-// firstError is the first error.
+// firstError returns the first of errs that is not nil.
 func firstError(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -114,11 +116,12 @@ func firstError(errs ...error) error {
 // prober runs the children of one probe.
 type prober struct {
 	argv0 string
-	own   map[sandbox.Layer]string // namespaceIDs
+	own   map[sandbox.Layer]string // namespaceIDs of this process
 }
 
-// namespaces tries all namespaces at once. Only where that cannot be started
-// it tries them one by one, to tell which cannot be made.
+// namespaces tries all namespaces in one child. Only if that child cannot be
+// started it tries them one by one, to find out which cannot be made, and then
+// those that can be made once more, together.
 func (p prober) namespaces(ctx context.Context) report {
 	var all uintptr
 	for _, n := range sandbox.Namespaces() {
@@ -156,7 +159,8 @@ func (p prober) namespaces(ctx context.Context) report {
 	return report
 }
 
-// enter runs a child in new namespaces.
+// enter runs a child in the new namespaces of flags, and makes sure that they are
+// not those of this process.
 func (p prober) enter(ctx context.Context, flags uintptr) (report, error) {
 	var layers []sandbox.Layer
 	for _, n := range sandbox.Namespaces() {
@@ -173,8 +177,9 @@ func (p prober) enter(ctx context.Context, flags uintptr) (report, error) {
 	return report, err
 }
 
-// run runs one child. If it gives no answer, none of the layers works. An error
-// says that it could not be started.
+// run runs one child, which tries what, and returns its report. If the child gives
+// no answer the report says that none of the layers works. An error means that the
+// child could not be started.
 func (p prober) run(ctx context.Context, what string, flags uintptr, layers ...sandbox.Layer) (report, error) {
 	report := newReport()
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
@@ -182,8 +187,9 @@ func (p prober) run(ctx context.Context, what string, flags uintptr, layers ...s
 	cmd.Env = []string{}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Setsid: true}
 	if flags&unix.CLONE_NEWUSER != 0 {
-		// The child writes its maps by itself: only root may write those of a
-		// child, when the agent cannot be read.
+		// The child maps its ids itself, as sandbox-init does, and needs these
+		// capabilities. This process might not be able to map them: the /proc files
+		// of a child belong to root when the agent is not dumpable.
 		cmd.SysProcAttr.AmbientCaps = userns.Caps()
 	}
 	stdout, err := cmd.StdoutPipe()
@@ -192,7 +198,7 @@ func (p prober) run(ctx context.Context, what string, flags uintptr, layers ...s
 	}
 	if err := cmd.Start(); err != nil {
 		if errno, ok := errors.AsType[syscall.Errno](err); ok {
-			return report, errno // what was to be started says nothing to anybody
+			return report, errno // without the path /proc/self/exe, which tells nobody anything
 		}
 		return report, err
 	}
@@ -200,8 +206,8 @@ func (p prober) run(ctx context.Context, what string, flags uintptr, layers ...s
 	if err = json.NewDecoder(io.LimitReader(stdout, maxReport)).Decode(&answer); err == nil {
 		report = answer
 	}
-	// It has said what it has to say. How it ends does not matter; as PID 1
-	// the agent may not even be told.
+	// The child has written its report. How it ends does not matter: where the
+	// agent is PID 1 of a container, another part of it may have reaped the child.
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	for _, layer := range layers {

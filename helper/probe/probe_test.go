@@ -17,8 +17,8 @@ import (
 	"github.com/execagent/execagent/sandbox/enforce"
 )
 
-// probeChild runs Host in a child of the test binary and prints the Host: to be
-// run in surroundings that take something away.
+// probeChild makes the test binary run Host and print the result. A test starts it
+// by way of a command that takes something away from its surroundings.
 const probeChild = "helper-test-probe"
 
 func probeChildMain() int {
@@ -32,7 +32,8 @@ func probeChildMain() int {
 	return 0
 }
 
-// probeIn runs Host behind a command that changes what is around it.
+// probeIn runs Host in a child. The command around starts the child after it has
+// taken something away from the child's surroundings.
 func probeIn(t *testing.T, around ...string) sandbox.Host {
 	t.Helper()
 	if _, err := exec.LookPath(around[0]); err != nil {
@@ -56,7 +57,7 @@ func probeIn(t *testing.T, around ...string) sandbox.Host {
 	return host
 }
 
-// TestProbe: here everything can be enforced, and it does not take long to find out.
+// TestProbe: on the machines that run the tests every layer works.
 func TestProbe(t *testing.T) {
 	start := time.Now()
 	host, err := Host(t.Context(), os.Args[0])
@@ -77,6 +78,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// TestProbeEnded: when the context has ended Host returns its cause, and no layer.
 func TestProbeEnded(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -91,7 +93,8 @@ func TestProbeEnded(t *testing.T) {
 	}
 }
 
-// TestProbeMissing takes layers away. What is left is found all the same.
+// TestProbeMissing: when layers are taken away, Host finds the others all the same,
+// and says what to do about the missing ones.
 func TestProbeMissing(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -101,7 +104,7 @@ func TestProbeMissing(t *testing.T) {
 		name    string
 		around  []string
 		missing []sandbox.Layer
-		remedy  string // of the first missing
+		remedy  string // is in the remedy of each of them
 	}{
 		{
 			"no user namespaces", []string{"unshare", "-Ur", "sh", "-c", `echo 0 >/proc/sys/user/max_user_namespaces; exec "$@"`, "sh"},
@@ -148,8 +151,8 @@ func TestProbeMissing(t *testing.T) {
 	}
 }
 
-// TestCloneFlags: the numbers of package sandbox, which is built where the
-// kernel's have no names too.
+// TestCloneFlags: package sandbox writes the flags of clone(2) as numbers, since it
+// is also built for systems where they have no names. The numbers are right.
 func TestCloneFlags(t *testing.T) {
 	t.Parallel()
 	flags := map[sandbox.Layer]uintptr{
@@ -163,7 +166,8 @@ func TestCloneFlags(t *testing.T) {
 	}
 }
 
-// TestJudge: a layer counts only if a child said that it works, and none that it does not.
+// TestJudge: a layer works only if a child said so, and no child said that it
+// failed.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	everything := func() report {
@@ -198,6 +202,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestNote: the first failure of a layer stays, whatever is noted afterwards.
 func TestNote(t *testing.T) {
 	t.Parallel()
 	r := newReport()
@@ -259,7 +264,7 @@ func TestRemedy(t *testing.T) {
 			}
 		})
 	}
-	// Whatever happens, something is said.
+	// There is a remedy for failures that nobody has foreseen too.
 	for _, n := range []sandbox.Layer{sandbox.UserNS, sandbox.PIDNS, sandbox.Landlock, sandbox.Seccomp, sandbox.UserNotify} {
 		if (hostFacts{}).remedy(n, failure{Step: "waiting for an answer"}) == "" {
 			t.Errorf("no remedy for %s", n)

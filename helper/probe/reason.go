@@ -12,8 +12,9 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// judge turns what the children found into what the host can do. facts is asked
-// at most once, and only if something is missing.
+// judge turns the reports of the children into what the host can do. A layer works
+// if one report says so and no report says that it failed. facts is called at most
+// once, and only if a layer has failed.
 func judge(reports []report, facts func() hostFacts) sandbox.Host {
 	all := newReport()
 	for _, r := range reports {
@@ -27,7 +28,7 @@ func judge(reports []report, facts func() hostFacts) sandbox.Host {
 		all.Failed[sandbox.UserNS] = failure{Step: stepCreate, Text: "not tried"}
 	}
 	_, noUser := all.Failed[sandbox.UserNS]
-	if noUser { // no other namespace can be had then
+	if noUser { // the others are made in the user namespace
 		for _, n := range sandbox.Namespaces()[1:] {
 			all.Failed[n] = all.Failed[sandbox.UserNS]
 		}
@@ -63,19 +64,20 @@ func judge(reports []report, facts func() hostFacts) sandbox.Host {
 	return host
 }
 
-// hostFacts are what causes are guessed from, never what can be done. A file
-// that cannot be read is "".
+// hostFacts are what the cause of a failure is guessed from. They never decide
+// whether a layer works. The text of a file that cannot be read is "".
 type hostFacts struct {
 	root            bool   // uid 0, as far as this process can see
-	setFCap         bool   // CAP_SETFCAP is permitted
+	setFCap         bool   // CAP_SETFCAP is permitted to this process
 	filtered        bool   // a seccomp filter is on this process
 	maskedProc      bool   // something is mounted below /proc
-	unprivilegedNS  string // kernel.unprivileged_userns_clone, Debian's
+	unprivilegedNS  string // kernel.unprivileged_userns_clone, which only Debian's kernels have
 	maxUserNS       string // user.max_user_namespaces
 	restrictedByAA  string // kernel.apparmor_restrict_unprivileged_userns
 	securityModules string // /sys/kernel/security/lsm
 }
 
+// readFacts reads them from /proc and /sys.
 func readFacts() hostFacts {
 	read := func(path string) string {
 		b, err := os.ReadFile(path)
@@ -110,7 +112,7 @@ func readFacts() hostFacts {
 }
 
 // remedy says what an operator can do about a failure. If the facts speak for one
-// of several possible causes, the remedy is for that one, else it names all.
+// of several possible causes, the remedy is for that one. Otherwise it names all.
 func (f hostFacts) remedy(layer sandbox.Layer, failure failure) string {
 	switch layer {
 	case sandbox.Landlock:
@@ -192,7 +194,8 @@ func (f hostFacts) landlockRemedy(errno syscall.Errno) string {
 	return "run agent doctor again; if this stays, run a kernel of version 5.13 or later"
 }
 
-// otherModules goes on with the modules that are loaded now.
+// otherModules continues the text lsm=landlock with the modules that are loaded
+// now, since the parameter replaces the whole list.
 func (f hostFacts) otherModules() string {
 	if f.securityModules == "" {
 		return " before those that it has now"

@@ -12,14 +12,15 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// The calls that the filters of the probe refuse: the runtime makes neither,
+// The calls that the two filters of the probe are about. The runtime makes neither,
 // and every architecture has them.
 const (
-	forbiddenCall = unix.SYS_GETPPID
-	askedCall     = unix.SYS_GETSID
+	forbiddenCall = unix.SYS_GETPPID // refused by the filter itself
+	askedCall     = unix.SYS_GETSID  // left to a listener
 )
 
-// trySeccomp loads two filters for one thread and sees both do their work.
+// trySeccomp loads two filters for one thread and makes sure that both do their
+// work.
 func (r *report) trySeccomp() {
 	runtime.LockOSThread()
 	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -32,7 +33,8 @@ func (r *report) trySeccomp() {
 		_, _, errno := unix.RawSyscall(forbiddenCall, 0, 0, 0)
 		r.note(sandbox.Seccomp, "calling what the filter forbids", refusedBy(errno))
 	}
-	// As Filter.LoadNotify of package sandbox does it.
+	// The flags are those of Filter.LoadNotify of package enforce, which loads the
+	// filter of a command.
 	listener, err := loadFilter(askedCall, unix.SECCOMP_RET_USER_NOTIF,
 		unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
 	if !r.note(sandbox.UserNotify, "loading a filter with a listener", err) {
@@ -45,7 +47,8 @@ func (r *report) trySeccomp() {
 	r.note(sandbox.UserNotify, "answering a call", errors.Join(<-answered, refusedBy(errno)))
 }
 
-// refusedBy is refused for a call that has to be answered with EPERM.
+// refusedBy is refused for the errno of a call that has to fail with EPERM; 0 means
+// that the call has succeeded.
 func refusedBy(errno unix.Errno) error {
 	if errno == 0 {
 		return errNotRefused
@@ -53,7 +56,8 @@ func refusedBy(errno unix.Errno) error {
 	return refused(errno, unix.EPERM)
 }
 
-// loadFilter loads a filter for this thread that has one rule.
+// loadFilter loads a filter for this thread that does action for call and allows
+// every other. It returns a listener if the flags ask for one, and 0 otherwise.
 func loadFilter(call, action uint32, flags uintptr) (int, error) {
 	program := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // nr of struct seccomp_data
@@ -70,8 +74,7 @@ func loadFilter(call, action uint32, flags uintptr) (int, error) {
 	return int(n), nil
 }
 
-// answerOne takes one call from a listener and answers it with EPERM,
-// seccomp_unotify(2).
+// answerOne receives one call from a listener and answers it with EPERM.
 func answerOne(listener int) error {
 	asked, err := usernotify.Receive(listener)
 	if err != nil {
