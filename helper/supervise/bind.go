@@ -17,10 +17,11 @@ import (
 )
 
 // Abstract names belong to the whole host: a command that took the name of a
-// service which is not running would answer in its place. So they are refused.
-// Every other name is taken as the command itself would take it.
+// service which is not running would answer in its place. So binding an abstract
+// name is refused. Every other address is bound as the command itself would bind
+// it.
 
-// answerBind does a call of bind, and closes a.
+// answerBind does or refuses a call of bind, and closes a.
 func (n *Notifier) answerBind(call *usernotify.Call, a *address) {
 	if a.domain != unix.AF_UNIX || len(a.sockaddr) < 2 || binary.NativeEndian.Uint16(a.sockaddr) != unix.AF_UNIX {
 		usernotify.Respond(n.listener, call.ID, a.bind())
@@ -36,8 +37,9 @@ func (n *Notifier) answerBind(call *usernotify.Call, a *address) {
 	n.apart(call, a, func() syscall.Errno { return n.bindApart(a, umask) })
 }
 
-// judgeBind decides on a name for a UNIX socket, and finds out what the caller
-// would make its file with.
+// judgeBind decides whether the name of a UNIX socket may be bound, opens the
+// caller's working directory, and returns the caller's umask: with both the file of
+// the socket is made.
 func (n *Notifier) judgeBind(call *usernotify.Call, a *address) (umask int, err error) {
 	if len(a.sockaddr) == 2 {
 		return 0, unix.EPERM // the kernel would choose an abstract name
@@ -52,22 +54,30 @@ func (n *Notifier) judgeBind(call *usernotify.Call, a *address) (umask int, err 
 	return umask, n.ifThere(call, err)
 }
 
-// A name in the file system has to be bound as it is written, since
-// getsockname(2) tells it, and by a process that sees of procfs no more than the
-// command: below the descriptors of init lie directories outside the view. So
-// init starts itself once more, with the caller's working directory and umask.
+// A name in the file system has to be bound as the command has written it, since
+// getsockname(2) tells the command that name later. So init cannot bind a path of
+// its own to the same directory, such as /proc/self/fd/N/name.
+//
+// Nor can init itself bind the name as it is written. The name may lead through
+// /proc/self/fd or /proc/PID/fd, and among the descriptors of init are directories
+// outside the view. So init starts itself once more, with the caller's working
+// directory and umask and nearly no descriptors: that process binds the name, says
+// with which errno, and ends.
 
-// bindArg is the third of six arguments of that process; umask and address
-// follow, and an empty one.
+// bindArg is the third of the six arguments of that process. After it come the
+// umask, the address, and an empty argument, so that no other command line looks
+// like this one.
 const bindArg = "bind"
 
-// IsBind tells whether args make this process one that is to call [BindMain].
+// IsBind tells whether a process with these arguments has to call [BindMain].
 func IsBind(args []string) bool { return len(args) == 6 && args[2] == bindArg && args[5] == "" }
 
-// The descriptors of that process.
+// The descriptors of that process: the socket to be bound, the caller's working
+// directory, and the pipe for the errno.
 const bindSocketFD, bindDirFD, bindResultFD = 3, 4, 5
 
-// bindApart starts it and returns what bind(2) has said there.
+// bindApart starts that process and returns with which errno bind(2) ended there.
+// While [maxBinding] of them run it waits for one to end.
 func (n *Notifier) bindApart(a *address, umask int) syscall.Errno {
 	n.binding <- struct{}{}
 	defer func() { <-n.binding }()
@@ -83,7 +93,7 @@ func (n *Notifier) bindApart(a *address, umask int) syscall.Errno {
 				Env:   os.Environ(),
 				Files: []uintptr{0, 1, 2, uintptr(a.socket), uintptr(a.dir), uintptr(result[1])},
 			})
-		return err // init reaps it as it does all that is left behind
+		return err // init reaps the process, as it reaps every orphan
 	})
 	unix.Close(result[1])
 	if err != nil {
@@ -95,15 +105,16 @@ func (n *Notifier) bindApart(a *address, umask int) syscall.Errno {
 		switch {
 		case err == unix.EINTR:
 		case err != nil || size != len(errno):
-			return unix.EPERM // it was killed
+			return unix.EPERM // the process has ended without an answer: it failed, or was killed
 		default:
 			return syscall.Errno(binary.NativeEndian.Uint32(errno))
 		}
 	}
 }
 
-// withoutPrivileges executes something that must get no capabilities by it, as
-// what uid 0 executes would: from a thread that has none and may gain none.
+// withoutPrivileges calls execute on a thread that has no capabilities and has
+// no_new_privs set. A program that uid 0 executes would get capabilities back
+// otherwise. The thread stays like that for good.
 func withoutPrivileges(execute func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -116,7 +127,10 @@ func withoutPrivileges(execute func() error) error {
 	return execute()
 }
 
-// BindMain is the main of such a process: it binds the one name in its arguments.
+// BindMain is the main of a process that [Notifier] starts: it binds the socket on
+// its descriptor 3 to the one address in args, and writes the errno to descriptor
+// 5. An error means that it has written nothing: it has capabilities, or args or
+// the pipe are not what they should be.
 func BindMain(args []string) error {
 	if err := caps.Check(); err != nil {
 		return err

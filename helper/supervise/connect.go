@@ -14,20 +14,24 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// A pathname socket can be reached inside the writable roots only (sandbox.md
-// 14.5); in a temporary directory only if it was made since the command was
-// started: a session's terminals, displays and agents listen there, and a command
-// that reaches them acts outside. An abstract socket can never be reached: its peer
-// could be any process of the host, and Landlock's scope, which keeps processes
-// apart there, does not bind init. Nor can the agent's own listeners, whose clients
-// are confined by nothing.
+// What a command may connect to (sandbox.md 14.5):
 //
-// Everything else is done as the command itself would do it, with the same ids
-// and no capabilities. Three things differ: credentials that the peer asks for
-// with SO_PEERCRED name init, a path through a link of procfs is refused, and a
-// call that blocks is only interrupted by fatal signals.
+//   - a UNIX socket with a path: only inside the writable roots. In a temporary
+//     directory only if the socket was made since the command was started: a
+//     user's terminals, displays and ssh-agents listen there, and through them a
+//     command could act outside of its sandbox
+//   - a UNIX socket with an abstract name: never. Any process of the host could
+//     listen there. Landlock's scope would keep a command from connecting, but it
+//     does not bind init, which does the call
+//   - the agent's own listeners: never, since nothing confines their clients
+//   - everything else: as without a sandbox
+//
+// Init does the call with the same ids as the command, and no capabilities. Three
+// things differ from a call that the command does itself: a peer that asks with
+// SO_PEERCRED is told of init, a path through a magic link of procfs is refused,
+// and only fatal signals interrupt a call that blocks.
 
-// answerConnect does a call of connect, and closes a.
+// answerConnect does or refuses a call of connect, and closes a.
 func (n *Notifier) answerConnect(call *usernotify.Call, a *address) {
 	if err := n.judgeConnect(call, a); err != nil {
 		a.close()
@@ -42,8 +46,9 @@ func (n *Notifier) answerConnect(call *usernotify.Call, a *address) {
 	n.apart(call, a, a.connectUndisturbed)
 }
 
-// judgeConnect decides on a call of connect. An address that leads to a socket in
-// the file system names that object then.
+// judgeConnect decides on a call of connect. If the address is a path it opens the
+// socket there, judges that object, and makes the address lead to the same object
+// by its descriptor: the path could lead elsewhere by the time of the call.
 func (n *Notifier) judgeConnect(call *usernotify.Call, a *address) error {
 	if n.isAgent(a) {
 		return unix.EPERM
@@ -67,12 +72,13 @@ func (n *Notifier) judgeConnect(call *usernotify.Call, a *address) error {
 	return nil
 }
 
-// unixPath is the path in an address for a UNIX socket. It is none if the
-// address means something else, which is up to the kernel.
+// unixPath returns the path in an address for a UNIX socket. pathname is false,
+// without an error, if the address is not of AF_UNIX: what to do with that one is
+// left to the kernel. An abstract name is EPERM.
 func unixPath(addr []byte) (path string, pathname bool, err error) {
 	const head = 2 // the family
 	if len(addr) < head || binary.NativeEndian.Uint16(addr) != unix.AF_UNIX {
-		return "", false, nil // AF_UNSPEC dissolves, others are EINVAL
+		return "", false, nil // AF_UNSPEC ends an association, and others are EINVAL
 	}
 	if len(addr) == head || len(addr) > maxUnixAddr {
 		return "", false, unix.EINVAL
@@ -84,12 +90,14 @@ func unixPath(addr []byte) (path string, pathname bool, err error) {
 	return path, true, nil
 }
 
+// unixAddr returns the address of the socket at path.
 func unixAddr(path string) []byte {
 	addr := binary.NativeEndian.AppendUint16(nil, unix.AF_UNIX)
 	return append(append(addr, path...), 0)
 }
 
-// find finds the socket at path and decides on where it really is.
+// find opens the socket at path, and decides whether the command may connect to it.
+// A relative path begins at a.dir.
 func (n *Notifier) find(a *address, path string) (err error) {
 	dir := unix.AT_FDCWD
 	if a.dir >= 0 {
@@ -97,7 +105,8 @@ func (n *Notifier) find(a *address, path string) (err error) {
 	}
 	a.object, err = unix.Openat2(dir, path, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC,
-		// Of procfs, init has another view than the command.
+		// A link of procfs, such as /proc/self/cwd, leads init elsewhere than the
+		// command.
 		Resolve: unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
@@ -106,6 +115,8 @@ func (n *Notifier) find(a *address, path string) (err error) {
 	return n.judge(a.object)
 }
 
+// judge decides whether the command may connect to the socket fd, by its canonical
+// path.
 func (n *Notifier) judge(fd int) error {
 	canonical, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
@@ -127,9 +138,9 @@ func (n *Notifier) judge(fd int) error {
 	return nil
 }
 
-// isNew tells whether a file was made since the command was started: its birth
-// is the one time that nobody can change. Where the file system keeps none, no
-// file is new.
+// isNew tells whether a file was made since the command was started. It goes by the
+// time of birth, the only one that nobody can change. On a file system that keeps
+// no times of birth no file is new.
 func (n *Notifier) isNew(st *unix.Statx_t) bool {
 	if st.Mask&unix.STATX_BTIME == 0 {
 		return false
@@ -137,14 +148,17 @@ func (n *Notifier) isNew(st *unix.Statx_t) bool {
 	return st.Btime.Sec > n.begun.Sec || st.Btime.Sec == n.begun.Sec && int64(st.Btime.Nsec) >= n.begun.Nsec
 }
 
-// nonblocking tells whether connect returns at once. The flag belongs to the
-// command as well; a command that changes it meanwhile holds up only itself.
+// nonblocking tells whether connect on the socket returns at once. The command
+// shares the flag with the duplicate, and can clear it before connect is called
+// here: then it holds up its own calls, and nobody else's.
 func (a *address) nonblocking() bool {
 	flags, err := unix.FcntlInt(uintptr(a.socket), unix.F_GETFL, 0)
 	return err == nil && flags&unix.O_NONBLOCK != 0
 }
 
-// connectUndisturbed is connect on a thread that no signal interrupts.
+// connectUndisturbed does connect(2) on a thread that blocks all signals: one that
+// init gets for the command or sends itself for its runtime would interrupt the
+// call.
 func (a *address) connectUndisturbed() syscall.Errno {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -157,7 +171,7 @@ func (a *address) connectUndisturbed() syscall.Errno {
 	}
 	errno := a.connect()
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &was, nil); err != nil {
-		runtime.Goexit() // cannot be; then the thread must not be used again
+		runtime.Goexit() // this cannot happen; the locked thread ends with the goroutine
 	}
 	return errno
 }

@@ -11,12 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A client of the agent is confined by nothing, so the agent's own listeners
-// are out of reach of what it confines. There are many ways to write an address
-// of this host, so the kernel is asked what it would reach.
+// Nothing confines a client of the agent, so no confined command may become one by
+// connecting to the agent's own listeners. There are many ways to write an address
+// of this host, so init does not compare addresses. It asks the kernel for the
+// route instead.
 
-// isAgent tells whether a would connect to a listener of the agent. What cannot
-// be found out counts as one.
+// isAgent tells whether a would connect to a listener of the agent: the port is one
+// of the agent's, and the address is one of this host. If the kernel does not tell
+// the latter the answer is yes.
 func (n *Notifier) isAgent(a *address) bool {
 	to, zone, ok := inetAddress(a.sockaddr)
 	if !ok || !slices.Contains(n.config.Ports, to.Port()) || !a.isStream() {
@@ -26,16 +28,16 @@ func (n *Notifier) isAgent(a *address) bool {
 	return here || err != nil
 }
 
-// isStream tells whether the socket may be one of TCP, whatever its family:
-// AF_SMC falls back to it.
+// isStream tells whether the socket may speak TCP. The type tells that, and not the
+// family: a socket of AF_SMC falls back to TCP.
 func (a *address) isStream() bool {
 	kind, err := unix.GetsockoptInt(a.socket, unix.SOL_SOCKET, unix.SO_TYPE)
 	return err != nil || kind == unix.SOCK_STREAM
 }
 
-// inetAddress takes a struct sockaddr_in or sockaddr_in6 apart, ip(7), ipv6(7).
-// It is none if the kernel would not take it for one either. The zone is the
-// index of an interface, or 0.
+// inetAddress takes a struct sockaddr_in or sockaddr_in6 apart, ip(7), ipv6(7). ok
+// is false if the kernel would not take sockaddr for either of them. The zone is
+// the index of an interface, or 0.
 func inetAddress(sockaddr []byte) (addr netip.AddrPort, zone uint32, ok bool) {
 	const size4, size6, size6WithZone = 16, 24, 28
 	if len(sockaddr) < 2 {
@@ -54,9 +56,9 @@ func inetAddress(sockaddr []byte) (addr netip.AddrPort, zone uint32, ok bool) {
 	return addr, 0, false
 }
 
-// reachesHere tells whether what is sent to addr arrives at this host: whether
-// the kernel has another route to it than one to somewhere else. It looks at the
-// zone of link-local addresses only, as the kernel does.
+// reachesHere tells whether packets to addr arrive at this host: they do unless the
+// kernel's route to addr leads elsewhere, or there is no route at all. The zone
+// counts for link-local addresses only, as it does in the kernel.
 func reachesHere(addr netip.Addr, zone uint32) (bool, error) {
 	addr = addr.Unmap()
 	if addr.IsUnspecified() || addr.IsLoopback() {
@@ -130,6 +132,6 @@ func routeRequest(addr netip.Addr, zone uint32) []byte {
 	b := binary.NativeEndian.AppendUint32(nil, uint32(unix.SizeofNlMsghdr+len(body)))
 	b = binary.NativeEndian.AppendUint16(b, unix.RTM_GETROUTE)
 	b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST)
-	b = append(b, make([]byte, 8)...) // one request has no number
+	b = append(b, make([]byte, 8)...) // no sequence number and no port: there is one request
 	return append(b, body...)
 }

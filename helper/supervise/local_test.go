@@ -16,7 +16,8 @@ import (
 	"github.com/execagent/execagent/helper/internal/helpertest"
 )
 
-// The kernel is asked, so addresses count that no interface has.
+// TestReachesHere: the kernel decides, so an address that only a route makes local
+// counts too. The test runs in a child with a network namespace of its own.
 func TestReachesHere(t *testing.T) {
 	t.Parallel()
 	ip, err := exec.LookPath("ip")
@@ -39,7 +40,8 @@ func TestReachesHere(t *testing.T) {
 
 const routesChild = "routes-child"
 
-// routesChildMain has a network namespace of its own.
+// routesChildMain makes interfaces, addresses and routes in its own network
+// namespace, and prints which address reachesHere is wrong about.
 func routesChildMain() int {
 	for _, args := range []string{
 		"link set lo up",
@@ -53,7 +55,7 @@ func routesChildMain() int {
 			fmt.Printf("ip %s: %v: %s", args, err, out)
 		}
 	}
-	// An address of IPv6 becomes one of the host when its link is ready.
+	// The kernel makes an address of IPv6 local only when the link is ready.
 	for _, address := range []string{"2001:db8:1::7", "fe80::7"} {
 		for begun := time.Now(); time.Since(begun) < helpertest.Enough; time.Sleep(time.Millisecond) {
 			table, _ := exec.Command(os.Args[2], "-6", "route", "show", "table", "local").Output()
@@ -74,7 +76,7 @@ func routesChildMain() int {
 	}{
 		{"127.0.0.1", 0, true}, {"127.255.0.1", 0, true}, {"0.0.0.0", 0, true}, {"::", 0, true}, {"::1", 0, true},
 		{"192.0.2.7", 0, true}, {"::ffff:192.0.2.7", 0, true}, {"2001:db8:1::7", 0, true}, {"fe80::7", wire.Index, true},
-		// The kernel looks at the zone of link-local addresses only.
+		// A zone counts for link-local addresses only.
 		{"2001:db8:1::7", wire.Index, true}, {"2001:db8:1::7", 99, true}, {"::ffff:192.0.2.7", wire.Index, true},
 		{"198.51.100.200", 0, true}, {"::ffff:198.51.100.1", 0, true}, {"2001:db8:2::1234", 0, true},
 		{"192.0.2.8", 0, false}, {"203.0.113.1", 0, false}, {"2001:db8:1::8", 0, false}, {"fe80::8", wire.Index, false},
@@ -87,6 +89,7 @@ func routesChildMain() int {
 	return 0
 }
 
+// TestInetAddress: what is too short, or of another family, is no address.
 func TestInetAddress(t *testing.T) {
 	t.Parallel()
 	v4 := []byte{2, 0, 0x1b, 0x58, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}

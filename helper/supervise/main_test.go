@@ -7,7 +7,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain is also the main of a test's child: it starts this binary again.
+// TestMain is also the main of the child that TestReachesHere starts.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == routesChild {
 		os.Exit(routesChildMain())
