@@ -54,7 +54,7 @@ type Placeholders struct {
 	// agent wanted to remove them.
 	left []*note
 
-	retrying sync.Mutex // held by retry, so that the notes are settled one by one
+	retrying sync.Mutex // held by retry and by Close, so that the notes are settled one by one
 }
 
 // placeholder is a name that this agent holds, or is about to hold.
@@ -173,8 +173,15 @@ func (p *Placeholders) Close() error {
 		h.removeLocked(p, &parent)
 		h.mu.Unlock()
 	}
-	p.retry()
-	return p.ledger.close(len(p.left) == 0)
+	// A release that is under way may retry, too: it has ended, or finds the ledger
+	// closed and does nothing.
+	p.retrying.Lock()
+	defer p.retrying.Unlock()
+	p.retryLocked()
+	p.mu.Lock()
+	empty := len(p.left) == 0
+	p.mu.Unlock()
+	return p.ledger.close(empty)
 }
 
 // user counts one more user of m, and makes the entry for the first.
@@ -222,10 +229,17 @@ func (p *Placeholders) release(m Missing, parent *parentDir) {
 	}
 }
 
-// retry tries again to remove the placeholders that are left.
+// retry tries again to remove the placeholders that are left, unless Close does.
 func (p *Placeholders) retry() {
 	p.retrying.Lock()
 	defer p.retrying.Unlock()
+	if !p.isClosed() {
+		p.retryLocked()
+	}
+}
+
+// retryLocked is retry for whoever has locked retrying.
+func (p *Placeholders) retryLocked() {
 	p.mu.Lock()
 	left := p.left
 	p.left = nil

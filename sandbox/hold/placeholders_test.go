@@ -767,3 +767,25 @@ func BenchmarkHold(b *testing.B) {
 		}
 	}
 }
+
+// TestCloseBesideRelease: an agent that ends while a command does releases and
+// closes at once. Whoever is first, nothing is left, also no ledger.
+func TestCloseBesideRelease(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		root, state := t.TempDir(), t.TempDir()
+		p, err := Open(state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release := hold(t, p, four(root)...)
+		var released sync.WaitGroup
+		released.Go(release)
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		released.Wait()
+		wantListing(t, root, "")
+		wantListing(t, state, "")
+	}
+}
