@@ -14,7 +14,7 @@ var kinds = []Kind{
 	Absent, Unknown, Taken, Beat, Leave,
 }
 
-// TestLargestNotice: whatever a rendezvous has let through can be told to another.
+// TestLargestNotice: ids as long as a rendezvous lets them be fit into a notice.
 func TestLargestNotice(t *testing.T) {
 	t.Parallel()
 	for _, kind := range kinds {
@@ -59,7 +59,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// FuzzNotice: what is understood is bounded, and means the same to the next.
+// FuzzNotice: a notice that is read is bounded, and the same after it was written and read
+// again.
 func FuzzNotice(f *testing.F) {
 	for _, kind := range kinds {
 		f.Add(fmt.Appendf(nil, `{"kind":%q,"registration":"reg_1","stream":"stream","revision":2,"bytes":9}`, kind))
