@@ -2,7 +2,8 @@ package rendezvous
 
 import "time"
 
-// Bounds of what one principal may have of one executor, so that others have some, too.
+// Bounds of what one principal may have of one executor, so that something is left for
+// others.
 const (
 	// maxPrincipalStreams leaves a quarter of the 128 that an executor serves at
 	// once (remote.md 8.2).
@@ -10,8 +11,8 @@ const (
 	// maxHandshaking counts handshakes without an answer yet: half of what the
 	// executor takes at once.
 	maxHandshaking = 16
-	// maxFailed counts handshakes that came to nothing, of which one is forgotten every
-	// failedFor. Each costs the executor some arithmetic and a question to the
+	// maxFailed counts handshakes that have failed; one is forgotten every failedFor.
+	// Each costs the executor the arithmetic of a key agreement and a request to the
 	// registry.
 	maxFailed = 16
 	failedFor = time.Second
@@ -44,14 +45,14 @@ func (c *claim) forgiveLocked(now time.Time) {
 	c.failedAt = c.failedAt.Add(time.Duration(n) * failedFor)
 }
 
-// claimLocked finds or makes the claim of a principal. Claims that count nothing are
-// dropped then.
+// claimLocked finds or makes the claim of a principal. When it makes one it drops those
+// of others that count nothing any more.
 func (m *meeting) claimLocked(principal string) *claim {
 	if c := m.claims[principal]; c != nil {
 		return c
 	}
 	now := time.Now()
-	for id, c := range m.claims { // there are few claims as a rule, and seldom a new one
+	for id, c := range m.claims { // all, since there are few as a rule, and seldom a new one
 		c.forgiveLocked(now)
 		c.regainLocked(now)
 		if c.streams == 0 && c.failed == 0 && c.held == 0 {
@@ -89,13 +90,13 @@ func (m *meeting) unclaimLocked(rt *route) {
 	}
 }
 
-// beginHandshakeLocked counts a handshake on its way to the executor, which is here.
-// ok says that the executor is to get it; failing, that it is not, because too many
-// handshakes of this principal have failed.
+// beginHandshakeLocked counts a handshake on its way to the executor, which is here. ok
+// says that the handshake may go on to the executor. If not, failing tells the reason:
+// too many handshakes of this principal have failed; or else too many are under way.
 func (m *meeting) beginHandshakeLocked(rt *route) (ok, failing bool) {
 	c := m.claimLocked(rt.principal)
 	c.forgiveLocked(time.Now())
-	if rt.handshaking || rt.answered { // the executor takes one for each stream
+	if rt.handshaking || rt.answered { // a second one fails: the executor takes one a stream
 		c.failed++
 	}
 	switch {
@@ -112,7 +113,7 @@ func (m *meeting) beginHandshakeLocked(rt *route) (ok, failing bool) {
 }
 
 // endHandshakeLocked counts the end of the route's handshake, if one is under way.
-// failed is false if the executor has answered, or the principal cannot help the end.
+// failed is false if the executor has answered, or if the principal is not to blame.
 func (m *meeting) endHandshakeLocked(rt *route, failed bool) {
 	if !rt.handshaking {
 		return
@@ -127,7 +128,8 @@ func (m *meeting) endHandshakeLocked(rt *route, failed bool) {
 }
 
 // mayHoldLocked says how long the harness of the route may hold up the executor's
-// websocket now. If nobody else has streams on it, nobody else waits.
+// websocket now, by not reading. If no other principal has streams on that websocket,
+// nobody else waits, and the harness may use all of the server's patience.
 func (m *meeting) mayHoldLocked(rt *route) time.Duration {
 	for id, other := range m.claims {
 		if id != rt.principal && other.streams > 0 {

@@ -11,7 +11,8 @@ import (
 	"github.com/execagent/execagent/relay/frame"
 )
 
-// stranger is a websocket of a harness with another key.
+// stranger connects a harness with a key of its own. again connects another websocket
+// with the same key.
 func (ts *relayServer) stranger() (e *end, again func() *end) {
 	ts.c.t.Helper()
 	other := ts.ticket(ticket.Harness)
@@ -23,9 +24,9 @@ func reset(stream, reason string) frame.Frame {
 	return frame.Frame{StreamID: []byte(stream), Body: frame.Reset, Reason: []byte(reason)}
 }
 
-// TestBadHandshakes: a harness whose handshakes fail loses its websocket, and
-// reaches the executor only now and then after that, with whatever websocket; the
-// others of the executor notice nothing.
+// TestBadHandshakes: a harness whose handshakes fail loses its websocket. After that only
+// one of its handshakes a second reaches the executor, also on a new websocket. Other
+// harnesses of the executor notice nothing.
 func TestBadHandshakes(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(e, bad *end, stream string){
@@ -77,13 +78,13 @@ func TestBadHandshakes(t *testing.T) {
 				bad = again()
 				attempt("with a new websocket")
 				if got := e.receive(); string(got) == string(appended(handshake("with a new websocket"))) {
-					t.Log("a second has passed meanwhile") // and one may fail
+					t.Log("a second has passed meanwhile") // so that one failure is forgotten
 				} else {
 					bad.wantEnd()
 				}
 				opened(h, e, "and another", 0)
 
-				// It is not locked out for ever.
+				// The bad harness is not locked out for ever.
 				n := 0
 				c.eventually("a handshake is passed on", func() bool {
 					bad = again()
@@ -163,8 +164,9 @@ func TestShareOfAnExecutor(t *testing.T) {
 	}
 }
 
-// TestHoldingUp: who holds up others may do so for two seconds, and for a tenth of
-// the time after that; who is alone, for as long as it is worth waiting for.
+// TestHoldingUp: a harness that does not read may hold up the streams of other principals
+// for two seconds, and after that for a tenth of the time. A harness whose principal is
+// alone at the executor may hold up its websocket for all of the server's patience.
 func TestHoldingUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -178,7 +180,7 @@ func TestHoldingUp(t *testing.T) {
 			}
 		}
 		want(10 * time.Second)
-		m.hasHeldLocked(slow, time.Second) // it counts, but not yet
+		m.hasHeldLocked(slow, time.Second) // counts as soon as there is another principal
 		want(10 * time.Second)
 		m.assignLocked(other, "other")
 		want(time.Second)
@@ -194,8 +196,8 @@ func TestHoldingUp(t *testing.T) {
 	})
 }
 
-// TestClaimForgets: what has failed is forgotten, one each second, and claims that
-// hold nothing go when another one comes.
+// TestClaimForgets: each second one failed handshake is forgotten, and claims that count
+// nothing are dropped when a new one is made.
 func TestClaimForgets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

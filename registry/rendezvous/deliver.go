@@ -11,22 +11,22 @@ import (
 
 const (
 	// defaultPatience is how long a receiver that takes nothing may hold up the
-	// sender's websocket.
+	// websocket of the sender, before their stream is reset.
 	defaultPatience = 10 * time.Second
 	// hopWindow is how many bytes of a stream that does not acknowledge may be between
-	// two servers, until the receiver's lane has taken them. NATS itself holds up
-	// no sender. A stream that acknowledges may have laneLimit under way; more is
-	// lost, as a full lane would lose it.
+	// two servers, until the receiver's lane has taken them. There has to be a
+	// window, since NATS holds up no sender. A stream that acknowledges may have
+	// laneLimit bytes between them; frames beyond that are lost, as in a full lane.
 	hopWindow = 2 << 20
-	// hopCredit is how many bytes a server passes on before it sends taken.
+	// hopCredit is how many bytes a server passes on before it sends a taken.
 	hopCredit = hopWindow / 8
 )
 
-// charge is what a frame counts in windows, in bytes. A tiny frame costs far more than
-// its length.
+// charge returns the bytes that a frame counts in a window: its length and an amount
+// for each frame, since a tiny one costs far more than its length.
 func charge(message *socket.Message) int { return len(message.Bytes) + 512 }
 
-// side names ends of a route: where a frame goes, and who is sent a reset.
+// side names ends of a route, mostly by what is sent to them: a frame or a reset.
 type side uint8
 
 const (
@@ -78,9 +78,11 @@ func (rs *Routes) offer(lane *socket.Lane, message *socket.Message) {
 	}
 }
 
-// sendOrHold tells whether the lane has taken the message. Until then the websocket
-// that the message came from is not read. A harness holds up nobody but itself so; an
-// executor's websocket has the streams of others, too, which bounds the wait.
+// sendOrHold tells whether the lane has taken the message. While sendOrHold waits for
+// the lane, the websocket that the message came from is not read. A harness's websocket
+// has streams of that harness alone. An executor's also has streams of others, which
+// wait, too, so a harness that does not read may not hold it up for long: see
+// mayHoldLocked.
 func (rs *Routes) sendOrHold(rt *route, p path, message *socket.Message) bool {
 	message.Retain()
 	if p.lane.TrySend(message) {
@@ -101,8 +103,8 @@ func (rs *Routes) sendOrHold(rt *route, p path, message *socket.Message) bool {
 	return taken
 }
 
-// sendPatiently tells whether the lane has taken the message in time. If not, the lane
-// is closed.
+// sendPatiently tells whether the lane has taken the message within patience. If it has
+// not, sendPatiently closes the lane.
 func (rs *Routes) sendPatiently(lane *socket.Lane, message *socket.Message, patience time.Duration) bool {
 	late := time.AfterFunc(patience, lane.Close)
 	defer late.Stop()
@@ -117,7 +119,7 @@ func (m *meeting) overflow(rt *route, lane *socket.Lane) {
 	m.overflowLocked(rt, lane)
 }
 
-// overflowLocked is overflow for those who hold the mutex.
+// overflowLocked is overflow for a caller that holds the mutex.
 func (m *meeting) overflowLocked(rt *route, lane *socket.Lane) {
 	m.rs.metrics.Dropped.Add(1)
 	switch {
@@ -132,8 +134,8 @@ func (m *meeting) overflowLocked(rt *route, lane *socket.Lane) {
 	m.endLocked(rt, resetTooSlow, both)
 }
 
-// lose ends a stream that has lost a frame between servers, for which its ends would
-// wait forever.
+// lose ends a stream that does not acknowledge and has lost a frame between servers. Its
+// ends would wait for that frame forever.
 func (m *meeting) lose(rt *route) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -148,7 +150,8 @@ func (m *meeting) passResetLocked(rt *route, to side, message *socket.Message) {
 	case lane != nil:
 		putReset(lane, control, message)
 	case node != "":
-		// If that fails the connection is lost, which ends the stream as well.
+		// If send fails the connection to NATS is lost. lettersLost, or the other
+		// server itself, ends the stream then.
 		_ = m.rs.hop.send(node, to, m.id, m.revision, message)
 	default:
 		m.rs.drop(message)
@@ -172,8 +175,8 @@ func (m *meeting) wayLocked(rt *route, to side) (lane, control *socket.Lane, nod
 }
 
 // pathLocked says where a frame that an end has sent goes. Its caller sends it there,
-// without the mutex. A reset is sent at once, since it ends the route: then ok is
-// false.
+// without the mutex. A reset is sent here and now, since the route ends with it: then
+// ok is false.
 func (m *meeting) pathLocked(rt *route, to side, f *frame.Frame, message *socket.Message) (p path, ok bool) {
 	if f.Body == frame.Reset {
 		m.passResetLocked(rt, to, message)
@@ -183,9 +186,10 @@ func (m *meeting) pathLocked(rt *route, to side, f *frame.Frame, message *socket
 	return path{to: to, lane: lane, node: node, revision: m.revision, plain: !rt.acknowledges}, true
 }
 
-// reserve tells whether n more bytes may go to the other server. For a stream that
-// does not acknowledge it waits for room, as sendOrHold does. Nobody but the goroutine
-// that reads the sender's websocket calls it for a route.
+// reserve tells whether n more bytes may go to the other server. For a stream that does
+// not acknowledge, reserve waits for room in the window, as sendOrHold waits for a lane.
+// One goroutine calls it for a route: the one that reads the websocket of the end that
+// is here.
 func (m *meeting) reserve(rt *route, to side, n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -235,9 +239,9 @@ func (m *meeting) creditLocked(rt *route, n int) {
 	}
 }
 
-// arriveLocked passes on a frame from another server. It never waits, since the frames
-// of all streams come one after the other: what a lane does not take at once waits in
-// the route, within the window.
+// arriveLocked passes on a frame from another server. It never waits, since one
+// goroutine handles the frames of all streams. A frame that the lane does not take at
+// once waits in the route, where the window bounds what may wait.
 func (m *meeting) arriveLocked(rt *route, to side, from string, message *socket.Message) {
 	lane, _, _ := m.wayLocked(rt, to)
 	n := charge(message)
@@ -258,7 +262,9 @@ func (m *meeting) arriveLocked(rt *route, to side, from string, message *socket.
 		m.rs.serving.Go(func() { m.pump(rt, lane, from) })
 	}
 	if rt.arriving+n > hopWindow+frame.MaxMessage || rt.share.Spent() {
-		if rt.acknowledges { // it began to while the pump waited, and its sender repeats what is lost
+		// Only a stream that did not acknowledge when pump began comes here. If it
+		// does by now, its sender repeats the frame.
+		if rt.acknowledges {
 			m.rs.drop(message)
 			m.tookLocked(rt, from, n)
 			return
@@ -272,8 +278,9 @@ func (m *meeting) arriveLocked(rt *route, to side, from string, message *socket.
 	rt.share.Take(n)
 }
 
-// pump waits for the lane on behalf of a route, so that the receiver of the hop need
-// not.
+// pump puts the frames that have arrived into the lane and waits for it, so that the
+// goroutine that receives from other servers need not. It ends when no frame is left or
+// the lane is no longer the route's.
 func (m *meeting) pump(rt *route, lane *socket.Lane, from string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

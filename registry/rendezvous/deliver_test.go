@@ -11,9 +11,9 @@ import (
 	"github.com/execagent/execagent/relay/frame"
 )
 
-// TestSlowHarness: one that does not read loses its stream, in the end, if it
-// does not acknowledge. If it does, frames are lost and the stream goes on.
-// Nobody else is harmed.
+// TestSlowHarness: a harness that does not read loses its stream after a while, if the
+// stream does not acknowledge. If it does, frames are lost and the stream goes on.
+// Streams of other harnesses are not harmed.
 func TestSlowHarness(t *testing.T) {
 	t.Parallel()
 	for _, servers := range []int{1, 2} {
@@ -47,9 +47,10 @@ func TestSlowHarness(t *testing.T) {
 	}
 }
 
-// TestStuckHarness: one that does not read, nor acknowledge, holds up the websocket
-// of its executor. If others have streams there it soon may not any more, whatever
-// its own would be worth waiting for, and cannot begin anew at once.
+// TestStuckHarness: a harness that neither reads nor acknowledges holds up the websocket
+// of its executor. If other principals have streams there, its stream is reset after
+// two seconds, however patient the server is. The next stream of its principal may not
+// hold them up for two seconds again.
 func TestStuckHarness(t *testing.T) {
 	t.Parallel()
 	for _, servers := range []int{1, 2} {
@@ -77,8 +78,8 @@ func TestStuckHarness(t *testing.T) {
 	}
 }
 
-// TestStuckExecutor: the websocket of an executor takes nothing any more, and
-// more comes than waits for it. The stream goes on with the next websocket.
+// TestStuckExecutor: the websocket of an executor takes nothing any more, and more frames
+// come for it than can wait. The stream goes on with the executor's next websocket.
 func TestStuckExecutor(t *testing.T) {
 	t.Parallel()
 	for _, places := range [][3]int{{0, 0, 0}, {0, 1, 0}, {0, 1, 1}, {0, 0, 1}, {0, 1, 2}} {
@@ -114,9 +115,9 @@ func TestStuckExecutor(t *testing.T) {
 	}
 }
 
-// TestHoldUp: who reads slowly holds up a stream that does not acknowledge, or
-// whose receiver alone does, and gets all of it. Such a stream ends with either
-// of its ends, at once.
+// TestHoldUp: an end that reads slowly holds up the sender of a stream of which not both
+// ends acknowledge, and gets every frame. Such a stream is reset as soon as the websocket
+// of either end has ended.
 func TestHoldUp(t *testing.T) {
 	t.Parallel()
 	for _, servers := range []int{1, 2} {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestNoticesAreDrawn: the head comment says of every kind of notice when it is sent.
+// TestNoticesAreDrawn: the head comment of the package has a row for every kind of
+// notice, which says whom it is sent to.
 func TestNoticesAreDrawn(t *testing.T) {
 	t.Parallel()
 	kinds, err := os.ReadFile("notice/notice.go")

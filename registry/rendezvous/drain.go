@@ -14,8 +14,8 @@ const (
 	// drainTime is how long Drain takes to close all websockets, if its context
 	// does not end before.
 	drainTime = 10 * time.Second
-	// drainShare is the part of the context's time in which websockets are closed; in
-	// the rest the last of them end.
+	// drainShare is the part of the context's time over which the closing of websockets
+	// is spread; the rest is for the last of them to end.
 	drainShare = 0.8
 	// flushTime is how long a websocket has to take what waits for it before it is
 	// closed.
@@ -25,8 +25,9 @@ const (
 // Drain lets executors and harnesses move to other servers. From now on upgrades are
 // refused and Draining is true; then the websockets are closed one by one, executors
 // first, evenly over 10 s or most of the time that ctx has. Streams that acknowledge
-// go on at the servers where their ends turn up (remote.md 8.1). Drain returns when
-// all websockets have ended, or ctx has; Close comes after it.
+// go on at the servers where their ends turn up (remote.md 8.1). Drain returns nil when
+// all websockets have ended, or an error with the cause of ctx when that has ended
+// before. Call Close after it. Drain may be called again.
 func (rs *Routes) Drain(ctx context.Context) error {
 	rs.draining.Store(true)
 	rs.mu.Lock()
@@ -77,12 +78,12 @@ func (rs *Routes) Drain(ctx context.Context) error {
 func (p *peer) dismiss(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
-	_ = p.socket.Flush(ctx) // who does not read in time loses what waits
+	_ = p.socket.Flush(ctx) // an end that does not read in time loses what waits
 	p.kick("the server is draining")
 }
 
-// close ends all websockets at once, and with them the way between servers. It may be
-// called again, and waits then, too.
+// close ends all websockets at once, and then the hop to other servers. A second call
+// only waits.
 func (rs *Routes) close() error {
 	rs.mu.Lock()
 	if rs.closed {

@@ -22,7 +22,7 @@ type end struct {
 	socket   *socket.Socket
 	lane     *socket.Lane
 	messages chan []byte     // closed with the socket
-	resets   map[string]bool // of streams, that were dropped
+	resets   map[string]bool // streams that drop has seen a reset of
 }
 
 func (ts *relayServer) dial(t ticket.Ticket) *end {
@@ -41,12 +41,12 @@ func (ts *relayServer) dialBuffered(rawURL string, ahead int) *end {
 	t.Helper()
 	s, err := socket.Dial(t.Context(), rawURL, nil, socket.Config{})
 	for deadline := time.Now().Add(soon); err != nil; s, err = socket.Dial(t.Context(), rawURL, nil, socket.Config{}) {
-		// On a busy machine the store may take too long, and ends come again.
+		// On a busy machine the store may take too long. Real ends try again, too.
 		refused, ok := errors.AsType[*socket.RefusedError](err)
 		if !ok || refused.Status != http.StatusServiceUnavailable || time.Now().After(deadline) {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Millisecond) // as they do
+		time.Sleep(20 * time.Millisecond)
 	}
 	e := &end{t: t, socket: s, lane: s.NewLane(64 << 20), messages: make(chan []byte, ahead), resets: make(map[string]bool)}
 	go func() {
@@ -68,7 +68,7 @@ func (ts *relayServer) dialBuffered(rawURL string, ahead int) *end {
 	return e
 }
 
-// executor connects one and waits until the store and the server know it.
+// executor connects an executor and waits until the store has noted it.
 func (ts *relayServer) executor() *end {
 	ts.c.t.Helper()
 	e := ts.dial(ts.ticket(ticket.Executor))
@@ -114,7 +114,7 @@ func (e *end) send(message []byte) {
 	}
 }
 
-// trySend is for a websocket that may have ended.
+// trySend sends a frame on a websocket that may have ended.
 func (e *end) trySend(f frame.Frame) {
 	m := socket.NewMessage(0)
 	m.Bytes = f.Append(m.Bytes)
@@ -163,7 +163,7 @@ func (e *end) wantReset(stream, reason string) {
 	e.want(f.Append(nil))
 }
 
-// wantAnyReset is wantReset with any of the reasons.
+// wantAnyReset expects a reset with any one of the reasons.
 func (e *end) wantAnyReset(stream string, reasons ...string) {
 	e.t.Helper()
 	var f frame.Frame
@@ -173,7 +173,8 @@ func (e *end) wantAnyReset(stream string, reasons ...string) {
 	}
 }
 
-// until drops messages until the wanted one comes, which is sent again and again.
+// until drops messages until the wanted one comes. It calls send again and again, which
+// makes the other end send that message.
 func (e *end) until(message []byte, send func()) {
 	e.t.Helper()
 	if !e.drop(func(got []byte) bool { return bytes.Equal(got, message) }, send) {
@@ -181,15 +182,17 @@ func (e *end) until(message []byte, send func()) {
 	}
 }
 
-// past drops what from has sent too often of a stream that acknowledges.
+// past drops the copies that from has sent because of an until: it lets from send another
+// message of the stream and drops all that come before that one.
 func (e *end) past(from *end, stream string) {
 	e.t.Helper()
 	fence := acked(data(stream, 2, "behind it"), 1)
 	e.until(fence.Append(nil), sync.OnceFunc(func() { from.sendFrame(fence) }))
 }
 
-// untilReset drops messages until the stream is reset or the websocket ends,
-// which send brings about in the end. What was dropped before counts.
+// untilReset drops messages until the stream is reset or the websocket ends. It calls
+// send again and again, which brings that about. A reset that drop has dropped before
+// counts.
 func (e *end) untilReset(stream string, send func()) {
 	e.t.Helper()
 	if !e.resets[stream] {
@@ -197,8 +200,8 @@ func (e *end) untilReset(stream string, send func()) {
 	}
 }
 
-// drop drops messages until a wanted one comes, and reports false if the
-// websocket ends before. It sends again and again.
+// drop drops messages until a wanted one comes, and reports false if the websocket ends
+// before. It calls send every 50 ms.
 func (e *end) drop(wanted func(message []byte) bool, send func()) bool {
 	e.t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -239,7 +242,8 @@ func (e *end) wantEnd() {
 	}
 }
 
-// wantNothing comes after something that would have arrived later.
+// wantNothing expects that no message waits. The test calls it when it has received
+// something that was sent after the message that must not come.
 func (e *end) wantNothing() {
 	e.t.Helper()
 	select {
@@ -266,8 +270,8 @@ func handshake(stream string) frame.Frame {
 	return frame.Frame{StreamID: []byte(stream), Body: frame.Handshake, Payload: []byte("message 1")}
 }
 
-// opened opens a stream and lets both ends say something; with ack they show that
-// they acknowledge.
+// opened opens a stream and lets both ends send data. With an ack that is not 0 the ends
+// show that they acknowledge.
 func opened(h, e *end, stream string, ack uint32) {
 	h.t.Helper()
 	e.want(h.sendFrame(resume(stream)))

@@ -23,11 +23,11 @@ const onlinePatience = 15 * time.Second
 // executor is the websocket of a registration's executor.
 type executor struct {
 	peer
-	// seen is its registration, as read before the websocket opened. It belongs to
-	// meeting.presenceMu.
+	// seen is the registration as it was read before the websocket opened;
+	// meeting.presenceMu protects it.
 	seen store.Seen
-	// revision is that of its presence, 0 until the store has noted it. It belongs to
-	// meeting.mu.
+	// revision is that of the executor's presence, 0 until the store has noted this
+	// websocket; meeting.mu protects it.
 	revision uint64
 }
 
@@ -68,9 +68,10 @@ func (e *executor) serve() {
 	}
 }
 
-// goOnline tells the store and the others that the executor is here. A store that does
-// not answer is asked again for up to 15 s: an executor whose websocket is closed
-// comes back later each time (remote.md 3.5).
+// goOnline tells the store and the other servers that the executor is here. A store
+// that does not answer is asked again for up to 15 s. To close the websocket instead
+// would cost more: an executor waits longer each time before it comes back (remote.md
+// 3.5).
 func (e *executor) goOnline() error {
 	ctx, cancel := context.WithTimeout(e.rs.background, onlinePatience)
 	defer cancel()
@@ -83,14 +84,15 @@ func (e *executor) goOnline() error {
 }
 
 // goOffline takes back what goOnline has told, however long the store does not answer.
-// Until then nobody else may register for the environment.
+// As long as the store takes the executor to be here, no other key can be registered
+// for the environment.
 func (e *executor) goOffline() {
 	for again := false; !e.meeting.goOffline(e.rs.background, again) && store.Pause(e.rs.background); again = true {
 	}
 }
 
 // seat makes e the executor of the meeting. An older websocket is closed: an executor
-// opens another one only after it has given up the one before.
+// opens a new one only after it has given up the one before.
 func (m *meeting) seat(e *executor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,7 +104,8 @@ func (m *meeting) seat(e *executor) {
 }
 
 // vacate notes that the executor's websocket has ended: streams that acknowledge wait
-// for the next one, the others are reset. It does nothing if there is a newer one.
+// for the next one, the others are reset. vacate does nothing if a newer websocket has
+// the executor's place.
 func (m *meeting) vacate(e *executor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,8 +116,8 @@ func (m *meeting) vacate(e *executor) {
 }
 
 // executorChangedLocked notes that the executor has another websocket than before,
-// here or at another server. It knows the streams that acknowledge and goes on with
-// them; the others ended with the old websocket.
+// here or at another server. The executor goes on with the streams that acknowledge;
+// the others ended with its old websocket.
 func (m *meeting) executorChangedLocked() {
 	if m.away != nil {
 		m.away.Stop()
@@ -142,8 +145,8 @@ func (m *meeting) executorChangedLocked() {
 			m.rs.hop.announceLocked(m, rt)
 		}
 		if h == nil {
-			// The stream has no end here any more: its harness's server tells the
-			// executor's of it.
+			// The stream has no end here any more. The executor's server hears of
+			// the stream from the harness's or, just now, from this one.
 			m.endLocked(rt, "", nobody)
 		}
 	}
@@ -212,18 +215,18 @@ func (e *executor) forward(message *socket.Message) {
 	}
 }
 
-// path tells where a frame of the executor goes. It takes over the hold on a message
-// that is not to be sent: one that waits for its harness, ends its stream, or has
-// nowhere to go.
+// path tells where a frame of the executor goes. If ok is false there is nothing to
+// send any more, and path has taken over the hold on message: the frame is held for
+// its harness, was a reset and is sent already, or was dropped.
 func (e *executor) path(f *frame.Frame, message *socket.Message) (rt *route, p path, ok bool) {
 	m := e.meeting
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	rt = m.routes[string(f.StreamID)]
 	if rt == nil && m.executor == e && f.Body == frame.Resume && len(m.routes) < maxMeetingStreams {
-		// The executor has come from another server, or the server of the harness
-		// has died. Its harness will turn up, or the stream ends; until then it
-		// counts as one of the executor's.
+		// The executor has come from another server, or the harness's server has
+		// died. The harness turns up within Grace, or the stream ends; until then
+		// the stream counts for the executor's principal.
 		if release, ok := e.rs.limits.Stream(e.principal); ok {
 			rt = m.addLocked(string(f.StreamID))
 			rt.billLocked(e.principal.ID, release)

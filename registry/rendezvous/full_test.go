@@ -18,12 +18,13 @@ import (
 	"github.com/execagent/execagent/registry/ticket"
 )
 
-// diskVariable names the folder of the disk to a test that was started again in a
-// mount namespace of its own.
+// diskVariable is the environment variable that names the folder of the disk to a test
+// that ownDisk has started again, in a mount namespace of its own.
 const diskVariable = "REGISTRY_TEST_DISK"
 
-// ownDisk gives the test a small disk, and reports false in the process that only
-// waits for the test to run on it.
+// ownDisk gives the test a disk of 16 MiB. For that it starts the test again in a mount
+// namespace of its own, where it returns the folder of the disk and true. In the process
+// that was there before it waits for the other one, and returns false.
 func ownDisk(t *testing.T) (dir string, ok bool) {
 	t.Helper()
 	if dir := os.Getenv(diskVariable); dir != "" {
@@ -134,13 +135,14 @@ func TestDiskFull(t *testing.T) {
 		if round == 0 {
 			c.eventually("readyz tells", func() bool { return !ready() })
 			var err error
-			for n := 0; err == nil && n < 100; n++ { // pages of files that are not full take some
+			// Pages of files that have room left take some registrations yet.
+			for n := 0; err == nil && n < 100; n++ {
 				err = register(fmt.Sprintf("new-%d", n))
 			}
 			if !errors.Is(err, store.ErrUnavailable) {
 				t.Fatalf("registering: %v", err)
 			}
-			// Nobody who has a websocket notices, and executors can be found.
+			// Ends that have a websocket notice nothing, and executors can be found.
 			exchange(h, e, "plain", 0)
 			exchange(h, e, "acknowledged", 1)
 			s.wantOnline(true)

@@ -10,14 +10,14 @@ import (
 // defaultOpening is how long a harness's websocket may be without a stream.
 const defaultOpening = 10 * time.Second
 
-// harness is a websocket of a harness. It may have several streams; the reference
-// opens one.
+// harness is the websocket of a harness, which may open several streams on it. The
+// reference opens one.
 type harness struct {
 	peer
 
 	// The meeting's mutex protects these.
-	routes  map[*route]struct{} // of the streams that it has opened
-	opening *time.Timer         // ends a websocket without streams
+	routes  map[*route]struct{} // of the harness's streams
+	opening *time.Timer         // closes the websocket unless it has a stream by then
 }
 
 // serve runs a harness's websocket until it ends.
@@ -53,8 +53,8 @@ func (h *harness) serve() {
 	h.ended("harness disconnected", err)
 }
 
-// giveUpLocked takes a route from the harness, which may stay without a stream for a
-// while.
+// giveUpLocked takes a route from the harness. A websocket that has no other stream is
+// closed unless it has opened one within Routes.opening.
 func (h *harness) giveUpLocked(rt *route) {
 	delete(h.routes, rt)
 	rt.down.Close()
@@ -78,8 +78,9 @@ func (h *harness) forward(message *socket.Message) {
 	}
 }
 
-// path tells where a frame of the harness goes. It takes over the hold on a message
-// that is not to be sent: one that ends its stream, or may not go anywhere.
+// path tells where a frame of the harness goes. If ok is false there is nothing to send
+// any more, and path has taken over the hold on message: the frame was a reset and is
+// sent already, or was dropped.
 func (h *harness) path(f *frame.Frame, message *socket.Message) (rt *route, p path, ok bool) {
 	m := h.meeting
 	m.mu.Lock()

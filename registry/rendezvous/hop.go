@@ -21,37 +21,39 @@ import (
 //	notice                    one notice for that server
 //	to all                    one notice
 //
-// They come from the sender's node. Behind the node a frame for an executor has a
-// dot and the revision of the presence that it is meant for.
+// Each names the sender's node as the one that it is from. In a letter with a frame for
+// an executor a dot follows, and the revision of the presence that the frame is meant
+// for.
 const (
 	hopExecutor = "executor"
 	hopHarness  = "harness"
 	hopNotice   = "notice"
 )
 
-// A server that has said nothing for nodeSilence is dead for the others. NATS says
-// nothing of a server that is gone, and the store only after store.nodeTTL.
+// Each server sends a beat every beatInterval. The others take a server for dead that
+// they have heard nothing of for nodeSilence: NATS does not tell when a server is gone,
+// and the store only forgets it after store.nodeTTL.
 const (
 	beatInterval = 2 * time.Second
 	nodeSilence  = 4 * beatInterval
-	maxNodes     = 1024 // that are remembered
+	maxNodes     = 1024 // other servers that are remembered at most
 )
 
-// hop is the way between this server and the others: letters out and in, and who of
-// them lives.
+// hop sends letters to the other servers of the store, receives theirs, and knows which
+// of them live.
 type hop struct {
 	rs     *Routes
 	post   *store.Post
 	node   string
-	missed chan struct{} // holds one when messages were lost
+	missed chan struct{} // holds a value after letters were lost, until watch takes it
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex           // protects the field below
 	heard map[string]time.Time // other servers, when they last said something to all
 }
 
-// openHop starts to listen. Whoever learns of this server afterwards can reach it. The
-// context must have a deadline.
+// openHop starts to listen. A server that learns of this one after openHop has returned
+// can reach it. The context must have a deadline.
 func openHop(ctx context.Context, rs *Routes) (*hop, error) {
 	post, err := rs.store.OpenPost(ctx, rs.node)
 	if err != nil {
@@ -71,7 +73,7 @@ func (h *hop) close() error {
 	return h.post.Close()
 }
 
-// missedLetters wakes watch after letters were lost, to find out anew what was in
+// missedLetters wakes watch after letters were lost. watch finds out again what was in
 // them.
 func (h *hop) missedLetters(err error) {
 	h.rs.log.Warn("messages of other servers were lost", "error", err)
@@ -94,7 +96,8 @@ func (h *hop) fromServer(message store.Letter) {
 		case !ok:
 		case n.Kind == notice.Leave:
 			h.left(message.From)
-			// The sender has forgotten the executors here. It need not ask the store.
+			// The sender has forgotten the executors here. If they are announced to
+			// it, it need not ask the store for them.
 			h.rs.announceAll(message.From)
 		default:
 			h.rs.noticed(message.From, n)
@@ -102,14 +105,15 @@ func (h *hop) fromServer(message store.Letter) {
 	}
 }
 
-// left notes that another server has ended, or takes this one for dead.
+// left handles a leave: another server has ended, or has forgotten what it knew of this
+// one.
 func (h *hop) left(node string) {
 	h.remove(node)
 	h.rs.nodeGone(node)
 }
 
-// frame hands a frame to its meeting. The buffer that NATS has made for it becomes
-// that of the message.
+// frame hands a frame to its meeting. The frame is not copied: the message takes over
+// the buffer that NATS has made for the letter.
 func (h *hop) frame(to side, registrationID string, message store.Letter) {
 	h.rs.metrics.HopFrames.Add(1)
 	h.rs.metrics.HopBytes.Add(uint64(len(message.Data)))
@@ -133,7 +137,7 @@ func (h *hop) frame(to side, registrationID string, message store.Letter) {
 	m.frame(to, from, revision, content)
 }
 
-// decodeNotice refuses a notice that does not say whom it comes from.
+// decodeNotice reads a notice. A letter that names no sender is refused.
 func decodeNotice(message store.Letter) (n notice.Notice, ok bool) {
 	if message.From == "" {
 		return notice.Notice{}, false
@@ -175,8 +179,8 @@ func (h *hop) remove(node string) {
 	delete(h.heard, node)
 }
 
-// watch says every two seconds that this server lives, and finds out which others do
-// not.
+// watch sends a beat every two seconds, takes silent servers for dead, and begins anew
+// after letters were lost.
 func (h *hop) watch(ctx context.Context) {
 	beat := time.NewTicker(beatInterval)
 	defer beat.Stop()
@@ -186,12 +190,12 @@ func (h *hop) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-h.post.Back():
-			h.beginAnew() // what was sent meanwhile is lost, in both directions
+			h.beginAnew() // letters that were sent meanwhile are lost, in both directions
 		case <-h.missed:
 			h.beginAnew()
 		case now := <-beat.C:
 			if !h.post.Connected() {
-				continue // nobody can be heard
+				continue // no server can be heard, so that none is silent
 			}
 			h.broadcast(notice.Notice{Kind: notice.Beat})
 			for _, node := range h.silent(now) {
@@ -203,9 +207,9 @@ func (h *hop) watch(ctx context.Context) {
 	}
 }
 
-// beginAnew finds out again what this server and the others know of each other, after
-// letters may have been lost. Else one would wait for what the other has said and does
-// not say again.
+// beginAnew makes this server and the others forget what they know of each other and
+// tell it again, after letters may have been lost. Without it a server could wait
+// forever for a lost letter, which its sender does not send twice.
 func (h *hop) beginAnew() {
 	h.rs.lettersLost()
 	for _, node := range h.excuse(time.Now()) {
@@ -230,7 +234,8 @@ func (h *hop) silent(now time.Time) []string {
 	return nodes
 }
 
-// excuse counts all known servers as heard just now, and returns them.
+// excuse counts all known servers as heard just now, and returns them: while the
+// connection was lost they could not be heard.
 func (h *hop) excuse(now time.Time) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -241,8 +246,8 @@ func (h *hop) excuse(now time.Time) []string {
 	return nodes
 }
 
-// send passes a frame to another server and releases it. The revision is that of the
-// presence of the executor there; for a frame to a harness it does not count.
+// send passes a frame to another server and releases its message. The revision is that
+// of the presence of the executor there; for a frame to a harness it does not count.
 func (h *hop) send(node string, to side, registrationID string, revision uint64, message *socket.Message) error {
 	h.rs.metrics.HopFrames.Add(1)
 	h.rs.metrics.HopBytes.Add(uint64(len(message.Bytes)))
@@ -258,11 +263,14 @@ func (h *hop) send(node string, to side, registrationID string, revision uint64,
 // reset sends a reset to a websocket at another server.
 func (h *hop) reset(node string, to side, m *meeting, stream, reason string) {
 	h.rs.metrics.Resets.Add(1)
-	_ = h.send(node, to, m.id, m.revision, resetMessage(stream, reason)) // as told says
+	// Like a notice (see told), a reset is lost only with the connection, and beginAnew
+	// then settles again what both servers know of each other.
+	_ = h.send(node, to, m.id, m.revision, resetMessage(stream, reason))
 }
 
-// announceLocked sends the executor's server an open: of a route whose harness is
-// here, or of one that nobody has or may have.
+// announceLocked sends the executor's server an open for a route. Its harness is here;
+// or the harness is away, and the open says detached; or the route is barred, and the
+// open says revoked.
 func (h *hop) announceLocked(m *meeting, rt *route) {
 	h.tell(m.node, notice.Notice{
 		Kind: notice.Open, Registration: m.id, Revision: m.revision, Stream: rt.stream,
@@ -278,8 +286,8 @@ func (h *hop) tell(node string, n notice.Notice) {
 // broadcast sends a notice to all other servers.
 func (h *hop) broadcast(n notice.Notice) { h.told(n, h.post.SendAll(h.node, n.Encode())) }
 
-// told logs that a notice was not sent. That happens with the loss of the connection
-// alone, and beginAnew says everything again when the connection is back.
+// told logs that a notice was not sent. A notice is lost only with the connection, and
+// beginAnew says everything again when the connection is back.
 func (h *hop) told(n notice.Notice, err error) {
 	if err != nil {
 		h.rs.log.Trouble("another server was not told", "kind", string(n.Kind), "error", err)

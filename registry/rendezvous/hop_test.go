@@ -19,8 +19,8 @@ import (
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// TestNATSRestart: streams inside one server do not notice; between servers those
-// go on that acknowledge, and the others are reset.
+// TestNATSRestart: when NATS is started anew, streams inside one server notice nothing.
+// Between servers, streams that acknowledge go on and the others are reset.
 func TestNATSRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -42,7 +42,7 @@ func TestNATSRestart(t *testing.T) {
 	far.sendFrame(acked(data("acknowledged", 1, "lost"), 1))
 	ns = storetest.NATS(t, dir, port)
 
-	// Who is the first to notice gives the reason.
+	// The server that notices the loss first gives the reason.
 	e.wantAnyReset("plain", resetRouteLost, resetHarnessGone)
 	plain.wantAnyReset("plain", resetRouteLost, resetExecutorGone)
 	// An end repeats what was lost until it arrives.
@@ -61,8 +61,8 @@ func TestNATSRestart(t *testing.T) {
 	})
 }
 
-// TestServerDies: one that just stops is found dead, and what it knew is found
-// out elsewhere.
+// TestServerDies: a server that stops without a word is taken for dead. The other servers
+// find the executor that it had in the store again.
 func TestServerDies(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -153,8 +153,8 @@ func TestExecutorMovesUnderLoad(t *testing.T) {
 	}
 }
 
-// TestForgotten: a server that takes another one for dead, or loses what it was
-// told, finds out as soon as something is sent.
+// TestForgotten: two servers of which one or both have forgotten what they knew of the
+// other find out again, at the latest with the next frame of a stream.
 func TestForgotten(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -217,8 +217,8 @@ func presenceRevision(c *cluster) uint64 {
 	return revision
 }
 
-// TestLateAbsent: the answer to what was sent to an executor's older websocket at
-// the same server does no harm to the newer one.
+// TestLateAbsent: an absent that answers a frame for an executor's older websocket does
+// no harm to the newer websocket at the same server.
 func TestLateAbsent(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -237,7 +237,8 @@ func TestLateAbsent(t *testing.T) {
 	h.wantEnd()
 }
 
-// TestPresenceOrder: what is heard late of an older websocket changes nothing.
+// TestPresenceOrder: late notices about an older websocket, or of a server that has
+// neither end, change nothing.
 func TestPresenceOrder(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -305,8 +306,7 @@ func TestNoLeak(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-// TestNotices: whatever comes from other servers, in whatever order, breaks
-// nothing here.
+// TestNotices: no letters of other servers, in whatever order, break what sound checks.
 func TestNotices(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/execagent/execagent/registry/store/storetest"
 )
 
-// TestHandshakesAreRequests: a handshake makes the executor ask the registry, so
-// it counts as a request of the harness's principal.
+// TestHandshakesAreRequests: a handshake counts as a request of the harness's principal,
+// since it makes the executor ask the registry.
 func TestHandshakesAreRequests(t *testing.T) {
 	t.Parallel()
 	for _, servers := range []int{1, 2} {
@@ -41,8 +41,8 @@ func TestHandshakesAreRequests(t *testing.T) {
 	}
 }
 
-// TestLimitBytesEnds: a websocket that waits for its principal's bytes ends at once
-// when it is closed, and its environment is free.
+// TestLimitBytesEnds: a websocket that is not read, because its principal has used up its
+// bytes, ends at once when it is closed. Then its environment is free.
 func TestLimitBytesEnds(t *testing.T) {
 	t.Parallel()
 	st, dir := storetest.Open(t)
@@ -89,8 +89,8 @@ func (l *logged) count(message string) int {
 	return l.lines[message]
 }
 
-// TestLinesWhileAway: executors that come, go and are looked for while the store is
-// away are no line each.
+// TestLinesWhileAway: while the store does not answer, not every executor that comes, goes
+// or is looked for writes a line to the log.
 func TestLinesWhileAway(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -137,7 +137,8 @@ func TestOfflineOnce(t *testing.T) {
 	}
 	e.socket.Close()
 	c.eventually("it was tried three times", func() bool { return log.count("executor's presence stays in the store") >= 3 })
-	if _, err := s.store.Keys(t.Context()); err != nil { // behind what it has said
+	// The answer comes behind all notices that the server has sent before.
+	if _, err := s.store.Keys(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := nc.Flush(); err != nil {

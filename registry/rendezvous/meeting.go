@@ -9,7 +9,7 @@ import (
 	"github.com/execagent/execagent/relay/frame"
 )
 
-// Reasons why a harness does not get a stream. The texts are in the log only.
+// Reasons why a harness does not get a stream. Only the log has their texts.
 var (
 	errIntruder = errors.New("the stream belongs to another harness")
 	errFailing  = errors.New("too many handshakes of its principal have failed")
@@ -24,21 +24,21 @@ type meeting struct {
 	rs            *Routes
 	id            string
 	environmentID string
-	holders       int // how many hold it with enter or find; belongs to Routes.mu
+	holders       int // of the meeting: see Routes.leave; Routes.mu protects it
 
 	presenceMu sync.Mutex // held while the store and the other servers are told of an executor here
-	published  uint64     // revision that they were told last, 0 when that was taken back
+	published  uint64     // the revision that was told last, 0 when it was taken back; under presenceMu
 
-	mu        sync.Mutex // protects the fields below
-	executor  *executor
-	node      string
+	mu        sync.Mutex        // protects the fields below
+	executor  *executor         // nil unless the executor is here
+	node      string            // of the server that the executor is at, "" unless it is there
 	revision  uint64            // of the newest presence that this server has heard of
 	over      uint64            // of the newest presence that is known to have ended
 	away      *time.Timer       // ends all streams unless the executor comes back
 	routes    map[string]*route // by stream id
 	claims    map[string]*claim // by principal id
 	harnesses map[*harness]struct{}
-	held      int  // bytes in all routes
+	held      int  // bytes that all routes hold for harnesses
 	locating  bool // locateLater is asking the store where the executor is
 }
 
@@ -52,8 +52,8 @@ func (m *meeting) online() bool {
 // onlineLocked tells whether the executor is connected, as far as is known.
 func (m *meeting) onlineLocked() bool { return m.executor != nil || m.node != "" }
 
-// addLocked makes a route that has no harness yet, and leads to the executor if that
-// is here.
+// addLocked makes a route without a harness. It leads to the executor if that is here.
+// Until its end the route holds the meeting.
 func (m *meeting) addLocked(stream string) *route {
 	rt := &route{meeting: m, stream: stream}
 	if m.executor != nil {
@@ -70,8 +70,9 @@ func (m *meeting) addLocked(stream string) *route {
 	return rt
 }
 
-// openLocked gives a harness of this server the stream that f names and that is not
-// the harness's yet. It returns errCrowded, errIntruder or errAbsent.
+// openLocked gives a harness of this server the stream that f names, which it does not
+// have yet. The stream is new, or another websocket had it before. The error is
+// errCrowded, errIntruder or errAbsent.
 func (m *meeting) openLocked(h *harness, f *frame.Frame) (*route, error) {
 	rt := m.routes[string(f.StreamID)]
 	switch {
@@ -107,9 +108,9 @@ func (m *meeting) openLocked(h *harness, f *frame.Frame) (*route, error) {
 	return rt, nil
 }
 
-// takeFromHarnessLocked takes the route from its harness, here or at another server,
-// since the stream has come with another websocket. A websocket that loses its last
-// stream is closed.
+// takeFromHarnessLocked takes the route from the websocket that its harness had so far,
+// here or at another server, since the harness has come with a new one. A websocket
+// that loses its last stream is closed.
 func (m *meeting) takeFromHarnessLocked(rt *route) {
 	if rt.grace != nil {
 		rt.grace.Stop()
@@ -138,9 +139,9 @@ func (m *meeting) harnessGoneLocked(rt *route) {
 	m.endHandshakeLocked(rt, true)
 	switch {
 	case m.node != "":
-		// The executor's server waits for the harness, and this one can forget the
-		// stream: that server has all that the executor said of it, while this one
-		// may have had it for a moment only.
+		// Not this server but the executor's waits for the harness. That one knows
+		// all that the executor has sent of the stream; this one may have known
+		// the stream only for a moment.
 		m.rs.hop.tell(m.node, notice.Notice{Kind: notice.Detach, Registration: m.id, Stream: rt.stream})
 		m.endLocked(rt, "", nobody)
 	case !rt.acknowledges:
@@ -179,7 +180,7 @@ func (m *meeting) endLocked(rt *route, reason string, tell side) {
 	if tell&toHarness != 0 {
 		m.resetLocked(rt, toHarness, reason)
 	}
-	if m.routes[rt.stream] == rt { // revoke has put another one in its place
+	if m.routes[rt.stream] == rt { // if not, revoke has put a barred route in its place
 		delete(m.routes, rt.stream)
 	}
 	if rt.harness != nil {

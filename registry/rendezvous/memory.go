@@ -7,16 +7,17 @@ import (
 )
 
 const (
-	// calm is how long nothing connects before memory is given back.
+	// calm is the time without a new websocket after which memory is given back.
 	calm = time.Second
-	// storm is after how many websockets that is worth what it costs, tens of
-	// milliseconds.
+	// storm is the number of new websockets from which on giving memory back is worth
+	// its price, tens of milliseconds of the processor.
 	storm = 200
 )
 
-// aftermath gives memory back to the system after many websockets were opened at once:
-// stacks that grew and buffers of net/http, together more than an idle websocket
-// takes. The runtime alone would take minutes. The zero value is ready.
+// aftermath gives memory back to the system after many websockets were opened at once.
+// Each upgrade leaves a stack that grew and buffers of net/http behind, together more
+// than an idle websocket takes, and the runtime alone would take minutes to give them
+// back. The zero value is ready.
 type aftermath struct {
 	mu     sync.Mutex // protects the fields below
 	opened int        // websockets since memory was given back
@@ -35,6 +36,7 @@ func (a *aftermath) connected() {
 	a.timer.Reset(calm)
 }
 
+// giveBack runs when nothing has connected for calm.
 func (a *aftermath) giveBack() {
 	a.mu.Lock()
 	worth := a.opened >= storm
@@ -43,7 +45,7 @@ func (a *aftermath) giveBack() {
 	}
 	a.mu.Unlock()
 	if worth {
-		// Twice: what lies in pools survives once.
+		// Twice, since what lies in a sync.Pool survives the first collection.
 		debug.FreeOSMemory()
 		debug.FreeOSMemory()
 	}

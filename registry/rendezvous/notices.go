@@ -7,8 +7,11 @@ import (
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// frame handles a frame from another server, and takes over the hold on it. revision
-// is that of the presence of the executor that the frame is meant for.
+// frame handles a frame from another server, and takes over the hold on its message.
+// revision is that of the executor's presence that a frame for an executor is meant
+// for; it does not count in a frame for a harness. A frame that has no route here is
+// dropped, and its sender is told. Only a reset needs no answer: its sender has ended
+// the stream.
 func (m *meeting) frame(to side, from string, revision uint64, message *socket.Message) {
 	f, ok := frame.Inspect(message.Bytes)
 	m.mu.Lock()
@@ -54,13 +57,13 @@ func (m *meeting) frame(to side, from string, revision uint64, message *socket.M
 }
 
 // isOverLocked tells whether the executor's websocket of this revision is not here, or
-// not any more. What was sent to it is dropped: it must neither overtake nor follow
-// what a newer websocket gets.
+// not any more. Frames that were sent to an older websocket are dropped: the newer one
+// must not get them before, between or after its own.
 func (m *meeting) isOverLocked(revision uint64) bool {
 	switch e := m.executor; {
 	case e == nil:
 		return true
-	case e.revision == 0: // the store has not noted it yet
+	case e.revision == 0: // the store has not noted e yet; what it knew before is over
 		return revision <= m.revision
 	default:
 		return revision < e.revision
@@ -109,7 +112,9 @@ func (m *meeting) appeared(node string, revision uint64) {
 		return
 	}
 	if m.executor != nil && m.executor.revision == 0 {
-		m.revision = revision // goOnline compares its own with it
+		// Which websocket is newer is known only when the store has noted the one
+		// here. Then goOnline compares the two revisions.
+		m.revision = revision
 		return
 	}
 	if m.executor != nil {
@@ -134,7 +139,8 @@ func (m *meeting) disappeared(node string, revision uint64) {
 	m.executorGoneLocked()
 }
 
-// openedLocked handles an open: a harness at another server has a stream, or had it.
+// openedLocked handles an open, in its three forms (doc.go): a harness at another
+// server has a stream, had it and is away, or has lost it for good.
 func (m *meeting) openedLocked(from string, n notice.Notice) {
 	rt := m.routes[n.Stream]
 	refuse := notice.Notice{Kind: notice.Refused, Registration: m.id, Stream: n.Stream}
@@ -149,13 +155,13 @@ func (m *meeting) openedLocked(from string, n notice.Notice) {
 			rt = m.addLocked(n.Stream)
 		}
 		if rt != nil && rt.principal == "" && !rt.revoked {
-			// The executor may have resumed the stream by now.
+			// If the executor has resumed the stream already, nobody else resets it.
 			m.resetLocked(rt, toExecutor, wire.ResetRevoked)
 			m.barLocked(rt)
 		}
 		return
 	case rt != nil && rt.node == from:
-		return
+		return // said again, in case that this server had forgotten it
 	case rt != nil && n.Detached && rt.principal != "":
 		return // a harness has had the stream since
 	case rt != nil && !rt.mayTakeLocked(n.Principal):
@@ -183,7 +189,7 @@ func (m *meeting) openedLocked(from string, n notice.Notice) {
 	m.deliverHeldLocked(rt)
 }
 
-// toldLocked handles the notices about a stream that is known here, but for open.
+// toldLocked handles a notice other than open about a stream that is known here.
 func (m *meeting) toldLocked(rt *route, from string, n notice.Notice) {
 	h := rt.harness
 	switch n.Kind {
@@ -239,8 +245,8 @@ func (rs *Routes) nodeGone(node string) {
 	})
 }
 
-// lettersLost resets the streams between servers that do not acknowledge: a frame of
-// theirs may have been lost. The others repeat what was.
+// lettersLost resets those streams between servers that do not acknowledge: a frame of
+// theirs may have been lost. Streams that acknowledge repeat what was lost.
 func (rs *Routes) lettersLost() {
 	rs.each(func(m *meeting) {
 		m.mu.Lock()
@@ -253,7 +259,8 @@ func (rs *Routes) lettersLost() {
 	})
 }
 
-// announceAll tells another server of all executors here that the store has noted.
+// announceAll sends another server an online for each executor here, unless the store
+// has not noted it yet: goOnline will tell all servers of that one.
 func (rs *Routes) announceAll(node string) {
 	rs.each(func(m *meeting) {
 		m.mu.Lock()
@@ -266,8 +273,9 @@ func (rs *Routes) announceAll(node string) {
 }
 
 // recall finds out anew what this server may have missed. It says its opens again, and
-// looks in the store for executors that are nowhere. With all it also looks for those
-// that were elsewhere, and makes sure that the store knows of the executors here.
+// asks the store for executors that are nowhere. With all, since anything may have been
+// missed, it also asks for executors at other servers, and makes sure that the store
+// knows of the executors here.
 func (rs *Routes) recall(all bool) {
 	rs.each(func(m *meeting) {
 		m.mu.Lock()
@@ -277,10 +285,10 @@ func (rs *Routes) recall(all bool) {
 				rs.hop.announceLocked(m, rt)
 			}
 		} else if all && m.executor == nil {
-			m.revision, m.over = 0, 0 // see reassert
+			m.revision, m.over = 0, 0 // revisions may have begun with 1 again, see reassert
 		}
 	})
-	// One after the other, since there may be thousands.
+	// The store is asked for one meeting after the other, since there may be thousands.
 	rs.serving.Go(func() {
 		rs.each(func(m *meeting) {
 			m.mu.Lock()

@@ -11,9 +11,9 @@ import (
 	"github.com/execagent/execagent/registry/ticket"
 )
 
-// TestOnlineAtOnce: harnesses find an executor as soon as its websocket is up,
-// however long the store takes to note it, and are answered. At another server
-// it counts once it is noted.
+// TestOnlineAtOnce: at a server that is alone, harnesses find an executor as soon as its
+// websocket is open, however long the store takes to note it. Another server takes it to
+// be online once the store has noted it.
 func TestOnlineAtOnce(t *testing.T) {
 	t.Parallel()
 	st, dir := storetest.Open(t)
@@ -41,8 +41,8 @@ func TestOnlineAtOnce(t *testing.T) {
 	exchange(h, e, "stream", 1)
 }
 
-// TestOnlineExchanges: what an executor's websocket asks of the store, it asks at
-// once, and before it is open; then two writes follow.
+// TestOnlineExchanges: for an executor's websocket the store is read three times, at once
+// and before the websocket opens. Then it is written twice, and not read any more.
 func TestOnlineExchanges(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -60,7 +60,7 @@ func TestOnlineExchanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.dial(s.ticket(ticket.Executor))
-	for { // what is said when it is online
+	for { // until the server has said that the executor is online
 		message, err := online.NextMsg(soon)
 		if err != nil {
 			t.Fatal(err)
@@ -95,8 +95,9 @@ func TestOnlineExchanges(t *testing.T) {
 	}
 }
 
-// TestTaken: nobody takes the environment of an executor whose websocket is up,
-// whether the store knows of it yet or has forgotten it.
+// TestTaken: no other key can be registered for the environment of an executor whose
+// websocket is open, even if the store has not noted the executor yet or has forgotten
+// it.
 func TestTaken(t *testing.T) {
 	t.Parallel()
 	t.Run("embedded store", func(t *testing.T) {
@@ -133,8 +134,8 @@ func taken(t *testing.T, c *cluster) {
 	opened(s.harness(), e, "stream", 0)
 }
 
-// TestTakenOver: an executor that the store has forgotten goes when another one has
-// the environment by now.
+// TestTakenOver: reassert closes an executor that the store has forgotten, if another
+// registration has the environment by now.
 func TestTakenOver(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

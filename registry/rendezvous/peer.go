@@ -12,19 +12,20 @@ import (
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// peer is one websocket in a meeting: what executors and harnesses have in common.
+// peer is one websocket in a meeting, with all that an executor's and a harness's
+// websocket have in common.
 type peer struct {
 	rs        *Routes
 	role      ticket.Role
 	meeting   *meeting
 	principal *principal.Principal
 	socket    *socket.Socket
-	control   *socket.Lane // for resets whose stream is stuck
+	control   *socket.Lane // for the resets of streams that have no lane or a full one
 	release   func()       // gives the principal's place for a websocket back
 }
 
-// start runs serve in a goroutine of its own. A server that drains or is closed gives
-// the websocket up instead.
+// start runs serve in a goroutine of its own, and gives the websocket up when serve has
+// returned. A server that drains or is closed gives it up at once.
 func (rs *Routes) start(p *peer, serve func()) {
 	rs.mu.Lock()
 	open := !rs.closed && !rs.draining.Load()
@@ -42,6 +43,7 @@ func (rs *Routes) start(p *peer, serve func()) {
 	}
 }
 
+// remove forgets a websocket that has ended. The last one ends Drain.
 func (rs *Routes) remove(p *peer) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -60,9 +62,9 @@ func (p *peer) quit() {
 	p.rs.leave(p.meeting)
 }
 
-// read calls forward with every message until the websocket ends, and then says why.
-// forward takes over the hold on its message. Reading waits while the principal has
-// used up its bytes, so whoever sends too fast is held up by TCP.
+// read calls forward with every message until the websocket ends, and returns the reason
+// of the end. forward takes over the hold on its message. While the principal has used
+// up its bytes a second, read waits, and TCP holds up the peer that sends too fast.
 func (p *peer) read(forward func(*socket.Message)) error {
 	rs := p.rs
 	warned := false
@@ -73,7 +75,7 @@ func (p *peer) read(forward func(*socket.Message)) error {
 				p.tell(slog.LevelWarn, "text message dropped")
 				warned = true
 			}
-			// The message may have been as large as any.
+			// The length of a dropped message is unknown, so the longest counts.
 			if err := rs.limits.Bytes(p.socket.Done(), p.principal, socket.MaxMessage); err != nil {
 				return cmp.Or(p.socket.Err(), err)
 			}
@@ -93,8 +95,8 @@ func (p *peer) read(forward func(*socket.Message)) error {
 	}
 }
 
-// kick closes the websocket; the goroutine that reads it gives up the rest. The
-// meeting's mutex may be held, since kick waits for nothing.
+// kick closes the websocket. The goroutine that reads it then leaves the meeting. kick
+// waits for nothing, so it may be called under the meeting's mutex.
 func (p *peer) kick(why string) {
 	p.tell(slog.LevelInfo, "closing a websocket", "reason", why)
 	_ = p.socket.Close() // never fails
@@ -107,7 +109,7 @@ func (p *peer) tell(level slog.Level, message string, more ...any) {
 
 func (p *peer) info(message string) { p.tell(slog.LevelInfo, message) }
 
-// ended logs the end of a websocket: as a warning, if the store has caused it.
+// ended logs the end of a websocket, as a warning if the store has caused that end.
 func (p *peer) ended(message string, err error) {
 	level := slog.LevelInfo
 	if errors.Is(err, store.ErrUnavailable) {

@@ -11,8 +11,8 @@ import (
 
 // goOnline tells the store and then the other servers that e is here. It returns
 // errReplaced if another websocket has the executor's place by now. presenceMu lets
-// one websocket of a registration after the other do this, so that the newest has the
-// last word.
+// the websockets of a registration do this one after the other, so that the newest
+// has the last word.
 func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 	m.presenceMu.Lock()
 	defer m.presenceMu.Unlock()
@@ -20,7 +20,7 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 		return errReplaced
 	}
 	reg := e.seen
-	e.seen = store.Seen{} // at the next attempt it may be out of date
+	e.seen = store.Seen{} // may be out of date at the next attempt, which reads it anew
 	revision, err := m.rs.store.SetOnline(ctx, store.Presence{
 		EnvironmentID:  m.environmentID,
 		RegistrationID: m.id,
@@ -44,11 +44,11 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 	return nil
 }
 
-// reassert makes sure that the store knows of e, and tells it again if not. A registry
-// with an embedded NATS server keeps presences in memory: when that server has been
-// started anew they are gone, and revisions begin with 1 again. If another
-// registration has the environment by then, e is closed. While the store does not
-// answer it is asked again.
+// reassert makes sure that the store knows of e, and tells the store again if not. A
+// registry with an embedded NATS server keeps presences in memory: when that server has
+// been started anew they are gone, and revisions begin with 1 again. If another
+// registration has the environment by then, e is closed. A store that does not answer
+// is asked again.
 func (m *meeting) reassert(ctx context.Context, e *executor) {
 	for {
 		p, _, found, err := m.rs.store.Presence(ctx, m.environmentID)
@@ -73,8 +73,9 @@ func (m *meeting) reassert(ctx context.Context, e *executor) {
 	}
 }
 
-// Online tells whether harnesses that are sent to the executor of a registration
-// will find it, here or at the server that the store knows of.
+// Online tells whether a harness that gets a URL for this registration will find the
+// executor connected, here or at the server that the store knows of. An error comes
+// from the store; an executor here needs no store.
 func (rs *Routes) Online(ctx context.Context, environmentID, registrationID string) (bool, error) {
 	if rs.isHere(registrationID) {
 		return true, nil
@@ -83,9 +84,9 @@ func (rs *Routes) Online(ctx context.Context, environmentID, registrationID stri
 	return online && p.RegistrationID == registrationID, err
 }
 
-// isHere tells whether the registration's executor is connected to this server and
-// every other server can know it. A harness may come to any of them with its URL, so a
-// websocket that the store has not noted yet does not count unless this server is
+// isHere tells whether the registration's executor is connected to this server and all
+// other servers can find out. A harness may come to any of them with its URL, so a
+// websocket that the store has not noted yet does not count, unless this server is
 // alone.
 func (rs *Routes) isHere(registrationID string) bool {
 	revision, ok := rs.executorOf(registrationID)
@@ -115,6 +116,8 @@ func (rs *Routes) executorOf(registrationID string) (revision uint64, ok bool) {
 	return m.executor.revision, true
 }
 
+// seats tells whether e is the meeting's executor. With nil it tells whether no
+// executor is here.
 func (m *meeting) seats(e *executor) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,8 +125,8 @@ func (m *meeting) seats(e *executor) bool {
 }
 
 // goOffline takes back what goOnline has told, unless a newer websocket is here. done
-// is false if the store has to be asked again; the other servers were told at the
-// first attempt, and again says not to repeat it.
+// is false if the store could not be told, so that goOffline has to be called once
+// more, then with again: the other servers were told at the first attempt.
 func (m *meeting) goOffline(ctx context.Context, again bool) (done bool) {
 	m.presenceMu.Lock()
 	defer m.presenceMu.Unlock()
@@ -133,7 +136,7 @@ func (m *meeting) goOffline(ctx context.Context, again bool) (done bool) {
 	revision := m.published
 	m.published = 0
 	if ctx.Err() != nil {
-		return true // the server ends, and all that was here with it
+		return true // the server ends: a leave tells the others that all here is gone
 	}
 	if !again {
 		m.rs.hop.broadcast(notice.Notice{Kind: notice.Offline, Registration: m.id, Revision: revision})
@@ -146,8 +149,8 @@ func (m *meeting) goOffline(ctx context.Context, again bool) (done bool) {
 	return true
 }
 
-// locateOrLog is locate for callers who can do nothing about an error but log it.
-// again says that the store did not answer, and may answer later.
+// locateOrLog calls locate and logs its error. again says that the store did not
+// answer, so that the caller may ask it later.
 func (rs *Routes) locateOrLog(m *meeting) (again bool) {
 	err := rs.locate(rs.background, m)
 	if err == nil || rs.background.Err() != nil {
@@ -157,8 +160,8 @@ func (rs *Routes) locateOrLog(m *meeting) (again bool) {
 	return errors.Is(err, store.ErrUnavailable)
 }
 
-// locateLater looks for the executor of a meeting that its caller has entered, in a
-// goroutine of its own.
+// locateLater calls locate in a goroutine of its own, until the store has answered. The
+// caller holds the meeting with enter or find.
 func (rs *Routes) locateLater(m *meeting) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -171,8 +174,8 @@ func (rs *Routes) locateLater(m *meeting) {
 	rs.mu.Unlock()
 	rs.serving.Go(func() {
 		defer rs.leave(m)
-		// For as long as streams wait for the executor: a cluster that elects a
-		// leader takes some seconds.
+		// The store is asked for as long as streams wait for the executor: a
+		// NATS cluster that elects a leader does not answer for some seconds.
 		ctx, cancel := context.WithTimeout(rs.background, rs.grace)
 		defer cancel()
 		for rs.locateOrLog(m) && !m.online() && store.Pause(ctx) {
@@ -183,8 +186,9 @@ func (rs *Routes) locateLater(m *meeting) {
 	})
 }
 
-// locate asks the store where the executor is, and takes its answer as a notice of
-// that server. A presence that this server has left there itself is removed.
+// locate asks the store which server the executor is at, and handles the answer like
+// an online of that server, if it lives. A presence that this server has left behind
+// in the store is removed.
 func (rs *Routes) locate(ctx context.Context, m *meeting) error {
 	st := rs.store
 	p, revision, found, err := st.Presence(ctx, m.environmentID)

@@ -32,7 +32,7 @@ type cluster struct {
 	t     testing.TB
 	open  func() *store.Store // another process's store on it
 	st    *store.Store        // for the test itself
-	where string              // is its NATS, see storetest.Connect
+	where string              // the URL or the folder of its NATS, see storetest.Connect
 
 	environmentID string
 	registration  store.Registration
@@ -49,8 +49,8 @@ func newCluster(t testing.TB) *cluster {
 	return newClusterOn(t, storetest.At(t, url), url, func() *store.Store { return storetest.At(t, url) })
 }
 
-// newClusterOn is newCluster with the stores of the test; where is the URL or the
-// folder of st.
+// newClusterOn is newCluster on a NATS of the test: st is the test's own store there,
+// open makes one for each server, and where is the URL or the folder.
 func newClusterOn(t testing.TB, st *store.Store, where string, open func() *store.Store) *cluster {
 	c := &cluster{t: t, st: st, where: where, open: open, environmentID: "env"}
 	c.executorKey = c.principal(store.Key{Role: string(ticket.Executor), Environments: "*"})
@@ -126,7 +126,8 @@ func (c *cluster) pair(n int, cfg settings) (first, last *relayServer) {
 	return first, c.server(cfg)
 }
 
-// relayServer is one registry process, as far as others can tell.
+// relayServer stands for one registry process: a rendezvous with a store and an HTTP
+// server of its own.
 type relayServer struct {
 	*Routes
 	c    *cluster
@@ -185,7 +186,7 @@ func (ts *relayServer) take(environmentID string, key *wire.PublicKey) (reg stor
 	return ts.store.Register(ts.c.t.Context(), environmentID, key, "key:another", always, ts.HasExecutor)
 }
 
-// wantOnline asks a server what its API asks before it sends a harness.
+// wantOnline asks a server what its API asks before it gives a harness a URL.
 func (ts *relayServer) wantOnline(want bool) {
 	ts.c.t.Helper()
 	online, err := ts.Online(ts.c.t.Context(), ts.c.environmentID, ts.c.registration.ID)
@@ -365,12 +366,12 @@ func TestWebsocketsComeAndGo(t *testing.T) {
 	opened(s.harness(), e, "of others", 0)
 }
 
-// minByteBurst is what a principal may relay at once, whatever its rate, as limits has
-// it.
+// minByteBurst is how many bytes a principal may relay at once, however low its rate:
+// the constant of this name in package limits.
 const minByteBurst = 1 << 20
 
-// TestFramesCount: what costs the processor counts among the bytes a second of who
-// sends it, tiny frames and text messages included.
+// TestFramesCount: a principal that sends tiny frames or text messages pays for them with
+// more than their length of its bytes a second, since they cost the processor more.
 func TestFramesCount(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -412,8 +413,8 @@ func TestFramesCount(t *testing.T) {
 	}
 }
 
-// TestHalfMessages: a principal that is in the middle of too many large messages has
-// to wait with another one, and nobody else has.
+// TestHalfMessages: a principal that has sent too many large messages by half has to wait
+// with the next one. Other principals need not.
 func TestHalfMessages(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

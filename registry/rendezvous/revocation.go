@@ -8,9 +8,10 @@ import (
 	"github.com/execagent/execagent/registry/wire"
 )
 
-// auditInterval is how long a websocket may outlive the right to it when no revocation
-// is heard of: a key may expire, or be revoked while the store does not answer, while
-// this server does not hear of it, or just as the websocket opens.
+// auditInterval is how long a websocket may outlive its principal's right to it if
+// nobody tells this server that the right has ended. That happens when a key expires, or
+// is revoked while the store does not answer, while this server is cut off, or just as
+// the websocket opens.
 const auditInterval = time.Minute
 
 // audit reviews all principals again and again until ctx ends.
@@ -27,14 +28,14 @@ func (rs *Routes) audit(ctx context.Context) {
 	}
 }
 
-// review takes from a principal, or from all with "", what it may not have any more:
-// its websockets are closed, and executors hear that the streams of its harnesses are
-// over for good. If the store does not answer, all stays as it is until the next
-// audit; new requests are refused meanwhile.
+// review takes from a principal what it may not have any more: its websockets are
+// closed, and executors hear that the streams of its harnesses are over for good. With
+// "" it reviews all principals. If the store does not answer, everything stays as it is
+// until the next audit; new requests are refused meanwhile.
 func (rs *Routes) review(ctx context.Context, principalID string) {
 	type having struct {
 		peers    []*peer
-		meetings []*meeting // in which it has streams, whose harness need not be here
+		meetings []*meeting // with streams of the principal, wherever their harnesses are
 	}
 	all := make(map[string]*having) // by principal
 	of := func(id string) *having {
@@ -81,8 +82,9 @@ func (rs *Routes) review(ctx context.Context, principalID string) {
 }
 
 // revoke ends the streams of a harness's principal, wherever the harness is. The
-// executor may be about to come back and resume them, at any server; so a stream that
-// acknowledges is barred for as long as an executor may resume it.
+// executor may be about to come back, at any server, and resume those that acknowledge.
+// So these are barred for Grace: until then an executor that resumes one hears why it
+// is over.
 func (m *meeting) revoke(principal string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,15 +93,16 @@ func (m *meeting) revoke(principal string) {
 			continue
 		}
 		if rt.acknowledges {
-			// Before the end of rt, which may be all that holds the meeting.
+			// The barred route has to be there before rt ends: rt may be the last that
+			// holds the meeting, which would be forgotten.
 			m.barLocked(m.addLocked(rt.stream))
 		}
 		m.endLocked(rt, wire.ResetRevoked, toExecutor)
 	}
 }
 
-// barLocked makes a route one that nobody gets: an executor that resumes its stream is
-// told that the harness was revoked. The route has no harness.
+// barLocked bars a route without a harness for Grace: no harness gets it, and an
+// executor that resumes its stream is sent a reset that says principal_revoked.
 func (m *meeting) barLocked(rt *route) {
 	rt.revoked, rt.acknowledges = true, true
 	m.dropHeldLocked(rt)

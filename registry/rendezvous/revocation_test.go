@@ -35,9 +35,9 @@ func TestExpired(t *testing.T) {
 	e.want(other.sendFrame(data("other", 1, "still here")))
 }
 
-// TestRevokedHarness: the executor of a harness whose key is revoked hears that its
-// streams are over for good, also of those whose harness is away at the moment;
-// the streams of others go on.
+// TestRevokedHarness: when a harness's key is revoked, the executor hears that the streams
+// of that harness are over for good, also while the harness is away. The streams of
+// other harnesses go on.
 func TestRevokedHarness(t *testing.T) {
 	t.Parallel()
 	for _, servers := range []int{1, 2} {
@@ -83,8 +83,8 @@ func TestRevokedHarness(t *testing.T) {
 func TestRevokedWhileExecutorIsAway(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		servers, at int  // of the registry; the one that the executor comes back to
-		known       bool // the loss of its websocket
+		servers, at int  // how many; the index of the one that the executor comes back to
+		known       bool // the servers know that the executor's websocket has ended
 	}{
 		"one server":                     {1, 0, true},
 		"one server, not known":          {1, 0, false},
@@ -122,7 +122,7 @@ func TestRevokedWhileExecutorIsAway(t *testing.T) {
 			}
 			h.wantEnd()
 			if !tt.known {
-				e.wantReset("revoked", wire.ResetRevoked) // as if it had not arrived
+				e.wantReset("revoked", wire.ResetRevoked) // the executor acts as if it had not come
 			}
 			e = c.servers[tt.at].executor()
 			e.trySend(acked(frame.Frame{StreamID: []byte("revoked"), Body: frame.Resume, NextSeq: 1}, 1))
@@ -144,8 +144,8 @@ func (rs *Routes) isThere(registrationID string) bool {
 	return m.online()
 }
 
-// TestNarrowed: an identity that is replaced by one for other environments loses
-// the websockets that it might not open any more.
+// TestNarrowed: an identity that is replaced by one for other environments loses the
+// websockets that it may not open any more.
 func TestNarrowed(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

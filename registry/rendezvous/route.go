@@ -9,22 +9,26 @@ import (
 
 // Bounds of what peers can make a rendezvous remember.
 const (
-	// maxHarnessStreams is for one websocket. The reference opens one stream on each.
+	// maxHarnessStreams bounds the streams of one harness's websocket. The reference
+	// opens one stream on each.
 	maxHarnessStreams = 16
-	// maxMeetingStreams is for one registration. Its executor serves 128 at once
-	// (remote.md 8.2).
+	// maxMeetingStreams bounds the streams of one registration. Its executor serves
+	// 128 at once (remote.md 8.2).
 	maxMeetingStreams = 1024
-	// Bytes of what an executor repeats on a new websocket while its harness is still
-	// unknown, for one stream and for all of a registration.
+	// maxHeldStream and maxHeldMeeting bound the bytes that are held for harnesses
+	// whose whereabouts are unknown, for one stream and for one registration: an
+	// executor repeats frames as soon as it has a new websocket.
 	maxHeldStream  = 4 << 20
 	maxHeldMeeting = 16 << 20
 )
 
-// laneLimit is in bytes: a stream that acknowledges has at most 4 MiB under way
-// (remote.md 8.1), frames in front of it and answers between.
+// laneLimit bounds the bytes that wait in one lane. It leaves room for the 4 MiB that a
+// stream which acknowledges may have under way (remote.md 8.1), and for the other
+// frames before and between them: handshakes, resumes and acknowledgements.
 const laneLimit = 6 << 20
 
-// Reasons in the resets that a rendezvous sends; nobody acts on them.
+// Reasons in the resets that a rendezvous sends, for people who read a log: no end does
+// one thing for one of them and another for the next.
 const (
 	resetHarnessGone  = "harness_disconnected"
 	resetExecutorGone = "executor_disconnected"
@@ -34,14 +38,14 @@ const (
 	resetHandshakes   = "too_many_handshakes"
 )
 
-// route is what this server knows of one stream. All of it belongs to its meeting's
-// mutex.
+// route is what this server knows of one stream. Its meeting's mutex protects all of
+// it.
 type route struct {
 	meeting *meeting
 	stream  string
 
-	// principal is whose harness opened the stream, and nobody else gets the route. It
-	// is "" while only the executor has spoken of the stream.
+	// principal is the one whose harness opened the stream; harnesses of no other
+	// principal get the route. It is "" while only the executor has named the stream.
 	principal    string
 	acked        side // the ends that have acknowledged something (remote.md 8.1)
 	acknowledges bool // both have, so that the stream can be resumed
@@ -50,32 +54,34 @@ type route struct {
 	revoked      bool // nobody gets the stream any more, see barLocked
 	ended        bool
 
-	harness *harness // whose stream it is, when it is here
-	node    string   // of the server that has the harness, when it is not
+	harness *harness // of the stream, if it is here
+	node    string   // of the server that has the harness, if another one has
 	grace   *time.Timer
 	release func()         // gives the principal's place for a stream back
 	share   *socket.Budget // of what waits, see billLocked
 
-	up, down *socket.Lane // to the executor and to the harness; nil if that is not here
+	up, down *socket.Lane // to the executor and to the harness; nil if that end is not here
 
 	held      []*socket.Message // for the harness, while nobody knows where it is
 	heldBytes int
 
-	sent     int           // bytes on the way to the other server
-	room     chan struct{} // closed when there are fewer; nil while nobody waits
-	arrived  []*socket.Message
-	arriving int  // bytes in arrived
-	pumping  bool // somebody waits for a lane to take what has arrived
-	taken    int  // bytes that were passed on, and the other server does not know it yet
+	// A route between servers also has these.
+	sent     int               // bytes on the way to the other server
+	room     chan struct{}     // closed when sent shrinks; nil while reserve does not wait
+	arrived  []*socket.Message // from the other server, while the lane here is full
+	arriving int               // bytes in arrived
+	pumping  bool              // pump runs, and empties arrived into the lane
+	taken    int               // bytes passed on or lost that no taken has told of yet
 }
 
 // thereLocked tells whether the harness is connected, as far as is known.
 func (rt *route) thereLocked() bool { return rt.harness != nil || rt.node != "" }
 
-// billLocked lets the route, and what waits for its ends, count for a principal. That
-// is the harness's, since the harness sends or does not read; as long as only the
-// executor has spoken of the stream, it is the executor's. release is nil if the
-// principal has its place for the stream at another server.
+// billLocked lets the route, and the bytes that wait for its ends, count for a
+// principal from now on. The harness's principal pays for both directions: its harness
+// sends what waits, or does not read it. While only the executor has named the stream,
+// the executor's principal pays. release gives back the principal's place for a stream;
+// it is nil if the principal has that place at another server.
 func (rt *route) billLocked(principalID string, release func()) {
 	if rt.release != nil {
 		rt.release()
@@ -85,23 +91,26 @@ func (rt *route) billLocked(principalID string, release func()) {
 	rt.release, rt.share = release, rt.meeting.rs.limits.Share(principalID)
 	rt.share.Take(waiting)
 	if rt.up != nil {
-		rt.up.Share(rt.share) // the executor's lane was empty until there was a harness
+		// Only an empty lane may get another share. The executor's lane is empty
+		// until the first harness comes, and later ones are of the same principal.
+		rt.up.Share(rt.share)
 	}
 }
 
-// laneLocked makes a lane of a websocket for the route, whose waiting bytes count as
-// the route does.
+// laneLocked makes a lane of a websocket for the route. The bytes that wait in the lane
+// count for the principal that billLocked has named.
 func (rt *route) laneLocked(s *socket.Socket) *socket.Lane {
 	l := s.NewLane(laneLimit)
 	l.Share(rt.share)
 	return l
 }
 
-// observeLocked looks whether a frame shows that both ends acknowledge. An end that
-// resumes a stream with records sent has learnt before that the other one
-// acknowledges. One end alone is not enough: a rendezvous that kept its stream would
-// make it wait for a peer that never comes back, and keep records that nobody asks
-// for.
+// observeLocked notes what a frame of the end from shows: that this end acknowledges,
+// or that both do. Both do if an end resumes a stream after it has sent records, or if
+// an executor resumes one at all: they resume only what they know to be acknowledged.
+// (A harness also opens a stream with a resume.) One end alone is not enough. If the
+// rendezvous kept its stream, that end would wait for a peer that never comes back,
+// with records that nobody asks for.
 func (rt *route) observeLocked(f *frame.Frame, from side) {
 	if rt.acknowledges {
 		return
@@ -115,9 +124,9 @@ func (rt *route) observeLocked(f *frame.Frame, from side) {
 	}
 }
 
-// mayTakeLocked tells whether a harness of the principal may have the route. A stream
-// that acknowledges can be taken from a websocket that is still open, since the server
-// may learn long after the harness that the websocket is dead.
+// mayTakeLocked tells whether another websocket of a harness of the principal may have
+// the route. A stream that acknowledges can be taken from a websocket that is still
+// open: the harness may know long before the server that its websocket is dead.
 func (rt *route) mayTakeLocked(principal string) bool {
 	if rt.revoked || rt.principal != "" && rt.principal != principal {
 		return false
@@ -125,8 +134,9 @@ func (rt *route) mayTakeLocked(principal string) bool {
 	return !rt.thereLocked() || rt.acknowledges
 }
 
-// reopenWindowLocked forgets what is under way to the other server of the route, after
-// that server has changed, and wakes whoever waits in reserve.
+// reopenWindowLocked forgets the bytes that are on the way to the other server of the
+// route, after that server or the size of the window has changed or the route has
+// ended, and wakes reserve.
 func (m *meeting) reopenWindowLocked(rt *route) {
 	rt.sent, rt.taken = 0, 0
 	if rt.room != nil {
@@ -146,13 +156,15 @@ func (m *meeting) resetLocked(rt *route, to side, reason string) {
 	}
 }
 
+// sendReset makes a reset and puts it into the lanes of a websocket here.
 func (rs *Routes) sendReset(lane, control *socket.Lane, stream, reason string) {
 	rs.metrics.Resets.Add(1)
 	putReset(lane, control, resetMessage(stream, reason))
 }
 
-// putReset puts a reset behind the frames of its stream or, if their lane is full, on
-// the control lane, in front of them. It takes over the hold on the reset.
+// putReset puts a reset into the lane of its stream, behind the stream's frames. If
+// there is no such lane or it is full, the reset goes into the control lane and may
+// overtake them. putReset takes over the hold on the reset.
 func putReset(lane, control *socket.Lane, reset *socket.Message) {
 	reset.Retain()
 	if lane != nil && lane.TrySend(reset) {
@@ -169,9 +181,9 @@ func resetMessage(stream, reason string) *socket.Message {
 	return message
 }
 
-// holdLocked keeps what an executor says of a stream until the harness is known.
-// Beyond the bounds a frame is dropped; an executor that acknowledges repeats it
-// (remote.md 8.1). It takes over the hold on message.
+// holdLocked keeps a frame of an executor until a harness comes for the stream. Beyond
+// the bounds the frame is dropped; the executor repeats it, since only streams that
+// acknowledge are resumed (remote.md 8.1). holdLocked takes over the hold on message.
 func (m *meeting) holdLocked(rt *route, message *socket.Message) {
 	n := message.Cost()
 	if rt.heldBytes+n > maxHeldStream || m.held+n > maxHeldMeeting || rt.share.Spent() {
@@ -184,15 +196,15 @@ func (m *meeting) holdLocked(rt *route, message *socket.Message) {
 	rt.share.Take(n)
 }
 
-// deliverHeldLocked passes on what was held, since the harness is known now. The mutex
-// stays held until all of it is in the lane, so that no newer frame overtakes it.
+// deliverHeldLocked passes the held frames on to the harness, which has come. All of
+// them are in its lane before the mutex is free, so that no newer frame overtakes them.
 func (m *meeting) deliverHeldLocked(rt *route) {
 	rt.share.Give(rt.heldBytes) // the lane counts it from now on
 	for _, message := range rt.held {
 		if rt.down != nil {
 			m.rs.offer(rt.down, message)
 		} else {
-			// If that fails the executor repeats the frame.
+			// If send fails, the executor repeats the frame.
 			_ = m.rs.hop.send(rt.node, toHarness, m.id, m.revision, message)
 		}
 	}
@@ -200,6 +212,7 @@ func (m *meeting) deliverHeldLocked(rt *route) {
 	rt.held, rt.heldBytes = nil, 0
 }
 
+// dropHeldLocked drops the frames that were held for the harness.
 func (m *meeting) dropHeldLocked(rt *route) {
 	rt.share.Give(rt.heldBytes)
 	for _, message := range rt.held {

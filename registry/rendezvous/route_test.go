@@ -39,7 +39,7 @@ func testRoute(t *testing.T, forExecutor, forHarnesses *relayServer) {
 		harnesses[stream] = forHarnesses.harness()
 		opened(harnesses[stream], e, stream, uint32(i%2)) // half of them acknowledge
 	}
-	// A rendezvous does not touch what it does not know.
+	// A rendezvous passes on fields of a frame that it does not know.
 	strange := func(stream string, seq int) []byte {
 		f := data(stream, uint32(seq), strings.Repeat("x", rand.IntN(70_000)+1))
 		return append(f.Append(nil), 0x9a, 0x01, 0x03, 'a', 'b', 'c') // field 19
@@ -145,7 +145,7 @@ func TestIsolation(t *testing.T) {
 	}
 }
 
-// TestInvalidFrames: what is not a frame goes nowhere and harms nobody.
+// TestInvalidFrames: a message that is not a frame is dropped and harms no stream.
 func TestInvalidFrames(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -227,8 +227,8 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestHarnessGone: a stream is reset when its harness goes, but for one that
-// acknowledges; that one is reset after the grace time.
+// TestHarnessGone: when a harness goes, its streams that do not acknowledge are reset at
+// once, the others after the grace time.
 func TestHarnessGone(t *testing.T) {
 	t.Parallel()
 	for _, servers := range []int{1, 2} {
@@ -259,8 +259,8 @@ func TestHarnessGone(t *testing.T) {
 	}
 }
 
-// TestAcknowledgesFromTheHandshake: ends that say in their handshake that they
-// acknowledge need not have done so for their stream to wait for them.
+// TestAcknowledgesFromTheHandshake: a stream waits for its ends as soon as both have said
+// in their handshakes that they acknowledge, even if they have acknowledged nothing yet.
 func TestAcknowledgesFromTheHandshake(t *testing.T) {
 	t.Parallel()
 	for _, servers := range []int{1, 2} {
@@ -344,8 +344,8 @@ func TestAttachAgain(t *testing.T) {
 	}
 }
 
-// TestExecutorNewest: the newest websocket of an executor is the one; its older
-// one and streams that do not acknowledge end.
+// TestExecutorNewest: the newest websocket of an executor takes the place of the older
+// one, which is closed. Streams that do not acknowledge are reset.
 func TestExecutorNewest(t *testing.T) {
 	t.Parallel()
 	for _, places := range [][3]int{{0, 0, 0}, {0, 1, 0}, {0, 1, 1}, {0, 0, 1}, {0, 1, 2}} {
@@ -363,7 +363,8 @@ func TestExecutorNewest(t *testing.T) {
 			opened(mixed, old, "acknowledged", 1)
 
 			e := servers[places[1]].dial(servers[places[1]].ticket(ticket.Executor))
-			// What it says at once is not lost, wherever the harness is.
+			// Frames that the executor sends at once are not lost, wherever the
+			// harness is.
 			repeated := [][]byte{e.sendFrame(acked(resume("acknowledged"), 1)), e.sendFrame(acked(data("acknowledged", 1, "again"), 1))}
 			old.wantEnd()
 			plain.wantEnd()
@@ -393,8 +394,8 @@ func TestExecutorNewest(t *testing.T) {
 	}
 }
 
-// TestExecutorGone: without its executor a harness is closed, but one whose
-// streams acknowledge waits.
+// TestExecutorGone: when the executor goes, a harness's websocket without streams that
+// acknowledge is closed. One with such streams waits for the executor.
 func TestExecutorGone(t *testing.T) {
 	t.Parallel()
 	const grace = 8 * time.Second // an executor must be back within it, also on a busy machine
@@ -439,8 +440,9 @@ func TestExecutorGone(t *testing.T) {
 	}
 }
 
-// TestUnknownResume: an executor names a stream that no harness comes back for,
-// because a server died with what it knew.
+// TestUnknownResume: an executor resumes a stream that no server knows, since the one that
+// did has died. Without a harness the stream is reset after the grace time; a harness
+// that comes before gets the frames that were held for it.
 func TestUnknownResume(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -19,15 +19,15 @@ type Config struct {
 	Limits  *limits.Limiter // of principals, shared with the API
 	Log     *limits.Log
 	Metrics *Metrics
-	Node    string // names this server to the others; never used again after it
+	Node    string // names this server to the others; no server may ever have it again
 
 	// Grace is how long a stream whose ends acknowledge keeps its route without one
 	// of its websockets.
 	Grace time.Duration
 }
 
-// Routes are the websockets and streams of one server: a meeting for every
-// registration that has any here. They are the [http.Handler] of the rendezvous URLs.
+// Routes holds the websockets and streams of one server, as a meeting for every
+// registration that has any here. It is the [http.Handler] of the rendezvous URLs.
 // All methods may run at once; Close comes last.
 type Routes struct {
 	store   *store.Store
@@ -50,7 +50,7 @@ type Routes struct {
 	stop       context.CancelFunc
 	serving    sync.WaitGroup // websockets, and what they started
 
-	retire   context.CancelFunc // ends the goroutines of watching
+	retire   context.CancelFunc // ends the goroutines that watching counts
 	watching sync.WaitGroup     // heartbeat, revocations, audit
 
 	mu       sync.Mutex // protects the fields below; taken after a meeting's
@@ -61,8 +61,8 @@ type Routes struct {
 }
 
 // New announces the node to the other servers on the store, and begins to listen to
-// them and for revocations. The context bounds the start, as does a minute; what New
-// starts runs until Close.
+// them and for revocations. The start must succeed within ctx and within a minute; the
+// goroutines that New starts run until Close.
 func New(ctx context.Context, cfg Config) (*Routes, error) {
 	ctx, enough := context.WithTimeout(ctx, store.OpenTimeout)
 	defer enough()
@@ -91,7 +91,8 @@ func (rs *Routes) begin(ctx, lasting context.Context) error {
 	if rs.hop, err = openHop(ctx, rs); err != nil {
 		return err
 	}
-	// The watch lives as long as the context that it is made with.
+	// The watch lives as long as the context that it is made with, so that has to be
+	// lasting. Until the watch is made, the end of ctx ends lasting, too.
 	stop := context.AfterFunc(ctx, rs.retire)
 	var revoked *store.Revocations
 	err = store.Persist(ctx, func() (err error) {
@@ -110,8 +111,9 @@ func (rs *Routes) begin(ctx, lasting context.Context) error {
 	return nil
 }
 
-// Close ends all websockets and waits for what was started. Streams move to other
-// servers of the same store as after a crash; see [Routes.Drain].
+// Close ends all websockets and waits for every goroutine that New or a request has
+// started. Streams then move to other servers of the same store as after a crash; with
+// [Routes.Drain] before it their ends notice less. Close may be called again.
 func (rs *Routes) Close() error {
 	rs.draining.Store(true)
 	err := rs.close()
@@ -119,17 +121,18 @@ func (rs *Routes) Close() error {
 	rs.retire()
 	rs.watching.Wait()
 	if err := rs.store.Withdraw(context.Background(), rs.node); err != nil {
-		// The others find out by themselves, after nodeTTL.
+		// The other servers find out by themselves, after store.nodeTTL.
 		rs.log.Warn("leaving the store", "error", err)
 	}
 	return err
 }
 
-// Draining tells whether no websocket is opened any more.
+// Draining tells whether Drain or Close has begun, so that no websocket is opened any
+// more.
 func (rs *Routes) Draining() bool { return rs.draining.Load() }
 
-// enter returns the meeting of a registration, and makes it if need be. The caller has
-// to leave it.
+// enter returns the meeting of a registration, and makes the meeting if there is none.
+// The caller has to leave it.
 func (rs *Routes) enter(environmentID, registrationID string) *meeting {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -142,7 +145,8 @@ func (rs *Routes) enter(environmentID, registrationID string) *meeting {
 	return m
 }
 
-// leave undoes one enter, find or each. A meeting that all have left is forgotten.
+// leave undoes one enter or find, or gives back the hold that a route or a goroutine
+// has on its meeting. A meeting that nobody holds any more is forgotten.
 func (rs *Routes) leave(m *meeting) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -162,7 +166,7 @@ func (rs *Routes) find(registrationID string) *meeting {
 	return m
 }
 
-// each calls f with every meeting, without a lock.
+// each calls f with every meeting. f may take every lock.
 func (rs *Routes) each(f func(*meeting)) {
 	rs.mu.Lock()
 	all := make([]*meeting, 0, len(rs.meetings))

@@ -31,8 +31,8 @@ type refusal struct {
 	reason string
 }
 
-// refusals are the statuses of the reasons that a ticket can give, where it is not
-// 400.
+// refusals has the status for each reason that a ticket is refused with, unless that
+// status is 400.
 var refusals = map[string]int{
 	ticket.RejectExpired:          http.StatusUnauthorized,
 	ticket.RejectInvalidSignature: http.StatusUnauthorized,
@@ -48,7 +48,7 @@ func (rs *Routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if no != nil {
 		rs.metrics.Refused(no.reason)
 		level := slog.LevelInfo
-		if t.RegistrationID == "" { // a stranger, who can ask as often as he likes
+		if t.RegistrationID == "" { // from a stranger, who could fill the log
 			level = slog.LevelDebug
 		}
 		rs.log.Tell(level, "websocket refused", t.EnvironmentID, t.RegistrationID, t.Principal, "status", no.status, "reason", no.reason)
@@ -57,9 +57,9 @@ func (rs *Routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admit finds out who comes, and whether the URL is still good. The store is asked
-// only once the signature is known to be right, so strangers cost it nothing. The
-// ticket in a refusal is empty unless the signature was right.
+// admit finds out whose websocket a request asks for, and whether the URL is still good.
+// The store is asked only after the signature was found right, so strangers cost it
+// nothing. With a refusal the ticket is empty, unless the signature was right.
 func (rs *Routes) admit(r *http.Request) (*principal.Principal, ticket.Ticket, store.Seen, *refusal) {
 	if rs.draining.Load() {
 		return nil, ticket.Ticket{}, store.Seen{}, &refusal{http.StatusServiceUnavailable, rejectDraining}
@@ -102,21 +102,21 @@ func (rs *Routes) admit(r *http.Request) (*principal.Principal, ticket.Ticket, s
 	return p, t, reg, nil
 }
 
-// validSubject tells whether a registration id may be part of what letters between
-// servers are about.
+// validSubject tells whether a registration id may be a part of a NATS subject: letters
+// between servers have it there.
 func validSubject(id string) bool {
 	return 0 < len(id) && len(id) <= 128 && !strings.ContainsFunc(id, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-')
 	})
 }
 
-// welcome upgrades the request and leaves its websocket to a goroutine. Without a
-// refusal it has answered.
+// welcome upgrades the request and leaves its websocket to a goroutine. If it returns
+// nil the request is answered, be it by an upgrade that has failed.
 func (rs *Routes) welcome(w http.ResponseWriter, r *http.Request, who *principal.Principal, t ticket.Ticket, reg store.Seen) *refusal {
 	release, ok := rs.limits.Connect(who)
 	if !ok {
-		// At a status of 4xx an executor registers again, and the reference ends for
-		// good if that is answered 429.
+		// No 429 for an executor: at a status of 4xx it registers again, and if the
+		// answer to that is 429, too, the reference ends for good.
 		if t.Role == ticket.Executor {
 			return &refusal{http.StatusServiceUnavailable, rejectRouteUnavailable}
 		}
@@ -148,8 +148,8 @@ func (rs *Routes) welcome(w http.ResponseWriter, r *http.Request, who *principal
 	return nil
 }
 
-// findExecutor returns an error unless the executor of a harness is connected
-// somewhere.
+// findExecutor returns an error unless the executor of the meeting, which a harness asks
+// for, is connected to this server or another one.
 func (rs *Routes) findExecutor(r *http.Request, m *meeting) error {
 	if m.online() {
 		return nil

@@ -12,9 +12,9 @@ import (
 	"github.com/execagent/execagent/relay/frame"
 )
 
-// TestShare: what waits for harnesses that do not read counts for their principal,
-// wherever it waits. When there is no more for it, large frames of its other streams
-// are lost, small ones are not, and nobody else notices.
+// TestShare: bytes that wait for harnesses that do not read count for their principal,
+// wherever they wait. When the principal may have no more of them, large frames of its
+// other streams are lost and small ones are not. Other principals notice nothing.
 func TestShare(t *testing.T) {
 	t.Parallel()
 	for _, servers := range []int{1, 2} {
@@ -55,7 +55,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestShareOfArrived: so does what has come from another process.
+// TestShareOfArrived: frames that have come from another server and wait for a full lane
+// count for the harness's principal, too.
 func TestShareOfArrived(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -74,8 +75,8 @@ func TestShareOfArrived(t *testing.T) {
 	c.eventually("what waited is given back", func() bool { return share.Used() == 0 })
 }
 
-// TestShareOfUnknown: streams that only an executor has spoken of are its own, and so
-// is what it says of them, until a harness comes for them.
+// TestShareOfUnknown: streams that only an executor has named, and the frames that are
+// held for them, count for the executor's principal until a harness comes.
 func TestShareOfUnknown(t *testing.T) {
 	t.Parallel()
 	for _, servers := range []int{1, 2} {
