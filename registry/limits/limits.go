@@ -1,7 +1,7 @@
-// Package limits counts what each principal uses of what it may: requests,
-// websockets, streams, bytes, lines in the log, memory for ends that do not read.
-// Each process counts for itself. One [Limiter] serves the API and the rendezvous;
-// its methods may run at once, and none of them waits but Bytes.
+// Package limits counts what each principal uses up, and refuses what is more than it
+// may have: requests, websockets, streams, bytes, lines in the log, and memory for ends
+// that do not read. Each process counts for itself. One [Limiter] serves the API and the
+// rendezvous; its methods may run at once, and only Bytes waits.
 package limits
 
 import (
@@ -16,8 +16,9 @@ import (
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// Defaults of [principal.Limits]. As a rule a whole fleet shares one key and comes back
-// at once after an outage, and the reference executor ends for good at a 429.
+// Defaults of [principal.Limits]. They are generous: as a rule a whole fleet shares one
+// key and comes back at once after an outage, and the reference executor ends for good
+// when it is answered 429.
 const (
 	DefaultRequests     = 500
 	DefaultRequestBurst = 5_000
@@ -26,45 +27,48 @@ const (
 	DefaultBytes        = 1 << 30
 )
 
-// FrameCost is what a frame counts beside its length, in bytes a second, for the
-// processor's work. By default a principal may send 250,000 tiny frames a second,
-// which takes most of one core.
+// FrameCost is how many bytes a frame counts in addition to its length, for the work of
+// the processor. So by default a principal may send 250,000 tiny frames a second, which
+// takes most of one core.
 const FrameCost = 4 << 10
 
-// maxLarge is how many messages above 1 KiB the websockets of a principal may be
-// reading, or have read and not passed on yet, at up to 256 KiB each. Honest ones take
-// milliseconds.
+// maxLarge is how many messages above 1 KiB, of up to 256 KiB each, the websockets of a
+// principal may hold at once: messages that have come in part, or are not passed on yet.
+// A message of an honest peer is held for milliseconds.
 const maxLarge = 1024
 
-// What may wait in a process for ends that do not read, in bytes: for all, and for
-// the streams of one principal, so that who fills it fills no more than that. A
-// Stream alone could have laneLimit, and a principal thousands of streams.
+// maxWaiting bounds the bytes that wait in a process for ends that do not read, and
+// maxPrincipalWaiting those of one principal's streams, so that one principal cannot use
+// up all of it. Without them a principal could let several MiB wait in each of thousands
+// of streams.
 const (
 	maxWaiting          = 512 << 20
 	maxPrincipalWaiting = 128 << 20
 )
 
-// MaxNewEnvironments is how many environments a principal may register within
-// EnvironmentsTime that have no registration yet. Each is kept for registrationTTL:
-// with about 2 KiB for each, one principal alone cannot fill the store for all.
+// MaxNewEnvironments is how many environments without a registration a principal may
+// register within EnvironmentsTime. The store keeps each registration, of about 2 KiB,
+// for 30 days: with this bound one principal alone cannot fill the store.
 const (
 	MaxNewEnvironments = 10_000
 	EnvironmentsTime   = 24 * time.Hour
 )
 
-// A principal may cause so many lines in the log: three for each of its websockets,
-// which may all come at once, and then a few a second. More are counted.
+// A principal may cause three lines in the log for each websocket that it may have, all
+// at once, and after that linesPerSecond. Lines beyond that are left out and counted.
 const (
 	linesPerConnection = 3
 	linesPerSecond     = 20
 )
 
-// minByteBurst lets the largest message through whatever the rate is.
+// minByteBurst is how many bytes a principal may relay at once, at least: at any rate of
+// bytes a second the largest message must get through.
 const minByteBurst = 1 << 20
 
-// maxAllowances bounds how many principals a server keeps account of. Beyond it
-// those go who have been silent for idleAllowance, have nothing open and have used up
-// nothing that is not back.
+// maxAllowances bounds how many principals a server keeps an account of. When there are
+// more, accounts are dropped that say no more than a new one: those of principals that
+// were silent for idleAllowance, have nothing open, and have got back all that they had
+// used up.
 const (
 	maxAllowances = 4096
 	idleAllowance = time.Minute
@@ -73,33 +77,34 @@ const (
 // Limiter holds principals to their limits.
 type Limiter struct {
 	defaults principal.Limits
-	waiting  *socket.Budget // for ends that do not read, of all
+	waiting  *socket.Budget // bytes for ends that do not read, of all principals
 
-	mu         sync.Mutex
+	mu         sync.Mutex            // protects the field below, and the counts in it
 	allowances map[string]*Allowance // by principal; at most maxAllowances
 }
 
-// Allowance is what one principal has used up. Its counts belong to the
-// limiter's mutex.
+// Allowance is the account of one principal: what it has used up of its limits. The
+// exported members lock for themselves; the limiter's mutex protects the others.
 type Allowance struct {
 	limits      principal.Limits
-	requests    *rate.Limiter // nil: no limit
-	validations *rate.Limiter // requests that harnesses make executors make
-	upgrades    *rate.Limiter // attempts at a websocket
-	Created     *rate.Limiter // environments
-	Bytes       *rate.Limiter
+	requests    *rate.Limiter  // nil: no limit
+	validations *rate.Limiter  // an executor's questions about harnesses
+	upgrades    *rate.Limiter  // attempts at a websocket
+	Created     *rate.Limiter  // new environments, see [MaxNewEnvironments]
+	Bytes       *rate.Limiter  // relayed; nil: no limit
 	Lines       *rate.Limiter  // in the log
-	unsaid      int            // lines that were left out since the last one
-	Large       chan struct{}  // of its websockets, see [socket.Config]
-	waiting     *socket.Budget // of its streams
-	connections int
-	kept        int // HTTP connections, see keep
+	unsaid      int            // lines that were left out since the last one that was not
+	Large       chan struct{}  // the large messages that it holds, see [socket.Config]
+	waiting     *socket.Budget // bytes for ends of its streams that do not read
+	connections int            // websockets
+	kept        int            // HTTP connections, see Keep
 	streams     int
-	creating    int       // environments, at the moment
-	used        time.Time // last time
+	creating    int       // environments that are being registered
+	used        time.Time // when the account was asked for, or something given back, last
 }
 
-// New makes a limiter. What defaults does not say is as the constants above.
+// New makes a limiter. Defaults are the limits of principals that have none of their own;
+// where they are zero, the constants above count.
 func New(defaults principal.Limits) *Limiter {
 	return &Limiter{
 		defaults: defaults.Or(principal.Limits{
@@ -117,13 +122,14 @@ func (l *Limiter) Request(p *principal.Principal) (retryAfter time.Duration, ok 
 	return l.reserve(p, func(a *Allowance) *rate.Limiter { return a.requests })
 }
 
-// Validation takes an executor's question about a harness. Those have an allowance of
-// their own: harnesses decide how many there are, and an executor that may not
-// register because of them would end.
+// Validation takes an executor's question about a harness, as Request takes a request.
+// These questions are counted apart: harnesses decide how many there are, and if they
+// kept an executor from registering, it would end.
 func (l *Limiter) Validation(p *principal.Principal) (retryAfter time.Duration, ok bool) {
 	return l.reserve(p, func(a *Allowance) *rate.Limiter { return a.validations })
 }
 
+// reserve takes one event from the rate limiter that of returns.
 func (l *Limiter) reserve(p *principal.Principal, of func(*Allowance) *rate.Limiter) (retryAfter time.Duration, ok bool) {
 	l.mu.Lock()
 	a := l.allowanceLocked(p)
@@ -147,10 +153,10 @@ func (l *Limiter) reserve(p *principal.Principal, of func(*Allowance) *rate.Limi
 	return 0, true
 }
 
-// Connect takes a websocket, unless the principal has too many, or too many came and
-// went: each costs some exchanges with the store. All that a principal may have may
-// come at once, and then as many a second as requests. release gives the place back
-// and may be called once.
+// Connect takes a place for a websocket. ok is false if the principal has as many as it
+// may have, or if too many came and went: each costs some exchanges with the store, so a
+// principal may open as many at once as it may have, and after that as many a second as
+// it may make requests. release gives the place back, and must not be called twice.
 func (l *Limiter) Connect(p *principal.Principal) (release func(), ok bool) {
 	if _, ok := l.reserve(p, func(a *Allowance) *rate.Limiter { return a.upgrades }); !ok {
 		return nil, false
@@ -158,8 +164,9 @@ func (l *Limiter) Connect(p *principal.Principal) (release func(), ok bool) {
 	return l.take(p, func(a *Allowance) (*int, int) { return &a.connections, a.limits.Connections })
 }
 
-// Large is shared by the websockets of a principal, see [socket.Config]. The caller
-// must have a place from Connect, without which there may be no allowance.
+// Large returns the channel that all websockets of a principal share, see
+// [socket.Config]. The caller must hold a place from Connect: without it there may be no
+// allowance, and Large would panic.
 func (l *Limiter) Large(p *principal.Principal) chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,8 +190,8 @@ func (l *Limiter) line(principalID string) (unsaid int, ok bool) {
 	return unsaid, true
 }
 
-// Share returns what counts the bytes that wait for a principal's streams. If there
-// are too many principals, it counts for all of them alone.
+// Share returns the budget of the bytes that wait for ends of a principal's streams. If
+// there are too many principals, that is the budget of the whole process.
 func (l *Limiter) Share(principalID string) *socket.Budget {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,9 +201,10 @@ func (l *Limiter) Share(principalID string) *socket.Budget {
 	return l.waiting
 }
 
-// Create takes a place for registering an environment that has no registration, as
-// Connect takes a websocket, of as many as may be created. It counts as created only
-// with Created: while the store fails an executor tries again and again.
+// Create takes a place for registering an environment that has no registration, until
+// release. ok is false if the principal is registering as many at this moment as it may
+// still create. Only Created counts the environment as created, since an executor tries
+// again and again while the store fails.
 func (l *Limiter) Create(p *principal.Principal) (release func(), ok bool) {
 	return l.take(p, func(a *Allowance) (*int, int) { return &a.creating, int(a.Created.Tokens()) })
 }
@@ -211,17 +219,18 @@ func (l *Limiter) Created(p *principal.Principal) {
 	}
 }
 
-// Keep takes an HTTP connection that stays open for further requests. A principal may
-// have as many as websockets, beside those.
+// Keep takes a place for an HTTP connection that stays open for further requests, until
+// release. A principal may have as many of them as it may have websockets.
 func (l *Limiter) Keep(p *principal.Principal) (release func(), ok bool) {
 	return l.take(p, func(a *Allowance) (*int, int) { return &a.kept, a.limits.Connections })
 }
 
-// Stream takes a stream as Connect takes a websocket.
+// Stream takes a place for a stream, until release.
 func (l *Limiter) Stream(p *principal.Principal) (release func(), ok bool) {
 	return l.take(p, func(a *Allowance) (*int, int) { return &a.streams, a.limits.Streams })
 }
 
+// take raises the count that of returns until release, unless it has reached the limit.
 func (l *Limiter) take(p *principal.Principal, of func(*Allowance) (count *int, limit int)) (release func(), ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -242,8 +251,9 @@ func (l *Limiter) take(p *principal.Principal, of func(*Allowance) (count *int, 
 	}, true
 }
 
-// Bytes waits until n more bytes may be relayed for the principal, and returns an
-// error if the websocket that has brought them is done before.
+// Bytes waits until n more bytes may be relayed for the principal. It returns
+// net.ErrClosed if done, the end of the websocket that they came on, is closed before,
+// and an error at once if there are too many principals.
 func (l *Limiter) Bytes(done <-chan struct{}, p *principal.Principal, n int) error {
 	l.mu.Lock()
 	a := l.allowanceLocked(p)
@@ -275,7 +285,7 @@ func (l *Limiter) Bytes(done <-chan struct{}, p *principal.Principal, n int) err
 	return nil
 }
 
-// Allowance is what a principal has used up until now, nil if there are too many
+// Allowance returns the account of a principal, for tests, or nil if there are too many
 // principals.
 func (l *Limiter) Allowance(principalID string) *Allowance {
 	l.mu.Lock()
@@ -283,7 +293,7 @@ func (l *Limiter) Allowance(principalID string) *Allowance {
 	return l.accountLocked(principalID)
 }
 
-// Usage is how much a principal, or all with "", has open at the moment.
+// Usage is how much one principal has open at the moment, or all of them together.
 type Usage struct {
 	Connections int // websockets
 	Kept        int // HTTP connections
@@ -292,7 +302,7 @@ type Usage struct {
 	Waiting     int // bytes for ends that do not read
 }
 
-// Usage counts what a principal has, or all with "".
+// Usage counts what a principal has open, or with "" what all have.
 func (l *Limiter) Usage(principalID string) (u Usage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -306,13 +316,13 @@ func (l *Limiter) Usage(principalID string) (u Usage) {
 		}
 	}
 	if principalID == "" {
-		u.Waiting = l.waiting.Used() // with those who have no allowance
+		u.Waiting = l.waiting.Used() // also of principals that have no allowance
 	}
 	return u
 }
 
-// allowanceLocked finds or makes the principal's allowance, with its limits of today.
-// It returns nil if there are too many.
+// allowanceLocked finds or makes the principal's allowance, and gives it the limits that
+// the principal has now. It returns nil if there are too many principals.
 func (l *Limiter) allowanceLocked(p *principal.Principal) *Allowance {
 	now := time.Now()
 	limits := p.Limits.Or(l.defaults)
@@ -344,8 +354,8 @@ func (l *Limiter) allowanceLocked(p *principal.Principal) *Allowance {
 	return a
 }
 
-// accountLocked is allowanceLocked for a principal that is connected elsewhere, so
-// that its limits may be unknown here.
+// accountLocked is allowanceLocked for a principal of which only the id is known, since
+// it is connected to another server. A new allowance has the default limits.
 func (l *Limiter) accountLocked(principalID string) *Allowance {
 	if a := l.allowances[principalID]; a != nil {
 		return a
@@ -353,9 +363,9 @@ func (l *Limiter) accountLocked(principalID string) *Allowance {
 	return l.allowanceLocked(&principal.Principal{ID: principalID})
 }
 
-// relimited changes a limiter, negative for none, and keeps what is spent. Calls may
-// alternate between old and new limits: a websocket keeps those that it was opened
-// with.
+// relimited gives a rate limiter a new limit and burst, and keeps what is spent. A
+// negative limit is none: the result is nil. Old and new limits may come in turn, since
+// a websocket keeps the limits that it was opened with.
 func relimited(l *rate.Limiter, limit rate.Limit, burst int) *rate.Limiter {
 	switch {
 	case limit < 0:

@@ -21,7 +21,7 @@ func TestLimitRequests(t *testing.T) {
 				t.Fatalf("request %d of the burst is refused", i)
 			}
 		}
-		for range 5 { // what is refused costs nothing
+		for range 5 { // refused requests use up nothing
 			if wait, ok := l.Request(p); ok || wait <= 0 || wait > 500*time.Millisecond {
 				t.Fatalf("got %v, %v after the burst", wait, ok)
 			}
@@ -107,7 +107,8 @@ func TestLimitBytes(t *testing.T) {
 	})
 }
 
-// TestLimiterBounded: principals that come and go do not add up, those with something open stay.
+// TestLimiterBounded: the accounts of principals that come and go do not add up, and
+// those of principals that have something open stay.
 func TestLimiterBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -162,8 +163,8 @@ func BenchmarkLimitBytes(b *testing.B) {
 	}
 }
 
-// TestLimitChangedBack: a websocket that says its principal's old limits while
-// new requests say others does not refill what is used up.
+// TestLimitChangedBack: what a principal has used up is not given back when calls with
+// its old limits, of a websocket, and calls with its new limits come in turn.
 func TestLimitChangedBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

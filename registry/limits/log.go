@@ -8,25 +8,28 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Log is a log with room for everybody: what a principal causes is told within
-// what it may, and that a store fails is not told by each who needs it then.
+// Log is a log that nobody can fill: each principal may cause a bounded number of lines,
+// and when the store fails not every request that needs it writes one. Its methods may
+// run at once.
 type Log struct {
 	*slog.Logger
 	limits  *Limiter
 	trouble rate.Sometimes
 }
 
-// NewLog bounds what goes into log.
+// NewLog returns a Log that writes to log, within what limits lets each principal have.
 func NewLog(log *slog.Logger, limits *Limiter) *Log {
 	return &Log{Logger: log, limits: limits, trouble: rate.Sometimes{First: 100, Interval: time.Second}}
 }
 
-// Trouble warns of a store, or a way to another server, that fails.
+// Trouble warns that the store, or the connection to another server, fails: the first
+// 100 times and then at most once a second, together for all messages.
 func (g *Log) Trouble(message string, attrs ...any) {
 	g.trouble.Do(func() { g.Warn(message, attrs...) })
 }
 
-// Tell logs what a principal has caused, within what it may.
+// Tell logs what a principal has caused, unless it has caused too many lines. The next
+// line about it then says how many were left out.
 func (g *Log) Tell(level slog.Level, message, environmentID, registrationID, principalID string, more ...any) {
 	ctx := context.Background()
 	if !g.Enabled(ctx, level) {
