@@ -1,6 +1,6 @@
-// Package principal says who asks a registry, and for what: a role, a pattern of
-// environments, and limits. Principals are values; the store makes them from keys
-// and identities.
+// Package principal says whom a registry deals with and what they may: each principal
+// has a role, a pattern of environments, and limits. Principals are plain values, which
+// nobody changes; the store makes them from keys and identities.
 package principal
 
 import (
@@ -10,15 +10,17 @@ import (
 	"github.com/execagent/execagent/registry/ticket"
 )
 
-// Principal is who makes a request or has a websocket open.
+// Principal is one whose credential a registry knows: the holder of an API key or an
+// agent with an identity. It makes requests and has websockets open.
 type Principal struct {
-	ID           string // "key:..." or "agent:...", no secret
+	ID           string // a prefix and the id of the key or the agent; no secret
 	Role         ticket.Role
-	Environments string // pattern, see matchEnvironment
-	Limits       Limits // its own; zero members are the server's
+	Environments string // pattern, in which * stands for any characters or none
+	Limits       Limits // of its own; for zero members those of the server count
 }
 
-// Prefixes of principal ids.
+// KeyPrefix and AgentPrefix begin the ids of principals that have an API key, or an
+// agent identity.
 const (
 	KeyPrefix   = "key:"
 	AgentPrefix = "agent:"
@@ -41,8 +43,8 @@ func matchEnvironment(pattern, id string) bool {
 			return false
 		}
 		id = id[len(literal):]
-		// The first place where a literal fits is as good as any later one, except for
-		// the last literal, which has to fit the end.
+		// To take the first place where a literal fits is never worse than to take a
+		// later one. Only the last literal has to fit at the end.
 		next, _, more := strings.Cut(rest, "*")
 		if !more {
 			return strings.HasSuffix(id, next)
@@ -55,7 +57,8 @@ func matchEnvironment(pattern, id string) bool {
 	}
 }
 
-// CheckPattern refuses patterns that no environment id could match.
+// CheckPattern returns an error for a pattern that is empty, longer than 256 bytes, or
+// holds a character that no environment id has.
 func CheckPattern(pattern string) error {
 	if pattern == "" || len(pattern) > 256 {
 		return errors.New("environment pattern is empty or longer than 256 bytes")

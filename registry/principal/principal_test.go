@@ -70,7 +70,7 @@ func TestMatchEnvironmentPlainly(t *testing.T) {
 	}
 }
 
-// texts are all texts of these letters up to a length.
+// texts returns all texts of these letters up to a length.
 func texts(letters string, length int) []string {
 	all := []string{""}
 	for from := 0; length > 0; length-- {
