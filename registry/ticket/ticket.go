@@ -1,7 +1,8 @@
-// Package ticket signs what a registry hands out and checks it when it comes
-// back: the URLs of rendezvous websockets, and the authorizations by which an
-// executor knows that the registry has let a harness connect. It is pure: who a
-// principal is, and which registration is the newest, the store is asked elsewhere.
+// Package ticket signs what a registry hands out and checks it when it comes back: the
+// URLs of rendezvous websockets, and the authorizations by which an executor knows that
+// the registry has let a harness connect. It asks nobody: that the principal still has
+// its rights, and that the registration is still the newest, its callers find out from
+// the store.
 package ticket
 
 import (
@@ -26,8 +27,8 @@ const RendezvousPath = "/rendezvous/"
 // authorizations.
 const version = "1"
 
-// Parameters of a rendezvous URL. Their values are the credential, so no log holds
-// the query.
+// Parameters of a rendezvous URL. Whoever has their values has the credential, so no log
+// may hold the query.
 const (
 	paramRole         = "role"
 	paramEnvironment  = "environment_id"
@@ -71,8 +72,8 @@ func (r Role) param() string {
 	return string(r)
 }
 
-// Ticket says what a rendezvous URL entitles its bearer to: one kind of websocket, of
-// one registration, until it expires (in whole seconds).
+// Ticket says what a rendezvous URL entitles its bearer to: websockets of one role, for
+// one registration, as often as wanted until it expires. Expires counts in whole seconds.
 type Ticket struct {
 	Role           Role
 	EnvironmentID  string
@@ -81,8 +82,9 @@ type Ticket struct {
 	Expires        time.Time
 }
 
-// Signer makes and checks what the registry hands out: rendezvous URLs and
-// harness authorizations. All processes on one store have the same key.
+// Signer makes and checks what the registry hands out: rendezvous URLs and harness
+// authorizations. The processes on one store make theirs from the same shared key, so
+// each takes what another has signed. All methods may run at once.
 type Signer struct {
 	ticketKey        []byte
 	authorizationKey []byte
@@ -101,8 +103,8 @@ func NewSigner(shared []byte) *Signer {
 	return &Signer{ticketKey: derive("ticket"), authorizationKey: derive("authorization")}
 }
 
-// sign returns the HMAC of fields. Each has its length before it, so that none runs
-// into the next.
+// sign returns the HMAC of fields. The length of each is signed before it, so that no
+// part of one field can pass for a part of the next.
 func sign(key []byte, fields ...[]byte) []byte {
 	mac := hmac.New(sha256.New, key)
 	for _, f := range fields {
@@ -138,7 +140,7 @@ func (g *Signer) URL(base *url.URL, t Ticket) string {
 
 // Open checks the parameters of a rendezvous URL: each exactly once, signed by a
 // registry on the same store, not expired. The rejection is "" for a good ticket,
-// else one of the reasons above.
+// else one of the constants Reject...
 func (g *Signer) Open(q url.Values, now time.Time) (t Ticket, rejection string) {
 	for _, required := range []struct{ name, rejection string }{
 		{paramRole, RejectMissingRole},
@@ -182,7 +184,8 @@ func (g *Signer) Open(q url.Values, now time.Time) (t Ticket, rejection string) 
 	if !hmac.Equal(signature, want) {
 		return Ticket{}, RejectInvalidSignature
 	}
-	// Only now, so that nobody learns when a forged ticket would have expired.
+	// After the signature, so that for a forged ticket nobody learns whether it would
+	// have expired.
 	t.Expires = time.Unix(expiry, 0)
 	if !now.Before(t.Expires) {
 		return Ticket{}, RejectExpired
@@ -193,9 +196,10 @@ func (g *Signer) Open(q url.Values, now time.Time) (t Ticket, rejection string) 
 	return t, ""
 }
 
-// Authorization returns a proof for an executor's validate that the registry has just
-// let this harness key connect to this registration (remote.md 9): expiry and
-// principal in clear, and a MAC that also covers the key.
+// Authorization returns a proof that the registry has just let this harness key connect
+// to this registration. The harness gives it to the executor, whose validate brings it
+// back (remote.md 9). It has expiry and principal in clear, and a MAC that also covers
+// the key.
 func (g *Signer) Authorization(environmentID, registrationID string, key *wire.PublicKey, principal string, expires time.Time) string {
 	expiry := strconv.FormatInt(expires.Unix(), 10)
 	mac := g.signAuthorization(environmentID, registrationID, key, principal, expiry)

@@ -12,7 +12,7 @@ import (
 	"github.com/execagent/execagent/registry/wire"
 )
 
-// testKey could be a harness's, as far as its lengths go.
+// testKey makes a key whose halves have the right lengths.
 func testKey() *wire.PublicKey {
 	return &wire.PublicKey{
 		Suite:    wire.KeySuite,
@@ -97,8 +97,8 @@ func TestTicket(t *testing.T) {
 	}
 }
 
-// TestTicketTampering changes every byte of the signature, and moves what is
-// signed from one parameter to the next.
+// TestTicketTampering changes every byte of the signature, and moves characters from one
+// signed parameter to the next.
 func TestTicketTampering(t *testing.T) {
 	t.Parallel()
 	g := NewSigner(make([]byte, 32))
@@ -119,7 +119,7 @@ func TestTicketTampering(t *testing.T) {
 			signature[i] ^= 1 << bit
 		}
 	}
-	// The last character has bits that decoding ignores unless it is strict.
+	// The last character of base64 has bits that a decoder ignores unless it is strict.
 	text := query.Get(paramSignature)
 	for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_" {
 		if other := text[:len(text)-1] + string(c); other != text {
@@ -130,7 +130,7 @@ func TestTicketTampering(t *testing.T) {
 			}
 		}
 	}
-	// As would a decoder that passes over line breaks.
+	// Line breaks, which a decoder also ignores unless it is strict.
 	for i := range len(text) + 1 {
 		for _, c := range "\r\n" {
 			q := clone(query)
@@ -207,8 +207,8 @@ func TestAuthorization(t *testing.T) {
 	}
 }
 
-// FuzzOpenTicket: nothing but what the registry has signed is opened, nor with
-// another spelling of its signature.
+// FuzzOpenTicket: only a URL that the registry has signed is opened, and only with the
+// very spelling of its signature.
 func FuzzOpenTicket(f *testing.F) {
 	g := NewSigner(make([]byte, 32))
 	want, query := testTicket(f, g)
@@ -228,7 +228,8 @@ func FuzzOpenTicket(f *testing.F) {
 	})
 }
 
-// FuzzOpenAuthorization: as FuzzOpenTicket.
+// FuzzOpenAuthorization: only an authorization that the registry has signed is opened, and
+// only with the very spelling of its MAC.
 func FuzzOpenAuthorization(f *testing.F) {
 	g := NewSigner(make([]byte, 32))
 	key := testKey()
