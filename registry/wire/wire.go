@@ -1,7 +1,7 @@
-// Package wire is what a registry, executors and harnesses say to each other in
-// HTTP: the paths of the registry's API, its JSON, headers and error codes
-// (remote.md 3, 4 and 9). It imports nothing that runs, so that either side can
-// have it without the other.
+// Package wire has what a registry, executors and harnesses say to each other over HTTP:
+// the paths of the registry's API, its JSON, headers and error codes (remote.md 3, 4 and
+// 9). It imports neither the registry nor an end, so either side can use it without the
+// other.
 package wire
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/execagent/execagent/protocol/strict"
 )
 
-// SecurityProfile is the only way in which a harness and an executor protect
-// what they say to each other through a relay (remote.md 6.1).
+// SecurityProfile names the only way in which a harness and an executor protect what they
+// send each other through a relay (remote.md 6.1).
 const SecurityProfile = "noise_hybrid_ik_v1"
 
 // KeySuite names the algorithms of a [PublicKey] (remote.md 3). The name of the
@@ -28,8 +28,8 @@ const (
 // UTF-8 (remote.md 6.3).
 const MaxAuthorization = 4096
 
-// Paths of the registry's HTTP API: PathPrefix, the id of an environment, and one of
-// the others.
+// Parts of the paths of the registry's HTTP API. A path is PathPrefix, the id of an
+// environment, and one of the others.
 const (
 	PathPrefix   = "/cloud/environment/"
 	PathRegister = "/register"
@@ -37,15 +37,15 @@ const (
 	PathConnect  = "/connect"
 )
 
-// ResetRevoked is the reason in the reset by which a rendezvous of ours tells an
-// executor that the harness of the stream has lost the right to it.
+// ResetRevoked is the reason in the reset by which our rendezvous tells an executor that
+// the harness of the stream has lost the right to it.
 const ResetRevoked = "principal_revoked"
 
 // Headers of remote mode.
 const (
 	// HeaderNoiseStreamID is on a validate request whose stream id is a UUID.
 	HeaderNoiseStreamID = "X-Codex-Noise-Stream-Id"
-	// HeaderRejectionReason is on a rendezvous's refusal to upgrade.
+	// HeaderRejectionReason is on the answer of a rendezvous that refuses to upgrade.
 	HeaderRejectionReason = "X-Codex-Rendezvous-Rejection-Reason"
 	// HeaderAccountID and HeaderFedRAMP go with a ChatGPT sign-in.
 	HeaderAccountID = "ChatGPT-Account-ID"
@@ -74,8 +74,9 @@ func ValidEnvironmentID(id string) bool {
 	return 0 < len(id) && len(id) <= 256
 }
 
-// PublicKey is a static public key of the relay's handshake, one of each kind.
-// In JSON both halves are standard base64 with padding.
+// PublicKey is the static public key of an executor or a harness in the relay's
+// handshake: one key of X25519 and one of ML-KEM-768. In JSON both are standard base64
+// with padding.
 type PublicKey struct {
 	Suite    string `json:"suite"`
 	X25519   []byte `json:"x25519_public_key"`
@@ -102,7 +103,8 @@ func keyHalf(o *strict.Object, name string, size int) []byte {
 // UnmarshalJSON lets encoding/json read a key as strictly as UnmarshalObject does.
 func (k *PublicKey) UnmarshalJSON(data []byte) error { return strict.Unmarshal(data, k) }
 
-// Equal tells whether two keys are the same.
+// Equal tells whether two keys are the same. It does not take constant time, which public
+// keys do not need.
 func (k *PublicKey) Equal(other *PublicKey) bool {
 	return k.Suite == other.Suite && bytes.Equal(k.X25519, other.X25519) && bytes.Equal(k.MLKEM768, other.MLKEM768)
 }
@@ -150,7 +152,7 @@ func (r *ValidateRequest) UnmarshalObject(o *strict.Object) {
 	r.HarnessKeyAuthorization = o.String("harness_key_authorization")
 }
 
-// ValidateResponse answers a ValidateRequest; a missing member is false.
+// ValidateResponse answers a ValidateRequest. A missing member counts as false.
 type ValidateResponse struct {
 	Valid bool `json:"valid"`
 }

@@ -66,7 +66,7 @@ func TestDecodeStrict(t *testing.T) {
 	}
 }
 
-// TestPublicKeyJSON: the same holds where encoding/json reads a key.
+// TestPublicKeyJSON: encoding/json reads a key as strictly as package strict does.
 func TestPublicKeyJSON(t *testing.T) {
 	t.Parallel()
 	want := PublicKey{Suite: KeySuite, X25519: make([]byte, X25519KeySize), MLKEM768: make([]byte, MLKEM768KeySize)}
@@ -85,8 +85,8 @@ func TestPublicKeyJSON(t *testing.T) {
 	}
 }
 
-// FuzzDecodeStrict: what is taken means the same to a lenient decoder,
-// whichever of two members of a name that one takes.
+// FuzzDecodeStrict: a body that is taken means the same to a lenient decoder, be it one
+// that takes the first or the last of two members of the same name.
 func FuzzDecodeStrict(f *testing.F) {
 	key, err := json.Marshal(PublicKey{Suite: KeySuite, X25519: make([]byte, X25519KeySize), MLKEM768: make([]byte, MLKEM768KeySize)})
 	if err != nil {
