@@ -778,9 +778,10 @@ func TestCloseBesideRelease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		release := hold(t, p, four(root)...)
 		var released sync.WaitGroup
-		released.Go(release)
+		for _, m := range four(root) {
+			released.Go(hold(t, p, m))
+		}
 		if err := p.Close(); err != nil {
 			t.Error(err)
 		}
