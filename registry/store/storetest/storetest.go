@@ -1,5 +1,6 @@
-// Package storetest opens stores for the tests of those who have one: on an
-// embedded server, beside another process, and on a NATS server of the test.
+// Package storetest opens stores for the tests of packages that use one: on an embedded
+// server, beside another process, and on a NATS server of the test. It also reads and
+// writes what lies in them. Failures end the test.
 package storetest
 
 import (
@@ -32,13 +33,14 @@ func Open(t testing.TB) (st *store.Store, dir string) {
 	return open(t, store.Config{Dir: dir}), dir
 }
 
-// Beside opens the store of a folder as another process does.
+// Beside opens the store of a folder that is open already, as another process does, until
+// the test ends.
 func Beside(t testing.TB, dir string) *store.Store {
 	t.Helper()
 	return open(t, store.Config{Dir: dir, Shared: true})
 }
 
-// At opens a store on NATS servers, see [NATS].
+// At opens a store on NATS servers, see [NATS], until the test ends.
 func At(t testing.TB, url string) *store.Store {
 	t.Helper()
 	return open(t, store.Config{URL: url})
@@ -58,7 +60,8 @@ func open(t testing.TB, cfg store.Config) *store.Store {
 	return st
 }
 
-// NATS starts a server with its files in dir. The caller ends it; port 0 is any.
+// NATS starts a NATS server with its files in dir, at a free port if port is 0. The caller
+// ends it with [Stop].
 func NATS(t testing.TB, dir string, port int) *server.Server {
 	t.Helper()
 	if port == 0 {
@@ -81,8 +84,8 @@ func Stop(s *server.Server) {
 	s.WaitForShutdown()
 }
 
-// Connect connects to NATS beside all stores, to see what they write or to write
-// in their place: by URL, or by the folder of an embedded server.
+// Connect connects to NATS until the test ends, to see what stores write or to write in
+// their place. where is a URL or, for an embedded server, the absolute path of its folder.
 func Connect(t testing.TB, where string) *nats.Conn {
 	t.Helper()
 	var options []nats.Option
@@ -98,7 +101,7 @@ func Connect(t testing.TB, where string) *nats.Conn {
 	return nc
 }
 
-// folder dials the socket of the embedded server whose files are there.
+// folder dials the socket of the embedded server that has its files in the folder.
 type folder string
 
 func (f folder) Dial(_, _ string) (net.Conn, error) {
@@ -111,8 +114,8 @@ func (f folder) Dial(_, _ string) (net.Conn, error) {
 	return net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/nats.sock", dir.Fd()))
 }
 
-// Bucket is one of the buckets in which a store keeps its state, by its name
-// without the prefix.
+// Bucket returns one of the buckets in which a store keeps its state. Its name is without
+// the prefix execagent_.
 func Bucket(t testing.TB, nc *nats.Conn, name string) jetstream.KeyValue {
 	t.Helper()
 	js, err := jetstream.New(nc)
@@ -126,7 +129,7 @@ func Bucket(t testing.TB, nc *nats.Conn, name string) jetstream.KeyValue {
 	return kv
 }
 
-// Keys are the keys that have a value in a bucket.
+// Keys returns the keys that have a value in a bucket.
 func Keys(t testing.TB, kv jetstream.KeyValue) []string {
 	t.Helper()
 	keys, err := kv.Keys(t.Context())
