@@ -18,9 +18,11 @@ import (
 
 const (
 	besideFile = "nats.sock"
-	// maxBeside is how many connections there are at once; one more waits.
+	// maxBeside is how many connections may be open at once; others wait until one
+	// ends.
 	maxBeside = 64
-	// maxSocketPath is in bytes, less than what the systems have for it.
+	// maxSocketPath bounds the path in the address of a socket, in bytes. It is a little
+	// less than any system allows.
 	maxSocketPath = 100
 )
 
@@ -40,16 +42,17 @@ type beside struct {
 	open   map[net.Conn]struct{}
 }
 
-// listenBeside listens in a folder that this process has locked, so a socket that lies
-// there was left by a process that is gone.
+// listenBeside listens in a folder that this process has locked. A socket that lies there
+// was therefore left by a process that is gone, and is removed.
 func listenBeside(dir string, server nats.InProcessConnProvider) (*beside, error) {
 	b := &beside{path: filepath.Join(dir, besideFile), server: server, places: make(chan struct{}, maxBeside), open: make(map[net.Conn]struct{})}
 	if err := os.Remove(b.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("removing an old socket: %w", err)
 	}
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
-		// Linux makes the file with the mode of the socket, so that it never has
-		// another one. Elsewhere the mode of the folder has to do.
+		// Linux makes the file with the mode that the socket has now, so the file
+		// never has a wider one. On other systems only the mode of the folder
+		// protects it.
 		return raw.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), 0o600) })
 	}}
 	err := withSocketPath(dir, func(path string) (err error) {
@@ -59,13 +62,13 @@ func listenBeside(dir string, server nats.InProcessConnProvider) (*beside, error
 	if err != nil {
 		return nil, fmt.Errorf("listening in the data folder: %w", err)
 	}
-	b.listener.(*net.UnixListener).SetUnlinkOnClose(false) // close does, by its whole path
+	b.listener.(*net.UnixListener).SetUnlinkOnClose(false) // beside.close removes it, by its whole path
 	b.wg.Go(b.accept)
 	return b, nil
 }
 
-// withSocketPath calls f with a path of the socket in dir that is short enough
-// for an address.
+// withSocketPath calls f with a path of the socket in dir that is short enough for an
+// address: one below /proc/self/fd if the plain one is too long.
 func withSocketPath(dir string, f func(path string) error) error {
 	path := filepath.Join(dir, besideFile)
 	if len(path) <= maxSocketPath {
@@ -79,6 +82,7 @@ func withSocketPath(dir string, f func(path string) error) error {
 	return errors.Join(err, folder.Close())
 }
 
+// accept serves connections until close.
 func (b *beside) accept() {
 	for {
 		b.places <- struct{}{}
@@ -86,7 +90,7 @@ func (b *beside) accept() {
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case err != nil: // no descriptors, say
+		case err != nil: // for example, because no descriptor is free
 			<-b.places
 			time.Sleep(busyRetry)
 			continue
@@ -102,7 +106,7 @@ func (b *beside) accept() {
 	}
 }
 
-// enter notes a connection that close has to end.
+// enter notes a connection, so that close ends it. It returns false after close.
 func (b *beside) enter(conn net.Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +126,7 @@ func (b *beside) serve(conn net.Conn) {
 	}()
 	to, err := b.server.InProcessConn()
 	if err != nil {
-		_ = conn.Close() // it comes again
+		_ = conn.Close() // the client connects again
 		return
 	}
 	var up sync.WaitGroup
@@ -143,7 +147,7 @@ func (b *beside) close() error {
 	b.mu.Lock()
 	b.closed = true
 	for conn := range b.open {
-		_ = conn.Close() // serve sees it
+		_ = conn.Close() // which ends its serve
 	}
 	b.mu.Unlock()
 	err := errors.Join(b.listener.Close(), os.Remove(b.path))
@@ -154,7 +158,7 @@ func (b *beside) close() error {
 // neighbour is the embedded server of the process that has the folder open.
 type neighbour struct{ dir string }
 
-// InProcessConn connects through the socket.
+// InProcessConn connects to that server through its socket.
 func (n neighbour) InProcessConn() (conn net.Conn, err error) {
 	err = withSocketPath(n.dir, func(path string) error {
 		conn, err = net.Dial("unix", path)

@@ -18,26 +18,26 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Bounds of the embedded server: it keeps keys, registrations and who is online,
-// a few KiB for each environment.
+// Bounds of the embedded server. It keeps keys, registrations and presences, a few KiB
+// for each environment.
 const (
 	embeddedMemory  = 256 << 20
 	embeddedStorage = 4 << 30
-	embeddedFilled  = 1 << 30          // of it for each of registrations and replay, at most
-	embeddedSync    = 10 * time.Second // of files to disk
-	embeddedStart   = 20 * time.Second
+	embeddedFilled  = 1 << 30          // of the storage, for registrations and for replay each
+	embeddedSync    = 10 * time.Second // between two syncs of files to disk
+	embeddedStart   = 20 * time.Second // until it is ready for connections
 )
 
 const (
-	// roomNeeded is how many bytes the data folder must take before a server that
-	// could not write is started anew: what that writes at its start, many times.
-	// readyRoom is how many it must take for readyz, many registrations.
+	// roomNeeded is how many bytes must fit into the data folder before a server that
+	// could not write is started anew: many times what a server writes at its start.
 	roomNeeded = 1 << 20
-	readyRoom  = 64 << 10
-	// roomRetry is how long until the folder is tried again. Nothing tells that a
+	// readyRoom is how many must fit for the store to be ready: some registrations.
+	readyRoom = 64 << 10
+	// roomRetry is the pause before the folder is tried again. No event says that a
 	// disk has room again.
 	roomRetry = time.Second
-	// mostRestartRetry bounds the pause after a start that failed, which doubles.
+	// mostRestartRetry bounds that pause, which doubles with each start that fails.
 	mostRestartRetry = 30 * time.Second
 )
 
@@ -53,21 +53,21 @@ var errReopening = errors.New("the embedded NATS server is being started anew")
 // holds a lock. It has no port: this process connects in memory, and commands of an
 // operator connect by a socket in the folder, see [beside].
 //
-// A server that could not write its files, since the disk was full, does not write
-// again when there is room: each stream keeps its first error. tend therefore starts
-// another server on the same files as soon as the folder takes something. Connections
-// come back by themselves, as to a server that was restarted elsewhere; websockets,
-// and streams of one process, do not notice.
+// A server that could not write its files, since the disk was full, does not write again
+// when there is room: each JetStream stream keeps its first error. tend therefore starts
+// another server on the same files as soon as there is room. Connections to NATS come
+// back by themselves, as after a restart of any server. Websockets, and the streams of
+// the relay between them, notice nothing.
 type embedded struct {
 	dir  string
 	lock *os.File
 	log  *slog.Logger
-	// prepare makes the buckets that are in memory alone, before other connections
-	// come back to a new server.
+	// prepare makes the buckets that are only in memory, before the other connections
+	// come back to a server that was started anew.
 	prepare func(context.Context, *nats.Conn) error
 
 	beside *beside
-	doubt  chan struct{} // holds one when the server has complained
+	doubt  chan struct{} // holds a value after complained, until tend takes it
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -76,8 +76,8 @@ type embedded struct {
 	failed error          // why nothing can be written; nil as a rule
 }
 
-// startEmbedded makes the folder if need be. It returns an error that wraps ErrInUse
-// if another process has it.
+// startEmbedded locks the folder, which it makes if there is none, and starts a server on
+// it. The error wraps ErrInUse if another process has the lock.
 func startEmbedded(dir string, log *slog.Logger, prepare func(context.Context, *nats.Conn) error) (*embedded, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the data folder: %w", err)
@@ -161,7 +161,7 @@ func (e *embedded) InProcessConn() (net.Conn, error) {
 	return e.server.InProcessConn()
 }
 
-// failure says why nothing can be written at the moment; nil as a rule.
+// failure returns the reason why nothing can be written at the moment; nil as a rule.
 func (e *embedded) failure() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -174,11 +174,11 @@ func (e *embedded) setFailure(err error) {
 	e.failed = err
 }
 
-// complained has tend examine the server, which has logged an error.
+// complained makes tend examine the server, which has logged an error or did not write.
 func (e *embedded) complained() {
 	select {
 	case e.doubt <- struct{}{}:
-	default: // it is about to
+	default: // tend has yet to look at an earlier one
 	}
 }
 
@@ -190,9 +190,9 @@ func (e *embedded) tend(ctx context.Context) {
 			return
 		case <-e.doubt:
 		}
-		cause := writeError(e.server) // nobody else replaces it
+		cause := writeError(e.server) // without the mutex: only tend itself replaces it
 		if cause == nil {
-			continue // it has complained of something else
+			continue // the server has complained of something else
 		}
 		e.log.Error("the store cannot be written, and is opened again once there is room", "folder", e.dir, "error", cause)
 		e.setFailure(cause)
@@ -204,7 +204,8 @@ func (e *embedded) tend(ctx context.Context) {
 	}
 }
 
-// writeError says why a stream of the server takes nothing any more; nil if all do.
+// writeError returns the error of a JetStream stream of the server that is not written any
+// more, or nil if all streams are.
 func writeError(s *server.Server) error {
 	health := s.Healthz(nil)
 	// Other statuses are about the start of the server.
@@ -214,9 +215,9 @@ func writeError(s *server.Server) error {
 	return errors.New(health.Error)
 }
 
-// reopen replaces the server that cannot write by another one on the same files. It
-// reports false if ctx ends first. Until there is room the old one stays, since it can
-// still be read.
+// reopen replaces the server that cannot write by another one on the same files, as soon
+// as there is room. Until then the old server stays, since it can still read. reopen
+// returns false if ctx ends first.
 func (e *embedded) reopen(ctx context.Context) bool {
 	retry := roomRetry
 	for {
@@ -238,13 +239,15 @@ func (e *embedded) reopen(ctx context.Context) bool {
 	}
 }
 
-// haveRoom tries whether the folder takes n bytes, and gives them back.
+// haveRoom writes n bytes to the folder and gives them back. It returns the error if they
+// do not fit.
 func haveRoom(dir string, n int) error {
 	f, err := os.CreateTemp(dir, "room-")
 	if err != nil {
 		return err
 	}
-	// Removed before it takes room, which a kill would not give back.
+	// The file is removed before it is written: if this process is killed meanwhile,
+	// its room is free.
 	if err = os.Remove(f.Name()); err == nil {
 		text := make([]byte, n)
 		rand.Read(text) // no file system can compress it
@@ -278,7 +281,7 @@ func (e *embedded) restart(ctx context.Context) error {
 	return nil
 }
 
-// prepareWith lets prepare work on a server that nobody else is connected to.
+// prepareWith calls prepare for a server that has no other connection yet.
 func (e *embedded) prepareWith(ctx context.Context, s *server.Server) error {
 	nc, err := nats.Connect(nats.DefaultURL, nats.InProcessServer(s), nats.NoReconnect())
 	if err != nil {

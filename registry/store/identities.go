@@ -21,17 +21,17 @@ import (
 	"github.com/execagent/execagent/registry/ticket"
 )
 
-// maxRuntimeID is in bytes.
+// maxRuntimeID bounds the runtime id of an identity, in bytes.
 const maxRuntimeID = 256
 
-// replayWindow is how much older than the newest assertion of its task an assertion
-// may be. Requests overtake each other. Inside a second a repeated assertion cannot be
-// told from an honest second request: assertions have whole seconds and deterministic
-// signatures, so both are the same byte for byte.
+// replayWindow is how much older than the newest assertion of its task an assertion may
+// be, since requests overtake each other. So an assertion can be repeated within these
+// seconds. To refuse that would refuse honest requests, too: assertions have whole
+// seconds and deterministic signatures, so two of one second are the same byte for byte.
 const replayWindow = 5 * time.Second
 
-// Identity is an agent that proves with a key of its own who it is (remote.md 12.6).
-// It may be an executor.
+// Identity is an agent that proves by signing with its own key who it is (remote.md
+// 12.6). Its role is always executor.
 type Identity struct {
 	RuntimeID    string            `json:"runtime_id"`
 	PublicKey    ed25519.PublicKey `json:"public_key"`
@@ -73,7 +73,8 @@ func checkRuntimeID(id string) error {
 	return nil
 }
 
-// AddIdentity stores an identity. It replaces one with the same runtime id.
+// AddIdentity stores an identity, in the place of one with the same runtime id, and sets
+// Created. The error says what of i is not valid, or wraps ErrUnavailable.
 func (st *Store) AddIdentity(ctx context.Context, i Identity) error {
 	if err := checkRuntimeID(i.RuntimeID); err != nil {
 		return err
@@ -98,7 +99,7 @@ func (st *Store) AddIdentity(ctx context.Context, i Identity) error {
 	return unavailable("adding the identity", errors.New("too many others do the same"))
 }
 
-// Identities returns all identities, by runtime id.
+// Identities returns all identities, sorted by runtime id.
 func (st *Store) Identities(ctx context.Context) ([]Identity, error) {
 	records, err := all[identityRecord](ctx, st.identities)
 	if err != nil {
@@ -112,8 +113,8 @@ func (st *Store) Identities(ctx context.Context) ([]Identity, error) {
 	return identities, nil
 }
 
-// RemoveIdentity makes an identity invalid for all processes. An unknown runtime id is
-// ErrNotFound.
+// RemoveIdentity makes an identity invalid for all processes. The error is ErrNotFound
+// for an unknown runtime id.
 func (st *Store) RemoveIdentity(ctx context.Context, runtimeID string) error {
 	if checkRuntimeID(runtimeID) != nil {
 		return ErrNotFound
@@ -137,8 +138,9 @@ func (st *Store) RemoveIdentity(ctx context.Context, runtimeID string) error {
 	return nil
 }
 
-// AuthenticateAgent checks signature and clock of an assertion, or returns
-// ErrUnauthorized. Whether the assertion was used before, RefuseReplay finds out.
+// AuthenticateAgent checks the signature of an assertion, and that its time is no more
+// than skew off. It returns ErrUnauthorized if not. RefuseReplay then finds out whether
+// the assertion was used before.
 func (st *Store) AuthenticateAgent(ctx context.Context, a *auth.Assertion, skew time.Duration) (*principal.Principal, error) {
 	if checkRuntimeID(a.RuntimeID) != nil {
 		return nil, ErrUnauthorized
@@ -156,9 +158,9 @@ func (st *Store) AuthenticateAgent(ctx context.Context, a *auth.Assertion, skew 
 	return record.principal(), nil
 }
 
-// RefuseReplay returns ErrUnauthorized for an assertion that was used before, as far
-// as that can be told. It comes after AuthenticateAgent, so that strangers cannot make
-// the store remember anything.
+// RefuseReplay returns ErrUnauthorized for an assertion that is older by more than 5 s
+// than one that the store remembers of the same task. Call it after AuthenticateAgent:
+// strangers must not make the store remember anything.
 func (st *Store) RefuseReplay(ctx context.Context, a *auth.Assertion) error {
 	replayed, err := st.replayed(ctx, a.RuntimeID, a.TaskID, a.Time)
 	if err == nil && replayed {
@@ -167,9 +169,9 @@ func (st *Store) RefuseReplay(ctx context.Context, a *auth.Assertion) error {
 	return err
 }
 
-// replayed tells whether a task has been heard of with a timestamp newer by more than
-// replayWindow, and remembers the newest. A task costs at most one write a second,
-// shared by all processes.
+// replayed tells whether the newest timestamp of a task is later than at by more than
+// replayWindow, and remembers at if it is the newest. Since timestamps are whole seconds,
+// a task costs at most one write a second, shared by all processes.
 func (st *Store) replayed(ctx context.Context, runtimeID, taskID string, at time.Time) (bool, error) {
 	hash := sha256.New()
 	for _, name := range []string{runtimeID, taskID} {

@@ -17,23 +17,23 @@ import (
 	"github.com/execagent/execagent/registry/ticket"
 )
 
-// An API key is keyPrefix and the base64url of random bytes. It has so much
-// entropy that its plain SHA-256 can be stored: there is nothing to guess, and
-// nothing that a slow hash would make slower.
+// An API key is keyPrefix and the base64url of random bytes. Its plain SHA-256 can be
+// stored: nobody can guess 32 random bytes, so a slow hash, which slows down guesses,
+// would bring nothing.
 const (
 	keyPrefix = "xa_"
 	keySize   = 32 // random bytes
 	keyIDSize = 8  // bytes of the hash that are its id
 )
 
-// maxLabel is in bytes.
+// maxLabel bounds the label of a key, in bytes.
 const maxLabel = 256
 
 // ErrNotFound says that there is no such key or identity.
 var ErrNotFound = errors.New("not found")
 
-// Key is an API key as it is listed. The text of the key is nowhere but with whom it
-// was given to.
+// Key is an API key as it is listed, without its text: only the one whom it was given to
+// has that.
 type Key struct {
 	ID           string           `json:"id"`
 	Label        string           `json:"label,omitempty"`
@@ -60,7 +60,8 @@ func (k *keyRecord) principal(id string) *principal.Principal {
 }
 
 // CreateKey stores a new key with the label, role, environments, expiry and limits of
-// k. text is the key, which cannot be had again.
+// k. text is the key itself, which the store does not keep. The error says what of k is
+// not valid, or wraps ErrUnavailable.
 func (st *Store) CreateKey(ctx context.Context, k Key) (text string, created Key, err error) {
 	if k.Role != string(ticket.Executor) && k.Role != string(ticket.Harness) {
 		return "", Key{}, fmt.Errorf("role %.32q is neither executor nor harness", k.Role)
@@ -106,8 +107,8 @@ func (st *Store) Keys(ctx context.Context) ([]Key, error) {
 	return keys, nil
 }
 
-// RevokeKey makes a key invalid from now on, for all processes. An unknown id is
-// ErrNotFound.
+// RevokeKey makes a key invalid from now on, for all processes. A key that is revoked
+// already stays as it is. The error is ErrNotFound for an unknown id.
 func (st *Store) RevokeKey(ctx context.Context, id string) (Key, error) {
 	if !validKeyID(id) {
 		return Key{}, ErrNotFound

@@ -30,7 +30,7 @@ func TestKeys(t *testing.T) {
 	if same, found, err := other.Principal(ctx, p.ID); err != nil || !found || *same != *p {
 		t.Errorf("by its id: %+v, %v, %v", same, found, err)
 	}
-	// The store does not hold what a thief of it could use.
+	// Whoever steals the store gets no key that he could use.
 	entry, err := st.keys.Get(ctx, created.ID)
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestKeys(t *testing.T) {
 	if strings.Contains(string(entry.Value()), text[3:]) {
 		t.Error("the key itself is stored")
 	}
-	// A key whose hash begins the same, as far as its id goes, is another key.
+	// A key whose hash only begins with the same bytes, those of the id, is another key.
 	var record keyRecord
 	if err := json.Unmarshal(entry.Value(), &record); err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestIdentities(t *testing.T) {
 		t.Errorf("removing one from a store that cannot be written: %v", err)
 	}
 	st.embedded.setFailure(nil)
-	// One that comes back after its removal is as good as new.
+	// An identity can be added again after its removal.
 	for range 2 {
 		if err := st.RemoveIdentity(ctx, "b"); err != nil {
 			t.Fatal(err)

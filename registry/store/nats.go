@@ -11,10 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// connectNATS connects with what is common to all connections: they come back
-// for ever, and nothing is kept back for a server that is away, so that requests
-// fail at once and frames are not sent late. Errors and logs hold no URL, which
-// may have a password in it.
+// connectNATS connects with the options of all connections. A lost connection is tried
+// again for ever. Meanwhile nothing is buffered, so that requests fail at once and
+// frames are not sent late. Errors and logs hold no URL, which may have a password in it.
 func connectNATS(ctx context.Context, servers string, log *slog.Logger, options ...nats.Option) (*nats.Conn, error) {
 	options = append([]nats.Option{
 		nats.Name("execagent registry"),
@@ -24,9 +23,9 @@ func connectNATS(ctx context.Context, servers string, log *slog.Logger, options 
 		nats.ReconnectBufSize(-1),
 		nats.PingInterval(10 * time.Second),
 		nats.MaxPingsOutstanding(2),
-		nats.IgnoreAuthErrorAbort(), // credentials can be put right meanwhile
+		nats.IgnoreAuthErrorAbort(), // an operator may put the credentials right
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil { // nil: closed here
+			if err != nil { // nil if the store closes the connection
 				log.Warn("NATS connection lost", "error", err)
 			}
 		}),
@@ -48,8 +47,8 @@ func connectNATS(ctx context.Context, servers string, log *slog.Logger, options 
 	return nc, nil
 }
 
-// natsLog is where the embedded server's log goes; complained is called for what
-// may be a failure.
+// natsLog writes the embedded server's log to log, and calls complained after each line
+// that may tell of a failure.
 type natsLog struct {
 	log        *slog.Logger
 	complained func()

@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// retry is how long a store that does not answer is left alone.
+// retry is the pause before a store that did not answer is asked again.
 const retry = 250 * time.Millisecond
 
-// Pause waits before the store is asked again, and reports false if ctx has ended.
+// Pause waits for 250 ms, before the store is asked again, and returns false if ctx has
+// ended.
 func Pause(ctx context.Context) bool {
 	timer := time.NewTimer(retry)
 	defer timer.Stop()
@@ -21,8 +22,9 @@ func Pause(ctx context.Context) bool {
 	}
 }
 
-// Persist repeats ask while the store does not answer in time, as one that is busy or
-// elects a leader, until ctx ends.
+// Persist calls ask again, after a Pause, for as long as it returns an error that wraps
+// ErrUnavailable, until ctx ends. It returns the last error of ask. A store that is busy
+// or elects a leader does not answer for some seconds.
 func Persist(ctx context.Context, ask func() error) error {
 	for {
 		err := ask()

@@ -13,21 +13,22 @@ import (
 //	execagent.rendezvous.<node>.<about>   for that server
 //	execagent.rendezvous                  for all servers
 //
-// The reply subject is whom it comes from. Each server subscribes once to all of
-// its own, when it starts: nothing is lost because a subscription has not yet
-// spread through a cluster, what one server sends to another keeps its order, and
-// an idle executor costs nothing.
+// The reply subject names the sender. Each server subscribes to all its own subjects with
+// one subscription, when it starts. So no letter is lost because a subscription has not
+// yet spread through a cluster, the letters of one server to another keep their order,
+// and an idle executor costs nothing.
 const postSubject = "execagent.rendezvous"
 
-// Bounds of what has come from NATS and waits for the goroutine that takes it. More
-// is lost, see [Post.Receive].
+// Bounds of the letters that have come from NATS and wait for the goroutine that takes
+// them. Letters beyond that are lost, see [Post.Receive].
 const (
 	postPendingMessages = 1 << 16
 	postPendingBytes    = 128 << 20
 )
 
-// Post is how the servers on one store write to each other: nothing of it is kept,
-// and a letter is lost with the connection. Its methods may run at once.
+// Post sends and receives the letters that the servers on one store write to each other.
+// No letter is stored: one that is under way when the connection ends is lost. The methods
+// may run at once; Receive and ReceiveAll each in one goroutine, and Close after both.
 type Post struct {
 	conn     *nats.Conn
 	node     string
@@ -37,13 +38,14 @@ type Post struct {
 
 // Letter is what one server has written to another, or to all.
 type Letter struct {
-	About string // "" in a letter to all
-	From  string
+	About string // the end of the subject; "" in a letter to all
+	From  string // what the sender has given to Send or SendAll
 	Data  []byte // belongs to whoever takes the letter
 }
 
-// OpenPost subscribes to what is written to node and to all. Others can reach it
-// once OpenPost has returned. The context must have a deadline.
+// OpenPost subscribes to the letters to node and to those to all. Other servers can reach
+// node once OpenPost has returned. The context must have a deadline. The caller closes the
+// post.
 func (st *Store) OpenPost(ctx context.Context, node string) (*Post, error) {
 	p := &Post{conn: st.nc, node: node}
 	var err error
@@ -71,7 +73,7 @@ func (p *Post) subscribe(subject string) (*nats.Subscription, error) {
 	return sub, nil
 }
 
-// Close ends the post. Whoever receives must have ended before.
+// Close ends the subscriptions. Receive and ReceiveAll must have returned before.
 func (p *Post) Close() error {
 	p.conn.RemoveStatusListener(p.statuses)
 	var err error
@@ -83,19 +85,20 @@ func (p *Post) Close() error {
 	return err
 }
 
-// Receive passes on what is written to this server alone until ctx ends, and
-// ReceiveAll what is written to all. Where take is too slow letters are lost: then
-// they call missed.
+// Receive calls take with each letter to this server alone, one after the other, until
+// ctx or the connection ends for good. Letters are lost if take is too slow; then Receive
+// calls missed.
 func (p *Post) Receive(ctx context.Context, take func(Letter), missed func(error)) {
 	p.receive(ctx, p.own, len(postSubject)+1+len(p.node)+1, take, missed)
 }
 
-// ReceiveAll is Receive for letters to all servers, this one's own among them.
+// ReceiveAll is Receive for the letters to all servers, also those that this one sends.
 func (p *Post) ReceiveAll(ctx context.Context, take func(Letter), missed func(error)) {
 	p.receive(ctx, p.all, len(postSubject), take, missed)
 }
 
-// receive cuts off what the subjects of a subscription have in common.
+// receive is Receive for a subscription. It cuts off the first bytes of each subject,
+// which all have in common.
 func (p *Post) receive(ctx context.Context, sub *nats.Subscription, common int, take func(Letter), missed func(error)) {
 	for {
 		message, err := sub.NextMsgWithContext(ctx)
@@ -110,19 +113,20 @@ func (p *Post) receive(ctx context.Context, sub *nats.Subscription, common int, 
 	}
 }
 
-// Send writes to a server. from is this node, perhaps with more behind a dot.
+// Send writes to one server, and does not wait until the letter is there. It fails while
+// there is no connection. from is this node, perhaps with more behind a dot.
 func (p *Post) Send(node, about, from string, data []byte) error {
 	return p.conn.PublishRequest(postSubject+"."+node+"."+about, from, data)
 }
 
-// SendAll writes to all servers.
+// SendAll writes to all servers, as Send does to one.
 func (p *Post) SendAll(from string, data []byte) error {
 	return p.conn.PublishRequest(postSubject, from, data)
 }
 
-// Connected tells whether others can be heard.
+// Connected tells whether there is a connection, without which no server can be heard.
 func (p *Post) Connected() bool { return p.conn.IsConnected() }
 
-// Back brings a value each time that the connection is there again. Letters of
-// both directions were lost meanwhile.
+// Back returns a channel with a value for each time that the connection has come back.
+// Letters of both directions may have been lost before.
 func (p *Post) Back() <-chan nats.Status { return p.statuses }

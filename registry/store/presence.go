@@ -16,7 +16,8 @@ import (
 	"github.com/execagent/execagent/registry/wire"
 )
 
-// heartbeatInterval leaves room for two lost ones within nodeTTL.
+// heartbeatInterval is how often a server announces itself. Two announcements in a row may
+// be lost within nodeTTL.
 const heartbeatInterval = 5 * time.Second
 
 // sweepInterval is how often a server looks for what dead ones have left.
@@ -29,20 +30,20 @@ var errSuperseded = errors.New("the environment has another registration")
 // had no registration.
 var ErrNewEnvironments = errors.New("too many new environments")
 
-// Registration is what an executor has told of itself. The id stays while the key
-// stays.
+// Registration is the key that an executor has registered for an environment. As long as
+// the key stays, the id stays.
 type Registration struct {
 	ID        string          `json:"id"`
 	Key       *wire.PublicKey `json:"key"`
-	Principal string          `json:"principal"` // who has registered last
+	Principal string          `json:"principal"` // id of the one that has registered the key last
 	Created   time.Time       `json:"created"`
 }
 
-// Presence is an executor's open websocket.
+// Presence says that an executor's websocket is open, and at which server.
 type Presence struct {
 	EnvironmentID  string    `json:"environment_id"`
 	RegistrationID string    `json:"registration_id"`
-	Node           string    `json:"node"` // the server that has it
+	Node           string    `json:"node"` // the server that has the websocket
 	Principal      string    `json:"principal"`
 	Since          time.Time `json:"since"`
 }
@@ -54,10 +55,12 @@ func (st *Store) Registration(ctx context.Context, environmentID string) (reg Re
 	return reg, found, err
 }
 
-// Register makes the key the one of the environment. The same key keeps its
-// registration. Another key replaces it, unless its executor is online, or is known
-// here already and to the store not yet: then conflict is true. An environment that
-// has no registration must be allowed, or the error is ErrNewEnvironments.
+// Register makes key the one of the environment. If it already is, the registration
+// keeps its id. Another key gets a new registration in its place, unless the executor of
+// the old one is online: then conflict is true. Register calls here with the id of the
+// old registration, since this server may have that executor's websocket before the
+// store has noted it. If the environment has no registration yet, Register calls allowed,
+// perhaps more than once, and returns ErrNewEnvironments if that returns false.
 func (st *Store) Register(ctx context.Context, environmentID string, key *wire.PublicKey, principal string, allowed func() bool, here func(registrationID string) bool) (reg Registration, conflict bool, err error) {
 	for range casRetries {
 		old, revision, found, err := get[Registration](ctx, st.registrations, environmentID)
@@ -71,8 +74,9 @@ func (st *Store) Register(ctx context.Context, environmentID string, key *wire.P
 		if found && old.Key.Equal(key) {
 			next.ID, next.Created = old.ID, old.Created
 		} else {
-			// Both are asked after the registration was read. A websocket that opens
-			// later touches the registration: then put finds a newer revision.
+			// Both this server and the store are asked after the registration was
+			// read. If a websocket opens later, SetOnline touches the registration,
+			// and put finds a newer revision.
 			if found && here(old.ID) {
 				return Registration{}, true, nil
 			}
@@ -90,15 +94,17 @@ func (st *Store) Register(ctx context.Context, environmentID string, key *wire.P
 	return Registration{}, false, unavailable("registering", errors.New("too many others do the same"))
 }
 
-// Seen is a registration with the revisions that SetOnline compares, read before the
-// websocket was opened, so that SetOnline need not read.
+// Seen is a registration together with the revisions that SetOnline compares. It is read
+// before a websocket opens, so that SetOnline need not read. The zero value makes
+// SetOnline read.
 type Seen struct {
 	Registration
-	revision         uint64 // 0: it has to be read again
-	presenceRevision uint64 // of the executor, 0 for none
+	revision         uint64 // of the registration; 0: both have to be read again
+	presenceRevision uint64 // of the executor's presence, 0 if there is none
 }
 
-// See reads a registration and its presence at once.
+// See reads a registration and its presence, in one round trip. found is false if the
+// environment has no registration.
 func (st *Store) See(ctx context.Context, environmentID string) (reg Seen, found bool, err error) {
 	var wg sync.WaitGroup
 	var p Presence
@@ -115,10 +121,11 @@ func (st *Store) See(ctx context.Context, environmentID string) (reg Seen, found
 	return reg, found, errors.Join(err, onlineErr)
 }
 
-// seeInOrder reads the presence before the registration, so that a takeover in between
-// is noticed: whoever takes an environment over registers first and goes online then.
-// So either the presence is newer than the revision read, or the new registration is
-// seen.
+// seeInOrder reads the presence before the registration, so that SetOnline notices when
+// another executor takes the environment over in between. That executor registers first
+// and goes online then. If it has registered before the registration was read here, the
+// new registration is seen; if later, the presence gets a revision other than the one
+// that was read.
 func (st *Store) seeInOrder(ctx context.Context, environmentID string) (reg Seen, found bool, err error) {
 	_, online, _, err := get[Presence](ctx, st.presence, environmentID)
 	if err != nil {
@@ -129,12 +136,12 @@ func (st *Store) seeInOrder(ctx context.Context, environmentID string) (reg Seen
 	return reg, found, err
 }
 
-// SetOnline says that an executor's websocket is open. The newest one counts;
-// SetOffline needs the revision. The error is errSuperseded if the environment belongs
-// to another registration: then the websocket must not stay.
+// SetOnline notes that an executor's websocket is open, in the place of an older one.
+// revision is that of the presence; SetOffline needs it. The error is errSuperseded if
+// the environment has another registration by now: then the websocket must not stay.
 //
-// reg was read just before and saves reading now, which storms of executors would wait
-// for. The zero value makes SetOnline read.
+// reg is what See has read just before. It saves two reads here, which storms of
+// executors would wait for. With the zero value SetOnline reads.
 func (st *Store) SetOnline(ctx context.Context, p Presence, reg Seen) (revision uint64, err error) {
 	for range casRetries {
 		if reg.revision == 0 {
@@ -154,7 +161,8 @@ func (st *Store) SetOnline(ctx context.Context, p Presence, reg Seen) (revision 
 			reg = Seen{}
 			continue
 		}
-		// After the presence: Register looks in the other order.
+		// The registration is touched after the presence is written: Register reads
+		// them in the other order, see doc.go.
 		err = st.touch(ctx, p.EnvironmentID, reg)
 		switch {
 		case err == nil:
@@ -190,8 +198,8 @@ func (st *Store) touch(ctx context.Context, environmentID string, reg Seen) erro
 	return unavailable("going online", errors.New("too many others do the same"))
 }
 
-// SetOffline takes back what SetOnline has said, unless a newer websocket has said it
-// again.
+// SetOffline removes the presence that SetOnline has noted with this revision. It does
+// nothing if a newer websocket has taken its place.
 func (st *Store) SetOffline(ctx context.Context, environmentID string, revision uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -202,8 +210,8 @@ func (st *Store) SetOffline(ctx context.Context, environmentID string, revision 
 	return unavailable("going offline", err)
 }
 
-// Online returns the executor of an environment, if its websocket is open on a server
-// that lives.
+// Online returns the presence of an environment's executor, if its websocket is at a
+// server that lives.
 func (st *Store) Online(ctx context.Context, environmentID string) (Presence, bool, error) {
 	p, _, found, err := get[Presence](ctx, st.presence, environmentID)
 	if err != nil || !found {
@@ -213,7 +221,7 @@ func (st *Store) Online(ctx context.Context, environmentID string) (Presence, bo
 	return p, alive, err
 }
 
-// presences returns all executors that are online, by environment.
+// presences returns the presences of all executors that are online, sorted by environment.
 func (st *Store) presences(ctx context.Context) ([]Presence, error) {
 	nodes, err := all[time.Time](ctx, st.nodes)
 	if err != nil {
@@ -242,7 +250,7 @@ type Environment struct {
 	Since          time.Time `json:"since"`
 }
 
-// Environments returns the environments that are online, by id.
+// Environments returns the environments whose executors are online, sorted by id.
 func (st *Store) Environments(ctx context.Context) ([]Environment, error) {
 	online, err := st.presences(ctx)
 	if err != nil {
@@ -257,7 +265,8 @@ func (st *Store) Environments(ctx context.Context) ([]Environment, error) {
 	return environments, nil
 }
 
-// Announce says that a node lives; without another one that is over after 15 s.
+// Announce notes that a node lives. After 15 s without another announcement it counts as
+// dead.
 func (st *Store) Announce(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -269,20 +278,20 @@ func (st *Store) Announce(ctx context.Context, node string) error {
 	return unavailable("announcing the node", err)
 }
 
-// Withdraw says that a node lives no longer.
+// Withdraw notes that a node lives no longer.
 func (st *Store) Withdraw(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	return unavailable("withdrawing the node", st.nodes.Purge(ctx, node))
 }
 
-// Heartbeat announces a node until ctx ends, and sweeps from time to time.
+// Heartbeat announces a node every 5 s until ctx ends, and sweeps the store once an hour.
 func (st *Store) Heartbeat(ctx context.Context, node string) {
 	beat, sweep := time.NewTicker(heartbeatInterval), time.NewTicker(sweepInterval)
 	defer beat.Stop()
 	defer sweep.Stop()
-	// After an outage of NATS others must not wait for the next beat to see that
-	// this node lives.
+	// After an outage of NATS this node is announced at once: other servers must not
+	// take it for dead until the next beat.
 	back := st.nc.StatusChanged(nats.CONNECTED)
 	defer st.nc.RemoveStatusListener(back)
 	for {
@@ -302,8 +311,8 @@ func (st *Store) Heartbeat(ctx context.Context, node string) {
 	}
 }
 
-// sweep forgets executors of dead servers, and keeps the registrations of executors at
-// this one from expiring.
+// sweep removes the presences that dead servers have left, and keeps the registrations of
+// executors at this server from expiring.
 func (st *Store) sweep(ctx context.Context, node string) error {
 	nodes, err := all[time.Time](ctx, st.nodes)
 	if err != nil {
@@ -323,7 +332,7 @@ func (st *Store) sweep(ctx context.Context, node string) error {
 				err = st.touch(ctx, environmentID, reg)
 			}
 			if errors.Is(err, errSuperseded) {
-				err = nil // its websocket is about to be closed
+				err = nil // the executor's websocket is about to be closed
 			}
 		case !alive:
 			var now Presence
@@ -341,13 +350,13 @@ func (st *Store) sweep(ctx context.Context, node string) error {
 	return nil
 }
 
-// Presence returns the websocket that the executor of an environment has or, if
-// its server is dead, had; and the revision that SetOffline needs.
+// Presence returns the presence of an environment's executor, also one that a dead server
+// has left, and the revision that SetOffline needs.
 func (st *Store) Presence(ctx context.Context, environmentID string) (p Presence, revision uint64, found bool, err error) {
 	return get[Presence](ctx, st.presence, environmentID)
 }
 
-// Alive tells whether a server has been heard of lately.
+// Alive tells whether a server was announced within the last 15 s.
 func (st *Store) Alive(ctx context.Context, node string) (bool, error) {
 	_, _, alive, err := get[time.Time](ctx, st.nodes, node)
 	return alive, err

@@ -9,7 +9,7 @@ import (
 	"github.com/execagent/execagent/registry/principal"
 )
 
-// Revocations hear of keys and identities that any process has changed.
+// Revocations watch the keys and identities, and hear of each that any process changes.
 type Revocations struct {
 	keys, identities jetstream.KeyWatcher
 }
@@ -48,9 +48,9 @@ func (r *Revocations) Run(ctx context.Context, changed func(principalID string))
 			}
 			id = principal.AgentPrefix + runtimeID(entry.Key())
 		}
-		changed(id) // what the entry says may be old by now
+		changed(id) // and not the value of the entry, which may be out of date by now
 	}
 }
 
-// Stop is for a watch that does not run.
+// Stop ends a watch for which Run was not called.
 func (r *Revocations) Stop() error { return errors.Join(r.keys.Stop(), r.identities.Stop()) }

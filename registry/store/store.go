@@ -19,41 +19,43 @@ const (
 	// storeTimeout bounds one exchange with NATS. An executor waits 10 s for an
 	// answer, in which there are several.
 	storeTimeout = 2 * time.Second
-	// OpenTimeout bounds opening a store, bucketTimeout one attempt at a bucket:
-	// a cluster that has just started takes some seconds to make one.
+	// OpenTimeout bounds opening a store, bucketTimeout one attempt to open or make a
+	// bucket: a cluster that has just started takes some seconds to make one.
 	OpenTimeout   = time.Minute
 	bucketTimeout = 5 * time.Second
 	// listTimeout bounds reading a whole bucket.
 	listTimeout = 20 * time.Second
-	// busyTimeout is how long another process may keep the data folder to itself,
-	// as the commands of an operator do for a moment.
+	// busyTimeout is how long opening a data folder waits while another process has
+	// it, as the commands of an operator have it for a moment.
 	busyTimeout = 3 * time.Second
 	busyRetry   = 100 * time.Millisecond
 
-	// maxValueSize is in bytes: that of a registration is 2 KiB.
+	// maxValueSize bounds a value, in bytes. A registration has 2 KiB.
 	maxValueSize = 16 << 10
 
-	// registrationTTL is when an environment that nobody comes for is forgotten,
-	// see [Store.sweep].
+	// registrationTTL is how long an environment is registered after its executor was
+	// last registered or online, see [Store.sweep].
 	registrationTTL = 30 * 24 * time.Hour
-	// nodeTTL is when a server that was not heard of is dead.
+	// nodeTTL is how long a server counts as alive after its last announcement.
 	nodeTTL = 15 * time.Second
-	// ReplayTTL is how long the newest assertion of a task is remembered.
+	// ReplayTTL is how long the time of the newest assertion of a task is remembered.
 	ReplayTTL = 10 * time.Minute
-	// readyFresh is how long an answer about readiness holds.
+	// readyFresh is how long Ready repeats an answer before it tries again.
 	readyFresh = time.Second
-	// markerTTL is how long it stays known that a key was deleted.
+	// markerTTL is how long NATS keeps the marker of a deleted key for those who watch.
 	markerTTL = time.Minute
 
-	// errCodeNoPeers is JetStream's for too few servers (no suitable peers).
+	// errCodeNoPeers is JetStream's error code when a cluster has too few servers (no
+	// suitable peers).
 	errCodeNoPeers = 10005
 
-	// casRetries bounds how often a change is tried that others get ahead of.
+	// casRetries bounds how often a change is tried again when another server has
+	// changed the value first.
 	casRetries = 8
 )
 
-// ErrUnavailable says that NATS does not answer. Errors that wrap it say nothing about
-// the value.
+// ErrUnavailable says that NATS does not answer, or cannot write. Errors that wrap it say
+// nothing about the value: after a write it may be the old or the new one.
 var ErrUnavailable = errors.New("the store cannot be reached")
 
 // Config says where the state of a registry is: with Dir in files of an embedded NATS
@@ -61,27 +63,29 @@ var ErrUnavailable = errors.New("the store cannot be reached")
 type Config struct {
 	Dir string
 
-	// Shared opens a Dir that another process has open by way of that process,
-	// as the commands of an operator do beside a registry.
+	// Shared makes Open connect to the process that has Dir open, if there is one,
+	// where it would fail otherwise. The commands of an operator work so beside a
+	// registry.
 	Shared bool
 
 	// URL names one or more NATS servers, separated by commas; they need
 	// JetStream and version 2.11.
 	URL string
-	// CredentialsFile is a NATS credentials file for them, if any.
+	// CredentialsFile is a NATS credentials file for these servers, if they need one.
 	CredentialsFile string
-	// Replicas is in how many servers of the cluster each value is. Zero leaves
-	// what is there, one at first.
+	// Replicas is how many servers of the cluster keep each value. Zero leaves the
+	// number of an existing store as it is; a new one gets 1.
 	Replicas int
 
-	Logger *slog.Logger
+	Logger *slog.Logger // nil: nothing is logged
 }
 
-// Store is the state of a registry: keys, identities, registrations and who is online.
-// Any number of stores may be open on the same cluster.
+// Store gives access to the state of a registry: keys, identities, registrations and
+// presences. Any number of stores may be open on the same cluster. All methods may run
+// at once; Close comes last.
 type Store struct {
 	nc       *nats.Conn
-	folder   string    // "" for a cluster
+	folder   string    // the data folder; "" for a cluster
 	embedded *embedded // nil for a cluster, and beside another process
 	log      *slog.Logger
 
@@ -90,8 +94,10 @@ type Store struct {
 	readiness readiness
 }
 
-// Open connects to NATS, and makes the buckets that are not there yet. ctx bounds
-// that, as does a minute.
+// Open connects to NATS, for a folder to a server that it starts, and makes the buckets
+// that are not there yet. It must succeed within ctx and within OpenTimeout. The error
+// wraps ErrInUse if another process has the folder, and with Shared if that process
+// cannot be reached either. The caller closes the store.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, OpenTimeout)
 	defer cancel()
@@ -121,9 +127,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return st, nil
 }
 
-// openFolder starts the embedded server. If another process has the folder, it waits
-// for a moment; with Shared it connects by way of that process. Both are tried again
-// and again, since nothing tells that a lock is free or that a socket is there.
+// openFolder starts the embedded server. If another process has the folder, openFolder
+// waits up to busyTimeout for it, or with Shared connects to that process. Both are
+// tried again and again, since no event says that the lock is free or the socket there.
 func (st *Store) openFolder(ctx context.Context, cfg Config) error {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
@@ -155,7 +161,7 @@ func (st *Store) openFolder(ctx context.Context, cfg Config) error {
 	}
 }
 
-// buckets are where the state is.
+// buckets are the key-value buckets of NATS that hold the state.
 type buckets struct {
 	keys          jetstream.KeyValue // key id -> keyRecord
 	identities    jetstream.KeyValue // encoded runtime id -> identityRecord
@@ -175,8 +181,9 @@ func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, inFolder bool
 		return b, fmt.Errorf("opening JetStream: %w", err)
 	}
 	// Presences and nodes mean nothing after the embedded server has ended, so they
-	// need no file. Buckets that executors can fill without end must leave room
-	// for keys and their revocation; in a cluster the limits of its accounts do.
+	// need no file. Buckets that executors could fill without end have a bound, so
+	// that there is room left for keys and their revocation; in a cluster the limits
+	// of its accounts see to that.
 	passing := jetstream.FileStorage
 	var filled int64
 	if inFolder {
@@ -195,7 +202,7 @@ func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, inFolder bool
 		{&b.replay, jetstream.KeyValueConfig{Bucket: "execagent_replay", TTL: ReplayTTL, MaxBytes: filled}},
 		{&b.health, jetstream.KeyValueConfig{Bucket: "execagent_health", TTL: nodeTTL}}, // a file, unlike that of nodes
 	}
-	// All at once: in a cluster each new one has to elect a leader.
+	// All are opened at once: in a cluster each new bucket has to elect a leader first.
 	errs := make([]error, len(table))
 	var wg sync.WaitGroup
 	for i, row := range table {
@@ -212,8 +219,8 @@ func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, inFolder bool
 	return b, errors.Join(errs...)
 }
 
-// openBucket tries until ctx ends while the cluster has no leader, or too few servers:
-// it may be starting just as this process is.
+// openBucket finds or makes a bucket. While the cluster has no leader or too few servers
+// it tries again until ctx ends: the cluster may be starting just as this process is.
 func openBucket(ctx context.Context, js jetstream.JetStream, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, bucketTimeout)
@@ -257,7 +264,7 @@ func findOrMakeBucket(ctx context.Context, js jetstream.JetStream, cfg jetstream
 	return kv, nil
 }
 
-// Close ends the connection and the embedded server, and waits for it.
+// Close ends the connection and the embedded server, and waits for that server's end.
 func (st *Store) Close() error {
 	if st.nc != nil {
 		st.nc.Close()
@@ -268,20 +275,20 @@ func (st *Store) Close() error {
 	return nil
 }
 
-// Alone tells whether no other process has websockets on the store, as with an
-// embedded server. Commands of an operator beside it have none.
+// Alone tells whether no other process can have websockets on the store. That is so with
+// an embedded server: commands of an operator beside it have none.
 func (st *Store) Alone() bool { return st.embedded != nil }
 
-// readiness is what Ready has found out last.
+// readiness is the last answer of Ready.
 type readiness struct {
-	mu  sync.Mutex // held while it is found out
+	mu  sync.Mutex // protects the fields below; held while Ready tries to write
 	at  time.Time
 	err error
 }
 
-// Ready writes something, and returns why that fails: reading alone shows neither that
-// a disk is full nor that a cluster has no leader. Requests within readyFresh share
-// one write, however many they are.
+// Ready tries to write, and returns and logs the error if that fails: reading alone shows
+// neither that a disk is full nor that a cluster has no leader. Calls within a second
+// share one attempt, however many they are.
 func (st *Store) Ready(ctx context.Context, node string) error {
 	r := &st.readiness
 	r.mu.Lock()
@@ -300,11 +307,12 @@ func (st *Store) Ready(ctx context.Context, node string) error {
 	return r.err
 }
 
+// tryWriting writes the node's value in the bucket health, see Ready.
 func (st *Store) tryWriting(ctx context.Context, node string) error {
 	if err := st.failing(); err != nil {
 		return err
 	}
-	if st.embedded != nil { // its files may have some room left when the disk has none
+	if st.embedded != nil { // NATS may find room in its files when the disk has none left
 		if err := haveRoom(st.folder, readyRoom); err != nil {
 			return unavailable("writing", err)
 		}
@@ -315,8 +323,8 @@ func (st *Store) tryWriting(ctx context.Context, node string) error {
 	return nil
 }
 
-// failing says why files cannot be written, as far as that is known. An attempt would
-// only take its time.
+// failing returns the error of an embedded server that is known to be unable to write its
+// files, or nil. A write that asks it first need not wait for storeTimeout.
 func (st *Store) failing() error {
 	if st.embedded == nil {
 		return nil
@@ -324,8 +332,8 @@ func (st *Store) failing() error {
 	return unavailable("writing", st.embedded.failure())
 }
 
-// writeFailed has the embedded server examined after a write has failed, and returns
-// the error, with its cause if that can be found out.
+// writeFailed makes the embedded server look for the cause after a write has failed. It
+// returns err; beside another process it adds the cause, if the disk is full.
 func (st *Store) writeFailed(err error) error {
 	switch {
 	case st.folder == "":
@@ -334,7 +342,8 @@ func (st *Store) writeFailed(err error) error {
 		st.embedded.complained()
 		return err
 	}
-	// The server does not say why it does not answer, and its log is elsewhere.
+	// The server in the other process does not say why it does not answer, and its
+	// log is there.
 	return errors.Join(err, haveRoom(st.folder, readyRoom))
 }
 
@@ -384,15 +393,15 @@ func get[T any](ctx context.Context, kv jetstream.KeyValue, key string) (value T
 // put writes a value if the key still has the revision, 0 for a key without a value.
 // ok is false if the revision is another one.
 //
-// Every write to a bucket with files asks failing first, and gives its error to
-// writeFailed. The shared key alone does not ask: it is written at the start, perhaps
-// beside an older process.
+// Every write to a bucket with files calls failing first, and writeFailed with its error.
+// Only SharedKey does not call failing: it writes at the start, perhaps beside an older
+// process.
 func (st *Store) put(ctx context.Context, kv jetstream.KeyValue, key string, value any, revision uint64) (next uint64, ok bool, err error) {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return 0, false, err
 	}
-	if err := st.failing(); err != nil && kv != st.presence { // that is in memory
+	if err := st.failing(); err != nil && kv != st.presence { // presences are in memory
 		return 0, false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -429,7 +438,7 @@ func all[T any](ctx context.Context, kv jetstream.KeyValue) (values map[string]T
 			if !ok {
 				return nil, unavailable("reading "+kv.Bucket(), errors.New("the watch has ended"))
 			}
-			if entry == nil { // that was all
+			if entry == nil { // marks the end of what was there
 				return values, nil
 			}
 			var value T

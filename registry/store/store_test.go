@@ -44,7 +44,7 @@ func openTestStore(t testing.TB) (st *Store, dir string) {
 	return st, dir
 }
 
-// openBeside is another process's store on the same NATS server.
+// openBeside opens a store on the same NATS server, as another process does.
 func openBeside(t testing.TB, dir string) *Store {
 	t.Helper()
 	st, err := Open(t.Context(), Config{Dir: dir, Shared: true})
@@ -104,7 +104,7 @@ func TestStoreIsPrivate(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to become somebody else")
 	}
-	// Up to the folder of all temporary ones, which everybody may enter.
+	// All folders up to the one of all temporary files, which everybody may enter.
 	for path := dir; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
 		if err := os.Chmod(path, 0o777); err != nil {
 			t.Fatal(err)
@@ -130,7 +130,8 @@ func TestStoreIsPrivate(t *testing.T) {
 
 const dialSocketVariable = "REGISTRY_TEST_SOCKET"
 
-// TestDialSocket is for TestStoreIsPrivate, as another user.
+// TestDialSocket runs only in the processes that TestStoreIsPrivate starts, each as
+// another user.
 func TestDialSocket(t *testing.T) {
 	path := os.Getenv(dialSocketVariable)
 	if path == "" {
@@ -183,8 +184,8 @@ func TestStoreErrorHidesURL(t *testing.T) {
 	}
 }
 
-// TestStoreReopen: what an operator and executors have stored outlives the
-// process; who was online does not.
+// TestStoreReopen: what an operator and executors have stored outlives the process;
+// presences do not.
 func TestStoreReopen(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -236,7 +237,7 @@ func TestStoreReopen(t *testing.T) {
 	}
 }
 
-// TestSharedKeyIsOne: whoever starts first, all have the same.
+// TestSharedKeyIsOne: processes that start at once all get the same shared key.
 func TestSharedKeyIsOne(t *testing.T) {
 	t.Parallel()
 	one, dir := openTestStore(t)
@@ -323,15 +324,14 @@ func TestRegister(t *testing.T) {
 	if _, online, err := one.Online(ctx, "env"); online || err != nil {
 		t.Errorf("online %v, %v after that", online, err)
 	}
-	// And after both ends of all that the environment can be used as before.
+	// After all that the environment can be used as before.
 	if _, err := one.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: second.ID, Node: "n1"}, Seen{}); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestRegisterRace: of executors with keys of their own that register and go
-// online at once, one is online in the end, and the environment's registration
-// is its.
+// TestRegisterRace: executors with keys of their own register and go online at once. In
+// the end one of them is online, and has the environment's registration.
 func TestRegisterRace(t *testing.T) {
 	t.Parallel()
 	one, dir := openTestStore(t)
@@ -384,7 +384,8 @@ func TestRegisterRace(t *testing.T) {
 	}
 }
 
-// TestDeadNode: who was online at a server that died is not, and is forgotten.
+// TestDeadNode: an executor of a server that has died is not online any more, and a sweep
+// removes its presence.
 func TestDeadNode(t *testing.T) {
 	t.Parallel()
 	st, _ := openTestStore(t)
@@ -458,7 +459,8 @@ func TestSweepKeepsRegistration(t *testing.T) {
 	}
 }
 
-// TestMarkersPass: environments that come and go leave nothing behind in the buckets.
+// TestMarkersPass: environments that come and go leave nothing behind in the buckets for
+// longer than the times to live.
 func TestMarkersPass(t *testing.T) {
 	t.Parallel()
 	st, _ := openTestStore(t)
@@ -497,7 +499,8 @@ func BenchmarkStoreGet(b *testing.B) {
 	}
 }
 
-// TestStoreKeepsRoom: what executors can fill cannot take the room of keys.
+// TestStoreKeepsRoom: the buckets that executors can fill leave half of the storage to
+// the others, such as that of keys.
 func TestStoreKeepsRoom(t *testing.T) {
 	t.Parallel()
 	st, _ := openTestStore(t)
@@ -518,7 +521,8 @@ func TestStoreKeepsRoom(t *testing.T) {
 	}
 }
 
-// TestStoreAfterKill: the socket that a killed process has left is in nobody's way.
+// TestStoreAfterKill: a folder can be opened and shared in which a killed process has left
+// its socket.
 func TestStoreAfterKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -548,7 +552,7 @@ func always() bool { return true }
 
 func never(string) bool { return false }
 
-// TestRestartEnds: starting the embedded server anew does not take for ever.
+// TestRestartEnds: the time for starting the embedded server anew is bounded.
 func TestRestartEnds(t *testing.T) {
 	t.Parallel()
 	bounded := false
