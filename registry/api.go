@@ -25,16 +25,16 @@ import (
 	"github.com/execagent/execagent/registry/wire"
 )
 
-// maxBody is the largest request body in bytes; an honest one has 6 KiB. A principal
-// may send one on each of its connections at once.
+// maxBody bounds a request body, in bytes; an honest one has 6 KiB. A principal may send
+// one on each of its connections at once.
 const maxBody = 16 << 10
 
-// apiTimeout bounds what a request may take; executors give up after 10 s.
+// apiTimeout bounds the time that a request may take; executors give up after 10 s.
 const apiTimeout = 8 * time.Second
 
-// How long what the registry signs is good for. An executor opens every websocket
-// with the same URL and registers again when the rendezvous refuses it (remote.md
-// 3.5); a harness gets a new URL for each websocket.
+// How long URLs and authorizations are good for. An executor opens every websocket with
+// the same URL, and registers again when the rendezvous refuses that URL (remote.md 3.5);
+// a harness gets a new URL for each websocket.
 const (
 	executorTicketLife = 24 * time.Hour
 	harnessTicketLife  = time.Minute
@@ -54,8 +54,8 @@ const (
 	codeInternal     = "internal_error"
 )
 
-// apiError is an answer that is not 200. Its message is for whoever runs the client,
-// and repeats at most what the client has sent.
+// apiError is an answer that is not 200. Its message is for the people who run the client,
+// and tells them nothing of the registry beyond what the client has sent.
 type apiError struct {
 	status     int
 	code       string
@@ -63,10 +63,10 @@ type apiError struct {
 	retryAfter time.Duration
 }
 
-// operation is what one path below an environment does.
+// operation answers the requests for one path below an environment.
 type operation struct {
 	name  string
-	role  ticket.Role // who may
+	role  ticket.Role // that a principal needs
 	limit func(*limits.Limiter, *principal.Principal) (retryAfter time.Duration, ok bool)
 	serve func(*Server, context.Context, *call) (any, *apiError)
 }
@@ -118,9 +118,9 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, op.name, http.StatusOK, result)
 }
 
-// perform finds out who asks, and whether they may, before it reads what they ask. An
-// assertion is held against earlier ones only within the principal's limit, since that
-// makes the store remember it.
+// perform finds the principal of a request, and whether it may make the request, before
+// it reads the body. An assertion is compared with earlier ones only after the
+// principal's limit has let the request through, since the store remembers it then.
 func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, environmentID string) (any, *apiError) {
 	if r.Method != http.MethodPost {
 		return nil, &apiError{status: http.StatusMethodNotAllowed, code: codeMethod, message: "the method is not POST"}
@@ -149,7 +149,7 @@ func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if seat := seatOf(r); seat.know(p) {
 		w.Header().Del("Connection")
 	} else {
-		seat.dismiss(w) // the connection stays among strangers, and must not last by a slow body
+		seat.dismiss(w) // the connection counts as a stranger's still: no slow body may keep it
 	}
 	return op.serve(s, ctx, &call{request: r, principal: p, environmentID: environmentID})
 }
@@ -171,7 +171,7 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 	if failure != nil {
 		return nil, failure
 	}
-	var release func() // of a new environment
+	var release func() // gives back the place for registering a new environment
 	allowed := func() bool {
 		if release == nil {
 			release, _ = s.limits.Create(c.principal)
@@ -226,8 +226,8 @@ func (s *Server) validate(ctx context.Context, c *call) (any, *apiError) {
 	if !ok {
 		return refused, nil
 	}
-	// The harness may have lost the right since it connected, or the executor its
-	// environment.
+	// Since the harness has connected it may have lost the right to, or the executor
+	// may have lost its environment to another key.
 	var current, allowed bool
 	var currentErr, allowedErr error
 	var wg sync.WaitGroup
@@ -245,8 +245,8 @@ func (s *Server) validate(ctx context.Context, c *call) (any, *apiError) {
 	return wire.ValidateResponse{Valid: current && allowed && p.May(ticket.Harness, c.environmentID)}, nil
 }
 
-// connect answers a harness with the executor's key, the signed URL of a websocket,
-// and an authorization that the executor has validated (remote.md 9).
+// connect answers a harness with the executor's key, the signed URL of a websocket, and
+// an authorization, which the executor will ask the registry to validate (remote.md 9).
 func (s *Server) connect(ctx context.Context, c *call) (any, *apiError) {
 	var request wire.ConnectRequest
 	if failure := c.decode(&request); failure != nil {
@@ -309,6 +309,7 @@ func checkKey(member string, key *wire.PublicKey) *apiError {
 	return nil
 }
 
+// baseFor returns what rendezvous URLs in the answer start with, see base.
 func (s *Server) baseFor(c *call) (base *url.URL, failure *apiError) {
 	u, err := s.base(c.request)
 	if err != nil {
@@ -317,9 +318,10 @@ func (s *Server) baseFor(c *call) (base *url.URL, failure *apiError) {
 	return u, nil
 }
 
-// broken answers a request for which the store has failed. register answers 502 with
-// this code: besides a conflict, the only error after which the reference retries by
-// itself (remote.md 3.4). Nothing was stored, so a retry is safe.
+// broken answers a request for which the store has failed. register answers 502 with the
+// code CodeAuthUnavailable: besides a conflict, that is the only error after which the
+// reference retries by itself (remote.md 3.4). A retry is safe even if the registration
+// was stored, since the same key keeps it.
 func (s *Server) broken(operation, environmentID string, err error) *apiError {
 	s.log.Trouble("the store fails", "operation", operation, "environment", loggable(environmentID), "error", err)
 	switch {
@@ -331,8 +333,8 @@ func (s *Server) broken(operation, environmentID string, err error) *apiError {
 	return &apiError{status: http.StatusServiceUnavailable, code: codeUnavailable, message: store.ErrUnavailable.Error(), retryAfter: time.Second}
 }
 
-// loggable returns an environment id for the log, unless a stranger may have made it
-// up.
+// loggable returns an environment id for the log, or "not valid" for any other text that
+// a stranger may have sent.
 func loggable(environmentID string) string {
 	if wire.ValidEnvironmentID(environmentID) {
 		return environmentID
@@ -340,6 +342,7 @@ func loggable(environmentID string) string {
 	return "not valid"
 }
 
+// fail answers a request with an error.
 func (s *Server) fail(w http.ResponseWriter, operation string, e *apiError) {
 	if e.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.FormatFloat(math.Ceil(e.retryAfter.Seconds()), 'f', 0, 64))
@@ -352,6 +355,7 @@ func (s *Server) fail(w http.ResponseWriter, operation string, e *apiError) {
 	s.answer(w, operation, e.status, body)
 }
 
+// answer counts an answer and writes it, with body as JSON.
 func (s *Server) answer(w http.ResponseWriter, operation string, status int, body any) {
 	s.metrics.answered(operation, status)
 	text, err := json.Marshal(body)

@@ -163,7 +163,8 @@ func (s *testServer) validate(t testing.TB, key, environmentID string, request w
 	return response.Valid
 }
 
-// TestConversation goes the way of remote.md 1, over two servers.
+// TestConversation lets an executor and a harness find each other at two servers: register,
+// connect and validate (remote.md 1).
 func TestConversation(t *testing.T) {
 	t.Parallel()
 	st, dir := storetest.Open(t)
@@ -218,7 +219,7 @@ func TestConversation(t *testing.T) {
 	}
 
 	good := wire.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: harnessKey, HarnessKeyAuthorization: connected.HarnessKeyAuthorization}
-	for _, s := range []*testServer{one, two, one} { // it says who, not how often
+	for _, s := range []*testServer{one, two, one} { // it may be used more than once
 		if !s.validate(t, executor, "env-1", good) {
 			t.Error("an honest harness is not valid")
 		}
@@ -236,12 +237,12 @@ func TestConversation(t *testing.T) {
 			t.Errorf("%s is valid", name)
 		}
 	}
-	// The same triple in another environment.
+	// The same request in another environment.
 	two.mustRegister(t, executor, "env-2", executorKey)
 	if one.validate(t, executor, "env-2", good) {
 		t.Error("the authorization is valid in another environment")
 	}
-	// Nothing that lets anybody in was logged.
+	// No credential was logged.
 	for _, log := range []string{one.log.String(), two.log.String()} {
 		for _, secret := range []string{executor, harness, connected.HarnessKeyAuthorization, u.Query().Get("signature")} {
 			if strings.Contains(log, secret) {
@@ -251,7 +252,8 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// TestRefusals is a table of every answer that is not 200, but those that need a broken store.
+// TestRefusals is a table of all answers that are not 200, except those of a store that
+// fails.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	st, dir := storetest.Open(t)
@@ -369,7 +371,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestRevocation: at another server, and from one request to the next.
+// TestRevocation: a revocation counts at another server than the one it was made at, from
+// one request to the next.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
 	st, dir := storetest.Open(t)
@@ -386,7 +389,7 @@ func TestRevocation(t *testing.T) {
 		t.Fatal("an honest harness is not valid")
 	}
 
-	// Whoever watches hears of it.
+	// A watch hears of the revocation, too.
 	ctx, cancel := context.WithCancel(t.Context())
 	revocations, err := other.WatchRevocations(ctx)
 	if err != nil {
@@ -424,7 +427,8 @@ func TestRevocation(t *testing.T) {
 	within(t, done)
 }
 
-// TestStoreGone: an executor that registers is told what makes it come again, harnesses get a 503.
+// TestStoreGone: while the store is gone, an executor that registers gets the answer that
+// makes it try again, and harnesses get a 503.
 func TestStoreGone(t *testing.T) {
 	t.Parallel()
 	ns := storetest.NATS(t, t.TempDir(), 0)
@@ -449,7 +453,7 @@ func TestStoreGone(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d %s", tt.path, status, code, tt.wantStatus, tt.wantCode)
 		}
 	}
-	for deadline := time.Now().Add(soon); ; { // what it was before holds for a moment
+	for deadline := time.Now().Add(soon); ; { // the answer from before holds for a moment
 		status, _, _ := s.do(t, "GET", "/readyz", "", nil)
 		if status == 503 {
 			break
@@ -463,12 +467,12 @@ func TestStoreGone(t *testing.T) {
 	}
 }
 
-// TestReadyIsCheap: however many ask at once whether the registry is ready, it
-// writes once in a while, and says so once in a while.
+// TestReadyIsCheap: however many requests ask at once whether the registry is ready, it
+// writes to the store at most once a second, and to the log, too.
 func TestReadyIsCheap(t *testing.T) {
 	t.Parallel()
 	ns := storetest.NATS(t, t.TempDir(), 0)
-	const fresh = time.Second // for which the store's answer holds
+	const fresh = time.Second // how long the store repeats an answer
 	log := new(strings.Builder)
 	st, err := store.Open(t.Context(), store.Config{URL: ns.ClientURL(), Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
@@ -507,7 +511,7 @@ func TestReadyIsCheap(t *testing.T) {
 		t.Errorf("%d writes, %v, want 1 to %d", n, err, most)
 	}
 	storetest.Stop(ns)
-	time.Sleep(fresh) // until the answer is not the one from before
+	time.Sleep(fresh) // until the answer from before does not count any more
 	most = flood(503)
 	if n := strings.Count(log.String(), "not ready"); n == 0 || n > most {
 		t.Errorf("%d lines in the log, want 1 to %d", n, most)
@@ -638,7 +642,8 @@ func benchServer(b *testing.B) (s *testServer, executor, harness, registrationID
 	return s, executor, harness, id, harnessID
 }
 
-// assertionHeader is what an agent identity sends (remote.md 12.6).
+// assertionHeader returns the Authorization header that an agent identity sends (remote.md
+// 12.6).
 func assertionHeader(t testing.TB, private ed25519.PrivateKey, runtimeID, taskID string, at time.Time) string {
 	t.Helper()
 	timestamp := at.UTC().Format("2006-01-02T15:04:05Z")
@@ -653,7 +658,7 @@ func assertionHeader(t testing.TB, private ed25519.PrivateKey, runtimeID, taskID
 	return "AgentAssertion " + base64.RawURLEncoding.EncodeToString(text)
 }
 
-// TestStrangersDoNotFillTheLog: what needs no credential is not worth a line.
+// TestStrangersDoNotFillTheLog: requests without a credential write no line to the log.
 func TestStrangersDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)

@@ -10,9 +10,9 @@ import (
 	"github.com/execagent/execagent/registry/store"
 )
 
-// authenticate finds out who makes a request. It returns store.ErrUnauthorized, or an
-// error that wraps store.ErrUnavailable. A principal that comes with an assertion may
-// still repeat somebody's request, which [store.Store.RefuseReplay] finds out.
+// authenticate finds the principal of a request. The error is store.ErrUnauthorized or
+// wraps store.ErrUnavailable. If there is an assertion, the request may still be a
+// repetition of another one: [store.Store.RefuseReplay] finds that out.
 func (s *Server) authenticate(ctx context.Context, r *http.Request) (*principal.Principal, *auth.Assertion, error) {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {

@@ -82,8 +82,8 @@ func TestAgentIdentity(t *testing.T) {
 	}
 }
 
-// TestAgentFloodIsNotRemembered: requests above the limit of an identity leave
-// nothing in the store.
+// TestAgentFloodIsNotRemembered: the store remembers nothing of requests above the limit
+// of an identity.
 func TestAgentFloodIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	st, dir := storetest.Open(t)

@@ -23,7 +23,8 @@ func startCluster(t *testing.T, n int) (servers []*server.Server, urls string) {
 	t.Helper()
 	var routes []*url.URL
 	ports := make([]int, n)
-	for i := range n { // each has to be told of the others before they have ports
+	// Each server has to be told the ports of the others before those are started.
+	for i := range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +57,8 @@ func startCluster(t *testing.T, n int) (servers []*server.Server, urls string) {
 	return servers, strings.Join(list, ",")
 }
 
-// TestCluster: one of three NATS servers may go, and the store is as it was.
+// TestCluster: when one of three NATS servers goes, the store works again after a while,
+// with all that was in it.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	servers, urls := startCluster(t, 3)
@@ -91,7 +93,7 @@ func TestCluster(t *testing.T) {
 	for _, tt := range []struct {
 		key, path string
 		body      any
-		wantCode  string // while it is away
+		wantCode  string // while the cluster does not answer
 	}{
 		{harness, "env/connect", wire.ConnectRequest{HarnessPublicKey: storetest.Key(t)}, codeUnavailable},
 		{executor, "env-2/register", registerBody(storetest.Key(t)), wire.CodeAuthUnavailable},

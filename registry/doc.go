@@ -1,7 +1,7 @@
-// Package registry is the other side of remote mode: the registry, where
-// executors say where they are and harnesses ask for them, and the rendezvous,
-// where their websockets meet (remote.md 1, 3, 4 and 9). It passes on what they
-// have encrypted for each other, and has no key to read it with.
+// Package registry is the server side of remote mode: the registry, with which executors
+// register and which harnesses ask for them, and the rendezvous, where their websockets
+// meet (remote.md 1, 3, 4 and 9). It passes on what executors and harnesses have
+// encrypted for each other, and has no key to read it with.
 //
 //	st, err := store.Open(ctx, store.Config{Dir: "/var/lib/registry"})
 //	...
@@ -19,17 +19,18 @@
 //	harness ─── websocket ─► signature, a route for each stream
 //	executor ── validate ──► is the authorization of this harness key and registration?
 //
-// What is signed is signed with one key that the first server on a store makes.
+// URLs and authorizations are signed with one key, which the first server on a store
+// makes.
 //
-// Here are the API, health, and the HTTP server before them. The rooms below:
+// In this package are the API, health, and the HTTP server before them. Below it:
 //
 //	store       keys, identities, registrations, presence, letters between servers; NATS
 //	rendezvous  websockets, streams, and what servers tell each other of them
-//	limits      what each principal has used up; the log in which none fills all
-//	principal   who asks, and what they may
+//	limits      what each principal has used up; a log that none of them can fill
+//	principal   whom the registry deals with, and what they may
 //	ticket      signed URLs and authorizations
 //	wire        what executors and harnesses say to a registry over HTTP
 //
-// A [Server] may serve any number of requests at once. Whatever waits for a store
-// is bounded, by apiTimeout at most.
+// A [Server] may serve any number of requests at once. No request to the API waits for
+// the store for longer than apiTimeout.
 package registry

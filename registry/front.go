@@ -14,7 +14,7 @@ import (
 	"github.com/execagent/execagent/registry/principal"
 )
 
-// Bounds of one HTTP exchange. An upgrade to a websocket ends them.
+// Bounds of one HTTP exchange. They do not apply to a websocket once it is open.
 const (
 	headerTimeout  = 10 * time.Second
 	readTimeout    = 20 * time.Second
@@ -25,24 +25,25 @@ const (
 
 const (
 	// maxStrangers is how many connections may be open that have shown neither a
-	// credential nor a signed URL yet, at 20 KiB each. One more takes the place of
-	// the oldest, once that one has had its turn.
+	// credential nor a signed URL yet; each takes 20 KiB. A new one gets the place of
+	// the oldest, which is closed once it has had its strangerTurn.
 	maxStrangers = 4096
-	// strangerTurn is longer than an honest request takes among thousands, as the
-	// executors of a restarted registry are. With 1,024 places and a quarter of a
-	// second, 3,000 executors took three times as long over TLS: connections whose
-	// handshake had to wait were closed, and came again.
+	// strangerTurn is longer than an honest request takes when thousands of executors
+	// come at once, as after a restart of the registry. When it was a quarter of a
+	// second, with 1,024 places, 3,000 executors took three times as long over TLS:
+	// connections whose handshake had to wait were closed, and came again.
 	strangerTurn = time.Second
 	// lastWords is how long the rest of a request is read after an answer that ends
-	// the connection.
+	// its connection.
 	lastWords = 500 * time.Millisecond
 )
 
-// Front is the HTTP server of a [Server]. It tells strangers from principals:
-// strangers have few places, and each answer to them ends their connection. After a
-// request that was allowed the connection stays open for the next one. It counts among
-// those of the principal that came last ([principal.Limits]), since many come through
-// the connections of a proxy in front.
+// Front is the HTTP server of a [Server]. It treats connections of strangers and of
+// principals differently. Strangers have few places, and each answer to them ends their
+// connection. After an allowed request of a principal its connection stays open for the
+// next one, and counts among that principal's ([principal.Limits]). Requests of many
+// principals may come through one connection of a proxy: it counts for the last of them.
+// All methods may run at once.
 type Front struct {
 	server   *Server
 	listener net.Listener
@@ -55,9 +56,10 @@ type Front struct {
 	seats map[net.Conn]*seat // by the connection as the HTTP server has it
 }
 
-// NewFront serves what the listener accepts. The listener must not be TLS yet, since
-// handshakes count as strangers': TLS is made by config, nil for none. The listener
-// belongs to the Front from now on.
+// NewFront makes the HTTP server of server for the connections that the listener
+// accepts. The Front closes the listener. It must be a plain one: with a config the Front
+// itself adds TLS, so that a connection counts as a stranger's already during its
+// handshake. A nil config is for no TLS.
 func NewFront(server *Server, listener net.Listener, config *tls.Config) *Front {
 	f := &Front{server: server, lobby: lobby.New(maxStrangers, strangerTurn), done: make(chan struct{}), seats: make(map[net.Conn]*seat)}
 	f.listener = door{Listener: listener, f: f}
@@ -92,14 +94,16 @@ func (f *Front) Serve() error {
 	}
 }
 
-// Shutdown accepts no more connections, and waits for requests that are being answered
-// as long as ctx lives. Websockets are the affair of the [Server].
+// Shutdown accepts no more connections, and waits until all requests are answered or ctx
+// ends; then it returns the error of ctx. It does not end websockets: [Server.Drain] and
+// [Server.Close] do.
 func (f *Front) Shutdown(ctx context.Context) error {
 	f.close()
 	return closed(f.web.Shutdown(ctx))
 }
 
-// Close is Shutdown without waiting.
+// Close accepts no more connections and closes those that are open, except websockets. It
+// waits for nothing.
 func (f *Front) Close() error {
 	f.close()
 	return closed(f.web.Close())
@@ -116,11 +120,12 @@ func closed(err error) error {
 func (f *Front) close() {
 	f.stop.Do(func() { close(f.done) })
 	f.lobby.Close()
-	_ = f.listener.Close() // the HTTP server may have done it, or never have heard of it
+	// The HTTP server closes the listener, too, but only if Serve was called.
+	_ = f.listener.Close()
 }
 
-// door is the listener of the HTTP server: its connections have a seat in the lobby.
-// It lies below TLS, since whoever does a handshake is a stranger still.
+// door is the listener of the HTTP server: each connection that it accepts has got a seat
+// in the lobby. It lies below TLS, since a peer is a stranger during its handshake, too.
 type door struct {
 	net.Listener
 	f *Front
@@ -133,21 +138,22 @@ func (d door) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if !d.f.lobby.Enter(conn, d.f.done) {
-		_ = conn.Close() // nobody has used it
+		_ = conn.Close() // nothing was sent on it, so nothing is lost
 		return nil, net.ErrClosed
 	}
 	return conn, nil
 }
 
-// seat is a connection of a Front: a stranger's, in the lobby, or a principal's.
+// seat is the place of a connection of a Front: a stranger's in the lobby, or a
+// principal's.
 type seat struct {
 	f   *Front
-	raw net.Conn // as the lobby has it
+	raw net.Conn // as the lobby has it: below TLS
 
 	mu        sync.Mutex // protects the fields below
-	principal string     // "" in the lobby
+	principal string     // id; "" for a stranger
 	release   func()     // gives the principal's place for a connection back
-	over      bool
+	over      bool       // the connection has ended, or is a websocket
 }
 
 type seatKey struct{}
@@ -184,8 +190,8 @@ func seatOf(r *http.Request) *seat {
 	return s
 }
 
-// attend notes that a request has come in. From now on the server is what takes time,
-// so the connection has not to go for another one.
+// attend notes that the head of a request has come. From now on the stranger waits for the
+// server, so its connection is not closed for a new one.
 func (s *seat) attend() {
 	if s != nil {
 		s.f.lobby.Attend(s.raw)
@@ -193,21 +199,23 @@ func (s *seat) attend() {
 }
 
 // dismiss bounds how long the rest of a request is read after an answer that ends the
-// connection. The HTTP server alone would read for all of readTimeout. Closing at once
-// would make the peer lose the answer, while it is still sending.
+// connection. Without dismiss the HTTP server would read it for all of readTimeout. If the
+// connection was closed at once, a peer that is still sending would lose the answer.
 func (s *seat) dismiss(w http.ResponseWriter) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.over { // else it is a websocket
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lastWords)) // it may have ended
+	if !s.over { // a websocket must get no deadline
+		// This fails only if the connection has ended.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lastWords))
 	}
 }
 
-// know gives the connection to the principal of its request, out of the lobby, and
-// tells whether it may stay open.
+// know notes whose request has come on the connection. The connection leaves the lobby, or
+// the principal that it counted for, and counts for p. know returns false if p may not
+// have another one: then the connection stays where it is, and must end after the answer.
 func (s *seat) know(p *principal.Principal) bool {
 	if s == nil {
 		return true
@@ -230,7 +238,7 @@ func (s *seat) know(p *principal.Principal) bool {
 	return true
 }
 
-// leave gives back the place of the connection.
+// leave gives back the place of the connection, which has ended or is a websocket.
 func (s *seat) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

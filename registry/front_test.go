@@ -92,8 +92,8 @@ func (v *visitor) ask(method, path, authorization string, body any) (status int,
 	return response.StatusCode, response.Close
 }
 
-// TestStrangersLeave: the connection of who has shown no credential ends with the
-// answer; that of who has stays open, until a stranger comes through it.
+// TestStrangersLeave: a connection without a credential ends with the answer. One with a
+// credential stays open, until a request without one comes on it.
 func TestStrangersLeave(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
@@ -140,8 +140,8 @@ func TestStrangersLeave(t *testing.T) {
 	eventually(t, "nobody is left", func() bool { return front.lobby.Len() == 0 && front.taken() == 0 && s.kept() == 0 })
 }
 
-// TestAnsweredStrangersGo: nobody waits for the rest of a body that was answered
-// without it.
+// TestAnsweredStrangersGo: when a request is answered before its body has come, the server
+// does not wait for the rest of the body.
 func TestAnsweredStrangersGo(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
@@ -159,8 +159,9 @@ func TestAnsweredStrangersGo(t *testing.T) {
 	if _, err := io.Copy(io.Discard, answered.r); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("it is still open")
 	}
-	// headerTimeout is the end of who says nothing, and readTimeout longer still. One
-	// that has ended says so at once; a deadline in the past would come before that.
+	// A connection that has sent nothing lives for headerTimeout, which is not over.
+	// Reading would tell at once if it had ended. The deadline is a little in the
+	// future, since with one in the past nothing would be read.
 	if err := silent.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
@@ -169,14 +170,14 @@ func TestAnsweredStrangersGo(t *testing.T) {
 	}
 }
 
-// taken is how many connections the front knows of.
+// taken returns how many connections the front knows of.
 func (f *Front) taken() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.seats)
 }
 
-// kept is how many HTTP connections are counted for principals.
+// kept returns how many HTTP connections are counted for principals.
 func (s *testServer) kept() int { return s.limits.Usage("").Kept }
 
 func eventually(t testing.TB, what string, condition func() bool) {
@@ -194,8 +195,8 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// TestKeptConnections: a principal's HTTP connections that stay open are counted,
-// through a proxy as that of who has used it last.
+// TestKeptConnections: HTTP connections that stay open count for the principal whose
+// request was the last on them. Those of a proxy carry requests of many.
 func TestKeptConnections(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
@@ -217,14 +218,14 @@ func TestKeptConnections(t *testing.T) {
 	for range 3 {
 		ask(first, few, false)
 		ask(second, few, false)
-		ask(visit(t, address), few, true) // beyond the limit it is answered all the same
+		ask(visit(t, address), few, true) // beyond the limit the request is answered all the same
 	}
 	ask(second, many, false)
 	if count(fewID) != 1 || count(manyID) != 1 {
 		t.Errorf("%d and %d connections are counted", count(fewID), count(manyID))
 	}
 	ask(visit(t, address), few, false)
-	ask(second, few, true) // that of the other principal it would have to take
+	ask(second, few, true) // it counts for the other principal, and few may have no third one
 	eventually(t, "it is given back", func() bool { return count(manyID) == 0 })
 	first.conn.Close()
 	eventually(t, "it is given back", func() bool { return count(fewID) == 1 })
@@ -233,8 +234,8 @@ func TestKeptConnections(t *testing.T) {
 	}
 }
 
-// TestSlowBody: a principal that has all the connections it may have cannot keep
-// places of strangers by bodies that do not come.
+// TestSlowBody: a principal that has all connections that it may have cannot occupy places
+// of strangers with requests whose bodies do not come.
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
@@ -271,8 +272,8 @@ func TestSlowBody(t *testing.T) {
 	eventually(t, "nobody is in the lobby", func() bool { return front.lobby.Len() == 0 })
 }
 
-// TestStrangersAreFew: thousands of strangers, in every state, are bounded and keep
-// nobody out who has a key or a signed URL.
+// TestStrangersAreFew: the connections of thousands of strangers, in every state, are
+// bounded, and keep out nobody with a key or a signed URL.
 func TestStrangersAreFew(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
@@ -308,7 +309,7 @@ func TestStrangersAreFew(t *testing.T) {
 					return
 				}
 				t.Cleanup(func() { conn.Close() })
-				_, _ = io.WriteString(conn, heads[n%len(heads)]) // it may be closed by now
+				_, _ = io.WriteString(conn, heads[n%len(heads)]) // fails if it is closed by now
 				dialed.Add(1)
 			}
 		})
@@ -316,8 +317,8 @@ func TestStrangersAreFew(t *testing.T) {
 	most := 0
 	body := registerBody(storetest.Key(t))
 	for dialed.Load() < int32(strangers/crowds*crowds) && !t.Failed() {
-		// As ends do, until it works: in a crowd this fast one may be closed in its
-		// turn.
+		// The executor tries until it works, as real ones do: when strangers come
+		// this fast its connection may be closed before its request has come.
 		eventually(t, "an executor registers", func() bool {
 			most = max(most, front.taken())
 			return try(address, executor, body) == 200
@@ -332,14 +333,14 @@ func TestStrangersAreFew(t *testing.T) {
 		}
 		return err == nil
 	})
-	// Those in the lobby, and the few that have just left it.
+	// The front knows those in the lobby, and a few that have just left it.
 	if most > maxStrangers+100 {
 		t.Errorf("%d connections at once", most)
 	}
 	t.Logf("%d connections at most", most)
 }
 
-// try registers, and returns 0 where the connection was lost.
+// try registers an environment and returns the status, or 0 if the connection was lost.
 func try(address, key string, body any) (status int) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {

@@ -7,13 +7,14 @@ import (
 	"github.com/execagent/execagent/registry/store"
 )
 
-// Paths for operators. They need no credential, and tell nothing of principals.
+// Paths for operators. They ask for no credential, and tell nothing of any principal.
 const (
 	pathHealth  = "/healthz" // the process answers
-	pathReady   = "/readyz"  // it should get requests: the store can be written, no drain
+	pathReady   = "/readyz"  // it should get requests: it does not drain, and can write the store
 	pathMetrics = "/metrics"
 )
 
+// serveHealth answers the paths for operators.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -27,12 +28,12 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	case pathMetrics:
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		s.metrics.write(&text)
-		_, _ = w.Write([]byte(text.String())) // who has gone needs no answer
+		_, _ = w.Write([]byte(text.String())) // a client that has gone needs no answer
 	case pathReady:
 		message := "ready\n"
 		if s.rendezvous.Draining() {
 			status, message = http.StatusServiceUnavailable, "draining\n"
-		} else if s.store.Ready(r.Context(), s.node) != nil { // which has logged why
+		} else if s.store.Ready(r.Context(), s.node) != nil { // Ready has logged the error
 			status, message = http.StatusServiceUnavailable, store.ErrUnavailable.Error()+"\n"
 		}
 		w.WriteHeader(status)

@@ -19,8 +19,8 @@ import (
 	"github.com/execagent/execagent/relay/socket"
 )
 
-// TestValidationsAreApart: however often harnesses make an executor ask about
-// them, its key can still register. An executor ends at a 429.
+// TestValidationsAreApart: however often harnesses make an executor ask about them, its key
+// can still register. If that was answered 429, the executor would end.
 func TestValidationsAreApart(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
@@ -49,7 +49,7 @@ func TestNewEnvironments(t *testing.T) {
 	other, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
 	public := storetest.Key(t)
 	a := s.limits.Allowance(principal.KeyPrefix + id)
-	a.Created.SetLimit(0) // nothing comes back meanwhile
+	a.Created.SetLimit(0) // nothing is given back meanwhile
 	for _, key := range []*wire.PublicKey{public, public, storetest.Key(t), public} {
 		s.mustRegister(t, busy, "first", key)
 		if left := a.Created.Tokens(); left != limits.MaxNewEnvironments-1 {
@@ -65,8 +65,8 @@ func TestNewEnvironments(t *testing.T) {
 	s.mustRegister(t, busy, "more", storetest.Key(t))
 }
 
-// TestLines: a principal that causes too many lines in the log is told of by their
-// number, and the lines of others are all there.
+// TestLines: when a principal causes too many lines in the log, some are left out and
+// counted. The lines about others are all there.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
@@ -74,7 +74,7 @@ func TestLines(t *testing.T) {
 	register := func(environmentID string) (lines *rate.Limiter, old string) {
 		key, id := createKey(t, st, ticket.Executor, "*", principal.Limits{})
 		lines = s.limits.Allowance(principal.KeyPrefix + id).Lines
-		lines.SetLimit(0) // nothing comes back meanwhile
+		lines.SetLimit(0) // nothing is given back meanwhile
 		_, old = s.mustRegister(t, key, environmentID, storetest.Key(t))
 		s.mustRegister(t, key, environmentID, storetest.Key(t))
 		return lines, old
@@ -91,7 +91,7 @@ func TestLines(t *testing.T) {
 	const message = `msg="websocket refused"`
 	lines, old := register("busy")
 	_, oldOfOther := register("other")
-	const linesPerConnection = 3 // as limits has it
+	const linesPerConnection = 3 // the constant of package limits
 	if n := strings.Count(refused(old, 10), message); n != 2*linesPerConnection-2 {
 		t.Errorf("%d of 10 lines are there", n)
 	}
@@ -104,7 +104,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestLinesOfTrouble: a store that fails is told of, but not for each who asks.
+// TestLinesOfTrouble: when the store fails that is logged, but not for each request.
 func TestLinesOfTrouble(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
@@ -119,15 +119,15 @@ func TestLinesOfTrouble(t *testing.T) {
 	}
 }
 
-// TestNewEnvironmentsAtOnce: so is one that registers them all at once. What comes to
-// nothing counts for nothing.
+// TestNewEnvironmentsAtOnce: a principal may not register more new environments at once
+// than one after another. Attempts that fail do not count.
 func TestNewEnvironmentsAtOnce(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
 	key, id := createKey(t, st, ticket.Executor, "*", principal.Limits{})
 	a := s.limits.Allowance(principal.KeyPrefix + id)
-	a.Created.SetLimit(0) // nothing comes back meanwhile
+	a.Created.SetLimit(0) // nothing is given back meanwhile
 	a.Created.AllowN(time.Now(), limits.MaxNewEnvironments-3)
 	public := storetest.Key(t)
 	statuses := make([]int, 100)

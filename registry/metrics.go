@@ -12,16 +12,16 @@ import (
 	"github.com/execagent/execagent/registry/rendezvous"
 )
 
-// metrics count what the API and the rendezvous do since the start. No value has an id
-// or a secret in it.
+// metrics count what the API and the rendezvous do, from the start on. No value has an id
+// or a secret in it. The methods may run at once.
 type metrics struct {
 	rendezvous.Metrics
 
-	mu      sync.Mutex
-	answers map[answer]uint64 // by fixed operations and statuses: bounded
+	mu      sync.Mutex        // protects the field below
+	answers map[answer]uint64 // few, since operations and statuses are
 }
 
-// answer is the kind of an answer that was given.
+// answer is a kind of answers that are counted together.
 type answer struct {
 	operation string // register, validate, connect or other
 	status    int
@@ -31,6 +31,7 @@ func newMetrics() *metrics {
 	return &metrics{answers: make(map[answer]uint64)}
 }
 
+// answered counts an answer.
 func (m *metrics) answered(operation string, status int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -24,38 +24,40 @@ import (
 // of its websockets (remote.md 8.1).
 const DefaultGrace = 30 * time.Second
 
-// DefaultClockSkew is how far the clock of an agent identity may be off.
+// DefaultClockSkew is how far the clock of an agent identity may be off, in either
+// direction.
 const DefaultClockSkew = time.Minute
 
-// maxClockSkew is half of the time for which the newest assertion of a task is
-// remembered, so that none is accepted again after that.
+// maxClockSkew is half of the time for which the newest assertion of a task is remembered.
+// An assertion may be used from one skew before its time to one after: when it has been
+// forgotten, its time is too far off.
 const maxClockSkew = store.ReplayTTL / 2
 
 // Config says what a [Server] serves with. All but Store may be left out.
 type Config struct {
-	// Store is where all state is. The server does not close it.
+	// Store keeps all state. The server does not close it.
 	Store *store.Store
 
-	// PublicURL is the http or https URL that clients know this registry by,
-	// the base of the rendezvous URLs that it hands out. Empty: what the
-	// request came to.
+	// PublicURL is the http or https URL that clients know this registry by: the
+	// rendezvous URLs that it hands out start with it. If it is empty they start with
+	// the scheme and host of the request.
 	PublicURL string
 
-	// TrustProxy believes X-Forwarded-Proto and X-Forwarded-Host, which the
-	// proxy in front must then set or remove on every request.
+	// TrustProxy makes the server believe X-Forwarded-Proto and X-Forwarded-Host,
+	// which the proxy in front must then set or remove on every request.
 	TrustProxy bool
 
-	Logger *slog.Logger
+	Logger *slog.Logger // nil: nothing is logged
 
-	// Limits are those of a principal that has none of its own.
+	// Limits count for principals that have none of their own.
 	Limits principal.Limits
 
-	// Grace is how long a stream keeps its route without one of its websockets.
-	// Zero means DefaultGrace.
+	// Grace is how long a stream whose ends acknowledge keeps its route without one
+	// of its websockets. Zero means DefaultGrace.
 	Grace time.Duration
 
-	// ClockSkew is how far the timestamps of agent identities may be off, at
-	// most 5 minutes. Zero means DefaultClockSkew.
+	// ClockSkew is how far the clocks of agent identities may be off, at most 5
+	// minutes. Zero means DefaultClockSkew.
 	ClockSkew time.Duration
 }
 
@@ -71,13 +73,14 @@ type Server struct {
 	limits     *limits.Limiter
 	signer     *ticket.Signer
 	metrics    *metrics
-	node       string // names this server to the others; never used again after it
+	node       string // names this server to the others; a new one for each New
 	rendezvous *rendezvous.Routes
 	mounts     []mount
 }
 
-// New makes a server, announces its node to the others on the same store, and begins
-// to listen to them. The context bounds the start, as does a minute.
+// New makes a server, announces its node to the others on the same store, and begins to
+// listen to them. The start must succeed within ctx and within a minute. The caller closes
+// the server.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("a registry needs a store")
@@ -139,7 +142,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	seat, h := seatOf(r), w.Header()
 	seat.attend()
-	h.Set("Connection", "close") // until a credential was accepted
+	h.Set("Connection", "close") // perform takes it away when a credential was accepted
 	defer func() {
 		if h.Get("Connection") != "" {
 			seat.dismiss(w)
@@ -154,9 +157,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.fail(w, "other", &apiError{status: http.StatusNotFound, code: codeNotFound, message: "no such path"})
 }
 
-// mount says what answers a path or, if the path ends in a slash, all paths below
-// it. An http.ServeMux would redirect paths that hold // or .. to others, where
-// clients expect an error of the API.
+// mount says what answers a path or, if the path ends in a slash, all paths below it. An
+// http.ServeMux would redirect paths that hold // or .. to others, and clients expect an
+// error of the API instead.
 type mount struct {
 	path  string
 	serve http.HandlerFunc
@@ -179,7 +182,7 @@ func parsePublicURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil:
-		return nil, errors.New("public URL is not a URL") // the error quotes it, with what it may hold
+		return nil, errors.New("public URL is not a URL") // err quotes it, and it may hold a password
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, errors.New("public URL is neither http nor https")
 	case u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
@@ -209,7 +212,7 @@ func (s *Server) base(r *http.Request) (*url.URL, error) {
 			scheme = "ws"
 		}
 	}
-	// A host in a header may be anything.
+	// A host from a header may be any text.
 	u, err := url.Parse(scheme + "://" + host)
 	if err != nil || u.Host != host || host == "" || u.User != nil {
 		return nil, errors.New("the host of the request is not one")
@@ -217,11 +220,11 @@ func (s *Server) base(r *http.Request) (*url.URL, error) {
 	return u, nil
 }
 
-// Drain lets executors and harnesses move to other servers: upgrades and readyz
-// are refused from now on, see [rendezvous.Routes.Drain]. Close comes after it.
+// Drain lets executors and harnesses move to other servers. From now on upgrades are
+// refused and readyz answers 503; see [rendezvous.Routes.Drain]. Call Close after it.
 func (s *Server) Drain(ctx context.Context) error { return s.rendezvous.Drain(ctx) }
 
-// Close ends all websockets and waits for what the server has started. It does
-// not wait for requests, which the owner of the http.Server ends first. Streams
+// Close ends all websockets and waits for the goroutines that the server has started. It
+// does not wait for requests: end the HTTP server first, as with [Front.Shutdown]. Streams
 // move to other servers of the same store as after a crash; see [Server.Drain].
 func (s *Server) Close() error { return s.rendezvous.Close() }
