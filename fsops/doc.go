@@ -15,11 +15,12 @@
 // system, a [View] under a policy, which it asks about every name of a path.
 // [ReadFile] and [WriteFile] work on either.
 //
-// Each operation has a source file, named after its verb, with the methods of Host
-// first and those of View after them. How a view resolves and judges paths lies in
-// resolve.go, jump.go and view*.go. Walks, copies and removals exist once for both:
-// they are unexported methods of *View, which on a nil *View make plain system
-// calls.
+// Operations that belong together share a source file, which is named after one
+// of them or after what they work on (read.go, write.go, stat.go, dir.go,
+// mkdir.go), with the methods of Host first and those of View after them. How a
+// view resolves and judges paths lies in resolve.go, jump.go and view*.go.
+// Walks, copies and removals exist once for both: they are unexported methods
+// of *View, which on a nil *View make plain system calls.
 //
 // [Handles] and [WatchMissing] check nothing: the caller gives them descriptors
 // from an FS, and paths that an FS has called watchable. All methods may run at

@@ -1,7 +1,9 @@
 package sandbox
 
 // Layer is one means of the kernel to confine a process. The table below has a
-// row with everything about each layer: a new layer is a constant and a row.
+// row with everything about each layer. A new layer is a constant and a row; then
+// package probe tries it, doctor lists it, and Policy.Backend (backend.go) has to
+// choose it for the policies that need it.
 type Layer uint8
 
 // The layers, in the order in which they are put on.

@@ -11,10 +11,14 @@
 // [Command.Prepare] makes what the agent needs to start it, [Main] is what
 // runs there. It maps its ids, builds the view of the file system, gives up its
 // capabilities, and then puts Landlock and a system call filter on one thread
-// only, T1, which forks the command and ends. The command inherits both, and
-// no thread that is left shares its Landlock domain, so it can neither signal
-// nor trace the init that watches it, while that forwards signals to it. A
+// only, T1, which forks the command and ends. The command inherits both. No
+// thread of the init that is left has the command's Landlock domain, so the command
+// can neither signal nor trace the init, while the init can send it signals. A
 // command with [Limits] takes the place of a second init instead of T1.
+//
+// The init starts itself again, with other arguments, for three jobs: to become such
+// a command (apart.go), to bind one name of the file system for a command
+// (supervise), and to say one line and end (refuse.go).
 //
 // With the network enabled init also does the command's connect(2) and bind(2), on
 // copies of the addresses: see package supervise.

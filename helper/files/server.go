@@ -146,6 +146,8 @@ func (s *server) answer(r *request) error {
 		err = s.view.Copy(ctx, r.path, r.to, r.recursive)
 	case opRename:
 		err = s.view.Rename(ctx, r.path, r.to, r.force)
+	default: // decodeRequest knows it, and nothing does it
+		err = unix.ENOSYS
 	}
 	return a.finish(err)
 }

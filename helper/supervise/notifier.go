@@ -90,10 +90,14 @@ func (n *Notifier) answer(call *usernotify.Call) {
 		n.refuse(call, err)
 		return
 	}
-	if call.Number == unix.SYS_BIND {
+	switch call.Number {
+	case unix.SYS_BIND:
 		n.answerBind(call, a)
-	} else {
+	case unix.SYS_CONNECT:
 		n.answerConnect(call, a)
+	default: // the filter asks about a call that nobody answers here
+		n.refuse(call, unix.ENOSYS)
+		a.close()
 	}
 }
 
