@@ -83,7 +83,7 @@ func TestLines(t *testing.T) {
 		s.log.Reset()
 		for range times {
 			if _, err := socket.Dial(t.Context(), old, nil, socket.Config{}); err == nil {
-				t.Fatal("a websocket of an old store.Registration is open")
+				t.Fatal("a websocket of an old registration is open")
 			}
 		}
 		return s.log.String()
