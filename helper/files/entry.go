@@ -42,7 +42,7 @@ type entry struct {
 	pool *Pool
 	key  [32]byte
 
-	// Pool.mu guards these: they are about who asks by the index.
+	// Pool.mu guards these: they are about callers that find the entry by the index.
 	waiting  int           // callers that asked for it, less those that left
 	begun    bool          // the look-up
 	unwanted chan struct{} // closed when all callers have left before that
@@ -161,8 +161,9 @@ func (e *entry) isResolved() bool {
 	}
 }
 
-// rulesOf converts a policy's answer to the resolver's by its number. The two enumerations lie in
-// packages that must not import each other: when a value of one moves, this does not compile.
+// A policy's answer becomes the resolver's by its number. The two enumerations
+// lie in packages that must not import each other: when a value of one moves,
+// this does not compile.
 var (
 	_ = [1]int{}[sandbox.Hidden-sandbox.Access(fsops.Hidden)]
 	_ = [1]int{}[sandbox.Denied-sandbox.Access(fsops.Denied)]
@@ -170,14 +171,14 @@ var (
 	_ = [1]int{}[sandbox.Write-sandbox.Access(fsops.Write)]
 )
 
-// newView is the file operations under a policy, in this process.
+// newView returns the file operations under a policy, done in this process.
 func newView(p *sandbox.Policy, hidden ...int) (*fsops.View, error) {
 	rules := rulesOf(p)
 	rules.HiddenPIDs = hidden
 	return fsops.NewView(rules)
 }
 
-// rulesOf is what a view asks, answered by a policy.
+// rulesOf returns the questions of a view, answered by a policy.
 func rulesOf(p *sandbox.Policy) fsops.Rules {
 	return fsops.Rules{
 		Access:     func(path string) fsops.Access { return fsops.Access(p.Access(path)) },

@@ -225,7 +225,7 @@ func statRoot(ctx context.Context, pool *Pool, p *sandbox.Policy) error {
 	return err
 }
 
-// TestDeadMount: a file system that does not answer holds up only who asks for
+// TestDeadMount: a file system that does not answer holds up only the requests for
 // it, and not the end of the pool.
 func TestDeadMount(t *testing.T) {
 	t.Parallel()

@@ -95,10 +95,12 @@ type Pool struct {
 
 const (
 	// maxStarts is how many helpers are started at once, in the order in which
-	// they were needed: one takes some milliseconds of a processor, and who
-	// asks for many policies at once delays others by so many of them only.
+	// they were needed: one takes some milliseconds of a processor, and a
+	// client that asks for many policies at once delays others by so many only.
 	maxStarts = 4
-	// patience is how long Close waits for a file system.
+	// patience is how long a file system may take to answer: then Close goes
+	// without what waits for it, a look-up lets the next one begin, and an entry
+	// that needs descriptors waits no longer for those that others give up.
 	patience = 2 * time.Second
 )
 
