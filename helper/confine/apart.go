@@ -14,38 +14,43 @@ import (
 	"github.com/execagent/execagent/sandbox/view"
 )
 
-// A command with limits is not forked from T1, since it would have to be born
-// with them, and init's runtime could not live with them. Instead init starts
-// itself once more, and that second process builds the view, confines and
-// limits itself, and executes the command in its own place. Init only watches:
-// its root becomes the view too, as pivot_root(2) moves everybody's.
+// A command with limits is not forked from T1. Its limits have to hold from its first
+// moment on, so the process that forks it would have to have them. But limits are
+// those of a whole process, and the runtime of init could not go on with a limited
+// address space. So init starts itself once more. That second process builds the
+// view, confines and limits itself, and executes the command in its own place. Init
+// only watches. It shares the mount namespace, and its root becomes the view too,
+// since pivot_root(2) moves the root of every process that had the old one.
 //
-//	init                                 second process
+//	init                  second process
 //
-//	                                     view + memfd: the mounts that it depends on
-//	go: all of them are there
-//	                                     listener + its descriptor, if the filter asks
-//	                                     the end of the socket: the command is executed
+//	  ◄── view, memfd ──  the view is built; the memfd lists the mounts that it depends on
+//	  ─────── go ──────►  all of them are there
+//	  ◄─ listener, fd ──  only if the filter leaves calls to a listener: this one
+//	  ◄─ end of socket ─  the command is executed
 //
-// Each is a packet of one byte; a memfd, since there may be thousands of mounts.
+// Each packet is one byte. The list of mounts is in a memfd, since a view may depend
+// on thousands.
 
-// apart is the third of four arguments of the second process; the fourth is
-// empty, so that nothing else looks like it.
+// apart is the third of the four arguments of the second process. The fourth is
+// empty, so that no other command line looks like this one.
 const apart = "apart"
 
+// isApart tells whether a process with these arguments is the second one.
 func isApart(args []string) bool { return len(args) == 4 && args[2] == apart && args[3] == "" }
 
-// The packets between the two.
+// The packets between the two processes.
 const (
 	apartView     = 'v'
 	apartGo       = 'g'
 	apartListener = 'l'
 )
 
-// maxMade bounds the list of mounts that the second process passes on, in bytes.
+// maxMade bounds the list of mounts in the memfd, in bytes.
 const maxMade = 64 << 20
 
-// startApart starts the second process, which will be the command.
+// startApart starts the second process and returns once that has executed the
+// command. Then it drops the capabilities of init.
 func (t *target) startApart(s *supervisor, watch *mountWatch) error {
 	c := t.config
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -64,14 +69,16 @@ func (t *target) startApart(s *supervisor, watch *mountWatch) error {
 		return fmt.Errorf("starting a second init: %w", os.NewSyscallError("fork", err))
 	}
 	if t.listener, err = awaitApart(pair[0], watch); err != nil {
-		return err // pair[0] stays open: at its end the second process would print an error beside ours
+		// pair[0] stays open: when it is closed the second process gets an error
+		// and prints that one too, beside this one.
+		return err
 	}
 	unix.Close(pair[0])
 	return caps.Drop()
 }
 
-// becomeApart is the second process: it returns only if it cannot execute the
-// command.
+// becomeApart is what the second process does. It returns only if the command cannot
+// be executed.
 func (c *config) becomeApart() error {
 	runtime.LockOSThread()
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
@@ -94,7 +101,7 @@ func (c *config) becomeApart() error {
 		return err
 	}
 	if t.listener > 0 {
-		// Whoever is to answer has the other end.
+		// The first init answers the calls of the command.
 		if err := sendApart(leashFD, apartListener, t.listener); err != nil {
 			return fmt.Errorf("passing the listener of the filter on: %w", err)
 		}
@@ -103,8 +110,8 @@ func (c *config) becomeApart() error {
 	return withFewerFiles(c.exec)
 }
 
-// passMade tells init which mounts the view depends on, and waits until it has
-// found all of them.
+// passMade tells the first init which mounts the view depends on, and waits until
+// init has found all of them.
 func passMade(socket int, made []view.Mounted) error {
 	list := pack.AppendInt(nil, len(made))
 	for _, m := range made {
@@ -146,9 +153,11 @@ func readMade(fd int) ([]view.Mounted, error) {
 	return made, d.End()
 }
 
-// awaitApart lets the second process go on once watch knows its view, and waits
-// until it executes the command, or has ended and said why. Before that a signal
-// would hit its runtime. The listener is 0 if it has sent none.
+// awaitApart waits until the second process has executed the command, or has ended
+// and said why. It lets the process go on once watch has found the mounts of its
+// view. Until awaitApart returns no signal is passed on: it would hit the runtime
+// of the second process, and not the command. The listener is 0 if the second
+// process has sent none.
 func awaitApart(socket int, watch *mountWatch) (listener int, err error) {
 	for {
 		what, fd, err := receiveApart(socket)
@@ -177,7 +186,7 @@ func awaitApart(socket int, watch *mountWatch) (listener int, err error) {
 	}
 }
 
-// sendApart sends a packet, with a descriptor unless that is negative.
+// sendApart sends a packet, with the descriptor fd unless that is negative.
 func sendApart(socket int, what byte, fd int) error {
 	var rights []byte
 	if fd >= 0 {
@@ -186,10 +195,11 @@ func sendApart(socket int, what byte, fd int) error {
 	return os.NewSyscallError("sendmsg", unix.Sendmsg(socket, []byte{what}, rights, nil, 0))
 }
 
-// errApartEnd says that the other process has closed its end.
+// errApartEnd is the error of receiveApart when the other process has closed its end
+// of the socket, by executing something or by ending.
 var errApartEnd = errors.New("the socket has ended")
 
-// receiveApart receives a packet; fd is -1 if it has no descriptor.
+// receiveApart receives a packet; fd is -1 if the packet has no descriptor.
 func receiveApart(socket int) (what byte, fd int, err error) {
 	data, control := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
 	var n, size int

@@ -18,22 +18,22 @@ import (
 	"github.com/execagent/execagent/sandbox/view"
 )
 
-// grace is how long an init without a PID namespace may take to kill what it
-// started before it is killed itself.
+// grace is how long an init without a PID namespace may take to kill all that it
+// has started, before it is killed itself.
 const grace = 200 * time.Millisecond
 
-// Command describes a program to run, and how it is confined. Its strings must
-// not contain a NUL byte.
+// Command describes a program to run, and how the program is confined. Its strings
+// must not contain a NUL byte.
 type Command struct {
-	// Policy is what the command may do. A policy that confines nothing and
-	// leaves the network enabled has no business here: Prepare refuses it.
+	// Policy is what the command may do. Prepare refuses a policy that restricts
+	// nothing: its command has to be started without an init.
 	Policy *sandbox.Policy
-	// Backend has the layers that Policy.Backend chose.
+	// Backend has the layers that [sandbox.Policy.Backend] has chosen.
 	Backend sandbox.Backend
 	// Argv is the command. A first element without a slash is searched in the
 	// PATH of Env, inside the sandbox.
 	Argv []string
-	// Arg0 is the argv[0] that the program sees; nil: Argv[0].
+	// Arg0 is the argv[0] that the program sees; nil means Argv[0].
 	Arg0 *string
 	// Env is the whole environment, "NAME=value"; PWD is set to Dir when the
 	// file system is confined (sandbox.md 7).
@@ -42,35 +42,37 @@ type Command struct {
 	Dir string
 	// TTY tells that descriptors 0 to 2 are a terminal.
 	TTY bool
-	// NewSession makes the command the leader of a session, and its terminal
-	// the controlling one. Else the command stays in the session, the process
-	// group and at the terminal of the process that started its init.
+	// NewSession makes the command the leader of a new session, and its terminal
+	// the controlling one. Otherwise the command stays in the session, in the
+	// process group and at the terminal of the process that starts its init.
 	NewSession bool
-	Limits     Limits
+	// Limits are the resource limits of the command.
+	Limits Limits
 	// AgentPorts are the TCP ports that the agent itself listens at. A command
 	// with the network cannot connect to them on this host.
 	AgentPorts []uint16
 	// Granted is what [resolve.Resolved.Granted] returned when the agent decided
-	// that the command may be started. The init looks the paths up again and
-	// refuses one that leads elsewhere by then. Nil: the init compares nothing.
+	// that the command may be started. The init looks the paths of the policy up
+	// again, and refuses to run the command if one leads elsewhere by then. With
+	// nil the init compares nothing.
 	Granted []string
-	// Argv0 is the agent's own argv[0], for the helper.
+	// Argv0 is the agent's own argv[0], which the init gets too.
 	Argv0 string
 }
 
-// Limits are resource limits of each process, on top of those inherited; zero
-// leaves one as it is. setrlimit(2)
+// Limits are resource limits of each process of a command, soft and hard
+// (setrlimit(2)). Zero leaves a limit as the command inherits it, and no limit is
+// ever raised above that.
 type Limits struct {
-	Processes    uint64 // of this user, threads included
-	AddressSpace uint64 // bytes
-	CPUSeconds   uint64
+	Processes    uint64 // that this user may have in all, threads included
+	AddressSpace uint64 // in bytes
+	CPUSeconds   uint64 // of processor time
 }
 
-// Prepare makes what it takes to start the command under its policy. It does
-// not look whether the host has the layers: the init finds a missing one, says
-// so and ends with code 101. An error means that the command cannot be
-// described to an init. The caller closes the stage, or hands it to
-// [procs.Start].
+// Prepare makes the stage that starts the command under its policy. It does not find
+// out whether the host has the layers: if one is missing the init says so and ends
+// with code 101. An error means that the command cannot be described to an init.
+// The caller closes the stage, or hands it to [procs.Start].
 func (c Command) Prepare() (*procs.Stage, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -81,7 +83,8 @@ func (c Command) Prepare() (*procs.Stage, error) {
 		cfg.Env = append(cfg.Env, "PWD="+c.Dir)
 	}
 	if c.Backend.Has(sandbox.MountNS) {
-		// With the network restricted this may fail: the filter forbids connect(2) anyway.
+		// With the network restricted an error does not matter, since the filter
+		// forbids connect(2) anyway.
 		var err error
 		if cfg.Sockets, err = view.SocketPaths(); err != nil && c.Policy.Network == sandbox.NetworkEnabled {
 			return nil, fmt.Errorf("listing the sockets of this host: %w", err)
@@ -106,8 +109,8 @@ func (c Command) Prepare() (*procs.Stage, error) {
 	p := &procs.Stage{
 		Path: "/proc/self/exe",
 		Argv: []string{c.Argv0, Arg},
-		// A fixed number of threads also saves the runtime from looking
-		// through the cgroups.
+		// Few threads are enough. With a number set here the runtime also does
+		// not read the limits of its cgroups at each start to choose one.
 		Env:        []string{"GOMAXPROCS=2"},
 		Files:      []*os.File{memfd, held},
 		Leash:      leash,
@@ -130,7 +133,8 @@ func (c *Command) check() error {
 	return c.Policy.CheckBackend(c.Backend)
 }
 
-// namespaces are the flags of clone(2).
+// namespaces returns the flags of clone(2) for the namespaces that init is started
+// in.
 func (c *Command) namespaces() (flags uintptr) {
 	if !c.Policy.Confined {
 		return 0
@@ -146,7 +150,7 @@ func (c *Command) namespaces() (flags uintptr) {
 	return flags
 }
 
-// newLeash makes the two ends of a leash: ours and the helper's.
+// newLeash makes the two ends of a leash: the agent's and the init's.
 func newLeash() (ours, theirs *os.File, err error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

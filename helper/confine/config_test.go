@@ -11,8 +11,8 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// fill gives every field a value that is not zero and differs from others, so
-// that one which is forgotten on the way is seen.
+// fill gives every field a value that is not zero and differs from most others, so
+// that a field which encode or decodeConfig forgets or mixes up is noticed.
 func fill(v reflect.Value, n *int) {
 	*n++
 	switch v.Kind() {
@@ -45,6 +45,7 @@ func fill(v reflect.Value, n *int) {
 	}
 }
 
+// sample returns a config in which every field has a value of its own.
 func sample(t testing.TB) *config {
 	t.Helper()
 	c := config{Command: Command{Policy: &sandbox.Policy{
@@ -53,10 +54,11 @@ func sample(t testing.TB) *config {
 	}}}
 	policy, n := c.Policy, 0
 	fill(reflect.ValueOf(&c).Elem(), &n)
-	c.Policy = policy // it has its own tests
+	c.Policy = policy // package sandbox tests how a policy is encoded
 	return &c
 }
 
+// TestConfig: what is encoded is decoded to the same config.
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for _, want := range []*config{sample(t), {Command: Command{Policy: &sandbox.Policy{}}}} {
@@ -74,6 +76,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// TestConfigMalformed: too few bytes, or one too many, are an error.
 func TestConfigMalformed(t *testing.T) {
 	t.Parallel()
 	encoded, err := sample(t).encode()
@@ -90,6 +93,7 @@ func TestConfigMalformed(t *testing.T) {
 	}
 }
 
+// FuzzConfig: whatever can be decoded is encoded to the same bytes.
 func FuzzConfig(f *testing.F) {
 	encoded, err := sample(f).encode()
 	if err != nil {
@@ -109,6 +113,8 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
+// TestPrepareRefuses: Prepare returns an error for a command that no init could
+// confine as its policy says.
 func TestPrepareRefuses(t *testing.T) {
 	t.Parallel()
 	confined, all := &sandbox.Policy{Confined: true}, full()

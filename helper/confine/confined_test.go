@@ -24,19 +24,19 @@ func full() sandbox.Backend {
 	return sandbox.Backend{Layers: sandbox.LayersOf(append(sandbox.Namespaces(), sandbox.Seccomp)...), Landlock: enforce.LandlockABI()}
 }
 
-// withoutPIDNS is that of a container that refuses a fresh procfs.
+// withoutPIDNS is the backend of a container that refuses a fresh procfs.
 func withoutPIDNS() sandbox.Backend {
 	l := full()
 	l.Layers = l.Layers.Without(sandbox.PIDNS)
 	return l
 }
 
-// landlockOnly is that of a host without namespaces.
+// landlockOnly is the backend of a host without namespaces.
 func landlockOnly() sandbox.Backend {
 	return sandbox.Backend{Layers: sandbox.LayersOf(sandbox.Seccomp), Landlock: enforce.LandlockABI()}
 }
 
-// workspaceWrite may read everything and write in root.
+// workspaceWrite returns a policy that lets everything be read and root be written.
 func workspaceWrite(t testing.TB, root string, network sandbox.Network) *sandbox.Policy {
 	t.Helper()
 	return policyOf(t, sandbox.Profile{
@@ -48,12 +48,13 @@ func workspaceWrite(t testing.TB, root string, network sandbox.Network) *sandbox
 	})
 }
 
-// readOnly may read everything.
+// readOnly returns a policy that lets everything be read and nothing be written.
 func readOnly(t testing.TB) *sandbox.Policy {
 	t.Helper()
 	return policyOf(t, sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}})
 }
 
+// policyOf compiles a profile.
 func policyOf(t testing.TB, profile sandbox.Profile) *sandbox.Policy {
 	t.Helper()
 	policy, err := profile.Compile()
@@ -69,13 +70,13 @@ type confined struct {
 	policy  *sandbox.Policy
 	backend sandbox.Backend
 	limits  Limits
-	ports   []uint16 // of the agent
-	granted []string
-	flags   uintptr // more of clone(2)
-	held    bool    // the placeholders are there
+	ports   []uint16 // Command.AgentPorts
+	granted []string // Command.Granted
+	flags   uintptr  // more flags of clone(2) for the init
+	held    bool     // the placeholders are there already
 }
 
-// start starts it as the agent does. What it writes is kept.
+// start starts the command as the agent does, and keeps what it writes.
 func (c confined) start(t testing.TB) *run {
 	t.Helper()
 	r := &run{t: t}
@@ -98,7 +99,7 @@ func (c confined) start(t testing.TB) *run {
 		if err != nil {
 			return nil, err
 		}
-		// The race detector would wait for a second at the end of init.
+		// Without this the race detector makes init wait for a second at its end.
 		stage.Env = append(stage.Env, "GORACE=atexit_sleep_ms=0")
 		stage.Cloneflags |= c.flags
 		return stage, nil
@@ -113,17 +114,18 @@ func (c confined) start(t testing.TB) *run {
 	return r
 }
 
-// run is a command that runs.
+// run is a command that has been started.
 type run struct {
 	*procs.Process
 	t testing.TB
 
-	mu     sync.Mutex
+	mu     sync.Mutex // protects the fields below
 	out    bytes.Buffer
 	code   int
-	output chan struct{} // closed at the next output
+	output chan struct{} // closed at the next output; nil: nobody waits
 }
 
+// sink keeps the output and the exit code.
 func (r *run) sink(ev procs.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,7 +139,8 @@ func (r *run) sink(ev procs.Event) {
 	}
 }
 
-// until waits for text in what was written.
+// until waits until the command has written text, and ends the test if the command
+// ends before.
 func (r *run) until(text string) {
 	r.t.Helper()
 	if !r.says(text) {
@@ -145,7 +148,7 @@ func (r *run) until(text string) {
 	}
 }
 
-// says waits for one of the texts in what was written, and is false if the
+// says waits until the command has written one of the texts. It returns false if the
 // command ends before.
 func (r *run) says(texts ...string) bool {
 	r.t.Helper()
@@ -174,14 +177,15 @@ func (r *run) says(texts ...string) bool {
 	}
 }
 
-// text is what was written so far.
+// text returns what the command has written so far.
 func (r *run) text() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.out.String()
 }
 
-// end waits for the end and returns what was written, and the exit code.
+// end waits until the command has ended, and returns what it has written and its exit
+// code.
 func (r *run) end() (out string, code int) {
 	r.t.Helper()
 	select {
@@ -219,16 +223,17 @@ func holdMissing(t testing.TB, policy *sandbox.Policy) {
 	}
 }
 
-// rows are the kinds of confinement that a command can be started with. Their
-// policies let read everything; the writable root is not there for all.
+// row is a kind of confinement that a command can be started with. Its policy lets
+// everything be read.
 type row struct {
 	name    string
 	backend sandbox.Backend
-	writes  bool // to the root
+	writes  bool // the policy lets the root be written
 	network sandbox.Network
 	limits  Limits
 }
 
+// rows returns all kinds that differ in how init starts or watches a command.
 func rows() []row {
 	return []row{
 		{"full", full(), true, sandbox.NetworkRestricted, Limits{}},
@@ -240,7 +245,8 @@ func rows() []row {
 	}
 }
 
-// command is argv under the confinement of the row.
+// command returns a command with argv that is confined as the row says; it begins in
+// root.
 func (r row) command(t testing.TB, root string, argv ...string) confined {
 	t.Helper()
 	c := confined{policy: readOnly(t), backend: r.backend, limits: r.limits, Spec: procs.Spec{Argv: argv, Dir: root}}
@@ -250,13 +256,14 @@ func (r row) command(t testing.TB, root string, argv ...string) confined {
 	return c
 }
 
-// networkOnly is a command that only the network is taken from.
+// networkOnly returns a command that is restricted in its network alone.
 func networkOnly(argv ...string) confined {
 	return confined{policy: &sandbox.Policy{}, backend: sandbox.Backend{Layers: sandbox.LayersOf(sandbox.Seccomp), Landlock: enforce.LandlockABI()}, Spec: procs.Spec{Argv: argv}}
 }
 
-// agentCommand is a process that starts script in a shell, as an agent that
-// does nothing else. It ends with it.
+// agentCommand returns a process that plays the agent: it runs script in a shell that
+// is confined as the row of that name says, prints what the shell wrote, and ends
+// with its exit code.
 func agentCommand(row, root, script string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = []string{os.Args[0], agentChild, row, root, script}
@@ -265,7 +272,7 @@ func agentCommand(row, root, script string) *exec.Cmd {
 
 const agentChild = "agent-child"
 
-// agentChildMain is the process of agentCommand.
+// agentChildMain is the main of the process of agentCommand.
 func agentChildMain() int {
 	t := &helpertest.TB{}
 	defer t.End()

@@ -29,15 +29,15 @@ import (
 
 const connectChild = "connect-child"
 
-// connecting starts a process that does what it is told by ask, with the
-// network of the host and a writable root.
+// connecting starts a confined puppet that has the network of the host and may write
+// to root.
 func connecting(t *testing.T, root string, limits Limits, agentPorts ...uint16) *asked {
 	t.Helper()
 	row := row{"network", full(), true, sandbox.NetworkEnabled, limits}
 	return connectingAs(t, row.command(t, root, "/proc/self/exe"), agentPorts...)
 }
 
-// connectingAs is connecting under another policy.
+// connectingAs starts a puppet that is confined as c.
 func connectingAs(t *testing.T, c confined, agentPorts ...uint16) *asked {
 	t.Helper()
 	self, err := os.Executable()
@@ -52,14 +52,15 @@ func connectingAs(t *testing.T, c confined, agentPorts ...uint16) *asked {
 	return a
 }
 
-// asked is such a process.
+// asked is a puppet: a confined process that does what the test asks it for, one
+// thing after the other.
 type asked struct {
 	*run
-	n int
+	n int // of the questions so far
 }
 
-// ask has it do one thing; the answer is the name of an errno, or "ok" and
-// more.
+// ask makes the puppet do one thing and returns its answer: the name of an errno, or
+// "ok", with more after it for some things.
 func (a *asked) ask(what ...any) string {
 	a.t.Helper()
 	a.n++
@@ -75,8 +76,8 @@ func (a *asked) ask(what ...any) string {
 	return answer
 }
 
-// connectChildMain connects to what its standard input names, as the child that
-// the tests of connect start.
+// connectChildMain is the main of a puppet: it reads from standard input what to do,
+// a line for each thing, with the number of the question first.
 func connectChildMain() int {
 	fmt.Println("ready")
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
@@ -93,7 +94,7 @@ func connectChildMain() int {
 	return 0
 }
 
-// connectAs does one thing that was asked for.
+// connectAs does one thing in the puppet and returns the answer.
 func connectAs(what string, args []string) string {
 	switch what {
 	case "chdir":
@@ -167,7 +168,7 @@ func connectAs(what string, args []string) string {
 	return "unknown"
 }
 
-// onInet does something with a new socket and the address.
+// onInet makes a socket of the family that the address has, and calls use with both.
 func onInet(address string, kind int, use func(fd int, addr unix.Sockaddr) error) string {
 	addr := inetSockaddr(address)
 	domain := unix.AF_INET
@@ -177,6 +178,7 @@ func onInet(address string, kind int, use func(fd int, addr unix.Sockaddr) error
 	return onSocket(domain, kind, func(fd int) error { return use(fd, addr) })
 }
 
+// inetSockaddr parses an address with a port, and a zone if there is one.
 func inetSockaddr(address string) unix.Sockaddr {
 	addr, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -192,7 +194,8 @@ func inetSockaddr(address string) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(addr.Port()), Addr: addr.Addr().As16(), ZoneId: zone}
 }
 
-// takeName binds a UNIX socket, listens and connects to it once.
+// takeName binds a UNIX socket, looks at the file, listens and connects to it once.
+// With the name "auto" it asks the kernel for an abstract name.
 func takeName(name string) string {
 	unix.Umask(0o027)
 	var own string
@@ -229,6 +232,7 @@ func takeName(name string) string {
 	return result + own
 }
 
+// outcome returns the answer for err.
 func outcome(err error) string {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	switch {
@@ -240,6 +244,7 @@ func outcome(err error) string {
 	return err.Error()
 }
 
+// onSocket makes a socket and calls use with it.
 func onSocket(domain, kind int, use func(fd int) error) string {
 	fd, err := unix.Socket(domain, kind, 0)
 	if err != nil {
@@ -249,7 +254,8 @@ func onSocket(domain, kind int, use func(fd int) error) string {
 	return outcome(use(fd))
 }
 
-// rawConnect passes length bytes of addr, all if negative.
+// rawConnect does connect(2) with length bytes of addr; if length is negative, with
+// all of them.
 func rawConnect(fd int, addr []byte, length int) error {
 	if length < 0 {
 		length = len(addr)
@@ -261,11 +267,13 @@ func rawConnect(fd int, addr []byte, length int) error {
 	return nil
 }
 
+// sockaddrUnix returns the address of the UNIX socket at path.
 func sockaddrUnix(path string) []byte {
 	return append(append(binary.NativeEndian.AppendUint16(nil, unix.AF_UNIX), path...), 0)
 }
 
-// performInet connects, and for TCP reads what the other side sends.
+// performInet connects to a port of this host, and over TCP reads what the other side
+// sends.
 func performInet(what string, args []string) string {
 	port, _ := strconv.Atoi(args[0])
 	domain, kind := unix.AF_INET, unix.SOCK_STREAM
@@ -297,8 +305,8 @@ func performInet(what string, args []string) string {
 	return result + greeting
 }
 
-// performRace connects again and again, while another thread changes the
-// address between the two paths, of which one must not be reached.
+// performRace connects again and again while another thread rewrites the address:
+// from the path good to the path bad, which must not be reached, and back.
 func performRace(good, bad string) string {
 	addr := sockaddrUnix(good)
 	other := sockaddrUnix(bad)
@@ -326,7 +334,7 @@ func performRace(good, bad string) string {
 	return fmt.Sprint("ok ", count["ok"] > 0, " ", count["EPERM"] > 0)
 }
 
-// rewrite changes memory that the kernel reads meanwhile, which is the point.
+// rewrite changes memory while the kernel, or init, reads it. The race is intended.
 //
 //go:norace
 func rewrite(addr, with []byte) {
@@ -335,7 +343,7 @@ func rewrite(addr, with []byte) {
 	}
 }
 
-// greeter accepts and says hello until the test ends.
+// greeter listens until the test ends, and says hello to whoever connects.
 func greeter(t *testing.T, network, address string) net.Listener {
 	t.Helper()
 	l, err := net.Listen(network, address)
@@ -356,6 +364,9 @@ func greeter(t *testing.T, network, address string) net.Listener {
 	return l
 }
 
+// TestConnect: a command with the network connects to TCP and to UNIX sockets in its
+// writable root, and not to other UNIX sockets. Every other call fails as the kernel
+// would make it fail.
 func TestConnect(t *testing.T) {
 	t.Parallel()
 	root, outside := t.TempDir(), t.TempDir()
@@ -364,7 +375,7 @@ func TestConnect(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// So that its own protection, and no placeholder, is what is tested.
+	// With a file in it .git is protected itself, and no placeholder stands for it.
 	if err := os.WriteFile(filepath.Join(root, ".git", "HEAD"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -433,7 +444,8 @@ func TestConnect(t *testing.T) {
 		{[]any{"unix", "none"}, "ENOENT"},
 		{[]any{"chdir", outside}, "ok"},
 		{[]any{"unix", "sock"}, "EPERM"},
-		// Domain, family, length and descriptor: what the kernel says.
+		// Domain of the socket, family and length of the address, descriptor: the
+		// errno is that of the kernel.
 		{[]any{af, unix.AF_UNIX, unix.AF_UNIX, 2, ""}, "EINVAL"},
 		{[]any{af, unix.AF_UNIX, unix.AF_UNIX, 111, ""}, "EINVAL"},
 		{[]any{af, unix.AF_UNIX, unix.AF_INET, 16, ""}, "EINVAL"},
@@ -453,8 +465,9 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// In a temporary directory there are sockets of a session's terminals and
-// displays: those that were there before are not to be reached, under any name.
+// TestConnectTemporary: in a temporary directory there are sockets of a user's
+// terminals and displays. A command cannot connect to one that was there before it
+// was started, under whatever name.
 func TestConnectTemporary(t *testing.T) {
 	t.Parallel()
 	root, tmp := t.TempDir(), t.TempDir()
@@ -501,7 +514,9 @@ func TestConnectTemporary(t *testing.T) {
 			}
 		}
 	}
-	// A name in it at which there is no directory could get what lies beside it.
+	// The same holds for paths below the temporary directory that the policy names
+	// as writable, if no directory was there: the command can link an old socket to
+	// such a path.
 	put(t, tmp+"/file", "")
 	nested := profile
 	nested.Entries = append(slices.Clone(profile.Entries),
@@ -518,14 +533,15 @@ func TestConnectTemporary(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	// A directory that somebody has named is no temporary one.
+	// If the policy names the directory itself it does not count as temporary.
 	profile.Entries = append(profile.Entries, sandbox.Entry{Place: sandbox.PlacePath, Path: tmp, Access: sandbox.Write})
 	if got := start(profile, Limits{}).ask("unix", tmp+"/old"); got != "ok" {
 		t.Errorf("in a directory that was named: %s", got)
 	}
 }
 
-// The second process of a command with limits hands its listener over.
+// TestConnectLimited: the second init of a command with limits hands its listener to
+// the first one, which does the calls.
 func TestConnectLimited(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -539,8 +555,8 @@ func TestConnectLimited(t *testing.T) {
 	}
 }
 
-// fullListener listens at path until the test ends, with no room for one more
-// connection: connecting to it blocks until somebody accepts from fd.
+// fullListener listens at path until the test ends. Its backlog is full, so
+// connecting to it blocks until the test accepts from fd.
 func fullListener(t *testing.T, path string) (fd int) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -559,7 +575,8 @@ func fullListener(t *testing.T, path string) (fd int) {
 	return fd
 }
 
-// A call that blocks holds up no other, and its process can be killed.
+// TestConnectBlocks: a call that blocks holds up no other call, and its process can
+// be killed.
 func TestConnectBlocks(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -597,7 +614,8 @@ func TestConnectBlocks(t *testing.T) {
 	}
 }
 
-// Calls that are given up leave nothing open in init.
+// TestConnectKeepsNothingOpen: calls that init refuses leave no descriptor open in
+// it.
 func TestConnectKeepsNothingOpen(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -614,7 +632,7 @@ func TestConnectKeepsNothingOpen(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	before := descriptors()
-	// As many as may block do, with two descriptors each.
+	// As many calls block as may, with three descriptors each.
 	for i := range supervise.MaxBlocked {
 		if _, err := a.Write(t.Context(), fmt.Sprint("block", i), fmt.Appendf(nil, "b%d block full\n", i)); err != nil {
 			t.Fatal(err)
@@ -640,8 +658,8 @@ func TestConnectKeepsNothingOpen(t *testing.T) {
 	}
 }
 
-// The socket of a process that has made itself unreadable is out of the reach of
-// init too.
+// TestConnectUndumpable: init cannot duplicate the socket of a process that is not
+// dumpable, so the calls of such a process fail.
 func TestConnectUndumpable(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -660,7 +678,8 @@ func TestConnectUndumpable(t *testing.T) {
 	}
 }
 
-// Whoever changes an address while it is looked at gets what was looked at.
+// TestConnectRace: a command that changes the address while init judges it is
+// connected to what init has judged, or refused.
 func TestConnectRace(t *testing.T) {
 	t.Parallel()
 	root, outside := t.TempDir(), t.TempDir()

@@ -9,33 +9,38 @@ import (
 	"github.com/execagent/execagent/sandbox/resolve"
 )
 
-// Door is the one way into a sandbox, for the commands of an agent or for a
-// single one: [Door.Enter] goes through all steps from what is asked for to a
-// command that can be started, in their order. Each fails closed: with an error
-// nothing of the command may run. The methods may run at once.
+// Door is the one way into a sandbox, for all commands of an agent or for a single
+// one. [Door.Enter] goes through all steps from the profile that a request asks for
+// to a sandbox that a command can be started in, in their order. If a step fails
+// nothing of the command may be run. The methods may run at once, so the functions
+// in the fields may be called at once.
 type Door struct {
-	// Host returns what can be enforced here. It is asked only for what restricts something.
+	// Host returns what can be enforced here. It is called only for a policy that
+	// restricts something.
 	Host func() (sandbox.Host, error)
-	// RequireNamespaces has Landlock and a filter alone not do where files are restricted.
+	// RequireNamespaces refuses a policy that restricts files if only Landlock and
+	// a filter, without namespaces, could enforce it here.
 	RequireNamespaces bool
-	// Refuses returns why a policy is not served here, whatever the host can do; nil refuses none.
+	// Refuses returns why a policy is not served here, whatever the host can do.
+	// If Refuses is nil every policy is served.
 	Refuses func(*sandbox.Policy) error
-	// Private are files and directories that nothing confined may see.
+	// Private are files and directories that no confined command may see.
 	Private []string
-	// Served remembers what commands could write, and refuses policies by that. [Door.Choose] needs
-	// none.
+	// Served remembers the paths that earlier commands could write, and refuses a
+	// policy whose paths they could have changed. [Door.Choose] does not use it.
 	Served *resolve.Served
-	// Placeholders returns what holds protected names that do not exist. It is asked only where
-	// there are some; its error says why they cannot be held. [Door.Choose] needs none.
+	// Placeholders returns what holds the protected names that do not exist. It is
+	// called only if a policy has such names; its error says why they cannot be
+	// held. [Door.Choose] does not use it.
 	Placeholders func() (*hold.Placeholders, error)
-	// Limits are those of every command.
+	// Limits are the resource limits of every command.
 	Limits Limits
 	// AgentPorts are as in [Command].
 	AgentPorts []uint16
 }
 
-// Choose decides which layers enforce the policy, exactly or not at all. It takes nothing from the
-// host and leaves nothing there.
+// Choose returns the layers that enforce the policy exactly, or an error. It takes
+// nothing from the host and leaves nothing there.
 func (d *Door) Choose(policy *sandbox.Policy) (sandbox.Backend, error) {
 	if policy.RestrictsNothing() {
 		return sandbox.Backend{}, nil
@@ -52,8 +57,9 @@ func (d *Door) Choose(policy *sandbox.Policy) (sandbox.Backend, error) {
 	return policy.Backend(host, d.RequireNamespaces)
 }
 
-// Enter chooses the layers that enforce the profile and takes what they need. The caller releases
-// what it returns once nothing of the command runs any more.
+// Enter chooses the layers that enforce the profile, and takes from the host what
+// they need. The caller releases the sandbox once nothing of the command runs any
+// more.
 func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
 	profile.Private = d.Private
 	policy, err := profile.Compile()
@@ -77,9 +83,9 @@ func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
 	return h, nil
 }
 
-// hold looks the paths of the policy up, asks whether earlier commands could
-// have prepared them, and keeps names from coming into being that the policy
-// protects.
+// hold looks the paths of the policy up, refuses the policy if earlier commands
+// could have prepared what is there, and puts placeholders at the names that the
+// policy protects and that do not exist, so that the command cannot create them.
 func (d *Door) hold(h *Held) error {
 	resolved, err := resolve.Policy(h.command.Policy)
 	if err != nil {
@@ -91,7 +97,8 @@ func (d *Door) hold(h *Held) error {
 	}
 	d.Served.Note(resolved)
 	h.command.Granted = resolved.Granted()
-	// Without a view nothing may be written at all, so nothing can come into being.
+	// Without a view the command may write nothing at all, so it can create no
+	// name either.
 	if !h.command.Backend.Has(sandbox.MountNS) || len(resolved.Missing) == 0 {
 		return nil
 	}
@@ -103,26 +110,29 @@ func (d *Door) hold(h *Held) error {
 	return err
 }
 
-// Held is a sandbox that one command can be started in, and what it takes while that runs.
+// Held is a sandbox that one command can be started in, with what the sandbox has
+// taken from the host. Its methods may run at once.
 type Held struct {
-	// Layers are the names of the layers on the wire. It is not nil.
+	// Layers are the names of the layers, as the wire has them. It is not nil.
 	Layers []string
 
-	command Command
-	refusal error
-	free    func() // may be called often
+	command Command // without the program
+	refusal error   // why nothing is run; nil: the command is run
+	free    func()  // gives the placeholders back, may be called often; nil: there are none
 }
 
-// Refused is a sandbox in which nothing is run: what is started in it says why in one
-// line on stderr and ends with code 101.
+// Refused returns a sandbox in which nothing is run. The stage that it makes says why
+// in one line on stderr and ends with code 101; [Held.Run] returns the error.
 func Refused(why error) *Held { return &Held{Layers: []string{}, refusal: why} }
 
-// Unconfined tells that nothing is restricted: the command is to be started as any other, without
-// [Held.Stage].
+// Unconfined tells whether nothing is restricted. The caller then starts the command
+// as any other, without [Held.Stage] or [Held.Run], which would refuse it.
 func (h *Held) Unconfined() bool { return h.refusal == nil && h.command.Policy.RestrictsNothing() }
 
-// Stage prepares a program to be started in the sandbox, as the leader of a session: it is
-// [procs.Spec.Stage]. What cannot be described to an init is refused by the stage, not by an error.
+// Stage prepares a program to be started in the sandbox, as the leader of a session:
+// it is meant for [procs.Spec.Stage]. The error is always nil: if the program cannot
+// be described to an init, the stage that Stage returns says so and ends with code
+// 101.
 func (h *Held) Stage(p procs.Program) (*procs.Stage, error) {
 	stage, err := h.prepare(p, true)
 	if err != nil {
@@ -131,7 +141,7 @@ func (h *Held) Stage(p procs.Program) (*procs.Stage, error) {
 	return stage, nil
 }
 
-// prepare describes the program to an init.
+// prepare makes the stage that runs the program in the sandbox.
 func (h *Held) prepare(p procs.Program, newSession bool) (*procs.Stage, error) {
 	if h.refusal != nil {
 		return nil, h.refusal
@@ -141,8 +151,8 @@ func (h *Held) prepare(p procs.Program, newSession bool) (*procs.Stage, error) {
 	return c.Prepare()
 }
 
-// Release gives back what the sandbox took, once nothing runs in it any more.
-// It may be called often, also on nil.
+// Release gives back what the sandbox has taken from the host. It is called once
+// nothing runs in the sandbox any more, and may be called often, also on nil.
 func (h *Held) Release() {
 	if h == nil || h.free == nil {
 		return

@@ -13,7 +13,8 @@ import (
 	"github.com/execagent/execagent/sandbox/resolve"
 )
 
-// TestDoorFailsClosed: whatever step fails, nothing can be started, and no later step is taken.
+// TestDoorFailsClosed: whatever step fails, nothing can be started, and no later
+// step is taken.
 func TestDoorFailsClosed(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -59,7 +60,7 @@ func TestDoorFailsClosed(t *testing.T) {
 		}
 	}
 
-	// What restricts nothing needs nothing.
+	// A policy that restricts nothing needs none of the steps.
 	held, err := door(sandbox.Host{}, no, no).Enter(sandbox.Profile{Kind: sandbox.Disabled})
 	if err != nil || !held.Unconfined() || held.Layers == nil || len(held.Layers)+len(steps) > 0 {
 		t.Errorf("disabled: %+v, %v, steps %q", held, err, steps)
@@ -67,7 +68,8 @@ func TestDoorFailsClosed(t *testing.T) {
 	held.Release()
 }
 
-// TestRefusedRunsNothing: a refused command is taken the place of by what says why.
+// TestRefusedRunsNothing: in the place of a refused command an init is started that
+// only says why.
 func TestRefusedRunsNothing(t *testing.T) {
 	t.Parallel()
 	held := Refused(errors.New("sandbox: not here"))

@@ -21,25 +21,29 @@ import (
 )
 
 const (
-	// setupFailed is the exit code when the command was not run (sandbox.md 9.2).
+	// setupFailed is the exit code of an init that has not run the command, or has
+	// ended it because its view had changed (sandbox.md 9.2).
 	setupFailed = 101
-	// killed is the exit code when the leash was let go: 128 and SIGKILL.
+	// killed is the exit code of an init whose leash was let go: 128 and SIGKILL.
 	killed = 128 + int(unix.SIGKILL)
 
-	configFD, leashFD = 3, 4
+	configFD, leashFD = 3, 4 // the description of the command, and init's end of the leash
 
-	// maxLine is how much of an error is told, in bytes: a path can have 4096.
+	// maxLine bounds the line that says why the command is not run, in bytes. A
+	// path in an error can have 4096.
 	maxLine = 1 << 10
 
-	// memoryLimit is from how many bytes on it collects garbage after all.
+	// memoryLimit is how many bytes of memory init uses before it collects garbage
+	// after all.
 	memoryLimit = 32 << 20
 )
 
-// Main runs the command that the agent described on descriptor 3, and
-// returns its exit code, or 128 and the signal that ended it. It is for a
-// process of its own: see [Command.Prepare].
+// Main runs the command that the agent has described on descriptor 3, and returns its
+// exit code, or 128 and the signal that ended it. If the command cannot be run Main
+// says why on stderr and returns 101. It is for a process of its own, which
+// [Command.Prepare] describes.
 func Main() int {
-	debug.SetGCPercent(-1) // nearly all of them allocate less than one collection costs
+	debug.SetGCPercent(-1) // nearly every init allocates so little that no collection pays
 	debug.SetMemoryLimit(memoryLimit)
 	code, err := initMain()
 	if err != nil {
@@ -69,7 +73,7 @@ func initMain() (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if len(os.Args) == 3 { // procs.Stage, Cloneflags
+	if len(os.Args) == 3 { // the kernel's refusal of the namespaces, see procs.Stage
 		return 0, fmt.Errorf("creating namespaces: %s", os.Args[2])
 	}
 	if !cfg.Policy.Confined {
@@ -128,8 +132,9 @@ func initMain() (code int, err error) {
 	return s.attend()
 }
 
-// closeOnExec keeps everything but descriptors 0 to 2 from the command. The
-// agent passes nothing but those and our own two, so this is to be sure.
+// closeOnExec keeps the command from inheriting more than descriptors 0 to 2. The
+// agent passes no others but the two of init. If one came in all the same, this
+// keeps it in init.
 func closeOnExec() error {
 	err := unix.CloseRange(configFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	if err == unix.ENOSYS || err == unix.EINVAL { // before Linux 5.11
@@ -140,15 +145,16 @@ func closeOnExec() error {
 	return os.NewSyscallError("close_range", err)
 }
 
-// letGo replaces descriptors 0 to 2, as a pipe that the command closes has to
-// be closed everywhere, and lets go of what else there is.
+// letGo replaces init's descriptors 0 to 2 by null, which it takes over. When the
+// command closes a pipe the other end has to see that, although init lives on. It
+// also closes the description of the command, and leaves the working directory.
 func letGo(null int) {
 	for fd := range 3 {
 		_ = unix.Dup3(null, fd, 0) // both exist
 	}
 	unix.Close(null)
 	unix.Close(configFD)
-	_ = unix.Chdir("/") // it would only be busy
+	_ = unix.Chdir("/") // init does nothing in its directory, and would keep its file system busy
 }
 
 // readConfig reads the command from its descriptor, which stays open.
@@ -160,8 +166,8 @@ func readConfig() (*config, error) {
 	return decodeConfig(encoded)
 }
 
-// readAt reads a whole file of at most limit bytes from its start, and leaves
-// its offset, which others may share.
+// readAt reads a whole file of at most limit bytes from its start. It does not move
+// the offset of fd, which other processes may share.
 func readAt(fd, limit int) ([]byte, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -184,16 +190,19 @@ func readAt(fd, limit int) ([]byte, error) {
 	return content, nil
 }
 
-// enter makes this process one that belongs to its namespaces.
+// enter maps the ids of this process in its new user namespace, keeps others out of
+// its memory, and makes sure that it can kill all that it will start.
 func (c *config) enter() error {
 	if c.Backend.Has(sandbox.UserNS) {
-		// While it is dumpable, its files in /proc belong to it.
+		// The ids come first. Once the process is not dumpable its files in /proc
+		// belong to root, and it could not write the maps.
 		if err := userns.MapIDs(c.UID, c.GID); err != nil {
 			return err
 		}
 	}
-	// T1 will be in the command's Landlock domain for a moment, and uid 0 is
-	// the same inside. What keeps the command out of our memory is this.
+	// T1 will be in the command's Landlock domain for a moment, and the command has
+	// the same uid as init, even if that is 0. So neither of these keeps the
+	// command from tracing T1 and reading the memory of init. This does.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("hiding the memory of init: %w", os.NewSyscallError("prctl", err))
 	}
@@ -212,8 +221,8 @@ func (c *config) enter() error {
 	return nil
 }
 
-// resolve looks the paths of the policy up. They have to lead where they led
-// when the agent decided about them.
+// resolve looks the paths of the policy up. They have to lead where they led when
+// the agent decided that the command may be started.
 func (c *config) resolve() (*resolve.Resolved, error) {
 	resolved, err := resolve.Policy(c.Policy)
 	if err != nil {

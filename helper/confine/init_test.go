@@ -21,6 +21,7 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
+// TestExitCodes: init ends with the code of the command, and of no other process.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -48,7 +49,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// What the command is given, and what it is not.
+// TestCommand: the command has the arguments, the environment, the directory and the
+// descriptors that it was given, and nothing of init.
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	arg0 := "renamed"
@@ -90,8 +92,10 @@ func TestCommand(t *testing.T) {
 	}
 }
 
+// sorted sorts the lines of text.
 func sorted(text string) string { return strings.Join(slices.Sorted(strings.Lines(text)), "") }
 
+// umask returns the umask of this process, without changing it.
 func umask() int {
 	status, _ := os.ReadFile("/proc/self/status")
 	_, rest, _ := strings.Cut(string(status), "Umask:")
@@ -99,7 +103,7 @@ func umask() int {
 	return int(mask)
 }
 
-// unconfined is what a command says that is started without a sandbox.
+// unconfined returns what a command writes that is started without a sandbox.
 func unconfined(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).Output()
@@ -109,6 +113,8 @@ func unconfined(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
+// TestPrivileges: the command has no capabilities, cannot get any, and has one
+// filter.
 func TestPrivileges(t *testing.T) {
 	t.Parallel()
 	want := []string{
@@ -128,8 +134,9 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// A policy may need more descriptors than a command may have, which gets what its
-// user has, or a little less.
+// TestManyPaths: the policy needs more descriptors in init than the soft limit of its
+// agent allows. The command has that soft limit all the same, and a hard limit that
+// is lower by what is reserved.
 func TestManyPaths(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -164,7 +171,7 @@ func TestManyPaths(t *testing.T) {
 
 const manyPathsChild = "many-paths-child"
 
-// manyPathsChildMain is an agent with a limit of open files.
+// manyPathsChildMain plays an agent that was started with a limit of open files.
 func manyPathsChildMain() int {
 	t := &helpertest.TB{}
 	defer t.End()
@@ -183,7 +190,8 @@ func manyPathsChildMain() int {
 	return code
 }
 
-// A command whose files are not confined keeps everything but the network.
+// TestNetworkOnly: a command whose files are not confined keeps everything but the
+// network.
 func TestNetworkOnly(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -204,7 +212,8 @@ func TestNetworkOnly(t *testing.T) {
 	}
 }
 
-// Everything that goes wrong is said in one line, and the command is not run.
+// TestRefused: whatever goes wrong, init says so in one line and does not run the
+// command.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	hidden := t.TempDir()
@@ -232,7 +241,7 @@ func TestRefused(t *testing.T) {
 		c.Spec = tt.spec
 		wantRefused(t, "network only: "+tt.name, c, tt.want)
 	}
-	for _, row := range rows() { // another path by the time that init looks
+	for _, row := range rows() { // a path leads elsewhere by the time that init looks it up
 		c := row.command(t, t.TempDir(), "true")
 		c.granted = []string{"/", "/elsewhere"}
 		if row.writes {
@@ -270,6 +279,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// wantRefused starts c and makes sure that init ends with code 101 and one line that
+// ends with want.
 func wantRefused(t *testing.T, name string, c confined, want string) {
 	t.Helper()
 	out, code := c.start(t).end()
@@ -278,18 +289,19 @@ func wantRefused(t *testing.T, name string, c confined, want string) {
 	}
 }
 
-// What the kernel does not make is said where the command would speak.
+// TestNamespacesRefused: if the kernel refuses to make the namespaces, that is said on
+// the stderr of the command.
 func TestNamespacesRefused(t *testing.T) {
 	t.Parallel()
 	c := confined{policy: readOnly(t), backend: full(), Spec: procs.Spec{Argv: []string{"true"}, Dir: "/"}}
-	c.flags = unix.CLONE_SIGHAND // not without CLONE_VM
+	c.flags = unix.CLONE_SIGHAND // the kernel refuses this flag without CLONE_VM
 	out, code := c.start(t).end()
 	if code != setupFailed || out != "sandbox: creating namespaces: invalid argument\n" {
 		t.Errorf("%q, code %d", out, code)
 	}
 }
 
-// A shell that was given a terminal has it, and the control of its jobs.
+// TestTerminal: a shell that was given a terminal can use it and control its jobs.
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	for _, row := range append(rows(), row{name: "network only"}) {
@@ -318,7 +330,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// An ordinary user can do all of it too.
+// TestOrdinaryUser: an agent of an ordinary user can confine commands in all these
+// ways too.
 func TestOrdinaryUser(t *testing.T) {
 	t.Parallel()
 	const nobody = 65534
@@ -344,7 +357,7 @@ func TestOrdinaryUser(t *testing.T) {
 	}
 }
 
-// The connections of an ordinary user are judged and done as well.
+// TestOrdinaryUserConnects: init does connect(2) for an ordinary user too.
 func TestOrdinaryUserConnects(t *testing.T) {
 	t.Parallel()
 	const nobody = 65534
@@ -384,7 +397,9 @@ func TestOrdinaryUserConnects(t *testing.T) {
 	}
 }
 
-// For the command line, a command stays in the session of its caller.
+// TestSameSession: a command that does not get a new session, as on the command line,
+// stays in the session and the process group of its caller. Signals that it gets from
+// the terminal anyway are not passed on.
 func TestSameSession(t *testing.T) {
 	t.Parallel()
 	for _, row := range rows() {
@@ -417,14 +432,14 @@ func TestSameSession(t *testing.T) {
 		if line != want {
 			t.Errorf("%s: group and session %q, want %q, %v", row.name, line, want, err)
 		}
-		// What a terminal would send to the command by itself is not passed on.
+		// SIGINT comes from the terminal and is not passed on, but SIGTERM is.
 		for _, sig := range []os.Signal{unix.SIGINT, unix.SIGTERM} {
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Error(err)
 			}
 		}
 		rest, _ := io.ReadAll(lines)
-		_ = cmd.Wait() // its code says it
+		_ = cmd.Wait() // the exit code is looked at below
 		if string(rest) != "term\n" || cmd.ProcessState.ExitCode() != 4 {
 			t.Errorf("%s: %q, %v", row.name, rest, cmd.ProcessState)
 		}
@@ -432,7 +447,8 @@ func TestSameSession(t *testing.T) {
 	}
 }
 
-// The time from start to the end of a command that does nothing.
+// BenchmarkTrue measures the time from the start to the end of a command that does
+// nothing.
 func BenchmarkTrue(b *testing.B) {
 	root := b.TempDir()
 	commands := map[string]confined{"network only": networkOnly()}

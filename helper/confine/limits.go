@@ -10,14 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limit is one of Limits.
+// limit is one value of Limits, with the name of its resource for errors.
 type limit struct {
 	resource int
 	name     string
 	value    uint64
 }
 
-// list has the address space last.
+// list returns the limits in the order in which they are imposed. The address space
+// comes last: once it is limited, imposing another limit could fail for want of
+// memory.
 func (l Limits) list() []limit {
 	return []limit{
 		{unix.RLIMIT_NPROC, "processes", l.Processes},
@@ -26,7 +28,7 @@ func (l Limits) list() []limit {
 	}
 }
 
-// impose sets the limit for good, but not above what is inherited.
+// impose sets the soft and the hard limit, but not above the inherited hard one.
 func (l limit) impose() error {
 	if l.value == 0 {
 		return nil
@@ -45,16 +47,19 @@ func (l limit) impose() error {
 
 // reserved is how much lower a command's limit of open files is than the agent's.
 //
-// The kernel lets a process send no descriptor while its user has more of them
-// under way between processes than the process may have open (unix(7),
-// ETOOMANYREFS). A command could send itself as many as that, and no helper of
-// the agent could hand a file over any more. It still can with many threads that
-// send at once, as the kernel counts late: this makes it harder, no more.
+// The kernel counts the descriptors of a user that are under way between processes,
+// sent and not yet received. A process can send none while that count is above its
+// own limit of open files (unix(7), ETOOMANYREFS). With the same limit as the agent
+// a command could send itself so many descriptors that no helper of the agent could
+// hand a file over any more. With a lower limit the command meets its own bound
+// first. This makes the attack harder and not impossible: the kernel counts late,
+// so many threads that send at once still get further.
 const reserved = 1024
 
-// withFewerFiles starts something with the limit of open files that this process
-// has inherited, less what is reserved. It can be done once: a process that
-// lowered its limit cannot raise it any more. This process goes on with as many as it still may.
+// withFewerFiles calls start while the limit of open files is the one that this
+// process has inherited, less what is reserved. Afterwards the soft limit is as high
+// as it still may be. It can be called once: the hard limit stays low, and a process
+// without privileges cannot raise it again.
 func withFewerFiles(start func() error) error {
 	restoreOpenFiles()
 	var limit unix.Rlimit
@@ -75,13 +80,15 @@ func withFewerFiles(start func() error) error {
 	return started
 }
 
-// restoreOpenFiles puts the limit of open files back that the runtime raised for
-// itself: the call fails after it has done that.
+// restoreOpenFiles undoes that the runtime has raised the soft limit of open files for
+// itself. syscall.Exec does so before it executes something. Here it finds nothing
+// to execute, so that is all it does.
 func restoreOpenFiles() { _ = syscall.Exec("", nil, nil) }
 
-// execLimited imposes the limits and executes the first of the paths that can
-// be. The runtime cannot grow within a limit of its address space, as it
-// reserves more than it uses, so all that has to be allocated is so before.
+// execLimited imposes the limits and executes the first of the paths that can be
+// executed. The runtime reserves more address space than it uses, so once that is
+// limited it may get no more memory. So everything that execve(2) needs is
+// allocated before.
 func (l Limits) execLimited(paths, argv, env []string) error {
 	programs, err := syscall.SlicePtrFromStrings(paths)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostAddresses are those of this host, however they are written.
+// hostAddresses returns the addresses of this host, in all the ways to write them.
 func hostAddresses(t *testing.T) []string {
 	t.Helper()
 	all := []string{"127.0.0.1", "127.1.2.3", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1", "::ffff:127.3.2.1", "::ffff:0.0.0.0"}
@@ -45,8 +45,9 @@ func hostAddresses(t *testing.T) []string {
 	return all
 }
 
-// A command with the network does not become a client of the agent, whatever it
-// calls this host; other services of the host it reaches.
+// TestAgentIsOutOfReach: a command with the network cannot connect to the agent,
+// whatever address of this host it uses. It can connect to other services of the
+// host.
 func TestAgentIsOutOfReach(t *testing.T) {
 	t.Parallel()
 	agent, other := greeter(t, "tcp", ":0"), greeter(t, "tcp", ":0")
@@ -70,7 +71,8 @@ func TestAgentIsOutOfReach(t *testing.T) {
 			if got := a.ask("smc", at(agentPort)); got != "EPERM" && !strings.HasPrefix(got, "socket ") {
 				t.Errorf("%s, SMC: %s", host, got)
 			}
-			// What is refused would have arrived.
+			// Without the refusal the calls above would have reached the agent:
+			// at the same address another service is reached.
 			if got := a.ask("dial", at(otherPort), unix.SOCK_STREAM); got != "ok" {
 				t.Errorf("%s, another service: %s", host, got)
 			}
@@ -84,8 +86,8 @@ func TestAgentIsOutOfReach(t *testing.T) {
 	}
 }
 
-// Names of the host are not to be taken; names in the file system are, where the
-// command may make files, as it would do it itself.
+// TestBind: a command cannot bind an abstract name. It can bind a name in the file
+// system where it may make files, with the result that it would have by itself.
 func TestBind(t *testing.T) {
 	t.Parallel()
 	root, outside := t.TempDir(), t.TempDir()
@@ -119,7 +121,8 @@ func TestBind(t *testing.T) {
 			{"git/sock", "EROFS"},
 			{outside + "/sock", "EROFS"},
 			{"out/sock", "EROFS"},
-			// It is there, but a path through procfs is none to connect to.
+			// The name is bound, but takeName cannot connect to it: a path through a
+			// link of procfs is refused.
 			{"/proc/self/cwd/byproc", "ELOOP /proc/self/cwd/byproc 750"},
 			{"/proc/self/root" + root + "/byroot", "ELOOP /proc/self/root" + root + "/byroot 750"},
 			{root + "/" + strings.Repeat("x", 120), "EINVAL"},
@@ -128,15 +131,16 @@ func TestBind(t *testing.T) {
 				t.Errorf("%s: %s, want %s", c.name, got, c.want)
 			}
 		}
-		// Below the descriptors of init are directories that the view protects.
-		// The process that binds has but one: the caller's working directory.
+		// Among the descriptors of init are directories that the view protects. The
+		// process that binds has only one directory: the caller's working
+		// directory.
 		bound := 0
 		for fd := range 40 {
 			for _, below := range []string{"", ".git/", "sub/../.git/"} {
 				for _, process := range []string{"self", "thread-self", "1"} {
 					name := fmt.Sprintf("/proc/%s/fd/%d/%ssock", process, fd, below)
 					got := a.ask("name", name)
-					if strings.Contains(got, name) { // it was bound, whatever became of looking at it
+					if strings.Contains(got, name) { // the name was bound, whatever failed afterwards
 						bound++
 						if below != "" || process == "1" {
 							t.Errorf("%s: %s", name, got)

@@ -14,10 +14,10 @@ const (
 	maxElements = 4096
 )
 
-// execute calls exec with the paths that a program of that name can have, in
-// their order, until one is executed, as execvp(3) does without its fallback
-// to a shell. The environment is that of the command, and so should the
-// working directory be.
+// execute looks for the program name as execvp(3) does, in the PATH of env, and calls
+// exec with each path where the program may be, until one call succeeds. Unlike
+// execvp it never runs a file by means of a shell. This process has to be in the
+// working directory of the command, since elements of PATH may be relative.
 func execute(name string, env []string, exec func(path string) error) error {
 	switch {
 	case name == "":
@@ -29,7 +29,7 @@ func execute(name string, env []string, exec func(path string) error) error {
 	for _, kv := range env {
 		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
 			path = v
-			break // getenv(3) takes the first
+			break // of several, getenv(3) takes the first too
 		}
 	}
 	found, n := error(syscall.ENOENT), 0
@@ -58,8 +58,8 @@ func execute(name string, env []string, exec func(path string) error) error {
 	return found
 }
 
-// executable tells what execve(2) would say to path, as far as its name and
-// permissions go, which costs less than a fork.
+// executable returns the error with which execve(2) would refuse path for its name or
+// its permissions. This costs less than a fork that fails.
 func executable(path string) error {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 )
 
+// TestExecute: the elements of PATH are tried in their order, as execvp(3) does it.
 func TestExecute(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -34,8 +35,8 @@ func TestExecute(t *testing.T) {
 		name    string
 		program string
 		env     []string
-		exec    map[string]error // what executing says, by the first element below dir
-		tried   []string
+		exec    map[string]error // the result of executing, by the directory below dir
+		tried   []string         // these directories, in the order in which exec was called
 		want    error
 	}{
 		{"first", "prog", path("a", "b"), nil, []string{"a"}, nil},

@@ -29,7 +29,7 @@ import (
 // starts is how many commands TestReplacedWhileStarting starts of each kind.
 var starts = goflag.Int("starts", 10, "commands that TestReplacedWhileStarting starts of each kind")
 
-// denyingEnv denies the files of a glob in a writable root.
+// denyingEnv returns a policy that lets root be written and denies its files *.env.
 func denyingEnv(t testing.TB, root string) *sandbox.Policy {
 	t.Helper()
 	return policyOf(t, sandbox.Profile{Entries: []sandbox.Entry{
@@ -41,8 +41,8 @@ func denyingEnv(t testing.TB, root string) *sandbox.Policy {
 
 const maskChild = "mask-child"
 
-// A mask that is taken off after it was mounted, and before anybody looks at it,
-// is missed.
+// TestMaskLostAtOnce: when the mount on a denied file is detached after the view was
+// built and before record looks for it, record fails.
 func TestMaskLostAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"a mask", "no mask"} {
@@ -91,10 +91,11 @@ func TestMaskLostAtOnce(t *testing.T) {
 	}
 }
 
-// maskChildMain builds a view, lets the test do something, and looks at it.
+// maskChildMain builds a view, waits while the test does something, and records the
+// mounts.
 func maskChildMain() int {
 	err := func() error {
-		// Until they are mapped its own ids look like those of nobody.
+		// The ids come as arguments: until they are mapped, os.Getuid returns nobody's.
 		uid, _ := strconv.Atoi(os.Args[3])
 		gid, _ := strconv.Atoi(os.Args[4])
 		cfg := &config{Command: Command{Policy: new(sandbox.Policy), Backend: full()}, UID: uid, GID: gid}
@@ -125,8 +126,8 @@ func maskChildMain() int {
 	return 0
 }
 
-// A command that is started by a second init waits until the first one has seen
-// that all mounts are there.
+// TestApartWaits: a second init executes its command only after the first one has
+// found all mounts of the view.
 func TestApartWaits(t *testing.T) {
 	t.Parallel()
 	root, err := mountAt("/")
@@ -170,8 +171,8 @@ func TestApartWaits(t *testing.T) {
 	}
 }
 
-// A command with limits does not run before init has seen that all mounts of its
-// view are there, and not at all if one is gone.
+// TestApartStops: a command with limits does not run before init has found all mounts
+// of its view, and not at all if one is gone.
 func TestApartStops(t *testing.T) {
 	t.Parallel()
 	caught := false
@@ -179,7 +180,7 @@ func TestApartStops(t *testing.T) {
 		root := t.TempDir()
 		put(t, root+"/secret.env", "old")
 		put(t, root+"/new", "new")
-		for i := range 500 { // the view takes the second init some time
+		for i := range 500 { // so that the second init needs some time for the view
 			put(t, fmt.Sprintf("%s/%d.env", root, i), "")
 		}
 		c := confined{policy: denyingEnv(t, root), backend: full(), limits: Limits{CPUSeconds: 3600}}
@@ -187,9 +188,10 @@ func TestApartStops(t *testing.T) {
 		r := c.start(t)
 		second := onlyChild(r)
 		if second == "" || unix.Kill(r.PID(), unix.SIGSTOP) != nil {
-			continue // it was faster than we are
+			continue // the command has ended before init could be stopped
 		}
-		// It waits for init, or runs: then init was stopped too late.
+		// The second init waits for the first one, which is stopped. Or the command
+		// runs: then init was stopped too late, and this try proves nothing.
 		asleep := fmt.Sprintf("/proc/%s/syscall", second)
 		helpertest.Eventually(t, "the second init waits, or the command runs", func() bool {
 			call, err := os.ReadFile(asleep)
@@ -208,7 +210,8 @@ func TestApartStops(t *testing.T) {
 	}
 }
 
-// onlyChild waits for the child of init, and is empty if init ends before.
+// onlyChild waits until init has a child and returns its pid. It returns "" if init
+// ends before.
 func onlyChild(r *run) string {
 	for {
 		select {
@@ -217,7 +220,7 @@ func onlyChild(r *run) string {
 		default:
 		}
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", r.PID()))
-		for _, thread := range threads { // any of them forks
+		for _, thread := range threads { // any of them may have forked
 			if children, _ := os.ReadFile(thread); len(children) > 0 {
 				return strings.TrimSpace(string(children))
 			}
@@ -225,8 +228,9 @@ func onlyChild(r *run) string {
 	}
 }
 
-// Whenever somebody outside replaces a denied file while a command starts, the
-// command cannot go on reading it. -starts makes a hunt of it.
+// TestReplacedWhileStarting: at whatever moment of a command's start somebody outside
+// replaces a denied file, the command is ended if it can read the new one. The flag
+// -starts sets how many moments are tried.
 func TestReplacedWhileStarting(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -243,7 +247,7 @@ func TestReplacedWhileStarting(t *testing.T) {
 				echo up; read -r _; cat secret.env 2>/dev/null && echo leaked && exec sleep 1000; echo end`}
 			c.Stdin = true
 			replacing := make(chan error)
-			after := time.Duration(random.Int64N(int64(time.Millisecond) << random.IntN(8))) // starts take some milliseconds, or many
+			after := time.Duration(random.Int64N(int64(time.Millisecond) << random.IntN(8))) // up to 128 ms: a start takes some milliseconds, or many
 			go func() {
 				time.Sleep(after)
 				replacing <- os.Rename(filepath.Join(root, "new"), filepath.Join(root, "secret.env"))
@@ -255,7 +259,7 @@ func TestReplacedWhileStarting(t *testing.T) {
 			if r.says("up\n", "leaked\n") {
 				_, _ = r.Write(t.Context(), "1", []byte("\n"))
 			}
-			// A command that has read it is ended: the window is milliseconds.
+			// A command that has read the file is ended some milliseconds later.
 			out, code := r.end()
 			switch {
 			case code == setupFailed:

@@ -19,28 +19,31 @@ import (
 	"github.com/execagent/execagent/sandbox/view"
 )
 
-// What hides or protects a path in the view is a mount on the object there.
-// The command can neither take it off nor move the object. Somebody outside
-// can: the kernel detaches a mount, in whichever namespace, when the object
-// below it is removed or replaced (since Linux 3.18), and lets it go along when
-// the object is renamed. The path is bare then, so the command is ended.
+// A mount on the object at a path hides or protects that path in the view. The
+// command can neither take the mount off nor move the object. But a process outside
+// of the view can, even without meaning to. When it removes or replaces the object,
+// the kernel detaches the mounts on it in all namespaces (since Linux 3.18). When it
+// renames the object, the mount moves along. In both cases nothing hides or protects
+// the path any more, so the command is ended.
 
 // maxMountInfo bounds the list of mounts, in bytes.
 const maxMountInfo = 64 << 20
 
 // mountWatch looks after the mounts that a view depends on.
 type mountWatch struct {
-	self    int // /proc/self of before, as the view may have none
-	renames int // readable after what may have been a rename
+	self    int // /proc/self, opened before the view is built, which may have no /proc
+	renames int // becomes readable when something may have been renamed
 
-	list   *os.File          // the mounts of this namespace
-	mounts map[uint64]string // where those of the view are, by their ids
-	// tops has the mount on top at each path when the view was new, 0 where that
-	// could not be looked at: intact is false then, and check reads the list.
+	list   *os.File          // mountinfo: all mounts of this namespace
+	mounts map[uint64]string // the path of each mount that the view depends on, by its id
+	// tops has the id of the topmost mount at each of these paths when the view
+	// was new. It is 0 at a path where that was another mount or could not be
+	// found out: then intact is always false, and check reads the list.
 	tops map[string]uint64
 }
 
-// newMountWatch is called before the view is built. It is nil without one.
+// newMountWatch is called before the view is built. If the backend has no views it
+// returns nil, whose methods record and begin do nothing.
 func newMountWatch(l sandbox.Backend, resolved *resolve.Resolved) (w *mountWatch, err error) {
 	if !l.Has(sandbox.MountNS) {
 		return nil, nil
@@ -55,16 +58,17 @@ func newMountWatch(l sandbox.Backend, resolved *resolve.Resolved) (w *mountWatch
 	return w, nil
 }
 
-// mountAt is the id of the mount that path is on, statx(2).
+// mountAt returns the id of the mount that path is on, statx(2).
 func mountAt(path string) (uint64, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_MNT_ID, &st)
-	return st.Mnt_id, os.NewSyscallError("statx", err) // view.Enter fails where it is not known
+	return st.Mnt_id, os.NewSyscallError("statx", err) // where the kernel tells no id view.Enter fails
 }
 
-// carvedPaths are those that exist and are shown in another way than what is
-// around them. A view has its own /dev and /proc, and /sys is the kernel's; what
-// is granted of /dev/shm is the host's.
+// carvedPaths returns the paths of the policy that exist and have another access
+// than their directory: there is a mount on them. It leaves out what is below
+// /dev, /proc and /sys. The first two are the view's own, and nobody can rename
+// anything in the third. What is granted below /dev/shm is the host's, and counts.
 func carvedPaths(resolved *resolve.Resolved) map[string]bool {
 	carved := map[string]bool{}
 	add := func(path string, access sandbox.Access) {
@@ -89,8 +93,9 @@ func carvedPaths(resolved *resolve.Resolved) map[string]bool {
 	return carved
 }
 
-// record is told which mounts the view depends on, once it is there, and fails
-// if one of them is gone already: nothing may rely on the view before.
+// record notes made, the mounts that the view depends on. It is called once the view
+// has been built, and before the command is started in it. It fails if one of the
+// mounts is gone already.
 func (w *mountWatch) record(made []view.Mounted) error {
 	if w == nil {
 		return nil
@@ -107,13 +112,14 @@ func (w *mountWatch) record(made []view.Mounted) error {
 		if id, err := mountAt(m.Path); err == nil && id == m.ID {
 			w.tops[m.Path] = id
 		} else {
-			w.tops[m.Path] = 0 // it is never intact: the list says more
+			w.tops[m.Path] = 0
 		}
 	}
 	return w.check()
 }
 
-// check fails if one of the mounts is not where it was.
+// check reads the list of mounts, and fails if one that the view depends on is not
+// where it was.
 func (w *mountWatch) check() error {
 	all, err := w.read()
 	if err != nil {
@@ -127,9 +133,10 @@ func (w *mountWatch) check() error {
 	return nil
 }
 
-// begin has s end the command when one of the mounts is gone.
+// begin starts a goroutine that waits, and then makes s end the command. It is called
+// while init still has the stderr that it was given.
 func (w *mountWatch) begin(s *supervisor) error {
-	if w == nil || w.list == nil { // a second init could not build the view, and has said why
+	if w == nil || w.list == nil { // without a list a second init could not build the view, and has said why
 		return nil
 	}
 	var stderr unix.Stat_t
@@ -140,11 +147,12 @@ func (w *mountWatch) begin(s *supervisor) error {
 	return nil
 }
 
+// replaced returns the error for a path whose mount is gone.
 func replaced(path string) error {
 	return fmt.Errorf("%s was replaced by somebody outside; the command was ended", path)
 }
 
-// wait returns why the view is not any more what it was.
+// wait returns once the view is not what it was any more, with the reason.
 func (w *mountWatch) wait() error {
 	events := []unix.PollFd{
 		{Fd: int32(w.list.Fd()), Events: unix.POLLPRI},
@@ -155,7 +163,7 @@ func (w *mountWatch) wait() error {
 		if _, err := unix.Poll(events, -1); err != nil && err != unix.EINTR {
 			return fmt.Errorf("watching the mounts: %w", os.NewSyscallError("poll", err))
 		}
-		// What the events say does not matter.
+		// The events are read only so that the next poll waits for new ones.
 		for n := 1; n > 0; {
 			n, _ = unix.Read(w.renames, buf)
 		}
@@ -168,8 +176,9 @@ func (w *mountWatch) wait() error {
 	}
 }
 
-// intact tells whether no mount has gone along with a rename, for less than it
-// takes to read the list: it may be asked often.
+// intact tells whether each mount is still at its path, and has not moved along with
+// a rename. It is called after every possible rename, and costs less than check,
+// which reads the whole list.
 func (w *mountWatch) intact() bool {
 	for path, top := range w.tops {
 		if id, err := mountAt(path); err != nil || id != top {
@@ -203,22 +212,25 @@ func (w *mountWatch) read() (map[uint64]string, error) {
 	return all, nil
 }
 
-// unescape takes back what the kernel writes for blanks and backslashes.
+// unescape turns the escapes for blanks, backslashes and "#" into these characters.
 func unescape(path string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace(path)
 }
 
-// tellWithin bounds how long a slow reader of the command's stderr can hold up the end of init.
+// tellWithin bounds how long a slow reader of the command's stderr can hold up the
+// end of init.
 const tellWithin = 100 * time.Millisecond
 
-// loss is the end of a command whose view is not any more what it was.
+// loss tells why a command is ended whose view is not what it was any more.
 type loss struct {
 	reason error
-	stderr int // the command's, -1 none
+	stderr int // a duplicate of the command's, for the reason; -1: the reason is told to nobody
 }
 
-// lose ends everything for that reason. Init holds no stderr: it says why on the
-// command's, if that is still the one that it was given.
+// lose ends the command, and all that it has started, for that reason. Init holds
+// its stderr open no longer, so the reason will be written to the command's stderr.
+// The command may have opened another file there by now, which is none of init's
+// business. So this is done only if that is still the file that init was given.
 func (s *supervisor) lose(reason error, given *unix.Stat_t) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,7 +251,7 @@ func (s *supervisor) lose(reason error, given *unix.Stat_t) {
 	}
 }
 
-// tell says why the command was ended, and returns its exit code.
+// tell writes why the command was ended, and returns the exit code of init.
 func (l *loss) tell() (code int) {
 	done := make(chan struct{})
 	go func() {

@@ -15,8 +15,9 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// A command is ended before it can use that somebody outside has taken a mount
-// of its view off, or away.
+// TestReplacedOutside: when somebody outside detaches or moves a mount of a view, by
+// removing, replacing or renaming what it is on, the command is ended before it can
+// use that.
 func TestReplacedOutside(t *testing.T) {
 	t.Parallel()
 	const again = "new"
@@ -62,7 +63,9 @@ func TestReplacedOutside(t *testing.T) {
 			if err := tt.replace(root); err != nil {
 				t.Fatal(err)
 			}
-			// Who replaces something is rarely also the one who goes on.
+			// The command reads the files once it gets a line. It gets none here, and
+			// has to be ended without. After five seconds it gets one all the same,
+			// and what it writes then fails the test.
 			select {
 			case <-r.Done():
 			case <-time.After(5 * time.Second):
@@ -77,7 +80,8 @@ func TestReplacedOutside(t *testing.T) {
 	}
 }
 
-// What is granted of /dev/shm is the host's, and watched as that.
+// TestReplacedInSharedMemory: what a policy grants below /dev/shm is the host's, so
+// the mounts there are watched too.
 func TestReplacedInSharedMemory(t *testing.T) {
 	t.Parallel()
 	for _, row := range viewRows() {
@@ -118,11 +122,12 @@ func TestReplacedInSharedMemory(t *testing.T) {
 	}
 }
 
-// Init holds nothing open to say it: who has another stderr by then is not told.
+// TestReplacedUntold: init writes the reason only to the stderr that the command was
+// given. If the command has another one by then nothing is written.
 func TestReplacedUntold(t *testing.T) {
 	t.Parallel()
 	for _, row := range viewRows() {
-		if row.limits != (Limits{}) { // it may be up before init has let go of everything
+		if row.limits != (Limits{}) { // the command may be up while init still has its own stderr
 			continue
 		}
 		root := t.TempDir()
@@ -140,7 +145,8 @@ func TestReplacedUntold(t *testing.T) {
 	}
 }
 
-// What else happens outside does not matter.
+// TestOthersReplaced: changes outside that leave the mounts of the view where they
+// are do not end the command.
 func TestOthersReplaced(t *testing.T) {
 	t.Parallel()
 	for _, row := range viewRows() {
@@ -148,7 +154,7 @@ func TestOthersReplaced(t *testing.T) {
 		for _, name := range []string{".env", "vault/secret", "dir/file"} {
 			put(t, filepath.Join(root, name), "old")
 		}
-		socket, err := net.Listen("unix", outside+"/socket") // a mount covers it
+		socket, err := net.Listen("unix", outside+"/socket") // the view covers it with a mount
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +177,7 @@ func TestOthersReplaced(t *testing.T) {
 	}
 }
 
-// Both ways see the same renames.
+// TestWatchRenames: both ways of watching notice the same renames.
 func TestWatchRenames(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"directories", "objects"} {
@@ -185,7 +191,8 @@ func TestWatchRenames(t *testing.T) {
 
 const renamesChild = "renames-child"
 
-// renamesChildMain is a process of its own because it watches to its end.
+// renamesChildMain renames what it watches. It is a process of its own because
+// watchDirectories watches until its process ends.
 func renamesChildMain() int {
 	root := os.Args[2]
 	watch, paths := watchObjects, map[string]bool{root + "/a": true, root + "/a/b": true, root + "/a/b/file": true, root + "/none/file": true}
@@ -201,7 +208,7 @@ func renamesChildMain() int {
 		if err := os.Rename(root+rename[0], root+rename[1]); err != nil {
 			fmt.Println(err)
 		}
-		// A signal may interrupt it.
+		// The signal that reports the rename may interrupt poll.
 		for n, err := 0, error(unix.EINTR); err == unix.EINTR; {
 			n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000)
 			if n != 1 && err != unix.EINTR {
@@ -213,7 +220,7 @@ func renamesChildMain() int {
 	return 0
 }
 
-// first is the first error.
+// first returns the first of errs that is not nil.
 func first(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {

@@ -14,9 +14,10 @@ import (
 	"github.com/execagent/execagent/sandbox/enforce"
 )
 
-// A command that only the network is taken from gets no socket by way of another
-// process of its user, and everything else it can do as before. Before ABI 6 of
-// Landlock another ruleset is for that.
+// TestNetworkOnlyAlone: a command that is restricted in its network alone can get no
+// socket from another process of its user, and can do everything else as before.
+// Before ABI 6 of Landlock another ruleset has to see to that, so older ABIs are tried
+// too.
 func TestNetworkOnlyAlone(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -50,7 +51,7 @@ func TestNetworkOnlyAlone(t *testing.T) {
 			{[]any{"open", "/proc/" + pid + "/mem"}, "EACCES"},
 			{[]any{"peek", pid}, "EPERM"},
 			{[]any{"readlink", "/proc/" + pid + "/fd/3"}, "EACCES"},
-			// Its own processes, signals and files are its own as ever.
+			// Signals, files and its own processes are not restricted.
 			{[]any{"signal", pid}, "ok"},
 			{[]any{"move", root + "/a/file", root + "/b/moved"}, "ok"},
 			{[]any{"link", root + "/b/file", root + "/a/linked"}, "ok"},
@@ -66,7 +67,7 @@ func TestNetworkOnlyAlone(t *testing.T) {
 	}
 }
 
-// pipeOfSockets is a pair of connected sockets.
+// pipeOfSockets returns a pair of connected sockets.
 func pipeOfSockets(t *testing.T) (theirs, ours *os.File) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -76,7 +77,8 @@ func pipeOfSockets(t *testing.T) (theirs, ours *os.File) {
 	return os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "socket")
 }
 
-// reachAs does one thing to another process or to files.
+// reachAs does one thing to another process or to files, in the puppet. known is false
+// if it is no such thing.
 func reachAs(what string, args []string) (answer string, known bool) {
 	switch what {
 	case "getfd":

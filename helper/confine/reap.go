@@ -16,17 +16,17 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// supervisor is the part of init that sees a command out: it holds the
-// command's pid, passes signals on and reaps.
+// supervisor is the part of init that looks after a running command: it passes
+// signals on, reaps, and ends what the command leaves behind.
 type supervisor struct {
 	pidNS, newSession bool
 	signals           chan os.Signal
 	leash             *os.File
 
-	mu    sync.Mutex
-	pid   int  // of the command; 0 before it is born
-	ended bool // it is being reaped, so its number may be a stranger's
-	lost  *loss
+	mu    sync.Mutex // protects the fields below
+	pid   int        // of the command; 0 before it is started
+	ended bool       // the command is being reaped, so another process may get its pid
+	lost  *loss      // why init has ended the command; nil: it has not
 }
 
 // newSupervisor catches signals and then says so on the leash. The agent keeps
@@ -35,10 +35,11 @@ func newSupervisor(cfg *config) (*supervisor, error) {
 	s := &supervisor{
 		pidNS:      cfg.Backend.Has(sandbox.PIDNS),
 		newSession: cfg.NewSession,
-		// What comes before the command is born waits there.
+		// Signals that come before the command is started wait in the channel.
 		signals: make(chan os.Signal, 2*len(caught())),
 	}
-	// What the agent was started to ignore (nohup(1)) the command ignores too.
+	// Catching a signal would undo that the agent, and so init, was started with
+	// it ignored, as by nohup(1). The command has to ignore it too.
 	signal.Notify(s.signals, slices.DeleteFunc(caught(), signal.Ignored)...)
 	if err := unix.SetNonblock(leashFD, true); err != nil {
 		return nil, fmt.Errorf("taking the leash: %w", os.NewSyscallError("fcntl", err))
@@ -51,7 +52,7 @@ func newSupervisor(cfg *config) (*supervisor, error) {
 	return s, nil
 }
 
-// caught are the signals that mean the command when they are sent to init.
+// caught returns the signals that init passes on to the command.
 func caught() []os.Signal {
 	return []os.Signal{
 		unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
@@ -59,8 +60,8 @@ func caught() []os.Signal {
 	}
 }
 
-// fromTerminal tells whether a command that shares the terminal of init gets
-// sig from there by itself.
+// fromTerminal tells whether sig may come from the terminal, which sends it to a
+// command in the same session too: init must not send it a second time.
 func fromTerminal(sig os.Signal) bool {
 	switch sig {
 	case unix.SIGINT, unix.SIGQUIT, unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGWINCH:
@@ -69,7 +70,8 @@ func fromTerminal(sig os.Signal) bool {
 	return false
 }
 
-// heed ends everything once the other end of the leash is closed.
+// heed waits until the other end of the leash is closed, and then ends the command,
+// all that it has started, and init.
 func (s *supervisor) heed() {
 	_, _ = s.leash.Read(make([]byte, 1)) // nothing is sent: whatever comes is the end
 	if s.pidNS {
@@ -80,12 +82,14 @@ func (s *supervisor) heed() {
 	if s.pid == 0 {
 		os.Exit(killed)
 	}
-	if !s.ended { // then attend kills the others
-		_ = unix.Kill(s.pid, unix.SIGKILL) // a child of the same user
+	if !s.ended {
+		// attend reaps the command, and then kills what it has left behind.
+		_ = unix.Kill(s.pid, unix.SIGKILL) // this cannot fail: a child of the same user
 	}
 }
 
-// bear starts the command.
+// bear starts the command with fork, and notes its pid. No signal is sent, and the
+// leash is not heeded, before the pid is known.
 func (s *supervisor) bear(fork func() (pid int, err error)) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +97,8 @@ func (s *supervisor) bear(fork func() (pid int, err error)) (err error) {
 	return err
 }
 
-// attend sees the command out: it passes signals on, reaps every orphan, kills
-// what is left when the command has ended, and returns its exit code.
+// attend passes signals on and reaps every orphan until the command has ended. Then
+// it kills what the command has left behind, and returns the command's exit code.
 func (s *supervisor) attend() (code int, err error) {
 	go s.forward()
 	for {
@@ -108,7 +112,7 @@ func (s *supervisor) attend() (code int, err error) {
 		var status syscall.WaitStatus
 		_, err = syscall.Wait4(pid, &status, 0, nil)
 		if err == syscall.ECHILD && pid != s.pid {
-			continue // ForkExec has waited for a child that could not execute the command
+			continue // a child could not execute its program, and ForkExec has reaped it
 		}
 		if err != nil {
 			return 0, os.NewSyscallError("wait4", err)
@@ -136,7 +140,7 @@ func (s *supervisor) forward() {
 		s.mu.Lock()
 		to := s.pid
 		if s.newSession {
-			to = -to // its group, as without a sandbox
+			to = -to // the command's process group, as without a sandbox
 		}
 		if !s.ended {
 			_ = unix.Kill(to, sig.(syscall.Signal)) // the group may be empty by now
@@ -145,15 +149,16 @@ func (s *supervisor) forward() {
 	}
 }
 
-// killRest kills what the command has left behind, as far as the end of init
-// does not. Nobody else may be waiting for children.
+// killRest kills what the command has left behind. In a PID namespace the end of init
+// does that. No other goroutine may wait for children meanwhile.
 func (s *supervisor) killRest() {
 	if !s.pidNS {
 		killTree()
 	}
 }
 
-// waitAny blocks until a child has ended, and leaves it.
+// waitAny blocks until a child has ended, and returns its pid. It does not reap the
+// child, so the pid stays its own.
 func waitAny() (pid int, err error) {
 	// The head of siginfo_t as waitid(2) fills it in, on 64-bit Linux.
 	type siginfo struct {
@@ -172,12 +177,12 @@ func waitAny() (pid int, err error) {
 // killTree kills and reaps all descendants of init, which is their subreaper:
 // when a process dies, its children become children of init.
 func killTree() {
-	const maxUnseen = 1000
+	const maxUnseen = 1000 // lists without a child, before it gives up
 	for unseen := 0; unseen < maxUnseen; {
 		options := 0
 		seen := ownChildren()
 		for _, pid := range seen {
-			_ = unix.Kill(pid, unix.SIGKILL) // not reaped, so the number is still its
+			_ = unix.Kill(pid, unix.SIGKILL) // the child is not reaped, so the pid is still its own
 		}
 		if len(seen) == 0 {
 			// Either no child is left, or one moved while we looked: waiting could take forever.

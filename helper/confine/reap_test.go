@@ -17,13 +17,14 @@ import (
 	"github.com/execagent/execagent/helper/internal/helpertest"
 )
 
-// A signal means the command, and its group, from the first moment on.
+// TestSignals: a signal reaches the command and its process group, also one that is
+// sent right after the start.
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	for _, row := range rows() {
 		for _, sig := range []syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGKILL} {
 			if signal.Ignored(sig) {
-				continue // by the commands too, as under nohup(1)
+				continue // the commands ignore it too, as under nohup(1)
 			}
 			c := row.command(t, t.TempDir(), "sh", "-c", "ulimit -c 0; echo up; exec sleep 1000")
 			r := c.start(t)
@@ -55,13 +56,14 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// Whoever the command leaves behind holds its output open, so that the end of
-// that says that all of them are gone.
+// What the command leaves behind holds the command's output open. So when the output
+// ends all these processes are gone.
 const (
 	daemons = "(setsid sh -c 'trap \"\" HUP TERM INT; sleep 1000; sleep 1000' &); (setsid sleep 1001 & setsid sleep 1002 &); "
 	waits   = daemons + "echo up; sleep 1003"
 )
 
+// TestNobodyIsLeft: however the command ends, nothing that it has started outlives it.
 func TestNobodyIsLeft(t *testing.T) {
 	t.Parallel()
 	for _, row := range rows() {
@@ -85,14 +87,15 @@ func TestNobodyIsLeft(t *testing.T) {
 			r := row.command(t, t.TempDir(), "sh", "-c", tt.script).start(t)
 			r.until("up")
 			tt.end(r)
-			if _, code := r.end(); code != tt.code { // the others would hold the output for longer than that waits
+			if _, code := r.end(); code != tt.code { // end waits for the end of the output too
 				t.Errorf("%s: %s: code %d, want %d", row.name, tt.name, code, tt.code)
 			}
 		}
 	}
 }
 
-// Not even who forks faster than it can be killed outlives the command.
+// TestForkingIsLeft: processes that fork faster than init can list and kill them do
+// not outlive the command either.
 func TestForkingIsLeft(t *testing.T) {
 	t.Parallel()
 	const script = `for i in 1 2 3; do (sh -c 'while :; do (setsid sleep 1000 &); done' 2>/dev/null &); done; echo up; sleep 0.1; exit 3`
@@ -105,11 +108,11 @@ func TestForkingIsLeft(t *testing.T) {
 	}
 }
 
-// Nobody outlives the agent, whatever ends that.
+// TestAgentDies: nothing that is confined outlives an agent that is killed.
 func TestAgentDies(t *testing.T) {
 	t.Parallel()
 	for _, row := range rows() {
-		if !row.writes { // it could not open the FIFO
+		if !row.writes { // the command could not open the FIFO
 			continue
 		}
 		root := t.TempDir()
@@ -132,7 +135,7 @@ func TestAgentDies(t *testing.T) {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = cmd.Wait() // it says that it was killed
+		_ = cmd.Wait() // the error is that the agent was killed
 		if err := alive.SetReadDeadline(time.Now().Add(helpertest.Enough)); err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +146,8 @@ func TestAgentDies(t *testing.T) {
 	}
 }
 
-// The command cannot end its init, or look into it.
+// TestInitIsOutOfReach: the command can neither end its init, nor read its memory or
+// follow its descriptors.
 func TestInitIsOutOfReach(t *testing.T) {
 	t.Parallel()
 	for _, row := range rows() {
@@ -157,15 +161,16 @@ func TestInitIsOutOfReach(t *testing.T) {
 			done
 			echo end $?`
 		out, code := row.command(t, t.TempDir(), "sh", "-c", "exec 2>/dev/null;"+script).start(t).end()
-		// The kernel lets PID 1 be signalled from within, to no effect, where
-		// Landlock does not know of signals.
+		// Where Landlock does not restrict signals, kill succeeds for PID 1 of the
+		// namespace but has no effect.
 		if !strings.HasPrefix(out, "end ") || code != 0 {
 			t.Errorf("%s: %q, code %d", row.name, out, code)
 		}
 	}
 }
 
-// A pipe that the command closes is closed, although init lives on.
+// TestInitHoldsNothing: when the command closes a pipe the other end sees that, since
+// init has closed its own copy.
 func TestInitHoldsNothing(t *testing.T) {
 	t.Parallel()
 	for _, row := range rows() {
@@ -173,7 +178,7 @@ func TestInitHoldsNothing(t *testing.T) {
 		c.Stdin = true
 		r := c.start(t)
 		r.until("up")
-		// Who writes into a pipe that nobody can read is not held up.
+		// If a process still had the pipe open for reading, Write would block.
 		data := make([]byte, 1<<20)
 		for i := range 4 {
 			if _, err := r.Write(t.Context(), strconv.Itoa(i), data); err != nil {
@@ -183,7 +188,8 @@ func TestInitHoldsNothing(t *testing.T) {
 	}
 }
 
-// The limits hold for all that a command is, from the first moment.
+// TestLimits: the command has its limits from the first moment on, and cannot raise
+// them.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	const (

@@ -12,20 +12,23 @@ import (
 	"github.com/execagent/execagent/procs"
 )
 
-// Run starts a program in the sandbox, with these files as its descriptors 0 to
-// 2, and sees it out: it passes on the signals that this process gets, and
-// returns the exit code, or 128 and the signal that ended the program. Where
-// this process has a controlling terminal the program shares it and its
-// session, else it leads a session of its own. The caller releases the sandbox
-// afterwards.
+// Run starts a program in the sandbox, with files as its descriptors 0 to 2, passes
+// signals on to it until it has ended, and returns its exit code, or 128 and the
+// signal that ended it. An error means that it was not started, or could not be
+// waited for. The caller releases the sandbox afterwards.
 //
-// Catch has signals sent to a channel that the program may get; it is called
-// when there is a program to be started.
+// If this process has a controlling terminal the program shares the terminal and the
+// session. Otherwise the program leads a session of its own.
+//
+// Run calls catch once the program can be started, with a channel. catch makes the
+// signals that the program is to get arrive there, as signal.Notify does, and Run
+// ends that with signal.Stop.
 func (h *Held) Run(p procs.Program, files [3]*os.File, catch func(chan<- os.Signal)) (code int, err error) {
 	tty := controllingTerminal()
 	defer tty.close()
-	// Without a terminal the program gets signals from us alone: as the leader
-	// of a session it gets them together with all that it has started.
+	// With a terminal the whole session gets signals from there. Without one the
+	// program gets signals from init alone; as the leader of a session it gets
+	// them together with all processes of its group.
 	ready, err := h.prepare(p, tty == nil)
 	if err != nil {
 		return 0, err
@@ -44,7 +47,8 @@ func (h *Held) Run(p procs.Program, files [3]*os.File, catch func(chan<- os.Sign
 	}
 	if ready.Grace == 0 {
 		attr.Sys.Pdeathsig = syscall.SIGKILL
-		// The signal comes when this thread ends.
+		// The kernel sends Pdeathsig when the thread that forked ends, and not
+		// when the process does. So this thread has to stay.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
@@ -63,7 +67,7 @@ func (h *Held) Run(p procs.Program, files [3]*os.File, catch func(chan<- os.Sign
 	}()
 	state, err := process.Wait()
 	close(ended)
-	_ = ready.Leash.Close() // which unblocks passSignals
+	_ = ready.Leash.Close() // passSignals may be reading from the leash
 	<-passed
 	tty.reclaim()
 	if err != nil {
@@ -75,11 +79,12 @@ func (h *Held) Run(p procs.Program, files [3]*os.File, catch func(chan<- os.Sign
 	return state.ExitCode(), nil
 }
 
-// passSignals sends a process the signals that this one gets, from when it
-// takes them until it has ended.
+// passSignals sends the signals that come from the channel to the process, until ended
+// is closed. It begins when the process is ready for signals: before, they would end
+// an init instead of its command.
 func passSignals(process *os.Process, leash *os.File, signals <-chan os.Signal, ended <-chan struct{}) {
-	// One byte says that it does; the end of the file that it has become what
-	// takes them, or is gone.
+	// An init writes one byte when it catches signals. The leash ends without one
+	// if the init has executed the command in its own place, or has ended.
 	_, _ = leash.Read(make([]byte, 1))
 	for {
 		select {
@@ -91,12 +96,15 @@ func passSignals(process *os.Process, leash *os.File, signals <-chan os.Signal, 
 	}
 }
 
-// foreground is the controlling terminal of this process; nil: it has none.
+// foreground is the controlling terminal of this process. The methods of nil, for a
+// process without a terminal, do nothing.
 type foreground struct {
 	fd   int
 	held bool // our process group was in the foreground
 }
 
+// controllingTerminal opens the controlling terminal, and returns nil if there is
+// none.
 func controllingTerminal() *foreground {
 	fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -106,8 +114,9 @@ func controllingTerminal() *foreground {
 	return &foreground{fd: fd, held: err == nil && group == unix.Getpgrp()}
 }
 
-// reclaim brings the group of this process back to the foreground. A shell that
-// was run cannot do so itself where it could not see that group.
+// reclaim brings the process group of this process back to the foreground, if it was
+// there before. A shell that put its own jobs there does that itself at its end, but
+// in a PID namespace it cannot name a group outside.
 func (f *foreground) reclaim() {
 	if f == nil || !f.held {
 		return
@@ -118,6 +127,7 @@ func (f *foreground) reclaim() {
 	_ = unix.IoctlSetPointerInt(f.fd, unix.TIOCSPGRP, unix.Getpgrp())
 }
 
+// close closes the descriptor of the terminal.
 func (f *foreground) close() {
 	if f != nil {
 		_ = unix.Close(f.fd)

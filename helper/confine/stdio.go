@@ -13,38 +13,43 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// Descriptors 0 to 2 come from outside the view, on mounts that may be written
-// to. What was opened for reading could be opened anew for writing, through
-// procfs; mode, owner, times and attributes could be changed; and from a
-// directory all of the host could be reached. So they are opened again: where
-// the view shows the same object, there, else on a read-only copy of the mount.
+// The files at descriptors 0 to 2 were opened outside of the view, on mounts that may
+// be writable. Through such a descriptor a command could get around its policy. It
+// could open a file that was opened for reading once more for writing, through
+// procfs. It could change mode, owner, times and attributes. And from a directory it
+// could reach the whole host. So init opens these files again: in the view, if the
+// view shows the same object, and otherwise on a read-only copy of the object's
+// mount.
 //
-// A file that was opened for writing stays: its opener meant the command to
-// write to it. So do pipes and sockets, and what has no name any more.
+// A file that was opened for writing stays as it is: whoever opened it meant the
+// command to write to it. Pipes, sockets, and files that have no name any more stay
+// too.
 //
-// What is opened again begins at the same offset, but has its own from then on.
+// A file that is opened again begins at the old one's offset. From then on it has an
+// offset of its own.
 
 // consoleName is where a view shows the terminal.
 const consoleName = "/dev/console"
 
 // stdio has the replacements of descriptors 0 to 2.
 type stdio struct {
-	terminal string // the first one among them, to be shown in the view; "" none
+	terminal string // the name of the first terminal among them, which the view shows; "": none
 	streams  []*stream
 }
 
-// stream is a descriptor to be replaced.
+// stream is a descriptor that is replaced.
 type stream struct {
 	fd    int
 	flags int // of open(2)
 	stat  unix.Stat_t
-	name  string
-	shown string // its path in the view; "" none
-	fresh int    // what replaces it if the view does not show it; -1 none
+	name  string // the path outside of the view
+	shown string // the path in the view; "": the view does not show the file
+	fresh int    // the file, opened again; -1: not yet
 }
 
-// takeStdio is called before the view is entered. The caller closes what it
-// returns.
+// takeStdio finds out how descriptors 0 to 2 are replaced, and opens again what the
+// view will not show. It is called before the view is entered, and replace
+// afterwards. The caller closes the result.
 func takeStdio(policy *sandbox.Policy) (*stdio, error) {
 	s := new(stdio)
 	for fd := range 3 {
@@ -56,6 +61,7 @@ func takeStdio(policy *sandbox.Policy) (*stdio, error) {
 	return s, nil
 }
 
+// take does that for one descriptor.
 func (s *stdio) take(fd int, policy *sandbox.Policy) error {
 	t := &stream{fd: fd, fresh: -1}
 	if replace, err := t.look(); err != nil || !replace {
@@ -68,7 +74,7 @@ func (s *stdio) take(fd int, policy *sandbox.Policy) error {
 		t.shown = t.name
 	case kind == unix.S_IFCHR && (s.terminal == "" || s.terminal == t.name) && t.isTerminal():
 		s.terminal, t.shown = t.name, consoleName
-	case inDev, strings.HasPrefix(t.name, "/proc/"): // the view has its own
+	case inDev, strings.HasPrefix(t.name, "/proc/"): // the view has its own /dev and /proc
 	case policy.Access(t.name) >= sandbox.Read && (kind == unix.S_IFDIR || !policy.DeniesFile(t.name)):
 		t.shown = t.name
 	}
@@ -84,7 +90,7 @@ func (s *stdio) take(fd int, policy *sandbox.Policy) error {
 	return nil
 }
 
-// look finds out what the descriptor is, and whether it has to be replaced.
+// look finds out which file the descriptor is, and whether it has to be replaced.
 func (t *stream) look() (replace bool, err error) {
 	if err := unix.Fstat(t.fd, &t.stat); err != nil {
 		return false, os.NewSyscallError("fstat", err)
@@ -112,7 +118,8 @@ func (t *stream) look() (replace bool, err error) {
 	return t.stat.Nlink > 0 || !strings.HasSuffix(t.name, deleted), nil
 }
 
-// isTerminal tells whether it is one that the view can show.
+// isTerminal tells whether the file is a terminal that the view can show: one that
+// can be opened by its name here.
 func (t *stream) isTerminal() bool {
 	if _, err := unix.IoctlGetTermios(t.fd, unix.TCGETS); err != nil {
 		return false
@@ -125,8 +132,9 @@ func (t *stream) isTerminal() bool {
 	return true
 }
 
-// find returns a descriptor, O_PATH, of the same object in this mount
-// namespace: what was inherited is in another one.
+// find returns a descriptor, O_PATH, of the same object by way of this mount
+// namespace. The inherited descriptor belongs to a mount of another namespace, which
+// cannot be copied here.
 func (t *stream) find() (fd int, err error) {
 	fd, err = openExactly(t.name, unix.O_PATH)
 	if err != nil {
@@ -141,7 +149,7 @@ func (t *stream) find() (fd int, err error) {
 	return fd, t.check(fd)
 }
 
-// check tells whether fd is the same object.
+// check returns an error unless fd is the same object.
 func (t *stream) check(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -153,7 +161,8 @@ func (t *stream) check(fd int) error {
 	return nil
 }
 
-// copy opens the object on a read-only copy of its mount, which is nowhere.
+// copy opens the object on a read-only copy of its mount. The copy is not mounted
+// anywhere, so no path leads there.
 func (t *stream) copy() error {
 	found, err := t.find()
 	if err != nil {
@@ -185,13 +194,15 @@ func (t *stream) copy() error {
 	return nil
 }
 
-// opening are flags that wait for nothing and take nothing.
+// opening returns the flags with which the file is opened again: it neither waits for
+// anybody, nor makes a terminal the controlling one.
 func (t *stream) opening() int {
 	return t.flags&(unix.O_ACCMODE|unix.O_APPEND|unix.O_DIRECTORY) | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 }
 
-// unlessHarmless is err, or nil if this user can change nothing about the object,
-// as with a terminal that he has from sudo(8).
+// unlessHarmless returns nil instead of err if the command may as well keep the
+// descriptor, since this user neither owns the file nor may write to it. Under
+// sudo(8), for example, a terminal belongs to another user.
 func (t *stream) unlessHarmless(err error) error {
 	if err == nil || int(t.stat.Uid) == os.Geteuid() {
 		return err
@@ -203,7 +214,7 @@ func (t *stream) unlessHarmless(err error) error {
 	return err
 }
 
-// replace is called in the view.
+// replace replaces the descriptors. It is called in the view.
 func (s *stdio) replace() error {
 	for _, t := range s.streams {
 		if err := t.unlessHarmless(t.replace()); err != nil {
@@ -213,6 +224,7 @@ func (s *stdio) replace() error {
 	return nil
 }
 
+// replace replaces the one descriptor, with its offset and its flags.
 func (t *stream) replace() error {
 	if t.fresh < 0 {
 		fd, err := openExactly(t.shown, t.opening())
@@ -235,6 +247,7 @@ func (t *stream) replace() error {
 	return os.NewSyscallError("dup3", unix.Dup3(t.fresh, t.fd, 0))
 }
 
+// close closes the files that were opened again; the descriptors 0 to 2 stay.
 func (s *stdio) close() {
 	for _, t := range s.streams {
 		if t.fresh >= 0 {
@@ -243,7 +256,7 @@ func (s *stdio) close() {
 	}
 }
 
-// openExactly opens a canonical path.
+// openExactly opens a canonical path. If a symlink is on the way by now it fails.
 func openExactly(path string, flags int) (int, error) {
 	for {
 		fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{

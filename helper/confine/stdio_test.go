@@ -18,8 +18,8 @@ import (
 
 const stdioChild = "stdio-child"
 
-// stdioChildMain is a confined command that tries on a descriptor what only
-// who owns the file may do, and says what it could. Then it copies its input.
+// stdioChildMain is the main of a confined command that tries to change the file of a
+// descriptor, and writes to stderr what it could change. Then it copies its input.
 func stdioChildMain() int {
 	fd, _ := strconv.Atoi(os.Args[2])
 	self := fmt.Sprintf("/proc/self/fd/%d", fd)
@@ -32,7 +32,7 @@ func stdioChildMain() int {
 		again, err := os.OpenFile(self, os.O_WRONLY, 0)
 		try("write", err)
 		if err == nil {
-			_, _ = again.WriteString("forged") // it is seen in the file
+			_, _ = again.WriteString("forged") // the test finds it in the file
 		}
 	}
 	try("chmod", unix.Fchmod(fd, 0o777))
@@ -55,8 +55,9 @@ func stdioChildMain() int {
 	return 0
 }
 
-// given is a confined command with descriptors of its caller, as the command
-// line passes them on.
+// given runs a confined command with files as its descriptors 0 to 2, as the command
+// line does, and returns its output and exit code. What is nil is the null device, or
+// part of the output.
 func given(t *testing.T, c confined, files [3]*os.File) (out string, code int) {
 	t.Helper()
 	holdMissing(t, c.policy)
@@ -81,11 +82,11 @@ func given(t *testing.T, c confined, files [3]*os.File) (out string, code int) {
 	if files[2] != nil {
 		cmd.Stderr = files[2]
 	}
-	_ = cmd.Run() // its code says it
+	_ = cmd.Run() // the exit code is returned
 	return output.String(), cmd.ProcessState.ExitCode()
 }
 
-// viewRows are those of rows that have a view, and one without Landlock.
+// viewRows returns the rows that have a view, and one more without Landlock.
 func viewRows() []row {
 	withoutLandlock := full()
 	withoutLandlock.Landlock = 0
@@ -98,6 +99,7 @@ func viewRows() []row {
 	return list
 }
 
+// tester returns the command line of stdioChildMain.
 func tester(t *testing.T, args ...string) []string {
 	t.Helper()
 	self, err := os.Executable()
@@ -107,7 +109,8 @@ func tester(t *testing.T, args ...string) []string {
 	return append([]string{self, stdioChild}, args...)
 }
 
-// What is passed for reading can only be read, wherever it is.
+// TestInputIsReadOnly: a file that is passed for reading cannot be changed, wherever
+// it lies.
 func TestInputIsReadOnly(t *testing.T) {
 	t.Parallel()
 	for _, row := range viewRows() {
@@ -142,7 +145,8 @@ func TestInputIsReadOnly(t *testing.T) {
 	}
 }
 
-// A terminal, and the null device, work as before and cannot be changed.
+// TestDevicesAreReadOnly: a terminal and the null device work as without a sandbox,
+// and their mode, owner and times cannot be changed.
 func TestDevicesAreReadOnly(t *testing.T) {
 	t.Parallel()
 	for _, row := range viewRows() {
@@ -184,7 +188,8 @@ func TestDevicesAreReadOnly(t *testing.T) {
 	}
 }
 
-// Output that is a file can be written, and a directory is seen as in the view.
+// TestOtherStreams: a file that is passed for writing can be written, a file without a
+// name can be read, and a directory leads nowhere that the view does not show.
 func TestOtherStreams(t *testing.T) {
 	t.Parallel()
 	for _, row := range viewRows() {
@@ -232,6 +237,7 @@ func TestOtherStreams(t *testing.T) {
 	}
 }
 
+// put writes a file, and makes its directory.
 func put(t *testing.T, path, content string) {
 	t.Helper()
 	err := os.MkdirAll(filepath.Dir(path), 0o755)
@@ -243,6 +249,7 @@ func put(t *testing.T, path, content string) {
 	}
 }
 
+// read returns the content of a file.
 func read(t *testing.T, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -258,6 +265,7 @@ type change struct {
 	ctime     unix.Timespec
 }
 
+// inode returns the state of a file that a command might have changed.
 func inode(t *testing.T, path string) change {
 	t.Helper()
 	var st unix.Stat_t
@@ -266,12 +274,12 @@ func inode(t *testing.T, path string) change {
 	}
 	c := change{mode: st.Mode, uid: st.Uid, ctime: st.Ctim}
 	if st.Mode&unix.S_IFMT == unix.S_IFCHR {
-		c.ctime = unix.Timespec{} // it may be written to
+		c.ctime = unix.Timespec{} // writing to a device is allowed, and changes it
 	}
 	return c
 }
 
-// newTerminal is one that nobody reads from.
+// newTerminal returns a terminal whose other end nobody reads from.
 func newTerminal(t *testing.T) *os.File {
 	t.Helper()
 	ptmx, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -294,7 +302,8 @@ func newTerminal(t *testing.T) *os.File {
 	return terminal
 }
 
-// denying may read everything and write in root, but for what is denied.
+// denying returns a policy that lets everything be read and root be written, but
+// denies the paths in denied.
 func denying(t testing.TB, root string, network sandbox.Network, denied ...string) *sandbox.Policy {
 	t.Helper()
 	profile := sandbox.Profile{

@@ -15,25 +15,27 @@ import (
 	"github.com/execagent/execagent/sandbox/enforce"
 )
 
-// target is the command, as it is started.
+// target starts the command of an init.
 type target struct {
 	config *config
 	policy *sandbox.Policy // with canonical paths
 
-	listener int // of the filter's questions about connect and bind; 0: it asks none
+	listener int // gets the command's calls of connect and bind; 0: the filter leaves none to it
 }
 
-// start confines T1 and forks the command from it. T1 is no thread that stays:
-// the command shares its Landlock domain and could signal it. Nor is it the
-// main thread, which a signal to init as a whole is judged by.
+// start confines T1, a thread of init, and forks the command from it. T1 has the
+// command's Landlock domain, so the command could signal it. So T1 is a thread that
+// ends afterwards. And it is not the main thread: the kernel judges a signal to init
+// as a whole by the domain of that one.
 func (t *target) start(s *supervisor) error {
 	started := make(chan error, 1)
 	var run func()
 	run = func() {
-		// It is not unlocked, so the thread ends with the goroutine.
+		// A goroutine that does not unlock its thread ends the thread with itself.
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// Held here, this cannot be the thread of the other one.
+			// This is the main thread. While this goroutine holds it, another
+			// one runs on another thread.
 			other := make(chan struct{})
 			go func() { defer close(other); run() }()
 			<-other
@@ -54,12 +56,15 @@ func (t *target) startHere(s *supervisor) error {
 	return s.bear(t.fork)
 }
 
-// become makes the calling thread what the command is to be.
+// become drops the capabilities of init, enters the working directory of the command,
+// and puts the layers on the calling thread: a command that is forked from this
+// thread, or executed on it, is confined.
 func (t *target) become() error {
 	if err := caps.Drop(); err != nil {
 		return err
 	}
-	// Only now: with capabilities it could enter what the command could not.
+	// The capabilities are dropped first: with them this would also enter a
+	// directory that the command could not enter.
 	if err := t.config.enterDir(); err != nil {
 		return err
 	}
@@ -69,8 +74,8 @@ func (t *target) become() error {
 	return t.confine()
 }
 
-// judgeDir refuses a working directory that Landlock alone would not keep the
-// command from entering.
+// judgeDir refuses a working directory that the policy hides or denies, where there is
+// no view: Landlock does not keep a process from entering a directory.
 func (t *target) judgeDir() error {
 	if t.config.Backend.Has(sandbox.MountNS) {
 		return nil
@@ -87,8 +92,8 @@ func (t *target) judgeDir() error {
 	return t.config.explainDir(err)
 }
 
-// confine puts the layers of the backend on the calling thread, in this order:
-// a filter could keep the others from being put on.
+// confine puts the layers of the backend on the calling thread. Filters come last: a
+// filter could forbid the calls that put the other layers on.
 func (t *target) confine() (err error) {
 	l := t.config.Backend
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -115,7 +120,7 @@ func (t *target) confine() (err error) {
 	return err
 }
 
-// fork starts the command as a child of the calling thread.
+// fork starts the command as a child of the calling thread, whose layers it inherits.
 func (t *target) fork() (pid int, err error) {
 	c := t.config
 	attr := &syscall.ProcAttr{
@@ -132,9 +137,9 @@ func (t *target) fork() (pid int, err error) {
 	return pid, err
 }
 
-// become replaces init by a command whose files are not confined: it only gets
-// a filter and a Landlock domain that restricts no file, and keeps everything
-// else (sandbox.md 3).
+// become executes a command whose files are not confined in the place of init. The
+// command only gets a filter and a Landlock domain that restricts no file
+// (sandbox.md 3), and nobody watches it.
 func (c *config) become() error {
 	runtime.LockOSThread()
 	if err := c.enterDir(); err != nil {
@@ -154,7 +159,7 @@ func (c *config) become() error {
 	return withFewerFiles(c.exec)
 }
 
-// exec executes the command in the place of this process.
+// exec executes the command in the place of this process, with its limits.
 func (c *config) exec() error {
 	if c.Limits == (Limits{}) {
 		return c.explain(execute(c.Argv[0], c.Env, func(path string) error {
@@ -164,7 +169,7 @@ func (c *config) exec() error {
 	var paths []string
 	err := execute(c.Argv[0], c.Env, func(path string) error {
 		paths = append(paths, path)
-		return syscall.EACCES // so that the next one is looked for too
+		return syscall.EACCES // so that execute goes on with the next path
 	})
 	if len(paths) > 0 {
 		err = c.Limits.execLimited(paths, c.argv(), c.Env)
@@ -182,9 +187,10 @@ func (c *config) argv() []string {
 	return argv
 }
 
+// enterDir makes the working directory of the command that of this process.
 func (c *config) enterDir() error { return c.explainDir(unix.Chdir(c.Dir)) }
 
-// explainDir says what could not be entered.
+// explainDir returns err with the working directory that could not be entered.
 func (c *config) explainDir(err error) error {
 	if err == nil {
 		return nil
@@ -192,7 +198,7 @@ func (c *config) explainDir(err error) error {
 	return fmt.Errorf("entering the working directory inside the sandbox: %w", &fs.PathError{Op: "chdir", Path: c.Dir, Err: err})
 }
 
-// explain says what could not be executed.
+// explain returns err with the program that could not be executed.
 func (c *config) explain(err error) error {
 	switch err {
 	case nil:
