@@ -14,13 +14,14 @@ import (
 	"github.com/execagent/execagent/sandbox/view"
 )
 
-// A command with limits is not forked from T1. Its limits have to hold from its first
-// moment on, so the process that forks it would have to have them. But limits are
-// those of a whole process, and the runtime of init could not go on with a limited
-// address space. So init starts itself once more. That second process builds the
-// view, confines and limits itself, and executes the command in its own place. Init
-// only watches. It shares the mount namespace, and its root becomes the view too,
-// since pivot_root(2) moves the root of every process that had the old one.
+// A command with limits is not forked from T1. Its limits have to hold from its
+// first moment on, so the process that forks it would have to have them. But
+// limits are those of a whole process, and the runtime of init could not go on
+// with a limited address space. So init starts itself once more. That second
+// process builds the view, confines and limits itself, and executes the command
+// in its own place. Init only watches. It shares the mount namespace, and its
+// root becomes the view too, since pivot_root(2) moves the root of every
+// process that had the old one.
 //
 //	init                  second process
 //
@@ -29,8 +30,8 @@ import (
 //	  ◄─ listener, fd ──  only if the filter leaves calls to a listener: this one
 //	  ◄─ end of socket ─  the command is executed
 //
-// Each packet is one byte. The list of mounts is in a memfd, since a view may depend
-// on thousands.
+// Each packet is one byte. The list of mounts is in a memfd, since a view may
+// depend on thousands.
 
 // apart is the third of the four arguments of the second process. The fourth is
 // empty, so that no other command line looks like this one.
@@ -77,8 +78,8 @@ func (t *target) startApart(s *supervisor, watch *mountWatch) error {
 	return caps.Drop()
 }
 
-// becomeApart is what the second process does. It returns only if the command cannot
-// be executed.
+// becomeApart is what the second process does. It returns only if the command
+// cannot be executed.
 func (c *config) becomeApart() error {
 	runtime.LockOSThread()
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
@@ -97,7 +98,7 @@ func (c *config) becomeApart() error {
 		return err
 	}
 	t := &target{config: c, policy: resolved.Policy}
-	if err := t.become(); err != nil {
+	if err := t.confineHere(); err != nil {
 		return err
 	}
 	if t.listener > 0 {
@@ -110,8 +111,8 @@ func (c *config) becomeApart() error {
 	return withFewerFiles(c.exec)
 }
 
-// passMade tells the first init which mounts the view depends on, and waits until
-// init has found all of them.
+// passMade tells the first init which mounts the view depends on, and waits
+// until init has found all of them.
 func passMade(socket int, made []view.Mounted) error {
 	list := pack.AppendInt(nil, len(made))
 	for _, m := range made {
@@ -153,11 +154,11 @@ func readMade(fd int) ([]view.Mounted, error) {
 	return made, d.End()
 }
 
-// awaitApart waits until the second process has executed the command, or has ended
-// and said why. It lets the process go on once watch has found the mounts of its
-// view. Until awaitApart returns no signal is passed on: it would hit the runtime
-// of the second process, and not the command. The listener is 0 if the second
-// process has sent none.
+// awaitApart waits until the second process has executed the command, or has
+// ended and said why. It lets the process go on once watch has found the mounts
+// of its view. Until awaitApart returns no signal is passed on: it would hit
+// the runtime of the second process, and not the command. The listener is 0 if
+// the second process has sent none.
 func awaitApart(socket int, watch *mountWatch) (listener int, err error) {
 	for {
 		what, fd, err := receiveApart(socket)
@@ -195,8 +196,8 @@ func sendApart(socket int, what byte, fd int) error {
 	return os.NewSyscallError("sendmsg", unix.Sendmsg(socket, []byte{what}, rights, nil, 0))
 }
 
-// errApartEnd is the error of receiveApart when the other process has closed its end
-// of the socket, by executing something or by ending.
+// errApartEnd is the error of receiveApart when the other process has closed
+// its end of the socket, by executing something or by ending.
 var errApartEnd = errors.New("the socket has ended")
 
 // receiveApart receives a packet; fd is -1 if the packet has no descriptor.

@@ -22,8 +22,8 @@ import (
 // has started, before it is killed itself.
 const grace = 200 * time.Millisecond
 
-// Command describes a program to run, and how the program is confined. Its strings
-// must not contain a NUL byte.
+// Command describes a program to run, and how the program is confined. Its
+// strings must not contain a NUL byte.
 type Command struct {
 	// Policy is what the command may do. Prepare refuses a policy that restricts
 	// nothing: its command has to be started without an init.
@@ -61,18 +61,18 @@ type Command struct {
 }
 
 // Limits are resource limits of each process of a command, soft and hard
-// (setrlimit(2)). Zero leaves a limit as the command inherits it, and no limit is
-// ever raised above that.
+// (setrlimit(2)). Zero leaves a limit as the command inherits it, and no limit
+// is ever raised above that.
 type Limits struct {
 	Processes    uint64 // that this user may have in all, threads included
 	AddressSpace uint64 // in bytes
 	CPUSeconds   uint64 // of processor time
 }
 
-// Prepare makes the stage that starts the command under its policy. It does not find
-// out whether the host has the layers: if one is missing the init says so and ends
-// with code 101. An error means that the command cannot be described to an init.
-// The caller closes the stage, or hands it to [procs.Start].
+// Prepare makes the stage that starts the command under its policy. It does not
+// find out whether the host has the layers: if one is missing the init says so
+// and ends with code 101. An error means that the command cannot be described
+// to an init. The caller closes the stage, or hands it to [procs.Start].
 func (c Command) Prepare() (*procs.Stage, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -133,8 +133,8 @@ func (c *Command) check() error {
 	return c.Policy.CheckBackend(c.Backend)
 }
 
-// namespaces returns the flags of clone(2) for the namespaces that init is started
-// in.
+// namespaces returns the flags of clone(2) for the namespaces that init is
+// started in.
 func (c *Command) namespaces() (flags uintptr) {
 	if !c.Policy.Confined {
 		return 0

@@ -9,18 +9,20 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// maxConfig bounds what an init reads from its memfd, in bytes. It is more than the
-// kernel takes as arguments and environment of a command, with room for a policy.
+// maxConfig bounds what an init reads from its memfd, in bytes. It is more than
+// the kernel takes as arguments and environment of a command, with room for a
+// policy.
 const maxConfig = 32 << 20
 
-// config is what the agent tells sandbox-init: a command, and facts that only the
-// agent can see. It is not sent as JSON, which cannot hold a path that is not UTF-8,
-// and takes a new process a quarter of a millisecond to decode.
+// config is what the agent tells sandbox-init: a command, and facts that only
+// the agent can see. It is not sent as JSON, which cannot hold a path that is
+// not UTF-8, and takes a new process a quarter of a millisecond to decode.
 type config struct {
 	Command
 	UID, GID int // of the agent; init maps them onto themselves
-	// Sockets are the paths that UNIX sockets are bound to in the agent's network
-	// namespace. Init may be in a new one, where it could not list them.
+	// Sockets are the paths that UNIX sockets are bound to in the agent's
+	// network namespace. Init may be in a new one, where it could not list
+	// them.
 	Sockets []string
 }
 

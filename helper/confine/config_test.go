@@ -11,8 +11,8 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// fill gives every field a value that is not zero and differs from most others, so
-// that a field which encode or decodeConfig forgets or mixes up is noticed.
+// fill gives every field a value that is not zero and differs from most others,
+// so that a field which encode or decodeConfig forgets or mixes up is noticed.
 func fill(v reflect.Value, n *int) {
 	*n++
 	switch v.Kind() {

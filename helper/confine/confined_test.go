@@ -36,7 +36,8 @@ func landlockOnly() sandbox.Backend {
 	return sandbox.Backend{Layers: sandbox.LayersOf(sandbox.Seccomp), Landlock: enforce.LandlockABI()}
 }
 
-// workspaceWrite returns a policy that lets everything be read and root be written.
+// workspaceWrite returns a policy that lets everything be read and root be
+// written.
 func workspaceWrite(t testing.TB, root string, network sandbox.Network) *sandbox.Policy {
 	t.Helper()
 	return policyOf(t, sandbox.Profile{
@@ -99,7 +100,8 @@ func (c confined) start(t testing.TB) *run {
 		if err != nil {
 			return nil, err
 		}
-		// Without this the race detector makes init wait for a second at its end.
+		// Without this the race detector makes init wait for a second at its
+		// end.
 		stage.Env = append(stage.Env, "GORACE=atexit_sleep_ms=0")
 		stage.Cloneflags |= c.flags
 		return stage, nil
@@ -139,8 +141,8 @@ func (r *run) sink(ev procs.Event) {
 	}
 }
 
-// until waits until the command has written text, and ends the test if the command
-// ends before.
+// until waits until the command has written text, and ends the test if the
+// command ends before.
 func (r *run) until(text string) {
 	r.t.Helper()
 	if !r.says(text) {
@@ -148,8 +150,8 @@ func (r *run) until(text string) {
 	}
 }
 
-// says waits until the command has written one of the texts. It returns false if the
-// command ends before.
+// says waits until the command has written one of the texts. It returns false
+// if the command ends before.
 func (r *run) says(texts ...string) bool {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), helpertest.Enough)
@@ -184,8 +186,8 @@ func (r *run) text() string {
 	return r.out.String()
 }
 
-// end waits until the command has ended, and returns what it has written and its exit
-// code.
+// end waits until the command has ended, and returns what it has written and
+// its exit code.
 func (r *run) end() (out string, code int) {
 	r.t.Helper()
 	select {
@@ -198,7 +200,8 @@ func (r *run) end() (out string, code int) {
 	return r.out.String(), r.code
 }
 
-// holdMissing makes the placeholders that the view of policy needs, as the agent does.
+// holdMissing makes the placeholders that the view of policy needs, as the
+// agent does.
 func holdMissing(t testing.TB, policy *sandbox.Policy) {
 	t.Helper()
 	resolved, err := resolve.Policy(policy)
@@ -223,8 +226,8 @@ func holdMissing(t testing.TB, policy *sandbox.Policy) {
 	}
 }
 
-// row is a kind of confinement that a command can be started with. Its policy lets
-// everything be read.
+// row is a kind of confinement that a command can be started with. Its policy
+// lets everything be read.
 type row struct {
 	name    string
 	backend sandbox.Backend
@@ -245,8 +248,8 @@ func rows() []row {
 	}
 }
 
-// command returns a command with argv that is confined as the row says; it begins in
-// root.
+// command returns a command with argv that is confined as the row says; it
+// begins in root.
 func (r row) command(t testing.TB, root string, argv ...string) confined {
 	t.Helper()
 	c := confined{policy: readOnly(t), backend: r.backend, limits: r.limits, Spec: procs.Spec{Argv: argv, Dir: root}}
@@ -261,9 +264,9 @@ func networkOnly(argv ...string) confined {
 	return confined{policy: &sandbox.Policy{}, backend: sandbox.Backend{Layers: sandbox.LayersOf(sandbox.Seccomp), Landlock: enforce.LandlockABI()}, Spec: procs.Spec{Argv: argv}}
 }
 
-// agentCommand returns a process that plays the agent: it runs script in a shell that
-// is confined as the row of that name says, prints what the shell wrote, and ends
-// with its exit code.
+// agentCommand returns a process that plays the agent: it runs script in a
+// shell that is confined as the row of that name says, prints what the shell
+// wrote, and ends with its exit code.
 func agentCommand(row, root, script string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = []string{os.Args[0], agentChild, row, root, script}

@@ -29,16 +29,16 @@ import (
 
 const connectChild = "connect-child"
 
-// connecting starts a confined puppet that has the network of the host and may write
-// to root.
-func connecting(t *testing.T, root string, limits Limits, agentPorts ...uint16) *asked {
+// startPuppet starts a puppet that has the network of the host and may write to
+// root.
+func startPuppet(t *testing.T, root string, limits Limits, agentPorts ...uint16) *puppet {
 	t.Helper()
 	row := row{"network", full(), true, sandbox.NetworkEnabled, limits}
-	return connectingAs(t, row.command(t, root, "/proc/self/exe"), agentPorts...)
+	return startPuppetAs(t, row.command(t, root, "/proc/self/exe"), agentPorts...)
 }
 
-// connectingAs starts a puppet that is confined as c.
-func connectingAs(t *testing.T, c confined, agentPorts ...uint16) *asked {
+// startPuppetAs starts a puppet that is confined as c.
+func startPuppetAs(t *testing.T, c confined, agentPorts ...uint16) *puppet {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -47,21 +47,21 @@ func connectingAs(t *testing.T, c confined, agentPorts ...uint16) *asked {
 	c.Argv = []string{self, connectChild}
 	c.Env = []string{"GORACE=atexit_sleep_ms=0", "PATH=/usr/bin:/bin"}
 	c.Stdin, c.ports = true, agentPorts
-	a := &asked{run: c.start(t)}
+	a := &puppet{run: c.start(t)}
 	a.until("ready\n")
 	return a
 }
 
-// asked is a puppet: a confined process that does what the test asks it for, one
-// thing after the other.
-type asked struct {
+// puppet is a confined process that does what the test asks it for, one thing
+// after the other.
+type puppet struct {
 	*run
 	n int // of the questions so far
 }
 
-// ask makes the puppet do one thing and returns its answer: the name of an errno, or
-// "ok", with more after it for some things.
-func (a *asked) ask(what ...any) string {
+// ask makes the puppet do one thing and returns its answer: the name of an
+// errno, or "ok", with more after it for some things.
+func (a *puppet) ask(what ...any) string {
 	a.t.Helper()
 	a.n++
 	line := strings.TrimSuffix(fmt.Sprintln(append([]any{a.n}, what...)...), "\n")
@@ -76,14 +76,14 @@ func (a *asked) ask(what ...any) string {
 	return answer
 }
 
-// connectChildMain is the main of a puppet: it reads from standard input what to do,
-// a line for each thing, with the number of the question first.
+// connectChildMain is the main of a puppet: it reads from standard input what
+// to do, a line for each thing, with the number of the question first.
 func connectChildMain() int {
 	fmt.Println("ready")
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		words := strings.Split(lines.Text(), " ")
 		answer := func() {
-			fmt.Printf("answer %s: %s\nanswered %s\n", words[0], connectAs(words[1], words[2:]), words[0])
+			fmt.Printf("answer %s: %s\nanswered %s\n", words[0], perform(words[1], words[2:]), words[0])
 		}
 		if words[1] == "block" {
 			go answer()
@@ -94,8 +94,8 @@ func connectChildMain() int {
 	return 0
 }
 
-// connectAs does one thing in the puppet and returns the answer.
-func connectAs(what string, args []string) string {
+// perform does one thing in the puppet and returns the answer.
+func perform(what string, args []string) string {
 	switch what {
 	case "chdir":
 		return outcome(os.Chdir(args[0]))
@@ -162,13 +162,14 @@ func connectAs(what string, args []string) string {
 	case "race":
 		return performRace(args[0], args[1])
 	}
-	if answer, known := reachAs(what, args); known {
+	if answer, known := performOnOthers(what, args); known {
 		return answer
 	}
 	return "unknown"
 }
 
-// onInet makes a socket of the family that the address has, and calls use with both.
+// onInet makes a socket of the family that the address has, and calls use with
+// both.
 func onInet(address string, kind int, use func(fd int, addr unix.Sockaddr) error) string {
 	addr := inetSockaddr(address)
 	domain := unix.AF_INET
@@ -194,8 +195,8 @@ func inetSockaddr(address string) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(addr.Port()), Addr: addr.Addr().As16(), ZoneId: zone}
 }
 
-// takeName binds a UNIX socket, looks at the file, listens and connects to it once.
-// With the name "auto" it asks the kernel for an abstract name.
+// takeName binds a UNIX socket, looks at the file, listens and connects to it
+// once. With the name "auto" it asks the kernel for an abstract name.
 func takeName(name string) string {
 	unix.Umask(0o027)
 	var own string
@@ -254,8 +255,8 @@ func onSocket(domain, kind int, use func(fd int) error) string {
 	return outcome(use(fd))
 }
 
-// rawConnect does connect(2) with length bytes of addr; if length is negative, with
-// all of them.
+// rawConnect does connect(2) with length bytes of addr; if length is negative,
+// with all of them.
 func rawConnect(fd int, addr []byte, length int) error {
 	if length < 0 {
 		length = len(addr)
@@ -272,8 +273,8 @@ func sockaddrUnix(path string) []byte {
 	return append(append(binary.NativeEndian.AppendUint16(nil, unix.AF_UNIX), path...), 0)
 }
 
-// performInet connects to a port of this host, and over TCP reads what the other side
-// sends.
+// performInet connects to a port of this host, and over TCP reads what the
+// other side sends.
 func performInet(what string, args []string) string {
 	port, _ := strconv.Atoi(args[0])
 	domain, kind := unix.AF_INET, unix.SOCK_STREAM
@@ -305,8 +306,9 @@ func performInet(what string, args []string) string {
 	return result + greeting
 }
 
-// performRace connects again and again while another thread rewrites the address:
-// from the path good to the path bad, which must not be reached, and back.
+// performRace connects again and again while another thread rewrites the
+// address: from the path good to the path bad, which must not be reached, and
+// back.
 func performRace(good, bad string) string {
 	addr := sockaddrUnix(good)
 	other := sockaddrUnix(bad)
@@ -334,7 +336,8 @@ func performRace(good, bad string) string {
 	return fmt.Sprint("ok ", count["ok"] > 0, " ", count["EPERM"] > 0)
 }
 
-// rewrite changes memory while the kernel, or init, reads it. The race is intended.
+// rewrite changes memory while the kernel, or init, reads it. The race is
+// intended.
 //
 //go:norace
 func rewrite(addr, with []byte) {
@@ -364,9 +367,9 @@ func greeter(t *testing.T, network, address string) net.Listener {
 	return l
 }
 
-// TestConnect: a command with the network connects to TCP and to UNIX sockets in its
-// writable root, and not to other UNIX sockets. Every other call fails as the kernel
-// would make it fail.
+// TestConnect: a command with the network connects to TCP and to UNIX sockets
+// in its writable root, and not to other UNIX sockets. Every other call fails
+// as the kernel would make it fail.
 func TestConnect(t *testing.T) {
 	t.Parallel()
 	root, outside := t.TempDir(), t.TempDir()
@@ -375,12 +378,13 @@ func TestConnect(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// With a file in it .git is protected itself, and no placeholder stands for it.
+	// With a file in it .git is protected itself, and no placeholder stands for
+	// it.
 	if err := os.WriteFile(filepath.Join(root, ".git", "HEAD"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	early := greeter(t, "unix", filepath.Join(outside, "early"))
-	a := connecting(t, root, Limits{})
+	a := startPuppet(t, root, Limits{})
 
 	tcp := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
 	tcp6 := greeter(t, "tcp6", "[::1]:0").Addr().(*net.TCPAddr).Port
@@ -444,8 +448,8 @@ func TestConnect(t *testing.T) {
 		{[]any{"unix", "none"}, "ENOENT"},
 		{[]any{"chdir", outside}, "ok"},
 		{[]any{"unix", "sock"}, "EPERM"},
-		// Domain of the socket, family and length of the address, descriptor: the
-		// errno is that of the kernel.
+		// Domain of the socket, family and length of the address, descriptor:
+		// the errno is that of the kernel.
 		{[]any{af, unix.AF_UNIX, unix.AF_UNIX, 2, ""}, "EINVAL"},
 		{[]any{af, unix.AF_UNIX, unix.AF_UNIX, 111, ""}, "EINVAL"},
 		{[]any{af, unix.AF_UNIX, unix.AF_INET, 16, ""}, "EINVAL"},
@@ -466,8 +470,8 @@ func TestConnect(t *testing.T) {
 }
 
 // TestConnectTemporary: in a temporary directory there are sockets of a user's
-// terminals and displays. A command cannot connect to one that was there before it
-// was started, under whatever name.
+// terminals and displays. A command cannot connect to one that was there before
+// it was started, under whatever name.
 func TestConnectTemporary(t *testing.T) {
 	t.Parallel()
 	root, tmp := t.TempDir(), t.TempDir()
@@ -486,10 +490,10 @@ func TestConnectTemporary(t *testing.T) {
 		},
 		TmpDir: tmp, Network: sandbox.NetworkEnabled,
 	}
-	start := func(profile sandbox.Profile, limits Limits) *asked {
+	start := func(profile sandbox.Profile, limits Limits) *puppet {
 		c := confined{policy: policyOf(t, profile), backend: full(), limits: limits}
 		c.Dir = root
-		return connectingAs(t, c)
+		return startPuppetAs(t, c)
 	}
 	for _, limits := range []Limits{{}, {CPUSeconds: 3600}} {
 		a := start(profile, limits)
@@ -514,9 +518,9 @@ func TestConnectTemporary(t *testing.T) {
 			}
 		}
 	}
-	// The same holds for paths below the temporary directory that the policy names
-	// as writable, if no directory was there: the command can link an old socket to
-	// such a path.
+	// The same holds for paths below the temporary directory that the policy
+	// names as writable, if no directory was there: the command can link an old
+	// socket to such a path.
 	put(t, tmp+"/file", "")
 	nested := profile
 	nested.Entries = append(slices.Clone(profile.Entries),
@@ -540,13 +544,13 @@ func TestConnectTemporary(t *testing.T) {
 	}
 }
 
-// TestConnectLimited: the second init of a command with limits hands its listener to
-// the first one, which does the calls.
+// TestConnectLimited: the second init of a command with limits hands its
+// listener to the first one, which does the calls.
 func TestConnectLimited(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	greeter(t, "unix", filepath.Join(root, "sock"))
-	a := connecting(t, root, Limits{CPUSeconds: 3600})
+	a := startPuppet(t, root, Limits{CPUSeconds: 3600})
 	if got := a.ask("unix", "sock"); got != "ok" {
 		t.Errorf("inside: %s", got)
 	}
@@ -575,14 +579,14 @@ func fullListener(t *testing.T, path string) (fd int) {
 	return fd
 }
 
-// TestConnectBlocks: a call that blocks holds up no other call, and its process can
-// be killed.
+// TestConnectBlocks: a call that blocks holds up no other call, and its process
+// can be killed.
 func TestConnectBlocks(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	listener := fullListener(t, filepath.Join(root, "full"))
 	greeter(t, "unix", filepath.Join(root, "sock"))
-	a := connecting(t, root, Limits{})
+	a := startPuppet(t, root, Limits{})
 	a.n++
 	blocked := fmt.Sprintf("answer %d: ", a.n)
 	if _, err := a.Write(t.Context(), "block", fmt.Appendf(nil, "%d block %s/full\n", a.n, root)); err != nil {
@@ -614,13 +618,13 @@ func TestConnectBlocks(t *testing.T) {
 	}
 }
 
-// TestConnectKeepsNothingOpen: calls that init refuses leave no descriptor open in
-// it.
+// TestConnectKeepsNothingOpen: calls that init refuses leave no descriptor open
+// in it.
 func TestConnectKeepsNothingOpen(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	fullListener(t, root+"/full")
-	a := connecting(t, root, Limits{})
+	a := startPuppet(t, root, Limits{})
 	descriptors := func() int {
 		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", a.PID()))
 		if err != nil {
@@ -658,13 +662,13 @@ func TestConnectKeepsNothingOpen(t *testing.T) {
 	}
 }
 
-// TestConnectUndumpable: init cannot duplicate the socket of a process that is not
-// dumpable, so the calls of such a process fail.
+// TestConnectUndumpable: init cannot duplicate the socket of a process that is
+// not dumpable, so the calls of such a process fail.
 func TestConnectUndumpable(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	greeter(t, "unix", root+"/sock")
-	a := connecting(t, root, Limits{})
+	a := startPuppet(t, root, Limits{})
 	for _, tt := range []struct{ what, arg, want string }{
 		{"unix", "sock", "ok"},
 		{"undumpable", "", "ok"},
@@ -684,7 +688,7 @@ func TestConnectRace(t *testing.T) {
 	t.Parallel()
 	root, outside := t.TempDir(), t.TempDir()
 	greeter(t, "unix", filepath.Join(root, "sock"))
-	a := connecting(t, root, Limits{})
+	a := startPuppet(t, root, Limits{})
 	l, err := net.Listen("unix", filepath.Join(outside, "sock"))
 	if err != nil {
 		t.Fatal(err)

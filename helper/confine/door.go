@@ -9,29 +9,30 @@ import (
 	"github.com/execagent/execagent/sandbox/resolve"
 )
 
-// Door is the one way into a sandbox, for all commands of an agent or for a single
-// one. [Door.Enter] goes through all steps from the profile that a request asks for
-// to a sandbox that a command can be started in, in their order. If a step fails
-// nothing of the command may be run. The methods may run at once, so the functions
-// in the fields may be called at once.
+// Door is the one way into a sandbox, for all commands of an agent or for a
+// single one. [Door.Enter] goes through all steps from the profile that a
+// request asks for to a sandbox that a command can be started in, in their
+// order. If a step fails nothing of the command may be run. The methods may run
+// at once, so the functions in the fields may be called at once.
 type Door struct {
-	// Host returns what can be enforced here. It is called only for a policy that
-	// restricts something.
+	// Host returns what can be enforced here. It is called only for a policy
+	// that restricts something.
 	Host func() (sandbox.Host, error)
-	// RequireNamespaces refuses a policy that restricts files if only Landlock and
-	// a filter, without namespaces, could enforce it here.
+	// RequireNamespaces refuses a policy that restricts files if only Landlock
+	// and a filter, without namespaces, could enforce it here.
 	RequireNamespaces bool
 	// Refuses returns why a policy is not served here, whatever the host can do.
 	// If Refuses is nil every policy is served.
 	Refuses func(*sandbox.Policy) error
 	// Private are files and directories that no confined command may see.
 	Private []string
-	// Served remembers the paths that earlier commands could write, and refuses a
-	// policy whose paths they could have changed. [Door.Choose] does not use it.
+	// Served remembers the paths that earlier commands could write, and refuses
+	// a policy whose paths they could have changed. [Door.Choose] does not use
+	// it.
 	Served *resolve.Served
-	// Placeholders returns what holds the protected names that do not exist. It is
-	// called only if a policy has such names; its error says why they cannot be
-	// held. [Door.Choose] does not use it.
+	// Placeholders returns what holds the protected names that do not exist. It
+	// is called only if a policy has such names; its error says why they cannot
+	// be held. [Door.Choose] does not use it.
 	Placeholders func() (*hold.Placeholders, error)
 	// Limits are the resource limits of every command.
 	Limits Limits
@@ -39,8 +40,8 @@ type Door struct {
 	AgentPorts []uint16
 }
 
-// Choose returns the layers that enforce the policy exactly, or an error. It takes
-// nothing from the host and leaves nothing there.
+// Choose returns the layers that enforce the policy exactly, or an error. It
+// takes nothing from the host and leaves nothing there.
 func (d *Door) Choose(policy *sandbox.Policy) (sandbox.Backend, error) {
 	if policy.RestrictsNothing() {
 		return sandbox.Backend{}, nil
@@ -57,9 +58,9 @@ func (d *Door) Choose(policy *sandbox.Policy) (sandbox.Backend, error) {
 	return policy.Backend(host, d.RequireNamespaces)
 }
 
-// Enter chooses the layers that enforce the profile, and takes from the host what
-// they need. The caller releases the sandbox once nothing of the command runs any
-// more.
+// Enter chooses the layers that enforce the profile, and takes from the host
+// what they need. The caller releases the sandbox once nothing of the command
+// runs any more.
 func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
 	profile.Private = d.Private
 	policy, err := profile.Compile()
@@ -110,8 +111,8 @@ func (d *Door) hold(h *Held) error {
 	return err
 }
 
-// Held is a sandbox that one command can be started in, with what the sandbox has
-// taken from the host. Its methods may run at once.
+// Held is a sandbox that one command can be started in, with what the sandbox
+// has taken from the host. Its methods may run at once.
 type Held struct {
 	// Layers are the names of the layers, as the wire has them. It is not nil.
 	Layers []string
@@ -121,18 +122,20 @@ type Held struct {
 	free    func()  // gives the placeholders back, may be called often; nil: there are none
 }
 
-// Refused returns a sandbox in which nothing is run. The stage that it makes says why
-// in one line on stderr and ends with code 101; [Held.Run] returns the error.
+// Refused returns a sandbox in which nothing is run. The stage that it makes
+// says why in one line on stderr and ends with code 101; [Held.Run] returns the
+// error.
 func Refused(why error) *Held { return &Held{Layers: []string{}, refusal: why} }
 
-// Unconfined tells whether nothing is restricted. The caller then starts the command
-// as any other, without [Held.Stage] or [Held.Run], which would refuse it.
+// Unconfined tells whether nothing is restricted. The caller then starts the
+// command as any other, without [Held.Stage] or [Held.Run], which would refuse
+// it.
 func (h *Held) Unconfined() bool { return h.refusal == nil && h.command.Policy.RestrictsNothing() }
 
-// Stage prepares a program to be started in the sandbox, as the leader of a session:
-// it is meant for [procs.Spec.Stage]. The error is always nil: if the program cannot
-// be described to an init, the stage that Stage returns says so and ends with code
-// 101.
+// Stage prepares a program to be started in the sandbox, as the leader of a
+// session: it is meant for [procs.Spec.Stage]. The error is always nil: if the
+// program cannot be described to an init, the stage that Stage returns says so
+// and ends with code 101.
 func (h *Held) Stage(p procs.Program) (*procs.Stage, error) {
 	stage, err := h.prepare(p, true)
 	if err != nil {

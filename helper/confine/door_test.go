@@ -68,8 +68,8 @@ func TestDoorFailsClosed(t *testing.T) {
 	held.Release()
 }
 
-// TestRefusedRunsNothing: in the place of a refused command an init is started that
-// only says why.
+// TestRefusedRunsNothing: in the place of a refused command an init is started
+// that only says why.
 func TestRefusedRunsNothing(t *testing.T) {
 	t.Parallel()
 	held := Refused(errors.New("sandbox: not here"))

@@ -21,10 +21,11 @@ import (
 )
 
 const (
-	// setupFailed is the exit code of an init that has not run the command, or has
-	// ended it because its view had changed (sandbox.md 9.2).
+	// setupFailed is the exit code of an init that has not run the command, or
+	// has ended it because its view had changed (sandbox.md 9.2).
 	setupFailed = 101
-	// killed is the exit code of an init whose leash was let go: 128 and SIGKILL.
+	// killed is the exit code of an init whose leash was let go: 128 and
+	// SIGKILL.
 	killed = 128 + int(unix.SIGKILL)
 
 	configFD, leashFD = 3, 4 // the description of the command, and init's end of the leash
@@ -33,15 +34,15 @@ const (
 	// path in an error can have 4096.
 	maxLine = 1 << 10
 
-	// memoryLimit is how many bytes of memory init uses before it collects garbage
-	// after all.
+	// memoryLimit is how many bytes of memory init uses before it collects
+	// garbage after all.
 	memoryLimit = 32 << 20
 )
 
-// Main runs the command that the agent has described on descriptor 3, and returns its
-// exit code, or 128 and the signal that ended it. If the command cannot be run Main
-// says why on stderr and returns 101. It is for a process of its own, which
-// [Command.Prepare] describes.
+// Main runs the command that the agent has described on descriptor 3, and
+// returns its exit code, or 128 and the signal that ended it. If the command
+// cannot be run Main says why on stderr and returns 101. It is for a process of
+// its own, which [Command.Prepare] describes.
 func Main() int {
 	debug.SetGCPercent(-1) // nearly every init allocates so little that no collection pays
 	debug.SetMemoryLimit(memoryLimit)
@@ -77,7 +78,7 @@ func initMain() (code int, err error) {
 		return 0, fmt.Errorf("creating namespaces: %s", os.Args[2])
 	}
 	if !cfg.Policy.Confined {
-		return 0, cfg.become()
+		return 0, cfg.becomeCommand()
 	}
 	if isApart(os.Args) {
 		return 0, cfg.becomeApart()
@@ -132,9 +133,9 @@ func initMain() (code int, err error) {
 	return s.attend()
 }
 
-// closeOnExec keeps the command from inheriting more than descriptors 0 to 2. The
-// agent passes no others but the two of init. If one came in all the same, this
-// keeps it in init.
+// closeOnExec keeps the command from inheriting more than descriptors 0 to 2.
+// The agent passes no others but the two of init. If one came in all the same,
+// this keeps it in init.
 func closeOnExec() error {
 	err := unix.CloseRange(configFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	if err == unix.ENOSYS || err == unix.EINVAL { // before Linux 5.11
@@ -145,9 +146,10 @@ func closeOnExec() error {
 	return os.NewSyscallError("close_range", err)
 }
 
-// letGo replaces init's descriptors 0 to 2 by null, which it takes over. When the
-// command closes a pipe the other end has to see that, although init lives on. It
-// also closes the description of the command, and leaves the working directory.
+// letGo replaces init's descriptors 0 to 2 by null, which it takes over. When
+// the command closes a pipe the other end has to see that, although init lives
+// on. It also closes the description of the command, and leaves the working
+// directory.
 func letGo(null int) {
 	for fd := range 3 {
 		_ = unix.Dup3(null, fd, 0) // both exist
@@ -166,8 +168,8 @@ func readConfig() (*config, error) {
 	return decodeConfig(encoded)
 }
 
-// readAt reads a whole file of at most limit bytes from its start. It does not move
-// the offset of fd, which other processes may share.
+// readAt reads a whole file of at most limit bytes from its start. It does not
+// move the offset of fd, which other processes may share.
 func readAt(fd, limit int) ([]byte, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -190,19 +192,19 @@ func readAt(fd, limit int) ([]byte, error) {
 	return content, nil
 }
 
-// enter maps the ids of this process in its new user namespace, keeps others out of
-// its memory, and makes sure that it can kill all that it will start.
+// enter maps the ids of this process in its new user namespace, keeps others
+// out of its memory, and makes sure that it can kill all that it will start.
 func (c *config) enter() error {
 	if c.Backend.Has(sandbox.UserNS) {
-		// The ids come first. Once the process is not dumpable its files in /proc
-		// belong to root, and it could not write the maps.
+		// The ids come first. Once the process is not dumpable its files in
+		// /proc belong to root, and it could not write the maps.
 		if err := userns.MapIDs(c.UID, c.GID); err != nil {
 			return err
 		}
 	}
-	// T1 will be in the command's Landlock domain for a moment, and the command has
-	// the same uid as init, even if that is 0. So neither of these keeps the
-	// command from tracing T1 and reading the memory of init. This does.
+	// T1 will be in the command's Landlock domain for a moment, and the command
+	// has the same uid as init, even if that is 0. So neither of these keeps
+	// the command from tracing T1 and reading the memory of init. This does.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("hiding the memory of init: %w", os.NewSyscallError("prctl", err))
 	}
@@ -221,8 +223,8 @@ func (c *config) enter() error {
 	return nil
 }
 
-// resolve looks the paths of the policy up. They have to lead where they led when
-// the agent decided that the command may be started.
+// resolve looks the paths of the policy up. They have to lead where they led
+// when the agent decided that the command may be started.
 func (c *config) resolve() (*resolve.Resolved, error) {
 	resolved, err := resolve.Policy(c.Policy)
 	if err != nil {

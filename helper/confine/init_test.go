@@ -21,7 +21,8 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// TestExitCodes: init ends with the code of the command, and of no other process.
+// TestExitCodes: init ends with the code of the command, and of no other
+// process.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -49,8 +50,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestCommand: the command has the arguments, the environment, the directory and the
-// descriptors that it was given, and nothing of init.
+// TestCommand: the command has the arguments, the environment, the directory
+// and the descriptors that it was given, and nothing of init.
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	arg0 := "renamed"
@@ -134,9 +135,9 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// TestManyPaths: the policy needs more descriptors in init than the soft limit of its
-// agent allows. The command has that soft limit all the same, and a hard limit that
-// is lower by what is reserved.
+// TestManyPaths: the policy needs more descriptors in init than the soft limit
+// of its agent allows. The command has that soft limit all the same, and a hard
+// limit that is lower by what is reserved.
 func TestManyPaths(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -190,8 +191,8 @@ func manyPathsChildMain() int {
 	return code
 }
 
-// TestNetworkOnly: a command whose files are not confined keeps everything but the
-// network.
+// TestNetworkOnly: a command whose files are not confined keeps everything but
+// the network.
 func TestNetworkOnly(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -212,8 +213,8 @@ func TestNetworkOnly(t *testing.T) {
 	}
 }
 
-// TestRefused: whatever goes wrong, init says so in one line and does not run the
-// command.
+// TestRefused: whatever goes wrong, init says so in one line and does not run
+// the command.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	hidden := t.TempDir()
@@ -279,8 +280,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// wantRefused starts c and makes sure that init ends with code 101 and one line that
-// ends with want.
+// wantRefused starts c and makes sure that init ends with code 101 and one line
+// that ends with want.
 func wantRefused(t *testing.T, name string, c confined, want string) {
 	t.Helper()
 	out, code := c.start(t).end()
@@ -289,8 +290,8 @@ func wantRefused(t *testing.T, name string, c confined, want string) {
 	}
 }
 
-// TestNamespacesRefused: if the kernel refuses to make the namespaces, that is said on
-// the stderr of the command.
+// TestNamespacesRefused: if the kernel refuses to make the namespaces, that is
+// said on the stderr of the command.
 func TestNamespacesRefused(t *testing.T) {
 	t.Parallel()
 	c := confined{policy: readOnly(t), backend: full(), Spec: procs.Spec{Argv: []string{"true"}, Dir: "/"}}
@@ -301,7 +302,8 @@ func TestNamespacesRefused(t *testing.T) {
 	}
 }
 
-// TestTerminal: a shell that was given a terminal can use it and control its jobs.
+// TestTerminal: a shell that was given a terminal can use it and control its
+// jobs.
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	for _, row := range append(rows(), row{name: "network only"}) {
@@ -330,8 +332,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestOrdinaryUser: an agent of an ordinary user can confine commands in all these
-// ways too.
+// TestOrdinaryUser: an agent of an ordinary user can confine commands in all
+// these ways too.
 func TestOrdinaryUser(t *testing.T) {
 	t.Parallel()
 	const nobody = 65534
@@ -397,9 +399,9 @@ func TestOrdinaryUserConnects(t *testing.T) {
 	}
 }
 
-// TestSameSession: a command that does not get a new session, as on the command line,
-// stays in the session and the process group of its caller. Signals that it gets from
-// the terminal anyway are not passed on.
+// TestSameSession: a command that does not get a new session, as on the command
+// line, stays in the session and the process group of its caller. Signals that
+// it gets from the terminal anyway are not passed on.
 func TestSameSession(t *testing.T) {
 	t.Parallel()
 	for _, row := range rows() {
@@ -447,8 +449,8 @@ func TestSameSession(t *testing.T) {
 	}
 }
 
-// BenchmarkTrue measures the time from the start to the end of a command that does
-// nothing.
+// BenchmarkTrue measures the time from the start to the end of a command that
+// does nothing.
 func BenchmarkTrue(b *testing.B) {
 	root := b.TempDir()
 	commands := map[string]confined{"network only": networkOnly()}

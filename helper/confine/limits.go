@@ -17,9 +17,9 @@ type limit struct {
 	value    uint64
 }
 
-// list returns the limits in the order in which they are imposed. The address space
-// comes last: once it is limited, imposing another limit could fail for want of
-// memory.
+// list returns the limits in the order in which they are imposed. The address
+// space comes last: once it is limited, imposing another limit could fail for
+// want of memory.
 func (l Limits) list() []limit {
 	return []limit{
 		{unix.RLIMIT_NPROC, "processes", l.Processes},
@@ -45,21 +45,23 @@ func (l limit) impose() error {
 	return nil
 }
 
-// reserved is how much lower a command's limit of open files is than the agent's.
+// reserved is how much lower a command's limit of open files is than the
+// agent's.
 //
-// The kernel counts the descriptors of a user that are under way between processes,
-// sent and not yet received. A process can send none while that count is above its
-// own limit of open files (unix(7), ETOOMANYREFS). With the same limit as the agent
-// a command could send itself so many descriptors that no helper of the agent could
-// hand a file over any more. With a lower limit the command meets its own bound
-// first. This makes the attack harder and not impossible: the kernel counts late,
-// so many threads that send at once still get further.
+// The kernel counts the descriptors of a user that are under way between
+// processes, sent and not yet received. A process can send none while that
+// count is above its own limit of open files (unix(7), ETOOMANYREFS). With the
+// same limit as the agent a command could send itself so many descriptors that
+// no helper of the agent could hand a file over any more. With a lower limit
+// the command meets its own bound first. This makes the attack harder and not
+// impossible: the kernel counts late, so many threads that send at once still
+// get further.
 const reserved = 1024
 
 // withFewerFiles calls start while the limit of open files is the one that this
-// process has inherited, less what is reserved. Afterwards the soft limit is as high
-// as it still may be. It can be called once: the hard limit stays low, and a process
-// without privileges cannot raise it again.
+// process has inherited, less what is reserved. Afterwards the soft limit is as
+// high as it still may be. It can be called once: the hard limit stays low, and
+// a process without privileges cannot raise it again.
 func withFewerFiles(start func() error) error {
 	restoreOpenFiles()
 	var limit unix.Rlimit
@@ -80,15 +82,15 @@ func withFewerFiles(start func() error) error {
 	return started
 }
 
-// restoreOpenFiles undoes that the runtime has raised the soft limit of open files for
-// itself. syscall.Exec does so before it executes something. Here it finds nothing
-// to execute, so that is all it does.
+// restoreOpenFiles undoes that the runtime has raised the soft limit of open
+// files for itself. syscall.Exec does so before it executes something. Here it
+// finds nothing to execute, so that is all it does.
 func restoreOpenFiles() { _ = syscall.Exec("", nil, nil) }
 
-// execLimited imposes the limits and executes the first of the paths that can be
-// executed. The runtime reserves more address space than it uses, so once that is
-// limited it may get no more memory. So everything that execve(2) needs is
-// allocated before.
+// execLimited imposes the limits and executes the first of the paths that can
+// be executed. The runtime reserves more address space than it uses, so once
+// that is limited it may get no more memory. So everything that execve(2) needs
+// is allocated before.
 func (l Limits) execLimited(paths, argv, env []string) error {
 	programs, err := syscall.SlicePtrFromStrings(paths)
 	if err != nil {

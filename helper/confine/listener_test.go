@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostAddresses returns the addresses of this host, in all the ways to write them.
+// hostAddresses returns the addresses of this host, in all the ways to write
+// them.
 func hostAddresses(t *testing.T) []string {
 	t.Helper()
 	all := []string{"127.0.0.1", "127.1.2.3", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1", "::ffff:127.3.2.1", "::ffff:0.0.0.0"}
@@ -53,7 +54,7 @@ func TestAgentIsOutOfReach(t *testing.T) {
 	agent, other := greeter(t, "tcp", ":0"), greeter(t, "tcp", ":0")
 	agentPort, otherPort := agent.Addr().(*net.TCPAddr).Port, other.Addr().(*net.TCPAddr).Port
 	for _, limits := range []Limits{{}, {CPUSeconds: 3600}} {
-		a := connecting(t, t.TempDir(), limits, 1, uint16(agentPort))
+		a := startPuppet(t, t.TempDir(), limits, 1, uint16(agentPort))
 		for _, host := range hostAddresses(t) {
 			at := func(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 			if got := a.ask("dial", at(agentPort), unix.SOCK_STREAM); got != "EPERM" {
@@ -86,8 +87,9 @@ func TestAgentIsOutOfReach(t *testing.T) {
 	}
 }
 
-// TestBind: a command cannot bind an abstract name. It can bind a name in the file
-// system where it may make files, with the result that it would have by itself.
+// TestBind: a command cannot bind an abstract name. It can bind a name in the
+// file system where it may make files, with the result that it would have by
+// itself.
 func TestBind(t *testing.T) {
 	t.Parallel()
 	root, outside := t.TempDir(), t.TempDir()
@@ -105,7 +107,7 @@ func TestBind(t *testing.T) {
 		}
 	}
 	for _, limits := range []Limits{{}, {CPUSeconds: 3600}} {
-		a := connecting(t, root, limits)
+		a := startPuppet(t, root, limits)
 		for _, c := range []struct{ name, want string }{
 			{"@execagent-test", "EPERM"},
 			{"@", "EPERM"},
@@ -121,8 +123,8 @@ func TestBind(t *testing.T) {
 			{"git/sock", "EROFS"},
 			{outside + "/sock", "EROFS"},
 			{"out/sock", "EROFS"},
-			// The name is bound, but takeName cannot connect to it: a path through a
-			// link of procfs is refused.
+			// The name is bound, but takeName cannot connect to it: a path
+			// through a link of procfs is refused.
 			{"/proc/self/cwd/byproc", "ELOOP /proc/self/cwd/byproc 750"},
 			{"/proc/self/root" + root + "/byroot", "ELOOP /proc/self/root" + root + "/byroot 750"},
 			{root + "/" + strings.Repeat("x", 120), "EINVAL"},
@@ -131,8 +133,8 @@ func TestBind(t *testing.T) {
 				t.Errorf("%s: %s, want %s", c.name, got, c.want)
 			}
 		}
-		// Among the descriptors of init are directories that the view protects. The
-		// process that binds has only one directory: the caller's working
+		// Among the descriptors of init are directories that the view protects.
+		// The process that binds has only one directory: the caller's working
 		// directory.
 		bound := 0
 		for fd := range 40 {

@@ -14,10 +14,11 @@ const (
 	maxElements = 4096
 )
 
-// execute looks for the program name as execvp(3) does, in the PATH of env, and calls
-// exec with each path where the program may be, until one call succeeds. Unlike
-// execvp it never runs a file by means of a shell. This process has to be in the
-// working directory of the command, since elements of PATH may be relative.
+// execute looks for the program name as execvp(3) does, in the PATH of env, and
+// calls exec with each path where the program may be, until one call succeeds.
+// Unlike execvp it never runs a file by means of a shell. This process has to
+// be in the working directory of the command, since elements of PATH may be
+// relative.
 func execute(name string, env []string, exec func(path string) error) error {
 	switch {
 	case name == "":
@@ -58,8 +59,8 @@ func execute(name string, env []string, exec func(path string) error) error {
 	return found
 }
 
-// executable returns the error with which execve(2) would refuse path for its name or
-// its permissions. This costs less than a fork that fails.
+// executable returns the error with which execve(2) would refuse path for its
+// name or its permissions. This costs less than a fork that fails.
 func executable(path string) error {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestExecute: the elements of PATH are tried in their order, as execvp(3) does it.
+// TestExecute: the elements of PATH are tried in their order, as execvp(3) does
+// it.
 func TestExecute(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -7,8 +7,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain is also the main of an init, and of other children: the tests start this
-// binary again.
+// TestMain is also the main of an init, and of other children: the tests start
+// this binary again.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {

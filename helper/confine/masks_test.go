@@ -29,7 +29,8 @@ import (
 // starts is how many commands TestReplacedWhileStarting starts of each kind.
 var starts = goflag.Int("starts", 10, "commands that TestReplacedWhileStarting starts of each kind")
 
-// denyingEnv returns a policy that lets root be written and denies its files *.env.
+// denyingEnv returns a policy that lets root be written and denies its files
+// *.env.
 func denyingEnv(t testing.TB, root string) *sandbox.Policy {
 	t.Helper()
 	return policyOf(t, sandbox.Profile{Entries: []sandbox.Entry{
@@ -41,8 +42,8 @@ func denyingEnv(t testing.TB, root string) *sandbox.Policy {
 
 const maskChild = "mask-child"
 
-// TestMaskLostAtOnce: when the mount on a denied file is detached after the view was
-// built and before record looks for it, record fails.
+// TestMaskLostAtOnce: when the mount on a denied file is detached after the
+// view was built and before record looks for it, record fails.
 func TestMaskLostAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"a mask", "no mask"} {
@@ -91,11 +92,12 @@ func TestMaskLostAtOnce(t *testing.T) {
 	}
 }
 
-// maskChildMain builds a view, waits while the test does something, and records the
-// mounts.
+// maskChildMain builds a view, waits while the test does something, and records
+// the mounts.
 func maskChildMain() int {
 	err := func() error {
-		// The ids come as arguments: until they are mapped, os.Getuid returns nobody's.
+		// The ids come as arguments: until they are mapped, os.Getuid returns
+		// nobody's.
 		uid, _ := strconv.Atoi(os.Args[3])
 		gid, _ := strconv.Atoi(os.Args[4])
 		cfg := &config{Command: Command{Policy: new(sandbox.Policy), Backend: full()}, UID: uid, GID: gid}
@@ -126,8 +128,8 @@ func maskChildMain() int {
 	return 0
 }
 
-// TestApartWaits: a second init executes its command only after the first one has
-// found all mounts of the view.
+// TestApartWaits: a second init executes its command only after the first one
+// has found all mounts of the view.
 func TestApartWaits(t *testing.T) {
 	t.Parallel()
 	root, err := mountAt("/")
@@ -171,8 +173,8 @@ func TestApartWaits(t *testing.T) {
 	}
 }
 
-// TestApartStops: a command with limits does not run before init has found all mounts
-// of its view, and not at all if one is gone.
+// TestApartStops: a command with limits does not run before init has found all
+// mounts of its view, and not at all if one is gone.
 func TestApartStops(t *testing.T) {
 	t.Parallel()
 	caught := false
@@ -190,8 +192,9 @@ func TestApartStops(t *testing.T) {
 		if second == "" || unix.Kill(r.PID(), unix.SIGSTOP) != nil {
 			continue // the command has ended before init could be stopped
 		}
-		// The second init waits for the first one, which is stopped. Or the command
-		// runs: then init was stopped too late, and this try proves nothing.
+		// The second init waits for the first one, which is stopped. Or the
+		// command runs: then init was stopped too late, and this try proves
+		// nothing.
 		asleep := fmt.Sprintf("/proc/%s/syscall", second)
 		helpertest.Eventually(t, "the second init waits, or the command runs", func() bool {
 			call, err := os.ReadFile(asleep)
@@ -210,8 +213,8 @@ func TestApartStops(t *testing.T) {
 	}
 }
 
-// onlyChild waits until init has a child and returns its pid. It returns "" if init
-// ends before.
+// onlyChild waits until init has a child and returns its pid. It returns "" if
+// init ends before.
 func onlyChild(r *run) string {
 	for {
 		select {
@@ -228,9 +231,9 @@ func onlyChild(r *run) string {
 	}
 }
 
-// TestReplacedWhileStarting: at whatever moment of a command's start somebody outside
-// replaces a denied file, the command is ended if it can read the new one. The flag
-// -starts sets how many moments are tried.
+// TestReplacedWhileStarting: at whatever moment of a command's start somebody
+// outside replaces a denied file, the command is ended if it can read the new
+// one. The flag -starts sets how many moments are tried.
 func TestReplacedWhileStarting(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()

@@ -20,11 +20,11 @@ import (
 )
 
 // A mount on the object at a path hides or protects that path in the view. The
-// command can neither take the mount off nor move the object. But a process outside
-// of the view can, even without meaning to. When it removes or replaces the object,
-// the kernel detaches the mounts on it in all namespaces (since Linux 3.18). When it
-// renames the object, the mount moves along. In both cases nothing hides or protects
-// the path any more, so the command is ended.
+// command can neither take the mount off nor move the object. But a process
+// outside of the view can, even without meaning to. When it removes or replaces
+// the object, the kernel detaches the mounts on it in all namespaces (since
+// Linux 3.18). When it renames the object, the mount moves along. In both cases
+// nothing hides or protects the path any more, so the command is ended.
 
 // maxMountInfo bounds the list of mounts, in bytes.
 const maxMountInfo = 64 << 20
@@ -42,8 +42,8 @@ type mountWatch struct {
 	tops map[string]uint64
 }
 
-// newMountWatch is called before the view is built. If the backend has no views it
-// returns nil, whose methods record and begin do nothing.
+// newMountWatch is called before the view is built. If the backend has no views
+// it returns nil, whose methods record and begin do nothing.
 func newMountWatch(l sandbox.Backend, resolved *resolve.Resolved) (w *mountWatch, err error) {
 	if !l.Has(sandbox.MountNS) {
 		return nil, nil
@@ -65,10 +65,11 @@ func mountAt(path string) (uint64, error) {
 	return st.Mnt_id, os.NewSyscallError("statx", err) // where the kernel tells no id view.Enter fails
 }
 
-// carvedPaths returns the paths of the policy that exist and have another access
-// than their directory: there is a mount on them. It leaves out what is below
-// /dev, /proc and /sys. The first two are the view's own, and nobody can rename
-// anything in the third. What is granted below /dev/shm is the host's, and counts.
+// carvedPaths returns the paths of the policy that exist and have another
+// access than their directory: there is a mount on them. It leaves out what is
+// below /dev, /proc and /sys. The first two are the view's own, and nobody can
+// rename anything in the third. What is granted below /dev/shm is the host's,
+// and counts.
 func carvedPaths(resolved *resolve.Resolved) map[string]bool {
 	carved := map[string]bool{}
 	add := func(path string, access sandbox.Access) {
@@ -93,9 +94,9 @@ func carvedPaths(resolved *resolve.Resolved) map[string]bool {
 	return carved
 }
 
-// record notes made, the mounts that the view depends on. It is called once the view
-// has been built, and before the command is started in it. It fails if one of the
-// mounts is gone already.
+// record notes made, the mounts that the view depends on. It is called once the
+// view has been built, and before the command is started in it. It fails if one
+// of the mounts is gone already.
 func (w *mountWatch) record(made []view.Mounted) error {
 	if w == nil {
 		return nil
@@ -118,8 +119,8 @@ func (w *mountWatch) record(made []view.Mounted) error {
 	return w.check()
 }
 
-// check reads the list of mounts, and fails if one that the view depends on is not
-// where it was.
+// check reads the list of mounts, and fails if one that the view depends on is
+// not where it was.
 func (w *mountWatch) check() error {
 	all, err := w.read()
 	if err != nil {
@@ -133,8 +134,8 @@ func (w *mountWatch) check() error {
 	return nil
 }
 
-// begin starts a goroutine that waits, and then makes s end the command. It is called
-// while init still has the stderr that it was given.
+// begin starts a goroutine that waits, and then makes s end the command. It is
+// called while init still has the stderr that it was given.
 func (w *mountWatch) begin(s *supervisor) error {
 	if w == nil || w.list == nil { // without a list a second init could not build the view, and has said why
 		return nil
@@ -176,9 +177,9 @@ func (w *mountWatch) wait() error {
 	}
 }
 
-// intact tells whether each mount is still at its path, and has not moved along with
-// a rename. It is called after every possible rename, and costs less than check,
-// which reads the whole list.
+// intact tells whether each mount is still at its path, and has not moved along
+// with a rename. It is called after every possible rename, and costs less than
+// check, which reads the whole list.
 func (w *mountWatch) intact() bool {
 	for path, top := range w.tops {
 		if id, err := mountAt(path); err != nil || id != top {
@@ -212,13 +213,14 @@ func (w *mountWatch) read() (map[uint64]string, error) {
 	return all, nil
 }
 
-// unescape turns the escapes for blanks, backslashes and "#" into these characters.
+// unescape turns the escapes for blanks, backslashes and "#" into these
+// characters.
 func unescape(path string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace(path)
 }
 
-// tellWithin bounds how long a slow reader of the command's stderr can hold up the
-// end of init.
+// tellWithin bounds how long a slow reader of the command's stderr can hold up
+// the end of init.
 const tellWithin = 100 * time.Millisecond
 
 // loss tells why a command is ended whose view is not what it was any more.
@@ -227,10 +229,11 @@ type loss struct {
 	stderr int // a duplicate of the command's, for the reason; -1: the reason is told to nobody
 }
 
-// lose ends the command, and all that it has started, for that reason. Init holds
-// its stderr open no longer, so the reason will be written to the command's stderr.
-// The command may have opened another file there by now, which is none of init's
-// business. So this is done only if that is still the file that init was given.
+// lose ends the command, and all that it has started, for that reason. Init
+// holds its stderr open no longer, so the reason will be written to the
+// command's stderr. The command may have opened another file there by now,
+// which is none of init's business. So this is done only if that is still the
+// file that init was given.
 func (s *supervisor) lose(reason error, given *unix.Stat_t) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

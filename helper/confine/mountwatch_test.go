@@ -15,9 +15,9 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// TestReplacedOutside: when somebody outside detaches or moves a mount of a view, by
-// removing, replacing or renaming what it is on, the command is ended before it can
-// use that.
+// TestReplacedOutside: when somebody outside detaches or moves a mount of a
+// view, by removing, replacing or renaming what it is on, the command is ended
+// before it can use that.
 func TestReplacedOutside(t *testing.T) {
 	t.Parallel()
 	const again = "new"
@@ -63,9 +63,9 @@ func TestReplacedOutside(t *testing.T) {
 			if err := tt.replace(root); err != nil {
 				t.Fatal(err)
 			}
-			// The command reads the files once it gets a line. It gets none here, and
-			// has to be ended without. After five seconds it gets one all the same,
-			// and what it writes then fails the test.
+			// The command reads the files once it gets a line. It gets none
+			// here, and has to be ended without. After five seconds it gets one
+			// all the same, and what it writes then fails the test.
 			select {
 			case <-r.Done():
 			case <-time.After(5 * time.Second):
@@ -80,8 +80,8 @@ func TestReplacedOutside(t *testing.T) {
 	}
 }
 
-// TestReplacedInSharedMemory: what a policy grants below /dev/shm is the host's, so
-// the mounts there are watched too.
+// TestReplacedInSharedMemory: what a policy grants below /dev/shm is the
+// host's, so the mounts there are watched too.
 func TestReplacedInSharedMemory(t *testing.T) {
 	t.Parallel()
 	for _, row := range viewRows() {
@@ -122,8 +122,8 @@ func TestReplacedInSharedMemory(t *testing.T) {
 	}
 }
 
-// TestReplacedUntold: init writes the reason only to the stderr that the command was
-// given. If the command has another one by then nothing is written.
+// TestReplacedUntold: init writes the reason only to the stderr that the
+// command was given. If the command has another one by then nothing is written.
 func TestReplacedUntold(t *testing.T) {
 	t.Parallel()
 	for _, row := range viewRows() {
@@ -145,9 +145,9 @@ func TestReplacedUntold(t *testing.T) {
 	}
 }
 
-// TestOthersReplaced: changes outside that leave the mounts of the view where they
-// are do not end the command.
-func TestOthersReplaced(t *testing.T) {
+// TestHarmlessChanges: changes outside that leave the mounts of the view where
+// they are do not end the command.
+func TestHarmlessChanges(t *testing.T) {
 	t.Parallel()
 	for _, row := range viewRows() {
 		root, outside := t.TempDir(), t.TempDir()

@@ -14,10 +14,10 @@ import (
 	"github.com/execagent/execagent/sandbox/enforce"
 )
 
-// TestNetworkOnlyAlone: a command that is restricted in its network alone can get no
-// socket from another process of its user, and can do everything else as before.
-// Before ABI 6 of Landlock another ruleset has to see to that, so older ABIs are tried
-// too.
+// TestNetworkOnlyAlone: a command that is restricted in its network alone can
+// get no socket from another process of its user, and can do everything else as
+// before. Before ABI 6 of Landlock another ruleset has to see to that, so older
+// ABIs are tried too.
 func TestNetworkOnlyAlone(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -27,7 +27,7 @@ func TestNetworkOnlyAlone(t *testing.T) {
 	for _, abi := range []int{2, 5, enforce.LandlockABI()} {
 		root := t.TempDir()
 		victim := exec.Command("sleep", "1000")
-		socket, ours := pipeOfSockets(t)
+		socket, ours := socketPair(t)
 		victim.ExtraFiles = []*os.File{socket}
 		if err := victim.Start(); err != nil {
 			t.Fatal(err)
@@ -38,7 +38,7 @@ func TestNetworkOnlyAlone(t *testing.T) {
 		c := networkOnly(self, connectChild)
 		c.backend.Landlock, c.Stdin, c.Dir = abi, true, root
 		c.Env = []string{"GORACE=atexit_sleep_ms=0", "PATH=/usr/bin:/bin"}
-		a := &asked{run: c.start(t)}
+		a := &puppet{run: c.start(t)}
 		a.until("ready\n")
 		put(t, root+"/a/file", "old")
 		put(t, root+"/b/file", "old")
@@ -67,8 +67,8 @@ func TestNetworkOnlyAlone(t *testing.T) {
 	}
 }
 
-// pipeOfSockets returns a pair of connected sockets.
-func pipeOfSockets(t *testing.T) (theirs, ours *os.File) {
+// socketPair returns a pair of connected sockets.
+func socketPair(t *testing.T) (theirs, ours *os.File) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -77,9 +77,9 @@ func pipeOfSockets(t *testing.T) (theirs, ours *os.File) {
 	return os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "socket")
 }
 
-// reachAs does one thing to another process or to files, in the puppet. known is false
-// if it is no such thing.
-func reachAs(what string, args []string) (answer string, known bool) {
+// performOnOthers does one thing in the puppet, to another process or to files.
+// known is false if what is no such thing.
+func performOnOthers(what string, args []string) (answer string, known bool) {
 	switch what {
 	case "getfd":
 		pid, _ := strconv.Atoi(args[0])

@@ -70,8 +70,8 @@ func fromTerminal(sig os.Signal) bool {
 	return false
 }
 
-// heed waits until the other end of the leash is closed, and then ends the command,
-// all that it has started, and init.
+// heed waits until the other end of the leash is closed, and then ends the
+// command, all that it has started, and init.
 func (s *supervisor) heed() {
 	_, _ = s.leash.Read(make([]byte, 1)) // nothing is sent: whatever comes is the end
 	if s.pidNS {
@@ -88,8 +88,8 @@ func (s *supervisor) heed() {
 	}
 }
 
-// bear starts the command with fork, and notes its pid. No signal is sent, and the
-// leash is not heeded, before the pid is known.
+// bear starts the command with fork, and notes its pid. No signal is sent, and
+// the leash is not heeded, before the pid is known.
 func (s *supervisor) bear(fork func() (pid int, err error)) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,8 +97,9 @@ func (s *supervisor) bear(fork func() (pid int, err error)) (err error) {
 	return err
 }
 
-// attend passes signals on and reaps every orphan until the command has ended. Then
-// it kills what the command has left behind, and returns the command's exit code.
+// attend passes signals on and reaps every orphan until the command has ended.
+// Then it kills what the command has left behind, and returns the command's
+// exit code.
 func (s *supervisor) attend() (code int, err error) {
 	go s.forward()
 	for {
@@ -149,16 +150,16 @@ func (s *supervisor) forward() {
 	}
 }
 
-// killRest kills what the command has left behind. In a PID namespace the end of init
-// does that. No other goroutine may wait for children meanwhile.
+// killRest kills what the command has left behind. In a PID namespace the end
+// of init does that. No other goroutine may wait for children meanwhile.
 func (s *supervisor) killRest() {
 	if !s.pidNS {
 		killTree()
 	}
 }
 
-// waitAny blocks until a child has ended, and returns its pid. It does not reap the
-// child, so the pid stays its own.
+// waitAny blocks until a child has ended, and returns its pid. It does not reap
+// the child, so the pid stays its own.
 func waitAny() (pid int, err error) {
 	// The head of siginfo_t as waitid(2) fills it in, on 64-bit Linux.
 	type siginfo struct {
@@ -185,7 +186,8 @@ func killTree() {
 			_ = unix.Kill(pid, unix.SIGKILL) // the child is not reaped, so the pid is still its own
 		}
 		if len(seen) == 0 {
-			// Either no child is left, or one moved while we looked: waiting could take forever.
+			// Either no child is left, or one moved while we looked: waiting
+			// could take forever.
 			options = syscall.WNOHANG
 			unseen++
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/execagent/execagent/helper/internal/helpertest"
 )
 
-// TestSignals: a signal reaches the command and its process group, also one that is
-// sent right after the start.
+// TestSignals: a signal reaches the command and its process group, also one
+// that is sent right after the start.
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	for _, row := range rows() {
@@ -56,14 +56,15 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// What the command leaves behind holds the command's output open. So when the output
-// ends all these processes are gone.
+// What the command leaves behind holds the command's output open. So when the
+// output ends all these processes are gone.
 const (
 	daemons = "(setsid sh -c 'trap \"\" HUP TERM INT; sleep 1000; sleep 1000' &); (setsid sleep 1001 & setsid sleep 1002 &); "
 	waits   = daemons + "echo up; sleep 1003"
 )
 
-// TestNobodyIsLeft: however the command ends, nothing that it has started outlives it.
+// TestNobodyIsLeft: however the command ends, nothing that it has started
+// outlives it.
 func TestNobodyIsLeft(t *testing.T) {
 	t.Parallel()
 	for _, row := range rows() {
@@ -94,9 +95,9 @@ func TestNobodyIsLeft(t *testing.T) {
 	}
 }
 
-// TestForkingIsLeft: processes that fork faster than init can list and kill them do
-// not outlive the command either.
-func TestForkingIsLeft(t *testing.T) {
+// TestForkersAreKilled: processes that fork faster than init can list and kill
+// them do not outlive the command either.
+func TestForkersAreKilled(t *testing.T) {
 	t.Parallel()
 	const script = `for i in 1 2 3; do (sh -c 'while :; do (setsid sleep 1000 &); done' 2>/dev/null &); done; echo up; sleep 0.1; exit 3`
 	for _, row := range rows() {
@@ -146,8 +147,8 @@ func TestAgentDies(t *testing.T) {
 	}
 }
 
-// TestInitIsOutOfReach: the command can neither end its init, nor read its memory or
-// follow its descriptors.
+// TestInitIsOutOfReach: the command can neither end its init, nor read its
+// memory or follow its descriptors.
 func TestInitIsOutOfReach(t *testing.T) {
 	t.Parallel()
 	for _, row := range rows() {
@@ -161,16 +162,16 @@ func TestInitIsOutOfReach(t *testing.T) {
 			done
 			echo end $?`
 		out, code := row.command(t, t.TempDir(), "sh", "-c", "exec 2>/dev/null;"+script).start(t).end()
-		// Where Landlock does not restrict signals, kill succeeds for PID 1 of the
-		// namespace but has no effect.
+		// Where Landlock does not restrict signals, kill succeeds for PID 1 of
+		// the namespace but has no effect.
 		if !strings.HasPrefix(out, "end ") || code != 0 {
 			t.Errorf("%s: %q, code %d", row.name, out, code)
 		}
 	}
 }
 
-// TestInitHoldsNothing: when the command closes a pipe the other end sees that, since
-// init has closed its own copy.
+// TestInitHoldsNothing: when the command closes a pipe the other end sees that,
+// since init has closed its own copy.
 func TestInitHoldsNothing(t *testing.T) {
 	t.Parallel()
 	for _, row := range rows() {
@@ -188,8 +189,8 @@ func TestInitHoldsNothing(t *testing.T) {
 	}
 }
 
-// TestLimits: the command has its limits from the first moment on, and cannot raise
-// them.
+// TestLimits: the command has its limits from the first moment on, and cannot
+// raise them.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	const (

@@ -10,14 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchRenames returns a descriptor that becomes readable when one of the paths, or
-// a directory on the way to it, may have been renamed. A rename changes the list of
-// mounts, but the kernel does not report that. Directories that this user may not
-// read are left out: this user cannot rename what is in them.
+// watchRenames returns a descriptor that becomes readable when one of the
+// paths, or a directory on the way to it, may have been renamed. A rename
+// changes the list of mounts, but the kernel does not report that. Directories
+// that this user may not read are left out: this user cannot rename what is in
+// them.
 //
-// F_NOTIFY of fcntl(2) is older and less exact than inotify(7). But a user has 128
-// instances of inotify for all programs together, and closing one takes the kernel
-// ten milliseconds, which would delay the end of every command.
+// F_NOTIFY of fcntl(2) is older and less exact than inotify(7). But a user has
+// 128 instances of inotify for all programs together, and closing one takes the
+// kernel ten milliseconds, which would delay the end of every command.
 func watchRenames(paths map[string]bool) (fd int, err error) {
 	on, in := map[string]bool{}, map[string]bool{}
 	for path := range paths {
@@ -48,8 +49,9 @@ func watchDirectories(paths map[string]bool) (fd int, err error) {
 		// dir stays open: the kernel stops to watch a directory that is closed.
 		dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err == nil {
-			// F_NOTIFY by itself makes the calling thread the owner, but signals a
-			// process: a thread's number is that of none, and SIGIO would be lost.
+			// F_NOTIFY by itself makes the calling thread the owner, but
+			// signals a process: a thread's number is that of none, and SIGIO
+			// would be lost.
 			_, err = unix.FcntlInt(uintptr(dir), unix.F_SETOWN, os.Getpid())
 		}
 		if err == nil {

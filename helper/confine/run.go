@@ -12,17 +12,17 @@ import (
 	"github.com/execagent/execagent/procs"
 )
 
-// Run starts a program in the sandbox, with files as its descriptors 0 to 2, passes
-// signals on to it until it has ended, and returns its exit code, or 128 and the
-// signal that ended it. An error means that it was not started, or could not be
-// waited for. The caller releases the sandbox afterwards.
+// Run starts a program in the sandbox, with files as its descriptors 0 to 2,
+// passes signals on to it until it has ended, and returns its exit code, or 128
+// and the signal that ended it. An error means that it was not started, or
+// could not be waited for. The caller releases the sandbox afterwards.
 //
-// If this process has a controlling terminal the program shares the terminal and the
-// session. Otherwise the program leads a session of its own.
+// If this process has a controlling terminal the program shares the terminal
+// and the session. Otherwise the program leads a session of its own.
 //
-// Run calls catch once the program can be started, with a channel. catch makes the
-// signals that the program is to get arrive there, as signal.Notify does, and Run
-// ends that with signal.Stop.
+// Run calls catch once the program can be started, with a channel. catch makes
+// the signals that the program is to get arrive there, as signal.Notify does,
+// and Run ends that with signal.Stop.
 func (h *Held) Run(p procs.Program, files [3]*os.File, catch func(chan<- os.Signal)) (code int, err error) {
 	tty := controllingTerminal()
 	defer tty.close()
@@ -79,12 +79,12 @@ func (h *Held) Run(p procs.Program, files [3]*os.File, catch func(chan<- os.Sign
 	return state.ExitCode(), nil
 }
 
-// passSignals sends the signals that come from the channel to the process, until ended
-// is closed. It begins when the process is ready for signals: before, they would end
-// an init instead of its command.
+// passSignals sends the signals that come from the channel to the process,
+// until ended is closed. It begins when the process is ready for signals:
+// before, they would end an init instead of its command.
 func passSignals(process *os.Process, leash *os.File, signals <-chan os.Signal, ended <-chan struct{}) {
-	// An init writes one byte when it catches signals. The leash ends without one
-	// if the init has executed the command in its own place, or has ended.
+	// An init writes one byte when it catches signals. The leash ends without
+	// one if the init has executed the command in its own place, or has ended.
 	_, _ = leash.Read(make([]byte, 1))
 	for {
 		select {
@@ -96,15 +96,15 @@ func passSignals(process *os.Process, leash *os.File, signals <-chan os.Signal, 
 	}
 }
 
-// foreground is the controlling terminal of this process. The methods of nil, for a
-// process without a terminal, do nothing.
+// foreground is the controlling terminal of this process. The methods of nil,
+// for a process without a terminal, do nothing.
 type foreground struct {
 	fd   int
 	held bool // our process group was in the foreground
 }
 
-// controllingTerminal opens the controlling terminal, and returns nil if there is
-// none.
+// controllingTerminal opens the controlling terminal, and returns nil if there
+// is none.
 func controllingTerminal() *foreground {
 	fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -114,9 +114,9 @@ func controllingTerminal() *foreground {
 	return &foreground{fd: fd, held: err == nil && group == unix.Getpgrp()}
 }
 
-// reclaim brings the process group of this process back to the foreground, if it was
-// there before. A shell that put its own jobs there does that itself at its end, but
-// in a PID namespace it cannot name a group outside.
+// reclaim brings the process group of this process back to the foreground, if
+// it was there before. A shell that put its own jobs there does that itself at
+// its end, but in a PID namespace it cannot name a group outside.
 func (f *foreground) reclaim() {
 	if f == nil || !f.held {
 		return

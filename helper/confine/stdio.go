@@ -13,20 +13,20 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// The files at descriptors 0 to 2 were opened outside of the view, on mounts that may
-// be writable. Through such a descriptor a command could get around its policy. It
-// could open a file that was opened for reading once more for writing, through
-// procfs. It could change mode, owner, times and attributes. And from a directory it
-// could reach the whole host. So init opens these files again: in the view, if the
-// view shows the same object, and otherwise on a read-only copy of the object's
-// mount.
+// The files at descriptors 0 to 2 were opened outside of the view, on mounts
+// that may be writable. Through such a descriptor a command could get around
+// its policy. It could open a file that was opened for reading once more for
+// writing, through procfs. It could change mode, owner, times and attributes.
+// And from a directory it could reach the whole host. So init opens these files
+// again: in the view, if the view shows the same object, and otherwise on a
+// read-only copy of the object's mount.
 //
-// A file that was opened for writing stays as it is: whoever opened it meant the
-// command to write to it. Pipes, sockets, and files that have no name any more stay
-// too.
+// A file that was opened for writing stays as it is: whoever opened it meant
+// the command to write to it. Pipes, sockets, and files that have no name any
+// more stay too.
 //
-// A file that is opened again begins at the old one's offset. From then on it has an
-// offset of its own.
+// A file that is opened again begins at the old one's offset. From then on it
+// has an offset of its own.
 
 // consoleName is where a view shows the terminal.
 const consoleName = "/dev/console"
@@ -47,8 +47,8 @@ type stream struct {
 	fresh int    // the file, opened again; -1: not yet
 }
 
-// takeStdio finds out how descriptors 0 to 2 are replaced, and opens again what the
-// view will not show. It is called before the view is entered, and replace
+// takeStdio finds out how descriptors 0 to 2 are replaced, and opens again what
+// the view will not show. It is called before the view is entered, and replace
 // afterwards. The caller closes the result.
 func takeStdio(policy *sandbox.Policy) (*stdio, error) {
 	s := new(stdio)
@@ -90,7 +90,8 @@ func (s *stdio) take(fd int, policy *sandbox.Policy) error {
 	return nil
 }
 
-// look finds out which file the descriptor is, and whether it has to be replaced.
+// look finds out which file the descriptor is, and whether it has to be
+// replaced.
 func (t *stream) look() (replace bool, err error) {
 	if err := unix.Fstat(t.fd, &t.stat); err != nil {
 		return false, os.NewSyscallError("fstat", err)
@@ -118,8 +119,8 @@ func (t *stream) look() (replace bool, err error) {
 	return t.stat.Nlink > 0 || !strings.HasSuffix(t.name, deleted), nil
 }
 
-// isTerminal tells whether the file is a terminal that the view can show: one that
-// can be opened by its name here.
+// isTerminal tells whether the file is a terminal that the view can show: one
+// that can be opened by its name here.
 func (t *stream) isTerminal() bool {
 	if _, err := unix.IoctlGetTermios(t.fd, unix.TCGETS); err != nil {
 		return false
@@ -133,8 +134,8 @@ func (t *stream) isTerminal() bool {
 }
 
 // find returns a descriptor, O_PATH, of the same object by way of this mount
-// namespace. The inherited descriptor belongs to a mount of another namespace, which
-// cannot be copied here.
+// namespace. The inherited descriptor belongs to a mount of another namespace,
+// which cannot be copied here.
 func (t *stream) find() (fd int, err error) {
 	fd, err = openExactly(t.name, unix.O_PATH)
 	if err != nil {
@@ -161,8 +162,8 @@ func (t *stream) check(fd int) error {
 	return nil
 }
 
-// copy opens the object on a read-only copy of its mount. The copy is not mounted
-// anywhere, so no path leads there.
+// copy opens the object on a read-only copy of its mount. The copy is not
+// mounted anywhere, so no path leads there.
 func (t *stream) copy() error {
 	found, err := t.find()
 	if err != nil {
@@ -194,8 +195,8 @@ func (t *stream) copy() error {
 	return nil
 }
 
-// opening returns the flags with which the file is opened again: it neither waits for
-// anybody, nor makes a terminal the controlling one.
+// opening returns the flags with which the file is opened again: it neither
+// waits for anybody, nor makes a terminal the controlling one.
 func (t *stream) opening() int {
 	return t.flags&(unix.O_ACCMODE|unix.O_APPEND|unix.O_DIRECTORY) | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 }
@@ -256,7 +257,8 @@ func (s *stdio) close() {
 	}
 }
 
-// openExactly opens a canonical path. If a symlink is on the way by now it fails.
+// openExactly opens a canonical path. If a symlink is on the way by now it
+// fails.
 func openExactly(path string, flags int) (int, error) {
 	for {
 		fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{

@@ -18,8 +18,9 @@ import (
 
 const stdioChild = "stdio-child"
 
-// stdioChildMain is the main of a confined command that tries to change the file of a
-// descriptor, and writes to stderr what it could change. Then it copies its input.
+// stdioChildMain is the main of a confined command that tries to change the
+// file of a descriptor, and writes to stderr what it could change. Then it
+// copies its input.
 func stdioChildMain() int {
 	fd, _ := strconv.Atoi(os.Args[2])
 	self := fmt.Sprintf("/proc/self/fd/%d", fd)
@@ -55,10 +56,10 @@ func stdioChildMain() int {
 	return 0
 }
 
-// given runs a confined command with files as its descriptors 0 to 2, as the command
-// line does, and returns its output and exit code. What is nil is the null device, or
-// part of the output.
-func given(t *testing.T, c confined, files [3]*os.File) (out string, code int) {
+// runWithFiles runs a confined command with files as its descriptors 0 to 2, as
+// the command line does, and returns its output and exit code. A nil stdin is
+// the null device; a nil stdout or stderr is a part of the output.
+func runWithFiles(t *testing.T, c confined, files [3]*os.File) (out string, code int) {
 	t.Helper()
 	holdMissing(t, c.policy)
 	p, err := Command{
@@ -99,8 +100,8 @@ func viewRows() []row {
 	return list
 }
 
-// tester returns the command line of stdioChildMain.
-func tester(t *testing.T, args ...string) []string {
+// stdioTester returns the command line of stdioChildMain.
+func stdioTester(t *testing.T, args ...string) []string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -109,8 +110,8 @@ func tester(t *testing.T, args ...string) []string {
 	return append([]string{self, stdioChild}, args...)
 }
 
-// TestInputIsReadOnly: a file that is passed for reading cannot be changed, wherever
-// it lies.
+// TestInputIsReadOnly: a file that is passed for reading cannot be changed,
+// wherever it lies.
 func TestInputIsReadOnly(t *testing.T) {
 	t.Parallel()
 	for _, row := range viewRows() {
@@ -132,8 +133,8 @@ func TestInputIsReadOnly(t *testing.T) {
 			c := row.command(t, root)
 			c.policy = denying(t, root, row.network, filepath.Join(root, "denied"))
 			c.Argv = []string{"sh", "-c", "cat; exec \"$@\"", "sh"}
-			c.Argv = append(c.Argv, tester(t, "0", "write")...)
-			out, code := given(t, c, [3]*os.File{in})
+			c.Argv = append(c.Argv, stdioTester(t, "0", "write")...)
+			out, code := runWithFiles(t, c, [3]*os.File{in})
 			in.Close()
 			if strings.Contains(out, "could ") || !strings.HasPrefix(out, "content") || code != 0 {
 				t.Errorf("%s: %s: %q, code %d", row.name, path, out, code)
@@ -145,8 +146,8 @@ func TestInputIsReadOnly(t *testing.T) {
 	}
 }
 
-// TestDevicesAreReadOnly: a terminal and the null device work as without a sandbox,
-// and their mode, owner and times cannot be changed.
+// TestDevicesAreReadOnly: a terminal and the null device work as without a
+// sandbox, and their mode, owner and times cannot be changed.
 func TestDevicesAreReadOnly(t *testing.T) {
 	t.Parallel()
 	for _, row := range viewRows() {
@@ -164,10 +165,10 @@ func TestDevicesAreReadOnly(t *testing.T) {
 		} {
 			before := inode(t, tt.file.Name())
 			c := row.command(t, t.TempDir())
-			c.Argv = tester(t, strconv.Itoa(tt.place), "terminal")
+			c.Argv = stdioTester(t, strconv.Itoa(tt.place), "terminal")
 			var files [3]*os.File
 			files[tt.place] = tt.file
-			out, code := given(t, c, files)
+			out, code := runWithFiles(t, c, files)
 			if out != "" || code != 0 {
 				t.Errorf("%s: %s as %d: %q, code %d", row.name, tt.name, tt.place, out, code)
 			}
@@ -180,7 +181,7 @@ func TestDevicesAreReadOnly(t *testing.T) {
 			c.Argv = []string{"sh", "-c", script + "; echo seen > /proc/self/fd/" + strconv.Itoa(place)}
 			files := [3]*os.File{}
 			files[place] = terminal
-			if out, code := given(t, c, files); out != "/dev/console\n0 0\n" || code != 0 {
+			if out, code := runWithFiles(t, c, files); out != "/dev/console\n0 0\n" || code != 0 {
 				t.Errorf("%s: a terminal as %d: %q, code %d", row.name, place, out, code)
 			}
 		}
@@ -188,8 +189,9 @@ func TestDevicesAreReadOnly(t *testing.T) {
 	}
 }
 
-// TestOtherStreams: a file that is passed for writing can be written, a file without a
-// name can be read, and a directory leads nowhere that the view does not show.
+// TestOtherStreams: a file that is passed for writing can be written, a file
+// without a name can be read, and a directory leads nowhere that the view does
+// not show.
 func TestOtherStreams(t *testing.T) {
 	t.Parallel()
 	for _, row := range viewRows() {
@@ -204,7 +206,7 @@ func TestOtherStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Argv = []string{"sh", "-c", "echo one; echo two >&2"}
-		if text, code := given(t, c, [3]*os.File{nil, out, out}); text != "" || code != 0 || read(t, out.Name()) != "one\ntwo\n" {
+		if text, code := runWithFiles(t, c, [3]*os.File{nil, out, out}); text != "" || code != 0 || read(t, out.Name()) != "one\ntwo\n" {
 			t.Errorf("%s: %q, code %d, %q", row.name, text, code, read(t, out.Name()))
 		}
 		out.Close()
@@ -217,7 +219,7 @@ func TestOtherStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Argv = []string{"cat"}
-		if text, code := given(t, c, [3]*os.File{gone}); text != "secret" || code != 0 {
+		if text, code := runWithFiles(t, c, [3]*os.File{gone}); text != "secret" || code != 0 {
 			t.Errorf("%s: a file without a name: %q, code %d", row.name, text, code)
 		}
 		gone.Close()
@@ -229,7 +231,7 @@ func TestOtherStreams(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.Argv = []string{"sh", "-c", "exec 2>/dev/null; cat /proc/self/fd/0/denied/file /proc/self/fd/0/../../*/denied/file; touch /proc/self/fd/0/../new && echo could"}
-			if text, _ := given(t, c, [3]*os.File{in}); text != want {
+			if text, _ := runWithFiles(t, c, [3]*os.File{in}); text != want {
 				t.Errorf("%s: the directory %s: %q, want %q", row.name, dir, text, want)
 			}
 			in.Close()

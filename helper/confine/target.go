@@ -23,15 +23,16 @@ type target struct {
 	listener int // gets the command's calls of connect and bind; 0: the filter leaves none to it
 }
 
-// start confines T1, a thread of init, and forks the command from it. T1 has the
-// command's Landlock domain, so the command could signal it. So T1 is a thread that
-// ends afterwards. And it is not the main thread: the kernel judges a signal to init
-// as a whole by the domain of that one.
+// start confines T1, a thread of init, and forks the command from it. T1 has
+// the command's Landlock domain, so the command could signal it. So T1 is a
+// thread that ends afterwards. And it is not the main thread: the kernel judges
+// a signal to init as a whole by the domain of that one.
 func (t *target) start(s *supervisor) error {
 	started := make(chan error, 1)
 	var run func()
 	run = func() {
-		// A goroutine that does not unlock its thread ends the thread with itself.
+		// A goroutine that does not unlock its thread ends the thread with
+		// itself.
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
 			// This is the main thread. While this goroutine holds it, another
@@ -50,16 +51,16 @@ func (t *target) start(s *supervisor) error {
 
 // startHere confines the calling thread and forks the command from it.
 func (t *target) startHere(s *supervisor) error {
-	if err := t.become(); err != nil {
+	if err := t.confineHere(); err != nil {
 		return err
 	}
 	return s.bear(t.fork)
 }
 
-// become drops the capabilities of init, enters the working directory of the command,
-// and puts the layers on the calling thread: a command that is forked from this
-// thread, or executed on it, is confined.
-func (t *target) become() error {
+// confineHere drops the capabilities of init, enters the working directory of
+// the command, and puts the layers on the calling thread: a command that is
+// forked from this thread, or executed on it, is confined.
+func (t *target) confineHere() error {
 	if err := caps.Drop(); err != nil {
 		return err
 	}
@@ -71,11 +72,11 @@ func (t *target) become() error {
 	if err := t.judgeDir(); err != nil {
 		return err
 	}
-	return t.confine()
+	return t.addLayers()
 }
 
-// judgeDir refuses a working directory that the policy hides or denies, where there is
-// no view: Landlock does not keep a process from entering a directory.
+// judgeDir refuses a working directory that the policy hides or denies, where
+// there is no view: Landlock does not keep a process from entering a directory.
 func (t *target) judgeDir() error {
 	if t.config.Backend.Has(sandbox.MountNS) {
 		return nil
@@ -92,9 +93,9 @@ func (t *target) judgeDir() error {
 	return t.config.explainDir(err)
 }
 
-// confine puts the layers of the backend on the calling thread. Filters come last: a
-// filter could forbid the calls that put the other layers on.
-func (t *target) confine() (err error) {
+// addLayers puts the layers of the backend on the calling thread. Filters come
+// last: a filter could forbid the calls that put the other layers on.
+func (t *target) addLayers() (err error) {
 	l := t.config.Backend
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("setting no_new_privs: %w", os.NewSyscallError("prctl", err))
@@ -120,7 +121,8 @@ func (t *target) confine() (err error) {
 	return err
 }
 
-// fork starts the command as a child of the calling thread, whose layers it inherits.
+// fork starts the command as a child of the calling thread, whose layers it
+// inherits.
 func (t *target) fork() (pid int, err error) {
 	c := t.config
 	attr := &syscall.ProcAttr{
@@ -137,10 +139,10 @@ func (t *target) fork() (pid int, err error) {
 	return pid, err
 }
 
-// become executes a command whose files are not confined in the place of init. The
-// command only gets a filter and a Landlock domain that restricts no file
-// (sandbox.md 3), and nobody watches it.
-func (c *config) become() error {
+// becomeCommand executes a command whose files are not confined in the place of
+// init. The command only gets a filter and a Landlock domain that restricts no
+// file (sandbox.md 3), and nobody watches it.
+func (c *config) becomeCommand() error {
 	runtime.LockOSThread()
 	if err := c.enterDir(); err != nil {
 		return err
