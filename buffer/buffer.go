@@ -1,11 +1,11 @@
 // Package buffer lends the byte slices that messages are read into and written
-// from, so that a stream of large messages does not allocate a new slice for each.
-// The engine of JSON-RPC, the transports and the relay share its one pool, since
-// they pass slices to each other.
+// from, so that a stream of large messages does not allocate a new slice for
+// each. The engine of JSON-RPC, the transports and the relay share its one
+// pool, since they pass slices to each other.
 //
-// All functions may be called at once. The caller of [Get] owns the slice. When the
-// last owner gives it to [Recycle] another Get may return its memory; a slice that
-// is never recycled is left to the garbage collector.
+// All functions may be called at once. The caller of [Get] owns the slice. When
+// the last owner gives it to [Recycle] another Get may return its memory; a
+// slice that is never recycled is left to the garbage collector.
 package buffer
 
 import (
@@ -15,11 +15,11 @@ import (
 )
 
 // Slices are pooled by size class, a power of two from 1 KiB to 4 MiB. Larger
-// slices are rare, and a few of them are kept for a second. That is long enough for
-// the next large file of a client that sends several: if the first slice were
-// dropped at once, the second would be allocated while the garbage collector has
-// not freed the first yet. And it is short enough that one large file does not
-// take up memory for long.
+// slices are rare, and a few of them are kept for a second. That is long enough
+// for the next large file of a client that sends several: if the first slice
+// were dropped at once, the second would be allocated while the garbage
+// collector has not freed the first yet. And it is short enough that one large
+// file does not take up memory for long.
 const (
 	minBits = 10
 	maxBits = 22
@@ -43,9 +43,9 @@ type spares struct {
 	bytes   int // the room of all of them
 }
 
-// take returns the smallest buffer with room for n bytes, with length 0. It returns
-// nil if no buffer has that room, or only buffers with room for more than twice as
-// much, which are left for larger messages.
+// take returns the smallest buffer with room for n bytes, with length 0. It
+// returns nil if no buffer has that room, or only buffers with room for more
+// than twice as much, which are left for larger messages.
 func (s *spares) take(n int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,8 +116,8 @@ func Get(n int) []byte {
 // bytes, and minBits if that is larger.
 func classOf(n int) int { return max(bits.Len(uint(max(n, 1)-1)), minBits) }
 
-// Size returns how many bytes of room a slice has that Get(n) allocates. A recycled
-// slice that Get(n) returns may have more.
+// Size returns how many bytes of room a slice has that Get(n) allocates. A
+// recycled slice that Get(n) returns may have more.
 func Size(n int) int {
 	if class := classOf(n); class <= maxBits {
 		return 1 << class
@@ -125,9 +125,9 @@ func Size(n int) int {
 	return n
 }
 
-// Recycle makes the memory of b available to [Get]. The caller must not use b, nor
-// anything sliced from it, afterwards. A slice that Get did not return may be given
-// too; one with room for less than 1 KiB is not kept.
+// Recycle makes the memory of b available to [Get]. The caller must not use b,
+// nor anything sliced from it, afterwards. A slice that Get did not return may
+// be given too; one with room for less than 1 KiB is not kept.
 func Recycle(b []byte) {
 	// The room of a slice that append has made may be no power of two. Such a
 	// slice goes to the largest class that it has room for.

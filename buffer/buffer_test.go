@@ -6,7 +6,8 @@ import (
 	"github.com/execagent/execagent/buffer"
 )
 
-// TestGet: a slice has the room that was asked for, and no more than twice as much.
+// TestGet: a slice has the room that was asked for, and no more than twice as
+// much.
 func TestGet(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ n, want int }{

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestSpare: a large buffer is used again for a message that needs nearly as much
-// room, the kept buffers are bounded, and none is kept for long.
+// TestSpare: a large buffer is used again for a message that needs nearly as
+// much room, the kept buffers are bounded, and none is kept for long.
 func TestSpare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 )
 
 // GuardArg as the only argument makes this program the guard of an agent, which
-// outlives the agent to kill the processes that the agent leaves behind. The guard
-// has the agent's argv[0], so that a list of processes shows whose it is.
+// outlives the agent to kill the processes that the agent leaves behind. The
+// guard has the agent's argv[0], so that a list of processes shows whose it is.
 const GuardArg = "process-guard"
 
 // modes are the hidden first arguments, with what a process does that has them.
@@ -27,13 +27,13 @@ var modes = []struct {
 	{arg: GuardArg, alone: true, main: guard},
 }
 
-// Dispatch runs the mode that the first argument names, to its end, and returns the
-// exit code. If it names none ok is false, and nothing has been done.
+// Dispatch runs the mode that the first argument names, to its end, and returns
+// the exit code. If it names none ok is false, and nothing has been done.
 //
-// A program that confines commands calls Dispatch before anything else, and so does
-// the TestMain of its tests: the modes rely on a process in which nothing has
-// happened yet. The args have to be os.Args, since the modes look there for more
-// arguments.
+// A program that confines commands calls Dispatch before anything else, and so
+// does the TestMain of its tests: the modes rely on a process in which nothing
+// has happened yet. The args have to be os.Args, since the modes look there for
+// more arguments.
 func Dispatch(args []string) (code int, ok bool) {
 	if len(args) < 2 {
 		return 0, false

@@ -2,8 +2,8 @@ package helper
 
 import "testing"
 
-// TestDispatchLeavesTheRest: Dispatch does nothing with arguments that users type,
-// even if they look much like those of a mode.
+// TestDispatchLeavesTheRest: Dispatch does nothing with arguments that users
+// type, even if they look much like those of a mode.
 func TestDispatchLeavesTheRest(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"agent"}, {"agent", ""}, {"agent", "sandbox"}, {"agent", "--sandbox-init"}, {"agent", "exec", "fs-helper"}, {"agent", GuardArg, "more"}} {

@@ -1,8 +1,8 @@
-// Package helper turns a process of the agent's own executable into a helper when
-// it was started with a hidden first argument: [Dispatch]. What the helpers do lies
-// in packages of their own. These are the arguments:
+// Package helper turns a process of the agent's own executable into a helper
+// when it was started with a hidden first argument: [Dispatch]. What the
+// helpers do lies in packages of their own. These are the arguments:
 //
-//   - sandbox-init, helper/confine: confines a command and sees it out. It does
+//   - sandbox-init, helper/confine: confines a command and runs it. It does
 //     some system calls for the command: helper/supervise.
 //   - fs-helper, helper/files: serves file operations under a policy.
 //   - sandbox-probe, helper/probe: tries one layer, to find out whether this host

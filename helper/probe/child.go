@@ -17,8 +17,8 @@ import (
 	"github.com/execagent/execagent/sandbox/enforce"
 )
 
-// Arg is the first argument that makes the agent's executable a child of the probe:
-// it calls [Main].
+// Arg is the first argument that makes the agent's executable a child of the
+// probe: it calls [Main].
 const Arg = "sandbox-probe"
 
 // What a child is to try: its argument after Arg, before the flags of its
@@ -36,8 +36,8 @@ const (
 	stepProc   = "mounting a fresh procfs"
 )
 
-// errNotRefused is the error of a layer that can be put on and then does not forbid
-// what it has to.
+// errNotRefused is the error of a layer that can be put on and then does not
+// forbid what it has to.
 var errNotRefused = errors.New("what it forbids is done")
 
 // Main is the main of a child that [Host] started: it tries the layers that the
@@ -127,8 +127,8 @@ func tryMounts() error {
 	return refused(unix.Mkdir(filepath.Join("/", ownName()), 0o700), unix.EROFS)
 }
 
-// tryTmpfs makes a tmpfs and makes sure that it can be written to until it is made
-// read-only, and not afterwards.
+// tryTmpfs makes a tmpfs and makes sure that it can be written to until it is
+// made read-only, and not afterwards.
 func tryTmpfs() error {
 	config, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -167,8 +167,8 @@ func tryProc() error {
 	return nil
 }
 
-// refused turns err, with which a forbidden system call ended, into the result of
-// the try: nil if the call was refused with the errno want.
+// refused turns err, with which a forbidden system call ended, into the result
+// of the try: nil if the call was refused with the errno want.
 func refused(err error, want unix.Errno) error {
 	switch {
 	case err == nil:
@@ -182,8 +182,8 @@ func refused(err error, want unix.Errno) error {
 // ownName returns a file name that no other process uses.
 func ownName() string { return ".agent-probe-" + strconv.Itoa(os.Getpid()) }
 
-// tryLandlock restricts one thread and makes sure that the thread can no longer do
-// what it could do before.
+// tryLandlock restricts one thread and makes sure that the thread can no longer
+// do what it could do before.
 func (r *report) tryLandlock() {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {

@@ -7,7 +7,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain is also the main of the probe's children: Host starts this binary again.
+// TestMain is also the main of the probe's children: Host starts this binary
+// again.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {

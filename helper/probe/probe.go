@@ -38,8 +38,8 @@ func namespaceIDs() map[sandbox.Layer]string {
 	return ids
 }
 
-// report is what a child found. A layer that is neither in Done nor in Failed was
-// not tried.
+// report is what a child found. A layer that is neither in Done nor in Failed
+// was not tried.
 type report struct {
 	Done       map[sandbox.Layer]bool    `json:"done,omitempty"`
 	Failed     map[sandbox.Layer]failure `json:"failed,omitempty"`
@@ -58,9 +58,9 @@ func newReport() report {
 	return report{Done: map[sandbox.Layer]bool{}, Failed: map[sandbox.Layer]failure{}}
 }
 
-// note keeps that a step of a layer was done, or failed with err. After the first
-// failure of a layer nothing changes for it any more. The result tells whether
-// neither this step nor one before has failed.
+// note keeps that a step of a layer was done, or failed with err. After the
+// first failure of a layer nothing changes for it any more. The result tells
+// whether neither this step nor one before has failed.
 func (r *report) note(layer sandbox.Layer, step string, err error) bool {
 	if _, ok := r.Failed[layer]; ok {
 		return false
@@ -75,15 +75,16 @@ func (r *report) note(layer sandbox.Layer, step string, err error) bool {
 	return false
 }
 
-// Host finds out which layers this user can put on processes on this host. It tries
-// them, in children that end at once (sandbox.md 15), and infers nothing from
-// versions. argv0 is the name that the children get; the program has to call [Main]
-// when its first argument is [Arg]. Host takes two seconds at most.
+// Host finds out which layers this user can put on processes on this host. It
+// tries them, in children that end at once (sandbox.md 15), and infers nothing
+// from versions. argv0 is the name that the children get; the program has to
+// call [Main] when its first argument is [Arg]. Host takes two seconds at most.
 //
-// A layer that does not work is no error: it is missing in the result, which then
-// has a reason for it, and what an operator can do about it. A layer whose child
-// gives no answer in time does not work. An error means that a child without
-// namespaces could not be started, or that ctx has ended: the result is empty then.
+// A layer that does not work is no error: it is missing in the result, which
+// then has a reason for it, and what an operator can do about it. A layer whose
+// child gives no answer in time does not work. An error means that a child
+// without namespaces could not be started, or that ctx has ended: the result is
+// empty then.
 func Host(ctx context.Context, argv0 string) (sandbox.Host, error) {
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -159,8 +160,8 @@ func (p prober) namespaces(ctx context.Context) report {
 	return report
 }
 
-// enter runs a child in the new namespaces of flags, and makes sure that they are
-// not those of this process.
+// enter runs a child in the new namespaces of flags, and makes sure that they
+// are not those of this process.
 func (p prober) enter(ctx context.Context, flags uintptr) (report, error) {
 	var layers []sandbox.Layer
 	for _, n := range sandbox.Namespaces() {
@@ -177,9 +178,9 @@ func (p prober) enter(ctx context.Context, flags uintptr) (report, error) {
 	return report, err
 }
 
-// run runs one child, which tries what, and returns its report. If the child gives
-// no answer the report says that none of the layers works. An error means that the
-// child could not be started.
+// run runs one child, which tries what, and returns its report. If the child
+// gives no answer the report says that none of the layers works. An error means
+// that the child could not be started.
 func (p prober) run(ctx context.Context, what string, flags uintptr, layers ...sandbox.Layer) (report, error) {
 	report := newReport()
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
@@ -188,8 +189,8 @@ func (p prober) run(ctx context.Context, what string, flags uintptr, layers ...s
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Setsid: true}
 	if flags&unix.CLONE_NEWUSER != 0 {
 		// The child maps its ids itself, as sandbox-init does, and needs these
-		// capabilities. This process might not be able to map them: the /proc files
-		// of a child belong to root when the agent is not dumpable.
+		// capabilities. This process might not be able to map them: the /proc
+		// files of a child belong to root when the agent is not dumpable.
 		cmd.SysProcAttr.AmbientCaps = userns.Caps()
 	}
 	stdout, err := cmd.StdoutPipe()
@@ -207,7 +208,8 @@ func (p prober) run(ctx context.Context, what string, flags uintptr, layers ...s
 		report = answer
 	}
 	// The child has written its report. How it ends does not matter: where the
-	// agent is PID 1 of a container, another part of it may have reaped the child.
+	// agent is PID 1 of a container, another part of it may have reaped the
+	// child.
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	for _, layer := range layers {

@@ -17,8 +17,8 @@ import (
 	"github.com/execagent/execagent/sandbox/enforce"
 )
 
-// probeChild makes the test binary run Host and print the result. A test starts it
-// by way of a command that takes something away from its surroundings.
+// probeChild makes the test binary run Host and print the result. A test starts
+// it by way of a command that takes something away from its surroundings.
 const probeChild = "helper-test-probe"
 
 func probeChildMain() int {
@@ -78,7 +78,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestProbeEnded: when the context has ended Host returns its cause, and no layer.
+// TestProbeEnded: when the context has ended Host returns its cause, and no
+// layer.
 func TestProbeEnded(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -93,8 +94,8 @@ func TestProbeEnded(t *testing.T) {
 	}
 }
 
-// TestProbeMissing: when layers are taken away, Host finds the others all the same,
-// and says what to do about the missing ones.
+// TestProbeMissing: when layers are taken away, Host finds the others all the
+// same, and says what to do about the missing ones.
 func TestProbeMissing(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -151,8 +152,9 @@ func TestProbeMissing(t *testing.T) {
 	}
 }
 
-// TestCloneFlags: package sandbox writes the flags of clone(2) as numbers, since it
-// is also built for systems where they have no names. The numbers are right.
+// TestCloneFlags: package sandbox writes the flags of clone(2) as numbers,
+// since it is also built for systems where they have no names. The numbers are
+// right.
 func TestCloneFlags(t *testing.T) {
 	t.Parallel()
 	flags := map[sandbox.Layer]uintptr{

@@ -12,9 +12,9 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// judge turns the reports of the children into what the host can do. A layer works
-// if one report says so and no report says that it failed. facts is called at most
-// once, and only if a layer has failed.
+// judge turns the reports of the children into what the host can do. A layer
+// works if one report says so and no report says that it failed. facts is
+// called at most once, and only if a layer has failed.
 func judge(reports []report, facts func() hostFacts) sandbox.Host {
 	all := newReport()
 	for _, r := range reports {
@@ -111,8 +111,9 @@ func readFacts() hostFacts {
 	return f
 }
 
-// remedy says what an operator can do about a failure. If the facts speak for one
-// of several possible causes, the remedy is for that one. Otherwise it names all.
+// remedy says what an operator can do about a failure. If the facts speak for
+// one of several possible causes, the remedy is for that one. Otherwise it
+// names all.
 func (f hostFacts) remedy(layer sandbox.Layer, failure failure) string {
 	switch layer {
 	case sandbox.Landlock:

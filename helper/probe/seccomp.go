@@ -12,8 +12,8 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// The calls that the two filters of the probe are about. The runtime makes neither,
-// and every architecture has them.
+// The calls that the two filters of the probe are about. The runtime makes
+// neither, and every architecture has them.
 const (
 	forbiddenCall = unix.SYS_GETPPID // refused by the filter itself
 	askedCall     = unix.SYS_GETSID  // left to a listener
@@ -33,8 +33,8 @@ func (r *report) trySeccomp() {
 		_, _, errno := unix.RawSyscall(forbiddenCall, 0, 0, 0)
 		r.note(sandbox.Seccomp, "calling what the filter forbids", refusedBy(errno))
 	}
-	// The flags are those of Filter.LoadNotify of package enforce, which loads the
-	// filter of a command.
+	// The flags are those of Filter.LoadNotify of package enforce, which loads
+	// the filter of a command.
 	listener, err := loadFilter(askedCall, unix.SECCOMP_RET_USER_NOTIF,
 		unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
 	if !r.note(sandbox.UserNotify, "loading a filter with a listener", err) {
@@ -47,8 +47,8 @@ func (r *report) trySeccomp() {
 	r.note(sandbox.UserNotify, "answering a call", errors.Join(<-answered, refusedBy(errno)))
 }
 
-// refusedBy is refused for the errno of a call that has to fail with EPERM; 0 means
-// that the call has succeeded.
+// refusedBy is refused for the errno of a call that has to fail with EPERM; 0
+// means that the call has succeeded.
 func refusedBy(errno unix.Errno) error {
 	if errno == 0 {
 		return errNotRefused

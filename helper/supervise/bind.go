@@ -38,8 +38,8 @@ func (n *Notifier) answerBind(call *usernotify.Call, a *address) {
 }
 
 // judgeBind decides whether the name of a UNIX socket may be bound, opens the
-// caller's working directory, and returns the caller's umask: with both the file of
-// the socket is made.
+// caller's working directory, and returns the caller's umask: with both the
+// file of the socket is made.
 func (n *Notifier) judgeBind(call *usernotify.Call, a *address) (umask int, err error) {
 	if len(a.sockaddr) == 2 {
 		return 0, unix.EPERM // the kernel would choose an abstract name
@@ -54,15 +54,15 @@ func (n *Notifier) judgeBind(call *usernotify.Call, a *address) (umask int, err 
 	return umask, n.ifThere(call, err)
 }
 
-// A name in the file system has to be bound as the command has written it, since
-// getsockname(2) tells the command that name later. So init cannot bind a path of
-// its own to the same directory, such as /proc/self/fd/N/name.
+// A name in the file system has to be bound as the command has written it,
+// since getsockname(2) tells the command that name later. So init cannot bind a
+// path of its own to the same directory, such as /proc/self/fd/N/name.
 //
 // Nor can init itself bind the name as it is written. The name may lead through
-// /proc/self/fd or /proc/PID/fd, and among the descriptors of init are directories
-// outside the view. So init starts itself once more, with the caller's working
-// directory and umask and nearly no descriptors: that process binds the name, says
-// with which errno, and ends.
+// /proc/self/fd or /proc/PID/fd, and among the descriptors of init are
+// directories outside the view. So init starts itself once more, with the
+// caller's working directory and umask and nearly no descriptors: that process
+// binds the name, says with which errno, and ends.
 
 // bindArg is the third of the six arguments of that process. After it come the
 // umask, the address, and an empty argument, so that no other command line looks
@@ -76,8 +76,8 @@ func IsBind(args []string) bool { return len(args) == 6 && args[2] == bindArg &&
 // directory, and the pipe for the errno.
 const bindSocketFD, bindDirFD, bindResultFD = 3, 4, 5
 
-// bindApart starts that process and returns with which errno bind(2) ended there.
-// While [maxBinding] of them run it waits for one to end.
+// bindApart starts that process and returns with which errno bind(2) ended
+// there. While [maxBinding] of them run it waits for one to end.
 func (n *Notifier) bindApart(a *address, umask int) syscall.Errno {
 	n.binding <- struct{}{}
 	defer func() { <-n.binding }()
@@ -127,10 +127,10 @@ func withoutPrivileges(execute func() error) error {
 	return execute()
 }
 
-// BindMain is the main of a process that [Notifier] starts: it binds the socket on
-// its descriptor 3 to the one address in args, and writes the errno to descriptor
-// 5. An error means that it has written nothing: it has capabilities, or args or
-// the pipe are not what they should be.
+// BindMain is the main of a process that [Notifier] starts: it binds the socket
+// on its descriptor 3 to the one address in args, and writes the errno to
+// descriptor 5. An error means that it has written nothing: it has
+// capabilities, or args or the pipe are not what they should be.
 func BindMain(args []string) error {
 	if err := caps.Check(); err != nil {
 		return err

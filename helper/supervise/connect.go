@@ -26,10 +26,10 @@ import (
 //   - the agent's own listeners: never, since nothing confines their clients
 //   - everything else: as without a sandbox
 //
-// Init does the call with the same ids as the command, and no capabilities. Three
-// things differ from a call that the command does itself: a peer that asks with
-// SO_PEERCRED is told of init, a path through a magic link of procfs is refused,
-// and only fatal signals interrupt a call that blocks.
+// Init does the call with the same ids as the command, and no capabilities.
+// Three things differ from a call that the command does itself: a peer that
+// asks with SO_PEERCRED is told of init, a path through a magic link of procfs
+// is refused, and only fatal signals interrupt a call that blocks.
 
 // answerConnect does or refuses a call of connect, and closes a.
 func (n *Notifier) answerConnect(call *usernotify.Call, a *address) {
@@ -46,9 +46,10 @@ func (n *Notifier) answerConnect(call *usernotify.Call, a *address) {
 	n.apart(call, a, a.connectUndisturbed)
 }
 
-// judgeConnect decides on a call of connect. If the address is a path it opens the
-// socket there, judges that object, and makes the address lead to the same object
-// by its descriptor: the path could lead elsewhere by the time of the call.
+// judgeConnect decides on a call of connect. If the address is a path it opens
+// the socket there, judges that object, and makes the address lead to the same
+// object by its descriptor: the path could lead elsewhere by the time of the
+// call.
 func (n *Notifier) judgeConnect(call *usernotify.Call, a *address) error {
 	if n.isAgent(a) {
 		return unix.EPERM
@@ -73,8 +74,8 @@ func (n *Notifier) judgeConnect(call *usernotify.Call, a *address) error {
 }
 
 // unixPath returns the path in an address for a UNIX socket. pathname is false,
-// without an error, if the address is not of AF_UNIX: what to do with that one is
-// left to the kernel. An abstract name is EPERM.
+// without an error, if the address is not of AF_UNIX: what to do with that one
+// is left to the kernel. An abstract name is EPERM.
 func unixPath(addr []byte) (path string, pathname bool, err error) {
 	const head = 2 // the family
 	if len(addr) < head || binary.NativeEndian.Uint16(addr) != unix.AF_UNIX {
@@ -96,8 +97,8 @@ func unixAddr(path string) []byte {
 	return append(append(addr, path...), 0)
 }
 
-// find opens the socket at path, and decides whether the command may connect to it.
-// A relative path begins at a.dir.
+// find opens the socket at path, and decides whether the command may connect to
+// it. A relative path begins at a.dir.
 func (n *Notifier) find(a *address, path string) (err error) {
 	dir := unix.AT_FDCWD
 	if a.dir >= 0 {
@@ -105,8 +106,8 @@ func (n *Notifier) find(a *address, path string) (err error) {
 	}
 	a.object, err = unix.Openat2(dir, path, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC,
-		// A link of procfs, such as /proc/self/cwd, leads init elsewhere than the
-		// command.
+		// A link of procfs, such as /proc/self/cwd, leads init elsewhere than
+		// the command.
 		Resolve: unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
@@ -115,8 +116,8 @@ func (n *Notifier) find(a *address, path string) (err error) {
 	return n.judge(a.object)
 }
 
-// judge decides whether the command may connect to the socket fd, by its canonical
-// path.
+// judge decides whether the command may connect to the socket fd, by its
+// canonical path.
 func (n *Notifier) judge(fd int) error {
 	canonical, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
@@ -138,9 +139,9 @@ func (n *Notifier) judge(fd int) error {
 	return nil
 }
 
-// isNew tells whether a file was made since the command was started. It goes by the
-// time of birth, the only one that nobody can change. On a file system that keeps
-// no times of birth no file is new.
+// isNew tells whether a file was made since the command was started. It goes by
+// the time of birth, the only one that nobody can change. On a file system that
+// keeps no times of birth no file is new.
 func (n *Notifier) isNew(st *unix.Statx_t) bool {
 	if st.Mask&unix.STATX_BTIME == 0 {
 		return false
@@ -156,9 +157,9 @@ func (a *address) nonblocking() bool {
 	return err == nil && flags&unix.O_NONBLOCK != 0
 }
 
-// connectUndisturbed does connect(2) on a thread that blocks all signals: one that
-// init gets for the command or sends itself for its runtime would interrupt the
-// call.
+// connectUndisturbed does connect(2) on a thread that blocks all signals: one
+// that init gets for the command or sends itself for its runtime would
+// interrupt the call.
 func (a *address) connectUndisturbed() syscall.Errno {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

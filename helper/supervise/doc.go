@@ -1,7 +1,8 @@
-// Package supervise does system calls for a confined command. The command's filter
-// leaves them to a listener, and the [Notifier], which runs in the command's init,
-// does each of them itself or refuses it. Today it does two calls, connect(2) and
-// bind(2): no mount and no ruleset can say what they may reach.
+// Package supervise does system calls for a confined command. The command's
+// filter leaves them to a listener, and the [Notifier], which runs in the
+// command's init, does each of them itself or refuses it. Today it does two
+// calls, connect(2) and bind(2): no mount and no ruleset can say what they may
+// reach.
 //
 //	command: connect(fd, addr)  ──► filter ──► listener: Notifier.Serve
 //	                                              │ take: a duplicate of fd, a copy of addr

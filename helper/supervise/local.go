@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Nothing confines a client of the agent, so no confined command may become one by
-// connecting to the agent's own listeners. There are many ways to write an address
-// of this host, so init does not compare addresses. It asks the kernel for the
-// route instead.
+// Nothing confines a client of the agent, so no confined command may become one
+// by connecting to the agent's own listeners. There are many ways to write an
+// address of this host, so init does not compare addresses. It asks the kernel
+// for the route instead.
 
-// isAgent tells whether a would connect to a listener of the agent: the port is one
-// of the agent's, and the address is one of this host. If the kernel does not tell
-// the latter the answer is yes.
+// isAgent tells whether a would connect to a listener of the agent: the port is
+// one of the agent's, and the address is one of this host. If the kernel does
+// not tell the latter the answer is yes.
 func (n *Notifier) isAgent(a *address) bool {
 	to, zone, ok := inetAddress(a.sockaddr)
 	if !ok || !slices.Contains(n.config.Ports, to.Port()) || !a.isStream() {
@@ -28,16 +28,16 @@ func (n *Notifier) isAgent(a *address) bool {
 	return here || err != nil
 }
 
-// isStream tells whether the socket may speak TCP. The type tells that, and not the
-// family: a socket of AF_SMC falls back to TCP.
+// isStream tells whether the socket may speak TCP. The type tells that, and not
+// the family: a socket of AF_SMC falls back to TCP.
 func (a *address) isStream() bool {
 	kind, err := unix.GetsockoptInt(a.socket, unix.SOL_SOCKET, unix.SO_TYPE)
 	return err != nil || kind == unix.SOCK_STREAM
 }
 
-// inetAddress takes a struct sockaddr_in or sockaddr_in6 apart, ip(7), ipv6(7). ok
-// is false if the kernel would not take sockaddr for either of them. The zone is
-// the index of an interface, or 0.
+// inetAddress takes a struct sockaddr_in or sockaddr_in6 apart, ip(7), ipv6(7).
+// ok is false if the kernel would not take sockaddr for either of them. The
+// zone is the index of an interface, or 0.
 func inetAddress(sockaddr []byte) (addr netip.AddrPort, zone uint32, ok bool) {
 	const size4, size6, size6WithZone = 16, 24, 28
 	if len(sockaddr) < 2 {
@@ -56,9 +56,9 @@ func inetAddress(sockaddr []byte) (addr netip.AddrPort, zone uint32, ok bool) {
 	return addr, 0, false
 }
 
-// reachesHere tells whether packets to addr arrive at this host: they do unless the
-// kernel's route to addr leads elsewhere, or there is no route at all. The zone
-// counts for link-local addresses only, as it does in the kernel.
+// reachesHere tells whether packets to addr arrive at this host: they do unless
+// the kernel's route to addr leads elsewhere, or there is no route at all. The
+// zone counts for link-local addresses only, as it does in the kernel.
 func reachesHere(addr netip.Addr, zone uint32) (bool, error) {
 	addr = addr.Unmap()
 	if addr.IsUnspecified() || addr.IsLoopback() {

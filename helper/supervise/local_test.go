@@ -16,8 +16,9 @@ import (
 	"github.com/execagent/execagent/helper/internal/helpertest"
 )
 
-// TestReachesHere: the kernel decides, so an address that only a route makes local
-// counts too. The test runs in a child with a network namespace of its own.
+// TestReachesHere: the kernel decides, so an address that only a route makes
+// local counts too. The test runs in a child with a network namespace of its
+// own.
 func TestReachesHere(t *testing.T) {
 	t.Parallel()
 	ip, err := exec.LookPath("ip")

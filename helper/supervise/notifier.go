@@ -19,19 +19,19 @@ const (
 	maxSockaddr = 128
 	// maxUnixAddr is the size of struct sockaddr_un, unix(7).
 	maxUnixAddr = 110
-	// MaxBlocked bounds the calls of one command that may block at the same time:
-	// each takes a thread of init. One more fails with EAGAIN.
+	// MaxBlocked bounds the calls of one command that may block at the same
+	// time: each takes a thread of init. One more fails with EAGAIN.
 	MaxBlocked = 256
 	// maxBinding bounds the processes that bind names in the file system at the
 	// same time. Further calls wait; they count among the MaxBlocked.
 	maxBinding = 4
 )
 
-// Notifier does the calls of connect(2) and bind(2) that the command's filter leaves
-// to a listener: on a copy of the address, which the command cannot change any
-// more, and on a duplicate of the socket. It never lets the kernel continue a call
-// of the command itself: the kernel would read the address again, and the command
-// could have changed it by then.
+// Notifier does the calls of connect(2) and bind(2) that the command's filter
+// leaves to a listener: on a copy of the address, which the command cannot
+// change any more, and on a duplicate of the socket. It never lets the kernel
+// continue a call of the command itself: the kernel would read the address
+// again, and the command could have changed it by then.
 type Notifier struct {
 	config   Config
 	listener int
@@ -52,8 +52,8 @@ type Config struct {
 	Self []string
 }
 
-// New returns a notifier for a command that is not started yet: it notes the time,
-// on the clock that file systems take times of birth from.
+// New returns a notifier for a command that is not started yet: it notes the
+// time, on the clock that file systems take times of birth from.
 func New(c Config) (*Notifier, error) {
 	n := &Notifier{config: c, blocked: make(chan struct{}, MaxBlocked), binding: make(chan struct{}, maxBinding)}
 	err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &n.begun)
@@ -125,7 +125,8 @@ func (n *Notifier) apart(call *usernotify.Call, a *address, do func() syscall.Er
 	}()
 }
 
-// address holds the arguments of a call of connect or bind. It owns its descriptors.
+// address holds the arguments of a call of connect or bind. It owns its
+// descriptors.
 type address struct {
 	socket   int    // a duplicate of the caller's
 	domain   int    // of the socket, such as AF_UNIX
@@ -163,8 +164,8 @@ func (n *Notifier) take(call *usernotify.Call) (*address, error) {
 	if a.sockaddr, err = thread.Memory(int(call.Thread), addr, int(length)); err == nil {
 		a.domain, err = unix.GetsockoptInt(a.socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	}
-	// The thread was found by its number, which could be another thread's by now.
-	// If the caller still waits it has been there all the time.
+	// The thread was found by its number, which could be another thread's by
+	// now. If the caller still waits it has been there all the time.
 	if err = n.ifThere(call, err); err != nil {
 		a.close()
 		return nil, err

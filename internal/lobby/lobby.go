@@ -18,14 +18,14 @@ import (
 	"time"
 )
 
-// Lobby has seats for connections of strangers. When all are taken and a newcomer
-// comes, the connection that has had its seat the longest is closed, once it has
-// had the seat for a turn: so a newcomer waits for little more than a turn. Only
-// when the server attends to all connections ([Lobby.Attend]) a newcomer waits
-// until one of them leaves.
+// Lobby has seats for connections of strangers. When all are taken and a
+// newcomer comes, the connection that has had its seat the longest is closed,
+// once it has had the seat for a turn: so a newcomer waits for little more than
+// a turn. Only when the server attends to all connections ([Lobby.Attend]) a
+// newcomer waits until one of them leaves.
 //
-// The methods may be called at once, but for Enter, which only the goroutine that
-// accepts may call.
+// The methods may be called at once, but for Enter, which only the goroutine
+// that accepts may call.
 type Lobby struct {
 	turn  time.Duration
 	seats chan struct{} // holds an element for each connection that has entered and not left
@@ -52,10 +52,10 @@ func New(seats int, turn time.Duration) *Lobby {
 	return &Lobby{turn: turn, seats: make(chan struct{}, seats), places: map[net.Conn]*list.Element{}}
 }
 
-// Enter waits for a seat for conn. It returns false when done is closed, and when
-// the lobby is closed already. The server closes done before it calls Close:
-// otherwise Enter would go on waiting while all seats are attended to. After true
-// the caller calls Leave once, whatever becomes of conn.
+// Enter waits for a seat for conn. It returns false when done is closed, and
+// when the lobby is closed already. The server closes done before it calls
+// Close: otherwise Enter would go on waiting while all seats are attended to.
+// After true the caller calls Leave once, whatever becomes of conn.
 func (l *Lobby) Enter(conn net.Conn, done <-chan struct{}) bool {
 	for {
 		select {
@@ -129,11 +129,11 @@ func (l *Lobby) Close() {
 // Len returns how many seats are taken.
 func (l *Lobby) Len() int { return len(l.seats) }
 
-// closeOldest closes the oldest connection if its turn is over, so that its seat
-// will be free soon. Otherwise it returns a channel that tells when the turn is
-// over. The channel is nil if there is nothing to wait for but a seat: the oldest
-// has been closed now, or all that have a seat have been closed before or are
-// attended to.
+// closeOldest closes the oldest connection if its turn is over, so that its
+// seat will be free soon. Otherwise it returns a channel that tells when the
+// turn is over. The channel is nil if there is nothing to wait for but a seat:
+// the oldest has been closed now, or all that have a seat have been closed
+// before or are attended to.
 //
 // The connection is closed before the mutex is unlocked. Leave needs the mutex
 // too, so a connection that has left is never closed here.

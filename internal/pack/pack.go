@@ -1,7 +1,8 @@
 // Package pack carries values between processes of ours, of which one has
 // started the other: it packs them one behind the other, reads them back
 // strictly, and makes a file in memory that hands them over and that nobody can
-// change. JSON would not do: it cannot hold a path that is not UTF-8. Linux only.
+// change. JSON would not do: it cannot hold a path that is not UTF-8. Linux
+// only.
 //
 // Integers are little-endian; a string is its length in 4 bytes and its bytes;
 // a bool is one byte, 0 or 1. Nothing in the bytes names the values or their
@@ -13,8 +14,8 @@ import (
 	"errors"
 )
 
-// ErrMalformed is the error of [Decoder.End] for bytes that do not decode to what
-// was read.
+// ErrMalformed is the error of [Decoder.End] for bytes that do not decode to
+// what was read.
 var ErrMalformed = errors.New("malformed packet")
 
 // Bool returns the byte that b is packed as.
@@ -51,8 +52,8 @@ type Decoder struct {
 	bad  bool
 }
 
-// NewDecoder returns a decoder that begins at the start of b, and does not change
-// it.
+// NewDecoder returns a decoder that begins at the start of b, and does not
+// change it.
 func NewDecoder(b []byte) Decoder { return Decoder{rest: b} }
 
 // Require makes End fail unless ok holds: a caller tells with it that a value is
@@ -62,14 +63,16 @@ func (d *Decoder) Require(ok bool) { d.bad = d.bad || !ok }
 // OK tells whether nothing was missing or wrong so far.
 func (d *Decoder) OK() bool { return !d.bad }
 
-// More tells whether there is something left to read, and nothing was wrong so far.
+// More tells whether there is something left to read, and nothing was wrong so
+// far.
 func (d *Decoder) More() bool { return len(d.rest) > 0 && !d.bad }
 
 // Rest returns what was not read yet. It is a part of the slice that NewDecoder
 // got.
 func (d *Decoder) Rest() []byte { return d.rest }
 
-// End returns [ErrMalformed] if a value was missing or wrong, or if bytes are left.
+// End returns [ErrMalformed] if a value was missing or wrong, or if bytes are
+// left.
 func (d *Decoder) End() error {
 	if d.bad || len(d.rest) > 0 {
 		return ErrMalformed
@@ -130,8 +133,8 @@ func (d *Decoder) String(limit uint32) string {
 	return string(d.take(n))
 }
 
-// Strings reads what [AppendStrings] packed. A string of more than limit bytes is
-// wrong. An empty list reads as nil.
+// Strings reads what [AppendStrings] packed. A string of more than limit bytes
+// is wrong. An empty list reads as nil.
 func (d *Decoder) Strings(limit uint32) []string {
 	var list []string
 	for range d.list() {

@@ -1,7 +1,7 @@
 // Package secretenv takes secrets out of the environment of this process. Every
-// process of the same user can read in /proc/PID/environ which variables a process
-// was started with, and the processes that it starts inherit its variables. So
-// secrets are moved to memory where neither finds them.
+// process of the same user can read in /proc/PID/environ which variables a
+// process was started with, and the processes that it starts inherit its
+// variables. So secrets are moved to memory where neither finds them.
 //
 // Linux only.
 package secretenv
@@ -18,12 +18,12 @@ import (
 )
 
 // Secrets are variables as NAME=VALUE. They are bytes and not strings so that
-// [Secrets.Clear] can overwrite them once they are not needed any more: a command
-// of a client may be able to read the memory of the agent.
+// [Secrets.Clear] can overwrite them once they are not needed any more: a
+// command of a client may be able to read the memory of the agent.
 type Secrets [][]byte
 
-// Lookup returns a copy of the value of a variable. If several have that name the
-// last one counts.
+// Lookup returns a copy of the value of a variable. If several have that name
+// the last one counts.
 func (s Secrets) Lookup(name string) (value string, ok bool) {
 	for _, entry := range s {
 		if n, v, _ := bytes.Cut(entry, []byte("=")); string(n) == name {
@@ -45,11 +45,12 @@ func (s Secrets) Clear() {
 // variables that commands may inherit, and secrets has those for whose names
 // denied returns true. The denied ones are removed from the variables of this
 // process, and overwritten in the memory that /proc/PID/environ shows. With an
-// error both parts are returned too, but secrets may still be found in that memory.
+// error both parts are returned too, but secrets may still be found in that
+// memory.
 //
-// A variable with one of the names in harmless is denied and no secret, such as a
-// switch of the agent itself: it is in neither part, and remains a variable of this
-// process.
+// A variable with one of the names in harmless is denied and no secret, such as
+// a switch of the agent itself: it is in neither part, and remains a variable
+// of this process.
 //
 // Take is called once, before the program starts a goroutine or a process.
 func Take(denied func(name string) bool, harmless ...string) (rest []string, secrets Secrets, err error) {
@@ -107,8 +108,8 @@ func clearDenied(denied func(name string) bool) error {
 
 // environRegion returns the addresses between which the kernel has put the
 // environment: fields 50 and 51 of proc_pid_stat(5). Field 2, the name of the
-// program, may contain blanks and parentheses. So the fields are counted from its
-// closing parenthesis on, the last one of the line.
+// program, may contain blanks and parentheses. So the fields are counted from
+// its closing parenthesis on, the last one of the line.
 func environRegion() (start, end int64, err error) {
 	stat, err := os.ReadFile("/proc/self/stat")
 	if err != nil {

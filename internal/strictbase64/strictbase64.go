@@ -1,5 +1,6 @@
-// Package strictbase64 decodes base64 and takes only one spelling for each value.
-// It is for text that is compared or signed, or that proves who somebody is.
+// Package strictbase64 decodes base64 and takes only one spelling for each
+// value. It is for text that is compared or signed, or that proves who somebody
+// is.
 //
 // The decoder of the standard library skips line breaks, and unless it is
 // strict it ignores the last bits of the last symbol too: text that somebody has

@@ -1,11 +1,11 @@
-// Package tlsconfig configures TLS between programs of ours, and between them and
-// up-to-date services: TLS 1.3, or 1.2 with suites that authenticate what they
-// encrypt (AEAD). Package httpclient does not use this one: it talks to servers of
-// any age, and keeps the defaults of crypto/tls.
+// Package tlsconfig configures TLS between programs of ours, and between them
+// and up-to-date services: TLS 1.3, or 1.2 with suites that authenticate what
+// they encrypt (AEAD). Package httpclient does not use this one: it talks to
+// servers of any age, and keeps the defaults of crypto/tls.
 //
-// Each call returns a new configuration, which the caller may change, but for the
-// list of suites, which all configurations share. The functions may be called at
-// once.
+// Each call returns a new configuration, which the caller may change, but for
+// the list of suites, which all configurations share. The functions may be
+// called at once.
 package tlsconfig
 
 import (
@@ -14,8 +14,8 @@ import (
 )
 
 // suites are those that are allowed with TLS 1.2. CBC is left out: by default
-// crypto/tls takes it when the peer offers nothing else. The suites of TLS 1.3 are
-// all AEAD, and crypto/tls lets nobody choose among them.
+// crypto/tls takes it when the peer offers nothing else. The suites of TLS 1.3
+// are all AEAD, and crypto/tls lets nobody choose among them.
 var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,

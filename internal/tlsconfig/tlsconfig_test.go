@@ -109,9 +109,9 @@ func aead(state tls.ConnectionState) bool {
 	return state.Version == tls.VersionTLS13 || state.Version == tls.VersionTLS12 && slices.Contains(suites, state.CipherSuite)
 }
 
-// TestSuitesAreComplete: suites has every suite of TLS 1.2 that crypto/tls lists as
-// secure, but for those with CBC. A release of Go that brings another one fails
-// here.
+// TestSuitesAreComplete: suites has every suite of TLS 1.2 that crypto/tls
+// lists as secure, but for those with CBC. A release of Go that brings another
+// one fails here.
 func TestSuitesAreComplete(t *testing.T) {
 	t.Parallel()
 	for _, suite := range tls.CipherSuites() {

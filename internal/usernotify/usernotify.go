@@ -1,7 +1,7 @@
 // Package usernotify speaks to the listener of a seccomp filter: it receives
-// system calls that wait for an answer, and answers them (seccomp_unotify(2)). It
-// does not know what a call is about, or whether it may be done. All functions may
-// run at once. Linux only.
+// system calls that wait for an answer, and answers them (seccomp_unotify(2)).
+// It does not know what a call is about, or whether it may be done. All
+// functions may run at once. Linux only.
 package usernotify
 
 import (
@@ -32,8 +32,8 @@ type response struct {
 	flags uint32
 }
 
-// Receive waits for a call. The error is an errno: ENOENT if the thread that made
-// the call went away meanwhile, EINTR if a signal came.
+// Receive waits for a call. The error is an errno: ENOENT if the thread that
+// made the call went away meanwhile, EINTR if a signal came.
 func Receive(listener int) (*Call, error) {
 	n := new(Call) // the kernel refuses one that is not zero
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(n)))
@@ -57,8 +57,8 @@ func Respond(listener int, id uint64, errno syscall.Errno) {
 }
 
 // HungUp waits until a call can be received, or no process with the filter of
-// listener is left, and returns true for the latter. If it cannot wait it returns
-// true too.
+// listener is left, and returns true for the latter. If it cannot wait it
+// returns true too.
 func HungUp(listener int) bool {
 	fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
 	for {

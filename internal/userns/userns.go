@@ -1,6 +1,6 @@
 // Package userns has what a process of ours needs in a new user namespace: the
-// capabilities that it is started with ([Caps]), and its ids, which it maps itself
-// ([MapIDs]). Linux only.
+// capabilities that it is started with ([Caps]), and its ids, which it maps
+// itself ([MapIDs]). Linux only.
 package userns
 
 import (
@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Caps returns the ambient capabilities that a process in a new user namespace is
-// started with: those that it needs to build a view of the file system, and
+// Caps returns the ambient capabilities that a process in a new user namespace
+// is started with: those that it needs to build a view of the file system, and
 // afterwards to give all of its capabilities up.
 func Caps() []uintptr {
 	return []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_DAC_OVERRIDE, unix.CAP_SETPCAP}

@@ -1,5 +1,6 @@
-// Package helpertest has what the tests of the helpers share: how long they wait,
-// and a testing.TB for functions of tests in the processes that the tests start.
+// Package helpertest has what the tests of the helpers share: how long they
+// wait, and a testing.TB for functions of tests in the processes that the tests
+// start.
 package helpertest
 
 import (
@@ -10,12 +11,12 @@ import (
 	"time"
 )
 
-// Enough is how long a test waits for something that has to happen: longer than it
-// takes on any machine.
+// Enough is how long a test waits for something that has to happen: longer than
+// it takes on any machine.
 const Enough = 5 * time.Minute
 
-// Eventually calls done every millisecond until it returns true. After [Enough] the
-// test fails with the text what.
+// Eventually calls done every millisecond until it returns true. After [Enough]
+// the test fails with the text what.
 func Eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	deadline := time.After(Enough)
@@ -30,8 +31,8 @@ func Eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// TB is a testing.TB for a process that is no test. It has the methods below and no
-// others: calling another one panics. It is for one goroutine.
+// TB is a testing.TB for a process that is no test. It has the methods below
+// and no others: calling another one panics. It is for one goroutine.
 type TB struct {
 	testing.TB
 	cleanups []func()
@@ -43,8 +44,8 @@ func (t *TB) Helper() {}
 // Cleanup makes End call f.
 func (t *TB) Cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
 
-// Fatal prints args to standard output and ends the process with code 98, without
-// the cleanups.
+// Fatal prints args to standard output and ends the process with code 98,
+// without the cleanups.
 func (t *TB) Fatal(args ...any) {
 	fmt.Println(args...)
 	os.Exit(98)
