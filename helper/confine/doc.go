@@ -19,13 +19,13 @@
 // still signal the command. A command with [Limits] is not forked: it takes the
 // place of a second init (apart.go).
 //
-// With more arguments a sandbox-init does another job. An init starts one to become
-// a command with limits (apart.go), or to bind one name of the file system for its
-// command (supervise). The agent starts one that says in one line why nothing is
-// run, and ends (refuse.go).
+// With more arguments a sandbox-init does another job. An init starts one to
+// become a command with limits (apart.go), or to bind one name of the file
+// system for its command (supervise). The agent starts one that says in one
+// line why nothing is run, and ends (refuse.go).
 //
-// With the network enabled init also does the command's connect(2) and bind(2), on
-// copies of the addresses: see package supervise.
+// With the network enabled init also does the command's connect(2) and bind(2),
+// on copies of the addresses: see package supervise.
 //
 // If a step fails init ends with code 101 and one line on stderr that starts
 // with "sandbox: ". The command is not run then (sandbox.md 9.2).

@@ -10,9 +10,10 @@
 //	                                              ▼
 //	         errno, or 0  ◄────────────────── connect, on the duplicate and the copy
 //
-// To do another call: an entry with the action Notify in the tables of
-// sandbox/enforce/internal/seccomp, a file beside connect.go and bind.go, and a case
-// in Notifier.answer. take reads the arguments of calls that have a socket and an
-// address; others need their own. A call that may block goes on in a goroutine of its own, so no
-// call waits for another one. Linux only.
+// To do another call, add an entry with the action Notify to the tables of
+// sandbox/enforce/internal/seccomp, a file beside connect.go and bind.go, and a
+// case in Notifier.answer. Notifier.take reads the arguments of a call that has
+// a socket and an address; a call with other arguments needs its own. A call
+// that may block goes on in a goroutine of its own, so no call waits for
+// another one. Linux only.
 package supervise
