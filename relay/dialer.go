@@ -78,13 +78,13 @@ func (d *Dialer) Dial(ctx context.Context) (rpc.Conn, error) {
 		return err
 	})
 	if err != nil {
-		return nil, err // not c, a nil that would not be nil
+		return nil, err // not c: a nil *harness in an rpc.Conn is not equal to nil
 	}
 	return c, nil
 }
 
-// refusals notes that an executor has refused a handshake, so that it is not asked
-// for ever.
+// refusals notes when the executor refused a handshake for the first time;
+// refusalPatience counts from then.
 type refusals struct {
 	first time.Time // zero: none yet
 }
@@ -129,7 +129,7 @@ func (d *Dialer) open(ctx context.Context) (*harness, error) {
 		_ = s.Close() // the handshake's error says more
 		return nil, fmt.Errorf("handshake with the executor: %w", err)
 	}
-	// The connection outlives the context of its making.
+	// The connection outlives ctx, which bounds only the opening.
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c.cancel = cancel
 	c.stream = newStream(streamConfig{
@@ -160,8 +160,9 @@ func (d *Dialer) connect(ctx context.Context) (*connectAnswer, *socket.Socket, e
 
 // connectAgain tells whether a failed attempt may be repeated: when the executor is
 // offline, when the registry or the rendezvous is busy or fails, when the network
-// fails. A no of either is final, also one of the rendezvous, which was shown what
-// the registry had just signed. Refusals of the executor are counted in refusals.
+// fails. Any other refusal by the registry is final. So is one by the rendezvous: it
+// was shown a URL that the registry had just signed, and the next one would fare no
+// better. Refusals by the executor are not decided here, see refusals.
 func connectAgain(err error) bool {
 	if refused, ok := errors.AsType[*RegistryError](err); ok {
 		return refused.Status == http.StatusConflict && refused.Code == wire.CodeEnvironmentOffline || busy(refused.Status)
@@ -175,13 +176,15 @@ func connectAgain(err error) bool {
 	return network || errors.Is(err, auth.ErrTemporary)
 }
 
-// busy tells whether an answer of that status may be another one later.
+// busy tells whether a server that answered with this status may answer the same
+// request differently later.
 func busy(status int) bool {
 	return status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status/100 == 5
 }
 
-// shakeHands sends both first frames and waits for the answer, which also tells
-// whether the executor acknowledges.
+// shakeHands sends the empty resume frame and the handshake that every stream begins
+// with, and waits for the executor's answer, which also tells whether the executor
+// acknowledges. When ctx ends or the time is over, the websocket is closed.
 func (c *harness) shakeHands(ctx context.Context, s *socket.Socket, lane *socket.Lane, authorization string) (keys *noise.Session, acknowledges bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, orDefault(c.dialer.timing.handshake, defaultHandshakePatience))
 	defer cancel()

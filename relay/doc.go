@@ -17,7 +17,7 @@
 // it that nobody else reads or writes a stream; a [noise.Identity] is made once
 // in a process and never stored.
 //
-// The wire is specified in docs/protocol/remote.md. Ours differs from the reference in
-// two places: it acknowledges records (remote.md 8.1), and it reconnects at another
-// pace (remote.md 3.5).
+// The wire is specified in docs/protocol/remote.md. This package differs from the
+// reference in two places: it acknowledges records (remote.md 8.1), and it
+// reconnects at another pace (remote.md 3.5).
 package relay

@@ -77,8 +77,9 @@ func (c *harness) run(ctx context.Context, s *socket.Socket, lane *socket.Lane) 
 	}
 }
 
-// serve runs a websocket until it has ended (then lost is true) or the stream is
-// over.
+// serve carries the stream over the websocket s. It returns when the websocket has
+// ended (then lost is true) or when the stream is over. With resume, the stream has
+// lived on another websocket before and goes on with this one.
 func (c *harness) serve(ctx context.Context, s *socket.Socket, lane *socket.Lane, resume bool) (lost bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -90,14 +91,14 @@ func (c *harness) serve(ctx context.Context, s *socket.Socket, lane *socket.Lane
 			c.farewell(ctx, s, lane)
 		case <-over:
 		}
-		_ = s.Close() // it is over whatever Close says
+		_ = s.Close() // the websocket is over, whatever Close says
 	})
 	if resume {
 		c.stream.resume(lane.Send)
 	}
 	lost, err = c.read(s)
 	if !lost && err != nil {
-		cancel() // the executor is told
+		cancel() // the goroutine above then sends the executor a reset
 	} else {
 		close(over)
 	}
@@ -127,7 +128,8 @@ func (c *harness) read(s *socket.Socket) (lost bool, err error) {
 	}
 }
 
-// receive applies the rules of remote.md 9 to one message.
+// receive does with one message what remote.md 9 asks for; frames of other streams
+// are ignored. The stream has ended when over is true or there is an error.
 func (c *harness) receive(m *socket.Message, f *frame.Frame) (over bool, err error) {
 	invalid := frame.Decode(m.Bytes, f)
 	if !bytes.Equal(f.StreamID, c.id) {
@@ -162,7 +164,8 @@ func (c *harness) farewell(ctx context.Context, s *socket.Socket, lane *socket.L
 	}
 }
 
-// reconnect gets another websocket, for up to 30 s.
+// reconnect opens another websocket to the same registration of the same executor.
+// It tries for up to 30 s; delay is the pause before the first attempt.
 func (c *harness) reconnect(ctx context.Context, pace *backoff, delay time.Duration) (*socket.Socket, error) {
 	ctx, cancel := context.WithTimeout(ctx, orDefault(c.dialer.timing.grace, defaultGrace))
 	defer cancel()
@@ -187,8 +190,8 @@ func (c *harness) reconnect(ctx context.Context, pace *backoff, delay time.Durat
 		if err == nil {
 			return s, nil
 		}
-		// A no of the rendezvous is not final here: the registry, which is asked
-		// anew, knows whether there is a way.
+		// Unlike in Dial, a refusal by the rendezvous is not final: each attempt
+		// asks the registry anew, and the registry's refusal is.
 		last, delay = err, pace.next(true)
 		c.log.Warn("connection to the rendezvous not made", "error", err, "delay", delay)
 	}

@@ -270,7 +270,7 @@ func TestRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r refusals
 		refused, lost := fmt.Errorf("handshake: %w", errPeerReset), &networkError{io.EOF}
-		time.Sleep(time.Minute) // it may have been offline for so long
+		time.Sleep(time.Minute) // the executor was offline for so long: that does not count
 		for _, tt := range []struct {
 			after time.Duration
 			err   error
@@ -337,7 +337,7 @@ func TestHarnessEnds(t *testing.T) {
 		name  string
 		event func(p *peer, stream string)
 		want  error
-		told  bool // the executor is
+		told  bool // whether the executor gets a reset
 	}{
 		{"reset", func(p *peer, stream string) { p.send(resetFrame(stream, "any text")) }, io.EOF, false},
 		{"text", func(p *peer, _ string) { _ = p.ws.WriteMessage(websocket.TextMessage, []byte("text")) }, errTextMessage, true},
@@ -345,7 +345,7 @@ func TestHarnessEnds(t *testing.T) {
 		{"second handshake", func(p *peer, stream string) { p.send(handshakeFrame(stream, make([]byte, noise.ResponseSize))) },
 			errHandshakeTwice, true},
 		{"bad record", func(p *peer, stream string) { p.send(dataFrame(stream, 1, make([]byte, 40))) }, nil, true},
-		// An executor that has not acknowledged is not waited for.
+		// The executor has not acknowledged, so the loss is the end.
 		{"loss", func(p *peer, _ string) { p.ws.Close() }, nil, false},
 	}
 	for _, tt := range tests {

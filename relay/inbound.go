@@ -18,8 +18,8 @@ const (
 	// peer that acknowledges is made to wait from patientUnreadBytes on.
 	maxUnreadBytes     = 2 * maxMessage
 	patientUnreadBytes = 1 << 20
-	// maxBacklog is in bytes of memory. It is twice what our own sender leaves
-	// unacknowledged, so that one of ours never reaches it.
+	// maxBacklog is in bytes of memory. It is twice what our own sending half leaves
+	// unacknowledged, so that a peer of our kind never reaches it.
 	maxBacklog = 2 * maxKeptBytes
 	// backlogPiece is the least memory of one piece, in bytes: small records
 	// share one.
@@ -40,7 +40,7 @@ const messagePatience = 90 * time.Second
 // inbound is the receiving half of a stream.
 type inbound struct {
 	keys  *noise.Session
-	moved func(progress) // hears of the progress that goOn makes; receive and read return theirs
+	moved func(progress) // is told what goOn took; receive and read return what they took
 	going sync.WaitGroup // the goroutine of goOn
 
 	mu      sync.Mutex // protects the fields below
@@ -57,13 +57,13 @@ type inbound struct {
 	next    uint32 // sequence number of the next record in order
 	taken   uint32 // records below it are all in assembler and unread
 	early   reorder
-	share   part // early and backlog
+	share   part // of the reserve, taken by early and backlog
 	// backlog holds the plaintext of the records from taken to next, for which
 	// there was no room in unread.
 	backlog      fifo[piece]
 	backlogBytes int // of memory
 	assembler    assembler
-	waits        bool          // a goroutine waits for memory
+	waits        bool          // the goroutine of goOn waits for memory
 	dropped      chan struct{} // closed by stopWaitingLocked
 	unread       fifo[[]byte]
 	unreadBytes  int
@@ -136,7 +136,7 @@ func (in *inbound) receive(seq uint32, record []byte, patient bool) (progress, e
 			err = nil // a record without room is dropped, and comes again
 		}
 	case in.patient && in.backlog.len() > 0 && !in.share.fits(len(record)):
-		got.early = true // dropped as well
+		got.early = true // the record is dropped, and comes again
 	default:
 		err = in.recordLocked(record, &got)
 		for err == nil {
@@ -182,8 +182,8 @@ func (in *inbound) recordLocked(record []byte, got *progress) error {
 
 // deliverLocked makes messages of plaintext, and returns the part of it that has to
 // wait: for memory, or, if the peer is patient, for room among the unread messages.
-// When there is no room a peer that is not patient breaks the rules, unless pushes
-// is set.
+// A peer that is not patient breaks the rules by sending more than there is room
+// for; with pushes our reader is to blame instead, and the message is taken.
 func (in *inbound) deliverLocked(plaintext []byte) (rest []byte, err error) {
 	for len(plaintext) > 0 {
 		full := in.fullLocked()
@@ -225,16 +225,17 @@ func (in *inbound) goOn(granted <-chan struct{}) {
 	in.mu.Lock()
 	in.waits = false
 	got := in.refillLocked()
-	in.arrived.Signal() // also an end has waited for this
+	in.arrived.Signal() // read returns an end only once waits is false
 	in.mu.Unlock()
 	if got.news() {
 		in.moved(got)
 	}
 }
 
-// waitForRoom waits until our reader has caught up, or the stream has ended, if the
-// peer does not acknowledge. Its caller does not read the websocket meanwhile,
-// which holds up the peer; so the websocket must carry no other stream.
+// waitForRoom waits until our reader has caught up, or the stream has ended. It
+// returns at once for a peer that acknowledges. Its caller does not read the
+// websocket meanwhile, which holds up the peer; so the websocket must carry no
+// other stream.
 func (in *inbound) waitForRoom() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -296,7 +297,7 @@ func (in *inbound) refillLocked() progress {
 		in.dropPieceLocked()
 	}
 	if in.err != nil && in.backlog.len() == 0 {
-		in.assembler.drop() // the rest does not come
+		in.assembler.drop() // the rest of the message does not come
 	}
 	in.reportLocked(&got)
 	return got
@@ -343,15 +344,15 @@ func (in *inbound) end(err error) {
 		in.dropBacklogLocked()
 	}
 	if in.backlog.len() == 0 {
-		in.assembler.drop() // the rest does not come
+		in.assembler.drop() // the rest of the message does not come
 	}
 	in.arrived.Broadcast()
 	in.room.Broadcast()
 }
 
 // close drops what is unread, and waits for the goroutine of goOn. From now on the
-// reader gets err. The caller must not hold a mutex of the stream, since goOn needs
-// both.
+// reader gets err. goOn locks the mutexes of both halves of the stream, so a caller
+// with one of them would wait for ever.
 func (in *inbound) close(err error) {
 	in.mu.Lock()
 	in.err = err

@@ -22,7 +22,7 @@ const resetReason = "noise_relay_protocol_error"
 //
 //	reader   decodes frames and hands them to streams; never waits for one
 //	attempt  one goroutine per handshake: read it, ask the registry, answer
-//	linger   one goroutine per ended stream that has more to send than fits
+//	linger   one goroutine per ended stream whose lane is too full for its reset
 type leg struct {
 	link           *Link
 	registrationID string
@@ -76,19 +76,19 @@ func (g *leg) receive(ctx context.Context, m *socket.Message, f *frame.Frame) {
 			if f.Body == frame.Data && t.disturb(f.StreamID) {
 				g.refuse(f.StreamID, errEarlyData)
 			}
-		case unknownToPeer(f):
+		case needsNoReset(f):
 		default:
 			g.sendReset(f.StreamID)
 		}
 	}
 }
 
-// unknownToPeer tells whether a frame of a stream that is unknown here needs no
-// reset, since its sender does not take the stream for an active one: an
-// acknowledgement, or the empty resume that a harness sends before its handshake. A
-// harness that resumes a stream which it had here before has to hear that the
-// stream is gone (remote.md 8.1).
-func unknownToPeer(f *frame.Frame) bool {
+// needsNoReset tells whether f, a frame of a stream that is unknown here, is dropped
+// without a reset, because its sender does not take the stream for an active one.
+// That is an acknowledgement, or the empty resume that a harness sends before its
+// handshake. A harness that resumes a stream which it had here before gets a reset,
+// since it has to hear that the stream is gone (remote.md 8.1).
+func needsNoReset(f *frame.Frame) bool {
 	return f.Body == frame.Ack || f.Body == frame.Resume && f.NextSeq == 0 && !f.Acknowledges()
 }
 
@@ -163,8 +163,8 @@ func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 
 	return message2, s, nil
 }
 
-// open makes an active stream of a handshake and answers it. The stream is
-// active first: a harness may send at once when it has the answer.
+// open makes an active stream of a handshake, and then answers the handshake. The
+// other order would lose frames: a harness may send at once when it has the answer.
 func (g *leg) open(h *attempt, keys *noise.Session, message2 []byte) error {
 	l := g.link
 	id := []byte(h.id)
@@ -185,10 +185,10 @@ func (g *leg) open(h *attempt, keys *noise.Session, message2 []byte) error {
 		member.lane.Close()
 		return err
 	}
-	// An error is the end of the websocket, of which the reader hears too.
+	// Send fails when the websocket has ended, which the reader notices as well.
 	_ = member.lane.Send(newHandshake(id, message2))
 	if !l.offer(member.stream) {
-		_ = member.stream.Close() // its reset is all that can be done
+		_ = member.stream.Close() // which sends the harness a reset
 		l.logStream(slog.LevelWarn, "stream refused", id, "error", errNoListener)
 		return nil
 	}
@@ -215,8 +215,8 @@ func (g *leg) reset(f *frame.Frame) {
 	g.link.logStream(slog.LevelInfo, "stream ended", f.StreamID, "reason", reason)
 }
 
-// refuse answers a handshake with a reset. That there is no room, or that the
-// stream is active already, is not worth a warning in the log.
+// refuse answers a handshake with a reset and logs a warning. When there is no room,
+// or the stream is active already, the line has level debug: both are ordinary.
 func (g *leg) refuse(id []byte, err error) {
 	g.sendReset(id)
 	level := slog.LevelWarn
@@ -232,7 +232,9 @@ func (g *leg) refuse(id []byte, err error) {
 func (g *leg) sendReset(id []byte) { g.control.TrySend(newReset(id)) }
 
 // farewell sends the reset of a stream behind all that the stream has already sent,
-// and closes its lane.
+// and closes its lane. If the lane is full a goroutine waits for room. If too many
+// such goroutines wait, the reset takes the control lane, on which it may arrive
+// before the last frames of the stream.
 func (g *leg) farewell(member *member) {
 	reset := newReset([]byte(member.id))
 	reset.Retain()
@@ -242,8 +244,8 @@ func (g *leg) farewell(member *member) {
 		return
 	}
 	lingers := g.link.streams.linger(g, func() {
-		// Not for long: a writer of the stream may still be stuck in Send on this
-		// lane.
+		// A writer of the stream may be stuck in Send on this lane before us.
+		// Closing the lane after a second frees the writer and this goroutine.
 		limit := time.AfterFunc(orDefault(g.link.cfg.timing.farewell, defaultFarewell), member.lane.Close)
 		defer limit.Stop()
 		if member.lane.Send(reset) != nil {

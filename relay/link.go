@@ -27,7 +27,7 @@ const (
 	// written before to go out.
 	defaultFarewell = time.Second
 	// maxStreamLines is how many lines about streams go into the log in
-	// streamLinesInterval: harnesses decide how many there are.
+	// streamLinesInterval. Without a bound harnesses could flood the log.
 	maxStreamLines      = 256
 	streamLinesInterval = 10 * time.Second
 )
@@ -43,13 +43,13 @@ type LinkConfig struct {
 	// why, streams, refused handshakes. Never a key, an authorization or a
 	// signed URL. Nil: nothing is logged.
 	Logger *slog.Logger
-	// Budget is what the messages of all streams take from, also of those that
-	// are not read yet. Nil: there is no bound for all of them together.
+	// Budget bounds the memory of the messages of all streams together, unread
+	// ones included. Nil: they have no bound together.
 	Budget *rpc.Budget
-	// ReserveBytes bounds the records of all streams that wait for earlier records,
-	// for room or for memory, beyond 256 KiB of each stream; and, separately, as many
-	// bytes of unacknowledged output. Unread messages count in Budget. Zero:
-	// [DefaultReserveBytes].
+	// ReserveBytes is the size of two reserves that all streams share: one for
+	// received records that wait for earlier records, for room or for memory, the
+	// other for unacknowledged output. The first 256 KiB of a stream do not count
+	// in either. Unread messages count in Budget. Zero: [DefaultReserveBytes].
 	ReserveBytes int64
 
 	timing timing
@@ -76,7 +76,7 @@ type Link struct {
 	ready          atomic.Bool
 
 	computing sync.Mutex // held by the handshake that is being computed
-	lines     lineLimit  // of the log, about streams
+	lines     lineLimit  // for the lines about streams in the log
 
 	accepted chan rpc.Conn // room for every active stream
 	closing  sync.Once
@@ -151,7 +151,8 @@ func (l *Link) Run(ctx context.Context) error {
 	}
 }
 
-// register announces the executor's key; what is worth a retry has been retried.
+// register announces the executor's key. An error is final: [Registry.register] has
+// already repeated what may be repeated.
 func (l *Link) register(ctx context.Context) (*registration, error) {
 	registration, err := l.cfg.Registry.register(ctx, l.cfg.Identity.PublicKey())
 	if err != nil {
@@ -189,7 +190,7 @@ func (l *Link) serve(ctx context.Context, g *leg) error {
 			flush(ctx, g.socket, orDefault(l.cfg.timing.farewell, defaultFarewell))
 		case <-over:
 		}
-		_ = g.socket.Close() // it is over whatever Close says
+		_ = g.socket.Close() // the websocket is over, whatever Close says
 	})
 	for _, id := range orphans {
 		g.sendReset([]byte(id))
@@ -215,7 +216,8 @@ func (l *Link) serve(ctx context.Context, g *leg) error {
 	return err
 }
 
-// expire ends the streams that have waited too long for a websocket after g.
+// expire waits for the grace after the end of g, and then ends the streams, if no
+// other websocket has come since.
 func (l *Link) expire(ctx context.Context, g *leg) {
 	if sleep(ctx, orDefault(l.cfg.timing.grace, defaultGrace)) == nil {
 		l.endStreams(g, errNoWebsocket)
@@ -224,8 +226,8 @@ func (l *Link) expire(ctx context.Context, g *leg) {
 
 var errNoWebsocket = errors.New("relay connection was lost and did not come back")
 
-// endStreams ends all streams; if lost is given, only when no websocket has come
-// after that one.
+// endStreams ends all streams with err. If lost is given, it does so only when no
+// websocket has come after lost.
 func (l *Link) endStreams(lost *leg, err error) {
 	for _, m := range l.streams.clear(lost) {
 		m.stream.end(err)
@@ -234,7 +236,8 @@ func (l *Link) endStreams(lost *leg, err error) {
 	}
 }
 
-// streamEnded is called by a stream that has ended by itself.
+// streamEnded hears from a stream that it has ended from this side, and sends the
+// peer a reset.
 func (l *Link) streamEnded(id string, s *stream, err error) {
 	m, g := l.streams.endedHere(id, s)
 	if m == nil {
@@ -298,7 +301,7 @@ func (l *Link) offer(s rpc.Conn) bool {
 	}
 	select {
 	case <-l.closed:
-		l.refuseAccepted() // Close may have done so just before s was there
+		l.refuseAccepted() // Close may have emptied the channel just before s came
 	default:
 	}
 	return true
@@ -346,7 +349,8 @@ func (l *Link) Addr() net.Addr { return nil }
 // Ready tells whether the websocket to the rendezvous is up.
 func (l *Link) Ready() bool { return l.ready.Load() }
 
-// refusedForGood tells whether only a new registration can help (remote.md 3.5).
+// refusedForGood tells whether the rendezvous refused the websocket with a status
+// 4xx: then only a new registration can help (remote.md 3.5).
 func refusedForGood(err error) bool {
 	refused, ok := errors.AsType[*socket.RefusedError](err)
 	return ok && 400 <= refused.Status && refused.Status < 500
@@ -356,7 +360,7 @@ func refusedForGood(err error) bool {
 func flush(ctx context.Context, s *socket.Socket, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	_ = s.Flush(ctx) // the end comes either way
+	_ = s.Flush(ctx) // the caller closes s in any case
 }
 
 func unlessDone(ctx context.Context, err error) error {

@@ -21,12 +21,10 @@ import (
 // starve.
 const maxOvertaken = 8
 
-// outbound is the sending half of a stream. Its file pump.go has what goes out
-// unasked.
-//
-// One writer at a time has the turn, for a whole message. The pump sends what no
-// writer does: acknowledgements and repeated frames. The writer and the pump take
-// turns at sending, frame by frame, and the pump goes first.
+// outbound is the sending half of a stream. One writer at a time has the turn, for
+// a whole message. The pump (pump.go) sends what no writer does: acknowledgements
+// and repeated frames. The writer and the pump take turns at sending, frame by
+// frame, and the pump goes first.
 type outbound struct {
 	id      []byte
 	keys    *noise.Session
@@ -36,16 +34,16 @@ type outbound struct {
 	mu      sync.Mutex                  // protects the fields below
 	err     error                       // why the stream has ended; nil before
 	send    func(*socket.Message) error // the lane's; nil without a websocket
-	attempt int                         // counts websockets: tells an error of an old one
+	attempt int                         // counts websockets: an error of an old one says nothing of send
 	next    uint32                      // sequence number of the next record
 	proven  bool                        // the peer has acknowledged something, or said that it will
 	acked   uint32                      // frames below it are acknowledged
 	// firstHeld says that the peer has the frame with the number acked, but has not
 	// taken it yet.
 	firstHeld bool
-	// recover is the number of the next frame at the moment when a loss was
-	// noticed: frames below it may be lost as well, or the peer has dropped them
-	// because they came too far ahead of the lost one.
+	// recover is what next was when a loss was noticed last. Frames below recover
+	// may be lost as well, or the peer has dropped them because they came too far
+	// ahead of the lost one.
 	recover   uint32
 	kept      kept
 	forgotten bool // too much went out unacknowledged: nothing more is kept before the peer is proven
@@ -201,7 +199,7 @@ func (o *outbound) record(length int, data []byte) error {
 	o.next++
 	o.keepLocked(m)
 	send, attempt := o.send, o.attempt
-	if o.pump.resuming { // the resume frame comes first; the pump sends both
+	if o.pump.resuming { // the pump sends the resume frame first, and m after it
 		send = nil
 	}
 	o.mu.Unlock()
@@ -240,9 +238,10 @@ func (o *outbound) sentLocked() {
 	o.ready.Broadcast()
 }
 
-// sendFailedLocked notes that a websocket is of no more use, of which the link will
-// hear too. It returns the error of the Write whose frame this was: nil if the
-// frame is kept and goes out on the next websocket.
+// sendFailedLocked notes that the websocket with that attempt is of no more use,
+// which the owner of the stream notices by itself. It returns the error of the
+// Write whose frame was lost: nil if the frame is kept and goes out on the next
+// websocket.
 func (o *outbound) sendFailedLocked(attempt int, err error) error {
 	if o.err != nil {
 		return o.err
@@ -319,8 +318,8 @@ func (o *outbound) acknowledgeLocked(ack, ackBits uint32) {
 		}
 	}
 	if progress {
-		// What the peer lacks is known only as far as its bits reach. The rest
-		// follows once it has acknowledged these.
+		// What the peer lacks is known only as far as its bits reach. Frames
+		// beyond follow once the peer has acknowledged these.
 		for seq := o.acked; seq < o.recover && seq-o.acked < 32; seq++ {
 			o.kept.setHole(seq, now)
 		}
@@ -333,7 +332,8 @@ func (o *outbound) acknowledgeLocked(ack, ackBits uint32) {
 // missesLocked tells whether a frame that may have to be sent again is not kept.
 func (o *outbound) missesLocked() bool { return o.acked < o.kept.first }
 
-// repeatAll answers the resume frame of a peer that acknowledges.
+// repeatAll answers the resume frame of a peer that acknowledges: all that the peer
+// may lack is sent again.
 func (o *outbound) repeatAll() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

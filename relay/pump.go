@@ -21,8 +21,8 @@ type acknowledgement struct {
 	taken     uint32 // records; 0 means that there is nothing to acknowledge
 }
 
-// expressible tells whether a frame other than an ack frame can say it: ack 0
-// with no bits means nothing there.
+// expressible tells whether a frame other than an ack frame can carry a. In those,
+// ack 0 without bits means that nothing is acknowledged.
 func (a acknowledgement) expressible() bool { return a.ack != 0 || a.bits != 0 }
 
 // owed is what the peer has not been told yet.
@@ -35,14 +35,14 @@ type owed struct {
 	introduced  bool      // a harness has shown that it acknowledges
 }
 
-// paid notes that a is being sent to the peer.
+// paid notes that the acknowledgement a is being sent.
 func (d *owed) paid(a acknowledgement) {
 	d.told, d.bytes, d.at, d.now = a.taken, 0, time.Time{}, false
 }
 
-// pump is the state of the pump, which sends what no writer does. It runs only
-// while there is something of the kind, in a goroutine of its own or in the
-// timer's.
+// pump is the state of what sends the frames that no writer sends: the resume
+// frame, acknowledgements and repeated frames. The pump runs only while such a frame
+// is due, in a goroutine of its own or in the timer's.
 type pump struct {
 	running  bool
 	started  bool // its goroutine was started, but does not run yet
@@ -51,7 +51,7 @@ type pump struct {
 	timer    *time.Timer   // nil until it is needed first
 	firesAt  time.Time     // zero: not set
 	resendAt time.Time     // when the first frame is repeated; zero: nothing is unacknowledged
-	patience time.Duration // of resendAt; zero: resendAfter
+	patience time.Duration // from the last progress to resendAt; zero: resendAfter
 }
 
 // acknowledgementLocked returns what there is to acknowledge now.
@@ -143,8 +143,8 @@ func (o *outbound) fire() {
 	o.run()
 }
 
-// wakeLocked starts the pump, unless it runs: then it will look again by itself.
-// Without a websocket the pump has nothing to do.
+// wakeLocked starts the pump. If the pump runs already, it looks for more before it
+// ends. Without a websocket the pump has nothing to do.
 func (o *outbound) wakeLocked() {
 	if o.pump.running || o.pump.started || o.send == nil {
 		return
@@ -204,7 +204,7 @@ func (o *outbound) sendDueLocked() error {
 		o.mu.Lock()
 		o.sentLocked()
 		if err != nil {
-			_ = o.sendFailedLocked(attempt, err) // the link will say so
+			_ = o.sendFailedLocked(attempt, err) // its error is for a Write
 		}
 	}
 	return nil

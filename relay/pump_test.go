@@ -177,7 +177,7 @@ func TestAcknowledge(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			pass(ackDelay) // nothing is taken: there is no way to say what is here
+			pass(ackDelay) // without record 0 no acknowledgement can say what is here
 			r.wantSent("data 0 (0 0)")
 			if err := r.data(0, records[0]); err != nil {
 				t.Fatal(err)

@@ -69,8 +69,8 @@ type assembler struct {
 // next reads from plaintext up to the end of a message. It returns the message, nil
 // if more has to come, in a buffer of its own that the caller gives back to the
 // budget; and the rest of plaintext that it has not read. A rest without a message
-// means that there is no memory for it. After an error nothing can be read any
-// more.
+// means that there is no memory for the rest, and a.starved tells when there is.
+// After an error nothing can be read any more.
 func (a *assembler) next(plaintext []byte) (message, rest []byte, err error) {
 	if a.size == 0 {
 		n := copy(a.prefix[a.got:], plaintext)

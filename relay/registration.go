@@ -62,7 +62,8 @@ type Registry struct {
 	transport     *http.Transport
 }
 
-// registration is where an executor is expected after it has registered.
+// registration is the registry's answer to an executor that has registered: where
+// the executor has to connect.
 type registration struct {
 	// URL is the rendezvous, unchecked and maybe empty; it is a credential.
 	URL string `json:"-"`
@@ -134,7 +135,8 @@ func (r *Registry) register(ctx context.Context, key *wire.PublicKey) (*registra
 	var response wire.RegisterResponse
 	err := repeat(ctx, r.logger, "registration is repeated", registerAgain, func() error {
 		response = wire.RegisterResponse{}
-		// An error on a connection that the registry is just closing would be final.
+		// A failure of the network is final here. On an idle connection the call
+		// would fail if the registry was just closing it, so use a new one.
 		r.transport.CloseIdleConnections()
 		return r.call(ctx, wire.PathRegister, &request, &response, nil)
 	})
@@ -162,9 +164,9 @@ func (r *Registry) validate(ctx context.Context, registrationID string, key *wir
 	request := wire.ValidateRequest{
 		ExecutorRegistrationID: registrationID, HarnessPublicKey: key, HarnessKeyAuthorization: authorization,
 	}
-	// With this header, which has no value and is therefore not sent, net/http
-	// repeats a request that met a connection just closed. To ask twice does no
-	// harm.
+	// This header has no value and is therefore not sent. It tells net/http to
+	// repeat a request whose idle connection turns out to be closed. Asking twice
+	// does no harm.
 	header := http.Header{"Idempotency-Key": {}}
 	if id := canonicalUUID(streamID); id != "" {
 		header.Set(wire.HeaderNoiseStreamID, id)
@@ -249,8 +251,8 @@ func registerAgain(err error) bool {
 	return errors.Is(err, auth.ErrTemporary)
 }
 
-// repeat calls f until it succeeds, its error is final or ctx ends, which leaves
-// the last error to be seen.
+// repeat calls f until it succeeds, until again says no to its error, or until ctx
+// ends. In the last case the error tells f's last failure too.
 func repeat(ctx context.Context, log *slog.Logger, what string, again func(error) bool, f func() error) error {
 	for n := 0; ; n++ {
 		err := f()

@@ -28,7 +28,7 @@ const (
 	maxRegistryAnswer = 1 << 20          // bytes of a body
 	maxErrorText      = 4096             // characters shown of an answer that is not 2xx (remote.md 3.4)
 	// Idle connections are closed before most servers would close them. Four are
-	// kept: 32 harnesses may be asked about at once, but seldom are.
+	// kept: up to 32 validate calls may run at once, but seldom do.
 	registryIdleTimeout = 50 * time.Second
 	registryIdleConns   = 4
 )
@@ -43,9 +43,9 @@ func newRegistryTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.
 
 var errPlainRendezvous = errors.New("rendezvous is neither wss nor on a loopback address: its URL would travel in clear text")
 
-// dial opens a websocket to a rendezvous that the registry has named. The roots
-// are those that the registry itself is trusted by, and as with the registry
-// clear text goes to this machine only: the URL is a credential.
+// dial opens a websocket to rawURL, which the registry has named. It trusts the
+// roots that the registry itself is checked against. As for the registry, clear text
+// goes to loopback addresses only, since the URL is a credential.
 func (r *Registry) dial(ctx context.Context, rawURL string, header http.Header, cfg socket.Config) (*socket.Socket, error) {
 	u, err := url.Parse(rawURL)
 	if err == nil && u.Scheme == "ws" && !auth.IsLoopback(u.Hostname()) {
@@ -54,7 +54,7 @@ func (r *Registry) dial(ctx context.Context, rawURL string, header http.Header, 
 	if cfg.TLS == nil {
 		cfg.TLS = tlsconfig.Client(r.transport.TLSClientConfig.RootCAs)
 	}
-	s, err := socket.Dial(ctx, rawURL, header, cfg) // which has its own words for a malformed URL
+	s, err := socket.Dial(ctx, rawURL, header, cfg) // which also reports a malformed URL
 	_, network := errors.AsType[net.Error](err)
 	for _, broken := range []error{io.EOF, io.ErrUnexpectedEOF, socket.ErrMalformedAnswer} {
 		network = network || errors.Is(err, broken)

@@ -64,7 +64,8 @@ func TestRelayConn(t *testing.T) {
 	j := join(t)
 	rpctest.TestConn(t, func(t *testing.T) (a, b rpc.Conn) {
 		a, b = j.pair(t)
-		// Before that a peer that reads slowly is reset, as the reference does.
+		// Until both ends have shown that they acknowledge, one that reads slowly
+		// is reset, as the reference does.
 		prove(t, j.s.router, a, b)
 		return a, b
 	})
@@ -76,7 +77,7 @@ func echo(t *testing.T, a, b rpc.Conn, sizes []int) {
 	t.Helper()
 	fail := func(format string, args ...any) {
 		t.Errorf(format, args...)
-		go a.Close() // the others are not to wait for ever
+		go a.Close() // so that the other goroutines do not wait for ever
 		go b.Close()
 	}
 	text := func(i, n int) []byte {

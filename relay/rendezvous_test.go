@@ -511,8 +511,8 @@ func (j *journal) checkSecrets(t *testing.T) {
 	}
 }
 
-// await waits until holds is true: something that happens on a socket and
-// tells nobody.
+// await waits until holds is true, and looks every millisecond: what happens on a
+// socket wakes nobody.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	limit := time.Now().Add(patience)

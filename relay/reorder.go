@@ -21,7 +21,7 @@ var (
 type reorder struct {
 	records map[uint32][]byte // by sequence number; nil when there are none
 	bytes   int
-	share   *part // what they take counts there
+	share   *part // of the reserve, in which the records count
 }
 
 // hold keeps a copy of a record that has come early; expected is the number whose
@@ -76,7 +76,7 @@ func (r *reorder) held() (bytes int) {
 	return bytes
 }
 
-// drop forgets all of them.
+// drop forgets all records.
 func (r *reorder) drop() {
 	for _, record := range r.records {
 		r.share.add(-cap(record))

@@ -11,14 +11,14 @@ const (
 	maxKeptBytes = 4 << 20
 	// largestFrame is what a data frame takes at most.
 	largestFrame = 128 << 10
-	// A peer that has not yet acknowledged may never do so.
+	// A peer that has not acknowledged yet may never do so: little is kept for it.
 	maxUnprovenBytes  = 32 << 10
 	maxUnprovenFrames = 16
 )
 
-// Timings of sending again without a cut.
+// When frames are sent again although the websocket was not lost.
 const (
-	resendAfter    = 500 * time.Millisecond // without progress, doubling
+	resendAfter    = 500 * time.Millisecond // without progress; doubles each time
 	maxResendAfter = 5 * time.Second
 	holeInterval   = 200 * time.Millisecond // between repetitions of one frame because of ack_bits
 )
@@ -30,7 +30,7 @@ type kept struct {
 	frames fifo[keptFrame]
 	first  uint32 // sequence number of the first frame, or of the next one
 	bytes  int    // of memory
-	share  part   // which counts there
+	share  part   // of the reserve, taken by bytes
 	due    int    // frames that are due
 	from   uint32 // sequence number before which none is due
 }

@@ -2,12 +2,12 @@ package relay
 
 import "sync/atomic"
 
-// What the streams of one link may hold together, in bytes of memory, beyond what
-// each may hold of its own: so that one harness with many streams takes neither
-// all of the executor's memory nor what the streams of others go on with.
+// Bounds of what streams hold, in bytes of memory. Each stream has ownPart for
+// itself, so that it goes on even if one harness with many streams has taken the
+// whole reserve. Beyond that the streams of a link share the reserve, so that such
+// a harness does not take all of the executor's memory.
 const (
-	// DefaultReserveBytes bounds the records that wait for earlier ones, for room or
-	// for memory, and as much the unacknowledged output.
+	// DefaultReserveBytes is the default of [LinkConfig.ReserveBytes].
 	DefaultReserveBytes = 64 << 20
 	ownPart             = 256 << 10
 )
@@ -18,9 +18,9 @@ type reserve struct {
 	used  atomic.Int64
 }
 
-// part is what one stream holds. The first ownPart bytes are its own, the rest
-// counts in reserve; a nil reserve bounds nothing. The mutex of the half of the stream
-// that has the part guards it.
+// part is what one half of a stream holds. The first ownPart bytes are its own, the
+// rest counts in reserve; a nil reserve bounds nothing. The mutex of that half
+// guards the part.
 type part struct {
 	reserve *reserve
 	held    int // bytes

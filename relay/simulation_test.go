@@ -28,7 +28,7 @@ type weather struct {
 	slow              float64       // chance that a reader pauses after a message
 	messages          int           // of each writer
 	largest           int           // message, in bytes
-	crowded           bool          // others have taken what streams share
+	crowded           bool          // other streams have taken the whole reserve
 }
 
 // simWriters write at each end at once.

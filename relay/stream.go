@@ -26,14 +26,14 @@ type streamConfig struct {
 	session *noise.Session // the stream's own from now on, wiped at its end
 	// harness says two things about this end. It acknowledges the first record
 	// unasked, so that the other end learns at once that it can (remote.md 8.1).
-	// And it stops reading its websocket while there is no room, since that carries
-	// no other stream.
+	// And it stops reading its websocket while there is no room, since the
+	// websocket carries no other stream.
 	harness bool
-	// acknowledges is what the peer has said of itself in its handshake. Without
-	// it, only its first acknowledgement shows that it does.
+	// acknowledges is set when the peer said in its handshake that it acknowledges.
+	// A peer that did not say so may still show it with a first acknowledgement.
 	acknowledges bool
-	// budget bounds the memory of messages, from their arrival until their reader
-	// has given them back; nil bounds nothing.
+	// budget bounds the memory of messages, from the arrival of a message until its
+	// reader gives it back; nil bounds nothing.
 	budget *rpc.Budget
 	// The reserves are shared by the streams of a link: one for records that wait,
 	// one for unacknowledged output. Nil bounds nothing.
@@ -49,10 +49,11 @@ type streamConfig struct {
 }
 
 // stream is one Noise stream through the relay, after its handshake: a
-// [rpc.Conn] at either end (remote.md 7, 8.1, 8.2, 8.4). It has no
-// goroutine of its own, but for two that seldom run: one while something is sent
-// that nobody writes, an acknowledgement or a repeated frame, which ends with its
-// lane; and one while what has come waits for memory, for which Close waits.
+// [rpc.Conn] at either end (remote.md 7, 8.1, 8.2, 8.4). Writers and readers do
+// nearly all work in their own goroutines. Two goroutines of the stream run now and
+// then: the pump (pump.go), while it sends acknowledgements and repeated frames,
+// which ends with its lane; and goOn (inbound.go), while what has come waits for
+// memory, which Close waits for.
 //
 //	Write → cut into records → seal → frame ┬ send (the lane)
 //	                                        └ kept until acknowledged → sent again
@@ -87,7 +88,7 @@ func (s *stream) Read() ([]byte, error) {
 	if got.news() {
 		s.out.received(got)
 	}
-	if err != nil && !s.over.Load() { // what waited turned out to be a violation
+	if err != nil && !s.over.Load() { // a record in the backlog broke the rules
 		s.fail(err)
 	}
 	return message, err
@@ -97,8 +98,8 @@ func (s *stream) Read() ([]byte, error) {
 func (s *stream) Intake() *rpc.Intake { return s.in.assembler.intake }
 
 // Write sends a message of up to 64 MiB, see [rpc.Conn]. It waits for its lane,
-// and for the peer while too much is unacknowledged. Without a websocket, what
-// may be kept is taken and goes out on the next one.
+// and for the peer while too much is unacknowledged. Without a websocket it takes
+// as much as may be kept, which goes out on the next websocket.
 func (s *stream) Write(message []byte) error {
 	switch n := len(message); {
 	case n == 0:
@@ -154,7 +155,7 @@ func (s *stream) receive(f *frame.Frame) error {
 			s.out.received(got)
 		}
 	case frame.Resume:
-		if patient { // else it is a word without meaning, as in the reference
+		if patient { // a peer that never acknowledges means nothing by a resume
 			err = s.out.repeatAll()
 		}
 	}
@@ -164,8 +165,9 @@ func (s *stream) receive(f *frame.Frame) error {
 	return err
 }
 
-// suspend takes the websocket away. It tells whether the stream waits for another
-// one, as it does if its peer acknowledges; else the stream has ended.
+// suspend takes the websocket away. It returns true if the stream now waits for
+// another one, which it does if its peer acknowledges, and false if the stream has
+// ended.
 func (s *stream) suspend() bool {
 	err := s.out.suspend()
 	if err != nil {
@@ -174,9 +176,8 @@ func (s *stream) suspend() bool {
 	return err == nil && !s.over.Load()
 }
 
-// resume says that there is a new websocket: a resume frame goes out on it
-// first, then everything unacknowledged, then what is written. It does not wait
-// for that.
+// resume gives the stream a new websocket: a resume frame goes out on it first, then
+// everything unacknowledged, then what is written. resume does not wait for that.
 func (s *stream) resume(send func(*socket.Message) error) { s.out.resume(send) }
 
 // end ends the stream from outside: a reset by the peer (nil), or the end of
@@ -191,8 +192,8 @@ func (s *stream) revoke() {
 	}
 }
 
-// stalled drops all that the stream holds, since others wait for the memory, and
-// ends the stream if it has not ended yet.
+// stalled ends the stream, if it has not ended yet, and drops all that the stream
+// holds: other streams wait for that memory.
 func (s *stream) stalled() {
 	s.fail(errStalled)
 	s.in.drop()
@@ -216,7 +217,7 @@ func (s *stream) finish(err error) bool {
 		reading, writing = io.EOF, net.ErrClosed
 	}
 	s.in.end(reading)
-	s.in.assembler.intake.Close() // a Peer that has stopped reading hears of the end by it
+	s.in.assembler.intake.Close() // tells the end to an rpc.Peer that has stopped reading
 	s.out.end(writing)
 	s.keys.Wipe()
 	return true

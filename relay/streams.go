@@ -18,8 +18,8 @@ const (
 	maxLingering  = 128 // ended streams that still have something to send
 )
 
-// maxStreamID bounds a stream's id, in bytes. remote.md 5 knows no limit. With this
-// one there is room for the largest record in a message, and a reset with any id
+// maxStreamID bounds a stream's id, in bytes. remote.md 5 sets no bound. With this
+// one the largest record still fits into a message beside the id, and a reset always
 // fits into a lane.
 const maxStreamID = 16 << 10
 
@@ -47,7 +47,7 @@ type streams struct {
 	// orphans ended while no websocket was up; their peers have yet to be told.
 	orphans []string
 
-	// The rest is of the current websocket.
+	// The fields below are about the current websocket only.
 	pending   map[string]*attempt
 	running   int // goroutines of handshakes
 	lingering int // goroutines of ended streams
@@ -65,7 +65,7 @@ type attempt struct {
 	id     string
 	cancel context.CancelFunc
 
-	acknowledges bool // the harness has said that it does
+	acknowledges bool // the harness has said that it will acknowledge
 }
 
 // find returns the active stream of that id, or whether a handshake for it is
@@ -109,7 +109,7 @@ func (t *streams) admit(id, message1 []byte, cancel context.CancelFunc) (*attemp
 	return h, nil
 }
 
-// released says that the goroutine of a handshake has ended.
+// released notes that the goroutine of a handshake has ended.
 func (t *streams) released() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -141,9 +141,9 @@ func (t *streams) fail(h *attempt) bool {
 	return true
 }
 
-// activate makes an active stream of a handshake that is complete. errDropped
-// means that nobody waits for it any more; after the other errors the peer is
-// told.
+// activate makes an active stream of a handshake that is complete. errDropped means
+// that the handshake was dropped meanwhile, and its peer needs no answer. After
+// errFull the caller tells the peer.
 func (t *streams) activate(h *attempt, m *member) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -161,8 +161,8 @@ func (t *streams) activate(h *attempt, m *member) error {
 	return nil
 }
 
-// endedByPeer removes and returns the active stream of that id, which its peer has ended;
-// nil if there is none.
+// endedByPeer removes and returns the active stream of that id, which its peer has
+// ended; nil if there is none.
 func (t *streams) endedByPeer(id []byte) *member {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -171,10 +171,10 @@ func (t *streams) endedByPeer(id []byte) *member {
 	return m
 }
 
-// endedHere removes a stream that has ended from this side. It returns no member when
-// the stream had been removed before: its id may be another stream's by now. It
-// returns the websocket on which to tell the peer; when none is up, the next attach
-// returns the id, and the peer is told then.
+// endedHere removes a stream that has ended from this side. It returns no member
+// when the stream had been removed before: its id may be another stream's by now.
+// It returns the websocket on which to tell the peer; when none is up, the next
+// attach returns the id, and the peer is told then.
 func (t *streams) endedHere(id string, s *stream) (*member, *leg) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,8 +192,8 @@ func (t *streams) endedHere(id string, s *stream) (*member, *leg) {
 	return m, nil
 }
 
-// attach makes g the current websocket. It returns the streams that waited for
-// one, each with a lane on it, and the ids of those that ended meanwhile.
+// attach makes g the current websocket. It returns the streams that waited for a
+// websocket, each with a lane on g, and the ids of those that ended meanwhile.
 func (t *streams) attach(g *leg) (waited []*member, orphans []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -206,8 +206,8 @@ func (t *streams) attach(g *leg) (waited []*member, orphans []string) {
 	return waited, orphans
 }
 
-// detach says that the current websocket is gone, and its handshakes with it.
-// It returns the streams that were active.
+// detach notes that the current websocket is gone, and drops its handshakes. It
+// returns the active streams, which stay.
 func (t *streams) detach() []*member {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -241,8 +241,8 @@ func (t *streams) endedWithLeg(m *member) bool {
 	return true
 }
 
-// clear removes all streams, unless lost is given and is not the last websocket
-// or was followed by another.
+// clear removes and returns all streams. If lost is given and another websocket has
+// come after lost, clear does nothing.
 func (t *streams) clear(lost *leg) []*member {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -258,8 +258,9 @@ func (t *streams) clear(lost *leg) []*member {
 	return members
 }
 
-// linger runs send in a goroutine of g, if that is the current websocket and not
-// too many do so already.
+// linger runs send in a goroutine that g waits for. It returns false, without
+// running send, when g is no longer the current websocket or too many such
+// goroutines run already.
 func (t *streams) linger(g *leg, send func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

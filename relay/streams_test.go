@@ -48,8 +48,9 @@ func TestStreamsLimits(t *testing.T) {
 		if _, err := s.admit([]byte("one more"), anyInitiation, nil); err != errBusy {
 			t.Errorf("33rd: got %v, want %v", err, errBusy)
 		}
-		// A place that is freed can be used at once, though its goroutine may
-		// not have noticed; but of those there are not any number.
+		// The place of a dropped handshake can be used at once, though the
+		// goroutine of that handshake may not have ended yet. But the number of
+		// such goroutines has a bound of its own.
 		for i := range maxHandshakes - maxPending {
 			if !s.disturb(fmt.Append(nil, i)) {
 				t.Fatalf("handshake %d is gone", i)
