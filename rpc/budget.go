@@ -14,19 +14,22 @@ import (
 //	large   waits for room ◄──── make it wait                are refused without room
 //	small   counts as nothing    make reading wait           are refused without room
 //
-// A message of up to 64 KiB is small: what is cut off within it takes no more
-// than a connection does anyway. Of the large ones that wait, the oldest goes
-// beyond the limit, one at a time and only while the others are within it: so
-// messages that wait for each other's memory cannot wait for ever. Nobody holds
-// large messages for longer than a patience while others wait for their memory,
-// see [NewIntake]. A connection of which little is being served is read whatever
-// others hold.
+// A message of up to 64 KiB is small. It does not count before it is whole, since
+// a part of it takes no more memory than a connection takes anyway.
+//
+// Large messages that have begun may each wait for memory that the others hold. So
+// that they do not wait for ever, the oldest one that waits may go beyond the
+// limit, one at a time and only while the others are within it. And while others
+// wait, a connection that holds large messages must make progress within its
+// patience, see [NewIntake].
+//
+// A connection that has little being served is read, whatever others hold.
 type Budget struct {
 	mu           sync.Mutex // protects the fields below, and what intakes hold
 	large, small account
 	queue        []*Intake            // large messages that wait for room, in order
-	contended    time.Time            // since when there have been some
-	overdue      *time.Timer          // for the first holder that is; nil while nobody waits
+	contended    time.Time            // since when messages have been waiting
+	overdue      *time.Timer          // fires when the first holder is overdue; nil while nobody waits
 	holders      map[*Intake]struct{} // of large messages
 	beyond       *Intake              // the unfinished one that may go beyond the limit
 	gate         chan struct{}        // closed when reading may go on; nil while nobody waits
@@ -44,17 +47,18 @@ const (
 	maxSmall = 64 << 10
 	// minSmallLimit is the least limit of small messages together.
 	minSmallLimit = 16 << 20
-	// ownSmall is how much of a connection's small messages may be being served
-	// whatever others hold: those of a client that reads no answers wait for it.
+	// ownSmall is how much of a connection's small messages may be being served,
+	// whatever others hold. Clients that read no answers can use up the limit of
+	// small messages for as long as they like; the others go on within ownSmall.
 	ownSmall = 256 << 10
 	// ownSuspended is what the waiting requests of each connection may hold,
 	// whatever those of others do.
 	ownSuspended = 256 << 10
 )
 
-// NewBudget returns a budget of limit bytes for large messages. Small ones have
-// a quarter of it beside, and at least 16 MiB; requests that only wait have
-// half as much again of either.
+// NewBudget returns a budget of limit bytes for large messages. Small messages have
+// a limit of their own, a quarter of that and at least 16 MiB. Requests that only
+// wait may take half as much as either limit beside it.
 func NewBudget(limit int64) *Budget {
 	return &Budget{
 		large: account{limit: limit}, small: account{limit: max(limit/4, minSmallLimit)},
@@ -62,7 +66,7 @@ func NewBudget(limit int64) *Budget {
 	}
 }
 
-// account is where a message of n bytes of memory counts.
+// account returns the account in which a message of n bytes of memory counts.
 func (b *Budget) account(n int) *account {
 	if n > maxSmall {
 		return &b.large
@@ -146,7 +150,7 @@ func (b *Budget) contendLocked() {
 	}
 }
 
-// watchLocked waits for the first holder that is overdue.
+// watchLocked sets the timer to the moment when the first holder is overdue.
 func (b *Budget) watchLocked() {
 	b.overdue = nil
 	var first time.Time
@@ -160,9 +164,10 @@ func (b *Budget) watchLocked() {
 	}
 }
 
-// dueLocked returns until when in may hold what others wait for: for its patience
-// since it began to hold, has given something back, or was kept waiting itself. ok is
-// false where that has no end.
+// dueLocked returns when in is overdue: its patience after the last of these events:
+// others began to wait, in began to hold large messages, gave one back, or got room
+// that it had waited for. ok is false if in cannot be overdue: because it waits for
+// room itself, or because nothing could end its connection.
 func (b *Budget) dueLocked(in *Intake) (at time.Time, ok bool) {
 	if in.stalled == nil || slices.Contains(b.queue, in) {
 		return at, false
@@ -182,7 +187,7 @@ func (b *Budget) evict() {
 		now := time.Now()
 		for in := range b.holders {
 			if at, ok := b.dueLocked(in); ok && !at.After(now) {
-				in.since = now // an end takes its time
+				in.since = now // ending takes a while: not again at once
 				late = append(late, in)
 			}
 		}
@@ -194,8 +199,8 @@ func (b *Budget) evict() {
 	}
 }
 
-// ask takes n bytes for a large message. It returns nil, or what is closed once
-// it has them.
+// ask takes n bytes for the large message of in. It returns nil if it got them,
+// else a channel that is closed once it has.
 func (b *Budget) ask(in *Intake, n int64) (granted <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -213,8 +218,8 @@ func (b *Budget) ask(in *Intake, n int64) (granted <-chan struct{}) {
 	return in.granted
 }
 
-// grown says that in holds n bytes now, for which it has what it asked for and
-// what it held before.
+// grown notes that the message of in takes n bytes now. They replace what ask took,
+// in.want, and what the message held before.
 func (b *Budget) grown(in *Intake, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -224,8 +229,8 @@ func (b *Budget) grown(in *Intake, n int) {
 	b.dispatchLocked()
 }
 
-// settle ends the message of in, of which n bytes count from now on. If it waits
-// for room it gives up its place.
+// settle ends the message of in, which counts as being served from now on, with n
+// bytes; 0 if it was given up. If in waits for room it gives up its place.
 func (b *Budget) settle(in *Intake, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -117,8 +117,8 @@ func TestServedRequestIsGivenBack(t *testing.T) {
 }
 
 // TestWaitingRequestWithoutMemory: of large requests behind one that is blocked
-// the first may wait, and the others are refused, those too that came before it
-// was blocked.
+// the first may wait and the others are refused, also those that came before the
+// one in front was blocked.
 func TestWaitingRequestWithoutMemory(t *testing.T) {
 	t.Parallel()
 	const large = ownSuspended + 1<<20

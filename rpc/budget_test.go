@@ -14,8 +14,8 @@ import (
 
 const testMost = 64 << 20 // the longest message
 
-// fill lets n bytes of a message arrive. It returns what to wait for when there
-// is no room for all of them, and how many did not arrive.
+// fill lets n bytes of a message arrive. When there is no room for all of them it
+// returns the channel to wait for, and how many bytes did not arrive.
 func fill(in *Intake, n int) (left int, granted <-chan struct{}) {
 	for n > 0 {
 		space, granted := in.TrySpace(1, testMost)
@@ -44,8 +44,8 @@ func (b *Budget) used() int64 {
 	return b.large.used
 }
 
-// TestBudgetWaits: a large message waits for room, which one that has been
-// served makes. Small ones do not wait for it.
+// TestBudgetWaits: a large message waits for room, until another one has been served
+// and given back. Small ones do not wait for room.
 func TestBudgetWaits(t *testing.T) {
 	t.Parallel()
 	b := NewBudget(1 << 20)
@@ -93,7 +93,7 @@ func TestBudgetOldest(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				// What is held: one message, its copy while it grows, and the others.
+				// One message goes beyond the limit, with its copy while it grows.
 				if used := b.used(); used > limit+size+size/4+1<<20 {
 					t.Errorf("%d MiB are in use", used>>20)
 				}
@@ -159,7 +159,7 @@ func TestBudgetProperties(t *testing.T) {
 				}
 			}
 			sum += unfinished
-			granted := int64(0) // to those who have not looked yet
+			granted := int64(0) // taken for intakes that have not called TrySpace again yet
 			for _, c := range connections {
 				if c.in.waiting && closed(c.in.granted) {
 					granted += c.in.want
@@ -285,7 +285,7 @@ func TestBudgetPatience(t *testing.T) {
 		check("one that hardly goes on", 1)
 		in.Drop()
 
-		// Somebody who takes it all and the place beyond it.
+		// Another message takes the whole budget, and the place beyond it.
 		other := NewIntake(b, 0, nil)
 		mustFill(t, other, 2<<20)
 		left, granted := fill(in, 1<<20)
@@ -531,7 +531,7 @@ func TestSuspended(t *testing.T) {
 	b := NewBudget(16 << 20)
 	in, other, third := NewIntake(b, 0, nil), NewIntake(b, 0, nil), NewIntake(b, 0, nil)
 	const large = 8 << 20
-	b.large.used = 100 << 20 // how it came is not the subject
+	b.large.used = 100 << 20 // as if so much were being served
 	if !in.suspend(large) {
 		t.Error("the first one was refused")
 	}

@@ -15,10 +15,10 @@ import (
 // answer before a connection counts as broken.
 const maxAbandoned = 1024
 
-// ErrClosed is what calls get after the connection has ended.
+// ErrClosed is the error of calls after the connection has ended.
 var ErrClosed = errors.New("connection closed")
 
-// answer is the one to a call.
+// answer is the answer to a call of ours, with the memory that it lies in.
 type answer struct {
 	message protocol.Message
 	data    []byte // what message is sliced from
@@ -70,7 +70,8 @@ func (p *Peer) Call(ctx context.Context, method string, params, result any) erro
 	}
 }
 
-// abandon gives up on a call whose answer may still come.
+// abandon gives up on a call whose answer may still come, and will then be dropped.
+// A peer that owes too many such answers is broken: the connection ends.
 func (p *Peer) abandon(id int64) {
 	p.mu.Lock()
 	_, open := p.calls[id]
@@ -116,7 +117,7 @@ func (a *answer) read(result any) error {
 	case nil:
 		return nil
 	case strict.Unmarshaler:
-		// The text only: as a *protocol.Error it would pass for the answer.
+		// Only the text of err: callers take a *protocol.Error for an error answer.
 		if err := protocol.UnmarshalParams(a.message.Result, r); err != nil {
 			return errors.New("decoding the result: " + err.Error())
 		}

@@ -28,8 +28,8 @@ type Conn interface {
 	Close() error
 }
 
-// Rejecter is a [Conn] that ends with a message that is not JSON-RPC, instead
-// of one that answers it and goes on.
+// Rejecter is a [Conn] that ends with the first message that is not JSON-RPC. On
+// any other Conn a [Peer] answers such a message with an error, and reads on.
 type Rejecter interface {
 	// Reject ends the connection because of what was read last.
 	Reject(reason error)
@@ -45,7 +45,8 @@ type Metered interface {
 // writer had said: a bug of the writer's.
 var ErrParts = errors.New("the parts of a message are not as long as was said")
 
-// PartsWriter is a [Conn] that can send a message without its ever being whole.
+// PartsWriter is a [Conn] that can send a message piece by piece, so that the whole
+// message never lies in memory.
 type PartsWriter interface {
 	// WriteParts sends, as Write does, the message that parts yields, size bytes in
 	// all. Parts that are longer or shorter together give [ErrParts] and end the

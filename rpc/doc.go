@@ -12,9 +12,9 @@
 //
 // [Conn] is what a transport provides, [Pipe] a pair of them in memory, and
 // package rpctest the contract. [Peer] serves a [Table] of methods on one Conn;
-// agent and client are both peers, a client's table is empty. [Order] says of a
-// method what its requests may run beside: the requests of one queue keep their
-// order of arrival, the rest is free.
+// agent and client are both peers, a client's table is empty. The [Order] of a
+// method says which other requests its requests may run beside: the requests of one
+// queue keep their order of arrival, the rest is free.
 //
 // A bounded number of requests runs at once, each in a goroutine that ends with
 // its answer. When more have come than may wait, the Peer stops reading, and
@@ -32,7 +32,7 @@
 //	err := peer.Serve(ctx) // until the connection or ctx ends; then no handler runs any more
 //
 // A [Budget] bounds the memory of the messages of many connections, from the
-// first byte until they are served; an [Intake] is how a Conn takes from it.
+// first byte until they are served; each Conn takes from it through an [Intake].
 //
 // Messages live in pooled memory (package buffer), so neither params nor slices of
 // them outlive their handler.

@@ -8,11 +8,10 @@ import (
 	"github.com/execagent/execagent/protocol/strict"
 )
 
-// Handler serves one request. The result is written as JSON by
-// [protocol.appendValue]; one with a method Sent() hears, from the goroutine
-// that wrote it, that its answer is on the wire or never will be. An error
-// goes through [Config.WireError]. Neither params nor slices of them may be
-// kept.
+// Handler serves one request. The result is written as JSON: by its own method if
+// it is a [protocol.Appender], else by encoding/json. A result that is [Sent] is
+// told when the answer has been written or never will be. An error goes through
+// [Config.WireError]. Neither params nor slices of them may be kept.
 //
 // The context ends with the connection.
 type Handler func(ctx context.Context, params json.RawMessage) (any, error)
@@ -29,6 +28,8 @@ type Method struct {
 // Sent is implemented by a result that must know when its answer has been
 // written: to let notifications follow, or to reuse its memory.
 type Sent interface {
+	// Sent is called by the goroutine that wrote the answer, after the write or
+	// after it has failed.
 	Sent()
 }
 
@@ -40,10 +41,12 @@ type Sized interface {
 	SizeHint() int
 }
 
-// Holder is implemented by params that lie in their message, or can take as much
-// memory as it does. The message of such a request counts until it has been served;
-// that of any other is given back when its params have been read.
+// Holder is implemented by params that keep slices of their message, or that can
+// take as much memory as the message does. Such a message counts in the [Budget]
+// until its request has been served. Any other message is given back as soon as its
+// params have been read.
 type Holder interface {
+	// HoldsMessage only marks the type; it is never called.
 	HoldsMessage()
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/execagent/execagent/buffer"
 )
 
-// minProgress is what must arrive of a large message, in bytes, each time that
-// its peer's patience runs anew.
+// minProgress is how many bytes of a large message must arrive for the patience
+// with its peer to start anew.
 const minProgress = 256 << 10
 
 // Intake puts together the messages of one connection, one after the other, in
@@ -25,38 +25,39 @@ type Intake struct {
 	patience time.Duration
 	stalled  func()
 
-	message []byte // so far
-	held    int    // of the budget's large account, by the message
-	want    int64  // beside that; the budget's, while in its queue
-	granted chan struct{}
-	waiting bool // for granted
+	message []byte        // so far
+	held    int           // bytes that message takes of the budget's large account
+	want    int64         // bytes asked for beside; the budget's, while it queues the intake
+	granted chan struct{} // closed by the budget when want was taken
+	waiting bool          // for granted
 
 	// The mutex of the budget protects these.
 	small     int       // bytes of small messages that are being served
 	large     int       // of large ones that are, or arrive
-	since     time.Time // when it began to hold large ones, or gave one back, or was given room
+	since     time.Time // when it last began to hold large ones, gave one back, or got room
 	suspended int       // bytes of requests that only wait
 
 	timer  *time.Timer // of the patience with a large message; nil before the first
-	mark   int         // length of the message when it was started
-	paused bool        // it was stopped by Pause
+	mark   int         // length of the message when the timer was started
+	paused bool        // the timer was stopped by Pause
 
 	mu     sync.Mutex // protects the fields below
 	closed chan struct{}
 	ended  func() // called by Close
 }
 
-// NewIntake makes an intake. stalled is called, from a goroutine of its own, when
-// the connection has tried the patience of others, and must end it; nil is never
-// called. That happens when:
+// NewIntake makes an intake. When the connection holds memory for too long, stalled
+// is called, in a goroutine of its own, and must end the connection. That is so
+// when:
 //
-//   - Of a large message less than 256 KiB come within patience, and not its end
-//     either. Whatever else comes meanwhile, such as pongs, does not count.
-//   - Others have waited for memory throughout patience, while the connection held
-//     large messages, waited for nothing itself and gave none back. One that does
-//     not read its answers is such a connection.
+//   - Less than 256 KiB of a large message have come within patience, and not its
+//     end either. Whatever else came meanwhile, such as pongs, does not count.
+//   - Other connections have waited for memory throughout patience, while this one
+//     held large messages, gave none back and waited for no memory itself. A
+//     connection whose client does not read its answers is of this kind.
 //
-// A nil budget bounds nothing, patience included.
+// With stalled nil there is no patience, nor with a nil budget, which bounds
+// nothing at all.
 func NewIntake(budget *Budget, patience time.Duration, stalled func()) *Intake {
 	return &Intake{budget: budget, patience: patience, stalled: stalled, closed: make(chan struct{})}
 }
@@ -70,9 +71,9 @@ func IntakeOf(conn Conn) *Intake {
 	return nil
 }
 
-// Begin waits before the first byte of a message is read: while too much of all
-// connections is being served, and more than 256 KiB of it is this connection's. It
-// fails with [net.ErrClosed] after Close.
+// Begin is called before the first byte of a message is read. It waits while the
+// small messages that are being served have reached the budget's limit, and 256 KiB
+// or more of them are this connection's. It fails with [net.ErrClosed] after Close.
 func (in *Intake) Begin() error {
 	for {
 		gate := in.closedGate()
@@ -87,8 +88,8 @@ func (in *Intake) Begin() error {
 	}
 }
 
-// closedGate returns what is closed when it makes sense to look again, nil if
-// the next message may be read now.
+// closedGate returns nil if the next message may be read now, else a channel that is
+// closed when it is worth looking again.
 func (in *Intake) closedGate() <-chan struct{} {
 	b := in.budget
 	if b == nil {
@@ -136,7 +137,8 @@ func (in *Intake) Space(n, most int) ([]byte, error) {
 // channel that is closed once there is, and has to be called again then.
 func (in *Intake) TrySpace(n, most int) (space []byte, granted <-chan struct{}) {
 	if len(in.message) == cap(in.message) {
-		// Four times as much: a large message is copied by a third of its size.
+		// The room grows fourfold: all copies of a large message together are
+		// then a third of its size.
 		size := buffer.Size(max(len(in.message)+n, min(4*cap(in.message), most)))
 		if in.budget == nil || size <= maxSmall {
 			in.grow(size)
@@ -163,7 +165,7 @@ func (in *Intake) growLarge(size int) (granted <-chan struct{}) {
 	in.waiting = granted != nil
 	if in.waiting {
 		if in.timer != nil {
-			in.timer.Stop() // it is not the peer who is late
+			in.timer.Stop() // the peer waits for us
 		}
 		return granted
 	}
@@ -194,7 +196,7 @@ func (in *Intake) expect() {
 	}
 }
 
-// Filled says that n bytes were put into the space.
+// Filled notes that n bytes were put into the space.
 func (in *Intake) Filled(n int) {
 	in.message = in.message[:len(in.message)+n]
 	if in.held > 0 && (in.paused || len(in.message)-in.mark >= minProgress) {
@@ -202,7 +204,8 @@ func (in *Intake) Filled(n int) {
 	}
 }
 
-// Pause says that the peer is not expected to go on, until the next Filled.
+// Pause stops the patience with the peer, until the next Filled: the caller does not
+// take more of the message for now.
 func (in *Intake) Pause() {
 	if in.timer != nil && in.timer.Stop() {
 		in.paused = true
@@ -257,8 +260,9 @@ func (in *Intake) give(n int, suspended bool) {
 	in.suspended -= n
 }
 
-// suspend moves the n bytes of a request that only waits from now on. It fails
-// where there is no room.
+// suspend counts the n bytes of a request as those of one that only waits, instead
+// of as being served. It returns false, and changes nothing, when such requests hold
+// too much already.
 func (in *Intake) suspend(n int) bool {
 	if in == nil || in.budget == nil {
 		return true
@@ -289,7 +293,8 @@ func (in *Intake) resume(n int) {
 	b.takeLocked(in, n)
 }
 
-// Close says that the connection has ended: it unblocks Begin and Space, for good.
+// Close is called at the end of the connection: it unblocks Begin and Space, for
+// good.
 func (in *Intake) Close() {
 	in.mu.Lock()
 	ended := in.ended

@@ -8,18 +8,18 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Order says what a request may run beside (rpc.md 2.6). The zero value runs beside
-// everything, as soon as there is a slot.
+// Order says which other requests a request may run beside (rpc.md 2.6). With the
+// zero value it runs beside all, as soon as there is a slot.
 type Order struct {
-	// Queue names the queue that a request stands in, by its params; "" is
-	// none. Requests of one queue keep their order of arrival; those of
-	// different queues do not know each other. Nil: no queue.
+	// Queue returns the name of the queue that a request with these params stands
+	// in, "" for none. Requests of one queue keep their order of arrival; those of
+	// different queues do not wait for each other. Nil: no queue.
 	Queue func(params json.RawMessage) string
 	// Shared requests of a queue run together when they are neighbours. An
 	// exclusive one waits for all before it and holds all behind it.
 	Shared bool
-	// Urgent requests need no slot, and in their queue they pass requests
-	// that called [Block]: what is stuck can still be ended.
+	// Urgent requests need no slot, and in their queue they pass requests that
+	// called [Block]. Such are those that end what other requests wait for.
 	Urgent bool
 	// Inline requests run in the read loop itself: nothing that was sent
 	// after them is looked at before they are done.
@@ -33,11 +33,12 @@ func InQueue(name string) func(json.RawMessage) string {
 
 // Limits of one connection. Sizes are those of the messages, in bytes.
 const (
-	// From here on the peer stops reading. What is parked may wait for the client
-	// to read its answers: it is little, since others may wait for the memory.
+	// From here on the peer stops reading. These bounds are low: what is parked may
+	// wait until the client reads its answers, and other connections may wait for
+	// that memory.
 	maxParked      = 64
 	maxParkedBytes = 4 << 20
-	maxHeldBytes   = 64 << 20 // of what is parked and of what runs: one of the largest
+	maxHeldBytes   = 64 << 20 // of what is parked and what runs: the size of the largest message
 	// From here on requests are refused. A [Budget] refuses them earlier: its own
 	// bound on what waits is lower.
 	maxWaiting      = 1024
@@ -119,8 +120,9 @@ func (s *sequence) mayWait(t *ticket) error {
 	return s.suspendMemory(t)
 }
 
-// suspendMemory counts the memory of t apart from that for which the reading of
-// connections waits, since a waiting request may hold its memory for long.
+// suspendMemory counts the memory of t as that of a request that only waits. Such a
+// request may hold its memory for long, so it must not be counted where a high count
+// stops the reading of connections.
 func (s *sequence) suspendMemory(t *ticket) error {
 	if t.suspended {
 		return nil
@@ -136,8 +138,7 @@ func noMemory(n int) error {
 	return protocol.InvalidRequest("no memory for one more request of %d bytes that waits", n)
 }
 
-// move counts t in another place. Of the places, outside has a tally that nobody
-// looks at.
+// move counts t in another place. (The tally of outside means nothing.)
 func (s *sequence) move(t *ticket, to place) {
 	s.at[t.place].requests--
 	s.at[t.place].bytes -= t.size
@@ -150,7 +151,7 @@ func (s *sequence) move(t *ticket, to place) {
 	}
 }
 
-// release notes that the message of t is held no more.
+// release notes that the message of t is no longer held.
 func (s *sequence) release(t *ticket) {
 	if t.memory == 0 {
 		return
@@ -160,7 +161,7 @@ func (s *sequence) release(t *ticket) {
 	t.size, t.memory, t.suspended = 0, 0, false
 }
 
-// enter takes a new ticket in.
+// enter takes a new ticket in, or refuses it because too many requests wait.
 func (s *sequence) enter(t *ticket) error {
 	s.move(t, parked)
 	if t.queue == "" {

@@ -99,8 +99,9 @@ func (p *Peer) Close() {
 	}
 }
 
-// noteEnd lets the reading go on to the end of the connection, however many
-// requests are parked: what waits for that end must not wait for them.
+// noteEnd notes that the connection has ended. From now on the read loop reads to
+// that end, however many requests are parked: Config.Closing and the handlers must
+// hear of the end without waiting for those requests.
 func (p *Peer) noteEnd() {
 	p.mu.Lock()
 	p.ended = true
@@ -360,7 +361,7 @@ func (p *Peer) suspend(t *ticket, to state) error {
 func (p *Peer) serve(r *request) {
 	result, o, err := p.invoke(r)
 	p.release(r) // before the write: the client may take long to read the answer
-	// Nobody hears of an error on a broken connection; it ends by itself.
+	// An error of the write needs no answer: write has closed the connection.
 	if err != nil {
 		_ = p.writeError(r.message.ID, p.cfg.WireError(err))
 	} else {
@@ -371,11 +372,11 @@ func (p *Peer) serve(r *request) {
 	}
 }
 
-// outgoing is the message of an answer: as a whole, or in parts that are made
-// in buf.
+// outgoing is the message of an answer: as a whole, or in parts that are made one
+// after the other in buf.
 type outgoing struct {
 	whole []byte
-	to    PartsWriter // nil: whole
+	to    PartsWriter // takes the parts; nil: the message is whole
 	size  int
 	parts iter.Seq[[]byte]
 	buf   []byte

@@ -130,7 +130,7 @@ func TestAbandonedCall(t *testing.T) {
 		f.send(`{"id":1,"error":{"code":1,"message":"too late"}}`)
 		f.send(`{"id":"probe","method":"echo"}`)
 		f.answers(`"probe"`)
-		f.send(`{"id":1,"result":{}}`) // once is enough
+		f.send(`{"id":1,"result":{}}`) // the second answer to a call is fatal
 		f.answers(`-1 -32600`, "end: EOF")
 	})
 }

@@ -26,8 +26,8 @@ const patience = 5 * time.Minute
 // of a fresh connection, open and idle; TestConn closes both. Messages are
 // JSON objects without line feeds, from 2 bytes to 5 MiB.
 //
-// An end that fails its peer's Read with anything but io.EOF after an orderly
-// Close, loses what was written before, or keeps a slice it was lent, fails.
+// Among the promises: after a Close the other end reads what was written before, and
+// then io.EOF; and neither end keeps a slice that it was lent.
 func TestConn(t *testing.T, makePair func(t *testing.T) (a, b rpc.Conn)) {
 	tests := []struct {
 		name string
@@ -126,7 +126,7 @@ func testParts(t *testing.T, a, b rpc.Conn) {
 				if !yield(append(buf, piece...)) {
 					return
 				}
-				clear(buf[:cap(buf)]) // it is not kept
+				clear(buf[:cap(buf)]) // WriteParts must not have kept the part
 			}
 		}
 	}
