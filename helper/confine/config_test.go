@@ -91,6 +91,14 @@ func TestConfigMalformed(t *testing.T) {
 	if _, err := decodeConfig(append(encoded, 0)); err == nil {
 		t.Error("a byte too many")
 	}
+	c := sample(t)
+	c.Backend.Layers = 1 << len(sandbox.AllLayers())
+	if encoded, err = c.encode(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := decodeConfig(encoded); err == nil {
+		t.Error("a layer that has no row")
+	}
 }
 
 // FuzzConfig: whatever can be decoded is encoded to the same bytes.

@@ -165,7 +165,11 @@ func readConfig() (*config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the command: %w", err)
 	}
-	return decodeConfig(encoded)
+	c, err := decodeConfig(encoded)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.Policy.CheckBackend(c.Backend)
 }
 
 // readAt reads a whole file of at most limit bytes from its start. It does not
