@@ -13,7 +13,7 @@ import (
 // recordSize is a frame with the largest record of a stream, as it comes here.
 const recordSize = 61_526
 
-// sized returns a message of n bytes.
+// sized returns a message of n bytes, whatever they are.
 func sized(n int) *Message {
 	m := NewMessage(n)
 	m.Bytes = m.Bytes[:n]

@@ -14,7 +14,7 @@ type Budget struct {
 // its parent as well; parent may be nil.
 func NewBudget(limit int64, parent *Budget) *Budget { return &Budget{limit: limit, parent: parent} }
 
-// Take takes n bytes, even beyond the limit: its caller asks Spent before.
+// Take takes n bytes, even beyond the limit: callers look at Spent before.
 func (b *Budget) Take(n int) {
 	for ; b != nil; b = b.parent {
 		b.used.Add(int64(n))
@@ -27,8 +27,8 @@ func (b *Budget) Give(n int) { b.Take(-n) }
 // Used is how many bytes are taken.
 func (b *Budget) Used() int { return int(b.used.Load()) }
 
-// Spent tells whether there is nothing left, here or of a parent. A nil Budget has
-// no end.
+// Spent tells whether nothing is left of b or of a parent. A nil Budget is never
+// spent.
 func (b *Budget) Spent() bool {
 	for ; b != nil; b = b.parent {
 		if b.used.Load() >= b.limit {

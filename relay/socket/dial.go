@@ -97,7 +97,7 @@ func dial(ctx context.Context, u *url.URL, header http.Header, cfg Config) (*Soc
 	if _, ok := header["User-Agent"]; !ok {
 		header["User-Agent"] = []string{""} // else net/http adds its own
 	}
-	// gorilla heeds the deadline of the context, not its end.
+	// gorilla looks at the deadline of ctx only, so a cancelled ctx closes conn.
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	ws, response, err := dialer.DialContext(ctx, u.String(), header)
 	if !stop() && err == nil {
@@ -119,8 +119,8 @@ func dial(ctx context.Context, u *url.URL, header http.Header, cfg Config) (*Soc
 // or breaks off: the text of that error may quote the answer.
 var ErrMalformedAnswer = errors.New("answer is malformed")
 
-// unquoted returns err, or [ErrMalformedAnswer] where err may quote the answer:
-// that may in turn quote the request, whose URL is a credential.
+// unquoted returns err, or [ErrMalformedAnswer] if err may quote the answer: the
+// answer may in turn quote the request, whose URL is a credential.
 func unquoted(err error) error {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return err
@@ -133,8 +133,8 @@ func unquoted(err error) error {
 	return ErrMalformedAnswer
 }
 
-// timely returns why ctx ended, if it has: the error of a connection that was
-// closed for that reason says only that it is closed.
+// timely returns why ctx ended, if it has, and else err. The end of ctx closes the
+// connection, and err then says only that the connection is closed.
 func timely(ctx context.Context, err error) error {
 	if ctx.Err() == nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err

@@ -300,7 +300,8 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// The environment's proxy, in another process: net/http looks only once.
+// The proxy that the environment names is used. The test runs itself again in
+// another process, since net/http reads the environment only once.
 func TestProxyFromEnvironment(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SOCKET_TEST_PROXY") != "" {

@@ -2,12 +2,12 @@
 // whole binary messages in pooled buffers, and many lanes that share the way
 // out.
 //
-// A [Lane] is what one stream writes to. Its frames keep their order; between lanes
-// the [Socket] decides: one frame a lane and turn, small frames before bulk, and
-// never so many of them that bulk stops. A sender that finds the socket idle writes
-// its frame itself, without a change of goroutine. Under load a goroutine writes,
-// which lives only as long as the load, and puts small frames together into one
-// system call.
+// Each stream writes to a [Lane] of its own. The frames of a lane keep their order.
+// Between lanes the [Socket] decides: the lanes take turns, one frame each, and
+// small frames go before bulk, but never so many of them that bulk stops. A sender
+// that finds the socket idle writes its frame itself, without a change of goroutine.
+// Under load a goroutine writes, which lives only as long as the load, and puts
+// small frames together into one system call.
 //
 //	s, err := socket.Dial(ctx, url, header, socket.Config{})
 //	...

@@ -49,7 +49,7 @@ func TestNoise(t *testing.T) {
 			}()
 			go io.Copy(io.Discard, p.In) // pongs
 			_, err := p.Write(tt.begin)
-			// Four times what is allowed as long as it takes a second or ten.
+			// Four times what is allowed, whether that takes one second or ten.
 			for sent := 0; err == nil && sent < 4*maxNoise; sent += len(tt.piece) * 100 {
 				_, err = p.Write(bytes.Repeat(tt.piece, 100))
 			}
@@ -93,7 +93,7 @@ func TestNoiseForgotten(t *testing.T) {
 }
 
 // Messages above 1 KiB take turns. Smaller ones do not wait for them, and one that
-// is stuck ends its socket. Each has its place until the next Read, or the end.
+// is stuck ends its socket. Each keeps its place until its socket's next Read or end.
 func TestLarge(t *testing.T) {
 	t.Parallel()
 	large := make(chan struct{}, 1)

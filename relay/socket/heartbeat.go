@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// errNoPong is the end of a socket whose peer is gone.
+// errNoPong is the error of a socket whose peer did not answer a ping in time.
 var errNoPong = errors.New("peer did not answer a ping")
 
 // heartbeat holds the pings of a socket; Socket.mu protects it.
@@ -39,8 +39,8 @@ func (s *Socket) tick() {
 	case b.asked.IsZero():
 	case now.Before(expires):
 	case !s.wire.waiting():
-		// Our own reader is held up, so the answer may lie here unread: the peer
-		// gets its time anew.
+		// Our own reader is held up, so the peer's answer may have come and lie
+		// unread: the peer gets its time anew.
 		b.asked = now
 	default:
 		s.mu.Unlock()

@@ -51,7 +51,7 @@ func TestPings(t *testing.T) {
 		time.Sleep(29 * time.Second)
 		p.send(t, pongFrame, "")
 		ping(60 * time.Second)
-		time.Sleep(59 * time.Second) // the pings of 90 s is left out
+		time.Sleep(59 * time.Second) // the ping that was due at 90 s is left out
 		p.send(t, pongFrame, "anything")
 		ping(120 * time.Second)
 		p.send(t, pongFrame, "")
@@ -80,7 +80,7 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
-// An answer that lies unread because our own reader is held up is one.
+// An answer counts even if it lies unread because our own reader is held up.
 func TestHeldReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,7 @@ type Lane struct {
 	budget  *Budget
 	queue   []*Message // those before first have left
 	first   int
-	waiting int       // cost of what is in queue
+	waiting int       // cost of the messages in queue, in bytes
 	blocked int       // senders that wait for room
 	room    sync.Cond // signalled for those senders
 	next    *Lane     // in the list of lanes it is in, see scheduler
@@ -148,7 +148,7 @@ func (l *Lane) isFullLocked(m *Message) bool {
 // waitForRoomLocked waits until the lane has room for m. An error says why it will
 // not take any message.
 func (l *Lane) waitForRoomLocked(m *Message) error {
-	if l.isFullLocked(m) || l.blocked > 0 { // those who wait are not overtaken
+	if l.isFullLocked(m) || l.blocked > 0 { // senders that wait are not overtaken
 		l.blocked++
 		for waited := false; l.refusalLocked() == nil && (!waited || l.isFullLocked(m)); waited = true {
 			l.awaitLocked()
@@ -200,7 +200,7 @@ func (l *Lane) pushLocked(m *Message) {
 // headLocked returns the message that goes out next; the queue must not be empty.
 func (l *Lane) headLocked() *Message { return l.queue[l.first] }
 
-// keptQueue is up to how many slots an empty queue keeps.
+// keptQueue is how many slots an empty queue keeps at most.
 const keptQueue = 64
 
 // popLocked takes the head out of the queue, which makes room in the lane. The

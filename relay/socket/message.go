@@ -6,9 +6,9 @@ import (
 	"github.com/execagent/execagent/buffer"
 )
 
-// Message is one binary message in a pooled buffer. Several holders can share it,
-// each of which has yet to write, forward or repeat it. Bytes must not be changed
-// once a second holder exists.
+// Message is one binary message in a pooled buffer. Several holders can share it: a
+// lane that has to write it, say, and a stream that may have to repeat it. Bytes
+// must not be changed once a second holder exists. All methods may run at once.
 type Message struct {
 	Bytes []byte
 

@@ -57,7 +57,7 @@ func portOf(u *url.URL) string {
 // proxyFor returns the proxy that the environment names for u, nil for none.
 // There is none for a loopback host.
 func proxyFor(u *url.URL) (*url.URL, error) {
-	// net/http knows localhost in lower case only.
+	// net/http takes only "localhost" in lower case for a loopback host.
 	asked := &url.URL{Scheme: strings.Replace(u.Scheme, "ws", "http", 1), Host: strings.ToLower(u.Host)}
 	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: asked})
 	if err != nil {
@@ -69,7 +69,8 @@ func proxyFor(u *url.URL) (*url.URL, error) {
 	return proxy, nil
 }
 
-// throughProxy takes conn over and makes it one to target.
+// throughProxy takes over conn, a connection to proxy, and has the proxy connect it
+// to target.
 func throughProxy(ctx context.Context, conn net.Conn, proxy *url.URL, target string) (net.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	err := askProxy(conn, proxy, target)

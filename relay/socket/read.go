@@ -72,13 +72,13 @@ func (s *Socket) readAll(r io.Reader) ([]byte, error) {
 		space := b[len(b):cap(b)]
 		switch {
 		case len(b) == s.maxMessage:
-			space = make([]byte, 1) // nothing but the end can come, see SetReadLimit
+			space = make([]byte, 1) // only the end can come, since newSocket set the limit
 		case len(space) == 0:
 			if cap(b) < recordBuffer && s.large != nil {
 				if err := s.beginLarge(); err != nil {
 					return b, err
 				}
-				// A connection that is closed says so when it is read from.
+				// This fails on a closed connection only, and so does the next read.
 				defer func() { _ = s.ws.SetReadDeadline(time.Time{}) }()
 			}
 			b = moved(b, min(max(recordBuffer, 2*cap(b)), s.maxMessage))
@@ -116,7 +116,8 @@ func (s *Socket) discard(r io.Reader) error {
 	}
 }
 
-// beginLarge waits until another large message may be read.
+// beginLarge waits for a place in large, and takes it for the message that is being
+// read.
 func (s *Socket) beginLarge() error {
 	select {
 	case s.large <- struct{}{}:
@@ -130,7 +131,7 @@ func (s *Socket) beginLarge() error {
 		s.freeLargeLocked()
 		return s.err
 	}
-	// A connection that is closed says so when it is read from.
+	// This fails on a closed connection only, and so does the next read.
 	_ = s.ws.SetReadDeadline(time.Now().Add(MessageTimeout))
 	return nil
 }
@@ -157,7 +158,7 @@ func explain(err error) error {
 		return ErrTooLarge
 	}
 	if closed, ok := errors.AsType[*websocket.CloseError](err); ok {
-		// gorilla's word for a stream that just ends.
+		// This is how gorilla reports a connection that ends without a close frame.
 		if closed.Code == websocket.CloseAbnormalClosure {
 			return fmt.Errorf("peer is gone: %w", io.EOF)
 		}

@@ -14,14 +14,14 @@ const (
 	burstGap = 3 * time.Microsecond
 )
 
-// scheduler decides what goes out next. Socket.mu protects it: all its methods need
-// that.
+// scheduler decides what goes out next. Socket.mu protects its fields; whoever calls
+// a method has locked Socket.mu.
 type scheduler struct {
 	writing bool // a goroutine has the role of the writer: it writes, or is about to look for more
 
 	lastWrite time.Time // end of the last write
 
-	small, bulk laneList // lanes that have something, by their heads
+	small, bulk laneList // lanes with something to send, by the size of their next message
 
 	begun   []byte // a frame that has gone out up to begunAt only; mostly nil
 	begunAt int
@@ -63,7 +63,7 @@ func (c *scheduler) enlist(l *Lane) {
 // outgoing is a message that has left its lane.
 type outgoing struct {
 	*Message
-	budget *Budget // in which it counts
+	budget *Budget // the lane's, in which the message counts until release
 }
 
 // release gives up a message that was written, or never will be.
@@ -101,7 +101,7 @@ type round struct {
 	ping, pong bool
 	payload    string // of the pong
 	small      []outgoing
-	bulk       outgoing // without a message, none
+	bulk       outgoing // its Message is nil if there is none
 	size       int      // at most, of all frames
 }
 

@@ -44,10 +44,12 @@ type Config struct {
 	PongTimeout time.Duration
 	MaxMessage  int // bytes, either way; 0 is [MaxMessage]
 
-	// Large, if not nil, has room for an element for each message above 1 KiB that
-	// any of the sockets which share it is reading or has read last: until its next
-	// Read, or its end. Another one waits, and one that is not whole after
-	// [MessageTimeout] ends its socket.
+	// Large bounds how many sockets hold a message above 1 KiB at once: as many as
+	// the channel has room for, among all sockets that share the channel. A socket
+	// takes a place when a message turns out to be that large, and waits if there
+	// is none. It gives the place back with its next Read, or at its end. If the
+	// message is not whole [MessageTimeout] after the socket got the place, the
+	// socket ends. Nil: no bound.
 	Large chan struct{}
 
 	// The rest is for [Dial] alone.
@@ -92,7 +94,7 @@ type Socket struct {
 
 	mu      sync.Mutex // protects the fields below and those of the lanes
 	err     error      // why it ended; nil before
-	isLarge bool       // the last message has a place in large
+	isLarge bool       // the last message, or the one that is being read, has a place in large
 	sched   scheduler
 	beat    heartbeat
 }
@@ -150,7 +152,7 @@ func (s *Socket) Close() error {
 func (s *Socket) Done() <-chan struct{} { return s.done }
 
 // Err tells why the socket has ended: net.ErrClosed after Close, nil before
-// the end. Errors of the peer's making name no more than a number of its.
+// the end. Of what the peer sent, an error repeats at most the code of a close frame.
 func (s *Socket) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,7 @@ func tune(conn net.Conn) {
 		return // it is closed, as its user will see
 	}
 	_ = raw.Control(func(fd uintptr) {
-		// An error is no harm: bulk then delays small frames more.
+		// After an error all works as well, but bulk delays small frames more.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent)
 	})
 }

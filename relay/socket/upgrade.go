@@ -14,7 +14,8 @@ import (
 // message is not read through it, but straight into the message.
 const readBuffer = 4 << 10
 
-// upgradeBuffers make gorilla keep no buffer for what it never writes.
+// upgradeBuffers lend gorilla its write buffer for the upgrade. Without a pool each
+// connection would keep one, though gorilla writes nothing afterwards.
 var upgradeBuffers sync.Pool
 
 // Upgrade answers a request for an upgrade. When it fails it has answered with

@@ -22,15 +22,15 @@ const (
 	noiseWindow = 10 * time.Second
 )
 
-// errNoise is the end of a socket whose peer sends too much that is no message.
+// errNoise is the error of a socket whose peer sends too much that is no message.
 var errNoise = errors.New("peer sends too much that is no message")
 
 var errLongUpgrade = errors.New("answer to the upgrade is too long")
 
 // wire is the connection under a Socket, above TLS if there is any. gorilla
-// reads from it, but once the WebSocket is open what gorilla writes is thrown
-// away: it could only be a close frame (remote.md 4: none is ever sent), for
-// which gorilla has no setting. The scheduler writes by write.
+// reads from it. Once the WebSocket is open, what gorilla writes is thrown away: it
+// could only be a close frame, none of which is ever sent (remote.md 4), and gorilla
+// has no setting against them. The Socket's own frames go out by write and tryWrite.
 type wire struct {
 	net.Conn
 	gathers bool // write sends both parts in one system call, without a copy
@@ -40,9 +40,9 @@ type wire struct {
 	budget  int      // bytes that may still come before it is
 	reading atomic.Bool
 
-	// For the reader alone.
-	noise int       // bytes that were read, less those that were used
-	since time.Time // since when
+	// Only the reader uses these.
+	noise int // bytes that were read since then, less those that were used
+	since time.Time
 }
 
 func newWire(conn net.Conn) *wire {
@@ -53,7 +53,8 @@ func newWire(conn net.Conn) *wire {
 // tries tells whether tryWrite can write anything here.
 func (w *wire) tries() bool { return w.attempt != nil }
 
-// upgraded is called before the wire has a second user.
+// upgraded notes that the WebSocket is open. It is called before a second goroutine
+// uses the wire.
 func (w *wire) upgraded() {
 	w.open, w.since = true, time.Now()
 	tune(w.Conn)
@@ -71,7 +72,8 @@ func (w *wire) Read(p []byte) (int, error) {
 		w.budget -= n
 		return n, err
 	}
-	// Everything but what gorilla may have read ahead, 4 KiB, was used by now.
+	// By now all that was read has been used, but for up to 4 KiB that gorilla may
+	// have read ahead.
 	if w.noise > maxNoise {
 		if now := time.Now(); now.Sub(w.since) > noiseWindow {
 			w.noise, w.since = 0, now
@@ -90,7 +92,7 @@ func (w *wire) Read(p []byte) (int, error) {
 // message.
 func (w *wire) used(n int) { w.noise -= n }
 
-// Write is gorilla's.
+// Write is called by gorilla only. It drops p once the WebSocket is open.
 func (w *wire) Write(p []byte) (int, error) {
 	if w.open {
 		return len(p), nil
@@ -98,7 +100,8 @@ func (w *wire) Write(p []byte) (int, error) {
 	return w.Conn.Write(p)
 }
 
-// SetWriteDeadline is gorilla's.
+// SetWriteDeadline is called by gorilla only. It does nothing once the WebSocket is
+// open.
 func (w *wire) SetWriteDeadline(t time.Time) error {
 	if w.open {
 		return nil

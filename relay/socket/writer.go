@@ -97,8 +97,8 @@ func (s *Socket) tryInline(m *Message) {
 	}
 }
 
-// writeRound writes what next has put together. Like the functions below it is
-// called only by the goroutine in the role of the writer.
+// writeRound writes what scheduler.next has put together. Only the goroutine in the
+// role of the writer calls writeRound, writeMessage and writeBytes.
 func (s *Socket) writeRound(r *round) error {
 	if r.begun != nil {
 		err := s.writeBytes(r.begun[r.begunAt:], nil)
@@ -154,7 +154,7 @@ func (s *Socket) writeMessage(m *Message) error {
 
 // writeBytes writes a and b, which may be nil, in one system call if it can.
 func (s *Socket) writeBytes(a, b []byte) error {
-	// A connection that is closed says so when it is written to.
+	// This fails on a closed connection only, and so does the write.
 	_ = s.wire.Conn.SetWriteDeadline(time.Now().Add(s.patience))
 	err := s.wire.write(a, b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
