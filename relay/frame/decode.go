@@ -139,7 +139,7 @@ func (f *Frame) mergeData(b []byte, segmentIndex, segmentCount *uint32) error {
 	return nil
 }
 
-// merge reads any other body, each of which has one field at most.
+// merge reads a body other than RelayData. Each of them has one field at most.
 func (f *Frame) merge(b []byte) error {
 	for len(b) > 0 {
 		num, typ, n, ok := consumeTag(b)
@@ -166,8 +166,8 @@ func (f *Frame) merge(b []byte) error {
 	return nil
 }
 
-// consumeUint32 reads a varint. Of one with more than 32 bits it drops the upper
-// ones, as every proto3 decoder does.
+// consumeUint32 reads a varint. From a varint with more than 32 bits it drops the
+// upper bits, as every proto3 decoder does.
 func consumeUint32(b []byte, typ wireType) (v uint32, n int, err error) {
 	if typ != varintType {
 		return 0, 0, errType

@@ -71,8 +71,8 @@ type Frame struct {
 }
 
 // WillAcknowledge is the AckBits of a Handshake by which its sender says that it
-// acknowledges. (There are no records yet that the bits could be about.) The other
-// end can then keep from the first record on what it sends.
+// acknowledges. (No record has come yet that the bits could be about.) The other
+// end can then keep what it sends from the first record on.
 const WillAcknowledge = 1
 
 // Acknowledges tells whether the frame says what its sender has received or, in a
@@ -133,8 +133,8 @@ func appendEnvelope(dst, streamID []byte, ack, ackBits uint32) []byte {
 	return appendUint32(dst, numAckBits, ackBits)
 }
 
-// appendBody appends the tag and the length of a body, both even for one of length
-// 0.
+// appendBody appends the tag and the length of a body. Unlike other fields, an empty
+// body is not left out.
 func appendBody(dst []byte, num number, size int) []byte {
 	dst = appendTag(dst, num, bytesType)
 	return binary.AppendUvarint(dst, uint64(size))

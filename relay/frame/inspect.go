@@ -1,7 +1,7 @@
 package frame
 
-// MaxStreamID is how long a stream id may be that a rendezvous passes on, in
-// bytes. An id is a UUID as a rule; the reference takes any (remote.md 5).
+// MaxStreamID is the length, in bytes, of the longest stream id that a rendezvous
+// passes on. An id is a UUID as a rule; the reference takes any (remote.md 5).
 const MaxStreamID = 1024
 
 // Inspect is Decode for a rendezvous, which passes the message on as it is. It

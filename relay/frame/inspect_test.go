@@ -38,8 +38,8 @@ func TestInspect(t *testing.T) {
 }
 
 // FuzzInspect: a message that Inspect accepts is a frame of the same stream for a
-// second decoder too. Else a harness could have a frame taken for one of another
-// harness's stream.
+// second decoder too. Else a harness could send a frame that the executor takes for
+// one of another harness's stream.
 func FuzzInspect(f *testing.F) {
 	for _, fr := range []Frame{
 		{StreamID: []byte("a"), Body: Resume},

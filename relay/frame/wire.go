@@ -56,8 +56,8 @@ func consumeTag(b []byte) (num number, typ wireType, n int, ok bool) {
 	return number(v >> 3), wireType(v & 7), n, true
 }
 
-// consumeLengthDelimited returns the content of a value, and the length of the
-// value: that of the content and of the varint before it, which has its length.
+// consumeLengthDelimited returns the content of a value at the start of b, and how
+// long the value is together with the varint of its length.
 func consumeLengthDelimited(b []byte) (v []byte, n int, ok bool) {
 	length, n, ok := consumeVarint(b)
 	if !ok || length > uint64(len(b)-n) {
