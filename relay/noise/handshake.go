@@ -25,7 +25,7 @@ const (
 	ResponseSize = ctSize + (ctSize + TagSize) + dhSize + kemSize + TagSize
 )
 
-// ErrInitiationSize is the error for a message 1 of a size that none can have.
+// ErrInitiationSize is the error for a message 1 that is too short or too long.
 var ErrInitiationSize = errors.New("reading message 1: its length is wrong")
 
 var (
@@ -136,7 +136,7 @@ func (r *Responder) Respond() (message2 []byte, s *Session, err error) {
 // Respond does.
 func (r *Responder) wipe() { r.hs.wipe() }
 
-// FitsInitiation reports whether message 1 is of a size that it can have.
+// FitsInitiation reports whether message1 has a length that a message 1 can have.
 func FitsInitiation(message1 []byte) bool {
 	return len(message1) >= InitiationSize && len(message1) <= InitiationSize+wire.MaxAuthorization
 }

@@ -71,7 +71,7 @@ func TestHandshake(t *testing.T) {
 	h, e := newIdentity(t), newIdentity(t)
 	p := Prologue("env-1", "", []byte(" s"))
 	for _, authorization := range []string{"", "token", strings.Repeat("ä", wire.MaxAuthorization/2)} {
-		h.Prepare() // with and without keys made ahead
+		h.Prepare() // the harness has prepared keys, the executor has none
 		i, m1, err := Initiate(h, e.PublicKey(), p, []byte(authorization))
 		if err != nil {
 			t.Fatal(err)
@@ -448,7 +448,7 @@ func FuzzReadInitiation(f *testing.F) {
 	})
 }
 
-// FuzzFinish is the same for message 2.
+// FuzzFinish: whatever comes as message 2, only the one from the vector is accepted.
 func FuzzFinish(f *testing.F) {
 	v := readVector(f, vectorBoth)
 	for _, m := range lengthClasses(v.Message2, []int{ctSize, ctSize + TagSize, dhSize}) {

@@ -48,8 +48,8 @@ func identityOf(e *ephemeral) *Identity {
 func (i *Identity) PublicKey() *wire.PublicKey { return i.public }
 
 // Prepare makes the ephemeral keys of the next handshake unless they are there
-// already. Nobody has to call it: a handshake without prepared keys makes them
-// itself, in the time of its peer.
+// already. It need not be called: a handshake without prepared keys makes them
+// itself, while its peer waits.
 func (i *Identity) Prepare() {
 	i.mu.Lock()
 	ready := i.spare != nil
@@ -62,7 +62,7 @@ func (i *Identity) Prepare() {
 		return // the handshake tries again and reports it
 	}
 	i.mu.Lock()
-	i.spare = e // of two made at once one is never used
+	i.spare = e // if two calls made keys at once, those of one are never used
 	i.mu.Unlock()
 }
 

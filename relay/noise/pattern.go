@@ -43,8 +43,9 @@ type handshakeState struct {
 	variant
 }
 
-// A variant holds what tests change: vectors fix the random values, and without
-// KEMs the state can be compared with another implementation, which has none.
+// A variant holds what tests change. Test vectors fix the random values. And without
+// the KEM tokens the state can be compared with another implementation of Noise,
+// which has no KEM.
 type variant struct {
 	name        string
 	kem         bool // with the KEM tokens and the ML-KEM half of e and s
@@ -292,8 +293,8 @@ func (h *handshakeState) writeEKEM(m []byte) []byte {
 	return m
 }
 
-// readEKEM cannot tell a wrong ciphertext: it gives another secret, and what is
-// decrypted next fails.
+// readEKEM cannot notice a wrong ciphertext: ML-KEM makes another secret of it, and
+// the next decryption fails.
 func (h *handshakeState) readEKEM(m []byte) (rest []byte, err error) {
 	ciphertext, m, err := take(m, ctSize)
 	if err != nil {
@@ -317,7 +318,7 @@ func (h *handshakeState) writeSKEM(m []byte) []byte {
 	return m
 }
 
-// readSKEM cannot tell a wrong ciphertext either, unless it is encrypted.
+// readSKEM notices a wrong ciphertext only if that was encrypted, see readEKEM.
 func (h *handshakeState) readSKEM(m []byte) (rest []byte, err error) {
 	size := ctSize
 	if h.cipher != nil {

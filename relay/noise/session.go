@@ -13,7 +13,7 @@ const maxRecords = 1<<32 - 1
 var (
 	// ErrSessionOver is the error of a session after Wipe.
 	ErrSessionOver = errors.New("the session's keys are gone")
-	// ErrRecord is the error of Open for what the peer has not sealed, or not
+	// ErrRecord is the error of Open for anything but the record that the peer has
 	// sealed next.
 	ErrRecord     = errors.New("opening a record: it is not what the peer sealed next")
 	errMaxRecords = errors.New("the session has carried as many records as it may")
@@ -30,8 +30,8 @@ type Session struct {
 // A direction has the keys of records that go one way.
 type direction struct {
 	mu    sync.Mutex
-	state *noise.CipherState // nil when over
-	err   error              // why
+	state *noise.CipherState // nil once the direction is over
+	err   error              // why it is over
 }
 
 func newSession(tx, rx *noise.CipherState) *Session {

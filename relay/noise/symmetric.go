@@ -17,7 +17,7 @@ const TagSize = 16
 type symmetricState struct {
 	h      [sha256.Size]byte
 	ck     [sha256.Size]byte
-	cipher noise.Cipher // nil as long as no key was mixed
+	cipher noise.Cipher // nil until the first key is mixed
 	n      uint64       // nonce of the next message under cipher
 }
 
