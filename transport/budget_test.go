@@ -52,8 +52,8 @@ func TestBudgetOfManyConnections(t *testing.T) {
 	clients.Wait()
 }
 
-// TestWebSocketDropsAPeerThatStopsInAMessage: pongs do not replace the rest of a
-// message, since others may be waiting for its memory.
+// TestWebSocketDropsAPeerThatStopsInAMessage: a peer that sends only pongs instead
+// of the rest of its message is dropped, since others may wait for the memory.
 func TestWebSocketDropsAPeerThatStopsInAMessage(t *testing.T) {
 	t.Parallel()
 	budget := rpc.NewBudget(1 << 20)
@@ -90,7 +90,7 @@ func TestCloseUnblocksAReadWithoutMemory(t *testing.T) {
 	for range 2 {
 		in := rpc.NewIntake(budget, 0, nil)
 		if _, granted := in.TrySpace(2<<20, maxMessage); granted != nil {
-			break // the first one has the place beyond the limit
+			break // this one waits: the first has the place beyond the limit
 		}
 	}
 	line := strings.Repeat("x", 1<<20) + "\n"

@@ -119,7 +119,7 @@ func (c *Command) wait(stdout, stderr *os.File) {
 	c.mu.Unlock()
 	_ = c.cmd.Wait() // the peer's exit code says nothing that the connection's end does not
 	close(c.exited)
-	// On a pipe these two fail only if it is closed.
+	// These fail only on a pipe that is closed, and then nobody reads it.
 	_ = stdout.SetReadDeadline(time.Now())
 	_ = stderr.SetReadDeadline(time.Now())
 }
@@ -159,8 +159,9 @@ func (c *Command) exitsWithin(d time.Duration) bool {
 	}
 }
 
-// output is the reading end of a pipe from the program. A deadline, which
-// wait sets when the program is gone, ends it once it has run dry.
+// output is the reading end of a pipe from the program. When the program is gone,
+// wait sets a deadline; from then on Read returns what is still in the pipe, waits
+// lateOutput for more, and then returns io.EOF.
 type output struct{ *os.File }
 
 func (o *output) Read(p []byte) (int, error) {

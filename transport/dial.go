@@ -94,7 +94,7 @@ func dial(ctx context.Context, u *url.URL, config DialConfig) (*WebSocket, error
 				return nil, err
 			}
 			tcp = &wire{TCPConn: conn.(*net.TCPConn)} // gorilla dials "tcp" only
-			// gorilla heeds the deadline of the context, not its end.
+			// gorilla looks at the deadline of ctx only, so a cancelled ctx closes tcp.
 			stop = context.AfterFunc(ctx, func() { tcp.Close() })
 			return tcp, nil
 		},
@@ -110,7 +110,7 @@ func dial(ctx context.Context, u *url.URL, config DialConfig) (*WebSocket, error
 		return nil, fmt.Errorf("timed out: %w", err)
 	}
 	if errors.Is(err, websocket.ErrBadHandshake) && response.StatusCode != http.StatusSwitchingProtocols {
-		body, _ := io.ReadAll(io.LimitReader(response.Body, 256)) // a short body says less, no more
+		body, _ := io.ReadAll(io.LimitReader(response.Body, 256)) // after an error, what has come
 		return nil, &StatusError{Status: response.StatusCode, Body: string(body)}
 	}
 	if err != nil {

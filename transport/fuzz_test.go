@@ -14,9 +14,9 @@ import (
 	"github.com/execagent/execagent/test/rawclient"
 )
 
-// FuzzWebSocketAssembly reads script as a list of frames, three bytes and a
-// payload each, sends them over a real connection, and works out beside it
-// what Read must make of them.
+// FuzzWebSocketAssembly reads script as a list of frames, three bytes and a payload
+// each, and sends them over a real connection. What Read returns must be what the
+// model, assemble, makes of the same frames.
 func FuzzWebSocketAssembly(f *testing.F) {
 	f.Add([]byte("\x81\x02\x02{}"))
 	f.Add([]byte("\x01\x01\x02{\x00\x00\x03\x80\x01\x02}"))                   // fragments

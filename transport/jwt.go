@@ -170,7 +170,7 @@ func texts(value json.RawMessage) ([]string, bool) {
 	return list, true
 }
 
-// saturate returns a+b, or the end of int64's range beyond which that lies.
+// saturate returns a+b, or the nearest int64 if that overflows.
 func saturate(a, b int64) int64 {
 	sum := a + b
 	switch {

@@ -72,7 +72,7 @@ func lobbyFull(t *testing.T) bool {
 	}
 	newest.SetReadDeadline(time.Now().Add(time.Millisecond))
 	_, err = newest.Read(make([]byte, 1))
-	inTime := errors.Is(err, os.ErrDeadlineExceeded) // it is still open
+	inTime := errors.Is(err, os.ErrDeadlineExceeded) // the connection is still open
 	if _, err := silent.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("oldest connection: %v, want it closed", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reservation is a port that nobody else can take.
+// reservation holds a port, so that no other program can listen there.
 type reservation struct{ fd int }
 
 // reserve takes the port of a listener at the loopback address of the other family

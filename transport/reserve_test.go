@@ -42,7 +42,8 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// take listens at the port by one of the ways there are, and closes it again.
+// take tries to get the port, in one of the ways in which a program can, and gives
+// it back at once.
 func take(t *testing.T, host netip.Addr, port int, way string) (at unix.Sockaddr, ok bool) {
 	t.Helper()
 	family := unix.AF_INET

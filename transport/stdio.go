@@ -62,7 +62,7 @@ func newLines(in io.ReadCloser, out io.WriteCloser, label string, budget *rpc.Bu
 		label:  label,
 		in:     bufio.NewReaderSize(in, lineReadBuffer),
 		inEnd:  in,
-		intake: rpc.NewIntake(budget, 0, nil), // there is one peer, and nobody else to wait for it
+		intake: rpc.NewIntake(budget, 0, nil), // no patience: no other peer waits for this one
 		out:    out,
 		closed: make(chan struct{}),
 	}
@@ -128,8 +128,8 @@ func trimEnding(line []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 }
 
-// Write sends a message as a line, see [rpc.Conn]. It refuses a message that
-// holds a line feed, which would be two.
+// Write sends a message as a line, see [rpc.Conn]. It refuses a message that holds a
+// line feed, since that would end the line.
 func (c *Lines) Write(message []byte) error {
 	if bytes.IndexByte(message, '\n') >= 0 {
 		return errors.New("message holds a line feed")
@@ -205,9 +205,10 @@ func (c *Lines) isClosed() bool {
 	}
 }
 
-// pollable returns a file with the open file description of f that can be closed
-// under a blocked Read or Write, or f itself where there is none. The runtime opens
-// the standard files as blocking ones, which cannot.
+// pollable returns a file for the open file description of f whose Close unblocks
+// Read and Write: for pipes and sockets a duplicate that the runtime polls, else f
+// itself. The runtime opens the standard files as blocking ones; their Close waits
+// for a Read that is under way.
 func pollable(f *os.File) io.ReadWriteCloser {
 	if f.SetDeadline(time.Time{}) == nil {
 		return f

@@ -50,15 +50,16 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	// Hijacking gives up the place of the HTTP part in running. This second place
-	// lasts until the connection is handed over.
+	// When Upgrade takes the connection from the HTTP server, connState calls
+	// running.Done for it. This second Add keeps Close waiting until the connection
+	// is handed over.
 	l.running.Add(1)
 	defer l.running.Done()
 	upgrader := websocket.Upgrader{
 		HandshakeTimeout: handshakeTimeout,
 		WriteBufferSize:  serverWriteBuffer,
 		WriteBufferPool:  &serverWriteBuffers,
-		CheckOrigin:      func(*http.Request) bool { return true }, // there is no Origin: serveHTTP
+		CheckOrigin:      func(*http.Request) bool { return true }, // serveHTTP has refused any Origin
 		Error: func(w http.ResponseWriter, _ *http.Request, status int, _ error) {
 			// Only the form of the key is left to be wrong.
 			reply(w, status, "`Sec-WebSocket-Key` header is not the base64 of 16 bytes")

@@ -25,8 +25,8 @@ const (
 	defaultPeerTimeout  = 90 * time.Second
 )
 
-// burstGap is how soon after another one a small message counts as part of a
-// burst: less than a round trip on the same machine takes.
+// burstGap is how soon after the last message a small one counts as part of a burst:
+// sooner than a round trip on the same machine could take.
 const burstGap = 15 * time.Microsecond
 
 var errNotUTF8 = errors.New("text message is not UTF-8")
@@ -35,12 +35,12 @@ var errNotUTF8 = errors.New("text message is not UTF-8")
 // binary messages alike and writes text; it never compresses and never sends a
 // close frame. [Listener.Accept] and [Dial] make them.
 //
-// Every PingInterval it sends an empty ping, and a peer that sends nothing for
-// PeerTimeout while Read waits, not even a pong, is dropped. With a budget so is
-// one that does not go on with a large message, see [rpc.NewIntake]. A peer that
-// does not take a message within PeerTimeout is dropped too. Pings of the peer are
-// answered while Read runs; of several that arrive while a message is being
-// written only the last (RFC 6455, 5.5.3).
+// Every PingInterval it sends an empty ping. It drops a peer that sends nothing for
+// PeerTimeout while Read waits, not even a pong; a peer that does not take a message
+// within PeerTimeout; and, with a budget, a peer that does not go on with a large
+// message, see [rpc.NewIntake]. Pings of the peer are answered while Read runs. Of
+// several that arrive while a message is being written only the last is answered
+// (RFC 6455, 5.5.3).
 type WebSocket struct {
 	ws           *websocket.Conn
 	tcp          *wire
@@ -51,9 +51,9 @@ type WebSocket struct {
 	// Only the reader uses these.
 	in      *rpc.Intake // closed with the connection
 	readErr error       // of an earlier Read
-	// lastSizes are those of the last two messages. Two large ones in a row,
-	// blocks of a file or writes to a process, are mostly followed by another:
-	// its buffer need not grow.
+	// lastSizes are the sizes of the last two messages. Two large ones in a row,
+	// blocks of a file or writes to a process, are mostly followed by a third,
+	// which then gets a large buffer at once.
 	lastSizes [2]int
 
 	writing   sync.Mutex // held while a message or control frame goes out; guards the next two
@@ -62,7 +62,7 @@ type WebSocket struct {
 
 	mu     sync.Mutex // protects the fields below
 	closed bool
-	late   bool // it was closed because a message did not go on
+	late   bool // closed because the peer did not go on with a message
 	ping   *time.Timer
 	due    dueFrames
 }
@@ -120,8 +120,8 @@ func (c *WebSocket) readMessage() ([]byte, error) {
 	}
 	kind, frames, err := c.ws.NextReader()
 	if err != nil {
-		// gorilla reports the end of the stream, of which it says nothing
-		// else, as the code that no close frame may carry (RFC 6455, 7.4.1).
+		// gorilla reports the end of the stream by the code 1006, which no close
+		// frame may carry (RFC 6455, 7.4.1).
 		if websocket.IsCloseError(err, websocket.CloseAbnormalClosure) {
 			return nil, io.EOF
 		}
@@ -211,7 +211,7 @@ func (c *WebSocket) WriteParts(size int, parts iter.Seq[[]byte]) error {
 	c.writing.Lock()
 	err := c.flushLocked()
 	if err == nil {
-		// The whole message has the time that one has which is written at once.
+		// All parts together have as long as Write has for a whole message.
 		_ = c.tcp.SetWriteDeadline(time.Now().Add(c.peerTimeout)) // fails with the writes
 		err = c.wrote(writeParts(c.tcp, frameHeader(size), size, parts))
 		c.writeDueLocked()
@@ -234,12 +234,12 @@ func frameHeader(size int) []byte {
 	return binary.BigEndian.AppendUint64(append(header, 127), uint64(size))
 }
 
-// flushLocked sends the batch, if there is one. Locked means the mutex writing here and
-// below, not mu.
+// flushLocked sends the batch, if there is one. Here and below, Locked means the
+// mutex writing, not mu.
 func (c *WebSocket) flushLocked() error { return c.wrote(c.tcp.flush()) }
 
 // writeFrameLocked writes a message or a control frame: gorilla's WriteMessage serves
-// both, and at the server it copies no more than the first bytes of a large message.
+// for both. At the server it copies only the first bytes of a large message.
 func (c *WebSocket) writeFrameLocked(kind int, payload []byte) error {
 	// gorilla only remembers the deadline here; setting it cannot fail.
 	_ = c.ws.SetWriteDeadline(time.Now().Add(c.peerTimeout))
@@ -261,9 +261,9 @@ func (c *WebSocket) wrote(err error) error {
 	return err
 }
 
-// answerPing runs in the reader's goroutine. It must not wait for a writer, since
-// that may wait for a peer that does not read; so it leaves the pong to that
-// writer.
+// answerPing runs in the reader's goroutine. If a goroutine is writing, answerPing
+// leaves the pong to it, since a writer may have to wait for a peer that does not
+// read, and the reader must not.
 func (c *WebSocket) answerPing(payload string) error {
 	c.mu.Lock()
 	c.due.pong, c.due.payload = true, payload
@@ -285,9 +285,9 @@ func (c *WebSocket) sendPing() {
 	c.flushDue()
 }
 
-// flushDue sends the control frames that are due, unless a writer is at work, which
-// then does so itself. The loop is for a frame that becomes due after that writer
-// has looked for the last time and before it unlocks.
+// flushDue sends the control frames that are due. If a writer is at work, that
+// writer sends them. The loop is for a frame that becomes due after the writer has
+// looked for such frames and before it unlocks.
 func (c *WebSocket) flushDue() {
 	for c.isDue() && c.writing.TryLock() {
 		c.writeDueLocked()
@@ -352,7 +352,7 @@ func (c *WebSocket) Close() error {
 	c.ping.Stop()
 	c.mu.Unlock()
 	c.in.Close()
-	if c.writing.TryLock() { // else somebody is stuck in a write, or sends the batch
+	if c.writing.TryLock() { // else a writer is stuck, or is sending the batch
 		c.tcp.sendBatch()
 		c.writing.Unlock()
 	}

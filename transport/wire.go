@@ -10,7 +10,8 @@ import (
 )
 
 // wire is the TCP connection under a WebSocket. It adds what gorilla's
-// websocket.Conn leaves to its user, and prevents what that does unasked.
+// websocket.Conn leaves to its user: a deadline for each read, and writing several
+// messages at once. And it drops the close frames that gorilla sends unasked.
 type wire struct {
 	*net.TCPConn // with the method behind net.Buffers: large messages go out by writev
 
