@@ -43,7 +43,7 @@ type Client struct {
 	lastID    uint64 // of file handles and HTTP requests
 	closed    bool
 
-	cleanups sync.WaitGroup // goroutines that end what nobody wants any more at the server
+	cleanups sync.WaitGroup // goroutines that end, at the server, what the caller has given up
 }
 
 var errClientClosed = errors.New("client closed")
@@ -92,7 +92,8 @@ func (c *Client) initialize(parent context.Context, cfg Config) error {
 	timeout := &InitializeTimeoutError{After: cfg.InitializeTimeout}
 	ctx, cancel := context.WithTimeoutCause(parent, cfg.InitializeTimeout, timeout)
 	defer cancel()
-	// A server that does not read must not hold the handshake.
+	// A server that does not read would keep Call waiting in its write; abort ends
+	// that.
 	stop := context.AfterFunc(ctx, c.connection.abort)
 
 	params := protocol.InitializeParams{ClientName: cfg.ClientName}
@@ -144,8 +145,9 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 	return c.current().call(ctx, method, params, result)
 }
 
-// current is the one way to the connection once the handshake is done. A
-// client that recovers from its loss (client.md 2) waits here for the next one.
+// current returns the connection. After the handshake all other code gets the
+// connection here, so that a client which recovers from its loss (client.md 2) could
+// wait here for the next one.
 func (c *Client) current() *connection { return c.connection }
 
 // Info describes the machine that the server runs on. The handshake mostly brings
@@ -210,8 +212,8 @@ func (c *Client) require(ctx context.Context, feature string, has func(*protocol
 	return nil
 }
 
-// nextID returns an id that this client has not used before. An earlier client of a
-// resumed session may have.
+// nextID returns an id that this client has not used before. An earlier client of
+// the same session may have used it.
 func (c *Client) nextID() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,12 +13,12 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// connection is one physical connection: a peer and the goroutine that reads
-// it.
+// connection is one connection to the server: a peer and the goroutine that runs
+// the peer's Serve.
 type connection struct {
 	peer *rpc.Peer
 	stop context.CancelCauseFunc
-	done chan struct{} // closed when the reader has ended and the handles know
+	done chan struct{} // closed when the reader has ended and all handles have failed
 	err  *DisconnectedError
 }
 
@@ -64,8 +64,8 @@ func (l *connection) close(reason error) {
 	<-l.done
 }
 
-// writer marks the errors of writing, so that they can be told from those of
-// making the message.
+// writer marks the errors of writing a message, so that call can tell them from
+// errors of encoding it.
 type writer struct{ rpc.Conn }
 
 func (w writer) Write(message []byte) error {

@@ -56,7 +56,7 @@ func (e *ServerError) Is(target error) bool {
 	return target == fs.ErrNotExist && e.Err.Code == protocol.CodeNotFound
 }
 
-// ProtocolError says that the server broke the contract.
+// ProtocolError says that the server broke the rules of the protocol.
 type ProtocolError struct{ Reason string }
 
 func (e *ProtocolError) Error() string { return "exec-server protocol error: " + e.Reason }

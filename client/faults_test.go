@@ -17,7 +17,7 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// server is a peer that breaks the contract where its table says so.
+// server is a server that breaks the rules of the protocol where its table says so.
 type server struct {
 	*rpc.Peer
 	requests chan string // methods, as they come
@@ -175,7 +175,8 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// TestGap: a process whose events do not come is given up and terminated; the others go on.
+// TestGap: a process of which an event is missing is given up and terminated; the
+// other processes go on.
 func TestGap(t *testing.T) {
 	t.Parallel()
 	s, dial := newServer(t, plainInfo, rpc.Table{
@@ -252,8 +253,8 @@ func TestStartGivenUp(t *testing.T) {
 	s.expect(t, protocol.MethodProcessTerminate)
 }
 
-// TestMalformed: a message that breaks the contract ends the connection or the
-// call.
+// TestMalformed: a message that breaks the rules of the protocol ends the connection
+// or the call.
 func TestMalformed(t *testing.T) {
 	t.Parallel()
 	s, dial := newServer(t, plainInfo, rpc.Table{
@@ -278,7 +279,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// TestLoss: what came before the end of the connection is delivered before the end is.
+// TestLoss: what came before the end of the connection is delivered first.
 func TestLoss(t *testing.T) {
 	t.Parallel()
 	s, dial := newServer(t, plainInfo, rpc.Table{protocol.MethodProcessStart: {Handle: answer(&protocol.StartResult{})}})

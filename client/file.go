@@ -65,7 +65,7 @@ func (f *File) abandon() {
 	c.cleanups.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		defer cancel()
-		_ = f.Close(ctx) // there is nobody to tell
+		_ = f.Close(ctx) // nobody waits for the error
 	})
 }
 

@@ -97,7 +97,8 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	if len(b.rest) == 0 {
 		var err error
-		// The context of the request makes it fail, and so ends the wait.
+		// Read has no context. The wait ends all the same with the context of the
+		// request, which then makes pieces fail.
 		if b.rest, err = b.pieces.take(context.Background()); err != nil {
 			return 0, err
 		}

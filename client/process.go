@@ -14,7 +14,8 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// cleanupTimeout bounds a request that ends something nobody wants any more.
+// cleanupTimeout bounds a request that ends, at the server, what the caller has
+// given up.
 const cleanupTimeout = 10 * time.Second
 
 var errProcessClosed = errors.New("process handle closed")
@@ -194,7 +195,8 @@ func (p *Process) abandon(err error) {
 		defer c.cleanups.Done()
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		defer cancel()
-		// There is nobody to tell. The id stays taken until it is over.
+		// Nobody waits for the error. The id stays taken here until Terminate has
+		// returned.
 		_ = p.Terminate(ctx)
 		p.fail(err)
 	}()

@@ -21,7 +21,7 @@ type queue[T any] struct {
 	items   []queued[T]
 	head    int // index of the first item
 	bytes   int
-	drop    func(T) bool  // of discard; nil drops nothing
+	drop    func(T) bool  // set by discard; nil drops nothing
 	err     error         // what follows the items
 	changed chan struct{} // closed at the next change; nil while nobody waits
 }

@@ -57,7 +57,7 @@ func TestQueueEndsWaitsWithTheContext(t *testing.T) {
 			t.Errorf("take ends with %v", taken)
 		}
 		q.put(t.Context(), 1, maxQueued)
-		q.put(ctx, 2, maxQueued) // returns, that is the test
+		q.put(ctx, 2, maxQueued) // the test is that this returns
 		q.fail(cause)
 		if got, err := q.take(t.Context()); got != 1 || err != nil {
 			t.Errorf("took %d and %v", got, err)
