@@ -22,9 +22,10 @@ const (
 	maxTaskID    = 1 << 10 // bytes
 )
 
-// Assertion is what an agent identity says with each request, in its Authorization
-// header: who it is, which task it works on and when it said so. It holds no
-// secret, but is a credential for as long as the time is accepted.
+// Assertion is what an agent identity sends with each request, in the Authorization
+// header: which agent it is, which task the agent works on, and the time. An
+// Assertion holds no secret, but whoever has it can use it as a credential for as
+// long as its time is accepted.
 type Assertion struct {
 	RuntimeID string
 	TaskID    string
@@ -87,8 +88,8 @@ func (a *Assertion) Verify(key ed25519.PublicKey) error {
 	return nil
 }
 
-// text returns the bytes that are signed. A runtime id has no colon, so that no
-// other assertion has the same bytes.
+// text returns the bytes that are signed. A runtime id has no colon, so no two
+// assertions have the same bytes.
 func (a *Assertion) text() []byte {
 	return []byte(a.RuntimeID + ":" + a.TaskID + ":" + a.Time.Format(assertionTime))
 }

@@ -175,8 +175,8 @@ func TestParseAssertionStrict(t *testing.T) {
 			t.Errorf("%s: accepted %q", name, header)
 		}
 	}
-	// Order and blanks are the sender's business; the reference's registry may be
-	// as lenient.
+	// The sender may order the members as it likes, and put blanks between them.
+	// The reference's registry may be as lenient.
 	if _, err := ParseAssertion(encode(" " + strings.Replace(v.Assertion.JSON, ",", ", ", 1))); err != nil {
 		t.Errorf("with blanks: %v", err)
 	}

@@ -21,7 +21,7 @@ type authFile struct {
 
 	all    members // of the file
 	tokens members // of its member tokens
-	apiKey string  // at most one of apiKey and signIn is set: the one that counts
+	apiKey string  // at most one of apiKey and signIn is set: the one to use
 	signIn *tokens
 }
 
@@ -34,7 +34,7 @@ type tokens struct {
 	lastRefresh         time.Time // zero: unknown
 
 	account account   // made of accountID and the id token
-	expiry  time.Time // of the access token; zero if it does not tell
+	expiry  time.Time // of the access token; zero if the token does not tell
 }
 
 // readAuthFile reads auth.json. It returns nil and no error if there is none.
@@ -84,7 +84,7 @@ func parseAuthFile(data []byte) (*authFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OPENAI_API_KEY %w", err)
 	}
-	// Where auth_mode is there it decides; otherwise a key counts before tokens, as
+	// auth_mode decides if it is there. Otherwise a key is preferred to tokens, as
 	// in the reference.
 	if mode == "apikey" || mode == "" && key != "" {
 		f.apiKey = key
@@ -134,7 +134,7 @@ func (t *tokens) derive() error {
 		}
 	}
 	t.account = account{id: t.accountID, fedRAMP: id.account().fedRAMP}
-	if access, err := parseJWT(t.access); err == nil { // an opaque one is as good
+	if access, err := parseJWT(t.access); err == nil { // an access token need not be a JWT
 		t.expiry, _ = access.expiry()
 	}
 	return nil
@@ -161,9 +161,9 @@ func (f *authFile) encode(t *tokens) ([]byte, error) {
 }
 
 // writeAuthFile overwrites the file at path in place and makes it readable by its
-// owner only. It does not replace the file by a new one: a sandbox hides the very
-// file that it has seen, so confined commands could see the new one for a moment,
-// and those from which it has to stay hidden would be ended. If data cannot be
+// owner only. It does not put a new file in its place: a sandbox hides the file that
+// was there when the sandbox was made. Confined commands could see a new file for a
+// moment, and the sandboxes that have to hide it would end. If data cannot be
 // written whole the old content is put back.
 func writeAuthFile(path string, data []byte) (err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -53,7 +53,7 @@ func readCredentials(ctx context.Context, stdin *os.File, environmentID string, 
 		return c, nil
 	case <-c.done:
 		select {
-		case <-first: // and the end right behind it
+		case <-first: // the first frame came, and right behind it the end
 			return c, nil
 		default:
 		}
@@ -148,7 +148,7 @@ func (c *Credentials) Authorize(_ context.Context, header http.Header) error {
 }
 
 // Unauthorized has nothing fresher to offer: the program that writes to stdin
-// decides when.
+// decides when the next token comes.
 func (c *Credentials) Unauthorized(context.Context) (bool, error) { return false, nil }
 
 // Done is closed when nothing more is read from stdin; [Credentials.Err] tells why.

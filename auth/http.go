@@ -58,9 +58,10 @@ func newIssuer(cfg HTTPConfig) *issuer {
 	return i
 }
 
-// NewTransport returns the transport for requests with credentials: HTTP/1.1,
-// proxies as [besideLoopback] has them, headers of an answer up to 64 KiB. Like every
-// transport it follows no redirects. Nil roots are those of the system.
+// NewTransport returns the transport for requests with credentials: HTTP/1.1, no
+// proxy for loopback hosts, headers of an answer up to 64 KiB. Like every transport
+// it follows no redirects. Nil roots stand for those of the system, a nil proxy for
+// none. The caller drops its idle connections.
 func NewTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error)) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -115,10 +116,10 @@ func temporary(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrTemporary, err)
 }
 
-// Lost replaces err, an error of net/http for a request that got no full answer, by
-// one that quotes nothing of the request: by the cause of ctx if that has ended.
-// passing tells whether another try may succeed, as it may unless the server could
-// not prove who it is.
+// Lost takes err, an error of net/http for a request that got no full answer, and
+// returns an error that quotes nothing of the request: the cause of ctx if ctx has
+// ended. passing tells whether another try may succeed. It is false only if the
+// server could not prove who it is.
 func Lost(ctx context.Context, err error) (cause error, passing bool) {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -132,7 +133,7 @@ func Lost(ctx context.Context, err error) (cause error, passing bool) {
 var errMalformedAnswer = errors.New("answer is malformed")
 
 // unquoted returns err, an error of net/http, or errMalformedAnswer if err may
-// quote the answer: that may in turn quote the request with its credentials.
+// quote the answer: the answer may in turn quote the request with its credentials.
 func unquoted(err error) error {
 	if _, ok := errors.AsType[net.Error](err); ok || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return err

@@ -123,8 +123,8 @@ func checkStatus(status int) error {
 	return fmt.Errorf("the service answered %d", status)
 }
 
-// verifyIdentity checks signature and claims; errors continue the words "agent
-// identity token".
+// verifyIdentity checks the signature and the claims. The texts of its errors follow
+// the words "agent identity token".
 func verifyIdentity(j *jwt, set []byte, now time.Time) (*identity, error) {
 	if err := j.verify(set); err != nil {
 		return nil, err
@@ -188,7 +188,8 @@ func (id *identity) registerTask(ctx context.Context, issuer *issuer, base *url.
 	}
 }
 
-// taskOf reads the answer: a task id, or one that is sealed to the agent's key.
+// taskOf reads the answer to registerTask: a task id, as text or sealed to the
+// agent's key.
 func (id *identity) taskOf(answer []byte) (string, error) {
 	m, err := decodeMembers(answer)
 	if err != nil {

@@ -106,11 +106,11 @@ type signIn struct {
 	mu      sync.Mutex
 	tokens  *tokens
 	renewed time.Time // when tokens were last replaced
-	failed  time.Time // when that last failed
+	failed  time.Time // when replacing them last failed
 }
 
-// Authorize refreshes the tokens first when they are due. Should that fail, the old
-// ones are used: the registry decides.
+// Authorize refreshes the tokens first when they are due. If that fails it uses the
+// old ones: the registry decides whether they are still good.
 func (s *signIn) Authorize(ctx context.Context, header http.Header) error {
 	t := s.current()
 	if reason := t.due(time.Now()); reason != "" && !s.paused() {
@@ -172,9 +172,9 @@ func (t *tokens) due(now time.Time) string {
 	return ""
 }
 
-// renew replaces old, which the caller has found due or refused. It looks first
-// whether another caller has done so, or another program in the file: a refresh
-// token works only once.
+// renew replaces old, which the caller has found due or refused. A refresh token
+// works only once, so renew looks first whether another caller has replaced old
+// meanwhile, or another program has, in the file.
 func (s *signIn) renew(ctx context.Context, old *tokens, reason string) (*tokens, error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -243,7 +243,7 @@ func (s *signIn) refresh(ctx context.Context, file *authFile, reason string) (*t
 		err = writeAuthFile(s.path, data)
 		clear(data)
 	}
-	if err != nil { // the tokens are good all the same
+	if err != nil { // the new tokens can be used all the same
 		s.logger.ErrorContext(ctx, "new sign-in cannot be saved", "error", err)
 	}
 	return t, nil

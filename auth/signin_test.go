@@ -209,7 +209,7 @@ func TestRefresh(t *testing.T) {
 			t.Parallel()
 			service := tokenService(t)
 			dir := home(t, tt.changes)
-			// The file is a link, as some keep it elsewhere.
+			// Some users keep the file elsewhere, behind a link.
 			path := filepath.Join(dir, "auth.json")
 			if err := os.Rename(path, filepath.Join(dir, "real.json")); err != nil {
 				t.Fatal(err)
@@ -261,7 +261,7 @@ func TestRefresh(t *testing.T) {
 			if err != nil || info.Mode().Perm() != 0o600 {
 				t.Errorf("auth.json has mode %v, %v, want 0600", info.Mode(), err)
 			}
-			// Another file in its place would be one that a sandbox does not hide.
+			// A sandbox would not hide a new file in the place of the old one.
 			if !os.SameFile(original, info) {
 				t.Error("auth.json is another file")
 			}
@@ -372,7 +372,9 @@ func TestRefreshFails(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range 3 { // the registry is asked with what there is; the token service is left alone for a while
+			// The registry gets the old tokens; the token service is left alone for a
+			// while.
+			for range 3 {
 				if got := headersOf(t, s).Get("Authorization"); got != "Bearer "+stale {
 					t.Errorf("Authorization = %q, want the old token", got)
 				}

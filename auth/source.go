@@ -24,9 +24,9 @@ var (
 	// may succeed.
 	ErrTemporary = errors.New("temporary failure")
 	// ErrExpired says that the credential has run out and that no newer one has
-	// come. As in the reference it is final for the call: an executor that
-	// registers gives up, a harness that opens a stream is refused. Later calls use
-	// a newer credential, if one comes (remote.md 12.5).
+	// come. As in the reference this ends the call: an executor that registers
+	// gives up, a harness that opens a stream is refused. Later calls use a newer
+	// credential, if one has come by then (remote.md 12.5).
 	ErrExpired = errors.New("the credential has expired")
 	// ErrNoCredential says that there is nothing to sign in with.
 	ErrNoCredential = errors.New("no credential: set CODEX_API_KEY or sign in")
@@ -122,7 +122,7 @@ const redaction = "[redacted]"
 
 // Format prints the same word for every verb.
 func (redacted) Format(f fmt.State, _ rune) {
-	_, _ = io.WriteString(f, redaction) // fmt has nowhere to tell an error
+	_, _ = io.WriteString(f, redaction) // Format cannot return an error
 }
 
 // LogValue is the same for slog.

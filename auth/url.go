@@ -39,9 +39,10 @@ func checkURL(raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// CheckBase is [checkURL] for the base that paths are appended to: no query either,
-// and trailing slashes are cut off. tokens may be stricter: the ChatGPT token from
-// stdin is sent over https only, also on loopback (remote.md 12.4).
+// CheckBase reads the base URL of a service, blanks around it trimmed and slashes
+// at its end cut off: absolute, https, or http to loopback, without userinfo, query
+// and fragment. For a ChatGPT token from stdin loopback too must be https (remote.md
+// 12.4). Errors never quote the URL.
 func CheckBase(raw string, tokens TokenSource) (*url.URL, error) {
 	u, err := checkURL(raw)
 	if err != nil {
@@ -57,9 +58,10 @@ func CheckBase(raw string, tokens TokenSource) (*url.URL, error) {
 	return u, nil
 }
 
-// besideLoopback returns a function that asks proxy for all but loopback hosts, which need
-// no proxy. proxy itself may not know every spelling of a loopback host, and a
-// proxy would see what plain http carries there. Nil stays nil.
+// besideLoopback returns a function that asks proxy for all but loopback hosts,
+// which get no proxy. proxy itself may not know every spelling of a loopback host,
+// and a proxy would see the credentials that plain http carries there. For nil it
+// returns nil.
 func besideLoopback(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
 	if proxy == nil {
 		return nil
