@@ -6,8 +6,7 @@ type Unmarshaler interface {
 }
 
 // Unmarshal reads one JSON object, with nothing after it but white space, into v.
-// The text is checked by the rules of [Members], and names are compared exactly. A
-// registry reads requests with it.
+// The text is checked by the rules of [Members], and names are compared exactly.
 func Unmarshal(text []byte, v Unmarshaler) error {
 	s := scanners.Get().(*scanner)
 	defer s.recycle()

@@ -110,8 +110,8 @@ func TypeOf(raw []byte) string {
 	}
 }
 
-// StringMember looks up one string member of params that have been checked,
-// without taking the others apart.
+// StringMember looks up one string member of params that have been checked, without
+// taking the other members apart.
 func StringMember(params []byte, member string) (content string, ok bool) {
 	if len(params) == 0 || params[0] != '{' {
 		return "", false

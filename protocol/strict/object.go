@@ -9,8 +9,8 @@ import (
 )
 
 // Object reads the members of a JSON object that [Members] has checked. It compares
-// names exactly and ignores unknown members, as the wire asks; encoding/json
-// compares names without their case. The first member that is missing or of the
+// names exactly and ignores unknown members, as the wire asks; encoding/json would
+// take names in other capitals too. The first member that is missing or of the
 // wrong type is kept as the error, so that a record is read member by member and
 // checked once:
 //
@@ -18,8 +18,9 @@ import (
 //	o.Bool("tty")
 //	return o.Err()
 //
-// Accessors come in three forms: the plain one requires the member; Opt also
-// takes null or nothing; Default takes nothing, but not null.
+// Accessors come in three forms: the plain one requires the member. With Opt in its
+// name the member may be absent or null, with Default it may be absent, but not
+// null.
 type Object struct {
 	path    string // of this object inside params, for error texts
 	members []member
@@ -84,8 +85,8 @@ func (o *Object) parse(raw []byte) *Error {
 	return nil
 }
 
-// Only refuses members with other names than these, such as a name in other
-// capitals.
+// Only refuses members with other names than these; a name in other capitals is
+// another name.
 func (o *Object) Only(names ...string) {
 	for _, m := range o.members {
 		if o.err == nil && !slices.Contains(names, string(m.name)) {
@@ -124,8 +125,8 @@ func (o *Object) Require(name string) []byte {
 	return raw
 }
 
-// First returns the name of the first member. It is for an object that should have
-// none, whose error names it.
+// First returns the name of the first member, for the error about an object that
+// should have no members.
 func (o *Object) First() (name []byte, ok bool) {
 	if len(o.members) == 0 {
 		return nil, false
@@ -288,8 +289,8 @@ func quoteAll(words []string) string {
 func (o *Object) Base64(name string) []byte { return o.base64(name, false) }
 
 // Base64InPlace is Base64 without a copy: the bytes replace their text in the
-// message. So they are good as long as the message, and the member can be read only
-// once.
+// message. So they are good only as long as the message, and the member can be read
+// only once.
 func (o *Object) Base64InPlace(name string) []byte { return o.base64(name, true) }
 
 func (o *Object) base64(name string, inPlace bool) []byte {

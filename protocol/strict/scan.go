@@ -315,10 +315,10 @@ func plainEnd(data []byte, pos int) int {
 }
 
 // plainStart returns an index up to which data from pos on has no special byte, as
-// far as that can be found out fast. Strings carry whole files. So it looks for
-// quotes and backslashes first, which the library does many bytes at a time, and
-// for the other special bytes in four words at a time. It is called only once for
-// each string, since each call may look at all of it.
+// far as that can be found out fast: strings carry whole files. First the library
+// looks for a quote or a backslash, many bytes at a time; up to there plainStart
+// looks for the other special bytes, four words at a time. It is called only once
+// for each string, since each call may look at the whole string.
 func plainStart(data []byte, pos int) int {
 	end := bytes.IndexByte(data[pos:], '"')
 	if end < 64 {
