@@ -58,7 +58,7 @@ func BenchmarkUnmarshalParams(b *testing.B) {
 			b.SetBytes(int64(len(m.Params)))
 			params := make([]byte, len(m.Params))
 			for b.Loop() {
-				copy(params, m.Params) // what is read in place overwrites its text
+				copy(params, m.Params) // reading base64 in place overwrites its text
 				if err := UnmarshalParams(params, bb.make()); err != nil {
 					b.Fatal(err)
 				}

@@ -4,8 +4,8 @@
 //
 // # Messages
 //
-// JSON-RPC 2.0 without its "jsonrpc" member, one object a message. What members it
-// has says which of four kinds it is:
+// JSON-RPC 2.0 without its "jsonrpc" member, one object a message. The members of a
+// message say which of four kinds it is:
 //
 //	{"id":1,"method":"process/read","params":{"processId":"p"}}        request
 //	{"id":1,"result":{"chunks":[],"nextSeq":1}}                        result
@@ -51,6 +51,6 @@
 // # Where it is specified
 //
 // In docs/protocol: rpc.md, sections 2, 5.1 and 7 for messages, 3 to 6 for the
-// methods and 8 for those that are ours; sandbox.md, sections 1 to 4; remote.md,
-// section 3.
+// methods of the reference and 8 for those that only execagent has; sandbox.md,
+// sections 1 to 4.
 package protocol

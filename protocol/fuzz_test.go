@@ -82,7 +82,7 @@ func wellFormed(data []byte) bool {
 	var open []container
 	values := 0
 	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber() // one that no float64 holds is a number all the same
+	dec.UseNumber() // a number that no float64 can hold is valid all the same
 	for {
 		token, err := dec.Token()
 		if err != nil {

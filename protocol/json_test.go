@@ -70,8 +70,8 @@ func TestAppendNil(t *testing.T) {
 	}
 }
 
-// sameJSON checks that the JSON that v appends has the same value as the JSON that
-// encoding/json makes of v.
+// sameJSON checks that the JSON that v writes itself has the same value as the JSON
+// that encoding/json makes of v.
 func sameJSON(t interface{ Errorf(string, ...any) }, v Appender, plain any) {
 	want, err := json.Marshal(plain)
 	if err != nil {

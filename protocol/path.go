@@ -37,7 +37,8 @@ func (e *ForeignPathError) Error() string {
 // NewPathURI returns the URI of a native path, which must be absolute and clean.
 func NewPathURI(path string) PathURI { return PathURI{path: path} }
 
-// IsZero reports whether there is no URI, as when an optional member was absent or null.
+// IsZero reports whether there is no URI, as when an optional member was absent or
+// null.
 func (p PathURI) IsZero() bool { return p.path == "" && p.foreign == "" }
 
 // Native returns the path: absolute, lexically clean, without a trailing slash
@@ -280,7 +281,7 @@ func normalDrive(p string) string {
 }
 
 // decodeHost checks an authority as the host parser of the standard does, but
-// without IDNA: no such name is a name of this host, whatever IDNA makes of it.
+// without IDNA: a name that needs IDNA is foreign, whatever IDNA would make of it.
 // Credentials and ports are not allowed in a file URI.
 func decodeHost(host string) (string, error) {
 	if strings.HasPrefix(host, "[") {

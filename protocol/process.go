@@ -53,7 +53,7 @@ type StartParams struct {
 	// EnforceManagedNetwork asks for no network but a managed one (sandbox.md 8).
 	// Without a sandbox it has no effect (rpc.md 4.1).
 	EnforceManagedNetwork bool `json:"enforceManagedNetwork,omitempty"`
-	// HasNetworkProxy tells that the request asks for a managed network.
+	// HasNetworkProxy is true when the request has a networkProxy.
 	HasNetworkProxy bool `json:"-"`
 }
 

@@ -55,7 +55,7 @@ type Shell struct {
 }
 
 // Capabilities tell a client which methods and members the server knows; a missing
-// flag is false. The flags after the blank line are ours (rpc.md 8).
+// flag is false. Only execagent has those after the blank line (rpc.md 8).
 type Capabilities struct {
 	NetworkProxyLaunch                         bool `json:"networkProxyLaunch"`
 	NetworkProxyReviewDomains                  bool `json:"networkProxyReviewDomains"`

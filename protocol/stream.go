@@ -23,7 +23,7 @@ type encoder struct {
 	dst []byte // what is written; with yield only since the last part
 
 	yield func(part []byte) bool // takes a part as often as limit is reached; false: no more
-	limit int                    // bytes of a part, but for the JSON that ends it
+	limit int                    // bytes from which on a part is given to yield
 	over  bool                   // yield takes no more
 
 	counting bool // only the size is wanted: bytes are counted and not encoded
