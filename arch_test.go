@@ -45,7 +45,8 @@ var rules = map[string]rule{
 
 	"sandbox":                          {[]string{"sandbox/internal/pathname", "internal/strictbase64"}, "a policy is a value; it knows neither requests nor the kernel that enforces it"},
 	"sandbox/enforce":                  {[]string{"sandbox", "sandbox/internal/pathname"}, "rulesets and filters are put into force, whoever needs them"},
-	"sandbox/enforce/internal/seccomp": {nil, "the tables of the filters, for the generator and the tests"},
+	"sandbox/calls":                    {[]string{"sandbox"}, "which calls a supervisor does, and not how"},
+	"sandbox/enforce/internal/seccomp": {[]string{"sandbox", "sandbox/calls"}, "the tables of the filters, for the generator and the tests"},
 	"sandbox/hold":                     {nil, "a name is held whatever policy asks for it"},
 	"sandbox/internal/childtest":       {nil, "processes of tests; it knows nothing of what is tested in them"},
 	"sandbox/internal/openat":          {nil, "a path is opened whatever for"},

@@ -45,6 +45,8 @@ type Backend struct {
 	Layers Layers
 	// Landlock is the ABI that is used; 0 is none.
 	Landlock int
+	// Level is that of the layer [Supervised]; NoLevel where that is not put on.
+	Level Level
 }
 
 // Has tells whether the layer is put on.
@@ -80,6 +82,8 @@ func (b Backend) Names() []string {
 		case !b.Has(l) || layers[l].untold:
 		case l == Landlock:
 			names = append(names, fmt.Sprintf("%s:%d", layers[l].wire, b.Landlock))
+		case l == Supervised:
+			names = append(names, fmt.Sprintf("%s:%s", layers[l].wire, b.Level))
 		default:
 			names = append(names, layers[l].wire)
 		}
@@ -101,10 +105,12 @@ func (b Backend) Names() []string {
 //     without one the filter refuses to connect to them if the network is
 //     restricted, and Landlock if it is enabled. In the last case a filter with
 //     a listener also keeps sockets that have a path out of reach.
+//   - A supervisor, which does or judges every call that could touch what the
+//     policy forbids, in the cheapest level that is exact ([Level]). It needs
+//     neither namespaces nor privileges. A Landlock domain keeps the command from
+//     all that the supervisor should have been asked about and was not.
 //   - Landlock alone, where that is exact (landlockExact). Landlock guards
 //     files, signals and sockets, and the filter what Landlock does not know.
-//
-// A backend that supervises calls would be a further row, before the refusal.
 func (p *Policy) Backend(h Host, minimumFull bool) (Backend, error) {
 	filter := LayersOf(Seccomp)
 	if p.RestrictsNothing() {
@@ -129,6 +135,9 @@ func (p *Policy) Backend(h Host, minimumFull bool) (Backend, error) {
 			b.Layers = b.Layers.With(NetNS)
 		}
 		return b, nil
+	}
+	if !minimumFull && p.supervisable(h) {
+		return Backend{Layers: filter.With(Supervised), Landlock: h.Landlock, Level: p.level()}, nil
 	}
 	if !minimumFull && h.Has(Seccomp) && h.Landlock >= scopeABI && p.landlockExact() {
 		return Backend{Layers: filter, Landlock: h.Landlock}, nil
@@ -157,12 +166,21 @@ func (p *Policy) CheckBackend(b Backend) error {
 		return nil
 	case !b.Has(MountNS) && !b.Has(Landlock):
 		return errors.New("sandbox: the backend confines no files")
-	case !b.Has(MountNS) && p.Network == NetworkEnabled:
+	case b.Has(Supervised) != (b.Level != NoLevel), b.Has(Supervised) && !b.Has(Landlock), b.Has(Supervised) && b.Has(MountNS):
+		return errors.New("sandbox: the backend has half of a supervisor")
+	case b.Has(Supervised) && b.Level < p.level():
+		return errors.New("sandbox: the backend's supervisor has too low a level")
+	case !b.Has(MountNS) && !b.Has(Supervised) && p.Network == NetworkEnabled:
 		return errors.New("sandbox: the backend has no view of the file system, which hides the sockets of the host")
 	case b.Has(MountNS) && !b.Has(UserNS):
 		return errors.New("sandbox: the backend has a view of the file system without a user namespace")
 	}
 	return nil
+}
+
+// supervisable tells whether a supervisor can enforce the policy on this host.
+func (p *Policy) supervisable(h Host) bool {
+	return h.Has(Seccomp) && h.Has(Supervised) && h.Landlock >= scopeABI && p.Network == NetworkRestricted
 }
 
 // missingForNamespaces returns the first layer that the row of namespaces needs

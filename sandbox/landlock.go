@@ -35,8 +35,10 @@ const (
 	fsReadDir     = 0x8
 	fsRemoveDir   = 0x10
 	fsRemoveFile  = 0x20
+	fsMakeChar    = 0x40
 	fsMakeDir     = 0x80
 	fsMakeReg     = 0x100
+	fsMakeBlock   = 0x800
 	fsMakeSym     = 0x1000
 	fsRefer       = 0x2000
 	fsTruncate    = 0x4000
@@ -142,6 +144,48 @@ func (p *Policy) ProcessRuleset(abi int, mounted bool) Ruleset {
 		case rule.Access == Read && !mounted:
 			rules = append(rules, PathRule{Path: rule.Path, Rights: executeRights, Except: p.exceptions(rule.Path, mounted)})
 		}
+	}
+	return newRuleset(abi, rules)
+}
+
+// SupervisorRuleset returns a ruleset for the supervisor of a command. It is the
+// ceiling of what a mistake of the supervisor could do: it writes in the
+// writable roots, in shm and in the few files of procfs and devices that a
+// command may write, and makes no devices. What it may read the supervisor
+// decides itself, call by call. shm is the directory that it has for the command
+// in the place of /dev/shm, or "".
+func (p *Policy) SupervisorRuleset(abi int, shm string) Ruleset {
+	const changes = allRights &^ (fsMakeChar | fsMakeBlock)
+	rules := []PathRule{
+		{Path: "/", Rights: executeRights},
+		{Path: "/dev", Rights: deviceRights},
+		{Path: "/proc", Rights: contentRights},
+	}
+	for _, root := range p.WritableRoots() {
+		rules = append(rules, PathRule{Path: root, Rights: changes})
+	}
+	if shm != "" {
+		rules = append(rules, PathRule{Path: shm, Rights: changes})
+	}
+	r := newRuleset(abi, rules)
+	r.Scoped = 0 // it judges the signals and sockets of the command by itself
+	return r
+}
+
+// SupervisedRuleset returns a ruleset for a command whose calls a supervisor
+// does, in that level. Under it the command can write nothing and open no device
+// that tells anything: all that it gets, beyond what it may read, is a descriptor
+// that the supervisor has opened. A file's rights are those of whoever has opened
+// it. In LevelWrites the kernel opens files for reading, so the agent's own are
+// left out here.
+func (p *Policy) SupervisedRuleset(abi int, level Level) Ruleset {
+	except := []string{"/dev"}
+	if level == LevelWrites {
+		except = p.exceptions("/", false)
+	}
+	rules := []PathRule{{Path: "/", Rights: executeRights, Except: except}}
+	for _, name := range []string{"null", "zero", "full", "random", "urandom"} {
+		rules = append(rules, PathRule{Path: "/dev/" + name, Rights: fsReadFile})
 	}
 	return newRuleset(abi, rules)
 }

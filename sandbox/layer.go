@@ -19,6 +19,10 @@ const (
 	IPCNS
 	// NetNS is a network namespace without any interface that leads out.
 	NetNS
+	// Supervised is a supervisor that does or judges a command's calls, under
+	// Landlock rulesets of their own for both (supervised.md). [Backend] has its
+	// level.
+	Supervised
 	// Landlock is in no [Layers]: [Host] and [Backend] have its ABI.
 	Landlock
 	// Seccomp is a filter of system calls.
@@ -43,6 +47,7 @@ var layers = [...]struct {
 	PIDNS:      {name: "pidns", wire: "pidns", tried: "mount a fresh procfs in a new pid namespace", proc: "pid", clone: 0x20000000},
 	IPCNS:      {name: "ipcns", wire: "ipcns", untold: true, tried: "enter a new ipc namespace", proc: "ipc", clone: 0x08000000},
 	NetNS:      {name: "netns", wire: "netns", tried: "enter a new network namespace", proc: "net", clone: 0x40000000},
+	Supervised: {name: "supervised", wire: "supervised", tried: "let a supervisor read the memory of a caller, and give it a descriptor"},
 	Landlock:   {name: "landlock", wire: "landlock", tried: "read and create what a ruleset forbids"},
 	Seccomp:    {name: "seccomp", wire: "seccomp", tried: "make a system call that a filter forbids"},
 	UserNotify: {name: "usernotify", wire: "seccomp", untold: true, tried: "let a listener answer a system call"},

@@ -3,7 +3,9 @@ package enforce
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 
+	"github.com/execagent/execagent/sandbox"
 	"golang.org/x/sys/unix"
 )
 
@@ -43,6 +45,17 @@ const (
 	// [sandbox.NetworkRuleset] closes that.
 	FilterNetwork Filter = "network"
 )
+
+// FilterSupervised returns the filter for processes whose calls a supervisor does
+// in that level, without the network or with it. It needs a listener, which does
+// the calls that package calls has a row for.
+func FilterSupervised(level sandbox.Level, network sandbox.Network) Filter {
+	name := Filter("supervised-" + strings.ToLower(level.String()))
+	if network == sandbox.NetworkEnabled {
+		name += "-online"
+	}
+	return name
+}
 
 // maxInstructions is BPF_MAXINSNS of linux/bpf_common.h.
 const maxInstructions = 4096

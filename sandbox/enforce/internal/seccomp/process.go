@@ -48,7 +48,16 @@ func offline() []Rule {
 // It does not refuse ptrace: such processes can see, and so trace, only each
 // other.
 func enabled() []Rule {
-	return slices.Concat([]Rule{
+	return slices.Concat(sockets(), []Rule{
+		// The listener decides where connect may go and which names bind may take.
+		{Calls: []string{"bind", "connect"}, Action: Notify},
+	}, personality(addrNoRandomize), common(), otherProcesses(), setID()) // debuggers set addrNoRandomize
+}
+
+// sockets has the rules for all processes with the network and a restricted file
+// system, but for the calls that a listener decides about.
+func sockets() []Rule {
+	return []Rule{
 		{Calls: []string{"socket", "socketpair"}, Action: Errno(eperm), When: []Cond{int32Is(0, afVsock)}},
 		// A datagram socket can name another peer in every sendmsg, behind a
 		// pointer that no filter can follow. Other UNIX sockets name their peer
@@ -56,14 +65,12 @@ func enabled() []Rule {
 		{Calls: []string{"socket", "socketpair"}, Action: Errno(eperm), When: []Cond{int32Is(0, afUnix), {1, sockTypeMask, sockDgram}}},
 		{Calls: []string{"socket", "socketpair"}, Action: Errno(eperm), When: []Cond{int32Is(0, afUnix), {1, sockTypeMask, sockRaw}}},
 		{Calls: slices.Concat(ioUring, bypasses), Action: Errno(eperm)},
-		// The listener decides where connect may go and which names bind may take.
-		{Calls: []string{"bind", "connect"}, Action: Notify},
 		// With TCP Fast Open a send connects, and the listener would see no
 		// connect. The error is the one of a host that has Fast Open switched
 		// off, so programs fall back to connect.
 		{Calls: []string{"sendmsg"}, Action: Errno(eopnotsupp), When: []Cond{{2, msgFastopen, msgFastopen}}},
 		{Calls: []string{"sendmmsg", "sendto"}, Action: Errno(eopnotsupp), When: []Cond{{3, msgFastopen, msgFastopen}}},
-	}, personality(addrNoRandomize), common(), otherProcesses(), setID()) // debuggers set addrNoRandomize
+	}
 }
 
 // setID keeps processes from making files with the set-user-ID or set-group-ID
@@ -113,9 +120,14 @@ func landlock() []Rule {
 		"fremovexattr", "fsetxattr", "lremovexattr", "lsetxattr", "removexattr", "removexattrat", "setxattr", "setxattrat",
 		"file_setattr",
 	}, Action: Errno(erofs)})
-	// Some requests of file systems change an inode through a descriptor that is
-	// open for reading only. So all requests of the types that file systems use
-	// are refused, but for these, which only read.
+	return slices.Concat(rules, fileRequests(), systemV())
+}
+
+// fileRequests refuses requests of file systems. Some of them change an inode
+// through a descriptor that is open for reading only. So all requests of the types
+// that file systems use are refused, but for these, which only read.
+func fileRequests() []Rule {
+	var rules []Rule
 	for _, read := range []uint32{
 		0x80086601, // FS_IOC_GETFLAGS
 		0x80046601, // FS_IOC32_GETFLAGS
@@ -128,12 +140,18 @@ func landlock() []Rule {
 	for _, kind := range []uint64{'f', 'X', 'v', 'r', 'e', 0xf5, 0xcd} {
 		rules = append(rules, Rule{Calls: []string{"ioctl"}, Action: Errno(erofs), When: []Cond{{1, 0xff00, kind << 8}}})
 	}
-	return append(rules, Rule{Calls: []string{
+	return rules
+}
+
+// systemV refuses System V IPC and POSIX message queues, which would be the
+// host's.
+func systemV() []Rule {
+	return []Rule{{Calls: []string{
 		"mq_open", "mq_unlink",
 		"msgctl", "msgget", "msgrcv", "msgsnd",
 		"semctl", "semget", "semop", "semtimedop",
 		"shmat", "shmctl", "shmget",
-	}, Action: Errno(eperm)})
+	}, Action: Errno(eperm)}}
 }
 
 // otherProcesses keeps a process from changing the scheduling and the limits of

@@ -5,6 +5,8 @@
 // it is ever changed, so everything may be used at once.
 package seccomp
 
+import "github.com/execagent/execagent/sandbox"
+
 // Action tells what becomes of a call: a SECCOMP_RET value of linux/seccomp.h.
 type Action uint32
 
@@ -63,8 +65,9 @@ var Unified = map[string]uint32{
 // AMD64Only are calls that arm64 does not have. Any other name that an
 // architecture does not know is a mistake.
 var AMD64Only = map[string]bool{
-	"arch_prctl": true, "chmod": true, "chown": true, "creat": true, "futimesat": true, "ioperm": true, "iopl": true,
-	"lchown": true, "mknod": true, "open": true, "uselib": true, "utime": true, "utimes": true,
+	"access": true, "arch_prctl": true, "chmod": true, "chown": true, "creat": true, "futimesat": true, "ioperm": true, "iopl": true,
+	"lchown": true, "link": true, "lstat": true, "mkdir": true, "mknod": true, "open": true, "readlink": true, "rename": true,
+	"rmdir": true, "stat": true, "symlink": true, "unlink": true, "uselib": true, "utime": true, "utimes": true,
 }
 
 // Table says what one filter does.
@@ -98,7 +101,7 @@ func int32Is(arg int, value uint32) Cond { return Cond{arg, 0xffffffff, uint64(v
 
 // Tables returns the tables of all filters, in new slices.
 func Tables() []Table {
-	return []Table{
+	tables := []Table{
 		{Name: "helper", Default: Kill, Rules: helper()},
 		{Name: "restricted", Default: Allow, Rules: restricted()},
 		{Name: "enabled", Default: Allow, Rules: enabled()},
@@ -106,4 +109,13 @@ func Tables() []Table {
 		{Name: "hidden-paths", Default: Allow, Rules: hiddenPaths()},
 		{Name: "network", Default: Allow, Rules: network()},
 	}
+	for _, s := range []struct {
+		name  string
+		level sandbox.Level
+	}{{"supervised-w", sandbox.LevelWrites}, {"supervised-r", sandbox.LevelReads}, {"supervised-s", sandbox.LevelMetadata}} {
+		tables = append(tables,
+			Table{Name: s.name, Default: Allow, Rules: supervised(s.level, false)},
+			Table{Name: s.name + "-online", Default: Allow, Rules: supervised(s.level, true)})
+	}
+	return tables
 }

@@ -1,0 +1,52 @@
+package sandbox
+
+import "github.com/execagent/execagent/sandbox/internal/pathname"
+
+// Level tells how many of a command's system calls a supervisor does or judges,
+// where the layer [Supervised] is put on (supervised.md 3). The kernel does all
+// other calls, at full speed. Each level has the calls of the one before.
+type Level uint8
+
+// The levels.
+const (
+	NoLevel Level = iota
+	// LevelWrites has every call that changes a file, a name or metadata. It is
+	// exact for policies that let everything be read.
+	LevelWrites
+	// LevelReads also has every open and execve. It is exact for contents and
+	// listings; a command can still learn the metadata of a path that is denied
+	// or hidden.
+	LevelReads
+	// LevelMetadata also has the calls that tell of a path without opening it.
+	LevelMetadata
+)
+
+// String returns the letter that the wire has for the level: W, R or S.
+func (l Level) String() string { return [...]string{"", "W", "R", "S"}[l&3] }
+
+// level returns the cheapest level that is exact for the policy. The agent's own
+// files are denied in all levels. In LevelWrites Landlock does that, by allowing
+// one by one what lies beside them (PathRule.Except); so there no file may
+// appear beside them later, and their directories must not be writable.
+func (p *Policy) level() Level {
+	if !p.FullRead {
+		return LevelMetadata
+	}
+	for _, r := range p.Rules {
+		if r.Origin == Private && p.writableAbove(r.Path) {
+			return LevelMetadata
+		}
+	}
+	return LevelWrites
+}
+
+// writableAbove tells whether a directory on the way to path can be written.
+func (p *Policy) writableAbove(path string) bool {
+	for path != "/" {
+		path = pathname.Parent(path)
+		if p.Access(path) == Write {
+			return true
+		}
+	}
+	return false
+}
