@@ -168,7 +168,7 @@ func (p *Policy) CheckBackend(b Backend) error {
 		return errors.New("sandbox: the backend confines no files")
 	case b.Has(Supervised) != (b.Level != NoLevel), b.Has(Supervised) && !b.Has(Landlock), b.Has(Supervised) && b.Has(MountNS):
 		return errors.New("sandbox: the backend has half of a supervisor")
-	case b.Has(Supervised) && b.Level < p.level():
+	case b.Has(Supervised) && b.Level < min(p.level(), LevelReads):
 		return errors.New("sandbox: the backend's supervisor has too low a level")
 	case !b.Has(MountNS) && !b.Has(Supervised) && p.Network == NetworkEnabled:
 		return errors.New("sandbox: the backend has no view of the file system, which hides the sockets of the host")

@@ -187,6 +187,11 @@ func (p *Policy) SupervisedRuleset(abi int, level Level) Ruleset {
 	for _, name := range []string{"null", "zero", "full", "random", "urandom"} {
 		rules = append(rules, PathRule{Path: "/dev/" + name, Rights: fsReadFile})
 	}
+	for _, rule := range p.Rules {
+		if rule.Access >= Read && pathname.Below(rule.Path, "/dev") {
+			rules = append(rules, PathRule{Path: rule.Path, Rights: executeRights})
+		}
+	}
 	return newRuleset(abi, rules)
 }
 

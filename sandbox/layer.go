@@ -20,8 +20,8 @@ const (
 	// NetNS is a network namespace without any interface that leads out.
 	NetNS
 	// Supervised is a supervisor that does or judges a command's calls, under
-	// Landlock rulesets of their own for both (supervised.md). [Backend] has its
-	// level.
+	// Landlock rulesets of their own for both (supervised.md 4). [Backend] has
+	// its level.
 	Supervised
 	// Landlock is in no [Layers]: [Host] and [Backend] have its ABI.
 	Landlock

@@ -194,10 +194,7 @@ func (p *Policy) Leads(path string) bool {
 // the object there may not be moved or removed: rules are about paths, so they
 // would not go with the object (sandbox.md 14.2).
 func (p *Policy) Bound(path string) bool {
-	if _, ok := p.find(path); ok {
-		return true
-	}
-	if i := p.below(path); i < len(p.Rules) && pathname.Below(p.Rules[i].Path, path) {
+	if p.Touches(path) {
 		return true
 	}
 	for _, g := range p.Globs {
@@ -206,6 +203,15 @@ func (p *Policy) Bound(path string) bool {
 		}
 	}
 	return false
+}
+
+// Touches tells whether a rule is about path or something below it.
+func (p *Policy) Touches(path string) bool {
+	if _, ok := p.find(path); ok {
+		return true
+	}
+	i := p.below(path)
+	return i < len(p.Rules) && pathname.Below(p.Rules[i].Path, path)
 }
 
 // WritableRoots returns the paths of the rules that let write, sorted.

@@ -69,7 +69,7 @@ func (t *target) startApart(s *supervisor, watch *mountWatch) error {
 	if err != nil {
 		return fmt.Errorf("starting a second init: %w", os.NewSyscallError("fork", err))
 	}
-	if t.listener, err = awaitApart(pair[0], watch); err != nil {
+	if err = t.awaitApart(pair[0], watch); err != nil {
 		// pair[0] stays open: when it is closed the second process gets an error
 		// and prints that one too, beside this one.
 		return err
@@ -102,8 +102,11 @@ func (c *config) becomeApart() error {
 		return err
 	}
 	if t.listener > 0 {
-		// The first init answers the calls of the command.
-		if err := sendApart(leashFD, apartListener, t.listener); err != nil {
+		// The first init answers the calls of the command. This thread has the
+		// filter, which may leave sendmsg(2) to nobody yet, so another one sends.
+		sent := make(chan error)
+		go func() { sent <- sendApart(leashFD, apartListener, t.listener) }()
+		if err := <-sent; err != nil {
 			return fmt.Errorf("passing the listener of the filter on: %w", err)
 		}
 		unix.Close(t.listener)
@@ -157,18 +160,20 @@ func readMade(fd int) ([]view.Mounted, error) {
 // awaitApart waits until the second process has executed the command, or has
 // ended and said why. It lets the process go on once watch has found the mounts
 // of its view. Until awaitApart returns no signal is passed on: it would hit
-// the runtime of the second process, and not the command. The listener is 0 if
-// the second process has sent none.
-func awaitApart(socket int, watch *mountWatch) (listener int, err error) {
+// the runtime of the second process, and not the command. The calls of the
+// command are served from the moment on at which the listener arrives: the
+// execve of the second process may be the first of them.
+func (t *target) awaitApart(socket int, watch *mountWatch) error {
 	for {
 		what, fd, err := receiveApart(socket)
 		switch {
 		case errors.Is(err, errApartEnd):
-			return listener, nil
+			return nil
 		case err != nil:
-			return 0, fmt.Errorf("waiting for the second init: %w", err)
-		case what == apartListener && fd >= 0 && listener == 0:
-			listener = fd
+			return fmt.Errorf("waiting for the second init: %w", err)
+		case what == apartListener && fd >= 0 && t.listener == 0:
+			t.listener = fd
+			t.serve(fd)
 		case what == apartView && fd >= 0:
 			made, err := readMade(fd)
 			unix.Close(fd)
@@ -179,10 +184,10 @@ func awaitApart(socket int, watch *mountWatch) (listener int, err error) {
 				err = sendApart(socket, apartGo, -1)
 			}
 			if err != nil {
-				return 0, err
+				return err
 			}
 		default:
-			return 0, fmt.Errorf("waiting for the second init: packet %q: %w", what, unix.EPROTO)
+			return fmt.Errorf("waiting for the second init: packet %q: %w", what, unix.EPROTO)
 		}
 	}
 }

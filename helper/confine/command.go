@@ -56,6 +56,9 @@ type Command struct {
 	// again, and refuses to run the command if one leads elsewhere by then. With
 	// nil the init compares nothing.
 	Granted []string
+	// Shm is a directory that a supervised command has in the place of /dev/shm;
+	// "" if it has none.
+	Shm string
 	// Argv0 is the agent's own argv[0], which the init gets too.
 	Argv0 string
 }

@@ -35,6 +35,7 @@ func (c *config) encode() ([]byte, error) {
 	b := pack.AppendString(nil, string(policy))
 	b = binary.LittleEndian.AppendUint32(b, uint32(c.Backend.Layers))
 	b = pack.AppendInt(b, c.Backend.Landlock)
+	b = append(b, byte(c.Backend.Level))
 	b = pack.AppendStrings(b, c.Argv)
 	b = append(b, pack.Bool(c.Arg0 != nil))
 	if c.Arg0 != nil {
@@ -52,6 +53,7 @@ func (c *config) encode() ([]byte, error) {
 	}
 	b = append(b, pack.Bool(c.Granted != nil))
 	b = pack.AppendStrings(b, c.Granted)
+	b = pack.AppendString(b, c.Shm)
 	b = pack.AppendString(b, c.Argv0)
 	b = pack.AppendInt(b, c.UID)
 	b = pack.AppendInt(b, c.GID)
@@ -67,7 +69,8 @@ func decodeConfig(encoded []byte) (*config, error) {
 	}
 	layers := d.Uint32()
 	d.Require(layers>>len(sandbox.AllLayers()) == 0) // one that we do not know we could not put on
-	c.Backend = sandbox.Backend{Layers: sandbox.Layers(layers), Landlock: d.Int()}
+	c.Backend = sandbox.Backend{Layers: sandbox.Layers(layers), Landlock: d.Int(), Level: sandbox.Level(d.Byte())}
+	d.Require(c.Backend.Level <= sandbox.LevelMetadata)
 	c.Argv = d.Strings(maxConfig)
 	if d.Bool() {
 		c.Arg0 = new(d.String(maxConfig))
@@ -81,6 +84,7 @@ func decodeConfig(encoded []byte) (*config, error) {
 	if c.Granted = d.Strings(maxConfig); decided && c.Granted == nil {
 		c.Granted = []string{}
 	}
+	c.Shm = d.String(maxConfig)
 	c.Argv0 = d.String(maxConfig)
 	c.UID, c.GID = d.Int(), d.Int()
 	c.Sockets = d.Strings(maxConfig)

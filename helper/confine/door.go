@@ -2,6 +2,7 @@ package confine
 
 import (
 	"os"
+	"sync"
 
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
@@ -38,6 +39,8 @@ type Door struct {
 	Limits Limits
 	// AgentPorts are as in [Command].
 	AgentPorts []uint16
+
+	swept sync.Once // sweepShm was called
 }
 
 // Choose returns the layers that enforce the policy exactly, or an error. It
@@ -98,8 +101,13 @@ func (d *Door) hold(h *Held) error {
 	}
 	d.Served.Note(resolved)
 	h.command.Granted = resolved.Granted()
-	// Without a view the command may write nothing at all, so it can create no
-	// name either.
+	if h.command.Backend.Has(sandbox.Supervised) && !resolved.Policy.Touches(shmDir) {
+		d.swept.Do(sweepShm)
+		h.command.Shm, h.free, err = makeShm()
+		return err
+	}
+	// Without a view the command may write nothing at all, or a supervisor refuses
+	// to create a protected name.
 	if !h.command.Backend.Has(sandbox.MountNS) || len(resolved.Missing) == 0 {
 		return nil
 	}
@@ -119,7 +127,7 @@ type Held struct {
 
 	command Command // without the program
 	refusal error   // why nothing is run; nil: the command is run
-	free    func()  // gives the placeholders back, may be called often; nil: there are none
+	free    func()  // gives back placeholders or the directory for shared memory, may be called often; nil: there are none
 }
 
 // Refused returns a sandbox in which nothing is run. The stage that it makes

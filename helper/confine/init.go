@@ -100,8 +100,13 @@ func initMain() (code int, err error) {
 		return 0, err
 	}
 	t := &target{config: cfg, policy: resolved.Policy}
-	start := func(s *supervisor) error { return t.startApart(s, watch) }
-	if cfg.Limits == (Limits{}) {
+	var start func(*supervisor) error
+	switch {
+	case cfg.isOuter():
+		start = t.startInner
+	case cfg.Limits != (Limits{}):
+		start = func(s *supervisor) error { return t.startApart(s, watch) }
+	default:
 		made, err := cfg.enterView(resolved)
 		if err == nil {
 			err = watch.record(made)
@@ -115,8 +120,11 @@ func initMain() (code int, err error) {
 	if err != nil {
 		return 0, &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
 	}
-	n, err := supervise.New(supervise.Config{Policy: t.policy, Ports: cfg.AgentPorts, Self: []string{cfg.Argv0, Arg}})
+	n, err := supervise.New(supervise.Config{
+		Policy: t.policy, Level: cfg.Backend.Level, Shm: cfg.Shm, Ports: cfg.AgentPorts, Self: []string{cfg.Argv0, Arg},
+	})
 	if err == nil {
+		t.serve = func(listener int) { go n.Serve(listener) }
 		err = start(s)
 	}
 	if err == nil {
@@ -127,9 +135,6 @@ func initMain() (code int, err error) {
 		return 0, err
 	}
 	letGo(null)
-	if t.listener > 0 {
-		go n.Serve(t.listener)
-	}
 	return s.attend()
 }
 

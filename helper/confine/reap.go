@@ -22,11 +22,13 @@ type supervisor struct {
 	pidNS, newSession bool
 	signals           chan os.Signal
 	leash             *os.File
+	inner             *innerInit // of an outer init, whose command is the inner one; else nil
 
 	mu    sync.Mutex // protects the fields below
 	pid   int        // of the command; 0 before it is started
 	ended bool       // the command is being reaped, so another process may get its pid
 	lost  *loss      // why init has ended the command; nil: it has not
+	let   bool       // the leash was let go, and so the command was killed
 }
 
 // newSupervisor catches signals and then says so on the leash. The agent keeps
@@ -79,6 +81,7 @@ func (s *supervisor) heed() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.let = true
 	if s.pid == 0 {
 		os.Exit(killed)
 	}
@@ -109,6 +112,7 @@ func (s *supervisor) attend() (code int, err error) {
 		}
 		s.mu.Lock()
 		s.ended = pid == s.pid
+		let := s.let
 		s.mu.Unlock()
 		var status syscall.WaitStatus
 		_, err = syscall.Wait4(pid, &status, 0, nil)
@@ -120,6 +124,11 @@ func (s *supervisor) attend() (code int, err error) {
 		}
 		if !s.ended {
 			continue
+		}
+		if s.inner != nil && status.Signaled() && !let {
+			code := s.inner.died(status.Signal())
+			s.killRest()
+			return code, nil
 		}
 		s.killRest()
 		if s.lost != nil {
@@ -140,7 +149,7 @@ func (s *supervisor) forward() {
 		}
 		s.mu.Lock()
 		to := s.pid
-		if s.newSession {
+		if s.newSession && s.inner == nil {
 			to = -to // the command's process group, as without a sandbox
 		}
 		if !s.ended {

@@ -20,7 +20,10 @@ type target struct {
 	config *config
 	policy *sandbox.Policy // with canonical paths
 
-	listener int // gets the command's calls of connect and bind; 0: the filter leaves none to it
+	// serve answers the calls that the command's filter leaves to a listener. It
+	// is called once, before there is a command, if the filter leaves any.
+	serve    func(listener int)
+	listener int // 0: the filter leaves no call to it
 }
 
 // start confines T1, a thread of init, and forks the command from it. T1 has
@@ -28,7 +31,13 @@ type target struct {
 // thread that ends afterwards. And it is not the main thread: the kernel judges
 // a signal to init as a whole by the domain of that one.
 func (t *target) start(s *supervisor) error {
-	started := make(chan error, 1)
+	return onThreadOfItsOwn(func() error { return t.startHere(s) })
+}
+
+// onThreadOfItsOwn calls do on a thread that is not the main one, and that ends
+// afterwards with all that do has put on it.
+func onThreadOfItsOwn(do func() error) error {
+	done := make(chan error, 1)
 	var run func()
 	run = func() {
 		// A goroutine that does not unlock its thread ends the thread with
@@ -43,16 +52,21 @@ func (t *target) start(s *supervisor) error {
 			runtime.UnlockOSThread()
 			return
 		}
-		started <- t.startHere(s)
+		done <- do()
 	}
 	go run()
-	return <-started
+	return <-done
 }
 
 // startHere confines the calling thread and forks the command from it.
 func (t *target) startHere(s *supervisor) error {
 	if err := t.confineHere(); err != nil {
 		return err
+	}
+	if t.listener > 0 {
+		// The new process makes calls that are left to the listener before it is
+		// the command: its execve is one.
+		t.serve(t.listener)
 	}
 	return s.bear(t.fork)
 }
@@ -101,11 +115,17 @@ func (t *target) addLayers() (err error) {
 		return fmt.Errorf("setting no_new_privs: %w", os.NewSyscallError("prctl", err))
 	}
 	if l.Landlock > 0 {
-		if err := enforce.RestrictThread(t.policy.ProcessRuleset(l.Landlock, l.Has(sandbox.MountNS))); err != nil {
+		rules := t.policy.ProcessRuleset(l.Landlock, l.Has(sandbox.MountNS))
+		if l.Has(sandbox.Supervised) {
+			rules = t.policy.SupervisedRuleset(l.Landlock, l.Level)
+		}
+		if err := enforce.RestrictThread(rules); err != nil {
 			return err
 		}
 	}
 	switch {
+	case l.Has(sandbox.Supervised):
+		t.listener, err = enforce.FilterSupervised(l.Level, t.policy.Network).LoadNotify()
 	case t.policy.Network == sandbox.NetworkEnabled:
 		t.listener, err = enforce.FilterEnabled.LoadNotify()
 	case l.Has(sandbox.MountNS):

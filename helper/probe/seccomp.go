@@ -45,6 +45,7 @@ func (r *report) trySeccomp() {
 	go func() { answered <- answerOne(listener) }()
 	_, _, errno := unix.Syscall(askedCall, 0, 0, 0)
 	r.note(sandbox.UserNotify, "answering a call", errors.Join(<-answered, refusedBy(errno)))
+	r.note(sandbox.Supervised, "answering a call", nil)
 }
 
 // refusedBy is refused for the errno of a call that has to fail with EPERM; 0
@@ -76,8 +77,8 @@ func loadFilter(call, action uint32, flags uintptr) (int, error) {
 
 // answerOne receives one call from a listener and answers it with EPERM.
 func answerOne(listener int) error {
-	asked, err := usernotify.Receive(listener)
-	if err != nil {
+	var asked usernotify.Call
+	if err := usernotify.Receive(listener, &asked); err != nil {
 		return fmt.Errorf("receiving it: %w", err)
 	}
 	usernotify.Respond(listener, asked.ID, unix.EPERM)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/execagent/execagent/internal/caps"
 	"github.com/execagent/execagent/internal/thread"
-	"github.com/execagent/execagent/internal/usernotify"
 )
 
 // Abstract names belong to the whole host: a command that took the name of a
@@ -21,37 +20,42 @@ import (
 // name is refused. Every other address is bound as the command itself would bind
 // it.
 
-// answerBind does or refuses a call of bind, and closes a.
-func (n *Notifier) answerBind(call *usernotify.Call, a *address) {
-	if a.domain != unix.AF_UNIX || len(a.sockaddr) < 2 || binary.NativeEndian.Uint16(a.sockaddr) != unix.AF_UNIX {
-		usernotify.Respond(n.listener, call.ID, a.bind())
-		a.close()
-		return
+// bind does bind(2), or refuses it.
+func (r *request) bind() answer {
+	a, err := r.takeAddress()
+	if err != nil {
+		return fail(err)
 	}
-	umask, err := n.judgeBind(call, a)
+	if a.domain != unix.AF_UNIX || len(a.sockaddr) < 2 || binary.NativeEndian.Uint16(a.sockaddr) != unix.AF_UNIX {
+		defer a.close()
+		return result(errOrNil(a.bind()))
+	}
+	umask, err := r.judgeBind(a)
 	if err != nil {
 		a.close()
-		n.refuse(call, err)
-		return
+		return fail(err)
 	}
-	n.apart(call, a, func() syscall.Errno { return n.bindApart(a, umask) })
+	return r.apart(func(*request) answer {
+		defer a.close()
+		return result(errOrNil(r.n.bindApart(a, umask)))
+	}, a.close)
 }
 
 // judgeBind decides whether the name of a UNIX socket may be bound, opens the
 // caller's working directory, and returns the caller's umask: with both the
 // file of the socket is made.
-func (n *Notifier) judgeBind(call *usernotify.Call, a *address) (umask int, err error) {
+func (r *request) judgeBind(a *address) (umask int, err error) {
 	if len(a.sockaddr) == 2 {
 		return 0, unix.EPERM // the kernel would choose an abstract name
 	}
 	if _, _, err := unixPath(a.sockaddr); err != nil {
 		return 0, err
 	}
-	if err := n.openDir(call, a); err != nil {
+	if err := r.openDir(a); err != nil {
 		return 0, err
 	}
-	umask, err = thread.Status(int(call.Thread), "Umask", 8)
-	return umask, n.ifThere(call, err)
+	umask, err = thread.Status(r.thread(), "Umask", 8)
+	return umask, r.there(err)
 }
 
 // A name in the file system has to be bound as the command has written it,

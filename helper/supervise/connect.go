@@ -4,13 +4,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/usernotify"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -31,27 +28,32 @@ import (
 // asks with SO_PEERCRED is told of init, a path through a magic link of procfs
 // is refused, and only fatal signals interrupt a call that blocks.
 
-// answerConnect does or refuses a call of connect, and closes a.
-func (n *Notifier) answerConnect(call *usernotify.Call, a *address) {
-	if err := n.judgeConnect(call, a); err != nil {
+// connect does connect(2), or refuses it.
+func (r *request) connect() answer {
+	a, err := r.takeAddress()
+	if err != nil {
+		return fail(err)
+	}
+	if err := r.judgeConnect(a); err != nil {
 		a.close()
-		n.refuse(call, err)
-		return
+		return fail(err)
 	}
 	if a.nonblocking() {
-		usernotify.Respond(n.listener, call.ID, a.connect())
-		a.close()
-		return
+		defer a.close()
+		return result(errOrNil(a.connect()))
 	}
-	n.apart(call, a, a.connectUndisturbed)
+	return r.apart(func(*request) answer {
+		defer a.close()
+		return result(errOrNil(a.connect()))
+	}, a.close)
 }
 
 // judgeConnect decides on a call of connect. If the address is a path it opens
 // the socket there, judges that object, and makes the address lead to the same
 // object by its descriptor: the path could lead elsewhere by the time of the
 // call.
-func (n *Notifier) judgeConnect(call *usernotify.Call, a *address) error {
-	if n.isAgent(a) {
+func (r *request) judgeConnect(a *address) error {
+	if r.n.isAgent(a) {
 		return unix.EPERM
 	}
 	if a.domain != unix.AF_UNIX {
@@ -62,11 +64,11 @@ func (n *Notifier) judgeConnect(call *usernotify.Call, a *address) error {
 		return err
 	}
 	if !strings.HasPrefix(path, "/") {
-		if err := n.openDir(call, a); err != nil {
+		if err := r.openDir(a); err != nil {
 			return err
 		}
 	}
-	if err := n.find(a, path); err != nil {
+	if err := r.n.find(a, path); err != nil {
 		return err
 	}
 	a.sockaddr = unixAddr(fmt.Sprintf("/proc/self/fd/%d", a.object))
@@ -155,24 +157,4 @@ func (n *Notifier) isNew(st *unix.Statx_t) bool {
 func (a *address) nonblocking() bool {
 	flags, err := unix.FcntlInt(uintptr(a.socket), unix.F_GETFL, 0)
 	return err == nil && flags&unix.O_NONBLOCK != 0
-}
-
-// connectUndisturbed does connect(2) on a thread that blocks all signals: one
-// that init gets for the command or sends itself for its runtime would
-// interrupt the call.
-func (a *address) connectUndisturbed() syscall.Errno {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var all, was unix.Sigset_t
-	for i := range all.Val {
-		all.Val[i] = ^all.Val[i]
-	}
-	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &was); err != nil {
-		return errnoOf(err)
-	}
-	errno := a.connect()
-	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &was, nil); err != nil {
-		runtime.Goexit() // this cannot happen; the locked thread ends with the goroutine
-	}
-	return errno
 }

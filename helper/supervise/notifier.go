@@ -2,8 +2,8 @@ package supervise
 
 import (
 	"errors"
-	"fmt"
 	"os"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +11,7 @@ import (
 	"github.com/execagent/execagent/internal/thread"
 	"github.com/execagent/execagent/internal/usernotify"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/calls"
 )
 
 const (
@@ -36,6 +37,7 @@ type Notifier struct {
 	config   Config
 	listener int
 	begun    unix.Timespec // a time before the command was started
+	handlers map[int32]func(*request) answer
 	blocked  chan struct{} // holds an element for each call that may block
 	binding  chan struct{} // holds an element for each process of bindApart
 }
@@ -44,6 +46,12 @@ type Notifier struct {
 type Config struct {
 	// Policy is the command's, with canonical paths.
 	Policy *sandbox.Policy
+	// Level is that of the supervisor; with NoLevel the filter leaves connect(2)
+	// and bind(2) to it and nothing else.
+	Level sandbox.Level
+	// Shm is the directory that the command has in the place of /dev/shm; "" if
+	// it has none.
+	Shm string
 	// Ports are those of the agent's own listeners.
 	Ports []uint16
 	// Self is the argv[0] of this program, and the argument that makes it a
@@ -55,20 +63,48 @@ type Config struct {
 // New returns a notifier for a command that is not started yet: it notes the
 // time, on the clock that file systems take times of birth from.
 func New(c Config) (*Notifier, error) {
-	n := &Notifier{config: c, blocked: make(chan struct{}, MaxBlocked), binding: make(chan struct{}, maxBinding)}
+	n := &Notifier{config: c, handlers: byNumber(), blocked: make(chan struct{}, MaxBlocked), binding: make(chan struct{}, maxBinding)}
 	err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &n.begun)
 	return n, os.NewSyscallError("clock_gettime", err)
+}
+
+// handlers has the method for each call that is left to a supervisor, by the name
+// that package calls has for it. On an architecture that lacks a call its method is
+// never used.
+var handlers = map[string]func(*request) answer{
+	"connect": (*request).connect,
+	"bind":    (*request).bind,
+}
+
+// byNumber returns the handlers by the call's number on this architecture.
+func byNumber() map[int32]func(*request) answer {
+	all := map[int32]func(*request) answer{}
+	for _, call := range calls.Calls() {
+		number := call.AMD64
+		if runtime.GOARCH == "arm64" {
+			number = call.ARM64
+		}
+		if do := handlers[call.Name]; number >= 0 && do != nil {
+			all[int32(number)] = do
+		}
+	}
+	return all
 }
 
 // Serve answers the calls that come to listener, until the last process with the
 // command's filter has ended. It is called once.
 func (n *Notifier) Serve(listener int) {
 	n.listener = listener
+	undisturbed(n.work)
+}
+
+// work receives calls and answers them, one after the other.
+func (n *Notifier) work() {
+	r := &request{n: n}
 	for {
-		call, err := usernotify.Receive(n.listener)
-		switch err {
+		switch err := usernotify.Receive(n.listener, &r.call); err {
 		case nil:
-			n.answer(call)
+			r.end(r.answer())
 		case unix.EINTR:
 		case unix.ENOENT: // the caller is gone, and maybe all other processes too
 			if usernotify.HungUp(n.listener) {
@@ -83,46 +119,33 @@ func (n *Notifier) Serve(listener int) {
 	}
 }
 
-// answer does or refuses one call, in a goroutine of its own if it may block.
-func (n *Notifier) answer(call *usernotify.Call) {
-	a, err := n.take(call)
-	if err != nil {
-		n.refuse(call, err)
-		return
+// answer does or refuses the call.
+func (r *request) answer() answer {
+	do := r.n.handlers[r.call.Number]
+	if do == nil { // the filter asks about a call that nobody answers here
+		return fail(unix.ENOSYS)
 	}
-	switch call.Number {
-	case unix.SYS_BIND:
-		n.answerBind(call, a)
-	case unix.SYS_CONNECT:
-		n.answerConnect(call, a)
-	default: // the filter asks about a call that nobody answers here
-		n.refuse(call, unix.ENOSYS)
-		a.close()
-	}
+	return do(r)
 }
 
-// refuse ends a call with the errno of err, unless the caller is gone.
-func (n *Notifier) refuse(call *usernotify.Call, err error) {
-	if err != errGone {
-		usernotify.Respond(n.listener, call.ID, errnoOf(err))
+// undisturbed calls do on a thread that blocks all signals. One that init gets
+// for the command, or sends itself for its runtime, would interrupt a call that
+// init does for the command; and a descriptor that was on its way to the command
+// would be lost ([usernotify.Give]).
+func undisturbed(do func()) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all, was unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
 	}
-}
-
-// apart calls do in a goroutine of its own, ends the call with the result, and
-// closes a. If MaxBlocked goroutines run already the call fails with EAGAIN.
-func (n *Notifier) apart(call *usernotify.Call, a *address, do func() syscall.Errno) {
-	select {
-	case n.blocked <- struct{}{}:
-	default:
-		usernotify.Respond(n.listener, call.ID, unix.EAGAIN)
-		a.close()
-		return
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &was); err != nil {
+		panic(err) // the arguments are right, so this cannot happen
 	}
-	go func() {
-		usernotify.Respond(n.listener, call.ID, do())
-		a.close()
-		<-n.blocked
-	}()
+	do()
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &was, nil); err != nil {
+		runtime.Goexit() // this cannot happen; the locked thread ends with the goroutine
+	}
 }
 
 // address holds the arguments of a call of connect or bind. It owns its
@@ -147,44 +170,42 @@ func (a *address) close() {
 // errGone is the error for a call whose caller does not wait any more.
 var errGone = errors.New("the call is gone")
 
-// take copies the arguments of a call: it duplicates the socket, and reads the
-// address.
-func (n *Notifier) take(call *usernotify.Call) (*address, error) {
-	fd, addr, length := int32(call.Args[0]), call.Args[1], int32(call.Args[2])
+// takeAddress copies the arguments of a call of connect or bind: it duplicates
+// the socket, and reads the address.
+func (r *request) takeAddress() (*address, error) {
+	fd, addr, length := r.int(0), r.pointer(1), r.int(2)
 	// The checks have the order of the kernel's, so that the errno is the same.
 	a := &address{object: -1, dir: -1}
 	var err error
-	if a.socket, err = thread.Duplicate(int(call.Thread), int(fd)); err != nil {
-		return nil, n.ifThere(call, err)
+	if a.socket, err = thread.Duplicate(r.thread(), fd); err != nil {
+		return nil, r.there(err)
 	}
 	if length < 0 || length > maxSockaddr {
 		a.close()
 		return nil, unix.EINVAL
 	}
-	if a.sockaddr, err = thread.Memory(int(call.Thread), addr, int(length)); err == nil {
+	if a.sockaddr, err = r.memory(addr, length); err == nil {
 		a.domain, err = unix.GetsockoptInt(a.socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	}
-	// The thread was found by its number, which could be another thread's by
-	// now. If the caller still waits it has been there all the time.
-	if err = n.ifThere(call, err); err != nil {
+	if err = r.there(err); err != nil {
 		a.close()
 		return nil, err
 	}
 	return a, nil
 }
 
-// ifThere returns err, or errGone if the caller does not wait any more.
-func (n *Notifier) ifThere(call *usernotify.Call, err error) error {
-	if !usernotify.Valid(n.listener, call.ID) {
-		return errGone
-	}
-	return err
+// openDir opens the working directory of the caller.
+func (r *request) openDir(a *address) (err error) {
+	a.dir, err = r.cwd()
+	return r.there(err)
 }
 
-// openDir opens the working directory of the caller.
-func (n *Notifier) openDir(call *usernotify.Call, a *address) (err error) {
-	a.dir, err = unix.Open(fmt.Sprintf("/proc/%d/cwd", call.Thread), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	return n.ifThere(call, err)
+// errOrNil returns the errno as an error; 0 is none.
+func errOrNil(errno syscall.Errno) error {
+	if errno == 0 {
+		return nil
+	}
+	return errno
 }
 
 // errnoOf returns the errno that the command gets for err.

@@ -1,7 +1,7 @@
-// Package thread takes a copy of something that a thread of another process
-// has: a descriptor, a piece of its memory, a number from its status. For the
-// first two this process has to be allowed to trace that one (ptrace(2)). All
-// functions may run at once. Linux only.
+// Package thread takes a copy of something that a thread of another process has:
+// a descriptor, a piece of its memory, a number from its status; or it changes
+// that memory. For descriptors and memory this process has to be allowed to trace
+// the other one (ptrace(2)). All functions may run at once. Linux only.
 //
 // A thread is named by its number. Once a thread has ended the kernel may give
 // its number to another one, so the caller makes sure that the thread was there
@@ -9,6 +9,7 @@
 package thread
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"strconv"
@@ -76,4 +77,51 @@ func Memory(thread int, addr uint64, n int) ([]byte, error) {
 		return nil, unix.EFAULT
 	}
 	return b, nil
+}
+
+// maxString is the longest string that String reads, with its NUL: PATH_MAX.
+const maxString = 4096
+
+// String returns a copy of the string at addr in the memory of the thread, up to
+// the NUL that ends it. A string of PATH_MAX bytes or more is ENAMETOOLONG; one
+// that runs into memory which cannot be read is EFAULT.
+func String(thread int, addr uint64) (string, error) {
+	var buf [maxString]byte
+	page := uint64(os.Getpagesize())
+	for n := 0; n < len(buf); {
+		// Read up to the end of a page: the next one may not be mapped.
+		at := addr + uint64(n)
+		size := min(int(page-at%page), len(buf)-n)
+		local := unix.Iovec{Base: &buf[n]}
+		local.SetLen(size)
+		got, err := unix.ProcessVMReadv(thread, []unix.Iovec{local}, []unix.RemoteIovec{{Base: uintptr(at), Len: size}}, 0)
+		if err != nil {
+			return "", err
+		}
+		if end := bytes.IndexByte(buf[n:n+got], 0); end >= 0 {
+			return string(buf[:n+end]), nil
+		}
+		if n += got; got != size {
+			return "", unix.EFAULT
+		}
+	}
+	return "", unix.ENAMETOOLONG
+}
+
+// Store writes b to addr in the memory of the thread, if still, which is asked
+// once that memory is open, says that the thread is the one that is meant. What
+// cannot be written is EFAULT.
+func Store(thread int, addr uint64, b []byte, still func() error) error {
+	mem, err := unix.Open(fmt.Sprintf("/proc/%d/mem", thread), unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(mem)
+	if err := still(); err != nil {
+		return err
+	}
+	if n, err := unix.Pwrite(mem, b, int64(addr)); err != nil || n != len(b) {
+		return unix.EFAULT
+	}
+	return nil
 }

@@ -32,28 +32,75 @@ type response struct {
 	flags uint32
 }
 
-// Receive waits for a call. The error is an errno: ENOENT if the thread that
-// made the call went away meanwhile, EINTR if a signal came.
-func Receive(listener int) (*Call, error) {
-	n := new(Call) // the kernel refuses one that is not zero
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(n)))
+// Receive waits for a call, which it puts into call. The error is an errno:
+// ENOENT if the thread that made the call went away meanwhile, EINTR if a signal
+// came.
+func Receive(listener int, call *Call) error {
+	*call = Call{} // the kernel refuses one that is not zero
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(call)))
 	if errno != 0 {
-		return nil, errno
+		return errno
 	}
-	return n, nil
+	return nil
 }
 
 // Valid tells whether the thread that made the call still waits for its answer.
 func Valid(listener int, id uint64) bool {
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_ID_VALID, uintptr(unsafe.Pointer(&id)))
+	_, _, errno := syscall.RawSyscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_ID_VALID, uintptr(unsafe.Pointer(&id)))
 	return errno == 0
 }
 
 // Respond ends a call: with errno or, if that is 0, with success. Errors are
 // ignored, since the thread that made the call may be gone.
 func Respond(listener int, id uint64, errno syscall.Errno) {
-	r := response{id: id, error: -int32(errno)}
-	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&r)))
+	_ = send(listener, &response{id: id, error: -int32(errno)})
+}
+
+// Return ends a call with success and the value that it returns.
+func Return(listener int, id uint64, value int64) {
+	_ = send(listener, &response{id: id, val: value})
+}
+
+// Continue lets the kernel make the call. The kernel reads the arguments behind
+// pointers again, so the caller may have changed them since somebody looked.
+// The error is ENOENT if the thread that made the call is gone.
+func Continue(listener int, id uint64) error {
+	return send(listener, &response{id: id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE})
+}
+
+// send sends an answer. The call does not block.
+func send(listener int, r *response) error {
+	_, _, errno := syscall.RawSyscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(r)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// addFD is struct seccomp_notif_addfd.
+type addFD struct {
+	id                   uint64
+	flags                uint32
+	src, new, newFDFlags uint32
+}
+
+// Give ends a call with a new descriptor of its caller for the open file that fd
+// is here, under the lowest free number there. The caller gets an error where its
+// limit of open files is reached (EMFILE), as from the call itself.
+//
+// All signals have to be blocked on the calling thread. The kernel answers an
+// interrupted Give with success and the value 0, whether or not 0 is a
+// descriptor.
+func Give(listener int, id uint64, fd int, closeOnExec bool) error {
+	a := addFD{id: id, flags: unix.SECCOMP_ADDFD_FLAG_SEND, src: uint32(fd)}
+	if closeOnExec {
+		a.newFDFlags = unix.O_CLOEXEC
+	}
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_ADDFD, uintptr(unsafe.Pointer(&a)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // HungUp waits until a call can be received, or no process with the filter of

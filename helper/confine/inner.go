@@ -1,0 +1,123 @@
+package confine
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/caps"
+	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/enforce"
+)
+
+// A supervised command has two inits. The inner one starts the command, as any
+// init does, and does its calls. All of the inner one is in a Landlock domain,
+// the ceiling of what it may do. The kernel makes a domain for one thread, and
+// only a thread whose domain contains the command's can read the command's
+// memory. So the domain has to be there before the process has a second thread:
+// the outer init puts it on a thread of its own, and forks the inner one from it.
+//
+//	agent ──► outer init ── fork from a thread under the ceiling ──► inner init ── fork from T1 ──► command
+//	  leash ──┘  └── leash, signals, exit code ──────────────────────┘ └── listener
+//
+// The outer init has no part in the calls. It passes signals on, and when the
+// inner one dies of whatever, it kills what is left of the command, which has got
+// it as its new parent by then: without its supervisor a command can change
+// nothing more, but it could go on to read and compute.
+
+// inner is the third of the four arguments of the inner init. The fourth is empty,
+// so that no other command line looks like this one.
+const inner = "inner"
+
+// isInner tells whether a process with these arguments is the inner one.
+func isInner(args []string) bool { return len(args) == 4 && args[2] == inner && args[3] == "" }
+
+// startInner starts the inner init, and returns once that takes signals or has
+// ended.
+func (t *target) startInner(s *supervisor) error {
+	ours, theirs, err := newLeash()
+	if err != nil {
+		return err
+	}
+	err = onThreadOfItsOwn(func() error { return t.forkInner(s, int(theirs.Fd())) })
+	_ = theirs.Close()
+	if err != nil {
+		return err
+	}
+	// An end without a byte is the end of the inner init, which attend sees too.
+	_, _ = ours.Read(make([]byte, 1))
+	// The inner init ends when its leash is let go.
+	s.inner = &innerInit{leash: ours}
+	return unix.Fstat(2, &s.inner.stderr)
+}
+
+// innerInit is what the outer init knows of the inner one.
+type innerInit struct {
+	leash  *os.File
+	stderr unix.Stat_t // what the inner init and the command were given
+}
+
+// died tells the command's stderr that the inner init was ended by that signal,
+// and returns the exit code of the outer one. The outer init holds its own stderr
+// open no longer. So it looks for a process that the command has left, whose
+// descriptor 2 is still the pipe or terminal that was given to it: it opens
+// nothing else, whatever the command has put there.
+func (i *innerInit) died(sig syscall.Signal) (code int) {
+	lost := &loss{reason: fmt.Errorf("the supervisor was ended by a signal: %s", sig), stderr: -1}
+	for _, pid := range ownChildren() {
+		if lost.stderr = i.reopen(pid); lost.stderr >= 0 {
+			break
+		}
+	}
+	return lost.tell()
+}
+
+// reopen opens descriptor 2 of that process for writing, if it is the pipe or the
+// terminal that the command was given, and returns -1 otherwise.
+func (i *innerInit) reopen(pid int) int {
+	found, err := unix.Open(fmt.Sprintf("/proc/%d/fd/2", pid), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1
+	}
+	defer unix.Close(found)
+	var st unix.Stat_t
+	kind := i.stderr.Mode & unix.S_IFMT
+	if err := unix.Fstat(found, &st); err != nil || st.Dev != i.stderr.Dev || st.Ino != i.stderr.Ino || kind != unix.S_IFIFO && kind != unix.S_IFCHR {
+		return -1
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", found), unix.O_WRONLY|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return -1
+	}
+	return fd
+}
+
+// forkInner puts the ceiling on the calling thread and starts the inner init from
+// it.
+func (t *target) forkInner(s *supervisor, leash int) error {
+	if err := caps.Drop(); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("setting no_new_privs: %w", os.NewSyscallError("prctl", err))
+	}
+	c := t.config
+	if err := enforce.RestrictThread(t.policy.SupervisorRuleset(c.Backend.Landlock, c.Shm)); err != nil {
+		return err
+	}
+	err := s.bear(func() (int, error) {
+		return syscall.ForkExec("/proc/self/exe", []string{c.Argv0, Arg, inner, ""}, &syscall.ProcAttr{
+			Env:   os.Environ(),
+			Files: []uintptr{0, 1, 2, configFD, uintptr(leash)},
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("starting the supervisor: %w", os.NewSyscallError("fork", err))
+	}
+	return nil
+}
+
+// isOuter tells whether this process is the outer init of a supervised command.
+func (c *config) isOuter() bool { return c.Backend.Has(sandbox.Supervised) && !isInner(os.Args) }

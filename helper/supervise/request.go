@@ -1,0 +1,152 @@
+package supervise
+
+import (
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/thread"
+	"github.com/execagent/execagent/internal/usernotify"
+)
+
+// request is one call under way. It belongs to the worker that received it, or to
+// the goroutine that [request.apart] has started; both answer it once.
+type request struct {
+	n    *Notifier
+	call usernotify.Call
+}
+
+// answer says how a call ends. The zero value is success with the value 0.
+type answer struct {
+	how   outcome
+	value int64         // that the call returns
+	errno syscall.Errno // with which it fails
+	// fd is a descriptor that the caller gets. It is closed here afterwards.
+	fd          int
+	closeOnExec bool
+}
+
+type outcome uint8
+
+const (
+	returned  outcome = iota // with value
+	failed                   // with errno
+	given                    // a descriptor
+	continued                // the kernel makes the call
+	postponed                // somebody else answers, or has answered
+)
+
+// fail ends a call with the errno of err; with EPERM if err has none. A call whose
+// caller is gone gets no answer.
+func fail(err error) answer {
+	if err == errGone {
+		return answer{how: postponed}
+	}
+	return answer{how: failed, errno: errnoOf(err)}
+}
+
+// result ends a call with err, or with success and the value 0.
+func result(err error) answer {
+	if err != nil {
+		return fail(err)
+	}
+	return answer{}
+}
+
+// give ends a call with a new descriptor of the caller. The request owns fd.
+func give(fd int, closeOnExec bool) answer {
+	return answer{how: given, fd: fd, closeOnExec: closeOnExec}
+}
+
+// proceed lets the kernel make the call. This is only for calls whose outcome
+// depends on nothing that the command could have changed since it was judged.
+func proceed() answer { return answer{how: continued} }
+
+// end answers the call.
+func (r *request) end(a answer) {
+	switch a.how {
+	case returned:
+		usernotify.Return(r.n.listener, r.call.ID, a.value)
+	case failed:
+		usernotify.Respond(r.n.listener, r.call.ID, a.errno)
+	case given:
+		err := usernotify.Give(r.n.listener, r.call.ID, a.fd, a.closeOnExec)
+		unix.Close(a.fd)
+		if err != nil && err != unix.ENOENT { // such as EMFILE
+			usernotify.Respond(r.n.listener, r.call.ID, errnoOf(err))
+		}
+	case continued:
+		_ = usernotify.Continue(r.n.listener, r.call.ID)
+	case postponed:
+	}
+}
+
+// apart goes on with the call in a goroutine of its own, on a thread that blocks
+// all signals, since do may block. If MaxBlocked calls do so already the call fails
+// with EAGAIN, and otherwise is called instead of do, to give back what do would
+// have.
+func (r *request) apart(do func(*request) answer, otherwise func()) answer {
+	select {
+	case r.n.blocked <- struct{}{}:
+	default:
+		otherwise()
+		return fail(unix.EAGAIN)
+	}
+	own := *r // the worker goes on with the next call in r
+	go func() {
+		defer func() { <-r.n.blocked }()
+		undisturbed(func() { own.end(do(&own)) })
+	}()
+	return answer{how: postponed}
+}
+
+// thread is the one that has made the call, as this process numbers it.
+func (r *request) thread() int { return int(r.call.Thread) }
+
+// int returns an argument that the kernel takes as int.
+func (r *request) int(arg int) int { return int(int32(r.call.Args[arg])) }
+
+// pointer returns an argument that the kernel takes as an address or a long.
+func (r *request) pointer(arg int) uint64 { return r.call.Args[arg] }
+
+// there returns err, or errGone if the caller does not wait any more. Everything
+// that was read of the caller was read by its number, which could be another
+// thread's by now. If the caller still waits it has been there all the time. So
+// this has to be asked after the last such read, and before anything is done.
+func (r *request) there(err error) error {
+	if !usernotify.Valid(r.n.listener, r.call.ID) {
+		return errGone
+	}
+	return err
+}
+
+// path returns a copy of the path that an argument points to.
+func (r *request) path(arg int) (string, error) {
+	return thread.String(r.thread(), r.pointer(arg))
+}
+
+// memory returns a copy of n bytes of the caller's memory.
+func (r *request) memory(addr uint64, n int) ([]byte, error) {
+	return thread.Memory(r.thread(), addr, n)
+}
+
+// store writes to the caller's memory.
+func (r *request) store(addr uint64, b []byte) error {
+	return thread.Store(r.thread(), addr, b, func() error { return r.there(nil) })
+}
+
+// descriptor opens what the caller's descriptor fd is of, with O_PATH. A number
+// that is not open there is EBADF.
+func (r *request) descriptor(fd int) (int, error) {
+	own, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", r.thread(), fd), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err == unix.ENOENT {
+		err = unix.EBADF
+	}
+	return own, err
+}
+
+// cwd opens the working directory of the caller, with O_PATH.
+func (r *request) cwd() (int, error) {
+	return unix.Open(fmt.Sprintf("/proc/%d/cwd", r.thread()), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+}
