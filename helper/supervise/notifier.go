@@ -72,6 +72,14 @@ func New(c Config) (*Notifier, error) {
 // that package calls has for it. On an architecture that lacks a call its method is
 // never used.
 var handlers = map[string]func(*request) answer{
+	"prlimit64":          (*request).limit,
+	"sched_setaffinity":  (*request).limit,
+	"sched_setscheduler": (*request).limit,
+	"sched_setparam":     (*request).limit,
+	"sched_setattr":      (*request).limit,
+	"setpriority":        (*request).setpriority,
+	"ioprio_set":         (*request).ioprioSet,
+
 	"connect": (*request).connect,
 	"bind":    (*request).bind,
 }
