@@ -61,7 +61,7 @@ var rules = map[string]rule{
 		"a call is judged by the policy alone, whatever the command is and however it was started"},
 	"helper/files": {[]string{"sandbox", "sandbox/enforce", "sandbox/resolve", "fsops", "internal/caps", "internal/pack"},
 		"file requests know policies and files, not commands, sessions or configuration"},
-	"helper/probe": {[]string{"sandbox", "sandbox/enforce", "internal/userns", "internal/usernotify"},
+	"helper/probe": {[]string{"sandbox", "sandbox/enforce", "internal/thread", "internal/userns", "internal/usernotify"},
 		"a layer is tried by itself; what it is used for is not known here"},
 	"helper/internal/helpertest": {nil, "waiting, and a TB for processes that are no tests"},
 

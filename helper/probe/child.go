@@ -27,6 +27,8 @@ const (
 	whatNamespaces = "namespaces"
 	whatLandlock   = "landlock"
 	whatSeccomp    = "seccomp"
+	whatSupervised = "supervised"
+	whatCaller     = "supervised-caller" // a child of the one before
 )
 
 // Steps of a failure from which hostFacts.remedy guesses the cause.
@@ -65,6 +67,10 @@ func Main() int {
 		report.tryLandlock()
 	case whatSeccomp:
 		report.trySeccomp()
+	case whatSupervised:
+		report.trySupervised()
+	case whatCaller:
+		return callSupervisor()
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(report); err != nil {
 		return 1

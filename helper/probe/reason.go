@@ -75,6 +75,7 @@ type hostFacts struct {
 	maxUserNS       string // user.max_user_namespaces
 	restrictedByAA  string // kernel.apparmor_restrict_unprivileged_userns
 	securityModules string // /sys/kernel/security/lsm
+	ptraceScope     string // kernel.yama.ptrace_scope
 }
 
 // readFacts reads them from /proc and /sys.
@@ -92,6 +93,7 @@ func readFacts() hostFacts {
 		maxUserNS:       read("/proc/sys/user/max_user_namespaces"),
 		restrictedByAA:  read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
 		securityModules: read("/sys/kernel/security/lsm"),
+		ptraceScope:     read("/proc/sys/kernel/yama/ptrace_scope"),
 	}
 	for line := range strings.Lines(read("/proc/self/status")) {
 		key, value, _ := strings.Cut(line, ":")
@@ -120,6 +122,8 @@ func (f hostFacts) remedy(layer sandbox.Layer, failure failure) string {
 		return f.landlockRemedy(failure.Errno)
 	case sandbox.Seccomp, sandbox.UserNotify:
 		return f.seccompRemedy(layer, failure.Errno)
+	case sandbox.Supervised:
+		return f.supervisedRemedy(failure)
 	case sandbox.PIDNS:
 		if failure.Step == stepProc {
 			return f.procRemedy(failure.Errno)
@@ -202,6 +206,19 @@ func (f hostFacts) otherModules() string {
 		return " before those that it has now"
 	}
 	return "," + f.securityModules
+}
+
+func (f hostFacts) supervisedRemedy(failure failure) string {
+	if failure.Step == stepMemory && (failure.Errno == unix.EPERM || failure.Errno == unix.EACCES) {
+		if f.ptraceScope == "2" || f.ptraceScope == "3" {
+			return "sysctl -w kernel.yama.ptrace_scope=1: a supervisor reads the memory of its commands (from 3 only a reboot leads back)"
+		}
+		return "run the container with a seccomp profile that allows process_vm_readv and ptrace, as Docker's does on Linux 4.8 and later"
+	}
+	if failure.Step == stepRestrict {
+		return f.landlockRemedy(failure.Errno)
+	}
+	return f.seccompRemedy(sandbox.UserNotify, failure.Errno)
 }
 
 func (f hostFacts) seccompRemedy(layer sandbox.Layer, errno syscall.Errno) string {
