@@ -44,6 +44,10 @@ build-agent:
 build-registry:
 	$(PRODUCT) -o $(BIN)/registry ./cmd/registry
 
+.PHONY: nouserns
+nouserns: ## build bin/nouserns, which launches a program as Docker's default profile confines it
+	$(PRODUCT) -o $(BIN)/nouserns ./test/rig/nouserns
+
 .PHONY: demo
 demo: build ## registry, agent and a command through the encrypted relay, on this machine
 	$(BIN)/registry demo --agent $(BIN)/agent

@@ -99,6 +99,7 @@ var rules = map[string]rule{
 	"deploy":               {nil, "tests of the manifests"},
 	"test/relaybench":      {[]string{"protocol", "client", "relay", "relay/noise", "auth", "test/rig"}, "a harness with a clock"},
 	"test/rig":             {[]string{"relay", "relay/noise", "auth"}, "programs are started and reached; what is tested with them is not known here"},
+	"test/rig/nouserns":    {nil, "a program for developers; it knows nothing of what it launches"},
 	"test/rawclient":       {[]string{"rpc"}, "messages and frames are passed on as they are; what they mean is the test's"},
 	"test/conformance":     {nil, "tests of a real process"},
 	"test/e2e":             {nil, "tests of a real process"},
@@ -114,7 +115,7 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 var linux = []string{
 	"agent", "cmd/agent", "cmd/agent/doctor", "fsops", "helper", "helper/confine", "helper/files", "helper/probe",
 	"helper/supervise", "internal/caps", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
-	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/relaybench", "test/rig", "transport",
+	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/relaybench", "test/rig", "test/rig/nouserns", "transport",
 }
 
 // testOnly are libraries that no product package may import.

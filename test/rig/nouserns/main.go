@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	uid := flag.Int("uid", -1, "become this user and group, without supplementary groups")
+	noLandlock := flag.Bool("no-landlock", false, "refuse Landlock too, as a kernel without it")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: nouserns [flags] [--] program [argument]...")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	if flag.NArg() == 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	err := launch(flag.Args(), *uid, *noLandlock)
+	fmt.Fprintln(os.Stderr, "nouserns:", err)
+	os.Exit(126)
+}
+
+// launch executes a program in place of this one, and returns only if it cannot.
+func launch(argv []string, uid int, noLandlock bool) error {
+	// Capabilities, no_new_privs and filters belong to a thread. The thread that executes a
+	// program is the one that stays, with what it has; all others end.
+	runtime.LockOSThread()
+	if err := dropBounding(); err != nil {
+		return err
+	}
+	if uid >= 0 {
+		if err := become(uid); err != nil {
+			return err
+		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("dropping ambient capabilities: %w", os.NewSyscallError("prctl", err))
+	}
+	header, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
+	if err := unix.Capset(&header, &none[0]); err != nil {
+		return fmt.Errorf("dropping capabilities: %w", os.NewSyscallError("capset", err))
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("forbidding new privileges: %w", os.NewSyscallError("prctl", err))
+	}
+	// The program is looked up before the filter and as its user, who has to see it.
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return err
+	}
+	if err := load(filter(noLandlock)); err != nil {
+		return err
+	}
+	return &os.PathError{Op: "exec", Path: path, Err: unix.Exec(path, argv, os.Environ())}
+}
+
+// dropBounding empties the bounding set, where this process may: a program of uid 0 would have
+// its capabilities again otherwise, were it not for no_new_privs.
+func dropBounding() error {
+	for capability := uintptr(0); ; capability++ {
+		switch err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0); {
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EPERM):
+			return nil // the kernel has no such capability; this process has no CAP_SETPCAP
+		case err != nil:
+			return fmt.Errorf("emptying the bounding set: %w", os.NewSyscallError("prctl", err))
+		}
+	}
+}
+
+// become changes the user and the group to one number. Nothing of another user's remains.
+func become(id int) error {
+	if err := unix.Setgroups(nil); err != nil {
+		return os.NewSyscallError("setgroups", err)
+	}
+	if err := unix.Setresgid(id, id, id); err != nil {
+		return os.NewSyscallError("setresgid", err)
+	}
+	return os.NewSyscallError("setresuid", unix.Setresuid(id, id, id))
+}
