@@ -42,7 +42,7 @@ func (v *View) copy(ctx context.Context, src, dst string, recursive bool) error 
 	case unix.DT_LNK:
 		err = v.copyLink(workingDir, src, workingDir, dst)
 	case unix.DT_REG:
-		err = v.copyFile(ctx, workingDir, src, copyTarget{dir: workingDir}, dst)
+		err = v.copyFile(ctx, workingDir, src, copyTarget{Dir: workingDir}, dst)
 	case unix.DT_DIR:
 		if !recursive {
 			return invalidf("source path %q is a directory and recursive is false", src)
@@ -56,13 +56,13 @@ func (v *View) copy(ctx context.Context, src, dst string, recursive bool) error 
 
 // copyTarget is a directory to copy into.
 type copyTarget struct {
-	dir
+	Dir
 	// fresh tells that the copy made it: no link was in it before, so a link in
 	// it is an attack and is not followed.
 	fresh bool
 }
 
-func (v *View) copyLink(srcDir dir, src string, dstDir dir, dst string) error {
+func (v *View) copyLink(srcDir Dir, src string, dstDir Dir, dst string) error {
 	target, err := v.readLink(srcDir, src)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (v *View) copyLink(srcDir dir, src string, dstDir dir, dst string) error {
 	return v.symlink(target, dstDir, dst)
 }
 
-func (v *View) copyFile(ctx context.Context, srcDir dir, src string, to copyTarget, dst string) error {
+func (v *View) copyFile(ctx context.Context, srcDir Dir, src string, to copyTarget, dst string) error {
 	in, err := v.openSource(srcDir, src)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (v *View) copyFile(ctx context.Context, srcDir dir, src string, to copyTarg
 		return notRegular(src)
 	}
 
-	out, err := v.openTarget(to.dir, dst, to.fresh, from.Mode&0o777)
+	out, err := v.openTarget(to.Dir, dst, to.fresh, from.Mode&0o777)
 	if err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (v *View) checkTarget(src, dst string) error {
 	}
 	realDst = strings.TrimSuffix(realDst, "/") + missing
 	if v != nil {
-		if err := v.rules.Access(realDst).writable(); err != nil {
+		if err := v.paths.rules.Access(realDst).writable(); err != nil {
 			return err
 		}
 	}
@@ -240,7 +240,7 @@ type copyLevel struct {
 
 // push goes into the destination directory out, which the copy owns from now
 // on, for the source directory that was pushed before.
-func (c *treeCopy) push(out dir, fresh bool, name string) error {
+func (c *treeCopy) push(out Dir, fresh bool, name string) error {
 	if err := c.dst.push(out); err != nil {
 		return err
 	}
@@ -266,7 +266,7 @@ func (c *treeCopy) run(ctx context.Context) error {
 			}
 			continue
 		}
-		more, err := c.reader.fill(c.src.top().fd)
+		more, err := c.reader.fill(c.src.top().FD)
 		if err != nil {
 			return err
 		}
@@ -287,8 +287,8 @@ func (c *treeCopy) run(ctx context.Context) error {
 // copyNames copies the names that the reader holds. Directories are noted in
 // pending.
 func (c *treeCopy) copyNames(ctx context.Context, l *copyLevel) error {
-	in := c.src.top().dir
-	out := copyTarget{dir: c.dst.top().dir, fresh: l.fresh}
+	in := c.src.top().Dir
+	out := copyTarget{Dir: c.dst.top().Dir, fresh: l.fresh}
 	for raw, kind := range c.reader.all {
 		if !c.view.shows(in, raw, kind) {
 			continue
@@ -296,7 +296,7 @@ func (c *treeCopy) copyNames(ctx context.Context, l *copyLevel) error {
 		name := string(raw)
 		if kind == unix.DT_UNKNOWN {
 			var st unix.Stat_t
-			if err := fstatAt(in.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			if err := fstatAt(in.FD, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 				return err
 			}
 			kind = kindOf(&st)
@@ -308,7 +308,7 @@ func (c *treeCopy) copyNames(ctx context.Context, l *copyLevel) error {
 		case unix.DT_REG:
 			err = c.view.copyFile(ctx, in, name, out, name)
 		case unix.DT_LNK:
-			err = c.view.copyLink(in, name, out.dir, name)
+			err = c.view.copyLink(in, name, out.Dir, name)
 		}
 		if err != nil {
 			return err
@@ -320,7 +320,7 @@ func (c *treeCopy) copyNames(ctx context.Context, l *copyLevel) error {
 // enter goes into the directory name on both sides and makes it in the
 // destination when it is not there.
 func (c *treeCopy) enter(name string) error {
-	in, err := c.view.openDir(c.src.top().dir, name, false)
+	in, err := c.view.openDir(c.src.top().Dir, name, false)
 	if err != nil {
 		return err
 	}
@@ -330,7 +330,7 @@ func (c *treeCopy) enter(name string) error {
 	if c.made[c.src.top().id] {
 		return invalidf("destination directory %q is in the source directory", name)
 	}
-	out, fresh, err := c.view.makeDir(c.dst.top().dir, name)
+	out, fresh, err := c.view.makeDir(c.dst.top().Dir, name)
 	if err != nil {
 		return err
 	}
@@ -345,6 +345,6 @@ func (c *treeCopy) pop() error {
 	if err := cmp.Or(err, derr); err != nil || !reopened {
 		return err
 	}
-	_, err = unix.Seek(c.src.top().fd, c.levels[len(c.levels)-1].offset, unix.SEEK_SET)
+	_, err = unix.Seek(c.src.top().FD, c.levels[len(c.levels)-1].offset, unix.SEEK_SET)
 	return err
 }

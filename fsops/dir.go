@@ -47,12 +47,12 @@ func (v *View) readDirectory(path string) ([]DirEntry, error) {
 	if err != nil {
 		return nil, pathError("open", path, err)
 	}
-	defer unix.Close(d.fd)
+	defer unix.Close(d.FD)
 
 	r := newDirReader()
 	entries := []DirEntry{}
 	for size, work := 0, 0; ; {
-		ok, err := r.fill(d.fd)
+		ok, err := r.fill(d.FD)
 		if err != nil {
 			return nil, pathError("readdir", path, err)
 		}
@@ -89,22 +89,22 @@ func (v *View) readDirectory(path string) ([]DirEntry, error) {
 // entryKind returns the type of what name leads to, or DT_UNKNOWN when the policy
 // hides or denies that. ok is false when name leads to nothing. The cost of
 // resolving name is added to work, in the unit of maxLinkWork.
-func (v *View) entryKind(d dir, name string, work *int) (kind byte, ok bool) {
+func (v *View) entryKind(d Dir, name string, work *int) (kind byte, ok bool) {
 	var st unix.Stat_t
 	if v == nil {
-		err := fstatAt(d.fd, name, &st, 0)
+		err := fstatAt(d.FD, name, &st, 0)
 		return kindOf(&st), err == nil
 	}
-	p, asked, err := v.measure(d, name, followLast)
+	p, asked, err := v.measure(d, name, FollowLast)
 	*work += asked
 	if err != nil {
 		return unix.DT_UNKNOWN, err == unix.EACCES || err == errHidden{}
 	}
-	defer p.close()
-	if p.exists() && p.linked && p.access == Denied {
+	defer p.Close()
+	if p.Exists() && p.Linked && p.Access == Denied {
 		return unix.DT_UNKNOWN, true
 	}
-	return p.fileType(), p.exists()
+	return p.fileType(), p.Exists()
 }
 
 // kindOf gives the type of a file as getdents64(2) has it.

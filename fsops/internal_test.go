@@ -131,8 +131,8 @@ func TestViewWithoutProcfs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	unix.Close(v.fds)
-	v.fds = -1
+	unix.Close(v.paths.fds)
+	v.paths.fds = -1
 
 	path := filepath.Join(root, "f")
 	if entries, err := v.ReadDirectory(t.Context(), root); err != nil || len(entries) != 2 {
@@ -153,40 +153,20 @@ func TestViewWithoutProcfs(t *testing.T) {
 		t.Errorf("file holds %q, %v", data, err)
 	}
 
-	p, err := v.find(v.base, path, 0)
+	p, err := v.find(v.paths.base, path, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.close()
+	defer p.Close()
 	if err := os.Rename(filepath.Join(root, "other"), path); err != nil {
 		t.Fatal(err)
 	}
-	if fd, err := v.reopen(&p, unix.O_WRONLY|unix.O_TRUNC); err != errMoved {
+	if fd, err := v.paths.Reopen(&p, unix.O_WRONLY|unix.O_TRUNC); err != errMoved {
 		unix.Close(fd)
 		t.Errorf("opened another file: %v", err)
 	}
 	if data, err := os.ReadFile(path); err != nil || string(data) != "other" {
 		t.Errorf("the other file holds %q, %v", data, err)
-	}
-}
-
-// TestResolveSelf: "self" and "thread-self" in procfs lead where resolver.self
-// says, not to the process that happens to resolve them.
-func TestResolveSelf(t *testing.T) {
-	t.Parallel()
-	v, err := NewView(Rules{
-		Access: func(string) Access { return Read }, Leads: func(string) bool { return true }, Bound: func(string) bool { return false },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer v.Close()
-	v.self = func(string) (string, error) { return "1", nil }
-	if got, err := v.Canonicalize(t.Context(), "/proc/self/status"); err != nil || got != "/proc/1/status" {
-		t.Errorf("got %q, %v", got, err)
-	}
-	if _, err := v.OpenRead(t.Context(), "/proc/self/environ", FollowLinks); err == nil {
-		t.Error("its environment can be read")
 	}
 }
 
@@ -203,7 +183,7 @@ func TestDirStackMoved(t *testing.T) {
 		}
 		const depth = maxOpenDirs + 4
 		for range depth {
-			if err := s.push(dir{fd: fd}); err != nil {
+			if err := s.push(Dir{FD: fd}); err != nil {
 				t.Fatal(err)
 			}
 			if err := unix.Mkdirat(fd, "d", 0o755); err != nil {
@@ -216,7 +196,7 @@ func TestDirStackMoved(t *testing.T) {
 		unix.Close(fd)
 		open := 0
 		for _, d := range s.dirs {
-			if d.fd >= 0 {
+			if d.FD >= 0 {
 				open++
 			}
 		}

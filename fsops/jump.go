@@ -12,24 +12,24 @@ import (
 // have been refused. In all other cases, and when the call fails because of a link
 // on the way, jump changes nothing and run goes step by step.
 func (w *walk) jump() {
-	if w.at.kind != ordinary {
+	if w.at.Kind != Ordinary {
 		return
 	}
 	rel, n, rest := leading(w.rest)
-	d := dir{path: join(w.at.path, rel)}
-	if n == 0 || len(d.path) >= unix.PathMax {
+	d := Dir{Path: join(w.at.Path, rel)}
+	if n == 0 || len(d.Path) >= unix.PathMax {
 		return
 	}
-	w.asked += len(d.path)
-	if d.access = w.rules.Access(d.path); d.access < Read || stepped(d.path) {
+	w.asked += len(d.Path)
+	if d.Access = w.rules.Access(d.Path); d.Access < Read || stepped(d.Path) {
 		return
 	}
 	var err error
-	if d.fd, err = openBeneath(w.at.fd, rel, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW); err != nil {
+	if d.FD, err = openBeneath(w.at.FD, rel, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW); err != nil {
 		return
 	}
-	if d.kind, err = fsKindOf(d.fd); err != nil || d.kind != ordinary {
-		unix.Close(d.fd)
+	if d.Kind, err = kindOfFS(d.FD); err != nil || d.Kind != Ordinary {
+		unix.Close(d.FD)
 		return
 	}
 	w.enter(d)
@@ -44,7 +44,7 @@ func leading(path string) (names string, n int, rest string) {
 	var b strings.Builder
 	for rest = path; ; {
 		name, after, more := strings.Cut(rest, "/")
-		if !more || name == ".." {
+		if !more || name == ".." || strings.Trim(after, "/") == "" {
 			return b.String(), n, rest
 		}
 		rest = after

@@ -107,15 +107,15 @@ func makeBeneath(path string, recursive bool) error {
 
 // makeDirectory makes path, with its missing parents when recursive is set.
 // It tells whether path itself is new.
-func (v *View) makeDirectory(path string, recursive bool, how lookup) (created bool, err error) {
+func (v *View) makeDirectory(path string, recursive bool, how Lookup) (created bool, err error) {
 	for range maxRaces {
-		created, err = v.mkdir(v.base, path, how)
+		created, err = v.mkdir(v.paths.base, path, how)
 		if err == unix.ENOENT && recursive {
 			if parent, _ := splitPath(path); parent != "/" {
 				if _, err := v.makeDirectory(parent, true, how); err != nil {
 					return false, err
 				}
-				created, err = v.mkdir(v.base, path, how)
+				created, err = v.mkdir(v.paths.base, path, how)
 			}
 		}
 		if err != unix.EEXIST {
@@ -130,17 +130,17 @@ func (v *View) makeDirectory(path string, recursive bool, how lookup) (created b
 
 // existing returns the answer of CreateDirectory when something is at path already,
 // or ENOENT when that is gone by now.
-func (v *View) existing(path string, recursive bool, how lookup) error {
-	p, err := v.find(v.base, path, how)
+func (v *View) existing(path string, recursive bool, how Lookup) error {
+	p, err := v.find(v.paths.base, path, how)
 	if err != nil {
 		return err
 	}
-	p.close()
+	p.Close()
 	if !recursive {
-		if p.access == Hidden {
+		if p.Access == Hidden {
 			return unix.EROFS
 		}
-		return cmp.Or(p.writable(), error(unix.EEXIST))
+		return cmp.Or(p.Writable(), error(unix.EEXIST))
 	}
 	switch p.fileType() {
 	case unix.DT_DIR:
@@ -149,7 +149,7 @@ func (v *View) existing(path string, recursive bool, how lookup) error {
 			return unix.ENOTDIR
 		}
 		var st unix.Stat_t
-		denied, err := v.target(v.base, path, &st)
+		denied, err := v.target(v.paths.base, path, &st)
 		switch {
 		case denied:
 			return unix.EACCES
@@ -164,9 +164,9 @@ func (v *View) existing(path string, recursive bool, how lookup) error {
 		return unix.EEXIST
 	}
 	switch {
-	case p.access == Denied:
+	case p.Access == Denied:
 		return unix.EACCES
-	case p.access == Read && p.in.access == Write:
+	case p.Access == Read && p.In.Access == Write:
 		return unix.EROFS
 	}
 	return nil

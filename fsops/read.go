@@ -46,7 +46,7 @@ func (Host) OpenRead(_ context.Context, path string, links Links) (int, error) {
 // OpenRead opens the regular file at path for reading. The caller closes the
 // descriptor.
 func (v *View) OpenRead(_ context.Context, path string, links Links) (fd int, err error) {
-	fd, err = v.openForRead(v.base, path, links.lookup(followLast))
+	fd, err = v.openForRead(v.paths.base, path, links.lookup(FollowLast))
 	return fd, pathError("open", path, err)
 }
 

@@ -75,7 +75,7 @@ func remove(ctx context.Context, path string, recursive bool, links Links) error
 	if err != nil {
 		return err
 	}
-	return (*View)(nil).removeTree(ctx, dir{fd: fd}, name)
+	return (*View)(nil).removeTree(ctx, Dir{FD: fd}, name)
 }
 
 func (v *View) remove(ctx context.Context, path string, recursive bool, links Links) error {
@@ -94,32 +94,32 @@ func (v *View) remove(ctx context.Context, path string, recursive bool, links Li
 // removeOnce tries to remove path. It returns again when a directory took the place
 // of something else, or the other way round, between the look and the call.
 func (v *View) removeOnce(ctx context.Context, path string, recursive bool, links Links) (again bool, err error) {
-	p, err := v.find(v.base, path, links.lookup(0)|forWriting)
+	p, err := v.find(v.paths.base, path, links.lookup(0)|forWriting)
 	if err != nil {
 		return false, err
 	}
-	defer p.close()
-	if p.fileType() == unix.DT_LNK && links == RefuseLinks && p.access != Denied {
+	defer p.Close()
+	if p.fileType() == unix.DT_LNK && links == RefuseLinks && p.Access != Denied {
 		return false, linkRefused(path)
 	}
-	if err := v.removable(&p); err != nil {
+	if err := v.paths.Removable(&p); err != nil {
 		return false, err
 	}
 	if p.fileType() != unix.DT_DIR {
-		err := unlinkAt(p.in.fd, p.name, 0)
+		err := unlinkAt(p.In.FD, p.Name, 0)
 		return err == unix.EISDIR, err
 	}
-	if err := unlinkAt(p.in.fd, p.name, unix.AT_REMOVEDIR); err != unix.ENOTEMPTY || !recursive {
+	if err := unlinkAt(p.In.FD, p.Name, unix.AT_REMOVEDIR); err != unix.ENOTEMPTY || !recursive {
 		return err == unix.ENOTDIR, err
 	}
 	if err := v.checkTree(&p); err != nil {
 		return false, err
 	}
-	parent := p.in
-	if parent.fd, err = duplicate(p.in.fd); err != nil {
+	parent := p.In
+	if parent.FD, err = duplicate(p.In.FD); err != nil {
 		return false, err
 	}
-	return false, v.removeTree(ctx, parent, p.name)
+	return false, v.removeTree(ctx, parent, p.Name)
 }
 
 func unlinkAt(dir int, path string, flags int) error {
@@ -138,7 +138,7 @@ type removal struct {
 }
 
 // removeTree removes the directory name in parent, which it closes.
-func (v *View) removeTree(ctx context.Context, parent dir, name string) error {
+func (v *View) removeTree(ctx context.Context, parent Dir, name string) error {
 	var stack dirStack
 	defer stack.close()
 	if err := stack.push(parent); err != nil {
@@ -156,7 +156,7 @@ func (v *View) removeTree(ctx context.Context, parent dir, name string) error {
 			}
 			name := d.pending[n-1]
 			d.pending = d.pending[:n-1]
-			next, err := v.openDir(stack.top().dir, name, false)
+			next, err := v.openDir(stack.top().Dir, name, false)
 			switch err {
 			case nil:
 				if err := stack.push(next); err != nil {
@@ -165,7 +165,7 @@ func (v *View) removeTree(ctx context.Context, parent dir, name string) error {
 				todo = append(todo, removal{name: name})
 			case unix.ENOENT:
 			case unix.ENOTDIR: // no longer a directory, perhaps a link
-				if err := v.unlink(stack.top().dir, name, 0); err != nil && err != unix.ENOENT {
+				if err := v.unlink(stack.top().Dir, name, 0); err != nil && err != unix.ENOENT {
 					return err
 				}
 				d.changed = true
@@ -177,12 +177,12 @@ func (v *View) removeTree(ctx context.Context, parent dir, name string) error {
 		if len(todo) == 1 {
 			return nil
 		}
-		more, err := r.fill(stack.top().fd)
+		more, err := r.fill(stack.top().FD)
 		if err != nil {
 			return err
 		}
 		if more {
-			if err := v.unlinkAll(stack.top().dir, r, d); err != nil {
+			if err := v.unlinkAll(stack.top().Dir, r, d); err != nil {
 				return err
 			}
 			continue
@@ -193,7 +193,7 @@ func (v *View) removeTree(ctx context.Context, parent dir, name string) error {
 			// removed from it. So it is read again until a whole pass has
 			// removed nothing.
 			d.changed = false
-			if _, err := unix.Seek(stack.top().fd, 0, unix.SEEK_SET); err != nil {
+			if _, err := unix.Seek(stack.top().FD, 0, unix.SEEK_SET); err != nil {
 				return err
 			}
 			continue
@@ -203,7 +203,7 @@ func (v *View) removeTree(ctx context.Context, parent dir, name string) error {
 			return err
 		}
 		todo = todo[:len(todo)-1]
-		err = v.unlink(stack.top().dir, name, unix.AT_REMOVEDIR)
+		err = v.unlink(stack.top().Dir, name, unix.AT_REMOVEDIR)
 		if err != nil && err != unix.ENOENT {
 			return err
 		}
@@ -213,7 +213,7 @@ func (v *View) removeTree(ctx context.Context, parent dir, name string) error {
 
 // unlinkAll removes the names of the directory at that r has read. Directories
 // among them are noted in d.pending.
-func (v *View) unlinkAll(at dir, r *dirReader, d *removal) error {
+func (v *View) unlinkAll(at Dir, r *dirReader, d *removal) error {
 	for raw, kind := range r.all {
 		name := string(raw)
 		if kind == unix.DT_DIR {

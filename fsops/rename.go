@@ -20,37 +20,37 @@ func (v *View) Rename(_ context.Context, src, dst string, replace bool) error {
 }
 
 func (v *View) rename(src, dst string, replace bool) error {
-	from, err := v.find(v.base, src, forWriting)
+	from, err := v.find(v.paths.base, src, forWriting)
 	if err != nil {
 		return err
 	}
-	defer from.close()
-	to, err := v.resolve(v.base, dst, forWriting)
+	defer from.Close()
+	to, err := v.resolve(v.paths.base, dst, forWriting)
 	if err != nil {
 		return visible(err)
 	}
-	defer to.close()
+	defer to.Close()
 	isDir := from.fileType() == unix.DT_DIR
-	if err := v.removable(&from); err != nil {
+	if err := v.paths.Removable(&from); err != nil {
 		return err
 	}
-	if to.exists() {
-		err = v.removable(&to)
+	if to.Exists() {
+		err = v.paths.Removable(&to)
 	} else {
-		err = v.creatable(&to, isDir)
+		err = v.paths.Creatable(&to, isDir)
 	}
 	switch {
 	case err != nil:
 		return err
 	case isDir:
 		err = v.checkTree(&from)
-	case v.rules.DeniesFile(to.path):
+	case v.paths.rules.DeniesFile(to.Path):
 		err = unix.EACCES
 	}
 	if err != nil {
 		return err
 	}
-	return renameAt(from.in.fd, from.name, to.in.fd, to.name, replace)
+	return renameAt(from.In.FD, from.Name, to.In.FD, to.Name, replace)
 }
 
 func renameAt(srcDir int, src string, dstDir int, dst string, replace bool) error {

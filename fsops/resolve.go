@@ -15,42 +15,105 @@ const maxTurns = 4 * maxLinks
 // its links and those walked again after "..". A path without links has fewer.
 const maxNames = unix.PathMax
 
-// resolver finds what paths lead to under rules (sandbox.md 13). It opens one
+// Resolver finds what paths lead to under rules (sandbox.md 13). It opens one
 // name at a time, each in the directory that it opened before, and reads symbolic
 // links itself. So the names that it opened are the canonical path of what it
 // finds, and the rules are asked about this path and no other. At ".." it takes a
 // name off the path and goes down again from the base: the directory above may
 // have changed. The kernel never resolves a "..", nor a magic link (proc(5)).
-type resolver struct {
+//
+// A [View] has one, and so has whoever does system calls for another process: there
+// paths start anywhere, and procfs is that of the process. All methods may run at
+// once, except Close.
+type Resolver struct {
 	rules Rules
 	// base is the directory "/" that all paths start from, an O_PATH
 	// descriptor.
-	base dir
-	// self gives the targets of "self" and "thread-self" in procfs, which
-	// depend on the process that reads them; nil refuses them.
-	self func(name string) (string, error)
+	base Dir
+	// fds is the directory of this process's descriptors in procfs, -1 where
+	// there is none.
+	fds int
 }
 
-// dir is a directory to work in. Without a policy only fd counts.
-type dir struct {
-	fd     int
-	path   string // canonical
-	access Access
-	kind   fsKind
+// NewResolver returns a resolver under r, whose paths start in the root directory
+// of this process. The caller closes it.
+func NewResolver(r Rules) (*Resolver, error) {
+	if r.DeniesFile == nil {
+		r.DeniesFile = func(string) bool { return false }
+	}
+	base, err := openAt(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, pathError("open", "/", err)
+	}
+	kind, err := kindOfFS(base)
+	if err != nil {
+		unix.Close(base)
+		return nil, pathError("statfs", "/", err)
+	}
+	return &Resolver{rules: r, base: Dir{FD: base, Path: "/", Access: r.Access("/"), Kind: kind}, fds: openOwnFDs()}, nil
+}
+
+// Close closes the resolver's own descriptors. None of its methods may run any
+// more, and it is called once.
+func (r *Resolver) Close() {
+	unix.Close(r.base.FD)
+	if r.fds >= 0 {
+		unix.Close(r.fds)
+	}
+}
+
+// Dir is a directory to work in. Without a policy only FD counts.
+type Dir struct {
+	FD     int    // O_PATH, or open for reading; of whoever made the Dir
+	Path   string // canonical
+	Access Access
+	Kind   Kind
 	// procRoot tells that the directory is the root of a procfs.
 	procRoot bool
 }
 
 // workingDir is for absolute paths, which start in no directory.
-var workingDir = dir{fd: unix.AT_FDCWD}
+var workingDir = Dir{FD: unix.AT_FDCWD}
 
-// lookup says how a path is resolved.
-type lookup uint8
+// Base returns the directory "/". Its descriptor is the resolver's.
+func (r *Resolver) Base() Dir { return r.base }
+
+// At returns the Dir of the object that fd is of, whatever its type is: the
+// working directory of another process, or what it has open. path is the object's
+// canonical path, which the rules are asked about. The Dir has fd, which stays the
+// caller's.
+func (r *Resolver) At(fd int, path string) (Dir, error) {
+	kind, err := kindOfFS(fd)
+	return Dir{FD: fd, Path: path, Access: r.rules.Access(path), Kind: kind}, err
+}
+
+// Reading decides about names on file systems of the kernel and in /dev. What a
+// path leads to there depends on who asks, and what may be done there on more than
+// the rules. Its methods may run at once, and return errnos.
+type Reading interface {
+	// Name tells why name in d may not be looked up, or nil. It is called where d
+	// is on a file system of the kernel, or name lies below /dev.
+	Name(how Lookup, d Dir, name string) error
+	// Object returns p, which was found in d, with the access that it has, or with
+	// another object in the place of its own, whose descriptor Object closes then.
+	// What Object makes Ordinary may be changed as its access says. Object is called
+	// where Name is, and for whatever else is on a file system of the kernel; where
+	// a path ends in d itself, d has the descriptor -1.
+	Object(how Lookup, d Dir, p Place) (Place, error)
+	// Follow is called where a link of a procfs, which was found in d, is followed.
+	// It returns the link's text, or, if object.FD is not -1, the object that the
+	// link leads to: the path goes on from there, and the descriptor is the
+	// resolver's from then on.
+	Follow(d Dir, link Place) (text string, object Dir, err error)
+}
+
+// Lookup says how a path is resolved.
+type Lookup uint8
 
 const (
-	// followLast resolves a link at the end of the path. Links before the end
+	// FollowLast resolves a link at the end of the path. Links before the end
 	// are always resolved.
-	followLast lookup = 1 << iota
+	FollowLast Lookup = 1 << iota
 	// refuseLinks makes a link before the end ENOTDIR. A link at the end is the
 	// result.
 	refuseLinks
@@ -58,48 +121,49 @@ const (
 	forWriting
 )
 
-func (l Links) lookup(follow lookup) lookup {
+func (l Links) lookup(follow Lookup) Lookup {
 	if l == RefuseLinks {
 		return refuseLinks
 	}
 	return follow
 }
 
-// place is where a path leads to: an object, or a name at which nothing is.
-type place struct {
-	// The embedded dir is the object, of whatever type. Its fd is an O_PATH
+// Place is where a path leads to: an object, or a name at which nothing is.
+type Place struct {
+	// The embedded Dir is the object, of whatever type. Its FD is an O_PATH
 	// descriptor, -1 when there is no object. A directory that only leads to
 	// what may be read has the access Hidden.
-	dir
-	st unix.Stat_t // of the object
+	Dir
+	Stat unix.Stat_t // of the object
 
-	// in is the directory that has the object under name. Its fd is -1 when the
-	// path ended in the base or in "..".
-	in     dir
-	name   string
-	shared bool // in.fd belongs to the base or to the caller
+	// In is the directory that has the object under Name. Its FD is -1 when the
+	// path ended in the base, in "..", in the object of [Reading.Follow], or where
+	// it began.
+	In     Dir
+	Name   string
+	shared bool // In.FD belongs to the base or to the caller
+	closed bool // a directory that may not be passed, whatever is below it
 
-	linked bool // a link at the end of the path was resolved
-	slash  bool // the path ended in a slash: only a directory will do
-	// target is that of "self" and "thread-self" in procfs, as resolver.self gives
-	// it. A place with a target has no descriptor.
-	target string
+	Linked bool // a link at the end of the path was resolved
+	Slash  bool // the path ended in a slash: only a directory will do
 }
 
-// close gives all descriptors back.
-func (p *place) close() {
-	if p.fd >= 0 {
-		unix.Close(p.fd)
+// Close gives all descriptors back, but not that of the Dir in which a path
+// began.
+func (p *Place) Close() {
+	if p.FD >= 0 {
+		unix.Close(p.FD)
 	}
-	if p.in.fd >= 0 && !p.shared {
-		unix.Close(p.in.fd)
+	if p.In.FD >= 0 && !p.shared {
+		unix.Close(p.In.FD)
 	}
-	p.in.fd, p.fd = -1, -1
+	p.In.FD, p.FD = -1, -1
 }
 
-func (p *place) exists() bool { return p.fd >= 0 }
+// Exists tells whether something is at the place.
+func (p *Place) Exists() bool { return p.FD >= 0 }
 
-func (p *place) fileType() byte { return kindOf(&p.st) }
+func (p *Place) fileType() byte { return kindOf(&p.Stat) }
 
 // errHidden is the error of a path that the rules hide, whatever is there. The
 // caller of an operation sees ENOENT, as for a missing path. Only entryKind tells
@@ -118,35 +182,41 @@ func visible(err error) error {
 
 // walk is one path under way.
 type walk struct {
-	*resolver
-	how  lookup
-	at   dir    // the directory where it stands
-	own  bool   // at.fd belongs to the walk, which closes it
-	rest string // what is still to be resolved, from at
+	*Resolver
+	reading Reading
+	how     Lookup
+	at      Dir    // the directory where it stands
+	own     bool   // at.FD belongs to the walk, which closes it
+	rest    string // what is still to be resolved, from at
 
 	links, turns, names int
 	linked              bool
 	asked               int // bytes of the paths that the rules were asked about
 }
 
-// resolve finds what name leads to. It starts at d unless name is absolute. The
-// caller closes the place. It is no error when the last name is missing.
+// Resolve finds what name leads to, as reading has it. It starts at d unless name
+// is absolute; an empty name is d itself. The caller closes the place. It is no
+// error when the last name is missing. All errors are errnos: ENOENT for what is
+// hidden, EACCES for what is denied and for names below a Dir without a path.
 //
 // Links can lead to a canonical path that is too long for the kernel. That is
 // ENAMETOOLONG, as for a path that is too long itself: without a bound, the rules
 // would be asked about ever longer paths.
-func (r *resolver) resolve(d dir, name string, how lookup) (place, error) {
-	p, _, err := r.measure(d, name, how)
-	return p, err
+func (r *Resolver) Resolve(reading Reading, d Dir, name string, how Lookup) (Place, error) {
+	if name != "" && name[0] != '/' && !strings.HasPrefix(d.Path, "/") {
+		return Place{}, unix.EACCES
+	}
+	p, _, err := r.measure(reading, d, name, how)
+	return p, visible(err)
 }
 
-// measure does what resolve does, and returns the cost as well: the bytes of all
-// paths that the rules were asked about.
-func (r *resolver) measure(d dir, name string, how lookup) (p place, asked int, err error) {
+// measure does what Resolve does, and returns the cost as well: the bytes of all
+// paths that the rules were asked about. Its error can be errHidden.
+func (r *Resolver) measure(reading Reading, d Dir, name string, how Lookup) (p Place, asked int, err error) {
 	if len(name) >= unix.PathMax {
-		return place{}, 0, unix.ENAMETOOLONG
+		return Place{}, 0, unix.ENAMETOOLONG
 	}
-	w := walk{resolver: r, how: how, at: d}
+	w := walk{Resolver: r, reading: reading, how: how, at: d}
 	defer w.leave()
 	w.follow(name)
 	p, err = w.run()
@@ -155,12 +225,12 @@ func (r *resolver) measure(d dir, name string, how lookup) (p place, asked int, 
 
 func (w *walk) leave() {
 	if w.own {
-		unix.Close(w.at.fd)
+		unix.Close(w.at.FD)
 		w.own = false
 	}
 }
 
-func (w *walk) enter(d dir) {
+func (w *walk) enter(d Dir) {
 	w.leave()
 	w.at, w.own = d, true
 }
@@ -175,7 +245,7 @@ func (w *walk) follow(target string) {
 	w.jump()
 }
 
-func (w *walk) run() (place, error) {
+func (w *walk) run() (Place, error) {
 	for {
 		name, rest, slash := strings.Cut(w.rest, "/")
 		w.rest = rest
@@ -185,30 +255,30 @@ func (w *walk) run() (place, error) {
 				return w.here()
 			}
 			if err := w.count(len(name)); err != nil {
-				return place{}, err
+				return Place{}, err
 			}
 			continue
 		case "..":
 			if err := w.up(); err != nil {
-				return place{}, err
+				return Place{}, err
 			}
 			continue
 		}
 		if err := w.count(1); err != nil {
-			return place{}, err
+			return Place{}, err
 		}
 		last := strings.TrimLeft(rest, "/") == ""
 		p, err := w.step(name, last)
 		if err != nil {
-			return place{}, err
+			return Place{}, err
 		}
 		done, err := w.take(&p, last, slash)
 		if done && err == nil {
 			return p, nil
 		}
 		if err != nil {
-			p.close()
-			return place{}, err
+			p.Close()
+			return Place{}, err
 		}
 	}
 }
@@ -223,8 +293,8 @@ func (w *walk) count(n int) error {
 
 // take enters the directory, or follows the link, that step found. It returns done
 // when the path ends with p, which is the result then.
-func (w *walk) take(p *place, last, slash bool) (done bool, err error) {
-	if !p.exists() && p.target == "" {
+func (w *walk) take(p *Place, last, slash bool) (done bool, err error) {
+	if !p.Exists() {
 		if !last {
 			return false, unix.ENOENT
 		}
@@ -233,7 +303,7 @@ func (w *walk) take(p *place, last, slash bool) (done bool, err error) {
 	}
 	switch p.fileType() {
 	case unix.DT_LNK:
-		if last && !slash && w.how&followLast == 0 {
+		if last && !slash && w.how&FollowLast == 0 {
 			w.finish(p, slash)
 			return true, nil
 		}
@@ -243,14 +313,14 @@ func (w *walk) take(p *place, last, slash bool) (done bool, err error) {
 			w.finish(p, slash)
 			return true, nil
 		}
-		if w.closed(p) {
+		if p.closed {
 			return false, unix.EACCES
 		}
-		w.enter(p.dir)
+		w.enter(p.Dir)
 		return false, nil
 	}
 	switch {
-	case p.access == Denied && !last:
+	case p.Access == Denied && !last:
 		return false, unix.EACCES
 	case !last || slash:
 		return false, unix.ENOTDIR
@@ -261,15 +331,15 @@ func (w *walk) take(p *place, last, slash bool) (done bool, err error) {
 
 // finish makes p the result, which from now on owns the directory where the walk
 // stands.
-func (w *walk) finish(p *place, slash bool) {
-	p.in, p.slash, p.linked, p.shared = w.at, slash, w.linked, !w.own
+func (w *walk) finish(p *Place, slash bool) {
+	p.In, p.Slash, p.Linked, p.shared = w.at, slash, w.linked, !w.own
 	w.own = false
 }
 
 // splice goes on with the target of the link p.
-func (w *walk) splice(p *place, last, slash bool) error {
+func (w *walk) splice(p *Place, last, slash bool) error {
 	switch {
-	case p.access == Denied:
+	case p.Access == Denied:
 		return unix.EACCES
 	case w.how&refuseLinks != 0:
 		return unix.ENOTDIR
@@ -277,19 +347,43 @@ func (w *walk) splice(p *place, last, slash bool) error {
 	if w.links++; w.links > maxLinks {
 		return unix.ELOOP
 	}
-	target := p.target
-	if target == "" {
-		var err error
-		if target, err = readLinkAt(p.fd, ""); err != nil {
-			return err
-		}
+	object := Dir{FD: -1}
+	var target string
+	var err error
+	if p.Kind == Procfs {
+		target, object, err = w.reading.Follow(w.at, *p)
+	} else {
+		target, err = readLinkAt(p.FD, "")
 	}
-	p.close()
+	if err != nil {
+		return err
+	}
+	p.Close()
 	w.linked = w.linked || last
+	if object.FD >= 0 {
+		w.enter(object)
+		return w.passable(slash)
+	}
 	if slash {
 		w.rest = "/" + w.rest
 	}
 	w.follow(target)
+	return nil
+}
+
+// passable tells why the walk may not go on below the object that a link of procfs
+// has led it to, or nil. below tells whether it has to.
+func (w *walk) passable(below bool) error {
+	var st unix.Stat_t
+	if err := fstat(w.at.FD, &st); err != nil || !below {
+		return err
+	}
+	switch {
+	case kindOf(&st) != unix.DT_DIR:
+		return unix.ENOTDIR
+	case !strings.HasPrefix(w.at.Path, "/"):
+		return unix.EACCES
+	}
 	return nil
 }
 
@@ -298,7 +392,7 @@ func (w *walk) up() error {
 	if w.turns++; w.turns > maxTurns {
 		return unix.ELOOP
 	}
-	dir := w.at.path
+	dir := w.at.Path
 	for more := true; more; {
 		if err := w.count(1); err != nil {
 			return err
@@ -314,95 +408,96 @@ func (w *walk) up() error {
 }
 
 // here is the result when the path ends in the directory where the walk stands.
-func (w *walk) here() (place, error) {
-	p := place{dir: w.at, in: dir{fd: -1}, linked: w.linked}
-	if p.access == Hidden && !w.rules.Leads(p.path) {
-		return place{}, errHidden{}
+func (w *walk) here() (Place, error) {
+	p := Place{Dir: w.at, In: Dir{FD: -1}, Linked: w.linked}
+	if p.Access == Hidden && !w.rules.Leads(p.Path) {
+		return Place{}, errHidden{}
 	}
 	if !w.own {
-		fd, err := duplicate(w.at.fd)
+		fd, err := duplicate(w.at.FD)
 		if err != nil {
-			return place{}, err
+			return Place{}, err
 		}
-		p.fd = fd
+		p.FD = fd
 	}
 	w.own = false
-	if err := fstat(p.fd, &p.st); err != nil {
-		p.close()
-		return place{}, err
+	err := fstat(p.FD, &p.Stat)
+	if err == nil && (p.Kind != Ordinary || strings.HasPrefix(p.Path, devices)) {
+		err = w.object(p.In, &p)
+	}
+	if err != nil {
+		p.Close()
+		return Place{}, err
 	}
 	return p, nil
 }
 
 // step opens name, whatever it is, in the directory where the walk stands.
-func (w *walk) step(name string, last bool) (place, error) {
-	p := place{dir: dir{fd: -1, path: join(w.at.path, name)}, in: dir{fd: -1}, name: name}
-	if len(p.path) >= unix.PathMax {
-		return place{}, unix.ENAMETOOLONG
+func (w *walk) step(name string, last bool) (Place, error) {
+	p := Place{Dir: Dir{FD: -1, Path: join(w.at.Path, name)}, In: Dir{FD: -1}, Name: name}
+	if len(p.Path) >= unix.PathMax {
+		return Place{}, unix.ENAMETOOLONG
 	}
-	w.asked += len(p.path)
-	p.access = w.rules.Access(p.path)
-	leads := p.access < Read && w.rules.Leads(p.path)
+	w.asked += len(p.Path)
+	p.Access = w.rules.Access(p.Path)
+	leads := p.Access < Read && w.rules.Leads(p.Path)
 	switch {
-	case p.access >= Read || leads:
-	case w.at.access == Denied, p.access == Denied && !last:
-		return place{}, unix.EACCES
-	case p.access == Hidden:
-		return place{}, errHidden{}
+	case p.Access >= Read || leads:
+	case w.at.Access == Denied, p.Access == Denied && !last:
+		return Place{}, unix.EACCES
+	case p.Access == Hidden:
+		return Place{}, errHidden{}
 	}
-	if err := w.special(&p); err != nil || p.target != "" {
-		p.st.Mode = unix.S_IFLNK
-		return p, err
+	special := w.at.Kind != Ordinary || strings.HasPrefix(p.Path, devices)
+	if special {
+		if err := w.reading.Name(w.how, w.at, name); err != nil {
+			return Place{}, err
+		}
 	}
 
 	var err error
-	p.fd, err = openBeneath(w.at.fd, name, unix.O_PATH|unix.O_NOFOLLOW)
+	p.FD, err = openBeneath(w.at.FD, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err == unix.ENOENT {
-		p.fd = -1
+		p.FD = -1
 		return p, nil
 	}
 	if err != nil {
-		return place{}, err
+		return Place{}, err
 	}
-	if err = fstat(p.fd, &p.st); err == nil {
-		p.kind, err = fsKindOf(p.fd)
+	if err = fstat(p.FD, &p.Stat); err == nil {
+		p.Kind, err = kindOfFS(p.FD)
 	}
-	if p.kind == ordinary && w.at.kind != ordinary {
+	if p.Kind == Ordinary && w.at.Kind != Ordinary {
 		// What is mounted within a file system of the kernel counts as one too:
 		// the tmpfs at /sys/fs/cgroup, for example, has the hierarchies of cgroup v1.
-		p.kind = pseudo
+		p.Kind = Pseudo
 	}
-	if err == nil {
-		err = w.judge(&p)
+	p.procRoot = p.Kind == Procfs && w.at.Kind != Procfs && p.fileType() == unix.DT_DIR
+	if err == nil && p.fileType() != unix.DT_DIR {
+		switch {
+		case p.Access == Hidden: // p passed as one that leads to what may be read; a file cannot
+			err = errHidden{}
+		case w.rules.DeniesFile(p.Path):
+			p.Access = Denied
+		}
+	}
+	if err == nil && (special || p.Kind != Ordinary) {
+		err = w.object(w.at, &p)
 	}
 	if err != nil {
-		p.close()
-		return place{}, err
+		p.Close()
+		return Place{}, err
 	}
 	return p, nil
 }
 
-// judge completes the access of p, whose type is known now.
-func (w *walk) judge(p *place) error {
-	if p.fileType() == unix.DT_DIR {
-		p.procRoot = p.kind == procfs && w.at.kind != procfs
-		if w.closed(p) {
-			p.access = min(p.access, Denied)
-		}
-		return nil
+// object asks the reading about p, which was found in d.
+func (w *walk) object(d Dir, p *Place) error {
+	read, err := w.reading.Object(w.how, d, *p)
+	if err == nil {
+		*p = read
 	}
-	switch {
-	case p.access == Hidden: // p passed as one that leads to what may be read; a file cannot
-		return errHidden{}
-	case w.rules.DeniesFile(p.path):
-		p.access = Denied
-	case p.kind == procfs && w.at.kind != procfs && w.how&forWriting == 0:
-		// A single file of procfs is mounted here, and nothing tells which one.
-		p.access = Denied
-	case w.closed(p):
-		p.access = Denied
-	}
-	return nil
+	return err
 }
 
 func duplicate(fd int) (int, error) {

@@ -64,26 +64,26 @@ func stat(path string, links Links) (Metadata, error) {
 }
 
 func (v *View) stat(path string, links Links) (Metadata, error) {
-	p, err := v.find(v.base, path, links.lookup(followLast))
+	p, err := v.find(v.paths.base, path, links.lookup(FollowLast))
 	if err != nil {
 		return Metadata{}, err
 	}
-	defer p.close()
+	defer p.Close()
 	if p.fileType() == unix.DT_LNK {
-		if p.access == Denied {
+		if p.Access == Denied {
 			return Metadata{}, unix.EACCES
 		}
 		return Metadata{}, linkRefused(path)
 	}
-	if p.access < Read {
-		mode := uint16(p.st.Mode & unix.S_IFMT)
-		return metadata(&unix.Statx_t{Mode: mode}, p.linked), nil
+	if p.Access < Read {
+		mode := uint16(p.Stat.Mode & unix.S_IFMT)
+		return metadata(&unix.Statx_t{Mode: mode}, p.Linked), nil
 	}
 	var st unix.Statx_t
-	if err := statx(p.fd, "", unix.AT_EMPTY_PATH, &st); err != nil {
+	if err := statx(p.FD, "", unix.AT_EMPTY_PATH, &st); err != nil {
 		return Metadata{}, err
 	}
-	return metadata(&st, p.linked), nil
+	return metadata(&st, p.Linked), nil
 }
 
 func linkRefused(path string) error {
@@ -136,12 +136,12 @@ func (v *View) canonicalize(path string) (string, error) {
 	if v == nil {
 		return canonicalize(path)
 	}
-	p, err := v.find(v.base, path, followLast)
+	p, err := v.find(v.paths.base, path, FollowLast)
 	if err != nil {
 		return "", err
 	}
-	p.close()
-	return p.path, nil
+	p.Close()
+	return p.Path, nil
 }
 
 func canonicalize(path string) (string, error) {

@@ -24,21 +24,21 @@ type dirStack struct {
 }
 
 type stackDir struct {
-	dir // its fd is -1 when not held open
+	Dir // its fd is -1 when not held open
 	id  fileID
 }
 
 // push enters d, which the stack owns from now on, also on error.
-func (s *dirStack) push(d dir) error {
+func (s *dirStack) push(d Dir) error {
 	var st unix.Stat_t
-	if err := fstat(d.fd, &st); err != nil {
-		unix.Close(d.fd)
+	if err := fstat(d.FD, &st); err != nil {
+		unix.Close(d.FD)
 		return err
 	}
-	s.dirs = append(s.dirs, stackDir{dir: d, id: idOf(&st)})
+	s.dirs = append(s.dirs, stackDir{Dir: d, id: idOf(&st)})
 	if i := len(s.dirs) - 1 - maxOpenDirs; i > 0 {
-		unix.Close(s.dirs[i].fd)
-		s.dirs[i].fd = -1
+		unix.Close(s.dirs[i].FD)
+		s.dirs[i].FD = -1
 	}
 	return nil
 }
@@ -51,11 +51,11 @@ func (s *dirStack) top() stackDir { return s.dirs[len(s.dirs)-1] }
 func (s *dirStack) pop() (reopened bool, err error) {
 	inner := s.top()
 	s.dirs = s.dirs[:len(s.dirs)-1]
-	defer unix.Close(inner.fd)
-	if len(s.dirs) == 0 || s.top().fd >= 0 {
+	defer unix.Close(inner.FD)
+	if len(s.dirs) == 0 || s.top().FD >= 0 {
 		return false, nil
 	}
-	fd, err := openAt(inner.fd, "..", dirFlags|unix.O_NOFOLLOW, 0)
+	fd, err := openAt(inner.FD, "..", dirFlags|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return false, err
 	}
@@ -64,15 +64,15 @@ func (s *dirStack) pop() (reopened bool, err error) {
 		unix.Close(fd)
 		return false, cmp.Or(err, errMoved)
 	}
-	s.dirs[len(s.dirs)-1].fd = fd
+	s.dirs[len(s.dirs)-1].FD = fd
 	return true, nil
 }
 
 // close leaves all directories.
 func (s *dirStack) close() {
 	for _, d := range s.dirs {
-		if d.fd >= 0 {
-			unix.Close(d.fd)
+		if d.FD >= 0 {
+			unix.Close(d.FD)
 		}
 	}
 	s.dirs = nil

@@ -74,31 +74,29 @@ func (r *Rules) Watchable(path string) error {
 // may run at once, except Close. Only this package uses a nil *View: it restricts
 // nothing.
 type View struct {
-	resolver
-	// fds is the directory of this process's descriptors in procfs, -1 where
-	// there is none.
-	fds   int
+	paths *Resolver
 	globs bool // DeniesFile denies some names; see checkTree
 	close sync.Once
 }
 
 // NewView returns a view under r. The caller closes it.
 func NewView(r Rules) (*View, error) {
-	globs := r.DeniesFile != nil
-	if !globs {
-		r.DeniesFile = func(string) bool { return false }
-	}
-	base, err := openAt(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0)
+	paths, err := NewResolver(r)
 	if err != nil {
-		return nil, pathError("open", "/", err)
+		return nil, err
 	}
-	v := &View{globs: globs, resolver: resolver{rules: r, base: dir{fd: base, path: "/", access: r.Access("/")}}}
-	if v.base.kind, err = fsKindOf(base); err != nil {
-		unix.Close(base)
-		return nil, pathError("statfs", "/", err)
-	}
-	v.fds = openOwnFDs()
-	return v, nil
+	return &View{paths: paths, globs: r.DeniesFile != nil}, nil
+}
+
+// resolve finds what name leads to in the view. Its error can be errHidden.
+func (v *View) resolve(d Dir, name string, how Lookup) (Place, error) {
+	p, _, err := v.measure(d, name, how)
+	return p, err
+}
+
+// measure does what resolve does, and returns the cost as well.
+func (v *View) measure(d Dir, name string, how Lookup) (p Place, asked int, err error) {
+	return v.paths.measure(viewReading{&v.paths.rules}, d, name, how)
 }
 
 // ownFDs is the directory where each open descriptor of this process is a magic
@@ -111,7 +109,7 @@ func openOwnFDs() int {
 	if err != nil {
 		return -1
 	}
-	if kind, err := fsKindOf(fd); err != nil || kind != procfs {
+	if kind, err := kindOfFS(fd); err != nil || kind != Procfs {
 		unix.Close(fd)
 		return -1
 	}
@@ -121,33 +119,28 @@ func openOwnFDs() int {
 // Close closes the descriptors of the view. None of its methods may run any
 // more. It may be called more than once.
 func (v *View) Close() error {
-	v.close.Do(func() {
-		unix.Close(v.base.fd)
-		if v.fds >= 0 {
-			unix.Close(v.fds)
-		}
-	})
+	v.close.Do(v.paths.Close)
 	return nil
 }
 
-// reopen opens the object p, of which there is only an O_PATH descriptor, for
+// Reopen opens the object p, of which there is only an O_PATH descriptor, for
 // reading or writing. It opens this object even if its name belongs to another one
-// by now.
-func (v *View) reopen(p *place, flags int) (int, error) {
-	if v.fds >= 0 {
-		return openAt(v.fds, strconv.Itoa(p.fd), flags, 0)
+// by now. Beside flags the descriptor has O_NONBLOCK and close-on-exec.
+func (r *Resolver) Reopen(p *Place, flags int) (int, error) {
+	if r.fds >= 0 {
+		return openAt(r.fds, strconv.Itoa(p.FD), flags, 0)
 	}
 	if p.fileType() == unix.DT_DIR {
-		return openAt(p.fd, ".", flags, 0)
+		return openAt(p.FD, ".", flags, 0)
 	}
 	// Without procfs a file can only be opened by its name, and then compared.
 	// O_TRUNC has to wait for that: it would empty another file.
-	fd, err := openAt(p.in.fd, p.name, flags&^unix.O_TRUNC|unix.O_NOFOLLOW, 0)
+	fd, err := openAt(p.In.FD, p.Name, flags&^unix.O_TRUNC|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return -1, err
 	}
 	var st unix.Stat_t
-	if err = fstat(fd, &st); err == nil && idOf(&st) != idOf(&p.st) {
+	if err = fstat(fd, &st); err == nil && idOf(&st) != idOf(&p.Stat) {
 		err = errMoved
 	}
 	if err == nil && flags&unix.O_TRUNC != 0 {
@@ -160,8 +153,8 @@ func (v *View) reopen(p *place, flags int) (int, error) {
 	return fd, nil
 }
 
-// readable says why an object with this access may not be read, or nil.
-func (a Access) readable() error {
+// Readable says why an object with this access may not be read, or nil.
+func (a Access) Readable() error {
 	switch a {
 	case Hidden:
 		return unix.ENOENT
@@ -176,45 +169,45 @@ func (a Access) writable() error {
 	if a == Read {
 		return unix.EROFS
 	}
-	return a.readable()
+	return a.Readable()
 }
 
-// writable says why the object may not be changed, or nil.
-func (d *dir) writable() error {
-	if err := d.access.writable(); err != nil {
+// Writable says why the object may not be changed, or nil.
+func (d *Dir) Writable() error {
+	if err := d.Access.writable(); err != nil {
 		return err
 	}
-	if d.kind != ordinary {
+	if d.Kind != Ordinary {
 		return unix.EROFS
 	}
 	return nil
 }
 
-// creatable says why nothing may be created at p, or nil.
-func (v *View) creatable(p *place, isDirectory bool) error {
+// Creatable says why nothing may be created at p, or nil.
+func (r *Resolver) Creatable(p *Place, isDirectory bool) error {
 	switch {
-	case p.access < Read:
-		return p.access.readable()
-	case !isDirectory && v.rules.DeniesFile(p.path):
+	case p.Access < Read:
+		return p.Access.Readable()
+	case !isDirectory && r.rules.DeniesFile(p.Path):
 		return unix.EACCES
-	case p.access < Write || p.in.writable() != nil:
+	case p.Access < Write || p.In.Writable() != nil:
 		return unix.EROFS
 	}
 	return nil
 }
 
-// removable says why the object may neither be removed nor moved, or nil. A rule
+// Removable says why the object may neither be removed nor moved, or nil. A rule
 // about the object, or about something below it, gives EBUSY where the object or
 // the directory around it may be written; elsewhere the lack of access comes first.
-func (v *View) removable(p *place) error {
-	top := p.in.fd < 0
-	within := !top && p.in.access == Write
+func (r *Resolver) Removable(p *Place) error {
+	top := p.In.FD < 0
+	within := !top && p.In.Access == Write
 	switch {
-	case v.rules.Bound(p.path) && (within || p.access == Write):
+	case r.rules.Bound(p.Path) && (within || p.Access == Write):
 		return unix.EBUSY
-	case p.access < Write:
-		return p.access.writable()
-	case top || p.kind != ordinary || p.in.writable() != nil:
+	case p.Access < Write:
+		return p.Access.writable()
+	case top || p.Kind != Ordinary || p.In.Writable() != nil:
 		return unix.EROFS
 	}
 	return nil

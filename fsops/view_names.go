@@ -4,7 +4,7 @@ import "golang.org/x/sys/unix"
 
 // checkTree fails if a file in the directory top is denied by its name: then
 // the directory may not be moved or removed as a whole.
-func (v *View) checkTree(top *place) error {
+func (v *View) checkTree(top *Place) error {
 	if !v.globs {
 		return nil
 	}
@@ -12,14 +12,14 @@ func (v *View) checkTree(top *place) error {
 	for queue := []string{""}; len(queue) > 0; {
 		rel := queue[len(queue)-1]
 		queue = queue[:len(queue)-1]
-		fd, err := openBeneath(top.fd, rel+".", dirFlags)
+		fd, err := openBeneath(top.FD, rel+".", dirFlags)
 		if err == unix.ENOENT {
 			continue // removed meanwhile
 		}
 		if err != nil {
 			return err
 		}
-		queue, err = v.checkNames(r, fd, join(top.path, rel), rel, queue)
+		queue, err = v.checkNames(r, fd, join(top.Path, rel), rel, queue)
 		unix.Close(fd)
 		if err != nil {
 			return err
@@ -48,7 +48,7 @@ func (v *View) checkNames(r *dirReader, fd int, path, rel string, queue []string
 			switch {
 			case kind == unix.DT_DIR:
 				queue = append(queue, rel+name+"/")
-			case v.rules.DeniesFile(path + name):
+			case v.paths.rules.DeniesFile(path + name):
 				return nil, unix.EACCES
 			}
 		}

@@ -8,19 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fsKind tells what of a file system matters to a view.
-type fsKind uint8
+// Kind tells what of a file system matters to a policy.
+type Kind uint8
 
+// The kinds. Those but Ordinary are the file systems of the kernel.
 const (
-	ordinary fsKind = iota
-	// pseudo file systems show the kernel: writing there changes the host.
-	pseudo
-	// procfs is a pseudo file system that also shows other processes.
-	procfs
+	Ordinary Kind = iota
+	// Pseudo file systems show the kernel: writing there changes the host.
+	Pseudo
+	// Procfs is a pseudo file system that also shows other processes.
+	Procfs
 )
 
-// fsKindOf returns the kind of the file system that fd is on.
-func fsKindOf(fd int) (fsKind, error) {
+// kindOfFS returns the kind of the file system that fd is on.
+func kindOfFS(fd int) (Kind, error) {
 	var st unix.Statfs_t
 	for {
 		err := unix.Fstatfs(fd, &st)
@@ -28,19 +29,19 @@ func fsKindOf(fd int) (fsKind, error) {
 			continue
 		}
 		if err != nil {
-			return pseudo, err
+			return Pseudo, err
 		}
 		break
 	}
 	switch uint32(st.Type) { // statfs(2)
 	case unix.PROC_SUPER_MAGIC:
-		return procfs, nil
+		return Procfs, nil
 	case unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC,
 		unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, configfsMagic, unix.BPF_FS_MAGIC, fusectlMagic,
 		unix.BINFMTFS_MAGIC, unix.EFIVARFS_MAGIC, unix.PSTOREFS_MAGIC:
-		return pseudo, nil
+		return Pseudo, nil
 	}
-	return ordinary, nil
+	return Ordinary, nil
 }
 
 // Numbers that x/sys does not have; fs/configfs/mount.c and fs/fuse/control.c.
@@ -72,33 +73,55 @@ func showsDevice(path string) bool {
 	return !ok || slices.Contains(shownDevices, name)
 }
 
-// special applies the rules that hold on file systems of the kernel and in /dev,
-// whatever the policy says (sandbox.md 13), to p, a name in the directory where the
-// walk stands.
-func (w *walk) special(p *place) error {
+// viewReading is how a view reads /dev and the file systems of the kernel,
+// whatever the policy says (sandbox.md 13).
+type viewReading struct{ rules *Rules }
+
+// Name hides the names of other devices, and denies what ofProcess and ofKernel
+// name.
+func (v viewReading) Name(how Lookup, d Dir, name string) error {
 	switch {
-	case w.how&forWriting != 0 && (strings.HasPrefix(p.path, devices) || w.at.kind != ordinary):
+	case how&forWriting != 0:
 		return unix.EROFS
-	case !showsDevice(p.path):
+	case !showsDevice(join(d.Path, name)):
 		return errHidden{}
-	case w.at.kind == procfs:
-		return w.process(p)
+	case d.Kind == Procfs:
+		return v.process(d, name)
 	}
 	return nil
 }
 
-// closed tells whether p is on a file system of the kernel and its mode keeps
+// Object denies what only root can read on file systems of the kernel, and single
+// files of procfs that are mounted somewhere: nothing tells which ones.
+func (v viewReading) Object(how Lookup, d Dir, p Place) (Place, error) {
+	if how&forWriting != 0 {
+		return p, nil
+	}
+	p.closed = p.rootOnly()
+	if p.closed || p.Kind == Procfs && d.Kind != Procfs && p.fileType() != unix.DT_DIR {
+		p.Access = min(p.Access, Denied)
+	}
+	return p, nil
+}
+
+// Follow reads the link.
+func (v viewReading) Follow(_ Dir, link Place) (text string, object Dir, err error) {
+	text, err = readLinkAt(link.FD, "")
+	return text, Dir{FD: -1}, err
+}
+
+// rootOnly tells whether p is on a file system of the kernel and its mode keeps
 // other users out. The agent may be root, but its clients are not meant to be: what
 // only root can read there is keys, addresses and memory.
-func (w *walk) closed(p *place) bool {
-	if p.kind == ordinary || w.how&forWriting != 0 {
+func (p *Place) rootOnly() bool {
+	if p.Kind == Ordinary {
 		return false
 	}
 	switch p.fileType() {
 	case unix.DT_DIR:
-		return p.st.Mode&unix.S_IXOTH == 0
+		return p.Stat.Mode&unix.S_IXOTH == 0
 	case unix.DT_REG:
-		return p.st.Mode&unix.S_IROTH == 0
+		return p.Stat.Mode&unix.S_IROTH == 0
 	}
 	return false
 }
@@ -122,23 +145,13 @@ var ofKernel = []string{
 	"iomem", "ioports", "vmallocinfo", "slabinfo", "slab_allocators", "mtrr", "lockdep", "lockdep_chains", "lock_stat",
 }
 
-// process decides about the name p in procfs.
-func (w *walk) process(p *place) error {
-	if slices.Contains(ofProcess, p.name) || strings.HasPrefix(p.name, "smaps") {
+// process decides about a name in procfs. What "self" leads to depends on who
+// reads it, and here that is nobody.
+func (v viewReading) process(d Dir, name string) error {
+	if slices.Contains(ofProcess, name) || strings.HasPrefix(name, "smaps") {
 		return unix.EACCES
 	}
-	if !w.at.procRoot {
-		return nil
-	}
-	if p.name == "self" || p.name == "thread-self" {
-		if w.self == nil {
-			return unix.EACCES
-		}
-		var err error
-		p.target, err = w.self(p.name)
-		return err
-	}
-	if slices.Contains(ofKernel, p.name) || w.hiddenProcess(p.name) {
+	if d.procRoot && (name == "self" || name == "thread-self" || slices.Contains(ofKernel, name) || v.hiddenProcess(d, name)) {
 		return unix.EACCES
 	}
 	return nil
@@ -147,14 +160,14 @@ func (w *walk) process(p *place) error {
 // hiddenProcess tells whether name, in the root of a procfs, is a hidden
 // process or a thread of one. Threads can be opened there by their ids, which
 // are not listed.
-func (w *walk) hiddenProcess(name string) bool {
+func (v viewReading) hiddenProcess(d Dir, name string) bool {
 	if _, err := strconv.Atoi(name); err != nil {
 		return false
 	}
-	for _, pid := range w.rules.HiddenPIDs {
+	for _, pid := range v.rules.HiddenPIDs {
 		process := strconv.Itoa(pid)
 		var st unix.Stat_t
-		if name == process || fstatAt(w.at.fd, process+"/task/"+name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+		if name == process || fstatAt(d.FD, process+"/task/"+name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
 			return true
 		}
 	}

@@ -12,157 +12,157 @@ import (
 const maxRaces = 64
 
 // find resolves name, which must lead to something.
-func (v *View) find(d dir, name string, how lookup) (place, error) {
+func (v *View) find(d Dir, name string, how Lookup) (Place, error) {
 	p, err := v.resolve(d, name, how)
-	if err == nil && !p.exists() {
-		p.close()
+	if err == nil && !p.Exists() {
+		p.Close()
 		err = unix.ENOENT
 	}
 	return p, visible(err)
 }
 
 // lstat describes name itself.
-func (v *View) lstat(d dir, name string, st *unix.Stat_t) error {
+func (v *View) lstat(d Dir, name string, st *unix.Stat_t) error {
 	if v == nil {
-		return fstatAt(d.fd, name, st, unix.AT_SYMLINK_NOFOLLOW)
+		return fstatAt(d.FD, name, st, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	p, err := v.find(d, name, 0)
 	if err != nil {
 		return err
 	}
-	*st = p.st
-	p.close()
+	*st = p.Stat
+	p.Close()
 	return nil
 }
 
 // target describes what name leads to. denied tells whether the object, or the way
 // to it, is denied, which the caller cannot see from st.
-func (v *View) target(d dir, name string, st *unix.Stat_t) (denied bool, err error) {
+func (v *View) target(d Dir, name string, st *unix.Stat_t) (denied bool, err error) {
 	if v == nil {
-		return false, fstatAt(d.fd, name, st, 0)
+		return false, fstatAt(d.FD, name, st, 0)
 	}
-	p, err := v.find(d, name, followLast)
+	p, err := v.find(d, name, FollowLast)
 	if err != nil {
 		return err == unix.EACCES, err
 	}
-	*st = p.st
-	p.close()
-	return p.access == Denied, nil
+	*st = p.Stat
+	p.Close()
+	return p.Access == Denied, nil
 }
 
 // shows tells whether name, of the type that was read with it, is listed.
-func (v *View) shows(d dir, name []byte, kind byte) bool {
+func (v *View) shows(d Dir, name []byte, kind byte) bool {
 	if v == nil {
 		return true
 	}
-	path := join(d.path, string(name))
-	if v.rules.Access(path) != Hidden {
+	path := join(d.Path, string(name))
+	if v.paths.rules.Access(path) != Hidden {
 		return showsDevice(path)
 	}
 	if kind == unix.DT_UNKNOWN {
 		var st unix.Stat_t
-		if fstatAt(d.fd, string(name), &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+		if fstatAt(d.FD, string(name), &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
 			kind = kindOf(&st)
 		}
 	}
-	return kind == unix.DT_DIR && v.rules.Leads(path) && showsDevice(path)
+	return kind == unix.DT_DIR && v.paths.rules.Leads(path) && showsDevice(path)
 }
 
 // openDir opens a directory to list it. Anything else is ENOTDIR, also a link
 // that is not followed.
-func (v *View) openDir(d dir, name string, follow bool) (dir, error) {
+func (v *View) openDir(d Dir, name string, follow bool) (Dir, error) {
 	if v == nil {
 		flags := dirFlags
 		if !follow {
 			flags |= unix.O_NOFOLLOW
 		}
-		fd, err := openAt(d.fd, name, flags, 0)
-		return dir{fd: fd}, err
+		fd, err := openAt(d.FD, name, flags, 0)
+		return Dir{FD: fd}, err
 	}
-	var how lookup
+	var how Lookup
 	if follow {
-		how = followLast
+		how = FollowLast
 	}
 	return v.lookupDir(d, name, how)
 }
 
 // lookupDir is openDir under a policy.
-func (v *View) lookupDir(d dir, name string, how lookup) (dir, error) {
+func (v *View) lookupDir(d Dir, name string, how Lookup) (Dir, error) {
 	p, err := v.find(d, name, how)
 	if err != nil {
-		return dir{}, err
+		return Dir{}, err
 	}
-	defer p.close()
+	defer p.Close()
 	switch {
-	case p.access == Denied:
-		return dir{}, unix.EACCES
+	case p.Access == Denied:
+		return Dir{}, unix.EACCES
 	case p.fileType() != unix.DT_DIR:
-		return dir{}, unix.ENOTDIR
+		return Dir{}, unix.ENOTDIR
 	}
-	found := p.dir
-	found.fd, err = v.reopen(&p, dirFlags)
+	found := p.Dir
+	found.FD, err = v.paths.Reopen(&p, dirFlags)
 	return found, err
 }
 
 // openSource opens a file for reading. A link is ELOOP. Without a policy other
 // types are opened too; the caller checks the type.
-func (v *View) openSource(d dir, name string) (int, error) {
+func (v *View) openSource(d Dir, name string) (int, error) {
 	if v == nil {
-		return openAt(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW, 0)
+		return openAt(d.FD, name, unix.O_RDONLY|unix.O_NOFOLLOW, 0)
 	}
 	return v.openForRead(d, name, 0)
 }
 
 // openForRead opens a regular file.
-func (v *View) openForRead(d dir, name string, how lookup) (int, error) {
+func (v *View) openForRead(d Dir, name string, how Lookup) (int, error) {
 	p, err := v.find(d, name, how)
 	if err != nil {
 		return -1, err
 	}
-	defer p.close()
+	defer p.Close()
 	switch {
-	case p.access == Denied:
+	case p.Access == Denied:
 		return -1, unix.EACCES
 	case p.fileType() == unix.DT_LNK:
 		return -1, unix.ELOOP
-	case !isRegular(&p.st):
+	case !isRegular(&p.Stat):
 		return -1, notRegular(name)
 	}
-	return v.reopen(&p, unix.O_RDONLY)
+	return v.paths.Reopen(&p, unix.O_RDONLY)
 }
 
 // openTarget opens a file for writing without emptying it, or creates it with
 // mode. In a fresh directory it must not exist yet.
-func (v *View) openTarget(d dir, name string, fresh bool, mode uint32) (int, error) {
-	flags, how := unix.O_WRONLY|unix.O_CREAT, followLast|forWriting
+func (v *View) openTarget(d Dir, name string, fresh bool, mode uint32) (int, error) {
+	flags, how := unix.O_WRONLY|unix.O_CREAT, FollowLast|forWriting
 	if fresh {
 		flags, how = flags|unix.O_EXCL|unix.O_NOFOLLOW, forWriting
 	}
 	if v == nil {
-		return openAt(d.fd, name, flags, mode)
+		return openAt(d.FD, name, flags, mode)
 	}
 	return v.openForWrite(d, name, how, flags, mode)
 }
 
 // openForWrite opens a regular file with flags, or creates it.
-func (v *View) openForWrite(d dir, name string, how lookup, flags int, mode uint32) (int, error) {
+func (v *View) openForWrite(d Dir, name string, how Lookup, flags int, mode uint32) (int, error) {
 	for range maxRaces {
 		p, err := v.resolve(d, name, how)
 		if err != nil {
 			return -1, visible(err)
 		}
-		existed := p.exists()
+		existed := p.Exists()
 		fd := -1
 		if existed {
 			fd, err = v.openExisting(&p, name, flags)
-		} else if err = v.creatable(&p, false); err == nil {
+		} else if err = v.paths.Creatable(&p, false); err == nil {
 			err = unix.EISDIR
-			if !p.slash {
+			if !p.Slash {
 				const create = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW
-				fd, err = openAt(p.in.fd, p.name, create, mode)
+				fd, err = openAt(p.In.FD, p.Name, create, mode)
 			}
 		}
-		p.close()
+		p.Close()
 		if existed || err != unix.EEXIST {
 			return fd, err
 		}
@@ -171,14 +171,14 @@ func (v *View) openForWrite(d dir, name string, how lookup, flags int, mode uint
 }
 
 // openExisting opens p for writing with flags, if it is a regular file.
-func (v *View) openExisting(p *place, name string, flags int) (int, error) {
+func (v *View) openExisting(p *Place, name string, flags int) (int, error) {
 	switch {
-	case p.access == Denied:
+	case p.Access == Denied:
 		return -1, unix.EACCES
 	case p.fileType() == unix.DT_DIR:
 		return -1, unix.EISDIR
 	}
-	if err := p.writable(); err != nil {
+	if err := p.Writable(); err != nil {
 		return -1, err
 	}
 	switch {
@@ -186,23 +186,23 @@ func (v *View) openExisting(p *place, name string, flags int) (int, error) {
 		return -1, unix.EEXIST
 	case p.fileType() == unix.DT_LNK:
 		return -1, unix.ELOOP
-	case !isRegular(&p.st):
+	case !isRegular(&p.Stat):
 		return -1, notRegular(name)
 	}
-	return v.reopen(p, unix.O_WRONLY|flags&unix.O_TRUNC)
+	return v.paths.Reopen(p, unix.O_WRONLY|flags&unix.O_TRUNC)
 }
 
 // makeDir makes the directory name and opens it. An existing directory will do,
 // also through a link. It tells whether the directory is new.
-func (v *View) makeDir(d dir, name string) (made dir, fresh bool, err error) {
+func (v *View) makeDir(d Dir, name string) (made Dir, fresh bool, err error) {
 	if v == nil {
-		err = mkdirAt(d.fd, name)
+		err = mkdirAt(d.FD, name)
 		fresh = err == nil
 	} else {
 		fresh, err = v.mkdir(d, name, 0)
 	}
 	if !fresh && err != unix.EEXIST {
-		return dir{}, false, err
+		return Dir{}, false, err
 	}
 	made, err = v.openDir(d, name, !fresh)
 	if !fresh && (err == unix.ENOTDIR || err == unix.ENOENT) {
@@ -212,55 +212,55 @@ func (v *View) makeDir(d dir, name string) (made dir, fresh bool, err error) {
 }
 
 // mkdir makes a directory under a policy. Any existing name is EEXIST.
-func (v *View) mkdir(d dir, name string, how lookup) (created bool, err error) {
+func (v *View) mkdir(d Dir, name string, how Lookup) (created bool, err error) {
 	p, err := v.resolve(d, name, how|forWriting)
 	if err != nil {
 		return false, visible(err)
 	}
-	defer p.close()
-	if p.exists() {
+	defer p.Close()
+	if p.Exists() {
 		return false, unix.EEXIST
 	}
-	if err := v.creatable(&p, true); err != nil {
+	if err := v.paths.Creatable(&p, true); err != nil {
 		return false, err
 	}
-	err = mkdirAt(p.in.fd, p.name)
+	err = mkdirAt(p.In.FD, p.Name)
 	return err == nil, err
 }
 
 // readLink reads the symbolic link name.
-func (v *View) readLink(d dir, name string) (string, error) {
+func (v *View) readLink(d Dir, name string) (string, error) {
 	if v == nil {
-		return readLinkAt(d.fd, name)
+		return readLinkAt(d.FD, name)
 	}
 	p, err := v.find(d, name, 0)
 	if err != nil {
 		return "", err
 	}
-	defer p.close()
-	if p.access == Denied {
+	defer p.Close()
+	if p.Access == Denied {
 		return "", unix.EACCES
 	}
-	return readLinkAt(p.fd, "")
+	return readLinkAt(p.FD, "")
 }
 
 // symlink makes name a link to target.
-func (v *View) symlink(target string, d dir, name string) error {
+func (v *View) symlink(target string, d Dir, name string) error {
 	if v == nil {
-		return unix.Symlinkat(target, d.fd, name)
+		return unix.Symlinkat(target, d.FD, name)
 	}
 	p, err := v.resolve(d, name, forWriting)
 	if err != nil {
 		return visible(err)
 	}
-	defer p.close()
-	if !p.exists() {
-		if err := v.creatable(&p, false); err != nil {
+	defer p.Close()
+	if !p.Exists() {
+		if err := v.paths.Creatable(&p, false); err != nil {
 			return err
 		}
-		return unix.Symlinkat(target, p.in.fd, p.name)
+		return unix.Symlinkat(target, p.In.FD, p.Name)
 	}
-	if err := p.writable(); err != nil {
+	if err := p.Writable(); err != nil {
 		return err
 	}
 	return unix.EEXIST
@@ -268,14 +268,14 @@ func (v *View) symlink(target string, d dir, name string) error {
 
 // unlink removes name from d; flags are those of unlinkat(2). The caller has made
 // sure that no rule is about d or anything below it.
-func (v *View) unlink(d dir, name string, flags int) error {
+func (v *View) unlink(d Dir, name string, flags int) error {
 	if v != nil {
-		if err := d.writable(); err != nil {
+		if err := d.Writable(); err != nil {
 			return err
 		}
-		if flags == 0 && v.rules.DeniesFile(join(d.path, name)) {
+		if flags == 0 && v.paths.rules.DeniesFile(join(d.Path, name)) {
 			return unix.EACCES
 		}
 	}
-	return unlinkAt(d.fd, name, flags)
+	return unlinkAt(d.FD, name, flags)
 }

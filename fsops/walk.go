@@ -110,7 +110,7 @@ func (v *View) walk(ctx context.Context, root string, o WalkOptions) (WalkResult
 		w.fail(root, err)
 		return w.result, nil
 	}
-	defer unix.Close(d.fd)
+	defer unix.Close(d.FD)
 	err = w.run(ctx, d)
 	return w.result, err
 }
@@ -141,7 +141,7 @@ type walker struct {
 }
 
 // run enters the directories of the queue, from the root on.
-func (w *walker) run(ctx context.Context, root dir) error {
+func (w *walker) run(ctx context.Context, root Dir) error {
 	w.reader = newDirReader()
 	w.queue = []walkDir{{}}
 	for i := 0; i < len(w.queue) && !w.full; i++ {
@@ -159,8 +159,8 @@ func (w *walker) run(ctx context.Context, root dir) error {
 			}
 		}
 		err := w.enter(ctx, at, path, d)
-		if at.fd != root.fd {
-			unix.Close(at.fd)
+		if at.FD != root.FD {
+			unix.Close(at.FD)
 		}
 		if err != nil {
 			return err
@@ -170,15 +170,15 @@ func (w *walker) run(ctx context.Context, root dir) error {
 }
 
 // open opens a directory under root.
-func (w *walker) open(root dir, rel string) (dir, error) {
+func (w *walker) open(root Dir, rel string) (Dir, error) {
 	switch {
 	case w.seen != nil:
 		return w.view.openDir(root, rel, true)
 	case w.view != nil:
 		return w.view.lookupDir(root, rel, refuseLinks)
 	}
-	fd, err := openBeneath(root.fd, rel, dirFlags)
-	return dir{fd: fd}, err
+	fd, err := openBeneath(root.FD, rel, dirFlags)
+	return Dir{FD: fd}, err
 }
 
 func join(dir, name string) string {
@@ -189,7 +189,7 @@ func join(dir, name string) string {
 }
 
 // enter lists one directory and queues those in it.
-func (w *walker) enter(ctx context.Context, at dir, path string, d walkDir) error {
+func (w *walker) enter(ctx context.Context, at Dir, path string, d walkDir) error {
 	prefix := join(path, "")
 	if err := w.read(ctx, at, prefix); err != nil {
 		if ctx.Err() != nil {
@@ -201,7 +201,7 @@ func (w *walker) enter(ctx context.Context, at dir, path string, d walkDir) erro
 	// A directory that may be read but not searched gives names and nothing
 	// else. The cheapest way to find out is a stat of "." in it.
 	var st unix.Stat_t
-	searchErr := fstatAt(at.fd, ".", &st, 0)
+	searchErr := fstatAt(at.FD, ".", &st, 0)
 
 	for _, entry := range w.names {
 		if w.visited == w.o.MaxEntries {
@@ -243,10 +243,10 @@ func (w *walker) enter(ctx context.Context, at dir, path string, d walkDir) erro
 
 // kind returns the type of name. It returns the id of directories only, and
 // only when links are followed.
-func (w *walker) kind(at dir, name string, kind byte) (byte, fileID, error) {
+func (w *walker) kind(at Dir, name string, kind byte) (byte, fileID, error) {
 	var st unix.Stat_t
 	if kind == unix.DT_UNKNOWN {
-		if err := fstatAt(at.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		if err := fstatAt(at.FD, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return 0, fileID{}, err
 		}
 		kind = kindOf(&st)
@@ -269,11 +269,11 @@ func (w *walker) kind(at dir, name string, kind byte) (byte, fileID, error) {
 // read collects the names of a directory, sorted. Of a huge directory it keeps
 // only as many as the walk may still look at, and one more, by which enter sees
 // that something is missing.
-func (w *walker) read(ctx context.Context, at dir, prefix string) error {
+func (w *walker) read(ctx context.Context, at Dir, prefix string) error {
 	keep := int(w.o.MaxEntries-w.visited) + 1
 	w.names = w.names[:0]
 	for {
-		ok, err := w.reader.fill(at.fd)
+		ok, err := w.reader.fill(at.FD)
 		if err != nil {
 			return err
 		}

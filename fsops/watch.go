@@ -42,7 +42,7 @@ type Watch struct {
 func (Host) Watchable(string) error { return nil }
 
 // Watchable tells why path may not be watched.
-func (v *View) Watchable(path string) error { return v.rules.Watchable(path) }
+func (v *View) Watchable(path string) error { return v.paths.rules.Watchable(path) }
 
 // WatchMissing watches until one of the missing paths, or the first missing
 // directory above it, appears; or until present, if not empty, is modified,

@@ -51,8 +51,8 @@ func (Host) OpenWrite(_ context.Context, path string, links Links) (int, error) 
 // OpenWrite opens the regular file at path for writing and empties it, or creates
 // it, as OpenWrite of [Host] does. The caller closes the descriptor.
 func (v *View) OpenWrite(_ context.Context, path string, links Links) (fd int, err error) {
-	how := links.lookup(followLast) | forWriting
-	fd, err = v.openForWrite(v.base, path, how, unix.O_TRUNC, 0o666)
+	how := links.lookup(FollowLast) | forWriting
+	fd, err = v.openForWrite(v.paths.base, path, how, unix.O_TRUNC, 0o666)
 	return fd, pathError("open", path, err)
 }
 
