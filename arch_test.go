@@ -57,7 +57,7 @@ var rules = map[string]rule{
 	"helper": {[]string{"helper/confine", "helper/files", "helper/probe", "procs"}, "it opens the door to the hidden modes and does nothing behind it"},
 	"helper/confine": {[]string{"sandbox", "sandbox/enforce", "sandbox/hold", "sandbox/resolve", "sandbox/view", "procs", "helper/supervise", "internal/caps", "internal/pack", "internal/thread", "internal/userns"},
 		"what confines a command knows policies and how a process is staged, not requests, sessions or configuration"},
-	"helper/supervise": {[]string{"sandbox", "sandbox/calls", "internal/caps", "internal/thread", "internal/usernotify"},
+	"helper/supervise": {[]string{"sandbox", "sandbox/calls", "fsops", "internal/caps", "internal/thread", "internal/usernotify"},
 		"a call is judged by the policy alone, whatever the command is and however it was started"},
 	"helper/files": {[]string{"sandbox", "sandbox/enforce", "sandbox/resolve", "fsops", "internal/caps", "internal/pack"},
 		"file requests know policies and files, not commands, sessions or configuration"},

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/thread"
 	"github.com/execagent/execagent/internal/usernotify"
 	"github.com/execagent/execagent/sandbox"
@@ -37,9 +40,17 @@ type Notifier struct {
 	config   Config
 	listener int
 	begun    unix.Timespec // a time before the command was started
-	handlers map[int32]func(*request) answer
+	handlers map[int32]handler
 	blocked  chan struct{} // holds an element for each call that may block
 	binding  chan struct{} // holds an element for each process of bindApart
+
+	// With a level there are also:
+	paths  *fsops.Resolver
+	shm    shm
+	memory uint64 // the device of files that exist only in memory, memfd_create(2)
+	// names is held by each call while it is done, and alone by those that move
+	// names: what a call has found stays where it is until the call is done.
+	names sync.RWMutex
 }
 
 // Config is what a [Notifier] has to know of the command and of the agent.
@@ -64,8 +75,37 @@ type Config struct {
 // time, on the clock that file systems take times of birth from.
 func New(c Config) (*Notifier, error) {
 	n := &Notifier{config: c, handlers: byNumber(), blocked: make(chan struct{}, MaxBlocked), binding: make(chan struct{}, maxBinding)}
-	err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &n.begun)
-	return n, os.NewSyscallError("clock_gettime", err)
+	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &n.begun); err != nil {
+		return nil, os.NewSyscallError("clock_gettime", err)
+	}
+	if c.Level == sandbox.NoLevel {
+		return n, nil
+	}
+	if err := checkCase(c.Policy); err != nil {
+		return nil, err
+	}
+	var err error
+	if n.memory, err = memoryDevice(); err != nil {
+		return nil, err
+	}
+	if n.shm, err = openShm(&c); err != nil {
+		return nil, err
+	}
+	n.paths, err = fsops.NewResolver(n.rules())
+	return n, err
+}
+
+// memoryDevice returns the device of files that exist only in memory. Their paths
+// begin with a slash, as if they were in the root directory.
+func memoryDevice() (uint64, error) {
+	fd, err := unix.MemfdCreate("device", unix.MFD_CLOEXEC)
+	if err != nil {
+		return 0, os.NewSyscallError("memfd_create", err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	return st.Dev, os.NewSyscallError("fstat", err)
 }
 
 // handlers has the method for each call that is left to a supervisor, by the name
@@ -84,16 +124,26 @@ var handlers = map[string]func(*request) answer{
 	"bind":    (*request).bind,
 }
 
+// moving are the calls that can move a directory, in which another call may be
+// about to do something.
+var moving = []string{"rename", "renameat", "renameat2"}
+
+// handler does one kind of call.
+type handler struct {
+	do    func(*request) answer
+	moves bool // one of moving
+}
+
 // byNumber returns the handlers by the call's number on this architecture.
-func byNumber() map[int32]func(*request) answer {
-	all := map[int32]func(*request) answer{}
+func byNumber() map[int32]handler {
+	all := map[int32]handler{}
 	for _, call := range calls.Calls() {
 		number := call.AMD64
 		if runtime.GOARCH == "arm64" {
 			number = call.ARM64
 		}
 		if do := handlers[call.Name]; number >= 0 && do != nil {
-			all[int32(number)] = do
+			all[int32(number)] = handler{do: do, moves: slices.Contains(moving, call.Name)}
 		}
 	}
 	return all
@@ -129,11 +179,18 @@ func (n *Notifier) work() {
 
 // answer does or refuses the call.
 func (r *request) answer() answer {
-	do := r.n.handlers[r.call.Number]
-	if do == nil { // the filter asks about a call that nobody answers here
+	h := r.n.handlers[r.call.Number]
+	switch {
+	case h.do == nil: // the filter asks about a call that nobody answers here
 		return fail(unix.ENOSYS)
+	case h.moves:
+		r.n.names.Lock()
+		defer r.n.names.Unlock()
+	default:
+		r.n.names.RLock()
+		defer r.n.names.RUnlock()
 	}
-	return do(r)
+	return h.do(r)
 }
 
 // undisturbed calls do on a thread that blocks all signals. One that init gets

@@ -1,0 +1,65 @@
+package supervise
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// rules are the policy as [fsops.Resolver] asks for it. What a view of namespaces
+// shows whatever the policy says, these rules show too: devices that every process
+// may have, a private /dev/shm, and procfs, of which procfs.go decides. Nothing
+// below /sys is changed.
+func (n *Notifier) rules() fsops.Rules {
+	policy := n.config.Policy
+	r := fsops.Rules{
+		Access: n.access,
+		Leads:  func(path string) bool { return path == "/" || policy.Leads(path) },
+		Bound:  func(path string) bool { return path == devShm || policy.Bound(path) },
+	}
+	if len(policy.Globs) > 0 {
+		r.DeniesFile = policy.DeniesFile
+	}
+	return r
+}
+
+// access is what the command may do at path.
+func (n *Notifier) access(path string) fsops.Access {
+	access := fsops.Access(n.config.Policy.Access(path))
+	switch {
+	case access == fsops.Denied:
+	case n.shm.inUse() && within(path, devShm):
+		return fsops.Write
+	case within(path, "/proc"):
+		return fsops.Read
+	case within(path, "/sys"):
+		return min(access, fsops.Read)
+	case access == fsops.Hidden && (path == "/dev" || isOwnDevice(path)):
+		return fsops.Read
+	}
+	return access
+}
+
+// within tells whether path is dir, or below it.
+func within(path, dir string) bool {
+	rest, ok := strings.CutPrefix(path, dir)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// ownDevices are the names in /dev that every command has.
+var ownDevices = []string{
+	"null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "fd", "stdin", "stdout", "stderr",
+}
+
+// isOwnDevice tells whether path is one of ownDevices, or below one.
+func isOwnDevice(path string) bool {
+	name, ok := strings.CutPrefix(path, "/dev/")
+	name, _, _ = strings.Cut(name, "/")
+	return ok && slices.Contains(ownDevices, name)
+}
+
+// grantsShm tells whether the policy itself says what may be done with the host's
+// /dev/shm. Otherwise the command has a directory of its own there.
+func grantsShm(p *sandbox.Policy) bool { return !p.Confined || p.Touches(devShm) }

@@ -1,0 +1,60 @@
+package supervise
+
+import (
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+const devShm = "/dev/shm"
+
+// shm is the directory that a command has in the place of /dev/shm.
+type shm struct {
+	host string // its path; "": the command has the host's /dev/shm
+	fd   int    // O_PATH
+}
+
+// openShm opens that directory.
+func openShm(c *Config) (shm, error) {
+	if c.Shm == "" || grantsShm(c.Policy) {
+		return shm{fd: -1}, nil
+	}
+	fd, err := unix.Open(c.Shm, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return shm{}, &fs.PathError{Op: "open", Path: c.Shm, Err: err}
+	}
+	return shm{host: c.Shm, fd: fd}, nil
+}
+
+func (s *shm) inUse() bool { return s.host != "" }
+
+// inside returns the path that the command has for an object at path, the kernel's.
+// foreign tells that the object is one of the host's /dev/shm, which the command
+// does not have.
+func (s *shm) inside(path string) (inside string, foreign bool) {
+	switch {
+	case !s.inUse() || path == devShm || !within(path, devShm):
+		return path, false
+	case within(path, s.host):
+		return devShm + path[len(s.host):], false
+	}
+	return path, true
+}
+
+// enter returns p, the host's /dev/shm, with the private directory in its place.
+func (s *shm) enter(p fsops.Place) (fsops.Place, error) {
+	own, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return p, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(own, &st); err != nil {
+		unix.Close(own)
+		return p, err
+	}
+	unix.Close(p.FD)
+	p.FD, p.Stat = own, st
+	return p, nil
+}
