@@ -2,13 +2,18 @@ package fsops
 
 import "golang.org/x/sys/unix"
 
-// checkTree fails if a file in the directory top is denied by its name: then
-// the directory may not be moved or removed as a whole.
+// checkTree does what CheckTree does, if names can be denied at all.
 func (v *View) checkTree(top *Place) error {
 	if !v.globs {
 		return nil
 	}
-	r := newDirReader()
+	return v.paths.CheckTree(top)
+}
+
+// CheckTree fails if a file in the directory top is denied by its name: then
+// the directory may not be moved or removed as a whole.
+func (r *Resolver) CheckTree(top *Place) error {
+	names := newDirReader()
 	for queue := []string{""}; len(queue) > 0; {
 		rel := queue[len(queue)-1]
 		queue = queue[:len(queue)-1]
@@ -19,7 +24,7 @@ func (v *View) checkTree(top *Place) error {
 		if err != nil {
 			return err
 		}
-		queue, err = v.checkNames(r, fd, join(top.Path, rel), rel, queue)
+		queue, err = r.checkNames(names, fd, join(top.Path, rel), rel, queue)
 		unix.Close(fd)
 		if err != nil {
 			return err
@@ -28,15 +33,15 @@ func (v *View) checkTree(top *Place) error {
 	return nil
 }
 
-// checkNames does what checkTree does for the names of one directory, which is rel
+// checkNames does what CheckTree does for the names of one directory, which is rel
 // below the top. It returns queue with the directories in it added.
-func (v *View) checkNames(r *dirReader, fd int, path, rel string, queue []string) ([]string, error) {
+func (r *Resolver) checkNames(names *dirReader, fd int, path, rel string, queue []string) ([]string, error) {
 	for {
-		more, err := r.fill(fd)
+		more, err := names.fill(fd)
 		if err != nil || !more {
 			return queue, err
 		}
-		for raw, kind := range r.all {
+		for raw, kind := range names.all {
 			name := string(raw)
 			if kind == unix.DT_UNKNOWN {
 				var st unix.Stat_t
@@ -48,7 +53,7 @@ func (v *View) checkNames(r *dirReader, fd int, path, rel string, queue []string
 			switch {
 			case kind == unix.DT_DIR:
 				queue = append(queue, rel+name+"/")
-			case v.paths.rules.DeniesFile(path + name):
+			case r.rules.DeniesFile(path + name):
 				return nil, unix.EACCES
 			}
 		}

@@ -42,6 +42,8 @@ type Notifier struct {
 	begun    unix.Timespec // a time before the command was started
 	handlers map[int32]handler
 	blocked  chan struct{} // holds an element for each call that may block
+	queue    chan struct{} // has an element when more than one call waits
+	closing  sync.Once     // the listener is closed
 	binding  chan struct{} // holds an element for each process of bindApart
 
 	// With a level there are also:
@@ -51,6 +53,7 @@ type Notifier struct {
 	// names is held by each call while it is done, and alone by those that move
 	// names: what a call has found stays where it is until the call is done.
 	names sync.RWMutex
+	umask umask
 }
 
 // Config is what a [Notifier] has to know of the command and of the agent.
@@ -74,7 +77,10 @@ type Config struct {
 // New returns a notifier for a command that is not started yet: it notes the
 // time, on the clock that file systems take times of birth from.
 func New(c Config) (*Notifier, error) {
-	n := &Notifier{config: c, handlers: byNumber(), blocked: make(chan struct{}, MaxBlocked), binding: make(chan struct{}, maxBinding)}
+	n := &Notifier{
+		config: c, handlers: byNumber(), umask: newUmask(),
+		queue: make(chan struct{}, 1), blocked: make(chan struct{}, MaxBlocked), binding: make(chan struct{}, maxBinding),
+	}
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &n.begun); err != nil {
 		return nil, os.NewSyscallError("clock_gettime", err)
 	}
@@ -112,6 +118,58 @@ func memoryDevice() (uint64, error) {
 // that package calls has for it. On an architecture that lacks a call its method is
 // never used.
 var handlers = map[string]func(*request) answer{
+	"mkdir":     (*request).mkdir,
+	"mkdirat":   (*request).mkdirat,
+	"mknod":     (*request).mknod,
+	"mknodat":   (*request).mknodat,
+	"rmdir":     (*request).rmdir,
+	"unlink":    (*request).unlink,
+	"unlinkat":  (*request).unlinkat,
+	"rename":    (*request).rename,
+	"renameat":  (*request).renameat,
+	"renameat2": (*request).renameat2,
+	"link":      (*request).link,
+	"linkat":    (*request).linkat,
+	"symlink":   (*request).symlink,
+	"symlinkat": (*request).symlinkat,
+
+	"truncate":     (*request).truncate,
+	"chmod":        (*request).chmod,
+	"fchmod":       (*request).fchmod,
+	"fchmodat":     (*request).fchmodat,
+	"fchmodat2":    (*request).fchmodat2,
+	"chown":        (*request).chown,
+	"lchown":       (*request).lchown,
+	"fchown":       (*request).fchown,
+	"fchownat":     (*request).fchownat,
+	"utime":        (*request).utime,
+	"utimes":       (*request).utimes,
+	"futimesat":    (*request).futimesat,
+	"utimensat":    (*request).utimensat,
+	"setxattr":     (*request).setxattr,
+	"lsetxattr":    (*request).lsetxattr,
+	"fsetxattr":    (*request).fsetxattr,
+	"removexattr":  (*request).removexattr,
+	"lremovexattr": (*request).lremovexattr,
+	"fremovexattr": (*request).fremovexattr,
+
+	"access":            (*request).access,
+	"faccessat":         (*request).faccessat,
+	"faccessat2":        (*request).faccessat2,
+	"newfstatat":        (*request).newfstatat,
+	"statx":             (*request).statx,
+	"stat":              (*request).stat,
+	"lstat":             (*request).lstat,
+	"readlink":          (*request).readlink,
+	"readlinkat":        (*request).readlinkat,
+	"chdir":             (*request).chdir,
+	"statfs":            (*request).statfs,
+	"getxattr":          (*request).getxattr,
+	"lgetxattr":         (*request).lgetxattr,
+	"listxattr":         (*request).listxattr,
+	"llistxattr":        (*request).llistxattr,
+	"inotify_add_watch": (*request).inotifyAddWatch,
+
 	"prlimit64":          (*request).limit,
 	"sched_setaffinity":  (*request).limit,
 	"sched_setscheduler": (*request).limit,
@@ -150,31 +208,60 @@ func byNumber() map[int32]handler {
 }
 
 // Serve answers the calls that come to listener, until the last process with the
-// command's filter has ended. It is called once.
+// command's filter has ended. It is called once. Nobody may use the notifier
+// afterwards.
+//
+// One worker receives the calls. For one busy program it is faster than several,
+// which would take turns and wake each other up. A second one helps while more
+// than one call waits.
 func (n *Notifier) Serve(listener int) {
 	n.listener = listener
+	var second sync.WaitGroup
+	second.Go(func() { undisturbed(n.help) })
 	undisturbed(n.work)
+	close(n.queue)
+	second.Wait()
+	if n.paths != nil {
+		n.paths.Close()
+	}
 }
 
 // work receives calls and answers them, one after the other.
 func (n *Notifier) work() {
 	r := &request{n: n}
-	for {
-		switch err := usernotify.Receive(n.listener, &r.call); err {
-		case nil:
-			r.end(r.answer())
-		case unix.EINTR:
-		case unix.ENOENT: // the caller is gone, and maybe all other processes too
-			if usernotify.HungUp(n.listener) {
-				return
-			}
-		default:
-			// Nobody receives calls any more, and those that wait would wait for
-			// good. Without a listener they fail with ENOSYS.
-			unix.Close(n.listener)
-			return
+	for n.serveOne(r) {
+		if len(n.queue) == 0 && usernotify.Waiting(n.listener, 0) {
+			n.queue <- struct{}{}
 		}
 	}
+}
+
+// help does what work does, while calls wait.
+func (n *Notifier) help() {
+	const patience = 1 // milliseconds that it waits for one more call before it rests
+	r := &request{n: n}
+	for range n.queue {
+		for usernotify.Waiting(n.listener, patience) && n.serveOne(r) {
+		}
+	}
+}
+
+// serveOne receives a call and answers it. It returns false when no more calls can
+// come.
+func (n *Notifier) serveOne(r *request) bool {
+	switch err := usernotify.Receive(n.listener, &r.call); err {
+	case nil:
+		r.end(r.answer())
+	case unix.EINTR:
+	case unix.ENOENT: // the caller is gone, and maybe all other processes too
+		return !usernotify.HungUp(n.listener)
+	default:
+		// Nobody receives calls any more, and those that wait would wait for
+		// good. Without a listener they fail with ENOSYS.
+		n.closing.Do(func() { unix.Close(n.listener) })
+		return false
+	}
+	return true
 }
 
 // answer does or refuses the call.

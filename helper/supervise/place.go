@@ -152,3 +152,29 @@ func (n *Notifier) dir(fd int) (d fsops.Dir, mode uint32, err error) {
 func (n *Notifier) denies(path string, mode uint32) bool {
 	return mode&unix.S_IFMT != unix.S_IFDIR && n.config.Policy.DeniesFile(strings.TrimSuffix(path, " (deleted)"))
 }
+
+// target finds what the path of an argument leads to, which has to exist. With
+// empty, an empty path or none is the object that the descriptor dir is of. follow
+// follows a link at the end.
+func (r *request) target(dir, pathArg int, empty, follow bool) (place, error) {
+	path := ""
+	if !empty || r.pointer(pathArg) != 0 {
+		var err error
+		if path, err = r.path(pathArg); err != nil {
+			return place{}, r.there(err)
+		}
+	}
+	if empty && path == "" {
+		return r.object(dir)
+	}
+	var how fsops.Lookup
+	if follow {
+		how = fsops.FollowLast
+	}
+	p, err := r.find(dir, path, how)
+	if err == nil && !p.Exists() {
+		p.close()
+		err = unix.ENOENT
+	}
+	return p, err
+}

@@ -115,3 +115,11 @@ func HungUp(listener int) bool {
 		}
 	}
 }
+
+// Waiting waits until a call can be received, or that many milliseconds have
+// passed, and tells which. Another thread may receive the call first.
+func Waiting(listener, milliseconds int) bool {
+	fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, milliseconds)
+	return err == nil && n == 1 && fds[0].Revents&unix.POLLIN != 0
+}

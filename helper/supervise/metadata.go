@@ -1,0 +1,275 @@
+package supervise
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+// Calls that change an object and not its name: mode, owner, times, attributes,
+// size. Each opens the object without reading it, judges the object's own path,
+// and acts on what it holds open. The forms with a descriptor do so too: the
+// command could put another file under the number meanwhile.
+
+// change judges the object that a path or a descriptor leads to, and changes it.
+// do gets a path that leads to the object, whatever its name belongs to by now.
+func (r *request) change(p place, err error, do func(object string) error) answer {
+	if err != nil {
+		return fail(err)
+	}
+	defer p.close()
+	if err := r.n.writable(&p.Dir); err != nil {
+		return fail(err)
+	}
+	return result(do(ownPath(p.FD)))
+}
+
+// at finds the object of a call that has a directory, a path and flags.
+func (r *request) at(dir, pathArg, flags int) (place, error) {
+	return r.target(dir, pathArg, flags&unix.AT_EMPTY_PATH != 0, flags&unix.AT_SYMLINK_NOFOLLOW == 0)
+}
+
+func (r *request) chmod() answer {
+	p, err := r.at(unix.AT_FDCWD, 0, 0)
+	return r.changeMode(p, err, 1)
+}
+
+func (r *request) fchmod() answer {
+	p, err := r.object(r.int(0))
+	return r.changeMode(p, err, 1)
+}
+
+func (r *request) fchmodat() answer {
+	p, err := r.at(r.int(0), 1, 0)
+	return r.changeMode(p, err, 2)
+}
+
+func (r *request) fchmodat2() answer {
+	flags := r.int(3)
+	if flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH) != 0 {
+		return fail(unix.EINVAL)
+	}
+	p, err := r.at(r.int(0), 1, flags)
+	return r.changeMode(p, err, 2)
+}
+
+func (r *request) changeMode(p place, err error, modeArg int) answer {
+	mode := uint32(r.int(modeArg)) & 0o7777
+	return r.change(p, err, func(object string) error {
+		if mode&setIDs != 0 {
+			return unix.EPERM
+		}
+		return unix.Fchmodat(unix.AT_FDCWD, object, mode, 0)
+	})
+}
+
+func (r *request) chown() answer {
+	p, err := r.at(unix.AT_FDCWD, 0, 0)
+	return r.changeOwner(p, err, 1)
+}
+
+func (r *request) lchown() answer {
+	p, err := r.at(unix.AT_FDCWD, 0, unix.AT_SYMLINK_NOFOLLOW)
+	return r.changeOwner(p, err, 1)
+}
+
+func (r *request) fchown() answer {
+	p, err := r.object(r.int(0))
+	return r.changeOwner(p, err, 1)
+}
+
+func (r *request) fchownat() answer {
+	flags := r.int(4)
+	if flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH) != 0 {
+		return fail(unix.EINVAL)
+	}
+	p, err := r.at(r.int(0), 1, flags)
+	return r.changeOwner(p, err, 2)
+}
+
+func (r *request) changeOwner(p place, err error, uidArg int) answer {
+	return r.change(p, err, func(object string) error {
+		return unix.Fchownat(unix.AT_FDCWD, object, r.int(uidArg), r.int(uidArg+1), 0)
+	})
+}
+
+// The times of a call, and how they are laid out in the caller's memory.
+type timesLayout uint8
+
+const (
+	seconds      timesLayout = iota // struct utimbuf
+	microseconds                    // struct timeval[2]
+	nanoseconds                     // struct timespec[2]
+)
+
+// times reads the times of access and of modification that an argument points to;
+// nil for the current time.
+func (r *request) times(arg int, layout timesLayout) ([]unix.Timespec, error) {
+	addr := r.pointer(arg)
+	if addr == 0 {
+		return nil, nil
+	}
+	size := 32
+	if layout == seconds {
+		size = 16
+	}
+	b, err := r.memory(addr, size)
+	if err != nil {
+		return nil, err
+	}
+	word := func(i int) int64 { return int64(binary.NativeEndian.Uint64(b[8*i:])) }
+	if layout == seconds {
+		return []unix.Timespec{{Sec: word(0)}, {Sec: word(1)}}, nil
+	}
+	times := []unix.Timespec{{Sec: word(0), Nsec: word(1)}, {Sec: word(2), Nsec: word(3)}}
+	if layout == microseconds {
+		for i := range times {
+			if times[i].Nsec < 0 || times[i].Nsec >= 1e6 {
+				return nil, unix.EINVAL
+			}
+			times[i].Nsec *= 1000
+		}
+	}
+	return times, nil
+}
+
+func (r *request) utime() answer  { return r.changeTimes(unix.AT_FDCWD, 0, 1, seconds, 0) }
+func (r *request) utimes() answer { return r.changeTimes(unix.AT_FDCWD, 0, 1, microseconds, 0) }
+func (r *request) futimesat() answer {
+	return r.changeTimes(r.int(0), 1, 2, microseconds, 0)
+}
+
+func (r *request) utimensat() answer {
+	flags := r.int(3)
+	if flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH) != 0 {
+		return fail(unix.EINVAL)
+	}
+	return r.changeTimes(r.int(0), 1, 2, nanoseconds, flags)
+}
+
+// changeTimes changes the times of what a path leads to, or without a path, of
+// what the descriptor is of.
+func (r *request) changeTimes(dir, pathArg, timesArg int, layout timesLayout, flags int) answer {
+	times, err := r.times(timesArg, layout)
+	if err != nil {
+		return fail(err)
+	}
+	var p place
+	switch {
+	case r.pointer(pathArg) != 0 || layout == seconds:
+		p, err = r.at(dir, pathArg, flags)
+	case flags != 0:
+		err = unix.EINVAL
+	case dir == unix.AT_FDCWD:
+		err = unix.EFAULT
+	default:
+		p, err = r.object(dir)
+	}
+	return r.change(p, err, func(object string) error { return utimensat(object, times) })
+}
+
+// maxAttribute is the longest value of an attribute, XATTR_SIZE_MAX.
+const maxAttribute = 64 << 10
+
+func (r *request) setxattr() answer {
+	p, err := r.at(unix.AT_FDCWD, 0, 0)
+	return r.setAttribute(p, err)
+}
+
+func (r *request) lsetxattr() answer {
+	p, err := r.at(unix.AT_FDCWD, 0, unix.AT_SYMLINK_NOFOLLOW)
+	return r.setAttribute(p, err)
+}
+
+func (r *request) fsetxattr() answer {
+	p, err := r.object(r.int(0))
+	return r.setAttribute(p, err)
+}
+
+func (r *request) setAttribute(p place, err error) answer {
+	if err != nil {
+		return fail(err)
+	}
+	attribute, err := r.path(1)
+	var value []byte
+	if size := r.pointer(3); err == nil && size > maxAttribute {
+		err = unix.E2BIG
+	} else if err == nil {
+		value, err = r.memory(r.pointer(2), int(size))
+	}
+	if err != nil {
+		p.close()
+		return fail(err)
+	}
+	flags := r.int(4)
+	return r.change(p, nil, func(object string) error { return unix.Setxattr(object, attribute, value, flags) })
+}
+
+func (r *request) removexattr() answer {
+	p, err := r.at(unix.AT_FDCWD, 0, 0)
+	return r.removeAttribute(p, err)
+}
+
+func (r *request) lremovexattr() answer {
+	p, err := r.at(unix.AT_FDCWD, 0, unix.AT_SYMLINK_NOFOLLOW)
+	return r.removeAttribute(p, err)
+}
+
+func (r *request) fremovexattr() answer {
+	p, err := r.object(r.int(0))
+	return r.removeAttribute(p, err)
+}
+
+func (r *request) removeAttribute(p place, err error) answer {
+	if err != nil {
+		return fail(err)
+	}
+	attribute, err := r.path(1)
+	if err != nil {
+		p.close()
+		return fail(err)
+	}
+	return r.change(p, nil, func(object string) error { return unix.Removexattr(object, attribute) })
+}
+
+// truncate does truncate(2).
+func (r *request) truncate() answer {
+	length := int64(r.pointer(1))
+	if length < 0 {
+		return fail(unix.EINVAL)
+	}
+	p, err := r.at(unix.AT_FDCWD, 0, 0)
+	if err == nil {
+		switch p.Stat.Mode & unix.S_IFMT {
+		case unix.S_IFREG:
+		case unix.S_IFDIR:
+			err = unix.EISDIR
+		default:
+			err = unix.EINVAL
+		}
+		if err == nil {
+			err = r.withinFileSize(length, p.Stat.Size)
+		}
+		if err != nil {
+			p.close()
+			return fail(err)
+		}
+	}
+	return r.change(p, err, func(object string) error { return unix.Truncate(object, length) })
+}
+
+// withinFileSize fails with EFBIG where a file would grow over the caller's limit:
+// the supervisor has its own, which is another one.
+func (r *request) withinFileSize(length, size int64) error {
+	if length <= size {
+		return nil
+	}
+	var limit unix.Rlimit
+	if err := unix.Prlimit(r.thread(), unix.RLIMIT_FSIZE, nil, &limit); err != nil {
+		return err
+	}
+	if uint64(length) > limit.Cur {
+		return unix.EFBIG
+	}
+	return nil
+}

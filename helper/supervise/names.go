@@ -1,0 +1,269 @@
+package supervise
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+// Calls that make, remove and move names. Each finds the directory of the name,
+// judges the canonical path, and acts on the name in the directory that it holds
+// open. A name that the policy protects cannot be made, so nothing on disk has to
+// hold it (supervised.md 6).
+
+// name is the last part of a path, which the call is about.
+type name struct {
+	place
+	// slash tells that the path ended in a slash: only a directory will do.
+	slash bool
+	// dots is "." or ".." where the path ends so, or "/" for the root: no call can
+	// make, remove or move these.
+	dots string
+}
+
+// name finds the name that a path ends in. A link there is not followed, also
+// before a slash, as the kernel does it for these calls.
+func (r *request) name(dir, pathArg int) (name, error) {
+	path, err := r.path(pathArg)
+	if err != nil {
+		return name{}, err
+	}
+	if path == "" {
+		return name{}, unix.ENOENT
+	}
+	trimmed := strings.TrimRight(path, "/")
+	n := name{slash: trimmed != path}
+	switch last := trimmed[strings.LastIndexByte(trimmed, '/')+1:]; last {
+	case "":
+		n.dots, trimmed = "/", "/"
+	case ".", "..":
+		n.dots = last
+	}
+	n.place, err = r.find(dir, trimmed, 0)
+	return n, err
+}
+
+// make judges the name at which the call makes something, and makes that.
+func (r *request) make(dir, pathArg int, isDirectory bool, do func(in int, name string) error) answer {
+	p, err := r.name(dir, pathArg)
+	if err != nil {
+		return fail(err)
+	}
+	defer p.close()
+	switch {
+	case p.dots != "" || p.Exists():
+		return fail(unix.EEXIST)
+	case p.slash && !isDirectory:
+		return fail(unix.ENOENT)
+	}
+	if err := r.n.creatable(&p.Place, isDirectory); err != nil {
+		return fail(err)
+	}
+	return result(do(p.In.FD, p.Name))
+}
+
+func (r *request) mkdir() answer   { return r.makeDirectory(unix.AT_FDCWD, 0, 1) }
+func (r *request) mkdirat() answer { return r.makeDirectory(r.int(0), 1, 2) }
+
+func (r *request) makeDirectory(dir, pathArg, modeArg int) answer {
+	return r.make(dir, pathArg, true, func(in int, name string) error {
+		return r.underUmask(func() error { return unix.Mkdirat(in, name, uint32(r.int(modeArg))&0o1777) })
+	})
+}
+
+func (r *request) mknod() answer   { return r.makeNode(unix.AT_FDCWD, 0, 1) }
+func (r *request) mknodat() answer { return r.makeNode(r.int(0), 1, 2) }
+
+func (r *request) makeNode(dir, pathArg, modeArg int) answer {
+	mode := uint32(r.int(modeArg)) & 0xffff
+	switch mode & unix.S_IFMT {
+	case 0, unix.S_IFREG, unix.S_IFIFO, unix.S_IFSOCK:
+	case unix.S_IFCHR, unix.S_IFBLK, unix.S_IFDIR:
+		return fail(unix.EPERM)
+	default:
+		return fail(unix.EINVAL)
+	}
+	if mode&setIDs != 0 {
+		return fail(unix.EPERM)
+	}
+	return r.make(dir, pathArg, false, func(in int, name string) error {
+		return r.underUmask(func() error { return unix.Mknodat(in, name, mode, 0) })
+	})
+}
+
+func (r *request) symlink() answer   { return r.makeLink(0, unix.AT_FDCWD, 1) }
+func (r *request) symlinkat() answer { return r.makeLink(0, r.int(1), 2) }
+
+func (r *request) makeLink(targetArg, dir, pathArg int) answer {
+	target, err := r.path(targetArg)
+	if err != nil {
+		return fail(err)
+	}
+	if target == "" {
+		return fail(unix.ENOENT)
+	}
+	return r.make(dir, pathArg, false, func(in int, name string) error { return unix.Symlinkat(target, in, name) })
+}
+
+func (r *request) link() answer { return r.makeHardLink(unix.AT_FDCWD, 0, unix.AT_FDCWD, 1, 0) }
+func (r *request) linkat() answer {
+	return r.makeHardLink(r.int(0), 1, r.int(2), 3, r.int(4))
+}
+
+// makeHardLink gives a file one more name. The file has to be one that the
+// command may change: under the new name it could be.
+func (r *request) makeHardLink(fromDir, fromArg, toDir, toArg, flags int) answer {
+	if flags&^(unix.AT_SYMLINK_FOLLOW|unix.AT_EMPTY_PATH) != 0 {
+		return fail(unix.EINVAL)
+	}
+	from, err := r.target(fromDir, fromArg, flags&unix.AT_EMPTY_PATH != 0, flags&unix.AT_SYMLINK_FOLLOW != 0)
+	if err != nil {
+		return fail(err)
+	}
+	defer from.close()
+	return r.make(toDir, toArg, false, func(in int, name string) error {
+		switch err := r.n.writable(&from.Dir); {
+		case err == unix.EROFS:
+			return unix.EXDEV // as between two mounts
+		case err != nil:
+			return err
+		}
+		// The object and not its name, which may belong to another one by now.
+		return unix.Linkat(unix.AT_FDCWD, ownPath(from.FD), in, name, unix.AT_SYMLINK_FOLLOW)
+	})
+}
+
+func (r *request) unlink() answer { return r.remove(unix.AT_FDCWD, 0, 0) }
+func (r *request) rmdir() answer  { return r.remove(unix.AT_FDCWD, 0, unix.AT_REMOVEDIR) }
+func (r *request) unlinkat() answer {
+	flags := r.int(2)
+	if flags&^unix.AT_REMOVEDIR != 0 {
+		return fail(unix.EINVAL)
+	}
+	return r.remove(r.int(0), 1, flags)
+}
+
+// remove removes a name. In a directory that may not be written this fails with
+// EROFS whether or not the name exists, as on a read-only mount.
+func (r *request) remove(dir, pathArg, flags int) answer {
+	p, err := r.name(dir, pathArg)
+	if err != nil {
+		return fail(err)
+	}
+	defer p.close()
+	switch {
+	case flags == 0 && p.dots != "":
+		return fail(unix.EISDIR)
+	case p.dots == ".":
+		return fail(unix.EINVAL)
+	case p.dots == "..":
+		return fail(unix.ENOTEMPTY)
+	case p.dots == "/":
+		return fail(unix.EBUSY)
+	}
+	if err := r.n.removable(&p.Place); err != nil {
+		return fail(err)
+	}
+	switch {
+	case !p.Exists():
+		return fail(unix.ENOENT)
+	case flags == 0 && p.slash && isDirectory(&p.Place):
+		return fail(unix.EISDIR)
+	case flags == 0 && p.slash:
+		return fail(unix.ENOTDIR)
+	}
+	return result(unix.Unlinkat(p.In.FD, p.Name, flags))
+}
+
+func (r *request) rename() answer   { return r.move(unix.AT_FDCWD, 0, unix.AT_FDCWD, 1, 0) }
+func (r *request) renameat() answer { return r.move(r.int(0), 1, r.int(2), 3, 0) }
+func (r *request) renameat2() answer {
+	return r.move(r.int(0), 1, r.int(2), 3, r.int(4))
+}
+
+// move moves a name, or exchanges two. It runs alone: no other
+// call of the command stands in a directory that it moves.
+func (r *request) move(fromDir, fromArg, toDir, toArg, flags int) answer {
+	exchange, keep := flags&unix.RENAME_EXCHANGE != 0, flags&unix.RENAME_NOREPLACE != 0
+	switch {
+	case flags&^(unix.RENAME_EXCHANGE|unix.RENAME_NOREPLACE|unix.RENAME_WHITEOUT) != 0, exchange && flags != unix.RENAME_EXCHANGE:
+		return fail(unix.EINVAL)
+	case flags&unix.RENAME_WHITEOUT != 0:
+		return fail(unix.EPERM)
+	}
+	from, err := r.name(fromDir, fromArg)
+	if err != nil {
+		return fail(err)
+	}
+	defer from.close()
+	to, err := r.name(toDir, toArg)
+	if err != nil {
+		return fail(err)
+	}
+	defer to.close()
+	switch {
+	case from.dots != "":
+		return fail(unix.EBUSY)
+	case to.dots != "" && keep:
+		return fail(unix.EEXIST)
+	case to.dots != "":
+		return fail(unix.EBUSY)
+	}
+	if err := r.movable(&from, &to, exchange, keep); err != nil {
+		return fail(err)
+	}
+	return result(unix.Renameat2(from.In.FD, from.Name, to.In.FD, to.Name, uint(flags)))
+}
+
+// movable says why from may not be moved to to, or nil.
+func (r *request) movable(from, to *name, exchange, keep bool) error {
+	if err := r.n.removable(&from.Place); err != nil {
+		return err
+	}
+	switch {
+	case !from.Exists():
+		return unix.ENOENT
+	case to.Exists() && keep:
+		return unix.EEXIST
+	case !to.Exists() && exchange:
+		return unix.ENOENT
+	case !isDirectory(&from.Place) && (from.slash || to.slash && !exchange), exchange && to.slash && !isDirectory(&to.Place):
+		return unix.ENOTDIR
+	}
+	if to.Exists() {
+		if err := r.n.removable(&to.Place); err != nil {
+			return err
+		}
+	}
+	if err := r.n.placeable(&from.Place, &to.Place); err != nil {
+		return err
+	}
+	if exchange {
+		return r.n.placeable(&to.Place, &from.Place)
+	}
+	return nil
+}
+
+// placeable says why the object at from may not appear at the name to, or nil.
+func (n *Notifier) placeable(from, to *fsops.Place) error {
+	directory := isDirectory(from)
+	if err := n.creatable(to, directory); err != nil {
+		return err
+	}
+	if !directory {
+		return nil
+	}
+	// What is in the directory would come where rules are about other things.
+	if n.config.Policy.Bound(to.Path) {
+		return unix.EBUSY
+	}
+	if len(n.config.Policy.Globs) == 0 {
+		return nil
+	}
+	if len(n.config.Policy.Globs) == 0 {
+		return nil
+	}
+	return n.paths.CheckTree(from)
+}

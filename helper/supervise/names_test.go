@@ -1,0 +1,473 @@
+package supervise
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+// script are calls, one a line: the name of a call and its arguments. A "." stands
+// for the working directory as a descriptor.
+const script = `
+umask 022
+mkdir a 755
+mkdir a 755
+mkdir a/b/ 700
+mkdir missing/x 755
+mkdir . 755
+mkdir .. 755
+mkdir / 755
+mkdir a/. 755
+mkdir file 755
+mkdir dangling 755
+mkdir dangling/ 755
+mkdir "" 755
+umask 077
+mkdir private 777
+mkdir sticky 1777
+mknod private/node 100644
+umask 002
+mknod node 100666
+mknod node/ 100666
+mknod nodes/ 100666
+mknod fifo 10666
+mknod socket 140666
+mknod dir 40755
+mknod odd 70666
+symlink target l1
+symlink target l1
+symlink target l2/
+symlink "" l3
+symlink a la
+symlink la/b lb
+symlink file lf
+symlink ../sibling up
+link file h1
+link file h1
+link file h2/
+link missing h3
+link a h4
+link lf h5
+linkat lf h6 follow
+link la/ h7
+rename h1 a/h1
+rename a/h1 h1
+rename missing x
+rename a a/b/c
+rename file/ f2
+rename file f2/
+rename a file
+rename file a
+rename private a
+rename a/b private
+rename . x
+rename x ..
+rename2 file h1 noreplace
+rename2 file new noreplace
+rename2 new a exchange
+rename2 a new exchange
+rename2 missing a exchange
+rename2 new file 8
+rename new file
+rename la la2
+rename la2/ la3
+rmdir file
+rmdir missing
+rmdir .
+rmdir a/..
+rmdir /
+rmdir private/
+rmdir la2
+unlink a
+unlink file/
+unlink a/
+unlink missing
+unlink missing/
+unlink .
+unlink la2/
+unlink la2
+unlink h1
+chmod file 600
+chmod lf 640
+chmod missing 600
+chmod dangling 600
+chmod a 700
+chmod a/ 711
+chmod file/ 600
+fchmodat2 lf 600 nofollow
+fchmodat2 fifo 600 0
+fchmod file 604
+chown file
+lchown dangling
+chown dangling
+chown missing
+utimes file 100 200
+utimes lf 300 400
+lutimes dangling 500 600
+utimes missing 1 2
+utimes file now now
+futimens file 700 800
+utimes a 900 1000
+truncate file 3
+truncate lf 10
+truncate a 1
+truncate fifo 1
+truncate missing 1
+truncate file -1
+setxattr file user.x value
+setxattr lf user.y other
+lsetxattr dangling user.z no
+setxattr missing user.x value
+setxattr file user.x again
+setxattr file bad value
+setxattr file trusted.x value
+removexattr file user.y
+removexattr file user.none
+access file 0
+access file 2
+access file 1
+access file 6
+access missing 2
+access a 3
+access dangling 2
+access fifo 2
+access file 8
+stat file
+stat a
+stat lf
+stat dangling
+stat file/
+stat lb
+lstat lb
+lstat lf
+lstat missing
+fstat file
+readlink lf
+readlink file
+readlink missing
+readlink lb/
+chdir a
+chdir ..
+chdir file
+mkdir deep 755
+chdir deep
+mkdir ../a/from 755
+symlink ../a/from way
+mkdir way/in 755
+rename way/in here
+rmdir here
+chdir ..
+rename a/from a/to
+`
+
+// TestCallsAsBare does the calls of script without a filter and in each level, in
+// equal directories: all results, errors and trees are the same.
+func TestCallsAsBare(t *testing.T) {
+	t.Parallel()
+	run := func(level sandbox.Level) string {
+		dir := t.TempDir()
+		prepare(t, dir)
+		out := supervised(t, Config{Policy: workspace(t, filepath.Dir(dir))}, level, "calls", append([]string{dir}, strings.Split(strings.TrimSpace(script), "\n")...)...)
+		return out + tree(t, dir)
+	}
+	want := run(sandbox.NoLevel)
+	if n := strings.Count(want, "\n"); n < 150 {
+		t.Fatalf("only %d lines:\n%s", n, want)
+	}
+	for _, level := range []sandbox.Level{sandbox.LevelWrites} {
+		if diff := gocmp.Diff(strings.Split(want, "\n"), strings.Split(run(level), "\n")); diff != "" {
+			t.Errorf("level %s (-bare +supervised):\n%s", level, diff)
+		}
+	}
+}
+
+// refusals are calls that a command may not make in a workspace whose name .git is
+// protected and which has a carve-out, ro, and below that a writable root again.
+// Each line has the errno that it fails with.
+const refusals = `
+mknod char 20666: EPERM
+mknod setuid 104755: EPERM
+chmod file 4755: EPERM
+chmod file 2755: EPERM
+rename2 file file2 4: EPERM
+mkdir .git 755: EROFS
+mkdir .git/x 755: ENOENT
+rename file .git: EROFS
+symlink x .git: EROFS
+link file .git: EROFS
+mknod .git 100644: EROFS
+mkdir ../outside/x 755: EROFS
+mkdir ../outside 755: EEXIST
+rmdir ../outside: EROFS
+rmdir ../missing: EROFS
+unlink ../outside/file: EROFS
+unlink ../outside/missing: EROFS
+rename ../outside/file moved: EROFS
+rename file ../outside/file: EROFS
+rename2 file ../outside/file exchange: EROFS
+link ../outside/file linked: EXDEV
+link out linked2: 
+unlink linked2: 
+linkat out linked3 follow: EXDEV
+link file ../outside/linked: EROFS
+symlink x ../outside/l: EROFS
+chmod ../outside/file 600: EROFS
+chmod out 600: EROFS
+chown out: EROFS
+utimes out 1 2: EROFS
+truncate out 1: EROFS
+setxattr out user.x y: EROFS
+removexattr out user.x: EROFS
+access out 2: EROFS
+access out 0: 
+access out 4: 
+mkdir outdir/x 755: EROFS
+mkdir ro/x 755: EROFS
+unlink ro/file: EROFS
+rename ro moved: EBUSY
+rename2 ro file exchange: EBUSY
+rename file ro: EBUSY
+rmdir ro: EBUSY
+rename ro/rw moved: EBUSY
+unlink ro/rw/file: 
+mkdir ro/rw/x 755: 
+rename dir deep/a: 
+rename deep/a ro/rw/a: 
+mkdir pre 755: 
+rename pre bound: EBUSY
+mkdir bound 755: 
+mkdir bound/x 755: EROFS
+chmod /proc/self/comm 644: EPERM
+mkdir /proc/x 755: EROFS
+mkdir /sys/x 755: EROFS
+unlink /sys/kernel: EROFS
+`
+
+// TestRefusals: what a policy forbids fails with the errno of a view, and nothing
+// changes.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for _, level := range []sandbox.Level{sandbox.LevelWrites, sandbox.LevelMetadata} {
+		root, err := filepath.EvalSymlinks(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(root, "work")
+		for _, path := range []string{"work/ro/rw", "work/dir", "work/deep", "outside"} {
+			if err := os.MkdirAll(filepath.Join(root, path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, path := range []string{"work/file", "work/ro/file", "work/ro/rw/file", "outside/file"} {
+			if err := os.WriteFile(filepath.Join(root, path), []byte(path), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for link, target := range map[string]string{"out": "../outside/file", "outdir": "../outside"} {
+			if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		policy := &sandbox.Policy{Confined: true, FullRead: true, Rules: []sandbox.Rule{
+			{Path: "/", Access: sandbox.Read},
+			{Path: dir, Access: sandbox.Write},
+			{Path: dir + "/.git", Access: sandbox.Read, Origin: sandbox.Protected},
+			{Path: dir + "/bound/x", Access: sandbox.Read},
+			{Path: dir + "/ro", Access: sandbox.Read},
+			{Path: dir + "/ro/rw", Access: sandbox.Write},
+		}}
+		before := tree(t, filepath.Join(root, "outside"))
+		var lines []string
+		for line := range strings.Lines(strings.TrimSpace(refusals)) {
+			lines = append(lines, strings.TrimSuffix(line, "\n"))
+		}
+		var calls []string
+		for _, line := range lines {
+			call, _, _ := strings.Cut(line, ":")
+			calls = append(calls, call)
+		}
+		got := supervised(t, Config{Policy: policy}, level, "calls", append([]string{dir}, calls...)...)
+		if diff := gocmp.Diff(lines, strings.Split(strings.TrimSuffix(got, "\n"), "\n")); diff != "" {
+			t.Errorf("level %s (-want +got):\n%s", level, diff)
+		}
+		if after := tree(t, filepath.Join(root, "outside")); after != before {
+			t.Errorf("level %s: outside was\n%sand is\n%s", level, before, after)
+		}
+	}
+}
+
+// prepare makes what the calls of script find.
+func prepare(t *testing.T, dir string) {
+	t.Helper()
+	for _, err := range []error{
+		os.WriteFile(filepath.Join(dir, "file"), []byte("content"), 0o644),
+		os.Symlink("nowhere", filepath.Join(dir, "dangling")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// tree lists what is below dir.
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(dir, path)
+		target, _ := os.Readlink(path)
+		times := ""
+		if st.Mtim.Sec < 10000 { // those that the script has set
+			times = fmt.Sprint(st.Mtim)
+		}
+		value := make([]byte, 100)
+		n, _ := unix.Lgetxattr(path, "user.x", value)
+		fmt.Fprintf(&b, "%s %o %d %d %s %s %q\n", name, st.Mode, st.Nlink, st.Uid, target, times, value[:max(n, 0)])
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// The child does the calls of a script in a directory, and prints their errors.
+var _ = child("calls", func(args []string) error {
+	if err := unix.Chdir(args[0]); err != nil {
+		return err
+	}
+	for _, line := range args[1:] {
+		words := strings.Fields(line)
+		for i := range words {
+			words[i] = strings.Trim(words[i], `"`)
+		}
+		found, err := call(words)
+		if err != nil {
+			found = unix.ErrnoName(err.(unix.Errno))
+		}
+		fmt.Println(strings.TrimSpace(line)+":", found)
+	}
+	return nil
+})
+
+// call makes one system call, and returns what it tells.
+func call(words []string) (told string, err error) {
+	arg := func(i int) string { return words[i] }
+	num := func(i, base int) int {
+		n, err := strconv.ParseInt(words[i], base, 64)
+		if err != nil {
+			panic(err)
+		}
+		return int(n)
+	}
+	flag := func(i int) uint {
+		switch words[i] {
+		case "noreplace":
+			return unix.RENAME_NOREPLACE
+		case "exchange":
+			return unix.RENAME_EXCHANGE
+		}
+		return uint(num(i, 10))
+	}
+	var st unix.Stat_t
+	tell := func(err error) (string, error) {
+		return fmt.Sprintf("%o %d %d %d", st.Mode, st.Nlink, st.Uid, st.Size*int64(1-st.Mode&unix.S_IFDIR/unix.S_IFDIR)), err
+	}
+	opened := -1 // what the calls with a descriptor are about
+	if strings.HasPrefix(words[0], "f") && words[0] != "fchmodat2" {
+		if opened, err = unix.Open(arg(1), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			return "", err
+		}
+		defer unix.Close(opened)
+	}
+	now := time.Now().Unix()
+	times := func() []unix.Timespec {
+		if words[2] == "now" {
+			return []unix.Timespec{{Sec: now}, {Sec: now}}
+		}
+		return []unix.Timespec{{Sec: int64(num(2, 10)), Nsec: 5}, {Sec: int64(num(3, 10)), Nsec: 6}}
+	}
+	switch words[0] {
+	case "umask":
+		unix.Umask(num(1, 8))
+		return "", nil
+	case "mkdir":
+		return "", unix.Mkdir(arg(1), uint32(num(2, 8)))
+	case "mknod":
+		return "", unix.Mknod(arg(1), uint32(num(2, 8)), 0x0103)
+	case "symlink":
+		return "", unix.Symlink(arg(1), arg(2))
+	case "link":
+		return "", unix.Link(arg(1), arg(2))
+	case "linkat":
+		return "", unix.Linkat(unix.AT_FDCWD, arg(1), unix.AT_FDCWD, arg(2), unix.AT_SYMLINK_FOLLOW)
+	case "rename":
+		return "", unix.Rename(arg(1), arg(2))
+	case "rename2":
+		return "", unix.Renameat2(unix.AT_FDCWD, arg(1), unix.AT_FDCWD, arg(2), flag(3))
+	case "rmdir":
+		return "", unix.Rmdir(arg(1))
+	case "unlink":
+		return "", unix.Unlink(arg(1))
+	case "chmod":
+		return "", unix.Chmod(arg(1), uint32(num(2, 8)))
+	case "fchmodat2":
+		flags := 0
+		if words[3] == "nofollow" {
+			flags = unix.AT_SYMLINK_NOFOLLOW
+		}
+		return "", unix.Fchmodat(unix.AT_FDCWD, arg(1), uint32(num(2, 8)), flags)
+	case "fchmod":
+		return "", unix.Fchmod(opened, uint32(num(2, 8)))
+	case "chown":
+		return "", unix.Chown(arg(1), os.Getuid(), os.Getgid())
+	case "lchown":
+		return "", unix.Lchown(arg(1), -1, os.Getgid())
+	case "utimes":
+		return "", unix.UtimesNanoAt(unix.AT_FDCWD, arg(1), times(), 0)
+	case "lutimes":
+		return "", unix.UtimesNanoAt(unix.AT_FDCWD, arg(1), times(), unix.AT_SYMLINK_NOFOLLOW)
+	case "futimens":
+		return "", unix.Futimes(opened, []unix.Timeval{{Sec: int64(num(2, 10))}, {Sec: int64(num(3, 10))}})
+	case "truncate":
+		return "", unix.Truncate(arg(1), int64(num(2, 10)))
+	case "setxattr":
+		return "", unix.Setxattr(arg(1), arg(2), []byte(arg(3)), 0)
+	case "lsetxattr":
+		return "", unix.Lsetxattr(arg(1), arg(2), []byte(arg(3)), 0)
+	case "removexattr":
+		return "", unix.Removexattr(arg(1), arg(2))
+	case "access":
+		return "", unix.Faccessat(unix.AT_FDCWD, arg(1), uint32(num(2, 10)), 0)
+	case "stat":
+		return tell(unix.Stat(arg(1), &st))
+	case "lstat":
+		return tell(unix.Lstat(arg(1), &st))
+	case "fstat":
+		return tell(unix.Fstatat(opened, "", &st, unix.AT_EMPTY_PATH))
+	case "readlink":
+		buf := make([]byte, 100)
+		n, err := unix.Readlink(arg(1), buf)
+		return string(buf[:max(n, 0)]), err
+	case "chdir":
+		return "", unix.Chdir(arg(1))
+	}
+	panic("no such call: " + words[0])
+}

@@ -1,0 +1,51 @@
+package supervise
+
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/thread"
+)
+
+// What a call creates has the mode that the caller's umask leaves. The supervisor
+// creates it under the same umask, and does not subtract the umask from the mode:
+// a directory with a default ACL ignores the umask (acl(5)). An umask is that of a
+// whole process, so calls with different ones wait for each other.
+
+// umask is that of the supervisor.
+type umask struct {
+	mu  sync.RWMutex // held while the umask counts, for writing while it changes
+	now int
+}
+
+// newUmask notes the umask of this process.
+func newUmask() umask {
+	now := unix.Umask(0)
+	unix.Umask(now)
+	return umask{now: now}
+}
+
+// under calls do while the umask of this process is mask.
+func (u *umask) under(mask int, do func() error) error {
+	u.mu.RLock()
+	if u.now == mask {
+		defer u.mu.RUnlock()
+		return do()
+	}
+	u.mu.RUnlock()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	unix.Umask(mask)
+	u.now = mask
+	return do()
+}
+
+// underUmask calls do under the caller's umask.
+func (r *request) underUmask(do func() error) error {
+	mask, err := thread.Status(r.thread(), "Umask", 8)
+	if err = r.there(err); err != nil {
+		return err
+	}
+	return r.n.umask.under(mask, do)
+}
