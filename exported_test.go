@@ -32,8 +32,6 @@ var unusedOnPurpose = map[string]string{
 	"fsops.MaxMissingPaths":            "a bound that the answer to its caller names",
 	"fsops.Access.Readable":            "what a supervisor does calls with; each of these rows goes with its first call",
 	"fsops.Dir.Writable":               "what a supervisor does calls with; each of these rows goes with its first call",
-	"fsops.Place.Exists":               "what a supervisor does calls with; each of these rows goes with its first call",
-	"fsops.Resolver.Close":             "what a supervisor does calls with; each of these rows goes with its first call",
 	"fsops.Resolver.Creatable":         "what a supervisor does calls with; each of these rows goes with its first call",
 	"fsops.Resolver.Removable":         "what a supervisor does calls with; each of these rows goes with its first call",
 	"fsops.Resolver.Reopen":            "what a supervisor does calls with; each of these rows goes with its first call",
