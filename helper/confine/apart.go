@@ -11,6 +11,7 @@ import (
 
 	"github.com/execagent/execagent/internal/caps"
 	"github.com/execagent/execagent/internal/pack"
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/view"
 )
 
@@ -82,8 +83,11 @@ func (t *target) startApart(s *supervisor, watch *mountWatch) error {
 // cannot be executed.
 func (c *config) becomeApart() error {
 	runtime.LockOSThread()
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("hiding the memory of init: %w", os.NewSyscallError("prctl", err))
+	// A supervisor traces this process around its execve.
+	if !c.Backend.Has(sandbox.Supervised) {
+		if err := hideMemory(); err != nil {
+			return err
+		}
 	}
 	resolved, err := c.resolve()
 	if err != nil {

@@ -122,8 +122,10 @@ func initMain() (code int, err error) {
 	}
 	n, err := supervise.New(supervise.Config{
 		Policy: t.policy, Level: cfg.Backend.Level, Shm: cfg.Shm, Ports: cfg.AgentPorts, Self: []string{cfg.Argv0, Arg},
+		Executed: hideMemory,
 	})
 	if err == nil {
+		s.calls = n
 		t.serve = func(listener int) { go n.Serve(listener) }
 		err = start(s)
 	}
@@ -214,8 +216,15 @@ func (c *config) enter() error {
 	// T1 will be in the command's Landlock domain for a moment, and the command
 	// has the same uid as init, even if that is 0. So neither of these keeps
 	// the command from tracing T1 and reading the memory of init. This does.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("hiding the memory of init: %w", os.NewSyscallError("prctl", err))
+	//
+	// Where init traces the command around its execve, it does so around the first
+	// one too. The process that calls that is a copy of init which shares its
+	// memory, so it could not be traced: init hides its memory when the kernel has
+	// loaded the command, before that runs.
+	if c.Backend.Level < sandbox.LevelReads || c.isOuter() {
+		if err := hideMemory(); err != nil {
+			return err
+		}
 	}
 	if c.Backend.Has(sandbox.PIDNS) {
 		if pid := os.Getpid(); pid != 1 {
@@ -228,6 +237,15 @@ func (c *config) enter() error {
 	}
 	if _, err := os.ReadFile("/proc/thread-self/children"); err != nil {
 		return fmt.Errorf("listing children, to kill them, without a pid namespace: %w", err)
+	}
+	return nil
+}
+
+// hideMemory keeps other processes of the same user from tracing this one, and
+// from reading its memory.
+func hideMemory() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("hiding the memory of init: %w", os.NewSyscallError("prctl", err))
 	}
 	return nil
 }

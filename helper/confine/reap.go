@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/helper/supervise"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -23,6 +24,8 @@ type supervisor struct {
 	signals           chan os.Signal
 	leash             *os.File
 	inner             *innerInit // of an outer init, whose command is the inner one; else nil
+	// calls answers the command's calls, and traces its processes around an execve.
+	calls *supervise.Notifier
 
 	mu    sync.Mutex // protects the fields below
 	pid   int        // of the command; 0 before it is started
@@ -106,9 +109,12 @@ func (s *supervisor) bear(fork func() (pid int, err error)) (err error) {
 func (s *supervisor) attend() (code int, err error) {
 	go s.forward()
 	for {
-		pid, err := waitAny()
+		pid, ended, err := waitAny()
 		if err != nil {
 			return 0, err
+		}
+		if s.calls.Tracing(pid) || !ended {
+			continue // what was seen was for the one who traces the child
 		}
 		s.mu.Lock()
 		s.ended = pid == s.pid
@@ -116,6 +122,7 @@ func (s *supervisor) attend() (code int, err error) {
 		s.mu.Unlock()
 		var status syscall.WaitStatus
 		_, err = syscall.Wait4(pid, &status, 0, nil)
+		s.calls.Reaped(pid)
 		if err == syscall.ECHILD && pid != s.pid {
 			continue // a child could not execute its program, and ForkExec has reaped it
 		}
@@ -168,18 +175,21 @@ func (s *supervisor) killRest() {
 }
 
 // waitAny blocks until a child has ended, and returns its pid. It does not reap
-// the child, so the pid stays its own.
-func waitAny() (pid int, err error) {
+// the child, so the pid stays its own. Where this process traces a child, waitAny
+// may also return because the child has stopped: ended is false then.
+func waitAny() (pid int, ended bool, err error) {
 	// The head of siginfo_t as waitid(2) fills it in, on 64-bit Linux.
 	type siginfo struct {
 		signo, errno, code, _ int32
 		pid                   int32
 	}
+	const trapped = 4 // CLD_TRAPPED
 	var info unix.Siginfo
 	for {
 		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil)
 		if err != unix.EINTR {
-			return int((*siginfo)(unsafe.Pointer(&info)).pid), os.NewSyscallError("waitid", err)
+			head := (*siginfo)(unsafe.Pointer(&info))
+			return int(head.pid), head.code != trapped, os.NewSyscallError("waitid", err)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/helper/supervise/execcheck"
 	"github.com/execagent/execagent/internal/thread"
 	"github.com/execagent/execagent/internal/usernotify"
 	"github.com/execagent/execagent/sandbox"
@@ -48,6 +49,7 @@ type Notifier struct {
 
 	// With a level there are also:
 	paths  *fsops.Resolver
+	execs  *execcheck.Checker // nil in LevelWrites
 	shm    shm
 	memory uint64 // the device of files that exist only in memory, memfd_create(2)
 	// names is held by each call while it is done, and alone by those that move
@@ -66,6 +68,9 @@ type Config struct {
 	// Shm is the directory that the command has in the place of /dev/shm; "" if
 	// it has none.
 	Shm string
+	// Executed is called when the first program of the command was loaded, before it
+	// runs. It is called in levels that judge programs only.
+	Executed func() error
 	// Ports are those of the agent's own listeners.
 	Ports []uint16
 	// Self is the argv[0] of this program, and the argument that makes it a
@@ -97,8 +102,13 @@ func New(c Config) (*Notifier, error) {
 	if n.shm, err = openShm(&c); err != nil {
 		return nil, err
 	}
-	n.paths, err = fsops.NewResolver(n.rules())
-	return n, err
+	if n.paths, err = fsops.NewResolver(n.rules()); err != nil {
+		return nil, err
+	}
+	if c.Level >= sandbox.LevelReads {
+		n.execs = n.newChecker()
+	}
+	return n, nil
 }
 
 // memoryDevice returns the device of files that exist only in memory. Their paths
@@ -170,6 +180,9 @@ var handlers = map[string]func(*request) answer{
 	"llistxattr":        (*request).llistxattr,
 	"inotify_add_watch": (*request).inotifyAddWatch,
 
+	"execve":   (*request).exec,
+	"execveat": (*request).exec,
+
 	"prlimit64":          (*request).limit,
 	"sched_setaffinity":  (*request).limit,
 	"sched_setscheduler": (*request).limit,
@@ -221,6 +234,9 @@ func (n *Notifier) Serve(listener int) {
 	undisturbed(n.work)
 	close(n.queue)
 	second.Wait()
+	if n.execs != nil {
+		n.execs.Close()
+	}
 	if n.paths != nil {
 		n.paths.Close()
 	}

@@ -12,6 +12,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -87,25 +88,55 @@ const maxString = 4096
 // that runs into memory which cannot be read is EFAULT.
 func String(thread int, addr uint64) (string, error) {
 	var buf [maxString]byte
+	n, found, err := readString(thread, addr, buf[:])
+	if err == nil && !found {
+		err = unix.ENAMETOOLONG
+	}
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
+
+// LongString does what String does for a string of at most limit bytes with its
+// NUL; a longer one is E2BIG.
+func LongString(thread int, addr uint64, limit int) (string, error) {
+	var b []byte
+	for chunk := maxString; len(b) < limit; chunk *= 4 {
+		was := len(b)
+		b = slices.Grow(b, chunk)[:was+min(chunk, limit-was)]
+		n, found, err := readString(thread, addr+uint64(was), b[was:])
+		if err != nil {
+			return "", err
+		}
+		if found {
+			return string(b[:was+n]), nil
+		}
+	}
+	return "", unix.E2BIG
+}
+
+// readString fills buf from addr on, until it has found a NUL, and returns how many
+// bytes lie before that. It goes on page by page: the next one may not be mapped.
+func readString(thread int, addr uint64, buf []byte) (n int, found bool, err error) {
 	page := uint64(os.Getpagesize())
-	for n := 0; n < len(buf); {
-		// Read up to the end of a page: the next one may not be mapped.
+	for n < len(buf) {
 		at := addr + uint64(n)
 		size := min(int(page-at%page), len(buf)-n)
 		local := unix.Iovec{Base: &buf[n]}
 		local.SetLen(size)
 		got, err := unix.ProcessVMReadv(thread, []unix.Iovec{local}, []unix.RemoteIovec{{Base: uintptr(at), Len: size}}, 0)
 		if err != nil {
-			return "", err
+			return n, false, err
 		}
 		if end := bytes.IndexByte(buf[n:n+got], 0); end >= 0 {
-			return string(buf[:n+end]), nil
+			return n + end, true, nil
 		}
 		if n += got; got != size {
-			return "", unix.EFAULT
+			return n, false, unix.EFAULT
 		}
 	}
-	return "", unix.ENAMETOOLONG
+	return n, false, nil
 }
 
 // Store writes b to addr in the memory of the thread, if still, which is asked

@@ -1,0 +1,83 @@
+package supervise
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/helper/supervise/execcheck"
+	"github.com/execagent/execagent/internal/usernotify"
+)
+
+// Programs. A command runs what it may read. The kernel executes, and package
+// execcheck makes sure that it has executed what was judged.
+
+// exec hands the call over to the checker.
+func (r *request) exec() answer {
+	r.n.execs.Check(r.n.listener, r.call)
+	return answer{how: postponed}
+}
+
+// newChecker returns the checker of the command's programs.
+func (n *Notifier) newChecker() *execcheck.Checker {
+	return execcheck.New(execcheck.Config{Find: n.findProgram, Decide: n.decideProgram, First: n.config.Executed})
+}
+
+// findProgram finds the program that a call names, if the command may read it.
+func (n *Notifier) findProgram(call *usernotify.Call, dir int, path string, flags int) (fd int, canonical string, err error) {
+	r := &request{n: n, call: *call}
+	n.names.RLock()
+	defer n.names.RUnlock()
+	var p place
+	if path == "" && flags&unix.AT_EMPTY_PATH != 0 {
+		p, err = r.object(dir)
+	} else {
+		how := fsops.FollowLast
+		if flags&unix.AT_SYMLINK_NOFOLLOW != 0 {
+			how = 0
+		}
+		p, err = r.find(dir, path, how)
+	}
+	if err != nil {
+		return -1, "", errnoOf(err)
+	}
+	defer p.close()
+	switch {
+	case !p.Exists():
+		return -1, "", unix.ENOENT
+	case p.Stat.Mode&unix.S_IFMT == unix.S_IFLNK:
+		return -1, "", unix.ELOOP
+	}
+	if err := readable(p.Access); err != nil {
+		return -1, "", err
+	}
+	fd, err = unix.FcntlInt(uintptr(p.FD), unix.F_DUPFD_CLOEXEC, 0)
+	return fd, p.Path, err
+}
+
+// decideProgram decides about an image. What was asked for was judged when it was
+// found; what the kernel has loaded in its place is judged by its path.
+func (n *Notifier) decideProgram(i execcheck.Image) error {
+	if !i.Real {
+		return nil
+	}
+	path, _ := n.shm.inside(i.Program)
+	if !strings.HasPrefix(path, "/") || n.config.Policy.DeniesFile(path) {
+		return unix.EACCES
+	}
+	return readable(n.access(path))
+}
+
+// Tracing returns once the process or thread pid is not traced around an execve,
+// and tells whether it was. Who has seen by waitid(2), without reaping, that a
+// child has stopped or ended asks this, and looks again if it was traced. On nil
+// it returns false.
+func (n *Notifier) Tracing(pid int) bool { return n != nil && n.execs != nil && n.execs.Settle(pid) }
+
+// Reaped tells the notifier that the child pid, which has ended, was waited for.
+func (n *Notifier) Reaped(pid int) {
+	if n != nil && n.execs != nil {
+		n.execs.Reaped(pid)
+	}
+}

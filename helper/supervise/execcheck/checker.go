@@ -1,0 +1,225 @@
+package execcheck
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/thread"
+	"github.com/execagent/execagent/internal/usernotify"
+)
+
+// maxWindows bounds the windows that are open for one command at the same time:
+// each takes a thread. Further calls wait.
+const maxWindows = 64
+
+// Config is what a [Checker] has to know.
+type Config struct {
+	// Find finds the program that a call names: path begins at the caller's
+	// descriptor dir, or with AT_FDCWD at its working directory, and flags are
+	// those of execveat(2). It returns an O_PATH descriptor, which the checker
+	// closes, and the canonical path; or the errno of the call.
+	Find func(call *usernotify.Call, dir int, path string, flags int) (fd int, canonical string, err error)
+	// Decide returns why an image may not run, or nil; the error's errno is that of
+	// the call. It may take its time: it holds up nobody but its caller.
+	Decide func(Image) error
+	// First is called once, when the first image has been found right, before its
+	// first instruction. Until then the process that calls execve may share the
+	// memory of this one, which therefore has to be traceable (PR_SET_DUMPABLE).
+	// nil does nothing.
+	First func() error
+}
+
+// Checker checks every execve of one command.
+type Checker struct {
+	config Config
+	jobs   chan job // for a worker that waits for one
+	stop   chan struct{}
+	done   sync.WaitGroup
+	first  sync.Once
+
+	mu      sync.Mutex
+	workers int
+	windows map[int]chan struct{} // closed with the window, by the thread and by its process
+	reaped  map[int]chan struct{} // closed when the child is reaped
+}
+
+// New returns a checker. The caller closes it.
+func New(c Config) *Checker {
+	return &Checker{config: c, jobs: make(chan job), stop: make(chan struct{}), windows: map[int]chan struct{}{}, reaped: map[int]chan struct{}{}}
+}
+
+// Close ends the workers, once their windows are closed. The listener has hung up
+// by then, so no call waits for an answer any more.
+func (c *Checker) Close() {
+	close(c.stop)
+	c.done.Wait()
+}
+
+// job is one call of execve or execveat, which came to listener.
+type job struct {
+	listener int
+	call     usernotify.Call
+}
+
+// Check answers a call of execve or execveat that came to listener. It returns at
+// once.
+func (c *Checker) Check(listener int, call usernotify.Call) {
+	j := job{listener: listener, call: call}
+	select {
+	case c.jobs <- j: // to a worker that waits
+		return
+	default:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.workers < maxWindows {
+		c.workers++
+		c.done.Go(func() { c.work(j) })
+		return
+	}
+	c.done.Go(func() {
+		select {
+		case c.jobs <- j:
+		case <-c.stop:
+		}
+	})
+}
+
+// work is a worker: a thread of its own, which never forks, so that all it waits
+// for is the thread that it traces. No signal may interrupt it.
+func (c *Checker) work(j job) {
+	runtime.LockOSThread() // never unlocked, so that the thread ends with this func
+	var all unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, nil); err != nil {
+		panic(err) // the arguments are right, so this cannot happen
+	}
+	for {
+		c.check(&j)
+		select {
+		case j = <-c.jobs:
+		case <-c.stop:
+			return
+		}
+	}
+}
+
+// check answers one call.
+func (c *Checker) check(j *job) {
+	want, opened, err := c.judge(&j.call)
+	defer func() {
+		for _, fd := range opened {
+			unix.Close(fd)
+		}
+	}()
+	if err != nil {
+		j.refuse(err)
+		return
+	}
+	leader, err := thread.Status(int(j.call.Thread), "Tgid", 10)
+	if err != nil {
+		j.refuse(unix.EPERM)
+		return
+	}
+	w := window{Checker: c, job: j, leader: leader, want: want}
+	w.open()
+	defer w.close()
+	w.run()
+}
+
+// refuse ends a call with the errno of err.
+func (j *job) refuse(err error) {
+	errno, ok := errors.AsType[unix.Errno](err)
+	if !ok {
+		errno = unix.EPERM
+	}
+	usernotify.Respond(j.listener, j.call.ID, errno)
+}
+
+// judge reads the call, finds the program and its interpreters, and decides. The
+// files stay open until the call is answered.
+func (c *Checker) judge(call *usernotify.Call) (want expected, opened []int, err error) {
+	a, err := read(call)
+	if err != nil {
+		return want, nil, err
+	}
+	image := Image{Path: a.path, Argv: a.argv}
+	argv, name := a.argv, a.scriptName()
+	dir, path, flags := a.dir, a.path, a.flags
+	for n := 0; ; n++ {
+		p, err := c.find(call, dir, path, flags)
+		if err != nil {
+			return want, opened, err
+		}
+		opened = append(opened, p.fd)
+		if n == 0 {
+			image.Program = p.path
+		} else {
+			image.Interpreters = append(image.Interpreters, p.path)
+		}
+		interpreter, argument, err := p.interpreter()
+		if err != nil {
+			return want, opened, err
+		}
+		if interpreter == "" {
+			return expected{exe: p.id, cmdline: join(argv)}, opened, c.config.Decide(image)
+		}
+		if n == maxInterpreters {
+			return want, opened, unix.ELOOP
+		}
+		with := []string{interpreter}
+		if argument != "" {
+			with = append(with, argument)
+		}
+		argv = append(append(with, name), argv[1:]...)
+		dir, path, flags, name = unix.AT_FDCWD, interpreter, 0, interpreter
+	}
+}
+
+// find finds a program.
+func (c *Checker) find(call *usernotify.Call, dir int, path string, flags int) (program, error) {
+	fd, canonical, err := c.config.Find(call, dir, path, flags)
+	if err != nil {
+		return program{}, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return program{}, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		unix.Close(fd)
+		return program{}, unix.EACCES
+	}
+	return program{fd: fd, path: canonical, id: identityOf(&st)}, nil
+}
+
+// Settle returns once no window is open for the process or thread pid, and tells
+// whether one was. Who has seen by waitid(2) with WNOWAIT that a child has stopped
+// or ended calls it, and looks again if one was: what it has seen may have been the
+// window's.
+func (c *Checker) Settle(pid int) bool {
+	c.mu.Lock()
+	closed := c.windows[pid]
+	c.mu.Unlock()
+	if closed == nil {
+		return false
+	}
+	<-closed
+	return true
+}
+
+// Reaped tells that somebody has waited for the child pid, which has ended.
+func (c *Checker) Reaped(pid int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if reaped := c.reaped[pid]; reaped != nil {
+		close(reaped)
+		delete(c.reaped, pid)
+	}
+}
