@@ -102,6 +102,7 @@ func (c *config) becomeApart() error {
 		return err
 	}
 	t := &target{config: c, policy: resolved.Policy}
+	restoreOpenFiles()
 	if err := t.confineHere(); err != nil {
 		return err
 	}

@@ -59,11 +59,10 @@ func (l limit) impose() error {
 const reserved = 1024
 
 // withFewerFiles calls start while the limit of open files is the one that this
-// process has inherited, less what is reserved. Afterwards the soft limit is as
-// high as it still may be. It can be called once: the hard limit stays low, and
-// a process without privileges cannot raise it again.
+// process has inherited ([restoreOpenFiles]), less what is reserved. Afterwards
+// the soft limit is as high as it still may be. It can be called once: the hard
+// limit stays low, and a process without privileges cannot raise it again.
 func withFewerFiles(start func() error) error {
-	restoreOpenFiles()
 	var limit unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
 	if err == nil {
@@ -85,6 +84,11 @@ func withFewerFiles(start func() error) error {
 // restoreOpenFiles undoes that the runtime has raised the soft limit of open
 // files for itself. syscall.Exec does so before it executes something. Here it
 // finds nothing to execute, so that is all it does.
+//
+// It is called before the command's filter is on the thread. A supervisor is asked
+// about that execve too, and as long as it waits, the runtime starts no thread of
+// this process: where the one that would answer is not there yet, both wait for
+// good.
 func restoreOpenFiles() { _ = syscall.Exec("", nil, nil) }
 
 // execLimited imposes the limits and executes the first of the paths that can

@@ -60,6 +60,7 @@ func onThreadOfItsOwn(do func() error) error {
 
 // startHere confines the calling thread and forks the command from it.
 func (t *target) startHere(s *supervisor) error {
+	restoreOpenFiles()
 	if err := t.confineHere(); err != nil {
 		return err
 	}
@@ -178,6 +179,7 @@ func (c *config) becomeCommand() error {
 	if err := enforce.FilterNetwork.LoadThread(); err != nil {
 		return err
 	}
+	restoreOpenFiles()
 	return withFewerFiles(c.exec)
 }
 
