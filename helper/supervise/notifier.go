@@ -54,8 +54,9 @@ type Notifier struct {
 	memory uint64 // the device of files that exist only in memory, memfd_create(2)
 	// names is held by each call while it is done, and alone by those that move
 	// names: what a call has found stays where it is until the call is done.
-	names sync.RWMutex
-	umask umask
+	names  sync.RWMutex
+	own    umask // of this process
+	umasks umasks
 }
 
 // Config is what a [Notifier] has to know of the command and of the agent.
@@ -83,7 +84,7 @@ type Config struct {
 // time, on the clock that file systems take times of birth from.
 func New(c Config) (*Notifier, error) {
 	n := &Notifier{
-		config: c, handlers: byNumber(), umask: newUmask(),
+		config: c, handlers: byNumber(), own: newUmask(), umasks: umasks{pending: map[int]int{}},
 		queue: make(chan struct{}, 1), blocked: make(chan struct{}, MaxBlocked), binding: make(chan struct{}, maxBinding),
 	}
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &n.begun); err != nil {
@@ -183,6 +184,8 @@ var handlers = map[string]func(*request) answer{
 	"execve":   (*request).exec,
 	"execveat": (*request).exec,
 
+	"umask": (*request).setUmask,
+
 	"prlimit64":          (*request).limit,
 	"sched_setaffinity":  (*request).limit,
 	"sched_setscheduler": (*request).limit,
@@ -244,7 +247,8 @@ func (n *Notifier) Serve(listener int) {
 
 // work receives calls and answers them, one after the other.
 func (n *Notifier) work() {
-	r := &request{n: n}
+	r := &request{n: n, callers: callers{}}
+	defer r.callers.forgetAll()
 	for n.serveOne(r) {
 		if len(n.queue) == 0 && usernotify.Waiting(n.listener, 0) {
 			n.queue <- struct{}{}
@@ -255,7 +259,8 @@ func (n *Notifier) work() {
 // help does what work does, while calls wait.
 func (n *Notifier) help() {
 	const patience = 1 // milliseconds that it waits for one more call before it rests
-	r := &request{n: n}
+	r := &request{n: n, callers: callers{}}
+	defer r.callers.forgetAll()
 	for range n.queue {
 		for usernotify.Waiting(n.listener, patience) && n.serveOne(r) {
 		}

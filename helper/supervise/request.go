@@ -1,7 +1,7 @@
 package supervise
 
 import (
-	"fmt"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +15,8 @@ import (
 type request struct {
 	n    *Notifier
 	call usernotify.Call
+	// callers are those that the worker remembers; nil in a goroutine of apart.
+	callers callers
 }
 
 // answer says how a call ends. The zero value is success with the value 0.
@@ -94,6 +96,7 @@ func (r *request) apart(do func(*request) answer, otherwise func()) answer {
 		return fail(unix.EAGAIN)
 	}
 	own := *r // the worker goes on with the next call in r
+	own.callers = nil
 	go func() {
 		defer func() { <-r.n.blocked }()
 		undisturbed(func() { own.end(do(&own)) })
@@ -139,7 +142,7 @@ func (r *request) store(addr uint64, b []byte) error {
 // descriptor opens what the caller's descriptor fd is of, with O_PATH. A number
 // that is not open there is EBADF.
 func (r *request) descriptor(fd int) (int, error) {
-	own, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", r.thread(), fd), unix.O_PATH|unix.O_CLOEXEC, 0)
+	own, err := r.ofCaller("fd/"+strconv.Itoa(fd), unix.O_PATH)
 	if err == unix.ENOENT {
 		err = unix.EBADF
 	}
@@ -147,6 +150,4 @@ func (r *request) descriptor(fd int) (int, error) {
 }
 
 // cwd opens the working directory of the caller, with O_PATH.
-func (r *request) cwd() (int, error) {
-	return unix.Open(fmt.Sprintf("/proc/%d/cwd", r.thread()), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-}
+func (r *request) cwd() (int, error) { return r.ofCaller("cwd", unix.O_PATH|unix.O_DIRECTORY) }

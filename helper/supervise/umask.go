@@ -4,8 +4,6 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/execagent/execagent/internal/thread"
 )
 
 // What a call creates has the mode that the caller's umask leaves. The supervisor
@@ -43,9 +41,9 @@ func (u *umask) under(mask int, do func() error) error {
 
 // underUmask calls do under the caller's umask.
 func (r *request) underUmask(do func() error) error {
-	mask, err := thread.Status(r.thread(), "Umask", 8)
+	mask, err := r.umask()
 	if err = r.there(err); err != nil {
 		return err
 	}
-	return r.n.umask.under(mask, do)
+	return r.n.own.under(mask, do)
 }

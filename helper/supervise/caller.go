@@ -1,0 +1,158 @@
+package supervise
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a worker remembers of the threads that have made calls: the directory of
+// each in procfs, which costs less to look into than to find, and its umask, which
+// costs more to read than a file to make. The directory is that of the thread for
+// good: once the thread has ended nothing is found in it, also if its number
+// belongs to another thread by then.
+
+// maxCallers bounds the threads that a worker remembers; each takes a descriptor.
+const maxCallers = 64
+
+// caller is a thread that has made a call.
+type caller struct {
+	dir   int    // its directory in procfs, O_PATH
+	umask int    // -1: unknown
+	since uint64 // the number of changes of umasks that were known with it
+}
+
+// callers are those that one worker remembers, by their numbers. nil remembers
+// nobody.
+type callers map[int]*caller
+
+// forget forgets a thread.
+func (c callers) forget(thread int) {
+	if known := c[thread]; known != nil {
+		unix.Close(known.dir)
+		delete(c, thread)
+	}
+}
+
+// forgetAll forgets all threads.
+func (c callers) forgetAll() {
+	for thread := range c {
+		c.forget(thread)
+	}
+}
+
+// caller returns what is known of the thread that has made the call. Without
+// callers it returns nil.
+func (r *request) caller() *caller {
+	if r.callers == nil {
+		return nil
+	}
+	if known := r.callers[r.thread()]; known != nil {
+		return known
+	}
+	dir, err := unix.Open(fmt.Sprintf("/proc/%d", r.thread()), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	if len(r.callers) >= maxCallers {
+		for other := range r.callers { // any of them
+			r.callers.forget(other)
+			break
+		}
+	}
+	known := &caller{dir: dir, umask: -1}
+	r.callers[r.thread()] = known
+	return known
+}
+
+// ofCaller opens a name in the caller's directory in procfs.
+func (r *request) ofCaller(name string, flags int) (int, error) {
+	if known := r.caller(); known != nil {
+		fd, err := unix.Openat(known.dir, name, flags|unix.O_CLOEXEC, 0)
+		if err != unix.ENOENT && err != unix.ESRCH {
+			return fd, err
+		}
+		// It is another thread with the same number, or there is no such name.
+		r.callers.forget(r.thread())
+	}
+	return unix.Open(fmt.Sprintf("/proc/%d/%s", r.thread(), name), flags|unix.O_CLOEXEC, 0)
+}
+
+// umasks knows who is about to change an umask. The kernel makes that change, after
+// the supervisor has let it go on. Threads may share an umask, so until the change
+// is surely made nobody remembers one.
+type umasks struct {
+	mu      sync.Mutex
+	changes uint64
+	pending map[int]int // the directory in procfs of each thread that is about to change one, by its number
+}
+
+// setUmask lets the kernel make a call of umask(2).
+func (r *request) setUmask() answer {
+	u := &r.n.umasks
+	dir, err := unix.Open(fmt.Sprintf("/proc/%d", r.thread()), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	u.mu.Lock()
+	u.changes++
+	if err == nil && u.pending[r.thread()] == 0 && len(u.pending) < maxCallers {
+		u.pending[r.thread()] = dir
+		dir = -1
+	}
+	u.mu.Unlock()
+	if err == nil && dir >= 0 {
+		unix.Close(dir)
+	}
+	return proceed()
+}
+
+// settled tells whether no change is under way, and returns the number of changes
+// so far. A thread that makes another call, or has ended, has made its change.
+func (u *umasks) settled(thread int) (changes uint64, ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for other, dir := range u.pending {
+		if other == thread || unix.Faccessat(dir, "status", unix.F_OK, 0) != nil {
+			unix.Close(dir)
+			delete(u.pending, other)
+		}
+	}
+	return u.changes, len(u.pending) == 0
+}
+
+// umask returns the caller's umask.
+func (r *request) umask() (int, error) {
+	changes, settled := r.n.umasks.settled(r.thread())
+	known := r.caller()
+	// The directory tells whether the thread is still the one that was known.
+	if settled && known != nil && known.umask >= 0 && known.since == changes && unix.Faccessat(known.dir, "status", unix.F_OK, 0) == nil {
+		return known.umask, nil
+	}
+	mask, err := r.readUmask()
+	if known = r.caller(); err == nil && settled && known != nil {
+		known.umask, known.since = mask, changes
+	}
+	return mask, err
+}
+
+// readUmask reads the caller's umask, proc_pid_status(5).
+func (r *request) readUmask() (int, error) {
+	fd, err := r.ofCaller("status", unix.O_RDONLY)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, 512) // the umask is in the second line
+	n, err := unix.Read(fd, buf)
+	if err != nil {
+		return 0, err
+	}
+	_, rest, found := strings.Cut(string(buf[:n]), "\nUmask:\t")
+	octal, _, ended := strings.Cut(rest, "\n")
+	mask, err := strconv.ParseUint(octal, 8, 12)
+	if !found || !ended || err != nil {
+		return 0, unix.ESRCH
+	}
+	return int(mask), nil
+}
