@@ -84,6 +84,8 @@ func (b Backend) Names() []string {
 			names = append(names, fmt.Sprintf("%s:%d", layers[l].wire, b.Landlock))
 		case l == Supervised:
 			names = append(names, fmt.Sprintf("%s:%s", layers[l].wire, b.Level))
+		case l == PIDNS && !b.Has(Procfs):
+			names = append(names, layers[l].wire+":shared")
 		default:
 			names = append(names, layers[l].wire)
 		}
@@ -99,8 +101,11 @@ func (b Backend) Names() []string {
 //   - Files are unrestricted. With the network enabled nothing is needed. With
 //     the network restricted, a filter takes it away; a Landlock domain closes
 //     what the filter cannot see, which are files of procfs.
-//   - Namespaces, which can express every policy. A pid namespace keeps other
-//     processes out of reach, or Landlock where there is none (14.3). The
+//   - Namespaces, which can express every policy. A pid namespace with a fresh
+//     procfs keeps other processes out of reach. Where the host refuses a fresh
+//     procfs, the command sees the one that is there, and Landlock keeps the
+//     processes in it out of reach; an ABI that knows no signals leaves that to
+//     a pid namespace, at the price of wrong numbers in procfs (14.3). The
 //     abstract UNIX sockets of others are out of reach in a network namespace;
 //     without one the filter refuses to connect to them if the network is
 //     restricted, and Landlock if it is enabled. In the last case a filter with
@@ -128,7 +133,10 @@ func (p *Policy) Backend(h Host, minimumFull bool) (Backend, error) {
 	missing, incomplete := p.missingForNamespaces(h)
 	if !incomplete {
 		b := Backend{Layers: filter.With(UserNS, MountNS, IPCNS), Landlock: h.Landlock}
-		if h.Has(PIDNS) {
+		switch {
+		case h.Has(PIDNS) && h.Has(Procfs):
+			b.Layers = b.Layers.With(PIDNS, Procfs)
+		case h.Landlock < scopeABI:
 			b.Layers = b.Layers.With(PIDNS)
 		}
 		if h.Has(NetNS) && p.Network == NetworkRestricted {
@@ -174,6 +182,14 @@ func (p *Policy) CheckBackend(b Backend) error {
 		return errors.New("sandbox: the backend has no view of the file system, which hides the sockets of the host")
 	case b.Has(MountNS) && !b.Has(UserNS):
 		return errors.New("sandbox: the backend has a view of the file system without a user namespace")
+	case b.Has(Procfs) && !b.Has(PIDNS):
+		return errors.New("sandbox: the backend has a fresh procfs without a pid namespace")
+	case b.Has(MountNS) && !b.Has(PIDNS) && b.Landlock < scopeABI:
+		return errors.New("sandbox: the backend leaves the processes outside in reach")
+	case p.Network == NetworkEnabled && b.Landlock < scopeABI:
+		return errors.New("sandbox: the backend leaves abstract sockets in reach")
+	case p.Network == NetworkEnabled && b.Has(PIDNS) && !b.Has(Procfs):
+		return errors.New("sandbox: the backend's listener would look up the command under wrong numbers")
 	}
 	return nil
 }

@@ -10,13 +10,13 @@ import (
 
 func TestBackend(t *testing.T) {
 	t.Parallel()
-	full := Host{Layers: LayersOf(UserNS, MountNS, PIDNS, IPCNS, NetNS, Seccomp, UserNotify), Landlock: 7}
+	full := Host{Layers: LayersOf(UserNS, MountNS, PIDNS, Procfs, IPCNS, NetNS, Seccomp, UserNotify), Landlock: 7}
 	without := func(change func(*Host)) Host {
 		h := full
 		change(&h)
 		return h
 	}
-	container := without(func(h *Host) { h.Layers = h.Layers.Without(PIDNS) })
+	container := without(func(h *Host) { h.Layers = h.Layers.Without(Procfs) })
 	docker := Host{Layers: LayersOf(Seccomp), Landlock: 7, Reasons: map[Layer]Reason{UserNS: {"operation not permitted", "allow user namespaces"}}}
 
 	root := entry(PlaceRoot, Read)
@@ -51,7 +51,12 @@ func TestBackend(t *testing.T) {
 		{"enabled, old Landlock", enabled, without(func(h *Host) { h.Landlock = 5 }), false, "!landlock"},
 		{"enabled, no Landlock", enabled, without(func(h *Host) { h.Landlock = 0 }), false, "!landlock"},
 		{"container", workspace, container, true, "userns mountns netns landlock:7 seccomp"},
-		{"container, old Landlock", workspace, Host{Layers: LayersOf(UserNS, MountNS, IPCNS, NetNS, Seccomp), Landlock: 5}, false, "!pidns"},
+		{"container, old Landlock", workspace, Host{Layers: container.Layers, Landlock: 5}, true, "userns mountns pidns:shared netns landlock:5 seccomp"},
+		{"container, no Landlock", workspace, Host{Layers: container.Layers}, true, "userns mountns pidns:shared netns seccomp"},
+		{"container, no Landlock, enabled", enabled, Host{Layers: container.Layers}, false, "!landlock"},
+		{"container, old Landlock, no pid namespace", workspace, Host{Layers: container.Layers.Without(PIDNS), Landlock: 5}, false, "!pidns"},
+		{"no pid namespace", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(PIDNS, Procfs) }), true, "userns mountns netns landlock:7 seccomp"},
+		{"procfs of no namespace", workspace, Host{Layers: full.Layers.Without(PIDNS), Landlock: 5}, false, "!pidns"},
 		{"no filter", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(Seccomp) }), false, "!seccomp"},
 		{"no ipc namespace", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(IPCNS) }), false, "!ipcns"},
 		{"no mount namespace", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(MountNS) }), false, "!mountns"},
@@ -111,5 +116,42 @@ func TestBackendReason(t *testing.T) {
 	want := "this host cannot enforce the sandbox: userns is missing: unshare: operation not permitted; set user.max_user_namespaces"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// TestCheckBackend: a backend that lacks what the policy relies on is refused,
+// however it came about.
+func TestCheckBackend(t *testing.T) {
+	t.Parallel()
+	restricted := &Policy{Confined: true, Rules: rulesOf("read /", "write /repo")}
+	enabled := &Policy{Confined: true, Rules: restricted.Rules, Network: NetworkEnabled}
+	spaces := LayersOf(UserNS, MountNS, IPCNS, Seccomp)
+	for _, tt := range []struct {
+		name    string
+		policy  *Policy
+		backend Backend
+		want    string // in the error; "" none
+	}{
+		{"full", restricted, Backend{Layers: spaces.With(PIDNS, Procfs), Landlock: 7}, ""},
+		{"full, enabled", enabled, Backend{Layers: spaces.With(PIDNS, Procfs), Landlock: 7}, ""},
+		{"no Landlock", restricted, Backend{Layers: spaces.With(PIDNS, Procfs)}, ""},
+		{"no Landlock, enabled", enabled, Backend{Layers: spaces.With(PIDNS, Procfs)}, "abstract sockets"},
+		{"old Landlock, enabled", enabled, Backend{Layers: spaces.With(PIDNS, Procfs), Landlock: 5}, "abstract sockets"},
+		{"no pid namespace", restricted, Backend{Layers: spaces, Landlock: 6}, ""},
+		{"no pid namespace, enabled", enabled, Backend{Layers: spaces, Landlock: 6}, ""},
+		{"no pid namespace, old Landlock", restricted, Backend{Layers: spaces, Landlock: 5}, "processes outside"},
+		{"shared", restricted, Backend{Layers: spaces.With(PIDNS)}, ""},
+		{"shared, enabled", enabled, Backend{Layers: spaces.With(PIDNS), Landlock: 7}, "wrong numbers"},
+		{"procfs of no namespace", restricted, Backend{Layers: spaces.With(Procfs), Landlock: 7}, "without a pid namespace"},
+		{"no user namespace", restricted, Backend{Layers: spaces.With(PIDNS, Procfs).Without(UserNS), Landlock: 7}, "without a user namespace"},
+		{"no filter", restricted, Backend{Layers: spaces.Without(Seccomp), Landlock: 7}, "no system call filter"},
+		{"nothing", restricted, Backend{Layers: LayersOf(Seccomp)}, "confines no files"},
+		{"Landlock alone", restricted, Backend{Layers: LayersOf(Seccomp), Landlock: 7}, ""},
+		{"Landlock alone, enabled", enabled, Backend{Layers: LayersOf(Seccomp), Landlock: 7}, "hides the sockets"},
+	} {
+		err := tt.policy.CheckBackend(tt.backend)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		}
 	}
 }

@@ -13,8 +13,13 @@ const (
 	UserNS Layer = iota
 	// MountNS is a new root with read-only and writable mounts, pivoted to.
 	MountNS
-	// PIDNS is a pid namespace with a fresh procfs in it.
+	// PIDNS is a pid namespace. No signal, and no other call that takes the number
+	// of a process, gets out of it.
 	PIDNS
+	// Procfs is a fresh procfs of that namespace. Without it, a command in a pid
+	// namespace has the procfs from outside. There the other processes are listed,
+	// all under numbers that are not those inside.
+	Procfs
 	// IPCNS is an IPC namespace: System V IPC and POSIX message queues of its own.
 	IPCNS
 	// NetNS is a network namespace without any interface that leads out.
@@ -44,7 +49,8 @@ var layers = [...]struct {
 }{
 	UserNS:     {name: "userns", wire: "userns", tried: "map the own ids in a new user namespace", proc: "user", clone: 0x10000000},
 	MountNS:    {name: "mountns", wire: "mountns", tried: "pivot to a read-only clone of the root and write to it", proc: "mnt", clone: 0x00020000},
-	PIDNS:      {name: "pidns", wire: "pidns", tried: "mount a fresh procfs in a new pid namespace", proc: "pid", clone: 0x20000000},
+	PIDNS:      {name: "pidns", wire: "pidns", tried: "read and signal a process outside from a new pid namespace", proc: "pid", clone: 0x20000000},
+	Procfs:     {name: "procfs", wire: "procfs", untold: true, tried: "mount a fresh procfs in a new pid namespace"},
 	IPCNS:      {name: "ipcns", wire: "ipcns", untold: true, tried: "enter a new ipc namespace", proc: "ipc", clone: 0x08000000},
 	NetNS:      {name: "netns", wire: "netns", tried: "enter a new network namespace", proc: "net", clone: 0x40000000},
 	Supervised: {name: "supervised", wire: "supervised", tried: "let a supervisor read the memory of a caller, and give it a descriptor"},

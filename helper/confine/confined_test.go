@@ -21,14 +21,20 @@ import (
 
 // full is the backend of a host that has everything.
 func full() sandbox.Backend {
-	return sandbox.Backend{Layers: sandbox.LayersOf(append(sandbox.Namespaces(), sandbox.Seccomp)...), Landlock: enforce.LandlockABI()}
+	return sandbox.Backend{Layers: sandbox.LayersOf(append(sandbox.Namespaces(), sandbox.Procfs, sandbox.Seccomp)...), Landlock: enforce.LandlockABI()}
 }
 
 // withoutPIDNS is the backend of a container that refuses a fresh procfs.
 func withoutPIDNS() sandbox.Backend {
 	l := full()
-	l.Layers = l.Layers.Without(sandbox.PIDNS)
+	l.Layers = l.Layers.Without(sandbox.PIDNS, sandbox.Procfs)
 	return l
+}
+
+// withoutLandlock is the backend of such a container on a kernel without
+// Landlock.
+func withoutLandlock() sandbox.Backend {
+	return sandbox.Backend{Layers: full().Layers.Without(sandbox.Procfs)}
 }
 
 // landlockOnly is the backend of a host without namespaces.
@@ -242,8 +248,10 @@ func rows() []row {
 		{"full", full(), true, sandbox.NetworkRestricted, Limits{}},
 		{"network", full(), true, sandbox.NetworkEnabled, Limits{}},
 		{"no pid namespace", withoutPIDNS(), true, sandbox.NetworkRestricted, Limits{}},
+		{"shared pid view", withoutLandlock(), true, sandbox.NetworkRestricted, Limits{}},
 		{"landlock only", landlockOnly(), false, sandbox.NetworkRestricted, Limits{}},
 		{"limited", full(), true, sandbox.NetworkRestricted, Limits{CPUSeconds: 3600}},
+		{"limited, shared pid view", withoutLandlock(), true, sandbox.NetworkRestricted, Limits{CPUSeconds: 3600}},
 		{"limited network without a pid namespace", withoutPIDNS(), true, sandbox.NetworkEnabled, Limits{CPUSeconds: 3600}},
 	}
 }

@@ -281,7 +281,7 @@ func (c *config) enterView(resolved *resolve.Resolved) ([]view.Mounted, error) {
 		return nil, err
 	}
 	defer stdio.close()
-	options := view.Options{FreshProc: c.Backend.Has(sandbox.PIDNS), Terminal: stdio.terminal, Sockets: c.Sockets}
+	options := view.Options{FreshProc: c.Backend.Has(sandbox.Procfs), Terminal: stdio.terminal, Sockets: c.Sockets}
 	made, err := view.Enter(resolved, options)
 	if err != nil {
 		return nil, fmt.Errorf("building the view: %w", err)

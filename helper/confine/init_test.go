@@ -427,7 +427,7 @@ func TestSameSession(t *testing.T) {
 		lines := bufio.NewReader(out)
 		line, err := lines.ReadString('\n')
 		want := "1 0\n" // the group of init; the session is outside the pid namespace
-		if !row.backend.Has(sandbox.PIDNS) {
+		if !row.backend.Has(sandbox.Procfs) {
 			session, _ := unix.Getsid(0)
 			want = fmt.Sprintf("%d %d\n", cmd.Process.Pid, session)
 		}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
@@ -152,21 +153,56 @@ func TestAgentDies(t *testing.T) {
 func TestInitIsOutOfReach(t *testing.T) {
 	t.Parallel()
 	for _, row := range rows() {
+		// The shell itself opens stat. What it reads there is init's number in
+		// this procfs, which need not be the one that signals take.
 		script := `
-			init=$(sed -n 's/^PPid:\t//p' /proc/$$/status)
-			for s in TERM KILL INT SEGV; do kill -$s $init 2>/dev/null && echo $s; done
+			read -r self name state init rest </proc/self/stat
+			for s in $signals; do kill -$s $PPID 2>/dev/null && echo $s; done
 			for p in /proc/$init /proc/$init/task/*; do
 				for f in environ mem maps auxv fd/0 fd/3; do head -c1 $p/$f && echo read $p/$f; done
 				for f in root cwd exe fd/0 fd/3; do readlink $p/$f; done
 				for f in root cwd map_files; do ls $p/$f/; done
 			done
 			echo end $?`
-		out, code := row.command(t, t.TempDir(), "sh", "-c", "exec 2>/dev/null;"+script).start(t).end()
-		// Where Landlock does not restrict signals, kill succeeds for PID 1 of
-		// the namespace but has no effect.
-		if !strings.HasPrefix(out, "end ") || code != 0 {
+		signals, sent := "TERM KILL STOP INT SEGV", ""
+		if row.backend.Landlock == 0 {
+			// Nothing keeps the command from signalling process 1 of its own
+			// namespace, which passes some signals on to it. The kernel ignores
+			// the two that no process can catch.
+			signals, sent = "KILL STOP", "KILL\nSTOP\n"
+		}
+		out, code := row.command(t, t.TempDir(), "sh", "-c", "exec 2>/dev/null; signals='"+signals+"';"+script).start(t).end()
+		if !strings.HasPrefix(out, sent+"end ") || code != 0 {
 			t.Errorf("%s: %q, code %d", row.name, out, code)
 		}
+	}
+}
+
+// TestSharedPIDView: a command without a procfs of its own finds itself in it by
+// its name alone, and other processes of the user by their numbers. It can read
+// nothing but what everybody may, change nothing and signal nobody.
+func TestSharedPIDView(t *testing.T) {
+	t.Parallel()
+	outside := exec.Command("sleep", "60")
+	if err := outside.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = outside.Process.Kill(), outside.Wait() })
+	const script = `exec 2>/dev/null
+		read -r self rest </proc/self/stat; [ $self != $$ ] && head -c2 /proc/$self/cmdline && echo
+		p=/proc/$OUTSIDE
+		head -c5 $p/cmdline && echo
+		for f in environ mem maps auxv fd/0 stack; do head -c1 $p/$f && echo read $p/$f; done
+		for f in root cwd exe fd/0 ns/mnt; do readlink $p/$f; done
+		for f in root cwd map_files; do ls $p/$f/; done
+		for f in oom_score_adj comm clear_refs coredump_filter mem; do echo 0 >$p/$f && echo wrote $p/$f; done
+		[ -d /proc/$OUTSIDE ] && kill -0 $OUTSIDE && echo reached
+		echo end`
+	row := row{backend: withoutLandlock(), writes: true}
+	c := row.command(t, t.TempDir(), "sh", "-c", script)
+	c.Env = []string{"PATH=/usr/bin:/bin", "OUTSIDE=" + strconv.Itoa(outside.Process.Pid)}
+	if out, code := c.start(t).end(); out != "sh\nsleep\nend\n" || code != 0 {
+		t.Errorf("%q, code %d", out, code)
 	}
 }
 

@@ -25,6 +25,8 @@ const Arg = "sandbox-probe"
 // namespaces, its uid and its gid.
 const (
 	whatNamespaces = "namespaces"
+	whatOutside    = "outside"
+	whatInside     = "inside" // a child of the one before
 	whatLandlock   = "landlock"
 	whatSeccomp    = "seccomp"
 	whatSupervised = "supervised"
@@ -63,6 +65,12 @@ func Main() int {
 	switch os.Args[2] {
 	case whatNamespaces:
 		report.tryNamespaces(uintptr(args[0]), args[1], args[2])
+	case whatOutside:
+		if report.tryOutside() {
+			return 0 // the child has written a report
+		}
+	case whatInside:
+		report.tryInside(args[0])
 	case whatLandlock:
 		report.tryLandlock()
 	case whatSeccomp:
@@ -93,7 +101,8 @@ func (r *report) tryNamespaces(flags uintptr, uid, gid int) {
 		case sandbox.MountNS:
 			r.note(sandbox.MountNS, "building a read-only root", tryMounts())
 		case sandbox.PIDNS:
-			r.note(sandbox.PIDNS, stepProc, tryProc())
+			r.note(sandbox.PIDNS, "", nil)
+			r.note(sandbox.Procfs, stepProc, tryProc())
 		default:
 			r.note(n, "", nil)
 		}
@@ -174,15 +183,17 @@ func tryProc() error {
 }
 
 // refused turns err, with which a forbidden system call ended, into the result
-// of the try: nil if the call was refused with the errno want.
-func refused(err error, want unix.Errno) error {
-	switch {
-	case err == nil:
+// of the try: nil if the call was refused with one of the errnos in want.
+func refused(err error, want ...unix.Errno) error {
+	if err == nil {
 		return errNotRefused
-	case errors.Is(err, want):
-		return nil
 	}
-	return fmt.Errorf("trying what it forbids: %w, not %w", err, want)
+	for _, errno := range want {
+		if errors.Is(err, errno) {
+			return nil
+		}
+	}
+	return fmt.Errorf("trying what it forbids: %w, not %w", err, want[0])
 }
 
 // ownName returns a file name that no other process uses.

@@ -90,19 +90,20 @@ func Host(ctx context.Context, argv0 string) (sandbox.Host, error) {
 	defer cancel()
 	p := prober{argv0: argv0, own: namespaceIDs()}
 	var (
-		spaces, landlock, seccomp, supervised  report
-		landlockErr, seccompErr, supervisedErr error
-		children                               sync.WaitGroup
+		spaces, numbers, landlock, seccomp, supervised     report
+		numbersErr, landlockErr, seccompErr, supervisedErr error
+		children                                           sync.WaitGroup
 	)
 	children.Go(func() { spaces = p.namespaces(bounded) })
+	children.Go(func() { numbers, numbersErr = p.run(bounded, whatOutside, 0, sandbox.PIDNS) })
 	children.Go(func() { landlock, landlockErr = p.run(bounded, whatLandlock, 0, sandbox.Landlock) })
 	children.Go(func() { seccomp, seccompErr = p.run(bounded, whatSeccomp, 0, sandbox.Seccomp, sandbox.UserNotify) })
 	children.Go(func() { supervised, supervisedErr = p.run(bounded, whatSupervised, 0, sandbox.Supervised) })
 	children.Wait()
-	if err := firstError(context.Cause(ctx), landlockErr, seccompErr, supervisedErr); err != nil {
+	if err := firstError(context.Cause(ctx), numbersErr, landlockErr, seccompErr, supervisedErr); err != nil {
 		return sandbox.Host{}, fmt.Errorf("probing the sandbox: %w", err)
 	}
-	return judge([]report{spaces, landlock, seccomp, supervised}, readFacts), nil
+	return judge([]report{spaces, numbers, landlock, seccomp, supervised}, readFacts), nil
 }
 
 // firstError returns the first of errs that is not nil.

@@ -109,7 +109,11 @@ func TestProbeMissing(t *testing.T) {
 	}{
 		{
 			"no user namespaces", []string{"unshare", "-Ur", "sh", "-c", `echo 0 >/proc/sys/user/max_user_namespaces; exec "$@"`, "sh"},
-			[]sandbox.Layer{sandbox.UserNS, sandbox.MountNS, sandbox.PIDNS, sandbox.IPCNS, sandbox.NetNS}, "user.max_user_namespaces",
+			[]sandbox.Layer{sandbox.UserNS, sandbox.MountNS, sandbox.PIDNS, sandbox.Procfs, sandbox.IPCNS, sandbox.NetNS}, "user.max_user_namespaces",
+		},
+		{
+			"no pid namespaces", []string{"unshare", "-Ur", "sh", "-c", `echo 0 >/proc/sys/user/max_pid_namespaces; exec "$@"`, "sh"},
+			[]sandbox.Layer{sandbox.PIDNS, sandbox.Procfs}, "max_*_namespaces",
 		},
 		{
 			"no network namespaces", []string{"unshare", "-Ur", "sh", "-c", `echo 0 >/proc/sys/user/max_net_namespaces; exec "$@"`, "sh"},
@@ -117,11 +121,11 @@ func TestProbeMissing(t *testing.T) {
 		},
 		{
 			"root that cannot map itself", []string{"setpriv", "--bounding-set", "-setfcap,-sys_admin"},
-			[]sandbox.Layer{sandbox.UserNS, sandbox.MountNS, sandbox.PIDNS, sandbox.IPCNS, sandbox.NetNS}, "SETFCAP",
+			[]sandbox.Layer{sandbox.UserNS, sandbox.MountNS, sandbox.PIDNS, sandbox.Procfs, sandbox.IPCNS, sandbox.NetNS}, "SETFCAP",
 		},
 		{
 			"masked proc", []string{"unshare", "-m", "sh", "-c", `mount --bind /dev/null /proc/cmdline && exec unshare -Ur "$@"`, "sh"},
-			[]sandbox.Layer{sandbox.PIDNS}, "unmask=ALL",
+			[]sandbox.Layer{sandbox.Procfs}, "unmask=ALL",
 		},
 		{
 			"an ordinary user", []string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--bounding-set=-all"},
@@ -177,6 +181,7 @@ func TestJudge(t *testing.T) {
 		for _, n := range sandbox.Namespaces() {
 			r.note(n, "", nil)
 		}
+		r.note(sandbox.Procfs, "", nil)
 		r.note(sandbox.Landlock, "", nil)
 		r.note(sandbox.Seccomp, "", nil)
 		r.note(sandbox.UserNotify, "", nil)
@@ -196,6 +201,11 @@ func TestJudge(t *testing.T) {
 	delete(alone.Done, sandbox.UserNS)
 	if host := judge([]report{alone}, noFacts); host.Has(sandbox.MountNS) || host.Has(sandbox.NetNS) || host.Reasons[sandbox.MountNS].Error == "" {
 		t.Errorf("without a user namespace: %+v", host)
+	}
+	reached := newReport()
+	reached.note(sandbox.PIDNS, "reading mem of a process outside", errNotRefused)
+	if host := judge([]report{everything(), reached}, noFacts); host.Has(sandbox.PIDNS) || host.Has(sandbox.Procfs) || host.Reasons[sandbox.Procfs].Error == "" {
+		t.Errorf("a pid namespace that shields nobody: %+v", host)
 	}
 	both := everything()
 	both.Failed[sandbox.Landlock] = failure{Step: "reading", Text: errNotRefused.Error()}
@@ -245,8 +255,8 @@ func TestRemedy(t *testing.T) {
 		{"kernel without", hostFacts{}, sandbox.UserNS, clone(unix.EINVAL), "CONFIG_USER_NS"},
 		{"root without SETFCAP", hostFacts{root: true, filtered: true}, sandbox.UserNS, failure{Step: stepMaps, Errno: unix.EPERM}, "SETFCAP"},
 		{"nothing known", hostFacts{}, sandbox.UserNS, clone(unix.EPERM), "chroot"},
-		{"masked proc", hostFacts{maskedProc: true, filtered: true}, sandbox.PIDNS, failure{Step: stepProc, Errno: unix.EPERM}, "systempaths=unconfined"},
-		{"proc refused", hostFacts{}, sandbox.PIDNS, failure{Step: stepProc, Errno: unix.EPERM}, "no whole /proc"},
+		{"masked proc", hostFacts{maskedProc: true, filtered: true}, sandbox.Procfs, failure{Step: stepProc, Errno: unix.EPERM}, "systempaths=unconfined"},
+		{"proc refused", hostFacts{}, sandbox.Procfs, failure{Step: stepProc, Errno: unix.EPERM}, "no whole /proc"},
 		{"no pid namespace", hostFacts{maskedProc: true, filtered: true}, sandbox.PIDNS, clone(unix.EPERM), "--security-opt seccomp="},
 		{"Landlock not in the kernel", hostFacts{}, sandbox.Landlock, failure{Errno: unix.ENOSYS}, "5.13"},
 		{"Landlock behind a filter", hostFacts{filtered: true}, sandbox.Landlock, failure{Errno: unix.ENOSYS}, "20.10.23"},

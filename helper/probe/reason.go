@@ -33,6 +33,9 @@ func judge(reports []report, facts func() hostFacts) sandbox.Host {
 			all.Failed[n] = all.Failed[sandbox.UserNS]
 		}
 	}
+	if f, failed := all.Failed[sandbox.PIDNS]; failed {
+		all.Failed[sandbox.Procfs] = f
+	}
 	works := func(layer sandbox.Layer) bool { _, failed := all.Failed[layer]; return all.Done[layer] && !failed }
 	host := sandbox.Host{Reasons: map[sandbox.Layer]sandbox.Reason{}}
 	for _, layer := range sandbox.AllLayers() {
@@ -57,7 +60,7 @@ func judge(reports []report, facts func() hostFacts) sandbox.Host {
 	if noUser {
 		reason := host.Reasons[sandbox.UserNS]
 		reason.Error = "no user namespace: " + reason.Error
-		for _, n := range sandbox.Namespaces()[1:] {
+		for _, n := range append(sandbox.Namespaces()[1:], sandbox.Procfs) {
 			host.Reasons[n] = reason
 		}
 	}
@@ -124,7 +127,7 @@ func (f hostFacts) remedy(layer sandbox.Layer, failure failure) string {
 		return f.seccompRemedy(layer, failure.Errno)
 	case sandbox.Supervised:
 		return f.supervisedRemedy(failure)
-	case sandbox.PIDNS:
+	case sandbox.Procfs:
 		if failure.Step == stepProc {
 			return f.procRemedy(failure.Errno)
 		}

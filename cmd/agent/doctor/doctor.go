@@ -42,7 +42,7 @@ type Diagnosis struct {
 
 // Layer is one layer of the sandbox, and whether this host has it.
 type Layer struct {
-	Name  string `json:"name"`  // "userns", "mountns", "pidns", "ipcns", "netns", "landlock", "seccomp", "usernotify"
+	Name  string `json:"name"`  // "userns", "mountns", "pidns", "procfs", "ipcns", "netns", "supervised", "landlock", "seccomp", "usernotify"
 	OK    bool   `json:"ok"`    // it worked when it was tried
 	ABI   int    `json:"abi"`   // the version of Landlock; 0 for other layers
 	Tried string `json:"tried"` // what was done to find out
@@ -223,10 +223,12 @@ func notes(h sandbox.Host, noState error) []Note {
 	return append([]Note{cgroups}, landlockNote(h), procfsNote(h), state)
 }
 
-// landlockNote tells what the host's version of Landlock does not confine: ABI 5
-// brought ioctls of devices, ABI 6 signals and abstract UNIX sockets (landlock(7)).
+// The first versions of Landlock that confine signals and abstract UNIX sockets,
+// and ioctls of devices (landlock(7)).
+const scopes, ioctls = 6, 5
+
+// landlockNote tells what the host's version of Landlock does not confine.
 func landlockNote(h sandbox.Host) Note {
-	const scopes, ioctls = 6, 5
 	n := Note{Name: "landlock", OK: h.Landlock >= scopes, Text: fmt.Sprintf("ABI %d has all that policies need", h.Landlock)}
 	switch {
 	case h.Landlock == 0:
@@ -241,9 +243,13 @@ func landlockNote(h sandbox.Host) Note {
 
 // procfsNote tells what confined processes see of others in /proc.
 func procfsNote(h sandbox.Host) Note {
-	n := Note{Name: "procfs", OK: h.Has(sandbox.PIDNS), Text: "processes that are confined see only themselves in /proc"}
-	if !h.Has(sandbox.PIDNS) {
-		n.Text = "processes that are confined see others in /proc, with command line and status; they can neither signal them nor read their memory, environment and descriptors"
+	n := Note{Name: "procfs", OK: h.Has(sandbox.Procfs), Text: "processes that are confined see only themselves in /proc"}
+	if n.OK {
+		return n
+	}
+	n.Text = "processes that are confined see others in /proc, with command line and status; they can neither signal them nor read their memory, environment and descriptors"
+	if h.Has(sandbox.PIDNS) && h.Landlock < scopes {
+		n.Text += "; the numbers there are those of the host, and not what getpid(2) returns"
 	}
 	return n
 }

@@ -29,9 +29,13 @@ func TestProcessEnforcement(t *testing.T) {
 		enforced string
 	}{
 		{"everything", func(*sandbox.Host) {}, all},
-		{"no pid namespace", func(h *sandbox.Host) { h.Layers = h.Layers.Without(sandbox.PIDNS) }, all},
+		{"no pid namespace", func(h *sandbox.Host) { h.Layers = h.Layers.Without(sandbox.PIDNS, sandbox.Procfs) }, all},
+		{"no procfs", func(h *sandbox.Host) { h.Layers = h.Layers.Without(sandbox.Procfs) }, all},
+		{"neither procfs nor Landlock", func(h *sandbox.Host) {
+			h.Layers, h.Landlock = h.Layers.Without(sandbox.Procfs, sandbox.Supervised), 0
+		}, "read-only workspace-write deny view-only"},
 		{"no user namespace", func(h *sandbox.Host) {
-			h.Layers = h.Layers.Without(sandbox.Namespaces()...)
+			h.Layers = h.Layers.Without(append(sandbox.Namespaces(), sandbox.Procfs, sandbox.Supervised)...)
 			h.Reasons[sandbox.UserNS] = sandbox.Reason{Error: "no", Remedy: "ask for it"}
 		}, "read-only view-only network-only"},
 		{"no listener", func(h *sandbox.Host) { h.Layers = h.Layers.Without(sandbox.UserNotify) }, "read-only workspace-write deny view-only network-only"},
@@ -99,7 +103,7 @@ func TestDiagnosisKeys(t *testing.T) {
 	for _, l := range d.Layers {
 		names = append(names, l.Name)
 	}
-	if got, want := strings.Join(names, " "), "userns mountns pidns ipcns netns landlock seccomp usernotify"; got != want {
+	if got, want := strings.Join(names, " "), "userns mountns pidns procfs ipcns netns supervised landlock seccomp usernotify"; got != want {
 		t.Errorf("layers %q, want %q", got, want)
 	}
 }
