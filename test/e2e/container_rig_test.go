@@ -66,6 +66,16 @@ func containerProfiles(t *testing.T) (hardened, noUserNS, unmasked, plain contai
 		containerProfile{"plain root", 0, nil}
 }
 
+// withoutLandlock returns a profile as on a kernel that has no Landlock.
+func withoutLandlock(t *testing.T, p containerProfile) containerProfile {
+	t.Helper()
+	filter, err := filepath.Abs("container/no-landlock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return containerProfile{p.name + ", no landlock", p.uid, append(slices.Clone(p.flags), "--security-opt=seccomp="+filter)}
+}
+
 // containers runs programs in containers of one image. It has the agent as /agent, a shell and
 // tools of busybox in /bin, and the volume /repo, which is the folder repo on this machine and
 // belongs to the user of the container.

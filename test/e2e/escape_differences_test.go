@@ -35,18 +35,26 @@ var differences = []difference{
 	// own tree only.
 	{container, "27e", "ok " + unseen},
 	// Where there is a PID namespace, process 1 is not the agent but init, which is its own.
-	{and(container, not(sharedPIDs)), "x31a x31b x31c x31f x31g", "ok EPERM"},
+	{and(container, ownPIDs), "x31a x31b x31c x31f x31g", "ok EPERM"},
+	// Without Landlock, signals reach init. It passes them on to the command, or takes no notice;
+	// a command that makes it fail ends itself.
+	{noLandlock, "x30b x30c", "ok"},
+	{and(container, noLandlock), "27a 27c 27d", "ok"},
 
 	// Without a procfs of their own, commands see the list of the container's processes, and
 	// everything that says more about them is refused.
 	{sharedPIDs, "26", "ok"},
-	{sharedPIDs, "x57a x57b x57c x57d x57g", denied},
+	{sharedPIDs, "x57a x57b x57c x57d x57g x57h", denied},
 	{sharedPIDs, "25a 25b 25c 25d 25e 25f 25g 25h", denied},
 	{sharedPIDs, "36a", "EACCES EPERM"},
 	{sharedPIDs, "x57e x57f 25i x36f x36g", foreign},
 	// Asking for a signal does not send one: Landlock stops it on its way, and the process
 	// outside has received none.
-	{sharedPIDs, "x31d", "ok EPERM"},
+	{and(sharedPIDs, not(ownPIDs)), "x31d", "ok EPERM"},
+	// A process in a PID namespace can name nobody outside, whatever it has open. Otherwise
+	// Landlock refuses.
+	{sharedPIDs, "x37a x37b", "EINVAL"},
+	{and(sharedPIDs, not(ownPIDs)), "x37a x37b", refused},
 
 	// Landlock cannot make a file system read-only. The operations that it does not cover are
 	// refused by the filter, with EROFS.
@@ -57,7 +65,7 @@ var differences = []difference{
 	// Nor do they have a namespace for System V segments: the calls are refused altogether.
 	{noMounts, "x32", refused},
 	// Paths that the view leaves out are refused, not missing; and there is no /proc.
-	{and(noMounts, view), "12 13 53 x3a x3f x4c x5a x5b x5c x5d x5f x5g x5h x24 x46 x47 x70c x82a x82b x82c", denied},
+	{and(noMounts, view), "12 13 53 x3a x3f x4c x5a x5b x5c x5d x5f x5g x5h x24 x37a x37b x46 x47 x70c x82a x82b x82c", denied},
 	{and(noMounts, view), "26", absent},
 	// A command can learn whether a path exists and where a link leads: without a view nothing
 	// can refuse stat(2) and readlink(2). The documentation of the sandbox says so, and
@@ -79,7 +87,9 @@ func plain(_ escapeSite, mode string) bool       { return mode == "plain" }
 func view(_ escapeSite, mode string) bool        { return mode == "view" }
 func withNetwork(_ escapeSite, mode string) bool { return mode == "net" }
 func container(s escapeSite, _ string) bool      { return s.containers != nil }
-func sharedPIDs(s escapeSite, _ string) bool     { return s.noPIDNS }
+func sharedPIDs(s escapeSite, _ string) bool     { return s.noProcfs }
+func ownPIDs(s escapeSite, _ string) bool        { return !s.noProcfs || s.noLandlock }
+func noLandlock(s escapeSite, _ string) bool     { return s.noLandlock }
 func noMounts(s escapeSite, _ string) bool       { return s.noUserNS }
 
 type condition = func(s escapeSite, mode string) bool

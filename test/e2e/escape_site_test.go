@@ -23,8 +23,9 @@ type escapeSite struct {
 	flags      []string // of the agent
 	through    []string // a command that executes the agent
 
-	// What it cannot have.
-	noPIDNS, noUserNS bool
+	// What it cannot have. Where there is a procfs of its own, or no Landlock, a command is in
+	// a PID namespace.
+	noProcfs, noUserNS, noLandlock bool
 }
 
 // machineSites are this machine, as root and as an ordinary user.
@@ -40,12 +41,14 @@ func containerSites(t *testing.T) []escapeSite {
 	t.Helper()
 	c := newContainers(t)
 	hardened, noUserNS, unmasked, plain := containerProfiles(t)
+	noLandlock := withoutLandlock(t, hardened)
 	site := func(p containerProfile) escapeSite {
 		return escapeSite{name: p.name, uid: p.uid, containers: c, profile: p}
 	}
-	sites := []escapeSite{site(hardened), site(unmasked), site(plain), site(noUserNS)}
-	sites[0].noPIDNS, sites[2].noPIDNS, sites[3].noPIDNS = true, true, true
+	sites := []escapeSite{site(hardened), site(unmasked), site(plain), site(noUserNS), site(noLandlock)}
+	sites[0].noProcfs, sites[2].noProcfs, sites[3].noProcfs, sites[4].noProcfs = true, true, true, true
 	sites[3].noUserNS = true
+	sites[4].noLandlock = true
 	return sites
 }
 
@@ -54,7 +57,19 @@ func (s escapeSite) modes() (enforced, refused []string) {
 	if s.noUserNS {
 		return []string{"plain", "view"}, []string{"ro", "ww", "net", "tty"}
 	}
+	if s.noLandlock {
+		return []string{"ro", "ww", "tty", "plain", "view"}, []string{"net"}
+	}
 	return []string{"ro", "ww", "net", "tty", "plain", "view"}, nil
+}
+
+// refusal returns what is said of the policies that the site refuses: the missing layer, and what
+// to do about it.
+func (s escapeSite) refusal() (layer, remedy string) {
+	if s.noLandlock {
+		return "landlock", "run a kernel"
+	}
+	return "userns", "seccomp profile that allows unshare"
 }
 
 // agent is the agent of a rig there.

@@ -292,6 +292,8 @@ var escapes = map[string]ends{
 	"x36e": {ro: refused},
 	"x36f": {ro: hidden},
 	"x36g": {ro: hidden},
+	"x37a": {ro: absent},
+	"x37b": {ro: absent},
 	"x40a": {ro: refused},
 	"x40b": {ro: refused},
 	"x40c": {ro: refused},
@@ -344,6 +346,7 @@ var escapes = map[string]ends{
 	"x57e": {ro: absent},
 	"x57f": {ro: absent},
 	"x57g": {ro: absent},
+	"x57h": {ro: absent},
 	"x60a": {ro: refused},
 	"x60b": {ro: refused},
 	"x60c": {ro: "ok"}, // segments of its own

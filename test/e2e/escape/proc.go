@@ -77,6 +77,7 @@ var procAttempts = []attempt{
 	{"x57e oom score of another process of the user", func(p *places) error { return write("/proc/" + itoa(p.pid) + "/oom_score_adj") }},
 	{"x57f name of a thread of another process of the user", func(p *places) error { return write("/proc/" + itoa(p.pid) + "/comm") }},
 	{"x57g a descriptor of another process of the user", func(p *places) error { return open("/proc/"+itoa(p.pid)+"/fd/0", unix.O_RDONLY) }},
+	{"x57h offset of a descriptor of another process of the user", func(p *places) error { return read("/proc/" + itoa(p.pid) + "/fdinfo/0") }},
 	{"x20a binfmt_misc", func(*places) error { return write("/proc/sys/fs/binfmt_misc/register") }},
 	{"x20b hostname by sysctl", func(*places) error { return write("/proc/sys/kernel/hostname") }},
 	{"x20c modprobe by sysctl", func(*places) error { return write("/proc/sys/kernel/modprobe") }},
