@@ -73,6 +73,7 @@ func (r *request) ofCaller(name string, flags int) (int, error) {
 	if known := r.caller(); known != nil {
 		fd, err := unix.Openat(known.dir, name, flags|unix.O_CLOEXEC, 0)
 		if err != unix.ENOENT && err != unix.ESRCH {
+			r.met = r.met || err == nil
 			return fd, err
 		}
 		// It is another thread with the same number, or there is no such name.
@@ -121,19 +122,25 @@ func (u *umasks) settled(thread int) (changes uint64, ok bool) {
 	return u.changes, len(u.pending) == 0
 }
 
-// umask returns the caller's umask.
+// umask returns the caller's umask, or errGone.
 func (r *request) umask() (int, error) {
 	changes, settled := r.n.umasks.settled(r.thread())
 	known := r.caller()
-	// The directory tells whether the thread is still the one that was known.
-	if settled && known != nil && known.umask >= 0 && known.since == changes && unix.Faccessat(known.dir, "status", unix.F_OK, 0) == nil {
-		return known.umask, nil
+	if settled && known != nil && known.umask >= 0 && known.since == changes {
+		// Only what is in the directory tells whether the thread is still the one
+		// that was known.
+		if r.met || unix.Faccessat(known.dir, "status", unix.F_OK, 0) == nil {
+			return known.umask, nil
+		}
 	}
 	mask, err := r.readUmask()
-	if known = r.caller(); err == nil && settled && known != nil {
+	if err = r.there(err); err != nil {
+		return 0, err
+	}
+	if known = r.caller(); settled && known != nil {
 		known.umask, known.since = mask, changes
 	}
-	return mask, err
+	return mask, nil
 }
 
 // readUmask reads the caller's umask, proc_pid_status(5).

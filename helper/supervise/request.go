@@ -17,6 +17,7 @@ type request struct {
 	call usernotify.Call
 	// callers are those that the worker remembers; nil in a goroutine of apart.
 	callers callers
+	met     bool // something was found in the caller's directory that the worker remembers
 }
 
 // answer says how a call ends. The zero value is success with the value 0.

@@ -42,7 +42,7 @@ func (u *umask) under(mask int, do func() error) error {
 // underUmask calls do under the caller's umask.
 func (r *request) underUmask(do func() error) error {
 	mask, err := r.umask()
-	if err = r.there(err); err != nil {
+	if err != nil {
 		return err
 	}
 	return r.n.own.under(mask, do)
