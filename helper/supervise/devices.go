@@ -21,10 +21,12 @@ func (r *request) openDevice(p *place, o opening) answer {
 	if p.Stat.Mode&unix.S_IFMT != unix.S_IFCHR {
 		return fail(unix.EACCES)
 	}
+	o.alone = true
 	major, minor := unix.Major(p.Stat.Rdev), unix.Minor(p.Stat.Rdev)
 	const memory, terminal = 1, 5 // the kernel's admin-guide/devices.txt
 	switch {
 	case major == memory && slices.Contains([]uint32{3, 5, 7, 8, 9}, minor): // null, zero, full, random, urandom
+		o.alone = false
 	case major == terminal && minor == 0:
 		return r.openControlling(o)
 	case major == terminal && minor == 2:
@@ -90,7 +92,7 @@ func (r *request) openPTMX(p *place, o opening) answer {
 		unix.Close(fd)
 		return fail(err)
 	}
-	return give(fd, o.has(unix.O_CLOEXEC))
+	return o.given(fd)
 }
 
 func pts(number int) string { return "/dev/pts/" + strconv.Itoa(number) }

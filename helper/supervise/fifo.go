@@ -26,17 +26,20 @@ func (r *request) openApart(p *place, o opening) answer {
 	if err != nil {
 		return fail(err)
 	}
+	isFIFO := p.Stat.Mode&unix.S_IFMT == unix.S_IFIFO
 	return r.apart(func(r *request) answer {
 		defer unix.Close(own)
 		opened := make(chan struct{})
 		defer close(opened)
-		go r.giveUp(own, o, opened)
+		if isFIFO {
+			go r.giveUp(own, o, opened)
+		}
 		const atFirst = unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW
 		fd, err := unix.Open(ownPath(own), o.flags&^atFirst|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 		if err != nil {
 			return fail(err)
 		}
-		return give(fd, o.has(unix.O_CLOEXEC))
+		return o.given(fd)
 	}, func() { unix.Close(own) })
 }
 

@@ -26,6 +26,10 @@ type opening struct {
 	path  string
 	flags int
 	mode  uint32
+	// alone is for what must not be open here any more when the caller goes on: the
+	// caller may look whether anybody has the other end of a FIFO or terminal, or
+	// execute the program that it has written.
+	alone bool
 }
 
 // Flags of open(2). knownFlags has all that the kernel knows; it ignores others.
@@ -191,6 +195,7 @@ func (r *request) openObject(p *place, o opening) answer {
 	case kind == unix.S_IFCHR, kind == unix.S_IFBLK:
 		return r.openDevice(p, o)
 	}
+	o.alone = kind != unix.S_IFREG && !isDir || o.writes() && p.Stat.Mode&0o111 != 0
 	if o.creates() && r.n.isTrap(p) {
 		return fail(unix.EACCES)
 	}
@@ -207,7 +212,7 @@ func (r *request) openObject(p *place, o opening) answer {
 	if err != nil {
 		return fail(err)
 	}
-	return give(fd, o.has(unix.O_CLOEXEC))
+	return o.given(fd)
 }
 
 // refusal is the error of opening p for writing, which may only be read: EROFS as
@@ -253,6 +258,7 @@ func (r *request) create(p *place, o opening) (answer, error) {
 	if err := r.n.paths.Creatable(&p.Place, false); err != nil {
 		return fail(err), nil
 	}
+	o.alone = o.mode&0o111 != 0
 	flags := o.flags&^unix.O_NOFOLLOW | unix.O_EXCL
 	fd, err := r.makeFile(p.In.FD, p.Name, flags, o)
 	if err == unix.EEXIST && !o.has(unix.O_EXCL) {
@@ -288,10 +294,17 @@ func (r *request) makeFile(dir int, name string, flags int, o opening) (fd int, 
 	return fd, o.block(fd)
 }
 
+// given gives the caller fd.
+func (o *opening) given(fd int) answer {
+	a := give(fd, o.has(unix.O_CLOEXEC))
+	a.alone = o.alone
+	return a
+}
+
 // opened gives the caller fd, unless there is an error.
 func opened(fd int, err error, o opening) answer {
 	if err != nil {
 		return fail(err)
 	}
-	return give(fd, o.has(unix.O_CLOEXEC))
+	return o.given(fd)
 }
