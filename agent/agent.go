@@ -18,6 +18,7 @@ import (
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/sandbox"
 )
 
 // Defaults of [Config] (rpc.md 3.3, 4.8).
@@ -80,9 +81,9 @@ type Config struct {
 	// Listening are all TCP listeners of this program: nothing confined may
 	// reach them.
 	Listening []Listening
-	// RequireNamespaces refuses commands where only Landlock and seccomp would
-	// confine them, even if those do it exactly (sandbox.md 15).
-	RequireNamespaces bool
+	// Operator says which layers will do where several would be exact
+	// (sandbox.md 15).
+	Operator sandbox.Operator
 	// Limits are those of every confined command.
 	Limits confine.Limits
 	// Cgroups gives each confined command a control group; nil: none.

@@ -93,9 +93,28 @@ func (b Backend) Names() []string {
 	return names
 }
 
+// Operator has what the operator of a host asks for. The zero value takes
+// whatever is exact.
+type Operator struct {
+	// RequireNamespaces refuses a policy that restricts files where there are no
+	// namespaces, also if a supervisor or Landlock would be exact.
+	RequireNamespaces bool
+	// VisibleMetadata takes [LevelReads] where [LevelMetadata] would be put on: a
+	// command can then learn whether what is denied to it exists, its size and its
+	// times, and looks at files at full speed.
+	VisibleMetadata bool
+}
+
+// level returns the level of a supervisor for the policy.
+func (o Operator) level(p *Policy) Level {
+	if level := p.level(); level < LevelMetadata || !o.VisibleMetadata {
+		return level
+	}
+	return LevelReads
+}
+
 // Backend chooses the strongest row of sandbox.md 14.4 whose layers the host has
-// and that expresses the policy exactly. With minimumFull, a policy that
-// restricts files needs namespaces, even if Landlock would be exact. The error
+// and that expresses the policy exactly, as the operator wants it. The error
 // is an *UnenforceableError. The rows are:
 //
 //   - Files are unrestricted. With the network enabled nothing is needed. With
@@ -116,7 +135,7 @@ func (b Backend) Names() []string {
 //     all that the supervisor should have been asked about and was not.
 //   - Landlock alone, where that is exact (landlockExact). Landlock guards
 //     files, signals and sockets, and the filter what Landlock does not know.
-func (p *Policy) Backend(h Host, minimumFull bool) (Backend, error) {
+func (p *Policy) Backend(h Host, o Operator) (Backend, error) {
 	filter := LayersOf(Seccomp)
 	if p.RestrictsNothing() {
 		return Backend{}, nil
@@ -144,10 +163,10 @@ func (p *Policy) Backend(h Host, minimumFull bool) (Backend, error) {
 		}
 		return b, nil
 	}
-	if !minimumFull && p.supervisable(h) {
-		return Backend{Layers: filter.With(Supervised), Landlock: h.Landlock, Level: p.level()}, nil
+	if !o.RequireNamespaces && p.supervisable(h) {
+		return Backend{Layers: filter.With(Supervised), Landlock: h.Landlock, Level: o.level(p)}, nil
 	}
-	if !minimumFull && h.Has(Seccomp) && h.Landlock >= scopeABI && p.landlockExact() {
+	if !o.RequireNamespaces && h.Has(Seccomp) && h.Landlock >= scopeABI && p.landlockExact() {
 		return Backend{Layers: filter, Landlock: h.Landlock}, nil
 	}
 	return Backend{}, h.lacks(missing, scopeABI)

@@ -85,7 +85,7 @@ func TestBackend(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b, err := p.Backend(tt.host, tt.full)
+			b, err := p.Backend(tt.host, Operator{RequireNamespaces: tt.full})
 			if missing, ok := strings.CutPrefix(tt.want, "!"); ok {
 				unenforceable, ok := errors.AsType[*UnenforceableError](err)
 				if !ok || unenforceable.Layer != missing || unenforceable.Reason == "" || !strings.Contains(err.Error(), "sandbox") {
@@ -112,7 +112,7 @@ func TestBackend(t *testing.T) {
 func TestBackendReason(t *testing.T) {
 	t.Parallel()
 	p := &Policy{Confined: true, Rules: rulesOf("write /repo")}
-	_, err := p.Backend(Host{Reasons: map[Layer]Reason{UserNS: {"unshare: operation not permitted", "set user.max_user_namespaces"}}}, false)
+	_, err := p.Backend(Host{Reasons: map[Layer]Reason{UserNS: {"unshare: operation not permitted", "set user.max_user_namespaces"}}}, Operator{})
 	want := "this host cannot enforce the sandbox: userns is missing: unshare: operation not permitted; set user.max_user_namespaces"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)

@@ -13,9 +13,9 @@ import (
 func runDoctor(sys system, flags *doctorFlags) int {
 	_, noState := flags.stateDir()
 	d, err := doctor.Diagnose(context.Background(), doctor.Config{
-		Argv0:             os.Args[0],
-		RequireNamespaces: flags.requireNamespaces(),
-		NoState:           noState,
+		Argv0:    os.Args[0],
+		Operator: flags.operator(),
+		NoState:  noState,
 	})
 	if err != nil {
 		return sys.fail(err)

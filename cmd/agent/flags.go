@@ -9,6 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/transport"
 )
@@ -349,8 +350,9 @@ type doctorFlags struct {
 // hostFlags are settings of a host. They have to be the same for every agent there
 // and for agent sandbox and agent doctor, so all of these have them.
 type hostFlags struct {
-	SandboxMinimum string `default:"" enum:",full" env:"AGENT_SANDBOX_MINIMUM" group:"sandbox" placeholder:"LAYERS" help:"full refuses commands that could only be confined without namespaces, even where that is exact."`
-	StateDir       string `env:"AGENT_STATE_DIR" group:"sandbox" type:"path" placeholder:"DIR" help:"Private folder for records of placeholders (an empty .git and the like, while a command runs), to clean up after a crash. All agents of a user need the same. Default: one in /dev/shm, XDG_RUNTIME_DIR, /run or /tmp."`
+	SandboxMinimum  string `default:"" enum:",full" env:"AGENT_SANDBOX_MINIMUM" group:"sandbox" placeholder:"LAYERS" help:"full refuses commands that could only be confined without namespaces, even where that is exact."`
+	SandboxMetadata string `default:"hidden" enum:"hidden,visible" env:"AGENT_SANDBOX_METADATA" group:"sandbox" placeholder:"hidden|visible" help:"Where there are no namespaces: visible lets a command that may not read a file learn its size and times; looking at files costs less then."`
+	StateDir        string `env:"AGENT_STATE_DIR" group:"sandbox" type:"path" placeholder:"DIR" help:"Private folder for records of placeholders (an empty .git and the like, while a command runs), to clean up after a crash. All agents of a user need the same. Default: one in /dev/shm, XDG_RUNTIME_DIR, /run or /tmp."`
 }
 
 // stateDir returns the folder for records of placeholders, and makes it if needed.
@@ -362,9 +364,10 @@ func (f *hostFlags) stateDir() (string, error) {
 	return hold.StateDir(hold.StateDirs()...)
 }
 
-// requireNamespaces tells whether a command is refused where only Landlock and
-// seccomp could confine it.
-func (f *hostFlags) requireNamespaces() bool { return f.SandboxMinimum == "full" }
+// operator returns which layers will do.
+func (f *hostFlags) operator() sandbox.Operator {
+	return sandbox.Operator{RequireNamespaces: f.SandboxMinimum == "full", VisibleMetadata: f.SandboxMetadata == "visible"}
+}
 
 func (*doctorFlags) Help() string {
 	return `Every layer is tried in a process that ends at once; nothing is inferred from versions. For each kind of policy it says whether it is enforced exactly, for processes and for file requests, or refused.

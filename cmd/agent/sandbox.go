@@ -58,8 +58,8 @@ func confined(sys system, flags *sandboxFlags) (code int, err error) {
 	stateDir, noState := flags.stateDir()
 	var placeholders *hold.Placeholders
 	door := confine.Door{
-		Host:              func() (sandbox.Host, error) { return probe.Host(context.Background(), os.Args[0]) },
-		RequireNamespaces: flags.requireNamespaces(),
+		Host:     func() (sandbox.Host, error) { return probe.Host(context.Background(), os.Args[0]) },
+		Operator: flags.operator(),
 		// There were no earlier commands in this process. So Served refuses nothing
 		// and only warns, of links that commands of an earlier agent may have made.
 		Served: &resolve.Served{Log: slog.New(slog.NewTextHandler(sys.stderr, nil))},

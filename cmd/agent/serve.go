@@ -115,7 +115,7 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received o
 		StateDir:           flags.StateDir,
 		Secrets:            s.secrets(),
 		Listening:          s.health.listening(),
-		RequireNamespaces:  flags.requireNamespaces(),
+		Operator:           flags.operator(),
 		Limits:             confine.Limits{Processes: flags.MaxProcesses, AddressSpace: flags.MaxAddressSpace, CPUSeconds: flags.MaxCPUSeconds},
 		Cgroups:            cgroups,
 	}

@@ -19,9 +19,8 @@ type Door struct {
 	// Host returns what can be enforced here. It is called only for a policy
 	// that restricts something.
 	Host func() (sandbox.Host, error)
-	// RequireNamespaces refuses a policy that restricts files if only Landlock
-	// and a filter, without namespaces, could enforce it here.
-	RequireNamespaces bool
+	// Operator says which layers will do where several would be exact.
+	Operator sandbox.Operator
 	// Refuses returns why a policy is not served here, whatever the host can do.
 	// If Refuses is nil every policy is served.
 	Refuses func(*sandbox.Policy) error
@@ -58,7 +57,7 @@ func (d *Door) Choose(policy *sandbox.Policy) (sandbox.Backend, error) {
 	if err != nil {
 		return sandbox.Backend{}, err
 	}
-	return policy.Backend(host, d.RequireNamespaces)
+	return policy.Backend(host, d.Operator)
 }
 
 // Enter chooses the layers that enforce the profile, and takes from the host

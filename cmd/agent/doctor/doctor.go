@@ -85,9 +85,8 @@ type Note struct {
 type Config struct {
 	// Argv0 is the name under which /proc shows the helpers that Diagnose starts.
 	Argv0 string
-	// RequireNamespaces has policies refused that only Landlock and seccomp could
-	// enforce.
-	RequireNamespaces bool
+	// Operator says which layers will do where several would be exact.
+	Operator sandbox.Operator
 	// NoState says why there is no folder for records of placeholders; nil if
 	// there is one.
 	NoState error
@@ -168,7 +167,7 @@ func examples() []example {
 // workspace where names like .git do not exist. Such names need placeholders, and
 // those need a folder for their records.
 func processEnforcement(policy *sandbox.Policy, host sandbox.Host, cfg Config) Enforcement {
-	door := confine.Door{Host: func() (sandbox.Host, error) { return host, nil }, RequireNamespaces: cfg.RequireNamespaces}
+	door := confine.Door{Host: func() (sandbox.Host, error) { return host, nil }, Operator: cfg.Operator}
 	backend, err := door.Choose(policy)
 	if err == nil && cfg.NoState != nil && len(policy.WritableRoots()) > 0 {
 		return Enforcement{Layers: []string{}, Error: "there is no place for records of placeholders", Remedy: "make one writable, or name one with --state-dir"}
