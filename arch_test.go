@@ -122,7 +122,7 @@ var linux = []string{
 // testOnly are libraries that no product package may import.
 var testOnly = []string{
 	"testing", "golang.org/x/net/", "github.com/google/go-cmp/", "github.com/rogpeppe/go-internal/", "go.uber.org/goleak", "pgregory.net/rapid",
-	"sigs.k8s.io/yaml",
+	"sigs.k8s.io/yaml", "github.com/moby/profiles/", "github.com/opencontainers/runtime-spec/",
 }
 
 // rooms are libraries, each with the few packages that may import it: there it could

@@ -30,6 +30,8 @@ require (
 // Test dependencies.
 require (
 	github.com/google/go-cmp v0.7.0 // differences that people can read
+	github.com/moby/profiles/seccomp v0.2.4 // the filter that Docker puts on containers
+	github.com/opencontainers/runtime-spec v1.2.1 // its types
 	github.com/rogpeppe/go-internal v1.16.0 // testscript: the command line as its users type it
 	go.uber.org/goleak v1.3.0 // no goroutine outlives its test
 	golang.org/x/net v0.62.0 // an interpreter for the filters

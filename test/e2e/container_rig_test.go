@@ -34,47 +34,8 @@ func TestMain(m *testing.M) {
 // any. Its name is short since podman allows the path of its run root 50 bytes.
 var containerDir string
 
-// containerProfile is a way in which engines and operators confine a container.
-type containerProfile struct {
-	name  string
-	uid   int      // of the programs in it
-	flags []string // of podman run
-}
-
-const (
-	containerUser = 1000
-	// containerSeconds is when a container that does not end by itself is ended.
-	containerSeconds = "120"
-)
-
-// containerProfiles returns the kinds of containers, from the hardened one that the sandbox is
-// made for to the one that most people run.
-func containerProfiles(t *testing.T) (hardened, noUserNS, unmasked, plain containerProfile) {
-	t.Helper()
-	filter, err := filepath.Abs("container/no-userns.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	user := fmt.Sprintf("--user=%d:%d", containerUser, containerUser)
-	hard := []string{"--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", user}
-	with := func(more ...string) []string { return append(append([]string{}, hard...), more...) }
-	return containerProfile{"hardened", containerUser, hard},
-		// An engine whose filter forbids user namespaces and mounts.
-		containerProfile{"no user namespaces", containerUser, with("--security-opt=seccomp=" + filter)},
-		// Nothing of /proc is masked, so that a fresh one may be mounted.
-		containerProfile{"unmasked proc", containerUser, with("--security-opt=unmask=ALL")},
-		containerProfile{"plain root", 0, nil}
-}
-
-// withoutLandlock returns a profile as on a kernel that has no Landlock.
-func withoutLandlock(t *testing.T, p containerProfile) containerProfile {
-	t.Helper()
-	filter, err := filepath.Abs("container/no-landlock.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return containerProfile{p.name + ", no landlock", p.uid, append(slices.Clone(p.flags), "--security-opt=seccomp="+filter)}
-}
+// containerSeconds is when a container that does not end by itself is ended.
+const containerSeconds = "120"
 
 // containers runs programs in containers of one image. It has the agent as /agent, a shell and
 // tools of busybox in /bin, and the volume /repo, which is the folder repo on this machine and
@@ -154,10 +115,10 @@ var runFlags = []string{"--rm", "-i", "--pull=never", "--timeout=" + containerSe
 
 // command is a program in a new container, which ends with it. The options are podman's, besides
 // those of the profile.
-func (c *containers) command(t *testing.T, profile containerProfile, options []string, argv ...string) *exec.Cmd {
+func (c *containers) command(t *testing.T, kind containerKind, options []string, argv ...string) *exec.Cmd {
 	t.Helper()
-	c.own(t, profile)
-	return podman(slices.Concat([]string{"run", "--volume=" + c.repo + ":/repo"}, runFlags, options, profile.flags,
+	c.own(t, kind)
+	return podman(slices.Concat([]string{"run", "--volume=" + c.repo + ":/repo"}, runFlags, options, kind.flags,
 		[]string{"localhost/exectest"}, argv)...)
 }
 
@@ -168,9 +129,9 @@ type containerResult struct {
 }
 
 // run runs a program in a new container to its end.
-func (c *containers) run(t *testing.T, profile containerProfile, argv ...string) containerResult {
+func (c *containers) run(t *testing.T, kind containerKind, argv ...string) containerResult {
 	t.Helper()
-	cmd := c.command(t, profile, nil, argv...)
+	cmd := c.command(t, kind, nil, argv...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
@@ -185,11 +146,11 @@ func (c *containers) run(t *testing.T, profile containerProfile, argv ...string)
 	return containerResult{}
 }
 
-// own gives the volume, and what is in it, to the user of a profile.
-func (c *containers) own(t *testing.T, profile containerProfile) {
+// own gives the volume, and what is in it, to the user of a kind of container.
+func (c *containers) own(t *testing.T, kind containerKind) {
 	t.Helper()
 	if err := filepath.WalkDir(c.repo, func(path string, _ os.DirEntry, err error) error {
-		return errors.Join(err, os.Lchown(path, profile.uid, profile.uid))
+		return errors.Join(err, os.Lchown(path, kind.uid, kind.uid))
 	}); err != nil {
 		t.Fatal(err)
 	}

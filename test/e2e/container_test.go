@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -16,50 +17,39 @@ import (
 // then does or refuses there.
 func TestContainer(t *testing.T) {
 	t.Parallel()
-	c := newContainers(t)
-	hardened, noUserNS, unmasked, plain := containerProfiles(t)
-	const all = "read-only workspace-write workspace-write-network deny view-only network-only"
-	for _, tt := range []struct {
-		profile  containerProfile
-		missing  string // layers
-		remedy   string // of the first
-		enforced string // policies, for processes
-	}{
-		{hardened, "procfs", "unmask=ALL", all},
-		{withoutLandlock(t, hardened), "procfs supervised landlock", "", "read-only workspace-write deny view-only"},
-		{noUserNS, "userns mountns pidns procfs ipcns netns", "seccomp profile that allows unshare", "read-only view-only network-only"},
-		{unmasked, "", "", all},
-		{plain, "procfs", "systempaths=unconfined", all},
-	} {
-		t.Run(tt.profile.name, func(t *testing.T) {
-			d := c.diagnose(t, tt.profile)
-			var missing, enforced []string
+	for _, kind := range containerKinds(t) {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			c := newContainers(t)
+			d := c.diagnose(t, kind)
+			lack := lacking[kind.means]
+			var missing []string
 			for _, l := range d.Layers {
 				if !l.OK {
 					missing = append(missing, l.Name)
-					if !strings.Contains(l.Remedy, tt.remedy) {
-						t.Errorf("remedy for %s: %q, want %q in it", l.Name, l.Remedy, tt.remedy)
-					}
+				}
+				if want := lack.remedy; l.Name == lack.first && !strings.Contains(l.Remedy, want) {
+					t.Errorf("remedy for %s: %q, want %q in it", l.Name, l.Remedy, want)
 				}
 			}
+			if got := strings.Join(missing, " "); got != lack.layers {
+				t.Errorf("missing %q, want %q", got, lack.layers)
+			}
+			enforceable := true
 			for _, p := range d.Policies {
-				if p.Processes.OK {
-					enforced = append(enforced, p.Name)
+				want := layers[kind.means][p.Name]
+				enforceable = enforceable && want != ""
+				if got := anyLandlock(strings.Join(p.Processes.Layers, " ")); got != want || p.Processes.OK != (want != "") {
+					t.Errorf("%s is confined by %q, want %q", p.Name, got, want)
 				}
 				if !p.Files.OK {
 					t.Errorf("%s is refused for file requests: %s", p.Name, p.Files.Error)
 				}
 			}
-			if got := strings.Join(missing, " "); got != tt.missing {
-				t.Errorf("missing %q, want %q", got, tt.missing)
+			if d.Enforceable != enforceable {
+				t.Errorf("enforceable: %v, want %v", d.Enforceable, enforceable)
 			}
-			if got := strings.Join(enforced, " "); got != tt.enforced {
-				t.Errorf("enforced %q, want %q", got, tt.enforced)
-			}
-			if want := tt.enforced == all; d.Enforceable != want {
-				t.Errorf("enforceable: %v, want %v", d.Enforceable, want)
-			}
-			c.trySandbox(t, tt.profile, d)
+			c.trySandbox(t, kind, d)
 		})
 	}
 }
@@ -72,38 +62,33 @@ type doctorReport struct {
 		OK           bool
 	}
 	Policies []struct {
-		Name             string
-		Processes, Files struct {
+		Name      string
+		Processes struct {
+			OK            bool
+			Layers        []string
+			Error, Remedy string
+		}
+		Files struct {
 			OK    bool
 			Error string
 		}
 	}
 }
 
-// enforces tells whether a policy is enforced for processes.
-func (d *doctorReport) enforces(name string) bool {
+// refusal is what agent sandbox has to say about a policy; empty if that is enforced.
+func (d *doctorReport) refusal(policy string) string {
 	for _, p := range d.Policies {
-		if p.Name == name {
-			return p.Processes.OK
+		if p.Name == policy && !p.Processes.OK {
+			return fmt.Sprintf("sandbox: this host cannot enforce the sandbox: %s; %s\n", p.Processes.Error, p.Processes.Remedy)
 		}
 	}
-	return false
-}
-
-// has tells whether a layer works.
-func (d *doctorReport) has(name string) bool {
-	for _, l := range d.Layers {
-		if l.Name == name {
-			return l.OK
-		}
-	}
-	return false
+	return ""
 }
 
 // diagnose runs agent doctor, as PID 1 of the container.
-func (c *containers) diagnose(t *testing.T, profile containerProfile) *doctorReport {
+func (c *containers) diagnose(t *testing.T, kind containerKind) *doctorReport {
 	t.Helper()
-	r := c.run(t, profile, "/agent", "doctor", "--json")
+	r := c.run(t, kind, "/agent", "doctor", "--json")
 	d := new(doctorReport)
 	if err := json.Unmarshal([]byte(r.stdout), d); err != nil {
 		t.Fatalf("%v: %+v", err, r)
@@ -114,74 +99,124 @@ func (c *containers) diagnose(t *testing.T, profile containerProfile) *doctorRep
 	return d
 }
 
-const viewPolicy = `{"permissions":{"type":"managed","network":"restricted","file_system":{"type":"restricted","entries":[` +
-	`{"path":{"type":"special","value":{"kind":"minimal"}},"access":"read"},` +
-	`{"path":{"type":"path","path":"file:///repo"},"access":"read"}]}},"windowsSandboxLevel":"disabled"}`
+// policyFile is a policy as agent sandbox --policy takes it.
+func policyFile(network string, entries ...string) string {
+	return fmt.Sprintf(`{"permissions":{"type":"managed","network":%q,"file_system":{"type":"restricted","entries":[%s]}},`+
+		`"cwd":"file:///repo","workspaceRoots":["file:///repo"],"windowsSandboxLevel":"disabled"}`, network, strings.Join(entries, ","))
+}
+
+// The entries of the policies here.
+const (
+	readRoot     = `{"path":{"type":"special","value":{"kind":"root"}},"access":"read"}`
+	readMinimal  = `{"path":{"type":"special","value":{"kind":"minimal"}},"access":"read"}`
+	readRepo     = `{"path":{"type":"path","path":"file:///repo"},"access":"read"}`
+	writeProject = `{"path":{"type":"special","value":{"kind":"project_roots"}},"access":"write"}`
+	denySecret   = `{"path":{"type":"path","path":"file:///repo/secret"},"access":"deny"}`
+	denyGlob     = `{"path":{"type":"glob_pattern","pattern":"/repo/**/*.env"},"access":"deny"}`
+)
+
+var (
+	writePolicy = policyFile("restricted", readRoot, writeProject, denySecret)
+	viewPolicy  = policyFile("restricted", readMinimal, readRepo)
+	globPolicy  = policyFile("restricted", readRoot, writeProject, denyGlob)
+	onlyPolicy  = `{"permissions":{"type":"external","network":"restricted"},"windowsSandboxLevel":"disabled"}`
+)
+
+// tries are commands under every policy that the doctor judges, with patterns for what they say.
+// They leave nothing behind.
+var tries = []struct {
+	policy, flags, script string
+	want                  []string
+}{
+	{"read-only", "", `cat file; touch /tmp/x; echo y >>file; mkdir new; cat /proc/1/environ; kill -9 1`, []string{
+		`(?m)^content$`, `touch: /tmp/x: `, `create file: `, `new': `, `/environ'?: (Permission denied|No such file)`,
+	}},
+	{"workspace-write", "--workspace /repo", `echo y >>file; tail -1 file; mkdir .git; mkdir sub && mv sub sub2 && rmdir sub2 && echo moved; ln -s file link; ` +
+		`cat link; rm link; touch /home/x; echo content >file`, []string{
+		`(?m)^y$`, `\.git': (File exists|Read-only file system)`, `/home/x: Read-only file system`, `(?m)^moved$`, `(?m)^content$`,
+	}},
+	{"workspace-write-network", "--workspace /repo --network on", `touch net && rm net; nc -w 1 127.0.0.1 1; touch /home/x`, []string{
+		`nc: .*Connection refused`, `/home/x: Read-only file system`,
+	}},
+	{"view-only", "--policy /repo/view.json", `cat file; cat /home/hidden; ls -d /home; echo z >z`, []string{
+		`(?m)^content$`, `hidden'?: `, `create z: `,
+	}},
+	{"deny", "--policy /repo/deny.json", `cat secret; cp secret other; ls secret; echo y >new && rm new && echo made`, []string{
+		`can't open 'secret': Permission denied`, `(?m)^made$`,
+	}},
+	{"deny", "--policy /repo/glob.json", `cat a.env; cat dir/b.env; cat dir/file; mv a.env shown; ln a.env shown; cat secret`, []string{
+		`can't open 'a.env': Permission denied`, `can't open 'dir/b.env': Permission denied`, `(?m)^content$`, `(?m)^secret$`,
+	}},
+	{"network-only", "--policy /repo/only.json", `cat file; touch made && rm made && echo made; nc -w 1 127.0.0.1 1`, []string{
+		`(?m)^content$`, `(?m)^made$`, `nc: socket.*: Operation not permitted`,
+	}},
+}
 
 // trySandbox runs agent sandbox under the policies that the doctor has judged.
-func (c *containers) trySandbox(t *testing.T, profile containerProfile, d *doctorReport) {
+func (c *containers) trySandbox(t *testing.T, kind containerKind, d *doctorReport) {
 	t.Helper()
-	refusedKill := `kill pid 1: `
-	if !d.has("landlock") {
-		refusedKill = `` // process 1 is that of the command's own namespace, which ignores the signal
+	if err := os.Mkdir(filepath.Join(c.repo, "dir"), 0o755); err != nil {
+		t.Fatal(err)
 	}
-	for _, tt := range []struct {
-		policy, flags, script string
-		want                  []string // patterns for the output
-	}{
-		{"read-only", "", `cat /repo/file; touch /tmp/x; echo y >>/repo/file; mkdir /repo/new; cat /proc/1/environ; kill -9 1; echo end`, []string{
-			`(?m)^content$`, `touch: /tmp/x: `, `create /repo/file: `, `new': `, `/proc/1/environ'?: `, refusedKill, `(?m)^end$`,
-		}},
-		{"workspace-write", "--workspace /repo", `echo y >>/repo/file; tail -1 /repo/file; mkdir /repo/.git; touch /home/x; echo end`, []string{
-			`(?m)^y$`, `\.git': File exists`, `/home/x: Read-only file system`, `(?m)^end$`,
-		}},
-		{"workspace-write-network", "--workspace /repo --network on", `touch /repo/net && rm /repo/net && echo end`, []string{`(?m)^end$`}},
-		{"view-only", "--policy /repo/view.json", `cat /repo/file; cat /home/hidden; echo z >/repo/z; echo end`, []string{
-			`(?m)^content$`, `hidden'?: `, `create /repo/z: `, `(?m)^end$`,
-		}},
+	for name, content := range map[string]string{
+		"file": "content\n", "secret": "secret\n", "a.env": "hidden\n", "dir/b.env": "hidden\n", "dir/file": "content\n",
+		"view.json": viewPolicy, "deny.json": writePolicy, "glob.json": globPolicy, "only.json": onlyPolicy,
 	} {
-		write(t, filepath.Join(c.repo, "file"), "content\n")
-		write(t, filepath.Join(c.repo, "view.json"), viewPolicy)
-		r := c.run(t, profile, "/bin/sh", "-c", fmt.Sprintf("cd /repo; exec /agent sandbox %s -- sh -c %q 2>&1", tt.flags, tt.script))
-		if !d.enforces(tt.policy) {
-			if r.code != 101 || !regexp.MustCompile(`sandbox: .*(userns|landlock) is missing: .*seccomp profile`).MatchString(r.stdout) {
-				t.Errorf("%s: not refused as it should be: %+v", tt.policy, r)
+		write(t, filepath.Join(c.repo, name), content)
+	}
+	// What each leaves is said between the lines of the others.
+	const left, ended = "== left ", "== ended "
+	script := "cd /repo; "
+	for _, try := range tries {
+		script += fmt.Sprintf("/agent sandbox %s -- sh -c %q 2>&1; echo %q$?; echo %q$(find . | sort) $(cat file dir/file secret)\n", try.flags, try.script+"; echo end", ended, left)
+	}
+	r := c.run(t, kind, "/bin/sh", "-c", script)
+	const kept = ". ./a.env ./deny.json ./dir ./dir/b.env ./dir/file ./file ./glob.json ./only.json ./secret ./view.json content content secret"
+	rest := r.stdout
+	for _, try := range tries {
+		said, after, _ := strings.Cut(rest, ended)
+		code, after, _ := strings.Cut(after, "\n"+left)
+		was, after, _ := strings.Cut(after, "\n")
+		rest = after
+		name := fmt.Sprintf("%s (%s)", try.policy, try.flags)
+		if was != kept {
+			t.Errorf("%s: left in the volume: %q", name, was)
+		}
+		if refusal := d.refusal(try.policy); refusal != "" {
+			if lack := lacking[kind.means]; try.policy != "network-only" && !strings.Contains(refusal, lack.first+" is missing: ") || !strings.Contains(refusal, lack.remedy) && try.policy != "network-only" {
+				t.Errorf("%s: %q, want the layer %s, and %q as a remedy", name, refusal, lack.first, lack.remedy)
+			}
+			if code != "101" || said != "agent: "+refusal {
+				t.Errorf("%s: exit code %s, %q, want %q", name, code, said, refusal)
 			}
 			continue
 		}
-		for _, pattern := range tt.want {
-			if !regexp.MustCompile(pattern).MatchString(r.stdout) {
-				t.Errorf("%s: no %q in %+v", tt.policy, pattern, r)
+		for _, pattern := range append(try.want, `(?m)^end$`) {
+			if !regexp.MustCompile(pattern).MatchString(said) {
+				t.Errorf("%s: no %q in %q", name, pattern, said)
 			}
 		}
-		left, err := os.ReadDir(c.repo)
-		if err != nil || len(left) != 2 {
-			t.Errorf("%s: left in the volume: %v, %v", tt.policy, left, err)
+		if code != "0" || strings.Contains(said, "hidden\n") {
+			t.Errorf("%s: exit code %s, %q", name, code, said)
 		}
 	}
 }
 
-// TestContainerFiles: in a container that forbids user namespaces, file requests keep every
-// policy. Processes keep it too, or are refused.
+// TestContainerFiles: in containers of every kind, file requests keep every policy. Commands
+// without a sandbox run; those with one keep the policy too, or are refused.
 func TestContainerFiles(t *testing.T) {
 	t.Parallel()
-	c := newContainers(t)
-	hardened, noUserNS, _, _ := containerProfiles(t)
-	for _, tt := range []struct {
-		profile containerProfile
-		process string // what a process under workspace-write says
-	}{
-		{hardened, "new"},
-		{noUserNS, "seccomp profile that allows unshare"},
-	} {
-		t.Run(tt.profile.name, func(t *testing.T) {
+	for _, kind := range containerKinds(t) {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			c := newContainers(t)
 			if err := os.MkdirAll(filepath.Join(c.repo, ".git"), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			write(t, filepath.Join(c.repo, "file"), "content")
 			write(t, filepath.Join(c.repo, "secret"), "secret")
 			write(t, filepath.Join(c.repo, ".git", "config"), "content")
-			a := c.serve(t, tt.profile)
+			a := c.serve(t, kind)
 			for i, ask := range []struct {
 				method, path, members, want string
 			}{
@@ -198,8 +233,15 @@ func TestContainerFiles(t *testing.T) {
 					t.Errorf("%s %s: %s, want %q", ask.method, ask.path, answer, ask.want)
 				}
 			}
-			if got := a.sandboxed(t, "cat new; echo x >.git/config"); !strings.Contains(got, tt.process) {
-				t.Errorf("a process says %q, want %q", got, tt.process)
+			if got := a.runs(t, "", "cat new; cat secret; id -u"); got != fmt.Sprintf("newsecret%d\n", kind.uid) {
+				t.Errorf("a command without a sandbox says %q", got)
+			}
+			want := "new"
+			if layers[kind.means]["deny"] == "" {
+				want = lacking[kind.means].remedy
+			}
+			if got := a.runs(t, writePolicy, "cat new; echo x >.git/config; cat secret"); !strings.Contains(got, want) || strings.Contains(got, "secret\n") {
+				t.Errorf("a command says %q, want %q", got, want)
 			}
 			if raw, err := os.ReadFile(filepath.Join(c.repo, ".git", "config")); err != nil || string(raw) != "content" {
 				t.Errorf(".git/config holds %q, %v", raw, err)
@@ -212,16 +254,10 @@ func TestContainerFiles(t *testing.T) {
 	}
 }
 
-const writePolicy = `{"permissions":{"type":"managed","network":"restricted","file_system":{"type":"restricted","entries":[` +
-	`{"path":{"type":"special","value":{"kind":"root"}},"access":"read"},` +
-	`{"path":{"type":"special","value":{"kind":"project_roots"}},"access":"write"},` +
-	`{"path":{"type":"path","path":"file:///repo/secret"},"access":"deny"}]}},` +
-	`"cwd":"file:///repo","workspaceRoots":["file:///repo"],"windowsSandboxLevel":"disabled"}`
-
 // serve runs the agent on stdio in a new container and initializes it.
-func (c *containers) serve(t *testing.T, profile containerProfile) *running {
+func (c *containers) serve(t *testing.T, kind containerKind) *running {
 	t.Helper()
-	a := connect(t, c.command(t, profile, nil, "/agent", "--listen", "stdio"))
+	a := connect(t, c.command(t, kind, nil, "/agent", "--listen", "stdio"))
 	if answer := a.ask(t, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`); !strings.Contains(answer, "sessionId") {
 		t.Fatal(answer)
 	}
@@ -231,12 +267,16 @@ func (c *containers) serve(t *testing.T, profile containerProfile) *running {
 	return a
 }
 
-// sandboxed runs a script under writePolicy and returns all that it wrote.
-func (a *running) sandboxed(t *testing.T, script string) string {
+// runs has the agent run a script, under a policy if there is one, and returns all that it wrote.
+func (a *running) runs(t *testing.T, policy, script string) string {
 	t.Helper()
-	answer := a.ask(t, fmt.Sprintf(`{"id":90,"method":"process/start","params":{"processId":"p","argv":["/bin/sh","-c",%q],"cwd":"file:///repo",`+
-		`"env":{"PATH":"/bin"},"tty":false,"pipeStdin":false,"arg0":null,"sandbox":%s}}`, script, writePolicy))
-	if !strings.Contains(answer, "linuxSeccomp") {
+	sandbox := ""
+	if policy != "" {
+		sandbox = `,"sandbox":` + policy
+	}
+	answer := a.ask(t, fmt.Sprintf(`{"id":90,"method":"process/start","params":{"processId":%q,"argv":["/bin/sh","-c",%q],"cwd":"file:///repo",`+
+		`"env":{"PATH":"/bin"},"tty":false,"pipeStdin":false,"arg0":null%s}}`, rand.Text(), script, sandbox))
+	if strings.Contains(answer, "linuxSeccomp") != (policy != "") {
 		t.Fatal(answer)
 	}
 	var said strings.Builder

@@ -27,7 +27,7 @@ func TestEscapeBomb(t *testing.T) {
 // TestEscapeBombContainer is the same in a hardened container, where the bomb shares its PID
 // namespace with the agent.
 func TestEscapeBombContainer(t *testing.T) {
-	tryBomb(t, containerSites(t)[0])
+	tryBomb(t, containerSites(t, "hardened")[0])
 }
 
 func tryBomb(t *testing.T, site escapeSite) {

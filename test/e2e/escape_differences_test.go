@@ -38,23 +38,23 @@ var differences = []difference{
 	{and(container, ownPIDs), "x31a x31b x31c x31f x31g", "ok EPERM"},
 	// Without Landlock, signals reach init. It passes them on to the command, or takes no notice;
 	// a command that makes it fail ends itself.
-	{noLandlock, "x30b x30c", "ok"},
-	{and(container, noLandlock), "27a 27c 27d", "ok"},
+	{unguarded, "x30b x30c", "ok"},
+	{and(container, unguarded), "27a 27c 27d", "ok"},
 
 	// Without a procfs of their own, commands see the list of the container's processes, and
 	// everything that says more about them is refused.
-	{sharedPIDs, "26", "ok"},
-	{sharedPIDs, "x57a x57b x57c x57d x57g x57h", denied},
-	{sharedPIDs, "25a 25b 25c 25d 25e 25f 25g 25h", denied},
-	{sharedPIDs, "36a", "EACCES EPERM"},
-	{sharedPIDs, "x57e x57f 25i x36f x36g", foreign},
+	{publicProc, "26", "ok"},
+	{publicProc, "x57a x57b x57c x57d x57g x57h", denied},
+	{publicProc, "25a 25b 25c 25d 25e 25f 25g 25h", denied},
+	{publicProc, "36a", "EACCES EPERM"},
+	{publicProc, "x57e x57f 25i x36f x36g", foreign},
 	// Asking for a signal does not send one: Landlock stops it on its way, and the process
 	// outside has received none.
-	{and(sharedPIDs, not(ownPIDs)), "x31d", "ok EPERM"},
+	{and(publicProc, not(ownPIDs)), "x31d", "ok EPERM"},
 	// A process in a PID namespace can name nobody outside, whatever it has open. Otherwise
 	// Landlock refuses.
-	{sharedPIDs, "x37a x37b", "EINVAL"},
-	{and(sharedPIDs, not(ownPIDs)), "x37a x37b", refused},
+	{publicProc, "x37a x37b", "EINVAL"},
+	{and(publicProc, not(ownPIDs)), "x37a x37b", refused},
 
 	// Landlock cannot make a file system read-only. The operations that it does not cover are
 	// refused by the filter, with EROFS.
@@ -87,10 +87,14 @@ func plain(_ escapeSite, mode string) bool       { return mode == "plain" }
 func view(_ escapeSite, mode string) bool        { return mode == "view" }
 func withNetwork(_ escapeSite, mode string) bool { return mode == "net" }
 func container(s escapeSite, _ string) bool      { return s.containers != nil }
-func sharedPIDs(s escapeSite, _ string) bool     { return s.noProcfs }
-func ownPIDs(s escapeSite, _ string) bool        { return !s.noProcfs || s.noLandlock }
-func noLandlock(s escapeSite, _ string) bool     { return s.noLandlock }
-func noMounts(s escapeSite, _ string) bool       { return s.noUserNS }
+func publicProc(s escapeSite, _ string) bool {
+	return slices.Contains([]means{sharedPIDs, sharedUnguarded, supervisor}, s.kind.means)
+}
+func unguarded(s escapeSite, _ string) bool {
+	return slices.Contains([]means{noLandlock, sharedUnguarded, nothing}, s.kind.means)
+}
+func ownPIDs(s escapeSite, mode string) bool { return !publicProc(s, mode) || unguarded(s, mode) }
+func noMounts(s escapeSite, _ string) bool   { return s.kind.means == supervisor }
 
 type condition = func(s escapeSite, mode string) bool
 

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,13 +20,9 @@ type escapeSite struct {
 	name       string
 	uid        int
 	containers *containers // nil: on this machine
-	profile    containerProfile
+	kind       containerKind
 	flags      []string // of the agent
 	through    []string // a command that executes the agent
-
-	// What it cannot have. Where there is a procfs of its own, or no Landlock, a command is in
-	// a PID namespace.
-	noProcfs, noUserNS, noLandlock bool
 }
 
 // machineSites are this machine, as root and as an ordinary user.
@@ -36,40 +33,33 @@ func machineSites() []escapeSite {
 	return []escapeSite{{name: "uid 0"}, {name: fmt.Sprint("uid ", nobody), uid: nobody}}
 }
 
-// containerSites are the kinds of containers.
-func containerSites(t *testing.T) []escapeSite {
+// containerSites are containers of every kind, or of some.
+func containerSites(t *testing.T, kinds ...string) []escapeSite {
 	t.Helper()
 	c := newContainers(t)
-	hardened, noUserNS, unmasked, plain := containerProfiles(t)
-	noLandlock := withoutLandlock(t, hardened)
-	site := func(p containerProfile) escapeSite {
-		return escapeSite{name: p.name, uid: p.uid, containers: c, profile: p}
+	all := containerKinds(t)
+	if len(kinds) > 0 {
+		all = kindsNamed(t, kinds...)
 	}
-	sites := []escapeSite{site(hardened), site(unmasked), site(plain), site(noUserNS), site(noLandlock)}
-	sites[0].noProcfs, sites[2].noProcfs, sites[3].noProcfs, sites[4].noProcfs = true, true, true, true
-	sites[3].noUserNS = true
-	sites[4].noLandlock = true
+	var sites []escapeSite
+	for _, kind := range all {
+		sites = append(sites, escapeSite{name: kind.name, uid: kind.uid, containers: c, kind: kind})
+	}
 	return sites
 }
 
 // modes returns the policies that the site can enforce for processes, and those that it refuses.
 func (s escapeSite) modes() (enforced, refused []string) {
-	if s.noUserNS {
-		return []string{"plain", "view"}, []string{"ro", "ww", "net", "tty"}
+	for _, mode := range []string{"ro", "ww", "net", "tty", "plain", "view"} {
+		// Which of the doctor's policies a mode is like. The first four deny paths.
+		policy := map[string]string{"net": "workspace-write-network", "plain": "read-only", "view": "view-only"}[mode]
+		if layers[s.kind.means][cmp.Or(policy, "deny")] != "" {
+			enforced = append(enforced, mode)
+		} else {
+			refused = append(refused, mode)
+		}
 	}
-	if s.noLandlock {
-		return []string{"ro", "ww", "tty", "plain", "view"}, []string{"net"}
-	}
-	return []string{"ro", "ww", "net", "tty", "plain", "view"}, nil
-}
-
-// refusal returns what is said of the policies that the site refuses: the missing layer, and what
-// to do about it.
-func (s escapeSite) refusal() (layer, remedy string) {
-	if s.noLandlock {
-		return "landlock", "run a kernel"
-	}
-	return "userns", "seccomp profile that allows unshare"
+	return enforced, refused
 }
 
 // agent is the agent of a rig there.
@@ -82,7 +72,7 @@ func (s escapeSite) agent(t *testing.T, r *escapeRig) *exec.Cmd {
 		for _, variable := range env {
 			options = append(options, "--env="+variable)
 		}
-		return s.containers.command(t, s.profile, options, argv...)
+		return s.containers.command(t, s.kind, options, argv...)
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir = env, "/"

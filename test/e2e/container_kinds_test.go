@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+const containerUser = 1000
+
+// containerKind is a way in which engines and operators confine a container.
+type containerKind struct {
+	name  string
+	uid   int      // of the programs in it
+	flags []string // of podman run
+	means means
+}
+
+// means are what an agent has to confine commands with.
+type means int
+
+const (
+	namespaces      means = iota // of every kind
+	sharedPIDs                   // the same, but no procfs of their own: they see the container's processes
+	noLandlock                   // namespaces of every kind, and no Landlock
+	sharedUnguarded              // neither a procfs of their own nor Landlock
+	supervisor                   // no namespaces: a supervisor, Landlock and filters
+	nothing                      // neither namespaces nor Landlock
+)
+
+// Flags of podman, and capabilities that Docker gives a container.
+var (
+	ordinary     = []string{fmt.Sprintf("--user=%d:%d", containerUser, containerUser)}
+	hard         = append([]string{"--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"}, ordinary...)
+	capabilities = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID",
+		"CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE"}
+)
+
+// containerKinds returns the kinds of containers.
+func containerKinds(t *testing.T) []containerKind {
+	t.Helper()
+	with := func(flags []string, more ...string) []string { return slices.Concat(flags, more) }
+	docker := seccompFlag(t, dockerProfile(t, nil, nil))
+	dockerPlain := []string{seccompFlag(t, dockerProfile(t, capabilities, nil)), "--cap-drop=ALL"}
+	for _, c := range capabilities {
+		dockerPlain = append(dockerPlain, "--cap-add="+c)
+	}
+	unmasked, unguarded := "--security-opt=unmask=ALL", seccompFlag(t, withoutLandlock())
+	return []containerKind{
+		// The engine of the tests as it is: its profile allows user namespaces.
+		{"hardened", containerUser, hard, sharedPIDs},
+		{"unmasked", containerUser, with(hard, unmasked), namespaces}, // a fresh procfs may be mounted
+		{"root", 0, nil, sharedPIDs},
+		{"privileged", 0, []string{"--privileged"}, namespaces},
+		// Docker's own profile.
+		{"docker root", 0, dockerPlain, supervisor}, // docker run, without any flag
+		{"docker root without capabilities", 0, []string{docker, "--cap-drop=ALL"}, supervisor},
+		{"docker user", containerUser, with(ordinary, dockerPlain...), supervisor},
+		{"docker hardened", containerUser, with(hard, docker), supervisor}, // and a restricted pod with RuntimeDefault
+		// Older kernels.
+		{"without Landlock", containerUser, with(hard, unmasked, unguarded), noLandlock},
+		{"masked, without Landlock", containerUser, with(hard, unguarded), sharedUnguarded},
+		{"docker without Landlock", containerUser, with(hard, seccompFlag(t, dockerProfile(t, nil, landlockCalls))), nothing},
+	}
+}
+
+// kindsNamed returns some kinds of containers.
+func kindsNamed(t *testing.T, names ...string) []containerKind {
+	t.Helper()
+	all := containerKinds(t)
+	var found []containerKind
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(k containerKind) bool { return k.name == name })
+		if i < 0 {
+			t.Fatalf("there is no kind of container %q", name)
+		}
+		found = append(found, all[i])
+	}
+	return found
+}
+
+// layers are those that confine a command of each of the doctor's policies, by what there is to
+// confine it with. What is not there is refused.
+var layers = map[means]map[string]string{
+	namespaces: everywhere("userns mountns pidns netns landlock:N seccomp", "userns mountns pidns landlock:N seccomp", "landlock:N seccomp"),
+	sharedPIDs: everywhere("userns mountns netns landlock:N seccomp", "userns mountns landlock:N seccomp", "landlock:N seccomp"),
+	noLandlock: everywhere("userns mountns pidns netns seccomp", "", ""),
+	// A PID namespace keeps the container's processes out of reach, though they are listed.
+	sharedUnguarded: everywhere("userns mountns pidns:shared netns seccomp", "", ""),
+	supervisor: {
+		"read-only": "supervised:W landlock:N seccomp", "workspace-write": "supervised:W landlock:N seccomp",
+		"deny": "supervised:S landlock:N seccomp", "view-only": "supervised:S landlock:N seccomp",
+		"network-only": "landlock:N seccomp",
+	},
+}
+
+// everywhere are layers that do not depend on which files a policy shows.
+func everywhere(files, network, networkOnly string) map[string]string {
+	return map[string]string{
+		"read-only": files, "workspace-write": files, "deny": files, "view-only": files,
+		"workspace-write-network": network, "network-only": networkOnly,
+	}
+}
+
+// lacking says which layers are missing there, the first one in the error of what is refused, and
+// what is in its remedy. A policy that restricts no files needs Landlock only.
+var lacking = map[means]struct{ layers, first, remedy string }{
+	namespaces:      {},
+	sharedPIDs:      {"procfs", "procfs", "unmask"},
+	noLandlock:      {"supervised landlock", "landlock", landlockRemedy},
+	sharedUnguarded: {"procfs supervised landlock", "landlock", landlockRemedy},
+	supervisor:      {"userns mountns pidns procfs ipcns netns", "userns", "seccomp profile that allows unshare"},
+	// The profile answers calls of Landlock with EPERM there, so the kernel is not to blame.
+	nothing: {"userns mountns pidns procfs ipcns netns supervised landlock", "userns", "seccomp profile that allows unshare"},
+}
+
+// landlockRemedy is in the remedy for Landlock, whether an engine or the kernel does not have it.
+const landlockRemedy = "run a kernel of version 5.13 or later"

@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/moby/profiles/seccomp"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// dockerProfile is the filter that Docker puts on a container with these capabilities, on this
+// kernel. Kubernetes' RuntimeDefault is the same. Calls named in refused are taken out of it: they
+// get the error of calls that the profile does not know.
+func dockerProfile(t *testing.T, capabilities, refused []string) *specs.LinuxSeccomp {
+	t.Helper()
+	profile, err := seccomp.GetDefaultProfile(&specs.Spec{Process: &specs.Process{
+		Capabilities: &specs.LinuxCapabilities{Bounding: capabilities},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if profile.DefaultAction != specs.ActErrno {
+		t.Fatalf("what the profile does not know has the action %s: it is another profile than it was", profile.DefaultAction)
+	}
+	for i, rule := range profile.Syscalls {
+		if rule.Action == specs.ActAllow {
+			profile.Syscalls[i].Names = slices.DeleteFunc(slices.Clone(rule.Names), func(name string) bool { return slices.Contains(refused, name) })
+		}
+	}
+	return profile
+}
+
+// landlockCalls are refused where an engine or a kernel does not know Landlock.
+var landlockCalls = []string{"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"}
+
+// withoutLandlock is a filter that allows all but Landlock, as a kernel without it does.
+func withoutLandlock() *specs.LinuxSeccomp {
+	unknown := uint(38) // ENOSYS
+	return &specs.LinuxSeccomp{
+		DefaultAction: specs.ActAllow,
+		Syscalls:      []specs.LinuxSyscall{{Names: landlockCalls, Action: specs.ActErrno, ErrnoRet: &unknown}},
+	}
+}
+
+// seccompFlag writes a filter as engines read it, and returns the flag for it.
+func seccompFlag(t *testing.T, filter *specs.LinuxSeccomp) string {
+	t.Helper()
+	encoded, err := json.Marshal(filter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "seccomp.json")
+	if err := os.WriteFile(path, encoded, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return "--security-opt=seccomp=" + path
+}
+
+// TestDockerProfile: under the profile that the other tests take for Docker's, a container is
+// what they take it for: no namespaces and mounts can be made, and a supervisor has what it
+// needs.
+func TestDockerProfile(t *testing.T) {
+	t.Parallel()
+	allowed := map[string]bool{}
+	for _, rule := range dockerProfile(t, nil, nil).Syscalls {
+		for _, name := range rule.Names {
+			if rule.Action == specs.ActAllow && len(rule.Args) == 0 {
+				allowed[name] = true
+			}
+		}
+	}
+	for names, want := range map[string]bool{
+		"unshare setns mount umount2 pivot_root chroot open_tree move_mount fsopen clone clone3 pidfd_getfd kcmp": false,
+		"seccomp landlock_restrict_self process_vm_readv ptrace pidfd_open openat2":                               true,
+	} {
+		for name := range strings.FieldsSeq(names) {
+			if allowed[name] != want {
+				t.Errorf("%s is allowed: %v, want %v", name, allowed[name], want)
+			}
+		}
+	}
+	if less := fmt.Sprint(dockerProfile(t, nil, landlockCalls).Syscalls); strings.Contains(less, "landlock") {
+		t.Error("Landlock's calls are still in the profile without them")
+	}
+}
