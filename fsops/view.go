@@ -203,7 +203,7 @@ func (r *Resolver) Removable(p *Place) error {
 	top := p.In.FD < 0
 	within := !top && p.In.Access == Write
 	switch {
-	case r.rules.Bound(p.Path) && (within || p.Access == Write):
+	case p.Exists() && r.rules.Bound(p.Path) && (within || p.Access == Write):
 		return unix.EBUSY
 	case p.Access < Write:
 		return p.Access.writable()

@@ -49,7 +49,7 @@ func (n *Notifier) findProgram(call *usernotify.Call, dir int, path string, flag
 	case p.Stat.Mode&unix.S_IFMT == unix.S_IFLNK:
 		return -1, "", unix.ELOOP
 	}
-	if err := readable(p.Access); err != nil {
+	if err := p.Access.Readable(); err != nil {
 		return -1, "", err
 	}
 	fd, err = unix.FcntlInt(uintptr(p.FD), unix.F_DUPFD_CLOEXEC, 0)
@@ -66,7 +66,7 @@ func (n *Notifier) decideProgram(i execcheck.Image) error {
 	if !strings.HasPrefix(path, "/") || n.config.Policy.DeniesFile(path) {
 		return unix.EACCES
 	}
-	return readable(n.access(path))
+	return n.access(path).Readable()
 }
 
 // Tracing returns once the process or thread pid is not traced around an execve,

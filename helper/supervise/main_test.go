@@ -42,7 +42,7 @@ func child(name string, run func(args []string) error) struct{} {
 // supervised runs a child under the filter of a level, and the notifier of the
 // config answers its calls in this process. It returns what the child has
 // printed. With NoLevel the child runs without a filter.
-func supervised(t *testing.T, c Config, level sandbox.Level, name string, args ...string) string {
+func supervised(t testing.TB, c Config, level sandbox.Level, name string, args ...string) string {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -83,7 +83,7 @@ func supervised(t *testing.T, c Config, level sandbox.Level, name string, args .
 }
 
 // receive takes the descriptor that a child has sent.
-func receive(t *testing.T, socket int) int {
+func receive(t testing.TB, socket int) int {
 	t.Helper()
 	control := make([]byte, unix.CmsgSpace(4))
 	_, size, _, _, err := unix.Recvmsg(socket, make([]byte, 1), control, unix.MSG_CMSG_CLOEXEC)
@@ -139,7 +139,7 @@ func supervisedChildMain(name string, args []string) int {
 }
 
 // workspace returns a policy that lets everything be read and dir be written.
-func workspace(t *testing.T, dir string) *sandbox.Policy {
+func workspace(t testing.TB, dir string) *sandbox.Policy {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {

@@ -18,7 +18,7 @@ func (r *request) change(p place, err error, do func(object string) error) answe
 		return fail(err)
 	}
 	defer p.close()
-	if err := r.n.writable(&p.Dir); err != nil {
+	if err := p.Writable(); err != nil {
 		return fail(err)
 	}
 	return result(do(ownPath(p.FD)))

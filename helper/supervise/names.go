@@ -58,7 +58,7 @@ func (r *request) make(dir, pathArg int, isDirectory bool, do func(in int, name 
 	case p.slash && !isDirectory:
 		return fail(unix.ENOENT)
 	}
-	if err := r.n.creatable(&p.Place, isDirectory); err != nil {
+	if err := r.n.paths.Creatable(&p.Place, isDirectory); err != nil {
 		return fail(err)
 	}
 	return result(do(p.In.FD, p.Name))
@@ -124,7 +124,7 @@ func (r *request) makeHardLink(fromDir, fromArg, toDir, toArg, flags int) answer
 	}
 	defer from.close()
 	return r.make(toDir, toArg, false, func(in int, name string) error {
-		switch err := r.n.writable(&from.Dir); {
+		switch err := from.Writable(); {
 		case err == unix.EROFS:
 			return unix.EXDEV // as between two mounts
 		case err != nil:
@@ -163,7 +163,7 @@ func (r *request) remove(dir, pathArg, flags int) answer {
 	case p.dots == "/":
 		return fail(unix.EBUSY)
 	}
-	if err := r.n.removable(&p.Place); err != nil {
+	if err := r.n.paths.Removable(&p.Place); err != nil {
 		return fail(err)
 	}
 	switch {
@@ -219,7 +219,7 @@ func (r *request) move(fromDir, fromArg, toDir, toArg, flags int) answer {
 
 // movable says why from may not be moved to to, or nil.
 func (r *request) movable(from, to *name, exchange, keep bool) error {
-	if err := r.n.removable(&from.Place); err != nil {
+	if err := r.n.paths.Removable(&from.Place); err != nil {
 		return err
 	}
 	switch {
@@ -233,7 +233,7 @@ func (r *request) movable(from, to *name, exchange, keep bool) error {
 		return unix.ENOTDIR
 	}
 	if to.Exists() {
-		if err := r.n.removable(&to.Place); err != nil {
+		if err := r.n.paths.Removable(&to.Place); err != nil {
 			return err
 		}
 	}
@@ -249,7 +249,7 @@ func (r *request) movable(from, to *name, exchange, keep bool) error {
 // placeable says why the object at from may not appear at the name to, or nil.
 func (n *Notifier) placeable(from, to *fsops.Place) error {
 	directory := isDirectory(from)
-	if err := n.creatable(to, directory); err != nil {
+	if err := n.paths.Creatable(to, directory); err != nil {
 		return err
 	}
 	if !directory {

@@ -48,10 +48,12 @@ type Notifier struct {
 	binding  chan struct{} // holds an element for each process of bindApart
 
 	// With a level there are also:
-	paths  *fsops.Resolver
-	execs  *execcheck.Checker // nil in LevelWrites
-	shm    shm
-	memory uint64 // the device of files that exist only in memory, memfd_create(2)
+	paths     *fsops.Resolver
+	execs     *execcheck.Checker // nil in LevelWrites
+	shm       shm
+	memory    uint64 // the device of files that exist only in memory, memfd_create(2)
+	sticky    sticky
+	terminals terminals
 	// names is held by each call while it is done, and alone by those that move
 	// names: what a call has found stays where it is until the call is done.
 	names  sync.RWMutex
@@ -96,7 +98,11 @@ func New(c Config) (*Notifier, error) {
 	if err := checkCase(c.Policy); err != nil {
 		return nil, err
 	}
-	var err error
+	n.sticky = readSticky()
+	err := n.terminals.noteStdio()
+	if err != nil {
+		return nil, err
+	}
 	if n.memory, err = memoryDevice(); err != nil {
 		return nil, err
 	}
@@ -129,6 +135,10 @@ func memoryDevice() (uint64, error) {
 // that package calls has for it. On an architecture that lacks a call its method is
 // never used.
 var handlers = map[string]func(*request) answer{
+	"open":   (*request).open,
+	"openat": (*request).openat,
+	"creat":  (*request).creat,
+
 	"mkdir":     (*request).mkdir,
 	"mkdirat":   (*request).mkdirat,
 	"mknod":     (*request).mknod,

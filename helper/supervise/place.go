@@ -45,7 +45,7 @@ func (r *request) find(dir int, path string, how fsops.Lookup) (place, error) {
 		found, err := r.n.paths.Resolve((*reading)(r), r.n.paths.Base(), path, how)
 		return place{Place: found, start: -1}, err
 	}
-	at, err := r.open(dir)
+	at, err := r.hold(dir)
 	if err != nil {
 		return place{}, err
 	}
@@ -71,7 +71,7 @@ func (r *request) findAt(at int, path string, how fsops.Lookup) (fsops.Place, er
 // object finds the object that the caller's descriptor fd is of, or, for AT_FDCWD,
 // the working directory. All else is as for find.
 func (r *request) object(fd int) (place, error) {
-	own, err := r.open(fd)
+	own, err := r.hold(fd)
 	if err != nil {
 		return place{}, err
 	}
@@ -87,9 +87,9 @@ func (r *request) object(fd int) (place, error) {
 	return place{Place: found, start: own}, err
 }
 
-// open opens what the caller's descriptor is of, or the working directory, with
+// hold opens what the caller's descriptor is of, or the working directory, with
 // O_PATH.
-func (r *request) open(fd int) (own int, err error) {
+func (r *request) hold(fd int) (own int, err error) {
 	if fd == unix.AT_FDCWD {
 		own, err = r.cwd()
 	} else {

@@ -28,6 +28,8 @@ type answer struct {
 	// fd is a descriptor that the caller gets. It is closed here afterwards.
 	fd          int
 	closeOnExec bool
+	// alone has fd closed here before the caller goes on, which takes longer.
+	alone bool
 }
 
 type outcome uint8
@@ -74,8 +76,17 @@ func (r *request) end(a answer) {
 	case failed:
 		usernotify.Respond(r.n.listener, r.call.ID, a.errno)
 	case given:
-		err := usernotify.Give(r.n.listener, r.call.ID, a.fd, a.closeOnExec)
+		var number int
+		var err error
+		if a.alone {
+			number, err = usernotify.Add(r.n.listener, r.call.ID, a.fd, a.closeOnExec)
+		} else {
+			err = usernotify.Give(r.n.listener, r.call.ID, a.fd, a.closeOnExec)
+		}
 		unix.Close(a.fd)
+		if a.alone && err == nil {
+			usernotify.Return(r.n.listener, r.call.ID, int64(number))
+		}
 		if err != nil && err != unix.ENOENT { // such as EMFILE
 			usernotify.Respond(r.n.listener, r.call.ID, errnoOf(err))
 		}

@@ -142,7 +142,7 @@ func (r *request) mayAccess(dir, pathArg, modeArg, flags int) answer {
 		return fail(err)
 	}
 	if kind := p.Stat.Mode & unix.S_IFMT; mode&wOK != 0 && (kind == unix.S_IFREG || kind == unix.S_IFDIR || kind == unix.S_IFLNK) {
-		return result(r.n.writable(&p.Dir))
+		return result(p.Writable())
 	}
 	return answer{}
 }
@@ -166,7 +166,7 @@ func (r *request) listxattr() answer  { return r.look(true, toldAbout) }
 func (r *request) llistxattr() answer { return r.look(false, toldAbout) }
 
 // toldAbout refuses what the command may not know of.
-func toldAbout(p *fsops.Place) error { return readable(p.Access) }
+func toldAbout(p *fsops.Place) error { return p.Access.Readable() }
 
 // look judges what the first argument leads to, and lets the kernel make the call.
 func (r *request) look(follow bool, judge func(*fsops.Place) error) answer {

@@ -92,15 +92,27 @@ type addFD struct {
 // interrupted Give with success and the value 0, whether or not 0 is a
 // descriptor.
 func Give(listener int, id uint64, fd int, closeOnExec bool) error {
-	a := addFD{id: id, flags: unix.SECCOMP_ADDFD_FLAG_SEND, src: uint32(fd)}
+	_, err := add(listener, id, fd, closeOnExec, unix.SECCOMP_ADDFD_FLAG_SEND)
+	return err
+}
+
+// Add does the same, but leaves the call waiting for [Return] with the number of
+// the new descriptor. In between this process can close its own: after Give, the
+// caller goes on before that.
+func Add(listener int, id uint64, fd int, closeOnExec bool) (number int, err error) {
+	return add(listener, id, fd, closeOnExec, 0)
+}
+
+func add(listener int, id uint64, fd int, closeOnExec bool, flags uint32) (int, error) {
+	a := addFD{id: id, flags: flags, src: uint32(fd)}
 	if closeOnExec {
 		a.newFDFlags = unix.O_CLOEXEC
 	}
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_ADDFD, uintptr(unsafe.Pointer(&a)))
+	number, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_ADDFD, uintptr(unsafe.Pointer(&a)))
 	if errno != 0 {
-		return errno
+		return -1, errno
 	}
-	return nil
+	return int(number), nil
 }
 
 // HungUp waits until a call can be received, or no process with the filter of

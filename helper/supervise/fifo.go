@@ -1,0 +1,73 @@
+package supervise
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// openFIFO opens a FIFO as fifo(7) has it: for reading, the caller waits for
+// somebody who writes, and the other way round.
+func (r *request) openFIFO(p *place, o opening) answer {
+	if o.flags&unix.O_ACCMODE != unix.O_RDONLY {
+		// With O_NONBLOCK this fails where it would have to wait.
+		fd, err := r.reopen(p.FD, o)
+		if err != unix.ENXIO {
+			return opened(fd, err, o)
+		}
+	}
+	return r.openApart(p, o)
+}
+
+// openApart opens the object of the place on a thread of its own, since that may
+// take as long as somebody else likes.
+func (r *request) openApart(p *place, o opening) answer {
+	own, err := unix.FcntlInt(uintptr(p.FD), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return fail(err)
+	}
+	isFIFO := p.Stat.Mode&unix.S_IFMT == unix.S_IFIFO
+	return r.apart(func(r *request) answer {
+		defer unix.Close(own)
+		opened := make(chan struct{})
+		defer close(opened)
+		if isFIFO {
+			go r.giveUp(own, o, opened)
+		}
+		const atFirst = unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW
+		fd, err := unix.Open(ownPath(own), o.flags&^atFirst|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+		if err != nil {
+			return fail(err)
+		}
+		return o.given(fd)
+	}, func() { unix.Close(own) })
+}
+
+// patience is how often a call that waits for an open is looked at.
+const patience = 200 * time.Millisecond
+
+// giveUp ends the waiting of an open of the FIFO fd whose caller is gone, until
+// opened is closed. A signal would not: Go has the kernel restart the call. So it
+// opens the other end, for a moment. Whoever else waits at the same end sees
+// somebody come and go.
+func (r *request) giveUp(fd int, o opening, opened <-chan struct{}) {
+	other := unix.O_RDONLY
+	if o.flags&unix.O_ACCMODE == unix.O_RDONLY {
+		other = unix.O_WRONLY
+	}
+	look := time.NewTicker(patience)
+	defer look.Stop()
+	for {
+		select {
+		case <-opened:
+			return
+		case <-look.C:
+		}
+		if r.there(nil) == nil {
+			continue
+		}
+		if end, err := unix.Open(ownPath(fd), other|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err == nil {
+			unix.Close(end)
+		}
+	}
+}

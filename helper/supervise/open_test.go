@@ -1,0 +1,374 @@
+package supervise
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+// TestOpensAsBare opens all kinds of files with all flags that matter, without a
+// filter and in each level, in equal directories: results, errors, the flags of the
+// descriptors and what is made are the same.
+func TestOpensAsBare(t *testing.T) {
+	t.Parallel()
+	run := func(level sandbox.Level) string {
+		dir := t.TempDir()
+		prepareOpens(t, dir)
+		return supervised(t, Config{Policy: workspace(t, filepath.Dir(dir))}, level, "opens", dir)
+	}
+	want := run(sandbox.NoLevel)
+	if n := strings.Count(want, "\n"); n < 20_000 {
+		t.Fatalf("only %d lines:\n%s", n, want)
+	}
+	for _, level := range []sandbox.Level{sandbox.LevelWrites, sandbox.LevelReads, sandbox.LevelMetadata} {
+		got := run(level)
+		if got == want {
+			continue
+		}
+		var differ []string
+		wanted := strings.Split(want, "\n")
+		for i, line := range strings.Split(got, "\n") {
+			if i >= len(wanted) || line != wanted[i] {
+				differ = append(differ, fmt.Sprintf("%q, bare %q", line, wanted[min(i, len(wanted)-1)]))
+			}
+		}
+		t.Errorf("level %s: %d differences, of them\n%s", level, len(differ), strings.Join(differ[:min(len(differ), 40)], "\n"))
+	}
+}
+
+// prepareOpens makes what the child finds.
+func prepareOpens(t *testing.T, dir string) {
+	t.Helper()
+	for _, err := range []error{
+		os.WriteFile(filepath.Join(dir, "file"), []byte("content"), 0o644),
+		os.Mkdir(filepath.Join(dir, "dir"), 0o755),
+		os.WriteFile(filepath.Join(dir, "dir/file"), []byte("content"), 0o644),
+		os.Symlink("file", filepath.Join(dir, "link")),
+		os.Symlink("missing", filepath.Join(dir, "dangling")),
+		os.Symlink("missing/", filepath.Join(dir, "dangling-slash")),
+		os.Symlink("dir", filepath.Join(dir, "linkdir")),
+		os.Symlink("loop", filepath.Join(dir, "loop")),
+		os.Symlink("/proc/self/cwd/dir", filepath.Join(dir, "magic")),
+		unix.Mkfifo(filepath.Join(dir, "fifo"), 0o644),
+		unix.Mknod(filepath.Join(dir, "socket"), unix.S_IFSOCK|0o644, 0),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The umask of this process is that of whatever is supervised at the moment.
+	for name, mode := range map[string]os.FileMode{"": 0o755, "file": 0o644, "dir": 0o755, "dir/file": 0o644, "fifo": 0o644, "socket": 0o644} {
+		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var openedPaths = []string{
+	"file", "missing", "dir", "link", "dangling", "linkdir", "loop", "magic", "fifo", "socket",
+	"file/", "missing/", "dir/", "link/", "linkdir//", "dangling/", "dangling-slash", "dir/.", "dir/..", ".", "..", "/", "//", "./", "",
+	"dir/file", "linkdir/file", "linkdir/../file", "file/x", "missing/x", "dir/missing", "magic/missing",
+	"/dev/null", "/dev/zero", "/proc/self/fd/105", "/dev/fd/106", "/proc/self/cwd", "/proc/self/cwd/file", "/proc/thread-self/root", "/proc/self/exe/",
+}
+
+// The child opens each path with each set of flags, and prints what it gets.
+var _ = child("opens", func(args []string) error {
+	if err := unix.Chdir(args[0]); err != nil {
+		return err
+	}
+	unix.Umask(0o26)
+	for fd, name := range map[int]string{105: "file", 106: "dir"} {
+		own, err := unix.Open(name, unix.O_RDONLY, 0)
+		if err != nil {
+			return err
+		}
+		if err := unix.Dup3(own, fd, 0); err != nil {
+			return err
+		}
+	}
+	flags := []int{unix.O_CREAT, unix.O_EXCL, unix.O_TRUNC, unix.O_APPEND, unix.O_DIRECTORY, unix.O_NOFOLLOW, tmpfile, unix.O_PATH}
+	for i := range 4 << len(flags) {
+		set := i & unix.O_ACCMODE
+		for bit, flag := range flags {
+			if i>>2>>bit&1 != 0 {
+				set |= flag
+			}
+		}
+		if i%3 == 0 {
+			set |= unix.O_CLOEXEC
+		}
+		if i%5 == 0 {
+			set |= unix.O_SYNC
+		}
+		for _, path := range openedPaths {
+			if set&tmpfile != 0 && (strings.Trim(path, "/") == "" || strings.HasSuffix(path, "/root")) {
+				continue // no file is made outside of the test's directory
+			}
+			asked := set
+			if i%7 == 0 || strings.HasPrefix(path, "fifo") {
+				asked |= unix.O_NONBLOCK
+			}
+			fmt.Printf("%q %#o: %s\n", path, asked, openAndTell(path, asked))
+		}
+	}
+	return nil
+})
+
+// openAndTell opens path, and returns what can be seen of that.
+func openAndTell(path string, flags int) string {
+	var before unix.Stat_t
+	existed := unix.Fstatat(unix.AT_FDCWD, path, &before, 0) == nil
+	fd, err := unix.Openat(unix.AT_FDCWD, path, flags, 0o1777)
+	if err != nil {
+		return unix.ErrnoName(err.(unix.Errno))
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return "fstat: " + err.Error()
+	}
+	status, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		return "F_GETFL: " + err.Error()
+	}
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	if err != nil {
+		return "F_GETFD: " + err.Error()
+	}
+	told := fmt.Sprintf("fd %d mode %o flags %#o %d", fd, st.Mode, status&^unix.O_NOFOLLOW, own)
+	if st.Mode&unix.S_IFMT == unix.S_IFREG {
+		_, err := unix.Write(fd, []byte("content"))
+		told += fmt.Sprintf(" links %d, size %d, write: %v", st.Nlink, st.Size, err)
+	}
+	if !existed {
+		var after unix.Stat_t
+		if unix.Fstatat(unix.AT_FDCWD, path, &after, 0) == nil {
+			target := path
+			if link, err := os.Readlink(path); err == nil {
+				target = link
+			}
+			told += fmt.Sprintf(" made, removed: %v", unix.Unlink(target))
+		}
+	}
+	_ = unix.Truncate("file", 7)
+	_ = unix.Truncate("dir/file", 7)
+	return told
+}
+
+// refusedOpens are opens in a workspace whose name .git is protected, with a
+// carve-out, ro, and files that are denied or hidden. Each line has what comes of
+// it: the first byte that can be read, "nothing" of an empty file, or an errno.
+const refusedOpens = `
+file r: f
+file rw: f
+../outside/file r: o
+../outside/file w: EROFS
+../outside/file rw: EROFS
+../outside/file r trunc: EROFS
+../outside/file r creat: o
+../outside/file r creat excl: EEXIST
+../outside/missing r: ENOENT
+../outside/missing w creat: EROFS
+../outside w: EISDIR
+../outside w creat: EISDIR
+../outside/ w creat: EISDIR
+../outside rw tmpfile: EROFS
+../outside/file/x w: ENOTDIR
+../outside/fifo w: EACCES
+out w: EROFS
+out r: o
+outdir/file w: EROFS
+outdir/new w creat: EROFS
+outnew w creat: EROFS
+ro/file w: EROFS
+ro/file r: r
+ro/new w creat: EROFS
+ro rw tmpfile: EROFS
+ro/rw/file rw: r
+ro/rw/new w creat: nothing
+.git w creat: EROFS
+.git r: ENOENT
+.git/config w creat: ENOENT
+file w creat excl: EEXIST
+set w creat setid: EPERM
+file w creat setid: EPERM
+../denied r: EACCES
+../denied/file r: EACCES
+../denied/file w: EACCES
+../denied/file path: EACCES
+../denied/missing r: EACCES
+../denied/missing w creat: EACCES
+../denied r directory: EACCES
+../denied path: EACCES
+../denied/open/file r: d
+../denied/open/file w: EROFS
+a.secret r: EACCES
+a.secret w: EACCES
+new.secret w creat: EACCES
+new.secret r: ENOENT
+tosecret r: EACCES
+../hidden r: ENOENT
+../hidden/file r: ENOENT
+../hidden/missing w creat: ENOENT
+../hidden path: ENOENT
+../leads r directory: EACCES
+../leads path: nothing
+../leads/file r: ENOENT
+../leads/to/file r: l
+/proc/self/fd/105 r: o
+/proc/self/fd/105 w: EROFS
+/proc/self/fd/105 rw trunc: EROFS
+/proc/self/task/TID/fd/105 w: EROFS
+/proc/thread-self/fd/106/file w: EROFS
+/proc/self/cwd/file rw: f
+/proc/self/cwd/../outside/file w: EROFS
+/proc/self/rootDIR/file rw: f
+/dev/fd/105 w: EROFS
+/proc/1/comm r: ENOENT
+/proc/SUPERVISOR/environ r: ENOENT
+/proc/SUPERVISOR path: ENOENT
+/proc/SUPERVISOR/fd/0 r: ENOENT
+/proc/self/comm w: nothing
+/proc/self/task/TID/comm w: nothing
+/proc/self/oom_score_adj w: nothing
+/proc/self/mem w: EROFS
+/proc/sys/kernel/hostname w: EROFS
+/proc/sys/kernel/core_pattern w: EROFS
+/proc/kcore r: EACCES
+/proc/kmsg r: EACCES
+/proc/keys r: EACCES
+/proc/net r: EACCES
+/proc/self/net/tcp r: EACCES
+/proc/self/status r: N
+/sys/new w creat: EROFS
+/proc/new w creat: EROFS
+/dev/new w creat: EROFS
+/dev/null rw: nothing
+/dev/null w creat trunc: nothing
+/dev/full rw: nothing
+char r: EACCES
+null w: nothing
+/dev/tty rw: ENXIO
+`
+
+// TestOpenRefusals: what a policy forbids fails with the errno of a view, in every
+// spelling, and nothing changes.
+func TestOpenRefusals(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(root, "work")
+	for _, path := range []string{
+		"work/file", "work/ro/file", "work/ro/rw/file", "work/a.secret", "outside/file", "denied/file", "denied/open/file", "hidden/file", "leads/file", "leads/to/file",
+	} {
+		name := filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(strings.TrimPrefix(path, "work/")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{"out": "../outside/file", "outdir": "../outside", "outnew": "../outside/new", "tosecret": "a.secret"} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mkfifo(filepath.Join(root, "outside/fifo"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	devices := true
+	for name, minor := range map[string]uint32{"char": 1, "null": 3} { // mem and null
+		if err := unix.Mknod(filepath.Join(dir, name), unix.S_IFCHR|0o666, int(unix.Mkdev(1, minor))); err != nil {
+			devices = false
+		}
+	}
+	policy := &sandbox.Policy{Confined: true, Rules: []sandbox.Rule{
+		{Path: "/", Access: sandbox.Read},
+		{Path: root + "/denied", Access: sandbox.Denied},
+		{Path: root + "/denied/open", Access: sandbox.Read},
+		{Path: root + "/hidden", Access: sandbox.Hidden},
+		{Path: root + "/leads", Access: sandbox.Hidden},
+		{Path: root + "/leads/to", Access: sandbox.Read},
+		{Path: dir, Access: sandbox.Write},
+		{Path: dir + "/.git", Access: sandbox.Read, Origin: sandbox.Protected},
+		{Path: dir + "/ro", Access: sandbox.Read},
+		{Path: dir + "/ro/rw", Access: sandbox.Write},
+	}, Globs: []sandbox.Glob{{Base: dir, Pattern: "**/*.secret"}}}
+	before := tree(t, filepath.Join(root, "outside"))
+	var want, calls []string
+	for line := range strings.Lines(strings.TrimSpace(refusedOpens)) {
+		name, _, _ := strings.Cut(line, " ")
+		if !devices && (name == "char" || name == "null") {
+			continue
+		}
+		want = append(want, strings.TrimSpace(line))
+		call, _, _ := strings.Cut(line, ":")
+		calls = append(calls, call)
+	}
+	got := supervised(t, Config{Policy: policy}, sandbox.LevelMetadata, "open", append([]string{dir}, calls...)...)
+	if diff := gocmp.Diff(want, strings.Split(strings.TrimSuffix(got, "\n"), "\n")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if after := tree(t, filepath.Join(root, "outside")); after != before {
+		t.Errorf("outside was\n%sand is\n%s", before, after)
+	}
+}
+
+// The child opens what each line says in a directory, and reads the first byte.
+var _ = child("open", func(args []string) error {
+	dir := args[0]
+	if err := unix.Chdir(dir); err != nil {
+		return err
+	}
+	if _, err := unix.Setsid(); err != nil { // it has no terminal then
+		return err
+	}
+	for fd, name := range map[int]string{105: "../outside/file", 106: "../outside"} {
+		own, err := unix.Open(name, unix.O_RDONLY, 0)
+		if err != nil {
+			return err
+		}
+		if err := unix.Dup3(own, fd, 0); err != nil {
+			return err
+		}
+	}
+	for _, line := range args[1:] {
+		words := strings.Fields(line)
+		path := strings.NewReplacer("TID", fmt.Sprint(unix.Gettid()), "DIR", dir, "SUPERVISOR", fmt.Sprint(os.Getppid())).Replace(words[0])
+		flags, mode := unix.O_NONBLOCK, uint32(0o644)
+		for _, word := range words[1:] {
+			switch word {
+			case "setid":
+				mode = 0o4755
+			default:
+				flags |= map[string]int{
+					"w": unix.O_WRONLY, "rw": unix.O_RDWR, "creat": unix.O_CREAT, "excl": unix.O_EXCL, "trunc": unix.O_TRUNC,
+					"tmpfile": unix.O_TMPFILE, "path": unix.O_PATH, "directory": unix.O_DIRECTORY,
+				}[word]
+			}
+		}
+		told := "nothing"
+		fd, err := unix.Open(path, flags, mode)
+		if err != nil {
+			told = unix.ErrnoName(err.(unix.Errno))
+		} else {
+			b := make([]byte, 1)
+			if n, _ := unix.Read(fd, b); n == 1 && b[0] != 0 {
+				told = string(b)
+			}
+			unix.Close(fd)
+		}
+		fmt.Println(line+":", told)
+	}
+	return nil
+})
