@@ -107,6 +107,10 @@ conformance: ## replay the contract's cases (docs/protocol/rpc.md) against a rea
 interop: build ## drive the agent with the real Codex CLI (root, npm)
 	sh test/interop/interop.sh
 
+.PHONY: interop-nouserns
+interop-nouserns: build nouserns ## the same where user namespaces are forbidden: what asks for a sandbox
+	NOUSERNS=1 sh test/interop/interop.sh
+
 .PHONY: soak
 soak: ## work over connections that are cut at random, for DURATION (2m)
 	$(GO) test $(RACE) -run TestSoak -v -timeout 30m ./test/e2e -soak $(DURATION)

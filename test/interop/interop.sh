@@ -2,6 +2,9 @@
 # interop.sh [option of run.sh]...: the real Codex CLI against bin/agent, in every mode; then its executor behind bin/registry,
 # driven by our client; then the CLI against bin/agent by way of bin/registry.
 #
+# With NOUSERNS=1: the scenarios that ask for a sandbox, against an agent that bin/nouserns has launched, which can make no
+# namespaces. There the agent confines by a supervisor.
+#
 # The scenarios left out need the managed network, which is not built yet.
 #
 # Where the client cannot be had this says SKIP and ends with status 0: the change under test is not at fault. What the
@@ -25,11 +28,19 @@ done
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || lacks 'Python 3.11'
 unshare -m -u true || lacks 'mount and UTS namespaces'
 
-agent=$(cd ../.. && pwd)/bin/agent
-if [ ! -x "$agent" ]; then
-	echo 'interop: bin/agent is missing: make build' >&2
-	exit 1
+bin=$(cd ../.. && pwd)/bin
+agent=$bin/agent
+wanted=.
+if [ "${NOUSERNS:-}" = 1 ]; then
+	agent="$bin/nouserns $agent"
+	wanted='-(workspace|readonly|profile)$'
 fi
+for program in $agent; do
+	if [ ! -x "$program" ]; then
+		echo "interop: $program is missing: make build nouserns" >&2
+		exit 1
+	fi
+done
 if ! CODEX_BIN=${CODEX_BIN:-$(./run.sh --find)}; then
 	echo 'SKIP interop: the Codex CLI is not installed and npm cannot fetch it'
 	exit 0
@@ -38,10 +49,11 @@ export CODEX_BIN
 export EXECUTOR_CMD="$agent --listen {url}"
 export EXECUTOR_STDIO_CMD="$agent --listen stdio"
 only=
-for name in $(./run.sh --list | awk '$1 !~ /^(managed_network|network_proxy)/ { print $1 }'); do
+for name in $(./run.sh --list | awk -v wanted="$wanted" '$1 ~ wanted && $1 !~ /^(managed_network|network_proxy)/ { print $1 }'); do
 	only="$only -k $name"
 done
 # shellcheck disable=SC2086 # names hold no blanks
 ./run.sh self "$@" $only
+[ "${NOUSERNS:-}" != 1 ] || exit 0
 (cd ../.. && go test -count=1 -run TestReference ./test/interop)
 exec sh registry.sh "$@"
