@@ -214,6 +214,13 @@ func (p *Policy) Touches(path string) bool {
 	return i < len(p.Rules) && pathname.Below(p.Rules[i].Path, path)
 }
 
+// Grants tells whether a rule for path, or for something below it, lets that be
+// read. What only a rule above path lets be read does not count.
+func (p *Policy) Grants(path string) bool {
+	i, ok := p.find(path)
+	return ok && p.Rules[i].Access >= Read || p.Leads(path)
+}
+
 // WritableRoots returns the paths of the rules that let write, sorted.
 func (p *Policy) WritableRoots() []string {
 	var roots []string

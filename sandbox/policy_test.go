@@ -82,6 +82,11 @@ func TestPolicyAccess(t *testing.T) {
 			t.Errorf("Bound(%q) = %v, want %v", path, got, tt.bound)
 		}
 	}
+	for path, grants := range map[string]bool{"/repo": true, "/repo/x": false, "/repo/a": true, "/repo/a/c": false, "/usr": true, "/usr/bin": false, "/opt": true} {
+		if got := p.Grants(path); got != grants {
+			t.Errorf("Grants(%q) = %v, want %v", path, got, grants)
+		}
+	}
 	if diff := cmp.Diff([]string{"/repo", "/repo/a/b"}, p.WritableRoots()); diff != "" {
 		t.Error(diff)
 	}
