@@ -100,7 +100,7 @@ func (d *Door) hold(h *Held) error {
 	}
 	d.Served.Note(resolved)
 	h.command.Granted = resolved.Granted()
-	if h.command.Backend.Has(sandbox.Supervised) && !resolved.Policy.Touches(shmDir) {
+	if h.command.Backend.Has(sandbox.Supervised) && !resolved.Policy.Grants(shmDir) {
 		d.swept.Do(sweepShm)
 		h.command.Shm, h.free, err = makeShm()
 		return err

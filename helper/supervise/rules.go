@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/fsops"
-	"github.com/execagent/execagent/sandbox"
 )
 
 // rules are the policy as [fsops.Resolver] asks for it. What a view of namespaces
@@ -59,7 +58,3 @@ func isOwnDevice(path string) bool {
 	name, _, _ = strings.Cut(name, "/")
 	return ok && slices.Contains(ownDevices, name)
 }
-
-// grantsShm tells whether the policy itself says what may be done with the host's
-// /dev/shm. Otherwise the command has a directory of its own there.
-func grantsShm(p *sandbox.Policy) bool { return !p.Confined || p.Touches(devShm) }

@@ -16,9 +16,9 @@ type shm struct {
 	fd   int    // O_PATH
 }
 
-// openShm opens that directory.
+// openShm opens that directory, unless the policy grants the host's.
 func openShm(c *Config) (shm, error) {
-	if c.Shm == "" || grantsShm(c.Policy) {
+	if c.Shm == "" || c.Policy.Grants(devShm) {
 		return shm{fd: -1}, nil
 	}
 	fd, err := unix.Open(c.Shm, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
