@@ -194,7 +194,7 @@ func (p *Policy) Leads(path string) bool {
 // the object there may not be moved or removed: rules are about paths, so they
 // would not go with the object (sandbox.md 14.2).
 func (p *Policy) Bound(path string) bool {
-	if p.Touches(path) {
+	if p.touches(path) {
 		return true
 	}
 	for _, g := range p.Globs {
@@ -205,8 +205,8 @@ func (p *Policy) Bound(path string) bool {
 	return false
 }
 
-// Touches tells whether a rule is about path or something below it.
-func (p *Policy) Touches(path string) bool {
+// touches tells whether a rule is about path or something below it.
+func (p *Policy) touches(path string) bool {
 	if _, ok := p.find(path); ok {
 		return true
 	}
