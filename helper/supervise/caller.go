@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox"
 )
 
 // What a worker remembers of the threads that have made calls: the directory of
@@ -28,6 +30,15 @@ type caller struct {
 // callers are those that one worker remembers, by their numbers. nil remembers
 // nobody.
 type callers map[int]*caller
+
+// newCallers returns what a worker begins with. A command with connect(2) and
+// bind(2) alone makes too few calls for anything to be remembered.
+func (n *Notifier) newCallers() callers {
+	if n.config.Level == sandbox.NoLevel {
+		return nil
+	}
+	return callers{}
+}
 
 // forget forgets a thread.
 func (c callers) forget(thread int) {

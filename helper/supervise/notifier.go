@@ -257,7 +257,7 @@ func (n *Notifier) Serve(listener int) {
 
 // work receives calls and answers them, one after the other.
 func (n *Notifier) work() {
-	r := &request{n: n, callers: callers{}}
+	r := &request{n: n, callers: n.newCallers()}
 	defer r.callers.forgetAll()
 	const every = 4 // to look costs about as much as to open a file
 	for i := 1; n.serveOne(r); i++ {
@@ -270,7 +270,7 @@ func (n *Notifier) work() {
 // help does what work does, while calls wait.
 func (n *Notifier) help() {
 	const patience = 1 // milliseconds that it waits for one more call before it rests
-	r := &request{n: n, callers: callers{}}
+	r := &request{n: n, callers: n.newCallers()}
 	defer r.callers.forgetAll()
 	for range n.queue {
 		for usernotify.Waiting(n.listener, patience) && n.serveOne(r) {
