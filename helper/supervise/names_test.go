@@ -184,7 +184,7 @@ func TestCallsAsBare(t *testing.T) {
 	if n := strings.Count(want, "\n"); n < 150 {
 		t.Fatalf("only %d lines:\n%s", n, want)
 	}
-	for _, level := range []sandbox.Level{sandbox.LevelWrites} {
+	for _, level := range []sandbox.Level{sandbox.LevelWrites, sandbox.LevelReads, sandbox.LevelMetadata} {
 		if diff := gocmp.Diff(strings.Split(want, "\n"), strings.Split(run(level), "\n")); diff != "" {
 			t.Errorf("level %s (-bare +supervised):\n%s", level, diff)
 		}
