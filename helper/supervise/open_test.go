@@ -242,6 +242,7 @@ tosecret r: EACCES
 /proc/sys/kernel/hostname w: EROFS
 /proc/sys/kernel/core_pattern w: EROFS
 /proc/kcore r: EACCES
+/proc/kpageflags r: EACCES
 /proc/kmsg r: EACCES
 /proc/keys r: EACCES
 /proc/net r: EACCES

@@ -44,7 +44,7 @@ func (r *reading) Name(_ fsops.Lookup, d fsops.Dir, name string) error {
 
 // secrets are the names in the root of a procfs that are denied where reads are
 // judged.
-var secrets = []string{"kcore", "kmsg", "keys", "key-users", "timer_list", "sched_debug", "kallsyms"}
+var secrets = sandbox.ProcfsSecrets()
 
 // isSecret tells whether name in dir, a directory of procfs, is denied where reads
 // are judged.

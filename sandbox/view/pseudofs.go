@@ -7,8 +7,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/execagent/execagent/sandbox/internal/openat"
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/internal/openat"
 )
 
 const (
@@ -46,14 +48,6 @@ var deviceLinks = []string{
 var sealedProcfs = []string{
 	"sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "mtrr", "scsi",
 	"asound", "driver", "dynamic_debug", "pressure", "slabinfo", "tty",
-}
-
-// mutedProcfs are the files of procfs that the view shows empty, because they tell
-// about the kernel or about other processes.
-var mutedProcfs = []string{
-	"kcore", "keys", "key-users", "timer_list", "timer_stats", "sched_debug", "kallsyms",
-	"kpagecount", "kpageflags", "kpagecgroup", "iomem", "ioports", "vmallocinfo", "modules", "pagetypeinfo", "allocinfo",
-	"kmsg", "latency_stats", "vmcore",
 }
 
 // devices mounts a private /dev.
@@ -179,7 +173,7 @@ func (b *builder) procfs(target int) error {
 			}
 		}
 	}
-	for _, name := range mutedProcfs {
+	for _, name := range sandbox.ProcfsSecrets() {
 		if err := overlay(int(proc), name, func(int) (mount, error) { return b.masks.object("blank") }); err != nil {
 			return mountError("an empty file", "/proc/"+name, "", err)
 		}
