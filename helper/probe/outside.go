@@ -63,6 +63,8 @@ func (r *report) tryInside(pid int) {
 	for _, name := range []string{"environ", "mem", "maps", "fd/0", "cwd", "root"} {
 		opened, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err == nil {
+			// Of a dead process some can be opened too. The one outside lives
+			// until this one has ended, or until the whole probe takes too long.
 			unix.Close(opened)
 		}
 		if !r.note(sandbox.PIDNS, "reading "+name+" of a process outside", refused(err, unix.EACCES, unix.EPERM)) {

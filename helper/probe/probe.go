@@ -20,8 +20,10 @@ import (
 )
 
 const (
-	// timeout bounds the whole probe.
-	timeout = 2 * time.Second
+	// timeout bounds the whole probe. Nearly always that takes some milliseconds;
+	// on a busy or an emulated machine it takes seconds, and an agent that gave up
+	// then would refuse to confine anything for as long as it runs.
+	timeout = 15 * time.Second
 	// maxReport bounds what a child writes, in bytes.
 	maxReport = 16 << 10
 )
@@ -78,7 +80,7 @@ func (r *report) note(layer sandbox.Layer, step string, err error) bool {
 // Host finds out which layers this user can put on processes on this host. It
 // tries them, in children that end at once (sandbox.md 15), and infers nothing
 // from versions. argv0 is the name that the children get; the program has to
-// call [Main] when its first argument is [Arg]. Host takes two seconds at most.
+// call [Main] when its first argument is [Arg]. Host takes 15 seconds at most.
 //
 // A layer that does not work is no error: it is missing in the result, which
 // then has a reason for it, and what an operator can do about it. A layer whose
