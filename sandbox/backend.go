@@ -273,6 +273,10 @@ func (p *Policy) landlockExact() bool {
 	return true
 }
 
+// landlockKernels are the versions of Linux that brought an ABI of Landlock
+// (landlock(7)).
+var landlockKernels = map[int]string{networkABI: "5.19", scopeABI: "6.12"}
+
 // lacks returns the error for a missing layer; abi is the one that is needed if
 // that layer is Landlock.
 func (h Host) lacks(l Layer, abi int) error {
@@ -281,6 +285,7 @@ func (h Host) lacks(l Layer, abi int) error {
 		reason.Error = "not available"
 		if l == Landlock {
 			reason.Error = fmt.Sprintf("ABI %d is too old, %d is needed", h.Landlock, abi)
+			reason.Remedy = "run a kernel of version " + landlockKernels[abi] + " or later"
 		}
 	}
 	return &UnenforceableError{Layer: layers[l].wire, Reason: reason.Error, Remedy: reason.Remedy}
