@@ -115,6 +115,13 @@ interop-nouserns: build nouserns ## the same where user namespaces are forbidden
 soak: ## work over connections that are cut at random, for DURATION (2m)
 	$(GO) test $(RACE) -run TestSoak -v -timeout 30m ./test/e2e -soak $(DURATION)
 
+# Where kernels are kept that were downloaded.
+KERNELS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/execagent/kernels
+
+.PHONY: kernels
+kernels: ## try to escape on older kernels of Debian, in virtual machines (needs apt-get and qemu-system-x86)
+	$(GO) test -count=1 -v -timeout 3h ./test/kernels -kernels $(KERNELS)
+
 CONTAINERS = $(or $(shell command -v podman),$(shell command -v docker),$(error podman or docker is needed))
 
 .PHONY: image

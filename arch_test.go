@@ -105,6 +105,8 @@ var rules = map[string]rule{
 	"test/conformance":     {nil, "tests of a real process"},
 	"test/e2e":             {nil, "tests of a real process"},
 	"test/e2e/escape":      {nil, "what runs confined and tries to get out"},
+	"test/kernels":         {nil, "tests of other kernels"},
+	"test/kernels/guest":   {nil, "process 1 of a virtual machine; it knows programs alone"},
 	"test/interop":         {nil, "tests of a real process"},
 }
 
@@ -116,7 +118,7 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 var linux = []string{
 	"agent", "cmd/agent", "cmd/agent/doctor", "fsops", "helper", "helper/confine", "helper/files", "helper/probe",
 	"helper/supervise", "helper/supervise/execcheck", "internal/caps", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
-	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/relaybench", "test/rig", "test/rig/nouserns", "transport",
+	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "transport",
 }
 
 // testOnly are libraries that no product package may import.

@@ -22,8 +22,8 @@ type means int
 const (
 	namespaces      means = iota // of every kind
 	sharedPIDs                   // the same, but no procfs of their own: they see the container's processes
-	noLandlock                   // namespaces of every kind, and no Landlock
-	sharedUnguarded              // neither a procfs of their own nor Landlock
+	noLandlock                   // namespaces of every kind, and no Landlock, or one before ABI 6
+	sharedUnguarded              // neither a procfs of their own nor such a Landlock
 	supervisor                   // no namespaces: a supervisor, Landlock and filters
 	nothing                      // neither namespaces nor Landlock
 )
@@ -115,4 +115,4 @@ var lacking = map[means]struct{ layers, first, remedy string }{
 }
 
 // landlockRemedy is in the remedy for Landlock, whether an engine or the kernel does not have it.
-const landlockRemedy = "run a kernel of version 5.13 or later"
+const landlockRemedy = "run a kernel of version"

@@ -115,7 +115,7 @@ func (r *escapeRig) startAgent(t *testing.T) {
 	if err := r.agent.Start(); err != nil {
 		t.Fatal(err)
 	}
-	r.client, err = client.Connect(t.Context(), client.Config{Dial: func(context.Context) (rpc.Conn, error) {
+	r.client, err = client.Connect(t.Context(), client.Config{InitializeTimeout: patience, Dial: func(context.Context) (rpc.Conn, error) {
 		return transport.Stdio(out, in, nil), nil
 	}})
 	t.Cleanup(func() {
@@ -233,6 +233,9 @@ func escapeBinary(t *testing.T) string {
 }
 
 var buildEscape = sync.OnceValues(func() (string, error) {
+	if bin := rig.Programs(); bin != "" {
+		return bin + "/escape", nil
+	}
 	path, err := filepath.Abs("../../bin/escape")
 	if err != nil {
 		return "", err

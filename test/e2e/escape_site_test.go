@@ -25,13 +25,18 @@ type escapeSite struct {
 	through    []string // a command that executes the agent
 }
 
-// machineSites are this machine, as root and as an ordinary user.
+// machineSites are this machine, as root and as an ordinary user. E2E_MEANS says which of the means
+// a virtual machine with another kernel has (test/kernels).
 func machineSites() []escapeSite {
+	kind := containerKind{means: machineMeans[os.Getenv("E2E_MEANS")]}
 	if uid := os.Geteuid(); uid != 0 {
-		return []escapeSite{{name: fmt.Sprint("uid ", uid), uid: uid}}
+		return []escapeSite{{name: fmt.Sprint("uid ", uid), uid: uid, kind: kind}}
 	}
-	return []escapeSite{{name: "uid 0"}, {name: fmt.Sprint("uid ", nobody), uid: nobody}}
+	return []escapeSite{{name: "uid 0", kind: kind}, {name: fmt.Sprint("uid ", nobody), uid: nobody, kind: kind}}
 }
+
+// machineMeans are the values of E2E_MEANS. An ordinary machine has everything.
+var machineMeans = map[string]means{"": namespaces, "unguarded": noLandlock, "shared": sharedPIDs, "shared-unguarded": sharedUnguarded}
 
 // containerSites are containers of every kind, or of some.
 func containerSites(t *testing.T, kinds ...string) []escapeSite {

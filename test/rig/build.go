@@ -30,8 +30,15 @@ func built(t T) string {
 	return bin
 }
 
+// Programs names the folder of programs that were built elsewhere, where there is no Go: the value
+// of E2E_PROGRAMS. It is empty where tests build their programs.
+func Programs() string { return os.Getenv("E2E_PROGRAMS") }
+
 // Build builds both programs, once, and returns the folder that they are in.
 var Build = sync.OnceValues(func() (bin string, err error) {
+	if bin := Programs(); bin != "" {
+		return bin, nil
+	}
 	root, err := moduleRoot()
 	if err != nil {
 		return "", err

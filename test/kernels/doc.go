@@ -1,0 +1,7 @@
+// Package kernels boots kernels of Debian in a virtual machine, and makes the
+// attempts of test/e2e/escape there: what an old kernel really does, pretending
+// its version on a new one cannot show.
+//
+// It has tests alone. They take minutes and need apt-get, dpkg-deb and
+// qemu-system-x86_64, so they run on demand (make kernels) and not in CI.
+package kernels

@@ -1,0 +1,163 @@
+// Command guest is /init of the virtual machines of package kernels. It makes the
+// machine look like an ordinary host, takes away what its environment says, has
+// the agent diagnose the rest, makes the attempts, and powers the machine off.
+// All that it has to say goes to the serial console.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// work is the argument of the process that does it all. Process 1 only reaps.
+const work = "work"
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == work {
+		fmt.Println("guest: ended with", attempt())
+		return
+	}
+	if os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, "guest: this is for a virtual machine, as its process 1")
+		os.Exit(2)
+	}
+	if err := errors.Join(settle(), reap()); err != nil {
+		fmt.Println("guest:", err)
+	}
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+}
+
+// programs is where those of the initramfs are.
+const programs = "/programs"
+
+// settle moves from the initramfs, which nobody can pivot away from, to a tmpfs,
+// and mounts what every host has.
+func settle() error {
+	const root = "/host"
+	err := errors.Join(os.Mkdir(root, 0o755), unix.Mount("tmpfs", root, "tmpfs", 0, "mode=0755"), os.Mkdir(root+programs, 0o755))
+	if err != nil {
+		return fmt.Errorf("making the root: %w", err)
+	}
+	for _, name := range []string{"init", "agent", "escape", "e2e.test"} {
+		content, err := os.ReadFile("/" + name)
+		if err == nil {
+			err = errors.Join(os.WriteFile(filepath.Join(root, programs, name), content, 0o755), os.Remove("/"+name))
+		}
+		if err != nil {
+			return fmt.Errorf("copying the programs: %w", err)
+		}
+	}
+	if err := errors.Join(os.Chdir(root), unix.Mount(".", "/", "", unix.MS_MOVE, ""), unix.Chroot("."), os.Chdir("/")); err != nil {
+		return fmt.Errorf("entering the root: %w", err)
+	}
+	for _, dir := range []string{"bin", "usr", "usr/bin", "usr/lib", "etc", "home", "root", "run", "var", "proc", "sys", "dev"} {
+		err = errors.Join(err, os.Mkdir("/"+dir, 0o755))
+	}
+	for _, dir := range []string{"/tmp", "/var/tmp"} {
+		err = errors.Join(err, os.Mkdir(dir, 0o755), os.Chmod(dir, 0o777|os.ModeSticky))
+	}
+	for name, content := range map[string]string{
+		"passwd": "root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n", "group": "root:x:0:\nnogroup:x:65534:\n",
+		"hosts": "127.0.0.1 localhost\n",
+	} {
+		err = errors.Join(err, os.WriteFile("/etc/"+name, []byte(content), 0o644))
+	}
+	for _, m := range []struct{ kind, at, options string }{
+		{"proc", "/proc", ""}, {"sysfs", "/sys", ""}, {"devtmpfs", "/dev", ""}, {"devpts", "/dev/pts", "ptmxmode=0666"},
+		{"tmpfs", "/dev/shm", "mode=1777"}, {"cgroup2", "/sys/fs/cgroup", ""}, {"securityfs", "/sys/kernel/security", ""},
+	} {
+		if failed := os.MkdirAll(m.at, 0o755); failed != nil {
+			err = errors.Join(err, failed)
+		}
+		if failed := unix.Mount(m.kind, m.at, m.kind, 0, m.options); failed != nil {
+			err = errors.Join(err, fmt.Errorf("mounting %s: %w", m.kind, failed))
+		}
+	}
+	for name, to := range map[string]string{"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"} {
+		err = errors.Join(err, os.Symlink("/proc/self/fd"+to, "/dev/"+name))
+	}
+	return errors.Join(err, raiseLoopback(), unix.Sethostname([]byte("guest")))
+}
+
+// raiseLoopback brings the interface lo up.
+func raiseLoopback() error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, lo)
+}
+
+// reap starts the process that works, and reaps everybody until that one has
+// ended.
+func reap() error {
+	worker, err := syscall.ForkExec(programs+"/init", []string{"init", work}, &syscall.ProcAttr{
+		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return err
+	}
+	for {
+		pid, err := syscall.Wait4(-1, nil, 0, nil)
+		if err != nil && err != syscall.EINTR || pid == worker {
+			return err
+		}
+	}
+}
+
+// attempt takes away what has to be, and returns how the attempts ended.
+func attempt() string {
+	if err := take(); err != nil {
+		return err.Error()
+	}
+	page, err := exec.Command(programs+"/agent", "doctor", "--json").Output()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		return err.Error()
+	}
+	var line bytes.Buffer
+	if err := json.Compact(&line, page); err != nil {
+		return err.Error()
+	}
+	fmt.Println("\nguest: doctor", line.String()) // what the firmware wrote has no end of line
+	tests := exec.Command(programs+"/e2e.test", "-test.v", "-test.run="+os.Getenv("E2E_TESTS"), "-test.timeout="+time.Hour.String())
+	tests.Env = []string{
+		"PATH=/usr/bin:/bin", "HOME=/root", "E2E_PROGRAMS=" + programs,
+		"E2E_MEANS=" + os.Getenv("E2E_MEANS"),
+	}
+	tests.Stdout, tests.Stderr = os.Stdout, os.Stdout
+	_ = tests.Run() // the code says it
+	return fmt.Sprint(tests.ProcessState.ExitCode())
+}
+
+// take takes from this process, and those that it will start, what the
+// environment says.
+func take() error {
+	if os.Getenv("MASK_PROC") != "" {
+		// As container engines do. The kernel mounts no fresh procfs where
+		// something is hidden in the one that is there.
+		if err := unix.Mount("/dev/null", "/proc/cmdline", "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("masking a part of /proc: %w", err)
+		}
+	}
+	if os.Getenv("NO_USERNS") != "" {
+		if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
