@@ -114,6 +114,10 @@ const (
 	// FollowLast resolves a link at the end of the path. Links before the end
 	// are always resolved.
 	FollowLast Lookup = 1 << iota
+	// Unopened leaves it open whether something is at the last name: the place has
+	// no object in any case. That saves a look where the next step tells it too, as
+	// with O_EXCL. On file systems of the kernel and in /dev it changes nothing.
+	Unopened
 	// refuseLinks makes a link before the end ENOTDIR. A link at the end is the
 	// result.
 	refuseLinks
@@ -455,6 +459,9 @@ func (w *walk) step(name string, last bool) (Place, error) {
 		}
 	}
 
+	if last && w.how&Unopened != 0 && !special {
+		return p, nil
+	}
 	var err error
 	p.FD, err = openBeneath(w.at.FD, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err == unix.ENOENT {

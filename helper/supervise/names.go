@@ -25,7 +25,7 @@ type name struct {
 
 // name finds the name that a path ends in. A link there is not followed, also
 // before a slash, as the kernel does it for these calls.
-func (r *request) name(dir, pathArg int) (name, error) {
+func (r *request) name(dir, pathArg int, how fsops.Lookup) (name, error) {
 	path, err := r.path(pathArg)
 	if err != nil {
 		return name{}, err
@@ -41,27 +41,42 @@ func (r *request) name(dir, pathArg int) (name, error) {
 	case ".", "..":
 		n.dots = last
 	}
-	n.place, err = r.find(dir, trimmed, 0)
+	n.place, err = r.find(dir, trimmed, how)
 	return n, err
 }
 
 // make judges the name at which the call makes something, and makes that.
 func (r *request) make(dir, pathArg int, isDirectory bool, do func(in int, name string) error) answer {
-	p, err := r.name(dir, pathArg)
+	p, err := r.name(dir, pathArg, fsops.Unopened)
 	if err != nil {
 		return fail(err)
 	}
 	defer p.close()
+	err = r.n.paths.Creatable(&p.Place, isDirectory)
 	switch {
 	case p.dots != "" || p.Exists():
 		return fail(unix.EEXIST)
 	case p.slash && !isDirectory:
-		return fail(unix.ENOENT)
+		err = unix.ENOENT
 	}
-	if err := r.n.paths.Creatable(&p.Place, isDirectory); err != nil {
-		return fail(err)
+	if err != nil {
+		return fail(r.unlessThere(dir, pathArg, err))
 	}
-	return result(do(p.In.FD, p.Name))
+	return result(do(p.In.FD, p.Name)) // EEXIST if something is there
+}
+
+// unlessThere returns err, or EEXIST if something is at the name: that comes before
+// what may not be made.
+func (r *request) unlessThere(dir, pathArg int, err error) error {
+	p, found := r.name(dir, pathArg, 0)
+	if found != nil {
+		return found
+	}
+	defer p.close()
+	if p.Exists() {
+		return unix.EEXIST
+	}
+	return err
 }
 
 func (r *request) mkdir() answer   { return r.makeDirectory(unix.AT_FDCWD, 0, 1) }
@@ -148,7 +163,7 @@ func (r *request) unlinkat() answer {
 // remove removes a name. In a directory that may not be written this fails with
 // EROFS whether or not the name exists, as on a read-only mount.
 func (r *request) remove(dir, pathArg, flags int) answer {
-	p, err := r.name(dir, pathArg)
+	p, err := r.name(dir, pathArg, 0)
 	if err != nil {
 		return fail(err)
 	}
@@ -193,12 +208,12 @@ func (r *request) move(fromDir, fromArg, toDir, toArg, flags int) answer {
 	case flags&unix.RENAME_WHITEOUT != 0:
 		return fail(unix.EPERM)
 	}
-	from, err := r.name(fromDir, fromArg)
+	from, err := r.name(fromDir, fromArg, 0)
 	if err != nil {
 		return fail(err)
 	}
 	defer from.close()
-	to, err := r.name(toDir, toArg)
+	to, err := r.name(toDir, toArg, 0)
 	if err != nil {
 		return fail(err)
 	}

@@ -123,6 +123,11 @@ func (r *request) openOnce(o opening) (answer, error) {
 	if slash { // a file cannot be made under such a name, whatever is there
 		path, how = strings.TrimRight(path, "/"), 0
 	}
+	if o.has(unix.O_CREAT|unix.O_EXCL) && !slash && !o.has(unix.O_PATH) {
+		if a, done := r.createNew(o); done {
+			return a, nil
+		}
+	}
 	p, err := r.find(o.dir, path, how)
 	if err != nil {
 		return fail(err), nil
@@ -267,6 +272,21 @@ func (r *request) create(p *place, o opening) (answer, error) {
 	return opened(fd, err, o), nil
 }
 
+// createNew makes a file whose name must be missing, without looking first. done is
+// false if it may not be made, and something else may be wrong too.
+func (r *request) createNew(o opening) (a answer, done bool) {
+	p, err := r.find(o.dir, o.path, fsops.Unopened)
+	if err != nil {
+		return fail(err), true
+	}
+	defer p.close()
+	if p.Exists() || p.Name == "" || p.Slash || r.n.paths.Creatable(&p.Place, false) != nil {
+		return answer{}, false
+	}
+	fd, err := r.makeFile(p.In.FD, p.Name, o.flags|unix.O_NOFOLLOW, o)
+	return opened(fd, err, o), true
+}
+
 // makeNameless makes a file without a name in the directory at the place.
 func (r *request) makeNameless(p *place, o opening) answer {
 	switch {
@@ -285,13 +305,10 @@ func (r *request) makeNameless(p *place, o opening) answer {
 // makeFile makes the file name in the directory dir, with the caller's umask.
 func (r *request) makeFile(dir int, name string, flags int, o opening) (fd int, err error) {
 	err = r.underUmask(func() error {
-		fd, err = unix.Openat(dir, name, flags|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, o.mode&^unix.S_IFMT)
+		fd, err = unix.Openat(dir, name, flags|unix.O_CLOEXEC|unix.O_NOCTTY, o.mode&^unix.S_IFMT)
 		return err
 	})
-	if err != nil {
-		return -1, err
-	}
-	return fd, o.block(fd)
+	return fd, err // a new file is a regular one, and never blocks
 }
 
 // given gives the caller fd.

@@ -58,11 +58,11 @@ func (r *request) find(dir int, path string, how fsops.Lookup) (place, error) {
 
 // findAt finds what the relative path leads to that begins at the descriptor at.
 func (r *request) findAt(at int, path string, how fsops.Lookup) (fsops.Place, error) {
-	d, mode, err := r.n.dir(at)
+	d, st, err := r.n.dir(at)
 	if err != nil {
 		return fsops.Place{}, err
 	}
-	if mode&unix.S_IFMT != unix.S_IFDIR {
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return fsops.Place{}, unix.ENOTDIR
 	}
 	return r.n.paths.Resolve((*reading)(r), d, path, how)
@@ -75,10 +75,13 @@ func (r *request) object(fd int) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	d, _, err := r.n.dir(own)
+	d, st, err := r.n.dir(own)
 	if err != nil {
 		unix.Close(own)
 		return place{}, err
+	}
+	if d.FD == own && d.Kind == fsops.Ordinary {
+		return place{Place: fsops.Place{Dir: d, Stat: st, In: fsops.Dir{FD: -1}}, start: -1}, nil
 	}
 	found, err := r.n.paths.Resolve((*reading)(r), d, "", 0)
 	if err != nil {
@@ -104,36 +107,35 @@ func (r *request) hold(fd int) (own int, err error) {
 	return own, err
 }
 
-// dir returns the object that fd is of as one in which paths may begin, and the
-// mode of the object.
+// dir returns the object that fd is of as one in which paths may begin, and
+// what fstat(2) tells of fd.
 //
 // Of an object without a path, such as a pipe or a file that exists only in memory,
 // everything may be done: only its descriptor leads to it. An object that has been
 // removed has the suffix " (deleted)"; so may the name of one that has not. Both
 // readings are asked about, and nothing can be below a directory that has been
 // removed. A directory that no path leads to any more is denied.
-func (n *Notifier) dir(fd int) (d fsops.Dir, mode uint32, err error) {
+func (n *Notifier) dir(fd int) (d fsops.Dir, st unix.Stat_t, err error) {
 	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
 	if err != nil {
-		return fsops.Dir{}, 0, errnoOf(err)
+		return fsops.Dir{}, st, errnoOf(err)
 	}
-	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return fsops.Dir{}, 0, err
+		return fsops.Dir{}, st, err
 	}
 	const unreachable = "(unreachable)"
 	switch {
 	case strings.HasPrefix(path, unreachable):
-		return fsops.Dir{FD: fd, Path: path, Access: fsops.Denied}, st.Mode, nil
+		return fsops.Dir{FD: fd, Path: path, Access: fsops.Denied}, st, nil
 	case path[0] != '/' || st.Dev == n.memory:
-		return fsops.Dir{FD: fd, Path: strings.TrimPrefix(path, "/"), Access: fsops.Write}, st.Mode, nil
+		return fsops.Dir{FD: fd, Path: strings.TrimPrefix(path, "/"), Access: fsops.Write}, st, nil
 	}
 	path, foreign := n.shm.inside(path)
 	if path == devShm && n.shm.inUse() {
 		fd = n.shm.fd // the host's may be the caller's working directory
 	}
 	if d, err = n.paths.At(fd, path); err != nil {
-		return d, st.Mode, err
+		return d, st, err
 	}
 	if before, ok := strings.CutSuffix(path, " (deleted)"); ok {
 		d.Access = min(d.Access, n.access(before))
@@ -145,7 +147,7 @@ func (n *Notifier) dir(fd int) (d fsops.Dir, mode uint32, err error) {
 	if n.denies(path, st.Mode) {
 		d.Access = min(d.Access, fsops.Denied)
 	}
-	return d, st.Mode, nil
+	return d, st, nil
 }
 
 // denies tells whether a glob denies the object with that path and mode.
