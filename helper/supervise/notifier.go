@@ -255,13 +255,20 @@ func (n *Notifier) Serve(listener int) {
 	}
 }
 
-// work receives calls and answers them, one after the other.
+// work receives calls and answers them, one after the other. One busy thread has
+// made its next call nearly always before work looks, and needs no second worker:
+// it wakes that one only when calls of several threads follow each other.
 func (n *Notifier) work() {
+	const several = 4
 	r := &request{n: n, callers: n.newCallers()}
 	defer r.callers.forgetAll()
-	const every = 4 // to look costs about as much as to open a file
-	for i := 1; n.serveOne(r); i++ {
-		if i%every == 0 && len(n.queue) == 0 && usernotify.Waiting(n.listener, 0) {
+	for last, turns := 0, 0; n.serveOne(r); last = r.thread() {
+		if r.thread() == last {
+			turns = 0
+			continue
+		}
+		if turns++; turns >= several && len(n.queue) == 0 && usernotify.Waiting(n.listener, 0) {
+			turns = 0
 			n.queue <- struct{}{}
 		}
 	}
