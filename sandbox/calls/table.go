@@ -192,8 +192,14 @@ func Calls() []Call {
 		{Name: "setpriority", AMD64: 141, ARM64: 140, levels: all(unless(int32Is(0, 0), int32Is(1, 0)))},
 		{Name: "ioprio_set", AMD64: 251, ARM64: 30, levels: all(unless(int32Is(0, 1), int32Is(1, 0)))},
 
-		// Sockets.
+		// Sockets. A message without an address goes where connect said. Whether
+		// there is one the filter sees for sendto only.
+		{Name: "socket", AMD64: 41, ARM64: 198, Online: true, levels: always},
 		{Name: "connect", AMD64: 42, ARM64: 203, Online: true, levels: always},
 		{Name: "bind", AMD64: 49, ARM64: 200, Online: true, levels: always},
+		{Name: "listen", AMD64: 50, ARM64: 201, Online: true, levels: always},
+		{Name: "sendto", AMD64: 44, ARM64: 206, Online: true, levels: all(unless(Cond{4, 0xffffffff_ffffffff, 0}))},
+		{Name: "sendmsg", AMD64: 46, ARM64: 211, Online: true, levels: always},
+		{Name: "sendmmsg", AMD64: 307, ARM64: 269, Online: true, levels: always},
 	}
 }

@@ -11,6 +11,8 @@ var (
 	everyProcess  = []Filter{FilterRestricted, FilterEnabled, FilterLandlock}
 	withoutSocket = []Filter{FilterRestricted, FilterLandlock, FilterNetwork}
 	withSocket    = []Filter{FilterEnabled}
+	// supervisedOnline have the network, and a supervisor.
+	supervisedOnline = []Filter{"supervised-w-online", "supervised-r-online", "supervised-s-online"}
 	// makers are for processes that can make files. FilterLandlock is for policies
 	// that let nothing be written.
 	makers = []Filter{FilterRestricted, FilterEnabled}
@@ -124,6 +126,20 @@ var wants = []struct {
 	{filters: withSocket, calls: []string{"socket"}, args: [6]uint64{unix.AF_NETLINK, unix.SOCK_RAW}, want: allow},
 	{filters: withSocket, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, want: allow},
 	{filters: []Filter{FilterEnabled}, calls: []string{"bind", "connect"}, want: notify},
+	// What names a peer is left to a supervisor, where there is one.
+	{filters: supervisedOnline, calls: []string{"socket", "bind", "connect", "listen", "sendmsg", "sendmmsg"}, want: notify},
+	{filters: supervisedOnline, calls: []string{"sendto"}, args: [6]uint64{3, 0, 0, 0, 1}, want: notify},
+	{filters: supervisedOnline, calls: []string{"sendto"}, args: [6]uint64{3, 0, 0, 0, 1 << 32}, want: notify},
+	{filters: supervisedOnline, calls: []string{"sendto"}, args: [6]uint64{3, 0, 0, 0, 0, 16}, want: allow},
+	{filters: supervisedOnline, calls: []string{"accept4", "recvmsg", "setsockopt", "getsockopt", "getsockname", "shutdown"}, want: allow},
+	{filters: supervisedOnline, calls: []string{"socket"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC}, want: errno(unix.EPERM)},
+	{filters: supervisedOnline, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_VSOCK, unix.SOCK_STREAM}, want: errno(unix.EPERM)},
+	{filters: supervisedOnline, calls: []string{"socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, want: allow},
+	{filters: supervisedOnline, calls: []string{"sendto", "sendmmsg"}, args: [6]uint64{3, 0, 0, unix.MSG_FASTOPEN, 1}, want: errno(unix.EOPNOTSUPP)},
+	{filters: supervisedOnline, calls: []string{"sendmsg"}, args: [6]uint64{3, 0, unix.MSG_FASTOPEN}, want: errno(unix.EOPNOTSUPP)},
+	{filters: supervisedOnline, calls: []string{"pidfd_getfd", "io_uring_setup", "setns"}, want: errno(unix.EPERM)},
+	{filters: []Filter{"supervised-w-online"}, calls: []string{"ptrace", "process_vm_writev"}, want: allow},
+	{filters: []Filter{"supervised-r-online", "supervised-s-online"}, calls: []string{"ptrace", "process_vm_readv", "process_vm_writev"}, want: errno(unix.EPERM)},
 	// TCP Fast Open names its peer without connect.
 	{filters: withSocket, calls: []string{"sendto", "sendmmsg"}, args: [6]uint64{3, 0, 0, unix.MSG_FASTOPEN}, want: errno(unix.EOPNOTSUPP)},
 	{filters: withSocket, calls: []string{"sendto", "sendmmsg"}, args: [6]uint64{3, 0, 0, 1<<32 | unix.MSG_FASTOPEN | unix.MSG_NOSIGNAL}, want: errno(unix.EOPNOTSUPP)},

@@ -13,9 +13,12 @@ const prSetDumpable = 4
 // the network or with it (supervised.md 5). What the supervisor does is in package
 // calls; the rest refuses what no policy allows.
 func supervised(level sandbox.Level, online bool) []Rule {
-	rules := left(level, online)
+	var rules []Rule
 	if online {
-		rules = append(rules, sockets()...)
+		rules = sockets() // these come first: what they refuse the supervisor is not asked about
+	}
+	rules = append(rules, left(level, online)...)
+	if online {
 		rules = append(rules, personality(addrNoRandomize)...)
 		if level > sandbox.LevelWrites {
 			// Who can write to the memory of another process could change the
