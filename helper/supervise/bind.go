@@ -23,12 +23,19 @@ import (
 // bind does bind(2), or refuses it.
 func (r *request) bind() answer {
 	a, err := r.takeAddress()
+	if err == errNoCopy {
+		return fail(unix.EINVAL) // it has a name already, or a peer
+	}
 	if err != nil {
 		return fail(err)
 	}
-	if a.domain != unix.AF_UNIX || len(a.sockaddr) < 2 || binary.NativeEndian.Uint16(a.sockaddr) != unix.AF_UNIX {
+	if a.domain != unix.AF_UNIX || a.family() != unix.AF_UNIX {
 		defer a.close()
-		return result(errOrNil(a.bind()))
+		return result(errOrNil(r.n.bindHost(a)))
+	}
+	if a.held != nil {
+		defer a.close()
+		return result(r.bindPath(a))
 	}
 	umask, err := r.judgeBind(a)
 	if err != nil {
@@ -39,6 +46,16 @@ func (r *request) bind() answer {
 		defer a.close()
 		return result(errOrNil(r.n.bindApart(a, umask)))
 	}, a.close)
+}
+
+// bindHost binds an address that is no path. The address may be taken only by a
+// socket that the command has closed, and of which there is a copy still.
+func (n *Notifier) bindHost(a *address) syscall.Errno {
+	errno := a.bind()
+	if errno == unix.EADDRINUSE && a.held != nil && n.sockets.Sweep() {
+		errno = a.bind()
+	}
+	return errno
 }
 
 // judgeBind decides whether the name of a UNIX socket may be bound, opens the

@@ -2,12 +2,12 @@ package supervise
 
 import (
 	"encoding/binary"
-	"fmt"
 	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -17,20 +17,20 @@ import (
 //     directory only if the socket was made since the command was started: a
 //     user's terminals, displays and ssh-agents listen there, and through them a
 //     command could act outside of its sandbox
-//   - a UNIX socket with an abstract name: never. Any process of the host could
-//     listen there. Landlock's scope would keep a command from connecting, but it
-//     does not bind init, which does the call
-//   - the agent's own listeners: never, since nothing confines their clients
-//   - everything else: as without a sandbox
+//   - everything else: [Notifier.mayReach] decides
 //
 // Init does the call with the same ids as the command, and no capabilities.
 // Three things differ from a call that the command does itself: a peer that
-// asks with SO_PEERCRED is told of init, a path through a magic link of procfs
-// is refused, and only fatal signals interrupt a call that blocks.
+// asks with SO_PEERCRED is told of init, only fatal signals interrupt a call that
+// blocks, and a path through a magic link of procfs is refused. A supervisor also
+// takes the links of a process of the command's own.
 
 // connect does connect(2), or refuses it.
 func (r *request) connect() answer {
 	a, err := r.takeAddress()
+	if err == errNoCopy {
+		return fail(unix.EISCONN)
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -38,14 +38,18 @@ func (r *request) connect() answer {
 		a.close()
 		return fail(err)
 	}
-	if a.nonblocking() {
+	do := func(*request) answer {
 		defer a.close()
-		return result(errOrNil(a.connect()))
+		err := errOrNil(a.connect())
+		if a.held != nil && a.family() != unix.AF_UNSPEC { // that ends an association
+			a.held.Attempted(err)
+		}
+		return result(err)
 	}
-	return r.apart(func(*request) answer {
-		defer a.close()
-		return result(errOrNil(a.connect()))
-	}, a.close)
+	if isNonblocking(a.socket) || a.held != nil && !a.held.Connects() { // nobody has to answer a datagram
+		return do(r)
+	}
+	return r.apart(do, a.close)
 }
 
 // judgeConnect decides on a call of connect. If the address is a path it opens
@@ -53,8 +57,8 @@ func (r *request) connect() answer {
 // object by its descriptor: the path could lead elsewhere by the time of the
 // call.
 func (r *request) judgeConnect(a *address) error {
-	if r.n.isAgent(a) {
-		return unix.EPERM
+	if err := r.n.mayReach(a.domain, a.kind, a.sockaddr); err != nil {
+		return err
 	}
 	if a.domain != unix.AF_UNIX {
 		return nil
@@ -62,6 +66,9 @@ func (r *request) judgeConnect(a *address) error {
 	path, pathname, err := unixPath(a.sockaddr)
 	if err != nil || !pathname {
 		return err
+	}
+	if a.held != nil {
+		return r.reachPath(a, path)
 	}
 	if !strings.HasPrefix(path, "/") {
 		if err := r.openDir(a); err != nil {
@@ -71,7 +78,32 @@ func (r *request) judgeConnect(a *address) error {
 	if err := r.n.find(a, path); err != nil {
 		return err
 	}
-	a.sockaddr = unixAddr(fmt.Sprintf("/proc/self/fd/%d", a.object))
+	a.sockaddr = unixAddr(ownPath(a.object))
+	return nil
+}
+
+// reachPath does what judgeConnect does, for a supervisor: it finds the socket at
+// path as the other calls find what a path leads to.
+func (r *request) reachPath(a *address, path string) error {
+	p, err := r.find(unix.AT_FDCWD, path, fsops.FollowLast)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if !p.Exists() {
+		return unix.ENOENT
+	}
+	if err := p.Access.Readable(); err != nil {
+		return err
+	}
+	if p.Access != fsops.Write {
+		return unix.EPERM
+	}
+	if err := r.n.judge(p.FD, p.Path); err != nil {
+		return err
+	}
+	a.object, p.FD = p.FD, -1
+	a.sockaddr = unixAddr(ownPath(a.object))
 	return nil
 }
 
@@ -115,16 +147,16 @@ func (n *Notifier) find(a *address, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	return n.judge(a.object)
-}
-
-// judge decides whether the command may connect to the socket fd, by its
-// canonical path.
-func (n *Notifier) judge(fd int) error {
-	canonical, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	canonical, err := os.Readlink(ownPath(a.object))
 	if err != nil {
 		return errnoOf(err)
 	}
+	return n.judge(a.object, canonical)
+}
+
+// judge decides whether the command may connect to the socket fd, which has that
+// canonical path.
+func (n *Notifier) judge(fd int, canonical string) error {
 	if !strings.HasPrefix(canonical, "/") || n.config.Policy.Access(canonical) != sandbox.Write || n.config.Policy.DeniesFile(canonical) {
 		return unix.EPERM
 	}
@@ -151,10 +183,10 @@ func (n *Notifier) isNew(st *unix.Statx_t) bool {
 	return st.Btime.Sec > n.begun.Sec || st.Btime.Sec == n.begun.Sec && int64(st.Btime.Nsec) >= n.begun.Nsec
 }
 
-// nonblocking tells whether connect on the socket returns at once. The command
-// shares the flag with the duplicate, and can clear it before connect is called
+// isNonblocking tells whether calls on the socket return at once. The command
+// shares the flag with the duplicate, and can clear it before the call is made
 // here: then it holds up its own calls, and nobody else's.
-func (a *address) nonblocking() bool {
-	flags, err := unix.FcntlInt(uintptr(a.socket), unix.F_GETFL, 0)
+func isNonblocking(fd int) bool {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	return err == nil && flags&unix.O_NONBLOCK != 0
 }

@@ -16,23 +16,19 @@ import (
 // address of this host, so init does not compare addresses. It asks the kernel
 // for the route instead.
 
-// isAgent tells whether a would connect to a listener of the agent: the port is
-// one of the agent's, and the address is one of this host. If the kernel does
-// not tell the latter the answer is yes.
-func (n *Notifier) isAgent(a *address) bool {
-	to, zone, ok := inetAddress(a.sockaddr)
-	if !ok || !slices.Contains(n.config.Ports, to.Port()) || !a.isStream() {
+// isAgent tells whether a socket of that type would reach a listener of the agent:
+// the port is one of the agent's, and the address is one of this host. If the
+// kernel does not tell the latter the answer is yes.
+//
+// Only a socket of the type SOCK_STREAM can speak TCP. The type tells that, and not
+// the family: a socket of AF_SMC falls back to TCP.
+func (n *Notifier) isAgent(kind int, sockaddr []byte) bool {
+	to, zone, ok := inetAddress(sockaddr)
+	if !ok || !slices.Contains(n.config.Ports, to.Port()) || kind != unix.SOCK_STREAM {
 		return false
 	}
 	here, err := reachesHere(to.Addr(), zone)
 	return here || err != nil
-}
-
-// isStream tells whether the socket may speak TCP. The type tells that, and not
-// the family: a socket of AF_SMC falls back to TCP.
-func (a *address) isStream() bool {
-	kind, err := unix.GetsockoptInt(a.socket, unix.SOL_SOCKET, unix.SO_TYPE)
-	return err != nil || kind == unix.SOCK_STREAM
 }
 
 // inetAddress takes a struct sockaddr_in or sockaddr_in6 apart, ip(7), ipv6(7).

@@ -51,7 +51,7 @@ func supervised(t testing.TB, c Config, level sandbox.Level, name string, args .
 	ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
 	defer ours.Close()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{supervisedChild, name}, args...)...)
-	cmd.Env = append(os.Environ(), "LEVEL="+level.String(), "GORACE=atexit_sleep_ms=0", "GODEBUG=containermaxprocs=0")
+	cmd.Env = append(os.Environ(), "LEVEL="+level.String(), fmt.Sprint("ONLINE=", c.Policy.Network == sandbox.NetworkEnabled), "GORACE=atexit_sleep_ms=0", "GODEBUG=containermaxprocs=0")
 	cmd.ExtraFiles = []*os.File{theirs}
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -117,7 +117,8 @@ func supervisedChildMain(name string, args []string) int {
 			failed <- run(args)
 			return
 		}
-		listener, err := enforce.FilterSupervised(level, sandbox.NetworkRestricted).LoadNotify()
+		network := map[string]sandbox.Network{"true": sandbox.NetworkEnabled, "false": sandbox.NetworkRestricted}[os.Getenv("ONLINE")]
+		listener, err := enforce.FilterSupervised(level, network).LoadNotify()
 		if err != nil {
 			failed <- err
 			return

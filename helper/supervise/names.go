@@ -30,6 +30,11 @@ func (r *request) name(dir, pathArg int, how fsops.Lookup) (name, error) {
 	if err != nil {
 		return name{}, err
 	}
+	return r.nameAt(dir, path, how)
+}
+
+// nameAt does what name does, with a path that was read already.
+func (r *request) nameAt(dir int, path string, how fsops.Lookup) (name, error) {
 	if path == "" {
 		return name{}, unix.ENOENT
 	}
@@ -41,6 +46,7 @@ func (r *request) name(dir, pathArg int, how fsops.Lookup) (name, error) {
 	case ".", "..":
 		n.dots = last
 	}
+	var err error
 	n.place, err = r.find(dir, trimmed, how)
 	return n, err
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/helper/supervise/execcheck"
-	"github.com/execagent/execagent/internal/thread"
+	"github.com/execagent/execagent/helper/supervise/sockets"
 	"github.com/execagent/execagent/internal/usernotify"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/calls"
@@ -59,6 +59,8 @@ type Notifier struct {
 	names  sync.RWMutex
 	own    umask // of this process
 	umasks umasks
+	// sockets has the copies of the command's sockets.
+	sockets *sockets.Copies
 }
 
 // Config is what a [Notifier] has to know of the command and of the agent.
@@ -112,6 +114,7 @@ func New(c Config) (*Notifier, error) {
 	if n.paths, err = fsops.NewResolver(n.rules()); err != nil {
 		return nil, err
 	}
+	n.sockets = sockets.New()
 	if c.Level >= sandbox.LevelReads {
 		n.execs = n.newChecker()
 	}
@@ -204,13 +207,19 @@ var handlers = map[string]func(*request) answer{
 	"setpriority":        (*request).setpriority,
 	"ioprio_set":         (*request).ioprioSet,
 
-	"connect": (*request).connect,
-	"bind":    (*request).bind,
+	"socket":   (*request).socket,
+	"connect":  (*request).connect,
+	"bind":     (*request).bind,
+	"listen":   (*request).listen,
+	"sendto":   (*request).sendto,
+	"sendmsg":  (*request).sendmsg,
+	"sendmmsg": (*request).sendmmsg,
 }
 
 // moving are the calls that can move a directory, in which another call may be
-// about to do something.
-var moving = []string{"rename", "renameat", "renameat2"}
+// about to do something; and bind, which has the kernel look up a path that was
+// judged before.
+var moving = []string{"rename", "renameat", "renameat2", "bind"}
 
 // handler does one kind of call.
 type handler struct {
@@ -250,8 +259,9 @@ func (n *Notifier) Serve(listener int) {
 	if n.execs != nil {
 		n.execs.Close()
 	}
-	if n.paths != nil {
+	if n.config.Level != sandbox.NoLevel {
 		n.paths.Close()
+		n.sockets.Close()
 	}
 }
 
@@ -340,57 +350,8 @@ func undisturbed(do func()) {
 	}
 }
 
-// address holds the arguments of a call of connect or bind. It owns its
-// descriptors.
-type address struct {
-	socket   int    // a duplicate of the caller's
-	domain   int    // of the socket, such as AF_UNIX
-	sockaddr []byte // a copy of the address, or what judgeConnect has put there
-	object   int    // the socket in the file system that sockaddr leads to, or -1
-	dir      int    // the caller's working directory, or -1
-}
-
-// close closes the descriptors of a, which are not the command's own.
-func (a *address) close() {
-	for _, fd := range []int{a.socket, a.object, a.dir} {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
-	}
-}
-
 // errGone is the error for a call whose caller does not wait any more.
 var errGone = errors.New("the call is gone")
-
-// takeAddress copies the arguments of a call of connect or bind: it duplicates
-// the socket, and reads the address.
-func (r *request) takeAddress() (*address, error) {
-	fd, addr, length := r.int(0), r.pointer(1), r.int(2)
-	// The checks have the order of the kernel's, so that the errno is the same.
-	a := &address{object: -1, dir: -1}
-	var err error
-	if a.socket, err = thread.Duplicate(r.thread(), fd); err != nil {
-		return nil, r.there(err)
-	}
-	if length < 0 || length > maxSockaddr {
-		a.close()
-		return nil, unix.EINVAL
-	}
-	if a.sockaddr, err = r.memory(addr, length); err == nil {
-		a.domain, err = unix.GetsockoptInt(a.socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
-	}
-	if err = r.there(err); err != nil {
-		a.close()
-		return nil, err
-	}
-	return a, nil
-}
-
-// openDir opens the working directory of the caller.
-func (r *request) openDir(a *address) (err error) {
-	a.dir, err = r.cwd()
-	return r.there(err)
-}
 
 // errOrNil returns the errno as an error; 0 is none.
 func errOrNil(errno syscall.Errno) error {

@@ -30,6 +30,7 @@ type answer struct {
 	closeOnExec bool
 	// alone has fd closed here before the caller goes on, which takes longer.
 	alone bool
+	after func(error) // called when the caller has fd, or gets an error instead; may be nil
 }
 
 type outcome uint8
@@ -84,6 +85,9 @@ func (r *request) end(a answer) {
 			err = usernotify.Give(r.n.listener, r.call.ID, a.fd, a.closeOnExec)
 		}
 		unix.Close(a.fd)
+		if a.after != nil {
+			a.after(err)
+		}
 		if a.alone && err == nil {
 			usernotify.Return(r.n.listener, r.call.ID, int64(number))
 		}
