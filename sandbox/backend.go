@@ -215,7 +215,7 @@ func (p *Policy) CheckBackend(b Backend) error {
 
 // supervisable tells whether a supervisor can enforce the policy on this host.
 func (p *Policy) supervisable(h Host) bool {
-	return h.Has(Seccomp) && h.Has(Supervised) && h.Landlock >= scopeABI && p.Network == NetworkRestricted
+	return h.Has(Seccomp) && h.Has(Supervised) && h.Landlock >= scopeABI
 }
 
 // missingForNamespaces returns the first layer that the row of namespaces needs

@@ -19,6 +19,9 @@ func TestBackend(t *testing.T) {
 	container := without(func(h *Host) { h.Layers = h.Layers.Without(Procfs) })
 	docker := Host{Layers: LayersOf(Seccomp), Landlock: 7, Reasons: map[Layer]Reason{UserNS: {"operation not permitted", "allow user namespaces"}}}
 
+	supervisor := docker
+	supervisor.Layers = docker.Layers.With(Supervised)
+
 	root := entry(PlaceRoot, Read)
 	readOnly := Profile{Entries: []Entry{root}}
 	workspace := Profile{Entries: []Entry{root, entry(PlacePath, Write, "/repo")}}
@@ -77,6 +80,14 @@ func TestBackend(t *testing.T) {
 		{"docker, glob above", Profile{Entries: []Entry{entry(PlacePath, Read, "/repo/a"), entry(PlaceGlob, Denied, "/repo/**")}}, docker, false, "!userns"},
 		{"docker, glob elsewhere", Profile{Entries: []Entry{entry(PlacePath, Read, "/repo"), entry(PlaceGlob, Denied, "/opt/**")}}, docker, false, "landlock:7 seccomp"},
 		{"docker, private in view", Profile{Entries: []Entry{root}, Private: []string{"/run/agent"}}, docker, false, "landlock:7 seccomp"},
+
+		{"supervisor, workspace", workspace, supervisor, false, "supervised:W landlock:7 seccomp"},
+		{"supervisor, enabled", enabled, supervisor, false, "supervised:W landlock:7 seccomp"},
+		{"supervisor, view", view, supervisor, false, "supervised:S landlock:7 seccomp"},
+		{"supervisor, enabled, full", enabled, supervisor, true, "!userns"},
+		{"supervisor, enabled, old Landlock", enabled, Host{Layers: supervisor.Layers, Landlock: 5}, false, "!userns"},
+		{"supervisor beside namespaces", enabled, without(func(h *Host) { h.Layers = h.Layers.With(Supervised) }), false, "userns mountns pidns landlock:7 seccomp"},
+
 		{"docker, private out of view", Profile{Entries: []Entry{entry(PlacePath, Read, "/repo")}, Private: []string{"/run/agent"}}, docker, false, "landlock:7 seccomp"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -38,7 +38,7 @@ func TestProcessEnforcement(t *testing.T) {
 			h.Layers = h.Layers.Without(append(sandbox.Namespaces(), sandbox.Procfs, sandbox.Supervised)...)
 			h.Reasons[sandbox.UserNS] = sandbox.Reason{Error: "no", Remedy: "ask for it"}
 		}, "read-only view-only network-only"},
-		{"no listener", func(h *sandbox.Host) { h.Layers = h.Layers.Without(sandbox.UserNotify) }, "read-only workspace-write deny view-only network-only"},
+		{"no listener", func(h *sandbox.Host) { h.Layers = h.Layers.Without(sandbox.UserNotify, sandbox.Supervised) }, "read-only workspace-write deny view-only network-only"},
 		{"no filter", func(h *sandbox.Host) { h.Layers = h.Layers.Without(sandbox.Seccomp) }, ""},
 		{"nothing", func(h *sandbox.Host) { *h = sandbox.Host{} }, ""},
 	} {
