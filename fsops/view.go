@@ -153,6 +153,15 @@ func (r *Resolver) Reopen(p *Place, flags int) (int, error) {
 	return fd, nil
 }
 
+// PathOf returns the path that the kernel has for the object that fd is of, or what
+// it says of one without a path; proc_pid_fd(5). Without procfs it is ENOENT.
+func (r *Resolver) PathOf(fd int) (string, error) {
+	if r.fds < 0 {
+		return "", unix.ENOENT
+	}
+	return readLinkAt(r.fds, strconv.Itoa(fd))
+}
+
 // Readable says why an object with this access may not be read, or nil.
 func (a Access) Readable() error {
 	switch a {

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -15,7 +16,8 @@ import (
 // each in procfs, which costs less to look into than to find, and its umask, which
 // costs more to read than a file to make. The directory is that of the thread for
 // good: once the thread has ended nothing is found in it, also if its number
-// belongs to another thread by then.
+// belongs to another thread by then. And its working directory, which is looked at
+// again each time: nobody tells when a thread goes elsewhere.
 
 // maxCallers bounds the threads that a worker remembers; each takes a descriptor.
 const maxCallers = 64
@@ -23,6 +25,7 @@ const maxCallers = 64
 // caller is a thread that has made a call.
 type caller struct {
 	dir   int    // its directory in procfs, O_PATH
+	cwd   origin // its working directory; no path: unknown
 	umask int    // -1: unknown
 	since uint64 // the number of changes of umasks that were known with it
 }
@@ -41,18 +44,74 @@ func (n *Notifier) newCallers() callers {
 }
 
 // forget forgets a thread.
-func (c callers) forget(thread int) {
-	if known := c[thread]; known != nil {
+func (r *request) forget(thread int) {
+	if known := r.callers[thread]; known != nil {
 		unix.Close(known.dir)
-		delete(c, thread)
+		r.leave(known)
+		delete(r.callers, thread)
 	}
 }
 
 // forgetAll forgets all threads.
-func (c callers) forgetAll() {
-	for thread := range c {
-		c.forget(thread)
+func (r *request) forgetAll() {
+	for thread := range r.callers {
+		r.forget(thread)
 	}
+	r.rest()
+}
+
+// leave forgets the working directory of a thread. The call that is under way may
+// still stand there.
+func (r *request) leave(c *caller) {
+	if c.cwd.text != "" {
+		r.left = append(r.left, c.cwd.own)
+		c.cwd = origin{}
+	}
+}
+
+// rest is called between two calls.
+func (r *request) rest() {
+	for _, fd := range r.left {
+		unix.Close(fd)
+	}
+	r.left, r.met = r.left[:0], false
+}
+
+// knownCwd returns the working directory of the caller, if that is remembered: it
+// has to be the same object, and to have the same path. It takes half as long as
+// to open the directory and to judge it.
+func (r *request) knownCwd() (d fsops.Dir, ok bool) {
+	known := r.caller()
+	if known == nil {
+		return d, false
+	}
+	if known.cwd.text != "" && r.isCwd(known) {
+		return known.cwd.Dir, true
+	}
+	r.leave(known)
+	own, err := r.cwd()
+	if err != nil {
+		return d, false
+	}
+	found, err := r.n.origin(own)
+	if known = r.callers[r.thread()]; err != nil || known == nil {
+		unix.Close(own)
+		return d, false
+	}
+	known.cwd = found
+	return found.Dir, true
+}
+
+// isCwd tells whether the thread is in the directory that is remembered.
+func (r *request) isCwd(c *caller) bool {
+	var st unix.Stat_t
+	if err := unix.Fstatat(c.dir, "cwd", &st, 0); err != nil || st.Dev != c.cwd.stat.Dev || st.Ino != c.cwd.stat.Ino {
+		return false
+	}
+	r.met = true
+	var text [unix.PathMax]byte
+	n, err := unix.Readlinkat(c.dir, "cwd", text[:])
+	return err == nil && string(text[:n]) == c.cwd.text
 }
 
 // caller returns what is known of the thread that has made the call. Without
@@ -70,7 +129,7 @@ func (r *request) caller() *caller {
 	}
 	if len(r.callers) >= maxCallers {
 		for other := range r.callers { // any of them
-			r.callers.forget(other)
+			r.forget(other)
 			break
 		}
 	}
@@ -88,7 +147,7 @@ func (r *request) ofCaller(name string, flags int) (int, error) {
 			return fd, err
 		}
 		// It is another thread with the same number, or there is no such name.
-		r.callers.forget(r.thread())
+		r.forget(r.thread())
 	}
 	return unix.Open(fmt.Sprintf("/proc/%d/%s", r.thread(), name), flags|unix.O_CLOEXEC, 0)
 }

@@ -51,38 +51,30 @@ func (r *request) nameAt(dir int, path string, how fsops.Lookup) (name, error) {
 	return n, err
 }
 
-// make judges the name at which the call makes something, and makes that.
+// make judges the name at which the call makes something, and makes that. It only
+// looks whether the name exists if nothing may be made there: the kernel does.
 func (r *request) make(dir, pathArg int, isDirectory bool, do func(in int, name string) error) answer {
 	p, err := r.name(dir, pathArg, fsops.Unopened)
 	if err != nil {
 		return fail(err)
 	}
 	defer p.close()
-	err = r.n.paths.Creatable(&p.Place, isDirectory)
+	if p.dots == "" && !p.Exists() && (isDirectory || !p.slash) && r.n.paths.Creatable(&p.Place, isDirectory) == nil {
+		return result(do(p.In.FD, p.Name))
+	}
+	if err := r.complete(&p.place, 0); err != nil {
+		return fail(err)
+	}
 	switch {
 	case p.dots != "" || p.Exists():
 		return fail(unix.EEXIST)
 	case p.slash && !isDirectory:
-		err = unix.ENOENT
+		return fail(unix.ENOENT)
 	}
-	if err != nil {
-		return fail(r.unlessThere(dir, pathArg, err))
+	if err := r.n.paths.Creatable(&p.Place, isDirectory); err != nil {
+		return fail(err)
 	}
-	return result(do(p.In.FD, p.Name)) // EEXIST if something is there
-}
-
-// unlessThere returns err, or EEXIST if something is at the name: that comes before
-// what may not be made.
-func (r *request) unlessThere(dir, pathArg int, err error) error {
-	p, found := r.name(dir, pathArg, 0)
-	if found != nil {
-		return found
-	}
-	defer p.close()
-	if p.Exists() {
-		return unix.EEXIST
-	}
-	return err
+	return result(do(p.In.FD, p.Name))
 }
 
 func (r *request) mkdir() answer   { return r.makeDirectory(unix.AT_FDCWD, 0, 1) }
@@ -169,11 +161,18 @@ func (r *request) unlinkat() answer {
 // remove removes a name. In a directory that may not be written this fails with
 // EROFS whether or not the name exists, as on a read-only mount.
 func (r *request) remove(dir, pathArg, flags int) answer {
-	p, err := r.name(dir, pathArg, 0)
+	p, err := r.name(dir, pathArg, fsops.Unopened)
 	if err != nil {
 		return fail(err)
 	}
 	defer p.close()
+	policy := r.n.config.Policy
+	if p.dots == "" && !p.slash && len(policy.Globs) == 0 && !policy.Bound(p.Path) && r.n.paths.Removable(&p.Place) == nil {
+		return result(unix.Unlinkat(p.In.FD, p.Name, flags)) // the kernel looks whether it exists
+	}
+	if err := r.complete(&p.place, 0); err != nil {
+		return fail(err)
+	}
 	switch {
 	case flags == 0 && p.dots != "":
 		return fail(unix.EISDIR)
@@ -279,9 +278,6 @@ func (n *Notifier) placeable(from, to *fsops.Place) error {
 	// What is in the directory would come where rules are about other things.
 	if n.config.Policy.Bound(to.Path) {
 		return unix.EBUSY
-	}
-	if len(n.config.Policy.Globs) == 0 {
-		return nil
 	}
 	if len(n.config.Policy.Globs) == 0 {
 		return nil

@@ -57,7 +57,6 @@ type Notifier struct {
 	// names is held by each call while it is done, and alone by those that move
 	// names: what a call has found stays where it is until the call is done.
 	names  sync.RWMutex
-	own    umask // of this process
 	umasks umasks
 	// sockets has the copies of the command's sockets.
 	sockets *sockets.Copies
@@ -88,7 +87,7 @@ type Config struct {
 // time, on the clock that file systems take times of birth from.
 func New(c Config) (*Notifier, error) {
 	n := &Notifier{
-		config: c, handlers: byNumber(), own: newUmask(), umasks: umasks{pending: map[int]int{}},
+		config: c, handlers: byNumber(), umasks: umasks{pending: map[int]int{}},
 		queue: make(chan struct{}, 1), blocked: make(chan struct{}, MaxBlocked), binding: make(chan struct{}, maxBinding),
 	}
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &n.begun); err != nil {
@@ -271,7 +270,7 @@ func (n *Notifier) Serve(listener int) {
 func (n *Notifier) work() {
 	const several = 4
 	r := &request{n: n, callers: n.newCallers()}
-	defer r.callers.forgetAll()
+	defer r.forgetAll()
 	for last, turns := 0, 0; n.serveOne(r); last = r.thread() {
 		if r.thread() == last {
 			turns = 0
@@ -288,7 +287,7 @@ func (n *Notifier) work() {
 func (n *Notifier) help() {
 	const patience = 1 // milliseconds that it waits for one more call before it rests
 	r := &request{n: n, callers: n.newCallers()}
-	defer r.callers.forgetAll()
+	defer r.forgetAll()
 	for range n.queue {
 		for usernotify.Waiting(n.listener, patience) && n.serveOne(r) {
 		}
@@ -300,8 +299,8 @@ func (n *Notifier) help() {
 func (n *Notifier) serveOne(r *request) bool {
 	switch err := usernotify.Receive(n.listener, &r.call); err {
 	case nil:
-		r.met = false
 		r.end(r.answer())
+		r.rest()
 	case unix.EINTR:
 	case unix.ENOENT: // the caller is gone, and maybe all other processes too
 		return !usernotify.HungUp(n.listener)

@@ -123,16 +123,24 @@ func (r *request) openOnce(o opening) (answer, error) {
 	if slash { // a file cannot be made under such a name, whatever is there
 		path, how = strings.TrimRight(path, "/"), 0
 	}
-	if o.has(unix.O_CREAT|unix.O_EXCL) && !slash && !o.has(unix.O_PATH) {
-		if a, done := r.createNew(o); done {
-			return a, nil
-		}
+	first := how
+	if o.creates() && !slash {
+		first = fsops.Unopened
 	}
-	p, err := r.find(o.dir, path, how)
+	p, err := r.find(o.dir, path, first)
 	if err != nil {
 		return fail(err), nil
 	}
 	defer p.close()
+	if first == fsops.Unopened {
+		// Most calls that may make a file do, and nothing else needs fewer steps.
+		if a, made := r.createFirst(&p, o); made {
+			return a, nil
+		}
+		if err := r.complete(&p, how); err != nil {
+			return fail(err), nil
+		}
+	}
 	switch {
 	case o.has(unix.O_PATH):
 		return r.openNothing(&p, o), nil
@@ -258,7 +266,18 @@ func (o *opening) block(fd int) error {
 	return nil
 }
 
-// create makes a file at the place, where nothing is.
+// createFirst makes a file at the place, where nobody has looked yet whether
+// something is there. It returns made as false if something is, or no file may be
+// made there.
+func (r *request) createFirst(p *place, o opening) (a answer, made bool) {
+	if p.Exists() || p.In.FD < 0 || p.Slash || r.n.paths.Creatable(&p.Place, false) != nil {
+		return answer{}, false
+	}
+	a, err := r.create(p, o)
+	return a, err == nil
+}
+
+// create makes a file at the place. The error is errAgain if the name exists.
 func (r *request) create(p *place, o opening) (answer, error) {
 	if err := r.n.paths.Creatable(&p.Place, false); err != nil {
 		return fail(err), nil
@@ -270,21 +289,6 @@ func (r *request) create(p *place, o opening) (answer, error) {
 		return answer{}, errAgain
 	}
 	return opened(fd, err, o), nil
-}
-
-// createNew makes a file whose name must be missing, without looking first. done is
-// false if it may not be made, and something else may be wrong too.
-func (r *request) createNew(o opening) (a answer, done bool) {
-	p, err := r.find(o.dir, o.path, fsops.Unopened)
-	if err != nil {
-		return fail(err), true
-	}
-	defer p.close()
-	if p.Exists() || p.Name == "" || p.Slash || r.n.paths.Creatable(&p.Place, false) != nil {
-		return answer{}, false
-	}
-	fd, err := r.makeFile(p.In.FD, p.Name, o.flags|unix.O_NOFOLLOW, o)
-	return opened(fd, err, o), true
 }
 
 // makeNameless makes a file without a name in the directory at the place.
@@ -305,10 +309,10 @@ func (r *request) makeNameless(p *place, o opening) answer {
 // makeFile makes the file name in the directory dir, with the caller's umask.
 func (r *request) makeFile(dir int, name string, flags int, o opening) (fd int, err error) {
 	err = r.underUmask(func() error {
-		fd, err = unix.Openat(dir, name, flags|unix.O_CLOEXEC|unix.O_NOCTTY, o.mode&^unix.S_IFMT)
+		fd, err = unix.Openat(dir, name, flags|unix.O_CLOEXEC, o.mode&^unix.S_IFMT)
 		return err
 	})
-	return fd, err // a new file is a regular one, and never blocks
+	return fd, err
 }
 
 // given gives the caller fd.

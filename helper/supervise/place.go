@@ -1,8 +1,6 @@
 package supervise
 
 import (
-	"os"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -14,12 +12,16 @@ import (
 // the directory in which the path began.
 type place struct {
 	fsops.Place
-	start int // -1: none
+	start  int         // -1: none
+	parent fsops.Place // that complete has replaced
 }
 
 // close gives the descriptors back.
 func (p *place) close() {
 	p.Close()
+	if p.parent.Name != "" {
+		p.parent.Close()
+	}
 	if p.start >= 0 {
 		unix.Close(p.start)
 		p.start = -1
@@ -45,27 +47,51 @@ func (r *request) find(dir int, path string, how fsops.Lookup) (place, error) {
 		found, err := r.n.paths.Resolve((*reading)(r), r.n.paths.Base(), path, how)
 		return place{Place: found, start: -1}, err
 	}
-	at, err := r.hold(dir)
+	if dir == unix.AT_FDCWD {
+		d, ok := r.knownCwd()
+		if err := r.there(nil); err != nil {
+			return place{}, err
+		}
+		if ok {
+			found, err := r.n.paths.Resolve((*reading)(r), d, path, how)
+			return place{Place: found, start: -1}, err
+		}
+	}
+	own, err := r.hold(dir)
 	if err != nil {
 		return place{}, err
 	}
-	found, err := r.findAt(at, path, how)
+	found, err := r.findAt(own, path, how)
 	if err != nil {
-		unix.Close(at)
+		unix.Close(own)
 	}
-	return place{Place: found, start: at}, err
+	return place{Place: found, start: own}, err
+}
+
+// complete looks what is at a place that was found with Unopened.
+func (r *request) complete(p *place, how fsops.Lookup) error {
+	if p.In.FD < 0 || p.Exists() && (how != fsops.FollowLast || p.Stat.Mode&unix.S_IFMT != unix.S_IFLNK) {
+		return nil
+	}
+	found, err := r.n.paths.Resolve((*reading)(r), p.In, p.Name, how)
+	if err != nil {
+		return err
+	}
+	found.Slash = found.Slash || p.Slash
+	p.parent, p.Place = p.Place, found
+	return nil
 }
 
 // findAt finds what the relative path leads to that begins at the descriptor at.
 func (r *request) findAt(at int, path string, how fsops.Lookup) (fsops.Place, error) {
-	d, st, err := r.n.dir(at)
+	o, err := r.n.origin(at)
 	if err != nil {
 		return fsops.Place{}, err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+	if o.stat.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return fsops.Place{}, unix.ENOTDIR
 	}
-	return r.n.paths.Resolve((*reading)(r), d, path, how)
+	return r.n.paths.Resolve((*reading)(r), o.Dir, path, how)
 }
 
 // object finds the object that the caller's descriptor fd is of, or, for AT_FDCWD,
@@ -75,15 +101,15 @@ func (r *request) object(fd int) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	d, st, err := r.n.dir(own)
+	o, err := r.n.origin(own)
 	if err != nil {
 		unix.Close(own)
 		return place{}, err
 	}
-	if d.FD == own && d.Kind == fsops.Ordinary {
-		return place{Place: fsops.Place{Dir: d, Stat: st, In: fsops.Dir{FD: -1}}, start: -1}, nil
+	if o.FD == own && o.Kind == fsops.Ordinary {
+		return place{Place: fsops.Place{Dir: o.Dir, Stat: o.stat, In: fsops.Dir{FD: -1}}, start: -1}, nil
 	}
-	found, err := r.n.paths.Resolve((*reading)(r), d, "", 0)
+	found, err := r.n.paths.Resolve((*reading)(r), o.Dir, "", 0)
 	if err != nil {
 		unix.Close(own)
 	}
@@ -107,47 +133,57 @@ func (r *request) hold(fd int) (own int, err error) {
 	return own, err
 }
 
-// dir returns the object that fd is of as one in which paths may begin, and
-// what fstat(2) tells of fd.
+// origin is an object of the caller in which a path may begin.
+type origin struct {
+	fsops.Dir
+	own  int // the descriptor that it was made of
+	stat unix.Stat_t
+	text string // the path, or what the kernel says of an object without one
+}
+
+// origin returns the object that fd is of as one in which paths may begin.
 //
 // Of an object without a path, such as a pipe or a file that exists only in memory,
 // everything may be done: only its descriptor leads to it. An object that has been
 // removed has the suffix " (deleted)"; so may the name of one that has not. Both
 // readings are asked about, and nothing can be below a directory that has been
 // removed. A directory that no path leads to any more is denied.
-func (n *Notifier) dir(fd int) (d fsops.Dir, st unix.Stat_t, err error) {
-	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
-	if err != nil {
-		return fsops.Dir{}, st, errnoOf(err)
+func (n *Notifier) origin(fd int) (origin, error) {
+	o := origin{own: fd}
+	var err error
+	if o.text, err = n.paths.PathOf(fd); err != nil {
+		return o, err
 	}
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fsops.Dir{}, st, err
+	if err = unix.Fstat(fd, &o.stat); err != nil {
+		return o, err
 	}
 	const unreachable = "(unreachable)"
 	switch {
-	case strings.HasPrefix(path, unreachable):
-		return fsops.Dir{FD: fd, Path: path, Access: fsops.Denied}, st, nil
-	case path[0] != '/' || st.Dev == n.memory:
-		return fsops.Dir{FD: fd, Path: strings.TrimPrefix(path, "/"), Access: fsops.Write}, st, nil
+	case strings.HasPrefix(o.text, unreachable):
+		o.Dir = fsops.Dir{FD: fd, Path: o.text, Access: fsops.Denied}
+		return o, nil
+	case o.text[0] != '/' || o.stat.Dev == n.memory:
+		o.Dir = fsops.Dir{FD: fd, Path: strings.TrimPrefix(o.text, "/"), Access: fsops.Write}
+		return o, nil
 	}
-	path, foreign := n.shm.inside(path)
+	path, foreign := n.shm.inside(o.text)
 	if path == devShm && n.shm.inUse() {
 		fd = n.shm.fd // the host's may be the caller's working directory
 	}
-	if d, err = n.paths.At(fd, path); err != nil {
-		return d, st, err
+	if o.Dir, err = n.paths.At(fd, path); err != nil {
+		return o, err
 	}
 	if before, ok := strings.CutSuffix(path, " (deleted)"); ok {
-		d.Access = min(d.Access, n.access(before))
+		o.Access = min(o.Access, n.access(before))
 	}
 	if foreign {
 		// Below it nothing can be named: those names mean the private directory.
-		d.Path, d.Access = "host:"+path, min(fsops.Access(n.config.Policy.Access(path)), fsops.Read)
+		o.Path, o.Access = "host:"+path, min(fsops.Access(n.config.Policy.Access(path)), fsops.Read)
 	}
-	if n.denies(path, st.Mode) {
-		d.Access = min(d.Access, fsops.Denied)
+	if n.denies(path, o.stat.Mode) {
+		o.Access = min(o.Access, fsops.Denied)
 	}
-	return d, st, nil
+	return o, nil
 }
 
 // denies tells whether a glob denies the object with that path and mode.

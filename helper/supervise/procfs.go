@@ -148,11 +148,12 @@ func (r *reading) Follow(d fsops.Dir, link fsops.Place) (text string, object fso
 	if err != nil {
 		return "", object, err
 	}
-	found, _, err := r.n.dir(fd)
+	o, err := r.n.origin(fd)
 	if err != nil {
 		unix.Close(fd)
 		return "", object, err
 	}
+	found := o.Dir
 	if found.FD != fd { // the private directory in the place of the host's
 		unix.Close(fd)
 		if found.FD, err = unix.FcntlInt(uintptr(found.FD), unix.F_DUPFD_CLOEXEC, 0); err != nil {

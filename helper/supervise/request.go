@@ -17,7 +17,8 @@ type request struct {
 	call usernotify.Call
 	// callers are those that the worker remembers; nil in a goroutine of apart.
 	callers callers
-	met     bool // something was found in the caller's directory that the worker remembers
+	left    []int // descriptors to close when the call is done
+	met     bool  // something was found in the caller's directory that the worker remembers
 }
 
 // answer says how a call ends. The zero value is success with the value 0.
@@ -112,7 +113,7 @@ func (r *request) apart(do func(*request) answer, otherwise func()) answer {
 		return fail(unix.EAGAIN)
 	}
 	own := *r // the worker goes on with the next call in r
-	own.callers = nil
+	own.callers, own.left = nil, nil
 	go func() {
 		defer func() { <-r.n.blocked }()
 		undisturbed(func() { own.end(do(&own)) })

@@ -11,18 +11,14 @@ import (
 // a directory with a default ACL ignores the umask (acl(5)). An umask is that of a
 // whole process, so calls with different ones wait for each other.
 
-// umask is that of the supervisor.
+// umask is one that is in force for a while.
 type umask struct {
 	mu  sync.RWMutex // held while the umask counts, for writing while it changes
-	now int
+	now int          // -1: unknown
 }
 
-// newUmask notes the umask of this process.
-func newUmask() umask {
-	now := unix.Umask(0)
-	unix.Umask(now)
-	return umask{now: now}
-}
+// ownUmask is that of this process. There is one, whatever is supervised.
+var ownUmask = umask{now: -1}
 
 // under calls do while the umask of this process is mask.
 func (u *umask) under(mask int, do func() error) error {
@@ -45,5 +41,5 @@ func (r *request) underUmask(do func() error) error {
 	if err != nil {
 		return err
 	}
-	return r.n.own.under(mask, do)
+	return ownUmask.under(mask, do)
 }
