@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/helper/supervise/terminals"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -37,7 +38,7 @@ func TestTerminals(t *testing.T) {
 	}
 	defer unix.Close(other)
 	for _, level := range []sandbox.Level{sandbox.LevelWrites, sandbox.LevelMetadata} {
-		if out := supervised(t, Config{Policy: workspace(t, t.TempDir())}, level, "terminals", pts(number)); out != "" {
+		if out := supervised(t, Config{Policy: workspace(t, t.TempDir())}, level, "terminals", terminals.Path(number)); out != "" {
 			t.Errorf("level %s: %s", level, out)
 		}
 	}
@@ -51,7 +52,7 @@ var _ = child("terminals", func(args []string) error {
 	if err != nil {
 		return err
 	}
-	slave, err := unix.Open(pts(number), unix.O_RDWR, 0)
+	slave, err := unix.Open(terminals.Path(number), unix.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("its own terminal: %w", err)
 	}
@@ -77,35 +78,6 @@ var _ = child("terminals", func(args []string) error {
 	}
 	return nil
 })
-
-// TestTerminalEnded: the number of a terminal that has ended means no terminal of
-// the command any more, whoever has it next.
-func TestTerminalEnded(t *testing.T) {
-	t.Parallel()
-	var known terminals
-	master, number, err := newPTY()
-	if err != nil {
-		t.Skip(err)
-	}
-	if err := known.note(pts(number)); err != nil {
-		t.Fatal(err)
-	}
-	var st unix.Stat_t
-	if err := unix.Stat(pts(number), &st); err != nil || !known.has(&st) {
-		t.Errorf("the terminal is not known, %v", err)
-	}
-	unix.Close(master)
-	if known.has(&st) {
-		t.Error("the terminal is known after its end")
-	}
-	if fd, err := known.open(st.Rdev); err == nil && number >= 0 {
-		unix.Close(fd) // somebody else has the number by now
-	}
-	if err := known.note("/dev/null"); err != nil || len(known.known) != 1 {
-		t.Errorf("it keeps %d, %v", len(known.known), err)
-	}
-	unix.Close(known.known[0])
-}
 
 // TestShm: what a command has in /dev/shm is private, by whatever path it goes
 // there, and it sees nothing of the host's.

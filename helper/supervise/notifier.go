@@ -13,6 +13,7 @@ import (
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/helper/supervise/execcheck"
 	"github.com/execagent/execagent/helper/supervise/sockets"
+	"github.com/execagent/execagent/helper/supervise/terminals"
 	"github.com/execagent/execagent/internal/usernotify"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/calls"
@@ -53,7 +54,7 @@ type Notifier struct {
 	shm       shm
 	memory    uint64 // the device of files that exist only in memory, memfd_create(2)
 	sticky    sticky
-	terminals terminals
+	terminals terminals.Known
 	// names is held by each call while it is done, and alone by those that move
 	// names: what a call has found stays where it is until the call is done.
 	names  sync.RWMutex
@@ -100,7 +101,7 @@ func New(c Config) (*Notifier, error) {
 		return nil, err
 	}
 	n.sticky = readSticky()
-	err := n.terminals.noteStdio()
+	err := n.terminals.NoteStdio()
 	if err != nil {
 		return nil, err
 	}
