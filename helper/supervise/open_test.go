@@ -123,6 +123,11 @@ var _ = child("opens", func(args []string) error {
 
 // openAndTell opens path, and returns what can be seen of that.
 func openAndTell(path string, flags int) string {
+	free, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return "dup: " + err.Error()
+	}
+	unix.Close(free)
 	var before unix.Stat_t
 	existed := unix.Fstatat(unix.AT_FDCWD, path, &before, 0) == nil
 	fd, err := unix.Openat(unix.AT_FDCWD, path, flags, 0o1777)
@@ -142,7 +147,7 @@ func openAndTell(path string, flags int) string {
 	if err != nil {
 		return "F_GETFD: " + err.Error()
 	}
-	told := fmt.Sprintf("fd %d mode %o flags %#o %d", fd, st.Mode, status&^unix.O_NOFOLLOW, own)
+	told := fmt.Sprintf("lowest %v mode %o flags %#o %d", fd == free, st.Mode, status&^unix.O_NOFOLLOW, own)
 	if st.Mode&unix.S_IFMT == unix.S_IFREG {
 		_, err := unix.Write(fd, []byte("content"))
 		told += fmt.Sprintf(" links %d, size %d, write: %v", st.Nlink, st.Size, err)

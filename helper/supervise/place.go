@@ -12,7 +12,8 @@ import (
 // the directory in which the path began.
 type place struct {
 	fsops.Place
-	start  int         // -1: none
+	start  int         // the descriptor where a relative path began; -1: the path was absolute
+	own    bool        // start belongs to the place
 	parent fsops.Place // that complete has replaced
 }
 
@@ -22,9 +23,9 @@ func (p *place) close() {
 	if p.parent.Name != "" {
 		p.parent.Close()
 	}
-	if p.start >= 0 {
+	if p.own {
 		unix.Close(p.start)
-		p.start = -1
+		p.start, p.own = -1, false
 	}
 }
 
@@ -54,7 +55,7 @@ func (r *request) find(dir int, path string, how fsops.Lookup) (place, error) {
 		}
 		if ok {
 			found, err := r.n.paths.Resolve((*reading)(r), d, path, how)
-			return place{Place: found, start: -1}, err
+			return place{Place: found, start: d.FD}, err
 		}
 	}
 	own, err := r.hold(dir)
@@ -64,8 +65,9 @@ func (r *request) find(dir int, path string, how fsops.Lookup) (place, error) {
 	found, err := r.findAt(own, path, how)
 	if err != nil {
 		unix.Close(own)
+		return place{}, err
 	}
-	return place{Place: found, start: own}, err
+	return place{Place: found, start: own, own: true}, nil
 }
 
 // complete looks what is at a place that was found with Unopened.
@@ -112,8 +114,9 @@ func (r *request) object(fd int) (place, error) {
 	found, err := r.n.paths.Resolve((*reading)(r), o.Dir, "", 0)
 	if err != nil {
 		unix.Close(own)
+		return place{}, err
 	}
-	return place{Place: found, start: own}, err
+	return place{Place: found, start: own, own: true}, nil
 }
 
 // hold opens what the caller's descriptor is of, or the working directory, with
