@@ -52,7 +52,7 @@ const (
 const maxMade = 64 << 20
 
 // startApart starts the second process and returns once that has executed the
-// command. Then it drops the capabilities of init.
+// command. Init has no capabilities then.
 func (t *target) startApart(s *supervisor, watch *mountWatch) error {
 	c := t.config
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -76,7 +76,7 @@ func (t *target) startApart(s *supervisor, watch *mountWatch) error {
 		return err
 	}
 	unix.Close(pair[0])
-	return caps.Drop()
+	return nil
 }
 
 // becomeApart is what the second process does. It returns only if the command
@@ -172,12 +172,19 @@ func (t *target) awaitApart(socket int, watch *mountWatch) error {
 	for {
 		what, fd, err := receiveApart(socket)
 		switch {
+		case errors.Is(err, errApartEnd) && t.listener > 0:
+			return nil // the capabilities were dropped before
 		case errors.Is(err, errApartEnd):
-			return nil
+			return caps.Drop()
 		case err != nil:
 			return fmt.Errorf("waiting for the second init: %w", err)
 		case what == apartListener && fd >= 0 && t.listener == 0:
 			t.listener = fd
+			// Every thread is sent a signal to drop its capabilities, and those that
+			// serve block all signals: init would wait for them for good.
+			if err := caps.Drop(); err != nil {
+				return err
+			}
 			t.serve(fd)
 		case what == apartView && fd >= 0:
 			made, err := readMade(fd)
