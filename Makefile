@@ -99,6 +99,10 @@ cross: ## build and check the agent for arm64, and compile what is not bound to 
 e2e: ## run the end-to-end tests: scripts, README commands, the binary itself
 	@$(TESTRUN) ./test/e2e/... ./cmd/...
 
+.PHONY: containers
+containers: build ## run what is tested in containers, with escapes in every kind of them (root, podman)
+	@$(TESTRUN) -v -run 'Container|DockerProfile|Images' ./test/e2e -kinds
+
 .PHONY: conformance
 conformance: ## replay the contract's cases (docs/protocol/rpc.md) against a real agent
 	@$(TESTRUN) ./test/conformance

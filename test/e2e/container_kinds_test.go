@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"slices"
 	"testing"
@@ -25,6 +26,7 @@ const (
 	noLandlock                   // namespaces of every kind, and no Landlock, or one before ABI 6
 	sharedUnguarded              // neither a procfs of their own nor such a Landlock
 	supervisor                   // no namespaces: a supervisor, Landlock and filters
+	landlockOnly                 // no namespaces and no listener for a supervisor: Landlock and filters
 	nothing                      // neither namespaces nor Landlock
 )
 
@@ -45,7 +47,7 @@ func containerKinds(t *testing.T) []containerKind {
 	for _, c := range capabilities {
 		dockerPlain = append(dockerPlain, "--cap-add="+c)
 	}
-	unmasked, unguarded := "--security-opt=unmask=ALL", seccompFlag(t, withoutLandlock())
+	unmasked, unguarded := "--security-opt=unmask=ALL", seccompFlag(t, withoutLandlock(t))
 	return []containerKind{
 		// The engine of the tests as it is: its profile allows user namespaces.
 		{"hardened", containerUser, hard, sharedPIDs},
@@ -57,11 +59,26 @@ func containerKinds(t *testing.T) []containerKind {
 		{"docker root without capabilities", 0, []string{docker, "--cap-drop=ALL"}, supervisor},
 		{"docker user", containerUser, with(ordinary, dockerPlain...), supervisor},
 		{"docker hardened", containerUser, with(hard, docker), supervisor}, // and a restricted pod with RuntimeDefault
+		// Another filter above, that has a listener or lets none be made.
+		{"docker without listeners", containerUser, with(hard, seccompFlag(t, withoutListeners(dockerProfile(t, nil, []string{"seccomp"})))), landlockOnly},
 		// Older kernels.
 		{"without Landlock", containerUser, with(hard, unmasked, unguarded), noLandlock},
 		{"masked, without Landlock", containerUser, with(hard, unguarded), sharedUnguarded},
 		{"docker without Landlock", containerUser, with(hard, seccompFlag(t, dockerProfile(t, nil, landlockCalls))), nothing},
 	}
+}
+
+// flagKinds has escapes tried in every kind of container.
+var flagKinds = flag.Bool("kinds", false, "try escapes in every kind of container, not only in those that differ most (make containers)")
+
+// kindsOfEscapes returns the kinds of containers that escapes are tried in: one for each means, and
+// for the supervisor one with uid 0 and one without.
+func kindsOfEscapes(t *testing.T) []containerKind {
+	t.Helper()
+	if *flagKinds {
+		return containerKinds(t)
+	}
+	return kindsNamed(t, "hardened", "unmasked", "docker root", "docker hardened", "masked, without Landlock", "docker without listeners")
 }
 
 // kindsNamed returns some kinds of containers.
@@ -92,6 +109,7 @@ var layers = map[means]map[string]string{
 		"deny": "supervised:S landlock:N seccomp", "view-only": "supervised:S landlock:N seccomp",
 		"network-only": "landlock:N seccomp",
 	},
+	landlockOnly: {"read-only": "landlock:N seccomp", "view-only": "landlock:N seccomp", "network-only": "landlock:N seccomp"},
 }
 
 // everywhere are layers that do not depend on which files a policy shows.
@@ -111,7 +129,8 @@ var lacking = map[means]struct{ layers, first, remedy string }{
 	sharedUnguarded: {"procfs supervised landlock", "landlock", landlockRemedy},
 	supervisor:      {"userns mountns pidns procfs ipcns netns", "userns", "seccomp profile that allows unshare"},
 	// The profile answers calls of Landlock with EPERM there, so the kernel is not to blame.
-	nothing: {"userns mountns pidns procfs ipcns netns supervised landlock", "userns", "seccomp profile that allows unshare"},
+	landlockOnly: {"userns mountns pidns procfs ipcns netns supervised usernotify", "userns", "seccomp profile that allows unshare"},
+	nothing:      {"userns mountns pidns procfs ipcns netns supervised landlock", "userns", "seccomp profile that allows unshare"},
 }
 
 // landlockRemedy is in the remedy for Landlock, whether an engine or the kernel does not have it.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/moby/profiles/seccomp"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // dockerProfile is the filter that Docker puts on a container with these capabilities, on this
@@ -38,13 +39,25 @@ func dockerProfile(t *testing.T, capabilities, refused []string) *specs.LinuxSec
 // landlockCalls are refused where an engine or a kernel does not know Landlock.
 var landlockCalls = []string{"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"}
 
-// withoutLandlock is a filter that allows all but Landlock, as a kernel without it does.
-func withoutLandlock() *specs.LinuxSeccomp {
+// withoutLandlock is a filter that allows all but Landlock, as a kernel without it does. It has
+// the architectures of Docker's: of others the engine's library would kill the calling thread.
+func withoutLandlock(t *testing.T) *specs.LinuxSeccomp {
+	t.Helper()
 	unknown := uint(38) // ENOSYS
 	return &specs.LinuxSeccomp{
 		DefaultAction: specs.ActAllow,
+		Architectures: dockerProfile(t, nil, nil).Architectures,
 		Syscalls:      []specs.LinuxSyscall{{Names: landlockCalls, Action: specs.ActErrno, ErrnoRet: &unknown}},
 	}
+}
+
+// withoutListeners lets no filter with a listener be made under a profile that allows no filters.
+func withoutListeners(profile *specs.LinuxSeccomp) *specs.LinuxSeccomp {
+	profile.Syscalls = append(profile.Syscalls, specs.LinuxSyscall{
+		Names: []string{"seccomp"}, Action: specs.ActAllow,
+		Args: []specs.LinuxSeccompArg{{Index: 1, Value: unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, ValueTwo: 0, Op: specs.OpMaskedEqual}},
+	})
+	return profile
 }
 
 // seccompFlag writes a filter as engines read it, and returns the flag for it.

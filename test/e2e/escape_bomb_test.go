@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/execagent/execagent/client"
@@ -24,24 +27,32 @@ func TestEscapeBomb(t *testing.T) {
 	tryBomb(t, sites[len(sites)-1])
 }
 
-// TestEscapeBombContainer is the same in a hardened container, where the bomb shares its PID
+// TestEscapeBombContainer is the same in hardened containers, where the bomb shares its PID
 // namespace with the agent.
 func TestEscapeBombContainer(t *testing.T) {
-	tryBomb(t, containerSites(t, "hardened")[0])
+	for _, site := range containerSites(t, kindsNamed(t, "hardened", "docker hardened")) {
+		t.Run(site.name, func(t *testing.T) { tryBomb(t, site) })
+	}
 }
 
 func tryBomb(t *testing.T, site escapeSite) {
 	if site.uid == 0 {
 		t.Skip("root may have as many processes as it likes")
 	}
-	site.flags = []string{"--max-processes", fmt.Sprint(bombLimit)}
+	limit := bombLimit
+	if supervised(site, "ro") {
+		// In a user namespace of its own the kernel counts a command's processes alone, here all
+		// that its user has, with their threads.
+		limit += bombLimit + tasksOf(t, site.uid)
+	}
+	site.flags = []string{"--max-processes", fmt.Sprint(limit)}
 	if site.containers == nil { // the engine has a fuse of its own
 		site.through = []string{"prlimit", fmt.Sprintf("--nproc=%d:%d", bombFuse, bombFuse)}
 	}
 	r := newEscapeRig(t, site)
 	mark := "bomb-" + r.secret
 	// A process that cannot fork ends; its children stay.
-	p := r.startShell(t, mark, "f() { sleep 300 & f & f & wait; }; f")
+	p := r.startShell(t, "ro", mark, "f() { sleep 300 & f & f & wait; }; f")
 	t.Cleanup(func() { _ = p.Terminate(context.WithoutCancel(t.Context())) }) // it has ended, unless the test failed
 	late, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -59,8 +70,8 @@ func tryBomb(t *testing.T, site escapeSite) {
 		if _, err := r.client.Status(late); err != nil {
 			t.Fatalf("the agent: %v", err)
 		}
-		if n := len(marked(mark)); n > bombLimit {
-			t.Errorf("%d processes, more than %d", n, bombLimit)
+		if n := len(marked(mark)); n > limit {
+			t.Errorf("%d processes, more than %d", n, limit)
 		}
 	}
 	if n := len(marked(mark)); n < bombLimit/4 {
@@ -70,18 +81,48 @@ func tryBomb(t *testing.T, site escapeSite) {
 		t.Fatal(err)
 	}
 	noneLeft(t, mark)
-	if code, stdout, stderr := outcome(t, r.startShell(t, mark, "echo fine")); code != 0 || stdout != "fine\n" {
+	if code, stdout, stderr := outcome(t, r.startShell(t, "ro", mark, "echo fine")); code != 0 || stdout != "fine\n" {
 		t.Errorf("the next command: exit code %d, %s%s", code, stdout, stderr)
 	}
 }
 
-// startShell runs a script under a policy without any writing. The mark is in the environment of
-// all its descendants.
-func (r *escapeRig) startShell(t *testing.T, mark, script string) *client.Process {
+// tasksOf counts the threads of a user.
+func tasksOf(t *testing.T, uid int) (n int) {
+	t.Helper()
+	tasks, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		if info, err := os.Stat(task); err == nil && int(info.Sys().(*syscall.Stat_t).Uid) == uid {
+			n++
+		}
+	}
+	return n
+}
+
+// TestLimitedWithListener: a command with limits ends where its filter leaves calls to init. Init
+// drops its capabilities by a signal to each of its threads, and those that do calls take none.
+func TestLimitedWithListener(t *testing.T) {
+	t.Parallel()
+	for _, site := range machineSites() {
+		t.Run(site.name, func(t *testing.T) {
+			site.flags = []string{"--max-cpu-seconds", "3600"}
+			r := newEscapeRig(t, site)
+			if code, stdout, stderr := outcome(t, r.startShell(t, "net", r.secret, "echo fine")); code != 0 || stdout != "fine\n" {
+				t.Errorf("exit code %d, %s%s", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+// startShell runs a script under the policy of a mode. The mark is in the environment of all its
+// descendants.
+func (r *escapeRig) startShell(t *testing.T, mode, mark, script string) *client.Process {
 	t.Helper()
 	p, err := r.client.Start(t.Context(), protocol.StartParams{
 		Argv: []string{"/bin/sh", "-c", script}, Cwd: protocol.NewPathURI("/"),
-		Env: map[string]string{"PATH": "/usr/bin:/bin", "E2E_MARK": mark}, Sandbox: r.policy("ro"),
+		Env: map[string]string{"PATH": "/usr/bin:/bin", "E2E_MARK": mark}, Sandbox: r.policy(mode),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -71,6 +71,43 @@ var differences = []difference{
 	// can refuse stat(2) and readlink(2). The documentation of the sandbox says so, and
 	// --sandbox-minimum=full refuses to run commands that way.
 	{and(noMounts, view), "x70a x70b", "ok"},
+
+	// A supervisor has no mounts to answer with. The error is that of the name itself: a denied
+	// one is refused, one that the view does not show is missing, and a protected name that does
+	// not exist needs no placeholder.
+	{supervised, "x3c x3d x3b x8g", denied},
+	{and(supervised, writing), "x2e x2f x10b x11i x11j x11m", denied},
+	{and(supervised, not(writing)), "x11h x11i", denied},
+	{and(supervised, writing), "x2a x2c x10e", absent},
+	{and(supervised, writing), "x11k x11l", kept},
+	{and(supervised, view), "1 3 5 6 18b x2d x2f x3b x3c x3d x10a x10d x11a x11f x11g x11h x11i x11j x11l x11p 48d " +
+		"x80a x80b x80c x80d x80i", absent},
+	{and(supervised, view), "11", kept},
+	// The workspace itself cannot be opened.
+	{and(supervised, view), "x82a x82b x82c", denied},
+	// What others have in /dev is refused, what others have for memory too.
+	{supervised, "52 x52", denied},
+	{supervised, "x32", refused},
+	// Processes of the container are missing in /proc, and interfaces refused.
+	{supervised, "x24", denied},
+	// Landlock stops the signal on its way, as above.
+	{supervised, "x31d", "ok EPERM"},
+
+	// In the lowest level nobody is asked about reads. Landlock keeps them from what is in
+	// processes of others, which are listed.
+	{direct, "x3b", kept},
+	{direct, "x3c x3d x11h x11i", kept},
+	{direct, "26", "ok"},
+	{direct, "25a 25b 25c 25d 25e 25f 25g x57a x57b x57c x57d x57g x57h 36a", denied},
+	{direct, "x37a x37b", refused},
+	{direct, "x8g", kept},
+	{direct, "x24", "ENODEV"},
+	// The agent's records cannot be read, but their names be listed: Landlock allows that for
+	// all directories below one that may be listed.
+	{direct, "x6", "ok ENOENT"},
+	// Uid 0 needs no capability for them, and no rule of Landlock can leave them out and have
+	// the processes that are still to come.
+	{and(direct, asRoot), "x21f x21g x21h", "ok"},
 }
 
 func (s escapeSite) expected(want ends, n, mode string) string {
@@ -88,13 +125,17 @@ func view(_ escapeSite, mode string) bool        { return mode == "view" }
 func withNetwork(_ escapeSite, mode string) bool { return mode == "net" }
 func container(s escapeSite, _ string) bool      { return s.containers != nil }
 func publicProc(s escapeSite, _ string) bool {
-	return slices.Contains([]means{sharedPIDs, sharedUnguarded, supervisor}, s.kind.means)
+	return slices.Contains([]means{sharedPIDs, sharedUnguarded, landlockOnly}, s.kind.means)
 }
 func unguarded(s escapeSite, _ string) bool {
 	return slices.Contains([]means{noLandlock, sharedUnguarded, nothing}, s.kind.means)
 }
 func ownPIDs(s escapeSite, mode string) bool { return !publicProc(s, mode) || unguarded(s, mode) }
-func noMounts(s escapeSite, _ string) bool   { return s.kind.means == supervisor }
+func supervised(s escapeSite, _ string) bool { return s.kind.means == supervisor }
+func direct(s escapeSite, mode string) bool  { return supervised(s, mode) && mode == "plain" }
+func asRoot(s escapeSite, _ string) bool     { return s.uid == 0 }
+func writing(_ escapeSite, mode string) bool { return writes(mode) }
+func noMounts(s escapeSite, _ string) bool   { return s.kind.means == landlockOnly }
 
 type condition = func(s escapeSite, mode string) bool
 

@@ -38,16 +38,12 @@ func machineSites() []escapeSite {
 // machineMeans are the values of E2E_MEANS. An ordinary machine has everything.
 var machineMeans = map[string]means{"": namespaces, "unguarded": noLandlock, "shared": sharedPIDs, "shared-unguarded": sharedUnguarded}
 
-// containerSites are containers of every kind, or of some.
-func containerSites(t *testing.T, kinds ...string) []escapeSite {
+// containerSites are containers of those kinds.
+func containerSites(t *testing.T, kinds []containerKind) []escapeSite {
 	t.Helper()
 	c := newContainers(t)
-	all := containerKinds(t)
-	if len(kinds) > 0 {
-		all = kindsNamed(t, kinds...)
-	}
 	var sites []escapeSite
-	for _, kind := range all {
+	for _, kind := range kinds {
 		sites = append(sites, escapeSite{name: kind.name, uid: kind.uid, containers: c, kind: kind})
 	}
 	return sites

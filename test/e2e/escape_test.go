@@ -22,7 +22,7 @@ func TestEscape(t *testing.T) {
 
 // TestEscapeContainer is the same in containers of every kind.
 func TestEscapeContainer(t *testing.T) {
-	tryEscapes(t, containerSites(t))
+	tryEscapes(t, containerSites(t, kindsOfEscapes(t)))
 }
 
 func tryEscapes(t *testing.T, sites []escapeSite) {
@@ -113,9 +113,9 @@ func TestEscapeDaemon(t *testing.T) {
 }
 
 // TestEscapeDaemonContainer is the same in a hardened container, where there is no PID namespace
-// to end, and in one without Landlock, where there is.
+// to end, with namespaces and with a supervisor, and in one without Landlock, where there is.
 func TestEscapeDaemonContainer(t *testing.T) {
-	tryDaemons(t, containerSites(t, "hardened", "masked, without Landlock"))
+	tryDaemons(t, containerSites(t, kindsNamed(t, "hardened", "docker hardened", "masked, without Landlock")))
 }
 
 func tryDaemons(t *testing.T, sites []escapeSite) {
