@@ -203,7 +203,7 @@ func (r *request) openObject(p *place, o opening) answer {
 		return fail(unix.ELOOP)
 	case isDir && o.writes():
 		return fail(unix.EISDIR)
-	case p.Access < fsops.Read:
+	case p.Access < fsops.Read, strings.HasPrefix(p.Path, hostPrefix):
 		return fail(unix.EACCES) // a directory that leads to what may be read is not listed
 	case kind == unix.S_IFCHR, kind == unix.S_IFBLK:
 		return r.openDevice(p, o)

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -377,4 +378,45 @@ var _ = child("open", func(args []string) error {
 		fmt.Println(line+":", told)
 	}
 	return nil
+})
+
+// TestStandingOutside: in levels in which the kernel enters directories by itself, a
+// command can stand in the directory of its supervisor in procfs, or in one that
+// tells of the network. It reads nothing there.
+func TestStandingOutside(t *testing.T) {
+	t.Parallel()
+	want := "supervisor:" + strings.Repeat(" EACCES", 6) + "\n"
+	for level, network := range map[sandbox.Level]string{sandbox.LevelWrites: "nil", sandbox.LevelReads: "EACCES"} {
+		got := supervised(t, Config{Policy: workspace(t, t.TempDir())}, level, "stand outside")
+		if diff := gocmp.Diff(want+"network: "+network+"\nown: nil\n", got); diff != "" {
+			t.Errorf("level %s (-want +got):\n%s", level, diff)
+		}
+	}
+}
+
+var _ = child("stand outside", func([]string) error {
+	show := func(name, in string, paths ...string) error {
+		if err := unix.Chdir(in); err != nil {
+			return err
+		}
+		fmt.Print(name + ":")
+		for _, path := range paths {
+			// With O_CREAT the supervisor is asked in all levels.
+			fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CREAT, 0)
+			told := "nil"
+			if err != nil {
+				told = unix.ErrnoName(err.(unix.Errno))
+			} else {
+				unix.Close(fd)
+			}
+			fmt.Print(" ", told)
+		}
+		fmt.Println()
+		return nil
+	}
+	outside := fmt.Sprintf("/proc/%d", os.Getppid())
+	return errors.Join(
+		show("supervisor", outside, "maps", "mem", "fd/0", "task/"+fmt.Sprint(os.Getppid())+"/maps", "cwd/x", "/proc/self/cwd/maps"),
+		show("network", "/proc/thread-self/net", "dev"),
+		show("own", "/proc/thread-self", "maps"))
 })

@@ -179,15 +179,25 @@ func (n *Notifier) origin(fd int) (origin, error) {
 	if before, ok := strings.CutSuffix(path, " (deleted)"); ok {
 		o.Access = min(o.Access, n.access(before))
 	}
-	if foreign {
+	switch {
+	case foreign:
 		// Below it nothing can be named: those names mean the private directory.
-		o.Path, o.Access = "host:"+path, min(fsops.Access(n.config.Policy.Access(path)), fsops.Read)
+		o.Path, o.Access = hostPrefix+path, min(fsops.Access(n.config.Policy.Access(path)), fsops.Read)
+	case o.Kind == fsops.Procfs && isOfOthers(path):
+		// Where the kernel enters directories without asking here, the caller may
+		// stand in that of a process outside, also in the one of this process, which
+		// may read all of itself.
+		o.Path, o.Access = hostPrefix+path, fsops.Denied
 	}
 	if n.denies(path, o.stat.Mode) {
 		o.Access = min(o.Access, fsops.Denied)
 	}
 	return o, nil
 }
+
+// hostPrefix comes before the path of what the command could not have found itself:
+// no path can begin there, and it is not opened.
+const hostPrefix = "host:"
 
 // denies tells whether a glob denies the object with that path and mode.
 func (n *Notifier) denies(path string, mode uint32) bool {

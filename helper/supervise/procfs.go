@@ -36,7 +36,7 @@ func (r *reading) Name(_ fsops.Lookup, d fsops.Dir, name string) error {
 		return nil
 	case !within(d.Path, proc):
 		return unix.EACCES
-	case r.n.config.Level >= sandbox.LevelReads && r.isSecret(d.Path, name):
+	case r.isSecret(d.Path + "/" + name):
 		return unix.EACCES
 	}
 	return nil
@@ -46,14 +46,20 @@ func (r *reading) Name(_ fsops.Lookup, d fsops.Dir, name string) error {
 // judged.
 var secrets = sandbox.ProcfsSecrets()
 
-// isSecret tells whether name in dir, a directory of procfs, is denied where reads
-// are judged.
-func (r *reading) isSecret(dir, name string) bool {
-	if dir == proc && slices.Contains(secrets, name) {
-		return true
+// isSecret tells whether path, in procfs, is denied. A directory that holds it may
+// be the caller's working directory, so what matters is the whole path.
+func (r *reading) isSecret(path string) bool {
+	if r.n.config.Level < sandbox.LevelReads {
+		return false
 	}
-	// The link /proc/net leads to one of these.
-	return name == "net" && dir != proc && dir != "/proc/sys" && r.n.config.Policy.Network != sandbox.NetworkEnabled
+	name, _, _ := strings.Cut(strings.TrimPrefix(path, proc+"/"), "/")
+	switch {
+	case slices.Contains(secrets, name):
+		return true
+	case name == "net" || name == "sys" || r.n.config.Policy.Network == sandbox.NetworkEnabled:
+		return false // the link /proc/net leads to one of the next
+	}
+	return strings.Contains(path+"/", "/net/")
 }
 
 // Object says what may be done with p.
@@ -71,6 +77,9 @@ func (r *reading) Object(_ fsops.Lookup, d fsops.Dir, p fsops.Place) (fsops.Plac
 		if err := r.belongs(d, &p); err != nil {
 			return p, err
 		}
+		if r.isSecret(p.Path) {
+			p.Access = min(p.Access, fsops.Denied)
+		}
 		if r.isOwnSetting(&p) && p.Access == fsops.Read {
 			p.Access, p.Kind = fsops.Write, fsops.Ordinary
 			return p, nil
@@ -82,13 +91,20 @@ func (r *reading) Object(_ fsops.Lookup, d fsops.Dir, p fsops.Place) (fsops.Plac
 
 // belongs tells why p may not be looked at, or nil: ENOENT for what is of a
 // process of somebody else. What was found in the directory of a process is of
-// that process.
+// that process, and about that directory somebody has asked: this method, where a
+// walk came by, or [Notifier.origin], where it began.
 func (r *reading) belongs(d fsops.Dir, p *fsops.Place) error {
 	id, below := processOf(p.Path)
 	if id == 0 || below != "" && d.FD >= 0 || id == (*request)(r).thread() || isOfCommand(id) {
 		return nil
 	}
 	return unix.ENOENT
+}
+
+// isOfOthers tells whether a path in procfs is about a process outside.
+func isOfOthers(path string) bool {
+	id, _ := processOf(path)
+	return id != 0 && !isOfCommand(id)
 }
 
 // processOf returns the process or thread that a path in procfs is about, 0 if it
