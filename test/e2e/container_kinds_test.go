@@ -107,7 +107,7 @@ var layers = map[means]map[string]string{
 	supervisor: {
 		"read-only": "supervised:W landlock:N seccomp", "workspace-write": "supervised:W landlock:N seccomp",
 		"deny": "supervised:S landlock:N seccomp", "view-only": "supervised:S landlock:N seccomp",
-		"network-only": "landlock:N seccomp",
+		"workspace-write-network": "supervised:W landlock:N seccomp", "network-only": "landlock:N seccomp",
 	},
 	landlockOnly: {"read-only": "landlock:N seccomp", "view-only": "landlock:N seccomp", "network-only": "landlock:N seccomp"},
 }

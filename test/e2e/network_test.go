@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/test/rig"
+)
+
+// TestNetworkSupervised: programs that serve and connect print under a supervisor what they print
+// unconfined, where everything can be read and where a path is denied. An ordinary user's do too.
+func TestNetworkSupervised(t *testing.T) {
+	t.Parallel()
+	tools := t.TempDir()
+	launcher := filepath.Join(tools, "nouserns")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "../rig/nouserns")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	agent := filepath.Join(tools, "agent")
+	program, err := os.ReadFile(rig.Agent(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(agent, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for dir := tools; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil { // TempDir makes some private
+			t.Fatal(err)
+		}
+	}
+	users := map[string][]string{"own user": {launcher, "--"}}
+	if os.Getuid() == 0 {
+		users["ordinary user"] = []string{launcher, "-uid", "1000", "--"}
+	}
+	for name, argv := range map[string][]string{
+		"python3": {"python3", "program.py"},
+		"node":    {"node", "program.js"},
+		"curl":    {"sh", "-c", curlScript},
+	} {
+		if _, err := exec.LookPath("/usr/bin/" + name); err != nil {
+			t.Log(err)
+			continue
+		}
+		for user, launch := range users {
+			t.Run(name+"/"+user, func(t *testing.T) {
+				t.Parallel()
+				unconfined := runNetworkProgram(t, launch, argv, func(string) []string { return nil })
+				for level, sandbox := range map[string]func(work string) []string{
+					"W": func(work string) []string {
+						return []string{agent, "sandbox", "--workspace", work, "--network", "on", "--"}
+					},
+					"S": func(work string) []string { return []string{agent, "sandbox", "--policy", work + "/policy.json", "--"} },
+				} {
+					if got := runNetworkProgram(t, launch, argv, sandbox); got != unconfined {
+						t.Errorf("level %s:\n%s\nunconfined:\n%s", level, got, unconfined)
+					}
+				}
+			})
+		}
+	}
+}
+
+// runNetworkProgram runs a program in a workspace of its own, with launch and what sandbox returns
+// before its command line, and returns what it has printed.
+func runNetworkProgram(t *testing.T, launch, argv []string, sandbox func(work string) []string) string {
+	t.Helper()
+	work := networkWorkspace(t)
+	argv = slices.Concat(launch, sandbox(work), argv)
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer stop()
+	cmd := rig.Leash(exec.CommandContext(ctx, argv[0], argv[1:]...))
+	cmd.Dir = work
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + work, "TMPDIR=" + work, "PYTHONDONTWRITEBYTECODE=1"}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%q: %v\n%s", argv, err, out)
+	}
+	return string(out)
+}
+
+const curlScript = `python3 -u -m http.server --bind 127.0.0.1 0 >log 2>&1 & pid=$!
+until port=$(sed -n 's/.* port \([0-9]*\) .*/\1/p' log) && [ "$port" ]; do sleep 0.05; done
+curl -sS http://127.0.0.1:$port/file
+kill $pid`
+
+// networkWorkspace returns a new directory that everybody may write, with the programs and with a
+// policy that lets it be written and denies a path in it.
+func networkWorkspace(t *testing.T) string {
+	t.Helper()
+	work, err := os.MkdirTemp("", "network")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(work) })
+	if err := errors.Join(os.CopyFS(work, os.DirFS("testdata/network")), os.Chmod(work, 0o777), os.Mkdir(work+"/vault", 0o700),
+		os.WriteFile(work+"/file", []byte("content\n"), 0o644),
+		os.WriteFile(work+"/policy.json", []byte(strings.NewReplacer("/repo/secret", work+"/vault", "/repo", work).Replace(
+			policyFile("enabled", readRoot, writeProject, denySecret))), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	return work
+}

@@ -1,0 +1,1 @@
+process.send('from the child')
