@@ -170,6 +170,62 @@ func TestViewWithoutProcfs(t *testing.T) {
 	}
 }
 
+// TestFollowTrap: a link in a directory such as /tmp is followed only if it belongs
+// to who follows it, or to the owner of the directory.
+func TestFollowTrap(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("another owner needs uid 0")
+	}
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const other, third = 1000, 1001
+	r, err := NewResolver(Rules{Access: func(string) Access { return Write }, Leads: func(string) bool { return false }, Bound: func(string) bool { return false }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for _, tt := range []struct {
+		mode      uint32
+		dir, link int // their owners
+		off       bool
+		want      error
+	}{
+		{0o1777, 0, 0, false, nil},
+		{0o1777, 0, other, false, unix.EACCES},
+		{0o1777, 0, other, true, nil},
+		{0o1777, other, other, false, nil},
+		{0o1777, third, other, false, unix.EACCES},
+		{0o777, third, other, false, nil},
+		{0o1775, third, other, false, nil},
+	} {
+		dir := filepath.Join(root, "d")
+		link := filepath.Join(dir, "link")
+		for _, err := range []error{
+			os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.Symlink(root, link), os.Lchown(link, tt.link, -1), os.Chown(dir, tt.dir, -1), unix.Chmod(dir, tt.mode),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.wary = !tt.off
+		p, err := r.Resolve(viewReading{&r.rules}, r.Base(), link, FollowLast)
+		if err == nil {
+			p.Close()
+		}
+		if err != tt.want {
+			t.Errorf("a link of %d in a directory of %d with mode %o: %v, want %v", tt.link, tt.dir, tt.mode, err, tt.want)
+		}
+		// On the way to something else the kernel follows it.
+		if p, err = r.Resolve(viewReading{&r.rules}, r.Base(), link+"/d", 0); err != nil {
+			t.Errorf("through a link of %d: %v", tt.link, err)
+		}
+		p.Close()
+	}
+}
+
 // TestDirStackMoved: a directory that is moved while it is not held open is
 // noticed.
 func TestDirStackMoved(t *testing.T) {

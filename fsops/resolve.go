@@ -33,6 +33,9 @@ type Resolver struct {
 	// fds is the directory of this process's descriptors in procfs, -1 where
 	// there is none.
 	fds int
+	// wary has the resolver follow a link at the end of a path only where the kernel
+	// would: see isTrap.
+	wary bool
 }
 
 // NewResolver returns a resolver under r, whose paths start in the root directory
@@ -50,7 +53,21 @@ func NewResolver(r Rules) (*Resolver, error) {
 		unix.Close(base)
 		return nil, pathError("statfs", "/", err)
 	}
-	return &Resolver{rules: r, base: Dir{FD: base, Path: "/", Access: r.Access("/"), Kind: kind}, fds: openOwnFDs()}, nil
+	return &Resolver{rules: r, base: Dir{FD: base, Path: "/", Access: r.Access("/"), Kind: kind}, fds: openOwnFDs(), wary: protectsLinks()}, nil
+}
+
+// protectsLinks tells whether the kernel keeps processes from following links that
+// others have put into directories such as /tmp: protected_symlinks of
+// proc_sys_fs(5). Where nothing tells, it may.
+func protectsLinks() bool {
+	fd, err := openAt(unix.AT_FDCWD, "/proc/sys/fs/protected_symlinks", unix.O_RDONLY, 0)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(fd)
+	value := make([]byte, 1)
+	n, err := read(fd, value) // package os would have descriptors of its own for this
+	return err != nil || n != 1 || value[0] != '0'
 }
 
 // Close closes the resolver's own descriptors. None of its methods may run any
@@ -351,6 +368,9 @@ func (w *walk) splice(p *Place, last, slash bool) error {
 	if w.links++; w.links > maxLinks {
 		return unix.ELOOP
 	}
+	if last && w.wary && isTrap(w.at.FD, &p.Stat) {
+		return unix.EACCES
+	}
 	object := Dir{FD: -1}
 	var target string
 	var err error
@@ -373,6 +393,18 @@ func (w *walk) splice(p *Place, last, slash bool) error {
 	}
 	w.follow(target)
 	return nil
+}
+
+// isTrap tells whether a link that was found in dir may be one that somebody has
+// put in the place of a file: it belongs to somebody else than this process and than
+// the directory, which is sticky, and which everybody may write.
+func isTrap(dir int, link *unix.Stat_t) bool {
+	if int(link.Uid) == unix.Geteuid() {
+		return false
+	}
+	const shared = unix.S_ISVTX | unix.S_IWOTH
+	var st unix.Stat_t
+	return fstat(dir, &st) != nil || st.Mode&shared == shared && st.Uid != link.Uid
 }
 
 // passable tells why the walk may not go on below the object that a link of procfs
