@@ -24,10 +24,11 @@ const maxCallers = 64
 
 // caller is a thread that has made a call.
 type caller struct {
-	dir   int    // its directory in procfs, O_PATH
-	cwd   origin // its working directory; no path: unknown
-	umask int    // -1: unknown
-	since uint64 // the number of changes of umasks that were known with it
+	dir     int    // its directory in procfs, O_PATH
+	cwd     origin // its working directory; no path: unknown
+	process int    // 0: unknown
+	umask   int    // -1: unknown
+	since   uint64 // the number of changes of umasks that were known with it
 }
 
 // callers are those that one worker remembers, by their numbers. nil remembers
@@ -152,6 +153,13 @@ func (r *request) ofCaller(name string, flags int) (int, error) {
 	return unix.Open(fmt.Sprintf("/proc/%d/%s", r.thread(), name), flags|unix.O_CLOEXEC, 0)
 }
 
+// isStill tells whether a thread that is remembered is still the caller: only what is
+// in the directory tells that.
+func (r *request) isStill(known *caller) bool {
+	r.met = r.met || unix.Faccessat(known.dir, "status", unix.F_OK, 0) == nil
+	return r.met
+}
+
 // umasks knows who is about to change an umask. The kernel makes that change, after
 // the supervisor has let it go on. Threads may share an umask, so until the change
 // is surely made nobody remembers one.
@@ -196,12 +204,8 @@ func (u *umasks) settled(thread int) (changes uint64, ok bool) {
 func (r *request) umask() (int, error) {
 	changes, settled := r.n.umasks.settled(r.thread())
 	known := r.caller()
-	if settled && known != nil && known.umask >= 0 && known.since == changes {
-		// Only what is in the directory tells whether the thread is still the one
-		// that was known.
-		if r.met || unix.Faccessat(known.dir, "status", unix.F_OK, 0) == nil {
-			return known.umask, nil
-		}
+	if settled && known != nil && known.umask >= 0 && known.since == changes && r.isStill(known) {
+		return known.umask, nil
 	}
 	mask, err := r.readUmask()
 	if err = r.there(err); err != nil {

@@ -33,11 +33,11 @@ const (
 	maxBinding = 4
 )
 
-// Notifier does the calls of connect(2) and bind(2) that the command's filter
-// leaves to a listener: on a copy of the address, which the command cannot
-// change any more, and on a duplicate of the socket. It never lets the kernel
-// continue a call of the command itself: the kernel would read the address
-// again, and the command could have changed it by then.
+// Notifier does the calls that the command's filter leaves to a listener: on copies
+// of paths and addresses, which the command cannot change any more, and on its own
+// descriptors of what they lead to. It lets the kernel continue a call only if
+// nothing about contents depends on memory that the command could have changed
+// since ([proceed]): the kernel reads all arguments again.
 type Notifier struct {
 	config   Config
 	listener int

@@ -95,7 +95,10 @@ func (r *reading) Object(_ fsops.Lookup, d fsops.Dir, p fsops.Place) (fsops.Plac
 // walk came by, or [Notifier.origin], where it began.
 func (r *reading) belongs(d fsops.Dir, p *fsops.Place) error {
 	id, below := processOf(p.Path)
-	if id == 0 || below != "" && d.FD >= 0 || id == (*request)(r).thread() || isOfCommand(id) {
+	if id == 0 || below != "" && d.FD >= 0 || id == (*request)(r).thread() {
+		return nil
+	}
+	if own, err := (*request)(r).process(); err == nil && id == own || isOfCommand(id) {
 		return nil
 	}
 	return unix.ENOENT
@@ -144,8 +147,19 @@ func (r *reading) isOwnSetting(p *fsops.Place) bool {
 
 // process returns the process of the caller.
 func (r *request) process() (int, error) {
+	// A thread stays one of its process.
+	known := r.caller()
+	if known != nil && known.process != 0 && r.isStill(known) {
+		return known.process, nil
+	}
 	pid, err := thread.Status(r.thread(), "Tgid", 10)
-	return pid, r.there(err)
+	if err = r.there(err); err != nil {
+		return 0, err
+	}
+	if known != nil && r.isStill(known) {
+		known.process = pid
+	}
+	return pid, nil
 }
 
 // Follow follows a link of procfs. A magic link leads to an object of another
