@@ -166,11 +166,12 @@ func (c *containers) trySandbox(t *testing.T, kind containerKind, d *doctorRepor
 	}
 	// What each leaves is said between the lines of the others.
 	const left, ended = "== left ", "== ended "
-	script := "cd /repo; "
+	var script strings.Builder
+	script.WriteString("cd /repo; ")
 	for _, try := range tries {
-		script += fmt.Sprintf("/agent sandbox %s -- sh -c %q 2>&1; echo %q$?; echo %q$(find . | sort) $(cat file dir/file secret)\n", try.flags, try.script+"; echo end", ended, left)
+		fmt.Fprintf(&script, "/agent sandbox %s -- sh -c %q 2>&1; echo %q$?; echo %q$(find . | sort) $(cat file dir/file secret)\n", try.flags, try.script+"; echo end", ended, left)
 	}
-	r := c.run(t, kind, "/bin/sh", "-c", script)
+	r := c.run(t, kind, "/bin/sh", "-c", script.String())
 	const kept = ". ./a.env ./deny.json ./dir ./dir/b.env ./dir/file ./file ./glob.json ./only.json ./secret ./view.json content content secret"
 	rest := r.stdout
 	for _, try := range tries {

@@ -93,16 +93,15 @@ func (w *window) run() {
 // stopped lets a stopped thread go, or kills it. It returns false if the window
 // has to wait for one more event.
 func (w *window) stopped(pid int, status unix.WaitStatus) (done bool) {
-	event := int(status>>16) & 0xffff
-	switch {
-	case event == eventExec:
+	switch event := int(status>>16) & 0xffff; event {
+	case eventExec:
 		if !w.right(pid) {
 			// The thread must not be let go: it is only gone once it has ended.
 			_ = unix.Kill(pid, unix.SIGKILL)
 			return false
 		}
 		return detach(pid, 0) == nil
-	case event == eventStop:
+	case eventStop:
 		// The call has failed, and the program gets the kernel's own errno.
 		return detach(pid, 0) == nil
 	}
