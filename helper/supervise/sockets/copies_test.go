@@ -277,3 +277,22 @@ func TestAttempted(t *testing.T) {
 	}
 	_ = unix.Shutdown(listener, unix.SHUT_RDWR) // ends accept
 }
+
+// TestHasEnded: a zombie has no descriptors, which an ordinary user may not look at.
+func TestHasEnded(t *testing.T) {
+	t.Parallel()
+	child := exec.Command("sleep", "1000")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	process := fmt.Sprintf("/proc/%d", child.Process.Pid)
+	if hasEnded(process) {
+		t.Error("a process has ended that runs")
+	}
+	_ = child.Process.Kill()
+	helpertest.Eventually(t, "it is a zombie", func() bool { return hasEnded(process) })
+	_ = child.Wait()
+	if !hasEnded(process) {
+		t.Error("a process that is gone has not ended")
+	}
+}

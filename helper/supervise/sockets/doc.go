@@ -12,6 +12,8 @@
 //     procfs tell ([Copies.Sweep]). A timer looks every second while there are
 //     copies, and who is short of ports or descriptors looks at once
 //
-// It is not told what a socket may be used for, and decides nothing. All methods
+// [Message] is what the supervisor sends for the command.
+//
+// The package is not told what a socket may be used for, and decides nothing. All methods
 // may be called at once. Linux only.
 package sockets
