@@ -46,7 +46,8 @@ func (r *request) connect() answer {
 		}
 		return result(err)
 	}
-	if isNonblocking(a.socket) || a.held != nil && !a.held.Connects() { // nobody has to answer a datagram
+	inet := a.domain == unix.AF_INET || a.domain == unix.AF_INET6
+	if isNonblocking(a.socket) || inet && a.kind == unix.SOCK_DGRAM { // nobody has to answer a datagram
 		return do(r)
 	}
 	return r.apart(do, a.close)

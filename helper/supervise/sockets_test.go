@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/helper/internal/helpertest"
+	"github.com/execagent/execagent/helper/supervise/sockets"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -271,7 +272,7 @@ var _ = child("sockets/udp", func([]string) error {
 	check("send to nobody any more", unix.Send(client, []byte("x"), 0), unix.EDESTADDRREQ)
 	check("connect again", unix.Connect(client, addr), nil)
 	check("too large", unix.Sendto(client, make([]byte, 70_000), 0, addr), unix.EMSGSIZE)
-	check("far too large", unix.Sendto(client, make([]byte, maxData+1), 0, addr), unix.EMSGSIZE)
+	check("far too large", unix.Sendto(client, make([]byte, sockets.MaxData+1), 0, addr), unix.EMSGSIZE)
 	check("fast open", unix.Sendto(client, []byte("x"), unix.MSG_FASTOPEN, addr), unix.EOPNOTSUPP)
 	check("no descriptor", unix.Sendto(999, []byte("x"), 0, addr), unix.EBADF)
 	check("no socket", unix.Sendto(1, []byte("x"), 0, addr), unix.ENOTSOCK)
@@ -368,7 +369,7 @@ var _ = child("sockets/messages", func([]string) error {
 	// Three messages, of which the second names a peer.
 	name := [16]byte{0: unix.AF_INET, 4: 127, 7: 1}
 	binary.BigEndian.PutUint16(name[2:], uint16(addr.(*unix.SockaddrInet4).Port))
-	list := make([][sizeMmsghdr]byte, 3)
+	list := make([][sockets.SizeMmsghdr]byte, 3)
 	texts := []string{"f", "gh", "ijk"}
 	parts := make([]unix.Iovec, len(list))
 	var pinned runtime.Pinner
@@ -390,7 +391,7 @@ var _ = child("sockets/messages", func([]string) error {
 	}
 	for i, text := range texts {
 		expect(server, text)
-		if n := binary.NativeEndian.Uint32(list[i][sizeMsghdr:]); int(n) != len(text) {
+		if n := binary.NativeEndian.Uint32(list[i][sockets.SizeOfSent:]); int(n) != len(text) {
 			fmt.Printf("message %d has the size %d\n", i, n)
 		}
 	}
@@ -497,23 +498,23 @@ var _ = child("sockets/many", func([]string) error {
 		}
 		unix.Close(fd)
 	}
-	sockets := 0
+	copies := 0
 	for begun := time.Now(); time.Since(begun) < helpertest.Enough; time.Sleep(10 * time.Millisecond) {
-		sockets = 0
+		copies = 0
 		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", os.Getppid()))
 		if err != nil {
 			return err
 		}
 		for _, fd := range fds {
 			if link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", os.Getppid(), fd.Name())); err == nil && strings.HasPrefix(link, "socket:") {
-				sockets++
+				copies++
 			}
 		}
-		if sockets < 200 { // other tests have some
+		if copies < 200 { // other tests have some
 			return nil
 		}
 	}
-	return fmt.Errorf("the supervisor has %d sockets", sockets)
+	return fmt.Errorf("the supervisor has %d sockets", copies)
 })
 
 // TestSocketPaths: names of UNIX sockets are bound where files may be made, as the
