@@ -2,6 +2,8 @@ package confine
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -39,7 +41,7 @@ func makeShm() (dir string, free func(), err error) {
 		return "", nil, errors.Join(err, os.Remove(dir))
 	}
 	return dir, sync.OnceFunc(func() {
-		_ = os.RemoveAll(dir) // what is left stays in the way of nobody
+		_ = removeShm(dir) // what is left stays in the way of nobody
 		_ = held.Close()
 	}), nil
 }
@@ -56,6 +58,93 @@ func lockShm(dir string) (*os.File, error) {
 	return held, nil
 }
 
+// removeShm removes the directory and all that a command has left in it. The command
+// may have taken modes away, of the directory too, and made trees that are deeper
+// than any path is long. So what lies deeper is moved up, and removed there. Nothing
+// of the command runs any more, and only this user can enter the directory.
+func removeShm(dir string) error {
+	top, err := openAnyway(unix.AT_FDCWD, dir)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	at, moved := int(top.Fd()), 0
+	for {
+		names, err := namesIn(top)
+		if err != nil {
+			return err
+		}
+		if len(names) == 0 {
+			return os.Remove(dir)
+		}
+		for _, name := range names {
+			if unix.Unlinkat(at, name, 0) == nil {
+				continue
+			}
+			if err := moveUp(at, name, &moved); err != nil {
+				return err
+			}
+			if err := unix.Unlinkat(at, name, unix.AT_REMOVEDIR); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// moveUp empties the directory name in the directory top: what is no directory is
+// removed, and directories get names in top. moved counts these.
+func moveUp(top int, name string, moved *int) error {
+	dir, err := openAnyway(top, name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	names, err := namesIn(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if unix.Unlinkat(int(dir.Fd()), name, 0) == nil {
+			continue
+		}
+		below, err := openAnyway(int(dir.Fd()), name) // only a directory that may be written can be moved
+		if err != nil {
+			return err
+		}
+		_ = below.Close()
+		for err = unix.EEXIST; err == unix.EEXIST; *moved++ {
+			err = unix.Renameat2(int(dir.Fd()), name, top, fmt.Sprint("moved-", *moved), unix.RENAME_NOREPLACE)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openAnyway opens the directory name in the directory at, after it has given its
+// owner all rights.
+func openAnyway(at int, name string) (*os.File, error) {
+	fd, err := unix.Openat(at, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer unix.Close(fd)
+	own := fmt.Sprintf("/proc/self/fd/%d", fd)
+	if err := os.Chmod(own, 0o700); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(own, os.O_RDONLY|unix.O_DIRECTORY, 0)
+}
+
+// namesIn lists the directory from its start.
+func namesIn(dir *os.File) ([]string, error) {
+	if _, err := dir.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return dir.Readdirnames(-1)
+}
+
 // sweepShm removes the directories that agents of this user have left when they
 // were killed.
 func sweepShm() {
@@ -68,8 +157,15 @@ func sweepShm() {
 			continue
 		}
 		dir := filepath.Join(shmDir, e.Name())
+		var st unix.Stat_t
+		if err := unix.Lstat(dir, &st); err != nil || int(st.Uid) != os.Geteuid() {
+			continue // uid 0 could remove that of another user
+		}
+		if st.Mode&unix.S_IRUSR == 0 {
+			_ = os.Chmod(dir, 0o700) // nobody else can replace it: /dev/shm has the sticky bit
+		}
 		if held, err := lockShm(dir); err == nil {
-			_ = os.RemoveAll(dir) // those of other users stay
+			_ = removeShm(dir)
 			_ = held.Close()
 		}
 	}
