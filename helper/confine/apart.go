@@ -70,6 +70,7 @@ func (t *target) startApart(s *supervisor, watch *mountWatch) error {
 	if err != nil {
 		return fmt.Errorf("starting a second init: %w", os.NewSyscallError("fork", err))
 	}
+	t.drop = caps.Drop
 	if err = t.awaitApart(pair[0], watch); err != nil {
 		// pair[0] stays open: when it is closed the second process gets an error
 		// and prints that one too, beside this one.
@@ -175,14 +176,14 @@ func (t *target) awaitApart(socket int, watch *mountWatch) error {
 		case errors.Is(err, errApartEnd) && t.listener > 0:
 			return nil // the capabilities were dropped before
 		case errors.Is(err, errApartEnd):
-			return caps.Drop()
+			return t.drop()
 		case err != nil:
 			return fmt.Errorf("waiting for the second init: %w", err)
 		case what == apartListener && fd >= 0 && t.listener == 0:
 			t.listener = fd
 			// Every thread is sent a signal to drop its capabilities, and those that
 			// serve block all signals: init would wait for them for good.
-			if err := caps.Drop(); err != nil {
+			if err := t.drop(); err != nil {
 				return err
 			}
 			t.serve(fd)

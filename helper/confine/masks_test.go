@@ -160,7 +160,7 @@ func TestApartWaits(t *testing.T) {
 		if watch.self, err = unix.Open("/proc/self", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 			t.Fatal(err)
 		}
-		err = (&target{}).awaitApart(pair[0], watch)
+		err = (&target{drop: func() error { return nil }}).awaitApart(pair[0], watch)
 		unix.Close(pair[0])
 		watch.list.Close()
 		second := <-passed

@@ -24,6 +24,8 @@ type target struct {
 	// is called once, before there is a command, if the filter leaves any.
 	serve    func(listener int)
 	listener int // 0: the filter leaves no call to it
+	// drop takes the capabilities of init, once it needs them no more.
+	drop func() error
 }
 
 // start confines T1, a thread of init, and forks the command from it. T1 has
