@@ -88,7 +88,7 @@ func runNetworkProgram(t *testing.T, launch, argv []string, sandbox func(work st
 	return string(out)
 }
 
-const curlScript = `python3 -u -m http.server --bind 127.0.0.1 0 >log 2>&1 & pid=$!
+const curlScript = `: >log; python3 -u -m http.server --bind 127.0.0.1 0 >>log 2>&1 & pid=$!
 until port=$(sed -n 's/.* port \([0-9]*\) .*/\1/p' log) && [ "$port" ]; do sleep 0.05; done
 curl -sS http://127.0.0.1:$port/file
 kill $pid`
