@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,8 +32,11 @@ func TestReadmeContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "bin", "agent"), string(program))
-	if err := os.WriteFile(filepath.Join(path, "podman"), []byte(podmanScript()), 0o755); err != nil {
-		t.Fatal(err)
+	// Docker is podman under Docker's profile. The commands of the page drop all capabilities.
+	for engine, flags := range map[string][]string{"podman": nil, "docker": {seccompFlag(t, dockerProfile(t, nil, nil))}} {
+		if err := os.WriteFile(filepath.Join(path, engine), []byte(podmanScript(flags)), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	images, commands := 0, 0
 	blocks := fenced(string(page))
@@ -71,8 +75,8 @@ func anyLandlock(text string) string {
 }
 
 // podmanScript is a podman of the tests' own as a script: build takes their base, and run their
-// flags.
-func podmanScript() string {
+// flags and more.
+func podmanScript(more []string) string {
 	quote := func(words []string) string {
 		var quoted []string
 		for _, w := range words {
@@ -88,7 +92,7 @@ verb=$1
 shift
 case $verb in
 build) set -- --build-arg=BASE=localhost/exectest --pull=never "$@" ;;
-run) set -- ` + quote(runFlags) + ` "$@" ;;
+run) set -- ` + quote(slices.Concat(runFlags, more)) + ` "$@" ;;
 esac
 exec env ` + quote(env) + " " + quote(cmd.Args) + ` "$verb" "$@"
 `
