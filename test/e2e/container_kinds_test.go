@@ -53,6 +53,7 @@ func containerKinds(t *testing.T) []containerKind {
 		{"hardened", containerUser, hard, sharedPIDs},
 		{"unmasked", containerUser, with(hard, unmasked), namespaces}, // a fresh procfs may be mounted
 		{"root", 0, nil, sharedPIDs},
+		{"root without capabilities", 0, []string{"--cap-drop=ALL"}, supervisor}, // it cannot map itself
 		{"privileged", 0, []string{"--privileged"}, namespaces},
 		// Docker's own profile.
 		{"docker root", 0, dockerPlain, supervisor}, // docker run, without any flag
@@ -121,13 +122,13 @@ func everywhere(files, network, networkOnly string) map[string]string {
 }
 
 // lacking says which layers are missing there, the first one in the error of what is refused, and
-// what is in its remedy. A policy that restricts no files needs Landlock only.
+// what is in its remedy, as a pattern. A policy that restricts no files needs Landlock only.
 var lacking = map[means]struct{ layers, first, remedy string }{
 	namespaces:      {},
 	sharedPIDs:      {"procfs", "procfs", "unmask"},
 	noLandlock:      {"supervised landlock", "landlock", landlockRemedy},
 	sharedUnguarded: {"procfs supervised landlock", "landlock", landlockRemedy},
-	supervisor:      {"userns mountns pidns procfs ipcns netns", "userns", "seccomp profile that allows unshare"},
+	supervisor:      {"userns mountns pidns procfs ipcns netns", "userns", "seccomp profile that allows unshare|SETFCAP"},
 	// The profile answers calls of Landlock with EPERM there, so the kernel is not to blame.
 	landlockOnly: {"userns mountns pidns procfs ipcns netns supervised usernotify", "userns", "seccomp profile that allows unshare"},
 	nothing:      {"userns mountns pidns procfs ipcns netns supervised landlock", "userns", "seccomp profile that allows unshare"},

@@ -28,7 +28,7 @@ func TestContainer(t *testing.T) {
 				if !l.OK {
 					missing = append(missing, l.Name)
 				}
-				if want := lack.remedy; l.Name == lack.first && !strings.Contains(l.Remedy, want) {
+				if want := lack.remedy; l.Name == lack.first && !regexp.MustCompile(want).MatchString(l.Remedy) {
 					t.Errorf("remedy for %s: %q, want %q in it", l.Name, l.Remedy, want)
 				}
 			}
@@ -271,32 +271,49 @@ func (c *containers) serve(t *testing.T, kind containerKind) *running {
 // runs has the agent run a script, under a policy if there is one, and returns all that it wrote.
 func (a *running) runs(t *testing.T, policy, script string) string {
 	t.Helper()
+	return a.output(t, a.startScript(t, policy, script))
+}
+
+// startScript has the agent start a script, and returns the id of the process.
+func (a *running) startScript(t *testing.T, policy, script string) (id string) {
+	t.Helper()
+	id = rand.Text()
 	sandbox := ""
 	if policy != "" {
 		sandbox = `,"sandbox":` + policy
 	}
 	answer := a.ask(t, fmt.Sprintf(`{"id":90,"method":"process/start","params":{"processId":%q,"argv":["/bin/sh","-c",%q],"cwd":"file:///repo",`+
-		`"env":{"PATH":"/bin"},"tty":false,"pipeStdin":false,"arg0":null%s}}`, rand.Text(), script, sandbox))
+		`"env":{"PATH":"/bin"},"tty":false,"pipeStdin":false,"arg0":null%s}}`, id, script, sandbox))
+	for !strings.Contains(answer, `"id":90`) { // another process has something to say
+		answer = a.line(t)
+	}
 	if strings.Contains(answer, "linuxSeccomp") != (policy != "") {
 		t.Fatal(answer)
 	}
+	return id
+}
+
+// output returns all that a process writes until its end.
+func (a *running) output(t *testing.T, id string) string {
+	t.Helper()
 	var said strings.Builder
 	for {
 		var note struct {
 			Method string
-			Params struct{ Chunk string }
+			Params struct{ ProcessID, Chunk string }
 		}
 		if err := json.Unmarshal([]byte(a.line(t)), &note); err != nil {
 			t.Fatal(err)
 		}
-		switch note.Method {
-		case "process/output":
+		switch {
+		case note.Params.ProcessID != id:
+		case note.Method == "process/output":
 			chunk, err := base64.StdEncoding.DecodeString(note.Params.Chunk)
 			if err != nil {
 				t.Fatal(err)
 			}
 			said.Write(chunk)
-		case "process/closed":
+		case note.Method == "process/closed":
 			return said.String()
 		}
 	}
