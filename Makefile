@@ -115,6 +115,14 @@ interop: build ## drive the agent with the real Codex CLI (root, npm)
 interop-nouserns: build nouserns ## the same where user namespaces are forbidden: what asks for a sandbox
 	NOUSERNS=1 sh test/interop/interop.sh
 
+# The root of Debian's packages that programs runs in. It has Go packages, so it is not below this folder.
+PROGRAMS_ROOT ?= /var/tmp/execagent-programs
+
+.PHONY: programs
+programs: ## run everyday programs in the sandbox and unconfined, in a root of Debian's packages (root, mmdebstrap)
+	sh test/programs/root.sh $(PROGRAMS_ROOT)
+	CGO_ENABLED=0 $(GO) test -count=1 -timeout $(TIMEOUT) ./test/programs -all -twice -uids 0,1000 -root $(PROGRAMS_ROOT) -dir /srv
+
 .PHONY: soak
 soak: ## work over connections that are cut at random, for DURATION (2m)
 	$(GO) test $(RACE) -run TestSoak -v -timeout 30m ./test/e2e -soak $(DURATION)

@@ -109,6 +109,7 @@ var rules = map[string]rule{
 	"test/e2e/escape":      {nil, "what runs confined and tries to get out"},
 	"test/kernels":         {nil, "tests of other kernels"},
 	"test/kernels/guest":   {nil, "process 1 of a virtual machine; it knows programs alone"},
+	"test/programs":        {nil, "tests of real processes; what is tested in them is not ours"},
 	"test/interop":         {nil, "tests of a real process"},
 }
 

@@ -1,0 +1,189 @@
+package programs
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/test/rig"
+)
+
+// A user runs the programs. It sees our own programs in the folder tools.
+type user struct {
+	id    int
+	tools string
+}
+
+// programsOfOurs returns a folder with the agent and the launcher of test/rig/nouserns, which
+// everybody can read.
+func programsOfOurs(t *testing.T) string {
+	t.Helper()
+	if *inRoot != "" {
+		return rootTools
+	}
+	dir, err := os.MkdirTemp("", "tools")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := install(t, dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// install builds our programs into a folder.
+func install(t rig.T, dir string) error {
+	agent, err := os.ReadFile(rig.Agent(t))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(dir+"/agent", agent, 0o755); err != nil {
+		return err
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/nouserns", "../rig/nouserns")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return errors.New(string(out))
+	}
+	return os.Chmod(dir, 0o755) // MkdirTemp makes it private
+}
+
+// A way is one of those in which a program is run.
+type way struct {
+	name    string
+	command func(base string) []string // what the program's own command line is appended to
+	denies  bool                       // it has denying's policy
+}
+
+// ways returns unconfined first, and then what this machine can enforce: each backend with a
+// policy that lets everything be read, and with one that denies a path and a glob. The supervised
+// backend has one level for each of the two.
+func (u *user) ways(t *testing.T) []way {
+	t.Helper()
+	agent := u.tools + "/agent"
+	// Unconfined, too, the programs have no capabilities, and make no namespaces.
+	launcher := []string{u.tools + "/nouserns", "--"}
+	unconfined := func(string) []string { return slices.Clone(launcher) }
+	ways := []way{{name: "unconfined", command: unconfined}}
+	if *twice {
+		ways = append(ways, way{name: "unconfined again", command: unconfined})
+	}
+	for _, row := range []struct {
+		name, policy string
+		launcher     []string
+		layer        string // one of those that agent doctor names
+	}{
+		{"namespaces", "workspace-write", nil, "mountns"},
+		{"namespaces", "deny", nil, "mountns"},
+		{"supervised", "workspace-write", launcher, "supervised:W"},
+		{"supervised", "deny", launcher, "supervised:S"},
+	} {
+		if reason := u.lacks(t, row.launcher, row.policy, row.layer); reason != "" {
+			t.Run(row.name+" "+row.policy, func(t *testing.T) {
+				if os.Getenv("CI") != "" || *inRoot != "" {
+					t.Fatal(reason)
+				}
+				t.Skip(reason)
+			})
+			continue
+		}
+		denies := row.policy == "deny"
+		ways = append(ways, way{row.name + " " + row.policy, func(base string) []string {
+			argv := append(slices.Clone(row.launcher), agent, "sandbox")
+			if denies {
+				return append(argv, "--policy", denying(t, base), "--")
+			}
+			return append(argv, "--workspace", base+"/work", "--")
+		}, denies})
+	}
+	return ways
+}
+
+// lacks returns why the agent does not confine commands under a policy by a layer, or "".
+func (u *user) lacks(t *testing.T, launcher []string, policy, layer string) string {
+	t.Helper()
+	argv := append(slices.Clone(launcher), u.tools+"/agent", "doctor", "--json")
+	cmd := rig.Leash(exec.CommandContext(t.Context(), argv[0], argv[1:]...))
+	cmd.Dir = "/"
+	u.become(cmd)
+	out, err := cmd.Output() // not everything is enforced without namespaces, which ends it with 1
+	var found struct {
+		Policies []struct {
+			Name      string
+			Processes struct {
+				Layers []string
+				Error  string
+			}
+		}
+	}
+	if bad := json.Unmarshal(out, &found); bad != nil {
+		t.Fatalf("agent doctor: %v, %v: %s", bad, err, out)
+	}
+	for _, p := range found.Policies {
+		if p.Name == policy && !slices.Contains(p.Processes.Layers, layer) {
+			return policy + ": the layers are " + strings.Join(p.Processes.Layers, " ") + ", not " + layer + " " + p.Processes.Error
+		}
+	}
+	return ""
+}
+
+// denying returns a file with a policy that lets the workspace be written, and denies what lies
+// beside it and what fits a glob.
+func denying(t *testing.T, base string) string {
+	t.Helper()
+	path := filepath.Join(base, "policy.json")
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return path
+	}
+	if err := os.Mkdir(base+"/vault", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	type object = map[string]any
+	special := func(access, kind string) object {
+		return object{"access": access, "path": object{"type": "special", "value": object{"kind": kind}}}
+	}
+	workspace := "file://" + base + "/work"
+	text, err := json.Marshal(object{
+		"permissions": object{"type": "managed", "network": "restricted", "file_system": object{"type": "restricted", "entries": []object{
+			special("read", "root"), special("write", "project_roots"), special("write", "slash_tmp"), special("write", "tmpdir"),
+			{"access": "deny", "path": object{"type": "path", "path": "file://" + base + "/vault"}},
+			{"access": "deny", "path": object{"type": "glob_pattern", "pattern": base + "/work/**/*.secret"}},
+		}}},
+		"cwd": workspace, "workspaceRoots": []string{workspace}, "windowsSandboxLevel": "disabled",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestWays: every way that is to confine does, and denies what it says.
+func TestWays(t *testing.T) {
+	t.Parallel()
+	u := &user{id: os.Getuid(), tools: programsOfOurs(t)}
+	for _, w := range u.ways(t) {
+		t.Run(w.name, func(t *testing.T) {
+			base := u.folder(t)
+			denying(t, base)
+			const script = "ls -d ../vault/. || :; : >>/etc/passwd"
+			r := u.run(t, base, w, "ways", script)
+			unconfined := strings.HasPrefix(w.name, "unconfined")
+			if strings.Contains(r.stdout.printed, "vault") == w.denies {
+				t.Errorf("what is denied: %s%s", r.stdout.printed, r.stderr.printed)
+			}
+			if r.state.Success() != unconfined {
+				t.Errorf("writing to /etc/passwd: %v, %s", r.state, r.stderr.printed)
+			}
+		})
+	}
+}
