@@ -113,6 +113,21 @@ var differences = []difference{
 	// Uid 0 needs no capability for them, and no rule of Landlock can leave them out and have
 	// the processes that are still to come.
 	{and(direct, asRoot), "x21f x21g x21h", "ok"},
+
+	// With visible metadata a command may learn what exists, where links lead, and watch what is
+	// there. Landlock keeps others' processes.
+	{and(visible, not(direct)), "25f x57c", denied},
+	{and(visible, view), "x70a x70b x70c x47", "ok"},
+	{and(visible, view), "48c", refused},
+
+	// The filter of this engine, which is not Docker's, does not know these calls, or answers them
+	// before a supervisor can.
+	{and(enginesOwn, writing), "x80d x45a", "EPERM ENOSYS"},
+	{enginesOwn, "x50f", "EPERM EAFNOSUPPORT"},
+
+	// What the other modes deny is a part of the workspace here.
+	{work, "12 13 x2d x2e x2f x3a x3b x3c x3d x3e x3f x4c x10b x10e x11h x11i x11j x11m", "ok ENOENT"},
+	{work, "x11n", "ok EPERM ENOENT"},
 }
 
 func (s escapeSite) expected(want ends, n, mode string) string {
@@ -137,9 +152,14 @@ func unguarded(s escapeSite, _ string) bool {
 }
 func ownPIDs(s escapeSite, mode string) bool { return !publicProc(s, mode) || unguarded(s, mode) }
 func supervised(s escapeSite, _ string) bool { return s.kind.means == supervisor }
-func direct(s escapeSite, mode string) bool  { return supervised(s, mode) && mode == "plain" }
+func work(_ escapeSite, mode string) bool    { return mode == "work" }
+func visible(s escapeSite, _ string) bool    { return slices.Contains(s.flags, metadataVisible) }
+func direct(s escapeSite, mode string) bool {
+	return supervised(s, mode) && (plain(s, mode) || work(s, mode))
+}
 func asRoot(s escapeSite, _ string) bool     { return s.uid == 0 }
 func writing(_ escapeSite, mode string) bool { return writes(mode) }
+func enginesOwn(s escapeSite, _ string) bool { return s.kind.name == "root without capabilities" }
 func privileged(s escapeSite, _ string) bool { return s.kind.name == "privileged" }
 func noMounts(s escapeSite, _ string) bool   { return s.kind.means == landlockOnly }
 

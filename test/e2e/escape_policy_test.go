@@ -18,7 +18,7 @@ import (
 )
 
 // policy returns the policy of a mode that the attempts are made under. Plain, view and ro allow
-// no writing; plain denies no path, and view shows fewer paths instead.
+// no writing; plain and work deny no path, and view shows fewer paths instead.
 func (r *escapeRig) policy(mode string) *protocol.Sandbox {
 	entry := func(access, kind, path string) protocol.SandboxEntry {
 		uri := protocol.NewPathURI(path)
@@ -40,7 +40,7 @@ func (r *escapeRig) policy(mode string) *protocol.Sandbox {
 		for _, shown := range []string{"escape", "repo/.git", "repo/dir", "repo/a", "repo/file"} {
 			rules.Entries = append(rules.Entries, entry("read", "path", filepath.Join(r.base, shown)))
 		}
-	case "plain":
+	case "plain", "work":
 		rules.Entries = append(rules.Entries, entry("read", "special", "root"))
 	default:
 		rules.Entries = append(rules.Entries,
@@ -53,8 +53,10 @@ func (r *escapeRig) policy(mode string) *protocol.Sandbox {
 		rules.Entries = append(rules.Entries,
 			entry("write", "special", "project_roots"),
 			entry("read", "path", r.repo+"/a/b/locked"),
-			entry("deny", "path", r.repo+"/secret"),
 		)
+		if mode != "work" {
+			rules.Entries = append(rules.Entries, entry("deny", "path", r.repo+"/secret"))
+		}
 	}
 	network := protocol.NetworkRestricted
 	if mode == "net" {
@@ -70,7 +72,7 @@ func (r *escapeRig) policy(mode string) *protocol.Sandbox {
 }
 
 // writes tells whether the workspace is writable in a mode.
-func writes(mode string) bool { return mode == "ww" || mode == "net" || mode == "tty" }
+func writes(mode string) bool { return slices.Contains([]string{"ww", "net", "tty", "work"}, mode) }
 
 // protected returns one text about everything that nobody inside may change, to be compared with
 // a later one.
@@ -82,7 +84,11 @@ func (r *escapeRig) protected(t *testing.T, mode string) map[string]string {
 		if !writes(mode) || err != nil || rel == "." || strings.HasPrefix(rel, "..") {
 			return false
 		}
-		for _, kept := range []string{".git", ".agents", ".codex", ".aws", "vault", "a", "a/b", "a/b/locked", "a.env", "secret"} {
+		keeps := []string{".git", ".agents", ".codex", ".aws", "a", "a/b", "a/b/locked"}
+		if mode != "work" {
+			keeps = append(keeps, "vault", "a.env", "secret")
+		}
+		for _, kept := range keeps {
 			if rel == kept || (kept == ".git" || kept == "vault" || kept == "a/b/locked") && strings.HasPrefix(rel, kept+"/") {
 				return false
 			}

@@ -15,6 +15,9 @@ import (
 // nobody is the ordinary user of these tests.
 const nobody = 65534
 
+// metadataVisible is a flag of the agent that has it take level R for S.
+const metadataVisible = "--sandbox-metadata=visible"
+
 // escapeSite is where the attempts are made: on this machine, or in a kind of container.
 type escapeSite struct {
 	name       string
@@ -38,22 +41,29 @@ func machineSites() []escapeSite {
 // machineMeans are the values of E2E_MEANS. An ordinary machine has everything.
 var machineMeans = map[string]means{"": namespaces, "unguarded": noLandlock, "shared": sharedPIDs, "shared-unguarded": sharedUnguarded}
 
-// containerSites are containers of those kinds.
+// containerSites are containers of those kinds. Where a supervisor confines commands, each kind is
+// there a second time with an operator who lets metadata be seen: level R takes the place of S.
 func containerSites(t *testing.T, kinds []containerKind) []escapeSite {
 	t.Helper()
 	c := newContainers(t)
 	var sites []escapeSite
 	for _, kind := range kinds {
-		sites = append(sites, escapeSite{name: kind.name, uid: kind.uid, containers: c, kind: kind})
+		site := escapeSite{name: kind.name, uid: kind.uid, containers: c, kind: kind}
+		sites = append(sites, site)
+		if kind.means == supervisor {
+			site.name += ", metadata visible"
+			site.flags = []string{metadataVisible}
+			sites = append(sites, site)
+		}
 	}
 	return sites
 }
 
 // modes returns the policies that the site can enforce for processes, and those that it refuses.
 func (s escapeSite) modes() (enforced, refused []string) {
-	for _, mode := range []string{"ro", "ww", "net", "tty", "plain", "view"} {
+	for _, mode := range []string{"ro", "ww", "net", "tty", "plain", "work", "view"} {
 		// Which of the doctor's policies a mode is like. The first four deny paths.
-		policy := map[string]string{"net": "workspace-write-network", "plain": "read-only", "view": "view-only"}[mode]
+		policy := map[string]string{"net": "workspace-write-network", "plain": "read-only", "work": "workspace-write", "view": "view-only"}[mode]
 		if layers[s.kind.means][cmp.Or(policy, "deny")] != "" {
 			enforced = append(enforced, mode)
 		} else {

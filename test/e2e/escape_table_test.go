@@ -10,7 +10,7 @@ type ends struct{ ro, ww, net, tty string }
 func (e ends) in(mode string) string {
 	writing := cmp.Or(e.ww, e.ro)
 	switch mode {
-	case "ww":
+	case "ww", "work":
 		return writing
 	case "net":
 		return cmp.Or(e.net, writing)
