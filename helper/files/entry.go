@@ -104,13 +104,13 @@ func (e *entry) resolve(policy *sandbox.Policy) {
 			e.holds++ // until the others have made room
 		}
 	})
+	if e.err != nil {
+		e.retire() // before anybody hears of it: who asks again gets another entry
+	}
 	close(e.resolved)
-	switch {
-	case keep:
+	if keep {
 		e.pool.keepBounds(e)
 		e.release()
-	case e.err != nil:
-		e.retire()
 	}
 }
 
@@ -365,12 +365,13 @@ func (e *entry) start() {
 		}
 		aborted = e.aborted
 	})
-	close(e.starting)
 	if err != nil {
+		e.retire() // before anybody hears of it: who asks again gets another helper
+		close(e.starting)
 		e.release()
-		e.retire()
 		return
 	}
+	close(e.starting)
 	if aborted { // before abort could know of the helper
 		w.fail(errClosed)
 	}
