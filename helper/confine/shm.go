@@ -1,6 +1,7 @@
 package confine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -21,24 +22,32 @@ import (
 const (
 	shmDir    = "/dev/shm"
 	shmPrefix = "execagent-shm-" // of the names of such directories
+	// maxShmTries is how often a new directory may be taken away by others.
+	maxShmTries = 10
 )
 
 // makeShm makes a directory for the shared memory of a command. The caller calls
 // free once nothing of the command runs any more. Where there is no /dev/shm that
 // can be written the command has none, which is no error: dir is "" then.
 func makeShm() (dir string, free func(), err error) {
-	dir, err = os.MkdirTemp(shmDir, shmPrefix)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
-		return "", func() {}, nil
-	}
-	if err != nil {
-		return "", nil, err
-	}
-	// The lock says that the directory is in use. It ends with the agent, however
-	// that ends.
-	held, err := lockShm(dir)
-	if err != nil {
-		return "", nil, errors.Join(err, os.Remove(dir))
+	var held *os.File
+	for try := 0; held == nil; try++ {
+		dir, err = os.MkdirTemp(shmDir, shmPrefix)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
+			return "", func() {}, nil
+		}
+		if err != nil {
+			return "", nil, err
+		}
+		// The lock says that the directory is in use. It ends with the agent, however
+		// that ends. Another agent that sweeps can be faster, and takes the new
+		// directory for a left one.
+		if held, err = lockShm(dir); err != nil {
+			_ = os.Remove(dir) // if it is still there
+			if try == maxShmTries {
+				return "", nil, err
+			}
+		}
 	}
 	return dir, sync.OnceFunc(func() {
 		_ = removeShm(dir) // what is left stays in the way of nobody
@@ -46,7 +55,8 @@ func makeShm() (dir string, free func(), err error) {
 	}), nil
 }
 
-// lockShm locks the directory, and fails at once if somebody else has locked it.
+// lockShm locks the directory, and fails at once if somebody else has locked it, or
+// has removed it.
 func lockShm(dir string) (*os.File, error) {
 	held, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -54,6 +64,10 @@ func lockShm(dir string) (*os.File, error) {
 	}
 	if err := unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, errors.Join(&fs.PathError{Op: "flock", Path: dir, Err: err}, held.Close())
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(held.Fd()), &st); err != nil || st.Nlink == 0 {
+		return nil, errors.Join(&fs.PathError{Op: "flock", Path: dir, Err: cmp.Or(err, error(fs.ErrNotExist))}, held.Close())
 	}
 	return held, nil
 }

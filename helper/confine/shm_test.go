@@ -9,6 +9,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// TestShmSwept: agents that start at the same time do not take each other's new directories away.
+func TestShmSwept(t *testing.T) {
+	t.Parallel()
+	swept := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(swept)
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				sweepShm()
+			}
+		}
+	}()
+	for range 500 {
+		dir, free, err := makeShm()
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		if dir == "" {
+			t.Skip("there is no /dev/shm that can be written")
+		}
+		if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+			t.Error(err)
+		}
+		free()
+		if _, err := os.Lstat(dir); !os.IsNotExist(err) {
+			t.Errorf("the directory: %v", err)
+		}
+	}
+	close(done)
+	<-swept
+}
+
 // TestRemoveShm: whatever a command has made in its /dev/shm is removed.
 func TestRemoveShm(t *testing.T) {
 	t.Parallel()
