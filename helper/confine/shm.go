@@ -67,7 +67,7 @@ func lockShm(dir string) (*os.File, error) {
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(held.Fd()), &st); err != nil || st.Nlink == 0 {
-		return nil, errors.Join(&fs.PathError{Op: "flock", Path: dir, Err: cmp.Or(err, error(fs.ErrNotExist))}, held.Close())
+		return nil, errors.Join(&fs.PathError{Op: "flock", Path: dir, Err: cmp.Or(err, fs.ErrNotExist)}, held.Close())
 	}
 	return held, nil
 }
