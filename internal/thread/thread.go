@@ -44,15 +44,48 @@ func Duplicate(thread, fd int) (int, error) {
 // leaderOf returns the process that a thread belongs to.
 func leaderOf(thread int) (pid int, err error) { return Status(thread, "Tgid", 10) }
 
+// maxStatus bounds what is read of a status, in bytes. The numbers that are asked
+// for are in its first lines.
+const maxStatus = 4096
+
+// Process returns the process that a thread belongs to, and the parent of that. A
+// parent that this process cannot see is 0.
+func Process(thread int) (pid, parent int, err error) {
+	status, err := readStatus(thread)
+	if err != nil {
+		return 0, 0, err
+	}
+	if pid, err = number(status, "Tgid", 10); err == nil {
+		parent, err = number(status, "PPid", 10)
+	}
+	return pid, parent, err
+}
+
 // Status returns the number, written in base, that the line name of the
 // thread's /proc/PID/status has; proc_pid_status(5). If there is no such number
 // the error is ESRCH.
 func Status(thread int, name string, base int) (int, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
+	status, err := readStatus(thread)
 	if err != nil {
 		return 0, err
 	}
-	_, rest, _ := strings.Cut(string(status), "\n"+name+":")
+	return number(status, name, base)
+}
+
+func readStatus(thread int) (string, error) {
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/status", thread), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	var status [maxStatus]byte
+	n, err := unix.Read(fd, status[:])
+	return string(status[:max(n, 0)]), err
+}
+
+// number returns the number that the line name of a status has.
+func number(status, name string, base int) (int, error) {
+	_, rest, _ := strings.Cut(status, "\n"+name+":")
 	line, _, _ := strings.Cut(rest, "\n")
 	n, err := strconv.ParseInt(strings.TrimSpace(line), base, 32)
 	if err != nil {
