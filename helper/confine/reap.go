@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -109,12 +108,9 @@ func (s *supervisor) bear(fork func() (pid int, err error)) (err error) {
 func (s *supervisor) attend() (code int, err error) {
 	go s.forward()
 	for {
-		pid, ended, err := waitAny()
+		pid, err := s.calls.Ended()
 		if err != nil {
 			return 0, err
-		}
-		if s.calls.Tracing(pid) || !ended {
-			continue // what was seen was for the one who traces the child
 		}
 		s.mu.Lock()
 		s.ended = pid == s.pid
@@ -171,26 +167,6 @@ func (s *supervisor) forward() {
 func (s *supervisor) killRest() {
 	if !s.pidNS {
 		killTree()
-	}
-}
-
-// waitAny blocks until a child has ended, and returns its pid. It does not reap
-// the child, so the pid stays its own. Where this process traces a child, waitAny
-// may also return because the child has stopped: ended is false then.
-func waitAny() (pid int, ended bool, err error) {
-	// The head of siginfo_t as waitid(2) fills it in, on 64-bit Linux.
-	type siginfo struct {
-		signo, errno, code, _ int32
-		pid                   int32
-	}
-	const trapped = 4 // CLD_TRAPPED
-	var info unix.Siginfo
-	for {
-		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil)
-		if err != unix.EINTR {
-			head := (*siginfo)(unsafe.Pointer(&info))
-			return int(head.pid), head.code != trapped, os.NewSyscallError("waitid", err)
-		}
 	}
 }
 

@@ -69,15 +69,19 @@ func (n *Notifier) decideProgram(i execcheck.Image) error {
 	return n.access(path).Readable()
 }
 
-// Tracing returns once the process or thread pid is not traced around an execve,
-// and tells whether it was. Who has seen by waitid(2), without reaping, that a
-// child has stopped or ended asks this, and looks again if it was traced. On nil
-// it returns false.
-func (n *Notifier) Tracing(pid int) bool { return n != nil && n.execs != nil && n.execs.Settle(pid) }
+// Ended waits until a child of this process has ended, and returns its pid; see
+// [execcheck.Checker.Ended]. On nil it does the same.
+func (n *Notifier) Ended() (pid int, err error) {
+	if n == nil {
+		return (*execcheck.Checker)(nil).Ended()
+	}
+	return n.execs.Ended()
+}
 
-// Reaped tells the notifier that the child pid, which has ended, was waited for.
+// Reaped tells the notifier that the child pid, which Ended has returned, was
+// waited for.
 func (n *Notifier) Reaped(pid int) {
-	if n != nil && n.execs != nil {
+	if n != nil {
 		n.execs.Reaped(pid)
 	}
 }

@@ -2,7 +2,9 @@ package execcheck
 
 import (
 	"errors"
+	"os"
 	"runtime"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -89,9 +91,18 @@ func (c *Checker) Check(listener int, call usernotify.Call) {
 }
 
 // work is a worker: a thread of its own, which never forks, so that all it waits
-// for is the thread that it traces. No signal may interrupt it.
+// for is the thread that it traces. No signal may interrupt it. It is not the main
+// thread: to that one the kernel gives orphans as children.
 func (c *Checker) work(j job) {
 	runtime.LockOSThread() // never unlocked, so that the thread ends with this func
+	if unix.Gettid() == os.Getpid() {
+		// While this goroutine holds the main thread another one runs elsewhere.
+		var other sync.WaitGroup
+		other.Go(func() { c.work(j) })
+		other.Wait()
+		runtime.UnlockOSThread()
+		return
+	}
 	var all unix.Sigset_t
 	for i := range all.Val {
 		all.Val[i] = ^all.Val[i]
@@ -121,12 +132,12 @@ func (c *Checker) check(j *job) {
 		j.refuse(err)
 		return
 	}
-	leader, err := thread.Status(int(j.call.Thread), "Tgid", 10)
+	leader, parent, err := thread.Process(int(j.call.Thread))
 	if err != nil {
 		j.refuse(unix.EPERM)
 		return
 	}
-	w := window{Checker: c, job: j, leader: leader, want: want}
+	w := window{Checker: c, job: j, leader: leader, child: parent == os.Getpid(), want: want}
 	w.open()
 	defer w.close()
 	w.run()
@@ -142,42 +153,42 @@ func (j *job) refuse(err error) {
 }
 
 // judge reads the call, finds the program and its interpreters, and decides. The
-// files stay open until the call is answered.
+// files stay open until the call is answered. The order is the kernel's, so that a
+// call with two mistakes gets the same errno.
 func (c *Checker) judge(call *usernotify.Call) (want expected, opened []int, err error) {
-	a, err := read(call)
+	a, err := readFile(call)
 	if err != nil {
 		return want, nil, err
 	}
-	image := Image{Path: a.path, Argv: a.argv}
-	argv, name := a.argv, a.scriptName()
-	dir, path, flags := a.dir, a.path, a.flags
-	for n := 0; ; n++ {
-		p, err := c.find(call, dir, path, flags)
+	p, err := c.find(call, a.dir, a.path, a.flags)
+	if err != nil {
+		return want, nil, err
+	}
+	opened = append(opened, p.fd)
+	argv, err := readArguments(int(call.Thread), a.argv)
+	if err != nil {
+		return want, opened, err
+	}
+	image := Image{Path: a.path, Program: p.path, Argv: argv}
+	for name := a.scriptName(); ; {
+		line, err := p.firstLine()
 		if err != nil {
+			return want, opened, err
+		}
+		with, script := interpreter(line)
+		if !script {
+			return expected{exe: p.id, cmdline: join(argv)}, opened, c.config.Decide(image)
+		}
+		if len(image.Interpreters) == maxInterpreters {
+			return want, opened, unix.ELOOP
+		}
+		argv = slices.Concat(with, []string{name}, argv[1:])
+		name = with[0]
+		if p, err = c.find(call, unix.AT_FDCWD, name, 0); err != nil {
 			return want, opened, err
 		}
 		opened = append(opened, p.fd)
-		if n == 0 {
-			image.Program = p.path
-		} else {
-			image.Interpreters = append(image.Interpreters, p.path)
-		}
-		interpreter, argument, err := p.interpreter()
-		if err != nil {
-			return want, opened, err
-		}
-		if interpreter == "" {
-			return expected{exe: p.id, cmdline: join(argv)}, opened, c.config.Decide(image)
-		}
-		if n == maxInterpreters {
-			return want, opened, unix.ELOOP
-		}
-		with := []string{interpreter}
-		if argument != "" {
-			with = append(with, argument)
-		}
-		argv = append(append(with, name), argv[1:]...)
-		dir, path, flags, name = unix.AT_FDCWD, interpreter, 0, interpreter
+		image.Interpreters = append(image.Interpreters, p.path)
 	}
 }
 
@@ -199,11 +210,33 @@ func (c *Checker) find(call *usernotify.Call, dir int, path string, flags int) (
 	return program{fd: fd, path: canonical, id: identityOf(&st)}, nil
 }
 
-// Settle returns once no window is open for the process or thread pid, and tells
-// whether one was. Who has seen by waitid(2) with WNOWAIT that a child has stopped
-// or ended calls it, and looks again if one was: what it has seen may have been the
-// window's.
-func (c *Checker) Settle(pid int) bool {
+// Ended waits until a child of this process has ended, and returns its pid. It does
+// not reap the child, so the pid stays its own. Who calls it then waits for the
+// child and calls [Checker.Reaped]. There may be one such caller, and nobody else
+// may wait for children. On nil it does the same in a process that traces nobody.
+//
+// It passes over the stops and ends that belong to windows. A thread that is traced
+// shows them to everybody who waits in this process; if it is a child they can even
+// be taken away from the thread that traces it, and would then be waited for in
+// vain.
+func (c *Checker) Ended() (pid int, err error) {
+	for {
+		s, err := look(unix.P_ALL, 0, 0)
+		if err != nil {
+			return 0, err
+		}
+		if c == nil {
+			return s.pid, nil
+		}
+		if !c.settle(s.pid) && s.ended && isChild(s.pid) {
+			return s.pid, nil
+		}
+	}
+}
+
+// settle returns once no window is open for the process or thread pid, and tells
+// whether one was.
+func (c *Checker) settle(pid int) bool {
 	c.mu.Lock()
 	closed := c.windows[pid]
 	c.mu.Unlock()
@@ -214,8 +247,24 @@ func (c *Checker) Settle(pid int) bool {
 	return true
 }
 
-// Reaped tells that somebody has waited for the child pid, which has ended.
+// isChild tells whether pid, which was seen to have ended, is a process whose
+// parent is this one. Otherwise it was the end of a traced thread, which has been
+// waited for meanwhile. In doubt it is a child: only for a moment there may be no
+// descriptor to look it up with.
+func isChild(pid int) bool {
+	leader, parent, err := thread.Process(pid)
+	if err != nil {
+		return err != unix.ENOENT && err != unix.ESRCH
+	}
+	return leader == pid && parent == os.Getpid()
+}
+
+// Reaped tells that the child pid, which [Checker.Ended] has returned, was waited
+// for.
 func (c *Checker) Reaped(pid int) {
+	if c == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if reaped := c.reaped[pid]; reaped != nil {

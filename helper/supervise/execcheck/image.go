@@ -48,32 +48,31 @@ const (
 	// each. It is what the kernel takes at most (execve(2)): three quarters of
 	// 8 MiB.
 	maxArguments = 6 << 20
-	// maxInterpreters is how many scripts may have scripts as interpreters.
-	maxInterpreters = 4
+	// maxInterpreters is how many interpreters a program may have: its own, that of
+	// its interpreter if this is a script too, and so on. The kernel gives up after
+	// as many.
+	maxInterpreters = 5
 	// headSize is how much of a file the kernel looks at to find out its format.
 	headSize = 256
 )
 
-// asked is a call of execve or execveat, as it was read once.
+// asked is a call of execve or execveat.
 type asked struct {
 	dir   int // a descriptor of the caller, or AT_FDCWD
 	path  string
 	flags int
-	argv  []string
+	argv  uint64 // where the caller has its list of arguments
 }
 
-// read reads the arguments of the call.
-func read(call *usernotify.Call) (asked, error) {
-	a, args := asked{dir: unix.AT_FDCWD}, call.Args[:]
+// readFile reads which file the call is about.
+func readFile(call *usernotify.Call) (a asked, err error) {
+	a = asked{dir: unix.AT_FDCWD, argv: call.Args[1]}
+	path := call.Args[0]
 	if call.Number == unix.SYS_EXECVEAT {
-		a.dir, a.flags = int(int32(args[0])), int(int32(args[4]))
-		args = args[1:]
+		a = asked{dir: int(int32(call.Args[0])), flags: int(int32(call.Args[4])), argv: call.Args[2]}
+		path = call.Args[1]
 	}
-	var err error
-	if a.path, err = thread.String(int(call.Thread), args[0]); err != nil {
-		return asked{}, err
-	}
-	a.argv, err = readArguments(int(call.Thread), args[1])
+	a.path, err = thread.String(int(call.Thread), path)
 	return a, err
 }
 
@@ -127,32 +126,57 @@ type program struct {
 	id   identity
 }
 
-// interpreter returns the interpreter that the first line of the file names, and
-// its argument; "" if the file is no script. A file that cannot be read could not
-// be compared later, so its error is EACCES.
-func (p *program) interpreter() (path, argument string, err error) {
+// firstLine returns what the kernel looks at to find out the format of the file. A
+// file that cannot be read could not be compared later, so its error is EACCES.
+func (p *program) firstLine() (head [headSize]byte, err error) {
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", p.fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
-		return "", "", unix.EACCES
+		return head, unix.EACCES
 	}
 	defer unix.Close(fd)
-	head := make([]byte, headSize)
-	n, err := unix.Pread(fd, head, 0)
-	if err != nil {
-		return "", "", unix.EACCES
+	if _, err := unix.Pread(fd, head[:], 0); err != nil {
+		return head, unix.EACCES
 	}
-	line, found := bytes.CutPrefix(head[:n], []byte("#!"))
+	return head, nil
+}
+
+// interpreter returns the interpreter that the head of a script names, with its
+// argument if there is one. A file that the kernel does not take for a script may
+// still be another kind of program.
+//
+// Everything is as in the kernel. The line ends with a newline. Without one it goes
+// on to the end of the head, where the name must not be cut off, and a NUL ends the
+// name or the argument. All behind the name is one argument. It can be empty, if
+// blanks and a NUL follow the name.
+func interpreter(head [headSize]byte) (with []string, script bool) {
+	const blanks, ends = " \t", " \t\x00"
+	text, found := bytes.CutPrefix(head[:], []byte("#!"))
 	if !found {
-		return "", "", nil
+		return nil, false
 	}
-	line, _, _ = bytes.Cut(line, []byte("\n"))
-	line, _, _ = bytes.Cut(line, []byte{0})
-	text := strings.Trim(string(line), " \t")
-	path = text
-	if i := strings.IndexAny(text, " \t"); i >= 0 {
-		path, argument = text[:i], strings.TrimLeft(text[i:], " \t")
+	beforeNUL, _, _ := bytes.Cut(text, []byte{0})
+	if line, _, found := bytes.Cut(beforeNUL, []byte("\n")); found {
+		text = line
+	} else {
+		if !bytes.ContainsAny(bytes.TrimLeft(text, blanks), ends) {
+			return nil, false
+		}
+		text = text[:len(text)-1]
 	}
-	return path, argument, nil
+	text = bytes.Trim(text, blanks)
+	if len(text) == 0 || text[0] == 0 {
+		return nil, false
+	}
+	end := bytes.IndexAny(text, ends)
+	if end < 0 {
+		return []string{string(text)}, true
+	}
+	with = []string{string(text[:end])}
+	if text[end] != 0 {
+		argument, _, _ := bytes.Cut(bytes.TrimLeft(text[end:], blanks), []byte{0})
+		with = append(with, string(argument))
+	}
+	return with, true
 }
 
 // is tells whether the process pid is what was expected. What cannot be read is
@@ -183,18 +207,22 @@ func readCmdline(pid, limit int) ([]byte, error) {
 	return b[:n], nil
 }
 
-// realImage describes the process pid as it is.
+// realImage describes the process pid as it is. A file that no path leads to any
+// more could not be judged, so it is an error.
 func realImage(pid int) (Image, error) {
 	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {
 		return Image{}, err
+	}
+	if path[0] != '/' || strings.HasSuffix(path, " (deleted)") {
+		return Image{}, unix.ENOENT
 	}
 	cmdline, err := readCmdline(pid, maxArguments)
 	if err != nil {
 		return Image{}, err
 	}
 	argv := strings.Split(strings.TrimSuffix(string(cmdline), "\x00"), "\x00")
-	return Image{Program: strings.TrimSuffix(path, " (deleted)"), Argv: argv, Real: true}, nil
+	return Image{Program: path, Argv: argv, Real: true}, nil
 }
 
 // join puts arguments together as /proc/PID/cmdline has them.

@@ -1,11 +1,8 @@
 package execcheck
 
 import (
-	"os"
-
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/thread"
 	"github.com/execagent/execagent/internal/usernotify"
 )
 
@@ -16,7 +13,8 @@ import (
 type window struct {
 	*Checker
 	*job
-	leader int // the process of the calling thread
+	leader int  // the process of the calling thread
+	child  bool // it is a child of this process
 	want   expected
 	closed chan struct{}
 }
@@ -38,18 +36,25 @@ func (w *window) open() {
 	}
 }
 
-// close removes the mark.
+// close removes the mark. It may be called again.
 func (w *window) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.windows[w.leader] == w.closed {
-		delete(w.windows, w.leader)
-	}
-	delete(w.windows, int(w.call.Thread))
+	w.closeLocked()
+}
+
+func (w *window) closeLocked() {
 	select {
-	case <-w.closed: // ended has closed it
+	case <-w.closed:
+		return
 	default:
-		close(w.closed)
+	}
+	close(w.closed)
+	for _, pid := range []int{w.leader, int(w.call.Thread)} {
+		// The number of a thread that became the leader may be in another window.
+		if w.windows[pid] == w.closed {
+			delete(w.windows, pid)
+		}
 	}
 }
 
@@ -72,40 +77,38 @@ func (w *window) run() {
 		_ = usernotify.Continue(w.listener, w.call.ID)
 	}
 	for {
-		pid, ended, err := peek()
-		if err != nil { // ECHILD: the execve of another thread has removed this one
+		s, err := traced()
+		switch {
+		case err != nil: // ECHILD: the execve of another thread has removed this one
 			return
-		}
-		if ended {
-			w.ended(pid)
+		case s.ended:
+			w.ended(s.pid)
 			return
-		}
-		status, err := take(pid)
-		if err != nil {
-			return
-		}
-		if w.stopped(pid, status) {
+		case w.stopped(s):
 			return
 		}
 	}
 }
 
 // stopped lets a stopped thread go, or kills it. It returns false if the window
-// has to wait for one more event.
-func (w *window) stopped(pid int, status unix.WaitStatus) (done bool) {
-	switch event := int(status>>16) & 0xffff; event {
-	case eventExec:
-		if !w.right(pid) {
+// has to wait for the end of the thread.
+func (w *window) stopped(s sighting) (done bool) {
+	switch s.event() {
+	case unix.PTRACE_EVENT_EXEC:
+		// A thread that was not the leader is stopped under the number of the
+		// leader: it has become the process.
+		if !w.right(s.pid) {
 			// The thread must not be let go: it is only gone once it has ended.
-			_ = unix.Kill(pid, unix.SIGKILL)
+			_ = unix.Kill(s.pid, unix.SIGKILL)
 			return false
 		}
-		return detach(pid, 0) == nil
-	case eventStop:
-		// The call has failed, and the program gets the kernel's own errno.
-		return detach(pid, 0) == nil
+		return detach(s.pid, 0) == nil
+	case unix.PTRACE_EVENT_STOP:
+		// The call has failed, and the program gets the kernel's own errno. Or the
+		// kernel begins the call anew: then it comes to the listener once more.
+		return detach(s.pid, 0) == nil
 	}
-	return detach(pid, status.StopSignal()) == nil // a signal came first
+	return detach(s.pid, s.signal()) == nil // a signal came first
 }
 
 // right tells whether the process may run what it has become.
@@ -121,21 +124,19 @@ func (w *window) right(pid int) bool {
 	return right
 }
 
-// ended takes the end of a traced thread. If it was a child of this process its
-// status belongs to whoever waits for children; the worker waits until they have
-// it, so that its next window does not see this end once more.
+// ended takes the end of a traced thread. The end of a child of this process
+// belongs to whoever waits for children: the worker waits until they have it, so
+// that its next window does not see this end once more. An orphan that became a
+// child while the window was open is not meant: nobody asks how that has ended.
 func (w *window) ended(pid int) {
-	parent, err := thread.Status(pid, "PPid", 10)
-	if err != nil || parent != os.Getpid() {
-		_, _ = take(pid) // the parent of the thread learns of the end now
+	if !w.child || pid != w.leader {
+		release(pid)
 		return
 	}
 	reaped := make(chan struct{})
 	w.mu.Lock()
 	w.reaped[pid] = reaped
-	close(w.closed)
-	delete(w.windows, w.leader)
-	delete(w.windows, int(w.call.Thread))
+	w.closeLocked()
 	w.mu.Unlock()
 	select {
 	case <-reaped:
