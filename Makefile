@@ -21,6 +21,7 @@ TESTRUN = $(GO) build -C tools -o $(abspath $(BIN))/testrun ./testrun && $(BIN)/
 FUZZTIME ?= 30s
 COUNT    ?= 10
 DURATION ?= 2m
+RACETIME ?= 60s
 
 .DEFAULT_GOAL := help
 
@@ -133,6 +134,10 @@ KERNELS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/execagent/kernels
 .PHONY: kernels
 kernels: ## try to escape on older kernels of Debian, in virtual machines (needs apt-get and qemu-system-x86)
 	$(GO) test -count=1 -v -timeout 3h ./test/kernels -kernels $(KERNELS)
+
+.PHONY: exec-races
+exec-races: ## have commands change what they execute while it is checked, each way for RACETIME (60s)
+	EXEC_RACES=$(RACETIME) $(GO) test -run 'TestRaces|TestSupervisorKilled' -count=1 -v -timeout 60m ./helper/supervise/execcheck
 
 CONTAINERS = $(or $(shell command -v podman),$(shell command -v docker),$(error podman or docker is needed))
 

@@ -1,0 +1,358 @@
+package execcheck
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// form is a way to execute a program, as arguments of testdata/programs.c. $P is
+// that program, $D a directory with the files of formFiles.
+type form struct {
+	name string
+	args string
+}
+
+var forms = []form{
+	{"by path", "form path $P args one two"},
+	{"by a relative path", "form path ./relative args"},
+	{"by a link", "form path $D/link args"},
+	{"by a link, not followed", "form nofollow $D/link args"},
+	{"no link, not followed", "form nofollow $P args"},
+	{"below a descriptor", "form at $D relative args"},
+	{"by a descriptor", "form descriptor $P args"},
+	{"by fexecve", "form fexecve $P args"},
+	{"in memory", "form memfd $P args"},
+	{"in memory, still open", "form busy $P args"},
+	{"only checked", "form check $P"},
+	{"only checked, missing", "form check $D/missing"},
+	{"only checked, not executable", "form check $D/plain"},
+	{"vfork", "vfork $P args"},
+	{"vfork, missing", "vfork $D/missing"},
+	{"posix_spawn", "spawn $P args"},
+	{"posix_spawn, missing", "spawn $D/missing"},
+	{"a thread", "form thread $P args"},
+	{"a thread, exit code", "form thread $P code 3"},
+	{"a thread, missing", "form thread $D/missing"},
+	{"a thread without a leader", "form lonely-thread $P args"},
+	{"a thread without a leader, exit code", "form lonely-thread $P code 3"},
+	{"among threads", "form crowd $P args"},
+	{"in its own place", "replace path $P args"},
+	{"in its own place, by a thread", "replace thread $P code 5"},
+
+	{"script", "form path $D/script one"},
+	{"script with an argument", "form path $D/argument one"},
+	{"script by a relative path", "form path ./script one"},
+	{"script by a link", "form path ./script-link one"},
+	{"script by a descriptor", "form descriptor $D/script one"},
+	{"script by a descriptor that is closed", "form descriptor-closed $D/script one"},
+	{"script below a descriptor", "form at $D script one"},
+	{"script below a descriptor that is closed", "form at-closed $D script one"},
+	{"script in memory", "form memfd $D/script one"},
+	{"script of a script", "form path $D/nested1 one"},
+	{"script of a script, four times", "form path $D/nested3 one"},
+	{"script of a script, five times", "form path $D/nested4 one"},
+	{"script of a script, too often", "form path $D/nested5 one"},
+	{"script of itself", "form path $D/itself"},
+	{"script of nothing", "form path $D/headless"},
+	{"script with a relative interpreter", "form path ./near one"},
+	{"script without arguments", "form no-argv $D/script"},
+	{"script only checked", "form check $D/script"},
+
+	{"missing", "form path $D/missing"},
+	{"no path", "form path "},
+	{"a directory", "form path $D"},
+	{"not executable", "form path $D/plain"},
+	{"below a file", "form path $D/plain/x"},
+	{"no program", "form path $D/text"},
+	{"an empty program", "form path $D/empty"},
+	{"a damaged program", "form path $D/damaged"},
+	{"a link to itself", "form path $D/loop"},
+	{"a long path", "form path " + strings.Repeat("x/", 2100)},
+	{"a device", "form path /dev/null"},
+	{"wrong flags", "form badflags $P"},
+	{"wrong descriptor", "form badfd"},
+	{"wrong path", "form bad-path"},
+	{"wrong argv", "form bad-argv $P"},
+	{"wrong argument", "form bad-argument $P"},
+	{"wrong environment", "form bad-env $P"},
+	{"wrong path and argv", "form bad-argv $D/missing"},
+	{"argument without an end", "form unterminated $P"},
+	{"argument at the end of memory", "form edge $P args"},
+	{"argv is null", "form null-argv $P"},
+	{"argv is empty", "form no-argv $P"},
+	{"an empty argument", "form path $P args  x"},
+	{"many arguments", "form many 20000 10 $P args"},
+	{"long arguments", "form many 8 131000 $P args"},
+	{"too long an argument", "form many 1 131072 $P args"},
+	{"too many arguments", "form many 100 131000 $P args"},
+	{"no arguments at all", "form many 0 0 $P args"},
+
+	{"exit code", "form path $P code 137"},
+	{"end by a signal", "form path $P signal 11"},
+	{"killed", "form path $P signal 9"},
+	{"end of the command", "code 3"},
+	{"end of the command by a signal", "signal 11"},
+	{"end of the command by SIGKILL", "signal 9"},
+	{"orphans", "orphans 20 $P"},
+}
+
+// formFiles makes the files that forms name.
+func formFiles(t testing.TB, program string) (dir string) {
+	t.Helper()
+	dir = public(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	content, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, at("relative"), content)
+	write(t, at("script"), []byte("#!"+program+"\n"))
+	write(t, at("argument"), []byte("#! "+program+"  args and more \n"))
+	write(t, at("itself"), []byte("#!"+at("itself")+"\n"))
+	write(t, at("headless"), []byte("#!"+at("missing")+"\n"))
+	write(t, at("near"), []byte("#!./relative\n"))
+	write(t, at("text"), []byte("text\n"))
+	write(t, at("empty"), nil)
+	write(t, at("damaged"), content[:70])
+	write(t, at("plain"), content)
+	if err := os.Chmod(at("plain"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before := "script"
+	for i := range 6 {
+		name := fmt.Sprintf("nested%d", i)
+		write(t, at(name), fmt.Appendf(nil, "#!%s argument %d\n", at(before), i))
+		before = name
+	}
+	for name, to := range map[string]string{"link": program, "script-link": "script", "loop": "loop"} {
+		if err := os.Symlink(to, at(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestForms: a program sees no difference between an execve that is checked and one
+// that is not, and nothing is taken for something else.
+func TestForms(t *testing.T) {
+	t.Parallel()
+	program := programs(t)
+	dir := formFiles(t, program)
+	for _, unprivileged := range []bool{false, true} {
+		for _, f := range forms {
+			args := strings.Split(f.args, " ")
+			for i := range args {
+				args[i] = strings.NewReplacer("$P", program, "$D", dir).Replace(args[i])
+			}
+			s := setup{Mode: bare, Argv: append([]string{program}, args...), Dir: dir, nobody: unprivileged}
+			want, wantOut := supervise(t, s, nil)
+			s.Mode = checked
+			got, out := supervise(t, s, nil)
+			if out != wantOut || got.Code != want.Code {
+				t.Errorf("%s: code %d\n%s, without a supervisor code %d\n%s", f.name, got.Code, short(out), want.Code, short(wantOut))
+			}
+			if got.First != 1 || got.Refused+got.ReplacedFile+got.ReplacedArgv+got.Let != 0 {
+				t.Errorf("%s: %+v", f.name, got)
+			}
+		}
+	}
+}
+
+func short(text string) string {
+	if len(text) > 1000 {
+		return text[:1000] + "..."
+	}
+	return text
+}
+
+// TestFlood: more calls than there may be windows wait for their turn.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	program := programs(t)
+	r, out := supervise(t, setup{Mode: checked, Argv: []string{program, "flood", "12", "12", "20", program}}, nil)
+	if r.Code != 0 || out != "0 bad\n" || r.ReplacedFile+r.ReplacedArgv+r.Let != 0 {
+		t.Errorf("%+v %s", r, out)
+	}
+}
+
+// TestScriptHeads: the checker reads the first line of a script as the kernel does,
+// whatever is in it.
+func TestScriptHeads(t *testing.T) {
+	t.Parallel()
+	program := programs(t)
+	dir := public(t)
+	heads := []string{
+		"#!", "#!\n", "#! \t \n", "#!\x00", "#! \x00\n", "#!$", "#!$ ", "#!$\t \t", "#!$ a", "#!$ a ", "#!$  a b \n", "#!$\x00\n", "#!$ \x00\n",
+		"#!$ a\x00b\n", "#!$ a \x00\n", "#!$\ta\t\tb\n", "#!  \t$  \t\n", "#!$\r\n", "#!$ a\r\n", "##!$\n", " #!$\n", "#!$\n\n", "#!$ \n a", "#!missing", "#! ./missing",
+		"#!" + strings.Repeat(" ", 252) + "$", "#!" + strings.Repeat(" ", 253) + "x", "#!" + strings.Repeat(" ", 253), "#!" + strings.Repeat(" ", 254), "#!" + strings.Repeat(" ", 300),
+	}
+	for _, n := range []int{252, 253, 254, 255, 256, 300} {
+		heads = append(heads, "#!/"+strings.Repeat("x", n-3), "#!/"+strings.Repeat("x", n-3)+"\n", "#!$ "+strings.Repeat("a", n-4-len(program)),
+			"#!$ "+strings.Repeat("a", n-4-len(program))+"\n", "#!$ "+strings.Repeat("a", n-5-len(program))+" ", "#!$"+strings.Repeat(" ", n-2-len(program)),
+			"#!$"+strings.Repeat(" ", n-3-len(program))+"a")
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	pieces := []string{" ", "\t", "\n", "\x00", "$", "a", "bb", strings.Repeat(" ", 120), strings.Repeat("c", 110)}
+	for range 300 {
+		var head strings.Builder
+		head.WriteString("#!")
+		for range r.IntN(9) {
+			head.WriteString(pieces[r.IntN(len(pieces))])
+		}
+		heads = append(heads, head.String())
+	}
+	for i, head := range heads {
+		write(t, filepath.Join(dir, strconv.Itoa(i)), []byte(strings.ReplaceAll(head, "$", program)))
+	}
+	s := setup{Mode: bare, Argv: []string{program, "heads", dir, strconv.Itoa(len(heads))}}
+	_, want := supervise(t, s, nil)
+	s.Mode = checked
+	got, out := supervise(t, s, nil)
+	if got.ReplacedFile+got.ReplacedArgv+got.Let != 0 {
+		t.Errorf("%+v", got)
+	}
+	wants, outs := strings.Split(want, "\n"), strings.Split(out, "\n")
+	if len(wants) < 2*len(heads) || len(wants) != len(outs) {
+		t.Fatalf("%d lines, without a supervisor %d, want %d", len(outs), len(wants), 2*len(heads))
+	}
+	for i := range wants {
+		if outs[i] != wants[i] {
+			t.Errorf("head %q: %q, without a supervisor %q", heads[min(i/2, len(heads)-1)], outs[i], wants[i])
+		}
+	}
+}
+
+// TestRefused: what may not be executed is not, whatever it is called, and also as
+// an interpreter.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	program := programs(t)
+	dir := formFiles(t, program)
+	denied := filepath.Join(dir, "relative")
+	if err := os.Symlink("relative", filepath.Join(dir, "other")); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ args, want string }{
+		{"form path ./relative", "errno EACCES\nexit 1\n"},
+		{"form path ./other", "errno EACCES\nexit 1\n"},
+		{"form at " + dir + " relative", "errno EACCES\nexit 1\n"},
+		{"form descriptor ./relative", "errno EACCES\nexit 1\n"},
+		{"form path ./near", "errno EACCES\nexit 1\n"},
+		{"form path " + program + " forbidden", "errno EPERM\nexit 1\n"},
+		{"form path ./script forbidden", "errno EPERM\nexit 1\n"},
+		{"spawn ./relative", "errno EACCES\n"},
+		{"form path " + program + " args", "[args]\nexit 0\n"},
+	} {
+		s := setup{Mode: checked, Argv: append([]string{program}, strings.Fields(tt.args)...), Dir: dir, Denied: denied, DeniedWord: "forbidden"}
+		if r, out := supervise(t, s, nil); out != tt.want || r.ReplacedFile+r.ReplacedArgv+r.Let != 0 {
+			t.Errorf("%s: %s%+v", tt.args, out, r)
+		}
+	}
+}
+
+// TestUnreadable: a program that may be executed and not read could not be compared,
+// so it is refused.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	program := programs(t)
+	dir := formFiles(t, program)
+	unreadable := filepath.Join(dir, "relative")
+	if err := os.Chmod(unreadable, 0o111); err != nil {
+		t.Fatal(err)
+	}
+	s := setup{Mode: bare, Argv: []string{program, "form", "path", unreadable, "args"}, nobody: true}
+	if os.Getuid() != 0 {
+		t.Skip("the file of this user's is readable to it")
+	}
+	if _, out := supervise(t, s, nil); out != "[args]\nexit 0\n" {
+		t.Errorf("without a supervisor: %s", out)
+	}
+	s.Mode = checked
+	if _, out := supervise(t, s, nil); out != "errno EACCES\nexit 1\n" {
+		t.Errorf("%s", out)
+	}
+	// A process that has hidden its memory cannot be traced by an ordinary user.
+	s.Argv = []string{program, "form", "unseen", program, "args"}
+	if _, out := supervise(t, s, nil); out != "errno EPERM\nexit 1\n" && out != "errno EACCES\nexit 1\n" {
+		t.Errorf("not dumpable: %s", out)
+	}
+}
+
+// TestDebuggers: a debugger can attach to a process, and cannot start one.
+func TestDebuggers(t *testing.T) {
+	t.Parallel()
+	dir := public(t)
+	// A debugger that attaches while the checker traces the process would be refused.
+	const sleeping = `sleep 1000 & s=$!
+		until grep -q '^Name:.sleep' /proc/$s/status && grep -q '^TracerPid:.0$' /proc/$s/status; do :; done
+		`
+	for _, tt := range []struct {
+		debugger, script string
+		want             string // an expression
+	}{
+		{"strace", `strace -o /dev/null true; echo $?`, `(?s)Operation not permitted.*\n[1-9][0-9]*\n$`},
+		{"strace", sleeping + `strace -o trace -p $s & t=$!
+			until grep -q "^TracerPid:.$t\$" /proc/$s/status; do kill -0 $t || exit; done
+			kill $s; wait $t; tail -n1 trace`, `killed by SIGTERM`},
+		{"gdb", sleeping + `gdb -nx -batch -p $s -ex 'print 6*7' -ex detach 2>&1; kill $s`, `= 42`},
+	} {
+		if _, err := exec.LookPath(tt.debugger); err != nil {
+			t.Run(tt.debugger, func(t *testing.T) { missing(t, "there is no "+tt.debugger) })
+			continue
+		}
+		path := filepath.Join(dir, tt.debugger)
+		write(t, path, []byte("#!/bin/bash\n"+tt.script+"\n"))
+		_, out := supervise(t, setup{Mode: checked, Argv: []string{path}, Dir: dir}, nil)
+		if !regexp.MustCompile(tt.want).MatchString(out) {
+			t.Errorf("%s: %s", tt.script, out)
+		}
+	}
+}
+
+// TestKilledMeanwhile: when the command is killed while an execve of its is checked,
+// the supervisor still learns of its end.
+func TestKilledMeanwhile(t *testing.T) {
+	t.Parallel()
+	program := programs(t)
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 40 {
+		cmd, readReport := supervisorCommand(t, setup{Mode: checked, Argv: []string{program, "again", "1000000", program}}, nil)
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var child int
+		for child == 0 {
+			list, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
+			for _, file := range list {
+				text, _ := os.ReadFile(file)
+				if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+					child = n
+				}
+			}
+		}
+		time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond) // any moment will do
+		// The child's parent reaps it only when it has ended, so this is the child.
+		if err := unix.Kill(child, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Fatalf("%v\n%s", err, out.String())
+		}
+		if r := readReport(); r.Code != 137 || r.ReplacedFile+r.ReplacedArgv+r.Let != 0 {
+			t.Errorf("%+v %s", r, out.String())
+		}
+	}
+}

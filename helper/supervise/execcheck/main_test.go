@@ -1,0 +1,144 @@
+package execcheck
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain is also the main of the supervisors that tests start. The process of the
+// test itself cannot be one: it waits for children in its own way.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == supervisorArg {
+		os.Exit(supervisorMain())
+	}
+	code := m.Run()
+	if programsDir != "" {
+		_ = os.RemoveAll(programsDir)
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Println(err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// missing ends a test for which the machine lacks something. In CI it fails.
+func missing(t testing.TB, reason string) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatal(reason)
+	}
+	t.Skip(reason)
+}
+
+var (
+	programsOnce sync.Once
+	programsDir  string
+	programsErr  error
+)
+
+// programs compiles testdata/programs.c and returns the program. Everybody may
+// execute it.
+func programs(t testing.TB) string {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		missing(t, "the programs of these tests are in C, and there is no gcc")
+	}
+	programsOnce.Do(func() {
+		if programsDir, programsErr = os.MkdirTemp("", "execcheck"); programsErr != nil {
+			return
+		}
+		if programsErr = os.Chmod(programsDir, 0o755); programsErr != nil {
+			return
+		}
+		out, err := exec.Command("gcc", "-O1", "-Wall", "-Werror", "-static", "-pthread", "-o", filepath.Join(programsDir, "programs"), "testdata/programs.c").CombinedOutput()
+		if err != nil {
+			programsErr = fmt.Errorf("gcc: %w\n%s", err, out)
+		}
+	})
+	if programsErr != nil {
+		t.Fatal(programsErr)
+	}
+	return filepath.Join(programsDir, "programs")
+}
+
+// public returns a new directory that every user may enter and write to.
+func public(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "execcheck")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// write writes a file that may be executed.
+func write(t testing.TB, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// marksFD is where the smallest programs leave their mark.
+const marksFD = 3
+
+// smallest returns a static program that writes one byte to marksFD with its first
+// instructions, and ends with that code: the byte mark, or the first one of its
+// argument 1 if mark is 0. It makes no call before.
+func smallest(t testing.TB, mark, code byte) []byte {
+	t.Helper()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the smallest program is written for amd64")
+	}
+	const base, headers = 0x400000, 64 + 56
+	text := []byte{
+		0xb8, 1, 0, 0, 0, // mov eax, 1 (write)
+		0xbf, marksFD, 0, 0, 0, // mov edi, 3
+		0xba, 1, 0, 0, 0, // mov edx, 1
+	}
+	if mark == 0 {
+		text = append(text, 0x48, 0x8b, 0x74, 0x24, 16) // mov rsi, [rsp+16] (argv[1])
+	} else {
+		text = append(text, 0x48, 0x8d, 0x35, 14, 0, 0, 0) // lea rsi, [rip+14] (the byte behind the end)
+	}
+	text = append(text,
+		0x0f, 0x05, // syscall
+		0xb8, 60, 0, 0, 0, // mov eax, 60 (exit)
+		0xbf, code, 0, 0, 0, // mov edi, code
+		0x0f, 0x05, // syscall
+		mark)
+	size := uint64(headers + len(text))
+	b := []byte{0x7f, 'E', 'L', 'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	le := binary.LittleEndian
+	b = le.AppendUint16(b, 2)    // an executable file
+	b = le.AppendUint16(b, 0x3e) // of amd64
+	b = le.AppendUint32(b, 1)
+	b = le.AppendUint64(b, base+headers) // where it begins
+	b = le.AppendUint64(b, 64)           // the program headers
+	b = le.AppendUint64(b, 0)
+	b = le.AppendUint32(b, 0)
+	for _, n := range []uint16{64, 56, 1, 0, 0, 0} {
+		b = le.AppendUint16(b, n)
+	}
+	b = le.AppendUint32(b, 1) // one segment to load
+	b = le.AppendUint32(b, 5) // to be read and executed
+	for _, n := range []uint64{0, base, base, size, size, 0x1000} {
+		b = le.AppendUint64(b, n)
+	}
+	return append(b, text...)
+}
