@@ -143,12 +143,12 @@ func TestTakenOver(t *testing.T) {
 	old := s.executor()
 	m := s.find(c.registration.ID)
 	defer s.leave(m)
+	m.mu.Lock()
+	e := m.executor // an audit may take it away as soon as the registration has changed
+	m.mu.Unlock()
 	c.forget(c.environmentID)
 	c.registration = c.register(c.environmentID)
 	s.executor()
-	m.mu.Lock()
-	e := m.executor
-	m.mu.Unlock()
 	m.reassert(t.Context(), e)
 	old.wantEnd()
 }
