@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -61,6 +62,9 @@ type report struct {
 
 // supervisorMain is the main of a supervisor. It does what sandbox-init does.
 func supervisorMain() int {
+	// The thread that forks the command waits until its execve is done. A collection
+	// would wait for that thread, and whoever answers the call for the collection.
+	debug.SetGCPercent(-1)
 	unix.CloseOnExec(reportFD)
 	var s supervisor
 	if err := json.Unmarshal([]byte(os.Getenv(setupVariable)), &s.setup); err != nil {
