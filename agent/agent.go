@@ -63,7 +63,8 @@ type Config struct {
 	// is not sent yet: files and listings above 1 MiB, HTTP bodies of 64 KiB
 	// and more. 0 is 1 GiB. A single answer above it is refused.
 	ContentBytes int64
-	// Reaper is set when the agent is PID 1.
+	// Reaper reaps orphans: the agent is PID 1, or becomes a subreaper. Without it
+	// neither may happen.
 	Reaper *procs.Reaper
 	// Guard kills all processes of the agent when the agent dies; nil: none.
 	Guard *procs.Guard

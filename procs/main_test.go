@@ -29,7 +29,11 @@ func TestMain(m *testing.M) {
 	case "jobs":
 		err = startJobs(os.Args[2])
 	case "reaping-agent":
-		err = reapingAgent(os.Args[2])
+		if os.Args[2] == "abandoned" {
+			err = abandoningAgent()
+		} else {
+			err = reapingAgent(os.Args[2])
+		}
 	case "zombies":
 		err = endWithZombies(os.Args[2])
 	case "cgroup":

@@ -3,7 +3,10 @@ package procs
 import (
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -13,7 +16,19 @@ import (
 // PID 1 or a child subreaper. All children of the agent have to be forked through
 // Fork: a Reaper takes the exit status of every other child for that of an orphan.
 // All methods may run at once. A nil Reaper reaps nothing.
+//
+// The agent becomes a child subreaper with the first [Stage] that has a Grace. Such
+// a stage ends by itself what it has started. But it may be killed before it has
+// done that, or lack the descriptors for it. So after its end the Reaper looks
+// among the orphans for what it has left.
 type Reaper struct {
+	// abandoned tells of an orphan whether a stage should have ended it; nil: no
+	// orphan is looked for.
+	abandoned func(pid int) bool
+	adopts    sync.Once
+	// look tells that a stage has ended, and may have left something.
+	look atomic.Bool
+
 	// fork is held for reading to fork and note a child, for writing to look and
 	// reap.
 	fork sync.RWMutex
@@ -30,13 +45,16 @@ type Reaper struct {
 	closed   sync.Once
 }
 
-// NewReaper starts to reap. Close ends it.
-func NewReaper() *Reaper {
+// NewReaper starts to reap. Close ends it. abandoned tells of the pid of an orphan,
+// alive or not, whether a stage with a Grace has started it; all of these are
+// killed.
+func NewReaper(abandoned func(pid int) bool) *Reaper {
 	r := &Reaper{
-		managed:  map[int]int{},
-		children: make(chan os.Signal, 1),
-		kicked:   make(chan struct{}, 1),
-		done:     make(chan struct{}),
+		abandoned: abandoned,
+		managed:   map[int]int{},
+		children:  make(chan os.Signal, 1),
+		kicked:    make(chan struct{}, 1),
+		done:      make(chan struct{}),
 	}
 	signal.Notify(r.children, syscall.SIGCHLD)
 	r.kick() // there may be orphans from before
@@ -86,6 +104,25 @@ func (r *Reaper) Close() {
 	r.running.Wait()
 }
 
+// adopt makes orphans of this process's descendants its own children.
+func (r *Reaper) adopt() {
+	if r == nil || r.abandoned == nil {
+		return
+	}
+	r.adopts.Do(func() {
+		// Every kernel that has namespaces has this. It cannot fail.
+		_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	})
+}
+
+// suspect has the Reaper look for what a stage has left. It is called once the
+// stage has exited, and before Reaped, which sees to it that the Reaper looks.
+func (r *Reaper) suspect() {
+	if r != nil {
+		r.look.Store(true)
+	}
+}
+
 func (r *Reaper) kick() {
 	select {
 	case r.kicked <- struct{}{}:
@@ -101,7 +138,12 @@ func (r *Reaper) run() {
 		case <-r.done:
 			return
 		}
+		look := r.look.Swap(false)
 		for r.reapOne() {
+			look = true // an orphan may have left others
+		}
+		if look {
+			r.endAbandoned()
 		}
 	}
 }
@@ -123,4 +165,44 @@ func (r *Reaper) reapOne() bool {
 	}
 	_, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
 	return err == nil || err == syscall.EINTR
+}
+
+// endAbandoned kills the orphans that were abandoned. What these leave in turn is
+// found when they are reaped.
+func (r *Reaper) endAbandoned() {
+	if r.abandoned == nil {
+		return
+	}
+	// Nothing is forked meanwhile that is not yet noted.
+	r.fork.Lock()
+	defer r.fork.Unlock()
+	for _, pid := range Children() {
+		r.mu.Lock()
+		managed := r.managed[pid] > 0
+		r.mu.Unlock()
+		if !managed && r.abandoned(pid) {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it is not reaped, so the number is its own
+		}
+	}
+}
+
+// Children lists the children of all threads of this process, also those that have
+// ended and are not reaped (proc_tid_children(5)).
+func Children() (pids []int) {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil
+	}
+	for _, thread := range threads {
+		list, err := os.ReadFile("/proc/self/task/" + thread.Name() + "/children")
+		if err != nil {
+			continue // it has ended
+		}
+		for number := range strings.FieldsSeq(string(list)) {
+			if pid, err := strconv.Atoi(number); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
 }

@@ -48,7 +48,7 @@ func reapingAgent(mode string) error {
 	} else if os.Getpid() != 1 {
 		return fmt.Errorf("pid is %d, want 1", os.Getpid())
 	}
-	reaper := NewReaper()
+	reaper := NewReaper(nil)
 	defer reaper.Close()
 
 	// A process that is never begun is reaped all the same, and delays no
@@ -110,6 +110,68 @@ func reapingRound(reaper *Reaper, i int) error {
 		return fmt.Errorf("process %d: starting a missing program: %v", i, err)
 	}
 	return nil
+}
+
+// TestAbandoned: what a stage leaves that was killed is ended, and no other orphan.
+func TestAbandoned(t *testing.T) {
+	t.Parallel()
+	if out, err := self("reaping-agent", "abandoned").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// abandoningAgent runs a command that leaves a process, and then a stage that is
+// killed and leaves others, with one below them that is nobody's child yet.
+func abandoningAgent() error {
+	const mark = "31536001" // a duration that the processes of the stage sleep
+	reaper := NewReaper(func(pid int) bool {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		return strings.Contains(string(line), mark)
+	})
+	defer reaper.Close()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(pair[1])
+	stage := func(Program) (*Stage, error) {
+		script := "setsid sh -c 'sleep " + mark + " & sleep " + mark + "; :' & sleep " + mark + " & sleep 0.2; kill -9 $$"
+		return &Stage{
+			Path: "/bin/sh", Argv: []string{"sh", "-c", script}, Env: os.Environ(),
+			Leash: os.NewFile(uintptr(pair[0]), "leash"), Grace: time.Millisecond,
+		}, nil
+	}
+	one, err := Start(Spec{Argv: []string{"x"}, Dir: "/", Reaper: reaper, Stage: stage})
+	if err != nil {
+		return err
+	}
+	defer one.Close()
+	// The agent is a subreaper from here on.
+	other, err := Start(Spec{Argv: sh("setsid sleep 31536002 > /dev/null 2>&1 & exit 3"), Dir: "/", Reaper: reaper})
+	if err != nil {
+		return err
+	}
+	defer other.Close()
+	other.Begin()
+	one.Begin()
+	<-one.Done()
+	<-other.Done()
+	if _, code, _, _ := one.State(); code != 137 {
+		return fmt.Errorf("the stage has ended with code %d", code)
+	}
+	var left []string
+	for range 500 {
+		left = nil
+		for _, pid := range Children() {
+			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			left = append(left, string(line))
+		}
+		if len(left) == 1 && strings.Contains(left[0], "31536002") {
+			return syscall.Kill(Children()[0], syscall.SIGKILL)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return fmt.Errorf("left: %q", left)
 }
 
 func TestNilReaper(t *testing.T) {

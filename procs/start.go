@@ -111,6 +111,7 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 	}
 	if p.leash.lingers() {
 		attr.Sys.Pdeathsig = 0 // a lingering stage sees the agent's death by its leash
+		spec.Reaper.adopt()    // its orphans, should the stage be killed
 	}
 	if p.cgroup = spec.Cgroup; p.cgroup != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, p.cgroup.fd()

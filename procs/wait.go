@@ -15,6 +15,9 @@ func (p *Process) wait() {
 	// cannot be given to another process.
 	known := ticks()
 	p.guard.orphan(p.slot, known)
+	if p.leash.lingers() {
+		p.group.reaper.suspect()
+	}
 	code := p.group.reap(known)
 	p.exited.Store(true)
 	p.leash.end()

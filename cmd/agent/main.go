@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/internal/secretenv"
 	"github.com/execagent/execagent/procs"
 )
@@ -121,13 +122,13 @@ func (s system) fail(err error) int {
 }
 
 // newGuard returns the guard, which kills the commands of this agent when the
-// agent itself is killed. As PID 1 the agent becomes the parent of all orphans,
-// so then it also gets a reaper; otherwise the reaper is nil. The caller closes
-// the guard, then the reaper.
+// agent itself is killed, and the reaper, for the orphans of which the agent is the
+// parent: all of them if it is PID 1, and those of confined commands. The caller
+// closes the guard, then the reaper.
 func newGuard() (*procs.Guard, *procs.Reaper) {
-	guard := &procs.Guard{Path: "/proc/self/exe", Argv: []string{os.Args[0], helper.GuardArg}}
-	if os.Getpid() == 1 {
-		guard.Reaper = procs.NewReaper()
+	guard := &procs.Guard{
+		Path: "/proc/self/exe", Argv: []string{os.Args[0], helper.GuardArg},
+		Reaper: procs.NewReaper(confine.Abandoned),
 	}
 	return guard, guard.Reaper
 }

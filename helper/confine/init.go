@@ -238,7 +238,7 @@ func (c *config) enter() error {
 	if _, err := os.ReadFile("/proc/thread-self/children"); err != nil {
 		return fmt.Errorf("listing children, to kill them, without a pid namespace: %w", err)
 	}
-	return nil
+	return mark()
 }
 
 // hideMemory keeps other processes of the same user from tracing this one, and

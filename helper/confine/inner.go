@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/caps"
+	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/enforce"
 )
@@ -26,6 +27,11 @@ import (
 // inner one dies of whatever, it kills what is left of the command, which has got
 // it as its new parent by then: without its supervisor a command can change
 // nothing more, but it could go on to read and compute.
+//
+// The inner init sends a byte on the leash when it is ready for signals, and
+// another one when it ends as it should. Its exit code is the command's only if the
+// second one has come: the runtime also ends a process with a code, 2, that has
+// failed beyond help, as for want of memory.
 
 // inner is the third of the four arguments of the inner init. The fourth is empty,
 // so that no other command line looks like this one.
@@ -59,14 +65,31 @@ type innerInit struct {
 	stderr unix.Stat_t // what the inner init and the command were given
 }
 
-// died tells the command's stderr that the inner init was ended by that signal,
-// and returns the exit code of the outer one. The outer init holds its own stderr
+// finish tells the outer init that the exit code of this one is the command's.
+func (s *supervisor) finish() {
+	if isInner(os.Args) {
+		_, _ = s.leash.Write([]byte{1}) // an outer init that is gone needs to know nothing
+	}
+}
+
+// finished tells whether the inner init, which has ended, has ended as it should.
+func (i *innerInit) finished() bool {
+	n, _ := i.leash.Read(make([]byte, 1)) // its end of the leash is closed, so there is a byte or the end
+	return n == 1
+}
+
+// died tells the command's stderr how the inner init has ended, and returns the
+// exit code of the outer one. The outer init holds its own stderr
 // open no longer. So it looks for a process that the command has left, whose
 // descriptor 2 is still the pipe or terminal that was given to it: it opens
 // nothing else, whatever the command has put there.
-func (i *innerInit) died(sig syscall.Signal) (code int) {
-	lost := &loss{reason: fmt.Errorf("the supervisor was ended by a signal: %s", sig), stderr: -1}
-	for _, pid := range ownChildren() {
+func (i *innerInit) died(status syscall.WaitStatus) (code int) {
+	how := fmt.Sprintf("exit code %d", status.ExitStatus())
+	if status.Signaled() {
+		how = fmt.Sprintf("a signal: %s", status.Signal())
+	}
+	lost := &loss{reason: fmt.Errorf("the supervisor was ended by %s", how), stderr: -1}
+	for _, pid := range procs.Children() {
 		if lost.stderr = i.reopen(pid); lost.stderr >= 0 {
 			break
 		}

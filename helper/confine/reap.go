@@ -5,14 +5,13 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/helper/supervise"
+	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -128,12 +127,13 @@ func (s *supervisor) attend() (code int, err error) {
 		if !s.ended {
 			continue
 		}
-		if s.inner != nil && status.Signaled() && !let {
-			code := s.inner.died(status.Signal())
+		if s.inner != nil && !let && !s.inner.finished() {
+			code := s.inner.died(status)
 			s.killRest()
 			return code, nil
 		}
 		s.killRest()
+		s.finish()
 		if s.lost != nil {
 			return s.lost.tell(), nil
 		}
@@ -176,7 +176,7 @@ func killTree() {
 	const maxUnseen = 1000 // lists without a child, before it gives up
 	for unseen := 0; unseen < maxUnseen; {
 		options := 0
-		seen := ownChildren()
+		seen := procs.Children()
 		for _, pid := range seen {
 			_ = unix.Kill(pid, unix.SIGKILL) // the child is not reaped, so the pid is still its own
 		}
@@ -197,25 +197,4 @@ func killTree() {
 			options = syscall.WNOHANG
 		}
 	}
-}
-
-// ownChildren lists the children of all threads of this process;
-// proc_tid_children(5).
-func ownChildren() (pids []int) {
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return nil
-	}
-	for _, thread := range threads {
-		list, err := os.ReadFile("/proc/self/task/" + thread.Name() + "/children")
-		if err != nil {
-			continue // it has ended
-		}
-		for number := range strings.FieldsSeq(string(list)) {
-			if pid, err := strconv.Atoi(number); err == nil {
-				pids = append(pids, pid)
-			}
-		}
-	}
-	return pids
 }
