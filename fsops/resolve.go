@@ -272,6 +272,11 @@ func (w *walk) run() (Place, error) {
 		w.rest = rest
 		switch name {
 		case "", ".":
+			if name != "" {
+				if err := w.searchable(); err != nil {
+					return Place{}, err
+				}
+			}
 			if !slash {
 				return w.here()
 			}
@@ -423,10 +428,20 @@ func (w *walk) passable(below bool) error {
 	return nil
 }
 
+// searchable tells why no name may be looked up in the directory where the walk
+// stands, not even "." and "..", or nil. Of all other names step tells that.
+func (w *walk) searchable() error {
+	var st unix.Stat_t
+	return fstatAt(w.at.FD, ".", &st, 0)
+}
+
 // up goes to the directory above, for one ".." and those that directly follow.
 func (w *walk) up() error {
 	if w.turns++; w.turns > maxTurns {
 		return unix.ELOOP
+	}
+	if err := w.searchable(); err != nil {
+		return err
 	}
 	dir := w.at.Path
 	for more := true; more; {
