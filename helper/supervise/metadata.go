@@ -35,7 +35,7 @@ func (r *request) chmod() answer {
 }
 
 func (r *request) fchmod() answer {
-	p, err := r.object(r.int(0))
+	p, err := r.opened(r.int(0))
 	return r.changeMode(p, err, 1)
 }
 
@@ -74,7 +74,7 @@ func (r *request) lchown() answer {
 }
 
 func (r *request) fchown() answer {
-	p, err := r.object(r.int(0))
+	p, err := r.opened(r.int(0))
 	return r.changeOwner(p, err, 1)
 }
 
@@ -139,12 +139,16 @@ func (r *request) futimesat() answer {
 	return r.changeTimes(r.int(0), 1, 2, microseconds, 0)
 }
 
-func (r *request) utimensat() answer {
-	flags := r.int(3)
-	if flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH) != 0 {
-		return fail(unix.EINVAL)
-	}
-	return r.changeTimes(r.int(0), 1, 2, nanoseconds, flags)
+func (r *request) utimensat() answer { return r.changeTimes(r.int(0), 1, 2, nanoseconds, r.int(3)) }
+
+// What utimensat(2) takes in the place of nanoseconds.
+const (
+	timeNow  = 1<<30 - 1 // UTIME_NOW
+	timeOmit = 1<<30 - 2 // UTIME_OMIT
+)
+
+func isTime(t unix.Timespec) bool {
+	return t.Nsec >= 0 && t.Nsec < 1e9 || t.Nsec == timeNow || t.Nsec == timeOmit
 }
 
 // changeTimes changes the times of what a path leads to, or without a path, of
@@ -154,16 +158,25 @@ func (r *request) changeTimes(dir, pathArg, timesArg int, layout timesLayout, fl
 	if err != nil {
 		return fail(err)
 	}
+	if times != nil && times[0].Nsec == timeOmit && times[1].Nsec == timeOmit {
+		return result(r.there(nil)) // whatever the path is
+	}
 	var p place
 	switch {
+	case flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH) != 0:
+		err = unix.EINVAL
 	case r.pointer(pathArg) != 0 || layout == seconds:
 		p, err = r.at(dir, pathArg, flags)
-	case flags != 0:
-		err = unix.EINVAL
 	case dir == unix.AT_FDCWD:
 		err = unix.EFAULT
+	case flags != 0:
+		err = unix.EINVAL
 	default:
-		p, err = r.object(dir)
+		p, err = r.opened(dir)
+	}
+	if err == nil && times != nil && !(isTime(times[0]) && isTime(times[1])) {
+		p.close()
+		err = unix.EINVAL
 	}
 	return r.change(p, err, func(object string) error { return utimensat(object, times) })
 }
@@ -171,65 +184,71 @@ func (r *request) changeTimes(dir, pathArg, timesArg int, layout timesLayout, fl
 // maxAttribute is the longest value of an attribute, XATTR_SIZE_MAX.
 const maxAttribute = 64 << 10
 
+// maxAttributeName is the longest name of an attribute, XATTR_NAME_MAX.
+const maxAttributeName = 255
+
+// attributeName reads the name of an attribute.
+func (r *request) attributeName(arg int) (string, error) {
+	name, err := r.path(arg)
+	if err == unix.ENAMETOOLONG || err == nil && (name == "" || len(name) > maxAttributeName) {
+		err = unix.ERANGE
+	}
+	return name, err
+}
+
 func (r *request) setxattr() answer {
-	p, err := r.at(unix.AT_FDCWD, 0, 0)
-	return r.setAttribute(p, err)
+	return r.setAttribute(func() (place, error) { return r.at(unix.AT_FDCWD, 0, 0) })
 }
 
 func (r *request) lsetxattr() answer {
-	p, err := r.at(unix.AT_FDCWD, 0, unix.AT_SYMLINK_NOFOLLOW)
-	return r.setAttribute(p, err)
+	return r.setAttribute(func() (place, error) { return r.at(unix.AT_FDCWD, 0, unix.AT_SYMLINK_NOFOLLOW) })
 }
 
 func (r *request) fsetxattr() answer {
-	p, err := r.object(r.int(0))
-	return r.setAttribute(p, err)
+	return r.setAttribute(func() (place, error) { return r.opened(r.int(0)) })
 }
 
-func (r *request) setAttribute(p place, err error) answer {
-	if err != nil {
-		return fail(err)
+// setAttribute sets an attribute of the object that find finds. As in the kernel,
+// that comes after the other arguments.
+func (r *request) setAttribute(find func() (place, error)) answer {
+	flags, size := r.int(4), r.pointer(3)
+	if flags&^(unix.XATTR_CREATE|unix.XATTR_REPLACE) != 0 {
+		return fail(unix.EINVAL)
 	}
-	attribute, err := r.path(1)
+	attribute, err := r.attributeName(1)
 	var value []byte
-	if size := r.pointer(3); err == nil && size > maxAttribute {
+	if err == nil && size > maxAttribute {
 		err = unix.E2BIG
 	} else if err == nil {
 		value, err = r.memory(r.pointer(2), int(size))
 	}
 	if err != nil {
-		p.close()
-		return fail(err)
+		return fail(r.there(err))
 	}
-	flags := r.int(4)
-	return r.change(p, nil, func(object string) error { return unix.Setxattr(object, attribute, value, flags) })
+	p, err := find()
+	return r.change(p, err, func(object string) error { return unix.Setxattr(object, attribute, value, flags) })
 }
 
 func (r *request) removexattr() answer {
-	p, err := r.at(unix.AT_FDCWD, 0, 0)
-	return r.removeAttribute(p, err)
+	return r.removeAttribute(func() (place, error) { return r.at(unix.AT_FDCWD, 0, 0) })
 }
 
 func (r *request) lremovexattr() answer {
-	p, err := r.at(unix.AT_FDCWD, 0, unix.AT_SYMLINK_NOFOLLOW)
-	return r.removeAttribute(p, err)
+	return r.removeAttribute(func() (place, error) { return r.at(unix.AT_FDCWD, 0, unix.AT_SYMLINK_NOFOLLOW) })
 }
 
 func (r *request) fremovexattr() answer {
-	p, err := r.object(r.int(0))
-	return r.removeAttribute(p, err)
+	return r.removeAttribute(func() (place, error) { return r.opened(r.int(0)) })
 }
 
-func (r *request) removeAttribute(p place, err error) answer {
+// removeAttribute is as setAttribute.
+func (r *request) removeAttribute(find func() (place, error)) answer {
+	attribute, err := r.attributeName(1)
 	if err != nil {
-		return fail(err)
+		return fail(r.there(err))
 	}
-	attribute, err := r.path(1)
-	if err != nil {
-		p.close()
-		return fail(err)
-	}
-	return r.change(p, nil, func(object string) error { return unix.Removexattr(object, attribute) })
+	p, err := find()
+	return r.change(p, err, func(object string) error { return unix.Removexattr(object, attribute) })
 }
 
 // truncate does truncate(2).

@@ -231,10 +231,20 @@ func (r *request) move(fromDir, fromArg, toDir, toArg, flags int) answer {
 	case to.dots != "":
 		return fail(unix.EBUSY)
 	}
+	if !keep && isSame(&from, &to) {
+		return answer{} // nothing happens, also to what a rule is about
+	}
 	if err := r.movable(&from, &to, exchange, keep); err != nil {
 		return fail(err)
 	}
 	return result(unix.Renameat2(from.In.FD, from.Name, to.In.FD, to.Name, uint(flags)))
+}
+
+// isSame tells whether two names, in directories that may be written, are of one
+// object.
+func isSame(from, to *name) bool {
+	return from.Exists() && to.Exists() && from.Stat.Dev == to.Stat.Dev && from.Stat.Ino == to.Stat.Ino &&
+		from.In.Access == fsops.Write && to.In.Access == fsops.Write && (isDirectory(&from.Place) || !from.slash && !to.slash)
 }
 
 // movable says why from may not be moved to to, or nil.

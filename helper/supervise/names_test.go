@@ -133,6 +133,18 @@ setxattr file bad value
 setxattr file trusted.x value
 removexattr file user.y
 removexattr file user.none
+setxattr missing "" value
+removexattr missing ""
+flagxattr missing user.x value
+pathfchmod file 600
+pathfchown file
+pathfutimens file 1 2
+pathfsetxattr file user.x value
+pathfremovexattr file user.x
+omittimes missing
+badtimes file
+badtimes missing
+notimes
 access file 0
 access file 2
 access file 1
@@ -156,6 +168,10 @@ readlink lf
 readlink file
 readlink missing
 readlink lb/
+readlink ""
+rename file file
+rename file lf
+rename a ./a
 chdir a
 chdir ..
 chdir file
@@ -397,6 +413,12 @@ func call(words []string) (told string, err error) {
 		}
 		defer unix.Close(opened)
 	}
+	if strings.HasPrefix(words[0], "path") {
+		if opened, err = unix.Open(arg(1), unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
+			return "", err
+		}
+		defer unix.Close(opened)
+	}
 	now := time.Now().Unix()
 	times := func() []unix.Timespec {
 		if words[2] == "now" {
@@ -434,7 +456,7 @@ func call(words []string) (told string, err error) {
 			flags = unix.AT_SYMLINK_NOFOLLOW
 		}
 		return "", unix.Fchmodat(unix.AT_FDCWD, arg(1), uint32(num(2, 8)), flags)
-	case "fchmod":
+	case "fchmod", "pathfchmod":
 		return "", unix.Fchmod(opened, uint32(num(2, 8)))
 	case "chown":
 		return "", unix.Chown(arg(1), os.Getuid(), os.Getgid())
@@ -444,7 +466,23 @@ func call(words []string) (told string, err error) {
 		return "", unix.UtimesNanoAt(unix.AT_FDCWD, arg(1), times(), 0)
 	case "lutimes":
 		return "", unix.UtimesNanoAt(unix.AT_FDCWD, arg(1), times(), unix.AT_SYMLINK_NOFOLLOW)
-	case "futimens":
+	case "pathfchown":
+		return "", unix.Fchown(opened, os.Getuid(), -1)
+	case "pathfsetxattr":
+		return "", unix.Fsetxattr(opened, arg(2), []byte(arg(3)), 0)
+	case "pathfremovexattr":
+		return "", unix.Fremovexattr(opened, arg(2))
+	case "omittimes":
+		return "", unix.UtimesNanoAt(unix.AT_FDCWD, arg(1), []unix.Timespec{{Nsec: timeOmit}, {Nsec: timeOmit}}, 0)
+	case "badtimes":
+		return "", unix.UtimesNanoAt(unix.AT_FDCWD, arg(1), []unix.Timespec{{Nsec: 1e9}, {}}, 0)
+	case "notimes": // and no path
+		cwd := unix.AT_FDCWD
+		_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(cwd), 0, 0, unix.AT_SYMLINK_NOFOLLOW, 0, 0)
+		return "", errno
+	case "flagxattr":
+		return "", unix.Setxattr(arg(1), arg(2), []byte(arg(3)), 4)
+	case "futimens", "pathfutimens":
 		return "", unix.Futimes(opened, []unix.Timeval{{Sec: int64(num(2, 10))}, {Sec: int64(num(3, 10))}})
 	case "truncate":
 		return "", unix.Truncate(arg(1), int64(num(2, 10)))

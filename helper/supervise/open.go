@@ -213,7 +213,7 @@ func (r *request) openObject(p *place, o opening) answer {
 		return fail(unix.EACCES)
 	}
 	if o.writes() && p.Writable() != nil {
-		return fail(refusal(p))
+		return fail(refusal(p, o))
 	}
 	if kind == unix.S_IFIFO && p.Path != "" && p.Path[0] == '/' && !o.has(unix.O_NONBLOCK) {
 		return r.openFIFO(p, o)
@@ -230,13 +230,13 @@ func (r *request) openObject(p *place, o opening) answer {
 
 // refusal is the error of opening p for writing, which may only be read: EROFS as
 // on a mount that is read-only, unless the mode of the file does not allow it
-// either. On such a mount FIFOs and sockets can be opened; that they are not here
-// is a refusal of the policy.
-func refusal(p *place) error {
+// either; O_TRUNC comes before that. On such a mount FIFOs and sockets can be
+// opened; that they are not here is a refusal of the policy.
+func refusal(p *place, o opening) error {
 	if p.Stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return unix.EACCES
 	}
-	if faccessat2(ownPath(p.FD), unix.W_OK, unix.AT_EACCESS) == unix.EACCES {
+	if !o.has(unix.O_TRUNC) && faccessat2(ownPath(p.FD), unix.W_OK, unix.AT_EACCESS) == unix.EACCES {
 		return unix.EACCES
 	}
 	return unix.EROFS

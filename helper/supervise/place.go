@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"cmp"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -117,6 +118,16 @@ func (r *request) object(fd int) (place, error) {
 		return place{}, err
 	}
 	return place{Place: found, start: own, own: true}, nil
+}
+
+// opened is as object, for a call that works on an open descriptor: one with O_PATH
+// is EBADF.
+func (r *request) opened(fd int) (place, error) {
+	open, err := r.isOpen(fd)
+	if err != nil || !open {
+		return place{}, r.there(cmp.Or[error](err, unix.EBADF))
+	}
+	return r.object(fd)
 }
 
 // hold opens what the caller's descriptor is of, or the working directory, with

@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -164,6 +165,28 @@ func (r *request) descriptor(fd int) (int, error) {
 		err = unix.EBADF
 	}
 	return own, err
+}
+
+// isOpen tells whether the caller's descriptor fd is open for reading or writing,
+// or for ioctl(2) alone, and not with O_PATH.
+func (r *request) isOpen(fd int) (bool, error) {
+	own, err := r.ofCaller("fdinfo/"+strconv.Itoa(fd), unix.O_RDONLY)
+	if err == unix.ENOENT {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(own)
+	var b [64]byte // the flags are in the second line, proc_pid_fdinfo(5)
+	n, err := unix.Read(own, b[:])
+	if err != nil {
+		return false, err
+	}
+	_, rest, _ := strings.Cut(string(b[:n]), "\nflags:\t")
+	octal, _, whole := strings.Cut(rest, "\n")
+	flags, err := strconv.ParseUint(octal, 8, 32)
+	return whole && err == nil && flags&unix.O_PATH == 0, nil
 }
 
 // cwd opens the working directory of the caller, with O_PATH.

@@ -93,7 +93,11 @@ func (r *request) storeLink(dir, pathArg, bufArg int) answer {
 	switch {
 	case p.Access == fsops.Denied:
 		return fail(unix.EACCES)
-	case p.Stat.Mode&unix.S_IFMT != unix.S_IFLNK:
+	case p.Stat.Mode&unix.S_IFMT == unix.S_IFLNK:
+	default:
+		if path, err := r.path(pathArg); err == nil && path == "" {
+			return fail(unix.ENOENT)
+		}
 		return fail(unix.EINVAL)
 	}
 	text, err := r.linkText(p.Place)
@@ -206,8 +210,7 @@ func faccessat2(path string, mode, flags int) error {
 // utimensat is utimensat(2); without times it takes the current one.
 func utimensat(path string, times []unix.Timespec) error {
 	if times == nil {
-		const now = 1<<30 - 1 // UTIME_NOW
-		times = []unix.Timespec{{Nsec: now}, {Nsec: now}}
+		times = []unix.Timespec{{Nsec: timeNow}, {Nsec: timeNow}}
 	}
 	return unix.UtimesNanoAt(unix.AT_FDCWD, path, times, 0)
 }
