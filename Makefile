@@ -139,6 +139,10 @@ kernels: ## try to escape on older kernels of Debian, in virtual machines (needs
 exec-races: ## have commands change what they execute while it is checked, each way for RACETIME (60s)
 	EXEC_RACES=$(RACETIME) $(GO) test -run 'TestRaces|TestSupervisorKilled' -count=1 -v -timeout 60m ./helper/supervise/execcheck
 
+.PHONY: hunt
+hunt: build ## let a command loose on its sandbox for long: random calls, deaths of its supervisor
+	$(GO) test -v -timeout 12h ./test/hostile -hunt
+
 CONTAINERS = $(or $(shell command -v podman),$(shell command -v docker),$(error podman or docker is needed))
 
 .PHONY: image

@@ -96,21 +96,23 @@ var rules = map[string]rule{
 	"client": {[]string{"protocol", "protocol/strict", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
 	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "relay", "relay/noise", "registry/wire", "auth", "internal/secretenv", "internal/secretfile", "internal/tlsconfig", "cmd/agent/completion", "cmd/agent/doctor"},
 		"main wires everything and owns nothing"},
-	"cmd/agent/completion": {nil, "scripts are made of the grammar alone"},
-	"cmd/agent/doctor":     {[]string{"sandbox", "helper/confine", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
-	"cmd/registry":         {[]string{"registry", "registry/limits", "registry/principal", "registry/store", "relay/frame", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig"}, "main wires everything and owns nothing"},
-	"deploy":               {nil, "tests of the manifests"},
-	"test/relaybench":      {[]string{"protocol", "client", "relay", "relay/noise", "auth", "test/rig"}, "a harness with a clock"},
-	"test/rig":             {[]string{"relay", "relay/noise", "auth"}, "programs are started and reached; what is tested with them is not known here"},
-	"test/rig/nouserns":    {nil, "a program for developers; it knows nothing of what it launches"},
-	"test/rawclient":       {[]string{"rpc"}, "messages and frames are passed on as they are; what they mean is the test's"},
-	"test/conformance":     {nil, "tests of a real process"},
-	"test/e2e":             {nil, "tests of a real process"},
-	"test/e2e/escape":      {nil, "what runs confined and tries to get out"},
-	"test/kernels":         {nil, "tests of other kernels"},
-	"test/kernels/guest":   {nil, "process 1 of a virtual machine; it knows programs alone"},
-	"test/programs":        {nil, "tests of real processes; what is tested in them is not ours"},
-	"test/interop":         {nil, "tests of a real process"},
+	"cmd/agent/completion":  {nil, "scripts are made of the grammar alone"},
+	"cmd/agent/doctor":      {[]string{"sandbox", "helper/confine", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
+	"cmd/registry":          {[]string{"registry", "registry/limits", "registry/principal", "registry/store", "relay/frame", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig"}, "main wires everything and owns nothing"},
+	"deploy":                {nil, "tests of the manifests"},
+	"test/relaybench":       {[]string{"protocol", "client", "relay", "relay/noise", "auth", "test/rig"}, "a harness with a clock"},
+	"test/rig":              {[]string{"relay", "relay/noise", "auth"}, "programs are started and reached; what is tested with them is not known here"},
+	"test/rig/nouserns":     {nil, "a program for developers; it knows nothing of what it launches"},
+	"test/rawclient":        {[]string{"rpc"}, "messages and frames are passed on as they are; what they mean is the test's"},
+	"test/conformance":      {nil, "tests of a real process"},
+	"test/e2e":              {nil, "tests of a real process"},
+	"test/e2e/escape":       {nil, "what runs confined and tries to get out"},
+	"test/kernels":          {nil, "tests of other kernels"},
+	"test/kernels/guest":    {nil, "process 1 of a virtual machine; it knows programs alone"},
+	"test/hostile":          {nil, "tests of a real process"},
+	"test/hostile/intruder": {nil, "what runs confined and is not to be trusted"},
+	"test/programs":         {nil, "tests of real processes; what is tested in them is not ours"},
+	"test/interop":          {nil, "tests of a real process"},
 }
 
 // forTests are packages that only tests import.
@@ -121,7 +123,7 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 var linux = []string{
 	"agent", "cmd/agent", "cmd/agent/doctor", "fsops", "helper", "helper/confine", "helper/files", "helper/probe",
 	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
-	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "transport",
+	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "transport",
 }
 
 // testOnly are libraries that no product package may import.

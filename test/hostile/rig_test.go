@@ -1,0 +1,329 @@
+// Package hostile has the tests in which a command does all it can to get out of its sandbox, or
+// to bring down what confines it: random sequences of file calls, and the deaths of its
+// supervisor. They run mostly where there are no namespaces (supervised.md 9), on a launcher
+// that forbids them. Each has a short form, and a whole one with the flag -hunt (make hunt).
+package hostile
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
+)
+
+var flagHunt = flag.Bool("hunt", false, "hunt for as long as it takes (make hunt)")
+
+// hunting returns short, or long with the flag -hunt.
+func hunting[T any](short, long T) T {
+	if *flagHunt {
+		return long
+	}
+	return short
+}
+
+// programs are the agent, the launcher and the intruder, where every user may execute them.
+type programs struct{ agent, nouserns, intruder string }
+
+// install builds the programs once and copies them for one test.
+func install(t *testing.T) programs {
+	t.Helper()
+	built, err := buildAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := openDir(t)
+	place := func(from string) string {
+		to := filepath.Join(dir, filepath.Base(from))
+		// If this process wrote it, a child that is forked meanwhile would have it open, and nobody
+		// could execute it.
+		if out, err := exec.Command("cp", from, to).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return to
+	}
+	return programs{agent: place(rig.Agent(t)), nouserns: place(built + "/nouserns"), intruder: place(built + "/intruder")}
+}
+
+var buildAll = sync.OnceValues(func() (bin string, err error) {
+	if bin, err = filepath.Abs("../../bin"); err != nil {
+		return "", err
+	}
+	for name, from := range map[string]string{"nouserns": "../rig/nouserns", "intruder": "./intruder"} {
+		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(bin, name), from)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("building %s: %w\n%s", name, err, out)
+		}
+	}
+	return bin, nil
+})
+
+// openDir is a folder that every user may enter. It goes with the test.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hostile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// What an ordinary user has closed, that user cannot remove.
+		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() || err != nil {
+				_ = os.Chmod(path, 0o700)
+			}
+			return nil
+		})
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// somebody is the ordinary user of these tests. It is not nobody: a user namespace shows all that
+// others own as that one's.
+const somebody = 12000
+
+// users are those that tests run as.
+func users() []int {
+	if uid := os.Getuid(); uid != 0 {
+		return []int{uid}
+	}
+	return []int{0, somebody}
+}
+
+// as has a command run as a user without other groups.
+func as(cmd *exec.Cmd, uid int) *exec.Cmd {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid), NoSetGroups: os.Getuid() != 0}}
+	return rig.Leash(cmd)
+}
+
+// backend is a way in which a command is confined.
+type backend struct {
+	name    string
+	through func(programs) []string // a program that executes the agent
+}
+
+var (
+	namespaces = backend{"namespaces", func(programs) []string { return nil }}
+	supervised = backend{"supervised", func(p programs) []string { return []string{p.nouserns, "--"} }}
+)
+
+// A ground is where the intruder is let loose: a folder with a workspace, "repo", and with what it
+// must not touch.
+type ground struct {
+	base string
+	uid  int
+	mode mode
+}
+
+// mode says what a policy is like.
+type mode string
+
+const (
+	// workspace lets the workspace be written and everything be read: level W.
+	workspace mode = "workspace"
+	// denying also denies some of it: level S.
+	denying mode = "denying"
+	// missing denies a name that does not exist: level S. Nor do the names exist that are protected
+	// in each workspace.
+	missing mode = "missing"
+)
+
+// policy returns what the client asks for.
+func (g ground) policy() *protocol.Sandbox {
+	entry := func(access, kind, path string) protocol.SandboxEntry {
+		uri := protocol.NewPathURI(path)
+		e := protocol.SandboxEntry{Access: access, Path: protocol.SandboxPath{Type: kind}}
+		switch kind {
+		case "path":
+			e.Path.Path = &uri
+		case "glob_pattern":
+			e.Path.Pattern = &path
+		default:
+			e.Path.Value = &protocol.SpecialPlace{Kind: path}
+		}
+		return e
+	}
+	repo := g.base + "/repo"
+	entries := []protocol.SandboxEntry{
+		entry("read", "special", "root"),
+		entry("write", "special", "project_roots"),
+		entry("read", "path", repo+"/a/b/locked"),
+		entry("write", "path", repo+"/a/b/locked/open"),
+	}
+	if g.mode == missing {
+		entries = append(entries, entry("deny", "path", repo+"/secret"))
+	}
+	if g.mode == denying {
+		entries = append(entries,
+			entry("deny", "path", repo+"/vault"),
+			entry("deny", "glob_pattern", repo+"/*.env"),
+		)
+	}
+	cwd := protocol.NewPathURI(repo)
+	return &protocol.Sandbox{
+		Permissions: protocol.Permissions{
+			Type:       protocol.PermissionsManaged,
+			FileSystem: &protocol.FileSystemRules{Type: protocol.FileSystemRestricted, Entries: entries},
+			Network:    protocol.NetworkRestricted,
+		},
+		WorkspaceRoots:      []protocol.PathURI{cwd},
+		Cwd:                 &cwd,
+		WindowsSandboxLevel: protocol.WindowsSandboxDisabled,
+	}
+}
+
+// kept tells whether nothing may become of a path below the ground, besides what the command may
+// do to its metadata.
+func (g ground) kept(path string) bool {
+	switch path {
+	case "", "repo", "repo/a", "repo/a/b", "repo/a/b/locked", "repo/a/b/locked/x", "repo/a/b/locked/open":
+		return true
+	case "repo/a.env":
+		return g.mode == denying
+	}
+	for ; path != "."; path = filepath.Dir(path) {
+		if g.closed(path) {
+			return true
+		}
+	}
+	return false
+}
+
+// fill makes everything that is missing.
+func (g ground) fill(t *testing.T) {
+	t.Helper()
+	if err := g.make(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The parts of a ground.
+var (
+	groundDirs = []string{
+		"", "out", "out/dir", "repo", "repo/.git", "repo/.git/hooks", "repo/vault", "repo/dir", "repo/dir/sub", "repo/a", "repo/a/b",
+		"repo/a/b/locked", "repo/a/b/locked/open",
+	}
+	groundFiles = []string{
+		"out/file", "out/dir/x", "repo/.git/config", "repo/.git/hooks/x", "repo/vault/x", "repo/dir/x", "repo/dir/sub/deep",
+		"repo/a/b/x", "repo/a/b/locked/x", "repo/a/b/locked/open/x", "repo/file", "repo/a.env", "repo/readonly",
+	}
+	groundLinks = map[string]string{
+		"repo/link": "file", "repo/dirlink": "dir", "repo/outlink": "../out/file", "repo/outdir": "../out", "repo/loop": "loop",
+		"repo/dangling": "nothing", "repo/gitlink": ".git", "repo/vaultlink": "vault", "repo/chain": "link", "out/back": "../repo",
+	}
+	groundModes = map[string]uint32{"repo/readonly": 0o444}
+	// groundAttributes have an extended attribute, where the file system has any.
+	groundAttributes = []string{"repo/file", "repo/dir", "repo/.git/HEAD", "out/file", "repo/vault/x"}
+)
+
+// make makes what is missing, and gives everything the metadata that it has at first.
+func (g ground) make() error {
+	var errs []error
+	for _, name := range groundDirs {
+		errs = append(errs, g.dir(name))
+	}
+	if g.mode != missing {
+		for _, name := range []string{"repo", "repo/a/b/locked/open"} {
+			errs = append(errs, g.dir(name+"/.codex"), g.file(name+"/.codex/x"), g.dir(name+"/.aws"), g.file(name+"/.aws/x"), g.file(name+"/.agents"))
+		}
+	}
+	for _, name := range []string{"repo/.git", "repo/a/b/locked/open/.git"} {
+		errs = append(errs, g.dir(name), g.file(name+"/HEAD"), g.dir(name+"/objects"), g.dir(name+"/refs"))
+	}
+	for _, name := range groundFiles {
+		errs = append(errs, g.file(name))
+	}
+	links := map[string]string{"repo/abs": g.base + "/repo/file"}
+	for name, target := range groundLinks {
+		links[name] = target
+	}
+	for name, target := range links {
+		if err := os.Symlink(target, g.base+"/"+name); err == nil {
+			errs = append(errs, g.settle(name))
+		} else if !errors.Is(err, fs.ErrExist) {
+			errs = append(errs, err)
+		}
+	}
+	for _, name := range groundAttributes {
+		if g.closed(name) || g.closed(filepath.Dir(name)) {
+			if _, err := unix.Lgetxattr(g.base+"/"+name, "user.one", nil); err == nil {
+				continue
+			}
+		}
+		if err := unix.Lsetxattr(g.base+"/"+name, "user.one", []byte(name), 0); err != nil && err != unix.ENOTSUP {
+			errs = append(errs, err)
+		}
+	}
+	if err := syscall.Mkfifo(g.base+"/repo/fifo", 0o644); err == nil {
+		errs = append(errs, g.settle("repo/fifo"))
+	} else if !errors.Is(err, fs.ErrExist) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (g ground) dir(name string) error {
+	path := g.base + "/" + name
+	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if g.closed(name) {
+		return g.own(path)
+	}
+	return errors.Join(os.Chmod(path, 0o755), g.own(path), unix.UtimesNanoAt(unix.AT_FDCWD, path, nil, 0))
+}
+
+func (g ground) file(name string) error {
+	path := g.base + "/" + name
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	text := "this is " + name + "\n"
+	if strings.HasSuffix(name, ".git/HEAD") {
+		text = "ref: refs/heads/main\n" // or git, and the agent, would not take the folder for a repository
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close(), g.settle(name))
+}
+
+// settle gives a new object its owner, mode and time.
+func (g ground) settle(name string) error {
+	path := g.base + "/" + name
+	errs := []error{g.own(path)}
+	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink == 0 {
+		mode := uint32(0o644)
+		if m, ok := groundModes[name]; ok {
+			mode = m
+		}
+		errs = append(errs, syscall.Chmod(path, mode))
+	}
+	return errors.Join(append(errs, setTime(path))...)
+}
+
+func (g ground) own(path string) error {
+	if os.Getuid() != 0 {
+		return nil
+	}
+	return os.Lchown(path, g.uid, g.uid)
+}
