@@ -2,6 +2,7 @@ package execcheck
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -163,7 +164,12 @@ func TestSupervisorKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		write.Close()
-		time.Sleep(time.Duration(20+rounds%50) * time.Millisecond) // any moment will do
+		// Until its first execve the new process holds the listener itself. If the
+		// supervisor is killed before that it waits for good.
+		for !hasCommand(cmd.Process.Pid) {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Duration(rounds%50) * time.Millisecond) // any moment will do
 		if err := unix.Kill(cmd.Process.Pid, unix.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
@@ -188,4 +194,20 @@ func TestSupervisorKilled(t *testing.T) {
 		allRight += right
 	}
 	t.Logf("killed %d times; %d right programs had run", rounds, allRight)
+}
+
+// hasCommand tells whether a child of the process pid runs another program.
+func hasCommand(pid int) bool {
+	own, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, list := range lists {
+		children, _ := os.ReadFile(list)
+		for child := range strings.FieldsSeq(string(children)) {
+			program, err := os.Readlink("/proc/" + child + "/exe")
+			if err == nil && own != "" && program != own {
+				return true
+			}
+		}
+	}
+	return false
 }
