@@ -57,8 +57,9 @@ var rules = map[string]rule{
 	"helper": {[]string{"helper/confine", "helper/files", "helper/probe", "procs"}, "it opens the door to the hidden modes and does nothing behind it"},
 	"helper/confine": {[]string{"sandbox", "sandbox/enforce", "sandbox/hold", "sandbox/resolve", "sandbox/view", "procs", "helper/supervise", "internal/caps", "internal/pack", "internal/thread", "internal/userns"},
 		"what confines a command knows policies and how a process is staged, not requests, sessions or configuration"},
-	"helper/supervise": {[]string{"helper/supervise/execcheck", "helper/supervise/sockets", "helper/supervise/terminals", "sandbox", "sandbox/calls", "fsops", "internal/caps", "internal/thread", "internal/usernotify"},
+	"helper/supervise": {[]string{"helper/supervise/execcheck", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "sandbox", "sandbox/calls", "fsops", "internal/caps", "internal/thread", "internal/usernotify"},
 		"a call is judged by the policy alone, whatever the command is and however it was started"},
+	"helper/supervise/signals":   {[]string{"internal/thread"}, "signals are sent here; whose a process is, is known elsewhere"},
 	"helper/supervise/sockets":   {nil, "descriptors are kept and dropped here; what a socket may reach is not known"},
 	"helper/supervise/terminals": {nil, "a terminal is known here; who may open it is not said"},
 	"helper/supervise/execcheck": {[]string{"internal/thread", "internal/usernotify"}, "an execve is watched here, and judged elsewhere"},
@@ -122,7 +123,7 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 // of what they import.
 var linux = []string{
 	"agent", "cmd/agent", "cmd/agent/doctor", "fsops", "helper", "helper/confine", "helper/files", "helper/probe",
-	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
+	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
 	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "transport",
 }
 

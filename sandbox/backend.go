@@ -52,6 +52,10 @@ type Backend struct {
 // Has tells whether the layer is put on.
 func (b Backend) Has(l Layer) bool { return has(b.Layers, b.Landlock, l) }
 
+// Scoped tells whether a Landlock domain keeps signals and abstract UNIX sockets
+// inside.
+func (b Backend) Scoped() bool { return b.Landlock >= scopeABI }
+
 // scopeABI is the first Landlock ABI that keeps signals and abstract UNIX
 // sockets inside (landlock(7)).
 const scopeABI = 6
@@ -144,8 +148,8 @@ func (p *Policy) Backend(h Host, o Operator) (Backend, error) {
 		switch {
 		case !h.Has(Seccomp):
 			return Backend{}, h.lacks(Seccomp, 0)
-		case h.Landlock < networkABI:
-			return Backend{}, h.lacks(Landlock, networkABI)
+		case h.Landlock < movesABI:
+			return Backend{}, h.lacks(Landlock, movesABI)
 		}
 		return Backend{Layers: filter, Landlock: h.Landlock}, nil
 	}
@@ -164,7 +168,11 @@ func (p *Policy) Backend(h Host, o Operator) (Backend, error) {
 		return b, nil
 	}
 	if !o.RequireNamespaces && p.supervisable(h) {
-		return Backend{Layers: filter.With(Supervised), Landlock: h.Landlock, Level: o.level(p)}, nil
+		b := Backend{Layers: filter.With(Supervised), Landlock: h.Landlock, Level: o.level(p)}
+		if !b.Scoped() {
+			b.Level = max(b.Level, UnscopedLevel)
+		}
+		return b, nil
 	}
 	if !o.RequireNamespaces && h.Has(Seccomp) && h.Landlock >= scopeABI && p.landlockExact() {
 		return Backend{Layers: filter, Landlock: h.Landlock}, nil
@@ -195,7 +203,9 @@ func (p *Policy) CheckBackend(b Backend) error {
 		return errors.New("sandbox: the backend confines no files")
 	case b.Has(Supervised) != (b.Level != NoLevel), b.Has(Supervised) && !b.Has(Landlock), b.Has(Supervised) && b.Has(MountNS):
 		return errors.New("sandbox: the backend has half of a supervisor")
-	case b.Has(Supervised) && b.Level < min(p.level(), LevelReads):
+	case b.Has(Supervised) && b.Landlock < movesABI:
+		return errors.New("sandbox: the backend's supervisor could not move files")
+	case b.Has(Supervised) && !b.Scoped() && b.Level < UnscopedLevel, b.Has(Supervised) && b.Level < min(p.level(), LevelReads):
 		return errors.New("sandbox: the backend's supervisor has too low a level")
 	case !b.Has(MountNS) && !b.Has(Supervised) && p.Network == NetworkEnabled:
 		return errors.New("sandbox: the backend has no view of the file system, which hides the sockets of the host")
@@ -203,9 +213,9 @@ func (p *Policy) CheckBackend(b Backend) error {
 		return errors.New("sandbox: the backend has a view of the file system without a user namespace")
 	case b.Has(Procfs) && !b.Has(PIDNS):
 		return errors.New("sandbox: the backend has a fresh procfs without a pid namespace")
-	case b.Has(MountNS) && !b.Has(PIDNS) && b.Landlock < scopeABI:
+	case !b.Has(PIDNS) && !b.Has(Supervised) && !b.Scoped():
 		return errors.New("sandbox: the backend leaves the processes outside in reach")
-	case p.Network == NetworkEnabled && b.Landlock < scopeABI:
+	case p.Network == NetworkEnabled && !b.Scoped():
 		return errors.New("sandbox: the backend leaves abstract sockets in reach")
 	case p.Network == NetworkEnabled && b.Has(PIDNS) && !b.Has(Procfs):
 		return errors.New("sandbox: the backend's listener would look up the command under wrong numbers")
@@ -214,8 +224,15 @@ func (p *Policy) CheckBackend(b Backend) error {
 }
 
 // supervisable tells whether a supervisor can enforce the policy on this host.
+// What Landlock does not know before some ABI it does itself: truncation is one of
+// its calls in any case (ABI 3), and below scopeABI it opens devices and sends
+// signals too. Before movesABI it could not move files for the command.
 func (p *Policy) supervisable(h Host) bool {
-	return h.Has(Seccomp) && h.Has(Supervised) && h.Landlock >= scopeABI
+	enough := movesABI
+	if p.Network == NetworkEnabled {
+		enough = scopeABI
+	}
+	return h.Has(Seccomp) && h.Has(Supervised) && h.Landlock >= enough
 }
 
 // missingForNamespaces returns the first layer that the row of namespaces needs
@@ -275,7 +292,7 @@ func (p *Policy) landlockExact() bool {
 
 // landlockKernels are the versions of Linux that brought an ABI of Landlock
 // (landlock(7)).
-var landlockKernels = map[int]string{networkABI: "5.19", scopeABI: "6.12"}
+var landlockKernels = map[int]string{movesABI: "5.19", scopeABI: "6.12"}
 
 // lacks returns the error for a missing layer; abi is the one that is needed if
 // that layer is Landlock.

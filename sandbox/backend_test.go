@@ -18,6 +18,7 @@ func TestBackend(t *testing.T) {
 	}
 	container := without(func(h *Host) { h.Layers = h.Layers.Without(Procfs) })
 	docker := Host{Layers: LayersOf(Seccomp), Landlock: 7, Reasons: map[Layer]Reason{UserNS: {"operation not permitted", "allow user namespaces"}}}
+	supervised := func(abi int) Host { return Host{Layers: LayersOf(Seccomp, UserNotify, Supervised), Landlock: abi} }
 
 	supervisor := docker
 	supervisor.Layers = docker.Layers.With(Supervised)
@@ -64,6 +65,14 @@ func TestBackend(t *testing.T) {
 		{"no ipc namespace", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(IPCNS) }), false, "!ipcns"},
 		{"no mount namespace", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(MountNS) }), false, "!mountns"},
 		{"nothing", readOnly, Host{}, false, "!userns"},
+
+		{"supervisor, enabled", enabled, supervised(6), false, "supervised:W landlock:6 seccomp"},
+		{"supervisor, enabled, older Landlock", enabled, supervised(5), false, "!userns"},
+		{"supervisor, read only, Landlock keeps signals inside", readOnly, supervised(6), false, "supervised:W landlock:6 seccomp"},
+		{"supervisor, read only, older Landlock", readOnly, supervised(5), false, "supervised:R landlock:5 seccomp"},
+		{"supervisor, workspace, older Landlock", workspace, supervised(2), false, "supervised:R landlock:2 seccomp"},
+		{"supervisor, view, older Landlock", view, supervised(2), false, "supervised:S landlock:2 seccomp"},
+		{"supervisor, workspace, Landlock that moves no files", workspace, supervised(1), false, "!userns"},
 
 		{"docker, read only", readOnly, docker, false, "landlock:7 seccomp"},
 		{"docker, read only, full", readOnly, docker, true, "!userns"},
@@ -134,8 +143,8 @@ func TestBackendReason(t *testing.T) {
 // however it came about.
 func TestCheckBackend(t *testing.T) {
 	t.Parallel()
-	restricted := &Policy{Confined: true, Rules: rulesOf("read /", "write /repo")}
-	enabled := &Policy{Confined: true, Rules: restricted.Rules, Network: NetworkEnabled}
+	restricted := &Policy{Confined: true, FullRead: true, Rules: rulesOf("read /", "write /repo")}
+	enabled := &Policy{Confined: true, FullRead: true, Rules: restricted.Rules, Network: NetworkEnabled}
 	spaces := LayersOf(UserNS, MountNS, IPCNS, Seccomp)
 	for _, tt := range []struct {
 		name    string
@@ -158,6 +167,12 @@ func TestCheckBackend(t *testing.T) {
 		{"no filter", restricted, Backend{Layers: spaces.Without(Seccomp), Landlock: 7}, "no system call filter"},
 		{"nothing", restricted, Backend{Layers: LayersOf(Seccomp)}, "confines no files"},
 		{"Landlock alone", restricted, Backend{Layers: LayersOf(Seccomp), Landlock: 7}, ""},
+		{"old Landlock alone", restricted, Backend{Layers: LayersOf(Seccomp), Landlock: 5}, "processes outside"},
+		{"supervisor", restricted, Backend{Layers: LayersOf(Supervised, Seccomp), Landlock: 6, Level: LevelWrites}, ""},
+		{"supervisor, old Landlock", restricted, Backend{Layers: LayersOf(Supervised, Seccomp), Landlock: 5, Level: LevelReads}, ""},
+		{"supervisor, old Landlock, low level", restricted, Backend{Layers: LayersOf(Supervised, Seccomp), Landlock: 5, Level: LevelWrites}, "too low a level"},
+		{"supervisor, old Landlock, enabled", enabled, Backend{Layers: LayersOf(Supervised, Seccomp), Landlock: 5, Level: LevelReads}, "abstract sockets"},
+		{"supervisor, oldest Landlock", restricted, Backend{Layers: LayersOf(Supervised, Seccomp), Landlock: 1, Level: LevelReads}, "move files"},
 		{"Landlock alone, enabled", enabled, Backend{Layers: LayersOf(Seccomp), Landlock: 7}, "hides the sockets"},
 	} {
 		err := tt.policy.CheckBackend(tt.backend)

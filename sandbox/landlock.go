@@ -195,17 +195,16 @@ func (p *Policy) SupervisedRuleset(abi int, level Level) Ruleset {
 	return newRuleset(abi, rules)
 }
 
-// networkABI is the first ABI whose domains can allow everything with files:
-// under an older one, no process in a domain can move a file to another
-// directory.
-const networkABI = 2
+// movesABI is the first ABI whose domains can allow everything with files: under
+// an older one, no process in a domain can move a file to another directory.
+const movesABI = 2
 
 // NetworkRuleset returns a ruleset for processes that lose the network and
 // nothing else. It allows everything with files. It is there because a process
 // in a domain, whichever rules that has, can open neither the memory nor the
 // descriptors of processes outside, and so gets no socket of theirs (ptrace(2),
 // "Ptrace access mode checking"). Signals may still be sent. The ABI has to be
-// networkABI or later. With an ABI before scopeABI the ruleset has to handle a
+// movesABI or later. With an ABI before scopeABI the ruleset has to handle a
 // right of files, and so the process cannot change mounts.
 func NetworkRuleset(abi int) Ruleset {
 	if abi >= scopeABI {

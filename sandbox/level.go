@@ -21,6 +21,11 @@ const (
 	LevelMetadata
 )
 
+// UnscopedLevel is the lowest level for a Landlock that does not keep signals
+// inside (before ABI 6). Before ABI 5, Landlock also restricts no ioctl of a
+// device; so the supervisor has to be the one that opens it.
+const UnscopedLevel = LevelReads
+
 // String returns the letter that the wire has for the level: W, R or S.
 func (l Level) String() string { return [...]string{"", "W", "R", "S"}[l&3] }
 

@@ -128,7 +128,7 @@ func (t *target) addLayers() (err error) {
 	}
 	switch {
 	case l.Has(sandbox.Supervised):
-		t.listener, err = enforce.FilterSupervised(l.Level, t.policy.Network).LoadNotify()
+		t.listener, err = enforce.FilterSupervised(l, t.policy.Network).LoadNotify()
 	case t.policy.Network == sandbox.NetworkEnabled:
 		t.listener, err = enforce.FilterEnabled.LoadNotify()
 	case l.Has(sandbox.MountNS):

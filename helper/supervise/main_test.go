@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -44,6 +45,12 @@ func child(name string, run func(args []string) error) struct{} {
 // printed. With NoLevel the child runs without a filter.
 func supervised(t testing.TB, c Config, level sandbox.Level, name string, args ...string) string {
 	t.Helper()
+	return supervisedUnder(t, 6, c, level, name, args...)
+}
+
+// supervisedUnder does so under the filter for an ABI of Landlock.
+func supervisedUnder(t testing.TB, abi int, c Config, level sandbox.Level, name string, args ...string) string {
+	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +58,7 @@ func supervised(t testing.TB, c Config, level sandbox.Level, name string, args .
 	ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
 	defer ours.Close()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{supervisedChild, name}, args...)...)
-	cmd.Env = append(os.Environ(), "LEVEL="+level.String(), fmt.Sprint("ONLINE=", c.Policy.Network == sandbox.NetworkEnabled), "GORACE=atexit_sleep_ms=0", "GODEBUG=containermaxprocs=0")
+	cmd.Env = append(os.Environ(), "LEVEL="+level.String(), "ABI="+strconv.Itoa(abi), fmt.Sprint("ONLINE=", c.Policy.Network == sandbox.NetworkEnabled), "GORACE=atexit_sleep_ms=0", "GODEBUG=containermaxprocs=0")
 	cmd.ExtraFiles = []*os.File{theirs}
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -118,7 +125,13 @@ func supervisedChildMain(name string, args []string) int {
 			return
 		}
 		network := map[string]sandbox.Network{"true": sandbox.NetworkEnabled, "false": sandbox.NetworkRestricted}[os.Getenv("ONLINE")]
-		listener, err := enforce.FilterSupervised(level, network).LoadNotify()
+		abi, err := strconv.Atoi(os.Getenv("ABI"))
+		if err != nil {
+			failed <- err
+			return
+		}
+		b := sandbox.Backend{Level: level, Landlock: abi}
+		listener, err := enforce.FilterSupervised(b, network).LoadNotify()
 		if err != nil {
 			failed <- err
 			return

@@ -207,6 +207,13 @@ var handlers = map[string]func(*request) answer{
 	"setpriority":        (*request).setpriority,
 	"ioprio_set":         (*request).ioprioSet,
 
+	"kill":              (*request).signal,
+	"tkill":             (*request).signal,
+	"tgkill":            (*request).signal,
+	"rt_sigqueueinfo":   (*request).signal,
+	"rt_tgsigqueueinfo": (*request).signal,
+	"pidfd_send_signal": (*request).signal,
+
 	"socket":   (*request).socket,
 	"connect":  (*request).connect,
 	"bind":     (*request).bind,

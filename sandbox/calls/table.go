@@ -11,6 +11,9 @@ type Call struct {
 	// Online tells that the row is only for commands with the network enabled.
 	// Without the network their filter refuses the call.
 	Online bool
+	// Unscoped tells that the row is only for commands whose Landlock domain keeps
+	// no signals inside: for ABIs before 6.
+	Unscoped bool
 
 	levels [3]Treatment // in LevelWrites, LevelReads and LevelMetadata
 }
@@ -191,6 +194,14 @@ func Calls() []Call {
 		{Name: "sched_setattr", AMD64: 314, ARM64: 274, levels: all(unless(int32Is(0, 0)))},
 		{Name: "setpriority", AMD64: 141, ARM64: 140, levels: all(unless(int32Is(0, 0), int32Is(1, 0)))},
 		{Name: "ioprio_set", AMD64: 251, ARM64: 30, levels: all(unless(int32Is(0, 1), int32Is(1, 0)))},
+
+		// Signals.
+		{Name: "kill", AMD64: 62, ARM64: 129, Unscoped: true, levels: always},
+		{Name: "tkill", AMD64: 200, ARM64: 130, Unscoped: true, levels: always},
+		{Name: "tgkill", AMD64: 234, ARM64: 131, Unscoped: true, levels: always},
+		{Name: "rt_sigqueueinfo", AMD64: 129, ARM64: 138, Unscoped: true, levels: always},
+		{Name: "rt_tgsigqueueinfo", AMD64: 297, ARM64: 240, Unscoped: true, levels: always},
+		{Name: "pidfd_send_signal", AMD64: 424, ARM64: 424, Unscoped: true, levels: always},
 
 		// Sockets. A message without an address goes where connect said. Whether
 		// there is one the filter sees for sendto only.

@@ -47,12 +47,16 @@ const (
 )
 
 // FilterSupervised returns the filter for processes whose calls a supervisor does
-// in that level, without the network or with it. It needs a listener, which does
-// the calls that package calls has a row for.
-func FilterSupervised(level sandbox.Level, network sandbox.Network) Filter {
-	name := Filter("supervised-" + strings.ToLower(level.String()))
+// in the level of b, without the network or with it. It needs a listener, which
+// does the calls that package calls has a row for: also signals, where Landlock
+// does not keep them inside.
+func FilterSupervised(b sandbox.Backend, network sandbox.Network) Filter {
+	name := Filter("supervised-" + strings.ToLower(b.Level.String()))
 	if network == sandbox.NetworkEnabled {
 		name += "-online"
+	}
+	if !b.Scoped() {
+		name += "-unscoped" // with the network there is none
 	}
 	return name
 }

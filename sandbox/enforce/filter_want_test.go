@@ -16,6 +16,10 @@ var (
 	// makers are for processes that can make files. FilterLandlock is for policies
 	// that let nothing be written.
 	makers = []Filter{FilterRestricted, FilterEnabled}
+	// Of supervised processes, those whose Landlock keeps no signals inside, and
+	// the others.
+	unscoped = []Filter{"supervised-r-unscoped", "supervised-s-unscoped"}
+	scoped   = []Filter{"supervised-w", "supervised-r", "supervised-s", "supervised-w-online", "supervised-r-online", "supervised-s-online"}
 )
 
 // wants are single calls and what has to become of them. They were written from
@@ -148,6 +152,21 @@ var wants = []struct {
 	{filters: withSocket, calls: []string{"sendmsg"}, args: [6]uint64{3, 0, unix.MSG_NOSIGNAL, unix.MSG_FASTOPEN}, want: allow},
 
 	// Only the network.
+
+	// Signals, where Landlock does not keep them inside.
+	{filters: unscoped, calls: []string{"kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"}, want: notify},
+	{filters: scoped, calls: []string{"kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"}, want: allow},
+	{filters: unscoped, calls: []string{"fcntl"}, args: [6]uint64{0, unix.F_SETOWN}, want: errno(unix.EPERM)},
+	{filters: unscoped, calls: []string{"fcntl"}, args: [6]uint64{0, 1<<32 | unix.F_SETOWN_EX}, want: errno(unix.EPERM)},
+	{filters: unscoped, calls: []string{"fcntl"}, args: [6]uint64{0, unix.F_SETFL, unix.O_ASYNC | unix.O_NONBLOCK}, want: errno(unix.EPERM)},
+	{filters: unscoped, calls: []string{"fcntl"}, args: [6]uint64{0, unix.F_SETFL, unix.O_NONBLOCK}, want: allow},
+	{filters: unscoped, calls: []string{"fcntl"}, args: [6]uint64{0, unix.F_GETFL, unix.O_ASYNC}, want: allow},
+	{filters: unscoped, calls: []string{"ioctl"}, args: [6]uint64{0, 0x5452}, want: errno(unix.EPERM)},         // FIOASYNC
+	{filters: unscoped, calls: []string{"ioctl"}, args: [6]uint64{0, 1<<32 | 0x8901}, want: errno(unix.EPERM)}, // FIOSETOWN
+	{filters: unscoped, calls: []string{"ioctl"}, args: [6]uint64{0, 0x8902}, want: errno(unix.EPERM)},         // SIOCSPGRP
+	{filters: unscoped, calls: []string{"ioctl"}, args: [6]uint64{0, unix.TIOCGWINSZ}, want: allow},
+	{filters: unscoped, calls: []string{"connect", "bind"}, want: errno(unix.EPERM)}, // abstract names among them
+
 	{filters: []Filter{FilterNetwork}, calls: []string{"mount", "clone3", "keyctl", "fchmodat2", "statmount", "personality", "openat2"}, want: allow},
 	{filters: []Filter{FilterNetwork}, calls: []string{"pidfd_getfd", "process_madvise", "setns", "bpf", "request_key"}, want: errno(unix.EPERM)},
 	{filters: []Filter{FilterNetwork}, calls: []string{"clone", "unshare"}, args: [6]uint64{unix.CLONE_NEWUSER}, want: allow},

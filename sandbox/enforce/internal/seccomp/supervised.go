@@ -17,7 +17,7 @@ func supervised(level sandbox.Level, online bool) []Rule {
 	if online {
 		rules = sockets() // these come first: what they refuse the supervisor is not asked about
 	}
-	rules = append(rules, left(level, online)...)
+	rules = append(rules, left(level, func(c calls.Call) bool { return !c.Unscoped && (online || !c.Online) })...)
 	if online {
 		rules = append(rules, personality(addrNoRandomize)...)
 		if level > sandbox.LevelWrites {
@@ -29,19 +29,45 @@ func supervised(level sandbox.Level, online bool) []Rule {
 		rules = append(rules, network()...)
 		rules = append(rules, personality()...)
 	}
-	return slices.Concat(rules, common(), fileRequests(), systemV(), []Rule{
+	return append(rules, everySupervised()...)
+}
+
+// unscoped is supervised, without the network, for processes whose Landlock domain
+// keeps no signals inside. The supervisor sends what calls send. What the kernel
+// itself sends when something happens on a descriptor is refused: its addressee
+// may be any process of the user.
+func unscoped(level sandbox.Level) []Rule {
+	const (
+		fSetfl, fSetown, fSetownEx     = 4, 8, 15
+		fioasync, fiosetown, siocspgrp = 0x5452, 0x8901, 0x8902
+		oAsync                         = 0o20000
+	)
+	rules := left(level, func(c calls.Call) bool { return !c.Online })
+	rules = append(rules,
+		Rule{Calls: []string{"fcntl"}, Action: Errno(eperm), When: []Cond{int32Is(1, fSetown)}},
+		Rule{Calls: []string{"fcntl"}, Action: Errno(eperm), When: []Cond{int32Is(1, fSetownEx)}},
+		Rule{Calls: []string{"fcntl"}, Action: Errno(eperm), When: []Cond{int32Is(1, fSetfl), {2, oAsync, oAsync}}})
+	for _, request := range []uint32{fioasync, fiosetown, siocspgrp} {
+		rules = append(rules, Rule{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, request)}})
+	}
+	return slices.Concat(rules, network(), personality(), everySupervised())
+}
+
+// everySupervised are the rules for all processes whose calls a supervisor does.
+func everySupervised() []Rule {
+	return slices.Concat(common(), fileRequests(), systemV(), []Rule{
 		// The supervisor has to be able to read the memory of every process. A
 		// program that wants to hide its own is told that it has done so.
 		{Calls: []string{"prctl"}, Action: Errno(0), When: []Cond{int32Is(0, prSetDumpable)}},
 	})
 }
 
-// left returns the rules for the calls that package calls has a row for.
-func left(level sandbox.Level, online bool) []Rule {
+// left returns the rules for the calls that package calls has such a row for.
+func left(level sandbox.Level, row func(calls.Call) bool) []Rule {
 	var rules []Rule
 	for _, call := range calls.Calls() {
 		t := call.In(level)
-		if call.Online && !online || t.Action == calls.Kernel {
+		if !row(call) || t.Action == calls.Kernel {
 			continue
 		}
 		names := []string{call.Name}

@@ -116,6 +116,9 @@ func Tables() []Table {
 		tables = append(tables,
 			Table{Name: s.name, Default: Allow, Rules: supervised(s.level, false)},
 			Table{Name: s.name + "-online", Default: Allow, Rules: supervised(s.level, true)})
+		if s.level >= sandbox.UnscopedLevel {
+			tables = append(tables, Table{Name: s.name + "-unscoped", Default: Allow, Rules: unscoped(s.level)})
+		}
 	}
 	return tables
 }
