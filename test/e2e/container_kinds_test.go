@@ -25,6 +25,7 @@ const (
 	sharedPIDs                   // the same, but no procfs of their own: they see the container's processes
 	noLandlock                   // namespaces of every kind, and no Landlock, or one before ABI 6
 	sharedUnguarded              // neither a procfs of their own nor such a Landlock
+	oldSupervisor                // as supervisor, with a Landlock before ABI 6
 	supervisor                   // no namespaces: a supervisor, Landlock and filters
 	landlockOnly                 // no namespaces and no listener for a supervisor: Landlock and filters
 	nothing                      // neither namespaces nor Landlock
@@ -110,6 +111,11 @@ var layers = map[means]map[string]string{
 		"deny": "supervised:S landlock:N seccomp", "view-only": "supervised:S landlock:N seccomp",
 		"workspace-write-network": "supervised:W landlock:N seccomp", "network-only": "landlock:N seccomp",
 	},
+	oldSupervisor: {
+		"read-only": "supervised:R landlock:N seccomp", "workspace-write": "supervised:R landlock:N seccomp",
+		"deny": "supervised:S landlock:N seccomp", "view-only": "supervised:S landlock:N seccomp",
+		"network-only": "landlock:N seccomp",
+	},
 	landlockOnly: {"read-only": "landlock:N seccomp", "view-only": "landlock:N seccomp", "network-only": "landlock:N seccomp"},
 }
 
@@ -129,6 +135,7 @@ var lacking = map[means]struct{ layers, first, remedy string }{
 	noLandlock:      {"supervised landlock", "landlock", landlockRemedy},
 	sharedUnguarded: {"procfs supervised landlock", "landlock", landlockRemedy},
 	supervisor:      {"userns mountns pidns procfs ipcns netns", "userns", "seccomp profile that allows unshare|SETFCAP"},
+	oldSupervisor:   {"userns mountns pidns procfs ipcns netns", "userns", "user.max_user_namespaces"},
 	// The profile answers calls of Landlock with EPERM there, so the kernel is not to blame.
 	landlockOnly: {"userns mountns pidns procfs ipcns netns supervised usernotify", "userns", "seccomp profile that allows unshare"},
 	nothing:      {"userns mountns pidns procfs ipcns netns supervised landlock", "userns", "seccomp profile that allows unshare"},

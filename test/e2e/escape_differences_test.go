@@ -98,6 +98,19 @@ var differences = []difference{
 	// Landlock stops the signal on its way, as above.
 	{supervised, "x31d", "ok EPERM"},
 
+	// Nor are the devices of a machine, of which containers have few.
+	{and(supervised, not(container)), "20a 20b 20c 20d 20e 20f", "EACCES ENOENT"},
+	// An ordinary user cannot empty the bounding set, but in a user namespace. It leads nowhere:
+	// no program gives capabilities under no_new_privs.
+	{and(supervised, and(not(container), not(asRoot))), "54e", "ok"},
+	// Engines mask it. A machine shows it to everybody.
+	{and(supervised, not(container)), "x22b", "ok EACCES ENOENT"},
+
+	// Where reads are judged and metadata is not, Landlock keeps links and directories of
+	// others' processes out of reach.
+	{and(old, plain), "x3b x3c x3d x11h x11i", kept},
+	{and(old, plain), "25f x57c", denied},
+
 	// In the lowest level nobody is asked about reads. Landlock keeps them from what is in
 	// processes of others, which are listed.
 	{direct, "x3b", kept},
@@ -151,11 +164,14 @@ func unguarded(s escapeSite, _ string) bool {
 	return slices.Contains([]means{noLandlock, sharedUnguarded, nothing}, s.kind.means)
 }
 func ownPIDs(s escapeSite, mode string) bool { return !publicProc(s, mode) || unguarded(s, mode) }
-func supervised(s escapeSite, _ string) bool { return s.kind.means == supervisor }
-func work(_ escapeSite, mode string) bool    { return mode == "work" }
-func visible(s escapeSite, _ string) bool    { return slices.Contains(s.flags, metadataVisible) }
+func supervised(s escapeSite, _ string) bool {
+	return s.kind.means == supervisor || s.kind.means == oldSupervisor
+}
+func old(s escapeSite, _ string) bool     { return s.kind.means == oldSupervisor }
+func work(_ escapeSite, mode string) bool { return mode == "work" }
+func visible(s escapeSite, _ string) bool { return slices.Contains(s.flags, metadataVisible) }
 func direct(s escapeSite, mode string) bool {
-	return supervised(s, mode) && (plain(s, mode) || work(s, mode))
+	return s.kind.means == supervisor && (plain(s, mode) || work(s, mode))
 }
 func asRoot(s escapeSite, _ string) bool     { return s.uid == 0 }
 func writing(_ escapeSite, mode string) bool { return writes(mode) }

@@ -39,7 +39,10 @@ func machineSites() []escapeSite {
 }
 
 // machineMeans are the values of E2E_MEANS. An ordinary machine has everything.
-var machineMeans = map[string]means{"": namespaces, "unguarded": noLandlock, "shared": sharedPIDs, "shared-unguarded": sharedUnguarded}
+var machineMeans = map[string]means{
+	"": namespaces, "unguarded": noLandlock, "shared": sharedPIDs, "shared-unguarded": sharedUnguarded,
+	"supervisor": supervisor, "old-supervisor": oldSupervisor,
+}
 
 // containerSites are containers of those kinds. Where a supervisor confines commands, each kind is
 // there a second time with an operator who lets metadata be seen: level R takes the place of S.

@@ -60,6 +60,14 @@ var hosts = []struct {
 		missing: "procfs supervised landlock", means: "shared-unguarded",
 	},
 	{
+		name: "6.1 without user namespaces", kernel: linux61, guest: []string{"NO_USERNS=1"},
+		missing: "userns mountns pidns procfs ipcns netns", abi: 2, means: "old-supervisor",
+	},
+	{
+		name: "6.12 without user namespaces", kernel: linux612, guest: []string{"NO_USERNS=1"},
+		missing: "userns mountns pidns procfs ipcns netns", abi: 6, means: "supervisor",
+	},
+	{
 		name: "6.12", kernel: linux612,
 		missing: "", abi: 6,
 	},
