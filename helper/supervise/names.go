@@ -138,7 +138,7 @@ func (r *request) makeHardLink(fromDir, fromArg, toDir, toArg, flags int) answer
 	defer from.close()
 	return r.make(toDir, toArg, false, func(in int, name string) error {
 		switch err := from.Writable(); {
-		case err == unix.EROFS:
+		case err == unix.EROFS, r.n.isBoundToTemporary(&from.Place):
 			return unix.EXDEV // as between two mounts
 		case err != nil:
 			return err
@@ -276,11 +276,24 @@ func (r *request) movable(from, to *name, exchange, keep bool) error {
 	return nil
 }
 
+// isBoundToTemporary tells whether p has to stay in a temporary directory, because it
+// is a socket or may hold some. A user's ssh-agents and terminals listen in such
+// directories, where a command may connect to new sockets only: in a workspace it
+// could connect to them too, and act through them outside of its sandbox. Where
+// mounts confine a command nothing can be moved between the two, and programs copy.
+func (n *Notifier) isBoundToTemporary(p *fsops.Place) bool {
+	kind := p.Stat.Mode & unix.S_IFMT
+	return (kind == unix.S_IFSOCK || kind == unix.S_IFDIR) && n.config.Policy.Temporary(p.Path)
+}
+
 // placeable says why the object at from may not appear at the name to, or nil.
 func (n *Notifier) placeable(from, to *fsops.Place) error {
 	directory := isDirectory(from)
 	if err := n.paths.Creatable(to, directory); err != nil {
 		return err
+	}
+	if n.isBoundToTemporary(from) && !n.config.Policy.Temporary(to.Path) {
+		return unix.EXDEV
 	}
 	if !directory {
 		return nil

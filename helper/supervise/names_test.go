@@ -209,6 +209,7 @@ func TestCallsAsBare(t *testing.T) {
 
 // refusals are calls that a command may not make in a workspace whose name .git is
 // protected and which has a carve-out, ro, and below that a writable root again.
+// Beside it is a temporary directory, out of which no socket comes.
 // Each line has the errno that it fails with.
 const refusals = `
 mknod char 20666: EPERM
@@ -263,6 +264,15 @@ mkdir pre 755:
 rename pre bound: EBUSY
 mkdir bound 755: 
 mkdir bound/x 755: EROFS
+rename ../tmp/socket socket: EXDEV
+link ../tmp/socket socket: EXDEV
+linkat /proc/self/root/{root}/tmp/socket socket follow: EXDEV
+rename ../tmp/dir dir: EXDEV
+mkdir old 755: 
+rename2 old ../tmp/dir exchange: EXDEV
+rename ../tmp/socket ../tmp/dir/socket: 
+rename ../tmp/file ro/rw/file: 
+rename old ../tmp/old: 
 chmod /proc/self/comm 644: EPERM
 mkdir /proc/x 755: EROFS
 mkdir /sys/x 755: EROFS
@@ -279,12 +289,12 @@ func TestRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := filepath.Join(root, "work")
-		for _, path := range []string{"work/ro/rw", "work/dir", "work/deep", "outside"} {
+		for _, path := range []string{"work/ro/rw", "work/dir", "work/deep", "outside", "tmp/dir"} {
 			if err := os.MkdirAll(filepath.Join(root, path), 0o755); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, path := range []string{"work/file", "work/ro/file", "work/ro/rw/file", "outside/file"} {
+		for _, path := range []string{"work/file", "work/ro/file", "work/ro/rw/file", "outside/file", "tmp/file"} {
 			if err := os.WriteFile(filepath.Join(root, path), []byte(path), 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -294,8 +304,12 @@ func TestRefusals(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		if err := unix.Mknod(filepath.Join(root, "tmp/socket"), unix.S_IFSOCK|0o600, 0); err != nil {
+			t.Fatal(err)
+		}
 		policy := &sandbox.Policy{Confined: true, FullRead: true, Rules: []sandbox.Rule{
 			{Path: "/", Access: sandbox.Read},
+			{Path: root + "/tmp", Access: sandbox.Write, Temporary: true},
 			{Path: dir, Access: sandbox.Write},
 			{Path: dir + "/.git", Access: sandbox.Read, Origin: sandbox.Protected},
 			{Path: dir + "/bound/x", Access: sandbox.Read},
@@ -304,7 +318,7 @@ func TestRefusals(t *testing.T) {
 		}}
 		before := tree(t, filepath.Join(root, "outside"))
 		var lines []string
-		for line := range strings.Lines(strings.TrimSpace(refusals)) {
+		for line := range strings.Lines(strings.ReplaceAll(strings.TrimSpace(refusals), "{root}", root)) {
 			lines = append(lines, strings.TrimSuffix(line, "\n"))
 		}
 		var calls []string
