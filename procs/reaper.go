@@ -1,6 +1,7 @@
 package procs
 
 import (
+	"maps"
 	"os"
 	"os/signal"
 	"strconv"
@@ -173,15 +174,17 @@ func (r *Reaper) endAbandoned() {
 	if r.abandoned == nil {
 		return
 	}
-	// Nothing is forked meanwhile that is not yet noted.
+	// Nothing is forked meanwhile. What has been waited for before the copy is made is
+	// not listed after it, and orphans are reaped by this goroutine alone: no number in
+	// the list that the copy lacks can become another process's.
 	r.fork.Lock()
 	defer r.fork.Unlock()
+	r.mu.Lock()
+	managed := maps.Clone(r.managed)
+	r.mu.Unlock()
 	for _, pid := range Children() {
-		r.mu.Lock()
-		managed := r.managed[pid] > 0
-		r.mu.Unlock()
-		if !managed && r.abandoned(pid) {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it is not reaped, so the number is its own
+		if managed[pid] == 0 && r.abandoned(pid) {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 		}
 	}
 }
