@@ -10,13 +10,14 @@ import (
 // An init without a PID namespace ends what its command leaves behind. If it is
 // killed itself, what is left goes to the agent, together with the orphans of
 // commands that nothing confines and that may live on. So all processes of such a
-// command have a mark that no process can get rid of: a hard limit, which only
-// root with its capabilities can raise. It is that of message queues (getrlimit(2),
-// RLIMIT_MSGQUEUE), since the command can make none of those anyway.
+// command have a mark that no process can get rid of: a hard limit of 0, which only
+// root with its capabilities can raise. It is the limit of file locks (getrlimit(2),
+// RLIMIT_LOCKS), which no kernel has looked at since 2.4: it takes nothing from the
+// command, and nobody else has a reason to set it.
 
 // mark marks this process and all that it will start.
 func mark() error {
-	err := unix.Setrlimit(unix.RLIMIT_MSGQUEUE, &unix.Rlimit{})
+	err := unix.Setrlimit(unix.RLIMIT_LOCKS, &unix.Rlimit{})
 	if err != nil {
 		return fmt.Errorf("marking the processes of the command: %w", os.NewSyscallError("prlimit", err))
 	}
@@ -28,6 +29,6 @@ func mark() error {
 // process if this one has the mark too, as an agent inside a sandbox has.
 func Abandoned(pid int) bool {
 	var own, its unix.Rlimit
-	return unix.Getrlimit(unix.RLIMIT_MSGQUEUE, &own) == nil && own.Max != 0 &&
-		unix.Prlimit(pid, unix.RLIMIT_MSGQUEUE, nil, &its) == nil && its.Max == 0
+	return unix.Getrlimit(unix.RLIMIT_LOCKS, &own) == nil && own.Max != 0 &&
+		unix.Prlimit(pid, unix.RLIMIT_LOCKS, nil, &its) == nil && its.Max == 0
 }
