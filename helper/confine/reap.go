@@ -127,8 +127,11 @@ func (s *supervisor) attend() (code int, err error) {
 		if !s.ended {
 			continue
 		}
-		if s.inner != nil && !let && !s.inner.finished() {
-			code := s.inner.died(status)
+		if s.inner != nil && !s.inner.finished() {
+			code := killed // also if it was about to crash when the leash was let go
+			if !let {
+				code = s.inner.died(status)
+			}
 			s.killRest()
 			return code, nil
 		}
