@@ -15,8 +15,7 @@ import (
 // Run starts a program in the sandbox, with files as its descriptors 0 to 2,
 // passes signals on to it until it has ended, and returns its exit code, or 128
 // and the signal that ended it. An error means that it was not started, or
-// could not be waited for. The caller releases the sandbox afterwards. It has no
-// other children: Run may kill them.
+// could not be waited for. The caller releases the sandbox afterwards.
 //
 // If this process has a controlling terminal the program shares the terminal
 // and the session. Otherwise the program leads a session of its own.
@@ -52,13 +51,6 @@ func (h *Held) Run(p procs.Program, files [3]*os.File, catch func(chan<- os.Sign
 		// when the process does. So this thread has to stay.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-	}
-	if ready.Grace > 0 {
-		// If init is killed its command is left to this process.
-		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-			return 0, fmt.Errorf("becoming a subreaper: %w", os.NewSyscallError("prctl", err))
-		}
-		defer killTree()
 	}
 	process, err := os.StartProcess(ready.Path, ready.Argv, attr)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -235,5 +237,28 @@ func (k *killing) round(t *testing.T, f fault) {
 	}
 	if lines := differ(before, k.keptOf(tree)); len(lines) > 0 {
 		t.Errorf("it has changed what it must not:\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+// TestOthersLive: agent sandbox may be executed by a process that has children, and its end is
+// not theirs.
+func TestOthersLive(t *testing.T) {
+	t.Parallel()
+	p := install(t)
+	g := ground{base: openDir(t), uid: os.Getuid(), mode: workspace}
+	g.fill(t)
+	cmd := g.command(t, p, supervised, "work", "0", g.base, "1")
+	cmd.Args = slices.Concat([]string{"sh", "-c", `sleep 1000 > /dev/null 2>&1 & echo $!; exec "$@"`, "sh"}, cmd.Args)
+	cmd.Path = "/bin/sh"
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Errorf("another child of the process that became the agent: %v", err)
 	}
 }
