@@ -32,10 +32,11 @@ const (
 	dataNumber       = 0
 	dataArchitecture = 4
 	dataArgument     = 16
+	dataArgument2    = 24
 )
 
 // filter returns the filter. What it does not name is allowed.
-func filter(noLandlock bool) []unix.SockFilter {
+func filter(o options) []unix.SockFilter {
 	program := []unix.SockFilter{
 		loadWord(dataArchitecture),
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: architecture, Jt: 1},
@@ -50,10 +51,19 @@ func filter(noLandlock bool) []unix.SockFilter {
 	for _, number := range forbidden {
 		refuse(number, unix.EPERM)
 	}
-	if noLandlock {
+	if o.noLandlock {
 		for _, number := range landlock {
 			refuse(number, unix.ENOSYS)
 		}
+	}
+	if o.noListener {
+		// Calls that ask for none go on, with the number loaded again.
+		program = append(program,
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_SECCOMP, Jf: 4},
+			loadWord(dataArgument2),
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, Jf: 1},
+			answer(unix.EBUSY),
+			loadWord(dataNumber))
 	}
 	// The flags of clone3(2) are behind a pointer. Libraries that are told that there is no such
 	// call take clone(2), whose flags a filter sees.

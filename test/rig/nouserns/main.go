@@ -13,7 +13,9 @@ import (
 
 func main() {
 	uid := flag.Int("uid", -1, "become this user and group, without supplementary groups")
-	noLandlock := flag.Bool("no-landlock", false, "refuse Landlock too, as a kernel without it")
+	var o options
+	flag.BoolVar(&o.noLandlock, "no-landlock", false, "refuse Landlock too, as a kernel without it")
+	flag.BoolVar(&o.noListener, "no-listener", false, "refuse listeners of system call filters too, as where another program has one")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: nouserns [flags] [--] program [argument]...")
 		flag.PrintDefaults()
@@ -23,13 +25,16 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	err := launch(flag.Args(), *uid, *noLandlock)
+	err := launch(flag.Args(), *uid, o)
 	fmt.Fprintln(os.Stderr, "nouserns:", err)
 	os.Exit(126)
 }
 
+// options are what the filter refuses besides.
+type options struct{ noLandlock, noListener bool }
+
 // launch executes a program in place of this one, and returns only if it cannot.
-func launch(argv []string, uid int, noLandlock bool) error {
+func launch(argv []string, uid int, o options) error {
 	// Capabilities, no_new_privs and filters belong to a thread. The thread that executes a
 	// program is the one that stays, with what it has; all others end.
 	runtime.LockOSThread()
@@ -56,7 +61,7 @@ func launch(argv []string, uid int, noLandlock bool) error {
 	if err != nil {
 		return err
 	}
-	if err := load(filter(noLandlock)); err != nil {
+	if err := load(filter(o)); err != nil {
 		return err
 	}
 	return &os.PathError{Op: "exec", Path: path, Err: unix.Exec(path, argv, os.Environ())}
