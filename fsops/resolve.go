@@ -273,7 +273,7 @@ func (w *walk) run() (Place, error) {
 		switch name {
 		case "", ".":
 			if name != "" {
-				if err := w.searchable(); err != nil {
+				if err := w.searchable(1); err != nil {
 					return Place{}, err
 				}
 			}
@@ -429,10 +429,11 @@ func (w *walk) passable(below bool) error {
 }
 
 // searchable tells why no name may be looked up in the directory where the walk
-// stands, not even "." and "..", or nil. Of all other names step tells that.
-func (w *walk) searchable() error {
+// stands, or in those above it, so many in all: not even "." and "..". Of all other
+// names step tells that.
+func (w *walk) searchable(directories int) error {
 	var st unix.Stat_t
-	return fstatAt(w.at.FD, ".", &st, 0)
+	return fstatAt(w.at.FD, strings.Repeat("../", directories-1)+".", &st, 0)
 }
 
 // up goes to the directory above, for one ".." and those that directly follow.
@@ -440,16 +441,16 @@ func (w *walk) up() error {
 	if w.turns++; w.turns > maxTurns {
 		return unix.ELOOP
 	}
-	if err := w.searchable(); err != nil {
-		return err
-	}
-	dir := w.at.Path
-	for more := true; more; {
+	dir, levels := w.at.Path, 0
+	for more := true; more; levels++ {
 		if err := w.count(1); err != nil {
 			return err
 		}
 		dir, _ = splitPath(dir)
 		w.rest, more = strings.CutPrefix(w.rest, "../")
+	}
+	if err := w.searchable(levels); err != nil {
+		return err
 	}
 	if w.rest != "" || dir != "/" {
 		w.rest = "/" + w.rest
