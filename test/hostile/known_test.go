@@ -10,6 +10,7 @@ import (
 type difference struct {
 	calls string         // their names; "" is all
 	args  *regexp.Regexp // nil: any
+	says  *regexp.Regexp // the result of the supervised one; nil: any
 	mode  mode           // "": any
 	// The errors, alternatives of each other: "ok" is success, and "failure" any error.
 	namespaces, supervised string
@@ -70,7 +71,7 @@ var known = []difference{
 		why: "in a view something empty is in the place of what is denied, and is a mount",
 	},
 	{
-		calls: "stat lstat newfstatat statx", args: denied, mode: denying, namespaces: "ok", supervised: "ok",
+		calls: "stat lstat newfstatat statx", says: typeAlone, mode: denying, namespaces: "ok", supervised: "ok",
 		why: "of what is denied a supervisor tells the type alone; a view has something empty there",
 	},
 	{
@@ -78,7 +79,7 @@ var known = []difference{
 		why: "the same: what is empty in a view can be held with O_PATH",
 	},
 	{
-		calls: "listxattr llistxattr statfs watch", args: denied, mode: denying, namespaces: "ok", supervised: "EACCES",
+		calls: "listxattr llistxattr statfs watch", mode: denying, namespaces: "ok", supervised: "EACCES",
 		why: "the same: what is empty in a view can be asked about",
 	},
 	{
@@ -110,7 +111,7 @@ var (
 	inProc      = regexp.MustCompile(`/proc/|/dev/fd/`)
 	pathOnly    = regexp.MustCompile(`, 01[0-7]{7}, [0-7]+$`)
 	accessMode3 = regexp.MustCompile(`, 0[0-7]*[37], [0-7]+$`)
-	denied      = regexp.MustCompile(`vault|a\.env`)
+	typeAlone   = regexp.MustCompile(` mtime 0$`)
 	absent      = regexp.MustCompile(`\.codex|\.agents|\.aws|secret`)
 	stranger    = regexp.MustCompile(`\b12345\b`)
 )
@@ -123,7 +124,8 @@ func explain(m mode, a, b made) *difference {
 	}
 	for i, d := range known {
 		if (d.calls == "" || slices.Contains(strings.Fields(d.calls), a.Call)) && (d.mode == "" || d.mode == m) &&
-			in(d.namespaces, kindOf(a)) && in(d.supervised, kindOf(b)) && (d.args == nil || d.args.MatchString(a.Args)) {
+			in(d.namespaces, kindOf(a)) && in(d.supervised, kindOf(b)) && (d.args == nil || d.args.MatchString(a.Args)) &&
+			(d.says == nil || d.says.MatchString(b.Result)) {
 			return &known[i]
 		}
 	}

@@ -85,14 +85,24 @@ var callsEverywhere = []*callOf{
 	{weight: 1, name: "statfs", do: (*generator).statfs},
 }
 
-// list opens a folder and tells what is in it.
+// list opens a folder and tells what is in it, unless it is one of others, where anything may
+// happen meanwhile.
 func (g *generator) list() (args, result string) {
 	path := g.path()
 	return path, func() string {
-		entries, err := os.ReadDir(path)
+		dir, err := os.Open(path)
 		if err != nil {
 			return nameOf(err)
 		}
+		defer dir.Close()
+		entries, err := dir.ReadDir(-1)
+		if err != nil {
+			return nameOf(err)
+		}
+		if is, err := os.Readlink(fmt.Sprint("/proc/self/fd/", dir.Fd())); err != nil || !strings.HasPrefix(is, g.base) {
+			return "of others"
+		}
+		slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 		var names []string
 		for _, e := range entries {
 			names = append(names, fmt.Sprint(e.Name(), " ", e.Type()))
