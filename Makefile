@@ -78,6 +78,10 @@ bench: ## run the benchmarks COUNT (10) times; see docs/bench.md for the compari
 bench-relay: build ## remote mode, ours and (CODEX_BIN) the reference behind our registry, in one run
 	$(GO) run ./test/relaybench -agent $(BIN)/agent -registry $(BIN)/registry
 
+.PHONY: bench-supervised
+bench-supervised: build nouserns ## what a sandbox costs, in namespaces and supervised, in one run (root)
+	$(GO) run ./test/sandboxbench -agent $(BIN)/agent -nouserns $(BIN)/nouserns
+
 .PHONY: lint
 lint: ## gofmt, go vet, go fix, golangci-lint: all must be silent
 	@out=$$(gofmt -l .) && test -z "$$out" || { echo "gofmt -w is needed on:"; echo "$$out"; exit 1; }

@@ -102,6 +102,7 @@ var rules = map[string]rule{
 	"cmd/registry":          {[]string{"registry", "registry/limits", "registry/principal", "registry/store", "relay/frame", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig"}, "main wires everything and owns nothing"},
 	"deploy":                {nil, "tests of the manifests"},
 	"test/relaybench":       {[]string{"protocol", "client", "relay", "relay/noise", "auth", "test/rig"}, "a harness with a clock"},
+	"test/sandboxbench":     {[]string{"internal/usernotify"}, "programs and a clock"},
 	"test/rig":              {[]string{"relay", "relay/noise", "auth"}, "programs are started and reached; what is tested with them is not known here"},
 	"test/rig/nouserns":     {nil, "a program for developers; it knows nothing of what it launches"},
 	"test/rawclient":        {[]string{"rpc"}, "messages and frames are passed on as they are; what they mean is the test's"},
@@ -124,7 +125,7 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 var linux = []string{
 	"agent", "cmd/agent", "cmd/agent/doctor", "fsops", "helper", "helper/confine", "helper/files", "helper/probe",
 	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
-	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "transport",
+	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "test/sandboxbench", "transport",
 }
 
 // testOnly are libraries that no product package may import.
