@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -196,6 +197,8 @@ func (k *killing) round(t *testing.T, f fault) {
 	before := k.keptOf(tree)
 	c := k.agent.start(t, k.ground, "job", k.base, "1000000000")
 	terminated := false
+	var late *time.Timer
+	var terminating sync.WaitGroup
 	end := c.finish(t, func() {
 		outer, inner := k.inits()
 		if inner == 0 {
@@ -204,13 +207,19 @@ func (k *killing) round(t *testing.T, f fault) {
 		time.Sleep(rand.N(20 * time.Millisecond)) // any moment will do
 		if wait := f.do(t, outer, inner); wait > 0 {
 			terminated = true
-			time.AfterFunc(wait, func() {
+			terminating.Add(1)
+			late = time.AfterFunc(wait, func() {
+				defer terminating.Done()
 				if err := c.Terminate(t.Context()); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 	})
+	if late != nil && late.Stop() {
+		terminating.Done() // it has ended by itself before
+	}
+	terminating.Wait()
 	told := fmt.Sprintf("code %d, stdout %q, stderr %q", end.code, end.stdout, end.stderr)
 	if strings.Contains(end.stdout, "ESCAPED") {
 		t.Errorf("it has written what it must not: %s", told)
