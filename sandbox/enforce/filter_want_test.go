@@ -151,6 +151,9 @@ var wants = []struct {
 	{filters: withSocket, calls: []string{"sendmsg"}, args: [6]uint64{3, 0, unix.MSG_FASTOPEN}, want: errno(unix.EOPNOTSUPP)},
 	{filters: withSocket, calls: []string{"sendmsg"}, args: [6]uint64{3, 0, unix.MSG_NOSIGNAL, unix.MSG_FASTOPEN}, want: allow},
 
+	// The walk of the helper asks whose a link is, where fs.protected_symlinks is set.
+	{filters: []Filter{FilterHelper}, calls: []string{"geteuid", "readlinkat", "newfstatat"}, want: allow},
+
 	// Only the network.
 
 	// Signals, where Landlock does not keep them inside.
