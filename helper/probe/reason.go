@@ -212,7 +212,7 @@ func (f hostFacts) otherModules() string {
 }
 
 func (f hostFacts) supervisedRemedy(failure failure) string {
-	if failure.Step == stepMemory && (failure.Errno == unix.EPERM || failure.Errno == unix.EACCES) {
+	if (failure.Step == stepMemory || failure.Step == stepTrace) && (failure.Errno == unix.EPERM || failure.Errno == unix.EACCES) {
 		if f.ptraceScope == "2" || f.ptraceScope == "3" {
 			return "sysctl -w kernel.yama.ptrace_scope=1: a supervisor reads the memory of its commands (from 3 only a reboot leads back)"
 		}

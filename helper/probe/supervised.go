@@ -27,6 +27,7 @@ const (
 // Steps of a failure from which hostFacts.remedy guesses the cause.
 const (
 	stepMemory   = "reading the memory of the caller"
+	stepTrace    = "tracing the caller"
 	stepRestrict = "restricting a thread"
 )
 
@@ -62,6 +63,8 @@ func (r *report) trySupervised() {
 	if s.pid == 0 {
 		return
 	}
+	// A level that judges programs traces each process around its execve.
+	r.note(sandbox.Supervised, stepTrace, traceOnce(s.pid))
 	err = serveCaller(s.listener, pair)
 	r.note(sandbox.Supervised, stepMemory, err)
 	unix.Close(s.listener) // a caller that still waits fails now
@@ -69,6 +72,31 @@ func (r *report) trySupervised() {
 	if _, waited := syscall.Wait4(s.pid, &status, 0, nil); waited == nil && err == nil && status.ExitStatus() != 0 {
 		r.note(sandbox.Supervised, "giving the caller a descriptor", fmt.Errorf("it ended with code %d", status.ExitStatus()))
 	}
+}
+
+// traceOnce traces a child for a moment. Its tracer is a thread that ends, which
+// gives it up (ptrace(2)). That is not the main thread, which would never end.
+func traceOnce(pid int) error {
+	result := make(chan error, 1)
+	var trace func()
+	trace = func() {
+		runtime.LockOSThread() // never unlocked, so that the thread ends with this func
+		if unix.Gettid() == unix.Getpid() {
+			other := make(chan struct{})
+			go func() { defer close(other); trace() }()
+			<-other
+			runtime.UnlockOSThread()
+			return
+		}
+		_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, 0, 0, 0)
+		if errno != 0 {
+			result <- os.NewSyscallError("ptrace", errno)
+			return
+		}
+		result <- nil
+	}
+	go trace()
+	return <-result
 }
 
 // serveCaller receives the one call of the caller, reads its question, and gives

@@ -56,6 +56,9 @@ func filter(o options) []unix.SockFilter {
 			refuse(number, unix.ENOSYS)
 		}
 	}
+	if o.noTrace {
+		refuse(unix.SYS_PTRACE, unix.EPERM)
+	}
 	if o.noListener {
 		// Calls that ask for none go on, with the number loaded again.
 		program = append(program,

@@ -16,6 +16,7 @@ func main() {
 	var o options
 	flag.BoolVar(&o.noLandlock, "no-landlock", false, "refuse Landlock too, as a kernel without it")
 	flag.BoolVar(&o.noListener, "no-listener", false, "refuse listeners of system call filters too, as where another program has one")
+	flag.BoolVar(&o.noTrace, "no-trace", false, "refuse ptrace too, as Docker did before Linux 4.8")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: nouserns [flags] [--] program [argument]...")
 		flag.PrintDefaults()
@@ -31,7 +32,7 @@ func main() {
 }
 
 // options are what the filter refuses besides.
-type options struct{ noLandlock, noListener bool }
+type options struct{ noLandlock, noListener, noTrace bool }
 
 // launch executes a program in place of this one, and returns only if it cannot.
 func launch(argv []string, uid int, o options) error {

@@ -45,6 +45,7 @@ func probe() probed {
 		// Of two flags that exclude each other, so that it fails in any case.
 		"clone with CLONE_NEWUSER": {unix.SYS_CLONE, unix.CLONE_NEWUSER | unix.CLONE_FS},
 		"clone":                    {unix.SYS_CLONE, unix.CLONE_THREAD},
+		"ptrace":                   {unix.SYS_PTRACE, unix.PTRACE_PEEKDATA, 1},
 		"listener":                 {unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER},
 		"landlock":                 {unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION},
 	} {
@@ -72,11 +73,13 @@ func TestLaunch(t *testing.T) {
 		uid      int
 		landlock string // the error of its calls
 		listener string // the error of asking for one, without a filter
+		ptrace   string // the error of a request about a process that is not traced
 	}{
-		{nil, os.Getuid(), "", "EFAULT"},
-		{[]string{"-no-landlock"}, os.Getuid(), "ENOSYS", "EFAULT"},
-		{[]string{"-no-listener"}, os.Getuid(), "", "EBUSY"},
-		{[]string{"-uid", "1000"}, 1000, "", "EFAULT"},
+		{nil, os.Getuid(), "", "EFAULT", "ESRCH"},
+		{[]string{"-no-landlock"}, os.Getuid(), "ENOSYS", "EFAULT", "ESRCH"},
+		{[]string{"-no-listener"}, os.Getuid(), "", "EBUSY", "ESRCH"},
+		{[]string{"-no-trace"}, os.Getuid(), "", "EFAULT", "EPERM"},
+		{[]string{"-uid", "1000"}, 1000, "", "EFAULT", "ESRCH"},
 	} {
 		t.Run(fmt.Sprint(tt.flags), func(t *testing.T) {
 			t.Parallel()
@@ -87,7 +90,7 @@ func TestLaunch(t *testing.T) {
 			want := map[string]string{
 				"unshare": "EPERM", "setns": "EPERM", "mount": "EPERM", "chroot": "EPERM", "pivot_root": "EPERM", "pidfd_getfd": "EPERM",
 				"clone3": "ENOSYS", "clone with CLONE_NEWUSER": "EPERM", "clone": "EINVAL", "landlock": tt.landlock,
-				"listener": tt.listener,
+				"listener": tt.listener, "ptrace": tt.ptrace,
 			}
 			for name, errno := range want {
 				if name == "landlock" && errno == "" {
