@@ -16,7 +16,7 @@ import (
 // guides are the documents that name things in the tree for developers. Records of
 // decisions (docs/adr) are none: they name what there was when they were written.
 var guides = []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "docs/protocol/README.md", "docs/protocol/rpc.md", "docs/protocol/sandbox.md",
-	"docs/protocol/supervised.md"}
+	"docs/protocol/supervised.md", "docs/protocol/execcheck.md"}
 
 var (
 	codeSpan = regexp.MustCompile("`([^`\n]+)`")
