@@ -177,7 +177,18 @@ func (c *Checker) judge(call *usernotify.Call) (want expected, opened []int, err
 		}
 		with, script := interpreter(line)
 		if !script {
-			return expected{exe: p.id, cmdline: join(argv)}, opened, c.config.Decide(image)
+			want = expected{exe: p.id, cmdline: join(argv)}
+			loader, err := p.loader()
+			if err == nil && loader != "" {
+				var l program
+				if l, err = c.find(call, unix.AT_FDCWD, loader, 0); err == nil {
+					opened, want.loader = append(opened, l.fd), l.path
+				}
+			}
+			if err != nil {
+				return want, opened, err
+			}
+			return want, opened, c.config.Decide(image)
 		}
 		if len(image.Interpreters) == maxInterpreters {
 			return want, opened, unix.ELOOP

@@ -261,6 +261,47 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestLoader: a program does not bring in a file that may not be executed by naming it as
+// its loader, neither before it is judged nor after.
+func TestLoader(t *testing.T) {
+	t.Parallel()
+	dir := public(t)
+	denied := filepath.Join(dir, "denied")
+	write(t, denied, smallest(t, 'x', 7))
+	source := filepath.Join(dir, "main.c")
+	write(t, source, []byte("int main(void) { return 0; }"))
+	for name, loader := range map[string]string{"names": denied, "missing": dir + "/nowhere"} {
+		if _, err := exec.LookPath("gcc"); err != nil {
+			missing(t, "the program of this test is in C, and there is no gcc")
+		}
+		if out, err := exec.Command("gcc", "-o", filepath.Join(dir, name), "-Wl,--dynamic-linker="+loader, source).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	run := func(mode, program string) (code int, marked string, r report) {
+		marks, err := os.CreateTemp(dir, "marks")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer marks.Close()
+		r, _ = supervise(t, setup{Mode: mode, Argv: []string{"/bin/sh", "-c", "./" + program + "; exit $?"}, Dir: dir, Denied: denied}, marks)
+		text, err := os.ReadFile(marks.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Code, string(text), r
+	}
+	if code, marked, _ := run(bare, "names"); code != 7 || marked != "x" {
+		t.Errorf("without a supervisor: code %d, marks %q", code, marked)
+	}
+	if code, marked, r := run(checked, "names"); code != 126 || marked != "" || r.Refused == 0 {
+		t.Errorf("code %d, marks %q: %+v", code, marked, r)
+	}
+	if code, _, _ := run(checked, "missing"); code != 127 {
+		t.Errorf("a loader that is missing: code %d", code)
+	}
+}
+
 // TestUnreadable: a program that may be executed and not read could not be compared,
 // so it is refused.
 func TestUnreadable(t *testing.T) {

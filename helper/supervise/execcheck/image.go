@@ -40,6 +40,7 @@ func identityOf(st *unix.Stat_t) identity { return identity{dev: st.Dev, ino: st
 // expected is what the process has to be when the kernel has loaded the image.
 type expected struct {
 	exe     identity
+	loader  string // the canonical path of what the kernel loads beside it; "" if nothing
 	cmdline []byte // each argument with a NUL behind it, as in /proc/PID/cmdline
 }
 
@@ -126,12 +127,21 @@ type program struct {
 	id   identity
 }
 
+// open opens the file for reading.
+func (p *program) open() (int, error) {
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", p.fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return -1, unix.EACCES
+	}
+	return fd, nil
+}
+
 // firstLine returns what the kernel looks at to find out the format of the file. A
 // file that cannot be read could not be compared later, so its error is EACCES.
 func (p *program) firstLine() (head [headSize]byte, err error) {
-	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", p.fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	fd, err := p.open()
 	if err != nil {
-		return head, unix.EACCES
+		return head, err
 	}
 	defer unix.Close(fd)
 	if _, err := unix.Pread(fd, head[:], 0); err != nil {

@@ -1,6 +1,10 @@
 package execcheck
 
 import (
+	"fmt"
+	"os"
+	"strings"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/usernotify"
@@ -111,6 +115,27 @@ func (w *window) stopped(s sighting) (done bool) {
 	return detach(s.pid, s.signal()) == nil // a signal came first
 }
 
+// mayMap tells whether the process may have what is mapped into it beside its
+// program, which was judged: the file could have named another loader by then.
+func (w *window) mayMap(pid int) bool {
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil {
+		return false
+	}
+	paths, err := mapped(pid)
+	if err != nil {
+		return false
+	}
+	for _, path := range paths {
+		switch {
+		case path == exe, path == w.want.loader:
+		case strings.HasSuffix(path, " (deleted)"), w.config.Decide(Image{Program: path, Real: true}) != nil:
+			return false // a file that no path leads to any more cannot be judged
+		}
+	}
+	return true
+}
+
 // right tells whether the process may run what it has become.
 func (w *window) right(pid int) bool {
 	if !w.want.is(pid) {
@@ -118,6 +143,9 @@ func (w *window) right(pid int) bool {
 		if err != nil || w.config.Decide(image) != nil {
 			return false
 		}
+	}
+	if !w.mayMap(pid) {
+		return false
 	}
 	right := true
 	w.first.Do(func() { right = w.config.First == nil || w.config.First() == nil })
