@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -251,9 +252,7 @@ func (g ground) make() error {
 		errs = append(errs, g.file(name))
 	}
 	links := map[string]string{"repo/abs": g.base + "/repo/file"}
-	for name, target := range groundLinks {
-		links[name] = target
-	}
+	maps.Copy(links, groundLinks)
 	for name, target := range links {
 		if err := os.Symlink(target, g.base+"/"+name); err == nil {
 			errs = append(errs, g.settle(name))

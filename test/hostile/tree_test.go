@@ -55,7 +55,8 @@ func (g ground) tree() (map[string]string, error) {
 
 // describe tells what a path is.
 func describe(path string, st *unix.Stat_t) (string, error) {
-	text := fmt.Sprintf("mode %#o owner %d:%d", st.Mode, st.Uid, st.Gid)
+	var text strings.Builder
+	fmt.Fprintf(&text, "mode %#o owner %d:%d", st.Mode, st.Uid, st.Gid)
 	var errs []error
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -63,27 +64,27 @@ func describe(path string, st *unix.Stat_t) (string, error) {
 		if errors.Is(err, fs.ErrPermission) {
 			data, err = []byte("only root can read this"), nil
 		}
-		text += fmt.Sprintf(" links %d size %d content %.8x", st.Nlink, st.Size, sha256.Sum256(data))
+		fmt.Fprintf(&text, " links %d size %d content %.8x", st.Nlink, st.Size, sha256.Sum256(data))
 		errs = append(errs, err)
 	case unix.S_IFLNK:
 		target, err := os.Readlink(path)
-		text += fmt.Sprintf(" links %d to %q", st.Nlink, target)
+		fmt.Fprintf(&text, " links %d to %q", st.Nlink, target)
 		errs = append(errs, err)
 	case unix.S_IFDIR:
 	default:
-		text += fmt.Sprintf(" links %d device %#x", st.Nlink, st.Rdev)
+		fmt.Fprintf(&text, " links %d device %#x", st.Nlink, st.Rdev)
 	}
 	if st.Mtim.Sec < 1e9 { // a time that somebody has set; all others differ
-		text += fmt.Sprint(" mtime ", st.Mtim.Sec)
+		fmt.Fprint(&text, " mtime ", st.Mtim.Sec)
 	}
 	names, err := attributes(path)
 	for _, name := range names {
 		value := make([]byte, 1<<16)
 		n, err := unix.Lgetxattr(path, name, value)
 		errs = append(errs, err)
-		text += fmt.Sprintf(" %s=%.8x", name, sha256.Sum256(value[:max(n, 0)]))
+		fmt.Fprintf(&text, " %s=%.8x", name, sha256.Sum256(value[:max(n, 0)]))
 	}
-	return text, errors.Join(append(errs, err)...)
+	return text.String(), errors.Join(append(errs, err)...)
 }
 
 // attributes are the names of the extended attributes of a path.

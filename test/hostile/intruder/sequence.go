@@ -138,7 +138,7 @@ func (g *generator) step() made {
 	var texts []string
 	var values []uintptr
 	var after []func(value int) string
-	for _, kind := range strings.Fields(c.args) {
+	for kind := range strings.FieldsSeq(c.args) {
 		a := kinds[kind](g)
 		texts = append(texts, a.text)
 		values = append(values, a.value)
@@ -163,11 +163,12 @@ func (g *generator) made(c *callOf, a [6]uintptr, after []func(value int) string
 	if c.opens {
 		return g.opened(int(r))
 	}
-	result := strconv.Itoa(int(r))
+	var result strings.Builder
+	result.WriteString(strconv.Itoa(int(r)))
 	for _, tell := range after {
-		result += " " + tell(int(r))
+		result.WriteString(" " + tell(int(r)))
 	}
-	return result
+	return result.String()
 }
 
 // opened puts a new descriptor into a slot and tells what it is.
