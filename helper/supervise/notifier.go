@@ -258,6 +258,7 @@ func byNumber() map[int32]handler {
 // than one call waits.
 func (n *Notifier) Serve(listener int) {
 	n.listener = listener
+	usernotify.WakeHere(listener)
 	var second sync.WaitGroup
 	second.Go(func() { undisturbed(n.help) })
 	undisturbed(n.work)

@@ -44,6 +44,14 @@ func Receive(listener int, call *Call) error {
 	return nil
 }
 
+// WakeHere lets a call wake its receiver on the caller's CPU, where the caller sleeps
+// until the answer, and the answer wakes the caller on the CPU of who answered. In a
+// virtual machine it can take ten times as long to wake a CPU that is idle. Linux
+// before 6.6 cannot do so, and nothing changes there.
+func WakeHere(listener int) {
+	_, _, _ = syscall.RawSyscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
+}
+
 // Valid tells whether the thread that made the call still waits for its answer.
 func Valid(listener int, id uint64) bool {
 	_, _, errno := syscall.RawSyscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_ID_VALID, uintptr(unsafe.Pointer(&id)))
