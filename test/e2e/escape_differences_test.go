@@ -105,11 +105,15 @@ var differences = []difference{
 	{and(supervised, and(not(container), not(asRoot))), "54e", "ok"},
 	// Engines mask it. A machine shows it to everybody.
 	{and(supervised, not(container)), "x22b", "ok EACCES ENOENT"},
+	// Engines refuse it. Here it is as with namespaces.
+	{and(and(supervised, withNetwork), not(container)), "x45a", "ok"},
+	// The kernel may have no such sockets.
+	{and(supervised, not(container)), "x50f", "EPERM EAFNOSUPPORT"},
 
 	// Where reads are judged and metadata is not, Landlock keeps links and directories of
 	// others' processes out of reach.
-	{and(old, plain), "x3b x3c x3d x11h x11i", kept},
-	{and(old, plain), "25f x57c", denied},
+	{and(old, open), "x3b x3c x3d x11h x11i", kept},
+	{and(old, open), "25f x57c", denied},
 
 	// In the lowest level nobody is asked about reads. Landlock keeps them from what is in
 	// processes of others, which are listed.
@@ -126,6 +130,11 @@ var differences = []difference{
 	// Uid 0 needs no capability for them, and no rule of Landlock can leave them out and have
 	// the processes that are still to come.
 	{and(direct, asRoot), "x21f x21g x21h", "ok"},
+	// Engines mask these. The first takes a capability.
+	{and(and(direct, asRoot), not(container)), "x21a", "EPERM"},
+	{and(and(direct, asRoot), not(container)), "x21c x21e", "ok"},
+	// An agent of root has records that others cannot look for.
+	{and(and(direct, not(asRoot)), not(container)), "x6", "EACCES ENOENT"},
 
 	// With visible metadata a command may learn what exists, where links lead, and watch what is
 	// there. Landlock keeps others' processes.
@@ -167,12 +176,11 @@ func ownPIDs(s escapeSite, mode string) bool { return !publicProc(s, mode) || un
 func supervised(s escapeSite, _ string) bool {
 	return s.kind.means == supervisor || s.kind.means == oldSupervisor
 }
-func old(s escapeSite, _ string) bool     { return s.kind.means == oldSupervisor }
-func work(_ escapeSite, mode string) bool { return mode == "work" }
-func visible(s escapeSite, _ string) bool { return slices.Contains(s.flags, metadataVisible) }
-func direct(s escapeSite, mode string) bool {
-	return s.kind.means == supervisor && (plain(s, mode) || work(s, mode))
-}
+func old(s escapeSite, _ string) bool        { return s.kind.means == oldSupervisor }
+func work(_ escapeSite, mode string) bool    { return mode == "work" }
+func visible(s escapeSite, _ string) bool    { return slices.Contains(s.flags, metadataVisible) }
+func open(s escapeSite, mode string) bool    { return plain(s, mode) || work(s, mode) }
+func direct(s escapeSite, mode string) bool  { return s.kind.means == supervisor && open(s, mode) }
 func asRoot(s escapeSite, _ string) bool     { return s.uid == 0 }
 func writing(_ escapeSite, mode string) bool { return writes(mode) }
 func enginesOwn(s escapeSite, _ string) bool { return s.kind.name == "root without capabilities" }

@@ -33,9 +33,24 @@ type escapeSite struct {
 func machineSites() []escapeSite {
 	kind := containerKind{means: machineMeans[os.Getenv("E2E_MEANS")]}
 	if uid := os.Geteuid(); uid != 0 {
-		return []escapeSite{{name: fmt.Sprint("uid ", uid), uid: uid, kind: kind}}
+		return inEveryLevel([]escapeSite{{name: fmt.Sprint("uid ", uid), uid: uid, kind: kind}})
 	}
-	return []escapeSite{{name: "uid 0", kind: kind}, {name: fmt.Sprint("uid ", nobody), uid: nobody, kind: kind}}
+	return inEveryLevel([]escapeSite{{name: "uid 0", kind: kind}, {name: fmt.Sprint("uid ", nobody), uid: nobody, kind: kind}})
+}
+
+// inEveryLevel returns the sites, and each where a supervisor confines commands a second time, with
+// an operator who lets metadata be seen: level R takes the place of S.
+func inEveryLevel(sites []escapeSite) []escapeSite {
+	var all []escapeSite
+	for _, site := range sites {
+		all = append(all, site)
+		if supervised(site, "") {
+			site.name += ", metadata visible"
+			site.flags = []string{metadataVisible}
+			all = append(all, site)
+		}
+	}
+	return all
 }
 
 // machineMeans are the values of E2E_MEANS. An ordinary machine has everything.
@@ -44,22 +59,15 @@ var machineMeans = map[string]means{
 	"supervisor": supervisor, "old-supervisor": oldSupervisor,
 }
 
-// containerSites are containers of those kinds. Where a supervisor confines commands, each kind is
-// there a second time with an operator who lets metadata be seen: level R takes the place of S.
+// containerSites are containers of those kinds.
 func containerSites(t *testing.T, kinds []containerKind) []escapeSite {
 	t.Helper()
 	c := newContainers(t)
 	var sites []escapeSite
 	for _, kind := range kinds {
-		site := escapeSite{name: kind.name, uid: kind.uid, containers: c, kind: kind}
-		sites = append(sites, site)
-		if kind.means == supervisor {
-			site.name += ", metadata visible"
-			site.flags = []string{metadataVisible}
-			sites = append(sites, site)
-		}
+		sites = append(sites, escapeSite{name: kind.name, uid: kind.uid, containers: c, kind: kind})
 	}
-	return sites
+	return inEveryLevel(sites)
 }
 
 // modes returns the policies that the site can enforce for processes, and those that it refuses.
