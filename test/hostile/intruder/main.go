@@ -3,6 +3,8 @@
 //
 //	calls BASE         makes the file calls of the sequences that it is asked for on stdin
 //	job BASE ROUNDS    writes in many processes, and tries to write where it must not
+//	race KIND BASE MS  makes calls while it changes what they are about
+//	deaths BASE MS     kills processes in the middle of such calls
 //
 // It judges nothing, and refuses to run where nothing confines it. Linux only.
 //
@@ -20,9 +22,11 @@ import (
 
 // parts are what this program can do, by the first argument. They get the others.
 var parts = map[string]func(args []string) error{
-	"calls": makeCalls,
-	"job":   startJob,
-	"work":  work,
+	"calls":  makeCalls,
+	"job":    startJob,
+	"work":   work,
+	"race":   startRace,
+	"deaths": startDeaths,
 }
 
 func main() {

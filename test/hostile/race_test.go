@@ -1,0 +1,72 @@
+package hostile
+
+import (
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestRaces: while a command changes what its calls are about, from one thread, calls of others
+// reach nothing that they must not.
+func TestRaces(t *testing.T) {
+	t.Parallel()
+	p := install(t)
+	duration := fmt.Sprint(hunting(1000, 10_000))
+	kinds := []string{"path", "punched", "directory and link", "parent and link", "moved parent", "working directory", "descriptor", "deaths"}
+	for _, uid := range users() {
+		for _, level := range []struct {
+			name    string
+			mode    mode
+			options []string
+		}{
+			{"W", workspace, nil},
+			{"R", denying, []string{"--sandbox-metadata", "visible"}},
+			{"S", denying, nil},
+		} {
+			t.Run(fmt.Sprint(level.name, " uid ", uid), func(t *testing.T) {
+				t.Parallel()
+				g := ground{base: openDir(t), uid: uid, mode: level.mode}
+				g.fill(t)
+				for _, kind := range kinds {
+					args := []string{"race", kind, g.base, duration}
+					if kind == "deaths" {
+						args = slices.Delete(args, 0, 1)
+					}
+					cmd := g.command(t, p, supervised, args...)
+					at := slices.Index(cmd.Args, "--policy")
+					cmd.Args = slices.Insert(cmd.Args, at, level.options...)
+					g.race(t, kind, cmd)
+				}
+			})
+		}
+	}
+}
+
+// race runs a race, and looks at the ground afterwards.
+func (g ground) race(t *testing.T, kind string, cmd *exec.Cmd) {
+	t.Helper()
+	if err := g.reset(); err != nil {
+		t.Fatal(err)
+	}
+	before, err := g.tree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s: %s", kind, strings.TrimSpace(string(out)))
+	if err != nil {
+		t.Errorf("%s: %v", kind, err)
+	}
+	if g.mode == denying && strings.Contains(string(out), "SECRET") {
+		t.Errorf("%s: it has read what it must not", kind)
+	}
+	after, err := g.tree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := differ(g.keptOf(before), g.keptOf(after)); len(lines) > 0 {
+		t.Errorf("%s: it has changed what it must not:\n%s", kind, strings.Join(lines, "\n"))
+	}
+}
