@@ -5,6 +5,8 @@
 //	job BASE ROUNDS    writes in many processes, and tries to write where it must not
 //	race KIND BASE MS  makes calls while it changes what they are about
 //	deaths BASE MS     kills processes in the middle of such calls
+//	flood KIND BASE N  makes calls that cost its supervisor much, from N threads
+//	pace BASE MS       prints how many files a second it can create and remove
 //
 // It judges nothing, and refuses to run where nothing confines it. Linux only.
 //
@@ -27,6 +29,8 @@ var parts = map[string]func(args []string) error{
 	"work":   work,
 	"race":   startRace,
 	"deaths": startDeaths,
+	"flood":  startFlood,
+	"pace":   startPace,
 }
 
 func main() {
