@@ -164,9 +164,10 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestLimit: what nobody has open makes room, and otherwise there is EMFILE.
+// TestLimit: what nobody has open makes room, and otherwise there is EMFILE. It runs
+// alone: a process that another test starts has all copies open until it executes
+// its program.
 func TestLimit(t *testing.T) {
-	t.Parallel()
 	s := newCopies(t)
 	s.limit = 4
 	for range 100 {
