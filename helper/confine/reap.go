@@ -124,6 +124,15 @@ func (s *supervisor) attend() (code int, err error) {
 		if err != nil {
 			return 0, os.NewSyscallError("wait4", err)
 		}
+		if status.Stopped() {
+			// A child has chosen its parent as its tracer (PTRACE_TRACEME), and only
+			// that could let it go on. It has asked for nothing that init does.
+			s.mu.Lock()
+			s.ended = false
+			_ = unix.Kill(pid, unix.SIGKILL)
+			s.mu.Unlock()
+			continue
+		}
 		if !s.ended {
 			continue
 		}

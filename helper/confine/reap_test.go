@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/helper/internal/helpertest"
+	"github.com/execagent/execagent/sandbox"
 )
 
 // TestSignals: a signal reaches the command and its process group, also one
@@ -91,6 +93,31 @@ func TestNobodyIsLeft(t *testing.T) {
 			tt.end(r)
 			if _, code := r.end(); code != tt.code { // end waits for the end of the output too
 				t.Errorf("%s: %s: code %d, want %d", row.name, tt.name, code, tt.code)
+			}
+		}
+	}
+}
+
+// TestInitTracesNobody: a process that makes init its tracer (PTRACE_TRACEME), and stops,
+// is killed. It does not look as if it had ended.
+func TestInitTracesNobody(t *testing.T) {
+	t.Parallel()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the script has the number of ptrace(2) on amd64")
+	}
+	const (
+		traceMe = `perl -e 'exit 3 if syscall(101, 0, 0, 0, 0) != 0; kill "STOP", $$; exit 4'`
+		orphan  = `(setsid sh -c 'sleep 0.1; exec "$@"' sh ` + traceMe + ` &); sleep 0.3; exit 5`
+	)
+	for _, row := range rows() {
+		code := 3 // without a network ptrace is refused
+		if row.network == sandbox.NetworkEnabled {
+			code = 137
+		}
+		for script, want := range map[string]int{"exec " + traceMe: code, orphan: 5} {
+			out, code := row.command(t, t.TempDir(), "sh", "-c", script).start(t).end()
+			if code != want {
+				t.Errorf("%s: %s: %q, code %d, want %d", row.name, script, out, code, want)
 			}
 		}
 	}
