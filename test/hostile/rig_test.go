@@ -1,7 +1,8 @@
 // Package hostile has the tests in which a command does all it can to get out of its sandbox, or
 // to bring down what confines it: random sequences of file calls, races with its supervisor, the
-// deaths of that, and floods of calls. They run mostly where there are no namespaces (supervised.md
-// 9), on a launcher that forbids them. Each has a short form, and a whole one with the flag -hunt (make hunt).
+// deaths of that, and floods of calls. They run mostly where there are no namespaces
+// (supervised.md 9), on a launcher that forbids them. Each has a short form, and a whole one with
+// the flag -hunt (make hunt).
 package hostile
 
 import (
