@@ -177,7 +177,7 @@ func (c *Checker) judge(call *usernotify.Call) (want expected, opened []int, err
 		}
 		with, script := interpreter(line)
 		if !script {
-			want = expected{exe: p.id, cmdline: join(argv)}
+			want = expected{exe: p.id, cmdline: join(argv), name: name, argv: argv, passed: image.Argv}
 			loader, err := p.loader()
 			if err == nil && loader != "" {
 				var l program

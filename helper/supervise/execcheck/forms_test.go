@@ -261,6 +261,38 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestAllows: what has come into the place of a program gets no arguments that the command
+// may not know.
+func TestAllows(t *testing.T) {
+	t.Parallel()
+	script := expected{name: "s", argv: []string{"/bin/sh", "-e", "s", "a", "b"}, passed: []string{"x", "a", "b"}}
+	program := expected{name: "p", argv: []string{"x"}, passed: []string{"x"}}
+	for _, tt := range []struct {
+		of   *expected
+		argv string
+		want bool
+	}{
+		{&script, "/bin/sh -e s a b", true},         // another interpreter of the same name
+		{&script, "x a b", true},                    // the script has become a program
+		{&script, "/bin/sh s a b", false},           // the script has become one with another first line
+		{&script, "/bin/sh -secret s a b", false},   // as before
+		{&script, "/bin/sh -e secret s a b", false}, // as before
+		{&script, "", false},                        // there is always one
+		{&program, "x", true},                       // another program of the same name
+		{&program, "/usr/bin/java p", true},         // a foreign format
+		{&program, "/usr/bin/java p x", true},       // one whose interpreter gets the first argument too
+		{&program, "/bin/sh p", true},               // a script without arguments of its own
+		{&program, "/bin/sh -secret p", false},      // a script with one
+		{&program, "/bin/sh p secret", false},       // arguments that nobody has passed
+		{&program, "/bin/sh", false},                // as before
+		{&program, "/bin/sh q", false},              // as before
+	} {
+		if got := tt.of.allows(strings.Fields(tt.argv)); got != tt.want {
+			t.Errorf("%q for %q: %v", tt.argv, tt.of.argv, got)
+		}
+	}
+}
+
 // TestLoader: a program does not bring in a file that may not be executed by naming it as
 // its loader, neither before it is judged nor after.
 func TestLoader(t *testing.T) {

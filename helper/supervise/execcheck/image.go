@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -42,6 +43,26 @@ type expected struct {
 	exe     identity
 	loader  string // the canonical path of what the kernel loads beside it; "" if nothing
 	cmdline []byte // each argument with a NUL behind it, as in /proc/PID/cmdline
+	// For a process that has become something else: how the program was named, what it
+	// was to get, and what the caller has passed.
+	name         string
+	argv, passed []string
+}
+
+// allows tells whether a process that is not what was expected may have these
+// arguments. They have to be known to the command: a script that has come into the
+// place of another names arguments of its own in its first line, and the command may
+// not be allowed to read it. The interpreter of a foreign format (binfmt_misc) gets the
+// name of the file before, or in place of, the first argument.
+func (e *expected) allows(argv []string) bool {
+	if slices.Equal(argv, e.argv) || slices.Equal(argv, e.passed) {
+		return true
+	}
+	if len(argv) < 2 || argv[1] != e.name {
+		return false
+	}
+	rest := argv[2:]
+	return slices.Equal(rest, e.argv) || slices.Equal(rest, e.argv[1:])
 }
 
 const (

@@ -140,7 +140,7 @@ func (w *window) mayMap(pid int) bool {
 func (w *window) right(pid int) bool {
 	if !w.want.is(pid) {
 		image, err := realImage(pid)
-		if err != nil || w.config.Decide(image) != nil {
+		if err != nil || !w.want.allows(image.Argv) || w.config.Decide(image) != nil {
 			return false
 		}
 	}
