@@ -123,7 +123,9 @@ func serveCaller(listener int, pair [2]int) error {
 	if _, err := unix.Write(pair[0], []byte(supervisedAnswer)); err != nil {
 		return err
 	}
-	return usernotify.Give(listener, call.ID, pair[1], true)
+	var g usernotify.Giver
+	_, _, err = g.Give(listener, &call, pair[1], true, false)
+	return err
 }
 
 // callSupervisor is the main of the caller. It returns its exit code, 0 if it got

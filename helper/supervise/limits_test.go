@@ -79,3 +79,30 @@ var _ = child("limits", func(args []string) error {
 	}
 	return nil
 })
+
+// TestCPUs: who opens files has the same CPUs before and afterwards, although the
+// supervisor keeps its callers on one meanwhile.
+func TestCPUs(t *testing.T) {
+	t.Parallel()
+	if out := supervised(t, Config{Policy: workspace(t, t.TempDir())}, sandbox.LevelMetadata, "cpus"); out != "" {
+		t.Error(out)
+	}
+}
+
+var _ = child("cpus", func([]string) error {
+	var all, now unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return err
+	}
+	for range 1000 {
+		fd, err := unix.Open("/proc/self/exe", unix.O_RDONLY, 0)
+		if err != nil {
+			return err
+		}
+		unix.Close(fd)
+		if err := unix.SchedGetaffinity(0, &now); err != nil || now != all {
+			return fmt.Errorf("%d CPUs instead of %d: %w", now.Count(), all.Count(), err)
+		}
+	}
+	return nil
+})

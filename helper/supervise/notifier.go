@@ -277,7 +277,7 @@ func (n *Notifier) Serve(listener int) {
 // made its next call nearly always before work looks, and needs no second worker:
 // it wakes that one only when calls of several threads follow each other.
 func (n *Notifier) work() {
-	const several = 4
+	const several = 16
 	r := &request{n: n, callers: n.newCallers()}
 	defer r.forgetAll()
 	for last, turns := 0, 0; n.serveOne(r); last = r.thread() {
@@ -285,20 +285,20 @@ func (n *Notifier) work() {
 			turns = 0
 			continue
 		}
-		if turns++; turns >= several && len(n.queue) == 0 && usernotify.Waiting(n.listener, 0) {
+		if turns++; turns >= several && len(n.queue) == 0 && usernotify.Waiting(n.listener) {
 			turns = 0
 			n.queue <- struct{}{}
 		}
 	}
 }
 
-// help does what work does, while calls wait.
+// help does what work does, while calls wait. To wait for more of them does not pay: each
+// call would wake both workers.
 func (n *Notifier) help() {
-	const patience = 1 // milliseconds that it waits for one more call before it rests
 	r := &request{n: n, callers: n.newCallers()}
 	defer r.forgetAll()
 	for range n.queue {
-		for usernotify.Waiting(n.listener, patience) && n.serveOne(r) {
+		for usernotify.Waiting(n.listener) && n.serveOne(r) {
 		}
 	}
 }
@@ -341,7 +341,7 @@ func (r *request) answer() answer {
 // undisturbed calls do on a thread that blocks all signals. One that init gets
 // for the command, or sends itself for its runtime, would interrupt a call that
 // init does for the command; and a descriptor that was on its way to the command
-// would be lost ([usernotify.Give]).
+// would be lost ([usernotify.Giver]).
 func undisturbed(do func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -18,6 +18,7 @@ type request struct {
 	call usernotify.Call
 	// callers are those that the worker remembers; nil in a goroutine of apart.
 	callers callers
+	giver   usernotify.Giver
 	left    []int // descriptors to close when the call is done
 	met     bool  // something was found in the caller's directory that the worker remembers
 }
@@ -79,21 +80,16 @@ func (r *request) end(a answer) {
 	case failed:
 		usernotify.Respond(r.n.listener, r.call.ID, a.errno)
 	case given:
-		var number int
-		var err error
-		if a.alone {
-			number, err = usernotify.Add(r.n.listener, r.call.ID, a.fd, a.closeOnExec)
-		} else {
-			err = usernotify.Give(r.n.listener, r.call.ID, a.fd, a.closeOnExec)
-		}
+		number, ended, err := r.giver.Give(r.n.listener, &r.call, a.fd, a.closeOnExec, a.alone)
 		unix.Close(a.fd)
 		if a.after != nil {
 			a.after(err)
 		}
-		if a.alone && err == nil {
+		switch {
+		case ended:
+		case err == nil:
 			usernotify.Return(r.n.listener, r.call.ID, int64(number))
-		}
-		if err != nil && err != unix.ENOENT { // such as EMFILE
+		case err != unix.ENOENT: // such as EMFILE
 			usernotify.Respond(r.n.listener, r.call.ID, errnoOf(err))
 		}
 	case continued:
@@ -170,6 +166,14 @@ func (r *request) descriptor(fd int) (int, error) {
 // isOpen tells whether the caller's descriptor fd is open for reading or writing,
 // or for ioctl(2) alone, and not with O_PATH.
 func (r *request) isOpen(fd int) (bool, error) {
+	// The mode of the link tells of reading and writing, in one call.
+	if known := r.caller(); known != nil {
+		var st unix.Stat_t
+		err := unix.Fstatat(known.dir, "fd/"+strconv.Itoa(fd), &st, unix.AT_SYMLINK_NOFOLLOW)
+		if r.met = r.met || err == nil; err == nil && st.Mode&0o600 != 0 {
+			return true, nil
+		}
+	}
 	own, err := r.ofCaller("fdinfo/"+strconv.Itoa(fd), unix.O_RDONLY)
 	if err == unix.ENOENT {
 		return false, nil

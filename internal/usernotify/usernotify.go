@@ -85,44 +85,6 @@ func send(listener int, r *response) error {
 	return nil
 }
 
-// addFD is struct seccomp_notif_addfd.
-type addFD struct {
-	id                   uint64
-	flags                uint32
-	src, new, newFDFlags uint32
-}
-
-// Give ends a call with a new descriptor of its caller for the open file that fd
-// is here, under the lowest free number there. The caller gets an error where its
-// limit of open files is reached (EMFILE), as from the call itself.
-//
-// All signals have to be blocked on the calling thread. The kernel answers an
-// interrupted Give with success and the value 0, whether or not 0 is a
-// descriptor.
-func Give(listener int, id uint64, fd int, closeOnExec bool) error {
-	_, err := add(listener, id, fd, closeOnExec, unix.SECCOMP_ADDFD_FLAG_SEND)
-	return err
-}
-
-// Add does the same, but leaves the call waiting for [Return] with the number of
-// the new descriptor. In between this process can close its own: after Give, the
-// caller goes on before that.
-func Add(listener int, id uint64, fd int, closeOnExec bool) (number int, err error) {
-	return add(listener, id, fd, closeOnExec, 0)
-}
-
-func add(listener int, id uint64, fd int, closeOnExec bool, flags uint32) (int, error) {
-	a := addFD{id: id, flags: flags, src: uint32(fd)}
-	if closeOnExec {
-		a.newFDFlags = unix.O_CLOEXEC
-	}
-	number, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_ADDFD, uintptr(unsafe.Pointer(&a)))
-	if errno != 0 {
-		return -1, errno
-	}
-	return int(number), nil
-}
-
 // HungUp waits until a call can be received, or no process with the filter of
 // listener is left, and returns true for the latter. If it cannot wait it
 // returns true too.
@@ -136,10 +98,9 @@ func HungUp(listener int) bool {
 	}
 }
 
-// Waiting waits until a call can be received, or that many milliseconds have
-// passed, and tells which. Another thread may receive the call first.
-func Waiting(listener, milliseconds int) bool {
+// Waiting tells whether a call can be received. Another thread may receive it first.
+func Waiting(listener int) bool {
 	fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, milliseconds)
+	n, err := unix.Poll(fds, 0)
 	return err == nil && n == 1 && fds[0].Revents&unix.POLLIN != 0
 }

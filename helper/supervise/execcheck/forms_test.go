@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -252,7 +253,7 @@ func TestRefused(t *testing.T) {
 		{"form path " + program + " forbidden", "errno EPERM\nexit 1\n"},
 		{"form path ./script forbidden", "errno EPERM\nexit 1\n"},
 		{"spawn ./relative", "errno EACCES\n"},
-		{"form path " + program + " args", "[args]\nexit 0\n"},
+		{"form path " + program + " args", fmt.Sprintf("%d CPUs: [args]\nexit 0\n", runtime.NumCPU())},
 	} {
 		s := setup{Mode: checked, Argv: append([]string{program}, strings.Fields(tt.args)...), Dir: dir, Denied: denied, DeniedWord: "forbidden"}
 		if r, out := supervise(t, s, nil); out != tt.want || r.ReplacedFile+r.ReplacedArgv+r.Let != 0 {
@@ -348,7 +349,7 @@ func TestUnreadable(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("the file of this user's is readable to it")
 	}
-	if _, out := supervise(t, s, nil); out != "[args]\nexit 0\n" {
+	if _, out := supervise(t, s, nil); out != fmt.Sprintf("%d CPUs: [args]\nexit 0\n", runtime.NumCPU()) {
 		t.Errorf("without a supervisor: %s", out)
 	}
 	s.Mode = checked

@@ -347,8 +347,17 @@ static int do_heads(int argc, char **argv) {
 	return 0;
 }
 
-// args ...: prints how it was called; a long argument in short.
+// cpus counts the CPUs of the calling thread.
+static int cpus(void) {
+	cpu_set_t set;
+	if (sched_getaffinity(0, sizeof set, &set) < 0)
+		die("sched_getaffinity");
+	return CPU_COUNT(&set);
+}
+
+// args ...: prints on how many CPUs it runs and how it was called; a long argument in short.
 static int do_args(int argc, char **argv) {
+	printf("%d CPUs: ", cpus());
 	for (int i = -1; i < argc; i++) {
 		size_t n = strlen(argv[i]);
 		if (n < 300)
