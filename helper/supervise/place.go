@@ -15,6 +15,7 @@ type place struct {
 	fsops.Place
 	start  int         // the descriptor where a relative path began; -1: the path was absolute
 	own    bool        // start belongs to the place
+	empty  bool        // the path was empty: this is what a descriptor is of
 	parent fsops.Place // that complete has replaced
 }
 
@@ -227,7 +228,9 @@ func (r *request) target(dir, pathArg int, empty, follow bool) (place, error) {
 		}
 	}
 	if empty && path == "" {
-		return r.object(dir)
+		p, err := r.object(dir)
+		p.empty = true
+		return p, err
 	}
 	var how fsops.Lookup
 	if follow {

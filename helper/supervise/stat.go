@@ -94,10 +94,9 @@ func (r *request) storeLink(dir, pathArg, bufArg int) answer {
 	case p.Access == fsops.Denied:
 		return fail(unix.EACCES)
 	case p.Stat.Mode&unix.S_IFMT == unix.S_IFLNK:
+	case p.empty:
+		return fail(unix.ENOENT)
 	default:
-		if path, err := r.path(pathArg); err == nil && path == "" {
-			return fail(unix.ENOENT)
-		}
 		return fail(unix.EINVAL)
 	}
 	text, err := r.linkText(p.Place)

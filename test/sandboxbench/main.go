@@ -45,7 +45,7 @@ func main() {
 	flag.StringVar(&b.launcher, "nouserns", "bin/nouserns", "the launcher of test/rig/nouserns")
 	flag.StringVar(&b.disk, "disk", "/var/tmp", "a directory on a disk")
 	flag.IntVar(&b.rounds, "rounds", 5, "rounds over all ways")
-	flag.StringVar(&b.only, "only", "", "comma-separated names of rows; empty is all")
+	flag.StringVar(&b.only, "only", "", "names of rows, with semicolons between them; calls is all calls; empty is everything")
 	mounted := flag.Bool(mountedArg, false, "internal: the process has mounts of its own")
 	flag.Parse()
 	if !*mounted {

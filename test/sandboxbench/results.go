@@ -50,7 +50,7 @@ func (r results) add(row, way string, seconds float64) {
 // measure measures one round at a place, in an order that changes with the round.
 func (b *bench) measure(ctx context.Context, p place, round int) error {
 	order := append(slices.Clone(ways[round%len(ways):]), ways[:round%len(ways)]...)
-	wanted := func(row string) bool { return b.only == "" || slices.Contains(strings.Split(b.only, ","), row) }
+	wanted := func(row string) bool { return b.only == "" || slices.Contains(strings.Split(b.only, ";"), row) }
 	for _, w := range order {
 		if wanted("calls") {
 			if err := b.measureCalls(ctx, p, w); err != nil {
