@@ -112,11 +112,9 @@ func (c Command) Prepare() (*procs.Stage, error) {
 	p := &procs.Stage{
 		Path: "/proc/self/exe",
 		Argv: []string{c.Argv0, Arg},
-		// A supervisor has a thread that receives calls, one that checks a program and
-		// one that waits for children; each keeps its place while it is in a system
-		// call, and then the runtime's monitor sleeps too. With a number set here the
-		// runtime also does not read the limits of its cgroups at each start to choose one.
-		Env:        []string{"GOMAXPROCS=4"},
+		// Few threads are enough. With a number set here the runtime also does
+		// not read the limits of its cgroups at each start to choose one.
+		Env:        []string{"GOMAXPROCS=2"},
 		Files:      []*os.File{memfd, held},
 		Leash:      leash,
 		Cloneflags: c.namespaces(),

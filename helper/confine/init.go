@@ -46,6 +46,7 @@ const (
 func Main() int {
 	debug.SetGCPercent(-1) // nearly every init allocates so little that no collection pays
 	debug.SetMemoryLimit(memoryLimit)
+	debug.SetTraceback("crash") // an init without memory ends by SIGABRT, not with a code that could be the command's
 	code, err := initMain()
 	if err != nil {
 		line := strings.ReplaceAll(err.Error(), "\n", ": ")

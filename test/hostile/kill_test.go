@@ -25,8 +25,9 @@ type fault struct {
 	name string
 	do   func(t *testing.T, outer, inner int) time.Duration
 	// How the command ends, where it is not terminated.
-	code int
-	says string
+	code   int
+	says   string
+	aborts bool // its outer init may have ended by SIGABRT, and cannot say so
 }
 
 const moment = 50 * time.Millisecond
@@ -119,7 +120,7 @@ var faults = []fault{
 		},
 	},
 	{
-		name: "the outer init has no memory left",
+		name: "the outer init has no memory left", aborts: true,
 		do: func(t *testing.T, outer, _ int) time.Duration {
 			kib, _ := rig.Memory(outer, "VmSize")
 			limit(t, outer, unix.RLIMIT_AS, uint64(kib)<<10)
@@ -228,6 +229,10 @@ func (k *killing) round(t *testing.T, f fault) {
 	case f.code:
 		if !strings.Contains(end.stderr, f.says) {
 			t.Errorf("nobody has said why it has ended: %s", told)
+		}
+	case 134: // SIGABRT, of a runtime that has no memory
+		if !f.aborts {
+			t.Errorf("it has ended in another way: %s", told)
 		}
 	case 137: // terminated, or ended by a fault whose code is -1
 		if !terminated && f.code >= 0 {

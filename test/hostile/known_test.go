@@ -109,7 +109,7 @@ var (
 	setID       = regexp.MustCompile(`\b0[0-7]*[2-7][0-7]{3}\b`)
 	device      = regexp.MustCompile(`\b0[26][0-7]{4}, [0-9]+$`)
 	inProc      = regexp.MustCompile(`/proc/|/dev/fd/`)
-	pathOnly    = regexp.MustCompile(`, 0[13][0-7]{7}, [0-7]+$`)
+	pathOnly    = regexp.MustCompile(`, 0[0-7]*[1357][0-7]{7}, [0-7]+$`)
 	accessMode3 = regexp.MustCompile(`, 0[0-7]*[37], [0-7]+$`)
 	typeAlone   = regexp.MustCompile(` mtime 0$`)
 	absent      = regexp.MustCompile(`\.codex|\.agents|\.aws|secret`)
