@@ -44,7 +44,10 @@ const (
 // cannot be run Main says why on stderr and returns 101. It is for a process of
 // its own, which [Command.Prepare] describes.
 func Main() int {
-	debug.SetGCPercent(-1) // nearly every init allocates so little that no collection pays
+	// A collection before the command's first program runs would not end: the thread that
+	// forks waits for the supervisor's answer, and the collection for that thread
+	// (execcheck.md 4). Nearly every init allocates so little that none pays later.
+	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryLimit)
 	debug.SetTraceback("crash") // an init without memory ends by SIGABRT, not with a code that could be the command's
 	code, err := initMain()

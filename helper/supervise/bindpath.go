@@ -49,11 +49,6 @@ func (r *request) bindPath(a *address) error {
 	if err := r.n.paths.Creatable(&p.Place, false); err != nil {
 		return err
 	}
-	if p.start < 0 && path[0] != '/' { // it was found from a directory that is remembered
-		if p.start, err = r.hold(unix.AT_FDCWD); err != nil {
-			return err
-		}
-	}
 	if err := p.leadsHere(path); err != nil {
 		return err
 	}

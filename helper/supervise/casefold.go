@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +27,11 @@ func checkCase(p *sandbox.Policy) error {
 				continue
 			}
 			seen[dir] = true
-			if folded, err := foldsCase(dir); err != nil || folded {
+			folded, err := foldsCase(dir)
+			if err != nil {
+				return fmt.Errorf("looking whether the directory %q tells upper and lower case apart: %w", dir, err)
+			}
+			if folded {
 				return fmt.Errorf("the directory %q does not tell upper and lower case apart, and the names in it cannot be supervised", dir)
 			}
 		}
@@ -52,7 +57,7 @@ func foldsCase(dir string) (bool, error) {
 	defer unix.Close(fd)
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {
-		return false, err
+		return false, os.NewSyscallError("fstatfs", err)
 	}
 	switch uint32(st.Type) {
 	case unix.MSDOS_SUPER_MAGIC, unix.EXFAT_SUPER_MAGIC, ntfsMagic, ntfs3Magic, hfsPlusMagic:

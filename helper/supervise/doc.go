@@ -10,7 +10,6 @@
 //	                                              ▼
 //	         errno, or 0  ◄────────────────── connect, on the duplicate and the copy
 //
-// To do another call, add its row to package calls, and its method to the map
-// handlers, in the file of its family. A call that may block goes on in a goroutine
+// CONTRIBUTING.md says how to add a call. A call that may block goes on in a goroutine
 // of its own, so no call waits for another one. Linux only.
 package supervise

@@ -62,8 +62,8 @@ func (n *Notifier) decideProgram(i execcheck.Image) error {
 	if !i.Real {
 		return nil
 	}
-	path, _ := n.shm.inside(i.Program)
-	if !strings.HasPrefix(path, "/") || n.config.Policy.DeniesFile(path) {
+	path, foreign := n.shm.inside(i.Program)
+	if foreign || !strings.HasPrefix(path, "/") || n.config.Policy.DeniesFile(path) {
 		return unix.EACCES
 	}
 	return n.access(path).Readable()

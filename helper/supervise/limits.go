@@ -12,7 +12,9 @@ import (
 // of other processes of the same user it must not touch; neither Landlock nor a
 // lack of capabilities keeps it from that. All that decides is in numbers, which
 // the command cannot change once it has made the call, so the kernel goes on with
-// a call that is allowed.
+// a call that is allowed. Should the process end in between, and one outside get its
+// number, that one's are changed: nothing is lost by it but some speed, so nobody does
+// these calls here as is done with signals.
 
 // limit judges a call whose first argument is a process or a thread: prlimit(2)
 // and those of sched(7). A caller that names itself by its number is one of them.

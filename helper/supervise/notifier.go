@@ -73,8 +73,9 @@ type Config struct {
 	// Shm is the directory that the command has in the place of /dev/shm; "" if
 	// it has none.
 	Shm string
-	// Executed is called when the first program of the command was loaded, before it
-	// runs. It is called in levels that judge programs only.
+	// Executed is called once, when the first program of the command was loaded and
+	// before its first instruction; after an error that program is killed. nil does
+	// nothing. In LevelWrites and NoLevel nobody calls it.
 	Executed func() error
 	// Ports are those of the agent's own listeners.
 	Ports []uint16
@@ -85,7 +86,8 @@ type Config struct {
 }
 
 // New returns a notifier for a command that is not started yet: it notes the
-// time, on the clock that file systems take times of birth from.
+// time, on the clock that file systems take times of birth from. After an error the
+// process has to end, since descriptors stay open; Serve gives everything back.
 func New(c Config) (*Notifier, error) {
 	n := &Notifier{
 		config: c, handlers: byNumber(), umasks: umasks{pending: map[int]int{}},

@@ -9,11 +9,10 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// place is where a path of a call leads to. It owns its descriptors, also that of
-// the directory in which the path began.
+// place is where a path of a call leads to. It owns its descriptors.
 type place struct {
 	fsops.Place
-	start  int         // the descriptor where a relative path began; -1: the path was absolute
+	start  int         // the descriptor where a relative path began; -1: there is none
 	own    bool        // start belongs to the place
 	empty  bool        // the path was empty: this is what a descriptor is of
 	parent fsops.Place // that complete has replaced

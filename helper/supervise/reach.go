@@ -4,13 +4,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mayReach is the one decision about the network of a command: nil, or the errno
-// with which the call fails. It is asked
+// mayReach is the one decision about what a command may reach: nil, or the errno with
+// which the call fails. It does not decide what the command may bind. It is asked
 //
-//   - by socket(2), without an address: may the command have a socket of that
-//     family and type?
+//   - by socket(2), where sockaddr is nil: may the command have a socket of that
+//     family and type, without its flags?
 //   - by connect(2) and by all that sends to an address: may such a socket reach
-//     sockaddr?
+//     sockaddr? It is as the command has passed it: empty, or of another family than
+//     the socket (AF_UNSPEC ends an association).
+//
+// Without a level, in namespaces, only connect(2) asks: the filter says which sockets
+// there are, and nobody is asked about messages.
 //
 // A command may reach what it could without a sandbox (sandbox.md 14.5), but not:
 //

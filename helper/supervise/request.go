@@ -12,7 +12,7 @@ import (
 )
 
 // request is one call under way. It belongs to the worker that received it, or to
-// the goroutine that [request.apart] has started; both answer it once.
+// the goroutine that [request.apart] has started: whichever has it answers it, once.
 type request struct {
 	n    *Notifier
 	call usernotify.Call
@@ -68,8 +68,9 @@ func give(fd int, closeOnExec bool) answer {
 	return answer{how: given, fd: fd, closeOnExec: closeOnExec}
 }
 
-// proceed lets the kernel make the call. This is only for calls whose outcome
-// depends on nothing that the command could have changed since it was judged.
+// proceed lets the kernel make the call, which reads all arguments again. Nothing about
+// contents may depend on what the command could have changed since it was judged;
+// metadata may (stat.go), and messages of sockets that may reach everybody (send.go).
 func proceed() answer { return answer{how: continued} }
 
 // end answers the call.

@@ -16,8 +16,9 @@ import (
 //
 // That leaves a race. While the kernel goes on, another thread of the command can
 // put a socket for datagrams under the number, with dup2(2), and write a name into
-// the message: the supervisor has judged neither. So mayReach may not let a command
-// have sockets for datagrams, and keep some of their addresses from it.
+// the message: the supervisor has judged neither. So mayReach has two
+// choices for a family: every address of its sockets for datagrams may be reached, or
+// socket(2) refuses such sockets.
 
 // sendto does sendto(2) with an address.
 func (r *request) sendto() answer {

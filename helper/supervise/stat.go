@@ -9,9 +9,9 @@ import (
 )
 
 // Calls that tell of a path without opening it. What they tell is written into the
-// caller's memory. Of a denied object they tell its type and no more, as of the
-// empty one that a view has in its place; of a directory that only leads to what
-// may be read, that it can be passed.
+// caller's memory. Of a denied object they tell its type, device and inode number
+// and no more; of a directory that only leads to what may be read, that it can be
+// passed.
 
 // statOf returns what the caller learns of p.
 func statOf(p *fsops.Place) unix.Stat_t {

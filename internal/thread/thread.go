@@ -1,7 +1,9 @@
 // Package thread takes a copy of something that a thread of another process has:
 // a descriptor, a piece of its memory, a number from its status; or it changes
 // that memory. For descriptors and memory this process has to be allowed to trace
-// the other one (ptrace(2)). All functions may run at once. Linux only.
+// the other one (ptrace(2)). All functions may run at once. Errors are errnos: ENOENT
+// or ESRCH if the thread is gone, EPERM if it may not be traced, EFAULT for memory. Linux
+// only.
 //
 // A thread is named by its number. Once a thread has ended the kernel may give
 // its number to another one, so the caller makes sure that the thread was there
@@ -37,8 +39,7 @@ func Duplicate(thread, fd int) (int, error) {
 		return -1, err
 	}
 	defer unix.Close(pidfd)
-	socket, err := unix.PidfdGetfd(pidfd, fd, 0)
-	return socket, err
+	return unix.PidfdGetfd(pidfd, fd, 0)
 }
 
 // leaderOf returns the process that a thread belongs to.
@@ -94,8 +95,8 @@ func number(status, name string, base int) (int, error) {
 	return int(n), nil
 }
 
-// Memory returns a copy of the n bytes at addr in the memory of the thread. If
-// some of them cannot be read the error is EFAULT.
+// Memory returns a copy of the n bytes at addr in the memory of the thread; the caller
+// bounds n. If some of them cannot be read the error is EFAULT.
 func Memory(thread int, addr uint64, n int) ([]byte, error) {
 	b := make([]byte, n)
 	if n == 0 {

@@ -15,22 +15,23 @@ import (
 // seen this take long keeps both on one CPU, if the caller is the one that it gave to
 // last: when several threads are busy, another CPU may be the better one for this one.
 type Giver struct {
-	near int    // how often it does so before it looks again
+	near int    // how many descriptors may be given so before it measures again without
 	last uint32 // the thread that it gave to
 }
 
 const (
-	// long is more than two wakes take on a machine that is its own.
+	// long is more than two wakes take on a host that is not virtual.
 	long = 20 * time.Microsecond
-	// often is how many descriptors are given in another way once one took long.
+	// often is how many descriptors are given on one CPU once one took long.
 	often = 128
 )
 
 // Give gives the caller a new descriptor for the open file that fd is here, under the
 // lowest free number there. Either this ends the call, or ended is false: the call
 // waits for [Return] with the number, and in between this process can close its own
-// descriptor. With wait it is always so. The caller gets an error where its limit of
-// open files is reached (EMFILE), as from the call itself.
+// descriptor. With wait, ended is always false. The error is an errno: ENOENT if the
+// caller is gone, or EMFILE at the caller's limit of open files; but for ENOENT the call
+// waits for [Respond] then.
 //
 // All signals have to be blocked on the calling thread. The kernel answers an
 // interrupted Give with success and the value 0, whether or not 0 is a descriptor.

@@ -14,7 +14,7 @@ import (
 // Call is a system call that waits for an answer. It is laid out as struct
 // seccomp_notif.
 type Call struct {
-	ID     uint64 // for Valid and Respond
+	ID     uint64 // for the answers, and for Valid
 	Thread uint32 // the one that made the call, as this process numbers it
 	_      uint32
 	// struct seccomp_data

@@ -1,9 +1,8 @@
 // Package calls has the one table of the system calls that a supervised command
 // leaves to its supervisor (supervised.md 5). The filters of package enforce are
-// compiled from it, and package supervise has a method for each call in it; tests
-// hold both against the table. It is a pure value and builds everywhere; nothing
-// in it is ever changed, so everything may be used at once.
+// compiled from it, and package supervise has a method for each call that some level
+// leaves to the supervisor; tests hold both against the table. It is a pure value and
+// builds everywhere; nothing in it is ever changed, so everything may be used at once.
 //
-// To have one more call done by the supervisor, add a row here, run go generate
-// in sandbox/enforce, and add its method to the map handlers of package supervise.
+// CONTRIBUTING.md says how to have one more call done by the supervisor.
 package calls

@@ -22,15 +22,20 @@ type Config struct {
 	// Find finds the program that a call names: path begins at the caller's
 	// descriptor dir, or with AT_FDCWD at its working directory, and flags are
 	// those of execveat(2). It returns an O_PATH descriptor, which the checker
-	// closes, and the canonical path; or the errno of the call.
+	// closes, and the canonical path; or the errno of the call. It refuses what the
+	// command may not execute: Decide is not asked about single files. It is called
+	// for the program, each interpreter and the loader, by several workers at once.
 	Find func(call *usernotify.Call, dir int, path string, flags int) (fd int, canonical string, err error)
 	// Decide returns why an image may not run, or nil; the error's errno is that of
-	// the call. It may take its time: it holds up nobody but its caller.
+	// the call, EPERM if it has none. It is called on one of maxWindows workers: as
+	// many slow decisions hold up every further execve of the command. Close waits
+	// for it, and nobody tells it that the caller was killed. For an image with Real
+	// it is called while the thread is stopped, and has to return at once.
 	Decide func(Image) error
 	// First is called once, when the first image has been found right, before its
 	// first instruction. Until then the process that calls execve may share the
 	// memory of this one, which therefore has to be traceable (PR_SET_DUMPABLE).
-	// nil does nothing.
+	// After an error that image is killed. nil does nothing.
 	First func() error
 }
 
@@ -94,7 +99,7 @@ func (c *Checker) Check(listener int, call usernotify.Call) {
 // for is the thread that it traces. No signal may interrupt it. It is not the main
 // thread: to that one the kernel gives orphans as children.
 func (c *Checker) work(j job) {
-	runtime.LockOSThread() // never unlocked, so that the thread ends with this func
+	runtime.LockOSThread() // unlocked on the main thread only; another one ends with this func
 	if unix.Gettid() == os.Getpid() {
 		// While this goroutine holds the main thread another one runs elsewhere.
 		var other sync.WaitGroup

@@ -19,6 +19,6 @@
 //
 // Two things that other parts of the process have to know. While a window is open,
 // waiting for children may show a stop of the traced thread, or its end, which are
-// the window's: see [Checker.Settle]. And nothing else in the process may wait for
-// children. Linux only. All methods may run at once.
+// the window's: see [Checker.Ended] and [Checker.Reaped]. And nothing else in the
+// process may wait for children. Linux only. All methods may run at once.
 package execcheck

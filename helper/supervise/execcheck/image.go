@@ -14,7 +14,8 @@ import (
 	"github.com/execagent/execagent/internal/usernotify"
 )
 
-// Image is a program with its arguments, as it is about to run or runs.
+// Image is a program with its arguments, as it is about to run or runs. Its environment
+// is not part of it: the kernel reads that again.
 type Image struct {
 	// Path is the program as the caller has named it; "" if only the descriptor
 	// names it, or if Real is set.
@@ -29,7 +30,10 @@ type Image struct {
 	Argv []string
 	// Real tells that this is what the kernel has loaded, which is not what was
 	// judged before: the file was replaced, or the kernel knows another interpreter
-	// for it. Nobody can be asked about it any more.
+	// for it. Nobody can be asked about it any more. Program is then what /proc/PID/exe
+	// says, of a script its interpreter, or another file that is mapped into the process;
+	// Path and Interpreters are empty; Argv is what the process has got, nil for a mapped
+	// file.
 	Real bool
 }
 

@@ -115,8 +115,9 @@ func (w *window) stopped(s sighting) (done bool) {
 	return detach(s.pid, s.signal()) == nil // a signal came first
 }
 
-// mayMap tells whether the process may have what is mapped into it beside its
-// program, which was judged: the file could have named another loader by then.
+// mayMap tells whether the process may have the files that are mapped into it beside
+// its program. Before the kernel read that file it could have been changed to name
+// another loader than the one that was judged.
 func (w *window) mayMap(pid int) bool {
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {
