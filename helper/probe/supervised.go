@@ -113,7 +113,7 @@ func serveCaller(listener int, pair [2]int) error {
 		}
 		break
 	}
-	question, err := thread.String(int(call.Thread), call.Args[0])
+	question, err := thread.String(int(call.Thread), call.Args[0], new(thread.Path))
 	if err != nil {
 		return err
 	}

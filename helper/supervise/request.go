@@ -19,8 +19,9 @@ type request struct {
 	// callers are those that the worker remembers; nil in a goroutine of apart.
 	callers callers
 	giver   usernotify.Giver
-	left    []int // descriptors to close when the call is done
-	met     bool  // something was found in the caller's directory that the worker remembers
+	text    thread.Path // where paths are read to
+	left    []int       // descriptors to close when the call is done
+	met     bool        // something was found in the caller's directory that the worker remembers
 }
 
 // answer says how a call ends. The zero value is success with the value 0.
@@ -141,7 +142,7 @@ func (r *request) there(err error) error {
 
 // path returns a copy of the path that an argument points to.
 func (r *request) path(arg int) (string, error) {
-	return thread.String(r.thread(), r.pointer(arg))
+	return thread.String(r.thread(), r.pointer(arg), &r.text)
 }
 
 // memory returns a copy of n bytes of the caller's memory.

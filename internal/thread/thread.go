@@ -114,14 +114,14 @@ func Memory(thread int, addr uint64, n int) ([]byte, error) {
 	return b, nil
 }
 
-// maxString is the longest string that String reads, with its NUL: PATH_MAX.
-const maxString = 4096
+// Path is where [String] reads to. It can be used again.
+type Path [unix.PathMax]byte
 
 // String returns a copy of the string at addr in the memory of the thread, up to
 // the NUL that ends it. A string of PATH_MAX bytes or more is ENAMETOOLONG; one
-// that runs into memory which cannot be read is EFAULT.
-func String(thread int, addr uint64) (string, error) {
-	var buf [maxString]byte
+// that runs into memory which cannot be read is EFAULT. What else is in buf
+// afterwards is of no use.
+func String(thread int, addr uint64, buf *Path) (string, error) {
 	n, found, err := readString(thread, addr, buf[:])
 	if err == nil && !found {
 		err = unix.ENAMETOOLONG
@@ -136,7 +136,7 @@ func String(thread int, addr uint64) (string, error) {
 // NUL; a longer one is E2BIG.
 func LongString(thread int, addr uint64, limit int) (string, error) {
 	var b []byte
-	for chunk := maxString; len(b) < limit; chunk *= 4 {
+	for chunk := unix.PathMax; len(b) < limit; chunk *= 4 {
 		was := len(b)
 		b = slices.Grow(b, chunk)[:was+min(chunk, limit-was)]
 		n, found, err := readString(thread, addr+uint64(was), b[was:])

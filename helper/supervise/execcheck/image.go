@@ -98,7 +98,7 @@ func readFile(call *usernotify.Call) (a asked, err error) {
 		a = asked{dir: int(int32(call.Args[0])), flags: int(int32(call.Args[4])), argv: call.Args[2]}
 		path = call.Args[1]
 	}
-	a.path, err = thread.String(int(call.Thread), path)
+	a.path, err = thread.String(int(call.Thread), path, new(thread.Path))
 	return a, err
 }
 
