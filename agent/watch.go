@@ -36,7 +36,7 @@ func (c *connection) watchMissing(ctx context.Context, p protocol.WatchMissingPa
 	if !fresh {
 		return &watchResult{}, nil
 	}
-	watch, err := fsops.WatchMissing(missing, present)
+	watch, err := fsops.WatchMissing(&c.agent.inotify, missing, present)
 	if errors.Is(err, fsops.ErrNotWatchable) {
 		return &watchResult{}, nil
 	}
@@ -55,7 +55,7 @@ func watchable(files fsops.FS, uri protocol.PathURI) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return path, files.Watchable(path)
+	return path, files.Watchable(path, false)
 }
 
 // watchResult lets the notification of a change come after the answer.

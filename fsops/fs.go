@@ -24,9 +24,10 @@ type FS interface {
 	Remove(ctx context.Context, path string, recursive, force bool, links Links) error
 	Copy(ctx context.Context, src, dst string, recursive bool) error
 	Rename(ctx context.Context, src, dst string, replace bool) error
-	// Watchable tells why [WatchMissing] may not be called for path, or nil. A
-	// watch follows no link, so path is judged as it is written.
-	Watchable(path string) error
+	// Watchable tells why nobody may be told of changes at path, or nil. A watch
+	// follows no link, so path is judged as it is written. directory tells that path
+	// is one, or was; false where that is not known.
+	Watchable(path string, directory bool) error
 }
 
 // Host is the whole file system of the host, as far as this process may use it.

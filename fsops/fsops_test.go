@@ -17,7 +17,15 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(closing{m}) }
+
+// closing closes the inotify instance of the tests after them.
+type closing struct{ m *testing.M }
+
+func (c closing) Run() int {
+	defer inotifies.Close()
+	return c.m.Run()
+}
 
 // patience is how long a test waits for what must come, before it fails. The
 // machine may have much else to do.

@@ -331,22 +331,3 @@ func FuzzDirReader(f *testing.F) {
 		r.offset()
 	})
 }
-
-func FuzzParseEvent(f *testing.F) {
-	event := make([]byte, 32)
-	binary.NativeEndian.PutUint32(event, 1)
-	binary.NativeEndian.PutUint32(event[4:], unix.IN_CREATE)
-	binary.NativeEndian.PutUint32(event[12:], 16)
-	copy(event[16:], "name")
-	f.Add(event)
-	f.Add(event[:16])
-	f.Add(bytes.Repeat([]byte{0xff}, 20))
-	w := &Watch{names: map[int32]map[string]bool{1: {"name": false}}}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		_, _, name, n := parseEvent(b)
-		if n != 0 && (n < 16 || n > len(b)) || len(name) > max(n-16, 0) {
-			t.Fatalf("%d of %d bytes, name %q", n, len(b), name)
-		}
-		w.matters(b)
-	})
-}

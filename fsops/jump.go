@@ -28,7 +28,7 @@ func (w *walk) jump() {
 	if d.FD, err = openBeneath(w.at.FD, rel, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW); err != nil {
 		return
 	}
-	if d.Kind, err = kindOfFS(d.FD); err != nil || d.Kind != Ordinary {
+	if d.Kind, err = KindOf(d.FD); err != nil || d.Kind != Ordinary {
 		unix.Close(d.FD)
 		return
 	}

@@ -48,7 +48,7 @@ func NewResolver(r Rules) (*Resolver, error) {
 	if err != nil {
 		return nil, pathError("open", "/", err)
 	}
-	kind, err := kindOfFS(base)
+	kind, err := KindOf(base)
 	if err != nil {
 		unix.Close(base)
 		return nil, pathError("statfs", "/", err)
@@ -100,7 +100,7 @@ func (r *Resolver) Base() Dir { return r.base }
 // canonical path, which the rules are asked about. The Dir has fd, which stays the
 // caller's.
 func (r *Resolver) At(fd int, path string) (Dir, error) {
-	kind, err := kindOfFS(fd)
+	kind, err := KindOf(fd)
 	return Dir{FD: fd, Path: path, Access: r.rules.Access(path), Kind: kind}, err
 }
 
@@ -520,7 +520,7 @@ func (w *walk) step(name string, last bool) (Place, error) {
 		return Place{}, err
 	}
 	if err = fstat(p.FD, &p.Stat); err == nil {
-		p.Kind, err = kindOfFS(p.FD)
+		p.Kind, err = KindOf(p.FD)
 	}
 	if p.Kind == Ordinary && w.at.Kind != Ordinary {
 		// What is mounted within a file system of the kernel counts as one too:

@@ -41,12 +41,13 @@ type Rules struct {
 }
 
 // Watchable tells why a path may not be watched, or nil. What may not be seen may
-// not be watched: a watch tells that something appears at path, or changes.
-func (r *Rules) Watchable(path string) error {
+// not be watched: a watch tells that something appears at path, or changes. directory
+// tells that there is one at path, or was; no name of a file is denied to it.
+func (r *Rules) Watchable(path string, directory bool) error {
 	switch access := r.Access(path); {
 	case access == Hidden && !r.Leads(path):
 		return pathError("watch", path, unix.ENOENT)
-	case access == Denied || r.DeniesFile != nil && r.DeniesFile(path):
+	case access == Denied || !directory && r.DeniesFile != nil && r.DeniesFile(path):
 		return pathError("watch", path, unix.EACCES)
 	}
 	return nil
@@ -109,7 +110,7 @@ func openOwnFDs() int {
 	if err != nil {
 		return -1
 	}
-	if kind, err := kindOfFS(fd); err != nil || kind != Procfs {
+	if kind, err := KindOf(fd); err != nil || kind != Procfs {
 		unix.Close(fd)
 		return -1
 	}

@@ -20,8 +20,8 @@ const (
 	Procfs
 )
 
-// kindOfFS returns the kind of the file system that fd is on.
-func kindOfFS(fd int) (Kind, error) {
+// KindOf returns the kind of the file system that fd is on.
+func KindOf(fd int) (Kind, error) {
 	var st unix.Statfs_t
 	for {
 		err := unix.Fstatfs(fd, &st)

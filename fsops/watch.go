@@ -1,15 +1,15 @@
 package fsops
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/inotify"
 )
 
 // MaxMissingPaths is how many paths one [Watch] takes, as in the reference
@@ -30,19 +30,35 @@ var ErrNotWatchable = errors.New("nothing to watch")
 // directory on the way to its paths, and ignores events for names that are not on
 // the way. All methods may run at once.
 type Watch struct {
-	file *os.File // inotify
+	group *inotify.Group
 	// names has, for each watched directory, the names that matter in it; the
-	// value is true when a change of contents matters too.
+	// value is true when a change of contents matters too. It does not change any
+	// more once the watch is ready.
 	names   map[int32]map[string]bool
 	changed chan struct{}
 	done    chan struct{}
+	fired   chan struct{} // closed by the first event that matters
+	closing chan struct{}
+	close   sync.Once
+
+	mu sync.Mutex // guards what follows
+	// early are the events of a watch that is not ready.
+	early []inotify.Event
+	ready bool
+	over  bool // fired is closed
 }
 
+// maxEarlyEvents bounds what is kept of events before a watch is ready. With more of
+// them the watch ends.
+const maxEarlyEvents = 1024
+
 // Watchable allows every path.
-func (Host) Watchable(string) error { return nil }
+func (Host) Watchable(string, bool) error { return nil }
 
 // Watchable tells why path may not be watched.
-func (v *View) Watchable(path string) error { return v.paths.rules.Watchable(path) }
+func (v *View) Watchable(path string, directory bool) error {
+	return v.paths.rules.Watchable(path, directory)
+}
 
 // WatchMissing watches until one of the missing paths, or the first missing
 // directory above it, appears; or until present, if not empty, is modified,
@@ -54,36 +70,36 @@ func (v *View) Watchable(path string) error { return v.paths.rules.Watchable(pat
 // The caller first asks Watchable of an [FS] about each path, and closes the watch
 // at the end. With an error nothing is watched; [ErrNotWatchable] is the one to
 // expect.
-func WatchMissing(missing []string, present string) (*Watch, error) {
+func WatchMissing(group *inotify.Group, missing []string, present string) (*Watch, error) {
 	if len(missing) == 0 || len(missing) > MaxMissingPaths {
 		return nil, fmt.Errorf("%w: %d missing paths are not between 1 and %d", ErrNotWatchable, len(missing), MaxMissingPaths)
 	}
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return nil, os.NewSyscallError("inotify_init1", err)
-	}
 	w := &Watch{
-		file:    os.NewFile(uintptr(fd), "inotify"),
+		group:   group,
 		names:   map[int32]map[string]bool{},
 		changed: make(chan struct{}),
 		done:    make(chan struct{}),
+		fired:   make(chan struct{}),
+		closing: make(chan struct{}),
 	}
 	fds := openOwnFDs()
 	if fds >= 0 {
 		defer unix.Close(fds)
 	}
+	var err error
 	for _, path := range missing {
-		if err = w.add(fd, path, false, fds >= 0); err != nil {
+		if err = w.add(path, false, fds >= 0); err != nil {
 			break
 		}
 	}
 	if err == nil && present != "" {
-		err = w.add(fd, present, true, fds >= 0)
+		err = w.add(present, true, fds >= 0)
 	}
 	if err != nil {
-		w.file.Close()
+		w.remove()
 		return nil, err
 	}
+	w.begin()
 	go w.run()
 	return w, nil
 }
@@ -98,8 +114,15 @@ func (w *Watch) Done() <-chan struct{} { return w.done }
 // Close ends the watch and waits for its goroutine. It may be called more than
 // once.
 func (w *Watch) Close() {
-	_ = w.file.Close() // already closed after a change
+	w.close.Do(func() { close(w.closing) })
 	<-w.done
+}
+
+// remove frees the watches of the kernel.
+func (w *Watch) remove() {
+	for wd := range w.names {
+		w.group.Remove(wd, w)
+	}
 }
 
 // add watches every directory on the way to path, from the root on. It watches a
@@ -108,7 +131,7 @@ func (w *Watch) Close() {
 // byFD says that there is a procfs. By whole paths, a link that somebody puts in
 // the place of a directory would be followed, and the answer would tell what is
 // where the link leads.
-func (w *Watch) add(inotify int, path string, present, byFD bool) error {
+func (w *Watch) add(path string, present, byFD bool) error {
 	at, err := openAt(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return pathError("open", "/", err)
@@ -122,7 +145,7 @@ func (w *Watch) add(inotify int, path string, present, byFD bool) error {
 		if byFD {
 			watched = join(ownFDs, strconv.Itoa(at))
 		}
-		if err := w.addDir(inotify, watched, dir, name, present && rest == ""); err != nil {
+		if err := w.addDir(watched, dir, name, present && rest == ""); err != nil {
 			return err
 		}
 		dir = join(dir, name)
@@ -154,15 +177,15 @@ func (w *Watch) add(inotify int, path string, present, byFD bool) error {
 
 // addDir watches name in the directory dir. watched is the path by which the
 // kernel finds the directory: dir itself, or its descriptor in procfs.
-func (w *Watch) addDir(inotify int, watched, dir, name string, contents bool) error {
-	mask := uint32(unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE | unix.IN_ATTRIB | unix.IN_ONLYDIR | unix.IN_MASK_ADD)
+func (w *Watch) addDir(watched, dir, name string, contents bool) error {
+	mask := uint32(unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE | unix.IN_ATTRIB | unix.IN_ONLYDIR)
 	if watched == dir {
 		mask |= unix.IN_DONT_FOLLOW
 	}
 	if contents {
 		mask |= unix.IN_MODIFY
 	}
-	n, err := unix.InotifyAddWatch(inotify, watched, mask)
+	wd, err := w.group.Add(watched, mask, w)
 	switch err {
 	case nil:
 	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
@@ -170,9 +193,9 @@ func (w *Watch) addDir(inotify int, watched, dir, name string, contents bool) er
 	default:
 		return pathError("inotify_add_watch", dir, err)
 	}
-	wd := int32(n)
 	if w.names[wd] == nil {
 		if len(w.names) == maxWatchedDirs {
+			w.group.Remove(wd, w)
 			return fmt.Errorf("%w: the paths pass through more than %d directories", ErrNotWatchable, maxWatchedDirs)
 		}
 		w.names[wd] = map[string]bool{}
@@ -181,56 +204,51 @@ func (w *Watch) addDir(inotify int, watched, dir, name string, contents bool) er
 	return nil
 }
 
+// Notice takes an event of the group.
+func (w *Watch) Notice(e inotify.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.over:
+	case !w.ready && len(w.early) < maxEarlyEvents:
+		w.early = append(w.early, e)
+	case !w.ready || w.matters(e):
+		w.over = true
+		close(w.fired)
+	}
+}
+
+// begin judges what was told while the directories were added. Until then it was not
+// known which names matter.
+func (w *Watch) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ready = true
+	for _, e := range w.early {
+		if !w.over && w.matters(e) {
+			w.over = true
+			close(w.fired)
+		}
+	}
+	w.early = nil
+}
+
 // run waits for the first event that matters.
 func (w *Watch) run() {
 	defer close(w.done)
-	defer w.file.Close() // frees the watches of the kernel at once
-	var buf [4096]byte
-	for {
-		n, err := w.file.Read(buf[:])
-		if errors.Is(err, os.ErrClosed) {
-			return
-		}
-		if err != nil || w.matters(buf[:n]) {
-			close(w.changed)
-			return
-		}
+	defer w.remove() // frees the watches of the kernel at once
+	select {
+	case <-w.fired:
+		close(w.changed)
+	case <-w.closing:
 	}
 }
 
-// matters goes through the events of one read.
-func (w *Watch) matters(events []byte) bool {
-	for len(events) > 0 {
-		wd, mask, name, n := parseEvent(events)
-		if n == 0 {
-			return true // this cannot happen; to end the watch is the safe answer
-		}
-		events = events[n:]
-		if mask&(unix.IN_Q_OVERFLOW|unix.IN_IGNORED|unix.IN_UNMOUNT) != 0 {
-			return true // events were lost, or the directory is gone
-		}
-		contents, ok := w.names[wd][string(name)]
-		if ok && (contents || mask&unix.IN_MODIFY == 0) {
-			return true
-		}
+// matters tells whether an event ends the watch.
+func (w *Watch) matters(e inotify.Event) bool {
+	if e.Mask&(unix.IN_Q_OVERFLOW|unix.IN_IGNORED|unix.IN_UNMOUNT) != 0 {
+		return true // events were lost, or the directory is gone
 	}
-	return false
-}
-
-// parseEvent takes one inotify_event (inotify(7)) off b: watch, mask, cookie
-// and name length of 4 bytes each, name up to a NUL. The length n is 0 when b
-// does not hold a whole event.
-func parseEvent(b []byte) (wd int32, mask uint32, name []byte, n int) {
-	if len(b) < unix.SizeofInotifyEvent {
-		return 0, 0, nil, 0
-	}
-	size := uint64(binary.NativeEndian.Uint32(b[12:])) + unix.SizeofInotifyEvent
-	if size > uint64(len(b)) {
-		return 0, 0, nil, 0
-	}
-	name = b[unix.SizeofInotifyEvent:size]
-	if i := bytes.IndexByte(name, 0); i >= 0 {
-		name = name[:i]
-	}
-	return int32(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint32(b[4:]), name, int(size)
+	contents, ok := w.names[e.WD][e.Name]
+	return ok && (contents || e.Mask&unix.IN_MODIFY == 0)
 }

@@ -9,7 +9,11 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/inotify"
 )
+
+// inotifies is the inotify instance of all tests.
+var inotifies inotify.Group
 
 // TestWatchMissing: what ends a watch, and what does not, is as in the
 // reference.
@@ -101,7 +105,7 @@ func TestWatchMissing(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			root := tree(t, tt.have...)
-			w, err := fsops.WatchMissing(under(root, tt.missing...), under(root, tt.present)[0])
+			w, err := fsops.WatchMissing(&inotifies, under(root, tt.missing...), under(root, tt.present)[0])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -142,7 +146,7 @@ func under(root string, names ...string) []string {
 func settle(t *testing.T, w *fsops.Watch, root string) {
 	t.Helper()
 	mark := filepath.Join(root, fmt.Sprintf("mark%d", time.Now().UnixNano()))
-	m, err := fsops.WatchMissing([]string{mark}, "")
+	m, err := fsops.WatchMissing(&inotifies, []string{mark}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +200,7 @@ func TestWatchMissingRefused(t *testing.T) {
 		for i, m := range missing {
 			missing[i] = filepath.Clean(m)
 		}
-		w, err := fsops.WatchMissing(missing, under(root, tt.present)[0])
+		w, err := fsops.WatchMissing(&inotifies, missing, under(root, tt.present)[0])
 		if tt.ok != (err == nil) || !tt.ok && !errors.Is(err, fsops.ErrNotWatchable) {
 			t.Errorf("%s: error %v", tt.name, err)
 		}
@@ -217,7 +221,7 @@ func TestWatchSwapped(t *testing.T) {
 	for _, name := range []string{"dir", "file", "nothing"} {
 		watched := 0
 		for range 60 {
-			w, err := fsops.WatchMissing(under(root, "a/"+name+"/x/m"), "")
+			w, err := fsops.WatchMissing(&inotifies, under(root, "a/"+name+"/x/m"), "")
 			switch {
 			case err == nil:
 				watched++
@@ -237,7 +241,7 @@ func TestWatchSwapped(t *testing.T) {
 func TestWatchClose(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	w, err := fsops.WatchMissing(under(root, "a"), "")
+	w, err := fsops.WatchMissing(&inotifies, under(root, "a"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +253,7 @@ func TestWatchClose(t *testing.T) {
 		t.Error("fired after Close")
 	default:
 	}
-	w, err = fsops.WatchMissing(under(root, "b"), "")
+	w, err = fsops.WatchMissing(&inotifies, under(root, "b"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +271,7 @@ func TestWatchNoPermission(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(root, "g"), 0o700) })
-	_, err := fsops.WatchMissing(under(root, "g/x/a"), "")
+	_, err := fsops.WatchMissing(&inotifies, under(root, "g/x/a"), "")
 	checkErr(t, err, os.ErrPermission)
 }
 
@@ -280,7 +284,7 @@ func TestWatchRace(t *testing.T) {
 		dir := fmt.Sprintf("%s/%d", root, i)
 		made := make(chan error, 1)
 		go func() { made <- os.MkdirAll(dir+"/a", 0o755) }()
-		w, err := fsops.WatchMissing([]string{dir + "/a/f"}, "")
+		w, err := fsops.WatchMissing(&inotifies, []string{dir + "/a/f"}, "")
 		if merr := <-made; merr != nil {
 			t.Fatal(merr)
 		}

@@ -134,9 +134,9 @@ func (f *FS) Rename(ctx context.Context, src, dst string, replace bool) error {
 
 // Watchable tells why path may not be watched, by the policy with its places looked
 // up: its paths are canonical.
-func (f *FS) Watchable(path string) error {
+func (f *FS) Watchable(path string, directory bool) error {
 	rules := rulesOf(f.entry.places.Policy)
-	return rules.Watchable(path)
+	return rules.Watchable(path, directory)
 }
 
 // readsHere tells whether reads are done in this process.

@@ -1,0 +1,429 @@
+package fswatch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/inotify"
+)
+
+// Events that are asked for.
+const (
+	dirMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
+		unix.IN_MOVE_SELF | unix.IN_DELETE_SELF | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
+	fileMask = unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_MOVE_SELF | unix.IN_DELETE_SELF
+	// Of a directory above the root nothing matters but that it stays where it is.
+	aboveMask = unix.IN_MOVE_SELF | unix.IN_DELETE_SELF | unix.IN_ONLYDIR
+	// comeMask is for the directory in which a name is missing.
+	comeMask = unix.IN_CREATE | unix.IN_MOVED_TO
+	// goneMask tells that an object has left its place.
+	goneMask = unix.IN_MOVE_SELF | unix.IN_DELETE_SELF | unix.IN_UNMOUNT | unix.IN_IGNORED
+)
+
+// node is a directory that is watched.
+type node struct {
+	wd       int32
+	name     string // of the root: its path
+	parent   *node
+	children map[string]*node
+	depth    int
+}
+
+func (n *node) path() string {
+	if n.parent == nil {
+		return n.name
+	}
+	var names []string
+	for ; n.parent != nil; n = n.parent {
+		names = append(names, n.name)
+	}
+	var b strings.Builder
+	b.WriteString(strings.TrimSuffix(n.name, "/"))
+	for i := len(names) - 1; i >= 0; i-- {
+		b.WriteByte('/')
+		b.WriteString(names[i])
+	}
+	return b.String()
+}
+
+// tree is what a watch knows of the files: which directory each number of the kernel is
+// for. It follows the events in their order, and looks at the files only to enter
+// directories. A mutex has no place here: one goroutine uses it.
+type tree struct {
+	watcher *Watcher
+	options Options
+	judged  bool // not everything is shown
+	queue   *queue
+	changes *changes
+
+	root *node // nil when the root is missing or no directory
+	file int32 // the number of the root that is no directory; 0: there is none
+	dirs map[int32]*node
+	// above has the directories above the root; the value is the name that is missing
+	// there, or empty.
+	above map[int32]string
+	// blind: not all directories are watched. broken: the tree is not what the files
+	// are, and has to be made anew.
+	blind, broken bool
+}
+
+// present tells whether the root is there.
+func (t *tree) present() bool { return t.root != nil || t.file > 0 }
+
+func (t *tree) tell(c Change) {
+	if t.options.Shown(c.Path, c.Directory) {
+		t.changes.add(c)
+	}
+}
+
+// setBlind notes that something cannot be watched.
+func (t *tree) setBlind() {
+	t.blind = true
+	t.changes.setBlind(true)
+}
+
+// aboveRoot tells whether an event says that the way to the root may have changed, or
+// that the root itself has.
+func (t *tree) aboveRoot(e inotify.Event) bool {
+	if e.Name == "" && t.root != nil && e.WD == t.root.wd && e.Mask&goneMask != 0 {
+		return true
+	}
+	if t.file > 0 && e.WD == t.file {
+		return true
+	}
+	missing, ok := t.above[e.WD]
+	return ok && (e.Name == "" && e.Mask&goneMask != 0 || e.Name != "" && e.Name == missing && e.Mask&comeMask != 0)
+}
+
+// look finds the root again and tells what has become of it. A file that is still the
+// same was modified, or has another mode or owner.
+func (t *tree) look(ctx context.Context) {
+	root, file, isDir := t.root, t.file, t.root != nil
+	if err := t.find(ctx, true); err != nil {
+		t.setBlind()
+	}
+	switch {
+	case file > 0 && t.file == file:
+		t.tell(Change{Path: t.options.Root, Kind: Modified})
+	case (root != nil || file > 0) && !t.present():
+		t.tell(Change{Path: t.options.Root, Kind: Removed, Directory: isDir})
+	}
+}
+
+// find goes the way from "/" to the root and watches what it passes. Each directory is
+// watched before the next name is looked for in it, so that no change goes unseen. A root
+// that is not the one before is entered; tell has it and what it holds told as created.
+// The error is about the root.
+func (t *tree) find(ctx context.Context, tell bool) error {
+	before, passed := t.above, map[int32]string{}
+	t.above = passed
+	defer func() {
+		for wd := range before {
+			if _, ok := passed[wd]; !ok && t.dirs[wd] == nil {
+				t.watcher.Group.Remove(wd, t.queue)
+			}
+		}
+	}()
+	at, err := open(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer func() { unix.Close(at) }()
+	for rest := strings.TrimPrefix(t.options.Root, "/"); rest != ""; {
+		var name string
+		name, rest, _ = strings.Cut(rest, "/")
+		wd, err := t.pass(at, aboveMask)
+		if err == nil {
+			passed[wd] = ""
+		}
+		next, kind, err := step(at, name)
+		last := rest == ""
+		if err != nil || !last && kind != unix.S_IFDIR || kind == unix.S_IFLNK {
+			if err == nil {
+				unix.Close(next)
+			}
+			if wd, err := t.pass(at, aboveMask|comeMask); err == nil {
+				passed[wd] = name
+			} else {
+				t.setBlind() // nobody sees it come back
+			}
+			next, kind, err = step(at, name) // it may have come before it was watched for
+			if err != nil {
+				t.leave()
+				if err == unix.ENOENT || err == unix.ENOTDIR {
+					return nil
+				}
+				return err
+			}
+			if !last && kind != unix.S_IFDIR || kind == unix.S_IFLNK {
+				unix.Close(next)
+				t.leave()
+				return nil
+			}
+		}
+		unix.Close(at)
+		at = next
+		if last && kind != unix.S_IFDIR {
+			return t.enterFile(at, tell)
+		}
+	}
+	return t.enterRoot(ctx, at, tell)
+}
+
+// pass watches a directory above the root. One that cannot be listed cannot be watched
+// either: that it moves is not seen then.
+func (t *tree) pass(at int, mask uint32) (int32, error) {
+	wd, err := t.add(at, mask)
+	if err == ErrLimit {
+		t.setBlind()
+	}
+	return wd, err
+}
+
+// leave forgets the root, which is missing.
+func (t *tree) leave() {
+	if t.root != nil {
+		t.forget(t.root)
+		t.root = nil
+	}
+	if t.file > 0 {
+		t.watcher.Group.Remove(t.file, t.queue)
+		t.file = 0
+	}
+}
+
+func (t *tree) enterFile(fd int, tell bool) error {
+	if err := ordinary(fd); err != nil {
+		t.leave()
+		return err
+	}
+	wd, err := t.add(fd, fileMask)
+	if err != nil {
+		t.leave()
+		return err
+	}
+	if t.file == wd {
+		return nil
+	}
+	t.leave()
+	t.file = wd
+	if tell {
+		t.tell(Change{Path: t.options.Root, Kind: Created})
+	}
+	return nil
+}
+
+func (t *tree) enterRoot(ctx context.Context, at int, tell bool) error {
+	fd, err := open(at, ".", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err == nil {
+		err = ordinary(fd)
+	}
+	if err != nil {
+		t.leave()
+		return err
+	}
+	wd, err := t.add(fd, dirMask)
+	if err != nil {
+		unix.Close(fd)
+		t.leave()
+		return err
+	}
+	if t.root != nil && t.root.wd == wd {
+		unix.Close(fd)
+		return nil
+	}
+	t.leave()
+	if tell {
+		t.tell(Change{Path: t.options.Root, Kind: Created, Directory: true})
+	}
+	t.watcher.Group.Remove(wd, t.queue) // enter adds it again
+	root := &node{name: t.options.Root}
+	if err := t.enter(ctx, root, fd, tell); err != nil {
+		return err
+	}
+	t.root = root
+	return nil
+}
+
+// enterNamed enters the directory name of dir, unless it has been entered, and tells what
+// it holds as created.
+func (t *tree) enterNamed(ctx context.Context, dir *node, name string) {
+	child := &node{name: name, parent: dir, depth: dir.depth + 1}
+	at := child.path()
+	if !t.options.Shown(at, true) {
+		return
+	}
+	fd, err := openPath(at)
+	if err != nil {
+		t.unreadable(err)
+		return
+	}
+	if known := dir.children[name]; known != nil {
+		wd, err := t.add(fd, dirMask)
+		if err == nil && wd == known.wd {
+			unix.Close(fd)
+			return
+		}
+		if err == nil && t.dirs[wd] == nil {
+			t.watcher.Group.Remove(wd, t.queue) // enter adds it again
+		}
+		t.forget(known)
+	}
+	t.unreadable(t.enter(ctx, child, fd, true))
+}
+
+// unreadable takes the error of a directory that was not entered. One that has gone is
+// no loss, nor is one whose names the agent may not read: it knows nothing to tell.
+func (t *tree) unreadable(err error) {
+	switch err {
+	case nil, unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EACCES, unix.EPERM, ErrNotOrdinary, os.ErrClosed:
+	default:
+		t.setBlind()
+	}
+}
+
+// enter watches the directory that fd is of, and then lists it for what is below. It
+// closes fd. With tell, everything listed is told as created.
+func (t *tree) enter(ctx context.Context, n *node, fd int, tell bool) error {
+	dir := os.NewFile(uintptr(fd), ownFD(fd)) // the name serves ReadDir where it asks for types
+	defer dir.Close()
+	if err := ordinary(fd); err != nil {
+		return err
+	}
+	if n.depth > maxDepth || len(t.dirs) >= maxDirs {
+		return ErrLimit
+	}
+	if t.watcher.dirs.Add(1) > maxTotalDirs {
+		t.watcher.dirs.Add(-1)
+		return ErrLimit
+	}
+	wd, err := t.add(fd, dirMask)
+	if _, above := t.above[wd]; err == nil && above {
+		t.watcher.dirs.Add(-1)
+		return nil // mounted below itself
+	}
+	if known := t.dirs[wd]; err == nil && known != nil {
+		if known.holds(n) {
+			t.watcher.dirs.Add(-1)
+			return nil
+		}
+		// It was moved, as an event will tell. From now on it is here.
+		t.forget(known)
+		wd, err = t.add(fd, dirMask)
+	}
+	if err != nil {
+		t.watcher.dirs.Add(-1)
+		return err
+	}
+	n.wd, n.children = wd, map[string]*node{}
+	t.dirs[wd] = n
+	if n.parent != nil {
+		n.parent.children[n.name] = n
+	}
+	return t.list(ctx, n, dir, tell)
+}
+
+// holds tells whether n is other or lies above it.
+func (n *node) holds(other *node) bool {
+	for ; other != nil; other = other.parent {
+		if other == n {
+			return true
+		}
+	}
+	return false
+}
+
+// list goes through the names of n.
+func (t *tree) list(ctx context.Context, n *node, dir *os.File, tell bool) error {
+	if !tell && !t.options.Recursive {
+		return nil
+	}
+	at := n.path()
+	for ctx.Err() == nil {
+		entries, err := dir.ReadDir(512)
+		for _, e := range entries {
+			below := path.Join(at, e.Name())
+			if !t.options.Shown(below, e.IsDir()) {
+				continue
+			}
+			if tell {
+				t.tell(Change{Path: below, Kind: Created, Directory: e.IsDir()})
+			}
+			if !e.IsDir() || !t.options.Recursive {
+				continue
+			}
+			fd, err := open(int(dir.Fd()), e.Name(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+			if err == nil {
+				err = t.enter(ctx, &node{name: e.Name(), parent: n, depth: n.depth + 1}, fd, tell)
+			}
+			t.unreadable(err)
+		}
+		switch {
+		case err == io.EOF || err != nil && os.IsNotExist(err):
+			return nil
+		case err != nil:
+			t.setBlind()
+			return nil
+		}
+	}
+	return nil
+}
+
+// move puts n into another directory.
+func (t *tree) move(n, dir *node, name string) {
+	delete(n.parent.children, n.name)
+	n.parent, n.name = dir, name
+	dir.children[name] = n
+	t.sink(n, dir.depth+1-n.depth)
+}
+
+// sink adds to the depth of n and of all below it.
+func (t *tree) sink(n *node, by int) {
+	if by == 0 {
+		return
+	}
+	n.depth += by
+	for _, child := range n.children {
+		t.sink(child, by)
+	}
+}
+
+// forget ends the watches of n and of all below it.
+func (t *tree) forget(n *node) {
+	if t.dirs[n.wd] == n {
+		delete(t.dirs, n.wd)
+		t.watcher.Group.Remove(n.wd, t.queue)
+		t.watcher.dirs.Add(-1)
+	}
+	if n.parent != nil && n.parent.children[n.name] == n {
+		delete(n.parent.children, n.name)
+	}
+	for _, child := range n.children {
+		t.forget(child)
+	}
+}
+
+// forgetAll ends all watches of the kernel.
+func (t *tree) forgetAll() {
+	t.leave()
+	for wd := range t.above {
+		t.watcher.Group.Remove(wd, t.queue)
+	}
+	t.above = nil
+}
+
+// add watches the object that fd is of. Were it named by its path, somebody could put a
+// link there.
+func (t *tree) add(fd int, mask uint32) (int32, error) {
+	wd, err := t.watcher.Group.Add(ownFD(fd), mask, t.queue)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EMFILE) {
+		err = ErrLimit
+	}
+	return wd, err
+}

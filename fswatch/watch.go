@@ -1,0 +1,168 @@
+package fswatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/inotify"
+)
+
+// Bounds of directories. A tree that has more is watched as far as they go, and tells an
+// overflow with every batch.
+const (
+	maxDirs      = 16384 // of one watch
+	maxTotalDirs = 65536 // of all watches of a Watcher
+	maxDepth     = 64    // below the root, as in fs/walk
+	maxAbove     = 256   // names in the path of the root; a longer path is refused
+)
+
+// pairing is how long the first half of a rename waits for the other one. The kernel tells
+// both within microseconds, unless it runs somebody else in between.
+const pairing = 10 * time.Millisecond
+
+// pause is how long a watch that has lost events waits before it looks at the whole tree
+// again. Who makes more events than can be read must not keep it busy.
+const pause = 200 * time.Millisecond
+
+// ErrLimit says that no more directories are watched: for this agent, or for its user.
+var ErrLimit = errors.New("no more directories can be watched: a limit of this agent, or of the host" +
+	" (fs.inotify.max_user_watches, max_user_instances)")
+
+// ErrNotOrdinary refuses a root on a file system of the kernel.
+var ErrNotOrdinary = errors.New("a file system of the kernel is not watched")
+
+// Watcher makes watches, all on one inotify instance. Its methods may run at once.
+type Watcher struct {
+	// Group is the instance. It is closed after all watches.
+	Group *inotify.Group
+
+	dirs atomic.Int64 // of all watches
+}
+
+// Options say what is watched.
+type Options struct {
+	// Root is a directory or another file: absolute, clean and without links.
+	Root string
+	// Recursive watches all directories below, not just the names in the root.
+	Recursive bool
+	// Shown tells whether somebody may know of what is at path, and what happens there.
+	// Nothing else is told, nor entered. It is called from one goroutine at a time; nil
+	// shows everything.
+	Shown func(path string, directory bool) bool
+}
+
+// Watch is one watch. Wait and Take are for one goroutine; all other methods may run at
+// any time.
+type Watch struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	*tree // but for its queue and changes, of the goroutine of run, or of who starts it
+}
+
+// Watch begins to watch. What happens after it has returned is told. The context bounds
+// how long the caller waits, not the watch, which the caller closes. That the root cannot
+// be opened, as read(2) would, is the error then; others are ErrLimit and ErrNotOrdinary.
+func (w *Watcher) Watch(ctx context.Context, o Options) (*Watch, error) {
+	watch := &Watch{done: make(chan struct{}), tree: &tree{
+		watcher: w, options: o, judged: o.Shown != nil, queue: newQueue(), changes: newChanges(), dirs: map[int32]*node{},
+	}}
+	if !watch.judged {
+		watch.options.Shown = func(string, bool) bool { return true }
+	}
+	var err error
+	if strings.Count(o.Root, "/") > maxAbove {
+		err = unix.ENAMETOOLONG
+	}
+	if err == nil {
+		err = watch.find(ctx, false)
+	}
+	if err == nil && !watch.present() {
+		err = unix.ENOENT
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		watch.forgetAll()
+		return nil, fmt.Errorf("watch %q: %w", o.Root, err)
+	}
+	life, cancel := context.WithCancel(context.Background())
+	watch.cancel = cancel
+	go watch.run(life)
+	return watch, nil
+}
+
+// Wait returns as soon as there is something to take. It lets a moment pass after the
+// first change, so that changes that belong together come together.
+func (w *Watch) Wait(ctx context.Context) error { return w.changes.wait(ctx) }
+
+// Take returns what has not been taken yet, or a part of it: after a full batch Wait
+// returns at once.
+func (w *Watch) Take() Batch { return w.changes.take() }
+
+// Lose tells an overflow, in place of all that was not taken yet.
+func (w *Watch) Lose() { w.changes.lose() }
+
+// Close ends the watch and waits for its goroutine. It may be called more than once.
+func (w *Watch) Close() {
+	w.cancel()
+	<-w.done
+}
+
+// run takes events until the watch is closed.
+func (w *Watch) run(ctx context.Context) {
+	defer close(w.done)
+	defer w.forgetAll()
+	again := time.NewTimer(0)
+	defer again.Stop()
+	var waiting []queued
+	for {
+		select {
+		case <-w.queue.wake:
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
+		events, lost := w.queue.take()
+		if !lost {
+			waiting = w.apply(ctx, append(waiting, events...))
+		}
+		if lost || w.broken {
+			waiting = nil
+			if !w.renew(ctx) {
+				return
+			}
+		}
+		if len(waiting) > 0 {
+			again.Reset(pairing)
+		}
+	}
+}
+
+// renew makes the tree anew after events were lost, and tells the overflow then. It
+// returns false when the watch is closed.
+func (w *Watch) renew(ctx context.Context) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return false
+	}
+	w.forgetAll()
+	w.queue.take() // nothing of this is about the new tree
+	w.blind, w.broken = false, false
+	if err := w.find(ctx, false); err != nil {
+		w.blind = true
+	}
+	w.changes.setBlind(w.blind)
+	w.changes.lose()
+	return ctx.Err() == nil
+}

@@ -1,0 +1,214 @@
+// Package inotify shares one instance of inotify(7) among all who watch files. A user
+// has few instances, 128 as a rule, and to close one takes milliseconds; so whoever
+// watches adds a watch to a [Group] and takes it away again. Linux only.
+package inotify
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Event is what the kernel tells of a watched object, as in inotify(7).
+type Event struct {
+	// WD is the watch, -1 with IN_Q_OVERFLOW: then events of any watch were lost.
+	WD     int32
+	Mask   uint32
+	Cookie uint32 // the same in both halves of a rename
+	Name   string // in the directory; empty when the object itself is meant
+}
+
+// Subscriber is told of events. Values are compared, so pointers serve best.
+type Subscriber interface {
+	// Notice takes an event of one of the subscriber's watches. It neither blocks nor
+	// calls the group: all subscribers wait for it.
+	Notice(Event)
+}
+
+// Group is one instance, made by the first Add. The kernel numbers watches by object:
+// two watches of one object have one number, whoever asks for them. The zero value is
+// ready for use; all methods may run at once.
+type Group struct {
+	mu      sync.Mutex // guards what follows
+	file    *os.File   // nil before the first Add
+	fd      int
+	closed  bool
+	watches map[int32][]share
+	done    chan struct{} // closed when the reader has ended
+}
+
+// share is the part of a subscriber in a watch: the events that it asked for.
+type share struct {
+	subscriber Subscriber
+	mask       uint32
+}
+
+// always are the events that every subscriber is told, asked for or not: the watch is
+// over, or something was lost.
+const always = unix.IN_IGNORED | unix.IN_UNMOUNT | unix.IN_Q_OVERFLOW
+
+// Add watches the object at path and returns the number of the watch. A subscriber that
+// adds an object again has the events of both masks. An event may be told before Add
+// returns. The number stands for this object until Remove or IN_IGNORED, and for
+// nothing else after that.
+func (g *Group) Add(path string, mask uint32, s Subscriber) (wd int32, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.openLocked(); err != nil {
+		return -1, err
+	}
+	n, err := unix.InotifyAddWatch(g.fd, path, mask|unix.IN_MASK_ADD)
+	if err != nil {
+		return -1, err
+	}
+	wd, mask = int32(n), mask&unix.IN_ALL_EVENTS
+	shares := g.watches[wd]
+	if i := slices.IndexFunc(shares, func(o share) bool { return o.subscriber == s }); i >= 0 {
+		shares[i].mask |= mask
+		return wd, nil
+	}
+	g.watches[wd] = append(shares, share{s, mask})
+	return wd, nil
+}
+
+func (g *Group) openLocked() error {
+	switch {
+	case g.closed:
+		return os.ErrClosed
+	case g.file != nil:
+		return nil
+	}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return os.NewSyscallError("inotify_init1", err)
+	}
+	g.file, g.fd = os.NewFile(uintptr(fd), "inotify"), fd
+	g.watches, g.done = map[int32][]share{}, make(chan struct{})
+	go g.read()
+	return nil
+}
+
+// Remove takes the part of s in a watch away. Unknown numbers are ignored. Events that
+// the kernel has already queued are not told any more.
+func (g *Group) Remove(wd int32, s Subscriber) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	shares := g.watches[wd]
+	i := slices.IndexFunc(shares, func(o share) bool { return o.subscriber == s })
+	switch {
+	case i < 0:
+	case len(shares) > 1:
+		g.watches[wd] = slices.Delete(shares, i, i+1)
+	default:
+		delete(g.watches, wd)
+		if !g.closed {
+			_, _ = unix.InotifyRmWatch(g.fd, uint32(wd)) // the kernel may have removed it
+		}
+	}
+}
+
+// Watches returns how many objects are watched.
+func (g *Group) Watches() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.watches)
+}
+
+// Close ends all watches and waits for the reader. Nothing is told any more, and Add
+// fails. It may be called more than once.
+func (g *Group) Close() {
+	g.mu.Lock()
+	file, done := g.file, g.done
+	if file != nil && !g.closed {
+		_ = file.Close()
+	}
+	g.closed = true
+	g.mu.Unlock()
+	if file != nil {
+		<-done
+	}
+}
+
+// read passes events on until the instance is closed.
+func (g *Group) read() {
+	defer close(g.done)
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := g.file.Read(buf)
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
+		g.mu.Lock()
+		if err != nil {
+			// This cannot happen. All are told that they have missed something, and nobody can
+			// watch any more.
+			g.tellLocked(Event{WD: -1, Mask: unix.IN_Q_OVERFLOW})
+			g.closed = true
+			_ = g.file.Close()
+			g.mu.Unlock()
+			return
+		}
+		for rest := buf[:n]; len(rest) > 0; {
+			event, size := parse(rest)
+			if size == 0 {
+				event, size = Event{WD: -1, Mask: unix.IN_Q_OVERFLOW}, len(rest)
+			}
+			g.tellLocked(event)
+			rest = rest[size:]
+		}
+		g.mu.Unlock()
+	}
+}
+
+// tellLocked passes an event on to the subscribers of its watch, and the loss of events
+// to all.
+func (g *Group) tellLocked(e Event) {
+	if e.Mask&unix.IN_Q_OVERFLOW != 0 {
+		told := map[Subscriber]bool{}
+		for _, shares := range g.watches {
+			for _, s := range shares {
+				if !told[s.subscriber] {
+					told[s.subscriber] = true
+					s.subscriber.Notice(e)
+				}
+			}
+		}
+		return
+	}
+	for _, s := range g.watches[e.WD] {
+		if e.Mask&(s.mask|always) != 0 {
+			s.subscriber.Notice(e)
+		}
+	}
+	if e.Mask&unix.IN_IGNORED != 0 {
+		delete(g.watches, e.WD)
+	}
+}
+
+// parse takes one inotify_event (inotify(7)) off b: watch, mask, cookie and name length
+// of 4 bytes each, name up to a NUL. The length n is 0 when b does not hold a whole
+// event.
+func parse(b []byte) (e Event, n int) {
+	if len(b) < unix.SizeofInotifyEvent {
+		return Event{}, 0
+	}
+	size := uint64(binary.NativeEndian.Uint32(b[12:])) + unix.SizeofInotifyEvent
+	if size > uint64(len(b)) {
+		return Event{}, 0
+	}
+	name := b[unix.SizeofInotifyEvent:size]
+	if i := bytes.IndexByte(name, 0); i >= 0 {
+		name = name[:i]
+	}
+	return Event{
+		WD:     int32(binary.NativeEndian.Uint32(b)),
+		Mask:   binary.NativeEndian.Uint32(b[4:]),
+		Cookie: binary.NativeEndian.Uint32(b[8:]),
+		Name:   string(name),
+	}, int(size)
+}
