@@ -10,7 +10,7 @@ import (
 const stdinChunk = 256 << 10
 
 // Stdin is the standard input of the process as a writer. Its calls end with
-// the process or the connection, they have no context of their own. Close is
+// the process or the client, they have no context of their own. Close is
 // [Process.CloseStdin].
 func (p *Process) Stdin() io.WriteCloser { return stdin{p} }
 
