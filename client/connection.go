@@ -68,7 +68,7 @@ func (l *connection) read(ctx context.Context) {
 	l.bodies, l.ended = nil, true
 	l.mu.Unlock()
 	for _, b := range bodies {
-		b.pieces.fail(lost.sent())
+		b.bytes.fail(lost.sent())
 	}
 	l.client.lost(l)
 }

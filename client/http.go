@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"strconv"
-	"sync"
 
 	"github.com/execagent/execagent/protocol"
 )
@@ -47,16 +46,13 @@ func (c *Client) HTTP(ctx context.Context, params protocol.HTTPRequestParams) (*
 
 var errBodyClosed = errors.New("read of a closed HTTP body")
 
-// body is a streamed body. Pieces go through a queue to Read.
+// body is a streamed body.
 type body struct {
 	connection *connection
 	id         string
 	stop       func() bool
-	pieces     queue[[]byte]
+	bytes      stream
 	seq        uint64 // of the last piece; only the reader of the connection uses it
-
-	mu   sync.Mutex // held by Read
-	rest []byte     // of a piece
 }
 
 // request makes the request that the body answers.
@@ -92,7 +88,7 @@ func (b *body) accept(ctx context.Context, d *protocol.HTTPBodyDelta) {
 		return
 	}
 	if len(d.DeltaBase64) > 0 {
-		b.pieces.put(ctx, d.DeltaBase64, len(d.DeltaBase64))
+		b.bytes.put(ctx, d.DeltaBase64, len(d.DeltaBase64))
 	}
 	switch {
 	case d.Error != nil:
@@ -104,35 +100,22 @@ func (b *body) accept(ctx context.Context, d *protocol.HTTPBodyDelta) {
 
 // fail ends the body after what has come.
 func (b *body) fail(err error) {
-	b.pieces.fail(err)
+	b.bytes.fail(err)
 	b.connection.mu.Lock()
 	defer b.connection.mu.Unlock()
 	delete(b.connection.bodies, b.id)
 }
 
-func (b *body) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(p) == 0 {
-		return 0, nil
-	}
-	if len(b.rest) == 0 {
-		var err error
-		// Read has no context. The wait ends all the same with the context of the
-		// request, which then makes pieces fail.
-		if b.rest, err = b.pieces.take(context.Background()); err != nil {
-			return 0, err
-		}
-	}
-	n := copy(p, b.rest)
-	b.rest = b.rest[n:]
-	return n, nil
-}
+// Read has no context. It ends with that of the request, which makes the body fail.
+func (b *body) Read(p []byte) (int, error) { return b.bytes.Read(p) }
+
+// WriteTo spares io.Copy its buffer.
+func (b *body) WriteTo(w io.Writer) (int64, error) { return b.bytes.WriteTo(w) }
 
 // Close drops what has not been read.
 func (b *body) Close() error {
 	b.stop()
-	b.pieces.discard(func([]byte) bool { return true })
+	b.bytes.discard(func([]byte) bool { return true })
 	b.fail(errBodyClosed)
 	return nil
 }

@@ -38,6 +38,7 @@ type Process struct {
 
 	mu      sync.Mutex // guards what follows; the client's is taken after it
 	order   order
+	pipes   *pipes // nil until Stdout or Stderr is asked for
 	exit    *int
 	behind  bool // events are held until the server has been asked for earlier ones
 	chasing bool // a goroutine does that
@@ -259,6 +260,13 @@ func (p *Process) abandon(err error) {
 func (p *Process) Close() {
 	p.events.discard(func(Event) bool { return true })
 	p.fail(errProcessClosed)
+	p.mu.Lock()
+	pipes := p.pipes
+	p.mu.Unlock()
+	if pipes != nil {
+		_ = pipes.stdout.Close() // neither has an error
+		_ = pipes.stderr.Close()
+	}
 }
 
 // Discard drops all output that has not been taken, now and later, so that
@@ -370,9 +378,7 @@ func writeError(status protocol.WriteStatus) error {
 // CloseStdin ends the standard input, after all writes before it. A terminal
 // has none to close: write 0x04. It needs the server's processCloseStdin.
 func (p *Process) CloseStdin(ctx context.Context) error {
-	err := p.client.require(ctx, "closing the standard input of a process",
-		func(c *protocol.Capabilities) bool { return c.ProcessCloseStdin })
-	if err != nil {
+	if err := p.client.require(ctx, "closing the standard input of a process", hasCloseStdin); err != nil {
 		return err
 	}
 	params := protocol.ProcessParams{ProcessID: p.id}
@@ -424,6 +430,8 @@ func (p *Process) Resize(ctx context.Context, rows, cols uint16) error {
 	params := protocol.ResizeParams{ProcessID: p.id, Rows: rows, Cols: cols}
 	return p.client.replay(ctx, protocol.MethodProcessResize, &params, nil)
 }
+
+func hasCloseStdin(c *protocol.Capabilities) bool { return c.ProcessCloseStdin }
 
 func hasResize(c *protocol.Capabilities) bool { return c.ProcessResize }
 

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 	"sync"
 )
 
@@ -181,4 +182,51 @@ func (q *queue[T]) discard(drop func(T) bool) {
 	}
 	q.items, q.head = kept, 0
 	q.wakeLocked()
+}
+
+// stream is a queue of bytes as a reader.
+type stream struct {
+	queue[[]byte]
+
+	reading sync.Mutex
+	rest    []byte // of a piece; guarded by reading
+}
+
+// Read waits for bytes, and ends with the error of fail.
+func (s *stream) Read(p []byte) (int, error) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for len(s.rest) == 0 {
+		var err error
+		if s.rest, err = s.take(context.Background()); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+// WriteTo writes all bytes until the end.
+func (s *stream) WriteTo(w io.Writer) (n int64, err error) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	for {
+		if len(s.rest) > 0 {
+			m, err := w.Write(s.rest)
+			s.rest = s.rest[m:]
+			n += int64(m)
+			if err != nil {
+				return n, err
+			}
+		}
+		if s.rest, err = s.take(context.Background()); err == io.EOF {
+			return n, nil
+		} else if err != nil {
+			return n, err
+		}
+	}
 }
