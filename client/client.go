@@ -38,6 +38,9 @@ type Config struct {
 	// Final tells for which errors of Dial another attempt is of no use, such as a
 	// refused token; nil: for none.
 	Final func(error) bool
+	// Release frees what Dial uses; nil: nothing. It is called once, after the last
+	// connection of the client has ended: by Close, or by Connect if that fails.
+	Release func()
 	// ClientName tells the server who calls, "" for [DefaultClientName].
 	ClientName string
 	// ResumeSessionID is a session to come back to, "" for a new one.
@@ -51,6 +54,9 @@ type Config struct {
 }
 
 func (cfg *Config) complete() {
+	if cfg.Release == nil {
+		cfg.Release = func() {}
+	}
 	if cfg.ClientName == "" {
 		cfg.ClientName = DefaultClientName
 	}
@@ -88,6 +94,7 @@ type Client struct {
 	replacing   bool
 	closed      bool // no routine is started any more
 
+	release  sync.Once
 	routines sync.WaitGroup // goroutines that outlive the call that has started them
 }
 
@@ -110,6 +117,7 @@ func connect(ctx context.Context, c *Client) (*Client, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		c.cancel(err)
+		c.cfg.Release()
 		return nil, err
 	}
 	// The reader runs before initialize is sent: a busy process of a resumed
@@ -118,6 +126,7 @@ func connect(ctx context.Context, c *Client) (*Client, error) {
 	if err := c.initialize(ctx, l, c.cfg.ResumeSessionID); err != nil {
 		l.close(err)
 		c.cancel(err)
+		c.cfg.Release()
 		return nil, err
 	}
 	c.mu.Lock()
@@ -202,6 +211,7 @@ func (c *Client) end(reason error) {
 	c.mu.Unlock()
 	current.close(reason)
 	c.routines.Wait()
+	c.release.Do(c.cfg.Release)
 }
 
 // begin starts a goroutine that Close waits for. It tells false, and starts nothing,

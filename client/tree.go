@@ -58,7 +58,7 @@ func (t *tree) Open(name string) (fs.File, error) {
 	if err != nil {
 		return nil, within("open", name, err)
 	}
-	return &treeFile{SectionReader: io.NewSectionReader(treeReader{t.ctx, file}, 0, 1<<63-1), file: file, info: info}, nil
+	return &treeFile{ctx: t.ctx, file: file, info: info}, nil
 }
 
 // Stat describes a file without opening it.
@@ -104,21 +104,50 @@ func (t *tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// treeReader reads a file with the context of its tree.
-type treeReader struct {
-	ctx  context.Context
-	file *File
-}
-
-func (r treeReader) ReadAt(p []byte, offset int64) (int, error) {
-	return r.file.ReadAtContext(r.ctx, p, offset)
-}
-
-// treeFile is an open file of a tree: an io.Reader, io.Seeker and io.ReaderAt.
+// treeFile is an open file of a tree: an io.Reader, io.Seeker and io.ReaderAt. A request
+// is made for each Read, so a reader of small pieces puts a bufio.Reader before it.
 type treeFile struct {
-	*io.SectionReader
-	file *File
-	info fs.FileInfo
+	ctx    context.Context
+	file   *File
+	info   fs.FileInfo
+	offset int64
+}
+
+// Read reads on. The size of the file does not count, since that of a file in procfs
+// is 0.
+func (f *treeFile) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n, err := f.file.ReadAtContext(f.ctx, p[:min(len(p), maxBlock)], f.offset)
+	f.offset += int64(n)
+	if n > 0 && err == io.EOF {
+		err = nil
+	}
+	return n, err
+}
+
+// ReadAt reads from a place, and leaves that of Read alone.
+func (f *treeFile) ReadAt(p []byte, offset int64) (int, error) {
+	return f.file.ReadAtContext(f.ctx, p, offset)
+}
+
+// Seek sets where Read reads on. The end is where it was when the file was opened.
+func (f *treeFile) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekStart:
+	case io.SeekCurrent:
+		offset += f.offset
+	case io.SeekEnd:
+		offset += f.info.Size()
+	default:
+		return 0, pathError("seek", f.info.Name(), fs.ErrInvalid)
+	}
+	if offset < 0 {
+		return 0, pathError("seek", f.info.Name(), fs.ErrInvalid)
+	}
+	f.offset = offset
+	return offset, nil
 }
 
 func (f *treeFile) Stat() (fs.FileInfo, error) { return f.info, nil }
