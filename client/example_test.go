@@ -265,4 +265,3 @@ func ExampleAccept() {
 	// still there
 	// 0 <nil>
 }
-
