@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/protocol/strict"
 	"github.com/execagent/execagent/rpc"
@@ -165,7 +167,7 @@ func (l *connection) notification(ctx context.Context, method string, params jso
 		if err := unmarshal(method, params, &n); err != nil {
 			return err
 		}
-		l.deliver(ctx, n.ProcessID, Event{Kind: Output, Seq: n.Seq, Stream: n.Stream, Data: n.Chunk})
+		l.deliver(ctx, n.ProcessID, Event{Kind: Output, Seq: n.Seq, Stream: n.Stream, Data: keep(n.Chunk)})
 	case protocol.MethodProcessExited:
 		var n protocol.ExitedNotification
 		if err := unmarshal(method, params, &n); err != nil {
@@ -191,6 +193,25 @@ func (l *connection) notification(ctx context.Context, method string, params jso
 		}
 	}
 	return nil
+}
+
+// smallest is how long a slice is that is worth taking from the pool and giving back, in
+// bytes.
+const smallest = 1 << 10
+
+// keep copies output out of its message. Those who take the output and know that nobody
+// has kept it give the memory back by recycle.
+func keep(output []byte) []byte {
+	if len(output) < smallest {
+		return bytes.Clone(output)
+	}
+	return append(buffer.Get(len(output)), output...)
+}
+
+func recycle(output []byte) {
+	if len(output) >= smallest {
+		buffer.Recycle(output)
+	}
 }
 
 // unmarshal reads params. Its error is not a *protocol.Error, which the peer

@@ -309,7 +309,9 @@ func (p *Process) CopyOutput(ctx context.Context, stdout, stderr io.Writer) (exi
 		if e.Stream == protocol.StreamStderr {
 			w = stderr
 		}
-		if _, err := w.Write(e.Data); err != nil {
+		_, err := w.Write(e.Data) // which keeps nothing (io.Writer)
+		recycle(e.Data)
+		if err != nil {
 			return 0, err
 		}
 	}

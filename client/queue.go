@@ -188,8 +188,17 @@ func (q *queue[T]) discard(drop func(T) bool) {
 type stream struct {
 	queue[[]byte]
 
-	reading sync.Mutex
-	rest    []byte // of a piece; guarded by reading
+	reading sync.Mutex // guards what follows
+	piece   []byte     // what was taken last
+	rest    []byte     // what is left of it
+}
+
+// nextLocked takes the next piece. Nobody has kept the last one.
+func (s *stream) nextLocked() (err error) {
+	recycle(s.piece)
+	s.piece, err = s.take(context.Background())
+	s.rest = s.piece
+	return err
 }
 
 // Read waits for bytes, and ends with the error of fail.
@@ -200,8 +209,7 @@ func (s *stream) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	for len(s.rest) == 0 {
-		var err error
-		if s.rest, err = s.take(context.Background()); err != nil {
+		if err := s.nextLocked(); err != nil {
 			return 0, err
 		}
 	}
@@ -223,7 +231,7 @@ func (s *stream) WriteTo(w io.Writer) (n int64, err error) {
 				return n, err
 			}
 		}
-		if s.rest, err = s.take(context.Background()); err == io.EOF {
+		if err := s.nextLocked(); err == io.EOF {
 			return n, nil
 		} else if err != nil {
 			return n, err
