@@ -70,7 +70,7 @@ func (r *reference) dialer(t *testing.T, environment, address string) *relay.Dia
 // the dialer asks until the registry knows it.
 func connect(t *testing.T, d *relay.Dialer, sessionID string) (*client.Client, error) {
 	t.Helper()
-	c, err := client.Connect(t.Context(), client.Config{Dial: d.Dial, ResumeSessionID: sessionID, ConnectTimeout: patience})
+	c, err := client.Connect(t.Context(), client.Config{Dial: d.Dial, Single: true, ResumeSessionID: sessionID, ConnectTimeout: patience})
 	if err == nil {
 		t.Cleanup(func() { _ = c.Close() }) // the connection may have been cut
 	}
