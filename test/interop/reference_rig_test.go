@@ -23,7 +23,15 @@ type reference struct {
 // newReference starts a registry that ends with the test.
 func newReference(t *testing.T, codex string) *reference {
 	t.Helper()
-	r := &reference{codex: codex}
+	r := &reference{codex: codex, home: codexHome(t)}
+	r.Site = &rig.Site{Pattern: "*"}
+	r.Open(t)
+	return r
+}
+
+// codexHome returns a folder for the reference.
+func codexHome(t *testing.T) string {
+	t.Helper()
 	// The reference puts helpers of its own into CODEX_HOME, but refuses to where that is in the
 	// folder for temporary files.
 	cache, err := os.UserCacheDir()
@@ -33,17 +41,16 @@ func newReference(t *testing.T, codex string) *reference {
 	if err := os.MkdirAll(cache, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if r.home, err = os.MkdirTemp(cache, "execagent-interop-"); err != nil {
+	home, err := os.MkdirTemp(cache, "execagent-interop-")
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(r.home); err != nil {
+		if err := os.RemoveAll(home); err != nil {
 			t.Error(err)
 		}
 	})
-	r.Site = &rig.Site{Pattern: "*"}
-	r.Open(t)
-	return r
+	return home
 }
 
 // environments returns the registry's list of who is online.
