@@ -146,8 +146,8 @@ func TestReplaceDuringStartup(t *testing.T) {
 	})
 }
 
-// TestStepsAndReplacements: a step never has two handles of one moment mixed up with
-// those of another.
+// TestStepsAndReplacements: whatever a step has captured can be used until it is released,
+// however often it is replaced meanwhile.
 func TestStepsAndReplacements(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
