@@ -1,6 +1,7 @@
 package environment_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -29,9 +30,7 @@ func TestLoad(t *testing.T) {
 	with := func(changes map[string]string) map[string]string {
 		all := map[string]string{}
 		for _, m := range []map[string]string{noise, changes} {
-			for name, value := range m {
-				all[name] = value
-			}
+			maps.Copy(all, m)
 		}
 		return all
 	}

@@ -27,9 +27,8 @@ type network struct {
 	dials     int
 	aborted   int                   // dials whose context ended
 	transport environment.Transport // of the last dial
-	configs   []client.Config
-	conns     []rpc.Conn // the servers' ends
-	statuses  int        // how often servers were asked for theirs
+	conns     []rpc.Conn            // the servers' ends
+	statuses  int                   // how often servers were asked for theirs
 	status    string
 	serving   sync.WaitGroup
 }
