@@ -64,7 +64,7 @@ func (n *network) connect(t environment.Transport) (client.Config, error) {
 	if _, ok := t.(environment.Noise); ok {
 		return client.Config{}, errors.New("no noise here")
 	}
-	return client.Config{Dial: n.dial}, nil
+	return withoutRecovery(client.Config{Dial: n.dial}), nil
 }
 
 func (n *network) dial(ctx context.Context) (rpc.Conn, error) {
