@@ -306,6 +306,23 @@ func TestStatus(t *testing.T) {
 	})
 }
 
+// TestStatusOfSilentServer: a server that does not answer is waited for, but not for long.
+func TestStatusOfSilentServer(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.status = ""
+		s := n.set(one(server))
+		synctest.Wait()
+		start := time.Now()
+		got := s.Status(t.Context(), "a")
+		if took := time.Since(start); got.Value != environment.StatusDisconnected || !errors.Is(got.Err, context.DeadlineExceeded) || took != 10*time.Second {
+			t.Errorf("Status is %+v after %v", got, took)
+		}
+		state(t, get(t, s, "a"), environment.Ready, "")
+		n.dialled(1)
+	})
+}
+
 // TestStatusWhileStarting: a startup that is under way is pending.
 func TestStatusWhileStarting(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

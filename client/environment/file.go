@@ -83,7 +83,7 @@ func (f *file) parse(text []byte) error {
 	}
 	tree := map[string]any{}
 	if err := toml.Unmarshal(text, &tree); err != nil {
-		return err
+		return placeOf(err)
 	}
 	var p parser
 	top := table{&p, "", tree}
@@ -99,6 +99,19 @@ func (f *file) parse(text []byte) error {
 		}
 	}
 	return p.err
+}
+
+// placeOf tells where the decoder has stopped. Why would quote the text, which may be that
+// of a token.
+func placeOf(err error) error {
+	at, ok := errors.AsType[toml.ParseError](err)
+	switch {
+	case !ok:
+		return errors.New("not TOML")
+	case at.LastKey == "":
+		return fmt.Errorf("line %d is not TOML", at.Position.Line)
+	}
+	return fmt.Errorf("line %d is not TOML; the last key is `%s`", at.Position.Line, at.LastKey)
 }
 
 func (p *parser) written(t table) written {

@@ -29,7 +29,7 @@ type network struct {
 	transport environment.Transport // of the last dial
 	conns     []rpc.Conn            // the servers' ends
 	statuses  int                   // how often servers were asked for theirs
-	status    string
+	status    string                // that they answer; "": none
 	serving   sync.WaitGroup
 }
 
@@ -120,8 +120,12 @@ func (n *network) serve(conn rpc.Conn, session string) {
 		case protocol.MethodEnvironmentStatus:
 			n.mu.Lock()
 			n.statuses++
-			result = fmt.Sprintf(`{"status":%q}`, n.status)
+			status := n.status
 			n.mu.Unlock()
+			if status == "" {
+				continue
+			}
+			result = fmt.Sprintf(`{"status":%q}`, status)
 		}
 		if conn.Write(fmt.Appendf(nil, `{"id":%d,"result":%s}`, *request.ID, result)) != nil {
 			return
