@@ -293,7 +293,7 @@ func TestTree(t *testing.T) {
 		if want := ". a.txt empty sub sub/b.txt sub/deep sub/deep/c.txt "; err != nil || served.String() != want {
 			t.Errorf("walked %q, %v, want %q", served.String(), err, want)
 		}
-		var _ http.FileSystem = http.FS(tree)
+		_ = http.FS(tree)
 	})
 }
 
