@@ -98,7 +98,7 @@ cross: ## build and check the agent for arm64, and compile what is not bound to 
 	GOARCH=arm64 $(PRODUCT) -o $(BIN)/arm64/agent ./cmd/agent
 	E2E_BINARY=$(abspath $(BIN))/arm64/agent E2E_BINARY_ARCH=arm64 $(GO) test -count=1 -run '^TestBinary$$' ./test/e2e
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/registry
-	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./protocol ./rpc ./client ./relay/... ./auth ./sandbox
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./protocol ./rpc ./transport ./client/... ./relay/... ./auth ./sandbox
 
 .PHONY: e2e
 e2e: ## run the end-to-end tests: scripts, README commands, the binary itself

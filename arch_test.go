@@ -125,9 +125,9 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 // linux are the packages that compile only for Linux, because of their own code or
 // of what they import.
 var linux = []string{
-	"agent", "client", "client/environment", "client/remote", "cmd/agent", "cmd/agent/doctor", "fsops", "helper", "helper/confine", "helper/files", "helper/probe",
+	"agent", "cmd/agent", "cmd/agent/doctor", "fsops", "helper", "helper/confine", "helper/files", "helper/probe",
 	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
-	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "test/sandboxbench", "transport",
+	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "test/sandboxbench",
 }
 
 // testOnly are libraries that no product package may import.
