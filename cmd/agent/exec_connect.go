@@ -10,7 +10,7 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/client/remote"
+	harness "github.com/execagent/execagent/client/remote"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/rpc"
@@ -45,13 +45,13 @@ func (e *execution) connect(ctx context.Context) (disconnect func(), err error) 
 		return e.connectBy(ctx, cfg)
 	}
 	embedded := e.embed()
-	disconnect, err = e.connectBy(ctx, client.Config{Dial: embedded.dial, Single: true, ClientName: clientName})
+	closeClient, err := e.connectBy(ctx, client.Config{Dial: embedded.dial, Single: true, ClientName: clientName})
 	if err != nil {
 		embedded.close()
 		return nil, err
 	}
 	return func() {
-		disconnect()
+		closeClient()
 		embedded.close()
 	}, nil
 }
@@ -79,8 +79,8 @@ func (e *execution) byRegistry() (client.Config, error) {
 	if err != nil {
 		return client.Config{}, err
 	}
-	return remote.Registry(e.flags.Registry, strings.TrimSpace(*e.flags.EnvironmentID), token,
-		remote.Roots(roots), remote.Logger(e.logger()), remote.Settings(client.Config{ClientName: clientName}))
+	return harness.Registry(e.flags.Registry, strings.TrimSpace(*e.flags.EnvironmentID), token,
+		harness.Roots(roots), harness.Logger(e.logger()), harness.Settings(client.Config{ClientName: clientName}))
 }
 
 // registryToken returns the token by which a registry lets a harness connect.

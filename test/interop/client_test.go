@@ -207,25 +207,13 @@ func lines(t *testing.T, text string, n int) {
 	}
 }
 
-// cutting cuts every connection after so many bytes, until the function that it returns is
-// called.
-func (s *server) cutting(bytes int64) (stop func()) {
-	var again func()
-	again = func() {
-		s.proxy.CutAfter(bytes, again)
-		s.proxy.Cut()
-	}
-	again()
-	return func() { s.proxy.CutAfter(1<<60, nil) }
-}
-
 func testCutOutput(t *testing.T, s *server) {
 	c := s.connect(t)
 	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "for i in $(seq 500); do echo $i; sleep 0.005; done; exit 9"}, Dir: "/"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop := s.cutting(6000)
+	stop := s.proxy.CutEach(6000)
 	var got bytes.Buffer
 	code, err := p.CopyOutput(t.Context(), &got, io.Discard)
 	stop()
@@ -247,7 +235,7 @@ func testCutInput(t *testing.T, s *server) {
 	}
 	var writing sync.WaitGroup
 	defer writing.Wait()
-	stop := s.cutting(3000)
+	stop := s.proxy.CutEach(3000)
 	defer stop()
 	writing.Go(func() {
 		for i := range 400 {
@@ -327,7 +315,7 @@ func testRetention(t *testing.T, s *server) {
 	if err := loud.Write(t.Context(), []byte("go\n")); err != nil {
 		t.Fatal(err)
 	}
-	stop := s.cutting(1) // nobody comes through
+	stop := s.proxy.CutEach(1) // nobody comes through
 	rig.Until(t, "all is printed", func() bool { _, err := os.Stat(filepath.Join(dir, "done")); return err == nil })
 	stop()
 	for _, err := range loud.Events(t.Context()) {

@@ -107,6 +107,18 @@ func (p *Proxy) CutAfter(n int64, instead func()) {
 	}
 }
 
+// CutEach cuts every connection now, and the next websocket and each one after it when it has
+// carried n bytes, until stop is called. It is for one client, which comes back each time.
+func (p *Proxy) CutEach(n int64) (stop func()) {
+	var again func()
+	again = func() {
+		p.CutAfter(n, again)
+		p.Cut()
+	}
+	again()
+	return func() { p.CutAfter(1<<60, nil) }
+}
+
 // Struck tells whether what CutAfter has announced has happened.
 func (p *Proxy) Struck() bool {
 	p.mu.Lock()
