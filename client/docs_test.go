@@ -56,12 +56,7 @@ func TestPrograms(t *testing.T) {
 func runBesideCuts(t *testing.T, program string) {
 	t.Helper()
 	proxy := rig.NewProxy(t, strings.TrimPrefix(listen(t, ""), "ws://"))
-	var again func()
-	again = func() {
-		proxy.CutAfter(4000, again)
-		proxy.Cut()
-	}
-	again()
+	defer proxy.CutEach(4000)()
 	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = append(os.Environ(), "AGENT_URL=ws://"+proxy.Address())
 	var stdout, stderr bytes.Buffer
