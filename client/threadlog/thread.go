@@ -1,0 +1,212 @@
+package threadlog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/google/uuid"
+)
+
+// A Thread is open for appending, by nobody else. All methods may be called at once; records
+// are in the order of the calls.
+//
+// A method that fails has written nothing, and may be called again, unless the disk failed in
+// a way that leaves open what is on it: then all later calls fail with that error, and the
+// thread has to be opened again.
+type Thread struct {
+	file *os.File
+	meta Meta
+
+	mu           sync.Mutex
+	environments json.RawMessage // the selection in effect
+	turn         string          // the turn that runs; empty if none does
+	size         int64           // bytes of whole records
+	records      uint64          // how many these are
+	dirty        bool            // records may not be on disk yet
+	err          error           // why nothing can be written any more
+}
+
+// ID returns the id of the thread.
+func (t *Thread) ID() string { return t.meta.ID }
+
+// Meta returns what the thread began with. Its parts must not be changed.
+func (t *Thread) Meta() Meta { return t.meta }
+
+// Environments returns the selection of environments in effect: that of the last turn that was
+// given one, else that which the thread began with. Nil says that there was no choice.
+func (t *Thread) Environments() json.RawMessage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.environments)
+}
+
+// StartTurn records that a turn begins, and returns its id, a UUIDv7. The environments are a
+// JSON array as in [Meta.Environments] and hold for this turn and later ones; nil leaves those
+// in effect as they are. A turn that runs has to be ended first. One that a crash has
+// interrupted no longer runs.
+func (t *Thread) StartTurn(environments json.RawMessage) (turnID string, err error) {
+	environments, err = selection("environments", environments)
+	if err != nil {
+		return "", t.failed("starting a turn", err)
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", t.failed("starting a turn", err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if environments == nil {
+		environments = t.environments
+	}
+	if t.turn != "" {
+		return "", t.failed("starting a turn", fmt.Errorf("turn %s has not ended", t.turn))
+	}
+	started := TurnStarted{id.String(), environments}
+	if err := t.appendLocked(TypeTurnStarted, started); err != nil {
+		return "", t.failed("starting a turn", err)
+	}
+	t.turn, t.environments = started.TurnID, environments
+	return t.turn, nil
+}
+
+// EndTurn records that the turn has ended, and waits until all records are on disk. It fails if
+// no turn runs.
+func (t *Thread) EndTurn(status TurnStatus) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.turn == "" {
+		return t.failed("ending a turn", errors.New("no turn runs"))
+	}
+	if err := t.appendLocked(TypeTurnEnded, TurnEnded{t.turn, status}); err != nil {
+		return t.failed("ending a turn", err)
+	}
+	t.turn = ""
+	if err := t.syncLocked(); err != nil {
+		return t.failed("ending a turn", err)
+	}
+	return nil
+}
+
+// AppendProcess records what is known of a process. It cuts the output; a command line that is
+// too long for a record is refused with [ErrTooLarge]. Bytes that are not UTF-8 are replaced by
+// U+FFFD.
+func (t *Thread) AppendProcess(p Process) error {
+	if p.ProcessID == "" {
+		return t.failed("recording a process", errors.New("the process has no id"))
+	}
+	var cut bool
+	p.Output, cut = summary(p.Output)
+	p.OutputCut = p.OutputCut || cut
+	if err := t.append(TypeProcess, p); err != nil {
+		return t.failed("recording a process", err)
+	}
+	return nil
+}
+
+// Append adds a record of a type of the harness's own, with a payload that encoding/json
+// encodes. The types of this package are refused; records with more than [MaxRecord] bytes are
+// refused with [ErrTooLarge], as is everything beyond [MaxThread].
+func (t *Thread) Append(recordType string, payload any) error {
+	switch recordType {
+	case TypeSessionMeta, TypeTurnStarted, TypeTurnEnded, TypeProcess:
+		return t.failed("appending a record", fmt.Errorf("%s is a type of this package", recordType))
+	}
+	if recordType == "" || len(recordType) > maxType {
+		return t.failed("appending a record", fmt.Errorf("the type has %d bytes, 1 to %d are allowed", len(recordType), maxType))
+	}
+	if err := t.append(recordType, payload); err != nil {
+		return t.failed("appending a record", err)
+	}
+	return nil
+}
+
+// Sync waits until all records are on disk.
+func (t *Thread) Sync() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.syncLocked(); err != nil {
+		return t.failed("syncing", err)
+	}
+	return nil
+}
+
+// Close waits until all records are on disk, and lets others open the thread. It does not end a
+// turn. Later calls of Append and its like fail with [fs.ErrClosed], and so does a second Close.
+func (t *Thread) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if errors.Is(t.err, fs.ErrClosed) {
+		return t.failed("closing", t.err)
+	}
+	err := t.syncLocked()
+	t.err = fs.ErrClosed
+	if err := errors.Join(err, unlock(t.file), t.file.Close()); err != nil {
+		return t.failed("closing", err)
+	}
+	return nil
+}
+
+func (t *Thread) append(recordType string, payload any) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.appendLocked(recordType, payload)
+}
+
+func (t *Thread) appendLocked(recordType string, payload any) error {
+	if t.err != nil {
+		return t.err
+	}
+	text, err := encodeRecord(t.records, recordType, payload)
+	if err != nil {
+		return err
+	}
+	if t.size+int64(len(text)) > MaxThread {
+		return fmt.Errorf("%w: the thread has %d bytes, %d are allowed", ErrTooLarge, t.size, MaxThread)
+	}
+	t.dirty = true
+	if _, err := t.file.WriteAt(text, t.size); err != nil {
+		// Part of the line may be there, and the next record must not follow on it.
+		if undone := t.file.Truncate(t.size); undone != nil {
+			t.err = errors.Join(err, undone)
+		}
+		return err
+	}
+	t.size += int64(len(text))
+	t.records++
+	return nil
+}
+
+func (t *Thread) syncLocked() error {
+	if t.err != nil || !t.dirty {
+		return t.err
+	}
+	// After an fsync that failed the kernel may take pages for clean that are not on disk: a
+	// second one would succeed and say nothing.
+	if t.err = t.file.Sync(); t.err == nil {
+		t.dirty = false
+	}
+	return t.err
+}
+
+// failed says which step of this thread has failed.
+func (t *Thread) failed(step string, err error) error {
+	return fmt.Errorf("thread %s: %s: %w", t.meta.ID, step, err)
+}
+
+// chosen returns the selection of environments that a record puts into effect, or nil.
+func chosen(r Record) (json.RawMessage, error) {
+	if r.Type != TypeTurnStarted {
+		return nil, nil
+	}
+	var started TurnStarted
+	if err := json.NewDecoder(bytes.NewReader(r.Payload)).Decode(&started); err != nil {
+		return nil, err
+	}
+	return present(started.Environments), nil
+}
