@@ -9,22 +9,28 @@ import (
 	"slices"
 )
 
-// MaxForks is how many threads a history may be spread over: the thread, its parent, the parent
-// of that, and so on.
-const MaxForks = 64
+const (
+	// MaxGenerations is how many threads a history may be spread over: the thread, its parent,
+	// the parent of that, and so on.
+	MaxGenerations = 64
+	// MaxForkTurns is how many turns a bounded history may have at its beginning.
+	MaxForkTurns = 10_000
+	// AllTurns is a fork with the whole history.
+	AllTurns = -1
+)
 
 // segment is the part of a history that is in one file.
 type segment struct {
-	thread     string
-	begin, end int64  // bytes of the file; end is -1 for all of it
-	records    uint64 // before begin
-	until      uint64 // records before end, unless that is -1
+	thread string
+	begin  place
+	end    *place // nil for all that there is
+	fork   string // the file that refers to this part, if end is given
 }
 
-// entry is a record of a history with its place.
+// entry is a record of a history with its place, and where the next one is.
 type entry struct {
 	Record
-	begin, end int64 // bytes of its file
+	at, next place
 }
 
 // History returns the records of a thread, oldest first, with those of its ancestors that
@@ -54,11 +60,10 @@ func (s *Store) History(id string) iter.Seq2[Record, error] {
 
 // Fork makes a thread that continues another one as it is now, and opens it. The other may be
 // open. Roots and environments are inherited. The history of the fork is that of the other, of
-// which no record is copied: all of it for [AllTurns], else its last turns, as many as given, a
-// turn that runs included. With 0 the fork has no history.
+// which no record is copied: all of it for [AllTurns], else its last turns, as many as given and
+// at most [MaxForkTurns], a turn that runs included. With 0 the fork has no history.
 //
-// The error is [ErrTooLarge] for more than [MaxForks] generations, else as of [Store.Open] and
-// [Store.Create]; ErrInUse is never returned.
+// The error is [ErrTooLarge] for more than [MaxGenerations], else as of [Store.History].
 func (s *Store) Fork(id string, lastTurns int) (*Thread, error) {
 	t, err := s.fork(id, lastTurns)
 	if err != nil {
@@ -68,63 +73,74 @@ func (s *Store) Fork(id string, lastTurns int) (*Thread, error) {
 }
 
 func (s *Store) fork(id string, lastTurns int) (*Thread, error) {
-	if lastTurns < AllTurns {
-		return nil, fmt.Errorf("%d turns: 0 or more are allowed, or AllTurns", lastTurns)
+	if lastTurns < AllTurns || lastTurns > MaxForkTurns {
+		return nil, fmt.Errorf("%d turns: 0 to %d are allowed, or AllTurns", lastTurns, MaxForkTurns)
 	}
 	m, segments, err := s.segments(id)
 	if err != nil {
 		return nil, err
 	}
-	own := segments[len(segments)-1]
-	base := &HistoryBase{ThreadID: own.thread, EndOrdinalExclusive: own.records, EndByteOffset: own.begin}
-	if lastTurns <= 0 {
-		segments = segments[len(segments)-1:] // for the end, and the selection in effect
+	end, starts, err := s.survey(&m, segments, lastTurns)
+	if err != nil {
+		return nil, err
 	}
-	var starts []HistoryStart // of the last turns, one more than asked for if there are more
+	m.ForkedFromID, m.HistoryBase = m.ID, nil
+	if lastTurns == 0 {
+		return s.create(m)
+	}
+	base := &HistoryBase{ThreadID: m.ID, EndOrdinalExclusive: end.ordinal, EndByteOffset: end.offset}
+	files := len(segments)
+	if lastTurns > 0 && len(starts) > lastTurns {
+		base.Start = &starts[1]
+		files -= slices.IndexFunc(segments, func(part segment) bool { return part.thread == base.Start.ThreadID })
+	}
+	if files >= MaxGenerations {
+		return nil, fmt.Errorf("%w: the history would be spread over %d threads, %d are allowed", ErrTooLarge, files+1, MaxGenerations)
+	}
+	// What the fork refers to has to be on disk before it is.
+	f, _, err := s.openThread(m.ID, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return nil, err
+	}
+	m.HistoryBase = base
+	return s.create(m)
+}
+
+// survey reads what a fork of the thread of m has to know: where its file ends now, and where its
+// last turns began, one more than asked for if there are more. It sets in m the selection of
+// environments that is in effect there.
+func (s *Store) survey(m *Meta, segments []segment, lastTurns int) (end place, starts []HistoryStart, err error) {
+	own := segments[len(segments)-1]
+	end = own.begin
+	if lastTurns <= 0 {
+		segments = []segment{own}
+	}
 	for e, err := range s.walk(segments) {
 		if err != nil {
-			return nil, err
+			return place{}, nil, err
 		}
 		if e.Type == TypeTurnStarted && lastTurns > 0 {
-			if starts = append(starts, HistoryStart{e.ThreadID, e.Ordinal, e.begin}); len(starts) > lastTurns+1 {
+			if len(starts) > lastTurns {
 				starts = slices.Delete(starts, 0, 1)
 			}
+			starts = append(starts, HistoryStart{e.ThreadID, e.Ordinal, e.at.offset})
 		}
 		if e.ThreadID != own.thread {
 			continue
 		}
-		base.EndOrdinalExclusive, base.EndByteOffset = e.Ordinal+1, e.end
+		end = e.next
 		chosen, err := chosen(e.Record)
 		if err != nil {
-			return nil, &CorruptError{s.path(file(own.thread)), e.Ordinal + 1, err}
+			return place{}, nil, &CorruptError{s.path(file(own.thread)), e.Ordinal + 1, err}
 		}
 		if chosen != nil {
 			m.Environments = chosen
 		}
 	}
-	if lastTurns > 0 && len(starts) > lastTurns {
-		base.Start = &starts[1]
-	}
-	m.ForkedFromID, m.HistoryBase = own.thread, base
-	if lastTurns == 0 {
-		m.HistoryBase = nil
-	} else if err := s.settle(own.thread, base, len(segments)); err != nil {
-		return nil, err
-	}
-	return s.create(m)
-}
-
-// settle makes sure that a fork may refer to base: its history is not spread over too many
-// files, and what it refers to is on disk.
-func (s *Store) settle(id string, base *HistoryBase, files int) error {
-	if files >= MaxForks && base.Start == nil {
-		return fmt.Errorf("%w: the history is spread over %d files, %d are allowed", ErrTooLarge, files+1, MaxForks)
-	}
-	f, _, err := s.openFile(id, os.O_RDONLY)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return end, starts, nil
 }
 
 // segments returns what the thread began with, and the parts of its history, oldest first, the
@@ -139,59 +155,65 @@ func (s *Store) segments(id string) (Meta, []segment, error) {
 		return Meta{}, nil, err
 	}
 	segments := []segment{next}
-	var start *HistoryStart // the nearest one counts: those of ancestors lie before it
+	refuse := func(child, format string, args ...any) (Meta, []segment, error) {
+		return Meta{}, nil, &CorruptError{child, 1, fmt.Errorf("payload: history_base: "+format, args...)}
+	}
+	// The nearest descendant with a bounded history says where all of it begins: what ancestors
+	// say lies before that.
+	var start *HistoryStart
+	var startIn string // the file that says so
 	for m := own; m.HistoryBase != nil; {
-		base := m.HistoryBase
-		refuse := func(format string, args ...any) (Meta, []segment, error) {
-			return Meta{}, nil, &CorruptError{s.path(file(m.ID)), 1, fmt.Errorf(format, args...)}
-		}
+		base, child := m.HistoryBase, s.path(file(m.ID))
 		if start == nil {
-			start = base.Start
+			start, startIn = base.Start, child
 		}
-		parent, err := canonical(base.ThreadID)
-		if err != nil {
-			return refuse("the thread that this one was forked from: %w", err)
+		if slices.ContainsFunc(segments, func(part segment) bool { return part.thread == base.ThreadID }) {
+			return refuse(child, "thread_id: the thread is an ancestor of itself")
 		}
-		if slices.ContainsFunc(segments, func(s segment) bool { return s.thread == parent }) {
-			return refuse("the thread is an ancestor of itself")
+		if len(segments) == MaxGenerations {
+			return refuse(child, "thread_id: %w: the history is spread over more than %d threads", ErrTooLarge, MaxGenerations)
 		}
-		if len(segments) == MaxForks {
-			return refuse("%w: the history is spread over more than %d files", ErrTooLarge, MaxForks)
+		if m, next, err = s.segment(base.ThreadID); err != nil {
+			return Meta{}, nil, fmt.Errorf("ancestor: %w", err)
 		}
-		if m, next, err = s.segment(parent); err != nil {
-			return Meta{}, nil, err
+		next.end, next.fork = &place{base.EndOrdinalExclusive, base.EndByteOffset}, child
+		if !next.begin.notAfter(*next.end) {
+			return refuse(child, "the end lies in the first record")
 		}
-		next.end, next.until = base.EndByteOffset, base.EndOrdinalExclusive
-		starts := start != nil && start.ThreadID == parent
-		if starts {
-			next.begin, next.records = start.ByteOffset, start.Ordinal
-		}
-		if next.begin < 0 || next.begin > next.end || next.records > next.until {
-			return refuse("the history in %s has no bytes from %d to %d", file(parent), next.begin, next.end)
+		begins := start != nil && start.ThreadID == base.ThreadID
+		if begins {
+			at := place{start.Ordinal, start.ByteOffset}
+			if !next.begin.notAfter(at) || !at.notAfter(*next.end) {
+				return refuse(startIn, "start: it lies outside of the history")
+			}
+			next.begin = at
 		}
 		segments = append(segments, next)
-		if starts {
+		if begins {
 			start = nil
 			break
 		}
 	}
 	if start != nil {
-		return Meta{}, nil, &CorruptError{s.path(file(id)), 1, fmt.Errorf("the history begins in %.64q, which is no ancestor", start.ThreadID)}
+		return refuse(startIn, "start: thread_id: %s is no ancestor", start.ThreadID)
 	}
 	slices.Reverse(segments)
 	return own, segments, nil
 }
 
+// notAfter reports whether p comes before q in a file, or is the same place.
+func (p place) notAfter(q place) bool { return p.ordinal <= q.ordinal && p.offset <= q.offset }
+
 // segment returns what a thread began with, and all that follows in its file.
 func (s *Store) segment(id string) (Meta, segment, error) {
-	f, _, err := s.openFile(id, os.O_RDONLY)
+	f, _, err := s.openThread(id, os.O_RDONLY)
 	if err != nil {
 		return Meta{}, segment{}, err
 	}
 	defer f.Close()
-	r := newReader(f.Name(), f, MaxRecord, 0, 0)
-	m, err := readMeta(r, id)
-	return m, segment{thread: id, begin: r.offset, end: -1, records: r.lines}, err
+	r := newReader(f.Name(), f, MaxRecord, place{})
+	m, err := r.meta(id)
+	return m, segment{thread: id, begin: r.at}, err
 }
 
 // walk returns the records of segments. It ends after an error.
@@ -210,32 +232,31 @@ func (s *Store) walk(segments []segment) iter.Seq2[entry, error] {
 
 // walkOne yields the records of one segment, and returns false once nobody wants more.
 func (s *Store) walkOne(part segment, yield func(entry, error) bool) (more bool, err error) {
-	f, size, err := s.openFile(part.thread, os.O_RDONLY)
+	f, size, err := s.openThread(part.thread, os.O_RDONLY)
 	if err != nil {
 		return false, err
 	}
 	defer f.Close()
-	end := part.end
-	if end < 0 {
-		end = size
+	end := size
+	if part.end != nil {
+		end = part.end.offset
 	}
-	r := newReader(f.Name(), io.NewSectionReader(f, part.begin, end-part.begin), MaxRecord, part.records, part.begin)
+	r := newReader(f.Name(), io.NewSectionReader(f, part.begin.offset, end-part.begin.offset), MaxRecord, part.begin)
 	for {
-		begin := r.offset
+		at := r.at
 		record, err := r.record(part.thread)
 		switch {
 		case err == nil:
-			if !yield(entry{record, begin, r.offset}, nil) {
+			if !yield(entry{record, at, r.at}, nil) {
 				return false, nil
 			}
-		case part.end < 0 && (errors.Is(err, io.EOF) || errors.Is(err, errTorn)):
-			return true, nil
-		case errors.Is(err, io.EOF) && r.offset == part.end && r.lines == part.until:
-			return true, nil
-		case errors.Is(err, io.EOF) || errors.Is(err, errTorn):
-			return false, r.corrupt(fmt.Errorf("a fork refers to %d records in %d bytes, which are not there", part.until, part.end))
-		default:
+		case !atEnd(err):
 			return false, err
+		case part.end != nil && r.at != *part.end:
+			return false, &CorruptError{part.fork, 1, fmt.Errorf("payload: history_base: %s has no %d records in %d bytes",
+				f.Name(), part.end.ordinal, part.end.offset)}
+		default:
+			return true, nil
 		}
 	}
 }

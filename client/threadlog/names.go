@@ -2,7 +2,6 @@ package threadlog
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,14 +10,18 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
+
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 const (
 	// MaxName is how many bytes a name may have.
 	MaxName = 512
-	// MaxIndex is how many bytes the file of names may have. Beyond it nothing can be named.
-	MaxIndex = 64 << 20
+	// MaxIndex is how many bytes the file of names may have, which is 100,000 namings and more.
+	// Beyond it nothing can be named.
+	MaxIndex = 16 << 20
 
 	indexFile = "session_index.jsonl"
 	maxNaming = 4096 // bytes of a line of indexFile: a name whose every byte is escaped, and the rest
@@ -36,9 +39,50 @@ type Name struct {
 	UpdatedAt time.Time `json:"updated_at"` // when it was given
 }
 
-// SetName names a thread, which may be open. Spaces around the name are cut off. A name that is
-// empty then, has more than [MaxName] bytes or is not UTF-8 is refused. Several threads may have
-// the same name. The error is [fs.ErrNotExist] if there is no such thread.
+// naming is a line of the file of names.
+type naming Name
+
+// UnmarshalObject reads the line. One without an id names nothing, and one
+// without a name takes the name of the thread away: this package writes neither.
+func (n *naming) UnmarshalObject(o *strict.Object) {
+	if o.Has("id") {
+		o.Parse("id", func(text string) (err error) {
+			n.ID, err = canonical(text)
+			return err
+		})
+	}
+	if n.Name = strings.TrimSpace(optional(o, "thread_name")); n.Name != "" {
+		if err := checkName(n.Name); err != nil {
+			o.Fail("thread_name", "%v", err)
+		}
+	}
+	if o.Has("updated_at") {
+		o.Parse("updated_at", func(text string) (err error) {
+			n.UpdatedAt, err = time.Parse(time.RFC3339, text)
+			return err
+		})
+	}
+}
+
+// checkName refuses names that nobody could find or print.
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("the name is empty")
+	case len(name) > MaxName:
+		return fmt.Errorf("%w: the name has %d bytes, %d are allowed", ErrTooLarge, len(name), MaxName)
+	case !utf8.ValidString(name):
+		return errors.New("the name is not UTF-8")
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return errors.New("the name has control characters")
+	}
+	return nil
+}
+
+// SetName names a thread, which may be open, and waits until the name is on disk. Spaces around
+// the name are cut off. A name that is empty then, has more than [MaxName] bytes, is not UTF-8 or
+// has control characters is refused. Several threads may have the same name. The error is
+// [fs.ErrNotExist] if there is no such thread.
 func (s *Store) SetName(id, name string) error {
 	if err := s.setName(id, strings.TrimSpace(name)); err != nil {
 		return fmt.Errorf("naming thread %.64q: %w", id, err)
@@ -50,22 +94,13 @@ func (s *Store) setName(id, name string) (err error) {
 	if id, err = canonical(id); err != nil {
 		return err
 	}
-	switch {
-	case name == "":
-		return errors.New("the name is empty")
-	case len(name) > MaxName:
-		return fmt.Errorf("%w: the name has %d bytes, %d are allowed", ErrTooLarge, len(name), MaxName)
-	case !utf8.ValidString(name):
-		return errors.New("the name is not UTF-8")
-	}
-	if _, err := s.root.Stat(file(id)); err != nil {
+	if err := checkName(name); err != nil {
 		return err
 	}
-	text, err := marshal(Name{id, name, now()})
-	if err != nil {
+	if _, err := s.root.Lstat(file(id)); err != nil {
 		return err
 	}
-	f, err := s.root.OpenFile(indexFile, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := s.openIndex()
 	if err != nil {
 		return err
 	}
@@ -75,6 +110,10 @@ func (s *Store) setName(id, name string) (err error) {
 	}
 	defer func() { err = errors.Join(err, unlock(f)) }()
 	end, err := wholeLines(f)
+	if err != nil {
+		return err
+	}
+	text, err := marshal(Name{id, name, now()})
 	if err != nil {
 		return err
 	}
@@ -95,6 +134,15 @@ func (s *Store) setName(id, name string) (err error) {
 		return nil
 	}
 	return s.sync()
+}
+
+// openIndex opens the file of names for writing, and makes it if it is missing.
+func (s *Store) openIndex() (*os.File, error) {
+	f, err := s.root.OpenFile(indexFile, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		f, _, err = s.openFile(indexFile, os.O_RDWR, MaxIndex)
+	}
+	return f, err
 }
 
 // lockIndex waits for the lock of the file of names.
@@ -128,8 +176,9 @@ func wholeLines(f *os.File) (int64, error) {
 }
 
 // Find returns the id of the thread that has the name, compared exactly but for spaces around it.
-// Of several it is the one that was named last. A former name of a thread finds nothing. The
-// error is [fs.ErrNotExist] if there is none.
+// Of several it is the one that was named last. A former name of a thread finds nothing, and a
+// thread whose file is gone is not found. The error is [fs.ErrNotExist] if there is none, else as
+// of [Store.Names].
 func (s *Store) Find(name string) (id string, err error) {
 	names, err := s.Names()
 	if err != nil {
@@ -145,68 +194,48 @@ func (s *Store) Find(name string) (id string, err error) {
 }
 
 // Names returns the name of every thread that has one, the one that was given last first. Names
-// of threads whose file is gone are left out. A line of the file of names that is no JSON object
-// is a [CorruptError].
+// of threads whose file is gone are left out. A line of the file of names that could not have
+// been written is a [CorruptError]: to pass over it might find another thread than the one meant.
 func (s *Store) Names() ([]Name, error) {
 	names, err := s.readNames()
 	if err != nil {
 		return nil, fmt.Errorf("reading names: %w", err)
 	}
 	return slices.DeleteFunc(names, func(n Name) bool {
-		_, err := s.root.Stat(file(n.ID))
-		return err != nil
+		_, err := s.root.Lstat(file(n.ID))
+		return errors.Is(err, fs.ErrNotExist)
 	}), nil
 }
 
+// readNames returns the last name of each thread, the last one first.
 func (s *Store) readNames() ([]Name, error) {
-	f, err := s.root.Open(indexFile)
+	f, size, err := s.openFile(indexFile, os.O_RDONLY, MaxIndex)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	r := newReader(f.Name(), io.LimitReader(f, MaxIndex), maxNaming, 0, 0)
+	r := newReader(f.Name(), io.LimitReader(f, size), maxNaming, place{})
 	var all []Name
 	for {
 		text, err := r.next()
-		if errors.Is(err, io.EOF) || errors.Is(err, errTorn) {
-			return latest(all), nil
+		if atEnd(err) {
+			break
 		} else if err != nil {
 			return nil, err
 		}
-		n, err := decodeName(text)
-		if err != nil {
+		var n naming
+		if err := strict.Unmarshal(text, &n); err != nil {
 			return nil, r.corrupt(err)
 		}
-		if n.ID != "" {
-			all = append(all, n)
-		}
+		all = append(all, Name(n))
 	}
-}
-
-// decodeName decodes a line of the file of names. What names no thread, as something that a later
-// version may write there, is returned without an ID.
-func decodeName(text []byte) (Name, error) {
-	var n Name
-	if err := json.Unmarshal(text, &n); err != nil {
-		return Name{}, err
-	}
-	id, err := canonical(n.ID)
-	n.ID, n.Name = id, strings.TrimSpace(n.Name)
-	if err != nil || n.Name == "" {
-		return Name{}, nil
-	}
-	return n, nil
-}
-
-// latest returns the last name of each thread, the last one first.
-func latest(all []Name) []Name {
 	slices.Reverse(all)
-	seen := map[string]bool{}
+	seen := map[string]bool{"": true} // lines without an id name nothing
 	return slices.DeleteFunc(all, func(n Name) bool {
 		before := seen[n.ID]
 		seen[n.ID] = true
-		return before
-	})
+		return before || n.Name == ""
+	}), nil
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 const (
@@ -21,7 +23,7 @@ const (
 	// MaxOutput is how many bytes of its output are kept of a process.
 	MaxOutput = 10_000
 
-	maxType = 64 // bytes of the type of a record
+	maxType = 64 // bytes of the type of a record that is written
 )
 
 // The types of records that this package writes. Payloads of TypeSessionMeta are a [Meta],
@@ -34,8 +36,8 @@ const (
 	TypeProcess     = "process"
 )
 
-// ErrTooLarge says that something has more bytes than its bound, which the text names. Nothing
-// of it was written.
+// ErrTooLarge says that something is beyond its bound, which the text names. Nothing of it was
+// written.
 var ErrTooLarge = errors.New("too large")
 
 // A Record is one line of a thread.
@@ -98,7 +100,8 @@ type TurnEnded struct {
 	Status TurnStatus `json:"status"`
 }
 
-// TurnStatus is how a turn ended. Other versions may write other words.
+// TurnStatus is how a turn ended. Only the words below are written; a file of another version
+// may have others.
 type TurnStatus string
 
 // How a turn ends.
@@ -111,18 +114,19 @@ const (
 // Process refers to a process that the thread ran. A process may have several records, one when
 // it is started and one when it has ended: the last one says what is known.
 type Process struct {
-	ProcessID     string        `json:"process_id"`     // as in process/start; not empty
-	EnvironmentID string        `json:"environment_id"` // where it ran
-	Argv          []string      `json:"argv"`
+	ProcessID     string        `json:"process_id"`               // as in process/start; not empty
+	EnvironmentID string        `json:"environment_id,omitempty"` // where it ran
+	Argv          []string      `json:"argv,omitempty"`
 	Status        ProcessStatus `json:"status"`
 	ExitCode      *int          `json:"exit_code,omitempty"` // nil unless it is known
 	// Output is a summary for people and models: the first [MaxOutput] bytes at most. Bytes that
-	// are not UTF-8 are replaced by U+FFFD.
+	// are not UTF-8 are replaced by U+FFFD, several in a row by one.
 	Output    string `json:"output,omitempty"`
 	OutputCut bool   `json:"output_cut,omitempty"` // there was more output than Output
 }
 
-// ProcessStatus is what is known of a process. Other versions may write other words.
+// ProcessStatus is what is known of a process. Only the words below are written; a file of
+// another version may have others.
 type ProcessStatus string
 
 // What is known of a process.
@@ -134,11 +138,12 @@ const (
 )
 
 // summary returns the beginning of output, of at most MaxOutput bytes and with whole runes,
-// and whether that is not all of it.
+// and whether there is more.
 func summary(output string) (beginning string, cut bool) {
-	beginning = strings.ToValidUTF8(prefix(output), string(utf8.RuneError))
-	beginning = prefix(beginning) // replacements may be longer than what they replace
-	return beginning, len(beginning) < len(output) && !strings.HasSuffix(output, beginning)
+	first := prefix(output)
+	valid := strings.ToValidUTF8(first, string(utf8.RuneError))
+	beginning = prefix(valid) // replacements may be longer than what they replace
+	return beginning, len(first) < len(output) || len(beginning) < len(valid)
 }
 
 // prefix cuts s at the beginning of a rune, after at most MaxOutput bytes.
@@ -147,36 +152,65 @@ func prefix(s string) string {
 		return s
 	}
 	n := MaxOutput
-	for range utf8.UTFMax - 1 {
-		if utf8.RuneStart(s[n]) {
-			break
-		}
+	for !utf8.RuneStart(s[n]) && n > MaxOutput-utf8.UTFMax {
 		n--
 	}
 	return s[:n]
 }
 
-// line is a record as it is in its file. Ordinal is nil if the line has none.
+// line is a record as it is in its file.
 type line struct {
-	Timestamp time.Time       `json:"timestamp"`
-	Ordinal   *uint64         `json:"ordinal"`
-	Type      string          `json:"type"`
-	Payload   json.RawMessage `json:"payload"`
+	Timestamp time.Time `json:"timestamp"`
+	Ordinal   *uint64   `json:"ordinal"` // nil if the line has none
+	Type      string    `json:"type"`
+	Payload   any       `json:"payload"` // a json.RawMessage if the line was read
 }
 
-// encodeRecord returns the line of a record, with its line break.
-func encodeRecord(ordinal uint64, recordType string, payload any) ([]byte, error) {
-	raw, err := marshal(payload)
-	if err == nil {
-		raw, err = marshal(line{now(), &ordinal, recordType, raw})
+// UnmarshalObject reads the line. Only the type has to be there.
+func (l *line) UnmarshalObject(o *strict.Object) {
+	if o.Has("timestamp") {
+		o.Parse("timestamp", func(text string) (err error) {
+			l.Timestamp, err = time.Parse(time.RFC3339, text)
+			return err
+		})
 	}
+	l.Ordinal = o.OptUint64("ordinal")
+	if l.Type = o.String("type"); l.Type == "" {
+		o.Fail("type", "it is empty")
+	}
+	if o.Has("payload") {
+		l.Payload = json.RawMessage(bytes.Clone(o.Require("payload")))
+	}
+}
+
+// decodeRecord decodes a line of the thread id that has the given ordinal. A line may have no
+// ordinal, but not a wrong one: then lines are missing.
+func decodeRecord(text []byte, id string, ordinal uint64) (Record, error) {
+	var l line
+	if err := strict.Unmarshal(text, &l); err != nil {
+		return Record{}, err
+	}
+	raw, _ := l.Payload.(json.RawMessage)
+	if l.Ordinal != nil && *l.Ordinal != ordinal {
+		return Record{}, fmt.Errorf("ordinal: it is %d, and %d records come before", *l.Ordinal, ordinal)
+	}
+	return Record{ThreadID: id, Ordinal: ordinal, Timestamp: l.Timestamp, Type: l.Type, Payload: raw}, nil
+}
+
+// encodeRecord returns the line of a record, with its line break. It refuses what could not be
+// read again: raw JSON that encoding/json takes and package strict does not.
+func encodeRecord(ordinal uint64, recordType string, payload any) ([]byte, error) {
+	text, err := marshal(line{now(), &ordinal, recordType, payload})
 	if err != nil {
 		return nil, fmt.Errorf("encoding a record of type %q: %w", recordType, err)
 	}
-	if len(raw) > MaxRecord {
-		return nil, fmt.Errorf("%w: a record of type %q has %d bytes, %d are allowed", ErrTooLarge, recordType, len(raw), MaxRecord)
+	if len(text) > MaxRecord {
+		return nil, fmt.Errorf("%w: a record of type %q has %d bytes, %d are allowed", ErrTooLarge, recordType, len(text), MaxRecord)
 	}
-	return raw, nil
+	if _, err := decodeRecord(text, "", ordinal); err != nil {
+		return nil, fmt.Errorf("a record of type %q could not be read again: %w", recordType, err)
+	}
+	return text, nil
 }
 
 // marshal encodes v on one line, with its line break, and leaves <, > and & as they are.
@@ -188,64 +222,128 @@ func marshal(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// decodeRecord decodes a line of the thread id that has the given ordinal. A line may have no
-// ordinal, but not a wrong one: then lines are missing.
-func decodeRecord(text []byte, id string, ordinal uint64) (Record, error) {
-	var l line
-	if err := json.Unmarshal(text, &l); err != nil {
-		return Record{}, err
-	}
-	if l.Type == "" {
-		return Record{}, errors.New("there is no type")
-	}
-	if l.Ordinal != nil && *l.Ordinal != ordinal {
-		return Record{}, fmt.Errorf("the ordinal is %d, and not %d", *l.Ordinal, ordinal)
-	}
-	return Record{ThreadID: id, Ordinal: ordinal, Timestamp: l.Timestamp, Type: l.Type, Payload: l.Payload}, nil
-}
-
-// decodeMeta decodes the first record of the thread id.
-func decodeMeta(r Record, id string) (Meta, error) {
-	var m Meta
+// decodeMeta decodes the first record of a thread.
+func decodeMeta(r Record) (Meta, error) {
 	if r.Type != TypeSessionMeta {
-		return Meta{}, fmt.Errorf("the first record is of type %.64q", r.Type)
+		return Meta{}, fmt.Errorf("type: it is %.64q, a thread begins with %q", r.Type, TypeSessionMeta)
 	}
-	if err := json.Unmarshal(r.Payload, &m); err != nil {
+	o, err := payload(r)
+	if err != nil {
 		return Meta{}, err
 	}
-	if m.ID != id {
-		return Meta{}, fmt.Errorf("it is of the thread %.64q", m.ID)
+	var m Meta
+	if m.ID = o.String("id"); m.ID != r.ThreadID {
+		o.Fail("id", "it is %.64q, and not that of the file", m.ID)
 	}
-	m.SelectedCapabilityRoots = present(m.SelectedCapabilityRoots)
-	m.Environments = present(m.Environments)
-	return m, nil
+	m.Timestamp = r.Timestamp
+	m.Originator = optional(o, "originator")
+	m.Cwd = optional(o, "cwd")
+	m.SelectedCapabilityRoots = selected(o, "selected_capability_roots")
+	m.Environments = selected(o, "environments")
+	m.ForkedFromID = optional(o, "forked_from_id")
+	o.OptIn("history_base", func(o *strict.Object) {
+		b := &HistoryBase{ThreadID: threadID(o), EndOrdinalExclusive: o.Uint64("end_ordinal_exclusive"), EndByteOffset: offset(o, "end_byte_offset")}
+		o.OptIn("start", func(o *strict.Object) {
+			b.Start = &HistoryStart{threadID(o), o.Uint64("ordinal"), offset(o, "byte_offset")}
+		})
+		m.HistoryBase = b
+	})
+	return m, inPayload(o.Err())
 }
 
-// selection checks a JSON array that is to be written and returns it without spaces; nil for
-// null.
-func selection(what string, raw json.RawMessage) (json.RawMessage, error) {
-	if raw = present(raw); raw == nil {
+// chosen returns the selection of environments that a record puts into effect, or nil.
+func chosen(r Record) (json.RawMessage, error) {
+	if r.Type != TypeTurnStarted {
 		return nil, nil
 	}
-	if len(raw) > MaxSelection {
-		return nil, fmt.Errorf("%w: %s has %d bytes, %d are allowed", ErrTooLarge, what, len(raw), MaxSelection)
+	o, err := payload(r)
+	if err != nil {
+		return nil, err
+	}
+	environments := selected(o, "environments")
+	return environments, inPayload(o.Err())
+}
+
+// payload takes the payload of a record apart.
+func payload(r Record) (*strict.Object, error) {
+	o, err := strict.ParseObject(r.Payload)
+	return o, inPayload(err)
+}
+
+// inPayload says that an error is about the payload; nil stays nil.
+func inPayload(err *strict.Error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("payload: %w", err)
+}
+
+// optional reads a string that may be missing.
+func optional(o *strict.Object, name string) string {
+	if s := o.OptString(name); s != nil {
+		return *s
+	}
+	return ""
+}
+
+// threadID reads the id of another thread.
+func threadID(o *strict.Object) (id string) {
+	o.Parse("thread_id", func(text string) (err error) {
+		id, err = canonical(text)
+		return err
+	})
+	return id
+}
+
+// offset reads a place in the file of a thread.
+func offset(o *strict.Object, name string) int64 {
+	n := o.Uint64(name)
+	if n > MaxThread {
+		o.Fail(name, "it is %d, a thread has at most %d bytes", n, MaxThread)
+	}
+	return int64(n)
+}
+
+// selected reads a selection, nil if it is missing.
+func selected(o *strict.Object, name string) json.RawMessage {
+	if !o.Has(name) {
+		return nil
+	}
+	raw := o.Require(name)
+	if err := checkSelection(raw); err != nil {
+		o.Fail(name, "%v", err)
+	}
+	return bytes.Clone(raw)
+}
+
+// compactSelection returns a selection that is to be written without spaces; nil for null.
+func compactSelection(name string, raw json.RawMessage) (json.RawMessage, error) {
+	if s := bytes.TrimSpace(raw); len(s) == 0 || string(s) == "null" {
+		return nil, nil
+	}
+	if len(raw) > MaxSelection { // before work is done on it
+		return nil, fmt.Errorf("%s: %w: it has %d bytes, %d are allowed", name, ErrTooLarge, len(raw), MaxSelection)
 	}
 	var b bytes.Buffer
-	if err := json.Compact(&b, raw); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+	err := json.Compact(&b, raw)
+	if err == nil {
+		err = checkSelection(b.Bytes())
 	}
-	if b.Bytes()[0] != '[' {
-		return nil, fmt.Errorf("%s is not a JSON array", what)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return b.Bytes(), nil
 }
 
-// present returns raw, or nil if it is empty or null.
-func present(raw json.RawMessage) json.RawMessage {
-	if s := bytes.TrimSpace(raw); len(s) == 0 || string(s) == "null" {
-		return nil
+// checkSelection refuses a JSON value that is no array, or too large a one.
+func checkSelection(raw []byte) error {
+	if kind := strict.TypeOf(raw); kind != "sequence" {
+		return fmt.Errorf("invalid type: %s, expected a sequence", kind)
 	}
-	return raw
+	if len(raw) > MaxSelection {
+		return fmt.Errorf("%w: it has %d bytes, %d are allowed", ErrTooLarge, len(raw), MaxSelection)
+	}
+	return nil
 }
 
 // now is the time of a record.

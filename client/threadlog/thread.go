@@ -1,7 +1,6 @@
 package threadlog
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 )
@@ -26,8 +26,7 @@ type Thread struct {
 	mu           sync.Mutex
 	environments json.RawMessage // the selection in effect
 	turn         string          // the turn that runs; empty if none does
-	size         int64           // bytes of whole records
-	records      uint64          // how many these are
+	end          place           // of the next record
 	dirty        bool            // records may not be on disk yet
 	err          error           // why nothing can be written any more
 }
@@ -51,13 +50,20 @@ func (t *Thread) Environments() json.RawMessage {
 // in effect as they are. A turn that runs has to be ended first. One that a crash has
 // interrupted no longer runs.
 func (t *Thread) StartTurn(environments json.RawMessage) (turnID string, err error) {
-	environments, err = selection("environments", environments)
-	if err != nil {
+	if turnID, err = t.startTurn(environments); err != nil {
 		return "", t.failed("starting a turn", err)
+	}
+	return turnID, nil
+}
+
+func (t *Thread) startTurn(environments json.RawMessage) (string, error) {
+	environments, err := compactSelection("environments", environments)
+	if err != nil {
+		return "", err
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
-		return "", t.failed("starting a turn", err)
+		return "", err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,60 +71,77 @@ func (t *Thread) StartTurn(environments json.RawMessage) (turnID string, err err
 		environments = t.environments
 	}
 	if t.turn != "" {
-		return "", t.failed("starting a turn", fmt.Errorf("turn %s has not ended", t.turn))
+		return "", fmt.Errorf("turn %s has not ended", t.turn)
 	}
-	started := TurnStarted{id.String(), environments}
-	if err := t.appendLocked(TypeTurnStarted, started); err != nil {
-		return "", t.failed("starting a turn", err)
+	if err := t.appendLocked(TypeTurnStarted, TurnStarted{id.String(), environments}); err != nil {
+		return "", err
 	}
-	t.turn, t.environments = started.TurnID, environments
+	t.turn, t.environments = id.String(), environments
 	return t.turn, nil
 }
 
 // EndTurn records that the turn has ended, and waits until all records are on disk. It fails if
-// no turn runs.
+// no turn runs, and if the status is none of [TurnStatus].
 func (t *Thread) EndTurn(status TurnStatus) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.turn == "" {
-		return t.failed("ending a turn", errors.New("no turn runs"))
-	}
-	if err := t.appendLocked(TypeTurnEnded, TurnEnded{t.turn, status}); err != nil {
-		return t.failed("ending a turn", err)
-	}
-	t.turn = ""
-	if err := t.syncLocked(); err != nil {
+	if err := t.endTurn(status); err != nil {
 		return t.failed("ending a turn", err)
 	}
 	return nil
 }
 
-// AppendProcess records what is known of a process. It cuts the output; a command line that is
-// too long for a record is refused with [ErrTooLarge]. Bytes that are not UTF-8 are replaced by
-// U+FFFD.
-func (t *Thread) AppendProcess(p Process) error {
-	if p.ProcessID == "" {
-		return t.failed("recording a process", errors.New("the process has no id"))
+func (t *Thread) endTurn(status TurnStatus) error {
+	switch status {
+	case TurnCompleted, TurnInterrupted, TurnFailed:
+	default:
+		return fmt.Errorf("%.64q is no status of a turn", status)
 	}
-	var cut bool
-	p.Output, cut = summary(p.Output)
-	p.OutputCut = p.OutputCut || cut
-	if err := t.append(TypeProcess, p); err != nil {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.turn == "" {
+		return errors.New("no turn runs")
+	}
+	if err := t.appendLocked(TypeTurnEnded, TurnEnded{t.turn, status}); err != nil {
+		return err
+	}
+	t.turn = ""
+	return t.syncLocked()
+}
+
+// AppendProcess records what is known of a process, in a turn or outside. It cuts the output; a
+// command line that is too long for a record is refused with [ErrTooLarge]. Bytes that are not
+// UTF-8 are replaced by U+FFFD.
+func (t *Thread) AppendProcess(p Process) error {
+	if err := t.appendProcess(p); err != nil {
 		return t.failed("recording a process", err)
 	}
 	return nil
 }
 
-// Append adds a record of a type of the harness's own, with a payload that encoding/json
-// encodes. The types of this package are refused; records with more than [MaxRecord] bytes are
-// refused with [ErrTooLarge], as is everything beyond [MaxThread].
+func (t *Thread) appendProcess(p Process) error {
+	if p.ProcessID == "" {
+		return errors.New("the process has no id")
+	}
+	switch p.Status {
+	case Running, Exited, Failed, Lost:
+	default:
+		return fmt.Errorf("%.64q is no status of a process", p.Status)
+	}
+	var cut bool
+	p.Output, cut = summary(p.Output)
+	p.OutputCut = p.OutputCut || cut
+	return t.append(TypeProcess, p)
+}
+
+// Append adds a record of a type of the harness's own, of 1 to 64 bytes, with a payload that
+// encoding/json encodes. The types of this package are refused. Refused with [ErrTooLarge] are
+// records of more than [MaxRecord] bytes and whatever would let the file exceed [MaxThread].
 func (t *Thread) Append(recordType string, payload any) error {
 	switch recordType {
 	case TypeSessionMeta, TypeTurnStarted, TypeTurnEnded, TypeProcess:
 		return t.failed("appending a record", fmt.Errorf("%s is a type of this package", recordType))
 	}
-	if recordType == "" || len(recordType) > maxType {
-		return t.failed("appending a record", fmt.Errorf("the type has %d bytes, 1 to %d are allowed", len(recordType), maxType))
+	if recordType == "" || len(recordType) > maxType || !utf8.ValidString(recordType) {
+		return t.failed("appending a record", fmt.Errorf("the type is %.64q; 1 to %d bytes of UTF-8 are allowed", recordType, maxType))
 	}
 	if err := t.append(recordType, payload); err != nil {
 		return t.failed("appending a record", err)
@@ -153,32 +176,36 @@ func (t *Thread) Close() error {
 }
 
 func (t *Thread) append(recordType string, payload any) error {
+	raw, err := marshal(payload) // before the mutex is taken: it may call methods of the payload
+	if err != nil {
+		return fmt.Errorf("encoding a record of type %q: %w", recordType, err)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.appendLocked(recordType, payload)
+	return t.appendLocked(recordType, json.RawMessage(raw))
 }
 
 func (t *Thread) appendLocked(recordType string, payload any) error {
 	if t.err != nil {
 		return t.err
 	}
-	text, err := encodeRecord(t.records, recordType, payload)
+	text, err := encodeRecord(t.end.ordinal, recordType, payload)
 	if err != nil {
 		return err
 	}
-	if t.size+int64(len(text)) > MaxThread {
-		return fmt.Errorf("%w: the thread has %d bytes, %d are allowed", ErrTooLarge, t.size, MaxThread)
+	next := place{t.end.ordinal + 1, t.end.offset + int64(len(text))}
+	if next.offset > MaxThread {
+		return fmt.Errorf("%w: the thread has %d bytes, %d are allowed", ErrTooLarge, t.end.offset, MaxThread)
 	}
 	t.dirty = true
-	if _, err := t.file.WriteAt(text, t.size); err != nil {
+	if _, err := t.file.WriteAt(text, t.end.offset); err != nil {
 		// Part of the line may be there, and the next record must not follow on it.
-		if undone := t.file.Truncate(t.size); undone != nil {
+		if undone := t.file.Truncate(t.end.offset); undone != nil {
 			t.err = errors.Join(err, undone)
 		}
 		return err
 	}
-	t.size += int64(len(text))
-	t.records++
+	t.end = next
 	return nil
 }
 
@@ -197,16 +224,4 @@ func (t *Thread) syncLocked() error {
 // failed says which step of this thread has failed.
 func (t *Thread) failed(step string, err error) error {
 	return fmt.Errorf("thread %s: %s: %w", t.meta.ID, step, err)
-}
-
-// chosen returns the selection of environments that a record puts into effect, or nil.
-func chosen(r Record) (json.RawMessage, error) {
-	if r.Type != TypeTurnStarted {
-		return nil, nil
-	}
-	var started TurnStarted
-	if err := json.NewDecoder(bytes.NewReader(r.Payload)).Decode(&started); err != nil {
-		return nil, err
-	}
-	return present(started.Environments), nil
 }
