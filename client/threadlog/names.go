@@ -56,12 +56,7 @@ func (n *naming) UnmarshalObject(o *strict.Object) {
 			o.Fail("thread_name", "%v", err)
 		}
 	}
-	if o.Has("updated_at") {
-		o.Parse("updated_at", func(text string) (err error) {
-			n.UpdatedAt, err = time.Parse(time.RFC3339, text)
-			return err
-		})
-	}
+	n.UpdatedAt = moment(o, "updated_at")
 }
 
 // checkName refuses names that nobody could find or print.

@@ -168,12 +168,7 @@ type line struct {
 
 // UnmarshalObject reads the line. Only the type has to be there.
 func (l *line) UnmarshalObject(o *strict.Object) {
-	if o.Has("timestamp") {
-		o.Parse("timestamp", func(text string) (err error) {
-			l.Timestamp, err = time.Parse(time.RFC3339, text)
-			return err
-		})
-	}
+	l.Timestamp = moment(o, "timestamp")
 	l.Ordinal = o.OptUint64("ordinal")
 	if l.Type = o.String("type"); l.Type == "" {
 		o.Fail("type", "it is empty")
@@ -235,7 +230,7 @@ func decodeMeta(r Record) (Meta, error) {
 	if m.ID = o.String("id"); m.ID != r.ThreadID {
 		o.Fail("id", "it is %.64q, and not that of the file", m.ID)
 	}
-	m.Timestamp = r.Timestamp
+	m.Timestamp = moment(o, "timestamp")
 	m.Originator = optional(o, "originator")
 	m.Cwd = optional(o, "cwd")
 	m.SelectedCapabilityRoots = selected(o, "selected_capability_roots")
@@ -276,6 +271,17 @@ func inPayload(err *strict.Error) error {
 		return nil
 	}
 	return fmt.Errorf("payload: %w", err)
+}
+
+// moment reads a time that may be missing.
+func moment(o *strict.Object, name string) (at time.Time) {
+	if o.Has(name) {
+		o.Parse(name, func(text string) (err error) {
+			at, err = time.Parse(time.RFC3339, text)
+			return err
+		})
+	}
+	return at
 }
 
 // optional reads a string that may be missing.
