@@ -86,7 +86,7 @@ type program struct {
 func start(t *testing.T, name, dir, id string) *program {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], dir, id)
-	cmd.Env = append(os.Environ(), child+"="+name)
+	cmd.Env = append(os.Environ(), child+"="+name, "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

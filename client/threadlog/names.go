@@ -92,7 +92,7 @@ func (s *Store) setName(id, name string) (err error) {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	if _, err := s.root.Lstat(file(id)); err != nil {
+	if _, err := s.stat(file(id)); err != nil {
 		return err
 	}
 	f, err := s.openIndex()
@@ -197,8 +197,8 @@ func (s *Store) Names() ([]Name, error) {
 		return nil, fmt.Errorf("reading names: %w", err)
 	}
 	return slices.DeleteFunc(names, func(n Name) bool {
-		_, err := s.root.Lstat(file(n.ID))
-		return errors.Is(err, fs.ErrNotExist)
+		_, err := s.stat(file(n.ID))
+		return err != nil
 	}), nil
 }
 

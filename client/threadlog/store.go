@@ -3,6 +3,7 @@ package threadlog
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -152,16 +153,22 @@ func (s *Store) openThread(id string, flag int) (*os.File, int64, error) {
 	return s.openFile(file(id), flag, MaxThread)
 }
 
-// openFile opens a file of the folder and returns its size, which may be limit at most. Anything
-// but a regular file is refused: a link could lead to the file of another thread, which would
-// be locked and appended to, and the opening of a FIFO does not return.
+// stat returns what is known of a file of the folder. Anything but a regular file is refused: a
+// link could lead to the file of another thread, which would be locked and appended to, and the
+// opening of a FIFO does not return.
+func (s *Store) stat(name string) (fs.FileInfo, error) {
+	info, err := s.root.Lstat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", s.path(name))
+	}
+	return info, err
+}
+
+// openFile opens a file of the folder and returns its size, which may be limit at most.
 func (s *Store) openFile(name string, flag int, limit int64) (*os.File, int64, error) {
-	before, err := s.root.Lstat(name)
+	before, err := s.stat(name)
 	if err != nil {
 		return nil, 0, err
-	}
-	if !before.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("%s is not a regular file", s.path(name))
 	}
 	f, err := s.root.OpenFile(name, flag, 0)
 	if err != nil {
