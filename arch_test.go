@@ -94,7 +94,8 @@ var rules = map[string]rule{
 	"registry/ticket":          {[]string{"registry/wire", "internal/strictbase64"}, "what is signed is checked without asking anybody"},
 	"registry/wire":            {[]string{"protocol/strict"}, "what is said over HTTP is decoded here, and meant elsewhere"},
 
-	"client": {[]string{"protocol", "protocol/strict", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
+	"client":           {[]string{"protocol", "protocol/strict", "rpc"}, "the client is given a dial function; it knows neither agent nor transport"},
+	"client/threadlog": {[]string{"protocol/strict"}, "a log keeps what it is given; it knows neither clients nor what selections mean"},
 	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "relay", "relay/noise", "registry/wire", "auth", "internal/secretenv", "internal/secretfile", "internal/tlsconfig", "cmd/agent/completion", "cmd/agent/doctor"},
 		"main wires everything and owns nothing"},
 	"cmd/agent/completion":  {nil, "scripts are made of the grammar alone"},

@@ -23,6 +23,7 @@ import (
 // reason. A name without a dot is a whole package.
 var unusedOnPurpose = map[string]string{
 	"client":                           "what authors of harnesses import",
+	"client/threadlog":                 "the same",
 	"transport.Command":                "how authors of harnesses reach an executor by stdio, as by ssh",
 	"transport.CommandConfig":          "the same",
 	"transport.StartCommand":           "the same",

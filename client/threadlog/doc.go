@@ -31,37 +31,46 @@
 // Nothing here tells whether an environment of a restored selection is still there. The harness
 // keeps the order, marks those that are missing, and puts no other in their place.
 //
-// Records of other types, and members that this version does not know, stay in the file and
-// are passed on by [Store.History]. Members that are missing have zero values.
+// Records of other types, and members that this version does not know, stay in the file, and
+// [Store.History] passes them on. Members that are missing have zero values.
 //
 // # Crashes
 //
 // A record is whole if its line ends with a line break. What a crash leaves behind the last
-// line break is passed over by readers and cut off when the thread is next opened. Anything
-// else that is not a record is a [CorruptError], which names the file and the line, and
-// nothing is changed.
+// line break is passed over by readers and cut off when the thread is next opened. A thread
+// is there with its first record or not at all; a file ID.new is what a crash has left of one.
 //
 // Records reach the disk at the end of a turn ([Thread.EndTurn]), with [Thread.Sync] and with
 // [Thread.Close]. Until then they outlive the death of the program, but not that of the machine.
 // A turn that was started and never ended was interrupted.
 //
+// # Files that are not ours
+//
+// Anybody may have written to a file. A line that is not a record is a [CorruptError], which
+// names the file, the line and the member; nothing is skipped and nothing is changed. JSON is
+// read strictly: a name that is there twice, bytes that are not UTF-8, and more than 127 levels
+// or 262,144 values are refused, when a record is written too. Lines, files, names and chains of
+// forks have bounds. Links, FIFOs and folders are refused in place of files.
+//
 // # One writer
 //
 // A thread is open once. Whoever opens it a second time, in this program or in another one, is
 // refused with [ErrInUse]. The lock is that of flock(2). It ends with the program, however that
-// ends, and it binds only programs that ask for it.
+// ends, and it binds only programs that ask for it. Where there is no flock, as on Windows,
+// threads cannot be made or opened, and the error is [errors.ErrUnsupported].
 //
 // # Forks
 //
 // [Store.Fork] makes a thread that goes on from another one. It copies no records. Its first
 // record names the thread and how many bytes of its file belong to the history of the fork, and
 // with a bounded history also where that begins ([HistoryBase]). So the files of ancestors have
-// to stay.
+// to stay: without them the history of the fork is an error. The fork can be opened all the same.
 //
 // # Names
 //
-// Threads are given names by [Store.SetName] and found by [Store.Find]. Names are in
-// session_index.jsonl, one line for each naming, and the last line of a thread counts:
+// Threads are given names by [Store.SetName] and found by [Store.Find]; [Store.Open] then resumes
+// the thread by the id. Names are in session_index.jsonl, one line for each naming, and the last
+// line of a thread counts:
 //
 //	{"id":"0195…","thread_name":"the flaky test","updated_at":"2026-03-01T12:00:00Z"}
 //
