@@ -191,10 +191,11 @@ func put(t *testing.T, dir, id, base string, notes ...string) (size int) {
 	if base == "" {
 		base = "null"
 	}
-	text := `{"type":"session_meta","payload":{"id":"` + id + `","history_base":` + base + `}}` + "\n"
+	lines := []string{`{"type":"session_meta","payload":{"id":"` + id + `","history_base":` + base + `}}`}
 	for _, n := range notes {
-		text += `{"type":"note","payload":"` + n + `"}` + "\n"
+		lines = append(lines, `{"type":"note","payload":"`+n+`"}`)
 	}
+	text := strings.Join(lines, "\n") + "\n"
 	check(t, os.WriteFile(filepath.Join(dir, id+".jsonl"), []byte(text), 0o600))
 	return len(text)
 }

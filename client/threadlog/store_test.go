@@ -227,6 +227,19 @@ func TestLargestRecord(t *testing.T) {
 	check(t, must[*threadlog.Thread](t)(s.Open(th.ID())).Close())
 }
 
+// TestLargeFile: a file beyond the bound is not read.
+func TestLargeFile(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	id := create(t, s)
+	check(t, os.Truncate(filepath.Join(dir, id+".jsonl"), threadlog.MaxThread+1)) // a hole
+	for what, err := range map[string]error{"open": second(s.Open(id)), "fork": second(s.Fork(id, 0)), "history": second(readAll(s, id))} {
+		if !errors.Is(err, threadlog.ErrTooLarge) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	s, dir := open(t)
