@@ -97,6 +97,7 @@ var rules = map[string]rule{
 	"client":             {[]string{"buffer", "protocol", "protocol/strict", "rpc", "transport"}, "the client knows how to dial a URL and to start a program; it knows neither agent nor relay"},
 	"client/remote":      {[]string{"client", "auth", "relay", "relay/noise"}, "how a client reaches an executor through a registry, and nothing of what it does there"},
 	"client/environment": {[]string{"client", "protocol", "rpc"}, "environments know ids, files of configuration and clients; a program hands in its transports"},
+	"client/threadlog":   {[]string{"protocol/strict"}, "a log keeps what it is given; it knows neither clients nor what selections mean"},
 	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "relay", "relay/noise", "registry/wire", "auth", "internal/secretenv", "internal/secretfile", "internal/tlsconfig", "cmd/agent/completion", "cmd/agent/doctor"},
 		"main wires everything and owns nothing"},
 	"cmd/agent/completion":  {nil, "scripts are made of the grammar alone"},

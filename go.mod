@@ -9,7 +9,7 @@ require (
 	github.com/bmatcuk/doublestar/v4 v4.10.4 // deny globs
 	github.com/creack/pty v1.1.24 // terminals: opening a pty, its size
 	github.com/flynn/noise v1.1.0 // the relay's ciphers, and cipher states
-	github.com/google/uuid v1.6.0 // session ids
+	github.com/google/uuid v1.6.0 // session ids, ids of threads and turns
 	github.com/gorilla/websocket v1.5.3 // both ends of every WebSocket
 	github.com/landlock-lsm/go-landlock v0.11.0 // Landlock rulesets
 	github.com/segmentio/asm v1.2.1 // base64 with vector instructions
