@@ -132,6 +132,13 @@ programs: ## run everyday programs in the sandbox and unconfined, in a root of D
 soak: ## work over connections that are cut at random, for DURATION (2m)
 	$(GO) test $(RACE) -run TestSoak -v -timeout 30m ./test/e2e -soak $(DURATION)
 
+# How many connections fail in cuts, in each of its two runs.
+CUTS ?= 10000
+
+.PHONY: cuts
+cuts: ## have clients lose nothing while CUTS (10000) connections fail at any byte, direct and through the relay
+	$(GO) test $(RACE) -run TestCuts -v -timeout 60m ./test/e2e -cuts $(CUTS)
+
 # Where kernels are kept that were downloaded.
 KERNELS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/execagent/kernels
 

@@ -55,7 +55,7 @@ func TestCuts(t *testing.T) {
 		if *flagCuts > 0 {
 			clients = 60
 		}
-		cuts(t, existing, seed, s.Address, clients, max(*flagCuts, 30), 2_000_000, func(address string) (client.Config, error) {
+		cuts(t, existing, seed, s.Address, clients, max(*flagCuts, 15), 2_000_000, func(address string) (client.Config, error) {
 			return remote.Registry("http://"+address, "ci-0", s.Harness)
 		})
 	})

@@ -28,8 +28,8 @@ type Faulty struct {
 // A Fault is what becomes of a connection.
 type Fault int
 
-// The faults. All but Refused and Doubled strike when a connection has carried so many bytes, or so
-// many pieces, which mostly are messages.
+// The faults. All but Refused strike when a connection has carried so many bytes, or so many pieces,
+// which mostly are messages.
 const (
 	Reset   Fault = iota // both ends are reset, in the middle of what is under way
 	Ended                // both ends are closed in good order
@@ -37,7 +37,7 @@ const (
 	Held                 // nothing passes any more; some time later both ends are reset
 	Slow                 // the bytes pass in small pieces, then both ends are reset
 	Refused              // nobody serves the connection
-	Doubled              // what the client says comes to the server twice, on two connections
+	Doubled              // what the client says first comes to the server on two connections
 	faultKinds
 )
 
@@ -151,14 +151,13 @@ func (f *Faulty) serve(from *net.TCPConn) {
 	}
 	defer f.forget(c.from, c.to)
 	var up io.Writer = way{c, c.to}
-	if c.fault == Doubled && f.fails(Doubled) {
+	if c.fault == Doubled {
 		second, err := net.Dial("tcp", f.server)
 		if err == nil && f.keep(second) {
 			defer f.forget(second)
 			defer second.Close()
-			// What it answers is dropped. It ends a little after the connection itself would.
 			f.wg.Go(func() { _, _ = io.Copy(io.Discard, second) })
-			up = io.MultiWriter(way{c, c.to}, deaf{second})
+			up = io.MultiWriter(up, &first{to: second, pieces: 2})
 		}
 	}
 	var both sync.WaitGroup
@@ -196,11 +195,18 @@ func (f *Faulty) forget(conns ...net.Conn) {
 	}
 }
 
-// deaf drops what cannot be written.
-type deaf struct{ net.Conn }
+// first writes the first pieces, of a client that asks for a websocket and says hello. More would be
+// another client's calls: they would be carried out.
+type first struct {
+	to     net.Conn
+	pieces int
+}
 
-func (d deaf) Write(p []byte) (int, error) {
-	_, _ = d.Conn.Write(p)
+func (w *first) Write(p []byte) (int, error) {
+	if w.pieces > 0 {
+		w.pieces--
+		_, _ = w.to.Write(p) // it may have been refused
+	}
 	return len(p), nil
 }
 
