@@ -22,22 +22,22 @@ type Faulty struct {
 	healed bool
 	closed bool
 	conns  map[net.Conn]struct{}
-	faults map[Fault]int
+	faults map[fault]int
 }
 
-// A Fault is what becomes of a connection.
-type Fault int
+// fault is what becomes of a connection.
+type fault int
 
-// The faults. All but Refused strike when a connection has carried so many bytes, or so many pieces,
-// which mostly are messages.
+// The faults. All but refused strike when a connection has carried so many bytes, or so many
+// pieces, which mostly are messages.
 const (
-	Reset   Fault = iota // both ends are reset, in the middle of what is under way
-	Ended                // both ends are closed in good order
-	Hidden               // the client's end is reset; the server learns of it some time later
-	Held                 // nothing passes any more; some time later both ends are reset
-	Slow                 // the bytes pass in small pieces, then both ends are reset
-	Refused              // nobody serves the connection
-	Doubled              // what the client says first comes to the server on two connections
+	reset   fault = iota // both ends are reset, in the middle of what is under way
+	ended                // both ends are closed in good order
+	hidden               // the client's end is reset; the server learns of it some time later
+	held                 // nothing passes any more; some time later both ends are reset
+	slow                 // the bytes pass in small pieces, then both ends are reset
+	refused              // nobody serves the connection
+	doubled              // what the client says first comes to the server on two connections
 	faultKinds
 )
 
@@ -50,7 +50,7 @@ func NewFaulty(t T, server string, seed uint64, most int64) *Faulty {
 	}
 	f := &Faulty{
 		listener: l, server: server, most: most, ended: make(chan struct{}),
-		random: rand.New(rand.NewPCG(seed, 1)), conns: map[net.Conn]struct{}{}, faults: map[Fault]int{},
+		random: rand.New(rand.NewPCG(seed, 1)), conns: map[net.Conn]struct{}{}, faults: map[fault]int{},
 	}
 	f.wg.Go(func() {
 		for {
@@ -105,7 +105,7 @@ func (f *Faulty) Faults() (total int, kinds [faultKinds]int) {
 type flawed struct {
 	proxy    *Faulty
 	from, to *net.TCPConn
-	fault    Fault
+	fault    fault
 	delay    time.Duration
 
 	mu     sync.Mutex // guards what follows
@@ -118,7 +118,7 @@ type flawed struct {
 func (f *Faulty) plan(c *flawed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c.fault = Fault(f.random.IntN(int(faultKinds)))
+	c.fault = fault(f.random.IntN(int(faultKinds)))
 	c.delay = time.Duration(f.random.IntN(20)) * time.Millisecond
 	// As many connections fail within the first hundred bytes as between a thousand and
 	// ten thousand.
@@ -136,7 +136,7 @@ func (f *Faulty) serve(from *net.TCPConn) {
 	defer from.Close()
 	c := &flawed{proxy: f, from: from}
 	f.plan(c)
-	if c.fault == Refused && f.fails(Refused) {
+	if c.fault == refused && f.fails(refused) {
 		_ = from.SetLinger(0)
 		return
 	}
@@ -151,7 +151,7 @@ func (f *Faulty) serve(from *net.TCPConn) {
 	}
 	defer f.forget(c.from, c.to)
 	var up io.Writer = way{c, c.to}
-	if c.fault == Doubled {
+	if c.fault == doubled {
 		second, err := net.Dial("tcp", f.server)
 		if err == nil && f.keep(second) {
 			defer f.forget(second)
@@ -167,7 +167,7 @@ func (f *Faulty) serve(from *net.TCPConn) {
 }
 
 // fails counts a fault, unless there are to be none any more.
-func (f *Faulty) fails(kind Fault) bool {
+func (f *Faulty) fails(kind fault) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.healed {
@@ -195,8 +195,8 @@ func (f *Faulty) forget(conns ...net.Conn) {
 	}
 }
 
-// first writes the first pieces, of a client that asks for a websocket and says hello. More would be
-// another client's calls: they would be carried out.
+// first writes the first pieces, of a client that asks for a websocket and says hello. More would
+// be another client's calls: they would be carried out.
 type first struct {
 	to     net.Conn
 	pieces int
@@ -234,7 +234,7 @@ type way struct {
 
 func (w way) Write(p []byte) (int, error) {
 	pass, strikes := w.spend(len(p))
-	if w.fault == Slow {
+	if w.fault == slow {
 		return w.drip(p, pass, strikes)
 	}
 	n, err := w.to.Write(p[:pass])
@@ -247,8 +247,8 @@ func (w way) Write(p []byte) (int, error) {
 
 // drip writes the first bytes few at a time.
 func (w way) drip(p []byte, pass int, strikes bool) (int, error) {
-	slow := min(pass, 500)
-	for rest := p[:slow]; len(rest) > 0; {
+	few := min(pass, 500)
+	for rest := p[:few]; len(rest) > 0; {
 		n := min(len(rest), 7)
 		if _, err := w.to.Write(rest[:n]); err != nil {
 			return 0, err
@@ -256,7 +256,7 @@ func (w way) drip(p []byte, pass int, strikes bool) (int, error) {
 		rest = rest[n:]
 		time.Sleep(50 * time.Microsecond) // what is written at once may arrive at once
 	}
-	if _, err := w.to.Write(p[slow:pass]); err != nil {
+	if _, err := w.to.Write(p[few:pass]); err != nil {
 		return 0, err
 	}
 	if strikes {
@@ -294,12 +294,12 @@ func (c *flawed) spend(n int) (pass int, strikes bool) {
 // strike ends the connection in its way.
 func (c *flawed) strike() {
 	switch c.fault {
-	case Ended:
-	case Hidden:
+	case ended:
+	case hidden:
 		_ = c.from.SetLinger(0)
 		_ = c.from.Close()
 		c.wait()
-	case Held:
+	case held:
 		c.wait()
 		fallthrough
 	default:
