@@ -98,7 +98,7 @@ cross: ## build and check the agent for arm64, and compile what is not bound to 
 	GOARCH=arm64 $(PRODUCT) -o $(BIN)/arm64/agent ./cmd/agent
 	E2E_BINARY=$(abspath $(BIN))/arm64/agent E2E_BINARY_ARCH=arm64 $(GO) test -count=1 -run '^TestBinary$$' ./test/e2e
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/registry
-	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./protocol ./rpc ./client ./relay/... ./auth ./sandbox
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./protocol ./rpc ./transport ./client/... ./relay/... ./auth ./sandbox
 
 .PHONY: e2e
 e2e: ## run the end-to-end tests: scripts, README commands, the binary itself
@@ -131,6 +131,13 @@ programs: ## run everyday programs in the sandbox and unconfined, in a root of D
 .PHONY: soak
 soak: ## work over connections that are cut at random, for DURATION (2m)
 	$(GO) test $(RACE) -run TestSoak -v -timeout 30m ./test/e2e -soak $(DURATION)
+
+# How many connections fail in cuts, in each of its two runs.
+CUTS ?= 10000
+
+.PHONY: cuts
+cuts: ## have clients lose nothing while CUTS (10000) connections fail at any byte, direct and through the relay
+	$(GO) test $(RACE) -run TestCuts -v -timeout 60m ./test/e2e -cuts $(CUTS)
 
 # Where kernels are kept that were downloaded.
 KERNELS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/execagent/kernels

@@ -23,9 +23,9 @@ import (
 // reason. A name without a dot is a whole package.
 var unusedOnPurpose = map[string]string{
 	"client":                           "what authors of harnesses import",
-	"transport.Command":                "how authors of harnesses reach an executor by stdio, as by ssh",
-	"transport.CommandConfig":          "the same",
-	"transport.StartCommand":           "the same",
+	"client/remote":                    "the same",
+	"client/environment":               "the same",
+	"client/threadlog":                 "the same",
 	"agent.Session":                    "the life of a client over its connections: most of what Agent does is told by its methods",
 	"agent.WireError":                  "the one place where errors become those of the wire, which the guides name",
 	"protocol.StringID":                "the other kind of id beside NumberID",

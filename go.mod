@@ -4,12 +4,12 @@ go 1.26.8
 
 // The product. docs/adr/0001-libraries.md has the longer reasons.
 require (
-	github.com/BurntSushi/toml v1.6.0 // environmentConfig/read: complete TOML 1.0
+	github.com/BurntSushi/toml v1.6.0 // environmentConfig/read, environments.toml: complete TOML 1.0
 	github.com/alecthomas/kong v1.17.0 // command line: flags and variables from one struct
 	github.com/bmatcuk/doublestar/v4 v4.10.4 // deny globs
 	github.com/creack/pty v1.1.24 // terminals: opening a pty, its size
 	github.com/flynn/noise v1.1.0 // the relay's ciphers, and cipher states
-	github.com/google/uuid v1.6.0 // session ids
+	github.com/google/uuid v1.6.0 // session ids, ids of threads and turns
 	github.com/gorilla/websocket v1.5.3 // both ends of every WebSocket
 	github.com/landlock-lsm/go-landlock v0.11.0 // Landlock rulesets
 	github.com/segmentio/asm v1.2.1 // base64 with vector instructions

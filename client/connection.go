@@ -1,58 +1,78 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/protocol/strict"
 	"github.com/execagent/execagent/rpc"
 )
 
-// connection is one connection to the server: a peer and the goroutine that runs
-// the peer's Serve.
+// maxCalls is how many calls may wait for their answers on one connection.
+const maxCalls = 1024
+
+// connection is one connection of the session: a peer and the goroutine that runs
+// the peer's Serve. A client has one after the other.
 type connection struct {
-	peer *rpc.Peer
-	stop context.CancelCauseFunc
-	done chan struct{} // closed when the reader has ended and all handles have failed
-	err  *DisconnectedError
+	client *Client
+	peer   *rpc.Peer
+	stop   context.CancelCauseFunc
+	done   chan struct{} // closed when the reader has ended and the client knows
+	lost   *DisconnectedError
+
+	calls  atomic.Int64
+	useful atomic.Bool    // it has answered a caller, or brought an event
+	starts sync.WaitGroup // calls of process/start, until the handle is settled
+
+	// Both are guarded by the client's mutex.
+	installed time.Time
+	gone      bool // the reader has ended
+
+	mu     sync.Mutex // guards what follows
+	bodies map[string]*body
+	ended  bool // bodies takes no more
 }
 
-// start takes over a connection and reads it until it ends. It delivers all that
-// came before the end before it makes the handles fail.
-func (c *Client) start(conn rpc.Conn) *connection {
+// open takes over a connection and reads it until it ends.
+func (c *Client) open(conn rpc.Conn) *connection {
 	ctx, stop := context.WithCancelCause(context.Background())
-	l := &connection{stop: stop, done: make(chan struct{})}
-	l.peer = rpc.NewPeer(writer{conn}, rpc.Config{Notification: c.notification})
-	go func() {
-		defer close(l.done)
-		err := l.peer.Serve(ctx)
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		stop(nil)
-		l.err = &DisconnectedError{Err: err}
-		c.lost(l.err)
-	}()
+	l := &connection{client: c, stop: stop, done: make(chan struct{}), bodies: map[string]*body{}}
+	l.peer = rpc.NewPeer(writer{conn}, rpc.Config{Notification: l.notification})
+	go l.read(ctx)
 	return l
 }
 
-// lost fails every handle.
-func (c *Client) lost(err error) {
-	c.mu.Lock()
-	processes := slices.Collect(maps.Values(c.processes))
-	bodies := slices.Collect(maps.Values(c.bodies))
-	c.mu.Unlock()
-	for _, p := range processes {
-		p.fail(err)
+// read delivers all that comes. Only then bodies fail, and the client hears of the
+// end.
+func (l *connection) read(ctx context.Context) {
+	defer close(l.done)
+	err := l.peer.Serve(ctx)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
 	}
+	l.stop(nil)
+	lost, ok := errors.AsType[*DisconnectedError](err)
+	if !ok {
+		lost = &DisconnectedError{Err: err}
+	}
+	l.lost = lost
+
+	l.mu.Lock()
+	bodies := l.bodies
+	l.bodies, l.ended = nil, true
+	l.mu.Unlock()
 	for _, b := range bodies {
-		b.fail(err)
+		b.bytes.fail(lost.sent())
 	}
+	l.client.lost(l)
 }
 
 // abort ends the connection without waiting.
@@ -75,57 +95,123 @@ func (w writer) Write(message []byte) error {
 	return nil
 }
 
-// call makes a request, see [Client.Call].
+// called makes a request for a caller of the client, see [Client.Call].
+func (l *connection) called(ctx context.Context, method string, params, result any) error {
+	err := l.call(ctx, method, params, result)
+	if _, refused := errors.AsType[*ServerError](err); err == nil || refused {
+		l.useful.Store(true)
+	}
+	return err
+}
+
+// call makes a request on this connection.
 func (l *connection) call(ctx context.Context, method string, params, result any) error {
+	defer l.calls.Add(-1)
+	if l.calls.Add(1) > maxCalls {
+		return ErrTooManyCalls
+	}
 	err := l.peer.Call(ctx, method, params, result)
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, rpc.ErrClosed) {
-		<-l.done
-		return l.err
-	}
-	if refused, ok := errors.AsType[*protocol.Error](err); ok {
+	refused, ok := errors.AsType[*protocol.Error](err)
+	if ok && !transportClosed(refused) {
 		return &ServerError{Err: refused}
 	}
-	if _, ok := errors.AsType[*DisconnectedError](err); ok || ctx.Err() != nil {
+	_, unwritten := errors.AsType[*DisconnectedError](err)
+	switch {
+	case ok, unwritten:
+		// The reader may not have noticed. What could not be written may have arrived
+		// all the same.
+		l.abort()
+		<-l.done
+		return l.lost.sent()
+	case errors.Is(err, rpc.ErrUnanswered):
+		<-l.done
+		return l.lost.sent()
+	case errors.Is(err, rpc.ErrClosed):
+		<-l.done
+		return l.lost
+	case ctx.Err() != nil:
 		return err
 	}
 	return fmt.Errorf("calling %s: %w", method, err)
+}
+
+// isLoss tells whether a call failed because its connection is gone.
+func isLoss(err error) bool {
+	_, lost := errors.AsType[*DisconnectedError](err)
+	return lost
+}
+
+// transportClosed tells whether a refusal is the reference's word for a lost
+// connection (client.md 1.5).
+func transportClosed(err *protocol.Error) bool {
+	return err.Code == -32000 && err.Message == "JSON-RPC transport closed"
+}
+
+// unsent tells whether the connection was gone before the request was sent.
+func unsent(err error) bool {
+	lost, ok := errors.AsType[*DisconnectedError](err)
+	return ok && !lost.Sent
 }
 
 // notification takes a notification of the server, in the goroutine that reads. It
 // ignores unknown ones; a known one that is malformed ends the connection
 // (client.md 1.4). It waits while the queue that the notification goes into is
 // full.
-func (c *Client) notification(ctx context.Context, method string, params json.RawMessage) error {
+func (l *connection) notification(ctx context.Context, method string, params json.RawMessage) error {
 	switch method {
 	case protocol.MethodProcessOutput:
 		var n protocol.OutputNotification
 		if err := unmarshal(method, params, &n); err != nil {
 			return err
 		}
-		c.deliver(ctx, n.ProcessID, Event{Kind: Output, Seq: n.Seq, Stream: n.Stream, Data: n.Chunk})
+		l.deliver(ctx, n.ProcessID, Event{Kind: Output, Seq: n.Seq, Stream: n.Stream, Data: keep(n.Chunk)})
 	case protocol.MethodProcessExited:
 		var n protocol.ExitedNotification
 		if err := unmarshal(method, params, &n); err != nil {
 			return err
 		}
-		c.deliver(ctx, n.ProcessID, Event{Kind: Exited, Seq: n.Seq, ExitCode: n.ExitCode, SandboxDenied: n.SandboxDenied})
+		l.deliver(ctx, n.ProcessID, Event{Kind: Exited, Seq: n.Seq, ExitCode: n.ExitCode, SandboxDenied: n.SandboxDenied})
 	case protocol.MethodProcessClosed:
 		var n protocol.ClosedNotification
 		if err := unmarshal(method, params, &n); err != nil {
 			return err
 		}
-		c.deliver(ctx, n.ProcessID, Event{Kind: Closed, Seq: n.Seq})
+		l.deliver(ctx, n.ProcessID, Event{Kind: Closed, Seq: n.Seq})
 	case protocol.MethodHTTPBodyDelta:
 		var n protocol.HTTPBodyDelta
 		if err := unmarshal(method, params, &n); err != nil {
 			return err
 		}
-		c.deliverBody(ctx, &n)
+		l.mu.Lock()
+		b := l.bodies[n.RequestID]
+		l.mu.Unlock()
+		if b != nil {
+			b.accept(ctx, &n)
+		}
 	}
 	return nil
+}
+
+// smallest is how long a slice is that is worth taking from the pool and giving back, in
+// bytes.
+const smallest = 1 << 10
+
+// keep copies output out of its message. Those who take the output and know that nobody
+// has kept it give the memory back by recycle.
+func keep(output []byte) []byte {
+	if len(output) < smallest {
+		return bytes.Clone(output)
+	}
+	return append(buffer.Get(len(output)), output...)
+}
+
+func recycle(output []byte) {
+	if len(output) >= smallest {
+		buffer.Recycle(output)
+	}
 }
 
 // unmarshal reads params. Its error is not a *protocol.Error, which the peer
@@ -139,20 +225,12 @@ func unmarshal(method string, params json.RawMessage, into strict.Unmarshaler) e
 
 // deliver gives an event to its process, and drops the event of a process without a
 // handle.
-func (c *Client) deliver(ctx context.Context, id string, e Event) {
+func (l *connection) deliver(ctx context.Context, id string, e Event) {
+	c := l.client
 	c.mu.Lock()
 	p := c.processes[id]
 	c.mu.Unlock()
-	if p != nil {
-		p.accept(ctx, e)
-	}
-}
-
-func (c *Client) deliverBody(ctx context.Context, d *protocol.HTTPBodyDelta) {
-	c.mu.Lock()
-	b := c.bodies[d.RequestID]
-	c.mu.Unlock()
-	if b != nil {
-		b.accept(ctx, d)
+	if p != nil && p.accept(ctx, e) {
+		l.useful.Store(true)
 	}
 }

@@ -1,6 +1,8 @@
 package client
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"time"
@@ -8,10 +10,50 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// ConnectError says that the connection could not be opened; it wraps the
-// error of [Config.Dial]. One that took too long wraps
-// [context.DeadlineExceeded].
-type ConnectError struct{ Err error }
+// Reasons for which a call fails here, without having been sent. errors.Is finds
+// them.
+var (
+	// ErrClosed: [Client.Close] was called.
+	ErrClosed = errors.New("client closed")
+	// ErrRecovering: the connection is lost, and the context of the call is one of
+	// [FailFast].
+	ErrRecovering = errors.New("exec-server environment is recovering")
+	// ErrReplaced: [Client.Retire] was called.
+	ErrReplaced = errors.New("exec-server executor was replaced")
+	// ErrReplacing: an earlier connection of [Client.Replace] is still being taken up.
+	ErrReplacing = errors.New("exec-server connection is being replaced already")
+	// ErrTooManyCalls: 1,024 calls wait for their answers.
+	ErrTooManyCalls = fmt.Errorf("exec-server has reached its limit of %d pending requests", maxCalls)
+)
+
+// Retryable tells whether the call that gave err may be made again: it has not been
+// carried out, and another attempt may succeed. It is false for a [DisconnectedError]
+// of a request that was sent, since that may have been carried out. After the client
+// has failed (see [Client.Done]), another attempt needs a new client.
+func Retryable(err error) bool {
+	if connect, ok := errors.AsType[*ConnectError](err); ok {
+		return !connect.Final
+	}
+	if lost, ok := errors.AsType[*DisconnectedError](err); ok {
+		return !lost.Sent && !errors.Is(lost.Err, ErrClosed)
+	}
+	if refused, ok := errors.AsType[*ServerError](err); ok {
+		return refused.Err.Code == protocol.CodeSessionAttached
+	}
+	if _, ok := errors.AsType[*InitializeTimeoutError](err); ok {
+		return true
+	}
+	return errors.Is(err, ErrRecovering) || errors.Is(err, ErrTooManyCalls)
+}
+
+// ConnectError says that there is no connection: [Config.Dial] failed, with an error
+// that this one wraps, or the new connection ended during the handshake. One that took
+// too long wraps [context.DeadlineExceeded].
+type ConnectError struct {
+	Err error
+	// Final: another attempt would fare no better ([Config.Final]).
+	Final bool
+}
 
 func (e *ConnectError) Error() string { return "connecting to exec-server: " + e.Err.Error() }
 
@@ -26,19 +68,96 @@ func (e *InitializeTimeoutError) Error() string {
 	return fmt.Sprintf("timed out waiting for exec-server initialize handshake after %v", e.After)
 }
 
-// DisconnectedError says that the connection is gone. Whether a request that
-// was under way has been carried out is not known.
-type DisconnectedError struct{ Err error } // nil: the server ended it in good order
-
-func (e *DisconnectedError) Error() string {
-	if e.Err == nil {
-		return "exec-server transport disconnected"
-	}
-	return "exec-server transport disconnected: " + e.Err.Error()
+// TimeoutError says that the server did not answer a call which has a limit of its
+// own. It is a [context.DeadlineExceeded].
+type TimeoutError struct {
+	Method string
+	After  time.Duration
 }
 
-// Unwrap returns the cause, if any.
-func (e *DisconnectedError) Unwrap() error { return e.Err }
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("timed out waiting for exec-server `%s` response after %v", e.Method, e.After)
+}
+
+// Is makes errors.Is(err, context.DeadlineExceeded) work.
+func (e *TimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// DisconnectedError says that the connection is gone.
+type DisconnectedError struct {
+	// Err is why; nil: the server ended it in good order.
+	Err error
+	// Resume is why the client did not come back to its session; nil if it may yet,
+	// or could not try.
+	Resume error
+	// Sent: the request was under way. Whether it has been carried out is not known.
+	Sent bool
+}
+
+func (e *DisconnectedError) Error() string {
+	text := "exec-server transport disconnected"
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	if e.Resume != nil {
+		text += "; failed to resume exec-server session: " + e.Resume.Error()
+	}
+	return text
+}
+
+// Unwrap returns the causes, if any.
+func (e *DisconnectedError) Unwrap() []error {
+	var causes []error
+	for _, err := range []error{e.Err, e.Resume} {
+		if err != nil {
+			causes = append(causes, err)
+		}
+	}
+	return causes
+}
+
+// sent returns the same error for a request that was under way.
+func (e *DisconnectedError) sent() *DisconnectedError {
+	return &DisconnectedError{Err: e.Err, Resume: e.Resume, Sent: true}
+}
+
+// recoveryTimeoutError is why a client gave up that found no way back in time.
+type recoveryTimeoutError struct {
+	after time.Duration
+	last  error // of the last attempt; nil if there was none
+}
+
+func (e *recoveryTimeoutError) Error() string {
+	text := fmt.Sprintf("recovery timed out after %v", e.after)
+	if e.last != nil {
+		text += ": " + e.last.Error()
+	}
+	return text
+}
+
+func (e *recoveryTimeoutError) Unwrap() error { return e.last }
+
+// RecoverError says that the connection was lost and is back, but that one process
+// could not be followed over the loss. It was terminated; the client goes on.
+type RecoverError struct {
+	ProcessID string
+	Err       error // often a [GapError]
+}
+
+func (e *RecoverError) Error() string {
+	return fmt.Sprintf("failed to recover process %.256s: %v", e.ProcessID, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *RecoverError) Unwrap() error { return e.Err }
+
+// GapError says that the server no longer has some events of a process: those after
+// the event After, up to Through or to an event before it.
+type GapError struct{ After, Through uint64 }
+
+func (e *GapError) Error() string {
+	return fmt.Sprintf("exec-server protocol error: process events are no longer retained while recovering through sequence %d, the last one here is %d",
+		e.Through, e.After)
+}
 
 // ServerError is an answer that refuses a request. It wraps the
 // *protocol.Error, and is [fs.ErrNotExist] when its code says so.

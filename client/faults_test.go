@@ -130,7 +130,7 @@ func TestInfoIsAskedOnce(t *testing.T) {
 			return &protocol.EnvironmentInfo{ExecutorVersion: "1", TempDir: plainInfo.TempDir}, nil
 		},
 	}})
-	c := connect(t, client.Config{Dial: dial})
+	c := connect(t, client.Config{Dial: dial, Single: true})
 	for range 3 {
 		if info, err := c.Info(t.Context()); err != nil || info.ExecutorVersion != "1" {
 			t.Errorf("got %+v, %v", info, err)
@@ -145,7 +145,7 @@ func TestInfoIsAskedOnce(t *testing.T) {
 func TestUnsupported(t *testing.T) {
 	t.Parallel()
 	s, dial := newServer(t, plainInfo, rpc.Table{protocol.MethodProcessStart: {Handle: answer(&protocol.StartResult{})}})
-	c := connect(t, client.Config{Dial: dial})
+	c := connect(t, client.Config{Dial: dial, Single: true})
 	s.expect(t, protocol.MethodInitialize)
 	p := start(t, c, shell("true"))
 	s.expect(t, protocol.MethodProcessStart)
@@ -182,8 +182,10 @@ func TestGap(t *testing.T) {
 	s, dial := newServer(t, plainInfo, rpc.Table{
 		protocol.MethodProcessStart:     {Handle: answer(&protocol.StartResult{})},
 		protocol.MethodProcessTerminate: {Handle: answer(&protocol.TerminateResult{})},
+		// It says that nothing has happened.
+		protocol.MethodProcessRead: {Handle: answer(&protocol.ReadResult{NextSeq: 1})},
 	})
-	c := connect(t, client.Config{Dial: dial})
+	c := connect(t, client.Config{Dial: dial, Single: true})
 	bad, good := shell("true"), shell("true")
 	bad.ProcessID, good.ProcessID = "bad", "good"
 	lost, kept := start(t, c, bad), start(t, c, good)
@@ -238,7 +240,7 @@ func TestStartGivenUp(t *testing.T) {
 			return &protocol.TerminateResult{}, nil
 		}},
 	})
-	c := connect(t, client.Config{Dial: dial})
+	c := connect(t, client.Config{Dial: dial, Single: true})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("not any more")
 	go func() {
@@ -262,12 +264,12 @@ func TestMalformed(t *testing.T) {
 		protocol.MethodFSOpen:      {Handle: answer(protocol.Empty{})},
 		protocol.MethodFSClose:     {Handle: answer(protocol.Empty{})},
 	})
-	c := connect(t, client.Config{Dial: dial})
+	c := connect(t, client.Config{Dial: dial, Single: true})
 	f, err := c.FS(nil).Open(t.Context(), "/a", protocol.OpenRead)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.ReadAt(t.Context(), make([]byte, 1), 0); err == nil || !strings.Contains(err.Error(), "decoding the result") {
+	if _, err := f.ReadAt(make([]byte, 1), 0); err == nil || !strings.Contains(err.Error(), "decoding the result") {
 		t.Errorf("a malformed answer gives %v", err)
 	}
 	if err := s.Notify(protocol.MethodProcessOutput, json.RawMessage(`{"processId":1}`)); err != nil {
@@ -283,7 +285,7 @@ func TestMalformed(t *testing.T) {
 func TestLoss(t *testing.T) {
 	t.Parallel()
 	s, dial := newServer(t, plainInfo, rpc.Table{protocol.MethodProcessStart: {Handle: answer(&protocol.StartResult{})}})
-	c := connect(t, client.Config{Dial: dial})
+	c := connect(t, client.Config{Dial: dial, Single: true})
 	params := shell("true")
 	params.ProcessID = "p"
 	p := start(t, c, params)
@@ -307,7 +309,7 @@ func TestLoss(t *testing.T) {
 func TestWriteErrorIsDisconnected(t *testing.T) {
 	t.Parallel()
 	s, dial := newServer(t, plainInfo, nil)
-	c := connect(t, client.Config{Dial: dial})
+	c := connect(t, client.Config{Dial: dial, Single: true})
 	s.Close()
 	_, err := c.Status(t.Context())
 	if _, ok := errors.AsType[*client.DisconnectedError](err); !ok || errors.Is(err, net.ErrClosed) {
@@ -322,7 +324,7 @@ func TestBodySequence(t *testing.T) {
 		protocol.MethodHTTPRequest:       {Handle: answer(&protocol.HTTPResponse{Status: 200})},
 		protocol.MethodEnvironmentStatus: {Handle: answer(&protocol.StatusResult{Status: "ready"})},
 	})
-	c := connect(t, client.Config{Dial: dial})
+	c := connect(t, client.Config{Dial: dial, Single: true})
 	r, err := c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "http://localhost/"})
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"strconv"
+	"strings"
 
 	"github.com/execagent/execagent/protocol"
 )
@@ -15,12 +16,15 @@ import (
 const maxBlock = 1 << 20
 
 // File is an open file on the server, which keeps at most 128 per connection.
-// Its methods may be called at once. It ends with Close or with the
-// connection.
+// Its methods may be called at once. It is an [io.ReaderAt] and an [io.WriterAt].
+//
+// It ends with Close or with the connection: the server closes its files then, and a
+// file that was opened again by its name could be another one. The error is a
+// [DisconnectedError].
 type File struct {
-	client *Client
-	id     string
-	path   string
+	connection *connection
+	id         string
+	path       string
 }
 
 // Open opens a file, in mode protocol.OpenRead or protocol.OpenReplace. The
@@ -41,40 +45,48 @@ func (f *FS) Open(ctx context.Context, path, mode string) (*File, error) {
 			return nil, pathError("open", path, err)
 		}
 	}
-	file := &File{client: f.client, id: "f" + strconv.FormatUint(f.client.nextID(), 10), path: path}
+	if !strings.HasPrefix(path, "/") {
+		return nil, pathError("open", path, fs.ErrInvalid)
+	}
+	file := &File{id: "f" + strconv.FormatUint(f.client.nextID(), 10), path: path}
 	params := &protocol.OpenParams{HandleID: file.id, Path: protocol.NewPathURI(path), Mode: mode, Sandbox: f.sandbox}
-	err := f.call(ctx, "open", path, protocol.MethodFSOpen, params, nil)
-	if err == nil {
-		return file, nil
+	for {
+		l, err := f.client.connected(ctx)
+		if err != nil {
+			return nil, pathError("open", path, err)
+		}
+		file.connection = l
+		err = l.called(ctx, protocol.MethodFSOpen, params, nil)
+		if unsent(err) {
+			continue
+		}
+		if err == nil {
+			return file, nil
+		}
+		if _, refused := errors.AsType[*ServerError](err); !refused && !isLoss(err) {
+			file.abandon()
+		}
+		return nil, pathError("open", path, err)
 	}
-	if _, refused := errors.AsType[*ServerError](err); !refused {
-		file.abandon()
-	}
-	return nil, err
 }
 
 // abandon closes a handle that may be open at the server although the answer to
 // Open never came.
 func (f *File) abandon() {
-	c := f.client
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return
-	}
-	c.cleanups.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
-		defer cancel()
-		_ = f.Close(ctx) // nobody waits for the error
-	})
+	f.connection.client.begin(func() { _ = f.Close() }) // nobody waits for the error
 }
 
 // Name is the path that was opened.
 func (f *File) Name() string { return f.path }
 
-// ReadAt reads like [io.ReaderAt]: when it reads fewer bytes than p has, it returns
-// an error, which is [io.EOF] at the end of the file.
-func (f *File) ReadAt(ctx context.Context, p []byte, offset int64) (n int, err error) {
+// ReadAt is [File.ReadAtContext] without a bound in time.
+func (f *File) ReadAt(p []byte, offset int64) (n int, err error) {
+	return f.ReadAtContext(context.Background(), p, offset)
+}
+
+// ReadAtContext reads like [io.ReaderAt]: when it reads fewer bytes than p has, it
+// returns an error, which is [io.EOF] at the end of the file.
+func (f *File) ReadAtContext(ctx context.Context, p []byte, offset int64) (n int, err error) {
 	if offset < 0 {
 		return 0, pathError("read", f.path, fs.ErrInvalid)
 	}
@@ -98,7 +110,7 @@ func (f *File) ReadAt(ctx context.Context, p []byte, offset int64) (n int, err e
 func (f *File) readBlock(ctx context.Context, offset uint64, length int) (*protocol.ReadBlockResult, error) {
 	b := new(protocol.ReadBlockResult)
 	params := &protocol.ReadBlockParams{HandleID: f.id, Offset: offset, Len: uint64(length)}
-	if err := f.client.Call(ctx, protocol.MethodFSReadBlock, params, b); err != nil {
+	if err := f.connection.called(ctx, protocol.MethodFSReadBlock, params, b); err != nil {
 		return nil, pathError("read", f.path, err)
 	}
 	if len(b.Chunk) > length {
@@ -107,16 +119,21 @@ func (f *File) readBlock(ctx context.Context, offset uint64, length int) (*proto
 	return b, nil
 }
 
-// WriteAt writes like [io.WriterAt]. What lies between the end of the file and
+// WriteAt is [File.WriteAtContext] without a bound in time.
+func (f *File) WriteAt(p []byte, offset int64) (n int, err error) {
+	return f.WriteAtContext(context.Background(), p, offset)
+}
+
+// WriteAtContext writes like [io.WriterAt]. What lies between the end of the file and
 // offset becomes zero bytes.
-func (f *File) WriteAt(ctx context.Context, p []byte, offset int64) (n int, err error) {
+func (f *File) WriteAtContext(ctx context.Context, p []byte, offset int64) (n int, err error) {
 	if offset < 0 {
 		return 0, pathError("write", f.path, fs.ErrInvalid)
 	}
 	for n < len(p) {
 		chunk := p[n:min(len(p), n+maxBlock)]
 		params := &protocol.WriteBlockParams{HandleID: f.id, Offset: uint64(offset) + uint64(n), Chunk: chunk}
-		if err := f.client.Call(ctx, protocol.MethodFSWriteBlock, params, nil); err != nil {
+		if err := f.connection.called(ctx, protocol.MethodFSWriteBlock, params, nil); err != nil {
 			return n, pathError("write", f.path, err)
 		}
 		n += len(chunk)
@@ -124,19 +141,26 @@ func (f *File) WriteAt(ctx context.Context, p []byte, offset int64) (n int, err 
 	return n, nil
 }
 
-// Close closes the file; closing it again is no error.
-func (f *File) Close(ctx context.Context) error {
-	err := f.client.Call(ctx, protocol.MethodFSClose, &protocol.HandleParams{HandleID: f.id}, nil)
+// Close closes the file, within 10 s; closing it again is no error, nor is closing
+// one whose connection is gone.
+func (f *File) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+	defer cancel()
+	err := f.connection.called(ctx, protocol.MethodFSClose, &protocol.HandleParams{HandleID: f.id}, nil)
+	if isLoss(err) {
+		return nil
+	}
 	return pathError("close", f.path, err)
 }
 
 // readBlocks reads a whole file that is too large for one message.
-func (f *FS) readBlocks(ctx context.Context, path string) (data []byte, err error) {
+func (f *FS) readBlocks(ctx context.Context, path string) ([]byte, error) {
 	file, err := f.Open(ctx, path, protocol.OpenRead)
 	if err != nil {
 		return nil, err
 	}
-	defer file.closeAfter(ctx, &err)
+	defer file.Close() // what was read counts, not how the file was closed
+	var data []byte
 	for {
 		b, err := file.readBlock(ctx, uint64(len(data)), maxBlock)
 		if err != nil {
@@ -149,22 +173,11 @@ func (f *FS) readBlocks(ctx context.Context, path string) (data []byte, err erro
 }
 
 // writeBlocks writes a whole file that is too large for one message.
-func (f *FS) writeBlocks(ctx context.Context, path string, data []byte) (err error) {
+func (f *FS) writeBlocks(ctx context.Context, path string, data []byte) error {
 	file, err := f.Open(ctx, path, protocol.OpenReplace)
 	if err != nil {
 		return err
 	}
-	defer file.closeAfter(ctx, &err)
-	_, err = file.WriteAt(ctx, data, 0)
-	return err
-}
-
-// closeAfter closes the file, even when ctx has ended. If err points to nil, it is
-// set to the error of closing.
-func (f *File) closeAfter(ctx context.Context, err *error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
-	if closeErr := f.Close(ctx); *err == nil {
-		*err = closeErr
-	}
+	_, err = file.WriteAtContext(ctx, data, 0)
+	return errors.Join(err, file.Close())
 }

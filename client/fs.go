@@ -15,6 +15,9 @@ const maxWhole = 32 << 20
 // FS is the file system of the server. Paths are native paths of the server, and
 // absolute. Errors are *fs.PathError around the error of [Client.Call]; errors.Is
 // finds [fs.ErrNotExist] in one that says that something does not exist.
+//
+// What only reads is asked again after a lost connection. What changes something is
+// not: its error is a [DisconnectedError], and whether it was done is not known.
 type FS struct {
 	client  *Client
 	sandbox *protocol.Sandbox
@@ -23,12 +26,20 @@ type FS struct {
 // FS gives access to files, confined by sandbox; nil does not confine.
 func (c *Client) FS(sandbox *protocol.Sandbox) *FS { return &FS{client: c, sandbox: sandbox} }
 
-// call makes a request about a path.
-func (f *FS) call(ctx context.Context, op, path, method string, params, result any) error {
+// change makes a request that changes something about a path, once.
+func (f *FS) change(ctx context.Context, op, path, method string, params any) error {
 	if !strings.HasPrefix(path, "/") {
-		return &fs.PathError{Op: op, Path: path, Err: fs.ErrInvalid}
+		return pathError(op, path, fs.ErrInvalid)
 	}
-	return pathError(op, path, f.client.Call(ctx, method, params, result))
+	return pathError(op, path, f.client.Call(ctx, method, params, nil))
+}
+
+// ask makes a request that only reads, if need be once more over the next connection.
+func (f *FS) ask(ctx context.Context, op, path, method string, params, result any) error {
+	if !strings.HasPrefix(path, "/") {
+		return pathError(op, path, fs.ErrInvalid)
+	}
+	return pathError(op, path, f.client.replay(ctx, method, params, result))
 }
 
 func pathError(op, path string, err error) error {
@@ -52,7 +63,7 @@ func (f *FS) ReadFile(ctx context.Context, path string) ([]byte, error) {
 		return f.readBlocks(ctx, path)
 	}
 	var r protocol.ReadFileResult
-	if err := f.call(ctx, "read", path, protocol.MethodFSReadFile, f.path(path), &r); err != nil {
+	if err := f.ask(ctx, "read", path, protocol.MethodFSReadFile, f.path(path), &r); err != nil {
 		return nil, err
 	}
 	return r.Data, nil
@@ -68,13 +79,13 @@ func (f *FS) WriteFile(ctx context.Context, path string, data []byte) error {
 		data = []byte{} // nil would be null
 	}
 	params := &protocol.WriteFileParams{Path: protocol.NewPathURI(path), Data: data, Sandbox: f.sandbox}
-	return f.call(ctx, "write", path, protocol.MethodFSWriteFile, params, nil)
+	return f.change(ctx, "write", path, protocol.MethodFSWriteFile, params)
 }
 
 // Stat describes a file; of a link, its target.
 func (f *FS) Stat(ctx context.Context, path string) (*protocol.FileMetadata, error) {
 	r := new(protocol.FileMetadata)
-	if err := f.call(ctx, "stat", path, protocol.MethodFSGetMetadata, f.path(path), r); err != nil {
+	if err := f.ask(ctx, "stat", path, protocol.MethodFSGetMetadata, f.path(path), r); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -83,7 +94,7 @@ func (f *FS) Stat(ctx context.Context, path string) (*protocol.FileMetadata, err
 // Canonicalize resolves all links of a path that exists.
 func (f *FS) Canonicalize(ctx context.Context, path string) (string, error) {
 	var r protocol.CanonicalizeResult
-	if err := f.call(ctx, "canonicalize", path, protocol.MethodFSCanonicalize, f.path(path), &r); err != nil {
+	if err := f.ask(ctx, "canonicalize", path, protocol.MethodFSCanonicalize, f.path(path), &r); err != nil {
 		return "", err
 	}
 	real, err := r.Path.Native()
@@ -95,7 +106,7 @@ func (f *FS) Canonicalize(ctx context.Context, path string) (string, error) {
 // nowhere.
 func (f *FS) ReadDir(ctx context.Context, path string) ([]protocol.DirectoryEntry, error) {
 	var r protocol.ReadDirectoryResult
-	err := f.call(ctx, "readdir", path, protocol.MethodFSReadDirectory, f.path(path), &r)
+	err := f.ask(ctx, "readdir", path, protocol.MethodFSReadDirectory, f.path(path), &r)
 	return r.Entries, err
 }
 
@@ -103,7 +114,7 @@ func (f *FS) ReadDir(ctx context.Context, path string) ([]protocol.DirectoryEntr
 func (f *FS) Walk(ctx context.Context, path string, options protocol.WalkOptions) (*protocol.WalkResult, error) {
 	r := new(protocol.WalkResult)
 	params := &protocol.WalkParams{Path: protocol.NewPathURI(path), Options: options, Sandbox: f.sandbox}
-	if err := f.call(ctx, "walk", path, protocol.MethodFSWalk, params, r); err != nil {
+	if err := f.ask(ctx, "walk", path, protocol.MethodFSWalk, params, r); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -113,7 +124,7 @@ func (f *FS) Walk(ctx context.Context, path string, options protocol.WalkOptions
 // exists is no error then.
 func (f *FS) Mkdir(ctx context.Context, path string, parents bool) error {
 	params := &protocol.CreateDirectoryParams{Path: protocol.NewPathURI(path), Recursive: &parents, Sandbox: f.sandbox}
-	return f.call(ctx, "mkdir", path, protocol.MethodFSCreateDirectory, params, nil)
+	return f.change(ctx, "mkdir", path, protocol.MethodFSCreateDirectory, params)
 }
 
 // Remove deletes a file, a link or an empty directory.
@@ -124,7 +135,7 @@ func (f *FS) RemoveAll(ctx context.Context, path string) error { return f.remove
 
 func (f *FS) remove(ctx context.Context, path string, all bool) error {
 	params := &protocol.RemoveParams{Path: protocol.NewPathURI(path), Recursive: &all, Force: &all, Sandbox: f.sandbox}
-	return f.call(ctx, "remove", path, protocol.MethodFSRemove, params, nil)
+	return f.change(ctx, "remove", path, protocol.MethodFSRemove, params)
 }
 
 // Copy copies a file, a link or a tree.
@@ -135,7 +146,7 @@ func (f *FS) Copy(ctx context.Context, source, destination string) error {
 		Recursive:       true,
 		Sandbox:         f.sandbox,
 	}
-	return f.call(ctx, "copy", source, protocol.MethodFSCopy, params, nil)
+	return f.change(ctx, "copy", source, protocol.MethodFSCopy, params)
 }
 
 // Rename moves a path within one mount; with replace also onto something that
@@ -151,5 +162,5 @@ func (f *FS) Rename(ctx context.Context, source, destination string, replace boo
 		Replace:         &replace,
 		Sandbox:         f.sandbox,
 	}
-	return f.call(ctx, "rename", source, protocol.MethodFSRename, params, nil)
+	return f.change(ctx, "rename", source, protocol.MethodFSRename, params)
 }

@@ -95,10 +95,10 @@ func TestFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, err := out.WriteAt(ctx, data, 4); n != len(data) || err != nil {
+		if n, err := out.WriteAt(data, 4); n != len(data) || err != nil {
 			t.Errorf("WriteAt gives %d, %v", n, err)
 		}
-		if err := errors.Join(out.Close(ctx), out.Close(ctx)); err != nil {
+		if err := errors.Join(out.Close(), out.Close()); err != nil {
 			t.Error(err)
 		}
 		want := append(make([]byte, 4), data...)
@@ -121,18 +121,18 @@ func TestFile(t *testing.T) {
 			{len(want), 0, nil},
 		} {
 			got := make([]byte, tt.length)
-			n, err := in.ReadAt(ctx, got, int64(tt.offset))
+			n, err := in.ReadAt(got, int64(tt.offset))
 			if err != tt.err || !bytes.Equal(got[:n], want[tt.offset:min(len(want), tt.offset+tt.length)]) {
 				t.Errorf("ReadAt of %d bytes at %d gives %d, %v", tt.length, tt.offset, n, err)
 			}
 		}
-		if _, err := in.WriteAt(ctx, []byte("x"), 0); err == nil {
+		if _, err := in.WriteAt([]byte("x"), 0); err == nil {
 			t.Error("a file opened for reading can be written")
 		}
-		if err := in.Close(ctx); err != nil {
+		if err := in.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := in.ReadAt(ctx, make([]byte, 1), 0); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := in.ReadAt(make([]byte, 1), 0); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("reading a closed file gives %v", err)
 		}
 	})

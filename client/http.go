@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"strconv"
-	"sync"
 
 	"github.com/execagent/execagent/protocol"
 )
@@ -18,7 +17,8 @@ type HTTPResponse struct {
 	Status  int
 	Headers []protocol.HTTPHeader
 	// Body must be closed; reading it fails when the transfer does, or the
-	// connection, or the context of the request.
+	// connection (a [DisconnectedError]: no body goes on over another one), or the
+	// context of the request.
 	Body io.ReadCloser
 }
 
@@ -31,32 +31,49 @@ func (c *Client) HTTP(ctx context.Context, params protocol.HTTPRequestParams) (*
 	if params.Headers == nil {
 		params.Headers = []protocol.HTTPHeader{}
 	}
-	b := &body{client: c, id: params.RequestID}
-	// The first pieces may come before Call has returned the answer.
-	c.mu.Lock()
-	c.bodies[b.id] = b
-	c.mu.Unlock()
+	for {
+		l, err := c.connected(ctx)
+		if err != nil {
+			return nil, err
+		}
+		b := &body{connection: l, id: params.RequestID}
+		r, err := b.request(ctx, &params)
+		if !unsent(err) {
+			return r, err
+		}
+	}
+}
+
+var errBodyClosed = errors.New("read of a closed HTTP body")
+
+// body is a streamed body.
+type body struct {
+	connection *connection
+	id         string
+	stop       func() bool
+	bytes      stream
+	seq        uint64 // of the last piece; only the reader of the connection uses it
+}
+
+// request makes the request that the body answers.
+func (b *body) request(ctx context.Context, params *protocol.HTTPRequestParams) (*HTTPResponse, error) {
+	l := b.connection
+	// The first pieces may come before call has returned the answer.
+	l.mu.Lock()
+	if l.ended {
+		l.mu.Unlock()
+		<-l.done
+		return nil, l.lost
+	}
+	l.bodies[b.id] = b
+	l.mu.Unlock()
 	var r protocol.HTTPResponse
-	if err := c.Call(ctx, protocol.MethodHTTPRequest, &params, &r); err != nil {
+	if err := l.called(ctx, protocol.MethodHTTPRequest, params, &r); err != nil {
 		b.fail(err)
 		return nil, err
 	}
 	b.stop = context.AfterFunc(ctx, func() { b.fail(context.Cause(ctx)) })
 	return &HTTPResponse{Status: r.Status, Headers: r.Headers, Body: b}, nil
-}
-
-var errBodyClosed = errors.New("read of a closed HTTP body")
-
-// body is a streamed body. Pieces go through a queue to Read.
-type body struct {
-	client *Client
-	id     string
-	stop   func() bool
-	pieces queue[[]byte]
-	seq    uint64 // of the last piece; only the reader of the connection uses it
-
-	mu   sync.Mutex // held by Read
-	rest []byte     // of a piece
 }
 
 // accept takes a piece from the reader of the connection.
@@ -71,7 +88,7 @@ func (b *body) accept(ctx context.Context, d *protocol.HTTPBodyDelta) {
 		return
 	}
 	if len(d.DeltaBase64) > 0 {
-		b.pieces.put(ctx, d.DeltaBase64, len(d.DeltaBase64))
+		b.bytes.put(ctx, d.DeltaBase64, len(d.DeltaBase64))
 	}
 	switch {
 	case d.Error != nil:
@@ -83,35 +100,22 @@ func (b *body) accept(ctx context.Context, d *protocol.HTTPBodyDelta) {
 
 // fail ends the body after what has come.
 func (b *body) fail(err error) {
-	b.pieces.fail(err)
-	b.client.mu.Lock()
-	defer b.client.mu.Unlock()
-	delete(b.client.bodies, b.id)
+	b.bytes.fail(err)
+	b.connection.mu.Lock()
+	defer b.connection.mu.Unlock()
+	delete(b.connection.bodies, b.id)
 }
 
-func (b *body) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(p) == 0 {
-		return 0, nil
-	}
-	if len(b.rest) == 0 {
-		var err error
-		// Read has no context. The wait ends all the same with the context of the
-		// request, which then makes pieces fail.
-		if b.rest, err = b.pieces.take(context.Background()); err != nil {
-			return 0, err
-		}
-	}
-	n := copy(p, b.rest)
-	b.rest = b.rest[n:]
-	return n, nil
-}
+// Read has no context. It ends with that of the request, which makes the body fail.
+func (b *body) Read(p []byte) (int, error) { return b.bytes.Read(p) }
+
+// WriteTo spares io.Copy its buffer.
+func (b *body) WriteTo(w io.Writer) (int64, error) { return b.bytes.WriteTo(w) }
 
 // Close drops what has not been read.
 func (b *body) Close() error {
 	b.stop()
-	b.pieces.discard(func([]byte) bool { return true })
+	b.bytes.discard(func([]byte) bool { return true })
 	b.fail(errBodyClosed)
 	return nil
 }

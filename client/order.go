@@ -1,5 +1,13 @@
 package client
 
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/execagent/execagent/protocol"
+)
+
 // Bounds of what waits for an earlier event of the same process (client.md
 // 2.5).
 const (
@@ -32,37 +40,185 @@ type Event struct {
 	SandboxDenied bool
 }
 
-// order puts the events of one process in the order of their numbers.
+// order knows which event of a process is the next one. Events come by notification,
+// mostly in their order, and in the answers of process/read, in whole stretches.
 type order struct {
-	last    uint64 // the number of the event that next returned last
+	last    uint64 // the event that was published last
+	exited  bool   // Exited is among the published events
+	closed  bool   // so is Closed
 	pending map[uint64]Event
-	bytes   int // of the pending ones
+	bytes   int    // of the pending ones
+	dropped uint64 // the greatest number that hold had no room for
+	// fresh: nothing was published yet, and what the server no longer has of the
+	// beginning is skipped.
+	fresh   bool
+	skipped uint64 // how many events that were
 }
 
-// add takes an event in, unless it is known already. It fails when too many events
-// wait for an earlier one.
-func (o *order) add(e Event) error {
+// hold keeps an event that comes before its turn. Where there is no room it notes
+// the number instead, and the event has to be read from the server again.
+func (o *order) hold(e Event) {
 	if _, known := o.pending[e.Seq]; known || e.Seq <= o.last {
-		return nil
+		return
 	}
-	if e.Seq != o.last+1 && (len(o.pending) >= maxPending || o.bytes+len(e.Data) > maxPendingBytes) {
-		return protocolErrorf("event %d of the process has come, event %d has not, and %d wait", e.Seq, o.last+1, len(o.pending)+1)
+	if len(o.pending) >= maxPending || o.bytes+len(e.Data) > maxPendingBytes {
+		o.dropped = max(o.dropped, e.Seq)
+		return
 	}
 	if o.pending == nil {
 		o.pending = map[uint64]Event{}
 	}
 	o.pending[e.Seq] = e
 	o.bytes += len(e.Data)
-	return nil
 }
 
-// next returns the event whose turn it is, if it has come.
+// publish notes that an event has been published.
+func (o *order) publish(e Event) {
+	o.last, o.fresh = e.Seq, false
+	switch e.Kind {
+	case Exited:
+		o.exited = true
+	case Closed:
+		o.closed = true
+	}
+}
+
+// next removes the pending event whose turn it is, if it has come.
 func (o *order) next() (Event, bool) {
 	e, ok := o.pending[o.last+1]
 	if ok {
-		delete(o.pending, e.Seq)
-		o.bytes -= len(e.Data)
-		o.last++
+		o.drop(e)
 	}
 	return e, ok
+}
+
+func (o *order) drop(e Event) {
+	delete(o.pending, e.Seq)
+	o.bytes -= len(e.Data)
+}
+
+// behind tells whether the server has announced more than what has been published.
+func (o *order) behind() bool { return o.dropped > o.last || len(o.pending) > 0 }
+
+// merge takes the answer to a process/read after the last event, and returns what is
+// to be published now, in order: all up to the number before NextSeq (client.md 2.5).
+// A result that says otherwise than what has come before, or has holes, is an error,
+// and then nothing has changed. It takes time proportional to the size of the result.
+func (o *order) merge(r *protocol.ReadResult) ([]Event, error) {
+	switch {
+	case r.Failure != nil:
+		return nil, protocolErrorf("process failed: %.1024s", *r.Failure)
+	case r.NextSeq == 0:
+		return nil, protocolErrorf("process/read answered with nextSeq 0")
+	}
+	target := r.NextSeq - 1
+	if o.closed || target <= o.last {
+		return nil, nil
+	}
+	known, err := o.known(r, target)
+	if err != nil {
+		return nil, err
+	}
+	// The number of Exited is not told. It is the one that is missing.
+	exit := r.Exited && !o.exited && !slices.ContainsFunc(known, func(e Event) bool { return e.Kind == Exited })
+	if exit && r.ExitCode == nil {
+		return nil, protocolErrorf("process/read answered that the process has exited, without its code")
+	}
+	gap := &GapError{After: o.last, Through: target}
+	events := make([]Event, 0, len(known)+1)
+	last, skipped := o.last, uint64(0)
+	fill := func(before uint64) bool {
+		missing := before - last - 1
+		if o.fresh && len(events) == 0 && missing > 0 {
+			// The exit, if it is not told, may lie in what is skipped. It is better
+			// told late than never.
+			skipped = missing
+			if exit && !holed(known, before, target) {
+				skipped--
+			}
+			missing -= skipped
+			last += skipped
+		}
+		if missing == 1 && exit {
+			last++
+			events = append(events, Event{Kind: Exited, Seq: last, ExitCode: *r.ExitCode, SandboxDenied: r.SandboxDenied})
+			exit, missing = false, 0
+		}
+		return missing == 0
+	}
+	for _, e := range known {
+		if !fill(e.Seq) {
+			return nil, gap
+		}
+		if e.Kind == Exited {
+			e.SandboxDenied = e.SandboxDenied || r.SandboxDenied
+		}
+		events = append(events, e)
+		last = e.Seq
+	}
+	if !fill(target+1) || exit {
+		return nil, gap
+	}
+	for _, e := range known {
+		if e, ok := o.pending[e.Seq]; ok {
+			o.drop(e)
+		}
+	}
+	if skipped > 0 {
+		o.last, o.skipped, o.fresh = o.last+skipped, skipped, false
+	}
+	return events, nil
+}
+
+// known returns the events up to target that are pending or in r, in order.
+func (o *order) known(r *protocol.ReadResult, target uint64) ([]Event, error) {
+	pending := slices.SortedFunc(maps.Values(o.pending), func(a, b Event) int { return cmp.Compare(a.Seq, b.Seq) })
+	known := make([]Event, 0, len(r.Chunks)+len(pending)+1)
+	last := uint64(0)
+	for i := range r.Chunks {
+		chunk := &r.Chunks[i]
+		if chunk.Seq <= last || chunk.Seq > target {
+			return nil, protocolErrorf("process/read answered with chunk %d after %d, up to %d", chunk.Seq, last, target)
+		}
+		last = chunk.Seq
+		for len(pending) > 0 && pending[0].Seq < chunk.Seq {
+			known = append(known, pending[0])
+			pending = pending[1:]
+		}
+		if len(pending) > 0 && pending[0].Seq == chunk.Seq {
+			if pending[0].Kind != Output {
+				return nil, protocolErrorf("event %d of the process is output, and it is not", chunk.Seq)
+			}
+			pending = pending[1:]
+		}
+		if chunk.Seq > o.last {
+			known = append(known, Event{Kind: Output, Seq: chunk.Seq, Stream: chunk.Stream, Data: chunk.Chunk})
+		}
+	}
+	for _, e := range pending {
+		if e.Seq <= target {
+			known = append(known, e)
+		}
+	}
+	at := len(known) - 1
+	switch ended := at >= 0 && known[at].Kind == Closed; {
+	case slices.ContainsFunc(known[:max(at, 0)], func(e Event) bool { return e.Kind == Closed }),
+		ended && (!r.Closed || known[at].Seq != target),
+		r.Closed && !ended && at >= 0 && known[at].Seq == target:
+		return nil, protocolErrorf("the server contradicts itself about the end of the process at %d", target)
+	case r.Closed && !ended:
+		known = append(known, Event{Kind: Closed, Seq: target})
+	}
+	return known, nil
+}
+
+// holed tells whether one of the numbers from, to target, is missing among the events.
+func holed(events []Event, from, target uint64) bool {
+	for _, e := range events {
+		if e.Seq != from {
+			return true
+		}
+		from++
+	}
+	return from <= target
 }

@@ -21,22 +21,34 @@ const cleanupTimeout = 10 * time.Second
 var errProcessClosed = errors.New("process handle closed")
 
 // Process is a handle of a process on the server. Its methods may be called at
-// once; its events go to one consumer.
+// once; its events go to one consumer. The handle outlives connections: what the
+// process does while there is none is asked for afterwards.
 type Process struct {
 	client  *Client
 	id      string
+	from    uint64 // events up to this one are not wanted
 	started protocol.StartResult
-	writes  atomic.Uint64 // ids of writes so far
+	writer  string        // tells the writes of this handle from those of others
+	writes  atomic.Uint64 // so far
 
 	events queue[Event]
 	done   chan struct{} // closed when Closed has come, or the handle has failed
 
-	mu        sync.Mutex // guards what follows
-	order     order
-	exit      *int
-	abandoned bool // events are dropped from now on
-	ended     bool // done is closed
-	err       error
+	catching sync.Mutex // held while the server is asked for what was missed
+
+	mu      sync.Mutex // guards what follows; the client's is taken after it
+	order   order
+	pipes   *pipes // nil until Stdout or Stderr is asked for
+	exit    *int
+	behind  bool // events are held until the server has been asked for earlier ones
+	chasing bool // a goroutine does that
+	deaf    bool // events are dropped from now on
+	ended   bool // done is closed
+	err     error
+}
+
+func newProcess(c *Client, id string) *Process {
+	return &Process{client: c, id: id, writer: rand.Text() + "-", done: make(chan struct{})}
 }
 
 // Start starts a process. Its id is made up when params has none; one that is
@@ -44,8 +56,8 @@ type Process struct {
 // size needs the server's processResize.
 //
 // When ctx ends or the connection is lost before the answer comes, the process
-// may have been started all the same; it is then terminated, if that is still
-// possible.
+// may have been started all the same; it is then terminated, as soon as that is
+// possible. The error for a lost connection is a [DisconnectedError].
 func (c *Client) Start(ctx context.Context, params protocol.StartParams) (*Process, error) {
 	if params.ProcessID == "" {
 		params.ProcessID = rand.Text()
@@ -56,20 +68,115 @@ func (c *Client) Start(ctx context.Context, params protocol.StartParams) (*Proce
 		}
 	}
 	complete(&params)
-	p := &Process{client: c, id: params.ProcessID, done: make(chan struct{})}
-	if err := c.register(p); err != nil {
+	for {
+		p := newProcess(c, params.ProcessID)
+		// Events may come before the answer, so the handle is known before the request
+		// is sent.
+		l, err := c.register(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		err = l.called(ctx, protocol.MethodProcessStart, &params, &p.started)
+		_, refused := errors.AsType[*ServerError](err)
+		switch {
+		case err == nil:
+		case unsent(err), refused, errors.Is(err, ErrTooManyCalls):
+			p.fail(err)
+		default:
+			p.abandon(err)
+		}
+		l.starts.Done()
+		if err == nil {
+			return p, nil
+		}
+		if !unsent(err) {
+			return nil, err
+		}
+	}
+}
+
+// register makes events come to p, and returns the connection for the request that
+// starts it. The caller ends that with Done of starts.
+func (c *Client) register(ctx context.Context, p *Process) (*connection, error) {
+	for {
+		l, err := c.connected(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		if c.state != Connected || c.current != l {
+			c.mu.Unlock()
+			continue
+		}
+		if _, taken := c.processes[p.id]; taken {
+			c.mu.Unlock()
+			return nil, protocolErrorf("session already registered for process %.256s", p.id)
+		}
+		c.processes[p.id] = p
+		l.starts.Add(1)
+		c.mu.Unlock()
+		return l, nil
+	}
+}
+
+// Attach returns a handle of a process of the session that this client has none of: one
+// that was started before a resume, or by another client of the session. Its events
+// begin with the oldest that the server has kept, see [Process.Skipped]. A process that
+// the server does not know is a [ServerError].
+func (c *Client) Attach(ctx context.Context, id string) (*Process, error) {
+	return c.attach(ctx, id, 0)
+}
+
+// AttachAfter is Attach for a caller that knows the events up to seq already. Where the
+// server has not kept all of the later ones, it is a [GapError].
+func (c *Client) AttachAfter(ctx context.Context, id string, seq uint64) (*Process, error) {
+	p, err := c.attach(ctx, id, seq)
+	if err == nil && p.Skipped() > seq {
+		err = &GapError{After: seq, Through: p.Skipped()}
+		p.Close()
 		return nil, err
 	}
-	err := c.Call(ctx, protocol.MethodProcessStart, &params, &p.started)
-	if err == nil {
+	return p, err
+}
+
+func (c *Client) attach(ctx context.Context, id string, from uint64) (*Process, error) {
+	p := newProcess(c, id)
+	p.from, p.behind, p.order.fresh = from, true, true
+	l, err := c.register(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	l.starts.Done()
+	for {
+		err = p.catchUp(ctx, l)
+		if isLoss(err) {
+			l, err = c.connected(ctx)
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			p.fail(err)
+			return nil, err
+		}
+		// A recovery may have come first, and have ended the handle.
+		p.mu.Lock()
+		err := p.err
+		p.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
 		return p, nil
 	}
-	if _, refused := errors.AsType[*ServerError](err); refused {
-		p.fail(err)
-	} else {
-		p.abandon(err)
-	}
-	return nil, err
+}
+
+// Skipped is how many events the server no longer had when [Client.Attach] asked for
+// them. If the process's exit was among them, it is told all the same, as the last of
+// them.
+func (p *Process) Skipped() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.order.skipped
 }
 
 // complete makes empty values of members that are nil and must not be null on the
@@ -94,24 +201,6 @@ func complete(params *protocol.StartParams) {
 	params.EnvPolicy = &policy
 }
 
-// register makes events come to p. It is called before the request is sent, since
-// events may come before its answer.
-func (c *Client) register(p *Process) error {
-	current := c.current()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, ok := c.processes[p.id]; ok {
-		return protocolErrorf("session already registered for process %.256s", p.id)
-	}
-	select {
-	case <-current.done:
-		return current.err
-	default:
-	}
-	c.processes[p.id] = p
-	return nil
-}
-
 // deregister undoes register, but leaves a later process of the same id alone.
 func (c *Client) deregister(p *Process) {
 	c.mu.Lock()
@@ -127,79 +216,43 @@ func (p *Process) ID() string { return p.id }
 // SandboxType is what the server says it confines the process with.
 func (p *Process) SandboxType() string { return p.started.SandboxType }
 
-// accept takes an event from the reader.
-func (p *Process) accept(ctx context.Context, e Event) {
-	p.mu.Lock()
-	if p.abandoned {
-		p.mu.Unlock()
-		return
-	}
-	err := p.order.add(e)
-	p.mu.Unlock()
-	if err != nil {
-		// Only this process fails; the connection goes on.
-		p.abandon(err)
-		return
-	}
-	for {
-		p.mu.Lock()
-		e, ok := p.order.next()
-		if ok && e.Kind == Exited {
-			p.exit = &e.ExitCode
-		}
-		p.mu.Unlock()
-		if !ok {
-			return
-		}
-		p.events.put(ctx, e, len(e.Data))
-		if e.Kind == Closed {
-			p.end(nil, io.EOF)
-			return
-		}
-	}
-}
-
-// end settles the outcome, once: err for Wait, last for the consumer of the
+// settle decides the outcome, once: err for Wait, last for the consumer of the
 // events.
-func (p *Process) end(err, last error) {
+func (p *Process) settle(err, last error) {
 	p.mu.Lock()
+	p.deaf = true
 	if !p.ended {
 		p.ended, p.err = true, err
 		close(p.done)
 	}
 	p.mu.Unlock()
 	p.events.fail(last)
+}
+
+// end settles the outcome and frees the id.
+func (p *Process) end(err, last error) {
+	p.settle(err, last)
 	p.client.deregister(p)
 }
 
 func (p *Process) fail(err error) { p.end(err, err) }
 
-// abandon fails a process that may be running, and terminates it.
+// abandon fails a process that may be running, and terminates it. The id stays taken
+// until that is done.
 func (p *Process) abandon(err error) {
-	p.mu.Lock()
-	p.abandoned = true
-	p.mu.Unlock()
+	p.settle(err, err)
 	c := p.client
-	c.mu.Lock()
-	closed := c.closed
-	if !closed {
-		c.cleanups.Add(1)
-	}
-	c.mu.Unlock()
-	if closed {
-		p.fail(err)
-		return
-	}
-	p.events.fail(err)
-	go func() {
-		defer c.cleanups.Done()
-		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+	began := c.begin(func() {
+		defer c.deregister(p)
+		// The server is told even if it has to be found again first.
+		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.RecoveryTimeout+cleanupTimeout)
 		defer cancel()
-		// Nobody waits for the error. The id stays taken here until Terminate has
-		// returned.
-		_ = p.Terminate(ctx)
-		p.fail(err)
-	}()
+		// Nobody waits for the error.
+		_ = c.replay(ctx, protocol.MethodProcessTerminate, &protocol.ProcessParams{ProcessID: p.id}, nil)
+	})
+	if !began {
+		c.deregister(p)
+	}
 }
 
 // Close gives up the handle; the process runs on. Events are dropped from now
@@ -207,6 +260,13 @@ func (p *Process) abandon(err error) {
 func (p *Process) Close() {
 	p.events.discard(func(Event) bool { return true })
 	p.fail(errProcessClosed)
+	p.mu.Lock()
+	pipes := p.pipes
+	p.mu.Unlock()
+	if pipes != nil {
+		_ = pipes.stdout.Close() // neither has an error
+		_ = pipes.stderr.Close()
+	}
 }
 
 // Discard drops all output that has not been taken, now and later, so that
@@ -249,7 +309,9 @@ func (p *Process) CopyOutput(ctx context.Context, stdout, stderr io.Writer) (exi
 		if e.Stream == protocol.StreamStderr {
 			w = stderr
 		}
-		if _, err := w.Write(e.Data); err != nil {
+		_, err := w.Write(e.Data) // which keeps nothing (io.Writer)
+		recycle(e.Data)
+		if err != nil {
 			return 0, err
 		}
 	}
@@ -280,7 +342,7 @@ func (p *Process) Wait(ctx context.Context) (exitCode int, err error) {
 func (p *Process) Read(ctx context.Context, params protocol.ReadParams) (*protocol.ReadResult, error) {
 	params.ProcessID = p.id
 	r := new(protocol.ReadResult)
-	if err := p.client.Call(ctx, protocol.MethodProcessRead, &params, r); err != nil {
+	if err := p.client.replay(ctx, protocol.MethodProcessRead, &params, r); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -295,13 +357,14 @@ func (p *Process) Write(ctx context.Context, data []byte) error {
 	params := protocol.WriteParams{
 		ProcessID: p.id,
 		Chunk:     data,
-		WriteID:   strconv.FormatUint(p.writes.Add(1), 10),
+		WriteID:   p.writer + strconv.FormatUint(p.writes.Add(1), 10),
 	}
 	if data == nil {
 		params.Chunk = []byte{} // nil would be null
 	}
 	var r protocol.WriteResult
-	if err := p.client.Call(ctx, protocol.MethodProcessWrite, &params, &r); err != nil {
+	// The server knows a write again by its id, and takes it once.
+	if err := p.client.replay(ctx, protocol.MethodProcessWrite, &params, &r); err != nil {
 		return err
 	}
 	return writeError(r.Status)
@@ -317,20 +380,31 @@ func writeError(status protocol.WriteStatus) error {
 // CloseStdin ends the standard input, after all writes before it. A terminal
 // has none to close: write 0x04. It needs the server's processCloseStdin.
 func (p *Process) CloseStdin(ctx context.Context) error {
-	err := p.client.require(ctx, "closing the standard input of a process",
-		func(c *protocol.Capabilities) bool { return c.ProcessCloseStdin })
-	if err != nil {
+	if err := p.client.require(ctx, "closing the standard input of a process", hasCloseStdin); err != nil {
 		return err
 	}
-	var r protocol.WriteResult
 	params := protocol.ProcessParams{ProcessID: p.id}
-	if err := p.client.Call(ctx, protocol.MethodProcessCloseStdin, &params, &r); err != nil {
-		return err
+	for sent := false; ; {
+		l, err := p.client.connected(ctx)
+		if err != nil {
+			return err
+		}
+		var r protocol.WriteResult
+		switch err = l.called(ctx, protocol.MethodProcessCloseStdin, &params, &r); {
+		case isLoss(err):
+			sent = sent || !unsent(err)
+			continue
+		case err != nil:
+			return err
+		case sent && r.Status == protocol.WriteStdinClosed:
+			return nil // by the request whose answer was lost
+		}
+		return writeError(r.Status)
 	}
-	return writeError(r.Status)
 }
 
-// Signal sends a signal to the process group. All but SignalInterrupt need the
+// Signal sends a signal to the process group, once: if the connection is lost before
+// the answer comes, the error is a [DisconnectedError]. All but SignalInterrupt need the
 // server's processSignals. A process that has exited is no error.
 func (p *Process) Signal(ctx context.Context, signal protocol.Signal) error {
 	if signal != protocol.SignalInterrupt {
@@ -344,7 +418,7 @@ func (p *Process) Signal(ctx context.Context, signal protocol.Signal) error {
 	return p.client.Call(ctx, protocol.MethodProcessSignal, &params, nil)
 }
 
-// Terminate kills the process group. Processes that have ended are no error.
+// Terminate kills the process group, once, as Signal does. Processes that have ended are no error.
 func (p *Process) Terminate(ctx context.Context) error {
 	return p.client.Call(ctx, protocol.MethodProcessTerminate, &protocol.ProcessParams{ProcessID: p.id}, nil)
 }
@@ -356,8 +430,10 @@ func (p *Process) Resize(ctx context.Context, rows, cols uint16) error {
 		return err
 	}
 	params := protocol.ResizeParams{ProcessID: p.id, Rows: rows, Cols: cols}
-	return p.client.Call(ctx, protocol.MethodProcessResize, &params, nil)
+	return p.client.replay(ctx, protocol.MethodProcessResize, &params, nil)
 }
+
+func hasCloseStdin(c *protocol.Capabilities) bool { return c.ProcessCloseStdin }
 
 func hasResize(c *protocol.Capabilities) bool { return c.ProcessResize }
 
@@ -369,6 +445,6 @@ func (c *Client) Processes(ctx context.Context) ([]protocol.ListedProcess, error
 		return nil, err
 	}
 	var r protocol.ListResult
-	err = c.Call(ctx, protocol.MethodProcessList, &protocol.ListParams{}, &r)
+	err = c.replay(ctx, protocol.MethodProcessList, &protocol.ListParams{}, &r)
 	return r.Processes, err
 }

@@ -2,15 +2,15 @@ package client
 
 import (
 	"context"
+	"io"
 	"sync"
 )
 
+// What a queue holds before the reader of the connection waits, in bytes of data and
+// in items (client.md 3.1).
 const (
-	// maxQueued is how much a queue holds, in bytes: from here on the reader
-	// of the connection waits.
-	maxQueued = 4 << 20
-	// itemOverhead is what an item counts beside its data, in bytes.
-	itemOverhead = 128
+	maxQueued = 1 << 20
+	maxItems  = 256
 )
 
 // queue holds what has arrived until its consumer takes it. Both the consumer and a
@@ -47,32 +47,77 @@ func (q *queue[T]) changeLocked() <-chan struct{} {
 	return q.changed
 }
 
-// put appends an item with so many bytes of data. It waits while the queue is
-// full, and drops the item when ctx ends or the queue has failed.
-func (q *queue[T]) put(ctx context.Context, item T, bytes int) {
-	bytes += itemOverhead
+// put appends an item with so many bytes of data. It waits while the queue is full.
+// The result is false when ctx ended before there was room: then the item is not in
+// the queue. A queue that has failed, or drops the item, takes it.
+func (q *queue[T]) put(ctx context.Context, item T, bytes int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for {
-		switch {
-		case q.err != nil, q.drop != nil && q.drop(item):
-			return
-		case q.bytes == 0 || q.bytes+bytes <= maxQueued:
-			q.compactLocked()
-			q.items = append(q.items, queued[T]{item, bytes})
-			q.bytes += bytes
-			q.wakeLocked()
-			return
+	for q.err == nil && (q.drop == nil || !q.drop(item)) && q.fullLocked(bytes, 1) {
+		if !q.waitLocked(ctx) {
+			return false
 		}
-		change := q.changeLocked()
-		q.mu.Unlock()
-		select {
-		case <-change:
-		case <-ctx.Done():
-			q.mu.Lock()
-			return
+	}
+	q.pushLocked(item, bytes)
+	return true
+}
+
+// push appends an item without waiting.
+func (q *queue[T]) push(item T, bytes int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pushLocked(item, bytes)
+}
+
+func (q *queue[T]) pushLocked(item T, bytes int) {
+	if q.err != nil || q.drop != nil && q.drop(item) {
+		return
+	}
+	q.compactLocked()
+	q.items = append(q.items, queued[T]{item, bytes})
+	q.bytes += bytes
+	q.wakeLocked()
+}
+
+// fullLocked tells whether there is no room for an item of so many bytes, in a queue of
+// so many times the usual size. An empty queue has room for anything.
+func (q *queue[T]) fullLocked(bytes, times int) bool {
+	n := len(q.items) - q.head
+	return n > 0 && (n >= times*maxItems || q.bytes+bytes > times*maxQueued)
+}
+
+// overfull tells whether the queue holds twice of what it should: it takes no push
+// now.
+func (q *queue[T]) overfull() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.err == nil && q.fullLocked(0, 2)
+}
+
+// waitForRoom waits until the queue has room again, or has failed. The result is false
+// when ctx ended before.
+func (q *queue[T]) waitForRoom(ctx context.Context) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.err == nil && q.fullLocked(0, 1) {
+		if !q.waitLocked(ctx) {
+			return false
 		}
-		q.mu.Lock()
+	}
+	return true
+}
+
+// waitLocked waits for a change, without the lock. The result is false when ctx ended
+// before.
+func (q *queue[T]) waitLocked(ctx context.Context) bool {
+	change := q.changeLocked()
+	q.mu.Unlock()
+	defer q.mu.Lock()
+	select {
+	case <-change:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -105,15 +150,9 @@ func (q *queue[T]) take(ctx context.Context) (item T, err error) {
 		if q.err != nil {
 			return item, q.err
 		}
-		change := q.changeLocked()
-		q.mu.Unlock()
-		select {
-		case <-change:
-		case <-ctx.Done():
-			q.mu.Lock()
+		if !q.waitLocked(ctx) {
 			return item, context.Cause(ctx)
 		}
-		q.mu.Lock()
 	}
 }
 
@@ -143,4 +182,59 @@ func (q *queue[T]) discard(drop func(T) bool) {
 	}
 	q.items, q.head = kept, 0
 	q.wakeLocked()
+}
+
+// stream is a queue of bytes as a reader.
+type stream struct {
+	queue[[]byte]
+
+	reading sync.Mutex // guards what follows
+	piece   []byte     // what was taken last
+	rest    []byte     // what is left of it
+}
+
+// nextLocked takes the next piece. Nobody has kept the last one.
+func (s *stream) nextLocked() (err error) {
+	recycle(s.piece)
+	s.piece, err = s.take(context.Background())
+	s.rest = s.piece
+	return err
+}
+
+// Read waits for bytes, and ends with the error of fail.
+func (s *stream) Read(p []byte) (int, error) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for len(s.rest) == 0 {
+		if err := s.nextLocked(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+// WriteTo writes all bytes until the end.
+func (s *stream) WriteTo(w io.Writer) (n int64, err error) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	for {
+		if len(s.rest) > 0 {
+			m, err := w.Write(s.rest)
+			s.rest = s.rest[m:]
+			n += int64(m)
+			if err != nil {
+				return n, err
+			}
+		}
+		if err := s.nextLocked(); err == io.EOF {
+			return n, nil
+		} else if err != nil {
+			return n, err
+		}
+	}
 }

@@ -19,8 +19,8 @@ func TestQueueHoldsItsWriter(t *testing.T) {
 			q.fail(errors.New("end"))
 		}()
 		synctest.Wait()
-		if put != 3 {
-			t.Errorf("%d items of a quarter each fit, want 3", put)
+		if put != 4 {
+			t.Errorf("%d items of a quarter each fit, want 4", put)
 		}
 		for want := 1; want <= 10; want++ {
 			if got, err := q.take(t.Context()); got != want || err != nil {

@@ -407,12 +407,15 @@ func (n *OutputNotification) AppendJSON(dst []byte) []byte {
 	return e.dst
 }
 
+// HoldsMessage says that Chunk lies in the message.
+func (*OutputNotification) HoldsMessage() {}
+
 // UnmarshalObject reads the params.
 func (n *OutputNotification) UnmarshalObject(o *strict.Object) {
 	n.ProcessID = o.String("processId")
 	n.Seq = o.Uint64("seq")
 	n.Stream = o.String("stream")
-	n.Chunk = o.Base64("chunk")
+	n.Chunk = o.Base64InPlace("chunk")
 }
 
 // ExitedNotification announces the end of the process itself. Output of other

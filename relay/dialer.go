@@ -176,6 +176,17 @@ func connectAgain(err error) bool {
 	return network || errors.Is(err, auth.ErrTemporary)
 }
 
+// Final tells whether an error of [Dialer.Dial] would be that of the next attempt, too:
+// the registry or the rendezvous refuses the harness, or the credential is of no use.
+// What the network, a busy server or an executor that is away may be the reason for is
+// not final.
+func Final(err error) bool {
+	if errors.Is(err, errPeerReset) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	return !connectAgain(err)
+}
+
 // busy tells whether a server that answered with this status may answer the same
 // request differently later.
 func busy(status int) bool {

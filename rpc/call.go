@@ -18,6 +18,10 @@ const maxAbandoned = 1024
 // ErrClosed is the error of calls after the connection has ended.
 var ErrClosed = errors.New("connection closed")
 
+// ErrUnanswered is the error of a call that was sent and whose answer had not come
+// when the connection ended: whether the other side has acted on it is not known.
+var ErrUnanswered = fmt.Errorf("%w before the answer came", ErrClosed)
+
 // answer is the answer to a call of ours, with the memory that it lies in.
 type answer struct {
 	message protocol.Message
@@ -27,7 +31,9 @@ type answer struct {
 
 // Call sends a request and waits for its answer. The result is read into
 // result: by its own UnmarshalObject, else by encoding/json; nil drops it. An
-// error answer is a *protocol.Error. Serve must be running.
+// error answer is a *protocol.Error. After the end of the connection the error is
+// [ErrClosed], for a call that was under way by then [ErrUnanswered]. Serve must be
+// running.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
 	call := make(chan answer, 1)
 	p.mu.Lock()
@@ -54,7 +60,7 @@ func (p *Peer) Call(ctx context.Context, method string, params, result any) erro
 	select {
 	case a, ok := <-call:
 		if !ok {
-			return ErrClosed
+			return ErrUnanswered
 		}
 		return a.read(result)
 	case <-ctx.Done():

@@ -8,9 +8,8 @@
 //	conn, err := transport.StartCommand(transport.CommandConfig{Argv: argv})
 //
 // A Command has two goroutines of its own. Every other connection starts none: it
-// works in the goroutine that reads, in those that write, and in timers. Linux
-// only: a Command is waited for, and a Listener's port reserved, with system calls
-// of Linux.
+// works in the goroutine that reads, in those that write, and in timers. Command is
+// for Linux only, whose waitid(2) it needs.
 package transport
 
 import (

@@ -88,7 +88,7 @@ func (w *wire) sendBatch() {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) {
-		_, _ = syscall.SendmsgN(int(fd), batch, nil, nil, syscall.MSG_DONTWAIT|syscall.MSG_NOSIGNAL)
+		_, _ = syscall.SendmsgN(int(fd), batch, nil, nil, syscall.MSG_DONTWAIT)
 	})
 	buffer.Recycle(batch)
 }

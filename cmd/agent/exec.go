@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,8 +31,10 @@ const (
 	// that the command has left in the background write nothing.
 	quiet = time.Second
 	// signalPatience is how long the agent may take to answer a request to signal
-	// or to end the command, or to take the end of its input.
+	// or to end the command, a lost connection included.
 	signalPatience = 2 * time.Second
+	// lossPatience is how long the connection is lost before the user hears of it.
+	lossPatience = 2 * time.Second
 )
 
 // runExec runs a command through the protocol. The result is its exit code.
@@ -71,6 +73,7 @@ type execution struct {
 	client  *client.Client
 	info    *protocol.EnvironmentInfo
 	process *client.Process
+	lost    atomic.Bool // the user was told so, and the connection is not back
 }
 
 // run returns the exit code of the command. With an error the code is
@@ -112,10 +115,17 @@ func (e *execution) run() (code int, err error) {
 			return 0, errors.Join(err, e.terminate())
 		}
 	}
+	telling := make(chan struct{})
+	go func() {
+		defer close(telling)
+		e.tellLoss(ctx)
+	}()
+	defer func() { <-telling }()
+	defer cancel(nil)
 	if e.hasStdin() {
 		// A read of standard input cannot be interrupted, so this goroutine may
 		// last until the program ends.
-		go e.copyStdin()
+		go e.copyStdin(ctx, cancel)
 	}
 	code, err = e.copyOutput(ctx)
 	if err != nil {
@@ -242,53 +252,4 @@ func (e *execution) startFailed(ctx context.Context, params protocol.StartParams
 		}
 	}
 	return 0, err
-}
-
-// copyStdin passes standard input on to the command. When it ends, copyStdin ends
-// the command's standard input.
-func (e *execution) copyStdin() {
-	last := &lastByte{w: e.process.Stdin()}
-	// If reading fails, there is no more input. If writing fails, the command or the
-	// connection has ended; copyOutput notices that.
-	if _, err := io.Copy(last, onlyReader{e.sys.stdin}); last.err != nil && err != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), signalPatience)
-	defer cancel()
-	switch {
-	case e.flags.TTY:
-		// The terminal takes Ctrl-D (4) for the end of input only at the start of a
-		// line. Within a line the first Ctrl-D just hands over what was typed, and
-		// it takes a second one: VEOF in termios(3).
-		end := []byte{4}
-		if last.seen && last.last != '\n' {
-			end = []byte{4, 4}
-		}
-		_ = e.process.Write(ctx, end)
-	case e.info.Capabilities.ProcessCloseStdin:
-		_ = e.process.Stdin().Close()
-	default:
-		complain(e.sys.stderr, "the server has no way to end the command's standard input; see -n")
-	}
-}
-
-// onlyReader hides (*os.File).WriteTo from io.Copy, which would copy in smaller
-// pieces with it.
-type onlyReader struct{ io.Reader }
-
-// lastByte writes to w and remembers the last byte and the last error.
-type lastByte struct {
-	w    io.Writer
-	last byte
-	seen bool // last was written
-	err  error
-}
-
-func (l *lastByte) Write(p []byte) (int, error) {
-	if len(p) > 0 {
-		l.last, l.seen = p[len(p)-1], true
-	}
-	var n int
-	n, l.err = l.w.Write(p)
-	return n, l.err
 }

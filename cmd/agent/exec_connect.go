@@ -9,12 +9,10 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/client"
+	harness "github.com/execagent/execagent/client/remote"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/procs"
-	"github.com/execagent/execagent/relay"
-	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
 )
@@ -34,40 +32,44 @@ const (
 func (e *execution) connect(ctx context.Context) (disconnect func(), err error) {
 	switch {
 	case e.flags.URL != "":
-		dial, err := e.dialer()
+		cfg, err := e.byURL()
 		if err != nil {
 			return nil, err
 		}
-		return e.connectBy(ctx, dial)
+		return e.connectBy(ctx, cfg)
 	case e.flags.Registry != "":
-		return e.connectThroughRegistry(ctx)
+		cfg, err := e.byRegistry()
+		if err != nil {
+			return nil, err
+		}
+		return e.connectBy(ctx, cfg)
 	}
 	embedded := e.embed()
-	e.client, err = client.Connect(ctx, client.Config{Dial: embedded.dial, ClientName: clientName})
+	closeClient, err := e.connectBy(ctx, client.Config{Dial: embedded.dial, Single: true, ClientName: clientName})
 	if err != nil {
 		embedded.close()
 		return nil, err
 	}
 	return func() {
-		_ = e.client.Close()
+		closeClient()
 		embedded.close()
 	}, nil
 }
 
-// connectBy sets e.client to a client of the agent that dial reaches.
-func (e *execution) connectBy(ctx context.Context, dial func(context.Context) (rpc.Conn, error)) (disconnect func(), err error) {
-	if e.client, err = client.Connect(ctx, client.Config{Dial: dial, ClientName: clientName}); err != nil {
+// connectBy sets e.client.
+func (e *execution) connectBy(ctx context.Context, cfg client.Config) (disconnect func(), err error) {
+	if e.client, err = client.Connect(ctx, cfg); err != nil {
 		return nil, err
 	}
-	return func() { _ = e.client.Close() }, nil
+	return func() { _ = e.client.Close() }, nil // the exit code of the command counts
 }
 
-// connectThroughRegistry asks the registry for the executor of the environment and
-// connects to it through the relay, as a harness does (remote.md 9).
-func (e *execution) connectThroughRegistry(ctx context.Context) (disconnect func(), err error) {
+// byRegistry asks the registry for the executor of the environment and connects to
+// it through the relay, as a harness does (remote.md 9).
+func (e *execution) byRegistry() (client.Config, error) {
 	token, err := e.registryToken()
 	if err != nil {
-		return nil, err
+		return client.Config{}, err
 	}
 	lookup := func(name string) string {
 		value, _ := e.sys.lookup(name)
@@ -75,34 +77,10 @@ func (e *execution) connectThroughRegistry(ctx context.Context) (disconnect func
 	}
 	roots, err := trustedRoots(e.flags.Registry, lookup("SSL_CERT_FILE"), lookup("CODEX_CA_CERTIFICATE"))
 	if err != nil {
-		return nil, err
+		return client.Config{}, err
 	}
-	registry, err := relay.NewRegistry(relay.RegistryConfig{
-		BaseURL:       e.flags.Registry,
-		EnvironmentID: strings.TrimSpace(*e.flags.EnvironmentID),
-		Tokens:        auth.Bearer(token),
-		Logger:        e.logger(),
-		RootCAs:       roots,
-		Proxy:         http.ProxyFromEnvironment,
-	})
-	if err != nil {
-		return nil, err
-	}
-	identity, err := noise.NewIdentity()
-	if err != nil {
-		registry.Close()
-		return nil, err
-	}
-	dialer := &relay.Dialer{Registry: registry, Identity: identity, Logger: e.logger()}
-	closeClient, err := e.connectBy(ctx, dialer.Dial)
-	if err != nil {
-		registry.Close()
-		return nil, err
-	}
-	return func() {
-		closeClient()
-		registry.Close()
-	}, nil
+	return harness.Registry(e.flags.Registry, strings.TrimSpace(*e.flags.EnvironmentID), token,
+		harness.Roots(roots), harness.Logger(e.logger()), harness.Settings(client.Config{ClientName: clientName}))
 }
 
 // registryToken returns the token by which a registry lets a harness connect.
@@ -118,24 +96,28 @@ func (e *execution) registryToken() (string, error) {
 	return "", fmt.Errorf("--registry needs a token: set %s or CODEX_API_KEY, or name a file with --registry-token-file", registryTokenName)
 }
 
-// dialer returns a function that dials --url and shows the token of --token-file,
-// if that is given. The file is read now, not with each call.
-func (e *execution) dialer() (func(context.Context) (rpc.Conn, error), error) {
-	var cfg transport.DialConfig
-	if e.flags.TokenFile != "" {
-		token, err := e.readToken(e.flags.TokenFile)
-		if err != nil {
-			return nil, err
-		}
-		cfg.Header = http.Header{"Authorization": {"Bearer " + token}}
+// byURL connects to --url and shows the token of --token-file, if that is given.
+// The file is read now, not with each connection.
+func (e *execution) byURL() (client.Config, error) {
+	cfg := client.URL(e.flags.URL, client.Settings(client.Config{ClientName: clientName}))
+	if e.flags.TokenFile == "" {
+		return cfg, nil
 	}
-	return func(ctx context.Context) (rpc.Conn, error) {
-		conn, err := transport.Dial(ctx, e.flags.URL, cfg)
+	token, err := e.readToken(e.flags.TokenFile)
+	if err != nil {
+		return client.Config{}, err
+	}
+	// Who names a file with a token and a URL without TLS on the command line means it,
+	// which client.Token does not take for granted.
+	header := transport.DialConfig{Header: http.Header{"Authorization": {"Bearer " + token}}}
+	cfg.Dial = func(ctx context.Context) (rpc.Conn, error) {
+		conn, err := transport.Dial(ctx, e.flags.URL, header)
 		if err != nil {
 			return nil, err // not conn: a nil *WebSocket makes an rpc.Conn that is not nil
 		}
 		return conn, nil
-	}, nil
+	}
+	return cfg, nil
 }
 
 // readToken reads a bearer token. Its errors never quote the content of the file.

@@ -111,6 +111,9 @@ func (e *execution) passSignals(ctx context.Context, end context.CancelCauseFunc
 
 // pass sends a signal to the command. A server without the capability
 // processSignals can only interrupt, so there every signal becomes an interrupt.
+//
+// If the answer is lost with the connection it sends the signal again: once too often
+// is what users do as well, and never would be worse.
 func (e *execution) pass(ctx context.Context, received os.Signal) error {
 	ctx, cancel := context.WithTimeout(ctx, signalPatience)
 	defer cancel()
@@ -118,7 +121,51 @@ func (e *execution) pass(ctx context.Context, received os.Signal) error {
 	if !e.info.Capabilities.ProcessSignals {
 		sig = protocol.SignalInterrupt
 	}
-	return e.process.Signal(ctx, sig)
+	for {
+		err := e.process.Signal(ctx, sig)
+		if lost, ok := errors.AsType[*client.DisconnectedError](err); !ok || !lost.Sent {
+			return err
+		}
+	}
+}
+
+// tellLoss tells the user, once for each loss, that the connection is lost and does not
+// come back at once. It returns when ctx ends or the client has failed, which is told
+// elsewhere.
+func (e *execution) tellLoss(ctx context.Context) {
+	patience := time.NewTimer(0)
+	defer patience.Stop()
+	for {
+		state, changed := e.client.State()
+		var overdue <-chan time.Time
+		switch state {
+		case client.Failed:
+			return
+		case client.Connected:
+			e.lost.Store(false)
+		case client.Recovering:
+			if !e.lost.Load() {
+				patience.Reset(lossPatience)
+				overdue = patience.C
+			}
+		}
+		select {
+		case <-changed:
+		case <-overdue:
+			e.lost.Store(true)
+			e.say("the connection is lost, waiting for it to come back; Ctrl-C gives up")
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// say writes a line to standard error beside the command's output.
+func (e *execution) say(text string) {
+	if e.stdin.isRaw() {
+		text += "\r" // the terminal does not return by itself
+	}
+	complain(e.sys.stderr, text)
 }
 
 // resize gives the command's terminal the size of ours. It does nothing where one

@@ -69,6 +69,9 @@ func (t *terminal) raw() error {
 	return nil
 }
 
+// isRaw tells whether raw is in force.
+func (t *terminal) isRaw() bool { return t != nil && t.saved != nil }
+
 // restore undoes raw. It may be called often.
 func (t *terminal) restore() {
 	if t == nil || t.saved == nil {

@@ -104,6 +104,9 @@ type call struct {
 // at once with the error of ctx; the helper is told, and its answer thrown
 // away.
 func (w *worker) do(ctx context.Context, r request) (result, error) {
+	if err := ctx.Err(); err != nil { // a select would choose among what is ready
+		return result{fd: -1}, err
+	}
 	select {
 	case w.slots <- struct{}{}:
 	case <-w.over:

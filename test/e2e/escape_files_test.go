@@ -95,7 +95,7 @@ func tryFiles(t *testing.T, sites []escapeSite) {
 					{"x2g open a denied file", denied, func() error {
 						f, err := fs.Open(ctx, r.repo+"/a.env", "read")
 						if err == nil {
-							err = f.Close(ctx)
+							err = f.Close()
 						}
 						return err
 					}},

@@ -115,7 +115,7 @@ func (r *escapeRig) startAgent(t *testing.T) {
 	if err := r.agent.Start(); err != nil {
 		t.Fatal(err)
 	}
-	r.client, err = client.Connect(t.Context(), client.Config{InitializeTimeout: patience, Dial: func(context.Context) (rpc.Conn, error) {
+	r.client, err = client.Connect(t.Context(), client.Config{Single: true, InitializeTimeout: patience, Dial: func(context.Context) (rpc.Conn, error) {
 		return transport.Stdio(out, in, nil), nil
 	}})
 	t.Cleanup(func() {

@@ -171,7 +171,7 @@ func (c *crew) connect(t *testing.T) *client.Client {
 	t.Helper()
 	dialer := c.At(c.harnesses.Address()).Dialer(t, c.environment)
 	dialer.Logger = slog.New(slog.NewTextHandler(c.Log, nil))
-	connected, err := client.Connect(t.Context(), client.Config{Dial: dialer.Dial, ConnectTimeout: faultBound})
+	connected, err := client.Connect(t.Context(), client.Config{Dial: dialer.Dial, Single: true, ConnectTimeout: faultBound})
 	if err != nil {
 		t.Fatal(err)
 	}

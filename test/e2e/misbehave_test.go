@@ -179,7 +179,7 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 		var all sync.WaitGroup
 		for range streams {
 			all.Go(func() {
-				c, err := client.Connect(ctx, client.Config{Dial: d.Dial})
+				c, err := client.Connect(ctx, client.Config{Dial: d.Dial, Single: true})
 				if err != nil {
 					started <- err
 					return

@@ -48,7 +48,7 @@ func startAgent(t *testing.T, p programs, b backend, uid int) *agent {
 	if err := a.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	a.client, err = client.Connect(t.Context(), client.Config{Dial: func(context.Context) (rpc.Conn, error) {
+	a.client, err = client.Connect(t.Context(), client.Config{Single: true, Dial: func(context.Context) (rpc.Conn, error) {
 		return transport.Stdio(out, in, nil), nil
 	}})
 	t.Cleanup(func() {

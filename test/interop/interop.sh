@@ -55,5 +55,5 @@ done
 # shellcheck disable=SC2086 # names hold no blanks
 ./run.sh self "$@" $only
 [ "${NOUSERNS:-}" != 1 ] || exit 0
-(cd ../.. && go test -count=1 -run TestReference ./test/interop)
+(cd ../.. && go test -count=1 -run 'TestReference|TestClient' ./test/interop)
 exec sh registry.sh "$@"

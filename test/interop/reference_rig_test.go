@@ -23,7 +23,15 @@ type reference struct {
 // newReference starts a registry that ends with the test.
 func newReference(t *testing.T, codex string) *reference {
 	t.Helper()
-	r := &reference{codex: codex}
+	r := &reference{codex: codex, home: codexHome(t)}
+	r.Site = &rig.Site{Pattern: "*"}
+	r.Open(t)
+	return r
+}
+
+// codexHome returns a folder for the reference.
+func codexHome(t *testing.T) string {
+	t.Helper()
 	// The reference puts helpers of its own into CODEX_HOME, but refuses to where that is in the
 	// folder for temporary files.
 	cache, err := os.UserCacheDir()
@@ -33,17 +41,16 @@ func newReference(t *testing.T, codex string) *reference {
 	if err := os.MkdirAll(cache, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if r.home, err = os.MkdirTemp(cache, "execagent-interop-"); err != nil {
+	home, err := os.MkdirTemp(cache, "execagent-interop-")
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(r.home); err != nil {
+		if err := os.RemoveAll(home); err != nil {
 			t.Error(err)
 		}
 	})
-	r.Site = &rig.Site{Pattern: "*"}
-	r.Open(t)
-	return r
+	return home
 }
 
 // environments returns the registry's list of who is online.
@@ -70,7 +77,7 @@ func (r *reference) dialer(t *testing.T, environment, address string) *relay.Dia
 // the dialer asks until the registry knows it.
 func connect(t *testing.T, d *relay.Dialer, sessionID string) (*client.Client, error) {
 	t.Helper()
-	c, err := client.Connect(t.Context(), client.Config{Dial: d.Dial, ResumeSessionID: sessionID, ConnectTimeout: patience})
+	c, err := client.Connect(t.Context(), client.Config{Dial: d.Dial, Single: true, ResumeSessionID: sessionID, ConnectTimeout: patience})
 	if err == nil {
 		t.Cleanup(func() { _ = c.Close() }) // the connection may have been cut
 	}

@@ -216,15 +216,15 @@ func testFiles(t *testing.T, c *client.Client) {
 	}
 	block := make([]byte, 1<<20)
 	for _, offset := range []int{2 << 20, 1, 0} {
-		n, err := f.ReadAt(ctx, block, int64(offset))
+		n, err := f.ReadAt(block, int64(offset))
 		if err != nil || !bytes.Equal(block[:n], data[offset:offset+n]) || n != len(block) {
 			t.Errorf("block at %d: %d bytes, %v", offset, n, err)
 		}
 	}
-	if n, err := f.ReadAt(ctx, block, int64(len(data)-10)); n != 10 || !errors.Is(err, io.EOF) {
+	if n, err := f.ReadAt(block, int64(len(data)-10)); n != 10 || !errors.Is(err, io.EOF) {
 		t.Errorf("block at the end: %d bytes, %v", n, err)
 	}
-	if err := f.Close(ctx); err != nil {
+	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
 	if _, err := files.ReadFile(ctx, path+".missing"); !errors.Is(err, os.ErrNotExist) {

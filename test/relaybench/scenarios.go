@@ -321,7 +321,7 @@ func measureFile(ctx context.Context, e *executor) (figures []figure, err error)
 			g.Go(func() error {
 				buffer := make([]byte, block)
 				for i := worker; i < blocks; i += 8 {
-					if _, err := f.ReadAt(ctx, buffer, int64(i)*block); err != nil {
+					if _, err := f.ReadAt(buffer, int64(i)*block); err != nil {
 						return err
 					}
 				}
@@ -332,7 +332,7 @@ func measureFile(ctx context.Context, e *executor) (figures []figure, err error)
 			return err
 		}
 		figures = []figure{{"file8", block * blocks / megabyte / time.Since(start).Seconds()}}
-		return f.Close(ctx)
+		return f.Close()
 	})
 	return figures, err
 }

@@ -29,6 +29,7 @@ type Proxy struct {
 	websockets    int // so far
 	registrations int
 	refused       int            // of the next websockets
+	each          int64          // bytes of a websocket, after which CutEach cuts it; 0: it does not
 	counted       *passage       // by CutAfter
 	left          int64          // bytes of it
 	strike        func(*passage) // when nothing is left, once
@@ -39,6 +40,7 @@ type passage struct {
 	from, to  net.Conn
 	server    int
 	websocket bool
+	carried   int64 // bytes, both ways
 }
 
 func (c *passage) close() {
@@ -105,6 +107,19 @@ func (p *Proxy) CutAfter(n int64, instead func()) {
 	if instead != nil {
 		p.strike = func(*passage) { instead() }
 	}
+}
+
+// CutEach cuts every connection now, and each websocket from now on when it has carried n bytes,
+// both ways counted, at that byte, until stop is called.
+func (p *Proxy) CutEach(n int64) (stop func()) {
+	set := func(n int64) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.each = n
+	}
+	set(n)
+	p.Cut()
+	return func() { set(0) }
 }
 
 // Struck tells whether what CutAfter has announced has happened.
@@ -300,11 +315,15 @@ func (w *passing) Write(data []byte) (int, error) {
 	return before + n, err
 }
 
-// spend counts n bytes. When they are too many for CutAfter, it says how many come before what
-// then is to be done.
+// spend counts n bytes. When they are too many for CutAfter or CutEach, it says how many come
+// before what then is to be done.
 func (p *Proxy) spend(c *passage, n int) (before int, strike func(*passage)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	c.carried += int64(n)
+	if p.each > 0 && c.websocket && c.carried >= p.each {
+		return max(0, n-int(c.carried-p.each)), (*passage).close
+	}
 	if p.counted != c || p.strike == nil {
 		return 0, nil
 	}

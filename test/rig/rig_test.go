@@ -91,7 +91,17 @@ func TestProxy(t *testing.T) {
 	if _, size, err := get(); size != body || err != nil {
 		t.Errorf("%d bytes come through the next one, %v", size, err)
 	}
-	if websockets, registrations := p.Seen(); websockets != 4 || registrations != 1 {
-		t.Errorf("%d websockets and %d registrations, want 4 and 1", websockets, registrations)
+	stop := p.CutEach(body / 2)
+	for range 2 {
+		if _, size, err := get(); size == 0 || size >= body/2 || err == nil {
+			t.Errorf("%d bytes come through a connection that is cut like each, %v", size, err)
+		}
+	}
+	stop()
+	if _, size, err := get(); size != body || err != nil {
+		t.Errorf("%d bytes come through a later one, %v", size, err)
+	}
+	if websockets, registrations := p.Seen(); websockets != 7 || registrations != 1 {
+		t.Errorf("%d websockets and %d registrations, want 7 and 1", websockets, registrations)
 	}
 }

@@ -1,0 +1,131 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/transport"
+)
+
+// Option says more about a connection to a URL.
+type Option func(*dialOptions)
+
+type dialOptions struct {
+	config Config
+	dial   transport.DialConfig
+}
+
+// Token shows the server a bearer token.
+func Token(token string) Option { return Header("Authorization", "Bearer "+token) }
+
+// Header adds a header to the request that opens the connection. Headers may hold
+// secrets, so they need a wss URL or a loopback host.
+func Header(name, value string) Option {
+	return func(o *dialOptions) {
+		if o.dial.Header == nil {
+			o.dial.Header = http.Header{}
+		}
+		o.dial.Header.Add(name, value)
+	}
+}
+
+// TLS says how a wss server is verified, and which certificate it is shown. Without it
+// the system's roots count.
+func TLS(config *tls.Config) Option { return func(o *dialOptions) { o.dial.TLS = config } }
+
+// Session resumes a session that another client has left, see [Client.SessionID].
+func Session(id string) Option {
+	return func(o *dialOptions) { o.config.ResumeSessionID = id }
+}
+
+// Settings takes the name and the timeouts of a Config.
+func Settings(cfg Config) Option {
+	return func(o *dialOptions) {
+		session := o.config.ResumeSessionID
+		o.config = cfg
+		if session != "" {
+			o.config.ResumeSessionID = session
+		}
+	}
+}
+
+// DialURL connects to a server that listens at a ws or wss URL: it is
+// Connect(ctx, URL(url, options...)).
+func DialURL(ctx context.Context, url string, options ...Option) (*Client, error) {
+	return Connect(ctx, URL(url, options...))
+}
+
+// URL returns how to connect to a server that listens at a ws or wss URL. A URL that
+// is none is found out by Dial. So is a header for a plain connection to another
+// machine, which is never opened.
+func URL(url string, options ...Option) Config {
+	var o dialOptions
+	for _, option := range options {
+		option(&o)
+	}
+	cfg := o.config
+	cfg.Final = finalURL
+	cfg.Dial = func(ctx context.Context) (rpc.Conn, error) {
+		if err := checkURL(url, o.dial.Header); err != nil {
+			return nil, err
+		}
+		conn, err := transport.Dial(ctx, url, o.dial)
+		if err != nil {
+			return nil, err // not conn: a nil *WebSocket makes an rpc.Conn that is not nil
+		}
+		return conn, nil
+	}
+	return cfg
+}
+
+// errURL is the error for a URL with which no attempt to connect can succeed.
+type errURL struct{ error }
+
+var (
+	errExposed = errURL{errors.New("exec-server WebSocket headers require wss:// or a loopback destination")}
+	errNoURL   = errURL{errors.New("exec-server url must use ws:// or wss://")}
+)
+
+// checkURL refuses a URL that is none, and headers in plain text to another machine.
+func checkURL(raw string, header http.Header) error {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || (u.Scheme != "ws" && u.Scheme != "wss") {
+		return errNoURL // the cause would quote what may be a secret
+	}
+	if u.Scheme == "ws" && len(header) > 0 && !loopback(u.Hostname()) {
+		return errExposed
+	}
+	return nil
+}
+
+func loopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+// finalURL tells which errors of dialling a URL will not go away: what is refused for
+// the URL's or the token's sake, and a name that does not exist.
+func finalURL(err error) bool {
+	if _, ok := errors.AsType[errURL](err); ok {
+		return true
+	}
+	if status, ok := errors.AsType[*transport.StatusError](err); ok {
+		return status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden
+	}
+	unknown, ok := errors.AsType[*net.DNSError](err)
+	if ok && unknown.IsNotFound && !unknown.IsTemporary {
+		return true
+	}
+	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
+	return unverified
+}

@@ -1,0 +1,269 @@
+package environment
+
+import (
+	"context"
+	"sync"
+
+	"github.com/execagent/execagent/client"
+)
+
+// clientName is what the clients of environments tell servers, where the [Connector] has
+// no other name.
+const clientName = "codex-environment"
+
+// Environment is the handle of one environment of a [Set]: the way to the executor behind
+// an id. The id stands for the same executor and contents for ever; the handle belongs to
+// this process, and [Set.Upsert] puts another one in its place. Its methods may be called
+// at once.
+//
+//	not begun ──► startup ──► client ──► client has failed ◄──┐
+//	                 │                          │             │ failed
+//	                 └──► failed ───────────────┴──► reconnect┘
+//	                                                     └──► client
+//
+// There is one startup, whose result is kept, and any number of reconnects after it, one
+// at a time. A client that recovers its connection is not failed, and is none of this
+// type's business.
+type Environment struct {
+	id          string
+	skills      Skills
+	local       bool
+	provisioned bool // by Provision, so the transport comes with Ready
+	// dial connects with what configure returns, until the environment is closed.
+	dial      func(client.Config) (*client.Client, error)
+	configure func(Transport) (client.Config, error)
+	stop      context.CancelCauseFunc
+	stopped   <-chan struct{}
+	routines  sync.WaitGroup
+	set       *Set
+	holds     int // guarded by set.mu: the set itself, and everybody who has called hold
+
+	mu          sync.Mutex // guards what follows
+	transport   Transport  // nil for local, and until Ready was called
+	unavailable *UnavailableError
+	wanted      bool // Start was called before Ready
+	startup     *attempt
+	reconnect   *attempt       // nil while there is none
+	current     *client.Client // of the last attempt that succeeded
+	err         error          // of the last attempt, if it has failed
+	closed      bool
+	changed     chan struct{} // closed at the next change
+}
+
+// attempt is one attempt to connect, and its result once done is closed.
+type attempt struct {
+	done   chan struct{}
+	client *client.Client
+	err    error
+}
+
+func (a *attempt) isDone() bool {
+	select {
+	case <-a.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// newEnvironment makes one without a transport, and starts nothing.
+func newEnvironment(s *Set, id string, skills Skills) *Environment {
+	ctx, stop := context.WithCancelCause(context.Background())
+	return &Environment{
+		id:        id,
+		skills:    skills,
+		set:       s,
+		configure: s.connector,
+		dial:      func(cfg client.Config) (*client.Client, error) { return client.Connect(ctx, cfg) },
+		stop:      stop,
+		stopped:   ctx.Done(),
+		changed:   make(chan struct{}),
+	}
+}
+
+// ID returns the name that the environment is registered by.
+func (e *Environment) ID() string { return e.id }
+
+// Skills returns what is expected of the environment.
+func (e *Environment) Skills() Skills { return e.skills }
+
+// IsRemote tells whether the environment is reached by a transport, also one that is yet
+// to come. That says nothing of where the executor runs: a program that this process
+// starts is remote. Only [Local] is not.
+func (e *Environment) IsRemote() bool { return !e.local }
+
+// Client returns the client of the environment, and connects where there is none
+// (client.md 3.5). Everybody who needs an attempt waits for the same one; ctx bounds the
+// wait and not the attempt. The environment closes the client.
+//
+// A client that recovers its connection is returned as it is: its calls wait. After one
+// that has failed the next call connects again, in a new session, but for a [Program],
+// which runs once. So it is after a failed attempt if [client.Retryable] holds of its
+// error. Errors: [AttemptError], [UnavailableError], [ErrClosed], why the client of a
+// program has failed, the cause of ctx.
+func (e *Environment) Client(ctx context.Context) (*client.Client, error) {
+	for {
+		e.mu.Lock()
+		changed := e.changed
+		c, a, err := e.nextLocked()
+		e.mu.Unlock()
+		switch {
+		case c != nil || err != nil:
+			return c, err
+		case a != nil:
+			changed = a.done
+		}
+		select {
+		case <-changed:
+			if a != nil {
+				return a.client, a.err
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// Start makes the environment connect in the background if it has no usable client,
+// under the conditions of [Environment.Client]. It waits for nothing.
+func (e *Environment) Start() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.wanted = true
+	_, _, _ = e.nextLocked() // who needs the result asks for it
+}
+
+// nextLocked returns the usable client, or the attempt that may bring one, which it begins
+// if need be, or why there will be none. It returns nothing at all while the environment
+// waits to be provisioned.
+func (e *Environment) nextLocked() (*client.Client, *attempt, error) {
+	switch {
+	case e.closed:
+		return nil, nil, ErrClosed
+	case e.unavailable != nil:
+		return nil, nil, e.unavailable
+	case e.isPendingLocked():
+		return nil, nil, nil
+	case e.current != nil && e.current.Err() == nil:
+		return e.current, nil, nil
+	case e.startup == nil:
+		e.startup = e.beginLocked()
+		return nil, e.startup, nil
+	case !e.startup.isDone():
+		return nil, e.startup, nil
+	case e.reconnect != nil:
+		return nil, e.reconnect, nil
+	case e.startup.err != nil && e.current == nil && (!e.reconnects() || !client.Retryable(e.startup.err)):
+		return nil, nil, e.startup.err
+	case !e.reconnects():
+		return nil, nil, e.current.Err()
+	}
+	e.reconnect = e.beginLocked()
+	return nil, e.reconnect, nil
+}
+
+// isPendingLocked tells whether the environment has no transport yet.
+func (e *Environment) isPendingLocked() bool { return !e.local && e.transport == nil }
+
+// reconnects tells whether there may be more than one connection. The transport does not
+// change once it is there.
+func (e *Environment) reconnects() bool { return e.local || e.transport.eager() }
+
+// beginLocked starts an attempt.
+func (e *Environment) beginLocked() *attempt {
+	a := &attempt{done: make(chan struct{})}
+	old, transport := e.current, e.transport
+	e.routines.Go(func() {
+		if old != nil {
+			_ = old.Close() // it has failed; its error is known
+		}
+		c, err := e.connect(transport)
+		e.finish(a, c, err)
+	})
+	return a
+}
+
+func (e *Environment) connect(t Transport) (*client.Client, error) {
+	cfg, err := e.configure(t)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.ClientName == "" {
+		cfg.ClientName = clientName
+	}
+	if t != nil {
+		connect, initialize := t.timeouts()
+		if cfg.ConnectTimeout == 0 {
+			cfg.ConnectTimeout = connect
+		}
+		if cfg.InitializeTimeout == 0 {
+			cfg.InitializeTimeout = initialize
+		}
+		if !t.eager() {
+			cfg.Single = true
+		}
+	}
+	return e.dial(cfg)
+}
+
+// finish publishes the result of an attempt.
+func (e *Environment) finish(a *attempt, c *client.Client, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closed:
+		if c != nil {
+			// Close of the environment waits for this goroutine, and for that one.
+			e.current = c
+		}
+		a.err = ErrClosed
+	case err != nil:
+		a.err = &AttemptError{Err: err}
+		e.err = a.err
+	default:
+		a.client, e.current, e.err = c, c, nil
+		e.routines.Go(func() { e.watch(c) })
+	}
+	if e.reconnect == a {
+		e.reconnect = nil
+	}
+	close(a.done)
+	e.changeLocked()
+}
+
+// watch frees what a client holds as soon as that has failed.
+func (e *Environment) watch(c *client.Client) {
+	select {
+	case <-e.stopped:
+		return
+	case <-c.Done():
+	}
+	_ = c.Close() // it has failed; its error is known
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.changeLocked()
+}
+
+// changeLocked wakes those who wait for a change.
+func (e *Environment) changeLocked() {
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+// close ends the environment with its client, and waits for its goroutines.
+func (e *Environment) close() {
+	e.mu.Lock()
+	if !e.closed {
+		e.closed = true
+		e.stop(ErrClosed)
+		e.changeLocked()
+	}
+	e.mu.Unlock()
+	e.routines.Wait() // none begins any more
+	e.mu.Lock()
+	current := e.current
+	e.mu.Unlock()
+	if current != nil {
+		_ = current.Close() // it has nothing to report
+	}
+}

@@ -1,0 +1,67 @@
+package environment
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/client"
+)
+
+// FuzzFile: a file that is accepted makes a plan that a Set accepts, and one that is
+// refused makes none.
+func FuzzFile(f *testing.F) {
+	for _, text := range []string{
+		"", "default = \"a\"\ninclude_local = false\n[[environments]]\nid = \"a\"\nurl = \"wss://h\"\nauth_bearer_token = \"t\"\n",
+		"[[environments]]\nid = \"a\"\nprogram = \"p\"\nargs = [\"x\"]\nenv = {A = \"1\"}\ncwd = \"c\"\nskills.required = [\"s\"]\n",
+		"[[environments]]\nid = \"a\"\nurl = \"ws://h\"\nconnect_timeout_sec = 0.5\ninitialize_timeout_sec = 1\n",
+		"environments = [{id = 'a', url = '''ws://h'''}] # comment\n", `a = ["""x"""", [[[[`, strings.Repeat("{a=", 20),
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if len(text) > maxFile {
+			return
+		}
+		var parsed file
+		if err := parsed.parse(text); err != nil {
+			return
+		}
+		plan, err := parsed.plan("/c")
+		if err != nil {
+			if _, ok := errors.AsType[*client.ProtocolError](err); !ok || len(plan.Entries) > 0 {
+				t.Errorf("plan gives %+v, %v", plan, err)
+			}
+			return
+		}
+		if err := plan.check(); err != nil {
+			t.Errorf("the plan of an accepted file is refused: %v", err)
+		}
+	})
+}
+
+// TestDepth: depth passes over strings and comments, and sees all that is behind them.
+func TestDepth(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		"a = 1":                         0,
+		"[a.b]":                         1,
+		"[[a]]":                         2,
+		"a = {b = [{c = 1}]}":           3,
+		"a.b.c.d = 1":                   3,
+		"# [[[[":                        0,
+		"# x\n[a]":                      1,
+		`a = "[[[["`:                    0,
+		`a = "\"[[["`:                   0,
+		`a = '\'`:                       0,
+		"a = '''x\n[[['''":              0,
+		"a = [\"\"\"x\"\"\"\", [[[1]]]": 4,
+		"a = \"x\n[b]":                  1,
+		`a = """[`:                      0,
+		"]]][a]":                        1,
+	} {
+		if got := depth([]byte(text)); got != want {
+			t.Errorf("depth(%q) is %d, want %d", text, got, want)
+		}
+	}
+}

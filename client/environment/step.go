@@ -1,0 +1,100 @@
+package environment
+
+import (
+	"fmt"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// Selection is one environment that a thread or a turn works with.
+type Selection struct {
+	ID    string
+	Cwd   protocol.PathURI
+	Roots []protocol.PathURI // of the workspace
+}
+
+// Step is what one step of a model works with: the environments of its selection as they
+// were when it began, each with the state and the handle that belong together
+// (client.md 4.7). Everything that is done in the step goes by this value and looks no id
+// up again, so an environment that is replaced meanwhile changes nothing before the next
+// step. A step is never stored.
+type Step struct {
+	ID           string
+	Environments []Captured // in the order of the selection; the first is the primary one
+
+	releases []func()
+}
+
+// Captured is one environment of a [Step].
+type Captured struct {
+	Selection
+	// State is [Ready] only if startup had succeeded when the step began. A connection that
+	// is lost later is recovered by the client, as far as that goes, and is no news to the
+	// step.
+	State State
+	Err   error // why it has failed; nil for the other states
+	// Environment is nil if it is missing. One that is starting or has failed may be waited
+	// for with [Environment.Client].
+	Environment *Environment
+}
+
+// Step captures the selected environments, all at the same moment, and waits for nothing.
+// Afterwards it starts those that have no usable client, so a later step may find them
+// ready. The caller releases the step when it is over.
+func (s *Set) Step(id string, selection []Selection) *Step {
+	step := &Step{ID: id}
+	s.mu.Lock()
+	for _, selected := range selection {
+		captured := Captured{Selection: selected, State: Missing}
+		if e, ok := s.environments[selected.ID]; ok {
+			captured.Environment = e
+			captured.State, captured.Err = e.State()
+			step.releases = append(step.releases, e.holdLocked())
+		}
+		step.Environments = append(step.Environments, captured)
+	}
+	s.mu.Unlock()
+	for _, captured := range step.Environments {
+		if captured.Environment != nil {
+			captured.Environment.Start()
+		}
+	}
+	return step
+}
+
+// Get returns the environment with an id, as the step has it.
+func (s *Step) Get(id string) (Captured, bool) {
+	for _, captured := range s.Environments {
+		if captured.ID == id {
+			return captured, true
+		}
+	}
+	return Captured{}, false
+}
+
+// Release ends the step: what was replaced during it is closed once all steps that have it
+// are released. It may be called more than once.
+func (s *Step) Release() {
+	for _, release := range s.releases {
+		release()
+	}
+}
+
+// Check refuses a selection with an id that is unknown or comes twice, or without a working
+// directory (client.md 4.6).
+func (s *Set) Check(selection []Selection) error {
+	seen := map[string]bool{}
+	for _, selected := range selection {
+		if _, ok := s.Get(selected.ID); !ok {
+			return fmt.Errorf("unknown turn environment id `%s`", selected.ID)
+		}
+		if seen[selected.ID] {
+			return fmt.Errorf("duplicate turn environment id `%s`", selected.ID)
+		}
+		seen[selected.ID] = true
+		if selected.Cwd.IsZero() {
+			return fmt.Errorf("invalid cwd for environment `%s`: path is empty", selected.ID)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package client
+
+import (
+	"context"
+	"io"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+const (
+	// maxIdle is how often in a row process/read may bring nothing new although a later
+	// event was announced.
+	maxIdle = 3
+	// idleWait is how long the server then waits for something new, in milliseconds.
+	idleWait = 1000
+)
+
+// accept takes an event from the reader of a connection. An event whose turn it is is
+// published, and accept waits while the queue is full: so does the server, in the end.
+// While the process is behind, accept never waits. The result tells whether the event
+// was published.
+func (p *Process) accept(ctx context.Context, e Event) bool {
+	p.mu.Lock()
+	if p.deaf || e.Seq <= p.order.last {
+		p.mu.Unlock()
+		return false
+	}
+	if p.behind || e.Seq != p.order.last+1 {
+		p.order.hold(e)
+		if !p.behind {
+			p.behind = true
+			p.chaseLocked()
+		}
+		p.mu.Unlock()
+		return false
+	}
+	p.noteLocked(e)
+	p.mu.Unlock()
+
+	// Nobody else publishes now: the process is not behind, and this is its reader.
+	if e.Seq > p.from && !p.events.put(ctx, e, len(e.Data)) {
+		return false // the connection ends; the event is read again over the next one
+	}
+	p.mu.Lock()
+	err := p.publishedLocked(e)
+	p.mu.Unlock()
+	p.settled(err)
+	return true
+}
+
+// noteLocked notes the exit code before anybody can see the event.
+func (p *Process) noteLocked(e Event) {
+	if e.Kind == Exited && p.exit == nil {
+		p.exit = &e.ExitCode
+	}
+}
+
+// publishedLocked notes that an event is in the queue.
+func (p *Process) publishedLocked(e Event) error {
+	if e.Kind == Exited && p.order.exited {
+		return protocolErrorf("process %.256s has exited twice", p.id)
+	}
+	p.order.publish(e)
+	return nil
+}
+
+// settled ends the handle after Closed, or because the server broke the rules.
+func (p *Process) settled(err error) {
+	p.mu.Lock()
+	closed := p.order.closed
+	p.mu.Unlock()
+	switch {
+	case err != nil:
+		p.abandon(err)
+	case closed:
+		p.end(nil, io.EOF)
+	}
+}
+
+// fallBehind says that events may have been missed. From now on they are held, until
+// catchUp has asked the server.
+func (p *Process) fallBehind() {
+	p.mu.Lock()
+	p.behind = true
+	p.mu.Unlock()
+}
+
+// catchUp asks the server over l for what has been missed, until nothing is. A process
+// whose events nobody takes stays behind, and is chased later. Errors: the loss of l, a
+// [ServerError], [GapError], [ProtocolError].
+func (p *Process) catchUp(ctx context.Context, l *connection) error {
+	p.catching.Lock()
+	defer p.catching.Unlock()
+	wait := uint64(0)
+	for idle := 0; idle < maxIdle; {
+		p.mu.Lock()
+		if p.deaf || !p.behind {
+			p.mu.Unlock()
+			return nil
+		}
+		if p.events.overfull() {
+			p.chaseLocked()
+			p.mu.Unlock()
+			return nil
+		}
+		after := p.order.last
+		p.mu.Unlock()
+
+		var r protocol.ReadResult
+		params := protocol.ReadParams{ProcessID: p.id, AfterSeq: &after, WaitMs: &wait}
+		if err := l.call(ctx, protocol.MethodProcessRead, &params, &r); err != nil {
+			return err
+		}
+		moved, err := p.take(&r)
+		if err != nil {
+			return err
+		}
+		if moved {
+			idle, wait = 0, 0
+			l.useful.Store(true)
+		} else {
+			idle++
+			wait = idleWait
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.behind {
+		return nil
+	}
+	return protocolErrorf("events after %d of the process were announced, and cannot be read", p.order.last)
+}
+
+// take publishes what the answer of the server brings and what has waited for it. The
+// result tells whether that was anything.
+func (p *Process) take(r *protocol.ReadResult) (moved bool, err error) {
+	p.mu.Lock()
+	if p.deaf {
+		p.mu.Unlock()
+		return false, nil
+	}
+	events, err := p.order.merge(r)
+	for i := 0; err == nil; i++ {
+		var e Event
+		if i < len(events) {
+			e = events[i]
+		} else {
+			var ok bool
+			if e, ok = p.order.next(); !ok {
+				break
+			}
+		}
+		p.noteLocked(e)
+		if err = p.publishedLocked(e); err == nil && e.Seq > p.from {
+			p.events.push(e, len(e.Data))
+		}
+		moved = true
+	}
+	if err == nil {
+		p.behind = p.order.behind()
+	}
+	p.mu.Unlock()
+	if err == nil {
+		p.settled(nil)
+	}
+	return moved, err
+}
+
+// chaseLocked starts the goroutine that catches up with the process, unless it runs.
+func (p *Process) chaseLocked() {
+	if !p.chasing {
+		p.chasing = p.client.begin(p.chase)
+	}
+}
+
+// chase catches up as soon as the consumer has made room.
+func (p *Process) chase() {
+	c := p.client
+	for {
+		err := context.Cause(c.ctx)
+		if err == nil && p.events.waitForRoom(c.ctx) {
+			var l *connection
+			if l, err = c.connected(c.ctx); err == nil {
+				err = p.catchUp(c.ctx, l)
+			}
+		}
+		if isLoss(err) {
+			err = nil // connected will wait, or tell why not
+		}
+		p.mu.Lock()
+		if !p.behind || p.deaf || err != nil || c.ctx.Err() != nil {
+			p.chasing = false
+			deaf := p.deaf
+			p.mu.Unlock()
+			if err != nil && !deaf && c.ctx.Err() == nil {
+				p.abandon(&RecoverError{ProcessID: p.id, Err: err})
+			}
+			return
+		}
+		p.mu.Unlock()
+	}
+}

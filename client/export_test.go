@@ -1,0 +1,11 @@
+package client
+
+// Held tells how many events wait for the consumer of a process, or for an earlier event,
+// and how many bytes of output they are.
+func (p *Process) Held() (queued, queuedBytes, pending, pendingBytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.events.mu.Lock()
+	defer p.events.mu.Unlock()
+	return len(p.events.items) - p.events.head, p.events.bytes, len(p.order.pending), p.order.bytes
+}

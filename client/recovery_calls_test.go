@@ -1,0 +1,508 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+)
+
+// lose makes the next request of a method be carried out, and its connection end before
+// the answer.
+func (f *fake) lose(method string) {
+	f.once(method, func(l *link, r request) any {
+		f.answer(l, r)
+		l.close()
+		return silence{}
+	})
+}
+
+// background makes a call, and returns the function that tells its error. The test waits
+// for it.
+func background(t testing.TB, call func() error) (result func() error, over func() bool) {
+	t.Helper()
+	errs := make(chan error, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		errs <- call()
+	}()
+	result = func() error {
+		<-done
+		err := <-errs
+		errs <- err
+		return err
+	}
+	over = func() bool {
+		synctest.Wait()
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}
+	t.Cleanup(func() { <-done })
+	return result, over
+}
+
+// isSent tells whether err is the loss of a connection, after the request was sent.
+func isSent(err error) bool {
+	lost, ok := errors.AsType[*client.DisconnectedError](err)
+	return ok && lost.Sent
+}
+
+// TestStaleLoss: the end of a connection that the client does not use any more changes
+// nothing.
+func TestStaleLoss(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		time.Sleep(time.Second)
+		attempts := 0
+		f.on(protocol.MethodInitialize, func(l *link, r request) any {
+			if attempts++; attempts < 4 {
+				return attachedStill(l, r)
+			}
+			return f.answer(l, r)
+		})
+		f.cut()
+		time.Sleep(time.Second)
+		wants(t, c, client.Connected)
+		_, changed := c.State()
+		for _, l := range f.links[:len(f.links)-1] {
+			l.close()
+		}
+		time.Sleep(time.Second)
+		wants(t, c, client.Connected)
+		select {
+		case <-changed:
+			t.Error("the state has changed")
+		default:
+		}
+		if c.Generation() != 2 || len(f.links) != 5 {
+			t.Errorf("the generation is %d after %d connections", c.Generation(), len(f.links))
+		}
+	})
+}
+
+// TestCandidateLost: a connection that is lost while the processes are brought up to the
+// present is not installed, and the next one is tried.
+func TestCandidateLost(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		p := start(t, c, named("p"))
+		time.Sleep(time.Second)
+		f.lose(protocol.MethodProcessRead)
+		f.cut()
+		wants(t, c, client.Recovering)
+		time.Sleep(100 * ms)
+		wants(t, c, client.Connected)
+		f.dialled(time.Second, 0, 100*ms)
+		if c.Generation() != 2 {
+			t.Errorf("the generation is %d", c.Generation())
+		}
+		f.exit("p", 3)
+		p.Discard()
+		if code, err := p.Wait(t.Context()); code != 3 || err != nil {
+			t.Errorf("Wait gives %d, %v", code, err)
+		}
+	})
+}
+
+// TestCallsWait: while the client recovers calls wait, but not those that do not want to.
+func TestCallsWait(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		p := start(t, c, named("p"))
+		f.meetsLater(refuse)
+		f.cut()
+		wants(t, c, client.Recovering)
+
+		cause := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		given, givenUp := background(t, func() error { return c.Call(ctx, "a", protocol.Empty{}, nil) })
+		call, called := background(t, func() error { return c.Call(t.Context(), "a", protocol.Empty{}, nil) })
+		write, written := background(t, func() error { return p.Write(t.Context(), []byte("x")) })
+		began, begun := background(t, func() error { return second(c.Start(t.Context(), named("q"))) })
+		opened, open := background(t, func() error { return second(c.FS(nil).Open(t.Context(), "/f", protocol.OpenRead)) })
+		fetched, fetch := background(t, func() error { return second(c.HTTP(t.Context(), protocol.HTTPRequestParams{})) })
+		time.Sleep(10 * time.Second)
+		overs := []func() bool{givenUp, called, written, begun, open, fetch}
+		for i, over := range overs {
+			if over() {
+				t.Errorf("call %d has not waited", i)
+			}
+		}
+		if cancel(cause); !givenUp() || given() != cause {
+			t.Errorf("a call whose context has ended gives %v", given())
+		}
+
+		fast := client.FailFast(t.Context())
+		for name, err := range map[string]error{
+			"Call":   c.Call(fast, "a", protocol.Empty{}, nil),
+			"Status": second(c.Status(t.Context())),
+			"Write":  p.Write(fast, []byte("y")),
+			"Start":  second(c.Start(fast, named("r"))),
+			"Open":   second(c.FS(nil).Open(fast, "/f", protocol.OpenRead)),
+			"HTTP":   second(c.HTTP(fast, protocol.HTTPRequestParams{})),
+			"Attach": second(c.Attach(fast, "other")),
+		} {
+			if !errors.Is(err, client.ErrRecovering) || !strings.HasSuffix(err.Error(), "exec-server environment is recovering") {
+				t.Errorf("%s fails with %v", name, err)
+			}
+		}
+		if _, err := c.Status(fast); err != client.ErrRecovering {
+			t.Errorf("Status gives %v", err)
+		}
+
+		f.meetsLater(nil)
+		time.Sleep(100 * ms)
+		wants(t, c, client.Connected)
+		for i, result := range []func() error{call, write, began, opened, fetched} {
+			if !overs[i+1]() || result() != nil {
+				t.Errorf("then call %d gives %v", i, result())
+			}
+		}
+		if n := f.count("a"); n != 1 {
+			t.Errorf("%d requests were sent, want 1", n)
+		}
+		if _, err := c.Status(fast); err != nil {
+			t.Errorf("after the recovery Status gives %v", err)
+		}
+	})
+}
+
+// TestSingle: a client that cannot dial again fails with its connection.
+func TestSingle(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		released := 0
+		c := connect(t, client.Config{Dial: f.dial, Single: true, Release: func() { released++ }})
+		p := start(t, c, named("p"))
+		f.cut()
+		wants(t, c, client.Failed)
+		if want := "exec-server transport disconnected"; c.Err().Error() != want {
+			t.Errorf("failed with %v, want %s", c.Err(), want)
+		}
+		if _, err := p.Wait(t.Context()); err != c.Err() {
+			t.Errorf("Wait gives %v", err)
+		}
+		time.Sleep(time.Minute)
+		f.dialled(0, 0)
+		_, _ = c.Close(), c.Close()
+		if released != 1 {
+			t.Errorf("released %d times", released)
+		}
+	})
+}
+
+// TestStartLost: a process whose start was not answered is terminated when the client is
+// back. Until the server has answered that, nobody else gets the id; what the process does
+// meanwhile is not of interest.
+func TestStartLost(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		time.Sleep(time.Second)
+		f.lose(protocol.MethodProcessStart)
+		f.meets(refuse)
+		_, err := c.Start(t.Context(), named("p"))
+		if !isSent(err) || client.Retryable(err) {
+			t.Fatalf("Start gives %v", err)
+		}
+		taken := func(when string) {
+			t.Helper()
+			synctest.Wait()
+			_, err := c.Start(t.Context(), named("p"))
+			if err == nil || !strings.Contains(err.Error(), "session already registered for process p") {
+				t.Errorf("%s another start gives %v", when, err)
+			}
+		}
+		// The terminate is lost too, and then it is not answered for a while.
+		terminates := 0
+		var waiting request
+		f.on(protocol.MethodProcessTerminate, func(l *link, r request) any {
+			if terminates++; terminates == 1 {
+				l.close()
+			}
+			waiting = r
+			return silence{}
+		})
+		time.Sleep(300 * ms)
+		wants(t, c, client.Connected)
+		if terminates != 2 || waiting.id != "p" {
+			t.Errorf("%d requests to terminate, the last one of %q", terminates, waiting.id)
+		}
+		taken("before the answer")
+		f.print("p", "late")
+		f.exit("p", 1)
+		taken("after late events")
+		f.on(protocol.MethodProcessTerminate, nil)
+		waiting.link.answer(*waiting.ID, protocol.TerminateResult{})
+		synctest.Wait()
+		p := start(t, c, named("p"))
+		f.print("p", "new")
+		f.exit("p", 0)
+		var got strings.Builder
+		if code, err := p.CopyOutput(t.Context(), &got, io.Discard); code != 0 || err != nil || got.String() != "new" {
+			t.Errorf("the new process gives %q, %d, %v", got.String(), code, err)
+		}
+		if n := f.count(protocol.MethodProcessStart); n != 2 {
+			t.Errorf("%d starts were sent, want 2", n)
+		}
+	})
+}
+
+// TestStartLostForGood: where the client does not come back the id is free again, and the
+// client ends.
+func TestStartLostForGood(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		f.lose(protocol.MethodProcessStart)
+		f.meetsLater(refuse)
+		if _, err := c.Start(t.Context(), named("p")); !isSent(err) {
+			t.Fatalf("Start gives %v", err)
+		}
+		time.Sleep(time.Minute)
+		wants(t, c, client.Failed)
+		if _, err := c.Start(t.Context(), named("p")); err != c.Err() {
+			t.Errorf("then Start gives %v", err)
+		}
+	})
+}
+
+// TestLostRequests: a request whose answer is lost is made again only where that does no
+// harm.
+func TestLostRequests(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		method string
+		call   func(ctx context.Context, c *client.Client, p *client.Process) error
+		again  bool
+	}{
+		{protocol.MethodProcessWrite, func(ctx context.Context, _ *client.Client, p *client.Process) error {
+			return p.Write(ctx, []byte("abc"))
+		}, true},
+		{protocol.MethodProcessRead, func(ctx context.Context, _ *client.Client, p *client.Process) error {
+			return second(p.Read(ctx, protocol.ReadParams{}))
+		}, true},
+		{protocol.MethodProcessCloseStdin, func(ctx context.Context, _ *client.Client, p *client.Process) error {
+			return p.CloseStdin(ctx)
+		}, true},
+		{protocol.MethodProcessResize, func(ctx context.Context, _ *client.Client, p *client.Process) error {
+			return p.Resize(ctx, 7, 9)
+		}, true},
+		{protocol.MethodProcessList, func(ctx context.Context, c *client.Client, _ *client.Process) error {
+			return second(c.Processes(ctx))
+		}, true},
+		{protocol.MethodProcessSignal, func(ctx context.Context, _ *client.Client, p *client.Process) error {
+			return p.Signal(ctx, protocol.SignalUser1)
+		}, false},
+		{protocol.MethodProcessTerminate, func(ctx context.Context, _ *client.Client, p *client.Process) error {
+			return p.Terminate(ctx)
+		}, false},
+		{protocol.MethodFSWriteFile, func(ctx context.Context, c *client.Client, _ *client.Process) error {
+			return c.FS(nil).WriteFile(ctx, "/f", []byte("x"))
+		}, false},
+		{protocol.MethodFSOpen, func(ctx context.Context, c *client.Client, _ *client.Process) error {
+			return second(c.FS(nil).Open(ctx, "/f", protocol.OpenReplace))
+		}, false},
+		{protocol.MethodHTTPRequest, func(ctx context.Context, c *client.Client, _ *client.Process) error {
+			return second(c.HTTP(ctx, protocol.HTTPRequestParams{Method: "POST", URL: "http://h/"}))
+		}, false},
+		{"any/thing", func(ctx context.Context, c *client.Client, _ *client.Process) error {
+			return c.Call(ctx, "any/thing", protocol.Empty{}, nil)
+		}, false},
+		{protocol.MethodEnvironmentStatus, func(ctx context.Context, c *client.Client, _ *client.Process) error {
+			return second(c.Status(ctx))
+		}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.method, func(t *testing.T) {
+			faked(t, func(t *testing.T, f *fake) {
+				c := f.connect(t)
+				p := start(t, c, named("p"))
+				f.meets(refuse, refuse)
+				p.Discard()
+				lost := false
+				f.on(tt.method, func(l *link, r request) any {
+					if lost {
+						return f.answer(l, r)
+					}
+					lost = true
+					f.answer(l, r)
+					l.close()
+					return silence{}
+				})
+				err := tt.call(t.Context(), c, p)
+				if tt.again && err != nil || !tt.again && !isSent(err) {
+					t.Errorf("the call gives %v", err)
+				}
+				time.Sleep(time.Second)
+				wants(t, c, client.Connected)
+				want := 1
+				if tt.again {
+					want = 2
+				}
+				// The recovery reads too.
+				if n := f.count(tt.method); tt.method != protocol.MethodProcessRead && n != want {
+					t.Errorf("the request came %d times, want %d", n, want)
+				}
+			})
+		})
+	}
+}
+
+// TestWriteLost: a write that is made again has the id that it had, so the server takes it
+// once; later ones have others.
+func TestWriteLost(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		p := start(t, c, named("p"))
+		f.lose(protocol.MethodProcessWrite)
+		for _, text := range []string{"one,", "two,", "three"} {
+			if err := p.Write(t.Context(), []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := f.input("p"); got != "one,two,three" {
+			t.Errorf("the process got %q", got)
+		}
+		var ids []string
+		for _, r := range f.requests {
+			if r.Method == protocol.MethodProcessWrite {
+				var params struct{ WriteID string }
+				if err := json.Unmarshal(r.Params, &params); err != nil {
+					t.Fatal(err)
+				}
+				ids = append(ids, params.WriteID)
+			}
+		}
+		if len(ids) != 4 || ids[0] != ids[1] || len(slices.Compact(ids)) != 3 {
+			t.Errorf("the writes were %q", ids)
+		}
+	})
+}
+
+// TestCloseStdinOfOthers: an input that somebody else has closed before is still an error.
+func TestCloseStdinOfOthers(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		p := start(t, c, named("p"))
+		f.lose(protocol.MethodProcessCloseStdin)
+		if err := p.CloseStdin(t.Context()); err != nil {
+			t.Errorf("the request that was lost gives %v", err)
+		}
+		err := p.CloseStdin(t.Context())
+		if refused, ok := errors.AsType[*client.WriteError](err); !ok || refused.Status != protocol.WriteStdinClosed {
+			t.Errorf("closing again gives %v", err)
+		}
+	})
+}
+
+// TestStreamsEnd: bodies and files end with their connection, at once.
+func TestStreamsEnd(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		r, err := c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "http://h/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.current().notify(protocol.MethodHTTPBodyDelta, map[string]any{
+			"requestId": "http-1", "seq": 1, "deltaBase64": []byte("begun"), "done": false, "error": nil,
+		})
+		file, err := c.FS(nil).Open(t.Context(), "/f", protocol.OpenReplace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.WriteAt([]byte("x"), 0); err != nil {
+			t.Fatal(err)
+		}
+		f.meets(hang)
+		f.cut()
+		got, err := io.ReadAll(r.Body)
+		if string(got) != "begun" || !isSent(err) {
+			t.Errorf("the body gives %q, %v", got, err)
+		}
+		for range 2 {
+			if _, err := file.WriteAt([]byte("y"), 1); !isLost(err) {
+				t.Errorf("writing gives %v", err)
+			}
+			if _, err := file.ReadAt(make([]byte, 1), 0); !isLost(err) {
+				t.Errorf("reading gives %v", err)
+			}
+			if f.since() == 0 {
+				time.Sleep(time.Minute) // and then the client is back
+			}
+		}
+		wants(t, c, client.Connected)
+		if err := errors.Join(file.Close(), r.Body.Close()); err != nil {
+			t.Error(err)
+		}
+		for method, want := range map[string]int{
+			protocol.MethodFSOpen: 1, protocol.MethodFSWriteBlock: 1, protocol.MethodFSReadBlock: 0,
+			protocol.MethodFSClose: 0, protocol.MethodHTTPRequest: 1,
+		} {
+			if n := f.count(method); n != want {
+				t.Errorf("%s came %d times, want %d", method, n, want)
+			}
+		}
+	})
+}
+
+func isLost(err error) bool {
+	_, ok := errors.AsType[*client.DisconnectedError](err)
+	return ok
+}
+
+// TestFutileConnections: a server that takes the client back and drops it each time does
+// not get more time each time. One that has been of use does.
+func TestFutileConnections(t *testing.T) {
+	t.Parallel()
+	for name, useful := range map[string]bool{"futile": false, "useful": true} {
+		t.Run(name, func(t *testing.T) {
+			faked(t, func(t *testing.T, f *fake) {
+				c := f.connect(t)
+				time.Sleep(time.Second)
+				f.meetsLater(func(ctx context.Context) (rpc.Conn, error) {
+					conn, err := f.accept(ctx)
+					l := f.links[len(f.links)-1]
+					time.AfterFunc(50*ms, l.close)
+					return conn, err
+				})
+				f.cut()
+				for f.since() < 40*time.Second {
+					if useful {
+						_ = c.Call(t.Context(), "a", protocol.Empty{}, nil)
+					}
+					time.Sleep(10 * ms)
+				}
+				synctest.Wait()
+				if state, _ := c.State(); state == client.Failed {
+					t.Fatalf("failed already: %v", c.Err())
+				}
+				time.Sleep(20 * time.Second)
+				synctest.Wait()
+				state, _ := c.State()
+				if useful != (state != client.Failed) {
+					t.Errorf("after a minute the client is %v", state)
+				}
+				if !useful && !strings.Contains(c.Err().Error(), "recovery timed out after 45s") {
+					t.Errorf("failed with %v", c.Err())
+				}
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				if last := f.dials[len(f.dials)-1]; !useful && (last < 45*time.Second || last > 46*time.Second) {
+					t.Errorf("the last attempt came after %v, want 46 s at most", last)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,254 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+)
+
+const ms = time.Millisecond
+
+// wants checks the state of a client, after all that can happen now has happened.
+func wants(t testing.TB, c *client.Client, want client.State) {
+	t.Helper()
+	synctest.Wait()
+	if got, _ := c.State(); got != want {
+		t.Fatalf("the client is %v (%v), want %v", got, c.Err(), want)
+	}
+}
+
+// attachedStill answers initialize like a server that has not noticed the loss yet.
+func attachedStill(*link, request) any {
+	return protocol.Errorf(protocol.CodeSessionAttached, "session s is attached to another connection")
+}
+
+func silent(*link, request) any { return silence{} }
+
+// named is a start of a process whose id the test knows.
+func named(id string) protocol.StartParams {
+	params := shell("true")
+	params.ProcessID = id
+	return params
+}
+
+// TestAttempts: the first attempt to come back is made at once. The next one comes after
+// 100 ms, or sooner where the server has only not seen yet that the old connection is gone.
+func TestAttempts(t *testing.T) {
+	t.Parallel()
+	const (
+		refused = iota
+		busy
+		unanswered
+		dropped
+	)
+	tests := []struct {
+		name   string
+		script []int
+		want   []time.Duration // the last one succeeds
+	}{
+		{"at once", nil, []time.Duration{0}},
+		{"refused", []int{refused, refused, refused}, []time.Duration{0, 100 * ms, 200 * ms, 300 * ms}},
+		{
+			"attached", []int{busy, busy, busy, busy, busy, busy, busy, busy},
+			[]time.Duration{0, 2 * ms, 6 * ms, 14 * ms, 30 * ms, 62 * ms, 126 * ms, 226 * ms, 326 * ms},
+		},
+		{"mixed", []int{busy, refused, busy, busy}, []time.Duration{0, 2 * ms, 102 * ms, 106 * ms, 114 * ms}},
+		{"no answer to initialize", []int{unanswered}, []time.Duration{0, 10*time.Second + 100*ms}},
+		{"dropped in the handshake", []int{dropped, dropped}, []time.Duration{0, 100 * ms, 200 * ms}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			faked(t, func(t *testing.T, f *fake) {
+				c := f.connect(t)
+				time.Sleep(time.Second)
+				script := tt.script
+				for _, step := range script {
+					if step == refused {
+						f.meets(refuse)
+					} else {
+						f.meets(f.accept)
+					}
+				}
+				f.on(protocol.MethodInitialize, func(l *link, r request) any {
+					for len(script) > 0 && script[0] == refused {
+						script = script[1:]
+					}
+					if len(script) == 0 {
+						return f.answer(l, r)
+					}
+					step := script[0]
+					script = script[1:]
+					switch step {
+					case busy:
+						return attachedStill(l, r)
+					case dropped:
+						l.close()
+					}
+					return silence{}
+				})
+				f.cut()
+				time.Sleep(time.Minute)
+				wants(t, c, client.Connected)
+				f.dialled(time.Second, tt.want...)
+				if c.Generation() != 2 {
+					t.Errorf("the generation is %d", c.Generation())
+				}
+			})
+		})
+	}
+}
+
+// TestTooLate: after 45 s the client fails, also where an attempt hangs, and says what was
+// the matter in the end.
+func TestTooLate(t *testing.T) {
+	t.Parallel()
+	const late = "exec-server transport disconnected; failed to resume exec-server session: recovery timed out after 45s"
+	tests := []struct {
+		name  string
+		set   func(f *fake)
+		dials int
+		want  string
+	}{
+		{"refused", func(f *fake) { f.meetsLater(refuse) }, 450, ": connecting to exec-server: connection refused"},
+		{"the dial hangs", func(f *fake) { f.meetsLater(hang) }, 5, ": connecting to exec-server: context deadline exceeded"},
+		{
+			"the handshake hangs", func(f *fake) { f.on(protocol.MethodInitialize, silent) }, 5,
+			": timed out waiting for exec-server initialize handshake after 10s",
+		},
+		{"catching up hangs", func(f *fake) { f.on(protocol.MethodProcessRead, silent) }, 1, ""},
+		{"attached", func(f *fake) { f.on(protocol.MethodInitialize, attachedStill) }, 455, ": exec-server rejected request (-32010)"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			faked(t, func(t *testing.T, f *fake) {
+				c := f.connect(t)
+				p := start(t, c, named("p"))
+				time.Sleep(time.Second)
+				tt.set(f)
+				f.cut()
+				time.Sleep(45*time.Second - ms)
+				wants(t, c, client.Recovering)
+				time.Sleep(ms)
+				wants(t, c, client.Failed)
+				<-c.Done()
+				err := c.Err()
+				if err == nil || !strings.HasPrefix(err.Error(), late+tt.want) {
+					t.Errorf("failed with %v, want %s", err, late+tt.want)
+				}
+				if _, wait := p.Wait(t.Context()); wait != err {
+					t.Errorf("Wait gives %v, want %v", wait, err)
+				}
+				if _, call := c.Status(t.Context()); call != err {
+					t.Errorf("a call gives %v, want %v", call, err)
+				}
+				// One more may begin in the last moment.
+				if n := len(f.dials) - 1; n != tt.dials && n != tt.dials+1 {
+					t.Errorf("%d attempts, want %d", n, tt.dials)
+				}
+			})
+		})
+	}
+}
+
+// TestNoWayBack: where another attempt is of no use, the client fails at once.
+func TestNoWayBack(t *testing.T) {
+	t.Parallel()
+	errToken := errors.New("the token is refused")
+	tests := []struct {
+		name string
+		set  func(f *fake)
+		want string
+	}{
+		{
+			"unknown session", func(f *fake) {
+				f.on(protocol.MethodInitialize, func(*link, request) any {
+					return protocol.Errorf(protocol.CodeInvalidRequest, "unknown session id s")
+				})
+			}, "exec-server rejected request (-32600): unknown session id s",
+		},
+		{
+			"another session", func(f *fake) {
+				f.on(protocol.MethodInitialize, func(*link, request) any { return protocol.InitializeResult{SessionID: "other"} })
+			}, "exec-server protocol error: exec-server initialized an unexpected session other",
+		},
+		{
+			"no session", func(f *fake) {
+				f.on(protocol.MethodInitialize, func(*link, request) any { return protocol.Empty{} })
+			}, "exec-server protocol error: initialize answered without a session id",
+		},
+		{
+			"final", func(f *fake) {
+				f.meetsLater(func(context.Context) (rpc.Conn, error) { return nil, errToken })
+			}, "connecting to exec-server: the token is refused",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			faked(t, func(t *testing.T, f *fake) {
+				c := connect(t, client.Config{Dial: f.dial, Final: func(err error) bool { return err == errToken }})
+				time.Sleep(time.Second)
+				tt.set(f)
+				f.cut()
+				wants(t, c, client.Failed)
+				if f.since() != time.Second {
+					t.Errorf("it took %v", f.since())
+				}
+				want := "exec-server transport disconnected; failed to resume exec-server session: " + tt.want
+				if c.Err().Error() != want {
+					t.Errorf("failed with %v, want %s", c.Err(), want)
+				}
+			})
+		})
+	}
+}
+
+// TestRetryable: what may be tried again is what was not carried out and may fare better.
+func TestRetryable(t *testing.T) {
+	t.Parallel()
+	refusal := func(code protocol.Code) error { return &client.ServerError{Err: protocol.Errorf(code, "no")} }
+	tests := []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{errors.New("anything"), false},
+		{context.DeadlineExceeded, false},
+		{&client.ConnectError{Err: errRefused}, true},
+		{&client.ConnectError{Err: errRefused, Final: true}, false},
+		{&client.ConnectError{Err: context.DeadlineExceeded}, true},
+		{&client.InitializeTimeoutError{After: time.Second}, true},
+		{&client.TimeoutError{Method: "m", After: time.Second}, false},
+		{&client.DisconnectedError{}, true},
+		{&client.DisconnectedError{Err: errRefused}, true},
+		{&client.DisconnectedError{Sent: true}, false},
+		{&client.DisconnectedError{Err: client.ErrClosed}, false},
+		{refusal(protocol.CodeSessionAttached), true},
+		{refusal(protocol.CodeInvalidRequest), false},
+		{refusal(protocol.CodeNotFound), false},
+		{&client.ProtocolError{Reason: "r"}, false},
+		{&client.UnsupportedError{Feature: "f"}, false},
+		{&client.WriteError{Status: protocol.WriteStdinClosed}, false},
+		{&client.GapError{After: 1, Through: 2}, false},
+		{&client.RecoverError{ProcessID: "p", Err: &client.GapError{}}, false},
+		{client.ErrRecovering, true},
+		{client.ErrTooManyCalls, true},
+		{client.ErrClosed, false},
+		{client.ErrReplaced, false},
+		{client.ErrReplacing, false},
+	}
+	for _, tt := range tests {
+		for _, err := range []error{tt.err, fmt.Errorf("wrapped: %w", tt.err)} {
+			if got := client.Retryable(err); got != tt.want {
+				t.Errorf("Retryable(%T %v) is %t", tt.err, err, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,84 @@
+// Package remote reaches an executor that has registered with an environment
+// registry: a client of package client whose connections go through a rendezvous,
+// end to end encrypted. It is a package of its own so that a program that only dials
+// WebSockets links neither Noise nor the relay.
+//
+//	c, err := remote.Dial(ctx, "https://registry.example", "build-1", key)
+//
+// The executor of that environment is an agent that was started as
+//
+//	agent --remote https://registry.example --environment-id build-1
+//
+// Dial asks the registry for the executor and its key, and shakes hands with exactly
+// that key; the registry's word is what ties the key to the environment. A websocket
+// that is lost is replaced without the client noticing (remote.md 8.1); if that takes
+// too long, the client recovers its session over a new stream.
+package remote
+
+import (
+	"context"
+	"crypto/x509"
+	"log/slog"
+	"net/http"
+
+	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/relay/noise"
+)
+
+// Option says more about a registry.
+type Option func(*options)
+
+type options struct {
+	config   client.Config
+	registry relay.RegistryConfig
+}
+
+// Settings takes the name, the timeouts and the session to resume of a client.Config.
+func Settings(cfg client.Config) Option { return func(o *options) { o.config = cfg } }
+
+// Roots replaces the certificates of the system that a registry of https is verified
+// with.
+func Roots(roots *x509.CertPool) Option { return func(o *options) { o.registry.RootCAs = roots } }
+
+// Logger gets losses and reconnects, never a key or a signed URL.
+func Logger(log *slog.Logger) Option { return func(o *options) { o.registry.Logger = log } }
+
+// Dial connects to the executor of an environment: it is client.Connect of [Registry].
+func Dial(ctx context.Context, url, environmentID, key string, settings ...Option) (*client.Client, error) {
+	cfg, err := Registry(url, environmentID, key, settings...)
+	if err != nil {
+		return nil, err
+	}
+	return client.Connect(ctx, cfg)
+}
+
+// Registry returns how to connect to the executor of an environment. The URL is https,
+// or http to a loopback host; key is one for harnesses. Proxies are taken from the
+// environment of the process. Nothing is sent before the client connects; the caller
+// connects one client with the result, and closing that frees it.
+func Registry(url, environmentID, key string, settings ...Option) (client.Config, error) {
+	o := options{registry: relay.RegistryConfig{
+		BaseURL:       url,
+		EnvironmentID: environmentID,
+		Tokens:        auth.Bearer(key),
+		Proxy:         http.ProxyFromEnvironment,
+	}}
+	for _, option := range settings {
+		option(&o)
+	}
+	registry, err := relay.NewRegistry(o.registry)
+	if err != nil {
+		return client.Config{}, err
+	}
+	identity, err := noise.NewIdentity()
+	if err != nil {
+		registry.Close()
+		return client.Config{}, err
+	}
+	dialer := &relay.Dialer{Registry: registry, Identity: identity, Logger: o.registry.Logger}
+	cfg := o.config
+	cfg.Dial, cfg.Final, cfg.Release = dialer.Dial, relay.Final, registry.Close
+	return cfg, nil
+}

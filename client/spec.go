@@ -1,0 +1,147 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// Spec is a command in the manner of os/exec. [protocol.StartParams], which
+// [Client.Start] takes, say more.
+type Spec struct {
+	// Argv is the program, found in the PATH of the command, and its arguments.
+	Argv []string
+	// Dir is an absolute path on the server; "" is the server's working directory, or
+	// else its user's home.
+	Dir string
+	// Env has entries KEY=VALUE, which are added to what the command inherits.
+	Env []string
+	// EnvPolicy says what the command inherits of the server's environment; nil: what
+	// any program needs (protocol.InheritCore), without names like KEY, SECRET, TOKEN.
+	EnvPolicy *protocol.EnvPolicy
+	// TTY gives the command a terminal instead of pipes; its standard error is then
+	// part of its standard output.
+	TTY *TTY
+	// PipeStdin opens a pipe to the command, for [Process.Stdin]; a terminal needs
+	// none. Without either the command reads the end of its input at once.
+	PipeStdin bool
+	// Sandbox confines the command; nil does not.
+	Sandbox *protocol.Sandbox
+	// ID names the process in its session; "": one is made up.
+	ID string
+}
+
+// TTY is the size of a terminal. 0 is 24 rows, or 80 columns.
+type TTY struct{ Rows, Cols uint16 }
+
+// Spawn starts a command; see [Client.Start] for errors, and for what becomes of the
+// command when there is one.
+func (c *Client) Spawn(ctx context.Context, spec Spec) (*Process, error) {
+	params, err := c.params(ctx, &spec)
+	if err != nil {
+		return nil, err
+	}
+	return c.Start(ctx, params)
+}
+
+func (c *Client) params(ctx context.Context, spec *Spec) (protocol.StartParams, error) {
+	params := protocol.StartParams{
+		ProcessID: spec.ID,
+		Argv:      spec.Argv,
+		Env:       make(map[string]string, len(spec.Env)),
+		EnvPolicy: spec.EnvPolicy,
+		PipeStdin: spec.PipeStdin,
+		Sandbox:   spec.Sandbox,
+	}
+	if len(spec.Argv) == 0 {
+		return params, errors.New("the command is empty")
+	}
+	if params.EnvPolicy == nil {
+		params.EnvPolicy = &protocol.EnvPolicy{Inherit: protocol.InheritCore}
+	}
+	for _, entry := range spec.Env {
+		name, value, ok := strings.Cut(entry, "=")
+		if !ok || name == "" {
+			return params, fmt.Errorf("environment entry %q is not KEY=VALUE", entry)
+		}
+		params.Env[name] = value
+	}
+	if spec.TTY != nil {
+		params.TTY = true
+		if spec.TTY.Rows != 0 || spec.TTY.Cols != 0 {
+			params.Rows, params.Cols = new(orDefault(spec.TTY.Rows, 24)), new(orDefault(spec.TTY.Cols, 80))
+		}
+	}
+	if spec.Dir != "" {
+		params.Cwd = protocol.NewPathURI(spec.Dir)
+		return params, nil
+	}
+	info, err := c.Info(ctx)
+	if err != nil {
+		return params, err
+	}
+	if params.Cwd = info.Cwd; params.Cwd.IsZero() {
+		params.Cwd = info.UserHomeDir
+	}
+	if params.Cwd.IsZero() {
+		return params, errors.New("the server does not say where it is: Dir is needed")
+	}
+	return params, nil
+}
+
+func orDefault(n, otherwise uint16) uint16 {
+	if n == 0 {
+		return otherwise
+	}
+	return n
+}
+
+// Result is what a command has left.
+type Result struct {
+	Stdout, Stderr []byte // of a terminal: all in Stdout
+	ExitCode       int    // 128+n after signal n
+}
+
+// Run runs a command to its end, with input as its standard input, and returns all that
+// it has printed. An exit code other than 0 is no error. When ctx ends, or the output
+// cannot be had, the command is terminated; the result then has what had come. Input
+// needs the server's processCloseStdin, unless it is empty, and goes to no terminal.
+func (c *Client) Run(ctx context.Context, spec Spec, input []byte) (*Result, error) {
+	spec.PipeStdin = len(input) > 0
+	if spec.PipeStdin {
+		if spec.TTY != nil {
+			return nil, errors.New("input needs a pipe, not a terminal")
+		}
+		if err := c.require(ctx, "closing the standard input of a process", hasCloseStdin); err != nil {
+			return nil, err
+		}
+	}
+	p, err := c.Spawn(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	var feeding sync.WaitGroup
+	fed, enough := context.WithCancel(ctx)
+	if spec.PipeStdin {
+		feeding.Go(func() {
+			// A command that does not want its input has ended, or has closed its end.
+			in := stdin{p, fed}
+			if _, err := in.Write(input); err == nil {
+				_ = in.Close()
+			}
+		})
+	}
+	var stdout, stderr bytes.Buffer
+	code, err := p.CopyOutput(ctx, &stdout, &stderr)
+	if err != nil {
+		p.abandon(err)
+	}
+	enough()
+	feeding.Wait()
+	return &Result{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: code}, err
+}

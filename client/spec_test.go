@@ -1,0 +1,411 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+
+	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/transport"
+)
+
+// listen starts an agent that listens, with a token if that is not "", and returns its
+// URL.
+func listen(t rig.T, token string) string {
+	t.Helper()
+	a := agent.New(agent.Config{Version: "0.169.0+execagent.test", Environ: os.Environ()})
+	cfg := transport.Config{URL: "ws://127.0.0.1:0"}
+	if token != "" {
+		file := filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+			t.Fatalf("%v", err)
+		}
+		var err error
+		if cfg.Auth, err = (transport.AuthOptions{Mode: "capability-token", TokenFile: file}).Authenticator(); err != nil {
+			t.Fatalf("%v", err)
+		}
+	}
+	listener, err := transport.Listen(cfg)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = a.Serve(ctx, listener) })
+	t.Cleanup(func() {
+		cancel()
+		serving.Wait()
+		if err := a.Close(); err != nil {
+			t.Errorf("%v", err)
+		}
+	})
+	return listener.URL()
+}
+
+func TestDialURL(t *testing.T) {
+	t.Parallel()
+	const token = "0123456789abcdef0123456789abcdef"
+	url := listen(t, token)
+	c, err := client.DialURL(t.Context(), url, client.Token(token), client.Settings(client.Config{ClientName: "test"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"echo", "hello"}}, nil)
+	if err != nil || string(r.Stdout) != "hello\n" {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, url string
+		options   []client.Option
+		final     bool
+		want      string
+	}{
+		{"no token", url, nil, true, "status 401"},
+		{"another token", url, []client.Option{client.Token("other")}, true, "status 401"},
+		{"an unknown session", url, []client.Option{client.Token(token), client.Session("nobody")}, true, "unknown session id nobody"},
+		{"nobody listens", "ws://127.0.0.1:1", nil, false, "connection refused"},
+		{"no URL", "http://127.0.0.1:1", nil, true, "must use ws:// or wss://"},
+		{"a token in plain text", "ws://192.0.2.1:1", []client.Option{client.Token(token)}, true, "exec-server WebSocket headers require wss:// or a loopback destination"},
+	} {
+		_, err := client.DialURL(t.Context(), tt.url, tt.options...)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || client.Retryable(err) == tt.final {
+			t.Errorf("%s: got %v, retryable %v; want %q", tt.name, err, client.Retryable(err), tt.want)
+		}
+	}
+}
+
+// TestCommand: a program that speaks by its standard streams, and is not started again.
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	c := connect(t, client.Command(rig.Agent(t), "--listen", "stdio"))
+	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", "exit 7"}}, nil)
+	if err != nil || r.ExitCode != 7 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	// The agent is the parent of its commands.
+	_, err = c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", "kill -9 $PPID"}}, nil)
+	if _, ok := errors.AsType[*client.DisconnectedError](err); !ok {
+		t.Errorf("got %v", err)
+	}
+	<-c.Done()
+	_, err = client.Connect(t.Context(), client.Command("/nonexistent/program"))
+	if !errors.Is(err, fs.ErrNotExist) || client.Retryable(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	eachTransport(t, func(t *testing.T, c *client.Client) {
+		dir := t.TempDir()
+		tests := []struct {
+			name   string
+			spec   client.Spec
+			input  string
+			stdout string
+			stderr string
+			code   int
+		}{
+			{"both streams", client.Spec{Argv: []string{"sh", "-c", "echo out; echo err >&2; exit 3"}}, "", "out\n", "err\n", 3},
+			{"a signal", client.Spec{Argv: []string{"sh", "-c", "kill -9 $$"}}, "", "", "", 137},
+			{"input", client.Spec{Argv: []string{"tr", "a-z", "A-Z"}}, "words", "WORDS", "", 0},
+			{"input that nobody wants", client.Spec{Argv: []string{"true"}}, strings.Repeat("words", 1<<20), "", "", 0},
+			{"no input", client.Spec{Argv: []string{"cat"}}, "", "", "", 0},
+			{"a directory", client.Spec{Argv: []string{"pwd"}, Dir: dir}, "", dir + "\n", "", 0},
+			{"a variable", client.Spec{Argv: []string{"sh", "-c", `echo $A; test -n "$PATH"`}, Env: []string{"A=b=c"}}, "", "b=c\n", "", 0},
+			{"a terminal", client.Spec{Argv: []string{"stty", "size"}, TTY: &client.TTY{Rows: 33, Cols: 7}}, "", "33 7\r\n", "", 0},
+			{"any terminal", client.Spec{Argv: []string{"stty", "size"}, TTY: &client.TTY{}}, "", "24 80\r\n", "", 0},
+		}
+		for _, tt := range tests {
+			r, err := c.Run(t.Context(), tt.spec, []byte(tt.input))
+			if err != nil || string(r.Stdout) != tt.stdout || string(r.Stderr) != tt.stderr || r.ExitCode != tt.code {
+				t.Errorf("%s: got %+v, %v", tt.name, r, err)
+			}
+		}
+		for _, tt := range []struct {
+			spec client.Spec
+			want string
+		}{
+			{client.Spec{}, "the command is empty"},
+			{client.Spec{Argv: []string{"env"}, Env: []string{"A"}}, `environment entry "A" is not KEY=VALUE`},
+			{client.Spec{Argv: []string{"cat"}, TTY: &client.TTY{}}, "input needs a pipe"},
+		} {
+			if _, err := c.Run(t.Context(), tt.spec, []byte("x")); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		}
+	})
+}
+
+// TestRunGivenUp: a command that nobody waits for any more is terminated, and what it
+// has printed is there.
+func TestRunGivenUp(t *testing.T) {
+	t.Parallel()
+	c := connect(t, client.Config{Dial: overWebSocket(t, newAgent(t))})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	pid := filepath.Join(t.TempDir(), "pid")
+	go func() {
+		for {
+			if content, err := os.ReadFile(pid); err == nil && strings.HasSuffix(string(content), "\n") {
+				break
+			}
+			if t.Context().Err() != nil {
+				break
+			}
+		}
+		cancel(cause)
+	}()
+	spec := client.Spec{ID: "p", Argv: []string{"sh", "-c", "echo begun; echo $$ > " + pid + "; cat; sleep 1000"}}
+	r, err := c.Run(ctx, spec, []byte("words"))
+	// The command may run before the answer to its start is here: then there is no
+	// result.
+	if !errors.Is(err, cause) || r != nil && len(r.Stderr) > 0 {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	// The handle of a new process gets the id as soon as the old one is gone.
+	for {
+		p, err := c.Spawn(t.Context(), client.Spec{ID: "q", Argv: []string{"true"}})
+		if err == nil {
+			p.Close()
+			break
+		}
+	}
+	for {
+		listed, err := c.Processes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		running := false
+		for _, p := range listed {
+			running = running || p.ProcessID == "p" && !p.Exited
+		}
+		if !running {
+			break
+		}
+	}
+}
+
+// TestReaders: the output as two readers, each of which gets all of its stream.
+func TestReaders(t *testing.T) {
+	t.Parallel()
+	eachTransport(t, func(t *testing.T, c *client.Client) {
+		const lines = 50_000
+		p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "seq 50000; seq 50000 >&2; read x; echo $x"}, PipeStdin: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stdout, stderr []byte
+		var errs [2]error
+		var reading sync.WaitGroup
+		reading.Go(func() { stdout, errs[0] = io.ReadAll(p.Stdout()) })
+		reading.Go(func() { stderr, errs[1] = io.ReadAll(p.Stderr()) })
+		if _, err := io.WriteString(p.Stdin(), "last\n"); err != nil {
+			t.Error(err)
+		}
+		reading.Wait()
+		if err := errors.Join(errs[:]...); err != nil {
+			t.Error(err)
+		}
+		all := strings.TrimSuffix(string(stdout), "last\n")
+		if all != string(stderr) || strings.Count(all, "\n") != lines {
+			t.Errorf("got %d and %d bytes", len(stdout), len(stderr))
+		}
+		if code, err := p.Wait(t.Context()); code != 0 || err != nil {
+			t.Errorf("Wait gives %d, %v", code, err)
+		}
+	})
+}
+
+// TestReaderClosed: output that nobody wants holds nothing up.
+func TestReaderClosed(t *testing.T) {
+	t.Parallel()
+	c := connect(t, client.Config{Dial: overWebSocket(t, newAgent(t))})
+	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "head -c 20000000 /dev/zero; echo end >&2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stdout().Close(); err != nil {
+		t.Error(err)
+	}
+	if got, err := io.ReadAll(p.Stderr()); string(got) != "end\n" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := p.Stdout().Read(make([]byte, 1)); err == nil {
+		t.Error("a closed reader reads")
+	}
+	// A handle that is given up ends its readers, also one that is full.
+	q, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"cat", "/dev/zero"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(q.Stdout(), make([]byte, 1<<20)); err != nil {
+		t.Error(err)
+	}
+	defer q.Terminate(context.Background())
+	q.Close()
+	if _, err := io.ReadAll(q.Stdout()); err == nil {
+		t.Error("the reader of a closed handle ends well")
+	}
+}
+
+func TestTree(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, content := range map[string]string{"a.txt": "alpha", "sub/b.txt": "beta", "sub/deep/c.txt": "gamma"} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "empty"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	eachTransport(t, func(t *testing.T, c *client.Client) {
+		tree := c.FS(nil).Tree(t.Context(), dir)
+		if err := fstest.TestFS(tree, "a.txt", "sub/b.txt", "sub/deep/c.txt", "empty"); err != nil {
+			t.Error(err)
+		}
+		_, err := fs.ReadFile(tree, "missing")
+		named, ok := errors.AsType[*fs.PathError](err)
+		if !errors.Is(err, fs.ErrNotExist) || !ok || named.Path != "missing" {
+			t.Errorf("a missing file gives %v", err)
+		}
+		var served strings.Builder
+		err = fs.WalkDir(tree, ".", func(path string, d fs.DirEntry, err error) error {
+			served.WriteString(path + " ")
+			return err
+		})
+		if want := ". a.txt empty sub sub/b.txt sub/deep sub/deep/c.txt "; err != nil || served.String() != want {
+			t.Errorf("walked %q, %v, want %q", served.String(), err, want)
+		}
+		_ = http.FS(tree)
+	})
+}
+
+// TestAttach: a process that another client of the session has started.
+func TestAttach(t *testing.T) {
+	t.Parallel()
+	dial := overPipe(t, newAgent(t))
+	first := connect(t, client.Config{Dial: dial})
+	p, err := first.Spawn(t.Context(), client.Spec{ID: "p", Argv: []string{"sh", "-c", "seq 3; read x; echo $x; exit 5"}, PipeStdin: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	var seen uint64
+	for e, err := range p.Events(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Write(e.Data)
+		if seen = e.Seq; got.String() == "1\n2\n3\n" {
+			break
+		}
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	resumed := func() *client.Client {
+		for {
+			c, err := client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
+			if err == nil {
+				return c
+			}
+			if !isAttached(err) {
+				t.Fatal(err)
+			}
+		}
+	}
+	second := resumed()
+	if _, err := second.Attach(t.Context(), "nobody"); err == nil {
+		t.Error("a handle of nobody")
+	}
+	again, err := second.Attach(t.Context(), "p")
+	if err != nil || again.Skipped() != 0 {
+		t.Fatal(err, again.Skipped())
+	}
+	if _, err := second.Attach(t.Context(), "p"); !isProtocolError(err) {
+		t.Errorf("a second handle gives %v", err)
+	}
+	if err := again.Write(t.Context(), []byte("word\n")); err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	if code, err := again.CopyOutput(t.Context(), &all, io.Discard); code != 5 || err != nil || all.String() != "1\n2\n3\nword\n" {
+		t.Errorf("got %q, %d, %v", all.String(), code, err)
+	}
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+	third := resumed()
+	defer third.Close()
+	rest, err := third.AttachAfter(t.Context(), "p", seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var later strings.Builder
+	if code, err := rest.CopyOutput(t.Context(), &later, io.Discard); code != 5 || err != nil || later.String() != "word\n" {
+		t.Errorf("got %q, %d, %v", later.String(), code, err)
+	}
+}
+
+// TestAttachAfterLoss: output that the server has dropped is skipped by Attach, and an
+// error of AttachAfter.
+func TestAttachAfterLoss(t *testing.T) {
+	t.Parallel()
+	c := connect(t, client.Config{Dial: overWebSocket(t, newAgent(t))})
+	p, err := c.Spawn(t.Context(), client.Spec{ID: "p", Argv: []string{"head", "-c", "5000000", "/dev/zero"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Discard()
+	if _, err := p.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.AttachAfter(t.Context(), "p", 1)
+	gap, ok := errors.AsType[*client.GapError](err)
+	if !ok || gap.After != 1 || gap.Through < 2 {
+		t.Errorf("got %v", err)
+	}
+	q, err := c.Attach(t.Context(), "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, last := 0, q.Skipped()
+	for e, err := range q.Events(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last++; e.Seq != last {
+			t.Errorf("event %d comes as %d", e.Seq, last)
+		}
+		n += len(e.Data)
+	}
+	if q.Skipped() == 0 || n < 1<<19 || n > 2<<20 {
+		t.Errorf("skipped %d events, got %d bytes", q.Skipped(), n)
+	}
+	if code, err := q.Wait(t.Context()); code != 0 || err != nil {
+		t.Errorf("Wait gives %d, %v", code, err)
+	}
+}
+
+var _ interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+} = (*client.File)(nil)

@@ -1,0 +1,125 @@
+package client
+
+import "context"
+
+// State is what a client is doing about its connection.
+type State int
+
+// The states of a client. Failed is final.
+//
+//	          the connection is lost
+//	Connected ──────────────────────▶ Recovering ──┐
+//	    ▲                                 │        │ no way back, or too late,
+//	    └─────────────────────────────────┘        │ or closed
+//	      session resumed, processes caught up     ▼
+//	                                            Failed
+const (
+	Connected State = iota + 1
+	Recovering
+	Failed
+)
+
+func (s State) String() string {
+	switch s {
+	case Connected:
+		return "connected"
+	case Recovering:
+		return "recovering"
+	case Failed:
+		return "failed"
+	}
+	return "unknown"
+}
+
+// State tells what the client is doing, and returns a channel that is closed when
+// that changes.
+func (c *Client) State() (now State, changed <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state, c.changed
+}
+
+// Generation counts the connections of the session that this client has had, from 1.
+func (c *Client) Generation() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.generation
+}
+
+// Done is closed when the client has failed or was closed. A lost connection alone
+// does not close it.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Err tells why Done is closed; nil before that.
+func (c *Client) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failure == nil {
+		return nil // not a nil *DisconnectedError, which would not be equal to nil
+	}
+	return c.failure
+}
+
+type failFastKey struct{}
+
+// FailFast returns a context whose calls do not wait for a lost connection to come
+// back: while the client recovers they fail with [ErrRecovering].
+func FailFast(ctx context.Context) context.Context {
+	return context.WithValue(ctx, failFastKey{}, true)
+}
+
+// setLocked changes the state.
+func (c *Client) setLocked(s State) {
+	c.state = s
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// connected returns the connection, and waits for it while the client recovers.
+func (c *Client) connected(ctx context.Context) (*connection, error) {
+	for {
+		c.mu.Lock()
+		state, changed, current, failure := c.state, c.changed, c.current, c.failure
+		c.mu.Unlock()
+		switch {
+		case state == Connected:
+			return current, nil
+		case state == Failed:
+			return nil, failure
+		case ctx.Value(failFastKey{}) != nil:
+			return nil, ErrRecovering
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// fail ends the client for good, once: calls, processes and bodies fail with why.
+func (c *Client) fail(why *DisconnectedError) {
+	c.mu.Lock()
+	if c.state == Failed {
+		c.mu.Unlock()
+		return
+	}
+	c.failure = why
+	c.setLocked(Failed)
+	close(c.done)
+	current := c.current
+	processes := c.processesLocked()
+	c.mu.Unlock()
+	c.cancel(why)
+	if current != nil {
+		current.stop(why)
+	}
+	for _, p := range processes {
+		p.fail(why)
+	}
+	select {
+	case conn := <-c.replacement:
+		_ = conn.Close() // nobody will use it
+	default:
+	}
+}

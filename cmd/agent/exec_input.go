@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"syscall"
+)
+
+const (
+	ctrlC = 3 // VINTR in termios(3)
+	ctrlD = 4 // VEOF
+)
+
+// copyStdin passes standard input on to the command. When it ends, copyStdin ends
+// the command's standard input. While the connection is lost it waits.
+func (e *execution) copyStdin(ctx context.Context, end context.CancelCauseFunc) {
+	var in io.Reader = onlyReader{e.sys.stdin}
+	if e.flags.TTY {
+		in = e.readAhead(in, end)
+	}
+	last := &lastByte{w: e.process.Stdin()}
+	// If reading fails, there is no more input. If writing fails, the command or the
+	// connection has ended; copyOutput notices that.
+	if _, err := io.Copy(last, in); last.err != nil && err != nil {
+		return
+	}
+	switch {
+	case e.flags.TTY:
+		// The terminal takes Ctrl-D for the end of input only at the start of a line.
+		// Within a line the first one just hands over what was typed, and it takes a
+		// second one.
+		eof := []byte{ctrlD}
+		if last.seen && last.last != '\n' {
+			eof = []byte{ctrlD, ctrlD}
+		}
+		_ = e.process.Write(ctx, eof)
+	case e.info.Capabilities.ProcessCloseStdin:
+		_ = e.process.CloseStdin(ctx)
+	default:
+		complain(e.sys.stderr, "the server has no way to end the command's standard input; see -n")
+	}
+}
+
+// keystrokes is how many reads of a terminal may wait for the connection.
+const keystrokes = 256
+
+// readAhead reads a terminal also while nothing can be sent, for the sake of Ctrl-C:
+// in a raw terminal it is a byte for the command. Once the user was told that the
+// connection is lost, it is for exec, and ends it.
+func (e *execution) readAhead(in io.Reader, end context.CancelCauseFunc) io.Reader {
+	typed := make(chan []byte, keystrokes)
+	go func() {
+		defer close(typed)
+		for {
+			p := make([]byte, 4<<10)
+			n, err := in.Read(p)
+			if e.lost.Load() && bytes.IndexByte(p[:n], ctrlC) >= 0 {
+				end(signalError{syscall.SIGINT})
+				return
+			}
+			if n > 0 {
+				typed <- p[:n]
+			}
+			if err != nil {
+				return // there is no more input
+			}
+		}
+	}()
+	return &pieces{next: typed}
+}
+
+// pieces reads what comes out of a channel.
+type pieces struct {
+	next <-chan []byte
+	rest []byte
+}
+
+func (p *pieces) Read(into []byte) (int, error) {
+	if len(p.rest) == 0 {
+		var ok bool
+		if p.rest, ok = <-p.next; !ok {
+			return 0, io.EOF
+		}
+	}
+	n := copy(into, p.rest)
+	p.rest = p.rest[n:]
+	return n, nil
+}
+
+// onlyReader hides (*os.File).WriteTo from io.Copy, which would copy in smaller
+// pieces with it.
+type onlyReader struct{ io.Reader }
+
+// lastByte writes to w and remembers the last byte and the last error.
+type lastByte struct {
+	w    io.Writer
+	last byte
+	seen bool // last was written
+	err  error
+}
+
+func (l *lastByte) Write(p []byte) (int, error) {
+	if len(p) > 0 {
+		l.last, l.seen = p[len(p)-1], true
+	}
+	var n int
+	n, l.err = l.w.Write(p)
+	return n, l.err
+}

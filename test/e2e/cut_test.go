@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+
+	"github.com/execagent/execagent/test/rig"
+)
+
+// numbers prints the numbers up to 300, slowly, and then what it is given, and ends with 7.
+const numbers = `for i in $(seq 300); do echo $i; sleep 0.002; done; cat; exit 7`
+
+// TestExecThroughCuts: connections that are lost one after the other are no business of a command,
+// nor of those who read its output and write its input.
+func TestExecThroughCuts(t *testing.T) {
+	t.Parallel()
+	t.Run("url", func(t *testing.T) {
+		t.Parallel()
+		proxy, url := behindProxy(t)
+		runThroughCuts(t, proxy, exec.Command(rig.Agent(t), "exec", "--url", url, "--", "sh", "-c", "echo ready; "+numbers))
+	})
+	t.Run("registry", func(t *testing.T) {
+		t.Parallel()
+		s := rig.NewSite(t)
+		s.Serve(t, "ci-0")
+		proxy := rig.NewProxy(t, s.Address)
+		runThroughCuts(t, proxy, s.At(proxy.Address()).Exec(t, "ci-0", "sh", "-c", "echo ready; "+numbers))
+	})
+}
+
+// behindProxy starts an agent behind a proxy.
+func behindProxy(t *testing.T) (*rig.Proxy, string) {
+	t.Helper()
+	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0").line(t)
+	proxy := rig.NewProxy(t, strings.TrimPrefix(url, "ws://"))
+	return proxy, "ws://" + proxy.Address()
+}
+
+// runThroughCuts runs numbers while the connection is cut each time when it has carried more than
+// the server retains of the output, which it sends in one message.
+func runThroughCuts(t *testing.T, proxy *rig.Proxy, cmd *exec.Cmd) {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	p := connect(t, cmd)
+	if line := p.line(t); line != "ready" {
+		t.Fatalf("the command says %q", line)
+	}
+	before, _ := proxy.Seen()
+	stop := proxy.CutEach(2_000_000)
+	for i := range 300 {
+		if line := p.line(t); line != strconv.Itoa(i+1) {
+			t.Fatalf("line %d is %q", i+1, line)
+		}
+	}
+	input := strings.Repeat("some input\n", 500_000)
+	go func() {
+		_, _ = io.WriteString(p.stdin, input) // the output shows whether it arrived
+		_ = p.stdin.Close()
+	}()
+	output, err := io.ReadAll(p.stdout)
+	stop()
+	if err != nil || string(output) != input {
+		t.Errorf("the command has got %d bytes of input of %d, %v", len(output), len(input), err)
+	}
+	if code := p.Exit(t); code != 7 {
+		t.Errorf("exit code %d, want 7", code)
+	}
+	if stderr.Len() > 0 {
+		t.Errorf("agent writes into the command's standard error: %s", &stderr)
+	}
+	after, _ := proxy.Seen()
+	if after-before < 3 {
+		t.Errorf("the connection was cut %d times", after-before)
+	}
+	t.Logf("%d cuts", after-before)
+}
+
+const lostLine = "agent: the connection is lost, waiting for it to come back; Ctrl-C gives up"
+
+// TestExecTellsOfLoss: while the connection stays lost a line says so, once, and then all goes on.
+func TestExecTellsOfLoss(t *testing.T) {
+	t.Parallel()
+	proxy, url := behindProxy(t)
+	var stderr rig.Transcript
+	cmd := exec.Command(rig.Agent(t), "exec", "--url", url, "--", "sh", "-c", "echo ready; cat; exit 7")
+	cmd.Stderr = &stderr
+	p := connect(t, cmd)
+	p.line(t)
+	proxy.HoldUp()
+	proxy.Cut()
+	rig.Until(t, "the loss is told", func() bool { return stderr.String() != "" })
+	if _, err := io.WriteString(p.stdin, "typed meanwhile\n"); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.stdin.Close()
+	proxy.Pass()
+	output, err := io.ReadAll(p.stdout)
+	if string(output) != "typed meanwhile\n" || err != nil {
+		t.Errorf("got %q, %v", output, err)
+	}
+	if code := p.Exit(t); code != 7 || stderr.String() != lostLine+"\n" {
+		t.Errorf("exit code %d, and on standard error %q", code, stderr.String())
+	}
+}
+
+// TestExecGivesUp: who does not want to wait for the connection ends exec as any program.
+func TestExecGivesUp(t *testing.T) {
+	t.Parallel()
+	t.Run("signal", func(t *testing.T) {
+		t.Parallel()
+		proxy, url := behindProxy(t)
+		p := connect(t, exec.Command(rig.Agent(t), "exec", "--url", url, "--", "sh", "-c", "echo ready; sleep 300"))
+		p.line(t)
+		proxy.HoldUp()
+		proxy.Cut()
+		p.Says(t, lostLine, 1)
+		if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if code := p.Exit(t); code != 128+int(syscall.SIGTERM) {
+			t.Errorf("exit code %d", code)
+		}
+	})
+	t.Run("terminal", func(t *testing.T) {
+		t.Parallel()
+		proxy, url := behindProxy(t)
+		u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--url", url, "--",
+			"sh", "-c", "stty -echo; echo ready; cat")
+		u.sees(t, "ready")
+		proxy.HoldUp()
+		proxy.Cut()
+		u.types(t, "nobody can be told of this\r")
+		u.sees(t, lostLine+"\r\n")
+		u.types(t, "\x03")
+		u.ends(t, 128+int(syscall.SIGINT))
+	})
+}
+
+// TestExecAgentGone: an agent that was started again does not know the session.
+func TestExecAgentGone(t *testing.T) {
+	t.Parallel()
+	address := rig.FreeAddress(t)
+	listen := func() *running {
+		a := startAgent(t, "none", "--listen", "ws://"+address)
+		a.line(t)
+		return a
+	}
+	first := listen()
+	p := connect(t, exec.Command(rig.Agent(t), "exec", "--url", "ws://"+address, "--", "sh", "-c", "echo ready; sleep 300"))
+	p.line(t)
+	first.Kill(t)
+	listen()
+	if code := p.Exit(t); code != 125 || !strings.Contains(p.Printed.String(), "unknown session id") {
+		t.Errorf("exit code %d: %s", code, p.Printed)
+	}
+}
+
+// TestExecCutStart: where the connection is lost while a command starts, either the command runs
+// once and all is well, or exec says that it cannot tell and the command is ended.
+func TestExecCutStart(t *testing.T) {
+	t.Parallel()
+	proxy, url := behindProxy(t)
+	lost := 0
+	for n := int64(300); n < 3000; n += 150 {
+		ran := t.TempDir() + "/ran"
+		proxy.CutAfter(n, nil)
+		cmd := exec.CommandContext(t.Context(), rig.Agent(t), "exec", "-n", "-e", "RAN="+ran, "--url", url, "--",
+			"sh", "-c", `echo once >>"$RAN"; seq 100; exit 7`)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		err := cmd.Run()
+		text, _ := os.ReadFile(ran) // it may be missing
+		switch code := cmd.ProcessState.ExitCode(); {
+		case code == 7 && string(text) == "once\n" && strings.Count(stdout.String(), "\n") == 100 && stderr.Len() == 0:
+		case code == 125 && len(text) <= len("once\n") && strings.HasPrefix(stderr.String(), "agent: "):
+			lost++
+		default:
+			t.Errorf("cut after %d bytes: %v, it ran %q, %d bytes of output, %s", n, err, text, stdout.Len(), &stderr)
+		}
+	}
+	t.Log(fmt.Sprint(lost, " starts were lost"))
+}

@@ -1,0 +1,382 @@
+package interop_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
+)
+
+// TestClient runs one suite of our client against our agent and against the reference, each
+// behind a proxy that cuts their connections. Where the reference differs, the suite says so.
+func TestClient(t *testing.T) {
+	t.Parallel()
+	t.Run("agent", func(t *testing.T) {
+		t.Parallel()
+		testClient(t, &server{t: t, cmd: exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0")})
+	})
+	t.Run("reference", func(t *testing.T) {
+		t.Parallel()
+		codex := os.Getenv("CODEX_BIN")
+		if codex == "" {
+			t.Skip("CODEX_BIN does not name the Codex CLI (make interop)")
+		}
+		home := codexHome(t)
+		cmd := exec.Command(codex, "exec-server", "--listen", "ws://127.0.0.1:0")
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "CODEX_HOME=" + home}
+		testClient(t, &server{t: t, cmd: cmd, reference: true})
+	})
+}
+
+// server is what the suite runs against.
+type server struct {
+	t         *testing.T
+	cmd       *exec.Cmd
+	proxy     *rig.Proxy
+	reference bool
+}
+
+func (s *server) connect(t *testing.T, options ...client.Option) *client.Client {
+	t.Helper()
+	c, err := client.DialURL(t.Context(), "ws://"+s.proxy.Address(), options...)
+	for client.Retryable(err) {
+		c, err = client.DialURL(t.Context(), "ws://"+s.proxy.Address(), options...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func testClient(t *testing.T, s *server) {
+	url := rig.Start(t, s.cmd).Line(t)
+	s.proxy = rig.NewProxy(t, strings.TrimPrefix(url, "ws://"))
+	c := s.connect(t)
+	// Nothing is cut in these.
+	for name, test := range map[string]func(*testing.T, *server, *client.Client){
+		"run":      testRun,
+		"terminal": testTTY,
+		"files":    testTree,
+		"refusals": testRefusals,
+		"pressure": testPressure,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, s, c) })
+	}
+	if err := c.Close(); err != nil { // what follows counts the connections of one client
+		t.Fatal(err)
+	}
+	// In these every connection is, so they come one after another.
+	for _, tt := range []struct {
+		name string
+		test func(*testing.T, *server)
+	}{
+		{"cut output", testCutOutput},
+		{"cut input", testCutInput},
+		{"cut at every message of a start", testCutStart},
+		{"retention", testRetention},
+		{"another program", testSession},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.test(t, s) })
+	}
+}
+
+func testRun(t *testing.T, s *server, c *client.Client) {
+	script := "echo out; echo err >&2; exit 3"
+	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", script}, Dir: "/"}, nil)
+	if err != nil || string(r.Stdout) != "out\n" || string(r.Stderr) != "err\n" || r.ExitCode != 3 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	r, err = c.Run(t.Context(), client.Spec{Argv: []string{"cat"}, Dir: "/"}, []byte("input"))
+	if s.reference {
+		// It has no way to end the input of a process, and is not asked to.
+		if _, ok := errors.AsType[*client.UnsupportedError](err); !ok {
+			t.Errorf("got %+v, %v", r, err)
+		}
+		return
+	}
+	if err != nil || string(r.Stdout) != "input" {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+func testTTY(t *testing.T, s *server, c *client.Client) {
+	tty := &client.TTY{Rows: 30, Cols: 90}
+	if s.reference {
+		tty = &client.TTY{} // its terminals have one size
+	}
+	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "stty size; read x; echo got $x"}, TTY: tty, Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(p.Stdin(), "word\n"); err != nil {
+		t.Fatal(err)
+	}
+	output, err := io.ReadAll(p.Stdout())
+	want := "30 90\r\n"
+	if s.reference {
+		want = "24 80\r\n"
+	}
+	if err != nil || !strings.Contains(string(output), want) || !strings.HasSuffix(string(output), "got word\r\n") {
+		t.Errorf("got %q, %v", output, err)
+	}
+}
+
+func testTree(t *testing.T, s *server, c *client.Client) {
+	dir := t.TempDir()
+	files := c.FS(nil)
+	data := bytes.Repeat([]byte("0123456789abcde\n"), 1<<17)
+	if err := files.WriteFile(t.Context(), filepath.Join(dir, "large"), data); err != nil {
+		t.Fatal(err)
+	}
+	if err := files.Mkdir(t.Context(), filepath.Join(dir, "a/b"), true); err != nil {
+		t.Fatal(err)
+	}
+	tree := files.Tree(t.Context(), dir)
+	got, err := fs.ReadFile(tree, "large")
+	if err != nil || !bytes.Equal(got, data) {
+		t.Errorf("read %d bytes, %v", len(got), err)
+	}
+	f, err := files.Open(t.Context(), filepath.Join(dir, "large"), protocol.OpenRead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	part := make([]byte, 100)
+	if n, err := f.ReadAt(part, 16); n != 100 || err != nil || !bytes.Equal(part, data[16:116]) {
+		t.Errorf("ReadAt gives %d, %v", n, err)
+	}
+	if _, err := files.Stat(t.Context(), filepath.Join(dir, "missing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file gives %v", err)
+	}
+	names, err := fs.Glob(tree, "*")
+	if err != nil || strings.Join(names, " ") != "a large" {
+		t.Errorf("got %q, %v", names, err)
+	}
+}
+
+func testRefusals(t *testing.T, _ *server, c *client.Client) {
+	_, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"/nonexistent"}, Dir: "/"})
+	if _, ok := errors.AsType[*client.ServerError](err); !ok || client.Retryable(err) {
+		t.Errorf("a missing program gives %v", err)
+	}
+	if _, err := c.Attach(t.Context(), "nobody"); err == nil {
+		t.Error("a handle of nobody")
+	}
+	_, err = client.Connect(t.Context(), client.Config{Dial: func() client.Config { return client.URL("ws://127.0.0.1:1") }().Dial})
+	if !client.Retryable(err) {
+		t.Errorf("a server that does not listen gives %v", err)
+	}
+}
+
+// testPressure: a process that nobody listens to for a while loses nothing.
+func testPressure(t *testing.T, s *server, c *client.Client) {
+	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"seq", "500000"}, Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	if code, err := p.CopyOutput(t.Context(), &got, io.Discard); code != 0 || err != nil {
+		t.Fatal(code, err)
+	}
+	lines(t, got.String(), 500_000)
+}
+
+// lines checks that text is the lines 1 to n.
+func lines(t *testing.T, text string, n int) {
+	t.Helper()
+	all := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	for i, line := range all {
+		if line != strconv.Itoa(i+1) {
+			t.Fatalf("line %d is %q", i+1, line)
+		}
+	}
+	if len(all) != n {
+		t.Fatalf("got %d lines, want %d", len(all), n)
+	}
+}
+
+func testCutOutput(t *testing.T, s *server) {
+	c := s.connect(t)
+	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "for i in $(seq 500); do echo $i; sleep 0.005; done; exit 9"}, Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := s.proxy.CutEach(6000)
+	var got bytes.Buffer
+	code, err := p.CopyOutput(t.Context(), &got, io.Discard)
+	stop()
+	if code != 9 || err != nil {
+		t.Fatal(code, err)
+	}
+	lines(t, got.String(), 500)
+	if c.Generation() < 3 {
+		t.Errorf("the connection was cut %d times", c.Generation()-1)
+	}
+	t.Logf("%d connections", c.Generation())
+}
+
+func testCutInput(t *testing.T, s *server) {
+	c := s.connect(t)
+	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "while read x; do test $x = end && exit 4; echo $x; done"}, PipeStdin: true, Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	stop := s.proxy.CutEach(3000)
+	defer stop()
+	writing.Go(func() {
+		for i := range 400 {
+			if err := p.Write(t.Context(), []byte(strconv.Itoa(i+1)+"\n")); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		if err := p.Write(t.Context(), []byte("end\n")); err != nil {
+			t.Error(err)
+		}
+	})
+	var got bytes.Buffer
+	if code, err := p.CopyOutput(t.Context(), &got, io.Discard); code != 4 || err != nil {
+		t.Fatal(code, err)
+	}
+	lines(t, got.String(), 400)
+	t.Logf("%d connections", c.Generation())
+}
+
+// testCutStart: a start whose answer is lost is an error, and its process is ended; the next one
+// works, with the same id once that is free.
+func testCutStart(t *testing.T, s *server) {
+	for bytes := int64(300); bytes < 1500; bytes += 40 {
+		s.proxy.CutAfter(1<<60, nil)
+		c := s.connect(t)
+		s.proxy.CutAfter(bytes, nil)
+		s.proxy.Cut()
+		spec := client.Spec{ID: "p", Argv: []string{"sh", "-c", "echo $$; exec sleep 1000"}, Dir: "/"}
+		p, err := c.Spawn(t.Context(), spec)
+		lost, isLost := errors.AsType[*client.DisconnectedError](err)
+		if err != nil && (!isLost || !lost.Sent) {
+			t.Fatalf("cut after %d bytes: %v", bytes, err)
+		}
+		s.proxy.CutAfter(1<<60, nil)
+		if isLost {
+			// The id is taken until the process is gone.
+			for p, err = c.Spawn(t.Context(), spec); err != nil; p, err = c.Spawn(t.Context(), spec) {
+				refused, ok := errors.AsType[*client.ServerError](err)
+				_, taken := errors.AsType[*client.ProtocolError](err)
+				if !taken && (!ok || !strings.Contains(refused.Err.Message, "already")) {
+					t.Fatalf("cut after %d bytes, and then: %v", bytes, err)
+				}
+				if ok {
+					break // the server keeps the id of a process that has ended for a while
+				}
+			}
+		}
+		if p != nil {
+			if err := p.Terminate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			p.Discard()
+			if code, err := p.Wait(t.Context()); code != 137 || err != nil {
+				t.Fatalf("cut after %d bytes: %d, %v", bytes, code, err)
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// testRetention: a process whose output the server could not keep fails alone.
+func testRetention(t *testing.T, s *server) {
+	s.proxy.CutAfter(1<<60, nil)
+	c := s.connect(t)
+	dir := t.TempDir()
+	quiet, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"cat"}, PipeStdin: true, Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loud, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "read x; head -c 6000000 /dev/zero; touch done; read x"}, PipeStdin: true, Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := loud.Write(t.Context(), []byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	stop := s.proxy.CutEach(1) // nobody comes through
+	rig.Until(t, "all is printed", func() bool { _, err := os.Stat(filepath.Join(dir, "done")); return err == nil })
+	stop()
+	for _, err := range loud.Events(t.Context()) {
+		if err == nil {
+			continue
+		}
+		recover, ok := errors.AsType[*client.RecoverError](err)
+		if _, gap := errors.AsType[*client.GapError](err); !ok || !gap || recover.ProcessID != loud.ID() {
+			t.Errorf("the loud process ends with %v", err)
+		}
+	}
+	if _, err := loud.Wait(t.Context()); err == nil {
+		t.Error("a process whose output is missing ends well")
+	}
+	if err := quiet.Write(t.Context(), []byte("word\n")); err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range quiet.Events(t.Context()) {
+		if err != nil || string(e.Data) != "word\n" {
+			t.Errorf("the quiet process has %q, %v", e.Data, err)
+		}
+		break
+	}
+}
+
+// testSession: another program comes back to the session and to the process in it.
+func testSession(t *testing.T, s *server) {
+	first := s.connect(t)
+	p, err := first.Spawn(t.Context(), client.Spec{ID: "job", Argv: []string{"sh", "-c", "seq 100; read x; seq 101 200; exit 6"}, PipeStdin: true, Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before bytes.Buffer
+	var seen uint64
+	for e, err := range p.Events(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		before.Write(e.Data)
+		if seen = e.Seq; strings.HasSuffix(before.String(), "\n100\n") {
+			break
+		}
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second := s.connect(t, client.Session(first.SessionID()))
+	again, err := second.AttachAfter(t.Context(), "job", seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Write(t.Context(), []byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	code, err := again.CopyOutput(t.Context(), &before, io.Discard)
+	if code != 6 || err != nil {
+		t.Fatal(code, err)
+	}
+	lines(t, before.String(), 200)
+	_, err = second.Processes(t.Context())
+	if _, unsupported := errors.AsType[*client.UnsupportedError](err); unsupported != s.reference || !unsupported && err != nil {
+		t.Errorf("listing processes gives %v", err) // the reference has no list
+	}
+}
