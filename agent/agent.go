@@ -13,8 +13,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/execagent/execagent/fswatch"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/httpclient"
+	"github.com/execagent/execagent/internal/inotify"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -102,6 +104,9 @@ type Agent struct {
 	content *content
 	// sandboxes is what requests and commands are confined with.
 	sandboxes *sandboxes
+	// inotify is what files are watched with: for fs/watchMissing, and by watcher.
+	inotify inotify.Group
+	watcher fswatch.Watcher
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*Session
@@ -139,7 +144,7 @@ func New(cfg Config) *Agent {
 	h := newHost(cfg.Environ, cfg.Version)
 	idle := time.AfterFunc(idleAfter, debug.FreeOSMemory)
 	idle.Stop() // nothing to give back yet
-	return &Agent{
+	a := &Agent{
 		cfg:    cfg,
 		host:   h,
 		budget: &procs.Budget{Max: cfg.RetainTotalBytes},
@@ -153,6 +158,8 @@ func New(cfg Config) *Agent {
 		sessions:  map[string]*Session{},
 		idle:      idle,
 	}
+	a.watcher.Group = &a.inotify
+	return a
 }
 
 // Serve accepts connections until ctx ends or the listener fails, and returns
@@ -222,6 +229,7 @@ func (a *Agent) Close() error {
 	wg.Wait()
 	a.ending.Wait()
 	a.http.Close()
+	a.inotify.Close()
 	return a.sandboxes.close()
 }
 

@@ -23,12 +23,13 @@ type connection struct {
 
 	session *Session // set by initialize, which runs before all other requests
 	handles fsops.Handles
+	watches watches
 	// answers, listings and bodies bound what this connection holds of each,
 	// see memory.go.
 	answers, listings, bodies *semaphore.Weighted
 
-	mu       sync.Mutex // guards what follows
-	watch    *fsops.Watch
+	mu       sync.Mutex      // guards what follows
+	watch    *fsops.Watch    // of fs/watchMissing
 	watchIDs uint64          // highest id used
 	streams  map[string]bool // request ids of the HTTP bodies being streamed
 
@@ -65,6 +66,7 @@ func newConnection(a *Agent, conn rpc.Conn) *connection {
 func (c *connection) serve(ctx context.Context) error {
 	err := c.peer.Serve(ctx)
 	c.setWatch(nil)
+	c.watches.end()
 	c.notifiers.Wait()
 	c.handles.CloseAll()
 	return err

@@ -56,6 +56,7 @@ func capabilities() protocol.Capabilities {
 		ProcessList:       true,
 		ProcessSignals:    true,
 		FSRename:          true,
+		FSWatch:           true,
 	}
 }
 

@@ -63,6 +63,8 @@ func (c *connection) table() rpc.Table {
 		protocol.MethodFSCopy:            {Handle: serve(c, famFiles, c.copy), Order: mutates},
 		protocol.MethodFSRename:          {Handle: serve(c, famFiles, c.rename), Order: mutates},
 		protocol.MethodFSWatchMissing:    {Handle: serve(c, famFiles, c.watchMissing), Order: mutates},
+		protocol.MethodFSWatch:           {Handle: serve(c, famFiles, c.watchFiles), Order: reads},
+		protocol.MethodFSUnwatch:         {Handle: serve(c, famFiles, c.unwatchFiles), Order: mutates},
 
 		protocol.MethodHTTPRequest: {Handle: serve(c, famHTTP, c.httpRequest), Order: free},
 	}

@@ -3,92 +3,186 @@ package agent
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"path"
+	"sync"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/fswatch"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
 )
 
-func (c *connection) watchMissing(ctx context.Context, p protocol.WatchMissingParams) (*watchResult, error) {
-	files, err := c.agent.files(ctx, p.Sandbox)
+// watches are those that fs/watch has made for a connection, by their ids. The zero value is ready
+// for use.
+type watches struct {
+	mu   sync.Mutex // guards what follows
+	byID map[string]*fileWatch
+}
+
+// reserve takes an id for a watch that is about to be made.
+func (w *watches) reserve(id string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, taken := w.byID[id]; taken {
+		return protocol.InvalidRequest("watchId already exists: %s", id)
+	}
+	if len(w.byID) == protocol.MaxWatches {
+		return protocol.InvalidRequest("watchId: a connection has at most %d watches", protocol.MaxWatches)
+	}
+	if w.byID == nil {
+		w.byID = map[string]*fileWatch{}
+	}
+	w.byID[id] = nil
+	return nil
+}
+
+func (w *watches) set(id string, watch *fileWatch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.byID[id] = watch
+}
+
+// remove frees an id and returns its watch, nil when there is none.
+func (w *watches) remove(id string) *fileWatch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	watch := w.byID[id]
+	delete(w.byID, id)
+	return watch
+}
+
+// end ends all watches. None is made any more.
+func (w *watches) end() {
+	for _, watch := range w.byID {
+		watch.end()
+	}
+}
+
+// fileWatch is one watch, and the goroutine that tells its client.
+type fileWatch struct {
+	id    string
+	watch *fswatch.Watch
+	peer  *rpc.Peer
+	ctx   context.Context // ends with the watch
+	stop  context.CancelFunc
+
+	mu      sync.Mutex // guards over, and with it that nobody begins to tell afterwards
+	over    bool
+	telling sync.WaitGroup
+}
+
+// begin tells the client of changes, from now on.
+func (w *fileWatch) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over {
+		w.telling.Go(w.tell)
+	}
+}
+
+// tell sends what has changed. While a client does not read, changes wait and are merged.
+func (w *fileWatch) tell() {
+	for w.watch.Wait(w.ctx) == nil {
+		batch := w.watch.Take()
+		changed := &protocol.ChangedNotification{
+			WatchID: w.id, Changes: make([]protocol.FileChange, len(batch.Changes)), Overflow: batch.Overflow,
+		}
+		for i, c := range batch.Changes {
+			changed.Changes[i] = protocol.FileChange{Path: protocol.NewPathURI(c.Path), Kind: changeKinds[c.Kind]}
+			if c.Kind == fswatch.Renamed {
+				changed.Changes[i].From = new(protocol.NewPathURI(c.From))
+			}
+		}
+		if w.peer.Notify(protocol.MethodFSChanged, changed) != nil {
+			return // the connection has ended, and the watch with it
+		}
+	}
+}
+
+var changeKinds = map[fswatch.Kind]protocol.ChangeKind{
+	fswatch.Created:  protocol.ChangeCreated,
+	fswatch.Modified: protocol.ChangeModified,
+	fswatch.Removed:  protocol.ChangeRemoved,
+	fswatch.Renamed:  protocol.ChangeRenamed,
+}
+
+// end ends the watch and waits for its goroutines.
+func (w *fileWatch) end() {
+	w.mu.Lock()
+	w.over = true
+	w.mu.Unlock()
+	w.stop()
+	w.watch.Close()
+	w.telling.Wait()
+}
+
+// watchFilesResult lets what a watch tells come after the answer.
+type watchFilesResult struct {
+	protocol.WatchResult
+	watch *fileWatch
+}
+
+func (r *watchFilesResult) Sent() { r.watch.begin() }
+
+func (c *connection) watchFiles(ctx context.Context, p protocol.WatchParams) (*watchFilesResult, error) {
+	files, asked, err := c.file(ctx, p.Path, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
-	missing := make([]string, len(p.Missing))
-	for i, uri := range p.Missing {
-		if missing[i], err = watchable(files, uri); err != nil {
-			return nil, err
-		}
-	}
-	var present string
-	if p.Present != nil {
-		if present, err = watchable(files, *p.Present); err != nil {
-			return nil, err
-		}
-	}
-
-	// Every call ends the watch before it, also a call that sets none (rpc.md
-	// 5.6).
-	c.setWatch(nil)
-	c.mu.Lock()
-	fresh := p.WatchID > c.watchIDs
-	c.watchIDs = max(c.watchIDs, p.WatchID)
-	c.mu.Unlock()
-	if !fresh {
-		return &watchResult{}, nil
-	}
-	watch, err := fsops.WatchMissing(&c.agent.inotify, missing, present)
-	if errors.Is(err, fsops.ErrNotWatchable) {
-		return &watchResult{}, nil
+	root, directory, err := watchRoot(ctx, files, asked)
+	if err == nil {
+		err = files.Watchable(root, directory)
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.setWatch(watch)
-	return &watchResult{protocol.WatchMissingResult{Watching: true}, func() {
-		c.notifiers.Go(func() { c.announceChange(watch, p.WatchID) })
-	}}, nil
-}
-
-// watchable returns the path of uri, or why the request may not watch it.
-func watchable(files fsops.FS, uri protocol.PathURI) (string, error) {
-	path, err := uri.Native()
+	options := fswatch.Options{Root: root, Recursive: p.Recursive}
+	if files != fsops.FS(fsops.Host{}) {
+		options.Shown = func(path string, directory bool) bool { return files.Watchable(path, directory) == nil }
+	}
+	if err := c.watches.reserve(p.WatchID); err != nil {
+		return nil, err
+	}
+	watch, err := c.agent.watcher.Watch(ctx, options)
 	if err != nil {
-		return "", err
+		c.watches.remove(p.WatchID)
+		if errors.Is(err, fswatch.ErrNotOrdinary) || errors.Is(err, fswatch.ErrLimit) {
+			err = protocol.InvalidRequest("%v", err)
+		}
+		return nil, err
 	}
-	return path, files.Watchable(path, false)
+	w := &fileWatch{id: p.WatchID, watch: watch, peer: c.peer}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	c.watches.set(p.WatchID, w)
+	return &watchFilesResult{protocol.WatchResult{Path: protocol.NewPathURI(root)}, w}, nil
 }
 
-// watchResult lets the notification of a change come after the answer.
-type watchResult struct {
-	protocol.WatchMissingResult
-	announce func()
+// watchRoot returns the canonical path of what is to be watched, and whether it is a directory. Of
+// what does not exist, the directories that do are canonical.
+func watchRoot(ctx context.Context, files fsops.FS, asked string) (root string, directory bool, err error) {
+	missing := ""
+	for {
+		root, err = files.Canonicalize(ctx, asked)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) || asked == "/" {
+			break
+		}
+		missing = path.Join(path.Base(asked), missing)
+		asked = path.Dir(asked)
+	}
+	switch {
+	case err != nil:
+		return "", false, err
+	case missing != "":
+		return path.Join(root, missing), false, nil
+	}
+	info, err := files.Stat(ctx, root, fsops.FollowLinks)
+	return root, err == nil && info.IsDirectory, nil
 }
 
-func (r *watchResult) Sent() {
-	if r.announce != nil {
-		r.announce()
+func (c *connection) unwatchFiles(_ context.Context, p protocol.UnwatchParams) (protocol.Empty, error) {
+	if watch := c.watches.remove(p.WatchID); watch != nil {
+		watch.end()
 	}
-}
-
-// announceChange waits for the end of a watch and tells the client of a change.
-// A watch that was cancelled ends without a change.
-func (c *connection) announceChange(watch *fsops.Watch, id uint64) {
-	<-watch.Done()
-	select {
-	case <-watch.Changed():
-		// An error means that the connection is gone, and the watch with it.
-		_ = c.peer.Notify(protocol.MethodFSMissingChanged, &protocol.MissingChangedNotification{WatchID: id})
-	default:
-	}
-}
-
-// setWatch replaces the connection's watch.
-func (c *connection) setWatch(w *fsops.Watch) {
-	c.mu.Lock()
-	old := c.watch
-	c.watch = w
-	c.mu.Unlock()
-	if old != nil {
-		old.Close()
-	}
+	return protocol.Empty{}, nil
 }

@@ -304,7 +304,7 @@ func (t *tree) enter(ctx context.Context, n *node, fd int, tell bool) error {
 		return ErrLimit
 	}
 	wd, err := t.add(fd, dirMask)
-	if _, above := t.above[wd]; err == nil && above {
+	if _, above := t.above[wd]; err == nil && above && n.parent != nil {
 		t.watcher.dirs.Add(-1)
 		return nil // mounted below itself
 	}

@@ -47,7 +47,7 @@ type Watcher struct {
 
 // Options say what is watched.
 type Options struct {
-	// Root is a directory or another file: absolute, clean and without links.
+	// Root is a directory, another file, or missing: absolute, clean and without links.
 	Root string
 	// Recursive watches all directories below, not just the names in the root.
 	Recursive bool
@@ -82,9 +82,6 @@ func (w *Watcher) Watch(ctx context.Context, o Options) (*Watch, error) {
 	}
 	if err == nil {
 		err = watch.find(ctx, false)
-	}
-	if err == nil && !watch.present() {
-		err = unix.ENOENT
 	}
 	if err == nil {
 		err = ctx.Err()

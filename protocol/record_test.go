@@ -138,6 +138,14 @@ var records = []record{
 		`{"watchId":1,"missing":["file:///a","file:///b"],"present":"file:///c","sandbox":` + exampleSandbox + `}`,
 		fields("watchId number; missing sequence; missing.1 string absent; present string both; sandbox map both")},
 	{"fs/missingChanged", func() strict.Unmarshaler { return new(MissingChangedNotification) }, `{"watchId":1}`, fields("watchId number")},
+	{"fs/watch", func() strict.Unmarshaler { return new(WatchParams) },
+		`{"watchId":"w","path":"file:///a","recursive":true,"sandbox":` + exampleSandbox + `}`,
+		fields("watchId string; path string; recursive boolean both; sandbox map both")},
+	{"fs/unwatch", func() strict.Unmarshaler { return new(UnwatchParams) }, `{"watchId":"w"}`, fields("watchId string")},
+	{"fs/changed", func() strict.Unmarshaler { return new(ChangedNotification) },
+		`{"watchId":"w","changes":[{"path":"file:///a","kind":"renamed","from":"file:///b"}],"overflow":true}`,
+		fields(`watchId string; changes sequence; changes.0 map absent; changes.0.path string; changes.0.kind string;
+		changes.0.from string; overflow boolean both`)},
 	{"sandbox", func() strict.Unmarshaler { return new(Sandbox) }, exampleSandbox,
 		fields(`permissions map; permissions.type string; permissions.file_system map; permissions.file_system.type string;
 		permissions.file_system.entries sequence; permissions.file_system.entries.0 map absent;

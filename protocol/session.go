@@ -78,6 +78,7 @@ type Capabilities struct {
 	ProcessList       bool `json:"processList"`
 	ProcessSignals    bool `json:"processSignals"`
 	FSRename          bool `json:"fsRename"`
+	FSWatch           bool `json:"fsWatch"`
 }
 
 // StatusResult answers environment/status.

@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/protocol"
+)
+
+func (c *connection) watchMissing(ctx context.Context, p protocol.WatchMissingParams) (*watchResult, error) {
+	files, err := c.agent.files(ctx, p.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	missing := make([]string, len(p.Missing))
+	for i, uri := range p.Missing {
+		if missing[i], err = watchable(files, uri); err != nil {
+			return nil, err
+		}
+	}
+	var present string
+	if p.Present != nil {
+		if present, err = watchable(files, *p.Present); err != nil {
+			return nil, err
+		}
+	}
+
+	// Every call ends the watch before it, also a call that sets none (rpc.md
+	// 5.6).
+	c.setWatch(nil)
+	c.mu.Lock()
+	fresh := p.WatchID > c.watchIDs
+	c.watchIDs = max(c.watchIDs, p.WatchID)
+	c.mu.Unlock()
+	if !fresh {
+		return &watchResult{}, nil
+	}
+	watch, err := fsops.WatchMissing(&c.agent.inotify, missing, present)
+	if errors.Is(err, fsops.ErrNotWatchable) {
+		return &watchResult{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.setWatch(watch)
+	return &watchResult{protocol.WatchMissingResult{Watching: true}, func() {
+		c.notifiers.Go(func() { c.announceChange(watch, p.WatchID) })
+	}}, nil
+}
+
+// watchable returns the path of uri, or why the request may not watch it.
+func watchable(files fsops.FS, uri protocol.PathURI) (string, error) {
+	path, err := uri.Native()
+	if err != nil {
+		return "", err
+	}
+	return path, files.Watchable(path, false)
+}
+
+// watchResult lets the notification of a change come after the answer.
+type watchResult struct {
+	protocol.WatchMissingResult
+	announce func()
+}
+
+func (r *watchResult) Sent() {
+	if r.announce != nil {
+		r.announce()
+	}
+}
+
+// announceChange waits for the end of a watch and tells the client of a change.
+// A watch that was cancelled ends without a change.
+func (c *connection) announceChange(watch *fsops.Watch, id uint64) {
+	<-watch.Done()
+	select {
+	case <-watch.Changed():
+		// An error means that the connection is gone, and the watch with it.
+		_ = c.peer.Notify(protocol.MethodFSMissingChanged, &protocol.MissingChangedNotification{WatchID: id})
+	default:
+	}
+}
+
+// setWatch replaces the connection's watch.
+func (c *connection) setWatch(w *fsops.Watch) {
+	c.mu.Lock()
+	old := c.watch
+	c.watch = w
+	c.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
+}

@@ -1,0 +1,573 @@
+package fswatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/inotify"
+)
+
+// group is the inotify instance of all tests.
+var group inotify.Group
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(closing{m}) }
+
+// closing closes the inotify instance after the tests.
+type closing struct{ m *testing.M }
+
+func (c closing) Run() int {
+	defer group.Close()
+	return c.m.Run()
+}
+
+// patience is how long a test waits for what must come. The machine may have much else to do.
+const patience = time.Minute
+
+func start(t *testing.T, o Options) *Watch {
+	t.Helper()
+	w, err := (&Watcher{Group: &group}).Watch(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	return w
+}
+
+func next(t *testing.T, w *Watch) Batch {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := w.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return w.Take()
+}
+
+// root returns a directory without links in its path.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// grow makes what each line says: "dir/", "file", "link -> target".
+func grow(t *testing.T, dir string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		name, target, link := strings.Cut(line, " -> ")
+		at := filepath.Join(dir, name)
+		var err error
+		switch {
+		case link:
+			err = os.Symlink(target, at)
+		case strings.HasSuffix(name, "/"):
+			err = os.Mkdir(at, 0o777)
+		default:
+			err = os.WriteFile(at, []byte("text"), 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// describe writes changes as lines, with paths below dir.
+func describe(dir string, b Batch) []string {
+	var lines []string
+	for _, c := range b.Changes {
+		rel := func(p string) string {
+			r, err := filepath.Rel(dir, p)
+			if err != nil {
+				return p
+			}
+			if c.Directory {
+				r += "/"
+			}
+			return r
+		}
+		line := [...]string{"created", "modified", "removed", "renamed"}[c.Kind] + " " + rel(c.Path)
+		if c.Kind == Renamed {
+			line += " from " + rel(c.From)
+		}
+		lines = append(lines, line)
+	}
+	if b.Overflow {
+		lines = append(lines, "overflow")
+	}
+	return lines
+}
+
+// TestChanges: what is told of each thing that happens.
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name      string
+		have      []string
+		root      string // below the directory of the test
+		recursive bool
+		hidden    string // a name that nobody may know of
+		do        func(t *testing.T, dir string)
+		want      []string
+	}{
+		{name: "a file is made", do: func(t *testing.T, dir string) { grow(t, dir, "a") }, want: []string{"created a"}},
+		{name: "a file is written", have: []string{"a"}, want: []string{"modified a"}, do: func(t *testing.T, dir string) {
+			grow(t, dir, "a", "a", "a")
+		}},
+		{name: "a mode changes", have: []string{"a"}, want: []string{"modified a"}, do: func(t *testing.T, dir string) {
+			ok(t, os.Chmod(dir+"/a", 0o600))
+		}},
+		{name: "a file is read", have: []string{"a"}, want: []string{"created b"}, do: func(t *testing.T, dir string) {
+			_, err := os.ReadFile(dir + "/a")
+			ok(t, err)
+			grow(t, dir, "b")
+		}},
+		{name: "a file is removed", have: []string{"a"}, want: []string{"removed a"}, do: func(t *testing.T, dir string) {
+			ok(t, os.Remove(dir+"/a"))
+		}},
+		{name: "a file comes and goes", do: func(t *testing.T, dir string) {
+			grow(t, dir, "a")
+			ok(t, os.Remove(dir+"/a"))
+		}, want: []string{"removed a"}},
+		{name: "a file is renamed", have: []string{"a"}, want: []string{"renamed b from a"}, do: func(t *testing.T, dir string) {
+			ok(t, os.Rename(dir+"/a", dir+"/b"))
+		}},
+		{name: "a file is saved as editors do", have: []string{"a"}, do: func(t *testing.T, dir string) {
+			grow(t, dir, ".a.new")
+			ok(t, os.Rename(dir+"/.a.new", dir+"/a"))
+		}, want: []string{"created .a.new", "renamed a from .a.new"}},
+		{name: "a link is made", do: func(t *testing.T, dir string) { grow(t, dir, "l -> /") }, want: []string{"created l"}},
+		{name: "below is not told", have: []string{"d/"}, do: func(t *testing.T, dir string) { grow(t, dir, "d/a", "b") },
+			want: []string{"created b"}},
+		{name: "below is told", have: []string{"d/", "d/e/"}, recursive: true, do: func(t *testing.T, dir string) {
+			grow(t, dir, "d/e/a")
+		}, want: []string{"created d/e/a"}},
+		{name: "below what is new", recursive: true, do: func(t *testing.T, dir string) {
+			ok(t, os.MkdirAll(dir+"/d/e", 0o777))
+			grow(t, dir, "d/e/a")
+		}, want: []string{"created d/", "created d/e/", "created d/e/a"}},
+		{name: "a directory is renamed, and then written to", have: []string{"d/", "d/e/"}, recursive: true, do: func(t *testing.T, dir string) {
+			ok(t, os.Rename(dir+"/d", dir+"/g"))
+			grow(t, dir, "g/e/a")
+		}, want: []string{"renamed g/ from d/", "created g/e/a"}},
+		{name: "a directory comes from elsewhere", have: []string{"other/", "other/d/", "other/d/a", "w/"}, root: "w", recursive: true,
+			do:   func(t *testing.T, dir string) { ok(t, os.Rename(dir+"/other/d", dir+"/w/d")) },
+			want: []string{"created w/d/", "created w/d/a"}},
+		{name: "a directory goes elsewhere", have: []string{"w/", "w/d/", "w/d/a"}, root: "w", recursive: true, do: func(t *testing.T, dir string) {
+			ok(t, os.Rename(dir+"/w/d", dir+"/d"))
+			grow(t, dir, "d/unseen", "w/seen")
+		}, want: []string{"removed w/d/", "created w/seen"}},
+		{name: "all is removed", have: []string{"d/", "d/a"}, recursive: true, do: func(t *testing.T, dir string) {
+			ok(t, os.RemoveAll(dir+"/d"))
+		}, want: []string{"removed d/a", "removed d/"}},
+		{name: "the root is a file", have: []string{"a", "b"}, root: "a", do: func(t *testing.T, dir string) { grow(t, dir, "b", "a") },
+			want: []string{"modified a"}},
+		{name: "the root is a file that is replaced", have: []string{"a", "b"}, root: "a",
+			do:   func(t *testing.T, dir string) { ok(t, os.Rename(dir+"/b", dir+"/a")) },
+			want: []string{"created a"}},
+		{name: "the root is removed", have: []string{"w/", "w/a"}, root: "w", do: func(t *testing.T, dir string) {
+			ok(t, os.RemoveAll(dir+"/w"))
+		}, want: []string{"removed w/a", "removed w/"}},
+		{name: "the root is renamed", have: []string{"w/", "w/a"}, root: "w", do: func(t *testing.T, dir string) {
+			ok(t, os.Rename(dir+"/w", dir+"/v"))
+		}, want: []string{"removed w/"}},
+		{name: "the root is missing", root: "w", do: func(t *testing.T, dir string) { grow(t, dir, "v/", "w/") }, want: []string{"created w/"}},
+		{name: "the way to the root is missing", root: "v/w", recursive: true, do: func(t *testing.T, dir string) {
+			ok(t, os.MkdirAll(dir+"/v/w/d", 0o777))
+		}, want: []string{"created v/w/", "created v/w/d/"}},
+		{name: "what is above the root is renamed", have: []string{"v/", "v/w/"}, root: "v/w", do: func(t *testing.T, dir string) {
+			ok(t, os.Rename(dir+"/v", dir+"/u"))
+		}, want: []string{"removed v/w/"}},
+		{name: "a link takes the place of the root", have: []string{"w/", "v/"}, root: "w", do: func(t *testing.T, dir string) {
+			ok(t, os.Remove(dir+"/w"))
+			grow(t, dir, "w -> v", "v/a")
+		}, want: []string{"removed w/"}},
+		{name: "a hidden file", hidden: "a", do: func(t *testing.T, dir string) { grow(t, dir, "a", "b") }, want: []string{"created b"}},
+		{name: "a hidden directory", hidden: "d", recursive: true, do: func(t *testing.T, dir string) {
+			grow(t, dir, "d/", "d/a", "b")
+		}, want: []string{"created b"}},
+		{name: "out of what is hidden", have: []string{"d/", "d/a"}, hidden: "d", recursive: true, do: func(t *testing.T, dir string) {
+			ok(t, os.Rename(dir+"/d", dir+"/e"))
+		}, want: []string{"created e/", "created e/a"}},
+		{name: "into what is hidden", have: []string{"e/", "e/a"}, hidden: "d", recursive: true, do: func(t *testing.T, dir string) {
+			ok(t, os.Rename(dir+"/e", dir+"/d"))
+			grow(t, dir, "d/b", "c")
+		}, want: []string{"removed e/", "created c"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := root(t)
+			grow(t, dir, tt.have...)
+			o := Options{Root: filepath.Join(dir, tt.root), Recursive: tt.recursive}
+			if tt.hidden != "" {
+				hidden := filepath.Join(dir, tt.hidden)
+				o.Shown = func(path string, _ bool) bool { return path != hidden && !strings.HasPrefix(path, hidden+"/") }
+			}
+			w := start(t, o)
+			tt.do(t, dir)
+			var got []string
+			for len(got) < len(tt.want) {
+				got = append(got, describe(dir, next(t, w))...)
+			}
+			// Several events may lead to more than one batch.
+			got = merged(got)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+			time.Sleep(2 * window)
+			if rest := w.Take(); len(rest.Changes) > 0 || rest.Overflow {
+				if diff := cmp.Diff(tt.want, merged(append(got, describe(dir, rest)...))); diff != "" {
+					t.Errorf("told in the end (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// merged leaves out what was told again in a second batch, because the first had gone.
+func merged(lines []string) []string {
+	var out []string
+	for _, line := range lines {
+		kind, what, _ := strings.Cut(line, " ")
+		again := slices.ContainsFunc(out, func(old string) bool {
+			_, before, _ := strings.Cut(old, " ")
+			before, _, _ = strings.Cut(before, " from ")
+			return before == what
+		})
+		if !again || kind != "modified" {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRefused: what cannot be watched is an error.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	watcher := &Watcher{Group: &group}
+	if _, err := watcher.Watch(t.Context(), Options{Root: "/proc/sys"}); !errors.Is(err, ErrNotOrdinary) {
+		t.Errorf("a directory of procfs gives %v", err)
+	}
+	if _, err := watcher.Watch(t.Context(), Options{Root: strings.Repeat("/a", maxAbove+1)}); !errors.Is(err, unix.ENAMETOOLONG) {
+		t.Errorf("a long path gives %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := watcher.Watch(ended, Options{Root: root(t)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("with an ended context: %v", err)
+	}
+	if n := watcher.dirs.Load(); n != 0 {
+		t.Errorf("%d directories are still counted", n)
+	}
+}
+
+// TestManyDirectories: of a tree with too many directories, every batch says that there is more.
+func TestManyDirectories(t *testing.T) {
+	t.Parallel()
+	dir := root(t)
+	for i := range maxDirs / 64 {
+		for j := range 64 {
+			ok(t, os.MkdirAll(fmt.Sprintf("%s/%d/%d", dir, i, j), 0o777))
+		}
+	}
+	watcher := &Watcher{Group: &group}
+	w, err := watcher.Watch(t.Context(), Options{Root: dir, Recursive: true})
+	ok(t, err)
+	defer w.Close()
+	if n := watcher.dirs.Load(); n != maxDirs {
+		t.Errorf("%d directories are watched", n)
+	}
+	if b := next(t, w); !b.Overflow {
+		t.Errorf("the first batch is %v", b)
+	}
+	grow(t, dir, "a")
+	if b := next(t, w); !b.Overflow || len(b.Changes) == 0 {
+		t.Errorf("a later batch is %v", b)
+	}
+	w.Close()
+	if n := watcher.dirs.Load(); n != 0 {
+		t.Errorf("%d directories are still counted", n)
+	}
+}
+
+// mirror is what whoever watches knows of the tree: whether each path is a directory.
+type mirror map[string]bool
+
+// look takes what there is.
+func look(dir string) mirror {
+	m := mirror{}
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && path != dir {
+			m[path] = d.IsDir()
+		}
+		return nil
+	})
+	return m
+}
+
+func (m mirror) remove(path string) {
+	delete(m, path)
+	for p := range m {
+		if strings.HasPrefix(p, path+"/") {
+			delete(m, p)
+		}
+	}
+}
+
+// apply takes a change. It returns false when only a look at the tree helps.
+func (m mirror) apply(c Change) bool {
+	switch c.Kind {
+	case Created:
+		m.remove(c.Path)
+		m[c.Path] = c.Directory
+	case Removed:
+		m.remove(c.Path)
+	case Renamed:
+		if _, known := m[c.From]; !known {
+			return false
+		}
+		m.remove(c.Path)
+		for p, dir := range m {
+			if p == c.From || strings.HasPrefix(p, c.From+"/") {
+				delete(m, p)
+				m[c.Path+p[len(c.From):]] = dir
+			}
+		}
+	}
+	return true
+}
+
+// TestMirror: who applies what is told, and looks where told to, knows the tree, whatever happened
+// to it and however fast.
+func TestMirror(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for _, tt := range []struct {
+		name           string
+		hands, changes int
+		pause          time.Duration
+	}{
+		{"one hand", 1, 3000, 5 * time.Millisecond},
+		{"three hands", 3, 1500, 5 * time.Millisecond},
+		{"a flood", 2, 10_000, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := root(t)
+			w := start(t, Options{Root: dir, Recursive: true})
+			var hands sync.WaitGroup
+			for i := range tt.hands {
+				hands.Go(func() {
+					random := rand.New(rand.NewPCG(seed, uint64(i)))
+					for range tt.changes {
+						disturb(random, dir)
+						if tt.pause > 0 && random.IntN(10) == 0 {
+							time.Sleep(tt.pause)
+						}
+					}
+				})
+			}
+			quiet := make(chan struct{})
+			go func() { hands.Wait(); close(quiet) }()
+			known, batches, looks := mirror{}, 0, 0
+			take := func(b Batch) {
+				batches++
+				again := b.Overflow
+				for _, c := range b.Changes {
+					again = !known.apply(c) || again
+				}
+				if again {
+					looks++
+					known = look(dir)
+				}
+			}
+			for over := false; !over; {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				if w.Wait(ctx) == nil {
+					take(w.Take())
+				}
+				cancel()
+				select {
+				case <-quiet:
+					over = true
+				default:
+				}
+			}
+			deadline := time.Now().Add(patience)
+			for cmp.Diff(look(dir), known) != "" {
+				ctx, cancel := context.WithDeadline(t.Context(), deadline)
+				err := w.Wait(ctx)
+				cancel()
+				if err != nil {
+					t.Fatalf("in the end (-there +known):\n%s", cmp.Diff(look(dir), known))
+				}
+				take(w.Take())
+			}
+			t.Logf("%d batches, %d looks, %d names", batches, looks, len(known))
+		})
+	}
+}
+
+// disturb changes something in a small tree. What cannot be done is not.
+func disturb(random *rand.Rand, dir string) {
+	name := func() string {
+		path := dir
+		for range 1 + random.IntN(3) {
+			path += "/" + string(rune('a'+random.IntN(4)))
+		}
+		return path
+	}
+	switch random.IntN(8) {
+	case 0, 1:
+		_ = os.WriteFile(name(), []byte("text"), 0o666)
+	case 2:
+		_ = os.Mkdir(name(), 0o777)
+	case 3:
+		_ = os.MkdirAll(name(), 0o777)
+	case 4:
+		_ = os.RemoveAll(name())
+	case 5, 6, 7:
+		// In place of a directory, or with two that change places, all is looked at again.
+		from, to := name(), name()
+		info, err := os.Lstat(to)
+		switch rare := random.IntN(300) == 0; {
+		case rare:
+			_ = unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
+		case err != nil || !info.IsDir() || random.IntN(100) == 0:
+			_ = os.Rename(from, to)
+		}
+	}
+}
+
+// TestMerging: changes that were merged lead to the same as all of them, one after the other.
+func TestMerging(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(2000) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		all, told, merging := mirror{}, mirror{}, newChanges()
+		at := func() string {
+			return "/" + string(rune('a'+random.IntN(3))) + strings.Repeat("/"+string(rune('a'+random.IntN(2))), random.IntN(3))
+		}
+		for range 60 {
+			c := Change{Kind: Kind(random.IntN(4)), Path: at()}
+			if above := filepath.Dir(c.Path); above != "/" && !all[above] {
+				continue
+			}
+			switch c.Kind {
+			case Created:
+				c.Directory = random.IntN(2) == 0
+			case Renamed:
+				c.From = at()
+				directory, there := all[c.From]
+				if !there || strings.HasPrefix(c.Path+"/", c.From+"/") || strings.HasPrefix(c.From, c.Path+"/") {
+					continue
+				}
+				c.Directory = directory
+			default:
+				directory, there := all[c.Path]
+				if !there {
+					continue
+				}
+				c.Directory = directory
+			}
+			all.apply(c)
+			merging.add(c)
+			if random.IntN(8) == 0 {
+				for _, c := range merging.take().Changes {
+					told.apply(c)
+				}
+			}
+		}
+		for merging.list.Len() > 0 {
+			for _, c := range merging.take().Changes {
+				if !told.apply(c) {
+					t.Fatalf("seed %d: %v is from nowhere", seed, c)
+				}
+			}
+		}
+		if diff := cmp.Diff(all, told); diff != "" {
+			t.Fatalf("seed %d (-all +merged):\n%s", seed, diff)
+		}
+		if merging.bytes != 0 {
+			t.Fatalf("seed %d: %d bytes of nothing", seed, merging.bytes)
+		}
+	}
+}
+
+// TestBounds: of too many changes, it is told that there were too many.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	c := newChanges()
+	for i := range maxChanges {
+		c.add(Change{Path: fmt.Sprint("/", i)})
+	}
+	sum := 0
+	for c.list.Len() > 0 {
+		b := c.take()
+		if len(b.Changes) > maxBatch || b.Overflow {
+			t.Fatalf("a batch has %d changes, overflow %v", len(b.Changes), b.Overflow)
+		}
+		sum += len(b.Changes)
+	}
+	if sum != maxChanges {
+		t.Errorf("%d changes", sum)
+	}
+	for i := range maxChanges + 1 {
+		c.add(Change{Path: fmt.Sprint("/", i)})
+	}
+	if b := c.take(); len(b.Changes) != 0 || !b.Overflow {
+		t.Errorf("got %d changes, overflow %v", len(b.Changes), b.Overflow)
+	}
+	long := strings.Repeat("/long", 500)
+	for i := range maxChangeBytes/len(long) + 1 {
+		c.add(Change{Path: fmt.Sprint(long, i)})
+	}
+	if b := c.take(); len(b.Changes) != 0 || !b.Overflow {
+		t.Errorf("of long paths: %d changes, overflow %v", len(b.Changes), b.Overflow)
+	}
+	c.setBlind(true)
+	if b := c.take(); !b.Overflow {
+		t.Error("that it is blind is not told")
+	}
+	c.add(Change{Path: "/a"})
+	if b := c.take(); !b.Overflow || len(b.Changes) != 1 {
+		t.Errorf("blind, it tells %v", b)
+	}
+}
+
+func BenchmarkMerging(b *testing.B) {
+	c := newChanges()
+	paths := make([]string, 1000)
+	for i := range paths {
+		paths[i] = fmt.Sprint("/home/user/project/src/file", i)
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		c.add(Change{Path: paths[i%len(paths)], Kind: Kind(i / len(paths) % 3)})
+	}
+}
