@@ -118,14 +118,16 @@ func (s *share) await(ctx context.Context, n int64) error {
 		return protocol.Errorf(protocol.CodeInternal,
 			"an answer of %d bytes is larger than the memory that this agent has for answers, %d bytes", n, s.total.size)
 	}
-	soon, cancel := context.WithTimeout(ctx, s.total.patience)
-	defer cancel()
-	if s.total.Acquire(soon, n) != nil {
-		s.release()
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+	if !s.total.TryAcquire(n) { // Acquire could find its time over before it looks
+		soon, cancel := context.WithTimeout(ctx, s.total.patience)
+		defer cancel()
+		if s.total.Acquire(soon, n) != nil {
+			s.release()
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return errShortOfMemory(n)
 		}
-		return errShortOfMemory(n)
 	}
 	s.held += n
 	return nil
