@@ -89,6 +89,7 @@ type Client struct {
 	failure     *DisconnectedError // of a client that has failed
 	info        *protocol.EnvironmentInfo
 	processes   map[string]*Process
+	watches     map[*Watch]struct{}
 	lastID      uint64 // of file handles and HTTP requests
 	replacement chan rpc.Conn
 	replacing   bool
@@ -108,7 +109,10 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 
 func newClient(cfg Config) *Client {
 	cfg.complete()
-	c := &Client{cfg: cfg, done: make(chan struct{}), changed: make(chan struct{}), processes: map[string]*Process{}}
+	c := &Client{
+		cfg: cfg, done: make(chan struct{}), changed: make(chan struct{}),
+		processes: map[string]*Process{}, watches: map[*Watch]struct{}{},
+	}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	return c
 }

@@ -36,15 +36,18 @@ type connection struct {
 	installed time.Time
 	gone      bool // the reader has ended
 
-	mu     sync.Mutex // guards what follows
-	bodies map[string]*body
-	ended  bool // bodies takes no more
+	mu      sync.Mutex // guards what follows
+	bodies  map[string]*body
+	watches map[string]*Watch
+	ended   bool // bodies takes no more
 }
 
 // open takes over a connection and reads it until it ends.
 func (c *Client) open(conn rpc.Conn) *connection {
 	ctx, stop := context.WithCancelCause(context.Background())
-	l := &connection{client: c, stop: stop, done: make(chan struct{}), bodies: map[string]*body{}}
+	l := &connection{
+		client: c, stop: stop, done: make(chan struct{}), bodies: map[string]*body{}, watches: map[string]*Watch{},
+	}
 	l.peer = rpc.NewPeer(writer{conn}, rpc.Config{Notification: l.notification})
 	go l.read(ctx)
 	return l
@@ -191,6 +194,12 @@ func (l *connection) notification(ctx context.Context, method string, params jso
 		if b != nil {
 			b.accept(ctx, &n)
 		}
+	case protocol.MethodFSChanged:
+		var n protocol.ChangedNotification
+		if err := unmarshal(method, params, &n); err != nil {
+			return err
+		}
+		return l.changed(&n)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func newFake(t testing.TB) *fake {
 	f := &fake{
 		t: t, begun: time.Now(), processes: map[string]*running{}, handlers: map[string]handler{},
 		info: &protocol.EnvironmentInfo{TempDir: protocol.NewPathURI("/tmp"), Capabilities: protocol.Capabilities{
-			ProcessResize: true, ProcessCloseStdin: true, ProcessSignals: true, ProcessList: true, FileWriteStreaming: true,
+			ProcessResize: true, ProcessCloseStdin: true, ProcessSignals: true, ProcessList: true, FileWriteStreaming: true, FSWatch: true,
 		}},
 	}
 	t.Cleanup(func() {
@@ -395,6 +395,12 @@ func (f *fake) answer(l *link, r request) any {
 		return map[string]string{"processId": r.id, "sandboxType": protocol.SandboxNone}
 	case protocol.MethodHTTPRequest:
 		return map[string]any{"status": 200, "headers": []string{}, "bodyBase64": ""}
+	case protocol.MethodFSWatch:
+		var params protocol.WatchParams
+		if err := json.Unmarshal(r.Params, &params); err != nil {
+			f.t.Error(err)
+		}
+		return protocol.WatchResult{Path: params.Path}
 	case protocol.MethodFSReadBlock:
 		return map[string]any{"chunk": "", "eof": true}
 	}

@@ -193,4 +193,7 @@ func (c *Client) installLocked(l *connection) {
 	c.generation++
 	c.replacing = false
 	c.setLocked(Connected)
+	for w := range c.watches {
+		c.routines.Go(func() { w.resume(l) })
+	}
 }

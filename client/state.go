@@ -1,6 +1,10 @@
 package client
 
-import "context"
+import (
+	"context"
+	"maps"
+	"slices"
+)
 
 // State is what a client is doing about its connection.
 type State int
@@ -109,6 +113,7 @@ func (c *Client) fail(why *DisconnectedError) {
 	close(c.done)
 	current := c.current
 	processes := c.processesLocked()
+	watches := slices.Collect(maps.Keys(c.watches))
 	c.mu.Unlock()
 	c.cancel(why)
 	if current != nil {
@@ -116,6 +121,9 @@ func (c *Client) fail(why *DisconnectedError) {
 	}
 	for _, p := range processes {
 		p.fail(why)
+	}
+	for _, w := range watches {
+		w.fail(why)
 	}
 	select {
 	case conn := <-c.replacement:

@@ -1,0 +1,281 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// What a watch holds of changes that nobody has taken. With more, they are dropped and
+// [Changes.Overflow] is told.
+const (
+	maxWatchChanges = 4096
+	maxWatchBytes   = 1 << 20 // of paths
+)
+
+// Watch tells what changes at a path of the server. Its methods may be called at once. It outlives
+// connections: what happened while there was none is told as an overflow.
+type Watch struct {
+	client *Client
+	params protocol.WatchParams
+	path   string
+
+	mu      sync.Mutex // guards what follows
+	pending Changes
+	bytes   int
+	err     error         // why nothing more comes
+	wake    chan struct{} // has one when anything above has changed
+}
+
+// Change is what happened to a path.
+type Change struct {
+	Path string
+	Kind protocol.ChangeKind
+	From string // with protocol.ChangeRenamed
+}
+
+// Changes are in the order in which they happened; what happened to a path many times may be told
+// once. Who applies them to what they know of a tree has the tree. A name that is renamed from one
+// that they do not know, they have to look at.
+type Changes struct {
+	List []Change
+	// Overflow: more has changed, at the path or anywhere below it. The tree has to be looked at
+	// anew; List is of no further use.
+	Overflow bool
+}
+
+// Watch watches a path, which need not exist: what is there, and in a directory each name, and with
+// recursive everything below it. Links are not followed, but for those on the way to path. What
+// happens after Watch has returned is told, about 75 ms after the first of several changes. The
+// caller closes the watch. It needs the server's fsWatch; a server watches up to 128 paths for each
+// client.
+func (f *FS) Watch(ctx context.Context, path string, recursive bool) (*Watch, error) {
+	c := f.client
+	if err := c.require(ctx, "watching files", func(c *protocol.Capabilities) bool { return c.FSWatch }); err != nil {
+		return nil, pathError("watch", path, err)
+	}
+	if !strings.HasPrefix(path, "/") {
+		return nil, pathError("watch", path, fs.ErrInvalid)
+	}
+	id := "w" + strconv.FormatUint(c.nextID(), 10)
+	w := &Watch{client: c, wake: make(chan struct{}, 1), params: protocol.WatchParams{
+		WatchID: id, Path: protocol.NewPathURI(path), Recursive: recursive, Sandbox: f.sandbox,
+	}}
+	for {
+		l, err := c.connected(ctx)
+		if err != nil {
+			return nil, pathError("watch", path, err)
+		}
+		var r protocol.WatchResult
+		err = l.watch(ctx, w, &r)
+		if isLoss(err) {
+			continue // a watch ends with its connection
+		}
+		if err == nil {
+			w.path, err = r.Path.Native()
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				c.begin(func() { w.unwatch(l) }) // it may have been made
+			}
+			l.forget(w)
+			return nil, pathError("watch", path, err)
+		}
+		if w.start(l) {
+			return w, nil
+		}
+	}
+}
+
+// watch asks for w on this connection. What it tells may come at once.
+func (l *connection) watch(ctx context.Context, w *Watch, r *protocol.WatchResult) error {
+	l.mu.Lock()
+	l.watches[w.params.WatchID] = w
+	l.mu.Unlock()
+	return l.called(ctx, protocol.MethodFSWatch, &w.params, r)
+}
+
+func (l *connection) forget(w *Watch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.watches, w.params.WatchID)
+}
+
+// start has the client carry w from the connection l to the next one. It is false when l has been
+// left already.
+func (w *Watch) start(l *connection) bool {
+	c := w.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state != Connected || c.current != l {
+		return false
+	}
+	// From now on it is about this path, even if a link leads elsewhere later.
+	w.params.Path = protocol.NewPathURI(w.path)
+	c.watches[w] = struct{}{}
+	return true
+}
+
+// resume asks for w on a new connection, and tells that something may have happened meanwhile.
+func (w *Watch) resume(l *connection) {
+	ctx := w.client.ctx
+	var r protocol.WatchResult
+	err := l.watch(ctx, w, &r)
+	for errors.Is(err, ErrTooManyCalls) && sleep(ctx, pause) == nil {
+		err = l.watch(ctx, w, &r)
+	}
+	switch {
+	case isLoss(err) || ctx.Err() != nil: // the next connection sees to it, or nobody
+	case err != nil:
+		w.end(pathError("watch", w.path, err))
+	case r.Path != w.params.Path:
+		w.end(pathError("watch", w.path, errors.New("since the connection was lost, the path leads elsewhere")))
+		w.unwatch(l)
+	case !w.add(Changes{Overflow: true}):
+		w.unwatch(l) // closed meanwhile
+	}
+}
+
+// Path is what is watched: the path that was asked for, without links.
+func (w *Watch) Path() string { return w.path }
+
+// Next waits for changes and takes all that have come. Errors: that of ctx; [fs.ErrClosed] after
+// Close; a [ServerError] when the path could not be watched again over a new connection; the
+// [DisconnectedError] of a client that has failed.
+func (w *Watch) Next(ctx context.Context) (Changes, error) {
+	for {
+		w.mu.Lock()
+		pending, err := w.pending, w.err
+		w.pending, w.bytes = Changes{}, 0
+		w.mu.Unlock()
+		if len(pending.List) > 0 || pending.Overflow {
+			return pending, w.check(pending)
+		}
+		if err != nil {
+			w.signal() // for the next call
+			return Changes{}, err
+		}
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			return Changes{}, context.Cause(ctx)
+		}
+	}
+}
+
+// check refuses changes of what is not watched.
+func (w *Watch) check(changes Changes) error {
+	for _, c := range changes.List {
+		for _, path := range []string{c.Path, c.From} {
+			if path != "" && path != w.path && !strings.HasPrefix(path, strings.TrimSuffix(w.path, "/")+"/") {
+				err := pathError("watch", w.path, protocolErrorf("the server tells of %.256s", path))
+				w.end(err)
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Close ends the watch, also at the server, for which it waits up to 10 s. Closing it again is no
+// error, nor is closing one whose connection is gone.
+func (w *Watch) Close() error {
+	l, first := w.end(pathError("watch", w.path, fs.ErrClosed))
+	if !first {
+		return nil
+	}
+	return w.unwatch(l)
+}
+
+// end fails the watch, and the client forgets it. It returns the connection of the client, and
+// whether the watch has not failed before.
+func (w *Watch) end(err error) (*connection, bool) {
+	c := w.client
+	c.mu.Lock()
+	delete(c.watches, w)
+	l := c.current
+	c.mu.Unlock()
+	return l, w.fail(err)
+}
+
+// unwatch ends the watch at the server.
+func (w *Watch) unwatch(l *connection) error {
+	l.forget(w)
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+	defer cancel()
+	err := l.called(ctx, protocol.MethodFSUnwatch, &protocol.UnwatchParams{WatchID: w.params.WatchID}, nil)
+	if isLoss(err) {
+		return nil
+	}
+	return pathError("watch", w.path, err)
+}
+
+// changed takes a notification. It never waits.
+func (l *connection) changed(n *protocol.ChangedNotification) error {
+	l.mu.Lock()
+	w := l.watches[n.WatchID]
+	l.mu.Unlock()
+	if w == nil {
+		return nil // closed
+	}
+	changes := Changes{List: make([]Change, len(n.Changes)), Overflow: n.Overflow}
+	for i, c := range n.Changes {
+		path, err := c.Path.Native()
+		changes.List[i] = Change{Path: path, Kind: c.Kind}
+		if err == nil && c.From != nil {
+			changes.List[i].From, err = c.From.Native()
+		}
+		if err != nil {
+			return protocolErrorf("notification %s: %v", protocol.MethodFSChanged, err)
+		}
+	}
+	l.useful.Store(true)
+	w.add(changes)
+	return nil
+}
+
+// add puts changes behind those that wait, or drops all of them. It is false when the watch is
+// over.
+func (w *Watch) add(more Changes) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return false
+	}
+	for _, c := range more.List {
+		w.bytes += len(c.Path) + len(c.From)
+	}
+	w.pending.Overflow = w.pending.Overflow || more.Overflow ||
+		len(w.pending.List)+len(more.List) > maxWatchChanges || w.bytes > maxWatchBytes
+	if w.pending.Overflow {
+		w.pending.List, w.bytes = nil, 0
+	} else {
+		w.pending.List = append(w.pending.List, more.List...)
+	}
+	w.signal()
+	return true
+}
+
+// fail ends the watch, once.
+func (w *Watch) fail(err error) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return false
+	}
+	w.err = err
+	w.signal()
+	return true
+}
+
+func (w *Watch) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}

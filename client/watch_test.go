@@ -1,0 +1,269 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+)
+
+// changes notifies of changes, each "kind path" or "renamed path from", as the connection of the
+// session does.
+func (f *fake) changes(id string, overflow bool, lines ...string) {
+	f.t.Helper()
+	n := protocol.ChangedNotification{WatchID: id, Changes: []protocol.FileChange{}, Overflow: overflow}
+	for _, line := range lines {
+		words := strings.Fields(line)
+		c := protocol.FileChange{Kind: protocol.ChangeKind(words[0]), Path: protocol.NewPathURI(words[1])}
+		if len(words) > 2 {
+			c.From = new(protocol.NewPathURI(words[2]))
+		}
+		n.Changes = append(n.Changes, c)
+	}
+	f.current().notify(protocol.MethodFSChanged, n)
+}
+
+func watch(t *testing.T, c *client.Client, path string) *client.Watch {
+	t.Helper()
+	w, err := c.FS(nil).Watch(t.Context(), path, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// told is what Next gives, as lines, with the overflow or the error last.
+func told(t *testing.T, w *client.Watch) (lines []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	changes, err := w.Next(ctx)
+	for _, c := range changes.List {
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s %s", c.Kind, c.Path, c.From)))
+	}
+	if changes.Overflow {
+		lines = append(lines, "overflow")
+	}
+	if err != nil {
+		lines = append(lines, err.Error())
+	}
+	return lines
+}
+
+func wantTold(t *testing.T, w *client.Watch, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, told(t, w)); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		one, two := watch(t, c, "/one"), watch(t, c, "/two")
+		f.changes("w1", false, "created /one/a", "modified /one/b")
+		f.changes("w2", true)
+		f.changes("w7", false, "created /nobody")
+		f.changes("w1", false, "renamed /one/c /one/a")
+		synctest.Wait()
+		wantTold(t, one, "created /one/a", "modified /one/b", "renamed /one/c /one/a")
+		wantTold(t, two, "overflow")
+
+		// A loss: what happened meanwhile is not known.
+		f.cut()
+		wantTold(t, one, "overflow")
+		wantTold(t, two, "overflow")
+		f.changes("w1", false, "removed /one/c")
+		wantTold(t, one, "removed /one/c")
+		if n := f.count(protocol.MethodFSWatch); n != 4 {
+			t.Errorf("fs/watch came %d times, want 4", n)
+		}
+
+		if err := errors.Join(one.Close(), one.Close()); err != nil {
+			t.Error(err)
+		}
+		wantTold(t, one, "watch /one: file already closed")
+		if n := f.count(protocol.MethodFSUnwatch); n != 1 {
+			t.Errorf("fs/unwatch came %d times, want 1", n)
+		}
+		f.cut()
+		wantTold(t, two, "overflow")
+		if n := f.count(protocol.MethodFSWatch); n != 5 {
+			t.Errorf("a closed watch was asked for again: fs/watch came %d times", n)
+		}
+		c.Close()
+		if _, err := two.Next(t.Context()); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("with a closed client: %v", err)
+		}
+	})
+}
+
+// TestWatchAsked: a loss while the server has not answered yet is not seen.
+func TestWatchAsked(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		f.lose(protocol.MethodFSWatch)
+		w := watch(t, c, "/one")
+		f.changes("w1", false, "created /one/a")
+		wantTold(t, w, "created /one/a")
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestWatchGivenUp: a watch whose answer nobody waits for is ended at the server.
+func TestWatchGivenUp(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		f.once(protocol.MethodFSWatch, func(*link, request) any { return silence{} })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.FS(nil).Watch(ctx, "/one", false); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		synctest.Wait()
+		if n := f.count(protocol.MethodFSUnwatch); n != 1 {
+			t.Errorf("fs/unwatch came %d times, want 1", n)
+		}
+	})
+}
+
+// TestWatchRefused: what cannot be watched again fails alone.
+func TestWatchRefused(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		one, two := watch(t, c, "/one"), watch(t, c, "/two")
+		f.on(protocol.MethodFSWatch, func(l *link, r request) any {
+			if strings.Contains(string(r.Params), "/one") {
+				return protocol.Errorf(protocol.CodeInvalidRequest, "no more")
+			}
+			return map[string]string{"path": "file:///elsewhere"}
+		})
+		f.cut()
+		if _, err := one.Next(t.Context()); !isRefusal(err) {
+			t.Errorf("a refusal gives %v", err)
+		}
+		wantTold(t, two, "watch /two: since the connection was lost, the path leads elsewhere")
+		if state, _ := c.State(); state != client.Connected {
+			t.Errorf("the client is %v", state)
+		}
+		if _, err := c.FS(nil).Watch(t.Context(), "/one", false); !isRefusal(err) {
+			t.Errorf("a refusal at first gives %v", err)
+		}
+		if _, err := c.FS(nil).Watch(t.Context(), "one", false); !errors.Is(err, fs.ErrInvalid) {
+			t.Errorf("a relative path gives %v", err)
+		}
+	})
+}
+
+// TestWatchBounds: what nobody takes is bounded, and more of it is an overflow.
+func TestWatchBounds(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		w := watch(t, c, "/")
+		lines := make([]string, 256)
+		for i := range lines {
+			lines[i] = fmt.Sprint("created /", i)
+		}
+		for range 16 {
+			f.changes("w1", false, lines...)
+		}
+		synctest.Wait()
+		if got := told(t, w); len(got) != 4096 || got[4095] != "created /255" {
+			t.Errorf("told %d changes", len(got))
+		}
+		for range 17 {
+			f.changes("w1", false, lines...)
+		}
+		synctest.Wait()
+		wantTold(t, w, "overflow")
+		long := "created /" + strings.Repeat("x", 4000)
+		for range 300 {
+			f.changes("w1", false, long)
+		}
+		synctest.Wait()
+		wantTold(t, w, "overflow")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := w.Next(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("with an ended context: %v", err)
+		}
+	})
+}
+
+// TestWatchLies: a server that tells nonsense of a watch is not believed.
+func TestWatchLies(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		w := watch(t, c, "/one")
+		f.changes("w1", false, "created /one/a", "created /onee")
+		if _, err := w.Next(t.Context()); !isProtocolError(err) {
+			t.Errorf("a path of others gives %v", err)
+		}
+		if _, err := w.Next(t.Context()); !isProtocolError(err) {
+			t.Errorf("and then %v", err)
+		}
+		for i, params := range []string{
+			`{"watchId":"w2","changes":[{"path":"file:///one/a","kind":"lost"}]}`,
+			`{"watchId":"w3","changes":[{"path":"file:///one/a","kind":"renamed"}]}`,
+			`{"watchId":"w4","changes":[{"path":"file://host/one/a","kind":"created"}]}`,
+			`{"watchId":"w5"}`,
+		} {
+			watch(t, c, "/one")
+			before := c.Generation()
+			f.current().send([]byte(`{"method":"fs/changed","params":` + params + `}`))
+			state, changed := c.State()
+			for state == client.Connected && c.Generation() == before {
+				select {
+				case <-changed:
+				case <-time.After(time.Minute):
+					t.Fatalf("%d: the connection lives on", i)
+				}
+				state, changed = c.State()
+			}
+			synctest.Wait()
+		}
+	})
+}
+
+// TestWatchAgent: the same, of a real agent.
+func TestWatchAgent(t *testing.T) {
+	t.Parallel()
+	eachTransport(t, func(t *testing.T, c *client.Client) {
+		dir := t.TempDir()
+		w := watch(t, c, dir)
+		if err := os.MkdirAll(dir+"/a/b", 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.FS(nil).WriteFile(t.Context(), dir+"/a/b/c", nil); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]bool{"created " + w.Path() + "/a": true, "created " + w.Path() + "/a/b": true, "created " + w.Path() + "/a/b/c": true}
+		for len(want) > 0 {
+			for _, line := range told(t, w) {
+				if delete(want, line); !strings.HasPrefix(line, "created ") && !strings.HasPrefix(line, "modified ") {
+					t.Fatalf("told %q", line)
+				}
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func isRefusal(err error) bool {
+	_, ok := errors.AsType[*client.ServerError](err)
+	return ok
+}
