@@ -41,7 +41,9 @@ var rules = map[string]rule{
 	"internal/lobby":        {nil, "connections, not what is said on them"},
 	"transport":             {[]string{"buffer", "rpc", "internal/linger", "internal/lobby", "internal/strictbase64", "internal/tlsconfig"}, "a transport carries bytes; it knows nothing of processes, files or methods"},
 	"procs":                 {nil, "processes know nothing of JSON or RPC"},
-	"fsops":                 {nil, "file operations know nothing of JSON or RPC"},
+	"fsops":                 {[]string{"internal/inotify"}, "file operations know nothing of JSON or RPC"},
+	"fswatch":               {[]string{"fsops", "internal/inotify"}, "changes are told as plain values, whoever asks for them"},
+	"internal/inotify":      {nil, "events of the kernel, whoever asks for them"},
 
 	"sandbox":                          {[]string{"sandbox/internal/pathname", "internal/strictbase64"}, "a policy is a value; it knows neither requests nor the kernel that enforces it"},
 	"sandbox/enforce":                  {[]string{"sandbox", "sandbox/internal/pathname"}, "rulesets and filters are put into force, whoever needs them"},
@@ -71,7 +73,7 @@ var rules = map[string]rule{
 
 	"hostenv":    {nil, "what the host is like is told as plain values"},
 	"httpclient": {nil, "the HTTP client knows nothing of JSON-RPC"},
-	"agent": {[]string{"buffer", "protocol", "protocol/strict", "rpc", "procs", "fsops", "hostenv", "httpclient", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve"},
+	"agent": {[]string{"buffer", "protocol", "protocol/strict", "rpc", "procs", "fsops", "fswatch", "hostenv", "httpclient", "helper/confine", "helper/files", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve"},
 		"the agent takes an rpc.Listener and cannot tell transports apart"},
 	"relay/frame":   {nil, "a frame is bytes"},
 	"relay/noise":   {[]string{"registry/wire"}, "keys and records; it knows neither frames nor websockets"},
@@ -94,10 +96,11 @@ var rules = map[string]rule{
 	"registry/ticket":          {[]string{"registry/wire", "internal/strictbase64"}, "what is signed is checked without asking anybody"},
 	"registry/wire":            {[]string{"protocol/strict"}, "what is said over HTTP is decoded here, and meant elsewhere"},
 
-	"client":             {[]string{"buffer", "protocol", "protocol/strict", "rpc", "transport"}, "the client knows how to dial a URL and to start a program; it knows neither agent nor relay"},
-	"client/remote":      {[]string{"client", "auth", "relay", "relay/noise"}, "how a client reaches an executor through a registry, and nothing of what it does there"},
-	"client/environment": {[]string{"client", "protocol", "rpc"}, "environments know ids, files of configuration and clients; a program hands in its transports"},
-	"client/threadlog":   {[]string{"protocol/strict"}, "a log keeps what it is given; it knows neither clients nor what selections mean"},
+	"client":                {[]string{"client/internal/queue", "protocol", "protocol/strict", "rpc", "transport"}, "the client knows how to dial a URL and to start a program; it knows neither agent nor relay"},
+	"client/internal/queue": {[]string{"buffer"}, "what waits for a consumer, whatever it is"},
+	"client/remote":         {[]string{"client", "auth", "relay", "relay/noise"}, "how a client reaches an executor through a registry, and nothing of what it does there"},
+	"client/environment":    {[]string{"client", "protocol", "rpc"}, "environments know ids, files of configuration and clients; a program hands in its transports"},
+	"client/threadlog":      {[]string{"protocol/strict"}, "a log keeps what it is given; it knows neither clients nor what selections mean"},
 	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "relay", "relay/noise", "registry/wire", "auth", "internal/secretenv", "internal/secretfile", "internal/tlsconfig", "cmd/agent/completion", "cmd/agent/doctor"},
 		"main wires everything and owns nothing"},
 	"cmd/agent/completion":  {nil, "scripts are made of the grammar alone"},
@@ -126,8 +129,8 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 // linux are the packages that compile only for Linux, because of their own code or
 // of what they import.
 var linux = []string{
-	"agent", "cmd/agent", "cmd/agent/doctor", "fsops", "helper", "helper/confine", "helper/files", "helper/probe",
-	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
+	"agent", "cmd/agent", "cmd/agent/doctor", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/probe",
+	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/inotify", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
 	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "test/sandboxbench",
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -63,4 +64,18 @@ func TestListedArgv(t *testing.T) {
 	if total > 4096 || list.Processes[0].Argv[0] != "/bin/true" {
 		t.Errorf("%d bytes of argv are listed, at most 4096", total)
 	}
+}
+
+// TestManyWatches: the watches of a connection are bounded, and ended ones do not count.
+func TestManyWatches(t *testing.T) {
+	t.Parallel()
+	c := newRig(t, Config{}).attach("")
+	dir := t.TempDir()
+	for i := range protocol.MaxWatches {
+		c.must("fs/watch", object{"watchId": fmt.Sprint(i), "path": uri(dir)}, nil)
+	}
+	one := object{"watchId": "one", "path": uri(dir)}
+	wantCode(t, "one more", c.call("fs/watch", one, nil), protocol.CodeInvalidRequest)
+	c.must("fs/unwatch", object{"watchId": "0"}, nil)
+	c.must("fs/watch", one, nil)
 }

@@ -65,6 +65,9 @@ func TestNumbers(t *testing.T) {
 		{"fs/readBlock", `{"handleId":"h","offset":0,"len":18446744073709551615}`, protocol.CodeInvalidRequest},
 		{"fs/writeBlock", `{"handleId":"h","offset":18446744073709551615,"chunk":"YQ=="}`, protocol.CodeInvalidRequest},
 		{"fs/watchMissing", `{"watchId":18446744073709551615,"missing":[]}`, ok},
+		{"fs/watch", `{"watchId":"` + strings.Repeat("w", 129) + `","path":"file:///"}`, protocol.CodeInvalidParams},
+		{"fs/watch", `{"watchId":"w","path":"file:///` + strings.Repeat("a/", 300) + `"}`, protocol.CodeInternal},
+		{"fs/unwatch", `{"watchId":"` + strings.Repeat("w", 128) + `"}`, ok},
 		{"http/request", `{"method":"GET","url":"http://127.0.0.1:1/","requestId":"r","timeoutMs":18446744073709551615}`, protocol.CodeInternal},
 	}
 	for _, tt := range tests {

@@ -261,16 +261,27 @@ func TestWatchBehindChange(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 200 {
 		path := uri(filepath.Join(dir, fmt.Sprint(i)))
-		c.call("watch", "fs/watchMissing", object{"watchId": i + 1, "missing": []string{path}})
+		announced := "fs/missingChanged"
+		if i%10 == 0 {
+			announced = "fs/changed"
+			c.call("watch", "fs/watch", object{"watchId": "w", "path": uri(dir)})
+		} else {
+			c.call("watch", "fs/watchMissing", object{"watchId": i + 1, "missing": []string{path}})
+		}
 		c.call("write", "fs/writeFile", object{"path": path, "dataBase64": ""})
 		watching, changed, written := false, false, false
 		for !watching || !changed || !written {
 			m := c.next()
 			watching = watching || m.ID == "watch"
-			changed = changed || m.Method == "fs/missingChanged"
+			changed = changed || m.Method == announced
 			written = written || m.ID == "write"
 			if changed && !watching {
 				t.Fatal("the change was announced before the watch was answered")
+			}
+		}
+		if i%10 == 0 {
+			c.call("unwatch", "fs/unwatch", object{"watchId": "w"})
+			for m := c.next(); m.ID != "unwatch"; m = c.next() {
 			}
 		}
 	}

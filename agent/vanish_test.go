@@ -83,6 +83,11 @@ func TestVanish(t *testing.T) {
 			c.call(1, "fs/watchMissing", object{"watchId": 1, "missing": []string{uri(filepath.Join(tree, "missing"))}})
 			c.next()
 		}},
+		{"watched tree", func(c *raw) {
+			c.call(1, "fs/watch", object{"watchId": "w", "path": uri(tree), "recursive": true})
+			c.call(2, "fs/createDirectory", object{"path": uri(filepath.Join(tree, "new")), "recursive": true})
+			c.next()
+		}},
 		{"fatal message", func(c *raw) {
 			c.call(1, "process/start", sh("p", "exec sleep 600"))
 			c.send(`{"method":"no/such"}`)

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/client/internal/queue"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/protocol/strict"
 	"github.com/execagent/execagent/rpc"
@@ -73,7 +72,7 @@ func (l *connection) read(ctx context.Context) {
 	l.bodies, l.ended = nil, true
 	l.mu.Unlock()
 	for _, b := range bodies {
-		b.bytes.fail(lost.sent())
+		b.bytes.Fail(lost.sent())
 	}
 	l.client.lost(l)
 }
@@ -170,7 +169,7 @@ func (l *connection) notification(ctx context.Context, method string, params jso
 		if err := unmarshal(method, params, &n); err != nil {
 			return err
 		}
-		l.deliver(ctx, n.ProcessID, Event{Kind: Output, Seq: n.Seq, Stream: n.Stream, Data: keep(n.Chunk)})
+		l.deliver(ctx, n.ProcessID, Event{Kind: Output, Seq: n.Seq, Stream: n.Stream, Data: queue.Keep(n.Chunk)})
 	case protocol.MethodProcessExited:
 		var n protocol.ExitedNotification
 		if err := unmarshal(method, params, &n); err != nil {
@@ -202,25 +201,6 @@ func (l *connection) notification(ctx context.Context, method string, params jso
 		return l.changed(&n)
 	}
 	return nil
-}
-
-// smallest is how long a slice is that is worth taking from the pool and giving back, in
-// bytes.
-const smallest = 1 << 10
-
-// keep copies output out of its message. Those who take the output and know that nobody
-// has kept it give the memory back by recycle.
-func keep(output []byte) []byte {
-	if len(output) < smallest {
-		return bytes.Clone(output)
-	}
-	return append(buffer.Get(len(output)), output...)
-}
-
-func recycle(output []byte) {
-	if len(output) >= smallest {
-		buffer.Recycle(output)
-	}
 }
 
 // unmarshal reads params. Its error is not a *protocol.Error, which the peer

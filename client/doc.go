@@ -37,6 +37,7 @@
 //	  changes of files, HTTP                 may have been carried out
 //	a process whose start has failed so      is terminated as soon as that is possible
 //	open files, HTTP bodies                  fail; they ended with the connection
+//	Watch                                    goes on; what happened meanwhile is an overflow
 //	a process whose output the server        fails alone, with a RecoverError around a GapError
 //	  could not keep
 //

@@ -38,7 +38,7 @@ func (p *Process) accept(ctx context.Context, e Event) bool {
 	p.mu.Unlock()
 
 	// Nobody else publishes now: the process is not behind, and this is its reader.
-	if e.Seq > p.from && !p.events.put(ctx, e, len(e.Data)) {
+	if e.Seq > p.from && !p.events.Put(ctx, e, len(e.Data)) {
 		return false // the connection ends; the event is read again over the next one
 	}
 	p.mu.Lock()
@@ -98,7 +98,7 @@ func (p *Process) catchUp(ctx context.Context, l *connection) error {
 			p.mu.Unlock()
 			return nil
 		}
-		if p.events.overfull() {
+		if p.events.Overfull() {
 			p.chaseLocked()
 			p.mu.Unlock()
 			return nil
@@ -152,7 +152,7 @@ func (p *Process) take(r *protocol.ReadResult) (moved bool, err error) {
 		}
 		p.noteLocked(e)
 		if err = p.publishedLocked(e); err == nil && e.Seq > p.from {
-			p.events.push(e, len(e.Data))
+			p.events.Push(e, len(e.Data))
 		}
 		moved = true
 	}
@@ -178,7 +178,7 @@ func (p *Process) chase() {
 	c := p.client
 	for {
 		err := context.Cause(c.ctx)
-		if err == nil && p.events.waitForRoom(c.ctx) {
+		if err == nil && p.events.WaitForRoom(c.ctx) {
 			var l *connection
 			if l, err = c.connected(c.ctx); err == nil {
 				err = p.catchUp(c.ctx, l)

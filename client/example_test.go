@@ -192,6 +192,44 @@ func ExampleClient_FS_upload() {
 	// 5000000 [large small]
 }
 
+// A watch tells what changes in a tree, also over lost connections: then it says that everything
+// has to be looked at.
+func ExampleFS_Watch() {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	withAgent("", func(url string) error {
+		ctx := context.Background()
+		c, err := client.DialURL(ctx, url)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		files := c.FS(nil)
+		watch, err := files.Watch(ctx, dir, true)
+		if err != nil {
+			return err
+		}
+		defer watch.Close()
+		if err := files.Mkdir(ctx, filepath.Join(dir, "new"), false); err != nil {
+			return err
+		}
+		changes, err := watch.Next(ctx)
+		if changes.Overflow {
+			fmt.Println("anything may have changed")
+		}
+		for _, change := range changes.List {
+			fmt.Println(change.Kind, filepath.Base(change.Path))
+		}
+		return err
+	})
+	// Output:
+	// created new
+}
+
 // An agent in the same process, reached over a pipe: Dial may be anything that yields
 // an rpc.Conn.
 func ExampleConnect() {

@@ -5,7 +5,6 @@ package client
 func (p *Process) Held() (queued, queuedBytes, pending, pendingBytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.events.mu.Lock()
-	defer p.events.mu.Unlock()
-	return len(p.events.items) - p.events.head, p.events.bytes, len(p.order.pending), p.order.bytes
+	queued, queuedBytes = p.events.Held()
+	return queued, queuedBytes, len(p.order.pending), p.order.bytes
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/execagent/execagent/client/internal/queue"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -51,7 +52,7 @@ type body struct {
 	connection *connection
 	id         string
 	stop       func() bool
-	bytes      stream
+	bytes      queue.Stream
 	seq        uint64 // of the last piece; only the reader of the connection uses it
 }
 
@@ -88,7 +89,7 @@ func (b *body) accept(ctx context.Context, d *protocol.HTTPBodyDelta) {
 		return
 	}
 	if len(d.DeltaBase64) > 0 {
-		b.bytes.put(ctx, d.DeltaBase64, len(d.DeltaBase64))
+		b.bytes.Put(ctx, d.DeltaBase64, len(d.DeltaBase64))
 	}
 	switch {
 	case d.Error != nil:
@@ -100,7 +101,7 @@ func (b *body) accept(ctx context.Context, d *protocol.HTTPBodyDelta) {
 
 // fail ends the body after what has come.
 func (b *body) fail(err error) {
-	b.bytes.fail(err)
+	b.bytes.Fail(err)
 	b.connection.mu.Lock()
 	defer b.connection.mu.Unlock()
 	delete(b.connection.bodies, b.id)
@@ -115,7 +116,7 @@ func (b *body) WriteTo(w io.Writer) (int64, error) { return b.bytes.WriteTo(w) }
 // Close drops what has not been read.
 func (b *body) Close() error {
 	b.stop()
-	b.bytes.discard(func([]byte) bool { return true })
+	b.bytes.Discard(func([]byte) bool { return true })
 	b.fail(errBodyClosed)
 	return nil
 }

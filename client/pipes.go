@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/execagent/execagent/client/internal/queue"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -81,24 +82,24 @@ func (p *Process) sort() {
 		if e.Stream == protocol.StreamStderr {
 			r = p.pipes.stderr
 		}
-		r.put(p.client.ctx, e.Data, len(e.Data))
+		r.Put(p.client.ctx, e.Data, len(e.Data))
 	}
 	p.pipes.fail(last)
 }
 
 func (ps *pipes) fail(err error) {
-	ps.stdout.fail(err)
-	ps.stderr.fail(err)
+	ps.stdout.Fail(err)
+	ps.stderr.Fail(err)
 }
 
 // outputReader is the reader of one stream.
-type outputReader struct{ stream }
+type outputReader struct{ queue.Stream }
 
 var errReaderClosed = errors.New("read of closed output")
 
 // Close drops what has not been read, now and later.
 func (r *outputReader) Close() error {
-	r.discard(func([]byte) bool { return true })
-	r.fail(errReaderClosed)
+	r.Discard(func([]byte) bool { return true })
+	r.Fail(errReaderClosed)
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/execagent/execagent/client/internal/queue"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -31,7 +32,7 @@ type Process struct {
 	writer  string        // tells the writes of this handle from those of others
 	writes  atomic.Uint64 // so far
 
-	events queue[Event]
+	events queue.Queue[Event]
 	done   chan struct{} // closed when Closed has come, or the handle has failed
 
 	catching sync.Mutex // held while the server is asked for what was missed
@@ -226,7 +227,7 @@ func (p *Process) settle(err, last error) {
 		close(p.done)
 	}
 	p.mu.Unlock()
-	p.events.fail(last)
+	p.events.Fail(last)
 }
 
 // end settles the outcome and frees the id.
@@ -258,7 +259,7 @@ func (p *Process) abandon(err error) {
 // Close gives up the handle; the process runs on. Events are dropped from now
 // on.
 func (p *Process) Close() {
-	p.events.discard(func(Event) bool { return true })
+	p.events.Discard(func(Event) bool { return true })
 	p.fail(errProcessClosed)
 	p.mu.Lock()
 	pipes := p.pipes
@@ -272,7 +273,7 @@ func (p *Process) Close() {
 // Discard drops all output that has not been taken, now and later, so that
 // nobody needs to take it. Exited and Closed still come.
 func (p *Process) Discard() {
-	p.events.discard(func(e Event) bool { return e.Kind == Output })
+	p.events.Discard(func(e Event) bool { return e.Kind == Output })
 }
 
 // Events yields the events in order, the last one is Closed. An error ends
@@ -282,7 +283,7 @@ func (p *Process) Discard() {
 func (p *Process) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for {
-			e, err := p.events.take(ctx)
+			e, err := p.events.Take(ctx)
 			if err == io.EOF {
 				return
 			}
@@ -310,7 +311,7 @@ func (p *Process) CopyOutput(ctx context.Context, stdout, stderr io.Writer) (exi
 			w = stderr
 		}
 		_, err := w.Write(e.Data) // which keeps nothing (io.Writer)
-		recycle(e.Data)
+		queue.Recycle(e.Data)
 		if err != nil {
 			return 0, err
 		}

@@ -62,9 +62,9 @@ func (f *FS) Watch(ctx context.Context, path string, recursive bool) (*Watch, er
 	if !strings.HasPrefix(path, "/") {
 		return nil, pathError("watch", path, fs.ErrInvalid)
 	}
-	id := "w" + strconv.FormatUint(c.nextID(), 10)
 	w := &Watch{client: c, wake: make(chan struct{}, 1), params: protocol.WatchParams{
-		WatchID: id, Path: protocol.NewPathURI(path), Recursive: recursive, Sandbox: f.sandbox,
+		WatchID: "w" + strconv.FormatUint(c.nextID(), 10),
+		Path:    protocol.NewPathURI(path), Recursive: recursive, Sandbox: f.sandbox,
 	}}
 	for {
 		l, err := c.connected(ctx)
@@ -123,8 +123,7 @@ func (w *Watch) start(l *connection) bool {
 
 // resume asks for w on a new connection, and tells that something may have happened meanwhile.
 func (w *Watch) resume(l *connection) {
-	ctx := w.client.ctx
-	var r protocol.WatchResult
+	ctx, r := w.client.ctx, protocol.WatchResult{}
 	err := l.watch(ctx, w, &r)
 	for errors.Is(err, ErrTooManyCalls) && sleep(ctx, pause) == nil {
 		err = l.watch(ctx, w, &r)
@@ -158,7 +157,7 @@ func (w *Watch) Next(ctx context.Context) (Changes, error) {
 		}
 		if err != nil {
 			w.signal() // for the next call
-			return Changes{}, err
+			return pending, err
 		}
 		select {
 		case <-w.wake:

@@ -104,9 +104,6 @@ func (w *Watch) Wait(ctx context.Context) error { return w.changes.wait(ctx) }
 // returns at once.
 func (w *Watch) Take() Batch { return w.changes.take() }
 
-// Lose tells an overflow, in place of all that was not taken yet.
-func (w *Watch) Lose() { w.changes.lose() }
-
 // Close ends the watch and waits for its goroutine. It may be called more than once.
 func (w *Watch) Close() {
 	w.cancel()

@@ -45,7 +45,8 @@ func watchID(o *strict.Object) string {
 	return id
 }
 
-// WatchResult answers fs/watch. Path is what is watched: without links, as fs/canonicalize gives it.
+// WatchResult answers fs/watch. Path is what is watched: without links, as fs/canonicalize gives
+// it.
 type WatchResult struct {
 	Path PathURI `json:"path"`
 }

@@ -112,13 +112,6 @@ func (g *Group) Remove(wd int32, s Subscriber) {
 	}
 }
 
-// Watches returns how many objects are watched.
-func (g *Group) Watches() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.watches)
-}
-
 // Close ends all watches and waits for the reader. Nothing is told any more, and Add
 // fails. It may be called more than once.
 func (g *Group) Close() {

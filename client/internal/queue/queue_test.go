@@ -1,4 +1,4 @@
-package client
+package queue
 
 import (
 	"context"
@@ -9,26 +9,26 @@ import (
 
 func TestQueueHoldsItsWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var q queue[int]
+		var q Queue[int]
 		put := 0
 		go func() {
 			for range 10 {
-				q.put(t.Context(), put+1, maxQueued/4)
+				q.Put(t.Context(), put+1, maxQueued/4)
 				put++
 			}
-			q.fail(errors.New("end"))
+			q.Fail(errors.New("end"))
 		}()
 		synctest.Wait()
 		if put != 4 {
 			t.Errorf("%d items of a quarter each fit, want 4", put)
 		}
 		for want := 1; want <= 10; want++ {
-			if got, err := q.take(t.Context()); got != want || err != nil {
+			if got, err := q.Take(t.Context()); got != want || err != nil {
 				t.Fatalf("took %d and %v, want %d", got, err, want)
 			}
 			synctest.Wait()
 		}
-		if _, err := q.take(t.Context()); err == nil || err.Error() != "end" {
+		if _, err := q.Take(t.Context()); err == nil || err.Error() != "end" {
 			t.Errorf("after the last item: %v", err)
 		}
 	})
@@ -36,33 +36,33 @@ func TestQueueHoldsItsWriter(t *testing.T) {
 
 func TestQueueTakesOneItemOfAnySize(t *testing.T) {
 	t.Parallel()
-	var q queue[int]
-	q.put(t.Context(), 1, 2*maxQueued)
-	if got, err := q.take(t.Context()); got != 1 || err != nil {
+	var q Queue[int]
+	q.Put(t.Context(), 1, 2*maxQueued)
+	if got, err := q.Take(t.Context()); got != 1 || err != nil {
 		t.Errorf("took %d and %v", got, err)
 	}
 }
 
 func TestQueueEndsWaitsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var q queue[int]
+		var q Queue[int]
 		cause := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		var taken error
-		go func() { _, taken = q.take(ctx) }()
+		go func() { _, taken = q.Take(ctx) }()
 		synctest.Wait()
 		cancel(cause)
 		synctest.Wait()
 		if taken != cause {
 			t.Errorf("take ends with %v", taken)
 		}
-		q.put(t.Context(), 1, maxQueued)
-		q.put(ctx, 2, maxQueued) // the test is that this returns
-		q.fail(cause)
-		if got, err := q.take(t.Context()); got != 1 || err != nil {
+		q.Put(t.Context(), 1, maxQueued)
+		q.Put(ctx, 2, maxQueued) // the test is that this returns
+		q.Fail(cause)
+		if got, err := q.Take(t.Context()); got != 1 || err != nil {
 			t.Errorf("took %d and %v", got, err)
 		}
-		if got, err := q.take(t.Context()); err != cause {
+		if got, err := q.Take(t.Context()); err != cause {
 			t.Errorf("took %d and %v, the item should have been dropped", got, err)
 		}
 	})
@@ -70,11 +70,11 @@ func TestQueueEndsWaitsWithTheContext(t *testing.T) {
 
 func TestQueueDiscardFreesItsWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var q queue[int]
+		var q Queue[int]
 		done := false
 		go func() {
 			for i := range 20 {
-				q.put(t.Context(), i, maxQueued/4)
+				q.Put(t.Context(), i, maxQueued/4)
 			}
 			done = true
 		}()
@@ -82,13 +82,13 @@ func TestQueueDiscardFreesItsWriter(t *testing.T) {
 		if done {
 			t.Fatal("the queue has no bound")
 		}
-		q.discard(func(i int) bool { return i != 1 && i != 19 })
+		q.Discard(func(i int) bool { return i != 1 && i != 19 })
 		synctest.Wait()
 		if !done {
 			t.Fatal("the writer still waits")
 		}
 		for _, want := range []int{1, 19} {
-			if got, err := q.take(t.Context()); got != want || err != nil {
+			if got, err := q.Take(t.Context()); got != want || err != nil {
 				t.Errorf("took %d and %v, want %d", got, err, want)
 			}
 		}
@@ -99,13 +99,13 @@ func TestQueueDiscardFreesItsWriter(t *testing.T) {
 // queue grow.
 func TestQueueStaysSmall(t *testing.T) {
 	t.Parallel()
-	var q queue[int]
+	var q Queue[int]
 	for i := range 100_000 {
-		q.put(t.Context(), i, 1)
+		q.Put(t.Context(), i, 1)
 		if i < 4 {
 			continue
 		}
-		if got, _ := q.take(t.Context()); got != i-4 {
+		if got, _ := q.Take(t.Context()); got != i-4 {
 			t.Fatalf("took %d, want %d", got, i-4)
 		}
 	}
@@ -116,10 +116,10 @@ func TestQueueStaysSmall(t *testing.T) {
 
 func BenchmarkQueue(b *testing.B) {
 	b.ReportAllocs()
-	var q queue[Event]
+	var q Queue[[10]int]
 	for b.Loop() {
-		q.put(b.Context(), Event{Kind: Output}, 0)
-		if _, err := q.take(b.Context()); err != nil {
+		q.Put(b.Context(), [10]int{}, 0)
+		if _, err := q.Take(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 	}

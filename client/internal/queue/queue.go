@@ -1,9 +1,13 @@
-package client
+// Package queue holds what has arrived for a consumer until it is taken, within bounds.
+package queue
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"sync"
+
+	"github.com/execagent/execagent/buffer"
 )
 
 // What a queue holds before the reader of the connection waits, in bytes of data and
@@ -13,15 +17,15 @@ const (
 	maxItems  = 256
 )
 
-// queue holds what has arrived until its consumer takes it. Both the consumer and a
+// Queue holds what has arrived until its consumer takes it. Both the consumer and a
 // full queue's producer wait on a channel, changed, which is closed at every
 // change. The zero value is ready for use.
-type queue[T any] struct {
+type Queue[T any] struct {
 	mu      sync.Mutex
 	items   []queued[T]
 	head    int // index of the first item
 	bytes   int
-	drop    func(T) bool  // set by discard; nil drops nothing
+	drop    func(T) bool  // set by Discard; nil drops nothing
 	err     error         // what follows the items
 	changed chan struct{} // closed at the next change; nil while nobody waits
 }
@@ -32,7 +36,7 @@ type queued[T any] struct {
 }
 
 // wakeLocked wakes all that wait for a change.
-func (q *queue[T]) wakeLocked() {
+func (q *Queue[T]) wakeLocked() {
 	if q.changed != nil {
 		close(q.changed)
 		q.changed = nil
@@ -40,17 +44,17 @@ func (q *queue[T]) wakeLocked() {
 }
 
 // changeLocked returns a channel that is closed at the next change.
-func (q *queue[T]) changeLocked() <-chan struct{} {
+func (q *Queue[T]) changeLocked() <-chan struct{} {
 	if q.changed == nil {
 		q.changed = make(chan struct{})
 	}
 	return q.changed
 }
 
-// put appends an item with so many bytes of data. It waits while the queue is full.
+// Put appends an item with so many bytes of data. It waits while the queue is full.
 // The result is false when ctx ended before there was room: then the item is not in
 // the queue. A queue that has failed, or drops the item, takes it.
-func (q *queue[T]) put(ctx context.Context, item T, bytes int) bool {
+func (q *Queue[T]) Put(ctx context.Context, item T, bytes int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for q.err == nil && (q.drop == nil || !q.drop(item)) && q.fullLocked(bytes, 1) {
@@ -62,14 +66,14 @@ func (q *queue[T]) put(ctx context.Context, item T, bytes int) bool {
 	return true
 }
 
-// push appends an item without waiting.
-func (q *queue[T]) push(item T, bytes int) {
+// Push appends an item without waiting.
+func (q *Queue[T]) Push(item T, bytes int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.pushLocked(item, bytes)
 }
 
-func (q *queue[T]) pushLocked(item T, bytes int) {
+func (q *Queue[T]) pushLocked(item T, bytes int) {
 	if q.err != nil || q.drop != nil && q.drop(item) {
 		return
 	}
@@ -81,22 +85,22 @@ func (q *queue[T]) pushLocked(item T, bytes int) {
 
 // fullLocked tells whether there is no room for an item of so many bytes, in a queue of
 // so many times the usual size. An empty queue has room for anything.
-func (q *queue[T]) fullLocked(bytes, times int) bool {
+func (q *Queue[T]) fullLocked(bytes, times int) bool {
 	n := len(q.items) - q.head
 	return n > 0 && (n >= times*maxItems || q.bytes+bytes > times*maxQueued)
 }
 
-// overfull tells whether the queue holds twice of what it should: it takes no push
+// Overfull tells whether the queue holds twice of what it should: it takes no push
 // now.
-func (q *queue[T]) overfull() bool {
+func (q *Queue[T]) Overfull() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.err == nil && q.fullLocked(0, 2)
 }
 
-// waitForRoom waits until the queue has room again, or has failed. The result is false
+// WaitForRoom waits until the queue has room again, or has failed. The result is false
 // when ctx ended before.
-func (q *queue[T]) waitForRoom(ctx context.Context) bool {
+func (q *Queue[T]) WaitForRoom(ctx context.Context) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for q.err == nil && q.fullLocked(0, 1) {
@@ -109,7 +113,7 @@ func (q *queue[T]) waitForRoom(ctx context.Context) bool {
 
 // waitLocked waits for a change, without the lock. The result is false when ctx ended
 // before.
-func (q *queue[T]) waitLocked(ctx context.Context) bool {
+func (q *Queue[T]) waitLocked(ctx context.Context) bool {
 	change := q.changeLocked()
 	q.mu.Unlock()
 	defer q.mu.Lock()
@@ -123,7 +127,7 @@ func (q *queue[T]) waitLocked(ctx context.Context) bool {
 
 // compactLocked moves the items to the front of their array if it is full and more
 // than half of it is free again.
-func (q *queue[T]) compactLocked() {
+func (q *Queue[T]) compactLocked() {
 	if len(q.items) == cap(q.items) && q.head > len(q.items)/2 {
 		n := copy(q.items, q.items[q.head:])
 		clear(q.items[n:])
@@ -131,9 +135,9 @@ func (q *queue[T]) compactLocked() {
 	}
 }
 
-// take removes the first item, and waits while there is none. After the last item
-// it returns the error of fail.
-func (q *queue[T]) take(ctx context.Context) (item T, err error) {
+// Take removes the first item, and waits while there is none. After the last item
+// it returns the error of Fail.
+func (q *Queue[T]) Take(ctx context.Context) (item T, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
@@ -156,9 +160,16 @@ func (q *queue[T]) take(ctx context.Context) (item T, err error) {
 	}
 }
 
-// fail ends the queue: what it holds can still be taken. Only the first call
+// Held tells how many items wait, and how many bytes they are.
+func (q *Queue[T]) Held() (items, bytes int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.items) - q.head, q.bytes
+}
+
+// Fail ends the queue: what it holds can still be taken. Only the first call
 // counts.
-func (q *queue[T]) fail(err error) {
+func (q *Queue[T]) Fail(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.err == nil {
@@ -167,8 +178,8 @@ func (q *queue[T]) fail(err error) {
 	}
 }
 
-// discard drops the items that drop is true for, now and from now on.
-func (q *queue[T]) discard(drop func(T) bool) {
+// Discard drops the items that drop is true for, now and from now on.
+func (q *Queue[T]) Discard(drop func(T) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.drop = drop
@@ -184,9 +195,9 @@ func (q *queue[T]) discard(drop func(T) bool) {
 	q.wakeLocked()
 }
 
-// stream is a queue of bytes as a reader.
-type stream struct {
-	queue[[]byte]
+// Stream is a queue of bytes as a reader.
+type Stream struct {
+	Queue[[]byte]
 
 	reading sync.Mutex // guards what follows
 	piece   []byte     // what was taken last
@@ -194,15 +205,15 @@ type stream struct {
 }
 
 // nextLocked takes the next piece. Nobody has kept the last one.
-func (s *stream) nextLocked() (err error) {
-	recycle(s.piece)
-	s.piece, err = s.take(context.Background())
+func (s *Stream) nextLocked() (err error) {
+	Recycle(s.piece)
+	s.piece, err = s.Take(context.Background())
 	s.rest = s.piece
 	return err
 }
 
-// Read waits for bytes, and ends with the error of fail.
-func (s *stream) Read(p []byte) (int, error) {
+// Read waits for bytes, and ends with the error of Fail.
+func (s *Stream) Read(p []byte) (int, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	if len(p) == 0 {
@@ -219,7 +230,7 @@ func (s *stream) Read(p []byte) (int, error) {
 }
 
 // WriteTo writes all bytes until the end.
-func (s *stream) WriteTo(w io.Writer) (n int64, err error) {
+func (s *Stream) WriteTo(w io.Writer) (n int64, err error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	for {
@@ -236,5 +247,25 @@ func (s *stream) WriteTo(w io.Writer) (n int64, err error) {
 		} else if err != nil {
 			return n, err
 		}
+	}
+}
+
+// smallest is how long a slice is that is worth taking from the pool and giving back, in
+// bytes.
+const smallest = 1 << 10
+
+// Keep copies output out of its message. Those who take the output and know that nobody
+// has kept it give the memory back by [Recycle].
+func Keep(output []byte) []byte {
+	if len(output) < smallest {
+		return bytes.Clone(output)
+	}
+	return append(buffer.Get(len(output)), output...)
+}
+
+// Recycle gives the memory of output back.
+func Recycle(output []byte) {
+	if len(output) >= smallest {
+		buffer.Recycle(output)
 	}
 }
