@@ -436,11 +436,12 @@ func TestMirror(t *testing.T) {
 // disturb changes something in a small tree. What cannot be done is not.
 func disturb(random *rand.Rand, dir string) {
 	name := func() string {
-		path := dir
+		var path strings.Builder
+		path.WriteString(dir)
 		for range 1 + random.IntN(3) {
-			path += "/" + string(rune('a'+random.IntN(4)))
+			path.WriteString("/" + string(rune('a'+random.IntN(4))))
 		}
-		return path
+		return path.String()
 	}
 	switch random.IntN(8) {
 	case 0, 1:
