@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -365,7 +366,7 @@ func (t *tree) list(ctx context.Context, n *node, dir *os.File, tell bool) error
 			t.unreadable(err)
 		}
 		switch {
-		case err == io.EOF || err != nil && os.IsNotExist(err):
+		case err == io.EOF || errors.Is(err, fs.ErrNotExist):
 			return nil
 		case err != nil:
 			t.setBlind()
