@@ -20,7 +20,7 @@ import (
 // says what each dial meets, what happens in the processes, and where an answer is
 // another one than that of a server that keeps the rules.
 type fake struct {
-	t     testing.TB
+	t     tester
 	begun time.Time
 
 	mu        sync.Mutex
@@ -72,8 +72,16 @@ type link struct {
 	out [][]byte
 }
 
+// tester is what a fake needs of a test.
+type tester interface {
+	Helper()
+	Error(args ...any)
+	Errorf(format string, args ...any)
+	Cleanup(func())
+}
+
 // newFake makes a fake that ends with the test.
-func newFake(t testing.TB) *fake {
+func newFake(t tester) *fake {
 	f := &fake{
 		t: t, begun: time.Now(), processes: map[string]*running{}, handlers: map[string]handler{},
 		info: &protocol.EnvironmentInfo{TempDir: protocol.NewPathURI("/tmp"), Capabilities: protocol.Capabilities{
@@ -126,6 +134,22 @@ func (f *fake) accept(context.Context) (rpc.Conn, error) {
 	f.serving.Go(l.read)
 	f.serving.Go(l.write)
 	return ours, nil
+}
+
+// acceptAndDrop is what a dial meets at a server that ends the connection at once.
+func (f *fake) acceptAndDrop(ctx context.Context) (rpc.Conn, error) {
+	conn, err := f.accept(ctx)
+	f.mu.Lock()
+	last := f.links[len(f.links)-1]
+	f.mu.Unlock()
+	_ = last.conn.Close()
+	return conn, err
+}
+
+// acceptLate is what a dial meets at a server that is slow.
+func (f *fake) acceptLate(ctx context.Context) (rpc.Conn, error) {
+	time.Sleep(time.Second)
+	return f.accept(ctx)
 }
 
 var errRefused = errors.New("connection refused")
