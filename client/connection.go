@@ -87,7 +87,7 @@ func (l *connection) close(reason error) {
 }
 
 // writer marks the errors of writing a message, so that call can tell them from
-// errors of encoding it.
+// errors of encoding it. It is an [rpc.Rejecter].
 type writer struct{ rpc.Conn }
 
 func (w writer) Write(message []byte) error {
@@ -95,6 +95,16 @@ func (w writer) Write(message []byte) error {
 		return &DisconnectedError{Err: err}
 	}
 	return nil
+}
+
+// Reject ends the connection at a message that cannot be understood: it could be an answer that
+// somebody waits for.
+func (w writer) Reject(reason error) {
+	if conn, ok := w.Conn.(rpc.Rejecter); ok {
+		conn.Reject(reason)
+		return
+	}
+	_ = w.Close()
 }
 
 // called makes a request for a caller of the client, see [Client.Call].

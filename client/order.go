@@ -180,6 +180,9 @@ func (o *order) known(r *protocol.ReadResult, target uint64) ([]Event, error) {
 		if chunk.Seq <= last || chunk.Seq > target {
 			return nil, protocolErrorf("process/read answered with chunk %d after %d, up to %d", chunk.Seq, last, target)
 		}
+		if !chunk.Known() {
+			return nil, protocolErrorf("process/read answered with output of the stream %.64q", chunk.Stream)
+		}
 		last = chunk.Seq
 		for len(pending) > 0 && pending[0].Seq < chunk.Seq {
 			known = append(known, pending[0])

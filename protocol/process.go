@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/google/uuid"
@@ -407,6 +408,11 @@ func (n *OutputNotification) AppendJSON(dst []byte) []byte {
 	return e.dst
 }
 
+var streams = [...]string{StreamStdout, StreamStderr, StreamPTY}
+
+// Known tells whether the stream is one of the protocol's.
+func (c *OutputChunk) Known() bool { return slices.Contains(streams[:], c.Stream) }
+
 // HoldsMessage says that Chunk lies in the message.
 func (*OutputNotification) HoldsMessage() {}
 
@@ -414,7 +420,7 @@ func (*OutputNotification) HoldsMessage() {}
 func (n *OutputNotification) UnmarshalObject(o *strict.Object) {
 	n.ProcessID = o.String("processId")
 	n.Seq = o.Uint64("seq")
-	n.Stream = o.String("stream")
+	n.Stream = o.OneOf("stream", streams[:]...)
 	n.Chunk = o.Base64InPlace("chunk")
 }
 

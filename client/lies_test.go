@@ -1,0 +1,170 @@
+package client_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+)
+
+// TestLies: a server that lies ends in an error, or is not heard; never in wrong data. What is true
+// here is that p prints "one", "two" and "three", and exits with 7; q prints "other" and lives.
+func TestLies(t *testing.T) {
+	t.Parallel()
+	const (
+		right = iota // p is told as it is
+		alone        // p fails, with a part of the truth; q goes on
+		all          // the connection is over, and the client with it
+	)
+	out := func(seq uint64, text string) client.Event {
+		return client.Event{Kind: client.Output, Seq: seq, Stream: protocol.StreamStdout, Data: []byte(text)}
+	}
+	exit := func(seq uint64, code int) client.Event {
+		return client.Event{Kind: client.Exited, Seq: seq, ExitCode: code}
+	}
+	closed := func(seq uint64) client.Event { return client.Event{Kind: client.Closed, Seq: seq} }
+	truth := []client.Event{out(1, "one"), out(2, "two"), out(3, "three"), exit(4, 7), closed(5)}
+	tells := func(events ...client.Event) func(*fake, *link) {
+		return func(_ *fake, l *link) {
+			for _, e := range events {
+				l.tell("p", e)
+			}
+		}
+	}
+	says := func(messages ...string) func(*fake, *link) {
+		return func(_ *fake, l *link) {
+			for _, m := range messages {
+				l.send([]byte(m))
+			}
+			tells(truth...)(nil, l)
+		}
+	}
+	reads := func(result string) func(*fake, *link) {
+		return func(f *fake, l *link) {
+			f.on(protocol.MethodProcessRead, func(l *link, r request) any {
+				if r.id == "p" {
+					return json.RawMessage(result)
+				}
+				return f.answer(l, r)
+			})
+			l.tell("p", truth[0])
+			l.tell("p", truth[2]) // and so it is asked for the second one
+		}
+	}
+	tests := []struct {
+		name string
+		lies func(f *fake, l *link)
+		want int
+	}{
+		{"none", tells(truth...), right},
+		{"another order", tells(truth[4], truth[1], truth[3], truth[0], truth[2]), right},
+		{"an event twice", tells(truth[0], truth[1], truth[1], truth[2], truth[3], truth[4], truth[4]), right},
+		{"an event twice, and different", tells(truth[0], out(1, "ONE"), truth[1], truth[2], truth[3], exit(4, 8), truth[4]), right},
+		{"back to the beginning", tells(truth[0], truth[1], truth[2], truth[0], truth[1], truth[3], truth[4]), right},
+		{"an event after the last", tells(append(truth, out(6, "more"), exit(7, 9))...), right},
+		{"number 0", tells(append([]client.Event{out(0, "zero")}, truth...)...), right},
+		{"a jump", tells(truth[0], out(1<<40, "far"), truth[1], truth[2]), alone},
+		{"a jump to the end of numbers", tells(truth[0], out(1<<64-1, "far"), truth[1], truth[2]), alone},
+		{"an end too early", tells(truth[0], closed(2)), alone},
+		{"two exits", tells(truth[0], truth[1], truth[2], exit(4, 7), exit(5, 8), closed(6)), alone},
+		{"an end twice", tells(truth[0], closed(2), closed(3)), alone},
+
+		{"nobody's events", says(`{"method":"process/output","params":{"processId":"nobody","seq":1,"stream":"stdout","chunk":"eHg="}}`), right},
+		{"nobody's body", says(`{"method":"http/request/bodyDelta","params":{"requestId":"nobody","seq":1,"deltaBase64":"eHg=","done":true}}`), right},
+		{"an unknown notification", says(`{"method":"no/such","params":{}}`), right},
+		{"an answer to nothing", says(`{"id":4711,"result":{}}`), all},
+		{"an answer again", says(`{"id":1,"result":{"sessionId":"t"}}`), all},
+		{"a stream of no name", says(`{"method":"process/output","params":{"processId":"p","seq":1,"stream":"fourth","chunk":"eHg="}}`), all},
+		{"no number", says(`{"method":"process/output","params":{"processId":"p","stream":"stdout","chunk":"eHg="}}`), all},
+		{"a negative number", says(`{"method":"process/closed","params":{"processId":"p","seq":-1}}`), all},
+		{"no base64", says(`{"method":"process/output","params":{"processId":"p","seq":1,"stream":"stdout","chunk":"!"}}`), all},
+		{"no JSON", says(`nonsense`), all},
+		{"64 MiB of nothing", says(strings.Repeat(" ", 64<<20)), all},
+		{"64 MiB of brackets", says(strings.Repeat("[", 64<<20)), all},
+
+		{"nothing new", reads(`{"chunks":[],"nextSeq":2,"exited":false,"exitCode":null,"closed":false,"failure":null,"sandboxDenied":false}`), alone},
+		{"a jump over it", reads(`{"chunks":[],"nextSeq":9,"exited":false,"exitCode":null,"closed":false,"failure":null,"sandboxDenied":false}`), alone},
+		{"a failure", reads(`{"chunks":[],"nextSeq":2,"exited":false,"exitCode":null,"closed":false,"failure":"gone","sandboxDenied":false}`), alone},
+		{"output of no stream", reads(`{"chunks":[{"seq":2,"stream":"fourth","chunk":"eA=="}],"nextSeq":3,` +
+			`"exited":false,"exitCode":null,"closed":false,"failure":null,"sandboxDenied":false}`), alone},
+		{"no result of it", reads(`{"chunks":7}`), alone},
+		{"chunks in another order", reads(`{"chunks":[{"seq":3,"stream":"stdout","chunk":"eA=="},{"seq":2,"stream":"stdout","chunk":"eA=="}],"nextSeq":4,` +
+			`"exited":false,"exitCode":null,"closed":false,"failure":null,"sandboxDenied":false}`), alone},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			faked(t, func(t *testing.T, f *fake) {
+				c := connect(t, client.Config{Dial: f.dial, Single: true})
+				p, q := start(t, c, named("p")), start(t, c, named("q"))
+				f.print("q", "other")
+				tt.lies(f, f.current())
+				var got bytes.Buffer
+				code, err := p.CopyOutput(t.Context(), &got, &got)
+				const want = "onetwothree"
+				synctest.Wait()
+				state, _ := c.State()
+				switch {
+				case !strings.HasPrefix(want, got.String()):
+					t.Errorf("p printed %q, want a part of %q", got.String(), want)
+				case tt.want == right && (err != nil || code != 7 || got.String() != want):
+					t.Errorf("p ends with %q, %d, %v", got.String(), code, err)
+				case tt.want != right && err == nil:
+					t.Errorf("p is believed to have printed %q and to have exited with %d", got.String(), code)
+				case (tt.want == all) != (state == client.Failed):
+					t.Errorf("the client is %v (%v); p: %v", state, c.Err(), err)
+				}
+				if tt.want == all {
+					return
+				}
+				f.exit("q", 0)
+				ends(t, q, "other", 0)
+			})
+		})
+	}
+}
+
+// TestLiesInAnswers: an answer that is none fails its call.
+func TestLiesInAnswers(t *testing.T) {
+	t.Parallel()
+	for _, result := range []string{`7`, `null`, `[]`, `{"path":7}`, `{"path":"relative"}`, `{"path":"file://host/a"}`, `{}`} {
+		t.Run(fmt.Sprintf("%.30s", result), func(t *testing.T) {
+			faked(t, func(t *testing.T, f *fake) {
+				c := f.connect(t)
+				f.on(protocol.MethodFSCanonicalize, func(*link, request) any { return json.RawMessage(result) })
+				if path, err := c.FS(nil).Canonicalize(t.Context(), "/a"); err == nil {
+					t.Errorf("got %q", path)
+				}
+				if _, err := c.Status(t.Context()); err != nil {
+					t.Errorf("and then %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestTwoAnswers: the first one counts.
+func TestTwoAnswers(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		f.on(protocol.MethodFSCanonicalize, func(l *link, r request) any {
+			l.answer(*r.ID, map[string]string{"path": "file:///first"})
+			return map[string]string{"path": "file:///second"}
+		})
+		for range 10 {
+			if path, err := c.FS(nil).Canonicalize(t.Context(), "/a"); path != "/first" || err != nil {
+				t.Errorf("got %q, %v", path, err)
+			}
+		}
+		time.Sleep(time.Second)
+		if err := c.Err(); err != nil && !errors.Is(err, client.ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
