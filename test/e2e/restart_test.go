@@ -1,0 +1,80 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/client/environment"
+	"github.com/execagent/execagent/test/rig"
+)
+
+// TestAgentRestarted: when an agent was killed and another one is in its place, everything of the
+// old session fails, once, with an error that says why, and the environment's next client works.
+func TestAgentRestarted(t *testing.T) {
+	t.Parallel()
+	first := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
+	second := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
+	proxy := rig.NewProxy(t, strings.TrimPrefix(first.line(t), "ws://"), strings.TrimPrefix(second.line(t), "ws://"))
+	home := t.TempDir()
+	file := "include_local = false\n[[environments]]\nid = \"box\"\nurl = \"ws://" + proxy.Address() + "\"\n"
+	if err := os.WriteFile(home+"/"+environment.FileName, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	plan, err := environment.Load(home, func(string) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := environment.New(environment.Config{Connect: func(to environment.Transport) (client.Config, error) {
+		return client.URL(to.(environment.URL).URL), nil
+	}}, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	box, ok := set.Get("box")
+	if !ok {
+		t.Fatal("there is no box")
+	}
+	c, err := box.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "echo begun; exec sleep 1000"}, Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := make([]byte, 6)
+	if n, err := p.Stdout().Read(begun); err != nil || n != 6 {
+		t.Fatalf("got %q, %v", begun[:n], err)
+	}
+	if at := proxy.At(); at != 0 {
+		t.Fatalf("the connection is at agent %d", at)
+	}
+	first.Kill(t)
+
+	check := func(what string, err error) {
+		t.Helper()
+		lost, ok := errors.AsType[*client.DisconnectedError](err)
+		if !ok || lost.Resume == nil || !strings.Contains(lost.Resume.Error(), "unknown session id") {
+			t.Errorf("%s gives %v", what, err)
+		}
+	}
+	_, err = p.Wait(t.Context())
+	check("Wait", err)
+	_, err = c.Run(t.Context(), client.Spec{Argv: []string{"true"}}, nil)
+	check("Run", err)
+	check("Err", c.Err())
+	if !client.Retryable(err) {
+		t.Errorf("%v is not to be tried again", err)
+	}
+	if c, err = box.Client(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"echo", "again"}}, nil)
+	if err != nil || string(r.Stdout) != "again\n" {
+		t.Errorf("the next client gives %+v, %v", r, err)
+	}
+}
