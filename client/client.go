@@ -38,6 +38,9 @@ type Config struct {
 	// Final tells for which errors of Dial another attempt is of no use, such as a
 	// refused token; nil: for none.
 	Final func(error) bool
+	// Same tells whether Dial would reach the executor that its last connection reaches, and
+	// not another one in its place; nil: always.
+	Same func(context.Context) (bool, error)
 	// Release frees what Dial uses; nil: nothing. It is called once, after the last
 	// connection of the client has ended: by Close, or by Connect if that fails.
 	Release func()

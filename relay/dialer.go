@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -56,6 +57,23 @@ type Dialer struct {
 
 	timing timing
 	socket socket.Config
+
+	// What the last connection was made to.
+	mu           sync.Mutex // guards what follows
+	registration string
+	executor     *wire.PublicKey // nil: there was no connection
+}
+
+// Same asks the registry whether the executor is still the one that the last connection of Dial
+// was made to: its registration and its key. Without a connection it is not.
+func (d *Dialer) Same(ctx context.Context) (bool, error) {
+	now, err := d.Registry.connect(ctx, d.Identity.PublicKey())
+	if err != nil {
+		return false, fmt.Errorf("asking the registry for the executor: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.executor != nil && d.registration == now.RegistrationID && d.executor.Equal(now.ExecutorKey), nil
 }
 
 // Dial connects to the executor: it asks the registry, opens a websocket of its own
@@ -141,6 +159,9 @@ func (d *Dialer) open(ctx context.Context) (*harness, error) {
 		ended:        func(*stream, error) { cancel() },
 	})
 	go c.run(running, s, lane)
+	d.mu.Lock()
+	d.registration, d.executor = c.registration, c.executor
+	d.mu.Unlock()
 	return c, nil
 }
 

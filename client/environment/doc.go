@@ -38,6 +38,9 @@
 //	local         when it is first needed; again after its client failed
 //	provisioned   once [Environment.Ready] was called and it is needed
 //
+// An environment behind Noise that was provisioned is tried for 5 minutes while its executor is
+// offline. Who hears that an executor was replaced calls [Environment.Refresh].
+//
 // [Environment.Client], [Environment.Start] and [Set.Step] need an environment.
 // [Environment.State] and [Environment.Status] do not: asking changes nothing.
 //

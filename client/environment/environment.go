@@ -2,7 +2,9 @@ package environment
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"time"
 
 	"github.com/execagent/execagent/client"
 )
@@ -21,41 +23,52 @@ const clientName = "codex-environment"
 //	                 └──► failed ───────────────┴──► reconnect┘
 //	                                                     └──► client
 //
-// There is one startup, whose result is kept, and any number of reconnects after it, one
-// at a time. A client that recovers its connection is not failed, and is none of this
-// type's business.
+// There is one startup, whose result is kept, and any number of reconnects after it, one at a time.
+// [Environment.Refresh] begins one at any time. A client that recovers its connection is not
+// failed, and is none of this type's business.
 type Environment struct {
 	id          string
 	skills      Skills
 	local       bool
 	provisioned bool // by Provision, so the transport comes with Ready
-	// dial connects with what configure returns, until the environment is closed.
-	dial      func(client.Config) (*client.Client, error)
-	configure func(Transport) (client.Config, error)
-	stop      context.CancelCauseFunc
-	stopped   <-chan struct{}
-	routines  sync.WaitGroup
-	set       *Set
-	holds     int // guarded by set.mu: the set itself, and everybody who has called hold
+	configure   func(Transport) (client.Config, error)
+	life        context.Context // ends when the environment is closed
+	stop        context.CancelCauseFunc
+	routines    sync.WaitGroup
+	refreshes   chan struct{} // has one while Refresh runs
+	set         *Set
+	holds       int // guarded by set.mu: the set itself, and everybody who has called hold
 
 	mu          sync.Mutex // guards what follows
 	transport   Transport  // nil for local, and until Ready was called
 	unavailable *UnavailableError
 	wanted      bool // Start was called before Ready
 	startup     *attempt
-	reconnect   *attempt       // nil while there is none
-	current     *client.Client // of the last attempt that succeeded
-	err         error          // of the last attempt, if it has failed
+	reconnect   *attempt                            // nil while there is none
+	current     *client.Client                      // of the last attempt that succeeded
+	same        func(context.Context) (bool, error) // of its configuration
+	err         error                               // of the last attempt, if it has failed
 	closed      bool
 	changed     chan struct{} // closed at the next change
 }
+
+// A provisioned environment behind Noise is connected to for so long while its executor is
+// offline, with a pause after each failure (client.md 1.2).
+const (
+	provisionedPatience = 5 * time.Minute
+	provisionedPause    = time.Second
+)
 
 // attempt is one attempt to connect, and its result once done is closed.
 type attempt struct {
 	done   chan struct{}
 	client *client.Client
-	err    error
+	err    error // errSuperseded: another attempt has taken its place
+	cancel context.CancelCauseFunc
 }
+
+// errSuperseded ends an attempt in whose place Refresh has put another one.
+var errSuperseded = errors.New("another attempt has begun")
 
 func (a *attempt) isDone() bool {
 	select {
@@ -74,9 +87,9 @@ func newEnvironment(s *Set, id string, skills Skills) *Environment {
 		skills:    skills,
 		set:       s,
 		configure: s.connector,
-		dial:      func(cfg client.Config) (*client.Client, error) { return client.Connect(ctx, cfg) },
+		life:      ctx,
 		stop:      stop,
-		stopped:   ctx.Done(),
+		refreshes: make(chan struct{}, 1),
 		changed:   make(chan struct{}),
 	}
 }
@@ -115,7 +128,7 @@ func (e *Environment) Client(ctx context.Context) (*client.Client, error) {
 		}
 		select {
 		case <-changed:
-			if a != nil {
+			if a != nil && a.err != errSuperseded {
 				return a.client, a.err
 			}
 		case <-ctx.Done():
@@ -171,22 +184,49 @@ func (e *Environment) reconnects() bool { return e.local || e.transport.eager() 
 
 // beginLocked starts an attempt.
 func (e *Environment) beginLocked() *attempt {
-	a := &attempt{done: make(chan struct{})}
+	ctx, cancel := context.WithCancelCause(e.life)
+	a := &attempt{done: make(chan struct{}), cancel: cancel}
 	old, transport := e.current, e.transport
 	e.routines.Go(func() {
+		defer cancel(nil)
 		if old != nil {
-			_ = old.Close() // it has failed; its error is known
+			old.Retire() // it has failed, or Refresh wants another one
 		}
-		c, err := e.connect(transport)
-		e.finish(a, c, err)
+		c, same, err := e.connect(ctx, transport)
+		e.finish(ctx, a, c, same, err)
 	})
 	return a
 }
 
-func (e *Environment) connect(t Transport) (*client.Client, error) {
+// connect makes a client, and returns what tells whether that still has the right executor. Of one
+// behind Noise that is being made, it is known that it may take a while to appear.
+func (e *Environment) connect(ctx context.Context, t Transport) (c *client.Client, same func(context.Context) (bool, error), err error) {
+	patient, stop := ctx, func() {}
+	if _, noise := t.(Noise); noise && e.provisioned {
+		patient, stop = context.WithTimeout(ctx, provisionedPatience)
+	}
+	defer stop()
+	for {
+		cfg, err := e.configured(t)
+		if err == nil {
+			c, err = client.Connect(ctx, cfg)
+		}
+		if patient == ctx || err == nil || !client.Retryable(err) {
+			return c, cfg.Same, err
+		}
+		select {
+		case <-time.After(provisionedPause):
+		case <-patient.Done():
+			return nil, nil, err
+		}
+	}
+}
+
+// configured returns how to connect.
+func (e *Environment) configured(t Transport) (client.Config, error) {
 	cfg, err := e.configure(t)
 	if err != nil {
-		return nil, err
+		return client.Config{}, err
 	}
 	if cfg.ClientName == "" {
 		cfg.ClientName = clientName
@@ -203,14 +243,19 @@ func (e *Environment) connect(t Transport) (*client.Client, error) {
 			cfg.Single = true
 		}
 	}
-	return e.dial(cfg)
+	return cfg, nil
 }
 
 // finish publishes the result of an attempt.
-func (e *Environment) finish(a *attempt, c *client.Client, err error) {
+func (e *Environment) finish(ctx context.Context, a *attempt, c *client.Client, same func(context.Context) (bool, error), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
+	case errors.Is(context.Cause(ctx), errSuperseded):
+		if c != nil {
+			e.routines.Go(c.Retire)
+		}
+		a.err = errSuperseded
 	case e.closed:
 		if c != nil {
 			// Close of the environment waits for this goroutine, and for that one.
@@ -221,7 +266,7 @@ func (e *Environment) finish(a *attempt, c *client.Client, err error) {
 		a.err = &AttemptError{Err: err}
 		e.err = a.err
 	default:
-		a.client, e.current, e.err = c, c, nil
+		a.client, e.current, e.same, e.err = c, c, same, nil
 		e.routines.Go(func() { e.watch(c) })
 	}
 	if e.reconnect == a {
@@ -234,7 +279,7 @@ func (e *Environment) finish(a *attempt, c *client.Client, err error) {
 // watch frees what a client holds as soon as that has failed.
 func (e *Environment) watch(c *client.Client) {
 	select {
-	case <-e.stopped:
+	case <-e.life.Done():
 		return
 	case <-c.Done():
 	}

@@ -24,6 +24,8 @@ type network struct {
 	mu        sync.Mutex
 	err       error         // of dialling; nil: a server answers
 	gate      chan struct{} // dialling waits for it; nil: it does not
+	same      func(context.Context) (bool, error)
+	noise     bool // is reached, too
 	dials     int
 	aborted   int                   // dials whose context ended
 	transport environment.Transport // of the last dial
@@ -61,10 +63,10 @@ func (n *network) connect(t environment.Transport) (client.Config, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.transport = t
-	if _, ok := t.(environment.Noise); ok {
+	if _, ok := t.(environment.Noise); ok && !n.noise {
 		return client.Config{}, errors.New("no noise here")
 	}
-	return client.Config{Dial: n.dial, Single: true}, nil
+	return client.Config{Dial: n.dial, Single: true, Same: n.same}, nil
 }
 
 func (n *network) dial(ctx context.Context) (rpc.Conn, error) {

@@ -79,6 +79,6 @@ func Registry(url, environmentID, key string, settings ...Option) (client.Config
 	}
 	dialer := &relay.Dialer{Registry: registry, Identity: identity, Logger: o.registry.Logger}
 	cfg := o.config
-	cfg.Dial, cfg.Final, cfg.Release = dialer.Dial, relay.Final, registry.Close
+	cfg.Dial, cfg.Final, cfg.Same, cfg.Release = dialer.Dial, relay.Final, dialer.Same, registry.Close
 	return cfg, nil
 }

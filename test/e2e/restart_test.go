@@ -8,6 +8,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/client/environment"
+	"github.com/execagent/execagent/client/remote"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -76,5 +77,50 @@ func TestAgentRestarted(t *testing.T) {
 	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"echo", "again"}}, nil)
 	if err != nil || string(r.Stdout) != "again\n" {
 		t.Errorf("the next client gives %+v, %v", r, err)
+	}
+}
+
+// TestAgentReplaced: who hears that the agent of an environment was replaced asks the registry, and
+// has a client of the new one if that is so.
+func TestAgentReplaced(t *testing.T) {
+	t.Parallel()
+	s := rig.NewSite(t)
+	first := s.Serve(t, "ci-0")
+	connect := func(to environment.Transport) (client.Config, error) {
+		noise := to.(environment.Noise)
+		return remote.Registry(noise.RegistryURL, noise.EnvironmentID, noise.AuthToken)
+	}
+	set, err := environment.New(environment.Config{Connect: connect}, environment.Plan{Default: "box", Entries: []environment.Entry{{
+		ID: "box", Transport: environment.Noise{RegistryURL: s.URL(), EnvironmentID: "ci-0", AuthToken: s.Harness},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	box, _ := set.Get("box")
+	old, err := box.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := box.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := box.Client(t.Context()); c != old || err != nil {
+		t.Fatalf("the client has changed with the same agent: %v", err)
+	}
+	first.Terminate(t)
+	s.Serve(t, "ci-0")
+	if err := box.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(old.Err(), client.ErrReplaced) && !strings.Contains(old.Err().Error(), "unknown session id") {
+		t.Errorf("the old client ends with %v", old.Err())
+	}
+	c, err := box.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := c.Run(t.Context(), client.Spec{Argv: []string{"echo", "new"}}, nil); err != nil || string(r.Stdout) != "new\n" {
+		t.Errorf("the new agent gives %+v, %v", r, err)
 	}
 }
