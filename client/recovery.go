@@ -12,9 +12,8 @@ import (
 const (
 	// pause is between two attempts to connect again (client.md 2.2).
 	pause = 100 * time.Millisecond
-	// firstAttached is the first pause after the server has said that the session
-	// still has a connection: it has not noticed the loss yet. The pause doubles, up
-	// to the other one.
+	// firstAttached is the first pause after the server has said that the session still
+	// has a connection: it has not noticed the loss yet. Then it doubles, up to pause.
 	firstAttached = 2 * time.Millisecond
 	// settled is for how long a connection lives that nothing has happened on and that
 	// was worth having all the same.
@@ -57,7 +56,7 @@ func (c *Client) recover(old *connection) {
 	}
 	// A server that takes us back each time and drops us before anything has
 	// happened does not get more time each time.
-	wait, attached := time.Duration(0), firstAttached
+	wait := time.Duration(0)
 	if old.useful.Load() || time.Since(old.installed) >= settled {
 		c.deadline = time.Now().Add(c.cfg.RecoveryTimeout)
 	} else {
@@ -72,7 +71,7 @@ func (c *Client) recover(old *connection) {
 			c.giveUp(ctx, old, late)
 			return
 		}
-		l, err := c.attempt(ctx)
+		l, err := c.attempt(ctx, late)
 		if err == nil && c.install(l) {
 			return
 		}
@@ -85,17 +84,11 @@ func (c *Client) recover(old *connection) {
 		case ctx.Err() != nil:
 			c.giveUp(ctx, old, late)
 			return
-		case isLoss(err):
-			late.last = err
-		case !Retryable(err):
+		case !isLoss(err) && !Retryable(err):
 			c.fail(&DisconnectedError{Err: old.lost.Err, Resume: err})
 			return
 		default:
 			late.last = err
-			if refused, ok := errors.AsType[*ServerError](err); ok && refused.Err.Code == protocol.CodeSessionAttached {
-				wait = attached
-				attached = min(2*attached, pause)
-			}
 		}
 	}
 }
@@ -126,7 +119,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // attempt opens a connection, resumes the session on it and catches up with every
 // process.
-func (c *Client) attempt(ctx context.Context) (*connection, error) {
+func (c *Client) attempt(ctx context.Context, late *recoveryTimeoutError) (*connection, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return nil, err
@@ -134,7 +127,7 @@ func (c *Client) attempt(ctx context.Context) (*connection, error) {
 	// The reader runs before initialize is sent: the events of a busy process could
 	// otherwise keep its answer away.
 	l := c.open(conn)
-	if err := c.initialize(ctx, l, c.sessionID); err != nil {
+	if err := c.rejoin(ctx, l, late); err != nil {
 		l.close(err)
 		return nil, err
 	}
@@ -145,6 +138,22 @@ func (c *Client) attempt(ctx context.Context) (*connection, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// rejoin resumes the session on l. While the server says that the session still has a
+// connection, it is asked again, on the same one: there may be no other (see [Accept]).
+func (c *Client) rejoin(ctx context.Context, l *connection, late *recoveryTimeoutError) error {
+	for wait := firstAttached; ; wait = min(2*wait, pause) {
+		err := c.initialize(ctx, l, c.sessionID)
+		refused, ok := errors.AsType[*ServerError](err)
+		if !ok || refused.Err.Code != protocol.CodeSessionAttached {
+			return err
+		}
+		late.last = err
+		if sleep(ctx, wait) != nil {
+			return err
+		}
+	}
 }
 
 // catchUp brings every process up to the present, over l. Its error is the loss of l:

@@ -376,6 +376,17 @@ func TestReplace(t *testing.T) {
 		wants(t, c, client.Recovering)
 		time.Sleep(30 * time.Second)
 
+		// A server that has not noticed the loss yet is asked again on the connection that
+		// there is.
+		f.once(protocol.MethodInitialize, attachedStill)
+		if err := c.Replace(f.handed(t)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		wants(t, c, client.Connected)
+		f.cut()
+		wants(t, c, client.Recovering)
+
 		// One after the other is taken up.
 		f.on(protocol.MethodInitialize, silent)
 		if err := c.Replace(f.handed(t)); err != nil {

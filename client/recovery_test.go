@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -39,8 +40,9 @@ func named(id string) protocol.StartParams {
 	return params
 }
 
-// TestAttempts: the first attempt to come back is made at once. The next one comes after
-// 100 ms, or sooner where the server has only not seen yet that the old connection is gone.
+// TestAttempts: the first attempt to come back is made at once, the next one after 100 ms. A
+// server that has only not seen yet that the old connection is gone is asked again sooner, on
+// the same connection.
 func TestAttempts(t *testing.T) {
 	t.Parallel()
 	const (
@@ -51,18 +53,31 @@ func TestAttempts(t *testing.T) {
 	)
 	tests := []struct {
 		name   string
-		script []int
-		want   []time.Duration // the last one succeeds
+		script []int           // what an attempt meets; after it all is well
+		dials  []time.Duration // the last one succeeds
+		asked  []time.Duration // initialize
 	}{
-		{"at once", nil, []time.Duration{0}},
-		{"refused", []int{refused, refused, refused}, []time.Duration{0, 100 * ms, 200 * ms, 300 * ms}},
+		{"at once", nil, []time.Duration{0}, []time.Duration{0}},
 		{
-			"attached", []int{busy, busy, busy, busy, busy, busy, busy, busy},
+			"refused", []int{refused, refused, refused},
+			[]time.Duration{0, 100 * ms, 200 * ms, 300 * ms}, []time.Duration{300 * ms},
+		},
+		{
+			"attached", []int{busy, busy, busy, busy, busy, busy, busy, busy}, []time.Duration{0},
 			[]time.Duration{0, 2 * ms, 6 * ms, 14 * ms, 30 * ms, 62 * ms, 126 * ms, 226 * ms, 326 * ms},
 		},
-		{"mixed", []int{busy, refused, busy, busy}, []time.Duration{0, 2 * ms, 102 * ms, 106 * ms, 114 * ms}},
-		{"no answer to initialize", []int{unanswered}, []time.Duration{0, 10*time.Second + 100*ms}},
-		{"dropped in the handshake", []int{dropped, dropped}, []time.Duration{0, 100 * ms, 200 * ms}},
+		{
+			"mixed", []int{refused, busy, busy, dropped, busy},
+			[]time.Duration{0, 100 * ms, 206 * ms}, []time.Duration{100 * ms, 102 * ms, 106 * ms, 206 * ms, 208 * ms},
+		},
+		{
+			"no answer to initialize", []int{unanswered},
+			[]time.Duration{0, 10*time.Second + 100*ms}, []time.Duration{0, 10*time.Second + 100*ms},
+		},
+		{
+			"dropped in the handshake", []int{dropped, dropped},
+			[]time.Duration{0, 100 * ms, 200 * ms}, []time.Duration{0, 100 * ms, 200 * ms},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -71,13 +86,17 @@ func TestAttempts(t *testing.T) {
 				time.Sleep(time.Second)
 				script := tt.script
 				for _, step := range script {
-					if step == refused {
+					switch step {
+					case refused:
 						f.meets(refuse)
-					} else {
+					case dropped, unanswered:
 						f.meets(f.accept)
 					}
 				}
+				cut := time.Now()
+				var asked []time.Duration
 				f.on(protocol.MethodInitialize, func(l *link, r request) any {
+					asked = append(asked, time.Since(cut))
 					for len(script) > 0 && script[0] == refused {
 						script = script[1:]
 					}
@@ -97,7 +116,10 @@ func TestAttempts(t *testing.T) {
 				f.cut()
 				time.Sleep(time.Minute)
 				wants(t, c, client.Connected)
-				f.dialled(time.Second, tt.want...)
+				f.dialled(time.Second, tt.dials...)
+				if !slices.Equal(asked, tt.asked) {
+					t.Errorf("asked at %v, want %v", asked, tt.asked)
+				}
 				if c.Generation() != 2 {
 					t.Errorf("the generation is %d", c.Generation())
 				}
@@ -124,7 +146,7 @@ func TestTooLate(t *testing.T) {
 			": timed out waiting for exec-server initialize handshake after 10s",
 		},
 		{"catching up hangs", func(f *fake) { f.on(protocol.MethodProcessRead, silent) }, 1, ""},
-		{"attached", func(f *fake) { f.on(protocol.MethodInitialize, attachedStill) }, 455, ": exec-server rejected request (-32010)"},
+		{"attached", func(f *fake) { f.on(protocol.MethodInitialize, attachedStill) }, 1, ": exec-server rejected request (-32010)"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
