@@ -141,7 +141,9 @@ func (c *Client) attempt(ctx context.Context, late *recoveryTimeoutError) (*conn
 }
 
 // rejoin resumes the session on l. While the server says that the session still has a
-// connection, it is asked again, on the same one: there may be no other (see [Accept]).
+// connection, it is asked again on the same one: for some time, or for ever where there is
+// no other (see [Accept]). A client that dials then does so again, as what the server sees
+// may be another copy of this very connection, which some network has made.
 func (c *Client) rejoin(ctx context.Context, l *connection, late *recoveryTimeoutError) error {
 	for wait := firstAttached; ; wait = min(2*wait, pause) {
 		err := c.initialize(ctx, l, c.sessionID)
@@ -150,7 +152,7 @@ func (c *Client) rejoin(ctx context.Context, l *connection, late *recoveryTimeou
 			return err
 		}
 		late.last = err
-		if sleep(ctx, wait) != nil {
+		if wait == pause && c.replacement == nil || sleep(ctx, wait) != nil {
 			return err
 		}
 	}

@@ -6,7 +6,6 @@ package inotify
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"os"
 	"slices"
 	"sync"
@@ -39,8 +38,16 @@ type Group struct {
 	fd      int
 	closed  bool
 	watches map[int32][]share
+	buf     []byte
 	done    chan struct{} // closed when the reader has ended
 }
+
+// bufferSize is how much is read at once, in bytes.
+const bufferSize = 64 << 10
+
+// maxDrained bounds how often [Group.Add] reads: the kernel keeps 16,384 events as a rule
+// (inotify(7), max_queued_events), which are fewer bytes.
+const maxDrained = 128
 
 // share is the part of a subscriber in a watch: the events that it asked for.
 type share struct {
@@ -54,13 +61,20 @@ const always = unix.IN_IGNORED | unix.IN_UNMOUNT | unix.IN_Q_OVERFLOW
 
 // Add watches the object at path and returns the number of the watch. A subscriber that
 // adds an object again has the events of both masks. An event may be told before Add
-// returns. The number stands for this object until Remove or IN_IGNORED, and for
-// nothing else after that.
+// returns, but none that came before the call. The number stands for this object until
+// Remove or IN_IGNORED, and for nothing else after that.
 func (g *Group) Add(path string, mask uint32, s Subscriber) (wd int32, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := g.openLocked(); err != nil {
 		return -1, err
+	}
+	// What is in the kernel's queue is told to those who are there now: if the object is
+	// watched already, it may be about that. A flood has to be cut short.
+	for range maxDrained {
+		if !g.takeLocked() {
+			break
+		}
 	}
 	n, err := unix.InotifyAddWatch(g.fd, path, mask|unix.IN_MASK_ADD)
 	if err != nil {
@@ -88,7 +102,7 @@ func (g *Group) openLocked() error {
 		return os.NewSyscallError("inotify_init1", err)
 	}
 	g.file, g.fd = os.NewFile(uintptr(fd), "inotify"), fd
-	g.watches, g.done = map[int32][]share{}, make(chan struct{})
+	g.watches, g.buf, g.done = map[int32][]share{}, make([]byte, bufferSize), make(chan struct{})
 	go g.read()
 	return nil
 }
@@ -117,12 +131,10 @@ func (g *Group) Remove(wd int32, s Subscriber) {
 func (g *Group) Close() {
 	g.mu.Lock()
 	file, done := g.file, g.done
-	if file != nil && !g.closed {
-		_ = file.Close()
-	}
 	g.closed = true
 	g.mu.Unlock()
 	if file != nil {
+		_ = file.Close() // not with the mutex: it waits for the reader
 		<-done
 	}
 }
@@ -130,32 +142,52 @@ func (g *Group) Close() {
 // read passes events on until the instance is closed.
 func (g *Group) read() {
 	defer close(g.done)
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := g.file.Read(buf)
-		if errors.Is(err, os.ErrClosed) {
-			return
-		}
-		g.mu.Lock()
-		if err != nil {
-			// This cannot happen. All are told that they have missed something, and nobody can
-			// watch any more.
-			g.tellLocked(Event{WD: -1, Mask: unix.IN_Q_OVERFLOW})
-			g.closed = true
-			_ = g.file.Close()
-			g.mu.Unlock()
-			return
-		}
-		for rest := buf[:n]; len(rest) > 0; {
-			event, size := parse(rest)
-			if size == 0 {
-				event, size = Event{WD: -1, Mask: unix.IN_Q_OVERFLOW}, len(rest)
-			}
-			g.tellLocked(event)
-			rest = rest[size:]
-		}
-		g.mu.Unlock()
+	defer g.file.Close()
+	conn, err := g.file.SyscallConn()
+	if err != nil {
+		return // closed
 	}
+	// The events are read with the mutex, so that what is not in the kernel's queue has
+	// been told. The error says that the file is closed.
+	_ = conn.Read(func(uintptr) bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for g.takeLocked() {
+			g.mu.Unlock() // others get their turn
+			g.mu.Lock()
+		}
+		return g.closed
+	})
+}
+
+// takeLocked tells what one read gives. The result is false when there was nothing.
+func (g *Group) takeLocked() bool {
+	if g.closed {
+		return false
+	}
+	n, err := unix.Read(g.fd, g.buf)
+	switch err {
+	case nil:
+	case unix.EINTR:
+		return true
+	case unix.EAGAIN:
+		return false
+	default:
+		// This cannot happen. All are told that they have missed something, and nobody can
+		// watch any more.
+		g.tellLocked(Event{WD: -1, Mask: unix.IN_Q_OVERFLOW})
+		g.closed = true
+		return false
+	}
+	for rest := g.buf[:n]; len(rest) > 0; {
+		event, size := parse(rest)
+		if size == 0 {
+			event, size = Event{WD: -1, Mask: unix.IN_Q_OVERFLOW}, len(rest)
+		}
+		g.tellLocked(event)
+		rest = rest[size:]
+	}
+	return true
 }
 
 // tellLocked passes an event on to the subscribers of its watch, and the loss of events

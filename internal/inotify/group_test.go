@@ -1,0 +1,76 @@
+package inotify
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// heard is a subscriber that remembers names.
+type heard struct {
+	mu    sync.Mutex
+	names []string
+	came  chan struct{} // has room for what a test makes happen
+}
+
+func (h *heard) Notice(e Event) {
+	h.mu.Lock()
+	h.names = append(h.names, e.Name)
+	h.mu.Unlock()
+	h.came <- struct{}{}
+}
+
+// TestAddHearsNothingOld: who watches a directory that others watch already is told nothing
+// that happened before.
+func TestAddHearsNothingOld(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var g Group
+	defer g.Close()
+	first := &heard{came: make(chan struct{}, 1000)}
+	if _, err := g.Add(dir, unix.IN_CREATE, first); err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		old, fresh := filepath.Join(dir, "old"), filepath.Join(dir, "new")
+		if err := os.WriteFile(old, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h := &heard{came: make(chan struct{}, 10)}
+		wd, err := g.Add(dir, unix.IN_CREATE, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(fresh, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-h.came:
+		case <-time.After(time.Minute):
+			t.Fatal("nothing was told")
+		}
+		h.mu.Lock()
+		told := h.names[0]
+		h.mu.Unlock()
+		if told != "new" {
+			t.Fatalf("told of %s", told)
+		}
+		g.Remove(wd, h)
+		for _, name := range []string{old, fresh} {
+			if err := os.Remove(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	g.Close()
+	if len(first.names) != 400 {
+		t.Errorf("the first subscriber was told %d events, want 400", len(first.names))
+	}
+	if _, err := g.Add(dir, unix.IN_CREATE, first); err != os.ErrClosed {
+		t.Errorf("Add after Close gives %v", err)
+	}
+}
