@@ -30,6 +30,7 @@ type Proxy struct {
 	registrations int
 	refused       int            // of the next websockets
 	each          int64          // bytes of a websocket, after which CutEach cuts it; 0: it does not
+	more          int64          // how much each grows by with each cut
 	counted       *passage       // by CutAfter
 	left          int64          // bytes of it
 	strike        func(*passage) // when nothing is left, once
@@ -109,13 +110,14 @@ func (p *Proxy) CutAfter(n int64, instead func()) {
 	}
 }
 
-// CutEach cuts every connection now, and each websocket from now on when it has carried n bytes,
-// both ways counted, at that byte, until stop is called.
+// CutEach cuts every connection now, and the next websocket when it has carried n bytes, both
+// ways counted, at that byte; each later one carries n more, so that what a slow machine has to
+// catch up with fits into one of them. It ends with stop.
 func (p *Proxy) CutEach(n int64) (stop func()) {
 	set := func(n int64) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.each = n
+		p.each, p.more = n, n
 	}
 	set(n)
 	p.Cut()
@@ -322,7 +324,9 @@ func (p *Proxy) spend(c *passage, n int) (before int, strike func(*passage)) {
 	defer p.mu.Unlock()
 	c.carried += int64(n)
 	if p.each > 0 && c.websocket && c.carried >= p.each {
-		return max(0, n-int(c.carried-p.each)), (*passage).close
+		before = max(0, n-int(c.carried-p.each))
+		p.each += p.more
+		return before, (*passage).close
 	}
 	if p.counted != c || p.strike == nil {
 		return 0, nil

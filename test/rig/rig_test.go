@@ -91,7 +91,7 @@ func TestProxy(t *testing.T) {
 	if _, size, err := get(); size != body || err != nil {
 		t.Errorf("%d bytes come through the next one, %v", size, err)
 	}
-	stop := p.CutEach(body / 2)
+	stop := p.CutEach(body / 4)
 	for range 2 {
 		if _, size, err := get(); size == 0 || size >= body/2 || err == nil {
 			t.Errorf("%d bytes come through a connection that is cut like each, %v", size, err)
