@@ -51,9 +51,6 @@ func (c *Client) recover(old *connection) {
 	// From here on nobody but us delivers events: the old reader has ended.
 	<-old.done
 	old.starts.Wait()
-	for _, p := range c.handles() {
-		p.fallBehind()
-	}
 	// A server that takes us back each time and drops us before anything has
 	// happened does not get more time each time.
 	wait := time.Duration(0)
@@ -123,6 +120,11 @@ func (c *Client) attempt(ctx context.Context, late *recoveryTimeoutError) (*conn
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return nil, err
+	}
+	// Also who has caught up over the connection of an attempt that failed later has
+	// missed something since.
+	for _, p := range c.handles() {
+		p.fallBehind()
 	}
 	// The reader runs before initialize is sent: the events of a busy process could
 	// otherwise keep its answer away.

@@ -339,6 +339,33 @@ func TestAttachAnew(t *testing.T) {
 	})
 }
 
+// TestLostAfterCatchingUp: a process that had caught up over a connection which was lost before
+// all had, is caught up again over the next one.
+func TestLostAfterCatchingUp(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		p, q := start(t, c, named("p")), start(t, c, named("q"))
+		f.printed("p", 0, 3)
+		f.on(protocol.MethodProcessRead, func(l *link, r request) any {
+			if r.id == "q" {
+				return silence{}
+			}
+			time.AfterFunc(time.Second, func() {
+				f.on(protocol.MethodProcessRead, nil)
+				l.close()
+				// Now nobody hears of it.
+				f.printed("p", 3, 6)
+				f.exit("p", 4)
+			})
+			return f.answer(l, r)
+		})
+		f.cut()
+		ends(t, p, "0\n1\n2\n3\n4\n5\n", 4)
+		f.exit("q", 5)
+		ends(t, q, "", 5)
+	})
+}
+
 // handed returns a connection to the fake for Accept and Replace.
 func (f *fake) handed(t testing.TB) rpc.Conn {
 	t.Helper()
