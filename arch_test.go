@@ -101,9 +101,12 @@ var rules = map[string]rule{
 	"client/remote":         {[]string{"client", "auth", "relay", "relay/noise"}, "how a client reaches an executor through a registry, and nothing of what it does there"},
 	"client/environment":    {[]string{"client", "protocol", "rpc"}, "environments know ids, files of configuration and clients; a program hands in its transports"},
 	"client/threadlog":      {[]string{"protocol/strict"}, "a log keeps what it is given; it knows neither clients nor what selections mean"},
-	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "relay", "relay/noise", "registry/wire", "auth", "internal/secretenv", "internal/secretfile", "internal/tlsconfig", "cmd/agent/completion", "cmd/agent/doctor"},
+	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "relay", "relay/noise", "registry/wire", "auth", "internal/secretenv", "internal/secretfile", "internal/tlsconfig", "cmd/agent/completion", "cmd/agent/console", "cmd/agent/doctor", "cmd/agent/program", "cmd/agent/target"},
 		"main wires everything and owns nothing"},
 	"cmd/agent/completion":  {nil, "scripts are made of the grammar alone"},
+	"cmd/agent/console":     {[]string{"client", "protocol", "cmd/agent/program"}, "a console belongs to a command that somebody else has found or started"},
+	"cmd/agent/program":     {[]string{"internal/secretenv"}, "below every command"},
+	"cmd/agent/target":      {[]string{"client", "client/remote", "rpc", "transport", "httpclient", "internal/secretfile", "cmd/agent/program"}, "an agent is reached here, and used elsewhere"},
 	"cmd/agent/doctor":      {[]string{"sandbox", "helper/confine", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
 	"cmd/registry":          {[]string{"registry", "registry/limits", "registry/principal", "registry/store", "relay/frame", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig"}, "main wires everything and owns nothing"},
 	"deploy":                {nil, "tests of the manifests"},
@@ -129,7 +132,7 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 // linux are the packages that compile only for Linux, because of their own code or
 // of what they import.
 var linux = []string{
-	"agent", "cmd/agent", "cmd/agent/doctor", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/probe",
+	"agent", "cmd/agent", "cmd/agent/console", "cmd/agent/doctor", "cmd/agent/program", "cmd/agent/target", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/probe",
 	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/inotify", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
 	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "test/sandboxbench",
 }
@@ -149,7 +152,7 @@ var rooms = map[string][]string{
 	"github.com/nats-io/nats.go":                           {"registry/store", "registry/store/storetest"},
 	"github.com/nats-io/nats.go/jetstream":                 {"registry/store", "registry/store/storetest"},
 	"github.com/nats-io/nats-server/v2/server":             {"registry/store", "registry/store/storetest"},
-	"github.com/creack/pty":                                {"procs", "cmd/agent", "test/e2e/escape"},
+	"github.com/creack/pty":                                {"procs", "cmd/agent/program", "test/e2e/escape"},
 	"github.com/bmatcuk/doublestar/v4":                     {"sandbox"},
 	"github.com/landlock-lsm/go-landlock/landlock/syscall": {"sandbox/enforce"},
 	"kernel.org/pub/linux/libs/security/libcap/psx":        {"helper/files"},

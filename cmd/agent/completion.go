@@ -1,15 +1,18 @@
 package main
 
-import "github.com/execagent/execagent/cmd/agent/completion"
+import (
+	"github.com/execagent/execagent/cmd/agent/completion"
+	"github.com/execagent/execagent/cmd/agent/program"
+)
 
 // runCompletion prints the completion script for a shell.
-func runCompletion(sys system, flags *completionFlags) int {
-	parser, err := newParser(sys.stdout, sys.stderr)
+func runCompletion(sys program.System, flags *completionFlags) int {
+	parser, err := newParser(sys.Stdout, sys.Stderr)
 	if err != nil {
-		return sys.fail(err)
+		return sys.Fail(err)
 	}
-	if _, err := sys.stdout.Write(completion.Script(flags.Shell, parser.Model)); err != nil {
-		return sys.fail(err)
+	if _, err := sys.Stdout.Write(completion.Script(flags.Shell, parser.Model)); err != nil {
+		return sys.Fail(err)
 	}
-	return exitOK
+	return program.ExitOK
 }

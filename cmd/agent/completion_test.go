@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/cmd/agent/program"
 )
 
 // completionScript writes the script for a shell to a file.
@@ -19,7 +21,7 @@ func completionScript(t *testing.T, shell string) string {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if code := runCompletion(system{stdout: file}, &completionFlags{Shell: shell}); code != exitOK {
+	if code := runCompletion(program.System{Stdout: file}, &completionFlags{Shell: shell}); code != program.ExitOK {
 		t.Fatalf("exit code %d", code)
 	}
 	return file.Name()

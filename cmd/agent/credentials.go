@@ -4,19 +4,15 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/httpclient"
+	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/agent/target"
 )
-
-// maxCertificates is how long a bundle of trusted roots may be, in bytes.
-const maxCertificates = 4 << 20
 
 // signIn has what the environment says about how an executor proves to a registry
 // who it is (remote.md 2 and 12). Only this file reads these variables. The flags
@@ -32,11 +28,11 @@ type signIn struct {
 }
 
 // newSignIn reads the environment and keeps the one key that the flags ask for. It
-// clears sys.keys, so that no other key stays in memory.
-func newSignIn(sys system, flags *remoteFlags) (*signIn, error) {
-	defer sys.keys.Clear()
+// clears sys.Keys, so that no other key stays in memory.
+func newSignIn(sys program.System, flags *remoteFlags) (*signIn, error) {
+	defer sys.Keys.Clear()
 	value := func(name string) string {
-		text, _ := sys.lookup(name)
+		text, _ := sys.Lookup(name)
 		return strings.TrimSpace(text)
 	}
 	s := &signIn{
@@ -59,7 +55,7 @@ func newSignIn(sys system, flags *remoteFlags) (*signIn, error) {
 		}
 	}
 	var err error
-	s.roots, err = trustedRoots(*flags.Remote, value("SSL_CERT_FILE"), value("CODEX_CA_CERTIFICATE"))
+	s.roots, err = target.Roots(*flags.Remote, value("SSL_CERT_FILE"), value("CODEX_CA_CERTIFICATE"))
 	return s, err
 }
 
@@ -94,41 +90,4 @@ func (s *signIn) source(ctx context.Context, stdin *os.File, flags *remoteFlags)
 		return nil, auth.ErrNoCredential
 	}
 	return auth.OpenSignIn(s.home, auth.SignInConfig{RefreshURL: s.refreshURL, HTTP: services})
-}
-
-// trustedRoots returns the roots of the host and those in files, of which empty
-// names are skipped. For a registry over plain http it returns nil: reading the
-// host's roots takes milliseconds, and nobody would use them.
-func trustedRoots(registry string, files ...string) (*x509.CertPool, error) {
-	if strings.HasPrefix(registry, "http:") {
-		return nil, nil
-	}
-	roots := httpclient.TrustedRoots()
-	for _, file := range files {
-		if file == "" {
-			continue
-		}
-		bundle, err := readBounded(file, maxCertificates)
-		if err != nil {
-			return nil, fmt.Errorf("reading trusted roots: %w", err)
-		}
-		if !roots.AppendCertsFromPEM(bundle) {
-			return nil, fmt.Errorf("reading trusted roots: %s holds no certificate", file)
-		}
-	}
-	return roots, nil
-}
-
-// readBounded reads a whole file. A file of more than limit bytes is an error.
-func readBounded(file string, limit int64) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(content)) > limit {
-		err = fmt.Errorf("%s exceeds %d bytes", file, limit)
-	}
-	return content, err
 }

@@ -6,11 +6,12 @@ import (
 	"os"
 
 	"github.com/execagent/execagent/cmd/agent/doctor"
+	"github.com/execagent/execagent/cmd/agent/program"
 )
 
 // runDoctor prints what can be enforced on this host. The exit code is 0 only if
 // everything can.
-func runDoctor(sys system, flags *doctorFlags) int {
+func runDoctor(sys program.System, flags *doctorFlags) int {
 	_, noState := flags.stateDir()
 	d, err := doctor.Diagnose(context.Background(), doctor.Config{
 		Argv0:    os.Args[0],
@@ -18,21 +19,21 @@ func runDoctor(sys system, flags *doctorFlags) int {
 		NoState:  noState,
 	})
 	if err != nil {
-		return sys.fail(err)
+		return sys.Fail(err)
 	}
 	if flags.JSON {
-		out := json.NewEncoder(sys.stdout)
+		out := json.NewEncoder(sys.Stdout)
 		out.SetEscapeHTML(false)
 		out.SetIndent("", "  ")
 		err = out.Encode(d)
 	} else {
-		err = d.Print(sys.stdout)
+		err = d.Print(sys.Stdout)
 	}
 	switch {
 	case err != nil:
-		return sys.fail(err)
+		return sys.Fail(err)
 	case !d.Enforceable:
-		return exitFailure
+		return program.ExitFailure
 	}
-	return exitOK
+	return program.ExitOK
 }

@@ -5,15 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
-	"syscall"
-	"time"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/agent/console"
+	"github.com/execagent/execagent/cmd/agent/program"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -26,114 +24,56 @@ const (
 	exitSignal        = 128 // plus the number
 )
 
-const (
-	// quiet is how long exec goes on after the command has exited, while processes
-	// that the command has left in the background write nothing.
-	quiet = time.Second
-	// signalPatience is how long the agent may take to answer a request to signal
-	// or to end the command, a lost connection included.
-	signalPatience = 2 * time.Second
-	// lossPatience is how long the connection is lost before the user hears of it.
-	lossPatience = 2 * time.Second
-)
-
 // runExec runs a command through the protocol. The result is its exit code.
-func runExec(sys system, flags *execFlags) int {
-	signals := make(chan os.Signal, 8)
-	catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGWINCH)
-	defer signal.Stop(signals)
-
-	e := &execution{sys: sys, flags: flags, signals: signals, stdin: newTerminal(sys.stdin)}
+func runExec(sys program.System, flags *execFlags) int {
+	e := &execution{sys: sys, flags: flags}
 	code, err := e.run()
-	e.stdin.restore()
 	if err == nil {
 		return code
 	}
-	if killed, ok := errors.AsType[signalError](err); ok {
+	if killed, ok := errors.AsType[console.SignalError](err); ok {
 		return exitSignal + int(killed.Signal)
 	}
-	complain(sys.stderr, err)
+	program.Complain(sys.Stderr, err)
 	return max(code, exitExecFailure)
 }
 
-// signalError is the error of an exec that a signal has to end: the command was
-// not running yet, the server refused to pass the signal on, or the reader of the
-// output has gone (SIGPIPE).
-type signalError struct{ syscall.Signal }
-
-func (e signalError) Error() string { return "ended by signal: " + e.Signal.String() }
-
 // execution is one run of a command.
 type execution struct {
-	sys     system
+	sys     program.System
 	flags   *execFlags
-	signals <-chan os.Signal
-	stdin   *terminal // nil: not a terminal
+	console *console.Console
 
-	client  *client.Client
-	info    *protocol.EnvironmentInfo
-	process *client.Process
-	lost    atomic.Bool // the user was told so, and the connection is not back
+	client *client.Client
+	info   *protocol.EnvironmentInfo
 }
 
 // run returns the exit code of the command. With an error the code is
 // exitCannotExecute or exitNotFound where one of them fits, else 0.
 func (e *execution) run() (code int, err error) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	// Until started is closed, a signal ends exec; from then on passSignals passes
-	// it to the command.
-	started, passing := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(passing)
-		e.passSignals(ctx, cancel, started)
-	}()
-	defer func() { <-passing }()
-	defer cancel(nil)
-	// runExec restores the terminal as well. This is for a panic: it would leave
-	// the user's shell in a raw terminal, where typing shows nothing.
-	defer e.stdin.restore()
-
-	disconnect, err := e.connect(ctx)
+	e.console = console.Open(e.sys)
+	defer e.console.Close()
+	ctx := e.console.Context()
+	c, disconnect, err := e.connect(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer disconnect()
-	if e.info, err = e.client.Info(ctx); err != nil {
+	e.client = c
+	if e.info, err = c.Info(ctx); err != nil {
 		return 0, err
 	}
 	params, err := e.params()
 	if err != nil {
 		return 0, err
 	}
-	if e.process, err = e.client.Start(ctx, params); err != nil {
+	process, err := c.Start(ctx, params)
+	if err != nil {
 		return e.startFailed(ctx, params, err)
 	}
-	close(started)
-	if e.flags.TTY {
-		if err := e.stdin.raw(); err != nil {
-			return 0, errors.Join(err, e.terminate())
-		}
-	}
-	telling := make(chan struct{})
-	go func() {
-		defer close(telling)
-		e.tellLoss(ctx)
-	}()
-	defer func() { <-telling }()
-	defer cancel(nil)
-	if e.hasStdin() {
-		// A read of standard input cannot be interrupted, so this goroutine may
-		// last until the program ends.
-		go e.copyStdin(ctx, cancel)
-	}
-	code, err = e.copyOutput(ctx)
-	if err != nil {
-		e.process.Discard()
-		// Its output goes nowhere from now on, so the command must not run on.
-		_ = e.terminate()
-	}
-	return code, err
+	return e.console.Join(console.Command{
+		Client: c, Process: process, Capabilities: e.info.Capabilities, TTY: e.flags.TTY, Stdin: params.PipeStdin,
+	})
 }
 
 // params makes the request to start.
@@ -151,7 +91,7 @@ func (e *execution) params() (protocol.StartParams, error) {
 	if len(p.Argv) == 0 || p.Argv[0] == "" {
 		return p, errors.New("the command is empty")
 	}
-	if !e.flags.elsewhere() {
+	if !e.flags.Elsewhere() {
 		p.EnvPolicy.Inherit, p.EnvPolicy.IgnoreDefaultExcludes = protocol.InheritAll, true
 	}
 	dir, err := e.dir()
@@ -160,10 +100,10 @@ func (e *execution) params() (protocol.StartParams, error) {
 	}
 	p.Cwd = protocol.NewPathURI(dir)
 	if e.flags.TTY {
-		if term, ok := e.sys.lookup("TERM"); ok {
+		if term, ok := e.sys.Lookup("TERM"); ok {
 			p.Env["TERM"] = term
 		}
-		if rows, cols, ok := e.size(); ok && e.info.Capabilities.ProcessResize {
+		if rows, cols, ok := e.console.Size(); ok && e.info.Capabilities.ProcessResize {
 			p.Rows, p.Cols = &rows, &cols
 		}
 	}
@@ -175,7 +115,7 @@ func (e *execution) params() (protocol.StartParams, error) {
 		if !ok {
 			// Without a value the variable of this process is passed on, if it is
 			// set, as docker run -e does.
-			if value, ok = e.sys.lookup(name); !ok {
+			if value, ok = e.sys.Lookup(name); !ok {
 				continue
 			}
 		}
@@ -189,7 +129,7 @@ func (e *execution) params() (protocol.StartParams, error) {
 // process. If an agent elsewhere does not tell its own, the home of its user takes
 // the place.
 func (e *execution) dir() (string, error) {
-	if !e.flags.elsewhere() {
+	if !e.flags.Elsewhere() {
 		return filepath.Abs(e.flags.Dir)
 	}
 	if path.IsAbs(e.flags.Dir) {
@@ -216,7 +156,7 @@ func (e *execution) hasStdin() bool {
 	if e.flags.NoStdin {
 		return false
 	}
-	in, err := e.sys.stdin.Stat()
+	in, err := e.sys.Stdin.Stat()
 	if err != nil {
 		return false // closed
 	}

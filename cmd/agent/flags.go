@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/transport"
@@ -244,30 +247,21 @@ type logFlags struct {
 	LogFormat string `default:"text" enum:"text,json" env:"AGENT_LOG_FORMAT" group:"log" placeholder:"FORMAT" help:"How to log: text or json. Default: ${default}."`
 }
 
+func (f *logFlags) logger(w io.Writer) *slog.Logger {
+	return program.Logger(w, f.LogLevel, f.LogFormat)
+}
+
 // execFlags say what to run, where and how.
 type execFlags struct {
-	URL       string `env:"AGENT_URL" name:"url" placeholder:"URL" help:"Agent to run the command on, ws://HOST:PORT or wss://. Without it an agent is embedded."`
-	TokenFile string `env:"AGENT_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the bearer token for --url."`
-
-	Registry          string  `env:"AGENT_REGISTRY" placeholder:"URL" help:"Base URL of the registry through which the agent is reached. It needs a token in CODEX_API_KEY or AGENT_REGISTRY_TOKEN."`
-	EnvironmentID     *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" placeholder:"ID" help:"Environment that --registry is asked for."`
-	RegistryTokenFile string  `env:"AGENT_REGISTRY_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token for --registry, instead of the variables."`
+	target.Flags
 
 	TTY     bool     `short:"t" name:"tty" env:"AGENT_TTY" help:"Give the command a terminal, which follows the size of this one."`
 	NoStdin bool     `short:"n" env:"AGENT_NO_STDIN" help:"Do not pass standard input."`
 	Env     []string `short:"e" sep:"none" env:"AGENT_ENV" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
 	Dir     string   `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: this one; elsewhere the agent's."`
 
-	// The variable is not the server's AGENT_LOG_LEVEL. A command that an agent
-	// started may have inherited that one, and if it calls agent exec, its output
-	// must not be mixed with a log.
-	LogLevel string `default:"" enum:",debug,info,warn,error" env:"AGENT_EXEC_LOG_LEVEL" placeholder:"LEVEL" help:"What to log on standard error, between what the command writes there: debug, info, warn or error. Default: nothing."`
-
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 }
-
-// elsewhere tells whether the command runs on an agent outside this process.
-func (f *execFlags) elsewhere() bool { return f.URL != "" || f.Registry != "" }
 
 func (*execFlags) Help() string {
 	return `Standard input, output and error, signals (INT, TERM, HUP, QUIT) and the size of the terminal are passed through. Nothing of the output is lost, however slowly it is read. Of its own, agent writes only lines that begin with "agent:" to standard error: what it warns of, and why it fails.
@@ -285,21 +279,6 @@ Examples:
     CODEX_API_KEY=... agent exec --registry https://registry.example.com --environment-id build-1 -- make test
 
 Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed, 125 when agent itself failed, 2 for a wrong command line.`
-}
-
-// Validate finds flags that contradict each other. The parser calls it.
-func (f *execFlags) Validate() error {
-	switch {
-	case f.URL != "" && f.Registry != "":
-		return errors.New("--url and --registry exclude each other")
-	case f.TokenFile != "" && f.URL == "":
-		return errors.New("--token-file needs --url")
-	case f.RegistryTokenFile != "" && f.Registry == "":
-		return errors.New("--registry-token-file needs --registry")
-	case f.Registry != "" && f.EnvironmentID == nil:
-		return errors.New("--registry needs --environment-id")
-	}
-	return nil
 }
 
 // sandboxFlags say what to run, and what it may do.
@@ -384,7 +363,7 @@ func (versionFlag) BeforeReset(app *kong.Kong) error {
 	if err := thisBuild().print(app.Stdout); err != nil {
 		return err
 	}
-	app.Exit(exitOK)
+	app.Exit(program.ExitOK)
 	return nil
 }
 

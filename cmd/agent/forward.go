@@ -11,6 +11,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/execagent/execagent/cmd/agent/program"
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
@@ -45,7 +46,7 @@ func (f *forwardFlags) Validate() error {
 }
 
 // runForward forwards until a signal.
-func runForward(sys system, flags *forwardFlags) int {
+func runForward(sys program.System, flags *forwardFlags) int {
 	return untilSignal(sys, func(signals <-chan os.Signal) (os.Signal, error) {
 		return forward(sys, flags, signals)
 	})
@@ -53,8 +54,8 @@ func runForward(sys system, flags *forwardFlags) int {
 
 // forward offers the exec-server at the registry and passes messages on until a
 // signal, which it returns, or an error.
-func forward(sys system, flags *forwardFlags, signals <-chan os.Signal) (received os.Signal, err error) {
-	logger := flags.logger(sys.stderr)
+func forward(sys program.System, flags *forwardFlags, signals <-chan os.Signal) (received os.Signal, err error) {
+	logger := flags.logger(sys.Stderr)
 	r, err := newRemote(sys, &flags.remoteFlags, &flags.authFlags, logger)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/cmd/agent/program"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/rpc"
@@ -38,7 +39,7 @@ const exitOnStdinClose = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 // newRemote checks everything that can be checked without waiting for standard
 // input or for the network. listening are the flags of a server that listens: here
 // they are refused if they are given.
-func newRemote(sys system, flags *remoteFlags, listening *authFlags, logger *slog.Logger) (*remote, error) {
+func newRemote(sys program.System, flags *remoteFlags, listening *authFlags, logger *slog.Logger) (*remote, error) {
 	if err := listening.refuse(); err != nil {
 		return nil, err
 	}
@@ -52,7 +53,7 @@ func newRemote(sys system, flags *remoteFlags, listening *authFlags, logger *slo
 	if err != nil {
 		return nil, err
 	}
-	return &remote{flags: flags, signIn: s, stdin: sys.stdin, logger: logger}, nil
+	return &remote{flags: flags, signIn: s, stdin: sys.Stdin, logger: logger}, nil
 }
 
 // run signs in, registers and has serve accept streams from the link, until

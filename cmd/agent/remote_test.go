@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/cmd/agent/program"
 )
 
 // TestRemoteCommandLine goes through the table of remote.md 2. A wrong command line
@@ -118,7 +120,7 @@ func TestRemoteCommandLine(t *testing.T) {
 			if strings.Contains(stderr.String(), "sk-secret-value") {
 				t.Errorf("it tells the secret:\n%s", &stderr)
 			}
-			if tt.code == exitFailure && strings.Count(stderr.String(), "\n") != 1 {
+			if tt.code == program.ExitFailure && strings.Count(stderr.String(), "\n") != 1 {
 				t.Errorf("more than one line:\n%s", &stderr)
 			}
 			if stdout.Len() != 0 {
@@ -277,7 +279,7 @@ func TestExposedSignIn(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
-		s := &server{sys: system{environ: []string{"CODEX_HOME=" + home}}, flags: &serverFlags{}, logger: slog.New(slog.NewTextHandler(&log, nil))}
+		s := &server{sys: program.System{Environ: []string{"CODEX_HOME=" + home}}, flags: &serverFlags{}, logger: slog.New(slog.NewTextHandler(&log, nil))}
 		s.flags.Remote = new("http://127.0.0.1:1")
 		s.flags.EnvironmentID = new("env")
 		if err := s.configure(); err != nil {

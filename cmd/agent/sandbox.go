@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/cmd/agent/program"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/probe"
 	"github.com/execagent/execagent/procs"
@@ -31,10 +32,10 @@ const exitSandbox = 101
 const maxPolicy = 1 << 20
 
 // runSandbox runs a command under a policy. The result is its exit code.
-func runSandbox(sys system, flags *sandboxFlags) int {
+func runSandbox(sys program.System, flags *sandboxFlags) int {
 	code, err := confined(sys, flags)
 	if err != nil {
-		complain(sys.stderr, fmt.Errorf("sandbox: %w", err))
+		program.Complain(sys.Stderr, fmt.Errorf("sandbox: %w", err))
 		return max(code, exitSandbox)
 	}
 	return code
@@ -42,7 +43,7 @@ func runSandbox(sys system, flags *sandboxFlags) int {
 
 // confined runs the command and returns its exit code, or returns why it did not
 // run.
-func confined(sys system, flags *sandboxFlags) (code int, err error) {
+func confined(sys program.System, flags *sandboxFlags) (code int, err error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return 0, err
@@ -62,7 +63,7 @@ func confined(sys system, flags *sandboxFlags) (code int, err error) {
 		Operator: flags.operator(),
 		// There were no earlier commands in this process. So Served refuses nothing
 		// and only warns, of links that commands of an earlier agent may have made.
-		Served: &resolve.Served{Log: slog.New(slog.NewTextHandler(sys.stderr, nil))},
+		Served: &resolve.Served{Log: slog.New(slog.NewTextHandler(sys.Stderr, nil))},
 		Placeholders: func() (_ *hold.Placeholders, err error) {
 			if noState != nil {
 				return nil, fmt.Errorf("names that the policy protects cannot be held, see --state-dir: %w", noState)
@@ -79,19 +80,19 @@ func confined(sys system, flags *sandboxFlags) (code int, err error) {
 	held, err := door.Enter(profile)
 	if err == nil {
 		if held.Unconfined() {
-			return 0, become(argv, sys.environ)
+			return 0, become(argv, sys.Environ)
 		}
 		code, err = held.Run(
-			procs.Program{Argv: argv, Env: sys.environ, Dir: dir, TTY: isShownTerminal(sys.stdin)},
-			[3]*os.File{sys.stdin, sys.stdout, sys.stderr},
+			procs.Program{Argv: argv, Env: sys.Environ, Dir: dir, TTY: program.IsShownTerminal(sys.Stdin)},
+			[3]*os.File{sys.Stdin, sys.Stdout, sys.Stderr},
 			func(signals chan<- os.Signal) {
-				catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+				program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 			})
 		held.Release()
 	}
 	if placeholders != nil {
 		if free := placeholders.Close(); free != nil {
-			complain(sys.stderr, free) // the command has run, and its exit code stands
+			program.Complain(sys.Stderr, free) // the command has run, and its exit code stands
 		}
 	}
 	return code, err
@@ -106,10 +107,10 @@ func (f *sandboxFlags) argv() []string {
 }
 
 // profile returns what the flags ask for, for a command that runs in dir.
-func (f *sandboxFlags) profile(sys system, dir string) (sandbox.Profile, error) {
-	tmp := sandbox.TmpDir(sys.environ)
+func (f *sandboxFlags) profile(sys program.System, dir string) (sandbox.Profile, error) {
+	tmp := sandbox.TmpDir(sys.Environ)
 	if f.Policy != "" {
-		asked, err := readPolicy(f.Policy, sys.stdin)
+		asked, err := readPolicy(f.Policy, sys.Stdin)
 		if err != nil {
 			return sandbox.Profile{}, fmt.Errorf("reading the policy %s: %w", f.Policy, err)
 		}

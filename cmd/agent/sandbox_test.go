@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/execagent/execagent/cmd/agent/program"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -69,7 +70,7 @@ func FuzzReadPolicy(f *testing.F) {
 func TestSandboxProfile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	sys := system{environ: []string{"TMPDIR=relative", "TMPDIR=" + dir + "/tmp/"}}
+	sys := program.System{Environ: []string{"TMPDIR=relative", "TMPDIR=" + dir + "/tmp/"}}
 	access := func(t *testing.T, flags sandboxFlags, path string) sandbox.Access {
 		t.Helper()
 		profile, err := flags.profile(sys, dir)

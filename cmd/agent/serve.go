@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/cmd/agent/program"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/procs"
@@ -36,7 +37,7 @@ const shutdownPatience = time.Second
 const gcPercent = 50
 
 // runServer serves until a signal or the end of standard input.
-func runServer(sys system, flags *serverFlags) int {
+func runServer(sys program.System, flags *serverFlags) int {
 	return untilSignal(sys, func(signals <-chan os.Signal) (os.Signal, error) {
 		return serve(sys, flags, signals)
 	})
@@ -46,24 +47,24 @@ func runServer(sys system, flags *serverFlags) int {
 // returns the exit code. The server gets the signals and returns the one that
 // ended it, or nil. After SIGHUP the process dies of that signal, as it would
 // have without a handler.
-func untilSignal(sys system, server func(<-chan os.Signal) (os.Signal, error)) int {
-	if !slices.ContainsFunc(sys.environ, func(v string) bool { return strings.HasPrefix(v, "GOGC=") }) {
+func untilSignal(sys program.System, server func(<-chan os.Signal) (os.Signal, error)) int {
+	if !slices.ContainsFunc(sys.Environ, func(v string) bool { return strings.HasPrefix(v, "GOGC=") }) {
 		debug.SetGCPercent(gcPercent)
 	}
-	limitMemory(sys.environ)
+	limitMemory(sys.Environ)
 	if err := hideMemory(); err != nil {
-		complain(sys.stderr, err)
+		program.Complain(sys.Stderr, err)
 	}
 	signals := make(chan os.Signal, 1)
-	catch(signals, syscall.SIGTERM, syscall.SIGINT)
+	program.Catch(signals, syscall.SIGTERM, syscall.SIGINT)
 	received, err := server(signals)
 	if err != nil {
-		return sys.fail(err)
+		return sys.Fail(err)
 	}
 	if received == syscall.SIGHUP {
-		return dieOf(syscall.SIGHUP)
+		return program.DieOf(syscall.SIGHUP)
 	}
-	return exitOK
+	return program.ExitOK
 }
 
 // hideMemory keeps other processes of the same user from reading the memory of
@@ -79,16 +80,16 @@ func hideMemory() error {
 
 // serve serves what the flags say, until a signal or until the transport ends. It
 // returns the signal, or nil.
-func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received os.Signal, err error) {
+func serve(sys program.System, flags *serverFlags, signals <-chan os.Signal) (received os.Signal, err error) {
 	plan := planMemory()
 	if flags.RetainTotalBytes != nil {
 		plan.output = *flags.RetainTotalBytes
 	}
-	s := &server{sys: sys, flags: flags, logger: flags.logger(sys.stderr), memory: plan, budget: rpc.NewBudget(plan.messages)}
+	s := &server{sys: sys, flags: flags, logger: flags.logger(sys.Stderr), memory: plan, budget: rpc.NewBudget(plan.messages)}
 	if err := s.configure(); err != nil {
 		return nil, err
 	}
-	sys.keys.Clear()
+	sys.Keys.Clear()
 	defer func() { s.health.Close() }()
 	cgroups, err := flags.cgroups(s.logger)
 	if err != nil {
@@ -101,7 +102,7 @@ func serve(sys system, flags *serverFlags, signals <-chan os.Signal) (received o
 	defer reaper.Close()
 	cfg := agent.Config{
 		Version:            executorVersion,
-		Environ:            sys.environ,
+		Environ:            sys.Environ,
 		Logger:             s.logger,
 		ConcurrentRequests: flags.ConcurrentRequests,
 		SessionTTL:         flags.SessionTTL,
@@ -160,7 +161,7 @@ func (f *serverFlags) cgroups(log *slog.Logger) (*procs.Cgroups, error) {
 
 // server has what agent exec-server needs besides its agent.
 type server struct {
-	sys    system
+	sys    program.System
 	flags  *serverFlags
 	logger *slog.Logger
 	memory memory                   // how much it may hold for clients
@@ -251,10 +252,10 @@ func (s *server) beginStdio(ctx context.Context, cfg agent.Config) (*serving, er
 	if s.auth != nil {
 		return nil, errors.New("--ws-auth has no meaning with --listen stdio")
 	}
-	conn := transport.Stdio(s.sys.stdin, s.sys.stdout, s.budget)
+	conn := transport.Stdio(s.sys.Stdin, s.sys.Stdout, s.budget)
 	// Stdio makes a pipe non-blocking, and os.NewFile looks whether its file is. So
 	// duplicate comes after Stdio: only then can Close interrupt a Read of rest.
-	rest, err := duplicate(s.sys.stdin)
+	rest, err := duplicate(s.sys.Stdin)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -297,7 +298,7 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 	s.health.follow(func() bool { return ctx.Err() == nil })
 	// Everything is ready before the line is printed: a program that waits for it
 	// connects at once.
-	if _, err := fmt.Fprintln(s.sys.stdout, listener.URL()); err != nil {
+	if _, err := fmt.Fprintln(s.sys.Stdout, listener.URL()); err != nil {
 		return nil, errors.Join(fmt.Errorf("printing the URL: %w", err), listener.Close())
 	}
 	return &serving{a, done}, nil
@@ -343,16 +344,4 @@ func duplicate(f *os.File) (*os.File, error) {
 		return nil, fmt.Errorf("duplicating %s: %w", f.Name(), dupErr)
 	}
 	return os.NewFile(uintptr(fd), f.Name()), nil
-}
-
-// logger returns a logger of the level and format that the flags name.
-func (f *logFlags) logger(w io.Writer) *slog.Logger {
-	var level slog.Level
-	// The parser has checked that it is one of the names.
-	_ = level.UnmarshalText([]byte(f.LogLevel))
-	options := &slog.HandlerOptions{Level: level}
-	if f.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
-	}
-	return slog.New(slog.NewTextHandler(w, options))
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+
+	"github.com/execagent/execagent/cmd/agent/program"
 )
 
 const (
@@ -59,18 +61,18 @@ func (b build) print(w io.Writer) error {
 }
 
 // runVersion prints the build. The result is the exit code.
-func runVersion(sys system, flags *versionFlags) int {
+func runVersion(sys program.System, flags *versionFlags) int {
 	b := thisBuild()
 	var err error
 	if flags.JSON {
-		out := json.NewEncoder(sys.stdout)
+		out := json.NewEncoder(sys.Stdout)
 		out.SetIndent("", "  ")
 		err = out.Encode(b)
 	} else {
-		err = b.print(sys.stdout)
+		err = b.print(sys.Stdout)
 	}
 	if err != nil {
-		return sys.fail(err)
+		return sys.Fail(err)
 	}
-	return exitOK
+	return program.ExitOK
 }

@@ -1,4 +1,4 @@
-package main
+package program
 
 import (
 	"fmt"
@@ -7,32 +7,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is a standard file that is a terminal. nil stands for any other file;
+// Terminal is a standard file that is a terminal. nil stands for any other file;
 // the methods of a nil terminal do nothing.
-type terminal struct {
+type Terminal struct {
 	fd    int
 	saved *unix.Termios // the mode before raw; nil: raw was not called
 }
 
-// newTerminal returns the terminal that the file is, or nil. It does not own the
+// NewTerminal returns the terminal that the file is, or nil. It does not own the
 // file.
-func newTerminal(f *os.File) *terminal {
+func NewTerminal(f *os.File) *Terminal {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return nil // the file is closed
 	}
-	var t *terminal
+	var t *Terminal
 	// Fd would make the file blocking, also for other processes that share it.
 	_ = raw.Control(func(fd uintptr) {
 		if _, err := unix.IoctlGetTermios(int(fd), unix.TCGETS); err == nil {
-			t = &terminal{fd: int(fd)}
+			t = &Terminal{fd: int(fd)}
 		}
 	})
 	return t
 }
 
-// size returns the rows and columns; ok is false where they are not known.
-func (t *terminal) size() (rows, cols uint16, ok bool) {
+// Size returns the rows and columns; ok is false where they are not known.
+func (t *Terminal) Size() (rows, cols uint16, ok bool) {
 	if t == nil {
 		return 0, 0, false
 	}
@@ -43,10 +43,10 @@ func (t *terminal) size() (rows, cols uint16, ok bool) {
 	return size.Row, size.Col, true
 }
 
-// raw makes the terminal pass every byte on unchanged, as cfmakeraw(3) does. Echo,
+// Raw makes the terminal pass every byte on unchanged, as cfmakeraw(3) does. Echo,
 // line editing and Ctrl-C are left to the terminal of the command at the other
 // end.
-func (t *terminal) raw() error {
+func (t *Terminal) Raw() error {
 	if t == nil {
 		return nil
 	}
@@ -69,11 +69,11 @@ func (t *terminal) raw() error {
 	return nil
 }
 
-// isRaw tells whether raw is in force.
-func (t *terminal) isRaw() bool { return t != nil && t.saved != nil }
+// IsRaw tells whether raw is in force.
+func (t *Terminal) IsRaw() bool { return t != nil && t.saved != nil }
 
-// restore undoes raw. It may be called often.
-func (t *terminal) restore() {
+// Restore undoes raw. It may be called often.
+func (t *Terminal) Restore() {
 	if t == nil || t.saved == nil {
 		return
 	}
@@ -82,11 +82,11 @@ func (t *terminal) restore() {
 	t.saved = nil
 }
 
-// isShownTerminal tells whether a file is a terminal that a confined command can
+// IsShownTerminal tells whether a file is a terminal that a confined command can
 // find: the link in /proc/self/fd has a name that leads to the same file. A
 // terminal of another devpts, as of the host around a container, has no such name.
-func isShownTerminal(f *os.File) bool {
-	if newTerminal(f) == nil {
+func IsShownTerminal(f *os.File) bool {
+	if NewTerminal(f) == nil {
 		return false
 	}
 	info, err := f.Stat()

@@ -1,4 +1,4 @@
-package main
+package program
 
 import (
 	"os"
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// catch has the named signals sent to the channel, and SIGHUP unless it is ignored,
+// Catch has the named signals sent to the channel, and SIGHUP unless it is ignored,
 // as under nohup(1).
 //
 // It also catches SIGPIPE, into a channel that nobody reads. Writing to a pipe
@@ -15,7 +15,7 @@ import (
 // whose log nobody reads goes on, and exec can end a command whose output nobody
 // reads. To ignore SIGPIPE would have the same effect, but every command would
 // inherit that.
-func catch(signals chan<- os.Signal, named ...os.Signal) {
+func Catch(signals chan<- os.Signal, named ...os.Signal) {
 	signal.Notify(signals, named...)
 	if !signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(signals, syscall.SIGHUP)
@@ -23,10 +23,10 @@ func catch(signals chan<- os.Signal, named ...os.Signal) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 }
 
-// dieOf ends the program by a signal, so that its parent sees a process that the
-// signal has killed. PID 1 cannot die that way: there dieOf returns the exit code
+// DieOf ends the program by a signal, so that its parent sees a process that the
+// signal has killed. PID 1 cannot die that way: there DieOf returns the exit code
 // that a shell would show for such a process.
-func dieOf(sig syscall.Signal) int {
+func DieOf(sig syscall.Signal) int {
 	signal.Reset(sig)
 	// The signal may go to another thread of this process, and then kill(2) can
 	// return before the process has died. The sleep waits for that.

@@ -1,10 +1,12 @@
-package main
+package console
 
 import (
 	"bytes"
 	"context"
 	"io"
 	"syscall"
+
+	"github.com/execagent/execagent/cmd/agent/program"
 )
 
 const (
@@ -14,19 +16,19 @@ const (
 
 // copyStdin passes standard input on to the command. When it ends, copyStdin ends
 // the command's standard input. While the connection is lost it waits.
-func (e *execution) copyStdin(ctx context.Context, end context.CancelCauseFunc) {
-	var in io.Reader = onlyReader{e.sys.stdin}
-	if e.flags.TTY {
-		in = e.readAhead(in, end)
+func (c *Console) copyStdin(ctx context.Context) {
+	var in io.Reader = onlyReader{c.sys.Stdin}
+	if c.command.TTY {
+		in = c.readAhead(in)
 	}
-	last := &lastByte{w: e.process.Stdin()}
+	last := &lastByte{w: c.command.Process.Stdin()}
 	// If reading fails, there is no more input. If writing fails, the command or the
 	// connection has ended; copyOutput notices that.
 	if _, err := io.Copy(last, in); last.err != nil && err != nil {
 		return
 	}
 	switch {
-	case e.flags.TTY:
+	case c.command.TTY:
 		// The terminal takes Ctrl-D for the end of input only at the start of a line.
 		// Within a line the first one just hands over what was typed, and it takes a
 		// second one.
@@ -34,11 +36,11 @@ func (e *execution) copyStdin(ctx context.Context, end context.CancelCauseFunc) 
 		if last.seen && last.last != '\n' {
 			eof = []byte{ctrlD, ctrlD}
 		}
-		_ = e.process.Write(ctx, eof)
-	case e.info.Capabilities.ProcessCloseStdin:
-		_ = e.process.CloseStdin(ctx)
+		_ = c.command.Process.Write(ctx, eof)
+	case c.command.Capabilities.ProcessCloseStdin:
+		_ = c.command.Process.CloseStdin(ctx)
 	default:
-		complain(e.sys.stderr, "the server has no way to end the command's standard input; see -n")
+		program.Complain(c.sys.Stderr, "the server has no way to end the command's standard input; see -n")
 	}
 }
 
@@ -48,15 +50,15 @@ const keystrokes = 256
 // readAhead reads a terminal also while nothing can be sent, for the sake of Ctrl-C:
 // in a raw terminal it is a byte for the command. Once the user was told that the
 // connection is lost, it is for exec, and ends it.
-func (e *execution) readAhead(in io.Reader, end context.CancelCauseFunc) io.Reader {
+func (c *Console) readAhead(in io.Reader) io.Reader {
 	typed := make(chan []byte, keystrokes)
 	go func() {
 		defer close(typed)
 		for {
 			p := make([]byte, 4<<10)
 			n, err := in.Read(p)
-			if e.lost.Load() && bytes.IndexByte(p[:n], ctrlC) >= 0 {
-				end(signalError{syscall.SIGINT})
+			if c.lost.Load() && bytes.IndexByte(p[:n], ctrlC) >= 0 {
+				c.end(SignalError{syscall.SIGINT})
 				return
 			}
 			if n > 0 {

@@ -1,4 +1,4 @@
-package main
+package program
 
 import (
 	"os"
@@ -17,35 +17,35 @@ func TestTerminal(t *testing.T) {
 	}
 	defer ptmx.Close()
 	defer tty.Close()
-	term := newTerminal(tty)
+	term := NewTerminal(tty)
 	if term == nil {
 		t.Fatal("a terminal is not seen as one")
 	}
-	if _, _, ok := term.size(); ok {
+	if _, _, ok := term.Size(); ok {
 		t.Error("a terminal without a size has one")
 	}
 	if err := pty.Setsize(ptmx, &pty.Winsize{Rows: 33, Cols: 101}); err != nil {
 		t.Fatal(err)
 	}
-	if rows, cols, ok := term.size(); rows != 33 || cols != 101 || !ok {
+	if rows, cols, ok := term.Size(); rows != 33 || cols != 101 || !ok {
 		t.Errorf("size is %d, %d, %v", rows, cols, ok)
 	}
 	before := termios(t, term)
-	if err := term.raw(); err != nil {
+	if err := term.Raw(); err != nil {
 		t.Fatal(err)
 	}
 	if raw := termios(t, term); raw.Lflag&(unix.ECHO|unix.ICANON|unix.ISIG) != 0 || raw.Oflag&unix.OPOST != 0 {
 		t.Errorf("raw is %+v", raw)
 	}
 	for range 2 {
-		term.restore()
+		term.Restore()
 		if diff := cmp.Diff(before, termios(t, term)); diff != "" {
 			t.Errorf("restored (-want +got):\n%s", diff)
 		}
 	}
 }
 
-func termios(t *testing.T, term *terminal) unix.Termios {
+func termios(t *testing.T, term *Terminal) unix.Termios {
 	t.Helper()
 	got, err := unix.IoctlGetTermios(term.fd, unix.TCGETS)
 	if err != nil {
@@ -67,13 +67,13 @@ func TestNoTerminal(t *testing.T) {
 	defer null.Close()
 	closed.Close()
 	for _, f := range []*os.File{null, closed} {
-		term := newTerminal(f)
+		term := NewTerminal(f)
 		if term != nil {
 			t.Errorf("%v is a terminal", f)
 		}
-		if _, _, ok := term.size(); ok || term.raw() != nil {
+		if _, _, ok := term.Size(); ok || term.Raw() != nil {
 			t.Error("no terminal has a size, or cannot be left as it is")
 		}
-		term.restore()
+		term.Restore()
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package console
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/agent/program"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -19,11 +20,11 @@ import (
 // for ever. So once the command has exited, copyOutput also returns when nothing
 // has come for the time quiet. It loses nothing that the command itself wrote: an
 // agent sends all of that before it tells of the exit (rpc.md 4.6).
-func (e *execution) copyOutput(ctx context.Context) (code int, err error) {
+func (c *Console) copyOutput(ctx context.Context) (code int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var silence *time.Timer
-	for event, err := range e.process.Events(ctx) {
+	for event, err := range c.command.Process.Events(ctx) {
 		if errors.Is(err, errSilent) {
 			return code, nil
 		}
@@ -35,7 +36,7 @@ func (e *execution) copyOutput(ctx context.Context) (code int, err error) {
 			if silence != nil {
 				silence.Stop() // the time that our own write takes is no silence
 			}
-			if err := e.write(event); err != nil {
+			if err := c.write(event); err != nil {
 				return 0, err
 			}
 			if silence != nil {
@@ -54,15 +55,15 @@ func (e *execution) copyOutput(ctx context.Context) (code int, err error) {
 var errSilent = errors.New("no output for a while")
 
 // write writes a chunk of output to the stream of ours that the command wrote to.
-func (e *execution) write(event client.Event) error {
-	f, name := e.sys.stdout, "standard output"
+func (c *Console) write(event client.Event) error {
+	f, name := c.sys.Stdout, "standard output"
 	if event.Stream == protocol.StreamStderr {
-		f, name = e.sys.stderr, "standard error"
+		f, name = c.sys.Stderr, "standard error"
 	}
 	_, err := f.Write(event.Data)
 	switch {
 	case errors.Is(err, syscall.EPIPE):
-		return signalError{syscall.SIGPIPE} // of which the command would have died without exec
+		return SignalError{syscall.SIGPIPE} // of which the command would have died without exec
 	case err != nil:
 		return fmt.Errorf("writing to %s: %w", name, err)
 	}
@@ -78,32 +79,32 @@ var wireSignals = map[os.Signal]protocol.Signal{
 }
 
 // passSignals passes signals on to the command until ctx ends; with SIGWINCH it
-// gives the command's terminal the new size. A signal that comes before started is
-// closed, or that the server refuses, ends exec: passSignals calls end with a
+// gives the command's terminal the new size. A signal that comes before a command has
+// joined, or that the server refuses, ends exec: it ends with a
 // signalError.
-func (e *execution) passSignals(ctx context.Context, end context.CancelCauseFunc, started <-chan struct{}) {
+func (c *Console) passSignals(ctx context.Context) {
 	for {
 		var received os.Signal
 		select {
-		case received = <-e.signals:
+		case received = <-c.signals:
 		case <-ctx.Done():
 			return
 		}
 		select {
-		case <-started:
+		case <-c.joined:
 		default:
 			if sig := received.(syscall.Signal); sig != syscall.SIGWINCH {
-				end(signalError{sig})
+				c.end(SignalError{sig})
 				return
 			}
 			continue
 		}
 		if received == syscall.SIGWINCH {
-			e.resize(ctx)
+			c.resize(ctx)
 			continue
 		}
-		if err := e.pass(ctx, received); err != nil && ctx.Err() == nil {
-			end(signalError{received.(syscall.Signal)})
+		if err := c.pass(ctx, received); err != nil && ctx.Err() == nil {
+			c.end(SignalError{received.(syscall.Signal)})
 			return
 		}
 	}
@@ -114,15 +115,15 @@ func (e *execution) passSignals(ctx context.Context, end context.CancelCauseFunc
 //
 // If the answer is lost with the connection it sends the signal again: once too often
 // is what users do as well, and never would be worse.
-func (e *execution) pass(ctx context.Context, received os.Signal) error {
+func (c *Console) pass(ctx context.Context, received os.Signal) error {
 	ctx, cancel := context.WithTimeout(ctx, signalPatience)
 	defer cancel()
 	sig := wireSignals[received]
-	if !e.info.Capabilities.ProcessSignals {
+	if !c.command.Capabilities.ProcessSignals {
 		sig = protocol.SignalInterrupt
 	}
 	for {
-		err := e.process.Signal(ctx, sig)
+		err := c.command.Process.Signal(ctx, sig)
 		if lost, ok := errors.AsType[*client.DisconnectedError](err); !ok || !lost.Sent {
 			return err
 		}
@@ -132,19 +133,19 @@ func (e *execution) pass(ctx context.Context, received os.Signal) error {
 // tellLoss tells the user, once for each loss, that the connection is lost and does not
 // come back at once. It returns when ctx ends or the client has failed, which is told
 // elsewhere.
-func (e *execution) tellLoss(ctx context.Context) {
+func (c *Console) tellLoss(ctx context.Context) {
 	patience := time.NewTimer(0)
 	defer patience.Stop()
 	for {
-		state, changed := e.client.State()
+		state, changed := c.command.Client.State()
 		var overdue <-chan time.Time
 		switch state {
 		case client.Failed:
 			return
 		case client.Connected:
-			e.lost.Store(false)
+			c.lost.Store(false)
 		case client.Recovering:
-			if !e.lost.Load() {
+			if !c.lost.Load() {
 				patience.Reset(lossPatience)
 				overdue = patience.C
 			}
@@ -152,8 +153,8 @@ func (e *execution) tellLoss(ctx context.Context) {
 		select {
 		case <-changed:
 		case <-overdue:
-			e.lost.Store(true)
-			e.say("the connection is lost, waiting for it to come back; Ctrl-C gives up")
+			c.lost.Store(true)
+			c.say("the connection is lost, waiting for it to come back; Ctrl-C gives up")
 		case <-ctx.Done():
 			return
 		}
@@ -161,29 +162,29 @@ func (e *execution) tellLoss(ctx context.Context) {
 }
 
 // say writes a line to standard error beside the command's output.
-func (e *execution) say(text string) {
-	if e.stdin.isRaw() {
+func (c *Console) say(text string) {
+	if c.stdin.IsRaw() {
 		text += "\r" // the terminal does not return by itself
 	}
-	complain(e.sys.stderr, text)
+	program.Complain(c.sys.Stderr, text)
 }
 
 // resize gives the command's terminal the size of ours. It does nothing where one
 // of the two is no terminal, or the server cannot resize.
-func (e *execution) resize(ctx context.Context) {
-	rows, cols, ok := e.size()
-	if !ok || !e.flags.TTY || !e.info.Capabilities.ProcessResize {
+func (c *Console) resize(ctx context.Context) {
+	rows, cols, ok := c.Size()
+	if !ok || !c.command.TTY || !c.command.Capabilities.ProcessResize {
 		return
 	}
 	// A command that has just ended has no terminal to resize.
-	_ = e.process.Resize(ctx, rows, cols)
+	_ = c.command.Process.Resize(ctx, rows, cols)
 }
 
-// size is that of our terminal: of the first of standard input, output and error
+// Size is that of our terminal: of the first of standard input, output and error
 // that is one.
-func (e *execution) size() (rows, cols uint16, ok bool) {
-	for _, t := range []*terminal{e.stdin, newTerminal(e.sys.stdout), newTerminal(e.sys.stderr)} {
-		if rows, cols, ok = t.size(); ok {
+func (c *Console) Size() (rows, cols uint16, ok bool) {
+	for _, t := range []*program.Terminal{c.stdin, program.NewTerminal(c.sys.Stdout), program.NewTerminal(c.sys.Stderr)} {
+		if rows, cols, ok = t.Size(); ok {
 			return rows, cols, true
 		}
 	}
@@ -191,8 +192,8 @@ func (e *execution) size() (rows, cols uint16, ok bool) {
 }
 
 // terminate kills the command.
-func (e *execution) terminate() error {
+func (c *Console) terminate() error {
 	ctx, cancel := context.WithTimeout(context.Background(), signalPatience)
 	defer cancel()
-	return e.process.Terminate(ctx)
+	return c.command.Process.Terminate(ctx)
 }

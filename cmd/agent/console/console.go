@@ -1,0 +1,110 @@
+// Package console makes this program the console of a command that runs on an agent:
+// its input, its output, the signals that it gets and the terminal that it has.
+package console
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/protocol"
+)
+
+const (
+	// quiet is how long the console stays after the command has exited, while processes
+	// that the command has left in the background write nothing.
+	quiet = time.Second
+	// signalPatience is how long the agent may take to answer a request to signal
+	// or to end the command, a lost connection included.
+	signalPatience = 2 * time.Second
+	// lossPatience is how long the connection is lost before the user hears of it.
+	lossPatience = 2 * time.Second
+)
+
+// SignalError is why a console ends that a signal has to end: no command has joined
+// it yet, the server refused to pass the signal on, or the reader of the output has
+// gone (SIGPIPE).
+type SignalError struct{ syscall.Signal }
+
+func (e SignalError) Error() string { return "ended by signal: " + e.Signal.String() }
+
+// Command is what joins a console.
+type Command struct {
+	Client       *client.Client
+	Process      *client.Process
+	Capabilities protocol.Capabilities // of the agent
+	TTY          bool                  // the command has a terminal
+	Stdin        bool                  // it gets our standard input
+}
+
+// Console has at most one command.
+type Console struct {
+	sys     program.System
+	signals chan os.Signal
+	stdin   *program.Terminal // nil: not a terminal
+
+	ctx     context.Context
+	end     context.CancelCauseFunc
+	joined  chan struct{} // closed when there is a command
+	running sync.WaitGroup
+
+	command Command     // from joined on
+	lost    atomic.Bool // the user was told so, and the connection is not back
+}
+
+// Open catches the signals of this program. The caller calls Close.
+func Open(sys program.System) *Console {
+	c := &Console{
+		sys: sys, signals: make(chan os.Signal, 8), stdin: program.NewTerminal(sys.Stdin), joined: make(chan struct{}),
+	}
+	c.ctx, c.end = context.WithCancelCause(context.Background())
+	program.Catch(c.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGWINCH)
+	c.running.Go(func() { c.passSignals(c.ctx) })
+	return c
+}
+
+// Context ends with the console. Its cause is a [SignalError] if a signal came before
+// there was a command to pass it to.
+func (c *Console) Context() context.Context { return c.ctx }
+
+// Close lets go of the signals and of the terminal.
+func (c *Console) Close() {
+	c.end(nil)
+	c.running.Wait()
+	signal.Stop(c.signals)
+	c.stdin.Restore()
+}
+
+// Join is the command's console until that ends. With an error the command is ended, as
+// its output goes nowhere from now on. It is called at most once.
+func (c *Console) Join(command Command) (exitCode int, err error) {
+	// Close restores the terminal as well. This is for a panic: it would leave the
+	// user's shell in a raw terminal, where typing shows nothing.
+	defer c.stdin.Restore()
+	c.command = command
+	close(c.joined)
+	if command.TTY {
+		if err := c.stdin.Raw(); err != nil {
+			return 0, errors.Join(err, c.terminate())
+		}
+	}
+	c.running.Go(func() { c.tellLoss(c.ctx) })
+	if command.Stdin {
+		// A read of standard input cannot be interrupted, so this goroutine may
+		// last until the program ends.
+		go c.copyStdin(c.ctx)
+	}
+	exitCode, err = c.copyOutput(c.ctx)
+	if err != nil {
+		c.command.Process.Discard()
+		_ = c.terminate() // the error says more
+	}
+	return exitCode, err
+}

@@ -1,0 +1,71 @@
+// Package program is what every command of a program with subcommands starts with: its
+// environment, its three standard files, and how it complains and ends.
+package program
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/execagent/execagent/internal/secretenv"
+)
+
+// Exit codes of the agent itself. exec and sandbox end with the code of their
+// command, and have more codes of their own.
+const (
+	ExitOK      = 0
+	ExitFailure = 1 // starting up or serving
+	ExitUsage   = 2
+)
+
+// System is what the program is started with.
+type System struct {
+	Args    []string // without the program's name
+	Environ []string
+	Keys    secretenv.Secrets // variables that no command inherits
+	Stdin   *os.File
+	Stdout  *os.File
+	Stderr  *os.File
+}
+
+// Lookup finds a variable of the environment that the program was started
+// with. If a name is there more than once, the last entry counts.
+func (s System) Lookup(name string) (value string, ok bool) {
+	for _, entry := range s.Environ {
+		if n, v, _ := strings.Cut(entry, "="); n == name {
+			value, ok = v, true
+		}
+	}
+	if v, found := s.Keys.Lookup(name); found {
+		return v, true
+	}
+	return value, ok
+}
+
+// Complain writes one line about what went wrong: the name of the program, and
+// what. No line holds a secret.
+func Complain(w io.Writer, what any) {
+	// If standard error cannot be written to, nothing else can say so.
+	_, _ = fmt.Fprintf(w, "agent: %v\n", what)
+}
+
+// Fail complains, and returns the exit code for that.
+func (s System) Fail(err error) int {
+	Complain(s.Stderr, err)
+	return ExitFailure
+}
+
+// Logger returns a logger of a level, one of slog's names in any case, and of the
+// format "json" or "text".
+func Logger(w io.Writer, level, format string) *slog.Logger {
+	var l slog.Level
+	// The parser of the flags has checked that it is one of the names.
+	_ = l.UnmarshalText([]byte(level))
+	options := &slog.HandlerOptions{Level: l}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}

@@ -1,0 +1,51 @@
+package target
+
+import (
+	"crypto/x509"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/execagent/execagent/httpclient"
+)
+
+// maxCertificates is how long a bundle of trusted roots may be, in bytes.
+const maxCertificates = 4 << 20
+
+// Roots returns the roots of the host and those in files, of which empty
+// names are skipped. For a registry over plain http it returns nil: reading the
+// host's roots takes milliseconds, and nobody would use them.
+func Roots(registry string, files ...string) (*x509.CertPool, error) {
+	if strings.HasPrefix(registry, "http:") {
+		return nil, nil
+	}
+	roots := httpclient.TrustedRoots()
+	for _, file := range files {
+		if file == "" {
+			continue
+		}
+		bundle, err := readBounded(file, maxCertificates)
+		if err != nil {
+			return nil, fmt.Errorf("reading trusted roots: %w", err)
+		}
+		if !roots.AppendCertsFromPEM(bundle) {
+			return nil, fmt.Errorf("reading trusted roots: %s holds no certificate", file)
+		}
+	}
+	return roots, nil
+}
+
+// readBounded reads a whole file. A file of more than limit bytes is an error.
+func readBounded(file string, limit int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(content)) > limit {
+		err = fmt.Errorf("%s exceeds %d bytes", file, limit)
+	}
+	return content, err
+}
