@@ -85,12 +85,9 @@ func URL(url string, options ...Option) Config {
 	return cfg
 }
 
-// errURL is the error for a URL with which no attempt to connect can succeed.
-type errURL struct{ error }
-
-var (
-	errExposed = errURL{errors.New("exec-server WebSocket headers require wss:// or a loopback destination")}
-	errNoURL   = errURL{errors.New("exec-server url must use ws:// or wss://")}
+const (
+	errExposed = transport.URLError("exec-server WebSocket headers require wss:// or a loopback destination")
+	errNoURL   = transport.URLError("exec-server url must use ws:// or wss://")
 )
 
 // checkURL refuses a URL that is none, and headers in plain text to another machine.
@@ -116,8 +113,11 @@ func loopback(host string) bool {
 // finalURL tells which errors of dialling a URL will not go away: what is refused for
 // the URL's or the token's sake, and a name that does not exist.
 func finalURL(err error) bool {
-	if _, ok := errors.AsType[errURL](err); ok {
+	if _, ok := errors.AsType[transport.URLError](err); ok {
 		return true
+	}
+	if _, ok := errors.AsType[*net.AddrError](err); ok {
+		return true // no port, or none that there is
 	}
 	if status, ok := errors.AsType[*transport.StatusError](err); ok {
 		return status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden

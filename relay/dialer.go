@@ -54,6 +54,9 @@ type Dialer struct {
 	// Logger gets losses and reconnects, never a key, an authorization or
 	// a signed URL. Nil: nothing is logged.
 	Logger *slog.Logger
+	// Failed hears of each attempt of Dial that has failed and is to be repeated, from the
+	// goroutine of that Dial. True ends Dial with this error. Nil: all are repeated.
+	Failed func(error) (enough bool)
 
 	timing timing
 	socket socket.Config
@@ -91,7 +94,10 @@ func (d *Dialer) Same(ctx context.Context) (bool, error) {
 func (d *Dialer) Dial(ctx context.Context) (rpc.Conn, error) {
 	var c *harness
 	var refusals refusals
-	err := repeat(ctx, d.logger(), "connecting is repeated", refusals.again, func() (err error) {
+	again := func(err error) bool {
+		return refusals.again(err) && (d.Failed == nil || !d.Failed(err))
+	}
+	err := repeat(ctx, d.logger(), "connecting is repeated", again, func() (err error) {
 		c, err = d.open(ctx)
 		return err
 	})

@@ -165,38 +165,53 @@ type AuthOptions struct {
 // Authenticator checks that the options fit together and reads the files that they
 // name. Without any option it returns nil and no error.
 func (o AuthOptions) Authenticator() (*Authenticator, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	switch {
+	case o.Mode == "":
+		return nil, nil
+	case o.TokenFile != "":
+		return capabilityToken(o.TokenFile)
+	case o.TokenSHA256 != "":
+		return capabilityTokenSHA256(o.TokenSHA256)
+	}
+	skew, err := o.skew()
+	if err != nil {
+		return nil, err
+	}
+	return signedBearer(signedBearerConfig{SecretFile: o.SecretFile, Issuer: o.Issuer, Audience: o.Audience, MaxClockSkew: skew})
+}
+
+// Validate tells whether the options fit each other. It reads no file.
+func (o AuthOptions) Validate() error {
 	token := o.TokenFile != "" || o.TokenSHA256 != ""
 	signed := o.SecretFile != "" || o.Issuer != "" || o.Audience != "" || o.MaxClockSkew != nil
 	switch o.Mode {
 	case "":
 		if token || signed {
-			return nil, errors.New("authentication options need --ws-auth")
+			return errors.New("authentication options need --ws-auth")
 		}
-		return nil, nil
 	case "capability-token":
 		switch {
 		case signed:
-			return nil, errors.New("--ws-auth capability-token takes no option of signed-bearer-token")
+			return errors.New("--ws-auth capability-token takes no option of signed-bearer-token")
 		case (o.TokenFile == "") == (o.TokenSHA256 == ""):
-			return nil, errors.New("--ws-auth capability-token needs one of --ws-token-file and --ws-token-sha256")
-		case o.TokenFile != "":
-			return capabilityToken(o.TokenFile)
+			return errors.New("--ws-auth capability-token needs one of --ws-token-file and --ws-token-sha256")
 		}
-		return capabilityTokenSHA256(o.TokenSHA256)
 	case "signed-bearer-token":
 		if token {
-			return nil, errors.New("--ws-auth signed-bearer-token takes no option of capability-token")
+			return errors.New("--ws-auth signed-bearer-token takes no option of capability-token")
 		}
 		if o.SecretFile == "" {
-			return nil, errors.New("--ws-auth signed-bearer-token needs --ws-shared-secret-file")
+			return errors.New("--ws-auth signed-bearer-token needs --ws-shared-secret-file")
 		}
-		skew, err := o.skew()
-		if err != nil {
-			return nil, err
-		}
-		return signedBearer(signedBearerConfig{SecretFile: o.SecretFile, Issuer: o.Issuer, Audience: o.Audience, MaxClockSkew: skew})
+		_, err := o.skew()
+		return err
+	default:
+		return fmt.Errorf("--ws-auth %q is unknown, want capability-token or signed-bearer-token", o.Mode)
 	}
-	return nil, fmt.Errorf("--ws-auth %q is unknown, want capability-token or signed-bearer-token", o.Mode)
+	return nil
 }
 
 func (o AuthOptions) skew() (time.Duration, error) {

@@ -38,6 +38,12 @@ type DialConfig struct {
 	PeerTimeout      time.Duration // 0 is 90 s, see [WebSocket]
 }
 
+// URLError says what is wrong with a URL that nobody can be reached by. It quotes nothing of
+// it.
+type URLError string
+
+func (e URLError) Error() string { return string(e) }
+
 // StatusError is the answer of a server that did not upgrade.
 type StatusError struct {
 	Status int    // HTTP status
@@ -50,12 +56,13 @@ func (e *StatusError) Error() string {
 
 // Dial opens a WebSocket to a ws or wss URL. The context and HandshakeTimeout
 // bound the opening only. The error names the URL without its query and
-// credentials; a server that refused is a [*StatusError]. The caller closes
+// credentials; a server that refused is a [*StatusError], a wrong URL a
+// [URLError]. The caller closes
 // the connection.
 func Dial(ctx context.Context, rawURL string, config DialConfig) (*WebSocket, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return nil, errors.New("websocket URL is malformed") // the cause would quote it
+		return nil, URLError("websocket URL is malformed") // the cause would quote it
 	}
 	conn, err := dial(ctx, u, config)
 	if err != nil {
@@ -67,10 +74,10 @@ func Dial(ctx context.Context, rawURL string, config DialConfig) (*WebSocket, er
 
 func dial(ctx context.Context, u *url.URL, config DialConfig) (*WebSocket, error) {
 	if (u.Scheme != "ws" && u.Scheme != "wss") || u.Host == "" {
-		return nil, errors.New("want a URL of the form ws://HOST or wss://HOST")
+		return nil, URLError("want a URL of the form ws://HOST or wss://HOST")
 	}
 	if u.User != nil {
-		return nil, errors.New("URL holds credentials, which belong in a header")
+		return nil, URLError("URL holds credentials, which belong in a header")
 	}
 	if config.TLS == nil {
 		config.TLS = tlsconfig.Client(nil)

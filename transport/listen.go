@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -67,7 +68,7 @@ func Listen(config Config) (*Listener, error) {
 		return nil, err
 	}
 	if config.Auth == nil && !config.AllowUnauthenticated && !address.Addr().Unmap().IsLoopback() {
-		return nil, fmt.Errorf("listen URL %q is not a loopback address and no authentication is configured", config.URL)
+		return nil, fmt.Errorf("listen URL %q is not a loopback address and %w", config.URL, ErrUnauthenticated)
 	}
 	network := "tcp"
 	if address.Addr().Is4() {
@@ -131,12 +132,21 @@ func bind(network string, address netip.AddrPort) (tcp *net.TCPListener, other *
 	}
 }
 
+// ErrUnauthenticated says that others than this machine's users could connect, without
+// proving who they are.
+var ErrUnauthenticated = errors.New("no authentication is configured")
+
 // parseListenURL accepts ws://IP:PORT and nothing else (rpc.md 1.1). A URL parser
 // would let more pass: a path, a query, a zone, capitals.
 func parseListenURL(s string) (netip.AddrPort, error) {
 	rest, ok := strings.CutPrefix(s, "ws://")
 	if !ok {
 		return netip.AddrPort{}, fmt.Errorf("listen URL %q is not supported, want ws://IP:PORT", s)
+	}
+	if _, port, err := net.SplitHostPort(rest); err == nil && len(port) > 4 {
+		if n, err := strconv.Atoi(port); err == nil && n > 65535 {
+			return netip.AddrPort{}, fmt.Errorf("listen URL %q is invalid, the port is not between 0 and 65535", s)
+		}
 	}
 	address, err := netip.ParseAddrPort(rest)
 	if err != nil || address.Addr().Zone() != "" {

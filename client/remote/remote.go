@@ -33,6 +33,7 @@ type Option func(*options)
 type options struct {
 	config   client.Config
 	registry relay.RegistryConfig
+	failed   func(error) (enough bool)
 }
 
 // Settings takes the name, the timeouts and the session to resume of a client.Config.
@@ -44,6 +45,10 @@ func Roots(roots *x509.CertPool) Option { return func(o *options) { o.registry.R
 
 // Logger gets losses and reconnects, never a key or a signed URL.
 func Logger(log *slog.Logger) Option { return func(o *options) { o.registry.Logger = log } }
+
+// Failed has f told of each attempt to connect that has failed and is to be repeated. True
+// ends the attempts: the client gets this error.
+func Failed(f func(error) (enough bool)) Option { return func(o *options) { o.failed = f } }
 
 // Dial connects to the executor of an environment: it is client.Connect of [Registry].
 func Dial(ctx context.Context, url, environmentID, key string, settings ...Option) (*client.Client, error) {
@@ -77,7 +82,7 @@ func Registry(url, environmentID, key string, settings ...Option) (client.Config
 		registry.Close()
 		return client.Config{}, err
 	}
-	dialer := &relay.Dialer{Registry: registry, Identity: identity, Logger: o.registry.Logger}
+	dialer := &relay.Dialer{Registry: registry, Identity: identity, Logger: o.registry.Logger, Failed: o.failed}
 	cfg := o.config
 	cfg.Dial, cfg.Final, cfg.Same, cfg.Release = dialer.Dial, relay.Final, dialer.Same, registry.Close
 	return cfg, nil

@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/console"
@@ -18,6 +19,7 @@ import (
 // Exit codes of exec besides the command's own, as those of env(1) and
 // timeout(1).
 const (
+	exitTimedOut      = 124
 	exitExecFailure   = 125 // agent itself failed
 	exitCannotExecute = 126
 	exitNotFound      = 127
@@ -35,8 +37,16 @@ func runExec(sys program.System, flags *execFlags) int {
 		return exitSignal + int(killed.Signal)
 	}
 	program.Complain(sys.Stderr, err)
+	if _, ok := errors.AsType[timeoutError](err); ok {
+		return exitTimedOut
+	}
 	return max(code, exitExecFailure)
 }
+
+// timeoutError is why an exec ends that has taken longer than --timeout.
+type timeoutError time.Duration
+
+func (e timeoutError) Error() string { return fmt.Sprintf("timed out after %v", time.Duration(e)) }
 
 // execution is one run of a command.
 type execution struct {
@@ -53,6 +63,9 @@ type execution struct {
 func (e *execution) run() (code int, err error) {
 	e.console = console.Open(e.sys)
 	defer e.console.Close()
+	if limit := e.flags.Timeout; limit > 0 {
+		defer time.AfterFunc(limit, func() { e.console.End(timeoutError(limit)) }).Stop()
+	}
 	ctx := e.console.Context()
 	c, disconnect, err := e.connect(ctx)
 	if err != nil {
@@ -88,9 +101,6 @@ func (e *execution) params() (protocol.StartParams, error) {
 	if p.Argv[0] == "--" {
 		p.Argv = p.Argv[1:]
 	}
-	if len(p.Argv) == 0 || p.Argv[0] == "" {
-		return p, errors.New("the command is empty")
-	}
 	if !e.flags.Elsewhere() {
 		p.EnvPolicy.Inherit, p.EnvPolicy.IgnoreDefaultExcludes = protocol.InheritAll, true
 	}
@@ -107,11 +117,12 @@ func (e *execution) params() (protocol.StartParams, error) {
 			p.Rows, p.Cols = &rows, &cols
 		}
 	}
-	for _, entry := range e.flags.Env {
+	variables, err := e.variables()
+	if err != nil {
+		return p, err
+	}
+	for _, entry := range variables {
 		name, value, ok := strings.Cut(entry, "=")
-		if name == "" {
-			return p, fmt.Errorf("-e %q has no name", entry)
-		}
 		if !ok {
 			// Without a value the variable of this process is passed on, if it is
 			// set, as docker run -e does.
@@ -124,16 +135,41 @@ func (e *execution) params() (protocol.StartParams, error) {
 	return p, nil
 }
 
+// maxEnvFile is how long a file of variables may be, in bytes.
+const maxEnvFile = 1 << 20
+
+// variables are those of the files of --env-file and of -e, in this order.
+func (e *execution) variables() ([]string, error) {
+	var all []string
+	for _, file := range e.flags.EnvFile {
+		text, err := program.ReadFile(file, maxEnvFile)
+		if err != nil {
+			return nil, err
+		}
+		for n, line := range strings.Split(string(text), "\n") {
+			line = strings.TrimSuffix(line, "\r")
+			if strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#") {
+				continue
+			}
+			if name, _, _ := strings.Cut(line, "="); name == "" || strings.ContainsAny(name, " \t\x00") {
+				return nil, fmt.Errorf("%s:%d: %q is no name of a variable", file, n+1, name)
+			}
+			all = append(all, line)
+		}
+	}
+	return append(all, e.flags.Env...), nil
+}
+
 // dir returns the absolute directory that the command runs in. A relative -C is
 // below the working directory of the agent. An embedded agent has that of this
 // process. If an agent elsewhere does not tell its own, the home of its user takes
 // the place.
 func (e *execution) dir() (string, error) {
 	if !e.flags.Elsewhere() {
-		return filepath.Abs(e.flags.Dir)
+		return filepath.Abs(e.flags.dir())
 	}
-	if path.IsAbs(e.flags.Dir) {
-		return path.Clean(e.flags.Dir), nil
+	if path.IsAbs(e.flags.dir()) {
+		return path.Clean(e.flags.dir()), nil
 	}
 	base := e.info.Cwd
 	if base.IsZero() {
@@ -146,7 +182,7 @@ func (e *execution) dir() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return path.Join(native, e.flags.Dir), nil
+	return path.Join(native, e.flags.dir()), nil
 }
 
 // hasStdin tells whether there is standard input to pass on. /dev/null counts as

@@ -7,6 +7,7 @@ import (
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/rpc"
 )
@@ -16,11 +17,7 @@ import (
 // also ends an agent in this process.
 func (e *execution) connect(ctx context.Context) (c *client.Client, disconnect func(), err error) {
 	if e.flags.Elsewhere() {
-		cfg, err := e.flags.Config(e.sys)
-		if err != nil {
-			return nil, nil, err
-		}
-		if c, err = client.Connect(ctx, cfg); err != nil {
+		if c, err = e.flags.Connect(ctx, e.sys); err != nil {
 			return nil, nil, err
 		}
 		return c, func() { _ = c.Close() }, nil // the exit code of the command counts
@@ -51,7 +48,7 @@ func (e *execution) embed() *embedded {
 	m.guard, m.reaper = newGuard()
 	m.agent = agent.New(agent.Config{
 		Confines: true,
-		Version:  executorVersion,
+		Version:  build.ExecutorVersion,
 		Environ:  e.sys.Environ,
 		Logger:   e.flags.Logger(e.sys),
 		Reaper:   m.reaper,

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 
 	"github.com/execagent/execagent/cmd/agent/program"
 	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/transport"
@@ -25,6 +29,7 @@ type commandLine struct {
 	Exec       execFlags       `cmd:"" help:"Run a command on an agent, as if it ran here."`
 	Sandbox    sandboxFlags    `cmd:"" help:"Run a command here, confined."`
 	Doctor     doctorFlags     `cmd:"" help:"Tell what this host can enforce, and how to get what is missing."`
+	Health     askFlags        `cmd:"" help:"Ask an agent whether it serves, for health checks."`
 	Version    versionFlags    `cmd:"" help:"Print the version and what it is compatible with."`
 	Completion completionFlags `cmd:"" help:"Print a completion script for a shell."`
 
@@ -50,6 +55,51 @@ Examples:
 // defaultListen is where the server listens unless it is told otherwise.
 const defaultListen = "ws://127.0.0.1:0"
 
+// errUser says why there is no --user.
+var errUser = errors.New("-u, --user: a command runs as the user of its agent, who cannot become another one; start an agent as that user")
+
+// Validate finds flags that contradict each other, and a command that is none. The parser
+// calls it.
+func (f *execFlags) Validate() error {
+	switch {
+	case f.User != "":
+		return errUser
+	case f.Workdir != "" && f.Dir != "":
+		return errors.New("-C and --workdir are the same: give one of them")
+	}
+	for _, entry := range f.Env {
+		if name, _, _ := strings.Cut(entry, "="); name == "" {
+			return fmt.Errorf("-e %q has no name", entry)
+		}
+	}
+	if err := f.Flags.Validate(); err != nil {
+		return err
+	}
+	return validCommand(f.Command, f)
+}
+
+// dir is the directory that the flags name.
+func (f *execFlags) dir() string { return cmp.Or(f.Workdir, f.Dir) }
+
+// validCommand refuses a command line of another program that is empty, or that begins with
+// what looks like a flag of ours and is not.
+func validCommand(command []string, flags any) error {
+	switch first := first(command); {
+	case first == "" || first == "--" && (len(command) == 1 || command[1] == ""):
+		return errors.New("the command is empty")
+	case first != "--" && strings.HasPrefix(first, "-") && first != "-":
+		return unknownFlag(first, flags)
+	}
+	return nil
+}
+
+func first(words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	return words[0]
+}
+
 // parse returns the flags of the command that the arguments name. Their type, for
 // example *execFlags, tells which command it is. If the command line is wrong, the
 // error is a usageError.
@@ -57,6 +107,10 @@ const defaultListen = "ws://127.0.0.1:0"
 // parse builds the parser only for a line that parsePlain cannot read. --help is
 // such a line, and so is every wrong one: only the parser can say what is wrong.
 func parse(args []string, stdout, stderr io.Writer) (flags any, err error) {
+	if len(args) > 0 && args[0] == "help" {
+		args = append(slices.Clone(args[1:]), "--help")
+	}
+	preferGiven(args)
 	if flags := parseOne(args); flags != nil {
 		return flags, nil
 	}
@@ -64,15 +118,70 @@ func parse(args []string, stdout, stderr io.Writer) (flags any, err error) {
 	if err != nil {
 		return nil, err
 	}
+	command := commandOf(args)
+	if known := commandNames(parser); command != "" && !slices.Contains(known, command) {
+		return nil, usageError(fmt.Sprintf("unknown command %s%s", command, suggest(command, known)))
+	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, wrongLine(command, err)
 	}
 	return parsed.Selected().Target.Addr().Interface(), nil
 }
 
 // usageError says what is wrong with the command line.
-type usageError struct{ error }
+type usageError string
+
+func (e usageError) Error() string { return string(e) }
+
+// wrongLine makes a usageError of the parser's error. It leaves out the name of the command,
+// which the pointer to its help has, and the empty word that some flags take as default.
+func wrongLine(command string, err error) usageError {
+	text := strings.TrimPrefix(err.Error(), cmp.Or(command, "exec-server")+": ")
+	return usageError(strings.ReplaceAll(text, `"",`, ""))
+}
+
+// commandOf is the word of a command line that names the command, or "".
+func commandOf(args []string) string {
+	if first := first(args); !strings.HasPrefix(first, "-") {
+		return first
+	}
+	return ""
+}
+
+func commandNames(parser *kong.Kong) []string {
+	var names []string
+	for _, command := range parser.Model.Children {
+		names = append(names, command.Name)
+	}
+	return names
+}
+
+// preferGiven takes variables out of this process's environment that would contradict a flag
+// on the command line: an agent is named either by its URL or by its registry.
+func preferGiven(args []string) {
+	flags := newFlags(commandOf(args))
+	if flags == nil {
+		return
+	}
+	given := givenFlags(args[1:], plainFields(flags))
+	switch {
+	case given["registry"] && !given["url"]:
+		drop("AGENT_URL", "AGENT_TOKEN_FILE")
+	case given["url"] && !given["registry"]:
+		drop("AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_REGISTRY_TOKEN_FILE")
+	case given["listen"] && !given["remote"]:
+		drop("AGENT_REMOTE")
+	case given["remote"] && !given["listen"]:
+		drop("AGENT_LISTEN")
+	}
+}
+
+func drop(names ...string) {
+	for _, name := range names {
+		_ = os.Unsetenv(name) // fails for a name with = or NUL
+	}
+}
 
 // parseOne returns the flags of a plain line, without the parser. It returns nil
 // for every other line.
@@ -101,6 +210,8 @@ func newFlags(command string) any {
 		return new(sandboxFlags)
 	case "doctor":
 		return new(doctorFlags)
+	case "health":
+		return new(askFlags)
 	case "version":
 		return new(versionFlags)
 	}
@@ -140,25 +251,25 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 // the two. kong could fill them in from variables (kong.Vars), but it does that
 // again for each text of each flag, and a start would take longer.
 type serverFlags struct {
-	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT (port 0 takes a free one), or stdio. The bound URL is printed as one line. Default: ws://127.0.0.1:0."`
+	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT or IP:PORT (port 0 takes a free one; without IP all IPv4 addresses), or stdio. The bound URL is printed as one line. Default: ws://127.0.0.1:0."`
 	AllowUnauthenticated bool    `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth."`
 	healthFlags
 
 	ConcurrentRequests int           `default:"64" env:"AGENT_CONCURRENT_REQUESTS" placeholder:"N" help:"Requests of one connection that run at once; 1 is strict order. Default: ${default}."`
-	RetainBytes        int64         `default:"1048576" env:"AGENT_RETAIN_BYTES" placeholder:"N" help:"Bytes of output kept for each process. Default: ${default}."`
-	RetainTotalBytes   *int64        `env:"AGENT_RETAIN_TOTAL_BYTES" placeholder:"N" help:"Bytes of output kept for all processes together. Default: 268435456, less where memory is limited."`
+	RetainBytes        program.Size  `default:"1048576" env:"AGENT_RETAIN_BYTES" placeholder:"N" help:"Bytes of output kept for each process. Default: ${default}."`
+	RetainTotalBytes   *program.Size `env:"AGENT_RETAIN_TOTAL_BYTES" placeholder:"N" help:"Bytes of output kept for all processes together. Default: 268435456, less where memory is limited."`
 	SessionTTL         time.Duration `default:"1m20s" env:"AGENT_SESSION_TTL" name:"session-ttl" placeholder:"DURATION" help:"How long detached sessions and ended processes are kept. Default: ${default}."`
 
 	remoteFlags
 	KeepRevokedSessions bool `env:"AGENT_KEEP_REVOKED_SESSIONS" group:"remote" help:"Keep the commands of a client whose key is revoked for --session-ttl, as after any lost connection, instead of killing them at once."`
 	authFlags
 	hostFlags
-	MaxProcesses    uint64 `env:"AGENT_MAX_PROCESSES" group:"sandbox" placeholder:"N" help:"Processes and threads that the user of a confined command may have (RLIMIT_NPROC). Default: as inherited."`
-	MaxAddressSpace uint64 `env:"AGENT_MAX_ADDRESS_SPACE" group:"sandbox" placeholder:"BYTES" help:"Memory that each process of a confined command may map (RLIMIT_AS). Default: as inherited."`
-	MaxCPUSeconds   uint64 `env:"AGENT_MAX_CPU_SECONDS" name:"max-cpu-seconds" group:"sandbox" placeholder:"N" help:"CPU time of each process of a confined command (RLIMIT_CPU). Default: as inherited."`
-	CgroupPIDs      uint64 `env:"AGENT_CGROUP_PIDS" name:"cgroup-pids" group:"sandbox" placeholder:"N" help:"Processes and threads of each confined command together, where a cgroup v2 is delegated (pids.max)."`
-	CgroupMemory    uint64 `env:"AGENT_CGROUP_MEMORY" group:"sandbox" placeholder:"BYTES" help:"Memory of each confined command together, where a cgroup v2 is delegated (memory.max)."`
-	CgroupCPU       string `env:"AGENT_CGROUP_CPU" name:"cgroup-cpu" group:"sandbox" placeholder:"QUOTA PERIOD" help:"CPU time of each confined command together, in microseconds, where a cgroup v2 is delegated (cpu.max)."`
+	MaxProcesses    uint64       `env:"AGENT_MAX_PROCESSES" group:"sandbox" placeholder:"N" help:"Processes and threads that the user of a confined command may have (RLIMIT_NPROC). Default: as inherited."`
+	MaxAddressSpace program.Size `env:"AGENT_MAX_ADDRESS_SPACE" group:"sandbox" placeholder:"BYTES" help:"Memory that each process of a confined command may map (RLIMIT_AS). Default: as inherited."`
+	MaxCPUSeconds   uint64       `env:"AGENT_MAX_CPU_SECONDS" name:"max-cpu-seconds" group:"sandbox" placeholder:"N" help:"CPU time of each process of a confined command (RLIMIT_CPU). Default: as inherited."`
+	CgroupPIDs      uint64       `env:"AGENT_CGROUP_PIDS" name:"cgroup-pids" group:"sandbox" placeholder:"N" help:"Processes and threads of each confined command together, where a cgroup v2 is delegated (pids.max)."`
+	CgroupMemory    program.Size `env:"AGENT_CGROUP_MEMORY" group:"sandbox" placeholder:"BYTES" help:"Memory of each confined command together, where a cgroup v2 is delegated (memory.max)."`
+	CgroupCPU       string       `env:"AGENT_CGROUP_CPU" name:"cgroup-cpu" group:"sandbox" placeholder:"QUOTA PERIOD" help:"CPU time of each confined command together, in microseconds, where a cgroup v2 is delegated (cpu.max)."`
 
 	logFlags
 }
@@ -187,12 +298,19 @@ func (f *serverFlags) Validate() error {
 		return fmt.Errorf("--retain-bytes %d is not at least 1", f.RetainBytes)
 	case f.RetainTotalBytes != nil && *f.RetainTotalBytes < 1:
 		return fmt.Errorf("--retain-total-bytes %d is not at least 1", *f.RetainTotalBytes)
+	case f.MaxAddressSpace < 0:
+		return fmt.Errorf("--max-address-space %d is negative", f.MaxAddressSpace)
+	case f.CgroupMemory < 0:
+		return fmt.Errorf("--cgroup-memory %d is negative", f.CgroupMemory)
 	case f.SessionTTL <= 0:
 		return fmt.Errorf("--session-ttl %v is not positive", f.SessionTTL)
 	case f.Remote != nil && f.Listen != nil:
 		return errors.New("--remote and --listen (AGENT_LISTEN) exclude each other")
 	case f.Remote == nil && f.KeepRevokedSessions:
 		return errors.New("--keep-revoked-sessions needs --remote")
+	}
+	if err := f.auth().Validate(); err != nil {
+		return err
 	}
 	return f.remoteFlags.usage()
 }
@@ -202,7 +320,7 @@ func (f *serverFlags) listen() string {
 	if f.Listen == nil {
 		return defaultListen
 	}
-	return *f.Listen
+	return target.ListenURL(*f.Listen)
 }
 
 // authFlags say how WebSocket clients prove that they may connect.
@@ -255,10 +373,14 @@ func (f *logFlags) logger(w io.Writer) *slog.Logger {
 type execFlags struct {
 	target.Flags
 
-	TTY     bool     `short:"t" name:"tty" env:"AGENT_TTY" help:"Give the command a terminal, which follows the size of this one."`
-	NoStdin bool     `short:"n" env:"AGENT_NO_STDIN" help:"Do not pass standard input."`
-	Env     []string `short:"e" sep:"none" env:"AGENT_ENV" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
-	Dir     string   `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: this one; elsewhere the agent's."`
+	Interactive bool     `short:"i" name:"interactive" help:"Nothing: standard input is always passed on, see -n. For the habit of typing -it."`
+	TTY         bool     `short:"t" name:"tty" env:"AGENT_TTY" help:"Give the command a terminal, which follows the size of this one."`
+	NoStdin     bool     `short:"n" env:"AGENT_NO_STDIN" help:"Do not pass standard input."`
+	Env         []string `short:"e" sep:"none" env:"AGENT_ENV" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
+	EnvFile     []string `name:"env-file" type:"path" sep:"none" env:"AGENT_ENV_FILE" placeholder:"FILE" help:"Set the variables in a file, NAME=VALUE or NAME on each line, before those of -e. Can be repeated."`
+	Dir         string   `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: this one; elsewhere the agent's."`
+	Workdir     string   `short:"w" name:"workdir" placeholder:"DIR" help:"The same as -C."`
+	User        string   `short:"u" name:"user" hidden:"" help:"Refused."`
 
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 }
@@ -317,7 +439,7 @@ func (f *sandboxFlags) Validate() error {
 	case f.Policy != "" && f.Network != "":
 		return errors.New("--policy says whether there is a network: --network has no meaning with it")
 	}
-	return nil
+	return validCommand(f.Command, f)
 }
 
 // doctorFlags say how to print, and for which agent to look.
@@ -354,13 +476,35 @@ func (*doctorFlags) Help() string {
 Exit codes: 0 when everything can be enforced, 1 when something cannot, 2 for a wrong command line.`
 }
 
+// askFlags name the agent to ask.
+type askFlags struct{ target.Flags }
+
+func (*askFlags) Help() string {
+	return `Connects as a client does and asks for the status, so it needs what a client needs: --token-file, or a key for --registry. It prints nothing if all is well. Without --wait it tries once; it takes 10 s at most, or --timeout.
+
+Examples:
+
+    agent health --url 127.0.0.1:7000
+    HEALTHCHECK CMD ["agent", "health", "--url", "127.0.0.1:7000"]
+
+Exit codes: 0 when the agent serves, 1 when it does not, 2 for a wrong command line.`
+}
+
+// Validate finds flags that contradict each other. The parser calls it.
+func (f *askFlags) Validate() error {
+	if !f.Elsewhere() {
+		return errors.New("which agent? --url or --registry says it")
+	}
+	return f.Flags.Validate()
+}
+
 // versionFlag is --version. Like --help it takes effect before the parser looks at
 // the rest of the line.
 type versionFlag bool
 
 // BeforeReset prints the version and exits. The parser calls it.
 func (versionFlag) BeforeReset(app *kong.Kong) error {
-	if err := thisBuild().print(app.Stdout); err != nil {
+	if err := build.This("agent").Print(app.Stdout, false); err != nil {
 		return err
 	}
 	app.Exit(program.ExitOK)

@@ -50,7 +50,7 @@ func run(sys program.System) int {
 	flags, err := parse(args, sys.Stdout, sys.Stderr)
 	if _, ok := errors.AsType[usageError](err); ok {
 		program.Complain(sys.Stderr, err)
-		program.Complain(sys.Stderr, "see agent --help, for the options of the server agent exec-server --help")
+		program.Complain(sys.Stderr, helpFor(args))
 		return program.ExitUsage
 	}
 	if err != nil {
@@ -67,12 +67,26 @@ func run(sys program.System) int {
 		return runDoctor(sys, flags)
 	case *completionFlags:
 		return runCompletion(sys, flags)
+	case *askFlags:
+		return runHealth(sys, flags)
 	case *versionFlags:
 		return runVersion(sys, flags)
 	case *serverFlags:
+		if len(args) == 0 && program.NewTerminal(sys.Stderr) != nil {
+			program.Complain(sys.Stderr, "serving on a port of this machine until Ctrl-C; agent --help lists what else there is")
+		}
 		return runServer(sys, flags)
 	}
 	panic(fmt.Sprintf("a command with the flags %T, which nothing runs", flags))
+}
+
+// helpFor names the help of the command that a wrong command line names.
+func helpFor(args []string) string {
+	command := commandOf(args)
+	if newFlags(command) == nil && command != "completion" {
+		return "see agent --help, for the options of the server agent exec-server --help"
+	}
+	return fmt.Sprintf("see agent %s --help", command)
 }
 
 // newGuard returns the guard, which kills the commands of this agent when the

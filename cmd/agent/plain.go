@@ -44,6 +44,7 @@ type plainField struct {
 	path      bool     // the parser would make a relative value absolute
 	required  bool
 	arguments bool // no flag: what comes after the flags, a command line
+	hidden    bool // not in the help
 	given     bool // on the command line
 }
 
@@ -77,6 +78,7 @@ func appendPlain(fields []plainField, v reflect.Value) []plainField {
 		f.preset, f.hasPreset = tag.Lookup("default")
 		_, f.required = tag.Lookup("required")
 		_, f.arguments = tag.Lookup("arg")
+		_, f.hidden = tag.Lookup("hidden")
 		fields = append(fields, f)
 	}
 	return fields
@@ -134,7 +136,7 @@ func (p *plain) arguments(args []string) bool {
 			return false
 		}
 		switch {
-		case f.value.Kind() == reflect.Bool:
+		case f.boolean():
 			if inline {
 				return false
 			}
@@ -201,6 +203,9 @@ func (p *plain) complete() bool {
 	}
 	return true
 }
+
+// boolean tells whether the flag takes no value.
+func (f *plainField) boolean() bool { return f.value.Kind() == reflect.Bool }
 
 var duration = reflect.TypeFor[time.Duration]()
 

@@ -72,7 +72,7 @@ func TestRemoteCommandLine(t *testing.T) {
 		{"forward direct", forward(remote("--connect", "ws://127.0.0.1:1", "--remote-transport", "direct", "--aws-sigv4")...), key, "", 1, "the direct transport is not built"},
 		{"forward to http", forward(remote("--connect", "http://127.0.0.1:1")...), key, "", 1, "--connect is not of the form"},
 		{"listener auth", remote("--ws-auth", "capability-token", "--ws-token-sha256", strings.Repeat("0", 64)), key, "", 1, "no meaning in remote mode"},
-		{"listener auth, half", remote("--ws-auth", "capability-token"), key, "", 1, "--ws-"},
+		{"listener auth, half", remote("--ws-auth", "capability-token"), key, "", 2, "--ws-"},
 		{"listener auth of forward", forward(remote("--connect", "ws://127.0.0.1:1", "--ws-auth", "capability-token", "--ws-token-sha256", strings.Repeat("0", 64))...), key, "", 1, "no meaning in remote mode"},
 		{"no credential", remote(), "", "", 1, "no credential"},
 		{"OPENAI_API_KEY does not count", remote(), "OPENAI_API_KEY=sk-secret-value", "", 1, "no credential"},

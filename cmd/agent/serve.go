@@ -21,6 +21,7 @@ import (
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/cmd/agent/program"
 	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/rpc"
@@ -83,7 +84,7 @@ func hideMemory() error {
 func serve(sys program.System, flags *serverFlags, signals <-chan os.Signal) (received os.Signal, err error) {
 	plan := planMemory()
 	if flags.RetainTotalBytes != nil {
-		plan.output = *flags.RetainTotalBytes
+		plan.output = int64(*flags.RetainTotalBytes)
 	}
 	s := &server{sys: sys, flags: flags, logger: flags.logger(sys.Stderr), memory: plan, budget: rpc.NewBudget(plan.messages)}
 	if err := s.configure(); err != nil {
@@ -101,13 +102,13 @@ func serve(sys program.System, flags *serverFlags, signals <-chan os.Signal) (re
 	guard, reaper := newGuard()
 	defer reaper.Close()
 	cfg := agent.Config{
-		Version:            executorVersion,
+		Version:            build.ExecutorVersion,
 		Environ:            sys.Environ,
 		Logger:             s.logger,
 		ConcurrentRequests: flags.ConcurrentRequests,
 		SessionTTL:         flags.SessionTTL,
 		KeepRevoked:        flags.KeepRevokedSessions,
-		RetainBytes:        flags.RetainBytes,
+		RetainBytes:        int64(flags.RetainBytes),
 		RetainTotalBytes:   plan.output,
 		ContentBytes:       plan.content,
 		Reaper:             reaper,
@@ -117,7 +118,7 @@ func serve(sys program.System, flags *serverFlags, signals <-chan os.Signal) (re
 		Secrets:            s.secrets(),
 		Listening:          s.health.listening(),
 		Operator:           flags.operator(),
-		Limits:             confine.Limits{Processes: flags.MaxProcesses, AddressSpace: flags.MaxAddressSpace, CPUSeconds: flags.MaxCPUSeconds},
+		Limits:             confine.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
 		Cgroups:            cgroups,
 	}
 
@@ -147,7 +148,7 @@ func serve(sys program.System, flags *serverFlags, signals <-chan os.Signal) (re
 // namespace. But only a control group can hold --cgroup-pids and the like. If one
 // of these flags is given, a host without delegation is an error.
 func (f *serverFlags) cgroups(log *slog.Logger) (*procs.Cgroups, error) {
-	limits := procs.CgroupLimits{PIDs: f.CgroupPIDs, MemoryMax: f.CgroupMemory, CPUMax: f.CgroupCPU}
+	limits := procs.CgroupLimits{PIDs: f.CgroupPIDs, MemoryMax: uint64(f.CgroupMemory), CPUMax: f.CgroupCPU}
 	cgroups, err := procs.NewCgroups(limits)
 	if errors.Is(err, procs.ErrNotDelegated) && limits == (procs.CgroupLimits{}) {
 		log.Debug("no control groups for commands", "reason", err)
@@ -282,7 +283,7 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 		Log:                  s.logger,
 	})
 	if err != nil {
-		if s.auth == nil && !s.flags.AllowUnauthenticated {
+		if errors.Is(err, transport.ErrUnauthenticated) {
 			err = fmt.Errorf("%w (see --ws-auth and --allow-unauthenticated)", err)
 		}
 		return nil, err

@@ -33,6 +33,12 @@ type commandLine struct {
 	} `cmd:"" help:"Agents that prove with a key of their own who they are."`
 	Environments environmentsFlags `cmd:"" help:"List the environments that are online."`
 	Demo         demoFlags         `cmd:"" help:"Show remote mode at work, on this machine."`
+	Version      versionFlags      `cmd:"" help:"Print the version and what it is compatible with."`
+}
+
+// versionFlags say how to print the version.
+type versionFlags struct {
+	JSON bool `name:"json" env:"REGISTRY_VERSION_JSON" help:"Print it as a JSON object."`
 }
 
 const description = `Runs the registry and rendezvous of remote mode: executors register and wait here, harnesses find them here. What they say to each other passes through encrypted; the registry cannot read it.

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/registry/store"
 )
@@ -81,13 +82,29 @@ func run(sys system) int {
 		ctx, cancel := sys.context()
 		defer cancel()
 		err = runDemo(ctx, sys.stdout, &commands.Demo)
+	case &commands.Version:
+		err = build.This("registry").Print(sys.stdout, commands.Version.JSON)
 	default:
+		if len(sys.args) == 0 && onTerminal(sys.stderr) {
+			sys.complain("serving until Ctrl-C; registry --help lists what else there is")
+		}
 		err = commands.Serve.run(sys)
 	}
 	if err != nil {
 		return sys.fail(err)
 	}
 	return exitOK
+}
+
+// onTerminal tells whether w may be a terminal: it is a device for characters.
+func onTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	null, _ := os.Stat(os.DevNull)
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && !os.SameFile(info, null)
 }
 
 // complain writes one line about what went wrong: the name of the program, and

@@ -18,6 +18,27 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
+// TestRemoteExecWaits: exec waits for the executor, and says so.
+func TestRemoteExecWaits(t *testing.T) {
+	t.Parallel()
+	s := rig.NewSite(t)
+	var stderr rig.Transcript
+	cmd := s.ExecWith(t, "ci-1", []string{"--wait", "5m"}, "echo", "here")
+	cmd.Stderr = &stderr
+	p := rig.Start(t, cmd)
+	rig.Until(t, "it says what it waits for", func() bool { return stderr.String() != "" })
+	if told := stderr.String(); told != "agent: waiting for environment ci-1: no executor is connected\n" {
+		t.Errorf("it says %q", told)
+	}
+	s.Serve(t, "ci-1")
+	if line := p.Line(t); line != "here" {
+		t.Errorf("the command says %q", line)
+	}
+	if code := p.Exit(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
 // TestRemoteExec runs commands on an agent behind a registry. All are real programs.
 func TestRemoteExec(t *testing.T) {
 	t.Parallel()
@@ -51,7 +72,7 @@ func TestRemoteExec(t *testing.T) {
 	executor.Terminate(t)
 
 	// The executor is gone.
-	cmd = s.Exec(t, "ci-1", "true")
+	cmd = s.ExecWith(t, "ci-1", []string{"--wait", "0"}, "true")
 	err = cmd.Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
 		t.Errorf("%v without an executor, want exit code 125", err)

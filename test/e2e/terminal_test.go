@@ -23,11 +23,27 @@ type user struct {
 	screen *bufio.Reader
 }
 
-// atTerminal runs a command in a terminal.
+// atTerminal runs an agent in a terminal.
 func atTerminal(t *testing.T, size *pty.Winsize, args ...string) *user {
 	t.Helper()
-	u := &user{Cmd: exec.Command(rig.Agent(t), args...)}
-	u.Env = append(os.Environ(), "TERM=vt220", "PS1=")
+	return at(t, exec.Command(rig.Agent(t), args...), size)
+}
+
+// inShell runs a shell with job control in a terminal; $AGENT is the agent.
+func inShell(t *testing.T) *user {
+	t.Helper()
+	cmd := exec.Command("bash", "--norc", "--noprofile", "-i")
+	cmd.Env = append(os.Environ(), "AGENT="+rig.Agent(t))
+	return at(t, cmd, &pty.Winsize{Rows: 24, Cols: 200})
+}
+
+func at(t *testing.T, cmd *exec.Cmd, size *pty.Winsize) *user {
+	t.Helper()
+	u := &user{Cmd: cmd}
+	if u.Env == nil {
+		u.Env = os.Environ()
+	}
+	u.Env = append(u.Env, "TERM=vt220", "PS1=")
 	var err error
 	if u.ptmx, err = pty.StartWithSize(u.Cmd, size); err != nil {
 		t.Fatal(err)

@@ -74,6 +74,9 @@ func Open(sys program.System) *Console {
 // there was a command to pass it to.
 func (c *Console) Context() context.Context { return c.ctx }
 
+// End ends the console, and the command if there is one, for a reason.
+func (c *Console) End(reason error) { c.end(reason) }
+
 // Close lets go of the signals and of the terminal.
 func (c *Console) Close() {
 	c.end(nil)

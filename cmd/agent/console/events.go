@@ -83,6 +83,7 @@ var wireSignals = map[os.Signal]protocol.Signal{
 // joined, or that the server refuses, ends exec: it ends with a
 // signalError.
 func (c *Console) passSignals(ctx context.Context) {
+	var interrupts interrupts
 	for {
 		var received os.Signal
 		select {
@@ -103,11 +104,26 @@ func (c *Console) passSignals(ctx context.Context) {
 			c.resize(ctx)
 			continue
 		}
+		if received == syscall.SIGINT && interrupts.enough(time.Now()) {
+			c.end(SignalError{syscall.SIGINT})
+			return
+		}
 		if err := c.pass(ctx, received); err != nil && ctx.Err() == nil {
 			c.end(SignalError{received.(syscall.Signal)})
 			return
 		}
 	}
+}
+
+// interrupts are the times of the last two Ctrl-C.
+type interrupts [2]time.Time
+
+// enough notes a Ctrl-C, and tells whether it is the third within a second: the command does
+// not heed them, and the user wants out.
+func (i *interrupts) enough(now time.Time) bool {
+	third := !i[0].IsZero() && now.Sub(i[0]) <= time.Second
+	i[0], i[1] = i[1], now
+	return third
 }
 
 // pass sends a signal to the command. A server without the capability

@@ -18,6 +18,9 @@ const (
 // the command's standard input. While the connection is lost it waits.
 func (c *Console) copyStdin(ctx context.Context) {
 	var in io.Reader = onlyReader{c.sys.Stdin}
+	if c.stdin != nil {
+		in = c.stdin.Foreground(c.sys.Stdin)
+	}
 	if c.command.TTY {
 		in = c.readAhead(in)
 	}
@@ -47,13 +50,14 @@ func (c *Console) copyStdin(ctx context.Context) {
 // keystrokes is how many reads of a terminal may wait for the connection.
 const keystrokes = 256
 
-// readAhead reads a terminal also while nothing can be sent, for the sake of Ctrl-C:
-// in a raw terminal it is a byte for the command. Once the user was told that the
-// connection is lost, it is for exec, and ends it.
+// readAhead reads a terminal also while nothing can be sent, for the sake of what is typed
+// for us: in a raw terminal Ctrl-C is a byte for the command, but once the user was told
+// that the connection is lost, it ends the console. So does ~. at any time, see [escapes].
 func (c *Console) readAhead(in io.Reader) io.Reader {
 	typed := make(chan []byte, keystrokes)
 	go func() {
 		defer close(typed)
+		var escapes escapes
 		for {
 			p := make([]byte, 4<<10)
 			n, err := in.Read(p)
@@ -61,8 +65,23 @@ func (c *Console) readAhead(in io.Reader) io.Reader {
 				c.end(SignalError{syscall.SIGINT})
 				return
 			}
-			if n > 0 {
-				typed <- p[:n]
+			input, asked := p[:n], nothing
+			if c.stdin != nil {
+				input, asked = escapes.filter(input)
+			}
+			switch asked {
+			case leave:
+				c.end(errLeft)
+				return
+			case list:
+				c.say(escapesHelp)
+			}
+			if len(input) > 0 {
+				select {
+				case typed <- input:
+				case <-c.ctx.Done():
+					return
+				}
 			}
 			if err != nil {
 				return // there is no more input

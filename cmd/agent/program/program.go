@@ -69,3 +69,17 @@ func Logger(w io.Writer, level, format string) *slog.Logger {
 	}
 	return slog.New(slog.NewTextHandler(w, options))
 }
+
+// ReadFile reads a whole file. A file of more than limit bytes is an error.
+func ReadFile(file string, limit int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(content)) > limit {
+		err = fmt.Errorf("%s exceeds %d bytes", file, limit)
+	}
+	return content, err
+}

@@ -2,7 +2,9 @@ package program
 
 import (
 	"fmt"
+	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -80,6 +82,41 @@ func (t *Terminal) Restore() {
 	// It fails only if the terminal is gone; then there is nothing to restore.
 	_ = unix.IoctlSetTermios(t.fd, unix.TCSETSW, t.saved)
 	t.saved = nil
+}
+
+// background is how often a program in the background looks whether it is in the foreground
+// again. A shell tells it so only if it was stopped.
+const background = 250 * time.Millisecond
+
+// Foreground returns a reader of the file, which is the terminal, that reads only while this
+// program is in the foreground of the terminal. To read in the background would stop it
+// (SIGTTIN).
+func (t *Terminal) Foreground(f *os.File) io.Reader { return &foreground{t, f} }
+
+type foreground struct {
+	terminal *Terminal
+	file     *os.File
+}
+
+func (r *foreground) Read(p []byte) (int, error) {
+	for {
+		if !r.terminal.inForeground() {
+			time.Sleep(background)
+			continue
+		}
+		// A read that waits would be stopped when the program is sent to the background.
+		ready := []unix.PollFd{{Fd: int32(r.terminal.fd), Events: unix.POLLIN}}
+		if _, err := unix.Poll(ready, -1); err == unix.EINTR || err == nil && !r.terminal.inForeground() {
+			continue
+		}
+		return r.file.Read(p)
+	}
+}
+
+// inForeground is true for a terminal that does not control this program, too.
+func (t *Terminal) inForeground() bool {
+	group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
+	return err != nil || group == unix.Getpgrp()
 }
 
 // IsShownTerminal tells whether a file is a terminal that a confined command can

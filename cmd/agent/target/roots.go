@@ -3,10 +3,9 @@ package target
 import (
 	"crypto/x509"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
+	"github.com/execagent/execagent/cmd/agent/program"
 	"github.com/execagent/execagent/httpclient"
 )
 
@@ -25,7 +24,7 @@ func Roots(registry string, files ...string) (*x509.CertPool, error) {
 		if file == "" {
 			continue
 		}
-		bundle, err := readBounded(file, maxCertificates)
+		bundle, err := program.ReadFile(file, maxCertificates)
 		if err != nil {
 			return nil, fmt.Errorf("reading trusted roots: %w", err)
 		}
@@ -34,18 +33,4 @@ func Roots(registry string, files ...string) (*x509.CertPool, error) {
 		}
 	}
 	return roots, nil
-}
-
-// readBounded reads a whole file. A file of more than limit bytes is an error.
-func readBounded(file string, limit int64) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(content)) > limit {
-		err = fmt.Errorf("%s exceeds %d bytes", file, limit)
-	}
-	return content, err
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/client/remote"
@@ -30,12 +31,15 @@ const (
 
 // Flags name an agent.
 type Flags struct {
-	URL       string `env:"AGENT_URL" name:"url" placeholder:"URL" help:"Agent to run the command on, ws://HOST:PORT or wss://. Without it an agent is embedded."`
+	URL       string `env:"AGENT_URL" name:"url" placeholder:"URL" help:"Agent to run the command on, ws://HOST:PORT, HOST:PORT or wss://. Without it an agent is embedded."`
 	TokenFile string `env:"AGENT_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the bearer token for --url."`
 
 	Registry          string  `env:"AGENT_REGISTRY" placeholder:"URL" help:"Base URL of the registry through which the agent is reached. It needs a token in CODEX_API_KEY or AGENT_REGISTRY_TOKEN."`
 	EnvironmentID     *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" placeholder:"ID" help:"Environment that --registry is asked for."`
 	RegistryTokenFile string  `env:"AGENT_REGISTRY_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token for --registry, instead of the variables."`
+
+	Wait    *time.Duration `env:"AGENT_WAIT" placeholder:"DURATION" help:"How long to try to connect; 0 tries once. Given, it counts for every failure; by default 30s for those that pass by themselves: nobody is connected to the environment, or a server is busy."`
+	Timeout time.Duration  `env:"AGENT_TIMEOUT" placeholder:"DURATION" help:"End everything after this time, with exit code 124."`
 
 	// The variable is not the server's AGENT_LOG_LEVEL. A command that an agent
 	// started may have inherited that one, and if it calls agent exec, its output
@@ -57,21 +61,27 @@ func (f *Flags) Validate() error {
 		return errors.New("--registry-token-file needs --registry")
 	case f.Registry != "" && f.EnvironmentID == nil:
 		return errors.New("--registry needs --environment-id")
+	case f.Wait != nil && *f.Wait < 0:
+		return fmt.Errorf("--wait %v is negative", *f.Wait)
+	case f.Timeout < 0:
+		return fmt.Errorf("--timeout %v is negative", f.Timeout)
 	}
 	return nil
 }
 
-// Config says how a client reaches the agent, which is [Flags.Elsewhere].
-func (f *Flags) Config(sys program.System) (client.Config, error) {
+// config says how a client reaches the agent. failed hears of attempts that are to be
+// repeated, see [remote.Failed].
+func (f *Flags) config(sys program.System, failed func(error) bool) (client.Config, error) {
 	if f.URL != "" {
+		f.URL = dialURL(f.URL)
 		return f.byURL(sys)
 	}
-	return f.byRegistry(sys)
+	return f.byRegistry(sys, failed)
 }
 
 // byRegistry asks the registry for the executor of the environment and connects to
 // it through the relay, as a harness does (remote.md 9).
-func (f *Flags) byRegistry(sys program.System) (client.Config, error) {
+func (f *Flags) byRegistry(sys program.System, failed func(error) bool) (client.Config, error) {
 	token, err := f.registryToken(sys)
 	if err != nil {
 		return client.Config{}, err
@@ -85,7 +95,7 @@ func (f *Flags) byRegistry(sys program.System) (client.Config, error) {
 		return client.Config{}, err
 	}
 	return remote.Registry(f.Registry, strings.TrimSpace(*f.EnvironmentID), token,
-		remote.Roots(roots), remote.Logger(f.Logger(sys)), remote.Settings(client.Config{ClientName: ClientName}))
+		remote.Roots(roots), remote.Logger(f.Logger(sys)), remote.Failed(failed), remote.Settings(client.Config{ClientName: ClientName}))
 }
 
 // registryToken returns the token by which a registry lets a harness connect.
@@ -130,7 +140,7 @@ func readToken(sys program.System, file string) (string, error) {
 	if err := secretfile.Exposed(file); err != nil {
 		program.Complain(sys.Stderr, err)
 	}
-	content, err := readBounded(file, maxToken)
+	content, err := program.ReadFile(file, maxToken)
 	if err != nil {
 		return "", err
 	}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/protocol"
+)
+
+// askPatience is how long agent health takes at most, unless --timeout says otherwise.
+const askPatience = 10 * time.Second
+
+// runHealth asks an agent whether it serves. The result is the exit code.
+func runHealth(sys program.System, flags *askFlags) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	limit := askPatience
+	if flags.Timeout > 0 {
+		limit = flags.Timeout
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, timeoutError(limit))
+	defer cancel()
+	if err := ask(ctx, sys, flags); err != nil {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w: %w", cause, err)
+		}
+		return sys.Fail(err)
+	}
+	return program.ExitOK
+}
+
+func ask(ctx context.Context, sys program.System, flags *askFlags) error {
+	if flags.Wait == nil {
+		flags.Wait = new(time.Duration) // who probes asks again anyway
+	}
+	c, err := flags.Connect(ctx, sys)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	status, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if status != protocol.StatusReady {
+		return fmt.Errorf("the agent is %s", status)
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package console
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestEscapes(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		pieces []string
+		rest   string
+		asked  asked
+	}{
+		{[]string{"ls\r"}, "ls\r", nothing},
+		{[]string{"~."}, "", leave},
+		{[]string{"~", "."}, "", leave},
+		{[]string{"ls\r~."}, "", leave},
+		{[]string{"ls\r", "~", ".", "rest"}, "ls\r", leave},
+		{[]string{"ls\n", "~."}, "ls\n", leave},
+		{[]string{"cd ~.\r"}, "cd ~.\r", nothing},
+		{[]string{"~?"}, "", list},
+		{[]string{"~?~."}, "", leave},
+		{[]string{"~~.\r"}, "~.\r", nothing},
+		{[]string{"~/bin\r"}, "~/bin\r", nothing},
+		{[]string{"~\r~."}, "", leave},
+		{[]string{"~\r", "x"}, "~\rx", nothing},
+		{[]string{"\x03~."}, "\x03~.", nothing},
+	} {
+		var e escapes
+		var rest strings.Builder
+		var last asked
+		for _, piece := range tt.pieces {
+			r, a := e.filter([]byte(piece))
+			rest.Write(r)
+			if a != nothing {
+				last = a
+			}
+			if a == leave {
+				break
+			}
+		}
+		if rest.String() != tt.rest || last != tt.asked {
+			t.Errorf("%q: passed on %q and asked for %d, want %q and %d", tt.pieces, rest.String(), last, tt.rest, tt.asked)
+		}
+	}
+}

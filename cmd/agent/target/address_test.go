@@ -1,0 +1,29 @@
+package target
+
+import "testing"
+
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string][2]string{
+		"127.0.0.1:7000":         {"ws://127.0.0.1:7000", "ws://127.0.0.1:7000"},
+		":7000":                  {"ws://0.0.0.0:7000", "ws://127.0.0.1:7000"},
+		"ws://:7000":             {"ws://0.0.0.0:7000", "ws://127.0.0.1:7000"},
+		"localhost:7000":         {"ws://127.0.0.1:7000", "ws://localhost:7000"},
+		"ws://localhost:7000":    {"ws://127.0.0.1:7000", "ws://localhost:7000"},
+		"[::1]:7000":             {"ws://[::1]:7000", "ws://[::1]:7000"},
+		"build.example:7000":     {"ws://build.example:7000", "ws://build.example:7000"},
+		"ws://127.0.0.1:7000/a":  {"ws://127.0.0.1:7000/a", "ws://127.0.0.1:7000/a"},
+		"wss://build.example":    {"wss://build.example", "wss://build.example"},
+		"http://127.0.0.1:7000":  {"http://127.0.0.1:7000", "http://127.0.0.1:7000"},
+		"stdio":                  {"stdio", "stdio"},
+		"unix:///run/agent.sock": {"unix:///run/agent.sock", "unix:///run/agent.sock"},
+		"":                       {"", ""},
+	} {
+		if got := ListenURL(address); got != want[0] {
+			t.Errorf("listening on %q is %q, want %q", address, got, want[0])
+		}
+		if got := dialURL(address); got != want[1] {
+			t.Errorf("dialling %q is %q, want %q", address, got, want[1])
+		}
+	}
+}

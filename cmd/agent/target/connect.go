@@ -1,0 +1,221 @@
+package target
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/transport"
+)
+
+const (
+	// defaultWait is how long is waited for what passes by itself.
+	defaultWait = 30 * time.Second
+	// silence is how long the user is not told that there is something to wait for.
+	silence = time.Second
+	// firstPause is between two attempts to connect; it doubles, up to longestPause.
+	firstPause, longestPause = 100 * time.Millisecond, 2 * time.Second
+)
+
+// Connect connects to the agent, which is [Flags.Elsewhere], within the time of --wait. After
+// a second without success it says why on standard error, and again when that changes. Its
+// error is the last reason.
+func (f *Flags) Connect(ctx context.Context, sys program.System) (*client.Client, error) {
+	w := &waiting{flags: f, sys: sys, limit: defaultWait}
+	if f.Wait != nil {
+		w.limit = *f.Wait
+	}
+	patience := w.limit
+	if patience == 0 {
+		patience = client.DefaultConnectTimeout // of the only attempt
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errWaited)
+	defer cancel()
+	w.ctx = ctx
+	overdue := time.AfterFunc(silence, w.overdue)
+	defer overdue.Stop()
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		c, err := w.attempt(patience)
+		if err == nil {
+			w.end()
+			return c, nil
+		}
+		if w.failed(err) || sleep(ctx, pause) != nil {
+			return nil, w.error(err)
+		}
+	}
+}
+
+// errWaited is the cause of the context that --wait ends.
+var errWaited = errors.New("waited too long")
+
+// waiting is one call of Connect.
+type waiting struct {
+	flags *Flags
+	sys   program.System
+	limit time.Duration
+	ctx   context.Context
+
+	mu     sync.Mutex // guards what follows
+	last   error      // why the last attempt failed
+	loud   bool       // the user hears of it
+	told   string     // what the user has heard last
+	passed bool       // the user hears nothing any more
+}
+
+func (w *waiting) attempt(patience time.Duration) (*client.Client, error) {
+	cfg, err := w.flags.config(w.sys, w.failed)
+	if err != nil {
+		return nil, &wrongError{err}
+	}
+	cfg.ConnectTimeout = min(patience, client.DefaultConnectTimeout)
+	if w.flags.Registry != "" {
+		cfg.ConnectTimeout = patience // the dialer makes attempts of its own in that time
+	}
+	return client.Connect(w.ctx, cfg)
+}
+
+// wrongError is an error of the flags or of the files that they name.
+type wrongError struct{ error }
+
+// failed notes why an attempt failed, and tells whether it was the last.
+func (w *waiting) failed(err error) (enough bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.passed {
+		return false // connected once, and looking for the way back
+	}
+	// The end of the time is no reason: the one before it is.
+	if w.ctx.Err() == nil || w.last == nil {
+		w.last = err
+	}
+	if w.ctx.Err() != nil || w.limit == 0 || hopeless(err) || w.flags.Wait == nil && final(err) {
+		return true
+	}
+	w.tellLocked()
+	return false
+}
+
+// overdue makes the waiting heard.
+func (w *waiting) overdue() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.loud = true
+	w.tellLocked()
+}
+
+func (w *waiting) tellLocked() {
+	if !w.loud || w.passed {
+		return
+	}
+	text := "no answer yet"
+	if w.last != nil {
+		text = w.reason()
+	}
+	if text != w.told {
+		w.told = text
+		program.Complain(w.sys.Stderr, fmt.Sprintf("waiting for %s: %s", w.flags.name(), text))
+	}
+}
+
+// end ends what the user hears.
+func (w *waiting) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.passed = true
+}
+
+// error is that of Connect, after err of the last attempt.
+func (w *waiting) error(err error) error {
+	w.end()
+	if wrong, ok := errors.AsType[*wrongError](err); ok {
+		return wrong.error
+	}
+	if cause := context.Cause(w.ctx); cause != nil && cause != errWaited {
+		return cause // a signal, or --timeout
+	}
+	text := fmt.Sprintf("%s: %s", w.flags.name(), w.reason())
+	if w.ctx.Err() != nil && w.limit > 0 {
+		text += fmt.Sprintf(" (waited %v, see --wait)", w.limit)
+	}
+	return &connectError{text, w.last}
+}
+
+// connectError is the last reason, in the user's words.
+type connectError struct {
+	text string
+	err  error
+}
+
+func (e *connectError) Error() string { return e.text }
+func (e *connectError) Unwrap() error { return e.err }
+
+// name is that of the target, without what may be a secret in a URL.
+func (f *Flags) name() string {
+	if f.Registry != "" {
+		return "environment " + *f.EnvironmentID
+	}
+	u, err := url.Parse(f.URL)
+	if err != nil {
+		return "the agent"
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// reason says in short why the last attempt failed.
+func (w *waiting) reason() string {
+	if refused, ok := errors.AsType[*relay.RegistryError](w.last); ok && refused.Code == wire.CodeEnvironmentOffline {
+		return "no executor is connected"
+	}
+	err := w.last
+	if connect, ok := errors.AsType[*client.ConnectError](err); ok {
+		err = connect.Err
+	}
+	return strings.TrimPrefix(err.Error(), "dialing "+w.flags.name()+": ")
+}
+
+// hopeless tells whether no time changes anything: the connection is there, and the server
+// refuses what is asked of it, or does not speak the protocol.
+func hopeless(err error) bool {
+	_, refused := errors.AsType[*client.ServerError](err)
+	_, foreign := errors.AsType[*client.ProtocolError](err)
+	_, wrong := errors.AsType[*wrongError](err)
+	return refused || foreign || wrong
+}
+
+// final tells whether an error is one of those that do not pass by themselves: somebody has
+// to start a program, or to mend a name, a key or a certificate.
+func final(err error) bool {
+	if connect, ok := errors.AsType[*client.ConnectError](err); ok && connect.Final {
+		return true
+	}
+	if status, ok := errors.AsType[*transport.StatusError](err); ok {
+		return status.Status != http.StatusTooManyRequests && status.Status != http.StatusRequestTimeout && status.Status/100 != 5
+	}
+	_, name := errors.AsType[*net.DNSError](err)
+	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+	return name || certificate || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,67 @@
+// Package build knows the version of the programs of this module, and what the build has
+// noted in the one that runs.
+package build
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime/debug"
+)
+
+const (
+	// Version is the version of the release.
+	Version = "0.1.0"
+	// Compatible is the version of codex exec-server whose protocol we speak.
+	// Clients decide by it which features they use.
+	Compatible = "0.169.0"
+	// ExecutorVersion is what clients are told: the compatible version, with our
+	// own name and version after the +, which semantic versions do not compare.
+	ExecutorVersion = Compatible + "+execagent." + Version
+)
+
+// Info is what a program prints of its build.
+type Info struct {
+	Program    string `json:"-"`
+	Version    string `json:"version"`
+	Commit     string `json:"commit"`
+	Modified   bool   `json:"modified"` // the tree held changes that are in no commit
+	Compatible string `json:"protocolCompatibility"`
+	Executor   string `json:"executorVersion"`
+	Go         string `json:"go"`
+}
+
+// This returns the version, and what the build has noted in this program.
+func This(program string) Info {
+	b := Info{Program: program, Version: Version, Commit: "unknown", Compatible: Compatible, Executor: ExecutorVersion, Go: "unknown"}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	b.Go = info.GoVersion
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+// Print writes the build for people, or as a JSON object.
+func (b Info) Print(w io.Writer, asJSON bool) error {
+	if asJSON {
+		out := json.NewEncoder(w)
+		out.SetIndent("", "  ")
+		return out.Encode(b)
+	}
+	modified := ""
+	if b.Modified {
+		modified = " (modified)"
+	}
+	_, err := fmt.Fprintf(w, "%s %s\ncommit %s%s\nprotocol compatible with codex exec-server %s\n%s\n",
+		b.Program, b.Version, b.Commit, modified, b.Compatible, b.Go)
+	return err
+}

@@ -1,0 +1,88 @@
+package e2e
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+)
+
+// TestExecEscapes: ~ at the start of a line is for exec.
+func TestExecEscapes(t *testing.T) {
+	t.Parallel()
+	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--", "sh", "-c", "stty -echo; echo ready; cat")
+	u.sees(t, "ready\r\n")
+	u.types(t, "~?")
+	u.sees(t, "~? is this\r\n")
+	u.types(t, "~~.\r")
+	u.sees(t, "~.\r\n")
+	u.types(t, "x~.\r")
+	u.sees(t, "x~.\r\n")
+	u.types(t, "~.")
+	u.sees(t, "agent: ended by ~. at the terminal")
+	u.ends(t, 125)
+}
+
+// TestExecLeavesFrozenServer: a server that does nothing any more can be left.
+func TestExecLeavesFrozenServer(t *testing.T) {
+	t.Parallel()
+	server := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
+	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--url", server.line(t), "--", "sh", "-c", "echo ready; cat")
+	u.sees(t, "ready\r\n")
+	if err := server.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Process.Signal(syscall.SIGCONT) }) // so that it can end
+	u.types(t, "typed\r~.")
+	u.sees(t, "agent: ended by ~. at the terminal")
+	u.ends(t, 125)
+}
+
+// TestExecInterrupts: a command that does not heed Ctrl-C is left by three of them within a
+// second.
+func TestExecInterrupts(t *testing.T) {
+	t.Parallel()
+	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "--", "sh", "-c",
+		"trap 'echo caught' INT; echo ready; while :; do sleep 0.01; done")
+	u.sees(t, "ready\r\n")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		u.ends(t, 128+2)
+	}()
+	// The kernel makes one signal of several that have not been taken yet, and a slow machine
+	// may need a while for three.
+	for {
+		select {
+		case <-ended:
+			return
+		default:
+		}
+		if _, err := u.ptmx.Write([]byte{3}); err != nil {
+			<-ended
+			return
+		}
+	}
+}
+
+// TestExecInBackground: what is typed for the shell is not read by an exec in the background,
+// and exec is not stopped.
+func TestExecInBackground(t *testing.T) {
+	t.Parallel()
+	u := inShell(t)
+	u.types(t, "$AGENT exec -- sh -c 'echo begun; sleep 0.2; echo done; cat' &\r")
+	u.sees(t, "begun\r\n")
+	u.types(t, "echo one $((1+1))\r")
+	u.sees(t, "one 2\r\n")
+	u.types(t, "wait %1 2>/dev/null; jobs; echo now\r")
+	u.sees(t, "done\r\n")
+	// In the foreground it reads.
+	u.types(t, "\x03")
+	u.types(t, "fg %1\r")
+	u.sees(t, "exec -- sh -c")
+	u.types(t, "for the command\r")
+	u.sees(t, "for the command\r\nfor the command\r\n")
+	u.types(t, "\x04")
+	u.types(t, "exit 9\r")
+	u.ends(t, 9)
+}
