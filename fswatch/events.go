@@ -118,7 +118,7 @@ func (t *tree) renamed(ctx context.Context, from *node, oldName string, to *node
 	}
 	switch {
 	case child != nil && isShown && !t.judged:
-		t.move(child, to, newName)
+		t.follow(ctx, child, to, newName)
 	case child != nil:
 		// Names below may be hidden at one of the two places only.
 		t.forget(child)

@@ -34,6 +34,9 @@ type node struct {
 	parent   *node
 	children map[string]*node
 	depth    int
+	// unsure: something in it could not be looked at, since it was no longer where it was
+	// taken to be. The event of the move tells where it is.
+	unsure bool
 }
 
 func (n *node) path() string {
@@ -260,7 +263,7 @@ func (t *tree) enterNamed(ctx context.Context, dir *node, name string) {
 	if !t.options.Shown(at, true) {
 		return
 	}
-	fd, err := openPath(at)
+	fd, err := t.openIn(dir, name)
 	if err != nil {
 		t.unreadable(err)
 		return
@@ -277,6 +280,30 @@ func (t *tree) enterNamed(ctx context.Context, dir *node, name string) {
 		t.forget(known)
 	}
 	t.unreadable(t.enter(ctx, child, fd, true))
+}
+
+// openIn opens the directory name in dir. Where dir is no longer at its place, that is not
+// known, and the directory that is there is another one: then it is ENOENT, and dir is unsure.
+func (t *tree) openIn(dir *node, name string) (int, error) {
+	above, err := openPath(dir.path())
+	if err == nil {
+		var wd int32
+		if wd, err = t.add(above, dirMask); err == nil && wd != dir.wd {
+			if _, passed := t.above[wd]; t.dirs[wd] == nil && !passed {
+				t.watcher.Group.Remove(wd, t.queue)
+			}
+			err = unix.ENOENT
+		}
+	}
+	if err != nil {
+		dir.unsure = true
+		if above >= 0 {
+			unix.Close(above)
+		}
+		return -1, err
+	}
+	defer unix.Close(above)
+	return open(above, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 }
 
 // unreadable takes the error of a directory that was not entered. One that has gone is
@@ -311,6 +338,7 @@ func (t *tree) enter(ctx context.Context, n *node, fd int, tell bool) error {
 	}
 	if known := t.dirs[wd]; err == nil && known != nil {
 		if known.holds(n) {
+			n.parent.unsure = true
 			t.watcher.dirs.Add(-1)
 			return nil
 		}
@@ -374,6 +402,44 @@ func (t *tree) list(ctx context.Context, n *node, dir *os.File, tell bool) error
 		}
 	}
 	return nil
+}
+
+// follow moves n, as an event tells. The files may have changed since: what is there now is
+// entered if it is another directory, or if not all in n could be looked at.
+func (t *tree) follow(ctx context.Context, n, dir *node, name string) {
+	if n.holds(dir) {
+		t.broken = true // the tree is not what it was taken for
+		return
+	}
+	t.move(n, dir, name)
+	fd, err := t.openIn(dir, name)
+	if err != nil {
+		return // it has moved on, as an event will tell
+	}
+	wd, err := t.add(fd, dirMask)
+	if err == nil && wd == n.wd && !n.anyUnsure() {
+		unix.Close(fd)
+		return
+	}
+	if err == nil && t.dirs[wd] == nil {
+		t.watcher.Group.Remove(wd, t.queue) // enter adds it again
+	}
+	t.forget(n)
+	t.tell(Change{Path: n.path(), Kind: Created, Directory: true})
+	t.unreadable(t.enter(ctx, &node{name: name, parent: dir, depth: dir.depth + 1}, fd, true))
+}
+
+// anyUnsure tells whether n or a directory below it is unsure.
+func (n *node) anyUnsure() bool {
+	if n.unsure {
+		return true
+	}
+	for _, child := range n.children {
+		if child.anyUnsure() {
+			return true
+		}
+	}
+	return false
 }
 
 // move puts n into another directory.

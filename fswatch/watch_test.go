@@ -338,8 +338,10 @@ func (m mirror) remove(path string) {
 	}
 }
 
-// apply takes a change. It returns false when only a look at the tree helps.
-func (m mirror) apply(c Change) bool {
+// apply takes a change. It returns false when only a look at the tree helps. Changes that come
+// after a look may be older than what it has found, so that a name which was moved then is
+// another object now: looked says that there was a look.
+func (m mirror) apply(c Change, looked bool) bool {
 	switch c.Kind {
 	case Created:
 		m.remove(c.Path)
@@ -347,7 +349,8 @@ func (m mirror) apply(c Change) bool {
 	case Removed:
 		m.remove(c.Path)
 	case Renamed:
-		if _, known := m[c.From]; !known {
+		directory, known := m[c.From]
+		if !known || looked && (directory || c.Directory) {
 			return false
 		}
 		m.remove(c.Path)
@@ -399,7 +402,7 @@ func TestMirror(t *testing.T) {
 				batches++
 				again := b.Overflow
 				for _, c := range b.Changes {
-					again = !known.apply(c) || again
+					again = !known.apply(c, looks > 0) || again
 				}
 				if again {
 					looks++
@@ -496,17 +499,17 @@ func TestMerging(t *testing.T) {
 				}
 				c.Directory = directory
 			}
-			all.apply(c)
+			all.apply(c, false)
 			merging.add(c)
 			if random.IntN(8) == 0 {
 				for _, c := range merging.take().Changes {
-					told.apply(c)
+					told.apply(c, false)
 				}
 			}
 		}
 		for merging.list.Len() > 0 {
 			for _, c := range merging.take().Changes {
-				if !told.apply(c) {
+				if !told.apply(c, false) {
 					t.Fatalf("seed %d: %v is from nowhere", seed, c)
 				}
 			}
