@@ -80,13 +80,13 @@ func (t *tree) happened(ctx context.Context, dir *node, e inotify.Event) {
 }
 
 func (t *tree) created(ctx context.Context, dir *node, name string, isDir bool) {
-	at := path.Join(dir.path(), name)
-	t.tell(Change{Path: at, Kind: Created, Directory: isDir})
-	switch child := dir.children[name]; {
-	case isDir && t.options.Recursive:
-		t.enterNamed(ctx, dir, name)
-	case child != nil: // the directory of that name has gone, or will be told to have gone
-		t.forget(child)
+	if isDir && t.options.Recursive {
+		t.enterNamed(ctx, dir, name, true)
+		return
+	}
+	t.tell(Change{Path: path.Join(dir.path(), name), Kind: Created, Directory: isDir})
+	if child := dir.children[name]; child != nil {
+		t.forget(child) // it has gone, or will be told to have gone
 	}
 }
 
@@ -122,8 +122,8 @@ func (t *tree) renamed(ctx context.Context, from *node, oldName string, to *node
 	case child != nil:
 		// Names below may be hidden at one of the two places only.
 		t.forget(child)
-		t.enterNamed(ctx, to, newName)
+		t.enterNamed(ctx, to, newName, false)
 	case isDir && isShown && t.options.Recursive:
-		t.enterNamed(ctx, to, newName)
+		t.enterNamed(ctx, to, newName, false)
 	}
 }

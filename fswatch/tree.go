@@ -255,31 +255,40 @@ func (t *tree) enterRoot(ctx context.Context, at int, tell bool) error {
 	return nil
 }
 
-// enterNamed enters the directory name of dir, unless it has been entered, and tells what
-// it holds as created.
-func (t *tree) enterNamed(ctx context.Context, dir *node, name string) {
+// enterNamed enters the directory name of dir, and tells what it holds as created; with tell,
+// itself too. One that has been entered already was told then, with all that it holds: it would
+// be taken for empty if it were told once more.
+func (t *tree) enterNamed(ctx context.Context, dir *node, name string, tell bool) {
 	child := &node{name: name, parent: dir, depth: dir.depth + 1}
 	at := child.path()
-	if !t.options.Shown(at, true) {
-		return
-	}
-	fd, err := t.openIn(dir, name)
-	if err != nil {
-		t.unreadable(err)
-		return
+	fd, err := -1, error(unix.ENOENT)
+	if t.options.Shown(at, true) {
+		fd, err = t.openIn(dir, name)
 	}
 	if known := dir.children[name]; known != nil {
-		wd, err := t.add(fd, dirMask)
-		if err == nil && wd == known.wd {
-			unix.Close(fd)
-			return
-		}
-		if err == nil && t.dirs[wd] == nil {
-			t.watcher.Group.Remove(wd, t.queue) // enter adds it again
+		if err == nil {
+			var wd int32
+			wd, err = t.add(fd, dirMask)
+			if err == nil && wd == known.wd {
+				unix.Close(fd)
+				return
+			}
+			if err == nil && t.dirs[wd] == nil {
+				t.watcher.Group.Remove(wd, t.queue) // enter adds it again
+			}
+			if err != nil {
+				unix.Close(fd)
+			}
 		}
 		t.forget(known)
 	}
-	t.unreadable(t.enter(ctx, child, fd, true))
+	if tell {
+		t.tell(Change{Path: at, Kind: Created, Directory: true})
+	}
+	if err == nil {
+		err = t.enter(ctx, child, fd, true)
+	}
+	t.unreadable(err)
 }
 
 // openIn opens the directory name in dir. Where dir is no longer at its place, that is not
