@@ -26,6 +26,7 @@ import (
 type commandLine struct {
 	ExecServer serverFlags     `cmd:"" default:"withargs" help:"Serve clients over WebSocket or stdio. This is the default command."`
 	Forward    forwardFlags    `cmd:"" help:"Register a WebSocket exec-server as a remote environment."`
+	Connect    connectFlags    `cmd:"" help:"Offer an agent behind a registry to programs on this machine."`
 	Exec       execFlags       `cmd:"" help:"Run a command on an agent, as if it ran here."`
 	Sandbox    sandboxFlags    `cmd:"" help:"Run a command here, confined."`
 	Doctor     doctorFlags     `cmd:"" help:"Tell what this host can enforce, and how to get what is missing."`
@@ -204,6 +205,8 @@ func newFlags(command string) any {
 		return new(serverFlags)
 	case "forward":
 		return new(forwardFlags)
+	case "connect":
+		return new(connectFlags)
 	case "exec":
 		return new(execFlags)
 	case "sandbox":

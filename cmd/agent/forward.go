@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"log/slog"
-	"net"
+	"fmt"
 	"net/url"
 	"os"
-	"sync"
 
+	"github.com/execagent/execagent/cmd/agent/bridge"
 	"github.com/execagent/execagent/cmd/agent/program"
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/rpc"
@@ -75,101 +73,24 @@ func forward(sys program.System, flags *forwardFlags, signals <-chan os.Signal) 
 	r.budget, r.reserve = rpc.NewBudget(plan.messages), plan.streams
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	f := &forwarder{target: flags.Connect, roots: r.signIn.roots, logger: logger}
+	var secure *tls.Config // nil: Dial verifies against the roots of the system
+	if r.signIn.roots != nil {
+		secure = tlsconfig.Client(r.signIn.roots)
+	}
+	b := &bridge.Bridge{Logger: logger, Dial: func(ctx context.Context) (rpc.Conn, error) {
+		conn, err := transport.Dial(ctx, flags.Connect, transport.DialConfig{TLS: secure})
+		if err != nil {
+			return nil, fmt.Errorf("the exec-server cannot be reached: %w", err) // not conn, which is nil
+		}
+		return conn, nil
+	}}
 	done := make(chan error, 1)
-	go func() { done <- r.run(ctx, probes, f.serve) }()
+	go func() { done <- r.run(ctx, probes, b.Serve) }()
 	select {
 	case err = <-done:
 		return nil, err
 	case received = <-signals:
 		cancel()
 		return received, <-done
-	}
-}
-
-// maxForwards bounds the connections to the exec-server, including those that are
-// still being opened. Without a bound a harness could make any number of them
-// while the exec-server does not answer: it would open a stream, give it up and
-// open the next one, and each would leave a connection attempt behind.
-const maxForwards = 128
-
-// forwarder passes connections on to an exec-server.
-type forwarder struct {
-	target string
-	roots  *x509.CertPool
-	logger *slog.Logger
-}
-
-// serve forwards each stream that the listener yields, until ctx ends or the
-// listener is closed. It returns when all streams have ended.
-func (f *forwarder) serve(ctx context.Context, l rpc.Listener) error {
-	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
-	defer stop()
-	ctx, cancel := context.WithCancel(ctx)
-	var streams sync.WaitGroup
-	defer streams.Wait()
-	defer cancel()
-	seats := make(chan struct{}, maxForwards)
-	for {
-		select {
-		case seats <- struct{}{}:
-		case <-ctx.Done():
-			return nil
-		}
-		stream, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		streams.Go(func() {
-			defer func() { <-seats }()
-			f.forward(ctx, stream)
-		})
-	}
-}
-
-// forward dials the target and passes messages both ways until one side ends;
-// then the other one ends too.
-func (f *forwarder) forward(ctx context.Context, stream rpc.Conn) {
-	defer stream.Close()
-	var secure *tls.Config // nil: Dial verifies against the roots of the system
-	if f.roots != nil {
-		secure = tlsconfig.Client(f.roots)
-	}
-	target, err := transport.Dial(ctx, f.target, transport.DialConfig{TLS: secure})
-	if err != nil {
-		f.logger.Warn("the exec-server cannot be reached", "error", err)
-		return
-	}
-	both := func() {
-		_ = target.Close()
-		_ = stream.Close()
-	}
-	stop := context.AfterFunc(ctx, both)
-	defer stop()
-	var answers sync.WaitGroup
-	answers.Go(func() {
-		pump(stream, target)
-		both()
-	})
-	pump(target, stream)
-	both()
-	answers.Wait()
-}
-
-// pump passes messages on, in one direction, until reading or writing fails.
-func pump(to, from rpc.Conn) {
-	for {
-		message, err := from.Read()
-		if err != nil {
-			return
-		}
-		err = to.Write(message)
-		rpc.IntakeOf(from).Recycle(message)
-		if err != nil {
-			return
-		}
 	}
 }

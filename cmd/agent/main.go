@@ -59,6 +59,8 @@ func run(sys program.System) int {
 	switch flags := flags.(type) {
 	case *forwardFlags:
 		return runForward(sys, flags)
+	case *connectFlags:
+		return runConnect(sys, flags)
 	case *execFlags:
 		return runExec(sys, flags)
 	case *sandboxFlags:

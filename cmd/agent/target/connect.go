@@ -17,6 +17,7 @@ import (
 	"github.com/execagent/execagent/cmd/agent/program"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -29,10 +30,36 @@ const (
 	firstPause, longestPause = 100 * time.Millisecond, 2 * time.Second
 )
 
-// Connect connects to the agent, which is [Flags.Elsewhere], within the time of --wait. After
-// a second without success it says why on standard error, and again when that changes. Its
-// error is the last reason.
-func (f *Flags) Connect(ctx context.Context, sys program.System) (*client.Client, error) {
+// Connect connects a client to the agent, which is [Flags.Elsewhere], within the time of
+// --wait. After a second without success it says why on standard error, and again when that
+// changes. Its error is the last reason.
+func (f *Flags) Connect(ctx context.Context, sys program.System) (c *client.Client, err error) {
+	err = f.reach(ctx, sys, func(ctx context.Context, cfg client.Config) (err error) {
+		c, err = client.Connect(ctx, cfg)
+		return err
+	})
+	return c, err
+}
+
+// Dial is Connect for somebody else's client: it opens only the connection. The caller closes
+// that, and calls release then.
+func (f *Flags) Dial(ctx context.Context, sys program.System) (conn rpc.Conn, release func(), err error) {
+	err = f.reach(ctx, sys, func(ctx context.Context, cfg client.Config) (err error) {
+		release = cfg.Release
+		if release == nil {
+			release = func() {}
+		}
+		if conn, err = cfg.Dial(ctx); err != nil {
+			release()
+			return &client.ConnectError{Err: err, Final: cfg.Final != nil && cfg.Final(err)}
+		}
+		return nil
+	})
+	return conn, release, err
+}
+
+// reach makes attempts until one succeeds.
+func (f *Flags) reach(ctx context.Context, sys program.System, attempt func(context.Context, client.Config) error) error {
 	w := &waiting{flags: f, sys: sys, limit: defaultWait}
 	if f.Wait != nil {
 		w.limit = *f.Wait
@@ -47,13 +74,21 @@ func (f *Flags) Connect(ctx context.Context, sys program.System) (*client.Client
 	overdue := time.AfterFunc(silence, w.overdue)
 	defer overdue.Stop()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		c, err := w.attempt(patience)
-		if err == nil {
+		cfg, err := f.config(sys, w.failed)
+		if err != nil {
 			w.end()
-			return c, nil
+			return err
+		}
+		cfg.ConnectTimeout = min(patience, client.DefaultConnectTimeout)
+		if f.Registry != "" {
+			cfg.ConnectTimeout = patience // the dialer makes attempts of its own in that time
+		}
+		if err = attempt(ctx, cfg); err == nil {
+			w.end()
+			return nil
 		}
 		if w.failed(err) || sleep(ctx, pause) != nil {
-			return nil, w.error(err)
+			return w.error()
 		}
 	}
 }
@@ -61,7 +96,7 @@ func (f *Flags) Connect(ctx context.Context, sys program.System) (*client.Client
 // errWaited is the cause of the context that --wait ends.
 var errWaited = errors.New("waited too long")
 
-// waiting is one call of Connect.
+// waiting is one call of reach.
 type waiting struct {
 	flags *Flags
 	sys   program.System
@@ -74,21 +109,6 @@ type waiting struct {
 	told   string     // what the user has heard last
 	passed bool       // the user hears nothing any more
 }
-
-func (w *waiting) attempt(patience time.Duration) (*client.Client, error) {
-	cfg, err := w.flags.config(w.sys, w.failed)
-	if err != nil {
-		return nil, &wrongError{err}
-	}
-	cfg.ConnectTimeout = min(patience, client.DefaultConnectTimeout)
-	if w.flags.Registry != "" {
-		cfg.ConnectTimeout = patience // the dialer makes attempts of its own in that time
-	}
-	return client.Connect(w.ctx, cfg)
-}
-
-// wrongError is an error of the flags or of the files that they name.
-type wrongError struct{ error }
 
 // failed notes why an attempt failed, and tells whether it was the last.
 func (w *waiting) failed(err error) (enough bool) {
@@ -126,7 +146,7 @@ func (w *waiting) tellLocked() {
 	}
 	if text != w.told {
 		w.told = text
-		program.Complain(w.sys.Stderr, fmt.Sprintf("waiting for %s: %s", w.flags.name(), text))
+		program.Complain(w.sys.Stderr, fmt.Sprintf("waiting for %s: %s", w.flags.Name(), text))
 	}
 }
 
@@ -137,16 +157,13 @@ func (w *waiting) end() {
 	w.passed = true
 }
 
-// error is that of Connect, after err of the last attempt.
-func (w *waiting) error(err error) error {
+// error says why there is no connection.
+func (w *waiting) error() error {
 	w.end()
-	if wrong, ok := errors.AsType[*wrongError](err); ok {
-		return wrong.error
-	}
 	if cause := context.Cause(w.ctx); cause != nil && cause != errWaited {
 		return cause // a signal, or --timeout
 	}
-	text := fmt.Sprintf("%s: %s", w.flags.name(), w.reason())
+	text := fmt.Sprintf("%s: %s", w.flags.Name(), w.reason())
 	if w.ctx.Err() != nil && w.limit > 0 {
 		text += fmt.Sprintf(" (waited %v, see --wait)", w.limit)
 	}
@@ -162,8 +179,8 @@ type connectError struct {
 func (e *connectError) Error() string { return e.text }
 func (e *connectError) Unwrap() error { return e.err }
 
-// name is that of the target, without what may be a secret in a URL.
-func (f *Flags) name() string {
+// Name is that of the agent for people, without what may be a secret in a URL.
+func (f *Flags) Name() string {
 	if f.Registry != "" {
 		return "environment " + *f.EnvironmentID
 	}
@@ -183,7 +200,7 @@ func (w *waiting) reason() string {
 	if connect, ok := errors.AsType[*client.ConnectError](err); ok {
 		err = connect.Err
 	}
-	return strings.TrimPrefix(err.Error(), "dialing "+w.flags.name()+": ")
+	return strings.TrimPrefix(err.Error(), "dialing "+w.flags.Name()+": ")
 }
 
 // hopeless tells whether no time changes anything: the connection is there, and the server
@@ -191,8 +208,7 @@ func (w *waiting) reason() string {
 func hopeless(err error) bool {
 	_, refused := errors.AsType[*client.ServerError](err)
 	_, foreign := errors.AsType[*client.ProtocolError](err)
-	_, wrong := errors.AsType[*wrongError](err)
-	return refused || foreign || wrong
+	return refused || foreign
 }
 
 // final tells whether an error is one of those that do not pass by themselves: somebody has

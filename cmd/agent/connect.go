@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/execagent/execagent/cmd/agent/bridge"
+	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/transport"
+)
+
+// connectFlags say which agent is offered, and where.
+type connectFlags struct {
+	target.Flags
+	Listen string `default:"stdio" env:"AGENT_CONNECT_LISTEN" placeholder:"URL" help:"Where clients come: stdio for one, or ws://IP:PORT for many (port 0 takes a free one; the bound URL is printed as one line). Default: ${default}."`
+	authFlags
+}
+
+func (*connectFlags) Help() string {
+	return `Makes an agent behind a registry, or at another URL, reachable for programs that speak only WebSocket or lines on standard input and output. What is said is encrypted end to end up to this machine, and passed on as it is here. Each connection is one of its own there.
+
+With ws:// clients have to show a token: that of --ws-auth, or else one that is made now, in a file that is named on standard error and removed in the end. Without it every local user and every confined command with a network would be a client.
+
+Examples:
+
+    agent connect --registry https://registry.example.com --environment-id build-1
+    agent connect --registry https://registry.example.com --environment-id build-1 --listen ws://127.0.0.1:7000
+
+Exit codes: 0 after a signal or the end of standard input, 1 when the agent cannot be reached or has ended the connection, 2 for a wrong command line.`
+}
+
+// Validate finds flags that contradict each other. The parser calls it.
+func (f *connectFlags) Validate() error {
+	switch {
+	case !f.Elsewhere():
+		return errors.New("which agent? --registry or --url says it")
+	case f.Listen == "stdio" && f.authFlags != (authFlags{}):
+		return errors.New("--ws-auth has no meaning with --listen stdio")
+	}
+	if err := f.auth().Validate(); err != nil {
+		return err
+	}
+	return f.Flags.Validate()
+}
+
+// runConnect passes connections on until a signal.
+func runConnect(sys program.System, flags *connectFlags) int {
+	return untilSignal(sys, func(signals <-chan os.Signal) (os.Signal, error) {
+		ctx, cancel := context.WithCancel(context.Background())
+		if flags.Timeout > 0 {
+			ctx, cancel = context.WithTimeoutCause(ctx, flags.Timeout, timeoutError(flags.Timeout))
+		}
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- connect(ctx, sys, flags) }()
+		select {
+		case err := <-done:
+			return nil, err
+		case received := <-signals:
+			cancel()
+			<-done // its error is that of the signal
+			return received, nil
+		}
+	})
+}
+
+func connect(ctx context.Context, sys program.System, flags *connectFlags) error {
+	budget := rpc.NewBudget(planMemory().messages)
+	if flags.Listen == "stdio" {
+		return connectStdio(ctx, sys, flags, budget)
+	}
+	auth, err := flags.auth().Authenticator()
+	if err != nil {
+		return err
+	}
+	if auth == nil {
+		file, err := newToken()
+		if err != nil {
+			return err
+		}
+		defer os.Remove(file)
+		if auth, err = (transport.AuthOptions{Mode: "capability-token", TokenFile: file}).Authenticator(); err != nil {
+			return err
+		}
+		program.Complain(sys.Stderr, "clients have to show the token in "+file)
+	}
+	listener, err := transport.Listen(transport.Config{URL: target.ListenURL(flags.Listen), Auth: auth, Budget: budget})
+	if err != nil {
+		return err
+	}
+	b := &bridge.Bridge{Logger: program.Logger(sys.Stderr, "warn", "text"), Dial: func(ctx context.Context) (rpc.Conn, error) {
+		conn, release, err := flags.Dial(ctx, sys)
+		if err != nil {
+			return nil, err
+		}
+		return &released{conn, release}, nil
+	}}
+	if _, err := fmt.Fprintln(sys.Stdout, listener.URL()); err != nil {
+		return errors.Join(fmt.Errorf("printing the URL: %w", err), listener.Close())
+	}
+	return b.Serve(ctx, listener)
+}
+
+func connectStdio(ctx context.Context, sys program.System, flags *connectFlags, budget *rpc.Budget) error {
+	here := transport.Stdio(sys.Stdin, sys.Stdout, budget)
+	defer here.Close()
+	there, release, err := flags.Dial(ctx, sys)
+	if err != nil {
+		return err
+	}
+	defer release()
+	input := &watched{Conn: here}
+	bridge.Join(ctx, input, there)
+	if ctx.Err() == nil && !input.ended {
+		return fmt.Errorf("%s has ended the connection", flags.Name())
+	}
+	return context.Cause(ctx)
+}
+
+// watched is a connection that notes that its other end has ended it.
+type watched struct {
+	rpc.Conn
+	ended bool // read after the connection has been joined
+}
+
+func (c *watched) Read() ([]byte, error) {
+	message, err := c.Conn.Read()
+	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrClosed) {
+		c.ended = true
+	}
+	return message, err
+}
+
+// Intake gives back what Read has returned.
+func (c *watched) Intake() *rpc.Intake { return rpc.IntakeOf(c.Conn) }
+
+// released is a connection that frees what has opened it.
+type released struct {
+	rpc.Conn
+	release func()
+}
+
+func (c *released) Close() error {
+	err := c.Conn.Close()
+	c.release()
+	return err
+}
+
+// Intake gives back what Read has returned.
+func (c *released) Intake() *rpc.Intake { return rpc.IntakeOf(c.Conn) }
+
+// newToken makes a token in a file that only this user can read, and returns its name.
+func newToken() (file string, err error) {
+	f, err := os.CreateTemp(os.Getenv("XDG_RUNTIME_DIR"), "execagent-token-*")
+	if err != nil {
+		return "", err
+	}
+	_, err = fmt.Fprintln(f, rand.Text()+rand.Text())
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return f.Name(), nil
+}
