@@ -25,8 +25,9 @@ type Bridge struct {
 	Logger *slog.Logger
 }
 
-// Serve passes on each connection that the listener yields, until ctx ends or the
-// listener is closed. It returns when all connections have ended.
+// Serve passes on each connection that the listener yields, until ctx ends or Accept
+// fails. It closes the listener when ctx ends, and returns when all connections have ended;
+// nil unless Accept failed for another reason than that the listener is closed.
 func (b *Bridge) Serve(ctx context.Context, l rpc.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()

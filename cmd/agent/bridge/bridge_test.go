@@ -40,7 +40,8 @@ func TestBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &offers{conns: make(chan rpc.Conn), closed: make(chan struct{})}
 		done := make(chan error, 1)
-		go func() { done <- b.Serve(t.Context(), o) }()
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { done <- b.Serve(ctx, o) }()
 		taken := 0
 		for range maxConnections + 1 {
 			near, far := rpc.Pipe()
@@ -56,7 +57,7 @@ func TestBound(t *testing.T) {
 		if taken != maxConnections {
 			t.Errorf("%d connections were taken, want %d", taken, maxConnections)
 		}
-		_ = o.Close()
+		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
