@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/signal"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -77,11 +76,11 @@ func (c *Console) Context() context.Context { return c.ctx }
 // End ends the console, and the command if there is one, for a reason.
 func (c *Console) End(reason error) { c.end(reason) }
 
-// Close lets go of the signals and of the terminal.
+// Close lets go of the terminal. Signals stay caught: the program is about to end, and one
+// that comes now, as a Ctrl-C too many does, must not change its exit code.
 func (c *Console) Close() {
 	c.end(nil)
 	c.running.Wait()
-	signal.Stop(c.signals)
 	c.stdin.Restore()
 }
 
