@@ -356,7 +356,7 @@ func (st *Store) SharedKey(ctx context.Context) ([]byte, error) {
 	defer cancel()
 	key := make([]byte, 32)
 	rand.Read(key)
-	_, err := st.secrets.Create(ctx, sharedKeyName, key)
+	_, err := st.answered(ctx, func() (uint64, error) { return st.secrets.Create(ctx, sharedKeyName, key) })
 	if err == nil {
 		return key, nil
 	}
@@ -406,11 +406,12 @@ func (st *Store) put(ctx context.Context, kv jetstream.KeyValue, key string, val
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	if revision == 0 {
-		next, err = kv.Create(ctx, key, text)
-	} else {
-		next, err = kv.Update(ctx, key, text, revision)
-	}
+	next, err = st.answered(ctx, func() (uint64, error) {
+		if revision == 0 {
+			return kv.Create(ctx, key, text)
+		}
+		return kv.Update(ctx, key, text, revision)
+	})
 	if errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 		return 0, false, nil
 	}
@@ -418,6 +419,22 @@ func (st *Store) put(ctx context.Context, kv jetstream.KeyValue, key string, val
 		return 0, false, unavailable("writing "+kv.Bucket(), st.writeFailed(err))
 	}
 	return next, true, nil
+}
+
+// answered writes again until ctx ends while no server of a cluster answers for the bucket:
+// it elects a leader then, as each new one does, and nothing has been written.
+func (st *Store) answered(ctx context.Context, write func() (revision uint64, err error)) (revision uint64, err error) {
+	for {
+		revision, err = write()
+		if st.folder != "" || !errors.Is(err, jetstream.ErrNoStreamResponse) {
+			return revision, err
+		}
+		select {
+		case <-ctx.Done():
+			return revision, err
+		case <-time.After(busyRetry):
+		}
+	}
 }
 
 // all reads a whole bucket, in no order.

@@ -280,12 +280,18 @@ func TestForward(t *testing.T) {
 	}
 	forwarder.Until(t, "the command runs", func() bool { return stdout.String() == "up\n" })
 	listening.Terminate(t)
-	err := cmd.Wait()
-	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
-		t.Errorf("%v after the end of the server, want exit code 125", err)
+	// It would try to come back for 45 s.
+	forwarder.Until(t, "the client misses the server", func() bool {
+		return strings.Contains(s.Log.String(), "the connection is lost, waiting for it to come back")
+	})
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || err.Error() != "exit status 143" {
+		t.Errorf("%v after the end of the server, want the exit status of SIGTERM", err)
 	}
 	// A new stream cannot reach the server either: the handshake succeeds, then the stream ends.
-	err = s.Exec(t, "ci-1", "true").Run()
+	err := s.ExecWith(t, "ci-1", []string{"--wait", "0"}, "true").Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
 		t.Errorf("%v without the server, want exit code 125", err)
 	}
@@ -330,7 +336,7 @@ func TestRemoteSecrets(t *testing.T) {
 	// What is refused is told about too.
 	refused := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Harness}, nil, "--remote", s.URL(), "--environment-id", "ci-1", "--log-level", "debug")
 	refused.Exit(t)
-	_ = s.Exec(t, "ci-2", "true").Run() // offline
+	_ = s.ExecWith(t, "ci-2", []string{"--wait", "0"}, "true").Run() // offline
 	if err := s.Registry.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
