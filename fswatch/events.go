@@ -81,7 +81,7 @@ func (t *tree) happened(ctx context.Context, dir *node, e inotify.Event) {
 
 func (t *tree) created(ctx context.Context, dir *node, name string, isDir bool) {
 	if isDir && t.options.Recursive {
-		t.enterNamed(ctx, dir, name, true)
+		t.enterNamed(ctx, dir, name)
 		return
 	}
 	t.tell(Change{Path: path.Join(dir.path(), name), Kind: Created, Directory: isDir})
@@ -102,7 +102,10 @@ func (t *tree) removed(dir *node, name string, isDir bool) {
 func (t *tree) renamed(ctx context.Context, from *node, oldName string, to *node, newName string, isDir bool) {
 	old, now := path.Join(from.path(), oldName), path.Join(to.path(), newName)
 	child, replaced := from.children[oldName], to.children[newName]
-	if replaced != nil || child != nil && !isDir {
+	last := t.renaming
+	t.renaming = renaming{place{from, oldName}, place{to, newName}}
+	back := last == renaming{t.renaming.to, t.renaming.from}
+	if replaced != nil || child != nil && !isDir || back && from.has(oldName) {
 		// Two objects have changed places, or the tree is not what it was taken for.
 		t.broken = true
 		return
@@ -122,8 +125,8 @@ func (t *tree) renamed(ctx context.Context, from *node, oldName string, to *node
 	case child != nil:
 		// Names below may be hidden at one of the two places only.
 		t.forget(child)
-		t.enterNamed(ctx, to, newName, false)
+		t.enterNamed(ctx, to, newName)
 	case isDir && isShown && t.options.Recursive:
-		t.enterNamed(ctx, to, newName, false)
+		t.enterNamed(ctx, to, newName)
 	}
 }

@@ -39,6 +39,27 @@ type node struct {
 	unsure bool
 }
 
+// has tells whether something is at name in n, or may be.
+func (n *node) has(name string) bool {
+	at, err := openPath(n.path())
+	if err != nil {
+		return true
+	}
+	defer unix.Close(at)
+	var st unix.Stat_t
+	return unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW) != unix.ENOENT
+}
+
+// place is a name in a directory.
+type place struct {
+	dir  *node
+	name string
+}
+
+// renaming is a rename. Two objects that change places (RENAME_EXCHANGE of rename(2)) are told as
+// two of them, one the reverse of the other.
+type renaming struct{ from, to place }
+
 func (n *node) path() string {
 	if n.parent == nil {
 		return n.name
@@ -71,7 +92,8 @@ type tree struct {
 	dirs map[int32]*node
 	// above has the directories above the root; the value is the name that is missing
 	// there, or empty.
-	above map[int32]string
+	above    map[int32]string
+	renaming renaming // the last one
 	// blind: not all directories are watched. broken: the tree is not what the files
 	// are, and has to be made anew.
 	blind, broken bool
@@ -255,10 +277,10 @@ func (t *tree) enterRoot(ctx context.Context, at int, tell bool) error {
 	return nil
 }
 
-// enterNamed enters the directory name of dir, and tells what it holds as created; with tell,
-// itself too. One that has been entered already was told then, with all that it holds: it would
-// be taken for empty if it were told once more.
-func (t *tree) enterNamed(ctx context.Context, dir *node, name string, tell bool) {
+// enterNamed enters the directory name of dir, and tells it and what it holds as created. One
+// that has been entered already was told then, with all that it holds: it would be taken for
+// empty if it were told once more.
+func (t *tree) enterNamed(ctx context.Context, dir *node, name string) {
 	child := &node{name: name, parent: dir, depth: dir.depth + 1}
 	at := child.path()
 	fd, err := -1, error(unix.ENOENT)
@@ -282,9 +304,7 @@ func (t *tree) enterNamed(ctx context.Context, dir *node, name string, tell bool
 		}
 		t.forget(known)
 	}
-	if tell {
-		t.tell(Change{Path: at, Kind: Created, Directory: true})
-	}
+	t.tell(Change{Path: at, Kind: Created, Directory: true})
 	if err == nil {
 		err = t.enter(ctx, child, fd, true)
 	}

@@ -152,6 +152,10 @@ func TestChanges(t *testing.T) {
 			grow(t, dir, ".a.new")
 			ok(t, os.Rename(dir+"/.a.new", dir+"/a"))
 		}, want: []string{"created .a.new", "renamed a from .a.new"}},
+		{name: "a file is renamed there and back", have: []string{"a"}, do: func(t *testing.T, dir string) {
+			ok(t, os.Rename(dir+"/a", dir+"/b"))
+			ok(t, os.Rename(dir+"/b", dir+"/a"))
+		}, want: []string{"renamed b from a", "renamed a from b"}},
 		{name: "a link is made", do: func(t *testing.T, dir string) { grow(t, dir, "l -> /") }, want: []string{"created l"}},
 		{name: "below is not told", have: []string{"d/"}, do: func(t *testing.T, dir string) { grow(t, dir, "d/a", "b") },
 			want: []string{"created b"}},
@@ -266,6 +270,24 @@ func ok(t *testing.T, err error) {
 }
 
 // TestRefused: what cannot be watched is an error.
+// TestExchange: two objects that change places are told as an overflow, since one rename after
+// the other would leave one of them.
+func TestExchange(t *testing.T) {
+	t.Parallel()
+	for _, have := range [][]string{{"a", "b"}, {"a/", "b"}, {"a", "b/"}, {"a/", "b/"}} {
+		t.Run(strings.Join(have, " "), func(t *testing.T) {
+			t.Parallel()
+			dir := root(t)
+			grow(t, dir, have...)
+			w := start(t, Options{Root: dir, Recursive: true})
+			ok(t, unix.Renameat2(unix.AT_FDCWD, dir+"/a", unix.AT_FDCWD, dir+"/b", unix.RENAME_EXCHANGE))
+			for b := next(t, w); !b.Overflow; b = next(t, w) {
+				t.Log(describe(dir, b))
+			}
+		})
+	}
+}
+
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	watcher := &Watcher{Group: &group}
