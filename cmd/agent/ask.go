@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
 

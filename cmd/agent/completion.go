@@ -1,8 +1,8 @@
 package main
 
 import (
-	"github.com/execagent/execagent/cmd/agent/completion"
-	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/internal/completion"
+	"github.com/execagent/execagent/cmd/internal/program"
 )
 
 // runCompletion prints the completion script for a shell.

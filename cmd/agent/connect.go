@@ -9,8 +9,8 @@ import (
 	"os"
 
 	"github.com/execagent/execagent/cmd/agent/bridge"
-	"github.com/execagent/execagent/cmd/agent/program"
 	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
 )

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/cmd/agent/program"
 	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/internal/program"
 )
 
 // signIn has what the environment says about how an executor proves to a registry

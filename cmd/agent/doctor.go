@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/execagent/execagent/cmd/agent/doctor"
-	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/internal/program"
 )
 
 // runDoctor prints what can be enforced on this host. The exit code is 0 only if

@@ -12,7 +12,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/console"
-	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
 

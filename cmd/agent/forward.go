@@ -9,7 +9,7 @@ import (
 	"os"
 
 	"github.com/execagent/execagent/cmd/agent/bridge"
-	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"

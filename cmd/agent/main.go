@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/internal/secretenv"

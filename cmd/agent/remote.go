@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/rpc"

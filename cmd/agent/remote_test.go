@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/internal/program"
 )
 
 // TestRemoteCommandLine goes through the table of remote.md 2. A wrong command line

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/sandbox"
 )
 

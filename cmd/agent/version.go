@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/build"
 )
 

@@ -6,7 +6,7 @@ import (
 	"io"
 	"syscall"
 
-	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/internal/program"
 )
 
 const (

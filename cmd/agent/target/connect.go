@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/rpc"

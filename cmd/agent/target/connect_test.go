@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/internal/program"
 )
 
 // answers is a registry or an agent that gives one answer after the other, and the last one

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/httpclient"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/client/remote"
-	"github.com/execagent/execagent/cmd/agent/program"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
