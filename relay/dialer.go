@@ -44,7 +44,8 @@ func (e *networkError) Unwrap() error { return e.cause }
 
 // Dialer is a harness: it connects to the executor of an environment through a
 // registry (remote.md 9). Registry and Identity are required. Dial may run any
-// number of times at once.
+// number of times at once. Once one has connected, all others are to the same key
+// (client.md 1.2): whoever holds a session tells no other executor of it.
 type Dialer struct {
 	// Registry says where the executor is and which key it has. It has to
 	// outlive the connections.
@@ -61,10 +62,9 @@ type Dialer struct {
 	timing timing
 	socket socket.Config
 
-	// What the last connection was made to.
-	mu           sync.Mutex // guards what follows
-	registration string
-	executor     *wire.PublicKey // nil: there was no connection
+	mu           sync.Mutex      // guards what follows
+	executor     *wire.PublicKey // pinned by the first connection; nil before it
+	registration string          // of the last one
 }
 
 // Same asks the registry whether the executor is still the one that the last connection of Dial
@@ -84,7 +84,8 @@ func (d *Dialer) Same(ctx context.Context) (bool, error) {
 // the question to the registry, until ctx ends: the executor is offline, the
 // registry or the rendezvous fails, the websocket is lost. A handshake that the
 // executor refuses, since it is busy or the harness may not connect, is repeated
-// for 10 s. The connection outlives ctx.
+// for 10 s. That the registry names another key than for an earlier connection is
+// final. The connection outlives ctx.
 //
 // When the executor acknowledges (remote.md 8.1), a lost websocket is replaced
 // within 30 s by another one to the same registration and key, and the caller
@@ -165,10 +166,22 @@ func (d *Dialer) open(ctx context.Context) (*harness, error) {
 		ended:        func(*stream, error) { cancel() },
 	})
 	go c.run(running, s, lane)
-	d.mu.Lock()
-	d.registration, d.executor = c.registration, c.executor
-	d.mu.Unlock()
+	if !d.pin(c) {
+		_ = c.Close() // frees the stream; that another executor answers says more
+		return nil, errExecutorChanged
+	}
 	return c, nil
+}
+
+// pin notes the executor of a connection. It is false if an earlier one was to another.
+func (d *Dialer) pin(c *harness) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.executor != nil && !d.executor.Equal(c.executor) {
+		return false
+	}
+	d.executor, d.registration = c.executor, c.registration
+	return true
 }
 
 // connect asks the registry for the address of a rendezvous, once, and opens a

@@ -446,6 +446,25 @@ func TestHarnessPinsTheExecutor(t *testing.T) {
 	}
 }
 
+// TestDialPinsTheExecutor: a session that was begun with one executor is not told to another, which
+// the registry names later.
+func TestDialPinsTheExecutor(t *testing.T) {
+	t.Parallel()
+	x := newAnswering(t, timing{})
+	x.open()
+	x.open()
+	other, err := noise.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.id, x.s.executorKey = other, other.PublicKey()
+	dialed, p, stream, message1 := x.dial(t.Context())
+	x.respond(p, stream, message1)
+	if err, _ := (<-dialed).(error); !errors.Is(err, errExecutorChanged) || !Final(err) {
+		t.Errorf("Dial to another executor gives %v", err)
+	}
+}
+
 func TestHarnessResumes(t *testing.T) {
 	t.Parallel()
 	x := newAnswering(t, timing{least: time.Millisecond, most: 2 * time.Millisecond})

@@ -12,7 +12,9 @@
 // Dial asks the registry for the executor and its key, and shakes hands with exactly
 // that key; the registry's word is what ties the key to the environment. A websocket
 // that is lost is replaced without the client noticing (remote.md 8.1); if that takes
-// too long, the client recovers its session over a new stream.
+// too long, the client recovers its session over a new stream. That is to the same key,
+// whatever the registry says then: where another executor has taken the place, the
+// client fails.
 package remote
 
 import (

@@ -113,7 +113,7 @@ func TestAgentReplaced(t *testing.T) {
 	if err := box.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !errors.Is(old.Err(), client.ErrReplaced) && !strings.Contains(old.Err().Error(), "unknown session id") {
+	if !errors.Is(old.Err(), client.ErrReplaced) && !strings.Contains(old.Err().Error(), "another executor than before") {
 		t.Errorf("the old client ends with %v", old.Err())
 	}
 	c, err := box.Client(t.Context())
