@@ -35,7 +35,7 @@ func TestClient(t *testing.T) {
 		home := codexHome(t)
 		cmd := exec.Command(codex, "exec-server", "--listen", "ws://127.0.0.1:0")
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "CODEX_HOME=" + home}
-		testClient(t, &server{t: t, cmd: cmd, reference: true})
+		testClient(t, &server{t: t, cmd: cmd, home: home, reference: true})
 	})
 }
 
@@ -44,6 +44,7 @@ type server struct {
 	t         *testing.T
 	cmd       *exec.Cmd
 	proxy     *rig.Proxy
+	home      string // of the reference
 	reference bool
 }
 
@@ -66,11 +67,12 @@ func testClient(t *testing.T, s *server) {
 	c := s.connect(t)
 	// Nothing is cut in these.
 	for name, test := range map[string]func(*testing.T, *server, *client.Client){
-		"run":      testRun,
-		"terminal": testTTY,
-		"files":    testTree,
-		"refusals": testRefusals,
-		"pressure": testPressure,
+		"run":         testRun,
+		"terminal":    testTTY,
+		"files":       testTree,
+		"refusals":    testRefusals,
+		"pressure":    testPressure,
+		"differences": testDifferences,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, s, c) })
 	}
@@ -163,6 +165,47 @@ func testTree(t *testing.T, s *server, c *client.Client) {
 	names, err := fs.Glob(tree, "*")
 	if err != nil || strings.Join(names, " ") != "a large" {
 		t.Errorf("got %q, %v", names, err)
+	}
+}
+
+// testDifferences: what the reference does otherwise (README.md), as far as a client sees it in
+// every run.
+func testDifferences(t *testing.T, s *server, c *client.Client) {
+	end := func(spec client.Spec) (output string, code int, err error) {
+		t.Helper()
+		p, err := c.Spawn(t.Context(), spec)
+		if err != nil {
+			return "", 0, err
+		}
+		var printed bytes.Buffer
+		code, err = p.CopyOutput(t.Context(), &printed, &printed)
+		return printed.String(), code, err
+	}
+	killed, home, kept := 137, "", "content"
+	if s.reference {
+		killed, home, kept = 1, s.home+"\r\n", ""
+	}
+	_, code, err := end(client.Spec{Argv: []string{"sh", "-c", "kill -9 $$"}, TTY: &client.TTY{}, Dir: "/"})
+	if code != killed || err != nil {
+		t.Errorf("death by a signal on a terminal gives %d, %v, want %d", code, err, killed)
+	}
+	output, _, err := end(client.Spec{Argv: []string{"pwd"}, TTY: &client.TTY{}, Dir: "/nonexistent"})
+	if _, refused := errors.AsType[*client.ServerError](err); output != home || refused == s.reference {
+		t.Errorf("a terminal in a directory that does not exist gives %q, %v", output, err)
+	}
+
+	file, files := filepath.Join(t.TempDir(), "file"), c.FS(nil)
+	if err := files.WriteFile(t.Context(), file, []byte("content")); err != nil {
+		t.Fatal(err)
+	}
+	info, err := files.Stat(t.Context(), file)
+	if err != nil || (info.CreatedAtMs == 0) != s.reference {
+		t.Errorf("the file was created at %+v, %v", info, err)
+	}
+	err = files.Copy(t.Context(), file, file)
+	content, readErr := os.ReadFile(file)
+	if string(content) != kept || (err == nil) != s.reference || readErr != nil {
+		t.Errorf("a copy onto itself gives %v and leaves %q, want %q, %v", err, content, kept, readErr)
 	}
 }
 
