@@ -1,0 +1,51 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+)
+
+// TestOneInotify: whatever is watched, and by however many clients, the agent has one inotify
+// instance. Its user has few.
+func TestOneInotify(t *testing.T) {
+	t.Parallel()
+	agent := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
+	url, dir := agent.line(t), t.TempDir()
+	for range 3 {
+		c, err := client.DialURL(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for _, path := range []string{dir, "/", filepath.Join(dir, "missing")} {
+			w, err := c.FS(nil).Watch(t.Context(), path, path == dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+		}
+		var missing protocol.WatchMissingResult
+		params := protocol.WatchMissingParams{WatchID: 1, Missing: []protocol.PathURI{protocol.NewPathURI(filepath.Join(dir, "missing"))}}
+		if err := c.Call(t.Context(), protocol.MethodFSWatchMissing, &params, &missing); err != nil || !missing.Watching {
+			t.Fatalf("watching for what is missing gives %+v, %v", missing, err)
+		}
+	}
+	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", agent.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	instances := 0
+	for _, link := range links {
+		if to, _ := os.Readlink(link); to == "anon_inode:inotify" { // it may be closed meanwhile
+			instances++
+		}
+	}
+	if instances != 1 {
+		t.Errorf("the agent has %d inotify instances", instances)
+	}
+}
