@@ -29,6 +29,10 @@ const (
 // sooner than a round trip on the same machine could take.
 const burstGap = 15 * time.Microsecond
 
+// maxPatient is how long a message is, in bytes, that may wait for the peer for as long
+// as that is alive. Others may wait for the memory of larger ones.
+const maxPatient = 256 << 10
+
 var errNotUTF8 = errors.New("text message is not UTF-8")
 
 // WebSocket is a [rpc.Conn] over a WebSocket, at either end. It reads text and
@@ -37,10 +41,11 @@ var errNotUTF8 = errors.New("text message is not UTF-8")
 //
 // Every PingInterval it sends an empty ping. It drops a peer that sends nothing for
 // PeerTimeout while Read waits, not even a pong; a peer that does not take a message
-// within PeerTimeout; and, with a budget, a peer that does not go on with a large
-// message, see [rpc.NewIntake]. Pings of the peer are answered while Read runs. Of
-// several that arrive while a message is being written only the last is answered
-// (RFC 6455, 5.5.3).
+// within PeerTimeout, unless the message is small and the peer sends something
+// meanwhile, as one does whose user reads the output slowly; and, with a budget, a peer
+// that does not go on with a large message, see [rpc.NewIntake]. Pings of the peer are
+// answered while Read runs. Of several that arrive while a message is being written only
+// the last is answered (RFC 6455, 5.5.3).
 type WebSocket struct {
 	ws           *websocket.Conn
 	tcp          *wire
@@ -213,7 +218,10 @@ func (c *WebSocket) WriteParts(size int, parts iter.Seq[[]byte]) error {
 	if err == nil {
 		// All parts together have as long as Write has for a whole message.
 		_ = c.tcp.SetWriteDeadline(time.Now().Add(c.peerTimeout)) // fails with the writes
-		err = c.wrote(writeParts(c.tcp, frameHeader(size), size, parts))
+		c.tcp.patient.Store(size <= maxPatient)
+		err = writeParts(c.tcp, frameHeader(size), size, parts)
+		c.tcp.patient.Store(false)
+		err = c.wrote(err)
 		c.writeDueLocked()
 	}
 	c.writing.Unlock()
@@ -243,7 +251,10 @@ func (c *WebSocket) flushLocked() error { return c.wrote(c.tcp.flush()) }
 func (c *WebSocket) writeFrameLocked(kind int, payload []byte) error {
 	// gorilla only remembers the deadline here; setting it cannot fail.
 	_ = c.ws.SetWriteDeadline(time.Now().Add(c.peerTimeout))
-	return c.wrote(c.ws.WriteMessage(kind, payload))
+	c.tcp.patient.Store(len(payload) <= maxPatient)
+	err := c.ws.WriteMessage(kind, payload)
+	c.tcp.patient.Store(false)
+	return c.wrote(err)
 }
 
 // wrote ends the connection if a write failed, and says why it failed.

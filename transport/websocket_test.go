@@ -5,13 +5,16 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -375,12 +378,97 @@ func TestWebSocketKeepsAPeerWhileNotReading(t *testing.T) {
 
 func TestWebSocketDropsAPeerThatTakesNothing(t *testing.T) {
 	t.Parallel()
-	_, server := rawPair(t, Config{PeerTimeout: 100 * time.Millisecond})
-	if err := server.Write(make([]byte, 32<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Write: %v, want %v", err, os.ErrDeadlineExceeded)
+	tests := []struct {
+		name  string
+		size  int
+		pongs bool
+	}{
+		{"a large message", 32 << 20, false},
+		{"a large message, alive", 32 << 20, true},
+		{"small messages", 64 << 10, false},
 	}
-	if err := server.Write([]byte("{}")); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Write again: %v, want %v", err, net.ErrClosed)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p, server := rawPair(t, Config{PeerTimeout: time.Second})
+			message, over := make([]byte, tt.size), make(chan struct{})
+			if tt.pongs {
+				readAsync(server)
+				var telling sync.WaitGroup
+				defer telling.Wait()
+				telling.Go(func() { pongUntil(p, over) })
+			}
+			var err error
+			for err == nil {
+				err = server.Write(message)
+			}
+			close(over)
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("Write: %v, want %v", err, os.ErrDeadlineExceeded)
+			}
+			if err := server.Write([]byte("{}")); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("Write again: %v, want %v", err, net.ErrClosed)
+			}
+		})
+	}
+}
+
+// pongUntil shows that the peer is alive, which takes no message meanwhile.
+func pongUntil(p *rawclient.Peer, over <-chan struct{}) {
+	for {
+		select {
+		case <-over:
+			return
+		case <-time.After(20 * time.Millisecond):
+			_, _ = p.Conn.Write(rawclient.Frame(0x8a, nil)) // the connection may have ended
+		}
+	}
+}
+
+// TestWebSocketWaitsForASlowPeer: somebody who does not take their output for a long time, but
+// lives, loses nothing.
+func TestWebSocketWaitsForASlowPeer(t *testing.T) {
+	t.Parallel()
+	for _, inParts := range []bool{false, true} {
+		t.Run(fmt.Sprintf("in parts %v", inParts), func(t *testing.T) {
+			t.Parallel()
+			waitsForASlowPeer(t, inParts)
+		})
+	}
+}
+
+func waitsForASlowPeer(t *testing.T, inParts bool) {
+	const timeout = 4 * time.Second // which no pong needs, however busy the machine
+	p, server := rawPair(t, Config{PingInterval: time.Hour, PeerTimeout: timeout})
+	readAsync(server)
+	const messages = 1000
+	message := make([]byte, 64<<10)
+	write := func() error { return server.Write(message) }
+	if inParts {
+		write = func() error {
+			return server.WriteParts(len(message), slices.Values([][]byte{message[:1000], message[1000:]}))
+		}
+	}
+	written := make(chan error, 1)
+	go func() {
+		for range messages {
+			if err := write(); err != nil {
+				written <- err
+				return
+			}
+		}
+		written <- nil
+	}()
+	over := make(chan struct{})
+	time.AfterFunc(timeout*3/2, func() { close(over) })
+	pongUntil(p, over)
+	for i := range messages {
+		if _, payload, err := p.Next(); err != nil || len(payload) != 64<<10 {
+			t.Fatalf("message %d: %d bytes, %v", i, len(payload), err)
+		}
+	}
+	if err := <-written; err != nil {
+		t.Errorf("Write: %v", err)
 	}
 }
 

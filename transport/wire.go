@@ -2,6 +2,7 @@ package transport
 
 import (
 	"net"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -19,6 +20,10 @@ type wire struct {
 	// during the HTTP part, which has its own. It is set once, before the
 	// connection is handed to its reader.
 	patience time.Duration
+
+	// patient: what is being written may take longer than patience while the peer sends
+	// something.
+	patient atomic.Bool
 
 	// batch holds small messages that go out together; nil while every write goes
 	// out by itself. WebSocket.writing guards it.
@@ -61,21 +66,27 @@ func (w *wire) flush() error {
 		return nil
 	}
 	w.batch = nil
+	w.patient.Store(true)
 	_, err := w.TCPConn.Write(batch)
+	w.patient.Store(false)
 	buffer.Recycle(batch)
 	return err
 }
 
 // Read gives the peer patience to send anything at all. The deadline only runs
 // while somebody reads, so a peer is never blamed for frames that wait in the
-// kernel because our side is busy.
+// kernel because our side is busy. What comes shows that the peer is alive.
 func (w *wire) Read(p []byte) (int, error) {
 	if w.patience > 0 {
 		if err := w.SetReadDeadline(time.Now().Add(w.patience)); err != nil {
 			return 0, err
 		}
 	}
-	return w.TCPConn.Read(p)
+	n, err := w.TCPConn.Read(p)
+	if n > 0 && w.patient.Load() {
+		_ = w.SetWriteDeadline(time.Now().Add(w.patience)) // fails with the writes
+	}
+	return n, err
 }
 
 // sendBatch sends what it can of the batch without waiting: the connection is
