@@ -21,6 +21,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// patience is how long it may take to connect on a machine that has much else to do.
+const patience = 5 * time.Minute
+
 type dialFunc = func(context.Context) (rpc.Conn, error)
 
 // newAgent starts an agent that ends with the test.
@@ -70,7 +73,7 @@ func overWebSocket(t testing.TB, a *agent.Agent) dialFunc {
 		}
 	})
 	return func(ctx context.Context) (rpc.Conn, error) {
-		conn, err := transport.Dial(ctx, listener.URL(), transport.DialConfig{})
+		conn, err := transport.Dial(ctx, listener.URL(), transport.DialConfig{HandshakeTimeout: patience})
 		if err != nil {
 			return nil, err
 		}
@@ -86,9 +89,15 @@ func eachTransport(t *testing.T, test func(t *testing.T, c *client.Client)) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, connect(t, client.Config{Dial: over(t, newAgent(t))}))
+			test(t, reach(t, over(t, newAgent(t))))
 		})
 	}
+}
+
+// reach connects to a real agent.
+func reach(t testing.TB, dial dialFunc) *client.Client {
+	t.Helper()
+	return connect(t, client.Config{Dial: dial, ConnectTimeout: patience, InitializeTimeout: patience})
 }
 
 func connect(t testing.TB, cfg client.Config) *client.Client {

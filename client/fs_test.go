@@ -141,7 +141,7 @@ func TestFile(t *testing.T) {
 // TestLargeFile: files that no message can hold are cut into blocks.
 func TestLargeFile(t *testing.T) {
 	t.Parallel()
-	c := connect(t, client.Config{Dial: overWebSocket(t, newAgent(t))})
+	c := reach(t, overWebSocket(t, newAgent(t)))
 	path := filepath.Join(t.TempDir(), "file")
 	want := bytes.Repeat([]byte("0123456789abcde\n"), 33<<16)
 	if err := c.FS(nil).WriteFile(t.Context(), path, want); err != nil {

@@ -155,7 +155,7 @@ func TestRun(t *testing.T) {
 // has printed is there.
 func TestRunGivenUp(t *testing.T) {
 	t.Parallel()
-	c := connect(t, client.Config{Dial: overWebSocket(t, newAgent(t))})
+	c := reach(t, overWebSocket(t, newAgent(t)))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("enough")
 	pid := filepath.Join(t.TempDir(), "pid")
@@ -234,7 +234,7 @@ func TestReaders(t *testing.T) {
 // TestReaderClosed: output that nobody wants holds nothing up.
 func TestReaderClosed(t *testing.T) {
 	t.Parallel()
-	c := connect(t, client.Config{Dial: overWebSocket(t, newAgent(t))})
+	c := reach(t, overWebSocket(t, newAgent(t)))
 	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "head -c 20000000 /dev/zero; echo end >&2"}})
 	if err != nil {
 		t.Fatal(err)
@@ -368,7 +368,7 @@ func TestAttach(t *testing.T) {
 // error of AttachAfter.
 func TestAttachAfterLoss(t *testing.T) {
 	t.Parallel()
-	c := connect(t, client.Config{Dial: overWebSocket(t, newAgent(t))})
+	c := reach(t, overWebSocket(t, newAgent(t)))
 	p, err := c.Spawn(t.Context(), client.Spec{ID: "p", Argv: []string{"head", "-c", "5000000", "/dev/zero"}})
 	if err != nil {
 		t.Fatal(err)
