@@ -119,15 +119,33 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 }
 
 // perform finds the principal of a request, and whether it may make the request, before
-// it reads the body. An assertion is compared with earlier ones only after the
-// principal's limit has let the request through, since the store remembers it then.
+// it reads the body.
 func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, environmentID string) (any, *apiError) {
 	if r.Method != http.MethodPost {
 		return nil, &apiError{status: http.StatusMethodNotAllowed, code: codeMethod, message: "the method is not POST"}
 	}
+	p, failure := s.admit(ctx, r, op.name, environmentID, op.limit)
+	if failure != nil {
+		return nil, failure
+	}
+	if !wire.ValidEnvironmentID(environmentID) {
+		return nil, &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "environment id is not 1 to 256 of [A-Za-z0-9_-]"}
+	}
+	if !p.May(op.role, environmentID) {
+		return nil, &apiError{status: http.StatusForbidden, code: codeForbidden, message: "the credential is not for this operation and environment"}
+	}
+	keep(w, r, p)
+	return op.serve(s, ctx, &call{request: r, principal: p, environmentID: environmentID})
+}
+
+// admit finds the principal of a request and takes the request from its limit. An assertion
+// is compared with earlier ones only after the limit has let the request through, since the
+// store remembers it then.
+func (s *Server) admit(ctx context.Context, r *http.Request, operation, environmentID string,
+	limit func(*limits.Limiter, *principal.Principal) (retryAfter time.Duration, ok bool)) (*principal.Principal, *apiError) {
 	p, assertion, err := s.authenticate(ctx, r)
 	if err == nil {
-		if wait, ok := op.limit(s.limits, p); !ok {
+		if wait, ok := limit(s.limits, p); !ok {
 			return nil, &apiError{status: http.StatusTooManyRequests, code: codeRateLimited, message: "too many requests", retryAfter: wait}
 		}
 		if assertion != nil {
@@ -138,20 +156,18 @@ func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Req
 		return nil, &apiError{status: http.StatusUnauthorized, code: codeUnauthorized, message: store.ErrUnauthorized.Error()}
 	}
 	if err != nil {
-		return nil, s.broken(op.name, environmentID, err)
+		return nil, s.broken(operation, environmentID, err)
 	}
-	if !wire.ValidEnvironmentID(environmentID) {
-		return nil, &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "environment id is not 1 to 256 of [A-Za-z0-9_-]"}
-	}
-	if !p.May(op.role, environmentID) {
-		return nil, &apiError{status: http.StatusForbidden, code: codeForbidden, message: "the credential is not for this operation and environment"}
-	}
+	return p, nil
+}
+
+// keep lets the connection of a principal's allowed request stay open, if there is a place.
+func keep(w http.ResponseWriter, r *http.Request, p *principal.Principal) {
 	if seat := seatOf(r); seat.know(p) {
 		w.Header().Del("Connection")
 	} else {
 		seat.dismiss(w) // the connection counts as a stranger's still: no slow body may keep it
 	}
-	return op.serve(s, ctx, &call{request: r, principal: p, environmentID: environmentID})
 }
 
 // register stores an executor's key and answers with the signed URL of its websocket

@@ -5,10 +5,12 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/rendezvous"
 )
 
@@ -17,18 +19,21 @@ import (
 type metrics struct {
 	rendezvous.Metrics
 
+	version string
+	limits  principal.Limits // of principals that have none of their own
+
 	mu      sync.Mutex        // protects the field below
 	answers map[answer]uint64 // few, since operations and statuses are
 }
 
 // answer is a kind of answers that are counted together.
 type answer struct {
-	operation string // register, validate, connect or other
+	operation string // register, validate, connect, environments or other
 	status    int
 }
 
-func newMetrics() *metrics {
-	return &metrics{answers: make(map[answer]uint64)}
+func newMetrics(version string, defaults principal.Limits) *metrics {
+	return &metrics{version: version, limits: defaults, answers: make(map[answer]uint64)}
 }
 
 // answered counts an answer.
@@ -43,6 +48,18 @@ func (m *metrics) write(w io.Writer) error {
 	var b strings.Builder
 	family := func(name, kind, help string) {
 		fmt.Fprintf(&b, "# HELP registry_%s %s\n# TYPE registry_%s %s\n", name, help, name, kind)
+	}
+	family("build_info", "gauge", "What runs: the version is in the label.")
+	fmt.Fprintf(&b, "registry_build_info{version=%q} 1\n", m.version)
+	family("limit", "gauge", "Limits of a principal that has none of its own; negative: none.")
+	for _, limit := range []struct {
+		name  string
+		value float64
+	}{
+		{"requests", m.limits.Requests}, {"request-burst", float64(m.limits.RequestBurst)}, {"connections", float64(m.limits.Connections)},
+		{"streams", float64(m.limits.Streams)}, {"bytes", float64(m.limits.Bytes)},
+	} {
+		fmt.Fprintf(&b, "registry_limit{name=%q} %v\n", limit.name, strconv.FormatFloat(limit.value, 'f', -1, 64))
 	}
 	family("websockets", "gauge", "Open rendezvous websockets.")
 	fmt.Fprintf(&b, "registry_websockets{role=\"executor\"} %d\n", m.Executors.Load())

@@ -49,6 +49,9 @@ type Config struct {
 
 	Logger *slog.Logger // nil: nothing is logged
 
+	// Version is that of the program, which operators are told.
+	Version string
+
 	// Limits count for principals that have none of their own.
 	Limits principal.Limits
 
@@ -75,6 +78,7 @@ type Server struct {
 	metrics    *metrics
 	node       string // names this server to the others; a new one for each New
 	rendezvous *rendezvous.Routes
+	directory  directory
 	mounts     []mount
 }
 
@@ -90,9 +94,9 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		trustProxy: cfg.TrustProxy,
 		clockSkew:  cfg.ClockSkew,
 		limits:     limits.New(cfg.Limits),
-		metrics:    newMetrics(),
 		node:       uuid.NewString(),
 	}
+	s.metrics = newMetrics(cfg.Version, s.limits.Defaults())
 	log := cfg.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -129,7 +133,10 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	clear(key)
 
 	s.rendezvous, err = rendezvous.New(ctx, rendezvous.Config{
-		Store: s.store, Signer: s.signer, Limits: s.limits, Metrics: &s.metrics.Metrics, Log: s.log, Node: s.node, Grace: grace,
+		Store: s.store, Signer: s.signer, Limits: s.limits, Metrics: &s.metrics.Metrics, Log: s.log, Grace: grace,
+		Self: store.Server{
+			Node: s.node, Version: cfg.Version, Started: time.Now().UTC(), Limits: s.limits.Defaults(), Grace: grace.String(), Skew: s.clockSkew.String(),
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -170,6 +177,7 @@ func (s *Server) mount() []mount {
 	return []mount{
 		{ticket.RendezvousPath, s.rendezvous.ServeHTTP},
 		{wire.PathPrefix, s.serveAPI},
+		{wire.PathEnvironments, s.serveEnvironments},
 		{pathHealth, s.serveHealth},
 		{pathReady, s.serveHealth},
 		{pathMetrics, s.serveHealth},

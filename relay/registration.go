@@ -101,6 +101,16 @@ func NewRegistry(cfg RegistryConfig) (*Registry, error) {
 	if !wire.ValidEnvironmentID(id) {
 		return nil, errors.New("environment id is not 1 to 256 of A-Z, a-z, 0-9, _ and -")
 	}
+	r, err := newRegistry(cfg, wire.PathPrefix+id)
+	if err != nil {
+		return nil, err
+	}
+	r.environmentID, r.logger = id, r.logger.With("environment", id)
+	return r, nil
+}
+
+// newRegistry makes a client for the paths that begin with one.
+func newRegistry(cfg RegistryConfig, path string) (*Registry, error) {
 	if cfg.Tokens == nil {
 		return nil, auth.ErrNoCredential
 	}
@@ -113,11 +123,10 @@ func NewRegistry(cfg RegistryConfig) (*Registry, error) {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	return &Registry{
-		base:          base.String() + wire.PathPrefix + id,
-		environmentID: id,
-		tokens:        cfg.Tokens,
-		logger:        logger.With("environment", id),
-		transport:     newRegistryTransport(cfg.RootCAs, cfg.Proxy),
+		base:      base.String() + path,
+		tokens:    cfg.Tokens,
+		logger:    logger,
+		transport: newRegistryTransport(cfg.RootCAs, cfg.Proxy),
 	}, nil
 }
 

@@ -72,11 +72,14 @@ func withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // call sends request and reads the answer into response, twice if the first answer
-// is 401 and the token source has a fresh token.
+// is 401 and the token source has a fresh token. Without a request it sends a GET.
 func (r *Registry) call(ctx context.Context, path string, request, response any, extra http.Header) error {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return err
+	var body []byte
+	if request != nil {
+		var err error
+		if body, err = json.Marshal(request); err != nil {
+			return err
+		}
 	}
 	for repeated := false; ; repeated = true {
 		err := r.attempt(ctx, path, body, response, extra)
@@ -97,9 +100,13 @@ func (r *Registry) call(ctx context.Context, path string, request, response any,
 // attempt sends one request: exactly the headers of remote.md 3, no redirect followed.
 func (r *Registry) attempt(ctx context.Context, path string, body []byte, response any, extra http.Header) error {
 	header := http.Header{
-		"Content-Type": {"application/json"},
-		"Accept":       {"*/*"},
-		"User-Agent":   {""}, // net/http then sends none
+		"Accept":     {"*/*"},
+		"User-Agent": {""}, // net/http then sends none
+	}
+	method := http.MethodGet
+	if body != nil {
+		method = http.MethodPost
+		header.Set("Content-Type", "application/json")
 	}
 	maps.Copy(header, extra)
 	if err := r.tokens.Authorize(ctx, header); err != nil {
@@ -107,7 +114,7 @@ func (r *Registry) attempt(ctx context.Context, path string, body []byte, respon
 	}
 	ctx, cancel := withTimeout(ctx)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.base+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, r.base+path, bytes.NewReader(body))
 	if err != nil {
 		return errors.New("registry URL is not valid") // the cause quotes it
 	}

@@ -116,6 +116,9 @@ func New(defaults principal.Limits) *Limiter {
 	}
 }
 
+// Defaults returns the limits of principals that have none of their own.
+func (l *Limiter) Defaults() principal.Limits { return l.defaults }
+
 // Request takes one request. If ok is false the principal should come again after
 // retryAfter.
 func (l *Limiter) Request(p *principal.Principal) (retryAfter time.Duration, ok bool) {

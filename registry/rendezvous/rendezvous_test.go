@@ -164,7 +164,7 @@ func (c *cluster) server(cfg settings) *relayServer {
 	l := limits.New(cfg.Limits)
 	s, err := New(c.t.Context(), Config{
 		Store: st, Signer: ticket.NewSigner(key), Limits: l, Log: limits.NewLog(logger, l), Metrics: new(Metrics),
-		Node: rand.Text(), Grace: cmp.Or(cfg.Grace, 30*time.Second),
+		Self: store.Server{Node: rand.Text()}, Grace: cmp.Or(cfg.Grace, 30*time.Second),
 	})
 	if err != nil {
 		c.t.Fatal(err)

@@ -19,7 +19,7 @@ type Config struct {
 	Limits  *limits.Limiter // of principals, shared with the API
 	Log     *limits.Log
 	Metrics *Metrics
-	Node    string // names this server to the others; no server may ever have it again
+	Self    store.Server // what this server says of itself; its node names it to the others, and no server may ever have that again
 
 	// Grace is how long a stream whose ends acknowledge keeps its route without one
 	// of its websockets.
@@ -35,7 +35,8 @@ type Routes struct {
 	limits  *limits.Limiter
 	log     *limits.Log
 	metrics *Metrics
-	node    string
+	self    store.Server
+	node    string // of self
 	grace   time.Duration
 
 	hop       *hop
@@ -67,7 +68,7 @@ func New(ctx context.Context, cfg Config) (*Routes, error) {
 	ctx, enough := context.WithTimeout(ctx, store.OpenTimeout)
 	defer enough()
 	rs := &Routes{
-		store: cfg.Store, signer: cfg.Signer, limits: cfg.Limits, log: cfg.Log, metrics: cfg.Metrics, node: cfg.Node, grace: cfg.Grace,
+		store: cfg.Store, signer: cfg.Signer, limits: cfg.Limits, log: cfg.Log, metrics: cfg.Metrics, self: cfg.Self, node: cfg.Self.Node, grace: cfg.Grace,
 		patience: defaultPatience, opening: defaultOpening,
 		meetings: make(map[string]*meeting), sockets: make(map[*peer]struct{}),
 	}
@@ -107,7 +108,7 @@ func (rs *Routes) begin(ctx, lasting context.Context) error {
 	}
 	rs.watching.Go(func() { revoked.Run(lasting, func(id string) { rs.review(lasting, id) }) })
 	rs.watching.Go(func() { rs.audit(lasting) })
-	rs.watching.Go(func() { rs.store.Heartbeat(lasting, rs.node) })
+	rs.watching.Go(func() { rs.store.Heartbeat(lasting, rs.self) })
 	return nil
 }
 

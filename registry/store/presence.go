@@ -285,8 +285,10 @@ func (st *Store) Withdraw(ctx context.Context, node string) error {
 	return unavailable("withdrawing the node", st.nodes.Purge(ctx, node))
 }
 
-// Heartbeat announces a node every 5 s until ctx ends, and sweeps the store once an hour.
-func (st *Store) Heartbeat(ctx context.Context, node string) {
+// Heartbeat announces a server every 5 s until ctx ends, with what it says of itself, and
+// sweeps the store once an hour.
+func (st *Store) Heartbeat(ctx context.Context, self Server) {
+	node := self.Node
 	beat, sweep := time.NewTicker(heartbeatInterval), time.NewTicker(sweepInterval)
 	defer beat.Stop()
 	defer sweep.Stop()
@@ -295,6 +297,10 @@ func (st *Store) Heartbeat(ctx context.Context, node string) {
 	back := st.nc.StatusChanged(nats.CONNECTED)
 	defer st.nc.RemoveStatusListener(back)
 	for {
+		// Nobody but an operator's command asks for it.
+		if err := st.introduce(ctx, self); err != nil && ctx.Err() == nil {
+			st.log.Debug("introducing the node", "error", err)
+		}
 		select {
 		case <-ctx.Done():
 			return

@@ -171,6 +171,7 @@ type buckets struct {
 	secrets       jetstream.KeyValue // the shared key
 	replay        jetstream.KeyValue // task -> newest timestamp
 	health        jetstream.KeyValue // node -> when it last found out that it can write
+	servers       jetstream.KeyValue // node -> Server
 }
 
 // openBuckets makes the buckets that are not there. inFolder is true for an embedded
@@ -198,6 +199,7 @@ func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, inFolder bool
 		{&b.registrations, jetstream.KeyValueConfig{Bucket: "execagent_registrations", TTL: registrationTTL, MaxBytes: filled}},
 		{&b.presence, jetstream.KeyValueConfig{Bucket: "execagent_presence", LimitMarkerTTL: markerTTL, Storage: passing}},
 		{&b.nodes, jetstream.KeyValueConfig{Bucket: "execagent_nodes", TTL: nodeTTL, Storage: passing}},
+		{&b.servers, jetstream.KeyValueConfig{Bucket: "execagent_servers", TTL: nodeTTL, Storage: passing}},
 		{&b.secrets, jetstream.KeyValueConfig{Bucket: "execagent_secrets"}},
 		{&b.replay, jetstream.KeyValueConfig{Bucket: "execagent_replay", TTL: ReplayTTL, MaxBytes: filled}},
 		{&b.health, jetstream.KeyValueConfig{Bucket: "execagent_health", TTL: nodeTTL}}, // a file, unlike that of nodes
@@ -438,31 +440,45 @@ func (st *Store) answered(ctx context.Context, write func() (revision uint64, er
 }
 
 // all reads a whole bucket, in no order.
-func all[T any](ctx context.Context, kv jetstream.KeyValue) (values map[string]T, err error) {
+func all[T any](ctx context.Context, kv jetstream.KeyValue) (map[string]T, error) {
+	values := make(map[string]T)
+	err := each(ctx, kv, func(entry jetstream.KeyValueEntry) error {
+		var value T
+		if err := json.Unmarshal(entry.Value(), &value); err != nil {
+			return fmt.Errorf("decoding a value of %s: %w", kv.Bucket(), err)
+		}
+		values[entry.Key()] = value
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return values, nil
+}
+
+// each visits what is in a bucket, in no order.
+func each(ctx context.Context, kv jetstream.KeyValue, visit func(jetstream.KeyValueEntry) error, options ...jetstream.WatchOpt) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	w, err := kv.WatchAll(ctx, jetstream.IgnoreDeletes())
+	w, err := kv.WatchAll(ctx, append(options, jetstream.IgnoreDeletes())...)
 	if err != nil {
-		return nil, unavailable("reading "+kv.Bucket(), err)
+		return unavailable("reading "+kv.Bucket(), err)
 	}
 	defer func() { err = errors.Join(err, w.Stop()) }()
-	values = make(map[string]T)
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, unavailable("reading "+kv.Bucket(), ctx.Err())
+			return unavailable("reading "+kv.Bucket(), ctx.Err())
 		case entry, ok := <-w.Updates():
 			if !ok {
-				return nil, unavailable("reading "+kv.Bucket(), errors.New("the watch has ended"))
+				return unavailable("reading "+kv.Bucket(), errors.New("the watch has ended"))
 			}
 			if entry == nil { // marks the end of what was there
-				return values, nil
+				return nil
 			}
-			var value T
-			if err := json.Unmarshal(entry.Value(), &value); err != nil {
-				return nil, fmt.Errorf("decoding a value of %s: %w", kv.Bucket(), err)
+			if err := visit(entry); err != nil {
+				return err
 			}
-			values[entry.Key()] = value
 		}
 	}
 }

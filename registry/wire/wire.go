@@ -6,6 +6,7 @@ package wire
 
 import (
 	"bytes"
+	"time"
 
 	"github.com/execagent/execagent/protocol/strict"
 )
@@ -35,6 +36,13 @@ const (
 	PathRegister = "/register"
 	PathValidate = "/validate"
 	PathConnect  = "/connect"
+)
+
+// PathEnvironments is the path by which a harness asks which environments its key is for
+// (remote.md 3.6). QueryAfter in its query is the id after which the answer begins.
+const (
+	PathEnvironments = "/cloud/environments"
+	QueryAfter       = "after"
 )
 
 // ResetRevoked is the reason in the reset by which our rendezvous tells an executor that
@@ -177,6 +185,21 @@ type ConnectResponse struct {
 	ExecutorRegistrationID  string     `json:"executor_registration_id"`
 	ExecutorPublicKey       *PublicKey `json:"executor_public_key"`
 	HarnessKeyAuthorization string     `json:"harness_key_authorization"`
+}
+
+// Environment is what a harness is told of an environment.
+type Environment struct {
+	ID       string    `json:"environment_id"`
+	Online   bool      `json:"online"`
+	Since    time.Time `json:"online_since,omitzero"` // when its executor's websocket was opened
+	Executor string    `json:"executor,omitempty"`    // what the operator calls the executor
+}
+
+// EnvironmentsResponse lists environments, sorted by their ids. If Next is not empty there
+// are more, after that id.
+type EnvironmentsResponse struct {
+	Environments []Environment `json:"environments"`
+	Next         string        `json:"next,omitempty"`
 }
 
 // Error is the body of an answer that is not 2xx. Both members are
