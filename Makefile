@@ -45,6 +45,11 @@ build-agent:
 build-registry:
 	$(PRODUCT) -o $(BIN)/registry ./cmd/registry
 
+.PHONY: man
+man: build ## write the man pages of both programs to bin/man
+	$(BIN)/agent man --dir $(BIN)/man
+	$(BIN)/registry man --dir $(BIN)/man
+
 .PHONY: nouserns
 nouserns: ## build bin/nouserns, which launches a program as Docker's default profile confines it
 	$(PRODUCT) -o $(BIN)/nouserns ./test/rig/nouserns

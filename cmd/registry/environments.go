@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/execagent/execagent/registry/store"
@@ -9,7 +10,7 @@ import (
 
 // environmentsFlags say how to print the environments.
 type environmentsFlags struct {
-	JSON bool `name:"json" env:"REGISTRY_JSON" help:"Print a JSON array."`
+	listFlags
 	storeFlags
 }
 
@@ -26,12 +27,16 @@ func (f *environmentsFlags) run(sys system) error {
 		if err != nil {
 			return err
 		}
-		if f.JSON {
+		if f.json() {
 			return printJSON(sys.stdout, environments)
 		}
-		return printTable(sys.stdout, "ENVIRONMENT\tSINCE\tPRINCIPAL\tREGISTRATION\tNODE", len(environments), func(i int) []any {
-			e := environments[i]
-			return []any{e.ID, e.Since.UTC().Format(time.RFC3339), e.Principal, e.RegistrationID, e.Node}
-		})
+		return printEnvironments(sys.stdout, environments)
+	})
+}
+
+func printEnvironments(w io.Writer, environments []store.Environment) error {
+	return printTable(w, "ENVIRONMENT\tSINCE\tPRINCIPAL\tREGISTRATION\tNODE", len(environments), func(i int) []any {
+		e := environments[i]
+		return []any{e.ID, e.Since.UTC().Format(time.RFC3339), e.Principal, e.RegistrationID, e.Node}
 	})
 }

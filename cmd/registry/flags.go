@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/registry"
 	"github.com/execagent/execagent/registry/limits"
 	"github.com/execagent/execagent/registry/principal"
@@ -32,8 +34,11 @@ type commandLine struct {
 		Remove identitiesRemoveFlags `cmd:"" help:"Make an agent identity invalid, at once."`
 	} `cmd:"" help:"Agents that prove with a key of their own who they are."`
 	Environments environmentsFlags `cmd:"" help:"List the environments that are online."`
+	Status       statusFlags       `cmd:"" help:"Tell what runs, with which limits, and who is online."`
 	Demo         demoFlags         `cmd:"" help:"Show remote mode at work, on this machine."`
 	Version      versionFlags      `cmd:"" help:"Print the version and what it is compatible with."`
+	Completion   completionFlags   `cmd:"" help:"Print a completion script for a shell."`
+	Man          manFlags          `cmd:"" help:"Print a man page."`
 }
 
 // versionFlags say how to print the version.
@@ -52,7 +57,8 @@ Examples:
   registry --listen 127.0.0.1:8080                            serve on this machine
   registry keys create --role executor --environment 'ci-*'   make a key for executors
   registry keys create --role harness --environment 'ci-*'    and one for those who use them
-  registry environments                                       tell who is online`
+  registry environments                                       tell who is online
+  registry status                                             tell what runs, and its limits`
 
 // newParser makes the parser, and the flags that it will fill in.
 func newParser(sys system) (*kong.Kong, *commandLine, error) {
@@ -133,7 +139,7 @@ func (f *storeFlags) config(logger *slog.Logger) store.Config {
 
 // serveFlags are the flags of the server.
 type serveFlags struct {
-	Listen       string        `default:"127.0.0.1:8080" env:"REGISTRY_LISTEN" group:"web" placeholder:"HOST:PORT" help:"Where to listen; port 0 takes a free one. The bound URL is printed as one line. Default: ${default}."`
+	Listen       string        `default:"127.0.0.1:8080" env:"REGISTRY_LISTEN" group:"web" placeholder:"HOST:PORT" help:"Where to listen: 127.0.0.1:8080, localhost:8080, :8080 for all addresses, or the URL of one; port 0 takes a free one. The bound URL is printed as one line. Default: ${default}."`
 	PublicURL    string        `env:"REGISTRY_PUBLIC_URL" name:"public-url" group:"web" placeholder:"URL" help:"What clients know the registry by; the rendezvous URLs start with it. Default: what the request came to."`
 	TLSCert      string        `env:"REGISTRY_TLS_CERT" name:"tls-cert" type:"path" group:"web" placeholder:"FILE" help:"Certificate chain (PEM)."`
 	TLSKey       string        `env:"REGISTRY_TLS_KEY" name:"tls-key" type:"path" group:"web" placeholder:"FILE" help:"Its private key (PEM)."`
@@ -143,11 +149,11 @@ type serveFlags struct {
 	Grace        time.Duration `default:"${grace}" env:"REGISTRY_GRACE" group:"web" placeholder:"DURATION" help:"How long a stream that can be resumed is kept without one of its websockets. Default: ${default}."`
 	ClockSkew    time.Duration `default:"${skew}" env:"REGISTRY_CLOCK_SKEW" group:"web" placeholder:"DURATION" help:"How far the clocks of agent identities may be off. Default: ${default}."`
 
-	Requests     float64 `default:"${requests}" env:"REGISTRY_REQUESTS" group:"limits" placeholder:"N" help:"API requests per second. Default: ${default}."`
-	RequestBurst int     `default:"${request_burst}" env:"REGISTRY_REQUEST_BURST" group:"limits" placeholder:"N" help:"API requests at once. Default: ${default}."`
-	Connections  int     `default:"${connections}" env:"REGISTRY_CONNECTIONS" group:"limits" placeholder:"N" help:"Open websockets. Default: ${default}."`
-	Streams      int     `default:"${streams}" env:"REGISTRY_STREAMS" group:"limits" placeholder:"N" help:"Streams of its websockets, and of those of an executor's that no harness has come for. Default: ${default}."`
-	Bytes        int64   `default:"${bytes}" env:"REGISTRY_BYTES" group:"limits" placeholder:"N" help:"Bytes relayed per second; each frame counts its length plus 4 KiB. Default: ${default}."`
+	Requests     float64      `default:"${requests}" env:"REGISTRY_REQUESTS" group:"limits" placeholder:"N" help:"API requests per second. Default: ${default}."`
+	RequestBurst int          `default:"${request_burst}" env:"REGISTRY_REQUEST_BURST" group:"limits" placeholder:"N" help:"API requests at once. Default: ${default}."`
+	Connections  int          `default:"${connections}" env:"REGISTRY_CONNECTIONS" group:"limits" placeholder:"N" help:"Open websockets. Default: ${default}."`
+	Streams      int          `default:"${streams}" env:"REGISTRY_STREAMS" group:"limits" placeholder:"N" help:"Streams of its websockets, and of those of an executor's that no harness has come for. Default: ${default}."`
+	Bytes        program.Size `default:"${bytes}" env:"REGISTRY_BYTES" group:"limits" placeholder:"N" help:"Bytes relayed per second; each frame counts its length plus 4 KiB. Default: ${default}."`
 
 	storeFlags
 
@@ -172,10 +178,14 @@ Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong comman
 // Validate finds flags that contradict each other, or that would send keys in clear
 // text. The parser calls it.
 func (f *serveFlags) Validate() error {
-	host, _, err := net.SplitHostPort(f.Listen)
+	host, _, err := net.SplitHostPort(f.address())
 	switch {
 	case err != nil:
 		return fmt.Errorf("--listen %.100q is not HOST:PORT", f.Listen)
+	case strings.HasPrefix(f.Listen, "https://") && f.TLSCert == "":
+		return fmt.Errorf("--listen %.100s needs --tls-cert and --tls-key", f.Listen)
+	case strings.HasPrefix(f.Listen, "http://") && f.TLSCert != "":
+		return fmt.Errorf("--listen %.100s is not what --tls-cert is for: say https://", f.Listen)
 	case (f.TLSCert == "") != (f.TLSKey == ""):
 		return errors.New("--tls-cert and --tls-key need each other")
 	case f.TLSCert == "" && !f.BehindProxy && !loopback(host):
@@ -205,6 +215,16 @@ func (f *serveFlags) Validate() error {
 	return f.check()
 }
 
+// address returns the HOST:PORT of --listen, which may be written as a URL.
+func (f *serveFlags) address() string {
+	for _, scheme := range []string{"http://", "https://"} {
+		if address, ok := strings.CutPrefix(f.Listen, scheme); ok {
+			return strings.TrimSuffix(address, "/")
+		}
+	}
+	return f.Listen
+}
+
 // loopback tells whether only this machine can reach a listener on host.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
@@ -213,5 +233,5 @@ func loopback(host string) bool {
 
 // limits returns the limits of every principal without limits of its own.
 func (f *serveFlags) limits() principal.Limits {
-	return principal.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: f.Bytes}
+	return principal.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: int64(f.Bytes)}
 }

@@ -70,7 +70,7 @@ func (f *identitiesAddFlags) run(sys system) error {
 
 // identitiesListFlags say how to print the identities.
 type identitiesListFlags struct {
-	JSON bool `name:"json" env:"REGISTRY_JSON" help:"Print a JSON array."`
+	listFlags
 	storeFlags
 }
 
@@ -83,7 +83,7 @@ func (f *identitiesListFlags) run(sys system) error {
 		if err != nil {
 			return err
 		}
-		if f.JSON {
+		if f.json() {
 			return printJSON(sys.stdout, identities)
 		}
 		return printTable(sys.stdout, "RUNTIME ID\tENVIRONMENTS\tADDED\tPUBLIC KEY", len(identities), func(i int) []any {

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/store"
 )
@@ -16,16 +17,16 @@ import (
 // limitFlags are the limits of one principal. Where one is 0, that of the server
 // holds.
 type limitFlags struct {
-	Requests     float64 `group:"limits" placeholder:"N" help:"API requests per second. Default: that of the server, as for the others."`
-	RequestBurst int     `group:"limits" placeholder:"N" help:"API requests at once."`
-	Connections  int     `group:"limits" placeholder:"N" help:"Open websockets."`
-	Streams      int     `group:"limits" placeholder:"N" help:"Streams of its websockets."`
-	Bytes        int64   `group:"limits" placeholder:"N" help:"Bytes relayed per second."`
+	Requests     float64      `group:"limits" placeholder:"N" help:"API requests per second. Default: that of the server, as for the others."`
+	RequestBurst int          `group:"limits" placeholder:"N" help:"API requests at once."`
+	Connections  int          `group:"limits" placeholder:"N" help:"Open websockets."`
+	Streams      int          `group:"limits" placeholder:"N" help:"Streams of its websockets."`
+	Bytes        program.Size `group:"limits" placeholder:"N" help:"Bytes relayed per second."`
 }
 
 // limits returns the limits that the flags name.
 func (f *limitFlags) limits() principal.Limits {
-	return principal.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: f.Bytes}
+	return principal.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: int64(f.Bytes)}
 }
 
 // keysCreateFlags say what a new key is for.
@@ -107,7 +108,7 @@ func (f *keysCreateFlags) run(sys system) error {
 
 // keysListFlags say how to print the keys.
 type keysListFlags struct {
-	JSON bool `name:"json" env:"REGISTRY_JSON" help:"Print a JSON array."`
+	listFlags
 	storeFlags
 }
 
@@ -120,7 +121,7 @@ func (f *keysListFlags) run(sys system) error {
 		if err != nil {
 			return err
 		}
-		if f.JSON {
+		if f.json() {
 			return printJSON(sys.stdout, keys)
 		}
 		now := time.Now()
@@ -157,6 +158,14 @@ func (f *keysRevokeFlags) run(sys system) error {
 		return nil
 	})
 }
+
+// listFlags say how to print a list.
+type listFlags struct {
+	JSON   bool   `name:"json" env:"REGISTRY_JSON" help:"Print a JSON array, as -o json does."`
+	Output string `short:"o" default:"table" enum:"table,json" placeholder:"FORMAT" help:"How to print it: table, or json for programs. Default: ${default}."`
+}
+
+func (f *listFlags) json() bool { return f.JSON || f.Output == "json" }
 
 // printJSON prints a list as a JSON array. A nil list is [] and not null.
 func printJSON[T any](w io.Writer, list []T) error {

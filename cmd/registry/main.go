@@ -11,8 +11,11 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
+	"github.com/execagent/execagent/cmd/internal/commandline"
+	"github.com/execagent/execagent/cmd/internal/completion"
 	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/registry/store"
@@ -57,11 +60,17 @@ func run(sys system) int {
 	if err != nil {
 		return sys.fail(err)
 	}
-	parsed, err := parser.Parse(sys.args)
+	args := sys.args
+	if len(args) > 0 && args[0] == "help" {
+		args = append(slices.Clone(args[1:]), "--help")
+	}
+	command, err := commandline.Command(parser.Model, args)
 	if err != nil {
-		sys.complain(err)
-		sys.complain("see registry --help, for the options of the server registry serve --help")
-		return exitUsage
+		return sys.wrong(command, err)
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return sys.wrong(command, commandline.Wrong(command, "serve", err))
 	}
 	switch selected := parsed.Selected(); selected.Target.Addr().Interface() {
 	case &commands.Keys.Create:
@@ -82,8 +91,14 @@ func run(sys system) int {
 		ctx, cancel := sys.context()
 		defer cancel()
 		err = runDemo(ctx, sys.stdout, &commands.Demo)
+	case &commands.Status:
+		err = commands.Status.run(sys)
 	case &commands.Version:
 		err = build.This("registry").Print(sys.stdout, commands.Version.JSON)
+	case &commands.Completion:
+		_, err = sys.stdout.Write(completion.Script(commands.Completion.Shell, parser.Model))
+	case &commands.Man:
+		err = commands.Man.run(sys)
 	default:
 		if len(sys.args) == 0 && onTerminal(sys.stderr) {
 			sys.complain("serving until Ctrl-C; registry --help lists what else there is")
@@ -118,6 +133,17 @@ func (s system) complain(what any) {
 func (s system) fail(err error) int {
 	s.complain(err)
 	return exitFailure
+}
+
+// wrong complains about a command line, and returns the exit code for that.
+func (s system) wrong(command string, err error) int {
+	s.complain(err)
+	if command == "" {
+		s.complain("see registry --help, for the options of the server registry serve --help")
+	} else {
+		s.complain(fmt.Sprintf("see registry %s --help", command))
+	}
+	return exitUsage
 }
 
 // context returns a context that the first signal ends. The caller calls the

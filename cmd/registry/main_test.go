@@ -230,7 +230,18 @@ func TestCommandLine(t *testing.T) {
 		{"identities add a --environment=* --public-key=AAAA", "neither 32 bytes"},
 		{"identities add a --public-key=" + raw, "--environment"},
 		{"environments --nats-creds=x", "needs --nats-url"},
-		{"unknown", "unexpected argument"},
+		{"unknown", "registry: unknown command unknown\nregistry: see registry --help, for the options of the server registry serve --help\n"},
+		{"env", "unknown command env\n"},
+		{"environment", "unknown command environment; did you mean environments?"},
+		{"keys lsit", "unknown command keys lsit; did you mean keys list?\nregistry: see registry keys --help\n"},
+		{"keys create --rle=x", "see registry keys create --help"},
+		{"help nope", "unknown command nope"},
+		{"--listen=https://127.0.0.1:0", "needs --tls-cert"},
+		{"--listen=http://127.0.0.1:0 --tls-cert=x --tls-key=x", "say https://"},
+		{"--listen=http://:8080", "clear text"},
+		{"--bytes=1Q", "is no number of bytes"},
+		{"status --url=ftp://h", "--url is not"},
+		{"completion tcsh", "<shell> must be one of"},
 	} {
 		code, _, stderr := command(t, strings.Fields(tt.args)...)
 		if code != exitUsage || !strings.Contains(stderr, tt.want) {

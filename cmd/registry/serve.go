@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/registry"
@@ -67,6 +68,7 @@ func (f *serveFlags) run(sys system) (err error) {
 		PublicURL:  f.PublicURL,
 		TrustProxy: f.TrustProxy,
 		Logger:     logger,
+		Version:    build.Version,
 		Limits:     f.limits(),
 		Grace:      f.Grace,
 		ClockSkew:  f.ClockSkew,
@@ -89,7 +91,7 @@ func (f *serveFlags) listen() (listener net.Listener, config *tls.Config, err er
 		}
 		config = tlsconfig.Server(certificate)
 	}
-	listener, err = net.Listen("tcp", f.Listen)
+	listener, err = net.Listen("tcp", f.address())
 	return listener, config, err
 }
 

@@ -57,6 +57,15 @@ func (s System) Fail(err error) int {
 	return ExitFailure
 }
 
+// Exit returns the exit code of a command that has ended with err, and complains if that is
+// not nil.
+func (s System) Exit(err error) int {
+	if err != nil {
+		return s.Fail(err)
+	}
+	return ExitOK
+}
+
 // Logger returns a logger of a level, one of slog's names in any case, and of the
 // format "json" or "text".
 func Logger(w io.Writer, level, format string) *slog.Logger {

@@ -10,10 +10,10 @@ import (
 )
 
 // Terminal is a standard file that is a terminal. nil stands for any other file;
-// the methods of a nil terminal do nothing.
+// the methods of a nil terminal do nothing, and only Hide needs one.
 type Terminal struct {
 	fd    int
-	saved *unix.Termios // the mode before raw; nil: raw was not called
+	saved *unix.Termios // the mode before Raw or Hide; nil: neither is in force
 }
 
 // NewTerminal returns the terminal that the file is, or nil. It does not own the
@@ -71,10 +71,25 @@ func (t *Terminal) Raw() error {
 	return nil
 }
 
+// Hide makes the terminal show nothing of what is typed, until Restore.
+func (t *Terminal) Hide() error {
+	saved, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
+	if err != nil {
+		return err
+	}
+	hidden := *saved
+	hidden.Lflag &^= unix.ECHO
+	if err := unix.IoctlSetTermios(t.fd, unix.TCSETSW, &hidden); err != nil {
+		return err
+	}
+	t.saved = saved
+	return nil
+}
+
 // IsRaw tells whether raw is in force.
 func (t *Terminal) IsRaw() bool { return t != nil && t.saved != nil }
 
-// Restore undoes raw. It may be called often.
+// Restore undoes Raw and Hide. It may be called often.
 func (t *Terminal) Restore() {
 	if t == nil || t.saved == nil {
 		return

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestCompletion: the script of bash completes commands below others, flags and words, and
+// the other two are scripts.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		script := filepath.Join(dir, shell)
+		if err := os.WriteFile(script, []byte(mustRun(t, "completion", shell)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := exec.LookPath(shell); err != nil {
+			continue
+		}
+		if out, err := exec.CommandContext(t.Context(), shell, "-n", script).CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s: %v\n%s", shell, err, out)
+		}
+	}
+	for words, want := range map[string]string{
+		"registry ke":                       "keys",
+		"registry keys ":                    "create list revoke --help -h",
+		"registry keys create --ro":         "--role",
+		"registry keys create --role h":     "harness",
+		"registry keys list -o j":           "json",
+		"registry identities a":             "add",
+		"registry --log-f":                  "--log-format",
+		"registry status --u":               "--url",
+		"registry keys create --role x --e": "--environment --expires",
+	} {
+		cmd := exec.CommandContext(t.Context(), "bash", append([]string{"--norc", "-c", `
+			source "$1"; shift
+			COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+			_registry
+			printf '%s\n' "${COMPREPLY[@]}"`, "bash", filepath.Join(dir, "bash")}, strings.Split(words, " ")...)...)
+		cmd.Stderr = t.Output()
+		out, err := cmd.Output()
+		got, want := strings.Fields(string(out)), strings.Fields(want)
+		slices.Sort(got)
+		slices.Sort(want)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", words, err, diff)
+		}
+	}
+}
+
+// TestManPages: a page for every command, without a complaint of groff.
+func TestManPages(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	mustRun(t, "man", "--dir", dir)
+	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
+	if err != nil || len(pages) < 14 {
+		t.Fatalf("pages are %v, %v", pages, err)
+	}
+	same, err := os.ReadFile(filepath.Join(dir, "registry-keys-create.1"))
+	if err != nil || mustRun(t, "man", "keys", "create") != string(same) {
+		t.Errorf("registry man and --dir differ: %v", err)
+	}
+	if _, err := exec.LookPath("groff"); err != nil {
+		t.Skip("groff is not installed")
+	}
+	for _, page := range pages {
+		if out, err := exec.CommandContext(t.Context(), "groff", "-ww", "-z", "-man", "-Tutf8", page).CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s: %v\n%s", filepath.Base(page), err, out)
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/execagent/execagent/registry/store"
+)
+
+const (
+	// statusTimeout is how long a registry may take to answer.
+	statusTimeout = 10 * time.Second
+	// maxStatus is how long its answers may be, in bytes.
+	maxStatus = 1 << 20
+)
+
+// statusFlags say which registry is asked, and how to print what it says.
+type statusFlags struct {
+	URL    string `env:"REGISTRY_URL" name:"url" placeholder:"URL" help:"Ask the process at this URL, without its store: http://HOST:PORT, or that of its /readyz."`
+	Output string `short:"o" default:"text" enum:"text,json" env:"REGISTRY_OUTPUT" placeholder:"FORMAT" help:"How to print it: text, or json for programs. Default: ${default}."`
+	storeFlags
+}
+
+func (*statusFlags) Help() string {
+	return `With the store (--data or --nats-url) it tells of all processes of the registry: their version and limits, who is online, which keys there are. With --url it tells of the process there what that says at /readyz and /metrics, and needs neither store nor key.
+
+Examples:
+
+    registry status
+    registry status --url http://127.0.0.1:8080
+
+Exit codes: 0 when it serves, 1 when no process runs, is ready or can be asked, 2 for a wrong command line.`
+}
+
+// Validate checks the flags of the store. The parser calls it.
+func (f *statusFlags) Validate() error {
+	if f.URL == "" {
+		return f.check()
+	}
+	if u, err := url.Parse(f.base()); err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
+		return errors.New("--url is not http://HOST:PORT, HOST:PORT or https://")
+	}
+	return nil
+}
+
+// base is the URL without the path of a probe.
+func (f *statusFlags) base() string {
+	base := strings.TrimRight(strings.TrimSuffix(f.URL, "/readyz"), "/")
+	if !strings.Contains(base, "://") {
+		base = "http://" + base
+	}
+	if rest, ok := strings.CutPrefix(base, "http://:"); ok {
+		base = "http://127.0.0.1:" + rest
+	}
+	return base
+}
+
+func (f *statusFlags) run(sys system) error {
+	ctx, cancel := sys.context()
+	defer cancel()
+	if f.URL != "" {
+		return f.ask(ctx, sys)
+	}
+	return f.withStore(sys, func(ctx context.Context, st *store.Store) error { return f.look(ctx, sys, st) })
+}
+
+// storeStatus is what a store says of a registry.
+type storeStatus struct {
+	Store      store.Backend       `json:"store"`
+	Servers    []store.Server      `json:"servers"`
+	Registered int                 `json:"registered"` // environments, online or not
+	Online     []store.Environment `json:"online"`
+	Keys       struct {
+		Valid   int `json:"valid"`
+		Expired int `json:"expired"`
+		Revoked int `json:"revoked"`
+	} `json:"keys"`
+}
+
+// errNotRunning says that the store is there, and nobody serves it.
+var errNotRunning = errors.New("no process of this registry is running")
+
+// look prints what the store says.
+func (f *statusFlags) look(ctx context.Context, sys system, st *store.Store) error {
+	s := storeStatus{Store: st.Backend()}
+	var err error
+	if s.Servers, err = st.Servers(ctx); err != nil {
+		return err
+	}
+	if s.Online, err = st.Environments(ctx); err != nil {
+		return err
+	}
+	known, err := st.Known(ctx)
+	if err != nil {
+		return err
+	}
+	s.Registered = len(known)
+	keys, err := st.Keys(ctx)
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		switch {
+		case !k.Revoked.IsZero():
+			s.Keys.Revoked++
+		case !k.Expires.IsZero() && !time.Now().Before(k.Expires):
+			s.Keys.Expired++
+		default:
+			s.Keys.Valid++
+		}
+	}
+	if err := f.print(sys.stdout, s, s.text); err != nil {
+		return err
+	}
+	if len(s.Servers) == 0 {
+		return errNotRunning
+	}
+	return nil
+}
+
+func (f *statusFlags) print(w io.Writer, v any, text func(io.Writer) error) error {
+	if f.Output != "json" {
+		return text(w)
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func (s *storeStatus) text(w io.Writer) error {
+	where := s.Store.Folder + s.Store.Server
+	if _, err := fmt.Fprintf(w, "store: %s (NATS %s) at %s\nkeys: %d valid, %d expired, %d revoked\nenvironments: %d registered, %d online\n\n", s.Store.Kind, s.Store.Version, where,
+		s.Keys.Valid, s.Keys.Expired, s.Keys.Revoked, s.Registered, len(s.Online)); err != nil {
+		return err
+	}
+	err := printTable(w, "NODE\tVERSION\tSTARTED\tREQUESTS\tBURST\tCONNECTIONS\tSTREAMS\tBYTES\tGRACE", len(s.Servers), func(i int) []any {
+		v := s.Servers[i]
+		if v.Version == "" {
+			return []any{v.Node, "older", "", "", "", "", "", "", ""}
+		}
+		return []any{v.Node, v.Version, v.Started.Format(time.RFC3339), v.Limits.Requests, v.Limits.RequestBurst, v.Limits.Connections, v.Limits.Streams, v.Limits.Bytes, v.Grace}
+	})
+	if err != nil || len(s.Online) == 0 {
+		return err
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	return printEnvironments(w, s.Online)
+}
+
+// processStatus is what a process says of itself.
+type processStatus struct {
+	URL        string             `json:"url"`
+	Ready      bool               `json:"ready"`
+	State      string             `json:"state"`
+	Version    string             `json:"version,omitempty"`
+	Executors  float64            `json:"executors"` // websockets
+	Harnesses  float64            `json:"harnesses"`
+	Streams    float64            `json:"streams"`
+	Limits     map[string]float64 `json:"limits,omitempty"`
+	limitNames []string           // in the order of the process
+}
+
+// ask prints what the process at the URL says.
+func (f *statusFlags) ask(ctx context.Context, sys system) error {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	s := processStatus{URL: f.base(), Limits: map[string]float64{}}
+	status, text, err := get(ctx, s.URL+"/readyz")
+	if err != nil {
+		return err
+	}
+	s.Ready, s.State = status == http.StatusOK, printable(strings.TrimSpace(text))
+	if !s.Ready && status != http.StatusServiceUnavailable {
+		return fmt.Errorf("%s/readyz answers %d: is that a registry?", s.URL, status)
+	}
+	if _, text, err = get(ctx, s.URL+"/metrics"); err != nil {
+		return err
+	}
+	s.take(text)
+	if err := f.print(sys.stdout, s, s.text); err != nil {
+		return err
+	}
+	if !s.Ready {
+		return fmt.Errorf("it is not ready: %s", s.State)
+	}
+	return nil
+}
+
+// metric finds one value of /metrics, with at most one label.
+var metric = regexp.MustCompile(`(?m)^registry_([a-z_]+)(?:\{[a-z]+="([^"\n]{0,100})"\})? ([-+0-9.e]+)$`)
+
+// take takes the values of /metrics.
+func (s *processStatus) take(text string) {
+	for _, found := range metric.FindAllStringSubmatch(text, -1) {
+		label := found[2]
+		value, err := strconv.ParseFloat(found[3], 64)
+		if err != nil {
+			continue
+		}
+		switch found[1] {
+		case "build_info":
+			s.Version = label
+		case "limit":
+			s.Limits[label] = value
+			s.limitNames = append(s.limitNames, label)
+		case "streams":
+			s.Streams = value
+		case "websockets":
+			if label == "executor" {
+				s.Executors = value
+			} else {
+				s.Harnesses = value
+			}
+		}
+	}
+}
+
+func (s *processStatus) text(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "url: %s\nstate: %s\nversion: %s\nwebsockets: %v of executors, %v of harnesses\nstreams: %v\n",
+		s.URL, s.State, printable(s.Version), s.Executors, s.Harnesses, s.Streams)
+	for _, name := range s.limitNames {
+		fmt.Fprintf(&b, "limit %s: %s\n", printable(name), strconv.FormatFloat(s.Limits[name], 'f', -1, 64))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// get reads what is at a URL.
+func get(ctx context.Context, link string) (status int, text string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, link, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(io.LimitReader(response.Body, maxStatus))
+	return response.StatusCode, string(content), err
+}
