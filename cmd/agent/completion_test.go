@@ -50,13 +50,22 @@ func TestBashCompletion(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "file-dir"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	known := knownWords(t)
 	const levels = "debug info warn error"
 	files := "file-1 file-2 file-dir"
 	tests := []struct {
 		words string // the last one is being completed; _ stands for an empty word
 		want  string
 	}{
-		{"agent e", "exec-server exec"},
+		{"agent e", "exec-server exec environments"},
+		{"agent context a", "add"},
+		{"agent context add --ur", "--url"},
+		{"agent context use _", "--config --help --none --version -h box prod"},
+		{"agent context use p", "prod"},
+		{"agent context remove box _", "--config --help --version -h box prod"},
+		{"agent exec --context _", "box prod"},
+		{"agent exec --context = p", "prod"},
+		{"agent exec --context prod --environment-id _", "environments-of-exec---context-prod---environment-id"},
 		{"agent ver", "version"},
 		{"agent --listen ws://127.0.0.1:0 --log-l", "--log-level"},
 		{"agent --log-level _", levels},
@@ -99,7 +108,7 @@ func TestBashCompletion(t *testing.T) {
 				_agent
 				printf '%s\n' "${COMPREPLY[@]}"`, "bash", script}, words...)...)
 			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), "PATH="+pathOf(t, "true", "truncate", "grep"))
+			cmd.Env = append(os.Environ(), "PATH="+pathOf(t, "true", "truncate", "grep")+":"+known)
 			cmd.Stderr = t.Output()
 			out, err := cmd.Output()
 			if err != nil {
@@ -111,6 +120,70 @@ func TestBashCompletion(t *testing.T) {
 			// compgen -c lists a command twice that is also built into bash.
 			if diff := cmp.Diff(want, slices.Compact(got)); diff != "" && (len(want) > 0 || len(got) > 0) {
 				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// knownWords returns a folder with a program agent that knows some words, and tells by one
+// which line it was asked for. One of them would be run if the shell expanded it.
+func knownWords(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	script := `#!/bin/sh
+kind=$2
+shift 3
+case $kind in
+contexts) printf '%s\n' box prod ;;
+environments) echo "environments-of-$*" | tr ' ' - ;;
+esac
+`
+	if err := os.WriteFile(filepath.Join(dir, "agent"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tr, err := exec.LookPath("tr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(tr, filepath.Join(dir, "tr")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestHostileWords: words that the program knows are offered as they are, and never run by
+// the shell.
+func TestHostileWords(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	script := "#!/bin/sh\nprintf '%s\\n' '$(touch ran)' '`touch ran`' '*' '~root'\n"
+	if err := os.WriteFile(filepath.Join(dir, "agent"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for shell, command := range map[string]string{
+		"bash": `source "$1"; COMP_WORDS=(agent context use "") COMP_CWORD=3; _agent; printf '%s\n' "${COMPREPLY[@]}"`,
+		"fish": `source $argv[1]; complete -C "agent context use "`,
+	} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			needShell(t, shell)
+			args := []string{"--norc", "-c", command, shell, completionScript(t, shell)}
+			if shell == "fish" {
+				args = []string{"--no-config", "-c", command, completionScript(t, shell)}
+			}
+			cmd := exec.CommandContext(t.Context(), shell, args...)
+			cmd.Dir = t.TempDir()
+			cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "PATH="+dir+":"+os.Getenv("PATH"))
+			cmd.Stderr = t.Output()
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(out), "$(touch ran)") || !strings.Contains(string(out), "`touch ran`") {
+				t.Errorf("offered are\n%s", out)
+			}
+			if _, err := os.Stat(filepath.Join(cmd.Dir, "ran")); err == nil {
+				t.Error("a word was run")
 			}
 		})
 	}
@@ -148,18 +221,22 @@ func TestCompletionSyntax(t *testing.T) {
 func TestFishCompletion(t *testing.T) {
 	t.Parallel()
 	needShell(t, "fish")
-	script := completionScript(t, "fish")
+	script, known := completionScript(t, "fish"), knownWords(t)
 	for line, want := range map[string]string{
-		"agent ver":              "version",
-		"agent exec --ur":        "--url",
-		"agent --log-level de":   "debug",
-		"agent completion fi":    "fish",
-		"agent exec --token-fil": "--token-file",
+		"agent ver":                                    "version",
+		"agent exec --ur":                              "--url",
+		"agent --log-level de":                         "debug",
+		"agent completion fi":                          "fish",
+		"agent exec --token-fil":                       "--token-file",
+		"agent context us":                             "use",
+		"agent context use pr":                         "prod",
+		"agent exec --context b":                       "box",
+		"agent exec --context x --environment-id envi": "environments-of-exec---context-x---environment-id",
 	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.CommandContext(t.Context(), "fish", "--no-config", "-c", "source $argv[1]; complete -C $argv[2]", script, line)
-			cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+			cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "PATH="+known+":"+os.Getenv("PATH"))
 			cmd.Stderr = t.Output()
 			out, err := cmd.Output()
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/internal/commandline"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/sandbox"
@@ -24,15 +25,22 @@ import (
 // commandLine is the grammar of the command line: the only place that reads
 // flags and AGENT_ variables.
 type commandLine struct {
-	ExecServer serverFlags     `cmd:"" default:"withargs" help:"Serve clients over WebSocket or stdio. This is the default command."`
-	Forward    forwardFlags    `cmd:"" help:"Register a WebSocket exec-server as a remote environment."`
-	Connect    connectFlags    `cmd:"" help:"Offer an agent behind a registry to programs on this machine."`
-	Exec       execFlags       `cmd:"" help:"Run a command on an agent, as if it ran here."`
-	Sandbox    sandboxFlags    `cmd:"" help:"Run a command here, confined."`
-	Doctor     doctorFlags     `cmd:"" help:"Tell what this host can enforce, and how to get what is missing."`
-	Health     askFlags        `cmd:"" help:"Ask an agent whether it serves, for health checks."`
+	ExecServer serverFlags  `cmd:"" default:"withargs" help:"Serve clients over WebSocket or stdio. This is the default command."`
+	Forward    forwardFlags `cmd:"" help:"Register a WebSocket exec-server as a remote environment."`
+	Connect    connectFlags `cmd:"" help:"Offer an agent behind a registry to programs on this machine."`
+	Exec       execFlags    `cmd:"" help:"Run a command on an agent, as if it ran here."`
+	Sandbox    sandboxFlags `cmd:"" help:"Run a command here, confined."`
+	Doctor     doctorFlags  `cmd:"" help:"Tell what this host can enforce, and how to get what is missing."`
+	Health     askFlags     `cmd:"" help:"Ask an agent whether it serves, for health checks."`
+
+	Context      contextFlags      `cmd:"" help:"Name agents, and choose the one that commands use."`
+	Login        loginFlags        `cmd:"" help:"Store the key for a registry, and name it."`
+	Environments environmentsFlags `cmd:"" help:"List the environments of a registry that the key is for."`
+
 	Version    versionFlags    `cmd:"" help:"Print the version and what it is compatible with."`
 	Completion completionFlags `cmd:"" help:"Print a completion script for a shell."`
+	Man        manFlags        `cmd:"" help:"Print a man page."`
+	Complete   completeFlags   `cmd:"" hidden:"" help:"Print words for a completion script."`
 
 	ShowVersion versionFlag `name:"version" help:"Print the version, as agent version does."`
 }
@@ -67,6 +75,11 @@ func (f *execFlags) Validate() error {
 		return errUser
 	case f.Workdir != "" && f.Dir != "":
 		return errors.New("-C and --workdir are the same: give one of them")
+	case f.Local && (f.URL != "" || f.Registry != "" || f.Context != nil):
+		return errors.New("--local says where the agent is: --context, --url and --registry have no meaning with it")
+	}
+	if f.Local {
+		f.Context = new("")
 	}
 	for _, entry := range f.Env {
 		if name, _, _ := strings.Cut(entry, "="); name == "" {
@@ -103,7 +116,7 @@ func first(words []string) string {
 
 // parse returns the flags of the command that the arguments name. Their type, for
 // example *execFlags, tells which command it is. If the command line is wrong, the
-// error is a usageError.
+// error is a *wrongLine.
 //
 // parse builds the parser only for a line that parsePlain cannot read. --help is
 // such a line, and so is every wrong one: only the parser can say what is wrong.
@@ -119,27 +132,31 @@ func parse(args []string, stdout, stderr io.Writer) (flags any, err error) {
 	if err != nil {
 		return nil, err
 	}
-	command := commandOf(args)
-	if known := commandNames(parser); command != "" && !slices.Contains(known, command) {
-		return nil, usageError(fmt.Sprintf("unknown command %s%s", command, suggest(command, known)))
+	command, err := commandline.Command(parser.Model, args)
+	if err != nil {
+		return nil, &wrongLine{command, err}
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return nil, wrongLine(command, err)
+		return nil, &wrongLine{command, commandline.Wrong(command, "exec-server", err)}
 	}
 	return parsed.Selected().Target.Addr().Interface(), nil
 }
 
-// usageError says what is wrong with the command line.
-type usageError string
+// wrongLine is the error of a command line that is wrong.
+type wrongLine struct {
+	command string // whose help has the right ones; "" for none
+	err     error
+}
 
-func (e usageError) Error() string { return string(e) }
+func (e *wrongLine) Error() string { return e.err.Error() }
 
-// wrongLine makes a usageError of the parser's error. It leaves out the name of the command,
-// which the pointer to its help has, and the empty word that some flags take as default.
-func wrongLine(command string, err error) usageError {
-	text := strings.TrimPrefix(err.Error(), cmp.Or(command, "exec-server")+": ")
-	return usageError(strings.ReplaceAll(text, `"",`, ""))
+// help names the help of the command.
+func (e *wrongLine) help() string {
+	if e.command == "" {
+		return "see agent --help, for the options of the server agent exec-server --help"
+	}
+	return fmt.Sprintf("see agent %s --help", e.command)
 }
 
 // commandOf is the word of a command line that names the command, or "".
@@ -150,27 +167,38 @@ func commandOf(args []string) string {
 	return ""
 }
 
-func commandNames(parser *kong.Kong) []string {
-	var names []string
-	for _, command := range parser.Model.Children {
-		names = append(names, command.Name)
+// preferGiven takes variables out of this process's environment that would contradict a flag
+// on the command line, or variables that come before them.
+func preferGiven(args []string) {
+	if flags := newFlags(commandOf(args)); flags != nil {
+		prefer(givenFlags(args[1:], plainFields(flags)))
 	}
-	return names
 }
 
-// preferGiven takes variables out of this process's environment that would contradict a flag
-// on the command line: an agent is named either by its URL or by its registry.
-func preferGiven(args []string) {
-	flags := newFlags(commandOf(args))
-	if flags == nil {
-		return
-	}
-	given := givenFlags(args[1:], plainFields(flags))
+// prefer is preferGiven for these flags. An agent is named by a context, by its URL or by its
+// registry; a token is of no use without what it is for.
+func prefer(given map[string]bool) {
+	set := func(name string) bool { return os.Getenv(name) != "" }
 	switch {
+	case given["context"] || given["local"]:
+		drop("AGENT_URL", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID")
 	case given["registry"] && !given["url"]:
-		drop("AGENT_URL", "AGENT_TOKEN_FILE")
+		drop("AGENT_URL", "AGENT_CONTEXT")
 	case given["url"] && !given["registry"]:
-		drop("AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_REGISTRY_TOKEN_FILE")
+		drop("AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_CONTEXT")
+	case set("AGENT_URL") || set("AGENT_REGISTRY"):
+		drop("AGENT_CONTEXT")
+	}
+	if given["local"] {
+		drop("AGENT_CONTEXT")
+	}
+	if !given["url"] && !set("AGENT_URL") {
+		drop("AGENT_TOKEN_FILE")
+	}
+	if !given["registry"] && !set("AGENT_REGISTRY") {
+		drop("AGENT_REGISTRY_TOKEN_FILE")
+	}
+	switch {
 	case given["listen"] && !given["remote"]:
 		drop("AGENT_REMOTE")
 	case given["remote"] && !given["listen"]:
@@ -198,7 +226,7 @@ func parseOne(args []string) (flags any) {
 }
 
 // newFlags returns empty flags for a command. It returns nil for a word that is no
-// command, and for completion, which needs the parser anyway.
+// command, and for those with arguments of their own, which only the parser reads.
 func newFlags(command string) any {
 	switch command {
 	case "exec-server":
@@ -215,6 +243,8 @@ func newFlags(command string) any {
 		return new(doctorFlags)
 	case "health":
 		return new(askFlags)
+	case "environments":
+		return new(environmentsFlags)
 	case "version":
 		return new(versionFlags)
 	}
@@ -384,6 +414,7 @@ type execFlags struct {
 	Dir         string   `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: this one; elsewhere the agent's."`
 	Workdir     string   `short:"w" name:"workdir" placeholder:"DIR" help:"The same as -C."`
 	User        string   `short:"u" name:"user" hidden:"" help:"Refused."`
+	Local       bool     `help:"Embed an agent, whatever the current context is."`
 
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 }
@@ -391,9 +422,11 @@ type execFlags struct {
 func (*execFlags) Help() string {
 	return `Standard input, output and error, signals (INT, TERM, HUP, QUIT) and the size of the terminal are passed through. Nothing of the output is lost, however slowly it is read. Of its own, agent writes only lines that begin with "agent:" to standard error: what it warns of, and why it fails.
 
-Environment: an embedded agent passes the variables of this process on, but for keys of the agent itself such as OPENAI_API_KEY: name those with -e. With --url or --registry the command gets the core variables of the agent (HOME, PATH, USER, LANG, SHELL, TMPDIR and the like). -e comes on top; -t adds TERM.
+Where: on the agent of --url, of --registry and --environment-id, or of --context; else of AGENT_URL, AGENT_REGISTRY or AGENT_CONTEXT; else of the current context (see agent context); without any of these, and with --local, in an agent that is embedded here.
 
-It ends when all output has ended, or one second after the command has exited and its background processes, if any, have been silent. Those are killed: at once, or with --url and --registry when the agent gives up the session.
+Environment: an embedded agent passes the variables of this process on, but for keys of the agent itself such as OPENAI_API_KEY: name those with -e. Elsewhere the command gets the core variables of the agent (HOME, PATH, USER, LANG, SHELL, TMPDIR and the like). -e comes on top; -t adds TERM.
+
+It ends when all output has ended, or one second after the command has exited and its background processes, if any, have been silent. Those are killed: at once, or elsewhere when the agent gives up the session.
 
 Examples:
 
@@ -496,7 +529,7 @@ Exit codes: 0 when the agent serves, 1 when it does not, 2 for a wrong command l
 // Validate finds flags that contradict each other. The parser calls it.
 func (f *askFlags) Validate() error {
 	if !f.Elsewhere() {
-		return errors.New("which agent? --url or --registry says it")
+		return errors.New("which agent? --context, --url or --registry says it")
 	}
 	return f.Flags.Validate()
 }

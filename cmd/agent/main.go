@@ -48,9 +48,9 @@ func run(sys program.System) int {
 		args = args[1:] // the reference has forward below exec-server
 	}
 	flags, err := parse(args, sys.Stdout, sys.Stderr)
-	if _, ok := errors.AsType[usageError](err); ok {
-		program.Complain(sys.Stderr, err)
-		program.Complain(sys.Stderr, helpFor(args))
+	if wrong, ok := errors.AsType[*wrongLine](err); ok {
+		program.Complain(sys.Stderr, wrong)
+		program.Complain(sys.Stderr, wrong.help())
 		return program.ExitUsage
 	}
 	if err != nil {
@@ -73,6 +73,8 @@ func run(sys program.System) int {
 		return runHealth(sys, flags)
 	case *versionFlags:
 		return runVersion(sys, flags)
+	case interface{ run(program.System) int }:
+		return flags.run(sys)
 	case *serverFlags:
 		if len(args) == 0 && program.NewTerminal(sys.Stderr) != nil {
 			program.Complain(sys.Stderr, "serving on a port of this machine until Ctrl-C; agent --help lists what else there is")
@@ -80,15 +82,6 @@ func run(sys program.System) int {
 		return runServer(sys, flags)
 	}
 	panic(fmt.Sprintf("a command with the flags %T, which nothing runs", flags))
-}
-
-// helpFor names the help of the command that a wrong command line names.
-func helpFor(args []string) string {
-	command := commandOf(args)
-	if newFlags(command) == nil && command != "completion" {
-		return "see agent --help, for the options of the server agent exec-server --help"
-	}
-	return fmt.Sprintf("see agent %s --help", command)
 }
 
 // newGuard returns the guard, which kills the commands of this agent when the

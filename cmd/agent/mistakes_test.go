@@ -17,7 +17,9 @@ func TestMistakes(t *testing.T) {
 		exec   = "see agent exec --help"
 	)
 	dir := t.TempDir()
-	for name, text := range map[string]string{"empty": "", "space": "to ken\n", "env": "A=1\n=2\n", "bundle": "none"} {
+	for name, text := range map[string]string{"empty": "", "space": "to ken\n", "env": "A=1\n=2\n", "bundle": "none",
+		"broken": "[contexts.a]\nurl = 'x'\ntokn = 'topsecret'\n",
+		"right":  "[contexts.a]\nurl = '127.0.0.1:1'\n[contexts.r]\nregistry = 'http://127.0.0.1:1'\ntoken_command = ['false']\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -98,8 +100,38 @@ func TestMistakes(t *testing.T) {
 		{"exec --registry http://127.0.0.1:1 --environment-id e true", "CODEX_API_KEY=k", 125, "environment e: asking the registry for the executor: calling the registry: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"exec --registry http://192.0.2.1 --environment-id e true", "CODEX_API_KEY=k", 125, "registry URL is plain http to another host; only https is allowed there", ""},
 		{"exec --registry http://127.0.0.1:1 --environment-id a/b true", "CODEX_API_KEY=k", 125, "environment id is not 1 to 256 of A-Z, a-z, 0-9, _ and -", ""},
-		{"health", "", 2, "which agent? --url or --registry says it", "see agent health --help"},
+		{"health", "", 2, "which agent? --context, --url or --registry says it", "see agent health --help"},
 		{"health --url :1", "", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
+
+		// Contexts.
+		{"context", "", 2, "expected one of \"add\", \"list\", \"use\", \"show\", \"remove\"", "see agent context --help"},
+		{"context lst", "", 2, "unknown command context lst; did you mean context list?", "see agent context --help"},
+		{"contexts", "", 2, "unknown command contexts; did you mean context?", server},
+		{"context add", "", 2, "what is it called? give a name", "see agent context add --help"},
+		{"context add x", "", 2, "where is the agent? --url or --registry says it", "see agent context add --help"},
+		{"context add .. --url :1", "", 2, "\"..\" is no name of a context: 1 to 128 of A-Z a-z 0-9 . _ - that begin with a letter or a digit", "see agent context add --help"},
+		{"context add x --url http://h", "", 2, "--url http://h is not ws://HOST:PORT, HOST:PORT or wss://", "see agent context add --help"},
+		{"context add x --url ws://u:topsecret@h", "", 2, "--url holds credentials, which belong in a token file", "see agent context add --help"},
+		{"context add x --registry http://192.0.2.1", "", 2, "--registry is plain http to another host; only https is allowed there", "see agent context add --help"},
+		{"context add x --registry https://r --environment-id a/b", "", 2, "--environment-id \"a/b\" is not 1 to 256 of A-Z, a-z, 0-9, _ and -", "see agent context add --help"},
+		{"context use", "", 2, "which context? give its name, or --none", "see agent context use --help"},
+		{"context use prod", "", 1, "context \"prod\": $DIR/.config/execagent/config.toml has no contexts, see agent context add", ""},
+		{"context show", "", 1, "no context is the current one: name one, or see agent context use", ""},
+		{"exec --context prod true", "", 125, "context \"prod\": $DIR/.config/execagent/config.toml has no contexts, see agent context add", ""},
+		{"exec true", "AGENT_CONFIG=$DIR/broken", 125, "$DIR/broken:3: unknown key \"tokn\": url, registry, environment_id, token, token_file and token_command are known", ""},
+		{"health", "AGENT_CONFIG=$DIR/broken", 1, "$DIR/broken:3: unknown key \"tokn\": url, registry, environment_id, token, token_file and token_command are known", ""},
+		{"exec --context=a --url ws://127.0.0.1:1 true", "AGENT_CONFIG=$DIR/right", 2, "--context says where the agent is: --url and --registry have no meaning with it", exec},
+		{"exec --context=a --local true", "AGENT_CONFIG=$DIR/right", 2, "--local says where the agent is: --context, --url and --registry have no meaning with it", exec},
+		{"exec --context=b true", "AGENT_CONFIG=$DIR/right", 125, "context \"b\" is not in $DIR/right, which has a, r", ""},
+		{"exec --context=r true", "AGENT_CONFIG=$DIR/right", 2, "context r names a registry and no environment: --environment-id says which", exec},
+		{"exec --context=r --environment-id e true", "AGENT_CONFIG=$DIR/right", 125, "token_command of context r: false: exit status 1", ""},
+		{"environments", "", 1, "which registry? --registry or --context says it", ""},
+		{"environments --context a", "AGENT_CONFIG=$DIR/right", 1, "context a names an agent and no registry", ""},
+		{"login", "", 2, "which registry? give its URL", "see agent login --help"},
+		{"login registry.example.com", "", 2, "registry is not an absolute http or https URL", "see agent login --help"},
+		{"login http://127.0.0.1:1", "", 1, "the key is empty", ""},
+		{"login http://[::1]:1", "", 2, "\"::1\" is no name of a context: give one with --name", "see agent login --help"},
+		{"man nope", "", 1, "there is no command nope", ""},
 
 		// The server.
 		{"--listen ws://127.0.0.1:80000", "", 1, "listen URL \"ws://127.0.0.1:80000\" is invalid, the port is not between 0 and 65535", ""},
@@ -125,7 +157,7 @@ func TestMistakes(t *testing.T) {
 		t.Run(strings.ReplaceAll(tt.line, "/", "|")+" "+tt.env, func(t *testing.T) {
 			t.Parallel()
 			cmd := agentCommand(t, strings.Fields(strings.ReplaceAll(tt.line, "$DIR", dir))...)
-			cmd.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), tt.env}
+			cmd.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), strings.ReplaceAll(tt.env, "$DIR", dir)}
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			_ = cmd.Run() // the exit code says it

@@ -61,6 +61,9 @@ func appendPlain(fields []plainField, v reflect.Value) []plainField {
 			fields = appendPlain(fields, v.Field(i))
 			continue
 		}
+		if !field.IsExported() {
+			continue
+		}
 		// The help is the longest part of a tag and the last one. Looking names up
 		// in the tag is faster without it.
 		text, _, _ := strings.Cut(string(field.Tag), `help:"`)

@@ -1,6 +1,13 @@
 package target
 
-import "strings"
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/execagent/execagent/registry/wire"
+)
 
 // ListenURL makes a URL to listen on of the short forms that a command line takes:
 // 127.0.0.1:7000, :7000 for all addresses of this machine (IPv4), localhost:7000 for its
@@ -22,4 +29,26 @@ func short(address, all, local string) string {
 		rest = local + strings.TrimPrefix(rest, "localhost")
 	}
 	return "ws://" + rest
+}
+
+// CheckURL finds what is wrong with the URL of an agent, without asking anybody.
+func CheckURL(address string) error {
+	u, err := url.Parse(dialURL(address))
+	switch {
+	case err != nil:
+		return errors.New("--url is no URL") // err quotes it
+	case u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "":
+		return fmt.Errorf("--url %.100s is not ws://HOST:PORT, HOST:PORT or wss://", u.Redacted())
+	case u.User != nil:
+		return errors.New("--url holds credentials, which belong in a token file")
+	}
+	return nil
+}
+
+// CheckEnvironment finds what is wrong with the id of an environment; "" is none.
+func CheckEnvironment(id string) error {
+	if id != "" && !wire.ValidEnvironmentID(id) {
+		return fmt.Errorf("--environment-id %.100q is not 1 to 256 of A-Z, a-z, 0-9, _ and -", id)
+	}
+	return nil
 }

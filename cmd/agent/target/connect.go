@@ -75,7 +75,7 @@ func (f *Flags) reach(ctx context.Context, sys program.System, attempt func(cont
 	overdue := time.AfterFunc(silence, w.overdue)
 	defer overdue.Stop()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		cfg, err := f.config(sys, w.failed)
+		cfg, err := f.config(ctx, sys, w.failed)
 		if err != nil {
 			w.end()
 			return err

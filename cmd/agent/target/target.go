@@ -13,8 +13,8 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/client/remote"
+	"github.com/execagent/execagent/cmd/agent/contexts"
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
 )
@@ -25,17 +25,18 @@ const (
 	// RegistryTokenName is the variable with the token of a harness. As with the
 	// other keys, no command inherits it (procs.Denied).
 	RegistryTokenName = "AGENT_REGISTRY_TOKEN"
-	// maxToken is how long a token file may be, in bytes.
-	maxToken = 64 << 10
 )
 
 // Flags name an agent.
 type Flags struct {
-	URL       string `env:"AGENT_URL" name:"url" placeholder:"URL" help:"Agent to run the command on, ws://HOST:PORT, HOST:PORT or wss://. Without it an agent is embedded."`
+	Context *string `env:"AGENT_CONTEXT" placeholder:"NAME" complete:"contexts" help:"Context that says where the agent is, see agent context. Default: the current one, unless --url, --registry or their variables say it; an empty name is none."`
+	Config  string  `env:"AGENT_CONFIG" type:"path" placeholder:"FILE" help:"File of contexts. Default: execagent/config.toml in XDG_CONFIG_HOME or ~/.config."`
+
+	URL       string `env:"AGENT_URL" name:"url" placeholder:"URL" help:"Agent to run the command on, ws://HOST:PORT, HOST:PORT or wss://. Without it and a context an agent is embedded."`
 	TokenFile string `env:"AGENT_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the bearer token for --url."`
 
 	Registry          string  `env:"AGENT_REGISTRY" placeholder:"URL" help:"Base URL of the registry through which the agent is reached. It needs a token in CODEX_API_KEY or AGENT_REGISTRY_TOKEN."`
-	EnvironmentID     *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" placeholder:"ID" help:"Environment that --registry is asked for."`
+	EnvironmentID     *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" placeholder:"ID" complete:"environments" help:"Environment that --registry, or that of the context, is asked for."`
 	RegistryTokenFile string  `env:"AGENT_REGISTRY_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token for --registry, instead of the variables."`
 
 	Wait    *time.Duration `env:"AGENT_WAIT" placeholder:"DURATION" help:"How long to try to connect; 0 tries once. Given, it counts for every failure; by default 30s for those that pass by themselves: nobody is connected to the environment, or a server is busy."`
@@ -45,22 +46,36 @@ type Flags struct {
 	// started may have inherited that one, and if it calls agent exec, its output
 	// must not be mixed with a log.
 	LogLevel string `default:"" enum:",debug,info,warn,error" env:"AGENT_EXEC_LOG_LEVEL" placeholder:"LEVEL" help:"What to log on standard error, between what the command writes there: debug, info, warn or error. Default: nothing."`
+
+	chosen *chosen // nil: not looked for yet
 }
 
-// Elsewhere tells whether the agent is outside this process.
-func (f *Flags) Elsewhere() bool { return f.URL != "" || f.Registry != "" }
+// Elsewhere tells whether the agent is outside this process. It is, too, if the context that
+// says where it is cannot be found: then there is no way to it, and [Flags.Connect] says why.
+func (f *Flags) Elsewhere() bool {
+	return f.choose().err != nil || f.URL != "" || f.Registry != "" // which choose completes
+}
 
 // Validate finds flags that contradict each other. The parser calls it.
 func (f *Flags) Validate() error {
+	c := f.choose()
 	switch {
 	case f.URL != "" && f.Registry != "":
 		return errors.New("--url and --registry exclude each other")
+	case f.Context != nil && *f.Context != "" && c.context == nil && c.err == nil:
+		return errors.New("--context says where the agent is: --url and --registry have no meaning with it")
+	case c.err != nil:
+		// Whoever connects gets the error. The line itself may be right.
+	case c.context != nil && f.Registry != "" && f.EnvironmentID == nil:
+		return fmt.Errorf("context %s names a registry and no environment: --environment-id says which", c.context.Name)
 	case f.TokenFile != "" && f.URL == "":
 		return errors.New("--token-file needs --url")
 	case f.RegistryTokenFile != "" && f.Registry == "":
 		return errors.New("--registry-token-file needs --registry")
 	case f.Registry != "" && f.EnvironmentID == nil:
 		return errors.New("--registry needs --environment-id")
+	}
+	switch {
 	case f.Wait != nil && *f.Wait < 0:
 		return fmt.Errorf("--wait %v is negative", *f.Wait)
 	case f.Timeout < 0:
@@ -71,26 +86,25 @@ func (f *Flags) Validate() error {
 
 // config says how a client reaches the agent. failed hears of attempts that are to be
 // repeated, see [remote.Failed].
-func (f *Flags) config(sys program.System, failed func(error) bool) (client.Config, error) {
-	if f.URL != "" {
+func (f *Flags) config(ctx context.Context, sys program.System, failed func(error) bool) (client.Config, error) {
+	switch {
+	case f.choose().err != nil:
+		return client.Config{}, f.chosen.err
+	case f.URL != "":
 		f.URL = dialURL(f.URL)
-		return f.byURL(sys)
+		return f.byURL(ctx, sys)
 	}
-	return f.byRegistry(sys, failed)
+	return f.byRegistry(ctx, sys, failed)
 }
 
 // byRegistry asks the registry for the executor of the environment and connects to
 // it through the relay, as a harness does (remote.md 9).
-func (f *Flags) byRegistry(sys program.System, failed func(error) bool) (client.Config, error) {
-	token, err := f.registryToken(sys)
+func (f *Flags) byRegistry(ctx context.Context, sys program.System, failed func(error) bool) (client.Config, error) {
+	token, err := f.registryToken(ctx, sys)
 	if err != nil {
 		return client.Config{}, err
 	}
-	lookup := func(name string) string {
-		value, _ := sys.Lookup(name)
-		return value
-	}
-	roots, err := Roots(f.Registry, lookup("SSL_CERT_FILE"), lookup("CODEX_CA_CERTIFICATE"))
+	roots, err := rootsFor(sys, f.Registry)
 	if err != nil {
 		return client.Config{}, err
 	}
@@ -99,9 +113,12 @@ func (f *Flags) byRegistry(sys program.System, failed func(error) bool) (client.
 }
 
 // registryToken returns the token by which a registry lets a harness connect.
-func (f *Flags) registryToken(sys program.System) (string, error) {
+func (f *Flags) registryToken(ctx context.Context, sys program.System) (string, error) {
 	if f.RegistryTokenFile != "" {
-		return readToken(sys, f.RegistryTokenFile)
+		return contexts.ReadToken(sys, f.RegistryTokenFile)
+	}
+	if token, err := f.choose().once(ctx, sys); token != "" || err != nil {
+		return token, err
 	}
 	for _, name := range []string{RegistryTokenName, "CODEX_API_KEY"} {
 		if token, _ := sys.Lookup(name); strings.TrimSpace(token) != "" {
@@ -111,47 +128,46 @@ func (f *Flags) registryToken(sys program.System) (string, error) {
 	return "", fmt.Errorf("--registry needs a token: set %s or CODEX_API_KEY, or name a file with --registry-token-file", RegistryTokenName)
 }
 
-// byURL connects to --url and shows the token of --token-file, if that is given.
-// The file is read now, not with each connection.
-func (f *Flags) byURL(sys program.System) (client.Config, error) {
+// byURL connects to --url and shows the token of --token-file, or of the context. A file
+// is read now, not with each connection. The command of a context is run once more if the
+// server no longer takes what it has printed.
+func (f *Flags) byURL(ctx context.Context, sys program.System) (client.Config, error) {
 	cfg := client.URL(f.URL, client.Settings(client.Config{ClientName: ClientName}))
-	if f.TokenFile == "" {
-		return cfg, nil
+	var token string
+	var err error
+	if f.TokenFile != "" {
+		token, err = contexts.ReadToken(sys, f.TokenFile)
+	} else {
+		token, err = f.choose().once(ctx, sys)
 	}
-	token, err := readToken(sys, f.TokenFile)
-	if err != nil {
-		return client.Config{}, err
+	if err != nil || token == "" {
+		return cfg, err
 	}
-	// Who names a file with a token and a URL without TLS on the command line means it,
-	// which client.Token does not take for granted.
-	header := transport.DialConfig{Header: http.Header{"Authorization": {"Bearer " + token}}}
-	cfg.Dial = func(ctx context.Context) (rpc.Conn, error) {
+	// Who names a file with a token and a URL without TLS means it, which client.Token does
+	// not take for granted.
+	dial := func(ctx context.Context) (rpc.Conn, error) {
+		header := transport.DialConfig{Header: http.Header{"Authorization": {"Bearer " + token}}}
 		conn, err := transport.Dial(ctx, f.URL, header)
 		if err != nil {
 			return nil, err // not conn: a nil *WebSocket makes an rpc.Conn that is not nil
 		}
 		return conn, nil
 	}
+	accepted := false
+	cfg.Dial = func(ctx context.Context) (rpc.Conn, error) {
+		conn, err := dial(ctx)
+		status, refused := errors.AsType[*transport.StatusError](err)
+		if accepted && refused && status.Status == http.StatusUnauthorized && f.TokenFile == "" && f.chosen.renews() {
+			accepted = false
+			if token, err = f.chosen.token(ctx, sys); err != nil {
+				return nil, err
+			}
+			conn, err = dial(ctx)
+		}
+		accepted = accepted || err == nil
+		return conn, err
+	}
 	return cfg, nil
-}
-
-// readToken reads a bearer token. Its errors never quote the content of the file.
-func readToken(sys program.System, file string) (string, error) {
-	if err := secretfile.Exposed(file); err != nil {
-		program.Complain(sys.Stderr, err)
-	}
-	content, err := program.ReadFile(file, maxToken)
-	if err != nil {
-		return "", err
-	}
-	token := strings.TrimSpace(string(content))
-	switch {
-	case token == "":
-		return "", fmt.Errorf("token file %s is empty", file)
-	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return "", fmt.Errorf("token file %s holds characters that no token has", file)
-	}
-	return token, nil
 }
 
 // Logger logs from --log-level on, to standard error. Without the flag it logs

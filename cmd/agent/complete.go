@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/execagent/execagent/cmd/agent/contexts"
+	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// completeTime is how long somebody who has pressed Tab waits at most.
+const completeTime = 2 * time.Second
+
+// completeFlags name the words that a completion script asks for.
+type completeFlags struct {
+	Kind string   `arg:"" help:"What the words are: contexts or environments."`
+	Line []string `arg:"" optional:"" passthrough:"" help:"Words of the line so far, without the program."`
+}
+
+// kinds are the words that scripts may ask for, see package completion. at is what the line
+// so far says of the agent.
+var kinds = map[string]func(ctx context.Context, sys program.System, at *target.Flags) ([]string, error){
+	"contexts": func(_ context.Context, _ program.System, at *target.Flags) ([]string, error) {
+		path, err := contexts.Locate(at.Config)
+		if err != nil {
+			return nil, err
+		}
+		file, err := contexts.Read(path)
+		if err != nil {
+			return nil, err
+		}
+		return file.Names(), nil
+	},
+	"environments": func(ctx context.Context, sys program.System, at *target.Flags) ([]string, error) {
+		list, err := at.Environments(ctx, sys)
+		ids := make([]string, 0, len(list))
+		for _, e := range list {
+			ids = append(ids, e.ID)
+		}
+		return ids, err
+	},
+}
+
+// run prints the words, a line each. An error is no word: nothing is said about it, in the
+// middle of a line that is being typed.
+func (f *completeFlags) run(sys program.System) int {
+	ask := kinds[f.Kind]
+	if ask == nil {
+		return program.ExitOK
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), completeTime)
+	defer cancel()
+	quiet, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return program.ExitOK
+	}
+	defer quiet.Close()
+	loud := sys.Stdout
+	sys.Stdout, sys.Stderr = quiet, quiet
+	done := make(chan []string, 1)
+	// What does not listen to ctx is left behind with the end of the program.
+	go func() {
+		words, _ := ask(ctx, sys, atLine(f.Line))
+		done <- words
+	}()
+	select {
+	case words := <-done:
+		// Nothing can be done for a script that has gone.
+		_, _ = fmt.Fprint(loud, strings.Join(append(words, ""), "\n"))
+	case <-ctx.Done():
+	}
+	return program.ExitOK
+}
+
+// atLine returns what a line that is not complete yet says of the agent, and the variables.
+func atLine(line []string) *target.Flags {
+	if len(line) > 0 && line[0] == "--" {
+		line = line[1:]
+	}
+	if end := slices.Index(line, "--"); end >= 0 {
+		line = line[:end]
+	}
+	at := new(target.Flags)
+	p := plain{plainFields(at)}
+	words := slices.DeleteFunc(slices.Clone(line), func(word string) bool { return word == "" })
+	for len(words) > 0 && !strings.HasPrefix(words[0], "-") {
+		words = words[1:] // the command
+	}
+	prefer(givenFlags(words, p.fields))
+	p.defaults()
+	for len(words) > 0 {
+		name, value, inline := strings.Cut(words[0], "=")
+		words = words[1:]
+		f := p.find(name)
+		if f == nil || f.boolean() {
+			continue
+		}
+		if !inline && len(words) > 0 {
+			if words[0] == "=" && len(words) > 1 { // as bash takes --flag=value apart
+				words = words[1:]
+			}
+			value, words = words[0], words[1:]
+		}
+		f.set(value)
+	}
+	return at
+}

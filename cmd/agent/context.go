@@ -1,0 +1,253 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/cmd/agent/contexts"
+	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// contextFlags are the commands about contexts.
+type contextFlags struct {
+	Add    contextAddFlags    `cmd:"" help:"Name an agent or a registry."`
+	List   contextListFlags   `cmd:"" aliases:"ls" help:"List the contexts."`
+	Use    contextUseFlags    `cmd:"" help:"Make a context the current one."`
+	Show   contextShowFlags   `cmd:"" help:"Show a context, without its token."`
+	Remove contextRemoveFlags `cmd:"" aliases:"rm" help:"Remove contexts."`
+}
+
+func (*contextFlags) Help() string {
+	return `A context is a name for an agent: its URL, or a registry and an environment, with where the token is. Commands take it from --context, else from AGENT_CONTEXT, else the current one. --url and --registry on the command line, and AGENT_URL and AGENT_REGISTRY, come before AGENT_CONTEXT and the current context; --context comes before all variables.
+
+Contexts are in a file of TOML, config.toml in the folder execagent of XDG_CONFIG_HOME or ~/.config. It has to belong to you or to root, and nobody else may write it: commands in it are run as you. A token in its text is taken only if nobody else can read it.
+
+Examples:
+
+    agent context add box --url 127.0.0.1:7000 --token-file ~/box.token
+    agent context add prod --registry https://registry.example.com --environment-id build-1 --token-command 'pass show prod'
+    agent context use prod
+    agent exec -- make test
+    agent exec --context box -- make test
+    agent exec --local -- make test`
+}
+
+// configFlags say where the contexts are.
+type configFlags struct {
+	Config string `env:"AGENT_CONFIG" type:"path" placeholder:"FILE" help:"File of contexts. Default: execagent/config.toml in XDG_CONFIG_HOME or ~/.config."`
+}
+
+// read reads the file of contexts.
+func (f *configFlags) read() (*contexts.File, error) {
+	path, err := contexts.Locate(f.Config)
+	if err != nil {
+		return nil, err
+	}
+	return contexts.Read(path)
+}
+
+// change changes it.
+func (f *configFlags) change(change func(*contexts.File) error) error {
+	path, err := contexts.Locate(f.Config)
+	if err != nil {
+		return err
+	}
+	return contexts.Change(path, change)
+}
+
+// contextAddFlags say what a context is. They have no variables: what is set for other
+// commands is no part of it.
+type contextAddFlags struct {
+	Name          string `arg:"" help:"Name of the context: letters, digits, . _ and -."`
+	URL           string `name:"url" placeholder:"URL" help:"Agent that listens: ws://HOST:PORT, HOST:PORT or wss://."`
+	Registry      string `placeholder:"URL" help:"Registry through which agents are reached."`
+	EnvironmentID string `name:"environment-id" placeholder:"ID" help:"Environment that the registry is asked for. Without it commands name one."`
+	TokenFile     string `type:"path" placeholder:"FILE" help:"File with the token. Default for a registry: the variables, as without a context."`
+	TokenCommand  string `placeholder:"COMMAND" help:"Command that prints the token, when it is needed. It is split at blanks and run without a shell."`
+	Use           bool   `help:"Make it the current context."`
+	Replace       bool   `help:"Replace a context of that name."`
+	configFlags
+}
+
+func (*contextAddFlags) Help() string {
+	return `The token itself is never an argument, which others could see: it is in a file, or a command prints it. agent login stores a key for a registry.
+
+Comments in the file stay where they are, but for those in a context that is replaced.
+
+Examples:
+
+    agent context add box --url 127.0.0.1:7000 --token-file ~/box.token
+    agent context add prod --registry https://registry.example.com --environment-id build-1 --token-command 'pass show prod' --use`
+}
+
+// Validate finds flags that contradict each other. The parser calls it.
+func (f *contextAddFlags) Validate() error {
+	switch {
+	case f.Name == "":
+		return errors.New("what is it called? give a name")
+	case !contexts.ValidName(f.Name):
+		return fmt.Errorf("%.128q is no name of a context: 1 to 128 of A-Z a-z 0-9 . _ - that begin with a letter or a digit", f.Name)
+	case f.URL != "" && f.Registry != "":
+		return errors.New("--url and --registry exclude each other")
+	case f.URL == "" && f.Registry == "":
+		return errors.New("where is the agent? --url or --registry says it")
+	case f.URL != "" && f.EnvironmentID != "":
+		return errors.New("--environment-id has no meaning with --url")
+	case f.TokenFile != "" && f.TokenCommand != "":
+		return errors.New("--token-file and --token-command exclude each other")
+	case f.TokenCommand != "" && strings.TrimSpace(f.TokenCommand) == "":
+		return errors.New("--token-command is empty")
+	}
+	if f.URL != "" {
+		return target.CheckURL(f.URL)
+	}
+	if _, err := auth.CheckBase(f.Registry, nil); err != nil {
+		return fmt.Errorf("--registry %w", err)
+	}
+	return target.CheckEnvironment(f.EnvironmentID)
+}
+
+func (f *contextAddFlags) run(sys program.System) int {
+	err := f.change(func(file *contexts.File) error {
+		if _, err := file.Find(f.Name); err == nil && !f.Replace {
+			return fmt.Errorf("context %s is there already: --replace replaces it", f.Name)
+		}
+		err := file.Put(contexts.Context{
+			Name: f.Name, URL: f.URL, Registry: f.Registry, EnvironmentID: f.EnvironmentID,
+			TokenFile: f.TokenFile, TokenCommand: strings.Fields(f.TokenCommand),
+		})
+		if err == nil && f.Use {
+			err = file.Use(f.Name)
+		}
+		return err
+	})
+	return sys.Exit(err)
+}
+
+// contextListFlags say how to print the contexts.
+type contextListFlags struct {
+	listFlags
+	configFlags
+}
+
+// shownContext is a context as it is listed.
+type shownContext struct {
+	contexts.Context
+
+	Current bool `json:"current"`
+}
+
+func (f *contextListFlags) run(sys program.System) int {
+	file, err := f.read()
+	if err != nil {
+		return sys.Fail(err)
+	}
+	list := make([]shownContext, 0, len(file.Contexts))
+	for _, c := range file.Contexts {
+		list = append(list, shownContext{c, c.Name == file.Current})
+	}
+	return sys.Exit(printList(sys.Stdout, f.listFlags, list, func(c shownContext) string { return c.Name },
+		"NAME\tCURRENT\tAGENT\tENVIRONMENT\tTOKEN", func(c shownContext) []string {
+			current := ""
+			if c.Current {
+				current = "*"
+			}
+			return []string{c.Name, current, c.URL + c.Registry, c.EnvironmentID, c.TokenSource()}
+		}))
+}
+
+// contextUseFlags name the new current context.
+type contextUseFlags struct {
+	Name string `arg:"" optional:"" complete:"contexts" help:"Name of the context."`
+	None bool   `help:"Have no current context: commands then run in an agent of their own."`
+	configFlags
+}
+
+// Validate finds flags that contradict each other. The parser calls it.
+func (f *contextUseFlags) Validate() error {
+	if (f.Name == "") != f.None {
+		return errors.New("which context? give its name, or --none")
+	}
+	return nil
+}
+
+func (f *contextUseFlags) run(sys program.System) int {
+	return sys.Exit(f.change(func(file *contexts.File) error { return file.Use(f.Name) }))
+}
+
+// contextShowFlags name a context and say how to print it.
+type contextShowFlags struct {
+	Name   string `arg:"" optional:"" complete:"contexts" help:"Name of the context. Default: the current one."`
+	Output string `short:"o" default:"text" enum:"text,json" placeholder:"FORMAT" help:"How to print it: text, or json for programs. Default: ${default}."`
+	configFlags
+}
+
+func (f *contextShowFlags) run(sys program.System) int {
+	file, err := f.read()
+	if err != nil {
+		return sys.Fail(err)
+	}
+	name := f.Name
+	if name == "" {
+		name = file.Current
+	}
+	if name == "" {
+		return sys.Fail(errors.New("no context is the current one: name one, or see agent context use"))
+	}
+	c, err := file.Find(name)
+	if err != nil {
+		return sys.Fail(err)
+	}
+	if f.Output == "json" {
+		return sys.Exit(printJSON(sys.Stdout, shownContext{*c, c.Name == file.Current}))
+	}
+	for _, row := range []struct{ key, value string }{
+		{"name", c.Name}, {"url", c.URL}, {"registry", c.Registry}, {"environment", c.EnvironmentID}, {"token", c.TokenSource()},
+	} {
+		if row.value == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(sys.Stdout, "%s: %s\n", row.key, row.value); err != nil {
+			return sys.Fail(err)
+		}
+	}
+	return program.ExitOK
+}
+
+// contextRemoveFlags name contexts.
+type contextRemoveFlags struct {
+	Names []string `arg:"" name:"name" complete:"contexts" help:"Names of the contexts."`
+	configFlags
+}
+
+func (*contextRemoveFlags) Help() string {
+	return `A key that agent login has stored for it is removed too. Token files that are elsewhere stay.`
+}
+
+func (f *contextRemoveFlags) run(sys program.System) int {
+	var removed []contexts.Context
+	err := f.change(func(file *contexts.File) error {
+		for _, name := range f.Names {
+			c, err := file.Find(name)
+			if err != nil {
+				return err
+			}
+			removed = append(removed, *c)
+			if err := file.Remove(name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return sys.Fail(err)
+	}
+	path, err := contexts.Locate(f.Config)
+	for i := range removed {
+		err = errors.Join(err, contexts.ForgetKey(path, &removed[i]))
+	}
+	return sys.Exit(err)
+}

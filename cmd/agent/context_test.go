@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/creack/pty"
+
+	"github.com/execagent/execagent/cmd/agent/target"
+)
+
+// TestPrecedence: where the agent is, by what the line and the variables say.
+func TestPrecedence(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "config.toml")
+	const text = `current = "cur"
+[contexts.cur]
+url = "ws://current:1"
+[contexts.url]
+url = "ws://context:1"
+[contexts.reg]
+registry = "https://context"
+environment_id = "of-context"
+[contexts.bare]
+registry = "https://bare"
+`
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"AGENT_CONTEXT", "AGENT_URL", "AGENT_TOKEN_FILE", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_REGISTRY_TOKEN_FILE", "AGENT_CONFIG"}
+	for _, tt := range []struct{ line, env, want string }{
+		{"", "", "ws://current:1"},
+		{"--local", "", ""},
+		{"--local", "AGENT_URL=ws://variable:1 AGENT_CONTEXT=url", ""},
+		{"--context=", "", ""},
+		{"", "AGENT_CONTEXT=", ""},
+		{"--context url", "", "ws://context:1"},
+		{"--context=reg", "", "https://context of-context"},
+		{"--context reg --environment-id line", "", "https://context line"},
+		{"--context reg", "AGENT_ENVIRONMENT_ID=variable", "https://context of-context"},
+		{"--context bare --environment-id line", "", "https://bare line"},
+		{"", "AGENT_CONTEXT=bare AGENT_ENVIRONMENT_ID=variable", "https://bare variable"},
+		{"", "AGENT_CONTEXT=url", "ws://context:1"},
+		{"", "AGENT_CONTEXT=nope", "error"},
+		{"", "AGENT_URL=ws://variable:1", "ws://variable:1"},
+		{"", "AGENT_URL=ws://variable:1 AGENT_CONTEXT=reg", "ws://variable:1"},
+		{"", "AGENT_REGISTRY=https://variable AGENT_ENVIRONMENT_ID=v AGENT_CONTEXT=url", "https://variable v"},
+		{"--context url", "AGENT_URL=ws://variable:1", "ws://context:1"},
+		{"--context url", "AGENT_REGISTRY=https://variable AGENT_ENVIRONMENT_ID=v", "ws://context:1"},
+		{"--url ws://line:1", "AGENT_CONTEXT=reg", "ws://line:1"},
+		{"--url ws://line:1", "AGENT_CONTEXT=nope", "ws://line:1"},
+		{"--registry https://line --environment-id e", "AGENT_CONTEXT=url", "https://line e"},
+		{"--url ws://line:1", "", "ws://line:1"},
+		// A token without what it is for is not shown to the agent of a context.
+		{"", "AGENT_TOKEN_FILE=/stray AGENT_REGISTRY_TOKEN_FILE=/stray", "ws://current:1"},
+		{"--token-file /line", "", "ws://current:1 /line"},
+		{"--context reg --registry-token-file /line", "AGENT_TOKEN_FILE=/stray", "https://context of-context /line"},
+		{"", "AGENT_CONFIG=/no/such/file", ""},
+		{"--context url", "AGENT_CONFIG=/no/such/file", "error"},
+	} {
+		t.Run(tt.line+" "+tt.env, func(t *testing.T) {
+			for _, name := range names {
+				t.Setenv(name, "")
+				os.Unsetenv(name)
+			}
+			os.Setenv("AGENT_CONFIG", config)
+			for entry := range strings.FieldsSeq(tt.env) {
+				name, value, _ := strings.Cut(entry, "=")
+				os.Setenv(name, value)
+			}
+			flags, err := parse(append(append([]string{"exec"}, strings.Fields(tt.line)...), "--", "true"), io.Discard, io.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := &flags.(*execFlags).Flags
+			elsewhere := f.Elsewhere()
+			got := f.URL + f.Registry
+			if elsewhere != (tt.want != "") {
+				t.Errorf("elsewhere is %v", elsewhere)
+			}
+			if elsewhere && got == "" {
+				got = "error"
+			}
+			for _, more := range []string{environmentOf(f), f.TokenFile, f.RegistryTokenFile} {
+				if more != "" {
+					got += " " + more
+				}
+			}
+			if got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func environmentOf(f *target.Flags) string {
+	if f.EnvironmentID == nil || f.Registry == "" {
+		return ""
+	}
+	return *f.EnvironmentID
+}
+
+// TestLoginTerminal: a key that is typed is not shown, and the terminal is as before then.
+func TestLoginTerminal(t *testing.T) {
+	t.Parallel()
+	ptmx, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ptmx.Close()
+	cmd := agentCommand(t, "login", "http://127.0.0.1:1", "--name", "x")
+	cmd.Env = []string{"HOME=" + t.TempDir()}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var shown bytes.Buffer
+	buffer := make([]byte, 1024)
+	for !strings.Contains(shown.String(), "key for http://127.0.0.1:1: ") {
+		n, err := ptmx.Read(buffer)
+		if err != nil {
+			t.Fatalf("%v: %s", err, &shown)
+		}
+		shown.Write(buffer[:n])
+	}
+	if _, err := io.WriteString(ptmx, "s3cret\n"); err != nil {
+		t.Fatal(err)
+	}
+	err = cmd.Wait()
+	if cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("%v", err)
+	}
+	// The terminal echoes again.
+	if _, err := io.WriteString(ptmx, "after\n"); err != nil {
+		t.Fatal(err)
+	}
+	for !strings.Contains(shown.String(), "after") {
+		n, err := ptmx.Read(buffer)
+		if err != nil {
+			t.Fatalf("%v: %s", err, &shown)
+		}
+		shown.Write(buffer[:n])
+	}
+	tty.Close()
+	if strings.Contains(shown.String(), "s3cret") || !strings.Contains(shown.String(), "connection refused") {
+		t.Errorf("the terminal shows\n%s", &shown)
+	}
+}
+
+// TestComplete: words for scripts, without a word about what fails.
+func TestComplete(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"good": "[contexts.b]\nurl = 'x'\n[contexts.a]\nregistry = 'http://127.0.0.1:1'\ntoken = 't'\n", "bad": "x",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct{ line, config, want string }{
+		{"contexts", "good", "a\nb\n"},
+		{"contexts -- exec --context", "good", "a\nb\n"},
+		{"contexts -- context use --config " + filepath.Join(dir, "bad"), "good", ""},
+		{"contexts", "bad", ""},
+		{"contexts", "missing", ""},
+		{"environments -- exec --context a", "good", ""},
+		{"environments -- exec --context b", "good", ""},
+		{"nonsense", "good", ""},
+	} {
+		cmd := agentCommand(t, append([]string{"complete"}, strings.Fields(tt.line)...)...)
+		cmd.Env = []string{"HOME=" + dir, "AGENT_CONFIG=" + filepath.Join(dir, tt.config)}
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if string(out) != tt.want || err != nil || stderr.Len() > 0 {
+			t.Errorf("%s: %q, %v, %s", tt.line, out, err, &stderr)
+		}
+	}
+}
+
+// TestManPages: a page for every command, without a complaint of groff.
+func TestManPages(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if out, err := agentCommand(t, "man", "--dir", dir).Output(); err != nil || len(out) > 0 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
+	if err != nil || len(pages) < 15 {
+		t.Fatalf("pages are %v, %v", pages, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "agent-complete.1")); err == nil {
+		t.Error("a hidden command has a page")
+	}
+	one, err := agentCommand(t, "man", "context", "add").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, err := os.ReadFile(filepath.Join(dir, "agent-context-add.1"))
+	if err != nil || !bytes.Equal(one, same) {
+		t.Errorf("agent man and --dir differ: %v", err)
+	}
+	if _, err := exec.LookPath("groff"); err != nil {
+		t.Skip("groff is not installed")
+	}
+	for _, page := range pages {
+		cmd := exec.CommandContext(t.Context(), "groff", "-ww", "-z", "-man", "-Tutf8", page)
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s: %v\n%s", filepath.Base(page), err, out)
+		}
+	}
+	text, err := exec.CommandContext(t.Context(), "groff", "-man", "-Tascii", "-P-cbou", filepath.Join(dir, "agent-context-add.1")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"agent-context-add - Name an agent or a registry", "SYNOPSIS", "agent context add [options] <name>", "--token-file=FILE", "(AGENT_CONFIG)",
+		"agent context add box --url 127.0.0.1:7000 --token-file ~/box.token", "agent-context(1)"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the page lacks %q:\n%s", want, text)
+		}
+	}
+}

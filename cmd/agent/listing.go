@@ -1,0 +1,52 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// listFlags say how to print a list.
+type listFlags struct {
+	Output string `short:"o" default:"table" enum:"table,json" placeholder:"FORMAT" help:"How to print it: table, or json for programs. Default: ${default}."`
+	Quiet  bool   `short:"q" help:"Print only the names, a line each."`
+}
+
+// print prints the entries of a list: all of them as JSON, or for each its name or its row
+// of the table.
+func printList[T any](w io.Writer, f listFlags, entries []T, name func(T) string, heading string, row func(T) []string) error {
+	switch {
+	case f.Output == "json":
+		if entries == nil {
+			entries = []T{} // and not null
+		}
+		return printJSON(w, entries)
+	case f.Quiet:
+		for _, e := range entries {
+			if _, err := fmt.Fprintln(w, name(e)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, err := fmt.Fprintln(t, heading)
+	for _, e := range entries {
+		if err == nil {
+			_, err = fmt.Fprintln(t, strings.Join(row(e), "\t"))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return t.Flush()
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

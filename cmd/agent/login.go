@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/cmd/agent/contexts"
+	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+const (
+	// askRegistry is how long a registry may take to answer a command.
+	askRegistry = 30 * time.Second
+	// maxKey is how long a key may be that is typed or piped in, in bytes.
+	maxKey = 64 << 10
+)
+
+// loginFlags name a registry and a key for it.
+type loginFlags struct {
+	Registry      string `arg:"" help:"URL of the registry."`
+	Name          string `placeholder:"NAME" help:"Name of the context. Default: the host of the registry."`
+	EnvironmentID string `name:"environment-id" placeholder:"ID" help:"Environment of the context. Without it commands name one."`
+	KeyFile       string `type:"path" placeholder:"FILE" help:"File with the key. Default: standard input, which on a terminal shows nothing of it."`
+	Use           bool   `help:"Make it the current context."`
+	configFlags
+}
+
+func (*loginFlags) Help() string {
+	return `Asks the registry whether it takes the key, a harness's, and stores it in a file that only you can read, below the folder of the contexts. A context of that name gets the new key.
+
+Examples:
+
+    agent login https://registry.example.com
+    agent login https://registry.example.com --name prod --environment-id build-1 --key-file harness.key
+    agent environments --context prod
+    agent exec --context prod -- make test`
+}
+
+// Validate finds what cannot be right. The parser calls it.
+func (f *loginFlags) Validate() error {
+	if f.Registry == "" {
+		return errors.New("which registry? give its URL")
+	}
+	if _, err := auth.CheckBase(f.Registry, nil); err != nil {
+		return fmt.Errorf("registry %w", err)
+	}
+	if !contexts.ValidName(f.name()) {
+		return fmt.Errorf("%.128q is no name of a context: give one with --name", f.name())
+	}
+	return target.CheckEnvironment(f.EnvironmentID)
+}
+
+// name is that of the context.
+func (f *loginFlags) name() string {
+	if f.Name != "" {
+		return f.Name
+	}
+	u, err := url.Parse(f.Registry)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
+}
+
+func (f *loginFlags) run(sys program.System) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return sys.Exit(f.login(ctx, sys))
+}
+
+func (f *loginFlags) login(ctx context.Context, sys program.System) error {
+	path, err := contexts.Locate(f.Config)
+	if err != nil {
+		return err
+	}
+	key, err := f.key(ctx, sys)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askRegistry)
+	defer cancel()
+	environments, err := target.List(ctx, sys, f.Registry, key)
+	if err != nil {
+		return err
+	}
+	c := contexts.Context{Name: f.name(), Registry: f.Registry, EnvironmentID: f.EnvironmentID}
+	err = contexts.Change(path, func(file *contexts.File) error {
+		if old, err := file.Find(c.Name); err == nil {
+			if old.Registry != c.Registry {
+				return fmt.Errorf("context %s is there already, for %s: give another --name", c.Name, old.URL+old.Registry)
+			}
+			if c.EnvironmentID == "" {
+				c.EnvironmentID = old.EnvironmentID
+			}
+		}
+		var err error
+		if c.TokenFile, err = contexts.SaveKey(path, c.Name, key); err != nil {
+			return err
+		}
+		if err = file.Put(c); err == nil && f.Use {
+			err = file.Use(c.Name)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	online := 0
+	for _, e := range environments {
+		if e.Online {
+			online++
+		}
+	}
+	_, err = fmt.Fprintf(sys.Stdout, "context %s: environments %d, online %d\n", c.Name, len(environments), online)
+	return err
+}
+
+// key reads the key.
+func (f *loginFlags) key(ctx context.Context, sys program.System) (string, error) {
+	if f.KeyFile != "" {
+		return contexts.ReadToken(sys, f.KeyFile)
+	}
+	terminal := program.NewTerminal(sys.Stdin)
+	if terminal != nil {
+		if err := terminal.Hide(); err != nil {
+			return "", err
+		}
+		defer fmt.Fprintln(sys.Stderr) // the one that was typed is hidden too
+		defer terminal.Restore()
+		if _, err := fmt.Fprintf(sys.Stderr, "key for %s: ", f.Registry); err != nil {
+			return "", err
+		}
+	}
+	type read struct {
+		line string
+		err  error
+	}
+	done := make(chan read, 1)
+	// The goroutine may last until the program ends: a read of a terminal cannot be
+	// interrupted.
+	go func() {
+		line, err := bufio.NewReader(io.LimitReader(sys.Stdin, maxKey)).ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		done <- read{line, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return "", fmt.Errorf("reading the key: %w", r.err)
+		}
+		return contexts.CheckToken("the key", r.line)
+	case <-ctx.Done():
+		return "", errors.New("interrupted")
+	}
+}

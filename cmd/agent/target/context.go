@@ -1,0 +1,122 @@
+package target
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/cmd/agent/contexts"
+	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/relay"
+)
+
+// chosen is the context that the agent's place is taken from.
+type chosen struct {
+	file    *contexts.File
+	context *contexts.Context // nil: none
+	err     error             // why it cannot be found
+	known   string            // its token, once it was asked for
+}
+
+// choose finds the context, and completes the flags with what it says. It looks once: a
+// command goes on with what it has begun with.
+func (f *Flags) choose() *chosen {
+	if f.chosen != nil {
+		return f.chosen
+	}
+	c := new(chosen)
+	f.chosen = c
+	if f.URL != "" || f.Registry != "" || f.Context != nil && *f.Context == "" {
+		return c
+	}
+	path, err := contexts.Locate(f.Config)
+	if err != nil {
+		if f.Context != nil {
+			c.err = err
+		}
+		return c // nobody has asked for one
+	}
+	if c.file, c.err = contexts.Read(path); c.err != nil {
+		return c
+	}
+	name := c.file.Current
+	if f.Context != nil {
+		name = *f.Context
+	}
+	if name == "" {
+		return c
+	}
+	if c.context, c.err = c.file.Find(name); c.err != nil {
+		return c
+	}
+	f.URL, f.Registry = c.context.URL, c.context.Registry
+	if f.Registry != "" && f.EnvironmentID == nil && c.context.EnvironmentID != "" {
+		f.EnvironmentID = &c.context.EnvironmentID
+	}
+	return c
+}
+
+// once returns the token of the context, "" without one. A command of it is run only once.
+func (c *chosen) once(ctx context.Context, sys program.System) (string, error) {
+	if c.known != "" {
+		return c.known, nil
+	}
+	return c.token(ctx, sys)
+}
+
+// token returns the token of the context as it is now.
+func (c *chosen) token(ctx context.Context, sys program.System) (token string, err error) {
+	if c.context == nil {
+		return "", nil
+	}
+	c.known, err = c.file.Token(ctx, sys, c.context)
+	return c.known, err
+}
+
+// renews tells whether the token may be another one when it is asked for again.
+func (c *chosen) renews() bool { return c.context != nil && len(c.context.TokenCommand) > 0 }
+
+// errNoRegistry is why no environments can be listed.
+var errNoRegistry = errors.New("which registry? --registry or --context says it")
+
+// Environments asks the registry that the flags name, or the context, for the environments
+// that the token is for.
+func (f *Flags) Environments(ctx context.Context, sys program.System) ([]wire.Environment, error) {
+	switch c := f.choose(); {
+	case c.err != nil:
+		return nil, c.err
+	case f.Registry == "" && c.context != nil:
+		return nil, fmt.Errorf("context %s names an agent and no registry", c.context.Name)
+	case f.Registry == "":
+		return nil, errNoRegistry
+	}
+	token, err := f.registryToken(ctx, sys)
+	if err != nil {
+		return nil, err
+	}
+	return List(ctx, sys, f.Registry, token)
+}
+
+// List asks a registry for the environments that a token is for.
+func List(ctx context.Context, sys program.System, registry, token string) ([]wire.Environment, error) {
+	roots, err := rootsFor(sys, registry)
+	if err != nil {
+		return nil, err
+	}
+	return relay.Environments(ctx, relay.RegistryConfig{
+		BaseURL: registry, Tokens: auth.Bearer(token), RootCAs: roots, Proxy: http.ProxyFromEnvironment,
+	})
+}
+
+// rootsFor returns the trusted roots for a registry, with those that variables name.
+func rootsFor(sys program.System, registry string) (*x509.CertPool, error) {
+	lookup := func(name string) string {
+		value, _ := sys.Lookup(name)
+		return value
+	}
+	return Roots(registry, lookup("SSL_CERT_FILE"), lookup("CODEX_CA_CERTIFICATE"))
+}

@@ -1,0 +1,90 @@
+package target
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/transport"
+)
+
+// TestTokenRenewed: when a token of a command is no longer taken, the command is asked again,
+// once, and not when its first token is refused.
+func TestTokenRenewed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	secret, ran, config := filepath.Join(dir, "secret"), filepath.Join(dir, "ran"), filepath.Join(dir, "config.toml")
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runs := func() int {
+		t.Helper()
+		text, err := os.ReadFile(ran)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(text)
+	}
+	listen := func(url, token string) *transport.Listener {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "token")
+		write(file, token)
+		auth, err := (transport.AuthOptions{Mode: "capability-token", TokenFile: file}).Authenticator()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := transport.Listen(transport.Config{URL: url, Auth: auth})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	write(secret, "one")
+	l := listen("ws://127.0.0.1:0", "one")
+	url := l.URL()
+	write(config, "[contexts.a]\nurl = '"+url+"'\ntoken_command = ['sh', '-c', 'printf x >>"+ran+"; cat "+secret+"']\n")
+	sys := program.System{Environ: os.Environ(), Stderr: os.Stderr}
+	f := &Flags{Context: new("a"), Config: config}
+	cfg, err := f.config(t.Context(), sys, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := func() error {
+		conn, err := cfg.Dial(t.Context())
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err
+	}
+	for range 2 {
+		if err := dial(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if runs() != 1 {
+		t.Errorf("for the same token it ran %d times", runs())
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = listen(url, "two")
+	write(secret, "two")
+	if err := dial(); err != nil || runs() != 2 {
+		t.Errorf("with another token: %v, after %d runs", err, runs())
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	listen(url, "three")
+	for range 2 { // the command has no better one
+		if err := dial(); err == nil || !strings.Contains(err.Error(), "401") || runs() != 3 {
+			t.Errorf("without a token that is taken: %v, after %d runs", err, runs())
+		}
+	}
+}

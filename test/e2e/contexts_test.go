@@ -1,0 +1,260 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/test/rig"
+)
+
+// account is that of somebody with a home of their own who types commands.
+type account struct {
+	home    string
+	environ []string
+}
+
+func newAccount(t *testing.T, environ ...string) *account {
+	t.Helper()
+	return &account{home: t.TempDir(), environ: environ}
+}
+
+// command is one of the agent's program.
+func (u *account) command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), rig.Agent(t), args...)
+	cmd.Env = append([]string{"PATH=" + filepath.Dir(rig.Agent(t)) + ":" + os.Getenv("PATH"), "HOME=" + u.home}, u.environ...)
+	return cmd
+}
+
+// types runs a command with an input and returns the exit code and both outputs.
+func (u *account) types(t *testing.T, input string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, complaints bytes.Buffer
+	cmd := u.command(t, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &complaints
+	if err := cmd.Run(); err != nil {
+		if _, ok := errors.AsType[*exec.ExitError](err); !ok {
+			t.Fatal(err)
+		}
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), complaints.String()
+}
+
+// TestContexts: a key for a registry is stored by login, environments are listed, and commands
+// run where contexts say.
+func TestContexts(t *testing.T) {
+	t.Parallel()
+	s := rig.NewSite(t)
+	s.Serve(t, "ci-1")
+	// An environment that another pattern is for: nobody with a key of ci-* hears of it.
+	hidden := s.At(s.Address)
+	hidden.Pattern = "prod-*"
+	hidden.CreateKeys(t)
+	hidden.Serve(t, "prod-1")
+	u := newAccount(t)
+
+	for _, tt := range []struct {
+		line, input  string
+		code         int
+		stdout, said string
+	}{
+		{"login " + s.URL(), "xa_wrong\n", 1, "", "agent: asking the registry for its environments: registry answered 401 unauthorized: the credential is missing or not valid\n"},
+		{"login " + s.URL(), s.Executor, 1, "", "agent: asking the registry for its environments: registry answered 403 forbidden: the credential is not for this operation\n"},
+		{"login " + s.URL() + " --name ci", s.Harness + "\n", 0, "context ci: environments 1, online 1\n", ""},
+		{"environments --context ci -q", "", 0, "ci-1\n", ""},
+		{"environments -q", "", 1, "", "agent: which registry? --registry or --context says it\n"},
+		{"exec --context ci -- true", "", 2, "", "agent: context ci names a registry and no environment: --environment-id says which\nagent: see agent exec --help\n"},
+		{"exec --context ci --environment-id ci-1 -- cat", "through", 0, "through", ""},
+		{"exec --context ci --environment-id prod-1 -- cat", "", 125, "", "agent: environment prod-1: asking the registry for the executor: registry answered 403 forbidden: the credential is not for this operation and environment\n"},
+		{"login " + s.URL() + " --name ci --environment-id ci-1 --use", s.Harness + "\n", 0, "context ci: environments 1, online 1\n", ""},
+		{"exec -- cat", "current", 0, "current", ""},
+		{"exec --local -- cat", "here", 0, "here", ""},
+		{"health", "", 0, "", ""},
+		{"context list", "", 0, fmt.Sprintf("NAME  CURRENT  %-*s  ENVIRONMENT  TOKEN\nci    *        %s  ci-1         file keys/ci\n", len(s.URL()), "AGENT", s.URL()), ""},
+		{"context list -q", "", 0, "ci\n", ""},
+		{"login " + hidden.URL() + "/ --name ci", hidden.Harness + "\n", 1, "", "agent: context ci is there already, for " + s.URL() + ": give another --name\n"},
+		{"complete environments -- exec --environment-id", "", 0, "ci-1\n", ""},
+	} {
+		code, stdout, stderr := u.types(t, tt.input, strings.Fields(tt.line)...)
+		if code != tt.code || stdout != tt.stdout || stderr != tt.said {
+			t.Errorf("agent %s: exit code %d, %q, %q", tt.line, code, stdout, stderr)
+		}
+	}
+
+	// The table and the JSON of environments.
+	code, stdout, stderr := u.types(t, "", "environments", "-o", "json")
+	var listed []wire.Environment
+	if err := json.Unmarshal([]byte(stdout), &listed); err != nil || code != 0 || len(listed) != 1 || listed[0].ID != "ci-1" || !listed[0].Online || listed[0].Since.IsZero() {
+		t.Errorf("environments: %d, %s, %s, %v", code, stdout, stderr, err)
+	}
+	if _, stdout, _ = u.types(t, "", "environments"); !regexp.MustCompile(`^ENVIRONMENT  STATE   SINCE                 EXECUTOR\nci-1         online  \S{20}  key:\S+\n$`).MatchString(stdout) {
+		t.Errorf("environments:\n%s", stdout)
+	}
+
+	// The key is in one file, which only the user can read.
+	found := 0
+	err := filepath.WalkDir(u.home, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if bytes.Contains(text, []byte(s.Harness)) {
+			found++
+		}
+		if info, infoErr := entry.Info(); infoErr != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", path, info.Mode(), infoErr)
+		}
+		return err
+	})
+	if err != nil || found != 1 {
+		t.Errorf("the key is in %d files, %v", found, err)
+	}
+
+	// A revoked key is told so.
+	revoked, id := s.CreateKey(t, "harness")
+	if code, _, stderr := u.types(t, revoked, "login", s.URL(), "--name", "other", "--environment-id", "ci-1"); code != 0 {
+		t.Errorf("another key: %s", stderr)
+	}
+	s.Ask(t, "keys", "revoke", id)
+	for _, args := range [][]string{{"environments", "--context", "other"}, {"exec", "--context", "other", "--", "true"}} {
+		if code, _, stderr := u.types(t, "", args...); code == 0 || !strings.Contains(stderr, "401 unauthorized") || strings.Contains(stderr, revoked) {
+			t.Errorf("a revoked key, %q: %d, %s", args, code, stderr)
+		}
+	}
+	if code, _, stderr := u.types(t, "", "context", "remove", "other", "ci"); code != 0 {
+		t.Errorf("remove: %s", stderr)
+	}
+	if left, err := os.ReadDir(filepath.Join(u.home, ".config/execagent/keys")); err != nil || len(left) > 0 {
+		t.Errorf("keys that stay: %v, %v", left, err)
+	}
+}
+
+// TestContextToken: the token of a command reaches the agent, once for a run, is in nobody's
+// arguments, and is printed nowhere. When it is no longer taken, the command is run again.
+func TestContextToken(t *testing.T) {
+	t.Parallel()
+	const token = "a-token-that-nobody-sees"
+	u := newAccount(t)
+	dir := t.TempDir()
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ran := filepath.Join(dir, "ran")
+	script := filepath.Join(dir, "get-token")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho \"$# $*\" >>"+ran+"\ncat "+secret+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	agent := rig.Start(t, exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--ws-auth", "capability-token", "--ws-token-file", secret))
+	url := agent.Line(t)
+	for _, args := range [][]string{
+		{"context", "add", "box", "--url", url, "--token-command", script + " one two", "--use"},
+		{"context", "add", "none", "--url", url},
+	} {
+		if code, _, stderr := u.types(t, "", args...); code != 0 {
+			t.Fatal(stderr)
+		}
+	}
+	code, stdout, stderr := u.types(t, "", "exec", "--log-level", "debug", "--", "sh", "-c", "cat /proc/*/cmdline 2>/dev/null | tr '\\0' ' '")
+	if code != 0 || strings.Contains(stdout, token) || strings.Contains(stderr, token) || strings.Contains(agent.Printed.String(), token) {
+		t.Errorf("exit code %d: the token is in an argument or is printed: %s", code, stderr)
+	}
+	if text, err := os.ReadFile(ran); err != nil || string(text) != "2 one two\n" {
+		t.Errorf("the command ran with %q, %v", text, err)
+	}
+	if code, _, stderr := u.types(t, "", "exec", "--context", "none", "--", "true"); code != 125 || !strings.Contains(stderr, "401") {
+		t.Errorf("without a token: %d, %s", code, stderr)
+	}
+	for _, args := range [][]string{{"context", "show"}, {"context", "show", "-o", "json"}, {"context", "list"}} {
+		if _, stdout, _ := u.types(t, "", args...); strings.Contains(stdout, token) || !strings.Contains(stdout, script) {
+			t.Errorf("%q shows %s", args, stdout)
+		}
+	}
+}
+
+// TestRegistryStatus: what a registry says of itself, by its store and by its URL.
+func TestRegistryStatus(t *testing.T) {
+	t.Parallel()
+	s := rig.NewSite(t, "--streams", "77", "--bytes", "3M")
+	s.Serve(t, "ci-1")
+	rig.Until(t, "the server has introduced itself", func() bool { return strings.Contains(s.Ask(t, "status"), " 77 ") })
+	for _, tt := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"status"}, []string{"store: embedded (NATS 2.", "keys: 2 valid, 0 expired, 0 revoked", "environments: 1 registered, 1 online", " 77 ", " 3145728 ", "ci-1 "}},
+		{[]string{"status", "-o", "json"}, []string{`"kind": "embedded"`, `"streams": 77`, `"bytes": 3145728`, `"grace": "30s"`, `"registered": 1`, `"valid": 2`, `"id": "ci-1"`}},
+		{[]string{"status", "--url", s.URL()}, []string{"state: ready", "version: 0.", "websockets: 1 of executors, 0 of harnesses", "limit streams: 77", "limit bytes: 3145728"}},
+		{[]string{"status", "--url", s.URL() + "/readyz", "-o", "json"}, []string{`"ready": true`, `"executors": 1`, `"request-burst": 5000`}},
+		{[]string{"status", "--url", s.Address}, []string{"state: ready"}},
+		{[]string{"environments", "-o", "json"}, []string{`"id": "ci-1"`}},
+		{[]string{"keys", "list", "-o", "json"}, []string{`"role": "harness"`}},
+	} {
+		out := s.Ask(t, tt.args...)
+		for _, want := range tt.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("registry %q lacks %q:\n%s", tt.args, want, out)
+			}
+		}
+		if strings.Contains(out, s.Harness) || strings.Contains(out, s.Executor) {
+			t.Errorf("registry %q shows a key", tt.args)
+		}
+	}
+	s.Registry.Terminate(t)
+	for _, args := range [][]string{{"status", "--data", s.Data}, {"status", "--url", s.URL()}} {
+		cmd := exec.CommandContext(t.Context(), rig.Registry(t), args...)
+		cmd.Env = os.Environ()
+		if out, err := cmd.CombinedOutput(); err == nil || cmd.ProcessState.ExitCode() != 1 {
+			t.Errorf("nobody serves, and %q says %v: %s", args, err, out)
+		}
+	}
+}
+
+// TestCompletionAsks: the scripts of bash, zsh and fish offer what the program knows.
+func TestCompletionAsks(t *testing.T) {
+	t.Parallel()
+	u := newAccount(t)
+	for _, name := range []string{"box", "build"} {
+		if code, _, stderr := u.types(t, "", "context", "add", name, "--url", "127.0.0.1:1"); code != 0 {
+			t.Fatal(stderr)
+		}
+	}
+	for shell, argv := range map[string][]string{
+		"bash": {"bash", "--norc", "-c", `source <(agent completion bash); COMP_WORDS=(agent exec --context bu) COMP_CWORD=3; _agent; printf '%s\n' "${COMPREPLY[@]}"`},
+		"fish": {"fish", "--no-config", "-c", `agent completion fish | source; complete -C "agent exec --context bu"`},
+		// zsh completes only in its line editor: a second zsh, at a terminal of the first.
+		"zsh": {"zsh", "-f", "-c", `
+			zmodload zsh/zpty
+			zpty z zsh -f -i
+			zpty -w z "PS1=; autoload -U compinit; compinit -u -D; source <(agent completion zsh); echo re''ady"
+			zpty -r z said '*ready*'
+			zpty -w -n z $'agent exec --context bu\t'
+			zpty -r -m z said '*--context build*' && echo build
+			zpty -d z`},
+	} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			if _, err := exec.LookPath(shell); err != nil {
+				t.Skipf("%s is not installed", shell)
+			}
+			cmd := u.command(t)
+			cmd.Path, _ = exec.LookPath(shell)
+			cmd.Args = argv
+			cmd.Env = append(cmd.Env, "TERM=dumb")
+			cmd.Stderr = t.Output()
+			out, err := cmd.Output()
+			if word, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\t"); err != nil || word != "build" {
+				t.Errorf("%v: %q", err, out)
+			}
+		})
+	}
+}
