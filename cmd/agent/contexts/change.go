@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -165,25 +166,31 @@ func quoted(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
 }
 
-var (
-	header      = regexp.MustCompile(`^\s*\[`)
-	contextHead = regexp.MustCompile(`^\s*\[\s*contexts\s*\.\s*["']?([A-Za-z0-9._-]+)["']?\s*\]`)
-	currentLine = regexp.MustCompile(`^\s*current\s*=\s*(?:"[^"]*"|'[^']*')`)
-)
+// forms are those of the lines that a change looks for. They are made when they are needed:
+// this package is part of every start of the program.
+type forms struct{ header, context, current *regexp.Regexp }
+
+var lineForms = sync.OnceValue(func() forms {
+	return forms{
+		header:  regexp.MustCompile(`^\s*\[`),
+		context: regexp.MustCompile(`^\s*\[\s*contexts\s*\.\s*["']?([A-Za-z0-9._-]+)["']?\s*\]`),
+		current: regexp.MustCompile(`^\s*current\s*=\s*(?:"[^"]*"|'[^']*')`),
+	}
+})
 
 // without returns the text without the lines of a context. Comments right above a context
 // belong to it.
 func without(text, name string) string {
 	lines := strings.SplitAfter(text, "\n")
 	begin := slices.IndexFunc(lines, func(line string) bool {
-		found := contextHead.FindStringSubmatch(line)
+		found := lineForms().context.FindStringSubmatch(line)
 		return found != nil && found[1] == name
 	})
 	if begin < 0 {
 		return text
 	}
 	end := begin + 1
-	for end < len(lines) && !header.MatchString(lines[end]) {
+	for end < len(lines) && !lineForms().header.MatchString(lines[end]) {
 		end++
 	}
 	comment := func(i int) bool { return strings.HasPrefix(strings.TrimSpace(lines[i]), "#") }
@@ -200,10 +207,10 @@ func without(text, name string) string {
 func withCurrent(text, name string) string {
 	lines := strings.SplitAfter(text, "\n")
 	for i, line := range lines {
-		if header.MatchString(line) {
+		if lineForms().header.MatchString(line) {
 			break
 		}
-		if old := currentLine.FindString(line); old != "" {
+		if old := lineForms().current.FindString(line); old != "" {
 			if name == "" {
 				return strings.Join(slices.Delete(lines, i, i+1), "")
 			}
