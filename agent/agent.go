@@ -11,14 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/execagent/execagent/fswatch"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/httpclient"
 	"github.com/execagent/execagent/internal/inotify"
 	"github.com/execagent/execagent/procs"
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -55,6 +52,9 @@ type Config struct {
 	// SessionTTL is how long a detached session is kept, and how long an ended
 	// process; 0 for 80 s.
 	SessionTTL time.Duration
+	// NamedSessionTTL is for how long a session with a name is kept at most when
+	// neither a client nor a process holds it; 0 for 24 hours.
+	NamedSessionTTL time.Duration
 	// KeepRevoked keeps a session whose client has lost its right to connect as
 	// long as any other detached session. If false, such a session ends at once.
 	KeepRevoked bool
@@ -110,6 +110,7 @@ type Agent struct {
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*Session
+	named    directory
 	ended    []endedProcess // longest-ended first
 	closed   bool
 
@@ -131,6 +132,9 @@ func New(cfg Config) *Agent {
 	}
 	if cfg.SessionTTL <= 0 {
 		cfg.SessionTTL = DefaultSessionTTL
+	}
+	if cfg.NamedSessionTTL <= 0 {
+		cfg.NamedSessionTTL = DefaultNamedSessionTTL
 	}
 	if cfg.RetainBytes <= 0 {
 		cfg.RetainBytes = DefaultRetainBytes
@@ -221,6 +225,7 @@ func (a *Agent) Close() error {
 		all = append(all, s)
 	}
 	clear(a.sessions)
+	a.named = directory{}
 	a.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, s := range all {
@@ -233,19 +238,6 @@ func (a *Agent) Close() error {
 	return a.sandboxes.close()
 }
 
-// open makes a session for a connection.
-func (a *Agent) open(c *connection) (*Session, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.closed {
-		return nil, protocol.InvalidRequest("the agent is shutting down")
-	}
-	s := newSession(a, uuid.NewString())
-	s.attachTo(c)
-	a.sessions[s.id] = s
-	return s, nil
-}
-
 // probe begins to find out how this host can confine, once the first client has
 // its answer to initialize.
 func (a *Agent) probe() {
@@ -256,22 +248,7 @@ func (a *Agent) probe() {
 	}
 }
 
-// resume attaches a connection to a detached session.
-func (a *Agent) resume(id string, c *connection) (*Session, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := a.sessions[id]
-	if s == nil {
-		return nil, protocol.InvalidRequest("unknown session id %.128s", id)
-	}
-	if !s.attachTo(c) {
-		return nil, protocol.Errorf(protocol.CodeSessionAttached,
-			"session %s is already attached to another connection", id)
-	}
-	return s, nil
-}
-
-// expire ends a session whose TTL is over, unless it has been resumed after the
+// expire ends a session whose retention is over, unless it has been resumed after the
 // attachment of that number.
 func (a *Agent) expire(s *Session, attachment int) {
 	if a.forgetIf(s, func() bool { return s.detachedSince(attachment) }) {
@@ -303,6 +280,7 @@ func (a *Agent) forgetIf(s *Session, condition func() bool) bool {
 		return false
 	}
 	delete(a.sessions, s.id)
+	a.named.remove(s)
 	a.ending.Add(1)
 	return true
 }

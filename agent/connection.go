@@ -17,9 +17,10 @@ import (
 // connection is the connection of one client: its lifecycle (rpc.md 3), and
 // what dies with it.
 type connection struct {
-	agent *Agent
-	peer  *rpc.Peer
-	phase atomic.Int32
+	agent     *Agent
+	peer      *rpc.Peer
+	principal string // who is at the other end, see rpc.Identified
+	phase     atomic.Int32
 
 	session *Session // set by initialize, which runs before all other requests
 	handles fsops.Handles
@@ -41,6 +42,7 @@ const (
 	phaseNew         int32 = iota
 	phaseInitialized       // initialize has succeeded
 	phaseReady             // and the client has sent initialized
+	phaseTaken             // another client has taken the session
 )
 
 func newConnection(a *Agent, conn rpc.Conn) *connection {
@@ -50,6 +52,9 @@ func newConnection(a *Agent, conn rpc.Conn) *connection {
 		listings: semaphore.NewWeighted(maxListings),
 		bodies:   semaphore.NewWeighted(maxBodies),
 		streams:  map[string]bool{},
+	}
+	if known, ok := conn.(rpc.Identified); ok {
+		c.principal = known.Principal()
 	}
 	c.peer = rpc.NewPeer(conn, rpc.Config{
 		Table:        c.table(),
@@ -79,7 +84,9 @@ func (c *connection) closing(err error) {
 	if c.session == nil {
 		return
 	}
-	c.session.detach(c)
+	if !c.session.detach(c) {
+		return
+	}
 	c.agent.cfg.Logger.Debug("detached", "session", label(c.session.id))
 	if errors.Is(err, rpc.ErrRevoked) && !c.agent.cfg.KeepRevoked {
 		c.agent.revoke(c.session)
@@ -100,7 +107,7 @@ func (c *connection) notification(_ context.Context, method string, _ json.RawMe
 		// its handler would run.
 		c.peer.Settle()
 	}
-	c.phase.Store(phaseReady)
+	c.phase.CompareAndSwap(phaseInitialized, phaseReady)
 	return nil
 }
 
@@ -111,6 +118,8 @@ func (c *connection) ready(family string) error {
 		return protocol.InvalidRequest("client must call initialize before using %s methods", family)
 	case phaseInitialized:
 		return protocol.InvalidRequest("client must send initialized before using %s methods", family)
+	case phaseTaken:
+		return protocol.InvalidRequest("another client has taken the session")
 	}
 	return nil
 }
@@ -133,19 +142,26 @@ func (c *connection) initialize(_ context.Context, p protocol.InitializeParams) 
 	if c.phase.Load() != phaseNew {
 		return nil, protocol.InvalidRequest("initialize may only be sent once per connection")
 	}
-	var err error
+	var (
+		s       *Session
+		created bool
+		err     error
+	)
+	asked := openingOf(&p)
 	if p.ResumeSessionID != nil {
-		c.session, err = c.agent.resume(*p.ResumeSessionID, c)
+		s, err = c.agent.resume(*p.ResumeSessionID, c, asked)
 	} else {
-		c.session, err = c.agent.open(c)
+		s, created, err = c.agent.open(c, asked)
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.phase.Store(phaseInitialized)
+	c.session = s
+	c.phase.CompareAndSwap(phaseNew, phaseInitialized)
 	c.agent.cfg.Logger.Debug("attached", "session", label(c.session.id), "client", p.ClientName, "resumed", p.ResumeSessionID != nil)
 	r := &initializeResult{connection: c}
 	r.SessionID = c.session.id
 	r.EnvironmentInfo = c.agent.host.info()
+	r.Session = s.opened(created, asked)
 	return r, nil
 }

@@ -62,23 +62,23 @@ func TestStaleExpiry(t *testing.T) {
 	a := New(Config{SessionTTL: time.Hour})
 	defer a.Close()
 	first, second := &connection{}, &connection{}
-	s, err := a.open(first)
+	s, _, err := a.open(first, opening{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.detach(first)
 	stale := s.attachments
-	if _, err := a.resume(s.id, second); err != nil {
+	if _, err := a.resume(s.id, second, opening{}); err != nil {
 		t.Fatal(err)
 	}
 	s.detach(second)
 	a.expire(s, stale)
-	if _, err := a.resume(s.id, first); err != nil {
+	if _, err := a.resume(s.id, first, opening{}); err != nil {
 		t.Errorf("resume after a stale expiry: %v", err)
 	}
 	s.detach(first)
 	a.expire(s, s.attachments)
-	if _, err := a.resume(s.id, second); err == nil {
+	if _, err := a.resume(s.id, second, opening{}); err == nil {
 		t.Error("resume after the expiry succeeded")
 	}
 }

@@ -12,6 +12,7 @@ import (
 // Families of methods, as texts of errors name them before the handshake.
 const (
 	famProcess = "exec"
+	famSession = "session"
 	famFiles   = "filesystem"
 	famHTTP    = "http"
 	famInfo    = "environment info"
@@ -47,6 +48,9 @@ func (c *connection) table() rpc.Table {
 		protocol.MethodProcessSignal:     {Handle: serve(c, famProcess, c.signalProcess), Order: control},
 		protocol.MethodProcessTerminate:  {Handle: serve(c, famProcess, c.terminateProcess), Order: control},
 		protocol.MethodProcessList:       {Handle: serve(c, famProcess, c.listProcesses), Order: lists},
+
+		protocol.MethodSessionList: {Handle: serve(c, famSession, c.listSessions), Order: lists},
+		protocol.MethodSessionEnd:  {Handle: serve(c, famSession, c.endSession), Order: free},
 
 		protocol.MethodFSReadFile:        {Handle: serve(c, famFiles, c.readFile), Order: reads},
 		protocol.MethodFSGetMetadata:     {Handle: serve(c, famFiles, c.getMetadata), Order: reads},

@@ -111,7 +111,11 @@ type readResult struct {
 func (r *readResult) Sent() { r.share.release() }
 
 func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*readResult, error) {
-	target, err := c.session.process(ctx, p.ProcessID)
+	s, err := c.sessionFor(p.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	target, err := s.process(ctx, p.ProcessID)
 	if err != nil {
 		return nil, err
 	}
@@ -122,19 +126,27 @@ func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*r
 	if p.AfterSeq != nil {
 		after = *p.AfterSeq
 	}
-	if p.WaitMs != nil && *p.WaitMs > 0 && !target.Ready(after) {
+	ready, await := target.Ready(after), func(ctx context.Context) error { return target.Wait(ctx, after) }
+	if p.ExitOnly {
+		ready, await = !target.ExitedAt().IsZero(), target.WaitExit
+	}
+	if p.WaitMs != nil && *p.WaitMs > 0 && !ready {
 		// From here on the read delays nothing: what it waits for may be the
 		// effect of a request behind it.
 		if err := rpc.Leave(ctx); err != nil {
 			return nil, err
 		}
 		wait, cancel := context.WithTimeout(ctx, milliseconds(*p.WaitMs))
-		_ = target.Wait(wait, after) // when the time is up, the client gets what there is
+		_ = await(wait) // when the time is up, the client gets what there is
 		cancel()
+	}
+	kept := target.Kept()
+	if p.ExitOnly {
+		kept, after, p.MaxBytes = 0, math.MaxUint64, nil
 	}
 	r := &readResult{share: share{own: c.answers, total: c.agent.content}}
 	// The answer keeps chunks in memory that the process may drop meanwhile.
-	if err := r.share.answer(ctx, min(target.Kept(), maxAnswers/2)); err != nil {
+	if err := r.share.answer(ctx, min(kept, maxAnswers/2)); err != nil {
 		return nil, err
 	}
 	snapshot := target.Read(after, p.MaxBytes)
@@ -146,6 +158,9 @@ func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*r
 	}
 	for i, chunk := range snapshot.Chunks {
 		r.Chunks[i] = protocol.OutputChunk{Seq: chunk.Seq, Stream: chunk.Stream.String(), Chunk: chunk.Data}
+		if p.Timestamps {
+			r.Chunks[i].AtMs = new(chunk.AtMs)
+		}
 	}
 	if snapshot.Exited {
 		r.ExitCode = new(snapshot.ExitCode)
@@ -246,7 +261,11 @@ var signals = map[protocol.Signal]syscall.Signal{
 }
 
 func (c *connection) signalProcess(ctx context.Context, p protocol.SignalParams) (protocol.Empty, error) {
-	target, err := c.session.process(ctx, p.ProcessID)
+	s, err := c.sessionFor(p.SessionID)
+	if err != nil {
+		return protocol.Empty{}, err
+	}
+	target, err := s.process(ctx, p.ProcessID)
 	switch {
 	case err != nil:
 		return protocol.Empty{}, err
@@ -261,14 +280,22 @@ func (c *connection) signalProcess(ctx context.Context, p protocol.SignalParams)
 	return protocol.Empty{}, nil
 }
 
-func (c *connection) terminateProcess(ctx context.Context, p protocol.ProcessParams) (*protocol.TerminateResult, error) {
-	running, err := c.session.terminate(ctx, p.ProcessID)
+func (c *connection) terminateProcess(ctx context.Context, p protocol.TerminateParams) (*protocol.TerminateResult, error) {
+	s, err := c.sessionFor(p.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	running, err := s.terminate(ctx, p.ProcessID)
 	return &protocol.TerminateResult{Running: running}, err
 }
 
-func (c *connection) listProcesses(ctx context.Context, _ protocol.ListParams) (*protocol.ListResult, error) {
+func (c *connection) listProcesses(ctx context.Context, p protocol.ListParams) (*protocol.ListResult, error) {
+	s, err := c.sessionFor(p.SessionID)
+	if err != nil {
+		return nil, err
+	}
 	r := &protocol.ListResult{Processes: []protocol.ListedProcess{}}
-	all, err := c.session.list(ctx)
+	all, err := s.list(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -285,7 +312,7 @@ func (c *connection) listProcesses(ctx context.Context, _ protocol.ListParams) (
 			NextSeq:     nextSeq,
 		}
 		if exited {
-			listed.ExitCode = new(exitCode)
+			listed.ExitCode, listed.ExitedAtMs = new(exitCode), new(p.ExitedAt().UnixMilli())
 		}
 		r.Processes = append(r.Processes, listed)
 	}

@@ -17,20 +17,28 @@ import (
 // Session is what a client comes back to after a lost connection: its
 // processes. It is attached to one connection at a time. While it has none,
 // output is retained and nobody is notified; it ends when that lasts longer
-// than the TTL.
+// than its retention. Where it has a name, the time begins when no process of it
+// runs any more either.
 type Session struct {
-	id    string
-	agent *Agent
+	id        string
+	agent     *Agent
+	principal string // whose it is
+	name      string // among the sessions of the principal; "": none
+	created   time.Time
 
 	// peer gets the notifications; nil while no client knows of the session.
 	peer atomic.Pointer[rpc.Peer]
 
 	mu          sync.Mutex // guards what follows
 	connection  *connection
-	attachments int // how many there have been
-	expiry      *time.Timer
+	client      string // how the last client calls itself
+	attachments int    // how many there have been
+	retention   time.Duration
+	expiry      *time.Timer // nil: something holds the session
+	expires     time.Time   // when expiry does
 	ended       bool
 	processes   map[string]*process
+	live        int    // processes that have not closed, also those that are being started
 	begun       uint64 // how many starts there have been, for the order of processes
 
 	// forgetting counts the processes that are disposed of while the session
@@ -69,24 +77,55 @@ func (p *process) sandboxDenied(code int) bool {
 func label(id string) string { return id[:8] }
 
 func newSession(a *Agent, id string) *Session {
-	return &Session{id: id, agent: a, processes: map[string]*process{}}
+	return &Session{
+		id: id, agent: a, created: time.Now(), retention: a.cfg.SessionTTL, processes: map[string]*process{},
+	}
 }
 
-// attachTo makes c the connection of the session. It returns false when the session
-// has a connection, or has ended.
-func (s *Session) attachTo(c *connection) bool {
+// attachTo makes c the connection of the session, which the agent still knows. It fails when
+// the session has a connection, unless it has a name too and is to be taken.
+func (s *Session) attachTo(c *connection, o opening) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.connection != nil || s.ended {
-		return false
+	switch {
+	case s.connection == nil:
+	case s.name == "":
+		return protocol.Errorf(protocol.CodeSessionAttached, "session %s is already attached to another connection", s.id)
+	case !o.take:
+		return protocol.Errorf(protocol.CodeSessionAttached, "session %s is already attached to another connection, of %q", s.name, s.client)
+	default:
+		s.peer.Store(nil)
+		s.connection.leaveLocked(o.client)
 	}
-	s.connection = c
+	s.connection, s.client = c, o.client
 	s.attachments++
 	if s.expiry != nil {
 		s.expiry.Stop()
 		s.expiry = nil
 	}
-	return true
+	if o.retain != nil {
+		s.retention = min(*o.retain, s.longest())
+	}
+	return nil
+}
+
+// longest is how long the session may be kept when nothing holds it.
+func (s *Session) longest() time.Duration {
+	if s.name != "" {
+		return s.agent.cfg.NamedSessionTTL
+	}
+	return s.agent.cfg.SessionTTL
+}
+
+// opened tells a client which session it has got; nil where that is nothing to be told, as
+// the reference has no such sessions.
+func (s *Session) opened(created bool, o opening) *protocol.OpenedSession {
+	if s.name == "" && o.retain == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &protocol.OpenedSession{Name: s.name, Created: created, RetainMs: uint64(s.retention.Milliseconds())}
 }
 
 // announce lets notifications go to c from now on, if c is still attached. The
@@ -107,20 +146,37 @@ func (s *Session) detachedSince(attachment int) bool {
 	return s.connection == nil && s.attachments == attachment
 }
 
-// detach ends the attachment of c, and lets the TTL begin.
-func (s *Session) detach(c *connection) {
+// detach ends the attachment of c, and lets the session rest. It returns false when c was not
+// attached, since another connection has taken the session.
+func (s *Session) detach(c *connection) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.connection != c {
-		return
+		return false
 	}
 	s.connection = nil
 	s.peer.Store(nil)
-	if s.ended {
+	s.restLocked()
+	return true
+}
+
+// restLocked lets the retention begin, if nothing holds the session. Of one attachment that
+// happens once at most: without a connection no process is started.
+func (s *Session) restLocked() {
+	if s.ended || s.connection != nil || s.name != "" && s.live > 0 {
 		return
 	}
 	attached := s.attachments
-	s.expiry = time.AfterFunc(s.agent.cfg.SessionTTL, func() { s.agent.expire(s, attached) })
+	s.expires = time.Now().Add(s.retention)
+	s.expiry = time.AfterFunc(s.retention, func() { s.agent.expire(s, attached) })
+}
+
+// closedLocked notes that a process runs no more, or was not started.
+func (s *Session) closedLocked() {
+	s.live--
+	if s.name != "" {
+		s.restLocked()
+	}
 }
 
 // end kills the processes of the session and forgets them. The agent has
@@ -198,6 +254,7 @@ func (s *Session) settle(p *process) {
 	s.mu.Lock()
 	if p.Process == nil {
 		delete(s.processes, p.id)
+		s.closedLocked()
 		p.box.Release()
 	}
 	s.mu.Unlock()
@@ -224,6 +281,7 @@ func (s *Session) reserve(ctx context.Context, c *connection, id string) (*proce
 		other := s.processes[id]
 		if other == nil {
 			s.begun++
+			s.live++
 			p := &process{id: id, order: s.begun, started: make(chan struct{})}
 			s.processes[id] = p
 			s.mu.Unlock()
@@ -359,14 +417,18 @@ func (s *Session) deliver(p *process, e procs.Event) {
 	}
 }
 
-// retain keeps a process that has ended for the TTL.
+// retain keeps a process that has ended: for the TTL, or, where the session has a name, as
+// long as that.
 func (s *Session) retain(p *process) {
 	s.mu.Lock()
 	if s.ended || s.processes[p.id] != p {
 		s.mu.Unlock()
 		return
 	}
-	p.expiry = time.AfterFunc(s.agent.cfg.SessionTTL, func() { s.forget(p) })
+	s.closedLocked()
+	if s.name == "" {
+		p.expiry = time.AfterFunc(s.agent.cfg.SessionTTL, func() { s.forget(p) })
+	}
 	s.mu.Unlock()
 	s.agent.retain(s, p)
 }

@@ -187,13 +187,13 @@ func TestResumeStopsExpiry(t *testing.T) {
 		a := New(Config{SessionTTL: ttl})
 		defer a.Close()
 		first, second := &connection{}, &connection{}
-		s, err := a.open(first)
+		s, _, err := a.open(first, opening{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.detach(first)
 		time.Sleep(ttl - time.Second)
-		if _, err := a.resume(s.id, second); err != nil {
+		if _, err := a.resume(s.id, second, opening{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * ttl)

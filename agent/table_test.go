@@ -74,7 +74,7 @@ func TestTableIsComplete(t *testing.T) {
 	t.Parallel()
 	notifications := []string{
 		protocol.MethodInitialized, protocol.MethodProcessOutput, protocol.MethodProcessExited, protocol.MethodProcessClosed,
-		protocol.MethodFSMissingChanged, protocol.MethodFSChanged, protocol.MethodHTTPBodyDelta,
+		protocol.MethodFSMissingChanged, protocol.MethodFSChanged, protocol.MethodHTTPBodyDelta, protocol.MethodSessionTaken,
 	}
 	want := slices.Sorted(maps.Values(methods(t)))
 	want = slices.DeleteFunc(want, func(method string) bool { return slices.Contains(notifications, method) })

@@ -108,6 +108,8 @@ func (p *player) configure(cfg *Config, settings string) {
 			cfg.ConcurrentRequests, err = strconv.Atoi(value)
 		case "session-ttl":
 			cfg.SessionTTL, err = time.ParseDuration(value)
+		case "named-session-ttl":
+			cfg.NamedSessionTTL, err = time.ParseDuration(value)
 		case "retain-bytes":
 			cfg.RetainBytes, err = strconv.ParseInt(value, 10, 64)
 		case "env":
@@ -267,7 +269,7 @@ func sorted(lines []string) []string { return slices.Sorted(slices.Values(lines)
 var (
 	uuids   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}`)
 	infos   = regexp.MustCompile(`"environmentInfo":\{.*"capabilities":\{[^}]*\}\}`)
-	numbers = regexp.MustCompile(`"(pid)":[0-9]+|"([a-z]+AtMs)":(?:1[5-9]|2)[0-9]{11}`)
+	numbers = regexp.MustCompile(`"(pid)":[0-9]+|"([a-z]*[aA]tMs)":(?:1[5-9]|2)[0-9]{11}`)
 	sizes   = regexp.MustCompile(`("isDirectory":true,"isFile":false,"isSymlink":[a-z]+,"size":)[0-9]+`)
 )
 

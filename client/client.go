@@ -48,6 +48,18 @@ type Config struct {
 	ClientName string
 	// ResumeSessionID is a session to come back to, "" for a new one.
 	ResumeSessionID string
+	// SessionName is a session to open by the name that it has at the server, or to make
+	// there; "" for one without. It lives as long as its processes, and Retain longer.
+	// Every client of the same principal finds it. It needs the server's namedSessions,
+	// else Connect fails with an [UnsupportedError].
+	SessionName string
+	// Existing makes no session, Take takes it from the client that has it: that one then
+	// fails with [ErrTaken].
+	Existing, Take bool
+	// Retain is for how long the server is to keep the session when nothing holds it any
+	// more: a connection, or, of a session with a name, a process. It may keep it shorter,
+	// see [Client.Session]. nil: as long as the server likes.
+	Retain *time.Duration
 	// ConnectTimeout bounds Dial, InitializeTimeout the handshake after it; 0
 	// for 10 s each.
 	ConnectTimeout, InitializeTimeout time.Duration
@@ -79,6 +91,7 @@ func (cfg *Config) complete() {
 type Client struct {
 	cfg       Config
 	sessionID string
+	opened    *protocol.OpenedSession
 	ctx       context.Context // ends with the client
 	cancel    context.CancelCauseFunc
 	done      chan struct{}
@@ -137,6 +150,12 @@ func connect(ctx context.Context, c *Client) (*Client, error) {
 		return nil, err
 	}
 	c.mu.Lock()
+	if failure := c.failure; failure != nil { // another client has taken the session already
+		c.mu.Unlock()
+		l.close(failure)
+		c.cfg.Release()
+		return nil, failure
+	}
 	c.deadline = time.Now().Add(c.cfg.RecoveryTimeout)
 	c.installLocked(l)
 	gone := l.gone
@@ -171,6 +190,10 @@ func (c *Client) initialize(parent context.Context, l *connection, resume string
 	if resume != "" {
 		params.ResumeSessionID = &resume
 	}
+	first := c.sessionID == ""
+	if first {
+		c.cfg.wish(&params)
+	}
 	var result protocol.InitializeResult
 	err := l.call(ctx, protocol.MethodInitialize, &params, &result)
 	if err == nil {
@@ -188,8 +211,11 @@ func (c *Client) initialize(parent context.Context, l *connection, resume string
 	case resume != "" && result.SessionID != resume:
 		return protocolErrorf("exec-server initialized an unexpected session %.128s", result.SessionID)
 	}
-	if c.sessionID == "" {
-		c.sessionID = result.SessionID
+	if first {
+		if err := c.cfg.granted(&result); err != nil {
+			return err
+		}
+		c.sessionID, c.opened = result.SessionID, result.Session
 		c.info = result.EnvironmentInfo
 	}
 	return nil

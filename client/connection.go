@@ -203,6 +203,12 @@ func (l *connection) notification(ctx context.Context, method string, params jso
 		if b != nil {
 			b.accept(ctx, &n)
 		}
+	case protocol.MethodSessionTaken:
+		var n protocol.TakenNotification
+		if err := unmarshal(method, params, &n); err != nil {
+			return err
+		}
+		l.client.fail(&DisconnectedError{Err: fmt.Errorf("%w: %.128q has it now", ErrTaken, n.ClientName)})
 	case protocol.MethodFSChanged:
 		var n protocol.ChangedNotification
 		if err := unmarshal(method, params, &n); err != nil {

@@ -48,10 +48,13 @@ func Session(id string) Option {
 // Settings takes the name and the timeouts of a Config.
 func Settings(cfg Config) Option {
 	return func(o *dialOptions) {
-		session := o.config.ResumeSessionID
+		session, name := o.config.ResumeSessionID, o.config.SessionName
 		o.config = cfg
 		if session != "" {
 			o.config.ResumeSessionID = session
+		}
+		if name != "" {
+			o.config.SessionName = name
 		}
 	}
 }

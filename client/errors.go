@@ -20,6 +20,8 @@ var (
 	ErrRecovering = errors.New("exec-server environment is recovering")
 	// ErrReplaced: [Client.Retire] was called.
 	ErrReplaced = errors.New("exec-server executor was replaced")
+	// ErrTaken: another client has taken the session, see [Config.Take].
+	ErrTaken = errors.New("exec-server session was taken by another client")
 	// ErrReplacing: an earlier connection of [Client.Replace] is still being taken up.
 	ErrReplacing = errors.New("exec-server connection is being replaced already")
 	// ErrTooManyCalls: 1,024 calls wait for their answers.
@@ -35,7 +37,7 @@ func Retryable(err error) bool {
 		return !connect.Final
 	}
 	if lost, ok := errors.AsType[*DisconnectedError](err); ok {
-		return !lost.Sent && !errors.Is(lost.Err, ErrClosed)
+		return !lost.Sent && !errors.Is(lost.Err, ErrClosed) && !errors.Is(lost.Err, ErrTaken)
 	}
 	if refused, ok := errors.AsType[*ServerError](err); ok {
 		return refused.Err.Code == protocol.CodeSessionAttached

@@ -249,7 +249,7 @@ func (p *Process) abandon(err error) {
 		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.RecoveryTimeout+cleanupTimeout)
 		defer cancel()
 		// Nobody waits for the error.
-		_ = c.replay(ctx, protocol.MethodProcessTerminate, &protocol.ProcessParams{ProcessID: p.id}, nil)
+		_ = c.replay(ctx, protocol.MethodProcessTerminate, &protocol.TerminateParams{ProcessID: p.id}, nil)
 	})
 	if !began {
 		c.deregister(p)
@@ -421,7 +421,7 @@ func (p *Process) Signal(ctx context.Context, signal protocol.Signal) error {
 
 // Terminate kills the process group, once, as Signal does. Processes that have ended are no error.
 func (p *Process) Terminate(ctx context.Context) error {
-	return p.client.Call(ctx, protocol.MethodProcessTerminate, &protocol.ProcessParams{ProcessID: p.id}, nil)
+	return p.client.Call(ctx, protocol.MethodProcessTerminate, &protocol.TerminateParams{ProcessID: p.id}, nil)
 }
 
 // Resize sets the size of the process's terminal, 1 to 65535 each. It needs

@@ -252,6 +252,7 @@ func TestRetryable(t *testing.T) {
 		{&client.DisconnectedError{Err: errRefused}, true},
 		{&client.DisconnectedError{Sent: true}, false},
 		{&client.DisconnectedError{Err: client.ErrClosed}, false},
+		{&client.DisconnectedError{Err: client.ErrTaken}, false},
 		{refusal(protocol.CodeSessionAttached), true},
 		{refusal(protocol.CodeInvalidRequest), false},
 		{refusal(protocol.CodeNotFound), false},

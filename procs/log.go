@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 )
 
 const (
@@ -21,6 +22,7 @@ const (
 type Chunk struct {
 	Seq    uint64
 	Stream Stream
+	AtMs   int64 // when it was read
 	Data   []byte
 }
 
@@ -49,6 +51,7 @@ type log struct {
 	lent     uint64 // a reader has chunks up to this number
 	exited   bool
 	exitCode int
+	exitAt   time.Time
 	closed   bool
 	changed  chan struct{} // made by a reader that waits, closed by the next event
 
@@ -62,7 +65,7 @@ func (l *log) add(ev Event) uint64 {
 	seq, before := l.last, l.cost
 	switch ev.Kind {
 	case Output:
-		l.chunks = append(l.chunks, Chunk{Seq: seq, Stream: ev.Stream, Data: ev.Data})
+		l.chunks = append(l.chunks, Chunk{Seq: seq, Stream: ev.Stream, AtMs: time.Now().UnixMilli(), Data: ev.Data})
 		l.bytes += int64(len(ev.Data))
 		l.cost += costOf(ev.Data)
 		for l.lenLocked() > 1 && (l.bytes > l.retain || l.lenLocked() > maxChunks) {
@@ -73,7 +76,7 @@ func (l *log) add(ev Event) uint64 {
 			}
 		}
 	case Exited:
-		l.exited, l.exitCode = true, ev.ExitCode
+		l.exited, l.exitCode, l.exitAt = true, ev.ExitCode, time.Now()
 	case Closed:
 		l.closed = true
 	}
@@ -190,9 +193,14 @@ func (l *log) readyLocked(after uint64) bool {
 }
 
 func (l *log) wait(ctx context.Context, after uint64) error {
+	return l.await(ctx, func() bool { return l.readyLocked(after) })
+}
+
+// await returns when ready does, or ctx ends. It calls ready with the mutex, after each event.
+func (l *log) await(ctx context.Context, ready func() bool) error {
 	for {
 		l.mu.Lock()
-		if l.readyLocked(after) {
+		if ready() {
 			l.mu.Unlock()
 			return nil
 		}

@@ -3,6 +3,8 @@ package procs
 import (
 	"bytes"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -20,9 +22,15 @@ func filled() *log {
 
 func TestRead(t *testing.T) {
 	t.Parallel()
-	a := Chunk{1, Stdout, []byte("aa")}
-	b := Chunk{2, Stderr, []byte("bbb")}
-	c := Chunk{4, Stdout, []byte("c")}
+	synctest.Test(t, testRead)
+}
+
+// testRead runs at a time that stands still.
+func testRead(t *testing.T) {
+	now := time.Now().UnixMilli()
+	a := Chunk{1, Stdout, now, []byte("aa")}
+	b := Chunk{2, Stderr, now, []byte("bbb")}
+	c := Chunk{4, Stdout, now, []byte("c")}
 	for _, tt := range []struct {
 		name     string
 		after    uint64

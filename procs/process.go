@@ -332,6 +332,11 @@ func (p *Process) Kept() int64 { return p.log.kept() }
 // (rpc.md 4.8). It fails only when ctx ends first.
 func (p *Process) Wait(ctx context.Context, after uint64) error { return p.log.wait(ctx, after) }
 
+// WaitExit blocks until the Exited event. It fails only when ctx ends first.
+func (p *Process) WaitExit(ctx context.Context) error {
+	return p.log.await(ctx, func() bool { return p.log.exited })
+}
+
 // Ready tells whether Wait would return at once.
 func (p *Process) Ready(after uint64) bool { return p.log.ready(after) }
 
@@ -342,6 +347,13 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // number of the next event.
 func (p *Process) State() (exited bool, exitCode int, closed bool, nextSeq uint64) {
 	return p.log.state()
+}
+
+// ExitedAt returns when the Exited event came, the zero time before that.
+func (p *Process) ExitedAt() time.Time {
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
+	return p.log.exitAt
 }
 
 // PID returns the process id of the leader, which is also the id of its group

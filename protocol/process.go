@@ -176,14 +176,26 @@ func (r *StartResult) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// ProcessParams names a process and nothing else: the params of
-// process/terminate and process/closeStdin.
+// ProcessParams names a process and nothing else: the params of process/closeStdin.
 type ProcessParams struct {
 	ProcessID string `json:"processId"`
 }
 
 // UnmarshalObject reads the params.
 func (p *ProcessParams) UnmarshalObject(o *strict.Object) { p.ProcessID = o.String("processId") }
+
+// TerminateParams names a process to kill. SessionID is another session than the
+// caller's (rpc.md 8.2).
+type TerminateParams struct {
+	SessionID *string `json:"sessionId,omitempty"`
+	ProcessID string  `json:"processId"`
+}
+
+// UnmarshalObject reads the params.
+func (p *TerminateParams) UnmarshalObject(o *strict.Object) {
+	p.SessionID = o.OptString("sessionId")
+	p.ProcessID = o.String("processId")
+}
 
 // TerminateResult answers process/terminate. Running is true when the process
 // had not exited.
@@ -192,12 +204,19 @@ type TerminateResult struct {
 }
 
 // ReadParams asks for retained output after sequence number AfterSeq
-// (rpc.md 4.8).
+// (rpc.md 4.8). Only servers with namedSessions know what follows the blank line
+// (rpc.md 8.2).
 type ReadParams struct {
 	ProcessID string  `json:"processId"`
 	AfterSeq  *uint64 `json:"afterSeq"`
 	MaxBytes  *uint64 `json:"maxBytes"`
 	WaitMs    *uint64 `json:"waitMs"`
+
+	SessionID *string `json:"sessionId,omitempty"` // another session than the caller's
+	// Timestamps asks for the AtMs of chunks.
+	Timestamps bool `json:"timestamps,omitempty"`
+	// ExitOnly asks for no output, and waits for nothing but the exit.
+	ExitOnly bool `json:"exitOnly,omitempty"`
 }
 
 // UnmarshalObject reads the params.
@@ -206,6 +225,9 @@ func (p *ReadParams) UnmarshalObject(o *strict.Object) {
 	p.AfterSeq = o.OptUint64("afterSeq")
 	p.MaxBytes = o.OptUint64("maxBytes")
 	p.WaitMs = o.OptUint64("waitMs")
+	p.SessionID = o.OptString("sessionId")
+	p.Timestamps = o.OptBool("timestamps", false)
+	p.ExitOnly = o.OptBool("exitOnly", false)
 }
 
 // OutputChunk is one piece of output, as it was read from the process.
@@ -213,6 +235,8 @@ type OutputChunk struct {
 	Seq    uint64 `json:"seq"`
 	Stream string `json:"stream"`
 	Chunk  []byte `json:"chunk"`
+	// AtMs is when it was read from the process, if that was asked for.
+	AtMs *int64 `json:"atMs,omitempty"`
 }
 
 func (c *OutputChunk) encode(e *encoder) {
@@ -222,7 +246,7 @@ func (c *OutputChunk) encode(e *encoder) {
 	e.dst = append(e.dst, c.Stream...)
 	e.dst = append(e.dst, `","chunk":`...)
 	e.bytes(c.Chunk)
-	e.dst = append(e.dst, '}')
+	e.dst = append(appendAt(e.dst, c.AtMs), '}')
 }
 
 // ReadResult answers process/read.
@@ -320,10 +344,12 @@ func (r *WriteResult) AppendJSON(dst []byte) []byte {
 	return append(dst, `"}`...)
 }
 
-// SignalParams sends a signal to a process group.
+// SignalParams sends a signal to a process group. SessionID is another session than the
+// caller's (rpc.md 8.2).
 type SignalParams struct {
-	ProcessID string `json:"processId"`
-	Signal    Signal `json:"signal"`
+	SessionID *string `json:"sessionId,omitempty"`
+	ProcessID string  `json:"processId"`
+	Signal    Signal  `json:"signal"`
 }
 
 // Signal is the wire's name of a signal.
@@ -342,6 +368,7 @@ const (
 
 // UnmarshalObject reads the params.
 func (p *SignalParams) UnmarshalObject(o *strict.Object) {
+	p.SessionID = o.OptString("sessionId")
 	p.ProcessID = o.String("processId")
 	p.Signal = Signal(o.OneOf("signal", string(SignalInterrupt), string(SignalHangup), string(SignalQuit),
 		string(SignalTerminate), string(SignalKill), string(SignalUser1), string(SignalUser2)))
@@ -368,11 +395,14 @@ func (p *ResizeParams) UnmarshalObject(o *strict.Object) {
 	p.Rows, p.Cols = *rows, *cols
 }
 
-// ListParams asks for the session's processes (rpc.md 8).
-type ListParams struct{}
+// ListParams asks for the processes of the caller's session, or of the one named
+// (rpc.md 8, 8.2).
+type ListParams struct {
+	SessionID *string `json:"sessionId,omitempty"`
+}
 
-// UnmarshalObject accepts any object.
-func (*ListParams) UnmarshalObject(*strict.Object) {}
+// UnmarshalObject reads the params.
+func (p *ListParams) UnmarshalObject(o *strict.Object) { p.SessionID = o.OptString("sessionId") }
 
 // ListResult answers process/list, oldest process first.
 type ListResult struct {
@@ -388,6 +418,7 @@ type ListedProcess struct {
 	StartedAtMs   int64    `json:"startedAtMs"`
 	Exited        bool     `json:"exited"`
 	ExitCode      *int     `json:"exitCode"`
+	ExitedAtMs    *int64   `json:"exitedAtMs,omitempty"`
 	Closed        bool     `json:"closed"`
 	NextSeq       uint64   `json:"nextSeq"`
 	SandboxLayers []string `json:"sandboxLayers,omitempty"`

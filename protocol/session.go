@@ -11,16 +11,34 @@ const (
 	MethodConfigRead        = "environmentConfig/read"
 )
 
-// InitializeParams opens a session, or resumes one.
+// InitializeParams opens a session, or resumes one. Only servers with namedSessions know
+// what follows the blank line (rpc.md 8.2).
 type InitializeParams struct {
 	ClientName      string  `json:"clientName"`
 	ResumeSessionID *string `json:"resumeSessionId"`
+
+	// SessionName opens the session of that name; there is none yet: makes it, unless
+	// Existing.
+	SessionName *string `json:"sessionName,omitempty"`
+	Existing    bool    `json:"existing,omitempty"`
+	// Take takes a named session from the client that has it.
+	Take bool `json:"take,omitempty"`
+	// RetainMs is for how long the session is to be kept, see [OpenedSession]; nil: as
+	// before, or as the server likes.
+	RetainMs *uint64 `json:"retainMs,omitempty"`
 }
 
 // UnmarshalObject reads the params.
 func (p *InitializeParams) UnmarshalObject(o *strict.Object) {
 	p.ClientName = o.String("clientName")
 	p.ResumeSessionID = o.OptString("resumeSessionId")
+	p.SessionName = sessionName(o, "sessionName")
+	p.Existing = o.OptBool("existing", false)
+	p.Take = o.OptBool("take", false)
+	p.RetainMs = o.OptUint64("retainMs")
+	if p.SessionName != nil && p.ResumeSessionID != nil {
+		o.Fail("sessionName", "has no meaning with resumeSessionId")
+	}
 }
 
 // InitializeResult answers initialize.
@@ -30,6 +48,8 @@ type InitializeResult struct {
 	SessionID string `json:"sessionId"`
 	// EnvironmentInfo is nil if the server has to be asked for it.
 	EnvironmentInfo *EnvironmentInfo `json:"environmentInfo,omitempty"`
+	// Session is there if the session has a name, or RetainMs was given.
+	Session *OpenedSession `json:"session,omitempty"`
 }
 
 // EnvironmentInfo describes the machine that the server runs on (rpc.md 3.4).
@@ -79,6 +99,7 @@ type Capabilities struct {
 	ProcessSignals    bool `json:"processSignals"`
 	FSRename          bool `json:"fsRename"`
 	FSWatch           bool `json:"fsWatch"`
+	NamedSessions     bool `json:"namedSessions"`
 }
 
 // StatusResult answers environment/status.

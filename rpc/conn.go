@@ -28,6 +28,13 @@ type Conn interface {
 	Close() error
 }
 
+// Identified is a [Conn] whose other end has proven who it is.
+type Identified interface {
+	// Principal names who that is, the same for every connection of theirs: "uid:1000",
+	// "sub:alice"; "" for whoever may connect.
+	Principal() string
+}
+
 // Rejecter is a [Conn] that ends with the first message that is not JSON-RPC. On
 // any other Conn a [Peer] answers such a message with an error, and reads on.
 type Rejecter interface {

@@ -366,7 +366,7 @@ func measureMemory(ctx context.Context, e *executor) ([]figure, error) {
 			break // the reference has no list: the session's end kills them
 		}
 		for _, p := range list {
-			_ = c.Call(ctx, protocol.MethodProcessTerminate, &protocol.ProcessParams{ProcessID: p.ProcessID}, nil)
+			_ = c.Call(ctx, protocol.MethodProcessTerminate, &protocol.TerminateParams{ProcessID: p.ProcessID}, nil)
 		}
 	}
 	return figures, nil

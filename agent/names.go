@@ -1,0 +1,238 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+const (
+	// DefaultNamedSessionTTL is for how long a session with a name is kept at most when
+	// nothing holds it.
+	DefaultNamedSessionTTL = 24 * time.Hour
+	// maxNamedOfOne is how many sessions with a name a principal may have, and maxNamed how
+	// many there may be of all principals.
+	maxNamedOfOne, maxNamed = 1024, 4096
+	// maxClientName is how much of the name that a client gives itself is remembered, in
+	// bytes.
+	maxClientName = 128
+)
+
+// directory has the sessions with names. A name belongs to a principal (rpc.md 8.2). The
+// agent's mutex guards it.
+type directory struct {
+	sessions map[string]map[string]*Session // by principal and name
+	count    int
+}
+
+func (d *directory) find(principal, name string) *Session { return d.sessions[principal][name] }
+
+// add enters a session under its name, which is not taken.
+func (d *directory) add(s *Session) error {
+	own := d.sessions[s.principal]
+	switch {
+	case len(own) >= maxNamedOfOne:
+		return protocol.InvalidRequest("there are %d sessions with a name, as many as there may be: end some", len(own))
+	case d.count >= maxNamed:
+		return protocol.InvalidRequest("the agent has %d sessions with a name, as many as it may have", d.count)
+	case own == nil:
+		if d.sessions == nil {
+			d.sessions = map[string]map[string]*Session{}
+		}
+		own = map[string]*Session{}
+		d.sessions[s.principal] = own
+	}
+	own[s.name] = s
+	d.count++
+	return nil
+}
+
+// remove undoes add. It does nothing for a session that was not added.
+func (d *directory) remove(s *Session) {
+	own := d.sessions[s.principal]
+	if own[s.name] != s {
+		return
+	}
+	d.count--
+	if delete(own, s.name); len(own) == 0 {
+		delete(d.sessions, s.principal)
+	}
+}
+
+// opening says which session a client wants, and how.
+type opening struct {
+	name     string // "" for a new one without a name
+	existing bool   // not a new one
+	take     bool   // also from the client that has it
+	retain   *time.Duration
+	client   string // how the client calls itself
+}
+
+// openingOf reads what initialize asks for.
+func openingOf(p *protocol.InitializeParams) opening {
+	o := opening{existing: p.Existing, take: p.Take, client: p.ClientName}
+	if p.SessionName != nil {
+		o.name = *p.SessionName
+	}
+	if p.RetainMs != nil {
+		o.retain = new(milliseconds(*p.RetainMs))
+	}
+	if len(o.client) > maxClientName {
+		o.client = o.client[:maxClientName]
+	}
+	// A rune that was cut in two goes; and what is remembered may outlive the message.
+	o.client = strings.Clone(strings.ToValidUTF8(o.client, ""))
+	return o
+}
+
+// open gives a connection the session that it asks for: one of its principal that has the
+// name, or a new one.
+func (a *Agent) open(c *connection, o opening) (s *Session, created bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil, false, protocol.InvalidRequest("the agent is shutting down")
+	}
+	if o.name != "" {
+		if s = a.named.find(c.principal, o.name); s != nil {
+			return s, false, s.attachTo(c, o)
+		}
+		if o.existing {
+			return nil, false, protocol.InvalidRequest("unknown session name %s", o.name)
+		}
+	}
+	s = newSession(a, uuid.NewString())
+	s.principal, s.name = c.principal, strings.Clone(o.name)
+	if s.name != "" {
+		s.retention = a.cfg.NamedSessionTTL
+		if err := a.named.add(s); err != nil {
+			return nil, false, err
+		}
+	}
+	a.sessions[s.id] = s
+	return s, true, s.attachTo(c, o)
+}
+
+// resume attaches a connection to a detached session. A session with a name is unknown to
+// all but its principal.
+func (a *Agent) resume(id string, c *connection, o opening) (*Session, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.sessions[id]
+	if s == nil || s.name != "" && s.principal != c.principal {
+		return nil, unknownSession(id)
+	}
+	return s, s.attachTo(c, o)
+}
+
+func unknownSession(id string) error { return protocol.InvalidRequest("unknown session id %.128s", id) }
+
+// sessionFor returns the session that a request of c is about: its own, or another one with
+// a name of the same principal.
+func (c *connection) sessionFor(id *string) (*Session, error) {
+	if id == nil || *id == c.session.id {
+		return c.session, nil
+	}
+	a := c.agent
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.sessions[*id]; s != nil && s.name != "" && s.principal == c.principal {
+		return s, nil
+	}
+	return nil, unknownSession(*id)
+}
+
+// takenPatience is how long a client that has lost its session to another one may take to
+// read that.
+const takenPatience = 5 * time.Second
+
+// leaveLocked tells the client of c that another one has its session now, and ends the connection.
+// The caller holds the mutex of that session, which c has had so far.
+func (c *connection) leaveLocked(taker string) {
+	c.phase.Store(phaseTaken)
+	c.notifiers.Go(func() {
+		late := time.AfterFunc(takenPatience, c.peer.Close)
+		defer late.Stop()
+		_ = c.peer.Notify(protocol.MethodSessionTaken, &protocol.TakenNotification{ClientName: taker})
+		c.peer.Close()
+	})
+}
+
+func (c *connection) listSessions(context.Context, protocol.SessionListParams) (*protocol.SessionListResult, error) {
+	a := c.agent
+	a.mu.Lock()
+	var own []*Session
+	for _, s := range a.named.sessions[c.principal] {
+		own = append(own, s)
+	}
+	a.mu.Unlock()
+	slices.SortFunc(own, func(a, b *Session) int {
+		return cmp.Or(a.created.Compare(b.created), strings.Compare(a.name, b.name))
+	})
+	r := &protocol.SessionListResult{Sessions: make([]protocol.ListedSession, len(own))}
+	for i, s := range own {
+		r.Sessions[i] = s.listed()
+	}
+	return r, nil
+}
+
+// listed describes a session with a name.
+func (s *Session) listed() protocol.ListedSession {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := protocol.ListedSession{
+		SessionID: s.id, Name: s.name, Attached: s.connection != nil, ClientName: s.client,
+		CreatedAtMs: s.created.UnixMilli(), RetainMs: uint64(s.retention.Milliseconds()),
+		Running: s.live, Ended: len(s.processes) - s.live,
+	}
+	if s.expiry != nil {
+		l.ExpiresAtMs = new(s.expires.UnixMilli())
+	}
+	return l
+}
+
+// endedSession answers session/end. If the session is that of the connection, this ends, too,
+// after the answer.
+type endedSession struct {
+	protocol.Empty
+	last func()
+}
+
+func (r *endedSession) Sent() { r.last() }
+
+// endSession ends a session with a name, and kills what runs in it. A client that is attached
+// loses its connection, and finds no session when it comes back.
+func (c *connection) endSession(ctx context.Context, p protocol.SessionParams) (*endedSession, error) {
+	s, err := c.sessionFor(&p.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	a := c.agent
+	if s.name == "" || !a.forgetIf(s, func() bool { return true }) {
+		return nil, unknownSession(p.SessionID)
+	}
+	defer a.ending.Done()
+	r := &endedSession{last: func() {}}
+	if own := s.silence(); own == c {
+		r.last = c.peer.Close
+	} else if own != nil {
+		own.peer.Close() // a process may wait for its client to read
+	}
+	a.cfg.Logger.Info("session ended by a client", "session", label(s.id))
+	s.end()
+	return r, nil
+}
+
+// silence ends the notifications of a session. It returns the connection that has it.
+func (s *Session) silence() *connection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.peer.Store(nil)
+	return s.connection
+}

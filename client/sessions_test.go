@@ -1,0 +1,271 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+)
+
+// cuttable dials, and cuts what it has dialled.
+type cuttable struct {
+	dial dialFunc
+
+	mu    sync.Mutex
+	conns []rpc.Conn
+}
+
+func (c *cuttable) Dial(ctx context.Context) (rpc.Conn, error) {
+	conn, err := c.dial(ctx)
+	if err == nil {
+		c.mu.Lock()
+		c.conns = append(c.conns, conn)
+		c.mu.Unlock()
+	}
+	return conn, err
+}
+
+func (c *cuttable) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.conns[len(c.conns)-1].Close()
+}
+
+func (c *cuttable) dialled() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.conns)
+}
+
+// only returns the one session that a client sees.
+func only(t *testing.T, c *client.Client) protocol.ListedSession {
+	t.Helper()
+	all, err := c.Sessions(t.Context())
+	if err != nil || len(all) != 1 {
+		t.Fatalf("the sessions are %+v, %v", all, err)
+	}
+	return all[0]
+}
+
+// TestNamedSession: a client starts a process in a session with a name and goes. Another one finds
+// it, follows it over cuts, ends it, and gets its exit code and all of its output.
+func TestNamedSession(t *testing.T) {
+	t.Parallel()
+	begun := time.Now()
+	dial := overWebSocket(t, newAgent(t))
+	first := connect(t, client.Config{Dial: dial, SessionName: "n", Retain: new(time.Hour), ClientName: "first"})
+	if s := first.Session(); s == nil || *s != (protocol.OpenedSession{Name: "n", Created: true, RetainMs: 3_600_000}) {
+		t.Errorf("the session is %+v", s)
+	}
+	params := shell("trap 'echo end; exit 3' TERM; echo out; echo err >&2; read x")
+	params.ProcessID, params.PipeStdin = "p", true
+	p := start(t, first, params)
+	for e := range p.Events(t.Context()) {
+		if e.Seq == 2 { // the trap is set
+			break
+		}
+	}
+
+	way := &cuttable{dial: dial}
+	second := connect(t, client.Config{Dial: way.Dial})
+	if second.Session() != nil {
+		t.Errorf("a session without a name is %+v", second.Session())
+	}
+	s := only(t, second)
+	if s.Name != "n" || !s.Attached || s.ClientName != "first" || s.Running != 1 {
+		t.Errorf("the session is %+v", s)
+	}
+	first.Close()
+	o := second.Observe(s.SessionID)
+	listed, err := o.Processes(t.Context())
+	if err != nil || len(listed) != 1 || listed[0].ProcessID != "p" {
+		t.Fatalf("the processes are %+v, %v", listed, err)
+	}
+	waited := make(chan int, 1)
+	go func() {
+		code, err := o.Wait(t.Context(), "p")
+		if err != nil {
+			t.Error(err)
+		}
+		waited <- code
+	}()
+	var seen []string
+	for r, err := range o.Follow(t.Context(), "p", 0, true) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, chunk := range r.Chunks {
+			if chunk.AtMs == nil || time.UnixMilli(*chunk.AtMs).Before(begun.Truncate(time.Millisecond)) {
+				t.Errorf("a chunk is from %v", chunk.AtMs)
+			}
+			seen = append(seen, chunk.Stream+" "+string(chunk.Chunk))
+		}
+		if len(seen) == 2 { // and nothing is left: from here on it waits, over a cut
+			way.cut()
+			if err := o.Signal(t.Context(), "p", protocol.SignalTerminate); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := strings.Join(seen[2:], "|"); got != "stdout end\n" || <-waited != 3 {
+		t.Errorf("seen were %q", seen)
+	}
+	if second.Generation() < 2 {
+		t.Error("nothing was cut")
+	}
+	// What is kept is read without waiting, from anywhere.
+	n := 0
+	for r, err := range o.Follow(t.Context(), "p", 2, false) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += len(r.Chunks)
+	}
+	if n != 1 {
+		t.Errorf("%d chunks are kept after the second", n)
+	}
+	if running, err := o.Terminate(t.Context(), "p"); running || err != nil {
+		t.Errorf("Terminate: %v, %v", running, err)
+	}
+	if err := second.EndSession(t.Context(), s.SessionID); err != nil {
+		t.Error(err)
+	}
+	if all, err := second.Sessions(t.Context()); len(all) > 0 || err != nil {
+		t.Errorf("there is still %+v, %v", all, err)
+	}
+	if err := second.EndSession(t.Context(), s.SessionID); err == nil {
+		t.Error("a session has ended twice")
+	}
+	if _, err := o.Wait(t.Context(), "p"); err == nil {
+		t.Error("a session that has ended can be looked into")
+	}
+	_, err = client.Connect(t.Context(), client.Config{Dial: dial, SessionName: "n", Existing: true})
+	if refused, ok := errors.AsType[*client.ServerError](err); !ok || refused.Err.Message != "unknown session name n" {
+		t.Errorf("a session that has ended is opened: %v", err)
+	}
+}
+
+// TestTaken: a client whose session is taken fails, says so, and does not come back; who has taken
+// it survives the loss of connections as ever.
+func TestTaken(t *testing.T) {
+	t.Parallel()
+	dial := overWebSocket(t, newAgent(t))
+	way := &cuttable{dial: dial}
+	first := connect(t, client.Config{Dial: way.Dial, SessionName: "n"})
+	p := start(t, first, shell("sleep 600"))
+	_, err := client.DialURL(t.Context(), "ws://127.0.0.1:1", client.Named("n"), client.Settings(client.Config{Dial: dial}))
+	if !client.Retryable(err) {
+		t.Errorf("nobody listens there: %v", err)
+	}
+	if _, err := client.Connect(t.Context(), client.Config{Dial: dial, SessionName: "n"}); !client.Retryable(err) {
+		t.Errorf("a session that another client has: %v", err)
+	}
+	theirs := &cuttable{dial: dial}
+	second := connect(t, client.Config{Dial: theirs.Dial, SessionName: "n", Take: true, ClientName: "second"})
+	_, err = p.Wait(t.Context())
+	if !errors.Is(err, client.ErrTaken) || !strings.Contains(err.Error(), `"second"`) || client.Retryable(err) {
+		t.Errorf("the process of the first client gives %v", err)
+	}
+	<-first.Done()
+	if !errors.Is(first.Err(), client.ErrTaken) || way.dialled() != 1 {
+		t.Errorf("the first client: %v, and has dialled %d times", first.Err(), way.dialled())
+	}
+	theirs.cut()
+	if _, err := second.Processes(t.Context()); err != nil || second.Generation() != 2 {
+		t.Errorf("over a cut: %v, %d connections", err, second.Generation())
+	}
+}
+
+// TestTakenAtOnce: a session may be taken before its client has finished the handshake, and while
+// it recovers.
+func TestTakenAtOnce(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		taken := func(l *link, r request) any {
+			l.answer(*r.ID, f.answer(l, r))
+			l.notify(protocol.MethodSessionTaken, protocol.TakenNotification{ClientName: "c"})
+			return silence{}
+		}
+		f.once(protocol.MethodInitialize, taken)
+		c, err := client.Connect(t.Context(), client.Config{Dial: f.dial})
+		if err == nil {
+			<-c.Done()
+			err = c.Err()
+			c.Close()
+		}
+		if !errors.Is(err, client.ErrTaken) {
+			t.Errorf("Connect gives %v", err)
+		}
+		c = f.connect(t)
+		f.on(protocol.MethodInitialize, taken)
+		f.cut()
+		<-c.Done()
+		if !errors.Is(c.Err(), client.ErrTaken) {
+			t.Errorf("the client has failed with %v", c.Err())
+		}
+		synctest.Wait()
+		if n := f.count(protocol.MethodInitialize); n != 3 {
+			t.Errorf("%d handshakes", n)
+		}
+	})
+}
+
+// TestNamedUnsupported: what a server does not know is no session with a name, nor one that ends
+// when it should.
+func TestNamedUnsupported(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		for _, cfg := range []client.Config{{SessionName: "n"}, {Retain: new(time.Second)}} {
+			cfg.Dial = f.dial
+			_, err := client.Connect(t.Context(), cfg)
+			if _, ok := errors.AsType[*client.UnsupportedError](err); !ok {
+				t.Errorf("%+v: %v", cfg, err)
+			}
+		}
+		f.once(protocol.MethodInitialize, func(*link, request) any {
+			return protocol.InitializeResult{SessionID: "s", Session: &protocol.OpenedSession{Name: "m"}}
+		})
+		if _, err := client.Connect(t.Context(), client.Config{Dial: f.dial, SessionName: "n"}); !isProtocolError(err) {
+			t.Errorf("another name: %v", err)
+		}
+	})
+}
+
+// TestEndSessionLost: the end of a session is asked for again when the answer is lost, and that the
+// session is unknown then is no error.
+func TestEndSessionLost(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		f.info.Capabilities.NamedSessions = true
+		c := f.connect(t)
+		unknown := protocol.InvalidRequest("unknown session id n")
+		f.on(protocol.MethodSessionEnd, func(l *link, _ request) any {
+			f.on(protocol.MethodSessionEnd, func(*link, request) any { return unknown })
+			l.close()
+			return silence{}
+		})
+		if err := c.EndSession(t.Context(), "n"); err != nil {
+			t.Error(err)
+		}
+		if err := c.EndSession(t.Context(), "n"); err == nil {
+			t.Error("an unknown session has ended")
+		}
+		// A server that breaks the rules.
+		f.on(protocol.MethodProcessRead, func(*link, request) any { return protocol.ReadResult{Chunks: []protocol.OutputChunk{}} })
+		for _, err := range c.Observe("n").Follow(t.Context(), "p", 0, true) {
+			if !isProtocolError(err) {
+				t.Errorf("Follow gives %v", err)
+			}
+		}
+		f.on(protocol.MethodProcessRead, func(*link, request) any {
+			return protocol.ReadResult{Chunks: []protocol.OutputChunk{}, NextSeq: 2, Exited: true}
+		})
+		if _, err := c.Observe("n").Wait(t.Context(), "p"); !isProtocolError(err) {
+			t.Errorf("Wait gives %v", err)
+		}
+	})
+}
