@@ -12,6 +12,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/console"
+	"github.com/execagent/execagent/cmd/agent/sessions"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
@@ -33,6 +34,12 @@ func runExec(sys program.System, flags *execFlags) int {
 	if err == nil {
 		return code
 	}
+	return failed(sys, err, max(code, exitExecFailure))
+}
+
+// failed complains of an error, unless it is a signal, and returns the exit code: that of the
+// signal or of the timeout if it is one of these, else code.
+func failed(sys program.System, err error, code int) int {
 	if killed, ok := errors.AsType[console.SignalError](err); ok {
 		return exitSignal + int(killed.Signal)
 	}
@@ -40,7 +47,7 @@ func runExec(sys program.System, flags *execFlags) int {
 	if _, ok := errors.AsType[timeoutError](err); ok {
 		return exitTimedOut
 	}
-	return max(code, exitExecFailure)
+	return code
 }
 
 // timeoutError is why an exec ends that has taken longer than --timeout.
@@ -55,6 +62,7 @@ type execution struct {
 	console *console.Console
 
 	client *client.Client
+	name   string // of the session; "": it has none
 	info   *protocol.EnvironmentInfo
 }
 
@@ -80,13 +88,24 @@ func (e *execution) run() (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	if e.flags.Detach {
+		return e.startDetached(ctx, params)
+	}
 	process, err := c.Start(ctx, params)
 	if err != nil {
-		return e.startFailed(ctx, params, err)
+		return e.notStarted(ctx, params, err)
 	}
-	return e.console.Join(console.Command{
+	code, err = e.console.Join(console.Command{
 		Client: c, Process: process, Capabilities: e.info.Capabilities, TTY: e.flags.TTY, Stdin: params.PipeStdin,
+		Keep: e.name != "", DetachKeys: e.flags.detachKeys(),
 	})
+	if e.name == "" || err == nil {
+		return code, err
+	}
+	if _, late := errors.AsType[timeoutError](err); late {
+		e.forget()
+	}
+	return code, leftNamed(e.sys, e.name, err)
 }
 
 // params makes the request to start.
@@ -96,7 +115,10 @@ func (e *execution) params() (protocol.StartParams, error) {
 		TTY:       e.flags.TTY,
 		PipeStdin: e.hasStdin(),
 		Env:       map[string]string{},
-		EnvPolicy: &protocol.EnvPolicy{Inherit: protocol.InheritCore},
+		EnvPolicy: &protocol.EnvPolicy{Inherit: protocol.InheritCore, Exclude: []string{}, Set: map[string]string{}, IncludeOnly: []string{}},
+	}
+	if e.name != "" {
+		p.ProcessID = sessions.Main
 	}
 	if p.Argv[0] == "--" {
 		p.Argv = p.Argv[1:]
@@ -189,10 +211,15 @@ func (e *execution) dir() (string, error) {
 // none: without a pipe the command reads the end of input at once, whereas a pipe
 // would stay open at a server that cannot close it.
 func (e *execution) hasStdin() bool {
-	if e.flags.NoStdin {
-		return false
+	if e.flags.Detach {
+		return e.flags.Interactive // for who attaches later
 	}
-	in, err := e.sys.Stdin.Stat()
+	return !e.flags.NoStdin && hasStdin(e.sys)
+}
+
+// hasStdin tells whether this program has standard input.
+func hasStdin(sys program.System) bool {
+	in, err := sys.Stdin.Stat()
 	if err != nil {
 		return false // closed
 	}

@@ -17,7 +17,12 @@ import (
 // also ends an agent in this process.
 func (e *execution) connect(ctx context.Context) (c *client.Client, disconnect func(), err error) {
 	if e.flags.Elsewhere() {
-		if c, err = e.flags.Connect(ctx, e.sys); err != nil {
+		if e.flags.named() {
+			c, err = e.connectNamed(ctx)
+		} else {
+			c, err = e.flags.Connect(ctx, e.sys, e.flags.onDisconnect)
+		}
+		if err != nil {
 			return nil, nil, err
 		}
 		return c, func() { _ = c.Close() }, nil // the exit code of the command counts

@@ -33,6 +33,13 @@ type commandLine struct {
 	Doctor     doctorFlags  `cmd:"" help:"Tell what this host can enforce, and how to get what is missing."`
 	Health     askFlags     `cmd:"" help:"Ask an agent whether it serves, for health checks."`
 
+	Ps     psFlags     `cmd:"" help:"List the sessions with a name, and what runs in them."`
+	Logs   logsFlags   `cmd:"" help:"Print what a command in a session has printed."`
+	Attach attachFlags `cmd:"" help:"Join a command that runs in a session."`
+	Wait   waitFlags   `cmd:"" help:"Wait for the commands of sessions, and end as they do."`
+	Kill   killFlags   `cmd:"" help:"Send a signal to what runs in sessions."`
+	End    endFlags    `cmd:"" help:"End sessions: forget them, with what they have printed."`
+
 	Context      contextFlags      `cmd:"" help:"Name agents, and choose the one that commands use."`
 	Login        loginFlags        `cmd:"" help:"Store the key for a registry, and name it."`
 	Environments environmentsFlags `cmd:"" help:"List the environments of a registry that the key is for."`
@@ -56,6 +63,7 @@ Examples:
   agent exec -- make test                          run a command through an embedded agent
   agent --listen ws://127.0.0.1:7000               serve on a port
   agent exec --url ws://127.0.0.1:7000 -t -- bash  and use it
+  agent exec --url ... -d --name job -- make test  start it and go; agent ps, logs -f, attach, wait, kill
   agent --listen stdio                             serve on standard input and output
   agent --remote https://HOST --environment-id ID  serve as a remote environment
   agent sandbox --workspace . -- make test         run a command that can write only here
@@ -87,6 +95,9 @@ func (f *execFlags) Validate() error {
 		}
 	}
 	if err := f.Flags.Validate(); err != nil {
+		return err
+	}
+	if err := f.namedFlags.validate(f.Elsewhere()); err != nil {
 		return err
 	}
 	return validCommand(f.Command, f)
@@ -241,6 +252,18 @@ func newFlags(command string) any {
 		return new(sandboxFlags)
 	case "doctor":
 		return new(doctorFlags)
+	case "ps":
+		return new(psFlags)
+	case "logs":
+		return new(logsFlags)
+	case "attach":
+		return new(attachFlags)
+	case "wait":
+		return new(waitFlags)
+	case "kill":
+		return new(killFlags)
+	case "end":
+		return new(endFlags)
 	case "health":
 		return new(askFlags)
 	case "environments":
@@ -291,6 +314,7 @@ type serverFlags struct {
 	ConcurrentRequests int           `default:"64" env:"AGENT_CONCURRENT_REQUESTS" placeholder:"N" help:"Requests of one connection that run at once; 1 is strict order. Default: ${default}."`
 	RetainBytes        program.Size  `default:"1048576" env:"AGENT_RETAIN_BYTES" placeholder:"N" help:"Bytes of output kept for each process. Default: ${default}."`
 	RetainTotalBytes   *program.Size `env:"AGENT_RETAIN_TOTAL_BYTES" placeholder:"N" help:"Bytes of output kept for all processes together. Default: 268435456, less where memory is limited."`
+	NamedSessionTTL    time.Duration `default:"24h" env:"AGENT_NAMED_SESSION_TTL" name:"named-session-ttl" placeholder:"DURATION" help:"How long sessions with a name are kept at most, with their ended processes, when nobody is attached and nothing runs in them. Default: ${default}."`
 	SessionTTL         time.Duration `default:"1m20s" env:"AGENT_SESSION_TTL" name:"session-ttl" placeholder:"DURATION" help:"How long detached sessions and ended processes are kept. Default: ${default}."`
 
 	remoteFlags
@@ -337,6 +361,8 @@ func (f *serverFlags) Validate() error {
 		return fmt.Errorf("--cgroup-memory %d is negative", f.CgroupMemory)
 	case f.SessionTTL <= 0:
 		return fmt.Errorf("--session-ttl %v is not positive", f.SessionTTL)
+	case f.NamedSessionTTL <= 0:
+		return fmt.Errorf("--named-session-ttl %v is not positive", f.NamedSessionTTL)
 	case f.Remote != nil && f.Listen != nil:
 		return errors.New("--remote and --listen (AGENT_LISTEN) exclude each other")
 	case f.Remote == nil && f.KeepRevokedSessions:
@@ -406,7 +432,7 @@ func (f *logFlags) logger(w io.Writer) *slog.Logger {
 type execFlags struct {
 	target.Flags
 
-	Interactive bool     `short:"i" name:"interactive" help:"Nothing: standard input is always passed on, see -n. For the habit of typing -it."`
+	Interactive bool     `short:"i" name:"interactive" help:"Nothing without -d: standard input is always passed on, see -n. For the habit of typing -it. With -d the command gets a standard input, from who attaches."`
 	TTY         bool     `short:"t" name:"tty" env:"AGENT_TTY" help:"Give the command a terminal, which follows the size of this one."`
 	NoStdin     bool     `short:"n" env:"AGENT_NO_STDIN" help:"Do not pass standard input."`
 	Env         []string `short:"e" sep:"none" env:"AGENT_ENV" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
@@ -415,6 +441,7 @@ type execFlags struct {
 	Workdir     string   `short:"w" name:"workdir" placeholder:"DIR" help:"The same as -C."`
 	User        string   `short:"u" name:"user" hidden:"" help:"Refused."`
 	Local       bool     `help:"Embed an agent, whatever the current context is."`
+	namedFlags
 
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 }
@@ -428,11 +455,14 @@ Environment: an embedded agent passes the variables of this process on, but for 
 
 It ends when all output has ended, or one second after the command has exited and its background processes, if any, have been silent. Those are killed: at once, or elsewhere when the agent gives up the session.
 
+With --name the command belongs to a session of that name at the agent, and does not end with its client: the keys of --detach-keys (or ~.) leave it running, as a lost connection does, and so does -d, which prints the name and returns at once. agent ps, logs, attach, wait and kill find it by the name, from any machine, until it has ended and a day has passed (--retain), or agent end has ended the session. A name is free again when what it stands for has ended.
+
 Examples:
 
     agent exec -- sh -c 'echo $HOME; exit 3'
     agent exec -t -- bash
     agent exec --url ws://127.0.0.1:7000 -C /srv/w -e CI=1 -- make test
+    agent exec --url ws://127.0.0.1:7000 -d --name nightly -- make test
     tar c . | agent exec --url ws://127.0.0.1:7000 -- tar x -C /tmp
     CODEX_API_KEY=... agent exec --registry https://registry.example.com --environment-id build-1 -- make test
 

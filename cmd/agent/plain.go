@@ -34,18 +34,19 @@ func parsePlain(args []string, flags any) bool {
 
 // plainField is a field of the flags, with what its tag says.
 type plainField struct {
-	value     reflect.Value
-	name      string   // of the flag, without dashes
-	short     string   // a letter, or ""
-	env       []string // variables; the first that is set counts
-	preset    string   // the default
-	hasPreset bool
-	enum      []string // nil: any value
-	path      bool     // the parser would make a relative value absolute
-	required  bool
-	arguments bool // no flag: what comes after the flags, a command line
-	hidden    bool // not in the help
-	given     bool // on the command line
+	value       reflect.Value
+	name        string   // of the flag, without dashes
+	short       string   // a letter, or ""
+	env         []string // variables; the first that is set counts
+	preset      string   // the default
+	hasPreset   bool
+	enum        []string // nil: any value
+	path        bool     // the parser would make a relative value absolute
+	required    bool
+	arguments   bool // no flag: what comes after the flags
+	passthrough bool // and that is the command line of another program
+	hidden      bool // not in the help
+	given       bool // on the command line
 }
 
 // plainFields lists the fields of a command's flags, in their order.
@@ -81,6 +82,7 @@ func appendPlain(fields []plainField, v reflect.Value) []plainField {
 		f.preset, f.hasPreset = tag.Lookup("default")
 		_, f.required = tag.Lookup("required")
 		_, f.arguments = tag.Lookup("arg")
+		_, f.passthrough = tag.Lookup("passthrough")
 		_, f.hidden = tag.Lookup("hidden")
 		fields = append(fields, f)
 	}
@@ -179,11 +181,11 @@ func (p *plain) find(name string) *plainField {
 }
 
 // program sets the field arguments to all of args, the command line of another
-// program. A command without such a field takes none.
+// program. A command without such a field takes none here: the parser knows its arguments.
 func (p *plain) program(args []string) bool {
 	for i := range p.fields {
 		f := &p.fields[i]
-		if f.arguments && f.value.Kind() == reflect.Slice {
+		if f.passthrough {
 			f.given = true
 			f.value.Set(reflect.ValueOf(slices.Clone(args)))
 			return !slices.ContainsFunc(args, func(s string) bool { return !utf8.ValidString(s) })

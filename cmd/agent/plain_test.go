@@ -26,7 +26,8 @@ func TestDefaultsInTags(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := flags.(*serverFlags)
-	if f.ConcurrentRequests != rpc.DefaultConcurrency || f.RetainBytes != agent.DefaultRetainBytes || f.SessionTTL != agent.DefaultSessionTTL {
+	if f.ConcurrentRequests != rpc.DefaultConcurrency || f.RetainBytes != agent.DefaultRetainBytes || f.SessionTTL != agent.DefaultSessionTTL ||
+		f.NamedSessionTTL != agent.DefaultNamedSessionTTL {
 		t.Errorf("%+v", f)
 	}
 	const retain, skew = 256 << 20, 30 * time.Second // as the help says

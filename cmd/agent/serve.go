@@ -107,6 +107,7 @@ func serve(sys program.System, flags *serverFlags, signals <-chan os.Signal) (re
 		Logger:             s.logger,
 		ConcurrentRequests: flags.ConcurrentRequests,
 		SessionTTL:         flags.SessionTTL,
+		NamedSessionTTL:    flags.NamedSessionTTL,
 		KeepRevoked:        flags.KeepRevokedSessions,
 		RetainBytes:        int64(flags.RetainBytes),
 		RetainTotalBytes:   plan.output,

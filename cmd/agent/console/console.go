@@ -41,7 +41,17 @@ type Command struct {
 	Capabilities protocol.Capabilities // of the agent
 	TTY          bool                  // the command has a terminal
 	Stdin        bool                  // it gets our standard input
+	// Keep lets the command run on when the console ends before it: it can be joined again.
+	Keep bool
+	// DetachKeys are what the user types for that, see [ParseKeys]; they count only at a
+	// terminal, and with Keep.
+	DetachKeys []byte
+	// Redraw makes a command that fills its terminal draw it again, for a user who comes to it.
+	Redraw bool
 }
+
+// ErrDetached is why a console ends that the user leaves while the command runs on.
+var ErrDetached = errors.New("detached")
 
 // Console has at most one command.
 type Console struct {
@@ -73,7 +83,7 @@ func Open(sys program.System) *Console {
 // there was a command to pass it to.
 func (c *Console) Context() context.Context { return c.ctx }
 
-// End ends the console, and the command if there is one, for a reason.
+// End ends the console for a reason, and the command if there is one that is not to be kept.
 func (c *Console) End(reason error) { c.end(reason) }
 
 // Close lets go of the terminal. Signals stay caught: the program is about to end, and one
@@ -84,8 +94,8 @@ func (c *Console) Close() {
 	c.stdin.Restore()
 }
 
-// Join is the command's console until that ends. With an error the command is ended, as
-// its output goes nowhere from now on. It is called at most once.
+// Join is the command's console until that ends. With an error the command is ended, unless it
+// is to be kept, as its output goes nowhere from now on. It is called at most once.
 func (c *Console) Join(command Command) (exitCode int, err error) {
 	// Close restores the terminal as well. This is for a panic: it would leave the
 	// user's shell in a raw terminal, where typing shows nothing.
@@ -94,10 +104,13 @@ func (c *Console) Join(command Command) (exitCode int, err error) {
 	close(c.joined)
 	if command.TTY {
 		if err := c.stdin.Raw(); err != nil {
-			return 0, errors.Join(err, c.terminate())
+			return 0, errors.Join(err, c.abandon())
 		}
 	}
 	c.running.Go(func() { c.tellLoss(c.ctx) })
+	if command.Redraw {
+		c.running.Go(func() { c.redraw(c.ctx) })
+	}
 	if command.Stdin {
 		// A read of standard input cannot be interrupted, so this goroutine may
 		// last until the program ends.
@@ -106,7 +119,7 @@ func (c *Console) Join(command Command) (exitCode int, err error) {
 	exitCode, err = c.copyOutput(c.ctx)
 	if err != nil {
 		c.command.Process.Discard()
-		_ = c.terminate() // the error says more
+		_ = c.abandon() // the error says more
 	}
 	return exitCode, err
 }

@@ -5,7 +5,10 @@ import "errors"
 // errLeft is why a console ends that the user leaves by ~. .
 var errLeft = errors.New("ended by ~. at the terminal")
 
-const escapesHelp = "at the start of a line: ~. leaves and ends the command, ~~ is a ~ for the command, ~? is this"
+const (
+	escapesHelp     = "at the start of a line: ~. leaves and ends the command, ~~ is a ~ for the command, ~? is this"
+	escapesHelpKept = "at the start of a line: ~. leaves and lets the command run on, ~~ is a ~ for the command, ~? is this"
+)
 
 // asked is what an escape of the user asks for.
 type asked int

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"syscall"
 	"time"
@@ -146,31 +147,48 @@ func (c *Console) pass(ctx context.Context, received os.Signal) error {
 	}
 }
 
-// tellLoss tells the user, once for each loss, that the connection is lost and does not
-// come back at once. It returns when ctx ends or the client has failed, which is told
-// elsewhere.
+// tellLoss tells the user that the connection is lost.
 func (c *Console) tellLoss(ctx context.Context) {
+	WatchLoss(ctx, c.command.Client, func(lost bool) {
+		c.lost.Store(lost)
+		if lost {
+			c.say(LostText)
+		}
+	})
+}
+
+// LostText tells the user that the connection is lost.
+const LostText = "the connection is lost, waiting for it to come back; Ctrl-C gives up"
+
+// WatchLoss calls changed, once for each loss, when the connection of a client is lost and does
+// not come back at once, and when it has come back after that. It returns when ctx ends or the
+// client has failed, which is told elsewhere.
+func WatchLoss(ctx context.Context, watched *client.Client, changed func(lost bool)) {
+	told := false
 	patience := time.NewTimer(0)
 	defer patience.Stop()
 	for {
-		state, changed := c.command.Client.State()
+		state, next := watched.State()
 		var overdue <-chan time.Time
 		switch state {
 		case client.Failed:
 			return
 		case client.Connected:
-			c.lost.Store(false)
+			if told {
+				told = false
+				changed(false)
+			}
 		case client.Recovering:
-			if !c.lost.Load() {
+			if !told {
 				patience.Reset(lossPatience)
 				overdue = patience.C
 			}
 		}
 		select {
-		case <-changed:
+		case <-next:
 		case <-overdue:
-			c.lost.Store(true)
-			c.say("the connection is lost, waiting for it to come back; Ctrl-C gives up")
+			told = true
+			changed(true)
 		case <-ctx.Done():
 			return
 		}
@@ -207,8 +225,22 @@ func (c *Console) Size() (rows, cols uint16, ok bool) {
 	return 0, 0, false
 }
 
-// terminate kills the command.
-func (c *Console) terminate() error {
+// redraw makes a command that fills its terminal draw it again: the size changes, and becomes
+// ours.
+func (c *Console) redraw(ctx context.Context) {
+	rows, cols, ok := c.Size()
+	if !ok || !c.command.TTY || !c.command.Capabilities.ProcessResize || cols == math.MaxUint16 {
+		return
+	}
+	_ = c.command.Process.Resize(ctx, rows, cols+1)
+	c.resize(ctx)
+}
+
+// abandon kills the command, unless it is to be kept.
+func (c *Console) abandon() error {
+	if c.command.Keep {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), signalPatience)
 	defer cancel()
 	return c.command.Process.Terminate(ctx)

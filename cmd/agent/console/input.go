@@ -58,6 +58,7 @@ func (c *Console) readAhead(in io.Reader) io.Reader {
 	go func() {
 		defer close(typed)
 		var escapes escapes
+		keys := keys{wanted: c.command.DetachKeys}
 		for {
 			p := make([]byte, 4<<10)
 			n, err := in.Read(p)
@@ -69,11 +70,19 @@ func (c *Console) readAhead(in io.Reader) io.Reader {
 			if c.stdin != nil {
 				input, asked = escapes.filter(input)
 			}
-			switch asked {
-			case leave:
+			if asked == nothing && c.stdin != nil && c.command.Keep {
+				input, asked = keys.filter(input)
+			}
+			switch {
+			case asked == leave && c.command.Keep:
+				c.end(ErrDetached)
+				return
+			case asked == leave:
 				c.end(errLeft)
 				return
-			case list:
+			case asked == list && c.command.Keep:
+				c.say(escapesHelpKept)
+			case asked == list:
 				c.say(escapesHelp)
 			}
 			if len(input) > 0 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/rpc"
@@ -29,13 +30,19 @@ const (
 	silence = time.Second
 	// firstPause is between two attempts to connect; it doubles, up to longestPause.
 	firstPause, longestPause = 100 * time.Millisecond, 2 * time.Second
+	// attachedPatience is how long is waited for a session that another client has, who may
+	// have ended just now: the agent hears of that a little later.
+	attachedPatience = 2 * time.Second
 )
 
 // Connect connects a client to the agent, which is [Flags.Elsewhere], within the time of
 // --wait. After a second without success it says why on standard error, and again when that
-// changes. Its error is the last reason.
-func (f *Flags) Connect(ctx context.Context, sys program.System) (c *client.Client, err error) {
+// changes. Its error is the last reason. adapt changes how the client connects.
+func (f *Flags) Connect(ctx context.Context, sys program.System, adapt ...func(*client.Config)) (c *client.Client, err error) {
 	err = f.reach(ctx, sys, func(ctx context.Context, cfg client.Config) (err error) {
+		for _, change := range adapt {
+			change(&cfg)
+		}
 		c, err = client.Connect(ctx, cfg)
 		return err
 	})
@@ -106,6 +113,7 @@ type waiting struct {
 
 	mu     sync.Mutex // guards what follows
 	last   error      // why the last attempt failed
+	busy   time.Time  // since when another client has the session
 	loud   bool       // the user hears of it
 	told   string     // what the user has heard last
 	passed bool       // the user hears nothing any more
@@ -122,7 +130,7 @@ func (w *waiting) failed(err error) (enough bool) {
 	if w.ctx.Err() == nil || w.last == nil {
 		w.last = err
 	}
-	if w.ctx.Err() != nil || w.limit == 0 || hopeless(err) || w.flags.Wait == nil && final(err) {
+	if w.ctx.Err() != nil || w.limit == 0 || w.hopelessLocked(err) || w.flags.Wait == nil && final(err) {
 		return true
 	}
 	w.tellLocked()
@@ -204,12 +212,19 @@ func (w *waiting) reason() string {
 	return strings.TrimPrefix(err.Error(), "dialing "+w.flags.Name()+": ")
 }
 
-// hopeless tells whether no time changes anything: the connection is there, and the server
-// refuses what is asked of it, or does not speak the protocol.
-func hopeless(err error) bool {
-	_, refused := errors.AsType[*client.ServerError](err)
+// hopelessLocked tells whether no time changes anything: the connection is there, and the
+// server refuses what is asked of it, or does not speak the protocol.
+func (w *waiting) hopelessLocked(err error) bool {
+	refused, ok := errors.AsType[*client.ServerError](err)
+	if ok && refused.Err.Code == protocol.CodeSessionAttached {
+		if w.busy.IsZero() {
+			w.busy = time.Now()
+		}
+		return w.flags.Wait == nil && time.Since(w.busy) > attachedPatience
+	}
 	_, foreign := errors.AsType[*client.ProtocolError](err)
-	return refused || foreign
+	_, unsupported := errors.AsType[*client.UnsupportedError](err)
+	return ok || foreign || unsupported
 }
 
 // final tells whether an error is one of those that do not pass by themselves: somebody has

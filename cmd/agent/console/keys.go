@@ -1,0 +1,57 @@
+package console
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// keys finds the keys that detach in what is typed. The zero value has none.
+type keys struct {
+	wanted  []byte
+	matched int // how many of them came last, and were kept back
+}
+
+// filter returns what is for the command. What comes after the keys is dropped.
+func (k *keys) filter(typed []byte) (rest []byte, a asked) {
+	if len(k.wanted) == 0 {
+		return typed, nothing
+	}
+	rest = make([]byte, 0, len(typed)+len(k.wanted))
+	for _, b := range typed {
+		// The longest beginning of the keys that now is the end of what was typed.
+		seen := append(bytes.Clone(k.wanted[:k.matched]), b)
+		for k.matched = len(seen); !bytes.Equal(seen[len(seen)-k.matched:], k.wanted[:k.matched]); {
+			k.matched--
+		}
+		if k.matched == len(k.wanted) {
+			return rest, leave
+		}
+		rest = append(rest, seen[:len(seen)-k.matched]...)
+	}
+	return rest, nothing
+}
+
+// maxKeys is how many keys may be asked for.
+const maxKeys = 16
+
+// ParseKeys reads keys as docker writes them, with commas between them: a character, or ctrl-
+// and one of a to z @ [ \ ] ^ _.
+func ParseKeys(text string) ([]byte, error) {
+	var all []byte
+	for key := range strings.SplitSeq(text, ",") {
+		control, isControl := strings.CutPrefix(key, "ctrl-")
+		switch {
+		case isControl && len(control) == 1 && (control[0] >= 'a' && control[0] <= 'z' || strings.Contains(`@[\]^_`, control)):
+			all = append(all, control[0]&0x1f)
+		case len(key) == 1 && key[0] > ' ' && key[0] <= '~':
+			all = append(all, key[0])
+		default:
+			return nil, fmt.Errorf("%.32q is no key: ctrl-p or a", key)
+		}
+	}
+	if len(all) > maxKeys {
+		return nil, fmt.Errorf("%d keys are too many, at most %d", len(all), maxKeys)
+	}
+	return all, nil
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/agent/sessions"
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// endFlags say which sessions end.
+type endFlags struct {
+	agentFlags
+	Force bool     `short:"f" help:"Also those in which something runs, which is killed, and those that somebody is attached to."`
+	Names []string `arg:"" name:"name" help:"Names of sessions."`
+}
+
+func (*endFlags) Help() string {
+	return `Ends sessions, as docker rm removes containers: their exit codes and output are forgotten, and the names are free. Prints the names.
+
+Examples:
+
+    agent end --url 127.0.0.1:7000 nightly
+    agent ps --url 127.0.0.1:7000 -q | xargs agent end --url 127.0.0.1:7000 --force
+
+Exit codes: 0, 1 when a session could not be ended, 2 for a wrong command line.`
+}
+
+// Validate finds flags that contradict each other. The parser calls it.
+func (f *endFlags) Validate() error {
+	if err := validNames(f.Names...); err != nil {
+		return err
+	}
+	return f.validate()
+}
+
+func runEnd(sys program.System, flags *endFlags) int {
+	return flags.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
+		return eachNamed(ctx, sys, c, flags.Names, func(s *sessions.Found) error {
+			switch {
+			case flags.Force:
+			case s.ListedSession.Running > 0:
+				return fmt.Errorf("something runs in session %s: --force kills it", s.Name)
+			case s.Attached:
+				return fmt.Errorf("session %s has a client, %q: --force ends it all the same", s.Name, s.ClientName)
+			}
+			return c.EndSession(ctx, s.SessionID)
+		})
+	})
+}

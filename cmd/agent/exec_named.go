@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/agent/console"
+	"github.com/execagent/execagent/cmd/agent/sessions"
+	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/protocol"
+)
+
+const (
+	// defaultKeys are docker's.
+	defaultKeys = "ctrl-p,ctrl-q"
+	// killAfter is how long after the loss of its client a command of --on-disconnect kill
+	// ends. The client looks for its session as long.
+	killAfter = 5 * time.Second
+	// forgetPatience is how long the end of a session may take of which nothing is wanted.
+	forgetPatience = 2 * time.Second
+)
+
+// namedFlags say how long a command outlives its client, and how it is found again.
+type namedFlags struct {
+	Detach       bool           `short:"d" name:"detach" help:"Start the command, print the name of its session, and leave it running. It needs --url or --registry."`
+	SessionName  string         `name:"name" placeholder:"NAME" help:"Name of the session. With -d one is made up if it is not given."`
+	Retain       *time.Duration `name:"retain" placeholder:"DURATION" help:"How long the agent keeps a session with a name when nothing runs in it. Default: a day, or what the agent allows."`
+	DetachKeys   string         `default:"" env:"AGENT_DETACH_KEYS" name:"detach-keys" placeholder:"KEYS" help:"What to type at a terminal to leave a command of --name running. Default: ctrl-p,ctrl-q."`
+	OnDisconnect string         `default:"" enum:",keep,kill" env:"AGENT_ON_DISCONNECT" name:"on-disconnect" placeholder:"keep|kill" help:"What becomes of the command when its client is gone for good: keep lets it run for the agent's --session-ttl (80s), kill ends it 5s after the agent has noticed. Through a registry the agent notices 30s late. Default: keep."`
+}
+
+func (f *namedFlags) named() bool { return f.Detach || f.SessionName != "" }
+
+// validate finds flags that contradict each other.
+func (f *namedFlags) validate(elsewhere bool) error {
+	switch {
+	case f.Detach && !elsewhere:
+		return errors.New("--detach needs an agent that goes on: --url or --registry says which")
+	case f.SessionName != "" && !elsewhere:
+		return errors.New("--name needs an agent that goes on: --url or --registry says which")
+	case f.named() && f.OnDisconnect == "kill":
+		return errors.New("--on-disconnect kill has no meaning with --name and -d: such a command outlives its client")
+	case f.Retain != nil && !f.named():
+		return errors.New("--retain needs --name or -d")
+	case f.Retain != nil && *f.Retain < 0:
+		return fmt.Errorf("--retain %v is negative", *f.Retain)
+	}
+	if f.SessionName != "" {
+		if err := sessions.CheckName(f.SessionName); err != nil {
+			return fmt.Errorf("--name: %w", err)
+		}
+	}
+	return checkKeys(f.DetachKeys)
+}
+
+func checkKeys(text string) error {
+	if text == "" {
+		return nil
+	}
+	if _, err := console.ParseKeys(text); err != nil {
+		return fmt.Errorf("--detach-keys: %w", err)
+	}
+	return nil
+}
+
+func (f *namedFlags) detachKeys() []byte { return parseKeys(f.DetachKeys) }
+
+// parseKeys reads keys that checkKeys has let pass; "" are those that docker has.
+func parseKeys(text string) []byte {
+	if text == "" {
+		text = defaultKeys
+	}
+	parsed, _ := console.ParseKeys(text)
+	return parsed
+}
+
+// onDisconnect makes the session end with its client, if that is wanted.
+func (f *namedFlags) onDisconnect(cfg *client.Config) {
+	if f.OnDisconnect == "kill" {
+		cfg.Retain, cfg.RecoveryTimeout = new(killAfter), killAfter
+	}
+}
+
+// connectNamed connects to a session of the name, or of one that is made up, in which nothing
+// is yet. What has ended there is forgotten.
+func (e *execution) connectNamed(ctx context.Context) (*client.Client, error) {
+	for {
+		name := e.flags.SessionName
+		if name == "" {
+			name = sessions.NewName()
+		}
+		c, err := e.flags.Connect(ctx, e.sys, func(cfg *client.Config) {
+			cfg.SessionName, cfg.Retain = name, e.flags.Retain
+		})
+		if sessions.Attached(err) && e.flags.SessionName != "" {
+			return nil, fmt.Errorf("session %s has a client: agent attach --take %s takes its place, agent kill %s ends what runs", name, name, name)
+		}
+		if err != nil && !sessions.Attached(err) {
+			return nil, err
+		}
+		if err == nil {
+			free, err := e.vacate(ctx, c, name)
+			if free {
+				e.name = name
+				return c, nil
+			}
+			_ = c.Close() // it has done nothing
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// vacate tells whether the session that c has opened is empty. If it has ended processes only,
+// it is ended, for the next attempt.
+func (e *execution) vacate(ctx context.Context, c *client.Client, name string) (free bool, err error) {
+	if c.Session().Created {
+		return true, nil
+	}
+	all, err := c.Processes(ctx)
+	switch {
+	case err != nil:
+		return false, err
+	case len(all) == 0:
+		return true, nil
+	case !slices.ContainsFunc(all, func(p protocol.ListedProcess) bool { return !p.Closed }):
+		return false, c.EndSession(ctx, c.SessionID())
+	case e.flags.SessionName == "":
+		return false, nil // somebody has made up the same name
+	}
+	return false, fmt.Errorf("something runs in session %s: agent attach %s joins it, agent end --force %s ends it", name, name, name)
+}
+
+// startDetached starts the command and prints the name of its session. If the answer is lost with
+// the connection, it finds out whether the command runs.
+func (e *execution) startDetached(ctx context.Context, params protocol.StartParams) (int, error) {
+	for {
+		err := e.client.Call(ctx, protocol.MethodProcessStart, &params, nil)
+		if lost, ok := errors.AsType[*client.DisconnectedError](err); ok && lost.Sent {
+			all, err := e.client.Processes(ctx)
+			if err != nil {
+				return 0, err
+			}
+			if len(all) == 0 {
+				continue
+			}
+		} else if err != nil {
+			return e.notStarted(ctx, params, err)
+		}
+		if _, err := fmt.Fprintln(e.sys.Stdout, e.name); err != nil {
+			return 0, fmt.Errorf("printing the name, which is %s: %w", e.name, err)
+		}
+		return program.ExitOK, nil
+	}
+}
+
+// notStarted is startFailed, and forgets the session if there is one.
+func (e *execution) notStarted(ctx context.Context, params protocol.StartParams, err error) (int, error) {
+	code, err := e.startFailed(ctx, params, err)
+	e.forget()
+	return code, err
+}
+
+// forget ends the session of a command that was not started, or that took too long.
+func (e *execution) forget() {
+	if e.name == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), forgetPatience)
+	defer cancel()
+	// What had to be said is said; the agent forgets the session by itself some time.
+	_ = e.client.EndSession(ctx, e.client.SessionID())
+}
+
+// leftNamed says what is to be known when a console ends before the command in a session of
+// that name, and returns what is left to be complained of.
+func leftNamed(sys program.System, name string, err error) error {
+	_, late := errors.AsType[timeoutError](err)
+	switch {
+	case errors.Is(err, client.ErrTaken):
+		return fmt.Errorf("session %s was taken by another client", name)
+	case sessions.Unknown(err):
+		return fmt.Errorf("session %s has ended", name)
+	case late:
+		return err
+	}
+	program.Complain(sys.Stderr, fmt.Sprintf("%s runs on: agent attach %s comes back, agent kill %s ends it", name, name, name))
+	if errors.Is(err, console.ErrDetached) {
+		return nil
+	}
+	return err
+}

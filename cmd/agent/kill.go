@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/agent/sessions"
+	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/protocol"
+)
+
+// killFlags say which sessions get a signal.
+type killFlags struct {
+	agentFlags
+	Signal string   `short:"s" default:"KILL" placeholder:"SIGNAL" help:"HUP, INT, QUIT, KILL, USR1, USR2 or TERM, or its number. Default: ${default}."`
+	Names  []string `arg:"" name:"name" help:"Names of sessions."`
+}
+
+func (*killFlags) Help() string {
+	return `Sends the signal to all that runs in the sessions, to the process groups of their commands, and prints the names. A session stays, with the exit codes and the output, until a day has passed or agent end has ended it.
+
+Examples:
+
+    agent kill --url 127.0.0.1:7000 nightly
+    agent kill --url 127.0.0.1:7000 -s TERM nightly
+
+Exit codes: 0, 1 when something could not be signalled, such as what has ended, 2 for a wrong command line.`
+}
+
+// Validate finds flags that contradict each other. The parser calls it.
+func (f *killFlags) Validate() error {
+	if _, err := sessions.ParseSignal(f.Signal); err != nil {
+		return fmt.Errorf("--signal: %w", err)
+	}
+	if err := validNames(f.Names...); err != nil {
+		return err
+	}
+	return f.validate()
+}
+
+func runKill(sys program.System, flags *killFlags) int {
+	return flags.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
+		signal, err := sessions.ParseSignal(flags.Signal)
+		if err != nil {
+			return 0, err
+		}
+		return eachNamed(ctx, sys, c, flags.Names, func(s *sessions.Found) error {
+			running := s.Running()
+			if len(running) == 0 {
+				return fmt.Errorf("nothing runs in session %s: agent end %s forgets it", s.Name, s.Name)
+			}
+			for _, p := range running {
+				if err := send(ctx, s.Observer, p.ProcessID, signal); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// send signals a process. If the answer is lost with the connection it does so again: once too
+// often is what users do as well, and never would be worse.
+func send(ctx context.Context, o *client.Observer, processID string, signal protocol.Signal) error {
+	if signal == protocol.SignalKill {
+		_, err := o.Terminate(ctx, processID) // which reaches more
+		return err
+	}
+	for {
+		err := o.Signal(ctx, processID, signal)
+		if lost, ok := errors.AsType[*client.DisconnectedError](err); !ok || !lost.Sent {
+			return err
+		}
+	}
+}
+
+// eachNamed does something to each of the sessions, and prints the names of those that it was done
+// to. What fails is complained of, and the others are done all the same.
+func eachNamed(ctx context.Context, sys program.System, c *client.Client, names []string, do func(*sessions.Found) error) (int, error) {
+	code := program.ExitOK
+	for _, name := range names {
+		s, err := sessions.Named(ctx, c, name)
+		if err == nil {
+			err = do(s)
+		}
+		if ctx.Err() != nil {
+			return 0, err
+		}
+		if err != nil {
+			program.Complain(sys.Stderr, err)
+			code = program.ExitFailure
+			continue
+		}
+		if _, err := fmt.Fprintln(sys.Stdout, name); err != nil {
+			return 0, err
+		}
+	}
+	return code, nil
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/agent/sessions"
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// logsFlags say whose output is printed, and how much of it.
+type logsFlags struct {
+	agentFlags
+	Follow     bool    `short:"f" help:"Print what comes, too, until the command has ended."`
+	Since      string  `placeholder:"WHEN" help:"Only what was printed since then: a duration such as 10m, or a time such as 2026-01-31T15:04:05Z."`
+	Tail       *uint64 `short:"n" placeholder:"N" help:"Only the last N lines of what there is already."`
+	Timestamps bool    `short:"t" help:"Put the time before each line, in UTC."`
+
+	Name    string `arg:"" name:"name" help:"Name of the session."`
+	Process string `arg:"" optional:"" name:"process" help:"Process of the session, where it has several: see agent ps."`
+}
+
+func (*logsFlags) Help() string {
+	return `Prints what the command has printed to its standard output and error, to ours. The agent keeps the newest output, 1 MiB of each process by default; where some is missing, a line that begins with "agent:" says so on standard error. Who is attached is not disturbed, and a lost connection leaves no trace.
+
+Examples:
+
+    agent logs --url 127.0.0.1:7000 nightly
+    agent logs --url 127.0.0.1:7000 -f --tail 20 nightly
+    agent logs --url 127.0.0.1:7000 -t --since 10m nightly
+
+Exit codes: 0, 1 when agent itself failed, 128+n when signal n ended it, 2 for a wrong command line.`
+}
+
+// Validate finds flags that contradict each other. The parser calls it.
+func (f *logsFlags) Validate() error {
+	if _, err := f.since(); err != nil {
+		return err
+	}
+	if err := validNames(f.Name); err != nil {
+		return err
+	}
+	return f.validate()
+}
+
+func (f *logsFlags) since() (time.Time, error) {
+	if f.Since == "" {
+		return time.Time{}, nil
+	}
+	since, err := sessions.ParseSince(f.Since, time.Now())
+	if err != nil {
+		return time.Time{}, fmt.Errorf("--since: %w", err)
+	}
+	return since, nil
+}
+
+func runLogs(sys program.System, flags *logsFlags) int {
+	return flags.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
+		found, err := sessions.Named(ctx, c, flags.Name)
+		if err != nil {
+			return 0, err
+		}
+		process, err := found.Process(flags.Process)
+		if err != nil {
+			return 0, err
+		}
+		since, err := flags.since()
+		if err != nil {
+			return 0, err
+		}
+		logs := sessions.Logs{
+			Stdout: sys.Stdout, Stderr: sys.Stderr, Follow: flags.Follow, Timestamps: flags.Timestamps, Since: since, Tail: flags.Tail,
+			Missing: func() {
+				program.Complain(sys.Stderr, "some output is missing here: the agent has not kept it")
+			},
+		}
+		return program.ExitOK, logs.Print(ctx, found.Observer, process.ProcessID)
+	})
+}

@@ -1,0 +1,194 @@
+package sessions
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+)
+
+// Logs says what of a process's output is printed, and how.
+type Logs struct {
+	Stdout, Stderr io.Writer
+	// Missing is called where output was not kept.
+	Missing    func()
+	Follow     bool      // print what comes, until the process ends
+	Timestamps bool      // before each line
+	Since      time.Time // no earlier output
+	Tail       *uint64   // no more lines than that of what there is already
+
+	after   uint64  // the last event that was seen
+	exited  bool    // the exit was one of them
+	missing bool    // output was found missing, and nothing was printed since
+	within  [2]bool // a line of standard output, of standard error
+	line    []byte  // memory for stamped
+}
+
+// Print prints the output of a process.
+func (l *Logs) Print(ctx context.Context, o *client.Observer, processID string) error {
+	if l.Tail != nil {
+		if err := l.printTail(ctx, o, processID); err != nil || !l.Follow {
+			return err
+		}
+	}
+	for r, err := range o.Follow(ctx, processID, l.after, l.Follow) {
+		if err != nil {
+			return err
+		}
+		if l.note(r) {
+			l.missing = true
+		}
+		for i := range r.Chunks {
+			if err := l.write(&r.Chunks[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// printTail prints the last lines of what is kept. While it reads, it holds no more than
+// these lines.
+func (l *Logs) printTail(ctx context.Context, o *client.Observer, processID string) error {
+	var (
+		kept  []protocol.OutputChunk
+		lines uint64 // ended ones in kept
+		whole = true // nothing was dropped
+	)
+	for r, err := range o.Follow(ctx, processID, 0, false) {
+		if err != nil {
+			return err
+		}
+		if l.note(r) {
+			kept, lines, whole, l.missing = nil, 0, true, true
+		}
+		for _, chunk := range r.Chunks {
+			kept = append(kept, chunk)
+			lines += uint64(bytes.Count(chunk.Chunk, []byte{'\n'}))
+		}
+		// One line more than is wanted, since the last one may not have ended.
+		for len(kept) > 1 {
+			n := uint64(bytes.Count(kept[0].Chunk, []byte{'\n'}))
+			if lines-n <= *l.Tail {
+				break
+			}
+			kept, lines, whole = kept[1:], lines-n, false
+		}
+	}
+	kept, cut := lastLines(kept, *l.Tail)
+	l.missing = l.missing && whole && !cut
+	for i := range kept {
+		if err := l.write(&kept[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lastLines cuts chunks down to the last n lines of both streams together, and tells whether
+// anything was cut.
+func lastLines(chunks []protocol.OutputChunk, n uint64) (rest []protocol.OutputChunk, cut bool) {
+	if n == 0 {
+		return nil, len(chunks) > 0
+	}
+	last := true
+	for i := len(chunks) - 1; i >= 0; i-- {
+		data := chunks[i].Chunk
+		end := len(data)
+		if last && end > 0 && data[end-1] == '\n' {
+			end-- // it ends the last line, and begins none
+		}
+		last = last && len(data) == 0
+		for {
+			at := bytes.LastIndexByte(data[:end], '\n')
+			if at < 0 {
+				break
+			}
+			if n--; n == 0 {
+				chunks[i].Chunk = data[at+1:]
+				return chunks[i:], true
+			}
+			end = at
+		}
+	}
+	return chunks, false
+}
+
+// note takes notice of what a result says, and tells whether output is missing before it.
+func (l *Logs) note(r *protocol.ReadResult) (missing bool) {
+	through := r.NextSeq - 1
+	if through <= l.after {
+		return false
+	}
+	others := through - l.after - uint64(min(len(r.Chunks), int(through-l.after)))
+	l.after = through
+	if others > 0 && r.Exited && !l.exited {
+		l.exited = true
+		others--
+	}
+	if others > 0 && r.Closed && len(r.Chunks) == 0 {
+		others--
+	}
+	return others > 0
+}
+
+// write prints a chunk.
+func (l *Logs) write(chunk *protocol.OutputChunk) error {
+	var atMs int64
+	if chunk.AtMs != nil {
+		atMs = *chunk.AtMs
+	}
+	if !l.Since.IsZero() && atMs < l.Since.UnixMilli() {
+		l.missing = false // whatever is missing is older
+		return nil
+	}
+	if l.missing {
+		l.missing = false
+		l.Missing()
+	}
+	w, within := l.Stdout, &l.within[0]
+	if chunk.Stream == protocol.StreamStderr {
+		w, within = l.Stderr, &l.within[1]
+	}
+	data := chunk.Chunk
+	if l.Timestamps {
+		data = l.stamped(data, within, atMs)
+	}
+	_, err := w.Write(data)
+	return err
+}
+
+// stamped puts the time before each line that begins.
+func (l *Logs) stamped(data []byte, within *bool, atMs int64) []byte {
+	stamp := at(atMs).Format("2006-01-02T15:04:05.000Z ")
+	l.line = l.line[:0]
+	for line := range bytes.Lines(data) {
+		if !*within {
+			l.line = append(l.line, stamp...)
+		}
+		l.line = append(l.line, line...)
+		*within = line[len(line)-1] != '\n'
+	}
+	return l.line
+}
+
+// ParseSince reads a point in time: how long ago, or a date, with or without a time.
+func ParseSince(text string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	if seconds, err := strconv.ParseInt(text, 10, 64); err == nil && seconds >= 0 {
+		return time.Unix(seconds, 0), nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%.64q is neither a duration such as 10m nor a time such as 2026-01-31T15:04:05Z", text)
+}

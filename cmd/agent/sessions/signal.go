@@ -1,0 +1,53 @@
+package sessions
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+)
+
+// signals are those that the wire has a name for.
+var signals = []struct {
+	name   string
+	number syscall.Signal
+	wire   protocol.Signal
+}{
+	{"HUP", syscall.SIGHUP, protocol.SignalHangup},
+	{"INT", syscall.SIGINT, protocol.SignalInterrupt},
+	{"QUIT", syscall.SIGQUIT, protocol.SignalQuit},
+	{"KILL", syscall.SIGKILL, protocol.SignalKill},
+	{"USR1", syscall.SIGUSR1, protocol.SignalUser1},
+	{"USR2", syscall.SIGUSR2, protocol.SignalUser2},
+	{"TERM", syscall.SIGTERM, protocol.SignalTerminate},
+}
+
+// ParseSignal reads a signal as kill(1) does: TERM, SIGTERM, 15.
+func ParseSignal(text string) (protocol.Signal, error) {
+	name := strings.TrimPrefix(strings.ToUpper(text), "SIG")
+	var known []string
+	for _, s := range signals {
+		if name == s.name || name == strconv.Itoa(int(s.number)) {
+			return s.wire, nil
+		}
+		known = append(known, s.name)
+	}
+	return "", fmt.Errorf("%.32q is no signal that an agent can send: %s", text, strings.Join(known, ", "))
+}
+
+// Unknown tells whether the agent has refused a request because there is no such session or
+// process, any more perhaps.
+func Unknown(err error) bool {
+	refused, ok := errors.AsType[*client.ServerError](err)
+	return ok && refused.Err.Code == protocol.CodeInvalidRequest && strings.HasPrefix(refused.Err.Message, "unknown ")
+}
+
+// Attached tells whether a session was refused because another client has it.
+func Attached(err error) bool {
+	refused, ok := errors.AsType[*client.ServerError](err)
+	return ok && refused.Err.Code == protocol.CodeSessionAttached
+}

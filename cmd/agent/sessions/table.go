@@ -1,0 +1,149 @@
+package sessions
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// maxCommand is how much of a command line the table shows, in characters.
+const maxCommand = 60
+
+// PrintTable prints a line for each process of the sessions, and one for each session without.
+func PrintTable(w io.Writer, all []*Found, now time.Time) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NAME\tPROCESS\tSTATUS\tSTARTED\tCOMMAND")
+	for _, s := range all {
+		attached := ""
+		if s.Attached {
+			attached = " (attached)"
+		}
+		if len(s.Processes) == 0 {
+			fmt.Fprintf(table, "%s\t-\tempty%s\t-\t-\n", s.Name, attached)
+		}
+		for _, p := range s.Processes {
+			fmt.Fprintf(table, "%s\t%s\t%s%s\t%s\t%s\n", s.Name, plain(p.ProcessID, maxCommand), status(&p), attached,
+				age(now.Sub(time.UnixMilli(p.StartedAtMs))), plain(commandLine(p.Argv), maxCommand))
+		}
+	}
+	return table.Flush()
+}
+
+// status says what a process does.
+func status(p *protocol.ListedProcess) string {
+	switch {
+	case !p.Exited || p.ExitCode == nil:
+		return "running"
+	case !p.Closed:
+		return fmt.Sprintf("exited %d, its children run", *p.ExitCode)
+	}
+	return fmt.Sprintf("exited %d", *p.ExitCode)
+}
+
+// age says how long ago something was, in one unit. The clock of an agent may be ahead.
+func age(d time.Duration) string {
+	units := []struct {
+		name string
+		d    time.Duration
+	}{{"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}, {"second", time.Second}}
+	for _, u := range units {
+		switch n := d / u.d; {
+		case n == 1:
+			return "1 " + u.name + " ago"
+		case n > 1:
+			return fmt.Sprintf("%d %ss ago", n, u.name)
+		}
+	}
+	return "now"
+}
+
+// commandLine quotes a command line as a shell would read it.
+func commandLine(argv []string) string {
+	words := make([]string, len(argv))
+	for i, word := range argv {
+		if word == "" || strings.ContainsFunc(word, special) {
+			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+		words[i] = word
+	}
+	return strings.Join(words, " ")
+}
+
+// special tells whether a shell takes a character for something else.
+func special(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("@%_-+=:,./…", r)
+}
+
+// plain makes a text harmless for a terminal, and shortens it.
+func plain(text string, most int) string {
+	var b strings.Builder
+	n := 0
+	for _, r := range text {
+		if n == most {
+			b.WriteRune('…')
+			break
+		}
+		if !unicode.IsPrint(r) {
+			r = '\uFFFD'
+		}
+		b.WriteRune(r)
+		n++
+	}
+	return b.String()
+}
+
+type sessionJSON struct {
+	Name      string        `json:"name"`
+	SessionID string        `json:"sessionId"`
+	Attached  bool          `json:"attached"`
+	Client    string        `json:"client"`
+	Created   time.Time     `json:"created"`
+	Retain    string        `json:"retain"`
+	Expires   *time.Time    `json:"expires,omitempty"`
+	Processes []processJSON `json:"processes"`
+}
+
+type processJSON struct {
+	Process  string     `json:"process"`
+	Argv     []string   `json:"argv"`
+	PID      int        `json:"pid"`
+	TTY      bool       `json:"tty"`
+	Running  bool       `json:"running"`
+	ExitCode *int       `json:"exitCode,omitempty"`
+	Started  time.Time  `json:"started"`
+	Exited   *time.Time `json:"exited,omitempty"`
+}
+
+// PrintJSON prints the sessions as a list.
+func PrintJSON(w io.Writer, all []*Found) error {
+	list := make([]sessionJSON, len(all))
+	for i, s := range all {
+		list[i] = sessionJSON{
+			Name: s.Name, SessionID: s.SessionID, Attached: s.Attached, Client: s.ClientName, Created: at(s.CreatedAtMs),
+			Retain: (time.Duration(s.RetainMs) * time.Millisecond).String(), Processes: make([]processJSON, len(s.Processes)),
+		}
+		if s.ExpiresAtMs != nil {
+			list[i].Expires = new(at(*s.ExpiresAtMs))
+		}
+		for j, p := range s.Processes {
+			shown := processJSON{
+				Process: p.ProcessID, Argv: p.Argv, PID: p.PID, TTY: p.TTY, Running: !p.Exited, ExitCode: p.ExitCode, Started: at(p.StartedAtMs),
+			}
+			if p.ExitedAtMs != nil {
+				shown.Exited = new(at(*p.ExitedAtMs))
+			}
+			list[i].Processes[j] = shown
+		}
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(list)
+}
+
+func at(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"sync"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/agent/sessions"
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// waitFlags say for which sessions to wait.
+type waitFlags struct {
+	agentFlags
+	Names []string `arg:"" name:"name" help:"Names of sessions."`
+}
+
+func (*waitFlags) Help() string {
+	return `Waits until all that was started in the sessions has exited, and ends with the exit code of the command; of several, with the first that is not 0.
+
+Examples:
+
+    agent wait --url 127.0.0.1:7000 nightly
+    agent wait --url 127.0.0.1:7000 --timeout 1h build-1 build-2
+
+Exit codes: that of the command, 124 after --timeout, 125 when agent itself failed, 2 for a wrong command line.`
+}
+
+// Validate finds flags that contradict each other. The parser calls it.
+func (f *waitFlags) Validate() error {
+	if err := validNames(f.Names...); err != nil {
+		return err
+	}
+	return f.validate()
+}
+
+func runWait(sys program.System, flags *waitFlags) int {
+	return flags.on(sys, exitExecFailure, func(ctx context.Context, c *client.Client) (int, error) {
+		all, err := sessions.Find(ctx, c, flags.Names...)
+		if err != nil {
+			return 0, err
+		}
+		return waitFor(ctx, all)
+	})
+}
+
+// maxWaits is how many processes are waited for at once.
+const maxWaits = 512
+
+// waitFor waits for all processes of the sessions at once, since those that have ended may not be
+// kept for long.
+func waitFor(ctx context.Context, all []*sessions.Found) (code int, err error) {
+	type end struct {
+		code int
+		err  error
+	}
+	var ends []*end
+	var waiting sync.WaitGroup
+	slots := make(chan struct{}, maxWaits)
+	for _, s := range all {
+		if _, err := s.Process(""); err != nil && len(s.Processes) == 0 {
+			return 0, err
+		}
+		for _, p := range s.Processes {
+			e := new(end)
+			ends = append(ends, e)
+			slots <- struct{}{}
+			waiting.Go(func() {
+				defer func() { <-slots }()
+				e.code, e.err = s.Observer.Wait(ctx, p.ProcessID)
+			})
+		}
+	}
+	waiting.Wait()
+	for _, e := range ends {
+		if e.err != nil {
+			return 0, e.err
+		}
+		if code == 0 {
+			code = e.code
+		}
+	}
+	return code, nil
+}
