@@ -57,7 +57,7 @@ func TestBashCompletion(t *testing.T) {
 		words string // the last one is being completed; _ stands for an empty word
 		want  string
 	}{
-		{"agent e", "exec-server exec environments"},
+		{"agent e", "exec-server exec environments end"},
 		{"agent context a", "add"},
 		{"agent context add --ur", "--url"},
 		{"agent context use _", "--config --help --none --version -h box prod"},
@@ -66,6 +66,7 @@ func TestBashCompletion(t *testing.T) {
 		{"agent exec --context _", "box prod"},
 		{"agent exec --context = p", "prod"},
 		{"agent exec --context prod --environment-id _", "environments-of-exec---context-prod---environment-id"},
+		{"agent kill tru", ""},
 		{"agent ver", "version"},
 		{"agent --listen ws://127.0.0.1:0 --log-l", "--log-level"},
 		{"agent --log-level _", levels},

@@ -28,6 +28,9 @@ func (f *agentFlags) validate() error {
 
 // validNames refuses what is no name of a session.
 func validNames(names ...string) error {
+	if len(names) == 0 || names[0] == "" {
+		return errors.New("which session? agent ps lists them")
+	}
 	for _, name := range names {
 		if err := sessions.CheckName(name); err != nil {
 			return err

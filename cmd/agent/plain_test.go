@@ -95,6 +95,10 @@ func TestParsePlain(t *testing.T) {
 		"sandbox --workspace /tmp -- true": true,
 		"doctor --json":                    true,
 		"version":                          true,
+		"ps --url :1 -q":                   true,
+		"exec -d --url :1 --name n -- x":   true,
+		"kill --url :1 n -s INT":           false,
+		"logs --url :1 n":                  false,
 		"forward --connect ws://h:1 --remote https://r --environment-id e": true,
 		"exec":                              false,
 		"exec -tn true":                     false,
@@ -129,6 +133,7 @@ func FuzzParsePlain(f *testing.F) {
 		"exec-server\n--listen\nstdio", "exec\n-e\nA=1\n-e\nB=2\n--\ntrue\n--x", "sandbox\n--workspace=/tmp/..\n-- x", "--session-ttl\n5m",
 		"--max-processes\n9\n--retain-total-bytes=9", "exec\n-C\n/a//b\ntrue", "doctor\n--json\n--state-dir\n/", "--ws-auth=", "exec\n-t\n-n\n-\nx", "\n--listen",
 		"--retain-bytes\n0x10", "exec\n--env=\ntrue", "--listen=\n--", "--ws-token-file=/\xff", "exec\n\xff", "exec\n--dir=/\n--dir=/tmp\ntrue",
+		"kill\n--url=:1\nn\n-s\nINT", "wait\n--url=:1\nn", "ps\n-q\n--url=:1",
 	} {
 		f.Add(seed)
 	}

@@ -14,6 +14,7 @@ import (
 type psFlags struct {
 	agentFlags
 	Output string `short:"o" default:"table" enum:"table,json" placeholder:"table|json" help:"How to print them. Default: ${default}."`
+	All    bool   `short:"a" help:"Nothing: all are listed, also what has ended. For the habit."`
 	Quiet  bool   `short:"q" help:"Print the names only."`
 }
 

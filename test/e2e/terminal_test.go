@@ -37,13 +37,13 @@ func inShell(t *testing.T) *user {
 	return at(t, cmd, &pty.Winsize{Rows: 24, Cols: 200})
 }
 
-func at(t *testing.T, cmd *exec.Cmd, size *pty.Winsize) *user {
+func at(t *testing.T, cmd *exec.Cmd, size *pty.Winsize, environ ...string) *user {
 	t.Helper()
 	u := &user{Cmd: cmd}
 	if u.Env == nil {
 		u.Env = os.Environ()
 	}
-	u.Env = append(u.Env, "TERM=vt220", "PS1=")
+	u.Env = append(append(u.Env, "TERM=vt220", "PS1="), environ...)
 	var err error
 	if u.ptmx, err = pty.StartWithSize(u.Cmd, size); err != nil {
 		t.Fatal(err)

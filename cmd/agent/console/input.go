@@ -30,6 +30,9 @@ func (c *Console) copyStdin(ctx context.Context) {
 	if _, err := io.Copy(last, in); last.err != nil && err != nil {
 		return
 	}
+	if ctx.Err() != nil {
+		return // what has ended is the console, and the command may go on
+	}
 	switch {
 	case c.command.TTY:
 		// The terminal takes Ctrl-D for the end of input only at the start of a line.

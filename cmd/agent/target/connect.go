@@ -206,6 +206,9 @@ func (w *waiting) reason() string {
 		return "no executor is connected"
 	}
 	err := w.last
+	if refused, ok := errors.AsType[*client.ServerError](err); ok && refused.Err.Code == protocol.CodeSessionAttached {
+		return refused.Err.Message
+	}
 	if connect, ok := errors.AsType[*client.ConnectError](err); ok {
 		err = connect.Err
 	}

@@ -1,0 +1,100 @@
+package sessions
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// TestLastLines: what is cut down to n lines is what tail(1) prints, however it came in pieces.
+func TestLastLines(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringOf(rapid.RuneFrom([]rune("ab\n"))).Draw(t, "text")
+		n := rapid.IntRange(0, 6).Draw(t, "lines")
+		var chunks []protocol.OutputChunk
+		for rest := text; rest != ""; {
+			size := rapid.IntRange(0, len(rest)).Draw(t, "piece")
+			chunks = append(chunks, protocol.OutputChunk{Chunk: []byte(rest[:size])})
+			rest = rest[size:]
+		}
+		lines := strings.SplitAfter(text, "\n")
+		if lines[len(lines)-1] == "" {
+			lines = lines[:len(lines)-1]
+		}
+		want := strings.Join(lines[max(0, len(lines)-n):], "")
+		rest, cut := lastLines(chunks, uint64(n))
+		var got strings.Builder
+		for _, chunk := range rest {
+			got.Write(chunk.Chunk)
+		}
+		if got.String() != want || cut != (len(want) < len(text)) && text != "" {
+			t.Fatalf("the last %d lines of %q are %q (cut: %v), want %q", n, text, &got, cut, want)
+		}
+	})
+}
+
+// TestMissing: output that was not kept is told from events that are no output.
+func TestMissing(t *testing.T) {
+	t.Parallel()
+	type result struct {
+		seqs    []uint64
+		next    uint64
+		exited  bool
+		closed  bool
+		missing bool
+	}
+	for name, results := range map[string][]result{
+		"all":                  {{[]uint64{1, 2}, 3, false, false, false}, {[]uint64{3}, 4, false, false, false}, {nil, 6, true, true, false}},
+		"the exit in between":  {{[]uint64{1}, 2, false, false, false}, {[]uint64{3}, 4, true, false, false}, {nil, 5, true, true, false}},
+		"front":                {{[]uint64{7}, 8, false, false, true}, {[]uint64{8}, 9, true, false, false}},
+		"front and the exit":   {{[]uint64{7, 9}, 10, true, false, true}, {nil, 11, true, true, false}},
+		"nothing was kept":     {{nil, 9, true, true, true}},
+		"nothing was printed":  {{nil, 3, true, true, false}},
+		"in the middle":        {{[]uint64{1}, 2, false, false, false}, {[]uint64{5, 6}, 7, false, false, true}},
+		"after the exit":       {{nil, 2, true, false, false}, {[]uint64{3}, 4, true, false, true}},
+		"the same again":       {{[]uint64{1}, 2, false, false, false}, {nil, 2, false, false, false}},
+		"a server that is off": {{[]uint64{1, 2, 3, 4}, 3, false, false, false}},
+	} {
+		var l Logs
+		for i, r := range results {
+			answer := protocol.ReadResult{NextSeq: r.next, Exited: r.exited, Closed: r.closed}
+			for _, seq := range r.seqs {
+				answer.Chunks = append(answer.Chunks, protocol.OutputChunk{Seq: seq})
+			}
+			if got := l.note(&answer); got != r.missing {
+				t.Errorf("%s: result %d: missing %v", name, i, got)
+			}
+		}
+	}
+}
+
+// TestWrite: each stream goes to its place, lines have their times, and what is old is left out.
+func TestWrite(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	missing := 0
+	l := Logs{Stdout: &stdout, Stderr: &stderr, Timestamps: true, Since: time.UnixMilli(2000), Missing: func() { missing++ }, missing: true}
+	for i, piece := range []string{"stdout old\n", "stdout a", "stderr e\n", "stdout b\nc", "pty \n\n", "stderr f", "stderr g\n"} {
+		stream, text, _ := strings.Cut(piece, " ")
+		if err := l.write(&protocol.OutputChunk{Stream: stream, Chunk: []byte(text), AtMs: new(int64(1000 + 1000*i))}); err != nil {
+			t.Fatal(err)
+		}
+		if i == 2 {
+			l.missing = true
+		}
+	}
+	stamp := func(second int, line string) string {
+		return fmt.Sprintf("1970-01-01T00:00:%02d.000Z %s", second, line)
+	}
+	want := stamp(2, "ab\n") + stamp(4, "c\n") + stamp(5, "\n")
+	if stdout.String() != want || stderr.String() != stamp(3, "e\n")+stamp(6, "fg\n") || missing != 1 {
+		t.Errorf("%d times something was missing; printed was\n%s and\n%s", missing, &stdout, &stderr)
+	}
+}

@@ -1,0 +1,310 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+
+	"github.com/execagent/execagent/test/rig"
+)
+
+// way is how an agent is reached, through a proxy that cuts.
+type way struct {
+	proxy   *rig.Proxy
+	flags   []string
+	environ []string
+}
+
+// eachWay runs a test over a WebSocket and through the relay.
+func eachWay(t *testing.T, test func(t *testing.T, w *way)) {
+	t.Helper()
+	t.Run("url", func(t *testing.T) {
+		t.Parallel()
+		proxy, url := behindProxy(t)
+		test(t, &way{proxy, []string{"--url", url}, nil})
+	})
+	t.Run("registry", func(t *testing.T) {
+		t.Parallel()
+		s := rig.NewSite(t)
+		s.Serve(t, "ci-0")
+		proxy := rig.NewProxy(t, s.Address)
+		test(t, &way{proxy, []string{"--registry", s.At(proxy.Address()).URL(), "--environment-id", "ci-0"}, []string{"AGENT_REGISTRY_TOKEN=" + s.Harness}})
+	})
+}
+
+// command is a command of agent, not yet started.
+func (w *way) command(t *testing.T, command string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), rig.Agent(t), append(append([]string{command}, w.flags...), args...)...)
+	cmd.Env = append(os.Environ(), w.environ...)
+	return cmd
+}
+
+// run runs a command and returns its output and exit code.
+func (w *way) run(t *testing.T, command string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd := w.command(t, command, args...)
+	var out, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	if err := cmd.Run(); err != nil {
+		if _, ok := errors.AsType[*exec.ExitError](err); !ok {
+			t.Fatal(err)
+		}
+	}
+	return out.String(), complaints.String(), cmd.ProcessState.ExitCode()
+}
+
+// must runs a command that has nothing to complain of.
+func (w *way) must(t *testing.T, command string, args ...string) string {
+	t.Helper()
+	stdout, stderr, code := w.run(t, command, args...)
+	if code != 0 || stderr != "" {
+		t.Fatalf("agent %s %q: exit code %d, %s", command, args, code, stderr)
+	}
+	return stdout
+}
+
+// gate is a file that a command waits for with read.
+func gate(t *testing.T) (path string, open func()) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "gate")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path, func() {
+		if err := os.WriteFile(path, []byte("\n"), 0); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSessionsThroughCuts: a command that was started and left is followed, waited for, listed and
+// ended over connections that are cut.
+func TestSessionsThroughCuts(t *testing.T) {
+	t.Parallel()
+	eachWay(t, func(t *testing.T, w *way) {
+		file, open := gate(t)
+		script := fmt.Sprintf("for i in 1 2 3; do echo line $i; echo err $i >&2; read x <%s; done; exit 3", file)
+		if name := w.must(t, "exec", "-d", "--name", "job", "--", "sh", "-c", script); name != "job\n" {
+			t.Fatalf("the name is %q", name)
+		}
+		var complaints rig.Transcript
+		logs := w.command(t, "logs", "-f", "job")
+		logs.Stderr = &complaints
+		followed, waited := connect(t, logs), connect(t, w.command(t, "wait", "job"))
+		for i := range 3 {
+			if line := followed.line(t); line != fmt.Sprint("line ", i+1) {
+				t.Fatalf("line %d is %q", i+1, line)
+			}
+			if i == 1 {
+				// Both wait for the agent, and now for the connection.
+				rig.Until(t, "both are connected", func() bool { n, _ := w.proxy.Seen(); return n >= 3 })
+				w.proxy.Cut()
+			}
+			open()
+		}
+		if code := waited.Exit(t); code != 3 {
+			t.Errorf("wait ends with %d", code)
+		}
+		if code := followed.Exit(t); code != 0 || complaints.String() != "err 1\nerr 2\nerr 3\n" {
+			t.Errorf("logs -f ends with %d, and has written on standard error %q", code, complaints.String())
+		}
+		for _, command := range [][]string{{"ps"}, {"logs", "job"}, {"ps", "-o", "json"}, {"ps", "-q"}} {
+			want := w.must(t, command[0], command[1:]...)
+			for n := int64(400); n < 2400; n += 500 {
+				w.proxy.CutAfter(n, nil)
+				stdout, stderr, code := w.run(t, command[0], command[1:]...)
+				if code != 0 || command[0] == "logs" && stdout != want || !strings.Contains(stdout, "job") && command[0] == "ps" {
+					t.Errorf("%q with a cut after %d bytes: exit code %d, %s%s", command, n, code, stdout, stderr)
+				}
+			}
+		}
+		w.must(t, "exec", "-d", "--name", "long", "--", "sleep", "600")
+		w.proxy.CutAfter(2000, nil)
+		w.must(t, "kill", "-s", "INT", "long")
+		if _, stderr, code := w.run(t, "wait", "long"); code != 128+2 {
+			t.Errorf("wait ends with %d: %s", code, stderr)
+		}
+		w.proxy.CutAfter(2000, nil)
+		if names := w.must(t, "end", "job", "long"); names != "job\nlong\n" {
+			t.Errorf("ended are %q", names)
+		}
+		if names := w.must(t, "ps", "-q"); names != "" {
+			t.Errorf("there is still %q", names)
+		}
+	})
+}
+
+// TestDetachThroughCuts: wherever the connection is cut while a command is started and left, it runs
+// once and its name is printed.
+func TestDetachThroughCuts(t *testing.T) {
+	t.Parallel()
+	eachWay(t, func(t *testing.T, w *way) {
+		for n := int64(200); n < 5000; n += 300 {
+			ran := filepath.Join(t.TempDir(), "ran")
+			name := fmt.Sprint("job-", n)
+			w.proxy.CutAfter(n, nil)
+			if got := w.must(t, "exec", "-d", "--name", name, "-e", "RAN="+ran, "--", "sh", "-c", `echo once >>"$RAN"; exit 7`); got != name+"\n" {
+				t.Errorf("cut after %d bytes: the name is %q", n, got)
+			}
+			_, stderr, code := w.run(t, "wait", name)
+			if text, err := os.ReadFile(ran); string(text) != "once\n" || code != 7 {
+				t.Errorf("cut after %d bytes: it ran %q, %v, and ended with %d: %s", n, text, err, code, stderr)
+			}
+		}
+	})
+}
+
+// user is a user at a terminal of a size who has started a command of agent.
+func (w *way) user(t *testing.T, size pty.Winsize, command string, args ...string) *user {
+	t.Helper()
+	cmd := w.command(t, command, args...)
+	return at(t, exec.Command(cmd.Args[0], cmd.Args[1:]...), &size, w.environ...)
+}
+
+// TestAttach: a user starts a shell, leaves it, comes back at another terminal over a cut, loses it
+// to somebody else, and takes it back.
+func TestAttach(t *testing.T) {
+	t.Parallel()
+	eachWay(t, func(t *testing.T, w *way) {
+		large, small := pty.Winsize{Rows: 40, Cols: 120}, pty.Winsize{Rows: 10, Cols: 90}
+		const runsOn = "agent: shell runs on: agent attach shell comes back, agent kill shell ends it\r\n"
+		u := w.user(t, large, "exec", "-t", "--name", "shell", "--", "sh")
+		u.types(t, "stty -echo; PS1=; stty size\r")
+		u.sees(t, "40 120\r\n")
+		u.types(t, "\x10x\x08\r") // a key too few
+		u.types(t, "\x10\x11")
+		u.sees(t, runsOn)
+		u.ends(t, 0)
+
+		u = w.user(t, small, "attach", "shell")
+		u.types(t, "echo back $((1+1)); stty size\r")
+		u.sees(t, "back 2\r\n10 90\r\n")
+		w.proxy.Cut()
+		u.types(t, "echo over $((1+2))\r")
+		u.sees(t, "over 3\r\n")
+
+		_, stderr, code := w.run(t, "attach", "shell")
+		if code != 125 || !strings.HasSuffix(stderr, "agent: session shell has a client: --take takes its place\n") {
+			t.Errorf("a second one: exit code %d, %s", code, stderr)
+		}
+		other := w.user(t, large, "attach", "--take", "--detach-keys", "ctrl-a,d", "shell")
+		u.sees(t, "agent: session shell was taken by another client\r\n")
+		u.ends(t, 125)
+		other.types(t, "stty size\r")
+		other.sees(t, "40 120\r\n")
+		other.types(t, "\x01d")
+		other.sees(t, runsOn)
+		other.ends(t, 0)
+
+		u = w.user(t, small, "attach", "--logs", "shell")
+		u.sees(t, "back 2\r\n")
+		u.sees(t, "over 3\r\n")
+		u.types(t, "~?")
+		u.sees(t, "~. leaves and lets the command run on, ~~ is a ~ for the command, ~? is this\r\n")
+		u.types(t, "~.")
+		u.sees(t, runsOn)
+		u.ends(t, 0)
+		u = w.user(t, small, "attach", "shell")
+		u.types(t, "exit 7\r")
+		u.ends(t, 7)
+		if _, _, code := w.run(t, "wait", "shell"); code != 7 {
+			t.Errorf("wait ends with %d", code)
+		}
+	})
+}
+
+// TestAttachPipes: a command without a terminal gets the input of who is attached, over a cut, and
+// that one its output and exit code.
+func TestAttachPipes(t *testing.T) {
+	t.Parallel()
+	eachWay(t, func(t *testing.T, w *way) {
+		w.must(t, "exec", "-d", "-i", "--name", "job", "--", "sh", "-c", "echo before; cat; exit 7")
+		first := connect(t, w.command(t, "attach", "--logs", "job"))
+		if line := first.line(t); line != "before" {
+			t.Errorf("kept is %q", line)
+		}
+		if _, err := fmt.Fprintln(first.stdin, "one"); err != nil {
+			t.Fatal(err)
+		}
+		if line := first.line(t); line != "one" {
+			t.Errorf("the command says %q", line)
+		}
+		first.Kill(t)
+
+		// Through a registry the agent does not know yet that the client is gone.
+		p := connect(t, w.command(t, "attach", "--take", "job"))
+		for i := range 3 {
+			text := fmt.Sprint("line ", i)
+			if _, err := fmt.Fprintln(p.stdin, text); err != nil {
+				t.Fatal(err)
+			}
+			if line := p.line(t); line != text {
+				t.Errorf("the command says %q", line)
+			}
+			w.proxy.Cut()
+		}
+		_ = p.stdin.Close()
+		if code := p.Exit(t); code != 7 {
+			t.Errorf("exit code %d", code)
+		}
+	})
+}
+
+// TestOnDisconnect: with kill a command ends soon after its client is gone for good, and with a
+// connection that comes back it does not.
+func TestOnDisconnect(t *testing.T) {
+	t.Parallel()
+	server := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--session-ttl", "24h")
+	url := server.line(t)
+	proxy := rig.NewProxy(t, strings.TrimPrefix(url, "ws://"))
+	begin := func() (client *running, command string) {
+		client = connect(t, exec.Command(rig.Agent(t), "exec", "--on-disconnect", "kill", "--url", "ws://"+proxy.Address(), "--",
+			"sh", "-c", "echo $$; read x; echo end; exit 7"))
+		return client, client.line(t)
+	}
+	p, _ := begin()
+	proxy.Cut()
+	if _, err := fmt.Fprintln(p.stdin); err != nil {
+		t.Fatal(err)
+	}
+	if line, code := p.line(t), p.Exit(t); line != "end" || code != 7 {
+		t.Errorf("over a cut: %q, exit code %d", line, code)
+	}
+	p, pid := begin()
+	p.Kill(t)
+	rig.Until(t, "the command is killed", func() bool {
+		_, err := os.Stat("/proc/" + pid)
+		return os.IsNotExist(err)
+	})
+}
+
+// TestNamedSessionTTL: the operator says how long sessions are kept at most, and they end with the
+// agent.
+func TestNamedSessionTTL(t *testing.T) {
+	t.Parallel()
+	server := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--named-session-ttl", "1s")
+	w := &way{flags: []string{"--url", server.line(t)}}
+	w.must(t, "exec", "-d", "--name", "short", "--retain", "24h", "--", "true")
+	rig.Until(t, "a session ends when its time is over", func() bool { return w.must(t, "ps", "-q") == "" })
+	w.must(t, "exec", "-d", "--name", "held", "--", "sh", "-c", "echo $$; exec sleep 600")
+	pid := strings.TrimSpace(w.must(t, "logs", "--since", "1h", "held"))
+	for pid == "" {
+		pid = strings.TrimSpace(w.must(t, "logs", "held"))
+	}
+	if code := server.Stop(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	rig.Until(t, "the command is killed", func() bool {
+		_, err := os.Stat("/proc/" + pid)
+		return os.IsNotExist(err)
+	})
+}
