@@ -21,7 +21,7 @@ type attachFlags struct {
 	NoStdin    bool   `short:"n" help:"Do not pass standard input."`
 	DetachKeys string `default:"" env:"AGENT_DETACH_KEYS" name:"detach-keys" placeholder:"KEYS" help:"What to type at a terminal to leave again. Default: ctrl-p,ctrl-q."`
 
-	Name    string `arg:"" name:"name" help:"Name of the session."`
+	Name    string `arg:"" name:"name" complete:"sessions" help:"Name of the session."`
 	Process string `arg:"" optional:"" name:"process" help:"Process of the session, where several run: see agent ps."`
 }
 
@@ -47,8 +47,8 @@ func (f *attachFlags) Validate() error {
 	return f.validate()
 }
 
-func runAttach(sys program.System, flags *attachFlags) int {
-	code, err := attach(sys, flags)
+func (f *attachFlags) run(sys program.System) int {
+	code, err := attach(sys, f)
 	if err != nil {
 		return failed(sys, err, exitExecFailure)
 	}

@@ -18,7 +18,7 @@ const completeTime = 2 * time.Second
 
 // completeFlags name the words that a completion script asks for.
 type completeFlags struct {
-	Kind string   `arg:"" help:"What the words are: contexts or environments."`
+	Kind string   `arg:"" help:"What the words are: contexts, environments or sessions."`
 	Line []string `arg:"" optional:"" passthrough:"" help:"Words of the line so far, without the program."`
 }
 
@@ -35,6 +35,19 @@ var kinds = map[string]func(ctx context.Context, sys program.System, at *target.
 			return nil, err
 		}
 		return file.Names(), nil
+	},
+	"sessions": func(ctx context.Context, sys program.System, at *target.Flags) ([]string, error) {
+		c, err := at.Connect(ctx, sys)
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		listed, err := c.Sessions(ctx)
+		names := make([]string, 0, len(listed))
+		for _, s := range listed {
+			names = append(names, s.Name)
+		}
+		return names, err
 	},
 	"environments": func(ctx context.Context, sys program.System, at *target.Flags) ([]string, error) {
 		list, err := at.Environments(ctx, sys)

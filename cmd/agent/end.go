@@ -13,7 +13,7 @@ import (
 type endFlags struct {
 	agentFlags
 	Force bool     `short:"f" help:"Also those in which something runs, which is killed, and those that somebody is attached to."`
-	Names []string `arg:"" name:"name" help:"Names of sessions."`
+	Names []string `arg:"" name:"name" complete:"sessions" help:"Names of sessions."`
 }
 
 func (*endFlags) Help() string {
@@ -35,11 +35,11 @@ func (f *endFlags) Validate() error {
 	return f.validate()
 }
 
-func runEnd(sys program.System, flags *endFlags) int {
-	return flags.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
-		return eachNamed(ctx, sys, c, flags.Names, func(s *sessions.Found) error {
+func (f *endFlags) run(sys program.System) int {
+	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
+		return eachNamed(ctx, sys, c, f.Names, func(s *sessions.Found) error {
 			switch {
-			case flags.Force:
+			case f.Force:
 			case s.ListedSession.Running > 0:
 				return fmt.Errorf("something runs in session %s: --force kills it", s.Name)
 			case s.Attached:

@@ -15,7 +15,7 @@ import (
 type killFlags struct {
 	agentFlags
 	Signal string   `short:"s" default:"KILL" placeholder:"SIGNAL" help:"HUP, INT, QUIT, KILL, USR1, USR2 or TERM, or its number. Default: ${default}."`
-	Names  []string `arg:"" name:"name" help:"Names of sessions."`
+	Names  []string `arg:"" name:"name" complete:"sessions" help:"Names of sessions."`
 }
 
 func (*killFlags) Help() string {
@@ -40,13 +40,13 @@ func (f *killFlags) Validate() error {
 	return f.validate()
 }
 
-func runKill(sys program.System, flags *killFlags) int {
-	return flags.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
-		signal, err := sessions.ParseSignal(flags.Signal)
+func (f *killFlags) run(sys program.System) int {
+	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
+		signal, err := sessions.ParseSignal(f.Signal)
 		if err != nil {
 			return 0, err
 		}
-		return eachNamed(ctx, sys, c, flags.Names, func(s *sessions.Found) error {
+		return eachNamed(ctx, sys, c, f.Names, func(s *sessions.Found) error {
 			running := s.Running()
 			if len(running) == 0 {
 				return fmt.Errorf("nothing runs in session %s: agent end %s forgets it", s.Name, s.Name)

@@ -18,7 +18,7 @@ type logsFlags struct {
 	Tail       *uint64 `short:"n" placeholder:"N" help:"Only the last N lines of what there is already."`
 	Timestamps bool    `short:"t" help:"Put the time before each line, in UTC."`
 
-	Name    string `arg:"" name:"name" help:"Name of the session."`
+	Name    string `arg:"" name:"name" complete:"sessions" help:"Name of the session."`
 	Process string `arg:"" optional:"" name:"process" help:"Process of the session, where it has several: see agent ps."`
 }
 
@@ -56,22 +56,22 @@ func (f *logsFlags) since() (time.Time, error) {
 	return since, nil
 }
 
-func runLogs(sys program.System, flags *logsFlags) int {
-	return flags.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
-		found, err := sessions.Named(ctx, c, flags.Name)
+func (f *logsFlags) run(sys program.System) int {
+	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
+		found, err := sessions.Named(ctx, c, f.Name)
 		if err != nil {
 			return 0, err
 		}
-		process, err := found.Process(flags.Process)
+		process, err := found.Process(f.Process)
 		if err != nil {
 			return 0, err
 		}
-		since, err := flags.since()
+		since, err := f.since()
 		if err != nil {
 			return 0, err
 		}
 		logs := sessions.Logs{
-			Stdout: sys.Stdout, Stderr: sys.Stderr, Follow: flags.Follow, Timestamps: flags.Timestamps, Since: since, Tail: flags.Tail,
+			Stdout: sys.Stdout, Stderr: sys.Stderr, Follow: f.Follow, Timestamps: f.Timestamps, Since: since, Tail: f.Tail,
 			Missing: func() {
 				program.Complain(sys.Stderr, "some output is missing here: the agent has not kept it")
 			},

@@ -69,18 +69,6 @@ func run(sys program.System) int {
 		return runDoctor(sys, flags)
 	case *completionFlags:
 		return runCompletion(sys, flags)
-	case *psFlags:
-		return runPs(sys, flags)
-	case *logsFlags:
-		return runLogs(sys, flags)
-	case *attachFlags:
-		return runAttach(sys, flags)
-	case *waitFlags:
-		return runWait(sys, flags)
-	case *killFlags:
-		return runKill(sys, flags)
-	case *endFlags:
-		return runEnd(sys, flags)
 	case *askFlags:
 		return runHealth(sys, flags)
 	case *versionFlags:

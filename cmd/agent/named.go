@@ -21,7 +21,7 @@ type agentFlags struct{ target.Flags }
 // validate finds flags that contradict each other.
 func (f *agentFlags) validate() error {
 	if !f.Elsewhere() {
-		return errors.New("which agent? --url or --registry says it")
+		return errors.New("which agent? --context, --url or --registry says it")
 	}
 	return f.Flags.Validate()
 }

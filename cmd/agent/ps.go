@@ -2,20 +2,19 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/sessions"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/protocol"
 )
 
 // psFlags say how the sessions of an agent are listed.
 type psFlags struct {
 	agentFlags
-	Output string `short:"o" default:"table" enum:"table,json" placeholder:"table|json" help:"How to print them. Default: ${default}."`
-	All    bool   `short:"a" help:"Nothing: all are listed, also what has ended. For the habit."`
-	Quiet  bool   `short:"q" help:"Print the names only."`
+	listFlags
+	All bool `short:"a" help:"Nothing: all are listed, also what has ended. For the habit."`
 }
 
 func (*psFlags) Help() string {
@@ -32,24 +31,23 @@ Exit codes: 0, 1 when agent itself failed, 2 for a wrong command line.`
 // Validate finds flags that contradict each other. The parser calls it.
 func (f *psFlags) Validate() error { return f.validate() }
 
-func runPs(sys program.System, flags *psFlags) int {
-	return flags.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
-		if flags.Quiet {
+func (f *psFlags) run(sys program.System) int {
+	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
+		if f.Quiet && f.Output == "table" {
 			listed, err := c.Sessions(ctx)
-			for _, s := range listed {
-				if _, err := fmt.Fprintln(sys.Stdout, s.Name); err != nil {
-					return 0, err
-				}
+			if err != nil {
+				return 0, err
 			}
-			return program.ExitOK, err
+			return program.ExitOK, printList(sys.Stdout, f.listFlags, listed, func(s protocol.ListedSession) string { return s.Name }, "", nil)
 		}
 		all, err := sessions.All(ctx, c)
 		if err != nil {
 			return 0, err
 		}
-		if flags.Output == "json" {
-			return program.ExitOK, sessions.PrintJSON(sys.Stdout, all)
+		if f.Output == "json" {
+			return program.ExitOK, printJSON(sys.Stdout, sessions.JSON(all))
 		}
-		return program.ExitOK, sessions.PrintTable(sys.Stdout, all, time.Now())
+		return program.ExitOK, printList(sys.Stdout, f.listFlags, sessions.Rows(all, time.Now()), nil,
+			sessions.Heading, func(row []string) []string { return row })
 	})
 }

@@ -12,7 +12,7 @@ import (
 // waitFlags say for which sessions to wait.
 type waitFlags struct {
 	agentFlags
-	Names []string `arg:"" name:"name" help:"Names of sessions."`
+	Names []string `arg:"" name:"name" complete:"sessions" help:"Names of sessions."`
 }
 
 func (*waitFlags) Help() string {
@@ -34,9 +34,9 @@ func (f *waitFlags) Validate() error {
 	return f.validate()
 }
 
-func runWait(sys program.System, flags *waitFlags) int {
-	return flags.on(sys, exitExecFailure, func(ctx context.Context, c *client.Client) (int, error) {
-		all, err := sessions.Find(ctx, c, flags.Names...)
+func (f *waitFlags) run(sys program.System) int {
+	return f.on(sys, exitExecFailure, func(ctx context.Context, c *client.Client) (int, error) {
+		all, err := sessions.Find(ctx, c, f.Names...)
 		if err != nil {
 			return 0, err
 		}

@@ -1,7 +1,7 @@
 package sessions
 
 import (
-	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -120,36 +120,27 @@ func TestTable(t *testing.T) {
 			{ProcessID: "3", Argv: []string{strings.Repeat("x", 100)}, StartedAtMs: ms(-time.Hour), Exited: true, ExitCode: new(0)},
 		}},
 	}
-	var out bytes.Buffer
-	if err := PrintTable(&out, all, now); err != nil {
-		t.Fatal(err)
+	var table strings.Builder
+	for _, row := range Rows(all, now) {
+		table.WriteString(strings.Join(row, " | ") + "\n")
 	}
-	want := `NAME   PROCESS  STATUS                                STARTED       COMMAND
-empty  -        empty                                 -             -
-job    main     running (attached)                    1 minute ago  sh -c 'echo it'\''s $HOME'
-job    p` + "\uFFFD" + `2      exited 3 (attached)                   2 days ago    '` + "\uFFFD" + `[2J' ''
-job    3        exited 0, its children run (attached)  now           ` + strings.Repeat("x", 60) + "…\n"
-	if squeeze(out.String()) != squeeze(want) {
-		t.Errorf("the table is\n%swant\n%s", &out, want)
+	want := `empty | - | empty | - | -
+job | main | running (attached) | 1 minute ago | sh -c 'echo it'\''s $HOME'
+job | p` + "\uFFFD" + `2 | exited 3 (attached) | 2 days ago | '` + "\uFFFD" + `[2J' ''
+job | 3 | exited 0, its children run (attached) | now | ` + strings.Repeat("x", 60) + "…\n"
+	if table.String() != want {
+		t.Errorf("the table is\n%swant\n%s", &table, want)
 	}
-	out.Reset()
-	if err := PrintJSON(&out, all); err != nil {
+	out, err := json.MarshalIndent(JSON(all), "", "  ")
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, part := range []string{
 		`"name": "empty"`, `"processes": []`, `"retain": "1m0s"`, `"argv": [`, `"\u001b[2J"`, `"exitCode": 3`, `"running": false`,
 		`"exited": "` + at(ms(time.Hour)).Format(time.RFC3339) + `"`,
 	} {
-		if !strings.Contains(out.String(), part) {
-			t.Errorf("%s is not in\n%s", part, &out)
+		if !strings.Contains(string(out), part) {
+			t.Errorf("%s is not in\n%s", part, out)
 		}
 	}
-}
-
-// squeeze makes one blank of several.
-func squeeze(text string) string {
-	for strings.Contains(text, "  ") {
-		text = strings.ReplaceAll(text, "  ", " ")
-	}
-	return text
 }

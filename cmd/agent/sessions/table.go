@@ -1,11 +1,8 @@
 package sessions
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 
@@ -15,24 +12,26 @@ import (
 // maxCommand is how much of a command line the table shows, in characters.
 const maxCommand = 60
 
-// PrintTable prints a line for each process of the sessions, and one for each session without.
-func PrintTable(w io.Writer, all []*Found, now time.Time) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NAME\tPROCESS\tSTATUS\tSTARTED\tCOMMAND")
+// Heading is over the columns of [Rows].
+const Heading = "NAME\tPROCESS\tSTATUS\tSTARTED\tCOMMAND"
+
+// Rows returns a row for each process of the sessions, and one for each session without. None
+// has anything that a terminal would act upon.
+func Rows(all []*Found, now time.Time) (rows [][]string) {
 	for _, s := range all {
 		attached := ""
 		if s.Attached {
 			attached = " (attached)"
 		}
 		if len(s.Processes) == 0 {
-			fmt.Fprintf(table, "%s\t-\tempty%s\t-\t-\n", s.Name, attached)
+			rows = append(rows, []string{s.Name, "-", "empty" + attached, "-", "-"})
 		}
 		for _, p := range s.Processes {
-			fmt.Fprintf(table, "%s\t%s\t%s%s\t%s\t%s\n", s.Name, plain(p.ProcessID, maxCommand), status(&p), attached,
-				age(now.Sub(time.UnixMilli(p.StartedAtMs))), plain(commandLine(p.Argv), maxCommand))
+			rows = append(rows, []string{s.Name, plain(p.ProcessID, maxCommand), status(&p) + attached,
+				age(now.Sub(time.UnixMilli(p.StartedAtMs))), plain(commandLine(p.Argv), maxCommand)})
 		}
 	}
-	return table.Flush()
+	return rows
 }
 
 // status says what a process does.
@@ -120,8 +119,8 @@ type processJSON struct {
 	Exited   *time.Time `json:"exited,omitempty"`
 }
 
-// PrintJSON prints the sessions as a list.
-func PrintJSON(w io.Writer, all []*Found) error {
+// JSON returns the sessions as a list to be encoded.
+func JSON(all []*Found) any {
 	list := make([]sessionJSON, len(all))
 	for i, s := range all {
 		list[i] = sessionJSON{
@@ -141,9 +140,7 @@ func PrintJSON(w io.Writer, all []*Found) error {
 			list[i].Processes[j] = shown
 		}
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(list)
+	return list
 }
 
 func at(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
