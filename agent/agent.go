@@ -81,7 +81,7 @@ type Config struct {
 	StateDir string
 	// Secrets are files that nothing confined may see.
 	Secrets []string
-	// Listening are all TCP listeners of this program: nothing confined may
+	// Listening are all listeners of this program: nothing confined may
 	// reach them.
 	Listening []Listening
 	// Operator says which layers will do where several would be exact

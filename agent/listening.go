@@ -7,9 +7,11 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// Listening is an address at which clients reach an agent by TCP.
+// Listening is where clients reach an agent: at an address by TCP, or at the path of a
+// UNIX socket, which nothing confined may see.
 type Listening struct {
 	Addr netip.AddrPort
+	Path string // "" for TCP
 	// Authenticated is false if anybody who connects is taken for a client.
 	Authenticated bool
 }
@@ -24,7 +26,7 @@ func refuseOpenListeners(listening []Listening, policy *sandbox.Policy) error {
 		return nil
 	}
 	for _, l := range listening {
-		if !l.Authenticated && !l.Addr.Addr().Unmap().IsLoopback() {
+		if l.Path == "" && !l.Authenticated && !l.Addr.Addr().Unmap().IsLoopback() {
 			return fmt.Errorf("this agent cannot enforce the sandbox: it listens at %v without authentication, and a command with the "+
 				"network could become its client by way of a proxy or a published port; start the agent with --ws-auth, or have it "+
 				"listen at a loopback address", l.Addr)
@@ -33,11 +35,14 @@ func refuseOpenListeners(listening []Listening, policy *sandbox.Policy) error {
 	return nil
 }
 
-// ports returns the ports of these listeners.
-func ports(listening []Listening) []uint16 {
-	var ports []uint16
+// portsAndPaths returns the ports of these listeners, and the paths of their sockets.
+func portsAndPaths(listening []Listening) (ports []uint16, paths []string) {
 	for _, l := range listening {
-		ports = append(ports, l.Addr.Port())
+		if l.Path != "" {
+			paths = append(paths, l.Path)
+		} else {
+			ports = append(ports, l.Addr.Port())
+		}
 	}
-	return ports
+	return ports, paths
 }

@@ -50,10 +50,10 @@ func TestOpenListener(t *testing.T) {
 	}
 }
 
-func TestPorts(t *testing.T) {
+func TestPortsAndPaths(t *testing.T) {
 	t.Parallel()
-	a := &Agent{cfg: Config{Listening: []Listening{{Addr: netip.MustParseAddrPort("127.0.0.1:7000")}, {Addr: netip.MustParseAddrPort("[::]:7300"), Authenticated: true}}}}
-	if got := ports(a.cfg.Listening); !slices.Equal(got, []uint16{7000, 7300}) {
-		t.Errorf("%v", got)
+	a := &Agent{cfg: Config{Listening: []Listening{{Addr: netip.MustParseAddrPort("127.0.0.1:7000")}, {Path: "/run/a"}, {Addr: netip.MustParseAddrPort("[::]:7300"), Authenticated: true}}}}
+	if ports, paths := portsAndPaths(a.cfg.Listening); !slices.Equal(ports, []uint16{7000, 7300}) || !slices.Equal(paths, []string{"/run/a"}) {
+		t.Errorf("%v, %v", ports, paths)
 	}
 }

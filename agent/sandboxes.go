@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -37,13 +38,14 @@ type sandboxes struct {
 
 func newSandboxes(cfg *Config) *sandboxes {
 	served := &resolve.Served{Log: cfg.Logger}
+	ports, sockets := portsAndPaths(cfg.Listening)
 	s := &sandboxes{
 		confines: cfg.Confines,
 		helpers: files.NewPool(files.Config{
 			Argv0: os.Args[0], Fork: cfg.Reaper.Fork, Reaped: cfg.Reaper.Reaped, Served: served, Log: cfg.Logger,
 		}),
 		tmpDir:  sandbox.TmpDir(cfg.Environ),
-		private: cfg.Secrets,
+		private: slices.Concat(cfg.Secrets, sockets),
 	}
 	s.probed = sync.OnceValue(func() sandbox.Host {
 		host, err := probe.Host(context.Background(), os.Args[0])
@@ -87,7 +89,7 @@ func newSandboxes(cfg *Config) *sandboxes {
 			return s.placeholders, nil
 		},
 		Limits:     cfg.Limits,
-		AgentPorts: ports(cfg.Listening),
+		AgentPorts: ports,
 	}
 	return s
 }

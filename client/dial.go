@@ -59,14 +59,14 @@ func Settings(cfg Config) Option {
 	}
 }
 
-// DialURL connects to a server that listens at a ws or wss URL: it is
+// DialURL connects to a server that listens at a ws or wss URL, or at unix:///PATH: it is
 // Connect(ctx, URL(url, options...)).
 func DialURL(ctx context.Context, url string, options ...Option) (*Client, error) {
 	return Connect(ctx, URL(url, options...))
 }
 
-// URL returns how to connect to a server that listens at a ws or wss URL. A URL that
-// is none is found out by Dial. So is a header for a plain connection to another
+// URL returns how to connect to a server that listens at a ws or wss URL, or at a UNIX
+// socket, unix:///PATH. A URL that is none is found out by Dial. So is a header for a plain connection to another
 // machine, which is never opened.
 func URL(url string, options ...Option) Config {
 	var o dialOptions
@@ -90,11 +90,14 @@ func URL(url string, options ...Option) Config {
 
 const (
 	errExposed = transport.URLError("exec-server WebSocket headers require wss:// or a loopback destination")
-	errNoURL   = transport.URLError("exec-server url must use ws:// or wss://")
+	errNoURL   = transport.URLError("exec-server url must use ws://, wss:// or unix://")
 )
 
 // checkURL refuses a URL that is none, and headers in plain text to another machine.
 func checkURL(raw string, header http.Header) error {
+	if strings.HasPrefix(raw, "unix://") {
+		return nil // transport.Dial checks it
+	}
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || (u.Scheme != "ws" && u.Scheme != "wss") {
 		return errNoURL // the cause would quote what may be a secret

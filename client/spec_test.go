@@ -78,7 +78,7 @@ func TestDialURL(t *testing.T) {
 		{"another token", url, []client.Option{client.Token("other")}, true, "status 401"},
 		{"an unknown session", url, []client.Option{client.Token(token), client.Session("nobody")}, true, "unknown session id nobody"},
 		{"nobody listens", "ws://127.0.0.1:1", nil, false, "connection refused"},
-		{"no URL", "http://127.0.0.1:1", nil, true, "must use ws:// or wss://"},
+		{"no URL", "http://127.0.0.1:1", nil, true, "must use ws://, wss:// or unix://"},
 		{"a token in plain text", "ws://192.0.2.1:1", []client.Option{client.Token(token)}, true, "exec-server WebSocket headers require wss:// or a loopback destination"},
 	} {
 		_, err := client.DialURL(t.Context(), tt.url, tt.options...)

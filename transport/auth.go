@@ -113,29 +113,29 @@ func readSecret(file string) ([]byte, error) {
 	return secret, nil
 }
 
-// check returns nil for a request with a valid token in its Authorization
-// header; else the text of the error is the body of the answer, which has
-// status 401.
-func (a *Authenticator) check(header http.Header, now time.Time) error {
+// check returns the subject of a request with a valid token in its Authorization
+// header, which is "" unless a JWT names one; else the text of the error is the body
+// of the answer, which has status 401.
+func (a *Authenticator) check(header http.Header, now time.Time) (subject string, err error) {
 	values := header.Values("Authorization")
 	if len(values) == 0 {
-		return errTokenMissing
+		return "", errTokenMissing
 	}
 	token, ok := bearer(values[0])
 	if !ok {
-		return errAuthorization
+		return "", errAuthorization
 	}
 	if a.jwt != nil {
 		return a.jwt.check(token, now.Unix())
 	}
 	if a.digest == nil {
-		return errToken
+		return "", errToken
 	}
 	digest := sha256.Sum256([]byte(token))
 	if subtle.ConstantTimeCompare(digest[:], a.digest[:]) != 1 {
-		return errToken
+		return "", errToken
 	}
-	return nil
+	return "", nil
 }
 
 // bearer takes the token out of the value of an Authorization header.

@@ -30,12 +30,18 @@ func writeFile(t testing.TB, content string) string {
 	return file
 }
 
+func verdict(v *jwtVerifier, token string, now int64) error {
+	_, err := v.check(token, now)
+	return err
+}
+
 func check(a *Authenticator, authorization ...string) error {
 	header := http.Header{}
 	for _, value := range authorization {
 		header.Add("Authorization", value)
 	}
-	return a.check(header, time.Unix(now, 0))
+	_, err := a.check(header, time.Unix(now, 0))
+	return err
 }
 
 func TestCapabilityToken(t *testing.T) {
@@ -159,6 +165,10 @@ func TestSignedBearer(t *testing.T) {
 		{"nbf string", plain, `{"exp":1700000100,"nbf":"x"}`, invalid},
 		{"nbf fraction", plain, `{"exp":1700000100,"nbf":1.5}`, invalid},
 		{"iat is not checked", plain, `{"exp":1700000100,"iat":"x"}`, ""},
+		{"sub", plain, `{"exp":1700000100,"sub":"alice"}`, ""},
+		{"sub null", plain, `{"exp":1700000100,"sub":null}`, ""},
+		{"sub number", plain, `{"exp":1700000100,"sub":5}`, invalid},
+		{"sub list", plain, `{"exp":1700000100,"sub":["alice"]}`, invalid},
 		{"iss and aud ignored", plain, `{"exp":1700000100,"iss":"z","aud":"z"}`, ""},
 		{"iss and aud", strict, `{"exp":1700000100,"iss":"i","aud":"a"}`, ""},
 		{"aud list", strict, `{"exp":1700000100,"iss":"i","aud":["b","a"]}`, ""},
@@ -233,7 +243,7 @@ func TestSignedBearer(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
-	if got := errText(plain.jwt.check(parts[0]+"."+parts[1]+"."+parts[2][:9]+"\n"+parts[2][9:], now)); got != invalid {
+	if got := errText(verdict(plain.jwt, parts[0]+"."+parts[1]+"."+parts[2][:9]+"\n"+parts[2][9:], now)); got != invalid {
 		t.Errorf("line break in the signature: got %q, want %q", got, invalid)
 	}
 	for value, want := range map[string]string{

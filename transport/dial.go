@@ -15,6 +15,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/execagent/execagent/internal/tlsconfig"
+	"github.com/execagent/execagent/internal/unixsocket"
 )
 
 // handshakeTimeout bounds the opening of a connection, at both ends
@@ -54,12 +55,19 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("upgrade answered with status %d, %q", e.Status, e.Body)
 }
 
-// Dial opens a WebSocket to a ws or wss URL. The context and HandshakeTimeout
+// Dial opens a WebSocket to a ws or wss URL, or to a UNIX socket at unix:///PATH, whose
+// server has to be somebody to trust, see [unixsocket.Dial]. The context and HandshakeTimeout
 // bound the opening only. The error names the URL without its query and
 // credentials; a server that refused is a [*StatusError], a wrong URL a
-// [URLError]. The caller closes
-// the connection.
+// [URLError]. The caller closes the connection.
 func Dial(ctx context.Context, rawURL string, config DialConfig) (*WebSocket, error) {
+	if unixsocket.Is(rawURL) {
+		conn, err := dialUnix(ctx, rawURL, config)
+		if err != nil {
+			return nil, fmt.Errorf("dialing %s: %w", rawURL, err)
+		}
+		return conn, nil
+	}
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, URLError("websocket URL is malformed") // the cause would quote it
@@ -74,11 +82,40 @@ func Dial(ctx context.Context, rawURL string, config DialConfig) (*WebSocket, er
 
 func dial(ctx context.Context, u *url.URL, config DialConfig) (*WebSocket, error) {
 	if (u.Scheme != "ws" && u.Scheme != "wss") || u.Host == "" {
-		return nil, URLError("want a URL of the form ws://HOST or wss://HOST")
+		return nil, URLError("want a URL of the form ws://HOST, wss://HOST or unix:///PATH")
 	}
 	if u.User != nil {
 		return nil, URLError("URL holds credentials, which belong in a header")
 	}
+	return open(ctx, u.String(), config, func(ctx context.Context, network, address string) (stream, error) {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return conn.(*net.TCPConn), nil // gorilla dials "tcp" only
+	})
+}
+
+func dialUnix(ctx context.Context, rawURL string, config DialConfig) (*WebSocket, error) {
+	path, err := unixsocket.Path(rawURL)
+	if err != nil {
+		return nil, URLError(err.Error())
+	}
+	return open(ctx, "ws://localhost/", config, func(ctx context.Context, _, _ string) (stream, error) {
+		conn, err := unixsocket.Dial(ctx, path)
+		if foreign, ok := errors.AsType[*unixsocket.ServerError](err); ok {
+			err = URLError(foreign.Error())
+		}
+		if err != nil {
+			return nil, err
+		}
+		return conn, nil
+	})
+}
+
+// open opens a WebSocket over the connection that connect makes.
+func open(ctx context.Context, url string, config DialConfig, connect func(ctx context.Context, network, address string) (stream, error)) (*WebSocket, error) {
 	if config.TLS == nil {
 		config.TLS = tlsconfig.Client(nil)
 	}
@@ -88,25 +125,25 @@ func dial(ctx context.Context, u *url.URL, config DialConfig) (*WebSocket, error
 	ctx, cancel := context.WithTimeout(ctx, config.HandshakeTimeout)
 	defer cancel()
 
-	var tcp *wire
+	var under *wire
 	stop := func() bool { return true }
 	dialer := websocket.Dialer{
 		TLSClientConfig: config.TLS,
 		WriteBufferSize: clientWriteBuffer,
 		WriteBufferPool: &clientWriteBuffers,
 		NetDialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			var d net.Dialer
-			conn, err := d.DialContext(ctx, network, address)
+			conn, err := connect(ctx, network, address)
 			if err != nil {
 				return nil, err
 			}
-			tcp = &wire{TCPConn: conn.(*net.TCPConn)} // gorilla dials "tcp" only
-			// gorilla looks at the deadline of ctx only, so a cancelled ctx closes tcp.
-			stop = context.AfterFunc(ctx, func() { tcp.Close() })
-			return tcp, nil
+			w, over := newWire(conn)
+			under = w
+			// gorilla looks at the deadline of ctx only, so a cancelled ctx closes conn.
+			stop = context.AfterFunc(ctx, func() { conn.Close() })
+			return over, nil
 		},
 	}
-	ws, response, err := dialer.DialContext(ctx, u.String(), config.Header)
+	ws, response, err := dialer.DialContext(ctx, url, config.Header)
 	if !stop() {
 		if ws != nil {
 			ws.Close()
@@ -123,5 +160,5 @@ func dial(ctx context.Context, u *url.URL, config DialConfig) (*WebSocket, error
 	if err != nil {
 		return nil, err
 	}
-	return newWebSocket(ws, tcp, config.PingInterval, config.PeerTimeout, nil), nil
+	return newWebSocket(ws, under, config.PingInterval, config.PeerTimeout, nil), nil
 }

@@ -27,15 +27,16 @@ type jwtVerifier struct {
 	skew             int64  // seconds, not negative
 }
 
-// check verifies a token and its claims at the time now, in Unix seconds.
-func (v *jwtVerifier) check(token string, now int64) error {
+// check verifies a token and its claims at the time now, in Unix seconds. It returns
+// the subject, "" where the token names none.
+func (v *jwtVerifier) check(token string, now int64) (subject string, err error) {
 	claims, err := v.verify(token)
 	if err != nil {
-		return errJWT
+		return "", errJWT
 	}
 	exp, okExp := integer(claims["exp"])
 	if !okExp {
-		return errJWT
+		return "", errJWT
 	}
 	nbf, okNbf := int64(math.MinInt64), true
 	if present(claims["nbf"]) {
@@ -43,20 +44,21 @@ func (v *jwtVerifier) check(token string, now int64) error {
 	}
 	issuer, okIss := text(claims["iss"])
 	audience, okAud := texts(claims["aud"])
-	if !okNbf || !okIss || !okAud {
-		return errJWT
+	subject, okSub := text(claims["sub"])
+	if !okNbf || !okIss || !okAud || !okSub {
+		return "", errJWT
 	}
 	switch {
 	case exp < saturate(now, -v.skew): // not exp+skew, which may overflow
-		return errJWTExpired
+		return "", errJWTExpired
 	case nbf > saturate(now, v.skew):
-		return errJWTNotYetValid
+		return "", errJWTNotYetValid
 	case v.issuer != "" && issuer != v.issuer:
-		return errJWTIssuer
+		return "", errJWTIssuer
 	case v.audience != "" && !slices.Contains(audience, v.audience):
-		return errJWTAudience
+		return "", errJWTAudience
 	}
-	return nil
+	return subject, nil
 }
 
 // verify returns the claims of a token with a good signature. check replaces its

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/lobby"
+	"github.com/execagent/execagent/internal/unixsocket"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -28,9 +30,12 @@ const (
 // Config says where to listen and who may connect. Only URL has no usable
 // zero value.
 type Config struct {
-	// URL is ws://IP:PORT, nothing more and nothing else; port 0 lets the
-	// system choose.
+	// URL is ws://IP:PORT, nothing more and nothing else, where port 0 lets the
+	// system choose; or unix:///PATH, see [unixsocket.Listen].
 	URL string
+	// AllowUIDs are the users who may connect to a UNIX socket, besides this one
+	// and root.
+	AllowUIDs []uint32
 	// Auth checks every upgrade; nil lets everybody in. Without it URL must
 	// name a loopback address, unless AllowUnauthenticated says otherwise:
 	// an agent that everybody reaches is an open machine (rpc.md 1.1).
@@ -48,8 +53,9 @@ type Config struct {
 // Listener is a [rpc.Listener] that also answers plain HTTP, see rpc.md 1.2.
 type Listener struct {
 	config  Config
-	tcp     *net.TCPListener
-	other   *reservation
+	bound   net.Listener
+	local   bool         // bound is a UNIX socket
+	other   *reservation // of a port
 	server  *http.Server
 	lobby   *lobby.Lobby
 	conns   chan *WebSocket
@@ -63,35 +69,22 @@ type Listener struct {
 // Listen binds the address of config.URL and starts to serve it. The caller
 // closes the Listener.
 func Listen(config Config) (*Listener, error) {
-	address, err := parseListenURL(config.URL)
-	if err != nil {
-		return nil, err
-	}
-	if config.Auth == nil && !config.AllowUnauthenticated && !address.Addr().Unmap().IsLoopback() {
-		return nil, fmt.Errorf("listen URL %q is not a loopback address and %w", config.URL, ErrUnauthenticated)
-	}
-	network := "tcp"
-	if address.Addr().Is4() {
-		network = "tcp4" // "tcp" would make 0.0.0.0 listen on IPv6 as well
-	}
-	tcp, other, reserveErr, err := bind(network, address)
-	if err != nil {
-		return nil, fmt.Errorf("listening on %s: %w", config.URL, err)
-	}
-	l := &Listener{
-		config: config,
-		tcp:    tcp,
-		other:  other,
-		lobby:  lobby.New(maxHandshakes, 0),
-		conns:  make(chan *WebSocket),
-		done:   make(chan struct{}),
-	}
 	handler := slog.DiscardHandler
 	if config.Log != nil {
 		handler = config.Log.Handler()
 	}
-	if reserveErr != nil {
-		slog.New(handler).Warn("whoever names this listener localhost may reach another program", "error", reserveErr)
+	l := &Listener{
+		config: config,
+		lobby:  lobby.New(maxHandshakes, 0),
+		conns:  make(chan *WebSocket),
+		done:   make(chan struct{}),
+	}
+	bind := l.bindPort
+	if unixsocket.Is(config.URL) {
+		bind = l.bindPath
+	}
+	if err := bind(slog.New(handler)); err != nil {
+		return nil, err
 	}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true) // WebSockets need it
@@ -103,10 +96,51 @@ func Listen(config Config) (*Listener, error) {
 		WriteTimeout:                 handshakeTimeout,
 		MaxHeaderBytes:               maxHeader,
 		ConnState:                    l.connState,
-		ErrorLog:                     slog.NewLogLogger(handler, slog.LevelDebug),
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, wireKey{}, wireOf(conn))
+		},
+		ErrorLog: slog.NewLogLogger(handler, slog.LevelDebug),
 	}
 	l.running.Go(func() { l.end(l.server.Serve(door{l})) })
 	return l, nil
+}
+
+// bindPath listens at a UNIX socket.
+func (l *Listener) bindPath(*slog.Logger) error {
+	path, err := unixsocket.Path(l.config.URL)
+	if err != nil {
+		return fmt.Errorf("listen URL %q is invalid: %w", l.config.URL, err)
+	}
+	bound, err := unixsocket.Listen(path, len(l.config.AllowUIDs) > 0)
+	if err != nil {
+		return fmt.Errorf("listening on %s: %w", l.config.URL, err)
+	}
+	l.bound, l.local = bound, true
+	return nil
+}
+
+// bindPort listens at a port.
+func (l *Listener) bindPort(log *slog.Logger) error {
+	address, err := parseListenURL(l.config.URL)
+	if err != nil {
+		return err
+	}
+	if l.config.Auth == nil && !l.config.AllowUnauthenticated && !address.Addr().Unmap().IsLoopback() {
+		return fmt.Errorf("listen URL %q is not a loopback address and %w", l.config.URL, ErrUnauthenticated)
+	}
+	network := "tcp"
+	if address.Addr().Is4() {
+		network = "tcp4" // "tcp" would make 0.0.0.0 listen on IPv6 as well
+	}
+	tcp, other, reserveErr, err := bind(network, address)
+	if err != nil {
+		return fmt.Errorf("listening on %s: %w", l.config.URL, err)
+	}
+	if reserveErr != nil {
+		log.Warn("whoever names this listener localhost may reach another program", "error", reserveErr)
+	}
+	l.bound, l.other = tcp, other
+	return nil
 }
 
 // maxBinds is how many ports are tried where the kernel chooses.
@@ -141,7 +175,7 @@ var ErrUnauthenticated = errors.New("no authentication is configured")
 func parseListenURL(s string) (netip.AddrPort, error) {
 	rest, ok := strings.CutPrefix(s, "ws://")
 	if !ok {
-		return netip.AddrPort{}, fmt.Errorf("listen URL %q is not supported, want ws://IP:PORT", s)
+		return netip.AddrPort{}, fmt.Errorf("listen URL %q is not supported, want ws://IP:PORT or unix:///PATH", s)
 	}
 	if _, port, err := net.SplitHostPort(rest); err == nil && len(port) > 4 {
 		if n, err := strconv.Atoi(port); err == nil && n > 65535 {
@@ -188,10 +222,15 @@ func (l *Listener) Close() error {
 }
 
 // Addr is the bound address, with the real port.
-func (l *Listener) Addr() net.Addr { return l.tcp.Addr() }
+func (l *Listener) Addr() net.Addr { return l.bound.Addr() }
 
 // URL is the address to dial, with the real port: "ws://127.0.0.1:37721".
-func (l *Listener) URL() string { return "ws://" + l.tcp.Addr().String() }
+func (l *Listener) URL() string {
+	if l.local {
+		return unixsocket.URL(l.Addr().String())
+	}
+	return "ws://" + l.Addr().String()
+}
 
 func (l *Listener) end(err error) {
 	l.stop.Do(func() {
@@ -217,16 +256,24 @@ func (l *Listener) handOver(conn *WebSocket) {
 	}
 }
 
+// nobody is no user: (uid_t)-1, as in chown(2).
+const nobody = math.MaxUint32
+
 // door is the listener of the HTTP server. Its connections have a seat in the
 // lobby.
 type door struct{ l *Listener }
 
 func (d door) Accept() (net.Conn, error) {
-	tcp, err := d.l.tcp.AcceptTCP()
+	accepted, err := d.l.bound.Accept()
 	if err != nil {
 		return nil, err
 	}
-	conn := &wire{TCPConn: tcp}
+	w, conn := newWire(accepted.(stream))
+	if socket, ok := accepted.(*net.UnixConn); ok {
+		if w.uid, err = unixsocket.Peer(socket); err != nil {
+			w.uid = nobody // the upgrade says so
+		}
+	}
 	if !d.l.lobby.Enter(conn, d.l.done) {
 		_ = conn.Close() // nobody has used it
 		return nil, net.ErrClosed
@@ -237,5 +284,5 @@ func (d door) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-func (d door) Close() error   { return d.l.tcp.Close() }
-func (d door) Addr() net.Addr { return d.l.tcp.Addr() }
+func (d door) Close() error   { return d.l.bound.Close() }
+func (d door) Addr() net.Addr { return d.l.bound.Addr() }

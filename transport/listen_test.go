@@ -60,7 +60,8 @@ func TestListenURL(t *testing.T) {
 		{"ws://[127.0.0.1]:0", ""},
 		{"wss://127.0.0.1:0", ""},
 		{"http://127.0.0.1:0", ""},
-		{"unix:///run/agent.sock", ""},
+		{"unix://@agent", ""},
+		{"unix:///no/such/folder/agent", ""},
 		{"stdio", ""},
 	}
 	for _, tt := range tests {
@@ -135,7 +136,7 @@ type answer struct {
 
 func ask(t *testing.T, l *Listener, request string) (answer, http.Header) {
 	t.Helper()
-	conn, err := net.Dial("tcp", l.Addr().String())
+	conn, err := net.Dial(l.Addr().Network(), l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -399,6 +400,8 @@ func TestDialErrors(t *testing.T) {
 		{"credentials", "ws://u:secret@127.0.0.1:1", []string{"ws://127.0.0.1:1", "credentials"}},
 		{"refused", fmt.Sprintf("ws://%s/?token=secret", gone.Addr()), []string{gone.Addr().String(), "connection refused"}},
 		{"not found", l.URL() + "/x?token=secret", []string{l.URL() + "/x", "404"}},
+		{"abstract", "unix://@x", []string{"unix://@x", "unix:///PATH"}},
+		{"no socket", "unix:///no/such/agent", []string{"dialing unix:///no/such/agent: dial unix /no/such/agent: connect: no such file"}},
 		{"silent", fmt.Sprintf("ws://%s/?token=secret", silent.Addr()), []string{silent.Addr().String(), "timed out"}},
 	}
 	for _, tt := range tests {

@@ -13,7 +13,7 @@ import (
 // dialRaw connects to a listener with an end that may break every rule.
 func dialRaw(t testing.TB, l *Listener) *rawclient.Peer {
 	t.Helper()
-	conn, err := net.Dial("tcp", l.Addr().String())
+	conn, err := net.Dial(l.Addr().Network(), l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,10 @@
 package transport
 
 import (
+	"fmt"
 	"net/http"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,11 +47,10 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		reply(w, status, text)
 		return
 	}
-	if l.config.Auth != nil {
-		if err := l.config.Auth.check(r.Header, time.Now()); err != nil {
-			reply(w, http.StatusUnauthorized, err.Error())
-			return
-		}
+	principal, status, text := l.admit(r)
+	if status != 0 {
+		reply(w, status, text)
+		return
 	}
 	// When Upgrade takes the connection from the HTTP server, connState calls
 	// running.Done for it. This second Add keeps Close waiting until the connection
@@ -69,10 +71,41 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // it has been answered, or there is nobody to answer
 	}
-	conn := newWebSocket(ws, ws.NetConn().(*wire), l.config.PingInterval, l.config.PeerTimeout, l.config.Budget)
-	conn.serves = true
+	conn := newWebSocket(ws, wireOf(ws.NetConn()), l.config.PingInterval, l.config.PeerTimeout, l.config.Budget)
+	conn.serves, conn.principal = true, principal
 	l.handOver(conn)
 }
+
+// admit returns who sends the request, see [WebSocket.Principal], or the status and
+// text that refuse them.
+func (l *Listener) admit(r *http.Request) (principal string, status int, text string) {
+	if l.local {
+		uid := r.Context().Value(wireKey{}).(*wire).uid
+		if !l.mayConnect(uid) {
+			return "", http.StatusForbidden, fmt.Sprintf("uid %d may not connect: the agent was not started with --allow-uid %d", uid, uid)
+		}
+		principal = fmt.Sprintf("uid:%d", uid)
+	}
+	if l.config.Auth == nil {
+		return principal, 0, ""
+	}
+	subject, err := l.config.Auth.check(r.Header, time.Now())
+	if err != nil {
+		return "", http.StatusUnauthorized, err.Error()
+	}
+	if subject != "" {
+		principal = "sub:" + subject
+	}
+	return principal, 0, ""
+}
+
+// mayConnect tells whether a user may connect to the UNIX socket.
+func (l *Listener) mayConnect(uid uint32) bool {
+	return uid == 0 || int(uid) == os.Geteuid() || slices.Contains(l.config.AllowUIDs, uid)
+}
+
+// wireKey is the key of the [wire] in the context of a request.
+type wireKey struct{}
 
 // checkUpgrade returns the status and text that refuse an upgrade, and status 0 for
 // a request that may be upgraded.

@@ -48,8 +48,9 @@ var errNotUTF8 = errors.New("text message is not UTF-8")
 // the last is answered (RFC 6455, 5.5.3).
 type WebSocket struct {
 	ws           *websocket.Conn
-	tcp          *wire
-	serves       bool // it is a server's end: what it writes is not masked
+	wire         *wire
+	principal    string // see Principal
+	serves       bool   // it is a server's end: what it writes is not masked
 	pingInterval time.Duration
 	peerTimeout  time.Duration
 
@@ -78,17 +79,17 @@ type dueFrames struct {
 	payload    string // of the pong
 }
 
-// newWebSocket takes over ws and tcp, the connection under it. Zero durations
+// newWebSocket takes over ws and w, the connection under it. Zero durations
 // stand for the defaults, a nil budget for none.
-func newWebSocket(ws *websocket.Conn, tcp *wire, pingInterval, peerTimeout time.Duration, budget *rpc.Budget) *WebSocket {
+func newWebSocket(ws *websocket.Conn, w *wire, pingInterval, peerTimeout time.Duration, budget *rpc.Budget) *WebSocket {
 	if pingInterval <= 0 {
 		pingInterval = defaultPingInterval
 	}
 	if peerTimeout <= 0 {
 		peerTimeout = defaultPeerTimeout
 	}
-	tcp.patience = peerTimeout
-	c := &WebSocket{ws: ws, tcp: tcp, pingInterval: pingInterval, peerTimeout: peerTimeout}
+	w.patience = peerTimeout
+	c := &WebSocket{ws: ws, wire: w, pingInterval: pingInterval, peerTimeout: peerTimeout}
 	c.in = rpc.NewIntake(budget, peerTimeout, c.abandon)
 	ws.SetReadLimit(maxMessage)
 	ws.SetPingHandler(c.answerPing)
@@ -178,7 +179,7 @@ func (c *WebSocket) Write(message []byte) error {
 	burst := len(message) <= serverWriteBuffer && now.Sub(c.lastWrite) < burstGap
 	c.lastWrite = now
 	if burst {
-		c.tcp.collect()
+		c.wire.collect()
 	} else if err := c.flushLocked(); err != nil {
 		c.writing.Unlock()
 		return err
@@ -187,7 +188,7 @@ func (c *WebSocket) Write(message []byte) error {
 	if err == nil {
 		c.writeDueLocked()
 	}
-	if err == nil && len(c.tcp.batch) >= batchSize {
+	if err == nil && len(c.wire.batch) >= batchSize {
 		err = c.flushLocked()
 	}
 	if err == nil && burst && !c.flushing {
@@ -217,10 +218,10 @@ func (c *WebSocket) WriteParts(size int, parts iter.Seq[[]byte]) error {
 	err := c.flushLocked()
 	if err == nil {
 		// All parts together have as long as Write has for a whole message.
-		_ = c.tcp.SetWriteDeadline(time.Now().Add(c.peerTimeout)) // fails with the writes
-		c.tcp.patient.Store(size <= maxPatient)
-		err = writeParts(c.tcp, frameHeader(size), size, parts)
-		c.tcp.patient.Store(false)
+		_ = c.wire.conn.SetWriteDeadline(time.Now().Add(c.peerTimeout)) // fails with the writes
+		c.wire.patient.Store(size <= maxPatient)
+		err = writeParts(c.wire.conn, frameHeader(size), size, parts)
+		c.wire.patient.Store(false)
 		err = c.wrote(err)
 		c.writeDueLocked()
 	}
@@ -244,16 +245,16 @@ func frameHeader(size int) []byte {
 
 // flushLocked sends the batch, if there is one. Here and below, Locked means the
 // mutex writing, not mu.
-func (c *WebSocket) flushLocked() error { return c.wrote(c.tcp.flush()) }
+func (c *WebSocket) flushLocked() error { return c.wrote(c.wire.flush()) }
 
 // writeFrameLocked writes a message or a control frame: gorilla's WriteMessage serves
 // for both. At the server it copies only the first bytes of a large message.
 func (c *WebSocket) writeFrameLocked(kind int, payload []byte) error {
 	// gorilla only remembers the deadline here; setting it cannot fail.
 	_ = c.ws.SetWriteDeadline(time.Now().Add(c.peerTimeout))
-	c.tcp.patient.Store(len(payload) <= maxPatient)
+	c.wire.patient.Store(len(payload) <= maxPatient)
 	err := c.ws.WriteMessage(kind, payload)
-	c.tcp.patient.Store(false)
+	c.wire.patient.Store(false)
 	return c.wrote(err)
 }
 
@@ -364,14 +365,24 @@ func (c *WebSocket) Close() error {
 	c.mu.Unlock()
 	c.in.Close()
 	if c.writing.TryLock() { // else a writer is stuck, or is sending the batch
-		c.tcp.sendBatch()
+		c.wire.sendBatch()
 		c.writing.Unlock()
 	}
-	return c.tcp.shut()
+	return c.wire.shut()
 }
 
+// Principal is who the client has shown to be, see [rpc.Identified]: the subject of
+// its JWT, else the user whose process has connected to a UNIX socket. At the
+// client's end it is "".
+func (c *WebSocket) Principal() string { return c.principal }
+
 // String is the label of the connection in logs and error texts, with the
-// peer's address: "websocket 127.0.0.1:44696".
+// peer's address: "websocket 127.0.0.1:44696", or the path of the socket, or the
+// client's user.
 func (c *WebSocket) String() string {
-	return "websocket " + c.tcp.RemoteAddr().String()
+	peer := c.wire.conn.RemoteAddr().String()
+	if _, local := c.wire.conn.(*net.UnixConn); local && c.serves {
+		peer = fmt.Sprintf("uid:%d", c.wire.uid) // such a client has no address
+	}
+	return "websocket " + peer
 }

@@ -10,11 +10,21 @@ import (
 	"github.com/execagent/execagent/internal/linger"
 )
 
-// wire is the TCP connection under a WebSocket. It adds what gorilla's
-// websocket.Conn leaves to its user: a deadline for each read, and writing several
-// messages at once. And it drops the close frames that gorilla sends unasked.
+// stream is what *net.TCPConn and *net.UnixConn both are.
+type stream interface {
+	net.Conn
+	linger.Stream
+}
+
+// wire is the connection under a WebSocket. It adds what gorilla's websocket.Conn
+// leaves to its user: a deadline for each read, and writing several messages at once.
+// And it drops the close frames that gorilla sends unasked. gorilla has it as an
+// [overTCP] or an [overUnix].
 type wire struct {
-	*net.TCPConn // with the method behind net.Buffers: large messages go out by writev
+	conn stream
+
+	// uid is the user whose process has connected to our UNIX socket.
+	uid uint32
 
 	// patience bounds how long one Read may wait; 0 sets no deadline, as
 	// during the HTTP part, which has its own. It is set once, before the
@@ -29,6 +39,35 @@ type wire struct {
 	// out by itself. WebSocket.writing guards it.
 	batch []byte
 }
+
+// overTCP and overUnix are net.Conns with the Read and Write of a wire. All else is of
+// the type from package net, also the method that net.Buffers looks for: so large
+// messages go out by writev. They must: a part that is written by itself could begin
+// like a close frame.
+type (
+	overTCP struct {
+		*net.TCPConn
+		*wire
+	}
+	overUnix struct {
+		*net.UnixConn
+		*wire
+	}
+)
+
+// newWire returns a wire over conn, and the same as a net.Conn.
+func newWire(conn stream) (*wire, net.Conn) {
+	w := &wire{conn: conn}
+	if unix, ok := conn.(*net.UnixConn); ok {
+		return w, &overUnix{unix, w}
+	}
+	return w, &overTCP{conn.(*net.TCPConn), w}
+}
+
+// wireOf returns the wire of what newWire has returned.
+func wireOf(conn net.Conn) *wire { return conn.(interface{ itself() *wire }).itself() }
+
+func (w *wire) itself() *wire { return w }
 
 // batchSize is the size, in bytes, from which on a batch is sent at once.
 const batchSize = 32 << 10
@@ -49,7 +88,7 @@ func (w *wire) Write(p []byte) (int, error) {
 		w.batch = append(w.batch, p...)
 		return len(p), nil
 	}
-	return w.TCPConn.Write(p)
+	return w.conn.Write(p)
 }
 
 // collect makes the writes that follow part of a batch.
@@ -67,7 +106,7 @@ func (w *wire) flush() error {
 	}
 	w.batch = nil
 	w.patient.Store(true)
-	_, err := w.TCPConn.Write(batch)
+	_, err := w.conn.Write(batch)
 	w.patient.Store(false)
 	buffer.Recycle(batch)
 	return err
@@ -78,13 +117,13 @@ func (w *wire) flush() error {
 // kernel because our side is busy. What comes shows that the peer is alive.
 func (w *wire) Read(p []byte) (int, error) {
 	if w.patience > 0 {
-		if err := w.SetReadDeadline(time.Now().Add(w.patience)); err != nil {
+		if err := w.conn.SetReadDeadline(time.Now().Add(w.patience)); err != nil {
 			return 0, err
 		}
 	}
-	n, err := w.TCPConn.Read(p)
+	n, err := w.conn.Read(p)
 	if n > 0 && w.patient.Load() {
-		_ = w.SetWriteDeadline(time.Now().Add(w.patience)) // fails with the writes
+		_ = w.conn.SetWriteDeadline(time.Now().Add(w.patience)) // fails with the writes
 	}
 	return n, err
 }
@@ -94,7 +133,7 @@ func (w *wire) Read(p []byte) (int, error) {
 func (w *wire) sendBatch() {
 	batch := w.batch
 	w.batch = nil
-	raw, err := w.SyscallConn()
+	raw, err := w.conn.SyscallConn()
 	if err != nil || len(batch) == 0 {
 		return
 	}
@@ -107,6 +146,6 @@ func (w *wire) sendBatch() {
 // shut closes the connection at once, in such a way that what was written still
 // arrives.
 func (w *wire) shut() error {
-	linger.End(w.TCPConn)
-	return w.Close()
+	linger.End(w.conn)
+	return w.conn.Close()
 }

@@ -231,8 +231,11 @@ func (w written) server() (Transport, error) {
 	if t.URL == "" {
 		return nil, configErrorf("environment url cannot be empty")
 	}
+	if strings.HasPrefix(t.URL, "unix://") {
+		return t, t.checkHeaders() // whether the path can be one, dialling says
+	}
 	if !strings.HasPrefix(t.URL, "ws://") && !strings.HasPrefix(t.URL, "wss://") {
-		return nil, configErrorf("environment url `%s` must use ws:// or wss://", t.URL)
+		return nil, configErrorf("environment url `%s` must use ws://, wss:// or unix://", t.URL)
 	}
 	u, err := url.Parse(t.URL)
 	if cause, ok := errors.AsType[*url.Error](err); ok {

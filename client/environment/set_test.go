@@ -92,7 +92,7 @@ func TestUpsert(t *testing.T) {
 		{"token in plain", "a", environment.URL{URL: "ws://h", BearerToken: "t"}, plain},
 		{"header in plain", "a", environment.URL{URL: "ws://h", Header: http.Header{"X-Request-ID": {"1"}}}, plain},
 		{"header and another scheme", "a", environment.URL{URL: "http://localhost", BearerToken: "t"}, plain},
-		{"header and no URL", "a", environment.URL{URL: "no URL", BearerToken: "t"}, "invalid exec-server WebSocket URL: want ws://HOST or wss://HOST"},
+		{"header and no URL", "a", environment.URL{URL: "no URL", BearerToken: "t"}, "invalid exec-server WebSocket URL: want ws://HOST, wss://HOST or unix:///PATH"},
 		{"header here", "a", environment.URL{URL: "ws://localhost:1", BearerToken: "t", Header: http.Header{"X-Request-ID": {"1"}}}, ""},
 		{"line break", "a", environment.URL{URL: "wss://h", BearerToken: "t\n"}, "invalid value for exec-server WebSocket header `authorization`"},
 		{"header of the websocket", "a", header("sec-websocket-key", "1"), "exec-server WebSocket header `sec-websocket-key` belongs to the WebSocket"},

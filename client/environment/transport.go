@@ -138,10 +138,12 @@ func (t URL) checkHeaders() error {
 	if len(headers) == 0 {
 		return nil
 	}
-	u, err := url.Parse(strings.TrimSpace(t.URL))
-	if err != nil || u.Host == "" {
+	address := strings.TrimSpace(t.URL)
+	local := strings.HasPrefix(address, "unix://")
+	u, err := url.Parse(address)
+	if !local && (err != nil || u.Host == "") {
 		// The cause would quote what may be a secret.
-		return configErrorf("invalid exec-server WebSocket URL: want ws://HOST or wss://HOST")
+		return configErrorf("invalid exec-server WebSocket URL: want ws://HOST, wss://HOST or unix:///PATH")
 	}
 	for name, values := range headers {
 		shown, canonical := strings.ToLower(name), http.CanonicalHeaderKey(name)
@@ -154,7 +156,7 @@ func (t URL) checkHeaders() error {
 			return configErrorf("invalid value for exec-server WebSocket header `%s`", shown)
 		}
 	}
-	if u.Scheme != "wss" && (u.Scheme != "ws" || !isLoopback(u.Hostname())) {
+	if !local && u.Scheme != "wss" && (u.Scheme != "ws" || !isLoopback(u.Hostname())) {
 		return configErrorf("exec-server WebSocket headers require wss:// or a loopback destination")
 	}
 	return nil

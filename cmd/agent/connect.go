@@ -18,19 +18,21 @@ import (
 // connectFlags say which agent is offered, and where.
 type connectFlags struct {
 	target.Flags
-	Listen string `default:"stdio" env:"AGENT_CONNECT_LISTEN" placeholder:"URL" help:"Where clients come: stdio for one, or ws://IP:PORT for many (port 0 takes a free one; the bound URL is printed as one line). Default: ${default}."`
+	Listen string `default:"stdio" env:"AGENT_CONNECT_LISTEN" placeholder:"URL" help:"Where clients come: stdio for one, or for many ws://IP:PORT (port 0 takes a free one) or unix:///PATH. The bound URL is printed as one line. Default: ${default}."`
+	uidFlags
 	authFlags
 }
 
 func (*connectFlags) Help() string {
 	return `Makes an agent behind a registry, or at another URL, reachable for programs that speak only WebSocket or lines on standard input and output. What is said is encrypted end to end up to this machine, and passed on as it is here. Each connection is one of its own there.
 
-With ws:// clients have to show a token: that of --ws-auth, or else one that is made now, in a file that is named on standard error and removed in the end. Without it every local user and every confined command with a network would be a client.
+With ws:// clients have to show a token: that of --ws-auth, or else one that is made now, in a file that is named on standard error and removed in the end. Without it every local user and every confined command with a network would be a client. With unix:/// the users of --allow-uid, this user and root are clients, and need a token only with --ws-auth; put the socket where no confined command may write.
 
 Examples:
 
     agent connect --registry https://registry.example.com --environment-id build-1
     agent connect --registry https://registry.example.com --environment-id build-1 --listen ws://127.0.0.1:7000
+    agent connect --registry https://registry.example.com --environment-id build-1 --listen unix:///run/user/1000/build-1.sock
 
 Exit codes: 0 after a signal or the end of standard input, 1 when the agent cannot be reached or has ended the connection, 2 for a wrong command line.`
 }
@@ -43,7 +45,7 @@ func (f *connectFlags) Validate() error {
 	case f.Listen == "stdio" && f.authFlags != (authFlags{}):
 		return errors.New("--ws-auth has no meaning with --listen stdio")
 	}
-	if err := f.auth().Validate(); err != nil {
+	if err := errors.Join(f.uidFlags.validate(f.Listen), f.auth().Validate()); err != nil {
 		return err
 	}
 	return f.Flags.Validate()
@@ -79,7 +81,8 @@ func connect(ctx context.Context, sys program.System, flags *connectFlags) error
 	if err != nil {
 		return err
 	}
-	if auth == nil {
+	url := target.ListenURL(flags.Listen)
+	if auth == nil && !isUnix(url) {
 		file, err := newToken()
 		if err != nil {
 			return err
@@ -90,7 +93,7 @@ func connect(ctx context.Context, sys program.System, flags *connectFlags) error
 		}
 		program.Complain(sys.Stderr, "clients have to show the token in "+file)
 	}
-	listener, err := transport.Listen(transport.Config{URL: target.ListenURL(flags.Listen), Auth: auth, Budget: budget})
+	listener, err := transport.Listen(transport.Config{URL: url, AllowUIDs: flags.AllowUID, Auth: auth, Budget: budget})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -307,8 +308,9 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 // the two. kong could fill them in from variables (kong.Vars), but it does that
 // again for each text of each flag, and a start would take longer.
 type serverFlags struct {
-	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT or IP:PORT (port 0 takes a free one; without IP all IPv4 addresses), or stdio. The bound URL is printed as one line. Default: ws://127.0.0.1:0."`
+	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT or IP:PORT (port 0 takes a free one; without IP all IPv4 addresses), unix:///PATH, or stdio. The bound URL is printed as one line. Default: ws://127.0.0.1:0."`
 	AllowUnauthenticated bool    `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth."`
+	uidFlags
 	healthFlags
 
 	ConcurrentRequests int           `default:"64" env:"AGENT_CONCURRENT_REQUESTS" placeholder:"N" help:"Requests of one connection that run at once; 1 is strict order. Default: ${default}."`
@@ -340,6 +342,7 @@ Examples:
 
     agent --listen ws://127.0.0.1:7000
     agent --listen ws://0.0.0.0:7000 --ws-auth capability-token --ws-token-file /run/secrets/token
+    agent --listen unix:///run/user/1000/agent.sock
     agent --listen stdio
     CODEX_API_KEY=... agent --remote https://registry.example.com --environment-id build-1
 
@@ -368,11 +371,30 @@ func (f *serverFlags) Validate() error {
 	case f.Remote == nil && f.KeepRevokedSessions:
 		return errors.New("--keep-revoked-sessions needs --remote")
 	}
-	if err := f.auth().Validate(); err != nil {
+	if err := errors.Join(f.uidFlags.validate(f.listen()), f.auth().Validate()); err != nil {
 		return err
 	}
 	return f.remoteFlags.usage()
 }
+
+// uidFlags say who may connect to a UNIX socket.
+type uidFlags struct {
+	AllowUID []uint32 `env:"AGENT_ALLOW_UID" name:"allow-uid" placeholder:"UID" help:"User who may connect to a UNIX socket too, besides this one and root. Can be repeated."`
+}
+
+// validate refuses what says nothing about the URL that is listened on.
+func (f *uidFlags) validate(listen string) error {
+	if len(f.AllowUID) > 0 && !isUnix(listen) {
+		return errors.New("--allow-uid needs --listen unix:///PATH")
+	}
+	if slices.Contains(f.AllowUID, math.MaxUint32) {
+		return errors.New("--allow-uid 4294967295 is no user")
+	}
+	return nil
+}
+
+// isUnix tells whether a URL is that of a UNIX socket.
+func isUnix(url string) bool { return strings.HasPrefix(url, "unix:") }
 
 // listen returns the URL to listen on.
 func (f *serverFlags) listen() string {

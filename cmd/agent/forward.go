@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strings"
 
 	"github.com/execagent/execagent/cmd/agent/bridge"
+	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/rpc"
@@ -18,7 +20,7 @@ import (
 // forwardFlags say to which exec-server connections are forwarded, and at which
 // registry it is offered (remote.md 11).
 type forwardFlags struct {
-	Connect string `required:"" env:"AGENT_CONNECT" placeholder:"URL" help:"The exec-server: ws://HOST:PORT, or wss."`
+	Connect string `required:"" env:"AGENT_CONNECT" placeholder:"URL" help:"The exec-server: ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH."`
 	healthFlags
 	remoteFlags
 	authFlags // only so that newRemote can say why it refuses them; hidden in the help
@@ -26,7 +28,7 @@ type forwardFlags struct {
 }
 
 func (*forwardFlags) Help() string {
-	return `Registers like agent --remote, but passes each connection on to an exec-server that listens on a WebSocket, one connection there for each. Messages are passed through as they are.
+	return `Registers like agent --remote, but passes each connection on to an exec-server that listens on a WebSocket or at a UNIX socket, one connection there for each. Messages are passed through as they are.
 
 Example:
 
@@ -59,9 +61,10 @@ func forward(sys program.System, flags *forwardFlags, signals <-chan os.Signal) 
 		return nil, err
 	}
 	warnOfExposed(logger, r.signIn.secrets(r.flags))
-	target, err := url.Parse(flags.Connect)
-	if err != nil || target.Scheme != "ws" && target.Scheme != "wss" || target.Host == "" {
-		return nil, errors.New("--connect is not of the form ws://HOST:PORT or wss://HOST:PORT")
+	address := target.DialURL(flags.Connect)
+	u, err := url.Parse(address)
+	if !strings.HasPrefix(address, "unix:///") && (err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "") {
+		return nil, errors.New("--connect is not of the form ws://HOST:PORT, wss://HOST:PORT or unix:///PATH")
 	}
 	probes, err := listenHealth(flags.HealthListen, logger)
 	if err != nil {
@@ -78,7 +81,7 @@ func forward(sys program.System, flags *forwardFlags, signals <-chan os.Signal) 
 		secure = tlsconfig.Client(r.signIn.roots)
 	}
 	b := &bridge.Bridge{Logger: logger, Dial: func(ctx context.Context) (rpc.Conn, error) {
-		conn, err := transport.Dial(ctx, flags.Connect, transport.DialConfig{TLS: secure})
+		conn, err := transport.Dial(ctx, address, transport.DialConfig{TLS: secure})
 		if err != nil {
 			return nil, fmt.Errorf("the exec-server cannot be reached: %w", err) // not conn, which is nil
 		}

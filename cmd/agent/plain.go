@@ -242,7 +242,7 @@ func (f *plainField) set(text string) bool {
 		return text == "true" || text == "1" || text == "false" || text == "0"
 	case !utf8.ValidString(text):
 		return false
-	case kind == reflect.Slice && !f.path:
+	case kind == reflect.Slice && v.Type().Elem().Kind() == reflect.String && !f.path:
 		v.Set(reflect.Append(v, reflect.ValueOf(text)))
 		return true
 	case kind == reflect.String && f.path:

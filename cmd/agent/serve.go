@@ -279,6 +279,7 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 	listener, err := transport.Listen(transport.Config{
 		URL:                  s.flags.listen(),
 		Auth:                 s.auth,
+		AllowUIDs:            s.flags.AllowUID,
 		AllowUnauthenticated: s.flags.AllowUnauthenticated,
 		Budget:               s.budget,
 		Log:                  s.logger,
@@ -289,11 +290,15 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 		}
 		return nil, err
 	}
-	address := listener.Addr().(*net.TCPAddr).AddrPort()
-	if s.auth == nil {
-		warnOfClients(s.logger, address, listener.URL())
+	switch address := listener.Addr().(type) {
+	case *net.UnixAddr:
+		cfg.Listening = append(cfg.Listening, agent.Listening{Path: address.Name, Authenticated: true})
+	case *net.TCPAddr:
+		if s.auth == nil {
+			warnOfClients(s.logger, address.AddrPort(), listener.URL())
+		}
+		cfg.Listening = append(cfg.Listening, agent.Listening{Addr: address.AddrPort(), Authenticated: s.auth != nil})
 	}
-	cfg.Listening = append(cfg.Listening, agent.Listening{Addr: address, Authenticated: s.auth != nil})
 	done := make(chan error, 1)
 	a := agent.New(cfg)
 	go func() { done <- a.Serve(ctx, listener) }()

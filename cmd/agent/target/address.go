@@ -14,8 +14,8 @@ import (
 // loopback address. Everything else is returned as it is.
 func ListenURL(address string) string { return short(address, "0.0.0.0", "127.0.0.1") }
 
-// dialURL makes a URL to connect to of the same forms; :7000 is on this machine.
-func dialURL(address string) string { return short(address, "127.0.0.1", "localhost") }
+// DialURL makes a URL to connect to of the same forms; :7000 is on this machine.
+func DialURL(address string) string { return short(address, "127.0.0.1", "localhost") }
 
 func short(address, all, local string) string {
 	rest, ok := strings.CutPrefix(address, "ws://")
@@ -33,12 +33,14 @@ func short(address, all, local string) string {
 
 // CheckURL finds what is wrong with the URL of an agent, without asking anybody.
 func CheckURL(address string) error {
-	u, err := url.Parse(dialURL(address))
+	u, err := url.Parse(DialURL(address))
 	switch {
 	case err != nil:
 		return errors.New("--url is no URL") // err quotes it
+	case u.Scheme == "unix" && u.Host == "" && u.User == nil && u.Path != "":
+		return nil
 	case u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "":
-		return fmt.Errorf("--url %.100s is not ws://HOST:PORT, HOST:PORT or wss://", u.Redacted())
+		return fmt.Errorf("--url %.100s is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH", u.Redacted())
 	case u.User != nil:
 		return errors.New("--url holds credentials, which belong in a token file")
 	}

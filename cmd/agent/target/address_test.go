@@ -22,7 +22,7 @@ func TestAddresses(t *testing.T) {
 		if got := ListenURL(address); got != want[0] {
 			t.Errorf("listening on %q is %q, want %q", address, got, want[0])
 		}
-		if got := dialURL(address); got != want[1] {
+		if got := DialURL(address); got != want[1] {
 			t.Errorf("dialling %q is %q, want %q", address, got, want[1])
 		}
 	}

@@ -32,7 +32,7 @@ type Flags struct {
 	Context *string `env:"AGENT_CONTEXT" placeholder:"NAME" complete:"contexts" help:"Context that says where the agent is, see agent context. Default: the current one, unless --url, --registry or their variables say it; an empty name is none."`
 	Config  string  `env:"AGENT_CONFIG" type:"path" placeholder:"FILE" help:"File of contexts. Default: execagent/config.toml in XDG_CONFIG_HOME or ~/.config."`
 
-	URL       string `env:"AGENT_URL" name:"url" placeholder:"URL" help:"Agent to run the command on, ws://HOST:PORT, HOST:PORT or wss://. Without it and a context an agent is embedded."`
+	URL       string `env:"AGENT_URL" name:"url" placeholder:"URL" help:"Agent to run the command on, ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH. Without it and a context an agent is embedded."`
 	TokenFile string `env:"AGENT_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the bearer token for --url."`
 
 	Registry          string  `env:"AGENT_REGISTRY" placeholder:"URL" help:"Base URL of the registry through which the agent is reached. It needs a token in CODEX_API_KEY or AGENT_REGISTRY_TOKEN."`
@@ -91,7 +91,7 @@ func (f *Flags) config(ctx context.Context, sys program.System, failed func(erro
 	case f.choose().err != nil:
 		return client.Config{}, f.chosen.err
 	case f.URL != "":
-		f.URL = dialURL(f.URL)
+		f.URL = DialURL(f.URL)
 		return f.byURL(ctx, sys)
 	}
 	return f.byRegistry(ctx, sys, failed)

@@ -91,12 +91,18 @@ func main() {
 	if len(os.Args) > 1 {
 		os.Exit(child(p, os.Args[1:], attempts))
 	}
+	os.Exit(tryAll(p, attempts))
+}
+
+// tryAll makes the attempts and prints what became of each.
+func tryAll(p *places, attempts []attempt) int {
 	out := json.NewEncoder(os.Stdout)
 	for _, a := range attempts {
 		if err := out.Encode(result(a.name, a.try(p))); err != nil {
-			os.Exit(4)
+			return 4
 		}
 	}
+	return 0
 }
 
 // result is the line that is printed for one attempt.
@@ -111,8 +117,8 @@ func result(name string, err error) map[string]any {
 	return line
 }
 
-// child is this program, started once more: to sleep, to tell whether it is privileged, or to
-// make one attempt that may end it.
+// child is this program, started once more: to sleep, to tell whether it is privileged, to make
+// one attempt that may end it, or those on a socket that is named.
 func child(p *places, args []string, attempts []attempt) int {
 	switch args[0] {
 	case "sleep":
@@ -129,6 +135,9 @@ func child(p *places, args []string, attempts []attempt) int {
 		return sendDescriptors()
 	case "snapshot":
 		return snapshot(args[1])
+	case "socket":
+		p.stream = args[1]
+		return tryAll(p, socketAttempts)
 	}
 	attempts = append(attempts, attempt{"int80", func(*places) error { return narrow() }})
 	for _, a := range attempts {

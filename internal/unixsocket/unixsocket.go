@@ -1,0 +1,99 @@
+// Package unixsocket listens at UNIX sockets that have a path, connects to them, and tells which
+// user the other end is. Its functions may be called at once.
+package unixsocket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// maxPath is how long a path may be: what sockaddr_un holds, without its end (unix(7)).
+const maxPath = 107
+
+const scheme = "unix://"
+
+// Is tells whether a URL has the scheme unix.
+func Is(url string) bool { return strings.HasPrefix(url, scheme) }
+
+// URL is the URL of the socket at path.
+func URL(path string) string { return scheme + path }
+
+// Path returns the path in a URL of the form unix:///PATH. It is taken as it is: nothing in it
+// is an escape, a query or a fragment.
+func Path(url string) (string, error) {
+	path, ok := strings.CutPrefix(url, scheme)
+	switch {
+	case !ok || !strings.HasPrefix(path, "/"):
+		return "", errors.New("want unix:///PATH, with an absolute path and no abstract name")
+	case strings.ContainsRune(path, 0):
+		return "", errors.New("the path holds a NUL")
+	case path != filepath.Clean(path):
+		return "", fmt.Errorf("the path is not the shortest for its file, %s", filepath.Clean(path))
+	case path == "/":
+		return "", errors.New("the path is that of the root folder")
+	case len(path) > maxPath:
+		return "", fmt.Errorf("the path has %d bytes, and a socket takes %d at most: choose a shorter one", len(path), maxPath)
+	}
+	return path, nil
+}
+
+// Dial connects to the socket at path, if the server there is this user, root, or the user to
+// whom the folder of the socket belongs. Anybody could listen in a folder that everybody may
+// write, such as /tmp: the last rule is for the one who has been given a folder of his own. The
+// link that a path may end in is none of its folder.
+func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	if errors.Is(err, fs.ErrPermission) {
+		if info, statErr := os.Lstat(path); statErr == nil {
+			err = fmt.Errorf("%w: it belongs to uid %d, who lets no others in", err, owner(info))
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	socket := conn.(*net.UnixConn)
+	if err := trusted(socket, filepath.Dir(path)); err != nil {
+		_ = socket.Close() // nothing was said on it
+		return nil, err
+	}
+	return socket, nil
+}
+
+// ServerError says that the server at a socket is somebody whom nobody has chosen.
+type ServerError struct {
+	UID uint32
+	Dir string // of the socket
+}
+
+func (e *ServerError) Error() string {
+	return fmt.Sprintf("the server is run by uid %d, who is neither this user nor root, nor is %s theirs", e.UID, e.Dir)
+}
+
+func trusted(socket *net.UnixConn, dir string) error {
+	uid, err := Peer(socket)
+	if err != nil {
+		return err
+	}
+	if uid == 0 || int(uid) == os.Geteuid() {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if owner(info) != uid {
+		return &ServerError{UID: uid, Dir: dir}
+	}
+	return nil
+}
+
+// owner is the user to whom a file belongs.
+func owner(info os.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }

@@ -1,0 +1,362 @@
+package unixsocket
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const stranger = 65533 // a user who is nobody else in these tests
+
+// folder is a folder of its own, in a path that is short enough, and which everybody can enter.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// as calls f as another user, on a thread that ends with it.
+func as(t *testing.T, uid int, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		_, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0))
+		if errno != 0 {
+			done <- errno
+			return
+		}
+		defer func() { done <- nil }() // f may end the test
+		f()
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dead leaves a socket at which nobody listens.
+func dead(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustListen(t *testing.T, path string, open bool) *Listener {
+	t.Helper()
+	l, err := Listen(path, open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func TestPath(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"unix:///run/a.sock":                  "/run/a.sock",
+		"unix:///run/a b%20c?d#e":             "/run/a b%20c?d#e",
+		"unix:///" + strings.Repeat("x", 106): "/" + strings.Repeat("x", 106),
+		"unix:///" + strings.Repeat("x", 107): "error: the path has 108 bytes, and a socket takes 107 at most: choose a shorter one",
+		"unix://":                             "error: want unix:///PATH, with an absolute path and no abstract name",
+		"unix:run/a.sock":                     "error: want unix:///PATH, with an absolute path and no abstract name",
+		"unix://run/a.sock":                   "error: want unix:///PATH, with an absolute path and no abstract name",
+		"unix://@abstract":                    "error: want unix:///PATH, with an absolute path and no abstract name",
+		"unix://\x00abstract":                 "error: want unix:///PATH, with an absolute path and no abstract name",
+		"unix:///run/\x00":                    "error: the path holds a NUL",
+		"unix:////run/a.sock":                 "error: the path is not the shortest for its file, /run/a.sock",
+		"unix:///run/../a.sock":               "error: the path is not the shortest for its file, /a.sock",
+		"unix:///run/a.sock/":                 "error: the path is not the shortest for its file, /run/a.sock",
+		"unix:///":                            "error: the path is that of the root folder",
+		"ws://127.0.0.1:1":                    "error: want unix:///PATH, with an absolute path and no abstract name",
+	} {
+		got, err := Path(url)
+		if err != nil {
+			got = "error: " + err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", url, got, want)
+		}
+	}
+}
+
+// TestListenRefuses: what is at the path, or around it, that is not ours to replace.
+func TestListenRefuses(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	mkdir := func(name string, mode fs.FileMode) {
+		if err := errors.Join(os.Mkdir(dir+"/"+name, 0o755), os.Chmod(dir+"/"+name, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mkdir("wide", 0o777)
+	mkdir("group", 0o775)
+	mkdir("sticky", fs.ModeSticky|0o777)
+	if err := errors.Join(os.WriteFile(dir+"/file", nil, 0o600), os.Symlink(dir+"/nowhere", dir+"/link"), os.Symlink(dir+"/sticky", dir+"/way")); err != nil {
+		t.Fatal(err)
+	}
+	mustListen(t, dir+"/used", false)
+	datagrams, err := net.ListenPacket("unixgram", dir+"/datagrams")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer datagrams.Close()
+	for name, want := range map[string]string{
+		"used":       "somebody listens at DIR/used already",
+		"file":       "DIR/file is there already, and is no socket",
+		"sticky":     "DIR/sticky is there already, and is no socket",
+		"link":       "DIR/link is a symbolic link",
+		"datagrams":  "asking whether somebody listens: dial unix DIR/datagrams: connect: protocol wrong type for socket",
+		"none/x":     "the folder of the socket: open DIR/none: no such file or directory",
+		"file/x":     "the folder of the socket: DIR/file is none",
+		"wide/x":     "the folder of the socket, DIR/wide, can be written by others, who could replace the socket: chmod go-w DIR/wide, or choose another",
+		"group/x":    "the folder of the socket, DIR/group, can be written by others, who could replace the socket: chmod go-w DIR/group, or choose another",
+		"sticky/ok":  "",
+		"way/ok-too": "",
+	} {
+		l, err := Listen(dir+"/"+name, false)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		} else if err := l.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if want := strings.ReplaceAll(want, "DIR", dir); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	if _, err := os.Lstat(dir + "/link"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestListenForeign: what belongs to other users.
+func TestListenForeign(t *testing.T) {
+	dir := folder(t)
+	as(t, 0, func() {})
+	theirs := dir + "/theirs"
+	if err := errors.Join(os.Mkdir(theirs, 0o755), os.Chown(theirs, stranger, -1), os.Mkdir(dir+"/shared", 0o755), os.Chmod(dir+"/shared", fs.ModeSticky|0o777)); err != nil {
+		t.Fatal(err)
+	}
+	as(t, stranger, func() { dead(t, dir+"/shared/dead") })
+	for path, want := range map[string]string{
+		theirs + "/x":        fmt.Sprintf("the folder of the socket, %s, belongs to uid %d, who could replace the socket", theirs, stranger),
+		dir + "/shared/dead": fmt.Sprintf("%s/shared/dead is there already, and belongs to uid %d", dir, stranger),
+	} {
+		if l, err := Listen(path, false); err == nil {
+			t.Errorf("%s: it listens", path)
+			_ = l.Close()
+		} else if err.Error() != want {
+			t.Errorf("%s: %v, want %s", path, err, want)
+		}
+	}
+}
+
+// TestMode: the mode does not depend on the umask, and is never wider than in the end.
+func TestMode(t *testing.T) {
+	dir := folder(t)
+	for _, umask := range []int{0, 0o022, 0o777} {
+		old := syscall.Umask(umask)
+		config := net.ListenConfig{Control: narrow}
+		bound, err := config.Listen(t.Context(), "unix", dir+"/bound")
+		var first fs.FileMode
+		if err == nil {
+			first = mode(t, dir+"/bound")
+			err = bound.Close()
+		}
+		l := mustListen(t, dir+"/own", false)
+		open := mustListen(t, dir+"/open", true)
+		syscall.Umask(old)
+		if err != nil || first&^0o600 != 0 {
+			t.Errorf("umask %o: it is bound with the mode %o, %v", umask, first, err)
+		}
+		if own, all := mode(t, dir+"/own"), mode(t, dir+"/open"); own != 0o600 || all != 0o666 {
+			t.Errorf("umask %o: modes %o and %o", umask, own, all)
+		}
+		if err := errors.Join(l.Close(), open.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func mode(t *testing.T, path string) fs.FileMode {
+	t.Helper()
+	info, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode().Perm()
+}
+
+// TestDead: of many that find a socket at which nobody answers, one listens.
+func TestDead(t *testing.T) {
+	t.Parallel()
+	path := folder(t) + "/sock"
+	for range 20 {
+		dead(t, path)
+		var won atomic.Pointer[Listener]
+		var ready, all sync.WaitGroup
+		ready.Add(8)
+		for range 8 {
+			all.Go(func() {
+				ready.Done()
+				ready.Wait()
+				l, err := Listen(path, false)
+				if err == nil && won.Swap(l) != nil {
+					t.Error("two listen")
+				}
+				if err != nil && !strings.Contains(err.Error(), "somebody listens") {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if t.Failed() {
+			return
+		}
+		conn, err := Dial(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(conn.Close(), won.Load().Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Fatalf("it is left: %v", err)
+		}
+	}
+}
+
+// TestCloseRemovesItsOwn: and nothing that somebody else has put at the path.
+func TestCloseRemovesItsOwn(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	for name, replace := range map[string]func(path string) error{
+		"a file": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"another socket": func(path string) error {
+			dead(t, path)
+			return nil
+		},
+		"a link to itself, moved": func(path string) error {
+			return errors.Join(os.Rename(path+".old", path+".moved"), os.Symlink(path+".moved", path))
+		},
+	} {
+		path := filepath.Join(dir, "s")
+		l := mustListen(t, path, false)
+		if err := errors.Join(os.Rename(path, path+".old"), replace(path), l.Close(), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Lstat(path); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		_ = os.Remove(path)
+	}
+	l := mustListen(t, dir+"/gone", false)
+	if err := errors.Join(os.Remove(dir+"/gone"), l.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCloseTwice: by the second time the path may be somebody else's.
+func TestCloseTwice(t *testing.T) {
+	t.Parallel()
+	path := folder(t) + "/s"
+	first := mustListen(t, path, false)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second := mustListen(t, path, false)
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Error(err)
+	}
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPeer: both ends know whose the other is.
+func TestPeer(t *testing.T) {
+	dir := folder(t)
+	peer := func(l *Listener) int {
+		t.Helper()
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		uid, err := Peer(conn.(*net.UnixConn))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return int(uid)
+	}
+	dial := func(path string) error {
+		conn, err := Dial(t.Context(), path)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	}
+	own, open := mustListen(t, dir+"/own", false), mustListen(t, dir+"/open", true)
+	if err := dial(dir + "/own"); err != nil {
+		t.Fatal(err)
+	}
+	if uid := peer(own); uid != os.Geteuid() {
+		t.Errorf("uid %d", uid)
+	}
+	as(t, stranger, func() {
+		if err := dial(dir + "/own"); err == nil || err.Error() != fmt.Sprintf("dial unix %s/own: connect: permission denied: it belongs to uid 0, who lets no others in", dir) {
+			t.Errorf("another user: %v", err)
+		}
+		if err := dial(dir + "/open"); err != nil {
+			t.Errorf("another user, whom root lets in: %v", err)
+		}
+	})
+	if uid := peer(open); uid != stranger {
+		t.Errorf("uid %d", uid)
+	}
+
+	// Servers that are neither this user nor root.
+	shared, theirs := dir+"/shared", dir+"/theirs"
+	if err := errors.Join(os.Mkdir(shared, 0o755), os.Chmod(shared, fs.ModeSticky|0o777), os.Mkdir(theirs, 0o755), os.Chown(theirs, stranger, -1)); err != nil {
+		t.Fatal(err)
+	}
+	as(t, stranger, func() { mustListen(t, shared+"/s", true); mustListen(t, theirs+"/s", true) })
+	want := fmt.Sprintf("the server is run by uid %d, who is neither this user nor root, nor is %s theirs", stranger, shared)
+	if err := dial(shared + "/s"); err == nil || err.Error() != want {
+		t.Errorf("a server of another user in a folder that everybody may write: %v, want %s", err, want)
+	}
+	if err := dial(theirs + "/s"); err != nil {
+		t.Errorf("a server of another user in a folder of theirs: %v", err)
+	}
+}

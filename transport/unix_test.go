@@ -1,0 +1,246 @@
+package transport
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/rpc/rpctest"
+)
+
+var _ rpc.Identified = (*WebSocket)(nil)
+
+const stranger = 65533 // a user who is nobody else in these tests
+
+// unixURL is the URL of a socket in a folder of its own, which everybody can enter.
+func unixURL(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sock") // the names of t.TempDir are too long
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return "unix://" + dir + "/s"
+}
+
+// as calls f as another user, on a thread that ends with it.
+func as(t *testing.T, uid int, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
+			done <- errno
+			return
+		}
+		defer func() { done <- nil }() // f may end the test
+		f()
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestUnixConn(t *testing.T) {
+	t.Parallel()
+	rpctest.TestConn(t, func(t *testing.T) (a, b rpc.Conn) {
+		client, server := webSocketPair(t, Config{URL: unixURL(t)}, DialConfig{})
+		return client, server
+	})
+}
+
+// TestUnixLargeMessages: a part of a message that begins like a close frame is none.
+func TestUnixLargeMessages(t *testing.T) {
+	t.Parallel()
+	client, server := webSocketPair(t, Config{URL: unixURL(t)}, DialConfig{})
+	// U+0888 is three bytes, of which the last is 0x88: wherever a message is cut, some part
+	// of these begins with one.
+	for shift := range 3 {
+		message := []byte(strings.Repeat("x", shift) + strings.Repeat("\u0888", 100<<10))
+		for from, to := range map[*WebSocket]*WebSocket{client: server, server: client} {
+			wrote := make(chan error, 1)
+			go func() { wrote <- from.Write(message) }()
+			got, err := to.Read()
+			if err := errors.Join(err, <-wrote); err != nil || !bytes.Equal(got, message) {
+				t.Fatalf("%v: %d bytes, %v", from, len(got), err)
+			}
+		}
+		wrote := make(chan error, 1)
+		go func() {
+			wrote <- server.WriteParts(len(message), func(yield func([]byte) bool) {
+				for part := message; len(part) > 0; {
+					n := min(len(part), 4097)
+					if !yield(part[:n]) {
+						return
+					}
+					part = part[n:]
+				}
+			})
+		}()
+		got, err := client.Read()
+		if err := errors.Join(err, <-wrote); err != nil || !bytes.Equal(got, message) {
+			t.Fatalf("in parts: %d bytes, %v", len(got), err)
+		}
+	}
+}
+
+// TestUnixListener: what it says of itself, plain HTTP, and its end.
+func TestUnixListener(t *testing.T) {
+	t.Parallel()
+	url := unixURL(t)
+	path := strings.TrimPrefix(url, "unix://")
+	l := listen(t, Config{URL: url})
+	if l.URL() != url || l.Addr().String() != path {
+		t.Errorf("it listens at %s, %v", l.URL(), l.Addr())
+	}
+	if got, _ := ask(t, l, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"); got.Status != http.StatusOK {
+		t.Errorf("/readyz: %v", got)
+	}
+	if _, err := Listen(Config{URL: url}); err == nil || err.Error() != "listening on "+url+": somebody listens at "+path+" already" {
+		t.Errorf("a second one: %v", err)
+	}
+	client, err := Dial(t.Context(), url, DialConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server := accept(t, l)
+	want := fmt.Sprintf("uid:%d", os.Geteuid())
+	if server.Principal() != want || server.String() != "websocket "+want {
+		t.Errorf("the client is %q, %v", server.Principal(), server)
+	}
+	if client.Principal() != "" || client.String() != "websocket "+path {
+		t.Errorf("the server is %q, %v", client.Principal(), client)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// TestPrincipal: a connection is somebody's only if they have proven it.
+func TestPrincipal(t *testing.T) {
+	t.Parallel()
+	build := func(o AuthOptions) *Authenticator {
+		a, err := o.Authenticator()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	jwt := build(AuthOptions{Mode: "signed-bearer-token", SecretFile: writeFile(t, testSecret)})
+	capability := build(AuthOptions{Mode: "capability-token", TokenFile: writeFile(t, "token")})
+	token := func(payload string) string {
+		return sign(`{"alg":"HS256"}`, fmt.Sprintf(payload, time.Now().Add(time.Hour).Unix()), testSecret, sha256.New)
+	}
+	own := fmt.Sprintf("uid:%d", os.Geteuid())
+	for _, tt := range []struct {
+		name      string
+		auth      *Authenticator
+		token     string
+		tcp, unix string
+	}{
+		{"no authentication", nil, "", "", own},
+		{"a capability token", capability, "token", "", own},
+		{"a subject", jwt, token(`{"exp":%d,"sub":"alice"}`), "sub:alice", "sub:alice"},
+		{"a subject that is odd", jwt, token(`{"exp":%d,"sub":"uid:0\n"}`), "sub:uid:0\n", "sub:uid:0\n"},
+		{"an empty subject", jwt, token(`{"exp":%d,"sub":""}`), "", own},
+		{"no subject", jwt, token(`{"exp":%d}`), "", own},
+	} {
+		for url, want := range map[string]string{"ws://127.0.0.1:0": tt.tcp, unixURL(t): tt.unix} {
+			header := http.Header{}
+			if tt.token != "" {
+				header.Set("Authorization", "Bearer "+tt.token)
+			}
+			_, server := webSocketPair(t, Config{URL: url, Auth: tt.auth}, DialConfig{Header: header})
+			if got := server.Principal(); got != want {
+				t.Errorf("%s at %s: %q, want %q", tt.name, url, got, want)
+			}
+		}
+	}
+}
+
+// TestAllowUIDs: who may connect, and what the others are told.
+func TestAllowUIDs(t *testing.T) {
+	t.Parallel()
+	auth, err := capabilityTokenSHA256(fmt.Sprintf("%x", sha256.Sum256([]byte("token"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := listen(t, Config{URL: unixURL(t), AllowUIDs: []uint32{stranger, 7}})
+	others := listen(t, Config{URL: unixURL(t), AllowUIDs: []uint32{7}})
+	closed := listen(t, Config{URL: unixURL(t)})
+	guarded := listen(t, Config{URL: unixURL(t), AllowUIDs: []uint32{stranger}, Auth: auth})
+	accepted := make(chan rpc.Conn, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err == nil {
+			accepted <- conn
+		}
+		close(accepted)
+	}()
+	as(t, stranger, func() {
+		conn, err := Dial(t.Context(), l.URL(), DialConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		_, err = Dial(t.Context(), others.URL(), DialConfig{})
+		status, ok := errors.AsType[*StatusError](err)
+		if want := "uid 65533 may not connect: the agent was not started with --allow-uid 65533"; !ok || status.Status != http.StatusForbidden || status.Body != want {
+			t.Errorf("somebody else: %v, want 403 and %q", err, want)
+		}
+		if got, _ := ask(t, others, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"); got.Status != http.StatusOK {
+			t.Errorf("a probe of somebody else: %v", got)
+		}
+		if _, err = Dial(t.Context(), closed.URL(), DialConfig{}); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "belongs to uid 0, who lets no others in") {
+			t.Errorf("without --allow-uid: %v", err)
+		}
+		_, err = Dial(t.Context(), guarded.URL(), DialConfig{})
+		if status, ok := errors.AsType[*StatusError](err); !ok || status.Status != http.StatusUnauthorized {
+			t.Errorf("without a token: %v, want 401", err)
+		}
+	})
+	server := <-accepted
+	if server == nil {
+		t.Fatal("nobody came")
+	}
+	t.Cleanup(func() { server.Close() })
+	if got := server.(rpc.Identified).Principal(); got != "uid:65533" {
+		t.Errorf("the client is %q", got)
+	}
+}
+
+// TestForeignServer: a server that is somebody else's is told nothing, no token above all.
+func TestForeignServer(t *testing.T) {
+	t.Parallel()
+	url := unixURL(t)
+	dir := strings.TrimSuffix(strings.TrimPrefix(url, "unix://"), "/s")
+	if err := os.Chmod(dir, fs.ModeSticky|0o777); err != nil {
+		t.Fatal(err)
+	}
+	as(t, stranger, func() { listen(t, Config{URL: url, AllowUIDs: []uint32{0}}) })
+	_, err := Dial(t.Context(), url, DialConfig{Header: http.Header{"Authorization": {"Bearer secret"}}})
+	if _, ok := errors.AsType[URLError](err); !ok || !strings.Contains(err.Error(), "the server is run by uid 65533, who is neither this user nor root") {
+		t.Errorf("Dial: %v", err)
+	}
+}
