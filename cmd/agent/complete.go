@@ -104,7 +104,7 @@ func atLine(line []string) *target.Flags {
 	for len(words) > 0 && !strings.HasPrefix(words[0], "-") {
 		words = words[1:] // the command
 	}
-	prefer(givenFlags(words, p.fields))
+	givenFlags(words, p.fields).prefer()
 	p.defaults()
 	for len(words) > 0 {
 		name, value, inline := strings.Cut(words[0], "=")

@@ -82,6 +82,7 @@ func connect(ctx context.Context, sys program.System, flags *connectFlags) error
 		return err
 	}
 	url := target.ListenURL(flags.Listen)
+	token := "" // the file with one that is made here
 	if auth == nil && !isUnix(url) {
 		file, err := newToken()
 		if err != nil {
@@ -91,11 +92,14 @@ func connect(ctx context.Context, sys program.System, flags *connectFlags) error
 		if auth, err = (transport.AuthOptions{Mode: "capability-token", TokenFile: file}).Authenticator(); err != nil {
 			return err
 		}
-		program.Complain(sys.Stderr, "clients have to show the token in "+file)
+		token = file
 	}
 	listener, err := transport.Listen(transport.Config{URL: url, AllowUIDs: flags.AllowUID, Auth: auth, Budget: budget})
 	if err != nil {
 		return err
+	}
+	if token != "" {
+		program.Complain(sys.Stderr, "clients have to show the token in "+token)
 	}
 	b := &bridge.Bridge{Logger: program.Logger(sys.Stderr, "warn", "text"), Dial: func(ctx context.Context) (rpc.Conn, error) {
 		conn, release, err := flags.Dial(ctx, sys)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -114,7 +113,7 @@ func validCommand(command []string, flags any) error {
 	case first == "" || first == "--" && (len(command) == 1 || command[1] == ""):
 		return errors.New("the command is empty")
 	case first != "--" && strings.HasPrefix(first, "-") && first != "-":
-		return unknownFlag(first, flags)
+		return errors.New(unknownFlag(first, flags) + " (a command that begins with - comes after --)")
 	}
 	return nil
 }
@@ -136,21 +135,35 @@ func parse(args []string, stdout, stderr io.Writer) (flags any, err error) {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
-	preferGiven(args)
-	if flags := parseOne(args); flags != nil {
-		return flags, nil
+	line := givenOn(args)
+	line.prefer()
+	if err := line.nameless(); err != nil {
+		return nil, &wrongLine{commandOf(args), err}
 	}
+	if flags = parseOne(args); flags == nil {
+		if flags, err = parseAny(args, stdout, stderr); err != nil {
+			return nil, err
+		}
+	}
+	if err := line.homeless(flags); err != nil {
+		return nil, &wrongLine{commandOf(args), err}
+	}
+	return flags, nil
+}
+
+// parseAny is parse with the parser.
+func parseAny(args []string, stdout, stderr io.Writer) (flags any, err error) {
 	parser, err := newParser(stdout, stderr)
 	if err != nil {
 		return nil, err
 	}
-	command, err := commandline.Command(parser.Model, args)
+	command, err := commandline.Command(parser.Model, args, commandHabits)
 	if err != nil {
 		return nil, &wrongLine{command, err}
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return nil, &wrongLine{command, commandline.Wrong(command, "exec-server", err)}
+		return nil, &wrongLine{command, wrong(command, err)}
 	}
 	return parsed.Selected().Target.Addr().Interface(), nil
 }
@@ -177,51 +190,6 @@ func commandOf(args []string) string {
 		return first
 	}
 	return ""
-}
-
-// preferGiven takes variables out of this process's environment that would contradict a flag
-// on the command line, or variables that come before them.
-func preferGiven(args []string) {
-	if flags := newFlags(commandOf(args)); flags != nil {
-		prefer(givenFlags(args[1:], plainFields(flags)))
-	}
-}
-
-// prefer is preferGiven for these flags. An agent is named by a context, by its URL or by its
-// registry; a token is of no use without what it is for.
-func prefer(given map[string]bool) {
-	set := func(name string) bool { return os.Getenv(name) != "" }
-	switch {
-	case given["context"] || given["local"]:
-		drop("AGENT_URL", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID")
-	case given["registry"] && !given["url"]:
-		drop("AGENT_URL", "AGENT_CONTEXT")
-	case given["url"] && !given["registry"]:
-		drop("AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_CONTEXT")
-	case set("AGENT_URL") || set("AGENT_REGISTRY"):
-		drop("AGENT_CONTEXT")
-	}
-	if given["local"] {
-		drop("AGENT_CONTEXT")
-	}
-	if !given["url"] && !set("AGENT_URL") {
-		drop("AGENT_TOKEN_FILE")
-	}
-	if !given["registry"] && !set("AGENT_REGISTRY") {
-		drop("AGENT_REGISTRY_TOKEN_FILE")
-	}
-	switch {
-	case given["listen"] && !given["remote"]:
-		drop("AGENT_REMOTE")
-	case given["remote"] && !given["listen"]:
-		drop("AGENT_LISTEN")
-	}
-}
-
-func drop(names ...string) {
-	for _, name := range names {
-		_ = os.Unsetenv(name) // fails for a name with = or NUL
-	}
 }
 
 // parseOne returns the flags of a plain line, without the parser. It returns nil

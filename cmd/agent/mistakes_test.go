@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -13,19 +15,25 @@ import (
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	const (
-		server = "see agent --help, for the options of the server agent exec-server --help"
-		exec   = "see agent exec --help"
+		server  = "see agent --help, for the options of the server agent exec-server --help"
+		exec    = "see agent exec --help"
+		sandbox = "see agent sandbox --help"
+		connect = "see agent connect --help"
 	)
+	long := strings.Repeat("x", 100)
 	dir := t.TempDir()
-	for name, text := range map[string]string{"empty": "", "space": "to ken\n", "env": "A=1\n=2\n", "bundle": "none",
+	for name, text := range map[string]string{"empty": "", "space": "to ken\n", "env": "A=1\n=2\n", "bundle": "none", "token": "right", "wrong": "wrong",
 		"broken": "[contexts.a]\nurl = 'x'\ntokn = 'topsecret'\n",
 		"right":  "[contexts.a]\nurl = '127.0.0.1:1'\n[contexts.r]\nregistry = 'http://127.0.0.1:1'\ntoken_command = ['false']\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, tt := range []struct {
-		line string // $DIR is the folder of the test
+	url := tokenAgent(t, dir+"/token")
+	place := strings.NewReplacer("$DIR", dir, "$URL", url, "$ADDRESS", strings.TrimPrefix(url, "ws://"),
+		"$LENGTH", strconv.Itoa(len(dir+"/"+long)))
+	mistakes := []struct {
+		line string // $DIR is the folder of the test, $EMPTY nothing, $URL an agent with a token
 		env  string
 		code int
 		want string
@@ -36,23 +44,50 @@ func TestMistakes(t *testing.T) {
 		{"exec-sever", "", 2, "unknown command exec-sever; did you mean exec-server?", server},
 		{"docter", "", 2, "unknown command docter; did you mean doctor?", server},
 		{"sandbx", "", 2, "unknown command sandbx; did you mean sandbox?", server},
-		{"ssh", "", 2, "unknown command ssh", server},
-		{"serve", "", 2, "unknown command serve", server},
+		{"ssh", "", 2, "unknown command ssh; did you mean exec -t?", server},
+		{"serve", "", 2, "unknown command serve; did you mean exec-server?", server},
 		{"Exec", "", 2, "unknown command Exec; did you mean exec?", server},
 		{"version x", "", 2, "unexpected argument x", "see agent version --help"},
-		{"version --jsn", "", 2, "unknown flag --jsn, did you mean \"--json\"?", "see agent version --help"},
-		{"doctor --jsn", "", 2, "unknown flag --jsn, did you mean \"--json\"?", "see agent doctor --help"},
-		{"completion", "", 2, "expected \"<shell>\"", "see agent completion --help"},
+		{"version --jsn", "", 2, "unknown flag --jsn; did you mean --json?", "see agent version --help"},
+		{"doctor --jsn", "", 2, "unknown flag --jsn; did you mean --json?", "see agent doctor --help"},
+		{"completion", "", 2, "<shell> is missing", "see agent completion --help"},
 		{"completion tcsh", "", 2, "<shell> must be one of \"bash\",\"zsh\",\"fish\" but got \"tcsh\"", "see agent completion --help"},
 		{"help exex", "", 2, "unknown command exex; did you mean exec?", server},
-		{"-v", "", 2, "unknown flag -v, did you mean \"-h\"?", server},
+		{"-v", "", 2, "unknown flag -v; did you mean --version?", server},
 		{"--nonsense", "", 2, "unknown flag --nonsense", server},
 
+		{"run -- make", "", 2, "unknown command run; did you mean exec?", server},
+		{"status", "", 2, "unknown command status; did you mean health?", server},
+		{"info", "", 2, "unknown command info; did you mean doctor?", server},
+		{"kubectl", "", 2, "unknown command kubectl", server},
+		{"exec-server x", "", 2, "unexpected argument x", "see agent exec-server --help"},
+		{"-V", "", 2, "unknown flag -V; did you mean --version?", server},
+		{"--verison", "", 2, "unknown flag --verison; did you mean --version?", server},
+		{"-p 7000", "", 2, "unknown flag -p; did you mean --listen :PORT?", server},
+		{"--port 7000", "", 2, "unknown flag --port; did you mean --listen :PORT?", server},
+		{"--host 0.0.0.0", "", 2, "unknown flag --host; did you mean --listen IP:PORT?", server},
+		{"--bind 0.0.0.0", "", 2, "unknown flag --bind; did you mean --listen IP:PORT?", server},
+		{"--socket /run/a", "", 2, "unknown flag --socket; did you mean --listen unix:///PATH?", server},
+		{"--token x", "", 2, "unknown flag --token; did you mean --ws-token-file?", server},
+		{"--debug", "", 2, "unknown flag --debug; did you mean --log-level debug?", server},
+		{"--lisen :0", "", 2, "unknown flag --lisen; did you mean --listen?", server},
+		{"-d", "", 2, "unknown flag -d", server},
+		{"doctor -o json", "", 2, "unknown flag -o; did you mean --json?", "see agent doctor --help"},
+		{"health --host :1", "", 2, "unknown flag --host; did you mean --url?", "see agent health --help"},
+
 		// Flags of docker, kubectl and ssh.
+		{"exec -H tcp://127.0.0.1:1 true", "", 2, "unknown flag -H; did you mean --url? (a command that begins with - comes after --)", exec},
+		{"exec --host 127.0.0.1 true", "", 2, "unknown flag --host; did you mean --url? (a command that begins with - comes after --)", exec},
+		{"exec --rm -it ubuntu bash", "", 2, "unknown flag --rm (a command that begins with - comes after --)", exec},
+		{"exec -c app -- true", "", 2, "unknown flag -c (a command that begins with - comes after --)", exec},
+		{"exec --cwd /tmp true", "", 2, "unknown flag --cwd; did you mean -C? (a command that begins with - comes after --)", exec},
+		{"exec --environment ci-1 true", "", 2, "unknown flag --environment; did you mean --environment-id? (a command that begins with - comes after --)", exec},
+		{"exec -v true", "", 2, "unknown flag -v; did you mean --log-level debug? (a command that begins with - comes after --)", exec},
+		{"exec --env=A=1 --rgistry https://r true", "", 2, "unknown flag --rgistry; did you mean --registry? (a command that begins with - comes after --)", exec},
 		{"exec -u nobody -- id", "", 2, "-u, --user: a command runs as the user of its agent, who cannot become another one; start an agent as that user", exec},
 		{"exec --user nobody id", "", 2, "-u, --user: a command runs as the user of its agent, who cannot become another one; start an agent as that user", exec},
 		{"exec --ulr ws://x -- true", "", 2, "unknown flag --ulr; did you mean --url? (a command that begins with - comes after --)", exec},
-		{"exec --token tok -- true", "", 2, "unknown flag --token (a command that begins with - comes after --)", exec},
+		{"exec --token tok -- true", "", 2, "unknown flag --token; did you mean --token-file? (a command that begins with - comes after --)", exec},
 		{"exec -p 22 true", "", 2, "unknown flag -p (a command that begins with - comes after --)", exec},
 		{"exec --privileged true", "", 2, "unknown flag --privileged (a command that begins with - comes after --)", exec},
 		{"exec -d -- true", "", 2, "--detach needs an agent that goes on: --url or --registry says which", exec},
@@ -71,9 +106,9 @@ func TestMistakes(t *testing.T) {
 		{"exec --token-file x true", "", 2, "--token-file needs --url", exec},
 		{"exec --registry-token-file x true", "", 2, "--registry-token-file needs --registry", exec},
 		{"exec --registry http://127.0.0.1:1 true", "", 2, "--registry needs --environment-id", exec},
-		{"exec --wait -1s true", "", 2, "--wait: expected duration value but got \"-1s\" (short flag); perhaps try --wait=\"-1s\"?", exec},
+		{"exec --wait -1s true", "", 2, "--wait needs a value; one that begins with - is written --wait=-1s", exec},
 		{"exec --wait=-1s true", "", 2, "--wait -1s is negative", exec},
-		{"exec --wait 5 true", "", 2, "--wait: expected duration but got \"5\": time: missing unit in duration \"5\"", exec},
+		{"exec --wait 5 true", "", 2, "--wait: \"5\" is no duration such as 30s, 5m or 1h30m", exec},
 		{"exec --timeout=-1s true", "", 2, "--timeout -1s is negative", exec},
 		{"exec --log-level loud true", "", 2, "--log-level must be one of \"debug\",\"info\",\"warn\",\"error\" but got \"loud\"", exec},
 		{"exec --env-file $DIR/missing true", "", 125, "open $DIR/missing: no such file or directory", ""},
@@ -86,7 +121,7 @@ func TestMistakes(t *testing.T) {
 
 		// Sessions with a name.
 		{"exec --name n -- true", "", 2, "--name needs an agent that goes on: --url or --registry says which", exec},
-		{"exec --url :1 --name -- true", "", 2, "--name: expected string value but got \"--\" (long flag); perhaps try --name=\"--\"?", exec},
+		{"exec --url :1 --name -- true", "", 2, "--name needs a value; one that begins with - is written --name=--", exec},
 		{"exec --url :1 -d --name a/b -- true", "", 2, "--name: \"a/b\" is no name of a session: it has up to 128 letters, digits and . _ -, and begins with a letter or digit", exec},
 		{"exec --url :1 --retain 1h -- true", "", 2, "--retain needs --name or -d", exec},
 		{"exec --url :1 -d --retain=-1h -- true", "", 2, "--retain -1h0m0s is negative", exec},
@@ -96,29 +131,79 @@ func TestMistakes(t *testing.T) {
 		{"ps", "", 2, "which agent? --context, --url or --registry says it", "see agent ps --help"},
 		{"ps --url :1", "", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"ps --url :1 -o yaml", "", 2, "--output must be one of \"table\",\"json\" but got \"yaml\"", "see agent ps --help"},
-		{"ps -l --url :1", "", 2, "unknown flag -l, did you mean one of \"-h\", \"-o\", \"-q\", \"-a\"?", "see agent ps --help"},
+		{"ps -l --url :1", "", 2, "unknown flag -l", "see agent ps --help"},
 		{"logs --url :1", "", 2, "which session? agent ps lists them", "see agent logs --help"},
 		{"logs --url :1 --since yesterday n", "", 2, "--since: \"yesterday\" is neither a duration such as 10m nor a time such as 2026-01-31T15:04:05Z", "see agent logs --help"},
-		{"logs --url :1 --tail all n", "", 2, "--tail: expected a valid 64 bit uint but got \"all\"", "see agent logs --help"},
+		{"logs --url :1 --tail all n", "", 2, "--tail: \"all\" is no number", "see agent logs --help"},
 		{"logs -f n", "", 2, "which agent? --context, --url or --registry says it", "see agent logs --help"},
 		{"attach --url :1", "", 2, "which session? agent ps lists them", "see agent attach --help"},
 		{"attach --url :1 n", "", 125, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"attach --url :1 --detach-keys x, n", "", 2, "--detach-keys: \"\" is no key: ctrl-p or a", "see agent attach --help"},
 		{"wait --url :1", "", 2, "which session? agent ps lists them", "see agent wait --help"},
 		{"wait --url :1 n", "", 125, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
-		{"kill --url :1 -9 n", "", 2, "unknown flag -9, did you mean one of \"-h\", \"-s\"?", "see agent kill --help"},
+		{"kill --url :1 -9 n", "", 2, "unknown flag -9; did you mean --signal KILL?", "see agent kill --help"},
 		{"kill --url :1 -s STOP n", "", 2, "--signal: \"STOP\" is no signal that an agent can send: HUP, INT, QUIT, KILL, USR1, USR2, TERM", "see agent kill --help"},
 		{"end --url :1 a/b", "", 2, "\"a/b\" is no name of a session: it has up to 128 letters, digits and . _ -, and begins with a letter or digit", "see agent end --help"},
-		{"stop --url :1 n", "", 2, "unknown command stop", server},
+		{"stop --url :1 n", "", 2, "unknown command stop; did you mean kill?", server},
+		{"exec -e", "", 2, "--env needs a value", exec},
+		{"exec -e ONE", "", 2, "the command is empty", exec},
+		{"exec --url", "", 2, "--url needs a value", exec},
+		{"exec --url= true", "", 2, "--url is empty", exec},
+		{"exec --url $EMPTY true", "", 2, "--url is empty", exec},
+		{"exec --registry $EMPTY --environment-id e true", "", 2, "--registry is empty", exec},
+		{"exec --environment-id ci-1 -- true", "", 2, "--environment-id needs --registry", exec},
+		{"exec --wait soon true", "", 2, "--wait: \"soon\" is no duration such as 30s, 5m or 1h30m", exec},
+		{"exec --timeout 5 true", "", 2, "--timeout: \"5\" is no duration such as 30s, 5m or 1h30m", exec},
+		{"exec --tty=maybe true", "", 2, "--tty: bool value must be true, 1, yes, false, 0 or no but got \"maybe\"", exec},
+		{"exec true", "AGENT_TIMEOUT=5", 2, "--timeout: \"5\" is no duration such as 30s, 5m or 1h30m", exec},
+		{"exec -- $DIR/empty", "", 126, "$DIR/empty: cannot execute: Permission denied (os error 13)", ""},
+
+		// sandbox and doctor.
+		{"sandbox", "", 2, "the command is empty", sandbox},
+		{"sandbox --read-only --workspace . -- true", "", 2, "--read-only and --workspace exclude each other", sandbox},
+		{"sandbox --policy p --network on -- true", "", 2, "--policy says whether there is a network: --network has no meaning with it", sandbox},
+		{"sandbox --network maybe -- true", "", 2, "--network must be one of \"on\",\"off\" but got \"maybe\"", sandbox},
+		{"sandbox --workspace /no/such -- true", "", 101, "sandbox: --workspace: stat /no/such: no such file or directory", ""},
+		{"sandbox --policy $DIR/missing -- true", "", 101, "sandbox: reading the policy $DIR/missing: open $DIR/missing: no such file or directory", ""},
+		{"sandbox --policy $DIR/bundle -- true", "", 101, "sandbox: reading the policy $DIR/bundle: not a JSON value", ""},
+		{"doctor x", "", 2, "unexpected argument x", "see agent doctor --help"},
+		{"doctor --sandbox-minimum all", "", 2, "--sandbox-minimum must be one of \"full\" but got \"all\"", "see agent doctor --help"},
 
 		// Where the agent is.
+		{"exec --url tcp://127.0.0.1:1 true", "", 125, "tcp://127.0.0.1:1: exec-server url must use ws://, wss:// or unix://", ""},
+		{"exec --url ssh://host true", "", 125, "ssh://host: exec-server url must use ws://, wss:// or unix://", ""},
+		{"exec --url /run/agent.sock true", "", 125, "/run/agent.sock: exec-server url must use ws://, wss:// or unix://", ""},
+		{"exec --url unix:/run/agent.sock true", "", 125, "unix:/run/agent.sock: exec-server url must use ws://, wss:// or unix://", ""},
+		{"exec --url unix://agent.sock true", "", 125, "unix://agent.sock: want unix:///PATH, with an absolute path and no abstract name", ""},
+		{"exec --url unix://@agent true", "", 125, "unix://@agent: want unix:///PATH, with an absolute path and no abstract name", ""},
+		{"exec --url unix://$DIR/missing true", "", 125, "unix://$DIR/missing: dial unix $DIR/missing: connect: no such file or directory", ""},
+		{"exec --url unix://$DIR/empty true", "", 125, "unix://$DIR/empty: dial unix $DIR/empty: connect: connection refused", ""},
+		{"exec --url $URL true", "", 125, "$URL: upgrade answered with status 401, \"missing websocket bearer token\" (see --token-file)", ""},
+		{"exec --url $URL --token-file $DIR/wrong true", "", 125, "$URL: upgrade answered with status 401, \"invalid websocket bearer token\"", ""},
+		{"exec --url $URL/v1 --token-file $DIR/token true", "", 125, "$URL/v1: upgrade answered with status 404, \"\"", ""},
+		{"exec --url wss://$ADDRESS --token-file $DIR/token true", "", 125, "wss://$ADDRESS: tls: first record does not look like a TLS handshake (a server without TLS has a URL with ws://)", ""},
+		{"exec --url $URL --token-file $DIR true", "", 125, "read $DIR: is a directory", ""},
+		{"health --url $URL", "", 1, "$URL: upgrade answered with status 401, \"missing websocket bearer token\" (see --token-file)", ""},
+		{"health --url $URL --token-file $DIR/wrong", "", 1, "$URL: upgrade answered with status 401, \"invalid websocket bearer token\"", ""},
+		{"exec --registry 127.0.0.1:1 --environment-id e true", "CODEX_API_KEY=k", 2, "--registry 127.0.0.1:1 is no URL, want https://HOST, or http:// for this machine", exec},
+		{"exec --registry $URL --environment-id e true", "CODEX_API_KEY=k", 125, "registry URL is not an absolute http or https URL", ""},
+		{"exec --registry http://$ADDRESS --environment-id e true", "CODEX_API_KEY=k", 125, "environment e: asking the registry for the executor: registry answered 404", ""},
+		{"exec --registry http://127.0.0.1:1 --environment-id e --registry-token-file $DIR/empty true", "", 125, "token file $DIR/empty is empty", ""},
+		{"connect", "", 2, "which agent? --context, --registry or --url says it", connect},
+		{"connect --url $URL", "", 1, "$URL: upgrade answered with status 401, \"missing websocket bearer token\" (see --token-file)", ""},
+		{"connect --url :1 --listen 7000", "", 1, "listen URL \"7000\" is not supported, want ws://IP:PORT or unix:///PATH", ""},
+		{"connect --url :1 --listen stdio --ws-auth capability-token", "", 2, "--ws-auth has no meaning with --listen stdio", connect},
+		{"connect --url :1 --listen :0 --allow-uid 5", "", 2, "--allow-uid needs --listen unix:///PATH", connect},
+		{"forward", "", 2, "forward needs --remote", "see agent forward --help"},
+		{"forward --remote http://127.0.0.1:1 --environment-id e", "CODEX_API_KEY=k", 2, "missing flags: --connect=URL", "see agent forward --help"},
+		{"forward --connect http://127.0.0.1:1 --remote http://127.0.0.1:1 --environment-id e", "CODEX_API_KEY=k", 1, "--connect is not of the form ws://HOST:PORT, wss://HOST:PORT or unix:///PATH", ""},
 		{"exec --url 127.0.0.1:1 true", "", 125, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"exec --url :1 true", "", 125, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"exec --url ws://127.0.0.1:1 --wait 0 true", "", 125, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"exec --url ws://127.0.0.1:1 --wait 0s true", "", 125, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
-		{"exec --url http://127.0.0.1:1 true", "", 125, "http://127.0.0.1:1: exec-server url must use ws:// or wss://", ""},
+		{"exec --url http://127.0.0.1:1 true", "", 125, "http://127.0.0.1:1: exec-server url must use ws://, wss:// or unix://", ""},
 		{"exec --url ws://u:topsecret@127.0.0.1:1 true", "", 125, "ws://127.0.0.1:1: URL holds credentials, which belong in a header", ""},
-		{"exec --url nonsense true", "", 125, "nonsense: exec-server url must use ws:// or wss://", ""},
+		{"exec --url nonsense true", "", 125, "nonsense: exec-server url must use ws://, wss:// or unix://", ""},
 		{"exec --url ws://127.0.0.1:80000 true", "", 125, "ws://127.0.0.1:80000: dial tcp: address 80000: invalid port", ""},
 		{"exec --url ws://127.0.0.1:1 --token-file $DIR/missing true", "", 125, "open $DIR/missing: no such file or directory", ""},
 		{"exec --url ws://127.0.0.1:1 --token-file $DIR/empty true", "", 125, "token file $DIR/empty is empty", ""},
@@ -137,7 +222,7 @@ func TestMistakes(t *testing.T) {
 		{"context add", "", 2, "what is it called? give a name", "see agent context add --help"},
 		{"context add x", "", 2, "where is the agent? --url or --registry says it", "see agent context add --help"},
 		{"context add .. --url :1", "", 2, "\"..\" is no name of a context: 1 to 128 of A-Z a-z 0-9 . _ - that begin with a letter or a digit", "see agent context add --help"},
-		{"context add x --url http://h", "", 2, "--url http://h is not ws://HOST:PORT, HOST:PORT or wss://", "see agent context add --help"},
+		{"context add x --url http://h", "", 2, "--url http://h is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH", "see agent context add --help"},
 		{"context add x --url ws://u:topsecret@h", "", 2, "--url holds credentials, which belong in a token file", "see agent context add --help"},
 		{"context add x --registry http://192.0.2.1", "", 2, "--registry is plain http to another host; only https is allowed there", "see agent context add --help"},
 		{"context add x --registry https://r --environment-id a/b", "", 2, "--environment-id \"a/b\" is not 1 to 256 of A-Z, a-z, 0-9, _ and -", "see agent context add --help"},
@@ -162,13 +247,28 @@ func TestMistakes(t *testing.T) {
 
 		// The server.
 		{"--listen ws://127.0.0.1:80000", "", 1, "listen URL \"ws://127.0.0.1:80000\" is invalid, the port is not between 0 and 65535", ""},
+		{"--listen $URL", "", 1, "listening on $URL: listen tcp4 $ADDRESS: bind: address already in use", ""},
+		{"--listen tcp://127.0.0.1:0", "", 1, "listen URL \"tcp://127.0.0.1:0\" is not supported, want ws://IP:PORT or unix:///PATH", ""},
+		{"--listen localhost", "", 1, "listen URL \"localhost\" is not supported, want ws://IP:PORT or unix:///PATH", ""},
+		{"--listen unix://@agent", "", 1, "listen URL \"unix://@agent\" is invalid: want unix:///PATH, with an absolute path and no abstract name", ""},
+		{"--listen unix:$DIR/s", "", 1, "listen URL \"unix:$DIR/s\" is not supported, want ws://IP:PORT or unix:///PATH", ""},
+		{"--listen unix:///no/such/folder/s", "", 1, "listening on unix:///no/such/folder/s: the folder of the socket: open /no/such/folder: no such file or directory", ""},
+		{"--listen unix://$DIR/empty", "", 1, "listening on unix://$DIR/empty: $DIR/empty is there already, and is no socket", ""},
+		{"--listen unix://$DIR/" + long, "", 1, "listen URL \"unix://$DIR/" + long + "\" is invalid: the path has $LENGTH bytes, and a socket takes 107 at most: choose a shorter one", ""},
+		{"--listen unix://$DIR/s --allow-uid bob", "", 2, "--allow-uid: \"bob\" is no number", server},
+		{"--allow-uid 1000", "", 2, "--allow-uid needs --listen unix:///PATH", server},
+		{"--listen stdio --ws-auth capability-token --ws-token-file $DIR/token", "", 1, "--ws-auth has no meaning with --listen stdio", ""},
+		{"--log-format yaml", "", 2, "--log-format must be one of \"text\",\"json\" but got \"yaml\"", server},
+		{"--cgroup-pids many", "", 2, "--cgroup-pids: \"many\" is no number", server},
+		{"--health-listen 7000", "", 1, "listening for probes: listen tcp: address 7000: missing port in address", ""},
+		{"--remote example.com --environment-id e", "CODEX_API_KEY=k", 1, "--remote is not an absolute http or https URL", ""},
 		{"--listen 127.0.0.1:80000", "", 1, "listen URL \"ws://127.0.0.1:80000\" is invalid, the port is not between 0 and 65535", ""},
-		{"--listen 7000", "", 1, "listen URL \"7000\" is not supported, want ws://IP:PORT", ""},
-		{"--listen wss://127.0.0.1:0", "", 1, "listen URL \"wss://127.0.0.1:0\" is not supported, want ws://IP:PORT", ""},
+		{"--listen 7000", "", 1, "listen URL \"7000\" is not supported, want ws://IP:PORT or unix:///PATH", ""},
+		{"--listen wss://127.0.0.1:0", "", 1, "listen URL \"wss://127.0.0.1:0\" is not supported, want ws://IP:PORT or unix:///PATH", ""},
 		{"--listen example.com:0", "", 1, "listen URL \"ws://example.com:0\" is invalid, want ws://IP:PORT with a numeric address", ""},
 		{"--listen :0", "", 1, "listen URL \"ws://0.0.0.0:0\" is not a loopback address and no authentication is configured (see --ws-auth and --allow-unauthenticated)", ""},
 		{"--listen 192.0.2.1:0 --allow-unauthenticated", "", 1, "listening on ws://192.0.2.1:0: listen tcp4 192.0.2.1:0: bind: cannot assign requested address", ""},
-		{"--listen", "", 2, "--listen: expected string value but got \"EOL\" (<EOL>)", server},
+		{"--listen", "", 2, "--listen needs a value", server},
 		{"--ws-auth password", "", 2, "--ws-auth must be one of \"capability-token\",\"signed-bearer-token\" but got \"password\"", server},
 		{"--ws-auth capability-token", "", 2, "--ws-auth capability-token needs one of --ws-token-file and --ws-token-sha256", server},
 		{"--ws-token-file x", "", 2, "authentication options need --ws-auth", server},
@@ -177,22 +277,30 @@ func TestMistakes(t *testing.T) {
 		{"--retain-bytes 1Q", "", 2, "--retain-bytes: \"1Q\" is no number of bytes such as 1048576, 64K or 2G", server},
 		{"--retain-bytes 0", "", 2, "--retain-bytes 0 is not at least 1", server},
 		{"--named-session-ttl 0s", "", 2, "--named-session-ttl 0s is not positive", server},
-		{"--session-ttl 5", "", 2, "--session-ttl: expected duration but got \"5\": time: missing unit in duration \"5\"", server},
+		{"--session-ttl 5", "", 2, "--session-ttl: \"5\" is no duration such as 30s, 5m or 1h30m", server},
 		{"--remote https://r --listen stdio --environment-id e", "", 2, "--remote and --listen (AGENT_LISTEN) exclude each other", server},
 		{"--remote https://r", "CODEX_API_KEY=k", 2, "--remote needs --environment-id", server},
 		{"", "AGENT_CONCURRENT_REQUESTS=0", 2, "--concurrent-requests 0 is not at least 1", server},
-	} {
+	}
+	if len(mistakes) < 75 {
+		t.Errorf("only %d mistakes", len(mistakes))
+	}
+	for _, tt := range mistakes {
 		t.Run(strings.ReplaceAll(tt.line, "/", "|")+" "+tt.env, func(t *testing.T) {
 			t.Parallel()
-			cmd := agentCommand(t, strings.Fields(strings.ReplaceAll(tt.line, "$DIR", dir))...)
-			cmd.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), strings.ReplaceAll(tt.env, "$DIR", dir)}
+			words := strings.Fields(place.Replace(tt.line))
+			for i, word := range words {
+				words[i] = strings.Replace(word, "$EMPTY", "", 1)
+			}
+			cmd := agentCommand(t, words...)
+			cmd.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), place.Replace(tt.env)}
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			_ = cmd.Run() // the exit code says it
 			if code := cmd.ProcessState.ExitCode(); code != tt.code {
 				t.Errorf("exit code %d, want %d", code, tt.code)
 			}
-			want := "agent: " + strings.ReplaceAll(tt.want, "$DIR", dir) + "\n"
+			want := "agent: " + place.Replace(tt.want) + "\n"
 			if tt.help != "" {
 				want += "agent: " + tt.help + "\n"
 			}
@@ -201,4 +309,23 @@ func TestMistakes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// tokenAgent starts an agent that wants the token in a file, and returns its URL.
+func tokenAgent(t *testing.T, file string) string {
+	t.Helper()
+	cmd := agentCommand(t, "--listen", "127.0.0.1:0", "--ws-auth", "capability-token", "--ws-token-file", file)
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() }) // the context of the test ends it
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(line)
 }

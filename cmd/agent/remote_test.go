@@ -49,7 +49,7 @@ func TestRemoteCommandLine(t *testing.T) {
 		{"stdin close is no word", remote(), "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE=maybe", "", 2, "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"},
 		{"listen", remote("--listen", "ws://127.0.0.1:0"), key, "", 2, "--remote and --listen"},
 		{"listen, its default", remote("--listen", defaultListen), key, "", 2, "--remote and --listen"},
-		{"listen by variable", remote(), "AGENT_LISTEN=stdio", "", 2, "--remote and --listen"},
+		{"listen by variable: the flag counts", remote(), "AGENT_LISTEN=stdio", "", 1, "no credential"},
 		{"unknown transport", remote("--remote-transport", "carrier-pigeon"), key, "", 2, "--remote-transport"},
 		{"no requests at once", remote("--concurrent-requests", "0"), key, "", 2, "--concurrent-requests 0"},
 		{"direct", remote("--remote-transport", "direct"), key, "", 2, "--remote-transport direct needs --aws-sigv4"},

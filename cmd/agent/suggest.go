@@ -1,50 +1,67 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/execagent/execagent/cmd/internal/commandline"
 )
 
-// unknownFlag is the error for a word that looks like a flag, where the command of another
-// program has to begin.
-func unknownFlag(word string, flags any) error {
+// commandHabits are commands of docker, kubectl, ssh and others, and what is the nearest here.
+var commandHabits = map[string]string{
+	"run": "exec", "ssh": "exec -t", "shell": "exec -t", "attach": "attach",
+	"serve": "exec-server", "server": "exec-server", "start": "exec-server", "listen": "exec-server", "daemon": "exec-server",
+	"status": "health", "ping": "health", "info": "doctor", "check": "doctor", "diagnose": "doctor",
+	"scp": "cp", "copy": "cp", "top": "ps", "stop": "kill", "tunnel": "port-forward", "env": "environments",
+}
+
+// flagHabits are flags of the same programs, each with what it is here; the first that the command
+// has counts.
+var flagHabits = map[string][]string{
+	"-p": {"--listen :PORT"}, "--port": {"--listen :PORT"}, "--bind": {"--listen IP:PORT"}, "--socket": {"--listen unix:///PATH", "--url unix:///PATH"},
+	"-H": {"--url"}, "--host": {"--url", "--listen IP:PORT"}, "--server": {"--url"}, "--addr": {"--url", "--listen IP:PORT"}, "--address": {"--url", "--listen IP:PORT"},
+	"--token": {"--token-file", "--ws-token-file"}, "--auth": {"--ws-auth"},
+	"--environment": {"--environment-id"}, "--env-id": {"--environment-id"},
+	"--cwd": {"-C"}, "--working-dir": {"--workdir"},
+	"-v": {"--version", "--log-level debug"}, "-V": {"--version"}, "--verbose": {"--log-level debug"}, "--debug": {"--log-level debug"},
+	"-9": {"--signal KILL"}, "-o": {"--json"}, "--output": {"--json"},
+}
+
+// unknownFlag says that a command has no such flag.
+func unknownFlag(word string, flags any) string {
 	name, _, _ := strings.Cut(word, "=")
-	var known []string
+	known := []string{"--help"}
+	if _, server := flags.(*serverFlags); server {
+		known = append(known, "--version")
+	}
+	var short []string
 	for _, f := range plainFields(flags) {
 		if !f.arguments && !f.hidden {
-			known = append(known, "--"+f.name)
+			known, short = append(known, "--"+f.name), append(short, "-"+f.short)
 		}
 	}
 	near := ""
 	if strings.HasPrefix(name, "--") {
-		if meant := commandline.Near(name, known); meant != "" {
-			near = "; did you mean " + meant + "?"
+		near = commandline.Meant(commandline.Near(name, known))
+	}
+	for _, habit := range flagHabits[name] {
+		flag, _, _ := strings.Cut(habit, " ")
+		if near == "" && (slices.Contains(known, flag) || slices.Contains(short, flag)) {
+			near = commandline.Meant(habit)
 		}
 	}
-	return fmt.Errorf("unknown flag %s%s (a command that begins with - comes after --)", name, near)
+	return fmt.Sprintf("unknown flag %s%s", name, near)
 }
 
-// givenFlags tells which flags are on a command line, up to the command of another program.
-func givenFlags(args []string, fields []plainField) map[string]bool {
-	p := plain{fields}
-	given := map[string]bool{}
-	for len(args) > 0 {
-		arg := args[0]
-		if !strings.HasPrefix(arg, "-") || arg == "--" {
-			break
-		}
-		args = args[1:]
-		name, _, inline := strings.Cut(arg, "=")
-		f := p.find(name)
-		if f == nil {
-			continue
-		}
-		given[f.name] = true
-		if !f.boolean() && !inline && len(args) > 0 {
-			args = args[1:]
-		}
+// wrong makes an error for a wrong line of the parser's error.
+func wrong(command string, err error) error {
+	name := cmp.Or(command, "exec-server")
+	text := strings.TrimPrefix(err.Error(), name+": ")
+	if word, ok := strings.CutPrefix(text, "unknown flag "); ok && newFlags(name) != nil {
+		word, _, _ = strings.Cut(word, ", did you mean ")
+		return commandline.UsageError(unknownFlag(word, newFlags(name)))
 	}
-	return given
+	return commandline.Wrong(command, "exec-server", err)
 }

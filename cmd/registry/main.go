@@ -64,7 +64,7 @@ func run(sys system) int {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
-	command, err := commandline.Command(parser.Model, args)
+	command, err := commandline.Command(parser.Model, args, nil)
 	if err != nil {
 		return sys.wrong(command, err)
 	}

@@ -193,6 +193,9 @@ func (f *Flags) Name() string {
 	if f.Registry != "" {
 		return "environment " + *f.EnvironmentID
 	}
+	if strings.HasPrefix(f.URL, "unix:") {
+		return f.URL
+	}
 	u, err := url.Parse(f.URL)
 	if err != nil {
 		return "the agent"
@@ -212,7 +215,16 @@ func (w *waiting) reason() string {
 	if connect, ok := errors.AsType[*client.ConnectError](err); ok {
 		err = connect.Err
 	}
-	return strings.TrimPrefix(err.Error(), "dialing "+w.flags.Name()+": ")
+	text := strings.TrimPrefix(err.Error(), "dialing "+w.flags.Name()+": ")
+	status, answered := errors.AsType[*transport.StatusError](err)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	switch {
+	case plain:
+		text += " (a server without TLS has a URL with ws://)"
+	case answered && status.Status == http.StatusUnauthorized && w.flags.TokenFile == "" && w.flags.URL != "":
+		text += " (see --token-file)"
+	}
+	return text
 }
 
 // hopelessLocked tells whether no time changes anything: the connection is there, and the
@@ -241,7 +253,8 @@ func final(err error) bool {
 	}
 	_, name := errors.AsType[*net.DNSError](err)
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
-	return name || certificate || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) ||
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	return name || certificate || plain || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) ||
 		errors.Is(err, fs.ErrPermission) // a sandbox or a firewall does not let this program connect
 }
 

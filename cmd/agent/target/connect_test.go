@@ -53,7 +53,7 @@ func TestConnectFails(t *testing.T) {
 		{"offline, and then forbidden", false, []string{offline, offline, "403"}, nil, 3, "environment ci-1: asking the registry for the executor: registry answered 403"},
 		{"busy, and then forbidden", false, []string{"429", "503", "403"}, nil, 3, "environment ci-1: asking the registry for the executor: registry answered 403"},
 		{"offline, not waited for", false, []string{offline}, never(), 1, "environment ci-1: no executor is connected"},
-		{"a wrong token", true, []string{"401 no"}, nil, 1, `: upgrade answered with status 401, "no"`},
+		{"a wrong token", true, []string{"401 no"}, nil, 1, `: upgrade answered with status 401, "no" (see --token-file)`},
 		{"no agent", true, []string{"404"}, nil, 1, `: upgrade answered with status 404, ""`},
 		{"a busy agent, and then none", true, []string{"503", "429", "404"}, nil, 3, `: upgrade answered with status 404, ""`},
 		{"a busy agent, not waited for", true, []string{"503"}, never(), 1, `: upgrade answered with status 503, ""`},

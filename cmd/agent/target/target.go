@@ -74,6 +74,8 @@ func (f *Flags) Validate() error {
 		return errors.New("--registry-token-file needs --registry")
 	case f.Registry != "" && f.EnvironmentID == nil:
 		return errors.New("--registry needs --environment-id")
+	case f.Registry != "" && !strings.Contains(f.Registry, "://"):
+		return fmt.Errorf("--registry %s is no URL, want https://HOST, or http:// for this machine", f.Registry)
 	}
 	switch {
 	case f.Wait != nil && *f.Wait < 0:

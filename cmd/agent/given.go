@@ -1,0 +1,120 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/execagent/execagent/cmd/internal/commandline"
+)
+
+// given has the values of the flags that are on a command line, up to the command of another
+// program. A boolean one has the value "true".
+type given map[string]string
+
+func (g given) has(name string) bool {
+	_, ok := g[name]
+	return ok
+}
+
+// givenOn returns what is given on a command line; nothing for a command whose flags only the
+// parser knows.
+func givenOn(args []string) given {
+	command := commandOf(args)
+	flags := newFlags(cmp.Or(command, "exec-server"))
+	if flags == nil {
+		return nil
+	}
+	if command != "" {
+		args = args[1:]
+	}
+	return givenFlags(args, plainFields(flags))
+}
+
+// nameless finds an agent that is named by nothing, as by a variable of a shell that is not
+// set: the command must not run here instead.
+func (g given) nameless() error {
+	for _, name := range []string{"url", "registry"} {
+		if g.has(name) && g[name] == "" {
+			return commandline.UsageError(fmt.Sprintf("--%s is empty", name))
+		}
+	}
+	return nil
+}
+
+// homeless finds an environment whose registry is not given: the command must not run here
+// instead.
+func (g given) homeless(flags any) error {
+	exec, ok := flags.(*execFlags)
+	if ok && g.has("environment-id") && !exec.Elsewhere() {
+		return commandline.UsageError("--environment-id needs --registry")
+	}
+	return nil
+}
+
+// prefer takes variables out of this process's environment that would contradict a flag on the
+// command line, or variables that come before them. An agent is named by a context, by its URL
+// or by its registry; a token is of no use without what it is for.
+func (g given) prefer() {
+	set := func(name string) bool { return os.Getenv(name) != "" }
+	switch {
+	case g.has("context") || g.has("local"):
+		drop("AGENT_URL", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID")
+	case g.has("registry") && !g.has("url"):
+		drop("AGENT_URL", "AGENT_CONTEXT")
+	case g.has("url") && !g.has("registry"):
+		drop("AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_CONTEXT")
+	case set("AGENT_URL") || set("AGENT_REGISTRY"):
+		drop("AGENT_CONTEXT")
+	}
+	if g.has("local") {
+		drop("AGENT_CONTEXT")
+	}
+	if !g.has("url") && !set("AGENT_URL") {
+		drop("AGENT_TOKEN_FILE")
+	}
+	if !g.has("registry") && !set("AGENT_REGISTRY") {
+		drop("AGENT_REGISTRY_TOKEN_FILE")
+	}
+	switch {
+	case g.has("listen") && !g.has("remote"):
+		drop("AGENT_REMOTE")
+	case g.has("remote") && !g.has("listen"):
+		drop("AGENT_LISTEN")
+	}
+}
+
+func drop(names ...string) {
+	for _, name := range names {
+		_ = os.Unsetenv(name) // fails for a name with = or NUL
+	}
+}
+
+// givenFlags is givenOn for arguments without the command, and the fields of its flags.
+func givenFlags(args []string, fields []plainField) given {
+	p := plain{fields}
+	g := given{}
+	for len(args) > 0 {
+		arg := args[0]
+		if !strings.HasPrefix(arg, "-") || arg == "--" {
+			break
+		}
+		args = args[1:]
+		name, value, inline := strings.Cut(arg, "=")
+		f := p.find(name)
+		if f == nil {
+			continue
+		}
+		switch {
+		case f.boolean():
+			value = "true"
+		case !inline && len(args) == 0:
+			continue // the value is missing
+		case !inline:
+			value, args = args[0], args[1:]
+		}
+		g[f.name] = value
+	}
+	return g
+}
