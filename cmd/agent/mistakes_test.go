@@ -180,7 +180,7 @@ func TestMistakes(t *testing.T) {
 		{"exec --url unix://$DIR/empty true", "", 125, "unix://$DIR/empty: dial unix $DIR/empty: connect: connection refused", ""},
 		{"exec --url $URL true", "", 125, "$URL: upgrade answered with status 401, \"missing websocket bearer token\" (see --token-file)", ""},
 		{"exec --url $URL --token-file $DIR/wrong true", "", 125, "$URL: upgrade answered with status 401, \"invalid websocket bearer token\"", ""},
-		{"exec --url $URL/v1 --token-file $DIR/token true", "", 125, "$URL/v1: upgrade answered with status 404, \"\"", ""},
+		{"exec --url $URL/v1 --token-file $DIR/token true", "", 125, "$URL/v1: no agent, but something else answers there (a registry is named by --registry)", ""},
 		{"exec --url wss://$ADDRESS --token-file $DIR/token true", "", 125, "wss://$ADDRESS: tls: first record does not look like a TLS handshake (a server without TLS has a URL with ws://)", ""},
 		{"exec --url $URL --token-file $DIR true", "", 125, "read $DIR: is a directory", ""},
 		{"health --url $URL", "", 1, "$URL: upgrade answered with status 401, \"missing websocket bearer token\" (see --token-file)", ""},

@@ -215,12 +215,17 @@ func (w *waiting) reason() string {
 	if connect, ok := errors.AsType[*client.ConnectError](err); ok {
 		err = connect.Err
 	}
+	if errors.Is(err, errWaited) {
+		return "no answer" // how long was waited is said elsewhere
+	}
 	text := strings.TrimPrefix(err.Error(), "dialing "+w.flags.Name()+": ")
 	status, answered := errors.AsType[*transport.StatusError](err)
 	_, plain := errors.AsType[tls.RecordHeaderError](err)
 	switch {
 	case plain:
 		text += " (a server without TLS has a URL with ws://)"
+	case answered && status.Status == http.StatusNotFound:
+		text = "no agent, but something else answers there (a registry is named by --registry)"
 	case answered && status.Status == http.StatusUnauthorized && w.flags.TokenFile == "" && w.flags.URL != "":
 		text += " (see --token-file)"
 	}

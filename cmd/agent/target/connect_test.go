@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -54,8 +55,8 @@ func TestConnectFails(t *testing.T) {
 		{"busy, and then forbidden", false, []string{"429", "503", "403"}, nil, 3, "environment ci-1: asking the registry for the executor: registry answered 403"},
 		{"offline, not waited for", false, []string{offline}, never(), 1, "environment ci-1: no executor is connected"},
 		{"a wrong token", true, []string{"401 no"}, nil, 1, `: upgrade answered with status 401, "no" (see --token-file)`},
-		{"no agent", true, []string{"404"}, nil, 1, `: upgrade answered with status 404, ""`},
-		{"a busy agent, and then none", true, []string{"503", "429", "404"}, nil, 3, `: upgrade answered with status 404, ""`},
+		{"no agent", true, []string{"404"}, nil, 1, `: no agent, but something else answers there (a registry is named by --registry)`},
+		{"a busy agent, and then none", true, []string{"503", "429", "404"}, nil, 3, `: no agent, but something else answers there (a registry is named by --registry)`},
 		{"a busy agent, not waited for", true, []string{"503"}, never(), 1, `: upgrade answered with status 503, ""`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -105,6 +106,22 @@ func TestConnectTells(t *testing.T) {
 				t.Errorf("told %q, %v, want %q", told, readErr, want)
 			}
 		})
+	}
+}
+
+// TestConnectSilence: a registry that takes a connection and says nothing.
+func TestConnectSilence(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f := registryFlags("http://" + l.Addr().String())
+	wait := 50 * time.Millisecond
+	f.Wait = &wait
+	if _, err := f.Connect(t.Context(), system(t)); err == nil || err.Error() != "environment ci-1: no answer (waited 50ms, see --wait)" {
+		t.Errorf("got %v", err)
 	}
 }
 
