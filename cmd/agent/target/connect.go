@@ -16,7 +16,6 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/rpc"
@@ -209,7 +208,7 @@ func (w *waiting) reason() string {
 		return "no executor is connected"
 	}
 	err := w.last
-	if refused, ok := errors.AsType[*client.ServerError](err); ok && refused.Err.Code == protocol.CodeSessionAttached {
+	if refused, ok := errors.AsType[*client.ServerError](err); ok && client.Retryable(err) {
 		return refused.Err.Message
 	}
 	if connect, ok := errors.AsType[*client.ConnectError](err); ok {
@@ -235,8 +234,8 @@ func (w *waiting) reason() string {
 // hopelessLocked tells whether no time changes anything: the connection is there, and the
 // server refuses what is asked of it, or does not speak the protocol.
 func (w *waiting) hopelessLocked(err error) bool {
-	refused, ok := errors.AsType[*client.ServerError](err)
-	if ok && refused.Err.Code == protocol.CodeSessionAttached {
+	_, refused := errors.AsType[*client.ServerError](err)
+	if refused && client.Retryable(err) { // the session has another client
 		if w.busy.IsZero() {
 			w.busy = time.Now()
 		}
@@ -244,7 +243,7 @@ func (w *waiting) hopelessLocked(err error) bool {
 	}
 	_, foreign := errors.AsType[*client.ProtocolError](err)
 	_, unsupported := errors.AsType[*client.UnsupportedError](err)
-	return ok || foreign || unsupported
+	return refused || foreign || unsupported
 }
 
 // final tells whether an error is one of those that do not pass by themselves: somebody has
