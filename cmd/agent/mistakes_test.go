@@ -62,7 +62,7 @@ func TestMistakes(t *testing.T) {
 		{"kubectl", "", 2, "unknown command kubectl", server},
 		{"exec-server x", "", 2, "unexpected argument x", "see agent exec-server --help"},
 		{"-V", "", 2, "unknown flag -V; did you mean --version?", server},
-		{"--versoin", "", 2, "unknown flag --versoin; did you mean --version?", server},
+		{"--versin", "", 2, "unknown flag --versin; did you mean --version?", server},
 		{"-p 7000", "", 2, "unknown flag -p; did you mean --listen :PORT?", server},
 		{"--port 7000", "", 2, "unknown flag --port; did you mean --listen :PORT?", server},
 		{"--host 0.0.0.0", "", 2, "unknown flag --host; did you mean --listen IP:PORT?", server},
